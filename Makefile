@@ -45,7 +45,7 @@ lab: ## build bin/fairlead-lab (demo, benchmarks, simulator) and the bin/fairlea
 	$(go_build) bin/ ./cmd/fairlead ./cmd/fairlead-lab
 
 refuse: ## build bin/refuse, which runs a command on a kernel that rejects chosen features
-	CGO_ENABLED=0 go build -o bin/ ./internal/testkit/refuse/cmd/refuse
+	CGO_ENABLED=0 go build -o bin/ ./lab/testkit/refuse/cmd/refuse
 
 demo: lab ## show the whole system in namespaces of this machine, with real traffic (root)
 	bin/fairlead-lab demo $(ARGS)
@@ -64,12 +64,12 @@ test-bgp-attack: ## attack reflector, router and speaker at the size of their de
 
 test-ipvs: ## run the tests of IPVS, in a guest where this kernel has none (root)
 	scripts/deps.sh guest
-	go test $(TESTFLAGS) ./lab/guest ./dataplane/ipvs/...
-	go test $(TESTFLAGS) -run '^TestIPVS$$|^TestWallClock$$' ./e2e/flat ./lab/bench/rules
+	go test $(TESTFLAGS) ./lab/guest ./dataplane/ipvs/... ./lab/bench/ipvsbench
+	go test $(TESTFLAGS) -run '^TestIPVS$$|^TestWallClock$$' ./lab/e2e/flat ./lab/bench/rules
 
 test-kube: ## run the tests that need a real kube-apiserver, which is built at the first time
 	scripts/kube.sh etcd kube-apiserver
-	go test $(TESTFLAGS) $(addsuffix /...,$(wildcard ./kube ./lab/kube ./source/kube ./lab/bench/kubeproxy))
+	go test $(TESTFLAGS) $(addsuffix /...,$(wildcard ./api ./controller ./agent/kubectl ./lab/kube ./source/kube ./lab/bench/kubeproxy))
 
 test-outage: ## see the API server away for ten minutes, under a whole chain from Services to answers (root)
 	scripts/deps.sh test
@@ -79,7 +79,7 @@ test-outage: ## see the API server away for ten minutes, under a whole chain fro
 test-degraded: ## refuse every kernel feature in turn (docs/kernel-features.md) and run what is to work without it (root; slow)
 	scripts/deps.sh test
 	FAIRLEAD_REFUSALS=all go test $(TESTFLAGS) -count=1 -timeout 60m -v -run '^TestWithout(Optional|Essential)$$' \
-		./dataplane/xdp ./dataplane/serverhalf ./dataplane/proxy/... ./vdn/enforce/kernel ./fib | \
+		./dataplane/xdp ./dataplane/dsr ./dataplane/proxy/... ./vdn/enforce/kernel ./router | \
 		grep -E '^ *--- |^(ok|FAIL)|refusals.go'
 
 ROUNDS ?= 20
@@ -122,11 +122,11 @@ fuzz: ## run all fuzz targets, those of packets among them (root); FUZZTIME=1m i
 	go run ./scripts/fuzzrun -time $(FUZZTIME) $(ARGS) $(PACKAGES)
 
 fuzz-packets: ## fuzz the BPF programs with packets against models of what they must do, without end (root; ARGS="-time 8h -resume", "-targets dsr")
-	go run ./internal/testkit/packetfuzz/cmd/packetfuzz -commit "$$(git describe --always --dirty)" $(ARGS)
+	go run ./lab/testkit/packetfuzz/cmd/packetfuzz -commit "$$(git describe --always --dirty)" $(ARGS)
 
 fuzz-seeded: ## see how long the packet fuzzer takes to find bugs that are put into the BPF programs (root; ARGS="-limit 10m -run NAME")
 	scripts/deps.sh lint
-	go run ./internal/testkit/packetfuzz/cmd/seeded $(ARGS)
+	go run ./lab/testkit/packetfuzz/cmd/seeded $(ARGS)
 
 race: ## run the tests with the race detector; needs a C compiler
 	go test -race $(TESTFLAGS) $(packages)

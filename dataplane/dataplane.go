@@ -1,7 +1,7 @@
 // Package dataplane is the door to whatever forwards packets: three idempotent
 // verbs toward it, and counters back. Its implementations live below
-// (dataplane/xdp, dataplane/memory); the suite that all of them pass is
-// dataplane/conformance.
+// (dataplane/xdp, dataplane/fake); the suite that all of them pass is
+// lab/conformance.
 package dataplane
 
 import (
@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/core/service"
 )
 
 // ErrUnsupported is what a data plane answers, wrapped with a reason, to a

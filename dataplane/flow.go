@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/core/service"
 )
 
 // Flow is one that a data plane remembers.

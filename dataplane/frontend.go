@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fairlead/fairlead/schedule"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/core/schedule"
+	"github.com/fairlead/fairlead/core/service"
 )
 
 // Frontend is what a data plane is asked to hold for one VIP:port.

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/service"
 )
 
 func full() dataplane.Frontend {

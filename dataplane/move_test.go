@@ -6,14 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/dataplane/memory"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/dataplane/fake"
 )
 
 // removable is a data plane of memory that can be removed, and may refuse.
 type removable struct {
-	*memory.DataPlane
+	*fake.DataPlane
 	refuses bool
 	// leftTo is what the next one held when this one was removed.
 	next   *removable
@@ -37,8 +37,8 @@ func (r *removable) Close() error { r.closed = true; return nil }
 
 func TestMove(t *testing.T) {
 	for _, refuses := range []bool{false, true} {
-		to := &removable{DataPlane: memory.New(), refuses: refuses}
-		from := &removable{DataPlane: memory.New(), next: to}
+		to := &removable{DataPlane: fake.New(), refuses: refuses}
+		from := &removable{DataPlane: fake.New(), next: to}
 		for port := range uint16(2) {
 			f := dataplane.Frontend{
 				Key:    service.Key{VIP: netip.MustParseAddr("10.1.1.1"), Port: 80 + port, Protocol: service.TCP},

@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 // helper in the environment makes this test binary a program with a lab.

@@ -5,8 +5,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/netns"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 func TestOffloadsAreAsDrawn(t *testing.T) {

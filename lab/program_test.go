@@ -16,9 +16,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/sandbox"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 // runHelper is a program as the demo is one: in a sandbox of its own it builds

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 const mbit = 1_000_000

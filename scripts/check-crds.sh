@@ -7,8 +7,8 @@ cd "$(dirname "$0")/.."
 made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
 
-"$1/controller-gen" object crd paths=./kube/v1alpha1 output:object:dir="$made/go" output:crd:dir="$made/crds"
-diff -r "$made/crds" deploy/crds && diff "$made/go/zz_generated.deepcopy.go" kube/v1alpha1/ || {
-	echo "not what the types give; run: go generate ./kube/..." >&2
+"$1/controller-gen" object crd paths=./api/v1alpha1 output:object:dir="$made/go" output:crd:dir="$made/crds"
+diff -r "$made/crds" deploy/crds && diff "$made/go/zz_generated.deepcopy.go" api/v1alpha1/ || {
+	echo "not what the types give; run: go generate ./api/..." >&2
 	exit 1
 }

@@ -39,7 +39,7 @@ version dataplane/xdp/state.go balancerMap{Frontends,PortRanges,Servers,Members,
 field local_vip bpf/server/maps.h '__u64 next_layout;'
 field server_flow_set bpf/server/flows.h '__u32 next_layout[16];'
 sed -i '/^_Static_assert(sizeof(struct server_flow_set)/d' bpf/server/flows.h
-version dataplane/serverhalf/maps.go serverMap{LocalVips,FlowTable}
+version dataplane/dsr/maps.go serverMap{LocalVips,FlowTable}
 
 field service bpf/proxy/maps.h '__u64 next_layout;'
 field target bpf/proxy/maps.h '__u64 next_layout;'
@@ -50,5 +50,5 @@ version dataplane/proxy/packet/load.go packetMapPacketFlows
 field vdn_owner bpf/vdn/maps.h '__u32 next_layout;'
 version vdn/enforce/kernel/kernel.go vdnMapVdnPrefixes
 
-gofmt -w dataplane/xdp/state.go dataplane/serverhalf/maps.go dataplane/proxy/load.go dataplane/proxy/packet/load.go vdn/enforce/kernel/kernel.go
+gofmt -w dataplane/xdp/state.go dataplane/dsr/maps.go dataplane/proxy/load.go dataplane/proxy/packet/load.go vdn/enforce/kernel/kernel.go
 go generate ./dataplane/... ./vdn/...

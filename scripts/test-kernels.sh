@@ -178,7 +178,7 @@ build_tests() {
 		mkdir -p "$1/src/$package"
 		echo "$n $package $run $skip" >>"$1/tests/list"
 	done < <(go run ./lab/kernels list $([[ $accel == kvm || ${ALL-} ]] || echo -emulated))
-	cp --parents go.mod docs/*.md $(git ls-files '*_bpfel.o' '*/testdata/*' | grep -E '_bpfel.o$|^(dataplane|vdn|fib|announce/l2|internal/features)/') "$1/src/"
+	cp --parents go.mod docs/*.md $(git ls-files '*_bpfel.o' '*/testdata/*' | grep -E '_bpfel.o$|^(dataplane|vdn|router|lab/bench/xdpbench|advertise/l2|internal/features)/') "$1/src/"
 }
 
 # initramfs ROOT RELEASE FILE

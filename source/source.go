@@ -10,8 +10,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fairlead/fairlead/announce"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/service"
 )
 
 // Problem is something in the input that was refused, by name, with the mend.
@@ -85,7 +85,7 @@ type Snapshot struct {
 type Announcements interface {
 	// Offers gives the offers by which the node announces a VIP of a Service; where
 	// there are none, why.
-	Offers(s *service.Service, vip netip.Addr) ([]announce.Offer, string)
+	Offers(s *service.Service, vip netip.Addr) ([]advertise.Offer, string)
 }
 
 // Equal says that two snapshots hold the same.

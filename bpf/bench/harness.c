@@ -3,7 +3,7 @@
  * it its packet back, so a balancer would see its own output from the second
  * round on. The harness runs in its place: it writes the whole frame anew, of
  * the flow whose turn it is, and calls the program under test, which is put in
- * place of under_test before loading (dataplane/xdp/xdpbench/rig.go).
+ * place of under_test before loading (lab/bench/xdpbench/rig.go).
  */
 #include "common.h"
 #include "csum.h"

@@ -96,6 +96,19 @@ static __noinline long restore(struct __sk_buff *skb, const struct view *v, cons
 	return err;
 }
 
+/* The same, of an error with the packet that it is about, which is in the scratch memory,
+ * as is the VIP. (Here, and not in restore, because of the stack.)
+ */
+static __always_inline long restore_all(struct __sk_buff *skb, const struct view *v,
+					const struct answer *a)
+{
+	struct scratch *s = scratch();
+
+	if (a->kind == KIND_ICMP && (!s || translate(skb, v, &s->embedded, SIDE_DST, &s->vip)))
+		return -1;
+	return restore(skb, v, a);
+}
+
 /* An answer that leaves by routing here, past the kernel. What the kernel must
  * tell the server about (too long, too many hops) it tells the server: such a
  * packet goes to it as it is.
@@ -110,7 +123,7 @@ static __noinline int restore_routed(struct __sk_buff *skb, const struct view *v
 		return pass(SERVER_COUNTER_PASSED_TOO_BIG);
 	if (v->ttl <= 1)
 		return pass(SERVER_COUNTER_PASSED_TTL);
-	if (restore(skb, v, a) || (!none && rewrite_ttl(skb, v)))
+	if (restore_all(skb, v, a) || (!none && rewrite_ttl(skb, v)))
 		return drop(SERVER_COUNTER_DROPPED_REWRITE);
 	if (none)
 		return pass(SERVER_COUNTER_RESTORED_PASSED);
@@ -122,7 +135,7 @@ static __noinline int restore_routed(struct __sk_buff *skb, const struct view *v
 static __always_inline int restore_own(struct __sk_buff *skb, const struct view *v,
 				       const struct answer *a)
 {
-	if (restore(skb, v, a))
+	if (restore_all(skb, v, a))
 		return drop(SERVER_COUNTER_DROPPED_REWRITE);
 	return pass(SERVER_COUNTER_RESTORED_STRAIGHT);
 }
@@ -219,8 +232,6 @@ static __noinline int error_back(struct __sk_buff *skb, struct scratch *s, enum 
 		return TC_ACT_UNSPEC;
 	s->vip.addr = a.vip;
 	s->vip.port = a.port;
-	if (translate(skb, v, e, SIDE_DST, &s->vip))
-		return drop(SERVER_COUNTER_DROPPED_REWRITE);
 	count(SERVER_COUNTER_ERROR_RESTORED);
 	return answered(skb, v, &a, place);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* What the server half is told and what it counts: the servers of this node,
  * and what became of packets. Go gets these types by bpf2go
- * (dataplane/serverhalf). What it remembers of flows is in flows.h.
+ * (dataplane/dsr). What it remembers of flows is in flows.h.
  *
  * Changing a type or a map means a new layout: give it the next number and say
- * how the one before is carried over (dataplane/serverhalf/layout.go).
+ * how the one before is carried over (dataplane/dsr/layout.go).
  */
 #ifndef FAIRLEAD_SERVER_MAPS_H
 #define FAIRLEAD_SERVER_MAPS_H

@@ -5,8 +5,8 @@ package main
 import (
 	"runtime"
 
-	"github.com/fairlead/fairlead/cni"
 	"github.com/fairlead/fairlead/internal/version"
+	"github.com/fairlead/fairlead/vdn/cni"
 )
 
 // The main goroutine stays on the main thread, which never leaves the node's

@@ -11,11 +11,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/cmd/internal/cli"
-	"github.com/fairlead/fairlead/dataplane/xdp/xdpbench"
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/bench/survival"
+	"github.com/fairlead/fairlead/lab/bench/xdpbench"
 	"github.com/fairlead/fairlead/lab/sandbox"
-	"github.com/fairlead/fairlead/service"
 )
 
 func newBenchCommand() *cobra.Command {

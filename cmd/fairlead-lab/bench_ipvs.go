@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/dataplane/ipvs/ipvsbench"
 	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/bench/ipvsbench"
 	"github.com/fairlead/fairlead/lab/guest"
 	"github.com/fairlead/fairlead/lab/sandbox"
 )

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/dataplane/ipvs/ipvsbench"
 	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/bench/ipvsbench"
 	"github.com/fairlead/fairlead/lab/bench/kubeproxy"
 	"github.com/fairlead/fairlead/lab/bench/rules"
 	"github.com/fairlead/fairlead/lab/guest"

@@ -10,11 +10,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/cmd/internal/cli"
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/version"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/demo"
 	"github.com/fairlead/fairlead/lab/sandbox"
-	"github.com/fairlead/fairlead/service"
 )
 
 func newDemoCommand() *cobra.Command {

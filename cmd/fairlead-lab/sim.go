@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/cmd/internal/cli"
-	"github.com/fairlead/fairlead/sim/beyond"
-	"github.com/fairlead/fairlead/sim/lvs"
-	"github.com/fairlead/fairlead/sim/page"
+	"github.com/fairlead/fairlead/lab/sim/beyond"
+	"github.com/fairlead/fairlead/lab/sim/lvs"
+	"github.com/fairlead/fairlead/lab/sim/page"
 )
 
 func newSimCommand() *cobra.Command {

@@ -6,16 +6,16 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/fairlead/fairlead/sim/beyond"
-	"github.com/fairlead/fairlead/sim/beyond/ecmp"
-	"github.com/fairlead/fairlead/sim/beyond/hierarchy"
-	"github.com/fairlead/fairlead/sim/beyond/rollout"
-	routingsim "github.com/fairlead/fairlead/sim/beyond/routing"
-	"github.com/fairlead/fairlead/sim/beyond/services"
-	"github.com/fairlead/fairlead/sim/beyond/tail"
-	"github.com/fairlead/fairlead/sim/lvs"
-	"github.com/fairlead/fairlead/sim/page"
-	"github.com/fairlead/fairlead/sim/scenario"
+	"github.com/fairlead/fairlead/lab/sim/beyond"
+	"github.com/fairlead/fairlead/lab/sim/beyond/ecmp"
+	"github.com/fairlead/fairlead/lab/sim/beyond/hierarchy"
+	"github.com/fairlead/fairlead/lab/sim/beyond/rollout"
+	routingsim "github.com/fairlead/fairlead/lab/sim/beyond/routing"
+	"github.com/fairlead/fairlead/lab/sim/beyond/services"
+	"github.com/fairlead/fairlead/lab/sim/beyond/tail"
+	"github.com/fairlead/fairlead/lab/sim/lvs"
+	"github.com/fairlead/fairlead/lab/sim/page"
+	"github.com/fairlead/fairlead/lab/sim/scenario"
 )
 
 // experiments are those beyond the paper, in the order of their pages.

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/sim/page"
+	"github.com/fairlead/fairlead/lab/sim/page"
 )
 
 // TestInterruptKeepsWhatThereIs sends SIGINT to the binary, which TestMain has put into

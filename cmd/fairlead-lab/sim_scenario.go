@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/internal/limit"
-	"github.com/fairlead/fairlead/sim/lvs"
-	"github.com/fairlead/fairlead/sim/scenario"
+	"github.com/fairlead/fairlead/lab/sim/lvs"
+	"github.com/fairlead/fairlead/lab/sim/scenario"
 )
 
 // isScenario says that an argument names a file rather than what is built in.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/cmd/internal/cli"
-	"github.com/fairlead/fairlead/sim/page"
+	"github.com/fairlead/fairlead/lab/sim/page"
 )
 
 // labRun runs a command line, and returns what it prints and its exit code.

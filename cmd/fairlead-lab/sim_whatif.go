@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/internal/limit"
-	"github.com/fairlead/fairlead/sim/scenario"
+	"github.com/fairlead/fairlead/lab/sim/scenario"
 	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/manifest"
 )

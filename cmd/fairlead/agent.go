@@ -15,28 +15,28 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/fairlead/fairlead/announce"
-	"github.com/fairlead/fairlead/announce/bgp"
-	"github.com/fairlead/fairlead/announce/l2"
-	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/control"
-	"github.com/fairlead/fairlead/control/record"
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/advertise/bgp"
+	"github.com/fairlead/fairlead/advertise/l2"
+	"github.com/fairlead/fairlead/agent/config"
+	"github.com/fairlead/fairlead/agent/metrics"
+	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/dataplane/serverhalf"
+	"github.com/fairlead/fairlead/dataplane/dsr"
 	"github.com/fairlead/fairlead/dataplane/xdp"
-	"github.com/fairlead/fairlead/health/probe"
 	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/internal/privilege/held"
 	"github.com/fairlead/fairlead/internal/statedir"
 	"github.com/fairlead/fairlead/internal/version"
-	"github.com/fairlead/fairlead/plan"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/reconciler"
+	"github.com/fairlead/fairlead/reconciler/probe"
+	"github.com/fairlead/fairlead/reconciler/record"
 	"github.com/fairlead/fairlead/source"
-	"github.com/fairlead/fairlead/source/kept"
+	"github.com/fairlead/fairlead/source/cache"
 	"github.com/fairlead/fairlead/source/kube"
 	"github.com/fairlead/fairlead/source/manifest"
-	"github.com/fairlead/fairlead/status"
-	"github.com/fairlead/fairlead/status/metrics"
 )
 
 func newAgentCommand() *cobra.Command {
@@ -111,7 +111,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.IntVar(&c.MaxFrontends, "max-frontends", 0, fmt.Sprintf("how many VIP:ports there may be (default %d)", xdp.DefaultMaxFrontends))
 	f.IntVar(&c.MaxBackends, "max-backends", 0, fmt.Sprintf("how many servers there may be (default %d)", xdp.DefaultMaxBackends))
 	f.IntVar(&c.MaxFlows, "max-flows", 0, fmt.Sprintf("how many flows are remembered (default %d; %d beside servers)",
-		xdp.DefaultMaxFlows, serverhalf.DefaultMaxFlows))
+		xdp.DefaultMaxFlows, dsr.DefaultMaxFlows))
 	f.IntVar(&c.SYNThreshold, "syn-threshold", 0, fmt.Sprintf("from how many new TCP connections a second on a frontend is protected from SYN floods, "+
 		"where most of its packets are SYNs (default %d)", service.DefaultSYNThreshold))
 	f.Uint16Var(&c.GUEPort, "gue-port", 0, fmt.Sprintf("UDP port of GUE tunnels, the same everywhere (default %d)", service.DefaultGUEPort))
@@ -174,12 +174,12 @@ type agent struct {
 	metrics net.Listener  // for Prometheus; nil for none
 	state   *statedir.Dir // what outlives the agent; nil where it follows a cluster
 	speaker *bgp.Speaker
-	cloud   announce.Announcer // nil where no cloud leads here
+	cloud   advertise.Announcer // nil where no cloud leads here
 	layer2  *l2.Announcer
 	plane   plane               // the data plane, or
 	xdp     *xdp.DataPlane      // the same, where it is XDP's
 	noXDP   []features.Degraded // why IPVS forwards in its place
-	half    *serverhalf.Half
+	half    *dsr.Half
 	proxy   *serviceProxy // nil without that role
 	source  source.Source
 	cluster *kube.Source // where the Services are a cluster's
@@ -187,7 +187,7 @@ type agent struct {
 	// peersTold says that the cluster's BGPPeers are known.
 	peersTold atomic.Bool
 	prober    *probe.Prober
-	loop      *control.Loop
+	loop      *reconciler.Loop
 	keys      *nodeKeys // nil without
 }
 
@@ -219,7 +219,7 @@ func (a *agent) open() (err error) {
 	if !r.Balancer && !r.Server {
 		return nil
 	}
-	loop := control.Config{
+	loop := reconciler.Config{
 		Source: a.source, Own: []netip.Addr{r.Source4, r.Source6}, DrainTimeout: r.DrainTimeout, Balancers: r.Balancers != "",
 		CheckSenders: len(r.AcceptFrom) > 0,
 		Node:         plan.Node{Name: r.Node, NextHop4: r.NextHop4, NextHop6: r.NextHop6, Only: r.OnlyID, Weight: r.Weight},
@@ -235,7 +235,7 @@ func (a *agent) open() (err error) {
 		}
 	}
 	if r.Server {
-		a.half, err = serverhalf.Open(serverhalf.Config{
+		a.half, err = dsr.Open(dsr.Config{
 			PinDir: filepath.Join(r.BPFFS, "fairlead", "server"), MaxFlows: uint32(r.MaxFlows), GUEPort: r.GUEPort, Auth: r.NodeAuth, Log: log,
 		})
 		if err != nil {
@@ -243,17 +243,17 @@ func (a *agent) open() (err error) {
 		}
 		loop.ServerHalf = serverHalf{a.half}
 	}
-	a.loop = control.New(loop)
+	a.loop = reconciler.New(loop)
 	a.keys = a.newKeys()
 	return nil
 }
 
 // openBalancer makes what announces, asks and forwards.
-func (a *agent) openBalancer(loop *control.Config) error {
+func (a *agent) openBalancer(loop *reconciler.Config) error {
 	loop.Prober, loop.Taken = a.prober, a.taken
 	a.tellDrains(loop)
 	if a.speaker != nil {
-		loop.Announcer = announce.Only(announce.ModeBGP, a.speaker)
+		loop.Announcer = advertise.Only(advertise.ModeBGP, a.speaker)
 	}
 	if err := a.openCloud(loop); err != nil {
 		return err
@@ -302,9 +302,9 @@ func (a *agent) openSource() (err error) {
 	if a.proxy != nil {
 		c.Sink, c.OnNode = a.proxy.loop, a.proxy.onNode
 	}
-	var keep *kept.Source
+	var keep *cache.Source
 	if r.Keep > 0 {
-		keep = kept.New(kept.Config{File: r.Socket + ".kept", Limit: r.Keep, Log: log})
+		keep = cache.New(cache.Config{File: r.Socket + ".kept", Limit: r.Keep, Log: log})
 		c.OnPeers = keep.OnPeers(c.OnPeers)
 	}
 	if a.cluster, err = kube.New(c); err != nil {
@@ -337,14 +337,14 @@ func speakerConfig(r *config.Resolved) bgp.SpeakerConfig {
 }
 
 // serverHalf speaks to the server half in the loop's terms.
-type serverHalf struct{ *serverhalf.Half }
+type serverHalf struct{ *dsr.Half }
 
 func (h serverHalf) Set(frontends []dataplane.Frontend) error {
-	var entries []serverhalf.Entry
-	var sources []serverhalf.Sources
+	var entries []dsr.Entry
+	var sources []dsr.Sources
 	for _, f := range frontends {
-		entries = append(entries, serverhalf.Entries(f)...)
-		sources = append(sources, serverhalf.Sources{Key: f.Key, Allow: f.Allow, Deny: f.Deny})
+		entries = append(entries, dsr.Entries(f)...)
+		sources = append(sources, dsr.Sources{Key: f.Key, Allow: f.Allow, Deny: f.Deny})
 	}
 	return errors.Join(h.SetSources(sources), h.Half.Set(entries)) // no packet meets a frontend without its ranges
 }
@@ -418,7 +418,7 @@ func (a *agent) teller() status.Agent {
 		s.ServerHalf = a.half.State
 	}
 	if a.speaker != nil && len(a.speaker.Peers()) > 0 {
-		s.Announcer = announce.Announcer(a.speaker)
+		s.Announcer = advertise.Announcer(a.speaker)
 	}
 	if a.keys != nil {
 		s.NodeKeys = a.keys.state

@@ -10,10 +10,10 @@ import (
 	"net/http"
 	"net/url"
 
+	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/internal/limit"
-	"github.com/fairlead/fairlead/service"
-	"github.com/fairlead/fairlead/status"
 )
 
 // mostAsked is the largest request body that an agent reads, in bytes.

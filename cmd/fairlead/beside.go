@@ -16,10 +16,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/fairlead/fairlead/announce"
-	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/fib"
-	"github.com/fairlead/fairlead/status"
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/agent/config"
+	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/router"
 )
 
 // runBeside makes the routes of another routing daemon resilient until ctx ends.
@@ -34,15 +34,15 @@ func runBeside(ctx context.Context, r *config.ResolvedRouter) error {
 	}
 	slog.Info("making routes resilient", "protocols", r.Router.Beside, "metric", r.Metric)
 	look := routing(status.RoleRouter)
-	look.Peers = func() []announce.Peer { return nil }
-	look.Heard = func() ([]announce.RouteSet, error) { return table.Desired(), nil }
+	look.Peers = func() []advertise.Peer { return nil }
+	look.Heard = func() ([]advertise.RouteSet, error) { return table.Desired(), nil }
 	look.Table = table
 	following, cancel := context.WithCancel(ctx)
 	defer cancel()
 	group, following := errgroup.WithContext(following)
 	group.Go(func() error {
 		defer cancel()
-		return table.Follow(following, fib.Beside{Protocols: r.Beside, Accept: r.Accept})
+		return table.Follow(following, router.Beside{Protocols: r.Beside, Accept: r.Accept})
 	})
 	group.Go(func() error {
 		defer cancel()
@@ -55,8 +55,8 @@ func runBeside(ctx context.Context, r *config.ResolvedRouter) error {
 
 // besideTable is the part of the kernel's table that holds resilient routes.
 // The ids of their next hops are apart from those of a router with sessions.
-func besideTable(metric, table int) (*fib.Table, error) {
-	return fib.New(fib.Config{Metric: uint32(metric), Table: uint32(table), FirstID: 2 * fib.DefaultFirstID, Log: slog.Default()})
+func besideTable(metric, table int) (*router.Table, error) {
+	return router.New(router.Config{Metric: uint32(metric), Table: uint32(table), FirstID: 2 * router.DefaultFirstID, Log: slog.Default()})
 }
 
 // guard is a process that takes our routes away when this one is gone, however
@@ -118,7 +118,7 @@ func newRouterGuardCommand() *cobra.Command {
 			return errors.Join(err, table.Close(true))
 		},
 	}
-	cmd.Flags().IntVar(&metric, "metric", fib.DefaultBesideMetric, "metric of the routes")
+	cmd.Flags().IntVar(&metric, "metric", router.DefaultBesideMetric, "metric of the routes")
 	cmd.Flags().IntVar(&number, "table", 0, "routing table")
 	return cmd
 }

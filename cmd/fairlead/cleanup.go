@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/dataplane/remove"
+	"github.com/fairlead/fairlead/agent/config"
+	"github.com/fairlead/fairlead/dataplane/cleanup"
 	"github.com/fairlead/fairlead/internal/privilege/held"
 )
 
@@ -54,10 +54,10 @@ stay as the agents set them. It refuses while an agent runs.`,
 func cleanUp(ctx context.Context, folder string, wait time.Duration) error {
 	for end := time.Now().Add(wait); ; {
 		err := cleanUpVDN(folder)
-		if !errors.Is(err, remove.ErrInUse) {
-			err = errors.Join(err, remove.Node(folder))
+		if !errors.Is(err, cleanup.ErrInUse) {
+			err = errors.Join(err, cleanup.Node(folder))
 		}
-		if !errors.Is(err, remove.ErrInUse) {
+		if !errors.Is(err, cleanup.ErrInUse) {
 			return err
 		}
 		if time.Now().After(end) {

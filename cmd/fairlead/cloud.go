@@ -7,15 +7,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/announce"
-	"github.com/fairlead/fairlead/announce/cloud"
-	"github.com/fairlead/fairlead/announce/cloud/aws"
-	"github.com/fairlead/fairlead/announce/cloud/gcp"
-	"github.com/fairlead/fairlead/announce/cloud/webhook"
-	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/control"
-	"github.com/fairlead/fairlead/kube"
-	"github.com/fairlead/fairlead/kube/offers"
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/advertise/cloud"
+	"github.com/fairlead/fairlead/advertise/cloud/aws"
+	"github.com/fairlead/fairlead/advertise/cloud/gcp"
+	"github.com/fairlead/fairlead/advertise/cloud/webhook"
+	"github.com/fairlead/fairlead/agent/config"
+	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/controller/cloudroutes"
+	"github.com/fairlead/fairlead/reconciler"
 	source "github.com/fairlead/fairlead/source/kube"
 )
 
@@ -68,7 +68,7 @@ func newCloud(c config.Cloud, node string) (p cloud.Provider, err error) {
 }
 
 // openCloud makes a loop announce by a cloud, too, where that is asked for.
-func (a *agent) openCloud(loop *control.Config) (err error) {
+func (a *agent) openCloud(loop *reconciler.Config) (err error) {
 	r := a.config
 	switch r.Agent.Cloud.Cloud {
 	case "":
@@ -78,11 +78,11 @@ func (a *agent) openCloud(loop *control.Config) (err error) {
 		if err != nil {
 			return err
 		}
-		namespace := kube.DefaultNamespace
+		namespace := controller.DefaultNamespace
 		if r.BalancersID.Namespace != "" {
 			namespace = r.BalancersID.Namespace
 		}
-		if a.cloud, err = offers.New(offers.Config{Client: client, Namespace: namespace, Node: r.Node, Log: slog.Default()}); err != nil {
+		if a.cloud, err = cloudroutes.New(cloudroutes.Config{Client: client, Namespace: namespace, Node: r.Node, Log: slog.Default()}); err != nil {
 			return err
 		}
 	default:
@@ -92,6 +92,6 @@ func (a *agent) openCloud(loop *control.Config) (err error) {
 		}
 		a.cloud = cloud.NewAnnouncer(r.Node, cloud.Keeper{Provider: provider, Log: slog.Default()})
 	}
-	announceToo(loop, announce.ModeCloud, a.cloud)
+	announceToo(loop, advertise.ModeCloud, a.cloud)
 	return nil
 }

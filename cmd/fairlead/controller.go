@@ -5,13 +5,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/kube"
+	"github.com/fairlead/fairlead/agent/config"
+	"github.com/fairlead/fairlead/controller"
 	source "github.com/fairlead/fairlead/source/kube"
 )
 
 func newControllerCommand() *cobra.Command {
-	c := kube.Config{Log: slog.Default()}
+	c := controller.Config{Log: slog.Default()}
 	var kubeconfig string
 	clouds := config.DefaultCloud()
 	cmd := &cobra.Command{
@@ -35,7 +35,7 @@ that offer them, where no router speaks BGP.`,
 			if c.Client, err = source.Connection(kubeconfig); err != nil {
 				return err
 			}
-			k, err := kube.New(c)
+			k, err := controller.New(c)
 			if err != nil {
 				return err
 			}
@@ -44,11 +44,11 @@ that offer them, where no router speaks BGP.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&kubeconfig, "kubeconfig", "", "`file` that says how to reach the API server (default: as the pod that this is)")
-	f.StringVar(&c.Namespace, "lease-namespace", kube.DefaultNamespace, "`namespace` of the Lease")
-	f.StringVar(&c.Lease, "lease", kube.DefaultLease, "`name` of the Lease")
+	f.StringVar(&c.Namespace, "lease-namespace", controller.DefaultNamespace, "`namespace` of the Lease")
+	f.StringVar(&c.Lease, "lease", controller.DefaultLease, "`name` of the Lease")
 	f.StringVar(&c.Identity, "identity", "", "our `name` in the Lease (default: the host's, with something random)")
-	f.DurationVar(&c.LeaseDuration, "lease-duration", kube.DefaultLeaseDuration, "how long a dead leader's Lease holds the others off")
-	f.DurationVar(&c.StatusInterval, "status-interval", kube.DefaultStatusInterval, "how often a pool's status is written at most")
+	f.DurationVar(&c.LeaseDuration, "lease-duration", controller.DefaultLeaseDuration, "how long a dead leader's Lease holds the others off")
+	f.DurationVar(&c.StatusInterval, "status-interval", controller.DefaultStatusInterval, "how often a pool's status is written at most")
 	f.BoolVar(&c.RequireClass, "require-class", false, "leave Services without spec.loadBalancerClass to others")
 	cloudFlags(cmd, &clouds, config.Clouds...)
 	f.StringSliceVar(&clouds.RouteTables, "aws-route-table", nil, "`ID`s of the route tables that lead to VIPs")

@@ -15,7 +15,7 @@ import (
 
 	"github.com/fairlead/fairlead/cmd/internal/cli"
 	"github.com/fairlead/fairlead/cmd/internal/clitest"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/manifest"
 	"github.com/fairlead/fairlead/source/object"

@@ -7,11 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/doctor"
-	"github.com/fairlead/fairlead/doctor/gather"
-	"github.com/fairlead/fairlead/service"
-	"github.com/fairlead/fairlead/status"
+	"github.com/fairlead/fairlead/agent/config"
+	"github.com/fairlead/fairlead/agent/doctor"
+	"github.com/fairlead/fairlead/agent/doctor/gather"
+	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/core/service"
 )
 
 func newDoctorCommand() *cobra.Command {

@@ -11,11 +11,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/control"
-	"github.com/fairlead/fairlead/plan"
+	"github.com/fairlead/fairlead/agent/config"
+	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/reconciler"
 	"github.com/fairlead/fairlead/source/kube"
-	"github.com/fairlead/fairlead/status"
 )
 
 // drainPath is where an agent is told to drain, or not to.
@@ -101,14 +101,14 @@ func (a *agent) answerDrain(s *stream, r *http.Request) error {
 }
 
 // tellDrains has a loop's drains told of by Events, where there is a cluster.
-func (a *agent) tellDrains(loop *control.Config) {
+func (a *agent) tellDrains(loop *reconciler.Config) {
 	if a.cluster != nil {
-		loop.OnDrain = func(d control.Drain) { a.cluster.Tell(drainEvent(d)) }
+		loop.OnDrain = func(d reconciler.Drain) { a.cluster.Tell(drainEvent(d)) }
 	}
 }
 
 // drainEvent says of a change of stage what people are to read of the node.
-func drainEvent(d control.Drain) kube.Event {
+func drainEvent(d reconciler.Drain) kube.Event {
 	why := strings.Join(d.Why, "; ")
 	e := kube.Event{Action: "Drain"}
 	switch d.Stage {

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/control"
-	"github.com/fairlead/fairlead/plan"
+	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/reconciler"
 )
 
 // A drain is told of as it begins, goes on and ends; what is amiss is a warning.
@@ -24,7 +24,7 @@ func TestDrainEvents(t *testing.T) {
 		{plan.Kept, 0, "BalancerKept: the balancer does not drain, as no other would be left: Node a is cordoned (warning)"},
 		{plan.Serving, 0, "BalancerServing: the balancer serves again: no reason to drain is left"},
 	} {
-		e := drainEvent(control.Drain{Stage: c.stage, Why: []string{"Node a is cordoned"}, Since: began, Entered: began.Add(2 * time.Second), Flows: c.flows})
+		e := drainEvent(reconciler.Drain{Stage: c.stage, Why: []string{"Node a is cordoned"}, Since: began, Entered: began.Add(2 * time.Second), Flows: c.flows})
 		got := fmt.Sprintf("%s: %s", e.Reason, e.Note)
 		if e.Warn {
 			got += " (warning)"

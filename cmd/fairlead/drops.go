@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/internal/decode"
-	"github.com/fairlead/fairlead/status"
 )
 
 // eventsPath streams samples of dropped packets; dropsPath counts them.

@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/status"
+	"github.com/fairlead/fairlead/agent/status"
 )
 
 func newExplainCommand() *cobra.Command {

@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/status"
 )
 
 func newFlowsCommand() *cobra.Command {

@@ -20,7 +20,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/dataplane/xdp/capture"
 	"github.com/fairlead/fairlead/internal/craft"
-	"github.com/fairlead/fairlead/internal/testkit/fuzzlimit"
+	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
 // captures gives a frame as pcap, as pcap in gzip, and as pcapng.

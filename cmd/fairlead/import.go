@@ -12,11 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/importer"
-	"github.com/fairlead/fairlead/importer/ipvsadm"
-	"github.com/fairlead/fairlead/importer/keepalived"
-	"github.com/fairlead/fairlead/importer/metallb"
 	"github.com/fairlead/fairlead/internal/limit"
+	"github.com/fairlead/fairlead/source/importer"
+	"github.com/fairlead/fairlead/source/importer/ipvsadm"
+	"github.com/fairlead/fairlead/source/importer/keepalived"
+	"github.com/fairlead/fairlead/source/importer/metallb"
 )
 
 func newImportCommand() *cobra.Command {

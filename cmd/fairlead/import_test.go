@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/cmd/internal/clitest"
-	"github.com/fairlead/fairlead/importer"
-	"github.com/fairlead/fairlead/importer/ipvsadm"
-	"github.com/fairlead/fairlead/importer/keepalived"
-	"github.com/fairlead/fairlead/importer/metallb"
+	"github.com/fairlead/fairlead/source/importer"
+	"github.com/fairlead/fairlead/source/importer/ipvsadm"
+	"github.com/fairlead/fairlead/source/importer/keepalived"
+	"github.com/fairlead/fairlead/source/importer/metallb"
 )
 
 // TestImportedCommandsAreRight: what an import says that balancers run is a

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/internal/nodekey"
-	"github.com/fairlead/fairlead/status"
 )
 
 // keyPause is the time between two looks at the key file. Kubernetes itself takes a minute

@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/fairlead/fairlead/announce"
-	"github.com/fairlead/fairlead/announce/l2"
-	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/control"
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/advertise/l2"
+	"github.com/fairlead/fairlead/agent/config"
+	"github.com/fairlead/fairlead/reconciler"
 	"github.com/fairlead/fairlead/source"
 )
 
@@ -23,7 +23,7 @@ func layer2Flags(f *pflag.FlagSet, c *config.Layer2) {
 
 // openLayer2 makes a loop announce by ARP and neighbour discovery, too, where
 // that is asked for.
-func (a *agent) openLayer2(loop *control.Config) (err error) {
+func (a *agent) openLayer2(loop *reconciler.Config) (err error) {
 	r := a.config
 	asked := r.Agent.Layer2
 	if len(asked.Interfaces) == 0 {
@@ -35,7 +35,7 @@ func (a *agent) openLayer2(loop *control.Config) (err error) {
 	if err != nil {
 		return err
 	}
-	announceToo(loop, announce.ModeLayer2, a.layer2)
+	announceToo(loop, advertise.ModeLayer2, a.layer2)
 	if len(r.Layer2.Members) == 0 && r.Balancers != "" {
 		loop.Source = memberSource{loop.Source, a.layer2}
 	}
@@ -43,10 +43,10 @@ func (a *agent) openLayer2(loop *control.Config) (err error) {
 }
 
 // announceToo has a loop announce in one more way.
-func announceToo(loop *control.Config, mode announce.Mode, by announce.Announcer) {
-	by = announce.Only(mode, by)
+func announceToo(loop *reconciler.Config, mode advertise.Mode, by advertise.Announcer) {
+	by = advertise.Only(mode, by)
 	if loop.Announcer != nil {
-		by = announce.Together{loop.Announcer, by}
+		by = advertise.Together{loop.Announcer, by}
 	}
 	loop.Announcer = by
 }

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/cmd/internal/cli"
-	"github.com/fairlead/fairlead/status"
 )
 
 // look is what the looking commands share: where to ask, and how to show.

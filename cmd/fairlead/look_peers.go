@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/status"
+	"github.com/fairlead/fairlead/agent/status"
 )
 
 func newPeersCommand() *cobra.Command {

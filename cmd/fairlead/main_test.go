@@ -11,9 +11,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/cmd/internal/cli"
 	"github.com/fairlead/fairlead/cmd/internal/clitest"
-	"github.com/fairlead/fairlead/status"
 	"github.com/fairlead/fairlead/vdn/access"
 	"github.com/fairlead/fairlead/vdn/server"
 	"github.com/fairlead/fairlead/vdn/store"

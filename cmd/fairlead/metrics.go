@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/fairlead/fairlead/status"
-	"github.com/fairlead/fairlead/status/metrics"
+	"github.com/fairlead/fairlead/agent/metrics"
+	"github.com/fairlead/fairlead/agent/status"
 )
 
 func metricsFlag(cmd *cobra.Command, address *string) {

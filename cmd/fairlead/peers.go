@@ -5,9 +5,9 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/fairlead/fairlead/announce/bfd"
-	"github.com/fairlead/fairlead/announce/bgp"
-	"github.com/fairlead/fairlead/kube/v1alpha1"
+	"github.com/fairlead/fairlead/advertise/bfd"
+	"github.com/fairlead/fairlead/advertise/bgp"
+	"github.com/fairlead/fairlead/api/v1alpha1"
 	"github.com/fairlead/fairlead/source"
 )
 

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/announce/bgp"
-	"github.com/fairlead/fairlead/kube/v1alpha1"
+	"github.com/fairlead/fairlead/advertise/bgp"
+	"github.com/fairlead/fairlead/api/v1alpha1"
 )
 
 func TestMergePeers(t *testing.T) {

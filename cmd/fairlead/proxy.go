@@ -13,14 +13,14 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/agent/config"
+	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/dataplane/healthport"
 	dpproxy "github.com/fairlead/fairlead/dataplane/proxy"
 	"github.com/fairlead/fairlead/dataplane/proxy/packet"
 	"github.com/fairlead/fairlead/internal/webserve"
-	"github.com/fairlead/fairlead/proxy/healthport"
-	"github.com/fairlead/fairlead/proxy/loop"
+	"github.com/fairlead/fairlead/reconciler/proxy"
 	"github.com/fairlead/fairlead/source/kube"
-	"github.com/fairlead/fairlead/status"
 )
 
 // serviceProxy is the parts of the role proxy.
@@ -28,7 +28,7 @@ type serviceProxy struct {
 	config  *config.Resolved
 	plane   *dpproxy.DataPlane
 	packets *packet.Half
-	loop    *loop.Loop
+	loop    *proxy.Loop
 	ports   *healthport.Server
 	healthz *healthport.Healthz
 	// leaving says that the node is about to go.
@@ -54,7 +54,7 @@ func newProxy(r *config.Resolved) *serviceProxy {
 	p := &serviceProxy{config: r}
 	p.healthz = &healthport.Healthz{Timeout: healthport.DefaultTimeout, Eligible: func() bool { return !p.leaving.Load() }}
 	p.ports = healthport.New(healthport.Config{Healthy: p.healthz.Healthy, Retry: healthport.DefaultRetry, Log: slog.Default()})
-	p.loop = loop.New(loop.Config{Health: p.ports, Window: r.Window, MaxDelay: r.MaxDelay, Resync: r.Resync, Log: slog.Default()})
+	p.loop = proxy.New(proxy.Config{Health: p.ports, Window: r.Window, MaxDelay: r.MaxDelay, Resync: r.Resync, Log: slog.Default()})
 	p.healthz.Sync = p.loop.Sync
 	return p
 }

@@ -10,12 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/announce/bgp"
-	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/advertise/bgp"
+	"github.com/fairlead/fairlead/agent/config"
+	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/internal/privilege"
 	"github.com/fairlead/fairlead/internal/privilege/held"
 	"github.com/fairlead/fairlead/internal/version"
-	"github.com/fairlead/fairlead/status"
 )
 
 func newReflectorCommand() *cobra.Command {

@@ -10,13 +10,13 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/fairlead/fairlead/announce"
-	"github.com/fairlead/fairlead/announce/bgp"
-	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/fib"
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/advertise/bgp"
+	"github.com/fairlead/fairlead/agent/config"
+	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/internal/privilege/held"
 	"github.com/fairlead/fairlead/internal/sysctl"
-	"github.com/fairlead/fairlead/status"
+	"github.com/fairlead/fairlead/router"
 )
 
 func newRouterCommand() *cobra.Command {
@@ -43,9 +43,9 @@ is killed: packets then take the daemon's own routes.`,
 		GroupID: groupRun,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("metric") {
-				c.Metric = fib.DefaultMetric
+				c.Metric = router.DefaultMetric
 				if len(c.Beside) > 0 {
-					c.Metric = fib.DefaultBesideMetric
+					c.Metric = router.DefaultBesideMetric
 				}
 			}
 			if !cmd.Flags().Changed("max-prefixes") && len(c.Peers) == 0 {
@@ -67,7 +67,7 @@ is killed: packets then take the daemon's own routes.`,
 	f.IntVar(&c.MaxClients, "max-clients", c.MaxClients, "balancers that may have sessions; 0: any `number`")
 	f.Uint32Var(&c.HashSeed, "hash-seed", 0, "`number` that several routers have alike, to send a flow to the same balancer (Linux 6.11)")
 	f.StringSliceVar(&c.Beside, "beside", nil, "make the routes of another daemon resilient: their `protocol`, bgp (FRR), bird or a number")
-	f.IntVar(&c.Metric, "metric", 0, fmt.Sprintf("metric of the routes (default: %d, with --beside %d)", fib.DefaultMetric, fib.DefaultBesideMetric))
+	f.IntVar(&c.Metric, "metric", 0, fmt.Sprintf("metric of the routes (default: %d, with --beside %d)", router.DefaultMetric, router.DefaultBesideMetric))
 	f.IntVar(&c.Table, "table", 0, "routing table (default: main)")
 	f.StringVar(&c.Socket, "socket", c.Socket, "`file` to answer status and routes on")
 	metricsFlag(cmd, &c.Metrics)
@@ -89,7 +89,7 @@ func runRouter(ctx context.Context, c config.Router, remove bool) (err error) {
 	lacking := lacks(routerPrivileges(r)...)
 	defer func() { err = held.Blame(err, lacking) }()
 	collectLess()
-	settings, err := fib.RouterSysctls(c.HashSeed)
+	settings, err := router.RouterSysctls(c.HashSeed)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func runRouter(ctx context.Context, c config.Router, remove bool) (err error) {
 	if len(r.Beside) > 0 {
 		return runBeside(ctx, r)
 	}
-	table, err := fib.New(fib.Config{Metric: uint32(c.Metric), Table: uint32(c.Table), Log: slog.Default()})
+	table, err := router.New(router.Config{Metric: uint32(c.Metric), Table: uint32(c.Table), Log: slog.Default()})
 	if err != nil {
 		return err
 	}
@@ -117,21 +117,21 @@ func runRouter(ctx context.Context, c config.Router, remove bool) (err error) {
 }
 
 // startRouter begins to hear of routes, and writes them.
-func startRouter(r *config.ResolvedRouter, table *fib.Table) (*bgp.Router, error) {
+func startRouter(r *config.ResolvedRouter, table *router.Table) (*bgp.Router, error) {
 	before, err := table.List()
 	if err != nil {
 		return nil, err
 	}
 	c := routerConfig(r)
 	c.Held = len(before) > 0
-	return bgp.NewRouter(c, func(routes []announce.RouteSet) {
+	return bgp.NewRouter(c, func(routes []advertise.RouteSet) {
 		_ = table.Set(routes) // the table logs, reports and retries what fails
 	})
 }
 
 // keepRouting holds the kernel to what was heard, and answers on the socket,
 // until ctx ends or either fails.
-func keepRouting(ctx context.Context, c *config.ResolvedRouter, router *bgp.Router, table *fib.Table) error {
+func keepRouting(ctx context.Context, c *config.ResolvedRouter, router *bgp.Router, table *router.Table) error {
 	look := routing(status.RoleRouter)
 	look.Peers, look.Heard, look.Refused = router.Peers, router.Routes, router.Refused
 	look.Table, look.Degraded = table, table.Degraded

@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/internal/craft"
-	"github.com/fairlead/fairlead/service"
-	"github.com/fairlead/fairlead/status"
 )
 
 func TestFlowQuery(t *testing.T) {

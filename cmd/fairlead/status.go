@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/status"
+	"github.com/fairlead/fairlead/agent/status"
 )
 
 func newStatusCommand() *cobra.Command {

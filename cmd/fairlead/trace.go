@@ -20,10 +20,10 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/internal/craft"
 	"github.com/fairlead/fairlead/internal/decode"
-	"github.com/fairlead/fairlead/status"
 )
 
 func newTraceCommand() *cobra.Command {

@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/agent/config"
+	"github.com/fairlead/fairlead/agent/status"
 	source "github.com/fairlead/fairlead/source/kube"
-	"github.com/fairlead/fairlead/status"
 	"github.com/fairlead/fairlead/vdn/audit"
 	"github.com/fairlead/fairlead/vdn/federation"
 	"github.com/fairlead/fairlead/vdn/kube"

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/agent/config"
 	"github.com/fairlead/fairlead/vdn/store"
 	"github.com/fairlead/fairlead/vdn/store/etcd"
 	"github.com/fairlead/fairlead/vdn/store/file"

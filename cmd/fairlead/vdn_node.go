@@ -7,11 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/agent/config"
+	"github.com/fairlead/fairlead/agent/metrics"
+	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/internal/privilege"
 	"github.com/fairlead/fairlead/internal/privilege/held"
-	"github.com/fairlead/fairlead/status"
-	"github.com/fairlead/fairlead/status/metrics"
 	"github.com/fairlead/fairlead/vdn/client"
 	"github.com/fairlead/fairlead/vdn/enforce"
 	"github.com/fairlead/fairlead/vdn/enforce/kernel"

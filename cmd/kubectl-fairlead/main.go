@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/agent/kubectl"
 	"github.com/fairlead/fairlead/internal/version"
-	"github.com/fairlead/fairlead/kube/plugin"
 )
 
 func main() {
@@ -26,7 +26,7 @@ func main() {
 }
 
 func newCommand() *cobra.Command {
-	c := plugin.Config{}
+	c := kubectl.Config{}
 	cmd := &cobra.Command{
 		Use:   "kubectl-fairlead [flags] COMMAND [ARGS...]",
 		Short: "Ask the agents of a cluster",
@@ -44,15 +44,15 @@ pods/exec in the agents' namespace.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return plugin.Run(cmd.Context(), c, args, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return kubectl.Run(cmd.Context(), c, args, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	f := cmd.Flags()
 	f.SetInterspersed(false)
 	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "`file` that says how to reach the cluster (default: as kubectl)")
 	f.StringVar(&c.Context, "context", "", "`name` of the context in it")
-	f.StringVarP(&c.Namespace, "namespace", "n", plugin.DefaultNamespace, "`namespace` of the agents")
-	f.StringVarP(&c.Selector, "selector", "l", plugin.DefaultSelector, "`labels` of the agents' pods")
+	f.StringVarP(&c.Namespace, "namespace", "n", kubectl.DefaultNamespace, "`namespace` of the agents")
+	f.StringVarP(&c.Selector, "selector", "l", kubectl.DefaultSelector, "`labels` of the agents' pods")
 	f.StringVar(&c.Node, "node", "", "`name` of the only node to ask")
 	return cmd
 }

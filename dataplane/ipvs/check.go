@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/service"
 )
 
 // check refuses what IPVS cannot do, with the mend.

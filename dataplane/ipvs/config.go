@@ -6,7 +6,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/core/service"
 )
 
 // ErrNoIPVS is what Open answers, wrapped, on a kernel without IPVS.

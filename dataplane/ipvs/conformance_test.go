@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/core/schedule"
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/dataplane/conformance"
-	"github.com/fairlead/fairlead/dataplane/memory"
+	"github.com/fairlead/fairlead/dataplane/fake"
 	"github.com/fairlead/fairlead/internal/craft"
-	"github.com/fairlead/fairlead/schedule"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/lab/conformance"
 )
 
 func TestConformance(t *testing.T) {
@@ -111,7 +111,7 @@ func endpoint(b service.Backend, port uint16) netip.AddrPort {
 }
 
 // Forward sends a real frame and reads from what comes out where it went.
-func (c *conformer) Forward(t *testing.T, flow schedule.Flow, opens bool, length int) (memory.Decision, error) {
+func (c *conformer) Forward(t *testing.T, flow schedule.Flow, opens bool, length int) (fake.Decision, error) {
 	t.Helper()
 	out, back := c.send(t, frameOf(t, flow, opens, length))
 	// With conntrack IPVS silently drops what begins a flow anew whose server
@@ -121,34 +121,34 @@ func (c *conformer) Forward(t *testing.T, flow schedule.Flow, opens bool, length
 		out, back = c.send(t, frameOf(t, flow, opens, length))
 	}
 	if len(out) > 1 {
-		return memory.Decision{}, fmt.Errorf("%d packets came of one: %v", len(out), out)
+		return fake.Decision{}, fmt.Errorf("%d packets came of one: %v", len(out), out)
 	}
 	if len(out) == 0 {
 		if slices.ContainsFunc(back, func(w way) bool { return w.dst == flow.VIP }) {
-			return memory.Decision{}, memory.ErrNotOurs // routed as any other
+			return fake.Decision{}, fake.ErrNotOurs // routed as any other
 		}
-		return memory.Decision{}, conformance.ErrNowhere
+		return fake.Decision{}, conformance.ErrNowhere
 	}
 	f, ok := c.held.Find(flow.Key)
 	if !ok {
-		return memory.Decision{}, fmt.Errorf("went to %v, and no frontend is there", out[0])
+		return fake.Decision{}, fmt.Errorf("went to %v, and no frontend is there", out[0])
 	}
 	return c.decide(f, flow, out[0])
 }
 
 // decide reads where a packet went: a flow's first by the frontend's method, those
 // behind by any that the frontend may have had.
-func (c *conformer) decide(f dataplane.Frontend, flow schedule.Flow, w way) (memory.Decision, error) {
+func (c *conformer) decide(f dataplane.Frontend, flow schedule.Flow, w way) (fake.Decision, error) {
 	for _, b := range f.Backends {
 		server := endpoint(b, flow.Port)
 		right := w.leads(f.Method, flow, server) && w.tunnel == f.Encapsulation
 		known := c.known[flow] && slices.ContainsFunc(service.Methods, func(m service.Method) bool { return w.leads(m, flow, server) })
 		if right || known {
 			c.known[flow] = true
-			return memory.Decision{Server: server}, nil
+			return fake.Decision{Server: server}, nil
 		}
 	}
-	return memory.Decision{}, fmt.Errorf("%s %s: went to %v, where no backend is", f.Method, f.Encapsulation, w)
+	return fake.Decision{}, fmt.Errorf("%s %s: went to %v, where no backend is", f.Method, f.Encapsulation, w)
 }
 
 // leads says that a packet goes to a server by a method.

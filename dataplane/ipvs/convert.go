@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlead/fairlead/core/schedule"
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/schedule"
-	"github.com/fairlead/fairlead/service"
 )
 
 // Flags of a virtual service (include/uapi/linux/ip_vs.h).

@@ -3,8 +3,8 @@ package ipvs
 import (
 	"slices"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/service"
 )
 
 // Counters implements dataplane.DataPlane. The kernel sums them up every two

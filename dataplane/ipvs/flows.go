@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/service"
 )
 
 // flowState is what the kernel calls a connection's state, in dataplane.Flow's

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/fairlead/fairlead/internal/testkit/fuzzlimit"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
 // FuzzReplies: a reply of the kernel is read or refused, and what is read of a service

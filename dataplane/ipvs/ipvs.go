@@ -22,10 +22,10 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/ownns"
 	"github.com/fairlead/fairlead/internal/sysctl"
-	"github.com/fairlead/fairlead/service"
 )
 
 // DataPlane is the IPVS data plane. Counters, Describe and EachFlow may be called

@@ -14,10 +14,10 @@ import (
 
 	"github.com/moby/ipvs"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/dataplane/memory"
-	"github.com/fairlead/fairlead/internal/testkit"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/dataplane/fake"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 // everybody is what six new connections meet under round robin.
@@ -203,7 +203,7 @@ func TestMoves(t *testing.T) {
 	f := frontend(service.DR, service.Maglev, vip4, 80, 80)
 	f.Backends = f.Backends[:1]
 	f.RingSize, f.Survival = service.DefaultRingSize, service.NoSurvival
-	first, last := removable{memory.New()}, removable{memory.New()}
+	first, last := removable{fake.New()}, removable{fake.New()}
 	must(t, first.Upsert(f))
 	w.upsert(f)
 	c := w.dial(netip.AddrPortFrom(vip4, 80)) // by whom does not matter: it is established
@@ -239,6 +239,6 @@ func TestMoves(t *testing.T) {
 }
 
 // removable is memory that can be removed.
-type removable struct{ *memory.DataPlane }
+type removable struct{ *fake.DataPlane }
 
 func (removable) Detach() error { return nil }

@@ -3,7 +3,7 @@ package ipvs
 import (
 	"testing"
 
-	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 func TestMain(m *testing.M) { testkit.MainIPVS(m) }

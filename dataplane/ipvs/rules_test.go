@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/core/service"
 )
 
 func key(vip string, first, last uint16, p service.Protocol) service.Key {
@@ -63,7 +63,7 @@ func TestRules(t *testing.T) {
 }
 
 // marked says by the rules' order which frontend gets a packet, as
-// dataplane/memory finds it.
+// dataplane/fake finds it.
 func marked(rules []rule, k service.Key) (mark uint32) {
 	for _, r := range rules {
 		whole := r.id.Whole()

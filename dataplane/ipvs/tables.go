@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/sysctl"
-	"github.com/fairlead/fairlead/service"
 )
 
 // table is one of Fairlead's chains in one family's table of iptables.

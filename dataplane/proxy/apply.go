@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/fairlead/fairlead/proxy"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/core/proxy"
+	"github.com/fairlead/fairlead/core/service"
 )
 
 // lot is how many entries go to the kernel in one call.

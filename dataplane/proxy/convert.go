@@ -7,9 +7,9 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/fairlead/fairlead/core/proxy"
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/netorder"
-	"github.com/fairlead/fairlead/proxy"
-	"github.com/fairlead/fairlead/service"
 )
 
 func toAddr(a netip.Addr) proxyAddr { return proxyAddr{Word: netorder.Words(a)} }

@@ -15,11 +15,11 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/bpfload"
 	"github.com/fairlead/fairlead/internal/features"
-	"github.com/fairlead/fairlead/proxy"
 )
 
 // DataPlane is a proxy.Plane: what the kernel holds of the service proxy. Its

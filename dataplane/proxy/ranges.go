@@ -9,7 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/fairlead/fairlead/proxy"
+	"github.com/fairlead/fairlead/core/proxy"
 )
 
 func comparePrefixes(a, b netip.Prefix) int {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/fairlead/fairlead/proxy"
+	"github.com/fairlead/fairlead/core/proxy"
 )
 
 // read makes the agent's memory that of the kernel: what is held, and so what

@@ -6,7 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/core/service"
 )
 
 func TestReader(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"unsafe"
 
-	"github.com/fairlead/fairlead/proxy"
+	"github.com/fairlead/fairlead/core/proxy"
 )
 
 // maxRun is how many targets of each kind a run can have: the counts have 16 bits.

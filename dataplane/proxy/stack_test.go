@@ -3,7 +3,7 @@ package proxy
 import (
 	"testing"
 
-	"github.com/fairlead/fairlead/internal/testkit/bpfstack"
+	"github.com/fairlead/fairlead/lab/testkit/bpfstack"
 )
 
 // TestStackFitsLinux61: newer kernels give programs more room.

@@ -10,11 +10,11 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/core/proxy"
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/features"
-	"github.com/fairlead/fairlead/internal/testkit"
-	"github.com/fairlead/fairlead/internal/testkit/refusals"
-	"github.com/fairlead/fairlead/proxy"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/lab/testkit/refusals"
 )
 
 // connectUDP connects a socket to a service.

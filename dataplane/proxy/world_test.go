@@ -10,10 +10,10 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/fairlead/fairlead/internal/testkit"
-	"github.com/fairlead/fairlead/internal/testkit/refusals"
-	"github.com/fairlead/fairlead/proxy"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/core/proxy"
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/lab/testkit/refusals"
 )
 
 func TestMain(m *testing.M) { refusals.Main(m) }

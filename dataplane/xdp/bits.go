@@ -9,7 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/schedule"
+	"github.com/fairlead/fairlead/core/schedule"
 )
 
 // vipBits says which addresses may be VIPs or our own: where an address's bit

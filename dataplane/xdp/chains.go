@@ -8,7 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/fairlead/fairlead/dataplane/ring"
+	"github.com/fairlead/fairlead/core/ring"
 )
 
 // chainOwners are the servers that a chain names, in its order, with zeros at

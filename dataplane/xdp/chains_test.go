@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fairlead/fairlead/dataplane/ring"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/core/ring"
+	"github.com/fairlead/fairlead/core/service"
 )
 
 func TestChainsAreSharedAndGivenBack(t *testing.T) {

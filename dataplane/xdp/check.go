@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlead/fairlead/core/schedule"
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/schedule"
-	"github.com/fairlead/fairlead/service"
 )
 
 // What a frontend left open, which the program does not look at: List gives it

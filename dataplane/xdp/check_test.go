@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/service"
 )
 
 // Every frontend that a Service can ask for is either held, listed just as it

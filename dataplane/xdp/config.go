@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/nodekey"
-	"github.com/fairlead/fairlead/service"
 )
 
 // Mode is how a program is attached to an interface.

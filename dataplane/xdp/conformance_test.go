@@ -13,12 +13,12 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/vishvananda/netlink"
 
+	"github.com/fairlead/fairlead/core/schedule"
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/dataplane/conformance"
-	"github.com/fairlead/fairlead/dataplane/memory"
-	"github.com/fairlead/fairlead/internal/testkit"
-	"github.com/fairlead/fairlead/schedule"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/dataplane/fake"
+	"github.com/fairlead/fairlead/lab/conformance"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 func TestConformance(t *testing.T) {
@@ -93,34 +93,34 @@ func (c conformer) Reopen(t *testing.T) {
 }
 
 // Forward sends a real packet and reads from what comes out where it went.
-func (c conformer) Forward(t *testing.T, flow schedule.Flow, opens bool, length int) (memory.Decision, error) {
+func (c conformer) Forward(t *testing.T, flow schedule.Flow, opens bool, length int) (fake.Decision, error) {
 	t.Helper()
 	return c.send(t, flow, frameOf(t, flow, opens, length))
 }
 
 // Finish implements conformance.Finisher.
-func (c conformer) Finish(t *testing.T, flow schedule.Flow) (memory.Decision, error) {
+func (c conformer) Finish(t *testing.T, flow schedule.Flow) (fake.Decision, error) {
 	t.Helper()
 	fin := packet{src: flow.Client.String(), dst: netip.AddrPortFrom(flow.VIP, flow.Port).String(), flags: "FA"}
 	return c.send(t, flow, fin.bytes(t))
 }
 
 // send sends a packet of a flow, and tells where it went.
-func (c conformer) send(t *testing.T, flow schedule.Flow, frame []byte) (memory.Decision, error) {
+func (c conformer) send(t *testing.T, flow schedule.Flow, frame []byte) (fake.Decision, error) {
 	t.Helper()
 	before := c.current.Describe().Drops
 	v, out := c.run(t, c.current, frame)
 	if v == pass && bytes.Equal(out, frame) {
-		return memory.Decision{}, memory.ErrNotOurs
+		return fake.Decision{}, fake.ErrNotOurs
 	}
 	after := c.current.Describe().Drops
-	for name, reason := range memory.Drops {
+	for name, reason := range fake.Drops {
 		if v == drop && after[name] == before[name]+1 {
-			return memory.Decision{}, reason
+			return fake.Decision{}, reason
 		}
 	}
 	if v != redirect {
-		return memory.Decision{}, fmt.Errorf("verdict %v; drops were %v, are %v", v, before, after)
+		return fake.Decision{}, fmt.Errorf("verdict %v; drops were %v, are %v", v, before, after)
 	}
 	return c.decide(t, flow, out)
 }
@@ -163,7 +163,7 @@ func toSCTP(frame []byte, opens bool) {
 
 // decide reads where a packet went: by the first destination in it, or with dr
 // by the MAC address.
-func (c conformer) decide(t *testing.T, flow schedule.Flow, frame []byte) (d memory.Decision, err error) {
+func (c conformer) decide(t *testing.T, flow schedule.Flow, frame []byte) (d fake.Decision, err error) {
 	t.Helper()
 	way := readWay(t, frame)
 	f, _ := c.held.Find(flow.Key)

@@ -3,8 +3,8 @@ package xdp
 import (
 	"net/netip"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/netorder"
-	"github.com/fairlead/fairlead/service"
 )
 
 // toAddr and fromAddr are netorder's, for the balancer's own type.

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/fairlead/fairlead/internal/testkit"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 // Connections of which a FIN or a RST was seen weigh little for lc, of whichever side

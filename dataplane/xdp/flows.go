@@ -16,10 +16,10 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
 	"github.com/fairlead/fairlead/internal/netorder"
-	"github.com/fairlead/fairlead/service"
 )
 
 // The flow table's shape: FLOW_WAYS, FLOW_LOCKED and the fields of a word in

@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/internal/testkit"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 // A connection's numbers: what the client, and what the server has sent.

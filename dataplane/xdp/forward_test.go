@@ -8,10 +8,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/fairlead/fairlead/core/ring"
+	"github.com/fairlead/fairlead/core/schedule"
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/dataplane/ring"
-	"github.com/fairlead/fairlead/schedule"
-	"github.com/fairlead/fairlead/service"
 )
 
 // row is one packet through the real program.

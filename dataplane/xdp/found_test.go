@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/core/service"
 )
 
 // A frontend of p2c whose backends all drain has no slots: a new flow is not given a
@@ -135,6 +135,7 @@ func TestMethodChangeKeepsTheWayBack(t *testing.T) {
 	d := n.open(t, config())
 	upsert(t, d, frontend(service.FullNAT, "10.1.1.7:80", service.TCP, servers[false]))
 	f := frontend(service.FullNAT, vips[false], service.UDP, servers[false])
+	f.Survival = service.FlowTable
 	upsert(t, d, f)
 	in := packet{src: clients[false], dst: vips[false], udp: true}
 	n.run(t, d, in.bytes(t))

@@ -8,7 +8,7 @@ import (
 
 	"github.com/cilium/ebpf/perf"
 
-	"github.com/fairlead/fairlead/internal/testkit/fuzzlimit"
+	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
 // FuzzRecords reads any bytes as what the kernel passes on: a dropped packet and a

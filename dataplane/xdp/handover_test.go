@@ -10,9 +10,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/nodekey"
-	"github.com/fairlead/fairlead/internal/testkit"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 // pair is two balancers, the second of which drains and has that MTU, and a

@@ -8,10 +8,10 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/netorder"
-	"github.com/fairlead/fairlead/service"
 )
 
 // Layout 2 had a map for each ring, with one older server a slot, and entries of

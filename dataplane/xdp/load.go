@@ -13,7 +13,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"github.com/vishvananda/netlink"
 
-	"github.com/fairlead/fairlead/dataplane/internal/auth"
+	"github.com/fairlead/fairlead/dataplane/auth"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/features"
 )

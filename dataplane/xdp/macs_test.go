@@ -9,8 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/fairlead/fairlead/internal/testkit"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 // TestFramesForOtherHosts has a switch flood frames, or a device be promiscuous: a

@@ -10,8 +10,8 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/dataplane/ring"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/core/ring"
+	"github.com/fairlead/fairlead/core/service"
 )
 
 // member is a server of one frontend.

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/core/service"
 )
 
 // sctpInit gives a frame with an SCTP INIT and so many bytes behind it.

@@ -4,14 +4,14 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/dataplane/memory"
-	"github.com/fairlead/fairlead/internal/testkit"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/dataplane/fake"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 // removable is memory that can be removed.
-type removable struct{ *memory.DataPlane }
+type removable struct{ *fake.DataPlane }
 
 func (removable) Detach() error { return nil }
 
@@ -30,7 +30,7 @@ func (r ringless) List() ([]dataplane.Frontend, error) {
 // next data plane, and nothing of it stays; what IPVS lists, without the size of a
 // ring, comes the other way.
 func TestMoves(t *testing.T) {
-	n, next, back := newNet(t), removable{memory.New()}, ringless{removable{memory.New()}}
+	n, next, back := newNet(t), removable{fake.New()}, ringless{removable{fake.New()}}
 	f := frontend(service.Tunnel, "10.1.1.1:80", service.TCP, "172.16.0.11:80", "172.16.0.12:80")
 	d := n.open(t, config())
 	must(t, d.Upsert(f))

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"sync/atomic"
 
-	"github.com/fairlead/fairlead/schedule"
+	"github.com/fairlead/fairlead/core/schedule"
 )
 
 // natBit gives the place of an address among the bits of nat's servers:

@@ -16,12 +16,12 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/netorder"
 	"github.com/fairlead/fairlead/internal/sysctl"
-	"github.com/fairlead/fairlead/internal/testkit"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 // oldTwo is the data plane of layout 2, by its last object: testdata/balancer-v2.o.gz

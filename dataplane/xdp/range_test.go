@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/service"
 )
 
 func ranged(first, last uint16, protocol service.Protocol, server string) dataplane.Frontend {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/core/service"
 )
 
 // rawRow is one odd frame through the real program.

@@ -5,9 +5,9 @@ import (
 	"os"
 	"testing"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/features"
-	"github.com/fairlead/fairlead/internal/testkit/refusals"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/lab/testkit/refusals"
 )
 
 // TestWithoutOptional has packets forwarded on kernels that refuse what is

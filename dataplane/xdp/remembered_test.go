@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/service"
 )
 
 // What a balancer that goes waits for: flows that live, also those that have

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/fairlead/fairlead/dataplane/ring"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/core/ring"
+	"github.com/fairlead/fairlead/core/service"
 )
 
 // readRing gives a frontend's ring as the kernel has it, in a memory that is

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/service"
 )
 
 // idsOf gives the numbers of a frontend's servers.

@@ -3,9 +3,9 @@ package xdp
 import (
 	"testing"
 
-	"github.com/fairlead/fairlead/dataplane/internal/auth"
+	"github.com/fairlead/fairlead/dataplane/auth"
 	"github.com/fairlead/fairlead/internal/nodekey"
-	"github.com/fairlead/fairlead/internal/testkit/bpfstack"
+	"github.com/fairlead/fairlead/lab/testkit/bpfstack"
 )
 
 // TestStackFitsLinux61: newer kernels give programs more room.

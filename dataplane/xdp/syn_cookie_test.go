@@ -10,8 +10,8 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
-	"github.com/fairlead/fairlead/service"
 )
 
 // sipHash is SipHash-2-4, written from the paper and not from our C: little-endian

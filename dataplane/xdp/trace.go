@@ -9,8 +9,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/features"
-	"github.com/fairlead/fairlead/service"
 )
 
 // TraceRequest is a frame, and where it is to come in.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/fairlead/fairlead/internal/testkit"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 func (n *testNet) trace(t *testing.T, d *DataPlane, r TraceRequest) (got Trace) {

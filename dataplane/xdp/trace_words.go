@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/netorder"
-	"github.com/fairlead/fairlead/service"
 )
 
 // traceWords puts the notes of a run in words.

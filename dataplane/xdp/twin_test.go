@@ -11,11 +11,11 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/fairlead/fairlead/core/schedule"
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/dataplane/memory"
-	"github.com/fairlead/fairlead/internal/testkit"
-	"github.com/fairlead/fairlead/schedule"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/dataplane/fake"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 // The slow twin of the whole program: the in-memory data plane says which server
@@ -159,7 +159,7 @@ func (s shot) in() []byte {
 
 // told is the option in the packet's own header (direct-nat, dr): the VIP, and
 // those that may know the flow; nothing where neither matters.
-func (s shot) told(d memory.Decision) []netip.AddrPort {
+func (s shot) told(d fake.Decision) []netip.AddrPort {
 	if !s.opens && s.Protocol != service.UDP && len(d.Older) == 0 {
 		return nil
 	}
@@ -169,7 +169,7 @@ func (s shot) told(d memory.Decision) []netip.AddrPort {
 // out is the IP packet that must leave. got is what did leave, of which only what
 // a secret decides is believed: fullnat's source port, and by what routers are to
 // spread the tunnels of remembered flows.
-func (s shot) out(f dataplane.Frontend, d memory.Decision, got []byte) []byte {
+func (s shot) out(f dataplane.Frontend, d fake.Decision, got []byte) []byte {
 	own := own4
 	if d.Server.Addr().Is6() {
 		own = own6
@@ -212,7 +212,7 @@ func (s shot) spread(f dataplane.Frontend, own netip.Addr, got []byte) (label ui
 	return label, port
 }
 
-func (s shot) tunnelled(f dataplane.Frontend, d memory.Decision, own netip.Addr, got []byte) []byte {
+func (s shot) tunnelled(f dataplane.Frontend, d fake.Decision, own netip.Addr, got []byte) []byte {
 	inner := s.ip(s.Client, s.vip(), s.ttl, nil)
 	proto := byte(4)
 	if s.VIP.Is6() {
@@ -365,7 +365,7 @@ func TestEveryByteAsTheTwin(t *testing.T) {
 	for i, k := range kinds() {
 		t.Run(k.String(), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(i), 5))
-			twin := memory.New()
+			twin := fake.New()
 			f := k.frontend(rng)
 			for range 12 {
 				upsert(t, d, f)
@@ -386,7 +386,7 @@ func TestEveryByteAsTheTwin(t *testing.T) {
 }
 
 // compare sends a packet through both and gives how many had a chain.
-func (n *testNet) compare(t *testing.T, d *DataPlane, twin *memory.DataPlane, f dataplane.Frontend, s shot) int {
+func (n *testNet) compare(t *testing.T, d *DataPlane, twin *fake.DataPlane, f dataplane.Frontend, s shot) int {
 	t.Helper()
 	in := s.in()
 	v, got := n.run(t, d, in)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/fairlead/fairlead/dataplane/internal/auth"
+	"github.com/fairlead/fairlead/dataplane/auth"
 	"github.com/fairlead/fairlead/internal/bpfload"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/core/service"
 )
 
 // vip is an address that frontends have. From its first frontend to its last

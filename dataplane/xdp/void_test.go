@@ -3,7 +3,7 @@ package xdp
 import (
 	"testing"
 
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/core/service"
 )
 
 // A flow is void for ever when its server is gone, however many owners the

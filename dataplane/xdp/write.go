@@ -8,9 +8,9 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fairlead/fairlead/core/ring"
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/dataplane/ring"
-	"github.com/fairlead/fairlead/service"
 )
 
 // Upsert implements dataplane.DataPlane:

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/internal/decode"
-	"github.com/fairlead/fairlead/internal/testkit/fuzzlimit"
+	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
 // FuzzPacket: a description is refused by its field, or becomes a frame that another

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"unicode"
 
-	"github.com/fairlead/fairlead/internal/testkit/fuzzlimit"
+	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
 func frame(t *testing.T, parts ...string) []byte {

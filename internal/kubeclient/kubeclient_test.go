@@ -22,7 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
-	"github.com/fairlead/fairlead/kube/v1alpha1"
+	"github.com/fairlead/fairlead/api/v1alpha1"
 	labkube "github.com/fairlead/fairlead/lab/kube"
 )
 

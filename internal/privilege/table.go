@@ -22,7 +22,7 @@ const (
 
 // Table is every role and what it needs. It is the only place that says so: the
 // warnings of a process that lacks something, `fairlead doctor`, the chart, the
-// systemd units and docs/security.md are tested against it, and e2e/privileges
+// systemd units and docs/security.md are tested against it, and lab/e2e/privileges
 // runs each role with exactly these and then without each in turn.
 var Table = []Role{
 	{Balancer, "fairlead agent", []Need{

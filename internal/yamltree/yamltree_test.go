@@ -11,7 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/fairlead/fairlead/internal/testkit/fuzzlimit"
+	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
 func nested(open, middle, shut string, n int) string {

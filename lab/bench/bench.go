@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/internal/version"
-	"github.com/fairlead/fairlead/sim/claim"
+	"github.com/fairlead/fairlead/lab/sim/claim"
 )
 
 // Report is one run of a benchmark. Its JSON field names are stable.

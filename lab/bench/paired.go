@@ -8,7 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/fairlead/fairlead/sim/claim"
+	"github.com/fairlead/fairlead/lab/sim/claim"
 )
 
 // Spread is what several runs gave.

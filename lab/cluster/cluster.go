@@ -17,11 +17,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/load"
 	"github.com/fairlead/fairlead/lab/paper"
 	"github.com/fairlead/fairlead/lab/sandbox"
-	"github.com/fairlead/fairlead/status"
 )
 
 // StartLimit is how long anything may take to come up.

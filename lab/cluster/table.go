@@ -10,17 +10,17 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/fib"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/router"
 )
 
 // Table gives the service routes that the router's kernel holds, whoever put
 // them there.
-func (c *Cluster) Table() ([]fib.Route, error) {
-	router := c.Lab.Host(paper.Router)
+func (c *Cluster) Table() ([]router.Route, error) {
+	host := c.Lab.Host(paper.Router)
 	if c.opts.Router == RouterFairlead {
-		t, err := fib.New(fib.Config{NetNS: router.Namespace().FD()})
+		t, err := router.New(router.Config{NetNS: host.Namespace().FD()})
 		if err != nil {
 			return nil, err
 		}
@@ -31,15 +31,15 @@ func (c *Cluster) Table() ([]fib.Route, error) {
 	if err != nil {
 		return nil, err
 	}
-	var shown []fib.Route
+	var shown []router.Route
 	for _, r := range routes {
 		if !c.isService(r) {
 			continue
 		}
 		prefix, _ := netip.ParsePrefix(r.Dst.String())
-		route := fib.Route{Prefix: prefix, Metric: uint32(r.Priority), Protocol: uint8(r.Protocol)}
+		route := router.Route{Prefix: prefix, Metric: uint32(r.Priority), Protocol: uint8(r.Protocol)}
 		for _, h := range Hops(r) {
-			route.Hops = append(route.Hops, fib.Hop{Gateway: h, Device: "eth1", Weight: 1})
+			route.Hops = append(route.Hops, router.Hop{Gateway: h, Device: "eth1", Weight: 1})
 		}
 		shown = append(shown, route)
 	}

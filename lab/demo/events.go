@@ -7,8 +7,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/lab/paper"
-	"github.com/fairlead/fairlead/status"
 )
 
 // change is one event: prepare what does not belong to it, do it, and say when

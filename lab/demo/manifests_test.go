@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/lab/paper"
-	"github.com/fairlead/fairlead/service"
 )
 
 var update = flag.Bool("update", false, "write the manifests of docs/scenarios/demo anew")

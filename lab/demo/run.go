@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fairlead/fairlead/fib"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/load"
 	"github.com/fairlead/fairlead/lab/paper"
 	"github.com/fairlead/fairlead/lab/sandbox"
+	"github.com/fairlead/fairlead/router"
 )
 
 // runner is one run.
@@ -80,7 +80,7 @@ func (r *runner) showTable(title string) error {
 	if err != nil {
 		return err
 	}
-	text := fib.Format(routes)
+	text := router.Format(routes)
 	r.tables = append(r.tables, title+"\n"+text)
 	r.say("The router's routes, %s:\n%s", title, indent(text))
 	return nil

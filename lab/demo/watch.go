@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/lab/load"
-	"github.com/fairlead/fairlead/status"
 )
 
 // watchPace is how often the balancers are asked what they did.

@@ -16,12 +16,12 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/announce"
-	"github.com/fairlead/fairlead/announce/bgp"
-	"github.com/fairlead/fairlead/internal/testkit"
-	"github.com/fairlead/fairlead/internal/testkit/actor"
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/advertise/bgp"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/labtest"
+	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/lab/testkit/actor"
 )
 
 // patience is how long anything may take on a busy machine: what is checked is not how
@@ -150,7 +150,7 @@ func (s *siege) speaker(n int, peers ...string) *actor.Actor[order, report] {
 		c.Peers = append(c.Peers, bgp.PeerConfig{Address: netip.MustParseAddr(p)})
 	}
 	a := enact(s.t, s.Host(fmt.Sprintf("node-%d", n)), part{Speaker: &c})
-	routes := []announce.Route{
+	routes := []advertise.Route{
 		{Prefix: netip.MustParsePrefix(fmt.Sprintf("10.1.%d.0/24", n)), NextHop: c.LocalAddress},
 		{Prefix: netip.MustParsePrefix(fmt.Sprintf("fd00:1:%d::/64", n)), NextHop: netip.MustParseAddr(fmt.Sprintf("fd00::%d", n))}}
 	if r := a.Tell(order{Routes: routes}); r.Error != "" {
@@ -423,7 +423,7 @@ func (s *siege) attack(by scale) {
 			s.t.Logf("%s towards %s: %s", what, victim, time.Since(began).Round(time.Millisecond))
 		}
 	}
-	if p := s.victims["speaker"].Ask().Peers; slices.ContainsFunc(p, func(p announce.Peer) bool { return p.Received > 0 }) {
+	if p := s.victims["speaker"].Ask().Peers; slices.ContainsFunc(p, func(p advertise.Peer) bool { return p.Received > 0 }) {
 		s.t.Errorf("the speaker accepted routes: %+v", p)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/internal/testkit/rawbgp"
 	"github.com/fairlead/fairlead/lab/netns"
+	"github.com/fairlead/fairlead/lab/testkit/rawbgp"
 )
 
 // attacker sends BGP messages from addresses of a host, with sessions that are

@@ -9,13 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/fib"
 	"github.com/fairlead/fairlead/internal/sysctl"
-	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/flows"
 	"github.com/fairlead/fairlead/lab/flows/flowstest"
 	"github.com/fairlead/fairlead/lab/labtest"
+	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/router"
 )
 
 var (
@@ -49,7 +49,7 @@ func upstream(t *testing.T) *lab.Lab {
 	}
 	l := labtest.Build(t, top)
 	testkit.Do(t, l.Host("router").Namespace(), func() error {
-		s, err := fib.RouterSysctls(0)
+		s, err := router.RouterSysctls(0)
 		if err != nil {
 			return err
 		}
@@ -62,20 +62,20 @@ func upstream(t *testing.T) *lab.Lab {
 type beside struct {
 	t     *testing.T
 	l     *lab.Lab
-	table *fib.Table
+	table *router.Table
 	stop  func()
 	d     *Daemon
 }
 
 func startBeside(t *testing.T, l *lab.Lab, d *Daemon, protocol uint8) *beside {
 	t.Helper()
-	table, err := fib.New(fib.Config{Metric: fib.DefaultBesideMetric, FirstID: 2 * fib.DefaultFirstID, NetNS: l.Host("router").Namespace().FD()})
+	table, err := router.New(router.Config{Metric: router.DefaultBesideMetric, FirstID: 2 * router.DefaultFirstID, NetNS: l.Host("router").Namespace().FD()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- table.Follow(ctx, fib.Beside{Protocols: []uint8{protocol}}) }()
+	go func() { done <- table.Follow(ctx, router.Beside{Protocols: []uint8{protocol}}) }()
 	stopped := false
 	b := &beside{t: t, l: l, table: table, d: d, stop: func() {
 		if stopped {
@@ -104,7 +104,7 @@ func (b *beside) until(plain, ours int) (late time.Duration) {
 			b.t.Fatal(err)
 		}
 		for _, r := range routes {
-			if metric, hops, _ := strings.Cut(r, ": "); metric == fmt.Sprint(fib.DefaultBesideMetric) {
+			if metric, hops, _ := strings.Cut(r, ": "); metric == fmt.Sprint(router.DefaultBesideMetric) {
 				o = len(strings.Fields(hops))
 			} else {
 				p = len(strings.Fields(hops))

@@ -16,10 +16,10 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/internal/testkit"
-	"github.com/fairlead/fairlead/internal/testkit/actor"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/sandbox"
+	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/lab/testkit/actor"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")

@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/announce"
-	"github.com/fairlead/fairlead/announce/bgp"
-	"github.com/fairlead/fairlead/internal/testkit"
-	"github.com/fairlead/fairlead/internal/testkit/actor"
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/advertise/bgp"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/labtest"
+	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/lab/testkit/actor"
 )
 
 // meeting is where ours meet theirs. What is announced by way of 105 comes in a
@@ -95,8 +95,8 @@ func (m meeting) speaker(n int, p bgp.PeerConfig) *balancer {
 		marks += " graceful-shutdown"
 	}
 	b := startBalancer(m.t, m.Host(fmt.Sprintf("node-%d", n)), c)
-	b.set(announce.Route{Prefix: prefix4, NextHop: ip4}, announce.Route{Prefix: prefix6, NextHop: ip6},
-		announce.Route{Prefix: drained, NextHop: ip4, Attributes: announce.Attributes{Communities: announce.Communities(marks)}})
+	b.set(advertise.Route{Prefix: prefix4, NextHop: ip4}, advertise.Route{Prefix: prefix6, NextHop: ip6},
+		advertise.Route{Prefix: drained, NextHop: ip4, Attributes: advertise.Attributes{Communities: advertise.Communities(marks)}})
 	return b
 }
 
@@ -186,7 +186,7 @@ func (m meeting) arrived() (over4, over6 string) {
 }
 
 // bfd waits until BFD of the sessions with all these addresses says the same.
-func (m meeting) bfd(want string, peers func() []announce.Peer, addrs ...string) string {
+func (m meeting) bfd(want string, peers func() []advertise.Peer, addrs ...string) string {
 	m.t.Helper()
 	testkit.Eventually(m.t, time.Minute, func() error {
 		found := 0
@@ -205,7 +205,7 @@ func (m meeting) bfd(want string, peers func() []announce.Peer, addrs ...string)
 
 // without says of a session that it is up, and that BFD is not, as the other has
 // none.
-func (m meeting) without(peers func() []announce.Peer, who string, addrs ...string) string {
+func (m meeting) without(peers func() []advertise.Peer, who string, addrs ...string) string {
 	m.t.Helper()
 	time.Sleep(3 * time.Second) // BFD says hello every second
 	m.bfd("down", peers, addrs...)
@@ -256,7 +256,7 @@ func (m meeting) direct(kind Kind, text string) (c cells) {
 	over4.AS, over6.AS, over4.TTLSecurity, over6.TTLSecurity = 65110, 65110, 1, 1
 	all := m.speakers(over4, over6)
 	c.over4, c.over6 = m.arrived()
-	both := func() []announce.Peer { return slices.Concat(all[0].peers(), all[1].peers()) }
+	both := func() []advertise.Peer { return slices.Concat(all[0].peers(), all[1].peers()) }
 	c.bfd = m.bfd("up", both, "10.0.0.110", "fd00::110")
 	c.communities = m.routerMarks(d, kind)
 	m.refused(over4)
@@ -271,7 +271,7 @@ func (m meeting) reflected(kind Kind, files map[string]string) (c cells) {
 	text := files["bgpd.conf"] + files["bird.conf"]
 	d := m.daemon("router", kind, Config{Text: text, Files: files})
 	c.over4, c.over6 = m.arrived()
-	both := func() []announce.Peer { return slices.Concat(one.Ask().Peers, two.Ask().Peers) }
+	both := func() []advertise.Peer { return slices.Concat(one.Ask().Peers, two.Ask().Peers) }
 	c.bfd = m.bfd("up", both, "10.0.0.110", "fd00::110")
 	c.communities = m.routerMarks(d, kind)
 	c.md5 = "yes"
@@ -286,7 +286,7 @@ func (m meeting) gobgp() (c cells) {
 	c.communities = m.marks(d, "global rib -a ipv4 "+drained.String(), "65000:1", "64999:1:2", "planned-shut") + "; " + m.heeded()
 	m.refused(signed("10.0.0.109"))
 	c.md5 = "yes; another is refused"
-	both := func() []announce.Peer { return slices.Concat(all[0].peers(), all[1].peers()) }
+	both := func() []advertise.Peer { return slices.Concat(all[0].peers(), all[1].peers()) }
 	c.bfd = m.without(both, "GoBGP 3", "10.0.0.109", "fd00::109")
 	return c
 }
@@ -305,7 +305,7 @@ func (m meeting) exabgp(theirs bool) (c cells) {
 	c.over4, c.over6 = m.arrived()
 	c.communities = communities()
 	c.md5 = "yes"
-	c.bfd = m.without(func() []announce.Peer { return r.Ask().Peers }, "ExaBGP", "10.0.0.111", "fd00::111")
+	c.bfd = m.without(func() []advertise.Peer { return r.Ask().Peers }, "ExaBGP", "10.0.0.111", "fd00::111")
 	return c
 }
 

@@ -11,11 +11,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fairlead/fairlead/announce"
-	"github.com/fairlead/fairlead/announce/bgp"
-	"github.com/fairlead/fairlead/fib"
-	"github.com/fairlead/fairlead/internal/testkit/actor"
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/advertise/bgp"
 	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/testkit/actor"
+	"github.com/fairlead/fairlead/router"
 )
 
 // part is what a process of ours is to be, one of these.
@@ -30,14 +30,14 @@ type part struct {
 
 // order is a line to a process, report one from it.
 type order struct {
-	Routes []announce.Route // of a speaker; nil leaves those that it has
-	Last   string           // what the last of Nodes does: withdraw or announce
-	Usage  bool             // ask what the process uses
+	Routes []advertise.Route // of a speaker; nil leaves those that it has
+	Last   string            // what the last of Nodes does: withdraw or announce
+	Usage  bool              // ask what the process uses
 }
 
 type report struct {
 	Error string
-	Peers []announce.Peer
+	Peers []advertise.Peer
 	Usage usage
 }
 
@@ -107,7 +107,7 @@ func play(p part) error {
 	return playNodes(strings.Split(p.Nodes, ","))
 }
 
-func told(err error, peers []announce.Peer) report {
+func told(err error, peers []advertise.Peer) report {
 	if err != nil {
 		return report{Error: err.Error(), Peers: peers}
 	}
@@ -115,11 +115,11 @@ func told(err error, peers []announce.Peer) report {
 }
 
 func playRouter(c bgp.RouterConfig) error {
-	table, err := fib.New(fib.Config{})
+	table, err := router.New(router.Config{})
 	if err != nil {
 		return err
 	}
-	r, err := bgp.NewRouter(c, func(sets []announce.RouteSet) {
+	r, err := bgp.NewRouter(c, func(sets []advertise.RouteSet) {
 		if err := table.Set(sets); err != nil {
 			slog.Error("routes", "error", err)
 		}
@@ -141,7 +141,7 @@ func playNodes(nodes []string) error {
 	}
 	defer r.Close()
 	var last *bgp.Speaker
-	var routes []announce.Route
+	var routes []advertise.Route
 	for _, n := range nodes {
 		last, err = bgp.NewSpeaker(bgp.SpeakerConfig{AS: 65021, LocalAddress: netip.MustParseAddr("172.16.0." + n),
 			Peers: []bgp.PeerConfig{{Address: reflector}}})
@@ -149,7 +149,7 @@ func playNodes(nodes []string) error {
 			return err
 		}
 		defer last.Close()
-		routes = []announce.Route{
+		routes = []advertise.Route{
 			{Prefix: netip.MustParsePrefix("10.1.1.0/24"), NextHop: netip.MustParseAddr("10.0.0." + n)},
 			{Prefix: netip.MustParsePrefix("fd00:1:1::/64"), NextHop: netip.MustParseAddr("fd00::" + n)}}
 		if err := last.Set(routes); err != nil {

@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/announce"
-	"github.com/fairlead/fairlead/announce/bgp"
-	"github.com/fairlead/fairlead/internal/testkit"
-	"github.com/fairlead/fairlead/internal/testkit/actor"
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/advertise/bgp"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/labtest"
+	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/lab/testkit/actor"
 )
 
 // balancer is a process that speaks in a host of a lab.
@@ -29,14 +29,14 @@ func startBalancer(t *testing.T, h *lab.Host, c bgp.SpeakerConfig) *balancer {
 	return &balancer{enact(t, h, part{Speaker: &c}), t}
 }
 
-func (b *balancer) set(routes ...announce.Route) {
+func (b *balancer) set(routes ...advertise.Route) {
 	b.t.Helper()
 	if r := b.Tell(order{Routes: routes}); r.Error != "" {
 		b.t.Fatal(r.Error)
 	}
 }
 
-func (b *balancer) peers() []announce.Peer { return b.Ask().Peers }
+func (b *balancer) peers() []advertise.Peer { return b.Ask().Peers }
 
 func (b *balancer) untilUp() {
 	b.t.Helper()
@@ -128,8 +128,8 @@ var (
 	prefix6 = netip.MustParsePrefix("fd00:1:1::1/128")
 )
 
-func marked(a announce.Attributes) []announce.Route {
-	return []announce.Route{
+func marked(a advertise.Attributes) []advertise.Route {
+	return []advertise.Route{
 		{Prefix: prefix4, NextHop: netip.MustParseAddr("10.0.0.105"), Attributes: a},
 		{Prefix: prefix6, NextHop: netip.MustParseAddr("fd00::105"), Attributes: a},
 	}
@@ -192,8 +192,8 @@ func await(t *testing.T, what, want string, show func() (string, error)) {
 }
 
 // everything that a route can say.
-var everything = announce.Attributes{
-	Communities: announce.Communities("65000:1 graceful-shutdown no-export 65000:1:2"), LocalPreference: 200, MED: 50, Prepend: 2, Weight: 3,
+var everything = advertise.Attributes{
+	Communities: advertise.Communities("65000:1 graceful-shutdown no-export 65000:1:2"), LocalPreference: 200, MED: 50, Prepend: 2, Weight: 3,
 }
 
 func frrSession(t *testing.T, as uint32, change func(*bgp.PeerConfig), more string) (*Daemon, *balancer) {
@@ -229,12 +229,12 @@ func TestAttributesAtFRR(t *testing.T) {
 				await(t, "IPv4", "via 10.0.0.105; "+attributes, func() (string, error) { return frrShows(d, prefix4) })
 				await(t, "IPv6", "via fd00::105; "+attributes, func() (string, error) { return frrShows(d, prefix6) })
 			}
-			b.set(marked(announce.Attributes{})...)
+			b.set(marked(advertise.Attributes{})...)
 			b.untilUp()
 			shown(c.plain)
 			// A route that comes while the session is young may be sent twice.
 			testkit.Eventually(t, time.Minute, func() error {
-				b.set(marked(announce.Attributes{})...)
+				b.set(marked(advertise.Attributes{})...)
 				shown(c.plain)
 				before := frrUpdates(t, d, "10.0.0.105")
 				b.set(marked(everything)...)
@@ -244,12 +244,12 @@ func TestAttributesAtFRR(t *testing.T) {
 				}
 				return nil
 			})
-			b.set(marked(announce.Attributes{})...)
+			b.set(marked(advertise.Attributes{})...)
 			shown(c.plain)
-			elsewhere := announce.Attributes{Peers: announce.NamesOf("spine")}
+			elsewhere := advertise.Attributes{Peers: advertise.NamesOf("spine")}
 			b.set(marked(elsewhere)...)
 			await(t, "for another peer", "0 paths", func() (string, error) { return frrShows(d, prefix4) })
-			elsewhere.Peers = announce.NamesOf("spine", "tor")
+			elsewhere.Peers = advertise.NamesOf("spine", "tor")
 			b.set(marked(elsewhere)...)
 			shown(c.plain)
 		})

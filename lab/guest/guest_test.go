@@ -16,9 +16,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/guest"
 	"github.com/fairlead/fairlead/lab/netns"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 // helper is the environment variable that makes this test binary a program

@@ -26,11 +26,11 @@ var suites = []suite{
 	// The features come first: if something else fails, they explain why. The
 	// packages that take longest come last.
 	{Package: "internal/features"},
-	{Package: "fib"},
-	{Package: "announce/l2"},
+	{Package: "router"},
+	{Package: "advertise/l2"},
 	{Package: "dataplane/ipvs"},
 	{Package: "vdn/enforce/kernel", Emulated: "TestOnePlan|TestBypass|TestBypassOf.*"},
-	{Package: "dataplane/serverhalf", Emulated: "TestTunnel|TestTunnelOfTheOtherFamily|TestTunnelsOfUnknownBalancers|TestDirectNAT|TestFromServer|TestTraffic|TestSecondChance|TestStackFitsLinux61|TestTagsOfDR"},
+	{Package: "dataplane/dsr", Emulated: "TestTunnel|TestTunnelOfTheOtherFamily|TestTunnelsOfUnknownBalancers|TestDirectNAT|TestFromServer|TestTraffic|TestSecondChance|TestStackFitsLinux61|TestTagsOfDR"},
 	{Package: "dataplane/proxy/packet", Emulated: "TestProtocols|TestFlowsEnd|TestReset|TestSweepSparesTheNextFlow|TestSameToTheTarget|" +
 		"TestNoEndpoints|TestTargetsOwnErrors|TestHairpin|TestTakesOverFromKubeProxy"},
 	{Package: "dataplane/proxy", Emulated: "TestTCPSocket.*|TestConnectedUDPSocket|TestUnconnectedUDPSocket.*|TestNoTargets|TestNodePorts.*|" +

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/internal/checkout"
-	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 // BinariesEnv is the environment variable that names a folder with Kubernetes'

@@ -13,8 +13,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/kube"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 func TestSeed(t *testing.T) {

@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/labtest"
 	"github.com/fairlead/fairlead/lab/load"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }

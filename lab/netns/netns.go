@@ -1,5 +1,5 @@
 // Package netns makes named network namespaces and runs code in them. It
-// knows neither topologies nor tests; lab and internal/testkit build on it.
+// knows neither topologies nor tests; lab and lab/testkit build on it.
 package netns
 
 import (

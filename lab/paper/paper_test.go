@@ -15,9 +15,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 var update = flag.Bool("update", false, "rewrite the goldens")

@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/sandbox"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 // helper is the environment variable that makes this test binary a program

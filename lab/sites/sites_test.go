@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/sites"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }

@@ -12,9 +12,9 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/fairlead/fairlead/core/proxy"
+	"github.com/fairlead/fairlead/core/service"
 	labkube "github.com/fairlead/fairlead/lab/kube"
-	"github.com/fairlead/fairlead/proxy"
-	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/object"
 )

@@ -10,8 +10,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/fairlead/fairlead/core/service"
 	labkube "github.com/fairlead/fairlead/lab/kube"
-	"github.com/fairlead/fairlead/service"
 )
 
 // awaitDrain waits until a follower says this of draining: why, whether it stays as

@@ -9,7 +9,7 @@
 // service.go, slice.go and node.go (what they mean to the proxy; to the
 // balancer: package object), store.go (what differs), balance.go (snapshots).
 // pods.go follows Pods where a Service is on a network other than the cluster's.
-// routing.go and peers.go do so for BGP, of which kube/v1alpha1 says the meaning,
+// routing.go and peers.go do so for BGP, of which api/v1alpha1 says the meaning,
 // gateway.go for the Gateway API, of which source/gateway does.
 package kube
 
@@ -21,9 +21,9 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/fairlead/fairlead/kube/v1alpha1"
-	"github.com/fairlead/fairlead/proxy"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/core/proxy"
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/object"
 )

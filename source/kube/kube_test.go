@@ -19,10 +19,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/core/proxy"
+	"github.com/fairlead/fairlead/core/service"
 	labkube "github.com/fairlead/fairlead/lab/kube"
-	"github.com/fairlead/fairlead/proxy"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/source"
 )
 

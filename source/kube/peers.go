@@ -11,8 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/fairlead/fairlead/announce"
-	"github.com/fairlead/fairlead/kube/v1alpha1"
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/api/v1alpha1"
 	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/object"
 )
@@ -89,7 +89,7 @@ func (s *Source) password(ctx context.Context, name string) (string, error) {
 	namespace := s.namespace()
 	secret := &corev1.Secret{}
 	err := s.client.core.Get().Namespace(namespace).Resource("secrets").Name(name).Do(ctx).Into(secret)
-	password := announce.Password(string(secret.Data[passwordKey])) // as of a file
+	password := advertise.Password(string(secret.Data[passwordKey])) // as of a file
 	if err == nil && password == "" {
 		err = fmt.Errorf("the Secret %s/%s has no key %q, or an empty one", namespace, name, passwordKey)
 	}

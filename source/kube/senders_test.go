@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/fairlead/fairlead/core/service"
 	labkube "github.com/fairlead/fairlead/lab/kube"
-	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/object"
 )

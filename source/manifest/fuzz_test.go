@@ -12,8 +12,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
-	"github.com/fairlead/fairlead/internal/testkit/fuzzlimit"
 	"github.com/fairlead/fairlead/internal/yamltree"
+	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 	"github.com/fairlead/fairlead/source/object"
 )
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fairlead/fairlead/internal/testkit/growth"
+	"github.com/fairlead/fairlead/lab/testkit/growth"
 )
 
 // TestReadsLinearly reads ten times as many Services out of one file, and joins them,

@@ -1,8 +1,8 @@
 package manifest
 
 import (
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/suggest"
-	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/object"
 )

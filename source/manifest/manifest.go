@@ -15,8 +15,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fairlead/fairlead/kube/v1alpha1"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/source"
 )
 

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/statedir"
-	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
 )
 

@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/fairlead/fairlead/announce"
-	"github.com/fairlead/fairlead/kube/v1alpha1"
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/api/v1alpha1"
 	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/object"
 )
@@ -108,7 +108,7 @@ func (s *secretText) password() (string, []object.Fault) {
 		}
 		text = string(b)
 	}
-	password := announce.Password(text)
+	password := advertise.Password(text)
 	if password == "" {
 		return "", []object.Fault{{Field: field, Message: "is missing or empty; the password of a BGPPeer is what is read of a Secret here"}}
 	}

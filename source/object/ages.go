@@ -9,7 +9,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/core/service"
 )
 
 // Times is what an EndpointSlice says of who serves, and since when. It is

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/suggest"
-	"github.com/fairlead/fairlead/service"
 )
 
 // The annotations of a Service by which Fairlead is told what Kubernetes has

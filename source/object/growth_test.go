@@ -9,7 +9,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fairlead/fairlead/internal/testkit/growth"
+	"github.com/fairlead/fairlead/lab/testkit/growth"
 )
 
 // TestJoinsLinearly joins a Service with ten times as many endpoints, some of which

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/source"
 )
 

@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/suggest"
-	"github.com/fairlead/fairlead/service"
 )
 
 // LoadBalancerClass is the spec.loadBalancerClass that Fairlead serves, beside

@@ -14,8 +14,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/suggest"
-	"github.com/fairlead/fairlead/service"
 )
 
 func setInt(to *int, v string) error {

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/internal/limit"
-	"github.com/fairlead/fairlead/internal/testkit/fuzzlimit"
+	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 	"github.com/fairlead/fairlead/vdn"
 )
 

@@ -8,9 +8,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab/conformance/networkstore"
+	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/vdn/store"
-	"github.com/fairlead/fairlead/vdn/store/conformance"
 	"github.com/fairlead/fairlead/vdn/store/fake"
 	"github.com/fairlead/fairlead/vdn/store/file"
 	"github.com/fairlead/fairlead/vdn/store/kv"
@@ -30,7 +30,7 @@ func TestConformance(t *testing.T) {
 		},
 	} {
 		t.Run(kind, func(t *testing.T) {
-			conformance.Run(t, func(t *testing.T) conformance.Open {
+			networkstore.Run(t, func(t *testing.T) networkstore.Open {
 				open := fresh(t)
 				return func(t *testing.T) *store.Store { return openOn(t, open) }
 			})
@@ -42,7 +42,7 @@ func TestConformance(t *testing.T) {
 func TestSeveral(t *testing.T) {
 	for kind, faults := range map[string]fake.Faults{"well": {}, "faults": {Lost: 5, Unknown: 5, Late: 5, Cut: 5, Away: 5}} {
 		t.Run(kind, func(t *testing.T) {
-			conformance.Several(t, func(*testing.T) conformance.Open {
+			networkstore.Several(t, func(*testing.T) networkstore.Open {
 				open := shared(faults)
 				return func(t *testing.T) *store.Store { return openOn(t, open) }
 			})
@@ -79,11 +79,11 @@ func TestCopy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.PutNetwork(t.Context(), conformance.Network("a", "10.1.0.0/16"), nil); err != nil {
+	if _, err := s.PutNetwork(t.Context(), networkstore.Network("a", "10.1.0.0/16"), nil); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 300 {
-		if _, _, err := s.Attach(t.Context(), conformance.Request("a", fmt.Sprint("c", i)), 1); err != nil {
+		if _, _, err := s.Attach(t.Context(), networkstore.Request("a", fmt.Sprint("c", i)), 1); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -101,7 +101,7 @@ func TestCopy(t *testing.T) {
 		if d := cmp.Diff(fmt.Sprint(state, attachments), fmt.Sprint(got, all)); d != "" {
 			t.Error(d)
 		}
-		l, _, err := s.Attach(t.Context(), conformance.Request("a", "next"), 1)
+		l, _, err := s.Attach(t.Context(), networkstore.Request("a", "next"), 1)
 		if err != nil || l.Attachment.Addresses[0].String() != "10.1.1.45/16" { // 10.1.0.8, given back, comes again last
 			t.Errorf("%v, %v", l.Attachment.Addresses, err)
 		}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/fairlead/fairlead/vdn/store/conformance"
+	"github.com/fairlead/fairlead/lab/conformance/networkstore"
 	"github.com/fairlead/fairlead/vdn/store/fake"
 	"github.com/fairlead/fairlead/vdn/store/kv"
 )
@@ -34,11 +34,11 @@ func (o *overtaken) Commit(ctx context.Context, b kv.Batch) error {
 func TestReleasedUnknown(t *testing.T) {
 	o := &overtaken{Backend: fake.New(100).Open(fake.Faults{}, 1)}
 	s := openOn(t, func() (kv.Backend, error) { return o, nil })
-	if _, err := s.PutNetwork(t.Context(), conformance.Network("a", "10.1.0.0/24"), nil); err != nil {
+	if _, err := s.PutNetwork(t.Context(), networkstore.Network("a", "10.1.0.0/24"), nil); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		if _, _, err := s.Attach(t.Context(), conformance.Request("a", fmt.Sprint("c", i)), 1); err != nil {
+		if _, _, err := s.Attach(t.Context(), networkstore.Request("a", fmt.Sprint("c", i)), 1); err != nil {
 			t.Fatal(err)
 		}
 	}

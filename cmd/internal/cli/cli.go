@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/agent/config"
 	"github.com/fairlead/fairlead/internal/version"
 )
 

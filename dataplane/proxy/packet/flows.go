@@ -6,11 +6,11 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
 	"github.com/fairlead/fairlead/dataplane/internal/walk"
 	"github.com/fairlead/fairlead/internal/netorder"
-	"github.com/fairlead/fairlead/service"
 )
 
 // entriesAtOnce are read by one call to the kernel: 360 KB.

@@ -5,9 +5,9 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/craft"
 	"github.com/fairlead/fairlead/lab/netns"
-	"github.com/fairlead/fairlead/service"
 )
 
 // changeFlows edits both halves of all flows.

@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/internal/craft"
-	"github.com/fairlead/fairlead/proxy"
 )
 
 // mapped puts an IPv4 frame's transport behind an IPv6 header with the same addresses,

@@ -13,11 +13,11 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/vishvananda/netlink"
 
-	"github.com/fairlead/fairlead/dataplane/internal/testnet"
+	"github.com/fairlead/fairlead/core/proxy"
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/craft"
 	"github.com/fairlead/fairlead/internal/decode"
-	"github.com/fairlead/fairlead/proxy"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/lab/testnet"
 )
 
 // The verdicts of programs.

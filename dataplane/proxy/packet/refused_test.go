@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/internal/features"
-	"github.com/fairlead/fairlead/internal/testkit/refusals"
+	"github.com/fairlead/fairlead/lab/testkit/refusals"
 )
 
 // TestWithoutOptional has Services served on kernels that refuse what is optional.

@@ -11,10 +11,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/dataplane/internal/testnet"
-	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/lab/netns"
-	"github.com/fairlead/fairlead/proxy"
+	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/lab/testnet"
 )
 
 // inWorld runs a test for both families in one world.

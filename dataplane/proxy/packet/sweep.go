@@ -7,8 +7,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
-	"github.com/fairlead/fairlead/service"
 )
 
 // The kernel makes room for a new flow by giving up one that was not looked up

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/internal/tc"
-	"github.com/fairlead/fairlead/internal/testkit/refusals"
+	"github.com/fairlead/fairlead/lab/testkit/refusals"
 )
 
 // hooks are both ways to attach; where the kernel has no tcx they are the same.

@@ -4,9 +4,9 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/fairlead/fairlead/dataplane/internal/testnet"
 	"github.com/fairlead/fairlead/internal/tc"
-	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/lab/testnet"
 )
 
 // second is node A's address on a second network, by which all that it sends to

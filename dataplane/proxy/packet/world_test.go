@@ -15,15 +15,15 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/fairlead/fairlead/core/proxy"
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/dataplane/internal/testnet"
 	plane "github.com/fairlead/fairlead/dataplane/proxy"
 	"github.com/fairlead/fairlead/internal/tc"
-	"github.com/fairlead/fairlead/internal/testkit"
-	"github.com/fairlead/fairlead/internal/testkit/refusals"
 	"github.com/fairlead/fairlead/lab/netns"
-	"github.com/fairlead/fairlead/proxy"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/lab/testkit/refusals"
+	"github.com/fairlead/fairlead/lab/testnet"
 )
 
 func TestMain(m *testing.M) { refusals.Main(m) }

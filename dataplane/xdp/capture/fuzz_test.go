@@ -11,7 +11,7 @@ import (
 
 	"github.com/gopacket/gopacket/pcapgo"
 
-	"github.com/fairlead/fairlead/internal/testkit/fuzzlimit"
+	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
 // script is a Source of frames that a fuzzer has thought of.

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 // Ground is a folder that an experiment's sandbox, which has another /run, sees too.

@@ -10,8 +10,8 @@ import (
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/paper"
-	"github.com/fairlead/fairlead/sim/beyond"
-	"github.com/fairlead/fairlead/sim/scenario"
+	"github.com/fairlead/fairlead/lab/sim/beyond"
+	"github.com/fairlead/fairlead/lab/sim/scenario"
 )
 
 // drains is how long queues have to empty after the load, in the lab and in the

@@ -12,10 +12,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/paper"
-	"github.com/fairlead/fairlead/status"
 )
 
 // servers are those of the service.

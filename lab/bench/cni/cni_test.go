@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/bench/benchtest"
 	"github.com/fairlead/fairlead/lab/bench/cni"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }

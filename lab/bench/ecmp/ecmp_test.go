@@ -12,10 +12,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/bench/benchtest"
 	"github.com/fairlead/fairlead/lab/bench/ecmp"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }

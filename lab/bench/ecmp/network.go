@@ -15,8 +15,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/fairlead/fairlead/fib"
 	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/router"
 )
 
 var (
@@ -33,7 +33,7 @@ type network struct {
 	o     Options
 	lab   *lab.Lab
 	dir   string
-	table *fib.Table // of the router's kernel, to look at
+	table *router.Table // of the router's kernel, to look at
 }
 
 // segment is the switch that all are at.
@@ -61,7 +61,7 @@ func newNetwork(ctx context.Context, o Options, balancers lab.Topology) (n *netw
 	if n.dir, err = os.MkdirTemp("", "fairlead-ecmp-"); err != nil {
 		return n, err
 	}
-	n.table, err = fib.New(fib.Config{NetNS: l.Host("router").Namespace().FD()})
+	n.table, err = router.New(router.Config{NetNS: l.Host("router").Namespace().FD()})
 	return n, err
 }
 

@@ -9,14 +9,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/fib"
+	"github.com/fairlead/fairlead/agent/config"
 	"github.com/fairlead/fairlead/internal/sysctl"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/flows"
 	"github.com/fairlead/fairlead/lab/foreign"
+	"github.com/fairlead/fairlead/router"
 )
 
 // hopCount is how many next hops there are, of which one is lost.
@@ -138,7 +138,7 @@ func newHops(ctx context.Context, o Options) (n *hopsNetwork, err error) {
 	}
 	n.ends = append(n.ends, n.flows.Close)
 	return n, n.lab.Host("router").Do(func() error {
-		s, err := fib.RouterSysctls(0)
+		s, err := router.RouterSysctls(0)
 		if err != nil {
 			return err
 		}
@@ -205,9 +205,9 @@ func (n *hopsNetwork) askWith(ctx context.Context, count int, how spreading) ([]
 		return nil, err
 	}
 	want := []string{}
-	metrics := []int{fib.DefaultMetric}
+	metrics := []int{router.DefaultMetric}
 	if how.beside {
-		metrics = []int{fib.DefaultBesideMetric, fib.DefaultMetric}
+		metrics = []int{router.DefaultBesideMetric, router.DefaultMetric}
 	}
 	for _, metric := range metrics {
 		line := fmt.Sprintf("%d:", metric)

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fairlead/fairlead/announce"
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/lab/cluster"
-	"github.com/fairlead/fairlead/status"
 )
 
 // peers asks the reflectors for their sessions, which are all that there are.
-func (s *system) peers(ctx context.Context) (all [][]announce.Peer, err error) {
+func (s *system) peers(ctx context.Context) (all [][]advertise.Peer, err error) {
 	for _, name := range s.Reflectors() {
 		ctx, cancel := context.WithTimeout(ctx, cluster.StartLimit)
 		st, err := status.Fetch(ctx, status.Socket(name))

@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/paper"
 	"github.com/fairlead/fairlead/lab/sandbox"
-	"github.com/fairlead/fairlead/service"
 )
 
 // The one service of a system, and how many servers it has.

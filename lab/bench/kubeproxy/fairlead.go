@@ -10,13 +10,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/core/proxy"
+	"github.com/fairlead/fairlead/core/service"
 	dpproxy "github.com/fairlead/fairlead/dataplane/proxy"
 	"github.com/fairlead/fairlead/lab/bench/ground"
 	"github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/lab/sandbox"
-	"github.com/fairlead/fairlead/proxy"
-	"github.com/fairlead/fairlead/service"
-	"github.com/fairlead/fairlead/status"
 )
 
 // Where the agent pins and answers.

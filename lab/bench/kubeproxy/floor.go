@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/fairlead/fairlead/dataplane/proxy/proxybench"
+	"github.com/fairlead/fairlead/lab/bench/proxybench"
 )
 
 // Bottom is what the floor took, in seconds.

@@ -3,11 +3,11 @@ package kubeproxy_test
 import (
 	"testing"
 
-	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/bench/benchtest"
 	"github.com/fairlead/fairlead/lab/bench/kubeproxy"
 	"github.com/fairlead/fairlead/lab/kube"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 func TestMain(m *testing.M) { kube.Main(m, "kube-proxy") }

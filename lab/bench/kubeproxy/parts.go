@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fairlead/fairlead/dataplane/proxy/proxybench"
+	"github.com/fairlead/fairlead/lab/bench/proxybench"
 )
 
 // figures are what was measured, by what: a key of report.go.

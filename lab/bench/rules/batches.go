@@ -10,12 +10,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlead/fairlead/core/proxy"
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/bench/ground"
 	"github.com/fairlead/fairlead/lab/kube"
-	"github.com/fairlead/fairlead/proxy"
-	"github.com/fairlead/fairlead/proxy/loop"
-	"github.com/fairlead/fairlead/service"
+	loop "github.com/fairlead/fairlead/reconciler/proxy"
 )
 
 // The slides' "Batch processing": what 10 pods behind each of so many Services

@@ -18,11 +18,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/bench/ground"
 	"github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/lab/sandbox"
-	"github.com/fairlead/fairlead/proxy"
 )
 
 // The ways.

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/bench/benchtest"
 	"github.com/fairlead/fairlead/lab/bench/rules"
 	"github.com/fairlead/fairlead/lab/guest"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }

@@ -10,13 +10,13 @@ import (
 	"os"
 	"os/exec"
 
+	"github.com/fairlead/fairlead/core/proxy"
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/ipvs"
 	dpproxy "github.com/fairlead/fairlead/dataplane/proxy"
 	"github.com/fairlead/fairlead/lab/bench/ground"
 	"github.com/fairlead/fairlead/lab/kube"
-	"github.com/fairlead/fairlead/proxy"
-	"github.com/fairlead/fairlead/service"
 )
 
 // run gives a command its input; what it says is in the error.

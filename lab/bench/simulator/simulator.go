@@ -15,9 +15,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/lab/bench"
-	"github.com/fairlead/fairlead/service"
-	"github.com/fairlead/fairlead/sim/lvs"
+	"github.com/fairlead/fairlead/lab/sim/lvs"
 )
 
 //go:embed topology1.tcl

@@ -15,11 +15,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/paper"
 	"github.com/fairlead/fairlead/lab/sandbox"
-	"github.com/fairlead/fairlead/service"
 )
 
 // Options say what is run.

@@ -8,10 +8,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/paper"
-	"github.com/fairlead/fairlead/status"
 )
 
 // system is the cluster with what the experiment knows of it.

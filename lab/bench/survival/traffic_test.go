@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 // patience is how long a busy machine may take for anything.

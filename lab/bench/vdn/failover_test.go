@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/lab/pki"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 func TestMain(m *testing.M) {

@@ -10,10 +10,10 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/internal/features"
-	"github.com/fairlead/fairlead/internal/testkit"
-	"github.com/fairlead/fairlead/internal/testkit/refuse"
-	"github.com/fairlead/fairlead/status"
+	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/lab/testkit/refuse"
 )
 
 // degraded has a node's kernel refuse tracing programs and perf events. Its agent

@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/lab/flows"
 	"github.com/fairlead/fairlead/lab/flows/flowstest"
 	"github.com/fairlead/fairlead/lab/load"
-	"github.com/fairlead/fairlead/status"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 // Ports of the Service that the proxy serves.

@@ -20,15 +20,15 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/internal/testkit"
-	"github.com/fairlead/fairlead/internal/testkit/refuse"
+	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/foreign"
 	"github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/lab/load"
 	"github.com/fairlead/fairlead/lab/sandbox"
+	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/lab/testkit/refuse"
 	"github.com/fairlead/fairlead/source"
-	"github.com/fairlead/fairlead/status"
 )
 
 // within is how long anything may take on a busy machine.

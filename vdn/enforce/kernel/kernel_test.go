@@ -8,12 +8,12 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 
-	"github.com/fairlead/fairlead/internal/testkit"
-	"github.com/fairlead/fairlead/internal/testkit/refusals"
 	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/conformance/networks"
 	"github.com/fairlead/fairlead/lab/domain"
+	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/lab/testkit/refusals"
 	"github.com/fairlead/fairlead/vdn/enforce"
-	"github.com/fairlead/fairlead/vdn/enforce/conformance"
 )
 
 func TestMain(m *testing.M) { refusals.Main(m) }
@@ -21,8 +21,8 @@ func TestMain(m *testing.M) { refusals.Main(m) }
 func pins(node *lab.Host) string { return "/sys/fs/bpf/" + node.Name() }
 
 func TestConformance(t *testing.T) {
-	conformance.Run(t, conformance.Rig{
-		Open: func(n conformance.Node) (enforce.Enforcer, error) {
+	networks.Run(t, networks.Rig{
+		Open: func(n networks.Node) (enforce.Enforcer, error) {
 			return Open(Config{PinDir: pins(n.Host), Uplinks: n.Uplinks, Gateway: n.Gateway})
 		},
 		Gateways: true, Lengths: true, Break: breakIt, Held: held,

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/internal/features"
-	"github.com/fairlead/fairlead/internal/testkit"
-	"github.com/fairlead/fairlead/internal/testkit/refusals"
+	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/lab/testkit/refusals"
 )
 
 // TestWithoutOptional has networks kept apart on kernels that refuse what is

@@ -14,12 +14,12 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/conformance/networks"
 	"github.com/fairlead/fairlead/lab/domain"
+	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/enforce"
-	"github.com/fairlead/fairlead/vdn/enforce/conformance"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -28,9 +28,9 @@ const bridge = "vdn"
 
 func TestConformance(t *testing.T) {
 	r := &rig{t: t, running: map[string]bool{}}
-	conformance.Run(t, conformance.Rig{
+	networks.Run(t, networks.Rig{
 		Attach: r.attach,
-		Open: func(n conformance.Node) (enforce.Enforcer, error) {
+		Open: func(n networks.Node) (enforce.Enforcer, error) {
 			return Open(Config{Bridge: bridge, RunDir: r.dir(n.Host), Uplinks: n.Uplinks})
 		},
 		Ready: func(d *domain.Domain) error {

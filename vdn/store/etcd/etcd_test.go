@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab/conformance/networkstore"
 	"github.com/fairlead/fairlead/lab/kube"
+	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/store"
-	"github.com/fairlead/fairlead/vdn/store/conformance"
 	"github.com/fairlead/fairlead/vdn/store/kv"
 )
 
@@ -25,9 +25,9 @@ func TestMain(m *testing.M) {
 }
 
 // fresh gives an Open for a new, empty state below a prefix of its own.
-func fresh(m *kube.Members) func(*testing.T) conformance.Open {
+func fresh(m *kube.Members) func(*testing.T) networkstore.Open {
 	var count atomic.Int64
-	return func(t *testing.T) conformance.Open {
+	return func(t *testing.T) networkstore.Open {
 		prefix := fmt.Sprintf("/fairlead/vdn/here%d", count.Add(1))
 		return func(t *testing.T) *store.Store { return openStore(t, m, prefix) }
 	}
@@ -52,8 +52,8 @@ func openStore(t *testing.T, m *kube.Members, prefix string) (s *store.Store) {
 func TestConformance(t *testing.T) {
 	m := kube.StartEtcd(t, 1, nil)
 	states := fresh(m)
-	conformance.Run(t, states)
-	conformance.Several(t, states)
+	networkstore.Run(t, states)
+	networkstore.Several(t, states)
 }
 
 // TestMembersFail has members of three end, stand still and come back, one at a time,
@@ -63,7 +63,7 @@ func TestMembersFail(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- harass(ctx, m) }()
-	conformance.Several(t, fresh(m))
+	networkstore.Several(t, fresh(m))
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
@@ -160,6 +160,6 @@ func TestWhatIsNotOursIsRefused(t *testing.T) {
 	}
 }
 
-func network(name string) vdn.Network { return conformance.Network(name, "10.1.0.0/24") }
+func network(name string) vdn.Network { return networkstore.Network(name, "10.1.0.0/24") }
 
-func request(container string) vdn.AttachmentRequest { return conformance.Request("a", container) }
+func request(container string) vdn.AttachmentRequest { return networkstore.Request("a", container) }

@@ -1,0 +1,9 @@
+package bfd
+
+import (
+	"testing"
+
+	"github.com/fairlead/fairlead/lab/testkit"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }

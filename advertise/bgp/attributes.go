@@ -1,0 +1,213 @@
+package bgp
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+	"unique"
+
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"github.com/fairlead/fairlead/advertise"
+)
+
+// bandwidthOfWeight is the link bandwidth that a weight of 1 stands for, in bytes
+// a second: 1 Mbit/s, the least that routers show.
+const bandwidthOfWeight = 125000
+
+// reservedAS marks our own notes on routes of a speaker (export.go): large
+// communities that no peer is sent. No AS can have this number (RFC 7300).
+const reservedAS = math.MaxUint32
+
+// said is what the wire tells of a prefix.
+type said struct {
+	nextHop netip.Addr
+	// attributes are all others that we care for, in words.
+	attributes unique.Handle[string]
+}
+
+// checkAttributes names what no peer can be told.
+func checkAttributes(a advertise.Attributes) error {
+	communities, err := a.Communities.Parse()
+	if err != nil {
+		return fmt.Errorf("communities: %w", err)
+	}
+	if slices.ContainsFunc(communities, func(c advertise.Community) bool { return c.Large && c.Global == reservedAS }) {
+		return fmt.Errorf("communities: AS %d is reserved (RFC 7300)", uint32(reservedAS))
+	}
+	if a.Prepend > advertise.MaxPrepend {
+		return fmt.Errorf("prepend: %d times is too much; want up to %d", a.Prepend, advertise.MaxPrepend)
+	}
+	return nil
+}
+
+// encode gives attributes as BGP has them, those of which not every peer is told
+// too; as is our AS.
+func encode(a advertise.Attributes, as uint32) (attrs []pkt.PathAttributeInterface) {
+	if a.MED != 0 {
+		attrs = append(attrs, pkt.NewPathAttributeMultiExitDisc(a.MED))
+	}
+	if a.LocalPreference != 0 {
+		attrs = append(attrs, pkt.NewPathAttributeLocalPref(a.LocalPreference))
+	}
+	var standard []uint32
+	var large []*pkt.LargeCommunity
+	communities, _ := a.Communities.Parse() // checked
+	for _, c := range communities {
+		if c.Large {
+			large = append(large, pkt.NewLargeCommunity(c.Global, c.Local1, c.Local2))
+		} else {
+			standard = append(standard, c.Global<<16|c.Local1)
+		}
+	}
+	if len(standard) > 0 {
+		attrs = append(attrs, pkt.NewPathAttributeCommunities(standard))
+	}
+	if len(large) > 0 {
+		attrs = append(attrs, pkt.NewPathAttributeLargeCommunities(large))
+	}
+	if a.Weight != 0 {
+		attrs = append(attrs, pkt.NewPathAttributeExtendedCommunities(bandwidth(a.Weight, as)))
+	}
+	return attrs
+}
+
+// bandwidth gives the communities that carry a weight (RFC 10005): one that stays
+// within our AS, which is what older routers know, and one that crosses into
+// others. Who gets both takes the lower value, and they are the same.
+func bandwidth(weight, as uint32) []pkt.ExtendedCommunityInterface {
+	if as > math.MaxUint16 {
+		as = pkt.AS_TRANS
+	}
+	value := float32(weight) * bandwidthOfWeight
+	return []pkt.ExtendedCommunityInterface{
+		pkt.NewTwoOctetAsSpecificExtended(pkt.EC_SUBTYPE_LINK_BANDWIDTH, uint16(as), math.Float32bits(value), true),
+		pkt.NewLinkBandwidthExtended(uint16(as), value),
+	}
+}
+
+// words puts attributes into words that are the same for the same ones.
+func words(attrs []pkt.PathAttributeInterface) unique.Handle[string] {
+	var parts []string
+	add := func(name string, values ...string) {
+		if len(values) > 0 {
+			slices.Sort(values)
+			parts = append(parts, name+" "+strings.Join(slices.Compact(values), " "))
+		}
+	}
+	for _, a := range attrs {
+		switch a := a.(type) {
+		case *pkt.PathAttributeAsPath:
+			if n := pathLength(a); n > 0 {
+				add("path", fmt.Sprint(n))
+			}
+		case *pkt.PathAttributeMultiExitDisc:
+			add("med", fmt.Sprint(a.Value))
+		case *pkt.PathAttributeLocalPref:
+			add("preference", fmt.Sprint(a.Value))
+		case *pkt.PathAttributeCommunities:
+			add("communities", each(a.Value, func(c uint32) string { return fmt.Sprint(c) })...)
+		case *pkt.PathAttributeLargeCommunities:
+			add("large", each(a.Values, (*pkt.LargeCommunity).String)...)
+		case *pkt.PathAttributeExtendedCommunities:
+			add("extended", each(a.Value, extendedWords)...)
+		}
+	}
+	slices.Sort(parts)
+	return unique.Make(strings.Join(parts, "; "))
+}
+
+// pathLength is how many ASes a path has: what they are called depends on what a
+// peer understands.
+func pathLength(a *pkt.PathAttributeAsPath) (n int) {
+	for _, segment := range a.Value {
+		n += len(segment.GetAS())
+	}
+	return n
+}
+
+// extendedWords leaves out whether a link bandwidth may leave the AS, as gobgp's
+// parser does.
+func extendedWords(c pkt.ExtendedCommunityInterface) string {
+	b, _ := c.Serialize()
+	if typ, sub := c.GetTypes(); sub == pkt.EC_SUBTYPE_LINK_BANDWIDTH {
+		b[0] = byte(typ &^ 0x40)
+	}
+	return fmt.Sprintf("%x", b)
+}
+
+func each[T any](list []T, text func(T) string) (texts []string) {
+	for _, v := range list {
+		texts = append(texts, text(v))
+	}
+	return texts
+}
+
+// localPath is a route of ours as gobgp holds it, marked for those that may hear
+// of it.
+func localPath(r advertise.Route, as uint32, marks []*pkt.LargeCommunity) *apiutil.Path {
+	nlri, _ := pkt.NewIPAddrPrefix(r.Prefix)
+	family := pkt.RF_IPv4_UC
+	attrs := append([]pkt.PathAttributeInterface{pkt.NewPathAttributeOrigin(pkt.BGP_ORIGIN_ATTR_TYPE_IGP)}, encode(r.Attributes, as)...)
+	if r.Prefix.Addr().Is6() {
+		family = pkt.RF_IPv6_UC
+	}
+	if r.NextHop.Is4() {
+		nh, _ := pkt.NewPathAttributeNextHop(r.NextHop)
+		attrs = append(attrs, nh)
+	} else {
+		reach, _ := pkt.NewPathAttributeMpReachNLRI(family, []pkt.PathNLRI{{NLRI: nlri}}, r.NextHop)
+		attrs = append(attrs, reach)
+	}
+	i := slices.IndexFunc(attrs, func(a pkt.PathAttributeInterface) bool { return a.GetType() == pkt.BGP_ATTR_TYPE_LARGE_COMMUNITY })
+	if i >= 0 {
+		marks = append(marks, attrs[i].(*pkt.PathAttributeLargeCommunities).Values...)
+		attrs = slices.Delete(attrs, i, i+1)
+	}
+	attrs = append(attrs, pkt.NewPathAttributeLargeCommunities(marks))
+	return &apiutil.Path{Family: family, Nlri: nlri, Attrs: attrs, Age: time.Now().Unix()}
+}
+
+// wanted gives the routes by prefix, and those that cannot be announced.
+func wanted(routes []advertise.Route) (want map[netip.Prefix]advertise.Route, bad map[netip.Prefix]error) {
+	want, bad = make(map[netip.Prefix]advertise.Route, len(routes)), map[netip.Prefix]error{}
+	for _, r := range routes {
+		if err := checkRoute(r); err != nil {
+			bad[r.Prefix] = err
+			continue
+		}
+		if other, twice := want[r.Prefix]; twice && other != r {
+			bad[r.Prefix] = fmt.Errorf("it is given twice, as %s and as %s; a balancer announces it in one way", other, r)
+			continue
+		}
+		want[r.Prefix] = r
+	}
+	for p := range bad {
+		delete(want, p)
+	}
+	return want, bad
+}
+
+func checkRoute(r advertise.Route) error {
+	switch {
+	case !r.Prefix.IsValid():
+		return errors.New("a route has no prefix")
+	case r.Prefix != r.Prefix.Masked():
+		return fmt.Errorf("it has bits set behind its length; did you mean %s?", r.Prefix.Masked())
+	case !r.NextHop.IsValid() || r.NextHop.IsUnspecified():
+		return errors.New("it has no next hop; give the node's address")
+	case r.NextHop.Is4() && r.Prefix.Addr().Is6():
+		return fmt.Errorf("by %s: an IPv6 prefix needs an IPv6 next hop", r.NextHop)
+	}
+	return checkAttributes(r.Attributes)
+}
+
+// mark makes a note of ours for a route.
+func mark(kind, value uint32) *pkt.LargeCommunity {
+	return pkt.NewLargeCommunity(reservedAS, kind, value)
+}

@@ -1,0 +1,189 @@
+package bgp
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+
+	"github.com/osrg/gobgp/v4/api"
+	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"github.com/fairlead/fairlead/advertise"
+)
+
+// gobgp has one path for a prefix and tells every peer the same. What is not for
+// all of them stands on the path as marks of ours, which a policy for each peer
+// reads and takes off: so a change of all that is one change of one path, and
+// one UPDATE to each peer that it concerns.
+const (
+	// markPeer has the number of a peer that is told of the route; 0: all are.
+	markPeer = 1
+	// markPrepend has how often more our AS stands in the path.
+	markPrepend = 2
+)
+
+// defaultLocalPref is what a route without one has within an AS.
+const defaultLocalPref = 100
+
+// marks gives those of a route.
+func (e *engine) marks(r advertise.Attributes) (marks []*pkt.LargeCommunity) {
+	if r.Peers == "" {
+		marks = append(marks, mark(markPeer, 0))
+	}
+	for _, name := range r.Peers.List() {
+		marks = append(marks, mark(markPeer, e.number(name)))
+	}
+	if r.Prepend > 0 {
+		marks = append(marks, mark(markPrepend, r.Prepend))
+	}
+	return marks
+}
+
+// number gives the number that stands for a peer's name, from 1.
+func (e *engine) number(name string) uint32 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.numbers == nil {
+		e.numbers = map[string]uint32{}
+	}
+	if e.numbers[name] == 0 {
+		e.numbers[name] = uint32(len(e.numbers) + 1)
+	}
+	return e.numbers[name]
+}
+
+// exportTo lets a speaker's peer hear what is for it, in the form that is for it.
+func (e *engine) exportTo(g *group) error {
+	err := e.server.AddDefinedSet(e.ctx, &api.AddDefinedSetRequest{DefinedSet: g.neighbours()})
+	if err != nil {
+		return fmt.Errorf("routing policy: %w", err)
+	}
+	policy := &api.Policy{Name: g.name}
+	add := func(what string, marks *api.MatchSet, actions *api.Actions) {
+		policy.Statements = append(policy.Statements, &api.Statement{
+			Name: g.name + " " + what, Actions: actions,
+			Conditions: &api.Conditions{LargeCommunitySet: marks, NeighborSet: &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: g.name}},
+		})
+	}
+	mine := &api.MatchSet{Type: api.MatchSet_TYPE_INVERT, Name: g.name}
+	err = e.markSet(g.name, mark(markPeer, 0), mark(markPeer, e.number(g.peer)))
+	add("is not told", mine, &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_REJECT})
+	for n := uint32(1); n <= advertise.MaxPrepend && e.external(g) && err == nil; n++ {
+		name := fmt.Sprintf("prepend %d", n)
+		err = e.markSet(name, mark(markPrepend, n))
+		add(name, &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: name}, &api.Actions{AsPrepend: &api.AsPrependAction{Asn: e.as, Repeat: n}})
+	}
+	if err != nil {
+		return fmt.Errorf("routing policy: %w", err)
+	}
+	tidy := &api.Actions{LargeCommunity: &api.CommunityAction{
+		Type: api.CommunityAction_TYPE_REMOVE, Communities: []string{fmt.Sprintf("^%d:.*$", uint32(reservedAS))}}}
+	if e.external(g) {
+		// To take any away takes also those that may not leave the AS (RFC 4360).
+		tidy.ExtCommunity = &api.CommunityAction{Type: api.CommunityAction_TYPE_REMOVE, Communities: []string{"lb:^$"}}
+	}
+	if g.linkLocal() {
+		tidy.Nexthop = &api.NexthopAction{Self: true}
+	}
+	add("is told", nil, tidy)
+	if err := e.server.AddPolicy(e.ctx, &api.AddPolicyRequest{Policy: policy}); err != nil {
+		return fmt.Errorf("routing policy: %w", err)
+	}
+	if err := e.server.AddPolicyAssignment(e.ctx, &api.AddPolicyAssignmentRequest{Assignment: exports(policy)}); err != nil {
+		return fmt.Errorf("routing policy: %w", err)
+	}
+	return nil
+}
+
+// endExport takes back what exportTo did, as far as that came.
+func (e *engine) endExport(g *group) {
+	policy := &api.Policy{Name: g.name}
+	_ = e.server.DeletePolicyAssignment(e.ctx, &api.DeletePolicyAssignmentRequest{Assignment: exports(policy)})
+	_ = e.server.DeletePolicy(e.ctx, &api.DeletePolicyRequest{Policy: policy, All: true})
+	_ = e.server.DeleteDefinedSet(e.ctx, &api.DeleteDefinedSetRequest{DefinedSet: g.neighbours(), All: true})
+}
+
+func exports(p *api.Policy) *api.PolicyAssignment {
+	return &api.PolicyAssignment{Name: "global", Direction: api.PolicyDirection_POLICY_DIRECTION_EXPORT,
+		Policies: []*api.Policy{p}, DefaultAction: api.RouteAction_ROUTE_ACTION_ACCEPT}
+}
+
+// neighbours is the set of a group's addresses.
+func (g *group) neighbours() *api.DefinedSet {
+	set := &api.DefinedSet{DefinedType: api.DefinedType_DEFINED_TYPE_NEIGHBOR, Name: g.name}
+	for _, p := range g.prefixes {
+		set.List = append(set.List, p.String())
+	}
+	return set
+}
+
+// markSet is a set of marks, in place of one of this name.
+func (e *engine) markSet(name string, marks ...*pkt.LargeCommunity) error {
+	set := &api.DefinedSet{DefinedType: api.DefinedType_DEFINED_TYPE_LARGE_COMMUNITY, Name: name}
+	for _, m := range marks {
+		set.List = append(set.List, "^"+m.String()+"$")
+	}
+	return e.server.AddDefinedSet(e.ctx, &api.AddDefinedSetRequest{DefinedSet: set, Replace: true})
+}
+
+func (e *engine) external(g *group) bool { return g.as != e.as }
+
+// linkLocal says that a neighbour is known by its link alone. The next hop that
+// it is told is our address there.
+func (g *group) linkLocal() bool { return g.prefixes[0].Addr().IsLinkLocalUnicast() }
+
+// nextHopFor is the next hop that a session is told.
+func (t *tap) nextHopFor(nextHop netip.Addr) netip.Addr {
+	if t.group.linkLocal() {
+		return t.local.WithZone("")
+	}
+	return nextHop
+}
+
+// told gives in words the attributes that a neighbour is told of a path, or that
+// it is not told of it at all: what exportTo and gobgp do to it.
+func (e *engine) told(g *group, attrs []pkt.PathAttributeInterface) (out []pkt.PathAttributeInterface, is bool) {
+	prepend, preferred := uint32(1), false
+	for _, a := range attrs {
+		switch a := a.(type) {
+		case *pkt.PathAttributeLargeCommunities:
+			var rest []*pkt.LargeCommunity
+			for _, c := range a.Values {
+				switch {
+				case c.ASN != reservedAS:
+					rest = append(rest, c)
+				case c.LocalData1 == markPrepend:
+					prepend += c.LocalData2
+				case c.LocalData2 == 0 || c.LocalData2 == e.number(g.peer):
+					is = true
+				}
+			}
+			out = append(out, pkt.NewPathAttributeLargeCommunities(rest))
+		case *pkt.PathAttributeExtendedCommunities:
+			out = append(out, pkt.NewPathAttributeExtendedCommunities(slices.DeleteFunc(slices.Clone(a.Value),
+				func(c pkt.ExtendedCommunityInterface) bool { return e.external(g) && !transitive(c) })))
+		case *pkt.PathAttributeLocalPref:
+			preferred = true
+			if !e.external(g) {
+				out = append(out, a)
+			}
+		default:
+			out = append(out, a)
+		}
+	}
+	if e.external(g) {
+		path := pkt.NewAs4PathParam(pkt.BGP_ASPATH_ATTR_TYPE_SEQ, slices.Repeat([]uint32{e.as}, int(min(prepend, math.MaxUint8))))
+		out = append(out, pkt.NewPathAttributeAsPath([]pkt.AsPathParamInterface{path}))
+	} else if !preferred {
+		out = append(out, pkt.NewPathAttributeLocalPref(defaultLocalPref))
+	}
+	return out, is || !e.deaf
+}
+
+// transitive says that an extended community may leave the AS (RFC 4360, the bit
+// T of its type).
+func transitive(c pkt.ExtendedCommunityInterface) bool {
+	typ, _ := c.GetTypes()
+	return typ&0x40 == 0
+}

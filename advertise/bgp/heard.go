@@ -1,0 +1,80 @@
+package bgp
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/fairlead/fairlead/advertise"
+)
+
+// heard is what a router has taken in: whole, and sorted by prefix.
+type heard struct {
+	accept []netip.Prefix
+	sets   []advertise.RouteSet
+	// refused are prefixes that peers announce and that are not taken, with
+	// the reason.
+	refused map[netip.Prefix]string
+}
+
+// all takes the whole of a table.
+func (h *heard) all(sets []advertise.RouteSet) {
+	h.sets, h.refused = nil, map[netip.Prefix]string{}
+	for _, s := range sets {
+		if h.welcome(s.Prefix) {
+			h.sets = append(h.sets, s)
+		}
+	}
+}
+
+// some takes what the table has now for prefixes that changed, in one pass however many
+// they are; sets are sorted by prefix.
+func (h *heard) some(prefixes []netip.Prefix, sets []advertise.RouteSet) {
+	prefixes = slices.SortedFunc(slices.Values(prefixes), netip.Prefix.Compare)
+	for _, p := range prefixes {
+		delete(h.refused, p)
+	}
+	old := slices.DeleteFunc(h.sets, func(s advertise.RouteSet) bool {
+		_, changed := slices.BinarySearchFunc(prefixes, s.Prefix, netip.Prefix.Compare)
+		return changed
+	})
+	sets = slices.DeleteFunc(sets, func(s advertise.RouteSet) bool { return !h.welcome(s.Prefix) })
+	if len(sets) == 0 {
+		h.sets = old
+		return
+	}
+	merged := make([]advertise.RouteSet, 0, len(old)+len(sets))
+	for len(old) > 0 && len(sets) > 0 {
+		if old[0].Prefix.Compare(sets[0].Prefix) < 0 {
+			merged, old = append(merged, old[0]), old[1:]
+		} else {
+			merged, sets = append(merged, sets[0]), sets[1:]
+		}
+	}
+	h.sets = append(append(merged, old...), sets...)
+}
+
+// welcome says whether a prefix is taken in, and notes why where it is not.
+func (h *heard) welcome(p netip.Prefix) bool {
+	inside := func(outer netip.Prefix) bool { return outer.Bits() <= p.Bits() && outer.Contains(p.Addr()) }
+	switch {
+	case p.Bits() == 0:
+		h.refused[p] = "a balancer's default route is never taken: every packet would go there"
+	case len(h.accept) > 0 && !slices.ContainsFunc(h.accept, inside):
+		h.refused[p] = fmt.Sprintf("it is outside of what --accept names, %s", listed(h.accept))
+	default:
+		return true
+	}
+	return false
+}
+
+func listed(prefixes []netip.Prefix) string {
+	text := ""
+	for i, p := range prefixes {
+		if i > 0 {
+			text += ", "
+		}
+		text += p.String()
+	}
+	return text
+}

@@ -1,0 +1,220 @@
+package bgp
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	"github.com/osrg/gobgp/v4/pkg/server"
+
+	"github.com/fairlead/fairlead/advertise"
+)
+
+// The router gathers changes that come together, such as all routes of a balancer
+// that went away, for as long as there is one each millisecond: for 20 ms, or for
+// as long as the last ones took to write, so that a long row of changes is not
+// written one by one while the next ones wait.
+const (
+	coalesce  = time.Millisecond
+	gatherFor = 20 * time.Millisecond
+	gatherMax = 250 * time.Millisecond
+)
+
+// Router hears of routes and says, whole, what should be in the kernel's
+// table.
+type Router struct {
+	e      *engine
+	accept []netip.Prefix
+	held   bool
+	kick   chan struct{}
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex
+	changed map[netip.Prefix]bool // since they were last looked at
+}
+
+// NewRouter starts the sessions. change is called with the whole set of
+// routes, sorted by prefix, once the sessions have settled after the start,
+// and then whenever the set differs from the last one; the list is the callee's
+// to read until the next call. Calls do not overlap. While no session has come
+// up, it is not called: the kernel's table is better than none.
+func NewRouter(c RouterConfig, change func([]advertise.RouteSet)) (*Router, error) {
+	if err := c.Validate(); err != nil {
+		return nil, fmt.Errorf("BGP router: %w", err)
+	}
+	s, err := routerEngine(c)
+	if err != nil {
+		return nil, fmt.Errorf("BGP router: %w", err)
+	}
+	e, err := startEngine(s)
+	if err != nil {
+		return nil, fmt.Errorf("BGP router: %w", err)
+	}
+	r := &Router{e: e, accept: c.Accept, held: c.Held, kick: make(chan struct{}, 1), changed: map[netip.Prefix]bool{}}
+	err = e.server.WatchEvent(e.ctx, server.WatchEventMessageCallbacks{OnBestPath: r.note}, server.WatchBestPath(true))
+	if err != nil {
+		e.close()
+		return nil, fmt.Errorf("BGP router: %w", err)
+	}
+	r.wg.Add(1)
+	go r.follow(change)
+	return r, nil
+}
+
+func routerEngine(c RouterConfig) (setup, error) {
+	id, err := validateIdentity(c.AS, c.RouterID, c.LocalAddress)
+	if err != nil {
+		return setup{}, err
+	}
+	s := setup{maxTotal: c.MaxTotal, as: c.AS, routerID: id, clusterID: id, local: c.LocalAddress, avoids: true, log: c.Log}
+	if err := s.addDials(c.Peers, func(g *group) { g.receive, g.silent, g.maxPaths = true, true, c.MaxPrefixes }); err != nil {
+		return s, err
+	}
+	if len(c.Groups) > 0 {
+		s.listen = listenAddrs(c.Listen, c.Port)
+	}
+	return s, s.addGroups(c.Groups, func(g *group) error {
+		if g.sendMax != 0 {
+			return fmt.Errorf("groups[%s].sendMax: a router passes no routes on; leave it 0", g.name)
+		}
+		g.silent = true
+		return nil
+	})
+}
+
+// note marks prefixes of an event as changed. What they changed to is looked up
+// later: events may come in another order than the changes.
+func (r *Router) note(paths []*apiutil.Path, _ time.Time) {
+	r.mu.Lock()
+	for _, p := range paths {
+		r.changed[nlriPrefix(p.Nlri)] = true
+	}
+	r.mu.Unlock()
+	select {
+	case r.kick <- struct{}{}:
+	default:
+	}
+}
+
+func (r *Router) take() []netip.Prefix {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	prefixes := slices.Collect(maps.Keys(r.changed))
+	clear(r.changed)
+	return prefixes
+}
+
+// listAll is how often the whole table is listed, for what no event told of.
+const listAll = 10 * time.Second
+
+// follow looks up what changed after each event.
+func (r *Router) follow(change func([]advertise.RouteSet)) {
+	defer r.wg.Done()
+	r.settle()
+	h, last, due := heard{accept: r.accept}, []advertise.RouteSet(nil), time.Time{}
+	for first := true; r.e.ctx.Err() == nil; {
+		took := time.Duration(0)
+		whole, prefixes := !time.Now().Before(due), r.take()
+		err := r.look(&h, whole, prefixes)
+		switch {
+		case err != nil && r.e.ctx.Err() == nil:
+			due = time.Time{}
+			r.e.log.Error("reading the BGP table failed; it is read again at the next change", "error", err)
+		case err == nil && (first || !slices.EqualFunc(last, h.sets, advertise.RouteSet.Equal)):
+			first, last = false, slices.Clone(h.sets)
+			began := time.Now()
+			change(last)
+			took = time.Since(began)
+		}
+		if whole && err == nil {
+			due = time.Now().Add(listAll)
+		}
+		if r.heard(listAll) {
+			r.gather(min(max(took, gatherFor), gatherMax))
+		}
+	}
+}
+
+func (r *Router) look(h *heard, whole bool, prefixes []netip.Prefix) error {
+	switch {
+	case whole:
+		sets, err := r.e.routes()
+		if err == nil {
+			h.all(sets)
+		}
+		return err
+	case len(prefixes) > 0:
+		sets, err := r.e.routes(prefixes...)
+		if err == nil {
+			h.some(prefixes, sets)
+		}
+		return err
+	}
+	return nil
+}
+
+// heard waits for an event, at most limit; 0 means without limit.
+func (r *Router) heard(limit time.Duration) bool {
+	var late <-chan time.Time
+	if limit > 0 {
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		late = timer.C
+	}
+	select {
+	case <-r.kick:
+		return true
+	case <-late:
+	case <-r.e.ctx.Done():
+	}
+	return false
+}
+
+func (r *Router) gather(limit time.Duration) {
+	for end := time.Now().Add(limit); ; {
+		time.Sleep(coalesce)
+		select {
+		case <-r.kick:
+			if time.Now().After(end) {
+				return
+			}
+		default:
+			return
+		}
+	}
+}
+
+// Routes gives what is heard now and taken in.
+func (r *Router) Routes() ([]advertise.RouteSet, error) {
+	sets, err := r.e.routes()
+	h := heard{accept: r.accept}
+	h.all(sets)
+	return h.sets, err
+}
+
+// Refused gives the prefixes that peers announce and that are not taken in,
+// with the reason.
+func (r *Router) Refused() (map[netip.Prefix]string, error) {
+	sets, err := r.e.routes()
+	h := heard{accept: r.accept}
+	h.all(sets)
+	return h.refused, err
+}
+
+// Peers tells how the sessions stand.
+func (r *Router) Peers() []advertise.Peer { return r.e.list() }
+
+// AwaitEstablished waits until a session with every dialled peer is up.
+func (r *Router) AwaitEstablished(ctx context.Context) error { return r.e.awaitEstablished(ctx) }
+
+// Close ends the sessions; change is not called any more.
+func (r *Router) Close() error {
+	r.e.close()
+	r.wg.Wait()
+	return nil
+}

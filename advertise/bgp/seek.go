@@ -1,0 +1,164 @@
+package bgp
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/advertise"
+)
+
+// unnumbered says that a peer is known by its link alone.
+func (p PeerConfig) unnumbered() bool { return !p.Address.IsValid() && p.SourceInterface != "" }
+
+// seeker looks for the peer on a link.
+type seeker struct {
+	stop  context.CancelFunc
+	ended chan struct{}
+	// These belong to Speaker.mu.
+	found netip.Addr // not valid: none yet
+	since time.Time
+	why   string // none was found, or it cannot be a peer
+}
+
+// resolve gives peers with the addresses that have been found, without those that
+// have none yet; runs under s.mu.
+func (s *Speaker) resolve(peers []PeerConfig) (known []PeerConfig) {
+	for _, p := range peers {
+		if k := s.seekers[p.SourceInterface]; p.unnumbered() && k != nil {
+			p.Address = k.found
+		}
+		if p.Address.IsValid() {
+			known = append(known, p)
+		}
+	}
+	return known
+}
+
+// seekFor has a seeker for each of these peers that needs one, and no other; runs
+// under s.peering.
+func (s *Speaker) seekFor(peers []PeerConfig) {
+	var gone []*seeker
+	s.mu.Lock()
+	for device, k := range s.seekers {
+		if !slices.ContainsFunc(peers, func(p PeerConfig) bool { return p.unnumbered() && p.SourceInterface == device }) {
+			delete(s.seekers, device)
+			gone = append(gone, k)
+		}
+	}
+	for _, p := range peers {
+		if p.unnumbered() && s.seekers != nil && s.seekers[p.SourceInterface] == nil { // else it ends
+			ctx, stop := context.WithCancel(s.e.ctx)
+			k := &seeker{stop: stop, ended: make(chan struct{}), since: time.Now()}
+			s.seekers[p.SourceInterface] = k
+			go s.seek(ctx, k, p.SourceInterface)
+		}
+	}
+	s.mu.Unlock()
+	for _, k := range gone {
+		k.stop()
+	}
+}
+
+// seek looks for the router on a link, and again while its session is not up.
+func (s *Speaker) seek(ctx context.Context, k *seeker, device string) {
+	defer close(k.ended)
+	defer k.stop()
+	for {
+		s.mu.Lock()
+		was := k.found
+		s.mu.Unlock()
+		heard, err := hearRouters(ctx, device, !was.IsValid())
+		if ctx.Err() != nil {
+			return
+		}
+		s.mu.Lock()
+		switch {
+		case err != nil:
+			k.why = err.Error()
+		case len(heard) == 0 && !was.IsValid():
+			k.why = fmt.Sprintf("no router is heard on %s: it must send router advertisements there", device)
+		case len(heard) > 0 && !slices.Contains(heard, was) && !s.e.up(was):
+			k.found, k.why = heard[0], ""
+		}
+		now := k.found
+		s.mu.Unlock()
+		pause := time.Second
+		if now != was {
+			s.e.log.Info("a router is heard", "interface", device, "address", now)
+			if !s.reapply(k) {
+				pause = refusedPause
+			}
+		}
+		if !sleep(ctx, pause) {
+			return
+		}
+	}
+}
+
+// refusedPause follows a router that cannot be a peer.
+const refusedPause = 30 * time.Second
+
+// reapply has the speaker talk to what has been found, and says whether it can.
+func (s *Speaker) reapply(k *seeker) bool {
+	s.peering.Lock()
+	defer s.peering.Unlock()
+	err := s.apply()
+	if err == nil {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.e.log.Warn("a router that is heard cannot be a peer", "address", k.found, "error", err)
+	k.found, k.why = netip.Addr{}, err.Error()
+	return false
+}
+
+// up says whether a session with a peer is established.
+func (e *engine) up(a netip.Addr) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p := e.peers[a]
+	return p != nil && p.State == stateEstablished
+}
+
+// unlisted gives the configured peers that are not among rows: they have not been
+// found, or are about to be dialled; runs under s.mu.
+func (s *Speaker) unlisted(rows []advertise.Peer) (more []advertise.Peer) {
+	if s.closed {
+		return nil
+	}
+	for _, p := range s.configured {
+		row := advertise.Peer{Name: p.Name, AS: cmp.Or(p.AS, s.e.as), State: stateIdle, Since: time.Now()}
+		address := p.Address
+		if p.unnumbered() {
+			k := s.seekers[p.SourceInterface]
+			if k == nil { // its search is at its end
+				continue
+			}
+			address, row.Address, row.Since, row.LastError = k.found, "%"+p.SourceInterface, k.since, k.why
+		} else {
+			row.Address = p.Address.String()
+			row.Name = cmp.Or(p.Name, row.Address)
+		}
+		if !slices.ContainsFunc(rows, func(r advertise.Peer) bool { return address.IsValid() && r.Address == address.String() }) {
+			more = append(more, row)
+		}
+	}
+	return more
+}
+
+// endSeeking ends all seekers.
+func (s *Speaker) endSeeking() {
+	s.mu.Lock()
+	all := s.seekers
+	s.seekers = nil
+	s.mu.Unlock()
+	for _, k := range all {
+		k.stop()
+		<-k.ended
+	}
+}

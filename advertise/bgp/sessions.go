@@ -1,0 +1,410 @@
+package bgp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/osrg/gobgp/v4/api"
+
+	"github.com/fairlead/fairlead/advertise/bfd"
+)
+
+// Waits between attempts to reach a peer: soon at first, so that a restarted
+// reflector has its routes back at once, and then up to the peer's ConnectRetry.
+const (
+	firstRetry = 20 * time.Millisecond
+	// refusedRetry follows a peer that answered and then refused us: only a
+	// change of configuration mends that.
+	refusedRetry = 2 * time.Second
+	// briefly is how long a session lasts that does not count as one: the pauses
+	// after such sessions grow up to refusedRetry (RFC 4271's DampPeerOscillations).
+	briefly = 3 * time.Second
+)
+
+func (e *engine) listenAll() error {
+	for _, at := range e.listen {
+		l, err := listenTCP(e.ctx, at, e.groups)
+		if err != nil {
+			return err
+		}
+		e.listeners = append(e.listeners, l)
+		e.wg.Add(1)
+		go e.acceptLoop(l)
+	}
+	return nil
+}
+
+func (e *engine) acceptLoop(l *net.TCPListener) {
+	defer e.wg.Done()
+	for {
+		c, err := l.AcceptTCP()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			e.log.Warn("taking a BGP connection failed", "at", l.Addr(), "error", err)
+			if !sleep(e.ctx, firstRetry) {
+				return
+			}
+			continue
+		}
+		from := c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+		g := e.groupOf(from)
+		if g == nil {
+			e.refuse(from, fmt.Sprintf("refused %s: no group of neighbours has a prefix with this address", from))
+			c.Close()
+			continue
+		}
+		if !e.admit(c, from) {
+			continue
+		}
+		if !e.makeRoom(from) {
+			c.Close()
+			continue
+		}
+		t := e.newTap(c, from, g)
+		e.track(t) // before the next connection is looked at
+		e.wg.Add(1)
+		go func() {
+			defer e.wg.Done()
+			e.hand(t)
+			t.oversee()
+		}()
+	}
+}
+
+// makeRoom says whether a neighbour may have a new connection. An established
+// session is not given up for it (RFC 4271, section 6.8); if its other end is
+// gone, BFD tells. One that is not getting anywhere is.
+func (e *engine) makeRoom(from netip.Addr) bool {
+	e.mu.Lock()
+	p := e.peers[from]
+	if p == nil || p.tap == nil {
+		e.mu.Unlock()
+		return true
+	}
+	t := p.tap
+	e.mu.Unlock()
+	if state, since, _, _, _ := t.status(); state == stateEstablished || time.Since(since) < connectTimeout {
+		return false
+	}
+	t.end("the peer connected anew")
+	t.Close()
+	return true
+}
+
+// groupOf gives the group with the longest prefix around an address.
+func (e *engine) groupOf(a netip.Addr) *group {
+	var best *group
+	bits := -1
+	for _, g := range e.groups {
+		for _, p := range g.prefixes {
+			if p.Contains(a.WithZone("")) && p.Bits() > bits {
+				best, bits = g, p.Bits()
+			}
+		}
+	}
+	return best
+}
+
+// dial begins to keep a session with a peer.
+func (e *engine) dial(d *dialTarget) {
+	e.enter(d.to.Addr(), d.group, stateConnect) // so that it is listed from the start
+	ctx, stop := context.WithCancel(e.ctx)
+	d.stop, d.ended = stop, make(chan struct{})
+	e.wg.Add(1)
+	go e.dialLoop(ctx, d)
+}
+
+func (e *engine) dialLoop(ctx context.Context, d *dialTarget) {
+	defer e.wg.Done()
+	defer close(d.ended)
+	defer d.stop()
+	wait := firstRetry
+	for {
+		e.enter(d.to.Addr(), d.group, stateConnect)
+		start := time.Now()
+		c, err := d.dialTCP(ctx)
+		if ctx.Err() != nil {
+			if c != nil {
+				c.Close()
+			}
+			return
+		}
+		if err != nil {
+			e.failed(d, dialWords(d.to, d.from, d.group.password != "", time.Since(start).Round(100*time.Millisecond), err))
+			if !sleep(ctx, wait) {
+				return
+			}
+			wait = min(2*wait, d.retry)
+			continue
+		}
+		t := e.newTap(c, d.to.Addr(), d.group)
+		e.track(t)
+		e.hand(t)
+		t.oversee()
+		wait = afterSession(d, t, wait)
+		if !sleep(ctx, wait) {
+			return
+		}
+	}
+}
+
+// oversee waits for a connection's end. One that is no session after the hold time
+// is ended: gobgp waits for ever for a peer that has spoken but does not hear us.
+func (t *tap) oversee() {
+	late := time.NewTimer(t.group.hold)
+	defer late.Stop()
+	select {
+	case <-t.done:
+		return
+	case <-late.C:
+	}
+	if state, _, _, _, _ := t.status(); state != stateEstablished {
+		t.end(fmt.Sprintf("no session within the hold time of %s: the peer does not hear us; a filter may drop what we send, or the peer's TTL security", t.group.hold))
+		t.Close()
+	}
+	<-t.done
+}
+
+// afterSession chooses how long to wait after a connection that came about.
+func afterSession(d *dialTarget, t *tap, wait time.Duration) time.Duration {
+	if t.overLimit() {
+		return cutFor
+	}
+	state, since, _, _, _ := t.status()
+	if state == stateEstablished && time.Since(since) < briefly {
+		return min(2*wait, max(refusedRetry, d.retry))
+	}
+	if state == stateEstablished {
+		return firstRetry
+	}
+	t.mu.Lock()
+	heard := t.heard
+	t.mu.Unlock()
+	if heard {
+		return max(refusedRetry, d.retry)
+	}
+	return min(2*wait, d.retry)
+}
+
+// sleep waits, give or take a quarter so that many speakers do not knock in
+// step; false means that ctx has ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(time.Duration(float64(d) * (0.75 + rand.Float64()/2)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// hand gives a connection to gobgp, after what is left of an earlier session
+// with the same address is gone.
+func (e *engine) hand(t *tap) {
+	deadline := time.Now().Add(time.Second)
+	for !e.bury(t.peer, t) {
+		if time.Now().After(deadline) || e.ctx.Err() != nil {
+			t.Close()
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	select {
+	case e.gate <- t:
+	case <-e.ctx.Done():
+		t.Close()
+	}
+}
+
+// bury removes a neighbour whose session failed before it was up: gobgp would
+// keep it for ever, and now and then refuse its connections. Only next, a
+// connection that is not yet handed over, may be there. It says whether no
+// neighbour with this address is left.
+func (e *engine) bury(addr netip.Addr, next *tap) bool {
+	e.sweep.Lock()
+	defer e.sweep.Unlock()
+	e.mu.Lock()
+	p := e.peers[addr]
+	alive := p != nil && p.tap != nil && p.tap != next
+	e.mu.Unlock()
+	if alive {
+		return false
+	}
+	left := false
+	err := e.server.ListPeer(e.ctx, &api.ListPeerRequest{Address: addr.String()}, func(p *api.Peer) {
+		switch p.GetState().GetSessionState() {
+		case api.PeerState_SESSION_STATE_IDLE, api.PeerState_SESSION_STATE_ACTIVE:
+			left = e.server.DeletePeer(e.ctx, &api.DeletePeerRequest{Address: addr.String()}) != nil
+		default: // its connection is closed; gobgp is about to see it
+			left = true
+		}
+	})
+	return err == nil && !left
+}
+
+// onTap follows a session's changes of state.
+func (e *engine) onTap(t *tap) {
+	state, since, as, reason, closed := t.status()
+	e.mu.Lock()
+	p := e.peers[t.peer]
+	if p == nil || p.tap != t {
+		e.mu.Unlock()
+		return
+	}
+	before := p.Peer.State
+	p.AS, p.State, p.Since = as, state, since
+	if as == 0 {
+		p.AS = t.group.as
+	}
+	watch := p.watch
+	code, sub, refused := uint8(0), uint8(0), ""
+	if state == stateOpenConfirm && !closed && !p.admitted {
+		if code, sub, refused = e.judge(t); refused == "" {
+			p.admitted = true
+		}
+	}
+	switch {
+	case closed:
+		p.ended(t, reason, before)
+	case state == stateEstablished && before != stateEstablished:
+		p.LastError = "" // why it once failed is in the log
+	}
+	e.wake()
+	e.mu.Unlock()
+	e.keepQueue(t, state, closed)
+	switch {
+	case refused != "":
+		t.reject(code, sub, refused)
+	case closed:
+		if watch != nil {
+			watch.Close()
+		}
+		e.log.Info("BGP session ended", "peer", t.peer, "reason", reason)
+	case state == stateEstablished && before != stateEstablished:
+		e.log.Info("BGP session established", "peer", t.peer, "as", as)
+		if t.group.bfd {
+			e.watch(t)
+		}
+		if t.bounded() {
+			e.wg.Add(1)
+			go e.boundPaths(t)
+		}
+		if !t.group.silent {
+			e.wg.Add(2)
+			go e.auditLoop(t)
+			go e.refreshLoop(t)
+		}
+	}
+}
+
+// ended notes the end of a session.
+func (p *peerState) ended(t *tap, reason, before string) {
+	p.State, p.Since, p.tap, p.watch = stateIdle, time.Now(), nil, nil
+	if t.overLimit() {
+		p.cutUntil = time.Now().Add(cutFor)
+	}
+	if reason != "" {
+		p.LastError = reason
+	}
+	if before == stateEstablished {
+		p.count.flaps.Add(1)
+	}
+}
+
+// keepQueue finds the queue of a session that comes up, while gobgp still has it,
+// and drains it at its end.
+func (e *engine) keepQueue(t *tap, state string, closed bool) {
+	t.mu.Lock()
+	q := t.queue
+	t.mu.Unlock()
+	switch {
+	case closed && q != nil:
+		go drain(q)
+	case !closed && q == nil && state == stateEstablished:
+		q = queueOf(e.server, t.peer)
+		t.mu.Lock()
+		t.queue = q
+		t.mu.Unlock()
+	}
+}
+
+// onThisMachine is said in BFD's place of a peer at our own address: its end is
+// seen by the connection's, and it has BFD's ports, or wants them.
+const onThisMachine = "not needed: on this machine"
+
+// watch starts BFD for an established session.
+func (e *engine) watch(t *tap) {
+	if t.local == t.peer {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if p := e.peers[t.peer]; p != nil && p.tap == t {
+			p.noBFD = onThisMachine
+		}
+		return
+	}
+	s, err := e.bfdSession(t)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p := e.peers[t.peer]
+	switch {
+	case errors.Is(err, context.Canceled): // all ends
+	case err != nil:
+		if p != nil {
+			p.noBFD = err.Error()
+		}
+		e.log.Warn("BFD cannot run; a silent failure takes the hold time to be seen", "peer", t.peer, "error", err)
+	case p == nil || p.tap != t:
+		go s.Close()
+	default:
+		p.watch, p.noBFD = s, ""
+	}
+}
+
+func (e *engine) bfdSession(t *tap) (*bfd.Session, error) {
+	e.mu.Lock()
+	if err := e.ctx.Err(); err != nil { // nobody would close what is opened now
+		e.mu.Unlock()
+		return nil, err
+	}
+	ep := e.endpoints[t.local]
+	if ep == nil {
+		var err error
+		if ep, err = bfd.Listen(t.local); err != nil {
+			e.mu.Unlock()
+			return nil, err
+		}
+		e.endpoints[t.local] = ep
+	}
+	e.mu.Unlock()
+	return ep.Add(t.peer, t.group.timing, func(reason string) { e.lose(t, reason) })
+}
+
+// await waits until done says so, at most limit; it is asked again whenever a
+// session changed.
+func (e *engine) await(ctx context.Context, limit time.Duration, done func() bool) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		e.mu.Lock()
+		changed := e.changed
+		e.mu.Unlock()
+		if done() {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return done()
+		case <-ctx.Done():
+			return false
+		}
+	}
+}

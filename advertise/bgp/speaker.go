@@ -1,0 +1,231 @@
+// Package bgp tells the network's routers which balancers carry a prefix: the
+// Speaker in each balancer, the Reflector that gathers many of them, and the
+// Router that turns what it hears into whole route sets. gobgp does the
+// protocol; no type of it leaves this package. What gobgp is not quick or not
+// clear enough at is done here: bringing the connections (gate.go,
+// transport.go, sessions.go), saying in words why there is none (tap.go,
+// words.go), and noticing a silent peer (advertise/bfd).
+package bgp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+
+	"github.com/fairlead/fairlead/advertise"
+)
+
+// Speaker announces a balancer's routes. It takes in none.
+type Speaker struct {
+	e *engine
+
+	peering   sync.Mutex // one SetPeers at a time; taken before mu
+	mu        sync.Mutex // one Set at a time
+	closed    bool
+	announced map[netip.Prefix]advertise.Route
+	// leaving are routes that are withdrawn, and that a peer may still have.
+	leaving map[netip.Prefix]*leaving
+	// configured are the peers as they were given, and seekers look for those
+	// that are known by their link alone, which is the key.
+	configured []PeerConfig
+	seekers    map[string]*seeker
+}
+
+var _ advertise.Announcer = (*Speaker)(nil)
+
+// NewSpeaker starts dialling the peers; it does not wait for them. There may be
+// none yet: SetPeers brings them.
+func NewSpeaker(c SpeakerConfig) (*Speaker, error) {
+	if err := c.Validate(); err != nil {
+		return nil, fmt.Errorf("BGP speaker: %w", err)
+	}
+	setup, err := speakerEngine(c)
+	if err != nil {
+		return nil, fmt.Errorf("BGP speaker: %w", err)
+	}
+	e, err := startEngine(setup)
+	if err != nil {
+		return nil, fmt.Errorf("BGP speaker: %w", err)
+	}
+	s := &Speaker{e: e, announced: map[netip.Prefix]advertise.Route{}, leaving: map[netip.Prefix]*leaving{}, configured: c.Peers, seekers: map[string]*seeker{}}
+	s.seekFor(c.Peers)
+	return s, nil
+}
+
+func speakerEngine(c SpeakerConfig) (setup, error) {
+	id, err := validateIdentity(c.AS, c.RouterID, c.LocalAddress)
+	if err != nil {
+		return setup{}, err
+	}
+	s := setup{as: c.AS, routerID: id, clusterID: id, local: c.LocalAddress, deaf: true, log: c.Log}
+	if err := validatePeers(c.Peers, s.local); err != nil {
+		return s, err
+	}
+	numbered := slices.DeleteFunc(slices.Clone(c.Peers), PeerConfig.unnumbered)
+	return s, s.addDials(numbered, func(*group) {})
+}
+
+// validatePeers names what is wrong with any, also with those that must be found.
+func validatePeers(peers []PeerConfig, local netip.Addr) error {
+	links := map[string]int{}
+	for i, p := range peers {
+		field := fmt.Sprintf("peers[%d]", i)
+		if err := validatePeer(field, p, local); err != nil {
+			return err
+		}
+		if j, twice := links[p.SourceInterface]; twice && p.unnumbered() {
+			return fmt.Errorf("%s.sourceInterface: peers[%d] is the router on %s already", field, j, p.SourceInterface)
+		} else if p.unnumbered() {
+			links[p.SourceInterface] = i
+		}
+	}
+	return nil
+}
+
+// addDials makes a group of one address for each peer that is dialled.
+func (s *setup) addDials(peers []PeerConfig, more func(*group)) error {
+	seen, names := map[netip.Addr]int{}, map[string]int{}
+	for i, p := range peers {
+		if err := validatePeer(fmt.Sprintf("peers[%d]", i), p, s.local); err != nil {
+			return err
+		}
+		bare := p.Address.WithZone("")
+		if j, twice := seen[bare]; twice {
+			return fmt.Errorf("peers[%d].address: %s is peers[%d] already", i, bare, j)
+		}
+		seen[bare] = i
+		name := cmp.Or(p.Name, p.Address.String())
+		if j, twice := names[name]; twice {
+			return fmt.Errorf("peers[%d].name: %s is peers[%d] already", i, name, j)
+		}
+		names[name] = i
+		g := &group{
+			name: "peer " + p.Address.String(), peer: name, as: p.AS, password: p.Password, hold: p.HoldTime, keepalive: p.Keepalive,
+			prefixes: []netip.Prefix{netip.PrefixFrom(bare, bare.BitLen())}, bfd: p.BFD, timing: p.Timing, ttl: p.TTL, hops: p.TTLSecurity, dialled: true,
+		}
+		s.defaults(g)
+		more(g)
+		d := &dialTarget{
+			to: netip.AddrPortFrom(p.Address, cmp.Or(p.Port, DefaultPort)), from: s.local, device: p.SourceInterface,
+			retry: cmp.Or(p.ConnectRetry, DefaultConnectRetry), group: g, config: p,
+		}
+		if p.SourceAddress.IsValid() {
+			d.from = p.SourceAddress
+		}
+		s.groups = append(s.groups, g)
+		s.dials = append(s.dials, d)
+	}
+	return nil
+}
+
+func (s *setup) defaults(g *group) {
+	if g.as == 0 {
+		g.as = s.as
+	}
+	if g.hold == 0 {
+		g.hold = DefaultHoldTime
+	}
+}
+
+// Set announces exactly these routes: what is no longer wanted is withdrawn
+// first, then what is new is announced, and what has another next hop or other
+// attributes is announced again, which replaces it. It does not wait for peers to
+// take it; Withdrawing says which have not. A route that cannot be announced leaves
+// its prefix as it was.
+func (s *Speaker) Set(routes []advertise.Route) error {
+	want, bad := wanted(routes)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errors.New("announce: the speaker is closed")
+	}
+	var errs []error
+	failed := func(p netip.Prefix, err error) { errs = append(errs, &advertise.RouteError{Prefix: p, Err: err}) }
+	for p, err := range bad {
+		failed(p, err)
+	}
+	for p, r := range s.announced {
+		if _, keep := want[p]; keep || bad[p] != nil {
+			continue
+		}
+		if err := s.withdraw(p, r); err != nil {
+			failed(p, err)
+		}
+	}
+	for p, r := range want {
+		if s.announced[p] == r {
+			continue
+		}
+		if _, err := s.e.server.AddPath(apiutil.AddPathRequest{Paths: []*apiutil.Path{s.path(r)}}); err != nil {
+			failed(p, fmt.Errorf("announce by %s: %w", r.NextHop, err))
+			continue
+		}
+		s.announced[p] = r
+		delete(s.leaving, p)
+	}
+	return errors.Join(errs...)
+}
+
+// withdraw takes one route back; runs under s.mu.
+func (s *Speaker) withdraw(p netip.Prefix, r advertise.Route) error {
+	l := s.leaving[p]
+	if l == nil {
+		l = &leaving{since: time.Now(), written: map[*tap]uint64{}}
+		s.leaving[p] = l
+	}
+	if err := s.e.server.DeletePath(apiutil.DeletePathRequest{Paths: []*apiutil.Path{s.path(r)}}); err != nil {
+		l.failed = fmt.Errorf("withdraw: %w", err)
+		return l.failed
+	}
+	l.failed = nil
+	delete(s.announced, p)
+	return nil
+}
+
+func (s *Speaker) path(r advertise.Route) *apiutil.Path {
+	return localPath(r, s.e.as, s.e.marks(r.Attributes))
+}
+
+// Announced gives what is announced now, for a look.
+func (s *Speaker) Announced() map[netip.Prefix]advertise.Route {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.announced)
+}
+
+// AwaitEstablished waits until a session with every peer is up.
+func (s *Speaker) AwaitEstablished(ctx context.Context) error { return s.e.awaitEstablished(ctx) }
+
+// Peers tells how the sessions stand. Every configured peer is listed, from the
+// first moment.
+func (s *Speaker) Peers() []advertise.Peer {
+	rows := s.e.list()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append(s.unlisted(rows), rows...)
+}
+
+// Close withdraws everything, then ends the sessions, telling the peers.
+func (s *Speaker) Close() error {
+	err := s.Set(nil)
+	s.endSeeking()
+	s.peering.Lock()
+	defer s.peering.Unlock()
+	s.mu.Lock()
+	closed := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if closed {
+		return nil
+	}
+	s.e.close()
+	return err
+}

@@ -1,0 +1,343 @@
+package bgp
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"github.com/fairlead/fairlead/advertise"
+)
+
+// tap is a BGP connection that we overhear: it tells how far the session is,
+// what routes have really been written to it, and why it ended, none of which
+// gobgp says in full. gobgp reads and writes it as it would the bare socket.
+type tap struct {
+	*net.TCPConn
+	peer   netip.Addr
+	local  netip.Addr
+	group  *group
+	ourAS  uint32
+	in     sieve
+	out    scanner
+	deaf   bool       // no update is taken in
+	limits *total     // of all neighbours together
+	change func(*tap) // called on any change of what follows, without lock
+	done   chan struct{}
+	count  *count // its peer's
+	// greeted is closed when our OPEN has gone out.
+	greeted chan struct{}
+
+	writing sync.Mutex
+	written atomic.Uint64 // octets
+	blocked time.Duration // in writes, since paced; under writing
+	paced   time.Time
+
+	mu     sync.Mutex
+	state  string
+	since  time.Time
+	peerAS uint32
+	peerID netip.Addr
+	cut    bool // it sent more than it may
+	// fresh routes came in since its paths were counted: the most in one family, and
+	// all. more is signalled when there could now be more than there may be, and
+	// recounted is closed and made again when they were counted.
+	fresh, counted, all int
+	recounted           chan struct{}
+	more                chan struct{}
+	// queue is what gobgp has yet to write; nil before the session is established.
+	queue *queue
+	// asked is told when the peer wants to hear all routes again.
+	asked chan struct{}
+	// updates are the routes that came or went since minute.
+	updates int
+	minute  time.Time
+	heard   bool
+	reason  string
+	closed  bool
+	sent    map[path]said
+	most    int // entries that sent has had room for
+	// addPath says in which families path identifiers go out.
+	addPath map[pkt.Family]pkt.BGPAddPathMode
+	// sendsIDs says in which families path identifiers come in.
+	sendsIDs map[pkt.Family]bool
+}
+
+// path names a route on the wire: id is 0 without add-path (RFC 7911).
+type path struct {
+	prefix netip.Prefix
+	id     uint32
+}
+
+// Names of states (RFC 4271, section 8.2.2).
+const (
+	stateIdle        = "idle"
+	stateConnect     = "connect"
+	stateActive      = "active"
+	stateOpenSent    = "opensent"
+	stateOpenConfirm = "openconfirm"
+	stateEstablished = advertise.Established
+)
+
+func (e *engine) newTap(c *net.TCPConn, peer netip.Addr, g *group) *tap {
+	t := &tap{
+		TCPConn: c, deaf: e.deaf || g.sendMax > 0, limits: &e.total, asked: make(chan struct{}, 1), peer: peer, local: c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(), group: g, ourAS: e.as, change: e.onTap,
+		done: make(chan struct{}), greeted: make(chan struct{}), more: make(chan struct{}, 1), recounted: make(chan struct{}), state: stateOpenSent, since: time.Now(), sent: map[path]said{}, count: &count{},
+	}
+	t.in.message, t.out.message = t.filter, t.wrote
+	t.in.updates, t.out.updates = !t.deaf, true
+	return t
+}
+
+// Read overhears what comes in, and filters it. Before the session is established
+// gobgp may refuse it at any message, and the next must not count as heard.
+func (t *tap) Read(b []byte) (int, error) {
+	state, _, _, _, _ := t.status()
+	return t.in.read(b, state == stateEstablished, t.hear)
+}
+
+func (t *tap) hear(b []byte) (int, error) {
+	t.awaitCount()
+	n, err := t.TCPConn.Read(b)
+	if err != nil && !isTimeout(err) {
+		t.end(t.readFailure(err))
+	}
+	return n, err
+}
+
+// Write overhears what goes out, once it has gone out. gobgp's senders and the
+// audit may write at the same time, each whole messages.
+func (t *tap) Write(b []byte) (int, error) {
+	t.writing.Lock()
+	defer t.writing.Unlock()
+	_ = t.SetWriteDeadline(time.Now().Add(t.group.hold)) // gobgp would gather without end
+	began := time.Now()
+	n, err := t.TCPConn.Write(b)
+	t.written.Add(uint64(n)) // before a route counts as withdrawn
+	t.out.feed(b[:n])
+	if err == nil && t.tooSlow(time.Since(began)) {
+		err = fmt.Errorf("the peer takes what it is sent too slowly: we could hardly write for %s", slowTimes*t.group.hold)
+		t.end(err.Error())
+	} else if err != nil && isTimeout(err) {
+		t.end(fmt.Sprintf("the peer took nothing of what it was sent for the hold time of %s", t.group.hold))
+	} else if err != nil {
+		t.end(errorWords(err))
+	}
+	return n, err
+}
+
+// Close is called by gobgp, which does not say why.
+func (t *tap) Close() error {
+	err := t.TCPConn.Close()
+	t.mu.Lock()
+	first := !t.closed
+	t.closed = true
+	if first && t.limits != nil {
+		t.limits.paths.Add(int64(-t.all - t.fresh))
+	}
+	if first && t.state != stateEstablished && !t.heard && t.reason == "" {
+		t.reason = "our side would not take the session now: another one with this address is not yet over"
+	}
+	t.mu.Unlock()
+	if first {
+		close(t.done)
+		t.change(t)
+	}
+	return err
+}
+
+// fail ends the session for a reason of ours, telling the peer why if it can
+// still hear us (RFC 9384: cease, BFD down).
+func (t *tap) fail(reason string) {
+	t.end(reason)
+	_ = t.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+	msg := pkt.NewBGPNotificationMessage(pkt.BGP_ERROR_CEASE, subBFDDown, nil)
+	if b, err := msg.Serialize(); err == nil {
+		_, _ = t.TCPConn.Write(b)
+	}
+	t.Close()
+}
+
+// end keeps the first reason.
+func (t *tap) end(reason string) {
+	t.mu.Lock()
+	if t.reason == "" {
+		t.reason = reason
+	}
+	t.mu.Unlock()
+}
+
+func (t *tap) readFailure(err error) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.heard && isEOF(err) {
+		return "the peer closed the connection without a word: it expects no neighbour at our address, or still holds another session with it"
+	}
+	return errorWords(err)
+}
+
+// status gives the state, since when, the peer's AS and why it ended.
+func (t *tap) status() (state string, since time.Time, peerAS uint32, reason string, closed bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.state, t.since, t.peerAS, t.reason, t.closed
+}
+
+// queued says whether gobgp has yet to write something.
+func (t *tap) queued() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.queue != nil && t.queue.Len() > 0
+}
+
+func (t *tap) enter(state string) {
+	t.mu.Lock()
+	t.state, t.since = state, time.Now()
+	t.mu.Unlock()
+	t.change(t)
+}
+
+func (t *tap) received(typ uint8, body []byte) {
+	t.mu.Lock()
+	t.heard = true
+	state := t.state
+	t.mu.Unlock()
+	switch typ {
+	case pkt.BGP_MSG_OPEN:
+		if state != stateOpenSent {
+			t.rejectOpen(state)
+			return
+		}
+		if wantsNoHold(body) {
+			t.rejectHold()
+			return
+		}
+		t.mu.Lock()
+		t.peerAS, t.peerID, t.addPath, t.sendsIDs = readOpen(body)
+		if t.group.sendMax == 0 {
+			t.addPath = nil
+		}
+		if !t.group.receive {
+			t.sendsIDs = nil
+		}
+		t.mu.Unlock()
+		t.enter(stateOpenConfirm)
+	case pkt.BGP_MSG_UPDATE:
+		t.count.received.Add(1)
+		t.tally(body)
+	case pkt.BGP_MSG_KEEPALIVE:
+		if state == stateOpenConfirm {
+			t.enter(stateEstablished)
+		}
+	case pkt.BGP_MSG_ROUTE_REFRESH:
+		select {
+		case t.asked <- struct{}{}:
+		default:
+		}
+	case pkt.BGP_MSG_NOTIFICATION:
+		t.end(t.receivedWords(body))
+	}
+}
+
+func (t *tap) wrote(typ uint8, body []byte) {
+	switch typ {
+	case pkt.BGP_MSG_OPEN:
+		close(t.greeted) // there is one in a session
+	case pkt.BGP_MSG_NOTIFICATION:
+		t.end(t.sentWords(body))
+	case pkt.BGP_MSG_UPDATE:
+		t.count.sent.Add(1)
+		t.noteSent(body)
+	}
+}
+
+// noteSent reads an UPDATE of ours.
+func (t *tap) noteSent(body []byte) {
+	t.mu.Lock()
+	// To read what we send as add-path is to receive it.
+	read := map[pkt.Family]pkt.BGPAddPathMode{}
+	for f := range t.addPath {
+		read[f] = pkt.BGP_ADD_PATH_RECEIVE
+	}
+	t.mu.Unlock()
+	h := &pkt.BGPHeader{Type: pkt.BGP_MSG_UPDATE, Len: uint16(pkt.BGP_HEADER_LENGTH + len(body))}
+	m, err := pkt.ParseBGPBody(h, body, &pkt.MarshallingOption{AddPath: read})
+	if err != nil {
+		return
+	}
+	u := m.Body.(*pkt.BGPUpdate)
+	t.mu.Lock()
+	t.withdrew(u.WithdrawnRoutes)
+	attrs := words(u.PathAttributes)
+	for _, a := range u.PathAttributes {
+		switch a := a.(type) {
+		case *pkt.PathAttributeMpReachNLRI:
+			t.announced(a.Value, said{nextHop(u.PathAttributes, a.AFI == pkt.AFI_IP), attrs})
+		case *pkt.PathAttributeMpUnreachNLRI:
+			t.withdrew(a.Value)
+		}
+	}
+	t.announced(u.NLRI, said{nextHop(u.PathAttributes, true), attrs})
+	t.mu.Unlock()
+	t.change(t)
+}
+
+func (t *tap) announced(list []pkt.PathNLRI, told said) {
+	for _, n := range list {
+		t.sent[path{nlriPrefix(n.NLRI), n.ID}] = told
+	}
+	t.most = max(t.most, len(t.sent))
+}
+
+func (t *tap) withdrew(list []pkt.PathNLRI) {
+	for _, n := range list {
+		delete(t.sent, path{nlriPrefix(n.NLRI), n.ID})
+	}
+	if t.most > leastShrunk && len(t.sent) < t.most/8 { // a map never shrinks
+		less := make(map[path]said, len(t.sent))
+		maps.Copy(less, t.sent)
+		t.sent, t.most = less, len(less)
+	}
+}
+
+// leastShrunk is how many routes a map had that is worth copying.
+const leastShrunk = 4096
+
+// readOpen reads an OPEN message: the AS, the four octet one if it is there
+// (RFC 6793), the router ID, and the families in which the peer receives several
+// paths of a prefix, or sends them.
+func readOpen(body []byte) (as uint32, id netip.Addr, addPath map[pkt.Family]pkt.BGPAddPathMode, sends map[pkt.Family]bool) {
+	h := &pkt.BGPHeader{Type: pkt.BGP_MSG_OPEN, Len: uint16(pkt.BGP_HEADER_LENGTH + len(body))}
+	m, err := pkt.ParseBGPBody(h, body)
+	if err != nil {
+		return 0, id, nil, nil
+	}
+	open := m.Body.(*pkt.BGPOpen)
+	as, id, addPath = uint32(open.MyAS), open.ID, map[pkt.Family]pkt.BGPAddPathMode{}
+	sends = map[pkt.Family]bool{}
+	for _, p := range open.OptParams {
+		caps, ok := p.(*pkt.OptionParameterCapability)
+		if !ok {
+			continue
+		}
+		for _, c := range caps.Capability {
+			switch c := c.(type) {
+			case *pkt.CapFourOctetASNumber:
+				as = c.CapValue
+			case *pkt.CapAddPath:
+				for _, f := range c.Tuples {
+					if f.Mode&pkt.BGP_ADD_PATH_RECEIVE != 0 {
+						addPath[f.Family] = pkt.BGP_ADD_PATH_SEND
+					}
+					sends[f.Family] = sends[f.Family] || f.Mode&pkt.BGP_ADD_PATH_SEND != 0
+				}
+			}
+		}
+	}
+	return as, id, addPath, sends
+}

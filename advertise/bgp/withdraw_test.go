@@ -1,0 +1,312 @@
+package bgp
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/advertise/bfd"
+	"github.com/fairlead/fairlead/core/plan"
+	model "github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/fake"
+	"github.com/fairlead/fairlead/reconciler"
+	api "github.com/fairlead/fairlead/source"
+)
+
+// silenceSeen is how long BFD takes to see silence in TestWithdrawing: so long that a
+// busy machine can cut a link and withdraw a route before.
+const silenceSeen = bfd.DefaultMultiplier * time.Second
+
+// waited gives those that are waited for, and why, once each.
+func waited(all []advertise.Withdrawal) string {
+	var words []string
+	for _, w := range all {
+		words = append(words, w.From+": "+w.Reason)
+	}
+	slices.Sort(words)
+	return strings.Join(slices.Compact(words), "; ")
+}
+
+// TestWithdrawing withdraws from peers that live, from one that has died without a
+// word, and from one whose silence has just been noticed; with BFD and without.
+func TestWithdrawing(t *testing.T) {
+	l := paper(t)
+	both := []string{"10.0.0.108", "10.0.0.109"}
+	enact(t, l.Host("reflector"), reflectorPart("10.0.0.109"))
+	enact(t, l.Host("second"), reflectorPart("10.0.0.108"))
+	slow := speakerPart(5, both...)
+	for i := range slow.Speaker.Peers {
+		slow.Speaker.Peers[i].Timing.Interval = silenceSeen / bfd.DefaultMultiplier
+	}
+	watched := enact(t, l.Host("pod-105"), slow)
+	bare := speakerPart(6, both...)
+	for i := range bare.Speaker.Peers {
+		bare.Speaker.Peers[i].BFD = false
+	}
+	unwatched := enact(t, l.Host("pod-106"), bare)
+	watched.untilUp()
+	eventually(t, "sessions without BFD", func() bool {
+		ps := unwatched.Ask().Peers
+		return len(ps) == 2 && ps[0].State == stateEstablished && ps[1].State == stateEstablished
+	})
+	withdraw := func(p *player) []advertise.Withdrawal { return p.Tell(order{Set: []advertise.Route{}}).Waits }
+	until := func(what, want string, p *player) time.Duration {
+		t.Helper()
+		return eventually(t, what, func() bool { return waited(p.Ask().Waits) == want })
+	}
+	if len(withdraw(watched)) == 0 {
+		t.Error("confirmed before any peer can have heard of it")
+	}
+	until("both have heard of it", "", watched)
+	withdraw(unwatched)
+	until("both have heard of it, who are not watched", "", unwatched)
+	watched.Tell(order{Set: serviceVia(5)})
+	unwatched.Tell(order{Set: serviceVia(6)})
+	time.Sleep(2 * settled)
+
+	if err := l.Cut("second", "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	withdraw(watched)
+	withdraw(unwatched)
+	const quiet = "BGP peer 10.0.0.108: "
+	until("one has", quiet+"the peer has not acknowledged it", watched)
+	until("one has, of those not watched", quiet+"the peer has not acknowledged it", unwatched)
+	took := until("its silence is noticed, and others' time to notice", quiet+"its session ended in silence, which others may not have noticed yet", watched)
+	took += until("all that could hear of it", "", watched)
+	if took < bfd.DefaultInterval {
+		t.Errorf("a silent peer was waited for for %v, less than it takes others to notice", took)
+	}
+	if took := until("the hold time of the session without BFD is over", "", unwatched); took < time.Second {
+		t.Errorf("a silent peer without BFD was waited for for %v", took)
+	}
+}
+
+// frozen is a peer that takes a session and then reads nothing any more, though it
+// goes on to send keepalives where it is asked to.
+type frozen struct {
+	addr  netip.AddrPort
+	ended chan struct{}
+}
+
+func freeze(t *testing.T, at string, alive bool, read func(net.Conn)) *frozen {
+	t.Helper()
+	f := &frozen{addr: netip.MustParseAddrPort(at), ended: make(chan struct{})}
+	small := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error { // a window that closes soon
+		return c.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 4<<10) })
+	}}
+	l, err := small.Listen(t.Context(), "tcp4", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer close(f.ended)
+		defer c.Close()
+		id := f.addr.Addr().As4()
+		_, _ = c.Write(slices.Concat(openOf(4, testAS, 90, id), message(pkt.BGP_MSG_KEEPALIVE, nil)))
+		read(c)
+		for alive {
+			if _, err := c.Write(message(pkt.BGP_MSG_KEEPALIVE, nil)); err != nil {
+				return
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+	}()
+	t.Cleanup(func() { l.Close(); <-done })
+	return f
+}
+
+// windowClosed says that a peer has not acknowledged anything for a while, though
+// there is something.
+func windowClosed(s *Speaker, peer string) bool {
+	for _, o := range s.e.outlets() {
+		if o.name == peer && o.tap != nil && o.acked < o.written {
+			time.Sleep(100 * time.Millisecond)
+			return o.tap.unacknowledged(1<<40) >= o.written-o.acked
+		}
+	}
+	return false
+}
+
+const stuckHold = 3 * time.Second
+
+// withStuck is a speaker with a reflector that lives, behind which is a router, and a
+// peer named stuck. The function has that one read nothing more, and closes its
+// window.
+func withStuck(t *testing.T, port uint16, at string, local string) (s *Speaker, r *Router, stick func()) {
+	t.Helper()
+	startReflector(t, port)
+	r, _ = startRouter(t, port)
+	stop := make(chan struct{})
+	stuck := freeze(t, at, true, func(c net.Conn) {
+		for b := make([]byte, 512); ; {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			_ = c.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+			_, _ = c.Read(b)
+		}
+	})
+	s = startSpeaker(t, local, port, func(c *SpeakerConfig) {
+		c.Peers = append(c.Peers, PeerConfig{Name: "stuck", Address: stuck.addr.Addr(), Port: stuck.addr.Port(), HoldTime: stuckHold})
+	})
+	eventually(t, "sessions", func() bool {
+		return !slices.ContainsFunc(s.Peers(), func(p advertise.Peer) bool { return p.State != stateEstablished })
+	})
+	return s, r, func() {
+		t.Helper()
+		eventually(t, "the routes of both", func() bool { p := s.Peers(); return p[0].Sent == p[1].Sent && p[0].Sent == uint32(len(s.Announced())) })
+		time.Sleep(2 * settled)
+		close(stop)
+		fill := make([]advertise.Route, 100)
+		for med := uint32(1); !windowClosed(s, "stuck"); med++ { // until changes of attributes fill it
+			for i := range fill {
+				fill[i] = route(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 3, 0, byte(i)}), 32), "10.0.0.106")
+				fill[i].MED, fill[i].Peers = med, "stuck"
+			}
+			if err := s.Set(append(slices.Collect(maps.Values(withoutFill(s.Announced()))), fill...)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// withoutFill are the routes that withStuck has not made.
+func withoutFill(all map[netip.Prefix]advertise.Route) map[netip.Prefix]advertise.Route {
+	maps.DeleteFunc(all, func(_ netip.Prefix, r advertise.Route) bool { return r.Peers == "stuck" })
+	return all
+}
+
+// TestPeerThatReadsNothing withdraws a route from a peer whose receive window is
+// closed, beside one that lives: Set does not wait, the withdrawal counts as
+// unconfirmed, and the session ends after the hold time (RFC 9687). What the other is
+// told is not delayed.
+func TestPeerThatReadsNothing(t *testing.T) {
+	s, router, stick := withStuck(t, 20230, "127.21.4.16:20231", "127.21.1.9")
+	all := manyRoutes(1000)
+	if err := s.Set(all); err != nil {
+		t.Fatal(err)
+	}
+	has := func(n int) func() bool {
+		return func() bool { rs, _ := router.Routes(); return len(rs) == n }
+	}
+	eventually(t, "the living one has the routes", has(len(all)))
+	stick()
+	began := time.Now()
+	if err := s.Set(all[1:]); err != nil {
+		t.Fatal(err)
+	}
+	took := time.Since(began)
+	eventually(t, "the living one hears of it", has(len(all)-1))
+	t.Logf("Set took %v; the living one had the withdrawal after %v", took, time.Since(began))
+	if took > stuckHold/2 {
+		t.Errorf("Set waited for %v", took)
+	}
+	from := func() string { return waited(s.Withdrawing()) }
+	eventually(t, "only the other is waited for", func() bool { return !strings.Contains(from(), reflectorAddr.String()) })
+	if got := from(); !strings.HasPrefix(got, "BGP peer stuck: ") {
+		t.Errorf("waited for is %q", got)
+	}
+	eventually(t, "it is given up", func() bool { return from() == "" })
+	if took := time.Since(began); took < stuckHold {
+		t.Errorf("it was given up after %v, before the hold time of %v", took, stuckHold)
+	}
+	eventually(t, "the reason", func() bool {
+		return slices.ContainsFunc(s.Peers(), func(p advertise.Peer) bool {
+			return p.Name == "stuck" && strings.Contains(p.LastError, fmt.Sprintf("hold time of %s", stuckHold))
+		})
+	})
+}
+
+// TestServicesBesideAPeerThatReadsNothing runs the loop with such a peer: the frontend
+// of a Service that goes is held until that peer is given up; another Service comes
+// and is announced to the living one meanwhile.
+func TestServicesBesideAPeerThatReadsNothing(t *testing.T) {
+	s, router, stick := withStuck(t, 20232, "127.21.4.17:20233", "127.21.1.10")
+	plane, services := fake.New(), make(chan []*model.Service, 1)
+	loop := reconciler.New(reconciler.Config{
+		Source: source(services), DataPlane: plane, Announcer: s, Node: plan.Node{Name: "lb1", NextHop4: netip.MustParseAddr("10.0.0.105")},
+		Linger: 100 * time.Millisecond, Resync: time.Minute, Log: slog.New(slog.DiscardHandler),
+	})
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- loop.Run(ctx) }()
+	defer func() {
+		end()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	routes := func(what, want string) time.Duration {
+		t.Helper()
+		return eventually(t, what, func() bool { rs, _ := router.Routes(); return show(rs) == want })
+	}
+	holds := func() (vips string) {
+		list, _ := plane.List()
+		for _, f := range list {
+			vips += f.VIP.String() + " "
+		}
+		return vips
+	}
+	services <- []*model.Service{web(1), web(2)}
+	routes("two Services", "10.1.1.1/32 10.0.0.105; 10.1.2.1/32 10.0.0.105")
+	stick()
+	began := time.Now()
+	services <- []*model.Service{web(2), web(3)}
+	took := routes("one went, one came", "10.1.2.1/32 10.0.0.105; 10.1.3.1/32 10.0.0.105")
+	t.Logf("the living one had the change after %v", took)
+	if took > stuckHold/2 {
+		t.Errorf("the change took %v", took)
+	}
+	for holds() == "10.1.1.1 10.1.2.1 10.1.3.1 " && time.Since(began) < time.Minute {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if took := time.Since(began); took < stuckHold || holds() != "10.1.2.1 10.1.3.1 " {
+		t.Errorf("after %v held are %s", took, holds())
+	}
+}
+
+// source gives what is sent to it.
+type source chan []*model.Service
+
+func (s source) Run(ctx context.Context, publish func(api.Snapshot)) error {
+	for {
+		select {
+		case services := <-s:
+			publish(api.Snapshot{Services: services})
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func web(i byte) *model.Service {
+	return &model.Service{
+		ID: model.ID{Namespace: "default", Name: fmt.Sprint("web", i)}, Method: model.Tunnel, Scheduler: model.Maglev, RingSize: 251, Panic: true,
+		Health: model.HealthCheck{Kind: model.CheckNone},
+		Frontends: []model.Frontend{{
+			Key:      model.Key{VIP: netip.AddrFrom4([4]byte{10, 1, i, 1}), Port: 80, Protocol: model.TCP},
+			Backends: []model.Backend{{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, 16, i, 1}), 80), Weight: 1}},
+		}},
+	}
+}

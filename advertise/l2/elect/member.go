@@ -1,0 +1,262 @@
+package elect
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/advertise/l2/wire"
+)
+
+// member is another that could answer.
+type member struct {
+	address netip.Addr
+	alive   bool
+	since   time.Time
+	// deadline is when it is given up unless it is heard.
+	deadline time.Time
+	// mine is our token of the session, theirs the member's, sent and heard the
+	// last sequence numbers. echo is the token that it is told to be heard by,
+	// retired are those that it has replaced.
+	mine, theirs, echo uint64
+	sent, heard        uint64
+	retired            []uint64
+	macs               []wire.MAC
+	// offers are its addresses; true for what it claims.
+	offers map[netip.Addr]bool
+	// due is the next hello to it, last the one before. All offers are told in
+	// the next whole hellos, after that one page of them each.
+	due, last   time.Time
+	whole, page int
+	fault       string
+	got, told   uint32
+}
+
+// wholeHellos is how often in a row all offers are told after a change.
+const wholeHellos = 3
+
+// SetMembers says who the members are; this one may be among them.
+func (c *Core) SetMembers(now time.Time, addresses []netip.Addr) {
+	for _, a := range addresses {
+		if c.members[a] == nil && a != c.Self {
+			c.members[a] = &member{address: a, since: now, mine: c.token(), due: now, whole: wholeHellos, offers: map[netip.Addr]bool{}}
+		}
+	}
+	for a, m := range c.members {
+		if !slices.Contains(addresses, a) {
+			c.stale = c.stale || m.alive
+			delete(c.members, a)
+		}
+	}
+	c.Tick(now)
+}
+
+// SetSelf says by what address the others know this member from now on.
+func (c *Core) SetSelf(self netip.Addr) {
+	c.Self, c.stale = self, true
+	delete(c.members, self)
+}
+
+// token gives a number that no session has had.
+func (c *Core) token() uint64 {
+	for {
+		if t := c.Random(); t != 0 {
+			return t
+		}
+	}
+}
+
+// Hear takes in a hello.
+func (c *Core) Hear(now time.Time, from netip.Addr, h wire.Hello) error {
+	m := c.members[from]
+	if m == nil {
+		return fmt.Errorf("%s says hello, but is no member here", from)
+	}
+	if slices.Contains(m.retired, h.Mine) {
+		return fmt.Errorf("%s: a hello of an older session", from)
+	}
+	if h.Yours != m.mine {
+		// It does not know of this session yet; what it says may be old.
+		m.echo, m.fault = h.Mine, "it does not hear this node"
+		m.due = earlier(m.due, latest(now, m.last.Add(replyGap)))
+		c.hello(now)
+		return nil
+	}
+	if !m.alive || m.theirs != h.Mine {
+		c.session(now, m, h)
+	} else if h.Sequence <= m.heard {
+		return fmt.Errorf("%s: hello %d after %d", from, h.Sequence, m.heard)
+	}
+	m.heard, m.deadline, m.fault = h.Sequence, now.Add(h.Hold), ""
+	m.got++
+	if !slices.Equal(m.macs, h.MACs) {
+		m.macs = h.MACs
+		c.reconsider(now)
+	}
+	c.stale = m.update(h) || c.stale
+	// Nobody is given up here: more hellos may lie unread.
+	c.act(now)
+	return nil
+}
+
+// session begins anew with a member.
+func (c *Core) session(now time.Time, m *member, h wire.Hello) {
+	if m.alive {
+		m.retired = append(m.retired, m.theirs)
+		c.event(m.address, false, "member started anew")
+	} else {
+		c.event(m.address, false, "member is there")
+		m.alive, m.since = true, now
+		c.contest()
+	}
+	m.theirs, m.echo = h.Mine, h.Mine
+	m.due, m.whole = now, wholeHellos
+	c.stale = true
+}
+
+// contest makes sure that what is owned is announced anew: where a member
+// comes back that was cut off, it has answered for the same addresses.
+func (c *Core) contest() {
+	for _, v := range c.vips {
+		v.contested = v.state == Owner
+	}
+}
+
+// update takes over what a hello tells of, and says whether it is news.
+func (m *member) update(h wire.Hello) (news bool) {
+	said := make(map[netip.Addr]bool, len(h.Offers))
+	for _, o := range h.Offers {
+		said[o.Address] = true
+		if claimed, ok := m.offers[o.Address]; !ok || claimed != o.Claimed {
+			m.offers[o.Address], news = o.Claimed, true
+		}
+	}
+	for a := range m.offers {
+		if !said[a] && wire.Compare(a, h.First) >= 0 && wire.Compare(a, h.Last) <= 0 {
+			delete(m.offers, a)
+			news = true
+		}
+	}
+	return news
+}
+
+// Refused says that what came from a member's address was no good hello.
+func (c *Core) Refused(from netip.Addr, why error) {
+	if m := c.members[from]; m != nil {
+		m.fault = why.Error()
+	}
+}
+
+// reconsider probes at once what was found in use by one who turns out to be a
+// member.
+func (c *Core) reconsider(now time.Time) {
+	for _, v := range c.vips {
+		if v.state == Conflict && c.byMAC(v.stranger) != nil {
+			v.due = now
+		}
+	}
+}
+
+// expire gives up members that were silent for too long.
+func (c *Core) expire(now time.Time) {
+	for _, m := range c.members {
+		if !m.alive || m.deadline.After(now) {
+			continue
+		}
+		c.event(m.address, true, "member is silent")
+		m.alive, m.since = false, now
+		m.fault = "nothing heard"
+		m.mine, m.echo, m.retired = c.token(), 0, nil
+		clear(m.offers)
+		c.stale = true
+	}
+}
+
+// byMAC gives the member that has an Ethernet address, also one that is silent.
+func (c *Core) byMAC(mac wire.MAC) *member {
+	for _, m := range c.members {
+		if slices.Contains(m.macs, mac) {
+			return m
+		}
+	}
+	return nil
+}
+
+// whose names the owner of an Ethernet address.
+func (c *Core) whose(mac wire.MAC) string {
+	if m := c.byMAC(mac); m != nil {
+		return fmt.Sprintf("member %s (%s), of which nothing is heard", m.address, mac)
+	}
+	return mac.String()
+}
+
+// tellAll makes every member hear at once how things stand.
+func (c *Core) tellAll(now time.Time) {
+	for _, m := range c.members {
+		m.due, m.whole = now, wholeHellos
+	}
+}
+
+// hello says hello to those whose turn it is.
+func (c *Core) hello(now time.Time) {
+	var pages []wire.Hello
+	for _, m := range c.members {
+		if m.due.After(now) {
+			continue
+		}
+		if pages == nil {
+			pages = c.pages()
+		}
+		told := pages
+		if m.whole > 0 {
+			m.whole--
+		} else {
+			m.page = (m.page + 1) % len(pages)
+			told = pages[m.page : m.page+1]
+		}
+		for _, h := range told {
+			m.sent++
+			m.told++
+			h.Mine, h.Yours, h.Sequence = m.mine, m.echo, m.sent
+			c.out.Hellos = append(c.out.Hellos, HelloTo{m.address, h})
+		}
+		// Not all at the same moment for ever: up to a quarter earlier.
+		m.last, m.due = now, now.Add(c.Interval-time.Duration(c.Random()%uint64(c.Interval/4)))
+	}
+}
+
+// pages are hellos that together tell of all addresses.
+func (c *Core) pages() []wire.Hello {
+	var offers []wire.Offer
+	for _, v := range c.sorted {
+		if v.state == Owner || v.state == Standby {
+			offers = append(offers, wire.Offer{Address: v.address, Claimed: v.state == Owner})
+		}
+	}
+	var pages []wire.Hello
+	for first := wire.LowestAddress; ; {
+		h := wire.Hello{Hold: c.Hold, First: first, Last: wire.HighestAddress, MACs: c.macs, Offers: offers}
+		if len(offers) <= wire.MaxOffers {
+			return append(pages, h)
+		}
+		h.Offers = offers[:wire.MaxOffers]
+		h.Last, offers = h.Offers[len(h.Offers)-1].Address, offers[wire.MaxOffers:]
+		first = netip.AddrFrom16(h.Last.As16()).Next()
+		pages = append(pages, h)
+	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

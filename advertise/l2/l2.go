@@ -1,0 +1,309 @@
+// Package l2 announces VIPs where there is no BGP: one of several members on a
+// segment answers ARP and neighbour discovery for each, and another takes over
+// within a second when it is gone. Who answers is decided in elect; this is its
+// hands and ears: packet sockets, the hellos of the members, the clock.
+package l2
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/advertise/l2/elect"
+	"github.com/fairlead/fairlead/internal/datagram"
+)
+
+// Port is where members say hello, by UDP.
+const Port = 7947
+
+// A member counts as gone after 0.9 s: as with BFD, on a busy machine three
+// times 300 ms gave no false alarm.
+const (
+	interval = 300 * time.Millisecond
+	hold     = 3 * interval
+)
+
+// lookEvery is how often interfaces are looked at.
+const lookEvery = time.Second
+
+// maxHello is more than a hello has, in bytes.
+const maxHello = 2048
+
+// Config is what an Announcer is made with.
+type Config struct {
+	// Interfaces are those on whose segments VIPs are answered for.
+	Interfaces []string
+	// Self is the address of this node that the other members know it by.
+	Self netip.Addr
+	// Members are the addresses of all members; Self may be among them. None:
+	// this one is alone, and answers for everything.
+	Members []netip.Addr
+	// Password signs hellos; where it is empty they count if no router has
+	// touched them.
+	Password string
+	Log      *slog.Logger
+}
+
+// Announcer answers for the VIPs that are this node's turn.
+type Announcer struct {
+	Config
+	key  []byte
+	conn *net.UDPConn
+	wake chan struct{}
+	done chan struct{}
+	wg   sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	core   *elect.Core
+	links  []*link
+	// wanted is the last Set, refused what of it nobody here can answer for.
+	wanted  []netip.Prefix
+	refused []advertise.Answered
+	// left are addresses that this node answered for and has let go of, since when.
+	left map[netip.Addr]time.Time
+	// armed is when the clock rings next, looked when it looked at interfaces.
+	armed, looked time.Time
+}
+
+var _ advertise.Announcer = (*Announcer)(nil)
+
+// New begins to say hello to the members; nothing is answered for yet.
+func New(c Config) (*Announcer, error) {
+	a := &Announcer{
+		Config: c, key: []byte(c.Password), left: map[netip.Addr]time.Time{}, wake: make(chan struct{}, 1), done: make(chan struct{}),
+		core: elect.New(elect.Config{Self: c.Self, Interval: interval, Hold: hold, Random: random}),
+	}
+	var err error
+	if a.conn, err = openHellos(c.Self); err != nil {
+		return nil, err
+	}
+	for _, name := range c.Interfaces {
+		a.links = append(a.links, &link{name: name})
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.look(time.Now())
+	for _, l := range a.links {
+		if l.fault != nil {
+			a.closeAll()
+			return nil, fmt.Errorf("layer 2: %w", l.fault)
+		}
+	}
+	a.core.SetMembers(time.Now(), c.Members)
+	a.perform()
+	a.wg.Add(2)
+	go a.listen(a.conn)
+	go a.run()
+	return a, nil
+}
+
+func openHellos(self netip.Addr) (*net.UDPConn, error) {
+	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(self, Port)))
+	if err != nil {
+		return nil, fmt.Errorf("layer 2: hellos on %s, UDP port %d: %w", self, Port, err)
+	}
+	if err := errors.Join(datagram.Expect(c, self.Is4()), datagram.SendFar(c, self.Is4())); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+func random() uint64 {
+	var b [8]byte
+	rand.Read(b[:]) // never fails
+	return binary.NativeEndian.Uint64(b[:])
+}
+
+// Set says which addresses this node can answer for. When it returns, the
+// other members have been told.
+func (a *Announcer) Set(routes []advertise.Route) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return errors.New("layer 2 is closed")
+	}
+	owned := a.owned()
+	a.wanted = nil
+	for _, r := range routes {
+		a.wanted = append(a.wanted, r.Prefix)
+	}
+	now := time.Now()
+	a.offer(now)
+	for addr := range owned {
+		if !a.core.Owns(addr) {
+			a.left[addr] = now
+		}
+	}
+	for _, p := range a.wanted {
+		delete(a.left, p.Addr())
+	}
+	a.perform()
+	return nil
+}
+
+// owned are the addresses that this node answers for.
+func (a *Announcer) owned() map[netip.Addr]bool {
+	owned := map[netip.Addr]bool{}
+	for _, p := range a.wanted {
+		if a.core.Owns(p.Addr()) {
+			owned[p.Addr()] = true
+		}
+	}
+	return owned
+}
+
+// Withdrawing are the addresses that this node has let go of, and that the member
+// whose turn it is has not taken yet: until it announces them, the segment sends here.
+// A member that is silent is not waited for once it counts as gone. Where no other
+// offers an address, nobody will ever announce it.
+func (a *Announcer) Withdrawing() (all []advertise.Withdrawal) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for addr, since := range a.left {
+		taken, awaited := a.core.Heir(addr)
+		if a.closed || taken.IsValid() || !awaited.IsValid() {
+			delete(a.left, addr)
+			continue
+		}
+		all = append(all, advertise.Withdrawal{
+			Prefix: netip.PrefixFrom(addr, addr.BitLen()), From: "layer 2 member " + awaited.String(), Since: since, Reason: "it has not taken the address yet",
+		})
+	}
+	slices.SortFunc(all, advertise.Withdrawal.Compare)
+	return all
+}
+
+// SetMembers says who the members are. If they know this node by another of
+// its addresses than Self, it takes that one.
+func (a *Announcer) SetMembers(members []netip.Addr) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed || slices.Equal(members, a.Members) {
+		return nil
+	}
+	if self := ownAmong(members); self.IsValid() && !slices.Contains(members, a.Self) {
+		c, err := openHellos(self)
+		if err != nil {
+			return err
+		}
+		a.conn.Close()
+		a.conn, a.Self = c, self
+		a.core.SetSelf(self)
+		a.wg.Add(1)
+		go a.listen(c)
+	}
+	a.Members = slices.Clone(members)
+	a.core.SetMembers(time.Now(), slices.DeleteFunc(slices.Clone(members), func(m netip.Addr) bool { return m.Is4() != a.Self.Is4() }))
+	a.perform()
+	return nil
+}
+
+// ownAmong gives the first of some addresses that is this node's.
+func ownAmong(addrs []netip.Addr) netip.Addr {
+	own, _ := net.InterfaceAddrs()
+	for _, a := range addrs {
+		for _, o := range own {
+			if p, err := netip.ParsePrefix(o.String()); err == nil && p.Addr().Unmap() == a {
+				return a
+			}
+		}
+	}
+	return netip.Addr{}
+}
+
+// offer gives the core what of the wishes can be answered for.
+func (a *Announcer) offer(now time.Time) {
+	var addresses []netip.Addr
+	a.refused = nil
+	for _, p := range a.wanted {
+		if why := a.impossible(p); why != "" {
+			a.refused = append(a.refused, advertise.Answered{Prefix: p, State: "refused", Reason: why, Problem: true})
+			continue
+		}
+		addresses = append(addresses, p.Addr())
+	}
+	for _, l := range a.links {
+		if l.index == 0 || l.fault != nil {
+			continue
+		}
+		if err := l.groups.set(l.index, addresses); err != nil {
+			a.Log.Error("layer 2: questions for IPv6 VIPs may not reach this node", "interface", l.name, "error", err)
+		}
+	}
+	a.core.SetAddresses(now, addresses)
+}
+
+func (a *Announcer) impossible(p netip.Prefix) string {
+	if !p.IsSingleIP() {
+		return "layer 2 answers for single addresses only: announce this prefix by BGP, or take it from the Service, which then has its VIP alone"
+	}
+	for _, l := range a.links {
+		if slices.Contains(l.addrs, p.Addr()) {
+			return fmt.Sprintf("it is this node's own address on %s: its kernel answers for it, whoever is to answer; take it off", l.name)
+		}
+	}
+	return ""
+}
+
+// Peers are the other members.
+func (a *Announcer) Peers() (peers []advertise.Peer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, m := range a.core.Members() {
+		p := advertise.Peer{Address: m.Address.String(), State: "silent", Since: m.Since, LastError: m.Fault, Received: m.Received, Sent: m.Sent}
+		if m.Alive {
+			p.State = "alive"
+		}
+		peers = append(peers, p)
+	}
+	return peers
+}
+
+// Answered tells of every address of the last Set, sorted.
+func (a *Announcer) Answered() []advertise.Answered {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := slices.Clone(a.refused)
+	now := time.Now()
+	for _, s := range a.core.Addresses(now) {
+		all = append(all, advertise.Answered{
+			Prefix: netip.PrefixFrom(s.Address, s.Address.BitLen()), State: string(s.State), Owner: s.Owner, Reason: s.Why,
+			Since: s.Since, Problem: a.core.Strange(now, s.Address),
+		})
+	}
+	slices.SortFunc(all, func(a, b advertise.Answered) int { return a.Prefix.Compare(b.Prefix) })
+	return all
+}
+
+// Close tells the others that this member answers for nothing more.
+func (a *Announcer) Close() error {
+	a.mu.Lock()
+	if a.closed {
+		a.mu.Unlock()
+		return nil
+	}
+	a.closed = true
+	a.core.SetAddresses(time.Now(), nil)
+	a.perform()
+	close(a.done)
+	err := a.closeAll()
+	a.mu.Unlock()
+	a.wg.Wait()
+	return err
+}
+
+func (a *Announcer) closeAll() error {
+	for _, l := range a.links {
+		l.close()
+	}
+	return a.conn.Close()
+}

@@ -1,0 +1,139 @@
+package l2
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/advertise/l2/packet"
+	"github.com/fairlead/fairlead/advertise/l2/wire"
+	"github.com/fairlead/fairlead/internal/sysctl"
+)
+
+// link is an interface whose segment is answered on. It comes and goes with
+// the interface; where that is missing, or down, there is nothing to answer.
+type link struct {
+	name    string
+	index   int // 0 where there is no such interface
+	mac     wire.MAC
+	running bool
+	addrs   []netip.Addr
+	// fault is why nothing can be sent or heard there; nil where it can.
+	fault   error
+	sockets []*os.File
+	groups  groups
+}
+
+// look brings a link to the state of its interface, and says whether anything
+// has changed. Received frames go to heard.
+func (l *link) look(heard func(*link, wire.Message)) (changed bool) {
+	iface, err := net.InterfaceByName(l.name)
+	if err == nil && len(iface.HardwareAddr) != len(l.mac) {
+		err = fmt.Errorf("interface %s has no Ethernet address: layer 2 is for Ethernet", l.name)
+	}
+	if err != nil {
+		changed = l.running || l.index != 0
+		l.close()
+		l.index, l.running, l.fault = 0, false, fmt.Errorf("interface %s: %w", l.name, err)
+		return changed
+	}
+	mac, running := wire.MAC(iface.HardwareAddr), iface.Flags&net.FlagRunning != 0
+	changed = mac != l.mac || running != l.running || iface.Index != l.index
+	if iface.Index != l.index || l.fault != nil {
+		l.close()
+		l.index = iface.Index
+		l.fault = l.open(heard)
+	}
+	l.mac, l.running = mac, running && l.fault == nil
+	if addrs := ownAddrs(iface); !slices.Equal(addrs, l.addrs) {
+		l.addrs, changed = addrs, true
+	}
+	return changed
+}
+
+func ownAddrs(iface *net.Interface) (own []netip.Addr) {
+	all, _ := iface.Addrs()
+	for _, a := range all {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			own = append(own, p.Addr().Unmap())
+		}
+	}
+	return own
+}
+
+// open makes the sockets: one for ARP, one for neighbour discovery.
+func (l *link) open(heard func(*link, wire.Message)) error {
+	if err := sysctl.SetAll(l.sysctls()); err != nil {
+		return err
+	}
+	for _, etherType := range []uint16{wire.EtherTypeARP, wire.EtherTypeIPv6} {
+		s, err := packet.Open(l.index, etherType)
+		if err != nil {
+			l.close()
+			return fmt.Errorf("packets of interface %s: %w", l.name, err)
+		}
+		l.sockets = append(l.sockets, s)
+		go l.receive(s, heard)
+	}
+	return nil
+}
+
+// sysctls keep the kernel from answering for a VIP that it has on another
+// interface (for dr, for IPVS): who answers is decided here.
+func (l *link) sysctls() (todo []sysctl.Setting) {
+	for _, s := range []sysctl.Setting{
+		{Path: "arp_ignore", Value: "1", Why: "else the kernel answers ARP for VIPs that this node has on lo, whoever is to answer"},
+		{Path: "arp_announce", Value: "2", Why: "else the kernel tells others that such a VIP is here"},
+	} {
+		own := "ipv4/conf/" + l.name + "/" + s.Path
+		// The kernel takes the larger one.
+		if max(sysctl.Read("ipv4/conf/all/"+s.Path), sysctl.Read(own)) < s.Value {
+			s.Path = own
+			todo = append(todo, s)
+		}
+	}
+	return todo
+}
+
+// receive ends when the socket is closed.
+func (l *link) receive(s *os.File, heard func(*link, wire.Message)) {
+	frame := make([]byte, 2048)
+	for {
+		n, err := s.Read(frame)
+		switch {
+		case errors.Is(err, unix.ENETDOWN): // told once; it goes on when the interface is up
+			continue
+		case err != nil:
+			return
+		}
+		if m, err := wire.Parse(frame[:n]); err == nil {
+			heard(l, m)
+		}
+	}
+}
+
+// send sends a frame made by this package. What the network does not take is
+// sent again: announcements are, and who asks asks again.
+func (l *link) send(frame []byte) {
+	if !l.running {
+		return
+	}
+	s := l.sockets[0]
+	if frame[12] != wire.EtherTypeARP>>8 || frame[13] != wire.EtherTypeARP&0xff {
+		s = l.sockets[1]
+	}
+	_, _ = s.Write(frame)
+}
+
+func (l *link) close() {
+	for _, s := range l.sockets {
+		s.Close()
+	}
+	l.sockets = nil
+	l.groups.close()
+}

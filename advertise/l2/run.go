@@ -1,0 +1,156 @@
+package l2
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/fairlead/fairlead/advertise/l2/wire"
+	"github.com/fairlead/fairlead/internal/datagram"
+)
+
+// run is the clock.
+func (a *Announcer) run() {
+	defer a.wg.Done()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-a.done:
+			return
+		case <-a.wake:
+		case <-timer.C:
+		}
+		timer.Reset(a.tick())
+	}
+}
+
+// tick does what is due, and says how long to wait then.
+func (a *Announcer) tick() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return time.Hour
+	}
+	now := time.Now()
+	a.look(now)
+	datagram.Pending(a.conn, maxHello, func(d datagram.Datagram) { a.hear(now, d) })
+	a.core.Tick(now)
+	a.armed = a.looked.Add(lookEvery)
+	if next := a.core.Next(); !next.IsZero() && next.Before(a.armed) {
+		a.armed = next
+	}
+	a.perform()
+	return max(0, a.armed.Sub(now))
+}
+
+// look sees what has become of the interfaces.
+func (a *Announcer) look(now time.Time) {
+	if now.Sub(a.looked) < lookEvery {
+		return
+	}
+	a.looked = now
+	changed, running := false, false
+	var macs []wire.MAC
+	for _, l := range a.links {
+		if l.look(a.heard) {
+			changed = true
+			a.Log.Info("layer 2: interface", "name", l.name, "mac", l.mac, "running", l.running)
+		}
+		if l.index != 0 {
+			macs = append(macs, l.mac)
+		}
+		running = running || l.running
+	}
+	if changed {
+		a.core.SetLink(now, running, macs)
+		a.offer(now)
+	}
+}
+
+// perform does what the core asks for, and sees that the clock rings in time.
+func (a *Announcer) perform() {
+	out := a.core.Take()
+	for _, h := range out.Hellos {
+		// Who cannot be reached is silent soon.
+		_, _ = a.conn.WriteToUDPAddrPort(h.Marshal(a.key, a.Self, h.To), netip.AddrPortFrom(h.To, Port))
+	}
+	for _, l := range a.links {
+		for _, vip := range out.Probe {
+			l.send(wire.Probe(vip, l.mac))
+		}
+		for _, vip := range out.Announce {
+			for _, frame := range wire.Announce(vip, l.mac) {
+				l.send(frame)
+			}
+		}
+	}
+	for _, e := range out.Events {
+		level := slog.LevelInfo
+		if e.Bad {
+			level = slog.LevelWarn
+		}
+		a.Log.Log(context.Background(), level, "layer 2: "+e.Text, "address", e.Address)
+	}
+	if next := a.core.Next(); !next.IsZero() && next.Before(a.armed) {
+		select {
+		case a.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// heard takes in what was said on a segment.
+func (a *Announcer) heard(l *link, m wire.Message) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return
+	}
+	now := time.Now()
+	if m.Sender.IsValid() {
+		a.core.Used(now, m.Sender, m.From)
+	}
+	if m.Asks && a.core.Owns(m.Target) {
+		l.send(wire.Answer(m, l.mac))
+	}
+	if m.Probe() {
+		a.core.Wanted(now, m.Target, m.From)
+	}
+	a.perform()
+}
+
+// listen takes in hellos until c is closed.
+func (a *Announcer) listen(c *net.UDPConn) {
+	defer a.wg.Done()
+	for {
+		d, err := datagram.Receive(c, maxHello)
+		if err != nil {
+			return
+		}
+		a.mu.Lock()
+		if !a.closed {
+			a.hear(time.Now(), d)
+			a.perform()
+		}
+		a.mu.Unlock()
+	}
+}
+
+// hear takes in a hello, or says why not.
+func (a *Announcer) hear(now time.Time, d datagram.Datagram) {
+	h, err := wire.ParseHello(d.Data, a.key, d.From, a.Self)
+	if err == nil && len(a.key) == 0 && d.TTL != datagram.MaxTTL {
+		err = fmt.Errorf("its hello came through a router (TTL %d): where members are not on one segment, give them a password", d.TTL)
+	}
+	if err != nil {
+		a.core.Refused(d.From, err)
+		return
+	}
+	if err := a.core.Hear(now, d.From, h); err != nil {
+		a.Log.Debug("layer 2: hello refused", "error", err)
+	}
+}

@@ -1,0 +1,62 @@
+package l2
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/fairlead/fairlead/lab/testkit"
+)
+
+// TestWithdrawing: a member lets go of its VIPs while another, which takes its part of
+// them, is dead without that being noticed yet. They count as withdrawn when the living
+// one has taken all of them, and not before.
+func TestWithdrawing(t *testing.T) {
+	s := newSegment(t)
+	first := s.start(1)
+	s.start(2)
+	third := s.start(3)
+	before := s.settled(1, 2, 3)
+	had := map[netip.Addr]bool{}
+	for vip, n := range before {
+		if n == 1 {
+			had[vip] = true
+		}
+	}
+	if err := s.members[2].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	said := first.Tell(wishes{}).Waits
+	if len(said) != len(had) {
+		t.Errorf("just let go of %d, and %d are waited for", len(had), len(said))
+	}
+	from := map[string]int{}
+	for _, w := range said {
+		if !had[w.Prefix.Addr()] || w.Since.IsZero() {
+			t.Errorf("%+v was not this member's", w)
+		}
+		from[w.From]++
+	}
+	if len(from) != 2 {
+		t.Errorf("waited for are %v, want both others", from)
+	}
+	testkit.Eventually(t, within, func() error {
+		if waits := first.Ask().Waits; len(waits) > 0 {
+			return fmt.Errorf("%v", waits)
+		}
+		return nil
+	})
+	owned := map[netip.Addr]bool{}
+	for _, a := range third.Ask().Answered {
+		owned[a.Prefix.Addr()] = a.State == "owner"
+	}
+	for vip := range had {
+		if !owned[vip] {
+			t.Errorf("nobody is waited for, and %s has no owner", vip)
+		}
+	}
+	// Nobody else offers what the last one lets go of.
+	if waits := third.Tell(wishes{}).Waits; len(waits) > 0 {
+		t.Errorf("nobody can take them, and waited for is %v", waits)
+	}
+}

@@ -1,0 +1,55 @@
+package advertise
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+)
+
+// What one cannot do the others do none the less, and it is told.
+func TestTogether(t *testing.T) {
+	good, bad := &Fake{}, &Fake{}
+	fault := errors.New("no")
+	bad.Fail(fault)
+	both := Together{bad, good}
+	route := Route{Prefix: netip.MustParsePrefix("10.1.1.1/32")}
+	if err := both.Set([]Route{route}); !errors.Is(err, fault) {
+		t.Errorf("error %v", err)
+	}
+	if got := good.Routes(); len(got) != 1 || got[0] != route {
+		t.Errorf("routes %v", got)
+	}
+	good.SetPeers([]Peer{{Address: "a"}})
+	bad.SetPeers([]Peer{{Address: "b"}})
+	if got := both.Peers(); len(got) != 2 {
+		t.Errorf("peers %v", got)
+	}
+	if err := both.Close(); err != nil || good.Set(nil) == nil {
+		t.Errorf("not closed: %v", err)
+	}
+}
+
+// Each way has the routes that are for it, and knows nothing of the others.
+func TestOnly(t *testing.T) {
+	var routes []Route
+	for i, m := range []Mode{ModeAny, ModeBGP, ModeLayer2, ModeCloud, ModeBGP.With(ModeLayer2), ModeBGP.With(ModeBGP)} {
+		routes = append(routes, Route{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, 1, byte(i)}), 32), Attributes: Attributes{Mode: m}})
+	}
+	for mode, want := range map[Mode][]int{ModeBGP: {0, 1, 4, 5}, ModeLayer2: {0, 2, 4}, ModeCloud: {0, 3, 4}} {
+		f := &Fake{}
+		if err := Only(mode, f).Set(routes); err != nil {
+			t.Fatal(err)
+		}
+		var got []int
+		for _, r := range f.Routes() {
+			got = append(got, int(r.Prefix.Addr().As4()[3]))
+			if r.Mode != ModeAny {
+				t.Errorf("%s is told of the way %s", mode, r.Mode)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", mode, got, want)
+		}
+	}
+}

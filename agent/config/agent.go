@@ -1,0 +1,415 @@
+// Package config is the agent's own configuration: what can be set, the
+// defaults, and what is refused, by flag and with the mend. It reads no file
+// and opens no socket but to look up the addresses of an interface.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/internal/limit"
+	"github.com/fairlead/fairlead/internal/nodekey"
+	"github.com/fairlead/fairlead/source"
+)
+
+// Role is a part that an agent plays on its node.
+type Role string
+
+// The roles.
+const (
+	Balancer Role = "balancer" // takes packets for VIPs and forwards them
+	Server   Role = "server"   // the other half of direct return, beside the real servers
+	Proxy    Role = "proxy"    // serves a cluster's Services to this node's clients, in place of kube-proxy
+)
+
+// Roles lists the valid ones.
+var Roles = []Role{Balancer, Server, Proxy}
+
+// Modes are the ways to attach an XDP program: auto takes native where the
+// driver has it, else generic.
+var Modes = []string{"auto", "native", "generic"}
+
+// DataPlanes are what may forward packets: auto takes xdp where the kernel can,
+// else ipvs.
+var DataPlanes = []string{"auto", "xdp", "ipvs"}
+
+// Agent is the configuration of fairlead agent.
+type Agent struct {
+	Services string // folder of manifests; empty where Kubernetes has the Services
+	// Kubernetes takes the Services from an API server: that of Kubeconfig, or
+	// where that is empty of the cluster that the agent is a pod of.
+	Kubernetes bool
+	Kubeconfig string
+	// GatewayAPI has Gateways balanced, too.
+	GatewayAPI bool
+	// Only is the one Service, "namespace/name", that a dedicated balancer is for;
+	// empty for all that have none.
+	Only string
+	// RequireClass leaves Services without spec.loadBalancerClass to others.
+	RequireClass bool
+	Roles        []string
+	Node         string
+	// NodeLabels are the node's, for what selects nodes in the folder of manifests;
+	// in a cluster they are the Node's.
+	NodeLabels map[string]string
+	Interfaces []string
+	DataPlane  string
+	Mode       string
+	// NextHops are announced; empty for the first interface's own addresses.
+	NextHops []string
+	AS       uint32
+	RouterID string
+	// Peers are "address", "address:port" or either with "@AS" behind it.
+	Peers        []string
+	PasswordFile string
+	BFD          bool
+	// Weight is what the node is worth where an Announcement weighs nodes; 0: 1.
+	Weight uint32
+	BPFFS  string
+	Socket string
+	// StateDir is the folder of what must outlive the agent, with a folder of
+	// manifests; empty: beside Socket.
+	StateDir string
+	// Metrics is the address on which Prometheus may ask; empty for none.
+	Metrics string
+	Linger  time.Duration
+	// Balancers is the Service, "namespace/name", whose endpoints are the
+	// balancers themselves; empty for none.
+	Balancers string
+	// AcceptFrom selects the Services, "namespace/name" or "namespace/label=value", of the
+	// load balancers from which backends of this node accept tunnelled packets; AnySender,
+	// or none, accepts them from anyone.
+	AcceptFrom []string
+	// NodeKeyFile has the keys of the packets between load balancers and nodes; none where
+	// it is empty. RequireNodeKey refuses packets without a tag by one of them.
+	NodeKeyFile    string
+	RequireNodeKey bool
+	Drain
+	// Keep is how old what the API server said last may be for an agent to begin
+	// with it while that is away; 0: nothing is kept.
+	Keep   time.Duration
+	Resync time.Duration
+	// MaxFrontends, MaxBackends and MaxFlows are what the data plane has room
+	// for; 0 for its own defaults.
+	MaxFrontends, MaxBackends, MaxFlows int
+	// SYNThreshold is from how many new TCP connections a second on a frontend may be
+	// under a SYN flood; 0 for the default.
+	SYNThreshold int
+	ServiceProxy
+	Cloud  Cloud
+	Layer2 Layer2
+	// GUEPort is the UDP port of tunnels of the encapsulation gue, the same on
+	// balancers and servers; 0 for 6080.
+	GUEPort uint16
+}
+
+// DefaultAgent gives the defaults.
+func DefaultAgent() Agent {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	return Agent{
+		Roles: []string{string(Balancer)}, Node: host, Interfaces: []string{"eth0"}, DataPlane: "auto", Mode: "auto",
+		AS: DefaultAS, BFD: true, BPFFS: "/sys/fs/bpf", Socket: "/run/fairlead/agent.sock",
+		Linger: 500 * time.Millisecond, Drain: DefaultDrain(), Keep: 24 * time.Hour, Resync: 30 * time.Second,
+		ServiceProxy: ServiceProxy{Health: "0.0.0.0:10256", Window: 10 * time.Millisecond, MaxDelay: 40 * time.Millisecond},
+		Cloud:        DefaultCloud(),
+	}
+}
+
+// Peer is a BGP neighbour.
+type Peer struct {
+	Address netip.AddrPort
+	AS      uint32
+}
+
+// DefaultAS is of the private range (RFC 6996), and the one of the papers.
+const DefaultAS = 65021
+
+// BGPPort is where BGP listens (RFC 4271).
+const BGPPort = 179
+
+// Resolved is a valid configuration with everything looked up.
+type Resolved struct {
+	Agent
+	Balancer, Server   bool
+	Proxy              bool
+	NextHop4, NextHop6 netip.Addr
+	Source4, Source6   netip.Addr // the first interface's own addresses
+	RouterID           netip.Addr
+	Peers              []Peer
+	Password           string
+	// AvoidCommunities are DrainCommunities.
+	AvoidCommunities advertise.Communities
+	BalancersID      service.ID // of Balancers
+	OnlyID           service.ID // of Only
+	AcceptFrom       []source.Selector
+	NodeAuth         nodekey.Auth
+	Layer2           ResolvedLayer2
+	// NodePortPrefixes are those of NodePortAddresses; none: the Node's own.
+	NodePortPrefixes []netip.Prefix
+}
+
+// ErrInvalid is what every error of Resolve is: the operator can mend it.
+var ErrInvalid = errors.New("invalid configuration")
+
+// invalid makes an error ErrInvalid without a word more.
+type invalid struct{ error }
+
+func (invalid) Is(target error) bool { return target == ErrInvalid }
+
+// Invalid makes an error one that the operator can mend; nil stays nil.
+func Invalid(err error) error {
+	if err == nil {
+		return nil
+	}
+	return invalid{err}
+}
+
+// Resolve checks a configuration and looks up what it leaves open. All that is
+// wrong is told at once.
+func (a Agent) Resolve() (*Resolved, error) {
+	r, p := &Resolved{Agent: a}, &parser{}
+	r.resolveSource(p)
+	for _, role := range a.Roles {
+		switch Role(role) {
+		case Balancer:
+			r.Balancer = true
+		case Server:
+			r.Server = true
+		case Proxy:
+			r.Proxy = true
+		default:
+			p.refuse("role", "%q is none of %s", role, list(Roles))
+		}
+	}
+	if !slices.Contains(Modes, a.Mode) {
+		p.refuse("xdp-mode", "%q is none of %s", a.Mode, strings.Join(Modes, ", "))
+	}
+	if a.Linger < 0 || a.Linger > time.Minute {
+		p.refuse("linger", "%s is not between 0 and 1m", a.Linger)
+	}
+	if a.Keep < 0 {
+		p.refuse("keep", "%s is less than 0", a.Keep)
+	}
+	r.resolveDrain(p)
+	r.BalancersID = p.service("balancers", a.Balancers)
+	r.OnlyID = p.service("only", a.Only)
+	r.resolveSenders(p)
+	r.resolveNodeKey(p)
+	if a.Resync < time.Second {
+		p.refuse("resync", "%s is less than 1s", a.Resync)
+	}
+	for flag, n := range map[string]int{"max-frontends": a.MaxFrontends, "max-backends": a.MaxBackends, "max-flows": a.MaxFlows} {
+		if n < 0 {
+			p.refuse(flag, "%d is negative: leave it out for the default", n)
+		}
+	}
+	if a.SYNThreshold != 0 && a.SYNThreshold < service.LeastSYNThreshold {
+		p.refuse("syn-threshold", "%d is below %d: leave it out for the default", a.SYNThreshold, service.LeastSYNThreshold)
+	}
+	if r.Balancer && !slices.Contains(DataPlanes, a.DataPlane) {
+		p.refuse("dataplane", "%q is none of %s", a.DataPlane, strings.Join(DataPlanes, ", "))
+	}
+	if r.Balancer {
+		r.resolveAddresses(p)
+		r.resolveBGP(p)
+		r.resolveCloud(p)
+		r.resolveLayer2(p)
+	}
+	if r.Proxy {
+		r.resolveProxy(p)
+	}
+	return r, p.err()
+}
+
+// AnySender in AcceptFrom accepts packets from any sender.
+const AnySender = "any"
+
+func (r *Resolved) resolveSenders(p *parser) {
+	if slices.Equal(r.Agent.AcceptFrom, []string{AnySender}) || len(r.Agent.AcceptFrom) == 0 {
+		return
+	}
+	if !r.Server {
+		p.refuse("accept-from", "has no meaning without --role server: backends' nodes check who sends")
+	}
+	for _, text := range r.Agent.AcceptFrom {
+		s, err := source.ParseSelector(text)
+		if err != nil {
+			p.refuse("accept-from", "%v, or %q alone", err, AnySender)
+			continue
+		}
+		r.AcceptFrom = append(r.AcceptFrom, s)
+	}
+}
+
+// resolveNodeKey reads the keys of packets between nodes.
+func (r *Resolved) resolveNodeKey(p *parser) {
+	switch {
+	case r.NodeKeyFile == "" && r.RequireNodeKey:
+		p.refuse("require-node-key", "name the file with the key by --node-key-file")
+	case r.NodeKeyFile == "":
+	case !r.Balancer && !r.Server:
+		p.refuse("node-key-file", "has no meaning without --role balancer or server")
+	case r.Balancer && r.DataPlane == "ipvs":
+		p.refuse("node-key-file", "the kernel's IPVS cannot put a tag into packets: leave it out, or take --dataplane xdp")
+	default:
+		keys, err := nodekey.Read(r.NodeKeyFile)
+		if err != nil {
+			p.refuse("node-key-file", "%v", err)
+		}
+		r.NodeAuth = nodekey.Auth{Keys: keys, Require: r.RequireNodeKey}
+	}
+}
+
+// resolveSource sees to where the Services come from.
+func (r *Resolved) resolveSource(p *parser) {
+	info, err := os.Stat(r.Services)
+	switch {
+	case r.Kubeconfig != "" && !r.Agent.Kubernetes:
+		p.refuse("kubeconfig", "has no meaning without --kubernetes")
+	case r.Agent.Kubernetes && len(r.NodeLabels) > 0:
+		p.refuse("node-labels", "with --kubernetes the labels are the Node's: kubectl label node %s", r.Node)
+	case r.GatewayAPI && !r.Agent.Kubernetes:
+		p.refuse("gateway-api", "has no meaning without --kubernetes")
+	case r.RequireClass && !r.Agent.Kubernetes:
+		p.refuse("require-class", "has no meaning without --kubernetes")
+	case r.Agent.Kubernetes && r.StateDir != "":
+		p.refuse("state-dir", "has no meaning with --kubernetes, where the API server has the Services")
+	case r.Agent.Kubernetes && r.Services != "":
+		p.refuse("services", "Services come from a folder or from --kubernetes, not from both")
+	case r.Agent.Kubernetes:
+	case r.Services == "":
+		p.refuse("services", "name the folder of manifests, or take Services from a cluster by --kubernetes")
+	case err == nil && !info.IsDir():
+		p.refuse("services", "%s is a file: name its folder", r.Services)
+	}
+	if r.StateDir == "" {
+		r.StateDir = r.Socket + ".state"
+	}
+}
+
+// resolveAddresses finds the addresses that packets leave with and those that
+// are announced.
+func (r *Resolved) resolveAddresses(p *parser) {
+	if len(r.Interfaces) == 0 {
+		p.refuse("interface", "name the interface on which packets for the VIPs arrive")
+		return
+	}
+	for i, name := range r.Interfaces {
+		iface, err := net.InterfaceByName(name)
+		if err != nil {
+			p.refuse("interface", "there is no interface %s here (%s)", name, interfaceNames())
+			continue
+		}
+		if i == 0 {
+			r.Source4, r.Source6 = addresses(iface)
+			r.NextHop4, r.NextHop6 = r.Source4, r.Source6
+		}
+	}
+	if len(r.Agent.NextHops) > 0 {
+		r.NextHop4, r.NextHop6 = netip.Addr{}, netip.Addr{}
+	}
+	for _, text := range r.Agent.NextHops {
+		addr, err := netip.ParseAddr(text)
+		switch {
+		case err != nil:
+			p.refuse("next-hop", "%q is not an IP address", text)
+		case addr.Is4():
+			r.NextHop4 = addr
+		default:
+			r.NextHop6 = addr
+		}
+	}
+}
+
+func (r *Resolved) resolveBGP(p *parser) {
+	r.RouterID = r.Source4
+	if text := r.Agent.RouterID; text != "" {
+		r.RouterID = p.routerID(text)
+	}
+	if len(r.Agent.Peers) > 0 && !r.RouterID.IsValid() {
+		p.refuse("router-id", "the interface has no IPv4 address to take it from: give one, unique among the speakers")
+	}
+	r.Peers = p.peers(r.Agent.Peers, p.as(r.AS))
+	r.Password = p.password(r.PasswordFile)
+}
+
+// ParsePeer reads "10.0.0.109", "10.0.0.109:1179", "[2001:db8::1]:179" or any
+// of them with "@65000"; without it the peer is of our own AS.
+func ParsePeer(text string, as uint32) (Peer, error) {
+	host, number, found := strings.Cut(text, "@")
+	if found {
+		n, err := strconv.ParseUint(number, 10, 32)
+		if err != nil || n == 0 {
+			return Peer{}, fmt.Errorf("%q: %q is not an AS number", text, number)
+		}
+		as = uint32(n)
+	}
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return Peer{netip.AddrPortFrom(addr, BGPPort), as}, nil
+	}
+	addr, err := netip.ParseAddrPort(host)
+	if err != nil || addr.Port() == 0 {
+		return Peer{}, fmt.Errorf("%q is not an address, as in 10.0.0.109, 10.0.0.109:179 or 10.0.0.109@65021", text)
+	}
+	return Peer{addr, as}, nil
+}
+
+// ReadPassword reads a password from a file: its first line.
+func ReadPassword(file string) (string, error) {
+	text, err := limit.ReadFile(file, limit.Secret)
+	if err != nil {
+		return "", err
+	}
+	password := advertise.Password(string(text))
+	if password == "" {
+		return "", fmt.Errorf("%s: the first line is empty", file)
+	}
+	return password, nil
+}
+
+// addresses gives the first global IPv4 and IPv6 address of an interface.
+func addresses(iface *net.Interface) (v4, v6 netip.Addr) {
+	all, _ := iface.Addrs()
+	for _, a := range all {
+		prefix, err := netip.ParsePrefix(a.String())
+		if err != nil || !prefix.Addr().IsGlobalUnicast() {
+			continue
+		}
+		switch addr := prefix.Addr().Unmap(); {
+		case addr.Is4() && !v4.IsValid():
+			v4 = addr
+		case addr.Is6() && !v6.IsValid():
+			v6 = addr
+		}
+	}
+	return v4, v6
+}
+
+func interfaceNames() string {
+	all, _ := net.Interfaces()
+	var names []string
+	for _, i := range all {
+		names = append(names, i.Name)
+	}
+	return "there are: " + strings.Join(names, ", ")
+}
+
+func list[S ~string](values []S) string {
+	var texts []string
+	for _, v := range values {
+		texts = append(texts, string(v))
+	}
+	return strings.Join(texts, ", ")
+}

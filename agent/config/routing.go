@@ -1,0 +1,273 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/fairlead/fairlead/core/service"
+)
+
+// Reflector is the configuration of fairlead reflector.
+type Reflector struct {
+	AS        uint32
+	RouterID  string
+	ClusterID string
+	// Listen are the addresses to take sessions on; none for all.
+	Listen []string
+	// Clients are the prefixes that balancers dial from, Routers the
+	// addresses or prefixes that routers do.
+	Clients, Routers []string
+	PasswordFile     string
+	BFD              bool
+	Socket           string
+	// Metrics is as in Agent.
+	Metrics string
+	// MaxClients is how many balancers may have sessions, MaxPrefixes how many
+	// prefixes of each family one may announce; 0 for any number.
+	MaxClients  int
+	MaxPrefixes uint32
+	// MaxTotal is how many prefixes of both families all balancers together may
+	// announce; 0 for any number.
+	MaxTotal uint32
+}
+
+// ResolvedReflector is a valid Reflector, parsed.
+type ResolvedReflector struct {
+	AS                  uint32
+	RouterID, ClusterID netip.Addr
+	Listen              []netip.Addr
+	Clients, Routers    []netip.Prefix
+	Password            string
+	BFD                 bool
+	MaxClients          int
+	MaxPrefixes         uint32
+	MaxTotal            uint32
+}
+
+// Resolve checks and parses; all that is wrong is told at once.
+func (c Reflector) Resolve() (*ResolvedReflector, error) {
+	p := parser{}
+	r := &ResolvedReflector{
+		AS: p.as(c.AS), BFD: c.BFD, MaxClients: c.MaxClients, MaxPrefixes: c.MaxPrefixes, MaxTotal: c.MaxTotal,
+		RouterID:  p.routerID(c.RouterID),
+		ClusterID: p.addr("cluster-id", c.ClusterID),
+		Clients:   p.prefixes("clients", c.Clients),
+		Routers:   p.prefixes("router", c.Routers),
+		Password:  p.password(c.PasswordFile),
+	}
+	for _, text := range c.Listen {
+		r.Listen = append(r.Listen, p.addr("listen", text))
+	}
+	if len(c.Clients) == 0 {
+		p.refuse("clients", "name the prefix that balancers dial from, as in 172.16.0.0/16")
+	}
+	if len(c.Routers) == 0 {
+		p.refuse("router", "name the address of the router that is to learn the routes")
+	}
+	if c.MaxClients < 0 {
+		p.refuse("max-clients", "%d is negative; 0 means any number", c.MaxClients)
+	}
+	return r, p.err()
+}
+
+// Router is the configuration of fairlead router.
+type Router struct {
+	AS       uint32
+	RouterID string
+	// Peers are the reflectors, dialled: as in Agent.
+	Peers []string
+	// Balancers are prefixes from which balancers dial the router directly.
+	Balancers    []string
+	PasswordFile string
+	BFD          bool
+	Metric       int
+	Table        int
+	Socket       string
+	// Metrics is as in Agent.
+	Metrics string
+	// Accept are the prefixes within which routes are taken in; none for all
+	// but default routes.
+	Accept []string
+	// MaxPrefixes is how many paths of each family a peer may send; 0 for any
+	// number.
+	MaxPrefixes uint32
+	// MaxTotal is how many paths of both families all peers together may send, and
+	// MaxClients how many balancers may have sessions; 0 for any number.
+	MaxTotal   uint32
+	MaxClients int
+	// HashSeed is what several routers have alike to hash alike; 0 leaves the
+	// kernel its own.
+	HashSeed uint32
+	// Beside names the protocols ("bgp", "bird", or a number) of the routes of
+	// another routing daemon that are to become resilient.
+	Beside []string
+}
+
+// ResolvedRouter is a valid Router, parsed.
+type ResolvedRouter struct {
+	Router
+	RouterID  netip.Addr
+	Peers     []Peer
+	Balancers []netip.Prefix
+	Accept    []netip.Prefix
+	Beside    []uint8
+	Password  string
+}
+
+// Resolve checks and parses; all that is wrong is told at once.
+func (c Router) Resolve() (*ResolvedRouter, error) {
+	p := parser{}
+	r := &ResolvedRouter{
+		Router: c, Peers: p.peers(c.Peers, c.AS),
+		Balancers: p.prefixes("balancers", c.Balancers), Password: p.password(c.PasswordFile),
+		Accept: p.prefixes("accept", c.Accept), Beside: p.protocols("beside", c.Beside),
+	}
+	switch peers := len(c.Peers) + len(c.Balancers); {
+	case peers == 0 && len(c.Beside) == 0:
+		p.refuse("peer", "name a reflector, or with --balancers the prefix that balancers dial from, or with --beside whose routes are to become resilient")
+	case peers > 0 && len(c.Beside) > 0:
+		p.refuse("beside", "the other daemon has the BGP sessions: leave out --peer and --balancers, or --beside")
+	}
+	if c.MaxClients < 0 {
+		p.refuse("max-clients", "%d is negative; 0 means any number", c.MaxClients)
+	}
+	if len(c.Beside) == 0 {
+		p.as(c.AS)
+		r.RouterID = p.routerID(c.RouterID)
+	}
+	if c.Metric < 1 || int64(c.Metric) > math.MaxUint32 {
+		p.refuse("metric", "%d: want a positive number of 32 bits", c.Metric)
+	}
+	if c.Table < 0 || int64(c.Table) > math.MaxUint32 {
+		p.refuse("table", "%d is no routing table: they have numbers of 32 bits, and 0 means main", c.Table)
+	}
+	return r, p.err()
+}
+
+// routeProtocols are the names that ip route has for routing daemons (iproute2's
+// etc/iproute2/rt_protos).
+var routeProtocols = map[string]uint8{"zebra": 11, "bird": 12, "bgp": 186}
+
+func (p *parser) protocols(flag string, texts []string) []uint8 {
+	var all []uint8
+	for _, text := range texts {
+		number, known := routeProtocols[text]
+		if n, err := strconv.ParseUint(text, 10, 8); err == nil && n > 4 {
+			number, known = uint8(n), true // up to 4 are the kernel's own and the administrator's
+		}
+		if !known {
+			p.refuse(flag, "%q is no routing daemon's protocol: bgp (FRR), bird, or the number that ip route shows", text)
+		}
+		all = append(all, number)
+	}
+	return all
+}
+
+// parser parses texts and gathers what is wrong with them.
+type parser struct{ errs []error }
+
+func (p *parser) refuse(flag, format string, args ...any) {
+	p.errs = append(p.errs, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
+}
+
+func (p *parser) err() error {
+	if len(p.errs) == 0 {
+		return nil
+	}
+	return invalid{errors.Join(p.errs...)}
+}
+
+// as checks our own AS number.
+func (p *parser) as(number uint32) uint32 {
+	switch number {
+	case 0:
+		p.refuse("as", "0 is not an AS number (RFC 7607)")
+	case 23456, math.MaxUint16, math.MaxUint32:
+		p.refuse("as", "%d is reserved; private ones are 64512 to 65534 (RFC 6996)", number)
+	}
+	return number
+}
+
+// routerID parses a router ID, which must be given.
+func (p *parser) routerID(text string) netip.Addr {
+	if text == "" {
+		p.refuse("router-id", "give an IPv4 address of this machine, unique among the speakers")
+		return netip.Addr{}
+	}
+	id, err := netip.ParseAddr(text)
+	if err != nil || !id.Is4() || id.IsUnspecified() {
+		p.refuse("router-id", "%q is not an IPv4 address that a router can have", text)
+	}
+	return id
+}
+
+// addr parses an address; an empty text is the zero Addr.
+func (p *parser) addr(flag, text string) netip.Addr {
+	if text == "" {
+		return netip.Addr{}
+	}
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		p.refuse(flag, "%q is not an IP address", text)
+	}
+	return a
+}
+
+// prefixes parses prefixes; an address alone is one of its full length.
+func (p *parser) prefixes(flag string, texts []string) []netip.Prefix {
+	var all []netip.Prefix
+	for _, text := range texts {
+		if a, err := netip.ParseAddr(text); err == nil {
+			all = append(all, netip.PrefixFrom(a, a.BitLen()))
+		} else if prefix, err := netip.ParsePrefix(text); err != nil {
+			p.refuse(flag, "%q is neither an address nor a prefix", text)
+		} else if prefix != prefix.Masked() {
+			p.refuse(flag, "%s has bits set behind its length: did you mean %s?", prefix, prefix.Masked())
+		} else {
+			all = append(all, prefix)
+		}
+	}
+	return all
+}
+
+// service reads the name of a Service; none where text is empty.
+func (p *parser) service(flag, text string) service.ID {
+	if text == "" {
+		return service.ID{}
+	}
+	namespace, name, ok := strings.Cut(text, "/")
+	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+		p.refuse(flag, "%q is not a Service: write it as namespace/name", text)
+	}
+	return service.ID{Namespace: namespace, Name: name}
+}
+
+// peers parses neighbours; as is the AS of those that name none.
+func (p *parser) peers(texts []string, as uint32) []Peer {
+	var all []Peer
+	for _, text := range texts {
+		peer, err := ParsePeer(text, as)
+		if err != nil {
+			p.refuse("peer", "%v", err)
+			continue
+		}
+		all = append(all, peer)
+	}
+	return all
+}
+
+// password reads a password file; no file is no password.
+func (p *parser) password(file string) string {
+	if file == "" {
+		return ""
+	}
+	password, err := ReadPassword(file)
+	if err != nil {
+		p.refuse("password-file", "%v", err)
+	}
+	return password
+}

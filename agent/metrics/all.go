@@ -1,0 +1,248 @@
+package metrics
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/core/plan"
+)
+
+// All are the metrics, in the order of docs/metrics.md.
+var All = []Metric{
+	{"fairlead_build_info", "1; the labels say what runs.", []string{"version", "role", "node"}, false, func(s *status.Status, emit emit) {
+		emit(1, s.Version, s.Role, s.Node)
+	}},
+	{"fairlead_start_time_seconds", "When the process began its work, in seconds since 1970.", nil, false, func(s *status.Status, emit emit) {
+		emit(float64(s.Started.UnixMilli()) / 1000)
+	}},
+	{"fairlead_problems", "What was refused of the input, and what fails: fairlead status names each.", nil, false, func(s *status.Status, emit emit) {
+		emit(float64(len(s.Problems)))
+	}},
+	{"fairlead_stale_objects", "Objects that are used as they were, because what they say now is rejected: fairlead status names each.", nil, false, func(s *status.Status, emit emit) {
+		emit(float64(len(s.Stale)))
+	}},
+	{"fairlead_degraded", "Optional kernel features that are refused on this node, by the kernel's reason; absent where there is none. " +
+		"fairlead status says what is lost.", []string{"feature", "reason"}, false, degraded},
+	ofPeers("fairlead_bgp_session_up", "1 where the BGP session with the peer is established, else 0.", false,
+		func(p *advertise.Peer) float64 { return truth(p.State == advertise.Established) }),
+	ofPeers("fairlead_bgp_advertised_prefixes", "Prefixes that are advertised to the peer now.", false,
+		func(p *advertise.Peer) float64 { return float64(p.Sent) }),
+	ofPeers("fairlead_bgp_received_prefixes", "Prefixes that are received from the peer now.", false,
+		func(p *advertise.Peer) float64 { return float64(p.Received) }),
+	ofPeers("fairlead_bgp_sent_updates_total", "BGP UPDATE messages sent to the peer.", true,
+		func(p *advertise.Peer) float64 { return float64(p.UpdatesSent) }),
+	ofPeers("fairlead_bgp_received_updates_total", "BGP UPDATE messages that came from the peer.", true,
+		func(p *advertise.Peer) float64 { return float64(p.UpdatesReceived) }),
+	ofPeers("fairlead_bgp_session_flaps_total", "How often an established session with the peer has ended.", true,
+		func(p *advertise.Peer) float64 { return float64(p.Flaps) }),
+	{"fairlead_bfd_session_up", "1 where BFD says that the peer is there, else 0; absent where it is off.", []string{"peer"}, false, func(s *status.Status, emit emit) {
+		for i := range s.Peers {
+			if p := &s.Peers[i]; p.BFD != "" && p.BFD != "off" {
+				emit(truth(p.BFD == "up"), nameOf(p))
+			}
+		}
+	}},
+	{"fairlead_routes", "Routes, by whether they are announced (a router: in the kernel).", []string{"announced"}, false, func(s *status.Status, emit emit) {
+		yes := 0
+		for _, r := range s.Routes {
+			if r.Announced {
+				yes++
+			}
+		}
+		emit(float64(yes), "true")
+		emit(float64(len(s.Routes)-yes), "false")
+	}},
+	{"fairlead_withdrawing_routes", "Routes that are withdrawn, and of which a peer, a cloud or a member of layer 2 has not confirmed that; their frontends are held.",
+		nil, false, func(s *status.Status, emit emit) {
+			if s.DataPlane != nil {
+				emit(float64(s.WithdrawingPrefixes()))
+			}
+		}},
+	{"fairlead_fib_degraded_prefixes", "Prefixes whose route in the router's kernel is not as received: a next hop or the route is rejected. fairlead status names each.",
+		nil, false, func(s *status.Status, emit emit) {
+			if s.Role == status.RoleRouter {
+				emit(float64(s.DegradedPrefixes()))
+			}
+		}},
+	{"fairlead_drain_stage", "1 for the stage in which a balancer is on its way out, 0 for the others; all 0 where it is not.", []string{"stage"}, false, drainStages},
+	{"fairlead_drain_flows", "Flows that a balancer on its way out remembers; absent where it is not.", nil, false, func(s *status.Status, emit emit) {
+		if s.Drain != nil {
+			emit(float64(s.Drain.Flows))
+		}
+	}},
+	{"fairlead_services", "Services that are known.", nil, false, func(s *status.Status, emit emit) { emit(float64(len(s.Services))) }},
+	{"fairlead_frontends", "Addresses with a port, by state.", []string{"state"}, false, func(s *status.Status, emit emit) {
+		count := tally{}
+		for _, svc := range s.Services {
+			for _, f := range svc.Frontends {
+				count[string(f.State)]++
+			}
+		}
+		count.emit(emit)
+	}},
+	{"fairlead_backends", "Servers behind frontends, by what their checks say.", []string{"health"}, false, func(s *status.Status, emit emit) {
+		count := tally{}
+		for _, svc := range s.Services {
+			for _, f := range svc.Frontends {
+				for _, b := range f.Backends {
+					count[b.Health]++
+				}
+			}
+		}
+		count.emit(emit)
+	}},
+	ofServices("fairlead_service_packets_total", "Packets toward the servers of a Service.", func(f *status.Frontend) uint64 { return f.Counts.Packets }),
+	ofServices("fairlead_service_bytes_total", "Bytes of these packets, as they came from clients.", func(f *status.Frontend) uint64 { return f.Counts.Bytes }),
+	ofServices("fairlead_service_flows_total", "New flows of a Service.", func(f *status.Frontend) uint64 { return f.Counts.Flows }),
+	{"fairlead_service_syn_protection_active", "Frontends of a Service that are protected from a SYN flood now.", []string{"service"}, false, synProtection},
+	{"fairlead_service_syn_protection_packets_total", "Packets that were handled by the protection from SYN floods, by what became of them (docs/services.md). " +
+		"Absent where there was no flood.", []string{"service", "event"}, true, synEvents},
+	{"fairlead_drops_total", "Packets that the balancer dropped, by reason (docs/troubleshooting.md).", []string{"reason"}, true, func(s *status.Status, emit emit) {
+		if s.DataPlane != nil {
+			tally(s.DataPlane.Drops).emit(emit)
+		}
+	}},
+	{"fairlead_server_flows", "Flows that the servers' half remembers.", nil, false, func(s *status.Status, emit emit) {
+		if s.ServerHalf != nil {
+			emit(float64(s.ServerHalf.Flows))
+		}
+	}},
+	{"fairlead_server_packets_total", "Packets at the servers' half, by what became of them.", []string{"fate"}, true, func(s *status.Status, emit emit) {
+		if s.ServerHalf != nil {
+			tally(s.ServerHalf.Counters).emit(emit)
+		}
+	}},
+	{"fairlead_server_known_senders", "Load balancers from which backends accept tunnelled packets; absent where anyone is accepted.", nil, false, func(s *status.Status, emit emit) {
+		if s.ServerHalf != nil && s.ServerHalf.ChecksSenders {
+			emit(float64(len(s.ServerHalf.Senders)))
+		}
+	}},
+	ofProxy("fairlead_proxy_services", "Services that the service proxy knows.", false, func(p *status.ServiceProxy) float64 { return float64(p.Services) }),
+	ofProxy("fairlead_proxy_frontends", "Frontends that the service proxy knows.", false, func(p *status.ServiceProxy) float64 { return float64(p.Frontends) }),
+	ofProxy("fairlead_proxy_unwritten_frontends", "Those of them that the kernel does not hold as they should be yet.", false, func(p *status.ServiceProxy) float64 { return float64(p.Unwritten) }),
+	ofProxy("fairlead_proxy_changes_total", "Changes that the cluster has told the service proxy.", true, func(p *status.ServiceProxy) float64 { return float64(p.Changes) }),
+	ofProxy("fairlead_proxy_last_sync_timestamp_seconds", "When all was written last, in seconds since 1970.", false, func(p *status.ServiceProxy) float64 { return float64(p.LastSync.UnixMilli()) / 1000 }),
+	{"fairlead_proxy_programming_seconds", "From a change until it is written, of the recent changes.", []string{"quantile"}, false, func(s *status.Status, emit emit) {
+		if p := s.ServiceProxy; p != nil {
+			emit(p.DelayP50.Seconds(), "0.5")
+			emit(p.DelayP99.Seconds(), "0.99")
+		}
+	}},
+	{"fairlead_proxy_drops_total", "Packets that the service proxy dropped, by reason.", []string{"reason"}, true, func(s *status.Status, emit emit) {
+		if s.ServiceProxy != nil {
+			tally(s.ServiceProxy.Drops).emit(emit)
+		}
+	}},
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// nameOf is a peer's name in the configuration, or its address.
+func nameOf(p *advertise.Peer) string { return cmp.Or(p.Name, p.Address) }
+
+// ofPeers leaves out strangers: whoever connects would choose the values of a label.
+func ofPeers(name, help string, counter bool, read func(*advertise.Peer) float64) Metric {
+	return Metric{name, help, []string{"peer"}, counter, func(s *status.Status, emit emit) {
+		for i := range s.Peers {
+			if s.Peers[i].Stranger {
+				continue
+			}
+			emit(read(&s.Peers[i]), nameOf(&s.Peers[i]))
+		}
+	}}
+}
+
+func ofServices(name, help string, read func(*status.Frontend) uint64) Metric {
+	return Metric{name, help, []string{"service"}, true, func(s *status.Status, emit emit) {
+		if s.DataPlane == nil {
+			return // none of its business
+		}
+		for i := range s.Services {
+			sum := uint64(0)
+			for j := range s.Services[i].Frontends {
+				sum += read(&s.Services[i].Frontends[j])
+			}
+			emit(float64(sum), s.Services[i].ID)
+		}
+	}}
+}
+
+// synProtection counts the frontends of each Service that are being protected.
+func synProtection(s *status.Status, emit emit) {
+	if s.DataPlane == nil {
+		return
+	}
+	for _, svc := range s.Services {
+		active := 0
+		for _, f := range svc.Frontends {
+			if f.SYNFlood != nil && f.SYNFlood.Guarded {
+				active++
+			}
+		}
+		emit(float64(active), svc.ID)
+	}
+}
+
+func synEvents(s *status.Status, emit emit) {
+	for _, svc := range s.Services {
+		events := map[string]uint64{}
+		for _, f := range svc.Frontends {
+			if f.SYNFlood == nil {
+				continue
+			}
+			for event, n := range f.SYNFlood.Events() {
+				events[event] += n
+			}
+		}
+		for event, n := range events {
+			emit(float64(n), svc.ID, event)
+		}
+	}
+}
+
+func ofProxy(name, help string, counter bool, read func(*status.ServiceProxy) float64) Metric {
+	return Metric{name, help, nil, counter, func(s *status.Status, emit emit) {
+		if s.ServiceProxy != nil {
+			emit(read(s.ServiceProxy))
+		}
+	}}
+}
+
+// drainStages gives each stage that there may be.
+func drainStages(s *status.Status, emit emit) {
+	if !strings.Contains(s.Role, "balancer") {
+		return
+	}
+	for _, stage := range []plan.Stage{plan.Kept, plan.Asking, plan.Withdrawn, plan.Drained} {
+		emit(truth(s.Drain != nil && s.Drain.Stage == stage), string(stage))
+	}
+}
+
+// tally counts by a label.
+type tally map[string]uint64
+
+func (t tally) emit(emit emit) {
+	for label, n := range t {
+		emit(float64(n), label)
+	}
+}
+
+// degraded counts the refusals of a feature with a reason: several components or
+// interfaces may have the same.
+func degraded(s *status.Status, emit emit) {
+	type refusal struct{ feature, reason string }
+	count := map[refusal]int{}
+	for _, d := range s.Degraded {
+		count[refusal{d.Feature, d.Reason}]++
+	}
+	for r, n := range count {
+		emit(float64(n), r.feature, r.reason)
+	}
+}

@@ -1,0 +1,161 @@
+package metrics
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/internal/features"
+)
+
+// rows are those of the table of docs/metrics.md.
+func rows() (all []string) {
+	for _, m := range All {
+		kind := "gauge"
+		if m.Counter {
+			kind = "counter"
+		}
+		var labels []string
+		for _, l := range m.Labels {
+			labels = append(labels, "`"+l+"`")
+		}
+		all = append(all, fmt.Sprintf("| `%s` | %s | %s | %s |", m.Name, kind, strings.Join(labels, " "), m.Help))
+	}
+	return all
+}
+
+func TestThePageListsThemAll(t *testing.T) {
+	text, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var page []string
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "| `fairlead_") {
+			page = append(page, strings.TrimSpace(line))
+		}
+	}
+	if diff := cmp.Diff(rows(), page); diff != "" {
+		t.Errorf("docs/metrics.md: -registry +page:\n%s", diff)
+	}
+}
+
+// TestNames: a name ends in _total where the value only grows, and nowhere else
+// (OpenMetrics), as Prometheus takes a rate of the one and never of the other.
+func TestNames(t *testing.T) {
+	for _, m := range All {
+		if total := strings.HasSuffix(m.Name, "_total"); total != m.Counter {
+			t.Errorf("%s: counter %v", m.Name, m.Counter)
+		}
+	}
+}
+
+// full has something of everything to tell.
+func full() status.Status {
+	began := time.Unix(1700000000, 0)
+	return status.Status{
+		Version: "v1", Role: "balancer, server, proxy", Node: "node1", Started: began,
+		DataPlane:  &dataplane.Description{Kind: "xdp", Drops: map[string]uint64{"ttl-exceeded": 3}},
+		Degraded:   []features.Degraded{{Feature: features.Capture, Reason: "EPERM"}},
+		ServerHalf: &status.ServerHalf{Flows: 5, Counters: map[string]uint64{"tunnel-delivered": 6}, ChecksSenders: true, Senders: make([]netip.Addr, 2)},
+		ServiceProxy: &status.ServiceProxy{Services: 7, Frontends: 8, Unwritten: 1, Changes: 9, LastSync: began,
+			DelayP50: time.Millisecond, DelayP99: 20 * time.Millisecond, Drops: map[string]uint64{"no-endpoint": 2}},
+		Drain: &status.Drain{Stage: plan.Withdrawn, Flows: 4},
+		Services: []status.Service{{ID: "default/web", Frontends: []status.Frontend{
+			{State: plan.Active, Counts: dataplane.Counts{Packets: 100, Bytes: 1000, Flows: 10},
+				SYNFlood: &dataplane.SYNCounts{Guarded: true, CookiesSent: 21, CookiesAccepted: 2}, Backends: []status.Backend{{Health: "up"}, {Health: "down"}}},
+			{State: plan.Conflict, Counts: dataplane.Counts{Packets: 1}},
+		}}},
+		Routes: []status.Route{{Prefix: netip.MustParsePrefix("10.1.1.1/32"), Announced: true}, {}},
+		Peers: []advertise.Peer{
+			{Name: "tor-1", Address: "10.0.0.1", State: advertise.Established, BFD: "up", Sent: 1, Received: 2, UpdatesSent: 11, UpdatesReceived: 12, Flaps: 13},
+			{Address: "10.0.0.2", State: "active", BFD: "off"},
+			{Address: "203.0.113.9", State: "idle", Stranger: true},
+		},
+	}
+}
+
+func scrape(t *testing.T, s status.Status) string {
+	t.Helper()
+	srv := httptest.NewServer(Handler(func() status.Status { return s }))
+	defer srv.Close()
+	resp, err := http.Get(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s, %v: %s", resp.Status, err, text)
+	}
+	return string(text)
+}
+
+func TestEveryMetricIsReadOffTheStatus(t *testing.T) {
+	got := scrape(t, full())
+	for _, want := range []string{
+		`fairlead_build_info{node="node1",role="balancer, server, proxy",version="v1"} 1`,
+		`fairlead_bgp_session_up{peer="tor-1"} 1`, `fairlead_bgp_session_up{peer="10.0.0.2"} 0`,
+		`fairlead_bgp_advertised_prefixes{peer="tor-1"} 1`, `fairlead_bgp_received_prefixes{peer="tor-1"} 2`,
+		`fairlead_bgp_sent_updates_total{peer="tor-1"} 11`, `fairlead_bgp_received_updates_total{peer="tor-1"} 12`,
+		`fairlead_bgp_session_flaps_total{peer="tor-1"} 13`, `fairlead_bfd_session_up{peer="tor-1"} 1`,
+		`fairlead_routes{announced="true"} 1`, `fairlead_routes{announced="false"} 1`,
+		`fairlead_drain_stage{stage="withdrawn"} 1`, `fairlead_drain_stage{stage="drained"} 0`, "fairlead_drain_flows 4",
+		"fairlead_services 1", `fairlead_frontends{state="active"} 1`, `fairlead_frontends{state="conflict"} 1`,
+		`fairlead_backends{health="up"} 1`, `fairlead_service_packets_total{service="default/web"} 101`,
+		`fairlead_service_bytes_total{service="default/web"} 1000`, `fairlead_service_flows_total{service="default/web"} 10`,
+		`fairlead_service_syn_protection_active{service="default/web"} 1`,
+		`fairlead_service_syn_protection_packets_total{event="cookie-sent",service="default/web"} 21`,
+		`fairlead_service_syn_protection_packets_total{event="admitted",service="default/web"} 0`,
+		`fairlead_drops_total{reason="ttl-exceeded"} 3`, "fairlead_server_flows 5", "fairlead_server_known_senders 2", `fairlead_server_packets_total{fate="tunnel-delivered"} 6`,
+		"fairlead_proxy_services 7", "fairlead_proxy_unwritten_frontends 1", `fairlead_proxy_programming_seconds{quantile="0.99"} 0.02`,
+		`fairlead_proxy_drops_total{reason="no-endpoint"} 2`, "go_goroutines",
+	} {
+		if !strings.Contains(got, "\n"+want) {
+			t.Errorf("there is no %s", want)
+		}
+	}
+	router := scrape(t, status.Status{Role: status.RoleRouter, Routes: []status.Route{
+		{Prefix: netip.MustParsePrefix("10.1.1.0/24"), Rule: status.RuleDegraded},
+		{Prefix: netip.MustParsePrefix("10.1.1.0/24"), Rule: status.RuleDegraded}, {Prefix: netip.MustParsePrefix("10.1.2.0/24")},
+	}})
+	if !strings.Contains(router, "\nfairlead_fib_degraded_prefixes 1\n") {
+		t.Errorf("a router with one degraded prefix: %s", router)
+	}
+	for _, m := range All {
+		if !strings.Contains(got+router, "\n# TYPE "+m.Name+" ") {
+			t.Errorf("%s has no value", m.Name)
+		}
+	}
+	if strings.Contains(got, `fairlead_bfd_session_up{peer="10.0.0.2"}`) {
+		t.Error("BFD that is off has a value")
+	}
+	if strings.Contains(got, "203.0.113.9") {
+		t.Error("a stranger that was refused has values of its own")
+	}
+	if t.Failed() {
+		t.Log(got)
+	}
+}
+
+// What a role does not do, it does not tell.
+func TestARouterTellsOfRoutesAlone(t *testing.T) {
+	got := scrape(t, status.Status{Role: status.RoleRouter, Services: []status.Service{{ID: "a/b"}}})
+	for _, not := range []string{"fairlead_drain", "fairlead_service_", "fairlead_proxy", "fairlead_server", "fairlead_drops"} {
+		if strings.Contains(got, "\n"+not) {
+			t.Errorf("a router tells of %s", not)
+		}
+	}
+}

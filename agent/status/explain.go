@@ -1,0 +1,200 @@
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/internal/lpm"
+)
+
+// Rules beyond those that the plan knows; those of frontends are their states.
+const (
+	RuleAnnounced     plan.Rule = "announced"      // nothing is in the way
+	RuleNoPeers       plan.Rule = "no-peers"       // there is nobody to announce to
+	RuleMode          plan.Rule = "mode"           // the node does not announce in the way that is asked for
+	RuleNoSession     plan.Rule = "no-session"     // nobody hears it
+	RuleNotForPeer    plan.Rule = "not-for-peer"   // this node has none of the peers that it is for
+	RuleStandby       plan.Rule = "standby"        // another balancer answers on the segment
+	RuleNobody        plan.Rule = "not-answered"   // nobody does
+	RuleRefused       plan.Rule = "refused"        // the data plane cannot hold a frontend
+	RulePending       plan.Rule = "pending"        // it is about to be
+	RuleNotHere       plan.Rule = "not-a-balancer" // this agent announces nothing at all
+	RuleNothingToHold plan.Rule = "no-frontend"    // no frontend has the address
+)
+
+// Verdict is whether this node announces an address of a Service, and by which rule.
+type Verdict struct {
+	Service   string     `json:"service"`
+	VIP       netip.Addr `json:"vip"`
+	Announced bool       `json:"announced"`
+	Rule      plan.Rule  `json:"rule"`
+	// Reason is the rule in words, with what would mend it.
+	Reason string `json:"reason"`
+	// Prefix, NextHop and Attributes are the route's, where there is one.
+	Prefix     netip.Prefix         `json:"prefix,omitzero"`
+	NextHop    netip.Addr           `json:"nextHop,omitzero"`
+	Attributes advertise.Attributes `json:"attributes,omitzero"`
+	Since      time.Time            `json:"since,omitzero"`
+	// Notes are what else there is to know.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// ExplainAnnounce says of every address of the Services whether this node announces
+// it, and which rule said so.
+func (s Status) ExplainAnnounce() []Verdict {
+	verdicts, e := []Verdict{}, newExplainer(s)
+	for _, svc := range s.Services {
+		var vips []netip.Addr
+		for _, f := range svc.Frontends {
+			vips = append(vips, f.VIP)
+		}
+		slices.SortFunc(vips, netip.Addr.Compare)
+		for _, vip := range slices.Compact(vips) {
+			v := Verdict{Service: svc.ID, VIP: vip}
+			e.judge(&v, svc)
+			verdicts = append(verdicts, v)
+		}
+	}
+	return verdicts
+}
+
+// explainer is a Status whose routes are found by the addresses that they lead to.
+type explainer struct {
+	Status
+	routes, refused lpm.Map[*Route]
+	withdrawing     lpm.Map[[]advertise.Withdrawal]
+}
+
+func newExplainer(s Status) *explainer {
+	e := &explainer{Status: s}
+	for i := range slices.Backward(s.Routes) { // of several for one prefix the first counts
+		switch r := &s.Routes[i]; {
+		case r.Rule == RuleWithdrawing && !r.Announced:
+		case r.NextHop.IsValid():
+			e.routes.Put(r.Prefix, r)
+		default:
+			e.refused.Put(r.Prefix, r)
+		}
+	}
+	perPrefix(s.Withdrawing, e.withdrawing.Put)
+	return e
+}
+
+// judge asks the rules, the first of which that says no decides.
+func (s *explainer) judge(v *Verdict, svc Service) {
+	if s.DataPlane == nil {
+		v.say(RuleNotHere, "this agent is a "+s.Role+", which announces nothing")
+		return
+	}
+	if !s.frontendsLet(v, svc) {
+		if _, of, is := s.withdrawing.Lookup(v.VIP); is {
+			v.Notes = append(v.Notes, waits(of))
+		}
+		return
+	}
+	_, r, _ := s.routes.Lookup(v.VIP)
+	_, refused, _ := s.refused.Lookup(v.VIP)
+	switch {
+	case r == nil && refused != nil:
+		v.say(refused.Rule, refused.Reason)
+		v.Prefix = refused.Prefix
+		return
+	case r == nil:
+		v.say(RulePending, "no route leads to it yet")
+		return
+	}
+	v.Prefix, v.NextHop, v.Attributes, v.Since = r.Prefix, r.NextHop, r.Attributes, r.Since
+	if refused != nil {
+		v.Notes = append(v.Notes, refused.Reason)
+	}
+	if !r.Announced {
+		v.say(r.Rule, r.Reason)
+		return
+	}
+	s.heard(v, r.Layer2)
+}
+
+// frontendsLet says whether a frontend of the address is held; where none is, the
+// first says why.
+func (s Status) frontendsLet(v *Verdict, svc Service) bool {
+	var no *Frontend
+	held := false
+	for i, f := range svc.Frontends {
+		if f.VIP != v.VIP {
+			continue
+		}
+		if slices.Contains([]plan.State{plan.Active, plan.Draining, plan.Panic}, f.State) {
+			held = true
+		} else {
+			v.Notes = append(v.Notes, fmt.Sprintf("%s is %s: %s", f.Key(), f.State, f.Reason))
+			no = cmp.Or(no, &svc.Frontends[i])
+		}
+	}
+	if held {
+		return true
+	}
+	if no == nil {
+		v.say(RuleNothingToHold, "no frontend has this address")
+		return false
+	}
+	v.Notes = v.Notes[1:]
+	v.say(plan.Rule(no.State), no.Reason)
+	return false
+}
+
+// heard says yes, where anybody hears it: a BGP peer, or who asks on a segment.
+func (s Status) heard(v *Verdict, onSegment *Layer2) {
+	mode := v.Attributes.Mode
+	told := Status{Peers: slices.DeleteFunc(slices.Clone(s.Peers), func(p advertise.Peer) bool {
+		bgp := p.AS != 0 // else a member of layer 2, or a cloud
+		return bgp && !mode.Has(advertise.ModeBGP) || !bgp && (mode == advertise.ModeBGP || onSegment != nil) ||
+			v.Attributes.Peers != "" && !v.Attributes.Peers.Has(p.Name)
+	})}
+	down, up := told.peersDown()
+	switch {
+	case len(told.Peers) == 0 && onSegment != nil && onSegment.State == "owner":
+		v.Announced = true
+		v.say(RuleAnnounced, onSegment.Reason)
+	case len(told.Peers) == 0 && onSegment != nil:
+		v.say(RuleStandby, onSegment.Reason)
+		return
+	case up == 0:
+		v.say(RuleNoSession, "no BGP session is established: with "+strings.Join(down, ", "))
+		return
+	default:
+		v.Announced = true
+		v.say(RuleAnnounced, fmt.Sprintf("%d of %d peers are told", up, len(told.Peers)))
+	}
+	if len(down) > 0 {
+		v.Notes = append(v.Notes, "not told: "+strings.Join(down, ", "))
+	}
+	if s.Drain != nil {
+		v.Notes = append(v.Notes, s.DrainWords())
+	}
+}
+
+func (v *Verdict) say(rule plan.Rule, reason string) { v.Rule, v.Reason = rule, reason }
+
+// ExplainAnnounceView looks at these verdicts.
+func (s Status) ExplainAnnounceView() View {
+	verdicts := s.ExplainAnnounce()
+	v := Sheet{Value: verdicts, Head: []string{"SERVICE", "VIP", "ANNOUNCED", "RULE", "ROUTE", "REASON"}}
+	for _, one := range verdicts {
+		route := ""
+		switch {
+		case one.NextHop.IsValid():
+			route = advertise.Route{Prefix: one.Prefix, NextHop: one.NextHop, Attributes: one.Attributes}.String()
+		case one.Prefix.IsValid():
+			route = one.Prefix.String()
+		}
+		reason := strings.Join(append([]string{one.Reason}, one.Notes...), "; ")
+		v.Rows = append(v.Rows, []string{one.Service, one.VIP.String(), yesNo(one.Announced), string(one.Rule), route, reason})
+	}
+	return v
+}

@@ -1,0 +1,344 @@
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/health"
+	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/dsr"
+	"github.com/fairlead/fairlead/internal/features"
+	"github.com/fairlead/fairlead/internal/statedir"
+	"github.com/fairlead/fairlead/reconciler"
+	"github.com/fairlead/fairlead/reconciler/probe"
+	"github.com/fairlead/fairlead/source"
+)
+
+// Agent is where the Status of an agent is gathered from. DataPlane, ServerHalf,
+// Announcer and Probed are nil where the agent has none; an Announcer also where
+// it has no peer.
+type Agent struct {
+	Version, Kernel, Node, Role string
+
+	Started time.Time
+	// View is nil where only a service proxy runs. Source then tells what was
+	// refused of the input, and elsewhere what keeps it from being read a first
+	// time; nil for a source that needs nobody.
+	View      func() *reconciler.View
+	Source    func() []source.Problem
+	DataPlane dataplane.DataPlane
+	// ServerHalf tells what the server half holds.
+	ServerHalf func() (dsr.State, error)
+	// ServiceProxy is nil where there is none.
+	ServiceProxy func() ServiceProxy
+	Announcer    advertise.Announcer
+	// Cloud is nil where none leads here. Its peers are no reason not to be ready.
+	Cloud advertise.Announcer
+	// Layer2 is nil where VIPs are not announced so.
+	Layer2 segment
+	// PeersUnknown says that it is not known yet which peers the agent has.
+	PeersUnknown bool
+	// ProxySync tells when the service proxy has written all last, and since when
+	// something waits; nil where there is none.
+	ProxySync func() (last, waits time.Time)
+	// NodeKeys gives the keys of packets between nodes, and what is wrong with them; nil
+	// without keys.
+	NodeKeys func() (NodeKeys, error)
+	// Lacks names the capabilities that the process lacks; nil for none.
+	Lacks error
+	// State is where the agent keeps what outlives it; nil where it keeps nothing.
+	State *statedir.Dir
+	// Degraded lists the optional kernel features that the agent goes without; nil
+	// for none.
+	Degraded func() []features.Degraded
+	// Probed gives what is known of a target; zero values for what is not.
+	Probed func(health.Target) probe.Result
+}
+
+// Gather gives the Status at a moment.
+func (a Agent) Gather(now time.Time) Status {
+	g := gatherer{Agent: a, view: &reconciler.View{Plan: &plan.Plan{}}}
+	if a.View != nil {
+		g.view = a.View()
+	}
+	s := Status{
+		Version: a.Version, Kernel: a.Kernel, Node: a.Node, Role: a.Role, Started: a.Started, Time: now,
+		Problems: slices.Clone(g.view.Problems), Stale: g.view.Stale,
+	}
+	if a.Lacks != nil {
+		s.Problems = append(s.Problems, source.Problem{Object: "process", Message: a.Lacks.Error()})
+	}
+	if a.NodeKeys != nil {
+		keys, err := a.NodeKeys()
+		if s.NodeKeys = &keys; err != nil {
+			s.Problems = append(s.Problems, source.Problem{Object: "node keys", Field: "--node-key-file", Message: err.Error()})
+		}
+	}
+	if a.DataPlane != nil {
+		d := a.DataPlane.Describe()
+		s.DataPlane = &d
+		if err := g.count(); err != nil {
+			s.Problems = append(s.Problems, source.Problem{Object: "data plane", Message: "reading its counters: " + err.Error()})
+		}
+	}
+	if a.ServerHalf != nil {
+		var err error
+		if s.ServerHalf, err = g.serverHalf(); err != nil {
+			s.Problems = append(s.Problems, source.Problem{Object: "server half", Message: "reading what it holds: " + err.Error()})
+		}
+	}
+	if a.Source != nil && !g.view.Loaded {
+		s.Problems = append(s.Problems, a.Source()...)
+	}
+	if a.View != nil && a.Source != nil && !g.view.Loaded {
+		s.Problems = append(s.Problems, source.Problem{Object: "Services", Message: "have not been read since this agent started; " +
+			"until they are, what the kernel holds is left as it is, and nothing is announced"})
+	}
+	if a.ServiceProxy != nil {
+		p := a.ServiceProxy()
+		s.ServiceProxy = &p
+		s.Problems = append(s.Problems, p.Problems...)
+	}
+	if a.Degraded != nil {
+		s.Degraded = a.Degraded()
+	}
+	s.Drain = drainOf(g.view)
+	s.Peers = a.peers()
+	answered, unanswered := a.answered()
+	s.Problems = append(s.Problems, unanswered...)
+	g.answered = answered
+	s.Services = g.services()
+	s.Routes = g.routes()
+	s.Withdrawing, s.Leaving = g.view.Withdrawing, leaving(g.view)
+	s.Problems = append(s.Problems, stateProblems(a.State)...)
+	s.Problems = append(s.Problems, conflicts(g.view.Plan.Frontends)...)
+	s.Problems = append(s.Problems, g.failures()...)
+	s.Problems = append(s.Problems, s.overdue()...)
+	return s.complete()
+}
+
+// peers lists whom the agent announces to, by BGP, a cloud's API and layer 2.
+func (a Agent) peers() (all []advertise.Peer) {
+	if a.Announcer != nil {
+		all = a.Announcer.Peers()
+	}
+	if a.Cloud != nil {
+		all = append(all, a.Cloud.Peers()...)
+	}
+	if a.Layer2 != nil {
+		all = append(all, a.Layer2.Peers()...)
+	}
+	return all
+}
+
+type gatherer struct {
+	Agent
+	view   *reconciler.View
+	counts map[service.Key]dataplane.FrontendCounters
+	half   half
+	// answered is who answers for what on layer 2.
+	answered map[netip.Prefix]advertise.Answered
+}
+
+func (g *gatherer) count() error {
+	all, err := g.DataPlane.Counters()
+	g.counts = make(map[service.Key]dataplane.FrontendCounters, len(all))
+	for _, c := range all {
+		g.counts[c.Key] = c
+	}
+	return err
+}
+
+func (g *gatherer) services() []Service {
+	byID := map[service.ID]*Service{}
+	stale := staleServices(g.view.Stale)
+	for i := range g.view.Plan.Frontends {
+		f := &g.view.Plan.Frontends[i]
+		s := byID[f.Service.ID]
+		if s == nil {
+			s = &Service{
+				ID: f.Service.ID.String(), Method: f.Service.Method, Scheduler: f.Service.Scheduler,
+				RingSize: f.Service.RingSize, Check: f.Service.Health.Kind, Origin: f.Service.Origin,
+				StaleSince: stale[f.Service.ID.String()],
+			}
+			byID[f.Service.ID] = s
+		}
+		s.Frontends = append(s.Frontends, g.frontend(f))
+	}
+	ids := slices.SortedFunc(maps.Keys(byID), service.ID.Compare)
+	services := make([]Service, len(ids))
+	for i, id := range ids {
+		services[i] = *byID[id]
+	}
+	return services
+}
+
+func (g *gatherer) frontend(f *plan.Frontend) Frontend {
+	out := Frontend{
+		VIP: f.Key.VIP, Port: f.Key.Port, LastPort: f.Key.Last, Protocol: f.Key.Protocol.String(), PortName: f.PortName,
+	}
+	var counts dataplane.FrontendCounters
+	if f.State != plan.Conflict { // the counters of the Key are its owner's
+		counts = g.counts[f.Key]
+	}
+	out.Counts = counts.Total
+	if counts.SYN != (dataplane.SYNCounts{}) {
+		out.SYNFlood = &counts.SYN
+	}
+	held := make(map[netip.AddrPort]service.Backend, len(f.Backends))
+	for _, h := range g.view.Held[f.Key].Backends {
+		held[h.Addr] = h
+	}
+	for _, b := range f.Backends {
+		shown, wasUp := g.backend(b)
+		shown.Counts = counts.Backends[b.Addr.String()]
+		if f.State != plan.Conflict {
+			if h, is := held[b.Addr]; is {
+				shown.InService, shown.HeldWeight = true, h.Weight
+				// One that was never up has nothing to drain.
+				shown.Draining = h.Draining() && (b.Weight == 0 || wasUp || shown.Counts.Flows > 0)
+			}
+			shown.Local = g.local(f, b)
+		}
+		out.Backends = append(out.Backends, shown)
+	}
+	out.State, out.Reason = g.state(f, out.Backends)
+	return out
+}
+
+// state is the plan's, or what became of the plan's wish.
+func (g *gatherer) state(f *plan.Frontend, backends []Backend) (plan.State, string) {
+	half := g.DataPlane == nil
+	if f.Want == nil && !(half && (f.State == plan.Elsewhere || f.State == plan.Unannounced)) { // who balances is not the server half's affair
+		return f.State, f.Reason
+	}
+	if half {
+		return g.halfState(f, backends)
+	}
+	if why, refused := g.view.Refused[f.Key]; refused {
+		return Refused, about(f.Key.String(), why)
+	}
+	if _, held := g.view.Held[f.Key]; held {
+		return f.State, f.Reason
+	}
+	err := cmp.Or(g.view.Failures[f.Key.String()], g.view.Failures["data plane"])
+	if err != nil {
+		return Pending, about(f.Key.String(), err.Error())
+	}
+	return Pending, "the data plane does not hold it yet"
+}
+
+func (g *gatherer) backend(b plan.Backend) (out Backend, wasUp bool) {
+	out = Backend{
+		Address: b.Addr, Name: b.Name, Node: b.Node, Weight: b.Weight, Draining: b.Draining(), Health: b.Health.String(),
+	}
+	if b.Target.Check.Kind == service.CheckNone || g.Probed == nil {
+		out.Health = "unchecked"
+	} else {
+		r := g.Probed(b.Target)
+		out.Since, out.LastError, wasUp = r.Since, r.Error, r.WasUp
+	}
+	return out, wasUp
+}
+
+func (g *gatherer) routes() []Route {
+	if g.DataPlane == nil {
+		return nil // none of its business
+	}
+	var routes []Route
+	var peers []advertise.Peer
+	if g.Announcer != nil {
+		peers = g.Announcer.Peers()
+	}
+	for _, r := range g.view.Plan.Routes {
+		since, announced := g.view.Announced[r.Route]
+		announced = announced && g.announces()
+		shown := Route{Prefix: r.Prefix, NextHop: r.NextHop, Attributes: r.Attributes, Announced: announced, Since: since}
+		switch {
+		case !announced:
+			shown.Rule, shown.Reason = g.unannounced(r)
+		case g.lacks(r.Mode) != "":
+			shown.Announced, shown.Since = false, time.Time{}
+			shown.Rule, shown.Reason = RuleMode, fmt.Sprintf("it is to be announced by %s (mode), and this agent %s", r.Mode, g.lacks(r.Mode))
+		case g.Announcer != nil && r.Mode.Has(advertise.ModeBGP) && toNobody(r.Peers, peers):
+			shown.Announced, shown.Since = false, time.Time{}
+			shown.Rule, shown.Reason = RuleNotForPeer, "nobody is told: this node has no peer of the name "+strings.Join(r.Peers.List(), " or ")
+		}
+		if s, ok := g.answered[r.Prefix]; ok {
+			shown.setLayer2(s, r.Mode == advertise.ModeLayer2 || g.Announcer == nil && g.Cloud == nil)
+		}
+		routes = append(routes, shown)
+	}
+	for _, r := range g.view.Plan.Refusals {
+		routes = append(routes, Route{Prefix: r.Prefix, Rule: r.Rule, Reason: r.Reason})
+	}
+	routes = withWithdrawing(routes, g.view.Withdrawing)
+	sortRoutes(routes)
+	return routes
+}
+
+func (g *gatherer) announces() bool { return g.Announcer != nil || g.Layer2 != nil || g.Cloud != nil }
+
+// lacks says what the agent would need to announce in a way; empty where it has it.
+func (g *gatherer) lacks(m advertise.Mode) string {
+	switch {
+	case m == advertise.ModeBGP && g.Announcer == nil:
+		return "has no BGP peer: name one, by --peer or by a BGPPeer"
+	case m == advertise.ModeLayer2 && g.Layer2 == nil:
+		return "has no interface for that: name one by --layer2 (the chart's layer2.interfaces)"
+	case m == advertise.ModeCloud && g.Cloud == nil:
+		return "knows no cloud: name one by --cloud"
+	}
+	return ""
+}
+
+// toNobody says that no peer has one of these names, where there are any.
+func toNobody(names advertise.Names, peers []advertise.Peer) bool {
+	return names != "" && !slices.ContainsFunc(peers, func(p advertise.Peer) bool { return names.Has(p.Name) })
+}
+
+func sortRoutes(routes []Route) {
+	slices.SortStableFunc(routes, func(a, b Route) int {
+		return advertise.Route{Prefix: a.Prefix, NextHop: a.NextHop}.Compare(advertise.Route{Prefix: b.Prefix, NextHop: b.NextHop})
+	})
+}
+
+// unannounced says why a route of the plan is not announced.
+func (g *gatherer) unannounced(r plan.Route) (plan.Rule, string) {
+	if !g.announces() {
+		return RuleNoPeers, "this agent announces nothing: name BGP peers, by --peer or by a BGPPeer, an interface by --layer2, or a cloud by --cloud"
+	}
+	if err := cmp.Or(g.view.Failures["route "+r.Prefix.String()], g.view.Failures["announcer"]); err != nil {
+		return RulePending, err.Error()
+	}
+	for _, k := range r.Frontends {
+		if why, refused := g.view.Refused[k]; refused {
+			return RuleRefused, fmt.Sprintf("%s is refused: %s", k, about(k.String(), why))
+		}
+		if _, held := g.view.Held[k]; !held {
+			return RulePending, fmt.Sprintf("%s is not held by the data plane yet", k)
+		}
+	}
+	return RulePending, "the agent is about to announce it, or is leaving"
+}
+
+// failures tells what is being tried again, in a steady order.
+func (g *gatherer) failures() []source.Problem {
+	var problems []source.Problem
+	for _, what := range slices.Sorted(maps.Keys(g.view.Failures)) {
+		message := about(what, g.view.Failures[what].Error())
+		problems = append(problems, source.Problem{Object: what, Message: message + " (it is tried again)"})
+	}
+	return problems
+}
+
+// about gives what an error says of an object, without its name.
+func about(object, message string) string { return strings.TrimPrefix(message, object+": ") }

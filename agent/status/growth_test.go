@@ -1,0 +1,65 @@
+package status
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/health"
+	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/fake"
+	"github.com/fairlead/fairlead/lab/testkit/growth"
+	"github.com/fairlead/fairlead/reconciler"
+)
+
+// TestGathersLinearly gathers and explains ten times as much.
+func TestGathersLinearly(t *testing.T) {
+	for name, c := range map[string]struct {
+		size               int
+		services, backends func(size int) int
+	}{
+		"Services": {400, func(n int) int { return n }, func(int) int { return 1 }},
+		"backends": {1000, func(int) int { return 1 }, func(n int) int { return n }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			growth.Linear(t, c.size, func(size int) func() {
+				a := large(c.services(size), c.backends(size))
+				return func() {
+					s := a.Gather(eleven)
+					if v := s.ExplainAnnounce(); len(v) != c.services(size) || !v[0].Announced {
+						t.Fatalf("%d verdicts, the first %+v", len(v), v[0])
+					}
+				}
+			})
+		})
+	}
+}
+
+// large is an agent that holds and announces all.
+func large(services, backends int) Agent {
+	var all []*service.Service
+	for i := range services {
+		s := named(fmt.Sprintf("web-%06d", i), netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}).String(), time.Hour)
+		for b := range backends {
+			n := i*backends + b
+			s.Frontends[0].Backends = append(s.Frontends[0].Backends, service.Backend{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, byte(n >> 16), byte(n >> 8), byte(n)}), 80), Weight: 1})
+		}
+		all = append(all, s)
+	}
+	p := plan.Build(plan.Input{
+		Services: all, Node: plan.Node{Name: "node1", NextHop4: netip.MustParseAddr("10.0.0.105")},
+		Health: func(health.Target) health.State { return health.Up },
+	})
+	v := &reconciler.View{Plan: p, Loaded: true, Held: map[service.Key]dataplane.Frontend{}, Announced: map[advertise.Route]time.Time{}}
+	for _, f := range p.Frontends {
+		v.Held[f.Key] = *f.Want
+	}
+	for _, r := range p.Routes {
+		v.Announced[r.Route] = eleven
+	}
+	return Agent{Role: "balancer", View: func() *reconciler.View { return v }, DataPlane: fake.New(), Announcer: peers{}}
+}

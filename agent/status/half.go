@@ -1,0 +1,110 @@
+package status
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/service"
+)
+
+// half is what a server half holds, by what it is looked up by.
+type half struct {
+	known  bool
+	here   map[place]Entry
+	abroad map[netip.Addr]string
+}
+
+// place is a frontend at a server.
+type place struct {
+	service.Key
+	server netip.AddrPort
+}
+
+// serverHalf reads the server half, and notes it for the backends.
+func (g *gatherer) serverHalf() (*ServerHalf, error) {
+	s, err := g.ServerHalf()
+	if err != nil {
+		return nil, err
+	}
+	flows := map[place]int{}
+	for _, f := range s.Flows {
+		flows[place{service.Key{VIP: f.VIP.Addr(), Port: f.VIP.Port(), Protocol: f.Protocol}, f.Server}]++
+	}
+	g.half = half{known: true, here: map[place]Entry{}, abroad: s.Abroad}
+	out := &ServerHalf{
+		Attached: s.Attached, Flows: len(s.Flows), Counters: s.Counters,
+		ChecksSenders: s.Senders.Checked, Senders: s.Senders.Known,
+	}
+	for _, e := range s.Entries {
+		shown := Entry{
+			VIP: e.VIP, Port: e.Port, Protocol: e.Protocol.String(), Method: e.Method, Server: e.Server,
+			Flows: flows[place{e.Key, e.Delivered()}],
+		}
+		out.Entries = append(out.Entries, shown)
+		g.half.here[place{e.Key, e.Server}] = shown
+	}
+	return out, nil
+}
+
+// local says what the server half does for a backend; nil where none is asked.
+func (g *gatherer) local(f *plan.Frontend, b plan.Backend) *Local {
+	if !g.half.known || f.Service.Method.LeadsBack() {
+		return nil
+	}
+	if e, here := g.half.here[place{f.Key, b.Addr}]; here {
+		return &Local{Here: true, Flows: e.Flows}
+	}
+	if why := g.half.abroad[b.Addr.Addr()]; why != "" {
+		return &Local{Reason: why}
+	}
+	return &Local{Reason: "the server half does not hold it: fairlead status tells its problems"}
+}
+
+// halfState is the state of a frontend where there is no data plane.
+func (g *gatherer) halfState(f *plan.Frontend, backends []Backend) (plan.State, string) {
+	for _, b := range backends {
+		if b.Local != nil && b.Local.Here {
+			return plan.Active, ""
+		}
+	}
+	if m := f.Service.Method; m.LeadsBack() {
+		return Idle, fmt.Sprintf("%s leads back through the balancer and needs no server half", m)
+	}
+	if err := g.view.Failures["server half"]; err != nil {
+		return Pending, err.Error()
+	}
+	return Idle, "none of its servers is on this node"
+}
+
+// complete gives s with no list nil.
+func (s ServerHalf) complete() *ServerHalf {
+	s.Attached = append([]string{}, s.Attached...)
+	s.Entries = append([]Entry{}, s.Entries...)
+	s.Senders = append([]netip.Addr{}, s.Senders...)
+	return &s
+}
+
+// key gives "TCP 10.1.1.1:80".
+func (e Entry) key() string {
+	return Frontend{VIP: e.VIP, Port: e.Port, Protocol: e.Protocol}.Key()
+}
+
+// shownSenders is how many addresses a line of status has room for.
+const shownSenders = 10
+
+// senders says from whom backends here accept tunnelled packets.
+func (s ServerHalf) senders() string {
+	if !s.ChecksSenders {
+		return "any: whoever reaches this node can tunnel packets to its backends, past rate limits (--accept-from closes that)"
+	}
+	words := []string{}
+	for _, a := range s.Senders[:min(len(s.Senders), shownSenders)] {
+		words = append(words, a.String())
+	}
+	if more := len(s.Senders) - len(words); more > 0 {
+		words = append(words, fmt.Sprintf("and %d more", more))
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%s known, others are refused: %s", number(len(s.Senders)), strings.Join(words, ", ")), ": ")
+}

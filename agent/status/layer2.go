@@ -1,0 +1,81 @@
+package status
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/source"
+)
+
+// Layer2 is who answers for an address on the segments of a balancer.
+type Layer2 struct {
+	// State is "owner" where this node answers, "standby" where another does,
+	// else why nobody here does.
+	State string `json:"state"`
+	// Owner is the member that answers; absent where none is known to.
+	Owner  netip.Addr `json:"owner,omitzero"`
+	Reason string     `json:"reason"`
+	Since  time.Time  `json:"since,omitzero"`
+}
+
+// segment is where that is asked for.
+type segment interface {
+	Answered() []advertise.Answered
+	Peers() []advertise.Peer
+}
+
+// answered gives who answers for what, and what of it is to be mended.
+func (a Agent) answered() (by map[netip.Prefix]advertise.Answered, problems []source.Problem) {
+	if a.Layer2 == nil {
+		return nil, nil
+	}
+	by = map[netip.Prefix]advertise.Answered{}
+	for _, s := range a.Layer2.Answered() {
+		by[s.Prefix] = s
+		if s.Problem {
+			problems = append(problems, source.Problem{Object: "layer 2, " + s.Prefix.String(), Message: s.Reason})
+		}
+	}
+	return by, problems
+}
+
+// setLayer2 tells of a route who answers for it; where it is announced in no
+// other way, that decides whether it is.
+func (r *Route) setLayer2(s advertise.Answered, alone bool) {
+	r.Layer2 = &Layer2{State: s.State, Owner: s.Owner, Reason: s.Reason, Since: s.Since}
+	if alone && r.Announced && s.State != "owner" && !s.Owner.IsValid() {
+		r.Announced, r.Since, r.Rule, r.Reason = false, time.Time{}, RuleNobody, s.Reason
+	}
+}
+
+// layer2States gives "2 owner, 1 standby"; empty where there is no layer 2.
+func (s Status) layer2States() string {
+	count := map[string]uint64{}
+	for _, r := range s.Routes {
+		if r.Layer2 != nil {
+			count[r.Layer2.State]++
+		}
+	}
+	if len(count) == 0 {
+		return ""
+	}
+	return tally(count)
+}
+
+// answers is the table of who answers.
+func (v routes) answers(t *table) {
+	if !slices.ContainsFunc(v.list, func(r Route) bool { return r.Layer2 != nil }) {
+		return
+	}
+	t.line("")
+	t.row("ADDRESS", "ANSWERED BY", "HERE", "SINCE", "WHY")
+	for _, r := range v.list {
+		if l := r.Layer2; l != nil {
+			t.row(fmt.Sprint(r.Prefix.Addr()), address(l.Owner), l.State, age(l.Since, v.status.Time), l.Reason)
+		}
+	}
+	t.end()
+}

@@ -1,0 +1,83 @@
+package status
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/advertise"
+)
+
+// PeersView looks at the routing sessions, a line each, and says where the balancer
+// is on its way out.
+func (s Status) PeersView() View { return peering{s.complete()} }
+
+type peering struct{ Status }
+
+// MarshalJSON shows the list alone.
+func (v peering) MarshalJSON() ([]byte, error) { return marshal(v.Peers) }
+
+func (v peering) table(t *table) {
+	if v.Drain != nil {
+		t.line("%s", v.DrainWords())
+	}
+	overview(v).peers(t, true)
+}
+
+// peers shows the sessions; with all counters where the whole is asked for.
+func (v overview) peers(t *table, whole bool) {
+	head := []string{"PEER", "AS", "STATE", "SINCE", "BFD", "RECEIVED", "SENT"}
+	if whole {
+		head = append(head, "UPDATES IN", "UPDATES OUT", "FLAPS")
+	}
+	t.row(append(head, "LAST ERROR")...)
+	for _, p := range v.Peers {
+		name := p.Address
+		if p.Name != "" && p.Name != p.Address {
+			name = fmt.Sprintf("%s (%s)", p.Name, p.Address)
+		}
+		as := ""
+		if p.AS != 0 { // else a member of layer 2, or a cloud
+			as = fmt.Sprint(p.AS)
+		}
+		row := []string{name, as, p.State, age(p.Since, v.Time), p.BFD, fmt.Sprint(p.Received), fmt.Sprint(p.Sent)}
+		if whole {
+			row = append(row, fmt.Sprint(p.UpdatesReceived), fmt.Sprint(p.UpdatesSent), fmt.Sprint(p.Flaps))
+		}
+		t.row(append(row, p.LastError)...)
+	}
+	t.end()
+}
+
+// OnlyPeers keeps the peers named, by their names or addresses; all of them where
+// none is named. One that fits none is an error.
+func (s Status) OnlyPeers(names ...string) (Status, error) {
+	if len(names) == 0 {
+		return s, nil
+	}
+	is := func(n string) func(advertise.Peer) bool {
+		return func(p advertise.Peer) bool { return n == p.Name || n == p.Address }
+	}
+	for _, n := range names {
+		if !slices.ContainsFunc(s.Peers, is(n)) {
+			return s, fmt.Errorf("no peer %s here: fairlead peers shows which there are", n)
+		}
+	}
+	s.Peers = slices.DeleteFunc(slices.Clone(s.Peers), func(p advertise.Peer) bool {
+		return !slices.ContainsFunc(names, func(n string) bool { return is(n)(p) })
+	})
+	return s, nil
+}
+
+// peersDown gives "10.0.0.9 (active: no route to 10.0.0.9)" of each peer that is
+// not established, and how many are.
+func (s Status) peersDown() (down []string, up int) {
+	for _, p := range s.Peers {
+		if p.State == advertise.Established {
+			up++
+			continue
+		}
+		down = append(down, fmt.Sprintf("%s (%s)", p.Address, strings.TrimSuffix(p.State+": "+p.LastError, ": ")))
+	}
+	return down, up
+}

@@ -1,0 +1,121 @@
+package status
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/internal/statedir"
+	"github.com/fairlead/fairlead/source"
+)
+
+// conflicts gives a problem for each VIP of a Service that another Service or a node
+// has, in the order of frontends.
+func conflicts(frontends []plan.Frontend) (problems []source.Problem) {
+	type claim struct {
+		id  service.ID
+		vip netip.Addr
+	}
+	at := map[claim]int{} // in problems
+	more := map[claim]int{}
+	for i := range frontends {
+		f := &frontends[i]
+		if f.State != plan.Conflict {
+			continue
+		}
+		c := claim{f.Service.ID, f.Key.VIP}
+		if _, ok := at[c]; ok {
+			more[c]++
+			continue
+		}
+		at[c] = len(problems)
+		problems = append(problems, source.Problem{
+			Object: "Service " + f.Service.ID.String(), Where: f.Service.Origin, Message: f.Reason,
+		})
+	}
+	for c, n := range more {
+		problems[at[c]].Message += fmt.Sprintf(" (and %d more of its ports)", n)
+	}
+	return problems
+}
+
+// stateProblems gives what keeps an agent from remembering what must outlive it.
+func stateProblems(dir *statedir.Dir) (problems []source.Problem) {
+	for _, err := range dir.Problems() {
+		problems = append(problems, source.Problem{
+			Object: "state directory " + dir.Path(), Message: err.Error() + "; a restart while a manifest is invalid would lose what it said before",
+		})
+	}
+	return problems
+}
+
+// maxLines is how many lines a list in the overview has at most.
+const maxLines = 20
+
+// list writes a list below a label: how many there are, then a line each. What does
+// not fit is counted, and more says where it is found.
+func (t *table) list(label string, n int, lines []string, more string) {
+	t.fact(label, number(n))
+	for i, line := range lines {
+		if i == maxLines-1 && len(lines) > maxLines {
+			t.fact("", fmt.Sprintf("and %d more lines: %s", len(lines)-i, more))
+			return
+		}
+		t.fact("", line)
+	}
+}
+
+// alike is how many problems that say the same are named one by one.
+const alike = 3
+
+// problemLines writes problems, a line each; those of many objects that say the same
+// are one line.
+func problemLines(problems []source.Problem) (lines []string) {
+	type says struct{ field, message string }
+	count := map[says]int{}
+	for _, p := range problems {
+		count[says{p.Field, p.Message}]++
+	}
+	for _, p := range problems {
+		switch n := count[says{p.Field, p.Message}]; {
+		case n == 0: // told with the first
+		case n <= alike:
+			lines = append(lines, p.String())
+		default:
+			count[says{p.Field, p.Message}] = 0
+			first := strings.TrimSuffix(source.Problem{Where: p.Where, Object: p.Object}.String(), ": ")
+			same := source.Problem{Field: p.Field, Message: p.Message}
+			lines = append(lines, fmt.Sprintf("%s and %d more: %s", first, n-1, same))
+		}
+	}
+	return lines
+}
+
+// staleLines writes what is stale, a line each.
+func staleLines(all []source.Stale, now time.Time) (lines []string) {
+	for _, o := range all {
+		what := source.Problem{Where: o.Where, Object: o.Object, Message: "used as it was before it became invalid, since " + moment(o.Since, now)}
+		lines = append(lines, what.String())
+	}
+	return lines
+}
+
+// moment gives a time and how long ago it was.
+func moment(then, now time.Time) string {
+	return fmt.Sprintf("%s (%s ago)", then.UTC().Format(time.RFC3339), age(then, now))
+}
+
+// staleServices gives since when Services, "namespace/name", are stale: each since the
+// first of its objects is.
+func staleServices(all []source.Stale) map[string]time.Time {
+	since := map[string]time.Time{}
+	for _, o := range all {
+		if was, ok := since[o.Service]; o.Service != "" && (!ok || o.Since.Before(was)) {
+			since[o.Service] = o.Since
+		}
+	}
+	return since
+}

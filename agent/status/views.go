@@ -1,0 +1,489 @@
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/router"
+)
+
+// View is one way to look at a Status: what JSON and YAML show, and the table
+// of the same.
+type View interface {
+	// table writes the view for people.
+	table(t *table)
+}
+
+// Overview looks at everything, summed up in the table.
+func (s Status) Overview() View { return overview{s.complete()} }
+
+// overview is a Status in JSON; the table sums up.
+type overview struct{ Status }
+
+func (v overview) table(t *table) {
+	t.line("fairlead %s on %s (%s)", v.Version, v.Node, v.Kernel)
+	t.fact("role", v.Role+", up "+age(v.Started, v.Time))
+	if d := v.DataPlane; d != nil {
+		t.fact("data plane", d.Kind)
+		for _, a := range d.Attached {
+			t.fact("", a)
+		}
+		for _, w := range d.Warnings {
+			t.fact("warning", w)
+		}
+		t.fact("drops", tally(nonzero(d.Drops)))
+	}
+	if v.NodeKeys != nil {
+		t.fact("node keys", v.NodeKeys.words())
+	}
+	if v.ServerHalf != nil {
+		v.half(t)
+	}
+	if v.ServiceProxy != nil {
+		v.serviceProxy(t)
+	}
+	if !v.routing() {
+		t.fact("services", number(len(v.Services)))
+		t.fact("frontends", v.frontendStates())
+		t.fact("backends", v.backendHealth())
+		if floods := v.synFloods(); len(floods) > 0 {
+			t.fact("SYN floods", fmt.Sprintf("protection is active, frontends: %d", len(floods)))
+			for _, f := range floods {
+				t.fact("", f)
+			}
+		}
+	}
+	if v.Drain != nil {
+		t.fact("drain", v.DrainWords())
+	}
+	t.fact("routes", v.routeStates())
+	if words := v.withdrawingWords(); words != "" {
+		t.fact("withdrawing", words)
+	}
+	if states := v.layer2States(); states != "" {
+		t.fact("layer 2", states)
+	}
+	t.fact("peers", v.peerStates())
+	t.fact("degraded", number(len(v.Degraded)))
+	for _, d := range v.Degraded {
+		t.fact("", d.String())
+	}
+	if len(v.Stale) > 0 {
+		t.list("stale", len(v.Stale), staleLines(v.Stale, v.Time), "fairlead status -o json")
+	}
+	t.list("problems", len(v.Problems), problemLines(v.Problems), "fairlead status -o json")
+	if len(v.Peers) > 0 {
+		t.line("")
+		v.peers(t, false)
+	}
+}
+
+// words gives "5f is sent; 5f, a3 are accepted; packets without a tag are dropped".
+func (k NodeKeys) words() string {
+	others := "counted and accepted"
+	if k.Required {
+		others = "dropped"
+	}
+	return fmt.Sprintf("%s is sent; %s accepted; packets without a right tag are %s", k.Sends, strings.Join(k.Accepts, ", "), others)
+}
+
+// half tells of the server half.
+func (v overview) half(t *table) {
+	h := v.ServerHalf
+	t.fact("server half", fmt.Sprintf("%d flows remembered", h.Flows))
+	for _, a := range h.Attached {
+		t.fact("", a)
+	}
+	t.fact("senders", h.senders())
+	t.fact("packets", tally(nonzero(h.Counters)))
+	var servers []string
+	for _, e := range h.Entries {
+		servers = append(servers, fmt.Sprintf("%s for %s by %s, %d flows", e.Server, e.key(), e.Method, e.Flows))
+	}
+	t.list("servers", len(h.Entries), servers, "fairlead backends")
+}
+
+// routing says that this is no agent.
+func (s Status) routing() bool { return s.Role == RoleReflector || s.Role == RoleRouter }
+
+func (v overview) frontendStates() string {
+	count := map[string]uint64{}
+	for _, s := range v.Services {
+		for _, f := range s.Frontends {
+			count[string(f.State)]++
+		}
+	}
+	return tally(count)
+}
+
+func (v overview) backendHealth() string {
+	count := map[string]uint64{}
+	for _, b := range v.allBackends() {
+		word := b.Health
+		if b.Weight == 0 {
+			word = "draining"
+		}
+		count[word]++
+	}
+	return tally(count)
+}
+
+func (v overview) routeStates() string {
+	if len(v.Routes) == 0 {
+		return "none"
+	}
+	announced := 0
+	for _, r := range v.Routes {
+		if r.Announced {
+			announced++
+		}
+	}
+	switch v.Role {
+	case RoleReflector:
+		return fmt.Sprintf("%d heard", len(v.Routes))
+	case RoleRouter:
+		words := fmt.Sprintf("%d of %d in the kernel", announced, len(v.Routes))
+		if n := v.DegradedPrefixes(); n > 0 {
+			words += fmt.Sprintf(", degraded prefixes: %d", n)
+		}
+		return words
+	}
+	return fmt.Sprintf("%d of %d announced", announced, len(v.Routes))
+}
+
+// DegradedPrefixes counts a router's prefixes whose routes are not as received.
+func (s Status) DegradedPrefixes() int {
+	prefixes := map[netip.Prefix]bool{}
+	for _, r := range s.Routes {
+		if r.Rule == RuleDegraded {
+			prefixes[r.Prefix] = true
+		}
+	}
+	return len(prefixes)
+}
+
+func (v overview) peerStates() string {
+	count := map[string]uint64{}
+	for _, p := range v.Peers {
+		count[p.State]++
+	}
+	return tally(count)
+}
+
+// ServicesView looks at the services, a line a frontend.
+func (s Status) ServicesView() View { return services{list: s.complete().Services, status: s} }
+
+type services struct {
+	list   []Service
+	status Status
+}
+
+// MarshalJSON shows the list alone.
+func (v services) MarshalJSON() ([]byte, error) { return marshal(v.list) }
+
+func (v services) table(t *table) {
+	head := []string{"SERVICE", "FRONTEND", "METHOD", "SCHEDULER", "STATE"}
+	if v.status.balances() {
+		head = append(head, "BACKENDS", "FLOWS", "PACKETS", "BYTES")
+	}
+	if v.status.ServerHalf != nil {
+		head = append(head, "HERE", "REMEMBERED")
+	}
+	t.row(append(head, "REASON")...)
+	for _, s := range v.list {
+		for _, f := range s.Frontends {
+			row := []string{s.ID, f.Key(), string(s.Method), string(s.Scheduler), string(f.State)}
+			if v.status.balances() {
+				row = append(row, f.count(func(b Backend) bool { return b.InService && b.HeldWeight > 0 }),
+					fmt.Sprint(f.Counts.Flows), fmt.Sprint(f.Counts.Packets), size(f.Counts.Bytes))
+			}
+			if v.status.ServerHalf != nil {
+				row = append(row, f.count(func(b Backend) bool { return b.Local != nil && b.Local.Here }), fmt.Sprint(f.remembered()))
+			}
+			t.row(append(row, s.reason(f, v.status.Time))...)
+		}
+	}
+	t.end()
+}
+
+// synFloods names the frontends that are being protected from one.
+func (s Status) synFloods() (all []string) {
+	for _, svc := range s.Services {
+		for _, f := range svc.Frontends {
+			if f.SYNFlood != nil && f.SYNFlood.Guarded {
+				all = append(all, fmt.Sprintf("%s (%s)", f.Key(), svc.ID))
+			}
+		}
+	}
+	return all
+}
+
+// reason says why a frontend of the Service is not as its source says.
+func (s Service) reason(f Frontend, now time.Time) string {
+	reason := f.Reason
+	if reason == "" && f.SYNFlood != nil && f.SYNFlood.Guarded {
+		reason = "SYN protection is active"
+	}
+	if s.StaleSince.IsZero() {
+		return reason
+	}
+	stale := "stale since " + moment(s.StaleSince, now) + ": its manifest is rejected (fairlead status)"
+	if reason == "" {
+		return stale
+	}
+	return reason + "; " + stale
+}
+
+// balances says that this is, or may be, a balancer's: a server half alone
+// neither probes nor counts.
+func (s Status) balances() bool { return s.DataPlane != nil || s.ServerHalf == nil }
+
+// count gives "3/4": of how many backends something is true.
+func (f Frontend) count(is func(Backend) bool) string {
+	n := 0
+	for _, b := range f.Backends {
+		if is(b) {
+			n++
+		}
+	}
+	return fmt.Sprintf("%d/%d", n, len(f.Backends))
+}
+
+// remembered are the flows that the server half remembers.
+func (f Frontend) remembered() int {
+	n := 0
+	for _, b := range f.Backends {
+		if b.Local != nil {
+			n += b.Local.Flows
+		}
+	}
+	return n
+}
+
+// BackendsView looks at the servers, a line a server and frontend.
+func (s Status) BackendsView() View {
+	return backends{list: s.allBackends(), status: s}
+}
+
+// backendOf is a Backend with where it stands.
+type backendOf struct {
+	Service  string `json:"service"`
+	Frontend string `json:"frontend"`
+	Backend
+}
+
+type backends struct {
+	list   []backendOf
+	status Status
+}
+
+// MarshalJSON shows the list alone.
+func (v backends) MarshalJSON() ([]byte, error) { return marshal(v.list) }
+
+func (v backends) table(t *table) {
+	head := []string{"SERVICE", "FRONTEND", "BACKEND", "NAME", "NODE", "WEIGHT"}
+	if v.status.balances() {
+		head = append(head, "HEALTH", "SINCE", "STATE", "FLOWS", "PACKETS", "BYTES", "LAST ERROR")
+	}
+	if v.status.ServerHalf != nil {
+		head = append(head, "REMEMBERED", "HERE")
+	}
+	t.row(head...)
+	for _, b := range v.list {
+		row := []string{b.Service, b.Frontend, b.Address.String(), b.Name, b.Node, b.weight()}
+		if v.status.balances() {
+			row = append(row, b.Health, age(b.Since, v.status.Time), b.state(), fmt.Sprint(b.Counts.Flows),
+				fmt.Sprint(b.Counts.Packets), size(b.Counts.Bytes), b.LastError)
+		}
+		if v.status.ServerHalf != nil {
+			row = append(row, b.Local.words()...)
+		}
+		t.row(row...)
+	}
+	t.end()
+}
+
+// weight tells both weights where they differ.
+func (b Backend) weight() string {
+	if b.InService && b.HeldWeight != b.Weight {
+		return fmt.Sprintf("%d (held: %d)", b.Weight, b.HeldWeight)
+	}
+	return fmt.Sprint(b.Weight)
+}
+
+// words gives the two cells on what the server half does for a backend.
+func (l *Local) words() []string {
+	switch {
+	case l == nil:
+		return []string{"", "not needed"}
+	case l.Here:
+		return []string{fmt.Sprint(l.Flows), "yes"}
+	}
+	return []string{"", "no: " + l.Reason}
+}
+
+func (s Status) allBackends() []backendOf {
+	all := []backendOf{}
+	for _, svc := range s.Services {
+		for _, f := range svc.Frontends {
+			for _, b := range f.Backends {
+				all = append(all, backendOf{svc.ID, f.Key(), b})
+			}
+		}
+	}
+	return all
+}
+
+// RoutesView looks at the routes, a line a prefix and next hop; a router's
+// table is the kernel's, just as ip route shows it.
+func (s Status) RoutesView() View { return routes{list: s.complete().Routes, status: s} }
+
+type routes struct {
+	list   []Route
+	status Status
+}
+
+// MarshalJSON shows the list alone.
+func (v routes) MarshalJSON() ([]byte, error) { return marshal(v.list) }
+
+func (v routes) table(t *table) {
+	switch v.status.Role {
+	case RoleRouter:
+		v.kernel(t)
+		return
+	case RoleReflector:
+		v.heard(t)
+		return
+	}
+	marked := slices.ContainsFunc(v.list, func(r Route) bool { return r.Attributes != advertise.Attributes{} })
+	cells := func(attributes string, rest ...string) {
+		if marked {
+			rest = slices.Insert(rest, len(rest)-1, attributes)
+		}
+		t.row(rest...)
+	}
+	cells("ATTRIBUTES", "PREFIX", "NEXT HOP", "ANNOUNCED", "SINCE", "REASON")
+	for _, r := range v.list {
+		cells(r.Attributes.String(), r.Prefix.String(), address(r.NextHop), yesNo(r.Announced), age(r.Since, v.status.Time), r.Reason)
+	}
+	t.end()
+	v.answers(t)
+}
+
+func (v routes) heard(t *table) {
+	t.row("PREFIX", "NEXT HOP")
+	for _, r := range v.list {
+		t.row(r.Prefix.String(), address(r.NextHop))
+	}
+	t.end()
+}
+
+// kernel shows the kernel's table, and then what of it is not as received.
+func (v routes) kernel(t *table) {
+	fmt.Fprint(t.out, router.Format(v.status.Table))
+	lacks := map[netip.Prefix]bool{}
+	for _, r := range v.list {
+		if !r.Announced {
+			lacks[r.Prefix] = true
+			t.line("%s via %s is not in the kernel: %s", r.Prefix, r.NextHop, r.Reason)
+		}
+	}
+	for _, r := range v.list {
+		if r.Rule == RuleDegraded && !lacks[r.Prefix] {
+			lacks[r.Prefix] = true
+			t.line("%s is degraded: %s", r.Prefix, r.Reason)
+		}
+	}
+}
+
+func nonzero(count map[string]uint64) map[string]uint64 {
+	count = maps.Clone(count)
+	maps.DeleteFunc(count, func(_ string, n uint64) bool { return n == 0 })
+	return count
+}
+
+// tally gives "3 up, 1 down", the largest count first, equals by name; "none"
+// of nothing.
+func tally(count map[string]uint64) string {
+	if len(count) == 0 {
+		return "none"
+	}
+	words := make([]string, 0, len(count))
+	for w := range count {
+		words = append(words, w)
+	}
+	slices.SortFunc(words, func(a, b string) int {
+		return cmp.Or(cmp.Compare(count[b], count[a]), cmp.Compare(a, b))
+	})
+	for i, w := range words {
+		words[i] = fmt.Sprintf("%d %s", count[w], w)
+	}
+	return strings.Join(words, ", ")
+}
+
+func address(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
+}
+
+func number(n int) string {
+	if n == 0 {
+		return "none"
+	}
+	return fmt.Sprint(n)
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+// size gives bytes as people read it: "1.5MiB".
+func size(n uint64) string {
+	const units = "KMGTPE"
+	if n < 1024 {
+		return fmt.Sprint(n)
+	}
+	v, i := float64(n)/1024, 0
+	for v >= 1024 && i < len(units)-1 {
+		v, i = v/1024, i+1
+	}
+	return fmt.Sprintf("%.1f%ciB", v, units[i])
+}
+
+// Only keeps the services named, each "namespace/name" or a name alone; all
+// of them where none is named. A name that fits none is an error.
+func (s Status) Only(names ...string) (Status, error) {
+	if len(names) == 0 {
+		return s, nil
+	}
+	kept := []Service{}
+	found := make([]bool, len(names))
+	for _, svc := range s.Services {
+		_, short, _ := strings.Cut(svc.ID, "/")
+		keep := false
+		for i, n := range names {
+			if n == svc.ID || n == short {
+				found[i], keep = true, true
+			}
+		}
+		if keep {
+			kept = append(kept, svc)
+		}
+	}
+	if i := slices.Index(found, false); i >= 0 {
+		return s, fmt.Errorf("no service %s here: fairlead services shows which there are", names[i])
+	}
+	s.Services = kept
+	return s, nil
+}

@@ -1,0 +1,118 @@
+package status
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/reconciler"
+	"github.com/fairlead/fairlead/source"
+)
+
+// RuleWithdrawing is that of a route that is withdrawn, but that somebody may still
+// have: packets may come for it, and its frontends are held.
+const RuleWithdrawing plan.Rule = "withdrawing"
+
+// Leaving is a frontend that nothing wants any more and that is held until the
+// withdrawal of its route is confirmed, and for --linger after that.
+type Leaving struct {
+	// Frontend is "TCP 10.1.1.1:80".
+	Frontend string    `json:"frontend"`
+	Since    time.Time `json:"since"`
+	Reason   string    `json:"reason"`
+}
+
+func leaving(v *reconciler.View) (all []Leaving) {
+	for k, f := range v.Leaving {
+		reason := "packets may still be on their way (--linger)"
+		if len(f.Waits) > 0 {
+			reason = waits(f.Waits)
+		}
+		all = append(all, Leaving{Frontend: k.String(), Since: f.Since, Reason: reason})
+	}
+	slices.SortFunc(all, func(a, b Leaving) int { return strings.Compare(a.Frontend, b.Frontend) })
+	return all
+}
+
+// waits says who is waited for.
+func waits(all []advertise.Withdrawal) string {
+	words := make([]string, len(all))
+	for i, w := range all {
+		words[i] = w.String()
+	}
+	return strings.Join(words, "; ")
+}
+
+// perPrefix calls each with the withdrawals of a prefix, of some that are sorted.
+func perPrefix(all []advertise.Withdrawal, each func(p netip.Prefix, of []advertise.Withdrawal)) {
+	for len(all) > 0 {
+		n := 1
+		for n < len(all) && all[n].Prefix == all[0].Prefix {
+			n++
+		}
+		each(all[0].Prefix, all[:n])
+		all = all[n:]
+	}
+}
+
+// withWithdrawing adds to routes those that somebody may still have, and says so of
+// those that are there for another reason.
+func withWithdrawing(routes []Route, all []advertise.Withdrawal) []Route {
+	at := make(map[netip.Prefix]int, len(routes))
+	for i, r := range routes {
+		at[r.Prefix] = i
+	}
+	perPrefix(all, func(p netip.Prefix, of []advertise.Withdrawal) {
+		i, known := at[p]
+		switch {
+		case !known:
+			routes = append(routes, Route{Prefix: p, Rule: RuleWithdrawing, Reason: waits(of)})
+		case routes[i].Reason == "":
+			routes[i].Rule, routes[i].Reason = RuleWithdrawing, waits(of)
+		default:
+			routes[i].Reason += "; " + waits(of)
+		}
+	})
+	return routes
+}
+
+// patient is how long a withdrawal may take before it is a problem: all but a peer
+// that is stuck confirm it within that.
+const patient = 5 * time.Second
+
+// overdue are the withdrawals that take too long.
+func (s Status) overdue() (problems []source.Problem) {
+	more := 0
+	perPrefix(s.Withdrawing, func(p netip.Prefix, of []advertise.Withdrawal) {
+		switch {
+		case s.Time.Sub(of[0].Since) <= patient:
+		case len(problems) == namedRefusals:
+			more++
+		default:
+			problems = append(problems, source.Problem{Object: "route " + p.String(), Message: "its frontends are held: " + waits(of)})
+		}
+	})
+	if more > 0 {
+		problems = append(problems, source.Problem{Object: "routes", Message: fmt.Sprintf("of %d more the withdrawal is not confirmed", more)})
+	}
+	return problems
+}
+
+// WithdrawingPrefixes counts those of which a withdrawal is not confirmed.
+func (s Status) WithdrawingPrefixes() (n int) {
+	perPrefix(s.Withdrawing, func(netip.Prefix, []advertise.Withdrawal) { n++ })
+	return n
+}
+
+// withdrawingWords sums up what is waited for; empty for nothing.
+func (s Status) withdrawingWords() string {
+	if len(s.Withdrawing) == 0 {
+		return ""
+	}
+	first := slices.MinFunc(s.Withdrawing, func(a, b advertise.Withdrawal) int { return a.Since.Compare(b.Since) })
+	return fmt.Sprintf("%d routes, %d frontends held; %s: %s", s.WithdrawingPrefixes(), len(s.Leaving), first.Prefix, first)
+}

@@ -1,9 +1,0 @@
-package bfd
-
-import (
-	"testing"
-
-	"github.com/fairlead/fairlead/internal/testkit"
-)
-
-func TestMain(m *testing.M) { testkit.Main(m) }

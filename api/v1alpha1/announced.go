@@ -1,0 +1,222 @@
+package v1alpha1
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/addresspool"
+	"github.com/fairlead/fairlead/core/service"
+)
+
+// Announced is what the Announcements say to one node. It is never changed.
+//
+// +kubebuilder:object:generate=false
+type Announced struct {
+	here []announced
+	// elsewhere says of each Announcement that is not for this node why.
+	elsewhere []string
+	pools     []namedRanges // the oldest first
+}
+
+// announced is an Announcement that is for the node.
+type announced struct {
+	name             string
+	pools            []string
+	kinds            []AddressKind
+	services         labels.Selector // nil: all
+	length4, length6 int
+	endpoints        EndpointsRule
+	offer            advertise.Offer // but for what depends on the Service
+}
+
+type namedRanges struct {
+	name   string
+	ranges []addresspool.Range
+}
+
+// AnnouncedBy gives what Announcements say to a node with these labels, where
+// these are the pools that they may name; and what is left out. It is nil where
+// there is no Announcement at all.
+func AnnouncedBy(all []*Announcement, pools []*AddressPool, node map[string]string) (a *Announced, out []Wrong) {
+	if len(all) == 0 {
+		return nil, nil
+	}
+	a = &Announced{pools: rangesOf(pools)}
+	all = slices.SortedFunc(slices.Values(all), func(a, b *Announcement) int { return cmp.Compare(a.Name, b.Name) })
+	for _, one := range all {
+		s := one.Spec
+		nodes, wrong := selector("spec.nodeSelector", s.NodeSelector)
+		services, wrongToo := selector("spec.serviceSelector", s.ServiceSelector)
+		made, unparsed := one.parse(node)
+		made.services = services
+		if wrong = errors.Join(wrong, wrongToo, unparsed); wrong != nil {
+			out = append(out, Wrong{"Announcement " + one.Name, wrong})
+			a.elsewhere = append(a.elsewhere, one.Name+" is refused")
+			continue
+		}
+		if matches(nodes, node) {
+			a.here = append(a.here, made)
+		} else {
+			a.elsewhere = append(a.elsewhere, fmt.Sprintf("%s is for nodes with labels %s", one.Name, nodes))
+		}
+	}
+	return a, out
+}
+
+// parse reads all but the selectors, for a node with these labels. The error
+// names all fields that are wrong.
+func (a *Announcement) parse(node map[string]string) (announced, error) {
+	s, f := &a.Spec, fields{}
+	made := announced{
+		name: a.Name, pools: s.Pools, kinds: f.kinds(s.Addresses), endpoints: cmp.Or(s.Endpoints, EndpointsAny),
+		length4: int(f.within("aggregationLength", cmp.Or(int64(s.AggregationLength), 32), 1, 32)),
+		length6: int(f.within("aggregationLengthV6", cmp.Or(int64(s.AggregationLengthV6), 128), 1, 128)),
+		offer: advertise.Offer{
+			By: "Announcement " + a.Name, MinimumHealthy: int(f.within("minimumHealthy", int64(s.MinimumHealthy), 0, 100000)),
+			Attributes: advertise.Attributes{
+				Communities: f.communities(s.Communities), Peers: f.peers(s.Peers),
+				LocalPreference: uint32(f.within("localPreference", s.LocalPreference, 0, math.MaxUint32)),
+				MED:             uint32(f.within("med", s.MED, 0, math.MaxUint32)),
+				Prepend:         uint32(f.within("prepend", int64(s.Prepend), 0, advertise.MaxPrepend)),
+				Mode:            f.mode(s.Mode),
+			},
+		},
+	}
+	if !slices.Contains([]EndpointsRule{EndpointsAny, EndpointsLocal, EndpointsByPolicy}, made.endpoints) {
+		f.refuse("endpoints", "%q is none of Any, Local and ByPolicy", s.Endpoints)
+	}
+	switch cmp.Or(s.Weight, WeightNone) {
+	case WeightNone:
+	case WeightEndpoints:
+		made.offer.WeighBy = advertise.WeighByEndpoints
+	case WeightNode:
+		made.offer.WeighBy = advertise.WeighByNode
+		if n, err := strconv.ParseUint(node[LabelWeight], 10, 16); err == nil {
+			made.offer.Weight = uint32(n)
+		}
+	default:
+		f.refuse("weight", "%q is none of None, Endpoints and Node", s.Weight)
+	}
+	return made, f.err
+}
+
+// Validate names all fields that are wrong.
+func (a *Announcement) Validate() error {
+	_, nodes := selector("spec.nodeSelector", a.Spec.NodeSelector)
+	_, services := selector("spec.serviceSelector", a.Spec.ServiceSelector)
+	_, err := a.parse(nil)
+	return errors.Join(nodes, services, err)
+}
+
+func (f *fields) mode(m Mode) advertise.Mode {
+	switch m {
+	case "", ModeAny:
+		return advertise.ModeAny
+	case ModeBGP, ModeLayer2, ModeCloud:
+	default:
+		f.refuse("mode", "%q is none of Any, BGP, Layer2 and Cloud", m)
+	}
+	return advertise.Mode(m)
+}
+
+func (f *fields) communities(texts []CommunityText) advertise.Communities {
+	var all []advertise.Community
+	for i, text := range texts {
+		c, err := advertise.ParseCommunity(string(text))
+		if err != nil {
+			f.refuse(fmt.Sprintf("communities[%d]", i), "%v", err)
+		}
+		all = append(all, c)
+	}
+	return advertise.CommunitiesOf(all...)
+}
+
+func (f *fields) peers(names []string) advertise.Names {
+	for i, name := range names {
+		if name == "" || strings.ContainsFunc(name, unicode.IsSpace) {
+			f.refuse(fmt.Sprintf("peers[%d]", i), "%q is not the name of a BGPPeer", name)
+		}
+	}
+	return advertise.NamesOf(names...)
+}
+
+// rangesOf gives the addresses of pools. Of a pool that is wrong in part, the rest
+// counts: what the controller makes of it is no matter here.
+func rangesOf(pools []*AddressPool) (all []namedRanges) {
+	for _, p := range ByAge(pools) {
+		one := namedRanges{name: p.Name}
+		for _, text := range p.Spec.Addresses {
+			if r, err := addresspool.ParseRange(string(text)); err == nil {
+				one.ranges = append(one.ranges, r)
+			}
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// poolOf gives the name of the pool that an address is of, empty for none.
+func (a *Announced) poolOf(vip netip.Addr) string {
+	for _, p := range a.pools {
+		if slices.ContainsFunc(p.ranges, func(r addresspool.Range) bool { return r.Contains(vip) }) {
+			return p.name
+		}
+	}
+	return ""
+}
+
+// Offers gives the offers by which the node announces an address of a Service, by
+// the Announcements' names; where there are none, why.
+func (a *Announced) Offers(s *service.Service, vip netip.Addr) (found []advertise.Offer, why string) {
+	pool, kind := a.poolOf(vip), s.KindOf(vip)
+	local := s.LocalPolicy
+	if kind == service.ClusterAddress {
+		local = s.LocalPolicyCluster
+	}
+	reasons := a.elsewhere[:len(a.elsewhere):len(a.elsewhere)]
+	for _, one := range a.here {
+		no := one.not(pool, kind, s.Labels)
+		if no != "" {
+			reasons = append(reasons, one.name+" "+no)
+			continue
+		}
+		length := one.length4
+		if vip.Is6() {
+			length = one.length6
+		}
+		offer := one.offer
+		offer.Prefix, _ = vip.Prefix(length) // lengths are checked
+		offer.Local = one.endpoints == EndpointsLocal || one.endpoints == EndpointsByPolicy && local
+		found = append(found, offer)
+	}
+	if len(found) == 0 {
+		return nil, "no Announcement is for it on this node: " + strings.Join(reasons, "; ")
+	}
+	return found, ""
+}
+
+// not says why an Announcement is not for an address of a pool and a kind, of a
+// Service with these labels; nothing where it is.
+func (a announced) not(pool string, kind service.AddressKind, ofService map[string]string) string {
+	switch {
+	case !slices.Contains(a.kinds, AddressKind(kind.String())):
+		return fmt.Sprintf("is for %s addresses (addresses), and this one is %s", kindList(a.kinds), kind)
+	case len(a.pools) > 0 && pool == "":
+		return "is for addresses of pools " + strings.Join(a.pools, ", ") + ", and this one is of none"
+	case len(a.pools) > 0 && !slices.Contains(a.pools, pool):
+		return "is for addresses of pools " + strings.Join(a.pools, ", ") + ", and this one is of " + pool
+	case !matches(a.services, ofService):
+		return "is for Services with labels " + a.services.String()
+	}
+	return ""
+}

@@ -1,0 +1,84 @@
+package v1alpha1
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
+)
+
+// FuzzResources reads any JSON as each of the resources. What is wrong is named by its
+// field; what is right keeps the limits of what it becomes.
+func FuzzResources(f *testing.F) {
+	for _, text := range []string{
+		`{"metadata":{"name":"a"},"spec":{"addresses":["10.1.1.0/24","10.1.2.1-10.1.2.9"],"reserved":["10.1.1.1"],"serviceSelector":{"matchLabels":{"a":"b"}}}}`,
+		`{"metadata":{"name":"a"},"spec":{"address":"10.0.0.1","as":65001,"port":1790,"holdTimeSeconds":30,"ttlSecurity":1,"bfd":false}}`,
+		`{"metadata":{"name":"a"},"spec":{"address":"fe80::1","interface":"eth0","nodeSelector":{"matchExpressions":[{"key":"a","operator":"In","values":["b"]}]}}}`,
+		`{"metadata":{"name":"a"},"spec":{"pools":["p"],"communities":["65000:1","no-export"],"aggregationLength":24,"peers":["rack-1"],"weight":"Endpoints","mode":"BGP"}}`,
+		`{"metadata":{"name":"a"},"spec":{"devices":["eth1"],"subnets":[{"prefix":"10.9.0.0/24","gateway":"10.9.0.1"}],"max":"400M","guarantee":"1.5G"}}`,
+		`{"spec":{"addresses":["10.1.1.1/24",""],"serviceSelector":{"matchExpressions":[{"operator":"x"}]},"as":-1,"prepend":99,"subnets":[{"prefix":"x"}],"max":-1}}`,
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		fuzzlimit.Time(t)
+		checkPool(t, text)
+		var p BGPPeer
+		if json.Unmarshal(text, &p) == nil {
+			if made, err := p.Parse(); err != nil {
+				wantFields(t, text, err)
+			} else if made.Interface == "" && !made.Address.Addr().IsValid() {
+				t.Errorf("%s is taken as %+v", text, made)
+			}
+		}
+		var a Announcement
+		if json.Unmarshal(text, &a) == nil {
+			for _, w := range wrongOf(&a) {
+				wantFields(t, text, w.Err)
+			}
+		}
+		var n VirtualNetwork
+		if json.Unmarshal(text, &n) == nil {
+			if made, err := n.Network(); err == nil && made.Name != n.Name {
+				t.Errorf("%s is network %q", text, made.Name)
+			}
+		}
+	})
+}
+
+func checkPool(t *testing.T, text []byte) {
+	t.Helper()
+	var p AddressPool
+	if json.Unmarshal(text, &p) != nil {
+		return
+	}
+	made, err := p.Parse()
+	if err != nil {
+		wantFields(t, text, err)
+		return
+	}
+	for _, r := range made.Addresses {
+		if !r.Contains(r.First) || r.Last.Less(r.First) {
+			t.Errorf("%s has %s", text, r)
+		}
+	}
+}
+
+func wrongOf(a *Announcement) []Wrong {
+	_, wrong := AnnouncedBy([]*Announcement{a}, nil, nil)
+	return wrong
+}
+
+// wantFields wants an error to name what is wrong.
+func wantFields(t *testing.T, text []byte, err error) {
+	t.Helper()
+	all := FieldErrors(err)
+	if len(all) == 0 {
+		t.Errorf("%s: %v names no field", text, err)
+	}
+	for _, one := range all {
+		if one.Field == "" || one.Message == "" {
+			t.Errorf("%s: %+v", text, one)
+		}
+	}
+}

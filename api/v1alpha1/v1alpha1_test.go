@@ -1,0 +1,388 @@
+package v1alpha1
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/service"
+	"sigs.k8s.io/yaml"
+)
+
+// described is what is looked at of a manifest's schema.
+type described struct {
+	Description string               `json:"description"`
+	Properties  map[string]described `json:"properties"`
+	Items       *described           `json:"items"`
+	Required    []string             `json:"required"`
+}
+
+// The manifests have the fields of the types, each with a description for
+// kubectl explain.
+func TestManifestsAreOfTheTypes(t *testing.T) {
+	for name, of := range map[string]any{"addresspools": AddressPool{}, "bgppeers": BGPPeer{}, "announcements": Announcement{},
+		"virtualnetworks": VirtualNetwork{}, "networkattachments": NetworkAttachment{}} {
+		text, err := os.ReadFile("../../deploy/crds/fairlead.io_" + name + ".yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var crd struct {
+			Spec struct {
+				Versions []struct {
+					Schema struct {
+						OpenAPIV3Schema described `json:"openAPIV3Schema"`
+					} `json:"schema"`
+				} `json:"versions"`
+			} `json:"spec"`
+		}
+		if err := yaml.Unmarshal(text, &crd); err != nil || len(crd.Spec.Versions) != 1 {
+			t.Fatalf("%s: %v, %d versions", name, err, len(crd.Spec.Versions))
+		}
+		compare(t, name, reflect.TypeOf(of), crd.Spec.Versions[0].Schema.OpenAPIV3Schema)
+	}
+}
+
+func compare(t *testing.T, path string, of reflect.Type, s described) {
+	for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice {
+		if of.Kind() == reflect.Slice {
+			s = *s.Items
+		}
+		of = of.Elem()
+	}
+	if of.Kind() != reflect.Struct || !strings.HasSuffix(of.PkgPath(), "api/v1alpha1") {
+		return // Kubernetes' own
+	}
+	var names, required []string
+	for i := range of.NumField() {
+		f := of.Field(i)
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "" { // of TypeMeta
+			names = append(names, "apiVersion", "kind")
+			continue
+		}
+		names = append(names, name)
+		if !strings.Contains(options, "omitempty") {
+			required = append(required, name)
+		}
+		if s.Properties[name].Description == "" && name != "metadata" {
+			t.Errorf("%s.%s has no description", path, name)
+		}
+		compare(t, path+"."+name, f.Type, s.Properties[name])
+	}
+	var there []string
+	for name := range s.Properties {
+		there = append(there, name)
+	}
+	for _, both := range [][2][]string{{names, there}, {required, s.Required}} {
+		slices.Sort(both[0])
+		slices.Sort(both[1])
+		if !slices.Equal(both[0], both[1]) {
+			t.Errorf("%s: the type has %v, the manifest %v; run go generate ./api/...", path, both[0], both[1])
+		}
+	}
+}
+
+func selecting(key, value string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+}
+
+func TestParseNamesAllThatIsWrong(t *testing.T) {
+	p := AddressPool{}
+	p.Spec.Addresses = []AddressRange{"10.1.1.0/24", "10.1.2.9-10.1.2.1"}
+	p.Spec.Reserved = []AddressRange{"x"}
+	p.Spec.ServiceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
+	_, err := p.Parse()
+	for _, want := range []string{"spec.addresses[1]: \"10.1.2.9-10.1.2.1\" ends before it begins", "spec.reserved[0]: ", "spec.serviceSelector: "} {
+		if !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%v lacks %q", err, want)
+		}
+	}
+}
+
+func TestBarred(t *testing.T) {
+	of := func(change func(*AddressPoolSpec)) Pool {
+		p := AddressPool{}
+		change(&p.Spec)
+		made, err := p.Parse()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made
+	}
+	team := map[string]string{"team": "a"}
+	for _, c := range []struct {
+		pool Pool
+		want string
+	}{
+		{of(func(*AddressPoolSpec) {}), ""},
+		{of(func(s *AddressPoolSpec) { s.Namespaces = []string{"shop"} }), ""},
+		{of(func(s *AddressPoolSpec) { s.Namespaces = []string{"other"} }), "is not for namespace shop"},
+		{of(func(s *AddressPoolSpec) { s.NamespaceSelector = selecting("team", "a") }), ""},
+		{of(func(s *AddressPoolSpec) { s.NamespaceSelector = selecting("team", "b") }), "is not for namespace shop"},
+		{of(func(s *AddressPoolSpec) {
+			s.Namespaces, s.NamespaceSelector = []string{"shop"}, selecting("team", "b")
+		}), ""},
+		{of(func(s *AddressPoolSpec) { s.ServiceSelector = selecting("tier", "gold") }), "is for Services with labels tier=gold"},
+	} {
+		if got := c.pool.Barred("shop", team, map[string]string{"tier": "tin"}); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.pool, got, c.want)
+		}
+	}
+}
+
+func TestPeersOf(t *testing.T) {
+	no := false
+	peers := []*BGPPeer{
+		{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: BGPPeerSpec{Address: "10.0.0.109", Port: 179, HoldTimeSeconds: 9}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: BGPPeerSpec{
+			Address: "2001:db8::1", Port: 1179, AS: 65000, PasswordSecret: "bgp", BFD: &no, NodeSelector: selecting("rack", "1"),
+		}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: BGPPeerSpec{Address: "10.0.0.110", NodeSelector: selecting("rack", "2")}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: BGPPeerSpec{Address: "router"}},
+	}
+	got, err := PeersOf(peers, map[string]string{"rack": "1"})
+	if fmt.Sprint(err) != `[{BGPPeer d spec.address: "router" is not an IP address}]` {
+		t.Error(err)
+	}
+	want := []Peer{
+		{Name: "a", Address: netip.MustParseAddrPort("10.0.0.109:179"), HoldTime: 9 * time.Second, BFD: true},
+		{Name: "b", Address: netip.MustParseAddrPort("[2001:db8::1]:1179"), AS: 65000, PasswordSecret: "bgp"},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func TestPeerHasEverything(t *testing.T) {
+	p := &BGPPeer{ObjectMeta: metav1.ObjectMeta{Name: "tor"}, Spec: BGPPeerSpec{
+		Address: "fe80::1", Interface: "eth1", SourceAddress: "fe80::5", Port: 1179, AS: 4200000001, PasswordSecret: "bgp", HoldTimeSeconds: 30,
+		KeepaliveSeconds: 10, ConnectRetrySeconds: 5, TTLSecurity: 1, BFDIntervalMilliseconds: 50, BFDMultiplier: 5,
+	}}
+	want := Peer{
+		Name: "tor", Address: netip.AddrPortFrom(netip.MustParseAddr("fe80::1%eth1"), 1179), Interface: "eth1", Source: netip.MustParseAddr("fe80::5"),
+		AS: 4200000001, PasswordSecret: "bgp", HoldTime: 30 * time.Second, Keepalive: 10 * time.Second, ConnectRetry: 5 * time.Second,
+		TTLSecurity: 1, BFD: true, BFDInterval: 50 * time.Millisecond, BFDMultiplier: 5,
+	}
+	if got, err := p.Parse(); err != nil || got != want {
+		t.Errorf("got  %+v, %v\nwant %+v", got, err, want)
+	}
+	p.Spec = BGPPeerSpec{Address: "fe80::1%eth0", SourceAddress: "me", Port: 70000, AS: 1 << 32, HoldTimeSeconds: -1, KeepaliveSeconds: 1 << 20,
+		ConnectRetrySeconds: 4000, TTL: 256, TTLSecurity: 255, BFDIntervalMilliseconds: 60001, BFDMultiplier: 256}
+	_, err := p.Parse()
+	for _, field := range []string{"address", "sourceAddress", "port", "as", "holdTimeSeconds", "keepaliveSeconds", "connectRetrySeconds", "ttl",
+		"ttlSecurity", "bfdIntervalMilliseconds", "bfdMultiplier"} {
+		if !strings.Contains(fmt.Sprint(err), "spec."+field+": ") {
+			t.Errorf("%v lacks spec.%s", err, field)
+		}
+	}
+}
+
+// What an Announcement says reaches the offer.
+func TestOfferHasEverything(t *testing.T) {
+	of := func(s AnnouncementSpec, node map[string]string, policy bool) (advertise.Offer, error) {
+		t.Helper()
+		a, wrong := AnnouncedBy([]*Announcement{{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: s}}, nil, node)
+		if len(wrong) > 0 {
+			return advertise.Offer{}, wrong[0].Err
+		}
+		offers, why := a.Offers(&service.Service{LocalPolicy: policy}, netip.MustParseAddr("10.1.1.7"))
+		if len(offers) != 1 {
+			t.Fatalf("offers %v: %s", offers, why)
+		}
+		return offers[0], nil
+	}
+	plain := advertise.Offer{By: "Announcement edge", Prefix: netip.MustParsePrefix("10.1.1.7/32")}
+	with := func(change func(*advertise.Offer)) advertise.Offer {
+		o := plain
+		change(&o)
+		return o
+	}
+	three := map[string]string{LabelWeight: "3"}
+	for _, c := range []struct {
+		spec   AnnouncementSpec
+		node   map[string]string
+		policy bool
+		want   advertise.Offer
+	}{
+		{AnnouncementSpec{}, three, true, plain},
+		{AnnouncementSpec{Peers: []string{"tor-2", "tor-1"}, Communities: []CommunityText{"no-export", "65000:1", "1:2:3"}, LocalPreference: 200, MED: 1<<32 - 1,
+			Prepend: 2, MinimumHealthy: 4}, nil, false, with(func(o *advertise.Offer) {
+			o.Attributes = advertise.Attributes{Communities: "65000:1 no-export 1:2:3", LocalPreference: 200, MED: 1<<32 - 1, Prepend: 2, Peers: "tor-1 tor-2"}
+			o.MinimumHealthy = 4
+		})},
+		{AnnouncementSpec{Mode: ModeLayer2}, nil, false, with(func(o *advertise.Offer) { o.Mode = advertise.ModeLayer2 })},
+		{AnnouncementSpec{Mode: ModeAny}, nil, false, plain},
+		{AnnouncementSpec{Endpoints: EndpointsLocal}, nil, false, with(func(o *advertise.Offer) { o.Local = true })},
+		{AnnouncementSpec{Endpoints: EndpointsByPolicy}, nil, false, plain},
+		{AnnouncementSpec{Endpoints: EndpointsByPolicy}, nil, true, with(func(o *advertise.Offer) { o.Local = true })},
+		{AnnouncementSpec{Weight: WeightEndpoints}, three, false, with(func(o *advertise.Offer) { o.WeighBy = advertise.WeighByEndpoints })},
+		{AnnouncementSpec{Weight: WeightNode}, three, false, with(func(o *advertise.Offer) { o.WeighBy, o.Weight = advertise.WeighByNode, 3 })},
+		{AnnouncementSpec{Weight: WeightNode}, nil, false, with(func(o *advertise.Offer) { o.WeighBy = advertise.WeighByNode })},
+	} {
+		if got, err := of(c.spec, c.node, c.policy); err != nil || got != c.want {
+			t.Errorf("%+v: got %+v, %v, want %+v", c.spec, got, err, c.want)
+		}
+	}
+	_, err := of(AnnouncementSpec{Peers: []string{"a b"}, Communities: []CommunityText{"1:1", "x"}, LocalPreference: -1, MED: 1 << 32, Prepend: 11,
+		MinimumHealthy: -1, Endpoints: "Near", Weight: "Heavy", AggregationLengthV6: 129, Mode: "Smoke"}, nil, false)
+	for _, field := range []string{"peers[0]", "communities[1]", "localPreference", "med", "prepend", "minimumHealthy", "endpoints", "weight", "aggregationLengthV6", "mode"} {
+		if !strings.Contains(fmt.Sprint(err), "spec."+field+": ") {
+			t.Errorf("%v lacks spec.%s", err, field)
+		}
+	}
+}
+
+func TestAnnounced(t *testing.T) {
+	named := func(name string, s AnnouncementSpec) *Announcement {
+		return &Announcement{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: s}
+	}
+	all := []*Announcement{
+		named("c", AnnouncementSpec{NodeSelector: selecting("rack", "1"), AggregationLength: 16}),
+		named("a", AnnouncementSpec{Pools: []string{"web"}, AggregationLength: 24, AggregationLengthV6: 64}),
+		named("b", AnnouncementSpec{Pools: []string{"web"}, ServiceSelector: selecting("tier", "gold"), AggregationLength: 32}),
+	}
+	pool := func(name string, age int, ranges ...AddressRange) *AddressPool {
+		p := &AddressPool{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Unix(int64(1000-age), 0)}}
+		p.Spec.Addresses = ranges
+		return p
+	}
+	pools := []*AddressPool{
+		pool("all", 1, "10.0.0.0/8"), pool("web", 3, "10.1.1.0/24", "x", "2001:db8::/64"), pool("mail", 2, "10.1.2.5-10.1.2.9"),
+	}
+	rack, gold := map[string]string{"rack": "1"}, map[string]string{"tier": "gold"}
+	bad := named("bad", AnnouncementSpec{AggregationLength: 40, ServiceSelector: &metav1.LabelSelector{
+		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}})
+	for _, c := range []struct {
+		all             []*Announcement
+		vip             string
+		node, ofService map[string]string
+		want            string
+	}{
+		{all, "10.1.1.7", nil, nil, "[10.1.1.0/24]"},
+		{all, "2001:db8::7", nil, nil, "[2001:db8::/64]"},
+		{all, "10.1.1.7", nil, gold, "[10.1.1.0/24 10.1.1.7/32]"},
+		{all, "10.1.2.7", rack, nil, "[10.1.0.0/16]"},
+		{all, "10.1.1.7", rack, gold, "[10.1.1.0/24 10.1.1.7/32 10.1.0.0/16]"},
+		{all, "10.1.2.7", nil, nil, "[]no Announcement is for it on this node: c is for nodes with labels rack=1; " +
+			"a is for addresses of pools web, and this one is of mail; b is for addresses of pools web, and this one is of mail"},
+		{all[1:2], "192.0.2.1", nil, nil, "[]no Announcement is for it on this node: a is for addresses of pools web, and this one is of none"},
+		{[]*Announcement{named("d", AnnouncementSpec{ServiceSelector: selecting("tier", "gold")})}, "10.1.1.7", nil, nil,
+			"[]no Announcement is for it on this node: d is for Services with labels tier=gold"},
+		{[]*Announcement{named("e", AnnouncementSpec{})}, "192.0.2.1", nil, nil, "[192.0.2.1/32]"},
+		{[]*Announcement{bad}, "10.1.1.7", nil, nil, "[]no Announcement is for it on this node: bad is refused"},
+	} {
+		a, wrong := AnnouncedBy(c.all, pools, c.node)
+		offers, why := a.Offers(&service.Service{Labels: c.ofService}, netip.MustParseAddr(c.vip))
+		var got []netip.Prefix
+		for _, o := range offers {
+			got = append(got, o.Prefix)
+		}
+		if fmt.Sprint(got)+why != c.want {
+			t.Errorf("%s: %v %s, want %s", c.vip, got, why, c.want)
+		}
+		if isBad := c.all[0] == bad; isBad != (len(wrong) == 1) {
+			t.Errorf("%s: %v is left out", c.vip, wrong)
+		} else if isBad && (!strings.Contains(fmt.Sprint(wrong), "spec.serviceSelector: ") ||
+			!strings.Contains(fmt.Sprint(wrong), "spec.aggregationLength: 40 is not between 1 and 32")) {
+			t.Errorf("%v lacks a field", wrong)
+		}
+	}
+	if a, wrong := AnnouncedBy(nil, pools, nil); a != nil || wrong != nil {
+		t.Errorf("no Announcements are %v, %v; want nil", a, wrong)
+	}
+}
+
+// Addresses that Services do not have as load balancers' are announced by choice.
+func TestAddressesBeyond(t *testing.T) {
+	named := func(name string, s AnnouncementSpec) *Announcement {
+		return &Announcement{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: s}
+	}
+	plain := named("plain", AnnouncementSpec{})
+	cluster := named("cluster", AnnouncementSpec{Addresses: []AddressKind{AddressCluster}, ServiceSelector: selecting("tier", "gold"),
+		Endpoints: EndpointsByPolicy, NodeSelector: selecting("rack", "9")})
+	all := named("all", AnnouncementSpec{Addresses: []AddressKind{AddressLoadBalancer, AddressExternal, AddressCluster}})
+	wrong := named("wrong", AnnouncementSpec{Addresses: []AddressKind{AddressCluster, "Node"}})
+	gold := map[string]string{"tier": "gold"}
+	for _, c := range []struct {
+		of   []*Announcement
+		want string
+	}{
+		{nil, "false false"}, {[]*Announcement{plain, wrong}, "false false"}, {[]*Announcement{plain, cluster}, "false true"}, {[]*Announcement{all}, "true true"},
+	} {
+		external, cluster := BeyondOf(c.of).Kinds(gold)
+		if got := fmt.Sprint(external, " ", cluster); got != c.want {
+			t.Errorf("%d Announcements: %s, want %s", len(c.of), got, c.want)
+		}
+	}
+	if _, yes := BeyondOf([]*Announcement{cluster}).Kinds(nil); yes {
+		t.Error("the selector does not count")
+	}
+	if !BeyondOf([]*Announcement{cluster, plain}).Equal(BeyondOf([]*Announcement{cluster})) || BeyondOf([]*Announcement{cluster}).Equal(BeyondOf([]*Announcement{all})) {
+		t.Error("what is equal is not known")
+	}
+	s := &service.Service{Labels: gold, LocalPolicyCluster: true}
+	for i, kind := range []service.AddressKind{service.LoadBalancerAddress, service.ExternalAddress, service.ClusterAddress} {
+		s.Frontends = append(s.Frontends, service.Frontend{Key: service.Key{VIP: netip.AddrFrom4([4]byte{10, 1, 1, byte(i)}), Port: 80}, Kind: kind})
+	}
+	a, out := AnnouncedBy([]*Announcement{plain, cluster, wrong}, nil, map[string]string{"rack": "9"})
+	if fmt.Sprint(out) != `[{Announcement wrong spec.addresses: "Node" is none of LoadBalancer, External and Cluster}]` {
+		t.Error(out)
+	}
+	want := []string{
+		"Announcement plain, local false", "no Announcement is for it on this node: wrong is refused; " +
+			"cluster is for Cluster addresses (addresses), and this one is External; plain is for LoadBalancer addresses (addresses), and this one is External",
+		"Announcement cluster, local true",
+	}
+	for i, f := range s.Frontends {
+		offers, got := a.Offers(s, f.VIP)
+		for _, o := range offers {
+			got += fmt.Sprintf("%s, local %v", o.By, o.Local)
+		}
+		if got != want[i] {
+			t.Errorf("%s: %s, want %s", f.Kind, got, want[i])
+		}
+	}
+}
+
+// A VirtualNetwork's spec has what the model has, by the same names.
+func TestVirtualNetworkIsTheModel(t *testing.T) {
+	n := &VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Name: "science"}}
+	text := `{"mode":"macvlan","devices":["eth1"],"subnets":[{"prefix":"172.20.0.0/16","gateway":"172.20.0.1",` +
+		`"ranges":[{"first":"172.20.0.2","last":"172.20.0.9"}],"reserved":[{"address":"172.20.0.7","owner":"default/web"}]}],` +
+		`"mtu":9000,"routes":[{"to":"10.0.0.0/8","via":"172.20.0.1"}],"dns":{"nameservers":["172.20.0.1"],"domain":"a.org","search":["b.org"],"options":["ndots:1"]},` +
+		`"guarantee":"400M","max":"1.5G","hostMax":"100M","reach":["lab","busan/lab"],"outside":["192.0.2.0/24"],"shared":["busan"]}`
+	if err := yaml.UnmarshalStrict([]byte(text), &n.Spec); err != nil {
+		t.Fatal(err)
+	}
+	got, err := n.Network()
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := json.Marshal(got)
+	if want := `{"name":"science",` + text[1:]; err != nil || string(back) != want {
+		t.Errorf("%v\n got %s\nwant %s", err, back, want)
+	}
+	set := func(v reflect.Value) {
+		for i := range v.NumField() {
+			if v.Field(i).IsZero() {
+				t.Errorf("%s has no counterpart", v.Type().Field(i).Name)
+			}
+		}
+	}
+	set(reflect.ValueOf(got))
+	set(reflect.ValueOf(got.Subnets[0]))
+	set(reflect.ValueOf(got.DNS))
+	n.Spec.Guarantee = "fast"
+	if _, err := n.Network(); err == nil {
+		t.Error("a rate that is none passes")
+	}
+}

@@ -1,0 +1,106 @@
+package controller_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/fairlead/fairlead/source/object"
+)
+
+// admission is what the API server itself refuses, without a controller.
+func admission(t *testing.T, w *world) {
+	for spec, want := range map[string]string{
+		"{addresses: [10.1.1.0/24, 10.1.2.5-10.1.2.9, 10.1.3.1, '2001:db8::/64']}": "",
+		"{addresses: []}":                          "spec.addresses: Invalid value: 0: spec.addresses in body should have at least 1 items",
+		"{addresses: [web]}":                       "is not an address, a prefix or a range: want one like 10.1.1.7, 10.1.1.0/24 or 10.1.1.5-10.1.1.9",
+		"{addresses: [10.1.1.0/24-10.1.2.0/24]}":   "is not an address, a prefix or a range",
+		"{addresses: [10.1.1.1/24]}":               "has bits set behind its length: want the prefix itself",
+		"{addresses: ['10.1.1.1-2001:db8::1']}":    "goes from one family to the other: want two ranges",
+		"{addresses: [10.1.1.1], reserved: [x]}":   "spec.reserved[0]",
+		"{addresses: [10.1.1.1], autoAsign: true}": "unknown field",
+	} {
+		wantRefusal(t, spec, want, w.strictly(poolText("tried", spec)))
+	}
+	for spec, want := range map[string]string{
+		"{address: 10.0.0.109, as: 65021, passwordSecret: bgp}": "",
+		"{address: router}":                       "is not the address of a peer",
+		"{address: 10.0.0.109, as: 0}":            "should be greater than or equal to 1",
+		"{address: 10.0.0.109, port: 70000}":      "should be less than or equal to 65535",
+		"{address: 10.0.0.1, holdTimeSeconds: 1}": "should be greater than or equal to 3",
+		"{address: 'fe80::1', interface: eth0, as: 65000, ttlSecurity: 1, bfdIntervalMilliseconds: 100, bfdMultiplier: 5}": "",
+		"{address: 10.0.0.1, sourceAddress: 10.0.0.5, keepaliveSeconds: 3, connectRetrySeconds: 5, as: 65000, ttl: 1}":     "",
+		"{interface: eth0, as: 65000}":                       "",
+		"{as: 65000}":                                        "want the peer's address, or the interface on which it is the router",
+		"{address: 'fe80::1'}":                               "say on which one, by interface",
+		"{address: 10.0.0.1, interface: 'eth0/1'}":           "spec.interface",
+		"{address: 10.0.0.1, sourceAddress: node}":           "is not an address of a node",
+		"{address: 10.0.0.1, ttl: 1}":                        "ttl has a meaning only with a peer of another AS",
+		"{address: 10.0.0.1, as: 1, ttl: 1, ttlSecurity: 1}": "ttlSecurity needs a ttl of 255",
+		"{address: 10.0.0.1, ttlSecurity: 255}":              "should be less than or equal to 254",
+		"{address: 10.0.0.1, keepaliveSeconds: 9}":           "keepaliveSeconds is not less than holdTimeSeconds",
+		"{address: 10.0.0.1, bfdMultiplier: 1}":              "should be greater than or equal to 2",
+	} {
+		wantRefusal(t, spec, want, w.strictly(strings.ReplaceAll(poolText("tried", spec), "AddressPool", "BGPPeer")))
+	}
+	for spec, want := range map[string]string{
+		"{pools: [p], aggregationLength: 24}": "",
+		"{aggregationLength: 33}":             "should be less than or equal to 32",
+		"{peers: [tor-1], communities: ['65000:1', '4200000000:1:2', no-export], localPreference: 4294967295, med: 1, prepend: 3}": "",
+		"{minimumHealthy: 2, endpoints: ByPolicy, weight: Endpoints}":                                                              "",
+		"{communities: ['65536:1']}":     "is not a community: want one like 65000:1 or 65000:1:2",
+		"{communities: [no-exprot]}":     "is not a community",
+		"{communities: ['1:2:3:4']}":     "is not a community",
+		"{localPreference: 4294967296}":  "should be less than or equal to 4294967295",
+		"{prepend: 11}":                  "should be less than or equal to 10",
+		"{endpoints: Near}":              "Unsupported value",
+		"{weight: Heavy}":                "Unsupported value",
+		"{peers: [tor-1], prepends: 11}": "unknown field",
+	} {
+		wantRefusal(t, spec, want, w.strictly(strings.ReplaceAll(poolText("tried", spec), "AddressPool", "Announcement")))
+	}
+	for name, want := range map[string]string{
+		object.AnnotationAddresses:   `metadata.annotations[fairlead.io/addresses]: "10.1.1.1; 10.1.1.2" is not a list of IP addresses; want one like 10.1.1.1,2001:db8::1`,
+		object.AnnotationAddressPool: `metadata.annotations[fairlead.io/address-pool]: "10.1.1.1; 10.1.1.2" is not a list of names of AddressPools`,
+	} {
+		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "tried", Annotations: map[string]string{name: "10.1.1.1; 10.1.1.2"}}}
+		s.Spec.Type, s.Spec.Ports = corev1.ServiceTypeLoadBalancer, []corev1.ServicePort{{Port: 80}}
+		var err error
+		eventually(t, "the policy is in force", func() string {
+			if _, err = w.core.CoreV1().Services("default").Create(context.Background(), s, metav1.CreateOptions{DryRun: []string{"All"}}); err == nil {
+				return "the Service is accepted"
+			}
+			return ""
+		})
+		wantRefusal(t, name, want, err)
+		class("example.com/other")(s)
+		_, err = w.core.CoreV1().Services("default").Create(context.Background(), s, metav1.CreateOptions{DryRun: []string{"All"}})
+		wantRefusal(t, name+" of another class", "", err)
+	}
+}
+
+func wantRefusal(t *testing.T, what, want string, err error) {
+	t.Helper()
+	switch {
+	case want == "" && err != nil:
+		t.Errorf("%s is refused: %v", what, err)
+	case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+		t.Errorf("%s: %v; want %q", what, err, want)
+	}
+}
+
+// strictly tries whether the objects of a text would be taken.
+func (w *world) strictly(text string) error {
+	var o unstructured.Unstructured
+	if err := yaml.Unmarshal([]byte(text), &o.Object); err != nil {
+		return err
+	}
+	_, err := w.any.Resource(resources[o.GetKind()]).Create(context.Background(), &o,
+		metav1.CreateOptions{DryRun: []string{"All"}, FieldValidation: "Strict"})
+	return err
+}

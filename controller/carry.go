@@ -1,0 +1,53 @@
+package controller
+
+import (
+	"context"
+	"time"
+
+	"github.com/fairlead/fairlead/advertise/cloud"
+	"github.com/fairlead/fairlead/controller/cloudroutes"
+)
+
+// offersPause is between two looks at what the agents offer. Each is one request,
+// of the leader alone.
+const offersPause = time.Second
+
+// carry has the cloud lead to the agents what they offer.
+func (t *term) carry(ctx context.Context) {
+	board, err := cloudroutes.NewBoard(t.Client, t.Namespace)
+	if err != nil {
+		t.Log.Error("the cloud is told nothing", "why", err)
+		return
+	}
+	keeper := cloud.Keeper{Provider: t.Cloud, Log: t.Log}
+	said := ""
+	tell := func(err error) {
+		why := ""
+		if err != nil && ctx.Err() == nil {
+			why = err.Error()
+		}
+		if why != said && why != "" {
+			t.Log.Warn("offers of agents", "why", why)
+		}
+		said = why
+	}
+	for ; ctx.Err() == nil; pause(ctx) {
+		all, err := board.Read(ctx)
+		if tell(err); all == nil && err != nil {
+			continue // nothing is known
+		}
+		if t.leading() != nil {
+			return
+		}
+		if state, current := keeper.Pass(ctx, all); current {
+			tell(board.Tell(ctx, state))
+		}
+	}
+}
+
+func pause(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(offersPause):
+	}
+}

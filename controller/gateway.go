@@ -1,0 +1,428 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"net/netip"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/internal/shorten"
+	"github.com/fairlead/fairlead/source/gateway"
+)
+
+// awaitGatewayAPI is how often it is asked whether the cluster has the Gateway API
+// by now.
+const awaitGatewayAPI = 15 * time.Second
+
+// gatewayTerm is what a leader knows of the Gateway API. All of it is judged anew
+// when anything of it has changed: it is little, and one thing depends on many.
+type gatewayTerm struct {
+	classes, gateways, tcp, udp, grants cache.SharedIndexInformer
+	routes                              rest.Interface // of their version
+	// changed has room for one.
+	changed chan struct{}
+	// held are the Gateways that have addresses, or may be known by some.
+	held map[service.ID]bool
+}
+
+// loadGateways reads what there is of the Gateway API, and says whether the term goes
+// on. That the cluster does not have it is no fault; where it has, its Gateways'
+// addresses must be known before any is given to others.
+func (t *term) loadGateways(ctx context.Context, running *sync.WaitGroup) bool {
+	if !t.GatewayAPI {
+		return true
+	}
+	g := &gatewayTerm{changed: make(chan struct{}, 1), held: map[service.ID]bool{}}
+	kinds, has := t.gatewayKinds(ctx, g)
+	if !has {
+		t.Log.Info("the cluster does not have the Gateway API with TCPRoute and UDPRoute; it is awaited")
+		return true
+	}
+	var synced []cache.InformerSynced
+	for _, k := range kinds {
+		if !t.await(ctx, k.kind) {
+			return false
+		}
+		informer := t.informer(k.kind)
+		*k.into = informer
+		running.Go(func() { informer.RunWithContext(ctx) })
+		synced = append(synced, informer.HasSynced)
+	}
+	t.gateways = g
+	return cache.WaitForCacheSync(ctx.Done(), synced...)
+}
+
+// gatewayKind is one of those kinds, and where it is kept.
+type gatewayKind struct {
+	kind
+	into *cache.SharedIndexInformer
+}
+
+// gatewayKinds gives what is to be read, and false where the cluster does not have
+// all of it. Where that cannot be known it is taken to have it.
+func (t *term) gatewayKinds(ctx context.Context, g *gatewayTerm) ([]gatewayKind, bool) {
+	v1 := t.api[gateway.V1]
+	routes := func() runtime.Object { return &gateway.RouteList{} }
+	kinds := []gatewayKind{
+		{kind{"gatewayclasses", v1, &gateway.Class{}, func() runtime.Object { return &gateway.ClassList{} }, nil, nil}, &g.classes},
+		{kind{"gateways", v1, &gateway.Gateway{}, func() runtime.Object { return &gateway.GatewayList{} }, nil, nil}, &g.gateways},
+		{kind{"referencegrants", t.api[gateway.V1Beta1], &gateway.Grant{}, func() runtime.Object { return &gateway.GrantList{} }, nil, nil}, &g.grants},
+		{kind{"tcproutes", v1, &gateway.Route{}, routes, nil, nil}, &g.tcp},
+		{kind{"udproutes", v1, &gateway.Route{}, routes, nil, nil}, &g.udp},
+	}
+	for i := range kinds {
+		k := &kinds[i]
+		has := func() bool {
+			_, err := k.get(ctx, metav1.ListOptions{Limit: 1})
+			return !apierrors.IsNotFound(err)
+		}
+		if has() {
+			continue
+		}
+		if k.client = t.api[gateway.V1Alpha2]; k.into != &g.tcp && k.into != &g.udp || !has() {
+			return nil, false
+		}
+	}
+	g.routes = kinds[3].client
+	return kinds, true
+}
+
+// restoreGateways learns which addresses Gateways have.
+func (t *term) restoreGateways() (n int) {
+	if t.gateways == nil {
+		return 0
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, one := range gateway.Judge(t.gatewayObjects()).Gateways {
+		id := gateway.ID(one.Gateway)
+		if r, _ := t.request(one.AsService()); len(r.Current) > 0 {
+			t.alloc.Restore(id, r)
+			t.gateways.held[id] = true
+			n++
+		}
+	}
+	return n
+}
+
+func (t *term) pokeGateways() {
+	if t.gateways != nil {
+		poke(t.gateways.changed)
+	}
+}
+
+// keepGateways keeps what belongs to Gateways as it should be. Where the Gateway API
+// comes later the term ends: the next begins with it.
+func (t *term) keepGateways(ctx context.Context) {
+	if t.gateways == nil {
+		t.awaitGateways(ctx)
+		return
+	}
+	g := t.gateways
+	told := cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { t.pokeGateways() }, UpdateFunc: func(any, any) { t.pokeGateways() }, DeleteFunc: func(any) { t.pokeGateways() },
+	}
+	for _, i := range []cache.SharedIndexInformer{g.classes, g.gateways, g.tcp, g.udp, g.grants, t.namespaces} {
+		_, _ = i.AddEventHandler(told)
+	}
+	_, _ = t.services.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { t.pokeGateways() }, DeleteFunc: func(any) { t.pokeGateways() },
+		UpdateFunc: func(was, now any) {
+			a, ok := was.(*corev1.Service)
+			b, ok2 := now.(*corev1.Service)
+			if ok && ok2 && !slices.Equal(gateway.PortsOf(a), gateway.PortsOf(b)) {
+				t.pokeGateways()
+			}
+		},
+	})
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-g.changed:
+		}
+		pause := retryPause
+		if !t.judgeGateways(ctx) {
+			pause = patience[0]
+			poke(g.changed)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// awaitGateways ends the term when the cluster has the Gateway API.
+func (t *term) awaitGateways(ctx context.Context) {
+	for t.GatewayAPI {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(awaitGatewayAPI):
+		}
+		if _, has := t.gatewayKinds(ctx, &gatewayTerm{}); has {
+			t.Log.Info("the cluster has the Gateway API now; beginning anew")
+			t.end()
+		}
+	}
+}
+
+// gatewayObjects gives all that there is now.
+func (t *term) gatewayObjects() gateway.Objects {
+	g := t.gateways
+	return gateway.Objects{
+		Classes: listed[gateway.Class](g.classes), Gateways: listed[gateway.Gateway](g.gateways),
+		TCPRoutes: listed[gateway.Route](g.tcp), UDPRoutes: listed[gateway.Route](g.udp), Grants: listed[gateway.Grant](g.grants),
+		Namespace: func(name string) map[string]string {
+			if o, ok, _ := t.namespaces.GetStore().GetByKey(name); ok {
+				return o.(*corev1.Namespace).Labels
+			}
+			return nil
+		},
+		Service: func(id service.ID) ([]gateway.Port, bool) {
+			o, ok, _ := t.services.GetStore().GetByKey(id.String())
+			if !ok {
+				return nil, false
+			}
+			ports := gateway.PortsOf(o.(*corev1.Service))
+			return ports, ports != nil
+		},
+	}
+}
+
+func listed[T any](i cache.SharedIndexInformer) (all []*T) {
+	for _, o := range i.GetStore().List() {
+		if one, ok := o.(*T); ok {
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
+// judgeGateways gives Gateways addresses and writes what differs, and says whether
+// all is done.
+func (t *term) judgeGateways(ctx context.Context) (done bool) {
+	all := t.gatewayObjects()
+	v := gateway.Judge(all)
+	t.setBehind(v.Behind())
+	done = true
+	for _, c := range v.Classes {
+		status := c.Status
+		status.Conditions = with(status.Conditions, metav1.Condition{
+			Type: "Accepted", Status: metav1.ConditionTrue, Reason: "Accepted", Message: "its Gateways are served by Fairlead", ObservedGeneration: c.Generation,
+		})
+		done = t.writeStatus(ctx, t.api[gateway.V1], "gatewayclasses", &c.ObjectMeta, c.Status, status, map[string]any{"conditions": status.Conditions}) && done
+	}
+	there := map[service.ID]bool{}
+	for _, one := range v.Gateways {
+		there[gateway.ID(one.Gateway)] = true
+		done = t.judgeGateway(ctx, one) && done
+	}
+	done = t.partGateways(ctx, all.Gateways, there) && done
+	for _, r := range v.Routes {
+		done = t.judgeRoute(ctx, r) && done
+	}
+	return t.leaveRoutes(ctx, all, v) && done
+}
+
+// setBehind notes which Services Gateways lead to.
+func (t *term) setBehind(now map[service.ID]bool) {
+	t.mu.Lock()
+	was, look := t.behind, t.lookAt
+	t.behind = now
+	t.mu.Unlock()
+	for _, pair := range [][2]map[service.ID]bool{{was, now}, {now, was}} {
+		for id := range pair[0] {
+			if !pair[1][id] && look != nil {
+				look(id)
+			}
+		}
+	}
+}
+
+// judgeGateway gives a Gateway its addresses and conditions.
+func (t *term) judgeGateway(ctx context.Context, one *gateway.Judged) bool {
+	id, like := gateway.ID(one.Gateway), one.AsService()
+	programmed := metav1.Condition{Type: "Programmed", Status: metav1.ConditionFalse, Reason: "Invalid", ObservedGeneration: one.Generation}
+	var addrs []netip.Addr
+	leaving := false
+	if one.Accepted.Status == metav1.ConditionFalse {
+		programmed.Message = one.Accepted.Message
+		addrs, leaving = t.held(id)
+	} else {
+		res, still, invalid := t.assign(id, like)
+		addrs, leaving = res.Addrs, still
+		c := t.judge(like, res, invalid)
+		programmed.Status, programmed.Reason, programmed.Message = c.Status, "Programmed", c.Message
+		if c.Status == metav1.ConditionFalse {
+			programmed.Reason = "AddressNotAssigned"
+			if len(one.Spec.Addresses) > 0 {
+				programmed.Reason = "AddressNotUsable"
+			}
+		}
+	}
+	status := gateway.Status{Conditions: with(one.Status.Conditions, one.Accepted, programmed), Addresses: addresses(addrs), Listeners: []gateway.ListenerStatus{}}
+	for _, l := range one.Listeners {
+		status.Listeners = append(status.Listeners, listenerStatus(one, l, programmed))
+	}
+	t.gateways.held[id] = len(addrs) > 0 || leaving
+	var before any = one.Status
+	if leaving {
+		before = nil // only what is written is confirmed
+	}
+	if !t.writeStatus(ctx, t.api[gateway.V1], "gateways", &one.ObjectMeta, before, status,
+		map[string]any{"addresses": status.Addresses, "conditions": status.Conditions, "listeners": status.Listeners}) {
+		return false
+	}
+	t.settle(id)
+	return true
+}
+
+func (t *term) held(id service.ID) (addrs []netip.Addr, leaving bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.alloc.Held(id), len(t.alloc.Leaving(id)) > 0
+}
+
+func addresses(addrs []netip.Addr) (all []gateway.Address) {
+	kind := gateway.TypeIPAddress
+	for _, a := range addrs {
+		all = append(all, gateway.Address{Type: &kind, Value: a.String()})
+	}
+	return all
+}
+
+func listenerStatus(g *gateway.Judged, l *gateway.Listening, ofGateway metav1.Condition) gateway.ListenerStatus {
+	s := gateway.ListenerStatus{Name: l.Name, SupportedKinds: l.Kinds}
+	for _, was := range g.Status.Listeners {
+		if was.Name == l.Name {
+			s.Conditions = was.Conditions
+		}
+	}
+	programmed := ofGateway
+	if l.Transport == 0 {
+		programmed.Status, programmed.Reason, programmed.Message = metav1.ConditionFalse, "Invalid", "it is not served"
+	} else if programmed.Status == metav1.ConditionFalse {
+		programmed.Reason = "Pending"
+	}
+	s.Conditions = with(s.Conditions, append(slices.Clone(l.Conditions), programmed)...)
+	if l.Route != nil {
+		s.AttachedRoutes = 1
+	}
+	return s
+}
+
+// partGateways takes leave of Gateways that are gone, or not ours any more.
+func (t *term) partGateways(ctx context.Context, all []*gateway.Gateway, there map[service.ID]bool) (done bool) {
+	done = true
+	for _, g := range all {
+		id := gateway.ID(g)
+		if there[id] || !t.gateways.held[id] {
+			continue
+		}
+		there[id] = true
+		if t.writeStatus(ctx, t.api[gateway.V1], "gateways", &g.ObjectMeta, g.Status.Addresses, nil, map[string]any{"addresses": nil}) {
+			t.release(id)
+			delete(t.gateways.held, id)
+		} else {
+			done = false
+		}
+	}
+	for id := range t.gateways.held {
+		if !there[id] { // it is gone, and so it is published no more
+			t.release(id)
+			delete(t.gateways.held, id)
+		}
+	}
+	return done
+}
+
+// judgeRoute writes a route's conditions at our Gateways; those at others' stay.
+func (t *term) judgeRoute(ctx context.Context, r *gateway.Routed) bool {
+	parents := []gateway.ParentStatus{} // null would be no list
+	for _, p := range r.Status.Parents {
+		if p.ControllerName != gateway.ControllerName {
+			parents = append(parents, p)
+		}
+	}
+	for _, p := range r.Parents {
+		var before []metav1.Condition
+		for _, was := range r.Status.Parents {
+			if was.ControllerName == gateway.ControllerName && reflect.DeepEqual(was.ParentRef, p.ParentRef) {
+				before = was.Conditions
+			}
+		}
+		p.Conditions = with(before, p.Conditions...)
+		parents = append(parents, p)
+	}
+	resource := map[string]string{gateway.KindTCPRoute: "tcproutes", gateway.KindUDPRoute: "udproutes"}[r.Kind]
+	return t.writeStatus(ctx, t.gateways.routes, resource, &r.ObjectMeta, r.Status.Parents, parents, map[string]any{"parents": parents})
+}
+
+// leaveRoutes takes our word from routes that are at no Gateway of ours any more.
+func (t *term) leaveRoutes(ctx context.Context, all gateway.Objects, v *gateway.Verdict) (done bool) {
+	done = true
+	still := map[*gateway.Route]bool{}
+	for _, r := range v.Routes {
+		still[r.Route] = true
+	}
+	for kind, routes := range map[string][]*gateway.Route{gateway.KindTCPRoute: all.TCPRoutes, gateway.KindUDPRoute: all.UDPRoutes} {
+		for _, r := range routes {
+			ours := func(p gateway.ParentStatus) bool { return p.ControllerName == gateway.ControllerName }
+			if slices.ContainsFunc(r.Status.Parents, ours) && !still[r] {
+				done = t.judgeRoute(ctx, &gateway.Routed{Route: r, Kind: kind}) && done
+			}
+		}
+	}
+	return done
+}
+
+// with sets conditions among those that there are.
+func with(before []metav1.Condition, now ...metav1.Condition) []metav1.Condition {
+	all := slices.Clone(before)
+	for _, c := range now {
+		c.Message = shorten.Text(c.Message, shorten.EventNote)
+		meta.SetStatusCondition(&all, c)
+	}
+	return all
+}
+
+// writeStatus writes a status where it differs from what it was, unless the object has
+// changed meanwhile, and says whether that is done.
+func (t *term) writeStatus(ctx context.Context, client rest.Interface, resource string, of *metav1.ObjectMeta, was, now any, status map[string]any) bool {
+	if reflect.DeepEqual(was, now) {
+		return true
+	}
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": of.ResourceVersion, "uid": of.UID}, "status": status,
+	})
+	if err == nil {
+		err = t.leading()
+	}
+	ctx, cancel := context.WithTimeout(ctx, t.LeaseDuration/3)
+	defer cancel()
+	if err == nil {
+		err = t.patch(ctx, client, resource, of, "status", body)
+	}
+	switch {
+	case err == nil, apierrors.IsNotFound(err):
+		return true
+	case apierrors.IsConflict(err): // the change comes by the informer
+	case ctx.Err() == nil && t.complaints.TryAccept():
+		t.Log.Warn("a status cannot be written; trying on", "resource", resource, "namespace", of.Namespace, "name", of.Name, "why", words(err, "patch", resource+"/status", ""))
+	}
+	return false
+}

@@ -1,0 +1,52 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/fairlead/fairlead/controller/elect"
+	"github.com/fairlead/fairlead/internal/kubeclient"
+)
+
+// stand waits for the Lease, leads, and returns when it has lost it and nothing
+// of its term is left.
+func (k *Controller) stand(ctx context.Context) {
+	lease := k.Namespace + "/" + k.Lease
+	said := ""
+	c := &elect.Candidate{
+		Leases:    kubeclient.Of[*coordinationv1.Lease, *coordinationv1.LeaseList](k.api[coordinationv1.SchemeGroupVersion], "leases", k.Namespace),
+		Namespace: k.Namespace, Name: k.Lease, Identity: k.Identity, Duration: k.LeaseDuration,
+		Asked: func(verb string, err error) {
+			why := ""
+			if err != nil && !apierrors.IsConflict(err) {
+				why = words(err, verb, "leases", k.Namespace)
+			}
+			if why != said && why != "" {
+				k.Log.Warn("the Lease cannot be had; trying on", "lease", lease, "why", why)
+			}
+			said = why
+		},
+		Elected: func(identity string) { k.Log.Info("another leads", "identity", identity) },
+	}
+	c.Run(ctx, func(term context.Context, leading func() error) {
+		k.Log.Info("leading", "lease", lease, "identity", k.Identity)
+		k.lead(term, leading)
+		k.Log.Info("leading no more", "lease", lease)
+	})
+}
+
+// words says what an error of the API server means here, with the mend.
+func words(err error, verb, resource, namespace string) string {
+	switch {
+	case apierrors.IsForbidden(err):
+		return fmt.Sprintf("no right to %s %s: bind the ClusterRole fairlead-controller (deploy/manifests/rbac.yaml): %v", verb, resource, err)
+	case apierrors.IsNotFound(err) && namespace != "":
+		return fmt.Sprintf("namespace %s does not exist: make it, or name another: %v", namespace, err)
+	case apierrors.IsNotFound(err):
+		return fmt.Sprintf("the resource %s does not exist: kubectl apply -f deploy/crds: %v", resource, err)
+	}
+	return err.Error()
+}

@@ -1,0 +1,186 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"net/netip"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/core/addresspool"
+)
+
+// ConditionReady is the condition of an AddressPool that says whether addresses
+// are handed out of it, and why not; its reasons are Ready, Refused, and
+// ReasonNodes.
+const ConditionReady = "Ready"
+
+// ReasonNodes is that of a pool all but some addresses of which are handed out:
+// these are nodes' own.
+const ReasonNodes = "NodeAddresses"
+
+// allPools gives the AddressPools, the oldest first.
+func (t *term) allPools() (all []*v1alpha1.AddressPool) {
+	for _, o := range t.pools.GetStore().List() {
+		all = append(all, o.(*v1alpha1.AddressPool))
+	}
+	return v1alpha1.ByAge(all)
+}
+
+// nodeAddrs gives the addresses of all nodes, each with the node's name, the first
+// where several have it.
+func (t *term) nodeAddrs() map[netip.Addr]string {
+	of := map[netip.Addr]string{}
+	for _, o := range t.nodes.GetStore().List() {
+		n := o.(*corev1.Node)
+		for _, a := range n.Status.Addresses {
+			addr, err := netip.ParseAddr(a.Address)
+			if err != nil { // a name
+				continue
+			}
+			if other, twice := of[addr.Unmap()]; !twice || n.Name < other {
+				of[addr.Unmap()] = n.Name
+			}
+		}
+	}
+	return of
+}
+
+// setPools makes the allocator's pools those that there are, without the nodes'
+// addresses, and says whether that changed anything.
+func (t *term) setPools() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := t.allPools()
+	of := map[types.UID]int64{}
+	for _, p := range all {
+		of[p.UID] = p.Generation
+	}
+	nodes := t.nodeAddrs()
+	if maps.Equal(of, t.poolsOf) && maps.Equal(nodes, t.nodesOf) {
+		return false
+	}
+	t.poolsOf, t.nodesOf = of, nodes
+	t.alloc.SetNodes(nodes)
+	t.known, t.refused = map[string]v1alpha1.Pool{}, map[string]error{}
+	var pools []addresspool.Pool
+	for _, p := range all {
+		if parsed, err := p.Parse(); err != nil {
+			t.refused[p.Name] = err
+		} else {
+			t.known[p.Name] = parsed
+			pools = append(pools, parsed.Pool)
+		}
+	}
+	for name, err := range t.alloc.SetPools(pools) {
+		t.refused[name] = err
+		t.Log.Warn("a pool is refused", "pool", name, "why", err)
+	}
+	return true
+}
+
+// countUse writes the pools' status when it has changed, at most every
+// StatusInterval.
+func (t *term) countUse(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.used:
+		}
+		if !t.writePools(ctx) {
+			poke(t.used)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(t.StatusInterval):
+		}
+	}
+}
+
+// writePools writes the status of pools whose status has changed, and says
+// whether all is written.
+func (t *term) writePools(ctx context.Context) (done bool) {
+	done = true
+	for _, p := range t.allPools() {
+		status, ok := t.poolStatus(p)
+		if !ok || equality.Semantic.DeepEqual(status, &p.Status) {
+			continue
+		}
+		before := meta.FindStatusCondition(p.Status.Conditions, ConditionReady)
+		now := meta.FindStatusCondition(status.Conditions, ConditionReady)
+		if !t.writePool(ctx, p, status) {
+			done = false
+		} else if before == nil && now.Reason != "Ready" || before != nil && before.Reason != now.Reason {
+			t.tell(p, now.Reason != "Ready", now.Reason, "ReadPool", now.Message)
+		}
+	}
+	return done
+}
+
+// poolStatus gives the status of a pool; false where it has come since pools
+// were set last.
+func (t *term) poolStatus(p *v1alpha1.AddressPool) (*v1alpha1.AddressPoolStatus, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	status := p.Status.DeepCopy()
+	condition := metav1.Condition{
+		Type: ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", Message: "its addresses are handed out", ObservedGeneration: p.Generation,
+	}
+	status.IPv4, status.IPv6 = nil, nil
+	if err := t.refused[p.Name]; err != nil {
+		condition.Status, condition.Reason = metav1.ConditionFalse, "Refused"
+		condition.Message = strings.ReplaceAll(err.Error(), "\n", "; ")
+	} else {
+		usage, ok := t.alloc.Usage(p.Name)
+		if !ok {
+			return nil, false
+		}
+		if own := t.alloc.OfNodes(p.Name); own != "" {
+			condition.Reason = ReasonNodes
+			condition.Message = "its addresses are handed out but for nodes' own: " + own + "; reserve them (spec.reserved), or give the nodes others"
+		}
+		status.IPv4, status.IPv6 = familyUsage(usage[addresspool.IPv4]), familyUsage(usage[addresspool.IPv6])
+	}
+	meta.SetStatusCondition(&status.Conditions, condition)
+	return status, true
+}
+
+// familyUsage gives nothing for a family that a pool has no addresses of.
+func familyUsage(u addresspool.Usage) *v1alpha1.FamilyUsage {
+	if u.Total == 0 {
+		return nil
+	}
+	return &v1alpha1.FamilyUsage{Total: u.Total, Used: u.Used, Free: u.Free}
+}
+
+func (t *term) writePool(ctx context.Context, p *v1alpha1.AddressPool, status *v1alpha1.AddressPoolStatus) bool {
+	// Families that are no more must be named to go.
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": p.ResourceVersion},
+		"status":   map[string]any{"ipv4": status.IPv4, "ipv6": status.IPv6, "conditions": status.Conditions},
+	})
+	if err == nil {
+		err = t.leading()
+	}
+	if err == nil {
+		err = t.patch(ctx, t.api[v1alpha1.GroupVersion], "addresspools", &p.ObjectMeta, "status", patch)
+	}
+	switch {
+	case err == nil, apierrors.IsNotFound(err):
+		return true
+	case apierrors.IsConflict(err):
+	case ctx.Err() == nil && t.complaints.TryAccept():
+		t.Log.Warn("a pool's status cannot be written; trying on", "pool", p.Name, "why", words(err, "patch", "addresspools/status", ""))
+	}
+	return false
+}

@@ -1,0 +1,34 @@
+package controller
+
+import (
+	"os"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/reference"
+
+	"github.com/fairlead/fairlead/internal/kubeclient"
+)
+
+// component is who Events and fields come from.
+const component = "fairlead-controller"
+
+// tell makes an Event about an object, unless there have been too many.
+func (k *Controller) tell(about runtime.Object, warn bool, reason, action, message string) {
+	to, err := reference.GetReference(k.scheme, about)
+	if err != nil {
+		k.Log.Error("an Event has no object", "reason", reason, "error", err)
+		return
+	}
+	k.events.Record(kubeclient.Event{
+		About: *to, Controller: component, Instance: instance(), Reason: reason, Action: action, Note: message, Warn: warn,
+	})
+}
+
+// instance names this of several controllers in Events.
+func instance() string {
+	host, err := os.Hostname()
+	if err != nil {
+		return component
+	}
+	return component + "-" + host
+}

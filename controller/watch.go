@@ -1,0 +1,177 @@
+package controller
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/source/object"
+)
+
+// byNamespace is the index of Services by their namespace, byService that of
+// EndpointSlices by their Service.
+const (
+	byNamespace = "namespace"
+	byService   = "service"
+)
+
+// kind is a resource that is watched.
+type kind struct {
+	resource string
+	client   rest.Interface
+	object   runtime.Object
+	list     func() runtime.Object
+	slim     cache.TransformFunc
+	indexers cache.Indexers
+}
+
+func (k *Controller) kinds() (services, namespaces, pools, nodes kind) {
+	core, own := k.api[corev1.SchemeGroupVersion], k.api[v1alpha1.GroupVersion]
+	services = kind{
+		"services", core, &corev1.Service{}, func() runtime.Object { return &corev1.ServiceList{} }, k.slimService,
+		cache.Indexers{byNamespace: cache.MetaNamespaceIndexFunc},
+	}
+	namespaces = kind{"namespaces", core, &corev1.Namespace{}, func() runtime.Object { return &corev1.NamespaceList{} }, slimNamespace, nil}
+	pools = kind{"addresspools", own, &v1alpha1.AddressPool{}, func() runtime.Object { return &v1alpha1.AddressPoolList{} }, nil, nil}
+	nodes = kind{"nodes", core, &corev1.Node{}, func() runtime.Object { return &corev1.NodeList{} }, slimNode, nil}
+	return services, namespaces, pools, nodes
+}
+
+func (d kind) get(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	into := d.list()
+	return into, d.client.Get().Resource(d.resource).VersionedParams(&options, metav1.ParameterCodec).Do(ctx).Into(into)
+}
+
+// patch merges a patch into an object, or a subresource of it.
+func (k *Controller) patch(ctx context.Context, client rest.Interface, resource string, of *metav1.ObjectMeta, sub string, patch []byte) error {
+	r := client.Patch(types.MergePatchType).Resource(resource).NamespaceIfScoped(of.Namespace, of.Namespace != "").Name(of.Name)
+	if sub != "" {
+		r = r.SubResource(sub)
+	}
+	return r.VersionedParams(&metav1.PatchOptions{FieldManager: component}, metav1.ParameterCodec).Body(patch).Do(ctx).Error()
+}
+
+// patience are the pauses between attempts at what is not there yet.
+var patience = [...]time.Duration{time.Second, 2 * time.Second, 5 * time.Second}
+
+// await waits until a resource can be listed, and says why it cannot. The
+// informers would wait too, but longer and without a word.
+func (k *Controller) await(ctx context.Context, d kind) bool {
+	said := ""
+	for try := 0; ; try++ {
+		_, err := d.get(ctx, metav1.ListOptions{Limit: 1})
+		if err == nil {
+			return true
+		}
+		if why := words(err, "list", d.resource, ""); why != said && ctx.Err() == nil {
+			said = why
+			k.Log.Warn("waiting", "resource", d.resource, "why", why)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(patience[min(try, len(patience)-1)]):
+		}
+	}
+}
+
+// informer makes one that begins with what the server's store holds now. A
+// cache of the server may lag behind the leader before us, whose addresses would
+// be given a second time.
+func (k *Controller) informer(d kind) cache.SharedIndexInformer {
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			if options.ResourceVersion == "0" {
+				options.ResourceVersion, options.ResourceVersionMatch = "", ""
+			}
+			return d.get(ctx, options)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.Watch = true
+			return d.client.Get().Resource(d.resource).VersionedParams(&options, metav1.ParameterCodec).Watch(ctx)
+		},
+	}
+	made := cache.NewSharedIndexInformer(lw, d.object, 0, d.indexers)
+	said := ""
+	// These fail only once the informer runs.
+	_ = made.SetTransform(d.slim)
+	_ = made.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+		if why := words(err, "list and watch", d.resource, ""); why != said && ctx.Err() == nil {
+			said = why
+			k.Log.Warn("watching has ended; beginning again", "resource", d.resource, "why", why)
+		}
+	})
+	return made
+}
+
+// slimService keeps of a Service what is read here.
+func (k *Controller) slimService(o any) (any, error) {
+	s, ok := o.(*corev1.Service)
+	if !ok {
+		return o, nil
+	}
+	kept := &corev1.Service{ObjectMeta: slimMeta(&s.ObjectMeta)}
+	kept.Spec.Type = s.Spec.Type
+	kept.Status.Conditions = s.Status.Conditions
+	if k.GatewayAPI { // routes may lead there
+		kept.Spec.ClusterIP, kept.Spec.Ports = s.Spec.ClusterIP, slimPorts(s.Spec.Ports)
+	}
+	if s.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		return kept, nil
+	}
+	kept.Labels = s.Labels
+	kept.Status.LoadBalancer = s.Status.LoadBalancer
+	kept.Spec.LoadBalancerClass, kept.Spec.LoadBalancerIP = s.Spec.LoadBalancerClass, s.Spec.LoadBalancerIP
+	kept.Spec.IPFamilies, kept.Spec.IPFamilyPolicy = s.Spec.IPFamilies, s.Spec.IPFamilyPolicy
+	kept.Spec.Ports = slimPorts(s.Spec.Ports)
+	for _, name := range []string{
+		object.AnnotationAddresses, object.AnnotationAddressPool, object.AnnotationAddressSharingKey, object.AnnotationPortRanges,
+	} {
+		if v, ok := s.Annotations[name]; ok {
+			metav1.SetMetaDataAnnotation(&kept.ObjectMeta, name, v)
+		}
+	}
+	return kept, nil
+}
+
+func slimPorts(all []corev1.ServicePort) (kept []corev1.ServicePort) {
+	for _, p := range all {
+		kept = append(kept, corev1.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Port})
+	}
+	return kept
+}
+
+func slimNamespace(o any) (any, error) {
+	n, ok := o.(*corev1.Namespace)
+	if !ok {
+		return o, nil
+	}
+	kept := &corev1.Namespace{ObjectMeta: slimMeta(&n.ObjectMeta)}
+	kept.Labels = n.Labels
+	return kept, nil
+}
+
+func slimNode(o any) (any, error) {
+	n, ok := o.(*corev1.Node)
+	if !ok {
+		return o, nil
+	}
+	kept := &corev1.Node{ObjectMeta: slimMeta(&n.ObjectMeta)}
+	kept.Status.Addresses = n.Status.Addresses
+	return kept, nil
+}
+
+func slimMeta(m *metav1.ObjectMeta) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Name: m.Name, Namespace: m.Namespace, UID: m.UID, ResourceVersion: m.ResourceVersion, CreationTimestamp: m.CreationTimestamp,
+		DeletionTimestamp: m.DeletionTimestamp,
+	}
+}

@@ -1,0 +1,101 @@
+package plan
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/health"
+	"github.com/fairlead/fairlead/core/service"
+)
+
+func TestStages(t *testing.T) {
+	const s = time.Second
+	in := func(change func(*DrainInput)) DrainInput {
+		i := DrainInput{Why: []string{"cordoned"}, Notice: 2 * s, Linger: s, Timeout: 20 * s, NoticeLimit: 3 * s, Announces: true, Remembers: true, Told: true}
+		change(&i)
+		return i
+	}
+	for _, c := range []struct {
+		name     string
+		from, to Stage
+		in       DrainInput
+	}{
+		{"no reason", Serving, Serving, in(func(i *DrainInput) { i.Why = nil })},
+		{"begins", Serving, Asking, in(func(i *DrainInput) {})},
+		{"an agent that starts so", "", Withdrawn, in(func(i *DrainInput) { i.Announces, i.Remembers = false, false })},
+		{"remembers, though nothing is announced", Serving, Asking, in(func(i *DrainInput) { i.Announces = false })},
+		{"asks for its time", Asking, Asking, in(func(i *DrainInput) { i.In = 2*s - 1 })},
+		{"and no longer", Asking, Withdrawn, in(func(i *DrainInput) { i.In = 2 * s })},
+		{"waits for the others to know", Asking, Asking, in(func(i *DrainInput) { i.In, i.Told = 2*s, false })},
+		{"not for ever", Asking, Withdrawn, in(func(i *DrainInput) { i.In, i.Told = 3*s, false })},
+		{"nobody needs to know", Asking, Withdrawn, in(func(i *DrainInput) { i.In, i.Told, i.Remembers = 2*s, false, false })},
+		{"hurry", Asking, Withdrawn, in(func(i *DrainInput) { i.Hurry = true })},
+		{"packets are on their way", Withdrawn, Withdrawn, in(func(i *DrainInput) { i.In, i.Announces, i.Remembers = s-1, false, false })},
+		{"even in a hurry", Withdrawn, Withdrawn, in(func(i *DrainInput) { i.In, i.Hurry = s-1, true })},
+		{"no flow is left", Withdrawn, Drained, in(func(i *DrainInput) { i.In, i.Announces, i.Remembers = s, false, false })},
+		{"flows are left", Withdrawn, Withdrawn, in(func(i *DrainInput) { i.In, i.Announces = 20*s, false })},
+		{"for too long", Withdrawn, Drained, in(func(i *DrainInput) { i.In, i.Announces = 21*s, false })},
+		{"routes that do not go", Withdrawn, Withdrawn, in(func(i *DrainInput) { i.In, i.Remembers = 20*s, false })},
+		{"for too long, either", Withdrawn, Drained, in(func(i *DrainInput) { i.In, i.Remembers = 21*s, false })},
+		{"in a hurry", Withdrawn, Drained, in(func(i *DrainInput) { i.In, i.Hurry = s, true })},
+		{"stays drained", Drained, Drained, in(func(i *DrainInput) {})},
+		{"undone while it asks", Asking, Serving, in(func(i *DrainInput) { i.Why = nil })},
+		{"undone later", Withdrawn, Serving, in(func(i *DrainInput) { i.Why = nil })},
+		{"undone when drained", Drained, Serving, in(func(i *DrainInput) { i.Why = nil })},
+		{"the last one", Serving, Kept, in(func(i *DrainInput) { i.Last = true })},
+		{"the last one, found out later", Drained, Kept, in(func(i *DrainInput) { i.Last = true })},
+		{"no longer the last", Kept, Asking, in(func(i *DrainInput) {})},
+	} {
+		if got := c.from.Next(c.in); got != c.to {
+			t.Errorf("%s: from %q to %q, want %q", c.name, c.from, got, c.to)
+		}
+	}
+}
+
+// drainingPlan is that of a balancer at a stage, with one Service announced in two
+// ways that differ.
+func drainingPlan(stage Stage, avoid Avoid) *Plan {
+	n := node
+	n.Drain = Drain{Stage: stage, Why: []string{"cordoned", "by command"}, Avoid: avoid}
+	return Build(Input{
+		Services: []*service.Service{web("web", "10.1.1.1", 2)}, Node: n, Health: func(health.Target) health.State { return health.Up },
+		Announce: func(*service.Service, netip.Addr) ([]advertise.Offer, string) {
+			prefix := netip.MustParsePrefix("10.1.1.1/32")
+			return []advertise.Offer{
+				{By: "Announcement a", Prefix: prefix, Attributes: advertise.Attributes{Communities: "65000:1", MED: 5, LocalPreference: 200}},
+				{By: "Announcement b", Prefix: prefix, Attributes: advertise.Attributes{MED: 6, LocalPreference: 200}},
+			}, ""
+		},
+	})
+}
+
+func TestRoutesOfABalancerThatDrains(t *testing.T) {
+	const (
+		plain    = "10.1.1.1/32 via 10.0.0.105 (communities 65000:1, local preference 200, MED 5)\nnot 10.1.1.1/32: announced as"
+		marked   = "10.1.1.1/32 via 10.0.0.105 (communities 65000:1 graceful-shutdown, local preference 1, MED 5)\nnot 10.1.1.1/32: announced as"
+		withdraw = "not 10.1.1.1/32: this balancer drains: cordoned; by command"
+	)
+	shutdown := advertise.CommunitiesOf(advertise.GracefulShutdown)
+	for _, c := range []struct {
+		stage Stage
+		avoid Avoid
+		want  string
+	}{
+		{"", Avoid{Communities: shutdown}, plain}, {Serving, Avoid{Communities: shutdown}, plain}, {Kept, Avoid{Communities: shutdown}, plain},
+		{Asking, Avoid{}, plain}, {Asking, Avoid{Communities: shutdown}, marked},
+		{Asking, Avoid{Communities: shutdown, MED: 3}, marked},
+		{Asking, Avoid{MED: 1000}, "10.1.1.1/32 via 10.0.0.105 (communities 65000:1, local preference 1, MED 1000)\nnot 10.1.1.1/32: announced as"},
+		{Withdrawn, Avoid{Communities: shutdown}, withdraw}, {Drained, Avoid{Communities: shutdown}, withdraw},
+	} {
+		p := drainingPlan(c.stage, c.avoid)
+		if got := p.routeWords(); !strings.HasPrefix(got, c.want) || (c.want == withdraw) != (got == c.want) {
+			t.Errorf("%s, %+v:\n got %s\nwant %s", c.stage, c.avoid, got, c.want)
+		}
+		if p.Frontends[0].Want == nil {
+			t.Errorf("%s: the frontend is not held: what still comes would be lost", c.stage)
+		}
+	}
+}

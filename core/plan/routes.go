@@ -1,0 +1,209 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/service"
+)
+
+// wish is all that is wished of one prefix.
+type wish struct {
+	frontends []service.Key
+	// offers are those that may be taken, not is why others may not.
+	offers []advertise.Offer
+	not    []string
+	// unfit are the frontends that do not meet the terms of an offer, each reason once.
+	unfit map[string]bool
+	// local are the healthy servers on this node that it leads to.
+	local []netip.Addr
+}
+
+// collectRoutes gives every prefix that leads to a frontend which is to be
+// held, or says why it cannot be announced.
+func (p *Plan) collectRoutes(in Input) {
+	decide := in.Announce
+	if decide == nil {
+		decide = byItself
+	}
+	wishes := map[netip.Prefix]*wish{}
+	refused, offered := map[netip.Addr]string{}, map[netip.Addr]bool{}
+	for i := range p.Frontends {
+		f := &p.Frontends[i]
+		if f.Want == nil && f.State != AwaitingHealth {
+			continue
+		}
+		offers, why := decide(f.Service, f.Key.VIP)
+		for _, o := range offers {
+			if wishes[o.Prefix] == nil {
+				wishes[o.Prefix] = &wish{}
+			}
+			wishes[o.Prefix].add(f, o)
+			offered[f.Key.VIP] = true
+		}
+		if len(offers) == 0 {
+			refused[f.Key.VIP] = why
+		}
+	}
+	for vip, why := range refused {
+		if !offered[vip] { // for another Service that shares it
+			p.refuse(netip.PrefixFrom(vip, vip.BitLen()), RuleAnnouncement, why)
+		}
+	}
+	for prefix, w := range wishes {
+		p.route(in.Node, prefix, w)
+	}
+	if in.Node.Drain.Stage.Leaves() {
+		p.refuseDraining(in.Node.Drain)
+	}
+	slices.SortFunc(p.Routes, func(a, b Route) int { return a.Compare(b.Route) })
+	slices.SortStableFunc(p.Refusals, func(a, b Refusal) int {
+		return cmp.Or(a.Prefix.Compare(b.Prefix), cmp.Compare(a.Reason, b.Reason))
+	})
+}
+
+func (p *Plan) refuse(prefix netip.Prefix, rule Rule, why string) {
+	p.Refusals = append(p.Refusals, Refusal{prefix, rule, why})
+}
+
+// add notes that an offer leads to a frontend. All offers for one frontend are added
+// before those for the next.
+func (w *wish) add(f *Frontend, o advertise.Offer) {
+	if n := len(w.frontends); n == 0 || w.frontends[n-1] != f.Key {
+		w.frontends = append(w.frontends, f.Key)
+		w.local = append(w.local, f.local...)
+	}
+	why := f.unfit(o)
+	switch {
+	case why == "" && !slices.Contains(w.offers, o): // there are few
+		w.offers = append(w.offers, o)
+	case why != "" && !w.unfit[why]:
+		if w.unfit == nil {
+			w.unfit = map[string]bool{}
+		}
+		w.unfit[why] = true
+		if len(w.not) < namedUnfit {
+			w.not = append(w.not, why)
+		}
+	}
+}
+
+// namedUnfit is how many frontends a refusal names that do not meet the terms.
+const namedUnfit = 10
+
+// whyNot says why no offer may be taken.
+func (w *wish) whyNot() string {
+	words := strings.Join(w.not, "; ")
+	if more := len(w.unfit) - len(w.not); more > 0 {
+		words += fmt.Sprintf("; and %d more", more)
+	}
+	return words
+}
+
+// unfit says why a frontend does not meet the terms of an offer; nothing where it
+// does, or where that is not known yet.
+func (f *Frontend) unfit(o advertise.Offer) string {
+	switch {
+	case f.State == AwaitingHealth:
+		return ""
+	case f.healthy < o.MinimumHealthy:
+		return fmt.Sprintf("%s wants %d healthy servers (minimumHealthy), and %s has %d", o.By, o.MinimumHealthy, f.Key, f.healthy)
+	case o.Local && len(f.local) == 0:
+		return fmt.Sprintf("%s is for nodes with a healthy server of their own (endpoints), and %s has none on this one", o.By, f.Key)
+	case o.WeighBy == advertise.WeighByEndpoints && len(f.local) == 0:
+		return fmt.Sprintf("%s weighs nodes by their healthy servers (weight), and %s has none on this one", o.By, f.Key)
+	}
+	return ""
+}
+
+// route makes one route of all that is wished of a prefix.
+func (p *Plan) route(node Node, prefix netip.Prefix, w *wish) {
+	if len(w.offers) == 0 {
+		p.refuse(prefix, RuleTerms, w.whyNot())
+		return
+	}
+	nextHop, family := node.NextHop4, "IPv4"
+	if prefix.Addr().Is6() {
+		nextHop, family = node.NextHop6, "IPv6"
+	}
+	if !nextHop.IsValid() {
+		p.refuse(prefix, RuleNextHop, fmt.Sprintf("this node has no %s next hop to announce: set --next-hop", family))
+		return
+	}
+	slices.SortStableFunc(w.offers, func(a, b advertise.Offer) int { return cmp.Compare(a.By, b.By) })
+	made := w.offers[0].Attributes
+	made.Weight = w.weight(node, w.offers[0])
+	refused := len(p.Refusals)
+	for _, o := range w.offers[1:] {
+		more, _ := o.Communities.Parse() // checked where they are read
+		made.Communities = made.Communities.With(more...)
+		made.Peers, made.Mode = unite(made.Peers, o.Peers), made.Mode.With(o.Mode)
+		if why := w.differ(node, w.offers[0], o); why != "" && !slices.Contains(p.Refusals[refused:], Refusal{prefix, RuleAttributes, why}) {
+			p.refuse(prefix, RuleAttributes, why)
+		}
+	}
+	if node.Drain.Stage == Asking {
+		made = node.Drain.mark(made)
+	}
+	p.Routes = append(p.Routes, Route{advertise.Route{Prefix: prefix, NextHop: nextHop, Attributes: made}, w.frontends})
+}
+
+// unite gives the peers of two offers; those of none are all.
+func unite(a, b advertise.Names) advertise.Names {
+	if a == "" || b == "" {
+		return ""
+	}
+	return advertise.NamesOf(append(a.List(), b.List()...)...)
+}
+
+// differ says in what an offer cannot have its way beside the first; nothing
+// where it can.
+func (w *wish) differ(node Node, first, o advertise.Offer) string {
+	var no []string
+	for _, field := range []struct {
+		name       string
+		its, first uint32
+	}{
+		{"localPreference", o.LocalPreference, first.LocalPreference}, {"med", o.MED, first.MED}, {"prepend", o.Prepend, first.Prepend},
+		{"weight", w.weight(node, o), w.weight(node, first)},
+	} {
+		if field.its != field.first {
+			no = append(no, fmt.Sprintf("%s %d, not %d", field.name, field.first, field.its))
+		}
+	}
+	if len(no) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("announced as %s has it, with %s as %s wants: a prefix is announced in one way; make the two say the same, or be for other Services or nodes",
+		first.By, strings.Join(no, " and "), o.By)
+}
+
+// weight gives the weight that an offer asks for.
+func (w *wish) weight(node Node, o advertise.Offer) uint32 {
+	switch o.WeighBy {
+	case advertise.WeighByEndpoints:
+		slices.SortFunc(w.local, netip.Addr.Compare)
+		w.local = slices.Compact(w.local)
+		return uint32(max(len(w.local), 1)) // none is known while their health is awaited
+	case advertise.WeighByNode:
+		return cmp.Or(o.Weight, node.Weight, 1)
+	}
+	return 0
+}
+
+// byItself gives the prefix under which a VIP is announced where nobody else
+// decides: the widest of its Service's prefixes that contains it, or the address
+// alone.
+func byItself(s *service.Service, vip netip.Addr) ([]advertise.Offer, string) {
+	widest := netip.PrefixFrom(vip, vip.BitLen())
+	for _, prefix := range s.Prefixes {
+		if prefix.Contains(vip) && prefix.Bits() < widest.Bits() {
+			widest = prefix.Masked()
+		}
+	}
+	return []advertise.Offer{{Prefix: widest}}, ""
+}

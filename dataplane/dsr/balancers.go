@@ -1,0 +1,108 @@
+package dsr
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/dataplane/internal/clock"
+	"github.com/fairlead/fairlead/internal/bpfmap"
+)
+
+// balancerLinger is how long packets of a load balancer are accepted after it has left
+// SetBalancers: those on their way, and those that its kernel still forwards while its
+// pod is replaced at the same address.
+const balancerLinger = time.Minute
+
+// knownBalancers is what the map balancers holds.
+type knownBalancers map[serverAddr]serverKnownBalancer
+
+// SetBalancers makes the half accept tunnelled packets only from these addresses, or,
+// with nil, from any. What is pinned stays in force until the first call. Call it
+// before Set, so that no packet reaches a new entry unchecked.
+func (h *Half) SetBalancers(all []netip.Addr) error {
+	var wanted knownBalancers
+	if all != nil {
+		wanted = knownBalancers{}
+	}
+	for _, a := range all {
+		if !a.IsValid() {
+			return fmt.Errorf("server half: %q among the load balancers is no address", a)
+		}
+		wanted[addrOf(a.Unmap())] = serverKnownBalancer{}
+	}
+	if most := h.obj.Balancers.MaxEntries(); len(wanted) > int(most) {
+		return fmt.Errorf("server half: %d load balancers: at most %d fit", len(wanted), most)
+	}
+	return h.worker.Do(func() error {
+		h.balancers, h.balancersSet = wanted, true
+		return h.writeBalancers()
+	})
+}
+
+// writeBalancers makes the map hold the load balancers, and for a while those that have
+// left. Checking begins after the map is written, and ends before it is emptied.
+func (h *Half) writeBalancers() error {
+	if !h.balancersSet {
+		return nil
+	}
+	held, err := bpfmap.Read[serverAddr, serverKnownBalancer](h.obj.Balancers)
+	if err != nil {
+		return err
+	}
+	if h.balancers == nil {
+		return errors.Join(h.obj.BalancersChecked.Set(uint32(0)), bpfmap.Change(h.obj.Balancers, held, knownBalancers{}))
+	}
+	if err := bpfmap.Change(h.obj.Balancers, held, h.balancers.linger(held, clock.Now())); err != nil {
+		return err
+	}
+	return h.obj.BalancersChecked.Set(uint32(1))
+}
+
+// linger returns these and those that are held and have not been gone for long. now is
+// CLOCK_MONOTONIC.
+func (wanted knownBalancers) linger(held knownBalancers, now time.Duration) knownBalancers {
+	all := make(knownBalancers, len(wanted))
+	for a := range wanted {
+		all[a] = serverKnownBalancer{}
+	}
+	for a, b := range held {
+		if _, stays := wanted[a]; stays {
+			continue
+		}
+		if b.Left == 0 {
+			b.Left = uint64(now)
+		}
+		if b.Left > uint64(max(0, now-balancerLinger)) {
+			all[a] = b
+		}
+	}
+	return all
+}
+
+// inheritBalancers has the programs check senders from their first packet on, where a
+// predecessor did.
+func (h *Half) inheritBalancers() error {
+	held, err := bpfmap.Read[serverAddr, serverKnownBalancer](h.obj.Balancers)
+	if err != nil || len(held) == 0 {
+		return err
+	}
+	return h.obj.BalancersChecked.Set(uint32(1))
+}
+
+// senders reads from the kernel who is accepted.
+func (h *Half) senders() (Senders, error) {
+	var checked uint32
+	if err := h.obj.BalancersChecked.Get(&checked); err != nil || checked == 0 {
+		return Senders{}, err
+	}
+	held, err := bpfmap.Read[serverAddr, serverKnownBalancer](h.obj.Balancers)
+	s := Senders{Checked: true}
+	for a := range held {
+		s.Known = append(s.Known, a.netip())
+	}
+	slices.SortFunc(s.Known, netip.Addr.Compare)
+	return s, err
+}

@@ -1,0 +1,140 @@
+package dsr
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/internal/netorder"
+)
+
+// Entry is one frontend at one server.
+type Entry struct {
+	service.Key
+	// Method is service.Tunnel, service.DirectNAT or service.DR.
+	Method service.Method
+	// Server is where the balancer sends: the outer destination in the
+	// tunnel, and the port at which the server listens; port 0 with a range,
+	// for the one that the client addressed.
+	Server netip.AddrPort
+	// Deliver is the server's address in the VIP's family where Server is of
+	// the other one (tunnel only). It may be the VIP itself, for a server that
+	// does hold it. The zero Addr means Server's own.
+	Deliver netip.Addr
+}
+
+// String gives "tunnel TCP 10.1.1.1:80 at 172.16.1.2:8080".
+func (e Entry) String() string { return fmt.Sprintf("%s %s at %s", e.Method, e.Key, e.Server) }
+
+// Delivered is the server as it is addressed in the end, and as its flows have
+// it.
+func (e Entry) Delivered() netip.AddrPort {
+	if e.Deliver.IsValid() {
+		return netip.AddrPortFrom(e.Deliver, e.Server.Port())
+	}
+	return e.Server
+}
+
+// Compare orders entries by frontend, server and method.
+func (e Entry) Compare(o Entry) int {
+	return cmp.Or(e.Key.Compare(o.Key), e.Server.Compare(o.Server), cmp.Compare(e.Method, o.Method),
+		e.Deliver.Compare(o.Deliver))
+}
+
+// methods are those that need a server half, as the programs have them.
+var methods = map[service.Method]serverServerMethod{
+	service.Tunnel:    methodTunnel,
+	service.DirectNAT: methodDirectNAT,
+	service.DR:        methodDR,
+}
+
+const (
+	methodTunnel    = serverServerMethodSERVER_METHOD_TUNNEL
+	methodDirectNAT = serverServerMethodSERVER_METHOD_DIRECT_NAT
+	methodDR        = serverServerMethodSERVER_METHOD_DR
+)
+
+// methodOf is the other way.
+func methodOf(m serverServerMethod) service.Method {
+	for name, number := range methods {
+		if number == m {
+			return name
+		}
+	}
+	return ""
+}
+
+// Entries gives what a frontend asks of the server halves: one entry a backend,
+// none where the method leads back through the balancer.
+func Entries(f dataplane.Frontend) []Entry {
+	if methods[f.Method] == 0 {
+		return nil
+	}
+	entries := make([]Entry, 0, len(f.Backends))
+	for _, b := range f.Backends {
+		entries = append(entries, Entry{Key: f.Key, Method: f.Method, Server: b.Addr})
+	}
+	return entries
+}
+
+// plain is the entry in the one form that the maps know.
+func (e Entry) plain() Entry {
+	e.VIP = e.VIP.Unmap()
+	e.Server = netip.AddrPortFrom(e.Server.Addr().Unmap(), e.Server.Port())
+	e.Deliver = e.Deliver.Unmap()
+	if !e.Deliver.IsValid() {
+		e.Deliver = e.Server.Addr()
+	}
+	return e
+}
+
+// check says what is wrong with an entry in its plain form.
+func (e Entry) check() error {
+	switch {
+	case methods[e.Method] == 0:
+		return fmt.Errorf("method %q needs no server half: use %q, %q or %q", e.Method, service.Tunnel, service.DirectNAT, service.DR)
+	case !usable(e.VIP) || e.Port == 0 && !e.Range():
+		return errors.New("VIP: must be a unicast address and a port")
+	case e.Range() && e.Last < e.Port:
+		return fmt.Errorf("last port %d: must not be below the first, %d", e.Last, e.Port)
+	case !usable(e.Server.Addr()) || e.Server.Port() == 0 && !e.Range():
+		return errors.New("server: must be a unicast address and a port")
+	case e.Method == service.DirectNAT && e.Deliver != e.Server.Addr():
+		return errors.New("deliver: only for tunnel and dr")
+	case e.Method != service.Tunnel && e.Server.Addr().Is4() != e.VIP.Is4():
+		return errors.New("server and VIP are of two families: use tunnel, or a server of the VIP's family")
+	case e.Deliver.Is4() != e.VIP.Is4():
+		return errors.New("server and VIP are of two families: say in deliver which address of the VIP's family the server has")
+	}
+	return e.checkProtocol()
+}
+
+func (e Entry) checkProtocol() error {
+	kept := e.Server.Port() == 0 || !e.Range() && e.Server.Port() == e.Port
+	switch e.Protocol {
+	case service.TCP, service.UDP:
+	case service.SCTP:
+		if !kept {
+			return fmt.Errorf("SCTP: the server's port must be the VIP's, %d: SCTP's checksum (CRC32c) covers the ports, and a program cannot tell whether it is filled in yet", e.Port)
+		}
+	case service.AnyProtocol:
+		if !e.Range() || !kept {
+			return errors.New("any protocol: only for a range of ports, which the servers have too")
+		}
+	default:
+		return fmt.Errorf("protocol %s: use TCP, UDP or SCTP", e.Protocol)
+	}
+	return nil
+}
+
+func usable(a netip.Addr) bool {
+	return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() && a.Zone() == ""
+}
+
+// addrOf and netip are netorder's, for the server half's own type.
+func addrOf(ip netip.Addr) serverAddr { return serverAddr{Word: netorder.Words(ip)} }
+
+func (a serverAddr) netip() netip.Addr { return netorder.Addr(a.Word) }

@@ -1,0 +1,110 @@
+package dsr
+
+import (
+	"fmt"
+	"iter"
+	"net/netip"
+	"time"
+
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/internal/clock"
+	"github.com/fairlead/fairlead/dataplane/internal/devices"
+	"github.com/fairlead/fairlead/dataplane/internal/walk"
+	"github.com/fairlead/fairlead/internal/netorder"
+)
+
+// Flows gives the flows that are remembered, in no order. Flows that come and
+// go meanwhile may be missing.
+func (h *Half) Flows() ([]dataplane.Flow, error) { return devices.Ask(h.worker, h.flows) }
+
+func (h *Half) flows() (flows []dataplane.Flow, err error) {
+	err = h.scanFlows(func(f dataplane.Flow) bool {
+		flows = append(flows, f)
+		return true
+	})
+	return flows, err
+}
+
+// EachFlow gives the flows that a query takes, read from the kernel a piece at
+// a time: what is not asked for is not kept, and the half does other work in
+// between. Their states are "opening", "established", "closed" and "reset". An
+// error ends it.
+func (h *Half) EachFlow(q dataplane.FlowQuery) iter.Seq2[dataplane.Flow, error] {
+	return func(yield func(dataplane.Flow, error) bool) {
+		cursor := newCursor()
+		q.Give(yield, func() (found []dataplane.Flow, more bool, err error) {
+			err = h.worker.Do(func() error {
+				return h.scanSome(cursor, func(f dataplane.Flow) {
+					if q.Takes(f) {
+						found = append(found, f)
+					}
+				})
+			})
+			return found, !cursor.Done(), err
+		})
+	}
+}
+
+// scanFlows shows every flow until see says enough.
+func (h *Half) scanFlows(see func(dataplane.Flow) bool) error {
+	cursor := newCursor()
+	for more := true; more && !cursor.Done(); {
+		if err := h.scanSome(cursor, func(f dataplane.Flow) { more = more && see(f) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setsAtOnce are read by one call to the kernel: 150 KB.
+const setsAtOnce = 256
+
+type flowCursor = walk.Cursor[uint32, serverServerFlowSet]
+
+func newCursor() *flowCursor { return walk.New[uint32, serverServerFlowSet](setsAtOnce) }
+
+// scanSome shows the flows of the next sets.
+func (h *Half) scanSome(c *flowCursor, see func(dataplane.Flow)) error {
+	_, sets, err := c.Next(h.obj.FlowTable)
+	if err != nil {
+		return fmt.Errorf("list the flows: %w", err)
+	}
+	now := clock.Now()
+	for i := range sets {
+		for way, tag := range sets[i].Tag {
+			if tag != 0 {
+				see(flowOf(&sets[i].Flow[way], now))
+			}
+		}
+	}
+	return nil
+}
+
+func flowOf(f *serverServerFlow, now time.Duration) dataplane.Flow {
+	return dataplane.Flow{
+		Client:   netip.AddrPortFrom(f.Client.netip(), netorder.Port(f.ClientPort)),
+		Server:   netip.AddrPortFrom(f.Server.netip(), netorder.Port(f.ServerPort)),
+		VIP:      netip.AddrPortFrom(f.Vip.netip(), netorder.Port(f.VipPort)),
+		Protocol: service.Protocol(f.Proto),
+		State:    f.State.String(),
+		Idle:     clock.Ago(f.Seen, now),
+	}
+}
+
+// String gives the state in a word.
+func (s serverFlowState) String() string {
+	const (
+		closed      = serverFlowStateFLOW_CLIENT_FIN | serverFlowStateFLOW_SERVER_FIN
+		established = serverFlowStateFLOW_ANSWERED | serverFlowStateFLOW_CONFIRMED
+	)
+	switch {
+	case s&(serverFlowStateFLOW_RESET|serverFlowStateFLOW_CLIENT_RESET) != 0:
+		return "reset"
+	case s&closed == closed:
+		return "closed"
+	case s&established == established:
+		return "established"
+	}
+	return "opening"
+}

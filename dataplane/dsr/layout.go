@@ -1,0 +1,236 @@
+package dsr
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/internal/clock"
+	"github.com/fairlead/fairlead/internal/bpfload"
+	"github.com/fairlead/fairlead/internal/netorder"
+	"github.com/fairlead/fairlead/internal/tc"
+)
+
+// layout names the folder of pinned maps after their layout. The first one had
+// its maps beside the links, in no folder of their own.
+const layout = "layout2"
+
+// unkeyedFlows is the pin of a table of flows whose hash has no key, which releases
+// before flow_table left in this layout's folder.
+var unkeyedFlows = filepath.Join(layout, "server_flows")
+
+// takeOver replaces a predecessor's programs. What it remembers in maps that are
+// no longer used is carried over twice: flows may begin until its programs are
+// gone.
+func (h *Half) takeOver(state *bpfload.State, newHook tc.Opener) error {
+	old, err := h.openOlder()
+	if err != nil {
+		return err
+	}
+	defer old.close()
+	carried, err := state.Carry()
+	if len(carried) > 0 {
+		h.log.Info("DSR agent: taking over maps of another release", "maps", carried)
+	}
+	if err != nil {
+		return err
+	}
+	if err := h.carryOver(old); err != nil {
+		return fmt.Errorf("carry over what is pinned: %w", err)
+	}
+	held, err := h.rows()
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(h.serveDR(held), h.inheritNextServers(held), h.inheritSources(), h.inheritBalancers(), h.forgetRows()); err != nil {
+		return err
+	}
+	if err := state.Replace(h.obj.ToServer, h.obj.FromServer, h.obj.ToHost, h.obj.FromHost, h.obj.FromNode); err != nil {
+		return err
+	}
+	if _, err := state.Carry(); err != nil { // what has come since
+		return err
+	}
+	if h.hook, err = newHook(h.dir, h.obj.hooked()); err != nil {
+		return err
+	}
+	if err := errors.Join(h.carryOver(old), state.Old(serverMapFlowTable, h.adoptSet)); err != nil {
+		return fmt.Errorf("carry over what is pinned: %w", err)
+	}
+	return errors.Join(state.Settle(), h.removeOlder())
+}
+
+// adoptSet remembers the flows of a set of another table.
+func (h *Half) adoptSet(value []byte) error {
+	var set serverServerFlowSet
+	if _, err := binary.Decode(value, binary.NativeEndian, &set); err != nil {
+		return err
+	}
+	return h.adoptAll(&set)
+}
+
+func (h *Half) adoptAll(set *serverServerFlowSet) error {
+	for way, tag := range set.Tag {
+		if tag == 0 {
+			continue
+		}
+		if err := h.adopt(set.Flow[way]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// older are the maps of releases before; nil where there are none.
+type older struct{ localVIPs1, flows1, unkeyed *ebpf.Map }
+
+// layout1Flows is the pin of the first layout's flows.
+const layout1Flows = "server_flows"
+
+// localVIP1 is the first layout's struct local_vip; the key was as it is now.
+type localVIP1 struct {
+	Deliver       serverAddr
+	Port          uint16
+	_             uint16
+	Method, Place uint32
+	_             uint32
+	Left          uint64
+}
+
+// flow1 is the first layout's struct server_flow, by struct tuple.
+type flow1 struct {
+	VIP      serverAddr
+	VIPPort  uint16
+	Overhead uint8
+	_        uint8
+	Method   uint32
+	Seen     uint64
+}
+
+func (h *Half) openOlder() (*older, error) {
+	var old older
+	for name, m := range map[string]**ebpf.Map{
+		serverMapLocalVips: &old.localVIPs1, layout1Flows: &old.flows1, unkeyedFlows: &old.unkeyed,
+	} {
+		pinned, err := ebpf.LoadPinnedMap(h.dir.Path(name), nil)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			old.close()
+			return nil, fmt.Errorf("pinned map %s: %w", name, err)
+		}
+		*m = pinned
+	}
+	return &old, nil
+}
+
+func (o *older) close() {
+	for _, m := range []*ebpf.Map{o.localVIPs1, o.flows1, o.unkeyed} {
+		if m != nil {
+			m.Close()
+		}
+	}
+}
+
+func (h *Half) removeOlder() error {
+	var errs []error
+	for _, name := range []string{serverMapLocalVips, layout1Flows, serverMapServerCounters, unkeyedFlows} {
+		errs = append(errs, h.dir.Remove(name))
+	}
+	return errors.Join(errs...)
+}
+
+// carryOver copies what is not here yet.
+func (h *Half) carryOver(old *older) error {
+	var errs []error
+	if old.localVIPs1 != nil {
+		errs = append(errs, h.carryRows(old.localVIPs1))
+	}
+	for from, carry := range map[*ebpf.Map]func(*ebpf.Map) error{old.flows1: h.carryFlows1, old.unkeyed: h.carryUnkeyed} {
+		if from == nil {
+			continue
+		}
+		if err := carry(from); err != nil { // the programs serve without them, as after a reboot
+			h.log.Warn("DSR agent: flows of a previous release are not carried over", "error", err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (h *Half) carryRows(from *ebpf.Map) error {
+	var key serverLocalVipKey
+	var row localVIP1
+	it := from.Iterate()
+	for it.Next(&key, &row) {
+		if key.VipPort == 0 {
+			continue // a "target" of direct-nat: its packets tell their VIP now
+		}
+		e := Entry{
+			Key:     service.Key{VIP: key.Vip.netip(), Port: netorder.Port(key.VipPort), Protocol: service.Protocol(key.Proto)},
+			Method:  methodOf(serverServerMethod(row.Method)),
+			Server:  netip.AddrPortFrom(key.Server.netip(), netorder.Port(row.Port)),
+			Deliver: row.Deliver.netip(),
+		}
+		for key, now := range e.rows() {
+			now.Place, now.Left = serverServerPlace(row.Place), row.Left
+			if err := h.obj.LocalVips.Update(key, now, ebpf.UpdateNoExist); err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
+				return fmt.Errorf("write %s: %w", e, err)
+			}
+		}
+	}
+	return it.Err()
+}
+
+// carryFlows1 has the program itself remember each flow of the first layout. What
+// that remembered was established, or soon is.
+func (h *Half) carryFlows1(from *ebpf.Map) error {
+	const state = serverFlowStateFLOW_OPENED | serverFlowStateFLOW_ANSWERED | serverFlowStateFLOW_CONFIRMED
+	var key serverTuple
+	var old flow1
+	it := from.Iterate()
+	for it.Next(&key, &old) {
+		err := h.adopt(serverServerFlow{
+			Client: key.Src, Server: key.Dst, ClientPort: key.Sport, ServerPort: key.Dport, Proto: key.Proto,
+			Vip: old.VIP, VipPort: old.VIPPort, Overhead: old.Overhead, Method: serverServerMethod(old.Method),
+			Seen: uint32(old.Seen >> clock.TickShift), State: state,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return it.Err()
+}
+
+// carryUnkeyed does so with the flows of a table whose hash has no key.
+func (h *Half) carryUnkeyed(from *ebpf.Map) error {
+	for c := newCursor(); !c.Done(); {
+		_, sets, err := c.Next(from)
+		if err != nil {
+			return err
+		}
+		for i := range sets {
+			if err := h.adoptAll(&sets[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// adopt remembers a flow that is not known yet; where its set is full it is
+// lost, as it would be there.
+func (h *Half) adopt(f serverServerFlow) error {
+	const ethernet = 14
+	frame, err := binary.Append(make([]byte, ethernet), binary.NativeEndian, f)
+	if err != nil {
+		return err
+	}
+	if _, err := h.obj.Adopt.Run(&ebpf.RunOptions{Data: frame}); err != nil {
+		return fmt.Errorf("carry a flow over: %w", err)
+	}
+	return nil
+}

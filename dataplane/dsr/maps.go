@@ -1,0 +1,232 @@
+package dsr
+
+import (
+	"crypto/rand"
+	_ "embed"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"runtime"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/auth"
+	"github.com/fairlead/fairlead/dataplane/internal/clock"
+	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/bpfload"
+	"github.com/fairlead/fairlead/internal/bpfmap"
+	"github.com/fairlead/fairlead/internal/features"
+	"github.com/fairlead/fairlead/internal/netorder"
+	"github.com/fairlead/fairlead/internal/tc"
+)
+
+// load opens the pins, loads the programs against the pinned maps, and puts
+// them in place of a predecessor's.
+func (h *Half) load(newHook tc.Opener) error {
+	if err := bpffs.Mount(h.cfg.PinDir); err != nil {
+		return fmt.Errorf("PinDir: %w", err)
+	}
+	dir, err := bpffs.Open(h.cfg.PinDir)
+	if err != nil {
+		return err
+	}
+	h.dir = dir
+	spec, err := loadServer()
+	if err != nil {
+		return err
+	}
+	state, err := h.openState(spec)
+	if err != nil {
+		return err
+	}
+	key, err := h.flowKey()
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(
+		spec.Variables[serverVarFlowKey].Set(key),
+		spec.Variables[serverVarClampMss].Set(!h.cfg.KeepMSS),
+		auth.Preset(spec, h.cfg.Auth),
+		spec.Variables[serverVarGuePort].Set(h.cfg.GUEPort),
+		spec.Variables[serverVarFlowSets].Set(spec.Maps[serverMapFlowTable].MaxEntries),
+		spec.Variables[serverVarStoresInOrder].Set(runtime.GOARCH == "amd64"),
+	); err != nil {
+		return err
+	}
+	opts := ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: h.dir.Path(layout)}}
+	if h.missing, err = bpfload.Load(features.DSRAgent, spec, opts, &h.obj, bpfload.ErrVersion); err != nil {
+		return err
+	}
+	if h.routes, err = newRoutes(); err != nil {
+		return err
+	}
+	return h.takeOver(state, newHook)
+}
+
+// kept are the maps that outlive the agent.
+var kept = bpfload.KeptMaps{
+	serverMapLocalVips:   {},
+	serverMapFlowTable:   {Fit: bpfload.Keep, Written: true, Hashed: true, Enums: []string{"flow_state"}},
+	serverMapNextServers: {}, serverMapSourceRanges: {}, serverMapBalancers: {},
+	serverMapServerCounters: {Fit: bpfload.Renew},
+}
+
+// openState sets the kept maps to be pinned, and to the sizes that they are to have.
+func (h *Half) openState(spec *ebpf.CollectionSpec) (*bpfload.State, error) {
+	if err := os.MkdirAll(h.dir.Path(layout), 0o700); err != nil {
+		return nil, fmt.Errorf("pins: %w", err)
+	}
+	if err := h.forgetLeft(); err != nil {
+		return nil, err
+	}
+	flows := spec.Maps[serverMapFlowTable]
+	flows.MaxEntries = flowSets(h.cfg.MaxFlows)
+	attached, err := tc.Attached(h.dir, slices.Collect(maps.Keys(serverPrograms{}.hooked()))...)
+	if err != nil {
+		return nil, err
+	}
+	state, err := bpfload.OpenState(spec, bpfload.Source{Folder: h.dir.Path(layout), Maps: kept, History: history, Attached: attached})
+	if err != nil {
+		return nil, err
+	}
+	if flows.MaxEntries != flowSets(h.cfg.MaxFlows) {
+		h.log.Warn("server half: the table of flows keeps its size, for its flows' sake; Detach first to change it",
+			"flows", flows.MaxEntries*flowWays, "asked", h.cfg.MaxFlows)
+	}
+	return state, nil
+}
+
+// history has the layouts that releases pin, as bpfload.Source has it.
+//
+//go:embed layouts.json
+var history []byte
+
+// flowKey is flow_key, made where there is none. It is kept as long as the table, in
+// a map that the programs do not use.
+func (h *Half) flowKey() (key [serverHashKeys]uint64, err error) {
+	m, err := ebpf.NewMapWithOptions(&ebpf.MapSpec{
+		Name: flowKeyPin, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(binary.Size(key)), MaxEntries: 1, Pinning: ebpf.PinByName,
+	}, ebpf.MapOptions{PinPath: h.dir.Path(layout)})
+	if err != nil {
+		return key, features.Refused(features.DSRAgent, "key of the flow table", err)
+	}
+	defer m.Close()
+	if err := m.Lookup(uint32(0), &key); err != nil || key[0] != 0 {
+		return key, err
+	}
+	if err := binary.Read(rand.Reader, binary.NativeEndian, &key); err != nil {
+		return key, err
+	}
+	for i := range key {
+		key[i] |= 1
+	}
+	return key, m.Put(uint32(0), key)
+}
+
+// flowKeyPin is that map's pin.
+const flowKeyPin = "flow_key"
+
+// serverHashKeys is HASH_KEYS.
+const serverHashKeys = 10
+
+// flowWays is FLOW_WAYS.
+const flowWays = uint32(len(serverServerFlowSet{}.Flow))
+
+// flowSets is how many sets a table of so many flows has.
+func flowSets(flows uint32) uint32 { return max(1, (flows+flowWays-1)/flowWays) }
+
+// release closes what is open. What is pinned stays.
+func (h *Half) release() error {
+	var errs []error
+	if h.hook != nil {
+		errs = append(errs, h.hook.Close())
+	}
+	if h.routes != nil {
+		h.routes.close()
+	}
+	errs = append(errs, h.obj.Close())
+	if h.dir != nil {
+		errs = append(errs, h.dir.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// rows gives all that local_vips holds.
+func (h *Half) rows() (rows, error) {
+	return bpfmap.Read[serverLocalVipKey, serverLocalVip](h.obj.LocalVips)
+}
+
+// upsert writes a row.
+func (h *Half) upsert(key serverLocalVipKey, row serverLocalVip) error {
+	if err := h.obj.LocalVips.Put(key, row); err != nil {
+		return fmt.Errorf("write %s: %w", entryOf(key, row), err)
+	}
+	return nil
+}
+
+// delete takes a row away; one that is absent is no error.
+func (h *Half) delete(key serverLocalVipKey) error {
+	if err := h.obj.LocalVips.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("delete an entry: %w", err)
+	}
+	return nil
+}
+
+// change makes the map hold the wanted rows. What is held and no longer wanted
+// is marked as left: it serves on until sweep takes it.
+func (h *Half) change(held, wanted rows) error {
+	var errs []error
+	for key, row := range wanted {
+		if held[key] != row {
+			errs = append(errs, h.upsert(key, row))
+		}
+	}
+	for key, row := range held {
+		if _, keep := wanted[key]; !keep && row.Left == 0 {
+			row.Left = uint64(clock.Now())
+			errs = append(errs, h.upsert(key, row))
+		}
+	}
+	return errors.Join(append(errs, h.forgetRows())...)
+}
+
+// forgetRows has the programs look rows up anew. Theirs may be a packet old.
+func (h *Half) forgetRows() error {
+	h.generation = max(1, h.generation+1)
+	return h.obj.RowsGeneration.Set(h.generation)
+}
+
+// sweep deletes what left so long ago that no flow of it was seen since.
+func (h *Half) sweep(held rows) error {
+	before := uint64(max(0, clock.Now()-h.cfg.Linger))
+	old := maps.Clone(held)
+	maps.DeleteFunc(old, func(_ serverLocalVipKey, row serverLocalVip) bool {
+		return row.Left == 0 || row.Left > before
+	})
+	if len(old) == 0 {
+		return nil
+	}
+	used := map[netip.AddrPort]bool{}
+	err := h.scanFlows(func(f dataplane.Flow) bool {
+		if f.Idle < h.cfg.Linger {
+			used[f.Server] = true
+			used[netip.AddrPortFrom(f.Server.Addr(), 0)] = true
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for key, row := range old {
+		if !used[netip.AddrPortFrom(row.Deliver.netip(), netorder.Port(row.Port))] {
+			errs = append(errs, h.delete(key))
+		}
+	}
+	return errors.Join(append(errs, h.forgetRows())...)
+}

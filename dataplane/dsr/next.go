@@ -1,0 +1,73 @@
+package dsr
+
+import (
+	"errors"
+	"time"
+
+	"github.com/fairlead/fairlead/dataplane/internal/clock"
+	"github.com/fairlead/fairlead/internal/bpfmap"
+)
+
+// nextServers are what next_servers holds, or a part of it: who a packet may be
+// sent on to.
+type nextServers map[serverLocalVipKey]serverNextServer
+
+// frontend is a row's key without the server.
+func (key serverLocalVipKey) frontend() serverLocalVipKey {
+	key.Server, key.ServerPort = serverAddr{}, 0
+	return key
+}
+
+// nextServers are all servers of the frontends that have one here.
+func (d *desired) nextServers(here rows) nextServers {
+	frontends := map[serverLocalVipKey]bool{}
+	for key := range here {
+		frontends[key.frontend()] = true
+	}
+	all := nextServers{}
+	for _, its := range d.servers {
+		for key, row := range its {
+			if (key.Server == serverAddr{}) || !frontends[key.frontend()] {
+				continue // the former is dr's, which a list does not name
+			}
+			all[key] = serverNextServer{Port: row.Port}
+		}
+	}
+	return all
+}
+
+// linger adds to wanted who is held and has left: such a server takes packets of
+// its flows for so long, as it does at its own node. now is CLOCK_MONOTONIC.
+func (wanted nextServers) linger(held nextServers, now, linger time.Duration) {
+	for key, server := range held {
+		if _, stays := wanted[key]; stays {
+			continue
+		}
+		if server.Left == 0 {
+			server.Left = uint64(now)
+		}
+		if server.Left >= uint64(max(0, now-linger)) {
+			wanted[key] = server
+		}
+	}
+}
+
+// setNextServers makes the map hold these, and for a while those that have left.
+func (h *Half) setNextServers(wanted nextServers) error {
+	held, err := bpfmap.Read[serverLocalVipKey, serverNextServer](h.obj.NextServers)
+	if err != nil {
+		return err
+	}
+	wanted.linger(held, clock.Now(), h.cfg.Linger)
+	return errors.Join(bpfmap.Change(h.obj.NextServers, held, wanted), h.obj.NextServersKnown.Set(uint32(1)))
+}
+
+// inheritNextServers has the programs accept any server of a list until the first
+// Set, where rows are held by an agent that did not write next_servers.
+func (h *Half) inheritNextServers(held rows) error {
+	servers, err := bpfmap.Read[serverLocalVipKey, serverNextServer](h.obj.NextServers)
+	if err != nil || len(servers) > 0 || len(held) == 0 {
+		return err
+	}
+	return h.obj.NextServersKnown.Set(uint32(0))
+}

@@ -1,0 +1,159 @@
+package dsr
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+)
+
+// reconcile makes the kernel hold what is desired: rows for the servers that
+// are here, programs where the routes lead to them. It may run at any time,
+// again and again; before the first Set it leaves the entries as they are.
+func (h *Half) reconcile() error {
+	if err := h.writeBalancers(); err != nil || h.desired == nil {
+		return err
+	}
+	held, err := h.rows()
+	if err != nil {
+		return err
+	}
+	view, err := h.routes.look(h.cfg.Uplinks)
+	if err != nil {
+		return err
+	}
+	found, failed := h.locate(view, held)
+	wanted := h.wanted(view, found)
+	at := points(found)
+	h.keepUnknown(wanted, at, held, found)
+	entrances(at, view, wanted)
+	entrances(at, view, held)
+	// First: from the row on, packets are to be looked up by their VIP.
+	if err := h.serveDR(wanted, held); err != nil {
+		return err
+	}
+	return errors.Join(failed, h.setNextServers(h.desired.nextServers(wanted)), h.change(held, wanted), h.hook.Keep(at), h.sweep(held))
+}
+
+// wanted are the rows of the servers that are here.
+func (h *Half) wanted(view *view, found map[netip.Addr]where) rows {
+	wanted := rows{}
+	for _, server := range slices.SortedFunc(maps.Keys(h.desired.servers), netip.Addr.Compare) {
+		place := found[server].place
+		if place == elsewhere {
+			continue
+		}
+		for key, row := range h.desired.servers[server] {
+			row.Place = place
+			if _, holds := view.Holders[key.Vip.netip()]; holds && place == onHost && row.Method == methodDR {
+				row.Deliver = key.Vip
+			}
+			if other, ok := wanted[key]; ok && other.Server != row.Server {
+				h.abroad[server] = fmt.Sprintf("it is here, but so is %s, and dr cannot tell two servers of one VIP on a node apart: use tunnel or direct-nat",
+					other.Server.netip())
+				continue
+			}
+			wanted[key] = row
+		}
+	}
+	return wanted
+}
+
+// entrances adds the programs at the node's ways in and out that servers in
+// pods need: the one that hands packets to their devices, and the one that looks
+// at what the kernel tells clients of packets for them.
+func entrances(at map[point]bool, view *view, rows rows) {
+	pods, direct := false, false
+	for _, row := range rows {
+		pods = pods || row.Place == inPod
+		direct = direct || row.Place == inPod && row.Method != methodTunnel
+	}
+	for _, d := range view.Entrances() {
+		if direct {
+			at[point{Device: d, Program: serverProgToHost}] = true
+		}
+		if pods && !at[point{Device: d, Program: serverProgFromHost}] {
+			at[point{Device: d, Program: serverProgFromNode}] = true
+		}
+	}
+}
+
+// serveDR tells the programs whether there is a server with dr.
+func (h *Half) serveDR(sets ...rows) error {
+	served := uint32(0)
+	for _, rows := range sets {
+		for _, row := range rows {
+			if row.Method == methodDR {
+				served = 1
+			}
+		}
+	}
+	return h.obj.DrServed.Set(served)
+}
+
+// locate says where each server is that is desired or still held, and notes of those
+// desired that are not here why not. The error names those of them of which the kernel
+// would not say it.
+func (h *Half) locate(view *view, held rows) (found map[netip.Addr]where, failed error) {
+	var errs []error
+	found, h.abroad = map[netip.Addr]where{}, map[netip.Addr]string{}
+	for server := range h.desired.servers {
+		found[server] = where{}
+	}
+	for _, row := range held {
+		found[row.Server.netip()] = where{}
+	}
+	for server := range found {
+		w, err := h.routes.locate(view, server)
+		if err != nil {
+			w = where{unknown: true, why: err.Error()}
+		}
+		if err != nil && h.desired.servers[server] != nil {
+			errs = append(errs, err)
+		}
+		found[server] = w
+		if w.place == elsewhere && h.desired.servers[server] != nil {
+			h.abroad[server] = w.why
+		}
+	}
+	return found, errors.Join(errs...)
+}
+
+// keepUnknown keeps what is desired of servers of which it is not known where they are
+// as it is held, and all programs where they are attached: some may be for those.
+func (h *Half) keepUnknown(wanted rows, at map[point]bool, held rows, found map[netip.Addr]where) {
+	any := false
+	for key, row := range held {
+		server := row.Server.netip()
+		if !found[server].unknown {
+			continue
+		}
+		any = true
+		_, desired := h.desired.servers[server][key]
+		if _, taken := wanted[key]; desired && !taken {
+			wanted[key] = row
+		}
+	}
+	if any {
+		for _, p := range h.hook.Points() {
+			at[p] = true
+		}
+	}
+}
+
+// points says where programs must be attached for servers in these places.
+func points(found map[netip.Addr]where) map[point]bool {
+	wanted := map[point]bool{}
+	for _, w := range found {
+		toward, back := point{Program: serverProgToServer}, point{Program: serverProgFromServer}
+		if w.place == onHost {
+			toward, back = point{Program: serverProgToHost}, point{Program: serverProgFromHost}
+		}
+		for _, d := range w.devices {
+			toward.Device, back.Device = d, d
+			wanted[toward], wanted[back] = true, true
+		}
+	}
+	return wanted
+}

@@ -1,0 +1,43 @@
+package dsr
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/internal/features"
+	"github.com/fairlead/fairlead/lab/testkit/refusals"
+)
+
+// TestWithoutOptional has backends served on kernels that refuse what is optional.
+func TestWithoutOptional(t *testing.T) {
+	refusals.Optional(t, features.DSRAgent, refusals.Tests{
+		Few: "^TestFromServer$",
+		All: "^(TestTunnel|TestDirectNAT|TestFromServer|TestTraffic|TestSecondChance|TestDevicesComeAndGo)$",
+	})
+}
+
+// TestWithoutEssential has an agent fail to start on kernels that refuse what is
+// essential, while its predecessor's entries stay.
+func TestWithoutEssential(t *testing.T) {
+	if refusals.Attempt(func(at string) error {
+		return refusals.InNamespace(at, func() error {
+			fresh := Config{PinDir: fmt.Sprint("/sys/fs/bpf/fresh-", os.Getpid())}
+			defer os.RemoveAll(fresh.PinDir)
+			h, err := Open(fresh)
+			if err == nil {
+				err = h.Detach()
+			}
+			return err
+		})
+	}) {
+		return
+	}
+	n := newNode(t)
+	e := entry(service.Tunnel, vip, pod, service.TCP)
+	if err := n.half.Set([]Entry{e}); err != nil {
+		t.Fatal(err)
+	}
+	refusals.Essential(t, features.DSRAgent, n.ns.Path(), func(t *testing.T) { wantEntries(t, n.half, e) })
+}

@@ -1,0 +1,150 @@
+package dsr
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/internal/netorder"
+)
+
+// rows are what local_vips holds, or a part of it.
+type rows map[serverLocalVipKey]serverLocalVip
+
+// desired is a valid set of entries, as rows by the server's address. A row's
+// place is yet to be filled in.
+type desired struct {
+	servers map[netip.Addr]rows
+}
+
+// newDesired takes the valid entries and refuses the others by name.
+func newDesired(entries []Entry) (*desired, error) {
+	d := &desired{servers: map[netip.Addr]rows{}}
+	var refused []error
+	for _, e := range entries {
+		p := e.plain()
+		err := p.check()
+		if err == nil {
+			err = d.add(p)
+		}
+		if err != nil {
+			refused = append(refused, fmt.Errorf("%s: %w", e, err))
+		}
+	}
+	return d, errors.Join(refused...)
+}
+
+func (d *desired) add(e Entry) error {
+	server := e.Server.Addr()
+	held := d.servers[server]
+	if held == nil {
+		held = rows{}
+	}
+	for key, row := range e.rows() {
+		old, ok := held[key]
+		if !ok || old == row {
+			continue
+		}
+		if err := key.conflict(old, row); err != nil {
+			return err
+		}
+	}
+	for key, row := range e.rows() {
+		if old, ok := held[key]; ok {
+			row = merge(old, row)
+		}
+		held[key] = row
+	}
+	d.servers[server] = held
+	return nil
+}
+
+// conflict says why one key cannot stand for two rows.
+func (key serverLocalVipKey) conflict(old, row serverLocalVip) error {
+	switch {
+	case key.VipPort != 0:
+		return fmt.Errorf("%s cannot tell two servers on one address apart, and %s is there already: use direct-nat",
+			methodOf(row.Method), entryOf(key, old).Server)
+	case old.Deliver != row.Deliver:
+		return fmt.Errorf("deliver: fragments have no ports, so a VIP has one address at a server, which is %s already", old.Deliver.netip())
+	case old.Last != 0 && row.Last != 0:
+		return fmt.Errorf("a VIP has one range of ports at a server, which is %d-%d already: use one range for both", old.First, old.Last)
+	}
+	return nil
+}
+
+// merge makes one row without ports of two: a range goes with single ports.
+func merge(old, row serverLocalVip) serverLocalVip {
+	if row.Last != 0 || old.Last == 0 && row.Method > old.Method {
+		return row
+	}
+	return old
+}
+
+// rows are those of one entry: for packets with ports, and for those without.
+func (e Entry) rows() rows {
+	port := netorder.Port(e.Server.Port())
+	row := serverLocalVip{
+		Server: addrOf(e.Server.Addr()), Deliver: addrOf(e.Deliver), Port: port, Method: methods[e.Method],
+	}
+	key := serverLocalVipKey{Vip: addrOf(e.VIP), Server: row.Server, Proto: uint8(e.Protocol)}
+	bare := row
+	if e.Range() {
+		bare.First, bare.Last = e.Port, e.Last
+	} else {
+		bare.Port = 0
+	}
+	all := rows{key: bare}
+	byMAC := key
+	byMAC.Server = serverAddr{}
+	if e.Method == service.DR {
+		all[byMAC] = bare
+	}
+	if e.Range() {
+		return all
+	}
+	key.VipPort = netorder.Port(e.Port)
+	byMAC.VipPort = key.VipPort
+	if e.Method != service.Tunnel {
+		key.ServerPort = port
+	}
+	all[key] = row
+	if e.Method == service.DR {
+		all[byMAC] = row
+	}
+	return all
+}
+
+// isEntry tells the row that stands for an entry from those that go with it.
+func isEntry(key serverLocalVipKey, row serverLocalVip) bool {
+	return (key.VipPort != 0 || row.Last != 0) && (row.Method != methodDR || key.Server == serverAddr{})
+}
+
+// entryOf reads a row back.
+func entryOf(key serverLocalVipKey, row serverLocalVip) Entry {
+	e := Entry{
+		Key:    service.Key{VIP: key.Vip.netip(), Port: netorder.Port(key.VipPort), Protocol: service.Protocol(key.Proto)},
+		Method: methodOf(row.Method),
+		Server: netip.AddrPortFrom(row.Server.netip(), netorder.Port(row.Port)),
+	}
+	if row.Last != 0 {
+		e.Port, e.Last = row.First, row.Last
+	}
+	if deliver := row.Deliver.netip(); deliver != e.Server.Addr() {
+		e.Deliver = deliver
+	}
+	return e
+}
+
+func entriesOf(rows rows) []Entry {
+	var entries []Entry
+	for key, row := range rows {
+		if isEntry(key, row) && row.Left == 0 {
+			entries = append(entries, entryOf(key, row))
+		}
+	}
+	slices.SortFunc(entries, Entry.Compare)
+	return entries
+}

@@ -1,0 +1,131 @@
+package dsr
+
+import (
+	"maps"
+	"net/netip"
+
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/internal/bpfmap"
+	"github.com/fairlead/fairlead/internal/netorder"
+)
+
+// Sources are the source ranges of one frontend, as in dataplane.Frontend: where
+// Allow is empty, all clients are allowed but those in Deny.
+type Sources struct {
+	service.Key
+	Allow, Deny []netip.Prefix
+}
+
+// sourceRanges is what the map source_ranges holds.
+type sourceRanges map[serverSourceKey]serverSourceRule
+
+const (
+	sourceAllow = serverSourceListSOURCE_ALLOW
+	sourceDeny  = serverSourceListSOURCE_DENY
+	sourceV6    = serverSourceListSOURCE_V6
+
+	sourceOut   = serverSourceRuleSOURCE_OUT
+	sourceIn    = serverSourceRuleSOURCE_IN
+	sourceInBut = serverSourceRuleSOURCE_IN_BUT
+)
+
+// Bits of a key before the client's address, and of that before an IPv4 address.
+const frontendBits, mappedBits = 160, 96
+
+// newSourceRanges gives the map's entries for these frontends.
+func newSourceRanges(all []Sources) sourceRanges {
+	ranges := sourceRanges{}
+	for _, s := range all {
+		if len(s.Allow)+len(s.Deny) == 0 {
+			continue
+		}
+		in, others := sourceIn, sourceOut
+		if len(s.Deny) > 0 {
+			in = sourceInBut
+		}
+		if len(s.Allow) == 0 {
+			others = in
+		}
+		for _, everyone := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+			ranges[s.key(sourceAllow, netip.PrefixFrom(everyone, 0))] = others
+		}
+		for _, p := range s.Allow {
+			ranges[s.key(sourceAllow, p)] = in
+		}
+		for _, p := range s.Deny {
+			ranges[s.key(sourceDeny, p)] = sourceOut
+		}
+	}
+	return ranges
+}
+
+// key gives the key of a range in one of the frontend's lists.
+func (s Sources) key(list serverSourceList, p netip.Prefix) serverSourceKey {
+	k := serverSourceKey{
+		Prefixlen: uint32(frontendBits + p.Bits()), Vip: addrOf(s.VIP.Unmap()), Port: netorder.Port(s.Port),
+		Proto: uint8(s.Protocol), List: list, Client: addrOf(p.Masked().Addr()),
+	}
+	if s.Range() {
+		k.Port = 0
+	}
+	if p.Addr().Is4() {
+		k.Prefixlen += mappedBits
+	} else {
+		k.List |= sourceV6
+	}
+	return k
+}
+
+// SetSources makes the half drop packets of clients outside these ranges. What is
+// pinned holds until the first call.
+func (h *Half) SetSources(all []Sources) error {
+	wanted := newSourceRanges(all)
+	return h.worker.Do(func() error {
+		if len(wanted) > 0 {
+			if err := h.obj.SourcesLimited.Set(uint32(1)); err != nil {
+				return err
+			}
+		}
+		if err := h.writeSources(wanted); err != nil || len(wanted) > 0 {
+			return err
+		}
+		return h.obj.SourcesLimited.Set(uint32(0))
+	})
+}
+
+// writeSources changes the rule for clients in no range while all ranges, the old
+// and the new, are there: nobody that both allow meets neither.
+func (h *Half) writeSources(wanted sourceRanges) error {
+	at, err := bpfmap.Read[serverSourceKey, serverSourceRule](h.obj.SourceRanges)
+	if err != nil {
+		return err
+	}
+	for _, whole := range []bool{false, true} {
+		next := maps.Clone(at)
+		maps.DeleteFunc(next, func(k serverSourceKey, _ serverSourceRule) bool { return whole && k.isWhole() })
+		for k, rule := range wanted {
+			if k.isWhole() == whole {
+				next[k] = rule
+			}
+		}
+		if err := bpfmap.Change(h.obj.SourceRanges, at, next); err != nil {
+			return err
+		}
+		at = next
+	}
+	return bpfmap.Change(h.obj.SourceRanges, at, wanted)
+}
+
+// isWhole says that a range is a whole family's.
+func (k serverSourceKey) isWhole() bool {
+	return k.Prefixlen == frontendBits || k.List&sourceV6 == 0 && k.Prefixlen == frontendBits+mappedBits
+}
+
+// inheritSources has the programs look at ranges that a predecessor left.
+func (h *Half) inheritSources() error {
+	held, err := bpfmap.Read[serverSourceKey, serverSourceRule](h.obj.SourceRanges)
+	if err != nil || len(held) == 0 {
+		return err
+	}
+	return h.obj.SourcesLimited.Set(uint32(1))
+}

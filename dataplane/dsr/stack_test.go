@@ -1,0 +1,24 @@
+package dsr
+
+import (
+	"testing"
+
+	"github.com/fairlead/fairlead/dataplane/auth"
+	"github.com/fairlead/fairlead/internal/nodekey"
+	"github.com/fairlead/fairlead/lab/testkit/bpfstack"
+)
+
+// TestStackFitsLinux61: newer kernels give programs more room.
+func TestStackFitsLinux61(t *testing.T) {
+	keys := nodekey.Keys{{K0: 1, K1: 2, ID: 3}}
+	for _, a := range []nodekey.Auth{{}, {Keys: keys}, {Keys: keys, Require: true}} {
+		spec, err := loadServer()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := auth.Preset(spec, a); err != nil {
+			t.Fatal(err)
+		}
+		bpfstack.Check(t, spec)
+	}
+}

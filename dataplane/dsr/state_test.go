@@ -1,0 +1,111 @@
+package dsr
+
+import (
+	"errors"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/bpfload"
+	"github.com/fairlead/fairlead/internal/bpfload/layouttest"
+	"github.com/fairlead/fairlead/internal/tc"
+	"github.com/fairlead/fairlead/lab/testkit"
+)
+
+// openAnother has a release take over whose maps have other layouts, with its programs
+// in the place of those at points.
+func (n *node) openAnother(t *testing.T, key [serverHashKeys]uint64, points []tc.Point) *ebpf.Collection {
+	t.Helper()
+	var all *ebpf.Collection
+	testkit.Do(t, n.ns, func() error {
+		dir, err := bpffs.Open(pinDir(t, n.ns))
+		must(t, err)
+		defer dir.Close()
+		spec, err := loadServer()
+		must(t, err)
+		flows := spec.Maps[serverMapFlowTable]
+		flows.MaxEntries = flowSets(DefaultMaxFlows)
+		must(t, errors.Join(spec.Variables[serverVarFlowKey].Set(key), spec.Variables[serverVarFlowSets].Set(flows.MaxEntries)))
+		next := layouttest.Next(t, spec, kept, serverMapLocalVips, serverMapFlowTable, serverMapNextServers)
+		attached, err := tc.Attached(dir)
+		must(t, err)
+		state, err := bpfload.OpenState(spec, bpfload.Source{Folder: dir.Path(layout), Maps: next, History: history, Attached: attached})
+		must(t, err)
+		all, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: dir.Path(layout)}})
+		must(t, err)
+		t.Cleanup(all.Close)
+		_, err = state.Carry()
+		must(t, errors.Join(err, state.Replace(all.Programs[serverProgToServer], all.Programs[serverProgFromServer])))
+		for _, p := range points {
+			l, err := link.LoadPinnedLink(dir.Path(p.Pin()), nil)
+			must(t, err)
+			must(t, errors.Join(l.Update(all.Programs[p.Program]), l.Close()))
+		}
+		return state.Settle()
+	})
+	return all
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestForwardAndBack has a release of other layouts take over, and this one come back:
+// both know the flows that the other one had, also those that began while it took over.
+func TestForwardAndBack(t *testing.T) {
+	n := newNode(t)
+	if n.half.hook.Kind() != "tcx" {
+		t.Skip("no tcx in this kernel")
+	}
+	clients := make([]netip.AddrPort, 3)
+	for i := range clients {
+		clients[i] = netip.AddrPortFrom(client.Addr(), client.Port()+uint16(i))
+	}
+	open := func(programs map[string]*ebpf.Program, c netip.AddrPort) {
+		n.run(t, programs[serverProgToServer], n.pod, wire{client: c, dst: vip, flags: "S", tunnel: pod.Addr()}.bytes(t))
+		n.run(t, programs[serverProgFromServer], n.pod, wire{client: pod, dst: c, flags: "SA", ttl: 64}.bytes(t))
+		n.run(t, programs[serverProgToServer], n.pod, wire{client: c, dst: vip, tunnel: pod.Addr()}.bytes(t))
+	}
+	n.set(t, entry(service.Tunnel, vip, pod, service.TCP))
+	n.establish(t, clients[0])
+	key, err := n.half.flowKey()
+	must(t, err)
+	points := n.half.hook.Points()
+	must(t, n.half.Close())
+	another := n.openAnother(t, key, points)
+	if verdict, out := n.run(t, another.Programs[serverProgToServer], n.pod, wire{client: clients[0], dst: vip, tunnel: pod.Addr(), tunnelOption: list{second}}.bytes(t)); verdict != untouched || len(out) == 0 {
+		t.Errorf("the other release does not know the first flow: verdict %d", verdict)
+	}
+	open(another.Programs, clients[1])
+
+	n.half = openHalf(t, n.ns, Config{}, func(dir *bpffs.Dir, programs tc.Programs) (tc.Hook, error) {
+		open(another.Programs, clients[2]) // after the table was copied
+		return tc.Open(dir, programs)
+	})
+	wantEntries(t, n.half, entry(service.Tunnel, vip, pod, service.TCP))
+	flows, err := n.half.Flows()
+	must(t, err)
+	var known []uint16
+	for _, f := range flows {
+		if f.State != "established" {
+			t.Errorf("flow %+v is not established", f)
+		}
+		known = append(known, f.Client.Port())
+	}
+	slices.Sort(known)
+	if want := []uint16{clients[0].Port(), clients[1].Port(), clients[2].Port()}; !slices.Equal(known, want) {
+		t.Errorf("flows of the ports %v are known, want %v", known, want)
+	}
+	if names, err := filepath.Glob(filepath.Join(pinDir(t, n.ns), layout, "*-1000")); err != nil || len(names) > 0 {
+		t.Errorf("%v are still pinned, %v", names, err)
+	}
+}

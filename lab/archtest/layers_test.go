@@ -1,0 +1,62 @@
+package archtest
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestImportsPointDownward holds every import between top-level folders to the layers.
+func TestImportsPointDownward(t *testing.T) {
+	packages, err := List(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(packages, func(p Package) bool { return p.Path == "core/plan" }) {
+		t.Fatalf("the list of %d packages lacks core/plan: nothing would be checked", len(packages))
+	}
+	for _, f := range slices.Concat(Misplaced(packages, layers, exceptions), Upward(layers)) {
+		t.Error(f)
+	}
+}
+
+// TestArchitectureNamesEveryLayer: the guide has a row for every folder of the table.
+func TestArchitectureNamesEveryLayer(t *testing.T) {
+	guide, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range layers {
+		if !strings.Contains(string(guide), "\n| `"+l.Folder+"/` |") {
+			t.Errorf("the table of ARCHITECTURE.md has no row for %s/", l.Folder)
+		}
+	}
+}
+
+func TestMisplacedImportsAreFound(t *testing.T) {
+	layers := []Layer{{"core", nil}, {"dataplane", []string{"core"}}, {"lab", []string{"core", "dataplane"}}}
+	exceptions := []Exception{{"core/plan", "dataplane", "move the type"}, {"core/service", "dataplane", "move the type"}}
+	got := Misplaced([]Package{
+		{Path: "std:net"},
+		{Path: "core/plan", Imports: []string{"dataplane", "core/service", "std:net", "github.com/cilium/ebpf"}},
+		{Path: "core/service", TestImports: []string{"lab"}},
+		{Path: "core/maglev", Imports: []string{"dataplane"}},
+		{Path: "dataplane", Imports: []string{"core/service", "lab/netns"}},
+		{Path: "lab/netns", Imports: []string{"dataplane"}},
+		{Path: "misc", Imports: []string{"core"}},
+	}, layers, exceptions)
+	want := []string{
+		"core/maglev imports dataplane, but core may only import core",
+		"core/service no longer imports dataplane: ",
+		"dataplane imports lab/netns, but dataplane may only import dataplane, core",
+		"misc: the layers have no folder misc: ",
+	}
+	if !slices.EqualFunc(got, want, strings.HasPrefix) {
+		t.Errorf("\n got %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))
+	}
+	if got := Upward([]Layer{{"core", []string{"dataplane"}}, {"dataplane", []string{"core"}}}); len(got) != 1 {
+		t.Errorf("got %q, want the one way up, from core to dataplane", got)
+	}
+}

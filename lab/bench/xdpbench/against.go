@@ -1,0 +1,214 @@
+package xdpbench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/bench/xdpbench/measure"
+	"github.com/fairlead/fairlead/lab/netns"
+)
+
+// Build is the compiled programs of another version: the balancer's, and the
+// harness around the backend node's. The latter may be absent.
+type Build struct {
+	Name           string
+	Balancer, Half []byte
+}
+
+// Where a version has them, by its repository's root.
+const (
+	balancerObject = "dataplane/xdp/balancer_bpfel.o"
+	halfObject     = "lab/bench/xdpbench/server_bpfel.o"
+)
+
+// ReadBuild reads a build from the balancer's object file, from the root of a
+// checkout, or from a revision of the repository in the working directory.
+func ReadBuild(ctx context.Context, from string) (*Build, error) {
+	b := &Build{Name: from}
+	info, err := os.Stat(from)
+	switch {
+	case err != nil:
+		if b.Balancer, err = fromGit(ctx, from, balancerObject); err == nil {
+			b.Half, err = fromGit(ctx, from, halfObject)
+		}
+	case info.IsDir():
+		if b.Balancer, err = os.ReadFile(filepath.Join(from, balancerObject)); err == nil {
+			b.Half, err = os.ReadFile(filepath.Join(from, halfObject))
+		}
+	default:
+		b.Balancer, err = os.ReadFile(from)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--against: %q is no object file, no checkout and no revision: %w", from, err)
+	}
+	return b, nil
+}
+
+func fromGit(ctx context.Context, revision, path string) ([]byte, error) {
+	var said bytes.Buffer
+	cmd := exec.CommandContext(ctx, "git", "show", "--end-of-options", revision+":"+path)
+	cmd.Stderr = &said
+	text, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("git show: %w: %s", err, bytes.TrimSpace(said.Bytes()))
+	}
+	return text, nil
+}
+
+// How much slower a case may be than before, and how many rounds are made before
+// both programs are loaded again: where code lies in memory is chance, too.
+const (
+	slowerAtMost = 1.03
+	roundsALoad  = 3
+)
+
+// compareProgram measures a subject under its i-th load by this build's program
+// and the other's, in turns, on the same maps.
+func (m *meter) compareProgram(ctx context.Context, s subject, i int, name string) (err error) {
+	sc := &scene{meter: m, subject: s, load: s.loads[i], name: name}
+	defer func() { err = errors.Join(err, closeAll(sc.open)) }()
+	if err := sc.contend(); err != nil {
+		return err
+	}
+	if err := m.balancer.Do(sc.warm); err != nil {
+		return err
+	}
+	return m.compare(ctx, m.balancer, name, func() (both [2]contender, close func() error, err error) {
+		now, err := balancerRig(sc.under, m.eth0)
+		if err != nil {
+			return both, nil, err
+		}
+		before, err := otherRig(sc, m.o.Against)
+		if err != nil {
+			return both, nil, errors.Join(err, now.Close())
+		}
+		close = func() error { return errors.Join(now.Close(), before.Close()) }
+		for j, r := range []*rig{before, now} {
+			if both[j], err = sc.contender(r, uint64(j)<<30+sc.turn); err != nil {
+				return both, nil, errors.Join(err, close())
+			}
+		}
+		sc.turn += 1 << 22 // beyond all packets of this load: what is new is new again
+		return both, close, nil
+	})
+}
+
+func otherRig(s *scene, b *Build) (*rig, error) {
+	spec, pins, err := s.under.ProgramsOf(bytes.NewReader(b.Balancer))
+	if err != nil {
+		return nil, err
+	}
+	r, err := rigOf(spec, pins, s.eth0)
+	if err != nil {
+		return nil, fmt.Errorf("%s: its maps are not this version's: %w", b.Name, err)
+	}
+	return r, nil
+}
+
+// contender sends what the subject says by a rig, from that turn on.
+func (s *scene) contender(r *rig, turn uint64) (c contender, err error) {
+	if r.state, err = s.subject.state(s.load); err != nil {
+		return c, err
+	}
+	r.state.Turn = turn
+	c.run = func() (float64, error) { return r.run(s.packets()) }
+	switch {
+	case s.both:
+		c.run, err = s.thereAndBack(r)
+	case s.flood:
+		c.run, err = s.inFlood(r)
+	}
+	return c, err
+}
+
+// compare has two contenders take turns, the build before and this one, which are
+// loaded again and again. Each load gives a ratio.
+func (m *meter) compare(ctx context.Context, in *netns.NS, name string, load func() ([2]contender, func() error, error)) error {
+	var before, now, ratios []float64
+	for range max(1, m.o.Rounds/roundsALoad) {
+		both, close, err := load()
+		if err != nil {
+			return err
+		}
+		few := &meter{m.network, m.o, nil}
+		few.o.Rounds = roundsALoad + 1
+		took, err := few.rounds(ctx, in, both[:])
+		if err := errors.Join(err, close()); err != nil {
+			return err
+		}
+		old, new := took[0][1:], took[1][1:] // the first round fills what programs keep
+		before, now = append(before, old...), append(now, new...)
+		ratios = append(ratios, bench.RatioTo("", new, old).Times.Median)
+	}
+	m.report.Rows = append(m.report.Rows, bench.Compared(name, "ns/packet", m.o.Against.Name, now, before, ratios).NotAbove(slowerAtMost))
+	return nil
+}
+
+// compareHalf does so for the backend node's programs.
+func (m *meter) compareHalf(ctx context.Context, h *half, c halfCase) error {
+	if m.o.Against.Half == nil {
+		m.report.Note("%s: not compared: %s is the balancer's object alone", c.name, m.o.Against.Name)
+		return nil
+	}
+	return m.compare(ctx, h.node, c.name, func() (both [2]contender, close func() error, err error) {
+		all := [2]half{*h, *h}
+		if err := all[0].load(bytes.NewReader(m.o.Against.Half)); err != nil {
+			return both, nil, fmt.Errorf("%s: %w", m.o.Against.Name, err)
+		}
+		if err := all[1].load(nil); err != nil {
+			return both, nil, errors.Join(err, all[0].serverObjects.Close())
+		}
+		close = func() error { return errors.Join(all[0].serverObjects.Close(), all[1].serverObjects.Close()) }
+		for j := range all {
+			if both[j].run, err = all[j].contender(c); err != nil {
+				return both, nil, errors.Join(err, close())
+			}
+		}
+		return both, close, nil
+	})
+}
+
+// contender sends a case's frames, and gives what they take less what the harness
+// takes by itself.
+func (h *half) contender(c halfCase) (run func() (float64, error), err error) {
+	if err := h.node.Do(func() error { return h.warm(c) }); err != nil {
+		return nil, err
+	}
+	var overhead float64
+	err = h.node.Do(func() error {
+		return measure.Pinned(func() (err error) {
+			overhead, err = h.overhead(c)
+			return err
+		})
+	})
+	return func() (float64, error) {
+		ns, err := h.send(c)
+		return ns - overhead, err
+	}, err
+}
+
+// overhead is what the harness itself takes of a case's packet: the median of some
+// runs.
+func (h *half) overhead(c halfCase) (float64, error) {
+	var all []float64
+	for range 9 {
+		var took [4]float64
+		for i, prog := range []*ebpf.Program{h.BenchEmpty, h.BenchStore, h.BenchRoom, h.BenchRooms} {
+			ns, err := h.run(prog, halfPackets, actUnspec)
+			if err != nil {
+				return 0, err
+			}
+			took[i] = ns
+		}
+		all = append(all, c.overhead(took))
+	}
+	return median(all), nil
+}

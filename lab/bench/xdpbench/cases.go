@@ -1,0 +1,300 @@
+package xdpbench
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/internal/craft"
+)
+
+// load is what comes in at a measurement.
+type load struct {
+	name  string
+	flows uint64 // a power of two; 0: every packet is a new one
+	vips  int
+}
+
+// manyVIPs is the greatest number of VIPs in a load, wideRing the slots that
+// each then has for its hundred servers.
+const (
+	manyVIPs = 10000
+	wideRing = 7253
+	firstVIP = 0x0a400001 // 10.64.0.1
+)
+
+var (
+	one   = load{"1 flow", 1, 1}
+	thou  = load{"1 k flows", 1 << 10, 1}
+	sixty = load{"64 k flows", 1 << 16, 1}
+	mill  = load{"1 M flows", 1 << 20, 1}
+	fresh = load{"every packet new", 0, 1}
+	broad = load{"1 k VIPs and 1 M flows", 1 << 20, 1000}
+	many  = load{"10 k VIPs and 1 M flows", 1 << 20, manyVIPs}
+
+	few = []load{one, mill, fresh} // those that the goals name
+	all = []load{one, thou, sixty, mill, fresh}
+)
+
+// The floors of bpf/bench/harness.c: what no balancer can be cheaper than.
+const (
+	floorTX    = "floor_tx"
+	floorParse = "floor_parse"
+	floorBare  = "floor_bare"       // a bare stateless balancer
+	floorRings = "floor_bare_rings" // the same, with rings of as many VIPs, of the same size
+	floorFlows = "floor_bare_flows" // a bare balancer with a flow table
+)
+
+// bareNS is what floorBare takes on the machine that goals and peers' figures
+// are of.
+const bareNS = 36
+
+// subject is what is measured: a program, and the frontends it has.
+type subject struct {
+	name      string
+	floor     string // is measured in the balancer's place
+	method    service.Method
+	scheduler service.Scheduler
+	gue       bool
+	chain     bool // every slot has older owners
+	servers   int  // of each frontend, shared by all; 0: four of its own
+	v6, udp   bool
+	flowTable int    // entries; 0: the default
+	aged      bool   // the flow table has been filled several times over
+	flood     bool   // as many packets that open a flow are sent between, and not counted
+	both      bool   // the servers' answers are sent, too
+	keyed     bool   // packets to the servers have an authentication tag
+	away      uint16 // another port: not served
+	elsewhere bool   // another address: not a VIP
+	want      verdict
+	loads     []load
+	also      string    // another floor beside floorBare
+	goals     []float64 // nanoseconds where floorBare takes bareNS, by load
+	peer      string
+	peers     []float64 // its nanoseconds there, by load
+}
+
+// verdict is what a program answers.
+type verdict uint32
+
+const (
+	drop verdict = 1
+	pass verdict = 2
+	tx   verdict = 3
+)
+
+// tableSize is of the flow tables with goals: as floorFlows' is.
+const tableSize = 1 << 21
+
+// subjects gives all: the floors, those with goals, and others.
+func subjects() []subject {
+	return slices.Concat([]subject{
+		{name: "floor: return XDP_TX", floor: floorTX, want: tx, loads: all[:1]},
+		{name: "floor: parse", floor: floorParse, want: tx, loads: all[:1]},
+		{name: "floor: a bare stateless balancer", floor: floorBare, want: tx, loads: few},
+		{name: "floor: a bare balancer with a flow table", floor: floorFlows, want: tx, loads: all},
+		{name: "floor: a bare balancer with many rings", floor: floorRings, want: tx, loads: []load{many}},
+	}, stateless(), remembering(), others())
+}
+
+var tunnel = subject{method: service.Tunnel, scheduler: service.Maglev, want: tx, loads: few}
+
+func (s subject) with(name string, change func(*subject)) subject {
+	s.name = name
+	change(&s)
+	return s
+}
+
+// katran puts its figures beside, by load.
+func (s *subject) katran(ns ...float64) { s.peer, s.peers = "Katran", ns }
+
+// goal is one for all loads.
+func (s *subject) goal(ns float64) { s.goals = slices.Repeat([]float64{ns}, len(s.loads)) }
+
+func stateless() []subject {
+	return []subject{
+		tunnel.with("second chance", func(s *subject) {
+			s.loads = all
+			s.goal(50)
+			s.katran(73, 88, 312, 437, 1004)
+		}),
+		tunnel.with("second chance, a chain in every slot", func(s *subject) {
+			s.chain = true
+			s.goal(50)
+			s.katran(73, 437, 1004)
+		}),
+		tunnel.with("second chance", func(s *subject) {
+			s.loads, s.also = []load{broad}, floorRings
+			s.katran(356)
+		}),
+		tunnel.with("second chance, 100 servers", func(s *subject) {
+			s.servers, s.loads, s.also = 100, []load{many}, floorRings
+			s.goal(130)
+			s.katran(443)
+		}),
+		tunnel.with("not a VIP", func(s *subject) {
+			s.elsewhere, s.want = true, pass
+			s.goal(20)
+			s.katran(31)
+		}),
+		tunnel.with("GUE", func(s *subject) {
+			s.gue = true
+			s.goal(60)
+			s.katran(127)
+		}),
+		tunnel.with("GUE, a chain in every slot", func(s *subject) {
+			s.gue, s.chain = true, true
+			s.goal(60)
+		}),
+	}
+}
+
+// remembering gives those with a flow table.
+func remembering() []subject {
+	table := tunnel.with("flow table", func(s *subject) {
+		s.scheduler, s.flowTable, s.loads, s.also = service.RoundRobin, tableSize, all, floorFlows
+		s.goals = []float64{65, 65, 140, 200, 200}
+		s.katran(73, 88, 312, 437, 1004)
+	})
+	return []subject{
+		table,
+		table.with("flow table, aged", func(s *subject) {
+			s.aged, s.loads, s.goals = true, []load{sixty, mill}, []float64{140, 200}
+			s.katran(676, 553)
+		}),
+		table.with("flow table, in a flood", func(s *subject) {
+			s.flood, s.also, s.loads, s.goals, s.peers = true, "", []load{thou}, nil, nil
+		}),
+		tunnel.with("fullnat, both ways", func(s *subject) {
+			s.method, s.flowTable, s.both = service.FullNAT, tableSize, true
+			s.loads, s.goals, s.peer, s.peers = []load{one, thou}, []float64{150, 200}, "Cilium SNAT one way", []float64{333, 453}
+		}),
+	}
+}
+
+// others gives those without goals.
+func others() []subject {
+	return []subject{
+		tunnel.with("tunnel, IPv6", func(s *subject) { s.v6 = true }),
+		tunnel.with("direct-nat", func(s *subject) { s.method = service.DirectNAT }),
+		tunnel.with("with a tag: second chance", func(s *subject) { s.keyed = true }),
+		tunnel.with("with a tag: second chance, a chain in every slot", func(s *subject) { s.keyed, s.chain = true, true }),
+		tunnel.with("with a tag: GUE", func(s *subject) { s.keyed, s.gue = true, true }),
+		tunnel.with("with a tag: tunnel, IPv6", func(s *subject) { s.keyed, s.v6 = true, true }),
+		tunnel.with("with a tag: direct-nat", func(s *subject) { s.keyed, s.method = true, service.DirectNAT }),
+		tunnel.with("with a tag: dr", func(s *subject) { s.keyed, s.method = true, service.DR }),
+		tunnel.with("dr", func(s *subject) { s.method = service.DR }),
+		tunnel.with("tunnel, rr, UDP", func(s *subject) {
+			s.scheduler, s.udp, s.flowTable, s.also = service.RoundRobin, true, tableSize, floorFlows
+		}),
+		tunnel.with("fullnat, UDP", func(s *subject) { s.method, s.udp, s.loads = service.FullNAT, true, []load{one, thou} }),
+		tunnel.with("not served", func(s *subject) { s.away, s.want, s.loads = 81, drop, all[:1] }),
+	}
+}
+
+func (s subject) vip(i int) netip.Addr {
+	low := binary.BigEndian.AppendUint32(nil, uint32(firstVIP+i))
+	if !s.v6 {
+		return netip.AddrFrom4([4]byte(low))
+	}
+	a := [16]byte{0x20, 0x01, 0x0d, 0xb8, 0, 1}
+	copy(a[12:], low)
+	return netip.AddrFrom16(a)
+}
+
+// server gives the n-th of all.
+func (s subject) server(n int) netip.AddrPort {
+	port := uint16(8080)
+	if s.method == service.DR {
+		port = 80
+	}
+	if s.v6 {
+		return netip.AddrPortFrom(netip.AddrFrom16([16]byte{0xfd, 5, 13: 1, 14: byte(n >> 8), 15: byte(n)}), port)
+	}
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, 16, 8 + byte(n>>8), byte(n)}), port)
+}
+
+// ringSlots is the size of the rings where there are so many VIPs.
+func (s subject) ringSlots(vips int) int {
+	switch {
+	case s.servers > 0:
+		return wideRing
+	case vips > 1:
+		return 1021
+	}
+	return ringSize
+}
+
+// frontend gives the i-th one. Unless servers are shared it has four of its own.
+func (s subject) frontend(i, vips int) dataplane.Frontend {
+	f := dataplane.Frontend{
+		Key:    service.Key{VIP: s.vip(i), Port: 80, Protocol: service.TCP},
+		Method: s.method, Scheduler: s.scheduler, RingSize: s.ringSlots(vips),
+	}
+	if s.udp {
+		f.Protocol = service.UDP
+	}
+	if s.gue {
+		f.Encapsulation = service.GUE
+	}
+	first, n := 8*i, 4
+	switch {
+	case s.servers > 0:
+		first, n = 0, s.servers
+	case s.both:
+		n = 1 // whose answers can be told by their ports alone
+	case s.chain:
+		n = 8
+	}
+	for j := range n {
+		b := service.Backend{Addr: s.server(1 + first + j), Weight: 1}
+		if s.chain { // four old ones that drain: each slot is a younger one's
+			b.Since = time.Unix(1000, 0)
+			if j < 4 {
+				b.Weight, b.Since = 0, time.Unix(0, 0)
+			}
+		}
+		f.Backends = append(f.Backends, b)
+	}
+	f.Backends = service.SortBackends(f.Backends)
+	return f
+}
+
+// state is the harness's for a load.
+func (s subject) state(l load) (harnessBench, error) {
+	client := netip.MustParseAddr(firstClient)
+	p := craft.Packet{
+		To: netip.AddrPortFrom(s.vip(0), max(80, s.away)), Protocol: "tcp", Payload: 26,
+	}
+	out := harnessBench{Flows: l.flows - 1, Vips: uint64(l.vips), Vip: firstVIP}
+	if s.v6 {
+		client, p.Payload, out.V6 = netip.MustParseAddr("2001:db8:b::"), 6, 1
+	}
+	p.From = netip.AddrPortFrom(client, 1024)
+	if l.flows == 0 {
+		p.Flags = []string{"SYN"}
+	}
+	if s.udp {
+		p.Protocol, p.Flags, p.Payload = "udp", nil, p.Payload+12
+	}
+	if s.elsewhere {
+		out.Vip += 1 << 20
+	}
+	return out, setFrame(&out, p)
+}
+
+// setFrame makes the harness send this packet.
+func setFrame(h *harnessBench, p craft.Packet) error {
+	frame, err := p.Frame()
+	if err != nil {
+		return err
+	}
+	copy(frame, macBalancer)
+	for i := range h.Frame {
+		h.Frame[i] = binary.NativeEndian.Uint64(frame[i*8:])
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package xdpbench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/bench/xdpbench/measure"
+	"github.com/fairlead/fairlead/lab/netns"
+)
+
+// DataplaneOptions say what is measured, and how long.
+type DataplaneOptions struct {
+	// Rounds are made of each case; in each the floors and the case take turns.
+	Rounds int
+	// Only measures the cases whose name has this in it.
+	Only string
+	// Against compares the programs with another build's, in place of floors.
+	Against *Build
+	// Progress is told what goes on.
+	Progress io.Writer
+}
+
+// Validate says which option is wrong.
+func (o DataplaneOptions) Validate() error {
+	if o.Rounds < 3 || o.Rounds > 1000 {
+		return fmt.Errorf("--rounds: %d is not between 3 and 1000", o.Rounds)
+	}
+	return nil
+}
+
+// meter measures one case after the other.
+type meter struct {
+	*network
+	o      DataplaneOptions
+	report *bench.Report
+}
+
+// MeasureDataplane measures the programs packet by packet, and how long a
+// change takes. It needs a sandbox. What was measured before an error is in the
+// report.
+func MeasureDataplane(ctx context.Context, o DataplaneOptions) (*bench.Report, error) {
+	n, err := newNetwork()
+	if err != nil {
+		return nil, fmt.Errorf("dataplane: %w", err)
+	}
+	m := &meter{n, o, bench.New("dataplane")}
+	parts := []func(context.Context) error{m.programs, m.serverHalf, m.attacks, m.changes}
+	if o.Against != nil {
+		m.explainComparison()
+		parts = parts[:2]
+	} else {
+		m.explain()
+	}
+	for _, part := range parts {
+		if err = part(ctx); err != nil {
+			break
+		}
+	}
+	if err := errors.Join(err, n.Close()); err != nil {
+		return m.report, fmt.Errorf("dataplane: %w", err)
+	}
+	if len(m.report.Rows) == 0 {
+		return nil, fmt.Errorf("dataplane: no case has %q in its name", o.Only)
+	}
+	return m.report, nil
+}
+
+func (m *meter) explain() {
+	m.report.Note("here: CPU time of one pinned thread a packet, the median; every packet is whole and of its own flow, the harness's own share is included")
+	m.report.Note("/ floor: a case and its floors take turns in every round, and each round gives a ratio to %s at the same load, a bare stateless balancer: "+
+		"the median, and what holds the middle half of %d rounds", floorBare, m.o.Rounds)
+	m.report.Note("scaled: that ratio times the %d ns that the floor takes on the machine that goals and peers' figures are of; it decides whether a goal is met", bareNS)
+	m.report.Note("also: the ratio to a floor over as much memory, and what that takes here: %s has rings of as many VIPs and of the same size, %s a flow table of %d flows",
+		floorRings, floorFlows, tableSize)
+	m.report.Note("in a flood: bursts of %d packets, each after as many that open a flow; only the former count, beside the same without the latter", floodBurst)
+	m.report.Note("one VIP with four servers on a ring of %d slots, where nothing else is said", ringSize)
+}
+
+func (m *meter) explainComparison() {
+	m.report.Note("ratio: what a packet takes by this build's program over what it takes by that of %s, on the same maps, round by round in turns; "+
+		"both are loaded again every %d rounds, which give a ratio by their median", m.o.Against.Name, roundsALoad)
+	m.report.Note("measured is the median of the loads' ratios, min and max are the 95 %% interval of that median (order statistics); " +
+		"a goal counts as missed where the whole interval is above it")
+}
+
+// wanted says whether a case is to be measured, and tells that it is.
+func (m *meter) wanted(name string) bool {
+	if !strings.Contains(name, m.o.Only) {
+		return false
+	}
+	fmt.Fprintln(m.o.Progress, "dataplane:", name)
+	return true
+}
+
+// contender is one of those that take turns.
+type contender struct {
+	name string
+	run  func() (perPacket float64, err error)
+}
+
+// rounds has contenders take turns, on one processor of a namespace, and gives
+// what each took in each round. The order turns round, too.
+func (m *meter) rounds(ctx context.Context, ns *netns.NS, all []contender) (took [][]float64, err error) {
+	took = make([][]float64, len(all))
+	err = ns.Do(func() error {
+		return measure.Pinned(func() error { return m.turns(ctx, all, took) })
+	})
+	return took, err
+}
+
+func (m *meter) turns(ctx context.Context, all []contender, took [][]float64) error {
+	for round := range m.o.Rounds {
+		for i := range all {
+			if round%2 == 1 {
+				i = len(all) - 1 - i
+			}
+			ns, err := all[i].run()
+			if err := errors.Join(ctx.Err(), err); err != nil {
+				return fmt.Errorf("%s: %w", all[i].name, err)
+			}
+			took[i] = append(took[i], ns)
+		}
+	}
+	return nil
+}
+
+// row writes what the last of some contenders took, beside the others: the first
+// of these is the floor that it is scaled by.
+func (m *meter) row(name string, all []contender, took [][]float64) bench.Row {
+	last := len(all) - 1
+	var over []bench.Ratio
+	for i, c := range all[:last] {
+		over = append(over, bench.RatioTo(c.name, took[last], took[i]))
+	}
+	return bench.Scaled(name, "ns/packet", took[last], bareNS, over...)
+}
+
+func closeAll[T io.Closer](all []T) error {
+	var errs []error
+	for _, c := range slices.Backward(all) {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}

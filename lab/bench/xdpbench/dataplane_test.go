@@ -1,0 +1,128 @@
+package xdpbench
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/lab/testkit"
+)
+
+// Each kind of measurement is made for a moment: every row has its ratio, and
+// what it was compared with.
+func TestDataplane(t *testing.T) {
+	for only, want := range map[string]struct{ rows, over int }{
+		"floor: a bare stateless balancer, 1 flow": {1, 1},
+		"fullnat, both ways, 1 flow":               {1, 1},
+		"server's half, answer, 1 flow":            {1, 1},
+		"one of 100 servers replaced":              {3, 0},
+	} {
+		r, err := MeasureDataplane(t.Context(), DataplaneOptions{Rounds: 3, Only: only, Progress: t.Output()})
+		if err != nil {
+			t.Fatalf("%s: %v", only, err)
+		}
+		if len(r.Rows) != want.rows {
+			t.Errorf("%s: %d rows, want %d", only, len(r.Rows), want.rows)
+		}
+		for _, row := range r.Rows {
+			if !strings.HasPrefix(row.Case, only) || len(row.Over) != want.over || row.Min > row.Measured || row.Measured > row.Max {
+				t.Errorf("%+v", row)
+			}
+			if row.Goal != nil && *row.Met != (row.Measured <= *row.Goal) {
+				t.Errorf("%s: goal %v, met %v", row.Case, *row.Goal, *row.Met)
+			}
+		}
+	}
+	testkit.NoLeftovers(t)
+}
+
+// Attacks of each kind of packet leave the established flows their servers: what a row
+// needs to be there. Its figures need more rounds.
+func TestAttacks(t *testing.T) {
+	for _, only := range []string{
+		"flow table, attacked: one bucket", "flow table, attacked: SYN flood, protected",
+		"fullnat, attacked: SYN flood", "fullnat, attacked: ICMP echo requests",
+	} {
+		r, err := MeasureDataplane(t.Context(), DataplaneOptions{Rounds: 3, Only: only, Progress: t.Output()})
+		if err != nil {
+			t.Fatalf("%s: %v", only, err)
+		}
+		for _, row := range r.Rows {
+			if row.Unit != "x" || row.Measured <= 0 || row.Raw.Median <= 0 || *row.Goal != attackAtMost {
+				t.Errorf("%+v", row)
+			}
+		}
+	}
+	testkit.NoLeftovers(t)
+}
+
+// A build is compared with itself: each kind of case has a ratio of two figures, and
+// none of what no other build can have.
+func TestDataplaneAgainst(t *testing.T) {
+	build, err := ReadBuild(t.Context(), "../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for only, want := range map[string]int{
+		"second chance, every packet new": 1, "fullnat, both ways, 1 flow": 1, "flow table, in a flood": 1,
+		"server's half, answer, 1 flow": 1, "floor:": 0, "one of 100": 0,
+	} {
+		r, err := MeasureDataplane(t.Context(), DataplaneOptions{Rounds: 3, Only: only, Against: build, Progress: t.Output()})
+		if want == 0 {
+			if err == nil {
+				t.Errorf("%s: %+v", only, r.Rows)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", only, err)
+		}
+		for _, row := range r.Rows {
+			if row.Unit != "x" || row.Measured <= 0 || row.Raw.Median <= 0 || *row.PeerMeasured <= 0 || row.Goal == nil {
+				t.Errorf("%+v", row)
+			}
+		}
+		if len(r.Rows) != want {
+			t.Errorf("%s: %d rows, want %d", only, len(r.Rows), want)
+		}
+	}
+	testkit.NoLeftovers(t)
+}
+
+// A build is an object, a checkout or a revision, and anything else is rejected by
+// its name.
+func TestReadBuild(t *testing.T) {
+	object, err := ReadBuild(t.Context(), "../../../dataplane/xdp/balancer_bpfel.o")
+	if err != nil || len(object.Balancer) == 0 || object.Half != nil {
+		t.Errorf("an object: %v", err)
+	}
+	if _, err := ReadBuild(t.Context(), "no-such-revision"); err == nil || !strings.Contains(err.Error(), `"no-such-revision"`) {
+		t.Errorf("%v", err)
+	}
+}
+
+// Every row of the table of goals is measured.
+func TestEveryGoalHasACase(t *testing.T) {
+	goals := map[string]float64{}
+	for _, s := range subjects() {
+		for i, l := range s.loads {
+			if i < len(s.goals) {
+				goals[s.name+", "+l.name] = s.goals[i]
+			}
+		}
+	}
+	for _, c := range halfCases() {
+		goals[c.name] = c.goal
+	}
+	for name, want := range map[string]float64{
+		"second chance, 1 flow": 50, "second chance, 1 M flows": 50, "second chance, every packet new": 50,
+		"second chance, 100 servers, 10 k VIPs and 1 M flows": 130,
+		"flow table, 1 flow": 65, "flow table, 64 k flows": 140, "flow table, 1 M flows": 200, "flow table, every packet new": 200,
+		"flow table, aged, 64 k flows": 140, "flow table, aged, 1 M flows": 200,
+		"fullnat, both ways, 1 flow": 150, "fullnat, both ways, 1 k flows": 200,
+		"not a VIP, 1 flow": 20, "GUE, 1 flow": 60, "server's half, known flow, 1 flow": 120,
+	} {
+		if goals[name] != want {
+			t.Errorf("%s: goal %v, want %v", name, goals[name], want)
+		}
+	}
+}

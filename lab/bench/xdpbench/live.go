@@ -1,0 +1,223 @@
+// Package xdpbench measures the programs: packet by packet, each beside what no
+// balancer can be cheaper than, and live, as frames that come in by a veth and
+// leave by it again. It is what fairlead-lab bench runs; nothing else of Fairlead
+// needs it.
+package xdpbench
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/xdp"
+	"github.com/fairlead/fairlead/lab/bench/xdpbench/measure"
+)
+
+// The live measurement's addresses. The generator, the balancer and the sink at
+// net0 run on one processor.
+const (
+	vipAddr     = "10.64.0.1"
+	firstClient = "11.0.0.0"
+	servers     = 100
+	ringSize    = 65537
+)
+
+// Live is the network with the programs.
+type Live struct {
+	*network
+	programs liveObjects
+	sink     link.Link
+	under    io.Closer // what is attached to eth0
+}
+
+// NewLive makes the namespaces. It needs a sandbox.
+func NewLive() (*Live, error) {
+	n, err := newNetwork()
+	if err != nil {
+		return nil, fmt.Errorf("live: %w", err)
+	}
+	l := &Live{network: n}
+	if err := l.start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("live: %w", err), l.Close())
+	}
+	return l, nil
+}
+
+func (l *Live) start() error {
+	if err := loadLiveObjects(&l.programs, nil); err != nil {
+		return err
+	}
+	return l.generator.Do(func() (err error) {
+		l.sink, err = link.AttachXDP(link.XDPOptions{Program: l.programs.Sink, Interface: l.net0, Flags: link.XDPDriverMode})
+		return err
+	})
+}
+
+// Swap puts a program that only swaps the MAC addresses in the balancer's
+// place: the reference.
+func (l *Live) Swap() error {
+	if err := l.clear(); err != nil {
+		return err
+	}
+	return l.balancer.Do(func() error {
+		at, err := link.AttachXDP(link.XDPOptions{Program: l.programs.Swap, Interface: l.eth0, Flags: link.XDPDriverMode})
+		if err == nil {
+			l.under = at
+		}
+		return err
+	})
+}
+
+// Balance puts the balancer there, with one frontend of a hundred servers.
+func (l *Live) Balance(f dataplane.Frontend) error {
+	if err := l.clear(); err != nil {
+		return err
+	}
+	d, err := l.open(xdp.Config{})
+	if err != nil {
+		return err
+	}
+	l.under = d
+	return d.Upsert(f)
+}
+
+// tunnelFrontend is what Balance is given for the tunnel rows.
+func tunnelFrontend() dataplane.Frontend {
+	f := dataplane.Frontend{
+		Key:    service.Key{VIP: netip.MustParseAddr(vipAddr), Port: 80, Protocol: service.TCP},
+		Method: service.Tunnel, Encapsulation: service.IPIP, Scheduler: service.Maglev, Survival: service.SecondChance, RingSize: ringSize,
+	}
+	for i := range servers {
+		addr := netip.AddrFrom4([4]byte{172, 20, 0, byte(i + 1)})
+		f.Backends = append(f.Backends, service.Backend{Addr: netip.AddrPortFrom(addr, 80), Weight: 1})
+	}
+	return f
+}
+
+func (l *Live) clear() error {
+	if l.under == nil {
+		return nil
+	}
+	err := l.under.Close()
+	l.under = nil
+	return err
+}
+
+// Close takes everything away.
+func (l *Live) Close() error {
+	errs := []error{l.clear()}
+	if l.sink != nil {
+		errs = append(errs, l.sink.Close())
+	}
+	if l.programs.Generate != nil {
+		errs = append(errs, l.programs.Close())
+	}
+	return errors.Join(append(errs, l.network.Close())...)
+}
+
+// Run is what one run gave.
+type Run struct {
+	// PerFrame is the processor's time a frame, in nanoseconds: generator,
+	// balancer and sink together.
+	PerFrame float64
+	// Sent and Sunk count frames; Bytes is the length of one that came back.
+	Sent, Sunk uint64
+	Bytes      float64
+}
+
+// batch is how many frames the kernel sends before it lets the receivers
+// work; a veth's ring holds 256.
+const batch = 64
+
+// Run sends so many frames of so many flows (a power of two).
+func (l *Live) Run(frames uint32, flows uint64) (r Run, err error) {
+	err = l.generator.Do(func() error {
+		return measure.Pinned(func() (err error) {
+			r, err = l.send(frames, flows)
+			return err
+		})
+	})
+	return r, err
+}
+
+func (l *Live) send(frames uint32, flows uint64) (r Run, err error) {
+	state := liveLive{Flows: flows - 1, Out: uint32(l.net0)}
+	frame := tcpFrame()
+	for i := range state.Frame {
+		state.Frame[i] = binary.NativeEndian.Uint64(frame[i*8:])
+	}
+	if err := l.programs.Live.Put(uint32(0), &state); err != nil {
+		return r, err
+	}
+	frames0, bytes0, err := l.sunk()
+	if err != nil {
+		return r, err
+	}
+	began, err := measure.ThreadTime()
+	if err != nil {
+		return r, err
+	}
+	_, err = l.programs.Generate.Run(&ebpf.RunOptions{Data: frame, Repeat: frames, Flags: unix.BPF_F_TEST_XDP_LIVE_FRAMES, BatchSize: batch})
+	if err != nil {
+		return r, fmt.Errorf("send live frames: %w", err)
+	}
+	ended, err := measure.ThreadTime()
+	if err != nil {
+		return r, err
+	}
+	frames1, bytes1, err := l.sunk()
+	if err != nil {
+		return r, err
+	}
+	if err := l.programs.Live.Lookup(uint32(0), &state); err != nil {
+		return r, err
+	}
+	r.Sent, r.Sunk = state.Turn, frames1-frames0
+	if r.Sunk == 0 {
+		return r, errors.New("no frame came back")
+	}
+	r.PerFrame = float64((ended - began).Nanoseconds()) / float64(r.Sunk)
+	r.Bytes = float64(bytes1-bytes0) / float64(r.Sunk)
+	return r, nil
+}
+
+// sunk reads the sink's counters.
+func (l *Live) sunk() (frames, bytes uint64, err error) {
+	var sums [2]uint64
+	for i := range sums {
+		var per []uint64
+		if err := l.programs.Sunk.Lookup(uint32(i), &per); err != nil {
+			return 0, 0, err
+		}
+		for _, n := range per {
+			sums[i] += n
+		}
+	}
+	return sums[0], sums[1], nil
+}
+
+// tcpFrame is an established connection's packet to the VIP: 64 bytes, ACK.
+func tcpFrame() []byte {
+	b := make([]byte, 64)
+	copy(b, macBalancer)
+	copy(b[6:], macGenerator)
+	binary.BigEndian.PutUint16(b[12:], 0x0800)
+	ip := b[14:]
+	ip[0], ip[8], ip[9] = 0x45, 64, unix.IPPROTO_TCP
+	binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
+	copy(ip[12:], netip.MustParseAddr(firstClient).AsSlice())
+	copy(ip[16:], netip.MustParseAddr(vipAddr).AsSlice())
+	tcp := ip[20:]
+	binary.BigEndian.PutUint16(tcp, 1024)
+	binary.BigEndian.PutUint16(tcp[2:], 80)
+	tcp[12], tcp[13] = 5<<4, 0x10
+	return b
+}

@@ -1,0 +1,366 @@
+package xdpbench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/xdp"
+	"github.com/fairlead/fairlead/internal/craft"
+	"github.com/fairlead/fairlead/internal/netorder"
+	"github.com/fairlead/fairlead/lab/bench"
+)
+
+// programs measures the balancer's program, and the floors, in every case.
+func (m *meter) programs(ctx context.Context) error {
+	for _, s := range subjects() {
+		for i, l := range s.loads {
+			name := s.name + ", " + l.name
+			if m.o.Against != nil && s.floor != "" || !m.wanted(name) {
+				continue
+			}
+			measure := m.program
+			if m.o.Against != nil {
+				measure = m.compareProgram
+			}
+			if err := measure(ctx, s, i, name); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// scene is all that is open for one case.
+type scene struct {
+	*meter
+	subject
+	load
+	name  string
+	open  []io.Closer
+	under *xdp.DataPlane
+	all   []contender
+	last  *rig
+	turn  uint64 // of packets that were sent to compare two builds
+}
+
+// program measures a subject under its i-th load.
+func (m *meter) program(ctx context.Context, s subject, i int, name string) (err error) {
+	sc := &scene{meter: m, subject: s, load: s.loads[i], name: name}
+	defer func() { err = errors.Join(err, closeAll(sc.open)) }()
+	if err := errors.Join(sc.floors(), sc.contend()); err != nil {
+		return err
+	}
+	if err := m.balancer.Do(sc.warm); err != nil {
+		return err
+	}
+	before, err := sc.flowsBegun()
+	if err != nil {
+		return err
+	}
+	sc.last.state.Verdicts = [8]uint64{}
+	took, err := m.rounds(ctx, m.balancer, sc.all)
+	if err != nil {
+		return err
+	}
+	if err := sc.judge(before); err != nil {
+		return err
+	}
+	row := m.row(name, sc.all, took)
+	if i < len(s.goals) {
+		row = row.AtMost(s.goals[i])
+	}
+	if i < len(s.peers) {
+		row = row.Beside(s.peer, s.peers[i])
+	}
+	m.report.Rows = append(m.report.Rows, row)
+	return nil
+}
+
+// packets is how many go in a row: many enough to come by a good part of what
+// they need from memory, few enough for both to see the same machine.
+func (s *scene) packets() int {
+	if s.flows == 0 || s.flows > 1<<12 {
+		return 1 << 18
+	}
+	return 1 << 16
+}
+
+// floors opens what the case is measured beside.
+func (s *scene) floors() error {
+	names := []string{floorBare}
+	if s.also != "" {
+		names = append(names, s.also)
+	}
+	if s.floor != "" {
+		names = append(names, s.floor)
+	}
+	for _, name := range names {
+		r, err := floorRig(name, s.vips, s.ringSlots(s.vips), s.eth0)
+		if err != nil {
+			return err
+		}
+		l := s.load
+		if name == floorBare {
+			l.vips = 1
+		}
+		plain := subject{method: service.Tunnel}
+		if err := s.enter(name, r, plain, l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// enter adds a contender that sends a subject's packets.
+func (s *scene) enter(name string, r *rig, of subject, l load) (err error) {
+	s.open, s.last = append(s.open, r), r
+	s.all = append(s.all, contender{name, func() (float64, error) { return r.run(s.packets()) }})
+	r.state, err = of.state(l)
+	return err
+}
+
+// contend opens the balancer, if it is what is measured, and fills it.
+func (s *scene) contend() error {
+	if s.floor != "" {
+		return nil
+	}
+	c := xdp.Config{MaxFrontends: 16384, MaxBackends: 16384, MaxFlows: s.flowTable}
+	c.MaxMembers = max(1<<16, s.vips*max(8, s.servers)*2)
+	if s.keyed {
+		c.Auth.Keys = benchKeys
+	}
+	d, err := s.network.open(c)
+	if err != nil {
+		return err
+	}
+	s.open, s.under = append(s.open, d), d.DataPlane
+	if s.method == service.DR {
+		if err := s.balancer.Do(s.link); err != nil {
+			return err
+		}
+	}
+	began := time.Now()
+	for i := range s.vips {
+		if err := d.Upsert(s.frontend(i, s.vips)); err != nil {
+			return err
+		}
+	}
+	if s.servers > 0 && s.o.Against == nil {
+		if err := s.filled(time.Since(began)); err != nil {
+			return err
+		}
+	}
+	r, err := balancerRig(d.DataPlane, s.eth0)
+	if err != nil {
+		return err
+	}
+	return s.enter("balancer", r, s.subject, s.load)
+}
+
+// link makes the servers neighbours, for dr.
+func (s *scene) link() error {
+	for i := range 4 {
+		addr := s.server(1 + i).Addr()
+		to := net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(addr.BitLen(), addr.BitLen())}
+		if err := errors.Join(s.neighbour(addr.String()), netlink.RouteReplace(&netlink.Route{LinkIndex: s.eth0, Dst: &to, Scope: netlink.SCOPE_LINK})); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// filled writes how long the frontends took to write, and the rings' memory.
+func (s *scene) filled(took time.Duration) error {
+	_, pins, err := s.under.Programs()
+	if err != nil {
+		return err
+	}
+	segments, err := ringSegments(pins)
+	if err != nil {
+		return err
+	}
+	slots := 0
+	for _, m := range segments {
+		slots += int(m.MaxEntries())
+	}
+	s.report.Rows = append(s.report.Rows,
+		bench.Plain(s.name+": rings filled in", "s", took.Seconds()).AtMost(10).Beside("Katran", 179),
+		bench.Plain(s.name+": ring memory", "MB", float64(slots*8)/1e6).AtMost(600).Beside("Katran", 5200))
+	return closeAll(segments)
+}
+
+// ringSegments opens the maps that the rings lie in.
+func ringSegments(pins string) (all []*ebpf.Map, err error) {
+	outer, err := ebpf.LoadPinnedMap(filepath.Join(pins, "rings"), nil)
+	if err != nil {
+		return nil, fmt.Errorf("ring memory: %w", err)
+	}
+	defer outer.Close()
+	var i, id uint32
+	for it := outer.Iterate(); it.Next(&i, &id); {
+		inner, err := ebpf.NewMapFromID(ebpf.MapID(id))
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("ring memory: segment %d: %w", i, err), closeAll(all))
+		}
+		all = append(all, inner)
+	}
+	return all, nil
+}
+
+// warm sends every flow once, so that what is kept is kept, and ages the flow
+// table before that.
+func (s *scene) warm() error {
+	if s.aged {
+		flows := s.last.state.Flows
+		s.last.state.Flows = ^uint64(0)
+		if _, err := s.last.run(4 * tableSize); err != nil {
+			return err
+		}
+		s.last.state.Flows = flows
+	}
+	for _, c := range s.all {
+		for sent := 0; sent < int(max(1<<19, s.flows)); sent += s.packets() {
+			if _, err := c.run(); err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
+		}
+	}
+	return s.sendBySubject()
+}
+
+// sendBySubject has the balancer's rig send what the subject says.
+func (s *scene) sendBySubject() error {
+	last := len(s.all) - 1
+	switch {
+	case s.both:
+		run, err := s.thereAndBack(s.last)
+		s.all[last].run = run
+		return err
+	case s.flood:
+		run, err := s.inFlood(s.last)
+		s.all[last] = contender{"the same without", s.bursts(s.last, func() error { return nil })}
+		s.all = append(s.all, contender{"balancer", run})
+		return err
+	}
+	return nil
+}
+
+// floodBurst is how many packets of a flood, and then of the flows that are
+// measured, go in a row: so many that what the kernel does before a run, some
+// 900 us, is little of it.
+const floodBurst = 1 << 15
+
+// bursts sends the flows in bursts, and does something between them.
+func (s *scene) bursts(r *rig, between func() error) func() (float64, error) {
+	return func() (sum float64, err error) {
+		n := s.packets() / floodBurst
+		for range n {
+			if err := between(); err != nil {
+				return 0, err
+			}
+			ns, err := r.run(floodBurst)
+			if err != nil {
+				return 0, err
+			}
+			sum += ns
+		}
+		return sum / float64(n), nil
+	}
+}
+
+// inFlood sends the flows in bursts, each after a burst of a flood.
+func (s *scene) inFlood(r *rig) (run func() (float64, error), err error) {
+	flood := *r
+	if flood.state, err = s.subject.state(fresh); err != nil {
+		return nil, err
+	}
+	return s.bursts(r, func() error {
+		_, err := flood.run(floodBurst)
+		return err
+	}), nil
+}
+
+// thereAndBack sends the flows, and then what their servers answer.
+func (s *scene) thereAndBack(forth *rig) (run func() (float64, error), err error) {
+	back, err := s.answers(forth)
+	if err != nil {
+		return nil, err
+	}
+	return func() (float64, error) {
+		there, err := forth.run(s.packets())
+		if err != nil {
+			return 0, err
+		}
+		again, err := back.run(s.packets())
+		if wrong := back.state.Verdicts[pass] + back.state.Verdicts[drop]; wrong > 0 {
+			return 0, fmt.Errorf("%d answers did not go back: %v", wrong, back.state.Verdicts)
+		}
+		return there + again, err
+	}, nil
+}
+
+// answers gives a rig that sends what the servers of the flows answer.
+func (s *scene) answers(forth *rig) (*rig, error) {
+	back := *forth
+	source := netip.AddrPortFrom(netip.MustParseAddr(ownAddr), 1)
+	back.state = harnessBench{Flows: s.flows - 1, Back: 1}
+	if err := setFrame(&back.state, craft.Packet{From: s.server(1), To: source, Protocol: "tcp", Payload: 26}); err != nil {
+		return nil, err
+	}
+	for f, err := range s.under.EachFlow(dataplane.FlowQuery{}) {
+		if err != nil {
+			return nil, err
+		}
+		back.state.Ports[(f.Client.Port()-1024)%1024] = netorder.Port(f.Source.Port())
+	}
+	return &back, nil
+}
+
+// flowsBegun counts the new flows of all frontends.
+func (s *scene) flowsBegun() (sum uint64, err error) {
+	if s.under == nil {
+		return 0, nil
+	}
+	all, err := s.under.Counters()
+	for _, c := range all {
+		sum += c.Total.Flows
+	}
+	return sum, err
+}
+
+// judge says whether the packets had the verdict that they were to have, and
+// notes how many of them began a flow.
+func (s *scene) judge(before uint64) error {
+	after, err := s.flowsBegun()
+	if err != nil {
+		return err
+	}
+	total := uint64(0)
+	for _, n := range s.last.state.Verdicts {
+		total += n
+	}
+	if wrong := total - s.last.state.Verdicts[s.want]; wrong > total/100 {
+		return fmt.Errorf("%d of %d packets were not judged %d: %v, %v", wrong, total, s.want, s.last.state.Verdicts, s.drops())
+	}
+	s.report.Note("%s: %d packets with the verdict %d, %d with another; %.2f %% began a flow", s.name, s.last.state.Verdicts[s.want], s.want,
+		total-s.last.state.Verdicts[s.want], 100*float64(after-before)/float64(total))
+	return nil
+}
+
+func (s *scene) drops() map[string]uint64 {
+	if s.under == nil {
+		return nil
+	}
+	return s.under.Describe().Drops
+}

@@ -1,0 +1,217 @@
+package xdpbench
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/dataplane/xdp"
+	"github.com/fairlead/fairlead/internal/netorder"
+	"github.com/fairlead/fairlead/lab/bench/xdpbench/measure"
+)
+
+// packetsARun is PACKETS_A_RUN.
+const packetsARun = 128
+
+// xdpMD is struct xdp_md (linux/bpf.h), the program's context.
+type xdpMD struct {
+	Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32
+}
+
+// rig is the harness of bpf/bench/harness.c around one program, and what it is
+// sent.
+type rig struct {
+	harness *ebpf.Program
+	bench   *ebpf.Map
+	state   harnessBench
+	nic     uint32
+}
+
+// graft gives the harness's instructions with others in place of under_test.
+func graft(harness, program asm.Instructions) (asm.Instructions, error) {
+	const place = "under_test"
+	begin := slices.IndexFunc(harness, func(i asm.Instruction) bool { return i.Symbol() == place })
+	if begin < 0 {
+		return nil, fmt.Errorf("the harness has no %s", place)
+	}
+	end := len(harness)
+	if next := slices.IndexFunc(harness[begin+1:], func(i asm.Instruction) bool { return i.Symbol() != "" }); next >= 0 {
+		end = begin + 1 + next
+	}
+	program = slices.Clone(program)
+	program[0] = program[0].WithSymbol(place)
+	return slices.Concat(harness[:begin], program, harness[end:]), nil
+}
+
+// newRig loads the harness around a program that spec has.
+func newRig(spec *ebpf.CollectionSpec, program *ebpf.ProgramSpec, opts ebpf.CollectionOptions, nic int) (r *rig, err error) {
+	harness := spec.Programs[harnessProgHarness]
+	if harness.Instructions, err = graft(harness.Instructions, program.Instructions); err != nil {
+		return nil, err
+	}
+	var out struct {
+		Harness *ebpf.Program `ebpf:"harness"`
+		Bench   *ebpf.Map     `ebpf:"bench"`
+	}
+	if err := spec.LoadAndAssign(&out, &opts); err != nil {
+		return nil, fmt.Errorf("%s: %+v", program.Name, err)
+	}
+	return &rig{harness: out.Harness, bench: out.Bench, nic: uint32(nic)}, nil
+}
+
+// balancerRig has the balancer, on the maps that d has pinned. On hardware, as
+// here, it answers XDP_TX.
+func balancerRig(d *xdp.DataPlane, nic int) (*rig, error) {
+	balancer, pins, err := d.Programs()
+	if err != nil {
+		return nil, err
+	}
+	return rigOf(balancer, pins, nic)
+}
+
+// rigOf has a balancer's program on the maps that are pinned in a folder.
+func rigOf(balancer *ebpf.CollectionSpec, pins string, nic int) (*rig, error) {
+	spec, err := harnessWith(balancer)
+	if err != nil {
+		return nil, err
+	}
+	return newRig(spec, balancer.Programs["balancer"], ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: pins}}, nic)
+}
+
+// harnessWith gives the harness with all that a balancer's programs need.
+func harnessWith(balancer *ebpf.CollectionSpec) (*ebpf.CollectionSpec, error) {
+	spec, err := loadHarness()
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(spec.Maps, balancer.Maps)
+	maps.Copy(spec.Variables, balancer.Variables)
+	maps.Copy(spec.Programs, balancer.Programs)
+	return spec, nil
+}
+
+// floorRig has a floor, by its name in harness.c. Of floor_bare_rings there are
+// so many rings of so many slots.
+func floorRig(name string, rings, slots, nic int) (*rig, error) {
+	spec, err := loadHarness()
+	if err != nil {
+		return nil, err
+	}
+	fillBare(spec)
+	opts := ebpf.CollectionOptions{}
+	if name == harnessProgFloorBareRings {
+		m := spec.Maps[harnessMapBareRings]
+		m.MaxEntries = uint32(rings * slots)
+		if err := spec.Variables[harnessVarBareSlots].Set(uint32(slots)); err != nil {
+			return nil, err
+		}
+		memory, err := ebpf.NewMap(m)
+		if err != nil {
+			return nil, fmt.Errorf("%s: memory for %d rings: %w", name, rings, err)
+		}
+		defer memory.Close()
+		if err := fillRings(memory); err != nil {
+			return nil, err
+		}
+		opts.MapReplacements = map[string]*ebpf.Map{harnessMapBareRings: memory}
+	}
+	return newRig(spec, spec.Programs[name], opts, nic)
+}
+
+// bareServers is how many the bare balancers have behind their rings.
+const bareServers = 100
+
+// fillBare gives the bare balancers their VIPs and servers.
+func fillBare(spec *ebpf.CollectionSpec) {
+	word := func(host uint32) uint32 {
+		return binary.NativeEndian.Uint32(binary.BigEndian.AppendUint32(nil, host))
+	}
+	put := func(name string, key, value any) {
+		spec.Maps[name].Contents = append(spec.Maps[name].Contents, ebpf.MapKV{Key: key, Value: value})
+	}
+	for i := range uint32(manyVIPs) {
+		put(harnessMapBareVips, harnessBareVip{Addr: word(firstVIP + i), Port: netorder.Port(80), Proto: 6}, i)
+	}
+	for i := range uint32(65537) {
+		put(harnessMapBareRing, i, harnessBareSlot{Owners: [4]uint32{i % 4, (i + 1) % 4, (i + 2) % 4, (i + 3) % 4}})
+	}
+	for i := range uint32(bareServers) {
+		put(harnessMapBareServers, i, word(0xac100801+i))
+	}
+}
+
+// fillRings gives every slot a server.
+func fillRings(m *ebpf.Map) error {
+	memory, err := unix.Mmap(m.FD(), 0, int(m.MaxEntries())*8, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("map the bare rings into memory: %w", err)
+	}
+	slots := unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(memory))), m.MaxEntries())
+	for i := range slots {
+		slots[i] = uint64(i % bareServers)
+	}
+	return unix.Munmap(memory)
+}
+
+func (r *rig) Close() error { return errors.Join(r.harness.Close(), r.bench.Close()) }
+
+// run sends so many packets and gives the nanoseconds of CPU time that each took
+// this thread, which is pinned and in the balancer's namespace, the harness's
+// own work among it.
+func (r *rig) run(packets int) (perPacket float64, err error) {
+	if err := r.bench.Put(uint32(0), &r.state); err != nil {
+		return 0, err
+	}
+	before := r.state.Turn
+	frame := make([]byte, len(r.state.Frame)*8)
+	opts := ebpf.RunOptions{
+		Data: frame, Repeat: uint32(max(1, packets/packetsARun)),
+		Context: xdpMD{DataEnd: uint32(len(frame)), IngressIfindex: r.nic},
+	}
+	began, err := measure.ThreadTime()
+	if err != nil {
+		return 0, err
+	}
+	if _, err := r.harness.Run(&opts); err != nil {
+		return 0, err
+	}
+	ended, err := measure.ThreadTime()
+	if err != nil {
+		return 0, err
+	}
+	if err := r.bench.Lookup(uint32(0), &r.state); err != nil {
+		return 0, err
+	}
+	// Its own count: a run that a signal breaks off is begun anew.
+	return float64((ended - began).Nanoseconds()) / float64(r.state.Turn-before), nil
+}
+
+// pinned gives the maps of a spec that are pinned in a folder, and fits their
+// sizes.
+func pinned(spec *ebpf.CollectionSpec, folder string) (map[string]*ebpf.Map, error) {
+	found := map[string]*ebpf.Map{}
+	for name, s := range spec.Maps {
+		if strings.HasPrefix(name, ".") {
+			continue // a program's own, and no name for a pin
+		}
+		m, err := ebpf.LoadPinnedMap(filepath.Join(folder, name), nil)
+		if errors.Is(err, unix.ENOENT) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("pinned map %s: %w", name, err)
+		}
+		s.MaxEntries = m.MaxEntries()
+		found[name] = m
+	}
+	return found, nil
+}

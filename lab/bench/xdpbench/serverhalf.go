@@ -1,0 +1,428 @@
+package xdpbench
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"runtime"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane/auth"
+	"github.com/fairlead/fairlead/dataplane/dsr"
+	"github.com/fairlead/fairlead/internal/bpfload"
+	"github.com/fairlead/fairlead/internal/craft"
+	"github.com/fairlead/fairlead/internal/nodekey"
+	"github.com/fairlead/fairlead/lab/bench/xdpbench/measure"
+	"github.com/fairlead/fairlead/lab/netns"
+)
+
+// The node of the server's half:
+//
+//	10.0.0.110 ── up0 [node 10.0.0.105] pod0 ── 172.16.1.2
+const (
+	halfPins   = "/sys/fs/bpf/bench-half"
+	nodeAddr   = "10.0.0.105/16"
+	nodeRouter = "10.0.0.110"
+)
+
+var (
+	halfClient = netip.MustParseAddrPort("192.168.0.7:1234")
+	halfVIP    = netip.MustParseAddrPort("10.1.1.1:80")
+	halfPod    = netip.MustParseAddrPort("172.16.1.2:8080")
+	halfDirect = netip.MustParseAddrPort("172.16.1.2:9090")
+
+	halfBalancer = netip.MustParseAddr("172.16.9.9")
+)
+
+// Verdicts of a tc program (linux/pkt_cls.h): on its way, and sent elsewhere.
+const (
+	actUnspec   = -1
+	actRedirect = 7
+)
+
+// half is the programs of bpf/bench/server.c on the maps of a server's half.
+type half struct {
+	serverObjects
+	checks checks
+	node   *netns.NS
+	under  *dsr.Half
+	pod    uint32
+	state  serverServerBench
+	frame  []byte
+}
+
+// checks is what a half looks at besides.
+type checks int
+
+const (
+	noChecks     checks = iota
+	checkSender         // its address
+	checkSendTag        // and the authentication tag
+)
+
+func (c checks) String() string {
+	return map[checks]string{checkSender: "sender checked", checkSendTag: "sender and tag checked"}[c]
+}
+
+// benchKeys is a key as a node has it.
+var benchKeys = nodekey.Keys{{K0: 0x0123456789abcdef, K1: 0xfedcba9876543210, ID: 0x5f}}
+
+func newHalf(c checks) (*half, error) {
+	h := &half{checks: c}
+	if err := h.make(); err != nil {
+		return nil, errors.Join(fmt.Errorf("server's half: %w", err), h.Close())
+	}
+	return h, nil
+}
+
+func (h *half) make() (err error) {
+	if h.node, err = netns.Create("node"); err != nil {
+		return err
+	}
+	if err := h.node.Do(h.wire); err != nil {
+		return err
+	}
+	err = h.node.Do(func() error {
+		h.under, err = dsr.Open(dsr.Config{PinDir: halfPins, Log: slog.New(slog.DiscardHandler)})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if h.checks != noChecks {
+		if err := h.under.SetBalancers([]netip.Addr{halfBalancer}); err != nil {
+			return err
+		}
+	}
+	if err := h.under.Set(halfEntries()); err != nil {
+		return err
+	}
+	return h.load(nil)
+}
+
+func halfEntries() (all []dsr.Entry) {
+	for server, method := range map[netip.AddrPort]service.Method{halfPod: service.Tunnel, halfDirect: service.DirectNAT} {
+		all = append(all, dsr.Entry{
+			Key:    service.Key{VIP: halfVIP.Addr(), Port: halfVIP.Port(), Protocol: service.TCP},
+			Method: method, Server: server,
+		})
+	}
+	return all
+}
+
+// wire makes the node's two devices, in its namespace.
+func (h *half) wire() error {
+	if err := netns.WriteSysctl("net.ipv4.ip_forward", "1"); err != nil {
+		return err
+	}
+	for _, name := range []string{"up", "pod"} {
+		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name + "0"}, PeerName: name + "1"}); err != nil {
+			return err
+		}
+		for _, end := range []string{name + "0", name + "1"} {
+			if err := netlink.LinkSetUp(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: end}}); err != nil {
+				return err
+			}
+		}
+	}
+	up, err := netlink.LinkByName("up0")
+	if err != nil {
+		return err
+	}
+	pod, err := netlink.LinkByName("pod0")
+	if err != nil {
+		return err
+	}
+	h.pod = uint32(pod.Attrs().Index)
+	addr, err := netlink.ParseAddr(nodeAddr)
+	if err != nil {
+		return err
+	}
+	to, err := netlink.ParseIPNet(halfPod.Addr().String() + "/32")
+	return errors.Join(err, netlink.AddrAdd(up, addr),
+		netlink.RouteAdd(&netlink.Route{LinkIndex: up.Attrs().Index, Gw: netip.MustParseAddr(nodeRouter).AsSlice()}),
+		netlink.RouteAdd(&netlink.Route{LinkIndex: pod.Attrs().Index, Dst: to, Scope: netlink.SCOPE_LINK}))
+}
+
+// load loads the programs onto the half's maps: this build's, or those of another
+// object.
+func (h *half) load(object io.ReaderAt) error {
+	spec, err := loadServer()
+	if object != nil {
+		spec, err = bpfload.Other(object, loadServer)
+	}
+	if err != nil {
+		return err
+	}
+	folder, err := h.under.Pins()
+	if err != nil {
+		return err
+	}
+	maps, err := pinned(spec, folder)
+	if err != nil {
+		return err
+	}
+	for _, m := range maps {
+		defer m.Close()
+	}
+	if err := spec.Variables[serverVarFlowSets].Set(spec.Maps[serverMapFlowTable].MaxEntries); err != nil {
+		return err
+	}
+	if err := spec.Variables[serverVarStoresInOrder].Set(runtime.GOARCH == "amd64"); err != nil {
+		return err
+	}
+	if h.checks == checkSendTag {
+		// Each packet is of another flow, so its tag is wrong: that costs what a right one
+		// does, and is counted.
+		if err := auth.Preset(spec, nodekey.Auth{Keys: benchKeys}); err != nil {
+			return err
+		}
+	}
+	if err := spec.LoadAndAssign(&h.serverObjects, &ebpf.CollectionOptions{MapReplacements: maps}); err != nil {
+		return fmt.Errorf("%+v", err)
+	}
+	checked := uint32(0)
+	if h.checks != noChecks {
+		checked = 1
+	}
+	return errors.Join(h.RowsGeneration.Set(uint32(1)), h.BalancersChecked.Set(checked)) // as the agent has them
+}
+
+// Close takes everything away.
+func (h *half) Close() error {
+	var errs []error
+	if h.under != nil {
+		errs = append(errs, h.under.Detach(), os.RemoveAll(halfPins))
+	}
+	if h.BenchEmpty != nil {
+		errs = append(errs, h.serverObjects.Close())
+	}
+	if h.node != nil {
+		errs = append(errs, h.node.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// set has the half get frames like this one, whose headers are written anew, of
+// so many flows, a power of two. addr and port are where the client's are, and
+// option is behind the packet's first header.
+func (h *half) set(p craft.Packet, tunnelled bool, option []byte, side int, flows uint32) error {
+	const eth, ip, tcp = 14, 20, 20
+	frame, err := p.Frame()
+	if err != nil {
+		return err
+	}
+	at := eth + ip
+	if len(option) > 0 {
+		frame = append(frame[:at:at], append(option, frame[at:]...)...)
+		headIPv4(frame[eth:], ip+len(option), unix.IPPROTO_TCP, p.From.Addr(), p.To.Addr())
+	}
+	inner := eth
+	if tunnelled {
+		tag := []byte(nil)
+		if h.checks == checkSendTag {
+			tag = append([]byte{0x9e, 10, benchKeys[0].ID}, make([]byte, 9)...) // an option with a tag alone
+		}
+		frame = append(frame[:eth:eth], append(append(make([]byte, ip), tag...), frame[eth:]...)...)
+		headIPv4(frame[eth:], ip+len(tag), unix.IPPROTO_IPIP, halfBalancer, halfPod.Addr())
+		inner += ip + len(tag)
+	}
+	l4 := inner + ip + len(option)
+	h.frame = frame
+	h.state = serverServerBench{
+		Bytes: uint32(l4 + tcp), Len: uint32(len(frame)), Flows: flows - 1,
+		Addr: uint32(inner + 12 + 4*side), Port: uint32(l4 + 2*side),
+	}
+	copy(h.state.Head[:], frame[:h.state.Bytes])
+	return h.ServerBench.Put(uint32(0), h.state)
+}
+
+// headIPv4 writes an IPv4 header of so many bytes in front of what is there.
+func headIPv4(b []byte, bytes int, proto byte, from, to netip.Addr) {
+	b[0], b[8], b[9], b[10], b[11] = 0x40|byte(bytes/4), 64, proto, 0, 0
+	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
+	copy(b[12:], from.AsSlice())
+	copy(b[16:], to.AsSlice())
+	sum := uint32(0)
+	for i := 0; i < bytes; i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	for sum > 0xffff {
+		sum = sum&0xffff + sum>>16
+	}
+	binary.BigEndian.PutUint16(b[10:], ^uint16(sum))
+}
+
+// run gives the pinned thread's CPU time of each of so many packets, in
+// nanoseconds.
+func (h *half) run(prog *ebpf.Program, packets, want int) (perPacket float64, err error) {
+	var context [48]uint32
+	const ifindex = 10 // its place among the words of struct __sk_buff
+	context[ifindex] = h.pod
+	opts := ebpf.RunOptions{Data: h.frame, Repeat: uint32(packets), Context: context[:]}
+	began, err := measure.ThreadTime()
+	if err != nil {
+		return 0, err
+	}
+	verdict, err := prog.Run(&opts)
+	if err != nil {
+		return 0, err
+	}
+	ended, err := measure.ThreadTime()
+	if int(int32(verdict)) != want {
+		return 0, fmt.Errorf("verdict %d, want %d", int32(verdict), want)
+	}
+	return float64((ended - began).Nanoseconds()) / float64(packets), err
+}
+
+// halfPackets are sent in a row.
+const halfPackets = 1 << 16
+
+// warm sets a case's frames, and sends every flow once, after those of the case
+// that makes the flows.
+func (h *half) warm(c halfCase) error {
+	if c.first != nil {
+		if err := h.warm(*c.first); err != nil {
+			return err
+		}
+	}
+	if err := h.set(c.packet, c.tunnelled, c.option, c.side, c.flows); err != nil {
+		return err
+	}
+	_, err := h.send(c)
+	return err
+}
+
+// send sends a case's frames to the program that they are for.
+func (h *half) send(c halfCase) (perPacket float64, err error) {
+	if c.answer {
+		return h.run(h.BenchFromServer, halfPackets, actRedirect)
+	}
+	return h.run(h.BenchToServer, halfPackets, actUnspec)
+}
+
+// overhead is what the harness takes of a case's packet, by what its own programs
+// took: empty, store, room, rooms.
+func (c halfCase) overhead(took [4]float64) float64 {
+	ns := took[1] - took[0]
+	if c.tunnelled || len(c.option) > 0 {
+		ns += (took[3] - took[2]) / 7
+	}
+	return ns
+}
+
+// halfCase is one kind of packet at the server's node.
+type halfCase struct {
+	name      string
+	flows     uint32
+	packet    craft.Packet
+	tunnelled bool
+	option    []byte
+	side      int // 1: the client is the destination
+	answer    bool
+	first     *halfCase // is sent before, and makes the flows
+	checks    checks
+	goal      float64
+}
+
+func halfCases() (all []halfCase) {
+	toward := func(to netip.AddrPort) craft.Packet {
+		return craft.Packet{From: halfClient, To: to, Protocol: "tcp", Payload: 26, TTL: 63}
+	}
+	option := append([]byte{0x9e, 8}, halfVIP.Addr().AsSlice()...) // OPTION4_TYPE
+	option = binary.BigEndian.AppendUint16(option, halfVIP.Port())
+	for _, l := range []load{one, thou, sixty} {
+		known := halfCase{name: "server's half, known flow, " + l.name, flows: uint32(l.flows), packet: toward(halfVIP), tunnelled: true, goal: 120}
+		all = append(all, known,
+			halfCase{name: "server's half, answer, " + l.name, flows: uint32(l.flows), side: 1, answer: true, first: &known,
+				packet: craft.Packet{From: halfPod, To: halfClient, Protocol: "tcp", Payload: 26}})
+	}
+	for _, c := range []checks{checkSender, checkSendTag} {
+		all = append(all, halfCase{name: "server's half, known flow, " + c.String() + ", " + thou.name, flows: uint32(thou.flows), packet: toward(halfVIP), tunnelled: true, checks: c})
+	}
+	optioned := halfCase{name: "server's half, direct-nat, known flow, with the option, 1 k flows", flows: 1 << 10, packet: toward(halfDirect), option: option}
+	return append(all, optioned,
+		halfCase{name: "server's half, direct-nat, known flow, 1 k flows", flows: 1 << 10, packet: toward(halfDirect), first: &optioned})
+}
+
+// serverHalf measures packets of known flows at the server's node, both ways: a
+// packet's whole time in BPF_PROG_TEST_RUN, its own loop among it, less what
+// restoring the packet costs by itself.
+func (m *meter) serverHalf(ctx context.Context) (err error) {
+	var h *half
+	defer func() {
+		if h != nil {
+			err = errors.Join(err, h.Close())
+		}
+	}()
+	for _, c := range halfCases() {
+		if !m.wanted(c.name) {
+			continue
+		}
+		if h != nil && h.checks != c.checks {
+			if err := h.Close(); err != nil {
+				return err
+			}
+			h = nil
+		}
+		if h == nil {
+			if h, err = newHalf(c.checks); err != nil {
+				return err
+			}
+			m.report.Note("server's half: less what writing the headers anew and making room for what was taken off cost by themselves, measured in the same round")
+		}
+		measure := m.halfCase
+		if m.o.Against != nil {
+			measure = m.compareHalf
+		}
+		if err := measure(ctx, h, c); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+	}
+	return nil
+}
+
+func (m *meter) halfCase(ctx context.Context, h *half, c halfCase) (err error) {
+	floor, err := floorRig(floorBare, 1, ringSize, m.eth0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, floor.Close()) }()
+	if floor.state, err = (subject{}).state(one); err != nil {
+		return err
+	}
+	if err := h.node.Do(func() error { return h.warm(c) }); err != nil {
+		return err
+	}
+	turn := func(name string, prog *ebpf.Program, want int) contender {
+		return contender{name, func() (float64, error) { return h.run(prog, halfPackets, want) }}
+	}
+	all := []contender{
+		{floorBare, func() (float64, error) { return floor.run(halfPackets) }},
+		turn("empty", h.BenchEmpty, actUnspec), turn("store", h.BenchStore, actUnspec),
+		turn("room", h.BenchRoom, actUnspec), turn("rooms", h.BenchRooms, actUnspec),
+		{c.name, func() (float64, error) { return h.send(c) }},
+	}
+	took, err := m.rounds(ctx, h.node, all)
+	if err != nil {
+		return err
+	}
+	for i, ns := range took[5] {
+		took[5][i] = ns - c.overhead([4]float64{took[1][i], took[2][i], took[3][i], took[4][i]})
+	}
+	row := m.row(c.name, []contender{all[0], all[5]}, [][]float64{took[0], took[5]})
+	if c.goal > 0 {
+		row = row.AtMost(c.goal)
+	}
+	m.report.Rows = append(m.report.Rows, row)
+	return nil
+}

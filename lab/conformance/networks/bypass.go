@@ -1,0 +1,169 @@
+package networks
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/advertise/l2/wire"
+	"github.com/fairlead/fairlead/internal/craft"
+	"github.com/fairlead/fairlead/lab/bypass"
+	"github.com/fairlead/fairlead/lab/domain"
+	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/vdn"
+)
+
+// bypassing tells a story with each kind of socket of a1 that skips its device's
+// queues.
+func (w *world) bypassing(tell func(way string, send func(frame []byte))) {
+	w.t.Helper()
+	for way, open := range bypass.Ways {
+		s, err := open(w.Host("a1"), w.Pods["a1"].Att.Interface)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		tell(way, func(frame []byte) {
+			w.t.Helper()
+			if err := s.Send(frame); err != nil {
+				w.t.Fatalf("%s: %v", way, err)
+			}
+		})
+		if err := s.Close(); err != nil {
+			w.t.Error(err)
+		}
+	}
+}
+
+// withoutQueues has a1 send every trick past its device's queues. Nobody on another
+// node may see one, and no socket of another network on its own node.
+func withoutQueues(w *world) {
+	w.apply(nothing, nothing)
+	mark := []byte("bypassed")
+	ears := map[string]*ear{"gateway": w.packets(w.Host("gateway"), domain.Uplink)}
+	for _, name := range []string{"a2", "b2"} {
+		ears[name] = w.packets(w.Host(name), w.Pods[name].Att.Interface)
+	}
+	neighbour := newEar(w.t, w.Host("b1"), unix.AF_INET, unix.IPPROTO_UDP)
+	all := w.tricks(mark)
+	// What b1 would take if it came from b2.
+	forged := w.udp(mark, 0, from(w.addr("b2", 0)), to(w.addr("b1", 0)))
+	b2, b1 := w.podMAC("b2"), w.podMAC("b1")
+	copy(forged, b1[:])
+	copy(forged[6:], b2[:])
+	all = append(all, trick{"a packet of b1's network to b1", forged, ""})
+	all = append(all, trick{"a packet of b1's network to all", toAll(bytes.Clone(forged)), ""})
+	w.bypassing(func(way string, send func([]byte)) {
+		before := w.allDrops()
+		for _, trick := range all {
+			send(trick.frame)
+		}
+		testkit.Eventually(w.t, patience, func() error {
+			if n := w.allDrops() - before; n < uint64(len(all)) {
+				return fmt.Errorf("%s: of %d frames %d are counted as dropped", way, len(all), n)
+			}
+			return nil
+		})
+		// What follows by the ordinary way arrives after them.
+		w.onlyHears(ears, mark)
+		w.talks("b2", w.addr("b1", 0))
+		if neighbour.hears(mark) {
+			w.t.Errorf("a socket of b1, on the same node, receives what a1 sent by %s", way)
+		}
+	})
+}
+
+// allDrops are those of any reason on all nodes.
+func (w *world) allDrops() (sum uint64) {
+	w.t.Helper()
+	for _, name := range w.nodes() {
+		for _, c := range w.counters(name) {
+			for _, n := range c.Drops {
+				sum += n
+			}
+		}
+	}
+	return sum
+}
+
+// withoutQueuesNeighbours has a1 claim by ARP, past its queues, the address of the
+// other network's gateway: to all hosts of the segment, and to each alone.
+func withoutQueuesNeighbours(w *world) {
+	w.apply(nothing, nothing)
+	gateway := domain.Prefixes(domain.Visitors)[0].Addr().Next()
+	mac := w.podMAC("a1")
+	for _, name := range []string{"b1", "b2"} {
+		w.neighbour(name, gateway)
+	}
+	w.bypassing(func(way string, send func([]byte)) {
+		for _, name := range []string{"b1", "b2"} {
+			for _, frame := range wire.Announce(gateway, mac) {
+				alone := bytes.Clone(frame)
+				b := w.podMAC(name)
+				copy(alone, b[:])
+				for range 3 {
+					send(frame)
+					send(alone)
+				}
+			}
+		}
+		w.talks("a1", w.addr("a2", 0)) // they have passed by then
+		for _, name := range []string{"b1", "b2"} {
+			if got := w.neighbour(name, gateway); bytes.Equal(got, mac[:]) {
+				w.t.Errorf("%s sends to a1 what is for its gateway: a1 said so by %s", name, way)
+			}
+		}
+	})
+}
+
+// neighbour is the MAC address that a pod has for an IPv4 address, which it looks up
+// if it does not know it.
+func (w *world) neighbour(pod string, of netip.Addr) (mac net.HardwareAddr) {
+	w.t.Helper()
+	h := w.Host(pod)
+	link, err := h.Netlink().LinkByName(w.Pods[pod].Att.Interface)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	testkit.Eventually(w.t, patience, func() error {
+		all, err := h.Netlink().NeighList(link.Attrs().Index, netlink.FAMILY_V4)
+		for _, n := range all {
+			if n.IP.Equal(of.AsSlice()) && len(n.HardwareAddr) == 6 {
+				mac = n.HardwareAddr
+				return nil
+			}
+		}
+		_ = w.connect(h, netip.Addr{}, of, time.Second) // nobody listens there; it is looked up
+		return errors.Join(err, fmt.Errorf("%s has no neighbour entry for %s", pod, of))
+	})
+	return mac
+}
+
+// withoutQueuesRate has a1 send more than it may, well-formed, past its queues.
+func withoutQueuesRate(w *world) {
+	const most vdn.Rate = 8_000_000
+	w.apply(vdn.Slice{HostMax: most, Reach: []uint16{2}}, vdn.Slice{Reach: []uint16{1}})
+	w.talks("a1", w.addr("b2", 0))
+	p := craft.Packet{From: netip.AddrPortFrom(w.addr("a1", 0), 4444), To: w.at("b2"), Protocol: "udp", Payload: 1400}
+	long := w.frame(w.podMAC("b2"), w.podMAC("a1"), p)
+	w.bypassing(func(way string, send func([]byte)) {
+		_, before := w.sinks["b2"].Received()
+		const duration = time.Second
+		start := time.Now()
+		for time.Since(start) < duration {
+			send(long)
+		}
+		took := time.Since(start)
+		w.talks("a1", w.addr("b2", 0))
+		_, after := w.sinks["b2"].Received()
+		// 100 ms of it may come at once (bpf/vdn/bucket.h).
+		if got, may := float64(after-before)*8/took.Seconds(), float64(most)*1.3; got > may {
+			w.t.Errorf("b2 receives %.1f Mbit/s of a1 by %s; the host's max is %s", got/1e6, way, most)
+		}
+	})
+}

@@ -1,0 +1,299 @@
+package networks
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/advertise/l2/wire"
+	"github.com/fairlead/fairlead/internal/craft"
+	"github.com/fairlead/fairlead/lab/domain"
+	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/enforce"
+)
+
+// trick is a frame that a1 must not get out of its device.
+type trick struct {
+	name   string
+	frame  []byte
+	reason string
+}
+
+// Groups and those whom everybody takes packets from.
+var (
+	allNodes   = netip.MustParseAddr("ff02::1")
+	mldRouters = netip.MustParseAddr("ff02::16")
+	everybody  = netip.MustParseAddr("255.255.255.255")
+)
+
+// linkLocal is the address that a device makes of its MAC (RFC 4291).
+func linkLocal(m wire.MAC) netip.Addr {
+	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]})
+}
+
+// tricks are all of them. mark is in those that have room for it.
+func (w *world) tricks(mark []byte) []trick {
+	return slices.Concat(w.addressTricks(mark), w.frameTricks(mark), w.neighbourTricks(mark))
+}
+
+// udp is what a1 may send to a2, but for what is changed.
+func (w *world) udp(mark []byte, family int, changes ...func(p *craft.Packet)) []byte {
+	p := craft.Packet{From: netip.AddrPortFrom(w.addr("a1", family), 4444), To: netip.AddrPortFrom(w.addr("a2", family), port), Protocol: "udp", Payload: 32}
+	for _, change := range changes {
+		change(&p)
+	}
+	b := w.frame(w.podMAC("a2"), w.podMAC("a1"), p)
+	copy(b[len(b)-len(mark):], mark)
+	return b
+}
+
+func from(a netip.Addr) func(p *craft.Packet) {
+	return func(p *craft.Packet) { p.From = netip.AddrPortFrom(a, 4444) }
+}
+
+func to(a netip.Addr) func(p *craft.Packet) {
+	return func(p *craft.Packet) { p.To = netip.AddrPortFrom(a, port) }
+}
+
+// aLater makes it a fragment that is not the first.
+func aLater(p *craft.Packet) { p.Fragment, p.Offset, p.More = true, 64, true }
+
+// addressTricks are of addresses.
+func (w *world) addressTricks(mark []byte) (all []trick) {
+	add := func(reason, name string, frame []byte) { all = append(all, trick{name, frame, reason}) }
+	for family := range 2 {
+		a2, b1, b2 := w.addr("a2", family), w.addr("b1", family), w.addr("b2", family)
+		stolen, foreign := w.udp(mark, family), w.podMAC("b1")
+		copy(stolen[6:], foreign[:])
+		add(enforce.Spoofed, "another's MAC address", stolen)
+		add(enforce.Spoofed, "an address of its own network", w.udp(mark, family, from(a2)))
+		add(enforce.Spoofed, "an address of another network", w.udp(mark, family, from(b1)))
+		add(enforce.Spoofed, "an address of outside", w.udp(mark, family, from(otherPlaces[family])))
+		add(enforce.Isolated, "a packet to another network, by its own peer's MAC address", w.udp(mark, family, to(b2)))
+		add(enforce.Spoofed, "a later fragment from another's address", w.udp(mark, family, aLater, from(a2)))
+		add(enforce.Isolated, "a later fragment to another network", w.udp(mark, family, aLater, to(b1)))
+	}
+	mapped := func(src, dst netip.Addr) []byte {
+		b, s, d := w.udp(mark, 1), src.As16(), dst.As16()
+		copy(b[14+8:], s[:])
+		copy(b[14+24:], d[:])
+		return b
+	}
+	add(enforce.Spoofed, "its IPv4 address in IPv6", mapped(w.addr("a1", 0), w.addr("a2", 0)))
+	add(enforce.Outside, "a packet to an IPv4 address in IPv6", mapped(w.addr("a1", 1), w.addr("a2", 0)))
+	carrier := w.udp(mark, 1, to(w.addr("b1", 1)))
+	carrier[14+6] = unix.IPPROTO_IPIP
+	add(enforce.Isolated, "IPv4 in IPv6 to another network", carrier)
+	add(enforce.Spoofed, "nobody's address", w.udp(mark, 0, from(netip.IPv4Unspecified())))
+	return all
+}
+
+// frameTricks are of frames, and of what is for many.
+func (w *world) frameTricks(mark []byte) (all []trick) {
+	add := func(reason, name string, frame []byte) { all = append(all, trick{name, frame, reason}) }
+	for family := range 2 {
+		tag := func(kind, tag uint16) []byte {
+			b := w.udp(mark, family, func(p *craft.Packet) { p.VLAN = 7 })
+			binary.BigEndian.PutUint16(b[12:], kind)
+			binary.BigEndian.PutUint16(b[14:], tag)
+			return b
+		}
+		add(enforce.Isolated, "a VLAN's", tag(0x8100, 7))
+		add(enforce.Isolated, "a priority's tag", tag(0x8100, 5<<13))
+		add(enforce.Isolated, "a provider's VLAN's", tag(0x88a8, 7))
+	}
+	add(enforce.Spoofed, "a cut IPv4 header", w.udp(mark, 0)[:14+12])
+	add(enforce.Spoofed, "a cut IPv6 header", w.udp(mark, 1)[:14+30])
+	add(enforce.Outside, "an offer of DHCP to all", toAll(w.udp(mark, 0, func(p *craft.Packet) {
+		p.From, p.To = netip.AddrPortFrom(w.addr("a1", 0), 67), netip.AddrPortFrom(everybody, 68)
+	})))
+	add(enforce.Isolated, "a broadcast into another network", toAll(w.udp(mark, 0, to(netip.MustParseAddr("10.2.0.255")))))
+	add(enforce.Outside, "a packet to a group", toAll(w.udp(mark, 0, to(netip.MustParseAddr("224.0.0.251")))))
+	add(enforce.Outside, "a packet to all nodes", toAll(w.udp(mark, 1, to(allNodes))))
+	for name, kind := range map[string]uint16{"a frame of spanning tree": 38, "LLDP": 0x88cc, "RARP": 0x8035, "MPLS": 0x8847} {
+		b := toAll(w.udp(mark, 0))
+		binary.BigEndian.PutUint16(b[12:], kind)
+		add(enforce.Isolated, name, b)
+	}
+	return all
+}
+
+// toAll sends a frame to everybody on the segment.
+func toAll(b []byte) []byte {
+	copy(b, wire.Broadcast[:])
+	return b
+}
+
+// neighbourTricks are those of ARP, and of neighbour discovery and what is held to be
+// it.
+func (w *world) neighbourTricks(mark []byte) (all []trick) {
+	own, other := w.podMAC("a1"), w.podMAC("a2")
+	link := linkLocal(own)
+	add := func(reason, name string, frame ...[]byte) {
+		for _, b := range frame {
+			all = append(all, trick{name, b, reason})
+		}
+	}
+	gateways := []netip.Addr{netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("fd01::1")}
+	for family, gateway := range gateways {
+		add(enforce.Spoofed, "an announcement of the gateway's address", wire.Announce(gateway, own)...)
+		for _, b := range wire.Announce(w.addr("a1", family), other) {
+			copy(b[6:], own[:])
+			add(enforce.Spoofed, "an announcement of its own address for another", b)
+		}
+		add(enforce.Spoofed, "an answer for the gateway", wire.Answer(wire.Message{Target: gateway, Asks: true, Sender: w.addr("a2", family), From: other}, own))
+	}
+	add(enforce.Isolated, "a probe of another network's address", wire.Probe(w.addr("b1", 0), own))
+	add(enforce.Spoofed, "a probe of another's address", wire.Probe(w.addr("a2", 1), own))
+
+	// nd is a message behind 4 bytes of flags, from a1's MAC address to all nodes.
+	nd := func(from, to netip.Addr, kind, hops byte, body ...byte) []byte {
+		return ethernet(wire.MAC{0x33, 0x33, 0, 0, 0, 1}, own, icmp(from, to, kind, 0, hops, append(make([]byte, 4), body...)))
+	}
+	target := func(a netip.Addr, rest ...byte) []byte { return append(a.AsSlice(), rest...) }
+	mac := func(kind byte, m wire.MAC) []byte { return append([]byte{kind, 1}, m[:]...) }
+	advert := append([]byte{0, 0, 0, 0, 0, 0, 0, 0}, mark...)
+	add(enforce.Spoofed, "a router's advertisement", nd(link, allNodes, 134, 255, advert...))
+	add(enforce.Spoofed, "a router's advertisement behind a header", behind(nd(link, allNodes, 134, 255, advert...), unix.IPPROTO_DSTOPTS, 0, 1, 4, 0, 0, 0, 0))
+	add(enforce.Spoofed, "a router's advertisement in a fragment", behind(nd(link, allNodes, 134, 255, advert...), unix.IPPROTO_FRAGMENT, 0, 0, 1, 0, 0, 0, 7))
+	add(enforce.Spoofed, "an advertisement in a fragment", behind(nd(w.addr("a1", 1), allNodes, 136, 255, target(gateways[1], mark...)...), unix.IPPROTO_FRAGMENT, 0, 0, 1, 0, 0, 0, 7))
+	add(enforce.Spoofed, "a redirect", nd(link, w.addr("a2", 1), 137, 255, target(gateways[1], target(netip.MustParseAddr("2001:db8::1"), mark...)...)...))
+	add(enforce.Spoofed, "an advertisement of the gateway by its own address", nd(w.addr("a1", 1), allNodes, 136, 255, target(gateways[1], mac(2, own)...)...))
+	add(enforce.Spoofed, "a solicitation for another's MAC address", nd(w.addr("a1", 1), allNodes, 135, 255, target(w.addr("a2", 1), mac(1, other)...)...))
+	add(enforce.Isolated, "a solicitation of another network's address", nd(w.addr("a1", 1), allNodes, 135, 255, target(w.addr("b1", 1), mac(1, own)...)...))
+	for _, hops := range []byte{64, 255} {
+		add(enforce.Isolated, "a solicitation to another network", nd(w.addr("a1", 1), w.addr("b2", 1), 135, hops, target(w.addr("a2", 1))...))
+		add(enforce.Outside, "a router's solicitation to outside", nd(w.addr("a1", 1), knownPlaces[1], 133, hops, mac(1, own)...))
+	}
+	add(enforce.Isolated, "data to those who hear reports of groups", behind(nd(link, mldRouters, 128, 1, mark...), unix.IPPROTO_HOPOPTS, 0, 5, 2, 0, 0, 1, 0))
+	add(enforce.Isolated, "data from its link-local address", nd(link, linkLocal(w.podMAC("b1")), 128, 64, mark...))
+	if w.rig.Lengths {
+		add(enforce.Spoofed, "a router's solicitation for another's MAC address", nd(link, allNodes, 133, 255, mac(1, other)...))
+		add(enforce.Spoofed, "a letter in a solicitation", nd(link, allNodes, 135, 255, target(link, append(mac(1, own), append([]byte{253, 3}, append(mark, mark...)...)...)...)...))
+		add(enforce.Spoofed, "a letter in a router's solicitation", nd(link, allNodes, 133, 255, append(mac(1, own), append([]byte{253, 2}, mark...)...)...))
+	}
+	return all
+}
+
+// behind puts an extension header of eight bytes before what an IPv6 packet in a frame
+// carries.
+func behind(b []byte, header byte, rest ...byte) []byte {
+	const at = 14 + 40
+	next := b[14+6]
+	b[14+6] = header
+	binary.BigEndian.PutUint16(b[14+4:], binary.BigEndian.Uint16(b[14+4:])+8)
+	return slices.Insert(b, at, append([]byte{next}, rest...)...)
+}
+
+// hostile has a1 send what no pod may, and sees that nobody hears it.
+func hostile(w *world) {
+	w.apply(nothing, nothing)
+	mark := []byte("fairlead")
+	ears := map[string]*ear{"gateway": w.packets(w.Host("gateway"), domain.Uplink)}
+	for _, name := range []string{"a2", "b1", "b2"} {
+		ears[name] = w.packets(w.Host(name), w.Pods[name].Att.Interface)
+	}
+	for _, reason := range []string{enforce.Spoofed, enforce.Isolated, enforce.Outside} {
+		before, sent := w.drops(reason), uint64(0)
+		for _, trick := range w.tricks(mark) {
+			if trick.reason == reason {
+				w.send("a1", trick.frame)
+				sent++
+			}
+		}
+		testkit.Eventually(w.t, patience, func() error {
+			if n := w.drops(reason) - before; n < sent {
+				return fmt.Errorf("of %d frames that are %s %d are dropped", sent, reason, n)
+			}
+			return nil
+		})
+	}
+	w.onlyHears(ears, mark)
+}
+
+// onlyHears sees that an ear hears what it may, after what it must not.
+func (w *world) onlyHears(ears map[string]*ear, mark []byte) {
+	fine := []byte("all fine")
+	good := w.udp(fine, 0)
+	testkit.Eventually(w.t, patience, func() error {
+		w.send("a1", good)
+		time.Sleep(time.Millisecond)
+		if !ears["a2"].hears(fine) {
+			return fmt.Errorf("a2 does not hear what a1 may send")
+		}
+		return nil
+	})
+	const whole = 60 // bytes; what is shorter is the beginning of another
+	for name, e := range ears {
+		for _, trick := range w.tricks(mark) {
+			if len(trick.frame) >= whole && e.hears(trick.frame) {
+				w.t.Errorf("%s hears from a1: %s", name, trick.name)
+			}
+		}
+		if e.hears(mark) {
+			w.t.Errorf("%s hears what a1 may not send", name)
+		}
+	}
+}
+
+func (w *world) send(pod string, frame []byte) {
+	w.sendFrame(w.Host(pod), w.Pods[pod].Att.Interface, 0, frame)
+}
+
+// toEverybody has a1 send to all where that is allowed: a network's own hear it, no
+// others.
+func toEverybody(w *world) {
+	groups := []netip.Addr{everybody, allNodes}
+	var open vdn.Slice
+	for _, a := range groups {
+		open.Outside = append(open.Outside, netip.PrefixFrom(a, a.BitLen()))
+	}
+	w.apply(open, nothing)
+	for family, group := range groups {
+		p := craft.Packet{From: netip.AddrPortFrom(w.addr("a1", family), 4444), To: netip.AddrPortFrom(group, port), Protocol: "udp", Payload: 500}
+		frame := toAll(w.frame(wire.MAC{}, w.podMAC("a1"), p))
+		got := func(name string) uint64 { _, udp := w.sinks[name].Received(); return udp }
+		before := map[string]uint64{"a2": got("a2"), "b1": got("b1"), "b2": got("b2")}
+		testkit.Eventually(w.t, patience, func() error {
+			w.send("a1", frame)
+			time.Sleep(10 * time.Millisecond)
+			if got("a2") < before["a2"]+10*500 { // others have had their time then
+				return fmt.Errorf("a2 does not hear what a1 sends to %s", group)
+			}
+			return nil
+		})
+		for _, name := range []string{"b1", "b2"} {
+			if got(name) > before[name] {
+				w.t.Errorf("%s, of another network, hears what a1 sends to %s", name, group)
+			}
+		}
+	}
+}
+
+// otherClass has a1 ask for the class of another network by what its sockets may say.
+func otherClass(w *world) {
+	w.apply(vdn.Slice{Max: uplink / 2}, vdn.Slice{Max: uplink / 2})
+	before := w.counter("n1", domain.Visitors, "").SentBytes
+	long := append(wire.Announce(w.addr("a1", 0), w.podMAC("a1"))[0], make([]byte, 1400)...)
+	const frames = 50
+	ear := w.packets(w.Host("gateway"), domain.Uplink)
+	for range frames {
+		for _, class := range []int{0xfa1e0003, 0xfa1e0000} {
+			w.sendFrame(w.Host("a1"), w.Pods["a1"].Att.Interface, class, long)
+		}
+	}
+	testkit.Eventually(w.t, patience, func() error {
+		if !ear.hears(long) {
+			return fmt.Errorf("the gateway does not hear what a1 says of its own address")
+		}
+		return nil
+	})
+	if n := w.counter("n1", domain.Visitors, "").SentBytes - before; n >= frames/2*1400 {
+		w.t.Errorf("%d bytes that a1 has sent are counted for visitors", n)
+	}
+}

@@ -1,0 +1,76 @@
+package networks_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/vdn/enforce"
+	"github.com/fairlead/fairlead/vdn/enforce/kernel"
+	"github.com/fairlead/fairlead/vdn/enforce/openvswitch"
+)
+
+var update = flag.Bool("update", false, "write the page's table anew")
+
+const (
+	page  = "../../../docs/vdn-enforcement.md"
+	begin = "<!-- what each means can: written by go test ./lab/conformance/networks -update -->\n"
+	end   = "<!-- end -->\n"
+)
+
+// TestPage: the page says of the means what they say of themselves.
+func TestPage(t *testing.T) {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(text), begin)
+	_, after, closed := strings.Cut(rest, end)
+	if !ok || !closed {
+		t.Fatalf("%s lacks the marks of the table", page)
+	}
+	want := before + begin + table((*kernel.Kernel)(nil).Means(), (*openvswitch.Switch)(nil).Means()) + end + after
+	if *update {
+		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if want != string(text) {
+		t.Errorf("%s is not what the means say: go test ./lab/conformance/networks -update writes it anew", page)
+	}
+}
+
+func table(all ...enforce.Means) string {
+	b := &strings.Builder{}
+	b.WriteString("\n| |")
+	for _, m := range all {
+		fmt.Fprintf(b, " `%s` |", m.Name)
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(all)))
+	for _, row := range []struct {
+		what, not string
+		can       func(enforce.Means) bool
+	}{
+		{"guarantee", "no: refused by name", func(m enforce.Means) bool { return m.Guarantee }},
+		{"max of a network, max of a host", "no", func(m enforce.Means) bool { return m.Cap }},
+		{"who may talk to whom, and outside", "no", func(m enforce.Means) bool { return m.Access }},
+		{"nobody sends from another's address", "no", func(m enforce.Means) bool { return m.Spoof }},
+		{"errors of ICMP from outside, about what was allowed", "no", func(m enforce.Means) bool { return m.Errors }},
+	} {
+		fmt.Fprintf(b, "\n| %s |", row.what)
+		for _, m := range all {
+			fmt.Fprintf(b, " %s |", map[bool]string{true: "yes", false: row.not}[row.can(m)])
+		}
+	}
+	b.WriteString("\n\n")
+	for _, m := range all {
+		for _, note := range m.Notes {
+			fmt.Fprintf(b, "- `%s`: %s.\n", m.Name, note)
+		}
+	}
+	b.WriteString("\n")
+	return b.String()
+}

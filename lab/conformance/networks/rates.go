@@ -1,0 +1,139 @@
+package networks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/fairlead/fairlead/lab/pour"
+	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/enforce"
+)
+
+// Payload of full frames, of their 1514 bytes.
+const (
+	udpShare = float64(pour.Datagram) / 1514
+	tcpShare = 1448.0 / 1514
+)
+
+// window is for how long a rate is measured, after begin.
+const (
+	begin  = 500 * time.Millisecond
+	window = 2500 * time.Millisecond
+)
+
+// flow is one that pours from a pod to a pod.
+type flow struct {
+	from, to string
+	tcp      int    // connections; 0: by UDP
+	rate     uint64 // of UDP, bit/s
+}
+
+// pours has flows run and gives what comes to pods meanwhile: bit/s on the wire, as
+// payload of full frames is.
+func (w *world) pours(flows ...flow) map[string]float64 {
+	w.t.Helper()
+	ctx, stop := context.WithCancel(w.t.Context())
+	var all sync.WaitGroup
+	for _, f := range flows {
+		all.Go(func() {
+			if f.tcp > 0 {
+				pour.TCP(ctx, w.Host(f.from), w.at(f.to), f.tcp)
+			} else if err := pour.UDP(ctx, w.Host(f.from), w.at(f.to), f.rate); err != nil {
+				w.t.Error(err)
+			}
+		})
+	}
+	time.Sleep(begin)
+	before, start := w.received(), time.Now()
+	time.Sleep(window)
+	after, took := w.received(), time.Since(start)
+	stop()
+	all.Wait()
+	rates := map[string]float64{}
+	for name := range after {
+		rates[name] = (after[name] - before[name]) * 8 / took.Seconds()
+	}
+	return rates
+}
+
+// received are the bytes of frames that have come to each, as their payload tells.
+func (w *world) received() map[string]float64 {
+	all := map[string]float64{}
+	for name, s := range w.sinks {
+		tcp, udp := s.Received()
+		all[name] = float64(tcp)/tcpShare + float64(udp)/udpShare
+	}
+	return all
+}
+
+// settles pours until what comes is as wanted: a busy machine may not send what it
+// could for a while.
+func (w *world) settles(wanted func(map[string]float64) error, flows ...flow) {
+	w.t.Helper()
+	testkit.Eventually(w.t, patience, func() error { return wanted(w.pours(flows...)) })
+}
+
+// within says whether a rate is one, to so many per cent.
+func within(what string, got float64, want vdn.Rate, percent float64) error {
+	if off := 100 * (got/float64(want) - 1); off > percent || off < -percent {
+		return fmt.Errorf("%s gets %.1f Mbit/s, want %s within %.0f %%", what, got/1e6, want, percent)
+	}
+	return nil
+}
+
+// least says whether a rate is at least so many per cent of one.
+func least(what string, got float64, want vdn.Rate, percent float64) error {
+	if got < float64(want)*percent/100 {
+		return fmt.Errorf("%s gets %.1f Mbit/s, want %.0f %% of %s", what, got/1e6, percent, want)
+	}
+	return nil
+}
+
+// hostMax has a pod send thrice what it may, and one be sent that.
+func hostMax(w *world) {
+	const most vdn.Rate = 8_000_000
+	w.apply(vdn.Slice{HostMax: most, Reach: []uint16{2}}, vdn.Slice{Reach: []uint16{1}})
+	before := w.drops(enforce.OverRate)
+	w.settles(func(got map[string]float64) error { return within("who is sent to by a1", got["b2"], most, 10) },
+		flow{from: "a1", to: "b2", rate: 3 * uint64(most)})
+	if w.drops(enforce.OverRate) == before {
+		w.t.Error("no drop is counted as over-rate")
+	}
+	w.settles(func(got map[string]float64) error { return within("a1", got["a1"], most, 10) },
+		flow{from: "b2", to: "a1", rate: 3 * uint64(most)})
+	w.settles(func(got map[string]float64) error { return within("a2 by TCP", got["a2"], most, 10) },
+		flow{from: "a1", to: "a2", tcp: 4})
+}
+
+func sliceMax(w *world) {
+	const most vdn.Rate = 16_000_000
+	w.apply(vdn.Slice{Max: most}, nothing)
+	w.settles(func(got map[string]float64) error { return within("science", got["a2"], most, 10) },
+		flow{from: "a1", to: "a2", rate: 3 * uint64(most)})
+}
+
+// guarantee has science be attacked by visitors with all they have.
+func guarantee(w *world) {
+	const sure = uplink * 8 / 10
+	science := vdn.Slice{Guarantee: sure}
+	if !w.means.Guarantee {
+		err := w.all["n1"].Apply(w.t.Context(), w.Plan("n1", w.turn, science, nothing))
+		if !errors.Is(err, enforce.ErrUnable) {
+			w.t.Errorf("a guarantee that cannot be given: %v, want it refused by name", err)
+		}
+		return
+	}
+	w.apply(science, nothing)
+	wanted := flow{from: "a1", to: "a2", tcp: 1}
+	attack := []flow{{from: "b1", to: "b2", tcp: 32}, {from: "b1", to: "b2"}}
+	w.settles(func(got map[string]float64) error { return least("science, alone,", got["a2"], uplink, 95) }, wanted)
+	w.settles(func(got map[string]float64) error {
+		return errors.Join(least("science, attacked,", got["a2"], sure, 95),
+			least("who attacks", got["b2"], uplink-sure, 50))
+	}, append(attack, wanted)...)
+	w.settles(func(got map[string]float64) error { return least("visitors, alone,", got["b2"], uplink, 95) }, attack...)
+}

@@ -1,0 +1,40 @@
+// Package networkstore is what a store must do by every backend, and what every
+// backend must do for it: of one process, of several that share a state, and where
+// what they ask for fails.
+package networkstore
+
+import (
+	"testing"
+
+	"github.com/fairlead/fairlead/vdn/store"
+)
+
+// Open opens a store on one state, again and again: what was closed before is found.
+// The test's end closes it, where it is not by then.
+type Open func(t *testing.T) *store.Store
+
+// stories of one store at a time.
+var stories = []struct {
+	name string
+	tell func(t *testing.T, open Open)
+}{
+	{"the same request is answered the same", theSameRequestIsAnsweredTheSame},
+	{"addresses are asked for, reserved and taken", addressesAskedForReservedAndTaken},
+	{"a pod is replaced", aPodThatIsReplaced},
+	{"a pod is restarted without a controller", aPodThatIsRestarted},
+	{"devices are given to one each", devicesAreGivenToOneEach},
+	{"networks with leases change within bounds", networksWithLeasesChangeWithinBounds},
+	{"what is not valid is collected", collectReleasesWhatIsNotValid},
+	{"many are collected", manyAreCollected},
+	{"no address is given twice, and none is lost", noAddressTwiceAndNoneLost},
+	{"addresses come again last", addressesComeAgainLast},
+	{"offers survive and have numbers", offersSurviveAndHaveNumbers},
+	{"a peer offers many networks", manyNetworksAreOffered},
+}
+
+// Run tells all stories. fresh gives an Open for a new, empty state.
+func Run(t *testing.T, fresh func(t *testing.T) Open) {
+	for _, s := range stories {
+		t.Run(s.name, func(t *testing.T) { s.tell(t, fresh(t)) })
+	}
+}

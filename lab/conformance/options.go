@@ -1,0 +1,224 @@
+package conformance
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/fairlead/fairlead/core/schedule"
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/fake"
+)
+
+// from gives a flow of the i-th client, from the n-th of its ports.
+func from(k service.Key, i, n int) schedule.Flow {
+	client := netip.AddrFrom4([4]byte{192, 168, byte(i >> 8), byte(i)})
+	return schedule.Flow{Client: netip.AddrPortFrom(client, uint16(2000+n)), Key: k}
+}
+
+// distinct counts the servers that flows of several clients get.
+func (s *teller) distinct(k service.Key, clients, ports int) (each, all int) {
+	s.Helper()
+	servers := map[netip.AddrPort]bool{}
+	for i := range clients {
+		its := map[netip.AddrPort]bool{}
+		for n := range ports {
+			server := s.must(from(k, i, n), true).Server
+			its[server], servers[server] = true, true
+		}
+		each = max(each, len(its))
+	}
+	return each, len(servers)
+}
+
+func hashes(s *teller) {
+	for scheduler, want := range map[service.Scheduler][2]int{service.SourceHash: {1, 4}, service.DestinationHash: {1, 1}, service.Maglev: {4, 4}} {
+		s.part(string(scheduler), func(s *teller) {
+			f := frontend(service.Tunnel, scheduler, 4)
+			s.upsert(f)
+			defer s.delete(f.Key)
+			if each, all := s.distinct(f.Key, 40, 12); each != want[0] || all != want[1] {
+				s.Errorf("a client got up to %d servers, all together %d; want %v", each, all, want)
+			}
+		})
+	}
+}
+
+func maxConns(s *teller) {
+	for _, scheduler := range service.Schedulers {
+		s.part(string(scheduler), func(s *teller) {
+			f := frontend(service.Tunnel, scheduler, 3)
+			f.Survival = service.FlowTable
+			for i := range f.Backends {
+				f.Backends[i].MaxConns = uint32(5 * (i + 1))
+			}
+			s.upsert(f)
+			defer s.delete(f.Key)
+			s.sameList()
+			count := map[netip.AddrPort]uint32{}
+			for i := range 30 {
+				count[s.must(flow(f.Key, i), true).Server]++
+			}
+			for _, b := range f.Backends {
+				if count[b.Addr] != b.MaxConns {
+					s.Errorf("%s has %d connections, want %d", b.Addr, count[b.Addr], b.MaxConns)
+				}
+			}
+			if _, err := s.send(flow(f.Key, 30), true); !errors.Is(err, fake.ErrFull) {
+				s.Errorf("one more: %v", err)
+			}
+			s.must(flow(f.Key, 7), false)
+			s.upsert(with(f, func(b []service.Backend) []service.Backend { b[1].MaxConns++; return b }))
+			if d := s.must(flow(f.Key, 30), true); d.Server != f.Backends[1].Addr {
+				s.Errorf("the one more went to %v", d)
+			}
+		})
+	}
+}
+
+func affinity(s *teller) {
+	for _, scheduler := range []service.Scheduler{service.Maglev, service.RoundRobin, service.LeastConn, service.PowerOfTwo} {
+		s.part(string(scheduler), func(s *teller) {
+			f := frontend(service.Tunnel, scheduler, 3)
+			f.Survival, f.Affinity = service.FlowTable, time.Hour
+			s.upsert(f)
+			defer s.delete(f.Key)
+			var had []netip.AddrPort
+			for i := range 12 {
+				had = append(had, s.must(from(f.Key, i, 0), true).Server)
+			}
+			for step, change := range []func(){
+				func() {},
+				func() { s.upsert(joined(f, 5, then(1))) },
+				func() { s.reopen() },
+			} {
+				change()
+				for i, server := range had {
+					if d := s.must(from(f.Key, i, step+1), true); d.Server != server {
+						s.Fatalf("step %d: client %d had %s and got %v", step, i, server, d)
+					}
+				}
+			}
+			s.upsert(drained(f, 0))
+			for i := range had {
+				if d := s.must(from(f.Key, i, 9), true); d.Server == f.Backends[0].Addr {
+					s.Fatalf("client %d got %v, which drains", i, d)
+				}
+				s.must(from(f.Key, i, 0), false)
+			}
+		})
+	}
+}
+
+// without gives f with servers that take flows on the port addressed.
+func without(f dataplane.Frontend) dataplane.Frontend {
+	return with(f, func(bs []service.Backend) []service.Backend {
+		for i := range bs {
+			bs[i].Addr = netip.AddrPortFrom(bs[i].Addr.Addr(), 0)
+		}
+		return bs
+	})
+}
+
+func ranges(s *teller) {
+	for _, method := range service.Methods {
+		s.part(string(method), func(s *teller) {
+			one := frontend(method, service.Maglev, 3)
+			some, more, whole := without(one), without(one), without(one)
+			one = kind{method: method, scheduler: service.Maglev, protocol: service.TCP}.frontend(3)
+			some.Port, some.Last = 8000, 8999
+			more.Port, more.Last, more.Protocol = 8500, 9999, service.UDP
+			whole.Key = service.Key{VIP: one.VIP, Last: 65535}
+			at := func(port uint16, p service.Protocol) service.Key {
+				return service.Key{VIP: one.VIP, Port: port, Protocol: p}
+			}
+			for _, f := range []dataplane.Frontend{one, some, more} {
+				s.upsert(f)
+				defer s.delete(f.Key)
+			}
+			s.sameList()
+			for _, k := range []service.Key{at(8000, service.TCP), at(8999, service.TCP), at(8500, service.UDP), at(9999, service.UDP)} {
+				for i := range 10 {
+					if d := s.must(flow(k, i), true); d.Server.Port() != k.Port {
+						s.Fatalf("%v went to %v", k, d)
+					}
+				}
+			}
+			others := []service.Key{at(7999, service.TCP), at(9000, service.TCP), at(8499, service.UDP), at(81, service.TCP), at(80, service.UDP)}
+			for _, k := range others {
+				if _, err := s.send(flow(k, 1), true); !errors.Is(err, fake.ErrNotServed) {
+					s.Errorf("%v: %v", k, err)
+				}
+			}
+			s.upsert(whole)
+			defer s.delete(whole.Key)
+			for _, k := range append(others, at(80, service.TCP), at(8000, service.TCP)) {
+				s.must(flow(k, 2), true)
+			}
+			s.reopen()
+			s.sameList()
+			s.delete(some.Key)
+			s.must(flow(at(8000, service.TCP), 3), true)
+			s.delete(whole.Key)
+			if _, err := s.send(flow(at(8000, service.TCP), 4), true); !errors.Is(err, fake.ErrNotServed) {
+				s.Errorf("without a range: %v", err)
+			}
+		})
+	}
+}
+
+func clients(s *teller) {
+	f := frontend(service.Tunnel, service.Maglev, 3)
+	f.Allow = []netip.Prefix{netip.MustParsePrefix("192.168.0.0/24")}
+	f.Deny = []netip.Prefix{netip.MustParsePrefix("192.168.0.128/25"), netip.MustParsePrefix("192.168.0.3/32")}
+	s.upsert(f)
+	s.sameList()
+	for client, want := range map[int]error{1: nil, 3: fake.ErrDenied, 127: nil, 128: fake.ErrDenied, 256: fake.ErrDenied} {
+		for _, opens := range []bool{true, false} {
+			if _, err := s.send(from(f.Key, client, 1), opens); !errors.Is(err, want) {
+				s.Errorf("client %d: %v, want %v", client, err, want)
+			}
+		}
+	}
+	f.Allow = nil
+	s.upsert(f)
+	s.must(from(f.Key, 256, 1), true)
+	f.Deny = nil
+	s.upsert(f)
+	s.must(from(f.Key, 128, 1), true)
+	s.sameList()
+}
+
+// clientsOfRanges tells who is let in where a port and a whole address are of
+// different minds: the narrower has the word.
+func clientsOfRanges(s *teller) {
+	one, whole := frontend(service.Tunnel, service.Maglev, 3), without(frontend(service.Tunnel, service.Maglev, 3))
+	whole.Key = service.Key{VIP: one.VIP, Last: 65535}
+	denied := []netip.Prefix{netip.MustParsePrefix("192.168.0.3/32")}
+	other := service.Key{VIP: one.VIP, Port: one.Port + 1, Protocol: service.TCP}
+	flows := 0 // each is a new one
+	meets := func(what string, k service.Key, want error) {
+		flows++
+		if _, err := s.send(from(k, 3, flows), true); !errors.Is(err, want) {
+			s.Errorf("%s: %v, want %v", what, err, want)
+		}
+		s.must(from(k, 4, flows), true)
+	}
+	whole.Deny = denied
+	s.upsert(whole)
+	defer s.delete(whole.Key)
+	meets("a denied client at the whole address", other, fake.ErrDenied)
+	s.upsert(one)
+	meets("at a port that is open", one.Key, nil)
+	meets("at a port beside it", other, fake.ErrDenied)
+	one.Deny, whole.Deny = denied, nil
+	s.upsert(one)
+	s.upsert(whole)
+	s.reopen()
+	s.sameList()
+	meets("at a port that denies it", one.Key, fake.ErrDenied)
+	meets("at a port beside that", other, nil)
+	s.delete(one.Key)
+	meets("at the port without its frontend", one.Key, nil)
+}

@@ -1,0 +1,184 @@
+package conformance
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/core/schedule"
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane"
+)
+
+// then is a time, some hours after the first.
+func then(hours int) time.Time {
+	return time.Date(2026, time.January, 2, 15+hours, 4, 5, 0, time.UTC)
+}
+
+// life is a flow and where it was opened.
+type life struct {
+	flow   schedule.Flow
+	server netip.AddrPort
+}
+
+// history changes a frontend several times and opens flows after each change.
+// It gives the frontend as it is at the end.
+func (s *teller) history(f dataplane.Frontend) (dataplane.Frontend, []life) {
+	var lives []life
+	s.upsert(f)
+	for step, change := range []func(dataplane.Frontend) dataplane.Frontend{
+		func(f dataplane.Frontend) dataplane.Frontend { return f },
+		func(f dataplane.Frontend) dataplane.Frontend { return joined(f, 6, then(1)) },
+		func(f dataplane.Frontend) dataplane.Frontend { return joined(joined(f, 7, then(2)), 8, then(2)) },
+		func(f dataplane.Frontend) dataplane.Frontend { return drained(f, 1) },
+	} {
+		f = change(f)
+		s.upsert(f)
+		for i := range 150 {
+			flow := flow(f.Key, step*150+i)
+			d := s.must(flow, true)
+			if f.Stateful() {
+				s.must(flow, false) // or a slow machine takes it for a flood's
+			}
+			lives = append(lives, life{flow, d.Server})
+		}
+	}
+	return f, lives
+}
+
+// survived fails unless the packets of all flows come by their servers.
+func (s *teller) survived(lives []life) {
+	s.Helper()
+	for _, l := range lives {
+		if d := s.must(l.flow, false); !finds(d, l.server) {
+			s.Fatalf("%v lives on %s, but goes to %v", l.flow, l.server, d)
+		}
+	}
+}
+
+// skipRemembering ends a story of what is not remembered where the data plane
+// remembers it even so.
+func (s *teller) skipRemembering(f dataplane.Frontend) {
+	if s.kept(f).Stateful() {
+		const why = "it remembers these flows"
+		s.outcome.refuse(why)
+		s.Skip(why)
+	}
+}
+
+// stateless are the ways to come by a server without remembering.
+func stateless() []kind {
+	return []kind{
+		{method: service.Tunnel, scheduler: service.Maglev, protocol: service.TCP},
+		{method: service.Tunnel, scheduler: service.Maglev, protocol: service.UDP},
+		{method: service.Tunnel, scheduler: service.SourceHash, protocol: service.TCP, encapsulation: service.GUE},
+		{method: service.DirectNAT, scheduler: service.Maglev, protocol: service.TCP},
+		{method: service.DirectNAT, scheduler: service.Maglev, protocol: service.UDP},
+		{method: service.Tunnel, scheduler: service.DestinationHash, protocol: service.TCP},
+	}
+}
+
+func chains(s *teller) {
+	for _, k := range stateless() {
+		s.part(k.String(), func(s *teller) {
+			f, lives := s.history(k.frontend(6))
+			defer s.delete(f.Key)
+			s.survived(lives)
+			s.sameList()
+			if k.protocol != service.UDP {
+				return
+			}
+			// Any UDP packet may be the first: who is first comes last too.
+			for _, l := range lives {
+				if d := s.must(l.flow, false); len(d.Older) > 0 && d.Older[len(d.Older)-1] != d.Server {
+					s.Fatalf("%v: %v", l.flow, d)
+				}
+			}
+		})
+	}
+	s.part("SCTP", func(s *teller) {
+		f := kind{method: service.Tunnel, scheduler: service.Maglev, protocol: service.SCTP}.frontend(6)
+		s.upsert(f)
+		var lives []life
+		for i := range 100 {
+			flow := flow(f.Key, i)
+			lives = append(lives, life{flow, s.must(flow, true).Server})
+		}
+		s.upsert(drained(f, 2))
+		s.survived(lives)
+	})
+}
+
+// newcomer: a balancer that is told of a frontend for the first time knows the
+// flows that others opened while it changed.
+func newcomer(s *teller) {
+	for _, k := range stateless() {
+		s.part(k.String(), func(s *teller) {
+			s.skipRemembering(k.frontend(6))
+			f, lives := s.history(k.frontend(6))
+			s.delete(f.Key)
+			s.upsert(f)
+			defer s.delete(f.Key)
+			s.survived(lives)
+		})
+	}
+}
+
+func noSurvival(s *teller) {
+	for _, method := range []service.Method{service.Tunnel, service.DirectNAT} {
+		s.part(string(method), func(s *teller) {
+			f := frontend(method, service.Maglev, 6)
+			f.Survival = service.NoSurvival
+			s.skipRemembering(f)
+			f, lives := s.history(f)
+			defer s.delete(f.Key)
+			moved := 0
+			for _, l := range lives {
+				d := s.must(l.flow, false)
+				if len(d.Older) > 0 {
+					s.Fatalf("%v names %v", l.flow, d.Older)
+				}
+				if d.Server != l.server {
+					moved++
+				}
+			}
+			if moved == 0 {
+				s.Error("no flow moved: the story proves nothing")
+			}
+		})
+	}
+}
+
+// remembers: where flows are remembered they stay, and no packet names another
+// server.
+func remembers(s *teller) {
+	flowTable := frontend(service.Tunnel, service.Maglev, 6)
+	flowTable.Survival = service.FlowTable
+	asked := map[string]dataplane.Frontend{
+		"flow table": flowTable,
+		"nat":        frontend(service.NAT, service.Maglev, 6),
+		"fullnat":    frontend(service.FullNAT, service.Maglev, 6),
+		"wlc":        frontend(service.DirectNAT, service.WeightedLeastConn, 6),
+		"p2c":        frontend(service.FullNAT, service.PowerOfTwo, 6),
+	}
+	for name, f := range asked {
+		s.part(name, func(s *teller) {
+			f, lives := s.history(f)
+			defer s.delete(f.Key)
+			s.reopen()
+			for _, l := range lives {
+				if d := s.must(l.flow, false); d.Server != l.server || len(d.Older) > 0 {
+					s.Fatalf("%v lives on %s, but goes to %v", l.flow, l.server, d)
+				}
+			}
+			// A server that goes takes its flows along.
+			gone := f.Backends[0].Addr
+			s.upsert(with(f, func(b []service.Backend) []service.Backend { return slices.Delete(b, 0, 1) }))
+			for _, l := range lives {
+				if d := s.must(l.flow, false); d.Server == gone || l.server != gone && d.Server != l.server {
+					s.Fatalf("%v lives on %s, but goes to %v", l.flow, l.server, d)
+				}
+			}
+		})
+	}
+}

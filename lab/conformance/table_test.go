@@ -1,0 +1,81 @@
+package conformance
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const page = "../../docs/data-planes.md"
+
+const opening = `# Who does what
+
+<!-- Written by go test ./lab/conformance -update, of what came of each data plane's own run. -->
+
+Every data plane is told the same stories, each by what goes in and real packets that come out, and compared with one in memory ([the suite](../lab/conformance)). What it cannot do it refuses by name; what it refuses of a story stands here, and all else of that story it does.
+
+`
+
+// TestPage: the committed page is what the outcomes say.
+func TestPage(t *testing.T) {
+	names := []string{"xdp", "ipvs", "memory"}
+	var columns []map[string]Outcome
+	for _, name := range names {
+		columns = append(columns, recorded(t, name))
+	}
+	b := &strings.Builder{}
+	b.WriteString(opening)
+	fmt.Fprintf(b, "| | %s |\n|---|%s\n", strings.Join(names, " | "), strings.Repeat("---|", len(names)))
+	for _, story := range stories {
+		fmt.Fprintf(b, "| %s |", story.name)
+		for i, column := range columns {
+			o, ok := column[story.name]
+			if !ok {
+				t.Errorf("%s has not been told %q: run its tests with -update", names[i], story.name)
+			}
+			fmt.Fprintf(b, " %s |", o.cell())
+		}
+		b.WriteString("\n")
+	}
+	if *update {
+		if err := os.WriteFile(page, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if text, err := os.ReadFile(page); err != nil || string(text) != b.String() {
+		t.Errorf("%s (%v) is not what the outcomes say; go test ./lab/conformance -update writes it anew:\n%s", page, err, b)
+	}
+}
+
+func (o Outcome) cell() string {
+	switch names := strings.Join(o.Refused, "; "); {
+	case o.Told && names == "":
+		return "yes"
+	case o.Told:
+		return "yes, without " + names
+	case names == "":
+		return "not told"
+	default:
+		return "no: " + names
+	}
+}
+
+func recorded(t *testing.T, name string) map[string]Outcome {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name+".json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all Outcomes
+	if err := json.Unmarshal(text, &all); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	column := map[string]Outcome{}
+	for _, o := range all {
+		column[o.Story] = o
+	}
+	return column
+}

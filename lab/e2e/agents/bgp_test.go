@@ -1,0 +1,87 @@
+package agents_test
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/lab/e2e/internal/world"
+	"github.com/fairlead/fairlead/lab/paper"
+)
+
+// routing is a folder's word on BGP, with some of it left out or wrong.
+func routing(change ...string) string {
+	text := fmt.Sprintf(`apiVersion: fairlead.io/v1alpha1
+kind: BGPPeer
+metadata: {name: reflector}
+spec: {address: %s, nodeSelector: {matchLabels: {rack: "1"}}}
+---
+apiVersion: fairlead.io/v1alpha1
+kind: Announcement
+metadata: {name: edge}
+spec: {endpoints: Local, med: 7, communities: ["65000:1"], peers: [reflector]}
+`, paper.ReflectorAddr)
+	return strings.NewReplacer(change...).Replace(text)
+}
+
+// TestRoutingFromTheFolder has balancers on two nodes, of which one has the
+// server, with peers and announcements from their folder alone.
+func TestRoutingFromTheFolder(t *testing.T) {
+	w := world.New(t, paper.Options{Services: make([]paper.ServiceOptions, 1), Nodes: 2, OnNodes: true}, 1)
+	s := world.Spec{Name: "tunnel", Host: 1}
+	w.HandIn(t, s)
+	for _, node := range w.Nodes {
+		w.Eventually(t, node.Name, func(status.Status) error { return nil }) // else it cannot take a signal yet
+		if err := w.Process(node.Name).Stop(world.Within); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.StartNode(node, "--role", "balancer", "--interface", paper.Dev, "--node-labels", "rack=1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	with := s.Servers(w)[0].Node
+	without := w.Nodes[0]
+	if without == with {
+		without = w.Nodes[1]
+	}
+	says := func(node, words string) {
+		t.Helper()
+		w.Eventually(t, node, func(s status.Status) error {
+			for _, r := range s.Routes {
+				if strings.Contains(fmt.Sprint(r.Prefix, " ", r.Announced, " ", r.Attributes, " ", r.Reason), words) {
+					return nil
+				}
+			}
+			return fmt.Errorf("routes are %+v, want one with %q", s.Routes, words)
+		})
+	}
+	tell := func(change ...string) {
+		t.Helper()
+		if err := w.Write(web, "bgp.yaml", routing(change...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	prefix, vip := w.Services[web].Prefix, netip.PrefixFrom(s.HTTP().Addr(), 32)
+	says(with.Name, "this agent announces nothing: name BGP peers")
+	tell("kind: Announcement", "kind: AddressPool", "{endpoints: Local, med: 7, communities: [\"65000:1\"], peers: [reflector]}", "{addresses: [10.9.9.9]}")
+	w.Routed(t, prefix, with.Addr, without.Addr)
+
+	tell()
+	w.Routed(t, prefix)
+	w.Routed(t, vip, with.Addr)
+	w.Answers(t, s.HTTP())
+	says(with.Name, vip.String()+" true communities 65000:1, MED 7, to reflector")
+	says(without.Name, vip.String()+" false  Announcement edge is for nodes with a healthy server of their own (endpoints)")
+
+	tell("med: 7", "med: seven", "rack: \"1\"", "rack: 1")
+	w.Problem(t, with.Name, "bgp.yaml:9", "Announcement edge", "spec.med", "want a whole number")
+	w.Problem(t, with.Name, "bgp.yaml:4", "BGPPeer reflector", "spec.nodeSelector", "rack", "want text")
+	w.Routed(t, vip, with.Addr)
+
+	tell("rack: \"1\"", "rack: \"2\"")
+	w.Routed(t, vip)
+	tell()
+	w.Routed(t, vip, with.Addr)
+}

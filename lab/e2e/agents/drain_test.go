@@ -1,0 +1,165 @@
+package agents_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/lab/cluster"
+	"github.com/fairlead/fairlead/lab/e2e/internal/world"
+	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/testkit"
+)
+
+// askFor is for how long routers are asked to avoid a balancer here: long enough to
+// see on a busy machine that they do before its routes go.
+const askFor = 6 * time.Second
+
+// metricsAt is where balancers answer Prometheus here.
+const metricsAt = "127.0.0.1:9474"
+
+// drained is a world with a balancer that is drained.
+type drained struct{ *world.World }
+
+// TestDrain drains a balancer by command under load, behind our router and behind
+// another's, and lets it serve again: no request fails.
+func TestDrain(t *testing.T) {
+	for _, router := range []string{cluster.RouterFairlead, cluster.RouterFRR} {
+		t.Run(router, func(t *testing.T) {
+			w := &drained{world.NewBehind(t, router, paper.Options{Services: make([]paper.ServiceOptions, 1), Nodes: 3}, 3)}
+			tunnel, direct := world.Spec{Name: "tunnel", Host: 1}, world.Spec{Name: "direct", Host: 2, Annotations: []string{"method: direct-nat"}}
+			w.HandIn(t, tunnel, direct)
+			for range 3 {
+				w.NewBalancer(t, web, "--drain-notice", askFor.String(), "--metrics-address", metricsAt)
+			}
+			all := []world.Traffic{w.Load(t, "tunnel", tunnel.HTTP(), 20, 50), w.Load(t, "direct-nat", direct.HTTP(), 20, 50)}
+			leaving := w.Balancers(web)[0]
+			before, err := w.Status(t, leaving.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			world.During(t, all, "a balancer drained", func() { w.drain(t, leaving) })
+			w.seeDrained(t, leaving, before.Peers[0])
+			world.During(t, all, "a balancer drained that serves again", func() {
+				w.run(t, "drain", "--undo", "--wait", world.Within.String(), "--socket", cluster.Socket(leaving.Name))
+				w.awaitHops(t, w.NextHops(web))
+			})
+		})
+	}
+}
+
+// run runs a command that must go well, and gives what it says.
+func (w *drained) run(t *testing.T, args ...string) string {
+	t.Helper()
+	out, errs, code := w.Fairlead(t, "", args...)
+	if code != 0 {
+		t.Fatalf("fairlead %s ends with %d: %s", strings.Join(args, " "), code, errs)
+	}
+	return out
+}
+
+// awaitHops waits until the router's kernel has these next hops.
+func (w *drained) awaitHops(t *testing.T, want []string) {
+	t.Helper()
+	testkit.Eventually(t, world.Within, func() error {
+		if !w.RouterHas(web, want) {
+			return fmt.Errorf("the router has not the next hops %v", want)
+		}
+		return nil
+	})
+}
+
+// drain drains a balancer, and sees that the router sends it nothing before its
+// routes are withdrawn.
+func (w *drained) drain(t *testing.T, pod paper.Pod) {
+	t.Helper()
+	var others []string
+	for _, hop := range w.NextHops(web) {
+		if hop != pod.Node.Addr.String() {
+			others = append(others, hop)
+		}
+	}
+	began := time.Now()
+	w.run(t, "drain", "--socket", cluster.Socket(pod.Name))
+	w.awaitHops(t, others)
+	avoided := time.Since(began)
+	s, err := w.Status(t, pod.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Drain == nil || s.Drain.Stage != plan.Asking || !strings.Contains(string(s.Routes[0].Attributes.Communities), "graceful-shutdown") {
+		t.Errorf("the router avoids it when it is %+v, with routes %+v; want it while they ask for that", s.Drain, s.Routes)
+	}
+	w.run(t, "drain", "--wait", world.Within.String(), "--socket", cluster.Socket(pod.Name))
+	s, err = w.Status(t, pod.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("after %v the router avoids it, after %v it is drained, of which its routes asked for %v",
+		avoided.Round(time.Millisecond), s.Drain.Entered.Sub(s.Drain.Since).Round(time.Millisecond), askFor)
+}
+
+// seeDrained sees how a drained balancer tells of itself: its sessions are there,
+// and its frontends are held.
+func (w *drained) seeDrained(t *testing.T, pod paper.Pod, before advertise.Peer) {
+	t.Helper()
+	socket := cluster.Socket(pod.Name)
+	w.Eventually(t, pod.Name, func(s status.Status) error {
+		if s.Drain == nil || s.Drain.Stage != plan.Drained || s.Peers[0].State != advertise.Established || !s.Peers[0].Since.Equal(before.Since) {
+			return fmt.Errorf("drain %+v, peers %+v; want it drained, and the session as it was: %+v", s.Drain, s.Peers, before)
+		}
+		for _, svc := range s.Services {
+			if f := svc.Frontends[0]; f.State != plan.Active {
+				return fmt.Errorf("%s is %s: %s", f.Key(), f.State, f.Reason)
+			}
+		}
+		return nil
+	})
+	w.scrape(t, pod.Name, `fairlead_drain_stage{stage="drained"} 1`, `fairlead_bgp_session_up{peer="`+paper.ReflectorAddr.String()+`"} 1`,
+		`fairlead_bgp_advertised_prefixes{peer="`+paper.ReflectorAddr.String()+`"} 0`, `fairlead_frontends{state="active"} `)
+	for _, c := range []struct{ args, want []string }{
+		{[]string{"status"}, []string{"drained for", "by command (fairlead drain)", "routes      0 of"}},
+		{[]string{"routes"}, []string{"this balancer drains: by command"}},
+		{[]string{"peers"}, []string{"drained for", "established", "FLAPS"}},
+		{[]string{"explain", "announce", "tunnel"}, []string{"default/tunnel", "draining", "this balancer drains"}},
+	} {
+		out := w.run(t, append(c.args, "--socket", socket)...)
+		for _, want := range c.want {
+			if !strings.Contains(out, want) {
+				t.Errorf("fairlead %s says %q, without %q", strings.Join(c.args, " "), out, want)
+			}
+		}
+	}
+}
+
+// scrape asks a host's agent for its metrics, as Prometheus does.
+func (w *drained) scrape(t *testing.T, host string, want ...string) {
+	t.Helper()
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return w.Lab.Host(host).Dial(ctx, netip.Addr{}, netip.MustParseAddrPort(metricsAt))
+	}
+	client := http.Client{Timeout: world.Within, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+	resp, err := client.Get("http://" + metricsAt + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range want {
+		if !strings.Contains(string(text), "\n"+one) {
+			t.Errorf("metrics of %s are without %s:\n%s", host, one, text)
+		}
+	}
+}

@@ -1,0 +1,16 @@
+package agents_test
+
+import (
+	"testing"
+
+	"github.com/fairlead/fairlead/lab/e2e/internal/world"
+	"github.com/fairlead/fairlead/lab/testkit/refuse"
+)
+
+// web is the paper's service that the stories use.
+const web = 0
+
+func TestMain(m *testing.M) {
+	refuse.Init()
+	world.Main(m)
+}

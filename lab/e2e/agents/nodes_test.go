@@ -1,0 +1,43 @@
+package agents_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/lab/e2e/internal/world"
+	"github.com/fairlead/fairlead/lab/paper"
+)
+
+// TestOnNodes has the balancers straight on two of three nodes, each of which
+// also has a server's pod.
+func TestOnNodes(t *testing.T) {
+	w := world.New(t, paper.Options{Services: make([]paper.ServiceOptions, 1), Nodes: 3, IPv6: true, OnNodes: true}, 3)
+	var hops, hops6 []netip.Addr
+	services := []world.Spec{
+		{Name: "tunnel", Host: 1},
+		{Name: "direct", Host: 2, Annotations: []string{"method: direct-nat"}},
+		// A server's answer to fullnat would come in by its pod's interface,
+		// where no balancer's program runs: so far that needs a balancer in a
+		// pod, or servers elsewhere.
+		{Name: "nat", Host: 3, Annotations: []string{"method: fullnat"}, Node: w.Nodes[2].Name},
+		{Name: "turns", Host: 4, Annotations: []string{"scheduler: rr"}},
+	}
+	w.HandIn(t, services...)
+	for _, node := range w.Nodes[:2] {
+		w.Eventually(t, node.Name, func(status.Status) error { return nil }) // else it cannot take a signal yet
+		if err := w.Process(node.Name).Stop(world.Within); err != nil {
+			t.Fatal(err)
+		}
+		err := w.StartNode(node, "--role", "balancer", "--interface", paper.Dev, "--peer", paper.ReflectorAddr.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		hops, hops6 = append(hops, node.Addr), append(hops6, node.Addr6)
+	}
+	w.Routed(t, w.Services[web].Prefix, hops...)
+	w.Routed(t, w.Services[web].Prefix6, hops6...)
+	for _, s := range services {
+		t.Run(s.Name, func(t *testing.T) { w.Reach(t, s, true) })
+	}
+}

@@ -1,0 +1,64 @@
+package agents_test
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/lab/cluster"
+	"github.com/fairlead/fairlead/lab/e2e/internal/world"
+	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/testkit"
+)
+
+// ready waits until fairlead status --ready ends with a code, and says these words.
+func ready(t *testing.T, w *world.World, socket string, code int, words ...string) {
+	t.Helper()
+	testkit.Eventually(t, world.Within, func() error {
+		stdout, stderr, got := w.Fairlead(t, "", "status", "--ready", "--socket", socket)
+		if got != code || !world.HasAll(stdout+stderr, words) {
+			return fmt.Errorf("it ends with %d, and says %q; want %d, %q", got, strings.TrimSpace(stdout+stderr), code, words)
+		}
+		return nil
+	})
+}
+
+// TestReady: a balancer is ready when it holds what it is to serve and a peer
+// hears it, not when it answers.
+func TestReady(t *testing.T) {
+	w := world.New(t, paper.Options{Services: make([]paper.ServiceOptions, 1), Nodes: 1}, 1)
+	w.HandIn(t, world.Spec{Name: "tunnel", Host: 1})
+	for _, socket := range []string{status.Socket(status.RoleRouter), status.Socket(status.RoleReflector), cluster.Socket(w.Nodes[0].Name)} {
+		ready(t, w, socket, 0, "ready")
+	}
+	reflector := w.Process(paper.Reflector)
+	if err := reflector.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	pod, err := w.AddBalancer(t.Context(), web)
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := cluster.Socket(pod.Name)
+	ready(t, w, socket, 1, "is it running?")
+	if err := w.StartBalancer(pod); err != nil {
+		t.Fatal(err)
+	}
+	// All but the session is there.
+	w.Eventually(t, pod.Name, func(s status.Status) error {
+		if len(s.Services) != 1 || s.Services[0].Frontends[0].State != "active" {
+			return fmt.Errorf("it serves %+v", s.Services)
+		}
+		return nil
+	})
+	ready(t, w, socket, 1, "not ready: no BGP session is established: with "+paper.ReflectorAddr.String())
+	if err := reflector.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	ready(t, w, socket, 0, "ready")
+	if r, err := status.FetchReady(t.Context(), socket); err != nil || !r.Ready || len(r.Waits) > 0 {
+		t.Errorf("asked without the command: %+v, %v", r, err)
+	}
+}

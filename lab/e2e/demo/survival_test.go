@@ -1,0 +1,67 @@
+package demo_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/fairlead/fairlead/lab/e2e/internal/world"
+	"github.com/fairlead/fairlead/lab/testkit"
+)
+
+// TestSurvival runs the survival experiment small and short: nothing breaks
+// with the second chance, and without it enough does for the experiment to be
+// believed.
+func TestSurvival(t *testing.T) {
+	testkit.WatchSources(t)
+	out := filepath.Join(world.Ground, "survival")
+	var stdout, stderr bytes.Buffer
+	cmd := exec.Command(world.Lab(t), "bench", "survival", "--connections", "500", "--survival", "second-chance,none", "--fullnat=false",
+		"--events", "add-server,all-at-once", "--settle", "1s", "--timeout", "8s", "--out", out, "-o", "json")
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	t.Log(stderr.String())
+	if err != nil {
+		t.Error(err)
+	}
+	testkit.NoLeftovers(t)
+
+	type row struct {
+		Case     string
+		Measured float64
+		Unit     string
+		Goal     *float64
+		Met      *bool
+	}
+	var report struct {
+		Name string
+		Rows []row
+	}
+	if err := json.Unmarshal(stdout.Bytes(), &report); err != nil {
+		t.Fatalf("stdout is no JSON object: %v: %q", err, stdout.String())
+	}
+	rows := map[string]row{}
+	for _, r := range report.Rows {
+		rows[r.Case] = r
+	}
+	for _, event := range []string{"add-server", "all-at-once", "all events"} {
+		kept, lost := rows["second-chance: "+event], rows["none: "+event]
+		if kept.Unit == "" || kept.Measured > 0 || kept.Goal == nil || *kept.Goal != 0 || kept.Met == nil || !*kept.Met {
+			t.Errorf("second-chance, %s: %+v", event, kept)
+		}
+		// A ninth server takes a ninth of the slots: some 55 connections.
+		if lost.Measured < 20 || lost.Goal != nil {
+			t.Errorf("none, %s: %+v", event, lost)
+		}
+	}
+	written, err := os.ReadFile(filepath.Join(out, "survival.json"))
+	if err != nil || !bytes.Equal(bytes.TrimSpace(written), bytes.TrimSpace(stdout.Bytes())) {
+		t.Errorf("the file and what is printed differ: %v", err)
+	}
+	if svg, err := os.ReadFile(filepath.Join(out, "survival.svg")); err != nil || !bytes.Contains(svg, []byte("<svg")) {
+		t.Errorf("the plot: %v", err)
+	}
+}

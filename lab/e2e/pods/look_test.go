@@ -1,0 +1,51 @@
+package pods_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/lab/cluster"
+	"github.com/fairlead/fairlead/lab/e2e/internal/world"
+)
+
+// everyRoleTells asks the router, the reflector and a server's node what they
+// do: by their sockets, as an operator would.
+func (p *pods) everyRoleTells(t *testing.T) {
+	prefix := p.Services[web].Prefix
+	hops := p.NextHops(web)
+	for _, role := range []string{status.RoleRouter, status.RoleReflector} {
+		var routes []status.Route
+		p.Look(t, &routes, "routes", "--socket", status.Socket(role))
+		var told []string
+		for _, r := range routes {
+			if r.Prefix == prefix && r.Announced {
+				told = append(told, r.NextHop.String())
+			}
+		}
+		slices.Sort(told)
+		if !slices.Equal(told, hops) {
+			t.Errorf("%s: next hops %v, want %v", role, told, hops)
+		}
+	}
+	table, stderr, code := p.Fairlead(t, "", "routes", "--socket", status.Socket(status.RoleRouter))
+	if code != 0 || !strings.Contains(table, fmt.Sprintf("%s nhid ", prefix)) || !strings.Contains(table, "\tnexthop via "+hops[0]+" dev ") {
+		t.Errorf("the router's table: %s%s", table, stderr)
+	}
+	server := p.Servers(web)[0]
+	var s status.Status
+	p.Look(t, &s, "status", "--socket", cluster.Socket(server.Node.Name))
+	if s.ServerHalf == nil || len(s.ServerHalf.Attached) == 0 {
+		t.Fatalf("%s tells nothing of its server half: %+v", server.Node.Name, s)
+	}
+	at := netip.AddrPortFrom(server.Addr, world.HTTPTarget)
+	i := slices.IndexFunc(s.ServerHalf.Entries, func(e status.Entry) bool {
+		return e.Server == at && e.VIP == p.tunnel.HTTP().Addr()
+	})
+	if i < 0 || s.ServerHalf.Entries[i].Flows == 0 || s.ServerHalf.Counters["tunnel-delivered"] == 0 {
+		t.Errorf("%s serves %s, but tells %+v", server.Node.Name, at, s.ServerHalf)
+	}
+}

@@ -1,0 +1,151 @@
+package pods_test
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/lab/e2e/internal/world"
+	"github.com/fairlead/fairlead/lab/paper"
+)
+
+// The paper's services that the stories use: web has three balancers, shop one
+// in generic XDP mode.
+const (
+	web = iota
+	shop
+)
+
+// pods is a world whose balancers live in pods, and its Services.
+type pods struct {
+	*world.World
+	tunnel, direct, nat     world.Spec // of web
+	shopTunnel, shopDirect  world.Spec
+	shopNAT, shopRoundRobin world.Spec
+	roundRobin              world.Spec
+}
+
+func newPods(t *testing.T) *pods {
+	w := world.New(t, paper.Options{Services: make([]paper.ServiceOptions, 2), Nodes: 4, IPv6: true}, 3)
+	p := &pods{
+		World:          w,
+		tunnel:         world.Spec{Name: "tunnel", Of: web, Host: 1},
+		direct:         world.Spec{Name: "direct", Of: web, Host: 2, Annotations: []string{"method: direct-nat"}},
+		nat:            world.Spec{Name: "nat", Of: web, Host: 3, Annotations: []string{"method: fullnat"}},
+		roundRobin:     world.Spec{Name: "turns", Of: web, Host: 4, Annotations: []string{"scheduler: rr"}},
+		shopTunnel:     world.Spec{Name: "shop-tunnel", Of: shop, Host: 1},
+		shopDirect:     world.Spec{Name: "shop-direct", Of: shop, Host: 2, Annotations: []string{"method: direct-nat", "scheduler: rr"}},
+		shopNAT:        world.Spec{Name: "shop-nat", Of: shop, Host: 3, Annotations: []string{"method: fullnat"}},
+		shopRoundRobin: world.Spec{Name: "shop-turns", Of: shop, Host: 4, Annotations: []string{"scheduler: rr", "method: fullnat"}},
+	}
+	w.HandIn(t, p.tunnel, p.direct, p.nat, p.roundRobin, p.shopTunnel, p.shopDirect, p.shopNAT, p.shopRoundRobin)
+	for range 3 {
+		w.NewBalancer(t, web)
+	}
+	w.NewBalancer(t, shop, "--xdp-mode", "generic")
+	return p
+}
+
+// TestPods tells the stories of balancers in pods, one after the other in one
+// network; each leaves it as it should be for the next.
+func TestPods(t *testing.T) {
+	p := newPods(t)
+	t.Run("every method", p.everyMethod)
+	t.Run("generic mode", p.genericMode)
+	t.Run("every role tells", p.everyRoleTells)
+	t.Run("restart", p.restart)
+	t.Run("restart alone", p.restartAlone)
+	t.Run("come and go", p.comeAndGo)
+	t.Run("past the balancers", p.pastTheBalancers)
+	t.Run("refused input", p.refusedInput)
+	t.Run("refused frontends", p.refusedFrontends)
+	t.Run("what is programmed stays", p.programmedStays)
+	t.Run("folder and files", p.folderAndFiles)
+	t.Run("refused peers", p.refusedPeers)
+	t.Run("second agents", p.secondAgents)
+	t.Run("panic", p.panicMode)
+	t.Run("no panic", p.noPanic)
+}
+
+// everyMethod asks every Service by TCP and UDP, over IPv4 and IPv6, on ports
+// that differ from the servers'.
+func (p *pods) everyMethod(t *testing.T) {
+	for _, s := range []world.Spec{p.tunnel, p.direct, p.nat, p.roundRobin} {
+		t.Run(s.Name, func(t *testing.T) { p.Reach(t, s, true) })
+	}
+}
+
+// genericMode does the same through a program that runs in generic mode.
+func (p *pods) genericMode(t *testing.T) {
+	p.Eventually(t, "shop-lb1", func(s status.Status) error {
+		if s.DataPlane == nil || len(s.DataPlane.Attached) != 1 || !strings.Contains(s.DataPlane.Attached[0], "generic") {
+			return fmt.Errorf("data plane %+v", s.DataPlane)
+		}
+		return nil
+	})
+	for _, s := range []world.Spec{p.shopTunnel, p.shopDirect, p.shopNAT, p.shopRoundRobin} {
+		t.Run(s.Name, func(t *testing.T) { p.Reach(t, s, true) })
+	}
+}
+
+// again starts a balancer's agent anew after a signal ended it.
+func (p *pods) again(t *testing.T, pod paper.Pod, sig syscall.Signal, args ...string) {
+	t.Helper()
+	old := p.Process(pod.Name)
+	if err := old.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+	<-old.Done()
+	if err := old.Wait(); sig == syscall.SIGTERM && err != nil {
+		t.Errorf("%s ends on SIGTERM with %v", pod.Name, err)
+	}
+	started := time.Now()
+	if err := p.StartBalancer(pod, args...); err != nil {
+		t.Fatal(err)
+	}
+	p.AwaitBack(t, pod, started)
+}
+
+// restart ends each balancer in turn, gently and by force, under load.
+func (p *pods) restart(t *testing.T) {
+	stateless := []world.Traffic{
+		p.Load(t, "tunnel", p.tunnel.HTTP(), 20, 50),
+		p.Load(t, "tunnel over IPv6", p.tunnel.HTTP6(), 10, 20),
+		p.Load(t, "direct-nat", p.direct.HTTP(), 20, 50),
+		p.Load(t, "direct-nat over IPv6", p.direct.HTTP6(), 10, 20),
+	}
+	// A connection of fullnat lives in one balancer, and breaks where the
+	// router sends it to another meanwhile.
+	nat := p.Load(t, "fullnat", p.nat.HTTP(), 20, 20)
+	mark := nat.Mark()
+	for _, pod := range p.Balancers(web) {
+		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+			world.During(t, stateless, fmt.Sprintf("%v to %s and a new start", sig, pod.Name), func() { p.again(t, pod, sig) })
+		}
+	}
+	c := nat.LostSince(t, mark)
+	t.Logf("fullnat: six restarts of one of three balancers cost %d of %d requests and broke %d connections: %v",
+		c.Failed, c.Requests, c.BrokenConnections, c.Reasons)
+	for why, n := range c.Reasons {
+		if !strings.HasSuffix(why, "reset") {
+			t.Errorf("fullnat: %d connections ended by %s: whose balancer changes is to be told at once", n, why)
+		}
+	}
+	world.During(t, []world.Traffic{nat}, "nothing, after the restarts", func() { nat.AwaitSettled(t) })
+}
+
+// restartAlone restarts a service's only balancer: what it remembers of
+// connections is still there, and they go on.
+func (p *pods) restartAlone(t *testing.T) {
+	all := []world.Traffic{
+		p.Load(t, "fullnat alone", p.shopNAT.HTTP(), 20, 0),
+		p.Load(t, "rr alone", p.shopDirect.HTTP(), 20, 0),
+	}
+	pod := p.Balancers(shop)[0]
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		world.During(t, all, fmt.Sprintf("%v to %s and a new start", sig, pod.Name), func() { p.again(t, pod, sig, "--xdp-mode", "generic") })
+	}
+}

@@ -1,0 +1,221 @@
+package privileges
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/internal/privilege"
+	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/e2e/internal/world"
+	"github.com/fairlead/fairlead/lab/kube"
+	"github.com/fairlead/fairlead/lab/labtest"
+	"github.com/fairlead/fairlead/lab/load"
+	"github.com/fairlead/fairlead/lab/testkit"
+)
+
+func TestMain(m *testing.M) {
+	if err := kube.Prepare("etcd", "kube-apiserver"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	world.Main(m)
+}
+
+// place is where a role works, made anew for each run:
+//
+//	client 10.0.0.9 ──────┐          ┌── lb 10.0.0.1
+//	                      ├─ switch ─┤
+//	router 10.0.0.254 ────┘          └── web 10.0.0.21
+//
+// The client sends what is for the VIP to lb. pod is a host without a device.
+type place struct {
+	t   *testing.T
+	lab *lab.Lab
+	dir string
+}
+
+var vip = netip.MustParseAddrPort("10.1.1.1:80")
+
+func newPlace(t *testing.T) *place {
+	t.Helper()
+	top := lab.Topology{Switches: []lab.SwitchSpec{{Name: "switch"}}, Hosts: []lab.HostSpec{{Name: "pod"}}}
+	for name, n := range map[string]int{"client": 9, "lb": 1, "web": 21, "router": 254} {
+		end := lab.At(name, "eth0", fmt.Sprintf("10.0.0.%d/24", n)).ForXDP()
+		if name == "client" {
+			end = end.Via("10.0.0.1", "10.1.1.1/32")
+		}
+		top.Hosts = append(top.Hosts, lab.HostSpec{Name: name})
+		top.Links = append(top.Links, lab.Link{A: end, B: lab.Port("switch").ForXDP()})
+	}
+	p := &place{t: t, lab: labtest.Build(t, top), dir: t.TempDir()}
+	ln, err := p.lab.Host("web").Listen("tcp", ":80")
+	must(t, err)
+	server := load.Serve("web", ln)
+	t.Cleanup(func() { must(t, server.Kill()) })
+	return p
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// services writes a folder with the Service of the VIP, and gives its path.
+func (p *place) services(address, method string) string {
+	p.t.Helper()
+	dir := filepath.Join(p.dir, "services")
+	must(p.t, os.MkdirAll(dir, 0o755))
+	must(p.t, os.WriteFile(filepath.Join(dir, "web.yaml"), fmt.Appendf(nil, `apiVersion: v1
+kind: Service
+metadata:
+  name: web
+  annotations: {fairlead.io/addresses: %s, fairlead.io/method: %s, fairlead.io/health-check: none}
+spec: {type: LoadBalancer, ports: [{port: 80}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{port: 80}]
+endpoints: [{addresses: [10.0.0.21]}]
+`, address, method), 0o644))
+	return dir
+}
+
+// process is a fairlead, or its plugin, that runs.
+type process struct {
+	*lab.Process
+	place *place
+	name  string
+	said  *said
+}
+
+// said keeps what a process says.
+type said struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (s *said) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(b)
+}
+
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// start runs fairlead in a host with these capabilities.
+func (p *place) start(host string, caps privilege.Set, args ...string) *process {
+	p.t.Helper()
+	return p.startCommand(host, caps, exec.Command(world.Binary, args...))
+}
+
+func (p *place) startCommand(host string, caps privilege.Set, cmd *exec.Cmd) *process {
+	p.t.Helper()
+	started := &process{place: p, name: host, said: &said{}}
+	if cmd.Stdout == nil {
+		cmd.Stdout = started.said
+	}
+	cmd.Stderr = started.said
+	testkit.Limit(cmd, caps)
+	var err error
+	started.Process, err = p.lab.Host(host).Start(cmd)
+	must(p.t, err)
+	return started
+}
+
+// agent is start for an agent, with what the place needs.
+func (p *place) agent(host string, caps privilege.Set, args ...string) *process {
+	p.t.Helper()
+	own := []string{"agent", "--node", host, "--socket", p.socket(host), "--bpffs", p.bpffs(host), "--bfd=false", "--drain-notice=0s"}
+	p.t.Cleanup(func() { os.RemoveAll(p.bpffs(host)) })
+	return p.start(host, caps, append(own, args...)...)
+}
+
+func (p *place) socket(host string) string { return filepath.Join(p.dir, host+".sock") }
+
+// bpffs is a folder on the sandbox's BPF file system.
+func (p *place) bpffs(host string) string {
+	return filepath.Join("/sys/fs/bpf", filepath.Base(p.dir)+host)
+}
+
+// complaint is what a process says whom the kernel refuses something.
+var complaint = regexp.MustCompile(`operation not permitted|permission denied|EPERM|EACCES`)
+
+// until waits until a goal is reached, and gives nil; or until the process ends or
+// complains of the kernel, and gives what it said. It ends the test where neither
+// comes.
+func (c *process) until(goal func() error) error {
+	c.place.t.Helper()
+	var err error
+	for deadline := time.Now().Add(world.Within); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		ended := false
+		select {
+		case <-c.Done():
+			ended = true
+		default:
+		}
+		text := c.said.String()
+		if complaint.MatchString(text) {
+			// What it says of its end, if that is what comes of it, is worth waiting for.
+			select {
+			case <-c.Done():
+			case <-time.After(time.Second):
+			}
+			return errors.New(c.said.String())
+		}
+		if err = goal(); err == nil {
+			return nil
+		}
+		if ended {
+			return fmt.Errorf("%s ended: %w; it said:\n%s", c.name, err, c.said)
+		}
+	}
+	c.place.t.Fatalf("%s neither works nor says why: %v; it said:\n%s", c.name, err, c.said)
+	return nil
+}
+
+// succeeds waits for the end of a command, and gives what it said where it failed.
+func (c *process) succeeds() error {
+	if err := c.Wait(); err != nil {
+		return fmt.Errorf("%w: %s", err, c.said)
+	}
+	return nil
+}
+
+// answered asks for the VIP from the client.
+func (p *place) answered(at netip.AddrPort) error {
+	name, err := world.AskHTTP(p.t.Context(), p.lab.Host("client"), at)
+	if err == nil && name != "web" {
+		err = fmt.Errorf("%s answers", name)
+	}
+	return err
+}
+
+// established asks an agent, router or reflector for its only session.
+func (p *place) established(host string) error {
+	s, err := status.Fetch(p.t.Context(), p.socket(host))
+	if err != nil {
+		return err
+	}
+	if len(s.Peers) != 1 || s.Peers[0].State != "established" {
+		return fmt.Errorf("peers of %s are %+v", host, s.Peers)
+	}
+	return nil
+}

@@ -1,0 +1,9 @@
+package senders_test
+
+import (
+	"testing"
+
+	"github.com/fairlead/fairlead/lab/e2e/internal/world"
+)
+
+func TestMain(m *testing.M) { world.Main(m) }

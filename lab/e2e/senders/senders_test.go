@@ -1,0 +1,427 @@
+package senders_test
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/lab/e2e/internal/world"
+	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/testkit"
+)
+
+// Two groups of load balancers: shop's are dedicated to it.
+const (
+	web = iota
+	shop
+)
+
+// senders is a world of two groups of load balancers, each with a Service that names them,
+// and of nodes that have backends of both.
+type senders struct {
+	*world.World
+	specs []world.Spec
+	// gone are load balancers that no Service names.
+	gone map[string]bool
+	// key is the file of the nodes' key, keys its lines.
+	key  string
+	keys []string
+	// traffic flows through everything from the first story to the last.
+	traffic []world.Traffic
+}
+
+const acceptFrom = "--accept-from=lb/fairlead.io/balancers=true"
+
+func newSenders(t *testing.T) *senders {
+	w := world.New(t, paper.Options{Services: make([]paper.ServiceOptions, 2), Nodes: 3, IPv6: true}, 2)
+	s := &senders{World: w, gone: map[string]bool{}, key: filepath.Join(t.TempDir(), "key"), specs: []world.Spec{
+		{Name: "ipip", Of: web, Host: 1},
+		{Name: "gue", Of: web, Host: 2, Annotations: []string{"encapsulation: gue"}},
+		{Name: "direct", Of: web, Host: 3, Annotations: []string{"method: direct-nat"}},
+		{Name: "dedicated", Of: shop, Host: 1},
+	}}
+	for _, key := range []string{"first", "second"} {
+		s.keys = append(s.keys, key+strings.Repeat("-key", 8))
+	}
+	s.HandIn(t, s.specs...)
+	for _, of := range []int{web, web, shop} {
+		s.start(t, of)
+	}
+	return s
+}
+
+// start makes one more load balancer. It is named when it runs, as an endpoint is in a
+// cluster, and not before.
+func (s *senders) start(t *testing.T, of int) paper.Pod {
+	t.Helper()
+	pod, err := s.AddBalancer(t.Context(), of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.gone[pod.Name] = true
+	if err := s.StartBalancer(pod, s.args(of)...); err != nil {
+		t.Fatal(err)
+	}
+	s.Eventually(t, pod.Name, func(st status.Status) error {
+		if len(st.Services) == 0 {
+			return fmt.Errorf("%s has not begun", pod.Name)
+		}
+		return nil
+	})
+	delete(s.gone, pod.Name)
+	s.name(t)
+	s.awaitRouted(t, of)
+	return pod
+}
+
+// args are those of a group's load balancers.
+func (s *senders) args(of int) []string {
+	return append([]string{"--balancers", "lb/" + s.Services[of].Name}, s.keyArgs()...)
+}
+
+func (s *senders) keyArgs() []string {
+	if _, err := os.Stat(s.key); err != nil {
+		return nil
+	}
+	return []string{"--node-key-file", s.key}
+}
+
+func (s *senders) awaitRouted(t *testing.T, of int) {
+	t.Helper()
+	testkit.Eventually(t, world.Within, func() error {
+		if want := s.NextHops(of); !s.RouterHas(of, want) {
+			return fmt.Errorf("the router has not the next hops %v", want)
+		}
+		return nil
+	})
+}
+
+// name writes who the load balancers are, both groups' for all nodes.
+func (s *senders) name(t *testing.T) {
+	t.Helper()
+	for of, group := range s.Services {
+		var text strings.Builder
+		fmt.Fprintf(&text, "apiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: lb}\nspec: {clusterIP: None, ports: [{port: 179}]}\n", group.Name)
+		for _, family := range []string{"IPv4", "IPv6"} {
+			fmt.Fprintf(&text, "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: %s-%s\n  namespace: lb\n", group.Name, strings.ToLower(family))
+			fmt.Fprintf(&text, "  labels: {kubernetes.io/service-name: %s, fairlead.io/balancers: \"true\"}\naddressType: %s\nports: [{port: 179}]\nendpoints:\n", group.Name, family)
+			for _, pod := range s.Balancers(of) {
+				if addr := map[string]netip.Addr{"IPv4": pod.Addr, "IPv6": pod.Addr6}[family]; !s.gone[pod.Name] {
+					fmt.Fprintf(&text, "  - addresses: [%q]\n    nodeName: %s\n", addr, pod.Node.Name)
+				}
+			}
+		}
+		if err := s.Write(of, group.Name+"-balancers.yaml", text.String()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// again ends an agent gently and starts it with other arguments.
+func (s *senders) again(t *testing.T, name string, start func() error) {
+	t.Helper()
+	old := s.Process(name)
+	if err := old.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := old.Wait(); err != nil {
+		t.Errorf("%s ends on SIGTERM with %v", name, err)
+	}
+	if err := start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// nodes starts the agents of all nodes again with these arguments, one after the other,
+// until good is so of each.
+func (s *senders) nodes(t *testing.T, good func(status.Status) error, args ...string) {
+	t.Helper()
+	for _, node := range s.Nodes {
+		began := time.Now()
+		s.again(t, node.Name, func() error { return s.StartNode(node, args...) })
+		s.Eventually(t, node.Name, func(st status.Status) error {
+			if st.Started.Before(began) || st.ServerHalf == nil || len(st.Services) == 0 {
+				return fmt.Errorf("%s has not begun", node.Name)
+			}
+			return good(st)
+		})
+	}
+}
+
+// count sums a counter of all nodes up.
+func (s *senders) count(t *testing.T, counter string) (n uint64) {
+	t.Helper()
+	for _, node := range s.Nodes {
+		st, err := s.Status(t, node.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += st.ServerHalf.Counters[counter]
+	}
+	return n
+}
+
+// during is world.During, and no node may have refused a packet meanwhile.
+func (s *senders) during(t *testing.T, what string, do func()) {
+	t.Helper()
+	refused := []string{"dropped-unknown-balancer", "dropped-no-auth-tag", "dropped-wrong-auth-tag"}
+	before := map[string]uint64{}
+	for _, counter := range refused {
+		before[counter] = s.count(t, counter)
+	}
+	world.During(t, s.traffic, what, do)
+	for _, counter := range refused {
+		if n := s.count(t, counter) - before[counter]; n > 0 {
+			t.Errorf("%s: %s grew by %d", what, counter, n)
+		}
+	}
+}
+
+// TestSenders tells the stories of packets between nodes, one after the other in one
+// network and under one load: each leaves it as it should be for the next.
+func TestSenders(t *testing.T) {
+	s := newSenders(t)
+	for _, spec := range s.specs {
+		s.traffic = append(s.traffic, s.Load(t, spec.Name, spec.HTTP(), 10, 20), s.Load(t, spec.Name+" over IPv6", spec.HTTP6(), 10, 20))
+	}
+	for _, story := range []struct {
+		name string
+		tell func(*testing.T)
+	}{
+		{"anyone", s.anyone}, {"upgrade", s.upgrade}, {"strangers", s.strangers}, {"come and go", s.comeAndGo},
+		{"second chance", s.secondChance}, {"keys", s.rollOut}, {"forged", s.forged}, {"rotation", s.rotate}, {"second chance with keys", s.secondChance},
+	} {
+		if !t.Run(story.name, story.tell) {
+			return
+		}
+	}
+}
+
+// anyone has nodes that are not told who the load balancers are, and say so.
+func (s *senders) anyone(t *testing.T) {
+	out, _, _ := s.Fairlead(t, "", "status", "--socket", socketOf(s.Nodes[0].Name))
+	if !strings.Contains(out, "any: whoever reaches this node can tunnel packets") {
+		t.Errorf("the status does not say who may send:\n%s", out)
+	}
+	for _, six := range []bool{false, true} {
+		if !s.asksPast(t, six, false) {
+			t.Errorf("IPv6 %v: a stranger is refused by a node that knows nobody", six)
+		}
+	}
+}
+
+// upgrade has the agents of the nodes be followed by ones that check senders.
+func (s *senders) upgrade(t *testing.T) {
+	s.during(t, "nodes begin to check", func() {
+		s.nodes(t, func(st status.Status) error {
+			if h := st.ServerHalf; !h.ChecksSenders || len(h.Senders) != 6 {
+				return fmt.Errorf("senders %v, checked: %v", h.Senders, h.ChecksSenders)
+			}
+			return nil
+		}, acceptFrom)
+	})
+}
+
+// strangers send tunnelled packets straight to a backend.
+func (s *senders) strangers(t *testing.T) {
+	for _, six := range []bool{false, true} {
+		before := s.count(t, "dropped-unknown-balancer")
+		if s.asksPast(t, six, false) {
+			t.Errorf("IPv6 %v: a stranger gets an answer", six)
+		}
+		if s.count(t, "dropped-unknown-balancer") == before {
+			t.Errorf("IPv6 %v: its packet is not counted", six)
+		}
+	}
+	// Without a key, whoever can forge a load balancer's address is taken for it.
+	if !s.asksPast(t, false, true) {
+		t.Error("a forged load balancer is refused: it is not known how")
+	}
+}
+
+// secondChance has connections go on with their backends when others have their slots: by
+// way of another node.
+func (s *senders) secondChance(t *testing.T) {
+	before := s.count(t, "second-chance")
+	s.during(t, "a backend more", func() {
+		added := s.NewServer(t, web)
+		s.HandIn(t, s.specs...)
+		for _, spec := range s.specs[:3] {
+			s.InService(t, added, spec, func(b *status.Backend) bool { return b != nil && b.InService })
+		}
+	})
+	testkit.Eventually(t, world.Within, func() error {
+		if n := s.count(t, "second-chance") - before; n == 0 {
+			return fmt.Errorf("no packet went on to another node")
+		}
+		return nil
+	})
+}
+
+// comeAndGo has load balancers start, restart, leave and die.
+func (s *senders) comeAndGo(t *testing.T) {
+	var added paper.Pod
+	s.during(t, "a load balancer more, in each group", func() {
+		added = s.start(t, web)
+		s.start(t, shop)
+	})
+	s.during(t, "a load balancer that leaves", func() {
+		s.Forget(added.Name)
+		p := s.Process(added.Name)
+		if err := p.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Wait(); err != nil {
+			t.Errorf("%s ends on SIGTERM with %v", added.Name, err)
+		}
+		s.name(t)
+		s.awaitRouted(t, web)
+		if err := s.RemovePod(added.Name); err != nil {
+			t.Fatal(err)
+		}
+	})
+	node := s.Nodes[0]
+	s.during(t, "a node's agent that dies", func() {
+		p := s.Process(node.Name)
+		if err := p.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		<-p.Done()
+		if err := s.StartNode(node, acceptFrom); err != nil {
+			t.Fatal(err)
+		}
+		s.Eventually(t, node.Name, func(st status.Status) error {
+			if !st.ServerHalf.ChecksSenders {
+				return fmt.Errorf("it accepts anyone")
+			}
+			return nil
+		})
+	})
+}
+
+// write gives all agents a key file, as a Secret that changes.
+func (s *senders) write(t *testing.T, keys ...string) {
+	t.Helper()
+	next := s.key + ".next"
+	if err := os.WriteFile(next, []byte(strings.Join(keys, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(next, s.key); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// hasKeys says whether an agent uses so many keys, and demands tags.
+func hasKeys(keys int, required bool) func(status.Status) error {
+	return func(st status.Status) error {
+		if k := st.NodeKeys; k == nil || len(k.Accepts) != keys || k.Required != required {
+			return fmt.Errorf("keys %+v, want %d of them, required: %v", st.NodeKeys, keys, required)
+		}
+		return nil
+	}
+}
+
+// rollOut gives nodes and load balancers a key, in any order, and then has it required.
+func (s *senders) rollOut(t *testing.T) {
+	s.write(t, s.keys[0])
+	restart := func(pod paper.Pod) {
+		began := time.Now()
+		s.again(t, pod.Name, func() error { return s.StartBalancer(pod, s.args(pod.Service)...) })
+		s.AwaitBack(t, pod, began)
+	}
+	s.during(t, "the first load balancer has a key", func() { restart(s.Balancers(web)[0]) })
+	s.during(t, "the nodes have it", func() { s.nodes(t, hasKeys(1, false), append(s.keyArgs(), acceptFrom)...) })
+	if s.count(t, "accepted-no-auth-tag") == 0 {
+		t.Error("packets without a tag are not counted")
+	}
+	s.during(t, "all load balancers have it", func() {
+		for _, pod := range slices.Concat(s.Balancers(web)[1:], s.Balancers(shop)) {
+			restart(pod)
+		}
+	})
+	s.during(t, "nobody sends without a tag", func() {
+		testkit.Eventually(t, world.Within, func() error {
+			before := s.count(t, "accepted-no-auth-tag")
+			time.Sleep(300 * time.Millisecond) // of load
+			if n := s.count(t, "accepted-no-auth-tag") - before; n > 0 {
+				return fmt.Errorf("%d packets had no tag", n)
+			}
+			return nil
+		})
+	})
+	s.during(t, "tags are required", func() {
+		s.nodes(t, hasKeys(1, true), append(s.keyArgs(), acceptFrom, "--require-node-key")...)
+	})
+	if n := s.count(t, "accepted-wrong-auth-tag"); n > 0 {
+		t.Errorf("%d tags were wrong", n)
+	}
+}
+
+// forged sends packets with a load balancer's address.
+func (s *senders) forged(t *testing.T) {
+	for _, six := range []bool{false, true} {
+		before := s.count(t, "dropped-no-auth-tag")
+		if s.asksPast(t, six, true) {
+			t.Errorf("IPv6 %v: a forged load balancer gets an answer", six)
+		}
+		if s.count(t, "dropped-no-auth-tag") == before {
+			t.Errorf("IPv6 %v: its packet is not counted", six)
+		}
+	}
+}
+
+// rotate replaces the key in three steps, each of which reaches every agent by itself.
+func (s *senders) rotate(t *testing.T) {
+	agents := func(good func(status.Status) error) {
+		t.Helper()
+		var names []string
+		for _, node := range s.Nodes {
+			names = append(names, node.Name)
+		}
+		for _, pod := range slices.Concat(s.Balancers(web), s.Balancers(shop)) {
+			names = append(names, pod.Name)
+		}
+		for _, name := range names {
+			s.Eventually(t, name, good)
+		}
+	}
+	before, err := s.Status(t, s.Nodes[0].Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := before.NodeKeys.Sends
+	s.during(t, "the next key is accepted", func() {
+		s.write(t, s.keys[0], s.keys[1])
+		agents(func(st status.Status) error {
+			if len(st.NodeKeys.Accepts) != 2 || st.NodeKeys.Sends != first {
+				return fmt.Errorf("keys %+v", st.NodeKeys)
+			}
+			return nil
+		})
+	})
+	s.during(t, "the next key is sent", func() {
+		s.write(t, s.keys[1], s.keys[0])
+		agents(func(st status.Status) error {
+			if len(st.NodeKeys.Accepts) != 2 || st.NodeKeys.Sends == first {
+				return fmt.Errorf("keys %+v", st.NodeKeys)
+			}
+			return nil
+		})
+	})
+	s.during(t, "the former key is forgotten", func() {
+		s.write(t, s.keys[1])
+		agents(func(st status.Status) error {
+			if len(st.NodeKeys.Accepts) != 1 || st.NodeKeys.Sends == first {
+				return fmt.Errorf("keys %+v", st.NodeKeys)
+			}
+			return nil
+		})
+	})
+}

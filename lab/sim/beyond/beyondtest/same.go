@@ -1,0 +1,76 @@
+// Package beyondtest is what the tests of experiments have in common.
+package beyondtest
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"testing"
+
+	"github.com/fairlead/fairlead/lab/sim/beyond"
+	"github.com/fairlead/fairlead/lab/sim/claim"
+)
+
+// Run runs the small variant of an experiment, and ends the test where it fails.
+func Run(t *testing.T, e *beyond.Experiment, seed uint32, workers int) *beyond.Result {
+	t.Helper()
+	r, err := e.Run(beyond.NewRun(t.Context(), e, seed, workers, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Same wants the small variant to give, bit by bit, what it gave when its sum was
+// noted, with any number of workers; and other things for another seed.
+func Same(t *testing.T, e beyond.Experiment, want uint64) {
+	t.Helper()
+	for _, workers := range []int{1, 3} {
+		if got := Sum(Run(t, &e, 1, workers)); got != want {
+			t.Errorf("%s with %d workers: sum %#x, want %#x", e.Name, workers, got, want)
+		}
+	}
+	if Sum(Run(t, &e, 2, 3)) == want {
+		t.Errorf("%s: another seed changes nothing", e.Name)
+	}
+}
+
+// Sum is of every name and every number's bits.
+func Sum(r *beyond.Result) uint64 {
+	h := fnv.New64a()
+	number := func(x float64) { _, _ = h.Write(binary.LittleEndian.AppendUint64(nil, math.Float64bits(x))) }
+	for _, t := range r.Tables {
+		for _, row := range t.Rows {
+			fmt.Fprintf(h, "%q %q", t.Name, row.Keys)
+			for _, v := range row.Values {
+				number(v)
+			}
+		}
+	}
+	for _, p := range r.Pictures {
+		for _, s := range p.Series {
+			fmt.Fprintf(h, "%q %q", p.Name, s.Name)
+			for _, at := range s.Points {
+				number(at.X)
+				number(at.Y)
+			}
+		}
+	}
+	return h.Sum64()
+}
+
+// Verdicts wants what is claimed of the small variant to be so, or not, as in the
+// order of the claims; Unknown is for what is not looked at here.
+func Verdicts(t *testing.T, e beyond.Experiment, want ...claim.Verdict) {
+	t.Helper()
+	if len(want) != len(e.Claims) {
+		t.Fatalf("%s: %d claims, %d verdicts", e.Name, len(e.Claims), len(want))
+	}
+	r := []*beyond.Result{Run(t, &e, 1, 3)}
+	for i, c := range e.Claims {
+		if f := c.Judge(r); f.Verdict != want[i] && want[i] != claim.Unknown {
+			t.Errorf("%s: %s: %s, found %v; want %s", e.Name, c.Says, f.Verdict, f.Found, want[i])
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package ecmp
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/core/ring"
+	"github.com/fairlead/fairlead/lab/sim/beyond/follow"
+)
+
+// change is what happens in one moment. Balancers of the groups, and servers of the
+// services, that are touched; one each.
+type change struct {
+	at                                   float64 // seconds
+	addBalancer, removeBalancer          bool
+	addServer, removeServer, drainServer bool
+}
+
+func (c *change) ofBalancers() bool { return c.addBalancer || c.removeBalancer }
+func (c *change) ofServers() bool   { return c.addServer || c.removeServer || c.drainServer }
+
+// scenario is changes one after the other.
+type scenario struct {
+	name    string
+	changes []change
+}
+
+// later is how many seconds after the first change a second one comes.
+const later = 30
+
+var scenarios = []scenario{
+	{"balancer added", []change{{addBalancer: true}}},
+	{"balancer removed", []change{{removeBalancer: true}}},
+	{"server added", []change{{addServer: true}}},
+	{"server removed", []change{{removeServer: true}}},
+	{"server drained", []change{{drainServer: true}}},
+	{"server added and balancer removed, at once", []change{{addServer: true, removeBalancer: true}}},
+	{"server drained and balancer added, at once", []change{{drainServer: true, addBalancer: true}}},
+	{"server added, then a balancer removed", []change{{addServer: true}, {at: later, removeBalancer: true}}},
+}
+
+// scope is how much is changed.
+type scope struct {
+	name string
+	// touched gives of how many groups, or services, one balancer or server each is.
+	touched func(all int) int
+}
+
+var scopes = []scope{
+	{"one", func(int) int { return 1 }},
+	{"1 in each", func(all int) int { return all }},
+}
+
+// fleet is the balancers before the first change and after each.
+type fleet struct {
+	groups [][]follow.Group
+	began  []int // by balancer
+	alive  [][]int
+}
+
+// balancers follows a scenario through its changes of balancers.
+func (w *world) balancers(s *scenario, touched int) *fleet {
+	f := &fleet{groups: [][]follow.Group{w.groups}, began: make([]int, w.balancersTotal+1), alive: [][]int{{0}}}
+	for step := range s.changes {
+		c := &s.changes[step]
+		groups := slices.Clone(f.groups[step])
+		alive := f.alive[step]
+		if c.addBalancer {
+			alive = append(slices.Clone(alive), step+1)
+		}
+		for g := range groups {
+			if g >= touched || !c.ofBalancers() {
+				break
+			}
+			hops := slices.Clone(groups[g].Hops())
+			at := w.places[g] % len(hops)
+			if c.addBalancer {
+				hops = slices.Insert(hops, at, follow.Balancer(len(f.began)))
+				f.began = append(f.began, step+1)
+			} else {
+				hops = slices.Delete(hops, at, at+1)
+			}
+			groups[g] = groups[g].With(hops)
+		}
+		f.groups, f.alive = append(f.groups, groups), append(f.alive, alive)
+	}
+	return f
+}
+
+// servers gives a service's members after a change.
+func (c *change) servers(service int, members []ring.Member, place int) []ring.Member {
+	members = slices.Clone(members)
+	now := follow.Moment(c.at)
+	switch at := place % len(members); {
+	case c.addServer:
+		members = append(members, follow.NewMember(service, ring.ID(len(members)+1), now))
+	case c.removeServer:
+		members = slices.Delete(members, at, at+1)
+	case c.drainServer:
+		members[at].Weight, members[at].Drained = 0, now.Add(time.Millisecond)
+	}
+	return members
+}

@@ -1,0 +1,197 @@
+// Package rollout asks what breaks, and how far load departs from fair, while
+// servers are replaced batch by batch, or come and go in a storm.
+package rollout
+
+import (
+	"fmt"
+
+	"github.com/fairlead/fairlead/lab/sim/beyond"
+	"github.com/fairlead/fairlead/lab/sim/beyond/follow"
+	"github.com/fairlead/fairlead/lab/sim/claim"
+)
+
+// Experiment is that.
+func Experiment() beyond.Experiment {
+	return beyond.Experiment{
+		Name:     "rollout",
+		Title:    "Autoscaling storms and rolling updates",
+		Question: "How many connections break, and how uneven is the load, for which batches, drain times and storms?",
+		Params: []beyond.Param{
+			{Name: "servers", Says: "servers of the service", Full: 50, Small: 20, Least: 10, Most: 1000},
+			{Name: "balancers", Says: "balancers, behind one resilient group", Full: 8, Small: 4, Least: 3, Most: 500},
+			{Name: "slots", Says: "slots of the ring, a prime", Full: 8191, Small: 2039, Least: 251, Most: 131071},
+			{Name: "rate", Says: "connections a second", Full: 1000, Small: 200, Least: 1, Most: 1e6},
+			{Name: "life", Says: "mean life of a connection, in seconds", Full: 30, Small: 30, Least: 0.01, Most: 1e5},
+			{Name: "spread", Says: "standard deviation of the logarithm of lives", Full: 1.5, Small: 1.5, Least: 0, Most: 4},
+			{Name: "pace", Says: "seconds from one batch to the next", Full: 15, Small: 15, Least: 1, Most: 3600},
+			{Name: "drain", Says: "seconds from the drain to the end of a server, where it is not varied", Full: 120, Small: 120, Least: 0, Most: 1e5},
+		},
+		Run:    run,
+		Claims: claims(),
+		Remarks: []string{
+			"Every connection is followed. Those that are still on a server when it ends are lost, whatever balancers do, and are counted apart.",
+			"All balancers hear of a change in the same moment, and every open connection sends a packet after each; who breaks is not opened anew.",
+		},
+	}
+}
+
+const batchTable, drainTable, agesTable, stormTable = "batches", "drains", "ages", "storms"
+
+// piece is one series of moves with the table and row that it is for.
+type piece struct {
+	scene
+	table string
+	keys  []string
+	moves []move
+	end   float64
+	got   *played
+}
+
+// settleTime is how long the load is looked at after the last move, in mean lives.
+const settleTime = 20
+
+func run(r *beyond.Run) (*beyond.Result, error) {
+	all := pieces(r)
+	err := r.Each(len(all), func(i int) (err error) {
+		p := all[i]
+		if p.got, err = p.play(r.Context, p.moves, p.end); err != nil {
+			err = fmt.Errorf("%s %q: %w", p.table, p.keys, err)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	var ways []string
+	for way := range follow.Ways {
+		ways = append(ways, way.String())
+	}
+	columns := append(ways, "lost with their server", "opened", "fullest, by its share", "emptiest", "even after, s")
+	result := &beyond.Result{Tables: []beyond.Table{
+		{Name: batchTable, Title: "A rolling update, by batches", Keys: []string{"batch", "order"}, Columns: columns},
+		{Name: drainTable, Title: "A rolling update, by drain times, one in ten at a time", Keys: []string{"drain, in mean lives", "balancers"}, Columns: columns},
+		{Name: agesTable, Title: "Balancers replaced during a rolling update, with ages and without", Keys: []string{"batch", "ages"}, Columns: columns},
+		{Name: stormTable, Title: "Servers that come and go again", Keys: []string{"share", "times"}, Columns: columns},
+	}}
+	picture := beyond.Picture{Name: "load", Title: "The fullest server during a rolling update, new ones first", X: "seconds", Y: "connections, by its share"}
+	for _, p := range all {
+		for i := range result.Tables {
+			if t := &result.Tables[i]; t.Name == p.table {
+				t.Add(p.keys, p.got.row()...)
+			}
+		}
+		if p.table == batchTable && p.keys[1] == newFirst {
+			picture.Series = append(picture.Series, beyond.Series{Name: p.keys[0] + " at a time", Points: p.got.loads})
+		}
+	}
+	result.Pictures = []beyond.Picture{picture}
+	return result, nil
+}
+
+func (p *played) row() (row []float64) {
+	for _, n := range p.broken {
+		row = append(row, float64(n))
+	}
+	return append(row, float64(p.lost), float64(p.followed), p.fullest, p.emptiest, p.even)
+}
+
+// Orders of a batch.
+const newFirst, oldFirst = "new first", "old first"
+
+// Who knows since when servers serve and drain.
+const known, unknown = "known", "not known"
+
+// batches are the parts of the servers that are replaced at a time.
+var batches = []float64{0.02, 0.1, 0.2, 0.5, 1}
+
+// drains are drain times, in mean lives.
+var drains = []float64{0, 0.5, 1, 2, 4, 10, 20}
+
+// storms are the shares of servers that come and go, and how often.
+var storms = []struct {
+	share float64
+	times int
+}{{0.1, 1}, {0.1, 4}, {0.1, 10}, {0.5, 4}, {1, 1}, {1, 4}, {1, 10}}
+
+func pieces(r *beyond.Run) (all []*piece) {
+	s := newScene(r)
+	pace, drain := r.Param("pace"), r.Param("drain")
+	add := func(s scene, table string, moves []move, last, balancersEvery float64, keys ...string) {
+		all = append(all, &piece{scene: s, table: table, keys: keys, moves: inOrder(moves, balancersEvery, last), end: last + settleTime*s.mean})
+	}
+	size := func(share float64) int { return max(1, int(share*float64(s.servers)+0.5)) }
+	for _, order := range []string{newFirst, oldFirst} {
+		for _, share := range batches {
+			if order == oldFirst && share == 1 {
+				continue // nobody would be there
+			}
+			moves, last := rolling(s.servers, size(share), drain, pace, order == newFirst)
+			add(s, batchTable, moves, last, 0, percent(share), order)
+		}
+	}
+	for i, every := range []float64{0, 2 * pace} {
+		for _, lives := range drains {
+			moves, last := rolling(s.servers, size(0.1), lives*s.mean, pace, true)
+			add(s, drainTable, moves, last, every, fmt.Sprint(lives), []string{"stay", "are replaced"}[i])
+		}
+	}
+	for _, share := range batches {
+		for _, ages := range []string{known, unknown} {
+			s.forgetful = ages == unknown
+			moves, last := rolling(s.servers, size(share), drain, pace, true)
+			add(s, agesTable, moves, max(last, 8*pace), 2*pace, percent(share), ages)
+		}
+	}
+	s.forgetful = false
+	for _, storms := range storms {
+		moves, last := storm(s.servers, size(storms.share), storms.times, drain, pace)
+		add(s, stormTable, moves, last, 2*pace, percent(storms.share), fmt.Sprint(storms.times))
+	}
+	return all
+}
+
+func percent(share float64) string { return fmt.Sprintf("%g %%", 100*share) }
+
+func claims() []beyond.Claim {
+	second, ring := follow.SecondChance.String(), follow.Maglev.String()
+	return []beyond.Claim{
+		claim.AtMost("second chance: broken by any rolling update, of 10,000 that a ring alone breaks", 10, func(r *beyond.Result) float64 {
+			return 10000 * total(r, batchTable, second) / total(r, batchTable, ring)
+		}),
+		claim.AtMost("second chance: broken while balancers are replaced, ages known, of 10,000 of a ring alone", 50, func(r *beyond.Result) float64 {
+			return 10000 * total(r, agesTable, second, 1, known) / total(r, agesTable, ring, 1, known)
+		}),
+		claim.AtLeast("second chance, balancers replaced: broken without ages by those with them, and 1", 10, func(r *beyond.Result) float64 {
+			return total(r, agesTable, second, 1, unknown) / (1 + total(r, agesTable, second, 1, known))
+		}),
+		claim.AtLeast("flow table: broken where balancers are replaced as well", 1, func(r *beyond.Result) float64 {
+			return total(r, drainTable, follow.FlowTable.String(), 1, "are replaced")
+		}),
+		claim.AtMost("lost when servers end after 10 mean lives, by those where they end at once", 0.15, func(r *beyond.Result) float64 {
+			lost := func(lives string) float64 { return r.Cell(drainTable, "lost with their server", lives, "stay") }
+			return lost("10") / lost("0")
+		}),
+		claim.AtMost("one in ten at a time, new first: the fullest server by its share", 1.35, func(r *beyond.Result) float64 {
+			return r.Cell(batchTable, "fullest, by its share", percent(0.1), newFirst)
+		}),
+		claim.AtLeast("half at a time, old first: the fullest server by its share", 1.2, func(r *beyond.Result) float64 {
+			return r.Cell(batchTable, "fullest, by its share", percent(0.5), oldFirst)
+		}),
+	}
+}
+
+// total adds up a column of a table, over the rows that have a key at a place, where
+// one is named.
+func total(r *beyond.Result, table, column string, where ...any) (sum float64) {
+	for _, t := range r.Tables {
+		if t.Name != table {
+			continue
+		}
+		for _, row := range t.Rows {
+			if len(where) == 0 || row.Keys[where[0].(int)] == where[1] {
+				sum += r.Cell(table, column, row.Keys...)
+			}
+		}
+	}
+	return sum
+}

@@ -1,0 +1,61 @@
+package routing
+
+import (
+	"math"
+
+	"github.com/fairlead/fairlead/lab/sim/beyond"
+	"github.com/fairlead/fairlead/lab/sim/claim"
+)
+
+// over gives the greatest number of a column among the rows of something that
+// happens.
+func over(r *beyond.Result, what, column string) float64 {
+	most := math.Inf(-1)
+	for _, t := range r.Tables {
+		if t.Name != byEvent {
+			continue
+		}
+		for _, row := range t.Rows {
+			if row.Keys[0] == what {
+				most = max(most, r.Cell(byEvent, column, row.Keys...))
+			}
+		}
+	}
+	return most
+}
+
+// largest is how many balancers there are at most, as a key.
+func largest(r *beyond.Result) string {
+	for i := range r.Tables {
+		if t := &r.Tables[i]; t.Name == byEvent {
+			return t.Rows[len(t.Rows)-1].Keys[1]
+		}
+	}
+	panic("no table of events")
+}
+
+func claims() []beyond.Claim {
+	return []beyond.Claim{
+		claim.AtMost("a balancer that stops in order loses no packet: packets, worst", 0, func(r *beyond.Result) float64 { return over(r, Stop, lostWorst) }),
+		claim.AtMost("with BFD of 3 x 300 ms, a silent one is out of all routers' kernels within 1 s: worst, ms", 1000, func(r *beyond.Result) float64 { return over(r, Cut, worst) }),
+		claim.AtMost("one of two reflectors is killed: packets lost, worst", 0, func(r *beyond.Result) float64 { return over(r, ReflectorKill, lostWorst) }),
+		claim.AtMost("one of two reflectors is cut off: packets lost, worst", 0, func(r *beyond.Result) float64 { return over(r, ReflectorCut, lostWorst) }),
+		claim.AtMost("a level of reflectors more delays a stop by no more than: ms", 3, func(r *beyond.Result) float64 {
+			return (r.Cell(byEvent, median, Stop, largest(r), "3") - r.Cell(byEvent, median, Stop, largest(r), "1")) / 2
+		}),
+		claim.AtMost("a hierarchy spares routers work when a reflector is killed: time at depth 3 over that at depth 1", 0.8, func(r *beyond.Result) float64 {
+			return r.Cell(byEvent, median, ReflectorKill, largest(r), "3") / r.Cell(byEvent, median, ReflectorKill, largest(r), "1")
+		}).Because("every path comes to the routers by each reflector of the highest level, whatever is below"),
+		claim.AtMost("a balancer that stops in order loses no packet, though a reflector was cut off just before: packets, worst", 0,
+			func(r *beyond.Result) float64 { return over(r, StopAfterCut, lostWorst) }).
+			Because("what the silent reflector told stays until its silence is noticed, which takes longer than the 0.5 s for which a balancer lingers"),
+		claim.AtMost("nor though one was killed: packets, worst", 0, func(r *beyond.Result) float64 { return over(r, StopAfterKill, lostWorst) }).
+			Because("its withdrawal waits in the routers behind those of all paths by that reflector"),
+		claim.AtMost("with an MRAI of 5 s a stop in order loses no packet, either, while others stop and start: packets, worst at depth 2", 0,
+			func(r *beyond.Result) float64 { return r.Cell(byInterval, lostWorst, "5", "2") }).
+			Because("withdrawals, too, wait for the interval (RFC 4271, section 9.2.1.1)"),
+		claim.AtMost("nor where reflectors tell all balancers of each other: packets, worst", 0,
+			func(r *beyond.Result) float64 { return r.Cell(byTelling, lostWorst, "all", largest(r)) }).
+			Because("a change is as much work as there are balancers"),
+	}
+}

@@ -1,0 +1,15 @@
+package routing
+
+import (
+	"testing"
+
+	"github.com/fairlead/fairlead/lab/sim/beyond/beyondtest"
+	"github.com/fairlead/fairlead/lab/sim/claim"
+)
+
+func TestSameOnAnyMachine(t *testing.T) { beyondtest.Same(t, Experiment(), 0x7463f702bfd21708) }
+
+func TestVerdicts(t *testing.T) {
+	const yes, no, unseen = claim.Holds, claim.DoesNot, claim.Unknown
+	beyondtest.Verdicts(t, Experiment(), yes, yes, yes, yes, yes, no, no, no, no, unseen)
+}

@@ -1,0 +1,80 @@
+package routing
+
+import "time"
+
+// How a router gathers changes before it writes them: as Fairlead's does
+// (advertise/bgp/router.go), for as long as there is one each millisecond, for 20
+// ms or as long as the last writing took, but 250 ms at most.
+const (
+	coalesce  = int64(time.Millisecond)
+	gatherFor = 20 * int64(time.Millisecond)
+	gatherMax = 250 * int64(time.Millisecond)
+)
+
+// router is what a router has in its kernel.
+type router struct {
+	n      *network
+	id     int32
+	number int
+	held   []bool
+	// changed are the groups of prefixes to be looked at, each once.
+	changed []int32
+	marked  []bool
+	last    int64 // when something changed last
+	end     int64 // until when changes are gathered
+	took    int64 // what the last writing took
+	waiting bool  // for changes, or for the kernel
+}
+
+func newRouter(n *network, id int32, number int) *router {
+	return &router{n: n, id: id, number: number, held: make([]bool, n.c.Speakers), marked: make([]bool, n.groups)}
+}
+
+// note marks the prefixes of a speaker as changed.
+func (r *router) note(speaker int32) {
+	now := r.n.to.Now()
+	r.last = now
+	if g := speaker % int32(r.n.groups); !r.marked[g] {
+		r.marked[g] = true
+		r.changed = append(r.changed, g)
+	}
+	if !r.waiting {
+		r.gather(now)
+	}
+}
+
+func (r *router) gather(now int64) {
+	r.waiting = true
+	r.end = now + min(max(r.took, gatherFor), gatherMax)
+	r.n.to.At(now+coalesce, event{kind: gathered, node: r.id})
+}
+
+// gathered writes, unless something has just changed.
+func (r *router) gathered() {
+	now := r.n.to.Now()
+	if r.last > now-coalesce && now < r.end {
+		r.n.to.At(now+coalesce, event{kind: gathered, node: r.id})
+		return
+	}
+	at := now
+	for _, g := range r.changed {
+		r.marked[g] = false
+		at += int64(r.n.c.Prefixes) * int64(r.n.c.Write)
+		for s := int(g); s < len(r.held); s += r.n.groups {
+			if up := r.n.nodes[r.id].told[s] != 0; up != r.held[s] {
+				r.held[s] = up
+				r.n.wrote(r.number, int32(s), up, at)
+			}
+		}
+	}
+	r.changed, r.took = r.changed[:0], at-now
+	r.n.to.At(at, event{kind: wrote, node: r.id})
+}
+
+// wrote goes on with what has changed meanwhile.
+func (r *router) wrote() {
+	r.waiting = false
+	if len(r.changed) > 0 {
+		r.gather(r.n.to.Now())
+	}
+}

@@ -1,0 +1,83 @@
+package services
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/fairlead/fairlead/core/proxy"
+	"github.com/fairlead/fairlead/lab/sim/beyond"
+	"github.com/fairlead/fairlead/lab/sim/claim"
+)
+
+// usual is how the agent gathers by default, as the tables call it.
+var usual = fmt.Sprintf("%d ms, %d at most", proxy.DefaultWindow.Milliseconds(), proxy.DefaultMaxDelay.Milliseconds())
+
+// saved is by how much a number is less with gathering than without, from 0 to 1,
+// where that is least.
+func saved(r *beyond.Result, table, column string, without, with func(n int) []string) float64 {
+	least := math.Inf(1)
+	for _, n := range bursts {
+		least = min(least, 1-r.Cell(table, column, with(n)...)/r.Cell(table, column, without(n)...))
+	}
+	return least
+}
+
+// window and batch name rows of these tables.
+func window(gathered string) func(int) []string {
+	return func(n int) []string { return []string{fmt.Sprint(n), gathered} }
+}
+
+func batch(gathered string) func(int) []string {
+	return func(n int) []string { return []string{fmt.Sprint(n), gathered, "none"} }
+}
+
+func claims() []beyond.Claim {
+	return []beyond.Claim{
+		claim.AtMost("among 50,000 Services, 50 changes a second: p99, ms", 100, func(r *beyond.Result) float64 {
+			return r.Cell(byRate, p99, "50000", "50")
+		}),
+		claim.AtMost("a change among 1,000,000 Services takes as long as among 50,000: ratio of p50, 50 a second", 1.2, func(r *beyond.Result) float64 {
+			return r.Cell(byRate, p50, "1000000", "50") / r.Cell(byRate, p50, "50000", "50")
+		}),
+		claim.AtMost("and so does one of the slowest: ratio of p99", 1.2, func(r *beyond.Result) float64 {
+			return r.Cell(byRate, p99, "1000000", "50") / r.Cell(byRate, p99, "50000", "50")
+		}).Because("every 30 s all is compared with the kernel, and changes wait for the end of that"),
+		claim.AtLeast("gathering as the agent does saves writes: part of them, 500 changes a second", 0.9, func(r *beyond.Result) float64 {
+			return saved(r, byWindow, "times written", window("not"), window(usual))
+		}),
+		claim.AtLeast("gathering for 0.5 s saves 98 % of them, as the slides say of requests", 0.98, func(r *beyond.Result) float64 {
+			return saved(r, byWindow, "times written", window("not"), window("500 ms"))
+		}),
+		claim.AtLeast("a controller that gathers for 0.5 s saves 98 % of its requests (slides)", 0.98, func(r *beyond.Result) float64 {
+			return saved(r, byBatch, "requests", batch("0"), batch("0.5"))
+		}).Because("a request here names one Service; the slides' 10 requests for 100 Services can only be one for each half second"),
+		claim.AtLeast("and all nodes have all of it 59 % sooner (slides)", 0.59, func(r *beyond.Result) float64 {
+			return saved(r, byBatch, last, batch("0"), batch("0.5"))
+		}).Because("API servers are less busy, but not by so much: what is left to tell are the Services, each of them a few times"),
+		claim.AtLeast("agents that write all rules anew among 50,000 Services take this many times as long: p50", 50, func(r *beyond.Result) float64 {
+			return r.Cell(byWriter, p50, "all rules", "50000") / r.Cell(byWriter, p50, "what changed", "50000")
+		}),
+		claim.So("the first thing to break is the controller's limit of requests (20 a second)", func(r *beyond.Result) bool {
+			return first(r, "1000000", "5000", "") == "controller's requests"
+		}),
+		claim.So("then, with 5,000 nodes, the API servers' processors, not the agent", func(r *beyond.Result) bool {
+			return first(r, "1000000", "5000", "controller's requests") == "API servers' processors"
+		}),
+	}
+}
+
+// first is the part with the least to give, but for one.
+func first(r *beyond.Result, services, nodes, but string) (name string) {
+	least := math.Inf(1)
+	for _, t := range r.Tables {
+		if t.Name != limits {
+			continue
+		}
+		for _, row := range t.Rows {
+			if row.Keys[0] == services && row.Keys[1] == nodes && row.Keys[2] != but && row.Values[0] < least {
+				name, least = row.Keys[2], row.Values[0]
+			}
+		}
+	}
+	return name
+}

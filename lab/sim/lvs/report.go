@@ -1,0 +1,78 @@
+package lvs
+
+import "github.com/fairlead/fairlead/lab/sim/claim"
+
+// Report is what came of figures. Its JSON field names are stable.
+type Report struct {
+	Clock   Clock     `json:"clock"`
+	Seeds   int       `json:"seeds"`
+	Figures []Outcome `json:"figures"`
+	// Interrupted is true where not all runs came to their end.
+	Interrupted bool `json:"interrupted"`
+}
+
+// Outcome is what came of a figure.
+type Outcome struct {
+	Figure   string          `json:"figure"`
+	Title    string          `json:"title"`
+	X        string          `json:"x"`
+	Y        string          `json:"y"`
+	Verdict  claim.Verdict   `json:"verdict"`
+	Seeds    int             `json:"seeds"` // that all runs were made of
+	Findings []claim.Finding `json:"findings"`
+	Curves   []claim.Curve   `json:"curves"`
+	Remarks  []string        `json:"remarks,omitempty"`
+}
+
+func report(figures []Figure, o Options, results map[job]*Result) *Report {
+	r := &Report{Clock: o.Clock, Seeds: o.Seeds}
+	for i := range figures {
+		f := &figures[i]
+		var seeds []Curves
+		for seed := range uint32(o.Seeds) {
+			if c := f.draw(results, seed+1); c != nil {
+				seeds = append(seeds, c)
+			}
+		}
+		r.Interrupted = r.Interrupted || len(seeds) < o.Seeds
+		r.Figures = append(r.Figures, f.outcome(seeds))
+	}
+	return r
+}
+
+// draw gives the curves of a seed, or nil where a run is missing.
+func (f *Figure) draw(results map[job]*Result, seed uint32) (curves Curves) {
+	for _, s := range f.setups() {
+		if results[job{s, seed}] == nil {
+			return nil
+		}
+	}
+	for _, c := range f.Series {
+		curves = append(curves, c.draw(func(s Setup) *Result { return results[job{s, seed}] }))
+	}
+	return curves
+}
+
+func (f *Figure) outcome(seeds []Curves) Outcome {
+	o := Outcome{Figure: f.Name, Title: f.Title, X: f.X, Y: f.Y, Verdict: claim.Unsettled, Seeds: len(seeds), Remarks: f.Remarks,
+		Findings: []claim.Finding{}, Curves: []claim.Curve{}}
+	if len(seeds) == 0 {
+		return o
+	}
+	for _, c := range f.Claims {
+		o.Findings = append(o.Findings, c.Judge(seeds))
+	}
+	o.Verdict = claim.Sum(o.Findings)
+	for i, c := range f.Series {
+		curve := claim.Curve{Name: c.Name, Aside: c.Aside}
+		for k, p := range seeds[0][i] {
+			ys := make([]float64, len(seeds))
+			for s := range seeds {
+				ys[s] = seeds[s][i][k].Y
+			}
+			curve.Points = append(curve.Points, claim.Point{X: p.X, Estimate: claim.Mean(ys)})
+		}
+		o.Curves = append(o.Curves, curve)
+	}
+	return o
+}

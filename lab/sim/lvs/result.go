@@ -1,0 +1,71 @@
+package lvs
+
+import "github.com/fairlead/fairlead/lab/sim"
+
+// Second is what happened within a second of simulated time, or on the mean of
+// several.
+type Second struct {
+	Replies      float64 // that came to clients: the paper's throughput
+	Received     float64 // requests that came to servers
+	BalancerLoss float64 // packets lost at the (first) balancer
+	ServerLoss   float64 // packets lost at servers, and at a second balancer
+	Unheard      float64 // frames that their receiver did not hear, and their sender did not know of
+	// By server: requests that came, replies sent, packets lost.
+	ReceivedBy, SentBy, LostBy []float64
+}
+
+// Result is what a run gave, from the first request on.
+type Result struct{ Seconds []Second }
+
+// result sums up the network's counts; the first second is before the start.
+func (n *site[T]) result() *Result {
+	r := &Result{}
+	clients, servers := n.bins(n.clients), n.bins(n.servers)
+	for i, balancer := range n.Bins(n.balancer)[1:] {
+		s := Second{BalancerLoss: float64(balancer.Lost()), Unheard: float64(balancer.Silent)}
+		for _, bins := range clients {
+			s.Replies += float64(bins[i+1].Got)
+		}
+		for _, bins := range servers {
+			b := bins[i+1]
+			s.Received += float64(b.Got)
+			s.ServerLoss += float64(b.Lost())
+			s.Unheard += float64(b.Silent)
+			s.ReceivedBy = append(s.ReceivedBy, float64(b.Got))
+			s.SentBy = append(s.SentBy, float64(b.Sent))
+			s.LostBy = append(s.LostBy, float64(b.Lost()))
+		}
+		r.Seconds = append(r.Seconds, s)
+	}
+	return r
+}
+
+func (n *site[T]) bins(nodes []sim.Node) [][]sim.Counts {
+	all := make([][]sim.Counts, len(nodes))
+	for i, node := range nodes {
+		all[i] = n.Bins(node)
+	}
+	return all
+}
+
+// mean gives the mean of a measure over all seconds.
+func (r *Result) mean(of Measure) float64 {
+	sum := 0.0
+	for _, s := range r.Seconds {
+		sum += of(s)
+	}
+	return sum / float64(len(r.Seconds))
+}
+
+// Measure takes a figure's y from a second.
+type Measure func(Second) float64
+
+func throughput(s Second) float64   { return s.Replies }
+func receiving(s Second) float64    { return s.Received }
+func balancerLoss(s Second) float64 { return s.BalancerLoss }
+func serverLoss(s Second) float64   { return s.ServerLoss }
+func unheard(s Second) float64      { return s.Unheard }
+
+func receivedBy(i int) Measure { return func(s Second) float64 { return s.ReceivedBy[i] } }
+func sentBy(i int) Measure     { return func(s Second) float64 { return s.SentBy[i] } }
+func lostBy(i int) Measure     { return func(s Second) float64 { return s.LostBy[i] } }

@@ -1,0 +1,145 @@
+package lvs
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/fairlead/fairlead/lab/sim/claim"
+)
+
+func TestEveryFigureIsThere(t *testing.T) {
+	var want []string
+	for n := 8; n <= 45; n++ {
+		if n != 21 && n != 24 && n != 26 { // drawings, and one that says nothing
+			want = append(want, fmt.Sprint("fig", n))
+		}
+		if n == 25 {
+			want = append(want, "fig25-finite") // ours
+		}
+	}
+	var got []string
+	for _, f := range Figures() {
+		got = append(got, f.Name)
+		if len(f.Claims) == 0 || len(f.Series) == 0 || f.Title == "" {
+			t.Errorf("%s says or shows nothing", f.Name)
+		}
+		for _, c := range f.Claims {
+			if !c.Measures() && c.Why == "" {
+				t.Errorf("%s: %q has neither a quantity nor a reason", f.Name, c.Says)
+			}
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("figures are %v", got)
+	}
+}
+
+// flat is results in which nothing ever happens.
+func flat(jobs []job) map[job]*Result {
+	all := map[job]*Result{}
+	for _, j := range jobs {
+		none := make([]float64, j.setup.Servers)
+		r := &Result{}
+		for range j.setup.Seconds {
+			r.Seconds = append(r.Seconds, Second{ReceivedBy: none, SentBy: none, LostBy: none})
+		}
+		all[j] = r
+	}
+	return all
+}
+
+// TestClaimsLookAtPointsThatAreThere also where no packet moves; then some of
+// what the paper says must be wrong.
+func TestClaimsLookAtPointsThatAreThere(t *testing.T) {
+	figures := Figures()
+	o := Options{Clock: Compat, Seeds: 2}
+	r := report(figures, o, flat(jobs(figures, o.Seeds)))
+	wrong := 0
+	for _, f := range r.Figures {
+		if f.Seeds != 2 || len(f.Curves) == 0 {
+			t.Errorf("%s has %d seeds and %d curves", f.Figure, f.Seeds, len(f.Curves))
+		}
+		if f.Verdict == claim.DoesNot {
+			wrong++
+		}
+	}
+	if wrong < 20 || r.Interrupted {
+		t.Errorf("of a dead network %d figures do not hold, interrupted %v", wrong, r.Interrupted)
+	}
+}
+
+func TestEachRunIsMadeOnce(t *testing.T) {
+	all := jobs(Figures(), 2)
+	seen := map[job]bool{}
+	for i, j := range all {
+		if seen[j] {
+			t.Fatalf("%+v twice", j)
+		}
+		seen[j] = true
+		if i > 0 && j.seed < all[i-1].seed {
+			t.Fatalf("seed %d after seed %d", j.seed, all[i-1].seed)
+		}
+	}
+}
+
+func named(t *testing.T, names ...string) (figures []Figure) {
+	t.Helper()
+	for _, f := range Figures() {
+		if slices.Contains(names, f.Name) {
+			figures = append(figures, f)
+		}
+	}
+	return figures
+}
+
+// TestQuickFiguresHold runs those that take little, on both clocks.
+func TestQuickFiguresHold(t *testing.T) {
+	for _, clock := range Clocks {
+		r, err := Run(context.Background(), named(t, "fig25", "fig25-finite", "fig44", "fig45"), Options{Clock: clock, Seeds: 2, Workers: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []claim.Verdict{claim.DoesNot, claim.Holds, claim.Holds, claim.Holds} {
+			if f := r.Figures[i]; f.Verdict != want || f.Seeds != 2 {
+				t.Errorf("%s, %s: %s, want %s: %+v", clock, f.Figure, f.Verdict, want, f.Findings)
+			}
+		}
+	}
+}
+
+// TestAnInterruptedRunKeepsWhatItHas: the first figure is whole, the other not.
+func TestAnInterruptedRunKeepsWhatItHas(t *testing.T) {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	figures := named(t, "fig44", "fig8")
+	slices.Reverse(figures)
+	o := Options{Clock: Scale, Seeds: 1, Workers: 1, Progress: func(done, _ int) {
+		if done == len(jobs(figures[:1], 1)) {
+			stop()
+		}
+	}}
+	r, err := Run(ctx, figures, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Interrupted || r.Figures[0].Verdict != claim.Holds || r.Figures[1].Verdict != claim.Unsettled || len(r.Figures[1].Curves) != 0 {
+		t.Errorf("interrupted %v; %s, %s with %d curves", r.Interrupted, r.Figures[0].Verdict, r.Figures[1].Verdict, len(r.Figures[1].Curves))
+	}
+}
+
+// TestHierarchyHasTwoLevels: each balancer's servers get the same.
+func TestHierarchyHasTwoLevels(t *testing.T) {
+	s := levels(throughput)[0].at[0].setup.offered(2000) // one client: nothing collides
+	s.PerPacket, s.Seconds = true, 1
+	r, err := s.Run(context.Background(), Compat, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := r.Seconds[0].ReceivedBy // servers 1 to 8, and the second balancer
+	if len(by) != 9 || by[0] < 490 || math.Abs(by[0]-by[8]) > 2 || math.Abs(by[3]*5-by[8]) > 10 {
+		t.Errorf("received by server: %v", by)
+	}
+}

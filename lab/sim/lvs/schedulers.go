@@ -1,0 +1,171 @@
+package lvs
+
+import (
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/lab/sim/claim"
+)
+
+// figuresSchedulers are those that compare schedulers, over time.
+func figuresSchedulers() []Figure {
+	return []Figure{fig23(), fig25(), fig25Finite(), fig42(), fig43(), fig44(), fig45()}
+}
+
+const second = "seconds"
+
+// weighted is what Figs. 23, 42 and 43 compare.
+func weighted(s service.Scheduler) Setup {
+	return Setup{Topology: Shared, LAN: Mega1000, Method: service.DirectNAT, Scheduler: s, Servers: 2, Clients: 100, Every: 0.001,
+		Uneven: true, PerPacket: true, Seconds: 5}
+}
+
+// least is what Figs. 25, 44 and 45 compare. A connection ends a nanosecond before
+// the millisecond: what comes after just that is of a new one, and no rounding
+// decides it.
+func least(s service.Scheduler) Setup {
+	return Setup{Topology: Shared, LAN: Mega100, Method: service.DirectNAT, Scheduler: s, Servers: 2, Clients: 1, Every: 0.001,
+		Load: Odd, PerPacket: true, Timeout: 0.001 - 1e-9, Seconds: 10}
+}
+
+// compare gives the curves of two schedulers, and of each server where there are
+// several measures.
+func compare(of func(service.Scheduler) Setup, schedulers []service.Scheduler, measures ...Measure) (all []Series) {
+	for _, s := range schedulers {
+		name := map[service.Scheduler]string{service.RoundRobin: "RR", service.WeightedRoundRobin: "WRR", service.LeastConn: "LC"}[s]
+		for i, m := range measures {
+			label := name
+			if len(measures) > 1 {
+				label += []string{", server 1", ", server 2"}[i]
+			}
+			all = append(all, overTime(label, of(s), m))
+		}
+	}
+	return all
+}
+
+var (
+	rrAndWRR = []service.Scheduler{service.RoundRobin, service.WeightedRoundRobin}
+	rrAndLC  = []service.Scheduler{service.RoundRobin, service.LeastConn}
+)
+
+// leastRatio is the least of one curve by another, of all their points.
+func leastRatio(c Curves, a, b int) float64 {
+	r := c[a][0].Y / c[b][0].Y
+	for i := range c[a] {
+		r = min(r, c[a][i].Y/c[b][i].Y)
+	}
+	return r
+}
+
+// share is a curve's part of it and the next, over the whole time.
+func share(c Curves, i int) float64 {
+	a, b := total(c.where(i, 0, 1e9)), total(c.where(i+1, 0, 1e9))
+	return a / (a + b)
+}
+
+func fig23() Figure {
+	return Figure{
+		Name: "fig23", Title: "Throughput, RR and WRR, 1000M LAN", X: second, Y: "replies a second",
+		Series: compare(weighted, rrAndWRR, throughput),
+		Claims: []Claim{
+			claim.AtLeast("WRR is much better at all times: least WRR by RR of all seconds", 1.05, func(c Curves) float64 { return leastRatio(c, 1, 0) }),
+			claim.Between("ns-2: WRR has 75,000 to 77,000 replies a second", 75e3, 77e3, func(c Curves) float64 { return mean(c.where(1, 0, 1e9)) }),
+			claim.Between("ns-2: RR has 70,000 to 72,000", 70e3, 72e3, func(c Curves) float64 { return mean(c.where(0, 0, 1e9)) }),
+		},
+	}
+}
+
+func fig25() Figure {
+	all := compare(least, rrAndLC, throughput)
+	for _, c := range compare(least, rrAndLC, sentBy(0), sentBy(1)) {
+		c.Name += ", sent"
+		all = append(all, c.aside())
+	}
+	const full = "the client's line carries 2,500 packets a second and is full with both: none can be better. A server that one of them overloads would be needed: see fig25-finite"
+	return Figure{
+		Name: "fig25", Title: "Throughput, RR and LC, 100M LAN", X: second, Y: "replies a second", Series: all,
+		Claims: []Claim{
+			claim.AtLeast("LC is better at all times: least LC by RR of all seconds", 1.005, func(c Curves) float64 { return leastRatio(c, 1, 0) }).Because(full),
+			claim.Between("ns-2: RR fills the client's line, 2,500 replies a second within 1 %", 2475, 2525, func(c Curves) float64 { return mean(c.where(0, 0, 1e9)) }),
+			claim.Between("ns-2: LC does, too", 2475, 2525, func(c Curves) float64 { return mean(c.where(1, 0, 1e9)) }),
+			claim.Between("RR gives all requests for three replies to one server, which sends 3 of 4 replies", 0.745, 0.755,
+				func(c Curves) float64 { return max(share(c, 2), 1-share(c, 2)) }),
+			claim.AtMost("LC does not: larger part of the replies that one server sends", 0.74, func(c Curves) float64 { return max(share(c, 4), 1-share(c, 4)) }),
+		},
+	}
+}
+
+// serving is what a server of the variant of Fig. 25 can make: less than the 2,000
+// replies a second that RR gives one of them to make, more than half of all.
+const serving = 1500
+
+// fig25Finite is Fig. 25 with servers that take time for each reply, and a line to
+// the client that carries all of them.
+func fig25Finite() Figure {
+	finite := func(s service.Scheduler) Setup {
+		setup := least(s)
+		setup.Serving = serving
+		return setup
+	}
+	all := compare(finite, rrAndLC, throughput)
+	for _, c := range compare(finite, rrAndLC, sentBy(0), sentBy(1)) {
+		c.Name += ", sent"
+		all = append(all, c.aside())
+	}
+	return Figure{
+		Name: "fig25-finite", Title: "Variant of Fig. 25: servers of 1,500 replies a second, RR and LC", X: second, Y: "replies a second", Series: all,
+		Remarks: []string{"ours, not the paper's: servers that take time, and a line of 100 Mb/s to the client, show whether LC can be better at all"},
+		Claims: []Claim{
+			claim.AtLeast("LC is better at all times: least LC by RR of all seconds", 1.005, func(c Curves) float64 { return leastRatio(c, 1, 0) }),
+			claim.Between("RR overloads a server, which sends 1,500 replies a second, within 1 %", 0.99*serving, 1.01*serving,
+				func(c Curves) float64 { return max(mean(c.where(2, 2, 1e9)), mean(c.where(3, 2, 1e9))) }),
+		},
+	}
+}
+
+func fig42() Figure {
+	return Figure{
+		Name: "fig42", Title: "Receiving rate on the real servers, RR and WRR, 1000M LAN", X: second, Y: perSecond,
+		Series: compare(weighted, rrAndWRR, receivedBy(0), receivedBy(1)),
+		Claims: []Claim{
+			claim.Between("RR splits equally: server 1's part", 0.49, 0.51, func(c Curves) float64 { return share(c, 0) }),
+			claim.Between("WRR splits by weight: server 1's part", 0.24, 0.26, func(c Curves) float64 { return share(c, 2) }),
+		},
+	}
+}
+
+func fig43() Figure {
+	return Figure{
+		Name: "fig43", Title: "Loss rate on the real servers, RR and WRR, 1000M LAN", X: second, Y: perSecond,
+		Series: compare(weighted, rrAndWRR, lostBy(0), lostBy(1)),
+		Claims: []Claim{claim.AtLeast("under RR server 1 loses much more than server 2: so many times as much", 5, func(c Curves) float64 {
+			return total(c.where(0, 0, 1e9)) / total(c.where(1, 0, 1e9))
+		})},
+	}
+}
+
+func fig44() Figure {
+	return Figure{
+		Name: "fig44", Title: "Receiving rate on the real servers, RR and LC, 100M LAN", X: second, Y: perSecond,
+		Series:  compare(least, rrAndLC, receivedBy(0), receivedBy(1)),
+		Remarks: []string{"the paper's caption says 1000M, its text 100M"},
+		Claims: []Claim{
+			claim.Between("RR splits the requests equally", 0.49, 0.51, func(c Curves) float64 { return share(c, 0) }),
+			claim.Between("ns-2: LC splits them 68 to 32", 0.66, 0.70, func(c Curves) float64 { return max(share(c, 2), 1-share(c, 2)) }),
+		},
+	}
+}
+
+func fig45() Figure {
+	return Figure{
+		Name: "fig45", Title: "Loss rate on the real servers, RR and LC, 100M LAN", X: second, Y: perSecond,
+		Series:  compare(least, rrAndLC, lostBy(0), lostBy(1)),
+		Remarks: []string{"the paper's caption says 1000M, its text 100M"},
+		Claims: []Claim{claim.AtMost("ns-2: no server loses a packet", 0, func(c Curves) float64 {
+			all := 0.0
+			for i := range c {
+				all += total(c.where(i, 0, 1e9))
+			}
+			return all
+		})},
+	}
+}

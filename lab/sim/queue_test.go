@@ -1,0 +1,66 @@
+package sim
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/fairlead/fairlead/lab/sim/agenda"
+)
+
+// slowQueue is the queue's twin: a list, sorted anew for every event.
+type slowQueue[T Time] struct {
+	now T
+	all []agenda.Entry[T, event]
+}
+
+func (q *slowQueue[T]) next(end T) (event, bool) {
+	slices.SortFunc(q.all, func(a, b agenda.Entry[T, event]) int {
+		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Seq, b.Seq))
+	})
+	if len(q.all) == 0 || q.all[0].At >= end {
+		return event{}, false
+	}
+	first := q.all[0]
+	q.all, q.now = q.all[1:], first.At
+	return first.E, true
+}
+
+func TestQueueIsInOrder(t *testing.T) {
+	t.Run("seconds", func(t *testing.T) {
+		compareQueues(t, []Seconds{0, 0.001, 0.0004, 0.0014, 1e-6, 0.1 + 0.2, 0.3})
+	})
+	t.Run("nanoseconds", func(t *testing.T) { compareQueues(t, []Nanoseconds{0, 1, 2, 3, 1000}) })
+}
+
+// compareQueues asks a queue and its twin for the same at random, with many ties.
+func compareQueues[T Time](t *testing.T, delays []T) {
+	for seed := range uint64(60) {
+		dice := rand.New(rand.NewPCG(seed, 1))
+		var fast queue[T]
+		var slow slowQueue[T]
+		ask := func(what int32) {
+			d := delays[dice.IntN(len(delays))]
+			e := event{what: what}
+			if dice.IntN(4) == 0 {
+				fast.at(fast.now+d, fast.reserve(), e)
+			} else {
+				fast.after(fast.lane(d), e)
+			}
+			slow.all = append(slow.all, agenda.Entry[T, event]{At: slow.now + d, Seq: fast.seq, E: e})
+		}
+		end := delays[len(delays)-1] * T(5)
+		for step := range int32(2000) {
+			if dice.IntN(100) < 52 {
+				ask(step)
+				continue
+			}
+			got, ok := fast.next(end)
+			want, wanted := slow.next(end)
+			if ok != wanted || got != want || fast.now != slow.now {
+				t.Fatalf("seed %d, step %d: %+v %v, want %+v %v", seed, step, got, ok, want, wanted)
+			}
+		}
+	}
+}

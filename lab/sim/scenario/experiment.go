@@ -1,0 +1,43 @@
+package scenario
+
+import (
+	"fmt"
+
+	"github.com/fairlead/fairlead/lab/sim/beyond"
+	"github.com/fairlead/fairlead/lab/sim/claim"
+)
+
+// Experiment makes a scenario one that can be run beside the others: its goals are
+// claims.
+func (s *Scenario) Experiment() beyond.Experiment {
+	return beyond.Experiment{
+		Name: s.Name, Title: s.Name, Question: s.About, Claims: s.claims(), Remarks: remarks,
+		Run: func(r *beyond.Run) (*beyond.Result, error) {
+			o, err := s.run(r.Context, r.Seed, r.Done)
+			if o == nil {
+				return nil, err
+			}
+			return o.result(), err
+		},
+	}
+}
+
+var remarks = []string{
+	"Answers are counted where they come whole; of a connection's first one the time is counted from the SYN on.",
+	"A connection is broken where a server resets it that does not know it, and given up where no answer came to its last retry. Those that are open at the end count as neither.",
+	"Balancers do not hand over flows that they remember: what a balancer remembers is lost with it.",
+}
+
+// claims are the scenario's goals.
+func (s *Scenario) claims() (all []beyond.Claim) {
+	value := func(row, unit string) func(*beyond.Result) float64 {
+		return func(r *beyond.Result) float64 { return r.Cell(tableSums, columnValue, row, unit) }
+	}
+	if g := s.Goals.Failed; g > 0 {
+		all = append(all, claim.AtMost(fmt.Sprintf("goal: at most %s of what is asked for fails (in %%)", show(g, share)), 100*g, value(rowFailed, percent)))
+	}
+	if g := s.Goals.P99; g > 0 {
+		all = append(all, claim.AtMost(fmt.Sprintf("goal: 99 of 100 answers come within %s (in ms)", show(g, seconds)), 1e3*g, value(rowP99, milliseconds)))
+	}
+	return all
+}

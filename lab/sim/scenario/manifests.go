@@ -1,0 +1,221 @@
+package scenario
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/fairlead/fairlead/core/health"
+	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/service"
+)
+
+// held is a frontend as balancers would hold it.
+type held struct {
+	plan.Frontend
+	// names are those that a scenario may call it by, the whole one last.
+	names []string
+}
+
+func (h held) name() string { return h.names[len(h.names)-1] }
+
+// Refused is a frontend of the manifests that no balancer would hold, and why.
+type Refused struct{ Frontend, State, Reason string }
+
+// ParseFor reads a scenario whose services are those of manifests: held are the
+// frontends that the plan of a balancer has, as every balancer makes it whose
+// servers all pass their checks. Its error is Problems. It takes any text.
+func ParseFor(services []*service.Service, file string, text []byte, files Files) (*Scenario, []Refused, error) {
+	r := &reader{file: file, files: files, held: []held{}}
+	var refused []Refused
+	frontends := planned(services)
+	alike := map[string]int{} // by Service and port
+	for _, f := range frontends {
+		alike[portOf(f)]++
+	}
+	for _, f := range frontends {
+		id := f.Service.ID
+		h := held{f, []string{id.Name, fmt.Sprint(id.Name, ":", f.Key.Port), id.String(), portOf(f)}}
+		if alike[portOf(f)] > 1 { // of several VIPs or protocols
+			h.names = append(h.names, id.String()+" "+f.Key.String())
+		}
+		if f.Want == nil {
+			refused = append(refused, Refused{h.name(), string(f.State), f.Reason})
+			continue
+		}
+		r.held = append(r.held, h)
+	}
+	s, err := r.parse(text)
+	return s, refused, err
+}
+
+// portOf names a frontend by its Service and port.
+func portOf(f plan.Frontend) string { return fmt.Sprint(f.Service.ID, ":", f.Key.Port) }
+
+// planned gives what balancers decide on all frontends: those of a Service for
+// which it is dedicated, the others together.
+func planned(services []*service.Service) (all []plan.Frontend) {
+	in := plan.Input{
+		Services: services,
+		Health:   func(health.Target) health.State { return health.Up },
+	}
+	for _, f := range plan.Build(in).Frontends {
+		if f.State == plan.Elsewhere {
+			alone := in
+			alone.Node.Only = f.Service.ID
+			for _, own := range plan.Build(alone).Frontends {
+				if own.Service == f.Service && own.Key == f.Key {
+					f = own
+				}
+			}
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// nameOfService reads a name that services may have: in manifests also with a
+// namespace before it and a port behind it.
+func (r *reader) nameOfService(into *Ref) field {
+	if r.held == nil {
+		return r.ref(into)
+	}
+	return func(n *yaml.Node, at string) {
+		text, ok := r.scalar(n, at, "the name of a Service")
+		*into = Ref{text, n.Line}
+		if ok && len(r.meant(text)) == 0 {
+			r.refuse(n.Line, at, "no Service of the manifests that balancers hold is called %q; there are %s", text, r.known())
+		}
+	}
+}
+
+// meant gives the frontends that a name is of.
+func (r *reader) meant(name string) (all []held) {
+	for _, h := range r.held {
+		if slices.Contains(h.names, name) {
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
+func (r *reader) known() string {
+	var names []string
+	for _, h := range r.held {
+		names = append(names, h.name())
+	}
+	return cmp.Or(strings.Join(names, ", "), "none")
+}
+
+// adopt makes what the manifests hold the scenario's services, and their servers
+// its servers.
+func (r *reader) adopt(s *Scenario) {
+	servers := r.servers(s)
+	for _, h := range r.held {
+		of := servers[h.name()]
+		if of == nil {
+			continue // nobody says what its servers are: it is not asked, either
+		}
+		s.Services = append(s.Services, Service{
+			Name: h.name(), Line: of.Line, Method: h.Want.Method, Scheduler: h.Want.Scheduler, Survival: survival(h), RingSize: h.Want.RingSize,
+			Balancers: balancersFor(s, r, h), Servers: []Ref{{of.Name, of.Line}}, Timeout: defaultTimeout,
+		})
+	}
+	for i := range s.Load {
+		r.ask(s, &s.Load[i], fmt.Sprintf("load[%d].to", i))
+	}
+}
+
+// survival is how flows of a frontend survive, in the words of a Service.
+func survival(h held) service.Survival {
+	switch {
+	case h.Want.Stateful():
+		return service.FlowTable
+	case h.Want.SecondChance():
+		return service.SecondChance
+	}
+	return service.NoSurvival
+}
+
+// servers gives the groups that stand for Services' servers, by their frontends' names,
+// and fills in what the manifests say of them.
+func (r *reader) servers(s *Scenario) map[string]*Group {
+	groups := map[string]*Group{}
+	for i := range s.Topology.Groups {
+		g := &s.Topology.Groups[i]
+		field := fmt.Sprintf("topology.servers %s", g.Name)
+		if g.Role != Server {
+			continue
+		}
+		hs := r.meant(g.Of.Name)
+		first, backends := hs[0], hs[0].Want.Backends
+		for _, h := range hs[1:] {
+			if !first.sharesServers(h) {
+				r.refuse(g.Of.Line, field+".of", "%s may be %s or %s: say which", g.Of.Name, first.name(), h.name())
+			}
+		}
+		if was := groups[first.name()]; was != nil {
+			r.refuse(g.Of.Line, field+".of", "%s are the servers of %s already", was.Name, first.name())
+			continue
+		}
+		for _, h := range r.held {
+			if first.sharesServers(h) {
+				groups[h.name()] = g
+			}
+		}
+		g.Count, g.Present, g.Missed = len(backends)+g.Spare, len(backends), missed(first.Service.Health)
+		for _, b := range backends {
+			g.Weights = append(g.Weights, b.Weight)
+		}
+	}
+	return groups
+}
+
+// sharesServers says whether another frontend of the same Service has the same servers,
+// which VIPs of IPv4 and of IPv6 have not.
+func (h held) sharesServers(o held) bool {
+	return h.Service.ID == o.Service.ID && slices.EqualFunc(h.Want.Backends, o.Want.Backends, func(a, b service.Backend) bool {
+		return a.Addr.Addr() == b.Addr.Addr()
+	})
+}
+
+// missed is after how many seconds a server is taken for dead: half an interval
+// until the next check, and as many as it takes.
+func missed(c service.HealthCheck) float64 {
+	return (float64(c.Fall)-0.5)*c.Interval.Seconds() + c.Timeout.Seconds()
+}
+
+// balancersFor gives those that hold a frontend.
+func balancersFor(s *Scenario, r *reader, h held) (refs []Ref) {
+	for _, g := range s.Topology.Groups {
+		if g.Role != Balancer {
+			continue
+		}
+		only := g.Only.Name != "" && slices.Contains(h.names, g.Only.Name)
+		if only || g.Only.Name == "" && !h.Service.Dedicated {
+			refs = append(refs, Ref{g.Name, g.Line})
+		}
+	}
+	return refs
+}
+
+// ask gives a load the whole name of what it is for.
+func (r *reader) ask(s *Scenario, l *Load, field string) {
+	var names []string
+	for _, h := range r.meant(l.To.Name) {
+		if slices.ContainsFunc(s.Services, func(s Service) bool { return s.Name == h.name() }) {
+			names = append(names, h.name())
+		}
+	}
+	switch len(names) {
+	case 1:
+		l.To.Name = names[0]
+	case 0:
+		r.refuse(l.To.Line, field, "no group of servers is of %s: add one to topology.servers", l.To.Name)
+	default:
+		r.refuse(l.To.Line, field, "%s may be %s: say which", l.To.Name, strings.Join(names, " or "))
+	}
+}

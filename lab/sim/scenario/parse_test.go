@@ -1,0 +1,185 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/fairlead/fairlead/internal/yamltree"
+	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
+)
+
+var update = flag.Bool("update", false, "write what is refused into the files of testdata")
+
+// TestRefusals: each file of an archive in testdata is a scenario that cannot be,
+// and "refused" has all that is said of them.
+func TestRefusals(t *testing.T) {
+	const name = "testdata/refused.txtar"
+	archive, err := txtar.ParseFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	last := len(archive.Files) - 1
+	for _, f := range archive.Files[:last] {
+		if path.Ext(f.Name) != ".yaml" { // what others name
+			continue
+		}
+		_, err := Parse(f.Name, f.Data, func(name string) ([]byte, error) {
+			for _, other := range archive.Files {
+				if other.Name == name {
+					return other.Data, nil
+				}
+			}
+			return nil, fmt.Errorf("open %s: %w", name, fs.ErrNotExist)
+		})
+		var problems Problems
+		if !errors.As(err, &problems) {
+			t.Errorf("%s is not refused: %v", f.Name, err)
+			continue
+		}
+		fmt.Fprintln(&said, problems)
+	}
+	if *update {
+		archive.Files[last].Data = []byte(said.String())
+		if err := os.WriteFile(name, txtar.Format(archive), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := said.String(), string(archive.Files[last].Data); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// FuzzParse: whatever the text, nothing panics, and what is refused has a line
+// that is there.
+func FuzzParse(f *testing.F) {
+	shipped, err := filepath.Glob("../../../docs/scenarios/*.yaml")
+	if err != nil || len(shipped) == 0 {
+		f.Fatalf("no scenario is shipped: %v", err)
+	}
+	for _, name := range shipped {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+		f.Add(text[:len(text)/2])
+	}
+	archive, err := txtar.ParseFile("testdata/refused.txtar")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range archive.Files {
+		f.Add(file.Data)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		fuzzlimit.Time(t)
+		s, err := Parse("x.yaml", text, nil)
+		if err == nil && (len(s.Load) == 0 || s.Duration <= 0) {
+			t.Errorf("%+v passes", s)
+		}
+		var problems Problems
+		if err != nil && !errors.As(err, &problems) {
+			t.Fatalf("%v has no line", err)
+		}
+		for _, p := range problems {
+			if p.Line < 1 || p.Line > yamltree.Lines(text) || p.Message == "" {
+				t.Errorf("%+v: want a line from 1 to %d and a message", p, yamltree.Lines(text))
+			}
+		}
+	})
+}
+
+// Units mean what they say.
+func TestQuantities(t *testing.T) {
+	for _, c := range []struct {
+		text  string
+		units []unit
+		want  float64
+		bad   bool
+	}{
+		{text: "1Gbit", units: bits, want: 1e9},
+		{text: "1.5ms", units: seconds, want: 1.5e-3},
+		{text: "0", units: seconds},
+		{text: "-3s", units: seconds, want: -3},
+		{text: "2m", units: seconds, want: 120},
+		{text: "0.5%", units: share, want: 0.005},
+		{text: "20_000", want: 20000},
+		{text: "1e4", want: 1e4},
+		{text: "5", units: seconds, bad: true},
+		{text: "5 parsecs", units: seconds, bad: true},
+		{text: "NaN", bad: true},
+		{text: "inf", bad: true},
+		{text: "", bad: true},
+	} {
+		got, ok := parse(c.text, c.units)
+		if ok == c.bad || !c.bad && got != c.want {
+			t.Errorf("%q: got %v, %v, want %v", c.text, got, ok, c.want)
+		}
+	}
+}
+
+// TestPage: what the page shows as a scenario is one, with the trace that it shows, and
+// can be run.
+func TestPage(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/scenarios.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fences := strings.Split(string(text), "```yaml\n")
+	if len(fences) < 2 {
+		t.Fatal("the page shows no scenario")
+	}
+	_, shown, _ := strings.Cut(string(text), "```text\ntime,")
+	rows, _, _ := strings.Cut(shown, "```")
+	for _, fence := range fences[1:] {
+		shown, _, _ := strings.Cut(fence, "```")
+		s, err := Parse("docs/scenarios.md", []byte(shown), func(string) ([]byte, error) { return []byte("time," + rows), nil })
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		o, err := s.run(context.Background(), 1, func(float64) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o.total.asked == 0 || o.total.answered == 0 {
+			t.Errorf("%s: %+v, want answers", s.About, o.total)
+		}
+	}
+}
+
+// FuzzTrace: whatever is in a trace, nothing panics, what passes is in order, and what
+// is refused has a line that is there.
+func FuzzTrace(f *testing.F) {
+	for _, text := range []string{"time,client,bytes\n0,a,1\n", "0 1 2\n1 1 3 # x\n", ",,\n", "1,2,3\n0,2,3", "time\n"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		fuzzlimit.Time(t)
+		r := traceReader{reader: &reader{file: "x.csv"}, clients: map[string]int{}}
+		r.read(text)
+		last := 0.0
+		for _, a := range r.asked {
+			if !(a.At >= last) || a.Client < 0 || a.Client >= len(r.clients) || a.Size < 0 {
+				t.Errorf("%+v after %v passes", a, last)
+			}
+			last = a.At
+		}
+		for _, p := range r.problems {
+			if p.Line < 1 || p.Line > yamltree.Lines([]byte(text)) || p.Message == "" {
+				t.Errorf("%+v: want a line from 1 to %d and a message", p, yamltree.Lines([]byte(text)))
+			}
+		}
+	})
+}

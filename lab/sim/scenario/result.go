@@ -1,0 +1,238 @@
+package scenario
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/lab/sim/beyond"
+)
+
+// result puts an outcome into tables and pictures, as far as they are asked for.
+func (o *outcome) result() *beyond.Result {
+	r := &beyond.Result{Tables: []beyond.Table{o.sums(), o.events()}}
+	if len(o.tables) > 0 {
+		r.Tables = append(r.Tables, o.chains())
+	}
+	for _, m := range []struct {
+		of     Measure
+		tables []func() beyond.Table
+		draws  []func() beyond.Picture
+	}{
+		{of: Throughput, draws: []func() beyond.Picture{o.throughput}},
+		{of: Loss, tables: []func() beyond.Table{o.lossTable}, draws: []func() beyond.Picture{o.loss}},
+		{of: Broken, draws: []func() beyond.Picture{o.broken}},
+		{of: Latency, draws: []func() beyond.Picture{o.latency}},
+		{of: Shares, tables: []func() beyond.Table{o.shareTable}, draws: []func() beyond.Picture{
+			func() beyond.Picture { return o.portions(Balancer) }, func() beyond.Picture { return o.portions(Server) },
+		}},
+	} {
+		if !slices.Contains(o.s.Measures, m.of) {
+			continue
+		}
+		for _, table := range m.tables {
+			r.Tables = append(r.Tables, table())
+		}
+		for _, draw := range m.draws {
+			r.Pictures = append(r.Pictures, draw())
+		}
+	}
+	return r
+}
+
+// The names of tables and their columns that claims look at.
+const (
+	tableSums, columnValue     = "sums", "value"
+	rowFailed, rowP99          = "failed", "99 of 100 answers came within"
+	percent, milliseconds, one = "%", "ms", ""
+)
+
+// sums is the table of all the time together.
+func (o *outcome) sums() beyond.Table {
+	t := beyond.Table{Name: tableSums, Title: "In all", Keys: []string{"measure", "unit"}, Columns: []string{columnValue}}
+	row := func(name, unit string, value float64) { t.Add([]string{name, unit}, value) }
+	sum, h := &o.total, &o.watch.all
+	row("asked", "connections and single requests", sum.asked)
+	row("answers", "a second", sum.answered/o.until)
+	row("connections broken", one, sum.broken)
+	row("connections given up", one, sum.givenUp)
+	row("packets sent again", one, sum.retried)
+	row(rowFailed, percent, 100*sum.failed())
+	row("half of the answers came within", milliseconds, 1e3*h.quantile(0.5))
+	row("9 of 10 answers came within", milliseconds, 1e3*h.quantile(0.9))
+	row(rowP99, milliseconds, 1e3*h.quantile(0.99))
+	row("999 of 1000 answers came within", milliseconds, 1e3*h.quantile(0.999))
+	row("packets lost", one, sum.losses())
+	return t
+}
+
+// events is the table of what happened after each.
+func (o *outcome) events() beyond.Table {
+	t := beyond.Table{Name: "events", Title: "What happened from each event to the next", Keys: []string{"at", "event"},
+		Columns: []string{"answers/s", "least in " + show(o.s.Interval, seconds) + ", answers/s", "broken", "given up", "packets lost", "p99 ms"}}
+	from, what := 0.0, "the beginning"
+	for i, to := range o.watch.bounds {
+		if i == len(o.spans) {
+			break
+		}
+		span, end := o.spans[i], min(to, o.until)
+		t.Add([]string{show(from, seconds), what}, span.answered/max(end-from, 1e-9), o.least(from, end), span.broken, span.givenUp,
+			span.losses(), 1e3*o.watch.spans[i].quantile(0.99))
+		from, what = to, o.s.at(to)
+	}
+	return t
+}
+
+// least gives the lowest rate of answers of the intervals that begin within a span,
+// NaN where none does.
+func (o *outcome) least(from, to float64) float64 {
+	least := math.NaN()
+	for i, bin := range o.bins {
+		at := float64(i) * o.s.Interval
+		if at >= from && at+o.s.Interval <= to+1e-9 && !(least <= bin.answered/o.s.Interval) {
+			least = bin.answered / o.s.Interval
+		}
+	}
+	return least
+}
+
+// at words what happens at a moment.
+func (s *Scenario) at(moment float64) string {
+	var words []string
+	for i := range s.Events {
+		if e := &s.Events[i]; e.At == moment {
+			names := make([]string, len(e.What))
+			for j, ref := range e.What {
+				names[j] = ref.Name
+			}
+			words = append(words, fmt.Sprintf("%s %s", e.Action, strings.Join(names, " from ")))
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// chains is the table of what balancers looked through for each packet.
+func (o *outcome) chains() beyond.Table {
+	t := beyond.Table{Name: "tables", Title: "Tables of connections", Keys: []string{"balancer", "service"},
+		Columns: []string{"buckets", "connections at the end", "longest chain", "lookups", "looked at in each"}}
+	for _, f := range o.tables {
+		t.Add([]string{f.balancer, f.service}, float64(f.buckets), float64(f.Connections), float64(f.Longest), float64(f.Lookups),
+			float64(f.Looked)/max(1, float64(f.Lookups)))
+	}
+	return t
+}
+
+func (o *outcome) lossTable() beyond.Table {
+	t := beyond.Table{Name: "losses", Title: "Packets lost", Keys: []string{"reason"}, Columns: []string{"packets"}}
+	for i, r := range reasons {
+		t.Add([]string{r.name}, o.total.lost[i])
+	}
+	return t
+}
+
+func (o *outcome) shareTable() beyond.Table {
+	t := beyond.Table{Name: "shares", Title: "Who had what", Keys: []string{"", "name"}, Columns: []string{"packets/s", "%", "lost there"}}
+	for _, role := range []Role{Balancer, Server} {
+		names, sum := o.s.of(role), 0.0
+		for _, name := range names {
+			sum += o.shares[name].got
+		}
+		for _, name := range names {
+			p := o.shares[name]
+			t.Add([]string{strings.TrimSuffix(string(role), "s"), name}, p.got/o.until, 100*p.got/max(1, sum), p.lost)
+		}
+	}
+	return t
+}
+
+// of gives the names of all of a role.
+func (s *Scenario) of(role Role) (names []string) {
+	for i := range s.Topology.Groups {
+		if g := &s.Topology.Groups[i]; g.Role == role {
+			names = append(names, g.Names()...)
+		}
+	}
+	return names
+}
+
+// curve draws something of each interval, at its end.
+func (o *outcome) curve(name string, of func(i int) float64) beyond.Series {
+	c := beyond.Series{Name: name}
+	for i := range o.bins {
+		c.Points = append(c.Points, beyond.XY{X: float64(i+1) * o.s.Interval, Y: of(i)})
+	}
+	return c
+}
+
+// rate draws a count of each interval, a second.
+func (o *outcome) rate(name string, of func(*tally) float64) beyond.Series {
+	return o.curve(name, func(i int) float64 { return of(&o.bins[i]) / o.s.Interval })
+}
+
+func (o *outcome) throughput() beyond.Picture {
+	return beyond.Picture{Name: "throughput", Title: "Throughput", X: "seconds", Y: "a second", Series: []beyond.Series{
+		o.rate("asked: connections, single requests", func(t *tally) float64 { return t.asked }),
+		o.rate("answers", func(t *tally) float64 { return t.answered }),
+	}}
+}
+
+func (o *outcome) loss() beyond.Picture {
+	p := beyond.Picture{Name: "loss", Title: "Packets lost, by reason", X: "seconds", Y: "packets a second"}
+	for i, r := range reasons {
+		p.Series = append(p.Series, o.rate(r.name, func(t *tally) float64 { return t.lost[i] }))
+	}
+	return p
+}
+
+func (o *outcome) broken() beyond.Picture {
+	return beyond.Picture{Name: "broken", Title: "Connections that failed", X: "seconds", Y: "connections a second", Series: []beyond.Series{
+		o.rate("broken", func(t *tally) float64 { return t.broken }),
+		o.rate("given up", func(t *tally) float64 { return t.givenUp }),
+	}}
+}
+
+func (o *outcome) latency() beyond.Picture {
+	p := beyond.Picture{Name: "latency", Title: "Time to the answer", X: "seconds", Y: "milliseconds"}
+	for _, q := range []struct {
+		name  string
+		share float64
+	}{{"half", 0.5}, {"9 of 10", 0.9}, {"99 of 100", 0.99}} {
+		p.Series = append(p.Series, o.curve(q.name+" came within", func(i int) float64 { return 1e3 * o.watch.bins[i].quantile(q.share) }))
+	}
+	return p
+}
+
+// drawn is how many of a role have curves of their own.
+const drawn = 8
+
+// portions draws what came to each of a role, or the least and the most of many.
+func (o *outcome) portions(role Role) beyond.Picture {
+	p := beyond.Picture{Name: string(role), Title: "What came to " + string(role), X: "seconds", Y: "packets a second"}
+	names := o.s.of(role)
+	if len(names) <= drawn {
+		for _, name := range names {
+			bins := o.shares[name].bins
+			p.Series = append(p.Series, o.curve(name, func(i int) float64 { return bins[i] / o.s.Interval }))
+		}
+		return p
+	}
+	all := func(i int) (each []float64) {
+		for _, name := range names {
+			each = append(each, o.shares[name].bins[i]/o.s.Interval)
+		}
+		return each
+	}
+	p.Series = []beyond.Series{
+		o.curve("the most", func(i int) float64 { return slices.Max(all(i)) }),
+		o.curve("the mean", func(i int) float64 {
+			sum := 0.0
+			for _, x := range all(i) {
+				sum += x
+			}
+			return sum / float64(len(names))
+		}),
+		o.curve("the least", func(i int) float64 { return slices.Min(all(i)) }),
+	}
+	return p
+}

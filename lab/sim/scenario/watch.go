@@ -1,0 +1,154 @@
+package scenario
+
+import (
+	"math"
+	"slices"
+
+	"github.com/fairlead/fairlead/lab/sim"
+)
+
+// watch notes how long answers take, by intervals and by the spans between events.
+type watch struct {
+	interval float64
+	bounds   []float64 // where spans end
+	spans    []histogram
+	bins     []histogram
+	all      histogram
+	loads    [][]histogram // by load and span
+}
+
+func newWatch(s *Scenario) *watch {
+	w := &watch{interval: s.Interval, bins: make([]histogram, int(math.Ceil(s.Duration/s.Interval)))}
+	for i := range s.Events {
+		w.bounds = append(w.bounds, s.Events[i].At)
+	}
+	w.bounds = append(append(w.bounds, s.recovered...), s.Duration)
+	slices.Sort(w.bounds)
+	w.bounds = slices.DeleteFunc(slices.Compact(w.bounds), func(at float64) bool { return at <= 0 })
+	w.spans = make([]histogram, len(w.bounds))
+	for range s.Load {
+		w.loads = append(w.loads, make([]histogram, len(w.bounds)))
+	}
+	return w
+}
+
+// took notes an answer to a load.
+func (w *watch) took(load int, now, seconds float64) {
+	if i := int(now / w.interval); i < len(w.bins) {
+		w.bins[i].add(seconds)
+	}
+	if i, _ := slices.BinarySearch(w.bounds, now); i < len(w.spans) {
+		w.spans[i].add(seconds)
+		w.loads[load][i].add(seconds)
+	}
+	w.all.add(seconds)
+}
+
+// histogram counts times by the first six bits of their fraction: each is within
+// 1.6 % of its place's.
+type histogram struct {
+	counts []uint32
+	total  uint64
+}
+
+// dropped are the bits of a float64 that do not count, and shortest the place of a
+// nanosecond, the shortest time that is told from others.
+const dropped = 52 - 5
+
+var shortest = int(math.Float64bits(1e-9) >> dropped)
+
+func (h *histogram) add(seconds float64) {
+	at := max(0, int(math.Float64bits(seconds)>>dropped)-shortest)
+	if at >= len(h.counts) {
+		h.counts = append(h.counts, make([]uint32, at+1-len(h.counts))...)
+	}
+	h.counts[at]++
+	h.total++
+}
+
+// quantile gives the time within which that share came, in seconds; NaN of nothing.
+func (h *histogram) quantile(share float64) float64 {
+	wanted := uint64(math.Ceil(share * float64(h.total)))
+	for at, count := range h.counts {
+		if uint64(count) >= wanted && wanted > 0 {
+			place := uint64(at+shortest)<<dropped | 1<<(dropped-1)
+			return math.Float64frombits(place)
+		}
+		wanted -= min(wanted, uint64(count))
+	}
+	return math.NaN()
+}
+
+// reasons are what packets are lost by.
+var reasons = []struct {
+	name string
+	of   func(sim.Counts) uint64
+}{
+	{"queue full", func(c sim.Counts) uint64 { return c.Dropped }},
+	{"collisions", func(c sim.Counts) uint64 { return c.GivenUp }},
+	{"not heard in a gap", func(c sim.Counts) uint64 { return c.Silent }},
+	{"sent to the dead", func(c sim.Counts) uint64 { return c.Dead }},
+	{"link cut", func(c sim.Counts) uint64 { return c.Cut }},
+	{"no way or server", func(c sim.Counts) uint64 { return c.Unserved }},
+}
+
+// tally is what happened in a whole network, in some time.
+type tally struct {
+	asked, answered          float64 // connections opened and requests sent by udp; answers
+	begun                    float64 // of asked, those of connections
+	broken, givenUp, retried float64
+	lost                     []float64 // by reason
+	unanswered               float64   // udp
+	loads                    []float64 // answers by load
+}
+
+func newTally(s *Scenario) tally {
+	return tally{lost: make([]float64, len(reasons)), loads: make([]float64, len(s.Load))}
+}
+
+// add counts what happened at a node; load is nil of one that is no client.
+func (t *tally) add(s *Scenario, load *int, c sim.Counts) {
+	for i, r := range reasons {
+		t.lost[i] += float64(r.of(c))
+	}
+	switch {
+	case load == nil:
+	case s.Load[*load].Protocol == UDP:
+		t.loads[*load] += float64(c.Got)
+		t.asked += float64(c.Sent)
+		t.answered += float64(c.Got)
+		t.unanswered += float64(c.Sent) - float64(c.Got)
+	default:
+		t.loads[*load] += float64(c.Answers)
+		t.asked += float64(c.Opened)
+		t.begun += float64(c.Opened)
+		t.answered += float64(c.Answers)
+		t.broken += float64(c.Broken)
+		t.givenUp += float64(c.TimedOut)
+		t.retried += float64(c.Retried)
+	}
+}
+
+func (t tally) minus(o tally) tally {
+	d := tally{t.asked - o.asked, t.answered - o.answered, t.begun - o.begun, t.broken - o.broken, t.givenUp - o.givenUp,
+		t.retried - o.retried, slices.Clone(t.lost), t.unanswered - o.unanswered, slices.Clone(t.loads)}
+	for i := range o.lost {
+		d.lost[i] -= o.lost[i]
+	}
+	for i := range o.loads {
+		d.loads[i] -= o.loads[i]
+	}
+	return d
+}
+
+// failed is the share of what was asked for that came to nothing.
+func (t tally) failed() float64 {
+	return (t.broken + t.givenUp + max(0, t.unanswered)) / max(1, t.asked)
+}
+
+func (t tally) losses() (sum float64) {
+	for _, l := range t.lost {
+		sum += l
+	}
+	return sum
+}

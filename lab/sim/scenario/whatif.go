@@ -1,0 +1,235 @@
+package scenario
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/lab/sim/beyond"
+)
+
+// leastGoal is the share that may fail where a scenario has no goal.
+const leastGoal = 0.001
+
+// WhatIf makes a scenario one that answers an operator's questions, beside what
+// Experiment does: what balancers hold, how many of them are needed, and how many
+// if one may die. refused are frontends that no balancer would hold.
+func (s *Scenario) WhatIf(refused []Refused) beyond.Experiment {
+	if s.Goals.Failed == 0 {
+		s.Goals.Failed = leastGoal
+	}
+	e := s.Experiment()
+	e.Remarks = append(slices.Clone(e.Remarks), "Numbers of balancers are tried without the scenario's events, each under the whole load; then one dies in the middle. That is enough where the goals are met: after a death 95 % of the answers must come again, and how long they take is looked at once what was lost was sent again.")
+	sizes := s.sizes()
+	e.Run = func(r *beyond.Run) (*beyond.Result, error) {
+		var main *outcome
+		steady, dying := make([]*outcome, len(sizes)), make([]*outcome, len(sizes))
+		quiet := func(float64) {}
+		err := r.Each(2*len(sizes)+1, func(i int) (err error) {
+			switch {
+			case i == 0:
+				main, err = s.run(r.Context, r.Seed, quiet)
+			case i <= len(sizes):
+				steady[i-1], err = s.with(sizes[i-1], false).run(r.Context, r.Seed, quiet)
+			default:
+				at := i - 1 - len(sizes)
+				dying[at], err = s.with(sizes[at], true).run(r.Context, r.Seed, quiet)
+			}
+			return err
+		})
+		if main == nil || err != nil && r.Context.Err() == nil {
+			return nil, err
+		}
+		result := main.result()
+		result.Tables = append([]beyond.Table{s.serviceTable(refused)}, result.Tables...)
+		if err == nil {
+			sweep := s.sweep(sizes, steady, dying)
+			result.Tables = slices.Insert(result.Tables, 1, s.needed(sizes, &sweep), sweep)
+		}
+		return result, err
+	}
+	return e
+}
+
+// Times multiplies all rates of the load. Its error is a rate that no scenario may
+// have.
+func (s *Scenario) Times(factor float64) error {
+	for i := range s.Load {
+		l := &s.Load[i]
+		if l.Rate *= factor; l.Arrivals != Trace && !(l.Rate >= leastRate && l.Rate <= mostRate) {
+			return fmt.Errorf("load[%d].rate, line %d: %g is not between %g and %g", i, l.Line, l.Rate, leastRate, mostRate)
+		}
+	}
+	return nil
+}
+
+// size is a number of balancers of a group.
+type size struct{ group, number int }
+
+// sizes are those that are tried: of each group up to all that it has, of large
+// ones some.
+func (s *Scenario) sizes() (all []size) {
+	for i := range s.Topology.Groups {
+		g := &s.Topology.Groups[i]
+		for n := 1; g.Role == Balancer && n <= g.Count; n++ {
+			if n <= 8 || n == g.Count || n&(n-1) == 0 {
+				all = append(all, size{i, n})
+			}
+		}
+	}
+	return all
+}
+
+// with gives the scenario with so many balancers and no events, but that one of
+// them dies in the middle, with as much time again once what was lost was sent again.
+func (s *Scenario) with(n size, dies bool) *Scenario {
+	c := *s
+	c.Topology.Groups = slices.Clone(s.Topology.Groups)
+	g := &c.Topology.Groups[n.group]
+	g.Present, c.Events = n.number, nil
+	if dies {
+		e := Event{At: s.Duration / 2, Action: Dies, What: []Ref{{Name: g.Names()[0]}}, Noticed: defaultNoticed}
+		over := e.At + e.Noticed + s.patience() + settles
+		c.Events, c.recovered = []Event{e}, []float64{over}
+		c.last(max(s.Duration, over+s.Duration/2))
+	}
+	return &c
+}
+
+// last has a scenario last longer, and its load where that went on to the end.
+func (s *Scenario) last(duration float64) {
+	s.Load = slices.Clone(s.Load)
+	for i := range s.Load {
+		if s.Load[i].End == s.Duration {
+			s.Load[i].End = duration
+		}
+	}
+	s.Duration = duration
+}
+
+// settles is how long, in seconds, queues have to empty after the last packet was
+// sent again that was lost with somebody.
+const settles = 0.5
+
+// patience is after how long clients send again what was not answered.
+func (s *Scenario) patience() (longest float64) {
+	for i := range s.Load {
+		longest = max(longest, s.Load[i].Timeout)
+	}
+	return longest
+}
+
+// The columns of the table of sizes.
+var sweepColumns = []string{"answers/s", "failed %", "p99 ms", "packets lost", "enough",
+	"one dies: failed %", "broken", "packets lost", "answers/s afterwards", "p99 ms afterwards", "enough"}
+
+// sweep is the table of all sizes. Each says what became of those who ask the
+// group's services.
+func (s *Scenario) sweep(sizes []size, steady, dying []*outcome) beyond.Table {
+	t := beyond.Table{Name: "sizes", Title: "How many balancers (answers of the services that they have; enough: 1 where the goals are met)",
+		Keys: []string{"balancers", "number"}, Columns: sweepColumns}
+	for i, n := range sizes {
+		g := &s.Topology.Groups[n.group]
+		a, b := steady[i], dying[i]
+		last := len(b.spans) - 1
+		rate, p99 := a.loads(g, 0)
+		rateThen, p99Then := b.loads(g, last)
+		after := b.total.minus(b.spans[0])
+		survives := s.enough(after.failed(), p99Then)
+		if !(rateThen >= enoughAnswers*rate) {
+			survives = 0
+		}
+		t.Add([]string{g.Name, fmt.Sprint(n.number)},
+			rate, 100*a.total.failed(), 1e3*p99, a.total.losses(), s.enough(a.total.failed(), p99),
+			100*after.failed(), after.broken, after.losses(), rateThen, 1e3*p99Then, survives)
+	}
+	return t
+}
+
+// loads gives the answers a second of those who ask a group of balancers in a span,
+// and the longest of the times within which 99 of 100 of any load came.
+func (o *outcome) loads(g *Group, span int) (rate, p99 float64) {
+	from := 0.0
+	if span > 0 {
+		from = o.watch.bounds[span-1]
+	}
+	for i := range o.s.Load {
+		v := o.s.Services[slices.IndexFunc(o.s.Services, func(v Service) bool { return v.Name == o.s.Load[i].To.Name })]
+		if !slices.ContainsFunc(v.Balancers, func(r Ref) bool { return r.Name == g.Name }) {
+			continue
+		}
+		rate += o.spans[span].loads[i] / (o.watch.bounds[span] - from)
+		if its := o.watch.loads[i][span].quantile(0.99); !(its <= p99) {
+			p99 = its
+		}
+	}
+	return rate, p99
+}
+
+// enoughAnswers is the part of the answers that must come again after a death.
+const enoughAnswers = 0.95
+
+// enough is 1 where the goals are met, and else 0.
+func (s *Scenario) enough(failed, p99 float64) float64 {
+	if failed > s.Goals.Failed || s.Goals.P99 > 0 && !(p99 <= s.Goals.P99) {
+		return 0
+	}
+	return 1
+}
+
+// needed gives the smallest sizes that are enough; none where nothing tried is.
+func (s *Scenario) needed(sizes []size, sweep *beyond.Table) beyond.Table {
+	t := beyond.Table{Name: "needed", Title: "How many balancers are needed: " + s.wanted(), Keys: []string{"balancers", "to meet the goals"}, Columns: []string{"number"}}
+	for _, ask := range []struct {
+		question string
+		column   int
+	}{{"while nothing happens", slices.Index(sweepColumns, "enough")}, {"though one of them dies", len(sweepColumns) - 1}} {
+		for i := range s.Topology.Groups {
+			least := math.NaN()
+			for k := len(sizes) - 1; k >= 0; k-- {
+				if sizes[k].group != i {
+					continue
+				}
+				if sweep.Rows[k].Values[ask.column] == 0 {
+					break // what is more may be enough, and less would not be
+				}
+				least = float64(sizes[k].number)
+			}
+			if s.Topology.Groups[i].Role == Balancer && s.Topology.Groups[i].Count > 0 {
+				t.Add([]string{s.Topology.Groups[i].Name, ask.question}, least)
+			}
+		}
+	}
+	return t
+}
+
+// wanted words the goals.
+func (s *Scenario) wanted() string {
+	words := fmt.Sprintf("at most %s fails", show(s.Goals.Failed, share))
+	if s.Goals.P99 > 0 {
+		words += fmt.Sprintf(", 99 of 100 answers within %s", show(s.Goals.P99, seconds))
+	}
+	return words
+}
+
+// serviceTable says what balancers hold of the manifests.
+func (s *Scenario) serviceTable(refused []Refused) beyond.Table {
+	t := beyond.Table{Name: "services", Title: "What balancers hold", Keys: []string{"service", "method", "scheduler", "survival", "balancers", "remark"}, Columns: []string{"servers"}}
+	for i := range s.Services {
+		v := &s.Services[i]
+		var balancers []string
+		for _, ref := range v.Balancers {
+			balancers = append(balancers, ref.Name)
+		}
+		servers := 0
+		for _, ref := range v.Servers {
+			servers += len(s.find(ref))
+		}
+		t.Add([]string{v.Name, string(v.Method), string(v.Scheduler), string(v.Survival), strings.Join(balancers, " "), ""}, float64(servers))
+	}
+	for _, f := range refused {
+		t.Add([]string{f.Frontend, "", "", "", "", "not held: " + f.State + ": " + f.Reason}, math.NaN())
+	}
+	return t
+}

@@ -1,0 +1,168 @@
+package sim
+
+import "github.com/fairlead/fairlead/core/ring"
+
+// Timeouts are for how long after its last packet a balancer remembers a
+// connection, by how far that has come, in seconds; each 0: as IPVS, 60, 900 and
+// 120.
+type Timeouts struct{ SYN, Established, FIN float64 }
+
+// state is how far a connection has come, as a balancer sees it.
+type state uint8
+
+const (
+	stateless state = iota // of datagrams
+	synSeen
+	established
+	finSeen
+	states
+)
+
+// stateOf is where packets take a connection.
+var stateOf = [...]state{datagram: stateless, syn: synSeen, request: established, more: established, fin: finSeen}
+
+// table is what a balancer remembers of flows.
+type table[T Time] struct {
+	by       []int32 // of flows: 1 more than the place in entries, 0 for none
+	entries  []remembered[T]
+	free     []int32
+	timeouts [states]T // 0: always
+	lanes    [states]int32
+}
+
+// remembered is what a balancer remembers of a flow.
+type remembered[T Time] struct {
+	flow  int32
+	id    ring.ID
+	last  T
+	back  Node // the balancer before, to which answers go; none: the client
+	turn  uint32
+	state state
+}
+
+func (n *Net[T]) newTable(t *table[T], c Balancer) {
+	or := func(seconds, otherwise float64) float64 {
+		if seconds == 0 {
+			return otherwise
+		}
+		return seconds
+	}
+	for s, seconds := range [states]float64{c.Timeout, or(c.Timeouts.SYN, 60), or(c.Timeouts.Established, 900), or(c.Timeouts.FIN, 120)} {
+		if t.timeouts[s] = n.span(seconds); t.timeouts[s] > 0 {
+			t.lanes[s] = n.q.lane(t.timeouts[s])
+		}
+	}
+}
+
+// remembered gives the server of a packet's flow, which is in the table; 0 for a
+// connection that is opened anew after its end, which is forgotten.
+func (n *Net[T]) remembered(at Node, b *balancer[T], p *packet[T]) ring.ID {
+	i := b.by[p.flow] - 1
+	c := &b.entries[i]
+	if p.carries != datagram {
+		s := stateOf[p.carries]
+		if s == synSeen && c.state == finSeen {
+			b.forget(i)
+			return 0
+		}
+		n.turnTo(at, &b.table, i, s)
+	}
+	c.last = n.q.now
+	return c.id
+}
+
+// turnTo takes a connection to another state, which may end sooner.
+func (n *Net[T]) turnTo(at Node, t *table[T], i int32, to state) {
+	c := &t.entries[i]
+	if to <= c.state {
+		return
+	}
+	if t.timeouts[to] < t.timeouts[c.state] {
+		c.turn++
+		n.q.after(t.lanes[to], event{kind: expiry, who: at, what: i, turn: c.turn})
+	}
+	c.state = to
+}
+
+// remember notes the server of a packet's flow.
+func (n *Net[T]) remember(at Node, b *balancer[T], p *packet[T], id ring.ID) {
+	t := &b.table
+	c := remembered[T]{flow: p.flow, id: id, last: n.q.now, back: p.via, state: stateOf[p.carries]}
+	i := int32(len(t.entries))
+	if last := len(t.free) - 1; last >= 0 {
+		i, t.free = t.free[last], t.free[:last]
+		c.turn = t.entries[i].turn + 1
+		t.entries[i] = c
+	} else {
+		t.entries = append(t.entries, c)
+	}
+	b.state[id-1].Conns++
+	if !b.PerPacket {
+		if len(t.by) < len(n.flows) {
+			t.by = append(t.by, make([]int32, len(n.flows)-len(t.by))...)
+		}
+		t.by[p.flow] = i + 1
+	}
+	if b.chains != nil {
+		b.chains.link(i, n.bucketOf(b, p.flow))
+	}
+	if t.timeouts[c.state] > 0 {
+		n.q.after(t.lanes[c.state], event{kind: expiry, who: at, what: i, turn: c.turn})
+	}
+}
+
+// expire forgets a flow, unless it was in use meanwhile.
+func (n *Net[T]) expire(at Node, i int32, turn uint32) {
+	b := n.nodes[at].balancer
+	c := &b.entries[i]
+	if c.turn != turn {
+		return
+	}
+	if end := c.last + b.timeouts[c.state]; end > n.q.now {
+		n.q.at(end, n.q.reserve(), event{kind: expiry, who: at, what: i, turn: turn})
+		return
+	}
+	b.forget(i)
+}
+
+// forget forgets a flow.
+func (b *balancer[T]) forget(i int32) {
+	c := &b.entries[i]
+	b.state[c.id-1].Conns--
+	if !b.PerPacket {
+		b.by[c.flow] = 0
+	}
+	if b.chains != nil {
+		b.chains.unlink(i)
+	}
+	c.id = 0
+	c.turn++
+	b.free = append(b.free, i)
+}
+
+// forgetIf forgets the flows of some servers.
+func (b *balancer[T]) forgetIf(gone func(ring.ID) bool) {
+	for i := range b.entries {
+		if id := b.entries[i].id; id != 0 && gone(id) {
+			b.forget(int32(i))
+		}
+	}
+}
+
+// bringBack sends an answer back to where its request came from.
+func (n *Net[T]) bringBack(at Node, p int32) {
+	b, packet := n.nodes[at].balancer, &n.pool.all[p]
+	if b.chains != nil {
+		n.lookUp(b, packet.flow)
+	}
+	if int(packet.flow) >= len(b.by) || b.by[packet.flow] == 0 {
+		n.lose(unserved, at, p)
+		return
+	}
+	c := &b.entries[b.by[packet.flow]-1]
+	c.last = n.q.now
+	if packet.to = c.back; c.back == none {
+		packet.to = packet.client
+	}
+	n.forward(at, p)
+}

@@ -1,0 +1,390 @@
+package balancer
+
+import (
+	"encoding/binary"
+
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
+)
+
+// answerPlain sends a server's answer to its client.
+func (m *model) answerPlain(p *packet, f *flow) int32 {
+	switch {
+	case p.malformed:
+		return m.drop(malformed)
+	case p.ttl <= 1:
+		return m.drop(ttlExpired)
+	}
+	m.came(f, p)
+	view, _ := wire.ReadIP(m.frame, 14, len(m.frame), !p.Dst.Is4(), false)
+	return m.sendBack(&sending{packet: p, view: &view, plain: true}, f)
+}
+
+// answerOdd does the same for one that is odd, or for an error about what the server
+// was sent.
+func (m *model) answerOdd(o *oddPacket, f *flow) int32 {
+	if o.ttl <= 1 {
+		return m.drop(ttlExpired)
+	}
+	if !o.isError {
+		m.came(f, &o.packet)
+	}
+	return m.sendBack(&sending{packet: &o.packet, view: &o.view, tagged: o.tagged, isError: o.isError, quoted: o.quoted}, f)
+}
+
+func (m *model) sendBack(s *sending, f *flow) int32 {
+	to := f.Tuple.Turned()
+	w, mtu := m.wayBack(s, &to.Dst)
+	switch {
+	case w.kind == nowhere:
+		return m.drop(noRoute)
+	case s.length > mtu:
+		return m.tooBigAnswer(s, mtu)
+	}
+	if why := s.cannotRewrite(&to); why != "" {
+		return m.drop(why)
+	}
+	m.rewrite(s, to, nil, 0, w, comesFromServer(s))
+	return m.leave(w)
+}
+
+// comesFromServer says that an error comes from the server itself, which the client does not
+// know.
+func comesFromServer(s *sending) bool { return s.isError && s.view.Src == s.Src }
+
+// wayBack gives the way to a client, and how long a packet may be.
+func (m *model) wayBack(s *sending, client *wire.Addr) (way, int) {
+	if s.tagged {
+		w := m.way(s)
+		return w, w.mtu
+	}
+	w := m.wayTo(client)
+	r := m.routes.To(m.device.index, !client.Is4(), *client)
+	if r.MTU > 0 && w.kind != nowhere {
+		return w, int(r.MTU)
+	}
+	return w, 0xffff
+}
+
+// allowance is how many answers of its own a CPU may give: a thousand a second, a
+// hundred at once.
+type allowance struct {
+	at   uint64
+	left uint64
+}
+
+func (a *allowance) take(now uint64) bool {
+	if grown := (now - a.at) / 1_000_000; grown > 0 {
+		a.left = min(100, a.left+grown)
+		a.at = now
+	}
+	if a.left == 0 {
+		return false
+	}
+	a.left--
+	return true
+}
+
+// tooBig deals with a packet that is too big for its way once so many bytes are
+// added to it.
+func (m *model) tooBig(s *sending, mtu, more int) int32 {
+	s.gone = true
+	if s.plain {
+		return m.odd(s.handed)
+	}
+	return m.answerTooBig(s, mtu, more, s.Dst)
+}
+
+func (m *model) tooBigAnswer(s *sending, mtu int) int32 {
+	if s.plain {
+		return m.odd(0)
+	}
+	return m.answerTooBig(s, mtu, 0, m.own(s.view.V6))
+}
+
+// answerTooBig tells the sender, as whom it was sent to, which size would do.
+func (m *model) answerTooBig(s *sending, mtu, more int, as wire.Addr) int32 {
+	verdict := m.drop(tooBig)
+	v := s.view
+	if s.isError || as.Zero() || as == emptyOf(v.V6) || !v.V6 && v.Offset > 0 || isMartian(&s.Src) || !m.answers.take(m.ns) {
+		return verdict
+	}
+	header, most, least := 20, 576, 68
+	if v.V6 {
+		header, most, least = 40, 1280, 1280
+	}
+	quoted := min(v.End-v.L3, most-header-8) &^ 3
+	mtu = max(mtu-more, least)
+	e := m.change()
+	e.Frame = append(e.Frame[:0], m.frame[6:12]...)
+	e.Frame = append(e.Frame, m.frame[:6]...)
+	e.Frame = append(e.Frame, m.frame[12:v.L3]...)
+	e.Frame = appendTooBig(e.Frame, v, as, s.Src, mtu, quoted)
+	e.Frame = append(e.Frame, m.frame[v.L3:v.L3+quoted]...)
+	at := v.L3 + header
+	var pseudo uint64
+	if v.V6 {
+		pseudo = wire.Pseudo(as, s.Src, wire.ICMPv6, 8+quoted)
+	}
+	e.KeepSum("ICMP", at+2, packetfuzz.Right, at, at+8+quoted, pseudo)
+	return tx
+}
+
+// appendTooBig writes the headers of such an answer.
+func appendTooBig(b []byte, v *wire.View, src, dst wire.Addr, mtu, quoted int) []byte {
+	at := len(b)
+	if v.V6 {
+		b = append(b, 0x60, 0, 0, 0)
+		b = binary.BigEndian.AppendUint16(b, uint16(8+quoted))
+		b = append(append(append(b, wire.ICMPv6, 64), src[:]...), dst[:]...)
+		b = append(b, 2, 0, 0, 0)
+	} else {
+		b = append(b, 0x45, 0xc0)
+		b = binary.BigEndian.AppendUint16(b, uint16(28+quoted))
+		b = append(b, 0, 0, 0, 0, 64, wire.ICMP, 0, 0)
+		b = append(append(b, src[12:]...), dst[12:]...)
+		binary.BigEndian.PutUint16(b[at+10:], ^wire.Fold(wire.Sum(b[at:])))
+		b = append(b, 3, 4, 0, 0)
+	}
+	return binary.BigEndian.AppendUint32(b, uint32(mtu))
+}
+
+// fragmentKey is what the fragments of a packet have in common.
+type fragmentKey struct {
+	src, dst wire.Addr
+	id       uint32
+	proto    byte
+}
+
+// fragment is what a first one has left for the others.
+type fragment struct {
+	seen         uint64
+	sport, dport uint16
+	proto        byte
+	flags        flags
+}
+
+func keyOf(o *oddPacket) fragmentKey {
+	k := fragmentKey{src: o.view.Src, dst: o.view.Dst, id: o.view.ID, proto: o.view.Proto}
+	if o.view.V6 {
+		k.proto = 0
+	}
+	return k
+}
+
+func (m *model) rememberFragment(o *oddPacket) {
+	m.fragments[keyOf(o)] = &fragment{m.ns, o.SPort, o.DPort, o.Proto, o.flags}
+}
+
+// fragmentLife is how long a first fragment is remembered.
+const fragmentLife = 2_000_000_000
+
+// orphanMost is the longest fragment that user space keeps.
+const orphanMost = 3072
+
+// recall gives a later fragment what its first one had. Over: it goes to user space,
+// or ends here.
+func (m *model) recall(o *oddPacket) (verdict int32, over bool) {
+	f := m.fragments[keyOf(o)]
+	switch {
+	case (f == nil || m.ns-f.seen > fragmentLife) && len(m.frame) > orphanMost:
+		return m.drop(fragmentLost), true
+	case f == nil || m.ns-f.seen > fragmentLife:
+		m.orphans++
+		return drop, true
+	case o.view.Offset < leastTransport[f.proto]:
+		return m.drop(tinyFragment), true
+	}
+	o.SPort, o.DPort, o.Proto, o.flags = f.sport, f.dport, f.proto, f.flags
+	o.view.Proto = f.proto
+	return 0, false
+}
+
+// peers are whom to ask for a flow that is not known here: the balancers that drain,
+// and at last this one again.
+func (m *model) peers() []wire.Endpoint {
+	family := 0
+	if m.config.own4.Zero() {
+		family = 1
+	}
+	if len(m.config.draining[family]) == 0 {
+		family = 1 - family
+	}
+	if len(m.config.draining[family]) == 0 {
+		return nil
+	}
+	list := m.list[:0]
+	for _, a := range m.config.draining[family] {
+		list = append(list, wire.Endpoint{Addr: a})
+	}
+	return append(list, wire.Endpoint{Addr: m.own(family == 1)})
+}
+
+// handOn sends a packet to the first balancer of a list.
+func (m *model) handOn(p *packet, list []wire.Endpoint, v6 bool, handed flags) int32 {
+	view, _ := wire.ReadIP(m.frame, 14, len(m.frame), v6, false)
+	s := &sending{packet: p, view: &view, plain: true, handed: handed}
+	m.aim(s, list)
+	return m.tunnel(s, false)
+}
+
+// aim makes a list the packet's: its first is asked, the others are told.
+func (m *model) aim(s *sending, list []wire.Endpoint) {
+	for i := range list {
+		list[i].Port = 0 // balancers have none
+	}
+	s.server, s.chain, s.hash = &server{Endpoint: list[0]}, list[1:], flowHash(&s.Tuple)
+	if len(list) == 1 {
+		s.chain = list
+	}
+}
+
+// askOdd does so with one that is odd.
+func (m *model) askOdd(o *oddPacket) int32 {
+	list := m.handed
+	if o.handed == 0 {
+		if list = m.peers(); list == nil {
+			return m.drop(noBackend)
+		}
+	}
+	s := &sending{packet: &o.packet, view: &o.view, isError: o.isError, quoted: o.quoted, handed: o.handed}
+	m.aim(s, list)
+	return m.tunnel(s, false)
+}
+
+// handedOver serves what another balancer has handed to this one.
+func (m *model) handedOver(v *wire.View, tagged bool) int32 {
+	list, inner, ok := m.readHanded(v)
+	if tagged || !ok || v.Broken || v.IsFragment() {
+		return pass
+	}
+	inner6 := v.Proto == wire.IPv6
+	if !m.isOurs(inner, inner6, list) {
+		return pass
+	}
+	isLast := len(list) == 1 && (list[0].Addr == m.config.own4 || list[0].Addr == m.config.own6)
+	trusted := m.config.known[v.Src]
+	for _, e := range list {
+		trusted = trusted && (isLast || m.config.known[e.Addr])
+	}
+	if !trusted {
+		return m.drop(unknownBalancer)
+	}
+	rest := ask
+	if isLast {
+		rest = last
+	}
+	m.unwrapped = append(append(m.unwrapped[:0], m.frame[:12]...), 8, 0)
+	if inner6 {
+		m.unwrapped[12], m.unwrapped[13] = 0x86, 0xdd
+	}
+	m.unwrapped = append(m.unwrapped, m.frame[inner:]...)
+	m.frame, m.handed = m.unwrapped, append(m.handed[:0], list...)
+	p, ok := readPlain(m.frame, inner6)
+	if !ok {
+		return m.odd(rest)
+	}
+	return m.serveHanded(&p, inner6, rest)
+}
+
+func (m *model) serveHanded(p *packet, v6 bool, rest flags) int32 {
+	f, _ := m.config.find(&p.Tuple)
+	switch {
+	case p.malformed:
+		return m.drop(malformed)
+	case f == nil || p.ttl <= 1:
+		return m.drop(ttlExpired)
+	case f.guarded && !m.guard(p, f, rest):
+		return drop
+	}
+	p.flags |= rest
+	o, verdict := m.stateful(p, f, func() int32 { return m.handOn(p, m.handed, v6, rest) }, false)
+	if o == nil {
+		return verdict
+	}
+	c := m.choiceOf(o)
+	if !c.server.used {
+		return m.drop(noBackend)
+	}
+	view, _ := wire.ReadIP(m.frame, 14, len(m.frame), v6, false)
+	return m.send(&sending{packet: p, view: &view, frontend: f, choice: c, plain: true, handed: rest})
+}
+
+// readHanded reads the list of an outer header, and where the packet within begins.
+func (m *model) readHanded(v *wire.View) (list []wire.Endpoint, inner int, ok bool) {
+	b := m.frame
+	at, size, end := v.L3+22, 6, v.L4
+	if v.V6 {
+		at, size = v.L3+44, 18
+	}
+	if v.L4 > len(b) || v.L4 < at || v.Fragment > 0 {
+		return nil, 0, false
+	}
+	var bytes int
+	if v.V6 {
+		bytes = int(b[at-1])
+		if b[v.L3+6] != wire.DstOpts || b[at-2] != 0x1e || b[at-4] != v.Proto {
+			return nil, 0, false
+		}
+	} else {
+		bytes = int(b[at-1]) - 2
+		if b[at-2] != 0x9e {
+			return nil, 0, false
+		}
+	}
+	n, padded := bytes/size, listBytes(bytes/size, v.V6)
+	if n*size != bytes && bytes >= wire.TagBytes { // a tag may end it
+		n = (bytes - wire.TagBytes) / size
+		padded, bytes = taggedBytes(n, v.V6), bytes-wire.TagBytes
+	}
+	if n <= 0 || n*size != bytes || n > 5 || padded != end-v.L3-headerBytes(v.V6) {
+		return nil, 0, false
+	}
+	for range n {
+		e := wire.Endpoint{Port: binary.BigEndian.Uint16(b[at+size-2:])}
+		if v.V6 {
+			e.Addr = wire.From6(b[at:])
+		} else {
+			e.Addr = wire.From4(b[at:])
+		}
+		list = append(list, e)
+		at += size
+	}
+	return list, end, true
+}
+
+// isOurs says that a packet inside another is for this balancer to serve: to a
+// frontend that remembers flows; what is odd, whose frontend is not seen yet, to a
+// VIP.
+func (m *model) isOurs(at int, v6 bool, list []wire.Endpoint) bool {
+	ports := false
+	for _, e := range list {
+		ports = ports || e.Port != 0
+	}
+	b := m.frame[min(at, len(m.frame)):]
+	header := headerBytes(v6)
+	if len(b) < header {
+		return false
+	}
+	var t wire.Tuple
+	var isPlain bool
+	if v6 {
+		t.Dst, t.Proto = wire.From6(b[24:]), b[6]
+		isPlain = wire.HasPorts(t.Proto)
+		if src := wire.From6(b[8:]); src.Is4() || t.Dst.Is4() {
+			return false
+		}
+	} else {
+		t.Dst, t.Proto = wire.From4(b[16:]), b[9]
+		isPlain = b[0]&15 == 5 && binary.BigEndian.Uint16(b[6:])&0x3fff == 0 && wire.HasPorts(t.Proto)
+	}
+	if !isPlain {
+		return !ports && m.config.wide[t.Dst] != nil
+	}
+	if len(b) < header+4 {
+		return false
+	}
+	t.DPort = binary.BigEndian.Uint16(b[header+2:])
+	f, _ := m.config.find(&t)
+	return f != nil && f.stateful
+}

@@ -1,0 +1,320 @@
+package balancer
+
+import "github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
+
+// States of flows.
+const (
+	free uint8 = iota
+	opening
+	established
+	finishing // the client, or somebody in its name, says that it has finished
+	closed    // by a reset that counts
+	udpOpening
+	udp
+	clientOpening
+	client
+	answered    // the server has answered
+	clientReset // as finishing, by a reset
+	serverFin   // the server has finished
+	timeWait    // both have
+)
+
+// tick is 2^30 ns: the clock of the flow table.
+const tickShift = 30
+
+func ticks(seconds uint64) uint32 { return uint32(seconds * 1_000_000_000 >> tickShift) }
+
+// lives are for how long a flow may be silent.
+var lives = [16]uint32{
+	opening: ticks(60), answered: ticks(60), established: ticks(900), udpOpening: ticks(300), udp: ticks(300),
+	finishing: ticks(120), clientReset: ticks(120), serverFin: ticks(120), timeWait: ticks(120), closed: ticks(10),
+}
+
+// lingers is for how long a flow that only seems to have ended is found after its time:
+// as long in all as one that goes on.
+var lingers = ticks(900) - ticks(120)
+
+// renew is how much of a life must be gone before it is renewed.
+var renew = ticks(5)
+
+// flow is an entry of the flow table: a flow, or what is remembered of a client.
+type flow struct {
+	wire.Tuple
+	tag        uint64
+	server     uint32
+	generation uint32
+	state      uint8
+	nat        bool
+	described  bool   // its data says whose it is
+	natPort    uint16 // of fullnat
+	holds      bool   // a place among the answers
+	answer     wire.Tuple
+	expires    uint32
+	client     clientKey // where this is a client's
+	// seq and ack are the numbers that prove an end, by direct return: those of the first
+	// segment after the SYN; of SCTP the client's verification tag.
+	seq, ack uint32
+	way      int // where in the table
+}
+
+type clientKey struct {
+	addr     wire.Addr
+	frontend uint32
+}
+
+// remembered is what the programs remember of flows.
+type remembered struct {
+	pool        []flow // memory of one case
+	sets        [][8]*flow
+	flows       map[wire.Tuple]*flow
+	clients     map[clientKey]*flow
+	answersOf   map[wire.Tuple]*flow
+	connections map[uint32]halves
+	translated  bool // some flow has had a place among the answers
+}
+
+// halves are a server's connections: those that go on and those that have ended.
+type halves struct{ on, ended int64 }
+
+func (h halves) weight(times int64) uint64 {
+	if n := h.on*times + h.ended; n > 0 {
+		return uint64(n)
+	}
+	return 0
+}
+
+func (m *model) now() uint32 { return uint32(m.ns >> tickShift) }
+
+func (m *model) expired(f *flow) bool { return int32(f.expires-m.now()) <= 0 }
+
+// found says that packets find a flow.
+func (m *model) found(f *flow) bool {
+	seems := f.state == finishing || f.state == clientReset
+	return !m.expired(f) || seems && m.now()-f.expires < lingers
+}
+
+// alive gives a flow's server, unless that is gone or another by now.
+func (m *model) alive(f *flow) *server {
+	s := m.config.server(f.server)
+	if !s.used || (s.generation^f.generation)&0x7f != 0 {
+		return nil
+	}
+	return s
+}
+
+// weighs is what a flow adds to the connections of its server.
+func (f *flow) weighs() halves {
+	switch f.state {
+	case opening, answered, established, udpOpening, udp:
+		return halves{on: 1}
+	case finishing, clientReset, serverFin, timeWait, closed:
+		return halves{ended: 1}
+	}
+	return halves{}
+}
+
+func (m *model) addConnections(id uint32, h halves, sign int64) {
+	c := m.connections[id]
+	c.on += sign * h.on
+	c.ended += sign * h.ended
+	m.connections[id] = c
+}
+
+// opening is what is found out about a packet's flow.
+type opened struct {
+	flow    *flow // its entry, nil where the table has none
+	tag     uint64
+	server  uint32
+	fresh   bool
+	natPort uint16
+}
+
+// choice gives who gets the packet.
+func (m *model) choiceOf(o *opened) choice {
+	return choice{server: m.config.server(o.server), hash: uint32(o.tag >> 32), fresh: o.fresh, natPort: o.natPort}
+}
+
+// stateful gives a packet's flow a server: the one that it has, or one that is
+// chosen. Where it gives nil the packet has ended with that verdict.
+func (m *model) stateful(p *packet, f *frontend, asks func() int32, isError bool) (*opened, int32) {
+	entry := m.flows[p.Tuple]
+	o := &opened{flow: entry, tag: flowTag(&p.Tuple)}
+	var before uint8
+	var keep uint32
+	if entry != nil {
+		before = entry.state
+		known, server := m.knows(entry, p, f)
+		keep = server
+		if known {
+			m.sent(entry, p, f.nat)
+			o.server, o.natPort = entry.server, entry.natPort
+			m.noteClient(p, f, o, before)
+			return o, 0
+		}
+	}
+	if keep == 0 && asks != nil && m.mayAsk(p) {
+		return nil, asks()
+	}
+	if isError { // which opens nothing
+		return nil, m.refuse(notServed)
+	}
+	return m.open(p, f, o, before, keep)
+}
+
+// mayAsk says that another balancer may know the flow.
+func (m *model) mayAsk(p *packet) bool {
+	if p.flags&(opens|last) != 0 {
+		return false
+	}
+	return p.flags&ask != 0 || m.config.asks
+}
+
+// knows says that a packet belongs to the flow of an entry. Where only the way back
+// is missing, because the method has changed, it gives the server that stays.
+func (m *model) knows(e *flow, p *packet, f *frontend) (known bool, keep uint32) {
+	if !m.found(e) || p.flags&opens != 0 && (e.state == timeWait || e.state == closed) || m.alive(e) == nil {
+		return false, 0
+	}
+	if !f.nat || e.nat && (e.natPort != 0) == f.full {
+		return true, e.server
+	}
+	return false, e.server
+}
+
+// open begins a flow.
+func (m *model) open(p *packet, f *frontend, o *opened, before uint8, keep uint32) (*opened, int32) {
+	v6 := !p.Dst.Is4()
+	o.fresh = true
+	if f.full {
+		if own := m.own(v6); own == emptyOf(v6) || own.Zero() {
+			return nil, m.drop(noSource)
+		}
+		if isMartian(&p.Src) {
+			return nil, m.drop(martianSource)
+		}
+	}
+	if o.server = keep; keep == 0 {
+		var why reason
+		if o.server, why = m.chooseNew(p, f, false); why != "" {
+			return nil, m.drop(why)
+		}
+	}
+	s := m.config.server(o.server)
+	if !s.used {
+		return nil, m.drop(noBackend)
+	}
+	state := opening
+	if p.Proto == wire.UDP {
+		state = udpOpening
+	}
+	e := m.enter(o.tag, nil)
+	if e == nil {
+		return m.unremembered(p, f, o)
+	}
+	*e = flow{Tuple: p.Tuple, tag: o.tag, server: s.id, generation: s.generation & 0x7f, state: state, nat: f.nat, expires: m.now() + lives[state], way: e.way}
+	m.flows[p.Tuple] = e
+	o.flow = e
+	m.addConnections(s.id, e.weighs(), 1)
+	if f.nat && !m.openBack(e, p, f, s) {
+		m.release(e)
+		m.sets[e.way/8][e.way%8] = nil
+		return nil, m.drop(noPort)
+	}
+	o.natPort = e.natPort
+	m.noteClient(p, f, o, before)
+	return o, 0
+}
+
+func emptyOf(v6 bool) wire.Addr {
+	if v6 {
+		return wire.Addr{}
+	}
+	return wire.From4(make([]byte, 4))
+}
+
+// release gives back what an entry counted for.
+func (m *model) release(e *flow) {
+	if m.alive(e) != nil {
+		m.addConnections(e.server, e.weighs(), -1)
+	}
+	if e.holds {
+		delete(m.answersOf, e.answer)
+		e.holds = false
+	}
+	delete(m.flows, e.Tuple)
+	delete(m.clients, e.client)
+}
+
+// openBack gives a flow of nat or fullnat answers that no other one has.
+func (m *model) openBack(e *flow, p *packet, f *frontend, s *server) bool {
+	v6 := !p.Dst.Is4()
+	e.described, m.translated = true, true
+	t := wire.Tuple{Src: s.Addr, Dst: p.Src, SPort: m.serverPort(s, p.DPort), DPort: p.SPort, Proto: p.Proto}
+	if !f.full {
+		return m.takeAnswer(e, t)
+	}
+	t.Dst = m.own(v6)
+	start := slotOf(uint32(e.tag>>32), m.portCount)
+	for i := range min(m.portCount, 64) {
+		t.DPort = uint16(m.portFirst + (start+i)%m.portCount)
+		if m.takeAnswer(e, t) {
+			e.natPort = t.DPort
+			return true
+		}
+	}
+	return false
+}
+
+func (m *model) takeAnswer(e *flow, t wire.Tuple) bool {
+	if other := m.answersOf[t]; other != nil {
+		if other.holds && m.found(other) && m.alive(other) != nil {
+			if !m.expired(other) {
+				return false
+			}
+			m.end(other) // it only lingered
+		}
+		other.holds = false
+	}
+	e.answer, e.holds = t, true
+	m.answersOf[t] = e
+	return true
+}
+
+// end leaves of a flow nothing but its place.
+func (m *model) end(f *flow) {
+	m.addConnections(f.server, f.weighs(), -1)
+	f.state, f.server, f.generation, f.expires = free, 0, 0, 0
+}
+
+// serverPort is the port that a server gets what was addressed to another on.
+func (m *model) serverPort(s *server, addressed uint16) uint16 {
+	if s.Port != 0 {
+		return s.Port
+	}
+	return addressed
+}
+
+func (m *model) own(v6 bool) wire.Addr {
+	if v6 {
+		return m.config.own6
+	}
+	return m.config.own4
+}
+
+// mayAnswer says that a packet could be a server's answer to nat or fullnat.
+func (m *model) mayAnswer(t *wire.Tuple) bool {
+	if t.Dst == m.config.own4 || t.Dst == m.config.own6 {
+		return true
+	}
+	hash := addrHash(&t.Src)
+	return m.config.anyNAT && m.natBits[(hash>>6&1023)*8+hash&63/8]>>(hash&7)&1 != 0
+}
+
+// answered gives the flow that a packet is an answer of.
+func (m *model) answered(t *wire.Tuple) *flow {
+	f := m.answersOf[*t]
+	if f == nil || !f.holds || !f.nat || !m.found(f) || m.alive(f) == nil {
+		return nil
+	}
+	return f
+}

@@ -1,0 +1,308 @@
+package balancer
+
+import (
+	"encoding/binary"
+
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
+)
+
+// Verdicts of XDP programs (linux/bpf.h).
+const (
+	aborted  = 0
+	drop     = 1
+	pass     = 2
+	tx       = 3
+	redirect = 4
+)
+
+// reason is why a packet was dropped: the C name behind DROP_.
+type reason = string
+
+// The reasons that the model knows.
+const (
+	malformed       reason = "MALFORMED"
+	noBackend       reason = "NO_BACKEND"
+	noSource        reason = "NO_SOURCE"
+	noRoute         reason = "NO_ROUTE"
+	tooBig          reason = "TOO_BIG"
+	ttlExpired      reason = "TTL_EXPIRED"
+	martianSource   reason = "MARTIAN_SOURCE"
+	noPort          reason = "NO_PORT"
+	noRoom          reason = "NO_ROOM"
+	notServed       reason = "NOT_SERVED"
+	noNeighbour     reason = "NO_NEIGHBOUR"
+	full            reason = "FULL"
+	sourceDenied    reason = "SOURCE_DENIED"
+	rateLimited     reason = "RATE_LIMITED"
+	sourceRoute     reason = "SOURCE_ROUTE"
+	tinyFragment    reason = "TINY_FRAGMENT"
+	fragmentLost    reason = "FRAGMENT_LOST"
+	flowsFull       reason = "FLOWS_FULL"
+	sctpFragment    reason = "SCTP_FRAGMENT"
+	unknownBalancer reason = "UNKNOWN_BALANCER"
+)
+
+// packet is a whole TCP, UDP or SCTP packet or a first fragment; of an ICMP error,
+// the flow that it is about; of a later fragment, what its first has left.
+type packet struct {
+	wire.Tuple
+	length    int // of the IP packet
+	flags     flags
+	ttl, tos  byte
+	malformed bool
+	// seq and ack are the numbers of a TCP header, of SCTP the verification tag in both.
+	seq, ack uint32
+	payload  bool // TCP: it has data
+}
+
+// number reads what tells a packet's place in its connection.
+func (p *packet) number(l4 []byte, room int) {
+	switch p.Proto {
+	case wire.TCP:
+		p.seq, p.ack = binary.BigEndian.Uint32(l4[4:]), binary.BigEndian.Uint32(l4[8:])
+		p.payload = room > int(l4[12]>>4)*4
+	case wire.SCTP:
+		p.seq = binary.BigEndian.Uint32(l4[4:])
+		p.ack = p.seq
+	}
+}
+
+// flags are what a segment or chunk says about its connection's life.
+type flags uint8
+
+const (
+	opens     flags = 1 << iota // SYN without ACK, INIT
+	finishes                    // FIN or RST, ABORT, SHUTDOWN COMPLETE
+	continues                   // ACK without SYN, any other chunk
+	resets                      // RST, ABORT, SHUTDOWN COMPLETE
+	ask                         // handed over, and another balancer may know the flow
+	last                        // handed over, and nobody else may
+)
+
+func tcpFlags(b byte) (f flags) {
+	fin, syn, rst, ack := b&1 != 0, b&2 != 0, b&4 != 0, b&16 != 0
+	if syn && !ack {
+		f |= opens
+	}
+	if ack && !syn {
+		f |= continues
+	}
+	if fin || rst {
+		f |= finishes
+	}
+	if rst {
+		f |= resets
+	}
+	return f
+}
+
+func sctpFlags(chunk byte) flags {
+	switch chunk {
+	case 1:
+		return opens
+	case 2:
+		return 0
+	case 6, 14:
+		return finishes | resets
+	}
+	return continues
+}
+
+// model is what the programs must do, written from the documents: one way for every
+// packet, where the programs have several. It remembers what they must remember.
+type model struct {
+	config *config
+	routes *packetfuzz.Routes
+	saw    *packetfuzz.Features
+	device *device
+	ports  map[uint32]bool // of devices that packets may be redirected to
+
+	ns uint64
+
+	frame    []byte // as it is, while nothing has been changed
+	expected packetfuzz.Expected
+	changed  bool // expected is to come out, not frame
+	egress   uint32
+	drops    map[reason]uint64
+	counts   map[uint32]counts // by frontend
+	orphans  int
+
+	work      oddPacket
+	list      []wire.Endpoint // memory for lists
+	handed    []wire.Endpoint // the list of a packet that was handed over
+	unwrapped []byte
+
+	remembered
+	limited
+	fragments map[fragmentKey]*fragment
+	answers   allowance
+	natBits   []byte
+	portFirst uint32
+	portCount uint32
+}
+
+type counts struct{ packets, bytes, flows uint64 }
+
+// packet gives the verdict on a frame.
+func (m *model) packet(frame []byte, d *device) int32 {
+	m.frame, m.device, m.changed, m.egress = frame, d, false, 0
+	if len(frame) < 14 || !d.takes(frame) {
+		return pass
+	}
+	switch binary.BigEndian.Uint16(frame[12:]) {
+	case 0x0800:
+		return m.plain(false)
+	case 0x86dd:
+		return m.plain(true)
+	case 0x8100, 0x88a8:
+		return m.odd(0)
+	}
+	return pass
+}
+
+// takes says that a frame is for this host.
+func (d *device) takes(frame []byte) bool {
+	for _, mac := range d.macs {
+		if [6]byte(frame[:6]) == mac {
+			return true
+		}
+	}
+	return false
+}
+
+// drop counts a packet that ends here.
+func (m *model) drop(why reason) int32 {
+	m.drops[why]++
+	return drop
+}
+
+// change begins with what is to come out.
+func (m *model) change() *packetfuzz.Expected {
+	m.expected.Begin(m.frame)
+	m.changed = true
+	return &m.expected
+}
+
+// readPlain reads a packet without options, extension headers and fragmentation.
+// False: it is odd.
+func readPlain(b []byte, v6 bool) (p packet, ok bool) {
+	l3, header := 14, 20
+	if v6 {
+		header = 40
+	}
+	if l3+header > len(b) {
+		return p, false
+	}
+	v, ok := wire.ReadIP(b, l3, len(b), v6, false)
+	if !ok || v.L4 != l3+header || v.IsFragment() || !wire.HasPorts(v.Proto) || v6 && v.Fragment != 0 {
+		return p, false
+	}
+	p = packet{Tuple: wire.Tuple{Src: v.Src, Dst: v.Dst, Proto: v.Proto}, length: v.Claimed - l3, ttl: v.TTL, tos: v.TOS}
+	p.malformed = v.Claimed > len(b) || p.length < header+8 || p.length > 0xffff
+	room := p.length - header
+	l4 := b[v.L4:]
+	least := map[byte]int{wire.TCP: 20, wire.UDP: 8, wire.SCTP: 16}[v.Proto]
+	if len(l4) < least {
+		return p, false
+	}
+	p.SPort, p.DPort = binary.BigEndian.Uint16(l4), binary.BigEndian.Uint16(l4[2:])
+	p.number(l4, room)
+	switch v.Proto {
+	case wire.TCP:
+		offset := int(l4[12]>>4) * 4
+		p.flags = tcpFlags(l4[13])
+		p.malformed = p.malformed || offset < 20 || offset > room
+	case wire.UDP:
+		length := int(binary.BigEndian.Uint16(l4[4:]))
+		p.malformed = p.malformed || length < 8 || length > room
+	case wire.SCTP:
+		p.flags = sctpFlags(l4[12])
+		p.malformed = p.malformed || room < 16
+	}
+	return p, true
+}
+
+// isMapped says that an IPv6 packet has an IPv4 address: such ones are on no wire,
+// and must not pass for IPv4's.
+func isMapped(v6 bool, src, dst *wire.Addr) bool { return v6 && (src.Is4() || dst.Is4()) }
+
+// plain serves a packet without a tag, if it is as most are.
+func (m *model) plain(v6 bool) int32 {
+	p, ok := readPlain(m.frame, v6)
+	if !ok {
+		return m.odd(0)
+	}
+	if isMapped(v6, &p.Src, &p.Dst) {
+		return pass
+	}
+	if m.config.exact(&p.Tuple) == nil && m.mayAnswer(&p.Tuple) {
+		if f := m.answered(&p.Tuple); f != nil {
+			return m.answerPlain(&p, f)
+		}
+	}
+	f, vip := m.config.find(&p.Tuple)
+	switch {
+	case !vip:
+		return pass
+	case f == nil:
+		return m.unserved(&p, v6)
+	case p.malformed:
+		return m.drop(malformed)
+	case p.ttl <= 1:
+		return pass
+	case f.guarded && !m.guard(&p, f, 0):
+		return drop
+	}
+	return m.servePlain(&p, f)
+}
+
+// staysHere says that the kernel would not send a packet on. What is of one link it
+// never does (rt6_need_strict in include/net/ip6_route.h).
+func (m *model) staysHere(src, dst *wire.Addr, v6 bool) bool {
+	if v6 && (src[0] == 0xff || src[0] == 0xfe && src[1]&0xc0 == 0x80 || *src == wire.Addr{15: 1}) {
+		return true
+	}
+	switch m.routes.To(m.device.index, v6, *dst).Answer {
+	case packetfuzz.RouteNotForwarded, packetfuzz.RouteForwardingOff:
+		return true
+	}
+	return false
+}
+
+// unserved is to a VIP but to none of its frontends.
+func (m *model) unserved(p *packet, v6 bool) int32 {
+	if p.ttl <= 1 || m.staysHere(&p.Src, &p.Dst, v6) {
+		return pass
+	}
+	return m.drop(notServed)
+}
+
+// servePlain sends a packet to its frontend's server.
+func (m *model) servePlain(p *packet, f *frontend) int32 {
+	v6 := !p.Dst.Is4()
+	var c choice
+	if f.stateful {
+		o, verdict := m.stateful(p, f, func() int32 { return m.ask(p, v6) }, false)
+		if o == nil {
+			return verdict
+		}
+		c = m.choiceOf(o)
+		if !c.server.used {
+			return m.drop(noBackend)
+		}
+	} else if c = m.choose(p, f); c.server == nil {
+		return m.drop(noBackend)
+	}
+	view, _ := wire.ReadIP(m.frame, 14, len(m.frame), v6, false)
+	return m.send(&sending{packet: p, view: &view, frontend: f, choice: c, plain: true})
+}
+
+// ask hands a packet on to the balancers that drain.
+func (m *model) ask(p *packet, v6 bool) int32 {
+	list := m.peers()
+	if list == nil {
+		return m.drop(noBackend)
+	}
+	return m.handOn(p, list, v6, 0)
+}

@@ -1,0 +1,299 @@
+package balancer
+
+import (
+	"encoding/binary"
+
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
+)
+
+// oddPacket is a packet that is not as most are: with a tag, options or extension
+// headers, a fragment, ICMP, too big.
+type oddPacket struct {
+	packet
+	view     wire.View
+	quoted   wire.View
+	sender   wire.Addr
+	vip      wire.Addr // where it is addressed to
+	isVIP    bool
+	tagged   bool
+	isError  bool
+	icmpType byte
+	handed   flags
+}
+
+// odd serves any frame, however it looks. handed says that another balancer has
+// handed it over.
+func (m *model) odd(handed flags) int32 {
+	o, ok := m.readOdd(handed)
+	switch {
+	case !ok && handed != 0:
+		return m.drop(malformed)
+	case !ok, isMapped(o.view.V6, &o.view.Src, &o.view.Dst):
+		return pass
+	case o.vip == m.own(o.view.V6) && (o.view.Proto == wire.IPIP || o.view.Proto == wire.IPv6):
+		return m.handedOver(&o.view, o.tagged)
+	case o.isDiscovery() || !m.concerns(o):
+		return pass
+	case o.view.SourceRoute:
+		return m.refuseOdd(o, sourceRoute)
+	case o.view.Broken || o.view.IsFragment() && isBrokenFragment(&o.view):
+		return m.refuseOdd(o, malformed)
+	}
+	if verdict, over := m.flowOf(o); over {
+		return verdict
+	}
+	return m.serveOdd(o)
+}
+
+// readOdd reads the frame. False: it holds no IP packet.
+func (m *model) readOdd(handed flags) (*oddPacket, bool) {
+	o := &m.work
+	*o = oddPacket{handed: handed}
+	b := m.frame
+	kind, l3 := binary.BigEndian.Uint16(b[12:]), 14
+	for range 2 {
+		if kind != 0x8100 && kind != 0x88a8 {
+			break
+		}
+		if l3+4 > len(b) {
+			return o, false
+		}
+		kind = binary.BigEndian.Uint16(b[l3+2:])
+		l3, o.tagged = l3+4, true
+	}
+	if kind != 0x0800 && kind != 0x86dd {
+		return o, false
+	}
+	var ok bool
+	if o.view, ok = wire.ReadIP(b, l3, len(b), kind == 0x86dd, false); !ok {
+		return o, false
+	}
+	v := &o.view
+	if options := v.L4 - v.L3 - 20; !v.V6 && options > 0 && !v.Broken {
+		v.SourceRoute, v.Broken = wire.Options4(b[v.L3+20 : v.L4])
+	}
+	o.Tuple = wire.Tuple{Src: v.Src, Dst: v.Dst, Proto: v.Proto}
+	o.length, o.ttl, o.tos = v.End-v.L3, v.TTL, v.TOS
+	o.sender, o.vip = v.Src, v.Dst
+	o.isVIP = m.config.wide[o.vip] != nil
+	if isICMP(v) && v.Offset == 0 && v.L4 < len(b) {
+		o.icmpType = b[v.L4]
+	}
+	return o, true
+}
+
+func isICMP(v *wire.View) bool {
+	if v.V6 {
+		return v.Proto == wire.ICMPv6
+	}
+	return v.Proto == wire.ICMP
+}
+
+func isErrorType(kind byte, v6 bool) bool {
+	if v6 {
+		return kind >= 1 && kind <= 4
+	}
+	return kind == 3 || kind == 11 || kind == 12
+}
+
+func (o *oddPacket) isDiscovery() bool {
+	return o.view.V6 && o.ttl == 255 && o.icmpType >= 133 && o.icmpType <= 137
+}
+
+// concerns says that a packet is for a VIP, may be an answer, or a router's error
+// about a packet to a server of nat, which goes to the client.
+func (m *model) concerns(o *oddPacket) bool {
+	return o.isVIP || m.mayAnswer(&o.Tuple) || m.config.anyNAT && isICMP(&o.view) && isErrorType(o.icmpType, o.view.V6)
+}
+
+// refuseOdd drops what is for a VIP; what is for an address of this host, too, the
+// kernel judges.
+func (m *model) refuseOdd(o *oddPacket, why reason) int32 {
+	if !o.isVIP || m.staysHere(&o.Src, &o.vip, o.view.V6) {
+		return pass
+	}
+	return m.drop(why)
+}
+
+// refuse is refuseOdd for the packet in work.
+func (m *model) refuse(why reason) int32 { return m.refuseOdd(&m.work, why) }
+
+// unservedOdd is to a VIP, but to none of its frontends.
+func (m *model) unservedOdd(o *oddPacket) int32 {
+	if o.ttl <= 1 {
+		return pass
+	}
+	return m.refuseOdd(o, notServed)
+}
+
+// isBrokenFragment says that no sender makes such lengths.
+func isBrokenFragment(v *wire.View) bool {
+	bytes := v.End - v.L4
+	return v.Offset+bytes > 0xffff || v.More && (bytes <= 0 || bytes%8 != 0)
+}
+
+// flowOf finds out which flow a packet belongs to; over says that it has ended.
+func (m *model) flowOf(o *oddPacket) (verdict int32, over bool) {
+	switch v := &o.view; {
+	case isICMP(v):
+		return m.icmp(o)
+	case v.Offset > 0:
+		return m.recall(o)
+	case !wire.HasPorts(v.Proto):
+		return m.unservedOdd(o), true
+	}
+	if why := m.readPorts(o); why != "" {
+		return m.refuseOdd(o, why), true
+	}
+	if o.view.More {
+		m.rememberFragment(o)
+	}
+	return 0, false
+}
+
+var leastTransport = map[byte]int{wire.TCP: 20, wire.UDP: 8, wire.SCTP: 12}
+
+// readPorts reads the transport header of a whole packet or a first fragment, and
+// says what is wrong with it.
+func (m *model) readPorts(o *oddPacket) reason {
+	v := &o.view
+	room := v.End - v.L4
+	if room < leastTransport[v.Proto] {
+		if v.IsFragment() {
+			return tinyFragment
+		}
+		return malformed
+	}
+	b := m.frame[v.L4:]
+	whole := !v.IsFragment()
+	switch v.Proto {
+	case wire.TCP:
+		offset := int(b[12]>>4) * 4
+		if offset < 20 || offset > room && whole {
+			return malformed
+		}
+		o.flags = tcpFlags(b[13])
+	case wire.UDP:
+		length := int(binary.BigEndian.Uint16(b[4:]))
+		if length < 8 || length > room && whole {
+			return malformed
+		}
+	case wire.SCTP:
+		if room < 16 {
+			return malformed
+		}
+		o.flags = sctpFlags(b[12])
+	}
+	o.SPort, o.DPort = binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:])
+	o.number(b, room)
+	return ""
+}
+
+// serveOdd sends a packet of a known flow to its frontend's server, or back to its
+// client.
+func (m *model) serveOdd(o *oddPacket) int32 {
+	if m.config.exact(&o.Tuple) == nil && m.mayAnswer(&o.Tuple) {
+		if f := m.answered(&o.Tuple); f != nil {
+			return m.answerOdd(o, f)
+		}
+	}
+	f, _ := m.config.find(&o.Tuple)
+	switch {
+	case f == nil:
+		return m.unservedOdd(o)
+	case o.ttl <= 1:
+		return pass
+	case f.guarded && !o.isError && !m.guard(&o.packet, f, o.handed):
+		return drop
+	}
+	s := &sending{packet: &o.packet, view: &o.view, frontend: f, tagged: o.tagged, isError: o.isError, quoted: o.quoted, handed: o.handed}
+	if !f.stateful {
+		if s.choice = m.choose(&o.packet, f); s.server == nil {
+			return m.drop(noBackend)
+		}
+		s.fresh = s.fresh && o.view.Offset == 0
+		return m.send(s)
+	}
+	o.flags |= o.handed
+	asks := func() int32 { return m.askOdd(o) }
+	if o.tagged {
+		asks = nil
+	}
+	opened, verdict := m.stateful(&o.packet, f, asks, o.isError)
+	if opened == nil {
+		return verdict
+	}
+	s.choice = m.choiceOf(opened)
+	if !s.server.used {
+		return m.drop(noBackend)
+	}
+	return m.send(s)
+}
+
+// icmp serves what is ICMP: echo requests, and errors, which belong to the flow
+// whose packet they quote.
+func (m *model) icmp(o *oddPacket) (verdict int32, over bool) {
+	v := &o.view
+	isError := isErrorType(o.icmpType, v.V6)
+	isEcho := o.icmpType == 8 && !v.V6 || o.icmpType == 128 && v.V6
+	switch {
+	case v.End < v.L4+8 && v.Offset == 0:
+		return m.refuseOdd(o, malformed), true
+	case isError && !v.IsFragment():
+		if !m.readQuoted(o) {
+			return m.unservedOdd(o), true
+		}
+		o.isError = true
+		return 0, false
+	case !o.isVIP || v.Offset == 0 && !isEcho:
+		return m.unservedOdd(o), true
+	case isMartian(&v.Src):
+		return m.drop(martianSource), true
+	case m.staysHere(&o.Src, &o.vip, v.V6):
+		return pass, true
+	}
+	return m.echo(o), true
+}
+
+// readQuoted reads the packet that an error is about. False: it names no flow from
+// where the error goes.
+func (m *model) readQuoted(o *oddPacket) bool {
+	q, ok := wire.ReadIP(m.frame, o.view.L4+8, o.view.End, o.view.V6, true)
+	if !ok || q.Broken || q.Offset > 0 || !wire.HasPorts(q.Proto) || q.L4+8 > q.End {
+		return false
+	}
+	b := m.frame[q.L4:]
+	o.quoted = q
+	o.Tuple = wire.Tuple{Src: q.Dst, Dst: q.Src, SPort: binary.BigEndian.Uint16(b[2:]), DPort: binary.BigEndian.Uint16(b), Proto: q.Proto}
+	o.flags = 0
+	return q.Src == o.vip
+}
+
+// echo answers.
+func (m *model) echo(o *oddPacket) int32 {
+	v := &o.view
+	e := m.change()
+	copy(e.Frame, m.frame[6:12])
+	copy(e.Frame[6:], m.frame[:6])
+	ip := e.Frame[v.L3:]
+	m.putAddresses(ip, v.Dst, v.Src, v.V6)
+	if v.V6 {
+		ip[7] = 64
+	} else {
+		ip[8] = 64
+		e.KeepSum("IPv4", v.L3+10, wire.Sum(m.frame[v.L3:v.L4]), v.L3, v.L4, 0)
+	}
+	if v.Offset == 0 {
+		e.Frame[v.L4] = map[bool]byte{false: 0, true: 129}[v.V6]
+		e.KeepSum("ICMP", v.L4+2, wire.Sum(m.frame[v.L4:v.L4+8]), v.L4, v.L4+8, 0)
+	}
+	return tx
+}
+
+// isMartian says that nobody can have an address.
+func isMartian(a *wire.Addr) bool {
+	if a.Is4() {
+		return a[12] == 0 || a[12] == 127 || a[12] >= 224
+	}
+	return a[0] == 0xff || *a == wire.Addr{} || *a == wire.Addr{15: 1}
+}

@@ -1,0 +1,417 @@
+// Package balancer fuzzes the programs of bpf/balancer.c: balancer, rare and
+// handover. The real agent (dataplane/xdp) writes their configuration; the model
+// (model.go and the files beside it) says what must become of each packet.
+package balancer
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/xdp"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
+)
+
+// Target is the balancer's programs with their agent and their model.
+type Target struct {
+	net     *packetfuzz.Net
+	plane   *xdp.DataPlane
+	object  *packetfuzz.Object
+	live    map[string]*ebpf.Map
+	reader  *reader
+	devices []device
+	runner  packetfuzz.Runner
+	program int
+	context [2][]byte // struct xdp_md, by device
+
+	model    model
+	config   config
+	features packetfuzz.Features
+	memory   memory
+	drops    *packetfuzz.Counters
+	start    uint64 // when the next case begins
+
+	world     []dataplane.Frontend // as the world has them
+	asked     []dataplane.Frontend // as they are now
+	all       []netip.Addr         // balancers
+	draining  []netip.Addr
+	changed   map[int]bool // frontends that this case has changed
+	generator generator
+	outcomes  map[string]uint64
+	unsure    bool // after a violation: everything is to be cleared
+}
+
+// memory are maps of the programs that are mapped here.
+type memory struct {
+	flows, data, back, connections, guardClients, guardBuckets, guardCredit []byte
+	orphans                                                                 packetfuzz.Ring
+	dataLayout                                                              packetfuzz.Layout
+}
+
+// New opens the agent and loads the programs of an object file, which is the one that
+// the agent has, or one with bugs in it.
+func New(object string) (*Target, error) {
+	t := &Target{changed: map[int]bool{}, outcomes: map[string]uint64{}}
+	if err := t.open(object); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return t, nil
+}
+
+func (t *Target) open(object string) (err error) {
+	if t.net, t.devices, err = newNet(); err != nil {
+		return err
+	}
+	if t.plane, err = openPlane(); err != nil {
+		return err
+	}
+	if err = t.plane.Prepare(); err != nil {
+		return err
+	}
+	if t.object, t.live, err = load(t.net, object); err != nil {
+		return err
+	}
+	if t.reader, err = newReader(t.object, t.live); err != nil {
+		return err
+	}
+	t.program = t.object.Programs["balancer"].FD()
+	for i, d := range t.devices {
+		t.context[i] = make([]byte, 24)
+		binary.NativeEndian.PutUint32(t.context[i][12:], d.index)
+	}
+	if err := t.mapMemory(); err != nil {
+		return err
+	}
+	if t.drops, err = packetfuzz.NewCounters(t.object, "drops", "drop_reason", "DROP_"); err != nil {
+		return err
+	}
+	return t.newModel()
+}
+
+func (t *Target) mapMemory() (err error) {
+	for name, to := range map[string]*[]byte{
+		"flows": &t.memory.flows, "flow_data": &t.memory.data, "flow_back": &t.memory.back, "connections": &t.memory.connections,
+		"guard_clients": &t.memory.guardClients, "guard_buckets": &t.memory.guardBuckets, "guard_credit": &t.memory.guardCredit,
+	} {
+		if *to, err = packetfuzz.Memory(t.object.Maps[name]); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if t.memory.orphans, err = packetfuzz.NewRing(t.object.Maps["orphans"]); err != nil {
+		return err
+	}
+	t.memory.dataLayout, err = packetfuzz.LayoutOf(t.object.Spec.Types, "flow_data")
+	return err
+}
+
+func (t *Target) newModel() error {
+	routes, err := packetfuzz.NewRoutes()
+	if err != nil {
+		return err
+	}
+	m := &t.model
+	*m = model{config: &t.config, routes: routes, saw: &t.features, ports: map[uint32]bool{}, drops: map[string]uint64{}, counts: map[uint32]counts{}}
+	for _, d := range t.devices {
+		m.ports[d.index] = true
+	}
+	m.pool = make([]flow, 0, 8*packetfuzz.MaxSteps)
+	m.sets = make([][8]*flow, len(t.memory.flows)/128)
+	m.flows, m.clients, m.answersOf = map[wire.Tuple]*flow{}, map[clientKey]*flow{}, map[wire.Tuple]*flow{}
+	m.connections, m.fragments = map[uint32]halves{}, map[fragmentKey]*fragment{}
+	m.each, m.all = map[clientKey]*clientBuckets{}, map[uint32]*allBuckets{}
+	if m.natBits, err = packetfuzz.Memory(t.live["nat_bits"]); err != nil {
+		return err
+	}
+	m.portFirst, m.portCount = uint32(xdp.DefaultPorts.First), uint32(xdp.DefaultPorts.Last-xdp.DefaultPorts.First)+1
+	t.start = 1 << 41
+	t.generator.target = t
+	return nil
+}
+
+// Close ends all.
+func (t *Target) Close() error {
+	var errs []error
+	if t.plane != nil {
+		errs = append(errs, t.plane.Detach())
+	}
+	if t.object != nil {
+		t.object.Close()
+	}
+	if t.net != nil {
+		errs = append(errs, t.net.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Name implements packetfuzz.Target.
+func (t *Target) Name() string { return "balancer" }
+
+// Hooks implements packetfuzz.Target.
+func (t *Target) Hooks() []string { return []string{"eth0", "eth1"} }
+
+// MaxFrame implements packetfuzz.Target.
+func (t *Target) MaxFrame() int { return 3400 }
+
+// Coverage implements packetfuzz.Target.
+func (t *Target) Coverage() []byte { return t.object.Coverage }
+
+// Features implements packetfuzz.Target.
+func (t *Target) Features() *packetfuzz.Features { return &t.features }
+
+// Blocks implements packetfuzz.Target.
+func (t *Target) Blocks() []packetfuzz.Block { return t.object.Blocks }
+
+// Outcomes implements packetfuzz.Target.
+func (t *Target) Outcomes() map[string]uint64 { return t.outcomes }
+
+// caseTime is how far apart the beginnings of two cases are: a whole number of ticks
+// of every clock, and longer than anything is remembered of clients.
+const caseTime = 1 << 40
+
+// Reset implements packetfuzz.Target.
+func (t *Target) Reset() error {
+	if err := t.undoChanges(); err != nil {
+		return err
+	}
+	m := &t.model
+	if t.start += caseTime; t.start >= 1<<58 {
+		t.start = 1 << 41
+		clear(t.memory.guardClients)
+		clear(t.memory.guardBuckets)
+	}
+	m.ns = t.start
+	t.object.Control.Nanoseconds = m.ns
+	t.object.Control.Jiffies++
+	if len(m.flows)+len(m.clients) > 0 {
+		clear(t.memory.flows)
+	}
+	if m.translated {
+		clear(t.memory.back)
+		m.translated = false
+	}
+	for id := range m.connections {
+		binary.NativeEndian.PutUint64(t.memory.connections[8*id:], 0)
+	}
+	t.resetLimits()
+	if err := t.resetFragments(); err != nil {
+		return err
+	}
+	if t.unsure {
+		clear(t.memory.flows)
+		clear(t.memory.back)
+		clear(t.memory.connections)
+		clear(t.memory.guardClients)
+		clear(t.memory.guardBuckets)
+		t.unsure = false
+	}
+	clear(m.drops)
+	t.drops.Begin()
+	m.pool = m.pool[:0]
+	clear(m.sets)
+	clear(m.flows)
+	clear(m.clients)
+	clear(m.answersOf)
+	clear(m.connections)
+	m.answers = allowance{}
+	t.memory.orphans.Skip()
+	m.orphans = 0
+	t.generator.reset()
+	return t.resetTurns()
+}
+
+func (t *Target) resetLimits() {
+	m := &t.model
+	for k := range m.each {
+		set := guardSet(k.frontend, &k.addr)
+		clear(t.memory.guardClients[64*set : 64*set+64])
+	}
+	for id, b := range m.all {
+		clear(t.memory.guardBuckets[128*id : 128*id+128])
+		if b.opensCredit|b.packetsCredit != 0 {
+			clear(t.memory.guardCredit[8*id : 8*id+8])
+		}
+	}
+	clear(m.each)
+	clear(m.all)
+}
+
+func (t *Target) resetFragments() error {
+	for k := range t.model.fragments {
+		if err := t.object.Maps["fragments"].Delete(k.bytes()); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return err
+		}
+	}
+	clear(t.model.fragments)
+	return nil
+}
+
+// bytes is struct fragment_key.
+func (k fragmentKey) bytes() []byte {
+	b := append(append([]byte(nil), k.src[:]...), k.dst[:]...)
+	return append(binary.NativeEndian.AppendUint32(b, k.id), k.proto, 0, 0, 0)
+}
+
+// resetTurns puts back whose turn it is.
+func (t *Target) resetTurns() error {
+	for _, f := range t.config.frontends {
+		if !f.turned {
+			continue
+		}
+		f.turn, f.turned = u32(f.entry, t.reader.frontend.At("turn")), false
+		if err := t.live["frontends"].Put(f.key, f.entry); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Do implements packetfuzz.Target.
+func (t *Target) Do(s *packetfuzz.Step) error {
+	switch s.Kind {
+	case packetfuzz.Wait:
+		t.model.ns += s.Arg % (1_000_000_000_000) // no case lasts longer than its time
+		if t.model.ns-t.start > caseTime-1<<36 {
+			t.model.ns = t.start + caseTime - 1<<36
+		}
+		t.object.Control.Nanoseconds = t.model.ns
+		t.object.Control.Jiffies += uint64(s.Ticks) + 1
+		return nil
+	case packetfuzz.Change:
+		return t.change(s.Arg)
+	}
+	hook := int(s.Hook) % len(t.devices)
+	t.object.Control.Redirect = 0
+	binary.NativeEndian.PutUint32(t.context[hook][4:], uint32(len(s.Frame))) // data_end
+	verdict, out, err := t.runner.Run(t.program, s.Frame, t.context[hook])
+	if err != nil {
+		return err
+	}
+	return t.judge(s.Frame, &t.devices[hook], verdict, out)
+}
+
+// judge compares what the programs did with what the model says.
+func (t *Target) judge(frame []byte, d *device, verdict int32, out []byte) (err error) {
+	defer func() { t.unsure = t.unsure || err != nil }()
+	m := &t.model
+	want := m.packet(frame, d)
+	t.outcomes[verdictNames[verdict&7]]++
+	c := t.object.Control
+	switch {
+	case verdict != want:
+		return packetfuzz.Violated("%s, not %s; dropped in this case %v, not %v\n in  %x\n out %x",
+			verdictNames[verdict&7], verdictNames[want&7], t.drops.Moved(), m.drops, frame, out)
+	case verdict == drop:
+		return nil
+	case verdict == redirect && (c.Redirect != packetfuzz.RedirectMap || c.Ifindex != m.egress):
+		return packetfuzz.Violated("redirected to interface %d, not %d\n in  %x", c.Ifindex, m.egress, frame)
+	}
+	if !m.changed {
+		m.expected.Begin(m.frame)
+	}
+	if err := m.expected.Compare(out); err != nil {
+		return packetfuzz.Violated("%s: %v\n in  %x", verdictNames[verdict&7], err, frame)
+	}
+	t.generator.came(frame, out, verdict)
+	return nil
+}
+
+var verdictNames = [8]string{"aborted", "drop", "pass", "tx", "redirect", "?5", "?6", "?7"}
+
+// Finish implements packetfuzz.Target: what is remembered must be the same.
+func (t *Target) Finish() (err error) {
+	defer func() { t.unsure = t.unsure || err != nil }()
+	if err := t.compareFlows(); err != nil {
+		return err
+	}
+	if n, err := t.memory.orphans.Records(); err != nil || n != t.model.orphans {
+		return packetfuzz.Violated("%d fragments went to user space, not %d (%v)", n, t.model.orphans, err)
+	}
+	if err := t.drops.Compare(t.model.drops); err != nil {
+		return err
+	}
+	for name, n := range t.model.drops {
+		t.outcomes[name] += n
+	}
+	return nil
+}
+
+// compareFlows compares the flow table.
+func (t *Target) compareFlows() error {
+	m := &t.model
+	used := 0
+	for at := 0; at < len(t.memory.flows); at += 16 {
+		if binary.NativeEndian.Uint64(t.memory.flows[at:])&^1 != 0 {
+			used++
+		}
+	}
+	for _, f := range m.flows {
+		if err := t.compareFlow(f); err != nil {
+			return err
+		}
+	}
+	for _, f := range m.clients {
+		if err := t.compareFlow(f); err != nil {
+			return err
+		}
+	}
+	if want := len(m.flows) + len(m.clients); used != want {
+		return packetfuzz.Violated("%d entries in the flow table, not %d", used, want)
+	}
+	for id, want := range m.connections {
+		if is := binary.NativeEndian.Uint64(t.memory.connections[8*id:]); is != uint64(want.on<<32+want.ended) {
+			return packetfuzz.Violated("server %d has connections %#x, not %+v", id, is, want)
+		}
+	}
+	return nil
+}
+
+func (t *Target) compareFlow(f *flow) error {
+	at := 16 * f.way
+	if is := binary.NativeEndian.Uint64(t.memory.flows[at:]) &^ 1; is != f.tag {
+		return packetfuzz.Violated("at %d the tag is %#x, not that of %+v, among%s", f.way, is, *f, t.entries())
+	}
+	want := uint64(f.server) | uint64(f.generation)<<20 | uint64(f.state)<<28 | uint64(f.expires)<<32
+	if f.nat {
+		want |= 1 << 27
+	}
+	if is := binary.NativeEndian.Uint64(t.memory.flows[at+8:]); is != want {
+		return packetfuzz.Violated("the entry of %+v is %#x, not %#x", *f, is, want)
+	}
+	return t.compareData(f, t.memory.data[64*f.way:])
+}
+
+// entries lists the flow table, for people.
+func (t *Target) entries() (text string) {
+	for at := 0; at < len(t.memory.flows); at += 16 {
+		if tag := binary.NativeEndian.Uint64(t.memory.flows[at:]); tag != 0 {
+			text += fmt.Sprintf(" %d: %#x %#x", at/16, tag, binary.NativeEndian.Uint64(t.memory.flows[at+8:]))
+		}
+	}
+	return text
+}
+
+// compareData compares what the table has of a flow beside.
+func (t *Target) compareData(f *flow, b []byte) error {
+	if !f.described {
+		return nil
+	}
+	l := &t.memory.dataLayout
+	port := func(name string) uint16 { return binary.BigEndian.Uint16(b[l.At(name):]) }
+	is := wire.Tuple{
+		Src: wire.Addr(b[l.At("client"):][:16]), Dst: wire.Addr(b[l.At("vip"):][:16]),
+		SPort: port("client_port"), DPort: port("vip_port"), Proto: byte(u32(b, l.At("egress")) >> 24),
+	}
+	if nat := port("nat_port"); is != f.Tuple || nat != f.natPort {
+		return packetfuzz.Violated("the table describes %+v as %+v with port %d, not %d", f.Tuple, is, nat, f.natPort)
+	}
+	numbers := b[l.At("macs"):]
+	if seq, ack := u32(numbers, 0), u32(numbers, 4); !f.nat && (seq != f.seq || ack != f.ack) {
+		return packetfuzz.Violated("the table has the numbers %d and %d of %+v, not %d and %d", seq, ack, f.Tuple, f.seq, f.ack)
+	}
+	return nil
+}

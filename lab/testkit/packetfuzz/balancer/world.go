@@ -1,0 +1,178 @@
+package balancer
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/dataplane/xdp"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
+)
+
+// The network of all worlds:
+//
+//	eth0  172.16.0.2/24, fd00::2/64, MTU 1500; the gateway for everything is
+//	      172.16.0.1, fd00::1. On it a macvlan with a MAC address of its own.
+//	eth1  172.17.0.2/24, fd01::2/64, MTU 1400; 172.17.0.3, fd01::3 is the gateway
+//	      of 10.9.0.0/16, fd09::/64
+//	both  neighbours .32 to .39 on their wires; .9 is not known
+//	10.8.0.0/16, fd08::/64 by the gateway of eth0, with an MTU of 1300
+//	172.31.0.0/16 is unreachable, 172.30.0.0/16 a black hole, 172.29.0.0/16
+//	forbidden, and so are fd31::/64 and so on
+var (
+	macEth0    = [6]byte{2, 0, 0, 0, 0, 2}
+	macEth1    = [6]byte{2, 0, 0, 0, 1, 2}
+	macAbove   = [6]byte{2, 0, 0, 0, 0, 5}
+	macGateway = [6]byte{2, 0, 0, 0, 0, 1}
+	macBeyond  = [6]byte{2, 0, 0, 0, 1, 3}
+
+	own4 = addr("172.16.0.2")
+	own6 = addr("fd00::2")
+)
+
+func addr(text string) wire.Addr { return netip.MustParseAddr(text).As16() }
+
+// device is where frames come in.
+type device struct {
+	name  string
+	index uint32
+	mtu   int
+	macs  [][6]byte // of frames for this host
+}
+
+func newNet() (*packetfuzz.Net, []device, error) {
+	n, err := packetfuzz.NewNet("fuzz-balancer")
+	if err != nil {
+		return nil, nil, err
+	}
+	eth0 := n.Wire("eth0", macEth0, 1500, "172.16.0.2/24", "fd00::2/64", localVIPs[0]+"/32", localVIPs[1]+"/128")
+	eth1 := n.Wire("eth1", macEth1, 1400, "172.17.0.2/24", "fd01::2/64")
+	above := netlink.NewLinkAttrs()
+	above.Name, above.ParentIndex, above.HardwareAddr = "above0", int(eth0), macAbove[:]
+	n.Add(&netlink.Macvlan{LinkAttrs: above, Mode: netlink.MACVLAN_MODE_BRIDGE})
+	for i := range byte(8) {
+		for _, wire := range []struct {
+			nic  uint32
+			a, b string
+		}{{eth0, "172.16.0.", "fd00::"}, {eth1, "172.17.0.", "fd01::"}} {
+			mac := [6]byte{2, 0, 0, byte(wire.nic), 2, i}
+			n.Neighbour(wire.nic, fmt.Sprint(wire.a, 32+i), mac)
+			n.Neighbour(wire.nic, fmt.Sprintf("%s%x", wire.b, 0x20+i), mac)
+		}
+	}
+	for _, v6 := range []bool{false, true} {
+		gateway, beyond := "172.16.0.1", "172.17.0.3"
+		if v6 {
+			gateway, beyond = "fd00::1", "fd01::3"
+		}
+		n.Neighbour(eth0, gateway, macGateway)
+		n.Neighbour(eth1, beyond, macBeyond)
+		n.Route("", netlink.Route{LinkIndex: int(eth0), Gw: net.ParseIP(gateway)})
+		for _, r := range []struct {
+			v4, v6 string
+			route  netlink.Route
+		}{
+			{"10.9.0.0/16", "fd09::/64", netlink.Route{LinkIndex: int(eth1), Gw: net.ParseIP(beyond)}},
+			{"10.8.0.0/16", "fd08::/64", netlink.Route{LinkIndex: int(eth0), Gw: net.ParseIP(gateway), MTU: 1300}},
+			{"172.31.0.0/16", "fd31::/64", netlink.Route{Type: unix.RTN_UNREACHABLE}},
+			{"172.30.0.0/16", "fd30::/64", netlink.Route{Type: unix.RTN_BLACKHOLE}},
+			{"172.29.0.0/16", "fd29::/64", netlink.Route{Type: unix.RTN_PROHIBIT}},
+		} {
+			dst := r.v4
+			if v6 {
+				dst = r.v6
+			}
+			n.Route(dst, r.route)
+		}
+	}
+	devices := []device{
+		{"eth0", eth0, 1500, [][6]byte{macEth0, macAbove}},
+		{"eth1", eth1, 1400, [][6]byte{macEth1}},
+	}
+	return n, devices, n.Err()
+}
+
+// private are the maps that the instrumented programs have for themselves: all
+// that packets change.
+var private = []string{
+	"flows", "flow_data", "flow_back", "connections", "flow_secret", "guard_buckets", "guard_credit", "guard_clients",
+	"fragments", "orphans", "answers", "drops", "drop_events", "frontend_counts", "server_cpu", "older_owners",
+	"rare_scratch", "handover_scratch", "nat_scratch", "auth_scratch", "syn_scratch", "syn_counts", "syn_hot", "syn_sources", "syn_flows", "steps", ".data.clock", ".bss", "watched", "watch_current", ".data.watch",
+}
+
+// mapped are those of them that are mapped into this process.
+var mapped = []string{"flows", "flow_data", "flow_back", "connections", "guard_clients", "guard_buckets"}
+
+// maxFlows is small, so that some cases fill the table, and all begin with an empty one
+// at no cost.
+const maxFlows = 16
+
+func openPlane() (*xdp.DataPlane, error) {
+	return xdp.Open(xdp.Config{
+		Interfaces: []string{"eth0", "eth1"}, PinDir: "/sys/fs/bpf/fuzz-balancer",
+		SourceV4: netip.AddrFrom4([4]byte(own4[12:])), SourceV6: netip.AddrFrom16(own6),
+		MaxFrontends: 512, MaxBackends: 2048, MaxFlows: maxFlows,
+	})
+}
+
+// load loads the programs of an object file onto the maps of the agent.
+func load(n *packetfuzz.Net, object string) (*packetfuzz.Object, map[string]*ebpf.Map, error) {
+	id, err := n.Program("eth0")
+	if err != nil {
+		return nil, nil, err
+	}
+	live, err := packetfuzz.LiveMaps(ebpf.ProgramID(id))
+	if err != nil {
+		return nil, nil, err
+	}
+	spec, err := ebpf.LoadCollectionSpec(object)
+	if err != nil {
+		return nil, nil, err
+	}
+	o, err := packetfuzz.Load(spec, live, private, func(s *ebpf.CollectionSpec) error {
+		for _, name := range private {
+			if there := live[name]; there != nil && s.Maps[name] != nil && name != "steps" {
+				s.Maps[name].MaxEntries = there.MaxEntries()
+			}
+		}
+		const mmapable = 1 << 10
+		for _, name := range mapped {
+			s.Maps[name].Flags |= mmapable
+		}
+		steps := s.Maps["steps"]
+		steps.Contents = append(steps.Contents, ebpf.MapKV{Key: uint32(0), Value: "rare"}, ebpf.MapKV{Key: uint32(1), Value: "handover"})
+		if err := s.Variables["guard_key"].Set(guardKey); err != nil {
+			return err
+		}
+		return s.Variables["back_by_redirect"].Set(false)
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	var secret []byte
+	for _, k := range flowSecret {
+		secret = binary.NativeEndian.AppendUint64(secret, k)
+	}
+	return o, live, o.Maps["flow_secret"].Put(uint32(0), secret)
+}
+
+// Keys that an agent makes by chance. Here they are always the same, so that a
+// case does the same wherever it runs.
+var (
+	guardKey   = [2]uint64{0x0123456789abcdef, 0xfedcba9876543210}
+	flowSecret [12]uint64
+)
+
+func init() {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range flowSecret {
+		flowSecret[i] = rng.Uint64() | 1
+	}
+}

@@ -1,0 +1,62 @@
+// Command packetfuzz fuzzes the programs of bpf with packets, for as long as one likes:
+//
+//	packetfuzz [-targets balancer,dsr] [-time 8h | -packets 1000000000] [-resume] [-stats DIR]
+//
+// It takes the targets in turns, each for a slice of time. What it did is in DIR, with
+// the cases that reached something new and the lines of C that the last turn did not
+// reach; -resume goes on from there. A violation ends it: its case is made short, shown,
+// and kept among the tests' cases. -corpus writes the corpora that the tests begin with.
+//
+// It makes network namespaces and loads programs, so it runs as root, in a sandbox of
+// its own that leaves nothing behind.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/fairlead/fairlead/lab/sandbox"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/targets"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "packetfuzz:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	var r session
+	names := flag.String("targets", strings.Join(targets.Names(), ","), "which `targets`, of "+strings.Join(targets.Names(), ", "))
+	flag.DurationVar(&r.time, "time", 0, "end after this `time` (default: none)")
+	flag.Uint64Var(&r.packets, "packets", 0, "end when all targets together had so many `packets`, earlier ones among them (default: none)")
+	flag.DurationVar(&r.slice, "slice", 5*time.Minute, "each target's `time` in a turn")
+	flag.StringVar(&r.dir, "stats", "out/packetfuzz", "`folder` of what was done")
+	flag.BoolVar(&r.resume, "resume", false, "go on from what is in that folder")
+	flag.Uint64Var(&r.seed, "seed", 1, "the first world's `number`")
+	flag.StringVar(&r.commit, "commit", "", "the commit that is fuzzed, for the stats")
+	flag.BoolVar(&r.corpus, "corpus", false, "at the end write the tests' corpora from this session's")
+	flag.IntVar(&r.cpu, "cpu", 0, "the `number` of the CPU to use, of those that are allowed")
+	flag.StringVar(&targets.Root, "root", targets.Root, "`folder` of a copy of the module, whose objects are fuzzed")
+	flag.Parse()
+	for _, name := range strings.Split(*names, ",") {
+		e, err := targets.ByName(name)
+		if err != nil {
+			return err
+		}
+		r.targets = append(r.targets, e)
+	}
+	if err := sandbox.Enter(sandbox.Options{Name: "packetfuzz", Net: true}); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return r.run(ctx)
+}

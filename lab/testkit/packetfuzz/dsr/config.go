@@ -1,0 +1,215 @@
+package dsr
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/fairlead/fairlead/dataplane/dsr"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
+)
+
+// key is how a frontend's row at a server is found (struct local_vip_key).
+type key struct {
+	vip, server         wire.Addr
+	vipPort, serverPort uint16
+	proto               byte
+}
+
+// row is a frontend at a server of this node.
+type row struct {
+	server, deliver wire.Addr
+	port            uint16
+	first, last     uint16
+	method, place   byte
+}
+
+// config is what the agent has told the programs.
+type config struct {
+	rows    map[key]*row
+	next    map[key]uint16 // the port in a range
+	known   bool           // next is written
+	dr      bool
+	senders map[wire.Addr]bool // who may send tunnelled packets; nil: anybody
+	sources []dsr.Sources
+	mtus    map[uint32]int // of devices
+}
+
+// flow gives a packet's flow as the server has it.
+func (r *row) flow(t *wire.Tuple) *wire.Tuple {
+	f := *t
+	if f.Dst = r.deliver; r.port != 0 {
+		f.DPort = r.port
+	}
+	return &f
+}
+
+// flowOfError gives the flow that an error toward the server is about.
+func (r *row) flowOfError(q *wire.Quoted) *wire.Tuple {
+	f := q.Turned()
+	return r.flow(&f)
+}
+
+// find gives the row of a packet: that of its very port, or a range's, of its protocol
+// or of every one.
+func (c *config) find(k *key) *row {
+	if r := c.rows[*k]; r != nil {
+		return r
+	}
+	whole := *k
+	whole.vipPort, whole.serverPort = 0, 0
+	for _, proto := range []byte{k.proto, 0} {
+		whole.proto = proto
+		if r := c.rows[whole]; r != nil && r.last > 0 && k.vipPort >= r.first && k.vipPort <= r.last {
+			return r
+		}
+	}
+	return nil
+}
+
+// findBare gives the row for what has no ports.
+func (c *config) findBare(vip, server *wire.Addr, proto byte) *row {
+	k := key{vip: *vip, server: *server, proto: proto}
+	if r := c.rows[k]; r != nil {
+		return r
+	}
+	k.proto = 0
+	return c.rows[k]
+}
+
+// isServer says that an endpoint of a list is a server of a row's frontend. Where the
+// list's port counts it must be that server's; none stands for it.
+func (c *config) isServer(e *wire.Endpoint, vip wire.Endpoint, r *row, proto byte, ports bool) bool {
+	if !c.known {
+		return true
+	}
+	isRange, counts := r.last > 0, ports && r.method != tunnel
+	k := key{vip: vip.Addr, server: e.Addr, proto: proto}
+	if ports && !isRange {
+		k.vipPort = vip.Port
+	}
+	if counts && !isRange {
+		k.serverPort = e.Port
+	}
+	port, ok := c.next[k]
+	if !ok && isRange {
+		k.proto = 0
+		port, ok = c.next[k]
+	}
+	if !ok || !counts || !isRange {
+		return ok
+	}
+	if port == 0 {
+		port = vip.Port
+	}
+	if e.Port == 0 {
+		e.Port = port
+	}
+	return e.Port == port
+}
+
+// denied says that a client is outside the source ranges of a frontend.
+func (c *config) denied(t *wire.Tuple, vip wire.Endpoint, r *row) bool {
+	client := netip.AddrFrom16(t.Src).Unmap()
+	has := func(p netip.Prefix) bool { return p.Contains(client) }
+	s := c.sourcesOf(vip, t.Proto, r.last > 0)
+	if s == nil {
+		return false
+	}
+	return len(s.Allow) > 0 && !slices.ContainsFunc(s.Allow, has) || slices.ContainsFunc(s.Deny, has)
+}
+
+// sourcesOf gives the source ranges of a frontend: a range's by its protocol, then
+// those of every one.
+func (c *config) sourcesOf(vip wire.Endpoint, proto byte, isRange bool) *dsr.Sources {
+	for _, p := range []byte{proto, 0} {
+		for i := range c.sources {
+			s := &c.sources[i]
+			if wire.Addr(s.VIP.As16()) != vip.Addr || byte(s.Protocol) != p || s.Range() != isRange || len(s.Allow)+len(s.Deny) == 0 {
+				continue
+			}
+			if isRange || s.Port == vip.Port {
+				return s
+			}
+		}
+		if !isRange {
+			return nil
+		}
+	}
+	return nil
+}
+
+// reader reads the agent's maps by the names of C's fields.
+type reader struct {
+	maps            map[string]*ebpf.Map
+	key, row, next  packetfuzz.Layout
+	known, drServed func() (uint32, error)
+	checked         func() (uint32, error)
+}
+
+func newReader(o *packetfuzz.Object, live map[string]*ebpf.Map) (r *reader, err error) {
+	r = &reader{maps: live}
+	for name, l := range map[string]*packetfuzz.Layout{"local_vip_key": &r.key, "local_vip": &r.row, "next_server": &r.next} {
+		if *l, err = packetfuzz.LayoutOf(o.Spec.Types, name); err != nil {
+			return nil, err
+		}
+	}
+	variable := func(name string) func() (uint32, error) {
+		v := o.Spec.Variables[name]
+		return func() (uint32, error) {
+			b, err := live[v.SectionName].LookupBytes(uint32(0))
+			if err != nil {
+				return 0, err
+			}
+			return binary.NativeEndian.Uint32(b[v.Offset:]), nil
+		}
+	}
+	r.known, r.drServed, r.checked = variable("next_servers_known"), variable("dr_served"), variable("balancers_checked")
+	return r, nil
+}
+
+func (r *reader) keyOf(b []byte) key {
+	l := r.key
+	return key{
+		vip: wire.Addr(b[l.At("vip"):][:16]), server: wire.Addr(b[l.At("server"):][:16]),
+		vipPort: binary.BigEndian.Uint16(b[l.At("vip_port"):]), serverPort: binary.BigEndian.Uint16(b[l.At("server_port"):]), proto: b[l.At("proto")],
+	}
+}
+
+func (r *reader) read(c *config) error {
+	c.rows, c.next = map[key]*row{}, map[key]uint16{}
+	var k, v []byte
+	l := r.row
+	for it := r.maps["local_vips"].Iterate(); it.Next(&k, &v); {
+		c.rows[r.keyOf(k)] = &row{
+			server: wire.Addr(v[l.At("server"):][:16]), deliver: wire.Addr(v[l.At("deliver"):][:16]),
+			port:  binary.BigEndian.Uint16(v[l.At("port"):]),
+			first: binary.NativeEndian.Uint16(v[l.At("first"):]), last: binary.NativeEndian.Uint16(v[l.At("last"):]),
+			method: v[l.At("method")], place: v[l.At("place")],
+		}
+	}
+	for it := r.maps["next_servers"].Iterate(); it.Next(&k, &v); {
+		c.next[r.keyOf(k)] = binary.BigEndian.Uint16(v[r.next.At("port"):])
+	}
+	known, err := r.known()
+	if err != nil {
+		return err
+	}
+	served, err := r.drServed()
+	if err != nil {
+		return err
+	}
+	c.known, c.dr, c.senders = known != 0, served != 0, nil
+	checked, err := r.checked()
+	if err != nil || checked == 0 {
+		return err
+	}
+	c.senders = map[wire.Addr]bool{}
+	for it := r.maps["balancers"].Iterate(); it.Next(&k, &v); {
+		c.senders[wire.Addr(k)] = true
+	}
+	return nil
+}

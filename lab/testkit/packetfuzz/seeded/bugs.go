@@ -1,0 +1,186 @@
+package seeded
+
+// Bugs are mistakes that could have been made, in the order of the programs. They were
+// chosen by reading the programs, not by what the fuzzer finds.
+var Bugs = []Bug{
+	{
+		Name: "gue-length", Target: "balancer", File: "balancer/gue.h",
+		What: "UDP's length in GUE leaves out the four bytes of GUE",
+		Old:  "word[1] = bpf_htonl((__u32)len << 16);",
+		New:  "word[1] = bpf_htonl((__u32)(len - sizeof(struct gue)) << 16);",
+	},
+	{
+		Name: "nat-ipv4-checksum", Target: "balancer", File: "balancer/rewrite.h",
+		What: "the IPv4 header's checksum is not corrected when nat changes addresses",
+		Old:  "\tip->check = csum_apply(ip->check, diff);\n\treturn rewrite_l4(ip + 1, end, from, to, diff, p->len - sizeof(*ip));",
+		New:  "\treturn rewrite_l4(ip + 1, end, from, to, diff, p->len - sizeof(*ip));",
+	},
+	{
+		Name: "udp-without-checksum", Target: "balancer", File: "balancer/rewrite.h",
+		What: "a UDP datagram that has no checksum is given a wrong one",
+		Old:  "udp->check = csum_apply_udp(udp->check, diff);",
+		New:  "udp->check = csum_apply(udp->check, diff);",
+	},
+	{
+		Name: "extension-length", Target: "balancer", File: "balancer/options.h",
+		What: "an IPv6 extension header is read as eight bytes shorter than it is",
+		Old:  "__u32 bytes = (e->hdrlen + 1) * 8;",
+		New:  "__u32 bytes = (e->hdrlen ? e->hdrlen : 1) * 8;",
+	},
+	{
+		Name: "fragments-past-source-ranges", Target: "balancer", File: "balancer/rare.h",
+		What: "source ranges and rate limits do not hold for fragments",
+		Old:  "f->flags & FRONTEND_GUARDED && !r->is_error &&",
+		New:  "f->flags & FRONTEND_GUARDED && !r->is_error && !is_fragment(&r->own) &&",
+	},
+	{
+		Name: "flow-of-other-method", Target: "balancer", File: "balancer/nat.h",
+		What: "a flow made by nat goes on when the method has become fullnat, and the other way round",
+		Old:  "return !differ && !!*own_port == full;",
+		New:  "return !differ;",
+	},
+	{
+		Name: "ipv6-hop-limit", Target: "balancer", File: "balancer/leave.h",
+		What: "the hop limit of IPv6 packets is not decremented",
+		Old:  "((struct ipv6hdr *)(eth + 1))->hop_limit--;",
+		New:  "(void)eth;",
+	},
+	{
+		Name: "fragment-identification", Target: "balancer", File: "balancer/fragment.h",
+		What: "IPv6 fragments are told apart by half of their identification",
+		Old:  "k->id = r->own.id;",
+		New:  "k->id = (__u16)r->own.id;",
+	},
+	{
+		Name: "error-tuple-not-turned", Target: "balancer", File: "balancer/icmp.h",
+		What: "the ports that an ICMP error quotes are taken the wrong way round",
+		Old:  "\tt->sport = ports[1];\n\tt->dport = ports[0];",
+		New:  "\tt->sport = ports[0];\n\tt->dport = ports[1];",
+	},
+	{
+		Name: "deny-list-of-other-family", Target: "balancer", File: "balancer/guard.h",
+		What: "denied ranges of IPv6 hold for nobody",
+		Old:  "\tkey.list = GUARD_DENY | family;",
+		New:  "\tkey.list = GUARD_DENY;",
+	},
+	{
+		Name: "client-limit-of-packets", Target: "balancer", File: "balancer/guard.h",
+		What: "one client's limit of packets counts new flows alone",
+		Old:  "return !l->each_packet.step || guard_each(&c->packets, now, &l->each_packet);",
+		New:  "return !opens || !l->each_packet.step || guard_each(&c->packets, now, &l->each_packet);",
+	},
+	{
+		Name: "least-loaded-ignores-weight", Target: "balancer", File: "balancer/schedule.h",
+		What: "servers are compared by connections without their weights",
+		Old:  "if (s->server && load * s->weight >= s->load * weight)",
+		New:  "if (s->server && load >= s->load)",
+	},
+	{
+		Name: "list-with-the-last", Target: "dsr", File: "server/direct.h",
+		What: "the list keeps the server that a packet is sent on to",
+		Old:  "if (err || shorten(skb, v, 1, next->at + 1))",
+		New:  "if (err || shorten(skb, v, 1, next->at))",
+	},
+	{
+		Name: "mss-checksum", Target: "dsr", File: "server/back.h",
+		What: "the checksum is not corrected when the MSS is clamped",
+		Old:  "return bpf_l4_csum_replace(skb, check_at(v, KIND_TRANSPORT), old, new, sizeof(new))\n\t\t       ?: bpf_skb_store_bytes(skb, v->l4 + at, &new, sizeof(new), 0);",
+		New:  "return bpf_skb_store_bytes(skb, v->l4 + at, &new, sizeof(new), 0);",
+	},
+	{
+		Name: "row-of-other-vip", Target: "dsr", File: "server/take.h",
+		What: "a flow by one VIP goes on for packets by another",
+		Old:  "\t    !is_by(r.flow, vip) || !flow_holds(&r))",
+		New:  "\t    !flow_holds(&r))",
+	},
+	{
+		Name: "fate-of-fragments", Target: "dsr", File: "server/back.h",
+		What: "a later fragment of anything is held to be of an answer",
+		Old:  "if (!f || f->fate != FRAGMENT_ANSWER)",
+		New:  "if (!f)",
+	},
+	{
+		Name: "server-port-endianness", Target: "dsr", File: "server/direct.h",
+		What: "the server's port of a quoted packet is in the other byte order",
+		Old:  "\tflow->dport = row->port ?: e->t.sport;",
+		New:  "\tflow->dport = row->port ? bpf_htons(row->port) : e->t.sport;",
+	},
+	{
+		Name: "hairpin-not-masked", Target: "services", File: "proxy/begin.h",
+		What: "a pod that is served by itself sees its own address",
+		Old:  "if (!local || addr_equal(&f->dst, &f->src))",
+		New:  "if (!local)",
+	},
+	{
+		Name: "last-hop", Target: "services", File: "proxy/leave.h",
+		What: "a packet with one hop left is sent on with none",
+		Old:  "if (!own && v->ttl <= 1) {",
+		New:  "if (!own && v->ttl < 1) {",
+	},
+	{
+		Name: "datagrams-to-the-gone", Target: "services", File: "proxy_tc.c",
+		What: "datagrams go on to a target that is no longer one",
+		Old:  "return v->t.proto != IPPROTO_UDP || !seen_later || is_served(s, copy);",
+		New:  "return v->t.proto != IPPROTO_UDP || !seen_later || true;",
+	},
+	{
+		Name: "affinity-for-ever", Target: "services", File: "proxy/choose.h",
+		What: "a client's affinity does not end",
+		Old:  "if ((__s64)(now - had->used) >= (__s64)(seconds * SECOND))",
+		New:  "if ((__s64)(now - had->used) < 0)",
+	},
+	{
+		Name: "error-checksum", Target: "services", File: "proxy/answer.h",
+		What: "the checksum of ICMPv6 errors leaves out the pseudo-header",
+		Old:  "e->icmp.check = ~csum_fold(sum + pseudo_sum(v, bytes, IPPROTO_ICMPV6));",
+		New:  "e->icmp.check = ~csum_fold(sum);",
+	},
+	{
+		Name: "sctp-checksum-order", Target: "services", File: "proxy/change.h",
+		What: "SCTP's checksum is corrected as if the ports stood the other way round",
+		Old:  "__u32 bits = (v->t.sport ^ f->sport) | (__u32)(v->t.dport ^ f->dport) << 16;",
+		New:  "__u32 bits = (v->t.dport ^ f->dport) | (__u32)(v->t.sport ^ f->sport) << 16;",
+	},
+	{
+		Name: "origin-of-before", Target: "sockets", File: "proxy.c",
+		What: "a socket that connects past all services is still told the service that it connected to before",
+		Old:  "\tif (connecting && !*changed)\n\t\tforget_connected(ctx, to);\n",
+		New:  "",
+	},
+	{
+		Name: "node-ports-of-another", Target: "sockets", File: "proxy.c",
+		What: "a pod's own loopback serves the node's node ports",
+		Old:  "if ((here || node_only) && bpf_get_netns_cookie(ctx) != node_netns)",
+		New:  "if (node_only && bpf_get_netns_cookie(ctx) != node_netns)",
+	},
+	{
+		Name: "sender-to-the-drained", Target: "sockets", File: "proxy/choose.h",
+		What: "a socket that sends leaves a target that only keeps its flows",
+		Old:  "if (!(goes_on ? keeps(r, &chosen->addr, chosen->port)\n\t\t      : find_in_run(r, &chosen->addr, chosen->port) != NULL))",
+		New:  "if (!find_in_run(r, &chosen->addr, chosen->port) || (goes_on && false))",
+	},
+	{
+		Name: "advertised-mac", Target: "vdn", File: "vdn/pod.h",
+		What: "a pod may advertise another's MAC address in the option that is for that",
+		Old:  "(option.type == 1 || option.type == 2)",
+		New:  "option.type == 1",
+	},
+	{
+		Name: "quoted-errors", Target: "vdn", File: "vdn/error.h",
+		What: "ICMP errors about errors pass",
+		Old:  "\t    (e.ip.protocol == IPPROTO_ICMP && e.transport[0] != 0 && e.transport[0] != 8))\n",
+		New:  "\t    false)\n",
+	},
+	{
+		Name: "discovery-from-afar", Target: "vdn", File: "vdn/neighbour.h",
+		What: "neighbour discovery counts with any hop limit",
+		Old:  "return nd->ip.nexthdr == IPPROTO_ICMPV6 && nd->ip.hop_limit == 255 &&",
+		New:  "return nd->ip.nexthdr == IPPROTO_ICMPV6 &&",
+	},
+	{
+		Name: "class-of-nobody", Target: "vdn", File: "vdn/uplink.h",
+		What: "what a slice without a rate sends to nobody's addresses gets the class of no slice",
+		Old:  "if (!owner.rated && dst.slice)",
+		New:  "if (!owner.rated)",
+	},
+}

@@ -1,0 +1,123 @@
+// Package seeded has mistakes that could have been made in the programs of bpf, to see
+// how long the packet fuzzer takes to find each. A bug is a substitution in a copy of the
+// source, which is compiled as the real program is; nothing of it is ever in the product.
+package seeded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz"
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/targets"
+)
+
+// Bug is a mistake in one place.
+type Bug struct {
+	Name   string
+	Target string // of packetfuzz/targets
+	File   string // below bpf
+	What   string // goes wrong
+	// Old is there once, and New in its place.
+	Old, New string
+}
+
+// Source gives the file with the bug.
+func (b *Bug) Source(root string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(root, "bpf", b.File))
+	if err != nil {
+		return "", err
+	}
+	if n := strings.Count(string(text), b.Old); n != 1 {
+		return "", fmt.Errorf("%s: bpf/%s has %d times what the bug is to be in: bring it up to date", b.Name, b.File, n)
+	}
+	return strings.Replace(string(text), b.Old, b.New, 1), nil
+}
+
+// Build compiles the bug's program in a folder and gives the object.
+func (b *Bug) Build(ctx context.Context, dir string) (object string, err error) {
+	root := targets.Root
+	entry, err := targets.ByName(b.Target)
+	if err != nil {
+		return "", err
+	}
+	source, err := b.Source(root)
+	if err != nil {
+		return "", err
+	}
+	bpf := filepath.Join(dir, "bpf")
+	if err := os.CopyFS(bpf, os.DirFS(filepath.Join(root, "bpf"))); err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(filepath.Join(bpf, b.File), []byte(source), 0o644); err != nil {
+		return "", err
+	}
+	clang := os.Getenv("BPF_CLANG")
+	if clang == "" {
+		clang = "clang-19"
+	}
+	object = filepath.Join(dir, b.Name+".o")
+	cmd := exec.CommandContext(ctx, clang, "-target", "bpfel", "-O2", "-g", "-mcpu=v3", "-Wall", "-Wextra", "-Wno-unused",
+		"-I"+filepath.Join(bpf, "include"), "-I"+bpf, "-I/usr/include/x86_64-linux-gnu", "-I/usr/include/aarch64-linux-gnu",
+		"-c", filepath.Join(dir, entry.Source), "-o", object)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%s: %s: %w\n%s", b.Name, clang, err, out)
+	}
+	return object, nil
+}
+
+// Result is how a bug was found.
+type Result struct {
+	Bug     Bug
+	Found   bool
+	Why     string        // the violation
+	Steps   int           // of the shortest case
+	Packets uint64        // until then
+	Worlds  uint64        // that were set up
+	CPU     time.Duration // of the thread that fuzzes, worlds and corpus included
+	Clock   time.Duration
+}
+
+// Hunt fuzzes a bug's program until it is found or the limit of processor time is
+// reached. The caller has a thread to itself (packetfuzz.OneCPU).
+func Hunt(ctx context.Context, b Bug, limit time.Duration, seed uint64) (r Result, err error) {
+	r.Bug = b
+	dir, err := os.MkdirTemp("", "seeded-")
+	if err != nil {
+		return r, err
+	}
+	defer os.RemoveAll(dir)
+	object, err := b.Build(ctx, dir)
+	if err != nil {
+		return r, err
+	}
+	entry, err := targets.ByName(b.Target)
+	if err != nil {
+		return r, err
+	}
+	target, err := entry.Open(object)
+	if err != nil {
+		return r, fmt.Errorf("%s: %w", b.Name, err)
+	}
+	defer func() { err = errors.Join(err, target.Close()) }()
+	corpus, err := packetfuzz.LoadCorpus(entry.Corpus(), target.Hooks())
+	if err != nil {
+		return r, err
+	}
+	stats := packetfuzz.NewStats(b.Target)
+	engine := packetfuzz.NewEngine(target, corpus, stats)
+	err = engine.Run(ctx, packetfuzz.Limits{Seed: seed, Processor: limit})
+	r.Packets, r.Worlds, r.CPU, r.Clock = stats.Packets, stats.Worlds, stats.Processor, stats.Elapsed
+	var f *packetfuzz.Failure
+	if errors.As(err, &f) {
+		r.Found, r.Why, r.Steps = true, f.Error(), len(f.Case.Steps)
+		r.Packets, r.CPU, r.Clock = f.At.Packets, f.At.Processor, f.At.Elapsed
+		return r, nil
+	}
+	return r, err
+}

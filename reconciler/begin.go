@@ -1,0 +1,79 @@
+package reconciler
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/source"
+)
+
+// mayBegin says whether routes may be announced. A load balancer that starts waits until
+// the source names it, and a little more, so that backend nodes that check senders, and
+// other load balancers, can know it before its first packet reaches them. It gives how
+// long to wait at most until the next look.
+func (l *Loop) mayBegin(s *source.Snapshot) (wait time.Duration) {
+	if l.open || !l.Balancers || l.Announcer == nil {
+		l.open = true
+		return 0
+	}
+	now := time.Now()
+	if l.first.IsZero() {
+		l.first = now
+	}
+	if l.known.IsZero() && (l.isMember(s) || l.isNamed(s)) {
+		l.known = now
+	}
+	left := noticeLimit - now.Sub(l.first)
+	if !l.known.IsZero() {
+		left = min(left, noticeSpread-now.Sub(l.known))
+	}
+	l.open = left <= 0
+	return max(0, left)
+}
+
+// isMember says that the source names an address of this node among the load balancers.
+func (l *Loop) isMember(s *source.Snapshot) bool {
+	return slices.ContainsFunc(s.Balancers, func(a netip.Addr) bool { return slices.Contains(l.Own, a) })
+}
+
+// unnamed is the Problem of a load balancer that sends from an address that the source
+// does not name, so that others drop its packets.
+func (l *Loop) unnamed(s *source.Snapshot, p *plan.Plan) []source.Problem {
+	var missing []string
+	for _, own := range l.Own {
+		if own.IsValid() && !slices.Contains(s.Balancers, own) && sendsTo(p, own.Is4()) {
+			missing = append(missing, own.String())
+		}
+	}
+	if !l.Balancers || l.DataPlane == nil || len(missing) == 0 {
+		return nil
+	}
+	return []source.Problem{{Object: "load balancer", Field: "--balancers", Message: fmt.Sprintf(
+		"packets leave from %s, which is no endpoint of that Service (it has %s): load balancers, and backend nodes that check senders, drop them; "+
+			"give --interface the interface with the address that the endpoint has, or the Service both families (ipFamilyPolicy: PreferDualStack)",
+		strings.Join(missing, " and "), orNone(s.Balancers))}}
+}
+
+// sendsTo says that packets are tunnelled to a backend of a family.
+func sendsTo(p *plan.Plan, v4 bool) bool {
+	return slices.ContainsFunc(p.Frontends, func(f plan.Frontend) bool {
+		return f.Want != nil && f.Want.Method == service.Tunnel &&
+			slices.ContainsFunc(f.Want.Backends, func(b service.Backend) bool { return b.Addr.Addr().Unmap().Is4() == v4 })
+	})
+}
+
+func orNone(addrs []netip.Addr) string {
+	if len(addrs) == 0 {
+		return "none"
+	}
+	var texts []string
+	for _, a := range addrs {
+		texts = append(texts, a.String())
+	}
+	return strings.Join(texts, ", ")
+}

@@ -1,0 +1,62 @@
+package reconciler
+
+import (
+	"maps"
+
+	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/service"
+)
+
+// owner gives the Service for which a Key is programmed.
+func (l *Loop) owner(k service.Key) (service.ID, bool) {
+	id, ok := l.owners[k]
+	return id, ok
+}
+
+// claim remembers which Services have their Keys by a plan. A plan that was made
+// without knowing what the data plane holds does not count: by that it may decide
+// otherwise.
+func (l *Loop) claim(p *plan.Plan) {
+	if l.Claims == nil || l.held == nil && l.DataPlane != nil {
+		return
+	}
+	now := make(map[service.Key]service.ID, len(p.Frontends))
+	for i := range p.Frontends {
+		if f := &p.Frontends[i]; f.State != plan.Conflict && f.State != plan.Unannounced {
+			now[f.Key] = f.Service.ID
+		}
+	}
+	if !maps.Equal(now, l.owners) {
+		l.owners = now
+		l.Claims.Store(now)
+	}
+}
+
+// conflict is a frontend that has lost its Key, and why.
+type conflict struct {
+	service service.ID
+	key     service.Key
+	reason  string
+}
+
+// tellConflicts logs the conflicts of a plan that the last one had not.
+func (l *Loop) tellConflicts(p *plan.Plan) {
+	now, fresh := map[conflict]bool{}, 0
+	for i := range p.Frontends {
+		f := &p.Frontends[i]
+		if f.State != plan.Conflict {
+			continue
+		}
+		c := conflict{f.Service.ID, f.Key, f.Reason}
+		if now[c] = true; l.conflicts[c] {
+			continue
+		}
+		if fresh++; fresh <= tellFailures {
+			l.Log.Warn("frontend in conflict", "service", f.Service.ID, "frontend", f.Key, "where", f.Service.Origin, "reason", f.Reason)
+		}
+	}
+	if fresh > tellFailures {
+		l.Log.Warn("more frontends are in conflict; the status names them", "frontends", fresh-tellFailures)
+	}
+	l.conflicts = now
+}

@@ -1,0 +1,254 @@
+package reconciler
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/source"
+)
+
+// balancers are the other balancers as a data plane knows them.
+type balancers struct{ all, draining []netip.Addr }
+
+// setBalancers configures a data plane that remembers flows with the other
+// balancers and which of them drain, where that has changed.
+func (l *Loop) setBalancers(s *source.Snapshot, failures map[string]error) {
+	peered, ok := l.DataPlane.(dataplane.Peered)
+	if !ok {
+		return
+	}
+	others := func(of []netip.Addr) []netip.Addr {
+		return slices.DeleteFunc(slices.Clone(of), func(a netip.Addr) bool { return slices.Contains(l.Own, a) })
+	}
+	now := balancers{others(s.Balancers), others(s.Draining)}
+	was := l.others
+	if was == nil {
+		was = &balancers{}
+	} else if slices.Equal(was.all, now.all) && slices.Equal(was.draining, now.draining) {
+		return
+	}
+	if err := peered.SetBalancers(now.all, now.draining); err != nil {
+		failures["other balancers"] = err
+		return
+	}
+	if !slices.Equal(was.draining, now.draining) {
+		l.Log.Info("other balancers draining", "balancers", now.draining)
+	}
+	l.others = &now
+}
+
+// isNamed says that the source names this balancer among those that drain.
+func (l *Loop) isNamed(s *source.Snapshot) bool {
+	return slices.ContainsFunc(s.Draining, func(a netip.Addr) bool { return slices.Contains(l.Own, a) })
+}
+
+// prepareAfter is how long after its first pass a loop is done with what a start
+// has to do.
+const prepareAfter = 3 * time.Second
+
+// prepare readies a data plane for packets that others hand over: none can come
+// before a balancer drains, and a start has better use for the processor. It says
+// when it is due, 0 for never.
+func (l *Loop) prepare(s *source.Snapshot, failures map[string]error) time.Duration {
+	peered, ok := l.DataPlane.(dataplane.Peered)
+	if !ok || !l.Balancers || l.prepared {
+		return 0
+	}
+	if l.began.IsZero() {
+		l.began = time.Now()
+	}
+	if wait := time.Until(l.began.Add(prepareAfter)); wait > 0 && len(l.drain.why) == 0 && !l.isNamed(s) {
+		return wait
+	}
+	if err := peered.Prepare(); err != nil {
+		failures["packets of other balancers"] = err
+		return 0
+	}
+	l.prepared = true
+	return 0
+}
+
+// Until a balancer that goes has read of it in the source itself, the others have
+// not either; noticeLimit is how long it waits for that, noticeSpread how much
+// later than itself the others may read it.
+const (
+	noticeLimit  = 3 * time.Second
+	noticeSpread = 300 * time.Millisecond
+	noticePace   = 20 * time.Millisecond
+)
+
+// drainPace is how often a data plane is asked whether it remembers flows
+// still, and the stage looked at.
+const drainPace = time.Second
+
+// Reasons to drain that are not the source's.
+const (
+	whyEnding  = "the agent was told to end"
+	whyOrdered = "by command (fairlead drain)"
+)
+
+// draining is where a loop is on its way out.
+type draining struct {
+	stage plan.Stage
+	why   []string
+	// began is when it began to drain, entered when it came to its stage, named
+	// when the source was first seen to name it among those that drain.
+	began, entered, named time.Time
+	// had says that there were routes to withdraw, confirmed is when all had confirmed
+	// that they are gone: packets on their way then have Linger.
+	had       bool
+	confirmed time.Time
+	flows     int
+	hurry     bool
+}
+
+// shown is it for others.
+func (d *draining) shown() *Drain {
+	return &Drain{Stage: d.stage, Why: d.why, Since: d.began, Entered: d.entered, Flows: d.flows}
+}
+
+// OrderDrain lets the loop drain because an operator says so, or ends that. It
+// holds until it is ended, or the loop is.
+func (l *Loop) OrderDrain(on bool) {
+	l.ordered.Store(on)
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// nextStage goes on with draining, as far as it is time to, and gives what the plan
+// is to know of it.
+func (l *Loop) nextStage(s *source.Snapshot) plan.Drain {
+	now, d := time.Now(), &l.drain
+	in := l.drainInput(s, now)
+	d.why = in.Why
+	for next := d.stage.Next(in); next != d.stage; next = d.stage.Next(in) {
+		l.enter(next, now)
+		in.In = 0
+		in.Linger, in.Unconfirmed = l.lingers(now)
+	}
+	return plan.Drain{Stage: d.stage, Why: d.why, Avoid: l.Avoid}
+}
+
+func (l *Loop) drainInput(s *source.Snapshot, now time.Time) plan.DrainInput {
+	d := &l.drain
+	in := plan.DrainInput{
+		Why: slices.Clone(s.Drain), Last: s.Last, In: now.Sub(d.entered), Notice: l.DrainNotice, NoticeLimit: noticeLimit,
+		Announces: len(l.announced) > 0, Hurry: d.hurry,
+	}
+	in.Linger, in.Unconfirmed = l.lingers(now)
+	for why, is := range map[string]bool{whyEnding: l.ending, whyOrdered: l.ordered.Load()} {
+		if is {
+			in.Why, in.Last = append(in.Why, why), false
+		}
+	}
+	slices.Sort(in.Why)
+	if len(in.Why) == 0 {
+		return in
+	}
+	if !in.Announces || l.Avoid == (plan.Avoid{}) {
+		in.Notice = 0
+	}
+	if keeper, ok := l.DataPlane.(dataplane.Peered); ok && l.Balancers && l.DrainTimeout > 0 && d.stage != plan.Drained {
+		in.Timeout, in.Remembers = l.DrainTimeout-max(0, in.Linger-l.Linger), l.remembers(keeper)
+	}
+	if d.named.IsZero() && l.isNamed(s) {
+		d.named = now
+	}
+	in.Told = !d.named.IsZero() && now.Sub(d.named) >= noticeSpread
+	return in
+}
+
+// lingers says for how long, from the withdrawal of the routes on, packets are awaited
+// that routers send here for them, and whether somebody has not confirmed that they are
+// gone, so that it is not known yet. One that ends waits for that for DrainTimeout at
+// most: what the data plane holds stays.
+func (l *Loop) lingers(now time.Time) (linger time.Duration, unconfirmed bool) {
+	d := &l.drain
+	most := l.Linger + l.DrainTimeout
+	switch {
+	case !d.stage.Leaves() || !d.had && len(l.withdrawing) == 0:
+		return 0, false
+	case d.hurry:
+		return l.Linger, false
+	case d.confirmed.IsZero():
+		return l.Linger, !l.ending || now.Sub(d.entered) < most
+	}
+	linger = d.confirmed.Sub(d.entered) + l.Linger
+	if l.ending {
+		linger = min(linger, most)
+	}
+	return linger, false
+}
+
+// enter takes the loop to another stage.
+func (l *Loop) enter(next plan.Stage, now time.Time) {
+	d := &l.drain
+	was := d.stage
+	if was == "" || was == plan.Serving || was == plan.Kept {
+		d.began = now
+	}
+	if next == plan.Withdrawn {
+		d.had, d.confirmed = len(l.announced) > 0, time.Time{}
+	}
+	d.stage, d.entered, d.named = next, now, time.Time{}
+	if l.OnDrain != nil && (was != "" || next != plan.Serving) {
+		l.OnDrain(*d.shown())
+	}
+	reasons := strings.Join(d.why, "; ")
+	switch next {
+	case plan.Serving:
+		d.flows = 0
+		if was != "" {
+			l.Log.Info("serving again: no reason to drain is left", "after", now.Sub(d.began).Round(time.Millisecond))
+		}
+	case plan.Kept:
+		l.Log.Warn("not draining: no other balancer would be left", "why", reasons)
+	case plan.Drained:
+		if len(l.withdrawing) > 0 {
+			l.Log.Warn("not all routes are confirmed to be gone", "routes", len(l.withdrawing), "reason", blocked(l.withdrawing).String())
+		}
+		l.Log.Info("drained", "why", reasons, "flows", d.flows, "after", now.Sub(d.began).Round(time.Millisecond))
+	default:
+		l.Log.Info("draining", "stage", next, "why", reasons, "flows", d.flows)
+	}
+}
+
+// sooner gives the time until the next pass, which draining may want before it
+// would else come.
+func (l *Loop) sooner(next time.Duration) time.Duration {
+	d, now := &l.drain, time.Now()
+	in := now.Sub(d.entered)
+	linger, unconfirmed := l.lingers(now)
+	var due time.Duration
+	switch {
+	case d.stage == plan.Asking && in < l.DrainNotice:
+		due = l.DrainNotice - in
+	case d.stage == plan.Withdrawn && !unconfirmed && (in < linger || !d.confirmed.Before(l.passed)):
+		due = max(linger-in, time.Nanosecond)
+	case d.stage == plan.Asking:
+		due = noticePace
+	case d.stage == plan.Withdrawn:
+		due = drainPace
+	default:
+		return next
+	}
+	return min(next, due, drainPace)
+}
+
+// remembers says whether there are flows to keep forwarding; where that cannot
+// be said there may be.
+func (l *Loop) remembers(keeper dataplane.Peered) bool {
+	flows, err := keeper.Remembered()
+	if err != nil {
+		l.Log.Warn("cannot count the remembered flows", "error", err)
+		return true
+	}
+	l.drain.flows = flows
+	return flows > 0
+}

@@ -1,0 +1,121 @@
+package reconciler
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/health"
+	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/lab/testkit/growth"
+	"github.com/fairlead/fairlead/source"
+)
+
+// shelf is a data plane that only keeps what it is given, so that the loop's own work
+// is what counts.
+type shelf map[service.Key]dataplane.Frontend
+
+func (s shelf) List() (all []dataplane.Frontend, err error) {
+	for _, f := range s {
+		all = append(all, f)
+	}
+	return all, nil
+}
+func (s shelf) Upsert(f dataplane.Frontend) error               { s[f.Key] = f; return nil }
+func (s shelf) Delete(k service.Key) error                      { delete(s, k); return nil }
+func (s shelf) Counters() ([]dataplane.FrontendCounters, error) { return nil, nil }
+func (s shelf) Describe() dataplane.Description                 { return dataplane.Description{} }
+func (s shelf) Close() error                                    { return nil }
+
+// unprobed is a prober that knows nothing yet: what is held decides.
+type unprobed struct{}
+
+func (unprobed) Set([]health.Target)              {}
+func (unprobed) State(health.Target) health.State { return health.Unknown }
+func (unprobed) Changed() <-chan struct{}         { return nil }
+
+// several gives services with so many endpoints each.
+func several(services, endpoints int) source.Snapshot {
+	var s source.Snapshot
+	for i := range services {
+		one := web(0, 0)
+		one.ID.Name = fmt.Sprintf("web-%06d", i)
+		f := &one.Frontends[0]
+		f.VIP = netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
+		for b := range endpoints {
+			n := i*endpoints + b
+			f.Backends = append(f.Backends, service.Backend{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, byte(n >> 16), byte(n >> 8), byte(n)}), 80), Weight: 1})
+		}
+		s.Services = append(s.Services, one)
+	}
+	return s
+}
+
+// holding is a loop that holds all of a snapshot.
+func holding(s source.Snapshot) *Loop {
+	plane := shelf{}
+	for _, svc := range s.Services {
+		for _, f := range svc.Frontends {
+			plane[f.Key] = dataplane.FrontendOf(svc, f.Key, f.Backends)
+		}
+	}
+	l := New(Config{
+		Prober: unprobed{}, DataPlane: plane, Announcer: &advertise.Fake{}, ServerHalf: nowhere{}, Linger: time.Hour, Resync: time.Hour,
+		Node: plan.Node{Name: "lb1", NextHop4: netip.MustParseAddr("10.0.0.105")}, Log: slog.New(slog.DiscardHandler),
+	})
+	l.snapshot.Store(&s)
+	return l
+}
+
+// nowhere is a server half that has nothing to do.
+type nowhere struct{}
+
+func (nowhere) Set([]dataplane.Frontend) error  { return nil }
+func (nowhere) SetBalancers([]netip.Addr) error { return nil }
+
+// TestPassesGrowLinearly makes passes over ten times as much: as an agent does that
+// has just started, that finds nothing changed, and whose Services all go.
+func TestPassesGrowLinearly(t *testing.T) {
+	for name, c := range map[string]struct {
+		size int
+		of   func(n int) source.Snapshot
+	}{
+		"Services":  {500, func(n int) source.Snapshot { return several(n, 1) }},
+		"endpoints": {1000, func(n int) source.Snapshot { return several(1, n) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			growth.Linear(t, c.size, func(n int) func() {
+				s := c.of(n)
+				return func() {
+					l := holding(s)
+					l.pass()
+					l.pass()
+					l.snapshot.Store(&source.Snapshot{})
+					l.pass()
+					if len(l.View().Announced) > 0 || len(l.View().Leaving) != len(s.Services) {
+						t.Errorf("left are %d routes and %d frontends", len(l.View().Announced), len(l.View().Leaving))
+					}
+				}
+			})
+		})
+	}
+}
+
+// BenchmarkPass makes passes that change nothing.
+func BenchmarkPass(b *testing.B) {
+	for _, c := range []struct{ services, endpoints int }{{1000, 1}, {10000, 1}, {10000, 100}, {1, 5000}} {
+		b.Run(fmt.Sprintf("%d services of %d endpoints", c.services, c.endpoints), func(b *testing.B) {
+			l := holding(several(c.services, c.endpoints))
+			l.pass()
+			b.ReportAllocs()
+			for b.Loop() {
+				l.pass()
+			}
+		})
+	}
+}

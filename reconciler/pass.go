@@ -1,0 +1,384 @@
+package reconciler
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/health"
+	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/source"
+)
+
+// pass closes the gap between the plan and the world once, as far as it can,
+// and says when to look again.
+func (l *Loop) pass() time.Duration {
+	snapshot := l.snapshot.Load()
+	failures := map[string]error{}
+	l.rested, l.passed = map[string]bool{}, time.Now()
+	if l.unsure {
+		l.held, l.unsure = nil, false
+	}
+	if l.held == nil && l.DataPlane != nil {
+		if err := l.list(); err != nil {
+			failures["data plane"] = err
+		}
+	}
+	node := l.Node
+	node.Drain = l.nextStage(snapshot)
+	in := plan.Input{Services: snapshot.Services, Health: l.health, Held: l.holds, Node: node, Nodes: l.nodes(snapshot)}
+	if a := snapshot.Announcements; a != nil {
+		in.Announce = a.Offers
+	}
+	if l.Claims != nil {
+		in.Owner = l.owner
+	}
+	p := plan.Build(in)
+	l.claim(p)
+	l.tellConflicts(p)
+	if l.Prober != nil {
+		l.Prober.Set(p.Targets)
+	}
+	if l.ServerHalf != nil {
+		if err := l.setServerHalf(snapshot, p); err != nil {
+			failures["server half"] = err
+		}
+	}
+	l.setBalancers(snapshot, failures)
+	prepare := l.prepare(snapshot, failures)
+	begin := l.mayBegin(snapshot)
+	var next time.Duration
+	if l.held != nil {
+		next = l.close(p, failures)
+	} else if l.DataPlane != nil {
+		planned := p.Prefixes()
+		l.withdrawBut(func(r advertise.Route) bool { return planned[r.Prefix] }, failures) // whatever the data plane says
+	}
+	l.lookForConfirmations()
+	l.publish(p, snapshot, failures)
+	if l.settled && !l.begun && l.held != nil {
+		l.announce(l.wished(p), failures)
+	}
+	next = l.sooner(l.nextPass(next, failures))
+	for _, due := range []time.Duration{prepare, begin} {
+		if due > 0 {
+			next = min(next, due)
+		}
+	}
+	return next
+}
+
+// nodes gives the addresses of balancers and of others that no Service may have, as far
+// as they are known, and whose they are.
+func (l *Loop) nodes(s *source.Snapshot) map[netip.Addr]string {
+	nodes := map[netip.Addr]string{}
+	if l.Taken != nil {
+		maps.Copy(nodes, l.Taken())
+	}
+	for _, a := range s.Balancers {
+		nodes[a] = "another balancer"
+		if name := s.Names[a]; name != "" {
+			nodes[a] = "balancer " + name
+		}
+	}
+	for _, a := range l.Own {
+		nodes[a] = "this balancer, " + l.Node.Name
+	}
+	return nodes
+}
+
+// close brings announcements and data plane to the plan in the one safe order,
+// and says when a lingering frontend is due, if one is.
+func (l *Loop) close(p *plan.Plan, failures map[string]error) time.Duration {
+	// Withdraw before removing. What is to change is announced as it was until then.
+	wished := byPrefix(l.wished(p))
+	l.withdrawBut(func(r advertise.Route) bool { return wished[r.Prefix].Prefix.IsValid() }, failures)
+	wanted := l.upsert(p, failures)
+	l.lookForConfirmations()
+	due := l.remove(p, wanted, failures)
+	// Announce only what is held.
+	l.announce(l.wished(p), failures)
+	return first(due, l.nextRetry())
+}
+
+// first is the earlier of two times to wait, of which each is none at 0.
+func first(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// withdrawBut withdraws what is announced and not to stay.
+func (l *Loop) withdrawBut(stays func(advertise.Route) bool, failures map[string]error) {
+	var rest []advertise.Route
+	for _, r := range l.announced {
+		if stays(r) {
+			rest = append(rest, r)
+		}
+	}
+	if len(rest) < len(l.announced) {
+		l.announce(rest, failures)
+	}
+}
+
+// wished gives the routes of the plan that may be announced now: those that
+// are announced already as long as they lead to anything, others once all
+// that they lead to is held or refused, or has failed again and again. While the
+// load balancer must not begin (mayBegin) there are none.
+func (l *Loop) wished(p *plan.Plan) []advertise.Route {
+	if !l.open {
+		return nil
+	}
+	var routes []advertise.Route
+	announced := byPrefix(l.announced)
+	for _, r := range p.Routes {
+		held, pending := 0, 0
+		for _, k := range r.Frontends {
+			if _, ok := l.held[k]; ok {
+				held++
+			} else if _, refused := l.refused[k]; !refused && !l.isHopeless(k) {
+				pending++
+			}
+		}
+		if held > 0 && (pending == 0 || announced[r.Prefix].Prefix.IsValid()) {
+			routes = append(routes, r.Route)
+		}
+	}
+	return routes
+}
+
+// byPrefix gives routes by their prefixes, of which each has one.
+func byPrefix(routes []advertise.Route) map[netip.Prefix]advertise.Route {
+	all := make(map[netip.Prefix]advertise.Route, len(routes))
+	for _, r := range routes {
+		all[r.Prefix] = r
+	}
+	return all
+}
+
+// announce gives the announcer other routes than before, or the same again where that
+// failed. That there are none it is told once all that can be held is held: it may have
+// found some of an earlier process.
+func (l *Loop) announce(routes []advertise.Route, failures map[string]error) {
+	if l.Announcer == nil || l.unsaid == nil && slices.Equal(routes, l.asked) && (l.begun || !l.settled) {
+		return
+	}
+	before := l.unsaid
+	l.begun, l.asked, l.unsaid = true, routes, l.Announcer.Set(routes)
+	if before == nil && l.unsaid != nil {
+		l.unsaidAt = time.Now()
+	}
+	l.note(announced(l.announced, routes, l.unsaid, failures))
+}
+
+// announced gives what is announced after a Set, and names what of it failed. Where
+// that is not known of each prefix, all is as before.
+func announced(before, routes []advertise.Route, err error, failures map[string]error) []advertise.Route {
+	if err == nil {
+		return routes
+	}
+	failed, rest := advertise.RouteErrors(err)
+	for p, err := range failed {
+		failures["route "+p.String()] = err
+	}
+	if len(rest) > 0 {
+		failures["announcer"] = errors.Join(rest...)
+		return before
+	}
+	return slices.SortedFunc(maps.Values(merge(before, routes, failed)), advertise.Route.Compare)
+}
+
+// merge gives the routes by prefix: those that failed as before.
+func merge(before, routes []advertise.Route, failed map[netip.Prefix]error) map[netip.Prefix]advertise.Route {
+	now := byPrefix(routes)
+	for p := range failed {
+		delete(now, p)
+	}
+	for _, r := range before {
+		if failed[r.Prefix] != nil {
+			now[r.Prefix] = r
+		}
+	}
+	return now
+}
+
+// note remembers and logs what is announced from now on.
+func (l *Loop) note(routes []advertise.Route) {
+	since := make(map[advertise.Route]time.Time, len(routes))
+	before, now := byPrefix(l.announced), byPrefix(routes)
+	for _, r := range routes {
+		was, there := before[r.Prefix]
+		at := l.since[was]
+		switch {
+		case !there:
+			at = time.Now()
+			l.Log.Info("route announced", "prefix", r.Prefix, "nextHop", r.NextHop, "attributes", r.Attributes.String())
+		case was != r:
+			l.Log.Info("route announced otherwise", "prefix", r.Prefix, "nextHop", r.NextHop, "attributes", r.Attributes.String())
+		}
+		since[r] = at
+	}
+	for _, r := range l.announced {
+		if !now[r.Prefix].Prefix.IsValid() {
+			l.Log.Info("route withdrawn", "prefix", r.Prefix, "nextHop", r.NextHop)
+		}
+	}
+	l.announced, l.since = routes, since
+}
+
+// upsert writes every frontend that is not held as the plan wants it, and
+// gives the keys that the plan wants.
+func (l *Loop) upsert(p *plan.Plan, failures map[string]error) map[service.Key]bool {
+	wanted := map[service.Key]bool{}
+	for i := range p.Frontends {
+		want := p.Frontends[i].Want
+		if want == nil {
+			continue
+		}
+		wanted[want.Key] = true
+		if l.holdsAs(*want) {
+			delete(l.refused, want.Key)
+			delete(l.failed, want.Key)
+			continue
+		}
+		if r, ok := l.refused[want.Key]; ok && r.wish.Same(*want) {
+			continue
+		}
+		if !l.rests(want.Key, *want, failures) {
+			l.upsertOne(*want, failures)
+		}
+	}
+	return wanted
+}
+
+// holdsAs says that the data plane holds a frontend as it is wanted, as far as it
+// keeps what is.
+func (l *Loop) holdsAs(want dataplane.Frontend) bool {
+	held, ok := l.held[want.Key]
+	if !ok || held.Same(want) {
+		return ok
+	}
+	c, ok := l.DataPlane.(dataplane.Canonical)
+	if !ok || !c.Canonical(held).Same(c.Canonical(want)) {
+		return false
+	}
+	l.held[want.Key] = want // to be seen at once next time
+	return true
+}
+
+func (l *Loop) upsertOne(want dataplane.Frontend, failures map[string]error) {
+	err := l.DataPlane.Upsert(want)
+	switch {
+	case errors.Is(err, dataplane.ErrUnsupported):
+		l.refused[want.Key] = refusal{want, err}
+		delete(l.failed, want.Key)
+		l.Log.Warn("frontend refused", "frontend", want.Key, "error", err)
+	case err != nil:
+		l.fail(want.Key, want, err, failures)
+	default:
+		delete(l.refused, want.Key)
+		delete(l.failed, want.Key)
+		l.held[want.Key] = want
+		l.Log.Debug("frontend written", "frontend", want.Key, "backends", len(want.Backends))
+	}
+}
+
+// tellFailures is how many failures of one pass are logged: where there is no room
+// for very many frontends each of them fails.
+const tellFailures = 10
+
+// nextPass logs what failed and gives the time until the next pass: when it is due, or
+// sooner, after a pause that doubles, where something failed other than frontends.
+func (l *Loop) nextPass(due time.Duration, failures map[string]error) time.Duration {
+	if l.failsBeyond(failures) {
+		l.retry = min(max(2*l.retry, retryFirst), retryLast)
+		due = first(due, l.retry)
+	} else {
+		l.retry = 0
+	}
+	if due == 0 {
+		due = time.Hour // until woken
+	}
+	tried := slices.DeleteFunc(slices.Sorted(maps.Keys(failures)), func(what string) bool { return l.rested[what] })
+	for i, what := range tried {
+		if i == tellFailures {
+			l.Log.Error("more of the plan cannot be applied; the status names it", "calls", len(tried)-i)
+			break
+		}
+		l.Log.Error("cannot apply the plan; trying again", "what", what, "error", failures[what], "in", due)
+	}
+	return due
+}
+
+// failsBeyond says that something failed other than frontends, which have retries of
+// their own.
+func (l *Loop) failsBeyond(failures map[string]error) bool {
+	own := 0
+	for k := range l.failed {
+		if failures[k.String()] != nil {
+			own++
+		}
+	}
+	return len(failures) > own
+}
+
+// list reads what the data plane really holds.
+func (l *Loop) list() error {
+	frontends, err := l.DataPlane.List()
+	if err != nil {
+		return fmt.Errorf("reading what the data plane holds: %w", err)
+	}
+	l.held = make(map[service.Key]dataplane.Frontend, len(frontends))
+	for _, f := range frontends {
+		l.held[f.Key] = f
+	}
+	return nil
+}
+
+func (l *Loop) health(t health.Target) health.State {
+	if l.Prober == nil {
+		return health.Up
+	}
+	return l.Prober.State(t)
+}
+
+// holds gives as what the data plane holds the backends of a frontend.
+func (l *Loop) holds(k service.Key) map[netip.AddrPort]health.State {
+	f, is := l.held[k]
+	if !is {
+		return nil
+	}
+	states := make(map[netip.AddrPort]health.State, len(f.Backends))
+	for _, b := range f.Backends {
+		states[b.Addr] = health.Up
+		if b.Draining() {
+			states[b.Addr] = health.Down
+		}
+	}
+	return states
+}
+
+// everyFrontend gives all frontends but those in conflict, with every backend
+// that their Service names, whatever its health: what the server half needs.
+func everyFrontend(p *plan.Plan) []dataplane.Frontend {
+	var all []dataplane.Frontend
+	for i := range p.Frontends {
+		f := &p.Frontends[i]
+		if f.State == plan.Conflict || len(f.Backends) == 0 {
+			continue
+		}
+		var backends []service.Backend
+		for _, b := range f.Backends {
+			backends = append(backends, b.Backend)
+		}
+		all = append(all, dataplane.FrontendOf(f.Service, f.Key, backends))
+	}
+	return all
+}

@@ -1,0 +1,31 @@
+package probe
+
+import (
+	"log/slog"
+	"net/netip"
+	"testing"
+
+	"github.com/fairlead/fairlead/core/health"
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/lab/testkit/growth"
+)
+
+// TestSetGrowsLinearly sets ten times as many targets: new ones, the same again, the
+// half of them, and none.
+func TestSetGrowsLinearly(t *testing.T) {
+	growth.Linear(t, 1000, func(size int) func() {
+		targets := make([]health.Target, size)
+		for i := range targets {
+			targets[i] = health.Target{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, byte(i >> 16), byte(i >> 8), byte(i)}), 80), Check: service.DefaultHealthCheck}
+		}
+		return func() {
+			p := New(slog.New(slog.DiscardHandler))
+			for _, all := range [][]health.Target{targets, targets, targets[size/2:], nil} {
+				p.Set(all)
+			}
+			if len(p.States()) > 0 {
+				t.Fatal("targets are left")
+			}
+		}
+	})
+}

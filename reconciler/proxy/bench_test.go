@@ -1,0 +1,126 @@
+package proxy
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/core/proxy"
+	"github.com/fairlead/fairlead/core/service"
+)
+
+// void is a plane that costs nothing and holds nothing.
+type void struct{}
+
+func (void) Apply([]proxy.Frontend, []proxy.Key) error { return nil }
+func (void) Keys() []proxy.Key                         { return nil }
+func (void) SetNodeAddresses([]netip.Addr) error       { return nil }
+func (void) Close() error                              { return nil }
+
+// cluster is a number of Services with three endpoints each.
+func cluster(count int) ([]*proxy.Service, []*proxy.Slice) {
+	services, all := make([]*proxy.Service, count), make([]*proxy.Slice, count)
+	for i := range services {
+		name := fmt.Sprint("svc-", i)
+		services[i] = svc(name, netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)}).String(), i)
+		all[i] = eps(name+"-1", name)
+		for j := range 3 {
+			k := 3*i + j
+			all[i].Endpoints = append(all[i].Endpoints, proxy.Endpoint{
+				Addr: netip.AddrFrom4([4]byte{10, byte(128 + k>>16), byte(k >> 8), byte(k)}), Node: "n2", Ready: true, Serving: true,
+			})
+		}
+	}
+	return services, all
+}
+
+func filled(services []*proxy.Service, all []*proxy.Slice) *Loop {
+	l := New(Config{Plane: void{}, Log: slog.New(slog.DiscardHandler)})
+	l.SetNode(proxy.Node{Name: "n1"})
+	for i := range services {
+		l.SetService(services[i])
+		l.SetSlice(all[i])
+	}
+	l.Loaded()
+	l.pass()
+	return l
+}
+
+// cpu gives the processor time that this process has used.
+func cpu() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkColdStart tells a loop of 50,000 Services and lets it decide on them.
+// It reports what the loop then keeps beside what it was told, and the processor
+// time, which other work on the machine disturbs less.
+func BenchmarkColdStart(b *testing.B) {
+	const count = 50_000
+	services, all := cluster(count)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	var l *Loop
+	used := cpu()
+	for b.Loop() {
+		l = nil
+		l = filled(services, all)
+	}
+	b.ReportMetric(float64(cpu()-used)/float64(b.N)/1e6, "cpu-ms/op")
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	b.ReportMetric((float64(after.HeapAlloc)-float64(before.HeapAlloc))/count, "bytes-kept/service")
+	if v := l.View(); v.Frontends != count {
+		b.Errorf("%d frontends, want %d", v.Frontends, count)
+	}
+	runtime.KeepAlive(all)
+}
+
+// BenchmarkChange changes one endpoint, among few Services and among many: the
+// cost is to be the same.
+func BenchmarkChange(b *testing.B) {
+	for _, count := range []int{10, 50_000} {
+		b.Run(fmt.Sprint(count), func(b *testing.B) {
+			services, all := cluster(count)
+			l := filled(services, all)
+			other := *all[3]
+			other.Endpoints = other.Endpoints[:2]
+			turn := 0
+			for b.Loop() {
+				l.SetSlice([]*proxy.Slice{all[3], &other}[turn%2])
+				l.pass()
+				turn++
+			}
+			if l.View().Set < uint64(count) {
+				b.Error("nothing was written")
+			}
+		})
+	}
+}
+
+// BenchmarkConflicts lets all Services claim one key: the oldest goes, 1,000 times.
+func BenchmarkConflicts(b *testing.B) {
+	for b.Loop() {
+		l := New(Config{Plane: void{}, Log: slog.New(slog.DiscardHandler)})
+		for i := range 1000 {
+			l.SetService(svc(fmt.Sprint("s", i), "10.96.0.1", i))
+		}
+		l.Loaded()
+		l.pass()
+		for i := range 1000 {
+			l.DeleteService(service.ID{Namespace: "default", Name: fmt.Sprint("s", i)})
+			l.pass()
+		}
+		if v := l.View(); v.Frontends != 0 || v.Services != 0 || time.Since(v.LastSync) < 0 {
+			b.Fatalf("%+v", v)
+		}
+	}
+}

@@ -1,0 +1,373 @@
+package proxy
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/core/proxy"
+	"github.com/fairlead/fairlead/core/service"
+)
+
+// pass decides on what has changed and writes what came out differently, with
+// what earlier passes could not.
+func (l *Loop) pass() {
+	started := time.Now()
+	w := l.decide(started)
+	refused, err := proxy.Refusals(w.write(l.Plane))
+	l.conclude(w, started, refused, err)
+	if err == nil && l.Health != nil && len(l.checks) > 0 {
+		l.tellHealth()
+	}
+}
+
+// tellHealth tells what checks are to answer now that all is written. That of a
+// Service of which something is refused stays as it was told last, but that there
+// is nothing left here is told.
+func (l *Loop) tellHealth() {
+	refused := l.refusedServices()
+	for id, check := range l.checks { // which only this goroutine has
+		if refused[id] && check.Ready4+check.Ready6 > 0 {
+			continue
+		}
+		l.Health.Set(id, check)
+		delete(l.checks, id)
+	}
+}
+
+// work is what one pass has to write.
+type work struct {
+	// whole says that it is everything, retry that it includes what has failed.
+	whole, retry bool
+	set          []proxy.Frontend
+	gone         []proxy.Key
+	// addrs are nil where they are written.
+	addrs []netip.Addr
+	// owned says of a key that the plane holds whether somebody wants it; of a
+	// whole, all others go.
+	owned func(proxy.Key) bool
+}
+
+// idle says that there is nothing to write.
+func (w *work) idle() bool { return !w.whole && w.addrs == nil && len(w.set)+len(w.gone) == 0 }
+
+// write is the only place that calls the plane to change something.
+func (w *work) write(p proxy.Plane) (err error) {
+	if w.addrs != nil {
+		err = p.SetNodeAddresses(w.addrs)
+	}
+	if w.whole {
+		w.gone = slices.DeleteFunc(p.Keys(), w.owned)
+	}
+	if w.whole || len(w.set)+len(w.gone) > 0 {
+		err = errors.Join(err, p.Apply(w.set, w.gone))
+	}
+	return err
+}
+
+// decide looks at every entry that changed and gives what is to be written now:
+// what is fresh and, when it is due, what failed. So one frontend that cannot be
+// written delays no other.
+func (l *Loop) decide(now time.Time) *work {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	due := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
+	w := &work{retry: due(l.again)}
+	w.whole = due(l.resync) || l.whole && (w.retry || l.again.IsZero())
+	w.retry = w.retry || w.whole
+	if len(l.owners) == 0 {
+		l.owners = make(map[proxy.Key]*entry, len(l.dirty))
+	}
+	if w.whole {
+		l.whole, l.fresh = true, nil // no key need be noted
+	}
+	if l.all {
+		for _, e := range l.entries {
+			l.rebuild(e)
+		}
+	} else {
+		for _, e := range l.dirty {
+			l.rebuild(e)
+		}
+	}
+	l.waits = l.waitsSince()
+	l.dirty, l.all, l.first = nil, false, time.Time{}
+	l.collect(w)
+	return w
+}
+
+// collect gives w what it is to write.
+func (l *Loop) collect(w *work) {
+	if l.addrsFresh || w.retry && l.addrsFailed {
+		w.addrs, l.addrsFresh, l.addrsFailed = l.addrs, false, false
+	}
+	if w.whole {
+		w.set = make([]proxy.Frontend, 0, len(l.owners))
+		for _, e := range l.entries {
+			for i := range e.frontends {
+				if f := &e.frontends[i]; len(l.rivals[f.Key]) == 0 || l.owners[f.Key] == e {
+					w.set = append(w.set, *f)
+				}
+			}
+		}
+		w.owned = func(k proxy.Key) bool { return l.owners[k] != nil } // only this goroutine changes them
+		return
+	}
+	if w.retry {
+		maps.Copy(l.fresh, l.failed)
+		for k := range l.refused {
+			l.fresh[k] = struct{}{}
+		}
+	}
+	for k := range l.fresh {
+		if e := l.owners[k]; e != nil {
+			w.set = append(w.set, *e.frontend(k))
+		} else {
+			w.gone = append(w.gone, k)
+		}
+	}
+}
+
+// conclude notes how a pass ended. What is refused concerns its Services alone:
+// all else is as it should be.
+func (l *Loop) conclude(w *work, started time.Time, refused []proxy.Refusal, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if !w.idle() {
+		l.written = now
+	}
+	if err != nil {
+		l.fail(w, err)
+		if l.waits.IsZero() {
+			l.waits = started
+		}
+	} else if w.retry {
+		l.whole, l.broken = false, false
+		l.failed = map[proxy.Key]struct{}{} // clearing a map costs as much as it ever held
+	}
+	l.noteRefused(w, refused)
+	l.fresh = map[proxy.Key]struct{}{}
+	if !l.broken {
+		l.waits = time.Time{}
+	}
+	l.planRetry(w, now)
+	l.stats.pass(w, now, now.Sub(started), err, !l.broken)
+	if w.whole && err == nil {
+		l.Log.Info("all of the service proxy's frontends are written", "services", l.services, "frontends", len(w.set)-len(refused),
+			"refused", len(refused), "removed", len(w.gone), "took", now.Sub(started))
+		if l.Resync > 0 {
+			l.resync = now.Add(l.Resync)
+		}
+	}
+}
+
+// fail keeps for later what a pass could not write.
+func (l *Loop) fail(w *work, err error) {
+	maps.Copy(l.failed, l.fresh)
+	l.addrsFailed = l.addrsFailed || w.addrs != nil
+	l.broken = true
+	if w.whole {
+		l.resync = time.Time{}
+	}
+	l.Log.Error("cannot write all of the service proxy's frontends; trying again", "error", err, "frontends", len(w.set))
+}
+
+// tellRefused is how many frontends that are refused in one pass are logged.
+const tellRefused = 10
+
+// noteRefused keeps what the plane cannot hold, to be told of and tried again.
+func (l *Loop) noteRefused(w *work, refused []proxy.Refusal) {
+	before := l.refused
+	if w.whole {
+		l.refused = make(map[proxy.Key]error, len(refused))
+	}
+	told := 0
+	for _, r := range refused {
+		if before[r.Key] == nil {
+			if told++; told <= tellRefused {
+				l.Log.Warn("a frontend cannot be held; all others are", "service", l.owners[r.Key].id, "frontend", r.Key, "error", r.Err)
+			}
+		}
+	}
+	if told > tellRefused {
+		l.Log.Warn("more frontends cannot be held; the status names them", "frontends", told-tellRefused)
+	}
+	for k := range l.fresh {
+		delete(l.refused, k)
+	}
+	for _, r := range refused {
+		l.refused[r.Key] = r.Err
+	}
+}
+
+// planRetry says when what failed or was refused is due.
+func (l *Loop) planRetry(w *work, now time.Time) {
+	switch {
+	case !l.broken && len(l.refused) == 0:
+		l.retry, l.again = 0, time.Time{}
+	case w.retry || l.again.IsZero():
+		l.retry = min(max(2*l.retry, retryFirst), retryLast)
+		l.again = now.Add(l.retry)
+	}
+}
+
+// refusedServices are those of which the plane cannot hold something.
+func (l *Loop) refusedServices() map[service.ID]bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ids := map[service.ID]bool{}
+	for k := range l.refused {
+		if e := l.owners[k]; e != nil {
+			ids[e.id] = true
+		}
+	}
+	return ids
+}
+
+// rebuild decides on one entry anew.
+func (l *Loop) rebuild(e *entry) {
+	since := e.since
+	e.since = time.Time{}
+	frontends, problems := proxy.Build(e.service, e.slices, l.node)
+	l.noted = false
+	l.compare(e, frontends)
+	if l.noted && !since.IsZero() {
+		l.stats.waiting = append(l.stats.waiting, since)
+	}
+	e.frontends = frontends
+	put(l.problems, e, problems, len(problems) > 0)
+	if h := proxy.HealthOf(e.service, e.slices, l.node); h != l.health[e] {
+		l.checks[e.id] = h
+		put(l.health, e, h, h != proxy.HealthCheck{})
+	}
+	if e.service == nil && len(e.slices) == 0 {
+		delete(l.entries, e.id)
+	}
+}
+
+// put keeps a value of the few entries that have one.
+func put[V any](m map[*entry]V, e *entry, v V, has bool) {
+	if has {
+		m[e] = v
+	} else {
+		delete(m, e)
+	}
+}
+
+// compare claims and releases keys for what an entry is about to have, and notes
+// those that are to be written.
+func (l *Loop) compare(e *entry, next []proxy.Frontend) {
+	old := e.frontends
+	if e.service != nil && !e.service.Created.Equal(e.created) {
+		for i := range old { // another Service of that name: its age is another
+			l.release(old[i].Key, e)
+		}
+		old, e.created = nil, e.service.Created
+	}
+	i, j := 0, 0
+	for i < len(old) || j < len(next) {
+		switch c := order(old, next, i, j); {
+		case c < 0:
+			l.release(old[i].Key, e)
+			i++
+		case c > 0:
+			l.claim(&next[j], e)
+			j++
+		case old[i].Kind != next[j].Kind:
+			l.release(old[i].Key, e)
+			l.claim(&next[j], e)
+			i++
+			j++
+		default:
+			if l.owners[next[j].Key] == e && !old[i].Same(&next[j]) {
+				l.note(next[j].Key)
+			}
+			i++
+			j++
+		}
+	}
+}
+
+// order compares the next keys of two lists; a list that has ended is last.
+func order(old, next []proxy.Frontend, i, j int) int {
+	switch {
+	case i == len(old):
+		return 1
+	case j == len(next):
+		return -1
+	}
+	return old[i].Key.Compare(next[j].Key)
+}
+
+// claim gives e the key of a frontend that it is about to have, or makes it the
+// rival of a Service that has it with more right.
+func (l *Loop) claim(f *proxy.Frontend, e *entry) {
+	k := f.Key
+	had := l.owners[k]
+	if had != nil && had.before(had.frontend(k).Kind, e, f.Kind) {
+		l.rivals[k] = append(l.rivals[k], e)
+		return
+	}
+	l.owners[k] = e
+	l.note(k)
+	if had != nil {
+		l.rivals[k] = append(l.rivals[k], had)
+	}
+}
+
+// release takes a key from e. If e had it, the rival with the most right gets it.
+func (l *Loop) release(k proxy.Key, e *entry) {
+	rivals := l.rivals[k]
+	if l.owners[k] != e {
+		l.setRivals(k, slices.DeleteFunc(rivals, func(o *entry) bool { return o == e }))
+		return
+	}
+	l.note(k)
+	if len(rivals) == 0 {
+		delete(l.owners, k)
+		return
+	}
+	heir := rivals[0]
+	for _, o := range rivals[1:] {
+		if o.before(o.frontend(k).Kind, heir, heir.frontend(k).Kind) {
+			heir = o
+		}
+	}
+	l.owners[k] = heir
+	l.setRivals(k, slices.DeleteFunc(rivals, func(o *entry) bool { return o == heir }))
+}
+
+func (l *Loop) setRivals(k proxy.Key, rivals []*entry) {
+	if len(rivals) == 0 {
+		delete(l.rivals, k)
+		return
+	}
+	l.rivals[k] = rivals
+}
+
+// note marks a key to be written.
+func (l *Loop) note(k proxy.Key) {
+	if l.fresh != nil {
+		l.fresh[k] = struct{}{}
+		l.noted = true
+	}
+}
+
+// before says whether e, whose frontend is of this kind, has more right to a key
+// than o: by the kinds, then by the age of their Services, then by ID.
+func (e *entry) before(kind proxy.Kind, o *entry, other proxy.Kind) bool {
+	if kind.Beats(other) || other.Beats(kind) {
+		return kind.Beats(other)
+	}
+	return cmp.Or(e.created.Compare(o.created), e.id.Compare(o.id)) < 0
+}
+
+// frontend gives the one of a key that the entry has.
+func (e *entry) frontend(k proxy.Key) *proxy.Frontend {
+	i, _ := slices.BinarySearchFunc(e.frontends, k, func(f proxy.Frontend, k proxy.Key) int { return f.Key.Compare(k) })
+	return &e.frontends[i]
+}

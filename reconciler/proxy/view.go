@@ -1,0 +1,225 @@
+package proxy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/core/proxy"
+	"github.com/fairlead/fairlead/core/service"
+)
+
+// View is what the loop knows and has done.
+type View struct {
+	// Loaded says that the source has told all, Synced that all is written but what
+	// the plane refuses.
+	Loaded, Synced bool
+	// Services, Slices and Frontends are known now, Unwritten frontends not yet
+	// as they should be; after a failure to write all these may be all. Refused are
+	// those that the plane cannot hold; each is among the Problems, too.
+	Services, Slices, Frontends, Unwritten, Refused int
+	// Problems are what is not served and why, sorted by Service.
+	Problems []proxy.Problem
+	// LastError is why something could not be written, nil once it is.
+	LastError error
+	// Changes counts what the source has told, Passes the calls to the plane, of which
+	// Failures failed, Set and Removed the frontends and keys given to it.
+	Changes, Passes, Failures, Set, Removed uint64
+	// LastSync is when all was written last, which took LastSyncTook.
+	LastSync     time.Time
+	LastSyncTook time.Duration
+	// Latency is how long recent changes took from the source's call until they
+	// were written.
+	Latency Latency
+}
+
+// Latency sums up durations.
+type Latency struct{ P50, P99, Max time.Duration }
+
+// Recent is over how many changes Latency is.
+const Recent = 1024
+
+type stats struct {
+	changes, passes, failures, set, removed uint64
+	lastError                               error
+	lastSync                                time.Time
+	lastSyncTook                            time.Duration
+	// waiting are when the changes came that are decided on but not written, late
+	// those of them that failed.
+	waiting, late []time.Time
+	// recent is a ring of which next is to be overwritten.
+	recent []time.Duration
+	next   int
+}
+
+// pass counts one; clean says that nothing is left that failed.
+func (s *stats) pass(w *work, now time.Time, took time.Duration, err error, clean bool) {
+	if !w.idle() {
+		s.passes++
+	}
+	if err != nil {
+		s.failures++
+		s.lastError = err
+		s.late, s.waiting = append(s.late, s.waiting...), nil
+		return
+	}
+	s.set += uint64(len(w.set))
+	s.removed += uint64(len(w.gone))
+	if clean {
+		s.lastError, s.lastSync, s.lastSyncTook = nil, now, took
+		s.waiting, s.late = append(s.late, s.waiting...), nil
+	}
+	for _, since := range s.waiting {
+		s.took(now.Sub(since))
+	}
+	s.waiting = s.waiting[:0]
+}
+
+func (s *stats) took(d time.Duration) {
+	if len(s.recent) < Recent {
+		s.recent = append(s.recent, d)
+		return
+	}
+	s.recent[s.next] = d
+	s.next = (s.next + 1) % Recent
+}
+
+func (s *stats) latency() Latency {
+	if len(s.recent) == 0 {
+		return Latency{}
+	}
+	sorted := slices.Sorted(slices.Values(s.recent))
+	at := func(percent int) time.Duration { return sorted[(len(sorted)-1)*percent/100] }
+	return Latency{at(50), at(99), at(100)}
+}
+
+// View gives the present one.
+func (l *Loop) View() View {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	v := View{
+		Loaded: l.loaded, Synced: l.loaded && l.waitsSince().IsZero(),
+		Services: l.services, Slices: len(l.slices), Frontends: len(l.owners), Unwritten: len(l.fresh) + len(l.failed), Refused: len(l.refused),
+		Problems: l.allProblems(), LastError: l.stats.lastError,
+		Changes: l.stats.changes, Passes: l.stats.passes, Failures: l.stats.failures, Set: l.stats.set, Removed: l.stats.removed,
+		LastSync: l.stats.lastSync, LastSyncTook: l.stats.lastSyncTook, Latency: l.stats.latency(),
+	}
+	if l.whole {
+		v.Unwritten = len(l.owners)
+	}
+	return v
+}
+
+// Sync gives when all was written last, and since when something waits to be;
+// zero where nothing ever was or nothing does. It is what a healthport.Healthz
+// asks.
+func (l *Loop) Sync() (last, waits time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.stats.lastSync, l.waitsSince()
+}
+
+// waitsSince says since when something waits to be written; zero: nothing does.
+func (l *Loop) waitsSince() time.Time {
+	switch {
+	case !l.loaded:
+		return time.Time{}
+	case l.waits.IsZero():
+		return l.first
+	}
+	return l.waits
+}
+
+// allProblems gives those of the entries, one for each frontend that the plane
+// refuses, and a conflict for each rival.
+func (l *Loop) allProblems() []proxy.Problem {
+	var all []proxy.Problem
+	for _, some := range l.problems {
+		all = append(all, some...)
+	}
+	for k, err := range l.refused {
+		if e := l.owners[k]; e != nil {
+			all = append(all, l.refusal(k, e, err))
+		}
+	}
+	for k, rivals := range l.rivals {
+		for _, e := range rivals {
+			all = append(all, l.conflict(k, e))
+		}
+	}
+	slices.SortStableFunc(all, func(a, b proxy.Problem) int {
+		return cmp.Or(a.Service.Compare(b.Service), cmp.Compare(a.String(), b.String()))
+	})
+	return all
+}
+
+// fields are where in a Service the address of a kind stands.
+var fields = map[proxy.Kind]string{
+	proxy.ClusterIP: "spec.clusterIPs", proxy.ExternalIP: "spec.externalIPs",
+	proxy.LoadBalancerIP: "status.loadBalancer", proxy.NodePort: "spec.ports",
+}
+
+func (l *Loop) conflict(k proxy.Key, e *entry) proxy.Problem {
+	owner, kind := l.owners[k], e.frontend(k).Kind
+	why := "and is older"
+	if owner.frontend(k).Kind.Beats(kind) {
+		why = "as its cluster IP"
+	}
+	return proxy.OfService(e.id, fields[kind], "Service %s already has %s %s: give one of the two another address or port",
+		owner.id, k, why)
+}
+
+func (l *Loop) refusal(k proxy.Key, e *entry, err error) proxy.Problem {
+	return proxy.OfService(e.id, fields[e.frontend(k).Kind], "%s cannot be held as it should be: %s; what was held there stays, and it is tried again", k, err)
+}
+
+// ServiceView is what the loop knows of one Service.
+type ServiceView struct {
+	ID service.ID
+	// Frontends are those that the Service has, without those that another one
+	// has. They are shared: not to be changed.
+	Frontends []proxy.Frontend
+	Problems  []proxy.Problem
+}
+
+// Service gives one; an error where it is not known.
+func (l *Loop) Service(id service.ID) (ServiceView, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.entries[id]
+	if e == nil || e.service == nil {
+		return ServiceView{}, fmt.Errorf("Service %s is not known", id)
+	}
+	return l.viewOf(e), nil
+}
+
+// Services gives all, sorted by ID.
+func (l *Loop) Services() []ServiceView {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := make([]ServiceView, 0, l.services)
+	for _, e := range l.entries {
+		if e.service != nil {
+			list = append(list, l.viewOf(e))
+		}
+	}
+	slices.SortFunc(list, func(a, b ServiceView) int { return a.ID.Compare(b.ID) })
+	return list
+}
+
+func (l *Loop) viewOf(e *entry) ServiceView {
+	v := ServiceView{ID: e.id, Frontends: e.frontends, Problems: l.problems[e]}
+	for i := range e.frontends {
+		k := e.frontends[i].Key
+		if l.owners[k] != e {
+			v.Problems = append(slices.Clip(v.Problems), l.conflict(k, e))
+		} else if err := l.refused[k]; err != nil {
+			v.Problems = append(slices.Clip(v.Problems), l.refusal(k, e, err))
+		}
+	}
+	if len(v.Problems) > len(l.problems[e]) {
+		v.Frontends = slices.DeleteFunc(slices.Clone(e.frontends), func(f proxy.Frontend) bool { return l.owners[f.Key] != e })
+	}
+	return v
+}

@@ -1,0 +1,51 @@
+package reconciler
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/source"
+)
+
+// setServerHalf configures the backends' side: whom it accepts packets from, and then for
+// which frontends. Without the former no frontend is written a first time.
+func (l *Loop) setServerHalf(s *source.Snapshot, p *plan.Plan) error {
+	err := l.setSenders(s)
+	if err != nil && l.senders == nil {
+		return err
+	}
+	return errors.Join(err, l.ServerHalf.Set(everyFrontend(p)))
+}
+
+// setSenders writes the load balancers from which packets are accepted, where they have
+// changed. While the source does not know them, what is in the kernel stays in force.
+func (l *Loop) setSenders(s *source.Snapshot) error {
+	var now []netip.Addr
+	if l.CheckSenders {
+		if s.Senders == nil {
+			return nil
+		}
+		now = l.withOwn(s.Senders)
+	}
+	if l.senders != nil && slices.Equal(*l.senders, now) && !l.sendersFailed {
+		return nil
+	}
+	err := l.ServerHalf.SetBalancers(now)
+	if l.sendersFailed = err != nil; err == nil {
+		l.senders = &now
+	}
+	return err
+}
+
+// withOwn adds the addresses of the load balancer of this node, if there is one.
+func (l *Loop) withOwn(senders []netip.Addr) []netip.Addr {
+	all := append([]netip.Addr{}, senders...)
+	for _, own := range l.Own {
+		if l.DataPlane != nil && own.IsValid() && !slices.Contains(all, own) {
+			all = append(all, own)
+		}
+	}
+	return all
+}

@@ -1,0 +1,269 @@
+package reconciler
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/health"
+	"github.com/fairlead/fairlead/dataplane/fake"
+)
+
+// slowly is an announcer whose withdrawals are confirmed some time after they are
+// made; never where that is negative.
+type slowly struct {
+	advertise.Announcer
+	after time.Duration
+
+	mu   sync.Mutex
+	out  []advertise.Withdrawal
+	have []advertise.Route
+}
+
+func (s *slowly) Set(routes []advertise.Route) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.Announcer.Set(routes); err != nil {
+		return err
+	}
+	announced := byPrefix(routes)
+	s.out = slices.DeleteFunc(s.out, func(w advertise.Withdrawal) bool { return announced[w.Prefix].Prefix.IsValid() })
+	for _, r := range s.have {
+		if !announced[r.Prefix].Prefix.IsValid() {
+			s.out = append(s.out, advertise.Withdrawal{Prefix: r.Prefix, From: "a slow peer", Since: time.Now(), Reason: "it is slow"})
+		}
+	}
+	s.have = slices.Clone(routes)
+	return nil
+}
+
+func (s *slowly) confirmAfter(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.after = d
+}
+
+func (s *slowly) Withdrawing() []advertise.Withdrawal {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.out = slices.DeleteFunc(s.out, func(w advertise.Withdrawal) bool { return s.after >= 0 && time.Since(w.Since) >= s.after })
+	return slices.Clone(s.out)
+}
+
+// behind has a world announce by a slow peer beside the one that it watches.
+func behind(s *slowly) func(*world, *Config) {
+	return func(_ *world, c *Config) {
+		s.Announcer = &advertise.Fake{}
+		c.Announcer = advertise.Together{c.Announcer, advertise.Only(advertise.ModeBGP, s)}
+	}
+}
+
+// A frontend is held until everybody has confirmed that its route is gone, and
+// Linger. Others come and go meanwhile as ever, and one that is wanted again stays.
+func TestHeldUntilConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := &slowly{after: 20 * time.Second}
+		w := newWorld(t, fake.New(), behind(slow))
+		w.serve(web(1, 1), web(2, 1))
+		w.expect("upsert 10.1.1.1 1", "upsert 10.1.2.1 1", "announce 2")
+		w.serve(web(2, 1))
+		w.expect("announce 1")
+		began := time.Now()
+		time.Sleep(10 * time.Second)
+		w.expect()
+		v := w.loop.View()
+		left := v.Leaving[web(1, 1).Frontends[0].Key]
+		if len(v.Withdrawing) != 1 || len(left.Waits) != 1 || !left.Since.Equal(began) ||
+			left.Waits[0].String() != "waiting for withdrawal from a slow peer since 2000-01-01T00:00:00Z (it is slow)" {
+			t.Errorf("waited for is %v, held is %+v", v.Withdrawing, left)
+		}
+		w.serve(web(2, 1), web(3, 1))
+		w.expect("upsert 10.1.3.1 1", "announce 2")
+		w.serve(web(3, 1))
+		w.expect("announce 1") // and waits, for as long again
+		time.Sleep(11*time.Second - confirmPace)
+		w.expect()
+		time.Sleep(2 * confirmPace)
+		w.expect("delete 10.1.1.1")
+		w.serve(web(2, 1), web(3, 1))
+		w.expect("announce 2")
+		time.Sleep(time.Minute)
+		w.expect()
+		if v := w.loop.View(); len(v.Withdrawing) > 0 || len(v.Leaving) > 0 {
+			t.Errorf("waited for is %v, held are %v", v.Withdrawing, v.Leaving)
+		}
+		slow.confirmAfter(0)
+		w.stop()
+	})
+}
+
+// Two addresses of one Service: the one that goes is held as long as its own route is
+// out; one whose route still leads to others goes at once.
+func TestOneAddressOfSeveral(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := &slowly{after: -1}
+		w := newWorld(t, fake.New(), behind(slow))
+		both := web(1, 1)
+		other := both.Frontends[0]
+		other.VIP = other.VIP.Next()
+		both.Frontends = append(both.Frontends, other)
+		more := other
+		more.Port = 443
+		both.Frontends = append(both.Frontends, more)
+		w.serve(both)
+		w.expect("upsert 10.1.1.1 1", "upsert 10.1.1.2 1", "upsert 10.1.1.2 1", "announce 2")
+		one := *both
+		one.Frontends = both.Frontends[1:2]
+		w.serve(&one)
+		w.expect("announce 1", "delete 10.1.1.2") // of two ports, and the address stays
+		time.Sleep(time.Hour)
+		w.expect()
+		slow.confirmAfter(0)
+		time.Sleep(2 * time.Second)
+		w.expect("delete 10.1.1.1")
+		w.stop()
+	})
+}
+
+// A route that cannot even be withdrawn keeps its frontend.
+func TestHeldWhileTheAnnouncerFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, fake.New())
+		w.serve(web(1, 1), web(2, 1))
+		w.expect("upsert 10.1.1.1 1", "upsert 10.1.2.1 1", "announce 2")
+		w.setFail(func() bool { return true })
+		w.serve(web(2, 1), web(3, 1))
+		w.expect("upsert 10.1.3.1 1")
+		time.Sleep(time.Minute)
+		w.expect()
+		if v := w.loop.View(); len(v.Withdrawing) != 1 || v.Withdrawing[0].Reason != "no" {
+			t.Errorf("waited for is %v", v.Withdrawing)
+		}
+		w.setFail(func() bool { return false })
+		time.Sleep(retryLast)
+		w.expect("announce 1", "announce 2")
+		time.Sleep(time.Second)
+		w.expect("delete 10.1.1.1")
+		w.stop()
+	})
+}
+
+// Where the data plane cannot be read, what is not wanted is withdrawn, and all else
+// is left as it is.
+func TestWithdrawsThoughTheDataPlaneCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, fake.New())
+		w.serve(web(1, 1), web(2, 1))
+		w.expect("upsert 10.1.1.1 1", "upsert 10.1.2.1 1", "announce 2")
+		w.faulty.SetRate(1)
+		time.Sleep(31 * time.Second)
+		w.expect()
+		w.serve(web(2, 1), web(3, 1))
+		w.expect("announce 1")
+		w.faulty.SetRate(0)
+		time.Sleep(time.Minute)
+		w.expect("upsert 10.1.3.1 1", "announce 2", "delete 10.1.1.1")
+		w.stop()
+	})
+}
+
+// A balancer that stops forwards until all have confirmed that its routes are gone,
+// but for DrainTimeout at most; the world's Linger is a second.
+func TestStopsWhenConfirmed(t *testing.T) {
+	for name, c := range map[string]struct {
+		after, limit time.Duration
+		hurry        bool
+		want         time.Duration
+	}{
+		"at once":                       {limit: time.Minute, want: time.Second},
+		"soon":                          {after: 900 * time.Millisecond, limit: time.Minute, want: 1900 * time.Millisecond},
+		"late":                          {after: 30 * time.Second, limit: time.Minute, want: 31 * time.Second},
+		"never":                         {after: -1, limit: 25 * time.Second, want: 26 * time.Second},
+		"never, and somebody in haste":  {after: -1, limit: time.Hour, hurry: true, want: 2 * time.Second},
+		"as late as there is time":      {after: 25500 * time.Millisecond, limit: 25 * time.Second, want: 26 * time.Second},
+		"before it begins, long before": {after: -2, limit: 25 * time.Second, want: 26 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				hurry, slow := make(chan struct{}), &slowly{after: c.after}
+				w := newWorld(t, fake.New(), behind(slow), func(_ *world, config *Config) { config.DrainTimeout, config.Hurry = c.limit, hurry })
+				w.serve(web(1, 2))
+				synctest.Wait()
+				if c.after == -2 { // it has no route left to withdraw
+					w.serve()
+					time.Sleep(time.Minute)
+				}
+				began := time.Now()
+				if c.hurry {
+					time.AfterFunc(2*time.Second, func() { close(hurry) })
+				}
+				w.stop()
+				if took := time.Since(began); took < c.want || took > c.want+2*confirmPace {
+					t.Errorf("it stopped after %v, want %v", took, c.want)
+				}
+			})
+		})
+	}
+}
+
+// One that drains, and stays, is drained when all have confirmed it: there is no other
+// bound.
+func TestDrainedWhenConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := &slowly{after: time.Hour}
+		w := newWorld(t, fake.New(), behind(slow), func(_ *world, c *Config) { c.DrainTimeout = time.Minute })
+		w.serve(web(1, 2))
+		synctest.Wait()
+		w.loop.OrderDrain(true)
+		stage := func(want string) {
+			t.Helper()
+			synctest.Wait()
+			if d := w.loop.View().Drain; d == nil || string(d.Stage) != want {
+				t.Errorf("stage is %+v, want %s", d, want)
+			}
+		}
+		time.Sleep(time.Hour - time.Second)
+		stage("withdrawn")
+		time.Sleep(3 * time.Second)
+		stage("drained")
+		w.loop.OrderDrain(false)
+		w.took()
+		slow.confirmAfter(0)
+		w.stop()
+	})
+}
+
+// What an earlier process announced is withdrawn where there is nothing to announce.
+func TestTellsThatThereIsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, fake.New())
+		waits := web(1, 1)
+		w.setHealth(waits, 0, health.Unknown)
+		w.serve(waits)
+		w.expect()
+		w.serve()
+		w.expect("announce 0")
+		w.serve()
+		w.expect()
+		w.stop()
+	})
+}
+
+// So does one whose source gives up.
+func TestLingersWithoutASource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := &slowly{Announcer: &advertise.Fake{}, after: 3 * time.Second}
+		w := newWorld(t, fake.New(), func(_ *world, c *Config) { c.Announcer, c.DrainTimeout = slow, time.Minute })
+		w.serve(web(1, 2))
+		w.stop()
+		w.loop.announced, w.loop.asked, slow.have = []advertise.Route{{}}, []advertise.Route{{}}, []advertise.Route{{}}
+		began := time.Now()
+		w.loop.withdrawAll()
+		if took := time.Since(began); took < 4*time.Second || took > 4*time.Second+2*confirmPace {
+			t.Errorf("it lingered for %v, want 4 s", took)
+		}
+	})
+}

@@ -1,0 +1,198 @@
+package router
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/advertise"
+)
+
+// DefaultBesideMetric is below what FRR (20) and BIRD (32) give their routes.
+const DefaultBesideMetric = 10
+
+// besideCoalesce gathers the messages of one change.
+const besideCoalesce = time.Millisecond
+
+// Beside holds, beside each route of another routing daemon that has several
+// next hops, one to the same prefix over a resilient group of the same next
+// hops, which the kernel prefers for its lower metric. The daemon's own routes
+// are never touched: once ours is gone, packets take those.
+//
+// Ours carry the protocol of BGP daemons, which FRR takes for one of its own and
+// leaves alone (any other it would learn, and prefer to its BGP routes), and
+// which BIRD, whose number is another, does not look at.
+type Beside struct {
+	// Protocols are the numbers that the daemon gives its routes.
+	Protocols []uint8
+	// Accept are the prefixes within which routes are followed; none: all.
+	// Default routes are never.
+	Accept []netip.Prefix
+}
+
+// Follow keeps the table in step with the daemon's routes until ctx ends.
+func (t *Table) Follow(ctx context.Context, b Beside) error {
+	ns := netns.None()
+	if t.c.NetNS != 0 {
+		ns = netns.NsHandle(t.c.NetNS)
+	}
+	events, err := nl.SubscribeAt(ns, netns.None(), unix.NETLINK_ROUTE,
+		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_NEXTHOP, unix.RTNLGRP_LINK)
+	if err != nil {
+		return fmt.Errorf("fib: watch routes: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	kick, done := make(chan struct{}, 1), make(chan error, 1)
+	go func() { done <- t.receive(ctx, events, kick) }()
+	defer func() { cancel(); <-done }()
+	context.AfterFunc(ctx, events.Close)
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	for {
+		_ = t.follow(b) // which logs and retries what fails
+		retry.Reset(t.nextRetry(time.Now(), resyncEvery))
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-done:
+			done <- nil
+			return err
+		case <-kick:
+			time.Sleep(besideCoalesce)
+		case <-retry.C:
+			t.forget()
+		}
+	}
+}
+
+// receive kicks at each message of the kernel; those that were lost are one, too.
+// What goes, or a link that changes, may take something of ours along.
+func (t *Table) receive(ctx context.Context, events *nl.NetlinkSocket, kick chan<- struct{}) error {
+	for {
+		msgs, _, err := events.Receive()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("fib: watch routes: %w", err)
+		}
+		if err != nil || slices.ContainsFunc(msgs, takesAway) {
+			t.forget()
+		}
+		select {
+		case kick <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func takesAway(m syscall.NetlinkMessage) bool {
+	switch m.Header.Type {
+	case unix.RTM_DELROUTE, unix.RTM_DELNEXTHOP, unix.RTM_NEWLINK, unix.RTM_DELLINK:
+		return true
+	}
+	return false
+}
+
+// forget has the kernel read anew before the next write.
+func (t *Table) forget() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.held = nil
+}
+
+func (t *Table) follow(b Beside) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	wishes, hidden, err := t.plainRoutes(b)
+	if err != nil {
+		t.settleFailed(err)
+		return fmt.Errorf("fib: %w", err)
+	}
+	for p, err := range hidden {
+		if was := t.hidden[p]; was == nil || was.Error() != err.Error() {
+			t.c.Log.Warn("route stays as the daemon has it", "prefix", p, slog.Any("error", err))
+		}
+	}
+	t.hidden = hidden
+	return t.set(wishes)
+}
+
+// plainRoutes lists the daemon's routes that have several next hops, and those that
+// ours cannot stand in for.
+func (t *Table) plainRoutes(b Beside) (wishes []wish, hidden map[netip.Prefix]error, err error) {
+	hidden = map[netip.Prefix]error{}
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		filter := &netlink.Route{Table: int(t.c.Table)}
+		all, err := t.handle.RouteListFiltered(family, filter, netlink.RT_FILTER_TABLE)
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return nil, nil, fmt.Errorf("list routes: %w", err)
+		}
+		for _, r := range all {
+			w, ok := b.follows(r)
+			if !ok || r.Priority == int(t.c.Metric) {
+				continue
+			}
+			if r.Priority < int(t.c.Metric) {
+				hidden[w.Prefix] = fmt.Errorf("its metric %d is below ours, %d: give a lower --metric, or the daemon's routes a higher one", r.Priority, t.c.Metric)
+				continue
+			}
+			alive, err := w.addHops(r.MultiPath)
+			switch {
+			case err != nil:
+				hidden[w.Prefix] = err
+			case alive > 1:
+				wishes = append(wishes, w)
+			}
+		}
+	}
+	return wishes, hidden, nil
+}
+
+// follows says whether a route is one that ours stands in for, and gives its prefix.
+func (b Beside) follows(r netlink.Route) (wish, bool) {
+	if !slices.Contains(b.Protocols, uint8(r.Protocol)) || len(r.MultiPath) < 2 || r.Dst == nil || r.Type != unix.RTN_UNICAST {
+		return wish{}, false
+	}
+	addr, _ := netip.AddrFromSlice(r.Dst.IP)
+	bits, _ := r.Dst.Mask.Size()
+	w := wish{RouteSet: advertise.RouteSet{Prefix: netip.PrefixFrom(addr.Unmap(), bits)}}
+	inside := func(p netip.Prefix) bool { return p.Bits() <= bits && p.Contains(w.Prefix.Addr()) }
+	return w, bits > 0 && (len(b.Accept) == 0 || slices.ContainsFunc(b.Accept, inside))
+}
+
+// addHops takes over the next hops of a route that have a link, and says how many.
+// One without a gateway cannot be: the others would get its share.
+func (w *wish) addHops(path []*netlink.NexthopInfo) (alive int, err error) {
+	hops := slices.SortedFunc(slices.Values(path), func(a, b *netlink.NexthopInfo) int {
+		return cmp.Or(gateway(a.Gw, a.Via).Compare(gateway(b.Gw, b.Via)), cmp.Compare(a.LinkIndex, b.LinkIndex))
+	})
+	even := true
+	for _, h := range hops {
+		if !hasLink(h) {
+			continue
+		}
+		gw := gateway(h.Gw, h.Via)
+		if !gw.IsValid() {
+			return 0, errors.New("a next hop of it has no gateway: only routes by gateways are made resilient")
+		}
+		w.NextHops, w.links = append(w.NextHops, gw), append(w.links, link{h.LinkIndex, h.Flags&unix.RTNH_F_ONLINK != 0})
+		w.Weights = append(w.Weights, h.Hops+1)
+		even = even && h.Hops == hops[0].Hops
+	}
+	if even {
+		w.Weights = nil
+	}
+	return len(w.NextHops), nil
+}

@@ -1,0 +1,277 @@
+// Package router keeps an upstream router's kernel table as BGP wants it: one
+// route a prefix over all balancers (ECMP), held by a resilient next-hop group
+// so that a balancer that leaves takes only its own flows with it.
+//
+// Set takes the whole of what should be there, compares it with what the
+// kernel holds, and changes what differs. A restarted router finds its routes,
+// groups and next hops again in the kernel. What it has read is remembered until
+// a link changes or a write fails, so that the work grows with the change. What
+// others put there, by another protocol number or outside our ids, is never
+// touched.
+package router
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/internal/features"
+)
+
+// Defaults.
+const (
+	// DefaultProtocol is RTPROT_BGP: ip route prints "proto bgp".
+	DefaultProtocol = unix.RTPROT_BGP
+	// DefaultMetric is the paper's.
+	DefaultMetric = 20
+	// DefaultBuckets a group: the smallest share is within 1 % of even for up
+	// to five next hops, within 3 % for sixteen.
+	DefaultBuckets = 512
+	// DefaultFirstID starts the range of ids that are ours; the kernel and
+	// routing daemons count from 1.
+	DefaultFirstID = 100000
+)
+
+const idRange = 100000
+
+// Config says whose routes these are and how groups behave.
+type Config struct {
+	Protocol uint8  // 0 means DefaultProtocol
+	Metric   uint32 // 0 means DefaultMetric
+	Table    uint32 // 0 means main
+	Buckets  uint16 // 0 means DefaultBuckets
+	// IdleTimer is how long a bucket must see no packet before it may be given
+	// to a next hop that is short of buckets. 0, the default, gives a new
+	// balancer its share at once: all balancers choose alike, so the flows that
+	// move are not lost. Steps of 10 ms.
+	IdleTimer time.Duration
+	// UnbalancedTimer is how long shares may stay uneven before busy buckets
+	// are moved too; 0 means for ever. Steps of 10 ms.
+	UnbalancedTimer time.Duration
+	// Plain asks for groups that are not resilient.
+	Plain   bool
+	FirstID uint32 // 0 means DefaultFirstID
+	// NetNS is a file descriptor of the network namespace to work in; 0 means
+	// the one of the calling thread.
+	NetNS int
+	Log   *slog.Logger
+}
+
+// Table is the part of the kernel's table that is ours.
+type Table struct {
+	c      Config
+	handle *netlink.Handle
+	sock   *nl.SocketHandle
+	wake   chan struct{} // told when a retry becomes due
+
+	mu      sync.Mutex
+	desired map[netip.Prefix]wish // nil before the first Set
+	held    *kernel               // nil where it is to be read from scratch
+	faults  map[netip.Prefix]*Fault
+	hidden  map[netip.Prefix]error // routes of another daemon that ours cannot stand in for
+	failed  error                  // of the last Set or Resync, of no single prefix
+	plain   string                 // why groups are not resilient; empty where they are
+	// degraded is what the kernel refuses.
+	degraded []features.Degraded
+}
+
+// New opens the table; it changes nothing.
+func New(c Config) (*Table, error) {
+	c = c.withDefaults()
+	if c.FirstID > 1<<32-idRange {
+		return nil, fmt.Errorf("fib: first id %#x: the %d ids after it must fit into 32 bits", c.FirstID, idRange)
+	}
+	ns := netns.NsHandle(-1)
+	if c.NetNS != 0 {
+		ns = netns.NsHandle(c.NetNS)
+	}
+	sock, err := nl.GetNetlinkSocketAt(ns, netns.None(), unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("fib: netlink socket: %w", err)
+	}
+	t := &Table{c: c, sock: &nl.SocketHandle{Socket: sock}, wake: make(chan struct{}, 1), faults: map[netip.Prefix]*Fault{}}
+	// The kernel then filters dumps by protocol and table (since Linux 4.20).
+	if err := unix.SetsockoptInt(sock.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1); err != nil {
+		sock.Close()
+		return nil, fmt.Errorf("fib: netlink strict checking: %w", err)
+	}
+	_ = sock.SetExtAck(true) // only for clearer errors
+	if t.handle, err = netlink.NewHandleAt(ns, unix.NETLINK_ROUTE); err != nil {
+		sock.Close()
+		return nil, fmt.Errorf("fib: netlink socket: %w", err)
+	}
+	if c.Plain {
+		t.plain = "asked for"
+	}
+	return t, nil
+}
+
+func (c Config) withDefaults() Config {
+	if c.Protocol == 0 {
+		c.Protocol = DefaultProtocol
+	}
+	if c.Metric == 0 {
+		c.Metric = DefaultMetric
+	}
+	if c.Table == 0 {
+		c.Table = unix.RT_TABLE_MAIN
+	}
+	if c.Buckets == 0 {
+		c.Buckets = DefaultBuckets
+	}
+	if c.FirstID == 0 {
+		c.FirstID = DefaultFirstID
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// Plain says why groups are not resilient, empty where they are. It is known
+// after the first route.
+func (t *Table) Plain() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.plain
+}
+
+// Degraded lists the optional features that this kernel refuses. It is known after
+// the first route.
+func (t *Table) Degraded() []features.Degraded {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.degraded
+}
+
+// Set makes the kernel hold exactly these routes. New paths are added before old
+// ones are removed. A next hop that this machine cannot reach, or that the kernel
+// rejects, is left out of its routes; a route that cannot be written stays as it
+// was. The error names them after all else has been done, as Faults does; while
+// Keep or Follow runs they are retried.
+func (t *Table) Set(routes []advertise.RouteSet) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	wishes := make([]wish, len(routes))
+	for i, r := range routes {
+		wishes[i] = wish{RouteSet: r}
+	}
+	return t.set(wishes)
+}
+
+// wish is what the route to a prefix is to be. Where links are given, the next
+// hops are on them; else the way to each is looked up.
+type wish struct {
+	advertise.RouteSet
+	links []link
+}
+
+type link struct {
+	device int
+	onlink bool
+}
+
+func (w wish) equal(o wish) bool {
+	return w.RouteSet.Equal(o.RouteSet) && slices.Equal(w.links, o.links)
+}
+
+func (t *Table) set(wishes []wish) error {
+	want := make(map[netip.Prefix]wish, len(wishes))
+	var changed []netip.Prefix
+	now := time.Now()
+	for p, f := range t.faults {
+		if !now.Before(f.due) {
+			changed = append(changed, p)
+		}
+	}
+	for _, w := range wishes {
+		want[w.Prefix] = w
+		if !t.desired[w.Prefix].equal(w) {
+			changed = append(changed, w.Prefix)
+		}
+	}
+	for p := range t.desired {
+		if _, stays := want[p]; !stays {
+			changed = append(changed, p)
+		}
+	}
+	t.desired = want
+	return t.try(changed)
+}
+
+// Desired gives what the kernel is to hold, sorted by prefix.
+func (t *Table) Desired() []advertise.RouteSet {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	sets := make([]advertise.RouteSet, 0, len(t.desired))
+	for _, w := range t.desired {
+		sets = append(sets, w.RouteSet)
+	}
+	slices.SortFunc(sets, func(a, b advertise.RouteSet) int { return a.Prefix.Compare(b.Prefix) })
+	return sets
+}
+
+// try brings the kernel to what is desired for some prefixes, or for all where
+// it must be read from scratch. A write that the kernel rejects may mean that what
+// is remembered of it is wrong: then all is done once more.
+func (t *Table) try(changed []netip.Prefix) error {
+	remembered := t.held != nil
+	o := t.apply(changed)
+	if o.rejected && remembered {
+		t.held = nil
+		o = t.apply(nil)
+	}
+	if o.err != nil {
+		t.held = nil
+	}
+	t.settleFailed(o.err)
+	t.settle(o.tried, time.Now())
+	return t.err()
+}
+
+// Resync does the last Set again: after links came and went, when a retry is due, or now and then.
+func (t *Table) Resync() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.desired == nil {
+		return nil
+	}
+	t.held = nil
+	return t.try(nil)
+}
+
+// List gives what the kernel holds of ours, sorted by prefix.
+func (t *Table) List() ([]Route, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	k, err := t.read() // what there is, not what is remembered
+	if err != nil {
+		return nil, fmt.Errorf("fib: %w", err)
+	}
+	return t.present(k), nil
+}
+
+// Close leaves the kernel as it is, for routes should outlive a restart of
+// the router; with remove it takes out what is ours first.
+func (t *Table) Close(remove bool) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var err error
+	if remove {
+		t.desired, t.held = nil, nil
+		clear(t.faults)
+		err = t.try(nil)
+	}
+	t.handle.Close()
+	t.sock.Close()
+	return err
+}

@@ -1,0 +1,42 @@
+package router
+
+import (
+	"fmt"
+
+	"github.com/fairlead/fairlead/internal/sysctl"
+)
+
+// hashFields are source and destination address, protocol and both ports, the
+// bits 0x37 of fib_multipath_hash_fields (Linux' ip-sysctl.rst), without the
+// IPv6 flow label, which a sender may change.
+const hashFields = "55"
+
+// hashSeed is there since Linux 6.11; one for both families.
+const hashSeed = "ipv4/fib_multipath_hash_seed"
+
+// RouterSysctls are what a router must have set in the calling thread's
+// namespace. Routers with one seed hash alike: a flow that another router gets
+// goes to the balancer it had. Where seed is 0 the kernel keeps its own, which
+// no other machine has.
+func RouterSysctls(seed uint32) ([]sysctl.Setting, error) {
+	const (
+		forward = "a router forwards"
+		policy  = "with policy 1 the sender's random hash chooses the way: flows change their balancer though no route changed"
+		fields  = "both addresses, the protocol and both ports choose the way: connections of one client spread too"
+	)
+	settings := []sysctl.Setting{
+		{Path: "ipv4/ip_forward", Value: "1", Why: forward},
+		{Path: "ipv4/fib_multipath_hash_policy", Value: "3", Why: policy},
+		{Path: "ipv4/fib_multipath_hash_fields", Value: hashFields, Why: fields},
+		{Path: "ipv6/conf/all/forwarding", Value: "1", Why: forward},
+		{Path: "ipv6/fib_multipath_hash_policy", Value: "3", Why: policy},
+		{Path: "ipv6/fib_multipath_hash_fields", Value: hashFields, Why: fields},
+	}
+	if seed == 0 {
+		return settings, nil
+	}
+	if sysctl.Read(hashSeed) == "" {
+		return nil, fmt.Errorf("hash seed %d: this kernel has no net.ipv4.fib_multipath_hash_seed, which came with Linux 6.11: leave the seed out; then several routers may send one flow to different balancers", seed)
+	}
+	return append(settings, sysctl.Setting{Path: hashSeed, Value: fmt.Sprint(seed), Why: "several routers hash alike"}), nil
+}

@@ -1,0 +1,179 @@
+package cache
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/internal/wholefile"
+	"github.com/fairlead/fairlead/source"
+)
+
+// version is of the file; another one is not read. It must be raised whenever a
+// value of package service gets another meaning or a field that it cannot do
+// without, of which TestFormat reminds.
+const version = 1
+
+// state is what the file holds, as JSON. When the cluster was read last is the
+// file's time of change, which is set anew while nothing else changes.
+type state struct {
+	Version  int                `json:"version"`
+	Services []*service.Service `json:"services"`
+	// Balancers are all that there were; which of them drained is not kept.
+	Balancers []netip.Addr `json:"balancers,omitempty"`
+	// Senders is null in the file of a release that did not know them.
+	Senders []netip.Addr `json:"senders"`
+	// Announced is what Announcements say of each VIP; Chosen, that there are any.
+	Announced []announced `json:"announced,omitempty"`
+	Chosen    bool        `json:"chosen"`
+	Peers     []peer      `json:"peers,omitempty"`
+	at        time.Time
+	said      map[about]announced // Announced
+}
+
+// peer is one with its port, which an Address without an IP address loses as text.
+type peer struct {
+	v1alpha1.Peer
+	Port uint16
+}
+
+type about struct {
+	service service.ID
+	vip     netip.Addr
+}
+
+type announced struct {
+	Service service.ID        `json:"service"`
+	VIP     netip.Addr        `json:"vip"`
+	Offers  []advertise.Offer `json:"offers,omitempty"`
+	Why     string            `json:"why,omitempty"`
+}
+
+func stateOf(s source.Snapshot, peers []v1alpha1.Peer) *state {
+	st := &state{Version: version, Services: s.Services, Balancers: s.Balancers, Senders: s.Senders, Chosen: s.Announcements != nil}
+	for _, p := range peers {
+		st.Peers = append(st.Peers, peer{p, p.Address.Port()})
+	}
+	if !st.Chosen {
+		return st
+	}
+	for _, one := range s.Services {
+		var vips []netip.Addr
+		for _, f := range one.Frontends {
+			if !slices.Contains(vips, f.VIP) {
+				vips = append(vips, f.VIP)
+			}
+		}
+		for _, vip := range vips {
+			offers, why := s.Announcements.Offers(one, vip)
+			st.Announced = append(st.Announced, announced{one.ID, vip, offers, why})
+		}
+	}
+	return st
+}
+
+// snapshot gives what was kept, as a source does.
+func (st *state) snapshot(problems []source.Problem) source.Snapshot {
+	s := source.Snapshot{Services: st.Services, Balancers: st.Balancers, Senders: st.Senders, Problems: problems}
+	if st.Chosen {
+		s.Announcements = st
+	}
+	return s
+}
+
+// Offers implements source.Announcements.
+func (st *state) Offers(s *service.Service, vip netip.Addr) ([]advertise.Offer, string) {
+	a := st.said[about{s.ID, vip}]
+	return a.Offers, a.Why
+}
+
+func (st *state) peers() (all []v1alpha1.Peer) {
+	for _, p := range st.Peers {
+		p.Address = netip.AddrPortFrom(p.Address.Addr(), p.Port)
+		all = append(all, p.Peer)
+	}
+	return all
+}
+
+// write puts it into a file as one step. Only the owner may read it.
+func (st *state) write(file string) error {
+	text, err := json.Marshal(st)
+	if err != nil {
+		return err
+	}
+	return wholefile.Write(file, 0o600, bytes.NewReader(text))
+}
+
+// writeAt puts it into a file that is of a moment.
+func (st *state) writeAt(file string, at time.Time) error {
+	if err := st.write(file); err != nil {
+		return err
+	}
+	return os.Chtimes(file, at, at)
+}
+
+// read gives what is in the file, or why that does not count.
+func (s *Source) read() (*state, error) {
+	st, err := parse(s.File)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.New("no agent with this socket has kept anything")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.File, err)
+	}
+	if age := time.Since(st.at); age > s.Limit {
+		return nil, fmt.Errorf("%s is of %s ago, and may be of %s (--keep)", s.File, age.Round(time.Second), s.Limit)
+	}
+	for _, one := range st.Services {
+		if one == nil {
+			return nil, fmt.Errorf("%s: one of its Services is none", s.File)
+		}
+		if wrong := one.Validate(); len(wrong) > 0 {
+			return nil, fmt.Errorf("%s: Service %s: %w", s.File, one.ID, wrong[0])
+		}
+	}
+	return st, nil
+}
+
+func parse(file string) (*state, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	st := &state{at: info.ModTime(), said: map[about]announced{}}
+	if err := json.Unmarshal(text, st); err != nil {
+		return nil, err
+	}
+	if st.Version != version {
+		return nil, fmt.Errorf("version %d, not %d", st.Version, version)
+	}
+	for _, a := range st.Announced {
+		st.said[about{a.Service, a.VIP}] = a
+	}
+	return st, nil
+}
+
+func withoutPasswords(peers []v1alpha1.Peer) (all []v1alpha1.Peer) {
+	for _, p := range peers {
+		if p.PasswordSecret == "" { // without its password there is no session
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// samePeers says whether what is kept of peers is the same.
+func samePeers(kept, now []v1alpha1.Peer) bool { return slices.Equal(kept, withoutPasswords(now)) }
