@@ -65,7 +65,7 @@ func TestDataplaneAgainst(t *testing.T) {
 		t.Fatal(err)
 	}
 	for only, want := range map[string]int{
-		"second chance, every packet new": 1, "fullnat, both ways, 1 flow": 1, "flow table, in a flood": 1,
+		"second chance, every packet new": 2 /* with a tag, too */, "fullnat, both ways, 1 flow": 1, "flow table, in a flood": 1,
 		"server's half, answer, 1 flow": 1, "floor:": 0, "one of 100": 0,
 	} {
 		r, err := MeasureDataplane(t.Context(), DataplaneOptions{Rounds: 3, Only: only, Against: build, Progress: t.Output()})
