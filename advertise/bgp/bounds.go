@@ -3,6 +3,7 @@ package bgp
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
@@ -40,6 +41,9 @@ const (
 // total is what all neighbours together may send.
 type total struct {
 	maxPaths int // of both families; 0: any number
+	// paths is how many there are at most: those that were counted, and all routes
+	// that came since.
+	paths atomic.Int64
 
 	mu      sync.Mutex
 	updates int // since minute
@@ -62,14 +66,20 @@ func (t *tap) tally(body []byte) {
 		return
 	}
 	t.mu.Lock()
+	if t.closed {
+		t.mu.Unlock()
+		return
+	}
 	n := countRoutes(body, t.sendsIDs)
+	t.fresh += n
+	t.limits.paths.Add(int64(n))
 	if now := time.Now(); now.Sub(t.minute) > time.Minute {
 		t.minute, t.updates = now, 0
 	}
 	t.updates += n
-	flood := t.floods()
+	look := t.floods() || t.mayExceed() || t.limits.maxPaths > 0 && t.fresh > max(leastGrowth, t.all/8)
 	t.mu.Unlock()
-	if t.limits.add(n) || flood {
+	if t.limits.add(n) || look {
 		t.recount() // and act on it
 	}
 }
@@ -152,30 +162,36 @@ func (t *tap) cutOff(reason, flag string) {
 	}
 }
 
-// shortestPath is how many octets a path takes at least: the length of a prefix,
-// and one of its own.
-const shortestPath = 2
-
 // bounded says whether the neighbour's paths are to be counted.
 func (t *tap) bounded() bool {
 	return !t.deaf && (t.group.maxPaths > 0 || t.limits.maxPaths > 0)
 }
 
-// weigh counts what came in, and asks for the paths to be counted when they could
-// have become too many, or an eighth more. gobgp, which has a limit too, counts them
-// all at each update: with many that takes longer than all the rest.
-func (t *tap) weigh(octets int) {
+// mayExceed says whether there could be more paths than a limit allows. Routes that
+// came since the last count may be the same ones as before. Runs under t.mu.
+func (t *tap) mayExceed() bool {
+	most, all := int(t.group.maxPaths), t.limits.maxPaths
+	return most > 0 && t.counted+t.fresh > most || all > 0 && t.fresh > 0 && t.limits.paths.Load() > int64(all)
+}
+
+// awaitCount has a neighbour that may exceed a limit wait until its paths are counted:
+// nothing is read of it meanwhile, so that it cannot be far above a limit before it
+// is cut. gobgp, which has a limit too, counts all paths at each update: with many
+// that takes longer than all the rest.
+func (t *tap) awaitCount() {
 	if !t.bounded() {
 		return
 	}
 	t.mu.Lock()
-	t.octets += octets
-	more := t.octets / shortestPath
-	enough := t.group.maxPaths > 0 && t.counted+more > int(t.group.maxPaths) ||
-		t.limits.maxPaths > 0 && more > max(leastGrowth, t.all/8)
+	exceeds, counted := t.mayExceed() && t.state == stateEstablished, t.recounted
 	t.mu.Unlock()
-	if enough {
-		t.recount()
+	if !exceeds {
+		return
+	}
+	t.recount()
+	select {
+	case <-counted:
+	case <-t.done:
 	}
 }
 
@@ -198,9 +214,6 @@ func (e *engine) boundPaths(t *tap) {
 		case <-e.ctx.Done():
 			return
 		}
-		t.mu.Lock()
-		t.octets = 0
-		t.mu.Unlock()
 		if !sleep(e.ctx, countEvery) {
 			return
 		}
@@ -214,6 +227,10 @@ func (e *engine) boundPaths(t *tap) {
 			t.cutOff(fmt.Sprintf("%s announced and withdrew more than %d routes within a minute", t.peer, t.group.updateLimit()), "--max-prefixes")
 		}
 		e.boundTotal()
+		t.mu.Lock()
+		close(t.recounted)
+		t.recounted = make(chan struct{})
+		t.mu.Unlock()
 	}
 }
 
@@ -224,6 +241,9 @@ func (e *engine) count(t *tap) (most int) {
 	if pause := time.Until(e.countNext); pause > 0 && !sleep(e.ctx, pause) {
 		return 0
 	}
+	t.mu.Lock()
+	before := t.fresh
+	t.mu.Unlock()
 	all, began := 0, time.Now()
 	_ = e.server.ListPeer(e.ctx, &api.ListPeerRequest{Address: t.peer.String()}, func(p *api.Peer) {
 		for _, f := range p.GetAfiSafis() {
@@ -234,7 +254,10 @@ func (e *engine) count(t *tap) (most int) {
 	e.countNext = time.Now().Add(4 * time.Since(began))
 	t.mu.Lock()
 	grew := all != t.all
-	t.counted, t.all = most, all
+	if !t.closed {
+		t.limits.paths.Add(int64(all - t.all - before))
+		t.counted, t.all, t.fresh = most, all, t.fresh-before
+	}
 	t.mu.Unlock()
 	if grew { // and may grow on: not all that was read need be in the table
 		t.recount()

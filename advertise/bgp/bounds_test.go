@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
@@ -110,5 +111,35 @@ func TestCountRoutes(t *testing.T) {
 		if got := countPrefixes([]byte(cut), strings.HasPrefix(cut, "\xff")); got != 1 {
 			t.Errorf("cut short: %q counts as %d", cut, got)
 		}
+	}
+}
+
+// A neighbour cannot be far above its limit before it is cut, however fast it sends and
+// however long it takes to count: it is not read meanwhile.
+func TestLimitIsHardlyExceeded(t *testing.T) {
+	const port, limit = 20234, 2000
+	r := startReflector(t, port, func(c *ReflectorConfig) { c.Groups[0].MaxPrefixes = limit })
+	s := startStray(t, netip.MustParseAddr("127.21.1.1"), port)
+	eventually(t, "session", func() bool { return s.row(r).State == stateEstablished })
+	r.e.counting.Lock() // a count takes long
+	s.c.SetWriteDeadline(time.Now().Add(time.Minute))
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		_, _ = s.c.Write(rawbgp.Announce(netip.MustParseAddr("40.0.0.0"), s.addr, 200_000))
+	}()
+	most, same := uint32(0), 0
+	eventually(t, "it is not read any more", func() bool {
+		now := s.row(r).Received
+		if same++; now != most || now <= limit {
+			most, same = now, 0
+		}
+		return same > 50
+	})
+	r.e.counting.Unlock()
+	wantError(t, r.Peers, s.addr.String(), "a neighbour of balancers may send 2000: it is cut")
+	<-sent
+	if most > limit+1000 {
+		t.Errorf("it had %d paths, want %d and what 4,096 bytes hold at most", most, limit)
 	}
 }

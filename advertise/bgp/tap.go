@@ -44,10 +44,12 @@ type tap struct {
 	peerAS uint32
 	peerID netip.Addr
 	cut    bool // it sent more than it may
-	// octets came in since its paths were counted: the most in one family, and all;
-	// more is signalled when there could now be more than there may be.
-	octets, counted, all int
-	more                 chan struct{}
+	// fresh routes came in since its paths were counted: the most in one family, and
+	// all. more is signalled when there could now be more than there may be, and
+	// recounted is closed and made again when they were counted.
+	fresh, counted, all int
+	recounted           chan struct{}
+	more                chan struct{}
 	// queue is what gobgp has yet to write; nil before the session is established.
 	queue *queue
 	// asked is told when the peer wants to hear all routes again.
@@ -85,7 +87,7 @@ const (
 func (e *engine) newTap(c *net.TCPConn, peer netip.Addr, g *group) *tap {
 	t := &tap{
 		TCPConn: c, deaf: e.deaf || g.sendMax > 0, limits: &e.total, asked: make(chan struct{}, 1), peer: peer, local: c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(), group: g, ourAS: e.as, change: e.onTap,
-		done: make(chan struct{}), greeted: make(chan struct{}), more: make(chan struct{}, 1), state: stateOpenSent, since: time.Now(), sent: map[path]said{}, count: &count{},
+		done: make(chan struct{}), greeted: make(chan struct{}), more: make(chan struct{}, 1), recounted: make(chan struct{}), state: stateOpenSent, since: time.Now(), sent: map[path]said{}, count: &count{},
 	}
 	t.in.message, t.out.message = t.filter, t.wrote
 	t.in.updates, t.out.updates = !t.deaf, true
@@ -100,8 +102,8 @@ func (t *tap) Read(b []byte) (int, error) {
 }
 
 func (t *tap) hear(b []byte) (int, error) {
+	t.awaitCount()
 	n, err := t.TCPConn.Read(b)
-	t.weigh(n)
 	if err != nil && !isTimeout(err) {
 		t.end(t.readFailure(err))
 	}
@@ -135,6 +137,9 @@ func (t *tap) Close() error {
 	t.mu.Lock()
 	first := !t.closed
 	t.closed = true
+	if first && t.limits != nil {
+		t.limits.paths.Add(int64(-t.all - t.fresh))
+	}
 	if first && t.state != stateEstablished && !t.heard && t.reason == "" {
 		t.reason = "our side would not take the session now: another one with this address is not yet over"
 	}

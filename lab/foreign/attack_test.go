@@ -44,6 +44,8 @@ type siege struct {
 	frr, bird *Daemon
 	// victims are the processes of ours that are attacked.
 	victims map[string]*actor.Actor[order, report]
+	// began is when BIRD said that its sessions had begun.
+	began map[string]time.Time
 }
 
 const frrUnderSiege = `
@@ -103,7 +105,7 @@ func besiege(t *testing.T, limit uint32) *siege {
 	}
 	top.Hosts = append(top.Hosts, lab.HostSpec{Name: "attacker"})
 	top.Links = append(top.Links, lab.Link{A: lab.At("attacker", "eth0", addresses...), B: lab.Port("switch")})
-	s := &siege{Lab: labtest.Build(t, top), t: t}
+	s := &siege{Lab: labtest.Build(t, top), t: t, began: map[string]time.Time{}}
 	s.frr, s.bird = s.daemon("frr", FRR, frrUnderSiege), s.daemon("bird", BIRD, birdUnderSiege)
 	all := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16")}
 	s.victims = map[string]*actor.Actor[order, report]{
@@ -232,10 +234,24 @@ func (s *siege) sessions() string {
 	for line := range strings.Lines(text) {
 		if f := strings.Fields(line); len(f) > 4 && f[1] == "BGP" {
 			all = append(all, "BIRD "+strings.Join(f, " "))
+			if since, err := time.Parse("15:04:05", f[4]); err == nil {
+				f[4] = s.since(f[0], since)
+				all[len(all)-1] = "BIRD " + strings.Join(f, " ")
+			}
 		}
 	}
 	slices.Sort(all)
 	return strings.Join(all, "\n")
+}
+
+// since writes when a session of BIRD's began, as it was said at first if it is nearly
+// the same: BIRD calculates it from a clock of its own each time. A session that ended
+// takes a second at least to begin again.
+func (s *siege) since(protocol string, at time.Time) string {
+	if before, known := s.began[protocol]; !known || at.Sub(before).Abs() > 500*time.Millisecond {
+		s.began[protocol] = at
+	}
+	return s.began[protocol].Format("15:04:05.000")
 }
 
 // untilUp waits until all six sessions of FRR and BIRD are up.

@@ -34,7 +34,7 @@ probes: [{"feature":"tcx","ok":false,"reason":"EINVAL","message":"attach: invali
 PASS
 
 guest: end internal/features status 0
-guest: suite fib
+guest: suite router
 === RUN   TestSet
 === RUN   TestSet/v6
     fib_test.go:12: wrong
@@ -46,7 +46,7 @@ guest: suite fib
 --- SKIP: TestLink (0.00s)
 FAIL
 
-guest: end fib status 1
+guest: end router status 1
 guest: suite advertise/l2
 === RUN   TestSegment
 panic: oh no
@@ -67,7 +67,7 @@ func TestParse(t *testing.T) {
 		Suites: []Suite{
 			{Package: "internal/features", Passed: []string{"TestPrintProbes"}},
 			{
-				Package: "fib", Passed: []string{}, Failed: []string{"TestSet", "TestSet/v6"},
+				Package: "router", Passed: []string{}, Failed: []string{"TestSet", "TestSet/v6"},
 				Skipped: []Skipped{{Test: "TestLink", Reason: "no such link"}}, SkippedSubtests: 1,
 			},
 			{Package: "advertise/l2", Passed: []string{}, Failed: []string{"TestSegment"}, Problem: "panic: oh no"},

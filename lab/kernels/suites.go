@@ -26,7 +26,7 @@ var suites = []suite{
 	// The features come first: if something else fails, they explain why. The
 	// packages that take longest come last.
 	{Package: "internal/features"},
-	{Package: "fib"},
+	{Package: "router"},
 	{Package: "advertise/l2"},
 	{Package: "dataplane/ipvs"},
 	{Package: "vdn/enforce/kernel", Emulated: "TestOnePlan|TestBypass|TestBypassOf.*"},

@@ -27,24 +27,29 @@ type Build struct {
 const (
 	balancerObject = "dataplane/xdp/balancer_bpfel.o"
 	halfObject     = "lab/bench/xdpbench/server_bpfel.o"
+	// where revisions before the packages were grouped have it
+	formerHalfObject = "dataplane/xdp/xdpbench/server_bpfel.o"
 )
 
 // ReadBuild reads a build from the balancer's object file, from the root of a
 // checkout, or from a revision of the repository in the working directory.
 func ReadBuild(ctx context.Context, from string) (*Build, error) {
 	b := &Build{Name: from}
+	read := func(object string) ([]byte, error) { return fromGit(ctx, from, object) }
 	info, err := os.Stat(from)
 	switch {
-	case err != nil:
-		if b.Balancer, err = fromGit(ctx, from, balancerObject); err == nil {
-			b.Half, err = fromGit(ctx, from, halfObject)
-		}
-	case info.IsDir():
-		if b.Balancer, err = os.ReadFile(filepath.Join(from, balancerObject)); err == nil {
-			b.Half, err = os.ReadFile(filepath.Join(from, halfObject))
-		}
-	default:
+	case err == nil && !info.IsDir():
 		b.Balancer, err = os.ReadFile(from)
+	case err == nil:
+		read = func(object string) ([]byte, error) { return os.ReadFile(filepath.Join(from, object)) }
+		fallthrough
+	default:
+		if b.Balancer, err = read(balancerObject); err != nil {
+			break
+		}
+		if b.Half, err = read(halfObject); err != nil {
+			b.Half, err = read(formerHalfObject)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--against: %q is no object file, no checkout and no revision: %w", from, err)

@@ -1,6 +1,8 @@
 package xdpbench
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -124,5 +126,23 @@ func TestEveryGoalHasACase(t *testing.T) {
 		if goals[name] != want {
 			t.Errorf("%s: goal %v, want %v", name, goals[name], want)
 		}
+	}
+}
+
+// A checkout from before the packages were grouped has the server's half in another folder.
+func TestReadFormerBuild(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"dataplane/xdp/balancer_bpfel.o": "balancer", "dataplane/xdp/xdpbench/server_bpfel.o": "half"} {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := ReadBuild(t.Context(), dir)
+	if err != nil || string(b.Balancer) != "balancer" || string(b.Half) != "half" {
+		t.Errorf("%+v, %v", b, err)
 	}
 }

@@ -45,6 +45,9 @@ const (
 	// answerWait is how long one question may take: a member that does not answer is
 	// left for another.
 	answerWait = time.Second
+	// connectWait is how long a connection or a login may take in the background: on a
+	// busy machine longer than a request may.
+	connectWait = 5 * time.Second
 	// betweenRounds is the pause after all members have failed.
 	betweenRounds = 50 * time.Millisecond
 	// keepAlive is how long a connection may be silent before it is probed, 10 s or more
@@ -74,7 +77,7 @@ func Open(ctx context.Context, c Config) (*Backend, error) {
 		return nil, fmt.Errorf("store: etcd %s: %w", strings.Join(c.Endpoints, ", "), err)
 	}
 	b := &Backend{members: m, prefix: strings.TrimSuffix(c.Prefix, "/") + "/", log: c.Log}
-	if err := b.checkFormat(ctx); err != nil {
+	if err := b.begin(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("store: etcd %s: %w", strings.Join(c.Endpoints, ", "), err), b.Close())
 	}
 	return b, nil
@@ -82,6 +85,16 @@ func Open(ctx context.Context, c Config) (*Backend, error) {
 
 // key is where a value is.
 func (b *Backend) key(bucket, key string) string { return b.prefix + bucket + "/" + key }
+
+// begin checks the format, as soon as a connection is there.
+func (b *Backend) begin(ctx context.Context) error {
+	for until := time.Now().Add(connectWait); ; pause(ctx, betweenRounds) {
+		err := b.checkFormat(ctx)
+		if !errors.Is(err, kv.ErrUnavailable) || ctx.Err() != nil || time.Now().After(until) {
+			return err
+		}
+	}
+}
 
 // checkFormat notes the layout where nothing is yet.
 func (b *Backend) checkFormat(ctx context.Context) error {

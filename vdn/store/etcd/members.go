@@ -36,6 +36,15 @@ type members struct {
 	at    int           // the member in use
 	left  chan struct{} // closed when another is in use
 	token token         // of the account; empty before it is authenticated, or without one
+	// logins are those under way, by the member that is asked.
+	logins map[*grpc.ClientConn]*login
+}
+
+// login is a request for a token. token and err count once done is closed.
+type login struct {
+	done  chan struct{}
+	token token
+	err   error
 }
 
 // method is the path of a method of etcd's API.
@@ -81,7 +90,7 @@ const largest = 512 << 20
 
 // dial prepares the connections, which gRPC makes in the background.
 func dial(c Config) (*members, error) {
-	m := &members{user: c.User, password: c.Password, left: make(chan struct{})}
+	m := &members{user: c.User, password: c.Password, left: make(chan struct{}), logins: map[*grpc.ClientConn]*login{}}
 	for _, e := range c.Endpoints {
 		u, err := url.Parse(e)
 		if err != nil {
@@ -117,7 +126,7 @@ func options(c *tls.Config) []grpc.DialOption {
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepAlive, Timeout: keepAliveWait, PermitWithoutStream: true}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
-			MinConnectTimeout: answerWait,
+			MinConnectTimeout: connectWait,
 		}),
 	}
 }
@@ -269,16 +278,49 @@ func (m *members) known(ctx context.Context, conn *grpc.ClientConn) (context.Con
 	t := m.token
 	m.mu.Unlock()
 	if t == "" {
-		err := conn.Invoke(ctx, string(authenticate), message(nil).text(1, m.user).text(2, m.password), &t)
-		if status.Convert(err).Message() == noAuth {
-			return ctx, nil // nor needs it a token
-		}
-		if err != nil {
+		var err error
+		if t, err = m.login(ctx, conn); err != nil || t == "" { // without accounts none is needed
 			return ctx, err
 		}
-		m.setToken(t)
 	}
 	return metadata.AppendToOutgoingContext(ctx, "token", string(t)), nil
+}
+
+// login gets a token. etcd hashes the password for that, which on a busy machine can
+// take longer than a request may: so a login goes on when ctx ends, for the next
+// request.
+func (m *members) login(ctx context.Context, conn *grpc.ClientConn) (token, error) {
+	m.mu.Lock()
+	l := m.logins[conn]
+	if l == nil {
+		l = &login{done: make(chan struct{})}
+		m.logins[conn] = l
+		go m.authenticate(context.WithoutCancel(ctx), conn, l)
+	}
+	m.mu.Unlock()
+	select {
+	case <-l.done:
+		return l.token, l.err
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}
+
+// authenticate does a login; without accounts its token is empty.
+func (m *members) authenticate(ctx context.Context, conn *grpc.ClientConn, l *login) {
+	ctx, cancel := context.WithTimeout(ctx, connectWait)
+	defer cancel()
+	l.err = conn.Invoke(ctx, string(authenticate), message(nil).text(1, m.user).text(2, m.password), &l.token)
+	if status.Convert(l.err).Message() == noAuth {
+		l.err = nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.logins, conn)
+	if l.err == nil {
+		m.token = l.token
+	}
+	close(l.done)
 }
 
 func (m *members) setToken(t token) {

@@ -6,8 +6,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -52,7 +55,17 @@ func following(t *testing.T, b *Backend) <-chan uint64 {
 	got, done := make(chan uint64, 100), make(chan error)
 	at := kv.Snapshot{At: 1}
 	go func() {
-		done <- b.Follow(ctx, at, func(b kv.Batch) error { got <- b.Revision; return nil })
+		last, err := uint64(0), kv.ErrUnavailable
+		for ctx.Err() == nil && errors.Is(err, kv.ErrUnavailable) { // on a busy machine it may give up
+			err = b.Follow(ctx, at, func(b kv.Batch) error {
+				if b.Revision > last {
+					last = b.Revision
+					got <- last
+				}
+				return nil
+			})
+		}
+		done <- err
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -139,6 +152,51 @@ func TestMemberComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	state(other, true)
+}
+
+// TestSlowConnections reaches etcd by a way on which connections take longer than a
+// request may.
+func TestSlowConnections(t *testing.T) {
+	m := kube.StartEtcd(t, 1, nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	t.Cleanup(func() {
+		l.Close()
+		all.Wait()
+	})
+	all.Go(func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() { slowly(from, strings.TrimPrefix(m.URLs[0], "http://")) })
+		}
+	})
+	b := open(t, Config{Endpoints: []string{"http://" + l.Addr().String()}, Prefix: "/a"})
+	commit(t, b, 1)
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// slowly connects a client to a server, late.
+func slowly(from net.Conn, server string) {
+	defer from.Close()
+	to, err := net.Dial("tcp", server)
+	if err != nil {
+		return
+	}
+	defer to.Close()
+	time.Sleep(answerWait * 3 / 2)
+	go func() {
+		_, _ = io.Copy(to, from)
+		to.Close()
+	}()
+	_, _ = io.Copy(from, to)
 }
 
 // TestAccounts has etcd ask for an account's password, by TLS: a wrong one is refused
