@@ -76,9 +76,12 @@ __noinline bool nat_place_is_held(__u64 was, __u32 place, __u32 now)
 	word = *(volatile __u64 *)at;
 	if (!flow_is_found(word, now) || !flow_server_alive(word))
 		return false;
-	/* One that lingers is over before another gets what it holds. */
-	return !flow_expired(word, now) ||
-	       __sync_val_compare_and_swap(at, word, word & FLOW_NAT) != word;
+	if (!flow_expired(word, now) ||
+	    __sync_val_compare_and_swap(at, word, word & FLOW_NAT) != word)
+		return true;
+	/* It lingered, and is over before another gets what it held. */
+	connections_add(flow_server(word), -flow_counts(word));
+	return false;
 }
 
 /* How many flows that live have such answers in a line. Places of others with
