@@ -57,6 +57,8 @@ type Kernel struct {
 	degraded []string
 	// unstamped counts, by slice, what reached pods past an uplink's programs.
 	unstamped map[uint16]uint64
+	// hooked are where programs are that are not at pods' devices, since Open.
+	hooked map[tc.Point]bool
 }
 
 var _ enforce.Enforcer = (*Kernel)(nil)
@@ -225,9 +227,9 @@ func (k *Kernel) uplinks() (found []uplink, missing error) {
 	return found, errors.Join(errs...)
 }
 
-// applyHooks has the uplinks' programs where there is something to check, and those
-// that look for frames past the programs of pods at the devices below them.
-func (k *Kernel) applyHooks(links []uplink, slices []vdn.Slice, seats []seat) error {
+// hookPoints gives where the uplinks' programs belong, if there is something to check,
+// and those that look for frames past the programs of pods at the devices below them.
+func (k *Kernel) hookPoints(links []uplink, slices []vdn.Slice, seats []seat) map[tc.Point]bool {
 	points := map[tc.Point]bool{}
 	for _, u := range links {
 		if len(slices) == 0 {
@@ -243,6 +245,20 @@ func (k *Kernel) applyHooks(links []uplink, slices []vdn.Slice, seats []seat) er
 			points[tc.Point{Device: s.below, Program: program}] = true
 		}
 	}
+	return points
+}
+
+// hookAlso has programs at points, and leaves those where they are.
+func (k *Kernel) hookAlso(points map[tc.Point]bool) error {
+	all := maps.Clone(points)
+	maps.Copy(all, k.hooked)
+	k.hooked = all
+	return k.hook.Keep(all)
+}
+
+// hookOnly has programs at points and nowhere else.
+func (k *Kernel) hookOnly(points map[tc.Point]bool) error {
+	k.hooked = points
 	return k.hook.Keep(points)
 }
 

@@ -57,13 +57,15 @@ type podObjects struct {
 var podMaps = bpfload.KeptMaps{vdnMapPodBuckets: {}, vdnMapPodCounts: {}}
 
 // applyPods has programs at the devices of the plan's attachments and below them, and
-// at no others. Those below come first: pods receive broadcast only if it passed them.
+// at no others. Those below come first and go last: pods receive broadcast only if it
+// passed them.
 func (k *Kernel) applyPods(ctx context.Context, p vdn.Plan, links []uplink) error {
 	seats, keep, err := k.seats(ctx, p)
 	if ctx.Err() != nil {
 		return errors.Join(err, ctx.Err())
 	}
-	errs := []error{err, k.applyHooks(links, p.Slices, seats)}
+	points := k.hookPoints(links, p.Slices, seats)
+	errs := []error{err, k.hookAlso(points)}
 	var enforced []seat
 	for _, s := range seats {
 		switch err := k.applyPod(s); {
@@ -78,7 +80,7 @@ func (k *Kernel) applyPods(ctx context.Context, p vdn.Plan, links []uplink) erro
 			return errors.Join(append(errs, ctx.Err())...)
 		}
 	}
-	return errors.Join(append(errs, k.applyNamespaces(enforced), k.removePods(keep), k.stampsHold())...)
+	return errors.Join(append(errs, k.applyNamespaces(enforced), k.removePods(keep), k.hookOnly(points), k.stampsHold())...)
 }
 
 // seats finds the devices of the plan's attachments. keep are the folders of all, also
