@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead/fairlead/source"
 )
 
-// backends is the backends' side of a node, which notes what it is told.
+// backends is the backends' side of a node, which records its calls.
 type backends struct {
 	w    *world
 	fail bool

@@ -142,7 +142,7 @@ func (w *stage) ask(s step, question func() string) []string {
 		}
 	}
 	if !*update && !slices.Equal(answer, s.want) {
-		w.t.Errorf("%s\ngot:\n%s\nwant:\n%s\n(go test ./reconciler -update writes it anew)",
+		w.t.Errorf("%s\ngot:\n%s\nwant:\n%s\n(go test ./reconciler -update writes it again)",
 			s.line, strings.Join(answer, "\n"), strings.Join(s.want, "\n"))
 	}
 	if s.line == "writes" {

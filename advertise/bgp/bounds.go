@@ -266,7 +266,7 @@ func (e *engine) count(t *tap) (most int) {
 }
 
 // boundTotal cuts who sent most where all neighbours together have too many paths, or
-// announce and withdraw too many routes: whoever has few goes on.
+// announce and withdraw too many routes: a neighbour that has few goes on.
 func (e *engine) boundTotal() {
 	if e.total.maxPaths == 0 {
 		return

@@ -76,7 +76,7 @@ func (s *stray) row(r *Reflector) (row advertise.Peer) {
 
 // TestMalformedUpdates has neighbours of a reflector send what is no UPDATE, or no
 // good one. Whatever becomes of their own sessions and routes, others' stay, and
-// the router is told no nonsense.
+// the router receives nothing malformed.
 func TestMalformedUpdates(t *testing.T) {
 	const port = 20200
 	r := startReflector(t, port)

@@ -28,7 +28,7 @@ const (
 	syncTime = 2 * time.Minute
 )
 
-// Values of State.State, beside advertise.Established: all is carried.
+// Values of State.State, in addition to advertise.Established: all is carried.
 const (
 	// Failing: not all is done, and it is tried again.
 	Failing = "failing"

@@ -77,7 +77,7 @@ type Agent struct {
 	BPFFS  string
 	Socket string
 	// StateDir is the folder of what must outlive the agent, with a folder of
-	// manifests; empty: beside Socket.
+	// manifests; empty: next to Socket.
 	StateDir string
 	// Metrics is the address on which Prometheus may ask; empty for none.
 	Metrics string

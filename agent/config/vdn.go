@@ -23,7 +23,7 @@ const DefaultVDNData = "/var/lib/fairlead/vdn"
 
 // VDN is the configuration of fairlead vdn.
 type VDN struct {
-	// Name tells it from other controllers of its domain; the machine's where empty.
+	// Name distinguishes it from other controllers of its domain; the machine's where empty.
 	Name string
 	// Data is the folder of its store, if that is not in etcd.
 	Data string

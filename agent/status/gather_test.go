@@ -457,10 +457,10 @@ func TestSendersInWords(t *testing.T) {
 		many[i] = netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})
 	}
 	for want, h := range map[string]ServerHalf{
-		"any: whoever reaches this node":        {},
-		"none known, others are refused":        {ChecksSenders: true},
-		"1 known, others are refused: 10.0.0.0": {ChecksSenders: true, Senders: many[:1]},
-		"10.0.0.9, and 2 more":                  {ChecksSenders: true, Senders: many},
+		"any: every host that reaches this node": {},
+		"none known, others are refused":         {ChecksSenders: true},
+		"1 known, others are refused: 10.0.0.0":  {ChecksSenders: true, Senders: many[:1]},
+		"10.0.0.9, and 2 more":                   {ChecksSenders: true, Senders: many},
 	} {
 		if got := h.senders(); !strings.Contains(got, want) {
 			t.Errorf("%q; want %q", got, want)

@@ -97,7 +97,7 @@ const shownSenders = 10
 // senders says from whom backends here accept tunnelled packets.
 func (s ServerHalf) senders() string {
 	if !s.ChecksSenders {
-		return "any: whoever reaches this node can tunnel packets to its backends, past rate limits (--accept-from closes that)"
+		return "any: every host that reaches this node can tunnel packets to its backends, past rate limits (--accept-from closes that)"
 	}
 	words := []string{}
 	for _, a := range s.Senders[:min(len(s.Senders), shownSenders)] {

@@ -16,7 +16,7 @@ import (
 	"github.com/fairlead/fairlead/source"
 )
 
-// TestManyServices: what is wrong with very many Services is told in few lines, and no
+// TestManyServices: problems of very many Services take few lines, and no
 // address twice in one of them.
 func TestManyServices(t *testing.T) {
 	const all, room = 5000, 4096
@@ -82,7 +82,7 @@ func TestDifferentProblems(t *testing.T) {
 	}
 }
 
-// TestStale: what is stale is told of the Service that it belongs to.
+// TestStale: a stale object is reported with the Service that it belongs to.
 func TestStale(t *testing.T) {
 	a := scene(t)
 	view := *a.View()

@@ -154,7 +154,7 @@ func golden(t *testing.T, name, got string) {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(string(want), got); d != "" {
-		t.Errorf("%s (go test ./agent/status -update writes it anew): -want +got:\n%s", path, d)
+		t.Errorf("%s (go test ./agent/status -update writes it again): -want +got:\n%s", path, d)
 	}
 }
 

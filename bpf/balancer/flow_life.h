@@ -20,7 +20,7 @@
 #include "flow.h"
 #include "parse.h"
 
-/* What a client's packet shows beside its flags. */
+/* What a client's packet shows apart from its flags. */
 enum flow_evidence {
 	FLOW_PROVEN = 1,  /* it has the connection's own numbers */
 	FLOW_PAYLOAD = 2, /* bytes of data, which none follow a FIN */
@@ -34,7 +34,7 @@ enum flow_evidence {
 #define FLOW_SENT_MAX (1u << 16)
 #define FLOW_RECEIVED_MAX (1u << 20)
 
-/* What a packet that says FIN or RST in a client's name makes of a flow. */
+/* How a packet with FIN or RST in a client's name changes a flow. */
 static __always_inline __u32 flow_next_end(__u32 state, bool resets, bool two_way, __u32 evidence)
 {
 	switch (state) {

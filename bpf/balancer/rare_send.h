@@ -167,7 +167,7 @@ __noinline int reshape(struct xdp_md *ctx, struct rare *r, __u32 bytes)
 	return bytes > FRONT_MAX ? -1 : bpf_xdp_store_bytes(ctx, l2 + header, r->front, bytes);
 }
 
-/* Tells the packet of the frame, which goes to dst, to what makes tags: whole if it has
+/* Passes the packet of the frame, which goes to dst, to what makes tags: whole if it has
  * nothing before its ports, or options ends there is.
  */
 static __always_inline void rare_auth_packet(const struct rare *r, const struct addr *dst,

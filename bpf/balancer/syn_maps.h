@@ -33,7 +33,7 @@ struct {
 /* What the agent can change at any time, in the map of struct settings. */
 struct syn_settings {
 	__u64 wall; /* ns: what CLOCK_REALTIME is ahead of the coarse clock */
-	__u16 mss4; /* that clients are told */
+	__u16 mss4; /* announced to clients */
 	__u16 mss6;
 	__u32 active; /* some connection may have been opened by a cookie */
 };

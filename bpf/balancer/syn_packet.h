@@ -15,7 +15,7 @@
 /* What we build: IPv6, TCP, and the options of a SYN. */
 #define SYN_OUT_MAX 80
 #define SYN_TTL 64
-/* The window scale that clients are told. */
+/* The window scale announced to clients. */
 #define SYN_OWN_SCALE 7
 
 enum tcp_option {

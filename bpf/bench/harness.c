@@ -15,7 +15,7 @@
 #define BACK_FLOWS 1024
 
 /* An attack and the flows that are measured come in two queues of a card, of which a
- * driver takes so many packets in turns (NAPI_POLL_WEIGHT). Of tail calls, of which a
+ * driver takes so many packets from each, alternating (NAPI_POLL_WEIGHT). Of tail calls, of which a
  * packet of an attack may need one, the kernel counts 33 in a run of the harness: the
  * attack's packets take two runs.
  */
@@ -31,7 +31,7 @@ struct bench {
 	__u64 flows;		      /* a mask: one less than how many */
 	__u64 vips;		      /* how many */
 	__u64 verdicts[8];
-	__u64 ns;    /* that bursts beside an attack have taken, */
+	__u64 ns;    /* that bursts during an attack have taken, */
 	__u64 timed; /* of so many packets */
 	__u32 vip;   /* the first, host order */
 	__u32 v6;    /* vip and client are the last words of IPv6 addresses */
@@ -235,7 +235,7 @@ static __always_inline bool send_timed(struct xdp_md *ctx, struct bench *b)
 	return unwind(ctx, false);
 }
 
-/* Bursts of an attack and of flows in turns. Only the latter are timed. With fragments,
+/* Bursts of an attack and of flows alternate. Only the latter are timed. With fragments,
  * as the balancer's programs are that it calls.
  */
 SEC("xdp.frags")

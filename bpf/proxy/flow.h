@@ -115,7 +115,7 @@ static __always_inline __u32 flow_check(const struct tuple *t, const struct pack
 	return flow_hash(t) + 3 * flow_hash((const struct tuple *)f);
 }
 
-/* What is kept of the number that tells two SYNs apart. */
+/* What is kept of the number by which two SYNs differ. */
 static __always_inline __u8 opening_digest(__u32 number)
 {
 	number ^= number >> 16;

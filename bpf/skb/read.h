@@ -90,7 +90,7 @@ static __always_inline __u32 load_number(struct __sk_buff *skb, __u32 at)
 	return bpf_ntohl(n);
 }
 
-/* The number that tells two attempts to open a connection apart: the sequence number
+/* The number by which two attempts to open a connection differ: the sequence number
  * of a SYN, the initiate tag of an INIT (RFC 9260, 3.3.2).
  */
 static __always_inline __u32 opening_number(struct __sk_buff *skb, const struct view *v)

@@ -46,7 +46,7 @@ func TestKeysFollowTheirFile(t *testing.T) {
 			t.Errorf("%s: %v, want %q", when, err, wrong)
 		}
 		if err != nil && (strings.Contains(err.Error(), one) || strings.Contains(err.Error(), two)) {
-			t.Errorf("%s: the error tells a key", when)
+			t.Errorf("%s: the error contains a key", when)
 		}
 	}
 	look("nothing changed", 0, 1, "")

@@ -168,7 +168,7 @@ func followCluster(r *config.ResolvedVDN, kept *store.Store) (func(context.Conte
 	}, nil
 }
 
-// federate gives what tells other domains, and what asks them, where that is wanted.
+// federate gives what informs other domains, and what queries them, where that is wanted.
 func federate(r *config.ResolvedVDN, s *server.Server) (tell, ask func(context.Context) error, err error) {
 	if r.FederationListen == "" {
 		return nil, nil, nil

@@ -11,7 +11,7 @@ import (
 )
 
 // Where several Services claim one Key, or overlapping ranges of ports, the first of
-// these rules that tells two of them apart decides:
+// these rules in which two of them differ decides:
 //
 //  1. An address that is served counts before one that is not announced here.
 //  2. The kind of the address: given to a load balancer, external, cluster.

@@ -187,7 +187,7 @@ func TestServerRefusesAfterACookie(t *testing.T) {
 }
 
 // A server that still has an older connection of the flow's ports says so by an ACK. It
-// is told to forget that, and gets the SYN again with the client's next packet.
+// gets a reset for that, and gets the SYN again with the client's next packet.
 func TestServerHasAnOlderConnection(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())

@@ -40,7 +40,7 @@ var loadedField = [loads]int{entryTag, entryWord, entryData, entryTag}
 // before says which load is made before which other one, whatever the CPU.
 type before struct{ first, second int }
 
-// discipline is what order.h makes of a reader: order_after behind the first load, and
+// discipline is how order.h has a reader load: order_after behind the first load, and
 // order_loads before the last.
 var discipline = []before{{loadTag, loadWord}, {loadTag, loadData}, {loadWord, loadTagAgain}, {loadData, loadTagAgain}}
 

@@ -107,7 +107,7 @@ func (d *DataPlane) prepareSYN() error {
 // compared with the 34 seconds of a slot.
 const wallTolerance = 100 * time.Millisecond
 
-// putSYNSettings tells the programs what the wall's clock is ahead of theirs, and what
+// putSYNSettings gives the programs what the wall's clock is ahead of theirs, and what
 // segments fit.
 func (d *DataPlane) putSYNSettings() error {
 	var v balancerSynSettings

@@ -70,12 +70,12 @@ func TestErrorsAboutCookieFlows(t *testing.T) {
 					// From where the client is: about what the server has sent.
 					sent := tcpSeg{src: vips[v6], dst: flow.src, payload: strings.Repeat("x", 400), tcp: layers.TCP{ACK: true, Seq: flow.cookie + 1 + 77, Ack: flow.cookieClient.isn + 1}}
 					if seq, to := errorOf(routers[v6], vips[v6], sent, length); seq != flow.isn+1+77 || to != addrOf(flow.server) {
-						t.Errorf("%s is told of its byte %d, not 77 (%d bytes quoted)", to, seq-flow.isn-1, length)
+						t.Errorf("%s gets an error about its byte %d, not 77 (%d bytes quoted)", to, seq-flow.isn-1, length)
 					}
 					// From where the server is: about what the client has sent.
 					sent = tcpSeg{src: flow.from, dst: flow.server, payload: strings.Repeat("x", 400), tcp: layers.TCP{ACK: true, Seq: flow.cookieClient.isn + 1 + 55, Ack: flow.isn + 1}}
 					if seq, to := errorOf(routers[v6], flow.from, sent, length); seq != flow.cookieClient.isn+1+55 || to != addrOf(flow.src) {
-						t.Errorf("%s is told of its byte %d, not 55 (%d bytes quoted)", to, seq-flow.cookieClient.isn-1, length)
+						t.Errorf("%s gets an error about its byte %d, not 55 (%d bytes quoted)", to, seq-flow.cookieClient.isn-1, length)
 					}
 				}
 			})

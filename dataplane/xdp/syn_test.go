@@ -257,7 +257,7 @@ func TestCookiesOpenConnections(t *testing.T) {
 					asked, _ := tcpSeg{tcp: layers.TCP{Options: options}}.option(layers.TCPOptionKindMSS)
 					told, _ := first.option(layers.TCPOptionKindMSS)
 					if most := append(asked, 2, 24)[:2]; binary.BigEndian.Uint16(told) > binary.BigEndian.Uint16(most) {
-						t.Errorf("the server is told MSS %v, the client had %v", told, most)
+						t.Errorf("the server gets MSS %v, the client had %v", told, most)
 					}
 					// Data that comes before the server has accepted asks once more.
 					if again := c.send(tcpSeg{tcp: layers.TCP{ACK: true, Seq: isn + 1, Ack: k + 1, Options: with(tsClient+6, ours)}, payload: "x"}, redirect); again.flags() != "S" {

@@ -40,7 +40,7 @@ func TestParse(t *testing.T) {
 			t.Errorf("%s: %v, %v; want %d keys, %q", name, keys, err, c.keys, c.err)
 		}
 		if err != nil && (strings.Contains(err.Error(), one[:8]) || strings.Contains(err.Error(), two[:8])) {
-			t.Errorf("%s: the error tells the key: %v", name, err)
+			t.Errorf("%s: the error contains the key: %v", name, err)
 		}
 	}
 	a, _ := parse(one + "\n" + two)

@@ -35,7 +35,7 @@ var layers = []Layer{
 // Exception is an import that the layers do not allow and that still exists.
 type Exception struct{ From, To, Fix string }
 
-// exceptions must only become fewer. Whoever removes an import removes its line: a line
+// exceptions must only become fewer. Remove the line together with the import: a line
 // without an import is a fault, too.
 var exceptions = []Exception{
 	{"api/v1alpha1", "advertise", "the types of routes and attributes belong in core, and resources convert outside api"},

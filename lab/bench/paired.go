@@ -60,7 +60,7 @@ func Scaled(name, unit string, raw []float64, there float64, over ...Ratio) Row 
 	}
 }
 
-// Compared gives the row of a case that was measured by two builds in turns: the
+// Compared gives the row of a case that was measured by two builds alternately: the
 // median of the ratios of several loads, of which none depends on another, and as
 // Min and Max the interval that holds it with 95 %. Raw is what this build took, and
 // the peer's figure is the other's.

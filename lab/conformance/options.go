@@ -211,7 +211,7 @@ func clientsOfRanges(s *teller) {
 	meets("a denied client at the whole address", other, fake.ErrDenied)
 	s.upsert(one)
 	meets("at a port that is open", one.Key, nil)
-	meets("at a port beside it", other, fake.ErrDenied)
+	meets("at a neighbouring port", other, fake.ErrDenied)
 	one.Deny, whole.Deny = denied, nil
 	s.upsert(one)
 	s.upsert(whole)

@@ -15,7 +15,7 @@ const opening = `# Who does what
 
 <!-- Written by go test ./lab/conformance -update, of what came of each data plane's own run. -->
 
-Every data plane is told the same stories, each by what goes in and real packets that come out, and compared with one in memory ([the suite](../lab/conformance)). What it cannot do it refuses by name; what it refuses of a story stands here, and all else of that story it does.
+Every data plane runs the same stories, each by what goes in and real packets that come out, and compared with one in memory ([the suite](../lab/conformance)). What it cannot do it refuses by name; what it refuses of a story stands here, and all else of that story it does.
 
 `
 
@@ -46,7 +46,7 @@ func TestPage(t *testing.T) {
 		}
 	}
 	if text, err := os.ReadFile(page); err != nil || string(text) != b.String() {
-		t.Errorf("%s (%v) is not what the outcomes say; go test ./lab/conformance -update writes it anew:\n%s", page, err, b)
+		t.Errorf("%s (%v) is not what the outcomes say; go test ./lab/conformance -update writes it again:\n%s", page, err, b)
 	}
 }
 

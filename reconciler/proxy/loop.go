@@ -1,5 +1,5 @@
-// Package proxy keeps a data plane of the service proxy as the source tells it:
-// it remembers Services and slices, lets proxy.Build decide anew on those that
+// Package proxy keeps a data plane of the service proxy as the source describes it:
+// it remembers Services and slices, lets proxy.Build decide again on those that
 // changed, and writes what came out differently. One change of an idle cluster
 // is written at once, many are gathered for a bounded time; the work is that of
 // the change, not of the cluster. What could not be written is tried again.

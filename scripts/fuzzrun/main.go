@@ -8,7 +8,7 @@
 //
 // Targets are found in the source, so that a new one needs no entry anywhere. A test
 // called TestFuzzX is one, too: it searches by itself for as long as FAIRLEAD_FUZZ_TIME
-// says, and tells of it as go test does.
+// says, and reports as go test does.
 package main
 
 import (

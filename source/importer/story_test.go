@@ -64,7 +64,7 @@ func story(t *testing.T, path string) {
 	}
 	for _, name := range []string{"manifests", "held", "error"} {
 		if got[name] != want[name] && !*update {
-			t.Errorf("%s: got:\n%s\nwant:\n%s\n(go test ./source/importer -update writes it anew)", name, got[name], want[name])
+			t.Errorf("%s: got:\n%s\nwant:\n%s\n(go test ./source/importer -update writes it again)", name, got[name], want[name])
 		}
 		if got[name] != "" {
 			inputs = append(inputs, txtar.File{Name: name, Data: []byte(got[name])})

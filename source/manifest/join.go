@@ -51,7 +51,7 @@ func (j *joiner) join(objects []*object.Object, refused []object.Key) (services 
 	return services, problems
 }
 
-// orphans tells of slices whose Services there are not.
+// orphans reports slices without a Service.
 type orphans struct {
 	byName map[string]*object.Object // Services; nil until there is an orphan
 	names  map[string][]string       // of Services by namespace

@@ -62,7 +62,7 @@ func utf16Text(text string) string {
 }
 
 // TestUnusual has texts as people and programs write them by mistake, and what an
-// operator is told of each.
+// problem is reported for each.
 func TestUnusual(t *testing.T) {
 	change := func(old, new string) string {
 		if !strings.Contains(unusual, old) {

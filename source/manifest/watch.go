@@ -12,7 +12,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// watch tells when something in a folder, or behind a symbolic link in it, may have
+// watch reports when something in a folder, or behind a symbolic link in it, may have
 // changed. Of what happened it believes nothing: the folder is looked at whole.
 type watch struct {
 	dir     string

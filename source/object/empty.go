@@ -49,7 +49,7 @@ func (s *slice) hasPort(f *service.Frontend) bool {
 	return slices.ContainsFunc(s.ports, func(p slicePort) bool { return p.name == f.PortName && p.protocol == f.Protocol })
 }
 
-// portName writes a port as ports of Services and of slices are told apart.
+// portName writes a port by what distinguishes ports of Services and of slices.
 func portName(p service.Protocol, name string) string {
 	if name == "" {
 		return fmt.Sprintf("%s without a name", p)

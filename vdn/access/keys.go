@@ -65,7 +65,7 @@ func New(e Entry) (token string, _ Entry, err error) {
 	return token, e, err
 }
 
-// identity is whom an entry makes of who bears its token.
+// identity is who bears an entry's token.
 func (e Entry) identity() (Identity, error) {
 	i := Identity{Name: e.Name, Role: e.Role, Networks: e.Networks, Node: e.Node}
 	switch {
@@ -86,7 +86,7 @@ func (e Entry) identity() (Identity, error) {
 	return i, nil
 }
 
-// Parse reads a file of tokens. All that is wrong is told, a line each.
+// Parse reads a file of tokens. All problems are reported, a line each.
 func Parse(name string, text []byte) (Tokens, error) {
 	docs, bad := yamltree.Parse(name, text)
 	if bad != nil {
@@ -162,7 +162,7 @@ type File struct {
 	tokens Tokens
 }
 
-// Open reads a file for the first time. also are tokens beside it.
+// Open reads a file for the first time. also are tokens in addition to it.
 func Open(path string, also Tokens, log *slog.Logger) (*File, error) {
 	f := &File{path: path, also: also, log: log}
 	return f, f.read()

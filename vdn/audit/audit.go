@@ -37,7 +37,7 @@ type Record struct {
 	Error  string `json:"error,omitempty"`
 }
 
-// Bounds of a log: Kept files beside the one that is written, none longer than Size.
+// Bounds of a log: Kept files in addition to the one that is written, none longer than Size.
 const (
 	Size = 10 << 20 // bytes
 	Kept = 5
@@ -88,7 +88,7 @@ func (l *Log) reopen() error {
 	return nil
 }
 
-// Write writes one line. What cannot be written is told in the ordinary log, and does
+// Write writes one line. What cannot be written is reported in the ordinary log, and does
 // not keep the controller from its work.
 func (l *Log) Write(r Record) {
 	if l == nil {

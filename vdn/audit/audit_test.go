@@ -73,7 +73,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeWritten is told once, and written again when it can be.
+// TestWhatCannotBeWritten is reported once, and written again when it can be.
 func TestWhatCannotBeWritten(t *testing.T) {
 	var told bytes.Buffer
 	l, err := open(filepath.Join(t.TempDir(), "audit.log"), 100, 1, slog.New(slog.NewTextHandler(&told, nil)))

@@ -32,7 +32,7 @@ type Config struct {
 	// CAFile holds the certificates that the controllers' must be signed by (PEM); the
 	// system's where empty.
 	CAFile string
-	// Timeout is how long an answer may take, from whichever controller, beside what a
+	// Timeout is how long an answer may take, from whichever controller, in addition to what a
 	// caller waits for news; DefaultTimeout where 0.
 	Timeout time.Duration
 }
@@ -265,7 +265,7 @@ func (c *Client) askOne(ctx context.Context, t *target, r request, within time.D
 	return resp.StatusCode, nil
 }
 
-// unreachable tells that the controller could not be asked.
+// unreachable says that the controller could not be reached.
 func (t *target) unreachable(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {

@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// A node's reports are in no store: every controller is told, also those that share a
+// A node's reports are in no store: every controller gets them, also those that share a
 // name, as behind a headless Service.
 
 // lookEvery is how often names are looked up.
@@ -30,8 +30,8 @@ type reports struct {
 	busy map[*target]bool
 }
 
-// Report tells all controllers how a node is. It returns when one knows, or with an
-// error when none could be told; others are told meanwhile.
+// Report sends a node's state to all controllers. It returns when one has it, or with an
+// error when none could be reached; the others get it meanwhile.
 func (c *Client) Report(ctx context.Context, n vdn.NodeReport) error {
 	r, err := c.request(http.MethodPut, path("nodes", n.Name), n)
 	if err != nil {

@@ -19,7 +19,7 @@ func controllerThat(t *testing.T, status int) (url string, asked *atomic.Int64, 
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		asked.Add(1)
 		w.WriteHeader(status)
-		_, _ = w.Write([]byte(`{"error":"as it is told"}`))
+		_, _ = w.Write([]byte(`{"error":"as configured"}`))
 	}))
 	t.Cleanup(web.Close)
 	return web.URL, asked, web.Close
@@ -52,7 +52,7 @@ func TestTheNextIsAsked(t *testing.T) {
 		}
 	}
 	states := c.Controllers()
-	for i, want := range []string{"cannot reach the VDN controller at " + gone, "context deadline exceeded", "cannot answer: as it is told", ""} {
+	for i, want := range []string{"cannot reach the VDN controller at " + gone, "context deadline exceeded", "cannot answer: as configured", ""} {
 		if s := states[i]; !s.Asked || s.Reachable != (want == "") || !strings.Contains(s.Error, want) {
 			t.Errorf("controller %d: %+v, want %q", i, s, want)
 		}
@@ -62,7 +62,7 @@ func TestTheNextIsAsked(t *testing.T) {
 	}
 	end()
 	err = c.Detach(t.Context(), "x")
-	if !IsUnavailable(err) || !strings.Contains(err.Error(), gone+": ") || !strings.Contains(err.Error(), cannot+" cannot answer: as it is told") {
+	if !IsUnavailable(err) || !strings.Contains(err.Error(), gone+": ") || !strings.Contains(err.Error(), cannot+" cannot answer: as configured") {
 		t.Errorf("nobody answers: %v", err)
 	}
 	refuses, asked, _ := controllerThat(t, http.StatusForbidden)
@@ -74,7 +74,7 @@ func TestTheNextIsAsked(t *testing.T) {
 	}
 }
 
-// TestReportsGoToAll: every controller is told of a node, and one that is deaf keeps
+// TestReportsGoToAll: every controller gets a node's report, and one that is deaf keeps
 // nobody waiting.
 func TestReportsGoToAll(t *testing.T) {
 	one, heardOne, _ := controllerThat(t, http.StatusNoContent)

@@ -77,7 +77,7 @@ func (t *target) note(err error) {
 	}
 }
 
-// Controllers tells how each controller was when it was asked last, in the order of
+// Controllers gives how each controller was when it was asked last, in the order of
 // the URLs.
 func (c *Client) Controllers() (all []ControllerState) {
 	for _, t := range c.targets {

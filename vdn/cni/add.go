@@ -134,7 +134,7 @@ func (c *call) attach(ctx context.Context, p *pod) (*current.Result, error) {
 	return result, c.whole()
 }
 
-// up tells who must know that the device is there, and waits until it is enforced.
+// up reports that the device is there, and waits until it is enforced.
 func (c *call) up(ctx context.Context, report vdn.UpReport) error {
 	if n := c.inherited(); n != nil {
 		ctx, cancel := c.deadline() // controllers may have taken all of the time

@@ -23,7 +23,7 @@ import (
 
 // A pod that is restarted while no controller answers keeps its lease: DEL of its old
 // container could not give that back, so nobody else has its addresses. ADD of the new
-// one goes on with them, the node's daemon enforces that, and whoever reaches a
+// one goes on with them, the node's daemon enforces that, and the first to reach a
 // controller first, the daemon or the next call here, has the lease bear the new
 // container's name.
 

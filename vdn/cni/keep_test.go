@@ -103,7 +103,7 @@ func TestAPodRestartsAndGoes(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestARestartedPodIsEnforced by the daemon, also after its own restart, and it tells
+// TestARestartedPodIsEnforced by the daemon, also after its own restart, and it informs
 // the controller without another call of the plugin.
 func TestARestartedPodIsEnforced(t *testing.T) {
 	r := newRig(t)

@@ -21,7 +21,7 @@ import (
 
 // Adoption is an attachment that the node continues by itself: its pod was restarted
 // while no controller answered, with the lease that it had. The daemon enforces it
-// beside the plan, and tells a controller as soon as one answers.
+// in addition to the plan, and informs a controller as soon as one answers.
 type Adoption struct {
 	Attachment vdn.Attachment `json:"attachment"`
 	// Replaces are the IDs that the lease had before, the newest first.
@@ -95,7 +95,7 @@ func (d *Daemon) adopt(a Adoption) error {
 	return nil
 }
 
-// adoptedFile is beside the plan that is kept; none where that is not.
+// adoptedFile is next to the plan that is kept; none where that is not.
 func (d *Daemon) adoptedFile() string {
 	if d.cfg.Kept == "" {
 		return ""
@@ -165,7 +165,7 @@ func (d *Daemon) effective() (whole, told *vdn.Plan) {
 	return &p, d.plan
 }
 
-// handOver tells a controller, which answers, of all that the node continues by itself.
+// handOver reports to a controller that answers all that the node continues by itself.
 func (d *Daemon) handOver(ctx context.Context) {
 	d.mu.Lock()
 	all := maps.Clone(d.adopted)

@@ -61,7 +61,7 @@ type Daemon struct {
 	adopted map[string]Adoption // by ID
 
 	kept   uint64        // the revision on disk, for keep alone
-	unkept uint64        // the one of which it is told that it cannot be
+	unkept uint64        // the one that was reported as not kept
 	kick   chan struct{} // there is something to apply
 }
 

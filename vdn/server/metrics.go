@@ -40,7 +40,7 @@ var (
 	connected  = prometheus.NewDesc("fairlead_vdn_peer_connected", "1 where a peer's last answer is good, else 0.", []string{"peer"}, nil)
 	refused    = prometheus.NewDesc("fairlead_vdn_peer_refused_networks", "Networks of a peer that do not count here.", []string{"peer"}, nil)
 	overbooked = prometheus.NewDesc("fairlead_vdn_overbooked_uplinks", "Uplinks that carry less than is guaranteed of them.", nil, nil)
-	storeUp    = prometheus.NewDesc("fairlead_vdn_store_up", "1 where the controller can keep what it is told, else 0.", nil, nil)
+	storeUp    = prometheus.NewDesc("fairlead_vdn_store_up", "1 where the controller can store what it receives, else 0.", nil, nil)
 	leading    = prometheus.NewDesc("fairlead_vdn_leader", "1 where the controller is the one that asks other domains and follows a cluster, else 0.", nil, nil)
 	revision   = prometheus.NewDesc("fairlead_vdn_revision", "Revision of the state; it grows with each change.", nil, nil)
 )

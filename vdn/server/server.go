@@ -23,7 +23,7 @@ import (
 type Options struct {
 	// Store is open, and stays so for as long as the server is used.
 	Store *store.Store
-	// Name tells this controller from others of its domain; the host's where empty.
+	// Name distinguishes this controller from others of its domain; the host's where empty.
 	Name string
 	// Tokens are asked of everything below /v1, as a bearer's; where nil anybody may do
 	// everything.

@@ -16,7 +16,7 @@ import (
 	"github.com/fairlead/fairlead/vdn/store/kv"
 )
 
-// TestConformance tells all stories by a file, and by a state that could be shared, with
+// TestConformance runs all stories on a file, and on a state that could be shared, with
 // and without faults.
 func TestConformance(t *testing.T) {
 	for kind, fresh := range map[string]func(t *testing.T) func() (kv.Backend, error){

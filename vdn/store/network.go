@@ -169,13 +169,13 @@ func (s *Store) SetOffers(ctx context.Context, offers []vdn.PeerView) error {
 			}
 		}
 		e, err := m.rearrange(edit{}, m.networks, next)
-		e.sure = err == nil // it is told again and again
+		e.sure = err == nil // it is reported again and again
 		return e, err
 	})
 }
 
-// rearrange judges anew which of the peers' networks count, and gives all that do
-// their numbers, beside what an edit has already. Numbers stand by themselves: a name
+// rearrange decides again which of the peers' networks count, and gives all that do
+// their numbers, in addition to what an edit has already. Numbers stand by themselves: a name
 // keeps its own for ever.
 func (m *memory) rearrange(e edit, own map[string]vdn.Network, with map[string]vdn.PeerView) (edit, error) {
 	live := slices.Sorted(maps.Keys(own))
@@ -213,7 +213,7 @@ func (m *memory) rearrange(e edit, own map[string]vdn.Network, with map[string]v
 func (s *Store) PutNode(ctx context.Context, n vdn.Node) error {
 	return s.change(ctx, func(m *memory) (e edit, _ error) {
 		if was, there := m.nodes[n.Name]; there && alike(was, n) {
-			return edit{sure: true}, nil // it is told again every second
+			return edit{sure: true}, nil // it is reported again every second
 		}
 		e.add(kv.Nodes, n.Name, n)
 		return e, nil

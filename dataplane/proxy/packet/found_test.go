@@ -46,7 +46,7 @@ func TestMappedAddresses(t *testing.T) {
 	}
 }
 
-// Addresses that no host has are told nothing: answers to them would be sent from the
+// Addresses that no host has get no answer: answers to them would be sent from the
 // service's address to a group, or to every host of a network.
 func TestNobodyIsAnswered(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {

@@ -149,7 +149,7 @@ func sharedValues(from, to map[string]uint64) map[uint64]uint64 {
 	return values
 }
 
-// isFlags tells an enum of bits from one of numbers, which has some that are no
+// isFlags distinguishes an enum of bits from one of numbers, which has some that are no
 // power of two, or only two.
 func isFlags(values map[string]uint64) bool {
 	bits := 0

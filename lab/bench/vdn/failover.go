@@ -214,7 +214,7 @@ func (f *failover) attach(ctx context.Context, container string, i int) error {
 	}
 	select {
 	case f.granted <- asked:
-	default: // enough are told
+	default: // enough know
 	}
 	f.mu.Lock()
 	f.r.Attached, f.r.Retries = f.r.Attached+1, f.r.Retries+retries

@@ -76,7 +76,7 @@ const (
 )
 
 // compareProgram measures a subject under its i-th load by this build's program
-// and the other's, in turns, on the same maps.
+// and the other's, alternately, on the same maps.
 func (m *meter) compareProgram(ctx context.Context, s subject, i int, name string) (err error) {
 	sc := &scene{meter: m, subject: s, load: s.loads[i], name: name}
 	defer func() { err = errors.Join(err, closeAll(sc.open)) }()

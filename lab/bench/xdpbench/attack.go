@@ -322,7 +322,7 @@ func (s *scene) unharmed(r *attackedRig, before map[netip.AddrPort]netip.AddrPor
 	if err := r.attacks.Lookup(uint32(0), &a); err != nil {
 		return err
 	}
-	s.report.Note("%s: %d packets of %d flows had no other verdict, and no flow was lost, beside %d packets of the attack, verdicts %v, drops %v",
+	s.report.Note("%s: %d packets of %d flows had no other verdict, and no flow was lost, during %d packets of the attack, verdicts %v, drops %v",
 		s.name, total, s.flows, a.Turn, a.Verdicts, s.drops())
 	return nil
 }

@@ -82,7 +82,7 @@ func (m *meter) explain() {
 }
 
 func (m *meter) explainComparison() {
-	m.report.Note("ratio: what a packet takes by this build's program over what it takes by that of %s, on the same maps, round by round in turns; "+
+	m.report.Note("ratio: what a packet takes by this build's program over what it takes by that of %s, on the same maps, alternating round by round; "+
 		"both are loaded again every %d rounds, which give a ratio by their median", m.o.Against.Name, roundsALoad)
 	m.report.Note("measured is the median of the loads' ratios, min and max are the 95 %% interval of that median (order statistics); " +
 		"a goal counts as missed where the whole interval is above it")

@@ -39,7 +39,7 @@ func TestPage(t *testing.T) {
 		return
 	}
 	if want != string(text) {
-		t.Errorf("%s is not what the means say: go test ./lab/conformance/networks -update writes it anew", page)
+		t.Errorf("%s is not what the means say: go test ./lab/conformance/networks -update writes it again", page)
 	}
 }
 

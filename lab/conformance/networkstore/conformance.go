@@ -32,7 +32,7 @@ var stories = []struct {
 	{"a peer offers many networks", manyNetworksAreOffered},
 }
 
-// Run tells all stories. fresh gives an Open for a new, empty state.
+// Run runs all stories. fresh gives an Open for a new, empty state.
 func Run(t *testing.T, fresh func(t *testing.T) Open) {
 	for _, s := range stories {
 		t.Run(s.name, func(t *testing.T) { s.tell(t, fresh(t)) })

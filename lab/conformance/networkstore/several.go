@@ -18,12 +18,12 @@ import (
 	"github.com/fairlead/fairlead/vdn/store"
 )
 
-// Several tells the stories of stores that share a state. fresh gives an Open for a
+// Several runs the stories of stores that share a state. fresh gives an Open for a
 // new, empty one, which opens as many at once as are wanted.
 func Several(t *testing.T, fresh func(t *testing.T) Open) {
 	t.Run("each sees what another does", func(t *testing.T) { eachSees(t, fresh(t)) })
 	t.Run("a request that was given up does not come later", func(t *testing.T) { givenUp(t, fresh(t)) })
-	t.Run("no address is given twice, and none is lost, whoever ends", func(t *testing.T) { whoeverEnds(t, fresh(t)) })
+	t.Run("no address is given twice, and none is lost, whichever ends", func(t *testing.T) { whoeverEnds(t, fresh(t)) })
 	t.Run("one leads", func(t *testing.T) { oneLeads(t, fresh(t)) })
 }
 
@@ -52,7 +52,7 @@ func eachSees(t *testing.T, open Open) {
 	}
 	testkit.Eventually(t, time.Minute, func() error {
 		if one.Revision() == before {
-			return errors.New("nobody is told of what another does")
+			return errors.New("nobody learns what another does")
 		}
 		return nil
 	})

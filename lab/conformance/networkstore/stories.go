@@ -388,7 +388,7 @@ func (w *twin) attached(t *testing.T, a vdn.Attachment) {
 }
 
 // noAddressTwiceAndNoneLost: many attach and detach at once, and the store is
-// opened anew again and again.
+// opened again and again.
 func noAddressTwiceAndNoneLost(t *testing.T, open Open) {
 	w := &twin{has: map[string]netip.Addr{}}
 	for round := range 6 {

@@ -184,7 +184,7 @@ func (s *senders) during(t *testing.T, what string, do func()) {
 	}
 }
 
-// TestSenders tells the stories of packets between nodes, one after the other in one
+// TestSenders runs the stories of packets between nodes, one after the other in one
 // network and under one load: each leaves it as it should be for the next.
 func TestSenders(t *testing.T) {
 	s := newSenders(t)
@@ -207,7 +207,7 @@ func TestSenders(t *testing.T) {
 // anyone has nodes that are not told who the load balancers are, and say so.
 func (s *senders) anyone(t *testing.T) {
 	out, _, _ := s.Fairlead(t, "", "status", "--socket", socketOf(s.Nodes[0].Name))
-	if !strings.Contains(out, "any: whoever reaches this node can tunnel packets") {
+	if !strings.Contains(out, "any: every host that reaches this node can tunnel packets") {
 		t.Errorf("the status does not say who may send:\n%s", out)
 	}
 	for _, six := range []bool{false, true} {
@@ -240,7 +240,7 @@ func (s *senders) strangers(t *testing.T) {
 			t.Errorf("IPv6 %v: its packet is not counted", six)
 		}
 	}
-	// Without a key, whoever can forge a load balancer's address is taken for it.
+	// Without a key, a host that can forge a load balancer's address is taken for it.
 	if !s.asksPast(t, false, true) {
 		t.Error("a forged load balancer is refused: it is not known how")
 	}

@@ -23,7 +23,7 @@
 //
 // A violation is kept in testdata/cases, where TestPackets runs it from then on. The case
 // depends on the world, and that on the code that makes worlds: write an ordinary test of
-// the packet beside the fix, too.
+// the packet next to the fix, too.
 //
 // # Change
 //
@@ -43,6 +43,6 @@
 //   - A new helper for time, chance or redirection: rewriter.one in instrument.go.
 //   - A new kind of packet: the target's generator, and wire for how it is built and read.
 //
-// What does not belong here: tests of single packets, which stand beside the programs'
+// What does not belong here: tests of single packets, which stand next to the programs'
 // agents, and anything that the product uses.
 package packetfuzz

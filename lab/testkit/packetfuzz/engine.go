@@ -34,7 +34,7 @@ type Target interface {
 	Finish() error
 	// Coverage is where the programs note what has run. The engine clears it.
 	Coverage() []byte
-	// Features are what the model saw beside: states that programs have no branch
+	// Features are what the model saw in addition: states that programs have no branch
 	// for. The engine clears them.
 	Features() *Features
 	// Blocks are what Coverage's bytes stand for.

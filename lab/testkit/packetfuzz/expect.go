@@ -44,7 +44,7 @@ func (e *Expected) Believe(at, bytes int) { e.fields = append(e.fields, field{at
 const Right = 0xffff
 
 // KeepSum says that the checksum at `at` makes the sum over bytes from..to, and
-// what is beside it (a pseudo-header), the same as it was before the change: wrong
+// what is outside (a pseudo-header), the same as it was before the change: wrong
 // by as much, if it was wrong.
 func (e *Expected) KeepSum(what string, at int, before uint64, from, to int, beside uint64) {
 	e.Believe(at, 2)

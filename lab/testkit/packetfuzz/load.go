@@ -25,7 +25,7 @@ type Object struct {
 }
 
 // Load loads an object. live are the maps of the agent's program, by name; those
-// in private are made anew instead, as change has made them in spec; those with values
+// in private are created instead, as change has made them in spec; those with values
 // for each CPU as plain arrays. The other
 // constants and settings are the agent's.
 func Load(spec *ebpf.CollectionSpec, live map[string]*ebpf.Map, private []string, change func(*ebpf.CollectionSpec) error) (*Object, error) {

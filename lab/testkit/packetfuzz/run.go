@@ -24,7 +24,7 @@ const bpfTestRun = 10 // BPF_PROG_TEST_RUN
 const Room = 512
 
 // Runner runs programs on packets without a single allocation: one system call
-// for each, about half a microsecond beside the program's own time. It stays on
+// for each, about half a microsecond in addition to the program's own time. It stays on
 // the thread that uses it, which says in which network namespace programs run.
 type Runner struct {
 	attr    testRun

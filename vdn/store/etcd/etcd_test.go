@@ -47,8 +47,8 @@ func openStore(t *testing.T, m *kube.Members, prefix string) (s *store.Store) {
 	return s
 }
 
-// TestConformance tells all stories by a real etcd of one member, in which the states
-// are beside each other.
+// TestConformance runs all stories on a real etcd of one member, in which the states
+// are next to each other.
 func TestConformance(t *testing.T) {
 	m := kube.StartEtcd(t, 1, nil)
 	states := fresh(m)

@@ -15,7 +15,7 @@ import (
 )
 
 // described are the answers as protobuf's own library reads them, to compare with.
-// Fields are optional as in proto2, which tells an absent one from zero.
+// Fields are optional as in proto2, which distinguishes an absent one from zero.
 var described = describe(map[string][]*descriptorpb.FieldDescriptorProto{
 	"Header":        {of("revision", 3, number)},
 	"KeyValue":      {of("key", 1, text), of("mod_revision", 3, number), of("value", 5, text)},
@@ -117,7 +117,7 @@ func (r reading) watched() watched {
 	return w
 }
 
-// answers are all kinds, each with what protobuf's library makes of it.
+// answers are all kinds, each as protobuf's library reads it.
 var answers = []struct {
 	name  string
 	fresh func() answer

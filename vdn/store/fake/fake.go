@@ -66,7 +66,7 @@ func (b *Backend) unlucky(percent int) bool {
 }
 
 func unavailable(what string) error {
-	return fmt.Errorf("%w: %s fails as it is told to", kv.ErrUnavailable, what)
+	return fmt.Errorf("%w: %s fails on request", kv.ErrUnavailable, what)
 }
 
 // Load is kv.Backend's.

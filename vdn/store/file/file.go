@@ -41,7 +41,7 @@ func Open(folder string) (*Backend, error) {
 	if errors.Is(err, bolterrors.ErrTimeout) {
 		return nil, fmt.Errorf("store %s: another controller has it open: stop that, or use a folder of its own", b.path)
 	} else if err != nil {
-		return nil, fmt.Errorf("store %s: %w: put a copy of it back, or begin anew in another folder", b.path, err)
+		return nil, fmt.Errorf("store %s: %w: put a copy of it back, or start from scratch in another folder", b.path, err)
 	}
 	if err := b.db.Update(makeBuckets); err != nil {
 		return nil, errors.Join(fmt.Errorf("store %s: %w", b.path, err), b.db.Close())

@@ -72,7 +72,7 @@ type Backend interface {
 	Commit(ctx context.Context, b Batch) error
 	// Revision is the newest, no older than what was committed before the call.
 	Revision(ctx context.Context) (uint64, error)
-	// Follow gives the batches after a snapshot in their order, whoever committed them,
+	// Follow gives the batches after a snapshot in their order, from all that commit,
 	// until ctx ends or the backend cannot go on.
 	Follow(ctx context.Context, after Snapshot, do func(Batch) error) error
 	// Lead runs a function while this process, of all that share the state, is the one

@@ -102,7 +102,7 @@ func (m *model) tooBigAnswer(s *sending, mtu int) int32 {
 	return m.answerTooBig(s, mtu, 0, m.own(s.view.V6))
 }
 
-// answerTooBig tells the sender, as whom it was sent to, which size would do.
+// answerTooBig sends the sender, in the name of its destination, the size that fits.
 func (m *model) answerTooBig(s *sending, mtu, more int, as wire.Addr) int32 {
 	verdict := m.drop(tooBig)
 	v := s.view
@@ -228,7 +228,7 @@ func (m *model) handOn(p *packet, list []wire.Endpoint, v6 bool, handed flags) i
 	return m.tunnel(s, false)
 }
 
-// aim makes a list the packet's: its first is asked, the others are told.
+// aim makes a list the packet's: its first is the destination, the others are listed.
 func (m *model) aim(s *sending, list []wire.Endpoint) {
 	for i := range list {
 		list[i].Port = 0 // balancers have none

@@ -80,7 +80,7 @@ type config struct {
 	asks      bool
 }
 
-// wholeVIP is what a VIP has beside its single ports.
+// wholeVIP is what a VIP has in addition to its single ports.
 type wholeVIP struct {
 	ranges []*frontend // in the order in which they are looked through
 	whole  *frontend   // or nil: nothing else is served

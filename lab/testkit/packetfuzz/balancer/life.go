@@ -2,7 +2,7 @@ package balancer
 
 import "github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 
-// What packets make of flows. Whoever knows a connection's addresses and ports can send
+// How packets change flows. A host that knows a connection's addresses and ports can send
 // in the client's name: what a client seems to say alone must end no flow that may go
 // on. By nat and fullnat the server's answers tell; by direct return the numbers, which
 // only the connection's ends know.

@@ -56,7 +56,7 @@ type packet struct {
 	payload  bool // TCP: it has data
 }
 
-// number reads what tells a packet's place in its connection.
+// number reads a packet's place in its connection.
 func (p *packet) number(l4 []byte, room int) {
 	switch p.Proto {
 	case wire.TCP:

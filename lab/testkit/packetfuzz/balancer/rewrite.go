@@ -7,7 +7,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// rewrite makes of the packet what its server is to get, under its own header: to
+// rewrite turns the packet into what its server is to get, under its own header: to
 // other ends, with a list in the place of so many bytes of the client's options, by
 // a way. In an ICMP error, whose flow's ends these are, it is the quoted packet that
 // changes, and of its own addresses the destination and, if it is to be hidden, the
@@ -113,7 +113,7 @@ func (m *model) reportTransport(e *packetfuzz.Expected, l4, end, shift int, from
 	}
 }
 
-// requote makes of a quoted packet what was sent on the other side: it went the
+// requote turns a quoted packet into what was sent on the other side: it went the
 // other way than the flow's ends say.
 func (m *model) requote(e *packetfuzz.Expected, s *sending, to wire.Tuple, src wire.Addr, shift int) {
 	v, q := s.view, &s.quoted

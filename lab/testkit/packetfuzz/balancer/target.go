@@ -1,6 +1,6 @@
 // Package balancer fuzzes the programs of bpf/balancer.c: balancer, rare and
 // handover. The real agent (dataplane/xdp) writes their configuration; the model
-// (model.go and the files beside it) says what must become of each packet.
+// (model.go and the files next to it) says what must become of each packet.
 package balancer
 
 import (
@@ -395,7 +395,7 @@ func (t *Target) entries() (text string) {
 	return text
 }
 
-// compareData compares what the table has of a flow beside.
+// compareData compares what the second table has of a flow.
 func (t *Target) compareData(f *flow, b []byte) error {
 	if !f.described {
 		return nil

@@ -1,6 +1,6 @@
 // Package dsr fuzzes the programs of bpf/server.c, on the node of backends that
 // answer their clients directly. The real agent (dataplane/dsr) writes their
-// configuration; the model (model.go and the files beside it) says what must become
+// configuration; the model (model.go and the files next to it) says what must become
 // of each packet.
 package dsr
 

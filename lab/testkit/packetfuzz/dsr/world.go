@@ -169,7 +169,7 @@ func (t *Target) Enter(number uint64) error {
 	return nil
 }
 
-// set tells the agent, which refuses what cannot be.
+// tell configures the agent, which rejects what is impossible.
 func (t *Target) tell() error {
 	if err := t.half.SetBalancers(t.senders); err != nil {
 		return err

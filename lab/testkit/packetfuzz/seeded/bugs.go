@@ -47,7 +47,7 @@ var Bugs = []Bug{
 	},
 	{
 		Name: "fragment-identification", Target: "balancer", File: "balancer/fragment.h",
-		What: "IPv6 fragments are told apart by half of their identification",
+		What: "IPv6 fragments are identified by half of their identification",
 		Old:  "k->id = r->own.id;",
 		New:  "k->id = (__u16)r->own.id;",
 	},

@@ -86,7 +86,7 @@ func (m *model) later() int32 {
 	return m.leaveChanged(*h, func() { m.readdress(h.to, false) })
 }
 
-// leaveChanged sends a packet on, with what change makes of it.
+// leaveChanged sends a packet on after change.
 func (m *model) leaveChanged(h half, change func()) int32 {
 	if h.kind&isLooped == 0 && goesStraight(h.kind) {
 		return m.leaveStraight(h, change)
@@ -238,7 +238,7 @@ func (m *model) readdress(to wire.Tuple, ports bool) {
 	}
 }
 
-// translate makes of a quoted packet what it was before, and gives the error these
+// translate turns a quoted packet into what it was before, and gives the error these
 // addresses.
 func (m *model) translate(q *wire.Quoted, is wire.Tuple, src, dst wire.Addr) {
 	v, e := &m.v, &m.expected

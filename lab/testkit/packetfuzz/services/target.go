@@ -1,7 +1,7 @@
 // Package services fuzzes the programs of bpf/proxy_tc.c: a node's proxy for
 // Services, where packets come in and leave. The real agents (dataplane/proxy and its
 // half for packets) write their configuration; the model (model.go and the files
-// beside it) says what must become of each packet. The programs for devices without
+// next to it) says what must become of each packet. The programs for devices without
 // Ethernet headers cannot be run on packets at will; they are the same code.
 package services
 

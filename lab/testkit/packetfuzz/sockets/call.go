@@ -302,7 +302,7 @@ func (t *Target) peer(s *own, st *state) error {
 	}
 	t.model.counts["peer"]++
 	if got, want := endpoint(name), t.model.seen(st, st.peer); got != want {
-		return packetfuzz.Violated("a socket is connected to %+v and is told %+v, not %+v", st.peer, got, want)
+		return packetfuzz.Violated("a socket is connected to %+v and sees %+v, not %+v", st.peer, got, want)
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ const (
 	receives = 1
 )
 
-// frame is what a program gets, beside its bytes.
+// frame is what a program gets in addition to its bytes.
 type frame struct {
 	bytes    []byte
 	priority uint32

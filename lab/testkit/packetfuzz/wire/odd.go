@@ -185,7 +185,7 @@ func (f *Frame) Error(rng *rand.Rand, packet []byte, from Addr) {
 	f.Payload = append(append(f.Payload[:0], head...), packet[:min(n, len(packet), 1000)]...)
 }
 
-// Turn makes of a packet what answers it, but for checksums.
+// Turn turns a packet into its answer, except for checksums.
 func Turn(ip []byte) {
 	at, size, header := 12, 4, max(20, int(ip[0]&15)*4)
 	if ip[0]>>4 == 6 {

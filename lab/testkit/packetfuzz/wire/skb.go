@@ -5,7 +5,7 @@ import "encoding/binary"
 // Kind is what a Packet turns out to be.
 type Kind int
 
-// The kinds of packets, as bpf/skb tells them apart.
+// The kinds of packets, as bpf/skb distinguishes them.
 const (
 	Foreign Kind = iota // nothing that concerns anybody here
 	Malformed
@@ -236,7 +236,7 @@ func (p *Packet) Resets() bool {
 	return p.Proto == TCP && p.Flags&4 != 0 || p.Proto == SCTP && p.Flags == 6
 }
 
-// Attempt gives the number that tells two attempts to open a connection apart: the
+// Attempt gives the number by which two attempts to open a connection differ: the
 // sequence number of a SYN, the initiate tag of an INIT. It is 0 where the frame ends
 // before.
 func (p *Packet) Attempt(b []byte) uint32 {

@@ -2,7 +2,7 @@
 //
 //	packetfuzz [-targets balancer,dsr] [-time 8h | -packets 1000000000] [-resume] [-stats DIR]
 //
-// It takes the targets in turns, each for a slice of time. What it did is in DIR, with
+// It alternates between the targets, each for a slice of time. What it did is in DIR, with
 // the cases that reached something new and the lines of C that the last turn did not
 // reach; -resume goes on from there. A violation ends it: its case is made short, shown,
 // and kept among the tests' cases. -corpus writes the corpora that the tests begin with.
