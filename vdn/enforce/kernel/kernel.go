@@ -57,8 +57,6 @@ type Kernel struct {
 	degraded []string
 	// unstamped counts, by slice, what reached pods past an uplink's programs.
 	unstamped map[uint16]uint64
-	// hooked are where programs are that are not at pods' devices, since Open.
-	hooked map[tc.Point]bool
 }
 
 var _ enforce.Enforcer = (*Kernel)(nil)
@@ -248,17 +246,20 @@ func (k *Kernel) hookPoints(links []uplink, slices []vdn.Slice, seats []seat) ma
 	return points
 }
 
-// hookAlso has programs at points, and leaves those where they are.
-func (k *Kernel) hookAlso(points map[tc.Point]bool) error {
+// attachHooks has programs at points, and leaves those at others.
+func (k *Kernel) attachHooks(points map[tc.Point]bool) error {
 	all := maps.Clone(points)
-	maps.Copy(all, k.hooked)
-	k.hooked = all
+	for _, p := range k.hook.Points() {
+		all[p] = true
+	}
 	return k.hook.Keep(all)
 }
 
-// hookOnly has programs at points and nowhere else.
-func (k *Kernel) hookOnly(points map[tc.Point]bool) error {
-	k.hooked = points
+// detachHooks takes away the programs that are not at points.
+func (k *Kernel) detachHooks(points map[tc.Point]bool) error {
+	if !slices.ContainsFunc(k.hook.Points(), func(p tc.Point) bool { return !points[p] }) {
+		return nil
+	}
 	return k.hook.Keep(points)
 }
 

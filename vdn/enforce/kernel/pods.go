@@ -65,7 +65,7 @@ func (k *Kernel) applyPods(ctx context.Context, p vdn.Plan, links []uplink) erro
 		return errors.Join(err, ctx.Err())
 	}
 	points := k.hookPoints(links, p.Slices, seats)
-	errs := []error{err, k.hookAlso(points)}
+	errs := []error{err, k.attachHooks(points)}
 	var enforced []seat
 	for _, s := range seats {
 		switch err := k.applyPod(s); {
@@ -80,7 +80,7 @@ func (k *Kernel) applyPods(ctx context.Context, p vdn.Plan, links []uplink) erro
 			return errors.Join(append(errs, ctx.Err())...)
 		}
 	}
-	return errors.Join(append(errs, k.applyNamespaces(enforced), k.removePods(keep), k.hookOnly(points), k.stampsHold())...)
+	return errors.Join(append(errs, k.applyNamespaces(enforced), k.removePods(keep), k.detachHooks(points), k.stampsHold())...)
 }
 
 // seats finds the devices of the plan's attachments. keep are the folders of all, also
