@@ -214,7 +214,7 @@ func (s *State) fit(m *ebpf.MapSpec, name string, source *carry, there bool) err
 	if !there && source != nil {
 		pin = source.from
 	}
-	size, err := pinnedSize(s.path(pin))
+	size, err := PinnedSize(s.path(pin))
 	if err != nil {
 		return err
 	}
