@@ -3,6 +3,7 @@ package dsr
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -64,10 +65,7 @@ func (h *Half) writeBalancers() error {
 // linger returns these and those that are held and have not been gone for long. now is
 // CLOCK_MONOTONIC.
 func (wanted knownBalancers) linger(held knownBalancers, now time.Duration) knownBalancers {
-	all := make(knownBalancers, len(wanted))
-	for a := range wanted {
-		all[a] = serverKnownBalancer{}
-	}
+	all := maps.Clone(wanted)
 	for a, b := range held {
 		if _, stays := wanted[a]; stays {
 			continue

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
-	"github.com/fairlead/fairlead/internal/bpfload"
 	"github.com/fairlead/fairlead/internal/bpfmap"
 )
 
@@ -63,7 +62,7 @@ func flowsToLeave(flows map[serverTuple]flow1, set *serverServerFlowSet) {
 // forgetLeft removes what an agent of this release left for older ones, or where one
 // of those has been at work since, this release's table.
 func (h *Half) forgetLeft() error {
-	table, key := filepath.Join(layout, bpfload.Pin(serverMapFlowTable, kept[serverMapFlowTable].Version)), filepath.Join(layout, flowKeyPin)
+	table, key := filepath.Join(layout, kept.Pin(serverMapFlowTable)), filepath.Join(layout, flowKeyPin)
 	if _, err := os.Stat(h.dir.Path(table)); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

@@ -172,15 +172,10 @@ func TestMartiansAreNotAnswered(t *testing.T) {
 
 // A server that refuses a connection has its client told.
 func TestServerRefusesAfterACookie(t *testing.T) {
-	n := newNet(t)
-	d := n.open(t, config())
-	f := frontend(service.FullNAT, vips[false], service.TCP, servers[false])
-	upsert(t, d, f)
-	guard(t, d, f.Key)
-	c := &cookieClient{t, n, d, clients[false], vips[false], 1000, nil}
+	c := newCookieClient(t)
 	k := c.syn().tcp.Seq
 	first := c.send(tcpSeg{tcp: layers.TCP{ACK: true, Seq: 1001, Ack: k + 1}}, redirect)
-	rst := n.exchangeSeg(t, d, tcpSeg{src: servers[false], dst: first.src, tcp: layers.TCP{RST: true, ACK: true, Ack: 1001}}, redirect)
+	rst := c.net.exchangeSeg(t, c.d, tcpSeg{src: servers[false], dst: first.src, tcp: layers.TCP{RST: true, ACK: true, Ack: 1001}}, redirect)
 	if rst.flags() != "AR" || rst.tcp.Seq != k+1 || rst.dst != c.src || rst.src != c.vip {
 		t.Errorf("the client gets %s, seq %d beyond the cookie", rst.flags(), rst.tcp.Seq-k)
 	}
@@ -189,16 +184,11 @@ func TestServerRefusesAfterACookie(t *testing.T) {
 // A server that still has an older connection of the flow's ports says so by an ACK. It
 // gets a reset for that, and gets the SYN again with the client's next packet.
 func TestServerHasAnOlderConnection(t *testing.T) {
-	n := newNet(t)
-	d := n.open(t, config())
-	f := frontend(service.FullNAT, vips[false], service.TCP, servers[false])
-	upsert(t, d, f)
-	guard(t, d, f.Key)
-	c := &cookieClient{t, n, d, clients[false], vips[false], 1000, nil}
+	c := newCookieClient(t)
 	k := c.syn().tcp.Seq
 	ack := tcpSeg{tcp: layers.TCP{ACK: true, Seq: 1001, Ack: k + 1}}
 	first := c.send(ack, redirect)
-	rst := n.exchangeSeg(t, d, tcpSeg{src: servers[false], dst: first.src, tcp: layers.TCP{ACK: true, Seq: 777, Ack: 4242}}, redirect)
+	rst := c.net.exchangeSeg(t, c.d, tcpSeg{src: servers[false], dst: first.src, tcp: layers.TCP{ACK: true, Seq: 777, Ack: 4242}}, redirect)
 	if rst.flags() != "R" || rst.tcp.Seq != 4242 || rst.dst != servers[false] || rst.src != first.src {
 		t.Errorf("the server gets %s, seq %d, from %s", rst.flags(), rst.tcp.Seq, rst.src)
 	}

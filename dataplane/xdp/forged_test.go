@@ -408,9 +408,10 @@ func TestForgedACKEstablishesNothing(t *testing.T) {
 	})
 }
 
-// A flow that may have ended, and of which nothing was seen for long, keeps its
-// port of fullnat until another flow needs it; then it is over.
-func TestLingeringFlowsGiveUpTheirPorts(t *testing.T) {
+// resetByClient gives a connection by fullnat, of the only port, that its client or
+// somebody in its name has reset.
+func resetByClient(t *testing.T) *connection {
+	t.Helper()
 	n := newNet(t)
 	c := config()
 	c.Ports = PortRange{20000, 20000}
@@ -421,6 +422,14 @@ func TestLingeringFlowsGiveUpTheirPorts(t *testing.T) {
 	con.open([]tcpSegment{{by: "client", flags: "S"}})
 	con.server = servers[false]
 	con.all(synack, opening[1], answer, clientRST)
+	return con
+}
+
+// A flow that may have ended, and of which nothing was seen for long, keeps its
+// port of fullnat until another flow needs it; then it is over.
+func TestLingeringFlowsGiveUpTheirPorts(t *testing.T) {
+	con := resetByClient(t)
+	n, d := con.net, con.d
 	row{name: "the port is taken", in: packet{src: "192.168.77.3:1", dst: vips[false], flags: "S"}, verdict: drop, drop: "no-port"}.check(t, n, d)
 	con.idle(200)
 	con.send(answer) // its server still reaches its client

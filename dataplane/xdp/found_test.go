@@ -154,16 +154,8 @@ func TestMethodChangeKeepsTheWayBack(t *testing.T) {
 // A flow that lingers, and which the agent has not seen since, is no connection of its
 // server's once another flow gets its port.
 func TestLingeringFlowIsCountedOff(t *testing.T) {
-	n := newNet(t)
-	c := config()
-	c.Ports = PortRange{20000, 20000}
-	d := n.open(t, c)
-	d.stopSweeping()
-	upsert(t, d, frontend(service.FullNAT, vips[false], service.TCP, servers[false]))
-	con := &connection{T: t, net: n, d: d, client: "192.168.77.2:4242", vip: vips[false]}
-	con.open([]tcpSegment{{by: "client", flags: "S"}})
-	con.server = servers[false]
-	con.all(synack, opening[1], answer, clientRST)
+	con := resetByClient(t)
+	n, d := con.net, con.d
 	expire(t, d, con.client, con.vip, service.TCP)
 	other := packet{src: "192.168.77.3:1", dst: vips[false], flags: "S"}
 	row{name: "it lingers", in: other, verdict: redirect, out: forth(owns[false], 20000, servers[false])}.check(t, n, d)

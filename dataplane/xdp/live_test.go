@@ -262,6 +262,15 @@ func TestFullNATWithRealSockets(t *testing.T) {
 // it saw and how much it got.
 func serveTCP(t *testing.T, ns *netns.NS, addr string) {
 	t.Helper()
+	acceptEach(t, ns, addr, func(c net.Conn) {
+		n, _ := io.Copy(io.Discard, c)
+		fmt.Fprintf(c, "%s %d", c.RemoteAddr(), n)
+	})
+}
+
+// acceptEach has each connection to an address served, and then closed.
+func acceptEach(t *testing.T, ns *netns.NS, addr string, serve func(net.Conn)) {
+	t.Helper()
 	var l net.Listener
 	testkit.Do(t, ns, func() (err error) {
 		l, err = net.Listen("tcp", addr)
@@ -276,8 +285,7 @@ func serveTCP(t *testing.T, ns *netns.NS, addr string) {
 			}
 			go func() {
 				defer c.Close()
-				n, _ := io.Copy(io.Discard, c)
-				fmt.Fprintf(c, "%s %d", c.RemoteAddr(), n)
+				serve(c)
 			}()
 		}
 	}()

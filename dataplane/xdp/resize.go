@@ -6,8 +6,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
@@ -61,37 +59,16 @@ func (d *DataPlane) sizesFit() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	sizes, err := pinnedSizes(d.pins, spec)
-	if err != nil {
-		return false, err
-	}
-	for name, n := range sizes {
-		if n != spec.Maps[name].MaxEntries && kept[name].Fit != bpfload.Renew {
-			return false, nil
-		}
-	}
-	return true, nil
-}
-
-// pinnedSizes gives the sizes, where they are ours to choose, of those maps that
-// are pinned.
-func pinnedSizes(pins *bpffs.Dir, spec *ebpf.CollectionSpec) (map[string]uint32, error) {
-	sizes := map[string]uint32{}
-	for name, m := range spec.Maps {
-		if m.Pinning != ebpf.PinByName {
-			continue
-		}
-		pinned, err := ebpf.LoadPinnedMap(pins.Path(m.Name), nil)
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
+	fits := true
+	for name, k := range kept {
+		m := spec.Maps[name]
+		n, err := bpfload.PinnedSize(d.pins.Path(m.Name))
 		if err != nil {
-			return nil, fmt.Errorf("xdp: PinDir: %s: %w", name, err)
+			return false, fmt.Errorf("xdp: PinDir: %s: %w", name, err)
 		}
-		sizes[name] = pinned.MaxEntries()
-		pinned.Close()
+		fits = fits && (n == 0 || n == m.MaxEntries || k.Fit == bpfload.Renew)
 	}
-	return sizes, nil
+	return fits, nil
 }
 
 // resized is what pins of this layout and other sizes hold.

@@ -323,13 +323,12 @@ func (d *DataPlane) sample(id uint32, now time.Duration) (s sampled, err error) 
 // synCounts reads what has happened at a frontend that is protected.
 func (d *DataPlane) synCounts(id uint32) (c dataplane.SYNCounts, err error) {
 	err = eachCPU(d.kernel.SynCounts, id, func(n balancerSynCounts) {
-		for event, sum := range map[balancerSynEvent]*uint64{
-			balancerSynEventSYN_COOKIE_SENT: &c.CookiesSent, balancerSynEventSYN_COOKIE_ACCEPTED: &c.CookiesAccepted,
-			balancerSynEventSYN_COOKIE_REJECTED: &c.CookiesRejected, balancerSynEventSYN_CHALLENGE_SENT: &c.ChallengesSent,
-			balancerSynEventSYN_CHALLENGE_ANSWERED: &c.ChallengesAnswered, balancerSynEventSYN_ADMITTED: &c.Admitted,
-		} {
-			*sum += n.N[event]
-		}
+		c.CookiesSent += n.N[balancerSynEventSYN_COOKIE_SENT]
+		c.CookiesAccepted += n.N[balancerSynEventSYN_COOKIE_ACCEPTED]
+		c.CookiesRejected += n.N[balancerSynEventSYN_COOKIE_REJECTED]
+		c.ChallengesSent += n.N[balancerSynEventSYN_CHALLENGE_SENT]
+		c.ChallengesAnswered += n.N[balancerSynEventSYN_CHALLENGE_ANSWERED]
+		c.Admitted += n.N[balancerSynEventSYN_ADMITTED]
 	})
 	return c, err
 }

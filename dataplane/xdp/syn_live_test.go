@@ -109,25 +109,10 @@ func lossy(t *testing.T, ns *netns.NS, name string) {
 // echoTCP gives back all that comes, and greets first where it is to.
 func echoTCP(t *testing.T, ns *netns.NS, addr, greeting string) {
 	t.Helper()
-	var l net.Listener
-	testkit.Do(t, ns, func() (err error) {
-		l, err = net.Listen("tcp", addr)
-		return err
+	acceptEach(t, ns, addr, func(c net.Conn) {
+		io.WriteString(c, greeting)
+		io.Copy(c, c)
 	})
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				io.WriteString(c, greeting)
-				io.Copy(c, c)
-			}()
-		}
-	}()
 }
 
 // dialIn connects in a namespace.

@@ -168,6 +168,17 @@ type cookieClient struct {
 	options  []layers.TCPOption
 }
 
+// newCookieClient gives a client of a frontend by fullnat that is under pressure.
+func newCookieClient(t *testing.T) *cookieClient {
+	t.Helper()
+	n := newNet(t)
+	d := n.open(t, config())
+	f := frontend(service.FullNAT, vips[false], service.TCP, servers[false])
+	upsert(t, d, f)
+	guard(t, d, f.Key)
+	return &cookieClient{t, n, d, clients[false], vips[false], 1000, nil}
+}
+
 func (c *cookieClient) send(s tcpSeg, want verdict) tcpSeg {
 	c.Helper()
 	s.src, s.dst = c.src, c.vip
@@ -386,12 +397,7 @@ func TestInvalidCookies(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := newNet(t)
-			d := n.open(t, config())
-			f := frontend(service.FullNAT, vips[false], service.TCP, servers[false])
-			upsert(t, d, f)
-			guard(t, d, f.Key)
-			c := &cookieClient{t, n, d, clients[false], vips[false], 1000, nil}
+			c := newCookieClient(t)
 			k := c.syn().tcp.Seq
 			ack := layers.TCP{ACK: true, Seq: 1001, Ack: k + 1}
 			spoil(t, c, &ack)
@@ -399,10 +405,10 @@ func TestInvalidCookies(t *testing.T) {
 			if rst.flags() != "R" || rst.tcp.Seq != ack.Ack || rst.dst != c.src {
 				t.Errorf("answered by %s, seq %#x, to %s", rst.flags(), rst.tcp.Seq, rst.dst)
 			}
-			if got := d.Describe().Drops["syn-cookie"]; got != 1 {
+			if got := c.d.Describe().Drops["syn-cookie"]; got != 1 {
 				t.Errorf("%d are counted as syn-cookie", got)
 			}
-			if all, err := d.Remembered(); err != nil || all != 0 {
+			if all, err := c.d.Remembered(); err != nil || all != 0 {
 				t.Errorf("%d flows are remembered: %v", all, err)
 			}
 		})
@@ -423,15 +429,10 @@ func TestValidCookies(t *testing.T) {
 		"a second key first":               func(t *testing.T, d *DataPlane) { must(t, d.SetCookieKeys(old, fresh)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := newNet(t)
-			d := n.open(t, config())
-			f := frontend(service.FullNAT, vips[false], service.TCP, servers[false])
-			upsert(t, d, f)
-			guard(t, d, f.Key)
-			must(t, d.SetCookieKeys(old))
-			c := &cookieClient{t, n, d, clients[false], vips[false], 1000, nil}
+			c := newCookieClient(t)
+			must(t, c.d.SetCookieKeys(old))
 			k := c.syn().tcp.Seq
-			change(t, d)
+			change(t, c.d)
 			seq := uint32(1001)
 			if name == "only a probe of the window comes" {
 				seq--

@@ -82,8 +82,8 @@ const (
 
 func (f Fit) String() string { return [...]string{"configured", "kept", "renewed"}[f] }
 
-// pinnedSize is 0 where nothing is pinned.
-func pinnedSize(path string) (uint32, error) {
+// PinnedSize gives how many entries a pinned map has room for; 0 where nothing is pinned.
+func PinnedSize(path string) (uint32, error) {
 	m, err := ebpf.LoadPinnedMap(path, nil)
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil

@@ -152,7 +152,7 @@ func (s *State) path(pin string) string { return filepath.Join(s.Folder, pin) }
 func (s *State) openMap(m *ebpf.MapSpec, name string) error {
 	is := s.own[name]
 	m.Pinning, m.Name = ebpf.PinByName, Pin(name, is.Version)
-	if err := s.setAside(m, is); err != nil {
+	if err := s.setAside(m); err != nil {
 		return err
 	}
 	others, err := s.others(name, is)
@@ -214,7 +214,7 @@ func (s *State) fit(m *ebpf.MapSpec, name string, source *carry, there bool) err
 	if !there && source != nil {
 		pin = source.from
 	}
-	size, err := pinnedSize(s.path(pin))
+	size, err := PinnedSize(s.path(pin))
 	if err != nil {
 		return err
 	}
@@ -240,7 +240,7 @@ func (s *State) fit(m *ebpf.MapSpec, name string, source *carry, there bool) err
 
 // setAside gives a pin another name that has the name of ours and does not fit: a
 // release whose version of the layout was never published.
-func (s *State) setAside(m *ebpf.MapSpec, is layout.Map) error {
+func (s *State) setAside(m *ebpf.MapSpec) error {
 	pinned, err := ebpf.LoadPinnedMap(s.path(m.Name), nil)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -11,7 +11,6 @@ import (
 type Conversion struct {
 	moves []move
 	enums []enum
-	size  uint32 // of what comes out
 }
 
 // move is a run of bytes that both have.
@@ -22,11 +21,6 @@ type enum struct {
 	from, to, size uint32
 	values         map[uint64]uint64
 	flags          bool // several at a time
-}
-
-// Same says that it changes nothing.
-func (c Conversion) Same(fromSize uint32) bool {
-	return c.size == fromSize && len(c.enums) == 0 && slices.Equal(c.moves, []move{{0, 0, c.size}})
 }
 
 // Convert fills out, which is zero, from in. Where in has a value of an enum that
@@ -63,7 +57,7 @@ func (e enum) translate(value uint64) (other uint64, known bool) {
 // NewConversion gives the conversion of entries of so many bytes with the fields of
 // from into entries of toSize bytes with those of to.
 func NewConversion(from []Field, fromSize uint32, to []Field, toSize uint32) (Conversion, error) {
-	c := Conversion{size: toSize}
+	var c Conversion
 	there := map[string]Field{}
 	theirs, err := expand(from, fromSize)
 	if err != nil {
