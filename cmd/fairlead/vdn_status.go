@@ -18,7 +18,8 @@ import (
 )
 
 func newVDNStatusCommand() *cobra.Command {
-	socket, format := node.Socket, status.Table
+	socket := node.Socket
+	var format status.Format
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show whether this node reaches a controller, and which plan it enforces",
@@ -37,10 +38,7 @@ controller.`,
 		},
 	}
 	cmd.Flags().StringVar(&socket, "socket", socket, "`file` that fairlead vdn node answers on")
-	cmd.Flags().VarP((*formatFlag)(&format), "output", "o", "table, json or yaml")
-	_ = cmd.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return formatNames(), cobra.ShellCompDirectiveNoFileComp
-	}) // fails only for a flag that is not there
+	outputFlag(cmd, &format)
 	return cmd
 }
 
