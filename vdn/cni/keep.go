@@ -39,10 +39,7 @@ func (c *call) kept() *note {
 			l.Attachment.OwnerUID != c.pod.uid || l.Attachment.Interface != c.iface || l.Attachment.Node != c.Node {
 			continue
 		}
-		has := func(a netip.Addr) bool {
-			return slices.ContainsFunc(l.Attachment.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
-		}
-		if !slices.ContainsFunc(c.addresses, func(a netip.Addr) bool { return !has(a) }) {
+		if !slices.ContainsFunc(c.addresses, func(a netip.Addr) bool { return !l.Attachment.Has(a) }) {
 			return &debt
 		}
 	}
