@@ -140,6 +140,22 @@ func (a Attachment) Has(address netip.Addr) bool {
 	return slices.ContainsFunc(a.Addresses, func(p netip.Prefix) bool { return p.Addr() == address })
 }
 
+// Continue is the request by which a controller has an attachment, as it is, continue
+// the first of others that there is.
+func (a Attachment) Continue(replaces []string) AttachmentRequest {
+	r := AttachmentRequest{
+		Network: a.Network, Node: a.Node, Container: a.Container, Interface: a.Interface,
+		Owner: a.Owner, OwnerUID: a.OwnerUID, Replaces: replaces,
+	}
+	for _, p := range a.Addresses {
+		r.Addresses = append(r.Addresses, p.Addr())
+	}
+	if a.Device != "" {
+		r.Devices = []string{a.Device}
+	}
+	return r
+}
+
 // SameRequest says whether a request is the one that an attachment was made by.
 func SameRequest(a Attachment, r AttachmentRequest) error {
 	object := "attachment " + a.ID

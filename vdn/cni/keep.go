@@ -124,16 +124,7 @@ func (c *call) handOver(ctx context.Context) (answers bool) {
 			continue
 		}
 		a := n.Lease.Attachment
-		r := vdn.AttachmentRequest{
-			Network: a.Network, Node: a.Node, Container: a.Container, Interface: a.Interface, Owner: a.Owner, OwnerUID: a.OwnerUID, Replaces: n.Replaces,
-		}
-		for _, p := range a.Addresses {
-			r.Addresses = append(r.Addresses, p.Addr())
-		}
-		if a.Device != "" {
-			r.Devices = []string{a.Device}
-		}
-		_, err := c.vdn.Attach(ctx, r)
+		_, err := c.vdn.Attach(ctx, a.Continue(n.Replaces))
 		if err == nil && a.Phase == vdn.Up {
 			_, err = c.vdn.Up(ctx, a.ID, vdn.UpReport{Device: a.Device, MAC: a.MAC, NetNS: a.NetNS})
 		}

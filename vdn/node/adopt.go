@@ -60,19 +60,7 @@ func (d *Daemon) answerAdopt(w http.ResponseWriter, r *http.Request) {
 }
 
 // request is what a controller is asked.
-func (a Adoption) request() vdn.AttachmentRequest {
-	r := vdn.AttachmentRequest{
-		Network: a.Attachment.Network, Node: a.Attachment.Node, Container: a.Attachment.Container, Interface: a.Attachment.Interface,
-		Owner: a.Attachment.Owner, OwnerUID: a.Attachment.OwnerUID, Replaces: a.Replaces,
-	}
-	for _, p := range a.Attachment.Addresses {
-		r.Addresses = append(r.Addresses, p.Addr())
-	}
-	if a.Attachment.Device != "" {
-		r.Devices = []string{a.Attachment.Device}
-	}
-	return r
-}
+func (a Adoption) request() vdn.AttachmentRequest { return a.Attachment.Continue(a.Replaces) }
 
 // adopt has one enforced soon, also after a restart.
 func (d *Daemon) adopt(a Adoption) error {
