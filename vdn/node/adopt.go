@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fairlead/fairlead/internal/wholefile"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/client"
 )
@@ -92,19 +91,7 @@ func (d *Daemon) adoptedFile() string {
 }
 
 // saveAdopted keeps all on disk. The lock is held.
-func (d *Daemon) saveAdopted(all map[string]Adoption) error {
-	if d.adoptedFile() == "" {
-		return nil
-	}
-	text, err := json.Marshal(all)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(d.adoptedFile()), 0o700); err != nil {
-		return err
-	}
-	return wholefile.Write(d.adoptedFile(), 0o600, bytes.NewReader(text))
-}
+func (d *Daemon) saveAdopted(all map[string]Adoption) error { return writeJSON(d.adoptedFile(), all) }
 
 // restoreAdopted reads what a predecessor kept.
 func (d *Daemon) restoreAdopted() error {
