@@ -99,7 +99,7 @@ func (c *call) adopted(ctx context.Context, n *note, report vdn.UpReport) error 
 	if err != nil {
 		return err
 	}
-	asker := daemon()
+	asker := node.Asker(node.Socket)
 	defer asker.CloseIdleConnections()
 	answer, err := asker.Do(request)
 	if errors.Is(err, fs.ErrNotExist) {
