@@ -6,9 +6,7 @@ cd "$(dirname "$0")/.."
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 
-git ls-files -z --cached --others --exclude-standard |
-	while IFS= read -r -d '' f; do [[ -e $f ]] && printf '%s\0' "$f"; done |
-	xargs -0 cp --no-dereference --parents -t "$copy"
+scripts/copy-tree.sh "$copy"
 
 # objects DIR: what generating makes there, but for what is not committed.
 objects() {

@@ -43,9 +43,8 @@ export FAIRLEAD_PREVIOUS
 case $to in
 '') ;;
 next-layout)
-	git ls-files -z --cached --others --exclude-standard |
-		while IFS= read -r -d '' f; do [[ -e $f ]] && printf '%s\0' "$f"; done |
-		(mkdir "$work/next" && xargs -0 cp --no-dereference --parents -t "$work/next")
+	mkdir "$work/next"
+	scripts/copy-tree.sh "$work/next"
 	scripts/next-layout.sh "$work/next"
 	build "$work/next" "$work/fairlead-next" next-layout
 	export FAIRLEAD_NEXT=$work/fairlead-next

@@ -135,6 +135,27 @@ func (n Network) mode() Mode {
 	return n.Mode
 }
 
+// Has says whether an attachment has an address.
+func (a Attachment) Has(address netip.Addr) bool {
+	return slices.ContainsFunc(a.Addresses, func(p netip.Prefix) bool { return p.Addr() == address })
+}
+
+// Continue is the request by which a controller has an attachment, as it is, continue
+// the first of others that there is.
+func (a Attachment) Continue(replaces []string) AttachmentRequest {
+	r := AttachmentRequest{
+		Network: a.Network, Node: a.Node, Container: a.Container, Interface: a.Interface,
+		Owner: a.Owner, OwnerUID: a.OwnerUID, Replaces: replaces,
+	}
+	for _, p := range a.Addresses {
+		r.Addresses = append(r.Addresses, p.Addr())
+	}
+	if a.Device != "" {
+		r.Devices = []string{a.Device}
+	}
+	return r
+}
+
 // SameRequest says whether a request is the one that an attachment was made by.
 func SameRequest(a Attachment, r AttachmentRequest) error {
 	object := "attachment " + a.ID
@@ -148,7 +169,7 @@ func SameRequest(a Attachment, r AttachmentRequest) error {
 		return conflict(object, "node", "it is on %s, not on %s: %s", a.Node, r.Node, mend)
 	}
 	for _, asked := range r.Addresses {
-		if !slices.ContainsFunc(a.Addresses, func(p netip.Prefix) bool { return p.Addr() == asked }) {
+		if !a.Has(asked) {
 			return conflict(object, "addresses", "it has others than %s: %s", asked, mend)
 		}
 	}
@@ -165,7 +186,7 @@ func MayReplace(a Attachment, r AttachmentRequest) error {
 		return conflict(object, field, "%s is another pod's: ask for addresses without it", a.ID)
 	}
 	for _, asked := range r.Addresses {
-		if !slices.ContainsFunc(a.Addresses, func(p netip.Prefix) bool { return p.Addr() == asked }) {
+		if !a.Has(asked) {
 			return conflict(object, field, "%s has not the address %s: ask for its addresses, or without it", a.ID, asked)
 		}
 	}

@@ -30,14 +30,10 @@ func (l *look) flags(cmd *cobra.Command) {
 
 // basicFlags are the flags of a command that looks once.
 func (l *look) basicFlags(cmd *cobra.Command) {
-	l.format = status.Table
 	cmd.GroupID = groupLook
 	f := cmd.Flags()
 	f.StringVar(&l.socket, "socket", "", "`file` to ask on (default: the one in "+status.SocketDir+")")
-	f.VarP((*formatFlag)(&l.format), "output", "o", "table, json or yaml")
-	_ = cmd.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return formatNames(), cobra.ShellCompDirectiveNoFileComp
-	}) // fails only for a flag that is not there
+	outputFlag(cmd, &l.format)
 }
 
 // show asks the agent and writes the view, once or until interrupted.
@@ -120,6 +116,15 @@ func (f *formatFlag) Set(s string) error {
 	parsed, err := status.ParseFormat(s)
 	*f = formatFlag(parsed)
 	return err
+}
+
+// outputFlag adds the flag for the format; a table is the default.
+func outputFlag(cmd *cobra.Command, format *status.Format) {
+	*format = status.Table
+	cmd.Flags().VarP((*formatFlag)(format), "output", "o", "table, json or yaml")
+	_ = cmd.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return formatNames(), cobra.ShellCompDirectiveNoFileComp
+	}) // fails only for a flag that is not there
 }
 
 func formatNames() []string {

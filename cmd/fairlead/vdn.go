@@ -22,8 +22,13 @@ import (
 	"github.com/fairlead/fairlead/vdn/store/etcd"
 )
 
+// defaultVDN is a controller's configuration without any flags.
+func defaultVDN() config.VDN {
+	return config.VDN{Data: config.DefaultVDNData, Domain: "local", Listen: "127.0.0.1:7473"}
+}
+
 func newVDNCommand() *cobra.Command {
-	c := config.VDN{Data: config.DefaultVDNData, Domain: "local", Listen: "127.0.0.1:7473"}
+	c := defaultVDN()
 	cmd := &cobra.Command{
 		Use:   "vdn",
 		Short: "Run the controller of virtually dedicated networks",

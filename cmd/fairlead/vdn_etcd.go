@@ -27,7 +27,7 @@ func etcdFlags(cmd *cobra.Command, c *config.Etcd) {
 }
 
 func newVDNCopyCommand() *cobra.Command {
-	c := config.VDN{Data: config.DefaultVDNData, Domain: "local", Listen: "127.0.0.1:7473"}
+	c := defaultVDN()
 	cmd := &cobra.Command{
 		Use:   "copy-store",
 		Short: "Copy the networks and leases of a folder into an empty etcd",

@@ -32,12 +32,8 @@ type vdnLook struct {
 }
 
 func (l *vdnLook) flags(cmd *cobra.Command) {
-	l.format = status.Table
 	vdnClientFlags(cmd, &l.config)
-	cmd.Flags().VarP((*formatFlag)(&l.format), "output", "o", "table, json or yaml")
-	_ = cmd.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return formatNames(), cobra.ShellCompDirectiveNoFileComp
-	}) // fails only for a flag that is not there
+	outputFlag(cmd, &l.format)
 }
 
 // show asks the controller and writes what a view has.

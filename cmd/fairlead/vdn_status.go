@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"net/http"
 	"time"
 
@@ -18,7 +17,8 @@ import (
 )
 
 func newVDNStatusCommand() *cobra.Command {
-	socket, format := node.Socket, status.Table
+	socket := node.Socket
+	var format status.Format
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show whether this node reaches a controller, and which plan it enforces",
@@ -37,10 +37,7 @@ controller.`,
 		},
 	}
 	cmd.Flags().StringVar(&socket, "socket", socket, "`file` that fairlead vdn node answers on")
-	cmd.Flags().VarP((*formatFlag)(&format), "output", "o", "table, json or yaml")
-	_ = cmd.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return formatNames(), cobra.ShellCompDirectiveNoFileComp
-	}) // fails only for a flag that is not there
+	outputFlag(cmd, &format)
 	return cmd
 }
 
@@ -48,9 +45,8 @@ controller.`,
 func askNode(ctx context.Context, socket string) (s node.Status, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	asker := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}}}
+	asker := node.Asker(socket)
+	defer asker.CloseIdleConnections()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://node/status", nil)
 	if err != nil {
 		return s, err

@@ -57,7 +57,11 @@ func (f Files) Read(name string, into any) error {
 	if f.dir == nil {
 		return fs.ErrNotExist
 	}
-	file := f.file(name)
+	return f.read(f.file(name), into)
+}
+
+// read gives the value of a file.
+func (f Files) read(file string, into any) error {
 	text, err := f.dir.peek(file)
 	if err != nil {
 		return err
@@ -142,13 +146,7 @@ func (f Files) Keep(names []string) {
 func All[T any](f Files) (values []T, errs []error) {
 	for _, file := range f.list() {
 		var v T
-		text, err := f.dir.peek(file)
-		if err == nil {
-			if err = f.open(text, &v); err != nil {
-				err = fmt.Errorf("%s: %w", file, err)
-			}
-		}
-		if err != nil {
+		if err := f.read(file, &v); err != nil {
 			errs = append(errs, err)
 			continue
 		}

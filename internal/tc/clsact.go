@@ -51,22 +51,20 @@ func OpenClsact(_ *bpffs.Dir, progs Programs) (Hook, error) {
 
 // adopt finds a predecessor's filters at a device and puts our programs into them.
 func (c *clsact) adopt(ifindex int) error {
-	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
-		filters, err := c.filters(ifindex, parent)
-		if err != nil {
-			return err
-		}
-		for _, f := range filters {
-			p := Point{Device: ifindex, Program: strings.TrimPrefix(f.Name, filterPrefix)}
-			if _, ours := c.progs[p.Program]; ours {
-				if err := c.attach(p); err != nil {
-					return err
-				}
-			} else if c.progs.haveRange(f.Handle) {
-				// Another release's, of a program that this one does not have.
-				if err := c.nl.FilterDel(f); err != nil && !gone(err) && !errors.Is(err, unix.ENOENT) {
-					return err
-				}
+	filters, err := c.filters(ifindex)
+	if err != nil {
+		return err
+	}
+	for _, f := range filters {
+		p := Point{Device: ifindex, Program: programOf(f)}
+		if _, ours := c.progs[p.Program]; ours {
+			if err := c.attach(p); err != nil {
+				return err
+			}
+		} else if c.progs.haveRange(f.Handle) {
+			// Another release's, of a program that this one does not have.
+			if err := c.nl.FilterDel(f); err != nil && !gone(err) && !errors.Is(err, unix.ENOENT) {
+				return err
 			}
 		}
 	}
@@ -94,24 +92,25 @@ func (c *clsact) attached(names []string) (programs []ebpf.ProgramID, err error)
 		return nil, err
 	}
 	for _, l := range links {
-		for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
-			filters, err := c.filters(l.Attrs().Index, parent)
-			if err != nil {
-				return nil, err
-			}
-			for _, f := range filters {
-				if slices.Contains(names, strings.TrimPrefix(f.Name, filterPrefix)) {
-					programs = append(programs, ebpf.ProgramID(f.Id))
-				}
+		filters, err := c.filters(l.Attrs().Index)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range filters {
+			if slices.Contains(names, programOf(f)) {
+				programs = append(programs, ebpf.ProgramID(f.Id))
 			}
 		}
 	}
 	return programs, nil
 }
 
-// filters lists our own filters at one side of a device.
-func (c *clsact) filters(ifindex int, parent uint32) ([]*netlink.BpfFilter, error) {
-	all, err := c.all(ifindex, parent)
+// programOf names the program of one of our filters.
+func programOf(f *netlink.BpfFilter) string { return strings.TrimPrefix(f.Name, filterPrefix) }
+
+// filters lists our own filters at both sides of a device.
+func (c *clsact) filters(ifindex int) ([]*netlink.BpfFilter, error) {
+	all, err := c.all(ifindex)
 	var ours []*netlink.BpfFilter
 	for _, f := range all {
 		if IsOurs(f) {
@@ -127,14 +126,21 @@ func IsOurs(f netlink.Filter) bool {
 	return ok && bpf.Priority == filterPriority && strings.HasPrefix(bpf.Name, filterPrefix)
 }
 
-// all lists everyone's filters; a device with no clsact has none.
-func (c *clsact) all(ifindex int, parent uint32) ([]netlink.Filter, error) {
+// all lists everyone's filters at both sides; a device with no clsact has none.
+func (c *clsact) all(ifindex int) ([]netlink.Filter, error) {
+	var all []netlink.Filter
 	dev := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: ifindex}}
-	all, err := c.nl.FilterList(dev, parent)
-	if gone(err) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
-		return nil, nil
+	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
+		filters, err := c.nl.FilterList(dev, parent)
+		if gone(err) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, filters...)
 	}
-	return all, err
+	return all, nil
 }
 
 func (c *clsact) Keep(wanted map[Point]bool) error {
@@ -200,12 +206,8 @@ func (c *clsact) detach(p Point) error {
 
 // tidy takes the qdisc away where nobody has a filter left.
 func (c *clsact) tidy(ifindex int) error {
-	in, err := c.all(ifindex, netlink.HANDLE_MIN_INGRESS)
-	if err != nil {
-		return err
-	}
-	out, err := c.all(ifindex, netlink.HANDLE_MIN_EGRESS)
-	if err != nil || len(in)+len(out) > 0 {
+	all, err := c.all(ifindex)
+	if err != nil || len(all) > 0 {
 		return err
 	}
 	return c.nl.QdiscDel(Point{Device: ifindex}.qdisc())
@@ -233,20 +235,18 @@ func RemoveFilters(programs ...string) error {
 
 // clear takes our filters from a device.
 func (c *clsact) clear(ifindex int, programs []string) error {
+	filters, err := c.filters(ifindex)
+	if err != nil {
+		return err
+	}
 	found := false
-	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
-		filters, err := c.filters(ifindex, parent)
-		if err != nil {
-			return err
+	for _, f := range filters {
+		if len(programs) > 0 && !slices.Contains(programs, programOf(f)) {
+			continue
 		}
-		for _, f := range filters {
-			if len(programs) > 0 && !slices.Contains(programs, strings.TrimPrefix(f.Name, filterPrefix)) {
-				continue
-			}
-			found = true
-			if err := c.nl.FilterDel(f); err != nil && !errors.Is(err, unix.ENOENT) {
-				return err
-			}
+		found = true
+		if err := c.nl.FilterDel(f); err != nil && !errors.Is(err, unix.ENOENT) {
+			return err
 		}
 	}
 	if !found {

@@ -16,6 +16,8 @@ import (
 
 	yamlv2 "go.yaml.in/yaml/v2"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/fairlead/fairlead/internal/shorten"
 )
 
 // MaxDepth bounds how deep a text may nest; Kubernetes' own objects stay far
@@ -281,10 +283,7 @@ func Got(n *yaml.Node) string {
 	case yaml.SequenceNode:
 		return "a list"
 	}
-	value := n.Value
-	if len(value) > 40 {
-		value = strings.ToValidUTF8(value[:40], "") + "..."
-	}
+	value := shorten.Text(n.Value, 40)
 	switch tag := n.ShortTag(); tag {
 	case "!!int", "!!float":
 		return "the number " + value

@@ -128,12 +128,8 @@ func (i Identity) tenantMay(a Action) (ok bool, takes string) {
 	switch {
 	case a.Kind == Network && a.Network == "", a.Kind == Attachment && a.Network == "", a.Kind == View:
 		return a.Verb == Read, "role admin" // its own of them
-	case a.Kind == Network:
+	case a.Kind == Network, a.Kind == Attachment:
 		return i.Sees(a.Network), fmt.Sprintf("role admin, or network %s among the token's networks (%s)", a.Network, strings.Join(i.Networks, ", "))
-	case a.Kind == Attachment && i.Sees(a.Network):
-		return true, ""
-	case a.Kind == Attachment:
-		return false, fmt.Sprintf("role admin, or network %s among the token's networks (%s)", a.Network, strings.Join(i.Networks, ", "))
 	case a.Kind == OfNode:
 		return false, fmt.Sprintf("role node with node %s, or admin", a.Node)
 	}

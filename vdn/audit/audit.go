@@ -12,9 +12,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
+
+	"github.com/fairlead/fairlead/internal/shorten"
 )
 
 // Record is one line.
@@ -94,9 +95,7 @@ func (l *Log) Write(r Record) {
 	if l == nil {
 		return
 	}
-	if len(r.Error) > mostError {
-		r.Error = strings.ToValidUTF8(r.Error[:mostError], "") + "..."
-	}
+	r.Error = shorten.Text(r.Error, mostError)
 	line, err := json.Marshal(r)
 	if err != nil { // it always can be
 		return

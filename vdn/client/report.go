@@ -42,9 +42,7 @@ func (c *Client) Report(ctx context.Context, n vdn.NodeReport) error {
 	for _, t := range to {
 		go func() {
 			// Who is slow is not waited for, nor asked twice at once.
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
-			defer cancel()
-			_, err := c.askOne(ctx, t, r, c.timeout, nil)
+			_, err := c.askOne(context.WithoutCancel(ctx), t, r, c.timeout, nil)
 			c.free(t)
 			told <- err
 		}()

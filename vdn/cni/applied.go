@@ -26,7 +26,7 @@ func (c *call) applied(ctx context.Context) error {
 	if _, err := os.Stat(node.Socket); err != nil {
 		return nil
 	}
-	asker := daemon()
+	asker := node.Asker(node.Socket)
 	defer asker.CloseIdleConnections()
 	for {
 		done, err := ask(ctx, asker, "http://node/applied?wait=1s&attachment="+url.QueryEscape(c.id()))
@@ -41,13 +41,6 @@ func (c *call) applied(ctx context.Context) error {
 	}
 }
 
-// daemon gives a client of the node's daemon.
-func daemon() *http.Client {
-	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", node.Socket)
-	}}}
-}
-
 // nodeName is what the node's daemon calls this machine, as the controller knows it;
 // the host's name where none answers: a definition for all nodes names none of them.
 func nodeName() string {
@@ -55,7 +48,7 @@ func nodeName() string {
 	if _, err := os.Stat(node.Socket); err != nil {
 		return host
 	}
-	asker := daemon()
+	asker := node.Asker(node.Socket)
 	asker.Timeout = time.Second
 	defer asker.CloseIdleConnections()
 	answer, err := asker.Get("http://node/node")

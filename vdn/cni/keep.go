@@ -39,10 +39,7 @@ func (c *call) kept() *note {
 			l.Attachment.OwnerUID != c.pod.uid || l.Attachment.Interface != c.iface || l.Attachment.Node != c.Node {
 			continue
 		}
-		has := func(a netip.Addr) bool {
-			return slices.ContainsFunc(l.Attachment.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
-		}
-		if !slices.ContainsFunc(c.addresses, func(a netip.Addr) bool { return !has(a) }) {
+		if !slices.ContainsFunc(c.addresses, func(a netip.Addr) bool { return !l.Attachment.Has(a) }) {
 			return &debt
 		}
 	}
@@ -102,7 +99,7 @@ func (c *call) adopted(ctx context.Context, n *note, report vdn.UpReport) error 
 	if err != nil {
 		return err
 	}
-	asker := daemon()
+	asker := node.Asker(node.Socket)
 	defer asker.CloseIdleConnections()
 	answer, err := asker.Do(request)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -127,16 +124,7 @@ func (c *call) handOver(ctx context.Context) (answers bool) {
 			continue
 		}
 		a := n.Lease.Attachment
-		r := vdn.AttachmentRequest{
-			Network: a.Network, Node: a.Node, Container: a.Container, Interface: a.Interface, Owner: a.Owner, OwnerUID: a.OwnerUID, Replaces: n.Replaces,
-		}
-		for _, p := range a.Addresses {
-			r.Addresses = append(r.Addresses, p.Addr())
-		}
-		if a.Device != "" {
-			r.Devices = []string{a.Device}
-		}
-		_, err := c.vdn.Attach(ctx, r)
+		_, err := c.vdn.Attach(ctx, a.Continue(n.Replaces))
 		if err == nil && a.Phase == vdn.Up {
 			_, err = c.vdn.Up(ctx, a.ID, vdn.UpReport{Device: a.Device, MAC: a.MAC, NetNS: a.NetNS})
 		}

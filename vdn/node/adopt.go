@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fairlead/fairlead/internal/wholefile"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/client"
 )
@@ -60,19 +59,7 @@ func (d *Daemon) answerAdopt(w http.ResponseWriter, r *http.Request) {
 }
 
 // request is what a controller is asked.
-func (a Adoption) request() vdn.AttachmentRequest {
-	r := vdn.AttachmentRequest{
-		Network: a.Attachment.Network, Node: a.Attachment.Node, Container: a.Attachment.Container, Interface: a.Attachment.Interface,
-		Owner: a.Attachment.Owner, OwnerUID: a.Attachment.OwnerUID, Replaces: a.Replaces,
-	}
-	for _, p := range a.Attachment.Addresses {
-		r.Addresses = append(r.Addresses, p.Addr())
-	}
-	if a.Attachment.Device != "" {
-		r.Devices = []string{a.Attachment.Device}
-	}
-	return r
-}
+func (a Adoption) request() vdn.AttachmentRequest { return a.Attachment.Continue(a.Replaces) }
 
 // adopt has one enforced soon, also after a restart.
 func (d *Daemon) adopt(a Adoption) error {
@@ -104,19 +91,7 @@ func (d *Daemon) adoptedFile() string {
 }
 
 // saveAdopted keeps all on disk. The lock is held.
-func (d *Daemon) saveAdopted(all map[string]Adoption) error {
-	if d.adoptedFile() == "" {
-		return nil
-	}
-	text, err := json.Marshal(all)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(d.adoptedFile()), 0o700); err != nil {
-		return err
-	}
-	return wholefile.Write(d.adoptedFile(), 0o600, bytes.NewReader(text))
-}
+func (d *Daemon) saveAdopted(all map[string]Adoption) error { return writeJSON(d.adoptedFile(), all) }
 
 // restoreAdopted reads what a predecessor kept.
 func (d *Daemon) restoreAdopted() error {

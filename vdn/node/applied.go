@@ -14,6 +14,14 @@ import (
 // Socket is where the daemon answers who attaches pods on its node.
 const Socket = "/run/fairlead/vdn/node.sock"
 
+// Asker is an HTTP client of the daemon that answers on a socket. Its URLs begin with
+// http://node.
+func Asker(socket string) *http.Client {
+	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+}
+
 // mostWait is how long a question may wait for its answer.
 const mostWait = 30 * time.Second
 

@@ -13,19 +13,22 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// save keeps a plan on disk: whole, or not at all.
-func (d *Daemon) save(p vdn.Plan) error {
-	if d.cfg.Kept == "" {
+// save keeps a plan on disk.
+func (d *Daemon) save(p vdn.Plan) error { return writeJSON(d.cfg.Kept, p) }
+
+// writeJSON writes a value to a file: whole, or not at all. Without a name it does nothing.
+func writeJSON(file string, value any) error {
+	if file == "" {
 		return nil
 	}
-	text, err := json.Marshal(p)
+	text, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(d.cfg.Kept), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err
 	}
-	return wholefile.Write(d.cfg.Kept, 0o600, bytes.NewReader(text))
+	return wholefile.Write(file, 0o600, bytes.NewReader(text))
 }
 
 // restore gives what was kept; nil where nothing was.

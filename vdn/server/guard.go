@@ -63,11 +63,10 @@ func mayTouch(r *http.Request) func(vdn.Attachment) error {
 // record writes down what was changed, or refused to whom. What nodes tell every second
 // is left out, as long as it is taken.
 func (s *Server) record(r *http.Request, status int, err error) {
-	var denied *access.Denied
 	if err != nil {
 		status = statusOf(err)
 	}
-	refused := errors.As(err, &denied) || status == http.StatusUnauthorized || status == http.StatusForbidden
+	refused := status == http.StatusUnauthorized || status == http.StatusForbidden
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	if s.audit == nil || reads && !refused || isReport(r) && err == nil {
 		return

@@ -164,8 +164,6 @@ func statusOf(err error) int {
 	var denied *access.Denied
 	kind, isProblem := vdn.KindOf(err)
 	switch {
-	case err == nil:
-		return http.StatusOK
 	case errors.As(err, &denied):
 		return http.StatusForbidden
 	case isProblem:

@@ -87,7 +87,10 @@ func (s *Store) attempt(ctx context.Context, p plan, current bool) (done bool, e
 	for {
 		batch, sure, err := s.draft(ctx, p)
 		if batch == nil {
-			return current || sure, when(current || sure, err)
+			if current || sure {
+				return true, err
+			}
+			return false, nil
 		}
 		err = s.commit(ctx, *batch)
 		if errors.Is(err, kv.ErrConflict) {
@@ -97,14 +100,6 @@ func (s *Store) attempt(ctx context.Context, p plan, current bool) (done bool, e
 			return err == nil, err
 		}
 	}
-}
-
-// when is an error that counts.
-func when(counts bool, err error) error {
-	if counts {
-		return err
-	}
-	return nil
 }
 
 // drafted is a batch, after which there is more to do of the same edit.

@@ -303,28 +303,21 @@ func (m *memory) state(domain string) vdn.State {
 
 // list gives what Store.Attachments does.
 func (m *memory) list(network, node string) []vdn.Attachment {
+	ids := maps.Keys(m.attachments)
+	switch {
+	case node != "":
+		ids = maps.Keys(m.byNode[node])
+	case network != "":
+		ids = maps.Keys(m.byNetwork[network])
+	}
 	out := []vdn.Attachment{}
-	add := func(id string) {
+	for id := range ids {
 		if a := m.attachments[id]; (network == "" || a.Network == network) && (node == "" || a.Node == node) {
 			out = append(out, a)
 		}
 	}
-	switch {
-	case node != "":
-		eachKey(m.byNode[node], add)
-	case network != "":
-		eachKey(m.byNetwork[network], add)
-	default:
-		eachKey(m.attachments, add)
-	}
 	slices.SortFunc(out, func(a, b vdn.Attachment) int { return strings.Compare(a.ID, b.ID) })
 	return out
-}
-
-func eachKey[T any](all map[string]T, do func(string)) {
-	for k := range all {
-		do(k)
-	}
 }
 
 // sorted gives the values of a map, never nil, in the order of its keys.
