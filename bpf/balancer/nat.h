@@ -159,7 +159,7 @@ struct nat_scratch {
 	struct departure d;
 	__u32 index; /* of the flow that is opened */
 	__u32 now;
-	__u32 start; /* the first port to try */
+	__u32 seed; /* of the ports to try */
 	__u32 v6;
 	__u8 halved[NAT_HALVED]; /* how often the tries are, by server */
 };
@@ -193,6 +193,23 @@ static __always_inline bool nat_take(const struct nat_scratch *s)
 	       nat_take_place(line ^ 1, tag, s->index, s->now);
 }
 
+/* The i-th port to try: of few ports one after the other, so that all are tried; of more,
+ * scattered ones (the finalizer of MurmurHash3), as next to a port that is taken others
+ * are taken more often than elsewhere.
+ */
+static __always_inline __u32 nat_port_slot(__u32 seed, __u32 i, __u32 count)
+{
+	__u32 x = seed + i;
+
+	if (count <= NAT_PORT_TRIES)
+		return (hash_slot(seed, count) + i) % count;
+	if (!i)
+		return hash_slot(seed, count);
+	x = (x ^ x >> 16) * 0x85ebca6b;
+	x = (x ^ x >> 13) * 0xc2b2ae35;
+	return hash_slot(x ^ x >> 16, count);
+}
+
 static long nat_try_port(__u32 i, void *found)
 {
 	struct nat_scratch *s = nat_scratch_get();
@@ -204,7 +221,7 @@ static long nat_try_port(__u32 i, void *found)
 	data = flow_data_at(s->index);
 	if (!data)
 		return 1;
-	s->answer.dport = bpf_htons(set.port_first + (s->start + i) % count);
+	s->answer.dport = bpf_htons(set.port_first + nat_port_slot(s->seed, i, count));
 	data->nat_port = s->answer.dport;
 	*(__u32 *)found = nat_take(s);
 	return *(__u32 *)found;
@@ -218,7 +235,7 @@ static __always_inline bool nat_search(struct nat_scratch *s, __u64 tag, __u32 s
 	__u8 *halved = &s->halved[server % NAT_HALVED];
 	__u32 ports = set.port_count, tries = NAT_PORT_TRIES >> (*halved & 7), found = 0;
 
-	s->start = hash_slot(*halved ? bpf_get_prandom_u32() : tag >> 32, ports);
+	s->seed = *halved ? bpf_get_prandom_u32() : tag >> 32;
 	bpf_loop(ports < tries ? ports : tries, nat_try_port, &found, 0);
 	if (tracing)
 		return found;

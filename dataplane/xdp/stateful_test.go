@@ -364,7 +364,8 @@ func portsOf(t *testing.T, frame []byte) (src, dst uint16) {
 	return uint16(tcp.SrcPort), uint16(tcp.DstPort)
 }
 
-// Ports of their own: no two flows to one server have the same.
+// Ports of their own: no two flows to one server have the same. Each gets one while a
+// fifth of all is free, wherever those are.
 func TestFullNATPortsAreDistinct(t *testing.T) {
 	n := newNet(t)
 	c := config()

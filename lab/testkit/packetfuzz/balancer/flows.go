@@ -254,15 +254,31 @@ func (m *model) openBack(e *flow, p *packet, f *frontend, s *server) bool {
 		return m.takeAnswer(e, t)
 	}
 	t.Dst = m.own(v6)
-	start := slotOf(uint32(e.tag>>32), m.portCount)
-	for i := range min(m.portCount, 64) {
-		t.DPort = uint16(m.portFirst + (start+i)%m.portCount)
+	for i := range min(m.portCount, portTries) {
+		t.DPort = uint16(m.portFirst + portSlot(uint32(e.tag>>32), i, m.portCount))
 		if m.takeAnswer(e, t) {
 			e.natPort = t.DPort
 			return true
 		}
 	}
 	return false
+}
+
+// portTries is NAT_PORT_TRIES.
+const portTries = 64
+
+// portSlot is the i-th port that is tried.
+func portSlot(seed, i, count uint32) uint32 {
+	switch {
+	case count <= portTries:
+		return (slotOf(seed, count) + i) % count
+	case i == 0:
+		return slotOf(seed, count)
+	}
+	x := seed + i
+	x = (x ^ x>>16) * 0x85ebca6b
+	x = (x ^ x>>13) * 0xc2b2ae35
+	return slotOf(x^x>>16, count)
 }
 
 func (m *model) takeAnswer(e *flow, t wire.Tuple) bool {
