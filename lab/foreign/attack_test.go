@@ -125,22 +125,7 @@ func besiege(t *testing.T, limit uint32) *siege {
 
 func (s *siege) daemon(host string, kind Kind, text string) *Daemon {
 	s.t.Helper()
-	d, err := Start(s.Host(host).Namespace(), kind, Config{Text: text})
-	if err != nil && strings.Contains(err.Error(), "install Debian's package") {
-		s.t.Skip(err)
-	}
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.t.Cleanup(func() {
-		if s.t.Failed() {
-			s.t.Log(d.Log())
-		}
-		if err := d.Stop(); err != nil {
-			s.t.Error(err)
-		}
-	})
-	return d
+	return start(s.t, s.Host(host), kind, Config{Text: text})
 }
 
 func (s *siege) speaker(n int, peers ...string) *actor.Actor[order, report] {

@@ -47,19 +47,26 @@ func meet(t *testing.T) meeting {
 func (m meeting) daemon(host string, kind Kind, c Config) *Daemon {
 	m.t.Helper()
 	c.BFD = true
-	d, err := Start(m.Host(host).Namespace(), kind, c)
+	return start(m.t, m.Host(host), kind, c)
+}
+
+// start runs a daemon in a host until the test ends, which is skipped where the daemon
+// is not installed.
+func start(t *testing.T, h *lab.Host, kind Kind, c Config) *Daemon {
+	t.Helper()
+	d, err := Start(h.Namespace(), kind, c)
 	if err != nil && strings.Contains(err.Error(), "install Debian's package") {
-		m.t.Skip(err)
+		t.Skip(err)
 	}
 	if err != nil {
-		m.t.Fatal(err)
+		t.Fatal(err)
 	}
-	m.t.Cleanup(func() {
-		if m.t.Failed() {
-			m.t.Log(d.Log())
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(d.Log())
 		}
 		if err := d.Stop(); err != nil {
-			m.t.Error(err)
+			t.Error(err)
 		}
 	})
 	return d
