@@ -31,11 +31,32 @@ func NewTable(m *ebpf.Map, most int) *Table {
 	return t
 }
 
-// batch is what bpf(2) takes for BPF_MAP_LOOKUP_BATCH and BPF_MAP_UPDATE_BATCH.
+// batch is what bpf(2) takes for the commands of batches.
 type batch struct {
 	in, out, keys, values uint64
 	count, fd             uint32
 	elemFlags, flags      uint64
+}
+
+// Commands of bpf(2) for many elements of a map (linux/bpf.h).
+const (
+	lookupBatch          = 24
+	lookupAndDeleteBatch = 25
+	updateBatch          = 26
+)
+
+// runBatch runs a command on so many elements of a map, or as many as there are, and
+// gives their number. Commands that read note at position how far they have come.
+func runBatch(command uintptr, fd int, position *uint32, keys, values []byte, count int) (int, error) {
+	b := batch{
+		out: address(unsafe.Pointer(position)), keys: address(unsafe.Pointer(&keys[0])), values: address(unsafe.Pointer(&values[0])),
+		count: uint32(count), fd: uint32(fd),
+	}
+	_, _, errno := unix.RawSyscall(unix.SYS_BPF, command, uintptr(unsafe.Pointer(&b)), unsafe.Sizeof(b))
+	if errno != 0 && errno != unix.ENOENT { // the end of the map
+		return 0, errno
+	}
+	return int(b.count), nil
 }
 
 // Read reads all values, or so many of the first.
@@ -44,14 +65,18 @@ func (t *Table) Read(most int) error {
 	if t.read == nil {
 		t.read = make([]byte, len(t.keys))
 	}
-	b := batch{out: address(unsafe.Pointer(&position)), keys: address(unsafe.Pointer(&t.read[0])), values: address(unsafe.Pointer(&t.Values[0]))}
-	return t.do(24, &b, min(most, t.Len()))
+	if _, err := runBatch(lookupBatch, t.fd, &position, t.read, t.Values, min(most, t.Len())); err != nil {
+		return fmt.Errorf("read a table as a whole: %w", err)
+	}
+	return nil
 }
 
 // Clear makes all values zero.
 func (t *Table) Clear() error {
-	b := batch{keys: address(unsafe.Pointer(&t.keys[0])), values: address(unsafe.Pointer(&t.zeros[0]))}
-	return t.do(26, &b, t.Len())
+	if _, err := runBatch(updateBatch, t.fd, nil, t.keys, t.zeros, t.Len()); err != nil {
+		return fmt.Errorf("clear a table as a whole: %w", err)
+	}
+	return nil
 }
 
 // At gives one of the values that were read.
@@ -62,19 +87,9 @@ func (t *Table) Len() int { return len(t.keys) / 4 }
 
 func address(p unsafe.Pointer) uint64 { return uint64(uintptr(p)) }
 
-func (t *Table) do(command uintptr, b *batch, count int) error {
-	b.count, b.fd = uint32(count), uint32(t.fd)
-	_, _, errno := unix.RawSyscall(unix.SYS_BPF, command, uintptr(unsafe.Pointer(b)), unsafe.Sizeof(*b))
-	if errno != 0 && errno != unix.ENOENT { // the end of the table
-		return fmt.Errorf("read or write a table as a whole: %w", errno)
-	}
-	return nil
-}
-
 // Hash is a hash map that is read and emptied as a whole by one system call.
 type Hash struct {
 	fd, keySize, valueSize int
-	count                  int
 	keys, values           []byte
 }
 
@@ -89,17 +104,11 @@ func NewHash(m *ebpf.Map) *Hash {
 // Drain reads and deletes all entries, and gives their number.
 func (h *Hash) Drain() (int, error) {
 	var position uint32
-	b := batch{
-		out: address(unsafe.Pointer(&position)), keys: address(unsafe.Pointer(&h.keys[0])), values: address(unsafe.Pointer(&h.values[0])),
-		count: uint32(len(h.keys) / h.keySize), fd: uint32(h.fd),
+	n, err := runBatch(lookupAndDeleteBatch, h.fd, &position, h.keys, h.values, len(h.keys)/h.keySize)
+	if err != nil {
+		return 0, fmt.Errorf("read and empty a hash map: %w", err)
 	}
-	const lookupAndDeleteBatch = 25
-	_, _, errno := unix.RawSyscall(unix.SYS_BPF, lookupAndDeleteBatch, uintptr(unsafe.Pointer(&b)), unsafe.Sizeof(b))
-	if errno != 0 && errno != unix.ENOENT { // the end of the map
-		return 0, fmt.Errorf("read and empty a hash map: %w", errno)
-	}
-	h.count = int(b.count)
-	return h.count, nil
+	return n, nil
 }
 
 // Entry gives one of the entries that Drain has read.
