@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/fairlead/fairlead/internal/wholefile"
 )
 
 // LoadCorpus reads what SaveCorpus has written; nothing where there is no such file.
@@ -62,10 +64,7 @@ func SaveCorpus(path string, hooks []string, all []*Case) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".new", b.Bytes(), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return wholefile.Write(path, 0o644, &b)
 }
 
 // Reduce gives few cases that reach the same as all: the smallest first, each that

@@ -1,11 +1,14 @@
 package packetfuzz
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/fairlead/fairlead/internal/wholefile"
 )
 
 // Stats add up over all runs of a target that are meant to be one.
@@ -59,8 +62,5 @@ func (s *Stats) Save(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".new", append(text, '\n'), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return wholefile.Write(path, 0o644, bytes.NewReader(append(text, '\n')))
 }
