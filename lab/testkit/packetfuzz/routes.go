@@ -6,6 +6,9 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
 // Route is what the kernel's tables say of a way: bpf_fib_lookup's answer.
@@ -16,6 +19,16 @@ type Route struct {
 	To      [16]byte // the next hop: the destination itself or a router
 	Source  [6]byte  // MAC addresses
 	Dest    [6]byte
+}
+
+// NextHop gives the family and the address of the next hop, in that family's form and
+// zero padded, as bpf_redirect_neigh takes them for a packet of a family.
+func (r *Route) NextHop(v6 bool) (family uint32, to wire.Addr) {
+	if wire.Addr(r.To).Is4() && !v6 {
+		copy(to[:4], r.To[12:])
+		return unix.AF_INET, to
+	}
+	return unix.AF_INET6, r.To
 }
 
 // Answers of bpf_fib_lookup (linux/bpf.h).

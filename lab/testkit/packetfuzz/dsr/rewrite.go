@@ -112,7 +112,7 @@ func (m *model) quotedTransport(q *wire.Quoted, l4 int, t *wire.Tuple) {
 // what the kernel's tables say (bpf_fib_lookup, for a socket buffer).
 func (m *model) wayTo(src, dst *wire.Addr, bytes int) (wayOut, int32) {
 	v6 := m.outer.V6
-	if v6 && (isOneLink(src) || isOneLink(dst)) {
+	if v6 && (src.StaysOnLink() || dst.StaysOnLink()) {
 		return wayOut{}, packetfuzz.RouteNotForwarded
 	}
 	r := m.routes.To(m.hook.ifindex, v6, *dst)
@@ -123,18 +123,9 @@ func (m *model) wayTo(src, dst *wire.Addr, bytes int) (wayOut, int32) {
 	if answer == packetfuzz.RouteNoNeighbour {
 		answer = packetfuzz.RouteFound
 	}
-	w := wayOut{ifindex: r.Ifindex, family: 2}
-	if wire.Addr(r.To).Is4() && !v6 {
-		copy(w.to[:4], r.To[12:])
-	} else {
-		w.family, w.to = 10, r.To
-	}
+	w := wayOut{ifindex: r.Ifindex}
+	w.family, w.to = r.NextHop(v6)
 	return w, answer
-}
-
-// isOneLink says that no packet with an address is forwarded.
-func isOneLink(a *wire.Addr) bool {
-	return a[0] == 0xff || a[0] == 0xfe && a[1]&0xc0 == 0x80 || *a == wire.Addr{15: 1}
 }
 
 // sendToSecond sends a frame that is addressed to the next server there.

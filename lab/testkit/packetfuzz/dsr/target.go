@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
-	"net"
 	"net/netip"
 
 	"github.com/cilium/ebpf"
@@ -102,16 +101,11 @@ func (t *Target) open(object string) (err error) {
 
 // hook lists where frames come in.
 func (t *Target) hook() error {
-	t.config.mtus = map[uint32]int{}
-	nics := map[string]uint32{}
-	for name := range macs {
-		nic, err := net.InterfaceByName(name)
-		if err != nil {
-			return err
-		}
-		nics[name] = uint32(nic.Index)
-		t.config.mtus[uint32(nic.Index)] = nic.MTU
+	nics, mtus, err := packetfuzz.Devices(macs)
+	if err != nil {
+		return err
 	}
+	t.config.mtus = mtus
 	for _, h := range []hook{
 		{name: "pod0", program: "to_server", place: pod},
 		{name: "eth0", program: "to_host", place: host},

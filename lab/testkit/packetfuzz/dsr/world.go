@@ -14,7 +14,6 @@ import (
 
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/dsr"
-	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
@@ -144,14 +143,8 @@ func family(v6 bool) int {
 // Enter implements packetfuzz.Target: it has the agent hold entries of all kinds.
 func (t *Target) Enter(number uint64) error {
 	rng := rand.New(rand.NewPCG(number, 0xd52))
-	forward := "1"
-	if rng.IntN(8) == 0 {
-		forward = "0"
-	}
-	for _, name := range []string{"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"} {
-		if err := netns.WriteSysctl(name, forward); err != nil {
-			return err
-		}
+	if err := packetfuzz.SetForwarding(rng); err != nil {
+		return err
 	}
 	t.entries = t.entries[:0]
 	for _, v6 := range []bool{false, true} {

@@ -11,7 +11,7 @@ import (
 // 0: it looks at the frame and the device.
 func (m *model) way(src, dst *wire.Addr, bytes int) (redirection, int32) {
 	v6 := m.v.V6
-	if v6 && (isOneLink(src) || isOneLink(dst)) {
+	if v6 && (src.StaysOnLink() || dst.StaysOnLink()) {
 		return redirection{}, packetfuzz.RouteNotForwarded
 	}
 	r := m.routes.To(m.hook.ifindex, v6, *dst)
@@ -25,17 +25,9 @@ func (m *model) way(src, dst *wire.Addr, bytes int) (redirection, int32) {
 	case answer == packetfuzz.RouteNoNeighbour:
 		answer = packetfuzz.RouteFound
 	}
-	w := redirection{helper: packetfuzz.RedirectNeighbour, ifindex: r.Ifindex, family: 2}
-	if wire.Addr(r.To).Is4() && !v6 {
-		copy(w.to[:4], r.To[12:])
-	} else {
-		w.family, w.to = 10, r.To
-	}
+	w := redirection{helper: packetfuzz.RedirectNeighbour, ifindex: r.Ifindex}
+	w.family, w.to = r.NextHop(v6)
 	return w, answer
-}
-
-func isOneLink(a *wire.Addr) bool {
-	return a[0] == 0xff || a[0] == 0xfe && a[1]&0xc0 == 0x80 || *a == wire.Addr{15: 1}
 }
 
 func goesStraight(kind byte) bool {

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 
 	"github.com/cilium/ebpf"
 
@@ -131,16 +130,11 @@ func (t *Target) maps() (err error) {
 
 // hook lists where frames come in.
 func (t *Target) hook() error {
-	t.config.mtus = map[uint32]int{}
-	nics := map[string]uint32{}
-	for name := range macs {
-		nic, err := net.InterfaceByName(name)
-		if err != nil {
-			return err
-		}
-		nics[name] = uint32(nic.Index)
-		t.config.mtus[uint32(nic.Index)] = nic.MTU
+	nics, mtus, err := packetfuzz.Devices(macs)
+	if err != nil {
+		return err
 	}
+	t.config.mtus = mtus
 	for _, h := range []hook{
 		fromNetwork: {name: "from_outside@eth0", device: "eth0", program: "from_outside", place: outside},
 		fromPod:     {name: "from_inside@pod0", device: "pod0", program: "from_inside", place: inside},

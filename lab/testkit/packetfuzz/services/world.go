@@ -193,14 +193,8 @@ func family(v6 bool) int {
 // Enter implements packetfuzz.Target.
 func (t *Target) Enter(world uint64) error {
 	rng := rand.New(rand.NewPCG(world, 11))
-	forward := "1"
-	if rng.IntN(8) == 0 {
-		forward = "0"
-	}
-	for _, name := range []string{"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"} {
-		if err := netns.WriteSysctl(name, forward); err != nil {
-			return err
-		}
+	if err := packetfuzz.SetForwarding(rng); err != nil {
+		return err
 	}
 	t.world = t.world[:0]
 	for _, v6 := range []bool{false, true} {

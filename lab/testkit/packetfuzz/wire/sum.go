@@ -82,6 +82,11 @@ func (a Addr) Is4() bool {
 // Zero says that an address is :: or, for IPv4, ::ffff:0.0.0.0 is not.
 func (a Addr) Zero() bool { return a == Addr{} }
 
+// StaysOnLink says that no IPv6 packet with an address is forwarded.
+func (a Addr) StaysOnLink() bool {
+	return a[0] == 0xff || a[0] == 0xfe && a[1]&0xc0 == 0x80 || a == Addr{15: 1}
+}
+
 // From4 gives the address in four bytes.
 func From4(b []byte) (a Addr) {
 	a[10], a[11] = 0xff, 0xff
