@@ -21,15 +21,22 @@ enum { HEADER = 512, HEADER_END = 576 };
 
 typedef long (*ptrace_fn)(int, long, void *, void *);
 
-/* Those components of state that lie within the first n bytes. */
+/* Those components of state that lie within the first n bytes. CPUID is asked once: in
+   a virtual machine each of the sixty instructions leaves it, and this is called
+   whenever the guest changes between kernel and process. */
 static uint64_t components_within(size_t n)
 {
-	uint64_t within = 3; /* x87 and SSE: the legacy region */
+	static uint64_t within;
+	static size_t asked;
 	unsigned int size, offset, c, d;
 
+	if (n == asked)
+		return within;
+	within = 3; /* x87 and SSE: the legacy region */
 	for (unsigned int i = 2; i < 63; i++)
 		if (__get_cpuid_count(0xd, i, &size, &offset, &c, &d) && size && offset + size <= n)
 			within |= 1ULL << i;
+	asked = n;
 	return within;
 }
 
