@@ -154,12 +154,19 @@ func (d *folder) restoreAll(now time.Time) {
 	}
 }
 
-// used says that an object of a file was in use when its state was saved.
-func (s saved) used(name string, k object.Key) bool {
+// used gives the objects of a file that were in use when its state was saved.
+func (s saved) used(name string) map[object.Key]bool {
 	st, err := s.read(name)
-	return err == nil && slices.ContainsFunc(st.Texts, func(t savedText) bool {
-		return slices.ContainsFunc(t.Objects, func(o savedObject) bool { return o.Key == k && !o.Unused })
-	})
+	if err != nil {
+		return nil
+	}
+	used := map[object.Key]bool{}
+	for _, t := range st.Texts {
+		for _, o := range t.Objects {
+			used[o.Key] = used[o.Key] || !o.Unused
+		}
+	}
+	return used
 }
 
 // keep forgets all files but those with these names.
