@@ -307,12 +307,9 @@ func (f *file) harmless(p *parsed) bool {
 
 // absent gives the objects in force that p does not have.
 func (f *file) absent(p *parsed) (out []*object.Object) {
-	has := map[object.Key]bool{}
-	for _, o := range p.objects {
-		has[o.Key] = true
-	}
+	has := byKey(p.objects)
 	for _, o := range f.objects {
-		if !has[o.Key] {
+		if has[o.Key] == nil {
 			out = append(out, o)
 		}
 	}
@@ -339,10 +336,7 @@ func (f *file) take(p *parsed, now time.Time) {
 		}
 		return
 	}
-	former := map[object.Key]*object.Object{}
-	for _, o := range f.objects {
-		former[o.Key] = o
-	}
+	former := byKey(f.objects)
 	var objects []*object.Object
 	for _, o := range p.objects {
 		if was := former[o.Key]; was != nil {

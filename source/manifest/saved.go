@@ -117,13 +117,9 @@ func (s saved) restore(name string, f *file) {
 func (f *file) restore(st fileState) {
 	f.stale, f.unused = map[object.Key]time.Time{}, map[object.Key]bool{}
 	for _, text := range st.Texts {
-		p := parseFile(st.File, text.Text)
-		byKey := map[object.Key]*object.Object{}
-		for _, o := range p.objects {
-			byKey[o.Key] = o
-		}
+		valid := byKey(parseFile(st.File, text.Text).objects)
 		for _, was := range text.Objects {
-			o := byKey[was.Key]
+			o := valid[was.Key]
 			if o == nil {
 				f.lost = fmt.Sprintf("its last valid configuration cannot be restored: this release rejects %s as it was", was.Key)
 				continue
@@ -143,7 +139,7 @@ func (d *folder) restoreAll(now time.Time) {
 		if st.Folder != d.saved.folder {
 			continue
 		}
-		f := &file{unsaved: false}
+		f := &file{}
 		f.restore(st)
 		for _, o := range f.objects {
 			if f.stale[o.Key].IsZero() {
