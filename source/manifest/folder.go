@@ -381,14 +381,16 @@ func (d *folder) snapshot() source.Snapshot {
 	}
 	objects, doubles := d.unique(objects)
 	announcements, wrong := d.routing.look(objects)
-	services, more := d.joiner.join(objects, refused)
+	known := byKey(objects)
+	services, more := d.joiner.join(objects, known, refused)
 	slices.SortFunc(services, func(a, b *service.Service) int { return a.ID.Compare(b.ID) })
 	problems = append(problems, more...)
-	pods := podsAmong(byKey(objects))
-	balancers, draining := object.Balancers(objects, d.balancers, pods)
+	pods := podsAmong(known)
+	members := object.Members(objects, d.balancers, pods)
+	balancers, draining := object.Balancers(members)
 	senders, more := object.Senders(object.Selected(objects, d.acceptFrom), d.acceptFrom, pods)
 	return source.Snapshot{
-		Services: services, Announcements: announcements, Balancers: balancers, Draining: draining, Senders: senders, Names: object.Names(objects, d.balancers, pods),
+		Services: services, Announcements: announcements, Balancers: balancers, Draining: draining, Senders: senders, Names: object.Names(members),
 		Problems: slices.Concat(problems, wrong, doubles, more), Stale: d.staleOf(objects),
 	}
 }

@@ -32,7 +32,7 @@ endpoints: [{addresses: [172.16.%d.%d]}]
 			f := parseFile("many.yaml", []byte(text.String()))
 			var j joiner
 			for range 2 {
-				services, problems := j.join(f.objects, nil)
+				services, problems := j.join(f.objects, byKey(f.objects), nil)
 				if len(services) != size || len(problems) > 0 || len(f.problems) > 0 {
 					t.Fatalf("%d services, problems %v %v", len(services), problems, f.problems)
 				}
