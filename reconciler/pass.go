@@ -51,6 +51,9 @@ func (l *Loop) pass() time.Duration {
 		}
 	}
 	l.setBalancers(snapshot, failures)
+	if l.began.IsZero() {
+		l.began = time.Now()
+	}
 	prepare := l.prepare(snapshot, failures)
 	begin := l.mayBegin(snapshot)
 	var next time.Duration
