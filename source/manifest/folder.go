@@ -164,26 +164,26 @@ func (d *folder) list() (map[string]bool, error) {
 		case strings.HasPrefix(e.Name(), "."), takenOut:
 		case isDir && holdsManifests(path):
 			d.strange = append(d.strange, source.Problem{Where: e.Name(), Message: "is a folder, whose files are not read; put them into " + d.dir})
-		case !isDir && isManifest(e.Name()):
+		case !isDir && IsManifest(e.Name()):
 			names[e.Name()] = true
 		}
 	}
 	return names, nil
 }
 
-// isManifest says that a file of this name is read.
-func isManifest(name string) bool {
+// IsManifest says that a file of this name in the folder is read.
+func IsManifest(name string) bool {
 	ext := strings.ToLower(filepath.Ext(name))
 	return !strings.HasPrefix(name, ".") && (ext == ".yaml" || ext == ".yml" || ext == ".json")
 }
 
 // holdsManifests says that files in a folder would be read if it were the one.
 func holdsManifests(dir string) bool {
-	if isManifest(filepath.Base(dir)) {
+	if IsManifest(filepath.Base(dir)) {
 		return true
 	}
 	entries, _ := os.ReadDir(dir)
-	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() && isManifest(e.Name()) })
+	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() && IsManifest(e.Name()) })
 }
 
 // drop lets files go that are missing for good.
