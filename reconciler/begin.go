@@ -22,13 +22,10 @@ func (l *Loop) mayBegin(s *source.Snapshot) (wait time.Duration) {
 		return 0
 	}
 	now := time.Now()
-	if l.first.IsZero() {
-		l.first = now
-	}
 	if l.known.IsZero() && (l.isMember(s) || l.isNamed(s)) {
 		l.known = now
 	}
-	left := noticeLimit - now.Sub(l.first)
+	left := noticeLimit - now.Sub(l.began)
 	if !l.known.IsZero() {
 		left = min(left, noticeSpread-now.Sub(l.known))
 	}

@@ -141,12 +141,12 @@ type Loop struct {
 	senders *[]netip.Addr
 	// sendersFailed says that it could not take the latest.
 	sendersFailed bool
-	// open says that routes may be announced, first when that was first wanted, known
-	// when the source first named this load balancer.
-	open         bool
-	first, known time.Time
-	// passed is when the last pass began, began when the first one did, prepared that the data plane is ready for
-	// what others hand to it.
+	// open says that routes may be announced, known when the source first named this load
+	// balancer.
+	open  bool
+	known time.Time
+	// passed is when the last pass began, began when the first one had a plan, prepared
+	// that the data plane is ready for what others hand to it.
 	passed   time.Time
 	began    time.Time
 	prepared bool

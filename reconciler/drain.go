@@ -58,9 +58,6 @@ func (l *Loop) prepare(s *source.Snapshot, failures map[string]error) time.Durat
 	if !ok || !l.Balancers || l.prepared {
 		return 0
 	}
-	if l.began.IsZero() {
-		l.began = time.Now()
-	}
 	if wait := time.Until(l.began.Add(prepareAfter)); wait > 0 && len(l.drain.why) == 0 && !l.isNamed(s) {
 		return wait
 	}

@@ -51,6 +51,9 @@ func (l *Loop) pass() time.Duration {
 		}
 	}
 	l.setBalancers(snapshot, failures)
+	if l.began.IsZero() {
+		l.began = time.Now()
+	}
 	prepare := l.prepare(snapshot, failures)
 	begin := l.mayBegin(snapshot)
 	var next time.Duration
@@ -66,12 +69,7 @@ func (l *Loop) pass() time.Duration {
 		l.announce(l.wished(p), failures)
 	}
 	next = l.sooner(l.nextPass(next, failures))
-	for _, due := range []time.Duration{prepare, begin} {
-		if due > 0 {
-			next = min(next, due)
-		}
-	}
-	return next
+	return first(next, first(prepare, begin))
 }
 
 // nodes gives the addresses of balancers and of others that no Service may have, as far

@@ -182,7 +182,7 @@ func synProtection(s *status.Status, emit emit) {
 	for _, svc := range s.Services {
 		active := 0
 		for _, f := range svc.Frontends {
-			if f.SYNFlood != nil && f.SYNFlood.Guarded {
+			if f.SYNProtected() {
 				active++
 			}
 		}

@@ -111,7 +111,7 @@ func (a Agent) Gather(now time.Time) Status {
 		s.Degraded = a.Degraded()
 	}
 	s.Drain = drainOf(g.view)
-	s.Peers = a.peers()
+	s.Peers = g.allPeers()
 	answered, unanswered := a.answered()
 	s.Problems = append(s.Problems, unanswered...)
 	g.answered = answered
@@ -125,27 +125,31 @@ func (a Agent) Gather(now time.Time) Status {
 	return s.complete()
 }
 
-// peers lists whom the agent announces to, by BGP, a cloud's API and layer 2.
-func (a Agent) peers() (all []advertise.Peer) {
-	if a.Announcer != nil {
-		all = a.Announcer.Peers()
-	}
-	if a.Cloud != nil {
-		all = append(all, a.Cloud.Peers()...)
-	}
-	if a.Layer2 != nil {
-		all = append(all, a.Layer2.Peers()...)
-	}
-	return all
-}
-
 type gatherer struct {
 	Agent
 	view   *reconciler.View
 	counts map[service.Key]dataplane.FrontendCounters
 	half   half
+	// peers are those of the Announcer.
+	peers []advertise.Peer
 	// answered is who answers for what on layer 2.
 	answered map[netip.Prefix]advertise.Answered
+}
+
+// allPeers lists whom the agent announces to, by BGP, a cloud's API and layer 2, and
+// remembers those of the Announcer.
+func (g *gatherer) allPeers() []advertise.Peer {
+	if g.Announcer != nil {
+		g.peers = g.Announcer.Peers()
+	}
+	all := slices.Clone(g.peers)
+	if g.Cloud != nil {
+		all = append(all, g.Cloud.Peers()...)
+	}
+	if g.Layer2 != nil {
+		all = append(all, g.Layer2.Peers()...)
+	}
+	return all
 }
 
 func (g *gatherer) count() error {
@@ -254,10 +258,6 @@ func (g *gatherer) routes() []Route {
 		return nil // none of its business
 	}
 	var routes []Route
-	var peers []advertise.Peer
-	if g.Announcer != nil {
-		peers = g.Announcer.Peers()
-	}
 	for _, r := range g.view.Plan.Routes {
 		since, announced := g.view.Announced[r.Route]
 		announced = announced && g.announces()
@@ -268,7 +268,7 @@ func (g *gatherer) routes() []Route {
 		case g.lacks(r.Mode) != "":
 			shown.Announced, shown.Since = false, time.Time{}
 			shown.Rule, shown.Reason = RuleMode, fmt.Sprintf("it is to be announced by %s (mode), and this agent %s", r.Mode, g.lacks(r.Mode))
-		case g.Announcer != nil && r.Mode.Has(advertise.ModeBGP) && toNobody(r.Peers, peers):
+		case g.Announcer != nil && r.Mode.Has(advertise.ModeBGP) && toNobody(r.Peers, g.peers):
 			shown.Announced, shown.Since = false, time.Time{}
 			shown.Rule, shown.Reason = RuleNotForPeer, "nobody is told: this node has no peer of the name "+strings.Join(r.Peers.List(), " or ")
 		}

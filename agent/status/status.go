@@ -129,6 +129,9 @@ type Frontend struct {
 	Backends []Backend            `json:"backends"`
 }
 
+// SYNProtected says that the frontend is being protected from a SYN flood now.
+func (f Frontend) SYNProtected() bool { return f.SYNFlood != nil && f.SYNFlood.Guarded }
+
 // Key gives "TCP 10.1.1.1:80", as service.Key does.
 func (f Frontend) Key() string {
 	k := service.Key{VIP: f.VIP, Port: f.Port, Last: f.LastPort}

@@ -216,7 +216,7 @@ func (v services) table(t *table) {
 func (s Status) synFloods() (all []string) {
 	for _, svc := range s.Services {
 		for _, f := range svc.Frontends {
-			if f.SYNFlood != nil && f.SYNFlood.Guarded {
+			if f.SYNProtected() {
 				all = append(all, fmt.Sprintf("%s (%s)", f.Key(), svc.ID))
 			}
 		}
@@ -227,7 +227,7 @@ func (s Status) synFloods() (all []string) {
 // reason says why a frontend of the Service is not as its source says.
 func (s Service) reason(f Frontend, now time.Time) string {
 	reason := f.Reason
-	if reason == "" && f.SYNFlood != nil && f.SYNFlood.Guarded {
+	if reason == "" && f.SYNProtected() {
 		reason = "SYN protection is active"
 	}
 	if s.StaleSince.IsZero() {

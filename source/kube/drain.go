@@ -50,11 +50,10 @@ func (s *Source) readDrain(o runtime.Object) (*made[nodeDrain], error) {
 func tellDrain(_ service.ID, _, now nodeDrain) (nodeDrain, bool) { return now, bool(now) }
 
 // drainNow says, with the lock held, why this node's balancer is to drain, whether
-// it stays nevertheless as no other would be left, and which balancers leave. Every
+// it stays nevertheless as no other would be left, and which of the members leave. Every
 // balancer that has read the same decides alike: where none would be left, none of
 // them leaves for its Node's sake. Before it is known who else there is, none does.
-func (s *Source) drainNow() (why []string, last bool, leaving []netip.Addr) {
-	members := object.Members(s.balancer.slices[s.config.Balancers], s.config.Balancers, s.pods.get)
+func (s *Source) drainNow(members []object.Member) (why []string, last bool, leaving []netip.Addr) {
 	var others []netip.Addr
 	serving := 0
 	for _, m := range members {

@@ -15,16 +15,17 @@ func (d *folder) unique(objects []*object.Object) (out []*object.Object, problem
 	objects = slices.Clone(objects)
 	slices.SortStableFunc(objects, func(a, b *object.Object) int { return a.Key.Compare(b.Key) })
 	losers := map[*object.Object]bool{}
+	used := d.used()
 	for first := 0; first < len(objects); {
 		end := first + 1
 		for end < len(objects) && objects[end].Key == objects[first].Key {
 			end++
 		}
-		winner := d.choose(objects[first:end])
+		winner := choose(objects[first:end], used)
 		for _, o := range objects[first:end] {
 			if o != winner {
 				losers[o] = true
-				problems = append(problems, twice(o, winner, d.used(winner)))
+				problems = append(problems, twice(o, winner, used(winner)))
 			}
 		}
 		out = append(out, winner)
@@ -39,21 +40,33 @@ func (d *folder) unique(objects []*object.Object) (out []*object.Object, problem
 }
 
 // choose gives the one of several objects with one key that is used.
-func (d *folder) choose(same []*object.Object) *object.Object {
+func choose(same []*object.Object, used func(*object.Object) bool) *object.Object {
 	if len(same) == 1 {
 		return same[0]
 	}
 	return slices.MinFunc(same, func(a, b *object.Object) int { // the first of equals
-		return cmp.Or(-compareBool(d.used(a), d.used(b)), older(a, b))
+		return cmp.Or(-compareBool(used(a), used(b)), older(a, b))
 	})
 }
 
-// used says that an object was in use before, by this agent or the one before it.
-func (d *folder) used(o *object.Object) bool {
-	if file, known := d.inUse[o.Key]; known {
-		return file == o.File
+// used gives what says that an object was in use before, by this agent or the one before
+// it. Of the latter, it reads each file's state once, and only where it is asked for.
+func (d *folder) used() func(*object.Object) bool {
+	if d.inUse != nil {
+		return func(o *object.Object) bool {
+			file, known := d.inUse[o.Key]
+			return known && file == o.File
+		}
 	}
-	return d.inUse == nil && d.saved.used(o.File, o.Key)
+	byFile := map[string]map[object.Key]bool{}
+	return func(o *object.Object) bool {
+		its, read := byFile[o.File]
+		if !read {
+			its = d.saved.used(o.File)
+			byFile[o.File] = its
+		}
+		return its[o.Key]
+	}
 }
 
 // noteUnused has the files remember which of their objects are not used.

@@ -164,26 +164,26 @@ func (d *folder) list() (map[string]bool, error) {
 		case strings.HasPrefix(e.Name(), "."), takenOut:
 		case isDir && holdsManifests(path):
 			d.strange = append(d.strange, source.Problem{Where: e.Name(), Message: "is a folder, whose files are not read; put them into " + d.dir})
-		case !isDir && isManifest(e.Name()):
+		case !isDir && IsManifest(e.Name()):
 			names[e.Name()] = true
 		}
 	}
 	return names, nil
 }
 
-// isManifest says that a file of this name is read.
-func isManifest(name string) bool {
+// IsManifest says that a file of this name in the folder is read.
+func IsManifest(name string) bool {
 	ext := strings.ToLower(filepath.Ext(name))
 	return !strings.HasPrefix(name, ".") && (ext == ".yaml" || ext == ".yml" || ext == ".json")
 }
 
 // holdsManifests says that files in a folder would be read if it were the one.
 func holdsManifests(dir string) bool {
-	if isManifest(filepath.Base(dir)) {
+	if IsManifest(filepath.Base(dir)) {
 		return true
 	}
 	entries, _ := os.ReadDir(dir)
-	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() && isManifest(e.Name()) })
+	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() && IsManifest(e.Name()) })
 }
 
 // drop lets files go that are missing for good.
@@ -307,12 +307,9 @@ func (f *file) harmless(p *parsed) bool {
 
 // absent gives the objects in force that p does not have.
 func (f *file) absent(p *parsed) (out []*object.Object) {
-	has := map[object.Key]bool{}
-	for _, o := range p.objects {
-		has[o.Key] = true
-	}
+	has := byKey(p.objects)
 	for _, o := range f.objects {
-		if !has[o.Key] {
+		if has[o.Key] == nil {
 			out = append(out, o)
 		}
 	}
@@ -339,10 +336,7 @@ func (f *file) take(p *parsed, now time.Time) {
 		}
 		return
 	}
-	former := map[object.Key]*object.Object{}
-	for _, o := range f.objects {
-		former[o.Key] = o
-	}
+	former := byKey(f.objects)
 	var objects []*object.Object
 	for _, o := range p.objects {
 		if was := former[o.Key]; was != nil {
@@ -387,14 +381,16 @@ func (d *folder) snapshot() source.Snapshot {
 	}
 	objects, doubles := d.unique(objects)
 	announcements, wrong := d.routing.look(objects)
-	services, more := d.joiner.join(objects, refused)
+	known := byKey(objects)
+	services, more := d.joiner.join(objects, known, refused)
 	slices.SortFunc(services, func(a, b *service.Service) int { return a.ID.Compare(b.ID) })
 	problems = append(problems, more...)
-	pods := podsAmong(byKey(objects))
-	balancers, draining := object.Balancers(objects, d.balancers, pods)
+	pods := podsAmong(known)
+	members := object.Members(objects, d.balancers, pods)
+	balancers, draining := object.Balancers(members)
 	senders, more := object.Senders(object.Selected(objects, d.acceptFrom), d.acceptFrom, pods)
 	return source.Snapshot{
-		Services: services, Announcements: announcements, Balancers: balancers, Draining: draining, Senders: senders, Names: object.Names(objects, d.balancers, pods),
+		Services: services, Announcements: announcements, Balancers: balancers, Draining: draining, Senders: senders, Names: object.Names(members),
 		Problems: slices.Concat(problems, wrong, doubles, more), Stale: d.staleOf(objects),
 	}
 }

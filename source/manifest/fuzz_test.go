@@ -60,7 +60,7 @@ func FuzzFile(f *testing.F) {
 				t.Errorf("%+v: want a line from 1 to %d and a message", problem, yamltree.Lines(text))
 			}
 		}
-		services, _ := new(joiner).join(now.objects, p.refused)
+		services, _ := new(joiner).join(now.objects, byKey(now.objects), p.refused)
 		for _, s := range services {
 			if errs := s.Validate(); len(errs) > 0 {
 				t.Errorf("an invalid Service is served: %v", errs)

@@ -14,11 +14,10 @@ type joiner struct {
 	made map[object.Key]*object.Joined
 }
 
-// join makes Services of objects, none of which has the key of another.
-// refused are those that are not among them because of faults.
-func (j *joiner) join(objects []*object.Object, refused []object.Key) (services []*service.Service, problems []source.Problem) {
+// join makes Services of objects, none of which has the key of another; known are the
+// same by key. refused are those that are not among them because of faults.
+func (j *joiner) join(objects []*object.Object, known map[object.Key]*object.Object, refused []object.Key) (services []*service.Service, problems []source.Problem) {
 	slicesOf := map[object.Key][]*object.Object{}
-	known := byKey(objects)
 	rejected := map[object.Key]bool{}
 	for _, k := range refused {
 		rejected[k] = true

@@ -117,13 +117,9 @@ func (s saved) restore(name string, f *file) {
 func (f *file) restore(st fileState) {
 	f.stale, f.unused = map[object.Key]time.Time{}, map[object.Key]bool{}
 	for _, text := range st.Texts {
-		p := parseFile(st.File, text.Text)
-		byKey := map[object.Key]*object.Object{}
-		for _, o := range p.objects {
-			byKey[o.Key] = o
-		}
+		valid := byKey(parseFile(st.File, text.Text).objects)
 		for _, was := range text.Objects {
-			o := byKey[was.Key]
+			o := valid[was.Key]
 			if o == nil {
 				f.lost = fmt.Sprintf("its last valid configuration cannot be restored: this release rejects %s as it was", was.Key)
 				continue
@@ -143,7 +139,7 @@ func (d *folder) restoreAll(now time.Time) {
 		if st.Folder != d.saved.folder {
 			continue
 		}
-		f := &file{unsaved: false}
+		f := &file{}
 		f.restore(st)
 		for _, o := range f.objects {
 			if f.stale[o.Key].IsZero() {
@@ -154,12 +150,19 @@ func (d *folder) restoreAll(now time.Time) {
 	}
 }
 
-// used says that an object of a file was in use when its state was saved.
-func (s saved) used(name string, k object.Key) bool {
+// used gives the objects of a file that were in use when its state was saved.
+func (s saved) used(name string) map[object.Key]bool {
 	st, err := s.read(name)
-	return err == nil && slices.ContainsFunc(st.Texts, func(t savedText) bool {
-		return slices.ContainsFunc(t.Objects, func(o savedObject) bool { return o.Key == k && !o.Unused })
-	})
+	if err != nil {
+		return nil
+	}
+	used := map[object.Key]bool{}
+	for _, t := range st.Texts {
+		for _, o := range t.Objects {
+			used[o.Key] = used[o.Key] || !o.Unused
+		}
+	}
+	return used
 }
 
 // keep forgets all files but those with these names.

@@ -107,7 +107,7 @@ func (w *watch) linked() map[string]map[string]bool {
 	matters(links...)
 	entries, _ := os.ReadDir(w.dir) // who looks at the folder says why not
 	for _, e := range entries {
-		if e.Type()&fs.ModeSymlink != 0 && isManifest(e.Name()) {
+		if e.Type()&fs.ModeSymlink != 0 && IsManifest(e.Name()) {
 			links, target := hops(filepath.Join(w.dir, e.Name()))
 			matters(append(links, target)...)
 		}

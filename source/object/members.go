@@ -38,11 +38,10 @@ func Members(objects []*Object, of service.ID, pods Pods) (all []Member) {
 	return all
 }
 
-// Names gives the names of the endpoints of a Service, or of their nodes, as far as
-// they have any.
-func Names(objects []*Object, of service.ID, pods Pods) map[netip.Addr]string {
+// Names gives the names of members, or of their nodes, as far as they have any.
+func Names(members []Member) map[netip.Addr]string {
 	names := map[netip.Addr]string{}
-	for _, m := range Members(objects, of, pods) {
+	for _, m := range members {
 		if name := cmp.Or(m.Name, m.Node); name != "" {
 			names[m.Addr] = name
 		}
@@ -50,10 +49,10 @@ func Names(objects []*Object, of service.ID, pods Pods) map[netip.Addr]string {
 	return names
 }
 
-// Balancers gives the endpoints of a Service, and those of them that are on
-// their way out, sorted. Objects that are none of its slices do not count.
-func Balancers(objects []*Object, of service.ID, pods Pods) (all, draining []netip.Addr) {
-	for _, m := range Members(objects, of, pods) {
+// Balancers gives the addresses of members, and of those of them that are on their way
+// out, sorted.
+func Balancers(members []Member) (all, draining []netip.Addr) {
+	for _, m := range members {
 		all = append(all, m.Addr)
 		if m.Terminating {
 			draining = append(draining, m.Addr)

@@ -276,15 +276,25 @@ func (l *listener) readVIPs(s *corev1.Service, annotated []netip.Addr, assigned 
 	for i, ip := range s.Spec.ExternalIPs {
 		add(fmt.Sprintf("spec.externalIPs[%d]", i), ip)
 	}
-	tried := false
-	for name := range s.Annotations {
-		tried = tried || name == AnnotationAddresses || misspelt(name, Annotations()) == AnnotationAddresses
-	}
-	if len(l.vips) == 0 && len(faults) == 0 && !tried {
+	if len(l.vips) == 0 && len(faults) == 0 && !triesAddresses(s.Annotations) {
 		faults = append(faults, Fault{"status.loadBalancer.ingress", "the Service has no address; give it one by annotation " +
 			AnnotationAddresses + " (or by status.loadBalancer.ingress[].ip, spec.loadBalancerIP or spec.externalIPs)"})
 	}
 	return faults
+}
+
+// triesAddresses says that annotations have one for addresses, also a misspelt one.
+func triesAddresses(annotations map[string]string) bool {
+	if _, ok := annotations[AnnotationAddresses]; ok {
+		return true
+	}
+	known := Annotations()
+	for name := range annotations {
+		if misspelt(name, known) == AnnotationAddresses {
+			return true
+		}
+	}
+	return false
 }
 
 // addVIP takes an address in, the first time that it is named.

@@ -7,13 +7,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/agent/doctor"
 	"github.com/fairlead/fairlead/dataplane/xdp"
+	"github.com/fairlead/fairlead/source/manifest"
 )
 
 // pinFolder is where agents pin, below a BPF file system.
@@ -99,7 +99,7 @@ func manifests(_ context.Context, o doctor.Options) (doctor.Manifests, error) {
 		return m, nil
 	}
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), ".") || !slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(e.Name()))) {
+		if !manifest.IsManifest(e.Name()) {
 			continue
 		}
 		m.Files++
