@@ -12,6 +12,7 @@
 
 #include "choose.h"
 #include "flow_life.h"
+#include "flow_open.h"
 #include "hash.h"
 #include "leave.h"
 #include "rewrite.h"
@@ -60,28 +61,41 @@ static __always_inline __be16 nat_server_port(const struct server *s, __be16 add
 	return s->port ? s->port : addressed;
 }
 
+/* The word of the flow that has a place in flow_back; NULL: it has left it. */
+static __always_inline __u64 *nat_place_word(__u64 was, __u32 place)
+{
+	__u32 index = (__u32)was - 1, set = index / FLOW_WAYS;
+	struct flow_data *data = flow_data_at(index);
+	struct flow_set *flow = flow_set_at(set);
+
+	if (!data || !flow || *(volatile __u32 *)&data->back != place + 1)
+		return NULL;
+	return &flow->way[index % FLOW_WAYS].word;
+}
+
+/* Ends a flow whose place another one takes, unless it changes meanwhile. */
+static __always_inline bool nat_end(__u64 *at, __u64 word)
+{
+	if (__sync_val_compare_and_swap(at, word, word & FLOW_NAT) != word)
+		return false;
+	connections_add(flow_server(word), -flow_counts(word));
+	return true;
+}
+
 /* Whether a place in flow_back is that of a flow which lives, as does its server:
  * else another client's port may have it.
  */
 __noinline bool nat_place_is_held(__u64 was, __u32 place, __u32 now)
 {
-	__u32 index = (__u32)was - 1, set = index / FLOW_WAYS;
-	struct flow_data *data = flow_data_at(index);
-	struct flow_set *flow = flow_set_at(set);
-	__u64 word, *at;
+	__u64 *at = nat_place_word(was, place), word;
 
-	if (!data || !flow || *(volatile __u32 *)&data->back != place + 1)
+	if (!at)
 		return false;
-	at = &flow->way[index % FLOW_WAYS].word;
 	word = *(volatile __u64 *)at;
 	if (!flow_is_found(word, now) || !flow_server_alive(word))
 		return false;
-	if (!flow_expired(word, now) ||
-	    __sync_val_compare_and_swap(at, word, word & FLOW_NAT) != word)
-		return true;
-	/* It lingered, and is over before another gets what it held. */
-	connections_add(flow_server(word), -flow_counts(word));
-	return false;
+	/* One that lingers is over before another gets what it held. */
+	return !flow_expired(word, now) || !nat_end(at, word);
 }
 
 /* How many flows that live have such answers in a line. Places of others with
@@ -125,12 +139,43 @@ __noinline __u32 nat_free_place(__u32 line, __u32 now)
 	return FLOW_BACK_WAYS;
 }
 
+/* A place of a line whose flows are all alive: that of the one nearest to its end, which
+ * ends now, of those that the flow table itself gives up in a flood; FLOW_BACK_WAYS:
+ * none.
+ */
+__noinline __u32 nat_push_out(__u32 line, __u32 now)
+{
+	struct flow_back *back = flow_back_at(line);
+	__u32 place = FLOW_BACK_WAYS, soonest = ~0u;
+	__u64 *first = NULL, was = 0;
+
+	if (!back)
+		return FLOW_BACK_WAYS;
+	for (__u32 i = 0; i < FLOW_BACK_WAYS; i++) {
+		__u64 *at = nat_place_word(*(volatile __u64 *)&back->way[i],
+					   line * FLOW_BACK_WAYS + i);
+		__u64 word = at ? *(volatile __u64 *)at : 0;
+
+		if (!at || flow_yields[flow_state(word)] & FLOW_STRONG ||
+		    flow_expires(word) - now >= soonest)
+			continue;
+		place = i;
+		first = at;
+		was = word;
+		soonest = flow_expires(word) - now;
+	}
+	if (!first || !nat_end(first, was))
+		return FLOW_BACK_WAYS;
+	note(NOTE_REPLACED, flow_state(was), flow_server(was));
+	return place;
+}
+
 /* Takes a place in a line for the flow with that index, unless another flow has
  * such answers. The flow says whose the place is before others can see it; of
  * two CPUs with answers alike at most one succeeds: each has made its own place
- * visible before it looks for others'.
+ * visible before it looks for others'. push: a full line has one give way.
  */
-__noinline bool nat_take_place(__u32 line, __u32 check, __u32 index, __u32 now)
+__noinline bool nat_take_place(__u32 line, __u32 check, __u32 index, __u32 now, bool push)
 {
 	struct flow_back *back = flow_back_at(line);
 	__u64 value = (__u64)check << 32 | (index + 1), was;
@@ -140,6 +185,8 @@ __noinline bool nat_take_place(__u32 line, __u32 check, __u32 index, __u32 now)
 	if (!back || !data || nat_same(line, check, now) || nat_same(line ^ 1, check, now))
 		return false;
 	free = nat_free_place(line, now);
+	if (free >= FLOW_BACK_WAYS && push)
+		free = nat_push_out(line, now);
 	if (free >= FLOW_BACK_WAYS)
 		return false;
 	was = *(volatile __u64 *)&back->way[free];
@@ -179,7 +226,7 @@ static __always_inline struct nat_scratch *nat_scratch_get(void)
 }
 
 /* Takes a place for the answer, in its line or the one beside it. */
-static __always_inline bool nat_take(const struct nat_scratch *s)
+static __always_inline bool nat_take(const struct nat_scratch *s, bool push)
 {
 	struct flow_secret *secret = flow_secret_get();
 	__u32 line;
@@ -189,8 +236,8 @@ static __always_inline bool nat_take(const struct nat_scratch *s)
 		return false;
 	tag = s->v6 ? flow_tag(secret, &s->answer, true) : flow_tag(secret, &s->answer, false);
 	line = (tag >> 32) * flow_back_lines >> 32;
-	return nat_take_place(line, tag, s->index, s->now) ||
-	       nat_take_place(line ^ 1, tag, s->index, s->now);
+	return nat_take_place(line, tag, s->index, s->now, push) ||
+	       nat_take_place(line ^ 1, tag, s->index, s->now, push);
 }
 
 /* The i-th port to try: of few ports one after the other, so that all are tried; of more,
@@ -223,7 +270,7 @@ static long nat_try_port(__u32 i, void *found)
 		return 1;
 	s->answer.dport = bpf_htons(set.port_first + nat_port_slot(s->seed, i, count));
 	data->nat_port = s->answer.dport;
-	*(__u32 *)found = nat_take(s);
+	*(__u32 *)found = nat_take(s, false);
 	return *(__u32 *)found;
 }
 
@@ -268,7 +315,7 @@ static __always_inline bool nat_open(const struct packet *p, __u32 id, const str
 	s->answer.sport = nat_server_port(server, p->t.dport);
 	s->answer.dport = p->t.sport;
 	if (!full) {
-		found = nat_take(s);
+		found = nat_take(s, false) || nat_take(s, true);
 	} else {
 		s->answer.dst = s->v6 ? set.own6 : set.own4;
 		found = nat_search(s, flow_tag(secret, &p->t, s->v6), id);

@@ -166,3 +166,24 @@ func TestLingeringFlowIsCountedOff(t *testing.T) {
 		t.Errorf("the server has the connections %#x, not the new one alone", connections)
 	}
 }
+
+// A table full of flows that are opening refuses no new one by nat: the line of places
+// in which its answer would be found may be full of theirs, and one of them gives way.
+func TestFloodTakesNoPlacesOfAnswers(t *testing.T) {
+	n := newNet(t)
+	c := config()
+	c.MaxFlows = 1 << 10
+	d := n.open(t, c)
+	upsert(t, d, frontend(service.NAT, vips[false], service.TCP, servers[false]))
+	const clients = 20_000
+	for i := range clients {
+		client := netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 168, byte(i >> 8), byte(i)}), 4242)
+		n.run(t, d, packet{src: client.String(), dst: vips[false], flags: "S"}.bytes(t))
+	}
+	if refused := dropsOf(d, "no-port"); refused > 0 {
+		t.Errorf("%d of %d clients were refused: %v", refused, clients, d.Describe().Drops)
+	}
+	last := packet{src: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 168, byte((clients - 1) >> 8), byte((clients - 1) & 0xff)}), 4242).String(), dst: vips[false], flags: "S"}
+	answer := packet{src: servers[false], dst: last.src, flags: "SA"}
+	row{name: "the last one's answer", in: answer, verdict: redirect, out: func(p *packet) { p.src = vips[false]; sent(p) }}.check(t, n, d)
+}
