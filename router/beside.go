@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/internal/netlist"
 )
 
 // DefaultBesideMetric is below what FRR (20) and BIRD (32) give their routes.
@@ -135,7 +136,9 @@ func (t *Table) plainRoutes(b Beside) (wishes []wish, hidden map[netip.Prefix]er
 	hidden = map[netip.Prefix]error{}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		filter := &netlink.Route{Table: int(t.c.Table)}
-		all, err := t.handle.RouteListFiltered(family, filter, netlink.RT_FILTER_TABLE)
+		all, err := netlist.Whole(func() ([]netlink.Route, error) {
+			return t.handle.RouteListFiltered(family, filter, netlink.RT_FILTER_TABLE)
+		})
 		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return nil, nil, fmt.Errorf("list routes: %w", err)
 		}

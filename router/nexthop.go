@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/netlist"
 )
 
 // Next-hop objects by rtnetlink (Linux' include/uapi/linux/nexthop.h), which
@@ -75,13 +77,7 @@ func (t *Table) execute(req *nl.NetlinkRequest, reply uint16) ([][]byte, error) 
 func (t *Table) dump(build func() *nl.NetlinkRequest, reply uint16) ([][]byte, error) {
 	_ = t.sock.Socket.SetExtAck(false)
 	defer func() { _ = t.sock.Socket.SetExtAck(true) }()
-	for range 10 {
-		msgs, err := t.execute(build(), reply)
-		if !errors.Is(err, nl.ErrDumpInterrupted) {
-			return msgs, err
-		}
-	}
-	return nil, nl.ErrDumpInterrupted
+	return netlist.Whole(func() ([][]byte, error) { return t.execute(build(), reply) })
 }
 
 func (t *Table) listNexthops() ([]nexthop, error) {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/internal/netlist"
 )
 
 // vip is an address that frontends have. IPVS looks at what comes in for this
@@ -90,8 +91,10 @@ func (d *DataPlane) removeRoute(addr netip.Addr) error {
 func (d *DataPlane) locals() (map[netip.Addr]bool, error) {
 	all := map[netip.Addr]bool{}
 	for _, of := range []int{unix.AF_INET, unix.AF_INET6} {
-		routes, err := d.routes.RouteListFiltered(of, &netlink.Route{Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL},
-			netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
+		routes, err := netlist.Whole(func() ([]netlink.Route, error) {
+			return d.routes.RouteListFiltered(of, &netlink.Route{Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL},
+				netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
+		})
 		if err != nil {
 			return nil, fmt.Errorf("ipvs: read which addresses are local: %w", err)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/dataplane/internal/devices"
+	"github.com/fairlead/fairlead/internal/netlist"
 )
 
 // Pauses of FollowNodeAddresses: addresses come in bursts, and what was missed
@@ -24,7 +25,7 @@ const (
 // all. Loopback is served without being named, and link-local addresses are not
 // the node's alone.
 func NodeAddresses(ranges []netip.Prefix) ([]netip.Addr, error) {
-	list, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	list, err := netlist.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("the node's addresses: %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane/internal/devices"
 	"github.com/fairlead/fairlead/internal/bpfmap"
+	"github.com/fairlead/fairlead/internal/netlist"
 )
 
 // macWatch keeps the MAC addresses that frames may be for as the devices have
@@ -82,7 +83,7 @@ func (w *macWatch) close() {
 
 // write has the program accept frames for the devices as they are now.
 func (w *macWatch) write() error {
-	links, err := w.nl.LinkList()
+	links, err := netlist.Whole(w.nl.LinkList)
 	if err != nil {
 		return fmt.Errorf("xdp: list devices: %w", err)
 	}

@@ -6,12 +6,14 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/fairlead/fairlead/internal/netlist"
 )
 
 // parts gives the interfaces that one is made of: the members of a bond, the
 // parent of a VLAN.
 func parts(nic netlink.Link) ([]netlink.Link, error) {
-	all, err := netlink.LinkList()
+	all, err := netlist.Whole(netlink.LinkList)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/netlist"
 )
 
 // clsact holds filters, where the kernel has no tcx. A filter outlives its
@@ -35,7 +36,7 @@ func OpenClsact(_ *bpffs.Dir, progs Programs) (Hook, error) {
 		return nil, err
 	}
 	c := &clsact{nl: nl, progs: progs, points: map[Point]bool{}}
-	links, err := nl.LinkList()
+	links, err := netlist.Whole(nl.LinkList)
 	if err != nil {
 		c.Close()
 		return nil, err
@@ -87,7 +88,7 @@ func (progs Programs) haveRange(handle uint32) bool {
 
 // attached gives the programs in filters of these names.
 func (c *clsact) attached(names []string) (programs []ebpf.ProgramID, err error) {
-	links, err := c.nl.LinkList()
+	links, err := netlist.Whole(c.nl.LinkList)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +132,7 @@ func (c *clsact) all(ifindex int) ([]netlink.Filter, error) {
 	var all []netlink.Filter
 	dev := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: ifindex}}
 	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
-		filters, err := c.nl.FilterList(dev, parent)
+		filters, err := netlist.Whole(func() ([]netlink.Filter, error) { return c.nl.FilterList(dev, parent) })
 		if gone(err) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
 			continue
 		}
@@ -223,7 +224,7 @@ func RemoveFilters(programs ...string) error {
 	}
 	c := &clsact{nl: nl}
 	defer c.Close()
-	links, err := nl.LinkList()
+	links, err := netlist.Whole(nl.LinkList)
 	errs := []error{err}
 	for _, l := range links {
 		if err := c.clear(l.Attrs().Index, programs); err != nil && !gone(err) {

@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/internal/netlist"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
@@ -318,7 +319,7 @@ func TestCheckSees(t *testing.T) {
 		must(t, c.spoil(inPod(t, p, "net1")))
 		refusedWith(t, Check(check), ErrChanged, c.says)
 		must(t, Del(a))
-		if l, err := list(p.links); err != nil || len(l) != 1 {
+		if l, err := netlist.Whole(p.links.LinkList); err != nil || len(l) != 1 {
 			t.Errorf("%s: after DEL the pod has %d links, %v", name, len(l), err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/internal/netlist"
 	"github.com/fairlead/fairlead/vdn/client"
 )
 
@@ -84,7 +85,7 @@ func (c *call) told() int {
 // checkKernel compares addresses and routes; others may add theirs, and addresses of
 // interfaces that others made are theirs to check.
 func (c *call) checkKernel(p *pod, l netlink.Link) error {
-	have, err := p.links.AddrList(l, netlink.FAMILY_ALL)
+	have, err := netlist.Whole(func() ([]netlink.Addr, error) { return p.links.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {
 		return err
 	}
@@ -100,7 +101,9 @@ func (c *call) checkKernel(p *pod, l netlink.Link) error {
 			return changed("interface %s: another host has the address %s, too", l.Attrs().Name, ip.Address.IP)
 		}
 	}
-	routes, err := p.links.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	routes, err := netlist.Whole(func() ([]netlink.Route, error) {
+		return p.links.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	})
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
+	"github.com/fairlead/fairlead/internal/netlist"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/enforce/wire"
 )
@@ -78,7 +79,7 @@ func notInUse(host *netlink.Handle, l netlink.Link) error {
 	if a.MasterIndex != 0 {
 		return fmt.Errorf("device %s is part of another (bridge, bond): take it out", a.Name)
 	}
-	addresses, err := host.AddrList(l, netlink.FAMILY_ALL)
+	addresses, err := netlist.Whole(func() ([]netlink.Addr, error) { return host.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {
 		return err
 	}
@@ -156,7 +157,7 @@ func (c *call) takeAway(n note, p *pod) error {
 // clear undoes in a pod, or on the node where p is nil, what devices tell by
 // themselves.
 func (n note) clear(where *netlink.Handle, p *pod) error {
-	all, err := list(where)
+	all, err := netlist.Whole(where.LinkList)
 	if err != nil {
 		return fmt.Errorf("devices: %w", err)
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/netlist"
 )
 
 // nic is a whole device of the node as it was before a pod got it, so that it can
@@ -78,7 +80,7 @@ func (c *call) take(host *netlink.Handle, l netlink.Link, p *pod) (netlink.Link,
 // or where the pod took that off by what it cannot change; nil where it is not
 // there.
 func (n *nic) find(h *netlink.Handle, id string, inPod bool) (netlink.Link, error) {
-	all, err := list(h)
+	all, err := netlist.Whole(h.LinkList)
 	if err != nil {
 		return nil, err
 	}

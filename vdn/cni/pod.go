@@ -94,17 +94,6 @@ func absent(err error) bool {
 	return errors.As(err, &no) || errors.Is(err, unix.ENODEV)
 }
 
-// list gives all links; an interrupted list is good enough for who asks again.
-func list(h *netlink.Handle) ([]netlink.Link, error) {
-	for range 3 {
-		all, err := h.LinkList()
-		if !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return all, err
-		}
-	}
-	return h.LinkList()
-}
-
 // handle is for the links of the calling thread's namespace: the node's.
 func handle() (*netlink.Handle, error) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)

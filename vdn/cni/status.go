@@ -8,6 +8,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/vishvananda/netlink"
 
+	"github.com/fairlead/fairlead/internal/netlist"
 	"github.com/fairlead/fairlead/vdn"
 )
 
@@ -58,7 +59,7 @@ func (c *call) present(n vdn.Network) error {
 		return err
 	}
 	defer host.Close()
-	all, err := list(host)
+	all, err := netlist.Whole(host.LinkList)
 	if err != nil {
 		return err
 	}

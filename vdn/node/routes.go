@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/internal/netlist"
 	"github.com/fairlead/fairlead/vdn"
 )
 
@@ -38,7 +39,9 @@ func (r *routes) close() { r.nl.Close() }
 
 // apply makes the kernel have exactly these of ours.
 func (r *routes) apply(wanted []vdn.Route) error {
-	held, err := r.nl.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: Protocol}, netlink.RT_FILTER_PROTOCOL)
+	held, err := netlist.Whole(func() ([]netlink.Route, error) {
+		return r.nl.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: Protocol}, netlink.RT_FILTER_PROTOCOL)
+	})
 	if err != nil {
 		return fmt.Errorf("list routes: %w", err)
 	}

@@ -13,13 +13,14 @@ import (
 
 	"github.com/fairlead/fairlead/agent/doctor"
 	"github.com/fairlead/fairlead/dataplane/xdp"
+	"github.com/fairlead/fairlead/internal/netlist"
 	"github.com/fairlead/fairlead/internal/sysctl"
 )
 
 // network lists interfaces, routes and neighbours, and examines the interfaces
 // that matter.
 func network(ctx context.Context, o doctor.Options) (n doctor.Network, err error) {
-	links, err := netlink.LinkList()
+	links, err := netlist.Whole(netlink.LinkList)
 	if err != nil {
 		return n, fmt.Errorf("list interfaces: %w", err)
 	}
@@ -55,7 +56,7 @@ func routes(ctx context.Context, names map[int]string) (all []doctor.Route, err 
 			count++
 			return count < mostRoutes && ctx.Err() == nil
 		})
-		if err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {
+		if err != nil && !errors.Is(err, unix.EAFNOSUPPORT) && !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return nil, err
 		}
 	}
@@ -88,7 +89,7 @@ func routesOf(r netlink.Route, v6 bool, names map[int]string) (all []doctor.Rout
 
 // neighbours counts entries that count against gc_thresh3.
 func neighbours(family int) (n int) {
-	all, err := netlink.NeighList(0, family)
+	all, err := netlist.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(0, family) })
 	if err != nil {
 		return 0
 	}
@@ -119,7 +120,7 @@ func examine(l netlink.Link, ours map[uint32]bool) doctor.Link {
 
 // addresses counts those of global scope.
 func addresses(l netlink.Link) (n int) {
-	all, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+	all, err := netlist.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {
 		return 0
 	}
@@ -154,7 +155,7 @@ func nativeXDP(l netlink.Link) doctor.Known[doctor.XDPFeatures] {
 
 // filters lists the BPF programs at clsact of one side of an interface.
 func filters(l netlink.Link, parent uint32) (all []*netlink.BpfFilter, err error) {
-	list, err := netlink.FilterList(l, parent)
+	list, err := netlist.Whole(func() ([]netlink.Filter, error) { return netlink.FilterList(l, parent) })
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
 		return nil, nil // it has no clsact
 	}

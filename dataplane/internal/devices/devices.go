@@ -3,7 +3,6 @@
 package devices
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -12,6 +11,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/netlist"
 )
 
 // Device is a network device as far as it matters here.
@@ -32,27 +33,16 @@ type View struct {
 	Uplinks            []string // as configured; empty: to be found
 }
 
-// Look reads the view from the kernel, in nl's network namespace. A list that
-// changes while it is read is read again.
-func Look(nl *netlink.Handle, uplinks []string) (v *View, err error) {
-	for range 10 {
-		v, err = lookOnce(nl, uplinks)
-		if !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
-		}
-	}
-	return v, err
-}
-
 // bare are the kinds of links without headers, as netlink has them.
 var bare = []string{"none", "ipip", "tunnel6", "sit"}
 
-func lookOnce(nl *netlink.Handle, uplinks []string) (*View, error) {
+// Look reads the view from the kernel, in nl's network namespace.
+func Look(nl *netlink.Handle, uplinks []string) (*View, error) {
 	v := &View{
 		Devices: map[int]Device{}, Defaults: map[int]bool{}, Gateways: map[int]bool{},
 		Holders: map[netip.Addr]int{}, Uplinks: uplinks,
 	}
-	links, err := nl.LinkList()
+	links, err := netlist.Whole(nl.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list devices: %w", err)
 	}
@@ -68,7 +58,7 @@ func lookOnce(nl *netlink.Handle, uplinks []string) (*View, error) {
 		}
 		v.Devices[a.Index] = d
 	}
-	addrs, err := nl.AddrList(nil, netlink.FAMILY_ALL)
+	addrs, err := netlist.Whole(func() ([]netlink.Addr, error) { return nl.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
@@ -78,7 +68,9 @@ func lookOnce(nl *netlink.Handle, uplinks []string) (*View, error) {
 		}
 	}
 	all := &netlink.Route{Table: unix.RT_TABLE_UNSPEC}
-	rs, err := nl.RouteListFiltered(netlink.FAMILY_ALL, all, netlink.RT_FILTER_TABLE)
+	rs, err := netlist.Whole(func() ([]netlink.Route, error) {
+		return nl.RouteListFiltered(netlink.FAMILY_ALL, all, netlink.RT_FILTER_TABLE)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane/internal/devices"
 	"github.com/fairlead/fairlead/internal/bpfmap"
+	"github.com/fairlead/fairlead/internal/netlist"
 	"github.com/fairlead/fairlead/internal/netorder"
 	"github.com/fairlead/fairlead/internal/sysctl"
 )
@@ -26,7 +27,7 @@ func (a packetAddr) netip() netip.Addr { return netorder.Addr(a.Word) }
 
 // writeMasks makes the kernel hold the node's addresses, by device.
 func (h *Half) writeMasks(view *devices.View) error {
-	addrs, err := h.nl.AddrList(nil, netlink.FAMILY_ALL)
+	addrs, err := netlist.Whole(func() ([]netlink.Addr, error) { return h.nl.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return fmt.Errorf("list addresses: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/internal/netlist"
 	"github.com/fairlead/fairlead/vdn"
 )
 
@@ -78,7 +79,7 @@ func isOurs(q netlink.Qdisc) bool {
 
 // root sees that HTB is the device's.
 func root(link netlink.Link) error {
-	all, err := netlink.QdiscList(link)
+	all, err := netlist.Whole(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(link) })
 	if err != nil {
 		return fmt.Errorf("list its queues: %w", err)
 	}
@@ -110,7 +111,7 @@ func (c class) htb(u uplink) *netlink.HtbClass {
 
 // classesOf gives the classes that our HTB at a device has.
 func classesOf(link netlink.Link) (map[uint16]*netlink.HtbClass, error) {
-	all, err := netlink.ClassList(link, 0)
+	all, err := netlist.Whole(func() ([]netlink.Class, error) { return netlink.ClassList(link, 0) })
 	if err != nil {
 		return nil, fmt.Errorf("list its classes: %w", err)
 	}
@@ -126,7 +127,7 @@ func classesOf(link netlink.Link) (map[uint16]*netlink.HtbClass, error) {
 
 // leavesOf tells which classes have a queue of ours.
 func leavesOf(link netlink.Link) (map[uint16]bool, error) {
-	all, err := netlink.QdiscList(link)
+	all, err := netlist.Whole(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(link) })
 	if err != nil {
 		return nil, fmt.Errorf("list its queues: %w", err)
 	}
@@ -154,13 +155,13 @@ func (c class) addLeaf(link netlink.Link) error {
 
 // removeRates takes our HTB from all devices but those to keep.
 func removeRates(keep map[int]bool) error {
-	links, err := netlink.LinkList()
+	links, err := netlist.Whole(netlink.LinkList)
 	errs := []error{err}
 	for _, link := range links {
 		if keep[link.Attrs().Index] {
 			continue
 		}
-		all, err := netlink.QdiscList(link)
+		all, err := netlist.Whole(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(link) })
 		if err != nil {
 			continue // it is gone
 		}
