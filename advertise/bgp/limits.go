@@ -2,6 +2,7 @@ package bgp
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"slices"
@@ -76,13 +77,32 @@ func turnAway(c *net.TCPConn, tell bool) {
 		c.Close()
 		return
 	}
-	_ = c.SetWriteDeadline(time.Now().Add(time.Millisecond))
-	msg := pkt.NewBGPNotificationMessage(pkt.BGP_ERROR_CEASE, pkt.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED, nil)
-	if b, err := msg.Serialize(); err == nil {
-		_, _ = c.Write(b)
+	farewell(c, pkt.BGP_ERROR_CEASE, pkt.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED, time.Millisecond)
+	c.Close()
+}
+
+// farewell sends a peer the NOTIFICATION that ends a session, if it takes that in time.
+// The kernel resets a connection that is closed with unread bytes in it, and a reset can
+// overtake the NOTIFICATION at the peer: so a copy of the socket stays open until the
+// peer closes it, at most for a second, and reads what comes.
+func farewell(c *net.TCPConn, code, sub uint8, in time.Duration) {
+	b, err := pkt.NewBGPNotificationMessage(code, sub, nil).Serialize()
+	if err != nil {
+		return
 	}
-	_ = c.CloseWrite()
-	time.AfterFunc(time.Second, func() { c.Close() }) // else what it has sent would have our kernel reset the connection
+	_ = c.SetWriteDeadline(time.Now().Add(in))
+	if _, err := c.Write(b); err != nil || c.CloseWrite() != nil {
+		return
+	}
+	f, err := c.File()
+	if err != nil {
+		return
+	}
+	_ = f.SetReadDeadline(time.Now().Add(time.Second))
+	go func() {
+		defer f.Close()
+		_, _ = io.Copy(io.Discard, f)
+	}()
 }
 
 // judge looks at a neighbour that has told who it is, and says why it cannot have
@@ -121,10 +141,7 @@ func (e *engine) judge(t *tap) (code, sub uint8, reason string) {
 // reject ends a connection with a reason, telling the peer the code.
 func (t *tap) reject(code, sub uint8, reason string) {
 	t.end(reason)
-	_ = t.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-	if b, err := pkt.NewBGPNotificationMessage(code, sub, nil).Serialize(); err == nil {
-		_, _ = t.TCPConn.Write(b)
-	}
+	farewell(t.TCPConn, code, sub, 100*time.Millisecond)
 	t.Close()
 }
 

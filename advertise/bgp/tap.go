@@ -1,6 +1,7 @@
 package bgp
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net"
@@ -59,6 +60,7 @@ type tap struct {
 	minute  time.Time
 	heard   bool
 	reason  string
+	broke   string // why a write failed: what the peer says meanwhile counts more
 	closed  bool
 	sent    map[path]said
 	most    int // entries that sent has had room for
@@ -126,7 +128,9 @@ func (t *tap) Write(b []byte) (int, error) {
 	} else if err != nil && isTimeout(err) {
 		t.end(fmt.Sprintf("the peer took nothing of what it was sent for the hold time of %s", t.group.hold))
 	} else if err != nil {
-		t.end(errorWords(err))
+		t.mu.Lock()
+		t.broke = errorWords(err)
+		t.mu.Unlock()
 	}
 	return n, err
 }
@@ -140,7 +144,7 @@ func (t *tap) Close() error {
 	if first && t.limits != nil {
 		t.limits.paths.Add(int64(-t.all - t.fresh))
 	}
-	if first && t.state != stateEstablished && !t.heard && t.reason == "" {
+	if first && t.state != stateEstablished && !t.heard && t.reason == "" && t.broke == "" {
 		t.reason = "our side would not take the session now: another one with this address is not yet over"
 	}
 	t.mu.Unlock()
@@ -155,11 +159,7 @@ func (t *tap) Close() error {
 // still hear us (RFC 9384: cease, BFD down).
 func (t *tap) fail(reason string) {
 	t.end(reason)
-	_ = t.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-	msg := pkt.NewBGPNotificationMessage(pkt.BGP_ERROR_CEASE, subBFDDown, nil)
-	if b, err := msg.Serialize(); err == nil {
-		_, _ = t.TCPConn.Write(b)
-	}
+	farewell(t.TCPConn, pkt.BGP_ERROR_CEASE, subBFDDown, 100*time.Millisecond)
 	t.Close()
 }
 
@@ -185,7 +185,7 @@ func (t *tap) readFailure(err error) string {
 func (t *tap) status() (state string, since time.Time, peerAS uint32, reason string, closed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.state, t.since, t.peerAS, t.reason, t.closed
+	return t.state, t.since, t.peerAS, cmp.Or(t.reason, t.broke), t.closed
 }
 
 // queued says whether gobgp has yet to write something.
