@@ -57,7 +57,8 @@ func newPlace(t *testing.T) *place {
 		top.Hosts = append(top.Hosts, lab.HostSpec{Name: name})
 		top.Links = append(top.Links, lab.Link{A: end, B: lab.Port("switch").ForXDP()})
 	}
-	p := &place{t: t, lab: labtest.Build(t, top), dir: t.TempDir()}
+	dir := t.TempDir() // goes after the lab, whose processes write to it
+	p := &place{t: t, lab: labtest.Build(t, top), dir: dir}
 	ln, err := p.lab.Host("web").Listen("tcp", ":80")
 	must(t, err)
 	server := load.Serve("web", ln)
