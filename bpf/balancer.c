@@ -28,18 +28,18 @@
 #include "balancer/choose.h"
 #include "balancer/count.h"
 #include "balancer/frontend.h"
-#include "balancer/guard.h"
+#include "balancer/policy.h"
 #include "balancer/handover.h"
-#include "balancer/leave.h"
+#include "balancer/egress.h"
 #include "balancer/mac.h"
 #include "balancer/maps.h"
-#include "balancer/rare.h"
+#include "balancer/slow_path.h"
 #include "balancer/send.h"
 #include "balancer/stateful.h"
 #include "balancer/syn.h"
 #include "balancer/tunnel.h"
-#include "balancer/unserved.h"
-#include "balancer/watch.h"
+#include "balancer/no_frontend.h"
+#include "balancer/capture.h"
 
 /* Reads the packet anew, from the start. Lengths that do not fit the frame's
  * first buffer may fit the frame.
@@ -74,16 +74,16 @@ static __always_inline int serve_any(struct xdp_md *ctx, struct frontend *f, boo
 	struct pick k;
 
 	if (!read_again(ctx, &p, v6))
-		return TO_RARE; /* for the verifier */
+		return TO_SLOW_PATH; /* for the verifier */
 	if (!f)
 		f = frontend_wide(&p);
 	if (!f)
 		return may_be_proxied(&p, v6) ? TO_SYN : XDP_PASS;
 	if (f->method == METHOD_NONE) {
-		note(NOTE_UNSERVED, 0, 0);
+		trace_event(TRACE_UNSERVED, 0, 0);
 		return v6 ? unserved_v6(ctx) : unserved_v4(ctx);
 	}
-	note_frontend(f);
+	trace_frontend(f);
 	if (p.malformed)
 		return drop(ctx, DROP_MALFORMED);
 	if (p.ttl <= 1)
@@ -95,7 +95,7 @@ static __always_inline int serve_any(struct xdp_md *ctx, struct frontend *f, boo
 	if (f->flags & FRONTEND_SYN_GUARDED && p.t.proto == IPPROTO_TCP && syn_concerns(&p))
 		return TO_SYN;
 	choose(&k, f, &p);
-	note_pick(f, &k);
+	trace_pick(f, &k);
 	return v6 ? send_v6(ctx, &p, f, &k) : send_v4(ctx, &p, f, &k);
 }
 
@@ -175,7 +175,7 @@ static __always_inline int serve_answer(struct xdp_md *ctx, const struct packet 
 
 	if (!may_be_answer(p, v6))
 		return NOT_COMMON;
-	note(NOTE_OWN, 0, 0);
+	trace_event(TRACE_OWN, 0, 0);
 	verdict = nat_back(ctx, p, v6);
 	return verdict != NAT_NO_ANSWER ? verdict : NOT_COMMON;
 }
@@ -189,8 +189,8 @@ static __always_inline int balance(struct xdp_md *ctx, struct cursor *c, struct 
 
 	asm volatile("" : "+r"(left)); /* no 32-bit arithmetic with pointers */
 	if (!parse_packet(c, &p, left, v6))
-		return TO_RARE;
-	note(NOTE_PACKET, p.t.proto | p.flags << 8 | is_malformed(ctx, &p) << 16, p.len);
+		return TO_SLOW_PATH;
+	trace_event(TRACE_PACKET, p.t.proto | p.flags << 8 | is_malformed(ctx, &p) << 16, p.len);
 	*f = frontend_lookup(&p.t.dst, p.t.dport, p.t.proto);
 	return likely(*f) ? serve_common(ctx, &p, *f, v6) : serve_answer(ctx, &p, v6);
 }
@@ -219,7 +219,7 @@ static __noinline int balance_v4(struct xdp_md *ctx, struct frontend **f)
 	addr_from_v4(&dst, ip->daddr);
 	addr_from_v4(&src, ip->saddr);
 	if (!may_be_ours(&dst)) {
-		note(NOTE_NOT_OURS, 0, 0);
+		trace_event(TRACE_NOT_OURS, 0, 0);
 		if (!is_nat_way_back(&src, ip->protocol))
 			return XDP_PASS;
 	}
@@ -242,7 +242,7 @@ static __noinline int balance_v6(struct xdp_md *ctx, struct frontend **f)
 	if (unlikely(addrs_are_mapped(&src, &dst)))
 		return XDP_PASS;
 	if (!may_be_ours(&dst)) {
-		note(NOTE_NOT_OURS, 0, 0);
+		trace_event(TRACE_NOT_OURS, 0, 0);
 		if (!is_nat_way_back(&src, ip->nexthdr))
 			return XDP_PASS;
 	}
@@ -262,7 +262,7 @@ static __always_inline int balance_any(struct xdp_md *ctx, __be16 proto)
 		verdict = balance_v6(ctx, &f);
 		return likely(verdict != NOT_COMMON) ? verdict : serve_any_v6(ctx, f);
 	}
-	return is_vlan(proto) ? TO_RARE : XDP_PASS;
+	return is_vlan(proto) ? TO_SLOW_PATH : XDP_PASS;
 }
 
 static __always_inline int balance_frame(struct xdp_md *ctx)
@@ -282,7 +282,7 @@ static __always_inline enum step step_of(int verdict)
 {
 	if (verdict == STATEFUL_ASK)
 		return STEP_HANDOVER;
-	return verdict == TO_SYN ? STEP_SYN : STEP_RARE;
+	return verdict == TO_SYN ? STEP_SYN : STEP_SLOW_PATH;
 }
 
 /* A packet for a program that is not there: none may go in circles. */
@@ -291,7 +291,7 @@ static __noinline int without_step(struct xdp_md *ctx, int verdict)
 	struct ethhdr *eth;
 	struct cursor c;
 
-	if (verdict == TO_RARE_TOO_BIG)
+	if (verdict == TO_SLOW_PATH_TOO_BIG)
 		return drop(ctx, DROP_TOO_BIG);
 	cursor_init(&c, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
 	eth = parse_eth(&c);
@@ -309,7 +309,7 @@ int balancer(struct xdp_md *ctx)
 		watch_before(ctx);
 	verdict = balance_frame(ctx);
 	if (unlikely(verdict < 0)) {
-		note(NOTE_ELSEWHERE, step_of(verdict), 0);
+		trace_event(TRACE_ELSEWHERE, step_of(verdict), 0);
 		bpf_tail_call(ctx, &steps, step_of(verdict));
 		verdict = without_step(ctx, verdict);
 	}

@@ -13,7 +13,7 @@
  */
 #include "proxy/choose.h"
 #include "proxy/find.h"
-#include "proxy/origin.h"
+#include "proxy/orig_dst.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 

@@ -24,11 +24,11 @@
 #include <linux/if_packet.h>
 #include <linux/pkt_cls.h>
 
-#include "proxy/answer.h"
-#include "proxy/begin.h"
+#include "proxy/reply.h"
+#include "proxy/new_flow.h"
 #include "proxy/count.h"
 #include "proxy/error.h"
-#include "proxy/leave.h"
+#include "proxy/egress.h"
 #include "proxy/scratch.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

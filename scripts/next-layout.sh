@@ -32,7 +32,7 @@ version() {
 field frontend bpf/balancer/maps.h '__u64 next_layout;'
 field server bpf/balancer/maps.h '__u64 next_layout;'
 field member bpf/balancer/maps.h '__u64 next_layout;'
-field guard_limits bpf/balancer/guard.h '__u64 next_layout;'
+field guard_limits bpf/balancer/policy.h '__u64 next_layout;'
 field flow_set bpf/balancer/flow.h '__u64 next_layout[2];'
 version dataplane/xdp/state.go balancerMap{Frontends,PortRanges,Servers,Members,GuardLimits,Flows,FlowData,FlowBack,FlowSecret,Connections}
 

@@ -72,7 +72,7 @@ __noinline int affinity_note(const struct packet *p, const struct frontend *f, _
 
 	if (!p || !f || !affinity_ref(&r, &p->t.src, f))
 		return 0;
-	note(NOTE_AFFINITY, 0, flow_server(flow));
+	trace_event(TRACE_AFFINITY, 0, flow_server(flow));
 	life = FLOW_SECONDS((__u64)f->affinity);
 	remembered = flow_find(&r) && !flow_expired(r.word, now);
 	if (remembered)

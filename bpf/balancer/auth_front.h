@@ -9,7 +9,7 @@
 #include "chain.h"
 #include "csum.h"
 #include "gue.h"
-#include "leave.h"
+#include "egress.h"
 
 #define TUNNEL_TTL 64
 

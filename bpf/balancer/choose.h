@@ -9,7 +9,7 @@
 #include "copy.h"
 #include "hash.h"
 #include "maps.h"
-#include "note.h"
+#include "trace_event.h"
 
 /* What was chosen, in numbers: what functions of their own can be handed. */
 struct pick {
@@ -83,11 +83,11 @@ static __always_inline void choose(struct pick *k, const struct frontend *f, con
 	k->new_flow = opens(p);
 }
 
-#define note_pick(f, k)                                                                            \
+#define trace_pick(f, k)                                                                           \
 	do {                                                                                       \
-		note(NOTE_SLOT, (f)->slots,                                                        \
-		     hash_slot((k)->hash, (f)->slots) | (__u64)(k)->hash << 32);                   \
-		note(NOTE_SERVER, (k)->id, (k)->chain | (__u64)(k)->new_flow << 32);               \
+		trace_event(TRACE_SLOT, (f)->slots,                                                \
+			    hash_slot((k)->hash, (f)->slots) | (__u64)(k)->hash << 32);            \
+		trace_event(TRACE_SERVER, (k)->id, (k)->chain | (__u64)(k)->new_flow << 32);       \
 	} while (0)
 
 COPIES(server_copies, struct server);

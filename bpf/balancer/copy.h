@@ -11,7 +11,7 @@
 #define FAIRLEAD_BALANCER_COPY_H
 
 #include "common.h"
-#include "note.h"
+#include "trace_event.h"
 
 #ifdef TRACING
 
@@ -33,7 +33,7 @@
 static __always_inline void *copy_make(void *copies, __u32 index, const void *live)
 {
 	if (bpf_map_update_elem(copies, &index, live, BPF_ANY)) {
-		notes.uncopied++;
+		trace_events.uncopied++;
 		return NULL;
 	}
 	return bpf_map_lookup_elem(copies, &index);

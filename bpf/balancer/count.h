@@ -4,7 +4,7 @@
 #define FAIRLEAD_BALANCER_COUNT_H
 
 #include "maps.h"
-#include "observe.h"
+#include "drop_events.h"
 
 /* Global, so that the verifier looks at it once and not at each call. */
 __noinline int drop_count(struct xdp_md *ctx, enum drop_reason reason)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* direct-nat: the destination becomes the server. What the server's node has to
- * know, to put the VIP back into the answers, is told in the packet (tell.h).
+ * know, to put the VIP back into the answers, is told in the packet (dsr_option.h).
  */
 #ifndef FAIRLEAD_BALANCER_DIRECT_NAT_H
 #define FAIRLEAD_BALANCER_DIRECT_NAT_H
 
 #include "rewrite.h"
-#include "tell.h"
+#include "dsr_option.h"
 
 /* Where the transport header lies behind an option of so many bytes. */
 static __always_inline void *direct_nat_told(struct xdp_md *ctx, __u32 bytes, bool v6)

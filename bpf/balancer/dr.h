@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* dr: the frame goes to the server's own MAC address, the packet stays as it
  * is: the VIP is the server's, too. Only where there is a second chance it is
- * told of it (tell.h). No way leads by the kernel, which would send the packet
+ * told of it (dsr_option.h). No way leads by the kernel, which would send the packet
  * to where the VIP is announced from.
  */
 #ifndef FAIRLEAD_BALANCER_DR_H
 #define FAIRLEAD_BALANCER_DR_H
 
-#include "tell.h"
+#include "dsr_option.h"
 
 static __always_inline int dr(struct xdp_md *ctx, const struct packet *p, const struct frontend *f,
 			      const struct choice *ch, bool v6)

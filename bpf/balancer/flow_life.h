@@ -163,7 +163,7 @@ static __always_inline void flow_touch(struct flow_ref *r, __u32 state, __u32 no
 		r->word = flow_move(r->flow, r->word, state, now);
 }
 
-/* A flow for NOTE_FLOW: its word, and the state before this packet. */
+/* A flow for TRACE_FLOW: its word, and the state before this packet. */
 static __always_inline __u64 flow_note(__u64 word, __u32 before)
 {
 	return flow_server(word) | (__u64)before << 32 | (__u64)flow_state(word) << 40;
@@ -178,7 +178,7 @@ static __always_inline void flow_touch_answer(struct flow_ref *r, const struct p
 		flow_renew(r, now);
 	else
 		flow_touch(r, flow_next_answer(before, p), now);
-	note(NOTE_FLOW, NOTE_FLOW_ANSWER, flow_note(r->word, before));
+	trace_event(TRACE_FLOW, TRACE_FLOW_ANSWER, flow_note(r->word, before));
 }
 
 #endif

@@ -177,7 +177,7 @@ static __always_inline enum flow_claimed flow_take(struct flow_claim *c)
 		return FLOW_BUSY;
 	}
 	if (!flow_expired(was, c->now) && tag != c->tag)
-		note(NOTE_REPLACED, flow_state(was), flow_server(was));
+		trace_event(TRACE_REPLACED, flow_state(was), flow_server(was));
 	c->was = was;
 	c->index += way;
 	return FLOW_CLAIMED;

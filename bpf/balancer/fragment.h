@@ -123,7 +123,7 @@ __noinline int fragment_remember(const struct rare *r)
 	};
 	struct fragment_key key;
 
-	note(NOTE_FRAGMENT, NOTE_FRAGMENT_FIRST, 0);
+	trace_event(TRACE_FRAGMENT, TRACE_FRAGMENT_FIRST, 0);
 	fragment_key_set(&key, r);
 	return bpf_map_update_elem(&fragments, &key, &f, BPF_ANY);
 }
@@ -138,7 +138,7 @@ __noinline int fragment_hand_up(struct xdp_md *ctx, struct rare *r)
 
 	if (len != r->frame || len > ORPHAN_MAX)
 		return drop(ctx, DROP_FRAGMENT_LOST);
-	note(NOTE_FRAGMENT, NOTE_FRAGMENT_WAITS, 0);
+	trace_event(TRACE_FRAGMENT, TRACE_FRAGMENT_WAITS, 0);
 	if (tracing)
 		return XDP_DROP;
 	o = bpf_ringbuf_reserve(&orphans, sizeof(*o), 0);
@@ -175,7 +175,7 @@ __noinline int fragment_recall(struct xdp_md *ctx, struct rare *r)
 		return drop(ctx, DROP_FRAGMENT_LOST);
 	if (r->own.offset < l4_least(f->proto))
 		return drop(ctx, DROP_TINY_FRAGMENT);
-	note(NOTE_FRAGMENT, NOTE_FRAGMENT_KNOWN, 0);
+	trace_event(TRACE_FRAGMENT, TRACE_FRAGMENT_KNOWN, 0);
 	r->p.t.sport = f->sport;
 	r->p.t.dport = f->dport;
 	r->p.t.proto = f->proto;

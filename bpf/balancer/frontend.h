@@ -9,7 +9,7 @@
 #include "copy.h"
 #include "hash.h"
 #include "maps.h"
-#include "note.h"
+#include "trace_event.h"
 
 /* No packet is looked for in more ranges of one VIP. */
 #define RANGES_MAX 1024
@@ -28,9 +28,9 @@ static __always_inline bool is_own(const struct addr *a, bool v6)
 	return addr_equal(a, v6 ? &set.own6 : &set.own4);
 }
 
-#define note_frontend(f)                                                                           \
-	note(NOTE_FRONTEND, (f)->id,                                                               \
-	     (f)->flags | (__u64)(f)->method << 32 | (__u64)(f)->scheduler << 40)
+#define trace_frontend(f)                                                                          \
+	trace_event(TRACE_FRONTEND, (f)->id,                                                       \
+		    (f)->flags | (__u64)(f)->method << 32 | (__u64)(f)->scheduler << 40)
 
 #ifdef TRACING
 

@@ -11,18 +11,18 @@
  * takes only what is to one of its own frontends that remember flows, and of
  * what is odd, whose frontend is not seen yet, what is to a VIP. It accepts
  * packets only from known balancers, and a list of only such, and applies the
- * frontend's policy (guard.h) to the packet inside. Odd packets, and those too
- * big to be handed on, are the program rare's (rare_handover.h).
+ * frontend's policy (policy.h) to the packet inside. Odd packets, and those too
+ * big to be handed on, are the program slow_path's (slow_path_handover.h).
  */
 #ifndef FAIRLEAD_BALANCER_HANDOVER_H
 #define FAIRLEAD_BALANCER_HANDOVER_H
 
 #include "edit.h"
 #include "frontend.h"
-#include "guard.h"
+#include "policy.h"
 #include "stateful.h"
-#include "unserved.h"
-#include "watch.h"
+#include "no_frontend.h"
+#include "capture.h"
 
 /* The asker is the last of a list. */
 #define HANDOVER_PEERS (CHAIN_MAX - 1)
@@ -66,7 +66,7 @@ struct handover {
 	bool outer6;
 	bool ports; /* the list has some: a server half's */
 	__u8 rest;  /* PACKET_ASK or PACKET_LAST, of a packet that was handed to us */
-	__u8 on;    /* the same, for the program rare, which goes on with it */
+	__u8 on;    /* the same, for the program slow_path, which goes on with it */
 	__u8 header[sizeof(struct ipv6hdr)];
 };
 
@@ -411,7 +411,7 @@ static __noinline int handover_in(struct xdp_md *ctx, struct handover *h, bool o
 	if (!handover_unwrap(ctx, h))
 		return drop(ctx, DROP_NO_ROOM);
 	if (!handover_parse(ctx, h, &v6))
-		return TO_RARE;
+		return TO_SLOW_PATH;
 	if (h->p.malformed)
 		return drop(ctx, DROP_MALFORMED);
 	f = handover_frontend(&h->p);
@@ -450,9 +450,10 @@ int handover(struct xdp_md *ctx)
 	int verdict = handover_frame(ctx);
 
 	if (verdict < 0) {
-		note(NOTE_ELSEWHERE, verdict == TO_SYN ? STEP_SYN : STEP_RARE, 0);
-		bpf_tail_call(ctx, &steps, verdict == TO_SYN ? STEP_SYN : STEP_RARE);
-		verdict = drop(ctx, verdict == TO_RARE_TOO_BIG ? DROP_TOO_BIG : DROP_NOT_SERVED);
+		trace_event(TRACE_ELSEWHERE, verdict == TO_SYN ? STEP_SYN : STEP_SLOW_PATH, 0);
+		bpf_tail_call(ctx, &steps, verdict == TO_SYN ? STEP_SYN : STEP_SLOW_PATH);
+		verdict =
+			drop(ctx, verdict == TO_SLOW_PATH_TOO_BIG ? DROP_TOO_BIG : DROP_NOT_SERVED);
 	}
 	if (watching)
 		watch_after(ctx, verdict);

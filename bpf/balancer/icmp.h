@@ -10,7 +10,7 @@
 #include "edit.h"
 #include "options.h"
 #include "scratch.h"
-#include "too_big.h"
+#include "packet_too_big.h"
 #include "vlan.h"
 
 /* Types (RFC 792, RFC 4443). */
@@ -104,7 +104,7 @@ __noinline int echo(struct xdp_md *ctx, struct rare *r)
 	vlan_turn(r);
 	if (!vlan_put(ctx, r))
 		return drop(ctx, DROP_NO_ROOM);
-	note(NOTE_ANSWER, r->icmp_type, 0);
+	trace_event(TRACE_ANSWER, r->icmp_type, 0);
 	return go(WAY_BACK, ctx->ingress_ifindex);
 }
 

@@ -7,7 +7,7 @@
 #define FAIRLEAD_BALANCER_MAC_H
 
 #include "common.h"
-#include "note.h"
+#include "trace_event.h"
 
 /* MAC addresses that a device's frames may be for: its own, and those of devices
  * on top of it (VLANs, macvlans, a bond, a bridge). A device that the agent has
@@ -64,7 +64,7 @@ __noinline bool is_for_upper_device(struct xdp_md *ctx)
 	__builtin_memcpy(key.mac, eth->h_dest, ETH_ALEN);
 	if (bpf_map_lookup_elem(&device_macs, &key))
 		return true;
-	note(NOTE_MAC, 0, note_mac(key.mac));
+	trace_event(TRACE_MAC, 0, trace_mac(key.mac));
 	return false;
 }
 

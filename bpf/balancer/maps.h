@@ -130,7 +130,7 @@ static __always_inline void frontend_key_set(struct frontend_key *key, const str
 
 enum frontend_flags {
 	FRONTEND_STATEFUL = 1,	   /* flows are remembered here: stateful.h */
-	FRONTEND_GUARDED = 2,	   /* source ranges or limits: guard.h */
+	FRONTEND_GUARDED = 2,	   /* source ranges or limits: policy.h */
 	FRONTEND_CLIENT_HASH = 4,  /* the slot is by the client's address alone: affinity, sh */
 	FRONTEND_VIP_HASH = 8,	   /* the slot is by the VIP alone: dh */
 	FRONTEND_KEEP_PORT = 16,   /* a range: servers have no port of their own */
@@ -369,7 +369,7 @@ struct {
  * A step that is not there leaves the packet to the kernel.
  */
 enum step {
-	STEP_RARE = 0,
+	STEP_SLOW_PATH = 0,
 	STEP_HANDOVER = 1,
 	STEP_SYN = 2,
 	STEPS,

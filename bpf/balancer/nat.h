@@ -14,7 +14,7 @@
 #include "flow_life.h"
 #include "flow_open.h"
 #include "hash.h"
-#include "leave.h"
+#include "egress.h"
 #include "rewrite.h"
 
 /* How many ports are tried before a flow is refused. Each that is taken costs some
@@ -152,8 +152,8 @@ __noinline __u32 nat_push_out(__u32 line, __u32 now)
 	if (!back)
 		return FLOW_BACK_WAYS;
 	for (__u32 i = 0; i < FLOW_BACK_WAYS; i++) {
-		__u64 *at = nat_place_word(*(volatile __u64 *)&back->way[i],
-					   line * FLOW_BACK_WAYS + i);
+		__u64 *at =
+			nat_place_word(*(volatile __u64 *)&back->way[i], line * FLOW_BACK_WAYS + i);
 		__u64 word = at ? *(volatile __u64 *)at : 0;
 
 		if (!at || flow_yields[flow_state(word)] & FLOW_STRONG ||
@@ -166,7 +166,7 @@ __noinline __u32 nat_push_out(__u32 line, __u32 now)
 	}
 	if (!first || !nat_end(first, was))
 		return FLOW_BACK_WAYS;
-	note(NOTE_REPLACED, flow_state(was), flow_server(was));
+	trace_event(TRACE_REPLACED, flow_state(was), flow_server(was));
 	return place;
 }
 
@@ -370,7 +370,7 @@ static __always_inline int nat_send(struct xdp_md *ctx, const struct packet *p,
 	if (way_leads_nowhere(way))
 		return drop_way(ctx, way);
 	if (unlikely(!way_fits(way, ch, p->len)))
-		return TO_RARE_TOO_BIG;
+		return TO_SLOW_PATH_TOO_BIG;
 	to.dst = ch->server->addr;
 	to.dport = nat_server_port(ch->server, p->t.dport);
 	if (own_port) {
@@ -534,7 +534,7 @@ static __always_inline int nat_back(struct xdp_md *ctx, const struct packet *p, 
 	flow_touch_answer(&r, p, now);
 	way = nat_way_back(ctx, data, &to, r.index, p->len, v6);
 	if (way == WAY_TOO_BIG)
-		return TO_RARE_TOO_BIG;
+		return TO_SLOW_PATH_TOO_BIG;
 	if (way_leads_nowhere(way))
 		return drop_way(ctx, way);
 	if (!rewrite(ctx, p, &to, v6))

@@ -143,7 +143,7 @@ __noinline int schedule(struct frontend *f, __u32 hash, bool by_hash)
 	case SCHEDULER_RR:
 	case SCHEDULER_WRR:
 		s.turns = true;
-		note(NOTE_TURN, 0, 0);
+		trace_event(TRACE_TURN, 0, 0);
 		break;
 	case SCHEDULER_LC:
 		schedule_least(&s);

@@ -8,7 +8,7 @@
 #define FAIRLEAD_BALANCER_SCRATCH_H
 
 #include "choose.h"
-#include "leave.h"
+#include "egress.h"
 #include "maps.h"
 
 /* An Ethernet header with two VLAN tags. */
@@ -80,7 +80,7 @@ struct {
 	__uint(max_entries, 1);
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, sizeof(struct rare)); /* no type: Go need not know it */
-} rare_scratch SEC(".maps");
+} slow_scratch SEC(".maps");
 
 /* What a step returns where the next one is to go on: no XDP verdict. */
 #define RARE_GO_ON (-1)

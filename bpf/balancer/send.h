@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Sending a packet to the server that was picked, by the frontend's method, and
  * counting it: any case of the methods that need nothing remembered. send_v4 and
- * send_v6 answer a verdict, or TO_RARE for a packet that is still as it came.
+ * send_v6 answer a verdict, or TO_SLOW_PATH for a packet that is still as it came.
  *
  * Each method is a global function: the verifier looks at those once, by
  * themselves, and they have frames of their own: all the stack there is, on any

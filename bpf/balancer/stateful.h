@@ -21,7 +21,7 @@
 #include "schedule.h"
 #include "send.h"
 
-/* No verdict, as TO_RARE: another balancer is to be asked for the flow; the program syn
+/* No verdict, as TO_SLOW_PATH: another balancer is to be asked for the flow; the program syn
  * is to have the packet.
  */
 #define STATEFUL_ASK (-1000)
@@ -357,7 +357,8 @@ static __always_inline bool stateful_find(const struct packet *p, const struct f
 		o->index = r.index;
 		o->remembered = true;
 	}
-	note(NOTE_FLOW, known ? NOTE_FLOW_KNOWN : NOTE_FLOW_UNKNOWN, flow_note(o->word, o->state));
+	trace_event(TRACE_FLOW, known ? TRACE_FLOW_KNOWN : TRACE_FLOW_UNKNOWN,
+		    flow_note(o->word, o->state));
 	return known;
 }
 
@@ -456,7 +457,7 @@ static __always_inline int stateful_new(const struct packet *p, struct frontend 
 	else if (result >= 0 && o->claimed)
 		result = stateful_open_nat(p, f, o);
 	if (result >= 0)
-		note(NOTE_FLOW_MADE, o->remembered, flow_server(o->word));
+		trace_event(TRACE_FLOW_MADE, o->remembered, flow_server(o->word));
 	return result;
 }
 
@@ -530,7 +531,7 @@ static __always_inline int stateful_unknown(const struct packet *p, struct front
 	return stateful_new(p, f, o, v6);
 }
 
-/* Serves a packet: a verdict, TO_RARE or STATEFUL_ASK. */
+/* Serves a packet: a verdict, TO_SLOW_PATH or STATEFUL_ASK. */
 static __always_inline int stateful(struct xdp_md *ctx, const struct packet *p, struct frontend *f,
 				    bool v6)
 {

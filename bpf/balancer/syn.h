@@ -11,15 +11,15 @@
  *                   answers with a RST that repeats its number, is validated by that,
  *                   and sends the SYN again, which passes (syn_source.h)
  *
- * What passes goes on in the program rare.
+ * What passes goes on in the program slow_path.
  */
 #ifndef FAIRLEAD_BALANCER_SYN_H
 #define FAIRLEAD_BALANCER_SYN_H
 
 #include "syn_proxy.h"
 #include "syn_source.h"
-#include "too_big.h"
-#include "watch.h"
+#include "packet_too_big.h"
+#include "capture.h"
 
 /* No verdict: the packet may pass. */
 #define SYN_PASSES (-1003)
@@ -48,7 +48,7 @@ __noinline int syn_send_cookie(struct xdp_md *ctx, struct syn_scratch *s, const 
 	m->ts_value = bpf_ktime_get_coarse_ns() >> 20; /* about a millisecond */
 	m->ts_echo = bpf_ntohl(g->ts_value);
 	syn_count(f, SYN_COOKIE_SENT);
-	note(NOTE_SYN, SYN_COOKIE_SENT, 0);
+	trace_event(TRACE_SYN, SYN_COOKIE_SENT, 0);
 	return syn_answer(ctx, s, v6);
 }
 
@@ -61,7 +61,7 @@ static __always_inline int syn_send_challenge(struct xdp_md *ctx, struct syn_scr
 	m->ack = syn_challenge_make(&s->p.t, s->o.seq);
 	m->seq = m->ack;
 	syn_count(f, SYN_CHALLENGE_SENT);
-	note(NOTE_SYN, SYN_CHALLENGE_SENT, 0);
+	trace_event(TRACE_SYN, SYN_CHALLENGE_SENT, 0);
 	return syn_answer(ctx, s, v6);
 }
 
@@ -88,7 +88,7 @@ __noinline int syn_gate(struct xdp_md *ctx, struct syn_scratch *s, const struct 
 	if (s->p.flags & TCP_OPENS) {
 		if (syn_source_known(&s->p.t.src, s->o.now)) {
 			syn_count(f, SYN_ADMITTED);
-			note(NOTE_SYN, SYN_ADMITTED, 0);
+			trace_event(TRACE_SYN, SYN_ADMITTED, 0);
 			return SYN_PASSES;
 		}
 		if (is_martian(&s->p.t.src, v6))
@@ -99,7 +99,7 @@ __noinline int syn_gate(struct xdp_md *ctx, struct syn_scratch *s, const struct 
 		return SYN_PASSES;
 	syn_source_remember(&s->p.t.src, s->o.now);
 	syn_count(f, SYN_CHALLENGE_ANSWERED);
-	note(NOTE_SYN, SYN_CHALLENGE_ANSWERED, 0);
+	trace_event(TRACE_SYN, SYN_CHALLENGE_ANSWERED, 0);
 	return XDP_DROP; /* it has done what it was for */
 }
 
@@ -167,7 +167,7 @@ __noinline int syn_check_cookie(struct xdp_md *ctx, struct syn_scratch *s, struc
 		if (!(f->flags & FRONTEND_SYN_GUARDED))
 			return SYN_PASSES; /* no longer */
 		syn_count(f, SYN_COOKIE_REJECTED);
-		note(NOTE_SYN, SYN_COOKIE_REJECTED, 0);
+		trace_event(TRACE_SYN, SYN_COOKIE_REJECTED, 0);
 		return syn_reject(ctx, s, DROP_SYN_COOKIE, v6);
 	}
 	segment_read(s);
@@ -175,7 +175,7 @@ __noinline int syn_check_cookie(struct xdp_md *ctx, struct syn_scratch *s, struc
 	if (failed < 0)
 		return syn_reject(ctx, s, FAILED_WHY(failed), v6);
 	syn_count(f, SYN_COOKIE_ACCEPTED);
-	note(NOTE_SYN, SYN_COOKIE_ACCEPTED, flow_server(s->o.word));
+	trace_event(TRACE_SYN, SYN_COOKIE_ACCEPTED, flow_server(s->o.word));
 	if (f->affinity)
 		affinity_note(&s->p, f, s->o.word, s->o.index, s->o.now);
 	return syn_open_server(ctx, s, f, v6);
@@ -251,7 +251,7 @@ static __always_inline int syn_serve(struct xdp_md *ctx, struct syn_scratch *s, 
 		return XDP_PASS;
 	if (f->method == METHOD_NONE)
 		return SYN_PASSES;
-	note_frontend(f);
+	trace_frontend(f);
 	if (s->p.malformed || !segment_load(ctx, &s->in, s->l4))
 		return drop(ctx, DROP_MALFORMED);
 	__builtin_memset(&s->o, 0, sizeof(s->o));
@@ -278,10 +278,10 @@ int syn(struct xdp_md *ctx)
 	int verdict = s ? syn_frame(ctx, s) : XDP_PASS;
 
 	if (s && verdict < 0) {
-		enum step step = verdict == STATEFUL_ASK ? STEP_HANDOVER : STEP_RARE;
+		enum step step = verdict == STATEFUL_ASK ? STEP_HANDOVER : STEP_SLOW_PATH;
 
 		s->admitted = verdict == SYN_PASSES;
-		note(NOTE_ELSEWHERE, step, 0);
+		trace_event(TRACE_ELSEWHERE, step, 0);
 		bpf_tail_call(ctx, &steps, step);
 		verdict = drop(ctx, DROP_NO_BACKEND);
 	}

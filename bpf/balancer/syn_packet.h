@@ -6,7 +6,7 @@
 #define FAIRLEAD_BALANCER_SYN_PACKET_H
 
 #include "csum.h"
-#include "leave.h"
+#include "egress.h"
 #include "stateful.h"
 #include "syn_cookie.h"
 #include "vlan.h"
@@ -72,7 +72,7 @@ struct syn_scratch {
 	__u32 l3; /* where the IP header begins */
 	__u32 l4;
 	__u32 frame;	/* bytes */
-	__u32 admitted; /* for the program rare: the packet has been judged here */
+	__u32 admitted; /* for the program slow_path: the packet has been judged here */
 	__u8 out[SYN_OUT_MAX] __attribute__((aligned(8)));
 	__u8 l2[24];
 };

@@ -68,7 +68,7 @@ static __always_inline int syn_way(struct xdp_md *ctx, struct choice *ch, __u64 
 	*way = way_to(ctx, ch);
 	if (way_leads_nowhere(*way))
 		return drop_way(ctx, *way);
-	return way_fits(*way, ch, len) ? 0 : TO_RARE_TOO_BIG;
+	return way_fits(*way, ch, len) ? 0 : TO_SLOW_PATH_TOO_BIG;
 }
 
 /* What the server sees of a client's packet. */
@@ -382,7 +382,7 @@ static __always_inline int syn_leave_back(struct xdp_md *ctx, struct syn_scratch
 	bool ok;
 
 	if (way == WAY_TOO_BIG && !built)
-		return TO_RARE_TOO_BIG;
+		return TO_SLOW_PATH_TOO_BIG;
 	if (way_leads_nowhere(way))
 		return drop_way(ctx, way);
 	if (built)

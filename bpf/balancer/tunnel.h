@@ -9,7 +9,7 @@
 #include "auth_front.h"
 #include "chain.h"
 #include "gue.h"
-#include "leave.h"
+#include "egress.h"
 
 /* What the outer headers are to be. */
 struct outer {
@@ -150,7 +150,7 @@ static __always_inline int tunnel_on(struct xdp_md *ctx, __u16 len, __u8 tos,
 	bool ok;
 
 	if (unlikely(!way_fits(way, ch, len + o.bytes)))
-		return TO_RARE_TOO_BIG;
+		return TO_SLOW_PATH_TOO_BIG;
 	if (unlikely(outer6 ? addr_is_zero(&set.own6) : !addr_to_v4(&set.own4)))
 		return drop(ctx, DROP_NO_SOURCE);
 	if (gue) {
@@ -195,7 +195,7 @@ __noinline int auth_tunnel(struct xdp_md *ctx, const struct tunnelling *t,
 	outer6 = !addr_is_v4(&server->addr);
 	bytes = auth_tunnel_bytes(chain, t->gue, outer6);
 	if (unlikely(!way_fits(t->way, &ch, t->len + bytes)))
-		return TO_RARE_TOO_BIG;
+		return TO_SLOW_PATH_TOO_BIG;
 	if (unlikely(addr_is_zero(outer6 ? &set.own6 : &set.own4)))
 		return drop(ctx, DROP_NO_SOURCE);
 	bytes = auth_front(t, server, chain);

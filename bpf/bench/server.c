@@ -8,9 +8,9 @@
  */
 #include <linux/pkt_cls.h>
 
-#include "server/back.h"
+#include "server/reply.h"
 #include "server/maps.h"
-#include "server/toward.h"
+#include "server/ingress.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 

@@ -7,7 +7,7 @@
 #define FAIRLEAD_PROXY_ERROR_H
 
 #include "option.h"
-#include "proxy/leave.h"
+#include "proxy/egress.h"
 #include "proxy/scratch.h"
 #include "skb/error.h"
 

@@ -10,7 +10,7 @@
 #include "proxy/flow.h"
 #include "skb/error.h"
 #include "skb/read.h"
-#include "skb/way.h"
+#include "skb/fib_redirect.h"
 
 /* As much of a packet as an ICMP error quotes: a multiple of four. */
 #define QUOTE_BYTES 128

@@ -8,7 +8,7 @@
 
 #include "auth.h"
 #include "common.h"
-#include "list.h"
+#include "option_list.h"
 #include "maps.h"
 #include "scratch.h"
 

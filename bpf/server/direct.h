@@ -10,13 +10,13 @@
 #include "common.h"
 #include "skb/error.h"
 #include "fragments.h"
-#include "list.h"
+#include "option_list.h"
 #include "maps.h"
-#include "out.h"
+#include "egress.h"
 #include "skb/read.h"
 #include "skb/rewrite.h"
 #include "scratch.h"
-#include "take.h"
+#include "second_chance.h"
 
 /* Whether any server has the method dr: only then is a packet with no list
  * looked up by its destination. The agent sets it.
@@ -87,7 +87,7 @@ static __always_inline int plain(struct __sk_buff *skb, struct view *v, enum ser
 	if (place == SERVER_PLACE_HOST && f->place != SERVER_PLACE_HOST)
 		return shortcut(skb, v, &v->t.dst);
 	touch_flow(f, flow_clock());
-	note_flow(f, &v->t, FLOW_CONFIRMED | state_of(v->flags));
+	trace_flow(f, &v->t, FLOW_CONFIRMED | state_of(v->flags));
 	return TC_ACT_UNSPEC;
 }
 

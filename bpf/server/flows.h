@@ -319,8 +319,8 @@ static __always_inline bool forget_flow(const struct tuple *t)
 }
 
 /* Writes only what is new: a line that is written is taken from other CPUs. */
-static __always_inline void note_flow(const struct server_flow *f, const struct tuple *t,
-				      __u8 state)
+static __always_inline void trace_flow(const struct server_flow *f, const struct tuple *t,
+				       __u8 state)
 {
 	if ((f->state | state) != f->state)
 		change_flow(t, state, 0, false, 0);

@@ -426,10 +426,10 @@ type balancerSettings struct {
 type balancerStep uint32
 
 const (
-	balancerStepSTEP_RARE     balancerStep = 0
-	balancerStepSTEP_HANDOVER balancerStep = 1
-	balancerStepSTEP_SYN      balancerStep = 2
-	balancerStepSTEPS         balancerStep = 3
+	balancerStepSTEP_SLOW_PATH balancerStep = 0
+	balancerStepSTEP_HANDOVER  balancerStep = 1
+	balancerStepSTEP_SYN       balancerStep = 2
+	balancerStepSTEPS          balancerStep = 3
 )
 
 type balancerSurvival uint8
@@ -599,10 +599,10 @@ const (
 	balancerMapOrphans         = "orphans"
 	balancerMapOwnMacs         = "own_macs"
 	balancerMapPortRanges      = "port_ranges"
-	balancerMapRareScratch     = "rare_scratch"
 	balancerMapRings           = "rings"
 	balancerMapServerCpu       = "server_cpu"
 	balancerMapServers         = "servers"
+	balancerMapSlowScratch     = "slow_scratch"
 	balancerMapSteps           = "steps"
 	balancerMapSynCounts       = "syn_counts"
 	balancerMapSynFlows        = "syn_flows"
@@ -616,7 +616,7 @@ const (
 	balancerMapWatched         = "watched"
 	balancerProgBalancer       = "balancer"
 	balancerProgHandover       = "handover"
-	balancerProgRare           = "rare"
+	balancerProgSlowPath       = "slow_path"
 	balancerProgSyn            = "syn"
 	balancerVarAuthKeySets     = "auth_key_sets"
 	balancerVarAuthKeysAt      = "auth_keys_at"
@@ -682,7 +682,7 @@ type balancerSpecs struct {
 type balancerProgramSpecs struct {
 	Balancer *ebpf.ProgramSpec `ebpf:"balancer"`
 	Handover *ebpf.ProgramSpec `ebpf:"handover"`
-	Rare     *ebpf.ProgramSpec `ebpf:"rare"`
+	SlowPath *ebpf.ProgramSpec `ebpf:"slow_path"`
 	Syn      *ebpf.ProgramSpec `ebpf:"syn"`
 }
 
@@ -719,10 +719,10 @@ type balancerMapSpecs struct {
 	Orphans         *ebpf.MapSpec `ebpf:"orphans"`
 	OwnMacs         *ebpf.MapSpec `ebpf:"own_macs"`
 	PortRanges      *ebpf.MapSpec `ebpf:"port_ranges"`
-	RareScratch     *ebpf.MapSpec `ebpf:"rare_scratch"`
 	Rings           *ebpf.MapSpec `ebpf:"rings"`
 	ServerCpu       *ebpf.MapSpec `ebpf:"server_cpu"`
 	Servers         *ebpf.MapSpec `ebpf:"servers"`
+	SlowScratch     *ebpf.MapSpec `ebpf:"slow_scratch"`
 	Steps           *ebpf.MapSpec `ebpf:"steps"`
 	SynCounts       *ebpf.MapSpec `ebpf:"syn_counts"`
 	SynFlows        *ebpf.MapSpec `ebpf:"syn_flows"`
@@ -809,10 +809,10 @@ type balancerMaps struct {
 	Orphans         *ebpf.Map `ebpf:"orphans"`
 	OwnMacs         *ebpf.Map `ebpf:"own_macs"`
 	PortRanges      *ebpf.Map `ebpf:"port_ranges"`
-	RareScratch     *ebpf.Map `ebpf:"rare_scratch"`
 	Rings           *ebpf.Map `ebpf:"rings"`
 	ServerCpu       *ebpf.Map `ebpf:"server_cpu"`
 	Servers         *ebpf.Map `ebpf:"servers"`
+	SlowScratch     *ebpf.Map `ebpf:"slow_scratch"`
 	Steps           *ebpf.Map `ebpf:"steps"`
 	SynCounts       *ebpf.Map `ebpf:"syn_counts"`
 	SynFlows        *ebpf.Map `ebpf:"syn_flows"`
@@ -857,10 +857,10 @@ func (m *balancerMaps) Close() error {
 		m.Orphans,
 		m.OwnMacs,
 		m.PortRanges,
-		m.RareScratch,
 		m.Rings,
 		m.ServerCpu,
 		m.Servers,
+		m.SlowScratch,
 		m.Steps,
 		m.SynCounts,
 		m.SynFlows,
@@ -905,7 +905,7 @@ type balancerVariables struct {
 type balancerPrograms struct {
 	Balancer *ebpf.Program `ebpf:"balancer"`
 	Handover *ebpf.Program `ebpf:"handover"`
-	Rare     *ebpf.Program `ebpf:"rare"`
+	SlowPath *ebpf.Program `ebpf:"slow_path"`
 	Syn      *ebpf.Program `ebpf:"syn"`
 }
 
@@ -913,7 +913,7 @@ func (p *balancerPrograms) Close() error {
 	return _BalancerClose(
 		p.Balancer,
 		p.Handover,
-		p.Rare,
+		p.SlowPath,
 		p.Syn,
 	)
 }

@@ -101,7 +101,7 @@ func TestStepsFollowTheProgram(t *testing.T) {
 			t.Errorf("pinned are %q, want %q", pins, first)
 		}
 		var program uint32
-		if err := d.kernel.Steps.Lookup(uint32(balancerStepSTEP_RARE), &program); err != nil || program == 0 {
+		if err := d.kernel.Steps.Lookup(uint32(balancerStepSTEP_SLOW_PATH), &program); err != nil || program == 0 {
 			t.Errorf("no program for what is rare: %v", err)
 		}
 		d = n.reopen(t, d)

@@ -239,7 +239,7 @@ func (d *DataPlane) setConstants(spec *ebpf.CollectionSpec) error {
 
 // stepPrograms are the programs that a packet can go on in, by their numbers.
 var stepPrograms = map[balancerStep]string{
-	balancerStepSTEP_RARE: "rare", balancerStepSTEP_HANDOVER: "handover", balancerStepSTEP_SYN: "syn",
+	balancerStepSTEP_SLOW_PATH: "slow_path", balancerStepSTEP_HANDOVER: "handover", balancerStepSTEP_SYN: "syn",
 }
 
 // fillSteps lets the loader fill the table of steps.

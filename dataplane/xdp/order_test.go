@@ -155,7 +155,7 @@ func TestBarriersCostNothingWhereLoadsAreInOrder(t *testing.T) {
 		t.Errorf("on a CPU that keeps its loads in order programs have barriers: %v", found)
 	}
 	found := barriers(t, false)
-	for _, name := range []string{"balancer", "rare", "handover", "syn"} {
+	for _, name := range []string{"balancer", "slow_path", "handover", "syn"} {
 		if found[name] == 0 {
 			t.Errorf("on other CPUs the program %s has no barrier: %v", name, found)
 		}

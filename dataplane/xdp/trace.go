@@ -43,7 +43,7 @@ type Trace struct {
 
 // TraceStep is one decision.
 type TraceStep struct {
-	// Note is its kind, as enum note_kind has it: "frontend".
+	// Note is its kind, as in enum trace_kind: "frontend".
 	Note string `json:"note"`
 	Text string `json:"text"`
 }
@@ -100,15 +100,15 @@ func (d *DataPlane) trace(t *Trace, ifindex int, name func(service.Key) string) 
 		return err
 	}
 	t.Verdict, t.Out = verdict.String(), out
-	var notes tracerNoteList
-	if err := program.Notes.Get(&notes); err != nil {
-		return fmt.Errorf("read the notes: %w", err)
+	var events tracerTraceList
+	if err := program.Events.Get(&events); err != nil {
+		return fmt.Errorf("read the trace events: %w", err)
 	}
-	if notes.Uncopied > 0 {
-		return fmt.Errorf("there is no room for copies of %d entries that this packet needs", notes.Uncopied)
+	if events.Uncopied > 0 {
+		return fmt.Errorf("there is no room for copies of %d entries that this packet needs", events.Uncopied)
 	}
 	w := &traceWords{d: d, t: t, name: name}
-	w.read(notes)
+	w.read(events)
 	t.Attached, err = d.attachedTo(t.Interface)
 	return err
 }
@@ -118,7 +118,7 @@ type loadedTracer struct {
 	Balancer       *ebpf.Program  `ebpf:"balancer"`
 	Steps          *ebpf.Map      `ebpf:"steps"`
 	Fragments      *ebpf.Map      `ebpf:"fragments"`
-	Notes          *ebpf.Variable `ebpf:"notes"`
+	Events         *ebpf.Variable `ebpf:"trace_events"`
 	FragmentWanted *ebpf.Variable `ebpf:"fragment_wanted"`
 }
 
@@ -134,7 +134,7 @@ func (o *loadedTracer) Close() {
 // the other maps it copies by itself (bpf/balancer/copy.h).
 var tracerPrivate = []string{
 	balancerMapSteps, balancerMapFragments,
-	balancerMapRareScratch, balancerMapHandoverScratch, balancerMapSynScratch, balancerMapNatScratch, balancerMapOlderOwners, balancerMapAuthScratch,
+	balancerMapSlowScratch, balancerMapHandoverScratch, balancerMapSynScratch, balancerMapNatScratch, balancerMapOlderOwners, balancerMapAuthScratch,
 }
 
 // tracerSpec gives the object with its private maps. Of fragments it needs the one
@@ -184,7 +184,7 @@ func (d *DataPlane) runTracer(o *loadedTracer, frame []byte, ifindex int) (xdpAc
 		return verdict, out, nil
 	}
 	if err == nil {
-		err = errors.Join(o.Fragments.Put(wanted, first), o.Notes.Set(tracerNoteList{}))
+		err = errors.Join(o.Fragments.Put(wanted, first), o.Events.Set(tracerTraceList{}))
 	}
 	if err != nil {
 		return 0, nil, fmt.Errorf("copy the first fragment: %w", err)

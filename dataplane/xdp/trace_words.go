@@ -11,20 +11,20 @@ import (
 	"github.com/fairlead/fairlead/internal/netorder"
 )
 
-// traceWords puts the notes of a run in words.
+// traceWords puts the trace events of a run in words.
 type traceWords struct {
 	d    *DataPlane
 	t    *Trace
 	name func(service.Key) string
 }
 
-func (w *traceWords) read(all tracerNoteList) {
-	n := min(int(all.N), len(all.Note))
-	for _, note := range all.Note[:n] {
-		kind := tracerNoteKind(note.Kind)
-		text := w.text(kind, note.A, note.B)
+func (w *traceWords) read(all tracerTraceList) {
+	n := min(int(all.N), len(all.Entry))
+	for _, event := range all.Entry[:n] {
+		kind := tracerTraceKind(event.Kind)
+		text := w.text(kind, event.A, event.B)
 		if text != "" {
-			w.t.Steps = append(w.t.Steps, TraceStep{Note: noteNames[kind], Text: text})
+			w.t.Steps = append(w.t.Steps, TraceStep{Note: eventNames[kind], Text: text})
 		}
 	}
 	if int(all.N) > n {
@@ -32,59 +32,59 @@ func (w *traceWords) read(all tracerNoteList) {
 	}
 }
 
-// noteNames are the kinds as programs read them.
-var noteNames = map[tracerNoteKind]string{
-	tracerNoteKindNOTE_PACKET: "packet", tracerNoteKindNOTE_NOT_OURS: "not-ours", tracerNoteKindNOTE_OWN: "own",
-	tracerNoteKindNOTE_FRONTEND: "frontend", tracerNoteKindNOTE_UNSERVED: "unserved", tracerNoteKindNOTE_GUARD: "guard",
-	tracerNoteKindNOTE_SLOT: "slot", tracerNoteKindNOTE_SERVER: "server",
-	tracerNoteKindNOTE_FLOW: "flow", tracerNoteKindNOTE_FLOW_MADE: "flow-made",
-	tracerNoteKindNOTE_ASK: "ask", tracerNoteKindNOTE_NEXT_HOP: "next-hop",
-	tracerNoteKindNOTE_ELSEWHERE: "elsewhere", tracerNoteKindNOTE_DROP: "drop", tracerNoteKindNOTE_ANSWER: "answer",
-	tracerNoteKindNOTE_TURN: "turn", tracerNoteKindNOTE_REPLACED: "replaced", tracerNoteKindNOTE_AFFINITY: "affinity",
-	tracerNoteKindNOTE_FRAGMENT: "fragment", tracerNoteKindNOTE_MAC: "mac",
-	tracerNoteKindNOTE_SYN: "syn",
+// eventNames are the kinds as programs read them.
+var eventNames = map[tracerTraceKind]string{
+	tracerTraceKindTRACE_PACKET: "packet", tracerTraceKindTRACE_NOT_OURS: "not-ours", tracerTraceKindTRACE_OWN: "own",
+	tracerTraceKindTRACE_FRONTEND: "frontend", tracerTraceKindTRACE_UNSERVED: "unserved", tracerTraceKindTRACE_GUARD: "guard",
+	tracerTraceKindTRACE_SLOT: "slot", tracerTraceKindTRACE_SERVER: "server",
+	tracerTraceKindTRACE_FLOW: "flow", tracerTraceKindTRACE_FLOW_MADE: "flow-made",
+	tracerTraceKindTRACE_ASK: "ask", tracerTraceKindTRACE_NEXT_HOP: "next-hop",
+	tracerTraceKindTRACE_ELSEWHERE: "elsewhere", tracerTraceKindTRACE_DROP: "drop", tracerTraceKindTRACE_ANSWER: "answer",
+	tracerTraceKindTRACE_TURN: "turn", tracerTraceKindTRACE_REPLACED: "replaced", tracerTraceKindTRACE_AFFINITY: "affinity",
+	tracerTraceKindTRACE_FRAGMENT: "fragment", tracerTraceKindTRACE_MAC: "mac",
+	tracerTraceKindTRACE_SYN: "syn",
 }
 
 // text gives a note in words; none for one that says nothing new.
-func (w *traceWords) text(kind tracerNoteKind, a uint32, b uint64) string {
+func (w *traceWords) text(kind tracerTraceKind, a uint32, b uint64) string {
 	switch kind {
-	case tracerNoteKindNOTE_PACKET:
+	case tracerTraceKindTRACE_PACKET:
 		return packetWords(a, b)
-	case tracerNoteKindNOTE_NOT_OURS:
+	case tracerTraceKindTRACE_NOT_OURS:
 		return "the destination is no VIP and no address of this balancer (its bit is clear): the kernel's"
-	case tracerNoteKindNOTE_OWN:
+	case tracerTraceKindTRACE_OWN:
 		return "to this balancer's own address: an answer, or the kernel's"
-	case tracerNoteKindNOTE_FRONTEND:
+	case tracerTraceKindTRACE_FRONTEND:
 		return w.frontend(a, b)
-	case tracerNoteKindNOTE_UNSERVED:
+	case tracerTraceKindTRACE_UNSERVED:
 		return "to a VIP, but to no frontend of it"
-	case tracerNoteKindNOTE_GUARD:
+	case tracerTraceKindTRACE_GUARD:
 		if a != 0 {
 			w.would("use up a part of the limits")
 		}
 		return "source ranges and limits let it pass"
-	case tracerNoteKindNOTE_SLOT:
+	case tracerTraceKindTRACE_SLOT:
 		return fmt.Sprintf("hash %#08x: slot %d of %d", b>>32, uint32(b), a)
-	case tracerNoteKindNOTE_SERVER:
+	case tracerTraceKindTRACE_SERVER:
 		return w.owners(a, uint32(b), b>>32 != 0)
-	case tracerNoteKindNOTE_ELSEWHERE:
+	case tracerTraceKindTRACE_ELSEWHERE:
 		return fmt.Sprintf("goes on in the program %q", stepPrograms[balancerStep(a)])
-	case tracerNoteKindNOTE_ASK:
+	case tracerTraceKindTRACE_ASK:
 		return askWords(a, b)
-	case tracerNoteKindNOTE_NEXT_HOP:
+	case tracerTraceKindTRACE_NEXT_HOP:
 		return fmt.Sprintf("leaves by %s to %s", w.nic(a), mac(b))
-	case tracerNoteKindNOTE_DROP:
+	case tracerTraceKindTRACE_DROP:
 		w.t.Drop = nameOfNumber(w.d.reasons, a)
 		return "dropped: " + w.t.Drop
-	case tracerNoteKindNOTE_ANSWER:
+	case tracerTraceKindTRACE_ANSWER:
 		return answerWords(b)
-	case tracerNoteKindNOTE_MAC:
+	case tracerTraceKindTRACE_MAC:
 		return fmt.Sprintf("the frame is for another host: %s is no MAC address of %s or of a device on top of it", mac(b), w.t.Interface)
 	}
 	return w.flow(kind, a, b)
 }
 
-// would adds to what the packet would change; the program rare may come to the
+// would adds to what the packet would change; the program slow_path may come to the
 // same once more.
 func (w *traceWords) would(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); !slices.Contains(w.t.Would, text) {
@@ -92,28 +92,28 @@ func (w *traceWords) would(format string, args ...any) {
 	}
 }
 
-// flow gives the notes about what is remembered.
-func (w *traceWords) flow(kind tracerNoteKind, a uint32, b uint64) string {
+// flow gives the events about what is remembered.
+func (w *traceWords) flow(kind tracerTraceKind, a uint32, b uint64) string {
 	server := w.addrOf(uint32(b))
 	switch kind {
-	case tracerNoteKindNOTE_FLOW:
-		return w.known(tracerNoteFlow(a), server, uint32(b>>32)&15, uint32(b>>40)&15)
-	case tracerNoteKindNOTE_FLOW_MADE:
+	case tracerTraceKindTRACE_FLOW:
+		return w.known(tracerTraceFlow(a), server, uint32(b>>32)&15, uint32(b>>40)&15)
+	case tracerTraceKindTRACE_FLOW_MADE:
 		if a == 0 {
 			return "chosen by the hash, since the flow table has no room: " + server
 		}
 		w.would("open a flow to %s", server)
 		return "chosen for a new flow: " + server
-	case tracerNoteKindNOTE_TURN:
+	case tracerTraceKindTRACE_TURN:
 		w.would("take the scheduler's next turn")
-	case tracerNoteKindNOTE_REPLACED:
+	case tracerTraceKindTRACE_REPLACED:
 		w.would("push out an entry of the flow table: %s, %s", nameOfNumber(w.d.flows.states, a), server)
-	case tracerNoteKindNOTE_AFFINITY:
+	case tracerTraceKindTRACE_AFFINITY:
 		w.would("send the client's next flows to %s", server)
-	case tracerNoteKindNOTE_SYN:
+	case tracerTraceKindTRACE_SYN:
 		return w.syn(balancerSynEvent(a), server)
-	case tracerNoteKindNOTE_FRAGMENT:
-		return w.fragment(tracerNoteFragment(a))
+	case tracerTraceKindTRACE_FRAGMENT:
+		return w.fragment(tracerTraceFragment(a))
 	}
 	return ""
 }
@@ -140,12 +140,12 @@ func (w *traceWords) syn(event balancerSynEvent, server string) string {
 }
 
 // known tells of a flow that was looked for, and of its states before and after.
-func (w *traceWords) known(which tracerNoteFlow, server string, before, after uint32) string {
-	if which == tracerNoteFlowNOTE_FLOW_UNKNOWN {
+func (w *traceWords) known(which tracerTraceFlow, server string, before, after uint32) string {
+	if which == tracerTraceFlowTRACE_FLOW_UNKNOWN {
 		return "the flow is not known"
 	}
 	words := "the flow is known: "
-	if which == tracerNoteFlowNOTE_FLOW_ANSWER {
+	if which == tracerTraceFlowTRACE_FLOW_ANSWER {
 		words = "an answer of a flow that is known: "
 	}
 	if names := w.d.flows.states; before != after {
@@ -156,11 +156,11 @@ func (w *traceWords) known(which tracerNoteFlow, server string, before, after ui
 	return words + server
 }
 
-func (w *traceWords) fragment(which tracerNoteFragment) string {
+func (w *traceWords) fragment(which tracerTraceFragment) string {
 	switch which {
-	case tracerNoteFragmentNOTE_FRAGMENT_FIRST:
+	case tracerTraceFragmentTRACE_FRAGMENT_FIRST:
 		w.would("keep the ports for the datagram's other fragments")
-	case tracerNoteFragmentNOTE_FRAGMENT_WAITS:
+	case tracerTraceFragmentTRACE_FRAGMENT_WAITS:
 		w.would("wait in the agent for the datagram's first fragment")
 		return "a later fragment, whose first has not come"
 	}
@@ -281,7 +281,7 @@ func (w *traceWords) nic(index uint32) string {
 	return fmt.Sprintf("interface %d", index)
 }
 
-// mac reads an address as notes carry it.
+// mac reads an address as trace events carry it.
 func mac(b uint64) net.HardwareAddr {
 	a := make(net.HardwareAddr, 6)
 	for i := range a {

@@ -13,56 +13,56 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-type tracerNoteFlow uint32
+type tracerTraceFlow uint32
 
 const (
-	tracerNoteFlowNOTE_FLOW_UNKNOWN tracerNoteFlow = 0
-	tracerNoteFlowNOTE_FLOW_KNOWN   tracerNoteFlow = 1
-	tracerNoteFlowNOTE_FLOW_ANSWER  tracerNoteFlow = 2
+	tracerTraceFlowTRACE_FLOW_UNKNOWN tracerTraceFlow = 0
+	tracerTraceFlowTRACE_FLOW_KNOWN   tracerTraceFlow = 1
+	tracerTraceFlowTRACE_FLOW_ANSWER  tracerTraceFlow = 2
 )
 
-type tracerNoteFragment uint32
+type tracerTraceFragment uint32
 
 const (
-	tracerNoteFragmentNOTE_FRAGMENT_FIRST tracerNoteFragment = 0
-	tracerNoteFragmentNOTE_FRAGMENT_KNOWN tracerNoteFragment = 1
-	tracerNoteFragmentNOTE_FRAGMENT_WAITS tracerNoteFragment = 2
+	tracerTraceFragmentTRACE_FRAGMENT_FIRST tracerTraceFragment = 0
+	tracerTraceFragmentTRACE_FRAGMENT_KNOWN tracerTraceFragment = 1
+	tracerTraceFragmentTRACE_FRAGMENT_WAITS tracerTraceFragment = 2
 )
 
-type tracerNoteKind uint32
+type tracerTraceKind uint32
 
 const (
-	tracerNoteKindNOTE_NONE      tracerNoteKind = 0
-	tracerNoteKindNOTE_PACKET    tracerNoteKind = 1
-	tracerNoteKindNOTE_NOT_OURS  tracerNoteKind = 2
-	tracerNoteKindNOTE_OWN       tracerNoteKind = 3
-	tracerNoteKindNOTE_FRONTEND  tracerNoteKind = 4
-	tracerNoteKindNOTE_UNSERVED  tracerNoteKind = 5
-	tracerNoteKindNOTE_GUARD     tracerNoteKind = 6
-	tracerNoteKindNOTE_SLOT      tracerNoteKind = 7
-	tracerNoteKindNOTE_SERVER    tracerNoteKind = 8
-	tracerNoteKindNOTE_FLOW      tracerNoteKind = 9
-	tracerNoteKindNOTE_FLOW_MADE tracerNoteKind = 10
-	tracerNoteKindNOTE_ASK       tracerNoteKind = 11
-	tracerNoteKindNOTE_NEXT_HOP  tracerNoteKind = 12
-	tracerNoteKindNOTE_ELSEWHERE tracerNoteKind = 13
-	tracerNoteKindNOTE_DROP      tracerNoteKind = 14
-	tracerNoteKindNOTE_ANSWER    tracerNoteKind = 15
-	tracerNoteKindNOTE_MAC       tracerNoteKind = 16
-	tracerNoteKindNOTE_TURN      tracerNoteKind = 17
-	tracerNoteKindNOTE_REPLACED  tracerNoteKind = 18
-	tracerNoteKindNOTE_AFFINITY  tracerNoteKind = 19
-	tracerNoteKindNOTE_FRAGMENT  tracerNoteKind = 20
-	tracerNoteKindNOTE_SYN       tracerNoteKind = 21
+	tracerTraceKindTRACE_NONE      tracerTraceKind = 0
+	tracerTraceKindTRACE_PACKET    tracerTraceKind = 1
+	tracerTraceKindTRACE_NOT_OURS  tracerTraceKind = 2
+	tracerTraceKindTRACE_OWN       tracerTraceKind = 3
+	tracerTraceKindTRACE_FRONTEND  tracerTraceKind = 4
+	tracerTraceKindTRACE_UNSERVED  tracerTraceKind = 5
+	tracerTraceKindTRACE_GUARD     tracerTraceKind = 6
+	tracerTraceKindTRACE_SLOT      tracerTraceKind = 7
+	tracerTraceKindTRACE_SERVER    tracerTraceKind = 8
+	tracerTraceKindTRACE_FLOW      tracerTraceKind = 9
+	tracerTraceKindTRACE_FLOW_MADE tracerTraceKind = 10
+	tracerTraceKindTRACE_ASK       tracerTraceKind = 11
+	tracerTraceKindTRACE_NEXT_HOP  tracerTraceKind = 12
+	tracerTraceKindTRACE_ELSEWHERE tracerTraceKind = 13
+	tracerTraceKindTRACE_DROP      tracerTraceKind = 14
+	tracerTraceKindTRACE_ANSWER    tracerTraceKind = 15
+	tracerTraceKindTRACE_MAC       tracerTraceKind = 16
+	tracerTraceKindTRACE_TURN      tracerTraceKind = 17
+	tracerTraceKindTRACE_REPLACED  tracerTraceKind = 18
+	tracerTraceKindTRACE_AFFINITY  tracerTraceKind = 19
+	tracerTraceKindTRACE_FRAGMENT  tracerTraceKind = 20
+	tracerTraceKindTRACE_SYN       tracerTraceKind = 21
 )
 
-type tracerNoteList struct {
+type tracerTraceList struct {
 	_        structs.HostLayout
 	N        uint32
 	Uncopied uint32
-	Note     [48]struct {
+	Entry    [48]struct {
 		_    structs.HostLayout
-		Kind tracerNoteKind
+		Kind tracerTraceKind
 		A    uint32
 		B    uint64
 	}
@@ -72,89 +72,89 @@ type tracerNoteList struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	tracerMapAnswerCopies       = "answer_copies"
-	tracerMapAnswers            = "answers"
-	tracerMapAuthScratch        = "auth_scratch"
-	tracerMapBalancers          = "balancers"
-	tracerMapChainCopies        = "chain_copies"
-	tracerMapChains             = "chains"
-	tracerMapConnections        = "connections"
-	tracerMapDeviceMacs         = "device_macs"
-	tracerMapDropEvents         = "drop_events"
-	tracerMapDrops              = "drops"
-	tracerMapFlowBack           = "flow_back"
-	tracerMapFlowBackCopies     = "flow_back_copies"
-	tracerMapFlowCopies         = "flow_copies"
-	tracerMapFlowData           = "flow_data"
-	tracerMapFlowDataCopies     = "flow_data_copies"
-	tracerMapFlowSecret         = "flow_secret"
-	tracerMapFlows              = "flows"
-	tracerMapFragments          = "fragments"
-	tracerMapFrontendCopy       = "frontend_copy"
-	tracerMapFrontendCounts     = "frontend_counts"
-	tracerMapFrontends          = "frontends"
-	tracerMapGuardBucketCopies  = "guard_bucket_copies"
-	tracerMapGuardBuckets       = "guard_buckets"
-	tracerMapGuardClientCopies  = "guard_client_copies"
-	tracerMapGuardClients       = "guard_clients"
-	tracerMapGuardCredit        = "guard_credit"
-	tracerMapGuardCreditCopies  = "guard_credit_copies"
-	tracerMapGuardLimits        = "guard_limits"
-	tracerMapGuardRanges        = "guard_ranges"
-	tracerMapHandoverPeers      = "handover_peers"
-	tracerMapHandoverScratch    = "handover_scratch"
-	tracerMapMembers            = "members"
-	tracerMapNatBits            = "nat_bits"
-	tracerMapNatScratch         = "nat_scratch"
-	tracerMapOlderOwners        = "older_owners"
-	tracerMapOrphans            = "orphans"
-	tracerMapOwnMacs            = "own_macs"
-	tracerMapPortRanges         = "port_ranges"
-	tracerMapRareScratch        = "rare_scratch"
-	tracerMapRings              = "rings"
-	tracerMapServerCopies       = "server_copies"
-	tracerMapServerCpu          = "server_cpu"
-	tracerMapServerCpuCopies    = "server_cpu_copies"
-	tracerMapServers            = "servers"
-	tracerMapSteps              = "steps"
-	tracerMapSynCounts          = "syn_counts"
-	tracerMapSynFlowCopies      = "syn_flow_copies"
-	tracerMapSynFlows           = "syn_flows"
-	tracerMapSynHot             = "syn_hot"
-	tracerMapSynKeys            = "syn_keys"
-	tracerMapSynScratch         = "syn_scratch"
-	tracerMapSynSourceCopies    = "syn_source_copies"
-	tracerMapSynSources         = "syn_sources"
-	tracerMapTxPorts            = "tx_ports"
-	tracerMapVipBits            = "vip_bits"
-	tracerMapWatchCurrent       = "watch_current"
-	tracerMapWatched            = "watched"
-	tracerProgBalancer          = "balancer"
-	tracerProgHandover          = "handover"
-	tracerProgRare              = "rare"
-	tracerProgSyn               = "syn"
-	tracerVarAuthKeySets        = "auth_key_sets"
-	tracerVarAuthKeysAt         = "auth_keys_at"
-	tracerVarAuthPolicy         = "auth_policy"
-	tracerVarBackByRedirect     = "back_by_redirect"
-	tracerVarFlowBackLines      = "flow_back_lines"
-	tracerVarFlowClock          = "flow_clock"
-	tracerVarFlowLives          = "flow_lives"
-	tracerVarFlowSets           = "flow_sets"
-	tracerVarFlowYields         = "flow_yields"
-	tracerVarFragmentWanted     = "fragment_wanted"
-	tracerVarGuardKey           = "guard_key"
-	tracerVarNotes              = "notes"
-	tracerVarSet                = "set"
-	tracerVarStoresInOrder      = "stores_in_order"
-	tracerVarSynSet             = "syn_set"
-	tracerVarUnusedNoteFlow     = "unused_note_flow"
-	tracerVarUnusedNoteFragment = "unused_note_fragment"
-	tracerVarUnusedOrphan       = "unused_orphan"
-	tracerVarUnusedSynEvent     = "unused_syn_event"
-	tracerVarWatchFilter        = "watch_filter"
-	tracerVarWatchUntil         = "watch_until"
-	tracerVarWatching           = "watching"
+	tracerMapAnswerCopies        = "answer_copies"
+	tracerMapAnswers             = "answers"
+	tracerMapAuthScratch         = "auth_scratch"
+	tracerMapBalancers           = "balancers"
+	tracerMapChainCopies         = "chain_copies"
+	tracerMapChains              = "chains"
+	tracerMapConnections         = "connections"
+	tracerMapDeviceMacs          = "device_macs"
+	tracerMapDropEvents          = "drop_events"
+	tracerMapDrops               = "drops"
+	tracerMapFlowBack            = "flow_back"
+	tracerMapFlowBackCopies      = "flow_back_copies"
+	tracerMapFlowCopies          = "flow_copies"
+	tracerMapFlowData            = "flow_data"
+	tracerMapFlowDataCopies      = "flow_data_copies"
+	tracerMapFlowSecret          = "flow_secret"
+	tracerMapFlows               = "flows"
+	tracerMapFragments           = "fragments"
+	tracerMapFrontendCopy        = "frontend_copy"
+	tracerMapFrontendCounts      = "frontend_counts"
+	tracerMapFrontends           = "frontends"
+	tracerMapGuardBucketCopies   = "guard_bucket_copies"
+	tracerMapGuardBuckets        = "guard_buckets"
+	tracerMapGuardClientCopies   = "guard_client_copies"
+	tracerMapGuardClients        = "guard_clients"
+	tracerMapGuardCredit         = "guard_credit"
+	tracerMapGuardCreditCopies   = "guard_credit_copies"
+	tracerMapGuardLimits         = "guard_limits"
+	tracerMapGuardRanges         = "guard_ranges"
+	tracerMapHandoverPeers       = "handover_peers"
+	tracerMapHandoverScratch     = "handover_scratch"
+	tracerMapMembers             = "members"
+	tracerMapNatBits             = "nat_bits"
+	tracerMapNatScratch          = "nat_scratch"
+	tracerMapOlderOwners         = "older_owners"
+	tracerMapOrphans             = "orphans"
+	tracerMapOwnMacs             = "own_macs"
+	tracerMapPortRanges          = "port_ranges"
+	tracerMapRings               = "rings"
+	tracerMapServerCopies        = "server_copies"
+	tracerMapServerCpu           = "server_cpu"
+	tracerMapServerCpuCopies     = "server_cpu_copies"
+	tracerMapServers             = "servers"
+	tracerMapSlowScratch         = "slow_scratch"
+	tracerMapSteps               = "steps"
+	tracerMapSynCounts           = "syn_counts"
+	tracerMapSynFlowCopies       = "syn_flow_copies"
+	tracerMapSynFlows            = "syn_flows"
+	tracerMapSynHot              = "syn_hot"
+	tracerMapSynKeys             = "syn_keys"
+	tracerMapSynScratch          = "syn_scratch"
+	tracerMapSynSourceCopies     = "syn_source_copies"
+	tracerMapSynSources          = "syn_sources"
+	tracerMapTxPorts             = "tx_ports"
+	tracerMapVipBits             = "vip_bits"
+	tracerMapWatchCurrent        = "watch_current"
+	tracerMapWatched             = "watched"
+	tracerProgBalancer           = "balancer"
+	tracerProgHandover           = "handover"
+	tracerProgSlowPath           = "slow_path"
+	tracerProgSyn                = "syn"
+	tracerVarAuthKeySets         = "auth_key_sets"
+	tracerVarAuthKeysAt          = "auth_keys_at"
+	tracerVarAuthPolicy          = "auth_policy"
+	tracerVarBackByRedirect      = "back_by_redirect"
+	tracerVarFlowBackLines       = "flow_back_lines"
+	tracerVarFlowClock           = "flow_clock"
+	tracerVarFlowLives           = "flow_lives"
+	tracerVarFlowSets            = "flow_sets"
+	tracerVarFlowYields          = "flow_yields"
+	tracerVarFragmentWanted      = "fragment_wanted"
+	tracerVarGuardKey            = "guard_key"
+	tracerVarSet                 = "set"
+	tracerVarStoresInOrder       = "stores_in_order"
+	tracerVarSynSet              = "syn_set"
+	tracerVarTraceEvents         = "trace_events"
+	tracerVarUnusedOrphan        = "unused_orphan"
+	tracerVarUnusedSynEvent      = "unused_syn_event"
+	tracerVarUnusedTraceFlow     = "unused_trace_flow"
+	tracerVarUnusedTraceFragment = "unused_trace_fragment"
+	tracerVarWatchFilter         = "watch_filter"
+	tracerVarWatchUntil          = "watch_until"
+	tracerVarWatching            = "watching"
 )
 
 // loadTracer returns the embedded CollectionSpec for tracer.
@@ -201,7 +201,7 @@ type tracerSpecs struct {
 type tracerProgramSpecs struct {
 	Balancer *ebpf.ProgramSpec `ebpf:"balancer"`
 	Handover *ebpf.ProgramSpec `ebpf:"handover"`
-	Rare     *ebpf.ProgramSpec `ebpf:"rare"`
+	SlowPath *ebpf.ProgramSpec `ebpf:"slow_path"`
 	Syn      *ebpf.ProgramSpec `ebpf:"syn"`
 }
 
@@ -247,12 +247,12 @@ type tracerMapSpecs struct {
 	Orphans           *ebpf.MapSpec `ebpf:"orphans"`
 	OwnMacs           *ebpf.MapSpec `ebpf:"own_macs"`
 	PortRanges        *ebpf.MapSpec `ebpf:"port_ranges"`
-	RareScratch       *ebpf.MapSpec `ebpf:"rare_scratch"`
 	Rings             *ebpf.MapSpec `ebpf:"rings"`
 	ServerCopies      *ebpf.MapSpec `ebpf:"server_copies"`
 	ServerCpu         *ebpf.MapSpec `ebpf:"server_cpu"`
 	ServerCpuCopies   *ebpf.MapSpec `ebpf:"server_cpu_copies"`
 	Servers           *ebpf.MapSpec `ebpf:"servers"`
+	SlowScratch       *ebpf.MapSpec `ebpf:"slow_scratch"`
 	Steps             *ebpf.MapSpec `ebpf:"steps"`
 	SynCounts         *ebpf.MapSpec `ebpf:"syn_counts"`
 	SynFlowCopies     *ebpf.MapSpec `ebpf:"syn_flow_copies"`
@@ -272,28 +272,28 @@ type tracerMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type tracerVariableSpecs struct {
-	AuthKeySets        *ebpf.VariableSpec `ebpf:"auth_key_sets"`
-	AuthKeysAt         *ebpf.VariableSpec `ebpf:"auth_keys_at"`
-	AuthPolicy         *ebpf.VariableSpec `ebpf:"auth_policy"`
-	BackByRedirect     *ebpf.VariableSpec `ebpf:"back_by_redirect"`
-	FlowBackLines      *ebpf.VariableSpec `ebpf:"flow_back_lines"`
-	FlowClock          *ebpf.VariableSpec `ebpf:"flow_clock"`
-	FlowLives          *ebpf.VariableSpec `ebpf:"flow_lives"`
-	FlowSets           *ebpf.VariableSpec `ebpf:"flow_sets"`
-	FlowYields         *ebpf.VariableSpec `ebpf:"flow_yields"`
-	FragmentWanted     *ebpf.VariableSpec `ebpf:"fragment_wanted"`
-	GuardKey           *ebpf.VariableSpec `ebpf:"guard_key"`
-	Notes              *ebpf.VariableSpec `ebpf:"notes"`
-	Set                *ebpf.VariableSpec `ebpf:"set"`
-	StoresInOrder      *ebpf.VariableSpec `ebpf:"stores_in_order"`
-	SynSet             *ebpf.VariableSpec `ebpf:"syn_set"`
-	UnusedNoteFlow     *ebpf.VariableSpec `ebpf:"unused_note_flow"`
-	UnusedNoteFragment *ebpf.VariableSpec `ebpf:"unused_note_fragment"`
-	UnusedOrphan       *ebpf.VariableSpec `ebpf:"unused_orphan"`
-	UnusedSynEvent     *ebpf.VariableSpec `ebpf:"unused_syn_event"`
-	WatchFilter        *ebpf.VariableSpec `ebpf:"watch_filter"`
-	WatchUntil         *ebpf.VariableSpec `ebpf:"watch_until"`
-	Watching           *ebpf.VariableSpec `ebpf:"watching"`
+	AuthKeySets         *ebpf.VariableSpec `ebpf:"auth_key_sets"`
+	AuthKeysAt          *ebpf.VariableSpec `ebpf:"auth_keys_at"`
+	AuthPolicy          *ebpf.VariableSpec `ebpf:"auth_policy"`
+	BackByRedirect      *ebpf.VariableSpec `ebpf:"back_by_redirect"`
+	FlowBackLines       *ebpf.VariableSpec `ebpf:"flow_back_lines"`
+	FlowClock           *ebpf.VariableSpec `ebpf:"flow_clock"`
+	FlowLives           *ebpf.VariableSpec `ebpf:"flow_lives"`
+	FlowSets            *ebpf.VariableSpec `ebpf:"flow_sets"`
+	FlowYields          *ebpf.VariableSpec `ebpf:"flow_yields"`
+	FragmentWanted      *ebpf.VariableSpec `ebpf:"fragment_wanted"`
+	GuardKey            *ebpf.VariableSpec `ebpf:"guard_key"`
+	Set                 *ebpf.VariableSpec `ebpf:"set"`
+	StoresInOrder       *ebpf.VariableSpec `ebpf:"stores_in_order"`
+	SynSet              *ebpf.VariableSpec `ebpf:"syn_set"`
+	TraceEvents         *ebpf.VariableSpec `ebpf:"trace_events"`
+	UnusedOrphan        *ebpf.VariableSpec `ebpf:"unused_orphan"`
+	UnusedSynEvent      *ebpf.VariableSpec `ebpf:"unused_syn_event"`
+	UnusedTraceFlow     *ebpf.VariableSpec `ebpf:"unused_trace_flow"`
+	UnusedTraceFragment *ebpf.VariableSpec `ebpf:"unused_trace_fragment"`
+	WatchFilter         *ebpf.VariableSpec `ebpf:"watch_filter"`
+	WatchUntil          *ebpf.VariableSpec `ebpf:"watch_until"`
+	Watching            *ebpf.VariableSpec `ebpf:"watching"`
 }
 
 // tracerObjects contains all objects after they have been loaded into the kernel.
@@ -354,12 +354,12 @@ type tracerMaps struct {
 	Orphans           *ebpf.Map `ebpf:"orphans"`
 	OwnMacs           *ebpf.Map `ebpf:"own_macs"`
 	PortRanges        *ebpf.Map `ebpf:"port_ranges"`
-	RareScratch       *ebpf.Map `ebpf:"rare_scratch"`
 	Rings             *ebpf.Map `ebpf:"rings"`
 	ServerCopies      *ebpf.Map `ebpf:"server_copies"`
 	ServerCpu         *ebpf.Map `ebpf:"server_cpu"`
 	ServerCpuCopies   *ebpf.Map `ebpf:"server_cpu_copies"`
 	Servers           *ebpf.Map `ebpf:"servers"`
+	SlowScratch       *ebpf.Map `ebpf:"slow_scratch"`
 	Steps             *ebpf.Map `ebpf:"steps"`
 	SynCounts         *ebpf.Map `ebpf:"syn_counts"`
 	SynFlowCopies     *ebpf.Map `ebpf:"syn_flow_copies"`
@@ -415,12 +415,12 @@ func (m *tracerMaps) Close() error {
 		m.Orphans,
 		m.OwnMacs,
 		m.PortRanges,
-		m.RareScratch,
 		m.Rings,
 		m.ServerCopies,
 		m.ServerCpu,
 		m.ServerCpuCopies,
 		m.Servers,
+		m.SlowScratch,
 		m.Steps,
 		m.SynCounts,
 		m.SynFlowCopies,
@@ -441,28 +441,28 @@ func (m *tracerMaps) Close() error {
 //
 // It can be passed to loadTracerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type tracerVariables struct {
-	AuthKeySets        *ebpf.Variable `ebpf:"auth_key_sets"`
-	AuthKeysAt         *ebpf.Variable `ebpf:"auth_keys_at"`
-	AuthPolicy         *ebpf.Variable `ebpf:"auth_policy"`
-	BackByRedirect     *ebpf.Variable `ebpf:"back_by_redirect"`
-	FlowBackLines      *ebpf.Variable `ebpf:"flow_back_lines"`
-	FlowClock          *ebpf.Variable `ebpf:"flow_clock"`
-	FlowLives          *ebpf.Variable `ebpf:"flow_lives"`
-	FlowSets           *ebpf.Variable `ebpf:"flow_sets"`
-	FlowYields         *ebpf.Variable `ebpf:"flow_yields"`
-	FragmentWanted     *ebpf.Variable `ebpf:"fragment_wanted"`
-	GuardKey           *ebpf.Variable `ebpf:"guard_key"`
-	Notes              *ebpf.Variable `ebpf:"notes"`
-	Set                *ebpf.Variable `ebpf:"set"`
-	StoresInOrder      *ebpf.Variable `ebpf:"stores_in_order"`
-	SynSet             *ebpf.Variable `ebpf:"syn_set"`
-	UnusedNoteFlow     *ebpf.Variable `ebpf:"unused_note_flow"`
-	UnusedNoteFragment *ebpf.Variable `ebpf:"unused_note_fragment"`
-	UnusedOrphan       *ebpf.Variable `ebpf:"unused_orphan"`
-	UnusedSynEvent     *ebpf.Variable `ebpf:"unused_syn_event"`
-	WatchFilter        *ebpf.Variable `ebpf:"watch_filter"`
-	WatchUntil         *ebpf.Variable `ebpf:"watch_until"`
-	Watching           *ebpf.Variable `ebpf:"watching"`
+	AuthKeySets         *ebpf.Variable `ebpf:"auth_key_sets"`
+	AuthKeysAt          *ebpf.Variable `ebpf:"auth_keys_at"`
+	AuthPolicy          *ebpf.Variable `ebpf:"auth_policy"`
+	BackByRedirect      *ebpf.Variable `ebpf:"back_by_redirect"`
+	FlowBackLines       *ebpf.Variable `ebpf:"flow_back_lines"`
+	FlowClock           *ebpf.Variable `ebpf:"flow_clock"`
+	FlowLives           *ebpf.Variable `ebpf:"flow_lives"`
+	FlowSets            *ebpf.Variable `ebpf:"flow_sets"`
+	FlowYields          *ebpf.Variable `ebpf:"flow_yields"`
+	FragmentWanted      *ebpf.Variable `ebpf:"fragment_wanted"`
+	GuardKey            *ebpf.Variable `ebpf:"guard_key"`
+	Set                 *ebpf.Variable `ebpf:"set"`
+	StoresInOrder       *ebpf.Variable `ebpf:"stores_in_order"`
+	SynSet              *ebpf.Variable `ebpf:"syn_set"`
+	TraceEvents         *ebpf.Variable `ebpf:"trace_events"`
+	UnusedOrphan        *ebpf.Variable `ebpf:"unused_orphan"`
+	UnusedSynEvent      *ebpf.Variable `ebpf:"unused_syn_event"`
+	UnusedTraceFlow     *ebpf.Variable `ebpf:"unused_trace_flow"`
+	UnusedTraceFragment *ebpf.Variable `ebpf:"unused_trace_fragment"`
+	WatchFilter         *ebpf.Variable `ebpf:"watch_filter"`
+	WatchUntil          *ebpf.Variable `ebpf:"watch_until"`
+	Watching            *ebpf.Variable `ebpf:"watching"`
 }
 
 // tracerPrograms contains all programs after they have been loaded into the kernel.
@@ -471,7 +471,7 @@ type tracerVariables struct {
 type tracerPrograms struct {
 	Balancer *ebpf.Program `ebpf:"balancer"`
 	Handover *ebpf.Program `ebpf:"handover"`
-	Rare     *ebpf.Program `ebpf:"rare"`
+	SlowPath *ebpf.Program `ebpf:"slow_path"`
 	Syn      *ebpf.Program `ebpf:"syn"`
 }
 
@@ -479,7 +479,7 @@ func (p *tracerPrograms) Close() error {
 	return _TracerClose(
 		p.Balancer,
 		p.Handover,
-		p.Rare,
+		p.SlowPath,
 		p.Syn,
 	)
 }

@@ -168,11 +168,11 @@ func (l *looking) trace(t *testing.T) {
 			"continues it\n", frontend, belongs + "; a flow that it does not know may be at " + old + "\n", "Fairlead option: " + old + "\n",
 		}, leaves...), nil, true},
 		{"a ping", "XDP_REDIRECT", "", []string{"--to", vip.Addr().String(), "--protocol", "icmp"},
-			[]string{"goes on in the program \"rare\"\n", "answered here: an echo\n", "ICMP EchoReply\n", fmt.Sprintf("IPv4 %s > %s, ", vip.Addr(), l.held.Addr())}, []string{"Fairlead option"}, false},
+			[]string{"goes on in the program \"slow_path\"\n", "answered here: an echo\n", "ICMP EchoReply\n", fmt.Sprintf("IPv4 %s > %s, ", vip.Addr(), l.held.Addr())}, []string{"Fairlead option"}, false},
 		{"to nobody", "XDP_DROP", "not-served", []string{"--to", nobody, "--flags", "SYN"},
 			[]string{"to a VIP, but to no frontend of it\n", "dropped: not-served\n"}, []string{"leaves by"}, false},
 		{"too big", "XDP_REDIRECT", "too-big", []string{"--to", vip.String(), "--payload", "1600"}, []string{
-			frontend, belongs, "goes on in the program \"rare\"\n", "dropped: too-big\n", "answered here: too big, ", "ICMP DestinationUnreachable(FragmentationNeeded)",
+			frontend, belongs, "goes on in the program \"slow_path\"\n", "dropped: too-big\n", "answered here: too big, ", "ICMP DestinationUnreachable(FragmentationNeeded)",
 			fmt.Sprintf("IPv4 %s > %s, ", vip.Addr(), l.held.Addr()), "about IPv4 " + l.held.Addr().String(),
 		}, nil, true},
 	} {

@@ -1,4 +1,4 @@
-// Package balancer fuzzes the programs of bpf/balancer.c: balancer, rare and
+// Package balancer fuzzes the programs of bpf/balancer.c: balancer, slow_path and
 // handover. The real agent (dataplane/xdp) writes their configuration; the model
 // (model.go and the files next to it) says what must become of each packet.
 package balancer

@@ -147,7 +147,7 @@ func load(n *packetfuzz.Net, object string) (*packetfuzz.Object, map[string]*ebp
 			s.Maps[name].Flags |= mmapable
 		}
 		steps := s.Maps["steps"]
-		steps.Contents = append(steps.Contents, ebpf.MapKV{Key: uint32(0), Value: "rare"}, ebpf.MapKV{Key: uint32(1), Value: "handover"})
+		steps.Contents = append(steps.Contents, ebpf.MapKV{Key: uint32(0), Value: "slow_path"}, ebpf.MapKV{Key: uint32(1), Value: "handover"})
 		if err := s.Variables["guard_key"].Set(guardKey); err != nil {
 			return err
 		}

@@ -28,7 +28,7 @@ var Bugs = []Bug{
 		New:  "__u32 bytes = (e->hdrlen ? e->hdrlen : 1) * 8;",
 	},
 	{
-		Name: "fragments-past-source-ranges", Target: "balancer", File: "balancer/rare.h",
+		Name: "fragments-past-source-ranges", Target: "balancer", File: "balancer/slow_path.h",
 		What: "source ranges and rate limits do not hold for fragments",
 		Old:  "f->flags & FRONTEND_GUARDED && !r->is_error &&",
 		New:  "f->flags & FRONTEND_GUARDED && !r->is_error && !is_fragment(&r->own) &&",
@@ -40,7 +40,7 @@ var Bugs = []Bug{
 		New:  "return !differ;",
 	},
 	{
-		Name: "ipv6-hop-limit", Target: "balancer", File: "balancer/leave.h",
+		Name: "ipv6-hop-limit", Target: "balancer", File: "balancer/egress.h",
 		What: "the hop limit of IPv6 packets is not decremented",
 		Old:  "((struct ipv6hdr *)(eth + 1))->hop_limit--;",
 		New:  "(void)eth;",
@@ -58,13 +58,13 @@ var Bugs = []Bug{
 		New:  "\tt->sport = ports[0];\n\tt->dport = ports[1];",
 	},
 	{
-		Name: "deny-list-of-other-family", Target: "balancer", File: "balancer/guard.h",
+		Name: "deny-list-of-other-family", Target: "balancer", File: "balancer/policy.h",
 		What: "denied ranges of IPv6 hold for nobody",
 		Old:  "\tkey.list = GUARD_DENY | family;",
 		New:  "\tkey.list = GUARD_DENY;",
 	},
 	{
-		Name: "client-limit-of-packets", Target: "balancer", File: "balancer/guard.h",
+		Name: "client-limit-of-packets", Target: "balancer", File: "balancer/policy.h",
 		What: "one client's limit of packets counts new flows alone",
 		Old:  "return !l->each_packet.step || guard_each(&c->packets, now, &l->each_packet);",
 		New:  "return !opens || !l->each_packet.step || guard_each(&c->packets, now, &l->each_packet);",
@@ -82,19 +82,19 @@ var Bugs = []Bug{
 		New:  "if (err || shorten(skb, v, 1, next->at))",
 	},
 	{
-		Name: "mss-checksum", Target: "dsr", File: "server/back.h",
+		Name: "mss-checksum", Target: "dsr", File: "server/reply.h",
 		What: "the checksum is not corrected when the MSS is clamped",
 		Old:  "return bpf_l4_csum_replace(skb, check_at(v, KIND_TRANSPORT), old, new, sizeof(new))\n\t\t       ?: bpf_skb_store_bytes(skb, v->l4 + at, &new, sizeof(new), 0);",
 		New:  "return bpf_skb_store_bytes(skb, v->l4 + at, &new, sizeof(new), 0);",
 	},
 	{
-		Name: "row-of-other-vip", Target: "dsr", File: "server/take.h",
+		Name: "row-of-other-vip", Target: "dsr", File: "server/second_chance.h",
 		What: "a flow by one VIP goes on for packets by another",
 		Old:  "\t    !is_by(r.flow, vip) || !flow_holds(&r))",
 		New:  "\t    !flow_holds(&r))",
 	},
 	{
-		Name: "fate-of-fragments", Target: "dsr", File: "server/back.h",
+		Name: "fate-of-fragments", Target: "dsr", File: "server/reply.h",
 		What: "a later fragment of anything is held to be of an answer",
 		Old:  "if (!f || f->fate != FRAGMENT_ANSWER)",
 		New:  "if (!f)",
@@ -106,13 +106,13 @@ var Bugs = []Bug{
 		New:  "\tflow->dport = row->port ? bpf_htons(row->port) : e->t.sport;",
 	},
 	{
-		Name: "hairpin-not-masked", Target: "services", File: "proxy/begin.h",
+		Name: "hairpin-not-masked", Target: "services", File: "proxy/new_flow.h",
 		What: "a pod that is served by itself sees its own address",
 		Old:  "if (!local || addr_equal(&f->dst, &f->src))",
 		New:  "if (!local)",
 	},
 	{
-		Name: "last-hop", Target: "services", File: "proxy/leave.h",
+		Name: "last-hop", Target: "services", File: "proxy/egress.h",
 		What: "a packet with one hop left is sent on with none",
 		Old:  "if (!own && v->ttl <= 1) {",
 		New:  "if (!own && v->ttl < 1) {",
@@ -130,13 +130,13 @@ var Bugs = []Bug{
 		New:  "if ((__s64)(now - had->used) < 0)",
 	},
 	{
-		Name: "error-checksum", Target: "services", File: "proxy/answer.h",
+		Name: "error-checksum", Target: "services", File: "proxy/reply.h",
 		What: "the checksum of ICMPv6 errors leaves out the pseudo-header",
 		Old:  "e->icmp.check = ~csum_fold(sum + pseudo_sum(v, bytes, IPPROTO_ICMPV6));",
 		New:  "e->icmp.check = ~csum_fold(sum);",
 	},
 	{
-		Name: "sctp-checksum-order", Target: "services", File: "proxy/change.h",
+		Name: "sctp-checksum-order", Target: "services", File: "proxy/rewrite.h",
 		What: "SCTP's checksum is corrected as if the ports stood the other way round",
 		Old:  "__u32 bits = (v->t.sport ^ f->sport) | (__u32)(v->t.dport ^ f->dport) << 16;",
 		New:  "__u32 bits = (v->t.dport ^ f->dport) | (__u32)(v->t.sport ^ f->sport) << 16;",

@@ -8,8 +8,8 @@
  * than the bucket is deep, so whatever looks further ahead is long ago: clocks
  * may wrap, and what nobody has cleared does no harm.
  */
-#ifndef FAIRLEAD_BALANCER_GUARD_H
-#define FAIRLEAD_BALANCER_GUARD_H
+#ifndef FAIRLEAD_BALANCER_POLICY_H
+#define FAIRLEAD_BALANCER_POLICY_H
 
 #include "copy.h"
 #include "count.h"
@@ -304,7 +304,7 @@ __noinline int guard(struct xdp_md *ctx, const struct packet *p, const struct fr
 		return drop(ctx, DROP_SOURCE_DENIED);
 	if (!guard_rate(f->id, p))
 		return drop(ctx, DROP_RATE_LIMITED);
-	note(NOTE_GUARD, !!bpf_map_lookup_elem(&guard_limits, &f->id), 0);
+	trace_event(TRACE_GUARD, !!bpf_map_lookup_elem(&guard_limits, &f->id), 0);
 	return 0;
 }
 

@@ -6,8 +6,8 @@
  * do the rest. So many in a second and CPU; no error answers an error, a later
  * IPv4 fragment or an address that nobody can have (RFC 1122, 3.2.2).
  */
-#ifndef FAIRLEAD_BALANCER_TOO_BIG_H
-#define FAIRLEAD_BALANCER_TOO_BIG_H
+#ifndef FAIRLEAD_BALANCER_PACKET_TOO_BIG_H
+#define FAIRLEAD_BALANCER_PACKET_TOO_BIG_H
 
 #include "copy.h"
 #include "edit.h"
@@ -215,7 +215,7 @@ __noinline int too_big(struct xdp_md *ctx, struct rare *r)
 		return verdict;
 	if (!answer_put(ctx, r, quoted, sum))
 		return verdict;
-	note(NOTE_ANSWER, r->v6 ? ICMP6_TOO_BIG : ICMP4_UNREACHABLE, answer_mtu(r));
+	trace_event(TRACE_ANSWER, r->v6 ? ICMP6_TOO_BIG : ICMP4_UNREACHABLE, answer_mtu(r));
 	r->answered = true;
 	return go(WAY_BACK, ctx->ingress_ifindex);
 }

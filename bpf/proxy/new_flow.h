@@ -2,14 +2,14 @@
 /* A packet of no flow that is known: which service it is for, who is to serve
  * it, and what that one is to see as the source.
  */
-#ifndef FAIRLEAD_PROXY_BEGIN_H
-#define FAIRLEAD_PROXY_BEGIN_H
+#ifndef FAIRLEAD_PROXY_NEW_FLOW_H
+#define FAIRLEAD_PROXY_NEW_FLOW_H
 
 #include "proxy/choose.h"
 #include "proxy/find.h"
 #include "proxy/flow.h"
-#include "proxy/foreign.h"
-#include "proxy/leave.h"
+#include "proxy/conntrack_compat.h"
+#include "proxy/egress.h"
 #include "proxy/scratch.h"
 
 #ifndef EEXIST

@@ -8,25 +8,25 @@
  *                                      |                          |
  *                                      +-> ports or fragment -----+-> choose -> send
  */
-#ifndef FAIRLEAD_BALANCER_RARE_H
-#define FAIRLEAD_BALANCER_RARE_H
+#ifndef FAIRLEAD_BALANCER_SLOW_PATH_H
+#define FAIRLEAD_BALANCER_SLOW_PATH_H
 
 #include "fragment.h"
 #include "frontend.h"
-#include "guard.h"
+#include "policy.h"
 #include "icmp.h"
 #include "options.h"
-#include "rare_handover.h"
-#include "rare_nat.h"
-#include "rare_send.h"
+#include "slow_path_handover.h"
+#include "slow_path_nat.h"
+#include "slow_path_send.h"
 #include "stateful.h"
 #include "syn_packet.h"
-#include "unserved.h"
+#include "no_frontend.h"
 #include "vlan.h"
-#include "watch.h"
+#include "capture.h"
 
 /* PACKET_ADMITTED where the program syn has let the packet pass, else 0. */
-static __always_inline __u8 rare_admitted(void)
+static __always_inline __u8 slow_admitted(void)
 {
 	struct syn_scratch *s = syn_scratch_get();
 	bool admitted;
@@ -39,7 +39,7 @@ static __always_inline __u8 rare_admitted(void)
 }
 
 /* What the packet says of itself before its ports. */
-static __always_inline void rare_describe(struct xdp_md *ctx, struct rare *r)
+static __always_inline void slow_describe(struct xdp_md *ctx, struct rare *r)
 {
 	struct packet *p = &r->p;
 	__u8 type = 0;
@@ -64,7 +64,7 @@ static __always_inline void rare_describe(struct xdp_md *ctx, struct rare *r)
 }
 
 /* Whether it may be an answer to nat or fullnat. */
-static __always_inline bool rare_may_be_answer(const struct rare *r)
+static __always_inline bool slow_may_be_answer(const struct rare *r)
 {
 	return is_own(&r->p.t.dst, r->v6) || (set.nat && may_be_nat_server(&r->p.t.src));
 }
@@ -72,15 +72,15 @@ static __always_inline bool rare_may_be_answer(const struct rare *r)
 /* Whether it is for a VIP, an answer, or a router's error about a packet to a
  * server of nat, which goes to the client.
  */
-static __always_inline bool rare_concerns(const struct rare *r)
+static __always_inline bool slow_concerns(const struct rare *r)
 {
-	if (r->is_vip || rare_may_be_answer(r))
+	if (r->is_vip || slow_may_be_answer(r))
 		return true;
 	return set.nat && is_icmp(&r->own, r->v6) && icmp_is_error(r->icmp_type, r->v6);
 }
 
 /* Reads the frame. False: no IP packet, or none that may be. */
-__noinline int rare_read(struct xdp_md *ctx, struct rare *r)
+__noinline int slow_read(struct xdp_md *ctx, struct rare *r)
 {
 	if (!r)
 		return false;
@@ -96,8 +96,8 @@ __noinline int rare_read(struct xdp_md *ctx, struct rare *r)
 	r->is_answer = false;
 	r->proxied = false;
 	r->shift = 0;
-	r->handed = rare_handed();
-	r->admitted = rare_admitted();
+	r->handed = slow_handed();
+	r->admitted = slow_admitted();
 	r->v6 = proto == bpf_htons(ETH_P_IPV6);
 	if (!r->v6 && proto != bpf_htons(ETH_P_IP))
 		return false;
@@ -105,14 +105,14 @@ __noinline int rare_read(struct xdp_md *ctx, struct rare *r)
 		return false;
 	if (!r->v6)
 		options_read_v4(ctx, r);
-	rare_describe(ctx, r);
+	slow_describe(ctx, r);
 	return !r->v6 || !addrs_are_mapped(&r->p.t.src, &r->p.t.dst);
 }
 
 /* Drops what is for a VIP. What is for an address of this host, too, the kernel
  * judges.
  */
-__noinline int rare_refuse(struct xdp_md *ctx, struct rare *r, enum drop_reason why)
+__noinline int slow_refuse(struct xdp_md *ctx, struct rare *r, enum drop_reason why)
 {
 	if (!r)
 		return XDP_ABORTED;
@@ -122,7 +122,7 @@ __noinline int rare_refuse(struct xdp_md *ctx, struct rare *r, enum drop_reason 
 }
 
 /* The ports of a whole packet or a first fragment. */
-__noinline int rare_ports(struct xdp_md *ctx, struct rare *r)
+__noinline int slow_ports(struct xdp_md *ctx, struct rare *r)
 {
 	if (!r)
 		return XDP_ABORTED;
@@ -135,13 +135,13 @@ __noinline int rare_ports(struct xdp_md *ctx, struct rare *r)
 	} sctp;
 
 	if (r->own.end < r->own.l4 + l4_least(r->p.t.proto))
-		return rare_refuse(ctx, r,
+		return slow_refuse(ctx, r,
 				   is_fragment(&r->own) ? DROP_TINY_FRAGMENT : DROP_MALFORMED);
 	switch (r->p.t.proto) {
 	case IPPROTO_TCP:
 		if (bpf_xdp_load_bytes(ctx, r->own.l4, &tcp, sizeof(tcp)) || tcp.doff < 5 ||
 		    (tcp.doff * 4 > room && !is_fragment(&r->own)))
-			return rare_refuse(ctx, r, DROP_MALFORMED);
+			return slow_refuse(ctx, r, DROP_MALFORMED);
 		r->p.t.sport = tcp.source;
 		r->p.t.dport = tcp.dest;
 		r->p.flags = tcp_flags_of(&tcp);
@@ -153,13 +153,13 @@ __noinline int rare_ports(struct xdp_md *ctx, struct rare *r)
 		if (bpf_xdp_load_bytes(ctx, r->own.l4, &udp, sizeof(udp)) ||
 		    bpf_ntohs(udp.len) < sizeof(udp) ||
 		    (bpf_ntohs(udp.len) > room && !is_fragment(&r->own)))
-			return rare_refuse(ctx, r, DROP_MALFORMED);
+			return slow_refuse(ctx, r, DROP_MALFORMED);
 		r->p.t.sport = udp.source;
 		r->p.t.dport = udp.dest;
 		return RARE_GO_ON;
 	}
 	if (room < sizeof(sctp) || bpf_xdp_load_bytes(ctx, r->own.l4, &sctp, sizeof(sctp)))
-		return rare_refuse(ctx, r, DROP_MALFORMED);
+		return slow_refuse(ctx, r, DROP_MALFORMED);
 	r->p.t.sport = sctp.header.source;
 	r->p.t.dport = sctp.header.dest;
 	r->p.flags = sctp_flags_of(sctp.chunk.type);
@@ -169,19 +169,19 @@ __noinline int rare_ports(struct xdp_md *ctx, struct rare *r)
 }
 
 /* To a VIP, but to none of its frontends. */
-static __always_inline int rare_unserved(struct xdp_md *ctx, struct rare *r)
+static __always_inline int slow_unserved(struct xdp_md *ctx, struct rare *r)
 {
-	return r->p.ttl <= 1 ? XDP_PASS : rare_refuse(ctx, r, DROP_NOT_SERVED);
+	return r->p.ttl <= 1 ? XDP_PASS : slow_refuse(ctx, r, DROP_NOT_SERVED);
 }
 
-static __always_inline int rare_send(struct xdp_md *ctx, struct rare *r, const struct frontend *f)
+static __always_inline int slow_send(struct xdp_md *ctx, struct rare *r, const struct frontend *f)
 {
 	switch (f->method) {
 	case METHOD_TUNNEL:
-		return rare_tunnel(ctx, r, f);
+		return slow_tunnel(ctx, r, f);
 	case METHOD_DIRECT_NAT:
 	case METHOD_DR:
-		return rare_direct(ctx, r, f);
+		return slow_direct(ctx, r, f);
 	default: /* those that rewrite both ways remember */
 		return drop(ctx, DROP_NO_BACKEND);
 	}
@@ -191,7 +191,7 @@ static __always_inline int rare_send(struct xdp_md *ctx, struct rare *r, const s
 #define RARE_IS_NOBODYS 2
 
 /* Gives an unknown flow a server, as stateful_unknown does. No error opens one. */
-static __always_inline int rare_unknown(struct rare *r, struct frontend *f, struct opening *o)
+static __always_inline int slow_unknown(struct rare *r, struct frontend *f, struct opening *o)
 {
 	if (!r->is_error)
 		return stateful_unknown(&r->p, f, o, !r->tagged, r->v6);
@@ -202,7 +202,7 @@ static __always_inline int rare_unknown(struct rare *r, struct frontend *f, stru
  * program: an error, which quotes them, goes on; a packet may not have fit on its way.
  * All else is for the program syn.
  */
-__noinline int rare_proxied(struct xdp_md *ctx, struct rare *r, const struct opening *o)
+__noinline int slow_proxied(struct xdp_md *ctx, struct rare *r, const struct opening *o)
 {
 	struct syn_flow *flow;
 	struct choice ch;
@@ -221,32 +221,32 @@ __noinline int rare_proxied(struct xdp_md *ctx, struct rare *r, const struct ope
 	if (r->admitted || r->tagged || !choice_of(&ch, &r->pick))
 		return drop(ctx, DROP_SYN_ODD);
 	r->more = 0;
-	way = rare_way(ctx, r, &ch, r->p.len);
-	return way_leads_nowhere(way) ? rare_nowhere(ctx, r, way) : TO_SYN;
+	way = slow_way(ctx, r, &ch, r->p.len);
+	return way_leads_nowhere(way) ? slow_nowhere(ctx, r, way) : TO_SYN;
 }
 
 /* Where a packet of no known flow goes: RARE_GO_ON, to the server in o, or a verdict. */
-static __always_inline int rare_open(struct xdp_md *ctx, struct rare *r, struct frontend *f,
+static __always_inline int slow_open(struct xdp_md *ctx, struct rare *r, struct frontend *f,
 				     struct opening *o)
 {
 	int failed;
 
 	if (o->proxied)
-		return rare_proxied(ctx, r, o);
-	failed = rare_unknown(r, f, o);
+		return slow_proxied(ctx, r, o);
+	failed = slow_unknown(r, f, o);
 	if (failed == STATEFUL_ASK)
-		return rare_ask(ctx, r);
+		return slow_ask(ctx, r);
 	if (failed == TO_SYN)
 		return TO_SYN;
 	if (failed < 0)
 		return drop(ctx, FAILED_WHY(failed));
 	if (failed == RARE_IS_NOBODYS)
-		return rare_refuse(ctx, r, DROP_NOT_SERVED);
+		return slow_refuse(ctx, r, DROP_NOT_SERVED);
 	return RARE_GO_ON;
 }
 
 /* To the server of a flow that is remembered, or to be. */
-__noinline int rare_stateful(struct xdp_md *ctx, struct rare *r, struct frontend *f)
+__noinline int slow_stateful(struct xdp_md *ctx, struct rare *r, struct frontend *f)
 {
 	struct opening o __attribute__((aligned(8))) = {.now = flow_now()};
 	int verdict;
@@ -258,7 +258,7 @@ __noinline int rare_stateful(struct xdp_md *ctx, struct rare *r, struct frontend
 	o.payload = r->payload;
 	r->p.flags |= r->handed | r->admitted;
 	if (!(r->v6 ? stateful_find_v6(&r->p, f, &o) : stateful_find_v4(&r->p, f, &o))) {
-		verdict = rare_open(ctx, r, f, &o);
+		verdict = slow_open(ctx, r, f, &o);
 		if (verdict != RARE_GO_ON)
 			return verdict;
 	}
@@ -268,62 +268,62 @@ __noinline int rare_stateful(struct xdp_md *ctx, struct rare *r, struct frontend
 	r->pick.chain = 0;
 	r->pick.hash = o.tag >> 32; /* as in stateful.h */
 	r->pick.new_flow = o.fresh;
-	return is_nat(f) ? rare_nat(ctx, r, f, o.index, o.tag) : rare_send(ctx, r, f);
+	return is_nat(f) ? slow_nat(ctx, r, f, o.index, o.tag) : slow_send(ctx, r, f);
 }
 
 /* The flow is known: to its frontend's server, or back to its client. */
-static __noinline int rare_serve(struct xdp_md *ctx, struct rare *r)
+static __noinline int slow_serve(struct xdp_md *ctx, struct rare *r)
 {
 	struct tuple *t = &r->p.t;
 	struct frontend *f = frontend_lookup(&t->dst, t->dport, t->proto);
 	int verdict;
 
-	if (!f && rare_may_be_answer(r)) {
-		verdict = rare_answer(ctx, r);
+	if (!f && slow_may_be_answer(r)) {
+		verdict = slow_answer(ctx, r);
 		if (verdict != NAT_NO_ANSWER)
 			return verdict;
 	}
 	if (!f)
 		f = frontend_wide(&r->p);
 	if (!f || f->method == METHOD_NONE)
-		return rare_unserved(ctx, r);
-	note_frontend(f);
+		return slow_unserved(ctx, r);
+	trace_frontend(f);
 	if (r->p.ttl <= 1)
 		return XDP_PASS;
 	if (f->flags & FRONTEND_GUARDED && !r->is_error && !r->admitted &&
 	    guard_handed(ctx, &r->p, f, r->handed))
 		return XDP_DROP;
 	if (f->flags & FRONTEND_STATEFUL)
-		return rare_stateful(ctx, r, f);
+		return slow_stateful(ctx, r, f);
 	if (f->flags & FRONTEND_SYN_GUARDED && r->p.t.proto == IPPROTO_TCP && !r->is_error &&
 	    !r->admitted && syn_concerns(&r->p))
 		return TO_SYN;
 	choose(&r->pick, f, &r->p);
-	note_pick(f, &r->pick);
+	trace_pick(f, &r->pick);
 	if (r->own.offset)
 		r->pick.new_flow = 0;
-	return rare_send(ctx, r, f);
+	return slow_send(ctx, r, f);
 }
 
 /* An error is for the flow whose packet it quotes, if that was sent from where
  * the error goes.
  */
-static __always_inline int rare_error(struct xdp_md *ctx, struct rare *r)
+static __always_inline int slow_error(struct xdp_md *ctx, struct rare *r)
 {
 	if (icmp_quoted(ctx, r) || !addr_equal(&r->p.t.dst, &r->vip))
-		return rare_unserved(ctx, r);
+		return slow_unserved(ctx, r);
 	r->is_error = true;
 	return RARE_GO_ON;
 }
 
-static __noinline int rare_icmp(struct xdp_md *ctx, struct rare *r)
+static __noinline int slow_icmp(struct xdp_md *ctx, struct rare *r)
 {
 	if (r->own.end < r->own.l4 + ICMP_HEADER && !r->own.offset)
-		return rare_refuse(ctx, r, DROP_MALFORMED);
+		return slow_refuse(ctx, r, DROP_MALFORMED);
 	if (icmp_is_error(r->icmp_type, r->v6) && !is_fragment(&r->own))
-		return rare_error(ctx, r);
+		return slow_error(ctx, r);
 	if (!r->is_vip || (!r->own.offset && !icmp_is_echo(r->icmp_type, r->v6)))
-		return rare_unserved(ctx, r);
+		return slow_unserved(ctx, r);
 	if (is_martian(&r->p.t.src, r->v6))
 		return drop(ctx, DROP_MARTIAN_SOURCE);
 	if (stays_here(ctx, &r->fib, &r->p.t.src, &r->vip, r->v6))
@@ -332,31 +332,31 @@ static __noinline int rare_icmp(struct xdp_md *ctx, struct rare *r)
 }
 
 /* Finds out which flow the packet belongs to. */
-static __always_inline int rare_flow(struct xdp_md *ctx, struct rare *r)
+static __always_inline int slow_flow(struct xdp_md *ctx, struct rare *r)
 {
 	int verdict;
 
 	if (is_icmp(&r->own, r->v6))
-		return rare_icmp(ctx, r);
+		return slow_icmp(ctx, r);
 	if (r->own.offset)
 		return fragment_recall(ctx, r);
 	if (!has_ports(r->own.proto))
-		return rare_unserved(ctx, r);
-	verdict = rare_ports(ctx, r);
+		return slow_unserved(ctx, r);
+	verdict = slow_ports(ctx, r);
 	if (verdict == RARE_GO_ON && r->own.more)
 		fragment_remember(r);
 	return verdict;
 }
 
-static __always_inline int rare_frame(struct xdp_md *ctx)
+static __always_inline int slow_frame(struct xdp_md *ctx)
 {
 	__u32 zero = 0;
-	struct rare *r = bpf_map_lookup_elem(&rare_scratch, &zero);
+	struct rare *r = bpf_map_lookup_elem(&slow_scratch, &zero);
 	int verdict;
 
 	if (!r)
 		return XDP_PASS;
-	if (!rare_read(ctx, r)) /* unwrapped, it is the kernel's no more */
+	if (!slow_read(ctx, r)) /* unwrapped, it is the kernel's no more */
 		return r->handed ? drop(ctx, DROP_MALFORMED) : XDP_PASS;
 	if (is_own(&r->vip, r->v6) &&
 	    (r->own.proto == IPPROTO_IPIP || r->own.proto == IPPROTO_IPV6)) {
@@ -364,23 +364,23 @@ static __always_inline int rare_frame(struct xdp_md *ctx)
 			bpf_tail_call(ctx, &steps, STEP_HANDOVER);
 		return XDP_PASS; /* it is loaded when a balancer may drain */
 	}
-	if (icmp_is_discovery(r) || !rare_concerns(r))
+	if (icmp_is_discovery(r) || !slow_concerns(r))
 		return XDP_PASS;
 	if (r->own.source_route)
-		return rare_refuse(ctx, r, DROP_SOURCE_ROUTE);
+		return slow_refuse(ctx, r, DROP_SOURCE_ROUTE);
 	if (r->own.broken || (is_fragment(&r->own) && fragment_is_broken(&r->own)))
-		return rare_refuse(ctx, r, DROP_MALFORMED);
-	verdict = rare_flow(ctx, r);
-	return verdict == RARE_GO_ON ? rare_serve(ctx, r) : verdict;
+		return slow_refuse(ctx, r, DROP_MALFORMED);
+	verdict = slow_flow(ctx, r);
+	return verdict == RARE_GO_ON ? slow_serve(ctx, r) : verdict;
 }
 
 SEC("xdp.frags")
-int rare(struct xdp_md *ctx)
+int slow_path(struct xdp_md *ctx)
 {
-	int verdict = rare_frame(ctx);
+	int verdict = slow_frame(ctx);
 
 	if (verdict == TO_SYN) {
-		note(NOTE_ELSEWHERE, STEP_SYN, 0);
+		trace_event(TRACE_ELSEWHERE, STEP_SYN, 0);
 		bpf_tail_call(ctx, &steps, STEP_SYN);
 		verdict = drop(ctx, DROP_SYN_ODD);
 	}

@@ -6,14 +6,14 @@
  * packets of such flows, in both directions. Between the node and itself packets
  * turn round at the device that leads to the service: each side sees that one.
  */
-#ifndef FAIRLEAD_PROXY_LEAVE_H
-#define FAIRLEAD_PROXY_LEAVE_H
+#ifndef FAIRLEAD_PROXY_EGRESS_H
+#define FAIRLEAD_PROXY_EGRESS_H
 
-#include "proxy/answer.h"
-#include "proxy/change.h"
+#include "proxy/reply.h"
+#include "proxy/rewrite.h"
 #include "proxy/fragment.h"
 #include "proxy/scratch.h"
-#include "skb/way.h"
+#include "skb/fib_redirect.h"
 
 #define LOOPBACK_IFINDEX 1
 

@@ -6,12 +6,12 @@
  * All that stands before the new option is read first and written anew before
  * it, so nothing has to be moved.
  */
-#ifndef FAIRLEAD_BALANCER_TELL_H
-#define FAIRLEAD_BALANCER_TELL_H
+#ifndef FAIRLEAD_BALANCER_DSR_OPTION_H
+#define FAIRLEAD_BALANCER_DSR_OPTION_H
 
 #include "auth_front.h"
 #include "chain.h"
-#include "leave.h"
+#include "egress.h"
 
 /* How a packet leaves. */
 struct telling {
@@ -170,7 +170,7 @@ static __always_inline int tell_plan(struct xdp_md *ctx, const struct packet *p,
 		return drop_way(ctx, t->way);
 	if (t->bytes && !way_fits(t->way, ch, p->len + t->bytes) && p->t.proto == IPPROTO_UDP)
 		t->bytes = 0;
-	return way_fits(t->way, ch, p->len + t->bytes) ? 0 : TO_RARE_TOO_BIG;
+	return way_fits(t->way, ch, p->len + t->bytes) ? 0 : TO_SLOW_PATH_TOO_BIG;
 }
 
 #endif

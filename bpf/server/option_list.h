@@ -3,8 +3,8 @@
  * it, or those that were asked before it goes to the next. A list only ever
  * becomes shorter, so no packet goes round.
  */
-#ifndef FAIRLEAD_SERVER_LIST_H
-#define FAIRLEAD_SERVER_LIST_H
+#ifndef FAIRLEAD_SERVER_OPTION_LIST_H
+#define FAIRLEAD_SERVER_OPTION_LIST_H
 
 #include "auth.h"
 #include "common.h"

@@ -4,8 +4,8 @@
  * them by what the client sends, and goes on with them, also when the rules are
  * gone. What this program translates it never sees under the service's address.
  */
-#ifndef FAIRLEAD_PROXY_FOREIGN_H
-#define FAIRLEAD_PROXY_FOREIGN_H
+#ifndef FAIRLEAD_PROXY_CONNTRACK_COMPAT_H
+#define FAIRLEAD_PROXY_CONNTRACK_COMPAT_H
 
 #include "proxy/scratch.h"
 

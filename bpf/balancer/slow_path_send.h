@@ -7,19 +7,19 @@
  * here: the server's node finds ours where it looks for it, and nobody but a
  * balancer can write one. In a tunnel they stay.
  */
-#ifndef FAIRLEAD_BALANCER_RARE_SEND_H
-#define FAIRLEAD_BALANCER_RARE_SEND_H
+#ifndef FAIRLEAD_BALANCER_SLOW_PATH_SEND_H
+#define FAIRLEAD_BALANCER_SLOW_PATH_SEND_H
 
 #include "edit.h"
 #include "icmp.h"
 #include "scratch.h"
 #include "send.h"
-#include "too_big.h"
+#include "packet_too_big.h"
 #include "tunnel.h"
 #include "vlan.h"
 
 /* Finds the way to the chosen server for a packet of len bytes. */
-static __always_inline enum way rare_way(struct xdp_md *ctx, struct rare *r,
+static __always_inline enum way slow_way(struct xdp_md *ctx, struct rare *r,
 					 const struct choice *ch, __u32 len)
 {
 	enum way way = WAY_BACK;
@@ -41,7 +41,7 @@ static __always_inline enum way rare_way(struct xdp_md *ctx, struct rare *r,
 }
 
 /* Counts what was sent to a server. */
-static __always_inline int rare_counted(const struct rare *r, const struct frontend *f,
+static __always_inline int slow_counted(const struct rare *r, const struct frontend *f,
 					const struct choice *ch, int verdict)
 {
 	if (sent(verdict) && !r->answered)
@@ -49,7 +49,7 @@ static __always_inline int rare_counted(const struct rare *r, const struct front
 	return verdict;
 }
 
-static __always_inline int rare_nowhere(struct xdp_md *ctx, struct rare *r, enum way way)
+static __always_inline int slow_nowhere(struct xdp_md *ctx, struct rare *r, enum way way)
 {
 	return way == WAY_TOO_BIG ? too_big(ctx, r) : drop(ctx, DROP_NO_ROUTE);
 }
@@ -57,7 +57,7 @@ static __always_inline int rare_nowhere(struct xdp_md *ctx, struct rare *r, enum
 /* The Ethernet header that the packet leaves with, in r->l2: to the next hop,
  * or as it came, so that the kernel still knows the frame as its own.
  */
-static __always_inline bool rare_l2(struct xdp_md *ctx, struct rare *r, const __u8 *macs,
+static __always_inline bool slow_l2(struct xdp_md *ctx, struct rare *r, const __u8 *macs,
 				    enum way way)
 {
 	if (!vlan_l2(ctx, r))
@@ -72,7 +72,7 @@ static __always_inline bool rare_l2(struct xdp_md *ctx, struct rare *r, const __
 /* The last step of a packet that leaves under its own header, by the next hop
  * with these MAC addresses.
  */
-static __always_inline int rare_leave(struct xdp_md *ctx, struct rare *r, const __u8 *macs,
+static __always_inline int slow_leave(struct xdp_md *ctx, struct rare *r, const __u8 *macs,
 				      __u32 ifindex, enum way way)
 {
 	long failed;
@@ -86,7 +86,7 @@ static __always_inline int rare_leave(struct xdp_md *ctx, struct rare *r, const 
 		ipv4_decrement_ttl(&r->own.ip.v4);
 		failed = bpf_xdp_store_bytes(ctx, r->own.l3, &r->own.ip, sizeof(struct iphdr));
 	}
-	if (failed || !rare_l2(ctx, r, macs, way) || !vlan_put(ctx, r))
+	if (failed || !slow_l2(ctx, r, macs, way) || !vlan_put(ctx, r))
 		return drop(ctx, DROP_NO_ROOM);
 	return go(way, r->tagged ? r->ingress : ifindex);
 }
@@ -94,18 +94,18 @@ static __always_inline int rare_leave(struct xdp_md *ctx, struct rare *r, const 
 /* Where that begins which stays when the client's options go. A fragment
  * header stays, and what is behind it.
  */
-static __always_inline __u32 rare_keep(const struct rare *r)
+static __always_inline __u32 slow_keep(const struct rare *r)
 {
 	return r->own.fragment ? r->own.fragment : r->own.l4;
 }
 
 /* How many bytes of the client's options there are. */
-static __always_inline __u32 rare_stripped(const struct rare *r)
+static __always_inline __u32 slow_stripped(const struct rare *r)
 {
-	return rare_keep(r) - r->own.l3 - (r->v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
+	return slow_keep(r) - r->own.l3 - (r->v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
 }
 
-static __always_inline __u8 rare_keep_proto(const struct rare *r)
+static __always_inline __u8 slow_keep_proto(const struct rare *r)
 {
 	return r->own.fragment ? IPPROTO_FRAGMENT : r->own.proto;
 }
@@ -136,7 +136,7 @@ static __always_inline void reshape_v6(struct rare *r, __u32 stripped, __u32 byt
 	struct ipv6hdr *ip = &r->own.ip.v6;
 
 	ip->payload_len = bpf_htons(bpf_ntohs(ip->payload_len) + bytes - stripped);
-	ip->nexthdr = bytes ? IPPROTO_DSTOPTS : rare_keep_proto(r);
+	ip->nexthdr = bytes ? IPPROTO_DSTOPTS : slow_keep_proto(r);
 }
 
 /* Puts so many bytes of r->front in the place of the client's options. */
@@ -144,7 +144,7 @@ __noinline int reshape(struct xdp_md *ctx, struct rare *r, __u32 bytes)
 {
 	if (!r)
 		return -1;
-	__u32 stripped = rare_stripped(r), l2 = within(r->own.l3, 32);
+	__u32 stripped = slow_stripped(r), l2 = within(r->own.l3, 32);
 	__u32 header = r->v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
 
 	if (!stripped && !bytes)
@@ -170,7 +170,7 @@ __noinline int reshape(struct xdp_md *ctx, struct rare *r, __u32 bytes)
 /* Passes the packet of the frame, which goes to dst, to what makes tags: whole if it has
  * nothing before its ports, or options ends there is.
  */
-static __always_inline void rare_auth_packet(const struct rare *r, const struct addr *dst,
+static __always_inline void slow_auth_packet(const struct rare *r, const struct addr *dst,
 					     bool whole)
 {
 	whole = whole && has_ports(r->own.proto) && !is_fragment(&r->own);
@@ -180,21 +180,21 @@ static __always_inline void rare_auth_packet(const struct rare *r, const struct 
 /* The option with an authentication tag, for a packet to a server, or with dr to whom it
  * was addressed: 0 where it cannot be built.
  */
-__noinline __u32 rare_tell_tagged(struct rare *r, const struct server *server,
+__noinline __u32 slow_tell_tagged(struct rare *r, const struct server *server,
 				  const struct chain *chain, bool nat, bool keep_port)
 {
 	struct auth_scratch *s = auth_scratch_get();
 
 	if (!r || !server || !s)
 		return 0;
-	rare_auth_packet(r, nat ? &server->addr : &r->vip, true);
+	slow_auth_packet(r, nat ? &server->addr : &r->vip, true);
 	if (s->inner.proto && nat && !keep_port)
 		s->inner.dport = server->port;
 	if (auth_own(&r->p, chain))
 		return 0;
 	__builtin_memcpy(r->front, s->front, 128);
 	if (r->v6)
-		r->front[0] = rare_keep_proto(r);
+		r->front[0] = slow_keep_proto(r);
 	return auth_own_bytes(chain, r->v6);
 }
 
@@ -202,7 +202,7 @@ __noinline __u32 rare_tell_tagged(struct rare *r, const struct server *server,
  * fragment and an ICMP error open nothing: they tell who else may have the flow,
  * or nothing. Global, as are the steps below: the verifier looks at each once.
  */
-__noinline __u32 rare_tell(struct rare *r, const struct chain *chain)
+__noinline __u32 slow_tell(struct rare *r, const struct chain *chain)
 {
 	__u64 sum = 0;
 	bool ok;
@@ -211,7 +211,7 @@ __noinline __u32 rare_tell(struct rare *r, const struct chain *chain)
 		return 0;
 	if (r->v6) {
 		ok = option_put_own_v6(r->front, r->front + FRONT_MAX, &r->p, chain);
-		r->front[0] = rare_keep_proto(r);
+		r->front[0] = slow_keep_proto(r);
 	} else {
 		ok = option_put_own_v4(r->front, r->front + FRONT_MAX, &r->p, chain, &sum);
 	}
@@ -221,7 +221,7 @@ __noinline __u32 rare_tell(struct rare *r, const struct chain *chain)
 /* Changes the destination to the server, in an ICMP error also the source that
  * it quotes.
  */
-static __always_inline bool rare_address(struct xdp_md *ctx, struct rare *r,
+static __always_inline bool slow_address(struct xdp_md *ctx, struct rare *r,
 					 const struct frontend *f, const struct choice *ch)
 {
 	r->from = r->p.t;
@@ -234,40 +234,40 @@ static __always_inline bool rare_address(struct xdp_md *ctx, struct rare *r,
 	return edit(ctx, r, &r->own) == 0;
 }
 
-static __always_inline int rare_direct_on(struct xdp_md *ctx, struct rare *r,
+static __always_inline int slow_direct_on(struct xdp_md *ctx, struct rare *r,
 					  const struct frontend *f, const struct choice *ch)
 {
 	bool nat = f->method == METHOD_DIRECT_NAT;
 	bool marks = nat || auth_policy || f->survival == SURVIVAL_SECOND_CHANCE;
-	__s32 less = marks ? rare_stripped(r) : 0;
+	__s32 less = marks ? slow_stripped(r) : 0;
 	__u32 bytes;
 	enum way way;
 
-	bytes = marks ? rare_tell(r, ch->chain) : 0;
+	bytes = marks ? slow_tell(r, ch->chain) : 0;
 	if (auth_policy && (bytes || !nat))
-		bytes = rare_tell_tagged(r, ch->server, ch->chain, nat,
+		bytes = slow_tell_tagged(r, ch->server, ch->chain, nat,
 					 f->flags & FRONTEND_KEEP_PORT);
 	r->more = bytes - less;
-	way = rare_way(ctx, r, ch, r->p.len + r->more);
+	way = slow_way(ctx, r, ch, r->p.len + r->more);
 	if (way == WAY_TOO_BIG && bytes && r->p.t.proto == IPPROTO_UDP) {
 		/* A full datagram goes without: its flow is known from others. */
 		bytes = 0;
 		r->more = -less;
-		way = rare_way(ctx, r, ch, r->p.len + r->more);
+		way = slow_way(ctx, r, ch, r->p.len + r->more);
 	}
 	if (way_leads_nowhere(way))
-		return rare_nowhere(ctx, r, way);
+		return slow_nowhere(ctx, r, way);
 	if (!nat && (r->tagged || way == WAY_KERNEL || ch->cpu->beyond))
 		return drop(ctx, DROP_NO_NEIGHBOUR);
-	if (nat && !rare_address(ctx, r, f, ch))
+	if (nat && !slow_address(ctx, r, f, ch))
 		return drop(ctx, edit_refusal(r));
 	if (marks && reshape(ctx, r, bytes))
 		return drop(ctx, DROP_NO_ROOM);
-	return rare_leave(ctx, r, ch->cpu->macs, ch->cpu->ifindex, way);
+	return slow_leave(ctx, r, ch->cpu->macs, ch->cpu->ifindex, way);
 }
 
 /* direct-nat and dr: under the packet's own header. */
-__noinline int rare_direct(struct xdp_md *ctx, struct rare *r, const struct frontend *f)
+__noinline int slow_direct(struct xdp_md *ctx, struct rare *r, const struct frontend *f)
 {
 	struct choice ch;
 
@@ -275,11 +275,11 @@ __noinline int rare_direct(struct xdp_md *ctx, struct rare *r, const struct fron
 		return XDP_ABORTED;
 	if (!choice_for(&ch, &r->pick))
 		return drop(ctx, DROP_NO_BACKEND);
-	return rare_counted(r, f, &ch, rare_direct_on(ctx, r, f, &ch));
+	return slow_counted(r, f, &ch, slow_direct_on(ctx, r, f, &ch));
 }
 
 /* The same with an authentication tag. */
-__noinline bool rare_front_tagged(struct rare *r, const struct server *server,
+__noinline bool slow_front_tagged(struct rare *r, const struct server *server,
 				  const struct chain *chain, enum way way)
 {
 	struct auth_scratch *s = auth_scratch_get();
@@ -294,14 +294,14 @@ __noinline bool rare_front_tagged(struct rare *r, const struct server *server,
 	t.gue = r->gue;
 	t.inner6 = r->v6;
 	header = r->v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
-	rare_auth_packet(r, &r->vip, r->own.l4 == r->own.l3 + header);
+	slow_auth_packet(r, &r->vip, r->own.l4 == r->own.l3 + header);
 	if (auth_front(&t, server, chain) != (__u32)r->more)
 		return false;
 	__builtin_memcpy(r->front, s->front, AUTH_FRONT);
 	return true;
 }
 
-static __always_inline bool rare_front_by(struct rare *r, const struct server *server,
+static __always_inline bool slow_front_by(struct rare *r, const struct server *server,
 					  const struct outer *o, const void *end, bool outer6)
 {
 	const __u32 header = outer6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
@@ -314,7 +314,7 @@ static __always_inline bool rare_front_by(struct rare *r, const struct server *s
 }
 
 /* Builds all that goes before the packet, in r->front. */
-__noinline bool rare_front(struct rare *r, const struct server *server, const struct chain *chain,
+__noinline bool slow_front(struct rare *r, const struct server *server, const struct chain *chain,
 			   __u8 ttl)
 {
 	struct outer o = {.chain = chain, .ttl = ttl};
@@ -329,12 +329,12 @@ __noinline bool rare_front(struct rare *r, const struct server *server, const st
 	o.gue = r->gue;
 	o.inner6 = r->v6;
 	end = r->front + FRONT_MAX;
-	return addr_is_v4(&server->addr) ? rare_front_by(r, server, &o, end, false)
-					 : rare_front_by(r, server, &o, end, true);
+	return addr_is_v4(&server->addr) ? slow_front_by(r, server, &o, end, false)
+					 : slow_front_by(r, server, &o, end, true);
 }
 
 /* Puts r->front before the packet, and the Ethernet header before that. */
-__noinline bool rare_wrap(struct xdp_md *ctx, struct rare *r, const struct server_cpu *cpu,
+__noinline bool slow_wrap(struct xdp_md *ctx, struct rare *r, const struct server_cpu *cpu,
 			  enum way way, bool outer6)
 {
 	__be16 proto = outer6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
@@ -345,7 +345,7 @@ __noinline bool rare_wrap(struct xdp_md *ctx, struct rare *r, const struct serve
 	bytes = within(r->more, 256);
 	if ((__s32)bytes != r->more || bytes > FRONT_MAX)
 		return false;
-	if (!rare_l2(ctx, r, cpu->macs, way) || bpf_xdp_adjust_head(ctx, -(int)bytes))
+	if (!slow_l2(ctx, r, cpu->macs, way) || bpf_xdp_adjust_head(ctx, -(int)bytes))
 		return false;
 	l2 = within(r->own.l3, 32);
 	if (l2 < sizeof(struct ethhdr) || l2 > L2_MAX)
@@ -355,7 +355,7 @@ __noinline bool rare_wrap(struct xdp_md *ctx, struct rare *r, const struct serve
 }
 
 /* To any server, by GUE or IP in IP as r->gue says. */
-__noinline int rare_tunnel_any(struct xdp_md *ctx, struct rare *r, const struct server *server,
+__noinline int slow_tunnel_any(struct xdp_md *ctx, struct rare *r, const struct server *server,
 			       struct server_cpu *cpu, const struct chain *chain)
 {
 	struct choice ch = {.server = server, .cpu = cpu, .chain = chain};
@@ -367,21 +367,21 @@ __noinline int rare_tunnel_any(struct xdp_md *ctx, struct rare *r, const struct 
 	outer6 = !addr_is_v4(&server->addr);
 	r->more = auth_policy ? auth_tunnel_bytes(chain, r->gue, outer6)
 			      : tunnel_bytes(chain, r->gue, outer6);
-	way = rare_way(ctx, r, &ch, r->p.len + r->more);
+	way = slow_way(ctx, r, &ch, r->p.len + r->more);
 	if (way_leads_nowhere(way))
-		return rare_nowhere(ctx, r, way);
+		return slow_nowhere(ctx, r, way);
 	if (addr_is_zero(outer6 ? &set.own6 : &set.own4))
 		return drop(ctx, DROP_NO_SOURCE);
-	if (auth_policy ? !rare_front_tagged(r, server, chain, way)
-			: !rare_front(r, server, chain,
+	if (auth_policy ? !slow_front_tagged(r, server, chain, way)
+			: !slow_front(r, server, chain,
 				      way == WAY_KERNEL ? TUNNEL_TTL : TUNNEL_TTL - 1))
 		return drop(ctx, DROP_NO_ROOM);
-	if (!rare_wrap(ctx, r, cpu, way, outer6))
+	if (!slow_wrap(ctx, r, cpu, way, outer6))
 		return drop(ctx, DROP_NO_ROOM);
 	return go(way, r->tagged ? r->ingress : cpu->ifindex);
 }
 
-__noinline int rare_tunnel(struct xdp_md *ctx, struct rare *r, const struct frontend *f)
+__noinline int slow_tunnel(struct xdp_md *ctx, struct rare *r, const struct frontend *f)
 {
 	struct choice ch;
 
@@ -390,7 +390,7 @@ __noinline int rare_tunnel(struct xdp_md *ctx, struct rare *r, const struct fron
 	if (!choice_for(&ch, &r->pick))
 		return drop(ctx, DROP_NO_BACKEND);
 	r->gue = f->encapsulation == ENCAPSULATION_GUE;
-	return rare_counted(r, f, &ch, rare_tunnel_any(ctx, r, ch.server, ch.cpu, ch.chain));
+	return slow_counted(r, f, &ch, slow_tunnel_any(ctx, r, ch.server, ch.cpu, ch.chain));
 }
 
 #endif

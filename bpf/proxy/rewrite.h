@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Gives a packet the addresses and ports that its flow's entry says. */
-#ifndef FAIRLEAD_PROXY_CHANGE_H
-#define FAIRLEAD_PROXY_CHANGE_H
+#ifndef FAIRLEAD_PROXY_REWRITE_H
+#define FAIRLEAD_PROXY_REWRITE_H
 
 #include "crc32c.h"
 #include "proxy/flow.h"

@@ -3,8 +3,8 @@
  * addressed to the server itself, its VIP remembered; or on to the server that
  * may know the flow.
  */
-#ifndef FAIRLEAD_SERVER_TOWARD_H
-#define FAIRLEAD_SERVER_TOWARD_H
+#ifndef FAIRLEAD_SERVER_INGRESS_H
+#define FAIRLEAD_SERVER_INGRESS_H
 
 #include "auth_check.h"
 #include "balancers.h"
@@ -12,12 +12,12 @@
 #include "direct.h"
 #include "skb/error.h"
 #include "fragments.h"
-#include "list.h"
+#include "option_list.h"
 #include "maps.h"
-#include "out.h"
+#include "egress.h"
 #include "skb/read.h"
 #include "skb/rewrite.h"
-#include "take.h"
+#include "second_chance.h"
 
 /* The port of GUE (RFC: IANA's "gue"). */
 volatile const __u16 gue_port = 6080;

@@ -3,8 +3,8 @@
  * (RFC 792, RFC 4443), by whom the packet was addressed to. It goes back by the
  * device it was met at.
  */
-#ifndef FAIRLEAD_PROXY_ANSWER_H
-#define FAIRLEAD_PROXY_ANSWER_H
+#ifndef FAIRLEAD_PROXY_REPLY_H
+#define FAIRLEAD_PROXY_REPLY_H
 
 #include "csum.h"
 #include "proxy/count.h"

@@ -2,8 +2,8 @@
 /* Leaving by the kernel's routes and neighbours, past its firewall and its
  * source checks.
  */
-#ifndef FAIRLEAD_SKB_WAY_H
-#define FAIRLEAD_SKB_WAY_H
+#ifndef FAIRLEAD_SKB_FIB_REDIRECT_H
+#define FAIRLEAD_SKB_FIB_REDIRECT_H
 
 #include "common.h"
 #include "read.h"

@@ -2,8 +2,8 @@
 /* Which service a socket means by the target that it talks to, so that it is
  * told the address which it asked for.
  */
-#ifndef FAIRLEAD_PROXY_ORIGIN_H
-#define FAIRLEAD_PROXY_ORIGIN_H
+#ifndef FAIRLEAD_PROXY_ORIG_DST_H
+#define FAIRLEAD_PROXY_ORIG_DST_H
 
 #include "proxy/maps.h"
 

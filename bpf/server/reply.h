@@ -2,15 +2,15 @@
 /* The way back: what the server answers gets the VIP as its source and goes
  * straight to the client.
  */
-#ifndef FAIRLEAD_SERVER_BACK_H
-#define FAIRLEAD_SERVER_BACK_H
+#ifndef FAIRLEAD_SERVER_REPLY_H
+#define FAIRLEAD_SERVER_REPLY_H
 
 #include "common.h"
 #include "skb/error.h"
 #include "flows.h"
 #include "fragments.h"
 #include "maps.h"
-#include "out.h"
+#include "egress.h"
 #include "skb/read.h"
 #include "skb/rewrite.h"
 #include "scratch.h"
@@ -196,7 +196,7 @@ static __always_inline int transport_back(struct __sk_buff *skb, const struct vi
 	state = v->flags & VIEW_RESET ? FLOW_RESET : FLOW_ANSWERED;
 	if (state == FLOW_ANSWERED)
 		unnote_flow(f, &flow, FLOW_CLIENT_RESET);
-	note_flow(f, &flow, state | (v->flags & VIEW_FIN ? FLOW_SERVER_FIN : 0));
+	trace_flow(f, &flow, state | (v->flags & VIEW_FIN ? FLOW_SERVER_FIN : 0));
 	if (v->fragment)
 		remember_fragment(v, FRAGMENT_ANSWER, &a.vip);
 	return answered(skb, v, &a, place);

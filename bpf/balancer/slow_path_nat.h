@@ -4,29 +4,29 @@
  * source stays the router's, but for fullnat's servers, which know nobody but
  * us, and where it is the server itself, which the client does not know.
  */
-#ifndef FAIRLEAD_BALANCER_RARE_NAT_H
-#define FAIRLEAD_BALANCER_RARE_NAT_H
+#ifndef FAIRLEAD_BALANCER_SLOW_PATH_NAT_H
+#define FAIRLEAD_BALANCER_SLOW_PATH_NAT_H
 
 #include "nat.h"
-#include "rare_send.h"
+#include "slow_path_send.h"
 #include "syn_maps.h"
 
 /* Turns r->from into r->to: the packet's own headers, or those it quotes. */
-static __always_inline bool rare_turn(struct xdp_md *ctx, struct rare *r, bool src)
+static __always_inline bool slow_turn(struct xdp_md *ctx, struct rare *r, bool src)
 {
 	if (r->is_error)
 		return icmp_turn(ctx, r, src, true) == 0;
 	return edit(ctx, r, &r->own) == 0;
 }
 
-static __always_inline int rare_nat_on(struct xdp_md *ctx, struct rare *r, const struct choice *ch,
+static __always_inline int slow_nat_on(struct xdp_md *ctx, struct rare *r, const struct choice *ch,
 				       __be16 own_port)
 {
-	enum way way = rare_way(ctx, r, ch, r->p.len);
+	enum way way = slow_way(ctx, r, ch, r->p.len);
 	bool full = own_port;
 
 	if (way_leads_nowhere(way))
-		return rare_nowhere(ctx, r, way);
+		return slow_nowhere(ctx, r, way);
 	r->from = r->p.t;
 	r->to = r->p.t;
 	r->to.dst = ch->server->addr;
@@ -35,13 +35,13 @@ static __always_inline int rare_nat_on(struct xdp_md *ctx, struct rare *r, const
 		r->to.src = r->v6 ? set.own6 : set.own4;
 		r->to.sport = own_port;
 	}
-	if (!rare_turn(ctx, r, full))
+	if (!slow_turn(ctx, r, full))
 		return drop(ctx, edit_refusal(r));
-	return rare_leave(ctx, r, ch->cpu->macs, ch->cpu->ifindex, way);
+	return slow_leave(ctx, r, ch->cpu->macs, ch->cpu->ifindex, way);
 }
 
 /* From the client to the server of the flow with that index and tag. */
-__noinline int rare_nat(struct xdp_md *ctx, struct rare *r, const struct frontend *f, __u32 index,
+__noinline int slow_nat(struct xdp_md *ctx, struct rare *r, const struct frontend *f, __u32 index,
 			__u64 tag)
 {
 	struct choice ch;
@@ -54,13 +54,13 @@ __noinline int rare_nat(struct xdp_md *ctx, struct rare *r, const struct fronten
 		return drop(ctx, DROP_FLOW_BUSY);
 	if (!choice_of(&ch, &r->pick))
 		return drop(ctx, DROP_NO_BACKEND);
-	return rare_counted(r, f, &ch, rare_nat_on(ctx, r, &ch, own_port));
+	return slow_counted(r, f, &ch, slow_nat_on(ctx, r, &ch, own_port));
 }
 
 /* Finds the flow of which r->p is an answer: its index, and in r->to what the
  * client is to see. NAT_NO_ANSWER: none.
  */
-__noinline int rare_find_answer(struct xdp_md *ctx, struct rare *r)
+__noinline int slow_find_answer(struct xdp_md *ctx, struct rare *r)
 {
 	__u32 now = flow_now();
 	struct flow_data *data;
@@ -93,7 +93,7 @@ __noinline int rare_find_answer(struct xdp_md *ctx, struct rare *r)
 }
 
 /* The way to the client. */
-static __always_inline enum way rare_way_back(struct xdp_md *ctx, struct rare *r,
+static __always_inline enum way slow_way_back(struct xdp_md *ctx, struct rare *r,
 					      struct nat_scratch *s, __u32 index)
 {
 	__u32 mtu = 0;
@@ -112,7 +112,7 @@ static __always_inline enum way rare_way_back(struct xdp_md *ctx, struct rare *r
 }
 
 /* From the server to the client; NAT_NO_ANSWER where it is none of a flow's. */
-__noinline int rare_answer(struct xdp_md *ctx, struct rare *r)
+__noinline int slow_answer(struct xdp_md *ctx, struct rare *r)
 {
 	struct nat_scratch *s = nat_scratch_get();
 	struct flow_data *data;
@@ -122,7 +122,7 @@ __noinline int rare_answer(struct xdp_md *ctx, struct rare *r)
 
 	if (!r || !s)
 		return NAT_NO_ANSWER;
-	index = rare_find_answer(ctx, r);
+	index = slow_find_answer(ctx, r);
 	data = index >= 0 ? flow_data_at(index) : NULL;
 	if (!data)
 		return NAT_NO_ANSWER;
@@ -130,16 +130,16 @@ __noinline int rare_answer(struct xdp_md *ctx, struct rare *r)
 		return drop(ctx, DROP_TTL_EXPIRED);
 	r->is_answer = true;
 	r->more = 0;
-	way = rare_way_back(ctx, r, s, index);
+	way = slow_way_back(ctx, r, s, index);
 	if (way_leads_nowhere(way))
-		return rare_nowhere(ctx, r, way);
+		return slow_nowhere(ctx, r, way);
 	if (r->proxied && !r->is_error) /* it did not fit before */
 		return r->tagged ? drop(ctx, DROP_SYN_ODD) : TO_SYN;
 	r->from = r->p.t;
 	hide = addr_equal(&r->sender, &r->from.src);
-	if (!rare_turn(ctx, r, hide))
+	if (!slow_turn(ctx, r, hide))
 		return drop(ctx, edit_refusal(r));
-	return rare_leave(ctx, r, data->macs, data->egress & 0xffffff, way);
+	return slow_leave(ctx, r, data->macs, data->egress & 0xffffff, way);
 }
 
 #endif

@@ -2,11 +2,11 @@
 /* Samples of what is dropped, for who follows drops. Nobody does: one
  * comparison a drop.
  */
-#ifndef FAIRLEAD_BALANCER_OBSERVE_H
-#define FAIRLEAD_BALANCER_OBSERVE_H
+#ifndef FAIRLEAD_BALANCER_DROP_EVENTS_H
+#define FAIRLEAD_BALANCER_DROP_EVENTS_H
 
 #include "maps.h"
-#include "note.h"
+#include "trace_event.h"
 
 /* The headers of any packet, in whatever it is wrapped. */
 #define OBSERVED_BYTES 128
@@ -48,7 +48,7 @@ static __always_inline void observe(struct xdp_md *ctx, enum drop_reason reason)
 {
 	struct drop_event *e;
 
-	note(NOTE_DROP, reason, 0);
+	trace_event(TRACE_DROP, reason, 0);
 	if (tracing || set.sample == ~0u || bpf_get_prandom_u32() & set.sample)
 		return;
 	e = bpf_ringbuf_reserve(&drop_events, sizeof(*e), 0);

@@ -2,14 +2,14 @@
 /* Handover of what is odd, or too big to be handed over: the rare program's twin
  * of handover.h. Not within a VLAN: who drains is not looked for there.
  */
-#ifndef FAIRLEAD_BALANCER_RARE_HANDOVER_H
-#define FAIRLEAD_BALANCER_RARE_HANDOVER_H
+#ifndef FAIRLEAD_BALANCER_SLOW_PATH_HANDOVER_H
+#define FAIRLEAD_BALANCER_SLOW_PATH_HANDOVER_H
 
 #include "handover.h"
-#include "rare_send.h"
+#include "slow_path_send.h"
 
 /* PACKET_ASK or PACKET_LAST where the frame was handed to us, else 0. */
-static __always_inline __u8 rare_handed(void)
+static __always_inline __u8 slow_handed(void)
 {
 	struct handover *h = handover_scratch_get();
 	__u8 on;
@@ -22,7 +22,7 @@ static __always_inline __u8 rare_handed(void)
 }
 
 /* Asks the next balancer for a flow that is not known here. */
-__noinline int rare_ask(struct xdp_md *ctx, struct rare *r)
+__noinline int slow_ask(struct xdp_md *ctx, struct rare *r)
 {
 	struct handover *h = handover_scratch_get();
 	struct choice ch;
@@ -34,7 +34,7 @@ __noinline int rare_ask(struct xdp_md *ctx, struct rare *r)
 	handover_choice(h, &ch, &r->p.t);
 	r->pick.hash = ch.hash;
 	r->gue = false;
-	return rare_tunnel_any(ctx, r, ch.server, ch.cpu, ch.chain);
+	return slow_tunnel_any(ctx, r, ch.server, ch.cpu, ch.chain);
 }
 
 #endif

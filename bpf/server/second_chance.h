@@ -2,13 +2,13 @@
 /* The second chance: is a packet for the server that it came to, or for one
  * that its list names?
  */
-#ifndef FAIRLEAD_SERVER_TAKE_H
-#define FAIRLEAD_SERVER_TAKE_H
+#ifndef FAIRLEAD_SERVER_SECOND_CHANCE_H
+#define FAIRLEAD_SERVER_SECOND_CHANCE_H
 
 #include "auth.h"
 #include "common.h"
 #include "flows.h"
-#include "list.h"
+#include "option_list.h"
 #include "skb/read.h"
 #include "sources.h"
 
@@ -76,7 +76,7 @@ static __always_inline bool goes_on(const struct tuple *t, __u8 flags, bool more
 	    !is_by(r.flow, vip) || !flow_holds(&r))
 		return false;
 	touch_flow(r.flow, flow_clock());
-	note_flow(r.flow, t, FLOW_CONFIRMED | state_of(flags));
+	trace_flow(r.flow, t, FLOW_CONFIRMED | state_of(flags));
 	return true;
 }
 

@@ -7,8 +7,8 @@
  * Not fentry and fexit programs around it: kernels that are locked down
  * (security/lockdown, as with secure boot) have none.
  */
-#ifndef FAIRLEAD_BALANCER_WATCH_H
-#define FAIRLEAD_BALANCER_WATCH_H
+#ifndef FAIRLEAD_BALANCER_CAPTURE_H
+#define FAIRLEAD_BALANCER_CAPTURE_H
 
 #include "addr.h"
 #include "common.h"

@@ -2,17 +2,17 @@
 /* What is addressed to a VIP but to none of its frontends: another port or
  * protocol. The routes around a balancer lead it here, and the balancer's own
  * routes lead it back, so the kernel would send it in circles until its TTL
- * ends. It is dropped. What is odd the program rare looks at first.
+ * ends. It is dropped. What is odd the program slow_path looks at first.
  *
  * Left to the kernel is what cannot go in circles: what the kernel takes for
  * itself (a VIP that is an address of this host: its ssh must go on working),
  * what it would not forward, and a TTL that ends here.
  */
-#ifndef FAIRLEAD_BALANCER_UNSERVED_H
-#define FAIRLEAD_BALANCER_UNSERVED_H
+#ifndef FAIRLEAD_BALANCER_NO_FRONTEND_H
+#define FAIRLEAD_BALANCER_NO_FRONTEND_H
 
 #include "count.h"
-#include "leave.h"
+#include "egress.h"
 #include "maps.h"
 
 /* The entry of the whole address, which every VIP has. */

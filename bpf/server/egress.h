@@ -2,13 +2,13 @@
 /* Leaving by the kernel's routes, past its firewall and its source checks,
  * which would find a VIP that is not theirs.
  */
-#ifndef FAIRLEAD_SERVER_OUT_H
-#define FAIRLEAD_SERVER_OUT_H
+#ifndef FAIRLEAD_SERVER_EGRESS_H
+#define FAIRLEAD_SERVER_EGRESS_H
 
 #include "common.h"
 #include "maps.h"
 #include "skb/read.h"
-#include "skb/way.h"
+#include "skb/fib_redirect.h"
 
 /* Sends a packet, whose destination is already the next server, there. A
  * host that forwards nothing has no answer in its tables for a packet that

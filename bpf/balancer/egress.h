@@ -5,14 +5,14 @@
  * this very host, an interface that is not ours) goes up the kernel's own way,
  * rewritten, with the MAC addresses and the TTL it came with.
  */
-#ifndef FAIRLEAD_BALANCER_LEAVE_H
-#define FAIRLEAD_BALANCER_LEAVE_H
+#ifndef FAIRLEAD_BALANCER_EGRESS_H
+#define FAIRLEAD_BALANCER_EGRESS_H
 
 #include "choose.h"
 #include "count.h"
 #include "csum.h"
 #include "maps.h"
-#include "note.h"
+#include "trace_event.h"
 
 enum way {
 	WAY_KERNEL,
@@ -23,8 +23,8 @@ enum way {
 };
 
 /* No XDP verdicts: the rare program is to have the packet, which is as it came. */
-#define TO_RARE (-1)
-#define TO_RARE_TOO_BIG (-2) /* for its way */
+#define TO_SLOW_PATH (-1)
+#define TO_SLOW_PATH_TOO_BIG (-2) /* for its way */
 
 /* What a packet becomes at layers 3 and 4, and the next hop for that. */
 struct departure {
@@ -51,10 +51,10 @@ static __always_inline enum way fib_way(struct xdp_md *ctx, struct bpf_fib_looku
 	fib->ifindex = ctx->ingress_ifindex;
 	int answer = bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
 
-	note(NOTE_ASK, answer, fib->mtu_result);
+	trace_event(TRACE_ASK, answer, fib->mtu_result);
 	switch (answer) {
 	case BPF_FIB_LKUP_RET_SUCCESS:
-		note(NOTE_NEXT_HOP, fib->ifindex, note_mac(fib->dmac));
+		trace_event(TRACE_NEXT_HOP, fib->ifindex, trace_mac(fib->dmac));
 		break;
 	case BPF_FIB_LKUP_RET_FRAG_NEEDED:
 		return WAY_TOO_BIG;
