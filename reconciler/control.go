@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/source"
@@ -111,11 +112,11 @@ type Loop struct {
 	// leaving are frontends that are held though the plan does not want them.
 	leaving map[service.Key]*Leaving
 	// announced are the routes that are announced, and since is when each was.
-	announced []advertise.Route
-	since     map[advertise.Route]time.Time
+	announced []route.Route
+	since     map[route.Route]time.Time
 	// asked are those of the last call to the announcer, unless there was none, and
 	// unsaid is what fails of it, since unsaidAt.
-	asked    []advertise.Route
+	asked    []route.Route
 	begun    bool
 	unsaid   error
 	unsaidAt time.Time
@@ -168,7 +169,7 @@ type refusal struct {
 func New(c Config) *Loop {
 	l := &Loop{
 		Config: c, wake: make(chan struct{}, 1),
-		leaving: map[service.Key]*Leaving{}, since: map[advertise.Route]time.Time{}, refused: map[service.Key]refusal{},
+		leaving: map[service.Key]*Leaving{}, since: map[route.Route]time.Time{}, refused: map[service.Key]refusal{},
 		failed: map[service.Key]*failure{},
 	}
 	if c.Claims != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/fake"
@@ -35,7 +36,7 @@ type world struct {
 
 	mu        sync.Mutex
 	journal   []string
-	announced []advertise.Route
+	announced []route.Route
 	states    map[health.Target]health.State
 	changed   chan struct{}
 	fail      func() bool
@@ -108,7 +109,7 @@ func (j journaled) Delete(k service.Key) error {
 // announcer notes what is announced and checks that it is held.
 type announcer struct{ *world }
 
-func (a announcer) Set(routes []advertise.Route) error {
+func (a announcer) Set(routes []route.Route) error {
 	a.mu.Lock()
 	fail := a.fail
 	a.mu.Unlock()
@@ -276,8 +277,8 @@ func TestAttributesChangeWithoutAGap(t *testing.T) {
 // priced offers every address with a MED.
 type priced struct{ med uint32 }
 
-func (p *priced) Offers(_ *service.Service, vip netip.Addr) ([]advertise.Offer, string) {
-	return []advertise.Offer{{Prefix: netip.PrefixFrom(vip, 32), Attributes: advertise.Attributes{MED: p.med}}}, ""
+func (p *priced) Offers(_ *service.Service, vip netip.Addr) ([]route.Offer, string) {
+	return []route.Offer{{Prefix: netip.PrefixFrom(vip, 32), Attributes: route.Attributes{MED: p.med}}}, ""
 }
 
 func TestComesBackWhileLingering(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/source"
@@ -25,7 +26,7 @@ type View struct {
 	// Refused are those that it cannot hold as wished, and why.
 	Refused map[service.Key]string
 	// Announced are the routes that are announced, and since when.
-	Announced map[advertise.Route]time.Time
+	Announced map[route.Route]time.Time
 	// Withdrawing are routes that are withdrawn, and of which that is not confirmed;
 	// Leaving are the frontends that are held though the plan does not want them.
 	Withdrawing []advertise.Withdrawal

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 )
 
@@ -85,7 +85,7 @@ type Snapshot struct {
 type Announcements interface {
 	// Offers gives the offers by which the node announces a VIP of a Service; where
 	// there are none, why.
-	Offers(s *service.Service, vip netip.Addr) ([]advertise.Offer, string)
+	Offers(s *service.Service, vip netip.Addr) ([]route.Offer, string)
 }
 
 // Equal says that two snapshots hold the same.

@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/dsr"
@@ -268,12 +269,12 @@ func (g *gatherer) routes() []Route {
 		case g.lacks(r.Mode) != "":
 			shown.Announced, shown.Since = false, time.Time{}
 			shown.Rule, shown.Reason = RuleMode, fmt.Sprintf("it is to be announced by %s (mode), and this agent %s", r.Mode, g.lacks(r.Mode))
-		case g.Announcer != nil && r.Mode.Has(advertise.ModeBGP) && toNobody(r.Peers, g.peers):
+		case g.Announcer != nil && r.Mode.Has(route.ModeBGP) && toNobody(r.Peers, g.peers):
 			shown.Announced, shown.Since = false, time.Time{}
 			shown.Rule, shown.Reason = RuleNotForPeer, "nobody is told: this node has no peer of the name "+strings.Join(r.Peers.List(), " or ")
 		}
 		if s, ok := g.answered[r.Prefix]; ok {
-			shown.setLayer2(s, r.Mode == advertise.ModeLayer2 || g.Announcer == nil && g.Cloud == nil)
+			shown.setLayer2(s, r.Mode == route.ModeLayer2 || g.Announcer == nil && g.Cloud == nil)
 		}
 		routes = append(routes, shown)
 	}
@@ -288,26 +289,26 @@ func (g *gatherer) routes() []Route {
 func (g *gatherer) announces() bool { return g.Announcer != nil || g.Layer2 != nil || g.Cloud != nil }
 
 // lacks says what the agent would need to announce in a way; empty where it has it.
-func (g *gatherer) lacks(m advertise.Mode) string {
+func (g *gatherer) lacks(m route.Mode) string {
 	switch {
-	case m == advertise.ModeBGP && g.Announcer == nil:
+	case m == route.ModeBGP && g.Announcer == nil:
 		return "has no BGP peer: name one, by --peer or by a BGPPeer"
-	case m == advertise.ModeLayer2 && g.Layer2 == nil:
+	case m == route.ModeLayer2 && g.Layer2 == nil:
 		return "has no interface for that: name one by --layer2 (the chart's layer2.interfaces)"
-	case m == advertise.ModeCloud && g.Cloud == nil:
+	case m == route.ModeCloud && g.Cloud == nil:
 		return "knows no cloud: name one by --cloud"
 	}
 	return ""
 }
 
 // toNobody says that no peer has one of these names, where there are any.
-func toNobody(names advertise.Names, peers []advertise.Peer) bool {
+func toNobody(names route.Names, peers []advertise.Peer) bool {
 	return names != "" && !slices.ContainsFunc(peers, func(p advertise.Peer) bool { return names.Has(p.Name) })
 }
 
 func sortRoutes(routes []Route) {
 	slices.SortStableFunc(routes, func(a, b Route) int {
-		return advertise.Route{Prefix: a.Prefix, NextHop: a.NextHop}.Compare(advertise.Route{Prefix: b.Prefix, NextHop: b.NextHop})
+		return route.Route{Prefix: a.Prefix, NextHop: a.NextHop}.Compare(route.Route{Prefix: b.Prefix, NextHop: b.NextHop})
 	})
 }
 

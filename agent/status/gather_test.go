@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/schedule"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
@@ -24,7 +25,7 @@ import (
 // peers is an announcer with one established session.
 type peers struct{}
 
-func (peers) Set([]advertise.Route) error         { return nil }
+func (peers) Set([]route.Route) error             { return nil }
 func (peers) Close() error                        { return nil }
 func (peers) Withdrawing() []advertise.Withdrawal { return nil }
 func (peers) Peers() []advertise.Peer {
@@ -82,7 +83,7 @@ func scene(t *testing.T) Agent {
 		Problems: []source.Problem{{Object: "Service default/bad", Message: "no"}},
 		Held:     held,
 		Refused:  map[service.Key]string{odd: "scheduler lc: not supported by this data plane"},
-		Announced: map[advertise.Route]time.Time{
+		Announced: map[route.Route]time.Time{
 			{Prefix: netip.MustParsePrefix("10.1.1.1/32"), NextHop: netip.MustParseAddr("10.0.0.105")}: ago(90 * time.Second),
 		},
 		Failures: map[string]error{late.String(): errors.New("no space left in map")},
@@ -216,13 +217,13 @@ func TestWithoutPeersNothingIsAnnounced(t *testing.T) {
 
 // A route for peers that this node does not have is told to nobody.
 func TestARouteForNoPeerIsNotAnnounced(t *testing.T) {
-	for names, want := range map[advertise.Names]string{
+	for names, want := range map[route.Names]string{
 		"tor-1": "", "tor-1 tor-9": "", "tor-8 tor-9": "nobody is told: this node has no peer of the name tor-8 or tor-9",
 	} {
 		a := scene(t)
 		view := *a.View()
 		p := *view.Plan
-		view.Announced = map[advertise.Route]time.Time{}
+		view.Announced = map[route.Route]time.Time{}
 		p.Routes = slices.Clone(p.Routes)
 		p.Routes[0].Peers = names
 		view.Plan, view.Announced[p.Routes[0].Route] = &p, eleven

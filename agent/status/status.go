@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/features"
@@ -226,7 +227,7 @@ type Route struct {
 	// NextHop is empty where this node has none to announce.
 	NextHop netip.Addr `json:"nextHop"`
 	// Attributes are what the route says beside its next hop.
-	Attributes advertise.Attributes `json:"attributes,omitzero"`
+	Attributes route.Attributes `json:"attributes,omitzero"`
 	// Announced: peers have been told (on a reflector: a balancer has told us;
 	// on a router: the kernel holds it).
 	Announced bool `json:"announced"`

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/source"
@@ -49,7 +50,7 @@ func balancer() Status {
 		},
 		Routes: []Route{
 			{Prefix: netip.MustParsePrefix("10.1.1.0/24"), NextHop: netip.MustParseAddr("10.0.0.105"), Announced: true, Since: ago(90 * time.Second),
-				Attributes: advertise.Attributes{Communities: "65000:1 no-export", Weight: 3, Peers: "tor-1 tor-2"}},
+				Attributes: route.Attributes{Communities: "65000:1 no-export", Weight: 3, Peers: "tor-1 tor-2"}},
 			{Prefix: netip.MustParsePrefix("2001:db8::53/128"), NextHop: netip.MustParseAddr("2001:db8:f::5"),
 				Reason: "edge/dns UDP [2001:db8::53]:53 is not served: no-endpoints"},
 		},

@@ -13,8 +13,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/addresspool"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 )
 
@@ -36,7 +36,7 @@ type announced struct {
 	services         labels.Selector // nil: all
 	length4, length6 int
 	endpoints        EndpointsRule
-	offer            advertise.Offer // but for what depends on the Service
+	offer            route.Offer // but for what depends on the Service
 }
 
 type namedRanges struct {
@@ -81,13 +81,13 @@ func (a *Announcement) parse(node map[string]string) (announced, error) {
 		name: a.Name, pools: s.Pools, kinds: f.kinds(s.Addresses), endpoints: cmp.Or(s.Endpoints, EndpointsAny),
 		length4: int(f.within("aggregationLength", cmp.Or(int64(s.AggregationLength), 32), 1, 32)),
 		length6: int(f.within("aggregationLengthV6", cmp.Or(int64(s.AggregationLengthV6), 128), 1, 128)),
-		offer: advertise.Offer{
+		offer: route.Offer{
 			By: "Announcement " + a.Name, MinimumHealthy: int(f.within("minimumHealthy", int64(s.MinimumHealthy), 0, 100000)),
-			Attributes: advertise.Attributes{
+			Attributes: route.Attributes{
 				Communities: f.communities(s.Communities), Peers: f.peers(s.Peers),
 				LocalPreference: uint32(f.within("localPreference", s.LocalPreference, 0, math.MaxUint32)),
 				MED:             uint32(f.within("med", s.MED, 0, math.MaxUint32)),
-				Prepend:         uint32(f.within("prepend", int64(s.Prepend), 0, advertise.MaxPrepend)),
+				Prepend:         uint32(f.within("prepend", int64(s.Prepend), 0, route.MaxPrepend)),
 				Mode:            f.mode(s.Mode),
 			},
 		},
@@ -98,9 +98,9 @@ func (a *Announcement) parse(node map[string]string) (announced, error) {
 	switch cmp.Or(s.Weight, WeightNone) {
 	case WeightNone:
 	case WeightEndpoints:
-		made.offer.WeighBy = advertise.WeighByEndpoints
+		made.offer.WeighBy = route.WeighByEndpoints
 	case WeightNode:
-		made.offer.WeighBy = advertise.WeighByNode
+		made.offer.WeighBy = route.WeighByNode
 		if n, err := strconv.ParseUint(node[LabelWeight], 10, 16); err == nil {
 			made.offer.Weight = uint32(n)
 		}
@@ -118,36 +118,36 @@ func (a *Announcement) Validate() error {
 	return errors.Join(nodes, services, err)
 }
 
-func (f *fields) mode(m Mode) advertise.Mode {
+func (f *fields) mode(m Mode) route.Mode {
 	switch m {
 	case "", ModeAny:
-		return advertise.ModeAny
+		return route.ModeAny
 	case ModeBGP, ModeLayer2, ModeCloud:
 	default:
 		f.refuse("mode", "%q is none of Any, BGP, Layer2 and Cloud", m)
 	}
-	return advertise.Mode(m)
+	return route.Mode(m)
 }
 
-func (f *fields) communities(texts []CommunityText) advertise.Communities {
-	var all []advertise.Community
+func (f *fields) communities(texts []CommunityText) route.Communities {
+	var all []route.Community
 	for i, text := range texts {
-		c, err := advertise.ParseCommunity(string(text))
+		c, err := route.ParseCommunity(string(text))
 		if err != nil {
 			f.refuse(fmt.Sprintf("communities[%d]", i), "%v", err)
 		}
 		all = append(all, c)
 	}
-	return advertise.CommunitiesOf(all...)
+	return route.CommunitiesOf(all...)
 }
 
-func (f *fields) peers(names []string) advertise.Names {
+func (f *fields) peers(names []string) route.Names {
 	for i, name := range names {
 		if name == "" || strings.ContainsFunc(name, unicode.IsSpace) {
 			f.refuse(fmt.Sprintf("peers[%d]", i), "%q is not the name of a BGPPeer", name)
 		}
 	}
-	return advertise.NamesOf(names...)
+	return route.NamesOf(names...)
 }
 
 // rangesOf gives the addresses of pools. Of a pool that is wrong in part, the rest
@@ -177,7 +177,7 @@ func (a *Announced) poolOf(vip netip.Addr) string {
 
 // Offers gives the offers by which the node announces an address of a Service, by
 // the Announcements' names; where there are none, why.
-func (a *Announced) Offers(s *service.Service, vip netip.Addr) (found []advertise.Offer, why string) {
+func (a *Announced) Offers(s *service.Service, vip netip.Addr) (found []route.Offer, why string) {
 	pool, kind := a.poolOf(vip), s.KindOf(vip)
 	local := s.LocalPolicy
 	if kind == service.ClusterAddress {

@@ -13,7 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"sigs.k8s.io/yaml"
 )
@@ -188,11 +188,11 @@ func TestPeerHasEverything(t *testing.T) {
 
 // What an Announcement says reaches the offer.
 func TestOfferHasEverything(t *testing.T) {
-	of := func(s AnnouncementSpec, node map[string]string, policy bool) (advertise.Offer, error) {
+	of := func(s AnnouncementSpec, node map[string]string, policy bool) (route.Offer, error) {
 		t.Helper()
 		a, wrong := AnnouncedBy([]*Announcement{{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: s}}, nil, node)
 		if len(wrong) > 0 {
-			return advertise.Offer{}, wrong[0].Err
+			return route.Offer{}, wrong[0].Err
 		}
 		offers, why := a.Offers(&service.Service{LocalPolicy: policy}, netip.MustParseAddr("10.1.1.7"))
 		if len(offers) != 1 {
@@ -200,8 +200,8 @@ func TestOfferHasEverything(t *testing.T) {
 		}
 		return offers[0], nil
 	}
-	plain := advertise.Offer{By: "Announcement edge", Prefix: netip.MustParsePrefix("10.1.1.7/32")}
-	with := func(change func(*advertise.Offer)) advertise.Offer {
+	plain := route.Offer{By: "Announcement edge", Prefix: netip.MustParsePrefix("10.1.1.7/32")}
+	with := func(change func(*route.Offer)) route.Offer {
 		o := plain
 		change(&o)
 		return o
@@ -211,22 +211,22 @@ func TestOfferHasEverything(t *testing.T) {
 		spec   AnnouncementSpec
 		node   map[string]string
 		policy bool
-		want   advertise.Offer
+		want   route.Offer
 	}{
 		{AnnouncementSpec{}, three, true, plain},
 		{AnnouncementSpec{Peers: []string{"tor-2", "tor-1"}, Communities: []CommunityText{"no-export", "65000:1", "1:2:3"}, LocalPreference: 200, MED: 1<<32 - 1,
-			Prepend: 2, MinimumHealthy: 4}, nil, false, with(func(o *advertise.Offer) {
-			o.Attributes = advertise.Attributes{Communities: "65000:1 no-export 1:2:3", LocalPreference: 200, MED: 1<<32 - 1, Prepend: 2, Peers: "tor-1 tor-2"}
+			Prepend: 2, MinimumHealthy: 4}, nil, false, with(func(o *route.Offer) {
+			o.Attributes = route.Attributes{Communities: "65000:1 no-export 1:2:3", LocalPreference: 200, MED: 1<<32 - 1, Prepend: 2, Peers: "tor-1 tor-2"}
 			o.MinimumHealthy = 4
 		})},
-		{AnnouncementSpec{Mode: ModeLayer2}, nil, false, with(func(o *advertise.Offer) { o.Mode = advertise.ModeLayer2 })},
+		{AnnouncementSpec{Mode: ModeLayer2}, nil, false, with(func(o *route.Offer) { o.Mode = route.ModeLayer2 })},
 		{AnnouncementSpec{Mode: ModeAny}, nil, false, plain},
-		{AnnouncementSpec{Endpoints: EndpointsLocal}, nil, false, with(func(o *advertise.Offer) { o.Local = true })},
+		{AnnouncementSpec{Endpoints: EndpointsLocal}, nil, false, with(func(o *route.Offer) { o.Local = true })},
 		{AnnouncementSpec{Endpoints: EndpointsByPolicy}, nil, false, plain},
-		{AnnouncementSpec{Endpoints: EndpointsByPolicy}, nil, true, with(func(o *advertise.Offer) { o.Local = true })},
-		{AnnouncementSpec{Weight: WeightEndpoints}, three, false, with(func(o *advertise.Offer) { o.WeighBy = advertise.WeighByEndpoints })},
-		{AnnouncementSpec{Weight: WeightNode}, three, false, with(func(o *advertise.Offer) { o.WeighBy, o.Weight = advertise.WeighByNode, 3 })},
-		{AnnouncementSpec{Weight: WeightNode}, nil, false, with(func(o *advertise.Offer) { o.WeighBy = advertise.WeighByNode })},
+		{AnnouncementSpec{Endpoints: EndpointsByPolicy}, nil, true, with(func(o *route.Offer) { o.Local = true })},
+		{AnnouncementSpec{Weight: WeightEndpoints}, three, false, with(func(o *route.Offer) { o.WeighBy = route.WeighByEndpoints })},
+		{AnnouncementSpec{Weight: WeightNode}, three, false, with(func(o *route.Offer) { o.WeighBy, o.Weight = route.WeighByNode, 3 })},
+		{AnnouncementSpec{Weight: WeightNode}, nil, false, with(func(o *route.Offer) { o.WeighBy = route.WeighByNode })},
 	} {
 		if got, err := of(c.spec, c.node, c.policy); err != nil || got != c.want {
 			t.Errorf("%+v: got %+v, %v, want %+v", c.spec, got, err, c.want)

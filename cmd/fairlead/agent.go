@@ -22,6 +22,7 @@ import (
 	"github.com/fairlead/fairlead/agent/metrics"
 	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/dsr"
@@ -253,7 +254,7 @@ func (a *agent) openBalancer(loop *reconciler.Config) error {
 	loop.Prober, loop.Taken = a.prober, a.taken
 	a.tellDrains(loop)
 	if a.speaker != nil {
-		loop.Announcer = advertise.Only(advertise.ModeBGP, a.speaker)
+		loop.Announcer = advertise.Only(route.ModeBGP, a.speaker)
 	}
 	if err := a.openCloud(loop); err != nil {
 		return err

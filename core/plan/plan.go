@@ -9,8 +9,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/health"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 )
@@ -60,7 +60,7 @@ type Input struct {
 	// Announce gives the offers by which this node announces a VIP of a Service;
 	// where there are none, why. nil announces all, by the prefixes that Services
 	// name themselves.
-	Announce func(*service.Service, netip.Addr) ([]advertise.Offer, string)
+	Announce func(*service.Service, netip.Addr) ([]route.Offer, string)
 	Node     Node
 	// Nodes are addresses that no Service may have, and whose they are: "balancer lb2".
 	// What is sent to those themselves would be lost.
@@ -114,7 +114,7 @@ type Backend struct {
 
 // Route is a route to announce once what it leads to is held.
 type Route struct {
-	advertise.Route
+	route.Route
 	// Frontends are those that the route leads to, sorted: also those that
 	// await their servers' health, whose packets it would bring too early.
 	Frontends []service.Key

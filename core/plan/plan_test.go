@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/health"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 )
@@ -185,9 +185,9 @@ func TestAddressesOfOtherKinds(t *testing.T) {
 		p := Build(Input{
 			Services: c.services, Node: node,
 			Health: func(health.Target) health.State { return health.Up },
-			Announce: func(s *service.Service, vip netip.Addr) ([]advertise.Offer, string) {
+			Announce: func(s *service.Service, vip netip.Addr) ([]route.Offer, string) {
 				if strings.Contains(c.offered, s.ID.Name) {
-					return []advertise.Offer{{Prefix: netip.PrefixFrom(vip, 32)}}, ""
+					return []route.Offer{{Prefix: netip.PrefixFrom(vip, 32)}}, ""
 				}
 				return nil, "no Announcement is for it"
 			},
@@ -280,13 +280,13 @@ func TestAnnounceDecides(t *testing.T) {
 	p := Build(Input{
 		Services: services, Node: node,
 		Health: func(health.Target) health.State { return health.Up },
-		Announce: func(s *service.Service, vip netip.Addr) ([]advertise.Offer, string) {
-			wide := advertise.Offer{Prefix: netip.MustParsePrefix("10.1.0.0/16")}
+		Announce: func(s *service.Service, vip netip.Addr) ([]route.Offer, string) {
+			wide := route.Offer{Prefix: netip.MustParsePrefix("10.1.0.0/16")}
 			switch s.ID.Name {
 			case "both":
-				return []advertise.Offer{wide, {Prefix: netip.MustParsePrefix("10.1.1.1/32")}}, ""
+				return []route.Offer{wide, {Prefix: netip.MustParsePrefix("10.1.1.1/32")}}, ""
 			case "sharing":
-				return []advertise.Offer{wide}, ""
+				return []route.Offer{wide}, ""
 			}
 			return nil, "not " + s.ID.Name + " " + vip.String()
 		},

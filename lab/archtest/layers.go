@@ -38,11 +38,10 @@ type Exception struct{ From, To, Fix string }
 // exceptions must only become fewer. Remove the line together with the import: a line
 // without an import is a fault, too.
 var exceptions = []Exception{
-	{"api/v1alpha1", "advertise", "the types of routes and attributes belong in core, and resources convert outside api"},
 	{"api/v1alpha1", "core/addresspool", "resources convert outside api"},
+	{"api/v1alpha1", "core/route", "resources convert outside api"},
 	{"api/v1alpha1", "core/service", "resources convert outside api"},
 	{"api/v1alpha1", "vdn", "resources convert outside api"},
-	{"core/plan", "advertise", "the types of routes and attributes belong in core"},
 	{"core/plan", "dataplane", "the type of a desired frontend belongs in core"},
 	{"core/proxy", "source", "the type of a problem belongs in core"},
 }

@@ -11,8 +11,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/wholefile"
 	"github.com/fairlead/fairlead/source"
@@ -52,10 +52,10 @@ type about struct {
 }
 
 type announced struct {
-	Service service.ID        `json:"service"`
-	VIP     netip.Addr        `json:"vip"`
-	Offers  []advertise.Offer `json:"offers,omitempty"`
-	Why     string            `json:"why,omitempty"`
+	Service service.ID    `json:"service"`
+	VIP     netip.Addr    `json:"vip"`
+	Offers  []route.Offer `json:"offers,omitempty"`
+	Why     string        `json:"why,omitempty"`
 }
 
 func stateOf(s source.Snapshot, peers []v1alpha1.Peer) *state {
@@ -91,7 +91,7 @@ func (st *state) snapshot(problems []source.Problem) source.Snapshot {
 }
 
 // Offers implements source.Announcements.
-func (st *state) Offers(s *service.Service, vip netip.Addr) ([]advertise.Offer, string) {
+func (st *state) Offers(s *service.Service, vip netip.Addr) ([]route.Offer, string) {
 	a := st.said[about{s.ID, vip}]
 	return a.Offers, a.Why
 }

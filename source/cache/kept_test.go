@@ -17,8 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/source"
@@ -162,10 +162,10 @@ func start(t *testing.T, file string, limit time.Duration, away bool) *agent {
 }
 
 // chosen makes one offer for all.
-type chosen struct{ offer advertise.Offer }
+type chosen struct{ offer route.Offer }
 
-func (c *chosen) Offers(*service.Service, netip.Addr) ([]advertise.Offer, string) {
-	return []advertise.Offer{c.offer}, ""
+func (c *chosen) Offers(*service.Service, netip.Addr) ([]route.Offer, string) {
+	return []route.Offer{c.offer}, ""
 }
 
 func web(name string) *service.Service {
@@ -190,9 +190,9 @@ func TestStory(t *testing.T) {
 		{Name: "open", Address: netip.AddrPortFrom(netip.Addr{}, 1179), Interface: "eth0"},
 		{Name: "closed", Address: netip.MustParseAddrPort("10.0.0.2:179"), PasswordSecret: "p", Password: "hush"},
 	}
-	offer := advertise.Offer{
+	offer := route.Offer{
 		By: "Announcement edge", Prefix: netip.MustParsePrefix("10.1.0.0/16"), MinimumHealthy: 2, Local: true,
-		Attributes: advertise.Attributes{Communities: "65000:1", MED: 7, Peers: "open"}, WeighBy: advertise.WeighByEndpoints,
+		Attributes: route.Attributes{Communities: "65000:1", MED: 7, Peers: "open"}, WeighBy: route.WeighByEndpoints,
 	}
 	first := start(t, file, time.Hour, false)
 	first.tell(peers)
@@ -212,7 +212,7 @@ func TestStory(t *testing.T) {
 	if !slices.Equal(names(now), []string{"web"}) || !slices.Equal(now.Balancers, others) || !slices.Equal(now.Senders, others) {
 		t.Errorf("served: %v by %v, accepted from %v", names(now), now.Balancers, now.Senders)
 	}
-	if all, why := now.Announcements.Offers(now.Services[0], netip.MustParseAddr("10.1.1.1")); !slices.Equal(all, []advertise.Offer{offer}) || why != "" {
+	if all, why := now.Announcements.Offers(now.Services[0], netip.MustParseAddr("10.1.1.1")); !slices.Equal(all, []route.Offer{offer}) || why != "" {
 		t.Errorf("announced %v, %q", all, why)
 	}
 	if len(now.Problems) != 2 || !strings.Contains(now.Problems[1].Message, "what its predecessor read last") {

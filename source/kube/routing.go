@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/object"
@@ -193,7 +193,7 @@ func (s *Source) announce() source.Announcements {
 type nothing struct{ why string }
 
 // Offers gives none.
-func (n *nothing) Offers(*service.Service, netip.Addr) ([]advertise.Offer, string) { return nil, n.why }
+func (n *nothing) Offers(*service.Service, netip.Addr) ([]route.Offer, string) { return nil, n.why }
 
 func problemsOf(wrong []v1alpha1.Wrong) (all []source.Problem) {
 	for _, w := range wrong {
