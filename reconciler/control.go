@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
 	"github.com/fairlead/fairlead/core/route"
@@ -37,7 +38,7 @@ type ServerHalf interface {
 	SetBalancers([]netip.Addr) error
 	// Set takes the frontends of every Service; which of their backends are
 	// local, and so its business, it finds out itself.
-	Set([]dataplane.Frontend) error
+	Set([]desired.Frontend) error
 }
 
 // Claims remembers, over restarts, for which Service each Key is programmed.
@@ -106,7 +107,7 @@ type Loop struct {
 	// What follows belongs to the goroutine of Run.
 
 	// held is what the data plane holds, nil where that must be read.
-	held map[service.Key]dataplane.Frontend
+	held map[service.Key]desired.Frontend
 	// unsure says that a call to the data plane failed: it is read before the next.
 	unsure bool
 	// leaving are frontends that are held though the plan does not want them.
@@ -161,7 +162,7 @@ type Loop struct {
 }
 
 type refusal struct {
-	wish dataplane.Frontend
+	wish desired.Frontend
 	err  error
 }
 

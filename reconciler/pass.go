@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
 	"github.com/fairlead/fairlead/core/route"
@@ -259,7 +260,7 @@ func (l *Loop) upsert(p *plan.Plan, failures map[string]error) map[service.Key]b
 
 // holdsAs says that the data plane holds a frontend as it is wanted, as far as it
 // keeps what is.
-func (l *Loop) holdsAs(want dataplane.Frontend) bool {
+func (l *Loop) holdsAs(want desired.Frontend) bool {
 	held, ok := l.held[want.Key]
 	if !ok || held.Same(want) {
 		return ok
@@ -272,7 +273,7 @@ func (l *Loop) holdsAs(want dataplane.Frontend) bool {
 	return true
 }
 
-func (l *Loop) upsertOne(want dataplane.Frontend, failures map[string]error) {
+func (l *Loop) upsertOne(want desired.Frontend, failures map[string]error) {
 	err := l.DataPlane.Upsert(want)
 	switch {
 	case errors.Is(err, dataplane.ErrUnsupported):
@@ -334,7 +335,7 @@ func (l *Loop) list() error {
 	if err != nil {
 		return fmt.Errorf("reading what the data plane holds: %w", err)
 	}
-	l.held = make(map[service.Key]dataplane.Frontend, len(frontends))
+	l.held = make(map[service.Key]desired.Frontend, len(frontends))
 	for _, f := range frontends {
 		l.held[f.Key] = f
 	}
@@ -366,8 +367,8 @@ func (l *Loop) holds(k service.Key) map[netip.AddrPort]health.State {
 
 // everyFrontend gives all frontends but those in conflict, with every backend
 // that their Service names, whatever its health: what the server half needs.
-func everyFrontend(p *plan.Plan) []dataplane.Frontend {
-	var all []dataplane.Frontend
+func everyFrontend(p *plan.Plan) []desired.Frontend {
+	var all []desired.Frontend
 	for i := range p.Frontends {
 		f := &p.Frontends[i]
 		if f.State == plan.Conflict || len(f.Backends) == 0 {
@@ -377,7 +378,7 @@ func everyFrontend(p *plan.Plan) []dataplane.Frontend {
 		for _, b := range f.Backends {
 			backends = append(backends, b.Backend)
 		}
-		all = append(all, dataplane.FrontendOf(f.Service, f.Key, backends))
+		all = append(all, desired.FrontendOf(f.Service, f.Key, backends))
 	}
 	return all
 }

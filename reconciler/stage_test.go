@@ -19,6 +19,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
 	"github.com/fairlead/fairlead/core/route"
@@ -328,7 +329,7 @@ type watched struct {
 	w *stage
 }
 
-func (d watched) Upsert(f dataplane.Frontend) error {
+func (d watched) Upsert(f desired.Frontend) error {
 	d.w.mu.Lock()
 	defer d.w.mu.Unlock()
 	if word := d.w.refused; word == string(f.Method) || word == string(f.Scheduler) {

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/plan"
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/source"
 )
 
@@ -22,7 +22,7 @@ type View struct {
 	// Stale are objects that are used as they were.
 	Stale []source.Stale
 	// Held are the frontends as the data plane holds them.
-	Held map[service.Key]dataplane.Frontend
+	Held map[service.Key]desired.Frontend
 	// Refused are those that it cannot hold as wished, and why.
 	Refused map[service.Key]string
 	// Announced are the routes that are announced, and since when.

@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/fake"
 	"github.com/fairlead/fairlead/reconciler"
 )
@@ -59,7 +59,7 @@ func announcing(drain plan.Drain, sessions ...advertise.Peer) Agent {
 			return []route.Offer{offer}, ""
 		},
 	})
-	v := &reconciler.View{Plan: p, Loaded: true, Held: map[service.Key]dataplane.Frontend{}, Refused: map[service.Key]string{}, Announced: map[route.Route]time.Time{}}
+	v := &reconciler.View{Plan: p, Loaded: true, Held: map[service.Key]desired.Frontend{}, Refused: map[service.Key]string{}, Announced: map[route.Route]time.Time{}}
 	for _, f := range p.Frontends {
 		switch {
 		case f.Want != nil && f.Service.ID.Name == "odd":

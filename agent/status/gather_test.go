@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
 	"github.com/fairlead/fairlead/core/route"
@@ -63,7 +64,7 @@ func scene(t *testing.T) Agent {
 			return health.Up
 		},
 	})
-	dp, held := fake.New(), map[service.Key]dataplane.Frontend{}
+	dp, held := fake.New(), map[service.Key]desired.Frontend{}
 	web, six := services[5].Frontends[0].Key, services[4].Frontends[0].Key
 	for _, f := range p.Frontends {
 		if f.Want != nil && (f.Key == web || f.Key == six) {
@@ -254,7 +255,7 @@ func TestServiceIsToldFromWhatIsHeld(t *testing.T) {
 			c.held[i].Addr = netip.MustParseAddrPort("172.16.1.1:80")
 		}
 		held.Backends = c.held
-		view.Held = map[service.Key]dataplane.Frontend{web: held}
+		view.Held = map[service.Key]desired.Frontend{web: held}
 		for i := range view.Plan.Frontends {
 			if f := &view.Plan.Frontends[i]; f.Key == web {
 				f.Backends[0].Weight = wished

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/reconciler"
 	"github.com/fairlead/fairlead/source"
 )
@@ -22,7 +22,7 @@ func TestManyServices(t *testing.T) {
 	const all, room = 5000, 4096
 	a := scene(t)
 	view := *a.View()
-	view.Failures, view.Refused, view.Held = map[string]error{}, map[service.Key]string{}, map[service.Key]dataplane.Frontend{}
+	view.Failures, view.Refused, view.Held = map[string]error{}, map[service.Key]string{}, map[service.Key]desired.Frontend{}
 	var services []*service.Service
 	for i := range all {
 		s := named(fmt.Sprintf("s%04d", i), fmt.Sprintf("10.2.%d.%d", i/250, 1+i%250), time.Hour, "172.16.1.1:80")

@@ -21,10 +21,10 @@ import (
 	"github.com/fairlead/fairlead/agent/config"
 	"github.com/fairlead/fairlead/agent/metrics"
 	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/plan"
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/dsr"
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/internal/features"
@@ -340,7 +340,7 @@ func speakerConfig(r *config.Resolved) bgp.SpeakerConfig {
 // serverHalf speaks to the server half in the loop's terms.
 type serverHalf struct{ *dsr.Half }
 
-func (h serverHalf) Set(frontends []dataplane.Frontend) error {
+func (h serverHalf) Set(frontends []desired.Frontend) error {
 	var entries []dsr.Entry
 	var sources []dsr.Sources
 	for _, f := range frontends {

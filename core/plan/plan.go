@@ -9,10 +9,10 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 )
 
 // Node is what the plan must know of the balancer it is for.
@@ -95,7 +95,7 @@ type Frontend struct {
 	// are used are in Want.
 	Backends []Backend
 	// Want is what the data plane shall hold; nil where it shall not.
-	Want *dataplane.Frontend
+	Want *desired.Frontend
 	// healthy is how many servers take new flows, and local the addresses of
 	// those of them that are on this node.
 	healthy int
@@ -255,7 +255,7 @@ func decide(in Input, s *service.Service, t targets, sf *service.Frontend) Front
 		f.Reason = sf.NoBackends
 	}
 	if len(used) > 0 {
-		want := dataplane.FrontendOf(s, f.Key, used)
+		want := desired.FrontendOf(s, f.Key, used)
 		f.Want = &want
 	}
 	return f

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 )
 
 var node = Node{Name: "lb1", NextHop4: netip.MustParseAddr("10.0.0.105")}
@@ -242,7 +242,7 @@ func TestWantHasEverything(t *testing.T) {
 		b := &s.Frontends[0].Backends[0]
 		b.MaxConns, b.Since = 9, time.Unix(1000, 0)
 	})
-	want := dataplane.Frontend{
+	want := desired.Frontend{
 		Key: s.Frontends[0].Key, Method: service.Tunnel, Encapsulation: service.GUE, Scheduler: service.WeightedLeastConn, RingSize: 251,
 		Survival: service.FlowTable, Affinity: time.Minute, Limits: service.Limits{Opens: 7}, Allow: s.Allow, Deny: s.Deny,
 		Backends: []service.Backend{{Addr: netip.MustParseAddrPort("172.16.0.1:8080"), Weight: 1, MaxConns: 9, Since: time.Unix(1000, 0)}},

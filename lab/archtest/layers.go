@@ -42,7 +42,6 @@ var exceptions = []Exception{
 	{"api/v1alpha1", "core/route", "resources convert outside api"},
 	{"api/v1alpha1", "core/service", "resources convert outside api"},
 	{"api/v1alpha1", "vdn", "resources convert outside api"},
-	{"core/plan", "dataplane", "the type of a desired frontend belongs in core"},
 	{"core/proxy", "source", "the type of a problem belongs in core"},
 }
 
