@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/core/problem"
 	labkube "github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/source"
 	sourcekube "github.com/fairlead/fairlead/source/kube"
@@ -156,7 +157,7 @@ func (w *world) agent(t *testing.T, audit string) {
 	passwords := make(chan string, 8)
 	s, err := sourcekube.New(sourcekube.Config{
 		Kubeconfig: kubeconfig, Node: "node-a", Log: slog.New(slog.DiscardHandler),
-		OnPeers: func(peers []v1alpha1.Peer) []source.Problem {
+		OnPeers: func(peers []v1alpha1.Peer) []problem.Problem {
 			for _, p := range peers {
 				select {
 				case passwords <- p.Password:

@@ -9,6 +9,7 @@ import (
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/source"
@@ -18,7 +19,7 @@ import (
 // changed after it is published.
 type View struct {
 	Plan     *plan.Plan
-	Problems []source.Problem
+	Problems []problem.Problem
 	// Stale are objects that are used as they were.
 	Stale []source.Stale
 	// Held are the frontends as the data plane holds them.

@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
@@ -20,7 +21,6 @@ import (
 	"github.com/fairlead/fairlead/internal/statedir"
 	"github.com/fairlead/fairlead/reconciler"
 	"github.com/fairlead/fairlead/reconciler/probe"
-	"github.com/fairlead/fairlead/source"
 )
 
 // Agent is where the Status of an agent is gathered from. DataPlane, ServerHalf,
@@ -34,7 +34,7 @@ type Agent struct {
 	// refused of the input, and elsewhere what keeps it from being read a first
 	// time; nil for a source that needs nobody.
 	View      func() *reconciler.View
-	Source    func() []source.Problem
+	Source    func() []problem.Problem
 	DataPlane dataplane.DataPlane
 	// ServerHalf tells what the server half holds.
 	ServerHalf func() (dsr.State, error)
@@ -75,32 +75,32 @@ func (a Agent) Gather(now time.Time) Status {
 		Problems: slices.Clone(g.view.Problems), Stale: g.view.Stale,
 	}
 	if a.Lacks != nil {
-		s.Problems = append(s.Problems, source.Problem{Object: "process", Message: a.Lacks.Error()})
+		s.Problems = append(s.Problems, problem.Problem{Object: "process", Message: a.Lacks.Error()})
 	}
 	if a.NodeKeys != nil {
 		keys, err := a.NodeKeys()
 		if s.NodeKeys = &keys; err != nil {
-			s.Problems = append(s.Problems, source.Problem{Object: "node keys", Field: "--node-key-file", Message: err.Error()})
+			s.Problems = append(s.Problems, problem.Problem{Object: "node keys", Field: "--node-key-file", Message: err.Error()})
 		}
 	}
 	if a.DataPlane != nil {
 		d := a.DataPlane.Describe()
 		s.DataPlane = &d
 		if err := g.count(); err != nil {
-			s.Problems = append(s.Problems, source.Problem{Object: "data plane", Message: "reading its counters: " + err.Error()})
+			s.Problems = append(s.Problems, problem.Problem{Object: "data plane", Message: "reading its counters: " + err.Error()})
 		}
 	}
 	if a.ServerHalf != nil {
 		var err error
 		if s.ServerHalf, err = g.serverHalf(); err != nil {
-			s.Problems = append(s.Problems, source.Problem{Object: "server half", Message: "reading what it holds: " + err.Error()})
+			s.Problems = append(s.Problems, problem.Problem{Object: "server half", Message: "reading what it holds: " + err.Error()})
 		}
 	}
 	if a.Source != nil && !g.view.Loaded {
 		s.Problems = append(s.Problems, a.Source()...)
 	}
 	if a.View != nil && a.Source != nil && !g.view.Loaded {
-		s.Problems = append(s.Problems, source.Problem{Object: "Services", Message: "have not been read since this agent started; " +
+		s.Problems = append(s.Problems, problem.Problem{Object: "Services", Message: "have not been read since this agent started; " +
 			"until they are, what the kernel holds is left as it is, and nothing is announced"})
 	}
 	if a.ServiceProxy != nil {
@@ -332,11 +332,11 @@ func (g *gatherer) unannounced(r plan.Route) (plan.Rule, string) {
 }
 
 // failures tells what is being tried again, in a steady order.
-func (g *gatherer) failures() []source.Problem {
-	var problems []source.Problem
+func (g *gatherer) failures() []problem.Problem {
+	var problems []problem.Problem
 	for _, what := range slices.Sorted(maps.Keys(g.view.Failures)) {
 		message := about(what, g.view.Failures[what].Error())
-		problems = append(problems, source.Problem{Object: what, Message: message + " (it is tried again)"})
+		problems = append(problems, problem.Problem{Object: what, Message: message + " (it is tried again)"})
 	}
 	return problems
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/schedule"
 	"github.com/fairlead/fairlead/core/service"
@@ -20,7 +21,6 @@ import (
 	"github.com/fairlead/fairlead/dataplane/fake"
 	"github.com/fairlead/fairlead/reconciler"
 	"github.com/fairlead/fairlead/reconciler/probe"
-	"github.com/fairlead/fairlead/source"
 )
 
 // peers is an announcer with one established session.
@@ -81,7 +81,7 @@ func scene(t *testing.T) Agent {
 	late, odd := services[2].Frontends[0].Key, services[3].Frontends[0].Key
 	view := &reconciler.View{
 		Plan: p, Loaded: true,
-		Problems: []source.Problem{{Object: "Service default/bad", Message: "no"}},
+		Problems: []problem.Problem{{Object: "Service default/bad", Message: "no"}},
 		Held:     held,
 		Refused:  map[service.Key]string{odd: "scheduler lc: not supported by this data plane"},
 		Announced: map[route.Route]time.Time{

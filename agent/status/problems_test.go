@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/reconciler"
 	"github.com/fairlead/fairlead/source"
@@ -65,7 +66,7 @@ func TestDifferentProblems(t *testing.T) {
 	s := balancer()
 	s.Problems = nil
 	for i := range 1000 {
-		s.Problems = append(s.Problems, source.Problem{Object: "Service default/a", Where: "a.yaml:1", Message: fmt.Sprintf("%d is wrong", i)})
+		s.Problems = append(s.Problems, problem.Problem{Object: "Service default/a", Where: "a.yaml:1", Message: fmt.Sprintf("%d is wrong", i)})
 		s.Stale = append(s.Stale, source.Stale{Object: fmt.Sprintf("Service default/s%d", i), Where: "a.yaml:1", Since: ago(time.Hour)})
 	}
 	text := tableOf(t, s.Overview())

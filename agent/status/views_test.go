@@ -18,10 +18,10 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/source"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -59,7 +59,7 @@ func balancer() Status {
 				UpdatesReceived: 9, UpdatesSent: 7, Flaps: 1},
 			{Address: "172.16.9.3", AS: 65021, State: "active", LastError: "connection refused"},
 		},
-		Problems: []source.Problem{{Object: "Service default/old", Where: "old.yaml:7", Field: "spec.ports[0].port",
+		Problems: []problem.Problem{{Object: "Service default/old", Where: "old.yaml:7", Field: "spec.ports[0].port",
 			Message: "70000 is no port: use 1 to 65535"}},
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/l2"
 	"github.com/fairlead/fairlead/agent/config"
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/reconciler"
 	"github.com/fairlead/fairlead/source"
@@ -61,7 +62,7 @@ type memberSource struct {
 func (m memberSource) Run(ctx context.Context, publish func(source.Snapshot)) error {
 	return m.Source.Run(ctx, func(s source.Snapshot) {
 		if err := m.layer2.SetMembers(s.Balancers); err != nil {
-			s.Problems = append(slices.Clone(s.Problems), source.Problem{Object: "layer 2", Message: err.Error()})
+			s.Problems = append(slices.Clone(s.Problems), problem.Problem{Object: "layer 2", Message: err.Error()})
 		}
 		publish(s)
 	})

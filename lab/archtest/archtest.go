@@ -16,7 +16,7 @@ const module = "github.com/fairlead/fairlead"
 
 // pure are the packages that decide and calculate: they depend on their input
 // alone, so that the tests and the simulator can run them as they are.
-var pure = []string{"core/service", "core/proxy", "vdn", "vdn/file", "agent/doctor", "core/maglev", "core/schedule", "core/desired", "core/plan", "core/route", "core/health", "core/ring", "core/addresspool",
+var pure = []string{"core/service", "core/proxy", "vdn", "vdn/file", "agent/doctor", "core/maglev", "core/schedule", "core/desired", "core/plan", "core/problem", "core/route", "core/health", "core/ring", "core/addresspool",
 	"advertise/l2/elect", "advertise/l2/wire", "lab/sim", "lab/sim/claim", "lab/sim/lvs", "lab/sim/beyond", "lab/sim/scenario",
 	"lab/sim/agenda", "lab/sim/resilient", "lab/sim/beyond/draw", "lab/sim/beyond/ecmp", "lab/sim/beyond/follow", "lab/sim/beyond/hierarchy", "lab/sim/beyond/rollout", "lab/sim/beyond/routing", "lab/sim/beyond/services", "lab/sim/beyond/tail"}
 

@@ -42,7 +42,6 @@ var exceptions = []Exception{
 	{"api/v1alpha1", "core/route", "resources convert outside api"},
 	{"api/v1alpha1", "core/service", "resources convert outside api"},
 	{"api/v1alpha1", "vdn", "resources convert outside api"},
-	{"core/proxy", "source", "the type of a problem belongs in core"},
 }
 
 // Misplaced gives every import between top-level folders that neither the layers nor the

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/wholefile"
@@ -82,7 +83,7 @@ func stateOf(s source.Snapshot, peers []v1alpha1.Peer) *state {
 }
 
 // snapshot gives what was kept, as a source does.
-func (st *state) snapshot(problems []source.Problem) source.Snapshot {
+func (st *state) snapshot(problems []problem.Problem) source.Snapshot {
 	s := source.Snapshot{Services: st.Services, Balancers: st.Balancers, Senders: st.Senders, Problems: problems}
 	if st.Chosen {
 		s.Announcements = st

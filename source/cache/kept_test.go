@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/lab/testkit"
@@ -127,9 +128,9 @@ func (c *cluster) Run(ctx context.Context, publish func(source.Snapshot)) error 
 
 func (c *cluster) Unread() bool { return c.away }
 
-func (c *cluster) Problems() (all []source.Problem) {
+func (c *cluster) Problems() (all []problem.Problem) {
 	if c.away {
-		all = append(all, source.Problem{Object: "services", Message: "cannot be read"})
+		all = append(all, problem.Problem{Object: "services", Message: "cannot be read"})
 	}
 	return all
 }
@@ -137,7 +138,7 @@ func (c *cluster) Problems() (all []source.Problem) {
 // agent runs a Source; peers and got are what it gave last.
 type agent struct {
 	*cluster
-	tell func([]v1alpha1.Peer) []source.Problem
+	tell func([]v1alpha1.Peer) []problem.Problem
 	got  chan source.Snapshot
 	told chan []v1alpha1.Peer
 	stop func()
@@ -148,7 +149,7 @@ func start(t *testing.T, file string, limit time.Duration, away bool) *agent {
 		cluster: &cluster{away, make(chan source.Snapshot)}, got: make(chan source.Snapshot, 10), told: make(chan []v1alpha1.Peer, 10),
 	}
 	s := New(Config{File: file, Limit: limit, Log: slog.New(slog.DiscardHandler)})
-	a.tell = s.OnPeers(func(p []v1alpha1.Peer) []source.Problem { a.told <- p; return nil })
+	a.tell = s.OnPeers(func(p []v1alpha1.Peer) []problem.Problem { a.told <- p; return nil })
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- s.Before(a.cluster).Run(ctx, func(s source.Snapshot) { a.got <- s }) }()

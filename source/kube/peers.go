@@ -13,7 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/api/v1alpha1"
-	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/source/object"
 )
 
@@ -66,7 +66,7 @@ func (s *Source) tellPeers(ctx context.Context) time.Duration {
 			return lookAgain
 		}
 		if err != nil {
-			wrongs = append(wrongs, source.Problem{Object: p.Object(), Field: "spec.passwordSecret", Message: err.Error()})
+			wrongs = append(wrongs, problem.Problem{Object: p.Object(), Field: "spec.passwordSecret", Message: err.Error()})
 		}
 		if err == nil || p.Password != "" {
 			told = append(told, p)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/source"
@@ -195,9 +196,9 @@ type nothing struct{ why string }
 // Offers gives none.
 func (n *nothing) Offers(*service.Service, netip.Addr) ([]route.Offer, string) { return nil, n.why }
 
-func problemsOf(wrong []v1alpha1.Wrong) (all []source.Problem) {
+func problemsOf(wrong []v1alpha1.Wrong) (all []problem.Problem) {
 	for _, w := range wrong {
-		all = append(all, source.Problem{Object: w.Object, Message: w.Err.Error() + "; it is left out"})
+		all = append(all, problem.Problem{Object: w.Object, Message: w.Err.Error() + "; it is left out"})
 	}
 	return all
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/object"
 )
@@ -118,12 +119,12 @@ func (s *secretText) password() (string, []object.Fault) {
 // routing is what objects say of BGP to this node.
 type routing struct {
 	labels  map[string]string
-	onPeers func([]v1alpha1.Peer) []source.Problem // nil: no peers are taken
+	onPeers func([]v1alpha1.Peer) []problem.Problem // nil: no peers are taken
 	// of are the objects that the rest was made of.
 	of        []*object.Object
 	looked    bool
 	announced *v1alpha1.Announced
-	problems  []source.Problem
+	problems  []problem.Problem
 	// passwords are those read last of each Secret.
 	passwords map[string]string
 }
@@ -131,7 +132,7 @@ type routing struct {
 // look gives what the objects say of BGP, and what is wrong with it; peers are
 // told. What did not change is the same again, and costs nothing, but peers that
 // something is wrong with are told again.
-func (r *routing) look(objects []*object.Object) (source.Announcements, []source.Problem) {
+func (r *routing) look(objects []*object.Object) (source.Announcements, []problem.Problem) {
 	of := slices.DeleteFunc(slices.Clone(objects), func(o *object.Object) bool { return o.Value == nil })
 	if !r.looked || !slices.Equal(of, r.of) || len(r.problems) > 0 {
 		r.make(of)
@@ -173,7 +174,7 @@ func (r *routing) make(of []*object.Object) {
 	for _, p := range all {
 		p.Password = r.passwords[p.PasswordSecret]
 		if p.PasswordSecret != "" && p.Password == "" {
-			r.problems = append(r.problems, source.Problem{Object: p.Object(), Field: "spec.passwordSecret",
+			r.problems = append(r.problems, problem.Problem{Object: p.Object(), Field: "spec.passwordSecret",
 				Message: "there is no Secret " + p.PasswordSecret + " in this folder; the peer is left out until there is"})
 			continue
 		}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/api/v1alpha1"
-	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/core/problem"
 )
 
 // breakFile writes a text into a file that is refused.
@@ -168,7 +168,7 @@ func TestPeersAfterRestart(t *testing.T) {
 	)
 	var peers []v1alpha1.Peer
 	listen := func() {
-		l.d.routing.onPeers = func(all []v1alpha1.Peer) []source.Problem { peers = all; return nil }
+		l.d.routing.onPeers = func(all []v1alpha1.Peer) []problem.Problem { peers = all; return nil }
 	}
 	listen()
 	l.write("bgp.yaml", peer+secret+offer)
