@@ -7,13 +7,13 @@ import (
 
 	"github.com/fairlead/fairlead/advertise/bfd"
 	"github.com/fairlead/fairlead/advertise/bgp"
-	"github.com/fairlead/fairlead/api/v1alpha1"
 	"github.com/fairlead/fairlead/core/problem"
+	"github.com/fairlead/fairlead/source/crd"
 )
 
 // setPeers makes the speaker talk to the peers named by flag and to those of the
 // cluster, and gives what is wrong with these.
-func (a *agent) setPeers(of []v1alpha1.Peer) []problem.Problem {
+func (a *agent) setPeers(of []crd.Peer) []problem.Problem {
 	defer a.peersTold.Store(true)
 	if a.speaker == nil {
 		return noSpeaker(of)
@@ -26,7 +26,7 @@ func (a *agent) setPeers(of []v1alpha1.Peer) []problem.Problem {
 }
 
 // noSpeaker refuses peers where this node cannot speak BGP.
-func noSpeaker(of []v1alpha1.Peer) (problems []problem.Problem) {
+func noSpeaker(of []crd.Peer) (problems []problem.Problem) {
 	for _, p := range of {
 		problems = append(problems, problem.Problem{Object: p.Object(), Message: "this node has no router ID, as its interface has no " +
 			"IPv4 address: give the agent one by --router-id, unique among the speakers"})
@@ -36,7 +36,7 @@ func noSpeaker(of []v1alpha1.Peer) (problems []problem.Problem) {
 
 // mergePeers gives the peers named by flag, and those of the cluster that are of
 // other addresses; and what is wrong with the rest, which is left out.
-func mergePeers(flags []bgp.PeerConfig, of []v1alpha1.Peer) (peers []bgp.PeerConfig, problems []problem.Problem) {
+func mergePeers(flags []bgp.PeerConfig, of []crd.Peer) (peers []bgp.PeerConfig, problems []problem.Problem) {
 	owner := map[string]string{}
 	for _, p := range flags {
 		owner[p.Address.String()] = "--peer"

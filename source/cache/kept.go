@@ -13,9 +13,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fairlead/fairlead/api/v1alpha1"
 	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/crd"
 )
 
 // Of is whose snapshots are kept: a kube.Source.
@@ -51,8 +51,8 @@ type Source struct {
 
 	mu      sync.Mutex
 	live    *source.Snapshot // the latest that came; nil before
-	peers   []v1alpha1.Peer
-	onPeers func([]v1alpha1.Peer) []problem.Problem
+	peers   []crd.Peer
+	onPeers func([]crd.Peer) []problem.Problem
 	told    bool              // of peers
 	wrong   []problem.Problem // with the peers that were kept
 	changed bool              // since the file was written
@@ -63,11 +63,11 @@ type Source struct {
 func New(c Config) *Source { return &Source{Config: c} }
 
 // OnPeers gives what the cluster's source is to tell of peers in place of then.
-func (s *Source) OnPeers(then func([]v1alpha1.Peer) []problem.Problem) func([]v1alpha1.Peer) []problem.Problem {
+func (s *Source) OnPeers(then func([]crd.Peer) []problem.Problem) func([]crd.Peer) []problem.Problem {
 	if s.onPeers = then; then == nil {
 		return nil // a nil OnPeers has peers not asked for
 	}
-	return func(now []v1alpha1.Peer) []problem.Problem {
+	return func(now []crd.Peer) []problem.Problem {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.told, s.changed = true, s.changed || !samePeers(s.peers, now)

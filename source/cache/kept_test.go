@@ -17,12 +17,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/fairlead/fairlead/api/v1alpha1"
 	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/crd"
 )
 
 // fill sets every field of a value to something.
@@ -138,18 +138,18 @@ func (c *cluster) Problems() (all []problem.Problem) {
 // agent runs a Source; peers and got are what it gave last.
 type agent struct {
 	*cluster
-	tell func([]v1alpha1.Peer) []problem.Problem
+	tell func([]crd.Peer) []problem.Problem
 	got  chan source.Snapshot
-	told chan []v1alpha1.Peer
+	told chan []crd.Peer
 	stop func()
 }
 
 func start(t *testing.T, file string, limit time.Duration, away bool) *agent {
 	a := &agent{
-		cluster: &cluster{away, make(chan source.Snapshot)}, got: make(chan source.Snapshot, 10), told: make(chan []v1alpha1.Peer, 10),
+		cluster: &cluster{away, make(chan source.Snapshot)}, got: make(chan source.Snapshot, 10), told: make(chan []crd.Peer, 10),
 	}
 	s := New(Config{File: file, Limit: limit, Log: slog.New(slog.DiscardHandler)})
-	a.tell = s.OnPeers(func(p []v1alpha1.Peer) []problem.Problem { a.told <- p; return nil })
+	a.tell = s.OnPeers(func(p []crd.Peer) []problem.Problem { a.told <- p; return nil })
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- s.Before(a.cluster).Run(ctx, func(s source.Snapshot) { a.got <- s }) }()
@@ -187,7 +187,7 @@ func names(s source.Snapshot) (all []string) {
 // TestStory is an agent that sees a cluster, and one after it that does not.
 func TestStory(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kept")
-	peers := []v1alpha1.Peer{
+	peers := []crd.Peer{
 		{Name: "open", Address: netip.AddrPortFrom(netip.Addr{}, 1179), Interface: "eth0"},
 		{Name: "closed", Address: netip.MustParseAddrPort("10.0.0.2:179"), PasswordSecret: "p", Password: "hush"},
 	}

@@ -21,11 +21,11 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/fairlead/fairlead/api/v1alpha1"
 	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/crd"
 	"github.com/fairlead/fairlead/source/object"
 )
 
@@ -56,7 +56,7 @@ type Config struct {
 	// OnPeers, where there is one, is told of the BGPPeers that this node has, by
 	// name, when they may be others and every few minutes, and gives what is wrong
 	// with them. Announcements are then followed, too.
-	OnPeers func([]v1alpha1.Peer) []problem.Problem
+	OnPeers func([]crd.Peer) []problem.Problem
 	// Announcements has them followed though there is no OnPeers: who serves no
 	// Service but for others must know which addresses they announce.
 	Announcements bool

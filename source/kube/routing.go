@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/crd"
 	"github.com/fairlead/fairlead/source/object"
 )
 
@@ -181,7 +182,7 @@ func (s *Source) announce() source.Announcements {
 			return &nothing{unread.resource + " cannot be read, which say what is announced: let this agent get, list and watch them (ClusterRole)"}
 		}
 	}
-	said, wrong := v1alpha1.AnnouncedBy(
+	said, wrong := crd.AnnouncedBy(
 		slices.Collect(maps.Values(r.announcements.held)), slices.Collect(maps.Values(r.pools.held)), r.labels)
 	s.problems.put(s.problems.kinds, object.Key{Kind: kindAnnouncement}, problemsOf(wrong))
 	if said == nil {
@@ -196,7 +197,7 @@ type nothing struct{ why string }
 // Offers gives none.
 func (n *nothing) Offers(*service.Service, netip.Addr) ([]route.Offer, string) { return nil, n.why }
 
-func problemsOf(wrong []v1alpha1.Wrong) (all []problem.Problem) {
+func problemsOf(wrong []crd.Wrong) (all []problem.Problem) {
 	for _, w := range wrong {
 		all = append(all, problem.Problem{Object: w.Object, Message: w.Err.Error() + "; it is left out"})
 	}

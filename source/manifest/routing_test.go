@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fairlead/fairlead/api/v1alpha1"
 	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/crd"
 )
 
 const routes = `apiVersion: fairlead.io/v1alpha1
@@ -66,7 +66,7 @@ type routed struct {
 
 func newRouted(t *testing.T) *routed {
 	r := &routed{looker: newLooker(t)}
-	r.d.routing = routing{labels: map[string]string{"rack": "1"}, onPeers: func(all []v1alpha1.Peer) []problem.Problem {
+	r.d.routing = routing{labels: map[string]string{"rack": "1"}, onPeers: func(all []crd.Peer) []problem.Problem {
 		var words []string
 		for _, p := range all {
 			words = append(words, fmt.Sprintf("%s %s AS%d %s", p.Name, p.Address, p.AS, p.Password))
