@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/netip"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/fairlead/fairlead/api/v1alpha1"
 	"github.com/fairlead/fairlead/core/addresspool"
+	"github.com/fairlead/fairlead/internal/sleep"
 	"github.com/fairlead/fairlead/source/crd"
 )
 
@@ -101,10 +101,7 @@ func (t *term) countUse(ctx context.Context) {
 		if !t.writePools(ctx) {
 			poke(t.used)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(t.StatusInterval):
-		}
+		sleep.For(ctx, t.StatusInterval)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/api/v1alpha1"
 	"github.com/fairlead/fairlead/core/addresspool"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/internal/sleep"
 	"github.com/fairlead/fairlead/source/crd"
 )
 
@@ -253,10 +254,7 @@ func (t *term) follow(ctx context.Context) {
 			t.retryWaiting()
 			t.pokeGateways()
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(retryPause):
-		}
+		sleep.For(ctx, retryPause)
 	}
 }
 
