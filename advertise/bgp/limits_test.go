@@ -280,7 +280,7 @@ func attack(ctx context.Context, h *lab.Host, from netip.Addr, kind int, tried, 
 			hello, _ := open.Serialize()
 			keepalive, _ := pkt.NewBGPKeepAliveMessage().Serialize()
 			_, _ = c.Write(append(hello, keepalive...))
-			sleep(ctx, 2*time.Second)
+			sleepAbout(ctx, 2*time.Second)
 		case 3:
 			open, _ := pkt.NewBGPOpenMessage(testAS, 180, from, nil)
 			hello, _ := open.Serialize()

@@ -142,7 +142,7 @@ func flood(t *testing.T, port uint16, from netip.Addr) {
 			}
 			s.say(m)
 		}
-		sleep(ctx, 10*time.Millisecond)
+		sleepAbout(ctx, 10*time.Millisecond)
 		s.c.Close()
 	}
 }
