@@ -7,14 +7,16 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/fairlead/fairlead/core/route"
 )
 
 // Fake is an Announcer that keeps what it was given. It is for tests; the zero
 // value is ready.
 type Fake struct {
 	mu      sync.Mutex
-	routes  []Route
-	history [][]Route
+	routes  []route.Route
+	history [][]route.Route
 	peers   []Peer
 	fail    error
 	closed  bool
@@ -27,7 +29,7 @@ var _ Announcer = (*Fake)(nil)
 
 // Set keeps the routes, sorted; after Fail it returns that error and keeps
 // what it had.
-func (f *Fake) Set(routes []Route) error {
+func (f *Fake) Set(routes []route.Route) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
@@ -37,7 +39,7 @@ func (f *Fake) Set(routes []Route) error {
 		return f.fail
 	}
 	sorted := slices.Clone(routes)
-	slices.SortFunc(sorted, Route.Compare)
+	slices.SortFunc(sorted, route.Route.Compare)
 	f.withdraw(sorted)
 	f.routes = sorted
 	f.history = append(f.history, sorted)
@@ -46,7 +48,7 @@ func (f *Fake) Set(routes []Route) error {
 
 // withdraw notes what is in f.routes and no longer in next, where that is not
 // confirmed at once.
-func (f *Fake) withdraw(next []Route) {
+func (f *Fake) withdraw(next []route.Route) {
 	if f.withdrawing == nil {
 		f.withdrawing = map[netip.Prefix]Withdrawal{}
 	}
@@ -107,14 +109,14 @@ func (f *Fake) SetPeers(peers []Peer) {
 }
 
 // Routes gives what is announced now, sorted.
-func (f *Fake) Routes() []Route {
+func (f *Fake) Routes() []route.Route {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.routes)
 }
 
 // History gives every set that was accepted, oldest first.
-func (f *Fake) History() [][]Route {
+func (f *Fake) History() [][]route.Route {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.history)

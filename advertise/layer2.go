@@ -4,6 +4,8 @@ import (
 	"errors"
 	"net/netip"
 	"time"
+
+	"github.com/fairlead/fairlead/core/route"
 )
 
 // Answered is an address as a member of a segment sees it: who answers there
@@ -27,7 +29,7 @@ type Together []Announcer
 var _ Announcer = Together{}
 
 // Set gives the routes to all of them, also where one fails.
-func (t Together) Set(routes []Route) error {
+func (t Together) Set(routes []route.Route) error {
 	var errs []error
 	for _, a := range t {
 		errs = append(errs, a.Set(routes))

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+
+	"github.com/fairlead/fairlead/core/route"
 )
 
 // What one cannot do the others do none the less, and it is told.
@@ -13,11 +15,11 @@ func TestTogether(t *testing.T) {
 	fault := errors.New("no")
 	bad.Fail(fault)
 	both := Together{bad, good}
-	route := Route{Prefix: netip.MustParsePrefix("10.1.1.1/32")}
-	if err := both.Set([]Route{route}); !errors.Is(err, fault) {
+	wanted := route.Route{Prefix: netip.MustParsePrefix("10.1.1.1/32")}
+	if err := both.Set([]route.Route{wanted}); !errors.Is(err, fault) {
 		t.Errorf("error %v", err)
 	}
-	if got := good.Routes(); len(got) != 1 || got[0] != route {
+	if got := good.Routes(); len(got) != 1 || got[0] != wanted {
 		t.Errorf("routes %v", got)
 	}
 	good.SetPeers([]Peer{{Address: "a"}})
@@ -32,11 +34,11 @@ func TestTogether(t *testing.T) {
 
 // Each way has the routes that are for it, and knows nothing of the others.
 func TestOnly(t *testing.T) {
-	var routes []Route
-	for i, m := range []Mode{ModeAny, ModeBGP, ModeLayer2, ModeCloud, ModeBGP.With(ModeLayer2), ModeBGP.With(ModeBGP)} {
-		routes = append(routes, Route{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, 1, byte(i)}), 32), Attributes: Attributes{Mode: m}})
+	var routes []route.Route
+	for i, m := range []route.Mode{route.ModeAny, route.ModeBGP, route.ModeLayer2, route.ModeCloud, route.ModeBGP.With(route.ModeLayer2), route.ModeBGP.With(route.ModeBGP)} {
+		routes = append(routes, route.Route{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, 1, byte(i)}), 32), Attributes: route.Attributes{Mode: m}})
 	}
-	for mode, want := range map[Mode][]int{ModeBGP: {0, 1, 4, 5}, ModeLayer2: {0, 2, 4}, ModeCloud: {0, 3, 4}} {
+	for mode, want := range map[route.Mode][]int{route.ModeBGP: {0, 1, 4, 5}, route.ModeLayer2: {0, 2, 4}, route.ModeCloud: {0, 3, 4}} {
 		f := &Fake{}
 		if err := Only(mode, f).Set(routes); err != nil {
 			t.Fatal(err)
@@ -44,7 +46,7 @@ func TestOnly(t *testing.T) {
 		var got []int
 		for _, r := range f.Routes() {
 			got = append(got, int(r.Prefix.Addr().As4()[3]))
-			if r.Mode != ModeAny {
+			if r.Mode != route.ModeAny {
 				t.Errorf("%s is told of the way %s", mode, r.Mode)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise/cloud"
 	"github.com/fairlead/fairlead/controller/cloudroutes"
+	"github.com/fairlead/fairlead/internal/sleep"
 )
 
 // offersPause is between two looks at what the agents offer. Each is one request,
@@ -31,7 +32,7 @@ func (t *term) carry(ctx context.Context) {
 		}
 		said = why
 	}
-	for ; ctx.Err() == nil; pause(ctx) {
+	for ; ctx.Err() == nil; sleep.For(ctx, offersPause) {
 		all, err := board.Read(ctx)
 		if tell(err); all == nil && err != nil {
 			continue // nothing is known
@@ -42,12 +43,5 @@ func (t *term) carry(ctx context.Context) {
 		if state, current := keeper.Pass(ctx, all); current {
 			tell(board.Tell(ctx, state))
 		}
-	}
-}
-
-func pause(ctx context.Context) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(offersPause):
 	}
 }

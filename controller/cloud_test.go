@@ -16,10 +16,10 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/cloud"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/cloudroutes"
+	"github.com/fairlead/fairlead/core/route"
 	labkube "github.com/fairlead/fairlead/lab/kube"
 )
 
@@ -120,9 +120,9 @@ func (w *world) offer(t *testing.T, node string) (*cloudroutes.Poster, *severed)
 	return p, line
 }
 
-func routesBy(hop string, prefixes ...string) (all []advertise.Route) {
+func routesBy(hop string, prefixes ...string) (all []route.Route) {
 	for _, p := range prefixes {
-		all = append(all, advertise.Route{Prefix: netip.MustParsePrefix(p), NextHop: netip.MustParseAddr(hop)})
+		all = append(all, route.Route{Prefix: netip.MustParsePrefix(p), NextHop: netip.MustParseAddr(hop)})
 	}
 	return all
 }

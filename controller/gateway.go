@@ -19,6 +19,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/shorten"
+	"github.com/fairlead/fairlead/internal/sleep"
 	"github.com/fairlead/fairlead/source/gateway"
 )
 
@@ -158,20 +159,15 @@ func (t *term) keepGateways(ctx context.Context) {
 			pause = patience[0]
 			poke(g.changed)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		sleep.For(ctx, pause)
 	}
 }
 
 // awaitGateways ends the term when the cluster has the Gateway API.
 func (t *term) awaitGateways(ctx context.Context) {
 	for t.GatewayAPI {
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx, awaitGatewayAPI) {
 			return
-		case <-time.After(awaitGatewayAPI):
 		}
 		if _, has := t.gatewayKinds(ctx, &gatewayTerm{}); has {
 			t.Log.Info("the cluster has the Gateway API now; beginning anew")

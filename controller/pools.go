@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/netip"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -17,6 +16,8 @@ import (
 
 	"github.com/fairlead/fairlead/api/v1alpha1"
 	"github.com/fairlead/fairlead/core/addresspool"
+	"github.com/fairlead/fairlead/internal/sleep"
+	"github.com/fairlead/fairlead/source/crd"
 )
 
 // ConditionReady is the condition of an AddressPool that says whether addresses
@@ -33,7 +34,7 @@ func (t *term) allPools() (all []*v1alpha1.AddressPool) {
 	for _, o := range t.pools.GetStore().List() {
 		all = append(all, o.(*v1alpha1.AddressPool))
 	}
-	return v1alpha1.ByAge(all)
+	return crd.ByAge(all)
 }
 
 // nodeAddrs gives the addresses of all nodes, each with the node's name, the first
@@ -71,10 +72,10 @@ func (t *term) setPools() bool {
 	}
 	t.poolsOf, t.nodesOf = of, nodes
 	t.alloc.SetNodes(nodes)
-	t.known, t.refused = map[string]v1alpha1.Pool{}, map[string]error{}
+	t.known, t.refused = map[string]crd.Pool{}, map[string]error{}
 	var pools []addresspool.Pool
 	for _, p := range all {
-		if parsed, err := p.Parse(); err != nil {
+		if parsed, err := crd.ParsePool(p); err != nil {
 			t.refused[p.Name] = err
 		} else {
 			t.known[p.Name] = parsed
@@ -100,10 +101,7 @@ func (t *term) countUse(ctx context.Context) {
 		if !t.writePools(ctx) {
 			poke(t.used)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(t.StatusInterval):
-		}
+		sleep.For(ctx, t.StatusInterval)
 	}
 }
 

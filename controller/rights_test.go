@@ -21,9 +21,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/core/problem"
 	labkube "github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/crd"
 	sourcekube "github.com/fairlead/fairlead/source/kube"
 	"github.com/fairlead/fairlead/source/object"
 )
@@ -156,7 +157,7 @@ func (w *world) agent(t *testing.T, audit string) {
 	passwords := make(chan string, 8)
 	s, err := sourcekube.New(sourcekube.Config{
 		Kubeconfig: kubeconfig, Node: "node-a", Log: slog.New(slog.DiscardHandler),
-		OnPeers: func(peers []v1alpha1.Peer) []source.Problem {
+		OnPeers: func(peers []crd.Peer) []problem.Problem {
 			for _, p := range peers {
 				select {
 				case passwords <- p.Password:

@@ -18,6 +18,8 @@ import (
 	"github.com/fairlead/fairlead/api/v1alpha1"
 	"github.com/fairlead/fairlead/core/addresspool"
 	"github.com/fairlead/fairlead/core/service"
+	"github.com/fairlead/fairlead/internal/sleep"
+	"github.com/fairlead/fairlead/source/crd"
 )
 
 // workers are how many Services are written at a time. Addresses are assigned
@@ -50,7 +52,7 @@ type term struct {
 	// nodesOf are the nodes' addresses then, each with a node's name.
 	nodesOf map[netip.Addr]string
 	// known are the pools that are valid, refused what is wrong with the others.
-	known   map[string]v1alpha1.Pool
+	known   map[string]crd.Pool
 	refused map[string]error
 	// waiting are Services that lack an address which may become free.
 	waiting map[service.ID]bool
@@ -68,7 +70,7 @@ func (k *Controller) lead(ctx context.Context, leading func() error) {
 
 		poolsChanged: make(chan struct{}, 1), used: make(chan struct{}, 1), freed: make(chan struct{}, 1),
 		complaints: flowcontrol.NewTokenBucketRateLimiter(0.2, 5),
-		alloc:      addresspool.New(), known: map[string]v1alpha1.Pool{}, waiting: map[service.ID]bool{},
+		alloc:      addresspool.New(), known: map[string]crd.Pool{}, waiting: map[service.ID]bool{},
 	}
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -252,10 +254,7 @@ func (t *term) follow(ctx context.Context) {
 			t.retryWaiting()
 			t.pokeGateways()
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(retryPause):
-		}
+		sleep.For(ctx, retryPause)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/internal/sleep"
 	"github.com/fairlead/fairlead/source/object"
 )
 
@@ -75,10 +76,8 @@ func (k *Controller) await(ctx context.Context, d kind) bool {
 			said = why
 			k.Log.Warn("waiting", "resource", d.resource, "why", why)
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx, patience[min(try, len(patience)-1)]) {
 			return false
-		case <-time.After(patience[min(try, len(patience)-1)]):
 		}
 	}
 }

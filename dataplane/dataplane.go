@@ -9,11 +9,12 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
 )
 
 // ErrUnsupported is what a data plane answers, wrapped with a reason, to a
-// Frontend that it cannot serve as asked.
+// frontend that it cannot serve as asked.
 var ErrUnsupported = errors.New("not supported by this data plane")
 
 // Unsupported refuses a frontend by name.
@@ -48,11 +49,11 @@ func RefuseKey(k service.Key) string {
 type DataPlane interface {
 	// List gives what is really held, also by a predecessor that is gone:
 	// each frontend as it was asked for, but for names and nodes.
-	List() ([]Frontend, error)
+	List() ([]desired.Frontend, error)
 	// Upsert makes the data plane hold f just as given. A backend that is
 	// left out takes no packets any more; one with weight 0 keeps its
 	// established flows.
-	Upsert(f Frontend) error
+	Upsert(f desired.Frontend) error
 	// Delete removes a frontend; one that is absent is no error.
 	Delete(k service.Key) error
 	// Counters gives the counters of every frontend held.
@@ -80,12 +81,12 @@ type Peered interface {
 	Remembered() (flows int, err error)
 }
 
-// Canonical is a data plane that does not keep all that a Frontend says, but
+// Canonical is a data plane that does not keep all that a frontend says, but
 // serves it nevertheless: what it lists is canonical.
 type Canonical interface {
 	// Canonical gives what this data plane keeps of f. What it lists after an
 	// Upsert of f is the Same as that.
-	Canonical(f Frontend) Frontend
+	Canonical(f desired.Frontend) desired.Frontend
 }
 
 // Counts are totals since the frontend or backend came to be held.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/fake"
@@ -17,11 +18,11 @@ type removable struct {
 	refuses bool
 	// leftTo is what the next one held when this one was removed.
 	next   *removable
-	leftTo []dataplane.Frontend
+	leftTo []desired.Frontend
 	closed bool
 }
 
-func (r *removable) Upsert(f dataplane.Frontend) error {
+func (r *removable) Upsert(f desired.Frontend) error {
 	if r.refuses && f.Port == 81 {
 		return dataplane.Unsupported(f.Key, "port 81")
 	}
@@ -40,7 +41,7 @@ func TestMove(t *testing.T) {
 		to := &removable{DataPlane: fake.New(), refuses: refuses}
 		from := &removable{DataPlane: fake.New(), next: to}
 		for port := range uint16(2) {
-			f := dataplane.Frontend{
+			f := desired.Frontend{
 				Key:    service.Key{VIP: netip.MustParseAddr("10.1.1.1"), Port: 80 + port, Protocol: service.TCP},
 				Method: service.Tunnel, Scheduler: service.Maglev, RingSize: 251,
 				Backends: []service.Backend{{Addr: netip.MustParseAddrPort("172.16.1.1:8080"), Weight: 1}},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/source"
 )
@@ -40,7 +41,7 @@ func (l *Loop) isMember(s *source.Snapshot) bool {
 
 // unnamed is the Problem of a load balancer that sends from an address that the source
 // does not name, so that others drop its packets.
-func (l *Loop) unnamed(s *source.Snapshot, p *plan.Plan) []source.Problem {
+func (l *Loop) unnamed(s *source.Snapshot, p *plan.Plan) []problem.Problem {
 	var missing []string
 	for _, own := range l.Own {
 		if own.IsValid() && !slices.Contains(s.Balancers, own) && sendsTo(p, own.Is4()) {
@@ -50,7 +51,7 @@ func (l *Loop) unnamed(s *source.Snapshot, p *plan.Plan) []source.Problem {
 	if !l.Balancers || l.DataPlane == nil || len(missing) == 0 {
 		return nil
 	}
-	return []source.Problem{{Object: "load balancer", Field: "--balancers", Message: fmt.Sprintf(
+	return []problem.Problem{{Object: "load balancer", Field: "--balancers", Message: fmt.Sprintf(
 		"packets leave from %s, which is no endpoint of that Service (it has %s): load balancers, and backend nodes that check senders, drop them; "+
 			"give --interface the interface with the address that the endpoint has, or the Service both families (ipFamilyPolicy: PreferDualStack)",
 		strings.Join(missing, " and "), orNone(s.Balancers))}}

@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/source"
@@ -36,7 +38,7 @@ type ServerHalf interface {
 	SetBalancers([]netip.Addr) error
 	// Set takes the frontends of every Service; which of their backends are
 	// local, and so its business, it finds out itself.
-	Set([]dataplane.Frontend) error
+	Set([]desired.Frontend) error
 }
 
 // Claims remembers, over restarts, for which Service each Key is programmed.
@@ -105,17 +107,17 @@ type Loop struct {
 	// What follows belongs to the goroutine of Run.
 
 	// held is what the data plane holds, nil where that must be read.
-	held map[service.Key]dataplane.Frontend
+	held map[service.Key]desired.Frontend
 	// unsure says that a call to the data plane failed: it is read before the next.
 	unsure bool
 	// leaving are frontends that are held though the plan does not want them.
 	leaving map[service.Key]*Leaving
 	// announced are the routes that are announced, and since is when each was.
-	announced []advertise.Route
-	since     map[advertise.Route]time.Time
+	announced []route.Route
+	since     map[route.Route]time.Time
 	// asked are those of the last call to the announcer, unless there was none, and
 	// unsaid is what fails of it, since unsaidAt.
-	asked    []advertise.Route
+	asked    []route.Route
 	begun    bool
 	unsaid   error
 	unsaidAt time.Time
@@ -160,7 +162,7 @@ type Loop struct {
 }
 
 type refusal struct {
-	wish dataplane.Frontend
+	wish desired.Frontend
 	err  error
 }
 
@@ -168,7 +170,7 @@ type refusal struct {
 func New(c Config) *Loop {
 	l := &Loop{
 		Config: c, wake: make(chan struct{}, 1),
-		leaving: map[service.Key]*Leaving{}, since: map[advertise.Route]time.Time{}, refused: map[service.Key]refusal{},
+		leaving: map[service.Key]*Leaving{}, since: map[route.Route]time.Time{}, refused: map[service.Key]refusal{},
 		failed: map[service.Key]*failure{},
 	}
 	if c.Claims != nil {

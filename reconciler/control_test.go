@@ -16,8 +16,10 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/fake"
@@ -35,7 +37,7 @@ type world struct {
 
 	mu        sync.Mutex
 	journal   []string
-	announced []advertise.Route
+	announced []route.Route
 	states    map[health.Target]health.State
 	changed   chan struct{}
 	fail      func() bool
@@ -89,7 +91,7 @@ type journaled struct {
 	w *world
 }
 
-func (j journaled) Upsert(f dataplane.Frontend) error {
+func (j journaled) Upsert(f desired.Frontend) error {
 	err := j.DataPlane.Upsert(f)
 	if err == nil {
 		j.w.note("upsert %s %d", f.Key.VIP, len(f.Backends))
@@ -108,7 +110,7 @@ func (j journaled) Delete(k service.Key) error {
 // announcer notes what is announced and checks that it is held.
 type announcer struct{ *world }
 
-func (a announcer) Set(routes []advertise.Route) error {
+func (a announcer) Set(routes []route.Route) error {
 	a.mu.Lock()
 	fail := a.fail
 	a.mu.Unlock()
@@ -117,7 +119,7 @@ func (a announcer) Set(routes []advertise.Route) error {
 	}
 	held, _ := a.memory.List()
 	for _, r := range routes {
-		if !slices.ContainsFunc(held, func(f dataplane.Frontend) bool { return r.Prefix.Contains(f.VIP) }) {
+		if !slices.ContainsFunc(held, func(f desired.Frontend) bool { return r.Prefix.Contains(f.VIP) }) {
 			a.t.Errorf("%s is announced, but the data plane does not hold it", r.Prefix)
 		}
 	}
@@ -276,8 +278,8 @@ func TestAttributesChangeWithoutAGap(t *testing.T) {
 // priced offers every address with a MED.
 type priced struct{ med uint32 }
 
-func (p *priced) Offers(_ *service.Service, vip netip.Addr) ([]advertise.Offer, string) {
-	return []advertise.Offer{{Prefix: netip.PrefixFrom(vip, 32), Attributes: advertise.Attributes{MED: p.med}}}, ""
+func (p *priced) Offers(_ *service.Service, vip netip.Addr) ([]route.Offer, string) {
+	return []route.Offer{{Prefix: netip.PrefixFrom(vip, 32), Attributes: route.Attributes{MED: p.med}}}, ""
 }
 
 func TestComesBackWhileLingering(t *testing.T) {
@@ -379,7 +381,7 @@ type full struct {
 	vip netip.Addr
 }
 
-func (f full) Upsert(want dataplane.Frontend) error {
+func (f full) Upsert(want desired.Frontend) error {
 	if want.VIP == f.vip {
 		return errors.New("all 2 frontends are in use")
 	}
@@ -453,7 +455,7 @@ func TestResyncHeals(t *testing.T) {
 // refuses is a data plane that cannot do round robin.
 type refuses struct{ dataplane.DataPlane }
 
-func (r refuses) Upsert(f dataplane.Frontend) error {
+func (r refuses) Upsert(f desired.Frontend) error {
 	if f.Scheduler == service.RoundRobin {
 		return dataplane.Unsupported(f.Key, "scheduler rr")
 	}
@@ -516,13 +518,13 @@ func (w *world) settled(last []*service.Service) {
 	w.t.Helper()
 	synctest.Wait()
 	held, _ := w.memory.List()
-	var want []dataplane.Frontend
+	var want []desired.Frontend
 	for _, s := range last {
 		if f := s.Frontends[0]; len(f.Backends) > 0 {
-			want = append(want, dataplane.FrontendOf(s, f.Key, f.Backends))
+			want = append(want, desired.FrontendOf(s, f.Key, f.Backends))
 		}
 	}
-	if !slices.EqualFunc(held, want, dataplane.Frontend.Same) {
+	if !slices.EqualFunc(held, want, desired.Frontend.Same) {
 		w.t.Errorf("held %v\nwant %v", held, want)
 	}
 	w.mu.Lock()
@@ -535,12 +537,12 @@ func (w *world) settled(last []*service.Service) {
 // forgetful is a data plane that does not keep the size of a ring.
 type forgetful struct{ dataplane.DataPlane }
 
-func (d forgetful) Canonical(f dataplane.Frontend) dataplane.Frontend {
+func (d forgetful) Canonical(f desired.Frontend) desired.Frontend {
 	f.RingSize = 0
 	return f
 }
 
-func (d forgetful) List() ([]dataplane.Frontend, error) {
+func (d forgetful) List() ([]desired.Frontend, error) {
 	list, err := d.DataPlane.List()
 	for i := range list {
 		list[i] = d.Canonical(list[i])

@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/fake"
@@ -283,7 +283,7 @@ func TestPreparesForPacketsOfOthers(t *testing.T) {
 // A balancer that is told to end first asks routers to avoid it, for as long as it
 // is told, and then withdraws its routes.
 func TestAsksToBeAvoided(t *testing.T) {
-	avoid := plan.Avoid{Communities: advertise.CommunitiesOf(advertise.GracefulShutdown)}
+	avoid := plan.Avoid{Communities: route.CommunitiesOf(route.GracefulShutdown)}
 	for name, c := range map[string]struct {
 		avoid  plan.Avoid
 		notice time.Duration

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
 	"github.com/fairlead/fairlead/core/service"
@@ -18,15 +19,15 @@ import (
 
 // shelf is a data plane that only keeps what it is given, so that the loop's own work
 // is what counts.
-type shelf map[service.Key]dataplane.Frontend
+type shelf map[service.Key]desired.Frontend
 
-func (s shelf) List() (all []dataplane.Frontend, err error) {
+func (s shelf) List() (all []desired.Frontend, err error) {
 	for _, f := range s {
 		all = append(all, f)
 	}
 	return all, nil
 }
-func (s shelf) Upsert(f dataplane.Frontend) error               { s[f.Key] = f; return nil }
+func (s shelf) Upsert(f desired.Frontend) error                 { s[f.Key] = f; return nil }
 func (s shelf) Delete(k service.Key) error                      { delete(s, k); return nil }
 func (s shelf) Counters() ([]dataplane.FrontendCounters, error) { return nil, nil }
 func (s shelf) Describe() dataplane.Description                 { return dataplane.Description{} }
@@ -61,7 +62,7 @@ func holding(s source.Snapshot) *Loop {
 	plane := shelf{}
 	for _, svc := range s.Services {
 		for _, f := range svc.Frontends {
-			plane[f.Key] = dataplane.FrontendOf(svc, f.Key, f.Backends)
+			plane[f.Key] = desired.FrontendOf(svc, f.Key, f.Backends)
 		}
 	}
 	l := New(Config{
@@ -75,7 +76,7 @@ func holding(s source.Snapshot) *Loop {
 // nowhere is a server half that has nothing to do.
 type nowhere struct{}
 
-func (nowhere) Set([]dataplane.Frontend) error  { return nil }
+func (nowhere) Set([]desired.Frontend) error    { return nil }
 func (nowhere) SetBalancers([]netip.Addr) error { return nil }
 
 // TestPassesGrowLinearly makes passes over ten times as much: as an agent does that

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/source"
@@ -61,7 +63,7 @@ func (l *Loop) pass() time.Duration {
 		next = l.close(p, failures)
 	} else if l.DataPlane != nil {
 		planned := p.Prefixes()
-		l.withdrawBut(func(r advertise.Route) bool { return planned[r.Prefix] }, failures) // whatever the data plane says
+		l.withdrawBut(func(r route.Route) bool { return planned[r.Prefix] }, failures) // whatever the data plane says
 	}
 	l.lookForConfirmations()
 	l.publish(p, snapshot, failures)
@@ -96,7 +98,7 @@ func (l *Loop) nodes(s *source.Snapshot) map[netip.Addr]string {
 func (l *Loop) close(p *plan.Plan, failures map[string]error) time.Duration {
 	// Withdraw before removing. What is to change is announced as it was until then.
 	wished := byPrefix(l.wished(p))
-	l.withdrawBut(func(r advertise.Route) bool { return wished[r.Prefix].Prefix.IsValid() }, failures)
+	l.withdrawBut(func(r route.Route) bool { return wished[r.Prefix].Prefix.IsValid() }, failures)
 	wanted := l.upsert(p, failures)
 	l.lookForConfirmations()
 	due := l.remove(p, wanted, failures)
@@ -114,8 +116,8 @@ func first(a, b time.Duration) time.Duration {
 }
 
 // withdrawBut withdraws what is announced and not to stay.
-func (l *Loop) withdrawBut(stays func(advertise.Route) bool, failures map[string]error) {
-	var rest []advertise.Route
+func (l *Loop) withdrawBut(stays func(route.Route) bool, failures map[string]error) {
+	var rest []route.Route
 	for _, r := range l.announced {
 		if stays(r) {
 			rest = append(rest, r)
@@ -130,11 +132,11 @@ func (l *Loop) withdrawBut(stays func(advertise.Route) bool, failures map[string
 // are announced already as long as they lead to anything, others once all
 // that they lead to is held or refused, or has failed again and again. While the
 // load balancer must not begin (mayBegin) there are none.
-func (l *Loop) wished(p *plan.Plan) []advertise.Route {
+func (l *Loop) wished(p *plan.Plan) []route.Route {
 	if !l.open {
 		return nil
 	}
-	var routes []advertise.Route
+	var routes []route.Route
 	announced := byPrefix(l.announced)
 	for _, r := range p.Routes {
 		held, pending := 0, 0
@@ -153,8 +155,8 @@ func (l *Loop) wished(p *plan.Plan) []advertise.Route {
 }
 
 // byPrefix gives routes by their prefixes, of which each has one.
-func byPrefix(routes []advertise.Route) map[netip.Prefix]advertise.Route {
-	all := make(map[netip.Prefix]advertise.Route, len(routes))
+func byPrefix(routes []route.Route) map[netip.Prefix]route.Route {
+	all := make(map[netip.Prefix]route.Route, len(routes))
 	for _, r := range routes {
 		all[r.Prefix] = r
 	}
@@ -164,7 +166,7 @@ func byPrefix(routes []advertise.Route) map[netip.Prefix]advertise.Route {
 // announce gives the announcer other routes than before, or the same again where that
 // failed. That there are none it is told once all that can be held is held: it may have
 // found some of an earlier process.
-func (l *Loop) announce(routes []advertise.Route, failures map[string]error) {
+func (l *Loop) announce(routes []route.Route, failures map[string]error) {
 	if l.Announcer == nil || l.unsaid == nil && slices.Equal(routes, l.asked) && (l.begun || !l.settled) {
 		return
 	}
@@ -178,7 +180,7 @@ func (l *Loop) announce(routes []advertise.Route, failures map[string]error) {
 
 // announced gives what is announced after a Set, and names what of it failed. Where
 // that is not known of each prefix, all is as before.
-func announced(before, routes []advertise.Route, err error, failures map[string]error) []advertise.Route {
+func announced(before, routes []route.Route, err error, failures map[string]error) []route.Route {
 	if err == nil {
 		return routes
 	}
@@ -190,11 +192,11 @@ func announced(before, routes []advertise.Route, err error, failures map[string]
 		failures["announcer"] = errors.Join(rest...)
 		return before
 	}
-	return slices.SortedFunc(maps.Values(merge(before, routes, failed)), advertise.Route.Compare)
+	return slices.SortedFunc(maps.Values(merge(before, routes, failed)), route.Route.Compare)
 }
 
 // merge gives the routes by prefix: those that failed as before.
-func merge(before, routes []advertise.Route, failed map[netip.Prefix]error) map[netip.Prefix]advertise.Route {
+func merge(before, routes []route.Route, failed map[netip.Prefix]error) map[netip.Prefix]route.Route {
 	now := byPrefix(routes)
 	for p := range failed {
 		delete(now, p)
@@ -208,8 +210,8 @@ func merge(before, routes []advertise.Route, failed map[netip.Prefix]error) map[
 }
 
 // note remembers and logs what is announced from now on.
-func (l *Loop) note(routes []advertise.Route) {
-	since := make(map[advertise.Route]time.Time, len(routes))
+func (l *Loop) note(routes []route.Route) {
+	since := make(map[route.Route]time.Time, len(routes))
 	before, now := byPrefix(l.announced), byPrefix(routes)
 	for _, r := range routes {
 		was, there := before[r.Prefix]
@@ -258,7 +260,7 @@ func (l *Loop) upsert(p *plan.Plan, failures map[string]error) map[service.Key]b
 
 // holdsAs says that the data plane holds a frontend as it is wanted, as far as it
 // keeps what is.
-func (l *Loop) holdsAs(want dataplane.Frontend) bool {
+func (l *Loop) holdsAs(want desired.Frontend) bool {
 	held, ok := l.held[want.Key]
 	if !ok || held.Same(want) {
 		return ok
@@ -271,7 +273,7 @@ func (l *Loop) holdsAs(want dataplane.Frontend) bool {
 	return true
 }
 
-func (l *Loop) upsertOne(want dataplane.Frontend, failures map[string]error) {
+func (l *Loop) upsertOne(want desired.Frontend, failures map[string]error) {
 	err := l.DataPlane.Upsert(want)
 	switch {
 	case errors.Is(err, dataplane.ErrUnsupported):
@@ -333,7 +335,7 @@ func (l *Loop) list() error {
 	if err != nil {
 		return fmt.Errorf("reading what the data plane holds: %w", err)
 	}
-	l.held = make(map[service.Key]dataplane.Frontend, len(frontends))
+	l.held = make(map[service.Key]desired.Frontend, len(frontends))
 	for _, f := range frontends {
 		l.held[f.Key] = f
 	}
@@ -365,8 +367,8 @@ func (l *Loop) holds(k service.Key) map[netip.AddrPort]health.State {
 
 // everyFrontend gives all frontends but those in conflict, with every backend
 // that their Service names, whatever its health: what the server half needs.
-func everyFrontend(p *plan.Plan) []dataplane.Frontend {
-	var all []dataplane.Frontend
+func everyFrontend(p *plan.Plan) []desired.Frontend {
+	var all []desired.Frontend
 	for i := range p.Frontends {
 		f := &p.Frontends[i]
 		if f.State == plan.Conflict || len(f.Backends) == 0 {
@@ -376,7 +378,7 @@ func everyFrontend(p *plan.Plan) []dataplane.Frontend {
 		for _, b := range f.Backends {
 			backends = append(backends, b.Backend)
 		}
-		all = append(all, dataplane.FrontendOf(f.Service, f.Key, backends))
+		all = append(all, desired.FrontendOf(f.Service, f.Key, backends))
 	}
 	return all
 }

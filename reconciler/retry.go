@@ -3,15 +3,15 @@ package reconciler
 import (
 	"time"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 )
 
 // failure is a frontend that could not be written or deleted, and when that is tried
 // again. Others do not wait for it.
 type failure struct {
 	// wish is what could not be written; with no backends: it could not be deleted.
-	wish  dataplane.Frontend
+	wish  desired.Frontend
 	err   error
 	tries int
 	due   time.Time
@@ -24,7 +24,7 @@ func backoff(tries int) time.Duration {
 
 // rests says that a call for a frontend failed, and is not due again; its error is
 // then noted as one of this pass. Another wish is tried at once.
-func (l *Loop) rests(k service.Key, wish dataplane.Frontend, failures map[string]error) bool {
+func (l *Loop) rests(k service.Key, wish desired.Frontend, failures map[string]error) bool {
 	f := l.failed[k]
 	if f == nil || !f.wish.Same(wish) || !time.Now().Before(f.due) {
 		return false
@@ -35,7 +35,7 @@ func (l *Loop) rests(k service.Key, wish dataplane.Frontend, failures map[string
 
 // fail notes that a call for a frontend failed. What it has left is not known: the
 // next pass reads what the data plane holds.
-func (l *Loop) fail(k service.Key, wish dataplane.Frontend, err error, failures map[string]error) {
+func (l *Loop) fail(k service.Key, wish desired.Frontend, err error, failures map[string]error) {
 	tries := 1
 	if f := l.failed[k]; f != nil {
 		tries = f.tries + 1

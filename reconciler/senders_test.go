@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/fake"
 	"github.com/fairlead/fairlead/source"
 )
@@ -33,7 +33,7 @@ func (b *backends) SetBalancers(all []netip.Addr) error {
 	return nil
 }
 
-func (b *backends) Set(f []dataplane.Frontend) error {
+func (b *backends) Set(f []desired.Frontend) error {
 	b.w.note("serve %d", len(f))
 	return nil
 }

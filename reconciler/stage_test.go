@@ -19,8 +19,10 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/schedule"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
@@ -93,7 +95,7 @@ func (w *stage) start() {
 	var announcer advertise.Announcer = w.announcer
 	if w.cloud = nil; w.sky != nil {
 		w.cloud = w.sky.announcer(w.t)
-		announcer = advertise.Together{w.announcer, advertise.Only(advertise.ModeCloud, w.cloud)}
+		announcer = advertise.Together{w.announcer, advertise.Only(route.ModeCloud, w.cloud)}
 	}
 	w.loop = reconciler.New(reconciler.Config{
 		Source: w.node.around(folder), Prober: w.probes, DataPlane: w.faulty, Announcer: announcer,
@@ -103,7 +105,7 @@ func (w *stage) start() {
 		},
 		Node:   plan.Node{Name: "lb1", NextHop4: netip.MustParseAddr("10.0.0.105"), NextHop6: netip.MustParseAddr("2001:db8::105")},
 		Linger: 50 * time.Millisecond, Resync: time.Minute, Log: log, DrainNotice: storyNotice, Hurry: hurry,
-		Avoid: plan.Avoid{Communities: advertise.CommunitiesOf(advertise.GracefulShutdown), MED: 100},
+		Avoid: plan.Avoid{Communities: route.CommunitiesOf(route.GracefulShutdown), MED: 100},
 		OnDrain: func(d reconciler.Drain) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -327,7 +329,7 @@ type watched struct {
 	w *stage
 }
 
-func (d watched) Upsert(f dataplane.Frontend) error {
+func (d watched) Upsert(f desired.Frontend) error {
 	d.w.mu.Lock()
 	defer d.w.mu.Unlock()
 	if word := d.w.refused; word == string(f.Method) || word == string(f.Scheduler) {

@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/problem"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/source"
 )
 
@@ -17,15 +19,15 @@ import (
 // changed after it is published.
 type View struct {
 	Plan     *plan.Plan
-	Problems []source.Problem
+	Problems []problem.Problem
 	// Stale are objects that are used as they were.
 	Stale []source.Stale
 	// Held are the frontends as the data plane holds them.
-	Held map[service.Key]dataplane.Frontend
+	Held map[service.Key]desired.Frontend
 	// Refused are those that it cannot hold as wished, and why.
 	Refused map[service.Key]string
 	// Announced are the routes that are announced, and since when.
-	Announced map[advertise.Route]time.Time
+	Announced map[route.Route]time.Time
 	// Withdrawing are routes that are withdrawn, and of which that is not confirmed;
 	// Leaving are the frontends that are held though the plan does not want them.
 	Withdrawing []advertise.Withdrawal

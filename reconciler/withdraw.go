@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/plan"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/lpm"
 )
 
@@ -84,11 +84,11 @@ func (l *Loop) remove(p *plan.Plan, wanted map[service.Key]bool, failures map[st
 			next = first(next, wait)
 			continue
 		}
-		if l.rests(k, dataplane.Frontend{}, failures) {
+		if l.rests(k, desired.Frontend{}, failures) {
 			continue
 		}
 		if err := l.DataPlane.Delete(k); err != nil {
-			l.fail(k, dataplane.Frontend{}, err, failures)
+			l.fail(k, desired.Frontend{}, err, failures)
 			continue
 		}
 		delete(l.held, k)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/health"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/dataplane/fake"
 )
 
@@ -20,10 +21,10 @@ type slowly struct {
 
 	mu   sync.Mutex
 	out  []advertise.Withdrawal
-	have []advertise.Route
+	have []route.Route
 }
 
-func (s *slowly) Set(routes []advertise.Route) error {
+func (s *slowly) Set(routes []route.Route) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.Announcer.Set(routes); err != nil {
@@ -57,7 +58,7 @@ func (s *slowly) Withdrawing() []advertise.Withdrawal {
 func behind(s *slowly) func(*world, *Config) {
 	return func(_ *world, c *Config) {
 		s.Announcer = &advertise.Fake{}
-		c.Announcer = advertise.Together{c.Announcer, advertise.Only(advertise.ModeBGP, s)}
+		c.Announcer = advertise.Together{c.Announcer, advertise.Only(route.ModeBGP, s)}
 	}
 }
 
@@ -259,7 +260,7 @@ func TestLingersWithoutASource(t *testing.T) {
 		w := newWorld(t, fake.New(), func(_ *world, c *Config) { c.Announcer, c.DrainTimeout = slow, time.Minute })
 		w.serve(web(1, 2))
 		w.stop()
-		w.loop.announced, w.loop.asked, slow.have = []advertise.Route{{}}, []advertise.Route{{}}, []advertise.Route{{}}
+		w.loop.announced, w.loop.asked, slow.have = []route.Route{{}}, []route.Route{{}}, []route.Route{{}}
 		began := time.Now()
 		w.loop.withdrawAll()
 		if took := time.Since(began); took < 4*time.Second || took > 4*time.Second+2*confirmPace {

@@ -10,33 +10,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/problem"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 )
-
-// Problem is something in the input that was refused, by name, with the mend.
-type Problem struct {
-	// Object is what was refused: "Service default/web" or "EndpointSlice
-	// default/web-1"; empty where the text did not even name one.
-	Object string `json:"object,omitempty"`
-	// Where is "file:line"; empty for objects that come from an API.
-	Where string `json:"where,omitempty"`
-	// Field is the path of the refused field: "spec.ports[0].port".
-	Field string `json:"field,omitempty"`
-	// Message says what is wrong and what would be right.
-	Message string `json:"message"`
-}
-
-// String gives "web.yaml:12: Service default/web: spec.ports[0].port: message".
-func (p Problem) String() string {
-	s := ""
-	for _, part := range []string{p.Where, p.Object, p.Field} {
-		if part != "" {
-			s += part + ": "
-		}
-	}
-	return s + p.Message
-}
 
 // Stale is an object that is used as it was, because what it says now is rejected or
 // cannot be read. The problem with that is among the Problems.
@@ -75,7 +52,7 @@ type Snapshot struct {
 	Announcements Announcements
 	// Problems are what was refused; what an object held before a refused
 	// change is still among Services.
-	Problems []Problem
+	Problems []problem.Problem
 	// Stale are objects that are used as they were, by their names.
 	Stale []Stale
 }
@@ -85,7 +62,7 @@ type Snapshot struct {
 type Announcements interface {
 	// Offers gives the offers by which the node announces a VIP of a Service; where
 	// there are none, why.
-	Offers(s *service.Service, vip netip.Addr) ([]advertise.Offer, string)
+	Offers(s *service.Service, vip netip.Addr) ([]route.Offer, string)
 }
 
 // Equal says that two snapshots hold the same.

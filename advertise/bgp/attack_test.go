@@ -20,7 +20,7 @@ import (
 
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
-	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/route"
 )
 
 // attacked is a reflector with a good balancer and a router, all in this process,
@@ -80,7 +80,7 @@ func underAttack(t *testing.T, port uint16, more ...func(*ReflectorConfig)) *att
 	a.reflector = startReflector(t, port, more...)
 	a.router, _ = startRouter(t, port)
 	a.good = startSpeaker(t, "127.21.1.1", port)
-	if err := a.good.Set([]advertise.Route{route(service, "10.0.0.105")}); err != nil {
+	if err := a.good.Set([]route.Route{routeVia(service, "10.0.0.105")}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the good route", func() bool { return a.table() == goodTable })

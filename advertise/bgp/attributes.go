@@ -13,7 +13,7 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
-	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/route"
 )
 
 // bandwidthOfWeight is the link bandwidth that a weight of 1 stands for, in bytes
@@ -32,23 +32,23 @@ type said struct {
 }
 
 // checkAttributes names what no peer can be told.
-func checkAttributes(a advertise.Attributes) error {
+func checkAttributes(a route.Attributes) error {
 	communities, err := a.Communities.Parse()
 	if err != nil {
 		return fmt.Errorf("communities: %w", err)
 	}
-	if slices.ContainsFunc(communities, func(c advertise.Community) bool { return c.Large && c.Global == reservedAS }) {
+	if slices.ContainsFunc(communities, func(c route.Community) bool { return c.Large && c.Global == reservedAS }) {
 		return fmt.Errorf("communities: AS %d is reserved (RFC 7300)", uint32(reservedAS))
 	}
-	if a.Prepend > advertise.MaxPrepend {
-		return fmt.Errorf("prepend: %d times is too much; want up to %d", a.Prepend, advertise.MaxPrepend)
+	if a.Prepend > route.MaxPrepend {
+		return fmt.Errorf("prepend: %d times is too much; want up to %d", a.Prepend, route.MaxPrepend)
 	}
 	return nil
 }
 
 // encode gives attributes as BGP has them, those of which not every peer is told
 // too; as is our AS.
-func encode(a advertise.Attributes, as uint32) (attrs []pkt.PathAttributeInterface) {
+func encode(a route.Attributes, as uint32) (attrs []pkt.PathAttributeInterface) {
 	if a.MED != 0 {
 		attrs = append(attrs, pkt.NewPathAttributeMultiExitDisc(a.MED))
 	}
@@ -150,7 +150,7 @@ func each[T any](list []T, text func(T) string) (texts []string) {
 
 // localPath is a route of ours as gobgp holds it, marked for those that may hear
 // of it.
-func localPath(r advertise.Route, as uint32, marks []*pkt.LargeCommunity) *apiutil.Path {
+func localPath(r route.Route, as uint32, marks []*pkt.LargeCommunity) *apiutil.Path {
 	nlri, _ := pkt.NewIPAddrPrefix(r.Prefix)
 	family := pkt.RF_IPv4_UC
 	attrs := append([]pkt.PathAttributeInterface{pkt.NewPathAttributeOrigin(pkt.BGP_ORIGIN_ATTR_TYPE_IGP)}, encode(r.Attributes, as)...)
@@ -174,8 +174,8 @@ func localPath(r advertise.Route, as uint32, marks []*pkt.LargeCommunity) *apiut
 }
 
 // wanted gives the routes by prefix, and those that cannot be announced.
-func wanted(routes []advertise.Route) (want map[netip.Prefix]advertise.Route, bad map[netip.Prefix]error) {
-	want, bad = make(map[netip.Prefix]advertise.Route, len(routes)), map[netip.Prefix]error{}
+func wanted(routes []route.Route) (want map[netip.Prefix]route.Route, bad map[netip.Prefix]error) {
+	want, bad = make(map[netip.Prefix]route.Route, len(routes)), map[netip.Prefix]error{}
 	for _, r := range routes {
 		if err := checkRoute(r); err != nil {
 			bad[r.Prefix] = err
@@ -193,7 +193,7 @@ func wanted(routes []advertise.Route) (want map[netip.Prefix]advertise.Route, ba
 	return want, bad
 }
 
-func checkRoute(r advertise.Route) error {
+func checkRoute(r route.Route) error {
 	switch {
 	case !r.Prefix.IsValid():
 		return errors.New("a route has no prefix")

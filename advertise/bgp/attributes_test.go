@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/route"
 )
 
 // What a session was sent is what is held to be due, attribute by attribute:
@@ -25,12 +25,12 @@ func TestDueIsWhatIsSent(t *testing.T) {
 			defer r.Close()
 			s := startSpeaker(t, local, port, func(c *SpeakerConfig) { c.Peers = []PeerConfig{{Name: "far", Address: far, Port: port, AS: as}} })
 			eventually(t, "session", func() bool { return s.Peers()[0].State == stateEstablished })
-			for _, a := range []advertise.Attributes{
-				{}, {MED: 7}, {LocalPreference: 7}, {Prepend: 1}, {Prepend: advertise.MaxPrepend}, {Weight: 1}, {Weight: 1 << 20},
+			for _, a := range []route.Attributes{
+				{}, {MED: 7}, {LocalPreference: 7}, {Prepend: 1}, {Prepend: route.MaxPrepend}, {Weight: 1}, {Weight: 1 << 20},
 				{Communities: "65000:1 no-export"}, {Communities: "1:2:3"}, {Communities: "65000:1 1:2:3"}, {Peers: "far near"}, {Peers: "near"},
 				{Communities: "65000:1 blackhole 4200000000:1:1", LocalPreference: 9, MED: 8, Prepend: 3, Weight: 5, Peers: "far"},
 			} {
-				routes := []advertise.Route{route(service, "10.0.0.105"), route(service6, "fd00::105")}
+				routes := []route.Route{routeVia(service, "10.0.0.105"), routeVia(service6, "fd00::105")}
 				routes[0].Attributes, routes[1].Attributes = a, a
 				if err := s.Set(routes); err != nil {
 					t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/bfd"
+	"github.com/fairlead/fairlead/core/route"
 )
 
 // These tests run all roles in this process, on loopback addresses:
@@ -129,8 +130,8 @@ func show(sets []advertise.RouteSet) string {
 	return strings.TrimSuffix(b.String(), "; ")
 }
 
-func route(prefix netip.Prefix, nh string) advertise.Route {
-	return advertise.Route{Prefix: prefix, NextHop: netip.MustParseAddr(nh)}
+func routeVia(prefix netip.Prefix, nh string) route.Route {
+	return route.Route{Prefix: prefix, NextHop: netip.MustParseAddr(nh)}
 }
 
 func TestGate(t *testing.T) {
@@ -148,7 +149,7 @@ func TestSpeakersToRouter(t *testing.T) {
 	}
 	start := time.Now()
 	one := startSpeaker(t, "127.21.1.1", port)
-	if err := one.Set([]advertise.Route{route(service, "10.0.0.105"), route(service6, "fd00::105")}); err != nil {
+	if err := one.Set([]route.Route{routeVia(service, "10.0.0.105"), routeVia(service6, "fd00::105")}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "first route", table("10.1.1.0/24 10.0.0.105; fd00:1:1::/64 fd00::105"))
@@ -159,7 +160,7 @@ func TestSpeakersToRouter(t *testing.T) {
 		t.Fatal(err)
 	}
 	start = time.Now()
-	if err := two.Set([]advertise.Route{route(service, "10.0.0.104")}); err != nil {
+	if err := two.Set([]route.Route{routeVia(service, "10.0.0.104")}); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("Set took %s", time.Since(start))
@@ -172,7 +173,7 @@ func TestSpeakersToRouter(t *testing.T) {
 	eventually(t, "BFD up", func() bool { return two.Peers()[0].BFD == "up" })
 
 	start = time.Now()
-	if err := one.Set([]advertise.Route{route(service6, "fd00::105")}); err != nil {
+	if err := one.Set([]route.Route{routeVia(service6, "fd00::105")}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "withdrawal", table("10.1.1.0/24 10.0.0.104; fd00:1:1::/64 fd00::105"))
@@ -189,7 +190,7 @@ func TestReflectorRestart(t *testing.T) {
 	first := startReflector(t, port)
 	router, _ := startRouter(t, port)
 	s := startSpeaker(t, "127.21.1.1", port)
-	if err := s.Set([]advertise.Route{route(service, "10.0.0.105")}); err != nil {
+	if err := s.Set([]route.Route{routeVia(service, "10.0.0.105")}); err != nil {
 		t.Fatal(err)
 	}
 	there := func() bool { rs, _ := router.Routes(); return show(rs) == "10.1.1.0/24 10.0.0.105" }
@@ -226,12 +227,12 @@ func TestDirectlyAndAcrossASes(t *testing.T) {
 	defer r.Close()
 	for _, local := range []string{"127.21.1.1", "127.21.1.2"} {
 		s := startSpeaker(t, local, port, func(c *SpeakerConfig) { c.AS, c.Peers[0].AS = foreignAS, testAS })
-		if err := s.Set([]advertise.Route{route(service, "10.0.0.10"+local[len(local)-1:])}); err != nil {
+		if err := s.Set([]route.Route{routeVia(service, "10.0.0.10"+local[len(local)-1:])}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	inside := startSpeaker(t, "127.21.2.1", port)
-	if err := inside.Set([]advertise.Route{route(service6, "fd00::105")}); err != nil {
+	if err := inside.Set([]route.Route{routeVia(service6, "fd00::105")}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "routes of all three", func() bool {
@@ -248,7 +249,7 @@ func TestReflectAcrossASes(t *testing.T) {
 	router, _ := startRouter(t, port)
 	for _, local := range []string{"127.21.1.1", "127.21.1.2"} {
 		s := startSpeaker(t, local, port, func(c *SpeakerConfig) { c.AS, c.Peers[0].AS = foreignAS, testAS })
-		if err := s.Set([]advertise.Route{route(service, "10.0.0.10"+local[len(local)-1:])}); err != nil {
+		if err := s.Set([]route.Route{routeVia(service, "10.0.0.10"+local[len(local)-1:])}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -264,7 +265,7 @@ func TestReflectToRouterAmongClients(t *testing.T) {
 	startReflector(t, port, func(c *ReflectorConfig) { c.Groups[0].Prefixes = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} })
 	router, _ := startRouter(t, port)
 	s := startSpeaker(t, "127.21.1.1", port)
-	if err := s.Set([]advertise.Route{route(service, "10.0.0.101")}); err != nil {
+	if err := s.Set([]route.Route{routeVia(service, "10.0.0.101")}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the next hop", func() bool {

@@ -214,7 +214,7 @@ func (e *engine) boundPaths(t *tap) {
 		case <-e.ctx.Done():
 			return
 		}
-		if !sleep(e.ctx, countEvery) {
+		if !sleepAbout(e.ctx, countEvery) {
 			return
 		}
 		most := e.count(t)
@@ -238,7 +238,7 @@ func (e *engine) boundPaths(t *tap) {
 func (e *engine) count(t *tap) (most int) {
 	e.counting.Lock()
 	defer e.counting.Unlock()
-	if pause := time.Until(e.countNext); pause > 0 && !sleep(e.ctx, pause) {
+	if pause := time.Until(e.countNext); pause > 0 && !sleepAbout(e.ctx, pause) {
 		return 0
 	}
 	t.mu.Lock()

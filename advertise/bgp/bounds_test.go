@@ -9,7 +9,7 @@ import (
 
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
-	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/lab/testkit/rawbgp"
 )
 
@@ -24,7 +24,7 @@ func TestRoutesOfRoutersAreNotAccepted(t *testing.T) {
 		router.say(rawbgp.Announce(netip.AddrFrom4([4]byte{40, byte(i), 0, 0}), routerAddr, 1000))
 	}
 	s := startSpeaker(t, "127.21.1.1", port)
-	if err := s.Set([]advertise.Route{route(service, "10.0.0.105")}); err != nil {
+	if err := s.Set([]route.Route{routeVia(service, "10.0.0.105")}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "all is read", func() bool { return router.row(r).UpdatesReceived == 500 })

@@ -9,7 +9,7 @@ import (
 	"github.com/osrg/gobgp/v4/api"
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
-	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/route"
 )
 
 // gobgp has one path for a prefix and tells every peer the same. What is not for
@@ -27,7 +27,7 @@ const (
 const defaultLocalPref = 100
 
 // marks gives those of a route.
-func (e *engine) marks(r advertise.Attributes) (marks []*pkt.LargeCommunity) {
+func (e *engine) marks(r route.Attributes) (marks []*pkt.LargeCommunity) {
 	if r.Peers == "" {
 		marks = append(marks, mark(markPeer, 0))
 	}
@@ -69,7 +69,7 @@ func (e *engine) exportTo(g *group) error {
 	mine := &api.MatchSet{Type: api.MatchSet_TYPE_INVERT, Name: g.name}
 	err = e.markSet(g.name, mark(markPeer, 0), mark(markPeer, e.number(g.peer)))
 	add("is not told", mine, &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_REJECT})
-	for n := uint32(1); n <= advertise.MaxPrepend && e.external(g) && err == nil; n++ {
+	for n := uint32(1); n <= route.MaxPrepend && e.external(g) && err == nil; n++ {
 		name := fmt.Sprintf("prepend %d", n)
 		err = e.markSet(name, mark(markPrepend, n))
 		add(name, &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: name}, &api.Actions{AsPrepend: &api.AsPrependAction{Asn: e.as, Repeat: n}})

@@ -20,6 +20,7 @@ import (
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/labtest"
 )
@@ -65,7 +66,7 @@ func TestMaxPrefixes(t *testing.T) {
 	router, _ := startRouter(t, port)
 	good, bad := startSpeaker(t, "127.21.1.1", port), startSpeaker(t, "127.21.1.2", port)
 	eventually(t, "session", func() bool { return bad.Peers()[0].State == stateEstablished })
-	if err := good.Set([]advertise.Route{route(service, "10.0.0.105")}); err != nil {
+	if err := good.Set([]route.Route{routeVia(service, "10.0.0.105")}); err != nil {
 		t.Fatal(err)
 	}
 	if err := bad.Set(manyRoutes(1000)); err != nil {
@@ -95,7 +96,7 @@ func TestMaxPrefixesOfRouter(t *testing.T) {
 	defer router.Close()
 	good := startSpeaker(t, "127.21.1.1", port, func(c *SpeakerConfig) { c.Peers[0].Address = netip.MustParseAddr("127.21.0.108") })
 	bad := startSpeaker(t, "127.21.1.2", port)
-	if err := good.Set([]advertise.Route{route(service, "10.0.0.105")}); err != nil {
+	if err := good.Set([]route.Route{routeVia(service, "10.0.0.105")}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "sessions", func() bool { return len(calm.Peers()) == 2 && bad.Peers()[0].State == stateEstablished })
@@ -117,9 +118,9 @@ func TestMaxPrefixesOfRouter(t *testing.T) {
 	}
 }
 
-func manyRoutes(n int) (all []advertise.Route) {
+func manyRoutes(n int) (all []route.Route) {
 	for i := range n {
-		all = append(all, route(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)}), 32), "10.0.0.106"))
+		all = append(all, routeVia(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)}), 32), "10.0.0.106"))
 	}
 	return all
 }
@@ -134,9 +135,9 @@ func TestTooManyUpdates(t *testing.T) {
 	}
 	eventually(t, "the flood is cut", func() bool {
 		for i := range 50 {
-			routes := []advertise.Route{}
+			routes := []route.Route{}
 			if i%2 == 0 {
-				routes = append(routes, route(service, "10.0.0.105"))
+				routes = append(routes, routeVia(service, "10.0.0.105"))
 			}
 			if err := bad.Set(routes); err != nil {
 				t.Fatal(err)
@@ -198,7 +199,7 @@ func TestFloodOfBadSessions(t *testing.T) {
 		attackers.Go(func() { attack(ctx, l.Host("attacker"), from, i%4, &tried, &halfOpen) })
 	}
 	for ctx.Err() == nil {
-		good[1].Tell(order{Set: []advertise.Route{}})
+		good[1].Tell(order{Set: []route.Route{}})
 		start := time.Now()
 		kernel.until(one, start)
 		good[1].Tell(order{Set: serviceVia(6)})
@@ -279,7 +280,7 @@ func attack(ctx context.Context, h *lab.Host, from netip.Addr, kind int, tried, 
 			hello, _ := open.Serialize()
 			keepalive, _ := pkt.NewBGPKeepAliveMessage().Serialize()
 			_, _ = c.Write(append(hello, keepalive...))
-			sleep(ctx, 2*time.Second)
+			sleepAbout(ctx, 2*time.Second)
 		case 3:
 			open, _ := pkt.NewBGPOpenMessage(testAS, 180, from, nil)
 			hello, _ := open.Serialize()

@@ -15,6 +15,7 @@ import (
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/lab/testkit/rawbgp"
 )
 
@@ -82,7 +83,7 @@ func TestMalformedUpdates(t *testing.T) {
 	r := startReflector(t, port)
 	router, _ := startRouter(t, port)
 	good := startSpeaker(t, "127.21.1.1", port)
-	if err := good.Set([]advertise.Route{route(service, "10.0.0.105")}); err != nil {
+	if err := good.Set([]route.Route{routeVia(service, "10.0.0.105")}); err != nil {
 		t.Fatal(err)
 	}
 	table := func() string { rs, _ := router.Routes(); return show(rs) }
@@ -141,7 +142,7 @@ func flood(t *testing.T, port uint16, from netip.Addr) {
 			}
 			s.say(m)
 		}
-		sleep(ctx, 10*time.Millisecond)
+		sleepAbout(ctx, 10*time.Millisecond)
 		s.c.Close()
 	}
 }

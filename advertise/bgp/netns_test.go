@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/labtest"
 	"github.com/fairlead/fairlead/router"
@@ -87,8 +88,8 @@ func speakerPart(n int, reflectors ...string) part {
 	}
 }
 
-func serviceVia(n int) []advertise.Route {
-	return []advertise.Route{route(service, fmt.Sprintf("10.0.0.10%d", n))}
+func serviceVia(n int) []route.Route {
+	return []route.Route{routeVia(service, fmt.Sprintf("10.0.0.10%d", n))}
 }
 
 // watcher reads the router's kernel table from outside.
@@ -180,7 +181,7 @@ func TestConvergence(t *testing.T) {
 		third.Tell(order{Set: serviceVia(7)})
 		check("announce to kernel route", kernel.until(three, start), 5*time.Second)
 		start = time.Now()
-		third.Tell(order{Set: []advertise.Route{}})
+		third.Tell(order{Set: []route.Route{}})
 		check("withdraw to kernel route", kernel.until(two, start), 5*time.Second)
 	}
 	third.Tell(order{Set: serviceVia(7)})
@@ -319,7 +320,7 @@ func TestTwoReflectors(t *testing.T) {
 	eventually(t, "router sees the reflector go", func() bool {
 		return slices.ContainsFunc(router.Ask().Peers, func(p advertise.Peer) bool { return p.Address == "10.0.0.109" && p.State != stateEstablished })
 	})
-	b.Tell(order{Set: []advertise.Route{}})
+	b.Tell(order{Set: []route.Route{}})
 	kernel.until(one, time.Now())
 	eventually(t, "router says that it holds one", func() bool { after = router.Ask(); return show(after.Routes) == one })
 	if after.Calls != before.Calls+1 {
@@ -333,14 +334,14 @@ func TestOverIPv6(t *testing.T) {
 	enact(t, l.Host("router"), routerPart("10.0.0.109"))
 	p := part{
 		Speaker: &SpeakerConfig{AS: testAS, RouterID: netip.MustParseAddr("172.16.5.2"), LocalAddress: netip.MustParseAddr("fd16:5::2"), Peers: peers("overlay", "fd00::109")},
-		Routes:  []advertise.Route{route(service6, "fd00::105"), route(service, "10.0.0.105")},
+		Routes:  []route.Route{routeVia(service6, "fd00::105"), routeVia(service, "10.0.0.105")},
 	}
 	speaker := enact(t, l.Host("pod-105"), p)
 	kernel := watch(t, l)
 	kernel.until("10.1.1.0/24 10.0.0.105; fd00:1:1::/64 fd00::105", time.Now())
 	speaker.untilUp()
 	p.Speaker = &SpeakerConfig{AS: testAS, LocalAddress: netip.MustParseAddr("172.16.6.2"), Peers: peers("overlay", "10.0.0.109")}
-	p.Routes = []advertise.Route{route(service6, "fd00::106")}
+	p.Routes = []route.Route{routeVia(service6, "fd00::106")}
 	enact(t, l.Host("pod-106"), p)
 	kernel.until("10.1.1.0/24 10.0.0.105; fd00:1:1::/64 fd00::105 fd00::106", time.Now())
 	start := time.Now()

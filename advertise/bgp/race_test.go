@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/route"
 )
 
 // A route that comes or goes in the very moment in which another session comes
@@ -19,7 +20,7 @@ func TestChangeWhileSessionComesUp(t *testing.T) {
 	if err := s.AwaitEstablished(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	states := [][]advertise.Route{nil, {route(service, "10.0.0.105"), route(service6, "fd00::105")}}
+	states := [][]route.Route{nil, {routeVia(service, "10.0.0.105"), routeVia(service6, "fd00::105")}}
 	for i := range 120 {
 		r, err := NewRouter(RouterConfig{AS: testAS, LocalAddress: routerAddr, Peers: []PeerConfig{{Address: reflectorAddr, Port: port}}},
 			func([]advertise.RouteSet) {})

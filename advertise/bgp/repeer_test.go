@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/route"
 )
 
 // at is a reflector beside the usual one.
@@ -77,7 +78,7 @@ func TestSetPeers(t *testing.T) {
 	first := startReflector(t, port)
 	second := startReflector(t, port, at("127.21.0.108"))
 	speaker := startSpeaker(t, "127.21.1.7", port, func(c *SpeakerConfig) { c.Peers = nil })
-	if err := speaker.Set([]advertise.Route{route(service, "10.0.0.107")}); err != nil {
+	if err := speaker.Set([]route.Route{routeVia(service, "10.0.0.107")}); err != nil {
 		t.Fatal(err)
 	}
 	heard := func(r *Reflector, want string) {

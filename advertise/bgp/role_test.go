@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/lab/testkit/actor"
@@ -25,14 +26,14 @@ func TestMain(m *testing.M) {
 // part is what a process is to be.
 type part struct {
 	Speaker   *SpeakerConfig
-	Routes    []advertise.Route
+	Routes    []route.Route
 	Reflector *ReflectorConfig
 	Router    *RouterConfig
 }
 
 // order is a line to a process, report one from it.
 type order struct {
-	Set   []advertise.Route
+	Set   []route.Route
 	Peers []PeerConfig
 }
 

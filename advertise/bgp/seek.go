@@ -93,7 +93,7 @@ func (s *Speaker) seek(ctx context.Context, k *seeker, device string) {
 				pause = refusedPause
 			}
 		}
-		if !sleep(ctx, pause) {
+		if !sleepAbout(ctx, pause) {
 			return
 		}
 	}

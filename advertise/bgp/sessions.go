@@ -12,6 +12,7 @@ import (
 	"github.com/osrg/gobgp/v4/api"
 
 	"github.com/fairlead/fairlead/advertise/bfd"
+	"github.com/fairlead/fairlead/internal/sleep"
 )
 
 // Waits between attempts to reach a peer: soon at first, so that a restarted
@@ -48,7 +49,7 @@ func (e *engine) acceptLoop(l *net.TCPListener) {
 		}
 		if err != nil {
 			e.log.Warn("taking a BGP connection failed", "at", l.Addr(), "error", err)
-			if !sleep(e.ctx, firstRetry) {
+			if !sleepAbout(e.ctx, firstRetry) {
 				return
 			}
 			continue
@@ -138,7 +139,7 @@ func (e *engine) dialLoop(ctx context.Context, d *dialTarget) {
 		}
 		if err != nil {
 			e.failed(d, dialWords(d.to, d.from, d.group.password != "", time.Since(start).Round(100*time.Millisecond), err))
-			if !sleep(ctx, wait) {
+			if !sleepAbout(ctx, wait) {
 				return
 			}
 			wait = min(2*wait, d.retry)
@@ -149,7 +150,7 @@ func (e *engine) dialLoop(ctx context.Context, d *dialTarget) {
 		e.hand(t)
 		t.oversee()
 		wait = afterSession(d, t, wait)
-		if !sleep(ctx, wait) {
+		if !sleepAbout(ctx, wait) {
 			return
 		}
 	}
@@ -193,17 +194,10 @@ func afterSession(d *dialTarget, t *tap, wait time.Duration) time.Duration {
 	return min(2*wait, d.retry)
 }
 
-// sleep waits, give or take a quarter so that many speakers do not knock in
+// sleepAbout waits, give or take a quarter so that many speakers do not knock in
 // step; false means that ctx has ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(time.Duration(float64(d) * (0.75 + rand.Float64()/2)))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+func sleepAbout(ctx context.Context, d time.Duration) bool {
+	return sleep.For(ctx, time.Duration(float64(d)*(0.75+rand.Float64()/2)))
 }
 
 // hand gives a connection to gobgp, after what is left of an earlier session

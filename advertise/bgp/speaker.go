@@ -21,6 +21,7 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/route"
 )
 
 // Speaker announces a balancer's routes. It takes in none.
@@ -30,7 +31,7 @@ type Speaker struct {
 	peering   sync.Mutex // one SetPeers at a time; taken before mu
 	mu        sync.Mutex // one Set at a time
 	closed    bool
-	announced map[netip.Prefix]advertise.Route
+	announced map[netip.Prefix]route.Route
 	// leaving are routes that are withdrawn, and that a peer may still have.
 	leaving map[netip.Prefix]*leaving
 	// configured are the peers as they were given, and seekers look for those
@@ -55,7 +56,7 @@ func NewSpeaker(c SpeakerConfig) (*Speaker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("BGP speaker: %w", err)
 	}
-	s := &Speaker{e: e, announced: map[netip.Prefix]advertise.Route{}, leaving: map[netip.Prefix]*leaving{}, configured: c.Peers, seekers: map[string]*seeker{}}
+	s := &Speaker{e: e, announced: map[netip.Prefix]route.Route{}, leaving: map[netip.Prefix]*leaving{}, configured: c.Peers, seekers: map[string]*seeker{}}
 	s.seekFor(c.Peers)
 	return s, nil
 }
@@ -140,7 +141,7 @@ func (s *setup) defaults(g *group) {
 // attributes is announced again, which replaces it. It does not wait for peers to
 // take it; Withdrawing says which have not. A route that cannot be announced leaves
 // its prefix as it was.
-func (s *Speaker) Set(routes []advertise.Route) error {
+func (s *Speaker) Set(routes []route.Route) error {
 	want, bad := wanted(routes)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +176,7 @@ func (s *Speaker) Set(routes []advertise.Route) error {
 }
 
 // withdraw takes one route back; runs under s.mu.
-func (s *Speaker) withdraw(p netip.Prefix, r advertise.Route) error {
+func (s *Speaker) withdraw(p netip.Prefix, r route.Route) error {
 	l := s.leaving[p]
 	if l == nil {
 		l = &leaving{since: time.Now(), written: map[*tap]uint64{}}
@@ -190,12 +191,12 @@ func (s *Speaker) withdraw(p netip.Prefix, r advertise.Route) error {
 	return nil
 }
 
-func (s *Speaker) path(r advertise.Route) *apiutil.Path {
+func (s *Speaker) path(r route.Route) *apiutil.Path {
 	return localPath(r, s.e.as, s.e.marks(r.Attributes))
 }
 
 // Announced gives what is announced now, for a look.
-func (s *Speaker) Announced() map[netip.Prefix]advertise.Route {
+func (s *Speaker) Announced() map[netip.Prefix]route.Route {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.announced)

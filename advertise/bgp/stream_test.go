@@ -16,7 +16,7 @@ import (
 
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
-	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 	"github.com/fairlead/fairlead/lab/testkit/rawbgp"
 )
@@ -76,8 +76,8 @@ func FuzzTap(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	ours := localPath(advertise.Route{Prefix: service, NextHop: netip.MustParseAddr("10.0.0.1"),
-		Attributes: advertise.Attributes{Communities: "65000:1 1:2:3", MED: 1, LocalPreference: 2, Weight: 3}}, testAS, []*pkt.LargeCommunity{mark(markPeer, 0)})
+	ours := localPath(route.Route{Prefix: service, NextHop: netip.MustParseAddr("10.0.0.1"),
+		Attributes: route.Attributes{Communities: "65000:1 1:2:3", MED: 1, LocalPreference: 2, Weight: 3}}, testAS, []*pkt.LargeCommunity{mark(markPeer, 0)})
 	update, err := pkt.NewBGPUpdateMessage(nil, ours.Attrs, []pkt.PathNLRI{{NLRI: ours.Nlri}}).Serialize()
 	if err != nil {
 		f.Fatal(err)
@@ -163,7 +163,7 @@ func TestFlood(t *testing.T) {
 	var batch []byte
 	for i := range 200_000 {
 		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{20, byte(i >> 16), byte(i >> 8), byte(i)}), 32)
-		path := localPath(advertise.Route{Prefix: p, NextHop: far}, 65110, nil)
+		path := localPath(route.Route{Prefix: p, NextHop: far}, 65110, nil)
 		b, err := pkt.NewBGPUpdateMessage(nil, path.Attrs, []pkt.PathNLRI{{NLRI: path.Nlri}}).Serialize()
 		if err != nil {
 			t.Fatal(err)
@@ -175,7 +175,7 @@ func TestFlood(t *testing.T) {
 	}
 	send(batch)
 	send(message(pkt.BGP_MSG_UPDATE, bytes.Repeat([]byte{0xff}, 500)))
-	if err := s.Set([]advertise.Route{route(service, "10.0.0.105")}); err != nil {
+	if err := s.Set([]route.Route{routeVia(service, "10.0.0.105")}); err != nil {
 		t.Fatal(err)
 	}
 	// The session ends only as the peer wants it, after all that.

@@ -12,6 +12,7 @@ import (
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/route"
 )
 
 func offers(list ...any) (out []offer) {
@@ -144,11 +145,11 @@ func TestWeightsAndDrainsReachTheRouter(t *testing.T) {
 			}
 		}
 	}
-	say := func(s *Speaker, nextHop string, weight uint32, communities advertise.Communities) {
+	say := func(s *Speaker, nextHop string, weight uint32, communities route.Communities) {
 		t.Helper()
-		r := route(service, nextHop)
+		r := routeVia(service, nextHop)
 		r.Weight, r.Communities = weight, communities
-		if err := s.Set([]advertise.Route{r}); err != nil {
+		if err := s.Set([]route.Route{r}); err != nil {
 			t.Fatal(err)
 		}
 	}

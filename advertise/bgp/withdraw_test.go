@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/bfd"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/route"
 	model "github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane/fake"
 	"github.com/fairlead/fairlead/reconciler"
@@ -61,7 +62,7 @@ func TestWithdrawing(t *testing.T) {
 		ps := unwatched.Ask().Peers
 		return len(ps) == 2 && ps[0].State == stateEstablished && ps[1].State == stateEstablished
 	})
-	withdraw := func(p *player) []advertise.Withdrawal { return p.Tell(order{Set: []advertise.Route{}}).Waits }
+	withdraw := func(p *player) []advertise.Withdrawal { return p.Tell(order{Set: []route.Route{}}).Waits }
 	until := func(what, want string, p *player) time.Duration {
 		t.Helper()
 		return eventually(t, what, func() bool { return waited(p.Ask().Waits) == want })
@@ -178,10 +179,10 @@ func withStuck(t *testing.T, port uint16, at string, local string) (s *Speaker, 
 		eventually(t, "the routes of both", func() bool { p := s.Peers(); return p[0].Sent == p[1].Sent && p[0].Sent == uint32(len(s.Announced())) })
 		time.Sleep(2 * settled)
 		close(stop)
-		fill := make([]advertise.Route, 100)
+		fill := make([]route.Route, 100)
 		for med := uint32(1); !windowClosed(s, "stuck"); med++ { // until changes of attributes fill it
 			for i := range fill {
-				fill[i] = route(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 3, 0, byte(i)}), 32), "10.0.0.106")
+				fill[i] = routeVia(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 3, 0, byte(i)}), 32), "10.0.0.106")
 				fill[i].MED, fill[i].Peers = med, "stuck"
 			}
 			if err := s.Set(append(slices.Collect(maps.Values(withoutFill(s.Announced()))), fill...)); err != nil {
@@ -192,8 +193,8 @@ func withStuck(t *testing.T, port uint16, at string, local string) (s *Speaker, 
 }
 
 // withoutFill are the routes that withStuck has not made.
-func withoutFill(all map[netip.Prefix]advertise.Route) map[netip.Prefix]advertise.Route {
-	maps.DeleteFunc(all, func(_ netip.Prefix, r advertise.Route) bool { return r.Peers == "stuck" })
+func withoutFill(all map[netip.Prefix]route.Route) map[netip.Prefix]route.Route {
+	maps.DeleteFunc(all, func(_ netip.Prefix, r route.Route) bool { return r.Peers == "stuck" })
 	return all
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/bfd"
+	"github.com/fairlead/fairlead/core/route"
 )
 
 // wantError waits until a peer's row says want.
@@ -168,29 +169,29 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func with(a advertise.Attributes) advertise.Route {
-	r := route(service, "10.0.0.1")
+func with(a route.Attributes) route.Route {
+	r := routeVia(service, "10.0.0.1")
 	r.Attributes = a
 	return r
 }
 
 func TestSetRefuses(t *testing.T) {
 	s := startSpeaker(t, "127.21.1.1", 20184)
-	for want, routes := range map[string][]advertise.Route{
+	for want, routes := range map[string][]route.Route{
 		"a route has no prefix": {{}},
 		"10.1.1.1/24: it has bits set behind its length; did you mean 10.1.1.0/24?":                    {{Prefix: netip.MustParsePrefix("10.1.1.1/24"), NextHop: reflectorAddr}},
 		"10.1.1.0/24: it has no next hop":                                                              {{Prefix: service}},
-		"fd00:1:1::/64: by 10.0.0.1: an IPv6 prefix needs an IPv6 next hop":                            {route(service6, "10.0.0.1")},
-		"10.1.1.0/24: it is given twice, as 10.1.1.0/24 via 10.0.0.1 and as 10.1.1.0/24 via 10.0.0.2;": {route(service, "10.0.0.1"), route(service, "10.0.0.2")},
-		"10.1.1.0/24: prepend: 11 times is too much":                                                   {with(advertise.Attributes{Prepend: 11})},
-		`10.1.1.0/24: communities: "no-exprot" is not a community`:                                     {with(advertise.Attributes{Communities: "no-exprot"})},
-		"10.1.1.0/24: communities: AS 4294967295 is reserved":                                          {with(advertise.Attributes{Communities: "4294967295:1:0"})},
+		"fd00:1:1::/64: by 10.0.0.1: an IPv6 prefix needs an IPv6 next hop":                            {routeVia(service6, "10.0.0.1")},
+		"10.1.1.0/24: it is given twice, as 10.1.1.0/24 via 10.0.0.1 and as 10.1.1.0/24 via 10.0.0.2;": {routeVia(service, "10.0.0.1"), routeVia(service, "10.0.0.2")},
+		"10.1.1.0/24: prepend: 11 times is too much":                                                   {with(route.Attributes{Prepend: 11})},
+		`10.1.1.0/24: communities: "no-exprot" is not a community`:                                     {with(route.Attributes{Communities: "no-exprot"})},
+		"10.1.1.0/24: communities: AS 4294967295 is reserved":                                          {with(route.Attributes{Communities: "4294967295:1:0"})},
 	} {
 		if err := s.Set(routes); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
-	if err := s.Set([]advertise.Route{route(service, "10.0.0.1"), route(service, "10.0.0.1")}); err != nil {
+	if err := s.Set([]route.Route{routeVia(service, "10.0.0.1"), routeVia(service, "10.0.0.1")}); err != nil {
 		t.Errorf("the same route twice: %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/route"
 )
 
 // patience is how long Close waits for the cloud to withdraw what is left: the
@@ -45,7 +46,7 @@ func NewAnnouncer(node string, k Keeper) *Announcer {
 }
 
 // Set has the cloud lead these prefixes here, soon, and no others.
-func (a *Announcer) Set(routes []advertise.Route) error {
+func (a *Announcer) Set(routes []route.Route) error {
 	routes = Carried(routes)
 	a.mu.Lock()
 	a.offer = []Offer{{a.node, routes}}
@@ -66,7 +67,7 @@ func (a *Announcer) Withdrawing() []advertise.Withdrawal {
 }
 
 // routes are those that were set.
-func (a *Announcer) routes() []advertise.Route {
+func (a *Announcer) routes() []route.Route {
 	if len(a.offer) == 0 {
 		return nil
 	}
@@ -155,7 +156,7 @@ type Out struct {
 func NewOut(now time.Time) Out { return Out{withdrawn: map[netip.Prefix]time.Time{}, unknown: now} }
 
 // Offer says what is offered from now on.
-func (o *Out) Offer(routes []advertise.Route, now time.Time) {
+func (o *Out) Offer(routes []route.Route, now time.Time) {
 	offered := make(map[netip.Prefix]bool, len(routes))
 	for _, r := range routes {
 		offered[r.Prefix] = true
@@ -169,7 +170,7 @@ func (o *Out) Offer(routes []advertise.Route, now time.Time) {
 }
 
 // Answered takes in how the cloud stands since it was told of these routes.
-func (o *Out) Answered(offered []advertise.Route, s State) {
+func (o *Out) Answered(offered []route.Route, s State) {
 	is := make(map[netip.Prefix]bool, len(offered))
 	for _, r := range offered {
 		is[r.Prefix] = true

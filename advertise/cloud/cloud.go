@@ -16,20 +16,21 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/route"
 )
 
 // Offer is what one balancer is ready to carry.
 type Offer struct {
 	Node   string
-	Routes []advertise.Route
+	Routes []route.Route
 }
 
 // Carried gives of some routes those that a cloud is told of, and of these what it
 // takes: a route that is for some peers is not for a cloud, and no attribute is.
-func Carried(routes []advertise.Route) (carried []advertise.Route) {
+func Carried(routes []route.Route) (carried []route.Route) {
 	for _, r := range routes {
 		if r.Peers == "" {
-			carried = append(carried, advertise.Route{Prefix: r.Prefix, NextHop: r.NextHop})
+			carried = append(carried, route.Route{Prefix: r.Prefix, NextHop: r.NextHop})
 		}
 	}
 	return carried

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/route"
 )
 
 // script is a cloud that answers as a test says.
@@ -61,9 +62,9 @@ func (s *script) calls() (n int, last []Offer) {
 	return len(s.got), s.got[len(s.got)-1]
 }
 
-func routes(prefixes ...string) (all []advertise.Route) {
+func routes(prefixes ...string) (all []route.Route) {
 	for _, p := range prefixes {
-		all = append(all, advertise.Route{Prefix: netip.MustParsePrefix(p), NextHop: netip.MustParseAddr("10.0.0.1")})
+		all = append(all, route.Route{Prefix: netip.MustParsePrefix(p), NextHop: netip.MustParseAddr("10.0.0.1")})
 	}
 	return all
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/l2/elect"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/internal/datagram"
 )
 
@@ -125,7 +126,7 @@ func random() uint64 {
 
 // Set says which addresses this node can answer for. When it returns, the
 // other members have been told.
-func (a *Announcer) Set(routes []advertise.Route) error {
+func (a *Announcer) Set(routes []route.Route) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {

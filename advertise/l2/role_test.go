@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/lab/testkit/actor"
@@ -59,9 +60,9 @@ func play(p part) error {
 		}
 	}
 	set := func(prefixes wishes) error {
-		var routes []advertise.Route
+		var routes []route.Route
 		for _, p := range prefixes {
-			routes = append(routes, advertise.Route{Prefix: p})
+			routes = append(routes, route.Route{Prefix: p})
 		}
 		return a.Set(routes)
 	}

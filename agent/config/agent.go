@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/limit"
 	"github.com/fairlead/fairlead/internal/nodekey"
@@ -150,7 +151,7 @@ type Resolved struct {
 	Peers              []Peer
 	Password           string
 	// AvoidCommunities are DrainCommunities.
-	AvoidCommunities advertise.Communities
+	AvoidCommunities route.Communities
 	BalancersID      service.ID // of Balancers
 	OnlyID           service.ID // of Only
 	AcceptFrom       []source.Selector

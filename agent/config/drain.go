@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/route"
 )
 
 // defaultTaints are the keys of taints for which a balancer drains where nothing
@@ -31,7 +31,7 @@ type Drain struct {
 // DefaultDrain gives the defaults.
 func DefaultDrain() Drain {
 	return Drain{
-		DrainNotice: 2 * time.Second, DrainCommunities: []string{advertise.GracefulShutdown.String()}, DrainTimeout: 25 * time.Second,
+		DrainNotice: 2 * time.Second, DrainCommunities: []string{route.GracefulShutdown.String()}, DrainTimeout: 25 * time.Second,
 		DrainOnCordon: true, DrainTaints: slices.Clone(defaultTaints),
 	}
 }
@@ -42,15 +42,15 @@ func (r *Resolved) resolveDrain(p *parser) {
 			p.refuse(flag, "%s is not between 0 and 24h", d)
 		}
 	}
-	var all []advertise.Community
+	var all []route.Community
 	for _, text := range r.DrainCommunities {
-		c, err := advertise.ParseCommunity(text)
+		c, err := route.ParseCommunity(text)
 		if err != nil {
 			p.refuse("drain-community", "%v", err)
 		}
 		all = append(all, c)
 	}
-	r.AvoidCommunities = advertise.CommunitiesOf(all...)
+	r.AvoidCommunities = route.CommunitiesOf(all...)
 	if slices.Contains(r.DrainTaints, "") {
 		p.refuse("drain-taint", "a taint has a key: name it")
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/internal/lpm"
 )
 
@@ -37,10 +38,10 @@ type Verdict struct {
 	// Reason is the rule in words, with what would mend it.
 	Reason string `json:"reason"`
 	// Prefix, NextHop and Attributes are the route's, where there is one.
-	Prefix     netip.Prefix         `json:"prefix,omitzero"`
-	NextHop    netip.Addr           `json:"nextHop,omitzero"`
-	Attributes advertise.Attributes `json:"attributes,omitzero"`
-	Since      time.Time            `json:"since,omitzero"`
+	Prefix     netip.Prefix     `json:"prefix,omitzero"`
+	NextHop    netip.Addr       `json:"nextHop,omitzero"`
+	Attributes route.Attributes `json:"attributes,omitzero"`
+	Since      time.Time        `json:"since,omitzero"`
 	// Notes are what else there is to know.
 	Notes []string `json:"notes,omitempty"`
 }
@@ -153,7 +154,7 @@ func (s Status) heard(v *Verdict, onSegment *Layer2) {
 	mode := v.Attributes.Mode
 	told := Status{Peers: slices.DeleteFunc(slices.Clone(s.Peers), func(p advertise.Peer) bool {
 		bgp := p.AS != 0 // else a member of layer 2, or a cloud
-		return bgp && !mode.Has(advertise.ModeBGP) || !bgp && (mode == advertise.ModeBGP || onSegment != nil) ||
+		return bgp && !mode.Has(route.ModeBGP) || !bgp && (mode == route.ModeBGP || onSegment != nil) ||
 			v.Attributes.Peers != "" && !v.Attributes.Peers.Has(p.Name)
 	})}
 	down, up := told.peersDown()
@@ -186,15 +187,15 @@ func (s Status) ExplainAnnounceView() View {
 	verdicts := s.ExplainAnnounce()
 	v := Sheet{Value: verdicts, Head: []string{"SERVICE", "VIP", "ANNOUNCED", "RULE", "ROUTE", "REASON"}}
 	for _, one := range verdicts {
-		route := ""
+		shown := ""
 		switch {
 		case one.NextHop.IsValid():
-			route = advertise.Route{Prefix: one.Prefix, NextHop: one.NextHop, Attributes: one.Attributes}.String()
+			shown = route.Route{Prefix: one.Prefix, NextHop: one.NextHop, Attributes: one.Attributes}.String()
 		case one.Prefix.IsValid():
-			route = one.Prefix.String()
+			shown = one.Prefix.String()
 		}
 		reason := strings.Join(append([]string{one.Reason}, one.Notes...), "; ")
-		v.Rows = append(v.Rows, []string{one.Service, one.VIP.String(), yesNo(one.Announced), string(one.Rule), route, reason})
+		v.Rows = append(v.Rows, []string{one.Service, one.VIP.String(), yesNo(one.Announced), string(one.Rule), shown, reason})
 	}
 	return v
 }

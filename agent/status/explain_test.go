@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/fake"
 	"github.com/fairlead/fairlead/reconciler"
 )
@@ -20,7 +21,7 @@ import (
 // among is an announcer with these sessions.
 type among struct{ list []advertise.Peer }
 
-func (among) Set([]advertise.Route) error         { return nil }
+func (among) Set([]route.Route) error             { return nil }
 func (among) Close() error                        { return nil }
 func (among) Withdrawing() []advertise.Withdrawal { return nil }
 func (a among) Peers() []advertise.Peer           { return a.list }
@@ -43,8 +44,8 @@ func announcing(drain plan.Drain, sessions ...advertise.Peer) Agent {
 		Health: func(t health.Target) health.State {
 			return map[bool]health.State{true: health.Down, false: health.Up}[t.Addr.Addr() == netip.MustParseAddr("172.16.2.1")]
 		},
-		Announce: func(s *service.Service, vip netip.Addr) ([]advertise.Offer, string) {
-			offer := advertise.Offer{By: "Announcement edge", Prefix: netip.PrefixFrom(vip, vip.BitLen())}
+		Announce: func(s *service.Service, vip netip.Addr) ([]route.Offer, string) {
+			offer := route.Offer{By: "Announcement edge", Prefix: netip.PrefixFrom(vip, vip.BitLen())}
 			switch s.ID.Name {
 			case "elsewhere":
 				return nil, "no Announcement is for it on this node: edge is for nodes with labels rack=2"
@@ -55,10 +56,10 @@ func announcing(drain plan.Drain, sessions ...advertise.Peer) Agent {
 			case "ours":
 				offer.Peers = "tor-2"
 			}
-			return []advertise.Offer{offer}, ""
+			return []route.Offer{offer}, ""
 		},
 	})
-	v := &reconciler.View{Plan: p, Loaded: true, Held: map[service.Key]dataplane.Frontend{}, Refused: map[service.Key]string{}, Announced: map[advertise.Route]time.Time{}}
+	v := &reconciler.View{Plan: p, Loaded: true, Held: map[service.Key]desired.Frontend{}, Refused: map[service.Key]string{}, Announced: map[route.Route]time.Time{}}
 	for _, f := range p.Frontends {
 		switch {
 		case f.Want != nil && f.Service.ID.Name == "odd":
@@ -86,7 +87,7 @@ func TestExplainAnnounce(t *testing.T) {
 	up := advertise.Peer{AS: 65021, Name: "tor-1", Address: "10.0.0.1", State: advertise.Established}
 	down := advertise.Peer{AS: 65021, Name: "tor-2", Address: "10.0.0.2", State: "active", LastError: "no route to 10.0.0.2: check the address and this machine's routes"}
 	cordoned := plan.Drain{Why: []string{"Node node1 is cordoned (kubectl uncordon node1)"},
-		Avoid: plan.Avoid{Communities: advertise.CommunitiesOf(advertise.GracefulShutdown)}}
+		Avoid: plan.Avoid{Communities: route.CommunitiesOf(route.GracefulShutdown)}}
 	at := func(s plan.Stage) plan.Drain {
 		d := cordoned
 		d.Stage = s

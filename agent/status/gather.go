@@ -12,6 +12,8 @@ import (
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/problem"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/dsr"
@@ -19,7 +21,6 @@ import (
 	"github.com/fairlead/fairlead/internal/statedir"
 	"github.com/fairlead/fairlead/reconciler"
 	"github.com/fairlead/fairlead/reconciler/probe"
-	"github.com/fairlead/fairlead/source"
 )
 
 // Agent is where the Status of an agent is gathered from. DataPlane, ServerHalf,
@@ -33,7 +34,7 @@ type Agent struct {
 	// refused of the input, and elsewhere what keeps it from being read a first
 	// time; nil for a source that needs nobody.
 	View      func() *reconciler.View
-	Source    func() []source.Problem
+	Source    func() []problem.Problem
 	DataPlane dataplane.DataPlane
 	// ServerHalf tells what the server half holds.
 	ServerHalf func() (dsr.State, error)
@@ -74,32 +75,32 @@ func (a Agent) Gather(now time.Time) Status {
 		Problems: slices.Clone(g.view.Problems), Stale: g.view.Stale,
 	}
 	if a.Lacks != nil {
-		s.Problems = append(s.Problems, source.Problem{Object: "process", Message: a.Lacks.Error()})
+		s.Problems = append(s.Problems, problem.Problem{Object: "process", Message: a.Lacks.Error()})
 	}
 	if a.NodeKeys != nil {
 		keys, err := a.NodeKeys()
 		if s.NodeKeys = &keys; err != nil {
-			s.Problems = append(s.Problems, source.Problem{Object: "node keys", Field: "--node-key-file", Message: err.Error()})
+			s.Problems = append(s.Problems, problem.Problem{Object: "node keys", Field: "--node-key-file", Message: err.Error()})
 		}
 	}
 	if a.DataPlane != nil {
 		d := a.DataPlane.Describe()
 		s.DataPlane = &d
 		if err := g.count(); err != nil {
-			s.Problems = append(s.Problems, source.Problem{Object: "data plane", Message: "reading its counters: " + err.Error()})
+			s.Problems = append(s.Problems, problem.Problem{Object: "data plane", Message: "reading its counters: " + err.Error()})
 		}
 	}
 	if a.ServerHalf != nil {
 		var err error
 		if s.ServerHalf, err = g.serverHalf(); err != nil {
-			s.Problems = append(s.Problems, source.Problem{Object: "server half", Message: "reading what it holds: " + err.Error()})
+			s.Problems = append(s.Problems, problem.Problem{Object: "server half", Message: "reading what it holds: " + err.Error()})
 		}
 	}
 	if a.Source != nil && !g.view.Loaded {
 		s.Problems = append(s.Problems, a.Source()...)
 	}
 	if a.View != nil && a.Source != nil && !g.view.Loaded {
-		s.Problems = append(s.Problems, source.Problem{Object: "Services", Message: "have not been read since this agent started; " +
+		s.Problems = append(s.Problems, problem.Problem{Object: "Services", Message: "have not been read since this agent started; " +
 			"until they are, what the kernel holds is left as it is, and nothing is announced"})
 	}
 	if a.ServiceProxy != nil {
@@ -268,12 +269,12 @@ func (g *gatherer) routes() []Route {
 		case g.lacks(r.Mode) != "":
 			shown.Announced, shown.Since = false, time.Time{}
 			shown.Rule, shown.Reason = RuleMode, fmt.Sprintf("it is to be announced by %s (mode), and this agent %s", r.Mode, g.lacks(r.Mode))
-		case g.Announcer != nil && r.Mode.Has(advertise.ModeBGP) && toNobody(r.Peers, g.peers):
+		case g.Announcer != nil && r.Mode.Has(route.ModeBGP) && toNobody(r.Peers, g.peers):
 			shown.Announced, shown.Since = false, time.Time{}
 			shown.Rule, shown.Reason = RuleNotForPeer, "nobody is told: this node has no peer of the name "+strings.Join(r.Peers.List(), " or ")
 		}
 		if s, ok := g.answered[r.Prefix]; ok {
-			shown.setLayer2(s, r.Mode == advertise.ModeLayer2 || g.Announcer == nil && g.Cloud == nil)
+			shown.setLayer2(s, r.Mode == route.ModeLayer2 || g.Announcer == nil && g.Cloud == nil)
 		}
 		routes = append(routes, shown)
 	}
@@ -288,26 +289,26 @@ func (g *gatherer) routes() []Route {
 func (g *gatherer) announces() bool { return g.Announcer != nil || g.Layer2 != nil || g.Cloud != nil }
 
 // lacks says what the agent would need to announce in a way; empty where it has it.
-func (g *gatherer) lacks(m advertise.Mode) string {
+func (g *gatherer) lacks(m route.Mode) string {
 	switch {
-	case m == advertise.ModeBGP && g.Announcer == nil:
+	case m == route.ModeBGP && g.Announcer == nil:
 		return "has no BGP peer: name one, by --peer or by a BGPPeer"
-	case m == advertise.ModeLayer2 && g.Layer2 == nil:
+	case m == route.ModeLayer2 && g.Layer2 == nil:
 		return "has no interface for that: name one by --layer2 (the chart's layer2.interfaces)"
-	case m == advertise.ModeCloud && g.Cloud == nil:
+	case m == route.ModeCloud && g.Cloud == nil:
 		return "knows no cloud: name one by --cloud"
 	}
 	return ""
 }
 
 // toNobody says that no peer has one of these names, where there are any.
-func toNobody(names advertise.Names, peers []advertise.Peer) bool {
+func toNobody(names route.Names, peers []advertise.Peer) bool {
 	return names != "" && !slices.ContainsFunc(peers, func(p advertise.Peer) bool { return names.Has(p.Name) })
 }
 
 func sortRoutes(routes []Route) {
 	slices.SortStableFunc(routes, func(a, b Route) int {
-		return advertise.Route{Prefix: a.Prefix, NextHop: a.NextHop}.Compare(advertise.Route{Prefix: b.Prefix, NextHop: b.NextHop})
+		return route.Route{Prefix: a.Prefix, NextHop: a.NextHop}.Compare(route.Route{Prefix: b.Prefix, NextHop: b.NextHop})
 	})
 }
 
@@ -331,11 +332,11 @@ func (g *gatherer) unannounced(r plan.Route) (plan.Rule, string) {
 }
 
 // failures tells what is being tried again, in a steady order.
-func (g *gatherer) failures() []source.Problem {
-	var problems []source.Problem
+func (g *gatherer) failures() []problem.Problem {
+	var problems []problem.Problem
 	for _, what := range slices.Sorted(maps.Keys(g.view.Failures)) {
 		message := about(what, g.view.Failures[what].Error())
-		problems = append(problems, source.Problem{Object: what, Message: message + " (it is tried again)"})
+		problems = append(problems, problem.Problem{Object: what, Message: message + " (it is tried again)"})
 	}
 	return problems
 }

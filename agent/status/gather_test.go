@@ -9,8 +9,11 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/problem"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/schedule"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
@@ -18,13 +21,12 @@ import (
 	"github.com/fairlead/fairlead/dataplane/fake"
 	"github.com/fairlead/fairlead/reconciler"
 	"github.com/fairlead/fairlead/reconciler/probe"
-	"github.com/fairlead/fairlead/source"
 )
 
 // peers is an announcer with one established session.
 type peers struct{}
 
-func (peers) Set([]advertise.Route) error         { return nil }
+func (peers) Set([]route.Route) error             { return nil }
 func (peers) Close() error                        { return nil }
 func (peers) Withdrawing() []advertise.Withdrawal { return nil }
 func (peers) Peers() []advertise.Peer {
@@ -62,7 +64,7 @@ func scene(t *testing.T) Agent {
 			return health.Up
 		},
 	})
-	dp, held := fake.New(), map[service.Key]dataplane.Frontend{}
+	dp, held := fake.New(), map[service.Key]desired.Frontend{}
 	web, six := services[5].Frontends[0].Key, services[4].Frontends[0].Key
 	for _, f := range p.Frontends {
 		if f.Want != nil && (f.Key == web || f.Key == six) {
@@ -79,10 +81,10 @@ func scene(t *testing.T) Agent {
 	late, odd := services[2].Frontends[0].Key, services[3].Frontends[0].Key
 	view := &reconciler.View{
 		Plan: p, Loaded: true,
-		Problems: []source.Problem{{Object: "Service default/bad", Message: "no"}},
+		Problems: []problem.Problem{{Object: "Service default/bad", Message: "no"}},
 		Held:     held,
 		Refused:  map[service.Key]string{odd: "scheduler lc: not supported by this data plane"},
-		Announced: map[advertise.Route]time.Time{
+		Announced: map[route.Route]time.Time{
 			{Prefix: netip.MustParsePrefix("10.1.1.1/32"), NextHop: netip.MustParseAddr("10.0.0.105")}: ago(90 * time.Second),
 		},
 		Failures: map[string]error{late.String(): errors.New("no space left in map")},
@@ -216,13 +218,13 @@ func TestWithoutPeersNothingIsAnnounced(t *testing.T) {
 
 // A route for peers that this node does not have is told to nobody.
 func TestARouteForNoPeerIsNotAnnounced(t *testing.T) {
-	for names, want := range map[advertise.Names]string{
+	for names, want := range map[route.Names]string{
 		"tor-1": "", "tor-1 tor-9": "", "tor-8 tor-9": "nobody is told: this node has no peer of the name tor-8 or tor-9",
 	} {
 		a := scene(t)
 		view := *a.View()
 		p := *view.Plan
-		view.Announced = map[advertise.Route]time.Time{}
+		view.Announced = map[route.Route]time.Time{}
 		p.Routes = slices.Clone(p.Routes)
 		p.Routes[0].Peers = names
 		view.Plan, view.Announced[p.Routes[0].Route] = &p, eleven
@@ -253,7 +255,7 @@ func TestServiceIsToldFromWhatIsHeld(t *testing.T) {
 			c.held[i].Addr = netip.MustParseAddrPort("172.16.1.1:80")
 		}
 		held.Backends = c.held
-		view.Held = map[service.Key]dataplane.Frontend{web: held}
+		view.Held = map[service.Key]desired.Frontend{web: held}
 		for i := range view.Plan.Frontends {
 			if f := &view.Plan.Frontends[i]; f.Key == web {
 				f.Backends[0].Weight = wished

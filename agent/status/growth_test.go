@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/fake"
 	"github.com/fairlead/fairlead/lab/testkit/growth"
 	"github.com/fairlead/fairlead/reconciler"
@@ -54,7 +54,7 @@ func large(services, backends int) Agent {
 		Services: all, Node: plan.Node{Name: "node1", NextHop4: netip.MustParseAddr("10.0.0.105")},
 		Health: func(health.Target) health.State { return health.Up },
 	})
-	v := &reconciler.View{Plan: p, Loaded: true, Held: map[service.Key]dataplane.Frontend{}, Announced: map[advertise.Route]time.Time{}}
+	v := &reconciler.View{Plan: p, Loaded: true, Held: map[service.Key]desired.Frontend{}, Announced: map[route.Route]time.Time{}}
 	for _, f := range p.Frontends {
 		v.Held[f.Key] = *f.Want
 	}

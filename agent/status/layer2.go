@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
-	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/core/problem"
 )
 
 // Layer2 is who answers for an address on the segments of a balancer.
@@ -28,7 +28,7 @@ type segment interface {
 }
 
 // answered gives who answers for what, and what of it is to be mended.
-func (a Agent) answered() (by map[netip.Prefix]advertise.Answered, problems []source.Problem) {
+func (a Agent) answered() (by map[netip.Prefix]advertise.Answered, problems []problem.Problem) {
 	if a.Layer2 == nil {
 		return nil, nil
 	}
@@ -36,7 +36,7 @@ func (a Agent) answered() (by map[netip.Prefix]advertise.Answered, problems []so
 	for _, s := range a.Layer2.Answered() {
 		by[s.Prefix] = s
 		if s.Problem {
-			problems = append(problems, source.Problem{Object: "layer 2, " + s.Prefix.String(), Message: s.Reason})
+			problems = append(problems, problem.Problem{Object: "layer 2, " + s.Prefix.String(), Message: s.Reason})
 		}
 	}
 	return by, problems

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/route"
 )
 
 // members are a segment with one answer of every kind.
@@ -90,21 +91,21 @@ func TestModes(t *testing.T) {
 	owner := members{{Prefix: netip.MustParsePrefix("10.1.1.1/32"), State: "owner", Owner: netip.MustParseAddr("10.0.0.105"), Reason: "its turn"}}
 	standby := members{{Prefix: netip.MustParsePrefix("10.1.1.1/32"), State: "standby", Owner: netip.MustParseAddr("10.0.0.106"), Reason: "another's turn"}}
 	for _, c := range []struct {
-		mode   advertise.Mode
+		mode   route.Mode
 		peers  []advertise.Peer
 		layer2 segment
 		rule   string
 		reason string
 	}{
-		{advertise.ModeAny, []advertise.Peer{up}, owner, "announced", "1 of 1 peers are told"},
-		{advertise.ModeBGP, []advertise.Peer{up}, members{}, "announced", "1 of 1 peers are told"},
-		{advertise.ModeBGP, nil, members{}, "mode", "it is to be announced by BGP (mode), and this agent has no BGP peer: name one, by --peer or by a BGPPeer"},
-		{advertise.ModeLayer2, []advertise.Peer{up}, owner, "announced", "its turn"},
-		{advertise.ModeLayer2, []advertise.Peer{up}, standby, "standby", "another's turn"},
-		{advertise.ModeLayer2, []advertise.Peer{up}, onSegment()[2:], "pending", ""},
-		{advertise.ModeLayer2, []advertise.Peer{up}, nil, "mode",
+		{route.ModeAny, []advertise.Peer{up}, owner, "announced", "1 of 1 peers are told"},
+		{route.ModeBGP, []advertise.Peer{up}, members{}, "announced", "1 of 1 peers are told"},
+		{route.ModeBGP, nil, members{}, "mode", "it is to be announced by BGP (mode), and this agent has no BGP peer: name one, by --peer or by a BGPPeer"},
+		{route.ModeLayer2, []advertise.Peer{up}, owner, "announced", "its turn"},
+		{route.ModeLayer2, []advertise.Peer{up}, standby, "standby", "another's turn"},
+		{route.ModeLayer2, []advertise.Peer{up}, onSegment()[2:], "pending", ""},
+		{route.ModeLayer2, []advertise.Peer{up}, nil, "mode",
 			"it is to be announced by Layer2 (mode), and this agent has no interface for that: name one by --layer2 (the chart's layer2.interfaces)"},
-		{advertise.ModeCloud, []advertise.Peer{up}, owner, "mode", "it is to be announced by Cloud (mode), and this agent knows no cloud: name one by --cloud"},
+		{route.ModeCloud, []advertise.Peer{up}, owner, "mode", "it is to be announced by Cloud (mode), and this agent knows no cloud: name one by --cloud"},
 	} {
 		a := announcing(plan.Drain{}, c.peers...)
 		a.Layer2 = c.layer2

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/statedir"
 	"github.com/fairlead/fairlead/source"
@@ -14,7 +15,7 @@ import (
 
 // conflicts gives a problem for each VIP of a Service that another Service or a node
 // has, in the order of frontends.
-func conflicts(frontends []plan.Frontend) (problems []source.Problem) {
+func conflicts(frontends []plan.Frontend) (problems []problem.Problem) {
 	type claim struct {
 		id  service.ID
 		vip netip.Addr
@@ -32,7 +33,7 @@ func conflicts(frontends []plan.Frontend) (problems []source.Problem) {
 			continue
 		}
 		at[c] = len(problems)
-		problems = append(problems, source.Problem{
+		problems = append(problems, problem.Problem{
 			Object: "Service " + f.Service.ID.String(), Where: f.Service.Origin, Message: f.Reason,
 		})
 	}
@@ -43,9 +44,9 @@ func conflicts(frontends []plan.Frontend) (problems []source.Problem) {
 }
 
 // stateProblems gives what keeps an agent from remembering what must outlive it.
-func stateProblems(dir *statedir.Dir) (problems []source.Problem) {
+func stateProblems(dir *statedir.Dir) (problems []problem.Problem) {
 	for _, err := range dir.Problems() {
-		problems = append(problems, source.Problem{
+		problems = append(problems, problem.Problem{
 			Object: "state directory " + dir.Path(), Message: err.Error() + "; a restart while a manifest is invalid would lose what it said before",
 		})
 	}
@@ -73,7 +74,7 @@ const alike = 3
 
 // problemLines writes problems, a line each; those of many objects that say the same
 // are one line.
-func problemLines(problems []source.Problem) (lines []string) {
+func problemLines(problems []problem.Problem) (lines []string) {
 	type says struct{ field, message string }
 	count := map[says]int{}
 	for _, p := range problems {
@@ -86,8 +87,8 @@ func problemLines(problems []source.Problem) (lines []string) {
 			lines = append(lines, p.String())
 		default:
 			count[says{p.Field, p.Message}] = 0
-			first := strings.TrimSuffix(source.Problem{Where: p.Where, Object: p.Object}.String(), ": ")
-			same := source.Problem{Field: p.Field, Message: p.Message}
+			first := strings.TrimSuffix(problem.Problem{Where: p.Where, Object: p.Object}.String(), ": ")
+			same := problem.Problem{Field: p.Field, Message: p.Message}
 			lines = append(lines, fmt.Sprintf("%s and %d more: %s", first, n-1, same))
 		}
 	}
@@ -97,7 +98,7 @@ func problemLines(problems []source.Problem) (lines []string) {
 // staleLines writes what is stale, a line each.
 func staleLines(all []source.Stale, now time.Time) (lines []string) {
 	for _, o := range all {
-		what := source.Problem{Where: o.Where, Object: o.Object, Message: "used as it was before it became invalid, since " + moment(o.Since, now)}
+		what := problem.Problem{Where: o.Where, Object: o.Object, Message: "used as it was before it became invalid, since " + moment(o.Since, now)}
 		lines = append(lines, what.String())
 	}
 	return lines

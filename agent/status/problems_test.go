@@ -8,10 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/reconciler"
 	"github.com/fairlead/fairlead/source"
 )
@@ -22,7 +23,7 @@ func TestManyServices(t *testing.T) {
 	const all, room = 5000, 4096
 	a := scene(t)
 	view := *a.View()
-	view.Failures, view.Refused, view.Held = map[string]error{}, map[service.Key]string{}, map[service.Key]dataplane.Frontend{}
+	view.Failures, view.Refused, view.Held = map[string]error{}, map[service.Key]string{}, map[service.Key]desired.Frontend{}
 	var services []*service.Service
 	for i := range all {
 		s := named(fmt.Sprintf("s%04d", i), fmt.Sprintf("10.2.%d.%d", i/250, 1+i%250), time.Hour, "172.16.1.1:80")
@@ -65,7 +66,7 @@ func TestDifferentProblems(t *testing.T) {
 	s := balancer()
 	s.Problems = nil
 	for i := range 1000 {
-		s.Problems = append(s.Problems, source.Problem{Object: "Service default/a", Where: "a.yaml:1", Message: fmt.Sprintf("%d is wrong", i)})
+		s.Problems = append(s.Problems, problem.Problem{Object: "Service default/a", Where: "a.yaml:1", Message: fmt.Sprintf("%d is wrong", i)})
 		s.Stale = append(s.Stale, source.Stale{Object: fmt.Sprintf("Service default/s%d", i), Where: "a.yaml:1", Since: ago(time.Hour)})
 	}
 	text := tableOf(t, s.Overview())

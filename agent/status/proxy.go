@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/core/problem"
 )
 
 // ServiceProxy is what a service proxy holds, in numbers: there may be very many
@@ -40,7 +40,7 @@ type ServiceProxy struct {
 	// Drops are packets dropped, by the name of the reason.
 	Drops map[string]uint64 `json:"drops,omitempty"`
 	// Problems are among the Status'.
-	Problems []source.Problem `json:"-"`
+	Problems []problem.Problem `json:"-"`
 }
 
 func (v overview) serviceProxy(t *table) {

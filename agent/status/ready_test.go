@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/reconciler"
 )
 
 // sessions is an announcer whose peers have these states.
 type sessions []string
 
-func (sessions) Set([]advertise.Route) error         { return nil }
+func (sessions) Set([]route.Route) error             { return nil }
 func (sessions) Close() error                        { return nil }
 func (sessions) Withdrawing() []advertise.Withdrawal { return nil }
 func (s sessions) Peers() (all []advertise.Peer) {

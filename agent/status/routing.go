@@ -10,9 +10,9 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/router"
-	"github.com/fairlead/fairlead/source"
 )
 
 // The roles that route, as Status.Role has them.
@@ -55,7 +55,7 @@ func (r Routing) Gather(now time.Time) Status {
 	}
 	problem := func(object string, err error) {
 		if err != nil {
-			s.Problems = append(s.Problems, source.Problem{Object: object, Message: err.Error()})
+			s.Problems = append(s.Problems, problem.Problem{Object: object, Message: err.Error()})
 		}
 	}
 	heard, err := r.Heard()
@@ -82,16 +82,16 @@ func (r Routing) Gather(now time.Time) Status {
 const RuleDegraded plan.Rule = "degraded"
 
 // degraded names the prefixes whose routes are not as received.
-func degraded(faults []router.Fault) (problems []source.Problem) {
+func degraded(faults []router.Fault) (problems []problem.Problem) {
 	for i, f := range faults {
 		if i == namedRefusals {
-			return append(problems, source.Problem{Object: "kernel table", Message: fmt.Sprintf("and %d more routes are degraded", len(faults)-i)})
+			return append(problems, problem.Problem{Object: "kernel table", Message: fmt.Sprintf("and %d more routes are degraded", len(faults)-i)})
 		}
 		message := oneLine(f.Err)
 		if !f.Since.IsZero() {
 			message = fmt.Sprintf("degraded since %s, %d tries, will retry: %s", f.Since.UTC().Format(time.RFC3339), f.Tries, message)
 		}
-		problems = append(problems, source.Problem{Object: "route " + f.Prefix.String(), Message: message})
+		problems = append(problems, problem.Problem{Object: "route " + f.Prefix.String(), Message: message})
 	}
 	return problems
 }
@@ -104,10 +104,10 @@ const namedRefusals = 20
 
 // refusals names the prefixes that are not taken in, and those whose next hops
 // do not get the shares that they name.
-func (r Routing) refusals(heard []advertise.RouteSet) (problems []source.Problem) {
+func (r Routing) refusals(heard []advertise.RouteSet) (problems []problem.Problem) {
 	for _, set := range heard {
 		if set.Uneven != "" && len(problems) < namedRefusals {
-			problems = append(problems, source.Problem{Object: "route " + set.Prefix.String(), Message: set.Uneven})
+			problems = append(problems, problem.Problem{Object: "route " + set.Prefix.String(), Message: set.Uneven})
 		}
 	}
 	if r.Refused == nil {
@@ -120,9 +120,9 @@ func (r Routing) refusals(heard []advertise.RouteSet) (problems []source.Problem
 	for i, p := range slices.SortedFunc(maps.Keys(refused), netip.Prefix.Compare) {
 		if i == namedRefusals {
 			more := fmt.Sprintf("and %d other prefixes are refused", len(refused)-namedRefusals)
-			return append(problems, source.Problem{Object: "BGP table", Message: more})
+			return append(problems, problem.Problem{Object: "BGP table", Message: more})
 		}
-		problems = append(problems, source.Problem{Object: "route " + p.String(), Message: refused[p]})
+		problems = append(problems, problem.Problem{Object: "route " + p.String(), Message: refused[p]})
 	}
 	return problems
 }

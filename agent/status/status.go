@@ -10,6 +10,8 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/problem"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/features"
@@ -58,7 +60,7 @@ type Status struct {
 	// lost with them.
 	Degraded []features.Degraded `json:"degraded"`
 	// Problems are what was refused of the input, and what failed.
-	Problems []source.Problem `json:"problems"`
+	Problems []problem.Problem `json:"problems"`
 	// Stale are objects that are used as they were before a change that is rejected.
 	Stale []source.Stale `json:"stale"`
 }
@@ -79,7 +81,7 @@ func (s Status) complete() Status {
 	s.Routes = append([]Route{}, s.Routes...)
 	s.Peers = append([]advertise.Peer{}, s.Peers...)
 	s.Degraded = append([]features.Degraded{}, s.Degraded...)
-	s.Problems = append([]source.Problem{}, s.Problems...)
+	s.Problems = append([]problem.Problem{}, s.Problems...)
 	s.Stale = append([]source.Stale{}, s.Stale...)
 	return s
 }
@@ -226,7 +228,7 @@ type Route struct {
 	// NextHop is empty where this node has none to announce.
 	NextHop netip.Addr `json:"nextHop"`
 	// Attributes are what the route says beside its next hop.
-	Attributes advertise.Attributes `json:"attributes,omitzero"`
+	Attributes route.Attributes `json:"attributes,omitzero"`
 	// Announced: peers have been told (on a reflector: a balancer has told us;
 	// on a router: the kernel holds it).
 	Announced bool `json:"announced"`

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/router"
 )
 
@@ -361,7 +361,7 @@ func (v routes) table(t *table) {
 		v.heard(t)
 		return
 	}
-	marked := slices.ContainsFunc(v.list, func(r Route) bool { return r.Attributes != advertise.Attributes{} })
+	marked := slices.ContainsFunc(v.list, func(r Route) bool { return r.Attributes != route.Attributes{} })
 	cells := func(attributes string, rest ...string) {
 		if marked {
 			rest = slices.Insert(rest, len(rest)-1, attributes)

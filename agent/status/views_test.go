@@ -18,9 +18,10 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/problem"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/source"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -49,7 +50,7 @@ func balancer() Status {
 		},
 		Routes: []Route{
 			{Prefix: netip.MustParsePrefix("10.1.1.0/24"), NextHop: netip.MustParseAddr("10.0.0.105"), Announced: true, Since: ago(90 * time.Second),
-				Attributes: advertise.Attributes{Communities: "65000:1 no-export", Weight: 3, Peers: "tor-1 tor-2"}},
+				Attributes: route.Attributes{Communities: "65000:1 no-export", Weight: 3, Peers: "tor-1 tor-2"}},
 			{Prefix: netip.MustParsePrefix("2001:db8::53/128"), NextHop: netip.MustParseAddr("2001:db8:f::5"),
 				Reason: "edge/dns UDP [2001:db8::53]:53 is not served: no-endpoints"},
 		},
@@ -58,7 +59,7 @@ func balancer() Status {
 				UpdatesReceived: 9, UpdatesSent: 7, Flaps: 1},
 			{Address: "172.16.9.3", AS: 65021, State: "active", LastError: "connection refused"},
 		},
-		Problems: []source.Problem{{Object: "Service default/old", Where: "old.yaml:7", Field: "spec.ports[0].port",
+		Problems: []problem.Problem{{Object: "Service default/old", Where: "old.yaml:7", Field: "spec.ports[0].port",
 			Message: "70000 is no port: use 1 to 65535"}},
 	}
 }

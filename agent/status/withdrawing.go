@@ -9,8 +9,8 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/reconciler"
-	"github.com/fairlead/fairlead/source"
 )
 
 // RuleWithdrawing is that of a route that is withdrawn, but that somebody may still
@@ -85,7 +85,7 @@ func withWithdrawing(routes []Route, all []advertise.Withdrawal) []Route {
 const patient = 5 * time.Second
 
 // overdue are the withdrawals that take too long.
-func (s Status) overdue() (problems []source.Problem) {
+func (s Status) overdue() (problems []problem.Problem) {
 	more := 0
 	perPrefix(s.Withdrawing, func(p netip.Prefix, of []advertise.Withdrawal) {
 		switch {
@@ -93,11 +93,11 @@ func (s Status) overdue() (problems []source.Problem) {
 		case len(problems) == namedRefusals:
 			more++
 		default:
-			problems = append(problems, source.Problem{Object: "route " + p.String(), Message: "its frontends are held: " + waits(of)})
+			problems = append(problems, problem.Problem{Object: "route " + p.String(), Message: "its frontends are held: " + waits(of)})
 		}
 	})
 	if more > 0 {
-		problems = append(problems, source.Problem{Object: "routes", Message: fmt.Sprintf("of %d more the withdrawal is not confirmed", more)})
+		problems = append(problems, problem.Problem{Object: "routes", Message: fmt.Sprintf("of %d more the withdrawal is not confirmed", more)})
 	}
 	return problems
 }

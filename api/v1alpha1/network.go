@@ -1,12 +1,6 @@
 package v1alpha1
 
-import (
-	"encoding/json"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/fairlead/fairlead/vdn"
-)
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // Rate is bit/s, with a unit of ten's powers where that is shorter: 400M, 1.5G.
 //
@@ -213,16 +207,6 @@ type VirtualNetworkList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []VirtualNetwork `json:"items"`
-}
-
-// Network gives the network that a VirtualNetwork is, which is not judged here.
-func (n *VirtualNetwork) Network() (out vdn.Network, err error) {
-	text, err := json.Marshal(&n.Spec)
-	if err == nil {
-		err = json.Unmarshal(text, &out)
-	}
-	out.Name = n.Name
-	return out, err
 }
 
 // NetworkAttachment is the place of one device of a pod in a VirtualNetwork, in the

@@ -1,6 +1,7 @@
 // Package v1alpha1 has Fairlead's own resources of Kubernetes, of the group
 // fairlead.io/v1alpha1: AddressPool, BGPPeer and Announcement, VirtualNetwork and
-// NetworkAttachment; and, purely, what they say. Their manifests in deploy/crds are made from these types.
+// NetworkAttachment. Their manifests in deploy/crds are generated from these types. What
+// they mean to a node or a controller belongs in source/crd and vdn/kube.
 //
 // +kubebuilder:object:generate=true
 // +groupName=fairlead.io

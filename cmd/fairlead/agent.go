@@ -21,9 +21,10 @@ import (
 	"github.com/fairlead/fairlead/agent/config"
 	"github.com/fairlead/fairlead/agent/metrics"
 	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/plan"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/dsr"
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/internal/features"
@@ -253,7 +254,7 @@ func (a *agent) openBalancer(loop *reconciler.Config) error {
 	loop.Prober, loop.Taken = a.prober, a.taken
 	a.tellDrains(loop)
 	if a.speaker != nil {
-		loop.Announcer = advertise.Only(advertise.ModeBGP, a.speaker)
+		loop.Announcer = advertise.Only(route.ModeBGP, a.speaker)
 	}
 	if err := a.openCloud(loop); err != nil {
 		return err
@@ -339,7 +340,7 @@ func speakerConfig(r *config.Resolved) bgp.SpeakerConfig {
 // serverHalf speaks to the server half in the loop's terms.
 type serverHalf struct{ *dsr.Half }
 
-func (h serverHalf) Set(frontends []dataplane.Frontend) error {
+func (h serverHalf) Set(frontends []desired.Frontend) error {
 	var entries []dsr.Entry
 	var sources []dsr.Sources
 	for _, f := range frontends {

@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/agent/config"
 	"github.com/fairlead/fairlead/dataplane/cleanup"
 	"github.com/fairlead/fairlead/internal/privilege/held"
+	"github.com/fairlead/fairlead/internal/sleep"
 )
 
 func newCleanupCommand() *cobra.Command {
@@ -63,10 +64,8 @@ func cleanUp(ctx context.Context, folder string, wait time.Duration) error {
 		if time.Now().After(end) {
 			return fmt.Errorf("%w: end it, and clean up then", err)
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx, time.Second) {
 			return ctx.Err()
-		case <-time.After(time.Second):
 		}
 	}
 }

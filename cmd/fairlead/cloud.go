@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/cloud"
 	"github.com/fairlead/fairlead/advertise/cloud/aws"
 	"github.com/fairlead/fairlead/advertise/cloud/gcp"
@@ -15,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/agent/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/controller/cloudroutes"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/reconciler"
 	source "github.com/fairlead/fairlead/source/kube"
 )
@@ -92,6 +92,6 @@ func (a *agent) openCloud(loop *reconciler.Config) (err error) {
 		}
 		a.cloud = cloud.NewAnnouncer(r.Node, cloud.Keeper{Provider: provider, Log: slog.Default()})
 	}
-	announceToo(loop, advertise.ModeCloud, a.cloud)
+	announceToo(loop, route.ModeCloud, a.cloud)
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/internal/features"
+	"github.com/fairlead/fairlead/internal/sleep"
 	"github.com/fairlead/fairlead/source/kube"
 )
 
@@ -48,10 +49,8 @@ func (a *agent) reportDegraded(ctx context.Context) {
 		return
 	}
 	for _, known := a.cluster.Node(); !known; _, known = a.cluster.Node() {
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx, nodePause) {
 			return
-		case <-time.After(nodePause):
 		}
 	}
 	for _, d := range missing {

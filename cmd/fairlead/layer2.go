@@ -11,6 +11,8 @@ import (
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/l2"
 	"github.com/fairlead/fairlead/agent/config"
+	"github.com/fairlead/fairlead/core/problem"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/reconciler"
 	"github.com/fairlead/fairlead/source"
 )
@@ -35,7 +37,7 @@ func (a *agent) openLayer2(loop *reconciler.Config) (err error) {
 	if err != nil {
 		return err
 	}
-	announceToo(loop, advertise.ModeLayer2, a.layer2)
+	announceToo(loop, route.ModeLayer2, a.layer2)
 	if len(r.Layer2.Members) == 0 && r.Balancers != "" {
 		loop.Source = memberSource{loop.Source, a.layer2}
 	}
@@ -43,7 +45,7 @@ func (a *agent) openLayer2(loop *reconciler.Config) (err error) {
 }
 
 // announceToo has a loop announce in one more way.
-func announceToo(loop *reconciler.Config, mode advertise.Mode, by advertise.Announcer) {
+func announceToo(loop *reconciler.Config, mode route.Mode, by advertise.Announcer) {
 	by = advertise.Only(mode, by)
 	if loop.Announcer != nil {
 		by = advertise.Together{loop.Announcer, by}
@@ -60,7 +62,7 @@ type memberSource struct {
 func (m memberSource) Run(ctx context.Context, publish func(source.Snapshot)) error {
 	return m.Source.Run(ctx, func(s source.Snapshot) {
 		if err := m.layer2.SetMembers(s.Balancers); err != nil {
-			s.Problems = append(slices.Clone(s.Problems), source.Problem{Object: "layer 2", Message: err.Error()})
+			s.Problems = append(slices.Clone(s.Problems), problem.Problem{Object: "layer 2", Message: err.Error()})
 		}
 		publish(s)
 	})

@@ -7,28 +7,28 @@ import (
 
 	"github.com/fairlead/fairlead/advertise/bfd"
 	"github.com/fairlead/fairlead/advertise/bgp"
-	"github.com/fairlead/fairlead/api/v1alpha1"
-	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/core/problem"
+	"github.com/fairlead/fairlead/source/crd"
 )
 
 // setPeers makes the speaker talk to the peers named by flag and to those of the
 // cluster, and gives what is wrong with these.
-func (a *agent) setPeers(of []v1alpha1.Peer) []source.Problem {
+func (a *agent) setPeers(of []crd.Peer) []problem.Problem {
 	defer a.peersTold.Store(true)
 	if a.speaker == nil {
 		return noSpeaker(of)
 	}
 	peers, problems := mergePeers(speakerConfig(a.config).Peers, of)
 	if err := a.speaker.SetPeers(peers); err != nil {
-		problems = append(problems, source.Problem{Object: "BGP speaker", Message: err.Error() + "; it is tried again"})
+		problems = append(problems, problem.Problem{Object: "BGP speaker", Message: err.Error() + "; it is tried again"})
 	}
 	return problems
 }
 
 // noSpeaker refuses peers where this node cannot speak BGP.
-func noSpeaker(of []v1alpha1.Peer) (problems []source.Problem) {
+func noSpeaker(of []crd.Peer) (problems []problem.Problem) {
 	for _, p := range of {
-		problems = append(problems, source.Problem{Object: p.Object(), Message: "this node has no router ID, as its interface has no " +
+		problems = append(problems, problem.Problem{Object: p.Object(), Message: "this node has no router ID, as its interface has no " +
 			"IPv4 address: give the agent one by --router-id, unique among the speakers"})
 	}
 	return problems
@@ -36,7 +36,7 @@ func noSpeaker(of []v1alpha1.Peer) (problems []source.Problem) {
 
 // mergePeers gives the peers named by flag, and those of the cluster that are of
 // other addresses; and what is wrong with the rest, which is left out.
-func mergePeers(flags []bgp.PeerConfig, of []v1alpha1.Peer) (peers []bgp.PeerConfig, problems []source.Problem) {
+func mergePeers(flags []bgp.PeerConfig, of []crd.Peer) (peers []bgp.PeerConfig, problems []problem.Problem) {
 	owner := map[string]string{}
 	for _, p := range flags {
 		owner[p.Address.String()] = "--peer"
@@ -50,7 +50,7 @@ func mergePeers(flags []bgp.PeerConfig, of []v1alpha1.Peer) (peers []bgp.PeerCon
 			BFD: p.BFD, Timing: bfd.Timing{Interval: p.BFDInterval, Multiplier: p.BFDMultiplier},
 		}
 		refuse := func(field, message string) {
-			problems = append(problems, source.Problem{Object: p.Object(), Field: field, Message: message})
+			problems = append(problems, problem.Problem{Object: p.Object(), Field: field, Message: message})
 		}
 		at, field := c.Address.String(), "spec.address"
 		if !c.Address.IsValid() {

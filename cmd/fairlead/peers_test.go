@@ -8,21 +8,21 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/advertise/bgp"
-	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/source/crd"
 )
 
 func TestMergePeers(t *testing.T) {
-	peer := func(name, address string, change ...func(*v1alpha1.Peer)) v1alpha1.Peer {
-		p := v1alpha1.Peer{Name: name, Address: netip.MustParseAddrPort(address), HoldTime: 9 * time.Second}
+	peer := func(name, address string, change ...func(*crd.Peer)) crd.Peer {
+		p := crd.Peer{Name: name, Address: netip.MustParseAddrPort(address), HoldTime: 9 * time.Second}
 		for _, c := range change {
 			c(&p)
 		}
 		return p
 	}
 	flag := bgp.PeerConfig{Address: netip.MustParseAddr("10.0.0.109"), AS: 65021, BFD: true}
-	all := func(p *v1alpha1.Peer) { p.AS, p.BFD, p.Password = 65000, true, "sesame" }
-	long := func(p *v1alpha1.Peer) { p.Password = strings.Repeat("x", 81) }
-	got, problems := mergePeers([]bgp.PeerConfig{flag}, []v1alpha1.Peer{
+	all := func(p *crd.Peer) { p.AS, p.BFD, p.Password = 65000, true, "sesame" }
+	long := func(p *crd.Peer) { p.Password = strings.Repeat("x", 81) }
+	got, problems := mergePeers([]bgp.PeerConfig{flag}, []crd.Peer{
 		peer("a", "10.0.0.108:1179", all), peer("b", "10.0.0.109:179"), peer("c", "[2001:db8::1]:179"),
 		peer("d", "10.0.0.108:179"), peer("e", "10.0.0.107:179", long), peer("f", "224.0.0.5:179"),
 	})
@@ -51,7 +51,7 @@ func TestMergePeers(t *testing.T) {
 
 func TestPeersWithoutSpeaker(t *testing.T) {
 	a := &agent{}
-	got := a.setPeers([]v1alpha1.Peer{{Name: "rack"}})
+	got := a.setPeers([]crd.Peer{{Name: "rack"}})
 	if len(got) != 1 || !strings.Contains(got[0].String(), "BGPPeer rack: this node has no router ID") {
 		t.Errorf("problems %v", got)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/healthport"
 	dpproxy "github.com/fairlead/fairlead/dataplane/proxy"
 	"github.com/fairlead/fairlead/dataplane/proxy/packet"
+	"github.com/fairlead/fairlead/internal/sleep"
 	"github.com/fairlead/fairlead/internal/webserve"
 	"github.com/fairlead/fairlead/reconciler/proxy"
 	"github.com/fairlead/fairlead/source/kube"
@@ -108,10 +109,7 @@ func (p *serviceProxy) answerHealthz(ctx context.Context) error {
 			break
 		}
 		slog.Warn("health is not answered", "address", p.config.Health, "error", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(healthport.DefaultRetry):
-		}
+		sleep.For(ctx, healthport.DefaultRetry)
 	}
 	return nil
 }

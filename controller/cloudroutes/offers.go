@@ -17,8 +17,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
-	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/cloud"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/internal/kubeclient"
 )
 
@@ -39,11 +39,11 @@ const Duration = 15 * time.Second
 // offered is the text of AnnotationOffer.
 type offered struct {
 	// Serial makes an offer that is made again another one.
-	Serial string  `json:"serial"`
-	Routes []route `json:"routes"`
+	Serial string         `json:"serial"`
+	Routes []offeredRoute `json:"routes"`
 }
 
-type route struct {
+type offeredRoute struct {
 	Prefix  netip.Prefix `json:"prefix"`
 	NextHop netip.Addr   `json:"nextHop"`
 }
@@ -55,10 +55,10 @@ type answered struct {
 	State cloud.State `json:"state"`
 }
 
-func encode(serial string, routes []advertise.Route) string {
-	o := offered{Serial: serial, Routes: []route{}}
+func encode(serial string, routes []route.Route) string {
+	o := offered{Serial: serial, Routes: []offeredRoute{}}
 	for _, r := range routes {
-		o.Routes = append(o.Routes, route{r.Prefix, r.NextHop})
+		o.Routes = append(o.Routes, offeredRoute{r.Prefix, r.NextHop})
 	}
 	// Prefixes and addresses always have a text.
 	text, _ := json.Marshal(o)
@@ -75,7 +75,7 @@ func decode(node, text string) (cloud.Offer, error) {
 		if !r.Prefix.IsValid() || !r.NextHop.IsValid() || r.Prefix != r.Prefix.Masked() {
 			return cloud.Offer{}, fmt.Errorf("%s of node %s: %s by %s is no route", AnnotationOffer, node, r.Prefix, r.NextHop)
 		}
-		offer.Routes = append(offer.Routes, advertise.Route{Prefix: r.Prefix, NextHop: r.NextHop})
+		offer.Routes = append(offer.Routes, route.Route{Prefix: r.Prefix, NextHop: r.NextHop})
 	}
 	return offer, nil
 }

@@ -12,12 +12,12 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/cloud"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-var some = []advertise.Route{{Prefix: netip.MustParsePrefix("10.1.1.0/24"), NextHop: netip.MustParseAddr("10.0.0.1")}}
+var some = []route.Route{{Prefix: netip.MustParsePrefix("10.1.1.0/24"), NextHop: netip.MustParseAddr("10.0.0.1")}}
 
 // An agent whose API server is away goes on with its work, also with its end, and
 // says what is wrong.

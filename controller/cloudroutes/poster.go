@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/cloud"
+	"github.com/fairlead/fairlead/core/route"
 )
 
 // Config is what a Poster is told.
@@ -44,7 +45,7 @@ type Poster struct {
 	wake   chan struct{}
 
 	mu      sync.Mutex // of what follows
-	routes  []advertise.Route
+	routes  []route.Route
 	out     cloud.Out
 	serial  int64 // 0: nothing is offered yet
 	text    string
@@ -80,7 +81,7 @@ func New(c Config) (*Poster, error) {
 
 // Set offers the routes, soon. It never fails: what cannot be offered now is offered
 // later, and shown among the peers.
-func (p *Poster) Set(routes []advertise.Route) error {
+func (p *Poster) Set(routes []route.Route) error {
 	routes = cloud.Carried(routes)
 	p.mu.Lock()
 	p.routes, p.serial = routes, time.Now().UnixNano()

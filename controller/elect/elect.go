@@ -15,6 +15,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fairlead/fairlead/internal/sleep"
 )
 
 // Leases are those of one namespace.
@@ -108,7 +110,7 @@ func (c *Candidate) acquire(ctx context.Context) bool {
 			c.set(time.Time{}) // the answer came so late that the Lease may have run out
 		}
 		// Candidates that are started together do not stay in step.
-		pause(ctx, c.period()+time.Duration(rand.Float64()*1.2*float64(c.period())))
+		sleep.For(ctx, c.period()+time.Duration(rand.Float64()*1.2*float64(c.period())))
 	}
 	return false
 }
@@ -116,7 +118,7 @@ func (c *Candidate) acquire(ctx context.Context) bool {
 // renew renews the Lease until ctx ends, or it could not for too long, or it is
 // another's.
 func (c *Candidate) renew(ctx context.Context) {
-	for pause(ctx, c.period()); ctx.Err() == nil; pause(ctx, c.period()) {
+	for sleep.For(ctx, c.period()); ctx.Err() == nil; sleep.For(ctx, c.period()) {
 		c.mu.Lock()
 		until := c.renewed.Add(c.patience())
 		c.mu.Unlock()
@@ -254,11 +256,4 @@ func holderOf(l *coordinationv1.Lease) string {
 		return ""
 	}
 	return *l.Spec.HolderIdentity
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/route"
 )
 
 // Stage is how far a balancer is on its way out.
@@ -40,7 +40,7 @@ type Drain struct {
 // routes as they are: there is then nothing to ask routers for.
 type Avoid struct {
 	// Communities are united with those of the route.
-	Communities advertise.Communities
+	Communities route.Communities
 	// MED replaces one that is lower; 0 replaces none.
 	MED uint32
 }
@@ -51,7 +51,7 @@ type Avoid struct {
 const avoidedPreference = 1
 
 // mark gives the attributes that a route has while it is asked to be avoided.
-func (a Avoid) mark(as advertise.Attributes) advertise.Attributes {
+func (a Avoid) mark(as route.Attributes) route.Attributes {
 	if a == (Avoid{}) {
 		return as
 	}

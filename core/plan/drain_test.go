@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/health"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 )
 
@@ -62,11 +62,11 @@ func drainingPlan(stage Stage, avoid Avoid) *Plan {
 	n.Drain = Drain{Stage: stage, Why: []string{"cordoned", "by command"}, Avoid: avoid}
 	return Build(Input{
 		Services: []*service.Service{web("web", "10.1.1.1", 2)}, Node: n, Health: func(health.Target) health.State { return health.Up },
-		Announce: func(*service.Service, netip.Addr) ([]advertise.Offer, string) {
+		Announce: func(*service.Service, netip.Addr) ([]route.Offer, string) {
 			prefix := netip.MustParsePrefix("10.1.1.1/32")
-			return []advertise.Offer{
-				{By: "Announcement a", Prefix: prefix, Attributes: advertise.Attributes{Communities: "65000:1", MED: 5, LocalPreference: 200}},
-				{By: "Announcement b", Prefix: prefix, Attributes: advertise.Attributes{MED: 6, LocalPreference: 200}},
+			return []route.Offer{
+				{By: "Announcement a", Prefix: prefix, Attributes: route.Attributes{Communities: "65000:1", MED: 5, LocalPreference: 200}},
+				{By: "Announcement b", Prefix: prefix, Attributes: route.Attributes{MED: 6, LocalPreference: 200}},
 			}, ""
 		},
 	})
@@ -78,7 +78,7 @@ func TestRoutesOfABalancerThatDrains(t *testing.T) {
 		marked   = "10.1.1.1/32 via 10.0.0.105 (communities 65000:1 graceful-shutdown, local preference 1, MED 5)\nnot 10.1.1.1/32: announced as"
 		withdraw = "not 10.1.1.1/32: this balancer drains: cordoned; by command"
 	)
-	shutdown := advertise.CommunitiesOf(advertise.GracefulShutdown)
+	shutdown := route.CommunitiesOf(route.GracefulShutdown)
 	for _, c := range []struct {
 		stage Stage
 		avoid Avoid

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/health"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/lab/testkit/growth"
 )
@@ -58,14 +58,14 @@ func at(services []*service.Service) Input {
 
 // TestGrowsLinearly plans for ten times as many of what there may be many of.
 func TestGrowsLinearly(t *testing.T) {
-	offers := func(of ...advertise.Offer) func(*service.Service, netip.Addr) ([]advertise.Offer, string) {
-		return func(*service.Service, netip.Addr) ([]advertise.Offer, string) { return of, "" }
+	offers := func(of ...route.Offer) func(*service.Service, netip.Addr) ([]route.Offer, string) {
+		return func(*service.Service, netip.Addr) ([]route.Offer, string) { return of, "" }
 	}
 	wide := netip.MustParsePrefix("10.0.0.0/8")
 	for name, c := range map[string]struct {
 		size     int
 		services func(size int) []*service.Service
-		announce func(*service.Service, netip.Addr) ([]advertise.Offer, string)
+		announce func(*service.Service, netip.Addr) ([]route.Offer, string)
 	}{
 		"Services":  {size: 10000, services: func(n int) []*service.Service { return many(n, 1) }},
 		"endpoints": {size: 10000, services: func(n int) []*service.Service { return many(1, n) }},
@@ -77,13 +77,13 @@ func TestGrowsLinearly(t *testing.T) {
 				s.Frontends = append(s.Frontends, udp)
 			})
 		}},
-		"behind one prefix": {size: 3000, services: func(n int) []*service.Service { return many(n, 1) }, announce: offers(advertise.Offer{By: "a", Prefix: wide})},
+		"behind one prefix": {size: 3000, services: func(n int) []*service.Service { return many(n, 1) }, announce: offers(route.Offer{By: "a", Prefix: wide})},
 		"behind one prefix, unfit": {size: 3000, services: func(n int) []*service.Service { return many(n, 1) },
-			announce: offers(advertise.Offer{By: "a", Prefix: wide, MinimumHealthy: 2})},
+			announce: offers(route.Offer{By: "a", Prefix: wide, MinimumHealthy: 2})},
 		"announced in two ways": {size: 3000, services: func(n int) []*service.Service { return many(n, 1) },
-			announce: func(_ *service.Service, vip netip.Addr) ([]advertise.Offer, string) {
+			announce: func(_ *service.Service, vip netip.Addr) ([]route.Offer, string) {
 				p := netip.PrefixFrom(vip, 32)
-				return []advertise.Offer{{By: "a", Prefix: p}, {By: "b", Prefix: p, Attributes: advertise.Attributes{MED: 7}}}, ""
+				return []route.Offer{{By: "a", Prefix: p}, {By: "b", Prefix: p, Attributes: route.Attributes{MED: 7}}}, ""
 			}},
 		"for one address and port": {size: 3000, services: func(n int) []*service.Service {
 			return many(n, 1, func(_ int, s *service.Service) { s.Frontends[0].VIP = address(10 << 24) })

@@ -9,10 +9,10 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/health"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 )
 
 // Node is what the plan must know of the balancer it is for.
@@ -60,7 +60,7 @@ type Input struct {
 	// Announce gives the offers by which this node announces a VIP of a Service;
 	// where there are none, why. nil announces all, by the prefixes that Services
 	// name themselves.
-	Announce func(*service.Service, netip.Addr) ([]advertise.Offer, string)
+	Announce func(*service.Service, netip.Addr) ([]route.Offer, string)
 	Node     Node
 	// Nodes are addresses that no Service may have, and whose they are: "balancer lb2".
 	// What is sent to those themselves would be lost.
@@ -95,7 +95,7 @@ type Frontend struct {
 	// are used are in Want.
 	Backends []Backend
 	// Want is what the data plane shall hold; nil where it shall not.
-	Want *dataplane.Frontend
+	Want *desired.Frontend
 	// healthy is how many servers take new flows, and local the addresses of
 	// those of them that are on this node.
 	healthy int
@@ -114,7 +114,7 @@ type Backend struct {
 
 // Route is a route to announce once what it leads to is held.
 type Route struct {
-	advertise.Route
+	route.Route
 	// Frontends are those that the route leads to, sorted: also those that
 	// await their servers' health, whose packets it would bring too early.
 	Frontends []service.Key
@@ -255,7 +255,7 @@ func decide(in Input, s *service.Service, t targets, sf *service.Frontend) Front
 		f.Reason = sf.NoBackends
 	}
 	if len(used) > 0 {
-		want := dataplane.FrontendOf(s, f.Key, used)
+		want := desired.FrontendOf(s, f.Key, used)
 		f.Want = &want
 	}
 	return f

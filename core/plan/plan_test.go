@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/health"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 )
 
 var node = Node{Name: "lb1", NextHop4: netip.MustParseAddr("10.0.0.105")}
@@ -185,9 +185,9 @@ func TestAddressesOfOtherKinds(t *testing.T) {
 		p := Build(Input{
 			Services: c.services, Node: node,
 			Health: func(health.Target) health.State { return health.Up },
-			Announce: func(s *service.Service, vip netip.Addr) ([]advertise.Offer, string) {
+			Announce: func(s *service.Service, vip netip.Addr) ([]route.Offer, string) {
 				if strings.Contains(c.offered, s.ID.Name) {
-					return []advertise.Offer{{Prefix: netip.PrefixFrom(vip, 32)}}, ""
+					return []route.Offer{{Prefix: netip.PrefixFrom(vip, 32)}}, ""
 				}
 				return nil, "no Announcement is for it"
 			},
@@ -242,7 +242,7 @@ func TestWantHasEverything(t *testing.T) {
 		b := &s.Frontends[0].Backends[0]
 		b.MaxConns, b.Since = 9, time.Unix(1000, 0)
 	})
-	want := dataplane.Frontend{
+	want := desired.Frontend{
 		Key: s.Frontends[0].Key, Method: service.Tunnel, Encapsulation: service.GUE, Scheduler: service.WeightedLeastConn, RingSize: 251,
 		Survival: service.FlowTable, Affinity: time.Minute, Limits: service.Limits{Opens: 7}, Allow: s.Allow, Deny: s.Deny,
 		Backends: []service.Backend{{Addr: netip.MustParseAddrPort("172.16.0.1:8080"), Weight: 1, MaxConns: 9, Since: time.Unix(1000, 0)}},
@@ -280,13 +280,13 @@ func TestAnnounceDecides(t *testing.T) {
 	p := Build(Input{
 		Services: services, Node: node,
 		Health: func(health.Target) health.State { return health.Up },
-		Announce: func(s *service.Service, vip netip.Addr) ([]advertise.Offer, string) {
-			wide := advertise.Offer{Prefix: netip.MustParsePrefix("10.1.0.0/16")}
+		Announce: func(s *service.Service, vip netip.Addr) ([]route.Offer, string) {
+			wide := route.Offer{Prefix: netip.MustParsePrefix("10.1.0.0/16")}
 			switch s.ID.Name {
 			case "both":
-				return []advertise.Offer{wide, {Prefix: netip.MustParsePrefix("10.1.1.1/32")}}, ""
+				return []route.Offer{wide, {Prefix: netip.MustParsePrefix("10.1.1.1/32")}}, ""
 			case "sharing":
-				return []advertise.Offer{wide}, ""
+				return []route.Offer{wide}, ""
 			}
 			return nil, "not " + s.ID.Name + " " + vip.String()
 		},

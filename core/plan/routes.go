@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 )
 
@@ -15,7 +15,7 @@ import (
 type wish struct {
 	frontends []service.Key
 	// offers are those that may be taken, not is why others may not.
-	offers []advertise.Offer
+	offers []route.Offer
 	not    []string
 	// unfit are the frontends that do not meet the terms of an offer, each reason once.
 	unfit map[string]bool
@@ -72,7 +72,7 @@ func (p *Plan) refuse(prefix netip.Prefix, rule Rule, why string) {
 
 // add notes that an offer leads to a frontend. All offers for one frontend are added
 // before those for the next.
-func (w *wish) add(f *Frontend, o advertise.Offer) {
+func (w *wish) add(f *Frontend, o route.Offer) {
 	if n := len(w.frontends); n == 0 || w.frontends[n-1] != f.Key {
 		w.frontends = append(w.frontends, f.Key)
 		w.local = append(w.local, f.local...)
@@ -106,7 +106,7 @@ func (w *wish) whyNot() string {
 
 // unfit says why a frontend does not meet the terms of an offer; nothing where it
 // does, or where that is not known yet.
-func (f *Frontend) unfit(o advertise.Offer) string {
+func (f *Frontend) unfit(o route.Offer) string {
 	switch {
 	case f.State == AwaitingHealth:
 		return ""
@@ -114,7 +114,7 @@ func (f *Frontend) unfit(o advertise.Offer) string {
 		return fmt.Sprintf("%s wants %d healthy servers (minimumHealthy), and %s has %d", o.By, o.MinimumHealthy, f.Key, f.healthy)
 	case o.Local && len(f.local) == 0:
 		return fmt.Sprintf("%s is for nodes with a healthy server of their own (endpoints), and %s has none on this one", o.By, f.Key)
-	case o.WeighBy == advertise.WeighByEndpoints && len(f.local) == 0:
+	case o.WeighBy == route.WeighByEndpoints && len(f.local) == 0:
 		return fmt.Sprintf("%s weighs nodes by their healthy servers (weight), and %s has none on this one", o.By, f.Key)
 	}
 	return ""
@@ -134,7 +134,7 @@ func (p *Plan) route(node Node, prefix netip.Prefix, w *wish) {
 		p.refuse(prefix, RuleNextHop, fmt.Sprintf("this node has no %s next hop to announce: set --next-hop", family))
 		return
 	}
-	slices.SortStableFunc(w.offers, func(a, b advertise.Offer) int { return cmp.Compare(a.By, b.By) })
+	slices.SortStableFunc(w.offers, func(a, b route.Offer) int { return cmp.Compare(a.By, b.By) })
 	made := w.offers[0].Attributes
 	made.Weight = w.weight(node, w.offers[0])
 	refused := len(p.Refusals)
@@ -149,20 +149,20 @@ func (p *Plan) route(node Node, prefix netip.Prefix, w *wish) {
 	if node.Drain.Stage == Asking {
 		made = node.Drain.mark(made)
 	}
-	p.Routes = append(p.Routes, Route{advertise.Route{Prefix: prefix, NextHop: nextHop, Attributes: made}, w.frontends})
+	p.Routes = append(p.Routes, Route{route.Route{Prefix: prefix, NextHop: nextHop, Attributes: made}, w.frontends})
 }
 
 // unite gives the peers of two offers; those of none are all.
-func unite(a, b advertise.Names) advertise.Names {
+func unite(a, b route.Names) route.Names {
 	if a == "" || b == "" {
 		return ""
 	}
-	return advertise.NamesOf(append(a.List(), b.List()...)...)
+	return route.NamesOf(append(a.List(), b.List()...)...)
 }
 
 // differ says in what an offer cannot have its way beside the first; nothing
 // where it can.
-func (w *wish) differ(node Node, first, o advertise.Offer) string {
+func (w *wish) differ(node Node, first, o route.Offer) string {
 	var no []string
 	for _, field := range []struct {
 		name       string
@@ -183,13 +183,13 @@ func (w *wish) differ(node Node, first, o advertise.Offer) string {
 }
 
 // weight gives the weight that an offer asks for.
-func (w *wish) weight(node Node, o advertise.Offer) uint32 {
+func (w *wish) weight(node Node, o route.Offer) uint32 {
 	switch o.WeighBy {
-	case advertise.WeighByEndpoints:
+	case route.WeighByEndpoints:
 		slices.SortFunc(w.local, netip.Addr.Compare)
 		w.local = slices.Compact(w.local)
 		return uint32(max(len(w.local), 1)) // none is known while their health is awaited
-	case advertise.WeighByNode:
+	case route.WeighByNode:
 		return cmp.Or(o.Weight, node.Weight, 1)
 	}
 	return 0
@@ -198,12 +198,12 @@ func (w *wish) weight(node Node, o advertise.Offer) uint32 {
 // byItself gives the prefix under which a VIP is announced where nobody else
 // decides: the widest of its Service's prefixes that contains it, or the address
 // alone.
-func byItself(s *service.Service, vip netip.Addr) ([]advertise.Offer, string) {
+func byItself(s *service.Service, vip netip.Addr) ([]route.Offer, string) {
 	widest := netip.PrefixFrom(vip, vip.BitLen())
 	for _, prefix := range s.Prefixes {
 		if prefix.Contains(vip) && prefix.Bits() < widest.Bits() {
 			widest = prefix.Masked()
 		}
 	}
-	return []advertise.Offer{{Prefix: widest}}, ""
+	return []route.Offer{{Prefix: widest}}, ""
 }

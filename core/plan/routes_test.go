@@ -7,14 +7,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/core/health"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 )
 
 // offering is a plan for one Service of three servers at 172.16.0.1 to .3, of
 // which on names the nodes and states the health, as in build.
-func offering(states, on string, offers ...advertise.Offer) *Plan {
+func offering(states, on string, offers ...route.Offer) *Plan {
 	s := web("web", "10.1.1.1", 3)
 	for i, n := range on {
 		s.Frontends[0].Backends[i].Node = map[rune]string{'h': node.Name, 't': "there"}[n]
@@ -32,7 +32,7 @@ func offering(states, on string, offers ...advertise.Offer) *Plan {
 			last := t.Addr.Addr().As4()[3] - 1
 			return map[byte]health.State{'u': health.Up, 'd': health.Down, '?': health.Unknown}[states[last]]
 		},
-		Announce: func(*service.Service, netip.Addr) ([]advertise.Offer, string) { return offers, "" },
+		Announce: func(*service.Service, netip.Addr) ([]route.Offer, string) { return offers, "" },
 	})
 }
 
@@ -48,22 +48,22 @@ func (p *Plan) routeWords() string {
 }
 
 func TestTermsOfOffers(t *testing.T) {
-	edge := func(change func(*advertise.Offer)) advertise.Offer {
-		o := advertise.Offer{By: "Announcement edge"}
+	edge := func(change func(*route.Offer)) route.Offer {
+		o := route.Offer{By: "Announcement edge"}
 		change(&o)
 		return o
 	}
-	least := func(n int) advertise.Offer { return edge(func(o *advertise.Offer) { o.MinimumHealthy = n }) }
-	local := edge(func(o *advertise.Offer) { o.Local = true })
-	endpoints := edge(func(o *advertise.Offer) { o.WeighBy = advertise.WeighByEndpoints })
-	byNode := func(w uint32) advertise.Offer {
-		return edge(func(o *advertise.Offer) { o.WeighBy, o.Weight = advertise.WeighByNode, w })
+	least := func(n int) route.Offer { return edge(func(o *route.Offer) { o.MinimumHealthy = n }) }
+	local := edge(func(o *route.Offer) { o.Local = true })
+	endpoints := edge(func(o *route.Offer) { o.WeighBy = route.WeighByEndpoints })
+	byNode := func(w uint32) route.Offer {
+		return edge(func(o *route.Offer) { o.WeighBy, o.Weight = route.WeighByNode, w })
 	}
 	const yes = "10.1.1.1/32 via 10.0.0.105"
 	for _, c := range []struct {
 		name       string
 		states, on string
-		offer      advertise.Offer
+		offer      route.Offer
 		want       string
 	}{
 		{"enough", "uud", "ttt", least(2), yes},
@@ -92,15 +92,15 @@ func TestTermsOfOffers(t *testing.T) {
 // Of several offers for one prefix the first by name counts; communities and peers
 // are united, other differences refused by name.
 func TestSeveralOffers(t *testing.T) {
-	offer := func(by string, a advertise.Attributes) advertise.Offer {
-		return advertise.Offer{By: "Announcement " + by, Attributes: a}
+	offer := func(by string, a route.Attributes) route.Offer {
+		return route.Offer{By: "Announcement " + by, Attributes: a}
 	}
-	a := offer("a", advertise.Attributes{Communities: "65000:1", MED: 10, Peers: "tor-1"})
-	b := offer("b", advertise.Attributes{Communities: "no-export", MED: 10, Peers: "tor-2"})
-	c := offer("c", advertise.Attributes{MED: 20, Prepend: 1})
-	unfit := offer("d", advertise.Attributes{Communities: "65000:9"})
+	a := offer("a", route.Attributes{Communities: "65000:1", MED: 10, Peers: "tor-1"})
+	b := offer("b", route.Attributes{Communities: "no-export", MED: 10, Peers: "tor-2"})
+	c := offer("c", route.Attributes{MED: 20, Prepend: 1})
+	unfit := offer("d", route.Attributes{Communities: "65000:9"})
 	unfit.MinimumHealthy = 4
-	for _, o := range [][]advertise.Offer{{a, b, unfit}, {unfit, b, a}} {
+	for _, o := range [][]route.Offer{{a, b, unfit}, {unfit, b, a}} {
 		want := "10.1.1.1/32 via 10.0.0.105 (communities 65000:1 no-export, MED 10, to tor-1 tor-2)"
 		if got := offering("uuu", "ttt", slices.Clone(o)...).routeWords(); got != want {
 			t.Errorf("got %s\nwant %s", got, want)
@@ -121,8 +121,8 @@ func TestTermsOutliveARestart(t *testing.T) {
 	p := Build(Input{
 		Services: []*service.Service{s}, Node: node,
 		Health: func(health.Target) health.State { return health.Unknown },
-		Announce: func(*service.Service, netip.Addr) ([]advertise.Offer, string) {
-			return []advertise.Offer{{Prefix: netip.MustParsePrefix("10.1.1.1/32"), MinimumHealthy: 2, Local: true, WeighBy: advertise.WeighByEndpoints}}, ""
+		Announce: func(*service.Service, netip.Addr) ([]route.Offer, string) {
+			return []route.Offer{{Prefix: netip.MustParsePrefix("10.1.1.1/32"), MinimumHealthy: 2, Local: true, WeighBy: route.WeighByEndpoints}}, ""
 		},
 	})
 	if got, want := p.routeWords(), "10.1.1.1/32 via 10.0.0.105 (weight 1)"; got != want {

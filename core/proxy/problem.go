@@ -5,14 +5,14 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/source"
 )
 
 // Problem is something of a Service, or of its slices, that is not served.
 type Problem struct {
 	Service service.ID `json:"service"`
-	source.Problem
+	problem.Problem
 }
 
 func (b *builder) problem(field, format string, args ...any) {
@@ -21,7 +21,7 @@ func (b *builder) problem(field, format string, args ...any) {
 
 // OfService is a Problem with a field of the Service itself.
 func OfService(id service.ID, field, format string, args ...any) Problem {
-	return Problem{id, source.Problem{Object: "Service " + id.String(), Field: field, Message: fmt.Sprintf(format, args...)}}
+	return Problem{id, problem.Problem{Object: "Service " + id.String(), Field: field, Message: fmt.Sprintf(format, args...)}}
 }
 
 // checkPort says whether a port can be served; without its node port where
@@ -89,7 +89,7 @@ func (b *builder) checkAddresses() {
 func (b *builder) checkSlices() {
 	for _, sl := range b.slices {
 		report := func(field, format string, args ...any) {
-			b.problems = append(b.problems, Problem{b.s.ID, source.Problem{
+			b.problems = append(b.problems, Problem{b.s.ID, problem.Problem{
 				Object: "EndpointSlice " + sl.ID.Namespace + "/" + sl.ID.Name, Field: field, Message: fmt.Sprintf(format, args...),
 			}})
 		}

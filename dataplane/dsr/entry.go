@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/netorder"
 )
 
@@ -69,7 +69,7 @@ func methodOf(m serverServerMethod) service.Method {
 
 // Entries gives what a frontend asks of the server halves: one entry a backend,
 // none where the method leads back through the balancer.
-func Entries(f dataplane.Frontend) []Entry {
+func Entries(f desired.Frontend) []Entry {
 	if methods[f.Method] == 0 {
 		return nil
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/tc"
 	"github.com/fairlead/fairlead/lab/testkit"
@@ -126,7 +126,7 @@ func TestOneServerThatCannotBeFoundSparesOthers(t *testing.T) {
 }
 
 func TestEntriesOfAFrontend(t *testing.T) {
-	f := dataplane.Frontend{Key: entry(service.Tunnel, vip, pod, service.TCP).Key, Method: service.Tunnel,
+	f := desired.Frontend{Key: entry(service.Tunnel, vip, pod, service.TCP).Key, Method: service.Tunnel,
 		Backends: []service.Backend{{Addr: pod, Weight: 1}, {Addr: second}}}
 	want := []Entry{entry(service.Tunnel, vip, pod, service.TCP), entry(service.Tunnel, vip, second, service.TCP)}
 	if got := Entries(f); !slices.Equal(got, want) {

@@ -19,7 +19,7 @@ func (key serverLocalVipKey) frontend() serverLocalVipKey {
 }
 
 // nextServers are all servers of the frontends that have one here.
-func (d *desired) nextServers(here rows) nextServers {
+func (d *rowSet) nextServers(here rows) nextServers {
 	frontends := map[serverLocalVipKey]bool{}
 	for key := range here {
 		frontends[key.frontend()] = true

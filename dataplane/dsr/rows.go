@@ -13,15 +13,15 @@ import (
 // rows are what local_vips holds, or a part of it.
 type rows map[serverLocalVipKey]serverLocalVip
 
-// desired is a valid set of entries, as rows by the server's address. A row's
+// rowSet is a valid set of entries, as rows by the server's address. A row's
 // place is yet to be filled in.
-type desired struct {
+type rowSet struct {
 	servers map[netip.Addr]rows
 }
 
-// newDesired takes the valid entries and refuses the others by name.
-func newDesired(entries []Entry) (*desired, error) {
-	d := &desired{servers: map[netip.Addr]rows{}}
+// newRowSet takes the valid entries and refuses the others by name.
+func newRowSet(entries []Entry) (*rowSet, error) {
+	d := &rowSet{servers: map[netip.Addr]rows{}}
 	var refused []error
 	for _, e := range entries {
 		p := e.plain()
@@ -36,7 +36,7 @@ func newDesired(entries []Entry) (*desired, error) {
 	return d, errors.Join(refused...)
 }
 
-func (d *desired) add(e Entry) error {
+func (d *rowSet) add(e Entry) error {
 	server := e.Server.Addr()
 	held := d.servers[server]
 	if held == nil {

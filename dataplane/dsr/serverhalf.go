@@ -84,7 +84,7 @@ type Half struct {
 	missing features.Missing // optional features that the kernel refuses
 	routes  *routes
 	hook    tc.Hook
-	desired *desired              // nil until the first Set: nothing is pruned before
+	desired *rowSet               // nil until the first Set: nothing is pruned before
 	abroad  map[netip.Addr]string // servers desired that are not here, and why
 	// balancers are those of the last SetBalancers, once it was called; nil: any.
 	balancers    knownBalancers
@@ -141,7 +141,7 @@ const (
 //
 // A server that is left out goes on serving the flows that it has.
 func (h *Half) Set(entries []Entry) error {
-	d, refused := newDesired(entries)
+	d, refused := newRowSet(entries)
 	return errors.Join(refused, h.worker.Do(func() error {
 		h.desired = d
 		return h.reconcile()

@@ -9,7 +9,7 @@ import (
 	"github.com/fairlead/fairlead/internal/netorder"
 )
 
-// Sources are the source ranges of one frontend, as in dataplane.Frontend: where
+// Sources are the source ranges of one frontend, as in desired.Frontend: where
 // Allow is empty, all clients are allowed but those in Deny.
 type Sources struct {
 	service.Key

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"sync"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 )
@@ -49,7 +50,7 @@ func (f *Faulty) call(do func() error) error {
 }
 
 // List implements dataplane.DataPlane.
-func (f *Faulty) List() (list []dataplane.Frontend, err error) {
+func (f *Faulty) List() (list []desired.Frontend, err error) {
 	err = f.call(func() (err error) { list, err = f.DataPlane.List(); return err })
 	if err != nil {
 		return nil, err
@@ -58,7 +59,7 @@ func (f *Faulty) List() (list []dataplane.Frontend, err error) {
 }
 
 // Upsert implements dataplane.DataPlane.
-func (f *Faulty) Upsert(want dataplane.Frontend) error {
+func (f *Faulty) Upsert(want desired.Frontend) error {
 	return f.call(func() error { return f.DataPlane.Upsert(want) })
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/schedule"
 	"github.com/fairlead/fairlead/core/service"
@@ -28,7 +29,7 @@ type DataPlane struct {
 }
 
 type frontend struct {
-	dataplane.Frontend
+	desired.Frontend
 	members  []ring.Member
 	slots    []ring.Slot
 	lived    bool // written since Restart
@@ -52,10 +53,10 @@ func NewAt(now func() time.Time) *DataPlane {
 }
 
 // List implements dataplane.DataPlane.
-func (d *DataPlane) List() ([]dataplane.Frontend, error) {
+func (d *DataPlane) List() ([]desired.Frontend, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var list []dataplane.Frontend
+	var list []desired.Frontend
 	for _, f := range d.frontends {
 		copied := f.Frontend
 		copied.Backends = slices.Clone(f.Backends)
@@ -64,12 +65,12 @@ func (d *DataPlane) List() ([]dataplane.Frontend, error) {
 		}
 		list = append(list, copied)
 	}
-	slices.SortFunc(list, func(a, b dataplane.Frontend) int { return a.Key.Compare(b.Key) })
+	slices.SortFunc(list, func(a, b desired.Frontend) int { return a.Key.Compare(b.Key) })
 	return list, nil
 }
 
 // Upsert implements dataplane.DataPlane.
-func (d *DataPlane) Upsert(want dataplane.Frontend) error {
+func (d *DataPlane) Upsert(want desired.Frontend) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	before := cmp.Or(d.frontends[want.Key], &frontend{})
@@ -111,7 +112,7 @@ type shape struct {
 	keepsPort     bool
 }
 
-func shapeOf(f dataplane.Frontend) shape {
+func shapeOf(f desired.Frontend) shape {
 	return shape{
 		f.Method, f.Encapsulation, f.Scheduler, f.Survival, f.RingSize, f.Affinity, f.Guarded(),
 		len(f.Backends) > 0 && f.Backends[0].Addr.Port() == 0,

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/schedule"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
@@ -46,12 +47,12 @@ func TestFaultyConformance(t *testing.T) {
 // insistent repeats what failed.
 type insistent struct{ *fake.Faulty }
 
-func (i insistent) List() (list []dataplane.Frontend, err error) {
+func (i insistent) List() (list []desired.Frontend, err error) {
 	err = insist(func() (err error) { list, err = i.Faulty.List(); return err })
 	return list, err
 }
 
-func (i insistent) Upsert(f dataplane.Frontend) error {
+func (i insistent) Upsert(f desired.Frontend) error {
 	return insist(func() error { return i.Faulty.Upsert(f) })
 }
 
@@ -72,7 +73,7 @@ func insist(call func() error) error {
 func TestAffinityEnds(t *testing.T) {
 	now := time.Unix(1000, 0)
 	m := fake.NewAt(func() time.Time { return now })
-	f := dataplane.Frontend{
+	f := desired.Frontend{
 		Key:    service.Key{VIP: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: service.TCP},
 		Method: service.Tunnel, Scheduler: service.RoundRobin, RingSize: 251, Affinity: time.Minute,
 	}
@@ -105,7 +106,7 @@ func TestAffinityEnds(t *testing.T) {
 
 func TestFollow(t *testing.T) {
 	d := fake.New()
-	f := dataplane.Frontend{
+	f := desired.Frontend{
 		Key:    service.Key{VIP: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: service.TCP},
 		Method: service.Tunnel, Scheduler: service.RoundRobin, RingSize: 251,
 	}

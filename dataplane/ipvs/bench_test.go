@@ -10,14 +10,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 var benchServices = flag.Int("services", 50000, "services of BenchmarkProgramming, two servers each")
 
 // benchFrontend is the i-th service, each with a VIP of its own.
-func benchFrontend(i int) dataplane.Frontend {
+func benchFrontend(i int) desired.Frontend {
 	f := web(2)
 	f.VIP = netip.AddrFrom4([4]byte{10, byte(1 + i>>16), byte(i >> 8), byte(i)})
 	return f

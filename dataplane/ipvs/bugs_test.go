@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 )
 
 // What kube-proxy's ipvs mode was known for: one test each, with real TCP.
@@ -20,13 +20,13 @@ import (
 // backendOf gives the number of the server of that name.
 func backendOf(name string) int { return int(name[1] - '1') }
 
-func drained(f dataplane.Frontend, i int) dataplane.Frontend {
+func drained(f desired.Frontend, i int) desired.Frontend {
 	f.Backends = slices.Clone(f.Backends)
 	f.Backends[i].Weight = 0
 	return f
 }
 
-func without(f dataplane.Frontend, i int) dataplane.Frontend {
+func without(f desired.Frontend, i int) desired.Frontend {
 	f.Backends = slices.Delete(slices.Clone(f.Backends), i, i+1)
 	return f
 }
@@ -68,7 +68,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	one, whole := frontend(service.NAT, service.RoundRobin, vip4, 80, 80), frontend(service.NAT, service.RoundRobin, vip6, 80, 0)
 	whole.Key = service.Key{VIP: vip6, Last: 65535}
 	full := frontend(service.FullNAT, service.RoundRobin, vip4, 443, 80)
-	for _, f := range []dataplane.Frontend{one, whole, full} {
+	for _, f := range []desired.Frontend{one, whole, full} {
 		w.upsert(f)
 	}
 	// An agent that was killed half-way: a service whose rule, and a route
@@ -178,7 +178,7 @@ func retransmits(t *testing.T, c *conn) (n uint32) {
 // is sent to the kernel is the change, among ten as among a thousand.
 func TestWorkGrowsWithTheChange(t *testing.T) {
 	w := newWorld(t, service.NAT)
-	many := func(n int) (all []dataplane.Frontend) {
+	many := func(n int) (all []desired.Frontend) {
 		for i := range n {
 			f := frontend(service.NAT, service.RoundRobin, netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 80, 80)
 			all = append(all, f)

@@ -4,16 +4,17 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 )
 
 // check refuses what IPVS cannot do, with the mend.
-func (c Config) check(f dataplane.Frontend) error {
+func (c Config) check(f desired.Frontend) error {
 	if len(f.Backends) == 0 {
 		return fmt.Errorf("%s: no backends: delete a frontend that has none", f.Key)
 	}
-	for _, check := range []func(dataplane.Frontend) string{checkWords, checkKey, checkGuard, checkScheduler, c.checkBackends} {
+	for _, check := range []func(desired.Frontend) string{checkWords, checkKey, checkGuard, checkScheduler, c.checkBackends} {
 		if what := check(f); what != "" {
 			return dataplane.Unsupported(f.Key, what)
 		}
@@ -21,7 +22,7 @@ func (c Config) check(f dataplane.Frontend) error {
 	return nil
 }
 
-func checkWords(f dataplane.Frontend) string {
+func checkWords(f desired.Frontend) string {
 	if f.Method == service.DirectNAT {
 		return "method direct-nat: IPVS cannot tell the server's node which VIP to restore; want method tunnel, which the same node ends"
 	}
@@ -43,7 +44,7 @@ func checkWords(f dataplane.Frontend) string {
 	return ""
 }
 
-func checkKey(f dataplane.Frontend) string {
+func checkKey(f desired.Frontend) string {
 	if f.Port == 0 && f.Protocol != service.AnyProtocol {
 		return "port 0: want a port, a range from 1 on, or the whole address"
 	}
@@ -52,7 +53,7 @@ func checkKey(f dataplane.Frontend) string {
 
 // checkGuard refuses to count, and what would let in nobody: to leave that out
 // would let in everybody.
-func checkGuard(f dataplane.Frontend) string {
+func checkGuard(f desired.Frontend) string {
 	allow, _ := guardOf(f)
 	switch {
 	case len(f.Allow) > 0 && len(allow) == 0:
@@ -67,7 +68,7 @@ func checkGuard(f dataplane.Frontend) string {
 
 // checkScheduler refuses dh where it would refuse clients: it goes on choosing a
 // server that takes no flows (ip_vs_dh_schedule).
-func checkScheduler(f dataplane.Frontend) string {
+func checkScheduler(f desired.Frontend) string {
 	if f.Scheduler != service.DestinationHash {
 		return ""
 	}
@@ -83,7 +84,7 @@ func checkScheduler(f dataplane.Frontend) string {
 }
 
 // checkBackends refuses servers that the method cannot reach.
-func (c Config) checkBackends(f dataplane.Frontend) string {
+func (c Config) checkBackends(f desired.Frontend) string {
 	v4 := f.VIP.Is4()
 	for _, b := range f.Backends {
 		other := b.Addr.Addr().Is4() != v4

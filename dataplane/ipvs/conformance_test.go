@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/schedule"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
@@ -61,7 +62,7 @@ type settled struct {
 	of *conformer
 }
 
-func (s settled) Upsert(f dataplane.Frontend) error {
+func (s settled) Upsert(f desired.Frontend) error {
 	if err := s.DataPlane.Upsert(f); err != nil {
 		return err
 	}
@@ -138,7 +139,7 @@ func (c *conformer) Forward(t *testing.T, flow schedule.Flow, opens bool, length
 
 // decide reads where a packet went: a flow's first by the frontend's method, those
 // behind by any that the frontend may have had.
-func (c *conformer) decide(f dataplane.Frontend, flow schedule.Flow, w way) (fake.Decision, error) {
+func (c *conformer) decide(f desired.Frontend, flow schedule.Flow, w way) (fake.Decision, error) {
 	for _, b := range f.Backends {
 		server := endpoint(b, flow.Port)
 		right := w.leads(f.Method, flow, server) && w.tunnel == f.Encapsulation

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/schedule"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 )
 
 // Flags of a virtual service (include/uapi/linux/ip_vs.h).
@@ -55,10 +55,10 @@ var forwards = map[service.Method]uint32{
 // Canonical gives what IPVS keeps of a frontend. It remembers every flow, but
 // for those of UDP that were asked to go one packet at a time, and the size of
 // its ring is the kernel's.
-func (d *DataPlane) Canonical(f dataplane.Frontend) dataplane.Frontend { return canonical(f) }
+func (d *DataPlane) Canonical(f desired.Frontend) desired.Frontend { return canonical(f) }
 
-func canonical(f dataplane.Frontend) dataplane.Frontend {
-	c := dataplane.Frontend{Key: f.Key, Method: f.Method, Scheduler: f.Scheduler, Survival: service.FlowTable, Affinity: f.Affinity}
+func canonical(f desired.Frontend) desired.Frontend {
+	c := desired.Frontend{Key: f.Key, Method: f.Method, Scheduler: f.Scheduler, Survival: service.FlowTable, Affinity: f.Affinity}
 	c.Allow, c.Deny = guardOf(f)
 	c.Limits = f.Limits
 	if f.Method == service.Tunnel {
@@ -75,13 +75,13 @@ func canonical(f dataplane.Frontend) dataplane.Frontend {
 
 // onePacket says that every packet of f is scheduled by itself: UDP that is not
 // to be remembered, by a hash that finds the same server again.
-func onePacket(f dataplane.Frontend) bool {
+func onePacket(f desired.Frontend) bool {
 	return f.Protocol == service.UDP && f.Survival == service.NoSurvival && !f.Stateful()
 }
 
 // recordOf gives what IPVS is told of a frontend; mark is that of a range's
 // packets, guePort where tunnels of GUE lead.
-func recordOf(f dataplane.Frontend, mark uint32, guePort uint16) record {
+func recordOf(f desired.Frontend, mark uint32, guePort uint16) record {
 	r := record{virtual: virtual{
 		serviceID: serviceID{v6: f.VIP.Is6()},
 		scheduler: schedulers[f.Scheduler], flags: flagOwner | schedulerFlags(f), netmask: ^uint32(0),
@@ -120,7 +120,7 @@ func recordOf(f dataplane.Frontend, mark uint32, guePort uint16) record {
 	return r
 }
 
-func schedulerFlags(f dataplane.Frontend) uint32 {
+func schedulerFlags(f desired.Frontend) uint32 {
 	switch {
 	case f.Scheduler == service.Maglev && f.HashBy() == schedule.ByFlow:
 		return flagFallback | flagPorts
@@ -132,8 +132,8 @@ func schedulerFlags(f dataplane.Frontend) uint32 {
 
 // frontendOf is the inverse of recordOf: canonical. What Fairlead does not write
 // comes out with an empty word, so that it is like no wish.
-func frontendOf(r record, k service.Key) dataplane.Frontend {
-	f := dataplane.Frontend{Key: k, Survival: service.FlowTable, Allow: r.allow, Deny: r.deny}
+func frontendOf(r record, k service.Key) desired.Frontend {
+	f := desired.Frontend{Key: k, Survival: service.FlowTable, Allow: r.allow, Deny: r.deny}
 	for name, theirs := range schedulers {
 		if theirs == r.scheduler {
 			f.Scheduler = name

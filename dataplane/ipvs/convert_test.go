@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 )
@@ -25,8 +26,8 @@ func must(t testing.TB, err error) {
 }
 
 // web is the frontend that most tests begin with.
-func web(backends int) dataplane.Frontend {
-	f := dataplane.Frontend{
+func web(backends int) desired.Frontend {
+	f := desired.Frontend{
 		Key:    service.Key{VIP: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: service.TCP},
 		Method: service.NAT, Scheduler: service.RoundRobin, RingSize: 251, Survival: service.FlowTable,
 	}
@@ -40,8 +41,8 @@ func web(backends int) dataplane.Frontend {
 func pick[T any](rng *rand.Rand, from ...T) T { return from[rng.IntN(len(from))] }
 
 // anyFrontend gives some wish, often one that IPVS refuses.
-func anyFrontend(rng *rand.Rand) dataplane.Frontend {
-	f := dataplane.Frontend{
+func anyFrontend(rng *rand.Rand) desired.Frontend {
+	f := desired.Frontend{
 		Key: service.Key{
 			VIP: pick(rng, netip.MustParseAddr("10.1.1.1"), netip.MustParseAddr("2001:db8::1")), Port: uint16(1 + rng.IntN(5)),
 			Protocol: pick(rng, service.TCP, service.UDP, service.SCTP),
@@ -126,15 +127,15 @@ func TestCanonicalIsWhatIsKept(t *testing.T) {
 	if !canonical(f).Same(canonical(o)) {
 		t.Error("what IPVS does not keep makes a difference")
 	}
-	for name, change := range map[string]func(*dataplane.Frontend){
-		"method":    func(f *dataplane.Frontend) { f.Method = service.FullNAT },
-		"scheduler": func(f *dataplane.Frontend) { f.Scheduler = service.Maglev },
-		"affinity":  func(f *dataplane.Frontend) { f.Affinity = time.Minute },
-		"weight":    func(f *dataplane.Frontend) { f.Backends[0].Weight++ },
-		"limit":     func(f *dataplane.Frontend) { f.Backends[0].MaxConns++ },
-		"limits":    func(f *dataplane.Frontend) { f.Limits.Opens++ },
-		"allow":     func(f *dataplane.Frontend) { f.Allow = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")} },
-		"deny":      func(f *dataplane.Frontend) { f.Deny = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} },
+	for name, change := range map[string]func(*desired.Frontend){
+		"method":    func(f *desired.Frontend) { f.Method = service.FullNAT },
+		"scheduler": func(f *desired.Frontend) { f.Scheduler = service.Maglev },
+		"affinity":  func(f *desired.Frontend) { f.Affinity = time.Minute },
+		"weight":    func(f *desired.Frontend) { f.Backends[0].Weight++ },
+		"limit":     func(f *desired.Frontend) { f.Backends[0].MaxConns++ },
+		"limits":    func(f *desired.Frontend) { f.Limits.Opens++ },
+		"allow":     func(f *desired.Frontend) { f.Allow = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")} },
+		"deny":      func(f *desired.Frontend) { f.Deny = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} },
 	} {
 		o := web(2)
 		change(&o)
@@ -145,24 +146,24 @@ func TestCanonicalIsWhatIsKept(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	for want, change := range map[string]func(*dataplane.Frontend){
-		"want method tunnel":                func(f *dataplane.Frontend) { f.Method = service.DirectNAT },
-		`method "x"`:                        func(f *dataplane.Frontend) { f.Method = "x" },
-		"scheduler p2c":                     func(f *dataplane.Frontend) { f.Scheduler = service.PowerOfTwo },
-		`scheduler "x"`:                     func(f *dataplane.Frontend) { f.Scheduler = "x" },
-		`encapsulation "x"`:                 func(f *dataplane.Frontend) { f.Encapsulation = "x" },
-		"want whole seconds":                func(f *dataplane.Frontend) { f.Affinity = time.Millisecond },
-		"allow has no prefix":               func(f *dataplane.Frontend) { f.Allow = []netip.Prefix{netip.MustParsePrefix("2001:db8::/32")} },
-		"limits":                            func(f *dataplane.Frontend) { f.Limits.ClientOpens = 1 },
-		"port 0":                            func(f *dataplane.Frontend) { f.Port = 0 },
-		"any protocol on some ports only":   func(f *dataplane.Frontend) { f.Protocol = service.AnyProtocol },
-		"protocol(1)":                       func(f *dataplane.Frontend) { f.Protocol = 1 },
-		"a range that ends before":          func(f *dataplane.Frontend) { f.Last = 79 },
-		"scheduler dh while 172.16.1.1:808": func(f *dataplane.Frontend) { f.Scheduler = service.DestinationHash; f.Backends[0].Weight = 0 },
-		"scheduler dh with a limit":         func(f *dataplane.Frontend) { f.Scheduler = service.DestinationHash; f.Backends[0].MaxConns = 1 },
-		"port 8080 of server 172.16.1.1":    func(f *dataplane.Frontend) { f.Last = 90 },
-		"dr to port 8080":                   func(f *dataplane.Frontend) { f.Method = service.DR },
-		"of another family than the VIP":    func(f *dataplane.Frontend) { f.VIP = netip.MustParseAddr("2001:db8::1") },
+	for want, change := range map[string]func(*desired.Frontend){
+		"want method tunnel":                func(f *desired.Frontend) { f.Method = service.DirectNAT },
+		`method "x"`:                        func(f *desired.Frontend) { f.Method = "x" },
+		"scheduler p2c":                     func(f *desired.Frontend) { f.Scheduler = service.PowerOfTwo },
+		`scheduler "x"`:                     func(f *desired.Frontend) { f.Scheduler = "x" },
+		`encapsulation "x"`:                 func(f *desired.Frontend) { f.Encapsulation = "x" },
+		"want whole seconds":                func(f *desired.Frontend) { f.Affinity = time.Millisecond },
+		"allow has no prefix":               func(f *desired.Frontend) { f.Allow = []netip.Prefix{netip.MustParsePrefix("2001:db8::/32")} },
+		"limits":                            func(f *desired.Frontend) { f.Limits.ClientOpens = 1 },
+		"port 0":                            func(f *desired.Frontend) { f.Port = 0 },
+		"any protocol on some ports only":   func(f *desired.Frontend) { f.Protocol = service.AnyProtocol },
+		"protocol(1)":                       func(f *desired.Frontend) { f.Protocol = 1 },
+		"a range that ends before":          func(f *desired.Frontend) { f.Last = 79 },
+		"scheduler dh while 172.16.1.1:808": func(f *desired.Frontend) { f.Scheduler = service.DestinationHash; f.Backends[0].Weight = 0 },
+		"scheduler dh with a limit":         func(f *desired.Frontend) { f.Scheduler = service.DestinationHash; f.Backends[0].MaxConns = 1 },
+		"port 8080 of server 172.16.1.1":    func(f *desired.Frontend) { f.Last = 90 },
+		"dr to port 8080":                   func(f *desired.Frontend) { f.Method = service.DR },
+		"of another family than the VIP":    func(f *desired.Frontend) { f.VIP = netip.MustParseAddr("2001:db8::1") },
 	} {
 		f := web(2)
 		change(&f)

@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 )
 
 // guardChain says whose packets a frontend takes: a rule sends those to it into
@@ -16,7 +16,7 @@ import (
 const guardChain = "FAIRLEAD-GUARD"
 
 // guardOf gives whom f lets in and not, as far as they can be its clients.
-func guardOf(f dataplane.Frontend) (allow, deny []netip.Prefix) {
+func guardOf(f desired.Frontend) (allow, deny []netip.Prefix) {
 	ofFamily := func(all []netip.Prefix) (some []netip.Prefix) {
 		for _, p := range all {
 			if p.Addr().Is6() == f.VIP.Is6() {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/moby/ipvs"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/fake"
@@ -69,7 +70,7 @@ func TestTunnels(t *testing.T) {
 	gue.Encapsulation = service.GUE
 	over6, over4 := frontend(service.Tunnel, service.RoundRobin, vip6, 80, 80), frontend(service.Tunnel, service.RoundRobin, vip4, 80, 80)
 	over6.Key, over4.Key = over4.Key, over6.Key
-	for name, f := range map[string]dataplane.Frontend{"gue": gue, "IPv4 in IPv6": over6, "IPv6 in IPv4": over4} {
+	for name, f := range map[string]desired.Frontend{"gue": gue, "IPv4 in IPv6": over6, "IPv6 in IPv4": over4} {
 		w.upsert(f)
 		if got := w.listed()[f.Key]; !got.Same(canonical(f)) {
 			t.Errorf("%s: lists %+v", name, got)
@@ -87,7 +88,7 @@ func TestTunnels(t *testing.T) {
 func TestListIsTheKernel(t *testing.T) {
 	w := newWorld(t, service.NAT)
 	rng := rand.New(rand.NewPCG(5, 6))
-	want := map[service.Key]dataplane.Frontend{}
+	want := map[service.Key]desired.Frontend{}
 	for step := range 60 {
 		f := anyFrontend(rng)
 		switch err := w.plane.Upsert(f); {
@@ -124,7 +125,7 @@ func TestListIsTheKernel(t *testing.T) {
 // The kernel tells of many servers, and of many services, in many datagrams.
 func TestManyServersAreRead(t *testing.T) {
 	w := newWorld(t, service.NAT)
-	want := map[service.Key]dataplane.Frontend{}
+	want := map[service.Key]desired.Frontend{}
 	for i := range 100 {
 		f := frontend(service.NAT, service.RoundRobin, netip.AddrFrom4([4]byte{10, 1, 2, byte(i)}), 80, 80)
 		for n := range 3 * i {

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp"
@@ -29,7 +30,7 @@ func TestRanges(t *testing.T) {
 			for _, port := range []uint16{80, 8000, 8001, 8080} {
 				w.serve(port)
 			}
-			only := func(k service.Key, i int) dataplane.Frontend {
+			only := func(k service.Key, i int) desired.Frontend {
 				f := frontend(service.NAT, service.RoundRobin, vip, 80, 0)
 				f.Key, f.Backends = k, f.Backends[i:i+1]
 				return f
@@ -64,7 +65,7 @@ func TestRanges(t *testing.T) {
 				t.Errorf("UDP of the whole address: %q, %v", name, err)
 			}
 			w.open(Config{})
-			for _, f := range []dataplane.Frontend{one, some, whole} {
+			for _, f := range []desired.Frontend{one, some, whole} {
 				if got := w.listed()[f.Key]; !got.Same(canonical(f)) {
 					t.Errorf("%s: lists %+v", f.Key, got)
 				}
@@ -335,13 +336,13 @@ func TestHeals(t *testing.T) {
 		"the guards":    func() error { return w.inBalancer("iptables-legacy", "-t", "mangle", "-F", guardChain) },
 		"the fullnats":  func() error { return w.inBalancer("ip6tables-legacy", "-t", "nat", "-F", natChain) },
 	} {
-		all := []dataplane.Frontend{f, full, part}
+		all := []desired.Frontend{f, full, part}
 		for _, f := range all {
 			w.upsert(f)
 		}
 		must(t, harm())
 		held := w.listed()
-		if slices.ContainsFunc(all, func(f dataplane.Frontend) bool { return !held[f.Key].Same(canonical(f)) }) == false {
+		if slices.ContainsFunc(all, func(f desired.Frontend) bool { return !held[f.Key].Same(canonical(f)) }) == false {
 			t.Errorf("%s is harmed, and List tells nothing", name)
 		}
 		for _, f := range all {

@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 )
 
 // eachService calls f with every virtual service of the namespace.
@@ -173,19 +173,19 @@ func (d *DataPlane) clearAway() error {
 
 // List implements dataplane.DataPlane. It reads the kernel, and leaves out what
 // lacks a part: the next Upsert puts that right.
-func (d *DataPlane) List() ([]dataplane.Frontend, error) {
+func (d *DataPlane) List() ([]desired.Frontend, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.learn(); err != nil {
 		return nil, err
 	}
-	list, rules := make([]dataplane.Frontend, 0, len(d.held)), d.serving()
+	list, rules := make([]desired.Frontend, 0, len(d.held)), d.serving()
 	for k, r := range d.held {
 		if !d.vips[k.VIP].local || !rules.of(k, r) {
 			continue
 		}
 		list = append(list, frontendOf(*r, k))
 	}
-	slices.SortFunc(list, func(a, b dataplane.Frontend) int { return a.Key.Compare(b.Key) })
+	slices.SortFunc(list, func(a, b desired.Frontend) int { return a.Key.Compare(b.Key) })
 	return list, nil
 }

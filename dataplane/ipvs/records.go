@@ -39,7 +39,7 @@ type server struct {
 }
 
 // record is a virtual service with its servers, sorted by address, and whose
-// packets come to it: allow and deny as in dataplane.Frontend.
+// packets come to it: allow and deny as in desired.Frontend.
 type record struct {
 	virtual
 	servers     []server

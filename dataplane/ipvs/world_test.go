@@ -16,8 +16,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
@@ -280,8 +280,8 @@ func (w *world) ask(from uint16, to netip.AddrPort) (name string, err error) {
 }
 
 // frontend is one of the world's servers, which listen on a port.
-func frontend(method service.Method, scheduler service.Scheduler, vip netip.Addr, port, at uint16) dataplane.Frontend {
-	f := dataplane.Frontend{
+func frontend(method service.Method, scheduler service.Scheduler, vip netip.Addr, port, at uint16) desired.Frontend {
+	f := desired.Frontend{
 		Key:    service.Key{VIP: vip, Port: port, Protocol: service.TCP},
 		Method: method, Scheduler: scheduler, RingSize: 251, Survival: service.FlowTable,
 	}
@@ -315,15 +315,15 @@ func (w *world) tunnelEnds() {
 	}
 }
 
-func (w *world) upsert(f dataplane.Frontend) {
+func (w *world) upsert(f desired.Frontend) {
 	w.Helper()
 	must(w, w.plane.Upsert(f))
 }
 
 // listed gives what is held, by key.
-func (w *world) listed() map[service.Key]dataplane.Frontend {
+func (w *world) listed() map[service.Key]desired.Frontend {
 	w.Helper()
-	all := map[service.Key]dataplane.Frontend{}
+	all := map[service.Key]desired.Frontend{}
 	list, err := w.plane.List()
 	must(w, err)
 	for _, f := range list {

@@ -7,13 +7,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 )
 
 // Upsert implements dataplane.DataPlane. It writes what differs from what the
 // kernel held at the last List, Open or failure.
-func (d *DataPlane) Upsert(f dataplane.Frontend) error {
+func (d *DataPlane) Upsert(f desired.Frontend) error {
 	if err := d.config.check(f); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane/internal/devices"
 	"github.com/fairlead/fairlead/internal/netlist"
+	"github.com/fairlead/fairlead/internal/sleep"
 )
 
 // Pauses of FollowNodeAddresses: addresses come in bursts, and what was missed
@@ -65,10 +66,8 @@ func FollowNodeAddresses(ctx context.Context, ranges []netip.Prefix, tell func([
 			return nil
 		case <-again.C:
 		case <-watch.Changed:
-			select {
-			case <-ctx.Done():
+			if !sleep.For(ctx, settleNodes) {
 				return nil
-			case <-time.After(settleNodes):
 			}
 		}
 	}

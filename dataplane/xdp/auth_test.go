@@ -10,8 +10,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/nodekey"
 	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/lab/testkit/authtag"
@@ -178,11 +178,11 @@ func authFrames(t *testing.T, v6 bool) map[string][]byte {
 // without, for slots of every number of older owners: only the list differs, by a right
 // tag behind it.
 func TestTagsOfPackets(t *testing.T) {
-	for name, change := range map[string]func(*dataplane.Frontend){
-		"tunnel":     func(*dataplane.Frontend) {},
-		"GUE":        func(f *dataplane.Frontend) { f.Encapsulation = service.GUE },
-		"direct-nat": func(f *dataplane.Frontend) { f.Method = service.DirectNAT },
-		"dr":         func(f *dataplane.Frontend) { f.Method = service.DR },
+	for name, change := range map[string]func(*desired.Frontend){
+		"tunnel":     func(*desired.Frontend) {},
+		"GUE":        func(f *desired.Frontend) { f.Encapsulation = service.GUE },
+		"direct-nat": func(f *desired.Frontend) { f.Method = service.DirectNAT },
+		"dr":         func(f *desired.Frontend) { f.Method = service.DR },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bothFamilies(t, func(t *testing.T, v6 bool) {
@@ -195,7 +195,7 @@ func TestTagsOfPackets(t *testing.T) {
 	}
 }
 
-func compareTagged(t *testing.T, f dataplane.Frontend, v6 bool) {
+func compareTagged(t *testing.T, f desired.Frontend, v6 bool) {
 	var nets [2]*testNet
 	var planes [2]*DataPlane
 	for i, keys := range []nodekey.Keys{nil, {keyA, keyB}} {

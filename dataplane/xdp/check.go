@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/schedule"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
@@ -20,14 +21,14 @@ const (
 )
 
 // check refuses what the program cannot do.
-func (d *DataPlane) check(f dataplane.Frontend) error {
+func (d *DataPlane) check(f desired.Frontend) error {
 	if len(f.Backends) == 0 {
 		return fmt.Errorf("%s: no backends: delete a frontend that has none", f.Key)
 	}
 	if f.RingSize < 0 || f.RingSize > int(d.ringMemory.spec.MaxEntries) {
 		return fmt.Errorf("%s: ring size %d: want at most %d", f.Key, f.RingSize, d.ringMemory.spec.MaxEntries)
 	}
-	for _, check := range []func(dataplane.Frontend) string{checkNames, checkKey, checkTimes, d.checkBackends} {
+	for _, check := range []func(desired.Frontend) string{checkNames, checkKey, checkTimes, d.checkBackends} {
 		if what := check(f); what != "" {
 			return dataplane.Unsupported(f.Key, what)
 		}
@@ -36,7 +37,7 @@ func (d *DataPlane) check(f dataplane.Frontend) error {
 }
 
 // checkNames refuses words that have no number in C.
-func checkNames(f dataplane.Frontend) string {
+func checkNames(f desired.Frontend) string {
 	if _, ok := methods[f.Method]; !ok {
 		return fmt.Sprintf("method %q", f.Method)
 	}
@@ -55,9 +56,9 @@ func checkNames(f dataplane.Frontend) string {
 	return ""
 }
 
-func checkKey(f dataplane.Frontend) string { return dataplane.RefuseKey(f.Key) }
+func checkKey(f desired.Frontend) string { return dataplane.RefuseKey(f.Key) }
 
-func checkTimes(f dataplane.Frontend) string {
+func checkTimes(f desired.Frontend) string {
 	if f.Affinity < 0 || f.Affinity%time.Second != 0 || f.Affinity/time.Second > math.MaxUint32 {
 		return fmt.Sprintf("affinity of %s: want whole seconds", f.Affinity)
 	}
@@ -65,7 +66,7 @@ func checkTimes(f dataplane.Frontend) string {
 }
 
 // checkBackends refuses servers that the method cannot reach.
-func (d *DataPlane) checkBackends(f dataplane.Frontend) string {
+func (d *DataPlane) checkBackends(f desired.Frontend) string {
 	v4 := f.Backends[0].Addr.Addr().Unmap().Is4()
 	keeps := f.Backends[0].Addr.Port() == 0
 	for _, b := range f.Backends {
@@ -89,7 +90,7 @@ func (d *DataPlane) checkBackends(f dataplane.Frontend) string {
 }
 
 // checkSource refuses methods that need an own address where there is none.
-func (d *DataPlane) checkSource(f dataplane.Frontend, v4 bool) string {
+func (d *DataPlane) checkSource(f desired.Frontend, v4 bool) string {
 	source, family := d.config.SourceV4, "IPv4"
 	if !v4 {
 		source, family = d.config.SourceV6, "IPv6"
@@ -101,7 +102,7 @@ func (d *DataPlane) checkSource(f dataplane.Frontend, v4 bool) string {
 }
 
 // entryOf gives a frontend's entry but for what says where its ring is.
-func entryOf(f dataplane.Frontend) balancerFrontend {
+func entryOf(f desired.Frontend) balancerFrontend {
 	v := balancerFrontend{
 		Method: methods[f.Method], Scheduler: schedulers[f.Scheduler],
 		Encapsulation: encapsulations[f.Encapsulation], Survival: survivals[f.Survival],
@@ -131,8 +132,8 @@ func entryOf(f dataplane.Frontend) balancerFrontend {
 }
 
 // asked gives back what entryOf was given, but for key, guard and backends.
-func asked(v balancerFrontend) dataplane.Frontend {
-	f := dataplane.Frontend{
+func asked(v balancerFrontend) desired.Frontend {
+	f := desired.Frontend{
 		Method: nameOf(methods, v.Method), Scheduler: nameOf(schedulers, v.Scheduler),
 		Encapsulation: nameOf(encapsulations, v.Encapsulation), Survival: nameOf(survivals, v.Survival),
 		RingSize: int(v.RingSize), Affinity: time.Duration(v.Affinity) * time.Second, SYNProtection: protectionOf(v.Flags),

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 )
@@ -54,28 +55,28 @@ func TestRefusalsByName(t *testing.T) {
 	c := config()
 	c.SourceV6 = netip.Addr{}
 	d := n.open(t, c)
-	with := func(method service.Method, change func(*dataplane.Frontend)) dataplane.Frontend {
+	with := func(method service.Method, change func(*desired.Frontend)) desired.Frontend {
 		f := frontend(method, vips[false], service.TCP, servers[false])
 		change(&f)
 		return f
 	}
-	for says, f := range map[string]dataplane.Frontend{
-		`encapsulation "vxlan"`: with(service.Tunnel, func(f *dataplane.Frontend) { f.Encapsulation = "vxlan" }),
-		`survival "luck"`:       with(service.Tunnel, func(f *dataplane.Frontend) { f.Survival = "luck" }),
-		"port 0":                with(service.Tunnel, func(f *dataplane.Frontend) { f.Port = 0 }),
-		"any protocol on some ports only": with(service.Tunnel, func(f *dataplane.Frontend) {
+	for says, f := range map[string]desired.Frontend{
+		`encapsulation "vxlan"`: with(service.Tunnel, func(f *desired.Frontend) { f.Encapsulation = "vxlan" }),
+		`survival "luck"`:       with(service.Tunnel, func(f *desired.Frontend) { f.Survival = "luck" }),
+		"port 0":                with(service.Tunnel, func(f *desired.Frontend) { f.Port = 0 }),
+		"any protocol on some ports only": with(service.Tunnel, func(f *desired.Frontend) {
 			f.Protocol = service.AnyProtocol
 		}),
-		"ends before it begins": with(service.Tunnel, func(f *dataplane.Frontend) { f.Last = 7 }),
-		"whole seconds":         with(service.Tunnel, func(f *dataplane.Frontend) { f.Affinity = time.Millisecond }),
-		"dr to port 8080":       with(service.DR, func(*dataplane.Frontend) {}),
-		"backends without a port": with(service.Tunnel, func(f *dataplane.Frontend) {
+		"ends before it begins": with(service.Tunnel, func(f *desired.Frontend) { f.Last = 7 }),
+		"whole seconds":         with(service.Tunnel, func(f *desired.Frontend) { f.Affinity = time.Millisecond }),
+		"dr to port 8080":       with(service.DR, func(*desired.Frontend) {}),
+		"backends without a port": with(service.Tunnel, func(f *desired.Frontend) {
 			f.Backends[0].Addr = netip.MustParseAddrPort("172.16.5.1:0")
 		}),
-		"only some have a port": with(service.Tunnel, func(f *dataplane.Frontend) {
+		"only some have a port": with(service.Tunnel, func(f *desired.Frontend) {
 			f.Backends = append(f.Backends, service.Backend{Addr: netip.MustParseAddrPort("172.16.5.9:0"), Weight: 1})
 		}),
-		"while the first --interface has no IPv6 address": with(service.Tunnel, func(f *dataplane.Frontend) {
+		"while the first --interface has no IPv6 address": with(service.Tunnel, func(f *desired.Frontend) {
 			f.Backends[0].Addr = netip.MustParseAddrPort(servers[true])
 		}),
 	} {

@@ -13,6 +13,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/vishvananda/netlink"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/schedule"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
@@ -69,7 +70,7 @@ type noted struct {
 	conformance.Held
 }
 
-func (n noted) Upsert(f dataplane.Frontend) error {
+func (n noted) Upsert(f desired.Frontend) error {
 	err := n.DataPlane.Upsert(f)
 	if err == nil {
 		n.Held[f.Key] = f

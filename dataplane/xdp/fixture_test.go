@@ -9,8 +9,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/lab/testkit/refusals"
@@ -185,15 +185,15 @@ func (n *testNet) runHere(d *DataPlane, frame []byte) (verdict, []byte, error) {
 }
 
 // upsert holds a frontend or ends the test.
-func upsert(t testing.TB, d *DataPlane, f dataplane.Frontend) {
+func upsert(t testing.TB, d *DataPlane, f desired.Frontend) {
 	t.Helper()
 	must(t, d.Upsert(f))
 }
 
 // frontend gives one of the family of vip.
-func frontend(method service.Method, vip string, protocol service.Protocol, servers ...string) dataplane.Frontend {
+func frontend(method service.Method, vip string, protocol service.Protocol, servers ...string) desired.Frontend {
 	v := netip.MustParseAddrPort(vip)
-	f := dataplane.Frontend{
+	f := desired.Frontend{
 		Key:    service.Key{VIP: v.Addr(), Port: v.Port(), Protocol: protocol},
 		Method: method, Scheduler: service.Maglev, RingSize: 251,
 	}

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
@@ -152,7 +152,7 @@ func newWorld(t *testing.T, method service.Method, v6 bool) *world {
 }
 
 // frontend has so many servers, none of which has the number 100.
-func (w *world) frontend(protocol service.Protocol, n int) dataplane.Frontend {
+func (w *world) frontend(protocol service.Protocol, n int) desired.Frontend {
 	var all []string
 	for i := range n {
 		format := map[bool]string{false: "172.16.5.%d:8080", true: "[fd05::%d]:8080"}[w.v6]

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/schedule"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 )
 
 // row is one packet through the real program.
@@ -118,7 +118,7 @@ func inKinds(v6 bool) map[string]packet {
 	return kinds
 }
 
-func both(t *testing.T, d *DataPlane, f dataplane.Frontend) {
+func both(t *testing.T, d *DataPlane, f desired.Frontend) {
 	t.Helper()
 	for _, f.Protocol = range []service.Protocol{service.TCP, service.UDP} {
 		upsert(t, d, f)
@@ -159,7 +159,7 @@ func TestDirectNAT(t *testing.T) {
 }
 
 // pickFlow gives a client whose slot is as asked for.
-func pickFlow(t *testing.T, d *DataPlane, f dataplane.Frontend, want func(ring.Slot) bool) string {
+func pickFlow(t *testing.T, d *DataPlane, f desired.Frontend, want func(ring.Slot) bool) string {
 	t.Helper()
 	slots := d.readRing(d.held[f.Key], nil)
 	client := netip.MustParseAddrPort(clients[f.VIP.Is6()]).Addr()

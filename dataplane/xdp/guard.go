@@ -10,8 +10,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 )
 
 // guardOf is what a frontend asks of its clients, and what guard.h holds of it.
@@ -28,7 +28,7 @@ func isGuarded(h *held) bool {
 // writeGuard makes the kernel hold the source ranges and the limits of f, whose
 // number is id. Ranges and limits are each replaced in one step; where there
 // are none, what was held goes.
-func (d *DataPlane) writeGuard(id uint32, f dataplane.Frontend) error {
+func (d *DataPlane) writeGuard(id uint32, f desired.Frontend) error {
 	held, err := d.readGuard(id)
 	if err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
@@ -25,7 +25,7 @@ func prefixes(texts ...string) (all []netip.Prefix) {
 // dropsOf gives how many packets were dropped for a reason.
 func dropsOf(d *DataPlane, reason string) uint64 { return d.Describe().Drops[reason] }
 
-func guardedFrontend(allow, deny []netip.Prefix, l service.Limits) dataplane.Frontend {
+func guardedFrontend(allow, deny []netip.Prefix, l service.Limits) desired.Frontend {
 	f := frontend(service.Tunnel, "10.1.1.1:80", service.TCP, "172.16.5.1:8080")
 	f.Allow, f.Deny, f.Limits = allow, deny, l
 	return f
@@ -95,7 +95,7 @@ func noGuards(t *testing.T, d *DataPlane) {
 }
 
 // slowGuard is the twin of guard_source: no trie, every range looked at.
-func slowGuard(f dataplane.Frontend, a netip.Addr) bool {
+func slowGuard(f desired.Frontend, a netip.Addr) bool {
 	has := func(all []netip.Prefix) bool {
 		return slices.ContainsFunc(all, func(p netip.Prefix) bool { return p.Contains(a) })
 	}

@@ -8,8 +8,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/netorder"
 )
@@ -73,7 +73,7 @@ func (t *two) close() error {
 	return errors.Join(errs...)
 }
 
-func (t *two) list() (all []dataplane.Frontend, err error) {
+func (t *two) list() (all []desired.Frontend, err error) {
 	err = readHash(t.maps["frontends"], func(k balancerFrontendKey, v frontendTwo) {
 		if v.Method == uint32(balancerMethodMETHOD_NONE) {
 			return
@@ -88,8 +88,8 @@ func (t *two) list() (all []dataplane.Frontend, err error) {
 }
 
 // frontend gives one as it was asked for.
-func (t *two) frontend(k service.Key, v frontendTwo) dataplane.Frontend {
-	f := dataplane.Frontend{
+func (t *two) frontend(k service.Key, v frontendTwo) desired.Frontend {
+	f := desired.Frontend{
 		Key: k, Method: nameOf(methods, balancerMethod(v.Method)), Scheduler: nameOf(schedulers, balancerScheduler(v.Scheduler)),
 		RingSize: int(v.RingSize), Survival: service.SecondChance,
 	}

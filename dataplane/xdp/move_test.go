@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/fake"
@@ -18,7 +19,7 @@ func (removable) Detach() error { return nil }
 // ringless keeps no size of rings, as IPVS.
 type ringless struct{ removable }
 
-func (r ringless) List() ([]dataplane.Frontend, error) {
+func (r ringless) List() ([]desired.Frontend, error) {
 	list, err := r.removable.List()
 	for i := range list {
 		list[i].RingSize = 0

@@ -7,9 +7,9 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/bpffs"
 )
 
@@ -27,7 +27,7 @@ type predecessor struct {
 
 // legacy is what a predecessor holds.
 type legacy interface {
-	list() ([]dataplane.Frontend, error)
+	list() ([]desired.Frontend, error)
 	// ring gives the ring of one that was listed.
 	ring(service.Key) (addressRing, error)
 	close() error

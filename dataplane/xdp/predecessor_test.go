@@ -16,8 +16,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/netorder"
 	"github.com/fairlead/fairlead/internal/sysctl"
@@ -80,7 +80,7 @@ func newOldTwo(t *testing.T, n *testNet, c Config) *oldTwo {
 
 // hold writes a frontend as layout 2 has it: ring says for each slot which of
 // the backends are first and second, counted from 1.
-func (o *oldTwo) hold(id uint32, f dataplane.Frontend, ring [][2]uint32) {
+func (o *oldTwo) hold(id uint32, f desired.Frontend, ring [][2]uint32) {
 	o.t.Helper()
 	for _, b := range f.Backends {
 		o.lastServer++

@@ -6,11 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 )
 
-func ranged(first, last uint16, protocol service.Protocol, server string) dataplane.Frontend {
+func ranged(first, last uint16, protocol service.Protocol, server string) desired.Frontend {
 	f := frontend(service.Tunnel, netip.AddrPortFrom(netip.MustParseAddr("10.1.1.1"), first).String(), protocol, server)
 	f.Last = last
 	return f
@@ -34,7 +34,7 @@ func TestRangesAndWholeAddress(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
 	port := frontend(service.Tunnel, "10.1.1.1:80", service.TCP, "172.16.5.80:80")
-	all := []dataplane.Frontend{
+	all := []desired.Frontend{
 		ranged(0, 65535, service.TCP, "172.16.5.3:0"), ranged(8000, 8999, service.TCP, "172.16.5.2:0"),
 		ranged(70, 90, service.TCP, "172.16.5.1:0"), ranged(70, 70, service.UDP, "172.16.5.4:9"),
 		ranged(0, 65535, service.AnyProtocol, "172.16.5.5:0"), port,

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 )
 
 // held is a frontend as the maps have it.
@@ -206,7 +206,7 @@ func (d *DataPlane) learnChains(frontends map[service.Key]*held) error {
 
 // List implements dataplane.DataPlane. It reads the kernel, not this process's
 // memory.
-func (d *DataPlane) List() ([]dataplane.Frontend, error) {
+func (d *DataPlane) List() ([]desired.Frontend, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	frontends, _, err := d.readFrontends()
@@ -221,7 +221,7 @@ func (d *DataPlane) List() ([]dataplane.Frontend, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := make([]dataplane.Frontend, 0, len(frontends))
+	list := make([]desired.Frontend, 0, len(frontends))
 	for k, h := range frontends {
 		f := asked(h.value)
 		f.Key = k
@@ -241,6 +241,6 @@ func (d *DataPlane) List() ([]dataplane.Frontend, error) {
 		slices.SortFunc(f.Backends, service.Backend.Compare)
 		list = append(list, f)
 	}
-	slices.SortFunc(list, func(a, b dataplane.Frontend) int { return a.Key.Compare(b.Key) })
+	slices.SortFunc(list, func(a, b desired.Frontend) int { return a.Key.Compare(b.Key) })
 	return list, nil
 }

@@ -6,9 +6,9 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/bpfload"
 )
@@ -102,7 +102,7 @@ func openResized(pins *bpffs.Dir) (legacy, error) {
 	return resized{d}, nil
 }
 
-func (r resized) list() ([]dataplane.Frontend, error) { return r.List() }
+func (r resized) list() ([]desired.Frontend, error) { return r.List() }
 
 func (r resized) ring(k service.Key) (addressRing, error) {
 	h := r.held[k]

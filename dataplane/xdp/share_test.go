@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 )
 
 // idsOf gives the numbers of a frontend's servers.
@@ -34,7 +34,7 @@ func TestServersAreShared(t *testing.T) {
 	second := frontend(service.DirectNAT, "10.1.1.2:80", service.UDP, append(backends, "172.16.5.3:80")...)
 	own := frontend(service.Tunnel, "10.1.1.3:80", service.TCP, backends...)
 	own.Survival = service.FlowTable
-	for _, f := range []dataplane.Frontend{first, second, own} {
+	for _, f := range []desired.Frontend{first, second, own} {
 		upsert(t, d, f)
 	}
 	shared, mine := idsOf(d, first.Key), idsOf(d, own.Key)
@@ -148,7 +148,7 @@ func TestRingIsChangedInPlace(t *testing.T) {
 func TestSegmentsComeAndGo(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
-	big := func(i int) dataplane.Frontend {
+	big := func(i int) desired.Frontend {
 		f := frontend(service.Tunnel, fmt.Sprintf("10.1.1.%d:80", i), service.TCP, "172.16.5.1:80")
 		f.RingSize = 131071
 		return f

@@ -11,13 +11,14 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 // stateful gives a frontend of TCP by tunnel whose flows are remembered.
-func stateful(scheduler service.Scheduler, backends int) dataplane.Frontend {
+func stateful(scheduler service.Scheduler, backends int) desired.Frontend {
 	var servers []string
 	for i := range backends {
 		servers = append(servers, fmt.Sprintf("172.16.5.%d:8080", i+1))

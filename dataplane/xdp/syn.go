@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
@@ -28,7 +29,7 @@ const (
 const synActive = balancerFrontendFlagsFRONTEND_SYN_GUARDED | balancerFrontendFlagsFRONTEND_SYN_CHECKED
 
 // synFlags are those of a frontend with nothing before it.
-func synFlags(f dataplane.Frontend) balancerFrontendFlags {
+func synFlags(f desired.Frontend) balancerFrontendFlags {
 	switch f.Protection() {
 	case service.SYNAuto:
 		return synAuto

@@ -10,8 +10,8 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 )
 
 // cookieFlow is a connection that a cookie has opened and its server has accepted.
@@ -130,7 +130,7 @@ func TestTracesOfProtection(t *testing.T) {
 	d.stopSweeping() // it writes, too
 	nat := frontend(service.FullNAT, vips[false], service.TCP, servers[false])
 	tunnel := frontend(service.Tunnel, "10.1.1.1:81", service.TCP, servers[false])
-	for _, f := range []dataplane.Frontend{nat, tunnel} {
+	for _, f := range []desired.Frontend{nat, tunnel} {
 		upsert(t, d, f)
 		guard(t, d, f.Key)
 	}

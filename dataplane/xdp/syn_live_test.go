@@ -20,8 +20,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
@@ -46,7 +46,7 @@ func openReal(t *testing.T, n realNet, change func(*Config)) *DataPlane {
 }
 
 // The methods that real hosts are connected by, and where each one's server is.
-func realFrontend(method service.Method, v6 bool) (f dataplane.Frontend, listen string) {
+func realFrontend(method service.Method, v6 bool) (f desired.Frontend, listen string) {
 	vip, server := "10.1.1.1:80", "192.168.8.2:8080"
 	if v6 {
 		vip, server = "[fd99::1]:80", "[fd08::2]:8080"

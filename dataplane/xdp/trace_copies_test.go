@@ -15,8 +15,8 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
@@ -121,7 +121,7 @@ func (before contents) differences(after contents) (all []string) {
 // tracedFrontend is a frontend to trace packets to, and how much is asked of it.
 type tracedFrontend struct {
 	name string
-	dataplane.Frontend
+	desired.Frontend
 	all bool // packets of all kinds
 }
 
@@ -133,7 +133,7 @@ func tracedFrontends(v6 bool) (all []tracedFrontend) {
 		true:  {"[fd05::1]:8080", "[fd05::2]:8080", "[fd05::3]:8080"},
 	}[v6]
 	vip := netip.MustParseAddrPort(vips[v6]).Addr()
-	add := func(name string, method service.Method, every bool, change func(*dataplane.Frontend)) {
+	add := func(name string, method service.Method, every bool, change func(*desired.Frontend)) {
 		to := netip.AddrPortFrom(vip, uint16(1000+len(all))).String()
 		f := frontend(method, to, service.TCP, backends...)
 		if change != nil {
@@ -141,16 +141,16 @@ func tracedFrontends(v6 bool) (all []tracedFrontend) {
 		}
 		all = append(all, tracedFrontend{name, f, every})
 	}
-	remembers := func(f *dataplane.Frontend) { f.Survival = service.FlowTable }
-	scheduled := func(s service.Scheduler) func(*dataplane.Frontend) {
-		return func(f *dataplane.Frontend) { f.Survival, f.Scheduler = service.FlowTable, s }
+	remembers := func(f *desired.Frontend) { f.Survival = service.FlowTable }
+	scheduled := func(s service.Scheduler) func(*desired.Frontend) {
+		return func(f *desired.Frontend) { f.Survival, f.Scheduler = service.FlowTable, s }
 	}
 	for _, m := range []service.Method{service.Tunnel, service.DirectNAT} {
 		add(string(m)+", stateless", m, m == service.Tunnel, nil)
 		add(string(m)+", stateful", m, false, remembers)
 	}
 	for _, survival := range []service.Survival{service.SecondChance, service.FlowTable} {
-		add("dr, "+string(survival), service.DR, false, func(f *dataplane.Frontend) {
+		add("dr, "+string(survival), service.DR, false, func(f *desired.Frontend) {
 			beside := map[bool]string{false: "172.16.0.1", true: "fd00::1"}[v6]
 			f.Survival = survival
 			f.Backends = []service.Backend{{Addr: netip.AddrPortFrom(netip.MustParseAddr(beside), f.Port), Weight: 1}}
@@ -165,12 +165,12 @@ func tracedFrontends(v6 bool) (all []tracedFrontend) {
 		add(string(s), service.Tunnel, false, scheduled(s))
 	}
 	limits := service.Limits{ClientPackets: 200, ClientOpens: 100, Packets: 100000, Opens: 50000}
-	add("affinity and limits", service.Tunnel, true, func(f *dataplane.Frontend) {
+	add("affinity and limits", service.Tunnel, true, func(f *desired.Frontend) {
 		f.Survival, f.Scheduler, f.Affinity, f.Limits = service.FlowTable, service.RoundRobin, time.Hour, limits
 	})
-	add("limits, stateless", service.Tunnel, false, func(f *dataplane.Frontend) { f.Limits = limits })
-	add("source ranges", service.Tunnel, false, func(f *dataplane.Frontend) { f.Deny = prefixes("192.168.0.3/32", "2001:db8::3/128") })
-	add("port range", service.Tunnel, false, func(f *dataplane.Frontend) {
+	add("limits, stateless", service.Tunnel, false, func(f *desired.Frontend) { f.Limits = limits })
+	add("source ranges", service.Tunnel, false, func(f *desired.Frontend) { f.Deny = prefixes("192.168.0.3/32", "2001:db8::3/128") })
+	add("port range", service.Tunnel, false, func(f *desired.Frontend) {
 		f.Survival, f.Scheduler, f.Last = service.FlowTable, service.RoundRobin, f.Port+50
 		for i, b := range f.Backends {
 			f.Backends[i].Addr = netip.AddrPortFrom(b.Addr.Addr(), 0)

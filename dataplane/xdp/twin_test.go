@@ -11,9 +11,9 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/schedule"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/fake"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
@@ -169,7 +169,7 @@ func (s shot) told(d fake.Decision) []netip.AddrPort {
 // out is the IP packet that must leave. got is what did leave, of which only what
 // a secret decides is believed: fullnat's source port, and by what routers are to
 // spread the tunnels of remembered flows.
-func (s shot) out(f dataplane.Frontend, d fake.Decision, got []byte) []byte {
+func (s shot) out(f desired.Frontend, d fake.Decision, got []byte) []byte {
 	own := own4
 	if d.Server.Addr().Is6() {
 		own = own6
@@ -196,7 +196,7 @@ func (s shot) out(f dataplane.Frontend, d fake.Decision, got []byte) []byte {
 
 // spread is the number that a flow's tunnel is spread by: in IPv6 the flow label,
 // with GUE also the source port.
-func (s shot) spread(f dataplane.Frontend, own netip.Addr, got []byte) (label uint32, port uint16) {
+func (s shot) spread(f desired.Frontend, own netip.Addr, got []byte) (label uint32, port uint16) {
 	hash := schedule.Hash(s.Flow)
 	label, port = hash&0xfffff, uint16(49152+hash&0x3fff)
 	if f.Survival != service.FlowTable {
@@ -212,7 +212,7 @@ func (s shot) spread(f dataplane.Frontend, own netip.Addr, got []byte) (label ui
 	return label, port
 }
 
-func (s shot) tunnelled(f dataplane.Frontend, d fake.Decision, own netip.Addr, got []byte) []byte {
+func (s shot) tunnelled(f desired.Frontend, d fake.Decision, own netip.Addr, got []byte) []byte {
 	inner := s.ip(s.Client, s.vip(), s.ttl, nil)
 	proto := byte(4)
 	if s.VIP.Is6() {
@@ -296,9 +296,9 @@ func (n *testNet) neighbours(t *testing.T) {
 
 // frontend gives a frontend of this kind; SCTP's and dr's servers listen at the
 // VIP's own port.
-func (k kind) frontend(rng *rand.Rand) dataplane.Frontend {
+func (k kind) frontend(rng *rand.Rand) desired.Frontend {
 	vip := netip.MustParseAddrPort(vips[k.vip6])
-	f := dataplane.Frontend{
+	f := desired.Frontend{
 		Key:    service.Key{VIP: vip.Addr(), Port: vip.Port(), Protocol: k.protocol},
 		Method: k.method, Encapsulation: k.encapsulation, Scheduler: service.Maglev, RingSize: 251, Survival: k.survival,
 	}
@@ -317,7 +317,7 @@ func (k kind) backend(i int, rng *rand.Rand) service.Backend {
 }
 
 // change adds, drains or takes away a server, or gives another weight.
-func (k kind) change(f *dataplane.Frontend, rng *rand.Rand) {
+func (k kind) change(f *desired.Frontend, rng *rand.Rand) {
 	i := rng.IntN(neighbours)
 	b := k.backend(i, rng)
 	var others []service.Backend
@@ -340,7 +340,7 @@ func (k kind) change(f *dataplane.Frontend, rng *rand.Rand) {
 }
 
 // shot gives a packet of one of a few flows.
-func (k kind) shot(f dataplane.Frontend, rng *rand.Rand) shot {
+func (k kind) shot(f desired.Frontend, rng *rand.Rand) shot {
 	client := netip.MustParseAddr(addrOf(clients[k.vip6]))
 	s := shot{
 		Flow: schedule.Flow{Client: netip.AddrPortFrom(client, uint16(2000+rng.IntN(500))), Key: f.Key},
@@ -386,7 +386,7 @@ func TestEveryByteAsTheTwin(t *testing.T) {
 }
 
 // compare sends a packet through both and gives how many had a chain.
-func (n *testNet) compare(t *testing.T, d *DataPlane, twin *fake.DataPlane, f dataplane.Frontend, s shot) int {
+func (n *testNet) compare(t *testing.T, d *DataPlane, twin *fake.DataPlane, f desired.Frontend, s shot) int {
 	t.Helper()
 	in := s.in()
 	v, got := n.run(t, d, in)

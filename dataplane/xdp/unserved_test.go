@@ -11,8 +11,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/sysctl"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/lab/testkit"
@@ -107,7 +107,7 @@ func TestNotServed(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
 	n.judge(t, d, pass, notServed(t))
-	var held []dataplane.Frontend
+	var held []desired.Frontend
 	for _, v6 := range []bool{false, true} {
 		for _, protocol := range []service.Protocol{service.TCP, service.UDP} {
 			f := frontend(service.DirectNAT, vips[v6], protocol, servers[v6])

@@ -8,9 +8,9 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 )
 
 // Upsert implements dataplane.DataPlane:
@@ -27,14 +27,14 @@ import (
 // A failure up to the third step leaves the frontend as it was; after it, it
 // serves as asked. What is left over in the kernel is cleared away by the next
 // call, which reads it anew.
-func (d *DataPlane) Upsert(f dataplane.Frontend) error {
+func (d *DataPlane) Upsert(f desired.Frontend) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.upsert(f, nil)
 }
 
 // upsert is Upsert, where past may give the ring that this one is to follow.
-func (d *DataPlane) upsert(f dataplane.Frontend, past addressRing) error {
+func (d *DataPlane) upsert(f desired.Frontend, past addressRing) error {
 	if err := d.check(f); err != nil {
 		return err
 	}
@@ -129,13 +129,13 @@ type change struct {
 	after  *held
 	// inPlace says that the new ring is written over the old one.
 	inPlace bool
-	words   []uint64           // the new ring, where it lies elsewhere
-	changed []slotWord         // its slots that are others, where it is in place
-	asked   dataplane.Frontend // for the guard
+	words   []uint64         // the new ring, where it lies elsewhere
+	changed []slotWord       // its slots that are others, where it is in place
+	asked   desired.Frontend // for the guard
 }
 
 // plan finds numbers and room, and computes the ring.
-func (d *DataPlane) plan(f dataplane.Frontend, past addressRing) (*change, error) {
+func (d *DataPlane) plan(f desired.Frontend, past addressRing) (*change, error) {
 	c := &change{before: d.held[f.Key], after: &held{key: f.Key, value: entryOf(f), ours: true}, asked: f}
 	if c.before != nil {
 		c.after.value.Flags |= synFlagsAfter(c.after.value.Flags, c.before.value.Flags)

@@ -10,8 +10,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 )
 
 // state is what the kernel holds: as listed, and how much of what there is is in
@@ -57,7 +57,7 @@ func unused(x extents) (n uint32) {
 }
 
 // show prints whole frontends, not only their keys, as fmt would by itself.
-func show(list ...dataplane.Frontend) string {
+func show(list ...desired.Frontend) string {
 	var all []string
 	for _, f := range list {
 		s := fmt.Sprintf("%s %s %s %s %d %q %s:", f.Key, f.Method, f.Encapsulation, f.Scheduler, f.RingSize, f.Survival, f.Affinity)
@@ -107,21 +107,21 @@ func TestRefusalsLeaveTheOld(t *testing.T) {
 	d := n.open(t, c)
 	upsert(t, d, frontendBefore)
 	held, went := state(t, d), where(t, n, d)
-	with := func(change func(*dataplane.Frontend)) dataplane.Frontend {
+	with := func(change func(*desired.Frontend)) desired.Frontend {
 		f := frontendAfter
 		change(&f)
 		return f
 	}
-	for says, f := range map[string]dataplane.Frontend{
-		"is not a prime":   with(func(f *dataplane.Frontend) { f.RingSize = 250 }),
+	for says, f := range map[string]desired.Frontend{
+		"is not a prime":   with(func(f *desired.Frontend) { f.RingSize = 250 }),
 		"MaxBackends":      frontend(service.Tunnel, vips[false], service.TCP, "172.16.6.1:1", "172.16.6.2:1"),
-		"no backends":      with(func(f *dataplane.Frontend) { f.Backends = nil }),
-		"nat44":            with(func(f *dataplane.Frontend) { f.Method = "nat44" }),
-		"lblc":             with(func(f *dataplane.Frontend) { f.Scheduler = "lblc" }),
-		"protocol(1)":      with(func(f *dataplane.Frontend) { f.Protocol = 1 }),
+		"no backends":      with(func(f *desired.Frontend) { f.Backends = nil }),
+		"nat44":            with(func(f *desired.Frontend) { f.Method = "nat44" }),
+		"lblc":             with(func(f *desired.Frontend) { f.Scheduler = "lblc" }),
+		"protocol(1)":      with(func(f *desired.Frontend) { f.Protocol = 1 }),
 		"another family":   frontend(service.FullNAT, vips[false], service.TCP, servers[true]),
 		"of both families": frontend(service.Tunnel, vips[false], service.TCP, servers[true], servers[false]),
-		"ring size":        with(func(f *dataplane.Frontend) { f.RingSize = -1 }),
+		"ring size":        with(func(f *desired.Frontend) { f.RingSize = -1 }),
 	} {
 		err := d.Upsert(f)
 		if err == nil || !strings.Contains(err.Error(), says) {
@@ -190,7 +190,7 @@ func mapsOf(d *DataPlane) map[string]**ebpf.Map {
 func TestFaults(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
-	changes := map[string][2]dataplane.Frontend{
+	changes := map[string][2]desired.Frontend{
 		"ring": {frontendBefore, frontendAfter}, "all": {frontendBefore, frontendOther},
 	}
 	for kind, change := range changes {
@@ -238,7 +238,7 @@ func TestFaults(t *testing.T) {
 // the new, and clears the rest away.
 func TestDeathInTheMiddle(t *testing.T) {
 	for name, committed := range map[string]bool{"before": false, "after": true} {
-		for kind, next := range map[string]dataplane.Frontend{"ring": frontendAfter, "all": frontendOther} {
+		for kind, next := range map[string]desired.Frontend{"ring": frontendAfter, "all": frontendOther} {
 			t.Run(name+" "+kind, func(t *testing.T) {
 				n := newNet(t)
 				d := n.open(t, config())

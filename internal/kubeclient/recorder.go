@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/fairlead/fairlead/internal/sleep"
 )
 
 // Limits of a Recorder. Events are for people: where very much happens at once,
@@ -103,10 +105,7 @@ func (r *Recorder) post(ctx context.Context, e Event) {
 			r.log.Warn("failed to create an Event", "about", e.About.Name, "reason", e.Reason, "note", e.Note, "error", err)
 			return
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(eventPause):
-		}
+		sleep.For(ctx, eventPause)
 	}
 }
 

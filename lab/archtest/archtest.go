@@ -16,7 +16,7 @@ const module = "github.com/fairlead/fairlead"
 
 // pure are the packages that decide and calculate: they depend on their input
 // alone, so that the tests and the simulator can run them as they are.
-var pure = []string{"core/service", "core/proxy", "vdn", "vdn/file", "agent/doctor", "core/maglev", "core/schedule", "core/plan", "core/health", "core/ring", "core/addresspool",
+var pure = []string{"core/service", "core/proxy", "vdn", "vdn/file", "agent/doctor", "core/maglev", "core/schedule", "core/desired", "core/plan", "core/problem", "core/route", "core/health", "core/ring", "core/addresspool",
 	"advertise/l2/elect", "advertise/l2/wire", "lab/sim", "lab/sim/claim", "lab/sim/lvs", "lab/sim/beyond", "lab/sim/scenario",
 	"lab/sim/agenda", "lab/sim/resilient", "lab/sim/beyond/draw", "lab/sim/beyond/ecmp", "lab/sim/beyond/follow", "lab/sim/beyond/hierarchy", "lab/sim/beyond/rollout", "lab/sim/beyond/routing", "lab/sim/beyond/services", "lab/sim/beyond/tail"}
 
@@ -68,7 +68,7 @@ var walls = []Wall{
 	{Ban{"k8s.io/api/...", "Kubernetes' types end at the sources"},
 		[]string{"internal/kubeclient", "source/manifest", "source/kube", "source/object", "source/gateway", "api/v1alpha1", "controller", "agent/kubectl", "vdn/kube", "lab/kube", "lab/bench/kubeproxy"}},
 	{Ban{"k8s.io/apimachinery/...", "Kubernetes' types end at the sources"},
-		[]string{"internal/kubeclient", "source/manifest", "source/kube", "source/object", "source/gateway", "api/v1alpha1", "controller", "agent/kubectl", "vdn/kube", "lab/kube", "lab/bench/kubeproxy"}},
+		[]string{"internal/kubeclient", "source/manifest", "source/kube", "source/object", "source/crd", "source/gateway", "api/v1alpha1", "controller", "agent/kubectl", "vdn/kube", "lab/kube", "lab/bench/kubeproxy"}},
 	{Ban{"github.com/aws/...", "clouds' SDKs are large and change: no type of them crosses advertise/cloud"}, []string{"advertise/cloud"}},
 	{Ban{"google.golang.org/api/...", "clouds' SDKs are large and change: no type of them crosses advertise/cloud"}, []string{"advertise/cloud"}},
 	{Ban{"go.etcd.io/bbolt/...", "what is kept of networks is written in one place"}, []string{"vdn/store"}},

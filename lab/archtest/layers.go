@@ -26,36 +26,19 @@ var layers = []Layer{
 	{"vdn", []string{"internal", "core", "api", "advertise"}},
 	{"controller", []string{"internal", "core", "api", "advertise", "source"}},
 	{"reconciler", []string{"internal", "core", "advertise", "dataplane", "source"}},
-	{"agent", []string{"internal", "core", "api", "advertise", "router", "dataplane", "source", "vdn", "reconciler"}},
-	{"lab", []string{"internal", "core", "api", "advertise", "router", "dataplane", "source", "vdn", "controller", "reconciler", "agent"}},
-	{"cmd", []string{"internal", "core", "api", "advertise", "router", "dataplane", "source", "vdn", "controller", "reconciler", "agent", "lab"}},
+	{"agent", []string{"internal", "core", "advertise", "router", "dataplane", "source", "vdn", "reconciler"}},
+	{"lab", []string{"internal", "core", "advertise", "router", "dataplane", "source", "vdn", "controller", "reconciler", "agent"}},
+	{"cmd", []string{"internal", "core", "advertise", "router", "dataplane", "source", "vdn", "controller", "reconciler", "agent", "lab"}},
 	{"scripts", []string{"internal"}},
 }
 
-// Exception is an import that the layers do not allow and that still exists.
-type Exception struct{ From, To, Fix string }
-
-// exceptions must only become fewer. Remove the line together with the import: a line
-// without an import is a fault, too.
-var exceptions = []Exception{
-	{"api/v1alpha1", "advertise", "the types of routes and attributes belong in core, and resources convert outside api"},
-	{"api/v1alpha1", "core/addresspool", "resources convert outside api"},
-	{"api/v1alpha1", "core/service", "resources convert outside api"},
-	{"api/v1alpha1", "vdn", "resources convert outside api"},
-	{"core/plan", "advertise", "the types of routes and attributes belong in core"},
-	{"core/plan", "dataplane", "the type of a desired frontend belongs in core"},
-	{"core/proxy", "source", "the type of a problem belongs in core"},
-}
-
-// Misplaced gives every import between top-level folders that neither the layers nor the
-// exceptions allow, every exception without an import, and every folder that the layers
-// lack: one line each.
-func Misplaced(all []Package, layers []Layer, exceptions []Exception) (faults []string) {
+// Misplaced returns every import between top-level folders that the layers do not allow,
+// and every folder that the layers lack: one line each.
+func Misplaced(all []Package, layers []Layer) (faults []string) {
 	may := map[string][]string{}
 	for _, l := range layers {
 		may[l.Folder] = append([]string{l.Folder}, l.May...)
 	}
-	unused := slices.Clone(exceptions)
 	for _, p := range all {
 		from := first(p.Path)
 		if !isOurs(p.Path) {
@@ -66,18 +49,10 @@ func Misplaced(all []Package, layers []Layer, exceptions []Exception) (faults []
 			continue
 		}
 		for _, i := range p.Imports {
-			if !isOurs(i) || slices.Contains(may[from], first(i)) {
-				continue
-			}
-			is := func(e Exception) bool { return e.From == p.Path && e.To == i }
-			if !slices.ContainsFunc(exceptions, is) {
+			if isOurs(i) && !slices.Contains(may[from], first(i)) {
 				faults = append(faults, fmt.Sprintf("%s imports %s, but %s may only import %s", p.Path, i, from, strings.Join(may[from], ", ")))
 			}
-			unused = slices.DeleteFunc(unused, is)
 		}
-	}
-	for _, e := range unused {
-		faults = append(faults, fmt.Sprintf("%s no longer imports %s: remove the exception", e.From, e.To))
 	}
 	slices.Sort(faults)
 	return slices.Compact(faults)

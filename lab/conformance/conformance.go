@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/schedule"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
@@ -44,11 +45,11 @@ type Finisher interface {
 
 // Held is what a fixture's data plane was given: to ask a kernel for each packet
 // takes longer than all the rest.
-type Held map[service.Key]dataplane.Frontend
+type Held map[service.Key]desired.Frontend
 
 // Find gives the frontend that a packet is for: that of its port before one of a
 // range, before that of the whole address.
-func (h Held) Find(k service.Key) (found dataplane.Frontend, ok bool) {
+func (h Held) Find(k service.Key) (found desired.Frontend, ok bool) {
 	for _, f := range h {
 		has := f.VIP == k.VIP && (f.Whole() || f.Protocol == k.Protocol) && f.Port <= k.Port && k.Port <= max(f.Port, f.Last)
 		if has && (!ok || found.Whole() || !f.Range()) {
@@ -155,7 +156,7 @@ func (s *teller) empty() {
 }
 
 // upsert makes both hold f; a refusal by name ends the story.
-func (s *teller) upsert(f dataplane.Frontend) {
+func (s *teller) upsert(f desired.Frontend) {
 	s.Helper()
 	err := s.DataPlane().Upsert(f)
 	if errors.Is(err, dataplane.ErrUnsupported) {
@@ -174,7 +175,7 @@ func (s *teller) upsert(f dataplane.Frontend) {
 }
 
 // kept gives what the data plane keeps of f.
-func (s *teller) kept(f dataplane.Frontend) dataplane.Frontend {
+func (s *teller) kept(f desired.Frontend) desired.Frontend {
 	if d, ok := s.DataPlane().(dataplane.Canonical); ok {
 		return d.Canonical(f)
 	}
@@ -201,7 +202,7 @@ func (s *teller) sameList() {
 	if err != nil {
 		s.Fatal(err)
 	}
-	slices.SortFunc(got, func(a, b dataplane.Frontend) int { return a.Key.Compare(b.Key) })
+	slices.SortFunc(got, func(a, b desired.Frontend) int { return a.Key.Compare(b.Key) })
 	want, _ := s.twin.List()
 	for i := range want {
 		want[i] = s.kept(want[i])
@@ -260,7 +261,7 @@ func sameReason(a, b error) bool {
 const packetLength = 120
 
 // frontend is the one that most stories are told of.
-func frontend(method service.Method, scheduler service.Scheduler, backends int) dataplane.Frontend {
+func frontend(method service.Method, scheduler service.Scheduler, backends int) desired.Frontend {
 	return kind{method: method, scheduler: scheduler, protocol: service.TCP}.frontend(backends)
 }
 
@@ -279,11 +280,11 @@ func (k kind) String() string {
 	return fmt.Sprint(k.method, " ", k.encapsulation, " ", k.scheduler, " ", k.protocol, " ", family[k.vip6], " to ", family[k.server6])
 }
 
-func (k kind) frontend(backends int) dataplane.Frontend {
+func (k kind) frontend(backends int) desired.Frontend {
 	if k.port == 0 {
 		k.port = 80
 	}
-	f := dataplane.Frontend{
+	f := desired.Frontend{
 		Key:    service.Key{VIP: netip.MustParseAddr("10.1.1.1"), Port: k.port, Protocol: k.protocol},
 		Method: k.method, Encapsulation: k.encapsulation, Scheduler: k.scheduler, RingSize: 1021,
 		Survival: (&service.Service{Method: k.method, Scheduler: k.scheduler}).DefaultSurvival(),
@@ -314,18 +315,18 @@ func server(i int) service.Backend {
 }
 
 // with gives f with other backends.
-func with(f dataplane.Frontend, change func([]service.Backend) []service.Backend) dataplane.Frontend {
+func with(f desired.Frontend, change func([]service.Backend) []service.Backend) desired.Frontend {
 	f.Backends = change(slices.Clone(f.Backends))
 	return f
 }
 
 // drained gives f with the i-th backend taking no new flows.
-func drained(f dataplane.Frontend, i int) dataplane.Frontend {
+func drained(f desired.Frontend, i int) desired.Frontend {
 	return with(f, func(b []service.Backend) []service.Backend { b[i].Weight = 0; return b })
 }
 
 // joined gives f with one more backend, the i-th, since then.
-func joined(f dataplane.Frontend, i int, since time.Time) dataplane.Frontend {
+func joined(f desired.Frontend, i int, since time.Time) desired.Frontend {
 	return with(f, func(b []service.Backend) []service.Backend {
 		s := server(i)
 		s.Since = since

@@ -5,9 +5,9 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/schedule"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/fake"
 )
 
@@ -112,7 +112,7 @@ func affinity(s *teller) {
 }
 
 // without gives f with servers that take flows on the port addressed.
-func without(f dataplane.Frontend) dataplane.Frontend {
+func without(f desired.Frontend) desired.Frontend {
 	return with(f, func(bs []service.Backend) []service.Backend {
 		for i := range bs {
 			bs[i].Addr = netip.AddrPortFrom(bs[i].Addr.Addr(), 0)
@@ -133,7 +133,7 @@ func ranges(s *teller) {
 			at := func(port uint16, p service.Protocol) service.Key {
 				return service.Key{VIP: one.VIP, Port: port, Protocol: p}
 			}
-			for _, f := range []dataplane.Frontend{one, some, more} {
+			for _, f := range []desired.Frontend{one, some, more} {
 				s.upsert(f)
 				defer s.delete(f.Key)
 			}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/schedule"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
@@ -58,7 +59,7 @@ func kinds() (all []kind) {
 // everyKind holds all of a method and scheduler side by side: to bring a method
 // in or out may take long.
 func everyKind(s *teller) {
-	var held []dataplane.Frontend
+	var held []desired.Frontend
 	for n, k := range kinds() {
 		k.port = uint16(8000 + n)
 		if len(held) > 0 && (held[0].Method != k.method || held[0].Scheduler != k.scheduler) {
@@ -80,7 +81,7 @@ func everyKind(s *teller) {
 	s.deleteAll(held)
 }
 
-func (s *teller) deleteAll(all []dataplane.Frontend) {
+func (s *teller) deleteAll(all []desired.Frontend) {
 	s.Helper()
 	for _, f := range all {
 		s.delete(f.Key)
@@ -106,7 +107,7 @@ func shares(s *teller) {
 
 // anew gives the i-th flow, or where it is remembered, so that it could not be
 // new again, one that is not.
-func (s *teller) anew(f dataplane.Frontend, i int) schedule.Flow {
+func (s *teller) anew(f desired.Frontend, i int) schedule.Flow {
 	if s.kept(f).Stateful() {
 		i += 5000
 	}
@@ -322,7 +323,7 @@ func notOurs(s *teller) {
 }
 
 func restart(s *teller) {
-	kept := []dataplane.Frontend{frontend(service.Tunnel, service.Maglev, 4), frontend(service.DirectNAT, service.RoundRobin, 3)}
+	kept := []desired.Frontend{frontend(service.Tunnel, service.Maglev, 4), frontend(service.DirectNAT, service.RoundRobin, 3)}
 	if errors.Is(s.DataPlane().Upsert(kept[1]), dataplane.ErrUnsupported) {
 		kept[1] = frontend(service.NAT, service.RoundRobin, 3)
 	}

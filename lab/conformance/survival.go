@@ -5,9 +5,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/schedule"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 )
 
 // then is a time, some hours after the first.
@@ -23,14 +23,14 @@ type life struct {
 
 // history changes a frontend several times and opens flows after each change.
 // It gives the frontend as it is at the end.
-func (s *teller) history(f dataplane.Frontend) (dataplane.Frontend, []life) {
+func (s *teller) history(f desired.Frontend) (desired.Frontend, []life) {
 	var lives []life
 	s.upsert(f)
-	for step, change := range []func(dataplane.Frontend) dataplane.Frontend{
-		func(f dataplane.Frontend) dataplane.Frontend { return f },
-		func(f dataplane.Frontend) dataplane.Frontend { return joined(f, 6, then(1)) },
-		func(f dataplane.Frontend) dataplane.Frontend { return joined(joined(f, 7, then(2)), 8, then(2)) },
-		func(f dataplane.Frontend) dataplane.Frontend { return drained(f, 1) },
+	for step, change := range []func(desired.Frontend) desired.Frontend{
+		func(f desired.Frontend) desired.Frontend { return f },
+		func(f desired.Frontend) desired.Frontend { return joined(f, 6, then(1)) },
+		func(f desired.Frontend) desired.Frontend { return joined(joined(f, 7, then(2)), 8, then(2)) },
+		func(f desired.Frontend) desired.Frontend { return drained(f, 1) },
 	} {
 		f = change(f)
 		s.upsert(f)
@@ -58,7 +58,7 @@ func (s *teller) survived(lives []life) {
 
 // skipRemembering ends a story of what is not remembered where the data plane
 // remembers it even so.
-func (s *teller) skipRemembering(f dataplane.Frontend) {
+func (s *teller) skipRemembering(f desired.Frontend) {
 	if s.kept(f).Stateful() {
 		const why = "it remembers these flows"
 		s.outcome.refuse(why)
@@ -154,7 +154,7 @@ func noSurvival(s *teller) {
 func remembers(s *teller) {
 	flowTable := frontend(service.Tunnel, service.Maglev, 6)
 	flowTable.Survival = service.FlowTable
-	asked := map[string]dataplane.Frontend{
+	asked := map[string]desired.Frontend{
 		"flow table": flowTable,
 		"nat":        frontend(service.NAT, service.Maglev, 6),
 		"fullnat":    frontend(service.FullNAT, service.Maglev, 6),

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/bgp"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/labtest"
 	"github.com/fairlead/fairlead/lab/testkit"
@@ -135,7 +136,7 @@ func (s *siege) speaker(n int, peers ...string) *actor.Actor[order, report] {
 		c.Peers = append(c.Peers, bgp.PeerConfig{Address: netip.MustParseAddr(p)})
 	}
 	a := enact(s.t, s.Host(fmt.Sprintf("node-%d", n)), part{Speaker: &c})
-	routes := []advertise.Route{
+	routes := []route.Route{
 		{Prefix: netip.MustParsePrefix(fmt.Sprintf("10.1.%d.0/24", n)), NextHop: c.LocalAddress},
 		{Prefix: netip.MustParsePrefix(fmt.Sprintf("fd00:1:%d::/64", n)), NextHop: netip.MustParseAddr(fmt.Sprintf("fd00::%d", n))}}
 	if r := a.Tell(order{Routes: routes}); r.Error != "" {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/bgp"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/labtest"
 	"github.com/fairlead/fairlead/lab/testkit"
@@ -102,8 +103,8 @@ func (m meeting) speaker(n int, p bgp.PeerConfig) *balancer {
 		marks += " graceful-shutdown"
 	}
 	b := startBalancer(m.t, m.Host(fmt.Sprintf("node-%d", n)), c)
-	b.set(advertise.Route{Prefix: prefix4, NextHop: ip4}, advertise.Route{Prefix: prefix6, NextHop: ip6},
-		advertise.Route{Prefix: drained, NextHop: ip4, Attributes: advertise.Attributes{Communities: advertise.Communities(marks)}})
+	b.set(route.Route{Prefix: prefix4, NextHop: ip4}, route.Route{Prefix: prefix6, NextHop: ip6},
+		route.Route{Prefix: drained, NextHop: ip4, Attributes: route.Attributes{Communities: route.Communities(marks)}})
 	return b
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/bgp"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
@@ -78,7 +78,7 @@ func TestPeerGoesAndComes(t *testing.T) {
 	d := startText(t, l, BIRD, text)
 	b := startBalancer(t, l.Host("balancer"), bgp.SpeakerConfig{AS: 65021, LocalAddress: netip.MustParseAddr("10.0.0.105"),
 		Peers: []bgp.PeerConfig{{Address: netip.MustParseAddr("10.0.0.110"), AS: 65110}}})
-	b.set(marked(advertise.Attributes{})...)
+	b.set(marked(route.Attributes{})...)
 	b.untilUp()
 	if err := d.Stop(); err != nil {
 		t.Fatal(err)
@@ -230,7 +230,7 @@ func TestGuide(t *testing.T) {
 			startConfig(t, l, kind, Config{Text: guideText(t, kind), BFD: true})
 			b := startBalancer(t, l.Host("balancer"), bgp.SpeakerConfig{AS: 65021, LocalAddress: netip.MustParseAddr("10.0.0.105"),
 				Peers: []bgp.PeerConfig{{Name: "tor-1", Address: netip.MustParseAddr("10.0.0.110"), AS: 65110, Password: "sesame", TTLSecurity: 1, BFD: true}}})
-			b.set(marked(advertise.Attributes{})...)
+			b.set(marked(route.Attributes{})...)
 			b.untilUp()
 			want := "10.1.1.1/32 via 10.0.0.105; fd00:1:1::1/128 via fd00::105"
 			await(t, "the router's kernel", want, func() (string, error) { return viaIPv6(l.Host("router").Netlink()) })
@@ -261,7 +261,7 @@ func TestWeightsAtFRR(t *testing.T) {
 	for n, weight := range map[int]uint32{105: 1, 106: 3} {
 		local := netip.MustParseAddr(fmt.Sprintf("10.0.0.%d", n))
 		b := startBalancer(t, l.Host("balancer"), bgp.SpeakerConfig{AS: 65021, LocalAddress: local, Peers: []bgp.PeerConfig{{Address: netip.MustParseAddr("10.0.0.110")}}})
-		b.set(advertise.Route{Prefix: prefix4, NextHop: local, Attributes: advertise.Attributes{Weight: weight}})
+		b.set(route.Route{Prefix: prefix4, NextHop: local, Attributes: route.Attributes{Weight: weight}})
 	}
 	await(t, "the router's kernel", "10.0.0.105 weighs 1/4; 10.0.0.106 weighs 3/4", func() (string, error) {
 		rs, err := l.Host("router").Netlink().RouteListFiltered(unix.AF_INET, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
@@ -299,7 +299,7 @@ router bgp 65110
 	balancer := linkLocal(t, l, "balancer")
 	b := startBalancer(t, l.Host("balancer"), bgp.SpeakerConfig{AS: 65021, RouterID: netip.MustParseAddr("10.0.0.105"),
 		Peers: []bgp.PeerConfig{{Name: "tor", SourceInterface: "eth0", AS: 65110}}})
-	b.set(marked(advertise.Attributes{})...)
+	b.set(marked(route.Attributes{})...)
 	if p := b.peers()[0]; p.Name != "tor" || p.Address != "%eth0" || p.State != "idle" {
 		t.Errorf("before there is a router: %+v", p)
 	}

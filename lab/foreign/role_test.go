@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/bgp"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/testkit/actor"
 	"github.com/fairlead/fairlead/router"
@@ -30,9 +31,9 @@ type part struct {
 
 // order is a line to a process, report one from it.
 type order struct {
-	Routes []advertise.Route // of a speaker; nil leaves those that it has
-	Last   string            // what the last of Nodes does: withdraw or announce
-	Usage  bool              // ask what the process uses
+	Routes []route.Route // of a speaker; nil leaves those that it has
+	Last   string        // what the last of Nodes does: withdraw or announce
+	Usage  bool          // ask what the process uses
 }
 
 type report struct {
@@ -141,7 +142,7 @@ func playNodes(nodes []string) error {
 	}
 	defer r.Close()
 	var last *bgp.Speaker
-	var routes []advertise.Route
+	var routes []route.Route
 	for _, n := range nodes {
 		last, err = bgp.NewSpeaker(bgp.SpeakerConfig{AS: 65021, LocalAddress: netip.MustParseAddr("172.16.0." + n),
 			Peers: []bgp.PeerConfig{{Address: reflector}}})
@@ -149,7 +150,7 @@ func playNodes(nodes []string) error {
 			return err
 		}
 		defer last.Close()
-		routes = []advertise.Route{
+		routes = []route.Route{
 			{Prefix: netip.MustParsePrefix("10.1.1.0/24"), NextHop: netip.MustParseAddr("10.0.0." + n)},
 			{Prefix: netip.MustParsePrefix("fd00:1:1::/64"), NextHop: netip.MustParseAddr("fd00::" + n)}}
 		if err := last.Set(routes); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/bgp"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/labtest"
 	"github.com/fairlead/fairlead/lab/testkit"
@@ -29,7 +30,7 @@ func startBalancer(t *testing.T, h *lab.Host, c bgp.SpeakerConfig) *balancer {
 	return &balancer{enact(t, h, part{Speaker: &c}), t}
 }
 
-func (b *balancer) set(routes ...advertise.Route) {
+func (b *balancer) set(routes ...route.Route) {
 	b.t.Helper()
 	if r := b.Tell(order{Routes: routes}); r.Error != "" {
 		b.t.Fatal(r.Error)
@@ -128,8 +129,8 @@ var (
 	prefix6 = netip.MustParsePrefix("fd00:1:1::1/128")
 )
 
-func marked(a advertise.Attributes) []advertise.Route {
-	return []advertise.Route{
+func marked(a route.Attributes) []route.Route {
+	return []route.Route{
 		{Prefix: prefix4, NextHop: netip.MustParseAddr("10.0.0.105"), Attributes: a},
 		{Prefix: prefix6, NextHop: netip.MustParseAddr("fd00::105"), Attributes: a},
 	}
@@ -192,8 +193,8 @@ func await(t *testing.T, what, want string, show func() (string, error)) {
 }
 
 // everything that a route can say.
-var everything = advertise.Attributes{
-	Communities: advertise.Communities("65000:1 graceful-shutdown no-export 65000:1:2"), LocalPreference: 200, MED: 50, Prepend: 2, Weight: 3,
+var everything = route.Attributes{
+	Communities: route.Communities("65000:1 graceful-shutdown no-export 65000:1:2"), LocalPreference: 200, MED: 50, Prepend: 2, Weight: 3,
 }
 
 func frrSession(t *testing.T, as uint32, change func(*bgp.PeerConfig), more string) (*Daemon, *balancer) {
@@ -229,12 +230,12 @@ func TestAttributesAtFRR(t *testing.T) {
 				await(t, "IPv4", "via 10.0.0.105; "+attributes, func() (string, error) { return frrShows(d, prefix4) })
 				await(t, "IPv6", "via fd00::105; "+attributes, func() (string, error) { return frrShows(d, prefix6) })
 			}
-			b.set(marked(advertise.Attributes{})...)
+			b.set(marked(route.Attributes{})...)
 			b.untilUp()
 			shown(c.plain)
 			// A route that comes while the session is young may be sent twice.
 			testkit.Eventually(t, time.Minute, func() error {
-				b.set(marked(advertise.Attributes{})...)
+				b.set(marked(route.Attributes{})...)
 				shown(c.plain)
 				before := frrUpdates(t, d, "10.0.0.105")
 				b.set(marked(everything)...)
@@ -244,12 +245,12 @@ func TestAttributesAtFRR(t *testing.T) {
 				}
 				return nil
 			})
-			b.set(marked(advertise.Attributes{})...)
+			b.set(marked(route.Attributes{})...)
 			shown(c.plain)
-			elsewhere := advertise.Attributes{Peers: advertise.NamesOf("spine")}
+			elsewhere := route.Attributes{Peers: route.NamesOf("spine")}
 			b.set(marked(elsewhere)...)
 			await(t, "for another peer", "0 paths", func() (string, error) { return frrShows(d, prefix4) })
-			elsewhere.Peers = advertise.NamesOf("spine", "tor")
+			elsewhere.Peers = route.NamesOf("spine", "tor")
 			b.set(marked(elsewhere)...)
 			shown(c.plain)
 		})

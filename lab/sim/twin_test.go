@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/fake"
 )
 
@@ -58,7 +58,7 @@ func (w *twins) some() (of []Weighted) {
 func (w *twins) upsert() {
 	w.t.Helper()
 	b := w.nodes[w.lb].balancer
-	f := dataplane.Frontend{Key: w.key(), Method: b.Method, Scheduler: b.Scheduler, RingSize: b.RingSize, Survival: b.Survival}
+	f := desired.Frontend{Key: w.key(), Method: b.Method, Scheduler: b.Scheduler, RingSize: b.RingSize, Survival: b.Survival}
 	for _, m := range b.members {
 		f.Backends = append(f.Backends, service.Backend{Addr: m.Addr, Weight: m.Weight, Since: m.Since, Drained: m.Drained})
 	}

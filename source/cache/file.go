@@ -11,11 +11,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fairlead/fairlead/advertise"
-	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/core/problem"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/wholefile"
 	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/crd"
 )
 
 // version is of the file; another one is not read. It must be raised whenever a
@@ -42,7 +43,7 @@ type state struct {
 
 // peer is one with its port, which an Address without an IP address loses as text.
 type peer struct {
-	v1alpha1.Peer
+	crd.Peer
 	Port uint16
 }
 
@@ -52,13 +53,13 @@ type about struct {
 }
 
 type announced struct {
-	Service service.ID        `json:"service"`
-	VIP     netip.Addr        `json:"vip"`
-	Offers  []advertise.Offer `json:"offers,omitempty"`
-	Why     string            `json:"why,omitempty"`
+	Service service.ID    `json:"service"`
+	VIP     netip.Addr    `json:"vip"`
+	Offers  []route.Offer `json:"offers,omitempty"`
+	Why     string        `json:"why,omitempty"`
 }
 
-func stateOf(s source.Snapshot, peers []v1alpha1.Peer) *state {
+func stateOf(s source.Snapshot, peers []crd.Peer) *state {
 	st := &state{Version: version, Services: s.Services, Balancers: s.Balancers, Senders: s.Senders, Chosen: s.Announcements != nil}
 	for _, p := range peers {
 		st.Peers = append(st.Peers, peer{p, p.Address.Port()})
@@ -82,7 +83,7 @@ func stateOf(s source.Snapshot, peers []v1alpha1.Peer) *state {
 }
 
 // snapshot gives what was kept, as a source does.
-func (st *state) snapshot(problems []source.Problem) source.Snapshot {
+func (st *state) snapshot(problems []problem.Problem) source.Snapshot {
 	s := source.Snapshot{Services: st.Services, Balancers: st.Balancers, Senders: st.Senders, Problems: problems}
 	if st.Chosen {
 		s.Announcements = st
@@ -91,12 +92,12 @@ func (st *state) snapshot(problems []source.Problem) source.Snapshot {
 }
 
 // Offers implements source.Announcements.
-func (st *state) Offers(s *service.Service, vip netip.Addr) ([]advertise.Offer, string) {
+func (st *state) Offers(s *service.Service, vip netip.Addr) ([]route.Offer, string) {
 	a := st.said[about{s.ID, vip}]
 	return a.Offers, a.Why
 }
 
-func (st *state) peers() (all []v1alpha1.Peer) {
+func (st *state) peers() (all []crd.Peer) {
 	for _, p := range st.Peers {
 		p.Address = netip.AddrPortFrom(p.Address.Addr(), p.Port)
 		all = append(all, p.Peer)
@@ -166,7 +167,7 @@ func parse(file string) (*state, error) {
 	return st, nil
 }
 
-func withoutPasswords(peers []v1alpha1.Peer) (all []v1alpha1.Peer) {
+func withoutPasswords(peers []crd.Peer) (all []crd.Peer) {
 	for _, p := range peers {
 		if p.PasswordSecret == "" { // without its password there is no session
 			all = append(all, p)
@@ -176,4 +177,4 @@ func withoutPasswords(peers []v1alpha1.Peer) (all []v1alpha1.Peer) {
 }
 
 // samePeers says whether what is kept of peers is the same.
-func samePeers(kept, now []v1alpha1.Peer) bool { return slices.Equal(kept, withoutPasswords(now)) }
+func samePeers(kept, now []crd.Peer) bool { return slices.Equal(kept, withoutPasswords(now)) }

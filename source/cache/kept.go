@@ -13,14 +13,15 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/crd"
 )
 
 // Of is whose snapshots are kept: a kube.Source.
 type Of interface {
 	source.Source
-	Problems() []source.Problem
+	Problems() []problem.Problem
 	// Unread says that what it follows cannot be read now.
 	Unread() bool
 }
@@ -50,23 +51,23 @@ type Source struct {
 
 	mu      sync.Mutex
 	live    *source.Snapshot // the latest that came; nil before
-	peers   []v1alpha1.Peer
-	onPeers func([]v1alpha1.Peer) []source.Problem
-	told    bool             // of peers
-	wrong   []source.Problem // with the peers that were kept
-	changed bool             // since the file was written
-	good    time.Time        // when the cluster could be read last
+	peers   []crd.Peer
+	onPeers func([]crd.Peer) []problem.Problem
+	told    bool              // of peers
+	wrong   []problem.Problem // with the peers that were kept
+	changed bool              // since the file was written
+	good    time.Time         // when the cluster could be read last
 }
 
 // New puts a Source before another.
 func New(c Config) *Source { return &Source{Config: c} }
 
 // OnPeers gives what the cluster's source is to tell of peers in place of then.
-func (s *Source) OnPeers(then func([]v1alpha1.Peer) []source.Problem) func([]v1alpha1.Peer) []source.Problem {
+func (s *Source) OnPeers(then func([]crd.Peer) []problem.Problem) func([]crd.Peer) []problem.Problem {
 	if s.onPeers = then; then == nil {
 		return nil // a nil OnPeers has peers not asked for
 	}
-	return func(now []v1alpha1.Peer) []source.Problem {
+	return func(now []crd.Peer) []problem.Problem {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.told, s.changed = true, s.changed || !samePeers(s.peers, now)
@@ -141,7 +142,7 @@ func (s *Source) stand(last *state, given *source.Snapshot, publish func(source.
 	if !s.told && s.onPeers != nil {
 		s.told, s.wrong = true, s.onPeers(last.peers())
 	}
-	now := last.snapshot(slices.Concat(problems, s.wrong, []source.Problem{{Object: "Services", Message: fmt.Sprintf(
+	now := last.snapshot(slices.Concat(problems, s.wrong, []problem.Problem{{Object: "Services", Message: fmt.Sprintf(
 		"have not been read since this agent started; what its predecessor read last, at %s, is served", last.at.UTC().Format(time.RFC3339))}}))
 	if given != nil && given.Equal(now) {
 		return last, given

@@ -17,11 +17,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/fairlead/fairlead/advertise"
-	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/core/problem"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/crd"
 )
 
 // fill sets every field of a value to something.
@@ -127,9 +128,9 @@ func (c *cluster) Run(ctx context.Context, publish func(source.Snapshot)) error 
 
 func (c *cluster) Unread() bool { return c.away }
 
-func (c *cluster) Problems() (all []source.Problem) {
+func (c *cluster) Problems() (all []problem.Problem) {
 	if c.away {
-		all = append(all, source.Problem{Object: "services", Message: "cannot be read"})
+		all = append(all, problem.Problem{Object: "services", Message: "cannot be read"})
 	}
 	return all
 }
@@ -137,18 +138,18 @@ func (c *cluster) Problems() (all []source.Problem) {
 // agent runs a Source; peers and got are what it gave last.
 type agent struct {
 	*cluster
-	tell func([]v1alpha1.Peer) []source.Problem
+	tell func([]crd.Peer) []problem.Problem
 	got  chan source.Snapshot
-	told chan []v1alpha1.Peer
+	told chan []crd.Peer
 	stop func()
 }
 
 func start(t *testing.T, file string, limit time.Duration, away bool) *agent {
 	a := &agent{
-		cluster: &cluster{away, make(chan source.Snapshot)}, got: make(chan source.Snapshot, 10), told: make(chan []v1alpha1.Peer, 10),
+		cluster: &cluster{away, make(chan source.Snapshot)}, got: make(chan source.Snapshot, 10), told: make(chan []crd.Peer, 10),
 	}
 	s := New(Config{File: file, Limit: limit, Log: slog.New(slog.DiscardHandler)})
-	a.tell = s.OnPeers(func(p []v1alpha1.Peer) []source.Problem { a.told <- p; return nil })
+	a.tell = s.OnPeers(func(p []crd.Peer) []problem.Problem { a.told <- p; return nil })
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- s.Before(a.cluster).Run(ctx, func(s source.Snapshot) { a.got <- s }) }()
@@ -162,10 +163,10 @@ func start(t *testing.T, file string, limit time.Duration, away bool) *agent {
 }
 
 // chosen makes one offer for all.
-type chosen struct{ offer advertise.Offer }
+type chosen struct{ offer route.Offer }
 
-func (c *chosen) Offers(*service.Service, netip.Addr) ([]advertise.Offer, string) {
-	return []advertise.Offer{c.offer}, ""
+func (c *chosen) Offers(*service.Service, netip.Addr) ([]route.Offer, string) {
+	return []route.Offer{c.offer}, ""
 }
 
 func web(name string) *service.Service {
@@ -186,13 +187,13 @@ func names(s source.Snapshot) (all []string) {
 // TestStory is an agent that sees a cluster, and one after it that does not.
 func TestStory(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kept")
-	peers := []v1alpha1.Peer{
+	peers := []crd.Peer{
 		{Name: "open", Address: netip.AddrPortFrom(netip.Addr{}, 1179), Interface: "eth0"},
 		{Name: "closed", Address: netip.MustParseAddrPort("10.0.0.2:179"), PasswordSecret: "p", Password: "hush"},
 	}
-	offer := advertise.Offer{
+	offer := route.Offer{
 		By: "Announcement edge", Prefix: netip.MustParsePrefix("10.1.0.0/16"), MinimumHealthy: 2, Local: true,
-		Attributes: advertise.Attributes{Communities: "65000:1", MED: 7, Peers: "open"}, WeighBy: advertise.WeighByEndpoints,
+		Attributes: route.Attributes{Communities: "65000:1", MED: 7, Peers: "open"}, WeighBy: route.WeighByEndpoints,
 	}
 	first := start(t, file, time.Hour, false)
 	first.tell(peers)
@@ -212,7 +213,7 @@ func TestStory(t *testing.T) {
 	if !slices.Equal(names(now), []string{"web"}) || !slices.Equal(now.Balancers, others) || !slices.Equal(now.Senders, others) {
 		t.Errorf("served: %v by %v, accepted from %v", names(now), now.Balancers, now.Senders)
 	}
-	if all, why := now.Announcements.Offers(now.Services[0], netip.MustParseAddr("10.1.1.1")); !slices.Equal(all, []advertise.Offer{offer}) || why != "" {
+	if all, why := now.Announcements.Offers(now.Services[0], netip.MustParseAddr("10.1.1.1")); !slices.Equal(all, []route.Offer{offer}) || why != "" {
 		t.Errorf("announced %v, %q", all, why)
 	}
 	if len(now.Problems) != 2 || !strings.Contains(now.Problems[1].Message, "what its predecessor read last") {

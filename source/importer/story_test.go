@@ -14,6 +14,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/health"
 	"github.com/fairlead/fairlead/core/plan"
 	"github.com/fairlead/fairlead/dataplane"
@@ -197,7 +198,7 @@ func held(t *testing.T, r *importer.Result) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slices.SortFunc(frontends, func(a, b dataplane.Frontend) int { return a.Key.Compare(b.Key) })
+	slices.SortFunc(frontends, func(a, b desired.Frontend) int { return a.Key.Compare(b.Key) })
 	for _, f := range frontends {
 		fmt.Fprintf(&b, "%s %s %s %s", f.Key, strings.TrimSpace(string(f.Method)+" "+string(f.Encapsulation)), f.Scheduler, f.Survival)
 		if f.Affinity > 0 {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/source/crd"
 )
 
 // beyond is which Services are read for addresses that they do not have as load
@@ -15,8 +15,8 @@ import (
 type beyond struct {
 	// reads is how Services are read now, listed how they were when they had been
 	// listed last; nil before.
-	reads  *atomic.Pointer[v1alpha1.Beyond]
-	listed *v1alpha1.Beyond
+	reads  *atomic.Pointer[crd.Beyond]
+	listed *crd.Beyond
 	// began is whether a snapshot was made: until then they are read as they are to
 	// be.
 	began bool
@@ -25,14 +25,14 @@ type beyond struct {
 }
 
 func newBeyond() beyond {
-	b := beyond{reads: &atomic.Pointer[v1alpha1.Beyond]{}, again: make(chan struct{}, 1)}
-	b.reads.Store(&v1alpha1.Beyond{})
+	b := beyond{reads: &atomic.Pointer[crd.Beyond]{}, again: make(chan struct{}, 1)}
+	b.reads.Store(&crd.Beyond{})
 	return b
 }
 
 // wantedBeyond says, with the lock held, how Services are to be read.
-func (s *Source) wantedBeyond() *v1alpha1.Beyond {
-	return v1alpha1.BeyondOf(slices.Collect(maps.Values(s.routing.announcements.held)))
+func (s *Source) wantedBeyond() *crd.Beyond {
+	return crd.BeyondOf(slices.Collect(maps.Values(s.routing.announcements.held)))
 }
 
 // followBeyond gives what lists Services with follow, and again where they are to be

@@ -7,8 +7,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/crd"
 )
 
 // TestAnnouncedBeyond has cluster addresses and external ones come and go with the
@@ -46,7 +47,7 @@ func TestAnnouncedBeyond(t *testing.T) {
 			return nil
 		})
 	}
-	none := Config{OnPeers: func([]v1alpha1.Peer) []source.Problem { return nil }}
+	none := Config{OnPeers: func([]crd.Peer) []problem.Problem { return nil }}
 	r.follower = newFollower(t, c.Config, none, true)
 	await("given 10.1.1.1")
 	r.awaitDefined()

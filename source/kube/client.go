@@ -26,8 +26,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/internal/kubeclient"
-	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/gateway"
 	"github.com/fairlead/fairlead/source/object"
 )
@@ -258,15 +258,15 @@ func (s *Source) asked(ctx context.Context, r resource, err error) error {
 	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return err // ends anyway; is listed anew at once
 	}
-	var now []source.Problem
+	var now []problem.Problem
 	forbidden := apierrors.IsForbidden(err)
 	switch {
 	case r.absent(err):
 	case forbidden || apierrors.IsUnauthorized(err):
-		now = []source.Problem{{Object: r.name, Message: fmt.Sprintf(
+		now = []problem.Problem{{Object: r.name, Message: fmt.Sprintf(
 			"cannot be read: %v; let this agent get, list and watch %s (ClusterRole); what was read last stays, and it is tried again", err, r.name)}}
 	case err != nil:
-		now = []source.Problem{{Object: r.name, Message: fmt.Sprintf(
+		now = []problem.Problem{{Object: r.name, Message: fmt.Sprintf(
 			"cannot be read: %v; what was read last is served on, and it is tried again", err)}}
 	}
 	s.mu.Lock()

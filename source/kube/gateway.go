@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/gateway"
 	"github.com/fairlead/fairlead/source/object"
 )
@@ -133,7 +133,7 @@ func (s *Source) serveGateways() {
 	g := &s.gateways
 	served := map[service.ID]gateway.Served{}
 	g.services = nil
-	var problems []source.Problem
+	var problems []problem.Problem
 	for _, one := range g.verdict.Gateways {
 		id := gateway.ID(one.Gateway)
 		made := one.Serve(g.served[id], func(of service.ID) []*object.Object { return s.balancer.slices[of] })
@@ -143,7 +143,7 @@ func (s *Source) serveGateways() {
 		}
 		for _, f := range made.Faults {
 			k := object.Key{Kind: gateway.KindGateway, Namespace: one.Namespace, Name: one.Name}
-			problems = append(problems, source.Problem{Object: k.String(), Field: f.Field, Message: f.Message})
+			problems = append(problems, problem.Problem{Object: k.String(), Field: f.Field, Message: f.Message})
 		}
 	}
 	g.served = served

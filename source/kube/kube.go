@@ -21,10 +21,11 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/crd"
 	"github.com/fairlead/fairlead/source/object"
 )
 
@@ -55,7 +56,7 @@ type Config struct {
 	// OnPeers, where there is one, is told of the BGPPeers that this node has, by
 	// name, when they may be others and every few minutes, and gives what is wrong
 	// with them. Announcements are then followed, too.
-	OnPeers func([]v1alpha1.Peer) []source.Problem
+	OnPeers func([]crd.Peer) []problem.Problem
 	// Announcements has them followed though there is no OnPeers: who serves no
 	// Service but for others must know which addresses they announce.
 	Announcements bool
@@ -154,7 +155,7 @@ func (s *Source) Run(ctx context.Context, publish func(source.Snapshot)) error {
 
 // Problems gives what is wrong now: objects refused, in full or in part, and
 // what cannot be read.
-func (s *Source) Problems() []source.Problem {
+func (s *Source) Problems() []problem.Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.problems.all()

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/core/service"
 	labkube "github.com/fairlead/fairlead/lab/kube"
@@ -214,7 +215,7 @@ func (f *follower) awaitProblem(there bool, words string) {
 	f.t.Helper()
 	testkit.Eventually(f.t, patience, func() error {
 		all := f.source.Problems()
-		if slices.ContainsFunc(all, func(p source.Problem) bool { return strings.Contains(p.String(), words) }) != there {
+		if slices.ContainsFunc(all, func(p problem.Problem) bool { return strings.Contains(p.String(), words) }) != there {
 			return fmt.Errorf("problem %q: want %v; there are %q", words, there, all)
 		}
 		return nil

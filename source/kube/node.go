@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/object"
 )
 
@@ -92,9 +92,9 @@ func (s *Source) noNode() {
 
 func (s *Source) nodeProblem(message string) {
 	k := object.Key{Kind: kindNode, Name: s.config.Node}
-	var now []source.Problem
+	var now []problem.Problem
 	if message != "" {
-		now = []source.Problem{{Object: kindNode + " " + k.Name, Message: message}}
+		now = []problem.Problem{{Object: kindNode + " " + k.Name, Message: message}}
 	}
 	s.problems.put(s.problems.kinds, k, now)
 }

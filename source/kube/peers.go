@@ -12,8 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fairlead/fairlead/advertise"
-	"github.com/fairlead/fairlead/api/v1alpha1"
-	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/core/problem"
+	"github.com/fairlead/fairlead/source/crd"
 	"github.com/fairlead/fairlead/source/object"
 )
 
@@ -54,9 +54,9 @@ func (s *Source) tellPeers(ctx context.Context) time.Duration {
 	if !known {
 		return lookAgain
 	}
-	peers, wrong := v1alpha1.PeersOf(all, labels)
+	peers, wrong := crd.PeersOf(all, labels)
 	wrongs := problemsOf(wrong)
-	var told []v1alpha1.Peer
+	var told []crd.Peer
 	for _, p := range peers {
 		var err error
 		if p.PasswordSecret != "" {
@@ -66,7 +66,7 @@ func (s *Source) tellPeers(ctx context.Context) time.Duration {
 			return lookAgain
 		}
 		if err != nil {
-			wrongs = append(wrongs, source.Problem{Object: p.Object(), Field: "spec.passwordSecret", Message: err.Error()})
+			wrongs = append(wrongs, problem.Problem{Object: p.Object(), Field: "spec.passwordSecret", Message: err.Error()})
 		}
 		if err == nil || p.Password != "" {
 			told = append(told, p)

@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/source/object"
 )
 
@@ -16,25 +16,25 @@ type problems struct {
 	// objects are those of what an object says, joined those of a Service
 	// together with its slices, kinds those of reading a kind at all. None has
 	// an empty list.
-	objects, joined, kinds map[object.Key][]source.Problem
+	objects, joined, kinds map[object.Key][]problem.Problem
 	changed                bool
 }
 
 func newProblems(log *slog.Logger) problems {
-	empty := func() map[object.Key][]source.Problem { return map[object.Key][]source.Problem{} }
+	empty := func() map[object.Key][]problem.Problem { return map[object.Key][]problem.Problem{} }
 	return problems{log: log, objects: empty(), joined: empty(), kinds: empty()}
 }
 
 // set says what is wrong with an object now.
 func (p *problems) set(k object.Key, faults []object.Fault) {
-	var now []source.Problem
+	var now []problem.Problem
 	for _, f := range faults {
-		now = append(now, source.Problem{Object: k.String(), Field: f.Field, Message: f.Message})
+		now = append(now, problem.Problem{Object: k.String(), Field: f.Field, Message: f.Message})
 	}
 	p.put(p.objects, k, now)
 }
 
-func (p *problems) put(in map[object.Key][]source.Problem, k object.Key, now []source.Problem) {
+func (p *problems) put(in map[object.Key][]problem.Problem, k object.Key, now []problem.Problem) {
 	was := in[k]
 	if slices.Equal(was, now) {
 		return
@@ -60,12 +60,12 @@ func (p *problems) forget(gone func(object.Key) bool) {
 }
 
 // all gives the problems, sorted.
-func (p *problems) all() (all []source.Problem) {
-	for _, in := range []map[object.Key][]source.Problem{p.kinds, p.objects, p.joined} {
+func (p *problems) all() (all []problem.Problem) {
+	for _, in := range []map[object.Key][]problem.Problem{p.kinds, p.objects, p.joined} {
 		for _, k := range slices.SortedFunc(maps.Keys(in), object.Key.Compare) {
 			all = append(all, in[k]...)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b source.Problem) int { return cmp.Compare(a.Object, b.Object) })
+	slices.SortStableFunc(all, func(a, b problem.Problem) int { return cmp.Compare(a.Object, b.Object) })
 	return all
 }

@@ -12,10 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/core/problem"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/crd"
 	"github.com/fairlead/fairlead/source/object"
 )
 
@@ -180,7 +182,7 @@ func (s *Source) announce() source.Announcements {
 			return &nothing{unread.resource + " cannot be read, which say what is announced: let this agent get, list and watch them (ClusterRole)"}
 		}
 	}
-	said, wrong := v1alpha1.AnnouncedBy(
+	said, wrong := crd.AnnouncedBy(
 		slices.Collect(maps.Values(r.announcements.held)), slices.Collect(maps.Values(r.pools.held)), r.labels)
 	s.problems.put(s.problems.kinds, object.Key{Kind: kindAnnouncement}, problemsOf(wrong))
 	if said == nil {
@@ -193,11 +195,11 @@ func (s *Source) announce() source.Announcements {
 type nothing struct{ why string }
 
 // Offers gives none.
-func (n *nothing) Offers(*service.Service, netip.Addr) ([]advertise.Offer, string) { return nil, n.why }
+func (n *nothing) Offers(*service.Service, netip.Addr) ([]route.Offer, string) { return nil, n.why }
 
-func problemsOf(wrong []v1alpha1.Wrong) (all []source.Problem) {
+func problemsOf(wrong []crd.Wrong) (all []problem.Problem) {
 	for _, w := range wrong {
-		all = append(all, source.Problem{Object: w.Object, Message: w.Err.Error() + "; it is left out"})
+		all = append(all, problem.Problem{Object: w.Object, Message: w.Err.Error() + "; it is left out"})
 	}
 	return all
 }

@@ -23,10 +23,10 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/core/problem"
 	labkube "github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/lab/testkit"
-	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/crd"
 )
 
 // agentUser has the rights of deploy/manifests/rbac.yaml.
@@ -53,7 +53,7 @@ type routed struct {
 	follower *follower
 
 	mu    sync.Mutex
-	peers []v1alpha1.Peer // told last
+	peers []crd.Peer // told last
 	told  int
 }
 
@@ -130,7 +130,7 @@ func (r *routed) secret(password string) {
 	must(r.t, err)
 }
 
-func (r *routed) onPeers(all []v1alpha1.Peer) []source.Problem {
+func (r *routed) onPeers(all []crd.Peer) []problem.Problem {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.peers = all
@@ -288,7 +288,7 @@ func (r *routed) awaitRevoked(way *relay, config *rest.Config) {
 	r.awaitPrefixes("[10.1.1.1/32]")
 	r.awaitPeers(stays)
 	first := r.follower
-	r.follower = newFollower(r.t, config, Config{Namespace: "fairlead", OnPeers: func([]v1alpha1.Peer) []source.Problem { return nil }}, true)
+	r.follower = newFollower(r.t, config, Config{Namespace: "fairlead", OnPeers: func([]crd.Peer) []problem.Problem { return nil }}, true)
 	r.awaitPrefixes("announcements cannot be read")
 	binding.ResourceVersion = ""
 	_, err = all.Create(context.Background(), binding, metav1.CreateOptions{})

@@ -4,14 +4,14 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/source/object"
 )
 
 // unique sorts objects by key and leaves one of each: the one that was used already;
 // where none was, the older; where that is not known, the first. It remembers which
 // were used.
-func (d *folder) unique(objects []*object.Object) (out []*object.Object, problems []source.Problem) {
+func (d *folder) unique(objects []*object.Object) (out []*object.Object, problems []problem.Problem) {
 	objects = slices.Clone(objects)
 	slices.SortStableFunc(objects, func(a, b *object.Object) int { return a.Key.Compare(b.Key) })
 	losers := map[*object.Object]bool{}
@@ -104,7 +104,7 @@ func older(a, b *object.Object) int {
 }
 
 // twice is the Problem of an object whose key another has.
-func twice(loser, winner *object.Object, used bool) source.Problem {
+func twice(loser, winner *object.Object, used bool) problem.Problem {
 	why := "comes first"
 	switch {
 	case used:

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/object"
@@ -53,7 +54,7 @@ type folder struct {
 	// gone is why the folder cannot be read now.
 	gone string
 	// strange are problems with what in it is no manifest.
-	strange []source.Problem
+	strange []problem.Problem
 	// changed is when anything was last seen to change.
 	changed time.Time
 }
@@ -63,7 +64,7 @@ func newFolder(dir string) *folder { return &folder{dir: dir, files: map[string]
 // file is one file: its objects in force and the problems of its present text.
 type file struct {
 	objects  []*object.Object
-	problems []source.Problem
+	problems []problem.Problem
 	// refused are the objects of the present text that are not accepted.
 	refused []object.Key
 	// stale says since when objects in force are not those of the present text, unused
@@ -163,7 +164,7 @@ func (d *folder) list() (map[string]bool, error) {
 		switch {
 		case strings.HasPrefix(e.Name(), "."), takenOut:
 		case isDir && holdsManifests(path):
-			d.strange = append(d.strange, source.Problem{Where: e.Name(), Message: "is a folder, whose files are not read; put them into " + d.dir})
+			d.strange = append(d.strange, problem.Problem{Where: e.Name(), Message: "is a folder, whose files are not read; put them into " + d.dir})
 		case !isDir && IsManifest(e.Name()):
 			names[e.Name()] = true
 		}
@@ -358,9 +359,9 @@ func (f *file) take(p *parsed, now time.Time) {
 // snapshot puts all files together.
 func (d *folder) snapshot() source.Snapshot {
 	var objects []*object.Object
-	var problems []source.Problem
+	var problems []problem.Problem
 	if d.gone != "" {
-		problems = append(problems, source.Problem{
+		problems = append(problems, problem.Problem{
 			Where: d.dir, Message: "the folder " + d.gone + "; its last state is served on",
 		})
 	}
@@ -396,12 +397,12 @@ func (d *folder) snapshot() source.Snapshot {
 }
 
 // allProblems gives what is wrong with a file now.
-func (f *file) allProblems(name string) (all []source.Problem) {
+func (f *file) allProblems(name string) (all []problem.Problem) {
 	if f.unread != "" {
-		all = append(all, source.Problem{Where: name, Message: "cannot be read: " + f.unread})
+		all = append(all, problem.Problem{Where: name, Message: "cannot be read: " + f.unread})
 	}
 	if f.lost != "" {
-		all = append(all, source.Problem{Where: name, Message: f.lost})
+		all = append(all, problem.Problem{Where: name, Message: f.lost})
 	}
 	return append(all, f.problems...)
 }

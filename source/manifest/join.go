@@ -1,9 +1,9 @@
 package manifest
 
 import (
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/suggest"
-	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/object"
 )
 
@@ -16,7 +16,7 @@ type joiner struct {
 
 // join makes Services of objects, none of which has the key of another; known are the
 // same by key. refused are those that are not among them because of faults.
-func (j *joiner) join(objects []*object.Object, known map[object.Key]*object.Object, refused []object.Key) (services []*service.Service, problems []source.Problem) {
+func (j *joiner) join(objects []*object.Object, known map[object.Key]*object.Object, refused []object.Key) (services []*service.Service, problems []problem.Problem) {
 	slicesOf := map[object.Key][]*object.Object{}
 	rejected := map[object.Key]bool{}
 	for _, k := range refused {
@@ -73,7 +73,7 @@ func (r *orphans) know(objects []*object.Object) {
 }
 
 // problem is the Problem of an orphan.
-func (r *orphans) problem(o *object.Object, objects []*object.Object) source.Problem {
+func (r *orphans) problem(o *object.Object, objects []*object.Object) problem.Problem {
 	r.know(objects)
 	if s := r.byName[o.Service().Name]; s != nil {
 		return o.Problem(o.Line, "metadata.namespace", "belongs to %s, which is not in this folder; an EndpointSlice is of a Service in its own namespace: to serve %s (%s), move it to namespace %s",

@@ -15,9 +15,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/crd"
 )
 
 const (
@@ -40,7 +41,7 @@ type Source struct {
 	// acceptFrom selects the Services of all load balancers.
 	acceptFrom []source.Selector
 	labels     map[string]string
-	onPeers    func([]v1alpha1.Peer) []source.Problem
+	onPeers    func([]crd.Peer) []problem.Problem
 	saved      saved
 	reread     time.Duration
 }
@@ -64,7 +65,7 @@ func (s *Source) AcceptFrom(by []source.Selector) { s.acceptFrom = by }
 // Routing takes the BGPPeers and Announcements that are for a node with these
 // labels. onPeers is told of the peers, by their names, when the folder has been
 // read and after every change, and says what is wrong with them.
-func (s *Source) Routing(labels map[string]string, onPeers func([]v1alpha1.Peer) []source.Problem) {
+func (s *Source) Routing(labels map[string]string, onPeers func([]crd.Peer) []problem.Problem) {
 	s.labels, s.onPeers = labels, onPeers
 }
 
@@ -114,7 +115,7 @@ func (s *Source) Run(ctx context.Context, publish func(source.Snapshot)) error {
 
 // tell logs what a snapshot has that the last had not.
 func (s *Source) tell(last *source.Snapshot, now source.Snapshot) {
-	known := map[source.Problem]bool{}
+	known := map[problem.Problem]bool{}
 	if last != nil {
 		for _, p := range last.Problems {
 			known[p] = true

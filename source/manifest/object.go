@@ -13,9 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/internal/suggest"
 	"github.com/fairlead/fairlead/internal/yamltree"
-	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/object"
 )
 
@@ -54,7 +54,7 @@ type parsed struct {
 	// cut says that the last document was not accepted, as happens where a
 	// text ends before its time: there may be more to come.
 	cut      bool
-	problems []source.Problem
+	problems []problem.Problem
 }
 
 // incomplete says that there may be objects in force that the text does not give.
@@ -64,7 +64,7 @@ func (p *parsed) incomplete() bool { return p.broken || p.cut || len(p.refused) 
 func parseFile(name string, text []byte) *parsed {
 	docs, bad := yamltree.Parse(name, text)
 	if bad != nil {
-		return &parsed{broken: true, problems: []source.Problem{{Where: where(name, bad.Line), Message: bad.Message}}}
+		return &parsed{broken: true, problems: []problem.Problem{{Where: where(name, bad.Line), Message: bad.Message}}}
 	}
 	r := &reader{file: name, dec: newDecoder(text), at: map[object.Key]int{}}
 	for _, doc := range docs {
@@ -91,7 +91,7 @@ func (r *reader) refuse(k object.Key, faults ...located) {
 
 func (r *reader) tell(k object.Key, faults ...located) {
 	for _, f := range faults {
-		r.problems = append(r.problems, source.Problem{
+		r.problems = append(r.problems, problem.Problem{
 			Object: k.String(), Where: where(r.file, f.line), Field: f.field, Message: f.message,
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/statedir"
 	"github.com/fairlead/fairlead/source"
@@ -126,7 +127,7 @@ func (l *looker) rest() source.Snapshot {
 	panic("unreachable")
 }
 
-func texts(ps []source.Problem) string {
+func texts(ps []problem.Problem) string {
 	var b strings.Builder
 	for _, p := range ps {
 		b.WriteString(p.String() + "\n")

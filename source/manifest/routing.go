@@ -11,7 +11,9 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/crd"
 	"github.com/fairlead/fairlead/source/object"
 )
 
@@ -48,17 +50,17 @@ func (r *reader) routing(n *yaml.Node, k object.Key, at object.Origin) (o *objec
 	case kindPeer:
 		p := &v1alpha1.BGPPeer{}
 		if faults = r.dec.decode(n, p); len(faults) == 0 {
-			o, fs = object.Other(k, &p.ObjectMeta, at, p), faultsOf(&p.ObjectMeta, p.Validate())
+			o, fs = object.Other(k, &p.ObjectMeta, at, p), faultsOf(&p.ObjectMeta, crd.ValidatePeer(p))
 		}
 	case kindAnnouncement:
 		a := &v1alpha1.Announcement{}
 		if faults = r.dec.decode(n, a); len(faults) == 0 {
-			o, fs = object.Other(k, &a.ObjectMeta, at, a), append(faultsOf(&a.ObjectMeta, a.Validate()), notHere(a.Spec.Addresses)...)
+			o, fs = object.Other(k, &a.ObjectMeta, at, a), append(faultsOf(&a.ObjectMeta, crd.ValidateAnnouncement(a)), notHere(a.Spec.Addresses)...)
 		}
 	case kindPool:
 		p := &v1alpha1.AddressPool{}
 		if faults = r.dec.decode(n, p); len(faults) == 0 {
-			_, err := p.Parse()
+			_, err := crd.ParsePool(p)
 			o, fs = object.Other(k, &p.ObjectMeta, at, p), faultsOf(&p.ObjectMeta, err)
 		}
 	case kindSecret:
@@ -90,7 +92,7 @@ func faultsOf(m *metav1.ObjectMeta, err error) []object.Fault {
 	if m.Namespace != "" {
 		faults = append(faults, object.Fault{Field: "metadata.namespace", Message: "objects of this kind are in no namespace; leave it out"})
 	}
-	for _, e := range v1alpha1.FieldErrors(err) {
+	for _, e := range crd.FieldErrors(err) {
 		faults = append(faults, object.Fault{Field: e.Field, Message: e.Message})
 	}
 	return faults
@@ -118,12 +120,12 @@ func (s *secretText) password() (string, []object.Fault) {
 // routing is what objects say of BGP to this node.
 type routing struct {
 	labels  map[string]string
-	onPeers func([]v1alpha1.Peer) []source.Problem // nil: no peers are taken
+	onPeers func([]crd.Peer) []problem.Problem // nil: no peers are taken
 	// of are the objects that the rest was made of.
 	of        []*object.Object
 	looked    bool
-	announced *v1alpha1.Announced
-	problems  []source.Problem
+	announced *crd.Announced
+	problems  []problem.Problem
 	// passwords are those read last of each Secret.
 	passwords map[string]string
 }
@@ -131,7 +133,7 @@ type routing struct {
 // look gives what the objects say of BGP, and what is wrong with it; peers are
 // told. What did not change is the same again, and costs nothing, but peers that
 // something is wrong with are told again.
-func (r *routing) look(objects []*object.Object) (source.Announcements, []source.Problem) {
+func (r *routing) look(objects []*object.Object) (source.Announcements, []problem.Problem) {
 	of := slices.DeleteFunc(slices.Clone(objects), func(o *object.Object) bool { return o.Value == nil })
 	if !r.looked || !slices.Equal(of, r.of) || len(r.problems) > 0 {
 		r.make(of)
@@ -162,18 +164,18 @@ func (r *routing) make(of []*object.Object) {
 		}
 	}
 	if !r.looked || !slices.Equal(of, r.of) {
-		r.announced, _ = v1alpha1.AnnouncedBy(announcements, pools, r.labels) // none is wrong, or it would not be here
+		r.announced, _ = crd.AnnouncedBy(announcements, pools, r.labels) // none is wrong, or it would not be here
 	}
 	r.looked, r.of, r.problems = true, of, nil
 	if r.onPeers == nil {
 		return
 	}
-	all, _ := v1alpha1.PeersOf(peers, r.labels)
-	var told []v1alpha1.Peer
+	all, _ := crd.PeersOf(peers, r.labels)
+	var told []crd.Peer
 	for _, p := range all {
 		p.Password = r.passwords[p.PasswordSecret]
 		if p.PasswordSecret != "" && p.Password == "" {
-			r.problems = append(r.problems, source.Problem{Object: p.Object(), Field: "spec.passwordSecret",
+			r.problems = append(r.problems, problem.Problem{Object: p.Object(), Field: "spec.passwordSecret",
 				Message: "there is no Secret " + p.PasswordSecret + " in this folder; the peer is left out until there is"})
 			continue
 		}

@@ -8,8 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fairlead/fairlead/api/v1alpha1"
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/crd"
 )
 
 const routes = `apiVersion: fairlead.io/v1alpha1
@@ -60,12 +61,12 @@ type routed struct {
 	*looker
 	peers string // told last
 	calls int
-	no    []source.Problem
+	no    []problem.Problem
 }
 
 func newRouted(t *testing.T) *routed {
 	r := &routed{looker: newLooker(t)}
-	r.d.routing = routing{labels: map[string]string{"rack": "1"}, onPeers: func(all []v1alpha1.Peer) []source.Problem {
+	r.d.routing = routing{labels: map[string]string{"rack": "1"}, onPeers: func(all []crd.Peer) []problem.Problem {
 		var words []string
 		for _, p := range all {
 			words = append(words, fmt.Sprintf("%s %s AS%d %s", p.Name, p.Address, p.AS, p.Password))
@@ -141,7 +142,7 @@ func TestRouting(t *testing.T) {
 // until nothing is.
 func TestPeersThatCannotBe(t *testing.T) {
 	r := newRouted(t)
-	r.no = []source.Problem{{Object: "BGPPeer tor-1", Field: "spec.address", Message: "is another's"}}
+	r.no = []problem.Problem{{Object: "BGPPeer tor-1", Field: "spec.address", Message: "is another's"}}
 	r.write("bgp.yaml", gold+"---\n"+strings.Replace(routes, "name: bgp", "name: other", 1))
 	wantProblems(t, r.rest(), "bgp.yaml:6: BGPPeer tor-1: spec.passwordSecret: there is no Secret bgp in this folder", "bgp.yaml:6: BGPPeer tor-1: spec.address: is another's")
 	if r.peers != "" {

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/api/v1alpha1"
-	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/core/problem"
+	"github.com/fairlead/fairlead/source/crd"
 )
 
 // breakFile writes a text into a file that is refused.
@@ -166,9 +166,9 @@ func TestPeersAfterRestart(t *testing.T) {
 		secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: bgp}\nstringData: {password: hush}\n---\n"
 		offer  = "apiVersion: fairlead.io/v1alpha1\nkind: Announcement\nmetadata: {name: all}\nspec: {localPreference: 200}\n"
 	)
-	var peers []v1alpha1.Peer
+	var peers []crd.Peer
 	listen := func() {
-		l.d.routing.onPeers = func(all []v1alpha1.Peer) []source.Problem { peers = all; return nil }
+		l.d.routing.onPeers = func(all []crd.Peer) []problem.Problem { peers = all; return nil }
 	}
 	listen()
 	l.write("bgp.yaml", peer+secret+offer)

@@ -10,15 +10,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/source"
 )
 
 // Joined is a Service with its servers, and what it was made of.
 type Joined struct {
 	Service  *service.Service
-	Problems []source.Problem
-	told     map[source.Problem]bool // Problems
+	Problems []problem.Problem
+	told     map[problem.Problem]bool // Problems
 	object   *Object
 	// slices are as they are, but while the Service is built, when those on the
 	// Service's network stand for the given ones. pods are those of all
@@ -185,7 +185,7 @@ func (j *Joined) tell(o *Object, line int, field, format string, args ...any) {
 		return
 	}
 	if j.told == nil {
-		j.told = map[source.Problem]bool{}
+		j.told = map[problem.Problem]bool{}
 	}
 	j.told[p] = true
 	j.Problems = append(j.Problems, p)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/source"
 )
@@ -74,7 +75,7 @@ func Selected(objects []*Object, by []source.Selector) (all []*Object) {
 // Senders gives the addresses of the endpoints of EndpointSlices, sorted, and what is
 // wrong with them: an endpoint whose address is not known, and no endpoint at all. by is
 // what the slices were selected by; none selects none.
-func Senders(selected []*Object, by []source.Selector, pods Pods) (all []netip.Addr, problems []source.Problem) {
+func Senders(selected []*Object, by []source.Selector, pods Pods) (all []netip.Addr, problems []problem.Problem) {
 	if len(by) == 0 {
 		return nil, nil
 	}
@@ -94,7 +95,7 @@ func Senders(selected []*Object, by []source.Selector, pods Pods) (all []netip.A
 		for _, s := range by {
 			names = append(names, s.String())
 		}
-		problems = append(problems, source.Problem{Object: "load balancers", Field: "--accept-from", Message: "no EndpointSlice of " +
+		problems = append(problems, problem.Problem{Object: "load balancers", Field: "--accept-from", Message: "no EndpointSlice of " +
 			strings.Join(names, " or ") + " has an endpoint: this node drops all packets that load balancers tunnel to its backends; " +
 			"label the load balancers' Services so, or name them"})
 	}

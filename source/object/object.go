@@ -15,8 +15,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/source"
 )
 
 // The kinds that are read.
@@ -116,8 +116,8 @@ func (o *Object) where(line int) string {
 }
 
 // Problem makes one of this object, in a line of its file.
-func (o *Object) Problem(line int, field, format string, args ...any) source.Problem {
-	return source.Problem{Object: o.Key.String(), Where: o.where(line), Field: field, Message: fmt.Sprintf(format, args...)}
+func (o *Object) Problem(line int, field, format string, args ...any) problem.Problem {
+	return problem.Problem{Object: o.Key.String(), Where: o.where(line), Field: field, Message: fmt.Sprintf(format, args...)}
 }
 
 // Ours says that an object is a Service that Fairlead balances.
@@ -155,7 +155,7 @@ func (o *Object) Belongs() string {
 
 // TypeChange gives the Problem of an EndpointSlice whose address type is not
 // what it was, or nil.
-func (o *Object) TypeChange(was *Object) *source.Problem {
+func (o *Object) TypeChange(was *Object) *problem.Problem {
 	if o.slice == nil || o.slice.ipv6 == was.slice.ipv6 {
 		return nil
 	}

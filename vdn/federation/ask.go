@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/internal/sleep"
 	"github.com/fairlead/fairlead/vdn"
 )
 
@@ -45,10 +46,8 @@ func (f *Federation) ask(ctx context.Context, view vdn.PeerView) {
 		} else {
 			retry = f.o.Retry
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx, pause) {
 			return
-		case <-time.After(pause):
 		}
 	}
 }

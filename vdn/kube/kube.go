@@ -23,6 +23,7 @@ import (
 
 	"github.com/fairlead/fairlead/api/v1alpha1"
 	"github.com/fairlead/fairlead/internal/kubeclient"
+	"github.com/fairlead/fairlead/internal/sleep"
 	"github.com/fairlead/fairlead/vdn/store"
 )
 
@@ -200,10 +201,7 @@ func (s *Sync) await(ctx context.Context, store <-chan struct{}, longest time.Du
 	case <-time.After(longest):
 		return
 	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(s.Pace):
-	}
+	sleep.For(ctx, s.Pace)
 }
 
 // reconcile compares all once.

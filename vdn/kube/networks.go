@@ -100,9 +100,20 @@ func (s *Sync) putNetworks(ctx context.Context) (wrong error) {
 	return wrong
 }
 
+// networkOf converts a VirtualNetwork to the network of the model, which is not
+// validated here.
+func networkOf(w *v1alpha1.VirtualNetwork) (out vdn.Network, err error) {
+	text, err := json.Marshal(&w.Spec)
+	if err == nil {
+		err = json.Unmarshal(text, &out)
+	}
+	out.Name = w.Name
+	return out, err
+}
+
 // put has the store hold what one VirtualNetwork says.
 func (s *Sync) put(ctx context.Context, w *v1alpha1.VirtualNetwork, stands vdn.Network) error {
-	n, err := w.Network()
+	n, err := networkOf(w)
 	if err != nil {
 		return fmt.Errorf("spec: %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlead/fairlead/internal/sleep"
 	"github.com/fairlead/fairlead/internal/sysctl"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/enforce"
@@ -151,7 +152,7 @@ func (d *Daemon) poll(ctx context.Context) {
 				d.log.Warn("vdn node: no plan from any controller; what is enforced stays", "error", err)
 			}
 			wait = 0
-			pause(ctx, pollRetry)
+			sleep.For(ctx, pollRetry)
 		case changed:
 			d.log.Info("vdn node: a controller answers")
 			fallthrough
@@ -162,13 +163,6 @@ func (d *Daemon) poll(ctx context.Context) {
 			}
 			d.handOver(ctx)
 		}
-	}
-}
-
-func pause(ctx context.Context, long time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(long):
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fairlead/fairlead/internal/sleep"
 	"github.com/fairlead/fairlead/vdn/store/kv"
 )
 
@@ -60,7 +61,7 @@ func (s *Store) change(ctx context.Context, p plan) error {
 		case done && err == nil:
 			return nil
 		case errors.Is(err, kv.ErrUnavailable) && ctx.Err() == nil && time.Now().Before(until):
-			pause(ctx, betweenTries)
+			sleep.For(ctx, betweenTries)
 		case err != nil:
 			return err
 		}
@@ -73,13 +74,6 @@ const (
 	mostTries    = 2500 * time.Millisecond
 	betweenTries = 30 * time.Millisecond
 )
-
-func pause(ctx context.Context, long time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(long):
-	}
-}
 
 // attempt asks the plan once. Without an error and not done, it is to be asked again of
 // a state that is up to date.

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlead/fairlead/internal/sleep"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/store/file"
 	"github.com/fairlead/fairlead/vdn/store/kv"
@@ -131,7 +132,7 @@ func (s *Store) follow(ctx context.Context, snapshot kv.Snapshot) {
 		})
 		for ctx.Err() == nil {
 			s.note(err)
-			pause(ctx, wait)
+			sleep.For(ctx, wait)
 			wait = min(2*wait, mostPause)
 			if snapshot, err = s.load(ctx); err == nil {
 				break

@@ -23,6 +23,7 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/fairlead/fairlead/internal/limit"
+	"github.com/fairlead/fairlead/internal/sleep"
 	"github.com/fairlead/fairlead/internal/version"
 )
 
@@ -110,10 +111,8 @@ func (a *api) attempts(ctx context.Context, once func() error) error {
 		if unknown != nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx, delay) {
 			return errors.Join(err, ctx.Err())
-		case <-time.After(delay):
 		}
 	}
 }

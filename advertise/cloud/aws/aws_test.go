@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/cloud"
+	"github.com/fairlead/fairlead/core/route"
 )
 
 // offer gives what a node offers: "a 10.0.0.1 10.1.1.0/24 ...".
@@ -17,7 +18,7 @@ func offer(text string) cloud.Offer {
 	words := strings.Fields(text)
 	o := cloud.Offer{Node: words[0]}
 	for _, p := range words[2:] {
-		o.Routes = append(o.Routes, advertise.Route{Prefix: netip.MustParsePrefix(p), NextHop: netip.MustParseAddr(words[1])})
+		o.Routes = append(o.Routes, route.Route{Prefix: netip.MustParsePrefix(p), NextHop: netip.MustParseAddr(words[1])})
 	}
 	return o
 }

@@ -23,14 +23,14 @@ type tag struct {
 }
 
 type routeTable struct {
-	ID     string  `xml:"routeTableId"`
-	VPC    string  `xml:"vpcId"`
-	Tags   []tag   `xml:"tagSet>item"`
-	Routes []route `xml:"routeSet>item"`
+	ID     string     `xml:"routeTableId"`
+	VPC    string     `xml:"vpcId"`
+	Tags   []tag      `xml:"tagSet>item"`
+	Routes []vpcRoute `xml:"routeSet>item"`
 }
 
-// route has one destination and one target.
-type route struct {
+// vpcRoute has one destination and one target.
+type vpcRoute struct {
 	CIDR     string `xml:"destinationCidrBlock"`
 	IPv6CIDR string `xml:"destinationIpv6CidrBlock"`
 

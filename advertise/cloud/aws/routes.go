@@ -60,7 +60,7 @@ func (w *work) readTable(r routeTable) *table {
 }
 
 // target names where a route leads.
-func target(r route) string {
+func target(r vpcRoute) string {
 	return cmp.Or(r.NetworkInterface, r.Instance, r.Gateway, r.NATGateway, r.TransitGateway, r.Peering, r.EgressOnly, r.Carrier, r.Local,
 		r.CoreNetwork, r.ODBNetwork, "somewhere unknown")
 }

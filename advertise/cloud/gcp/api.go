@@ -22,8 +22,8 @@ import (
 // scope is what credentials are asked for.
 const scope = "https://www.googleapis.com/auth/compute"
 
-// route is one of a network (Compute Engine API, v1, routes).
-type route struct {
+// networkRoute is one of a network (Compute Engine API, v1, routes).
+type networkRoute struct {
 	Name        string `json:"name"`
 	Description string `json:"description,omitempty"`
 	Network     string `json:"network"`
@@ -90,11 +90,11 @@ func quotaProject(file []byte) string {
 }
 
 // list gives each route of the project.
-func (a *api) list(ctx context.Context, each func(*route)) error {
+func (a *api) list(ctx context.Context, each func(*networkRoute)) error {
 	for token := ""; ; {
 		var page struct {
-			Items []*route `json:"items"`
-			Next  string   `json:"nextPageToken"`
+			Items []*networkRoute `json:"items"`
+			Next  string          `json:"nextPageToken"`
 		}
 		query := url.Values{}
 		if token != "" {
@@ -117,7 +117,7 @@ func (a *api) remove(ctx context.Context, name string) (op operation, err error)
 	return op, err
 }
 
-func (a *api) insert(ctx context.Context, r *route) (op operation, err error) {
+func (a *api) insert(ctx context.Context, r *networkRoute) (op operation, err error) {
 	err = a.do(ctx, http.MethodPost, "routes", r, &op)
 	return op, err
 }

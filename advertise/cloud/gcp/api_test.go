@@ -118,7 +118,7 @@ func TestCredentials(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := a.list(t.Context(), func(*route) {}); err != nil || bearer != "Bearer "+c.want || quota != c.quota {
+			if err := a.list(t.Context(), func(*networkRoute) {}); err != nil || bearer != "Bearer "+c.want || quota != c.quota {
 				t.Errorf("%v: %s, quota %q", err, bearer, quota)
 			}
 		})
@@ -145,7 +145,7 @@ func TestStrangeAnswers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := a.list(t.Context(), func(*route) {}); err == nil {
+		if err := a.list(t.Context(), func(*networkRoute) {}); err == nil {
 			t.Errorf("%q is taken", text)
 		}
 		s.Close()

@@ -75,7 +75,7 @@ func (p *Provider) Sync(ctx context.Context, offers []cloud.Offer) (cloud.Refuse
 			return nil, err
 		}
 	}
-	w := work{Provider: p, refused: cloud.Refused{}, foreign: map[netip.Prefix]string{}, ours: map[string]*route{}}
+	w := work{Provider: p, refused: cloud.Refused{}, foreign: map[netip.Prefix]string{}, ours: map[string]*networkRoute{}}
 	if err := w.list(ctx); err != nil {
 		return nil, words("compute.routes.list", err)
 	}
@@ -91,7 +91,7 @@ type work struct {
 	cloud.Undone
 	refused cloud.Refused
 	// ours are by name, foreign by prefix the others of the network.
-	ours    map[string]*route
+	ours    map[string]*networkRoute
 	foreign map[netip.Prefix]string
 }
 
@@ -112,7 +112,7 @@ func (w *work) list(ctx context.Context) error {
 	return w.api.list(ctx, w.sort)
 }
 
-func (w *work) sort(r *route) {
+func (w *work) sort(r *networkRoute) {
 	if path.Base(r.Network) != path.Base(w.c.Network) {
 		return
 	}
@@ -128,8 +128,8 @@ func (w *work) sort(r *route) {
 }
 
 // wanted gives the routes of some offers, by name.
-func (w *work) wanted(offers []cloud.Offer) map[string]*route {
-	wanted := map[string]*route{}
+func (w *work) wanted(offers []cloud.Offer) map[string]*networkRoute {
+	wanted := map[string]*networkRoute{}
 	for p, hops := range cloud.Hops(offers) {
 		if other, ok := w.foreign[p]; ok {
 			w.refused.Refuse(p, "network %s has a route %s of it that Fairlead has not made, and leaves: delete it, or announce another prefix",
@@ -138,7 +138,7 @@ func (w *work) wanted(offers []cloud.Offer) map[string]*route {
 		}
 		for _, h := range hops {
 			name := w.name(p, h)
-			wanted[name] = &route{
+			wanted[name] = &networkRoute{
 				Name: name, Description: w.mark() + h.Node, Network: w.network(), DestRange: p.String(),
 				NextHopIP: h.Addr.String(), Priority: w.c.Priority,
 			}
@@ -162,7 +162,7 @@ type pending struct {
 
 // remove begins to delete what is ours and nobody offers, and what would be ours
 // where another has the prefix.
-func (w *work) remove(ctx context.Context, wanted map[string]*route) (begun []pending) {
+func (w *work) remove(ctx context.Context, wanted map[string]*networkRoute) (begun []pending) {
 	for _, name := range names(w.ours) {
 		if wanted[name] != nil {
 			continue
@@ -183,13 +183,13 @@ func (w *work) remove(ctx context.Context, wanted map[string]*route) (begun []pe
 }
 
 // prefixOf is the prefix of a route of ours.
-func prefixOf(r *route) netip.Prefix {
+func prefixOf(r *networkRoute) netip.Prefix {
 	p, _ := netip.ParsePrefix(r.DestRange) // which we have written, or the cloud
 	return p
 }
 
 // insert begins to make what is missing.
-func (w *work) insert(ctx context.Context, wanted map[string]*route) (begun []pending) {
+func (w *work) insert(ctx context.Context, wanted map[string]*networkRoute) (begun []pending) {
 	for _, name := range names(wanted) {
 		if w.ours[name] != nil {
 			continue
@@ -230,7 +230,7 @@ func (w *work) finish(ctx context.Context, what string, begun []pending) {
 	}
 }
 
-func names(routes map[string]*route) []string {
+func names(routes map[string]*networkRoute) []string {
 	all := make([]string, 0, len(routes))
 	for name := range routes {
 		all = append(all, name)

@@ -18,15 +18,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/oauth2"
 
-	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/cloud"
+	"github.com/fairlead/fairlead/core/route"
 )
 
 // computeServer answers the SDK as Compute Engine does, as far as it is asked here.
 type computeServer struct {
 	t      *testing.T
 	mu     sync.Mutex
-	routes []*route
+	routes []*networkRoute
 	wrote  []string
 	// fail are answers to give in place of the true one: by method, once.
 	fail map[string]func(http.ResponseWriter)
@@ -71,7 +71,7 @@ func (s *computeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.insert(w, r)
 	case r.Method == http.MethodDelete && kind == "routes":
 		s.wrote = append(s.wrote, "delete "+s.words(name))
-		s.routes = slices.DeleteFunc(s.routes, func(r *route) bool { return r.Name == name })
+		s.routes = slices.DeleteFunc(s.routes, func(r *networkRoute) bool { return r.Name == name })
 		s.give(w, operation{Name: "op-delete-" + name, Status: "PENDING"})
 	default:
 		s.t.Errorf("asked for %s %s", r.Method, r.URL)
@@ -91,7 +91,7 @@ func (s *computeServer) list(w http.ResponseWriter, token string) {
 }
 
 func (s *computeServer) insert(w http.ResponseWriter, r *http.Request) {
-	var made route
+	var made networkRoute
 	if err := json.NewDecoder(r.Body).Decode(&made); err != nil {
 		s.t.Error(err)
 	}
@@ -106,7 +106,7 @@ func (s *computeServer) insert(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *computeServer) words(name string) string {
-	i := slices.IndexFunc(s.routes, func(r *route) bool { return r.Name == name })
+	i := slices.IndexFunc(s.routes, func(r *networkRoute) bool { return r.Name == name })
 	if i < 0 {
 		return name
 	}
@@ -164,7 +164,7 @@ func provider(t *testing.T, c Config) *Provider {
 func offer(node, hop string, prefixes ...string) cloud.Offer {
 	o := cloud.Offer{Node: node}
 	for _, p := range prefixes {
-		o.Routes = append(o.Routes, advertise.Route{Prefix: netip.MustParsePrefix(p), NextHop: netip.MustParseAddr(hop)})
+		o.Routes = append(o.Routes, route.Route{Prefix: netip.MustParsePrefix(p), NextHop: netip.MustParseAddr(hop)})
 	}
 	return o
 }
@@ -204,7 +204,7 @@ func TestRoutes(t *testing.T) {
 // making, or, where a node acts for itself, another node's.
 func TestForeignRoutesAreLeft(t *testing.T) {
 	s, c := world(t)
-	s.routes = []*route{
+	s.routes = []*networkRoute{
 		{Name: "fairlead-lab-0123", DestRange: "10.1.1.0/24", Network: "x/networks/front", Priority: 100, Description: "by hand"},
 		{Name: "fairlead-other-0123", DestRange: "10.1.2.0/24", Network: "x/networks/front", Description: "Made by Fairlead, owner other, for balancer a"},
 		{Name: "fairlead-lab-4567", DestRange: "10.1.3.0/24", Network: "x/networks/back", Description: "Made by Fairlead, owner lab, for balancer a"},

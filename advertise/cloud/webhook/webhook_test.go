@@ -16,12 +16,13 @@ import (
 
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/cloud"
+	"github.com/fairlead/fairlead/core/route"
 )
 
 func offer(node, hop string, prefixes ...string) cloud.Offer {
 	o := cloud.Offer{Node: node}
 	for _, p := range prefixes {
-		o.Routes = append(o.Routes, advertise.Route{Prefix: netip.MustParsePrefix(p), NextHop: netip.MustParseAddr(hop)})
+		o.Routes = append(o.Routes, route.Route{Prefix: netip.MustParsePrefix(p), NextHop: netip.MustParseAddr(hop)})
 	}
 	return o
 }

@@ -19,10 +19,10 @@ import (
 
 	"github.com/fairlead/fairlead/agent/doctor"
 	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/internal/privilege"
 	"github.com/fairlead/fairlead/lab/testkit"
-	"github.com/fairlead/fairlead/source"
 )
 
 // expected is a finding: how the name of its check begins, and words of its
@@ -393,7 +393,7 @@ var agentFaults = []fault{
 		}))
 	}, []expected{{"ready", doctor.Degraded, "no BGP session", "fairlead status --ready"}}},
 	{"the agent has problems", both, func(w *world) {
-		w.answer(status.Status{Role: "balancer", Problems: []source.Problem{{Object: "web.yaml:3", Message: "no such field"}}})
+		w.answer(status.Status{Role: "balancer", Problems: []problem.Problem{{Object: "web.yaml:3", Message: "no such field"}}})
 	}, []expected{{"problems", doctor.Degraded, "no such field", "jq .problems"}}},
 	{"there is no folder of manifests", both, func(w *world) { w.o.Services = filepath.Join(w.TempDir(), "services") },
 		[]expected{{"manifests", doctor.Broken, "no such file", "mkdir -p "}}},

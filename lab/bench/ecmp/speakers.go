@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/bgp"
+	"github.com/fairlead/fairlead/core/route"
 )
 
 // order is a line to the process that speaks for all balancers: what they are to
@@ -104,10 +104,10 @@ func (c Speakers) obey(speakers []*bgp.Speaker, o order) error {
 	return nil
 }
 
-func routes(nextHop netip.Addr, first, end int) []advertise.Route {
-	all := []advertise.Route{}
+func routes(nextHop netip.Addr, first, end int) []route.Route {
+	all := []route.Route{}
 	for i := first; i < end; i++ {
-		all = append(all, advertise.Route{Prefix: servicePrefix(i), NextHop: nextHop})
+		all = append(all, route.Route{Prefix: servicePrefix(i), NextHop: nextHop})
 	}
 	return all
 }

@@ -12,8 +12,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/ipvs"
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/netns"
@@ -60,8 +60,8 @@ var published = map[int]struct{ ipvs, iptables float64 }{
 const goal = 2
 
 // frontend is the i-th service, of a VIP of its own and two servers.
-func frontend(i int) dataplane.Frontend {
-	f := dataplane.Frontend{
+func frontend(i int) desired.Frontend {
+	f := desired.Frontend{
 		Key:    service.Key{VIP: netip.AddrFrom4([4]byte{10, byte(1 + i>>16), byte(i >> 8), byte(i)}), Port: 80, Protocol: service.TCP},
 		Method: service.NAT, Scheduler: service.RoundRobin, Survival: service.FlowTable,
 	}
@@ -155,7 +155,7 @@ func oneMore(d *ipvs.DataPlane, runs int) (ours, bare []float64, err error) {
 
 // restart reads all that is held, as an agent that starts does.
 func restart(path string, held int) (took float64, err error) {
-	var list []dataplane.Frontend
+	var list []desired.Frontend
 	took, err = timed(func() (err error) {
 		d, err := ipvs.Open(ipvs.Config{NetNS: path})
 		if err != nil {

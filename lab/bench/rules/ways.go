@@ -10,9 +10,9 @@ import (
 	"os"
 	"os/exec"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/proxy"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/ipvs"
 	dpproxy "github.com/fairlead/fairlead/dataplane/proxy"
 	"github.com/fairlead/fairlead/lab/bench/ground"
@@ -196,7 +196,7 @@ func (v *virtual) fill(ctx context.Context, n int) (err error) {
 }
 
 func (v *virtual) add(_ context.Context, i int) error {
-	f := dataplane.Frontend{
+	f := desired.Frontend{
 		Key:    service.Key{VIP: kube.ServiceAddr(i), Port: ground.ServicePort, Protocol: service.TCP},
 		Method: service.NAT, Scheduler: service.RoundRobin, Survival: service.FlowTable,
 	}

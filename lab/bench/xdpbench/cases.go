@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/craft"
 )
 
@@ -229,8 +229,8 @@ func (s subject) ringSlots(vips int) int {
 }
 
 // frontend gives the i-th one. Unless servers are shared it has four of its own.
-func (s subject) frontend(i, vips int) dataplane.Frontend {
-	f := dataplane.Frontend{
+func (s subject) frontend(i, vips int) desired.Frontend {
+	f := desired.Frontend{
 		Key:    service.Key{VIP: s.vip(i), Port: 80, Protocol: service.TCP},
 		Method: s.method, Scheduler: s.scheduler, RingSize: s.ringSlots(vips),
 	}

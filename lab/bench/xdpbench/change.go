@@ -10,8 +10,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/bench/xdpbench/measure"
@@ -27,7 +27,7 @@ type changeKind struct {
 
 type changeStep struct {
 	name string
-	make func(f *dataplane.Frontend, i int)
+	make func(f *desired.Frontend, i int)
 }
 
 func changeKinds() []changeKind {
@@ -37,16 +37,16 @@ func changeKinds() []changeKind {
 	at := func(i, minute int) time.Time { return time.Unix(1800000000+int64(i)*120+int64(minute)*60, 0) }
 	return []changeKind{
 		{"one of 100 servers replaced", false, []changeStep{
-			{"", func(f *dataplane.Frontend, i int) { f.Backends[i%servers] = fresh(i) }},
+			{"", func(f *desired.Frontend, i int) { f.Backends[i%servers] = fresh(i) }},
 		}},
 		{"one of 100 servers, with ages", true, []changeStep{
-			{", more", func(f *dataplane.Frontend, i int) {
+			{", more", func(f *desired.Frontend, i int) {
 				b := fresh(i)
 				b.Since = at(i, 0)
 				f.Backends = append(f.Backends, b)
 			}},
-			{", drains", func(f *dataplane.Frontend, i int) { f.Backends[0].Weight, f.Backends[0].Drained = 0, at(i, 1) }},
-			{", gone", func(f *dataplane.Frontend, _ int) { f.Backends = f.Backends[1:] }},
+			{", drains", func(f *desired.Frontend, i int) { f.Backends[0].Weight, f.Backends[0].Drained = 0, at(i, 1) }},
+			{", gone", func(f *desired.Frontend, _ int) { f.Backends = f.Backends[1:] }},
 		}},
 	}
 }
@@ -110,7 +110,7 @@ func (m *meter) change(ctx context.Context, k changeKind) (err error) {
 // write writes a frontend and gives how many milliseconds that took, how many of
 // all processors, and what share of the slots of servers that stay moved, in
 // percent.
-func (r *ringReader) write(ctx context.Context, d *xdp.DataPlane, f dataplane.Frontend) (took [3]float64, err error) {
+func (r *ringReader) write(ctx context.Context, d *xdp.DataPlane, f desired.Frontend) (took [3]float64, err error) {
 	f.Backends = service.SortBackends(slices.Clone(f.Backends))
 	cpu, err := measure.ProcessTime()
 	if err != nil {

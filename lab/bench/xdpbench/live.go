@@ -15,8 +15,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/lab/bench/xdpbench/measure"
 )
@@ -77,7 +77,7 @@ func (l *Live) Swap() error {
 }
 
 // Balance puts the balancer there, with one frontend of a hundred servers.
-func (l *Live) Balance(f dataplane.Frontend) error {
+func (l *Live) Balance(f desired.Frontend) error {
 	if err := l.clear(); err != nil {
 		return err
 	}
@@ -90,8 +90,8 @@ func (l *Live) Balance(f dataplane.Frontend) error {
 }
 
 // tunnelFrontend is what Balance is given for the tunnel rows.
-func tunnelFrontend() dataplane.Frontend {
-	f := dataplane.Frontend{
+func tunnelFrontend() desired.Frontend {
+	f := desired.Frontend{
 		Key:    service.Key{VIP: netip.MustParseAddr(vipAddr), Port: 80, Protocol: service.TCP},
 		Method: service.Tunnel, Encapsulation: service.IPIP, Scheduler: service.Maglev, Survival: service.SecondChance, RingSize: ringSize,
 	}

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/agent/status"
+	"github.com/fairlead/fairlead/core/problem"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/foreign"
 	"github.com/fairlead/fairlead/lab/kube"
@@ -28,7 +29,6 @@ import (
 	"github.com/fairlead/fairlead/lab/sandbox"
 	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/lab/testkit/refuse"
-	"github.com/fairlead/fairlead/source"
 )
 
 // within is how long anything may take on a busy machine.
@@ -368,7 +368,7 @@ func (w *world) says(t *testing.T, agent string, has bool, words string) {
 		if err != nil {
 			return err
 		}
-		if has != slices.ContainsFunc(s.Problems, func(p source.Problem) bool { return strings.Contains(p.Object+": "+p.Message, words) }) {
+		if has != slices.ContainsFunc(s.Problems, func(p problem.Problem) bool { return strings.Contains(p.Object+": "+p.Message, words) }) {
 			return fmt.Errorf("%s says %q; want %q: %v", agent, s.Problems, words, has)
 		}
 		return nil

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/fairlead/fairlead/internal/sleep"
 	"github.com/fairlead/fairlead/vdn/store/kv"
 )
 
@@ -88,7 +89,7 @@ func (b *Backend) key(bucket, key string) string { return b.prefix + bucket + "/
 
 // begin checks the format, as soon as a connection is there.
 func (b *Backend) begin(ctx context.Context) error {
-	for until := time.Now().Add(connectWait); ; pause(ctx, betweenRounds) {
+	for until := time.Now().Add(connectWait); ; sleep.For(ctx, betweenRounds) {
 		err := b.checkFormat(ctx)
 		if !errors.Is(err, kv.ErrUnavailable) || ctx.Err() != nil || time.Now().After(until) {
 			return err

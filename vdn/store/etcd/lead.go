@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+
+	"github.com/fairlead/fairlead/internal/sleep"
 )
 
 // leaders is the bucket of who leads.
@@ -19,7 +21,7 @@ func (b *Backend) Lead(ctx context.Context, id string, run func(context.Context)
 		if err := b.leadOnce(ctx, id, run); err != nil && ctx.Err() == nil {
 			b.log.Debug("vdn store: no leader can be chosen", "error", err)
 		}
-		pause(ctx, candidateWait)
+		sleep.For(ctx, candidateWait)
 	}
 }
 

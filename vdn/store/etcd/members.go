@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/fairlead/fairlead/internal/sleep"
 	"github.com/fairlead/fairlead/vdn/store/kv"
 )
 
@@ -186,7 +187,7 @@ func (m *members) ask(ctx context.Context, what method, q message, a answer) (er
 			return err
 		}
 		if i%len(m.all) == 0 {
-			pause(ctx, betweenRounds)
+			sleep.For(ctx, betweenRounds)
 		}
 		if ctx.Err() != nil {
 			return cmp.Or(before, err) // the cause, where the last one is only the deadline
@@ -235,13 +236,6 @@ func explain(err error) error {
 		return fmt.Errorf("%w: %w", kv.ErrUnavailable, err)
 	}
 	return err
-}
-
-func pause(ctx context.Context, long time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(long):
-	}
 }
 
 // say opens a stream and sends its only request.

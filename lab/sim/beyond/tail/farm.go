@@ -9,10 +9,10 @@ import (
 	"math"
 	"net/netip"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/ring"
 	"github.com/fairlead/fairlead/core/schedule"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/lab/sim/agenda"
 	"github.com/fairlead/fairlead/lab/sim/beyond/draw"
 )
@@ -104,7 +104,7 @@ func newFarm(c *Case) (*farm, error) {
 	n := len(c.Servers)
 	f := &farm{c: c, balancers: make([]balancer, c.Balancers), given: make([]int64, n), running: make([]uint32, n), told: make([]uint32, n),
 		arrivals: draw.NewStream(c.Seed, 1), works: draw.NewStream(c.Seed, 2), flows: draw.NewStream(c.Seed, 3)}
-	f.by = dataplane.Frontend{Scheduler: c.Scheduler}.HashBy()
+	f.by = desired.Frontend{Scheduler: c.Scheduler}.HashBy()
 	var members []ring.Member
 	for i, s := range c.Servers {
 		members = append(members, ring.Member{ID: ring.ID(i + 1), Addr: netip.AddrPortFrom(address(10, i), 80), Weight: s.Weight})

@@ -8,9 +8,9 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/schedule"
 	"github.com/fairlead/fairlead/core/service"
-	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
@@ -19,7 +19,7 @@ import (
 // has put its ring. Which server owns a slot is the agent's choice, which other
 // tests check; what follows from it is the programs'.
 type frontend struct {
-	dataplane.Frontend
+	desired.Frontend
 	stateful, guarded, chance bool
 	nat, full                 bool
 	hashBy                    schedule.By
@@ -109,7 +109,7 @@ func newReader(o *packetfuzz.Object, live map[string]*ebpf.Map) (r *reader, err 
 func u32(b []byte, at int) uint32 { return binary.NativeEndian.Uint32(b[at:]) }
 
 // read reads all for the frontends that were asked for.
-func (r *reader) read(c *config, asked []dataplane.Frontend) error {
+func (r *reader) read(c *config, asked []desired.Frontend) error {
 	c.frontends, c.byPort, c.wide = c.frontends[:0], map[vipPort]*frontend{}, map[wire.Addr]*wholeVIP{}
 	c.natServer, c.anyNAT = map[wire.Addr]bool{}, false
 	if c.servers == nil {
@@ -141,7 +141,7 @@ func (r *reader) read(c *config, asked []dataplane.Frontend) error {
 
 func (f *frontend) vip() wire.Addr { return f.VIP.As16() }
 
-func newFrontend(f dataplane.Frontend) *frontend {
+func newFrontend(f desired.Frontend) *frontend {
 	m := &frontend{
 		Frontend: f, stateful: f.Stateful(), guarded: f.Guarded(), hashBy: f.HashBy(), inRange: -1,
 		chance: f.SecondChance() || f.Survival == service.SecondChance, keepPort: f.Backends[0].Addr.Port() == 0,

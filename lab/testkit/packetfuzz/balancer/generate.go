@@ -3,7 +3,7 @@ package balancer
 import (
 	"math/rand/v2"
 
-	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
@@ -33,7 +33,7 @@ type aim struct {
 func (g *generator) reset() { g.count, g.fresh = 0, true }
 
 // enter takes the frontends of a world.
-func (g *generator) enter(world []dataplane.Frontend) {
+func (g *generator) enter(world []desired.Frontend) {
 	g.aims = g.aims[:0]
 	for _, f := range world {
 		a := aim{vip: f.VIP.As16(), ports: []uint16{f.Port}, proto: byte(f.Protocol)}

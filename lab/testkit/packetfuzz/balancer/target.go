@@ -11,7 +11,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
@@ -36,9 +36,9 @@ type Target struct {
 	drops    *packetfuzz.Counters
 	start    uint64 // when the next case begins
 
-	world     []dataplane.Frontend // as the world has them
-	asked     []dataplane.Frontend // as they are now
-	all       []netip.Addr         // balancers
+	world     []desired.Frontend // as the world has them
+	asked     []desired.Frontend // as they are now
+	all       []netip.Addr       // balancers
 	draining  []netip.Addr
 	changed   map[int]bool // frontends that this case has changed
 	generator generator

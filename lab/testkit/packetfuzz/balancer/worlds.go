@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
@@ -90,7 +91,7 @@ func (t *Target) Enter(number uint64) error {
 	return nil
 }
 
-func cloneFrontends(all []dataplane.Frontend) []dataplane.Frontend {
+func cloneFrontends(all []desired.Frontend) []desired.Frontend {
 	copied := slices.Clone(all)
 	for i := range copied {
 		copied[i].Backends = slices.Clone(copied[i].Backends)
@@ -130,7 +131,7 @@ func (t *Target) readConfig() error {
 	return nil
 }
 
-func randomFrontends(rng *rand.Rand) (all []dataplane.Frontend) {
+func randomFrontends(rng *rand.Rand) (all []desired.Frontend) {
 	for _, v6 := range []bool{false, true} {
 		vip := netip.MustParseAddr(vips[0][family(v6)])
 		for i := range 12 {
@@ -154,7 +155,7 @@ func randomFrontends(rng *rand.Rand) (all []dataplane.Frontend) {
 }
 
 // keepTurns gives ranges a scheduler that does not write into their entries.
-func keepTurns(f dataplane.Frontend) dataplane.Frontend {
+func keepTurns(f desired.Frontend) desired.Frontend {
 	if f.Scheduler == service.RoundRobin || f.Scheduler == service.WeightedRoundRobin {
 		f.Scheduler = service.LeastConn
 	}
@@ -162,7 +163,7 @@ func keepTurns(f dataplane.Frontend) dataplane.Frontend {
 }
 
 // protocols gives a frontend for some of the protocols.
-func protocols(rng *rand.Rand, f dataplane.Frontend) (all []dataplane.Frontend) {
+func protocols(rng *rand.Rand, f desired.Frontend) (all []desired.Frontend) {
 	for _, p := range []service.Protocol{service.TCP, service.UDP, service.SCTP} {
 		if rng.IntN(3) > 0 {
 			f.Protocol = p
@@ -175,7 +176,7 @@ func protocols(rng *rand.Rand, f dataplane.Frontend) (all []dataplane.Frontend) 
 }
 
 // withPorts gives the servers ports that the frontend allows.
-func withPorts(rng *rand.Rand, f dataplane.Frontend) dataplane.Frontend {
+func withPorts(rng *rand.Rand, f desired.Frontend) desired.Frontend {
 	port := f.Port
 	if rng.IntN(2) == 0 {
 		port += 8000
@@ -195,8 +196,8 @@ func withPorts(rng *rand.Rand, f dataplane.Frontend) dataplane.Frontend {
 func pick[T any](rng *rand.Rand, all []T) T { return all[rng.IntN(len(all))] }
 
 // randomFrontend gives one without a key, and with servers without ports.
-func randomFrontend(rng *rand.Rand, v6 bool) dataplane.Frontend {
-	f := dataplane.Frontend{
+func randomFrontend(rng *rand.Rand, v6 bool) desired.Frontend {
+	f := desired.Frontend{
 		Method: pick(rng, service.Methods), Scheduler: service.Maglev, RingSize: 61, Survival: pick(rng, service.Survivals),
 	}
 	if rng.IntN(3) == 0 {
@@ -228,7 +229,7 @@ func randomFrontend(rng *rand.Rand, v6 bool) dataplane.Frontend {
 }
 
 // guard gives a frontend source ranges or limits.
-func guard(rng *rand.Rand, f *dataplane.Frontend) {
+func guard(rng *rand.Rand, f *desired.Frontend) {
 	some := func(texts ...string) (all []netip.Prefix) {
 		for _, text := range texts {
 			if rng.IntN(2) == 0 {
@@ -250,7 +251,7 @@ func guard(rng *rand.Rand, f *dataplane.Frontend) {
 }
 
 // addBackend adds a server, unless it is there.
-func addBackend(rng *rand.Rand, f *dataplane.Frontend, v6 bool) {
+func addBackend(rng *rand.Rand, f *desired.Frontend, v6 bool) {
 	nets := serverNets[family(v6)]
 	i := rng.IntN(len(nets))
 	if rng.IntN(2) == 0 {
@@ -279,7 +280,7 @@ func addBackend(rng *rand.Rand, f *dataplane.Frontend, v6 bool) {
 }
 
 // vary changes a frontend in a way that happens while it serves.
-func vary(rng *rand.Rand, f *dataplane.Frontend) {
+func vary(rng *rand.Rand, f *desired.Frontend) {
 	f.Backends = slices.Clone(f.Backends)
 	i := rng.IntN(len(f.Backends))
 	switch n := rng.IntN(6); {
@@ -297,7 +298,7 @@ func vary(rng *rand.Rand, f *dataplane.Frontend) {
 }
 
 // changeMethod gives a frontend another method, where its servers allow that.
-func changeMethod(rng *rand.Rand, f *dataplane.Frontend) {
+func changeMethod(rng *rand.Rand, f *desired.Frontend) {
 	was := f.Backends[0].Addr.Addr().Is6() == f.VIP.Is6()
 	method := pick(rng, service.Methods)
 	if !was || f.Method == service.DR || method == service.DR {
@@ -321,7 +322,7 @@ func (t *Target) change(number uint64) error {
 	return t.put(i, f)
 }
 
-func (t *Target) put(i int, f dataplane.Frontend) error {
+func (t *Target) put(i int, f desired.Frontend) error {
 	err := t.plane.Upsert(f)
 	if errors.Is(err, dataplane.ErrUnsupported) {
 		return nil

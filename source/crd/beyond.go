@@ -1,4 +1,4 @@
-package v1alpha1
+package crd
 
 import (
 	"cmp"
@@ -6,11 +6,13 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/fairlead/fairlead/api/v1alpha1"
 )
 
 // kinds reads those of addresses; LoadBalancer for none.
-func (f *fields) kinds(all []AddressKind) []AddressKind {
-	known := []AddressKind{AddressLoadBalancer, AddressExternal, AddressCluster}
+func (f *fields) kinds(all []v1alpha1.AddressKind) []v1alpha1.AddressKind {
+	known := []v1alpha1.AddressKind{v1alpha1.AddressLoadBalancer, v1alpha1.AddressExternal, v1alpha1.AddressCluster}
 	for _, k := range all {
 		if !slices.Contains(known, k) {
 			f.refuse("addresses", "%q is none of LoadBalancer, External and Cluster", k)
@@ -23,7 +25,7 @@ func (f *fields) kinds(all []AddressKind) []AddressKind {
 }
 
 // kindList gives "LoadBalancer and Cluster".
-func kindList(kinds []AddressKind) string {
+func kindList(kinds []v1alpha1.AddressKind) string {
 	words := make([]string, len(kinds))
 	for i, k := range kinds {
 		words[i] = string(k)
@@ -33,8 +35,6 @@ func kindList(kinds []AddressKind) string {
 
 // Beyond says of which Services addresses are announced that they do not have as
 // load balancers'. The zero value says of none. It is never changed.
-//
-// +kubebuilder:object:generate=false
 type Beyond struct {
 	all []beyond
 	// key is another where the Services or the kinds are.
@@ -49,12 +49,12 @@ type beyond struct {
 // BeyondOf gives what Announcements, whatever nodes they are for, say of such
 // addresses: servers of a Service may be on other nodes than its balancers. What is
 // wrong with them AnnouncedBy tells.
-func BeyondOf(announcements []*Announcement) *Beyond {
+func BeyondOf(announcements []*v1alpha1.Announcement) *Beyond {
 	made := &Beyond{}
-	sorted := slices.SortedFunc(slices.Values(announcements), func(a, b *Announcement) int { return cmp.Compare(a.Name, b.Name) })
+	sorted := slices.SortedFunc(slices.Values(announcements), func(a, b *v1alpha1.Announcement) int { return cmp.Compare(a.Name, b.Name) })
 	for _, a := range sorted {
-		one := beyond{external: slices.Contains(a.Spec.Addresses, AddressExternal), cluster: slices.Contains(a.Spec.Addresses, AddressCluster)}
-		if !one.external && !one.cluster || a.Validate() != nil {
+		one := beyond{external: slices.Contains(a.Spec.Addresses, v1alpha1.AddressExternal), cluster: slices.Contains(a.Spec.Addresses, v1alpha1.AddressCluster)}
+		if !one.external && !one.cluster || ValidateAnnouncement(a) != nil {
 			continue
 		}
 		one.services, _ = selector("", a.Spec.ServiceSelector) // valid

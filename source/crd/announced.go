@@ -1,4 +1,4 @@
-package v1alpha1
+package crd
 
 import (
 	"cmp"
@@ -13,14 +13,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/fairlead/fairlead/advertise"
+	"github.com/fairlead/fairlead/api/v1alpha1"
 	"github.com/fairlead/fairlead/core/addresspool"
+	"github.com/fairlead/fairlead/core/route"
 	"github.com/fairlead/fairlead/core/service"
 )
 
 // Announced is what the Announcements say to one node. It is never changed.
-//
-// +kubebuilder:object:generate=false
 type Announced struct {
 	here []announced
 	// elsewhere says of each Announcement that is not for this node why.
@@ -32,11 +31,11 @@ type Announced struct {
 type announced struct {
 	name             string
 	pools            []string
-	kinds            []AddressKind
+	kinds            []v1alpha1.AddressKind
 	services         labels.Selector // nil: all
 	length4, length6 int
-	endpoints        EndpointsRule
-	offer            advertise.Offer // but for what depends on the Service
+	endpoints        v1alpha1.EndpointsRule
+	offer            route.Offer // but for what depends on the Service
 }
 
 type namedRanges struct {
@@ -47,17 +46,17 @@ type namedRanges struct {
 // AnnouncedBy gives what Announcements say to a node with these labels, where
 // these are the pools that they may name; and what is left out. It is nil where
 // there is no Announcement at all.
-func AnnouncedBy(all []*Announcement, pools []*AddressPool, node map[string]string) (a *Announced, out []Wrong) {
+func AnnouncedBy(all []*v1alpha1.Announcement, pools []*v1alpha1.AddressPool, node map[string]string) (a *Announced, out []Wrong) {
 	if len(all) == 0 {
 		return nil, nil
 	}
 	a = &Announced{pools: rangesOf(pools)}
-	all = slices.SortedFunc(slices.Values(all), func(a, b *Announcement) int { return cmp.Compare(a.Name, b.Name) })
+	all = slices.SortedFunc(slices.Values(all), func(a, b *v1alpha1.Announcement) int { return cmp.Compare(a.Name, b.Name) })
 	for _, one := range all {
 		s := one.Spec
 		nodes, wrong := selector("spec.nodeSelector", s.NodeSelector)
 		services, wrongToo := selector("spec.serviceSelector", s.ServiceSelector)
-		made, unparsed := one.parse(node)
+		made, unparsed := parse(one, node)
 		made.services = services
 		if wrong = errors.Join(wrong, wrongToo, unparsed); wrong != nil {
 			out = append(out, Wrong{"Announcement " + one.Name, wrong})
@@ -75,33 +74,33 @@ func AnnouncedBy(all []*Announcement, pools []*AddressPool, node map[string]stri
 
 // parse reads all but the selectors, for a node with these labels. The error
 // names all fields that are wrong.
-func (a *Announcement) parse(node map[string]string) (announced, error) {
+func parse(a *v1alpha1.Announcement, node map[string]string) (announced, error) {
 	s, f := &a.Spec, fields{}
 	made := announced{
-		name: a.Name, pools: s.Pools, kinds: f.kinds(s.Addresses), endpoints: cmp.Or(s.Endpoints, EndpointsAny),
+		name: a.Name, pools: s.Pools, kinds: f.kinds(s.Addresses), endpoints: cmp.Or(s.Endpoints, v1alpha1.EndpointsAny),
 		length4: int(f.within("aggregationLength", cmp.Or(int64(s.AggregationLength), 32), 1, 32)),
 		length6: int(f.within("aggregationLengthV6", cmp.Or(int64(s.AggregationLengthV6), 128), 1, 128)),
-		offer: advertise.Offer{
+		offer: route.Offer{
 			By: "Announcement " + a.Name, MinimumHealthy: int(f.within("minimumHealthy", int64(s.MinimumHealthy), 0, 100000)),
-			Attributes: advertise.Attributes{
+			Attributes: route.Attributes{
 				Communities: f.communities(s.Communities), Peers: f.peers(s.Peers),
 				LocalPreference: uint32(f.within("localPreference", s.LocalPreference, 0, math.MaxUint32)),
 				MED:             uint32(f.within("med", s.MED, 0, math.MaxUint32)),
-				Prepend:         uint32(f.within("prepend", int64(s.Prepend), 0, advertise.MaxPrepend)),
+				Prepend:         uint32(f.within("prepend", int64(s.Prepend), 0, route.MaxPrepend)),
 				Mode:            f.mode(s.Mode),
 			},
 		},
 	}
-	if !slices.Contains([]EndpointsRule{EndpointsAny, EndpointsLocal, EndpointsByPolicy}, made.endpoints) {
+	if !slices.Contains([]v1alpha1.EndpointsRule{v1alpha1.EndpointsAny, v1alpha1.EndpointsLocal, v1alpha1.EndpointsByPolicy}, made.endpoints) {
 		f.refuse("endpoints", "%q is none of Any, Local and ByPolicy", s.Endpoints)
 	}
-	switch cmp.Or(s.Weight, WeightNone) {
-	case WeightNone:
-	case WeightEndpoints:
-		made.offer.WeighBy = advertise.WeighByEndpoints
-	case WeightNode:
-		made.offer.WeighBy = advertise.WeighByNode
-		if n, err := strconv.ParseUint(node[LabelWeight], 10, 16); err == nil {
+	switch cmp.Or(s.Weight, v1alpha1.WeightNone) {
+	case v1alpha1.WeightNone:
+	case v1alpha1.WeightEndpoints:
+		made.offer.WeighBy = route.WeighByEndpoints
+	case v1alpha1.WeightNode:
+		made.offer.WeighBy = route.WeighByNode
+		if n, err := strconv.ParseUint(node[v1alpha1.LabelWeight], 10, 16); err == nil {
 			made.offer.Weight = uint32(n)
 		}
 	default:
@@ -110,49 +109,49 @@ func (a *Announcement) parse(node map[string]string) (announced, error) {
 	return made, f.err
 }
 
-// Validate names all fields that are wrong.
-func (a *Announcement) Validate() error {
+// ValidateAnnouncement names all fields that are wrong.
+func ValidateAnnouncement(a *v1alpha1.Announcement) error {
 	_, nodes := selector("spec.nodeSelector", a.Spec.NodeSelector)
 	_, services := selector("spec.serviceSelector", a.Spec.ServiceSelector)
-	_, err := a.parse(nil)
+	_, err := parse(a, nil)
 	return errors.Join(nodes, services, err)
 }
 
-func (f *fields) mode(m Mode) advertise.Mode {
+func (f *fields) mode(m v1alpha1.Mode) route.Mode {
 	switch m {
-	case "", ModeAny:
-		return advertise.ModeAny
-	case ModeBGP, ModeLayer2, ModeCloud:
+	case "", v1alpha1.ModeAny:
+		return route.ModeAny
+	case v1alpha1.ModeBGP, v1alpha1.ModeLayer2, v1alpha1.ModeCloud:
 	default:
 		f.refuse("mode", "%q is none of Any, BGP, Layer2 and Cloud", m)
 	}
-	return advertise.Mode(m)
+	return route.Mode(m)
 }
 
-func (f *fields) communities(texts []CommunityText) advertise.Communities {
-	var all []advertise.Community
+func (f *fields) communities(texts []v1alpha1.CommunityText) route.Communities {
+	var all []route.Community
 	for i, text := range texts {
-		c, err := advertise.ParseCommunity(string(text))
+		c, err := route.ParseCommunity(string(text))
 		if err != nil {
 			f.refuse(fmt.Sprintf("communities[%d]", i), "%v", err)
 		}
 		all = append(all, c)
 	}
-	return advertise.CommunitiesOf(all...)
+	return route.CommunitiesOf(all...)
 }
 
-func (f *fields) peers(names []string) advertise.Names {
+func (f *fields) peers(names []string) route.Names {
 	for i, name := range names {
 		if name == "" || strings.ContainsFunc(name, unicode.IsSpace) {
 			f.refuse(fmt.Sprintf("peers[%d]", i), "%q is not the name of a BGPPeer", name)
 		}
 	}
-	return advertise.NamesOf(names...)
+	return route.NamesOf(names...)
 }
 
 // rangesOf gives the addresses of pools. Of a pool that is wrong in part, the rest
 // counts: what the controller makes of it is no matter here.
-func rangesOf(pools []*AddressPool) (all []namedRanges) {
+func rangesOf(pools []*v1alpha1.AddressPool) (all []namedRanges) {
 	for _, p := range ByAge(pools) {
 		one := namedRanges{name: p.Name}
 		for _, text := range p.Spec.Addresses {
@@ -177,7 +176,7 @@ func (a *Announced) poolOf(vip netip.Addr) string {
 
 // Offers gives the offers by which the node announces an address of a Service, by
 // the Announcements' names; where there are none, why.
-func (a *Announced) Offers(s *service.Service, vip netip.Addr) (found []advertise.Offer, why string) {
+func (a *Announced) Offers(s *service.Service, vip netip.Addr) (found []route.Offer, why string) {
 	pool, kind := a.poolOf(vip), s.KindOf(vip)
 	local := s.LocalPolicy
 	if kind == service.ClusterAddress {
@@ -196,7 +195,7 @@ func (a *Announced) Offers(s *service.Service, vip netip.Addr) (found []advertis
 		}
 		offer := one.offer
 		offer.Prefix, _ = vip.Prefix(length) // lengths are checked
-		offer.Local = one.endpoints == EndpointsLocal || one.endpoints == EndpointsByPolicy && local
+		offer.Local = one.endpoints == v1alpha1.EndpointsLocal || one.endpoints == v1alpha1.EndpointsByPolicy && local
 		found = append(found, offer)
 	}
 	if len(found) == 0 {
@@ -209,7 +208,7 @@ func (a *Announced) Offers(s *service.Service, vip netip.Addr) (found []advertis
 // Service with these labels; nothing where it is.
 func (a announced) not(pool string, kind service.AddressKind, ofService map[string]string) string {
 	switch {
-	case !slices.Contains(a.kinds, AddressKind(kind.String())):
+	case !slices.Contains(a.kinds, v1alpha1.AddressKind(kind.String())):
 		return fmt.Sprintf("is for %s addresses (addresses), and this one is %s", kindList(a.kinds), kind)
 	case len(a.pools) > 0 && pool == "":
 		return "is for addresses of pools " + strings.Join(a.pools, ", ") + ", and this one is of none"

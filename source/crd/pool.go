@@ -1,4 +1,4 @@
-package v1alpha1
+package crd
 
 import (
 	"cmp"
@@ -6,15 +6,13 @@ import (
 	"fmt"
 	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/fairlead/fairlead/api/v1alpha1"
 	"github.com/fairlead/fairlead/core/addresspool"
 )
 
 // Pool is an AddressPool, parsed.
-//
-// +kubebuilder:object:generate=false
 type Pool struct {
 	addresspool.Pool
 	namespaces            []string
@@ -22,14 +20,14 @@ type Pool struct {
 }
 
 // ByAge sorts AddressPools, the oldest first: of two that overlap it counts.
-func ByAge(pools []*AddressPool) []*AddressPool {
-	return slices.SortedFunc(slices.Values(pools), func(a, b *AddressPool) int {
+func ByAge(pools []*v1alpha1.AddressPool) []*v1alpha1.AddressPool {
+	return slices.SortedFunc(slices.Values(pools), func(a, b *v1alpha1.AddressPool) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 }
 
-// Parse reads an AddressPool. The error names all fields that are wrong.
-func (p *AddressPool) Parse() (Pool, error) {
+// ParsePool reads an AddressPool. The error names all fields that are wrong.
+func ParsePool(p *v1alpha1.AddressPool) (Pool, error) {
 	s := &p.Spec
 	made := Pool{
 		Pool: addresspool.Pool{
@@ -45,7 +43,7 @@ func (p *AddressPool) Parse() (Pool, error) {
 	return made, errors.Join(errs[:]...)
 }
 
-func parseRanges(field string, texts []AddressRange) (all []addresspool.Range, err error) {
+func parseRanges(field string, texts []v1alpha1.AddressRange) (all []addresspool.Range, err error) {
 	for i, text := range texts {
 		r, wrong := addresspool.ParseRange(string(text))
 		if wrong != nil {
@@ -54,22 +52,6 @@ func parseRanges(field string, texts []AddressRange) (all []addresspool.Range, e
 		all = append(all, r)
 	}
 	return all, err
-}
-
-// selector reads a selector; nil where there is none.
-func selector(field string, s *metav1.LabelSelector) (labels.Selector, error) {
-	if s == nil {
-		return nil, nil
-	}
-	made, err := metav1.LabelSelectorAsSelector(s)
-	if err != nil {
-		return nil, &FieldError{field, err.Error()}
-	}
-	return made, nil
-}
-
-func matches(s labels.Selector, of map[string]string) bool {
-	return s == nil || s.Matches(labels.Set(of))
 }
 
 // Barred says why a Service may not have addresses of a pool; nothing where it
@@ -84,32 +66,4 @@ func (p Pool) Barred(namespace string, ofNamespace, ofService map[string]string)
 		return "is for Services with labels " + p.ofObject.String()
 	}
 	return ""
-}
-
-// Wrong is an object that is left out, and why.
-//
-// +kubebuilder:object:generate=false
-type Wrong struct {
-	Object string // as "BGPPeer rack-1"
-	Err    error
-}
-
-// FieldError is a field that is wrong, and the mend.
-//
-// +kubebuilder:object:generate=false
-type FieldError struct{ Field, Message string }
-
-func (e *FieldError) Error() string { return e.Field + ": " + e.Message }
-
-// FieldErrors gives the fields that an error of this package names.
-func FieldErrors(err error) (all []FieldError) {
-	var one *FieldError
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, e := range joined.Unwrap() {
-			all = append(all, FieldErrors(e)...)
-		}
-	} else if errors.As(err, &one) {
-		all = append(all, *one)
-	}
-	return all
 }

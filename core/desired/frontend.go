@@ -1,4 +1,7 @@
-package dataplane
+// Package desired has the frontends that a data plane should hold, as the plan asks for
+// them and as each data plane lists them. What a Service says belongs in core/service,
+// what a data plane does in dataplane.
+package desired
 
 import (
 	"cmp"

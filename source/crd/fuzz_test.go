@@ -1,9 +1,10 @@
-package v1alpha1
+package crd
 
 import (
 	"encoding/json"
 	"testing"
 
+	"github.com/fairlead/fairlead/api/v1alpha1"
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
@@ -15,32 +16,25 @@ func FuzzResources(f *testing.F) {
 		`{"metadata":{"name":"a"},"spec":{"address":"10.0.0.1","as":65001,"port":1790,"holdTimeSeconds":30,"ttlSecurity":1,"bfd":false}}`,
 		`{"metadata":{"name":"a"},"spec":{"address":"fe80::1","interface":"eth0","nodeSelector":{"matchExpressions":[{"key":"a","operator":"In","values":["b"]}]}}}`,
 		`{"metadata":{"name":"a"},"spec":{"pools":["p"],"communities":["65000:1","no-export"],"aggregationLength":24,"peers":["rack-1"],"weight":"Endpoints","mode":"BGP"}}`,
-		`{"metadata":{"name":"a"},"spec":{"devices":["eth1"],"subnets":[{"prefix":"10.9.0.0/24","gateway":"10.9.0.1"}],"max":"400M","guarantee":"1.5G"}}`,
-		`{"spec":{"addresses":["10.1.1.1/24",""],"serviceSelector":{"matchExpressions":[{"operator":"x"}]},"as":-1,"prepend":99,"subnets":[{"prefix":"x"}],"max":-1}}`,
+		`{"spec":{"addresses":["10.1.1.1/24",""],"serviceSelector":{"matchExpressions":[{"operator":"x"}]},"as":-1,"prepend":99}}`,
 	} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		fuzzlimit.Time(t)
 		checkPool(t, text)
-		var p BGPPeer
+		var p v1alpha1.BGPPeer
 		if json.Unmarshal(text, &p) == nil {
-			if made, err := p.Parse(); err != nil {
+			if made, err := ParsePeer(&p); err != nil {
 				wantFields(t, text, err)
 			} else if made.Interface == "" && !made.Address.Addr().IsValid() {
 				t.Errorf("%s is taken as %+v", text, made)
 			}
 		}
-		var a Announcement
+		var a v1alpha1.Announcement
 		if json.Unmarshal(text, &a) == nil {
 			for _, w := range wrongOf(&a) {
 				wantFields(t, text, w.Err)
-			}
-		}
-		var n VirtualNetwork
-		if json.Unmarshal(text, &n) == nil {
-			if made, err := n.Network(); err == nil && made.Name != n.Name {
-				t.Errorf("%s is network %q", text, made.Name)
 			}
 		}
 	})
@@ -48,11 +42,11 @@ func FuzzResources(f *testing.F) {
 
 func checkPool(t *testing.T, text []byte) {
 	t.Helper()
-	var p AddressPool
+	var p v1alpha1.AddressPool
 	if json.Unmarshal(text, &p) != nil {
 		return
 	}
-	made, err := p.Parse()
+	made, err := ParsePool(&p)
 	if err != nil {
 		wantFields(t, text, err)
 		return
@@ -64,8 +58,8 @@ func checkPool(t *testing.T, text []byte) {
 	}
 }
 
-func wrongOf(a *Announcement) []Wrong {
-	_, wrong := AnnouncedBy([]*Announcement{a}, nil, nil)
+func wrongOf(a *v1alpha1.Announcement) []Wrong {
+	_, wrong := AnnouncedBy([]*v1alpha1.Announcement{a}, nil, nil)
 	return wrong
 }
 

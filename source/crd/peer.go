@@ -1,19 +1,18 @@
-package v1alpha1
+package crd
 
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"math"
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/fairlead/fairlead/api/v1alpha1"
 )
 
 // Peer is what a BGPPeer says to a node that it is for. What is zero is left to
 // the speaker.
-//
-// +kubebuilder:object:generate=false
 type Peer struct {
 	Name string
 	// Address has the interface as its zone where it is link-local. Without an IP
@@ -33,9 +32,9 @@ type Peer struct {
 	BFDMultiplier                     uint8
 }
 
-// Parse reads a BGPPeer, but for its selector. The error names all fields that are
+// ParsePeer reads a BGPPeer, but for its selector. The error names all fields that are
 // wrong.
-func (p *BGPPeer) Parse() (Peer, error) {
+func ParsePeer(p *v1alpha1.BGPPeer) (Peer, error) {
 	s := &p.Spec
 	f := fields{}
 	made := Peer{
@@ -73,34 +72,11 @@ func (p *BGPPeer) Parse() (Peer, error) {
 	return made, f.err
 }
 
-// Validate names all fields that are wrong.
-func (p *BGPPeer) Validate() error {
+// ValidatePeer names all fields that are wrong.
+func ValidatePeer(p *v1alpha1.BGPPeer) error {
 	_, wrong := selector("spec.nodeSelector", p.Spec.NodeSelector)
-	_, err := p.Parse()
+	_, err := ParsePeer(p)
 	return errors.Join(wrong, err)
-}
-
-// fields gathers what is wrong with those of a spec.
-type fields struct{ err error }
-
-func (f *fields) refuse(name, format string, args ...any) {
-	f.err = errors.Join(f.err, &FieldError{"spec." + name, fmt.Sprintf(format, args...)})
-}
-
-func (f *fields) within(name string, n, least, most int64) int64 {
-	if n < least || n > most {
-		f.refuse(name, "%d is not between %d and %d", n, least, most)
-		return 0
-	}
-	return n
-}
-
-func (f *fields) address(name, text string) netip.Addr {
-	a, err := netip.ParseAddr(text)
-	if err != nil || a.Zone() != "" {
-		f.refuse(name, "%q is not an IP address", text)
-	}
-	return a.WithZone("")
 }
 
 // Object names a peer, for a problem.
@@ -108,11 +84,11 @@ func (p Peer) Object() string { return "BGPPeer " + p.Name }
 
 // PeersOf gives the peers of a node with these labels, sorted by name; and those
 // that are left out.
-func PeersOf(all []*BGPPeer, node map[string]string) (peers []Peer, out []Wrong) {
-	all = slices.SortedFunc(slices.Values(all), func(a, b *BGPPeer) int { return cmp.Compare(a.Name, b.Name) })
+func PeersOf(all []*v1alpha1.BGPPeer, node map[string]string) (peers []Peer, out []Wrong) {
+	all = slices.SortedFunc(slices.Values(all), func(a, b *v1alpha1.BGPPeer) int { return cmp.Compare(a.Name, b.Name) })
 	for _, p := range all {
 		of, wrong := selector("spec.nodeSelector", p.Spec.NodeSelector)
-		made, unparsed := p.Parse()
+		made, unparsed := ParsePeer(p)
 		if err := errors.Join(wrong, unparsed); err != nil {
 			out = append(out, Wrong{"BGPPeer " + p.Name, err})
 			continue

@@ -1,4 +1,4 @@
-package advertise
+package route
 
 // Mode is a way to make routes known.
 type Mode string
@@ -21,23 +21,3 @@ func (m Mode) With(o Mode) Mode {
 
 // Has says whether routes of this way are made known in that one.
 func (m Mode) Has(o Mode) bool { return m == ModeAny || m == o }
-
-// Only gives an Announcer the routes that are for its way.
-func Only(m Mode, a Announcer) Announcer { return only{a, m} }
-
-type only struct {
-	Announcer
-	mode Mode
-}
-
-// Set leaves out what is for another way.
-func (o only) Set(routes []Route) error {
-	var its []Route
-	for _, r := range routes {
-		if r.Mode.Has(o.mode) {
-			r.Mode = ModeAny // which says nothing here
-			its = append(its, r)
-		}
-	}
-	return o.Announcer.Set(its)
-}

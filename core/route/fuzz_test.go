@@ -1,4 +1,4 @@
-package advertise
+package route
 
 import (
 	"testing"

@@ -1,0 +1,77 @@
+// Package crd has what Fairlead's own resources of Kubernetes mean, without I/O: which
+// peers a node has, what it announces, and which addresses pools have. The resources
+// themselves are in api/v1alpha1; who reads them from where is in source/kube,
+// source/manifest and controller. Virtual networks are read in vdn/kube.
+package crd
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Wrong is an object that is left out, and why.
+type Wrong struct {
+	Object string // as "BGPPeer rack-1"
+	Err    error
+}
+
+// FieldError is a field that is wrong, and the mend.
+type FieldError struct{ Field, Message string }
+
+func (e *FieldError) Error() string { return e.Field + ": " + e.Message }
+
+// FieldErrors gives the fields that an error of this package names.
+func FieldErrors(err error) (all []FieldError) {
+	var one *FieldError
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range joined.Unwrap() {
+			all = append(all, FieldErrors(e)...)
+		}
+	} else if errors.As(err, &one) {
+		all = append(all, *one)
+	}
+	return all
+}
+
+// fields gathers what is wrong with those of a spec.
+type fields struct{ err error }
+
+func (f *fields) refuse(name, format string, args ...any) {
+	f.err = errors.Join(f.err, &FieldError{"spec." + name, fmt.Sprintf(format, args...)})
+}
+
+func (f *fields) within(name string, n, least, most int64) int64 {
+	if n < least || n > most {
+		f.refuse(name, "%d is not between %d and %d", n, least, most)
+		return 0
+	}
+	return n
+}
+
+func (f *fields) address(name, text string) netip.Addr {
+	a, err := netip.ParseAddr(text)
+	if err != nil || a.Zone() != "" {
+		f.refuse(name, "%q is not an IP address", text)
+	}
+	return a.WithZone("")
+}
+
+// selector reads a selector; nil where there is none.
+func selector(field string, s *metav1.LabelSelector) (labels.Selector, error) {
+	if s == nil {
+		return nil, nil
+	}
+	made, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		return nil, &FieldError{field, err.Error()}
+	}
+	return made, nil
+}
+
+func matches(s labels.Selector, of map[string]string) bool {
+	return s == nil || s.Matches(labels.Set(of))
+}
