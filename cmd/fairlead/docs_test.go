@@ -109,6 +109,9 @@ func TestManifestsInThePagesAreRight(t *testing.T) {
 				continue
 			}
 			checked++
+			if strings.Contains(s.Text, "loadBalancer:") {
+				t.Errorf("%s:%d: sets a VIP by status.loadBalancer: use the annotation %s, as all pages do", page, s.Line, object.AnnotationAddresses)
+			}
 			check := checkManifest
 			if strings.Contains(s.Text, "fairlead.io/balancers:") {
 				check, senders = checkBalancers, senders+1
