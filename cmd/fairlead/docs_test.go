@@ -44,15 +44,42 @@ func TestWrongCommandsAreFound(t *testing.T) {
 	}
 }
 
-// TestLinksInThePagesLead to files that are there.
+// TestLinksInThePagesLead to files and headings that exist.
 func TestLinksInThePagesLead(t *testing.T) {
-	for page, text := range clitest.Pages(t) {
-		for _, m := range regexp.MustCompile(`\]\(([^)#:]+)\)`).FindAllStringSubmatch(text, -1) {
-			if _, err := os.Stat(filepath.Join(clitest.Repository, filepath.Dir(page), m[1])); err != nil {
+	pages := clitest.Pages(t)
+	for page, text := range pages {
+		for _, m := range regexp.MustCompile(`\]\(([^)#:]*)(#[^)]*)?\)`).FindAllStringSubmatch(text, -1) {
+			to := page
+			if m[1] != "" {
+				to = filepath.Join(filepath.Dir(page), m[1])
+			}
+			if _, err := os.Stat(filepath.Join(clitest.Repository, to)); err != nil {
 				t.Errorf("%s: %v", page, err)
+			}
+			if m[2] != "" && !slices.Contains(anchors(pages[to]), m[2]) {
+				t.Errorf("%s: %s has no heading for %s", page, to, m[2])
 			}
 		}
 	}
+	if got := anchors("# `nat`, or not?\n```sh\n# no heading\n```\n## A-b c\n"); !slices.Equal(got, []string{"#nat-or-not", "#a-b-c"}) {
+		t.Errorf("anchors %q", got)
+	}
+}
+
+// anchors returns the fragments by which GitHub links to the headings of a page.
+func anchors(page string) (all []string) {
+	fenced := false
+	for line := range strings.Lines(page) {
+		if strings.HasPrefix(line, "```") {
+			fenced = !fenced
+		}
+		if title := strings.TrimLeft(line, "#"); title != line && !fenced {
+			title = strings.ToLower(strings.TrimSpace(title))
+			title = regexp.MustCompile(`[^\w\- ]`).ReplaceAllString(title, "")
+			all = append(all, "#"+strings.ReplaceAll(title, " ", "-"))
+		}
+	}
+	return all
 }
 
 // TestArchitectureNamesEveryFolder: the map has a line for each.
@@ -82,6 +109,9 @@ func TestManifestsInThePagesAreRight(t *testing.T) {
 				continue
 			}
 			checked++
+			if strings.Contains(s.Text, "loadBalancer:") {
+				t.Errorf("%s:%d: sets a VIP by status.loadBalancer: use the annotation %s, as all pages do", page, s.Line, object.AnnotationAddresses)
+			}
 			check := checkManifest
 			if strings.Contains(s.Text, "fairlead.io/balancers:") {
 				check, senders = checkBalancers, senders+1

@@ -11,11 +11,13 @@ import (
 
 const page = "../../docs/data-planes.md"
 
-const opening = `# Who does what
+const opening = `# Data planes
 
-<!-- Written by go test ./lab/conformance -update, of what came of each data plane's own run. -->
+<!-- Written by go test ./lab/conformance -update, from the results of each data plane's own run. -->
 
-Every data plane runs the same stories, each by what goes in and real packets that come out, and compared with one in memory ([the suite](../lab/conformance)). What it cannot do it refuses by name; what it refuses of a story stands here, and all else of that story it does.
+This page shows what each data plane supports. *xdp* is Fairlead's XDP program, *ipvs* the kernel's IPVS, *memory* a reference in Go for tests. Select one with the flag --dataplane of the agent ([differences of IPVS](services.md#on-ipvs)).
+
+Every data plane runs the same [conformance stories](../lab/conformance), each with real packets. *Yes, without* lists the parts of a story that the data plane rejects by name; it passes the rest. *No* gives the reason for rejecting all of it.
 
 `
 

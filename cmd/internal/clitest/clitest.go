@@ -22,7 +22,7 @@ const Repository = "../.."
 // Pages returns the text of every page for people, by its path.
 func Pages(t *testing.T) map[string]string {
 	t.Helper()
-	paths := []string{"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"}
+	paths := []string{"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"}
 	err := filepath.WalkDir(filepath.Join(Repository, "docs"), func(path string, _ fs.DirEntry, err error) error {
 		if err == nil && filepath.Ext(path) == ".md" {
 			rel, err := filepath.Rel(Repository, path)

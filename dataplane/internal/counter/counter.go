@@ -17,7 +17,7 @@ import (
 // number of counters can stand at the end. The object is loaded the first time
 // alone: that takes milliseconds.
 func Read(load func() (*ebpf.CollectionSpec, error), enum string, m *ebpf.Map) (map[string]uint64, error) {
-	names, err := names(load, enum)
+	names, err := Names(load, enum)
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +36,8 @@ func Read(load func() (*ebpf.CollectionSpec, error), enum string, m *ebpf.Map) (
 
 var known sync.Map // of names, by the enum's
 
-func names(load func() (*ebpf.CollectionSpec, error), name string) ([]string, error) {
+// Names returns the names of the counters of an enum, in the order of its values.
+func Names(load func() (*ebpf.CollectionSpec, error), name string) ([]string, error) {
 	if names, ok := known.Load(name); ok {
 		return names.([]string), nil
 	}

@@ -1,0 +1,16 @@
+package xdp
+
+import (
+	"testing"
+
+	"github.com/fairlead/fairlead/lab/testkit"
+)
+
+// TestDropReasonsAreExplained: the page has a row for each drop reason, and no others.
+func TestDropReasonsAreExplained(t *testing.T) {
+	spec, err := config().withDefaults().spec()
+	must(t, err)
+	reasons, err := dropReasons(spec)
+	must(t, err)
+	testkit.Explained(t, "../../docs/troubleshooting.md", "| drop reason | cause | resolution |", reasons)
+}
