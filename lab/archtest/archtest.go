@@ -63,7 +63,7 @@ var walls = []Wall{
 		[]string{"dataplane/xdp", "dataplane/dsr", "dataplane/proxy", "dataplane/cleanup",
 			"internal/tc", "dataplane/internal/counter", "dataplane/auth", "internal/bpfload", "internal/bpfmap", "internal/features", "agent/doctor/gather", "vdn/enforce/kernel", "dataplane/internal/walk", "lab/testnet", "lab/bench/xdpbench", "lab/bench/proxybench", "lab/testkit/refuse", "lab/testkit/bpfstack", "lab/testkit/packetfuzz"}},
 	{Ban{"github.com/vishvananda/...", "netlink is for those who change a kernel's state"},
-		[]string{"router", "dataplane", "advertise/l2", "vdn/cni", "lab", "vdn/node", "vdn/enforce", "internal/tc", "internal/features", "agent/doctor/gather", "lab/testkit"}},
+		[]string{"router", "dataplane", "advertise/l2", "vdn/cni", "lab", "vdn/node", "vdn/enforce", "internal/netlist", "internal/tc", "internal/features", "agent/doctor/gather", "lab/testkit"}},
 	{Ban{"k8s.io/client-go/...", "the API server is for the source and the controller"}, []string{"internal/kubeclient", "source/kube", "controller", "agent/kubectl", "vdn/kube", "lab/kube", "lab/bench/kubeproxy"}},
 	{Ban{"k8s.io/api/...", "Kubernetes' types end at the sources"},
 		[]string{"internal/kubeclient", "source/manifest", "source/kube", "source/object", "source/gateway", "api/v1alpha1", "controller", "agent/kubectl", "vdn/kube", "lab/kube", "lab/bench/kubeproxy"}},
