@@ -87,7 +87,7 @@ static __always_inline int slow_leave(struct xdp_md *ctx, struct rare *r, const 
 		failed = bpf_xdp_store_bytes(ctx, r->own.l3, &r->own.ip, sizeof(struct iphdr));
 	}
 	if (failed || !slow_l2(ctx, r, macs, way) || !vlan_put(ctx, r))
-		return drop(ctx, DROP_NO_ROOM);
+		return drop(ctx, DROP_NO_HEADROOM);
 	return go(way, r->tagged ? r->ingress : ifindex);
 }
 
@@ -262,7 +262,7 @@ static __always_inline int slow_direct_on(struct xdp_md *ctx, struct rare *r,
 	if (nat && !slow_address(ctx, r, f, ch))
 		return drop(ctx, edit_refusal(r));
 	if (marks && reshape(ctx, r, bytes))
-		return drop(ctx, DROP_NO_ROOM);
+		return drop(ctx, DROP_NO_HEADROOM);
 	return slow_leave(ctx, r, ch->cpu->macs, ch->cpu->ifindex, way);
 }
 
@@ -375,9 +375,9 @@ __noinline int slow_tunnel_any(struct xdp_md *ctx, struct rare *r, const struct 
 	if (auth_policy ? !slow_front_tagged(r, server, chain, way)
 			: !slow_front(r, server, chain,
 				      way == WAY_KERNEL ? TUNNEL_TTL : TUNNEL_TTL - 1))
-		return drop(ctx, DROP_NO_ROOM);
+		return drop(ctx, DROP_NO_HEADROOM);
 	if (!slow_wrap(ctx, r, cpu, way, outer6))
-		return drop(ctx, DROP_NO_ROOM);
+		return drop(ctx, DROP_NO_HEADROOM);
 	return go(way, r->tagged ? r->ingress : cpu->ifindex);
 }
 

@@ -253,7 +253,7 @@ func TestOlderReleasesSizes(t *testing.T) {
 			if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("it stays pinned, and is in the older release's way: %v", err)
 			}
-			rawRow{name: "counted", in: packet{src: clients[false], dst: "10.1.1.1:81", flags: "A"}.bytes(t), verdict: drop, drop: "not-served"}.check(t, n, d)
+			rawRow{name: "counted", in: packet{src: clients[false], dst: "10.1.1.1:81", flags: "A"}.bytes(t), verdict: drop, drop: "no-frontend"}.check(t, n, d)
 		})
 	}
 }

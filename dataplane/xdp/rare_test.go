@@ -90,7 +90,7 @@ func TestEcho(t *testing.T) {
 		martian := from
 		martian.src = map[bool]string{false: "127.0.0.1", true: "::1"}[v6]
 		rawRow{name: "martian", in: icmp{packet: martian, kind: request}.bytes(t), verdict: drop, drop: "martian-source"}.check(t, n, d)
-		rawRow{name: "a reply", in: icmp{packet: from, kind: reply}.bytes(t), verdict: drop, drop: "not-served"}.check(t, n, d)
+		rawRow{name: "a reply", in: icmp{packet: from, kind: reply}.bytes(t), verdict: drop, drop: "no-frontend"}.check(t, n, d)
 		whole := icmp{packet: from, kind: request}.bytes(t)
 		cut := whole[:len(whole)-2]
 		rawRow{name: "cut", in: cut, verdict: drop, drop: "malformed"}.check(t, n, d)
@@ -168,7 +168,7 @@ func TestICMPErrorsThatNameNoFlow(t *testing.T) {
 			"a header length of 4": edit(answer.bytes(t)[14:], 0, map[bool]byte{false: 0x44, true: 0x10}[v6]),
 		} {
 			m := icmp{packet: packet{src: routers[v6], dst: addrOf(vips[v6])}, kind: kind[0], code: kind[1], body: body}
-			rawRow{name: fmt.Sprintf("%s, v6 %v", name, v6), in: m.bytes(t), verdict: drop, drop: "not-served"}.check(t, n, d)
+			rawRow{name: fmt.Sprintf("%s, v6 %v", name, v6), in: m.bytes(t), verdict: drop, drop: "no-frontend"}.check(t, n, d)
 		}
 	}
 }

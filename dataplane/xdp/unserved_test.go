@@ -29,7 +29,7 @@ func (n *testNet) judge(t *testing.T, d *DataPlane, want verdict, frames map[str
 			t.Errorf("%s: %v, want %v\n got %s\nwant %s", name, v, want, hex.Dump(out), hex.Dump(frame))
 		}
 		for reason, count := range d.Describe().Drops {
-			if counted := count - before[reason]; counted != 0 != (want == drop && reason == "not-served") {
+			if counted := count - before[reason]; counted != 0 != (want == drop && reason == "no-frontend") {
 				t.Errorf("%s: drop reason %s counted %d", name, reason, counted)
 			}
 		}
@@ -322,7 +322,7 @@ func TestNothingGoesInCircles(t *testing.T) {
 	w = n.wireEnd(t)
 	all := func() uint64 { // the fragments are none that anybody makes
 		drops := d.Describe().Drops
-		return drops["not-served"] + drops["malformed"] + drops["fragment-lost"]
+		return drops["no-frontend"] + drops["malformed"] + drops["fragment-lost"]
 	}
 	before := all()
 	send()
