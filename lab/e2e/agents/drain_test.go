@@ -39,7 +39,7 @@ func TestDrain(t *testing.T) {
 			tunnel, direct := world.Spec{Name: "tunnel", Host: 1}, world.Spec{Name: "direct", Host: 2, Annotations: []string{"method: direct-nat"}}
 			w.HandIn(t, tunnel, direct)
 			for range 3 {
-				w.NewBalancer(t, web, "--drain-notice", askFor.String(), "--metrics-address", metricsAt)
+				w.NewBalancer(t, web, "--graceful-shutdown-period", askFor.String(), "--metrics-address", metricsAt)
 			}
 			all := []world.Traffic{w.Load(t, "tunnel", tunnel.HTTP(), 20, 50), w.Load(t, "direct-nat", direct.HTTP(), 20, 50)}
 			leaving := w.Balancers(web)[0]

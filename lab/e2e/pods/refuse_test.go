@@ -253,7 +253,7 @@ func (p *pods) refusedPeers(t *testing.T) {
 	}
 	reflector := paper.ReflectorAddr.String()
 	start := func(args ...string) error {
-		return p.Start(pod.Name, pod.Name, append([]string{"agent", "--node", pod.Name, "--services", cluster.Manifests(p.Services[web].Name),
+		return p.Start(pod.Name, pod.Name, append([]string{"agent", "--node", pod.Name, "--manifest-dir", cluster.Manifests(p.Services[web].Name),
 			"--next-hop", pod.Node.Addr.String(), "--bpffs", cluster.BPFFS(pod.Name), "--socket", cluster.Socket(pod.Name)}, args...)...)
 	}
 	for _, c := range []struct {
@@ -262,7 +262,7 @@ func (p *pods) refusedPeers(t *testing.T) {
 		words []string
 	}{
 		{"wrong AS of the peer", []string{"--peer", reflector + "@65099"}, []string{reflector, "65099", "65021"}},
-		{"wrong AS of our own", []string{"--as", "65098", "--peer", reflector + "@65021"}, []string{reflector, "65098", "65021"}},
+		{"wrong AS of our own", []string{"--local-asn", "65098", "--peer", reflector + "@65021"}, []string{reflector, "65098", "65021"}},
 		{"wrong password", []string{"--peer", reflector, "--password-file", password}, []string{reflector, "password"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -312,12 +312,12 @@ func (p *pods) secondAgents(t *testing.T) {
 			[]string{cluster.Socket(first.Name), "another agent answers there"}, 1},
 		{"pins", own, cluster.BPFFS(first.Name), balancer, []string{"another agent", cluster.BPFFS(first.Name)}, 1},
 		{"everything", cluster.Socket(first.Name), cluster.BPFFS(first.Name), balancer, []string{"another agent"}, 1},
-		{"wrong flags", own, "/sys/fs/bpf/second", []string{"--interface", "eth7", "--as", "0"}, []string{"--as", "0 is not an AS number"}, 2},
+		{"wrong flags", own, "/sys/fs/bpf/second", []string{"--interface", "eth7", "--local-asn", "0"}, []string{"--local-asn", "0 is not an AS number"}, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			world.During(t, traffic, "a second agent with the same "+c.name, func() {
 				_, stderr, code := p.Fairlead(t, first.Name, append([]string{"agent", "--node", "second",
-					"--services", cluster.Manifests("web"), "--socket", c.socket, "--bpffs", c.bpffs}, c.args...)...)
+					"--manifest-dir", cluster.Manifests("web"), "--socket", c.socket, "--bpffs", c.bpffs}, c.args...)...)
 				if last := world.LastLine(stderr); code != c.code || !world.HasAll(last, c.words) {
 					t.Errorf("it ends with %d and last says %q, want %d and %q; all of it:\n%s", code, last, c.code, c.words, stderr)
 				}
