@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* direct-nat: the destination becomes the server. What the server's node has to
+/* dsr-nat: the destination becomes the server. What the server's node has to
  * know, to put the VIP back into the answers, is told in the packet (dsr_option.h).
  */
 #ifndef FAIRLEAD_BALANCER_DIRECT_NAT_H

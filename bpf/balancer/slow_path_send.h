@@ -2,7 +2,7 @@
 /* Sending by the methods that keep no state, whatever the packet looks like:
  * the rare program's twin of tunnel.h, gue.h, direct_nat.h and dr.h.
  *
- * Where a packet's own header is to carry the Fairlead option (direct-nat, and
+ * Where a packet's own header is to carry the Fairlead option (dsr-nat, and
  * dr with a second chance) the client's options and extension headers end
  * here: the server's node finds ours where it looks for it, and nobody but a
  * balancer can write one. In a tunnel they stay.
@@ -266,7 +266,7 @@ static __always_inline int slow_direct_on(struct xdp_md *ctx, struct rare *r,
 	return slow_leave(ctx, r, ch->cpu->macs, ch->cpu->ifindex, way);
 }
 
-/* direct-nat and dr: under the packet's own header. */
+/* dsr-nat and dr: under the packet's own header. */
 __noinline int slow_direct(struct xdp_md *ctx, struct rare *r, const struct frontend *f)
 {
 	struct choice ch;

@@ -50,7 +50,7 @@ an API server, probes the servers, holds the healthy ones in the kernel (XDP, or
 its IPVS), and announces the VIPs by BGP, on a segment without a router that speaks
 it by ARP and neighbour discovery, or has a cloud lead them here (--cloud).
 
-With --role server it is the other half of the tunnel and direct-nat methods: on
+With --role server it is the other half of the tunnel and dsr-nat methods: on
 the node of the real servers it takes packets out of the tunnel and gives answers
 the VIP as their source. --role balancer,server does both. --role proxy serves all
 Services of a cluster to the node's clients, in place of kube-proxy.

@@ -125,7 +125,7 @@ func TestTakeOverOfLayoutTwo(t *testing.T) {
 	o := newOldTwo(t, n, c)
 	plain := frontend(service.Tunnel, vips[false], service.TCP, servers[false])
 	plain.Encapsulation, plain.Survival = service.IPIP, service.SecondChance
-	changed := frontend(service.DirectNAT, vips[true], service.UDP, servers[true], "[fd05::2]:9")
+	changed := frontend(service.DSRNAT, vips[true], service.UDP, servers[true], "[fd05::2]:9")
 	changed.Survival, changed.Backends[1].Weight = service.SecondChance, 7
 	turns := frontend(service.FullNAT, "10.1.1.9:53", service.UDP, servers[false])
 	turns.Scheduler, turns.Survival = service.RoundRobin, service.SecondChance

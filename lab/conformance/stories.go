@@ -323,7 +323,7 @@ func notOurs(s *teller) {
 }
 
 func restart(s *teller) {
-	kept := []desired.Frontend{frontend(service.Tunnel, service.Maglev, 4), frontend(service.DirectNAT, service.RoundRobin, 3)}
+	kept := []desired.Frontend{frontend(service.Tunnel, service.Maglev, 4), frontend(service.DSRNAT, service.RoundRobin, 3)}
 	if errors.Is(s.DataPlane().Upsert(kept[1]), dataplane.ErrUnsupported) {
 		kept[1] = frontend(service.NAT, service.RoundRobin, 3)
 	}

@@ -45,7 +45,7 @@ func TestLooking(t *testing.T) {
 	w := world.New(t, paper.Options{Services: make([]paper.ServiceOptions, 1), Nodes: 2, IPv6: true}, 2)
 	l := &looking{
 		World: w, tunnel: world.Spec{Name: "tunnel", Host: 1},
-		nat: world.Spec{Name: "nat", Host: 3, Annotations: []string{"method: fullnat"}},
+		nat: world.Spec{Name: "nat", Host: 3, Annotations: []string{"forwarding-mode: fullnat"}},
 	}
 	w.HandIn(t, l.tunnel, l.nat)
 	l.balancer = w.NewBalancer(t, web).Name

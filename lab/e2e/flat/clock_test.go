@@ -114,7 +114,7 @@ kind: Service
 metadata:
   name: %[1]s
   labels: {app: %[1]s}
-  annotations: {fairlead.io/addresses: 10.0.0.%[2]d, fairlead.io/method: fullnat, fairlead.io/scheduler: rr, fairlead.io/health-check-interval: 500ms, fairlead.io/health-check-timeout: 400ms}
+  annotations: {fairlead.io/addresses: 10.0.0.%[2]d, fairlead.io/forwarding-mode: fullnat, fairlead.io/scheduler: rr, fairlead.io/health-check-interval: 500ms, fairlead.io/health-check-timeout: 400ms}
 spec: {type: LoadBalancer, ports: [{port: 80}]}
 ---
 apiVersion: discovery.k8s.io/v1

@@ -82,7 +82,7 @@ func (p *place) services(address, method string) string {
 kind: Service
 metadata:
   name: web
-  annotations: {fairlead.io/addresses: %s, fairlead.io/method: %s, fairlead.io/health-check: none}
+  annotations: {fairlead.io/addresses: %s, fairlead.io/forwarding-mode: %s, fairlead.io/health-check: none}
 spec: {type: LoadBalancer, ports: [{port: 80}]}
 ---
 apiVersion: discovery.k8s.io/v1
