@@ -23,7 +23,7 @@ INSTALLED := fairlead fairlead-cni fairlead-ipam kubectl-fairlead
 IN_IMAGE  := fairlead fairlead-cni fairlead-ipam
 # What the image is for: make image PLATFORMS="linux/amd64 linux/arm64".
 PLATFORMS ?= linux/$(shell go env GOARCH)
-# Arguments for fairlead-lab demo and bench: make demo ARGS="--method direct-nat".
+# Arguments for fairlead-lab demo and bench: make demo ARGS="--method dsr-nat".
 ARGS ?=
 
 # No target is a file.

@@ -10,7 +10,7 @@
  *
  * A server in a pod has to_server where packets leave toward it and
  * from_server where they come from it; to_host and from_host do the same for a
- * server on the node itself. With direct-nat and dr to_host also hands packets
+ * server on the node itself. With dsr-nat and dr to_host also hands packets
  * straight to the device of a pod, past the node's firewall, as the answers go
  * past it. Where there are only pods from_node sits in from_host's place, for
  * what the node's own kernel tells clients of packets to its pods.

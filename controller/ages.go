@@ -32,7 +32,7 @@ const (
 	patchesBurst     = 100
 )
 
-// ages keeps the annotation fairlead.io/since on the EndpointSlices of Services
+// ages keeps the annotation fairlead.io/backend-timestamps on the EndpointSlices of Services
 // that are ours, or that Gateways lead to.
 type ages struct {
 	*term
@@ -228,7 +228,7 @@ func (a *ages) annotate(ctx context.Context, s *slice, text string) bool {
 		value = text
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"resourceVersion": s.ResourceVersion, "uid": s.UID, "annotations": map[string]any{object.AnnotationSince: value},
+		"resourceVersion": s.ResourceVersion, "uid": s.UID, "annotations": map[string]any{object.AnnotationBackendTimestamps: value},
 	}})
 	if err == nil {
 		err = a.leading()

@@ -137,10 +137,10 @@ func (w *world) sliceOf(t *testing.T, name string) *discoveryv1.EndpointSlice {
 // there it takes away.
 func (w *world) looked(t *testing.T, name string) {
 	t.Helper()
-	unread := fmt.Sprintf(`{"metadata": {"annotations": {%q: "unread"}}}`, object.AnnotationSince)
+	unread := fmt.Sprintf(`{"metadata": {"annotations": {%q: "unread"}}}`, object.AnnotationBackendTimestamps)
 	_, err := w.core.DiscoveryV1().EndpointSlices("default").Patch(context.Background(), name, types.MergePatchType, []byte(unread), metav1.PatchOptions{})
 	w.must(t, err)
-	eventually(t, name+" is looked at", func() string { return w.sliceOf(t, name).Annotations[object.AnnotationSince] })
+	eventually(t, name+" is looked at", func() string { return w.sliceOf(t, name).Annotations[object.AnnotationBackendTimestamps] })
 }
 
 // slicesOf gives all slices of a Service.
@@ -204,7 +204,7 @@ func agesOf(t *testing.T, w *world) {
 		return s["10.200.0.3"].Since.Equal(third) && s["10.200.0.1"].Drained.Equal(drained) && old(s["10.200.0.2"]) && s["10.200.0.4"].Since.After(third)
 	})
 	eventually(t, "who has moved away is named no more on the slice that it was in", func() string {
-		if text := w.sliceOf(t, "web-1").Annotations[object.AnnotationSince]; text == "" || strings.Contains(text, "10.200.0.3") {
+		if text := w.sliceOf(t, "web-1").Annotations[object.AnnotationBackendTimestamps]; text == "" || strings.Contains(text, "10.200.0.3") {
 			return fmt.Sprintf("it says %q", text)
 		}
 		return ""
@@ -231,7 +231,9 @@ func agesOfMany(t *testing.T, w *world) {
 	w.fill(t, "mirrored", "10.200.0.7")
 	w.slice(t, "last", name(0), "test")
 	w.fill(t, "last", "10.200.0.9")
-	written := func(name string) bool { return w.sliceOf(t, name).Annotations[object.AnnotationSince] != "" }
+	written := func(name string) bool {
+		return w.sliceOf(t, name).Annotations[object.AnnotationBackendTimestamps] != ""
+	}
 	eventually(t, "all have been looked at", func() string {
 		if !written("last") {
 			return "the last one has not"
@@ -254,13 +256,13 @@ func agesOfMany(t *testing.T, w *world) {
 		})
 		s := w.sliceOf(t, name(i))
 		versions[s.Name] = s.ResourceVersion
-		if got := s.Annotations[object.AnnotationSince]; strings.Contains(got, "10.200.0.1=") || !strings.Contains(got, "10.200.0.2=") {
+		if got := s.Annotations[object.AnnotationBackendTimestamps]; strings.Contains(got, "10.200.0.1=") || !strings.Contains(got, "10.200.0.2=") {
 			t.Errorf("%s says %s", s.Name, got)
 		}
 	}
 	w.fill(t, "last", "10.200.0.9", "10.200.0.8") // looked at last
 	eventually(t, "the last one", func() string {
-		if got := w.sliceOf(t, "last").Annotations[object.AnnotationSince]; !strings.Contains(got, "10.200.0.8=") {
+		if got := w.sliceOf(t, "last").Annotations[object.AnnotationBackendTimestamps]; !strings.Contains(got, "10.200.0.8=") {
 			return got + " is all that it says"
 		}
 		return ""

@@ -319,7 +319,7 @@ func (w *world) gatewayRoutes(t *testing.T, b *balancer) {
 	w.serve(t, "dns", clusterIP, func(s *corev1.Service) {
 		s.Spec.Ports = []corev1.ServicePort{{Name: "http", Port: 53, Protocol: corev1.ProtocolUDP}}
 	})
-	w.patch(t, "v1", "Gateway", "default", "g", `{"metadata": {"annotations": {"fairlead.io/method": "fullnat"}}, "spec": {"listeners": [
+	w.patch(t, "v1", "Gateway", "default", "g", `{"metadata": {"annotations": {"fairlead.io/forwarding-mode": "fullnat"}}, "spec": {"listeners": [
 		{"name": "web", "port": 80, "protocol": "TCP"}, {"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "tls", "port": 443, "protocol": "HTTP"}]}}`)
 	w.must(t, w.apply(routeText("v1", "UDPRoute", "u", "g", "{name: dns, port: 53}")))
 	w.wantRoute(t, "v1", "UDPRoute", "u", goodRoute)
@@ -394,7 +394,7 @@ func TestOlderGatewayAPI(t *testing.T) {
 	eventually(t, "since when it serves", func() string {
 		s, err := all.Get(context.Background(), "web-1", metav1.GetOptions{})
 		w.must(t, err)
-		if text := s.Annotations[object.AnnotationSince]; !strings.Contains(text, "172.16.0.2=") {
+		if text := s.Annotations[object.AnnotationBackendTimestamps]; !strings.Contains(text, "172.16.0.2=") {
 			return text
 		}
 		return ""

@@ -61,7 +61,7 @@ func (h *heard) welcome(p netip.Prefix) bool {
 	case p.Bits() == 0:
 		h.refused[p] = "a balancer's default route is never taken: every packet would go there"
 	case len(h.accept) > 0 && !slices.ContainsFunc(h.accept, inside):
-		h.refused[p] = fmt.Sprintf("it is outside of what --accept names, %s", listed(h.accept))
+		h.refused[p] = fmt.Sprintf("it is outside of what --accept-prefixes names, %s", listed(h.accept))
 	default:
 		return true
 	}

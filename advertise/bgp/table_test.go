@@ -123,7 +123,7 @@ func TestHeardBitByBit(t *testing.T) {
 	if why := follows.refused[netip.MustParsePrefix("0.0.0.0/0")]; !strings.Contains(why, "default route") {
 		t.Errorf("the default route is refused: %q", why)
 	}
-	if why := follows.refused[netip.MustParsePrefix("10.2.0.0/16")]; why != "it is outside of what --accept names, 10.1.0.0/16, fd00::/16" {
+	if why := follows.refused[netip.MustParsePrefix("10.2.0.0/16")]; why != "it is outside of what --accept-prefixes names, 10.1.0.0/16, fd00::/16" {
 		t.Errorf("a prefix outside is refused: %q", why)
 	}
 }

@@ -84,7 +84,7 @@ func (t *tap) receivedWords(body []byte) string {
 	_, _, as, _, _ := t.status()
 	switch {
 	case code == pkt.BGP_ERROR_OPEN_MESSAGE_ERROR && sub == pkt.BGP_ERROR_SUB_BAD_PEER_AS:
-		return fmt.Sprintf("peer %s, which is in AS %d, does not expect us to be in AS %d: correct --as or the peer", t.peer, as, t.ourAS)
+		return fmt.Sprintf("peer %s, which is in AS %d, does not expect us to be in AS %d: correct --local-asn or the peer", t.peer, as, t.ourAS)
 	case code == pkt.BGP_ERROR_OPEN_MESSAGE_ERROR && sub == pkt.BGP_ERROR_SUB_BAD_BGP_IDENTIFIER:
 		return fmt.Sprintf("peer %s, or another neighbour of it, has our own router ID: router IDs must differ", t.peer)
 	case code == pkt.BGP_ERROR_CEASE && sub == pkt.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED:

@@ -35,7 +35,7 @@ func TestWrongAS(t *testing.T) {
 	const port = 20181
 	r := startReflector(t, port)
 	s := startSpeaker(t, "127.21.1.1", port, func(c *SpeakerConfig) { c.AS = 65000; c.Peers[0].AS = testAS })
-	wantError(t, s.Peers, "127.21.0.109", "peer 127.21.0.109, which is in AS 65021, does not expect us to be in AS 65000: correct --as or the peer")
+	wantError(t, s.Peers, "127.21.0.109", "peer 127.21.0.109, which is in AS 65021, does not expect us to be in AS 65000: correct --local-asn or the peer")
 	wantError(t, r.Peers, "127.21.1.1", "peer 127.21.1.1 says it is in AS 65000, expected 65021: give --peer that AS as ADDRESS@AS, or correct the peer")
 
 	expects := startSpeaker(t, "127.21.1.2", port, func(c *SpeakerConfig) { c.Peers[0].AS = 65099 })

@@ -198,14 +198,14 @@ func (a Agent) Resolve() (*Resolved, error) {
 		p.refuse("xdp-mode", "%q is none of %s", a.Mode, strings.Join(Modes, ", "))
 	}
 	if a.Linger < 0 || a.Linger > time.Minute {
-		p.refuse("linger", "%s is not between 0 and 1m", a.Linger)
+		p.refuse("withdraw-grace-period", "%s is not between 0 and 1m", a.Linger)
 	}
 	if a.Keep < 0 {
-		p.refuse("keep", "%s is less than 0", a.Keep)
+		p.refuse("state-cache-max-age", "%s is less than 0", a.Keep)
 	}
 	r.resolveDrain(p)
 	r.BalancersID = p.service("balancers", a.Balancers)
-	r.OnlyID = p.service("only", a.Only)
+	r.OnlyID = p.service("dedicated-service", a.Only)
 	r.resolveSenders(p)
 	r.resolveNodeKey(p)
 	if a.Resync < time.Second {
@@ -288,12 +288,12 @@ func (r *Resolved) resolveSource(p *parser) {
 	case r.Agent.Kubernetes && r.StateDir != "":
 		p.refuse("state-dir", "has no meaning with --kubernetes, where the API server has the Services")
 	case r.Agent.Kubernetes && r.Services != "":
-		p.refuse("services", "Services come from a folder or from --kubernetes, not from both")
+		p.refuse("manifest-dir", "Services come from a folder or from --kubernetes, not from both")
 	case r.Agent.Kubernetes:
 	case r.Services == "":
-		p.refuse("services", "name the folder of manifests, or take Services from a cluster by --kubernetes")
+		p.refuse("manifest-dir", "name the folder of manifests, or take Services from a cluster by --kubernetes")
 	case err == nil && !info.IsDir():
-		p.refuse("services", "%s is a file: name its folder", r.Services)
+		p.refuse("manifest-dir", "%s is a file: name its folder", r.Services)
 	}
 	if r.StateDir == "" {
 		r.StateDir = r.Socket + ".state"

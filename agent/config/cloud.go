@@ -85,7 +85,7 @@ func (r *Resolved) resolveCloud(p *parser) {
 	c := r.Agent.Cloud
 	switch {
 	case c.Cloud != "" && r.Only != "":
-		p.refuse("cloud", "what a cloud leads to is a node, and a balancer of one Service (--only) may not be the only one there: announce it by BGP")
+		p.refuse("cloud", "what a cloud leads to is a node, and a balancer of one Service (--dedicated-service) may not be the only one there: announce it by BGP")
 	case c.Cloud == CloudController && !r.Agent.Kubernetes:
 		p.refuse("cloud", "a controller is there with --kubernetes alone: name gcp or webhook, and this node acts for itself")
 	case c.Cloud == CloudController:

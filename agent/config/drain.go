@@ -37,7 +37,7 @@ func DefaultDrain() Drain {
 }
 
 func (r *Resolved) resolveDrain(p *parser) {
-	for flag, d := range map[string]time.Duration{"drain-timeout": r.DrainTimeout, "drain-notice": r.DrainNotice} {
+	for flag, d := range map[string]time.Duration{"drain-timeout": r.DrainTimeout, "graceful-shutdown-period": r.DrainNotice} {
 		if d < 0 || d > 24*time.Hour {
 			p.refuse(flag, "%s is not between 0 and 24h", d)
 		}

@@ -30,23 +30,23 @@ func (r *Resolved) resolveLayer2(p *parser) {
 	l := r.Agent.Layer2
 	if len(l.Interfaces) == 0 {
 		if len(l.Members) > 0 || l.PasswordFile != "" {
-			p.refuse("layer2", "name the interface to answer on: --layer2-members and --layer2-password-file are nothing without")
+			p.refuse("l2-interfaces", "name the interface to answer on: --l2-members and --l2-password-file are nothing without")
 		}
 		return
 	}
 	for _, name := range l.Interfaces {
 		if !slices.Contains(r.Interfaces, name) && r.DataPlane != "ipvs" {
-			p.refuse("layer2", "packets for the VIPs will come in by %s: name it with --interface, too (there: %s)", name, strings.Join(r.Interfaces, ", "))
+			p.refuse("l2-interfaces", "packets for the VIPs will come in by %s: name it with --interface, too (there: %s)", name, strings.Join(r.Interfaces, ", "))
 		}
 	}
 	if file := l.PasswordFile; file != "" {
 		var err error
 		if r.Layer2.Password, err = ReadPassword(file); err != nil {
-			p.refuse("layer2-password-file", "%v", err)
+			p.refuse("l2-password-file", "%v", err)
 		}
 	}
 	for _, text := range l.Members {
-		if a := p.addr("layer2-members", text); a.IsValid() {
+		if a := p.addr("l2-members", text); a.IsValid() {
 			r.Layer2.Members = append(r.Layer2.Members, a)
 		}
 	}
@@ -63,7 +63,7 @@ func (p *parser) self(r *Resolved) netip.Addr {
 				return a
 			}
 		}
-		p.refuse("layer2", "interface %s has no address for the other members to know this node by", strings.Join(r.Interfaces[:min(1, len(r.Interfaces))], ""))
+		p.refuse("l2-interfaces", "interface %s has no address for the other members to know this node by", strings.Join(r.Interfaces[:min(1, len(r.Interfaces))], ""))
 		return netip.Addr{}
 	}
 	own, _ := net.InterfaceAddrs()
@@ -74,12 +74,12 @@ func (p *parser) self(r *Resolved) netip.Addr {
 		})
 	})
 	if i < 0 {
-		p.refuse("layer2-members", "none of them is an address of this node: give every node the same list, with all of them")
+		p.refuse("l2-members", "none of them is an address of this node: give every node the same list, with all of them")
 		return netip.Addr{}
 	}
 	for _, m := range members {
 		if m.Is4() != members[i].Is4() {
-			p.refuse("layer2-members", "%s and %s are of two families, and members speak one", members[i], m)
+			p.refuse("l2-members", "%s and %s are of two families, and members speak one", members[i], m)
 		}
 	}
 	return members[i]

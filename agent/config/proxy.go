@@ -58,9 +58,9 @@ func (r *Resolved) resolveProxy(p *parser) {
 		}
 	}
 	if r.Window < 0 || r.Window > 10*time.Second {
-		p.refuse("sync-window", "%s is not between 0 and 10s", r.Window)
+		p.refuse("sync-min-period", "%s is not between 0 and 10s", r.Window)
 	}
 	if r.MaxDelay < r.Window || r.MaxDelay > time.Minute {
-		p.refuse("sync-max-delay", "%s is not between --sync-window (%s) and 1m", r.MaxDelay, r.Window)
+		p.refuse("sync-max-delay", "%s is not between --sync-min-period (%s) and 1m", r.MaxDelay, r.Window)
 	}
 }

@@ -55,18 +55,18 @@ func (c Reflector) Resolve() (*ResolvedReflector, error) {
 		AS: p.as(c.AS), BFD: c.BFD, MaxClients: c.MaxClients, MaxPrefixes: c.MaxPrefixes, MaxTotal: c.MaxTotal,
 		RouterID:  p.routerID(c.RouterID),
 		ClusterID: p.addr("cluster-id", c.ClusterID),
-		Clients:   p.prefixes("clients", c.Clients),
-		Routers:   p.prefixes("router", c.Routers),
+		Clients:   p.prefixes("client-range", c.Clients),
+		Routers:   p.prefixes("router-range", c.Routers),
 		Password:  p.password(c.PasswordFile),
 	}
 	for _, text := range c.Listen {
 		r.Listen = append(r.Listen, p.addr("listen", text))
 	}
 	if len(c.Clients) == 0 {
-		p.refuse("clients", "name the prefix that balancers dial from, as in 172.16.0.0/16")
+		p.refuse("client-range", "name the prefix that balancers dial from, as in 172.16.0.0/16")
 	}
 	if len(c.Routers) == 0 {
-		p.refuse("router", "name the address of the router that is to learn the routes")
+		p.refuse("router-range", "name the address of the router that is to learn the routes")
 	}
 	if c.MaxClients < 0 {
 		p.refuse("max-clients", "%d is negative; 0 means any number", c.MaxClients)
@@ -123,14 +123,14 @@ func (c Router) Resolve() (*ResolvedRouter, error) {
 	p := parser{}
 	r := &ResolvedRouter{
 		Router: c, Peers: p.peers(c.Peers, c.AS),
-		Balancers: p.prefixes("balancers", c.Balancers), Password: p.password(c.PasswordFile),
-		Accept: p.prefixes("accept", c.Accept), Beside: p.protocols("beside", c.Beside),
+		Balancers: p.prefixes("listen-range", c.Balancers), Password: p.password(c.PasswordFile),
+		Accept: p.prefixes("accept-prefixes", c.Accept), Beside: p.protocols("shadow-protocol", c.Beside),
 	}
 	switch peers := len(c.Peers) + len(c.Balancers); {
 	case peers == 0 && len(c.Beside) == 0:
-		p.refuse("peer", "name a reflector, or with --balancers the prefix that balancers dial from, or with --beside whose routes are to become resilient")
+		p.refuse("peer", "name a reflector, or with --listen-range the prefix that balancers dial from, or with --shadow-protocol whose routes are to become resilient")
 	case peers > 0 && len(c.Beside) > 0:
-		p.refuse("beside", "the other daemon has the BGP sessions: leave out --peer and --balancers, or --beside")
+		p.refuse("shadow-protocol", "the other daemon has the BGP sessions: leave out --peer and --listen-range, or --shadow-protocol")
 	}
 	if c.MaxClients < 0 {
 		p.refuse("max-clients", "%d is negative; 0 means any number", c.MaxClients)
@@ -185,9 +185,9 @@ func (p *parser) err() error {
 func (p *parser) as(number uint32) uint32 {
 	switch number {
 	case 0:
-		p.refuse("as", "0 is not an AS number (RFC 7607)")
+		p.refuse("local-asn", "0 is not an AS number (RFC 7607)")
 	case 23456, math.MaxUint16, math.MaxUint32:
-		p.refuse("as", "%d is reserved; private ones are 64512 to 65534 (RFC 6996)", number)
+		p.refuse("local-asn", "%d is reserved; private ones are 64512 to 65534 (RFC 6996)", number)
 	}
 	return number
 }

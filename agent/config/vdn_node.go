@@ -68,7 +68,7 @@ func (c VDNNode) Resolve() (*ResolvedVDNNode, error) {
 	r.uplinks(p, c.Uplinks)
 	switch {
 	case !slices.Contains([]string{MeansKernel, MeansOpenVSwitch}, c.Means):
-		p.refuse("means", "%q is none: use %s or %s", c.Means, MeansKernel, MeansOpenVSwitch)
+		p.refuse("enforcer", "%q is none: use %s or %s", c.Means, MeansKernel, MeansOpenVSwitch)
 	case c.Means == MeansOpenVSwitch && c.Bridge == "":
 		p.refuse("bridge", "means %s needs one: name a bridge of Open vSwitch that is for this alone", c.Means)
 	case c.Means == MeansOpenVSwitch && c.Gateway:

@@ -184,7 +184,7 @@ func TestFindings(t *testing.T) {
 			agentThat(doctor.Agent{Socket: "s", Role: "router", PID: 9})(f, o)
 		}, "port/bgp", doctor.OK, ""},
 		"a port of who may not be asked": {all, func(f *doctor.Facts, _ *doctor.Options) { f.Sockets = always([]doctor.Socket{{Port: 179}}) },
-			"port/bgp", doctor.Broken, "--beside"},
+			"port/bgp", doctor.Broken, "--shadow-protocol"},
 		"warnings of the data plane": {all, agentThat(doctor.Agent{Socket: "s", Role: "balancer", Warnings: []string{"no room"}}),
 			"data-plane", doctor.Degraded, "fairlead status"},
 		"an agent that is degraded": {all, agentThat(doctor.Agent{Socket: "s", Role: "balancer", Degraded: []string{"capture is refused"}}),

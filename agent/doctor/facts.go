@@ -189,7 +189,7 @@ type Agent struct {
 // Running reports whether it answers.
 func (a Agent) Running() bool { return !a.Stale && a.Error == "" }
 
-// Manifests is the folder of --services.
+// Manifests is the folder of --manifest-dir.
 type Manifests struct {
 	Path  string
 	Files int

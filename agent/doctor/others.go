@@ -133,16 +133,16 @@ var rivals = []rival{
 	{"kube-proxy", []Role{Proxy}, Degraded, "serves the same Services as the role proxy", "kubectl -n kube-system delete daemonset kube-proxy"},
 	{"kube-proxy", []Role{Balancer, Server}, Info, "serves Services to this node's clients", ""},
 	{"keepalived", []Role{Balancer}, Degraded, "may manage VIPs and IPVS services of the same addresses",
-		"fairlead import keepalived /etc/keepalived/keepalived.conf --into FOLDER, then systemctl disable --now keepalived"},
+		"fairlead import keepalived /etc/keepalived/keepalived.conf --output-dir FOLDER, then systemctl disable --now keepalived"},
 	{"speaker", []Role{Balancer}, Degraded, "may be MetalLB's speaker, which announces addresses of the same Services",
 		"kubectl -n metallb-system delete daemonset speaker, or give its Services another loadBalancerClass"},
 	{"cilium-agent", []Role{Balancer, Server, Proxy}, Degraded, "attaches programs to the same hooks, and may serve the same Services",
 		"set kubeProxyReplacement=false and loadBalancer.acceleration=disabled in Cilium"},
 	{"calico-node", []Role{Balancer, Server, Proxy}, Info, "attaches programs to the same hooks where its eBPF data plane is on", ""},
 	{"bgpd", []Role{Balancer, Reflector}, Info, "speaks BGP as well: it needs another router ID, and other peers", ""},
-	{"bgpd", []Role{Router}, Info, "speaks BGP: `fairlead router --beside bgp` makes its routes resilient", ""},
+	{"bgpd", []Role{Router}, Info, "speaks BGP: `fairlead router --shadow-protocol bgp` makes its routes resilient", ""},
 	{"bird", []Role{Balancer, Reflector}, Info, "speaks BGP as well: it needs another router ID, and other peers", ""},
-	{"bird", []Role{Router}, Info, "speaks BGP: `fairlead router --beside bird` makes its routes resilient", ""},
+	{"bird", []Role{Router}, Info, "speaks BGP: `fairlead router --shadow-protocol bird` makes its routes resilient", ""},
 	{"katran", []Role{Balancer}, Degraded, "attaches its own XDP program", "systemctl disable --now katran"},
 	{"loxilb", []Role{Balancer, Server, Proxy}, Degraded, "attaches programs to the same hooks", "end loxilb"},
 }
@@ -192,7 +192,7 @@ type port struct {
 func (o Options) ports() []port {
 	all := []port{
 		{"bgp", false, 179, []Role{Router, Reflector}, Broken, "no BGP session can be accepted",
-			"end it, or with a routing daemon of your own use `fairlead router --beside bgp`"},
+			"end it, or with a routing daemon of your own use `fairlead router --shadow-protocol bgp`"},
 		{"bfd", true, 3784, []Role{Balancer, Router, Reflector}, Degraded, "BGP sessions run without BFD, so failures are noticed only after the hold time",
 			"end it, or --bfd=false"},
 		{"bfd-multihop", true, 4784, []Role{Balancer, Router, Reflector}, Degraded, "BGP sessions run without BFD, so failures are noticed only after the hold time",

@@ -14,9 +14,6 @@ var All = []Metric{
 	{"fairlead_build_info", "1; the labels say what runs.", []string{"version", "role", "node"}, false, func(s *status.Status, emit emit) {
 		emit(1, s.Version, s.Role, s.Node)
 	}},
-	{"fairlead_start_time_seconds", "When the process began its work, in seconds since 1970.", nil, false, func(s *status.Status, emit emit) {
-		emit(float64(s.Started.UnixMilli()) / 1000)
-	}},
 	{"fairlead_problems", "What was refused of the input, and what fails: fairlead status names each.", nil, false, func(s *status.Status, emit emit) {
 		emit(float64(len(s.Problems)))
 	}},
@@ -44,7 +41,7 @@ var All = []Metric{
 			}
 		}
 	}},
-	{"fairlead_routes", "Routes, by whether they are announced (a router: in the kernel).", []string{"announced"}, false, func(s *status.Status, emit emit) {
+	{"fairlead_routes", "Routes, by whether they are advertised (a router: in the kernel).", []string{"advertised"}, false, func(s *status.Status, emit emit) {
 		yes := 0
 		for _, r := range s.Routes {
 			if r.Announced {
@@ -99,22 +96,22 @@ var All = []Metric{
 	{"fairlead_service_syn_protection_active", "Frontends of a Service that are protected from a SYN flood now.", []string{"service"}, false, synProtection},
 	{"fairlead_service_syn_protection_packets_total", "Packets that were handled by the protection from SYN floods, by what became of them (docs/services.md). " +
 		"Absent where there was no flood.", []string{"service", "event"}, true, synEvents},
-	{"fairlead_drops_total", "Packets that the balancer dropped, by reason (docs/troubleshooting.md).", []string{"reason"}, true, func(s *status.Status, emit emit) {
+	{"fairlead_dropped_packets_total", "Packets that the balancer dropped, by reason (docs/troubleshooting.md).", []string{"reason"}, true, func(s *status.Status, emit emit) {
 		if s.DataPlane != nil {
 			tally(s.DataPlane.Drops).emit(emit)
 		}
 	}},
-	{"fairlead_server_flows", "Flows that the servers' half remembers.", nil, false, func(s *status.Status, emit emit) {
+	{"fairlead_dsr_tracked_flows", "Flows that the servers' half remembers.", nil, false, func(s *status.Status, emit emit) {
 		if s.ServerHalf != nil {
 			emit(float64(s.ServerHalf.Flows))
 		}
 	}},
-	{"fairlead_server_packets_total", "Packets at the servers' half, by what became of them.", []string{"fate"}, true, func(s *status.Status, emit emit) {
+	{"fairlead_dsr_packets_total", "Packets at the servers' half, by what became of them.", []string{"outcome"}, true, func(s *status.Status, emit emit) {
 		if s.ServerHalf != nil {
 			tally(s.ServerHalf.Counters).emit(emit)
 		}
 	}},
-	{"fairlead_server_known_senders", "Load balancers from which backends accept tunnelled packets; absent where anyone is accepted.", nil, false, func(s *status.Status, emit emit) {
+	{"fairlead_dsr_known_senders", "Load balancers from which backends accept tunnelled packets; absent where anyone is accepted.", nil, false, func(s *status.Status, emit emit) {
 		if s.ServerHalf != nil && s.ServerHalf.ChecksSenders {
 			emit(float64(len(s.ServerHalf.Senders)))
 		}
@@ -130,7 +127,7 @@ var All = []Metric{
 			emit(p.DelayP99.Seconds(), "0.99")
 		}
 	}},
-	{"fairlead_proxy_drops_total", "Packets that the service proxy dropped, by reason.", []string{"reason"}, true, func(s *status.Status, emit emit) {
+	{"fairlead_proxy_dropped_packets_total", "Packets that the service proxy dropped, by reason.", []string{"reason"}, true, func(s *status.Status, emit emit) {
 		if s.ServiceProxy != nil {
 			tally(s.ServiceProxy.Drops).emit(emit)
 		}

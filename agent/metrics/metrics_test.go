@@ -111,7 +111,7 @@ func TestEveryMetricIsReadOffTheStatus(t *testing.T) {
 		`fairlead_bgp_advertised_prefixes{peer="tor-1"} 1`, `fairlead_bgp_received_prefixes{peer="tor-1"} 2`,
 		`fairlead_bgp_sent_updates_total{peer="tor-1"} 11`, `fairlead_bgp_received_updates_total{peer="tor-1"} 12`,
 		`fairlead_bgp_session_flaps_total{peer="tor-1"} 13`, `fairlead_bfd_session_up{peer="tor-1"} 1`,
-		`fairlead_routes{announced="true"} 1`, `fairlead_routes{announced="false"} 1`,
+		`fairlead_routes{advertised="true"} 1`, `fairlead_routes{advertised="false"} 1`,
 		`fairlead_drain_stage{stage="withdrawn"} 1`, `fairlead_drain_stage{stage="drained"} 0`, "fairlead_drain_flows 4",
 		"fairlead_services 1", `fairlead_frontends{state="active"} 1`, `fairlead_frontends{state="conflict"} 1`,
 		`fairlead_backends{health="up"} 1`, `fairlead_service_packets_total{service="default/web"} 101`,
@@ -119,9 +119,9 @@ func TestEveryMetricIsReadOffTheStatus(t *testing.T) {
 		`fairlead_service_syn_protection_active{service="default/web"} 1`,
 		`fairlead_service_syn_protection_packets_total{event="cookie-sent",service="default/web"} 21`,
 		`fairlead_service_syn_protection_packets_total{event="admitted",service="default/web"} 0`,
-		`fairlead_drops_total{reason="ttl-exceeded"} 3`, "fairlead_server_flows 5", "fairlead_server_known_senders 2", `fairlead_server_packets_total{fate="tunnel-delivered"} 6`,
+		`fairlead_dropped_packets_total{reason="ttl-exceeded"} 3`, "fairlead_dsr_tracked_flows 5", "fairlead_dsr_known_senders 2", `fairlead_dsr_packets_total{outcome="tunnel-delivered"} 6`,
 		"fairlead_proxy_services 7", "fairlead_proxy_unwritten_frontends 1", `fairlead_proxy_programming_seconds{quantile="0.99"} 0.02`,
-		`fairlead_proxy_drops_total{reason="no-endpoint"} 2`, "go_goroutines",
+		`fairlead_proxy_dropped_packets_total{reason="no-endpoint"} 2`, "go_goroutines",
 	} {
 		if !strings.Contains(got, "\n"+want) {
 			t.Errorf("there is no %s", want)
@@ -153,7 +153,7 @@ func TestEveryMetricIsReadOffTheStatus(t *testing.T) {
 // What a role does not do, it does not tell.
 func TestARouterTellsOfRoutesAlone(t *testing.T) {
 	got := scrape(t, status.Status{Role: status.RoleRouter, Services: []status.Service{{ID: "a/b"}}})
-	for _, not := range []string{"fairlead_drain", "fairlead_service_", "fairlead_proxy", "fairlead_server", "fairlead_drops"} {
+	for _, not := range []string{"fairlead_drain", "fairlead_service_", "fairlead_proxy", "fairlead_dsr", "fairlead_dropped"} {
 		if strings.Contains(got, "\n"+not) {
 			t.Errorf("a router tells of %s", not)
 		}

@@ -294,7 +294,7 @@ func (g *gatherer) lacks(m route.Mode) string {
 	case m == route.ModeBGP && g.Announcer == nil:
 		return "has no BGP peer: name one, by --peer or by a BGPPeer"
 	case m == route.ModeLayer2 && g.Layer2 == nil:
-		return "has no interface for that: name one by --layer2 (the chart's layer2.interfaces)"
+		return "has no interface for that: name one by --l2-interfaces (the chart's l2.interfaces)"
 	case m == route.ModeCloud && g.Cloud == nil:
 		return "knows no cloud: name one by --cloud"
 	}
@@ -315,7 +315,7 @@ func sortRoutes(routes []Route) {
 // unannounced says why a route of the plan is not announced.
 func (g *gatherer) unannounced(r plan.Route) (plan.Rule, string) {
 	if !g.announces() {
-		return RuleNoPeers, "this agent announces nothing: name BGP peers, by --peer or by a BGPPeer, an interface by --layer2, or a cloud by --cloud"
+		return RuleNoPeers, "this agent announces nothing: name BGP peers, by --peer or by a BGPPeer, an interface by --l2-interfaces, or a cloud by --cloud"
 	}
 	if err := cmp.Or(g.view.Failures["route "+r.Prefix.String()], g.view.Failures["announcer"]); err != nil {
 		return RulePending, err.Error()

@@ -104,7 +104,7 @@ func TestModes(t *testing.T) {
 		{route.ModeLayer2, []advertise.Peer{up}, standby, "standby", "another's turn"},
 		{route.ModeLayer2, []advertise.Peer{up}, onSegment()[2:], "pending", ""},
 		{route.ModeLayer2, []advertise.Peer{up}, nil, "mode",
-			"it is to be announced by Layer2 (mode), and this agent has no interface for that: name one by --layer2 (the chart's layer2.interfaces)"},
+			"it is to be announced by Layer2 (mode), and this agent has no interface for that: name one by --l2-interfaces (the chart's l2.interfaces)"},
 		{route.ModeCloud, []advertise.Peer{up}, owner, "mode", "it is to be announced by Cloud (mode), and this agent knows no cloud: name one by --cloud"},
 	} {
 		a := announcing(plan.Drain{}, c.peers...)

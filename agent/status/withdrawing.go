@@ -18,7 +18,7 @@ import (
 const RuleWithdrawing plan.Rule = "withdrawing"
 
 // Leaving is a frontend that nothing wants any more and that is held until the
-// withdrawal of its route is confirmed, and for --linger after that.
+// withdrawal of its route is confirmed, and for --withdraw-grace-period after that.
 type Leaving struct {
 	// Frontend is "TCP 10.1.1.1:80".
 	Frontend string    `json:"frontend"`
@@ -28,7 +28,7 @@ type Leaving struct {
 
 func leaving(v *reconciler.View) (all []Leaving) {
 	for k, f := range v.Leaving {
-		reason := "packets may still be on their way (--linger)"
+		reason := "packets may still be on their way (--withdraw-grace-period)"
 		if len(f.Waits) > 0 {
 			reason = waits(f.Waits)
 		}

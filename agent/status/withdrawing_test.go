@@ -57,7 +57,7 @@ func TestWithdrawingIsShown(t *testing.T) {
 		"problem":  {shown(s.Overview(), Table), "            route 10.1.1.2/32: its frontends are held: " + old + "\n"},
 		"route":    {shown(s.RoutesView(), Table), "10.1.9.0/24 - no - - " + young + "\n"},
 		"explain":  {shown(down.ExplainAnnounceView(), Table), "panic mode is off; " + old + "\n"},
-		"held":     {shown(s.Overview(), JSON), `"reason": "packets may still be on their way (--linger)"`},
+		"held":     {shown(s.Overview(), JSON), `"reason": "packets may still be on their way (--withdraw-grace-period)"`},
 	} {
 		if !strings.Contains(strings.Join(strings.Fields(c.text), " "), strings.Join(strings.Fields(c.want), " ")) {
 			t.Errorf("%s: %q is not in\n%s", what, c.want, c.text)

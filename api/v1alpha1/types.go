@@ -388,7 +388,7 @@ type AnnouncementSpec struct {
 	// +optional
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 	// Mode is how the addresses are announced: to BGP peers (BGP), by ARP and
-	// neighbour discovery on the interfaces of --layer2 (Layer2), by a cloud's API
+	// neighbour discovery on the interfaces of --l2-interfaces (Layer2), by a cloud's API
 	// (Cloud), or in all ways that the agent has (Any).
 	// +kubebuilder:default=Any
 	// +optional

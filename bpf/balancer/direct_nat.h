@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* direct-nat: the destination becomes the server. What the server's node has to
+/* dsr-nat: the destination becomes the server. What the server's node has to
  * know, to put the VIP back into the answers, is told in the packet (dsr_option.h).
  */
 #ifndef FAIRLEAD_BALANCER_DIRECT_NAT_H
@@ -64,7 +64,7 @@ static __always_inline int direct_nat(struct xdp_md *ctx, const struct packet *p
 	else if (tell(ctx, p, ch, &t, v6))
 		l4 = direct_nat_told(ctx, t.bytes, v6);
 	if (!l4 || !rewrite_dport(l4, (void *)(long)ctx->data_end, &p->t, port, diff, bytes))
-		return drop(ctx, DROP_NO_ROOM);
+		return drop(ctx, DROP_NO_HEADROOM);
 	return t.bytes ? go(t.way, ch->cpu->ifindex) : leave_to(ctx, ch, t.way, v6);
 }
 

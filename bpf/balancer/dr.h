@@ -26,7 +26,7 @@ static __always_inline int dr(struct xdp_md *ctx, const struct packet *p, const 
 	if (!t.bytes)
 		return leave_to(ctx, ch, t.way, v6);
 	if (!tell(ctx, p, ch, &t, v6))
-		return drop(ctx, DROP_NO_ROOM);
+		return drop(ctx, DROP_NO_HEADROOM);
 	return go(t.way, ch->cpu->ifindex);
 }
 

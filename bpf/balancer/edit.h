@@ -69,7 +69,7 @@ static __always_inline int edit_sctp(struct xdp_md *ctx, struct rare *r, const s
 /* Why edit has failed. */
 static __always_inline enum drop_reason edit_refusal(const struct rare *r)
 {
-	return r->from.proto == IPPROTO_SCTP && r->own.more ? DROP_SCTP_FRAGMENT : DROP_NO_ROOM;
+	return r->from.proto == IPPROTO_SCTP && r->own.more ? DROP_SCTP_FRAGMENT : DROP_NO_HEADROOM;
 }
 
 /* The ports, and the checksum that covers them and the addresses. */

@@ -192,7 +192,7 @@ static __always_inline int leave_by(struct xdp_md *ctx, const void *macs, __u32 
 	if (way == WAY_KERNEL)
 		return XDP_PASS;
 	if (data + sizeof(*eth) + (v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) > end)
-		return drop(ctx, DROP_NO_ROOM);
+		return drop(ctx, DROP_NO_HEADROOM);
 	if (v6)
 		((struct ipv6hdr *)(eth + 1))->hop_limit--;
 	else

@@ -409,7 +409,7 @@ static __noinline int handover_in(struct xdp_md *ctx, struct handover *h, bool o
 	}
 	h->rest = handover_is_last(h) ? PACKET_LAST : PACKET_ASK;
 	if (!handover_unwrap(ctx, h))
-		return drop(ctx, DROP_NO_ROOM);
+		return drop(ctx, DROP_NO_HEADROOM);
 	if (!handover_parse(ctx, h, &v6))
 		return TO_SLOW_PATH;
 	if (h->p.malformed)
@@ -452,8 +452,8 @@ int handover(struct xdp_md *ctx)
 	if (verdict < 0) {
 		trace_event(TRACE_ELSEWHERE, verdict == TO_SYN ? STEP_SYN : STEP_SLOW_PATH, 0);
 		bpf_tail_call(ctx, &steps, verdict == TO_SYN ? STEP_SYN : STEP_SLOW_PATH);
-		verdict =
-			drop(ctx, verdict == TO_SLOW_PATH_TOO_BIG ? DROP_TOO_BIG : DROP_NOT_SERVED);
+		verdict = drop(ctx,
+			       verdict == TO_SLOW_PATH_TOO_BIG ? DROP_TOO_BIG : DROP_NO_FRONTEND);
 	}
 	if (watching)
 		watch_after(ctx, verdict);

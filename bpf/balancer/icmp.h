@@ -100,10 +100,10 @@ __noinline int echo(struct xdp_md *ctx, struct rare *r)
 	if (!r->own.offset && !echo_retype(ctx, r))
 		return drop(ctx, DROP_MALFORMED);
 	if (!echo_turn(ctx, r) || !vlan_l2(ctx, r))
-		return drop(ctx, DROP_NO_ROOM);
+		return drop(ctx, DROP_NO_HEADROOM);
 	vlan_turn(r);
 	if (!vlan_put(ctx, r))
-		return drop(ctx, DROP_NO_ROOM);
+		return drop(ctx, DROP_NO_HEADROOM);
 	trace_event(TRACE_ANSWER, r->icmp_type, 0);
 	return go(WAY_BACK, ctx->ingress_ifindex);
 }

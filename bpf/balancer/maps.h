@@ -68,8 +68,8 @@ enum drop_reason {
 	DROP_TTL_EXPIRED,    /* a server's answer that came too far */
 	DROP_MARTIAN_SOURCE, /* a client address that nobody can have */
 	DROP_NO_PORT,	     /* fullnat: no free source port toward the server */
-	DROP_NO_ROOM,	     /* the driver leaves no room before the frame */
-	DROP_NOT_SERVED,     /* to a VIP, but to no frontend */
+	DROP_NO_HEADROOM,    /* the driver leaves no room before the frame */
+	DROP_NO_FRONTEND,    /* to a VIP, but to no frontend */
 	DROP_NO_NEIGHBOUR,   /* dr: the server's MAC address is not known, or a router is between */
 	DROP_FULL,	     /* all servers have as many connections as they may */
 	DROP_SOURCE_DENIED,  /* the client is outside the frontend's source ranges */

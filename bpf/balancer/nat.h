@@ -378,7 +378,7 @@ static __always_inline int nat_send(struct xdp_md *ctx, const struct packet *p,
 		to.sport = own_port;
 	}
 	if (!rewrite(ctx, p, &to, v6))
-		return drop(ctx, DROP_NO_ROOM);
+		return drop(ctx, DROP_NO_HEADROOM);
 	return leave_to(ctx, ch, way, v6);
 }
 
@@ -538,7 +538,7 @@ static __always_inline int nat_back(struct xdp_md *ctx, const struct packet *p, 
 	if (way_leads_nowhere(way))
 		return drop_way(ctx, way);
 	if (!rewrite(ctx, p, &to, v6))
-		return drop(ctx, DROP_NO_ROOM);
+		return drop(ctx, DROP_NO_HEADROOM);
 	return leave_by(ctx, data->macs, data->egress & 0xffffff, way, v6);
 }
 

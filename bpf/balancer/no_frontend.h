@@ -45,7 +45,7 @@ static __always_inline int unserved_to(struct xdp_md *ctx, const struct addr *sr
 
 	if (!is_vip(dst) || stays_here(ctx, &fib, src, dst, v6))
 		return XDP_PASS;
-	return drop(ctx, DROP_NOT_SERVED);
+	return drop(ctx, DROP_NO_FRONTEND);
 }
 
 static __noinline int unserved_v4(struct xdp_md *ctx)

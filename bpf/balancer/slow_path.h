@@ -171,7 +171,7 @@ __noinline int slow_ports(struct xdp_md *ctx, struct rare *r)
 /* To a VIP, but to none of its frontends. */
 static __always_inline int slow_unserved(struct xdp_md *ctx, struct rare *r)
 {
-	return r->p.ttl <= 1 ? XDP_PASS : slow_refuse(ctx, r, DROP_NOT_SERVED);
+	return r->p.ttl <= 1 ? XDP_PASS : slow_refuse(ctx, r, DROP_NO_FRONTEND);
 }
 
 static __always_inline int slow_send(struct xdp_md *ctx, struct rare *r, const struct frontend *f)
@@ -241,7 +241,7 @@ static __always_inline int slow_open(struct xdp_md *ctx, struct rare *r, struct 
 	if (failed < 0)
 		return drop(ctx, FAILED_WHY(failed));
 	if (failed == RARE_IS_NOBODYS)
-		return slow_refuse(ctx, r, DROP_NOT_SERVED);
+		return slow_refuse(ctx, r, DROP_NO_FRONTEND);
 	return RARE_GO_ON;
 }
 

@@ -2,7 +2,7 @@
 /* Sending by the methods that keep no state, whatever the packet looks like:
  * the rare program's twin of tunnel.h, gue.h, direct_nat.h and dr.h.
  *
- * Where a packet's own header is to carry the Fairlead option (direct-nat, and
+ * Where a packet's own header is to carry the Fairlead option (dsr-nat, and
  * dr with a second chance) the client's options and extension headers end
  * here: the server's node finds ours where it looks for it, and nobody but a
  * balancer can write one. In a tunnel they stay.
@@ -87,7 +87,7 @@ static __always_inline int slow_leave(struct xdp_md *ctx, struct rare *r, const 
 		failed = bpf_xdp_store_bytes(ctx, r->own.l3, &r->own.ip, sizeof(struct iphdr));
 	}
 	if (failed || !slow_l2(ctx, r, macs, way) || !vlan_put(ctx, r))
-		return drop(ctx, DROP_NO_ROOM);
+		return drop(ctx, DROP_NO_HEADROOM);
 	return go(way, r->tagged ? r->ingress : ifindex);
 }
 
@@ -262,11 +262,11 @@ static __always_inline int slow_direct_on(struct xdp_md *ctx, struct rare *r,
 	if (nat && !slow_address(ctx, r, f, ch))
 		return drop(ctx, edit_refusal(r));
 	if (marks && reshape(ctx, r, bytes))
-		return drop(ctx, DROP_NO_ROOM);
+		return drop(ctx, DROP_NO_HEADROOM);
 	return slow_leave(ctx, r, ch->cpu->macs, ch->cpu->ifindex, way);
 }
 
-/* direct-nat and dr: under the packet's own header. */
+/* dsr-nat and dr: under the packet's own header. */
 __noinline int slow_direct(struct xdp_md *ctx, struct rare *r, const struct frontend *f)
 {
 	struct choice ch;
@@ -375,9 +375,9 @@ __noinline int slow_tunnel_any(struct xdp_md *ctx, struct rare *r, const struct 
 	if (auth_policy ? !slow_front_tagged(r, server, chain, way)
 			: !slow_front(r, server, chain,
 				      way == WAY_KERNEL ? TUNNEL_TTL : TUNNEL_TTL - 1))
-		return drop(ctx, DROP_NO_ROOM);
+		return drop(ctx, DROP_NO_HEADROOM);
 	if (!slow_wrap(ctx, r, cpu, way, outer6))
-		return drop(ctx, DROP_NO_ROOM);
+		return drop(ctx, DROP_NO_HEADROOM);
 	return go(way, r->tagged ? r->ingress : cpu->ifindex);
 }
 

@@ -359,11 +359,11 @@ static __always_inline int syn_return(struct xdp_md *ctx)
 	__u8 macs[2 * ETH_ALEN], turned[2 * ETH_ALEN];
 
 	if (bpf_xdp_load_bytes(ctx, 0, macs, sizeof(macs)))
-		return drop(ctx, DROP_NO_ROOM);
+		return drop(ctx, DROP_NO_HEADROOM);
 	__builtin_memcpy(turned, macs + ETH_ALEN, ETH_ALEN);
 	__builtin_memcpy(turned + ETH_ALEN, macs, ETH_ALEN);
 	if (bpf_xdp_store_bytes(ctx, 0, turned, sizeof(turned)))
-		return drop(ctx, DROP_NO_ROOM);
+		return drop(ctx, DROP_NO_HEADROOM);
 	return go(WAY_BACK, ctx->ingress_ifindex);
 }
 
@@ -384,7 +384,7 @@ __noinline int syn_answer(struct xdp_md *ctx, struct syn_scratch *s, bool v6)
 	t->sport = s->p.t.dport;
 	t->dport = s->p.t.sport;
 	if (!syn_put(ctx, s, v6))
-		return drop(ctx, DROP_NO_ROOM);
+		return drop(ctx, DROP_NO_HEADROOM);
 	return syn_return(ctx);
 }
 

@@ -117,7 +117,7 @@ __noinline int syn_open_server(struct xdp_md *ctx, struct syn_scratch *s, const 
 	syn_of_flow(syn_make(s, TCP_BYTE_SYN), flow);
 	syn_toward(&s->turned, &s->p.t, &ch, own_port, v6);
 	if (!syn_put(ctx, s, v6))
-		return drop(ctx, DROP_NO_ROOM);
+		return drop(ctx, DROP_NO_HEADROOM);
 	verdict = leave_to(ctx, &ch, way, v6);
 	if (sent(verdict))
 		count(f->id, ch.cpu, s->p.len, s->o.fresh);
@@ -266,7 +266,7 @@ static __always_inline int syn_forth(struct xdp_md *ctx, struct syn_scratch *s,
 	stateful_touch(r, &s->p, &s->o, true);
 	syn_toward(&s->turned, &s->p.t, &ch, own_port, v6);
 	if (!syn_shift_forth(ctx, s, flow) || !rewrite(ctx, &s->p, &s->turned, v6))
-		return drop(ctx, DROP_NO_ROOM);
+		return drop(ctx, DROP_NO_HEADROOM);
 	verdict = leave_to(ctx, &ch, way, v6);
 	if (sent(verdict))
 		count(f->id, ch.cpu, s->p.len, false);
@@ -390,7 +390,7 @@ static __always_inline int syn_leave_back(struct xdp_md *ctx, struct syn_scratch
 	else
 		ok = syn_shift_back(ctx, s, f) && rewrite(ctx, &s->p, &s->turned, v6);
 	if (!ok)
-		return drop(ctx, DROP_NO_ROOM);
+		return drop(ctx, DROP_NO_HEADROOM);
 	return leave_by(ctx, data->macs, data->egress & 0xffffff, way, v6);
 }
 

@@ -160,7 +160,7 @@ static __always_inline int tunnel_on(struct xdp_md *ctx, __u16 len, __u8 tos,
 		o.gue = false;
 		ok = tunnel_put(ctx, &o, ch, way, outer6);
 	}
-	return likely(ok) ? go(way, ch->cpu->ifindex) : drop(ctx, DROP_NO_ROOM);
+	return likely(ok) ? go(way, ch->cpu->ifindex) : drop(ctx, DROP_NO_HEADROOM);
 }
 
 /* Any way, any family. The verifier looks at it once, whatever maps the server
@@ -200,13 +200,13 @@ __noinline int auth_tunnel(struct xdp_md *ctx, const struct tunnelling *t,
 		return drop(ctx, DROP_NO_SOURCE);
 	bytes = auth_front(t, server, chain);
 	if (!bytes || bpf_xdp_adjust_head(ctx, -(int)bytes))
-		return drop(ctx, DROP_NO_ROOM);
+		return drop(ctx, DROP_NO_HEADROOM);
 	data = (void *)(long)ctx->data;
 	end = (void *)(long)ctx->data_end;
 	if (data + sizeof(struct ethhdr) > end ||
 	    !tunnel_put_eth(data, end, cpu, bytes, t->way, outer6) ||
 	    !auth_store(ctx, sizeof(struct ethhdr), bytes))
-		return drop(ctx, DROP_NO_ROOM);
+		return drop(ctx, DROP_NO_HEADROOM);
 	return go(t->way, cpu->ifindex);
 }
 

@@ -4,7 +4,7 @@
  *
  *   tunnel, in the outer header (with GUE in its private data): the servers
  *     where the flow may be known if it is not known here, newest first;
- *   direct-nat and dr, in the packet's own header: the VIP and port to
+ *   dsr-nat and dr, in the packet's own header: the VIP and port to
  *     restore, and behind it the same servers.
  *
  * A server half that does not know the flow sends the packet to the first

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Packets that come in no tunnel: direct-nat's, which are addressed to the
+/* Packets that come in no tunnel: dsr-nat's, which are addressed to the
  * server and have the VIP as the first of their list; dr's, which are addressed
  * to the VIP; and those that have nothing to do with us.
  */
@@ -70,7 +70,7 @@ static __always_inline int plain_opens(struct __sk_buff *skb, const struct view 
 
 /* A packet as the server itself is addressed. What opens a direct connection
  * with the same ports as an older flow through the VIP must not be answered as
- * the VIP. What follows in a direct-nat flow looks the same.
+ * the VIP. What follows in a dsr-nat flow looks the same.
  */
 static __always_inline int plain(struct __sk_buff *skb, struct view *v, enum server_place place)
 {
@@ -255,7 +255,7 @@ static __always_inline bool direct_more(struct __sk_buff *skb, struct scratch *s
 static __always_inline int delivered(const struct local_vip *row)
 {
 	count(row->method == SERVER_METHOD_DR ? SERVER_COUNTER_DR_DELIVERED
-					      : SERVER_COUNTER_DIRECT_NAT_DELIVERED);
+					      : SERVER_COUNTER_DSR_NAT_DELIVERED);
 	return TC_ACT_UNSPEC;
 }
 
@@ -325,7 +325,7 @@ static __always_inline void flow_of_error(const struct embedded *e, const struct
 	flow->proto = e->t.proto;
 }
 
-/* An ICMP error about what a server sent. With direct-nat the balancer has
+/* An ICMP error about what a server sent. With dsr-nat the balancer has
  * rewritten what it is about; with dr it is as the VIP sent it.
  */
 static __noinline int direct_error(struct __sk_buff *skb, struct scratch *s,

@@ -33,7 +33,7 @@ enum server_place {
  *
  *   tunnel      vip:vip_port inside, server outside; no outer header has the
  *               server's port, so server_port is 0
- *   direct-nat  server:server_port, and vip:vip_port in the option
+ *   dsr-nat  server:server_port, and vip:vip_port in the option
  *   dr          vip:vip_port alone: server and server_port are 0
  *
  * A row with no ports is for what has none, the later fragments of a packet,
@@ -65,7 +65,7 @@ struct local_vip {
  */
 enum server_counter {
 	SERVER_COUNTER_TUNNEL_DELIVERED,
-	SERVER_COUNTER_DIRECT_NAT_DELIVERED,
+	SERVER_COUNTER_DSR_NAT_DELIVERED,
 	SERVER_COUNTER_DR_DELIVERED,
 	SERVER_COUNTER_FRAGMENT_DELIVERED, /* later ones; the first is counted by its method */
 	SERVER_COUNTER_ERROR_DELIVERED,	   /* an ICMP error about what the server sent */

@@ -115,7 +115,7 @@ gracefully. Goal: none with second-chance, and none under fullnat.
 
 It needs root. Everything happens in namespaces that end with it.`,
 		Example: `  fairlead-lab bench survival
-  fairlead-lab bench survival --connections 1000 --survival second-chance,none --fullnat=false
+  fairlead-lab bench survival --connections 1000 --connection-consistency second-chance,hash-only --fullnat=false
   fairlead-lab bench survival --events kill-balancer,storm -o json`,
 		Args: cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) (err error) {
@@ -128,7 +128,7 @@ It needs root. Everything happens in namespaces that end with it.`,
 	f.IntVar(&o.Connections, "connections", o.Connections, "TCP connections to keep open")
 	f.IntVar(&o.Balancers, "balancers", o.Balancers, "balancers at the start")
 	f.IntVar(&o.Servers, "servers", o.Servers, "servers at the start")
-	f.StringSliceVar(&o.Survivals, "survival", o.Survivals, "ways to survive, one run each")
+	f.StringSliceVar(&o.Survivals, "connection-consistency", o.Survivals, "ways to survive, one run each")
 	f.StringVar(&o.Method, "method", o.Method, "forwarding method of these runs")
 	f.StringVar(&o.Encapsulation, "encapsulation", o.Encapsulation, "of the tunnel: ipip or gue (default: the Service's)")
 	f.StringVar(&o.Scheduler, "scheduler", o.Scheduler, "scheduler of these runs")
@@ -143,7 +143,7 @@ It needs root. Everything happens in namespaces that end with it.`,
 	fairlead.flag(cmd)
 	out.flags(cmd)
 	for flag, values := range map[string][]string{
-		"method": cli.Texts(service.Methods), "scheduler": cli.Texts(service.Schedulers), "survival": cli.Texts(service.Survivals),
+		"method": cli.Texts(service.Methods), "scheduler": cli.Texts(service.Schedulers), "connection-consistency": cli.Texts(service.Survivals),
 		"encapsulation": cli.Texts(service.Encapsulations), "events": survival.Events,
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))

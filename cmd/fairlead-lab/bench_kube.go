@@ -137,7 +137,7 @@ namespaces that end with it.`,
 	f.DurationVar(&o.Limit, "limit", o.Limit, "how long one way may take for one number of Services; it is not tried with more")
 	f.IntSliceVar(&o.Batches, "batches", o.Batches, "`number`s of Services behind which pods come up; 0 leaves that out")
 	f.IntVar(&o.Rate, "rate", o.Rate, "how many pods come up a second")
-	f.DurationVar(&o.Window, "window", o.Window, "how long changes are gathered, as the agent's --sync-window")
+	f.DurationVar(&o.Window, "window", o.Window, "how long changes are gathered, as the agent's --sync-min-period")
 	f.DurationVar(&o.MaxDelay, "max-delay", o.MaxDelay, "how long at most, as its --sync-max-delay")
 	out.flags(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(rules.Ways, cobra.ShellCompDirectiveNoFileComp))

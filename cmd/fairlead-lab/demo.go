@@ -53,7 +53,7 @@ moment leaves nothing behind.`,
 	f := cmd.Flags()
 	f.IntVar(&o.Balancers, "balancers", o.Balancers, "balancers of the first service at the start")
 	f.IntVar(&o.Servers, "servers", o.Servers, "servers of the first service at the start")
-	f.StringVar(&o.Method, "method", o.Method, "forwarding method: fullnat, direct-nat or tunnel")
+	f.StringVar(&o.Method, "method", o.Method, "forwarding method: fullnat, dsr-nat or tunnel")
 	f.StringVar(&o.Scheduler, "scheduler", o.Scheduler, "scheduler: maglev or rr")
 	f.DurationVar(&o.Duration, "duration", o.Duration, "how long the load runs")
 	f.StringVar(&o.Router, "router", o.Router, "upstream router: fairlead, frr or bird")

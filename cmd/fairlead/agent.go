@@ -50,22 +50,22 @@ an API server, probes the servers, holds the healthy ones in the kernel (XDP, or
 its IPVS), and announces the VIPs by BGP, on a segment without a router that speaks
 it by ARP and neighbour discovery, or has a cloud lead them here (--cloud).
 
-With --role server it is the other half of the tunnel and direct-nat methods: on
+With --role server it is the other half of the tunnel and dsr-nat methods: on
 the node of the real servers it takes packets out of the tunnel and gives answers
 the VIP as their source. --role balancer,server does both. --role proxy serves all
 Services of a cluster to the node's clients, in place of kube-proxy.
 
 The kernel goes on forwarding while the agent is away: an agent that starts finds
 what its predecessor left and changes only what must change. When it is told to
-end (SIGTERM) it drains first: for --drain-notice its routes ask routers to avoid
+end (SIGTERM) it drains first: for --graceful-shutdown-period its routes ask routers to avoid
 it, then they are withdrawn, and where it remembers flows it goes on until they have
 ended, at most for --drain-timeout; meanwhile the balancers that stay hand it the
 packets of flows that they do not know, if --balancers tells them who is leaving. A
 second signal ends it at once. It drains, and stays, when its Node is cordoned or
 has a taint of --drain-taint, and on fairlead drain.`,
-		Example: `  fairlead agent --services /etc/fairlead/services --interface eth0 --peer 10.0.0.109
-  fairlead agent --services /etc/fairlead/services --layer2 eth0 --layer2-members 10.0.0.1,10.0.0.2
-  fairlead agent --services /etc/fairlead/services --role server
+		Example: `  fairlead agent --manifest-dir /etc/fairlead/services --interface eth0 --peer 10.0.0.109
+  fairlead agent --manifest-dir /etc/fairlead/services --l2-interfaces eth0 --l2-members 10.0.0.1,10.0.0.2
+  fairlead agent --manifest-dir /etc/fairlead/services --role server
   fairlead agent --kubernetes --role balancer,server,proxy --node worker-1 --peer 10.0.0.109`,
 		Args:    cobra.NoArgs,
 		GroupID: groupRun,
@@ -79,11 +79,11 @@ has a taint of --drain-taint, and on fairlead drain.`,
 
 func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f := cmd.Flags()
-	f.StringVar(&c.Services, "services", c.Services, "`folder` of manifests, watched")
+	f.StringVar(&c.Services, "manifest-dir", c.Services, "`folder` of manifests, watched")
 	f.BoolVar(&c.Kubernetes, "kubernetes", false, "take Services from the API server of the cluster that this is a pod of, or of --kubeconfig")
 	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "`file` that says how to reach the API server")
 	f.BoolVar(&c.GatewayAPI, "gateway-api", false, "with --kubernetes: Gateways of the Gateway API, with their TCPRoutes and UDPRoutes, too")
-	f.StringVar(&c.Only, "only", "", "`namespace/name` of the one Service that this balancer is for")
+	f.StringVar(&c.Only, "dedicated-service", "", "`namespace/name` of the one Service that this balancer is for")
 	f.BoolVar(&c.RequireClass, "require-class", false, "leave Services without spec.loadBalancerClass to others, as the controller's --require-class does")
 	f.StringSliceVar(&c.Roles, "role", c.Roles, "balancer, server, proxy or several")
 	f.StringVar(&c.Node, "node", c.Node, "`name` of this node")
@@ -92,7 +92,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.StringVar(&c.DataPlane, "dataplane", c.DataPlane, "xdp, ipvs, or auto: xdp where this kernel can, else ipvs")
 	f.StringVar(&c.Mode, "xdp-mode", c.Mode, "native, generic, or auto: native where the driver has it")
 	f.StringSliceVar(&c.NextHops, "next-hop", nil, "next-hop `address`es to announce (default: the interface's own)")
-	f.Uint32Var(&c.AS, "as", c.AS, "our AS `number`")
+	f.Uint32Var(&c.AS, "local-asn", c.AS, "our AS `number`")
 	f.StringVar(&c.RouterID, "router-id", "", "router ID, an IPv4 `address` (default: the interface's)")
 	f.StringSliceVar(&c.Peers, "peer", nil, "BGP peers: `address[:port][@AS]`, beside the BGPPeers of the cluster or folder. None at all announces nothing")
 	f.StringVar(&c.PasswordFile, "password-file", "", "`file` with the TCP MD5 password of the peers")
@@ -100,9 +100,9 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.BoolVar(&c.BFD, "bfd", c.BFD, "watch the peers by BFD")
 	f.StringVar(&c.BPFFS, "bpffs", c.BPFFS, "BPF file system `folder` to pin in; mounted if it is none")
 	f.StringVar(&c.Socket, "socket", c.Socket, "`file` to answer status, services, backends and routes on")
-	f.StringVar(&c.StateDir, "state-dir", "", "with --services: `folder` in which the last valid manifests, and which Service has which address, outlive the agent (default: SOCKET.state, which a reboot removes with /run)")
-	f.DurationVar(&c.Linger, "linger", c.Linger, "how long packets are still forwarded after the withdrawal of a route was confirmed")
-	f.DurationVar(&c.Keep, "keep", c.Keep, "with --kubernetes: how old what the API server said last may be to begin with it while that is away; kept beside --socket; 0: not")
+	f.StringVar(&c.StateDir, "state-dir", "", "with --manifest-dir: `folder` in which the last valid manifests, and which Service has which address, outlive the agent (default: SOCKET.state, which a reboot removes with /run)")
+	f.DurationVar(&c.Linger, "withdraw-grace-period", c.Linger, "how long packets are still forwarded after the withdrawal of a route was confirmed")
+	f.DurationVar(&c.Keep, "state-cache-max-age", c.Keep, "with --kubernetes: how old what the API server said last may be to begin with it while that is away; kept beside --socket; 0: not")
 	drainFlags(f, c)
 	f.StringVar(&c.Balancers, "balancers", c.Balancers, "`namespace/name` of the Service whose endpoints are the balancers themselves")
 	f.StringSliceVar(&c.AcceptFrom, "accept-from", nil, "with --role server: Services of load balancers, `namespace/name` or namespace/label=value, whose endpoints alone may tunnel packets to backends here (default any sender)")

@@ -29,7 +29,7 @@ among virtual networks, and routes to those of other domains. Connections throug
 that are not between its clients and servers directly end with them. Sysctls
 stay as the agents set them. It refuses while an agent runs.`,
 		Example: `  fairlead cleanup
-  fairlead cleanup --wait 2m --stay`,
+  fairlead cleanup --wait 2m --keep-running`,
 		Args:    cobra.NoArgs,
 		GroupID: groupRun,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -47,7 +47,7 @@ stay as the agents set them. It refuses while an agent runs.`,
 	f := cmd.Flags()
 	f.StringVar(&bpffs, "bpffs", bpffs, "BPF file system `folder` that the agents pinned in")
 	f.DurationVar(&wait, "wait", 0, "how long to wait for an agent to end")
-	f.BoolVar(&stay, "stay", false, "do not end when done, but when told to: for the pods of a DaemonSet")
+	f.BoolVar(&stay, "keep-running", false, "do not end when done, but when told to: for the pods of a DaemonSet")
 	return cmd
 }
 

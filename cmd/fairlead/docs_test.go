@@ -133,7 +133,7 @@ func TestManifestsInThePagesAreRight(t *testing.T) {
 // that have a few.
 func TestServicesPageIsWhole(t *testing.T) {
 	page := clitest.Pages(t)["docs/services.md"]
-	words := []string{object.AnnotationSince}
+	words := []string{object.AnnotationBackendTimestamps}
 	words = append(words, object.Annotations()...)
 	for _, values := range [][]string{
 		cli.Texts(service.Methods), cli.Texts(service.Encapsulations), cli.Texts(service.Schedulers), cli.Texts(service.Survivals), cli.Texts(service.Checks),

@@ -32,7 +32,7 @@ Run it before an agent's first start, or while one runs: it changes nothing, and
 takes two seconds at most. Run it as root: for another user, it
 reports what it could not check. Exit code 1 means that something is broken.`,
 		Example: `  fairlead doctor
-  fairlead doctor --role balancer --interface eth0 --services /etc/fairlead/services
+  fairlead doctor --role balancer --interface eth0 --manifest-dir /etc/fairlead/services
   fairlead doctor --role router
   fairlead doctor -o json | jq '.findings[] | select(.status == "broken")'`,
 		Args: cobra.NoArgs,
@@ -58,7 +58,7 @@ reports what it could not check. Exit code 1 means that something is broken.`,
 	f.StringSliceVar(&o.Interfaces, "interface", nil, "`name`s of the interfaces to check (default: those with a default route)")
 	f.StringVar(&o.DataPlane, "dataplane", o.DataPlane, "xdp, ipvs, or auto")
 	f.StringVar(&o.BPFFS, "bpffs", o.BPFFS, "BPF file system `folder` that agents pin in")
-	f.StringVar(&o.Services, "services", "", "`folder` of manifests to check for access")
+	f.StringVar(&o.Services, "manifest-dir", "", "`folder` of manifests to check for access")
 	f.StringVar(&o.Cgroup, "cgroup", "", "`folder` of the root of cgroup v2, for the role proxy (default: where it is mounted)")
 	f.StringVar(&o.Health, "health-address", o.Health, "`address:port` of the service proxy's health check; empty for none")
 	f.Uint16Var(&o.GUEPort, "gue-port", o.GUEPort, "UDP `port` of GUE tunnels")

@@ -22,7 +22,7 @@ import (
 const drainPath = "/v1/drain"
 
 func drainFlags(f *pflag.FlagSet, c *config.Agent) {
-	f.DurationVar(&c.DrainNotice, "drain-notice", c.DrainNotice, "for how long routes ask routers to avoid this balancer before it withdraws them")
+	f.DurationVar(&c.DrainNotice, "graceful-shutdown-period", c.DrainNotice, "for how long routes ask routers to avoid this balancer before it withdraws them")
 	f.StringSliceVar(&c.DrainCommunities, "drain-community", c.DrainCommunities, "the `communities` by which they ask")
 	f.Uint32Var(&c.DrainMED, "drain-med", 0, "the least `MED` of routes that ask; 0: that of the route")
 	f.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long then to wait for flows that are remembered, where there are other --balancers, and at the end of the agent for confirmations that the routes are gone")

@@ -33,7 +33,7 @@ is in docs/troubleshooting.md.`,
 		Example: `  fairlead drops
   fairlead drops --by-cpu
   fairlead drops --follow --sample 100
-  fairlead drops --follow not-served rate-limited -o json`,
+  fairlead drops --follow no-frontend rate-limited -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if d.follow {
 				return d.tell(cmd, args)

@@ -173,7 +173,7 @@ func FuzzFlowQuery(f *testing.F) {
 
 // FuzzStream reads what an agent streams: events, up to the first that is none.
 func FuzzStream(f *testing.F) {
-	f.Add([]byte(`{"reason":"not-served","data":"AAAA"} {}`))
+	f.Add([]byte(`{"reason":"no-frontend","data":"AAAA"} {}`))
 	f.Add([]byte(`{"data":"!"}`))
 	f.Add([]byte("[[[[[[["))
 	f.Fuzz(func(t *testing.T, stream []byte) {

@@ -43,7 +43,7 @@ behind ECMP, and announces by BGP.
 
 What a firewall mark stands for is in no keepalived.conf: --mark says it.`,
 		Example: `  fairlead import keepalived /etc/keepalived/keepalived.conf > services.yaml
-  fairlead import keepalived keepalived.conf --into /etc/fairlead/services --mark 1=10.1.1.1:80`,
+  fairlead import keepalived keepalived.conf --output-dir /etc/fairlead/services --mark 1=10.1.1.1:80`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, text, err := readInput(cmd, args[0])
@@ -91,7 +91,7 @@ func newImportMetallbCommand() *cobra.Command {
 Services that it announces and their EndpointSlices, as kubectl get -o yaml prints
 them. Services get Fairlead's annotations in place of MetalLB's; pools, peers and
 advertisements become AddressPools, BGPPeers and Announcements.`,
-		Example: `  fairlead import metallb metallb.yaml services.yaml --into /etc/fairlead/services`,
+		Example: `  fairlead import metallb metallb.yaml services.yaml --output-dir /etc/fairlead/services`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var files []metallb.File
@@ -156,10 +156,10 @@ func (w *importWriter) flags(cmd *cobra.Command) {
 	w.format = "yaml"
 	f := cmd.Flags()
 	f.VarP((*importFormat)(&w.format), "output", "o", "yaml or json, with the losses in it")
-	f.StringVar(&w.into, "into", "", "write a file a Service into this `folder`, none over one that is there")
-	cmd.MarkFlagsMutuallyExclusive("output", "into")
+	f.StringVar(&w.into, "output-dir", "", "write a file a Service into this `folder`, none over one that is there")
+	cmd.MarkFlagsMutuallyExclusive("output", "output-dir")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(importFormats, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.MarkFlagDirname("into") // these fail only for a flag that is not there
+	_ = cmd.MarkFlagDirname("output-dir") // these fail only for a flag that is not there
 }
 
 var importFormats = []string{"yaml", "json"}

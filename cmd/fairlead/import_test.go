@@ -37,7 +37,7 @@ func TestImportedCommandsAreRight(t *testing.T) {
 			t.Errorf("%q: %v", command, err)
 		}
 	}
-	if want := "fairlead agent --services /etc/fairlead/services --as 64512 --layer2 eth0"; r.Command() != want {
+	if want := "fairlead agent --manifest-dir /etc/fairlead/services --local-asn 64512 --l2-interfaces eth0"; r.Command() != want {
 		t.Errorf("%q, want %q", r.Command(), want)
 	}
 	// Its objects are files of the folder, beside those of Services.

@@ -18,9 +18,9 @@ import (
 )
 
 func layer2Flags(f *pflag.FlagSet, c *config.Layer2) {
-	f.StringSliceVar(&c.Interfaces, "layer2", nil, "`name`s of the interfaces on which to answer ARP and neighbour discovery for the VIPs, in turns with --layer2-members")
-	f.StringSliceVar(&c.Members, "layer2-members", nil, "`address`es of all nodes that take turns, the same list on each (default: --balancers)")
-	f.StringVar(&c.PasswordFile, "layer2-password-file", "", fmt.Sprintf("`file` with the password that signs what the members tell each other (UDP port %d)", l2.Port))
+	f.StringSliceVar(&c.Interfaces, "l2-interfaces", nil, "`name`s of the interfaces on which to answer ARP and neighbour discovery for the VIPs, in turns with --l2-members")
+	f.StringSliceVar(&c.Members, "l2-members", nil, "`address`es of all nodes that take turns, the same list on each (default: --balancers)")
+	f.StringVar(&c.PasswordFile, "l2-password-file", "", fmt.Sprintf("`file` with the password that signs what the members tell each other (UDP port %d)", l2.Port))
 }
 
 // openLayer2 makes a loop announce by ARP and neighbour discovery, too, where

@@ -79,7 +79,7 @@ func (a *agent) taken() map[netip.Addr]string {
 		}
 	}
 	for _, m := range a.config.Layer2.Members {
-		all[m] = "another balancer (--layer2-members)"
+		all[m] = "another balancer (--l2-members)"
 	}
 	if a.speaker == nil {
 		return all

@@ -45,7 +45,7 @@ func proxyFlags(f *pflag.FlagSet, c *config.ServiceProxy) {
 	f.IntVar(&c.MaxServiceFrontends, "proxy-max-frontends", 0, fmt.Sprintf("how many addresses with a port and protocol of a cluster's Services the role proxy has room for "+
 		"(default %d); another number needs an empty folder of pins", dpproxy.DefaultMaxFrontends))
 	f.IntVar(&c.MaxServiceTargets, "proxy-max-targets", 0, fmt.Sprintf("how many endpoints of these, twice while they change (default %d); likewise", dpproxy.DefaultMaxTargets))
-	f.DurationVar(&c.Window, "sync-window", c.Window, "how long changes of a cluster are gathered while one follows the other")
+	f.DurationVar(&c.Window, "sync-min-period", c.Window, "how long changes of a cluster are gathered while one follows the other")
 	f.DurationVar(&c.MaxDelay, "sync-max-delay", c.MaxDelay, "how long one of them waits for others at most")
 }
 

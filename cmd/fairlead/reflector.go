@@ -26,7 +26,7 @@ func newReflectorCommand() *cobra.Command {
 		Long: `Reflector takes BGP sessions from balancers of any address within the clients'
 prefixes, and passes all of their routes on to the routers (add-path), so that a
 router needs to know the reflector alone. Run two of them for redundancy.`,
-		Example: `  fairlead reflector --router-id 10.0.0.109 --clients 172.16.0.0/16 --router 10.0.0.110`,
+		Example: `  fairlead reflector --router-id 10.0.0.109 --client-range 172.16.0.0/16 --router-range 10.0.0.110`,
 		Args:    cobra.NoArgs,
 		GroupID: groupRun,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -34,12 +34,12 @@ router needs to know the reflector alone. Run two of them for redundancy.`,
 		},
 	}
 	f := cmd.Flags()
-	f.Uint32Var(&c.AS, "as", c.AS, "our AS `number`, and that of all neighbours")
+	f.Uint32Var(&c.AS, "local-asn", c.AS, "our AS `number`, and that of all neighbours")
 	f.StringVar(&c.RouterID, "router-id", "", "our router ID, an IPv4 `address` of this machine")
 	f.StringVar(&c.ClusterID, "cluster-id", "", "cluster ID, an IPv4 `address` (default: the router ID)")
 	f.StringSliceVar(&c.Listen, "listen", nil, "`address`es to take sessions on (default: all)")
-	f.StringSliceVar(&c.Clients, "clients", nil, "`prefix`es from which balancers dial")
-	f.StringSliceVar(&c.Routers, "router", nil, "`address`es or prefixes from which routers dial")
+	f.StringSliceVar(&c.Clients, "client-range", nil, "`prefix`es from which balancers dial")
+	f.StringSliceVar(&c.Routers, "router-range", nil, "`address`es or prefixes from which routers dial")
 	f.StringVar(&c.PasswordFile, "password-file", "", "`file` with the TCP MD5 password of all sessions")
 	f.BoolVar(&c.BFD, "bfd", c.BFD, "watch neighbours by BFD")
 	f.IntVar(&c.MaxClients, "max-clients", c.MaxClients, "balancers that may have sessions; 0: any `number`")
@@ -73,7 +73,7 @@ func runReflector(ctx context.Context, c config.Reflector) (err error) {
 	if err != nil {
 		return err
 	}
-	slog.Info("reflecting", "as", r.AS, "clients", r.Clients, "routers", r.Routers)
+	slog.Info("reflecting", "asn", r.AS, "clients", r.Clients, "routers", r.Routers)
 	look := routing(status.RoleReflector)
 	look.Peers, look.Heard = reflector.Peers, reflector.Routes
 	err = serveStatus(ctx, c.Socket, c.Metrics, func() status.Status { return look.Gather(time.Now()) })

@@ -31,14 +31,14 @@ group, so that a balancer that goes takes only its own flows along. Next hops ge
 shares by the bandwidths that their paths name.
 
 It sets the sysctls that hashing needs. They and its routes stay when it ends, for
-packets to flow on and the next start to find, unless --remove says otherwise.
+packets to flow on and the next start to find, unless --remove-routes-on-exit says otherwise.
 
-With --beside it has no BGP session: another routing daemon has them, and router
+With --shadow-protocol it has no BGP session: another routing daemon has them, and router
 holds, beside each of its routes with several next hops, one over a resilient group
 of the same next hops, which the kernel prefers. Those go when it ends, even when it
 is killed: packets then take the daemon's own routes.`,
 		Example: `  fairlead router --router-id 10.0.0.110 --peer 10.0.0.109
-  fairlead router --beside bgp --accept 10.1.0.0/16`,
+  fairlead router --shadow-protocol bgp --accept-prefixes 10.1.0.0/16`,
 		Args:    cobra.NoArgs,
 		GroupID: groupRun,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -55,23 +55,23 @@ is killed: packets then take the daemon's own routes.`,
 		},
 	}
 	f := cmd.Flags()
-	f.Uint32Var(&c.AS, "as", c.AS, "our AS `number`")
+	f.Uint32Var(&c.AS, "local-asn", c.AS, "our AS `number`")
 	f.StringVar(&c.RouterID, "router-id", "", "our router ID, an IPv4 `address` of this machine")
 	f.StringSliceVar(&c.Peers, "peer", nil, "reflectors to dial: `address[:port][@AS]`")
-	f.StringSliceVar(&c.Balancers, "balancers", nil, "`prefix`es from which balancers dial us directly")
+	f.StringSliceVar(&c.Balancers, "listen-range", nil, "`prefix`es from which balancers dial us directly")
 	f.StringVar(&c.PasswordFile, "password-file", "", "`file` with the TCP MD5 password of all sessions")
 	f.BoolVar(&c.BFD, "bfd", c.BFD, "watch neighbours by BFD")
-	f.StringSliceVar(&c.Accept, "accept", nil, "`prefix`es within which routes are taken in (default: all but default routes)")
-	f.Uint32Var(&c.MaxPrefixes, "max-prefixes", c.MaxPrefixes, fmt.Sprintf("paths of each family that a peer may send, %d by default where all are --balancers; one that sends more is cut; 0: any `number`", bgp.DefaultMaxPrefixes))
+	f.StringSliceVar(&c.Accept, "accept-prefixes", nil, "`prefix`es within which routes are taken in (default: all but default routes)")
+	f.Uint32Var(&c.MaxPrefixes, "max-prefixes", c.MaxPrefixes, fmt.Sprintf("paths of each family that a peer may send, %d by default where all are --listen-range; one that sends more is cut; 0: any `number`", bgp.DefaultMaxPrefixes))
 	f.Uint32Var(&c.MaxTotal, "max-total-prefixes", c.MaxTotal, "paths of both families that all peers together may send; the one with most is cut; 0: any `number`")
 	f.IntVar(&c.MaxClients, "max-clients", c.MaxClients, "balancers that may have sessions; 0: any `number`")
 	f.Uint32Var(&c.HashSeed, "hash-seed", 0, "`number` that several routers have alike, to send a flow to the same balancer (Linux 6.11)")
-	f.StringSliceVar(&c.Beside, "beside", nil, "make the routes of another daemon resilient: their `protocol`, bgp (FRR), bird or a number")
-	f.IntVar(&c.Metric, "metric", 0, fmt.Sprintf("metric of the routes (default: %d, with --beside %d)", router.DefaultMetric, router.DefaultBesideMetric))
+	f.StringSliceVar(&c.Beside, "shadow-protocol", nil, "make the routes of another daemon resilient: their `protocol`, bgp (FRR), bird or a number")
+	f.IntVar(&c.Metric, "metric", 0, fmt.Sprintf("metric of the routes (default: %d, with --shadow-protocol %d)", router.DefaultMetric, router.DefaultBesideMetric))
 	f.IntVar(&c.Table, "table", 0, "routing table (default: main)")
 	f.StringVar(&c.Socket, "socket", c.Socket, "`file` to answer status and routes on")
 	metricsFlag(cmd, &c.Metrics)
-	f.BoolVar(&remove, "remove", false, "take the routes away when ending, and put the sysctls back")
+	f.BoolVar(&remove, "remove-routes-on-exit", false, "take the routes away when ending, and put the sysctls back")
 	cmd.AddCommand(newRouterGuardCommand())
 	return cmd
 }
@@ -111,7 +111,7 @@ func runRouter(ctx context.Context, c config.Router, remove bool) (err error) {
 	if err != nil {
 		return errors.Join(err, table.Close(remove))
 	}
-	slog.Info("routing", "as", r.AS, "peers", r.Router.Peers)
+	slog.Info("routing", "asn", r.AS, "peers", r.Router.Peers)
 	err = keepRouting(ctx, r, router, table)
 	return errors.Join(err, router.Close(), table.Close(remove))
 }

@@ -65,16 +65,16 @@ func TestSheets(t *testing.T) {
 		want  string
 	}{
 		"trace": {traceSheet(xdp.Trace{
-			Interface: "eth0", In: in, Out: in, Verdict: "XDP_DROP", Drop: "not-served", Attached: "program 57",
+			Interface: "eth0", In: in, Out: in, Verdict: "XDP_DROP", Drop: "no-frontend", Attached: "program 57",
 			Would: []string{"open a flow", "take a turn"},
-			Steps: []xdp.TraceStep{{Note: "packet", Text: "read as TCP"}, {Note: "drop", Text: "dropped: not-served"}},
+			Steps: []xdp.TraceStep{{Note: "packet", Text: "read as TCP"}, {Note: "drop", Text: "dropped: no-frontend"}},
 		}), `in        eth0, 54 bytes
           Ethernet 02:00:00:00:00:01 > 00:00:00:00:00:00
           IPv4 192.0.2.7 > 10.1.1.1, TTL 64, TCP, 40 bytes
           TCP 1234 > 80 [SYN] seq 1 ack 1, 0 bytes of data
 why       read as TCP
-          dropped: not-served
-verdict   XDP_DROP: dropped, not-served
+          dropped: no-frontend
+verdict   XDP_DROP: dropped, no-frontend
 would     open a flow
           take a turn
 attached  program 57
@@ -86,9 +86,9 @@ attached  program 57
 balancer  TCP       192.0.2.7:1234  10.1.1.1:80  172.16.5.1:8080  established  3s
 `},
 		"no flows": {flowsSheet(nil), "no flows\n"},
-		"drops": {(&drops{byCPU: true}).sheet([]dropped{{"no-route", 5, []uint64{2, 3}}, {"not-served", 1, []uint64{0, 1}}}), `REASON      PACKETS  CPU0  CPU1
-no-route    5        2     3
-not-served  1        0     1
+		"drops": {(&drops{byCPU: true}).sheet([]dropped{{"no-route", 5, []uint64{2, 3}}, {"no-frontend", 1, []uint64{0, 1}}}), `REASON       PACKETS  CPU0  CPU1
+no-route     5        2     3
+no-frontend  1        0     1
 `},
 		"no drops": {(&drops{}).sheet(nil), "nothing was dropped\n"},
 	} {

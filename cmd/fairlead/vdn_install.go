@@ -21,7 +21,7 @@ func newInstallCNICommand() *cobra.Command {
 		Long: `Install-cni copies the network plugins that are beside this program, as in its image,
 into a folder of the node. A plugin that runs meanwhile is not disturbed: each is
 replaced whole.`,
-		Example: `  fairlead vdn install-cni --into /host/opt/cni/bin`,
+		Example: `  fairlead vdn install-cni --bin-dir /host/opt/cni/bin`,
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			self, err := os.Executable()
@@ -36,7 +36,7 @@ replaced whole.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&into, "into", "/opt/cni/bin", "`folder` of the plugins")
+	cmd.Flags().StringVar(&into, "bin-dir", "/opt/cni/bin", "`folder` of the plugins")
 	return cmd
 }
 

@@ -36,7 +36,7 @@ What is enforced stays when it ends, and while the controller is away; fairlead
 cleanup takes it off.`,
 		Example: `  fairlead vdn node --uplink eth1=1G
   fairlead vdn node --name gw --gateway --uplink eth1=10G --uplink wan0=1G --controller https://vdn.example:7473 --ca-file ca.crt --token-file token
-  fairlead vdn node --means openvswitch --bridge vdn --uplink eth1=1G`,
+  fairlead vdn node --enforcer openvswitch --bridge vdn --uplink eth1=1G`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runVDNNode(cmd.Context(), c) },
 	}
@@ -47,7 +47,7 @@ cleanup takes it off.`,
 	f.StringVar(&c.CAFile, "ca-file", "", "`file` with the certificates that the controller's is signed by (PEM)")
 	f.StringSliceVar(&c.Uplinks, "uplink", nil, "`device=rate` that networks share, as eth1=1G; may be given again")
 	f.BoolVar(&c.Gateway, "gateway", false, "forward between networks and elsewhere")
-	f.StringVar(&c.Means, "means", c.Means, "what enforces: kernel or openvswitch")
+	f.StringVar(&c.Means, "enforcer", c.Means, "what enforces: kernel or openvswitch")
 	f.StringVar(&c.Bridge, "bridge", "", "`bridge` of Open vSwitch, for this alone")
 	f.StringVar(&c.BPFFS, "bpffs", c.BPFFS, "BPF file system `folder` to pin in")
 	f.StringVar(&c.Data, "data", c.Data, "`folder` to keep the last plan in")

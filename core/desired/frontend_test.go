@@ -28,7 +28,7 @@ func TestSame(t *testing.T) {
 		"encapsulation": func(f *desired.Frontend) { f.Encapsulation = service.GUE },
 		"scheduler":     func(f *desired.Frontend) { f.Scheduler = service.RoundRobin },
 		"ring size":     func(f *desired.Frontend) { f.RingSize++ },
-		"survival":      func(f *desired.Frontend) { f.Survival = service.NoSurvival },
+		"survival":      func(f *desired.Frontend) { f.Survival = service.HashOnly },
 		"affinity":      func(f *desired.Frontend) { f.Affinity++ },
 		"allow":         func(f *desired.Frontend) { f.Allow = nil },
 		"deny":          func(f *desired.Frontend) { f.Deny = nil },
@@ -60,7 +60,7 @@ func TestStateful(t *testing.T) {
 	}{
 		"asked for":      {func(f *desired.Frontend) {}, false, true},
 		"by default":     {func(f *desired.Frontend) { f.Survival = "" }, false, true},
-		"none":           {func(f *desired.Frontend) { f.Survival = service.NoSurvival }, false, false},
+		"none":           {func(f *desired.Frontend) { f.Survival = service.HashOnly }, false, false},
 		"flow table":     {func(f *desired.Frontend) { f.Survival = service.FlowTable }, true, false},
 		"nat":            {func(f *desired.Frontend) { f.Method = service.NAT }, true, false},
 		"dr":             {func(f *desired.Frontend) { f.Method, f.Survival = service.DR, "" }, false, false},

@@ -37,7 +37,7 @@ func (n Node) elsewhere(s *service.Service) string {
 	case n.Only != service.ID{} && n.Only != s.ID:
 		return fmt.Sprintf("this balancer is for Service %s only", n.Only)
 	case n.Only == service.ID{} && s.Dedicated:
-		return "the Service is dedicated to balancers of its own, which are started with --only " + s.ID.String()
+		return "the Service is dedicated to balancers of its own, which are started with --dedicated-service " + s.ID.String()
 	}
 	return ""
 }

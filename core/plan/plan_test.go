@@ -371,7 +371,7 @@ func TestADedicatedServiceIsLeftToItsOwnBalancers(t *testing.T) {
 		only        service.ID
 		here, there string
 	}{
-		{service.ID{}, "10.1.1.1", "dedicated to balancers of its own, which are started with --only default/own"},
+		{service.ID{}, "10.1.1.1", "dedicated to balancers of its own, which are started with --dedicated-service default/own"},
 		{own.ID, "10.1.1.2", "this balancer is for Service default/own only"},
 		{shared.ID, "10.1.1.1", "this balancer is for Service default/shared only"},
 	} {

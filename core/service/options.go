@@ -17,7 +17,7 @@ func (v *validator) encapsulation(s *Service) {
 }
 
 func (v *validator) survival(s *Service) {
-	if !v.check(slices.Contains(Survivals, s.Survival), "survival", "unknown way to survive %q; want %s",
+	if !v.check(slices.Contains(Survivals, s.Survival), "survival", "unknown connection consistency %q; want %s",
 		s.Survival, Alternatives(Survivals)) {
 		return
 	}

@@ -83,11 +83,11 @@ type Method string
 
 // The forwarding methods.
 const (
-	NAT       Method = "nat"        // rewrites the destination; the balancer is the servers' gateway
-	FullNAT   Method = "fullnat"    // rewrites source and destination; the way back leads through the balancer
-	DirectNAT Method = "direct-nat" // rewrites the destination; the server's node restores the VIP
-	DR        Method = "dr"         // rewrites the MAC address; server on the same segment, VIP on its loopback
-	Tunnel    Method = "tunnel"     // encapsulates; the server's node takes it off
+	NAT     Method = "nat"     // rewrites the destination; the balancer is the servers' gateway
+	FullNAT Method = "fullnat" // rewrites source and destination; the way back leads through the balancer
+	DSRNAT  Method = "dsr-nat" // rewrites the destination; the server's node restores the VIP
+	DR      Method = "dr"      // rewrites the MAC address; server on the same segment, VIP on its loopback
+	Tunnel  Method = "tunnel"  // encapsulates; the server's node takes it off
 )
 
 // Encapsulation is how a tunnel wraps a packet.
@@ -110,7 +110,7 @@ type Survival string
 const (
 	SecondChance Survival = "second-chance" // packets name the servers that may know them; no state in the balancer
 	FlowTable    Survival = "flow-table"    // the balancer remembers flows
-	NoSurvival   Survival = "none"          // the ring alone
+	HashOnly     Survival = "hash-only"     // the hash alone
 )
 
 // Scheduler is how a server is chosen for a new flow.
@@ -145,9 +145,9 @@ var SYNProtections = []SYNProtection{SYNOff, SYNAuto, SYNAlways}
 // Methods and Schedulers list the valid values, in the order they are told to
 // a user.
 var (
-	Methods        = []Method{NAT, FullNAT, DirectNAT, DR, Tunnel}
+	Methods        = []Method{NAT, FullNAT, DSRNAT, DR, Tunnel}
 	Encapsulations = []Encapsulation{IPIP, GUE}
-	Survivals      = []Survival{SecondChance, FlowTable, NoSurvival}
+	Survivals      = []Survival{SecondChance, FlowTable, HashOnly}
 	Schedulers     = []Scheduler{
 		Maglev, RoundRobin, WeightedRoundRobin, LeastConn, WeightedLeastConn, SourceHash, DestinationHash, PowerOfTwo,
 	}

@@ -22,7 +22,7 @@ func (s *Service) DefaultSurvival() Survival {
 	case s.remembers() != "":
 		return FlowTable
 	case s.Method == DR:
-		return NoSurvival
+		return HashOnly
 	}
 	return SecondChance
 }

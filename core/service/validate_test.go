@@ -44,7 +44,7 @@ func TestValidate(t *testing.T) {
 		"as it is":                 {func(s *service.Service) {}, ""},
 		"no namespace":             {func(s *service.Service) { s.ID.Namespace = "" }, "id.namespace: is empty"},
 		"no name":                  {func(s *service.Service) { s.ID.Name = "" }, "id.name: is empty"},
-		"unknown method":           {func(s *service.Service) { s.Method = "tunel" }, `method: unknown method "tunel"; want nat, fullnat, direct-nat, dr or tunnel`},
+		"unknown method":           {func(s *service.Service) { s.Method = "tunel" }, `method: unknown method "tunel"; want nat, fullnat, dsr-nat, dr or tunnel`},
 		"unknown scheduler":        {func(s *service.Service) { s.Scheduler = "" }, `scheduler: unknown scheduler ""; want maglev, rr, wrr, lc, wlc, sh, dh or p2c`},
 		"ring size not prime":      {func(s *service.Service) { s.RingSize = 16380 }, "ringSize: 16380 is not a prime; the nearest are 16369 and 16381"},
 		"ring size a square":       {func(s *service.Service) { s.RingSize = 361 }, "ringSize: 361 is not a prime; the nearest are 359 and 367"},
@@ -94,7 +94,7 @@ func TestValidate(t *testing.T) {
 		"other family by tunnel":   {func(s *service.Service) { s.Frontends[0].Backends = backends("[2001:db8:1::2]:80") }, ""},
 		"families mixed":           {func(s *service.Service) { s.Frontends[0].Backends = backends("172.16.1.2:80", "[2001:db8:1::2]:80") }, "frontends[0].backends[1].addr: 2001:db8:1::2 is of another family than its sibling 172.16.1.2"},
 		"other family by nat": {func(s *service.Service) {
-			s.Method, s.Encapsulation = service.DirectNAT, ""
+			s.Method, s.Encapsulation = service.DSRNAT, ""
 			s.Frontends[1].Backends = backends("172.16.1.2:80")
 		}, "frontends[1].backends[0].addr: 172.16.1.2 is of another family than the VIP 2001:db8::1, which only method tunnel can serve"},
 	} {
@@ -135,9 +135,9 @@ func TestValidateOptions(t *testing.T) {
 		"nat":                    {[]func(*service.Service){as(service.NAT)}, ""},
 		"fullnat":                {[]func(*service.Service){as(service.FullNAT)}, ""},
 		"dr":                     {[]func(*service.Service){as(service.DR)}, ""},
-		"unknown survival":       {[]func(*service.Service){func(s *service.Service) { s.Survival = "luck" }}, `survival: unknown way to survive "luck"; want second-chance, flow-table or none`},
-		"no survival":            {[]func(*service.Service){func(s *service.Service) { s.Survival = service.NoSurvival }}, ""},
-		"fullnat forgets":        {[]func(*service.Service){as(service.FullNAT), func(s *service.Service) { s.Survival = service.NoSurvival }}, "survival: none is not possible with method fullnat, for which flows must be remembered; want flow-table"},
+		"unknown survival":       {[]func(*service.Service){func(s *service.Service) { s.Survival = "luck" }}, `survival: unknown connection consistency "luck"; want second-chance, flow-table or hash-only`},
+		"no survival":            {[]func(*service.Service){func(s *service.Service) { s.Survival = service.HashOnly }}, ""},
+		"fullnat forgets":        {[]func(*service.Service){as(service.FullNAT), func(s *service.Service) { s.Survival = service.HashOnly }}, "survival: hash-only is not possible with method fullnat, for which flows must be remembered; want flow-table"},
 		"lc by second chance":    {[]func(*service.Service){func(s *service.Service) { s.Scheduler = service.LeastConn }}, "survival: second-chance is not possible with scheduler lc, for which flows must be remembered; want flow-table"},
 		"affinity":               {[]func(*service.Service){func(s *service.Service) { s.Affinity = time.Minute; s.Survival = s.DefaultSurvival() }}, ""},
 		"affinity too long":      {[]func(*service.Service){func(s *service.Service) { s.Affinity, s.Survival = 25*time.Hour, service.FlowTable }}, "affinity: 25h0m0s is out of range; want whole seconds from 1s to 24h0m0s"},

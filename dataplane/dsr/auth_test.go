@@ -66,7 +66,7 @@ func tags(t *testing.T, required bool, v, p, s, c netip.AddrPort) {
 	direct := netip.AddrPortFrom(p.Addr(), 9090)
 	var entries []Entry
 	for _, proto := range []service.Protocol{service.TCP, service.UDP} {
-		entries = append(entries, entry(service.Tunnel, v, p, proto), entry(service.DirectNAT, v, direct, proto))
+		entries = append(entries, entry(service.Tunnel, v, p, proto), entry(service.DSRNAT, v, direct, proto))
 	}
 	n.set(t, entries...)
 	port := c.Port()
@@ -96,7 +96,7 @@ func tags(t *testing.T, required bool, v, p, s, c netip.AddrPort) {
 				out, verdict = in, sent
 				out.dst, out.option = older[0], append(list{v}, older[1:]...)
 			}
-			n.judge(t, fmt.Sprintf("direct-nat, udp %v, %d listed", udp, length), in, out, verdict, "", required)
+			n.judge(t, fmt.Sprintf("dsr-nat, udp %v, %d listed", udp, length), in, out, verdict, "", required)
 		}
 	}
 }
@@ -222,7 +222,7 @@ func TestTagsWithoutKeys(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
 		direct := netip.AddrPortFrom(p.Addr(), 9090)
-		n.set(t, entry(service.Tunnel, v, p, service.TCP), entry(service.DirectNAT, v, direct, service.TCP))
+		n.set(t, entry(service.Tunnel, v, p, service.TCP), entry(service.DSRNAT, v, direct, service.TCP))
 		for _, gue := range []bool{false, true} {
 			in := wire{client: c, dst: v, payload: "x", tunnel: p.Addr(), tunnelOption: list{s}, gue: gue, key: keyA}
 			out := in
@@ -230,7 +230,7 @@ func TestTagsWithoutKeys(t *testing.T) {
 			n.steps(t, []step{{name: "sent on", in: in, out: out, verdict: sent, counter: "second-chance"}})
 		}
 		in := wire{client: c, dst: direct, payload: "x", option: list{v}, key: keyA}
-		n.steps(t, []step{{name: "direct-nat", in: in, out: wire{client: c, dst: direct, payload: "x"}, verdict: untouched, counter: "direct-nat-delivered"}})
+		n.steps(t, []step{{name: "dsr-nat", in: in, out: wire{client: c, dst: direct, payload: "x"}, verdict: untouched, counter: "dsr-nat-delivered"}})
 		in = wire{client: c, dst: v, payload: "x", tunnel: p.Addr(), key: keyA}
 		n.steps(t, []step{{name: "tunnel", in: in, out: wire{client: c, dst: p, payload: "x"}, verdict: untouched, counter: "tunnel-delivered"}})
 		if err := n.half.SetKeys(nodekey.Keys{keyA}); err == nil {
@@ -306,7 +306,7 @@ func TestTagsTakeRoom(t *testing.T) {
 			v4, v6     int
 			key4, key6 int
 		}{
-			{service.Tunnel, false, 52, 136, 60, 144}, {service.Tunnel, true, 68, 148, 76, 156}, {service.DirectNAT, false, 40, 112, 40, 120},
+			{service.Tunnel, false, 52, 136, 60, 144}, {service.Tunnel, true, 68, 148, 76, 156}, {service.DSRNAT, false, 40, 112, 40, 120},
 		} {
 			for _, keyed := range []bool{false, true} {
 				n, w := newNode(t), wire{client: c, dst: v, flags: "S", mss: 1460}

@@ -14,7 +14,7 @@ import (
 // Entry is one frontend at one server.
 type Entry struct {
 	service.Key
-	// Method is service.Tunnel, service.DirectNAT or service.DR.
+	// Method is service.Tunnel, service.DSRNAT or service.DR.
 	Method service.Method
 	// Server is where the balancer sends: the outer destination in the
 	// tunnel, and the port at which the server listens; port 0 with a range,
@@ -46,9 +46,9 @@ func (e Entry) Compare(o Entry) int {
 
 // methods are those that need a server half, as the programs have them.
 var methods = map[service.Method]serverServerMethod{
-	service.Tunnel:    methodTunnel,
-	service.DirectNAT: methodDirectNAT,
-	service.DR:        methodDR,
+	service.Tunnel: methodTunnel,
+	service.DSRNAT: methodDirectNAT,
+	service.DR:     methodDR,
 }
 
 const (
@@ -95,14 +95,14 @@ func (e Entry) plain() Entry {
 func (e Entry) check() error {
 	switch {
 	case methods[e.Method] == 0:
-		return fmt.Errorf("method %q needs no server half: use %q, %q or %q", e.Method, service.Tunnel, service.DirectNAT, service.DR)
+		return fmt.Errorf("method %q needs no server half: use %q, %q or %q", e.Method, service.Tunnel, service.DSRNAT, service.DR)
 	case !usable(e.VIP) || e.Port == 0 && !e.Range():
 		return errors.New("VIP: must be a unicast address and a port")
 	case e.Range() && e.Last < e.Port:
 		return fmt.Errorf("last port %d: must not be below the first, %d", e.Last, e.Port)
 	case !usable(e.Server.Addr()) || e.Server.Port() == 0 && !e.Range():
 		return errors.New("server: must be a unicast address and a port")
-	case e.Method == service.DirectNAT && e.Deliver != e.Server.Addr():
+	case e.Method == service.DSRNAT && e.Deliver != e.Server.Addr():
 		return errors.New("deliver: only for tunnel and dr")
 	case e.Method != service.Tunnel && e.Server.Addr().Is4() != e.VIP.Is4():
 		return errors.New("server and VIP are of two families: use tunnel, or a server of the VIP's family")

@@ -22,7 +22,7 @@ func sum16(b []byte) (sum uint32) {
 // list be taken off or shortened: the next host is to drop it.
 func TestBrokenHeadersStayBroken(t *testing.T) {
 	n := newNode(t)
-	n.set(t, entry(service.Tunnel, vip, pod, service.TCP), entry(service.DirectNAT, vip, pod, service.TCP))
+	n.set(t, entry(service.Tunnel, vip, pod, service.TCP), entry(service.DSRNAT, vip, pod, service.TCP))
 	older := servers(second, 3)
 	for name, w := range map[string]wire{
 		"taken off":               {client: client, dst: pod, flags: "S", option: list{vip}},
@@ -50,11 +50,11 @@ func TestBrokenHeadersStayBroken(t *testing.T) {
 // checksum right where it is sent on.
 func TestPortZero(t *testing.T) {
 	n := newNode(t)
-	n.set(t, entry(service.DirectNAT, vip, pod, service.TCP))
+	n.set(t, entry(service.DSRNAT, vip, pod, service.TCP))
 	in := wire{client: client, dst: ap("172.16.1.2:0"), flags: "S", option: list{vip}}
 	n.steps(t, []step{{name: "to one port", in: in, same: true, verdict: untouched, counter: "passed-foreign-option"}})
 
-	whole := Entry{Key: service.Key{VIP: vip.Addr(), Last: 65535}, Method: service.DirectNAT, Server: ap("172.16.1.2:0")}
+	whole := Entry{Key: service.Key{VIP: vip.Addr(), Last: 65535}, Method: service.DSRNAT, Server: ap("172.16.1.2:0")}
 	next := whole
 	next.Server = ap("172.16.2.2:0")
 	n.setOnly(t, whole, next)

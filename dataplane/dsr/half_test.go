@@ -40,7 +40,7 @@ func wantEntries(t *testing.T, h *Half, want ...Entry) {
 
 func TestSetHoldsExactlyWhatIsAsked(t *testing.T) {
 	n := newNode(t)
-	a, b := entry(service.Tunnel, vip, pod, service.TCP), entry(service.DirectNAT, vip, pod, service.UDP)
+	a, b := entry(service.Tunnel, vip, pod, service.TCP), entry(service.DSRNAT, vip, pod, service.UDP)
 	c := entry(service.Tunnel, vip6, pod6, service.TCP)
 	far := entry(service.Tunnel, vip, second, service.TCP)
 	for _, step := range []struct{ set, want []Entry }{
@@ -63,7 +63,7 @@ func TestSetHoldsExactlyWhatIsAsked(t *testing.T) {
 func TestSetRefusesByNameAndHoldsTheRest(t *testing.T) {
 	n := newNode(t)
 	good := entry(service.Tunnel, vip, pod, service.TCP)
-	deliver := entry(service.DirectNAT, vip, pod, service.TCP)
+	deliver := entry(service.DSRNAT, vip, pod, service.TCP)
 	deliver.Deliver = second.Addr()
 	for _, tc := range []struct {
 		bad  Entry
@@ -75,7 +75,7 @@ func TestSetRefusesByNameAndHoldsTheRest(t *testing.T) {
 		{entry(service.Tunnel, ap("10.1.1.1:0"), pod, service.TCP), "VIP: must be a unicast address"},
 		{entry(service.Tunnel, vip, ap("224.0.0.1:80"), service.TCP), "server: must be a unicast address"},
 		{entry(service.Tunnel, vip, pod6, service.TCP), "say in deliver which address"},
-		{entry(service.DirectNAT, vip, pod6, service.TCP), "two families: use tunnel"},
+		{entry(service.DSRNAT, vip, pod6, service.TCP), "two families: use tunnel"},
 		{deliver, "deliver: only for tunnel and dr"},
 		{entry(service.Tunnel, vip, ap("172.16.1.2:9090"), service.TCP), "cannot tell two servers on one address apart, and 172.16.1.2:8080 is there"},
 	} {

@@ -73,10 +73,10 @@ func TestErrorsTowardTheServer(t *testing.T) {
 		n := newNode(t)
 		direct := netip.AddrPortFrom(p.Addr(), 9090)
 		for _, proto := range []service.Protocol{service.TCP, service.UDP} {
-			n.set(t, entry(service.Tunnel, v, p, proto), entry(service.DirectNAT, v, direct, proto))
+			n.set(t, entry(service.Tunnel, v, p, proto), entry(service.DSRNAT, v, direct, proto))
 		}
 		n.set(t, entry(service.Tunnel, v, p, service.TCP), entry(service.Tunnel, v, p, service.UDP),
-			entry(service.DirectNAT, v, direct, service.TCP), entry(service.DirectNAT, v, direct, service.UDP))
+			entry(service.DSRNAT, v, direct, service.TCP), entry(service.DSRNAT, v, direct, service.UDP))
 		router := s.Addr().Next()
 		lb := ipHead{src: balancer4, dst: p.Addr(), ttl: 64}
 		if v.Addr().Is6() {
@@ -98,10 +98,10 @@ func TestErrorsTowardTheServer(t *testing.T) {
 				icmpFrame(t, toPod, translated, cut), "error-delivered")
 			toPodListed, toNext := toPod, ipHead{src: router, dst: s.Addr(), ttl: 60, option: list{v}}
 			toPodListed.option = list{v, s}
-			n.check(t, name+" by direct-nat, unknown, with a list", serverProgToServer, icmpFrame(t, toPodListed, rewritten, cut), sent,
+			n.check(t, name+" by dsr-nat, unknown, with a list", serverProgToServer, icmpFrame(t, toPodListed, rewritten, cut), sent,
 				icmpFrame(t, toNext, onward, cut), "second-chance")
 			toPodListed.option = list{v}
-			n.check(t, name+" by direct-nat", serverProgToServer, icmpFrame(t, toPodListed, rewritten, cut), untouched,
+			n.check(t, name+" by dsr-nat", serverProgToServer, icmpFrame(t, toPodListed, rewritten, cut), untouched,
 				icmpFrame(t, toPod, rewritten, cut), "error-delivered")
 			foreign := about
 			foreign.client = netip.AddrPortFrom(v.Addr(), 81)
@@ -160,7 +160,7 @@ func TestFragments(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
 		direct := netip.AddrPortFrom(p.Addr(), 9090)
-		n.set(t, entry(service.Tunnel, v, p, service.UDP), entry(service.DirectNAT, v, direct, service.UDP))
+		n.set(t, entry(service.Tunnel, v, p, service.UDP), entry(service.DSRNAT, v, direct, service.UDP))
 		c2 := netip.AddrPortFrom(c.Addr(), 40002)
 		piece := func(src, dst netip.AddrPort, first bool, f func(*ipHead)) (ipHead, []byte) {
 			head := ipHead{src: src.Addr(), dst: dst.Addr(), ttl: 63, proto: 17, fragment: first, later: !first}
@@ -190,12 +190,12 @@ func TestFragments(t *testing.T) {
 		n.check(t, "a later one of no server", serverProgToServer, whole(c, s, false, nil, lb), untouched, whole(c, s, false, nil, lb), "passed-fragment")
 
 		vipOnly, both := func(h *ipHead) { h.option = list{v} }, func(h *ipHead) { h.option = list{v, s} }
-		n.check(t, "direct-nat, a later one before the first", serverProgToServer, whole(c, direct, false, vipOnly), untouched,
+		n.check(t, "dsr-nat, a later one before the first", serverProgToServer, whole(c, direct, false, vipOnly), untouched,
 			whole(c, direct, false, nil), "fragment-delivered")
-		n.check(t, "direct-nat, the first of an unknown flow", serverProgToServer, whole(c2, direct, true, both), sent,
+		n.check(t, "dsr-nat, the first of an unknown flow", serverProgToServer, whole(c2, direct, true, both), sent,
 			whole(c2, s, true, vipOnly), "second-chance")
-		n.check(t, "direct-nat, its later one", serverProgToServer, whole(c2, direct, false, both), sent, whole(c2, s, false, vipOnly), "second-chance")
-		n.check(t, "direct-nat, the first", serverProgToServer, whole(c, direct, true, vipOnly), untouched, whole(c, direct, true, nil), "flow-made")
+		n.check(t, "dsr-nat, its later one", serverProgToServer, whole(c2, direct, false, both), sent, whole(c2, s, false, vipOnly), "second-chance")
+		n.check(t, "dsr-nat, the first", serverProgToServer, whole(c, direct, true, vipOnly), untouched, whole(c, direct, true, nil), "flow-made")
 
 		less := func(h *ipHead) { h.ttl = 62 }
 		n.check(t, "a later one of an answer, too early", serverProgFromServer, whole(p, c, false, nil), untouched, whole(p, c, false, nil), "passed-fragment")

@@ -167,7 +167,7 @@ func (h *Half) carryRows(from *ebpf.Map) error {
 	it := from.Iterate()
 	for it.Next(&key, &row) {
 		if key.VipPort == 0 {
-			continue // a "target" of direct-nat: its packets tell their VIP now
+			continue // a "target" of dsr-nat: its packets tell their VIP now
 		}
 		e := Entry{
 			Key:     service.Key{VIP: key.Vip.netip(), Port: netorder.Port(key.VipPort), Protocol: service.Protocol(key.Proto)},

@@ -47,7 +47,7 @@ func (n *node) openLayout1(t *testing.T, in []byte) link.Link {
 	if err := old.Maps[serverMapLocalVips].Put(key, row); err != nil {
 		t.Fatal(err)
 	}
-	target := key // as direct-nat's rows of that layout, which mean nothing any more
+	target := key // as dsr-nat's rows of that layout, which mean nothing any more
 	target.Vip, target.VipPort, target.ServerPort = serverAddr{}, 0, port(9090)
 	if err := old.Maps[serverMapLocalVips].Put(target, localVIP1{Method: 2, Place: 1}); err != nil {
 		t.Fatal(err)

@@ -35,8 +35,8 @@ func TestListsOfEveryLength(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
 		n.set(t, entry(service.Tunnel, v, p, service.TCP), entry(service.Tunnel, v, p, service.UDP),
-			entry(service.DirectNAT, v, netip.AddrPortFrom(p.Addr(), 9090), service.TCP),
-			entry(service.DirectNAT, v, netip.AddrPortFrom(p.Addr(), 9090), service.UDP))
+			entry(service.DSRNAT, v, netip.AddrPortFrom(p.Addr(), 9090), service.TCP),
+			entry(service.DSRNAT, v, netip.AddrPortFrom(p.Addr(), 9090), service.UDP))
 		for length := 1; length <= 5; length++ {
 			older := servers(s, length)
 			for _, udp := range []bool{false, true} {
@@ -52,7 +52,7 @@ func TestListsOfEveryLength(t *testing.T) {
 				in, out := unknown, unknown
 				in.dst, in.option = netip.AddrPortFrom(p.Addr(), 9090), append(list{v}, older...)
 				out.dst, out.option = older[0], append(list{v}, older[1:]...)
-				n.steps(t, []step{{name: fmt.Sprintf("direct-nat, %d, udp %v", length, udp), in: in, out: out, verdict: sent, counter: "second-chance"}})
+				n.steps(t, []step{{name: fmt.Sprintf("dsr-nat, %d, udp %v", length, udp), in: in, out: out, verdict: sent, counter: "second-chance"}})
 			}
 		}
 	})
@@ -65,7 +65,7 @@ func TestListsOfStrangers(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
 		direct := netip.AddrPortFrom(p.Addr(), 9090)
-		n.set(t, entry(service.Tunnel, v, p, service.TCP), entry(service.DirectNAT, v, direct, service.TCP))
+		n.set(t, entry(service.Tunnel, v, p, service.TCP), entry(service.DSRNAT, v, direct, service.TCP))
 		victim, ssh := c, netip.AddrPortFrom(s.Addr(), 22)
 		port := uint16(43000)
 		for name, l := range map[string]list{"a stranger": {victim}, "another port": {ssh}, "a stranger and a server": {victim, s}} {
@@ -90,7 +90,7 @@ func TestListsOfStrangers(t *testing.T) {
 			}
 			in := unknown
 			in.dst, in.option = direct, append(list{v}, l...)
-			st := step{name: "direct-nat, " + name, in: in, verdict: untouched, counter: "skipped-unknown-server"}
+			st := step{name: "dsr-nat, " + name, in: in, verdict: untouched, counter: "skipped-unknown-server"}
 			st.out = unknown
 			st.out.dst = direct
 			if len(l) == 2 {
@@ -373,7 +373,7 @@ func TestForgedINIT(t *testing.T) {
 func TestOtherOptionsStay(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
-		n.set(t, entry(service.Tunnel, v, p, service.TCP), entry(service.DirectNAT, v, p, service.UDP))
+		n.set(t, entry(service.Tunnel, v, p, service.TCP), entry(service.DSRNAT, v, p, service.UDP))
 		others := func() []byte {
 			if v.Addr().Is6() {
 				return []byte{0, 0, 1, 4, 0, 0, 0, 0} // a Destination Options header of padding
@@ -391,7 +391,7 @@ func TestOtherOptionsStay(t *testing.T) {
 		udp := wire{client: c, dst: p, udp: true, payload: "q"}.l4(t)
 		head = ipHead{src: c.Addr(), dst: p.Addr(), ttl: 60, proto: 17, others: others(), option: list{v}}
 		out = ipHead{src: c.Addr(), dst: p.Addr(), ttl: 60, proto: 17, others: others()}
-		n.check(t, "behind our list", serverProgToServer, frame(head, udp), untouched, frame(out, udp), "direct-nat-delivered")
+		n.check(t, "behind our list", serverProgToServer, frame(head, udp), untouched, frame(out, udp), "dsr-nat-delivered")
 	})
 }
 
@@ -401,7 +401,7 @@ func TestRangeOfPorts(t *testing.T) {
 		n := newNode(t)
 		ports := entry(service.Tunnel, netip.AddrPortFrom(v.Addr(), 8000), netip.AddrPortFrom(p.Addr(), 0), service.TCP)
 		ports.Last = 8999
-		whole := entry(service.DirectNAT, netip.AddrPortFrom(v.Addr(), 0), netip.AddrPortFrom(p.Addr(), 0), service.AnyProtocol)
+		whole := entry(service.DSRNAT, netip.AddrPortFrom(v.Addr(), 0), netip.AddrPortFrom(p.Addr(), 0), service.AnyProtocol)
 		whole.Last = 65535
 		n.set(t, ports, whole)
 		wantEntries(t, n.half, ports, whole)
@@ -411,7 +411,7 @@ func TestRangeOfPorts(t *testing.T) {
 				verdict: untouched, counter: "tunnel-delivered"},
 			{name: "outside", in: wire{client: c, dst: at(v, 9000), flags: "S", tunnel: p.Addr()}, same: true, verdict: untouched, counter: "passed-foreign-tunnel"},
 			{name: "the whole address", in: wire{client: c, dst: at(p, 53), udp: true, option: list{at(v, 53)}}, out: wire{client: c, dst: at(p, 53), udp: true},
-				verdict: untouched, counter: "direct-nat-delivered"},
+				verdict: untouched, counter: "dsr-nat-delivered"},
 			{name: "its answer", prog: serverProgFromServer, in: wire{client: at(p, 53), dst: c, udp: true, ttl: 64}, out: wire{client: at(v, 53), dst: c, udp: true},
 				verdict: sent, counter: "restored-straight"},
 		})

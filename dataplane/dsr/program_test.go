@@ -229,7 +229,7 @@ func (n *node) steps(t *testing.T, steps []step) {
 func TestFramesForOtherHosts(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
-		n.set(t, entry(service.DirectNAT, v, p, service.TCP))
+		n.set(t, entry(service.DSRNAT, v, p, service.TCP))
 		in := wire{client: c, dst: p, flags: "S", option: list{v}}.bytes(t)
 		flooded := slices.Concat([]byte{2, 0, 0, 0, 0, 0x77}, in[6:])
 		program := n.half.obj.hooked()[serverProgToHost].Program
@@ -330,7 +330,7 @@ func TestTunnelOfTheOtherFamily(t *testing.T) {
 func TestForeignTunnelPacketsStayUntouched(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
-		n.set(t, entry(service.Tunnel, v, p, service.TCP), entry(service.DirectNAT, v, p, service.UDP))
+		n.set(t, entry(service.Tunnel, v, p, service.TCP), entry(service.DSRNAT, v, p, service.UDP))
 		base := wire{client: c, dst: v, tunnel: p.Addr(), payload: "x"}
 		with := func(f func(*wire)) wire { w := base; f(&w); return w }
 		n.steps(t, []step{
@@ -347,10 +347,10 @@ func TestForeignTunnelPacketsStayUntouched(t *testing.T) {
 	})
 }
 
-func TestDirectNAT(t *testing.T) {
+func TestDSRNAT(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
-		n.set(t, entry(service.DirectNAT, v, p, service.TCP), entry(service.DirectNAT, v, p, service.UDP))
+		n.set(t, entry(service.DSRNAT, v, p, service.TCP), entry(service.DSRNAT, v, p, service.UDP))
 		c2, c3 := netip.AddrPortFrom(c.Addr(), 40002), netip.AddrPortFrom(c.Addr(), 40003)
 		plain := wire{client: c, dst: p}
 		with := func(f func(*wire)) wire { w := plain; f(&w); return w }
@@ -359,7 +359,7 @@ func TestDirectNAT(t *testing.T) {
 				out: with(func(w *wire) { w.flags, w.mss = "S", 1460 }), verdict: untouched, counter: "flow-made"},
 			{name: "data", in: plain, same: true, verdict: untouched},
 			{name: "known, with a second chance", in: with(func(w *wire) { w.option, w.payload = list{v, s}, "data" }),
-				out: with(func(w *wire) { w.payload = "data" }), verdict: untouched, counter: "direct-nat-delivered"},
+				out: with(func(w *wire) { w.payload = "data" }), verdict: untouched, counter: "dsr-nat-delivered"},
 			{name: "unknown, with a second chance", in: with(func(w *wire) { w.client, w.option, w.payload = c2, list{v, s}, "odd" }),
 				out: wire{client: c2, dst: s, option: list{v}, payload: "odd"}, verdict: sent, counter: "second-chance"},
 			{name: "unknown here too, the VIP told", in: wire{client: c3, dst: p, option: list{v}, payload: "odd"},
@@ -367,7 +367,7 @@ func TestDirectNAT(t *testing.T) {
 			{name: "UDP", in: with(func(w *wire) { w.udp, w.option, w.payload = true, list{v}, "q" }),
 				out: with(func(w *wire) { w.udp, w.payload = true, "q" }), verdict: untouched, counter: "flow-made"},
 			{name: "UDP without a checksum", in: with(func(w *wire) { w.udp, w.option, w.noSum = true, list{v}, true }),
-				out: with(func(w *wire) { w.udp, w.noSum = true, true }), verdict: untouched, counter: "direct-nat-delivered"},
+				out: with(func(w *wire) { w.udp, w.noSum = true, true }), verdict: untouched, counter: "dsr-nat-delivered"},
 			{name: "a SYN that claims another VIP", in: with(func(w *wire) { w.flags, w.option = "S", list{s} }), same: true, verdict: untouched,
 				counter: "passed-foreign-option"},
 			{name: "UDP that claims another VIP", in: with(func(w *wire) { w.udp, w.option = true, list{s} }), same: true, verdict: untouched,
@@ -482,7 +482,7 @@ func TestForgedSYNDuringAHandshake(t *testing.T) {
 // on after either as long as its server says so, and ends when the server accepts
 // the SYN.
 func TestForgedSegmentsEndNoFlow(t *testing.T) {
-	for _, method := range []service.Method{service.Tunnel, service.DirectNAT} {
+	for _, method := range []service.Method{service.Tunnel, service.DSRNAT} {
 		families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 			n := newNode(t)
 			n.set(t, entry(method, v, p, service.TCP))
@@ -500,7 +500,7 @@ func TestForgedSegmentsEndNoFlow(t *testing.T) {
 			} else {
 				listed.option = list{v, s}
 			}
-			made := map[service.Method]string{service.Tunnel: "tunnel-delivered", service.DirectNAT: "direct-nat-delivered"}[method]
+			made := map[service.Method]string{service.Tunnel: "tunnel-delivered", service.DSRNAT: "dsr-nat-delivered"}[method]
 			back := func(flags string) wire { return wire{client: p, dst: c, flags: flags} }
 			restored := func(flags string) wire { return wire{client: v, dst: c, flags: flags, ttl: 62} }
 			for _, w := range []wire{in(wire{client: c, dst: v, flags: "S"}), in(wire{client: c, dst: v})} {
@@ -546,7 +546,7 @@ func TestMSSIsKeptWhereAsked(t *testing.T) {
 func TestCutFrames(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
-		n.set(t, entry(service.Tunnel, v, p, service.TCP), entry(service.DirectNAT, v, p, service.UDP))
+		n.set(t, entry(service.Tunnel, v, p, service.TCP), entry(service.DSRNAT, v, p, service.UDP))
 		shortest := 14 + 20 // the kernel gives programs no less to test with
 		if v.Addr().Is6() {
 			shortest = 14 + 40

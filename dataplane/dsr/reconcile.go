@@ -50,7 +50,7 @@ func (h *Half) wanted(view *view, found map[netip.Addr]where) rows {
 				row.Deliver = key.Vip
 			}
 			if other, ok := wanted[key]; ok && other.Server != row.Server {
-				h.abroad[server] = fmt.Sprintf("it is here, but so is %s, and dr cannot tell two servers of one VIP on a node apart: use tunnel or direct-nat",
+				h.abroad[server] = fmt.Sprintf("it is here, but so is %s, and dr cannot tell two servers of one VIP on a node apart: use tunnel or dsr-nat",
 					other.Server.netip())
 				continue
 			}

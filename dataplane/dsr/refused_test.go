@@ -14,7 +14,7 @@ import (
 func TestWithoutOptional(t *testing.T) {
 	refusals.Optional(t, features.DSRAgent, refusals.Tests{
 		Few: "^TestFromServer$",
-		All: "^(TestTunnel|TestDirectNAT|TestFromServer|TestTraffic|TestSecondChance|TestDevicesComeAndGo)$",
+		All: "^(TestTunnel|TestDSRNAT|TestFromServer|TestTraffic|TestSecondChance|TestDevicesComeAndGo)$",
 	})
 }
 

@@ -65,7 +65,7 @@ func (d *rowSet) add(e Entry) error {
 func (key serverLocalVipKey) conflict(old, row serverLocalVip) error {
 	switch {
 	case key.VipPort != 0:
-		return fmt.Errorf("%s cannot tell two servers on one address apart, and %s is there already: use direct-nat",
+		return fmt.Errorf("%s cannot tell two servers on one address apart, and %s is there already: use dsr-nat",
 			methodOf(row.Method), entryOf(key, old).Server)
 	case old.Deliver != row.Deliver:
 		return fmt.Errorf("deliver: fragments have no ports, so a VIP has one address at a server, which is %s already", old.Deliver.netip())

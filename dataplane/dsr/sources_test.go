@@ -17,13 +17,13 @@ func TestSourceRangesAtTheBackend(t *testing.T) {
 		n := newNode(t)
 		direct := netip.AddrPortFrom(p.Addr(), 9090)
 		other := netip.AddrPortFrom(v.Addr(), v.Port()+1)
-		n.set(t, entry(service.Tunnel, v, p, service.TCP), entry(service.DirectNAT, v, direct, service.TCP), entry(service.Tunnel, other, p, service.UDP))
+		n.set(t, entry(service.Tunnel, v, p, service.TCP), entry(service.DSRNAT, v, direct, service.TCP), entry(service.Tunnel, other, p, service.UDP))
 		frames := map[string]wire{
 			"tunnel":            {client: c, dst: v, flags: "S", tunnel: p.Addr()},
 			"tunnel with list":  {client: c, dst: v, payload: "x", tunnel: p.Addr(), tunnelOption: list{s}},
 			"tunnel by GUE":     {client: c, dst: v, flags: "S", tunnel: p.Addr(), gue: true},
-			"direct-nat":        {client: c, dst: direct, flags: "S", option: list{v}},
-			"direct-nat, data":  {client: c, dst: direct, payload: "x", option: list{v}},
+			"dsr-nat":           {client: c, dst: direct, flags: "S", option: list{v}},
+			"dsr-nat, data":     {client: c, dst: direct, payload: "x", option: list{v}},
 			"direct, with list": {client: c, dst: direct, payload: "x", option: list{v, s}},
 		}
 		denied := func(when string, want bool) {

@@ -28,7 +28,7 @@ var hooks = func() map[string]tc.Opener {
 	return map[string]tc.Opener{"tcx": tc.Open, "clsact": tc.OpenClsact}
 }()
 
-var returning = []service.Method{service.Tunnel, service.DirectNAT}
+var returning = []service.Method{service.Tunnel, service.DSRNAT}
 
 // both gives the entries of a server for TCP and UDP.
 func both(m service.Method, v, server netip.AddrPort) []Entry {

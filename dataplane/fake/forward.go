@@ -14,17 +14,17 @@ import (
 
 // The reasons not to forward a packet.
 var (
-	ErrNotOurs   = errors.New("no frontend has this address")
-	ErrNotServed = errors.New("no frontend of this address has this port and protocol")
-	ErrNoServer  = errors.New("no server takes new flows")
-	ErrFull      = errors.New("every server has as many connections as it may")
-	ErrDenied    = errors.New("the client may not")
+	ErrNotOurs    = errors.New("no frontend has this address")
+	ErrNoFrontend = errors.New("no frontend of this address has this port and protocol")
+	ErrNoServer   = errors.New("no server takes new flows")
+	ErrFull       = errors.New("every server has as many connections as it may")
+	ErrDenied     = errors.New("the client may not")
 )
 
 // Drops gives the reason by the name that other data planes count it under; a
 // packet that is not ours is not dropped.
 var Drops = map[string]error{
-	"not-served": ErrNotServed, "no-backend": ErrNoServer, "full": ErrFull, "source-denied": ErrDenied,
+	"no-frontend": ErrNoFrontend, "no-backend": ErrNoServer, "full": ErrFull, "source-denied": ErrDenied,
 }
 
 // Decision is where a packet goes.
@@ -117,7 +117,7 @@ func (d *DataPlane) find(k service.Key) *frontend {
 func (d *DataPlane) whyNot(dst netip.Addr) error {
 	for k := range d.frontends {
 		if k.VIP == dst {
-			return ErrNotServed
+			return ErrNoFrontend
 		}
 	}
 	return ErrNotOurs

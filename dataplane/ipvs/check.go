@@ -23,8 +23,8 @@ func (c Config) check(f desired.Frontend) error {
 }
 
 func checkWords(f desired.Frontend) string {
-	if f.Method == service.DirectNAT {
-		return "method direct-nat: IPVS cannot tell the server's node which VIP to restore; want method tunnel, which the same node ends"
+	if f.Method == service.DSRNAT {
+		return "method dsr-nat: IPVS cannot tell the server's node which VIP to restore; want method tunnel, which the same node ends"
 	}
 	if _, ok := forwards[f.Method]; !ok {
 		return fmt.Sprintf("method %q", f.Method)

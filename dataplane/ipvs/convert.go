@@ -65,7 +65,7 @@ func canonical(f desired.Frontend) desired.Frontend {
 		c.Encapsulation = cmp.Or(f.Encapsulation, service.DefaultEncapsulation)
 	}
 	if onePacket(f) {
-		c.Survival = service.NoSurvival
+		c.Survival = service.HashOnly
 	}
 	for _, b := range f.Backends {
 		c.Backends = append(c.Backends, service.Backend{Addr: b.Addr, Weight: b.Weight, MaxConns: b.MaxConns})
@@ -76,7 +76,7 @@ func canonical(f desired.Frontend) desired.Frontend {
 // onePacket says that every packet of f is scheduled by itself: UDP that is not
 // to be remembered, by a hash that finds the same server again.
 func onePacket(f desired.Frontend) bool {
-	return f.Protocol == service.UDP && f.Survival == service.NoSurvival && !f.Stateful()
+	return f.Protocol == service.UDP && f.Survival == service.HashOnly && !f.Stateful()
 }
 
 // recordOf gives what IPVS is told of a frontend; mark is that of a range's
@@ -143,7 +143,7 @@ func frontendOf(r record, k service.Key) desired.Frontend {
 		f.Affinity = time.Duration(r.timeout) * time.Second
 	}
 	if r.flags&flagOnePacket != 0 {
-		f.Survival = service.NoSurvival
+		f.Survival = service.HashOnly
 	}
 	for i, s := range r.servers {
 		method, encapsulation := methodOf(r.virtual, s)

@@ -48,7 +48,7 @@ func anyFrontend(rng *rand.Rand) desired.Frontend {
 			Protocol: pick(rng, service.TCP, service.UDP, service.SCTP),
 		},
 		Method: pick(rng, service.Methods...), Scheduler: pick(rng, service.Schedulers...), RingSize: pick(rng, 251, 16381),
-		Survival: pick(rng, service.SecondChance, service.FlowTable, service.NoSurvival, ""),
+		Survival: pick(rng, service.SecondChance, service.FlowTable, service.HashOnly, ""),
 		Affinity: pick(rng, 0, 0, time.Second, 3*time.Hour),
 	}
 	prefixes := func(texts string) (all []netip.Prefix) {
@@ -147,7 +147,7 @@ func TestCanonicalIsWhatIsKept(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	for want, change := range map[string]func(*desired.Frontend){
-		"want method tunnel":                func(f *desired.Frontend) { f.Method = service.DirectNAT },
+		"want method tunnel":                func(f *desired.Frontend) { f.Method = service.DSRNAT },
 		`method "x"`:                        func(f *desired.Frontend) { f.Method = "x" },
 		"scheduler p2c":                     func(f *desired.Frontend) { f.Scheduler = service.PowerOfTwo },
 		`scheduler "x"`:                     func(f *desired.Frontend) { f.Scheduler = "x" },

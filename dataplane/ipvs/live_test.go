@@ -203,7 +203,7 @@ func TestMoves(t *testing.T) {
 	w.direct = true
 	f := frontend(service.DR, service.Maglev, vip4, 80, 80)
 	f.Backends = f.Backends[:1]
-	f.RingSize, f.Survival = service.DefaultRingSize, service.NoSurvival
+	f.RingSize, f.Survival = service.DefaultRingSize, service.HashOnly
 	first, last := removable{fake.New()}, removable{fake.New()}
 	must(t, first.Upsert(f))
 	w.upsert(f)

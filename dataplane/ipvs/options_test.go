@@ -198,7 +198,7 @@ func TestOnePacket(t *testing.T) {
 	w.serve(80)
 	w.tunnelEnds()
 	f := frontend(service.Tunnel, service.Maglev, vip4, 80, 80)
-	f.Protocol, f.Survival = service.UDP, service.NoSurvival
+	f.Protocol, f.Survival = service.UDP, service.HashOnly
 	w.upsert(f)
 	at := netip.AddrPortFrom(vip4, 80)
 	had := map[string]bool{}

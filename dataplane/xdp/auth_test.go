@@ -179,10 +179,10 @@ func authFrames(t *testing.T, v6 bool) map[string][]byte {
 // tag behind it.
 func TestTagsOfPackets(t *testing.T) {
 	for name, change := range map[string]func(*desired.Frontend){
-		"tunnel":     func(*desired.Frontend) {},
-		"GUE":        func(f *desired.Frontend) { f.Encapsulation = service.GUE },
-		"direct-nat": func(f *desired.Frontend) { f.Method = service.DirectNAT },
-		"dr":         func(f *desired.Frontend) { f.Method = service.DR },
+		"tunnel":  func(*desired.Frontend) {},
+		"GUE":     func(f *desired.Frontend) { f.Encapsulation = service.GUE },
+		"dsr-nat": func(f *desired.Frontend) { f.Method = service.DSRNAT },
+		"dr":      func(f *desired.Frontend) { f.Method = service.DR },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bothFamilies(t, func(t *testing.T, v6 bool) {
@@ -258,7 +258,7 @@ func sameButTagged(t *testing.T, name string, method service.Method, plain, out 
 	want := was.list
 	if now.of.Place == authtag.Own {
 		if len(now.list) == 0 && method != service.DR && bytes.Equal(plain, out) {
-			return // direct-nat says nothing in most packets
+			return // dsr-nat says nothing in most packets
 		}
 		if len(want) == 0 && method == service.DR && len(now.list) > 0 {
 			want = now.list[:1] // dr says where every packet was addressed to

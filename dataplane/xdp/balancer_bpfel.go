@@ -87,8 +87,8 @@ const (
 	balancerDropReasonDROP_TTL_EXPIRED      balancerDropReason = 5
 	balancerDropReasonDROP_MARTIAN_SOURCE   balancerDropReason = 6
 	balancerDropReasonDROP_NO_PORT          balancerDropReason = 7
-	balancerDropReasonDROP_NO_ROOM          balancerDropReason = 8
-	balancerDropReasonDROP_NOT_SERVED       balancerDropReason = 9
+	balancerDropReasonDROP_NO_HEADROOM      balancerDropReason = 8
+	balancerDropReasonDROP_NO_FRONTEND      balancerDropReason = 9
 	balancerDropReasonDROP_NO_NEIGHBOUR     balancerDropReason = 10
 	balancerDropReasonDROP_FULL             balancerDropReason = 11
 	balancerDropReasonDROP_SOURCE_DENIED    balancerDropReason = 12

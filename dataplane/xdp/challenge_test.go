@@ -13,8 +13,8 @@ import (
 // By direct return a SYN passes once its sender has answered a challenge, and no other
 // source does.
 func TestChallenges(t *testing.T) {
-	for _, method := range []service.Method{service.Tunnel, service.DirectNAT} {
-		for _, survival := range []service.Survival{service.SecondChance, service.FlowTable, service.NoSurvival} {
+	for _, method := range []service.Method{service.Tunnel, service.DSRNAT} {
+		for _, survival := range []service.Survival{service.SecondChance, service.FlowTable, service.HashOnly} {
 			for _, v6 := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s, %s, v6 %v", method, survival, v6), func(t *testing.T) {
 					n := newNet(t)

@@ -31,11 +31,11 @@ func fromKey(k balancerFrontendKey) service.Key {
 // The words of the model, and their numbers in C.
 var (
 	methods = map[service.Method]balancerMethod{
-		service.NAT:       balancerMethodMETHOD_NAT,
-		service.FullNAT:   balancerMethodMETHOD_FULLNAT,
-		service.DirectNAT: balancerMethodMETHOD_DIRECT_NAT,
-		service.DR:        balancerMethodMETHOD_DR,
-		service.Tunnel:    balancerMethodMETHOD_TUNNEL,
+		service.NAT:     balancerMethodMETHOD_NAT,
+		service.FullNAT: balancerMethodMETHOD_FULLNAT,
+		service.DSRNAT:  balancerMethodMETHOD_DIRECT_NAT,
+		service.DR:      balancerMethodMETHOD_DR,
+		service.Tunnel:  balancerMethodMETHOD_TUNNEL,
 	}
 	encapsulations = map[service.Encapsulation]balancerEncapsulation{
 		service.IPIP: balancerEncapsulationENCAPSULATION_IPIP,
@@ -52,7 +52,7 @@ var (
 		service.PowerOfTwo:         balancerSchedulerSCHEDULER_P2C,
 	}
 	survivals = map[service.Survival]balancerSurvival{
-		service.NoSurvival:   balancerSurvivalSURVIVAL_NONE,
+		service.HashOnly:     balancerSurvivalSURVIVAL_NONE,
 		service.SecondChance: balancerSurvivalSURVIVAL_SECOND_CHANCE,
 		service.FlowTable:    balancerSurvivalSURVIVAL_FLOW_TABLE,
 	}

@@ -39,7 +39,7 @@ func TestEvents(t *testing.T) {
 	must(t, err)
 	n.run(t, d, unserved)
 	e := await(t, events)
-	if e.Reason != "not-served" || e.Interface != "eth0" || e.Length != len(unserved) || !bytes.Equal(e.Data, unserved[:128]) {
+	if e.Reason != "no-frontend" || e.Interface != "eth0" || e.Length != len(unserved) || !bytes.Equal(e.Data, unserved[:128]) {
 		t.Errorf("%+v", e)
 	}
 	if off := e.Time.Sub(began); off < -time.Minute || off > time.Minute {
@@ -104,7 +104,7 @@ func TestEventsAreSampled(t *testing.T) {
 	byCPU, err := d.DropsByCPU()
 	must(t, err)
 	var sum uint64
-	for _, c := range byCPU["not-served"] {
+	for _, c := range byCPU["no-frontend"] {
 		sum += c
 	}
 	if sum != drops || len(byCPU) != len(d.reasons) {

@@ -120,7 +120,7 @@ var (
 )
 
 // directReturn are the methods whose answers do not come by the balancer.
-var directReturn = []service.Method{service.Tunnel, service.DirectNAT}
+var directReturn = []service.Method{service.Tunnel, service.DSRNAT}
 
 // world is a balancer with seven servers, of which each next flow gets the next.
 type world struct {

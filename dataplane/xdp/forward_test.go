@@ -141,11 +141,11 @@ func TestTunnel(t *testing.T) {
 	}
 }
 
-func TestDirectNAT(t *testing.T) {
+func TestDSRNAT(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
 	for _, v6 := range []bool{false, true} {
-		both(t, d, frontend(service.DirectNAT, vips[v6], 0, servers[v6]))
+		both(t, d, frontend(service.DSRNAT, vips[v6], 0, servers[v6]))
 		for name, in := range inKinds(v6) {
 			row{name: fmt.Sprintf("%s, v6 %v", name, v6), in: in, verdict: redirect, out: func(p *packet) {
 				p.dst = servers[v6]
@@ -197,17 +197,17 @@ func TestSecondChance(t *testing.T) {
 				sent(p)
 			}}.check(t, n, d)
 		}
-		f := frontend(service.DirectNAT, vips[v6], service.TCP, servers[v6], second[v6])
+		f := frontend(service.DSRNAT, vips[v6], service.TCP, servers[v6], second[v6])
 		f.Backends[1].Weight = 0
 		upsert(t, d, f)
 		older := packet{src: pickFlow(t, d, f, func(s ring.Slot) bool { return s.Older[0] != 0 }), dst: vips[v6], payload: 10}
-		row{name: "direct-nat, older flow", in: older, verdict: redirect, out: func(p *packet) {
+		row{name: "dsr-nat, older flow", in: older, verdict: redirect, out: func(p *packet) {
 			p.dst, p.option = servers[v6], vips[v6]+" "+second[v6]
 			sent(p)
 		}}.check(t, n, d)
 		fresh := older
 		fresh.flags = "S"
-		row{name: "direct-nat, new flow", in: fresh, verdict: redirect, out: func(p *packet) {
+		row{name: "dsr-nat, new flow", in: fresh, verdict: redirect, out: func(p *packet) {
 			p.dst, p.option = servers[v6], vips[v6]
 			sent(p)
 		}}.check(t, n, d)
@@ -244,7 +244,7 @@ func TestMTU(t *testing.T) {
 	d := n.open(t, config())
 	const tcp4, udp4, tcp6 = 40, 28, 60 // headers
 	both(t, d, frontend(service.Tunnel, vips[false], 0, servers[false]))
-	both(t, d, frontend(service.DirectNAT, "10.1.1.1:81", 0, servers[false]))
+	both(t, d, frontend(service.DSRNAT, "10.1.1.1:81", 0, servers[false]))
 	both(t, d, frontend(service.FullNAT, "10.1.1.1:82", 0, servers[false]))
 	both(t, d, frontend(service.Tunnel, vips[true], 0, servers[true]))
 	direct := func(p *packet) { p.dst = servers[false]; sent(p) }
@@ -255,14 +255,14 @@ func TestMTU(t *testing.T) {
 		}},
 		{name: "tunnel, a byte too many", in: packet{src: clients[false], dst: vips[false], payload: 1481 - tcp4}},
 		{name: "tunnel, IPv6, a byte too many", in: packet{src: clients[true], dst: vips[true], payload: 1461 - tcp6}},
-		{name: "direct-nat, full segment", in: packet{src: clients[false], dst: "10.1.1.1:81", payload: 1500 - tcp4}, verdict: redirect, out: direct},
-		{name: "direct-nat, full SYN", in: packet{src: clients[false], dst: "10.1.1.1:81", flags: "S", payload: 1500 - tcp4}},
-		{name: "direct-nat, datagram with option", in: packet{src: clients[false], dst: "10.1.1.1:81", udp: true, payload: 1492 - udp4}, verdict: redirect, out: func(p *packet) {
+		{name: "dsr-nat, full segment", in: packet{src: clients[false], dst: "10.1.1.1:81", payload: 1500 - tcp4}, verdict: redirect, out: direct},
+		{name: "dsr-nat, full SYN", in: packet{src: clients[false], dst: "10.1.1.1:81", flags: "S", payload: 1500 - tcp4}},
+		{name: "dsr-nat, datagram with option", in: packet{src: clients[false], dst: "10.1.1.1:81", udp: true, payload: 1492 - udp4}, verdict: redirect, out: func(p *packet) {
 			p.option = "10.1.1.1:81"
 			direct(p)
 		}},
-		{name: "direct-nat, datagram with no room for it", in: packet{src: clients[false], dst: "10.1.1.1:81", udp: true, payload: 1493 - udp4}, verdict: redirect, out: direct},
-		{name: "direct-nat, datagram too big", in: packet{src: clients[false], dst: "10.1.1.1:81", udp: true, payload: 1501 - udp4}},
+		{name: "dsr-nat, datagram with no room for it", in: packet{src: clients[false], dst: "10.1.1.1:81", udp: true, payload: 1493 - udp4}, verdict: redirect, out: direct},
+		{name: "dsr-nat, datagram too big", in: packet{src: clients[false], dst: "10.1.1.1:81", udp: true, payload: 1501 - udp4}},
 		{name: "fullnat, too big", in: packet{src: clients[false], dst: "10.1.1.1:82", payload: 1501 - tcp4}},
 	} {
 		if r.verdict != 0 {
@@ -271,7 +271,7 @@ func TestMTU(t *testing.T) {
 		}
 		// The sender is told what would fit.
 		frame := r.in.bytes(t)
-		mtu := map[string]uint32{"tunnel, a byte too many": 1480, "tunnel, IPv6, a byte too many": 1460, "direct-nat, full SYN": 1492}[r.name]
+		mtu := map[string]uint32{"tunnel, a byte too many": 1480, "tunnel, IPv6, a byte too many": 1460, "dsr-nat, full SYN": 1492}[r.name]
 		if mtu == 0 {
 			mtu = 1500
 		}
@@ -289,8 +289,8 @@ func TestWays(t *testing.T) {
 	} {
 		upsert(t, d, frontend(service.Tunnel, "10.1.1.1:"+port, service.TCP, server))
 	}
-	upsert(t, d, frontend(service.DirectNAT, "10.1.1.1:84", service.TCP, "172.16.0.9:8080"))
-	upsert(t, d, frontend(service.DirectNAT, "[2001:db8:1::1]:84", service.TCP, "[fd00::9]:8080"))
+	upsert(t, d, frontend(service.DSRNAT, "10.1.1.1:84", service.TCP, "172.16.0.9:8080"))
+	upsert(t, d, frontend(service.DSRNAT, "[2001:db8:1::1]:84", service.TCP, "[fd00::9]:8080"))
 	in := func(port string) packet { return packet{src: clients[false], dst: "10.1.1.1:" + port} }
 	to := func(server string) func(*packet) {
 		return func(p *packet) { p.outer = &outer{src: owns[false], dst: server, ttl: 64} }
@@ -300,8 +300,8 @@ func TestWays(t *testing.T) {
 		{name: "an interface that is not ours", in: in("81"), verdict: pass, out: to("172.17.0.3")},
 		{name: "unreachable", in: in("82"), verdict: drop, drop: "no-route"},
 		{name: "a server on this host", in: in("83"), verdict: pass, out: to("172.16.0.2")},
-		{name: "direct-nat up the kernel", in: in("84"), verdict: pass, out: func(p *packet) { p.dst = "172.16.0.9:8080" }},
-		{name: "direct-nat up the kernel, IPv6", in: packet{src: clients[true], dst: "[2001:db8:1::1]:84"}, verdict: pass,
+		{name: "dsr-nat up the kernel", in: in("84"), verdict: pass, out: func(p *packet) { p.dst = "172.16.0.9:8080" }},
+		{name: "dsr-nat up the kernel, IPv6", in: packet{src: clients[true], dst: "[2001:db8:1::1]:84"}, verdict: pass,
 			out: func(p *packet) { p.dst = "[fd00::9]:8080" }},
 	}
 	for _, r := range rows {

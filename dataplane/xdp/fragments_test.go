@@ -48,7 +48,7 @@ func rewrittenFragments(t *testing.T, in packet, id uint16, size int) (f fragmen
 }
 
 var fragmenters = map[service.Method]func(*testing.T, packet, uint16, int) fragmented{
-	service.Tunnel: tunnelledFragments, service.DirectNAT: rewrittenFragments,
+	service.Tunnel: tunnelledFragments, service.DSRNAT: rewrittenFragments,
 }
 
 func TestFragmentsInOrder(t *testing.T) {

@@ -208,7 +208,7 @@ func TestHandoverOfOddPackets(t *testing.T) {
 			lost := icmp{packet: packet{src: routers[v6], dst: addrOf(vips[v6])}, kind: kind[0], code: kind[1], body: answer}
 			_, handed := p.stays.run(t, p.b, lost.bytes(t))
 			_, back := p.leaves.run(t, p.d, delivered(handed))
-			rawRow{name: "an error about a flow that nobody knows", in: delivered(back), verdict: drop, drop: "not-served"}.check(t, p.stays, p.b)
+			rawRow{name: "an error about a flow that nobody knows", in: delivered(back), verdict: drop, drop: "no-frontend"}.check(t, p.stays, p.b)
 		})
 	}
 }

@@ -31,7 +31,7 @@ func sctpInit(t *testing.T, src, dst string, more int) []byte {
 func TestSCTPPort(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
-	upsert(t, d, frontend(service.DirectNAT, vips[false], service.SCTP, servers[false]))
+	upsert(t, d, frontend(service.DSRNAT, vips[false], service.SCTP, servers[false]))
 	for _, more := range []int{8, 9, 500, 1200} {
 		v, out := n.run(t, d, sctpInit(t, clients[false], vips[false], more))
 		if v != redirect {
@@ -61,7 +61,7 @@ func TestSCTPFragment(t *testing.T) {
 		server string
 		want   verdict
 	}{
-		{service.DirectNAT, servers[false], drop}, {service.FullNAT, same, drop}, {service.DirectNAT, same, redirect},
+		{service.DSRNAT, servers[false], drop}, {service.FullNAT, same, drop}, {service.DSRNAT, same, redirect},
 	} {
 		upsert(t, d, frontend(tc.method, vips[false], service.SCTP, tc.server))
 		before := d.Describe().Drops["sctp-fragment"]

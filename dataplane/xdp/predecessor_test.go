@@ -125,7 +125,7 @@ func TestTakeOverOfLayoutTwo(t *testing.T) {
 	o := newOldTwo(t, n, c)
 	plain := frontend(service.Tunnel, vips[false], service.TCP, servers[false])
 	plain.Encapsulation, plain.Survival = service.IPIP, service.SecondChance
-	changed := frontend(service.DirectNAT, vips[true], service.UDP, servers[true], "[fd05::2]:9")
+	changed := frontend(service.DSRNAT, vips[true], service.UDP, servers[true], "[fd05::2]:9")
 	changed.Survival, changed.Backends[1].Weight = service.SecondChance, 7
 	turns := frontend(service.FullNAT, "10.1.1.9:53", service.UDP, servers[false])
 	turns.Scheduler, turns.Survival = service.RoundRobin, service.SecondChance
@@ -253,7 +253,7 @@ func TestOlderReleasesSizes(t *testing.T) {
 			if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("it stays pinned, and is in the older release's way: %v", err)
 			}
-			rawRow{name: "counted", in: packet{src: clients[false], dst: "10.1.1.1:81", flags: "A"}.bytes(t), verdict: drop, drop: "not-served"}.check(t, n, d)
+			rawRow{name: "counted", in: packet{src: clients[false], dst: "10.1.1.1:81", flags: "A"}.bytes(t), verdict: drop, drop: "no-frontend"}.check(t, n, d)
 		})
 	}
 }

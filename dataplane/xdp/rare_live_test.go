@@ -109,7 +109,7 @@ func (n routedNet) serve(t *testing.T, method service.Method) *DataPlane {
 	for v6, vip := range routedVIPs {
 		server := map[bool]string{false: "192.168.8.2:80", true: "[fd08::2]:80"}[v6]
 		f := frontend(method, vip, 0, server)
-		f.Survival = service.NoSurvival
+		f.Survival = service.HashOnly
 		for _, f.Protocol = range []service.Protocol{service.TCP, service.UDP} {
 			upsert(t, d, f)
 		}

@@ -90,7 +90,7 @@ func TestEcho(t *testing.T) {
 		martian := from
 		martian.src = map[bool]string{false: "127.0.0.1", true: "::1"}[v6]
 		rawRow{name: "martian", in: icmp{packet: martian, kind: request}.bytes(t), verdict: drop, drop: "martian-source"}.check(t, n, d)
-		rawRow{name: "a reply", in: icmp{packet: from, kind: reply}.bytes(t), verdict: drop, drop: "not-served"}.check(t, n, d)
+		rawRow{name: "a reply", in: icmp{packet: from, kind: reply}.bytes(t), verdict: drop, drop: "no-frontend"}.check(t, n, d)
 		whole := icmp{packet: from, kind: request}.bytes(t)
 		cut := whole[:len(whole)-2]
 		rawRow{name: "cut", in: cut, verdict: drop, drop: "malformed"}.check(t, n, d)
@@ -107,7 +107,7 @@ var routers = map[bool]string{false: "192.0.2.1", true: "2001:db8:99::1"}
 
 func TestICMPErrorsFindTheServer(t *testing.T) {
 	n := newNet(t)
-	for _, method := range []service.Method{service.Tunnel, service.DirectNAT} {
+	for _, method := range []service.Method{service.Tunnel, service.DSRNAT} {
 		d := openBoth(t, n, method)
 		for _, v6 := range []bool{false, true} {
 			for name, flow := range inKinds(v6) {
@@ -149,7 +149,7 @@ func TestICMPErrorsFindTheServer(t *testing.T) {
 
 func TestICMPErrorsThatNameNoFlow(t *testing.T) {
 	n := newNet(t)
-	d := openBoth(t, n, service.DirectNAT)
+	d := openBoth(t, n, service.DSRNAT)
 	for _, v6 := range []bool{false, true} {
 		answer := packet{src: vips[v6], dst: clients[v6]}
 		kind := errorKinds[v6][1]
@@ -168,7 +168,7 @@ func TestICMPErrorsThatNameNoFlow(t *testing.T) {
 			"a header length of 4": edit(answer.bytes(t)[14:], 0, map[bool]byte{false: 0x44, true: 0x10}[v6]),
 		} {
 			m := icmp{packet: packet{src: routers[v6], dst: addrOf(vips[v6])}, kind: kind[0], code: kind[1], body: body}
-			rawRow{name: fmt.Sprintf("%s, v6 %v", name, v6), in: m.bytes(t), verdict: drop, drop: "not-served"}.check(t, n, d)
+			rawRow{name: fmt.Sprintf("%s, v6 %v", name, v6), in: m.bytes(t), verdict: drop, drop: "no-frontend"}.check(t, n, d)
 		}
 	}
 }
@@ -193,8 +193,8 @@ func TestTooBig(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		both(t, d, frontend(service.Tunnel, vips[v6], 0, servers[v6]))
 	}
-	upsert(t, d, frontend(service.DirectNAT, "10.1.1.2:80", service.TCP, servers[false]))
-	upsert(t, d, frontend(service.DirectNAT, "[2001:db8:1::2]:80", service.TCP, servers[true]))
+	upsert(t, d, frontend(service.DSRNAT, "10.1.1.2:80", service.TCP, servers[false]))
+	upsert(t, d, frontend(service.DSRNAT, "[2001:db8:1::2]:80", service.TCP, servers[true]))
 	for _, c := range []struct {
 		name    string
 		in      packet
@@ -207,8 +207,8 @@ func TestTooBig(t *testing.T) {
 		{"tunnel, jumbo frame", packet{src: clients[false], dst: vips[false]}, 8960, 1480},
 		{"tunnel, IPv6", packet{src: clients[true], dst: vips[true]}, 1440, 1460},
 		{"tunnel, IPv6, jumbo frame", packet{src: clients[true], dst: vips[true]}, 8900, 1460},
-		{"direct-nat, SYN", packet{src: clients[false], dst: "10.1.1.2:80", flags: "S"}, 1460, 1492},
-		{"direct-nat, IPv6, SYN", packet{src: clients[true], dst: "[2001:db8:1::2]:80", flags: "S"}, 1440, 1476},
+		{"dsr-nat, SYN", packet{src: clients[false], dst: "10.1.1.2:80", flags: "S"}, 1460, 1492},
+		{"dsr-nat, IPv6, SYN", packet{src: clients[true], dst: "[2001:db8:1::2]:80", flags: "S"}, 1440, 1476},
 	} {
 		in := c.in
 		in.payload = c.payload
@@ -293,7 +293,7 @@ func dressed(frame []byte) map[string][]byte {
 // write in they end.
 func TestOptions(t *testing.T) {
 	n := newNet(t)
-	for _, method := range []service.Method{service.Tunnel, service.DirectNAT} {
+	for _, method := range []service.Method{service.Tunnel, service.DSRNAT} {
 		d := openBoth(t, n, method)
 		for _, v6 := range []bool{false, true} {
 			for kind, in := range inKinds(v6) {

@@ -14,8 +14,8 @@ import (
 // optional.
 func TestWithoutOptional(t *testing.T) {
 	refusals.Optional(t, features.Balancer, refusals.Tests{
-		Few: "^(TestTunnel|TestDirectNAT|TestDegraded)$",
-		All: "^(TestConformance|TestTunnel|TestDirectNAT|TestFullNAT|TestUntouched|TestDegraded)$",
+		Few: "^(TestTunnel|TestDSRNAT|TestDegraded)$",
+		All: "^(TestConformance|TestTunnel|TestDSRNAT|TestFullNAT|TestUntouched|TestDegraded)$",
 		// The others have the kernel run the programs on frames.
 		Instead: map[string]string{features.TestRun: "^(TestFullNATWithRealSockets|TestRestartLosesNothing|TestDegraded)$"},
 	})

@@ -31,7 +31,7 @@ func TestServersAreShared(t *testing.T) {
 	d := n.open(t, config())
 	backends := []string{"172.16.5.1:80", "172.16.5.2:80"}
 	first := frontend(service.Tunnel, "10.1.1.1:80", service.TCP, backends...)
-	second := frontend(service.DirectNAT, "10.1.1.2:80", service.UDP, append(backends, "172.16.5.3:80")...)
+	second := frontend(service.DSRNAT, "10.1.1.2:80", service.UDP, append(backends, "172.16.5.3:80")...)
 	own := frontend(service.Tunnel, "10.1.1.3:80", service.TCP, backends...)
 	own.Survival = service.FlowTable
 	for _, f := range []desired.Frontend{first, second, own} {

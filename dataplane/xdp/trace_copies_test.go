@@ -145,7 +145,7 @@ func tracedFrontends(v6 bool) (all []tracedFrontend) {
 	scheduled := func(s service.Scheduler) func(*desired.Frontend) {
 		return func(f *desired.Frontend) { f.Survival, f.Scheduler = service.FlowTable, s }
 	}
-	for _, m := range []service.Method{service.Tunnel, service.DirectNAT} {
+	for _, m := range []service.Method{service.Tunnel, service.DSRNAT} {
 		add(string(m)+", stateless", m, m == service.Tunnel, nil)
 		add(string(m)+", stateful", m, false, remembers)
 	}

@@ -62,8 +62,8 @@ func TestTrace(t *testing.T) {
 			"continues it\n", "nobody else may have its flows\n",
 		}},
 		{"not ours", packet{src: "192.0.2.7:1234", dst: "203.0.113.9:80"}, "XDP_PASS", "", []string{"not-ours: "}},
-		{"no service", packet{src: "192.0.2.7:1234", dst: "10.1.1.1:8080"}, "XDP_DROP", "not-served", []string{
-			"unserved: to a VIP, but to no frontend of it\n", "drop: dropped: not-served\n",
+		{"no service", packet{src: "192.0.2.7:1234", dst: "10.1.1.1:8080"}, "XDP_DROP", "no-frontend", []string{
+			"unserved: to a VIP, but to no frontend of it\n", "drop: dropped: no-frontend\n",
 		}},
 		{"denied", packet{src: "192.0.2.7:1234", dst: "10.1.1.1:81"}, "XDP_DROP", "source-denied", []string{"source ranges or limits\n"}},
 		{"let in", packet{src: "192.0.2.8:1234", dst: "10.1.1.1:81"}, "XDP_REDIRECT", "", []string{"guard: source ranges and limits let it pass\n"}},

@@ -157,7 +157,7 @@ func (s shot) in() []byte {
 	return ethernet(macEth0, macGateway, s.ip(s.Client, s.vip(), s.ttl, nil))
 }
 
-// told is the option in the packet's own header (direct-nat, dr): the VIP, and
+// told is the option in the packet's own header (dsr-nat, dr): the VIP, and
 // those that may know the flow; nothing where neither matters.
 func (s shot) told(d fake.Decision) []netip.AddrPort {
 	if !s.opens && s.Protocol != service.UDP && len(d.Older) == 0 {
@@ -183,7 +183,7 @@ func (s shot) out(f desired.Frontend, d fake.Decision, got []byte) []byte {
 			at = 14 + 40
 		}
 		return s.ip(netip.AddrPortFrom(own, binary.BigEndian.Uint16(got[at:])), d.Server, s.ttl-1, nil)
-	case service.DirectNAT:
+	case service.DSRNAT:
 		return s.ip(s.Client, d.Server, s.ttl-1, s.told(d))
 	case service.DR:
 		if f.Survival != service.SecondChance {
@@ -261,7 +261,7 @@ func kinds() (all []kind) {
 				for _, e := range service.Encapsulations {
 					all = append(all, kind{service.Tunnel, e, survival, protocol, vip6, vip6}, kind{service.Tunnel, e, survival, protocol, vip6, !vip6})
 				}
-				all = append(all, kind{service.DirectNAT, "", survival, protocol, vip6, vip6}, kind{service.DR, "", survival, protocol, vip6, vip6})
+				all = append(all, kind{service.DSRNAT, "", survival, protocol, vip6, vip6}, kind{service.DR, "", survival, protocol, vip6, vip6})
 			}
 			for _, m := range []service.Method{service.NAT, service.FullNAT} {
 				all = append(all, kind{m, "", service.FlowTable, protocol, vip6, vip6})

@@ -29,7 +29,7 @@ func (n *testNet) judge(t *testing.T, d *DataPlane, want verdict, frames map[str
 			t.Errorf("%s: %v, want %v\n got %s\nwant %s", name, v, want, hex.Dump(out), hex.Dump(frame))
 		}
 		for reason, count := range d.Describe().Drops {
-			if counted := count - before[reason]; counted != 0 != (want == drop && reason == "not-served") {
+			if counted := count - before[reason]; counted != 0 != (want == drop && reason == "no-frontend") {
 				t.Errorf("%s: drop reason %s counted %d", name, reason, counted)
 			}
 		}
@@ -64,7 +64,7 @@ func TestUntouched(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
 	for _, v6 := range []bool{false, true} {
-		both(t, d, frontend(service.DirectNAT, vips[v6], 0, servers[v6]))
+		both(t, d, frontend(service.DSRNAT, vips[v6], 0, servers[v6]))
 	}
 	four := packet{src: clients[false], dst: vips[false], flags: "S", payload: 40}.bytes(t)
 	six := packet{src: clients[true], dst: vips[true], flags: "S", payload: 40}.bytes(t)
@@ -110,7 +110,7 @@ func TestNotServed(t *testing.T) {
 	var held []desired.Frontend
 	for _, v6 := range []bool{false, true} {
 		for _, protocol := range []service.Protocol{service.TCP, service.UDP} {
-			f := frontend(service.DirectNAT, vips[v6], protocol, servers[v6])
+			f := frontend(service.DSRNAT, vips[v6], protocol, servers[v6])
 			upsert(t, d, f)
 			upsert(t, d, f)
 			held = append(held, f)
@@ -140,7 +140,7 @@ func TestVIPOfThisHost(t *testing.T) {
 	d := n.open(t, config())
 	for _, v6 := range []bool{false, true} {
 		for _, vip := range []string{vips[v6], netip.AddrPortFrom(netip.MustParseAddr(owns[v6]), 80).String()} {
-			upsert(t, d, frontend(service.DirectNAT, vip, service.TCP, servers[v6]))
+			upsert(t, d, frontend(service.DSRNAT, vip, service.TCP, servers[v6]))
 		}
 	}
 	ssh := map[string][]byte{
@@ -322,7 +322,7 @@ func TestNothingGoesInCircles(t *testing.T) {
 	w = n.wireEnd(t)
 	all := func() uint64 { // the fragments are none that anybody makes
 		drops := d.Describe().Drops
-		return drops["not-served"] + drops["malformed"] + drops["fragment-lost"]
+		return drops["no-frontend"] + drops["malformed"] + drops["fragment-lost"]
 	}
 	before := all()
 	send()

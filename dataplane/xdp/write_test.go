@@ -95,7 +95,7 @@ func where(t *testing.T, n *testNet, d *DataPlane) string {
 var (
 	frontendBefore = frontend(service.Tunnel, vips[false], service.TCP, "172.16.5.1:80", "172.16.5.2:80", "172.16.5.3:80")
 	frontendAfter  = frontend(service.Tunnel, vips[false], service.TCP, "172.16.5.2:80", "172.16.5.3:80", "172.16.5.4:80")
-	frontendOther  = frontend(service.DirectNAT, vips[false], service.TCP, "172.16.5.2:80", "172.16.5.9:80")
+	frontendOther  = frontend(service.DSRNAT, vips[false], service.TCP, "172.16.5.2:80", "172.16.5.9:80")
 )
 
 func init() { frontendOther.RingSize = 509 }

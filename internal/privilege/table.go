@@ -4,13 +4,13 @@ package privilege
 const (
 	Balancer       = "balancer"
 	Takeover       = "balancer, restarted"
-	BalancerLayer2 = "balancer, --layer2"
+	BalancerLayer2 = "balancer, --l2-interfaces"
 	BalancerIPVS   = "balancer, --dataplane ipvs"
 	OwnBPFFS       = "agent, --bpffs to mount"
 	Server         = "server"
 	Proxy          = "proxy"
 	Router         = "router"
-	RouterListens  = "router, --balancers"
+	RouterListens  = "router, --listen-range"
 	Reflector      = "reflector"
 	Controller     = "controller"
 	VDN            = "vdn"
@@ -33,7 +33,7 @@ var Table = []Role{
 	{Takeover, "fairlead agent, after another", []Need{
 		{SysAdmin, "opens a predecessor's maps inside maps, by their IDs; includes CAP_BPF and CAP_PERFMON"},
 	}},
-	{BalancerLayer2, "fairlead agent --layer2", []Need{
+	{BalancerLayer2, "fairlead agent --l2-interfaces", []Need{
 		{NetRaw, "answers ARP and neighbour discovery on packet sockets"},
 	}},
 	{BalancerIPVS, "fairlead agent --dataplane ipvs", []Need{
@@ -54,7 +54,7 @@ var Table = []Role{
 	{Router, "fairlead router", []Need{
 		{NetAdmin, "writes routes, next hops and sysctls"},
 	}},
-	{RouterListens, "fairlead router --balancers", []Need{
+	{RouterListens, "fairlead router --listen-range", []Need{
 		{NetBindService, "listens on BGP's port, 179"},
 	}},
 	{Reflector, "fairlead reflector", []Need{

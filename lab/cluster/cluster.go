@@ -128,14 +128,14 @@ func (c *Cluster) StartReflector(name string) error {
 		clients = append(clients, node.Addr.String())
 	}
 	return c.Start(name, name, "reflector", "--router-id", reflectorAddrs[name].String(), "--cluster-id", paper.ReflectorAddr.String(),
-		"--clients", strings.Join(clients, ","), "--router", paper.RouterAddr.String(), "--socket", status.Socket(name), c.opts.bfd())
+		"--client-range", strings.Join(clients, ","), "--router-range", paper.RouterAddr.String(), "--socket", status.Socket(name), c.opts.bfd())
 }
 
 // StartNode starts a node's agent, which is the servers' half, with further
 // arguments.
 func (c *Cluster) StartNode(node *paper.Node, args ...string) error {
 	return c.Start(node.Name, node.Name, append([]string{"agent", "--role", "server", "--node", node.Name,
-		"--services", Manifests(all), "--bpffs", BPFFS(node.Name), "--socket", Socket(node.Name)}, args...)...)
+		"--manifest-dir", Manifests(all), "--bpffs", BPFFS(node.Name), "--socket", Socket(node.Name)}, args...)...)
 }
 
 // Use has processes that start from now on run another fairlead.
@@ -211,7 +211,7 @@ func (c *Cluster) StartBalancer(pod paper.Pod, args ...string) error {
 		hops += "," + pod.Node.Addr6.String()
 	}
 	return c.Start(pod.Name, pod.Name, append([]string{"agent", "--node", pod.Name,
-		"--services", Manifests(c.Services[pod.Service].Name), "--interface", paper.Dev, "--next-hop", hops,
+		"--manifest-dir", Manifests(c.Services[pod.Service].Name), "--interface", paper.Dev, "--next-hop", hops,
 		"--peer", c.reflectors(), "--bpffs", BPFFS(pod.Name), "--socket", Socket(pod.Name), c.opts.bfd()}, args...)...)
 }
 

@@ -147,7 +147,7 @@ func ranges(s *teller) {
 			}
 			others := []service.Key{at(7999, service.TCP), at(9000, service.TCP), at(8499, service.UDP), at(81, service.TCP), at(80, service.UDP)}
 			for _, k := range others {
-				if _, err := s.send(flow(k, 1), true); !errors.Is(err, fake.ErrNotServed) {
+				if _, err := s.send(flow(k, 1), true); !errors.Is(err, fake.ErrNoFrontend) {
 					s.Errorf("%v: %v", k, err)
 				}
 			}
@@ -161,7 +161,7 @@ func ranges(s *teller) {
 			s.delete(some.Key)
 			s.must(flow(at(8000, service.TCP), 3), true)
 			s.delete(whole.Key)
-			if _, err := s.send(flow(at(8000, service.TCP), 4), true); !errors.Is(err, fake.ErrNotServed) {
+			if _, err := s.send(flow(at(8000, service.TCP), 4), true); !errors.Is(err, fake.ErrNoFrontend) {
 				s.Errorf("without a range: %v", err)
 			}
 		})

@@ -292,8 +292,8 @@ func notOurs(s *teller) {
 		change func(*service.Key)
 		want   error
 	}{
-		"another port":     {func(k *service.Key) { k.Port = 81 }, fake.ErrNotServed},
-		"another protocol": {func(k *service.Key) { k.Protocol = service.UDP }, fake.ErrNotServed},
+		"another port":     {func(k *service.Key) { k.Port = 81 }, fake.ErrNoFrontend},
+		"another protocol": {func(k *service.Key) { k.Protocol = service.UDP }, fake.ErrNoFrontend},
 		"another address":  {func(k *service.Key) { k.VIP = netip.MustParseAddr("10.1.1.2") }, fake.ErrNotOurs},
 		"another family":   {func(k *service.Key) { k.VIP = netip.MustParseAddr("2001:db8:1::1") }, fake.ErrNotOurs},
 	} {
@@ -311,8 +311,8 @@ func notOurs(s *teller) {
 		do   func(service.Key)
 		want error
 	}{
-		{s.delete, fake.ErrNotServed},
-		{func(service.Key) { s.reopen() }, fake.ErrNotServed},
+		{s.delete, fake.ErrNoFrontend},
+		{func(service.Key) { s.reopen() }, fake.ErrNoFrontend},
 		{func(service.Key) { s.delete(other.Key) }, fake.ErrNotOurs},
 	} {
 		step.do(f.Key)
@@ -323,7 +323,7 @@ func notOurs(s *teller) {
 }
 
 func restart(s *teller) {
-	kept := []desired.Frontend{frontend(service.Tunnel, service.Maglev, 4), frontend(service.DirectNAT, service.RoundRobin, 3)}
+	kept := []desired.Frontend{frontend(service.Tunnel, service.Maglev, 4), frontend(service.DSRNAT, service.RoundRobin, 3)}
 	if errors.Is(s.DataPlane().Upsert(kept[1]), dataplane.ErrUnsupported) {
 		kept[1] = frontend(service.NAT, service.RoundRobin, 3)
 	}

@@ -72,8 +72,8 @@ func stateless() []kind {
 		{method: service.Tunnel, scheduler: service.Maglev, protocol: service.TCP},
 		{method: service.Tunnel, scheduler: service.Maglev, protocol: service.UDP},
 		{method: service.Tunnel, scheduler: service.SourceHash, protocol: service.TCP, encapsulation: service.GUE},
-		{method: service.DirectNAT, scheduler: service.Maglev, protocol: service.TCP},
-		{method: service.DirectNAT, scheduler: service.Maglev, protocol: service.UDP},
+		{method: service.DSRNAT, scheduler: service.Maglev, protocol: service.TCP},
+		{method: service.DSRNAT, scheduler: service.Maglev, protocol: service.UDP},
 		{method: service.Tunnel, scheduler: service.DestinationHash, protocol: service.TCP},
 	}
 }
@@ -125,10 +125,10 @@ func newcomer(s *teller) {
 }
 
 func noSurvival(s *teller) {
-	for _, method := range []service.Method{service.Tunnel, service.DirectNAT} {
+	for _, method := range []service.Method{service.Tunnel, service.DSRNAT} {
 		s.part(string(method), func(s *teller) {
 			f := frontend(method, service.Maglev, 6)
-			f.Survival = service.NoSurvival
+			f.Survival = service.HashOnly
 			s.skipRemembering(f)
 			f, lives := s.history(f)
 			defer s.delete(f.Key)
@@ -158,7 +158,7 @@ func remembers(s *teller) {
 		"flow table": flowTable,
 		"nat":        frontend(service.NAT, service.Maglev, 6),
 		"fullnat":    frontend(service.FullNAT, service.Maglev, 6),
-		"wlc":        frontend(service.DirectNAT, service.WeightedLeastConn, 6),
+		"wlc":        frontend(service.DSRNAT, service.WeightedLeastConn, 6),
 		"p2c":        frontend(service.FullNAT, service.PowerOfTwo, 6),
 	}
 	for name, f := range asked {

@@ -173,7 +173,7 @@ func (r *Result) Verdict() string {
 	}
 	text := fmt.Sprintf("PASSED: %d events under load, %d requests, %d failed", len(r.Events), r.Load.Requests, r.Load.Failed)
 	if broken := r.brokenByBalancers(); r.stateful && broken > 0 {
-		text += fmt.Sprintf(", %d connections broken with the balancers that remembered them (tunnel and direct-nat with maglev remember none)", broken)
+		text += fmt.Sprintf(", %d connections broken with the balancers that remembered them (tunnel and dsr-nat with maglev remember none)", broken)
 	}
 	if r.Report != "" {
 		text += "; report in " + r.Report

@@ -30,12 +30,12 @@ var suites = []suite{
 	{Package: "advertise/l2"},
 	{Package: "dataplane/ipvs"},
 	{Package: "vdn/enforce/kernel", Emulated: "TestOnePlan|TestBypass|TestBypassOf.*"},
-	{Package: "dataplane/dsr", Emulated: "TestTunnel|TestTunnelOfTheOtherFamily|TestTunnelsOfUnknownBalancers|TestDirectNAT|TestFromServer|TestTraffic|TestSecondChance|TestStackFitsLinux61|TestTagsOfDR"},
+	{Package: "dataplane/dsr", Emulated: "TestTunnel|TestTunnelOfTheOtherFamily|TestTunnelsOfUnknownBalancers|TestDSRNAT|TestFromServer|TestTraffic|TestSecondChance|TestStackFitsLinux61|TestTagsOfDR"},
 	{Package: "dataplane/proxy/packet", Emulated: "TestProtocols|TestFlowsEnd|TestReset|TestSweepSparesTheNextFlow|TestSameToTheTarget|" +
 		"TestNoEndpoints|TestTargetsOwnErrors|TestHairpin|TestTakesOverFromKubeProxy"},
 	{Package: "dataplane/proxy", Emulated: "TestTCPSocket.*|TestConnectedUDPSocket|TestUnconnectedUDPSocket.*|TestNoTargets|TestNodePorts.*|" +
 		"TestNodeOnly|TestAffinity|TestHoldsWhatIsMeant|TestRestartUnderConnections|TestEndsUDPSockets.*|TestKeepsUDPSockets.*"},
-	{Package: "dataplane/xdp", Emulated: "TestConformance|TestTunnel|TestDirectNAT|TestFullNAT|TestUntouched|TestNotServed|" +
+	{Package: "dataplane/xdp", Emulated: "TestConformance|TestTunnel|TestDSRNAT|TestFullNAT|TestUntouched|TestNotServed|" +
 		"TestVerifierStatistics|TestStackFitsLinux61|TestKeysAreThereFromTheStart|TestBond|TestVLANDevice|TestTrace|TestCaptureBeforeAndAfter"},
 }
 

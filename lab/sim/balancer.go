@@ -75,7 +75,7 @@ func (n *Net[T]) Balancer(c Balancer) (Node, error) {
 	if len(c.Serves) > 0 {
 		b.address = c.Serves[0]
 	}
-	b.byRing = c.Survival == service.SecondChance || c.Survival == service.NoSurvival
+	b.byRing = c.Survival == service.SecondChance || c.Survival == service.HashOnly
 	b.leadsBack = c.Method.LeadsBack() && !c.PerPacket
 	if b.RingSize == 0 {
 		b.RingSize = ringSize

@@ -32,7 +32,7 @@ func triangle(t *testing.T, b Balancer, c Client) (n *Net[Nanoseconds], lb, web,
 // through the balancer; a tunnel's packets are longer on the way to the server.
 func TestMethodsHaveTheirWays(t *testing.T) {
 	for method, want := range map[service.Method]Nanoseconds{
-		service.DR: 3 * 14000, service.DirectNAT: 3 * 14000, service.Tunnel: 2*14000 + 14160,
+		service.DR: 3 * 14000, service.DSRNAT: 3 * 14000, service.Tunnel: 2*14000 + 14160,
 		service.NAT: 4 * 14000, service.FullNAT: 4 * 14000,
 	} {
 		t.Run(string(method), func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestAPortThatIsOpenedAnew(t *testing.T) {
 
 // TestChoiceIsTheProducts: where the hash chooses, a flow is where schedule has it.
 func TestChoiceIsTheProducts(t *testing.T) {
-	for _, survival := range []service.Survival{service.FlowTable, service.NoSurvival, service.SecondChance} {
+	for _, survival := range []service.Survival{service.FlowTable, service.HashOnly, service.SecondChance} {
 		s := newSite(t, 2, 5, Balancer{Method: service.DR, Scheduler: service.Maglev, Survival: survival, RingSize: 251}, Modulo, 100)
 		var members []ring.Member
 		for i, w := range s.servers {

@@ -231,8 +231,8 @@ func TestSurvival(t *testing.T) {
 		servers, balances bool // that one joins
 		breaks            bool
 	}{
-		{"ring alone, server joins", service.NoSurvival, Modulo, true, false, true},
-		{"ring alone, balancer joins", service.NoSurvival, Modulo, false, true, false},
+		{"ring alone, server joins", service.HashOnly, Modulo, true, false, true},
+		{"ring alone, balancer joins", service.HashOnly, Modulo, false, true, false},
 		{"second chance, both", service.SecondChance, Modulo, true, true, false},
 		{"flow table, server joins", service.FlowTable, Modulo, true, false, false},
 		{"flow table, both, modulo", service.FlowTable, Modulo, true, true, true},
@@ -287,7 +287,7 @@ func TestADrainedServerKeepsItsConnections(t *testing.T) {
 
 // TestADeadServer breaks its own connections alone.
 func TestADeadServer(t *testing.T) {
-	s := newSite(t, 2, 4, Balancer{Method: service.DirectNAT, Scheduler: service.Maglev, Survival: service.SecondChance}, Resilient, 50)
+	s := newSite(t, 2, 4, Balancer{Method: service.DSRNAT, Scheduler: service.Maglev, Survival: service.SecondChance}, Resilient, 50)
 	s.Do(20, func() error { return s.Kill(s.servers[0]) })
 	for _, b := range s.balancers {
 		s.Do(20.5, func() error { return s.SetServers(b, s.weighted[1:]) })

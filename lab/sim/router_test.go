@@ -244,7 +244,7 @@ func TestWrongRoutesAreRefused(t *testing.T) {
 		"vip: only what serves or forwards can die":             h.Kill(h.vip),
 		"web: is alive": h.Revive(web),
 		"balancer x: serves web, which is no VIP":                   second(h.Balancer(Balancer{Name: "x", Scheduler: service.Maglev, Serves: []Node{web}})),
-		"balancer x: method \"nat\" and scheduler maglev need a fl": second(h.Balancer(Balancer{Name: "x", Method: service.NAT, Scheduler: service.Maglev, Survival: service.NoSurvival})),
+		"balancer x: method \"nat\" and scheduler maglev need a fl": second(h.Balancer(Balancer{Name: "x", Method: service.NAT, Scheduler: service.Maglev, Survival: service.HashOnly})),
 	} {
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

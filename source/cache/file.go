@@ -132,7 +132,7 @@ func (s *Source) read() (*state, error) {
 		return nil, fmt.Errorf("%s: %w", s.File, err)
 	}
 	if age := time.Since(st.at); age > s.Limit {
-		return nil, fmt.Errorf("%s is of %s ago, and may be of %s (--keep)", s.File, age.Round(time.Second), s.Limit)
+		return nil, fmt.Errorf("%s is of %s ago, and may be of %s (--state-cache-max-age)", s.File, age.Round(time.Second), s.Limit)
 	}
 	for _, one := range st.Services {
 		if one == nil {

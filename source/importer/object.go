@@ -91,9 +91,9 @@ func (s *lvsService) port(number uint16) port {
 
 func (s *lvsService) annotations() map[string]string {
 	all := map[string]string{
-		object.AnnotationAddresses: join(s.addrs, netip.Addr.String),
-		object.AnnotationMethod:    string(s.method),
-		object.AnnotationScheduler: string(s.scheduler),
+		object.AnnotationAddresses:      join(s.addrs, netip.Addr.String),
+		object.AnnotationForwardingMode: string(s.method),
+		object.AnnotationScheduler:      string(s.scheduler),
 	}
 	if s.encapsulation != "" {
 		all[object.AnnotationEncapsulation] = string(s.encapsulation)
@@ -125,9 +125,9 @@ func (s *lvsService) annotateCheck(all map[string]string) {
 	all[object.AnnotationHealthCheck] = string(h.Kind)
 	all[object.AnnotationHealthCheckInterval] = h.Interval.String()
 	all[object.AnnotationHealthCheckTimeout] = h.Timeout.String()
-	all[object.AnnotationHealthCheckRise] = fmt.Sprint(h.Rise)
-	all[object.AnnotationHealthCheckFall] = fmt.Sprint(h.Fall)
-	all[object.AnnotationPanic] = "off"
+	all[object.AnnotationHealthCheckHealthyThreshold] = fmt.Sprint(h.Rise)
+	all[object.AnnotationHealthCheckUnhealthyThreshold] = fmt.Sprint(h.Fall)
+	all[object.AnnotationPanicMode] = "disabled"
 	if h.Port != 0 {
 		all[object.AnnotationHealthCheckPort] = fmt.Sprint(h.Port)
 	}
@@ -135,7 +135,7 @@ func (s *lvsService) annotateCheck(all map[string]string) {
 		all[object.AnnotationHealthCheckPath] = h.Path
 	}
 	if h.Drain > 0 {
-		all[object.AnnotationHealthCheckDrain] = h.Drain.String()
+		all[object.AnnotationHealthCheckDrainTimeout] = h.Drain.String()
 	}
 	if h.Host != "" {
 		all[object.AnnotationHealthCheckHost] = h.Host

@@ -93,7 +93,7 @@ func (r *Result) Command() string {
 	if len(r.Agent) == 0 {
 		return ""
 	}
-	return "fairlead agent --services /etc/fairlead/services " + strings.Join(r.Agent, " ")
+	return "fairlead agent --manifest-dir /etc/fairlead/services " + strings.Join(r.Agent, " ")
 }
 
 // JSON gives all of it for machines.

@@ -284,8 +284,8 @@ func testBalancer(t *testing.T, c *labkube.Cluster, w world) {
 	f.awaitBalanced(both)
 
 	// What is refused leaves what was before; what terminates drains.
-	w.editService("web", func(s *corev1.Service) { s.Annotations = map[string]string{"fairlead.io/method": "magic"} })
-	f.awaitProblem(true, "Service default/web: metadata.annotations[fairlead.io/method]: unknown method")
+	w.editService("web", func(s *corev1.Service) { s.Annotations = map[string]string{"fairlead.io/forwarding-mode": "magic"} })
+	f.awaitProblem(true, "Service default/web: metadata.annotations[fairlead.io/forwarding-mode]: unknown method")
 	f.awaitBalanced(both)
 	f.awaitStale("default/web")
 	w.editService("web", give("192.0.2.5")) // the former address may be another's by now

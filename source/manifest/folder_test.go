@@ -403,7 +403,7 @@ func TestDrainedSince(t *testing.T) {
 	const began, drained = "2026-01-02T15:04:05Z", "2026-01-03T15:04:05Z"
 	slice := func(conditions map[string]string) string {
 		text := "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: web-1\n  labels: {kubernetes.io/service-name: web}\n" +
-			"  annotations: {fairlead.io/weights: 172.16.1.4=0, fairlead.io/since: \""
+			"  annotations: {fairlead.io/weights: 172.16.1.4=0, fairlead.io/backend-timestamps: \""
 		endpoints := ""
 		for i, a := range []string{"172.16.1.2", "172.16.1.3", "172.16.1.4"} {
 			if i > 0 {

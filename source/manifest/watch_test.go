@@ -204,7 +204,7 @@ func TestWriteFile(t *testing.T) {
 	w := watchFolder(t, t.TempDir())
 	port, name := int32(8080), "http"
 	svc := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{object.AnnotationAddresses: "10.1.1.1", object.AnnotationPanic: "on"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{object.AnnotationAddresses: "10.1.1.1", object.AnnotationPanicMode: "enabled"}},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Name: name, Port: 80}}},
 	}
 	slice := &discoveryv1.EndpointSlice{

@@ -46,7 +46,7 @@ func ReadTimes(s *discoveryv1.EndpointSlice) *Times {
 		t.serving = append(t.serving, servingSince{e.addr, e.use == ready, in.since[e.addr]})
 		delete(t.gone, e.addr)
 	}
-	_, annotated := s.Annotations[AnnotationSince]
+	_, annotated := s.Annotations[AnnotationBackendTimestamps]
 	t.stale = len(t.gone) > 0 || annotated && in.since == nil
 	return t
 }
@@ -163,7 +163,7 @@ func (g age) drain(othersReady bool, now time.Time) span {
 	return s
 }
 
-// Annotation gives what AnnotationSince must say on a slice of these, "" for no
+// Annotation gives what AnnotationBackendTimestamps must say on a slice of these, "" for no
 // annotation: of those whose times are not the slice's own. It says no where
 // what it says already means the same.
 func (a Ages) Annotation(t *Times) (text string, change bool) {

@@ -63,8 +63,8 @@ func (w *watcher) look(all []*discoveryv1.EndpointSlice, now time.Time) (written
 			continue
 		}
 		written++
-		if s.Annotations[object.AnnotationSince] = text; text == "" {
-			delete(s.Annotations, object.AnnotationSince)
+		if s.Annotations[object.AnnotationBackendTimestamps] = text; text == "" {
+			delete(s.Annotations, object.AnnotationBackendTimestamps)
 		}
 	}
 	return written
@@ -103,7 +103,7 @@ func read(t *testing.T, all []*discoveryv1.EndpointSlice) map[netip.Addr][2]time
 func said(all []*discoveryv1.EndpointSlice) string {
 	var words []string
 	for _, s := range all {
-		text, ok := s.Annotations[object.AnnotationSince]
+		text, ok := s.Annotations[object.AnnotationBackendTimestamps]
 		if !ok {
 			continue
 		}
@@ -197,7 +197,7 @@ func TestAgesFound(t *testing.T) {
 		"":          "",
 	} {
 		all := []*discoveryv1.EndpointSlice{ageSlice("a", 0, 5, "1 2 3!")}
-		all[0].Annotations[object.AnnotationSince] = text
+		all[0].Annotations[object.AnnotationBackendTimestamps] = text
 		new(watcher).look(all, sec(60))
 		if got := said(all); got != want {
 			t.Errorf("%q became %q, want %q", text, got, want)
@@ -205,7 +205,7 @@ func TestAgesFound(t *testing.T) {
 		read(t, all)
 	}
 	moved := []*discoveryv1.EndpointSlice{ageSlice("a", 0, 5, "1"), ageSlice("b", 9, 1, "2 3")}
-	moved[0].Annotations[object.AnnotationSince] = "172.16.0.2=2026-11-22T12:00:07Z,172.16.0.3=2026-11-22T12:00:00Z/2026-11-22T12:00:08Z"
+	moved[0].Annotations[object.AnnotationBackendTimestamps] = "172.16.0.2=2026-11-22T12:00:07Z,172.16.0.3=2026-11-22T12:00:00Z/2026-11-22T12:00:08Z"
 	new(watcher).look(moved, sec(60))
 	if got := said(moved); got != "b: 2=7 3=0/8" {
 		t.Errorf("who moved meanwhile: %q", got)

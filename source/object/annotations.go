@@ -18,9 +18,9 @@ import (
 const (
 	AnnotationPrefix = "fairlead.io/"
 
-	// AnnotationMethod is the forwarding method: nat, fullnat (the default with
-	// AnnotationNetwork), direct-nat, dr or tunnel (the default without).
-	AnnotationMethod = AnnotationPrefix + "method"
+	// AnnotationForwardingMode is the forwarding method: nat, fullnat (the default with
+	// AnnotationNetwork), dsr-nat, dr or tunnel (the default without).
+	AnnotationForwardingMode = AnnotationPrefix + "forwarding-mode"
 	// AnnotationEncapsulation is how a tunnel wraps packets: ipip (the
 	// default) or gue.
 	AnnotationEncapsulation = AnnotationPrefix + "encapsulation"
@@ -31,19 +31,19 @@ const (
 	// AnnotationScheduler is maglev (the default), rr, wrr, lc, wlc, sh, dh or
 	// p2c.
 	AnnotationScheduler = AnnotationPrefix + "scheduler"
-	// AnnotationSurvival is how flows stay with their servers when things
-	// change: second-chance, flow-table or none. The default is the first of
-	// these that the rest allows, but none for method dr.
-	AnnotationSurvival = AnnotationPrefix + "survival"
-	// AnnotationRingSize is the number of slots of the Maglev ring, a prime.
-	AnnotationRingSize = AnnotationPrefix + "ring-size"
-	// AnnotationPanic is on (the default) or off: whether all servers stay
+	// AnnotationConnectionConsistency is how flows stay with their servers when things
+	// change: second-chance, flow-table or hash-only. The default is the first of
+	// these that the rest allows, but hash-only for method dr.
+	AnnotationConnectionConsistency = AnnotationPrefix + "connection-consistency"
+	// AnnotationMaglevTableSize is the number of slots of the Maglev ring, a prime.
+	AnnotationMaglevTableSize = AnnotationPrefix + "maglev-table-size"
+	// AnnotationPanicMode is enabled (the default) or disabled: whether all servers stay
 	// in service when every one fails its checks.
-	AnnotationPanic = AnnotationPrefix + "panic"
+	AnnotationPanicMode = AnnotationPrefix + "panic-mode"
 
-	// AnnotationBalancer is shared (the default) or dedicated: to balancers that
-	// are for this Service only.
-	AnnotationBalancer = AnnotationPrefix + "balancer"
+	// AnnotationDedicated is "true" for a Service of which only balancers that are
+	// for it alone take care.
+	AnnotationDedicated = AnnotationPrefix + "dedicated"
 
 	// AnnotationHealthCheck is tcp, http or none. The default is tcp, but
 	// none for a Service that has only UDP ports and names no port to check.
@@ -61,15 +61,15 @@ const (
 	// AnnotationHealthCheckTimeout is how long an answer may take; 500ms by
 	// default, or the interval where that is shorter.
 	AnnotationHealthCheckTimeout = AnnotationPrefix + "health-check-timeout"
-	// AnnotationHealthCheckRise is how many good probes in a row bring a
+	// AnnotationHealthCheckHealthyThreshold is how many good probes in a row bring a
 	// server up; 2 by default.
-	AnnotationHealthCheckRise = AnnotationPrefix + "health-check-rise"
-	// AnnotationHealthCheckFall is how many bad probes in a row take a
+	AnnotationHealthCheckHealthyThreshold = AnnotationPrefix + "health-check-healthy-threshold"
+	// AnnotationHealthCheckUnhealthyThreshold is how many bad probes in a row take a
 	// server down; 2 by default.
-	AnnotationHealthCheckFall = AnnotationPrefix + "health-check-fall"
-	// AnnotationHealthCheckDrain is how long a server that is down keeps its
+	AnnotationHealthCheckUnhealthyThreshold = AnnotationPrefix + "health-check-unhealthy-threshold"
+	// AnnotationHealthCheckDrainTimeout is how long a server that is down keeps its
 	// connections, but for UDP; 30s by default, 0s for not at all.
-	AnnotationHealthCheckDrain = AnnotationPrefix + "health-check-drain"
+	AnnotationHealthCheckDrainTimeout = AnnotationPrefix + "health-check-drain-timeout"
 
 	// AnnotationAddresses are the VIPs, a comma list, where
 	// status.loadBalancer.ingress has none.
@@ -81,9 +81,9 @@ const (
 	// AnnotationAddressSharingKey lets Services with the same key share an
 	// address, where their ports do not overlap.
 	AnnotationAddressSharingKey = AnnotationPrefix + "address-sharing-key"
-	// AnnotationPrefixes are announced in place of the /32 or /128 of the
+	// AnnotationAdvertisePrefixes are announced in place of the /32 or /128 of the
 	// VIPs that they contain, a comma list.
-	AnnotationPrefixes = AnnotationPrefix + "prefixes"
+	AnnotationAdvertisePrefixes = AnnotationPrefix + "advertise-prefixes"
 	// AnnotationWeights are the servers' weights, "172.16.1.2=3,172.16.1.3=0".
 	// A server that is not named has 1; 0 drains. It may also stand on an
 	// EndpointSlice, where it wins over the Service's.
@@ -101,21 +101,21 @@ const (
 	// AnnotationDenySourceRanges are the clients that are not served, a comma
 	// list of prefixes, also where spec.loadBalancerSourceRanges has them.
 	AnnotationDenySourceRanges = AnnotationPrefix + "deny-source-ranges"
-	// AnnotationLimits are how many packets a second are let in, and how many
+	// AnnotationRateLimits are how many packets a second are let in, and how many
 	// that open a flow, of one client and of all together:
-	// "client-packets=1000,client-opens=50,packets=100000,opens=5000", each of
+	// "client-pps=1000,client-cps=50,pps=100000,cps=5000", each of
 	// them or none.
-	AnnotationLimits = AnnotationPrefix + "limits"
+	AnnotationRateLimits = AnnotationPrefix + "rate-limits"
 	// AnnotationSYNProtection says when load balancers protect the Service from
 	// floods of SYNs with forged sources: "off", "auto" (while they last), "always".
 	AnnotationSYNProtection = AnnotationPrefix + "syn-protection"
 
-	// AnnotationSince stands on an EndpointSlice and says when its endpoints
+	// AnnotationBackendTimestamps stands on an EndpointSlice and says when its endpoints
 	// began to take flows, "172.16.1.2=2026-01-02T15:04:05Z", and since when one
 	// drains, "172.16.1.2=2026-01-02T15:04:05Z/2026-01-03T15:04:05Z"; of one that
 	// is not named the slice's creationTimestamp is taken. On a cluster the
 	// controller writes it, by Ages.
-	AnnotationSince = AnnotationPrefix + "since"
+	AnnotationBackendTimestamps = AnnotationPrefix + "backend-timestamps"
 )
 
 // annotation is the path of an annotation.
@@ -147,36 +147,36 @@ type settings struct {
 // setters read the annotations of a Service. They check only what the model
 // cannot hold; the rest is for Service.Validate.
 var setters = map[string]func(*settings, string) error{
-	AnnotationMethod: func(s *settings, v string) error { s.method = service.Method(v); return nil },
+	AnnotationForwardingMode: func(s *settings, v string) error { s.method = service.Method(v); return nil },
 	AnnotationEncapsulation: func(s *settings, v string) error {
 		s.encapsulation = service.Encapsulation(v)
 		return nil
 	},
-	AnnotationNetwork:             func(s *settings, v string) (err error) { s.network, err = parseNetwork(v); return err },
-	AnnotationScheduler:           func(s *settings, v string) error { s.scheduler = service.Scheduler(v); return nil },
-	AnnotationSurvival:            func(s *settings, v string) error { s.survival = service.Survival(v); return nil },
-	AnnotationRingSize:            func(s *settings, v string) error { return setInt(&s.ringSize, v) },
-	AnnotationPanic:               func(s *settings, v string) error { return setEither(&s.panic, v, "on", "off") },
-	AnnotationBalancer:            func(s *settings, v string) error { return setEither(&s.dedicated, v, "dedicated", "shared") },
-	AnnotationHealthCheck:         func(s *settings, v string) error { s.health.Kind = service.CheckKind(v); return nil },
-	AnnotationHealthCheckPath:     func(s *settings, v string) error { s.health.Path = v; return nil },
-	AnnotationHealthCheckHost:     func(s *settings, v string) error { s.health.Host = v; return nil },
-	AnnotationHealthCheckPort:     func(s *settings, v string) error { return setPort(&s.health.Port, v) },
-	AnnotationHealthCheckInterval: func(s *settings, v string) error { return setDuration(&s.health.Interval, v) },
-	AnnotationHealthCheckTimeout:  func(s *settings, v string) error { return setDuration(&s.health.Timeout, v) },
-	AnnotationHealthCheckRise:     func(s *settings, v string) error { return setInt(&s.health.Rise, v) },
-	AnnotationHealthCheckFall:     func(s *settings, v string) error { return setInt(&s.health.Fall, v) },
-	AnnotationHealthCheckDrain:    func(s *settings, v string) error { return setDuration(&s.health.Drain, v) },
-	AnnotationAddresses:           func(s *settings, v string) error { return setList(&s.addresses, v, parseAddr) },
-	AnnotationAddressPool:         func(s *settings, v string) error { return setList(&s.pools, v, parsePool) },
-	AnnotationAddressSharingKey:   func(s *settings, v string) error { s.sharingKey = v; return nil },
-	AnnotationPrefixes:            func(s *settings, v string) error { return setList(&s.prefixes, v, parsePrefix) },
-	AnnotationWeights:             func(s *settings, v string) (err error) { s.weights, err = parseWeights(v); return err },
-	AnnotationMaxConnections:      func(s *settings, v string) (err error) { s.maxConns, err = parseMaxConns(v); return err },
-	AnnotationPortRanges:          func(s *settings, v string) (err error) { s.ranges, err = parseRanges(v); return err },
-	AnnotationDenySourceRanges:    func(s *settings, v string) error { return setList(&s.deny, v, parsePrefix) },
-	AnnotationLimits:              func(s *settings, v string) (err error) { s.limits, err = parseLimits(v); return err },
-	AnnotationSYNProtection:       func(s *settings, v string) error { s.protection = service.SYNProtection(v); return nil },
+	AnnotationNetwork:                       func(s *settings, v string) (err error) { s.network, err = parseNetwork(v); return err },
+	AnnotationScheduler:                     func(s *settings, v string) error { s.scheduler = service.Scheduler(v); return nil },
+	AnnotationConnectionConsistency:         func(s *settings, v string) error { s.survival = service.Survival(v); return nil },
+	AnnotationMaglevTableSize:               func(s *settings, v string) error { return setInt(&s.ringSize, v) },
+	AnnotationPanicMode:                     func(s *settings, v string) error { return setEither(&s.panic, v, "enabled", "disabled") },
+	AnnotationDedicated:                     func(s *settings, v string) error { return setEither(&s.dedicated, v, "true", "false") },
+	AnnotationHealthCheck:                   func(s *settings, v string) error { s.health.Kind = service.CheckKind(v); return nil },
+	AnnotationHealthCheckPath:               func(s *settings, v string) error { s.health.Path = v; return nil },
+	AnnotationHealthCheckHost:               func(s *settings, v string) error { s.health.Host = v; return nil },
+	AnnotationHealthCheckPort:               func(s *settings, v string) error { return setPort(&s.health.Port, v) },
+	AnnotationHealthCheckInterval:           func(s *settings, v string) error { return setDuration(&s.health.Interval, v) },
+	AnnotationHealthCheckTimeout:            func(s *settings, v string) error { return setDuration(&s.health.Timeout, v) },
+	AnnotationHealthCheckHealthyThreshold:   func(s *settings, v string) error { return setInt(&s.health.Rise, v) },
+	AnnotationHealthCheckUnhealthyThreshold: func(s *settings, v string) error { return setInt(&s.health.Fall, v) },
+	AnnotationHealthCheckDrainTimeout:       func(s *settings, v string) error { return setDuration(&s.health.Drain, v) },
+	AnnotationAddresses:                     func(s *settings, v string) error { return setList(&s.addresses, v, parseAddr) },
+	AnnotationAddressPool:                   func(s *settings, v string) error { return setList(&s.pools, v, parsePool) },
+	AnnotationAddressSharingKey:             func(s *settings, v string) error { s.sharingKey = v; return nil },
+	AnnotationAdvertisePrefixes:             func(s *settings, v string) error { return setList(&s.prefixes, v, parsePrefix) },
+	AnnotationWeights:                       func(s *settings, v string) (err error) { s.weights, err = parseWeights(v); return err },
+	AnnotationMaxConnections:                func(s *settings, v string) (err error) { s.maxConns, err = parseMaxConns(v); return err },
+	AnnotationPortRanges:                    func(s *settings, v string) (err error) { s.ranges, err = parseRanges(v); return err },
+	AnnotationDenySourceRanges:              func(s *settings, v string) error { return setList(&s.deny, v, parsePrefix) },
+	AnnotationRateLimits:                    func(s *settings, v string) (err error) { s.limits, err = parseLimits(v); return err },
+	AnnotationSYNProtection:                 func(s *settings, v string) error { s.protection = service.SYNProtection(v); return nil },
 }
 
 // Annotations gives the names of all that a Service may have, sorted.
@@ -189,7 +189,7 @@ func readSettings(annotations map[string]string) (settings, []Fault) {
 		panic: true, health: service.DefaultHealthCheck, protection: service.DefaultSYNProtection,
 	}
 	faults := unknownAnnotations(annotations, Annotations(), func(name string) string {
-		if name == AnnotationSince {
+		if name == AnnotationBackendTimestamps {
 			return " of a Service; it belongs on its EndpointSlices"
 		}
 		return ""
@@ -215,18 +215,18 @@ func readSettings(annotations map[string]string) (settings, []Fault) {
 
 // settleMethod decides on the method of a Service whose servers are on a network of
 // their own. Their devices there (macvlan, host-device, SR-IOV) are in namespaces of
-// theirs: at none of them is the half that tunnel and direct-nat need.
+// theirs: at none of them is the half that tunnel and dsr-nat need.
 func (s *settings) settleMethod(annotations map[string]string) []Fault {
 	if s.network == "" {
 		return nil
 	}
-	if _, asked := annotations[AnnotationMethod]; !asked {
+	if _, asked := annotations[AnnotationForwardingMode]; !asked {
 		s.method = service.FullNAT
 	}
-	if s.method != service.Tunnel && s.method != service.DirectNAT {
+	if s.method != service.Tunnel && s.method != service.DSRNAT {
 		return nil
 	}
-	return []Fault{{annotation(AnnotationMethod), fmt.Sprintf("%s needs the server half at the servers' devices, which on network %q are in the pods' own namespaces; want %s, %s or %s",
+	return []Fault{{annotation(AnnotationForwardingMode), fmt.Sprintf("%s needs the server half at the servers' devices, which on network %q are in the pods' own namespaces; want %s, %s or %s",
 		s.method, s.network, service.FullNAT, service.NAT, service.DR)}}
 }
 
@@ -287,12 +287,12 @@ func misspelt(name string, known []string) string {
 
 // modelFields says where a field of the model was set.
 var modelFields = map[string]string{
-	"method": annotation(AnnotationMethod), "scheduler": annotation(AnnotationScheduler), "ringSize": annotation(AnnotationRingSize),
-	"encapsulation": annotation(AnnotationEncapsulation), "synProtection": annotation(AnnotationSYNProtection), "survival": annotation(AnnotationSurvival),
+	"method": annotation(AnnotationForwardingMode), "scheduler": annotation(AnnotationScheduler), "ringSize": annotation(AnnotationMaglevTableSize),
+	"encapsulation": annotation(AnnotationEncapsulation), "synProtection": annotation(AnnotationSYNProtection), "survival": annotation(AnnotationConnectionConsistency),
 	"health.kind": annotation(AnnotationHealthCheck), "health.path": annotation(AnnotationHealthCheckPath),
 	"health.host": annotation(AnnotationHealthCheckHost), "health.port": annotation(AnnotationHealthCheckPort),
 	"health.interval": annotation(AnnotationHealthCheckInterval), "health.timeout": annotation(AnnotationHealthCheckTimeout),
-	"health.rise": annotation(AnnotationHealthCheckRise), "health.fall": annotation(AnnotationHealthCheckFall),
-	"prefixes": annotation(AnnotationPrefixes), "deny": annotation(AnnotationDenySourceRanges),
+	"health.rise": annotation(AnnotationHealthCheckHealthyThreshold), "health.fall": annotation(AnnotationHealthCheckUnhealthyThreshold),
+	"prefixes": annotation(AnnotationAdvertisePrefixes), "deny": annotation(AnnotationDenySourceRanges),
 	"allow": "spec.loadBalancerSourceRanges", "affinity": "spec.sessionAffinity",
 }

@@ -13,7 +13,7 @@ import (
 func FuzzAnnotation(f *testing.F) {
 	for _, v := range []string{
 		"", ",", "=", "all", "5", "0", "-1", "http=80-90", "80-90", "http=80-90,http=80-91", "172.16.1.2=5", "172.16.1.2=5,172.16.1.2=6", "::1=3",
-		"10.0.0.0/8", "10.0.0.0/8,10.0.0.0/8", "::/0", "opens=1,packets=2,client-opens=3,client-packets=4", "opens=99999999999", "gue", "wlc", "none", "1h",
+		"10.0.0.0/8", "10.0.0.0/8,10.0.0.0/8", "::/0", "cps=1,pps=2,client-cps=3,client-pps=4", "cps=99999999999", "gue", "wlc", "none", "1h",
 	} {
 		for i := range Annotations() {
 			f.Add(uint8(i), v, i%2 == 0)

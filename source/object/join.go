@@ -250,7 +250,7 @@ func (j *Joined) tellSaid(used map[*Object]bool) {
 		}
 		tellStrangers(j, o, o.slice.weightsLine, AnnotationWeights, o.slice.weights, own)
 		if o.File != "" { // on a cluster it is written a little later than the rest
-			tellStrangers(j, o, o.slice.sinceLine, AnnotationSince, o.slice.since, own)
+			tellStrangers(j, o, o.slice.sinceLine, AnnotationBackendTimestamps, o.slice.since, own)
 		}
 	}
 	if len(used) > 0 {
@@ -261,7 +261,7 @@ func (j *Joined) tellSaid(used map[*Object]bool) {
 }
 
 func tellStrangers[T any](j *Joined, o *Object, line int, name string, said map[netip.Addr]T, endpoints map[netip.Addr]bool) {
-	what := map[string]string{AnnotationWeights: "that weight", AnnotationSince: "that time", AnnotationMaxConnections: "that limit"}[name]
+	what := map[string]string{AnnotationWeights: "that weight", AnnotationBackendTimestamps: "that time", AnnotationMaxConnections: "that limit"}[name]
 	for _, a := range slices.SortedFunc(maps.Keys(said), netip.Addr.Compare) {
 		if !endpoints[a] {
 			j.tell(o, line, annotation(name), "%s is none of its endpoints; %s does nothing", a, what)

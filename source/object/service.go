@@ -109,7 +109,7 @@ func readListener(s *corev1.Service, at Origin, beyond []ofKind) (l *listener, f
 	l.template.Allow, fs = readSourceRanges(s.Spec.LoadBalancerSourceRanges)
 	note(fs)
 	l.addBeyond(beyond)
-	_, asked := s.Annotations[AnnotationSurvival]
+	_, asked := s.Annotations[AnnotationConnectionConsistency]
 	note(l.settleSurvival(asked))
 	l.frontends()
 	return l, append(faults, modelFaults(&l.template, len(faults) > 0)...)
@@ -137,7 +137,7 @@ func (l *listener) settleSurvival(asked bool) []Fault {
 	case !asked:
 		t.Survival = t.DefaultSurvival()
 	case l.maxConns.any() && t.Survival != service.FlowTable && slices.Contains(service.Survivals, t.Survival):
-		return []Fault{{annotation(AnnotationSurvival), fmt.Sprintf("%s is not possible with %s, for which flows must be remembered; want %s",
+		return []Fault{{annotation(AnnotationConnectionConsistency), fmt.Sprintf("%s is not possible with %s, for which flows must be remembered; want %s",
 			t.Survival, AnnotationMaxConnections, service.FlowTable)}}
 	}
 	return nil

@@ -95,7 +95,7 @@ func readSlice(s *discoveryv1.EndpointSlice, at Origin) (*slice, []Fault) {
 	out := &slice{
 		serviceName: s.Labels[discoveryv1.LabelServiceName], ipv6: s.AddressType == discoveryv1.AddressTypeIPv6,
 		typeLine: at.line("addressType"), weightsLine: at.line(annotation(AnnotationWeights)),
-		sinceLine: at.line(annotation(AnnotationSince)), network: s.Labels[LabelNetwork],
+		sinceLine: at.line(annotation(AnnotationBackendTimestamps)), network: s.Labels[LabelNetwork],
 	}
 	if at.File != "" {
 		out.labels = s.Labels
@@ -137,16 +137,16 @@ func serviceLabel(labels map[string]string) string {
 }
 
 func (s *slice) readAnnotations(o *discoveryv1.EndpointSlice) []Fault {
-	faults := unknownAnnotations(o.Annotations, []string{AnnotationSince, AnnotationWeights}, misplaced)
+	faults := unknownAnnotations(o.Annotations, []string{AnnotationBackendTimestamps, AnnotationWeights}, misplaced)
 	var err error
 	if v, ok := o.Annotations[AnnotationWeights]; ok {
 		if s.weights, err = parseWeights(v); err != nil {
 			faults = append(faults, Fault{annotation(AnnotationWeights), err.Error()})
 		}
 	}
-	if v, ok := o.Annotations[AnnotationSince]; ok {
+	if v, ok := o.Annotations[AnnotationBackendTimestamps]; ok {
 		if s.since, err = parseSince(v); err != nil {
-			faults = append(faults, Fault{annotation(AnnotationSince), err.Error()})
+			faults = append(faults, Fault{annotation(AnnotationBackendTimestamps), err.Error()})
 		}
 	}
 	return faults

@@ -32,13 +32,13 @@ type gauges struct{ s *Server }
 
 var (
 	leases     = prometheus.NewDesc("fairlead_vdn_leases", "Attachments that have addresses, by network.", []string{"network"}, nil)
-	free       = prometheus.NewDesc("fairlead_vdn_pool_free_addresses", "Addresses left to hand out, with the reserved ones, by network and subnet.", []string{"network", "prefix"}, nil)
+	free       = prometheus.NewDesc("fairlead_vdn_pool_free_addresses", "Addresses left to hand out, with the reserved ones, by network and subnet.", []string{"network", "cidr"}, nil)
 	networks   = prometheus.NewDesc("fairlead_vdn_networks", "Networks of this domain.", nil, nil)
 	alive      = prometheus.NewDesc("fairlead_vdn_node_alive", "1 where a node has told of itself lately, else 0.", []string{"node"}, nil)
 	failed     = prometheus.NewDesc("fairlead_vdn_node_failed", "1 where a node could not do what it is told, else 0.", []string{"node"}, nil)
 	degraded   = prometheus.NewDesc("fairlead_vdn_node_degraded", "Optional kernel features that a node does without.", []string{"node"}, nil)
 	connected  = prometheus.NewDesc("fairlead_vdn_peer_connected", "1 where a peer's last answer is good, else 0.", []string{"peer"}, nil)
-	refused    = prometheus.NewDesc("fairlead_vdn_peer_refused_networks", "Networks of a peer that do not count here.", []string{"peer"}, nil)
+	refused    = prometheus.NewDesc("fairlead_vdn_peer_rejected_networks", "Networks of a peer that do not count here.", []string{"peer"}, nil)
 	overbooked = prometheus.NewDesc("fairlead_vdn_overbooked_uplinks", "Uplinks that carry less than is guaranteed of them.", nil, nil)
 	storeUp    = prometheus.NewDesc("fairlead_vdn_store_up", "1 where the controller can store what it receives, else 0.", nil, nil)
 	leading    = prometheus.NewDesc("fairlead_vdn_leader", "1 where the controller is the one that asks other domains and follows a cluster, else 0.", nil, nil)

@@ -207,7 +207,7 @@ func TestTheViewShowsNodesRatesAndWhatDoesNotHold(t *testing.T) {
 	}
 	check(t, r.DeleteNode(r.ctx, "n1"))
 	_, metrics := r.ask(t, "GET", "/metrics", "")
-	for _, want := range []string{`fairlead_vdn_leases{network="a"} 0`, `fairlead_vdn_pool_free_addresses{network="a",prefix="10.1.0.0/24"} 254`, "fairlead_vdn_networks 1", "fairlead_vdn_attach_seconds_count 0"} {
+	for _, want := range []string{`fairlead_vdn_leases{network="a"} 0`, `fairlead_vdn_pool_free_addresses{cidr="10.1.0.0/24",network="a"} 254`, "fairlead_vdn_networks 1", "fairlead_vdn_attach_seconds_count 0"} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("no %s in\n%s", want, metrics)
 		}

@@ -246,7 +246,7 @@ func (w *world) listen(network, address string) {
 
 var portFaults = []fault{
 	{"another process has BGP's port", router, func(w *world) { w.listen("tcp", ":179") },
-		[]expected{{"port/bgp", doctor.Broken, "in use by exe (process ", "fairlead router --beside bgp"}}},
+		[]expected{{"port/bgp", doctor.Broken, "in use by exe (process ", "fairlead router --shadow-protocol bgp"}}},
 	{"another process has BFD's port", balancer, func(w *world) { w.listen("udp", "10.0.0.1:3784") },
 		[]expected{{"port/bfd", doctor.Degraded, "in use by exe (process ", "--bfd=false"}}},
 	{"another process has the port of metrics", balancer, func(w *world) {

@@ -121,7 +121,7 @@ func (s *system) manifest() string {
 kind: Service
 metadata:
   name: %[1]s
-  annotations: {fairlead.io/prefixes: %[2]s, fairlead.io/health-check: none}
+  annotations: {fairlead.io/advertise-prefixes: %[2]s, fairlead.io/health-check: none}
 spec:
   type: LoadBalancer
   loadBalancerIP: %[3]s

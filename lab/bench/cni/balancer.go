@@ -197,7 +197,7 @@ func (n *network) startAgent(b *balanced) error {
 	if err := os.WriteFile(filepath.Join(folder, "echo.yaml"), []byte(text), 0o644); err != nil {
 		return err
 	}
-	return n.start(b.pod.host, name, "agent", "--node", name, "--services", folder, "--interface", podDev,
+	return n.start(b.pod.host, name, "agent", "--node", name, "--manifest-dir", folder, "--interface", podDev,
 		"--bpffs", filepath.Join(pins, name), "--socket", cluster.Socket(name), "--health-address", "")
 }
 

@@ -91,8 +91,8 @@ func (n *network) start(host string, args ...string) (*lab.Process, error) {
 }
 
 func (n *network) startReflector() (*lab.Process, error) {
-	return n.start("reflector", "reflector", "--router-id", reflectorAddr.String(), "--clients", "10.0.1.0/24",
-		"--router", routerAddr.String(), "--socket", filepath.Join(n.dir, "reflector.sock"))
+	return n.start("reflector", "reflector", "--router-id", reflectorAddr.String(), "--client-range", "10.0.1.0/24",
+		"--router-range", routerAddr.String(), "--socket", filepath.Join(n.dir, "reflector.sock"))
 }
 
 func (n *network) startRouter() (*lab.Process, error) {

@@ -189,7 +189,7 @@ func (n *hopsNetwork) startSpreading(how spreading) error {
 	}
 	n.ends = append(n.ends, d.Stop)
 	if how.beside {
-		_, err = n.network.start("router", "router", "--beside", "bgp", "--socket", filepath.Join(n.dir, "router.sock"))
+		_, err = n.network.start("router", "router", "--shadow-protocol", "bgp", "--socket", filepath.Join(n.dir, "router.sock"))
 	}
 	return err
 }

@@ -19,7 +19,7 @@ func (m *meter) rolling(ctx context.Context) error {
 	for _, way := range []struct {
 		name  string
 		flags []string
-	}{{"gathered", nil}, {"at once", []string{"--sync-window", "0s", "--sync-max-delay", "0s"}}} {
+	}{{"gathered", nil}, {"at once", []string{"--sync-min-period", "0s", "--sync-max-delay", "0s"}}} {
 		if err := m.end(); err != nil {
 			return err
 		}

@@ -162,7 +162,7 @@ func row(clock lvs.Clock, servers int, goal float64, took map[string][]float64) 
 func ours(ctx context.Context, clock lvs.Clock, clients, servers, seconds int) (ms float64, replies int, err error) {
 	before := processor()
 	result, err := lvs.Setup{
-		LAN: lvs.Mega100, Method: service.DirectNAT, Scheduler: service.RoundRobin,
+		LAN: lvs.Mega100, Method: service.DSRNAT, Scheduler: service.RoundRobin,
 		Servers: servers, Clients: clients, Every: 0.001, Seconds: seconds,
 	}.Run(ctx, clock, 1)
 	if err != nil {

@@ -196,7 +196,7 @@ metadata:
   namespace: bench
   labels: {kubernetes.io/service-name: %s}
   annotations:
-    fairlead.io/since: %q
+    fairlead.io/backend-timestamps: %q
 addressType: IPv4
 ports:
   - {port: %d}

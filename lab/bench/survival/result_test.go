@@ -78,18 +78,18 @@ func TestWrongOptionsAreNamed(t *testing.T) {
 		t.Error(err)
 	}
 	for want, change := range map[string]func(*Options){
-		"--connections: 0 is not":   func(o *Options) { o.Connections = 0 },
-		"--connections: 99999":      func(o *Options) { o.Connections = 99999 },
-		"--balancers: 1 is not":     func(o *Options) { o.Balancers = 1 },
-		"--servers: 1 is not":       func(o *Options) { o.Servers = 1 },
-		"--rounds: 0 is not":        func(o *Options) { o.Rounds = 0 },
-		`--survival: "hope"`:        func(o *Options) { o.Survivals = []string{"hope"} },
-		"--survival: name one":      func(o *Options) { o.Survivals, o.FullNAT = nil, false },
-		`--method: "pigeon"`:        func(o *Options) { o.Method = "pigeon" },
-		`--encapsulation: "vxlan"`:  func(o *Options) { o.Encapsulation = "vxlan" },
-		`--scheduler: "best"`:       func(o *Options) { o.Scheduler = "best" },
-		`--events: "flood"`:         func(o *Options) { o.Events = []string{"flood"} },
-		"--every, --timeout, --set": func(o *Options) { o.Timeout = time.Millisecond },
+		"--connections: 0 is not":            func(o *Options) { o.Connections = 0 },
+		"--connections: 99999":               func(o *Options) { o.Connections = 99999 },
+		"--balancers: 1 is not":              func(o *Options) { o.Balancers = 1 },
+		"--servers: 1 is not":                func(o *Options) { o.Servers = 1 },
+		"--rounds: 0 is not":                 func(o *Options) { o.Rounds = 0 },
+		`--connection-consistency: "hope"`:   func(o *Options) { o.Survivals = []string{"hope"} },
+		"--connection-consistency: name one": func(o *Options) { o.Survivals, o.FullNAT = nil, false },
+		`--method: "pigeon"`:                 func(o *Options) { o.Method = "pigeon" },
+		`--encapsulation: "vxlan"`:           func(o *Options) { o.Encapsulation = "vxlan" },
+		`--scheduler: "best"`:                func(o *Options) { o.Scheduler = "best" },
+		`--events: "flood"`:                  func(o *Options) { o.Events = []string{"flood"} },
+		"--every, --timeout, --set":          func(o *Options) { o.Timeout = time.Millisecond },
 	} {
 		o := DefaultOptions()
 		change(&o)

@@ -53,7 +53,7 @@ type Options struct {
 func DefaultOptions() Options {
 	return Options{
 		Connections: 10000, Balancers: 4, Servers: 8,
-		Survivals: []string{string(service.SecondChance), string(service.FlowTable), string(service.NoSurvival)},
+		Survivals: []string{string(service.SecondChance), string(service.FlowTable), string(service.HashOnly)},
 		Method:    string(service.DefaultMethod), Scheduler: string(service.DefaultScheduler), FullNAT: true,
 		Events: slices.Clone(DefaultEvents), Rounds: 3,
 		Every: time.Second, Timeout: 15 * time.Second, Settle: 5 * time.Second,
@@ -78,7 +78,7 @@ func (o Options) Validate() error {
 	within("rounds", o.Rounds, 1, 5)
 	for _, s := range o.Survivals {
 		if !slices.Contains(service.Survivals, service.Survival(s)) {
-			refuse("--survival: %q is none of %v", s, service.Survivals)
+			refuse("--connection-consistency: %q is none of %v", s, service.Survivals)
 		}
 	}
 	if !slices.Contains(service.Methods, service.Method(o.Method)) {
@@ -96,7 +96,7 @@ func (o Options) Validate() error {
 		}
 	}
 	if len(o.Survivals) == 0 && !o.FullNAT {
-		refuse("--survival: name one of %v, or leave --fullnat on", service.Survivals)
+		refuse("--connection-consistency: name one of %v, or leave --fullnat on", service.Survivals)
 	}
 	if o.Every < 10*time.Millisecond || o.Timeout < time.Second || o.Settle < 0 || o.Timeout > 2*time.Minute || o.Settle > time.Minute || o.Life < 0 {
 		refuse("--every, --timeout, --settle, --life: want at least 10ms; 1s to 2m; 0s to 1m; at least 0s")

@@ -179,12 +179,12 @@ func remembering() []subject {
 func others() []subject {
 	return []subject{
 		tunnel.with("tunnel, IPv6", func(s *subject) { s.v6 = true }),
-		tunnel.with("direct-nat", func(s *subject) { s.method = service.DirectNAT }),
+		tunnel.with("dsr-nat", func(s *subject) { s.method = service.DSRNAT }),
 		tunnel.with("with a tag: second chance", func(s *subject) { s.keyed = true }),
 		tunnel.with("with a tag: second chance, a chain in every slot", func(s *subject) { s.keyed, s.chain = true, true }),
 		tunnel.with("with a tag: GUE", func(s *subject) { s.keyed, s.gue = true, true }),
 		tunnel.with("with a tag: tunnel, IPv6", func(s *subject) { s.keyed, s.v6 = true, true }),
-		tunnel.with("with a tag: direct-nat", func(s *subject) { s.keyed, s.method = true, service.DirectNAT }),
+		tunnel.with("with a tag: dsr-nat", func(s *subject) { s.keyed, s.method = true, service.DSRNAT }),
 		tunnel.with("with a tag: dr", func(s *subject) { s.keyed, s.method = true, service.DR }),
 		tunnel.with("dr", func(s *subject) { s.method = service.DR }),
 		tunnel.with("tunnel, rr, UDP", func(s *subject) {

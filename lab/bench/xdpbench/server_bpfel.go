@@ -268,7 +268,7 @@ type serverServerCounter uint32
 
 const (
 	serverServerCounterSERVER_COUNTER_TUNNEL_DELIVERED         serverServerCounter = 0
-	serverServerCounterSERVER_COUNTER_DIRECT_NAT_DELIVERED     serverServerCounter = 1
+	serverServerCounterSERVER_COUNTER_DSR_NAT_DELIVERED        serverServerCounter = 1
 	serverServerCounterSERVER_COUNTER_DR_DELIVERED             serverServerCounter = 2
 	serverServerCounterSERVER_COUNTER_FRAGMENT_DELIVERED       serverServerCounter = 3
 	serverServerCounterSERVER_COUNTER_ERROR_DELIVERED          serverServerCounter = 4

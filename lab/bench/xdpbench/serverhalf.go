@@ -110,7 +110,7 @@ func (h *half) make() (err error) {
 }
 
 func halfEntries() (all []dsr.Entry) {
-	for server, method := range map[netip.AddrPort]service.Method{halfPod: service.Tunnel, halfDirect: service.DirectNAT} {
+	for server, method := range map[netip.AddrPort]service.Method{halfPod: service.Tunnel, halfDirect: service.DSRNAT} {
 		all = append(all, dsr.Entry{
 			Key:    service.Key{VIP: halfVIP.Addr(), Port: halfVIP.Port(), Protocol: service.TCP},
 			Method: method, Server: server,
@@ -349,9 +349,9 @@ func halfCases() (all []halfCase) {
 	for _, c := range []checks{checkSender, checkSendTag} {
 		all = append(all, halfCase{name: "server's half, known flow, " + c.String() + ", " + thou.name, flows: uint32(thou.flows), packet: toward(halfVIP), tunnelled: true, checks: c})
 	}
-	optioned := halfCase{name: "server's half, direct-nat, known flow, with the option, 1 k flows", flows: 1 << 10, packet: toward(halfDirect), option: option}
+	optioned := halfCase{name: "server's half, dsr-nat, known flow, with the option, 1 k flows", flows: 1 << 10, packet: toward(halfDirect), option: option}
 	return append(all, optioned,
-		halfCase{name: "server's half, direct-nat, known flow, 1 k flows", flows: 1 << 10, packet: toward(halfDirect), first: &optioned})
+		halfCase{name: "server's half, dsr-nat, known flow, 1 k flows", flows: 1 << 10, packet: toward(halfDirect), first: &optioned})
 }
 
 // serverHalf measures packets of known flows at the server's node, both ways: a

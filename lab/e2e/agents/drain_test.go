@@ -36,12 +36,12 @@ func TestDrain(t *testing.T) {
 	for _, router := range []string{cluster.RouterFairlead, cluster.RouterFRR} {
 		t.Run(router, func(t *testing.T) {
 			w := &drained{world.NewBehind(t, router, paper.Options{Services: make([]paper.ServiceOptions, 1), Nodes: 3}, 3)}
-			tunnel, direct := world.Spec{Name: "tunnel", Host: 1}, world.Spec{Name: "direct", Host: 2, Annotations: []string{"method: direct-nat"}}
+			tunnel, direct := world.Spec{Name: "tunnel", Host: 1}, world.Spec{Name: "direct", Host: 2, Annotations: []string{"forwarding-mode: dsr-nat"}}
 			w.HandIn(t, tunnel, direct)
 			for range 3 {
-				w.NewBalancer(t, web, "--drain-notice", askFor.String(), "--metrics-address", metricsAt)
+				w.NewBalancer(t, web, "--graceful-shutdown-period", askFor.String(), "--metrics-address", metricsAt)
 			}
-			all := []world.Traffic{w.Load(t, "tunnel", tunnel.HTTP(), 20, 50), w.Load(t, "direct-nat", direct.HTTP(), 20, 50)}
+			all := []world.Traffic{w.Load(t, "tunnel", tunnel.HTTP(), 20, 50), w.Load(t, "dsr-nat", direct.HTTP(), 20, 50)}
 			leaving := w.Balancers(web)[0]
 			before, err := w.Status(t, leaving.Name)
 			if err != nil {

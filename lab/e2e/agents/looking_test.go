@@ -45,7 +45,7 @@ func TestLooking(t *testing.T) {
 	w := world.New(t, paper.Options{Services: make([]paper.ServiceOptions, 1), Nodes: 2, IPv6: true}, 2)
 	l := &looking{
 		World: w, tunnel: world.Spec{Name: "tunnel", Host: 1},
-		nat: world.Spec{Name: "nat", Host: 3, Annotations: []string{"method: fullnat"}},
+		nat: world.Spec{Name: "nat", Host: 3, Annotations: []string{"forwarding-mode: fullnat"}},
 	}
 	w.HandIn(t, l.tunnel, l.nat)
 	l.balancer = w.NewBalancer(t, web).Name
@@ -169,8 +169,8 @@ func (l *looking) trace(t *testing.T) {
 		}, leaves...), nil, true},
 		{"a ping", "XDP_REDIRECT", "", []string{"--to", vip.Addr().String(), "--protocol", "icmp"},
 			[]string{"goes on in the program \"slow_path\"\n", "answered here: an echo\n", "ICMP EchoReply\n", fmt.Sprintf("IPv4 %s > %s, ", vip.Addr(), l.held.Addr())}, []string{"Fairlead option"}, false},
-		{"to nobody", "XDP_DROP", "not-served", []string{"--to", nobody, "--flags", "SYN"},
-			[]string{"to a VIP, but to no frontend of it\n", "dropped: not-served\n"}, []string{"leaves by"}, false},
+		{"to nobody", "XDP_DROP", "no-frontend", []string{"--to", nobody, "--flags", "SYN"},
+			[]string{"to a VIP, but to no frontend of it\n", "dropped: no-frontend\n"}, []string{"leaves by"}, false},
 		{"too big", "XDP_REDIRECT", "too-big", []string{"--to", vip.String(), "--payload", "1600"}, []string{
 			frontend, belongs, "goes on in the program \"slow_path\"\n", "dropped: too-big\n", "answered here: too big, ", "ICMP DestinationUnreachable(FragmentationNeeded)",
 			fmt.Sprintf("IPv4 %s > %s, ", vip.Addr(), l.held.Addr()), "about IPv4 " + l.held.Addr().String(),
@@ -221,10 +221,10 @@ func (l *looking) traceJSON(t *testing.T, table string, args []string, verdict, 
 // drops follows what is dropped while something is.
 func (l *looking) drops(t *testing.T) {
 	knock := netip.AddrPortFrom(l.tunnel.HTTP().Addr(), 9998)
-	follow := []string{"drops", "--follow", "not-served", "--count", "1", "--socket", cluster.Socket(l.balancer)}
+	follow := []string{"drops", "--follow", "no-frontend", "--count", "1", "--socket", cluster.Socket(l.balancer)}
 	said := l.until(t, func() { l.knock(t, knock) }, follow...)
 	if line := world.LastLine(said); !strings.HasPrefix(said, "REASON") || !world.HasAll(line, []string{
-		" " + paper.Dev + " cpu ", " not-served, ", "IPv4 " + l.ClientAddrs[0].String() + " > " + knock.Addr().String(), "UDP ", " > 9998, 5 bytes of data"}) {
+		" " + paper.Dev + " cpu ", " no-frontend, ", "IPv4 " + l.ClientAddrs[0].String() + " > " + knock.Addr().String(), "UDP ", " > 9998, 5 bytes of data"}) {
 		t.Errorf("it says\n%s", said)
 	}
 	var e struct {
@@ -239,7 +239,7 @@ func (l *looking) drops(t *testing.T) {
 	if err := json.Unmarshal([]byte(l.until(t, often, append(follow, "-o", "json")...)), &e); err != nil {
 		t.Fatal(err)
 	}
-	if e.Reason != "not-served" || e.Interface != paper.Dev || time.Since(e.Time).Abs() > 2*world.Within ||
+	if e.Reason != "no-frontend" || e.Interface != paper.Dev || time.Since(e.Time).Abs() > 2*world.Within ||
 		!slices.Equal(e.Packet, decode.Lines(e.Data)) || !world.HasAll(strings.Join(e.Packet, "\n"), []string{knock.Addr().String(), "> 9998"}) {
 		t.Errorf("%+v", e)
 	}
@@ -247,7 +247,7 @@ func (l *looking) drops(t *testing.T) {
 		Reason  string
 		Packets uint64
 	}
-	l.Look(t, &counts, "drops", "not-served", "--socket", cluster.Socket(l.balancer))
+	l.Look(t, &counts, "drops", "no-frontend", "--socket", cluster.Socket(l.balancer))
 	if len(counts) != 1 || counts[0].Packets < 2 {
 		t.Errorf("counted: %+v", counts)
 	}

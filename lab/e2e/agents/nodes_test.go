@@ -16,11 +16,11 @@ func TestOnNodes(t *testing.T) {
 	var hops, hops6 []netip.Addr
 	services := []world.Spec{
 		{Name: "tunnel", Host: 1},
-		{Name: "direct", Host: 2, Annotations: []string{"method: direct-nat"}},
+		{Name: "direct", Host: 2, Annotations: []string{"forwarding-mode: dsr-nat"}},
 		// A server's answer to fullnat would come in by its pod's interface,
 		// where no balancer's program runs: so far that needs a balancer in a
 		// pod, or servers elsewhere.
-		{Name: "nat", Host: 3, Annotations: []string{"method: fullnat"}, Node: w.Nodes[2].Name},
+		{Name: "nat", Host: 3, Annotations: []string{"forwarding-mode: fullnat"}, Node: w.Nodes[2].Name},
 		{Name: "turns", Host: 4, Annotations: []string{"scheduler: rr"}},
 	}
 	w.HandIn(t, services...)

@@ -23,7 +23,7 @@ func TestStopsAfterASilentReflector(t *testing.T) {
 			tunnel := world.Spec{Name: "tunnel", Host: 1}
 			w.HandIn(t, tunnel)
 			for range 3 {
-				w.NewBalancer(t, web, "--drain-notice", "0s")
+				w.NewBalancer(t, web, "--graceful-shutdown-period", "0s")
 			}
 			for _, pod := range w.Balancers(web) {
 				watched(t, w, pod)

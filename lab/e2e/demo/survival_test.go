@@ -19,7 +19,7 @@ func TestSurvival(t *testing.T) {
 	testkit.WatchSources(t)
 	out := filepath.Join(world.Ground, "survival")
 	var stdout, stderr bytes.Buffer
-	cmd := exec.Command(world.Lab(t), "bench", "survival", "--connections", "500", "--survival", "second-chance,none", "--fullnat=false",
+	cmd := exec.Command(world.Lab(t), "bench", "survival", "--connections", "500", "--connection-consistency", "second-chance,hash-only", "--fullnat=false",
 		"--events", "add-server,all-at-once", "--settle", "1s", "--timeout", "8s", "--out", out, "-o", "json")
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()

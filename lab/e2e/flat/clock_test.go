@@ -100,10 +100,10 @@ func newClockNet(t *testing.T) *clockNet {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.start("router", "router", "--router-id", "10.0.0.254", "--balancers", "10.0.0.0/24", "--socket", cluster.Socket("router"))
+	n.start("router", "router", "--router-id", "10.0.0.254", "--listen-range", "10.0.0.0/24", "--socket", cluster.Socket("router"))
 	for _, name := range []string{"lb1", "lb2"} {
-		n.start(name, "agent", "--services", services, "--interface", "eth0", "--node", name, "--dataplane", "ipvs",
-			"--layer2", "eth0", "--layer2-members", "10.0.0.1,10.0.0.2", "--bpffs", cluster.BPFFS(name), "--socket", cluster.Socket(name))
+		n.start(name, "agent", "--manifest-dir", services, "--interface", "eth0", "--node", name, "--dataplane", "ipvs",
+			"--l2-interfaces", "eth0", "--l2-members", "10.0.0.1,10.0.0.2", "--bpffs", cluster.BPFFS(name), "--socket", cluster.Socket(name))
 	}
 	return n
 }
@@ -114,7 +114,7 @@ kind: Service
 metadata:
   name: %[1]s
   labels: {app: %[1]s}
-  annotations: {fairlead.io/addresses: 10.0.0.%[2]d, fairlead.io/method: fullnat, fairlead.io/scheduler: rr, fairlead.io/health-check-interval: 500ms, fairlead.io/health-check-timeout: 400ms}
+  annotations: {fairlead.io/addresses: 10.0.0.%[2]d, fairlead.io/forwarding-mode: fullnat, fairlead.io/scheduler: rr, fairlead.io/health-check-interval: 500ms, fairlead.io/health-check-timeout: 400ms}
 spec: {type: LoadBalancer, ports: [{port: 80}]}
 ---
 apiVersion: discovery.k8s.io/v1

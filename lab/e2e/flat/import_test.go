@@ -91,8 +91,8 @@ func imported(t *testing.T, dataPlane string) {
 		}
 	}
 	for _, args := range [][]string{
-		{"import", "keepalived", filepath.Join(dir, "keepalived.conf"), "--mark", "1=10.1.1.1:81", "--into", services},
-		{"import", "ipvsadm", filepath.Join(dir, "rules"), "--into", services},
+		{"import", "keepalived", filepath.Join(dir, "keepalived.conf"), "--mark", "1=10.1.1.1:81", "--output-dir", services},
+		{"import", "ipvsadm", filepath.Join(dir, "rules"), "--output-dir", services},
 	} {
 		if _, errs, code := w.Fairlead(t, "", args...); code != 0 {
 			t.Fatalf("%s ends with %d: %s", args, code, errs)
@@ -124,7 +124,7 @@ func startImportedOf(t *testing.T, binary string, l *lab.Lab, interfaces, servic
 		t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command(binary, append([]string{"agent", "--services", services, "--interface", interfaces,
+	cmd := exec.Command(binary, append([]string{"agent", "--manifest-dir", services, "--interface", interfaces,
 		"--bpffs", cluster.BPFFS("balancer"), "--socket", cluster.Socket("balancer")}, args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	p, err := l.Host("balancer").Start(cmd)

@@ -45,7 +45,7 @@ func byHand(name, vip, method string) string {
 kind: Service
 metadata:
   name: %[1]s
-  annotations: {fairlead.io/addresses: %[2]q, fairlead.io/method: %[3]s, fairlead.io/scheduler: rr}
+  annotations: {fairlead.io/addresses: %[2]q, fairlead.io/forwarding-mode: %[3]s, fairlead.io/scheduler: rr}
 spec:
   type: LoadBalancer
   ports: [{name: http, port: 8080}]

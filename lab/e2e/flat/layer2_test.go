@@ -151,7 +151,7 @@ func (f *flat) start(name string, args ...string) *lab.Process {
 		f.t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command(world.Binary, append([]string{"agent", "--services", f.dir, "--node", name,
+	cmd := exec.Command(world.Binary, append([]string{"agent", "--manifest-dir", f.dir, "--node", name,
 		"--bpffs", cluster.BPFFS(name), "--socket", cluster.Socket(name)}, args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	p, err := f.lab.Host(name).Start(cmd)
@@ -165,9 +165,9 @@ func (f *flat) balancer(name string) {
 	f.t.Helper()
 	members := []string{"--balancers", "lb/balancers"}
 	if name == "lb3" {
-		members = []string{"--layer2-members", "10.0.0.1,10.0.0.2,10.0.0.3"}
+		members = []string{"--l2-members", "10.0.0.1,10.0.0.2,10.0.0.3"}
 	}
-	f.lbs[name] = f.start(name, append(members, "--layer2", "eth0")...)
+	f.lbs[name] = f.start(name, append(members, "--l2-interfaces", "eth0")...)
 }
 
 // owners gives who says that it answers for which VIP. Where not every one of

@@ -95,7 +95,7 @@ func (b *between) route() {
 		b.t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command(world.Binary, "router", "--router-id", "10.0.0.254", "--balancers", "10.0.0.0/24", "--socket", filepath.Join(b.dir, "router.sock"))
+	cmd := exec.Command(world.Binary, "router", "--router-id", "10.0.0.254", "--listen-range", "10.0.0.0/24", "--socket", filepath.Join(b.dir, "router.sock"))
 	cmd.Stdout, cmd.Stderr = log, log
 	if _, err := b.lab.Host("router").Start(cmd); err != nil {
 		b.t.Fatal(err)
@@ -158,7 +158,7 @@ func TestModes(t *testing.T) {
 	b := newBetween(t)
 	b.route()
 	b.put("announcements.yaml", modes("north", "south"))
-	b.start("lb1", "--interface", "eth0", "--layer2", "eth0", "--layer2-members", "10.0.0.1", "--peer", "10.0.0.254")
+	b.start("lb1", "--interface", "eth0", "--l2-interfaces", "eth0", "--l2-members", "10.0.0.1", "--peer", "10.0.0.254")
 	for _, c := range []struct{ byBGP, onSegment string }{{"north", "south"}, {"south", "north"}, {"north", "south"}} {
 		b.put("announcements.yaml", modes(c.byBGP, c.onSegment))
 		for name, vip := range b.vips {

@@ -84,7 +84,7 @@ func run(t *testing.T, h *lab.Host, argv ...string) {
 // onScience is a Service on that network, and where its pods are.
 func onScience(name, vips, method string, port int) string {
 	if method != "" {
-		method = ", fairlead.io/method: " + method
+		method = ", fairlead.io/forwarding-mode: " + method
 	}
 	return fmt.Sprintf(`apiVersion: v1
 kind: Service

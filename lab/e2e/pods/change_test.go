@@ -15,9 +15,9 @@ import (
 func (p *pods) comeAndGo(t *testing.T) {
 	all := []world.Traffic{
 		p.Load(t, "tunnel", p.tunnel.HTTP(), 20, 50),
-		p.Load(t, "direct-nat", p.direct.HTTP(), 20, 50),
+		p.Load(t, "dsr-nat", p.direct.HTTP(), 20, 50),
 		p.Load(t, "tunnel over IPv6", p.tunnel.HTTP6(), 10, 20),
-		p.Load(t, "direct-nat over IPv6", p.direct.HTTP6(), 10, 20),
+		p.Load(t, "dsr-nat over IPv6", p.direct.HTTP6(), 10, 20),
 	}
 	world.During(t, all, "a fourth balancer", func() { p.NewBalancer(t, web) })
 	world.During(t, all, "a balancer removed", func() { p.removeBalancer(t, p.Balancers(web)[0]) })

@@ -100,7 +100,7 @@ func (p *pods) panicMode(t *testing.T) {
 
 // noPanic: without that mode the route goes, and comes back with the servers.
 func (p *pods) noPanic(t *testing.T) {
-	s := checked("timid", 12, "panic: \"off\"", "method: "+string(service.DirectNAT))
+	s := checked("timid", 12, "panic-mode: disabled", "forwarding-mode: "+string(service.DSRNAT))
 	ill := p.well(t, web)
 	p.HandIn(t, s)
 	p.frontends(t, s, plan.Active, "up")

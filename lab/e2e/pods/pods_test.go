@@ -33,13 +33,13 @@ func newPods(t *testing.T) *pods {
 	p := &pods{
 		World:          w,
 		tunnel:         world.Spec{Name: "tunnel", Of: web, Host: 1},
-		direct:         world.Spec{Name: "direct", Of: web, Host: 2, Annotations: []string{"method: direct-nat"}},
-		nat:            world.Spec{Name: "nat", Of: web, Host: 3, Annotations: []string{"method: fullnat"}},
+		direct:         world.Spec{Name: "direct", Of: web, Host: 2, Annotations: []string{"forwarding-mode: dsr-nat"}},
+		nat:            world.Spec{Name: "nat", Of: web, Host: 3, Annotations: []string{"forwarding-mode: fullnat"}},
 		roundRobin:     world.Spec{Name: "turns", Of: web, Host: 4, Annotations: []string{"scheduler: rr"}},
 		shopTunnel:     world.Spec{Name: "shop-tunnel", Of: shop, Host: 1},
-		shopDirect:     world.Spec{Name: "shop-direct", Of: shop, Host: 2, Annotations: []string{"method: direct-nat", "scheduler: rr"}},
-		shopNAT:        world.Spec{Name: "shop-nat", Of: shop, Host: 3, Annotations: []string{"method: fullnat"}},
-		shopRoundRobin: world.Spec{Name: "shop-turns", Of: shop, Host: 4, Annotations: []string{"scheduler: rr", "method: fullnat"}},
+		shopDirect:     world.Spec{Name: "shop-direct", Of: shop, Host: 2, Annotations: []string{"forwarding-mode: dsr-nat", "scheduler: rr"}},
+		shopNAT:        world.Spec{Name: "shop-nat", Of: shop, Host: 3, Annotations: []string{"forwarding-mode: fullnat"}},
+		shopRoundRobin: world.Spec{Name: "shop-turns", Of: shop, Host: 4, Annotations: []string{"scheduler: rr", "forwarding-mode: fullnat"}},
 	}
 	w.HandIn(t, p.tunnel, p.direct, p.nat, p.roundRobin, p.shopTunnel, p.shopDirect, p.shopNAT, p.shopRoundRobin)
 	for range 3 {
@@ -114,8 +114,8 @@ func (p *pods) restart(t *testing.T) {
 	stateless := []world.Traffic{
 		p.Load(t, "tunnel", p.tunnel.HTTP(), 20, 50),
 		p.Load(t, "tunnel over IPv6", p.tunnel.HTTP6(), 10, 20),
-		p.Load(t, "direct-nat", p.direct.HTTP(), 20, 50),
-		p.Load(t, "direct-nat over IPv6", p.direct.HTTP6(), 10, 20),
+		p.Load(t, "dsr-nat", p.direct.HTTP(), 20, 50),
+		p.Load(t, "dsr-nat over IPv6", p.direct.HTTP6(), 10, 20),
 	}
 	// A connection of fullnat lives in one balancer, and breaks where the
 	// router sends it to another meanwhile.

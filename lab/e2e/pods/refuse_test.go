@@ -17,7 +17,7 @@ import (
 
 // beside is the traffic that whatever is refused must not hurt.
 func (p *pods) beside(t *testing.T) []world.Traffic {
-	return []world.Traffic{p.Load(t, "tunnel", p.tunnel.HTTP(), 10, 50), p.Load(t, "direct-nat", p.direct.HTTP(), 10, 50)}
+	return []world.Traffic{p.Load(t, "tunnel", p.tunnel.HTTP(), 10, 50), p.Load(t, "dsr-nat", p.direct.HTTP(), 10, 50)}
 }
 
 // refusedInput hands in one wrong version of a Service that is served after
@@ -32,14 +32,14 @@ func (p *pods) refusedInput(t *testing.T) {
 	}{
 		{"unknown field", "  type: LoadBalancer", "  typ: LoadBalancer", []string{file + ":", "spec.typ", "unknown field", "type"}},
 		{"wrong port", "port: 8080}", "port: 80800}", []string{file + ":", "spec.ports[0].port", "80800"}},
-		{"unknown method", "  annotations:\n", "  annotations:\n    fairlead.io/method: teleport\n",
-			[]string{file + ":", "fairlead.io/method", "teleport", "tunnel"}},
+		{"unknown method", "  annotations:\n", "  annotations:\n    fairlead.io/forwarding-mode: teleport\n",
+			[]string{file + ":", "fairlead.io/forwarding-mode", "teleport", "tunnel"}},
 		{"unknown scheduler", "  annotations:\n", "  annotations:\n    fairlead.io/scheduler: dice\n",
 			[]string{file + ":", "fairlead.io/scheduler", "dice", "maglev"}},
-		{"ring size not prime", "  annotations:\n", "  annotations:\n    fairlead.io/ring-size: \"16380\"\n",
-			[]string{file + ":", "fairlead.io/ring-size", "16380", "prime"}},
-		{"unknown annotation", "  annotations:\n", "  annotations:\n    fairlead.io/metod: tunnel\n",
-			[]string{file + ":", "fairlead.io/metod", "fairlead.io/method"}},
+		{"ring size not prime", "  annotations:\n", "  annotations:\n    fairlead.io/maglev-table-size: \"16380\"\n",
+			[]string{file + ":", "fairlead.io/maglev-table-size", "16380", "prime"}},
+		{"unknown annotation", "  annotations:\n", "  annotations:\n    fairlead.io/forwardng-mode: tunnel\n",
+			[]string{file + ":", "fairlead.io/forwardng-mode", "fairlead.io/forwarding-mode"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			wrong := strings.Replace(good, c.old, c.new, 1)
@@ -66,7 +66,7 @@ func (p *pods) refusedInput(t *testing.T) {
 // served, each beside those that are.
 func (p *pods) refusedFrontends(t *testing.T) {
 	lonely := world.Spec{Name: "lonely", Of: web, Host: 21}
-	wrongFamily := world.Spec{Name: "family", Of: web, Host: 22, Annotations: []string{"method: direct-nat"}}
+	wrongFamily := world.Spec{Name: "family", Of: web, Host: 22, Annotations: []string{"forwarding-mode: dsr-nat"}}
 	service, slices, _ := strings.Cut(wrongFamily.Manifest(p.World), "---\n")
 	_, sixes, _ := strings.Cut(slices, "---\n")
 	onlyFour := strings.Replace(service, fmt.Sprintf("%s,%s", wrongFamily.VIP(false, 0).Addr(), wrongFamily.VIP(true, 0).Addr()),
@@ -253,7 +253,7 @@ func (p *pods) refusedPeers(t *testing.T) {
 	}
 	reflector := paper.ReflectorAddr.String()
 	start := func(args ...string) error {
-		return p.Start(pod.Name, pod.Name, append([]string{"agent", "--node", pod.Name, "--services", cluster.Manifests(p.Services[web].Name),
+		return p.Start(pod.Name, pod.Name, append([]string{"agent", "--node", pod.Name, "--manifest-dir", cluster.Manifests(p.Services[web].Name),
 			"--next-hop", pod.Node.Addr.String(), "--bpffs", cluster.BPFFS(pod.Name), "--socket", cluster.Socket(pod.Name)}, args...)...)
 	}
 	for _, c := range []struct {
@@ -262,7 +262,7 @@ func (p *pods) refusedPeers(t *testing.T) {
 		words []string
 	}{
 		{"wrong AS of the peer", []string{"--peer", reflector + "@65099"}, []string{reflector, "65099", "65021"}},
-		{"wrong AS of our own", []string{"--as", "65098", "--peer", reflector + "@65021"}, []string{reflector, "65098", "65021"}},
+		{"wrong AS of our own", []string{"--local-asn", "65098", "--peer", reflector + "@65021"}, []string{reflector, "65098", "65021"}},
 		{"wrong password", []string{"--peer", reflector, "--password-file", password}, []string{reflector, "password"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -312,12 +312,12 @@ func (p *pods) secondAgents(t *testing.T) {
 			[]string{cluster.Socket(first.Name), "another agent answers there"}, 1},
 		{"pins", own, cluster.BPFFS(first.Name), balancer, []string{"another agent", cluster.BPFFS(first.Name)}, 1},
 		{"everything", cluster.Socket(first.Name), cluster.BPFFS(first.Name), balancer, []string{"another agent"}, 1},
-		{"wrong flags", own, "/sys/fs/bpf/second", []string{"--interface", "eth7", "--as", "0"}, []string{"--as", "0 is not an AS number"}, 2},
+		{"wrong flags", own, "/sys/fs/bpf/second", []string{"--interface", "eth7", "--local-asn", "0"}, []string{"--local-asn", "0 is not an AS number"}, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			world.During(t, traffic, "a second agent with the same "+c.name, func() {
 				_, stderr, code := p.Fairlead(t, first.Name, append([]string{"agent", "--node", "second",
-					"--services", cluster.Manifests("web"), "--socket", c.socket, "--bpffs", c.bpffs}, c.args...)...)
+					"--manifest-dir", cluster.Manifests("web"), "--socket", c.socket, "--bpffs", c.bpffs}, c.args...)...)
 				if last := world.LastLine(stderr); code != c.code || !world.HasAll(last, c.words) {
 					t.Errorf("it ends with %d and last says %q, want %d and %q; all of it:\n%s", code, last, c.code, c.words, stderr)
 				}

@@ -41,7 +41,7 @@ spec: {addresses: [10.1.1.1/32]}
 ---
 apiVersion: v1
 kind: Service
-metadata: {name: web, annotations: {fairlead.io/method: fullnat, fairlead.io/health-check: none}}
+metadata: {name: web, annotations: {fairlead.io/forwarding-mode: fullnat, fairlead.io/health-check: none}}
 spec: {type: LoadBalancer, ports: [{port: 80}]}
 ---
 apiVersion: discovery.k8s.io/v1

@@ -22,7 +22,7 @@ import (
 
 // withRouter starts a router that balancers dial.
 func (p *place) withRouter(caps privilege.Set) *process {
-	return p.start("router", caps, "router", "--router-id", "10.0.0.254", "--balancers", "10.0.0.0/24", "--socket", p.socket("router"), "--bfd=false")
+	return p.start("router", caps, "router", "--router-id", "10.0.0.254", "--listen-range", "10.0.0.0/24", "--socket", p.socket("router"), "--bfd=false")
 }
 
 // routed says whether the router sends what is for the VIP to lb.
@@ -43,7 +43,7 @@ func takeover(p *place, caps privilege.Set) error { return balancers(p, caps, 2)
 func balancers(p *place, caps privilege.Set, n int) error {
 	p.withRouter(privilege.All)
 	for range n {
-		lb := p.agent("lb", caps, "--services", p.services(vip.Addr().String(), "fullnat"), "--peer", "10.0.0.254")
+		lb := p.agent("lb", caps, "--manifest-dir", p.services(vip.Addr().String(), "fullnat"), "--peer", "10.0.0.254")
 		if err := lb.until(func() error { return errors.Join(p.established("lb"), p.answered(vip)) }); err != nil {
 			return err
 		}
@@ -56,7 +56,7 @@ func balancers(p *place, caps privilege.Set, n int) error {
 // layer2: the client, which has no route there, finds the VIP by ARP.
 func layer2(p *place, caps privilege.Set) error {
 	at := netip.MustParseAddrPort("10.0.0.200:80")
-	lb := p.agent("lb", caps, "--services", p.services(at.Addr().String(), "fullnat"), "--layer2", "eth0", "--layer2-members", "10.0.0.1")
+	lb := p.agent("lb", caps, "--manifest-dir", p.services(at.Addr().String(), "fullnat"), "--l2-interfaces", "eth0", "--l2-members", "10.0.0.1")
 	return lb.until(func() error { return p.answered(at) })
 }
 
@@ -64,23 +64,23 @@ func layer2(p *place, caps privilege.Set) error {
 func ownBPFFS(p *place, caps privilege.Set) error {
 	at := filepath.Join(p.dir, "bpf")
 	p.t.Cleanup(func() { _ = unix.Unmount(filepath.Join(at, "fairlead/balancer"), unix.MNT_DETACH) }) // where it was mounted
-	lb := p.agent("lb", caps, "--services", p.services(vip.Addr().String(), "fullnat"), "--bpffs", at)
+	lb := p.agent("lb", caps, "--manifest-dir", p.services(vip.Addr().String(), "fullnat"), "--bpffs", at)
 	return lb.until(func() error { return p.answered(vip) })
 }
 
 // server: it takes connections out of the balancer's tunnel, and answers as the VIP.
 func server(p *place, caps privilege.Set) error {
 	services := p.services(vip.Addr().String(), "tunnel")
-	p.agent("lb", privilege.All, "--services", services)
-	web := p.agent("web", caps, "--services", services, "--role", "server")
+	p.agent("lb", privilege.All, "--manifest-dir", services)
+	web := p.agent("web", caps, "--manifest-dir", services, "--role", "server")
 	return web.until(func() error { return p.answered(vip) })
 }
 
 // router: it dials a balancer's peer, and installs what that tells.
 func router(p *place, caps privilege.Set) error {
-	p.start("web", privilege.All, "reflector", "--router-id", "10.0.0.21", "--clients", "10.0.0.1/32", "--router", "10.0.0.254",
+	p.start("web", privilege.All, "reflector", "--router-id", "10.0.0.21", "--client-range", "10.0.0.1/32", "--router-range", "10.0.0.254",
 		"--socket", p.socket("web"), "--bfd=false")
-	p.agent("lb", privilege.All, "--services", p.services(vip.Addr().String(), "fullnat"), "--peer", "10.0.0.21")
+	p.agent("lb", privilege.All, "--manifest-dir", p.services(vip.Addr().String(), "fullnat"), "--peer", "10.0.0.21")
 	r := p.start("router", caps, "router", "--router-id", "10.0.0.254", "--peer", "10.0.0.21", "--socket", p.socket("router"), "--bfd=false")
 	return r.until(p.routed)
 }
@@ -88,21 +88,21 @@ func router(p *place, caps privilege.Set) error {
 // routerListens: the balancer dials it.
 func routerListens(p *place, caps privilege.Set) error {
 	r := p.withRouter(caps)
-	p.agent("lb", privilege.All, "--services", p.services(vip.Addr().String(), "fullnat"), "--peer", "10.0.0.254")
+	p.agent("lb", privilege.All, "--manifest-dir", p.services(vip.Addr().String(), "fullnat"), "--peer", "10.0.0.254")
 	return r.until(p.routed)
 }
 
 // reflector: a balancer has a session with it.
 func reflector(p *place, caps privilege.Set) error {
-	r := p.start("router", caps, "reflector", "--router-id", "10.0.0.254", "--clients", "10.0.0.0/24", "--router", "10.0.0.21",
+	r := p.start("router", caps, "reflector", "--router-id", "10.0.0.254", "--client-range", "10.0.0.0/24", "--router-range", "10.0.0.21",
 		"--socket", p.socket("router"), "--bfd=false")
-	p.agent("lb", privilege.All, "--services", p.services(vip.Addr().String(), "fullnat"), "--peer", "10.0.0.254")
+	p.agent("lb", privilege.All, "--manifest-dir", p.services(vip.Addr().String(), "fullnat"), "--peer", "10.0.0.254")
 	return r.until(func() error { return p.established("lb") })
 }
 
 // cleanup takes off what an agent that was killed left.
 func cleanup(p *place, caps privilege.Set) error {
-	lb := p.agent("lb", privilege.All, "--services", p.services(vip.Addr().String(), "fullnat"))
+	lb := p.agent("lb", privilege.All, "--manifest-dir", p.services(vip.Addr().String(), "fullnat"))
 	if err := lb.until(func() error { return p.answered(vip) }); err != nil {
 		p.t.Fatal(err)
 	}

@@ -82,7 +82,7 @@ func (p *place) services(address, method string) string {
 kind: Service
 metadata:
   name: web
-  annotations: {fairlead.io/addresses: %s, fairlead.io/method: %s, fairlead.io/health-check: none}
+  annotations: {fairlead.io/addresses: %s, fairlead.io/forwarding-mode: %s, fairlead.io/health-check: none}
 spec: {type: LoadBalancer, ports: [{port: 80}]}
 ---
 apiVersion: discovery.k8s.io/v1
@@ -144,7 +144,7 @@ func (p *place) startCommand(host string, caps privilege.Set, cmd *exec.Cmd) *pr
 // agent is start for an agent, with what the place needs.
 func (p *place) agent(host string, caps privilege.Set, args ...string) *process {
 	p.t.Helper()
-	own := []string{"agent", "--node", host, "--socket", p.socket(host), "--bpffs", p.bpffs(host), "--bfd=false", "--drain-notice=0s"}
+	own := []string{"agent", "--node", host, "--socket", p.socket(host), "--bpffs", p.bpffs(host), "--bfd=false", "--graceful-shutdown-period=0s"}
 	p.t.Cleanup(func() { os.RemoveAll(p.bpffs(host)) })
 	return p.start(host, caps, append(own, args...)...)
 }

@@ -115,7 +115,7 @@ func (u *upstream) run(host string, cmd *exec.Cmd) *lab.Process {
 
 func (u *upstream) reflector(host, address, cluster string) *lab.Process {
 	u.t.Helper()
-	return u.start(host, "reflector", noBFD, "--router-id", address, "--cluster-id", cluster, "--clients", "10.0.1.0/24", "--router", "10.0.0.110")
+	return u.start(host, "reflector", noBFD, "--router-id", address, "--cluster-id", cluster, "--client-range", "10.0.1.0/24", "--router-range", "10.0.0.110")
 }
 
 func (u *upstream) router(args ...string) *lab.Process {
@@ -338,14 +338,14 @@ func TestBesideFRRIsKilled(t *testing.T) {
 	u.foreign(foreign.FRR)
 	u.speak("10.128.0.0/24")
 	u.until(allFour)
-	beside := u.router("--beside", "bgp", "--accept", "10.128.0.0/16")
+	beside := u.router("--shadow-protocol", "bgp", "--accept-prefixes", "10.128.0.0/16")
 	both := strings.Replace(allFour, "20:", "10:", 1) + "; " + allFour
 	u.ask(both)
 	u.unharmed("SIGKILL of the router beside FRR", true, func() {
 		u.end(beside, beside.Kill)
 		u.until(allFour)
 	})
-	beside = u.router("--beside", "bgp")
+	beside = u.router("--shadow-protocol", "bgp")
 	u.until(both)
 	u.unharmed("SIGTERM of the router beside FRR", true, func() {
 		u.end(beside, func() error { return beside.Signal(unix.SIGTERM) })

@@ -154,14 +154,14 @@ func (p *place) routing() {
 	must(p.t, os.Mkdir(p.path("services"), 0o755))
 	p.secret("services/web.yaml", manifests)
 	bgp := p.secret("bgp", "%s\n")
-	p.start("router", "router", "--router-id", "10.0.0.254", "--balancers", "10.0.0.0/24", "--password-file", bgp,
+	p.start("router", "router", "--router-id", "10.0.0.254", "--listen-range", "10.0.0.0/24", "--password-file", bgp,
 		"--socket", p.path("router.sock"), "--metrics-address", "127.0.0.1:9001")
-	p.start("pod", "reflector", "--router-id", "10.0.0.253", "--clients", "10.0.0.0/24", "--router", "10.0.0.254", "--listen", "127.0.0.1",
+	p.start("pod", "reflector", "--router-id", "10.0.0.253", "--client-range", "10.0.0.0/24", "--router-range", "10.0.0.254", "--listen", "127.0.0.1",
 		"--password-file", p.secret("reflector", "%s\n"), "--socket", p.path("reflector.sock"), "--metrics-address", "127.0.0.1:9002")
 	// Nobody listens there: errors that name the URL are the rule.
 	hook := p.secret("hook", "http://user:%[1]s@10.0.0.254:8/hook/%[1]s?token=%[1]s\n")
-	p.start("lb", "agent", "--services", p.path("services"), "--interface", "eth0", "--peer", "10.0.0.254", "--password-file", bgp,
-		"--layer2", "eth0", "--layer2-members", "10.0.0.1,10.0.0.2", "--layer2-password-file", p.secret("layer2", "%s\n"),
+	p.start("lb", "agent", "--manifest-dir", p.path("services"), "--interface", "eth0", "--peer", "10.0.0.254", "--password-file", bgp,
+		"--l2-interfaces", "eth0", "--l2-members", "10.0.0.1,10.0.0.2", "--l2-password-file", p.secret("layer2", "%s\n"),
 		"--cloud", "webhook", "--webhook-url-file", hook, "--webhook-secret-file", p.secret("signs", "%s\n"),
 		"--role", "balancer,server", "--node-key-file", p.nodeKey(), "--require-node-key",
 		"--socket", p.path("agent.sock"), "--metrics-address", "127.0.0.1:9003")
@@ -261,7 +261,7 @@ func (p *place) refused() {
 	long := p.secret("long", "%[1]s%[1]s%[1]s%[1]s%[1]s%[1]s\n")
 	two := p.secret("two", "%s and more\n")
 	url := p.secret("url", "ftp://user:%s@10.0.0.254/hook\n")
-	agent := []string{"agent", "--services", p.path("services"), "--interface", "eth0", "--socket", p.path("other.sock")}
+	agent := []string{"agent", "--manifest-dir", p.path("services"), "--interface", "eth0", "--socket", p.path("other.sock")}
 	for words, args := range map[string][]string{
 		"TCP MD5 takes at most":   append(agent, "--peer", "10.0.0.254", "--password-file", long),
 		"is not a URL of http":    append(agent, "--cloud", "webhook", "--webhook-url-file", url),
@@ -283,7 +283,7 @@ func (p *place) refused() {
 	} {
 		must(p.t, os.Mkdir(p.path("services-"+name), 0o755))
 		p.secret("services-"+name+"/bad.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: second}\nstringData: "+text+"\n")
-		agent := p.start("pod", "agent", "--services", p.path("services-"+name), "--role", "server", "--socket", p.path(name+".sock"), "--bpffs", "/sys/fs/bpf/fairlead/"+name)
+		agent := p.start("pod", "agent", "--manifest-dir", p.path("services-"+name), "--role", "server", "--socket", p.path(name+".sock"), "--bpffs", "/sys/fs/bpf/fairlead/"+name)
 		testkit.Eventually(p.t, world.Within, func() error {
 			said := p.fairlead("pod", "status", "--socket", p.path(name+".sock"))
 			if !strings.Contains(said, "bad.yaml") && !strings.Contains(said, "Secret") {

@@ -44,7 +44,7 @@ func newSenders(t *testing.T) *senders {
 	s := &senders{World: w, gone: map[string]bool{}, key: filepath.Join(t.TempDir(), "key"), specs: []world.Spec{
 		{Name: "ipip", Of: web, Host: 1},
 		{Name: "gue", Of: web, Host: 2, Annotations: []string{"encapsulation: gue"}},
-		{Name: "direct", Of: web, Host: 3, Annotations: []string{"method: direct-nat"}},
+		{Name: "direct", Of: web, Host: 3, Annotations: []string{"forwarding-mode: dsr-nat"}},
 		{Name: "dedicated", Of: shop, Host: 1},
 	}}
 	for _, key := range []string{"first", "second"} {

@@ -51,10 +51,10 @@ func services() []world.Spec {
 	return []world.Spec{
 		{Name: "tunnel", Of: web, Host: 1},
 		{Name: "gue", Of: web, Host: 2, Annotations: []string{"encapsulation: gue"}},
-		{Name: "direct", Of: web, Host: 3, Annotations: []string{"method: direct-nat"}},
-		{Name: "fullnat", Of: shop, Host: 1, Annotations: []string{"method: fullnat"}},
-		{Name: "turns", Of: shop, Host: 2, Annotations: []string{"method: direct-nat", "scheduler: rr"}},
-		{Name: "remembered", Of: shop, Host: 3, Annotations: []string{"survival: flow-table"}},
+		{Name: "direct", Of: web, Host: 3, Annotations: []string{"forwarding-mode: dsr-nat"}},
+		{Name: "fullnat", Of: shop, Host: 1, Annotations: []string{"forwarding-mode: fullnat"}},
+		{Name: "turns", Of: shop, Host: 2, Annotations: []string{"forwarding-mode: dsr-nat", "scheduler: rr"}},
+		{Name: "remembered", Of: shop, Host: 3, Annotations: []string{"connection-consistency: flow-table"}},
 	}
 }
 

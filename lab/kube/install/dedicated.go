@@ -12,7 +12,7 @@ import (
 // own is a Service with balancers of its own.
 const own = `apiVersion: v1
 kind: Service
-metadata: {name: own, annotations: {fairlead.io/balancer: dedicated}}
+metadata: {name: own, annotations: {fairlead.io/dedicated: "true"}}
 spec:
   type: LoadBalancer
   selector: {app: web}

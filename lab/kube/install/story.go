@@ -105,7 +105,7 @@ func (w *world) startRouter() error {
 	if w.reflected() {
 		args = append(args, "--peer", w.Nodes[0].Addr.String())
 	} else {
-		args = append(args, "--balancers", "172.30.0.0/24")
+		args = append(args, "--listen-range", "172.30.0.0/24")
 	}
 	cmd := exec.Command(filepath.Join(w.root, "bin/fairlead"), args...)
 	cmd.Stdout, cmd.Stderr = log, log

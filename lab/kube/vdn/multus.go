@@ -99,7 +99,7 @@ spec:
 var services = []struct{ name, network, method, vip string }{
 	{"sky", "telescope", "", "10.1.1.3"}, {"sky-nat", "telescope", "nat", "10.1.1.4"},
 	{"ground", "antenna", "", "10.1.1.5"}, {"ground-nat", "antenna", "nat", "10.1.1.6"},
-	{"sky-tunnel", "telescope", "tunnel", "10.1.1.7"}, {"ground-direct", "antenna", "direct-nat", "10.1.1.8"},
+	{"sky-tunnel", "telescope", "tunnel", "10.1.1.7"}, {"ground-direct", "antenna", "dsr-nat", "10.1.1.8"},
 }
 
 // multusNetwork has Multus as the network of pods, with the cluster's own as the first: by
@@ -236,7 +236,7 @@ func (w *world) serveObservers(ctx context.Context) error {
 	for _, s := range services {
 		method := ""
 		if s.method != "" {
-			method = ", fairlead.io/method: " + s.method
+			method = ", fairlead.io/forwarding-mode: " + s.method
 		}
 		if err := w.Apply(ctx, fmt.Sprintf(overNetwork, s.name, s.network, method)); err != nil {
 			return err
@@ -244,7 +244,7 @@ func (w *world) serveObservers(ctx context.Context) error {
 		if err := w.give(ctx, s.name, s.vip); err != nil {
 			return err
 		}
-		if s.method == "tunnel" || s.method == "direct-nat" {
+		if s.method == "tunnel" || s.method == "dsr-nat" {
 			if err := w.refused(ctx, fmt.Sprintf("%s needs the server half at the servers' devices, which on network %q", s.method, "default/"+s.network)); err != nil {
 				return err
 			}

@@ -93,7 +93,7 @@ spec:
 ---
 apiVersion: v1
 kind: Service
-metadata: {name: %[1]s, annotations: {fairlead.io/method: fullnat}}
+metadata: {name: %[1]s, annotations: {fairlead.io/forwarding-mode: fullnat}}
 spec:
   type: LoadBalancer
   clusterIP: %[3]s

@@ -81,7 +81,7 @@ func more(says string, a, b int, x float64) Claim {
 func fig12() Figure {
 	return Figure{
 		Name: "fig12", Title: "Throughput, modified NAT, topology 1, 100M LAN", X: offeredRate, Y: "replies a second",
-		Series: farms(slow, service.DirectNAT, throughput),
+		Series: farms(slow, service.DSRNAT, throughput),
 		Claims: []Claim{
 			more("4 servers have more replies than 8, at 16,000 a second", four, eight, 16e3).Over(5),
 			more("8 servers have more than 12", eight, twelve, 16e3).Over(5),
@@ -94,7 +94,7 @@ func fig12() Figure {
 func fig13() Figure {
 	return Figure{
 		Name: "fig13", Title: "Loss rate on the load balancer, modified NAT, topology 1, 100M LAN", X: offeredRate, Y: perSecond,
-		Series: farms(slow, service.DirectNAT, balancerLoss),
+		Series: farms(slow, service.DSRNAT, balancerLoss),
 		Claims: []Claim{
 			claim.Between("12 servers: about 21,100 are lost at 30,000 a second", 20678, 21522, func(c Curves) float64 { return c.at(twelve, 30e3) }),
 			claim.So("more servers, more loss, from 4 to 12, at 30,000 a second", func(c Curves) bool {
@@ -107,7 +107,7 @@ func fig13() Figure {
 func fig14() Figure {
 	return Figure{
 		Name: "fig14", Title: "Loss rate on the real servers, modified NAT, topology 1, 100M LAN", X: offeredRate, Y: perSecond,
-		Series: farms(slow, service.DirectNAT, serverLoss),
+		Series: farms(slow, service.DSRNAT, serverLoss),
 		Claims: []Claim{
 			claim.Between("12 servers: about 160 are lost at 30,000 a second", 110, 210, func(c Curves) float64 { return c.at(twelve, 30e3) }),
 			claim.So("falls sharply with more servers, from 1 to 8, at 30,000 a second", func(c Curves) bool {
@@ -141,7 +141,7 @@ func fig15() Figure {
 func fig16() Figure {
 	return Figure{
 		Name: "fig16", Title: "Throughput, direct routing, topology 1, 100M LAN", X: offeredRate, Y: "replies a second",
-		Series: farms(slow, service.DirectNAT, throughput), Claims: eightOver12(), Remarks: []string{sameTiming},
+		Series: farms(slow, service.DSRNAT, throughput), Claims: eightOver12(), Remarks: []string{sameTiming},
 	}
 }
 
@@ -154,7 +154,7 @@ func tunneled(name, title string, mega int, y string, of Measure) Figure {
 // routed is a figure of the appendix: one of NAT's, by direct routing.
 func routed(name, title string, mega int, y string, of Measure) Figure {
 	return Figure{
-		Name: name, Title: title, X: offeredRate, Y: y, Series: farms(mega, service.DirectNAT, of),
+		Name: name, Title: title, X: offeredRate, Y: y, Series: farms(mega, service.DSRNAT, of),
 		Claims: []Claim{claim.ByModel[Curves]("almost the same as with NAT", sameTiming)},
 	}
 }

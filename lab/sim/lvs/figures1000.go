@@ -21,7 +21,7 @@ func figures1000() []Figure {
 }
 
 func fig17() Figure {
-	slower := over("NAT, DR, 100M LAN", topology1(slow, service.DirectNAT, 1), []int{10e3, 20e3, 30e3, 40e3}, throughput)
+	slower := over("NAT, DR, 100M LAN", topology1(slow, service.DSRNAT, 1), []int{10e3, 20e3, 30e3, 40e3}, throughput)
 	return Figure{
 		Name: "fig17", Title: "Throughput, topology 1, 1000M LAN, 1 server", X: offeredRate, Y: "replies a second",
 		Series: append(methods(fast, rates1000, throughput), slower), Remarks: []string{sameTiming},
@@ -61,7 +61,7 @@ func fig19() Figure {
 func fig20() Figure {
 	f := Figure{
 		Name: "fig20", Title: "Throughput, modified NAT, topology 1, 1000M LAN", X: offeredRate, Y: "replies a second",
-		Series: farms(fast, service.DirectNAT, throughput),
+		Series: farms(fast, service.DSRNAT, throughput),
 		Claims: []Claim{claim.So("more servers, fewer replies, at 90,000 a second", func(c Curves) bool {
 			return c.at(one, 90e3) > c.at(four, 90e3) && c.at(four, 90e3) > c.at(eight, 90e3) && c.at(eight, 90e3) > c.at(twelve, 90e3)
 		})},
@@ -83,7 +83,7 @@ func topology2(m service.Method) Setup {
 }
 
 func fig22() Figure {
-	nat, shared := topology2(service.DirectNAT), topology1(fast, service.DirectNAT, 1)
+	nat, shared := topology2(service.DSRNAT), topology1(fast, service.DSRNAT, 1)
 	return Figure{
 		Name: "fig22", Title: "Throughput, topology 2, 1000M LAN, 1 server", X: offeredRate, Y: "replies a second",
 		Series: []Series{
@@ -114,7 +114,7 @@ func fig41() Figure {
 	return Figure{
 		Name: "fig41", Title: "Loss rate on the load balancer, topology 2, 1000M LAN, 1 server", X: offeredRate, Y: perSecond,
 		Series: []Series{
-			over(natAndDR, topology2(service.DirectNAT), rates1000, balancerLoss),
+			over(natAndDR, topology2(service.DSRNAT), rates1000, balancerLoss),
 			over(tunnel, topology2(service.Tunnel), rates1000, balancerLoss),
 		},
 		Remarks: []string{sameTiming},
@@ -128,7 +128,7 @@ func fig41() Figure {
 func fig34() Figure {
 	return Figure{
 		Name: "fig34", Title: "Loss rate on the load balancer, modified NAT, topology 1, 1000M LAN", X: offeredRate, Y: perSecond,
-		Series: farms(fast, service.DirectNAT, balancerLoss),
+		Series: farms(fast, service.DSRNAT, balancerLoss),
 		Claims: []Claim{claim.So("more servers, more loss, at 90,000 a second", func(c Curves) bool {
 			return c.at(one, 90e3) < c.at(four, 90e3) && c.at(four, 90e3) < c.at(eight, 90e3) && c.at(eight, 90e3) < c.at(twelve, 90e3)
 		})},
@@ -138,7 +138,7 @@ func fig34() Figure {
 func fig35() Figure {
 	return Figure{
 		Name: "fig35", Title: "Loss rate on the real servers, modified NAT, topology 1, 1000M LAN", X: offeredRate, Y: perSecond,
-		Series: farms(fast, service.DirectNAT, serverLoss),
+		Series: farms(fast, service.DSRNAT, serverLoss),
 		Claims: []Claim{more("12 servers lose more than 4, at 90,000 a second", twelve, four, 90e3)},
 	}
 }

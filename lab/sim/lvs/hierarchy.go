@@ -12,7 +12,7 @@ func figuresHierarchy() []Figure { return []Figure{fig27(), fig28(), fig29()} }
 
 // levels gives the curves of the hierarchy and of the flat virtual server.
 func levels(of Measure) []Series {
-	flat := topology1(fast, service.DirectNAT, 8)
+	flat := topology1(fast, service.DSRNAT, 8)
 	deep := flat
 	deep.Topology = Hierarchy
 	return []Series{over("hierarchy", deep, rates1000, of), over("flat", flat, rates1000, of)}

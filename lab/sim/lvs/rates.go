@@ -50,7 +50,7 @@ const byChance = "ns-2's agents take no time: but for the tunnel's 20 bytes meth
 // methods gives the curves of all methods, of one server.
 func methods(mega int, rates []int, of Measure) []Series {
 	return []Series{
-		over(natAndDR, topology1(mega, service.DirectNAT, 1), rates, of),
+		over(natAndDR, topology1(mega, service.DSRNAT, 1), rates, of),
 		over(tunnel, topology1(mega, service.Tunnel, 1), rates, of),
 	}
 }
@@ -85,7 +85,7 @@ const longer = "so it is in ns-2: the first bit is on its way for 4 us, and 20 b
 // that both are nearly the same.
 func asNAT(mega int, of Measure) ([]Series, Claim) {
 	all := farms(mega, service.Tunnel, of)
-	for _, c := range farms(mega, service.DirectNAT, of) {
+	for _, c := range farms(mega, service.DSRNAT, of) {
 		c.Name += ", NAT"
 		all = append(all, c.aside())
 	}

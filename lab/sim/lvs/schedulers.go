@@ -14,7 +14,7 @@ const second = "seconds"
 
 // weighted is what Figs. 23, 42 and 43 compare.
 func weighted(s service.Scheduler) Setup {
-	return Setup{Topology: Shared, LAN: Mega1000, Method: service.DirectNAT, Scheduler: s, Servers: 2, Clients: 100, Every: 0.001,
+	return Setup{Topology: Shared, LAN: Mega1000, Method: service.DSRNAT, Scheduler: s, Servers: 2, Clients: 100, Every: 0.001,
 		Uneven: true, PerPacket: true, Seconds: 5}
 }
 
@@ -22,7 +22,7 @@ func weighted(s service.Scheduler) Setup {
 // the millisecond: what comes after just that is of a new one, and no rounding
 // decides it.
 func least(s service.Scheduler) Setup {
-	return Setup{Topology: Shared, LAN: Mega100, Method: service.DirectNAT, Scheduler: s, Servers: 2, Clients: 1, Every: 0.001,
+	return Setup{Topology: Shared, LAN: Mega100, Method: service.DSRNAT, Scheduler: s, Servers: 2, Clients: 1, Every: 0.001,
 		Load: Odd, PerPacket: true, Timeout: 0.001 - 1e-9, Seconds: 10}
 }
 

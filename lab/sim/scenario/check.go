@@ -208,10 +208,10 @@ func (c *checker) services() {
 			c.refuse(s.Line, field, "%s is there already, in line %d: give one of the two another name", s.Name, was)
 		}
 		lines[s.Name] = s.Line
-		c.survival(s, field+".survival")
+		c.survival(s, field+".connectionConsistency")
 		switch {
 		case s.Buckets > 0 && s.Survival != service.FlowTable:
-			c.refuse(s.Line, field+".buckets", "flows are not remembered with survival %s; want %s", s.Survival, service.FlowTable)
+			c.refuse(s.Line, field+".buckets", "flows are not remembered with connection consistency %s; want %s", s.Survival, service.FlowTable)
 		case s.Looks > 0 && s.Buckets == 0:
 			c.refuse(s.Line, field+".looks", "there are no chains to look through: give it buckets")
 		}

@@ -172,13 +172,13 @@ func (r *reader) service(n *yaml.Node, at string) Service {
 	s := Service{Line: n.Line, Method: service.DefaultMethod, Scheduler: service.DefaultScheduler, RingSize: service.DefaultRingSize,
 		Timeout: defaultTimeout}
 	r.object(n, at, map[string]field{
-		"name!":     r.name(&s.Name, &s.Line),
-		"method":    word(r, &s.Method, service.Methods),
-		"scheduler": word(r, &s.Scheduler, service.Schedulers),
-		"survival":  word(r, &s.Survival, service.Survivals),
-		"balancers": r.refs(&s.Balancers),
-		"servers!":  r.refs(&s.Servers),
-		"timeout":   r.quantity(&s.Timeout, seconds, 1e-3, mostSeconds),
+		"name!":                 r.name(&s.Name, &s.Line),
+		"method":                word(r, &s.Method, service.Methods),
+		"scheduler":             word(r, &s.Scheduler, service.Schedulers),
+		"connectionConsistency": word(r, &s.Survival, service.Survivals),
+		"balancers":             r.refs(&s.Balancers),
+		"servers!":              r.refs(&s.Servers),
+		"timeout":               r.quantity(&s.Timeout, seconds, 1e-3, mostSeconds),
 		"buckets": func(n *yaml.Node, at string) {
 			r.whole(&s.Buckets, 1, 1<<20)(n, at)
 			if s.Buckets&(s.Buckets-1) != 0 {

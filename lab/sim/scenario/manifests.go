@@ -137,7 +137,7 @@ func survival(h held) service.Survival {
 	case h.Want.SecondChance():
 		return service.SecondChance
 	}
-	return service.NoSurvival
+	return service.HashOnly
 }
 
 // servers gives the groups that stand for Services' servers, by their frontends' names,

@@ -26,7 +26,7 @@ topology:
     - {between: [user, lb], rate: 10Mbit, delay: 1ms}
     - {between: [lb, web], rate: 10Mbit, delay: 1ms}
 services:
-  - {name: shop, method: METHOD, scheduler: rr, survival: flow-table, servers: SERVERS}
+  - {name: shop, method: METHOD, scheduler: rr, connectionConsistency: flow-table, servers: SERVERS}
 load:
   - {from: user, to: shop, protocol: udp, arrivals: steady, rate: 10, end: 1.95s}
 `

@@ -176,11 +176,11 @@ func (r *reader) interfacesOf(a advert) {
 	named := a.get("interfaces").texts()
 	if len(named) == 0 {
 		r.lose(a.at(), a.what, "MetalLB answers on all interfaces of a node, an agent on those that it is told",
-			"add --layer2 INTERFACE to the agents, and --layer2-members or --balancers")
+			"add --l2-interfaces INTERFACE to the agents, and --l2-members or --balancers")
 		return
 	}
 	r.lose(a.get("interfaces").at(), a.what+": interfaces", "an agent answers on the same for all addresses",
-		"see to it that --layer2 names those that are meant, and add --layer2-members or --balancers")
+		"see to it that --l2-interfaces names those that are meant, and add --l2-members or --balancers")
 	for _, name := range named {
 		if !slices.Contains(r.interfaces, name) {
 			r.interfaces = append(r.interfaces, name)
@@ -190,7 +190,7 @@ func (r *reader) interfacesOf(a advert) {
 
 // peerLosses are fields of a peer without counterpart.
 var peerLosses = map[string][2]string{
-	"localASN":               {"an agent has one AS", "set --as"},
+	"localASN":               {"an agent has one AS", "set --local-asn"},
 	"routerID":               {"each agent has its own", "set --router-id where the interface's address shall not be it"},
 	"password":               {"passwords are in Secrets", "write it into a Secret, under the key password, and name that as spec.passwordSecret"},
 	"enableGracefulRestart":  {"a balancer that is gone must be left at once", "leave it out"},
@@ -223,7 +223,7 @@ func (r *reader) addPeer(p peer, own int) {
 		}
 	})
 	if mine := p.get("myASN").number(); mine != own {
-		r.lose(p.at(), p.what, fmt.Sprintf("an agent has one AS, here %d", own), fmt.Sprintf("start other agents with --as %d", mine))
+		r.lose(p.at(), p.what, fmt.Sprintf("an agent has one AS, here %d", own), fmt.Sprintf("start other agents with --local-asn %d", mine))
 		return
 	}
 	if as == 0 || p.get("peerAddress").text() == "" && p.get("interface").text() == "" {
@@ -310,9 +310,9 @@ func (r *reader) finishRouting() {
 		r.advertise(a)
 	}
 	if own != 0 {
-		r.Agent = append(r.Agent, "--as", strconv.Itoa(own))
+		r.Agent = append(r.Agent, "--local-asn", strconv.Itoa(own))
 	}
 	if len(r.interfaces) > 0 {
-		r.Agent = append(r.Agent, "--layer2", strings.Join(r.interfaces, ","))
+		r.Agent = append(r.Agent, "--l2-interfaces", strings.Join(r.interfaces, ","))
 	}
 }

@@ -38,7 +38,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- else if has "server" $a.roles }}
 {{- $all = concat $all (list "BPF" "PERFMON") -}}
 {{- end }}
-{{- if and (has "balancer" $a.roles) .Values.layer2.interfaces }}
+{{- if and (has "balancer" $a.roles) .Values.l2.interfaces }}
 {{- $all = append $all "NET_RAW" -}}
 {{- end }}
 {{- printf "[%s]" ($all | sortAlpha | join ", ") -}}

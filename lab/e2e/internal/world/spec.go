@@ -24,7 +24,7 @@ type Spec struct {
 	Of int
 	// Host is the VIPs' last part.
 	Host int
-	// Annotations without their prefix, "method: tunnel".
+	// Annotations without their prefix, "forwarding-mode: tunnel".
 	Annotations []string
 	// OwnRoute announces the VIPs alone, not the whole prefix.
 	OwnRoute bool
@@ -69,7 +69,7 @@ func (s Spec) Manifest(w *World) string {
 	fmt.Fprintf(&b, "apiVersion: v1\nkind: Service\nmetadata:\n  name: %s\n  creationTimestamp: \"2026-01-01T00:00:00Z\"\n", s.Name)
 	fmt.Fprintf(&b, "  annotations:\n    fairlead.io/addresses: %q\n", addresses)
 	if !s.OwnRoute {
-		fmt.Fprintf(&b, "    fairlead.io/prefixes: %q\n", prefixes)
+		fmt.Fprintf(&b, "    fairlead.io/advertise-prefixes: %q\n", prefixes)
 	}
 	for _, a := range append(s.patience(), s.Annotations...) {
 		fmt.Fprintf(&b, "    fairlead.io/%s\n", a)
@@ -97,7 +97,7 @@ func (s Spec) slice(b *strings.Builder, w *World, family string, addr func(paper
 	fmt.Fprintf(b, "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: %s-%s\n", s.Name, strings.ToLower(family))
 	fmt.Fprintf(b, "  labels: {kubernetes.io/service-name: %s}\n", s.Name)
 	if spans := s.spans(w, addr); spans != "" {
-		fmt.Fprintf(b, "  annotations: {fairlead.io/since: %q}\n", spans)
+		fmt.Fprintf(b, "  annotations: {fairlead.io/backend-timestamps: %q}\n", spans)
 	}
 	fmt.Fprintf(b, "addressType: %s\n", family)
 	fmt.Fprintf(b, "ports:\n  - {name: http, port: %d}\n  - {name: echo, port: %d, protocol: UDP}\nendpoints:\n", HTTPTarget, EchoTarget)

@@ -143,7 +143,7 @@ func (n *net) below(level int) (sim.Node, error) {
 
 // balancer gives each request to the next one of those below.
 func (n *net) balancer(level int, children []sim.Node) (sim.Node, error) {
-	b := sim.Balancer{Name: fmt.Sprintf("balancer of level %d", level+1), Method: service.DirectNAT, Scheduler: service.RoundRobin, PerPacket: true}
+	b := sim.Balancer{Name: fmt.Sprintf("balancer of level %d", level+1), Method: service.DSRNAT, Scheduler: service.RoundRobin, PerPacket: true}
 	for _, c := range children {
 		b.Servers = append(b.Servers, sim.Weighted{Node: c})
 	}

@@ -156,7 +156,7 @@ func (m *model) stateful(p *packet, f *frontend, asks func() int32, isError bool
 		return nil, asks()
 	}
 	if isError { // which opens nothing
-		return nil, m.refuse(notServed)
+		return nil, m.refuse(noFrontend)
 	}
 	return m.open(p, f, o, before, keep)
 }

@@ -29,8 +29,8 @@ const (
 	ttlExpired      reason = "TTL_EXPIRED"
 	martianSource   reason = "MARTIAN_SOURCE"
 	noPort          reason = "NO_PORT"
-	noRoom          reason = "NO_ROOM"
-	notServed       reason = "NOT_SERVED"
+	noHeadroom      reason = "NO_HEADROOM"
+	noFrontend      reason = "NO_FRONTEND"
 	noNeighbour     reason = "NO_NEIGHBOUR"
 	full            reason = "FULL"
 	sourceDenied    reason = "SOURCE_DENIED"
@@ -275,7 +275,7 @@ func (m *model) unserved(p *packet, v6 bool) int32 {
 	if p.ttl <= 1 || m.staysHere(&p.Src, &p.Dst, v6) {
 		return pass
 	}
-	return m.drop(notServed)
+	return m.drop(noFrontend)
 }
 
 // servePlain sends a packet to its frontend's server.

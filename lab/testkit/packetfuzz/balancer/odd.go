@@ -123,7 +123,7 @@ func (m *model) unservedOdd(o *oddPacket) int32 {
 	if o.ttl <= 1 {
 		return pass
 	}
-	return m.refuseOdd(o, notServed)
+	return m.refuseOdd(o, noFrontend)
 }
 
 // isBrokenFragment says that no sender makes such lengths.

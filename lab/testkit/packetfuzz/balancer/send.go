@@ -286,9 +286,9 @@ func keepFrom(v *wire.View) int {
 	return v.L4
 }
 
-// direct sends a packet under its own header: direct-nat and dr.
+// direct sends a packet under its own header: dsr-nat and dr.
 func (m *model) direct(s *sending) int32 {
-	nat := s.frontend.Method == service.DirectNAT
+	nat := s.frontend.Method == service.DSRNAT
 	tells := nat || s.frontend.chance
 	v, v6 := s.view, s.view.V6
 	var list []wire.Endpoint

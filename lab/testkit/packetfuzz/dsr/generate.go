@@ -149,7 +149,7 @@ func (g *generator) toward(rng *rand.Rand, s *packetfuzz.Step) {
 		f.Odd(rng)
 		g.wrap(rng, s, server.Addr, list)
 		return
-	case service.DirectNAT:
+	case service.DSRNAT:
 		list = append([]wire.Endpoint{{Addr: f.Dst, Port: f.DPort}}, list...)
 		f.Dst = server.Addr
 		if server.Port != 0 {

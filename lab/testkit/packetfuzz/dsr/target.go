@@ -324,7 +324,7 @@ func (t *Target) change(number uint64) error {
 	case 0:
 		t.entries = append(t.entries[:i], t.entries[i+1:]...)
 	case 1:
-		changeMethod(t.entries, t.entries[i].Key, pick(rng, []service.Method{service.Tunnel, service.DirectNAT}))
+		changeMethod(t.entries, t.entries[i].Key, pick(rng, []service.Method{service.Tunnel, service.DSRNAT}))
 	default:
 		t.entries = append(t.entries, frontendOf(rng, rng.IntN(2) == 0, rng.IntN(8))...)
 	}

@@ -200,7 +200,7 @@ func frontendOf(rng *rand.Rand, v6 bool, i int) (all []dsr.Entry) {
 		VIP: netip.MustParseAddr(vips[family(v6)][rng.IntN(2)]), Port: uint16(80 + i),
 		Protocol: []service.Protocol{service.TCP, service.UDP, service.SCTP, service.TCP}[rng.IntN(4)],
 	}}
-	e.Method = pick(rng, []service.Method{service.Tunnel, service.Tunnel, service.DirectNAT, service.DirectNAT, service.DR})
+	e.Method = pick(rng, []service.Method{service.Tunnel, service.Tunnel, service.DSRNAT, service.DSRNAT, service.DR})
 	port := e.Port
 	if rng.IntN(2) == 0 && e.Protocol != service.SCTP && e.Method != service.DR {
 		port += 8000
