@@ -51,7 +51,7 @@ func (h *Half) takeOver(state *bpfload.State, newHook tc.Opener) error {
 	if err := errors.Join(h.serveDR(held), h.inheritNextServers(held), h.inheritSources(), h.inheritBalancers(), h.forgetRows()); err != nil {
 		return err
 	}
-	if err := state.Replace(h.obj.ToServer, h.obj.FromServer, h.obj.ToHost, h.obj.FromHost, h.obj.FromNode); err != nil {
+	if err := state.Replace(h.obj.hooked().All()...); err != nil {
 		return err
 	}
 	if _, err := state.Carry(); err != nil { // what has come since

@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
-	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -86,7 +85,7 @@ func (h *Half) openState(spec *ebpf.CollectionSpec) (*bpfload.State, error) {
 	}
 	flows := spec.Maps[serverMapFlowTable]
 	flows.MaxEntries = flowSets(h.cfg.MaxFlows)
-	attached, err := tc.Attached(h.dir, slices.Collect(maps.Keys(serverPrograms{}.hooked()))...)
+	attached, err := serverPrograms{}.hooked().Attached(h.dir)
 	if err != nil {
 		return nil, err
 	}

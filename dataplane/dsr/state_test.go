@@ -33,7 +33,7 @@ func (n *node) openAnother(t *testing.T, key [serverHashKeys]uint64, points []tc
 		flows.MaxEntries = flowSets(DefaultMaxFlows)
 		must(t, errors.Join(spec.Variables[serverVarFlowKey].Set(key), spec.Variables[serverVarFlowSets].Set(flows.MaxEntries)))
 		next := layouttest.Next(t, spec, kept, serverMapLocalVips, serverMapFlowTable, serverMapNextServers)
-		attached, err := tc.Attached(dir)
+		attached, err := tc.Programs{}.Attached(dir)
 		must(t, err)
 		state, err := bpfload.OpenState(spec, bpfload.Source{Folder: dir.Path(layout), Maps: next, History: history, Attached: attached})
 		must(t, err)

@@ -14,19 +14,20 @@ import (
 // lateProgram is a step that no packet needs at first: it is loaded when one may, so
 // that a start need not wait for the verifier to look at it.
 type lateProgram struct {
-	name   string
 	step   balancerStep
 	mu     sync.Mutex // of who loads it
 	loaded atomic.Bool
 }
+
+func (l *lateProgram) name() string { return stepPrograms[l.step] }
 
 // lateSteps are the programs of that kind.
 type lateSteps struct{ handover, syn lateProgram }
 
 func newLateSteps() lateSteps {
 	return lateSteps{
-		handover: lateProgram{name: stepPrograms[balancerStepSTEP_HANDOVER], step: balancerStepSTEP_HANDOVER},
-		syn:      lateProgram{name: stepPrograms[balancerStepSTEP_SYN], step: balancerStepSTEP_SYN},
+		handover: lateProgram{step: balancerStepSTEP_HANDOVER},
+		syn:      lateProgram{step: balancerStepSTEP_SYN},
 	}
 }
 
@@ -36,7 +37,7 @@ func (l *lateSteps) each() []*lateProgram { return []*lateProgram{&l.handover, &
 func (d *DataPlane) stripLate(spec *ebpf.CollectionSpec) {
 	for _, l := range d.late.each() {
 		if !l.loaded.Load() {
-			delete(spec.Programs, l.name)
+			delete(spec.Programs, l.name())
 		}
 	}
 }
@@ -53,7 +54,7 @@ func (d *DataPlane) loadLate(l *lateProgram) error {
 		err = d.loadStep(l, spec)
 	}
 	if err != nil {
-		return fmt.Errorf("xdp: load the program %s: %w", l.name, err)
+		return fmt.Errorf("xdp: load the program %s: %w", l.name(), err)
 	}
 	l.loaded.Store(true)
 	return nil

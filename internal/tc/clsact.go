@@ -87,7 +87,7 @@ func (progs Programs) haveRange(handle uint32) bool {
 }
 
 // attached gives the programs in filters of these names.
-func (c *clsact) attached(names []string) (programs []ebpf.ProgramID, err error) {
+func (c *clsact) attached(names Programs) (programs []ebpf.ProgramID, err error) {
 	links, err := netlist.Whole(c.nl.LinkList)
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func (c *clsact) attached(names []string) (programs []ebpf.ProgramID, err error)
 			return nil, err
 		}
 		for _, f := range filters {
-			if slices.Contains(names, programOf(f)) {
+			if _, has := names[programOf(f)]; has {
 				programs = append(programs, ebpf.ProgramID(f.Id))
 			}
 		}

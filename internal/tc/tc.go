@@ -7,6 +7,7 @@ package tc
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -71,9 +72,34 @@ func Open(dir *bpffs.Dir, progs Programs) (Hook, error) {
 	return OpenClsact(dir, progs)
 }
 
-// Attached gives the kernel's numbers of the programs that a predecessor left
-// attached: by links in dir, or else by filters of these names.
-func Attached(dir *bpffs.Dir, programs ...string) ([]ebpf.ProgramID, error) {
+// All returns the programs, sorted by their names.
+func (progs Programs) All() (all []*ebpf.Program) {
+	for _, name := range slices.Sorted(maps.Keys(progs)) {
+		all = append(all, progs[name].Program)
+	}
+	return all
+}
+
+// TakeOver puts the programs in the place of a predecessor's, and settles the state that
+// they share with it: from then on the maps that only the predecessor used may go.
+func (progs Programs) TakeOver(state *bpfload.State, dir *bpffs.Dir, open Opener) (Hook, error) {
+	if err := state.Replace(progs.All()...); err != nil {
+		return nil, err
+	}
+	hook, err := open(dir, progs)
+	if err != nil {
+		return nil, err
+	}
+	if err := state.Settle(); err != nil {
+		return nil, errors.Join(err, hook.Close())
+	}
+	return hook, nil
+}
+
+// Attached returns the kernel's numbers of the programs that a predecessor left
+// attached: by links in dir, or else by filters of these names. The programs need not
+// be loaded.
+func (progs Programs) Attached(dir *bpffs.Dir) ([]ebpf.ProgramID, error) {
 	linked, err := bpfload.Attached(dir, linkPrefix)
 	if err != nil || len(linked) > 0 {
 		return linked, err
@@ -83,7 +109,7 @@ func Attached(dir *bpffs.Dir, programs ...string) ([]ebpf.ProgramID, error) {
 		return nil, err
 	}
 	defer nl.Close()
-	return (&clsact{nl: nl}).attached(programs)
+	return (&clsact{nl: nl}).attached(progs)
 }
 
 // haveTCX attaches to a device that cannot be there, on each side that programs

@@ -4,9 +4,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"maps"
 	"path/filepath"
-	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -112,7 +110,7 @@ func (h *Half) openState(spec *ebpf.CollectionSpec) (*bpfload.State, error) {
 		asked = flowsFor(machine.Totalram * uint64(machine.Unit))
 	}
 	flows.MaxEntries = halves * asked
-	attached, err := tc.Attached(h.dir, slices.Collect(maps.Keys(packetPrograms{}.hooked()))...)
+	attached, err := packetPrograms{}.hooked().Attached(h.dir)
 	if err != nil {
 		return nil, err
 	}

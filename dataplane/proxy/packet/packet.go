@@ -11,7 +11,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -148,17 +147,8 @@ func (h *Half) takeOver(newHook tc.Opener) (err error) {
 	if err != nil {
 		return err
 	}
-	var programs []*ebpf.Program
-	for _, p := range h.obj.hooked() {
-		programs = append(programs, p.Program)
-	}
-	if err := h.state.Replace(programs...); err != nil {
-		return err
-	}
-	if h.hook, err = newHook(h.dir, h.obj.hooked()); err != nil {
-		return err
-	}
-	return h.state.Settle()
+	h.hook, err = h.obj.hooked().TakeOver(h.state, h.dir, newHook)
+	return err
 }
 
 // reconcile makes the programs be at the devices that there are.

@@ -127,7 +127,7 @@ func (k *Kernel) load() error {
 	if _, err := state.Carry(); err != nil {
 		return err
 	}
-	k.hook, err = replace(state, k.dir, k.shared.programs())
+	k.hook, err = k.shared.programs().TakeOver(state, k.dir, tc.Open)
 	return err
 }
 
@@ -145,27 +145,11 @@ func (s sharedObjects) programs() tc.Programs {
 
 // openState sets maps to be pinned, next to those that another release has left.
 func openState(spec *ebpf.CollectionSpec, dir *bpffs.Dir, kept bpfload.KeptMaps, programs tc.Programs) (*bpfload.State, error) {
-	attached, err := tc.Attached(dir, slices.Collect(maps.Keys(programs))...)
+	attached, err := programs.Attached(dir)
 	if err != nil {
 		return nil, err
 	}
 	return bpfload.OpenState(spec, bpfload.Source{Folder: dir.Path(""), Maps: kept, History: history, Attached: attached})
-}
-
-// replace puts programs in the place of a predecessor's.
-func replace(state *bpfload.State, dir *bpffs.Dir, programs tc.Programs) (tc.Hook, error) {
-	var all []*ebpf.Program
-	for _, p := range programs {
-		all = append(all, p.Program)
-	}
-	if err := state.Replace(all...); err != nil {
-		return nil, err
-	}
-	hook, err := tc.Open(dir, programs)
-	if err != nil {
-		return nil, err
-	}
-	return hook, state.Settle()
 }
 
 // Means: all of it.

@@ -234,7 +234,7 @@ func (p *pod) open() (tc.Hook, error) {
 	if p.state == nil {
 		return tc.Open(p.dir, p.programs())
 	}
-	hook, err := replace(p.state, p.dir, p.programs())
+	hook, err := p.programs().TakeOver(p.state, p.dir, tc.Open)
 	if err == nil {
 		p.state = nil
 	}
