@@ -193,7 +193,7 @@ func (v services) table(t *table) {
 		head = append(head, "BACKENDS", "FLOWS", "PACKETS", "BYTES")
 	}
 	if v.status.ServerHalf != nil {
-		head = append(head, "HERE", "REMEMBERED")
+		head = append(head, "LOCAL", "TRACKED")
 	}
 	t.row(append(head, "REASON")...)
 	for _, s := range v.list {
@@ -292,7 +292,7 @@ func (v backends) table(t *table) {
 		head = append(head, "HEALTH", "SINCE", "STATE", "FLOWS", "PACKETS", "BYTES", "LAST ERROR")
 	}
 	if v.status.ServerHalf != nil {
-		head = append(head, "REMEMBERED", "HERE")
+		head = append(head, "TRACKED", "LOCAL")
 	}
 	t.row(head...)
 	for _, b := range v.list {
