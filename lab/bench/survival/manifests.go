@@ -97,8 +97,8 @@ func (s *system) write(what int) error {
 func (s *system) serviceManifest() string {
 	drawn, v := s.Services[0], s.variant
 	annotations := []string{
-		"method: " + v.method, "scheduler: " + v.scheduler, "survival: " + v.survival, "prefixes: " + drawn.Prefix.String(),
-		"health-check: tcp", "health-check-interval: 1s", "health-check-timeout: 1s", "health-check-fall: \"5\"", "health-check-rise: \"1\"",
+		"forwarding-mode: " + v.method, "scheduler: " + v.scheduler, "connection-consistency: " + v.survival, "advertise-prefixes: " + drawn.Prefix.String(),
+		"health-check: tcp", "health-check-interval: 1s", "health-check-timeout: 1s", "health-check-unhealthy-threshold: \"5\"", "health-check-healthy-threshold: \"1\"",
 	}
 	if v.encapsulation != "" {
 		annotations = append(annotations, "encapsulation: "+v.encapsulation)
