@@ -195,7 +195,7 @@ func TestAgentCapabilities(t *testing.T) {
 					}
 				}
 				values := map[string]any{"Values": map[string]any{
-					"agent": map[string]any{"roles": roles, "dataplane": plane}, "layer2": map[string]any{"interfaces": interfaces},
+					"agent": map[string]any{"roles": roles, "dataplane": plane}, "l2": map[string]any{"interfaces": interfaces},
 				}}
 				var out bytes.Buffer
 				if err := helpers.ExecuteTemplate(&out, "fairlead.agentCapabilities", values); err != nil {

@@ -121,11 +121,16 @@ func bpf(cmd uintptr, f fields) (int, error) {
 			binary.NativeEndian.PutUint64(attr[at:], v)
 		}
 	}
-	fd, _, errno := unix.Syscall(unix.SYS_BPF, cmd, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))
-	if errno != 0 {
-		return -1, errno
+	for tries := 1; ; tries++ {
+		fd, _, errno := unix.Syscall(unix.SYS_BPF, cmd, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))
+		switch {
+		case errno == unix.EAGAIN && tries < 30: // the verifier's, where a signal is pending
+			continue
+		case errno != 0:
+			return -1, errno
+		}
+		return int(fd), nil
 	}
-	return int(fd), nil
 }
 
 func newMap(kind ebpf.MapType, key, value, entries uint64) error {

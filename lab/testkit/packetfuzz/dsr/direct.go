@@ -77,7 +77,7 @@ func (m *model) direct() int32 {
 	if f.row.method == dr {
 		return m.pass("DR_DELIVERED")
 	}
-	return m.pass("DIRECT_NAT_DELIVERED")
+	return m.pass("DSR_NAT_DELIVERED")
 }
 
 // strip takes the whole list off.
