@@ -8,6 +8,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/netlist"
 )
 
 // Routes shows the routes of the host's main table to a prefix, each as its
@@ -18,7 +20,9 @@ func (h *Host) Routes(to netip.Prefix) ([]string, error) {
 	if to.Addr().Is4() {
 		family = unix.AF_INET
 	}
-	all, err := h.link.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	all, err := netlist.Whole(func() ([]netlink.Route, error) {
+		return h.link.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("host %s: list routes: %w", h.Name(), err)
 	}

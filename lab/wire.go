@@ -13,6 +13,7 @@ import (
 	vnetns "github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/internal/netlist"
 	"github.com/fairlead/fairlead/lab/netns"
 )
 
@@ -304,7 +305,7 @@ func carries(h *netlink.Handle, dev netlink.Link, addrs []string) (bool, error) 
 		return true, nil
 	}
 	// Without a link-local address it asks for no neighbour.
-	all, err := h.AddrList(dev, netlink.FAMILY_V6)
+	all, err := netlist.Whole(func() ([]netlink.Addr, error) { return h.AddrList(dev, netlink.FAMILY_V6) })
 	return slices.ContainsFunc(all, func(a netlink.Addr) bool {
 		return a.IP.IsLinkLocalUnicast() && a.Flags&unix.IFA_F_TENTATIVE == 0
 	}), err

@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/core/desired"
 	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/netlist"
 	"github.com/fairlead/fairlead/internal/tc"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
@@ -144,7 +145,7 @@ func (n *node) attachedAt(t *testing.T) []string {
 	t.Helper()
 	var found []string
 	testkit.Do(t, n.ns, func() error {
-		links, err := netlink.LinkList()
+		links, err := netlist.Whole(netlink.LinkList)
 		if err != nil {
 			return err
 		}
@@ -161,7 +162,7 @@ func (n *node) attachedAt(t *testing.T) []string {
 					found = append(found, fmt.Sprintf("%s %s", l.Attrs().Name, at))
 				}
 			}
-			qdiscs, err := netlink.QdiscList(l)
+			qdiscs, err := netlist.Whole(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(l) })
 			if err != nil {
 				return err
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/internal/netlist"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/paper"
 	"github.com/fairlead/fairlead/router"
@@ -57,7 +58,9 @@ func (c *Cluster) kernelRoutes(dst *net.IPNet) ([]netlink.Route, error) {
 	if dst != nil {
 		mask = netlink.RT_FILTER_DST
 	}
-	return c.Lab.Host(paper.Router).Netlink().RouteListFiltered(unix.AF_INET, &netlink.Route{Dst: dst}, mask)
+	return netlist.Whole(func() ([]netlink.Route, error) {
+		return c.Lab.Host(paper.Router).Netlink().RouteListFiltered(unix.AF_INET, &netlink.Route{Dst: dst}, mask)
+	})
 }
 
 // Hops gives the gateways of a route, sorted.

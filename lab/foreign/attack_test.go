@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/advertise"
 	"github.com/fairlead/fairlead/advertise/bgp"
 	"github.com/fairlead/fairlead/core/route"
+	"github.com/fairlead/fairlead/internal/netlist"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/labtest"
 	"github.com/fairlead/fairlead/lab/testkit"
@@ -154,7 +155,9 @@ func (s *siege) routes(host string) string {
 	var good []string
 	others := 0
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		all, err := s.Host(host).Netlink().RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		all, err := netlist.Whole(func() ([]netlink.Route, error) {
+			return s.Host(host).Netlink().RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		})
 		if err != nil {
 			return err.Error()
 		}

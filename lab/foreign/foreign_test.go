@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/internal/netlist"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/sandbox"
 	"github.com/fairlead/fairlead/lab/testkit"
@@ -90,7 +91,9 @@ func TestRefusals(t *testing.T) {
 func kernelRoutes(h *netlink.Handle) string {
 	var lines []string
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		rs, err := h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		rs, err := netlist.Whole(func() ([]netlink.Route, error) {
+			return h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		})
 		if err != nil {
 			return err.Error()
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise/bgp"
 	"github.com/fairlead/fairlead/core/route"
+	"github.com/fairlead/fairlead/internal/netlist"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
@@ -109,7 +110,7 @@ func linkLocal(t *testing.T, l *lab.Lab, host string) netip.Addr {
 		if err != nil {
 			return err
 		}
-		all, err := h.AddrList(link, unix.AF_INET6)
+		all, err := netlist.Whole(func() ([]netlink.Addr, error) { return h.AddrList(link, unix.AF_INET6) })
 		for _, a := range all {
 			if ip, ok := netip.AddrFromSlice(a.IP); ok && ip.IsLinkLocalUnicast() && a.Flags&unix.IFA_F_TENTATIVE == 0 {
 				found = ip
@@ -191,7 +192,9 @@ func untilBFD(t *testing.T, b *balancer) {
 func viaIPv6(h *netlink.Handle) (string, error) {
 	var lines []string
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		rs, err := h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		rs, err := netlist.Whole(func() ([]netlink.Route, error) {
+			return h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		})
 		if err != nil {
 			return "", err
 		}
@@ -264,7 +267,9 @@ func TestWeightsAtFRR(t *testing.T) {
 		b.set(route.Route{Prefix: prefix4, NextHop: local, Attributes: route.Attributes{Weight: weight}})
 	}
 	await(t, "the router's kernel", "10.0.0.105 weighs 1/4; 10.0.0.106 weighs 3/4", func() (string, error) {
-		rs, err := l.Host("router").Netlink().RouteListFiltered(unix.AF_INET, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		rs, err := netlist.Whole(func() ([]netlink.Route, error) {
+			return l.Host("router").Netlink().RouteListFiltered(unix.AF_INET, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		})
 		var hops []string
 		for _, r := range rs {
 			all := 0

@@ -16,6 +16,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/fairlead/fairlead/internal/netlist"
 	"github.com/fairlead/fairlead/lab/guest"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/lab/testkit"
@@ -214,7 +215,7 @@ func world() error {
 
 // equip brings eth0 up and looks for IPVS.
 func equip(addr string) error {
-	links, err := netlink.LinkList()
+	links, err := netlist.Whole(netlink.LinkList)
 	if err != nil || len(links) != 2 {
 		return fmt.Errorf("links %v (%v), want lo and eth0", links, err)
 	}

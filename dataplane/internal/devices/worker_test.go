@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane/internal/devices"
+	"github.com/fairlead/fairlead/internal/netlist"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/lab/testkit"
 )
@@ -43,7 +44,7 @@ func (l *looker) work() devices.Work {
 		Release: func() error { l.released.Add(1); return nil },
 		Reconcile: func() error {
 			defer l.looks.Add(1)
-			links, err := netlink.LinkList()
+			links, err := netlist.Whole(netlink.LinkList)
 			l.names = nil
 			for _, link := range links {
 				l.names = append(l.names, link.Attrs().Name)

@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/internal/netlist"
 	"github.com/fairlead/fairlead/internal/sysctl"
 	"github.com/fairlead/fairlead/internal/tc"
 	"github.com/fairlead/fairlead/lab/netns"
@@ -78,7 +79,7 @@ func bridged(w *world) {
 			if err != nil {
 				return err
 			}
-			addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+			addrs, err := netlist.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
 			if err != nil {
 				return err
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/advertise/l2/wire"
 	"github.com/fairlead/fairlead/internal/craft"
+	"github.com/fairlead/fairlead/internal/netlist"
 	"github.com/fairlead/fairlead/lab/bypass"
 	"github.com/fairlead/fairlead/lab/domain"
 	"github.com/fairlead/fairlead/lab/testkit"
@@ -131,7 +132,7 @@ func (w *world) neighbour(pod string, of netip.Addr) (mac net.HardwareAddr) {
 		w.t.Fatal(err)
 	}
 	testkit.Eventually(w.t, patience, func() error {
-		all, err := h.Netlink().NeighList(link.Attrs().Index, netlink.FAMILY_V4)
+		all, err := netlist.Whole(func() ([]netlink.Neigh, error) { return h.Netlink().NeighList(link.Attrs().Index, netlink.FAMILY_V4) })
 		for _, n := range all {
 			if n.IP.Equal(of.AsSlice()) && len(n.HardwareAddr) == 6 {
 				mac = n.HardwareAddr
