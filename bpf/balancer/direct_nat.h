@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* dsr-nat: the destination becomes the server. What the server's node has to
- * know, to put the VIP back into the answers, is told in the packet (dsr_option.h).
+/* dsr-nat: the destination becomes the server. The packet carries
+ * what the backend's node needs to put the VIP back into the answers (dsr_option.h).
  */
 #ifndef FAIRLEAD_BALANCER_DIRECT_NAT_H
 #define FAIRLEAD_BALANCER_DIRECT_NAT_H

@@ -225,7 +225,9 @@ static __always_inline struct nat_scratch *nat_scratch_get(void)
 	return bpf_map_lookup_elem(&nat_scratch, &zero);
 }
 
-/* Takes a place for the answer, in its line or the one beside it. */
+/* Takes a place for the answer, in its line or the next one. push: where both are full a
+ * flow gives way.
+ */
 static __always_inline bool nat_take(const struct nat_scratch *s, bool push)
 {
 	struct flow_secret *secret = flow_secret_get();
@@ -236,8 +238,10 @@ static __always_inline bool nat_take(const struct nat_scratch *s, bool push)
 		return false;
 	tag = s->v6 ? flow_tag(secret, &s->answer, true) : flow_tag(secret, &s->answer, false);
 	line = (tag >> 32) * flow_back_lines >> 32;
-	return nat_take_place(line, tag, s->index, s->now, push) ||
-	       nat_take_place(line ^ 1, tag, s->index, s->now, push);
+	return nat_take_place(line, tag, s->index, s->now, false) ||
+	       nat_take_place(line ^ 1, tag, s->index, s->now, false) ||
+	       (push && (nat_take_place(line, tag, s->index, s->now, true) ||
+			 nat_take_place(line ^ 1, tag, s->index, s->now, true)));
 }
 
 /* The i-th port to try: of few ports one after the other, so that all are tried; of more,
@@ -315,7 +319,7 @@ static __always_inline bool nat_open(const struct packet *p, __u32 id, const str
 	s->answer.sport = nat_server_port(server, p->t.dport);
 	s->answer.dport = p->t.sport;
 	if (!full) {
-		found = nat_take(s, false) || nat_take(s, true);
+		found = nat_take(s, true);
 	} else {
 		s->answer.dst = s->v6 ? set.own6 : set.own4;
 		found = nat_search(s, flow_tag(secret, &p->t, s->v6), id);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What a program says of its decisions, for `fairlead trace`. Only the object that
- * is compiled with TRACING has notes, and works on copies (balancer/copy.h);
- * dataplane/xdp/trace.go loads it and puts notes in words.
+/* Events of a program's decisions, for `fairlead trace`. Only the object that is
+ * compiled with TRACING has them, and works on copies (balancer/copy.h);
+ * dataplane/xdp/trace.go loads it and describes the events.
  */
 #ifndef FAIRLEAD_TRACE_EVENT_H
 #define FAIRLEAD_TRACE_EVENT_H
 
 #include "common.h"
 
-/* a and b of each are told here. Words for people are in Go. New ones go at the
- * end.
+/* The comments describe a and b of each. Texts for people are in Go. Append new
+ * ones.
  */
 enum trace_kind {
 	TRACE_NONE,

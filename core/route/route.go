@@ -33,7 +33,7 @@ type Attributes struct {
 	// routers that honour link bandwidths (RFC 10005). 0: none
 	// is given.
 	Weight uint32 `json:"weight,omitempty"`
-	// Peers are the names of those that are told of the route; none: all.
+	// Peers are the names of those to which the route is advertised; none: all.
 	Peers Names `json:"peers,omitempty"`
 	// Mode is how the route is made known; none: in all ways that there are.
 	Mode Mode `json:"mode,omitempty"`

@@ -10,7 +10,7 @@ import (
 )
 
 // tries is how often a list is read, and firstPause how long to wait after the first
-// time; each further pause is twice as long, about a second in all.
+// time. Each further pause is twice as long: a second in all.
 const (
 	tries      = 10
 	firstPause = 2 * time.Millisecond
@@ -21,14 +21,12 @@ const (
 // the list changes all the time it returns what it read last, with
 // netlink.ErrDumpInterrupted.
 func Whole[T any](list func() ([]T, error)) (all []T, err error) {
-	pause := firstPause
-	for range tries {
+	for try := range tries {
 		all, err = list()
-		if !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return all, err
+		if !errors.Is(err, netlink.ErrDumpInterrupted) || try == tries-1 {
+			break
 		}
-		time.Sleep(pause)
-		pause *= 2
+		time.Sleep(firstPause << try)
 	}
 	return all, err
 }

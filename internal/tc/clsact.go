@@ -86,8 +86,8 @@ func (progs Programs) haveRange(handle uint32) bool {
 	return false
 }
 
-// attached gives the programs in filters of these names.
-func (c *clsact) attached(names Programs) (programs []ebpf.ProgramID, err error) {
+// attached gives the programs in filters of these programs' names.
+func (c *clsact) attached(progs Programs) (programs []ebpf.ProgramID, err error) {
 	links, err := netlist.Whole(c.nl.LinkList)
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func (c *clsact) attached(names Programs) (programs []ebpf.ProgramID, err error)
 			return nil, err
 		}
 		for _, f := range filters {
-			if _, has := names[programOf(f)]; has {
+			if _, has := progs[programOf(f)]; has {
 				programs = append(programs, ebpf.ProgramID(f.Id))
 			}
 		}

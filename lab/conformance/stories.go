@@ -105,9 +105,9 @@ func shares(s *teller) {
 	}
 }
 
-// anew gives the i-th flow, or where it is remembered, so that it could not be
-// new again, one that is not.
-func (s *teller) anew(f desired.Frontend, i int) schedule.Flow {
+// newFlow returns the i-th flow, or another one where flows are tracked, as the i-th
+// would not be new again.
+func (s *teller) newFlow(f desired.Frontend, i int) schedule.Flow {
 	if s.kept(f).Stateful() {
 		i += 5000
 	}
@@ -188,7 +188,7 @@ func draining(s *teller) {
 		if !finds(d, server) {
 			s.Fatalf("flow %d lives on %s, but goes to %v", i, server, d)
 		}
-		if opened := s.must(s.anew(f, i), true); opened.Server == gone || len(opened.Older) > 0 {
+		if opened := s.must(s.newFlow(f, i), true); opened.Server == gone || len(opened.Older) > 0 {
 			s.Fatalf("a new flow went to %v", opened)
 		}
 	}
@@ -252,7 +252,7 @@ func allDrain(s *teller) {
 	}
 	s.upsert(with(f, func(b []service.Backend) []service.Backend { b[0].Weight, b[1].Weight = 0, 0; return b }))
 	for i, server := range before {
-		if _, err := s.send(s.anew(f, i), true); !errors.Is(err, fake.ErrNoServer) {
+		if _, err := s.send(s.newFlow(f, i), true); !errors.Is(err, fake.ErrNoServer) {
 			s.Fatalf("a new flow was taken: %v", err)
 		}
 		if d := s.must(flow(f.Key, i), false); d.Server != server {

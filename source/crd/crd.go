@@ -19,7 +19,7 @@ type Wrong struct {
 	Err    error
 }
 
-// FieldError is a field that is wrong, and the mend.
+// FieldError is an invalid field, and how to fix it.
 type FieldError struct{ Field, Message string }
 
 func (e *FieldError) Error() string { return e.Field + ": " + e.Message }

@@ -338,17 +338,17 @@ func TestBesideFRRIsKilled(t *testing.T) {
 	u.foreign(foreign.FRR)
 	u.speak("10.128.0.0/24")
 	u.until(allFour)
-	beside := u.router("--shadow-protocol", "bgp", "--accept-prefixes", "10.128.0.0/16")
+	shadow := u.router("--shadow-protocol", "bgp", "--accept-prefixes", "10.128.0.0/16")
 	both := strings.Replace(allFour, "20:", "10:", 1) + "; " + allFour
 	u.ask(both)
 	u.unharmed("SIGKILL of the router beside FRR", true, func() {
-		u.end(beside, beside.Kill)
+		u.end(shadow, shadow.Kill)
 		u.until(allFour)
 	})
-	beside = u.router("--shadow-protocol", "bgp")
+	shadow = u.router("--shadow-protocol", "bgp")
 	u.until(both)
 	u.unharmed("SIGTERM of the router beside FRR", true, func() {
-		u.end(beside, func() error { return beside.Signal(unix.SIGTERM) })
+		u.end(shadow, func() error { return shadow.Signal(unix.SIGTERM) })
 		u.until(allFour)
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
