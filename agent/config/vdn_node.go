@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/vdn/client"
 )
 
-// VDNNode is the configuration of fairlead vdn node.
+// VDNNode is the configuration of fairlead vdn agent.
 type VDNNode struct {
 	// Name is the node's; the machine's where empty.
 	Name string

@@ -1,6 +1,6 @@
-// Package kubectl is kubectl fairlead: it runs a looking command of fairlead in
-// the pods of the agents, through the API server, and puts their answers
-// together. What the commands do is the business of the binary in the pods.
+// Package kubectl is kubectl fairlead: it runs query commands of fairlead in the agents'
+// pods, through the API server, and merges their output. What the commands do belongs to
+// the binary in the pods.
 package kubectl
 
 import (
@@ -12,6 +12,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,30 +26,32 @@ import (
 	"github.com/fairlead/fairlead/internal/kubeclient"
 )
 
-// Config says which agents are asked.
+// Config selects the agents.
 type Config struct {
 	// Kubeconfig and Context are as kubectl's flags; empty for its defaults.
 	Kubeconfig, Context string
 	Namespace           string
-	// Selector finds the pods of the agents.
+	// Selector selects the agents' pods by label.
 	Selector string
-	// Node asks that of one node only; empty for all.
+	// Node selects the agent of one node; empty for all.
 	Node string
+	// Timeout bounds how long one node may take, except for commands that follow or watch.
+	Timeout time.Duration
 }
 
-// Defaults of Config: what the manifests and the chart make.
+// Defaults of Config, as the manifests and the chart define them.
 const (
 	DefaultNamespace = "fairlead"
 	DefaultSelector  = "app.kubernetes.io/name=fairlead,app.kubernetes.io/component=agent"
+	DefaultTimeout   = 15 * time.Second
 )
 
-// container is the agents' container.
+// container is the name of the agents' container.
 const container = "agent"
 
-// Run runs "fairlead ARGS" in every agent, and writes the answers in the order
-// of the nodes' names: under a heading each, or with -o json as one object with
-// a field for every node. It fails where one of them fails, after all have been
-// asked.
+// Run runs "fairlead ARGS" on every agent in parallel and prints one result: a table with
+// a column NODE, or with -o json an object with a field for each node. It returns the
+// errors of all nodes that failed; the others are printed anyway.
 func Run(ctx context.Context, c Config, args []string, out, errOut io.Writer) error {
 	config, err := load(c)
 	if err != nil {
@@ -66,32 +70,90 @@ func Run(ctx context.Context, c Config, args []string, out, errOut io.Writer) er
 	if err != nil {
 		return err
 	}
-	answers := map[string]json.RawMessage{}
-	var errs []error
-	for i, p := range pods {
-		switch {
-		case c.Node != "":
-			err = ask(ctx, config, client, p, args, out, errOut)
-		case asksJSON(args):
-			var b bytes.Buffer
-			err = ask(ctx, config, client, p, args, &b, errOut)
-			if json.Valid(b.Bytes()) {
-				answers[p.Spec.NodeName] = b.Bytes()
-			}
-		default:
-			fmt.Fprintf(out, "%s%s:\n", strings.Repeat("\n", min(i, 1)), p.Spec.NodeName)
-			err = ask(ctx, config, client, p, args, out, errOut)
+	run := func(ctx context.Context, p corev1.Pod, args []string, out io.Writer) error {
+		return execute(ctx, config, client, p, args, out, errOut)
+	}
+	return query{Config: c, pods: pods, run: run}.print(ctx, args, out)
+}
+
+// runner runs a command in a pod.
+type runner func(ctx context.Context, p corev1.Pod, args []string, out io.Writer) error
+
+// query runs one command in several pods.
+type query struct {
+	Config
+	pods []corev1.Pod
+	run  runner
+}
+
+// print runs the command and prints the merged result.
+func (q query) print(ctx context.Context, args []string, out io.Writer) error {
+	command := parse(args)
+	if command.streams || q.Node != "" && len(q.pods) == 1 {
+		return q.stream(ctx, args, out)
+	}
+	for {
+		err := q.once(ctx, command, out)
+		if command.watch == 0 {
+			return err
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("node %s: %w", p.Spec.NodeName, err))
+			return err
 		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(command.watch):
+		}
+		fmt.Fprintln(out)
 	}
-	if c.Node == "" && asksJSON(args) {
-		e := json.NewEncoder(out)
-		e.SetIndent("", "  ")
-		errs = append(errs, e.Encode(answers))
+}
+
+// once runs the command in all pods, each within the timeout.
+func (q query) once(ctx context.Context, c command, out io.Writer) error {
+	answers := make([]bytes.Buffer, len(q.pods))
+	errs := q.each(ctx, func(ctx context.Context, i int) error {
+		ctx, cancel := context.WithTimeout(ctx, q.Timeout)
+		defer cancel()
+		return q.run(ctx, q.pods[i], c.args, &answers[i])
+	})
+	nodes := make([]string, len(q.pods))
+	for i, p := range q.pods {
+		nodes[i] = p.Spec.NodeName
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.merge(out, nodes, answers))...)
+}
+
+// stream runs a command that goes on until ctx ends, each line after the node's name if
+// there is more than one node.
+func (q query) stream(ctx context.Context, args []string, out io.Writer) error {
+	var mu sync.Mutex
+	return errors.Join(q.each(ctx, func(ctx context.Context, i int) error {
+		w := &lineWriter{mu: &mu, out: out}
+		if len(q.pods) > 1 {
+			w.prefix = q.pods[i].Spec.NodeName + ": "
+		}
+		return errors.Join(q.run(ctx, q.pods[i], args, w), w.flush())
+	})...)
+}
+
+// each calls f for every pod in parallel and returns the errors, named by node.
+func (q query) each(ctx context.Context, f func(ctx context.Context, i int) error) []error {
+	errs := make([]error, len(q.pods))
+	var wait sync.WaitGroup
+	for i, p := range q.pods {
+		wait.Go(func() {
+			err := f(ctx, i)
+			if errors.Is(err, context.DeadlineExceeded) {
+				err = fmt.Errorf("no answer within %s", q.Timeout)
+			}
+			if err != nil {
+				errs[i] = fmt.Errorf("node %s: %w", p.Spec.NodeName, err)
+			}
+		})
+	}
+	wait.Wait()
+	return errs
 }
 
 func load(c Config) (*rest.Config, error) {
@@ -100,7 +162,7 @@ func load(c Config) (*rest.Config, error) {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: c.Context}).ClientConfig()
 }
 
-// agents are the pods that run, by the names of their nodes.
+// agents returns the running pods, sorted by node.
 func agents(ctx context.Context, client rest.Interface, c Config) ([]corev1.Pod, error) {
 	o := metav1.ListOptions{LabelSelector: c.Selector}
 	if c.Node != "" {
@@ -119,23 +181,12 @@ func agents(ctx context.Context, client rest.Interface, c Config) ([]corev1.Pod,
 		return nil, fmt.Errorf("no agent runs on node %q in namespace %s: kubectl get pods -n %s -o wide -l %s",
 			c.Node, c.Namespace, c.Namespace, c.Selector)
 	}
-	return nil, fmt.Errorf("no agent runs in namespace %s: is Fairlead in another (--namespace)? kubectl get pods -A -l %s",
+	return nil, fmt.Errorf("no agent runs in namespace %s: set --namespace if Fairlead is in another; kubectl get pods -A -l %s",
 		c.Namespace, c.Selector)
 }
 
-// asksJSON says whether a command line wants JSON.
-func asksJSON(args []string) bool {
-	for i, a := range args {
-		if a == "-ojson" || a == "-o=json" || a == "--output=json" ||
-			(a == "-o" || a == "--output") && i+1 < len(args) && args[i+1] == "json" {
-			return true
-		}
-	}
-	return false
-}
-
-// ask runs the command in one pod.
-func ask(ctx context.Context, config *rest.Config, client rest.Interface, p corev1.Pod, args []string, out, errOut io.Writer) error {
+// execute runs "fairlead ARGS" in one pod.
+func execute(ctx context.Context, config *rest.Config, client rest.Interface, p corev1.Pod, args []string, out, errOut io.Writer) error {
 	request := client.Post().Resource("pods").Namespace(p.Namespace).Name(p.Name).SubResource("exec").
 		Param("container", container).Param("stdout", "true").Param("stderr", "true") // corev1.PodExecOptions
 	for _, word := range append([]string{"/fairlead"}, args...) {
@@ -147,7 +198,50 @@ func ask(ctx context.Context, config *rest.Config, client rest.Interface, p core
 	}
 	err = stream.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: out, Stderr: errOut})
 	if code, ok := errors.AsType[exec.CodeExitError](err); ok {
-		return fmt.Errorf("fairlead %s ended with code %d", strings.Join(args, " "), code.Code)
+		return fmt.Errorf("fairlead %s: exit code %d", strings.Join(args, " "), code.Code)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
 	return err
+}
+
+// lineWriter writes whole lines with a prefix, in turn with other writers.
+type lineWriter struct {
+	mu     *sync.Mutex
+	out    io.Writer
+	prefix string
+	rest   []byte
+}
+
+func (w *lineWriter) Write(b []byte) (int, error) {
+	if w.prefix == "" { // one node: as it is, which may be binary
+		return w.out.Write(b)
+	}
+	w.rest = append(w.rest, b...)
+	end := bytes.LastIndexByte(w.rest, '\n') + 1
+	err := w.lines(w.rest[:end])
+	w.rest = slices.Clone(w.rest[end:])
+	return len(b), err
+}
+
+func (w *lineWriter) lines(text []byte) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for line := range bytes.Lines(text) {
+		if _, err := fmt.Fprintf(w.out, "%s%s\n", w.prefix, bytes.TrimSuffix(line, []byte("\n"))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// flush writes an incomplete last line.
+func (w *lineWriter) flush() error { return w.lines(w.rest) }
+
+// encodeJSON writes indented JSON.
+func encodeJSON(out io.Writer, v any) error {
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
 }

@@ -46,9 +46,9 @@ type Verdict struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// ExplainAnnounce says of every address of the Services whether this node announces
+// ExplainServices says of every address of the Services whether this node announces
 // it, and which rule said so.
-func (s Status) ExplainAnnounce() []Verdict {
+func (s Status) ExplainServices() []Verdict {
 	verdicts, e := []Verdict{}, newExplainer(s)
 	for _, svc := range s.Services {
 		var vips []netip.Addr
@@ -182,10 +182,10 @@ func (s Status) heard(v *Verdict, onSegment *Layer2) {
 
 func (v *Verdict) say(rule plan.Rule, reason string) { v.Rule, v.Reason = rule, reason }
 
-// ExplainAnnounceView looks at these verdicts.
-func (s Status) ExplainAnnounceView() View {
-	verdicts := s.ExplainAnnounce()
-	v := Sheet{Value: verdicts, Head: []string{"SERVICE", "VIP", "ANNOUNCED", "RULE", "ROUTE", "REASON"}}
+// ExplainServiceView looks at these verdicts.
+func (s Status) ExplainServiceView() View {
+	verdicts := s.ExplainServices()
+	v := Sheet{Value: verdicts, Head: []string{"SERVICE", "VIP", "ADVERTISED", "RULE", "ROUTE", "REASON"}}
 	for _, one := range verdicts {
 		shown := ""
 		switch {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/netip"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -83,7 +84,7 @@ func announcing(drain plan.Drain, sessions ...advertise.Peer) Agent {
 	return a
 }
 
-func TestExplainAnnounce(t *testing.T) {
+func TestExplainServices(t *testing.T) {
 	up := advertise.Peer{AS: 65021, Name: "tor-1", Address: "10.0.0.1", State: advertise.Established}
 	down := advertise.Peer{AS: 65021, Name: "tor-2", Address: "10.0.0.2", State: "active", LastError: "no route to 10.0.0.2: check the address and this machine's routes"}
 	cordoned := plan.Drain{Why: []string{"Node node1 is cordoned (kubectl uncordon node1)"},
@@ -112,7 +113,7 @@ func TestExplainAnnounce(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.WriteString(c.name + ":\n")
-		if err := Write(&b, s.ExplainAnnounceView(), Table); err != nil {
+		if err := Write(&b, s.ExplainServiceView(), Table); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -128,26 +129,33 @@ func TestExplainAnnounce(t *testing.T) {
 }
 
 // The page shows a yes and four noes, each by another rule, as a node says them.
-func TestExplainAnnounceOnItsPage(t *testing.T) {
+func TestExplainServiceOnItsPage(t *testing.T) {
 	up := advertise.Peer{AS: 65021, Name: "tor-1", Address: "10.0.0.1", State: advertise.Established}
 	s, err := announcing(plan.Drain{}, up).Gather(eleven).Only("web", "down", "elsewhere", "unfit", "six")
 	if err != nil {
 		t.Fatal(err)
 	}
 	rules := map[plan.Rule]bool{}
-	for _, v := range s.ExplainAnnounce() {
+	for _, v := range s.ExplainServices() {
 		rules[v.Rule] = v.Announced
 	}
 	if len(rules) != 5 || !rules[RuleAnnounced] {
 		t.Errorf("the rules are %v", rules)
 	}
 	var b bytes.Buffer
-	if err := Write(&b, s.ExplainAnnounceView(), Table); err != nil {
+	if err := Write(&b, s.ExplainServiceView(), Table); err != nil {
 		t.Fatal(err)
 	}
 	page, err := os.ReadFile("../../docs/bgp.md")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if *update {
+		table := regexp.MustCompile("(?s)```text\nSERVICE +VIP .*?```\n")
+		page = table.ReplaceAllLiteral(page, []byte("```text\n"+b.String()+"```\n"))
+		if err := os.WriteFile("../../docs/bgp.md", page, 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if !strings.Contains(string(page), "```text\n"+b.String()+"```\n") {
 		t.Errorf("docs/bgp.md does not show this:\n%s", &b)
@@ -155,7 +163,7 @@ func TestExplainAnnounceOnItsPage(t *testing.T) {
 }
 
 // On a segment one balancer of all answers.
-func TestExplainAnnounceOnASegment(t *testing.T) {
+func TestExplainServiceOnASegment(t *testing.T) {
 	for state, want := range map[string]plan.Rule{"owner": RuleAnnounced, "standby": RuleStandby} {
 		s, err := announcing(plan.Drain{}, advertise.Peer{Address: "10.0.0.3", State: advertise.Established}).Gather(eleven).Only("web")
 		if err != nil {
@@ -164,7 +172,7 @@ func TestExplainAnnounceOnASegment(t *testing.T) {
 		for i := range s.Routes {
 			s.Routes[i].Layer2 = &Layer2{State: state, Reason: "its turn"}
 		}
-		if v := s.ExplainAnnounce(); v[0].Rule != want || v[0].Announced != (want == RuleAnnounced) || v[0].Reason != "its turn" {
+		if v := s.ExplainServices(); v[0].Rule != want || v[0].Announced != (want == RuleAnnounced) || v[0].Reason != "its turn" {
 			t.Errorf("%s: %+v", state, v)
 		}
 	}
@@ -177,7 +185,7 @@ func TestPeersAreFoundByNameAndAddress(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, s.Peers, err)
 		}
 	}
-	if _, err := balancer().OnlyPeers("tor-7"); err == nil || !strings.Contains(err.Error(), "no peer tor-7") {
+	if _, err := balancer().OnlyPeers("tor-7"); err == nil || !strings.Contains(err.Error(), "unknown peer tor-7") {
 		t.Errorf("error %v", err)
 	}
 }

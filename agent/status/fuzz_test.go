@@ -37,7 +37,7 @@ func FuzzStatus(f *testing.F) {
 		}
 		for name, view := range map[string]View{
 			"status": s.Overview(), "services": s.ServicesView(), "backends": s.BackendsView(), "routes": s.RoutesView(), "peers": s.PeersView(),
-			"why": s.ExplainAnnounceView(),
+			"why": s.ExplainServiceView(),
 		} {
 			checkView(t, name, view)
 		}
@@ -46,25 +46,32 @@ func FuzzStatus(f *testing.F) {
 
 func checkView(t *testing.T, name string, view View) {
 	t.Helper()
-	var shown [3]bytes.Buffer
-	for i, format := range Formats {
-		if err := Write(&shown[i], view, format); err != nil {
+	shown := map[Format]*bytes.Buffer{}
+	for _, format := range append(Formats[:len(Formats):len(Formats)], Sections, SectionsWide) {
+		shown[format] = &bytes.Buffer{}
+		if err := Write(shown[format], view, format); err != nil {
 			t.Fatalf("%s as %s: %v", name, format, err)
 		}
 	}
-	for _, r := range shown[0].String() {
-		if r != '\n' && r != '\t' && !unicode.IsGraphic(r) {
-			t.Errorf("%s: the table has %U", name, r)
+	for _, format := range []Format{Table, Wide} {
+		for _, r := range shown[format].String() {
+			if r != '\n' && r != '\t' && !unicode.IsGraphic(r) {
+				t.Errorf("%s: the %s has %U", name, format, r)
+			}
+		}
+		if !utf8.Valid(shown[format].Bytes()) {
+			t.Errorf("%s: the %s is not UTF-8", name, format)
 		}
 	}
-	if !utf8.Valid(shown[0].Bytes()) {
-		t.Errorf("%s: the table is not UTF-8", name)
+	var sections []Section
+	if err := json.Unmarshal(shown[Sections].Bytes(), &sections); err != nil {
+		t.Errorf("%s: sections: %v", name, err)
 	}
 	var fromJSON, fromYAML any
-	if err := json.Unmarshal(shown[1].Bytes(), &fromJSON); err != nil {
+	if err := json.Unmarshal(shown[JSON].Bytes(), &fromJSON); err != nil {
 		t.Errorf("%s: JSON: %v", name, err)
 	}
-	if err := yaml.Unmarshal(shown[2].Bytes(), &fromYAML); err != nil {
+	if err := yaml.Unmarshal(shown[YAML].Bytes(), &fromYAML); err != nil {
 		t.Errorf("%s: YAML: %v", name, err)
 	}
 }

@@ -446,7 +446,7 @@ func TestSYNFloodsAreShown(t *testing.T) {
 		"SYN floods  protection is active, frontends: 1\n            TCP 10.1.1.1:80 (default/web)\n": s.Overview(),
 		"SYN protection is active": s.ServicesView(),
 	} {
-		if text := string(renderTable(view)); !strings.Contains(text, want) {
+		if text := string(text(sectionsOf(view, false), Output{})); !strings.Contains(text, want) {
 			t.Errorf("there is no %q in\n%s", want, text)
 		}
 	}

@@ -122,7 +122,7 @@ func TestModes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := s.ExplainAnnounce()[0]
+		got := s.ExplainServices()[0]
 		if string(got.Rule) != c.rule || c.reason != "" && got.Reason != c.reason || got.Announced != (c.rule == "announced") {
 			t.Errorf("%q: %+v, want %s: %s", c.mode, got, c.rule, c.reason)
 		}

@@ -21,16 +21,16 @@ func (v peering) table(t *table) {
 	if v.Drain != nil {
 		t.line("%s", v.DrainWords())
 	}
-	overview(v).peers(t, true)
+	overview(v).peers(t, t.wide)
 }
 
-// peers shows the sessions; with all counters where the whole is asked for.
-func (v overview) peers(t *table, whole bool) {
+// peers adds the table of sessions, with all counters if wide.
+func (v overview) peers(t *table, wide bool) {
 	head := []string{"PEER", "AS", "STATE", "SINCE", "BFD", "RECEIVED", "SENT"}
-	if whole {
+	if wide {
 		head = append(head, "UPDATES IN", "UPDATES OUT", "FLAPS")
 	}
-	t.row(append(head, "LAST ERROR")...)
+	t.head(append(head, "LAST ERROR")...)
 	for _, p := range v.Peers {
 		name := p.Address
 		if p.Name != "" && p.Name != p.Address {
@@ -41,12 +41,11 @@ func (v overview) peers(t *table, whole bool) {
 			as = fmt.Sprint(p.AS)
 		}
 		row := []string{name, as, p.State, age(p.Since, v.Time), p.BFD, fmt.Sprint(p.Received), fmt.Sprint(p.Sent)}
-		if whole {
+		if wide {
 			row = append(row, fmt.Sprint(p.UpdatesReceived), fmt.Sprint(p.UpdatesSent), fmt.Sprint(p.Flaps))
 		}
 		t.row(append(row, p.LastError)...)
 	}
-	t.end()
 }
 
 // OnlyPeers keeps the peers named, by their names or addresses; all of them where
@@ -60,7 +59,7 @@ func (s Status) OnlyPeers(names ...string) (Status, error) {
 	}
 	for _, n := range names {
 		if !slices.ContainsFunc(s.Peers, is(n)) {
-			return s, fmt.Errorf("no peer %s here: fairlead peers shows which there are", n)
+			return s, fmt.Errorf("unknown peer %s: see fairlead get peers", n)
 		}
 	}
 	s.Peers = slices.DeleteFunc(slices.Clone(s.Peers), func(p advertise.Peer) bool {

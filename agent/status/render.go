@@ -7,7 +7,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -18,42 +17,73 @@ import (
 // Format is how a View is written.
 type Format string
 
-// The formats.
+// The formats. Wide is a table with all columns. Sections is for programs that merge the
+// tables of several agents: JSON of []Section; with SectionsWide, of all columns.
 const (
-	Table Format = "table"
-	JSON  Format = "json"
-	YAML  Format = "yaml"
+	Table        Format = "table"
+	Wide         Format = "wide"
+	JSON         Format = "json"
+	YAML         Format = "yaml"
+	Sections     Format = "sections"
+	SectionsWide Format = "sections-wide"
 )
 
-// Formats lists them in the order they are told to a user.
-var Formats = []Format{Table, JSON, YAML}
+// Formats lists the formats for users.
+var Formats = []Format{Table, Wide, JSON, YAML}
 
-// ParseFormat refuses what is no format.
+// ParseFormat rejects an unknown format.
 func ParseFormat(s string) (Format, error) {
-	if !slices.Contains(Formats, Format(s)) {
-		return "", fmt.Errorf("%q is no output format: use table, json or yaml", s)
+	if f := Format(s); slices.Contains(Formats, f) || f == Sections || f == SectionsWide {
+		return f, nil
 	}
-	return Format(s), nil
+	return "", fmt.Errorf("unknown output format %q: use table, wide, json or yaml", s)
 }
 
-// Write shows v in a format.
-func Write(w io.Writer, v View, f Format) error {
+// Output says how a View is printed.
+type Output struct {
+	Format Format
+	// NoHeaders omits the headers of tables.
+	NoHeaders bool
+	// Color marks states by ANSI colors.
+	Color bool
+}
+
+// Section is a part of a View as text: lines, then a table. Head is empty without a table.
+type Section struct {
+	Lines []string   `json:"lines,omitempty"`
+	Head  []string   `json:"head,omitempty"`
+	Rows  [][]string `json:"rows,omitempty"`
+}
+
+// Write prints a View in a format.
+func Write(w io.Writer, v View, f Format) error { return Print(w, v, Output{Format: f}) }
+
+// Print prints a View.
+func Print(w io.Writer, v View, o Output) error {
 	var out []byte
 	var err error
-	switch f {
-	case Table:
-		out = printable(renderTable(v))
+	switch o.Format {
+	case Table, Wide:
+		out = text(sectionsOf(v, o.Format == Wide), o)
+	case Sections, SectionsWide:
+		out, err = marshal(sectionsOf(v, o.Format == SectionsWide))
 	case JSON:
 		out, err = renderJSON(v)
 	case YAML:
 		out, err = renderYAML(v)
 	default:
-		_, err = ParseFormat(string(f))
+		_, err = ParseFormat(string(o.Format))
 	}
 	if err != nil {
 		return err
 	}
 	_, err = w.Write(out)
+	return err
+}
+
+// PrintSections prints the text of sections.
+func PrintSections(w io.Writer, all []Section, o Output) error {
+	_, err := w.Write(text(all, o))
 	return err
 }
 
@@ -118,45 +148,106 @@ func blockStyle(n *yaml.Node) {
 	}
 }
 
-func renderTable(v View) []byte {
+func sectionsOf(v View, wide bool) []Section {
+	t := table{wide: wide}
+	v.table(&t)
+	return t.sections
+}
+
+// table collects the text of a View.
+type table struct {
+	wide     bool // all columns
+	sections []Section
+}
+
+// line adds a line of text. After a table it starts a new section.
+func (t *table) line(format string, args ...any) {
+	n := len(t.sections)
+	if n == 0 || len(t.sections[n-1].Head) > 0 {
+		t.sections = append(t.sections, Section{})
+		n++
+	}
+	t.sections[n-1].Lines = append(t.sections[n-1].Lines, fmt.Sprintf(format, args...))
+}
+
+// fact adds a line "label  text".
+func (t *table) fact(label, text string) { t.line("%-12s%s", label, text) }
+
+// head starts a table.
+func (t *table) head(cells ...string) {
+	n := len(t.sections)
+	if n == 0 || len(t.sections[n-1].Head) > 0 {
+		t.sections = append(t.sections, Section{})
+		n++
+	}
+	t.sections[n-1].Head = cells
+}
+
+// row adds a row to the table that head started.
+func (t *table) row(cells ...string) {
+	last := &t.sections[len(t.sections)-1]
+	last.Rows = append(last.Rows, cells)
+}
+
+// text renders sections for people.
+func text(all []Section, o Output) []byte {
 	var b bytes.Buffer
-	v.table(&table{out: &b})
+	for _, s := range all {
+		for _, l := range s.Lines {
+			fmt.Fprintf(&b, "%s\n", printable([]byte(l)))
+		}
+		rows := s.Rows
+		if len(s.Head) > 0 && !o.NoHeaders {
+			rows = slices.Insert(slices.Clone(rows), 0, s.Head)
+		}
+		align(&b, rows, o.Color)
+	}
 	return b.Bytes()
 }
 
-// table gathers rows until end aligns their columns.
-type table struct {
-	out  io.Writer
-	rows [][]string
-}
-
-func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
-
-// line writes text that has no columns.
-func (t *table) line(format string, args ...any) { fmt.Fprintf(t.out, format+"\n", args...) }
-
-// fact writes a line "label  text".
-func (t *table) fact(label, text string) { t.line("%-12s%s", label, text) }
-
-// end writes the rows gathered, each on one line. Empty cells show as "-", but for the last of
-// a row, which is free text.
-func (t *table) end() {
-	var aligned bytes.Buffer
-	tw := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
-	for _, cells := range t.rows {
-		for i, c := range cells {
-			cells[i] = strings.Join(strings.Fields(c), " ")
-			if c == "" && i < len(cells)-1 {
+// align writes each row on one line, in columns. Empty cells are printed as "-", except
+// for the last of a row, which is free text.
+func align(b *bytes.Buffer, rows [][]string, color bool) {
+	var widths []int
+	for _, cells := range rows {
+		for i := range cells {
+			cells[i] = string(printable([]byte(strings.Join(strings.Fields(cells[i]), " "))))
+			if cells[i] == "" && i < len(cells)-1 {
 				cells[i] = "-"
 			}
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(cells[i]))
 		}
-		fmt.Fprintln(tw, strings.Join(cells, "\t"))
 	}
-	tw.Flush() // into memory: cannot fail
-	for line := range strings.Lines(aligned.String()) {
-		fmt.Fprintln(t.out, strings.TrimRight(line, " \n"))
+	for _, cells := range rows {
+		for len(cells) > 0 && cells[len(cells)-1] == "" {
+			cells = cells[:len(cells)-1]
+		}
+		for i, c := range cells {
+			pad := ""
+			if i < len(cells)-1 {
+				pad = strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c)+2)
+			}
+			b.WriteString(colored(c, color) + pad)
+		}
+		b.WriteByte('\n')
 	}
-	t.rows = nil
+}
+
+// colors of cells that are states, as ANSI codes.
+var colors = map[string]string{
+	"up": "32", "active": "32", "established": "32", "ok": "32",
+	"down": "31", "rejected": "31", "no-endpoints": "31", "no-healthy-backend": "31", "conflict": "31",
+	"draining": "33", "pending": "33", "panic": "33", "unknown": "33", "degraded": "33",
+}
+
+func colored(cell string, color bool) string {
+	if code := colors[cell]; color && code != "" {
+		return "\x1b[" + code + "m" + cell + "\x1b[0m"
+	}
+	return cell
 }
 
 // age gives how long ago a moment was, in its two largest units: "3m12s";

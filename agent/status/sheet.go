@@ -20,9 +20,8 @@ func (s Sheet) table(t *table) {
 	if len(s.Head) == 0 {
 		return
 	}
-	t.row(s.Head...)
+	t.head(s.Head...)
 	for _, r := range s.Rows {
 		t.row(r...)
 	}
-	t.end()
 }

@@ -106,7 +106,7 @@ func (v overview) half(t *table) {
 	for _, e := range h.Entries {
 		servers = append(servers, fmt.Sprintf("%s for %s by %s, %d flows", e.Server, e.key(), e.Method, e.Flows))
 	}
-	t.list("servers", len(h.Entries), servers, "fairlead backends")
+	t.list("servers", len(h.Entries), servers, "fairlead get backends")
 }
 
 // routing says that this is no agent.
@@ -146,7 +146,7 @@ func (v overview) routeStates() string {
 	}
 	switch v.Role {
 	case RoleReflector:
-		return fmt.Sprintf("%d heard", len(v.Routes))
+		return fmt.Sprintf("%d received", len(v.Routes))
 	case RoleRouter:
 		words := fmt.Sprintf("%d of %d in the kernel", announced, len(v.Routes))
 		if n := v.DegradedPrefixes(); n > 0 {
@@ -154,7 +154,7 @@ func (v overview) routeStates() string {
 		}
 		return words
 	}
-	return fmt.Sprintf("%d of %d announced", announced, len(v.Routes))
+	return fmt.Sprintf("%d of %d advertised", announced, len(v.Routes))
 }
 
 // DegradedPrefixes counts a router's prefixes whose routes are not as received.
@@ -188,20 +188,25 @@ type services struct {
 func (v services) MarshalJSON() ([]byte, error) { return marshal(v.list) }
 
 func (v services) table(t *table) {
-	head := []string{"SERVICE", "FRONTEND", "METHOD", "SCHEDULER", "STATE"}
+	head := []string{"SERVICE", "FRONTEND", "MODE", "SCHEDULER", "STATE"}
 	if v.status.balances() {
-		head = append(head, "BACKENDS", "FLOWS", "PACKETS", "BYTES")
+		head = append(head, "BACKENDS", "FLOWS")
+		if t.wide {
+			head = append(head, "PACKETS", "BYTES")
+		}
 	}
 	if v.status.ServerHalf != nil {
 		head = append(head, "LOCAL", "TRACKED")
 	}
-	t.row(append(head, "REASON")...)
+	t.head(append(head, "REASON")...)
 	for _, s := range v.list {
 		for _, f := range s.Frontends {
 			row := []string{s.ID, f.Key(), string(s.Method), string(s.Scheduler), string(f.State)}
 			if v.status.balances() {
-				row = append(row, f.count(func(b Backend) bool { return b.InService && b.HeldWeight > 0 }),
-					fmt.Sprint(f.Counts.Flows), fmt.Sprint(f.Counts.Packets), size(f.Counts.Bytes))
+				row = append(row, f.count(func(b Backend) bool { return b.InService && b.HeldWeight > 0 }), fmt.Sprint(f.Counts.Flows))
+				if t.wide {
+					row = append(row, fmt.Sprint(f.Counts.Packets), size(f.Counts.Bytes))
+				}
 			}
 			if v.status.ServerHalf != nil {
 				row = append(row, f.count(func(b Backend) bool { return b.Local != nil && b.Local.Here }), fmt.Sprint(f.remembered()))
@@ -209,7 +214,6 @@ func (v services) table(t *table) {
 			t.row(append(row, s.reason(f, v.status.Time))...)
 		}
 	}
-	t.end()
 }
 
 // synFloods names the frontends that are being protected from one.
@@ -287,26 +291,40 @@ type backends struct {
 func (v backends) MarshalJSON() ([]byte, error) { return marshal(v.list) }
 
 func (v backends) table(t *table) {
-	head := []string{"SERVICE", "FRONTEND", "BACKEND", "NAME", "NODE", "WEIGHT"}
+	head := []string{"SERVICE", "FRONTEND", "BACKEND"}
+	if t.wide {
+		head = append(head, "NAME")
+	}
+	head = append(head, "NODE", "WEIGHT")
 	if v.status.balances() {
-		head = append(head, "HEALTH", "SINCE", "STATE", "FLOWS", "PACKETS", "BYTES", "LAST ERROR")
+		head = append(head, "HEALTH", "SINCE", "STATE", "FLOWS")
+		if t.wide {
+			head = append(head, "PACKETS", "BYTES")
+		}
+		head = append(head, "LAST ERROR")
 	}
 	if v.status.ServerHalf != nil {
 		head = append(head, "TRACKED", "LOCAL")
 	}
-	t.row(head...)
+	t.head(head...)
 	for _, b := range v.list {
-		row := []string{b.Service, b.Frontend, b.Address.String(), b.Name, b.Node, b.weight()}
+		row := []string{b.Service, b.Frontend, b.Address.String()}
+		if t.wide {
+			row = append(row, b.Name)
+		}
+		row = append(row, b.Node, b.weight())
 		if v.status.balances() {
-			row = append(row, b.Health, age(b.Since, v.status.Time), b.state(), fmt.Sprint(b.Counts.Flows),
-				fmt.Sprint(b.Counts.Packets), size(b.Counts.Bytes), b.LastError)
+			row = append(row, b.Health, age(b.Since, v.status.Time), b.state(), fmt.Sprint(b.Counts.Flows))
+			if t.wide {
+				row = append(row, fmt.Sprint(b.Counts.Packets), size(b.Counts.Bytes))
+			}
+			row = append(row, b.LastError)
 		}
 		if v.status.ServerHalf != nil {
 			row = append(row, b.Local.words()...)
 		}
 		t.row(row...)
 	}
-	t.end()
 }
 
 // weight tells both weights where they differ.
@@ -362,31 +380,31 @@ func (v routes) table(t *table) {
 		return
 	}
 	marked := slices.ContainsFunc(v.list, func(r Route) bool { return r.Attributes != route.Attributes{} })
-	cells := func(attributes string, rest ...string) {
+	cells := func(attributes string, rest ...string) []string {
 		if marked {
 			rest = slices.Insert(rest, len(rest)-1, attributes)
 		}
-		t.row(rest...)
+		return rest
 	}
-	cells("ATTRIBUTES", "PREFIX", "NEXT HOP", "ANNOUNCED", "SINCE", "REASON")
+	t.head(cells("ATTRIBUTES", "PREFIX", "NEXT HOP", "ADVERTISED", "SINCE", "REASON")...)
 	for _, r := range v.list {
-		cells(r.Attributes.String(), r.Prefix.String(), address(r.NextHop), yesNo(r.Announced), age(r.Since, v.status.Time), r.Reason)
+		t.row(cells(r.Attributes.String(), r.Prefix.String(), address(r.NextHop), yesNo(r.Announced), age(r.Since, v.status.Time), r.Reason)...)
 	}
-	t.end()
 	v.answers(t)
 }
 
 func (v routes) heard(t *table) {
-	t.row("PREFIX", "NEXT HOP")
+	t.head("PREFIX", "NEXT HOP")
 	for _, r := range v.list {
 		t.row(r.Prefix.String(), address(r.NextHop))
 	}
-	t.end()
 }
 
 // kernel shows the kernel's table, and then what of it is not as received.
 func (v routes) kernel(t *table) {
-	fmt.Fprint(t.out, router.Format(v.status.Table))
+	for l := range strings.Lines(router.Format(v.status.Table)) {
+		t.line("%s", strings.TrimSuffix(l, "\n"))
+	}
 	lacks := map[netip.Prefix]bool{}
 	for _, r := range v.list {
 		if !r.Announced {
@@ -461,8 +479,17 @@ func size(n uint64) string {
 	return fmt.Sprintf("%.1f%ciB", v, units[i])
 }
 
-// Only keeps the services named, each "namespace/name" or a name alone; all
-// of them where none is named. A name that fits none is an error.
+// InNamespace returns s with the Services of a namespace, or all if it is "".
+func (s Status) InNamespace(namespace string) Status {
+	if namespace == "" {
+		return s
+	}
+	s.Services = slices.DeleteFunc(slices.Clone(s.Services), func(svc Service) bool { return !strings.HasPrefix(svc.ID, namespace+"/") })
+	return s
+}
+
+// Only returns s with the named Services, each "namespace/name" or "name", or all if no
+// name is given. A name that matches none is an error.
 func (s Status) Only(names ...string) (Status, error) {
 	if len(names) == 0 {
 		return s, nil
@@ -482,7 +509,7 @@ func (s Status) Only(names ...string) (Status, error) {
 		}
 	}
 	if i := slices.Index(found, false); i >= 0 {
-		return s, fmt.Errorf("no service %s here: fairlead services shows which there are", names[i])
+		return s, fmt.Errorf("unknown service %s: see fairlead get services", names[i])
 	}
 	s.Services = kept
 	return s, nil

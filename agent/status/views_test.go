@@ -108,6 +108,21 @@ func routing() Status {
 	return s
 }
 
+// TestTableOptions prints tables without headers and in color; a cell that would move the
+// cursor is replaced in either.
+func TestTableOptions(t *testing.T) {
+	v := Sheet{Lines: []string{"a\x1b[2J"}, Head: []string{"NAME", "STATE", "REASON"}, Rows: [][]string{{"x\x1b", "up", ""}, {"longer", "down", "why not"}}}
+	for want, o := range map[string]Output{
+		"a\ufffd[2J\nx\ufffd      up\nlonger  down  why not\n":                                                       {Format: Table, NoHeaders: true},
+		"a\ufffd[2J\nNAME    STATE  REASON\nx\ufffd      \x1b[32mup\x1b[0m\nlonger  \x1b[31mdown\x1b[0m   why not\n": {Format: Wide, Color: true},
+	} {
+		var b bytes.Buffer
+		if err := Print(&b, v, o); err != nil || b.String() != want {
+			t.Errorf("%+v: %v\n%q\nwant\n%q", o, err, &b, want)
+		}
+	}
+}
+
 func reflector() Status { return routed(RoleReflector).Gather(eleven) }
 
 // draining is a balancer on its way out.
@@ -238,7 +253,7 @@ func TestSize(t *testing.T) {
 }
 
 func TestUnknownFormatIsRefused(t *testing.T) {
-	if _, err := ParseFormat("xml"); err == nil || !strings.Contains(err.Error(), "table, json or yaml") {
+	if _, err := ParseFormat("xml"); err == nil || !strings.Contains(err.Error(), "table, wide, json or yaml") {
 		t.Errorf("error %v does not name the formats", err)
 	}
 	if err := Write(&bytes.Buffer{}, Status{}.Overview(), "xml"); err == nil {

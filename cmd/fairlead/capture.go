@@ -21,41 +21,40 @@ func newCaptureCommand() *cobra.Command {
 	c := capturer{}
 	cmd := &cobra.Command{
 		Use:   "capture",
-		Short: "Write what XDP gets and what it makes of it to a file",
-		Long: `Capture writes packets as the balancer gets them and as they leave it, which no
-tcpdump on the machine sees, to a pcapng file: the interfaces in it are called
-"eth0 in" and "eth0 out XDP_TX", and a comment says which two belong together.
-The filter works in the kernel, so that it can run under load; while nobody
-captures there is no cost. It ends by itself after --count packets, or with
-Ctrl-C, and leaves nothing behind.`,
-		Example: `  fairlead capture -w web.pcapng --vip 10.1.1.1 --port 80 --count 100
-  fairlead capture -w - --client 192.0.2.7 --after | tcpdump -nr -
-  fairlead capture -w busy.pcapng --sample 1000 --snaplen 128`,
+		Short: "Capture packets before and after XDP processing",
+		Long: `Capture packets as the load balancer receives and sends them to a pcapng file.
+tcpdump on the same machine sees neither. Interfaces in the file are named
+"eth0 in" and "eth0 out XDP_TX"; a comment links the two records of a packet.
+The kernel applies the filters, so that captures work under load; there is no
+cost while nobody captures. Stop with --count or Ctrl-C.`,
+		Example: `  fairlead capture -o web.pcapng --vip 10.1.1.1 --port 80 --count 100
+  fairlead capture -o - --client 192.0.2.7 --after | tcpdump -nr -
+  fairlead capture -o busy.pcapng --sample 1000 --snaplen 128`,
 		Args:    cobra.NoArgs,
-		GroupID: groupLook,
+		GroupID: groupQuery,
 		PreRunE: func(*cobra.Command, []string) error { return c.check() },
 		RunE:    func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&c.socket, "socket", "", "`file` to ask on (default: the agent's own)")
-	f.StringVarP(&c.file, "write", "w", "", "`file` to write, - for the standard output")
-	f.StringVar(&c.o.Interface, "interface", "", "only what comes in by this interface, by `name`")
-	f.StringVar(&c.vip, "vip", "", "only from or to this `address`, also inside a tunnel")
-	f.StringVar(&c.client, "client", "", "the same for another `address`")
-	f.Uint16Var(&c.o.Port, "port", 0, "only from or to this `port`")
-	f.IntVar(&c.o.Count, "count", 0, "end after so `many` packets; 0 for no end")
-	f.IntVar(&c.o.Sample, "sample", 0, "by chance one packet of so `many`; 0 for all")
-	f.IntVar(&c.o.Snaplen, "snaplen", 0, "no more `bytes` of a frame; 0 for all")
-	f.BoolVar(&c.o.Before, "before", false, "only packets as they come in")
-	f.BoolVar(&c.o.After, "after", false, "only packets as they leave")
-	f.BoolVar(&c.both, "both", false, "both, as where nothing is said")
-	_ = cmd.MarkFlagRequired("write")
+	socketFlag(f, &c.socket)
+	f.StringVarP(&c.file, "output", "o", "", "`FILE` to write (pcapng); - for standard output")
+	f.StringVar(&c.o.Interface, "interface", "", "only packets received on interface `NAME`")
+	f.StringVar(&c.vip, "vip", "", "only from or to this `ADDR`, also inside a tunnel")
+	f.StringVar(&c.client, "client", "", "only from or to this `ADDR`, also inside a tunnel")
+	f.Uint16Var(&c.o.Port, "port", 0, "only from or to this `PORT`")
+	f.IntVar(&c.o.Count, "count", 0, "exit after `N` packets; 0 for no limit")
+	f.IntVar(&c.o.Sample, "sample", 0, "capture one of `N` packets at random; 0 for all")
+	f.IntVar(&c.o.Snaplen, "snaplen", 0, "capture at most `BYTES` of a frame; 0 for all")
+	f.BoolVar(&c.o.Before, "before", false, "only packets before XDP processing")
+	f.BoolVar(&c.o.After, "after", false, "only packets after XDP processing")
+	f.BoolVar(&c.both, "both", false, "packets before and after XDP processing (default)")
+	_ = cmd.MarkFlagRequired("output")
 	cmd.MarkFlagsMutuallyExclusive("before", "after", "both")
 	return cmd
 }
 
 type capturer struct {
-	asker
+	apiClient
 	file        string
 	vip, client string
 	both        bool
@@ -89,7 +88,7 @@ func (c *capturer) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	body, err := c.ask(ctx, http.MethodGet, capturePath, url.Values{"options": {string(ask)}}, nil)
+	body, err := c.do(ctx, http.MethodGet, capturePath, url.Values{"options": {string(ask)}}, nil)
 	if err != nil {
 		return err
 	}

@@ -22,12 +22,11 @@ func newCleanupCommand() *cobra.Command {
 	var stay bool
 	cmd := &cobra.Command{
 		Use:   "cleanup",
-		Short: "Take out of the kernel what agents left on this node",
-		Long: `Cleanup ends what goes on when an agent has ended: programs at interfaces and
-cgroups, their maps, filters, services of IPVS, what shares the rate of uplinks
-among virtual networks, and routes to those of other domains. Connections through this node
-that are not between its clients and servers directly end with them. Sysctls
-stay as the agents set them. It refuses while an agent runs.`,
+		Short: "Remove everything that agents left in this node's kernel",
+		Long: `Remove what keeps running after an agent exits: programs on interfaces and cgroups,
+their maps, filters, IPVS services, rate sharing of virtual networks, and routes to
+networks of other domains. Connections that depend on this node end. Sysctls keep
+their values. Cleanup fails while an agent runs.`,
 		Example: `  fairlead cleanup
   fairlead cleanup --wait 2m --keep-running`,
 		Args:    cobra.NoArgs,
@@ -37,7 +36,7 @@ stay as the agents set them. It refuses while an agent runs.`,
 			if err := cleanUp(cmd.Context(), filepath.Join(bpffs, "fairlead"), wait); err != nil {
 				return held.Blame(err, lacking)
 			}
-			slog.Info("nothing is left", "bpffs", bpffs)
+			slog.Info("cleanup complete", "bpffs", bpffs)
 			if stay {
 				<-cmd.Context().Done()
 			}
@@ -45,13 +44,13 @@ stay as the agents set them. It refuses while an agent runs.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&bpffs, "bpffs", bpffs, "BPF file system `folder` that the agents pinned in")
-	f.DurationVar(&wait, "wait", 0, "how long to wait for an agent to end")
-	f.BoolVar(&stay, "keep-running", false, "do not end when done, but when told to: for the pods of a DaemonSet")
+	f.StringVar(&bpffs, "bpffs", bpffs, "`DIR` of the BPF file system")
+	f.DurationVar(&wait, "wait", 0, "wait up to this long for a running agent to exit")
+	f.BoolVar(&stay, "keep-running", false, "keep running after cleanup until signalled, for use in a DaemonSet")
 	return cmd
 }
 
-// cleanUp removes all as soon as no agent runs.
+// cleanUp removes everything as soon as no agent runs.
 func cleanUp(ctx context.Context, folder string, wait time.Duration) error {
 	for end := time.Now().Add(wait); ; {
 		err := cleanUpVDN(folder)
@@ -62,7 +61,7 @@ func cleanUp(ctx context.Context, folder string, wait time.Duration) error {
 			return err
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("%w: end it, and clean up then", err)
+			return fmt.Errorf("%w: stop it, then run cleanup again", err)
 		}
 		if !sleep.For(ctx, time.Second) {
 			return ctx.Err()

@@ -35,7 +35,7 @@ func TestExamplesInTheHelpAreRight(t *testing.T) { program.CheckExamples(t) }
 // TestWrongCommandsAreFound keeps the checks above honest.
 func TestWrongCommandsAreFound(t *testing.T) {
 	for _, line := range []string{
-		"make tset", "fairlead demo", "fairlead satus", "fairlead status --nosuch", "fairlead status extra", "fairlead services -o xml",
+		"make tset", "fairlead demo", "fairlead satus", "fairlead status --nosuch", "fairlead status extra", "fairlead get services -o xml",
 		"fairlead completion tcsh", "fairlead", "ip route", "kubectl apply -f deploy/nosuch.yaml", "kubectl aply -f deploy", "kubectl fairlead satus", "fairlead agent --nosuch", "fairlead router extra", "fairlead status --watch 1s",
 	} {
 		if program.CheckLine(line) == nil {

@@ -17,20 +17,20 @@ import (
 func newDoctorCommand() *cobra.Command {
 	agent := config.DefaultAgent()
 	o := doctor.Options{DataPlane: agent.DataPlane, BPFFS: agent.BPFFS, Health: agent.Health, GUEPort: service.DefaultGUEPort}
-	var l look
+	var q query
 	var roles []string
 	var exitZero bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check whether this machine can run Fairlead, and how to fix what is wrong",
+		Short: "Check whether this machine can run Fairlead, and print fixes",
 		Long: `Check the kernel, its BPF features, interfaces, sysctls, ports and other software
-for what the roles need. Each finding is ok, info, unknown (it could not be
-checked), degraded (something is lost) or broken (a role does not start, or packets
-are dropped); what is degraded or broken comes with a fix.
+for what the roles need. A finding is ok, info, unknown (it could not be checked),
+degraded (a feature is lost) or broken (a role does not start, or packets are
+dropped). Degraded and broken findings come with a fix.
 
-Run it before an agent's first start, or while one runs: it changes nothing, and
-takes two seconds at most. Run it as root: for another user, it
-reports what it could not check. Exit code 1 means that something is broken.`,
+Run it before an agent starts or while one runs: it changes nothing and takes at
+most two seconds. Without root, it reports what it could not check. Exit code 1
+means that at least one finding is broken.`,
 		Example: `  fairlead doctor
   fairlead doctor --role balancer --interface eth0 --manifest-dir /etc/fairlead/services
   fairlead doctor --role router
@@ -40,10 +40,10 @@ reports what it could not check. Exit code 1 means that something is broken.`,
 			if err := doctorOptions(&o, roles); err != nil {
 				return err
 			}
-			o.Socket = l.socket
+			o.Socket = q.socket
 			facts, examined := gather.Collect(cmd.Context(), o)
 			r := doctor.Examine(facts, examined)
-			if err := status.Write(cmd.OutOrStdout(), status.Sheet{Value: r, Lines: r.Lines()}, l.format); err != nil {
+			if err := q.print(cmd.OutOrStdout(), status.Sheet{Value: r, Lines: r.Lines()}); err != nil {
 				return err
 			}
 			if r.Broken > 0 && !exitZero {
@@ -52,17 +52,18 @@ reports what it could not check. Exit code 1 means that something is broken.`,
 			return nil
 		},
 	}
-	l.basicFlags(cmd)
+	q.basicFlags(cmd)
+	cmd.GroupID = groupQuery
 	f := cmd.Flags()
 	f.StringSliceVar(&roles, "role", nil, "roles to check for: "+strings.Join(doctorRoles(), ", ")+" (default: those of the running agent, else balancer,server)")
-	f.StringSliceVar(&o.Interfaces, "interface", nil, "`name`s of the interfaces to check (default: those with a default route)")
+	f.StringSliceVar(&o.Interfaces, "interface", nil, "`NAME`s of the interfaces to check (default: those with a default route)")
 	f.StringVar(&o.DataPlane, "dataplane", o.DataPlane, "xdp, ipvs, or auto")
-	f.StringVar(&o.BPFFS, "bpffs", o.BPFFS, "BPF file system `folder` that agents pin in")
-	f.StringVar(&o.Services, "manifest-dir", "", "`folder` of manifests to check for access")
-	f.StringVar(&o.Cgroup, "cgroup", "", "`folder` of the root of cgroup v2, for the role proxy (default: where it is mounted)")
-	f.StringVar(&o.Health, "health-address", o.Health, "`address:port` of the service proxy's health check; empty for none")
-	f.Uint16Var(&o.GUEPort, "gue-port", o.GUEPort, "UDP `port` of GUE tunnels")
-	f.BoolVar(&exitZero, "exit-zero", false, "exit with 0 even if something is broken")
+	f.StringVar(&o.BPFFS, "bpffs", o.BPFFS, "`DIR` of the BPF file system")
+	f.StringVar(&o.Services, "manifest-dir", "", "`DIR` of manifests to check for access")
+	f.StringVar(&o.Cgroup, "cgroup", "", "`DIR` where cgroup v2 is mounted, for role proxy (default: found)")
+	f.StringVar(&o.Health, "health-address", o.Health, "`ADDR:PORT` of the service proxy's health check; empty for none")
+	f.Uint16Var(&o.GUEPort, "gue-port", o.GUEPort, "UDP `PORT` of GUE tunnels")
+	f.BoolVar(&exitZero, "exit-zero", false, "exit with 0 even if a finding is broken")
 	metricsFlag(cmd, &o.Metrics)
 	for flag, values := range map[string][]string{"dataplane": config.DataPlanes, "role": doctorRoles()} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))

@@ -18,82 +18,105 @@ import (
 	"github.com/fairlead/fairlead/source/kube"
 )
 
-// drainPath is where an agent is told to drain, or not to.
+// drainPath starts a drain, or ends it with ?undo=true.
 const drainPath = "/v1/drain"
 
 func drainFlags(f *pflag.FlagSet, c *config.Agent) {
-	f.DurationVar(&c.DrainNotice, "graceful-shutdown-period", c.DrainNotice, "for how long routes ask routers to avoid this balancer before it withdraws them")
-	f.StringSliceVar(&c.DrainCommunities, "drain-community", c.DrainCommunities, "the `communities` by which they ask")
-	f.Uint32Var(&c.DrainMED, "drain-med", 0, "the least `MED` of routes that ask; 0: that of the route")
-	f.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long then to wait for flows that are remembered, where there are other --balancers, and at the end of the agent for confirmations that the routes are gone")
-	f.BoolVar(&c.DrainOnCordon, "drain-on-cordon", c.DrainOnCordon, "drain while the Node is cordoned, unless no other of the --balancers would be left")
-	f.StringSliceVar(&c.DrainTaints, "drain-taint", c.DrainTaints, "drain while the Node has a taint of one of these `key`s, likewise")
+	f.DurationVar(&c.DrainNotice, "graceful-shutdown-period", c.DrainNotice, "time between asking routers to avoid this load balancer and withdrawing its routes")
+	f.StringSliceVar(&c.DrainCommunities, "drain-community", c.DrainCommunities, "`COMMUNITY` that asks routers to avoid a route; repeatable")
+	f.Uint32Var(&c.DrainMED, "drain-med", 0, "minimum `MED` of routes while draining; 0 keeps the route's")
+	f.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "maximum time to wait for tracked flows while other --balancers exist, and at exit for confirmed withdrawals")
+	f.BoolVar(&c.DrainOnCordon, "drain-on-cordon", c.DrainOnCordon, "drain while the Node is cordoned, unless this is the last active one of --balancers")
+	f.StringSliceVar(&c.DrainTaints, "drain-taint", c.DrainTaints, "drain while the Node has a taint with this `KEY`, with the same exception; repeatable")
 }
 
 func newDrainCommand() *cobra.Command {
-	var a asker
-	var undo bool
-	var wait time.Duration
+	var d drainCommand
 	cmd := &cobra.Command{
 		Use:   "drain",
-		Short: "Let the balancer here serve what it has, and take nothing new",
-		Long: `Drain lets the agent here leave as if it were told to end, but stay: its routes ask
-routers to avoid it, then they are withdrawn, while the sessions with them stay and
-what still comes is served. It is drained when no flow is left that needs it, or
-after --drain-timeout of the agent; fairlead status says how far it is.
+		Short: "Drain this load balancer node",
+		Long: `Drain the load balancer on this node: its routes ask routers to avoid it, then they
+are withdrawn; BGP sessions stay up, and packets that still arrive are forwarded.
+It is drained when no flow depends on it, or after the agent's --drain-timeout.
+fairlead status shows the stage.
 
-It stays so until --undo, or until the agent is started anew. It does so even if no
-other balancer is left. In a cluster the other balancers are not told of it: where
-flows are remembered, taint the Node fairlead.io/drain instead.`,
+It stays drained until fairlead undrain or a restart of the agent, even if no other
+load balancer is left. Other load balancers are not informed: if flows are tracked,
+taint the Node with fairlead.io/drain instead.`,
 		Example: `  fairlead drain
-  fairlead drain --wait 1m
-  fairlead drain --undo`,
+  fairlead drain --wait 1m`,
 		Args:    cobra.NoArgs,
 		GroupID: groupRun,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if wait < 0 {
-				return config.Invalid(fmt.Errorf("--wait: %s is less than 0", wait))
-			}
-			body, err := a.ask(cmd.Context(), http.MethodPost, drainPath, url.Values{"undo": {fmt.Sprint(undo)}}, nil)
-			if err != nil {
-				return err
-			}
-			if err := body.Close(); err != nil || wait == 0 {
-				return err
-			}
-			return a.awaitDrain(cmd, undo, wait)
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return d.run(cmd, true) },
 	}
-	f := cmd.Flags()
-	f.StringVar(&a.socket, "socket", "", "`file` to ask on (default: the one in "+status.SocketDir+")")
-	f.BoolVar(&undo, "undo", false, "serve again")
-	f.DurationVar(&wait, "wait", 0, "how long to wait until it is drained, or serves; 0: not at all")
+	d.flags(cmd, "wait up to this long until it is drained; 0 does not wait")
 	return cmd
 }
 
-// awaitDrain waits until the agent is drained, or with undo until it does not drain
-// by command.
-func (a *asker) awaitDrain(cmd *cobra.Command, undo bool, limit time.Duration) error {
-	const pace = 100 * time.Millisecond
-	for end := time.Now().Add(limit); ; time.Sleep(pace) {
-		s, err := a.fetch(cmd.Context())
+func newUndrainCommand() *cobra.Command {
+	var d drainCommand
+	cmd := &cobra.Command{
+		Use:   "undrain",
+		Short: "End a drain of this load balancer node",
+		Long: `End a drain that fairlead drain started: the load balancer advertises its routes
+again. A drain by a cordoned or tainted Node ends with its cause.`,
+		Example: `  fairlead undrain
+  fairlead undrain --wait 1m`,
+		Args:    cobra.NoArgs,
+		GroupID: groupRun,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return d.run(cmd, false) },
+	}
+	d.flags(cmd, "wait up to this long until it advertises again; 0 does not wait")
+	return cmd
+}
+
+// drainCommand starts or ends a drain.
+type drainCommand struct {
+	apiClient
+	wait time.Duration
+}
+
+func (d *drainCommand) flags(cmd *cobra.Command, wait string) {
+	socketFlag(cmd.Flags(), &d.socket)
+	cmd.Flags().DurationVar(&d.wait, "wait", 0, wait)
+}
+
+func (d *drainCommand) run(cmd *cobra.Command, drain bool) error {
+	if d.wait < 0 {
+		return config.Invalid(fmt.Errorf("--wait: %s is negative", d.wait))
+	}
+	body, err := d.do(cmd.Context(), http.MethodPost, drainPath, url.Values{"undo": {fmt.Sprint(!drain)}}, nil)
+	if err != nil {
+		return err
+	}
+	if err := body.Close(); err != nil || d.wait == 0 {
+		return err
+	}
+	return d.await(cmd, drain)
+}
+
+// await waits until the agent is drained, or until it is not draining by command.
+func (d *drainCommand) await(cmd *cobra.Command, drain bool) error {
+	const interval = 100 * time.Millisecond
+	for end := time.Now().Add(d.wait); ; time.Sleep(interval) {
+		s, err := d.fetch(cmd.Context())
 		switch {
 		case err != nil:
 			return err
-		case undo && s.Drain == nil, !undo && s.Drain != nil && s.Drain.Stage == status.Drained:
+		case !drain && s.Drain == nil, drain && s.Drain != nil && s.Drain.Stage == status.Drained:
 			return nil
 		case cmd.Context().Err() != nil:
 			return cmd.Context().Err()
 		case time.Now().After(end):
-			return fmt.Errorf("after %s it is %s", limit, s.DrainWords())
+			return fmt.Errorf("timed out after %s: %s", d.wait, s.DrainWords())
 		}
 	}
 }
 
-// answerDrain tells the loop; what comes of it is in the status.
+// answerDrain orders a drain or its end; the status shows the result.
 func (a *agent) answerDrain(s *stream, r *http.Request) error {
 	if !a.config.Balancer {
-		return fmt.Errorf("this agent is no balancer: there is nothing to drain")
+		return fmt.Errorf("this agent has no balancer role: nothing to drain")
 	}
 	undo := r.URL.Query().Get("undo") == "true"
 	a.loop.OrderDrain(!undo)

@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,55 +17,54 @@ import (
 	"github.com/fairlead/fairlead/internal/decode"
 )
 
-// eventsPath streams samples of dropped packets; dropsPath counts them.
+// eventsPath streams samples of dropped packets; dropsPath returns their counts.
 const eventsPath = dropsPath + "/events"
 
 func newDropsCommand() *cobra.Command {
 	d := drops{sample: 1}
 	cmd := &cobra.Command{
-		Use:   "drops [reason...]",
-		Short: "What the balancer drops, and why",
-		Long: `Drops tells how many packets this balancer has dropped, by reason. With --follow
-it goes on with samples of the packets themselves, in words, as they are dropped;
-while nobody follows, that costs nothing. What each reason means, and the mend,
-is in docs/troubleshooting.md.`,
+		Use:   "drops [REASON...]",
+		Short: "Show dropped packets by reason",
+		Long: `Show how many packets this load balancer dropped, by reason. With --follow, also
+print samples of the packets as they are dropped; sampling has no cost while
+nobody follows. docs/troubleshooting.md explains each reason and its fix.`,
 		Example: `  fairlead drops
   fairlead drops --by-cpu
   fairlead drops --follow --sample 100
   fairlead drops --follow no-frontend rate-limited -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if d.follow {
-				return d.tell(cmd, args)
+				return d.stream(cmd, args)
 			}
 			return d.count(cmd, args)
 		},
 	}
 	d.basicFlags(cmd)
 	f := cmd.Flags()
-	f.BoolVarP(&d.follow, "follow", "f", false, "go on with samples of what is dropped, until interrupted")
-	f.Uint32Var(&d.sample, "sample", d.sample, "follow one packet of so `many`, by chance (rounded up to a power of two)")
-	f.IntVar(&d.most, "count", 0, "end after so `many` samples; 0 for no end")
-	f.BoolVar(&d.byCPU, "by-cpu", false, "tell what each CPU has counted")
+	f.BoolVarP(&d.follow, "follow", "f", false, "print samples of dropped packets until interrupted")
+	f.Uint32Var(&d.sample, "sample", d.sample, "sample one of `N` packets at random (rounded up to a power of two)")
+	f.IntVar(&d.most, "count", 0, "exit after `N` samples; 0 for no limit")
+	f.BoolVar(&d.byCPU, "by-cpu", false, "show the count of each CPU")
 	cmd.ValidArgsFunction = d.reasons
 	return cmd
 }
 
 type drops struct {
-	asker
+	apiClient
 	follow, byCPU bool
 	sample        uint32
 	most          int
 }
 
-// counts asks what was dropped: by reason what each CPU has counted.
+// counts queries the drops: by reason, the count of each CPU.
 func (d *drops) counts(ctx context.Context) (counts map[string][]uint64, err error) {
-	err = d.askJSON(ctx, http.MethodGet, dropsPath, nil, &counts)
+	err = d.doJSON(ctx, http.MethodGet, dropsPath, nil, &counts)
 	return counts, err
 }
 
-// reasons completes the names of reasons.
+// reasons completes drop reasons.
 func (d *drops) reasons(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
 	defer cancel()
 	counts, err := d.counts(ctx)
 	if err != nil {
@@ -75,7 +73,7 @@ func (d *drops) reasons(*cobra.Command, []string, string) ([]string, cobra.Shell
 	return slices.Sorted(maps.Keys(counts)), cobra.ShellCompDirectiveNoFileComp
 }
 
-// dropped is one reason as it is shown.
+// dropped is the output for one reason.
 type dropped struct {
 	Reason  string   `json:"reason"`
 	Packets uint64   `json:"packets"`
@@ -83,7 +81,7 @@ type dropped struct {
 }
 
 func (d *drops) count(cmd *cobra.Command, reasons []string) error {
-	ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(cmd.Context(), queryTimeout)
 	defer cancel()
 	counts, err := d.counts(ctx)
 	if err != nil {
@@ -93,14 +91,14 @@ func (d *drops) count(cmd *cobra.Command, reasons []string) error {
 	if err != nil {
 		return err
 	}
-	return status.Write(cmd.OutOrStdout(), d.sheet(list), d.format)
+	return d.print(cmd.OutOrStdout(), d.sheet(list))
 }
 
-// droppedOf gives the reasons named, or all that have happened.
+// droppedOf returns the named reasons, or all with at least one packet.
 func droppedOf(counts map[string][]uint64, reasons []string) ([]dropped, error) {
 	for _, r := range reasons {
 		if _, known := counts[r]; !known {
-			return nil, fmt.Errorf("no reason %s: there are %v", r, slices.Sorted(maps.Keys(counts)))
+			return nil, fmt.Errorf("unknown drop reason %s: use one of %v", r, slices.Sorted(maps.Keys(counts)))
 		}
 	}
 	list := []dropped{}
@@ -119,7 +117,7 @@ func droppedOf(counts map[string][]uint64, reasons []string) ([]dropped, error) 
 func (d *drops) sheet(list []dropped) status.Sheet {
 	s := status.Sheet{Value: list, Head: []string{"REASON", "PACKETS"}}
 	if len(list) == 0 {
-		s.Head, s.Lines = nil, []string{"nothing was dropped"}
+		s.Head, s.Lines = nil, []string{"no drops"}
 	}
 	for i, r := range list {
 		row := []string{r.Reason, fmt.Sprint(r.Packets)}
@@ -137,23 +135,23 @@ func (d *drops) sheet(list []dropped) status.Sheet {
 	return s
 }
 
-// told is an event as programs read it.
-type told struct {
+// sampledDrop is an event in JSON and YAML.
+type sampledDrop struct {
 	xdp.Event
 	Packet []string `json:"packet"`
 }
 
-// tell shows the table first, then the samples.
-func (d *drops) tell(cmd *cobra.Command, reasons []string) error {
-	if d.format == status.Table {
+// stream prints the table first, then the samples.
+func (d *drops) stream(cmd *cobra.Command, reasons []string) error {
+	if d.output.Format == status.Table {
 		if err := d.count(cmd, reasons); err != nil {
 			return err
 		}
 	}
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
-	query := url.Values{"every": {fmt.Sprint(d.sample)}}
-	body, err := d.ask(ctx, http.MethodGet, eventsPath, query, nil)
+	params := url.Values{"every": {fmt.Sprint(d.sample)}}
+	body, err := d.do(ctx, http.MethodGet, eventsPath, params, nil)
 	if err != nil {
 		return err
 	}
@@ -175,15 +173,15 @@ func (d *drops) tell(cmd *cobra.Command, reasons []string) error {
 
 func (d *drops) show(cmd *cobra.Command, e xdp.Event) error {
 	out := cmd.OutOrStdout()
-	if d.format == status.Table {
+	if d.output.Format == status.Table {
 		_, err := fmt.Fprintf(out, "%s %s cpu %d %s, %d bytes: %s\n",
 			e.Time.Format("15:04:05.000000"), e.Interface, e.CPU, e.Reason, e.Length, decode.Line(e.Data))
 		return err
 	}
-	if d.format == status.YAML {
+	if d.output.Format == status.YAML {
 		fmt.Fprintln(out, "---")
 	}
-	return status.Write(out, status.Sheet{Value: told{e, decode.Lines(e.Data)}}, d.format)
+	return d.print(out, status.Sheet{Value: sampledDrop{e, decode.Lines(e.Data)}})
 }
 
 func (a *agent) answerDrops(s *stream, _ *http.Request) error {
@@ -207,7 +205,7 @@ func (a *agent) answerEvents(s *stream, r *http.Request) error {
 	enc := json.NewEncoder(s)
 	for e := range events {
 		if err := enc.Encode(e); err != nil {
-			continue // the asker went away: so will the events
+			continue // the client is gone; the events end soon
 		}
 		s.Flush()
 	}

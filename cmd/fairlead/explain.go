@@ -9,41 +9,42 @@ import (
 func newExplainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "explain",
-		Short:   "Why a service is, or is not, announced here",
-		GroupID: groupLook,
-		Example: `  fairlead explain announce default/web`,
+		Short:   "Explain why a service is advertised, or is not",
+		Long:    `Explain the state of an object and name the rule that decides it.`,
+		GroupID: groupQuery,
+		Example: `  fairlead explain service default/web`,
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newExplainAnnounceCommand())
+	cmd.AddCommand(newExplainServiceCommand())
 	return cmd
 }
 
-func newExplainAnnounceCommand() *cobra.Command {
-	var l look
+func newExplainServiceCommand() *cobra.Command {
+	var q query
 	cmd := &cobra.Command{
-		Use:   "announce [service...]",
-		Short: "Whether this node announces a service's addresses, and which rule said so",
-		Long: `Announce says of every address of the services named, or of all, whether this
-balancer announces it, and names the rule that decided: the first of those that say
-no, or announced. What must be right, in the order in which it is asked for: a
-frontend of the address is held (else its state is the rule: no-healthy-backend,
-elsewhere, conflict, refused, ...), an Announcement is for it here (announcement,
-terms), the node has a next hop (no-next-hop), the balancer is not on its way out
-(draining), and a BGP session is established (no-peers, no-session, not-for-peer).
+		Use:     "service [SERVICE...]",
+		Aliases: []string{"services", "svc"},
+		Short:   "Explain whether this node advertises the addresses of services",
+		Long: `Print, for each address of the services, whether this load balancer advertises it
+and the rule that decides. These conditions are checked in order; the first that
+does not hold is the rule:
 
-kubectl fairlead explain announce asks every node of a cluster.`,
-		Example: `  fairlead explain announce default/web
-  fairlead explain announce -o json`,
-		ValidArgsFunction: l.serviceNames,
+  1. A frontend with this address is programmed. Otherwise the rule is its state.
+  2. An advertisement selects the address on this node.
+  3. The node has a next hop.
+  4. The load balancer is not draining.
+  5. A BGP session is established with a peer that the advertisement selects.
+
+kubectl fairlead explain service queries all nodes of a cluster.`,
+		Example: `  fairlead explain service default/web
+  fairlead explain service -n default -o json`,
+		ValidArgsFunction: q.serviceNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return l.show(cmd, func(s status.Status) (status.View, error) {
-				s, err := s.Only(args...)
-				return s.ExplainAnnounceView(), err
-			})
+			return q.showServices(cmd, args, status.Status.ExplainServiceView)
 		},
 	}
-	l.flags(cmd)
-	cmd.GroupID = ""
+	q.flags(cmd)
+	q.namespaceFlag(cmd)
 	return cmd
 }

@@ -22,10 +22,10 @@ import (
 func newImportCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import",
-		Short: "Make manifests of another load balancer's configuration",
-		Long: `Import writes manifests that fairlead agent takes as they are. What has no
-counterpart stands in comments before them and on stderr, each with file, line,
-why, and what to do about it.`,
+		Short: "Convert another load balancer's configuration to manifests",
+		Long: `Write manifests that fairlead agent accepts. Settings without a counterpart are
+listed in comments in front of the manifests and on stderr, each with file, line,
+reason and a suggestion.`,
 	}
 	cmd.AddCommand(newImportKeepalivedCommand(), newImportIpvsadmCommand(), newImportMetallbCommand())
 	return cmd
@@ -36,12 +36,12 @@ func newImportKeepalivedCommand() *cobra.Command {
 	o := keepalived.Options{Marks: importer.Marks{}, Include: includeFiles}
 	cmd := &cobra.Command{
 		Use:   "keepalived FILE",
-		Short: "From keepalived.conf",
-		Long: `Keepalived reads a keepalived.conf with all that it includes. Its virtual servers
-become Services. VRRP instances have no counterpart: every balancer is active
-behind ECMP, and announces by BGP.
+		Short: "Convert keepalived.conf",
+		Long: `Read a keepalived.conf with its includes. Virtual servers become Services. VRRP
+instances have no counterpart: all load balancers are active behind ECMP and
+advertise by BGP.
 
-What a firewall mark stands for is in no keepalived.conf: --mark says it.`,
+keepalived.conf does not define firewall marks: --mark does.`,
 		Example: `  fairlead import keepalived /etc/keepalived/keepalived.conf > services.yaml
   fairlead import keepalived keepalived.conf --output-dir /etc/fairlead/services --mark 1=10.1.1.1:80`,
 		Args: cobra.ExactArgs(1),
@@ -55,7 +55,7 @@ What a firewall mark stands for is in no keepalived.conf: --mark says it.`,
 	}
 	w.flags(cmd)
 	markFlag(cmd, o.Marks)
-	cmd.Flags().StringVar(&o.ConfigID, "config-id", "", "the `name` for which lines that begin with @ are read, as of keepalived --config-id")
+	cmd.Flags().StringVar(&o.ConfigID, "config-id", "", "`ID` that selects lines starting with @, as keepalived --config-id does")
 	return cmd
 }
 
@@ -63,9 +63,9 @@ func newImportIpvsadmCommand() *cobra.Command {
 	w, marks := &importWriter{}, importer.Marks{}
 	cmd := &cobra.Command{
 		Use:   "ipvsadm FILE",
-		Short: "From what ipvsadm -Sn writes",
-		Long: `Ipvsadm reads what ipvsadm -Sn writes, the virtual services of a kernel; "-" is
-standard input. What a firewall mark stands for is not among it: --mark says it.`,
+		Short: "Convert the output of ipvsadm -Sn",
+		Long: `Read the output of ipvsadm -Sn, the virtual services of a kernel; "-" reads
+standard input. It does not define firewall marks: --mark does.`,
 		Example: `  fairlead import ipvsadm rules > services.yaml
   fairlead import ipvsadm - --mark 1=10.1.1.1:5060/udp -o json`,
 		Args: cobra.ExactArgs(1),
@@ -86,11 +86,11 @@ func newImportMetallbCommand() *cobra.Command {
 	w := &importWriter{}
 	cmd := &cobra.Command{
 		Use:   "metallb FILE...",
-		Short: "From MetalLB's resources or ConfigMap, and the Services beside them",
-		Long: `Metallb reads MetalLB's resources, or its old ConfigMap, together with the
-Services that it announces and their EndpointSlices, as kubectl get -o yaml prints
-them. Services get Fairlead's annotations in place of MetalLB's; pools, peers and
-advertisements become AddressPools, BGPPeers and Announcements.`,
+		Short: "Convert MetalLB resources or its ConfigMap",
+		Long: `Read MetalLB resources, or its old ConfigMap, together with the Services and their
+EndpointSlices as printed by kubectl get -o yaml. Services get Fairlead's
+annotations in place of MetalLB's; pools, peers and advertisements become
+AddressPools, BGPPeers and Announcements.`,
 		Example: `  fairlead import metallb metallb.yaml services.yaml --output-dir /etc/fairlead/services`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -156,7 +156,7 @@ func (w *importWriter) flags(cmd *cobra.Command) {
 	w.format = "yaml"
 	f := cmd.Flags()
 	f.VarP((*importFormat)(&w.format), "output", "o", "yaml or json, with the losses in it")
-	f.StringVar(&w.into, "output-dir", "", "write a file a Service into this `folder`, none over one that is there")
+	f.StringVar(&w.into, "output-dir", "", "write one file per Service into `DIR`; existing files are not overwritten")
 	cmd.MarkFlagsMutuallyExclusive("output", "output-dir")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(importFormats, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.MarkFlagDirname("output-dir") // these fail only for a flag that is not there

@@ -82,10 +82,10 @@ func TestValuesAreBounded(t *testing.T) {
 
 // An agent reads no more of a request than it needs, and says so.
 func TestRequestsAreBounded(t *testing.T) {
-	body := `{"frame":"` + strings.Repeat("A", mostAsked) + `"}`
+	body := `{"frame":"` + strings.Repeat("A", maxRequest) + `"}`
 	w := httptest.NewRecorder()
 	answer((&agent{}).answerTrace).ServeHTTP(w, httptest.NewRequest(http.MethodPost, tracePath, bytes.NewReader([]byte(body))))
-	if want := "what is to be traced: request: longer than 1048576 bytes"; w.Code != http.StatusBadRequest || !strings.HasPrefix(w.Body.String(), want) {
+	if want := "request: longer than 1048576 bytes"; w.Code != http.StatusBadRequest || !strings.HasPrefix(w.Body.String(), want) {
 		t.Errorf("%d %s, want %s", w.Code, w.Body, want)
 	}
 }

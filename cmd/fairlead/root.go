@@ -7,37 +7,34 @@ import (
 )
 
 func newRootCommand() *cobra.Command {
-	root := cli.NewRoot("fairlead", "A layer-4 load balancer of which every copy is active",
-		`Fairlead takes the connections to a service's address to its servers, on as
-many balancers at once as there are: routers spread the packets over them by
-ECMP, and losing a balancer costs no connection.`)
-	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Run:"}, &cobra.Group{ID: groupLook, Title: "Look:"})
+	root := cli.NewRoot("fairlead", "Active-active layer-4 load balancer",
+		`Fairlead is an active-active layer-4 load balancer for Kubernetes and bare metal.
+Routers spread packets over all load balancers by ECMP, and losing one breaks no
+connection.`)
+	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Daemons and maintenance:"}, &cobra.Group{ID: groupQuery, Title: "Query:"})
 	root.AddCommand(
 		newAgentCommand(),
 		newControllerCommand(),
-		newCleanupCommand(),
-		newDoctorCommand(),
-		newReflectorCommand(),
 		newRouterCommand(),
+		newReflectorCommand(),
 		newVDNCommand(),
 		newDrainCommand(),
+		newUndrainCommand(),
+		newCleanupCommand(),
 		newStatusCommand(),
-		newServicesCommand(),
-		newBackendsCommand(),
-		newRoutesCommand(),
-		newPeersCommand(),
+		newGetCommand(),
 		newExplainCommand(),
 		newDropsCommand(),
-		newFlowsCommand(),
 		newTraceCommand(),
 		newCaptureCommand(),
+		newDoctorCommand(),
 		newImportCommand(),
 	)
 	return root
 }
 
-// The groups of subcommands in the help.
+// Groups of subcommands in the help.
 const (
-	groupRun  = "run"
-	groupLook = "look"
+	groupRun   = "run"
+	groupQuery = "query"
 )

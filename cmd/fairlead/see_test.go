@@ -90,7 +90,7 @@ balancer  TCP       192.0.2.7:1234  10.1.1.1:80  172.16.5.1:8080  established  3
 no-route     5        2     3
 no-frontend  1        0     1
 `},
-		"no drops": {(&drops{}).sheet(nil), "nothing was dropped\n"},
+		"no drops": {(&drops{}).sheet(nil), "no drops\n"},
 	} {
 		var b bytes.Buffer
 		if err := status.Write(&b, c.sheet, status.Table); err != nil || b.String() != c.want {
@@ -111,7 +111,7 @@ func TestDroppedOf(t *testing.T) {
 	if list, err := droppedOf(counts, []string{"too-big"}); err != nil || len(list) != 1 || list[0].Packets != 0 {
 		t.Errorf("%v, %v", list, err)
 	}
-	if _, err := droppedOf(counts, []string{"nosuch"}); err == nil || !strings.Contains(err.Error(), "no reason nosuch: there are [no-route too-big]") {
+	if _, err := droppedOf(counts, []string{"nosuch"}); err == nil || !strings.Contains(err.Error(), "unknown drop reason nosuch: use one of [no-route too-big]") {
 		t.Errorf("%v", err)
 	}
 }

@@ -10,20 +10,19 @@ import (
 )
 
 func newStatusCommand() *cobra.Command {
-	var l look
+	var q query
 	var ready bool
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "How the agent, reflector or router here is doing",
-		Long: `Status sums up what runs here. Of an agent: its data plane or server half, how
-many services, servers and routes it holds, its routing peers, and every problem
-by name. Of a reflector or a router: its peers and routes. As JSON or YAML it is
-all that is known.
+		Short: "Show the state of the agent, route reflector or router",
+		Long: `Show a summary of what runs on this machine: data plane or DSR agent, number of
+services, backends and routes, peers, degraded features and all problems. -o json
+has everything that is known.
 
-With --ready it says whether an agent does all of its work, and ends with 1 and what
-it waits for where not: what it serves has been read and the first whole pass is in
-the kernel; and of the BGP peers that it has, one session is established, and all of
-them within 30 seconds after its start. Reflectors and routers are ready once they answer.`,
+With --ready, print whether the daemon is ready, and exit with 1 if it is not. An
+agent is ready when its configuration is read, the first complete pass is
+programmed, one BGP session is established, and either all of them are or 30
+seconds have passed. Route reflectors and routers are ready once they answer.`,
 		Example: `  fairlead status
   fairlead status --watch
   fairlead status --ready
@@ -32,22 +31,22 @@ them within 30 seconds after its start. Reflectors and routers are ready once th
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if ready {
-				return l.showReady(cmd)
+				return q.showReady(cmd)
 			}
-			return l.show(cmd, func(s status.Status) (status.View, error) { return s.Overview(), nil })
+			return q.show(cmd, func(s status.Status) (status.View, error) { return s.Overview(), nil })
 		},
 	}
-	l.flags(cmd)
-	cmd.Flags().BoolVar(&ready, "ready", false, "say only whether it is ready")
+	q.flags(cmd)
+	cmd.Flags().BoolVar(&ready, "ready", false, "print only whether it is ready")
 	cmd.MarkFlagsMutuallyExclusive("ready", "watch")
 	return cmd
 }
 
-// showReady says whether who runs here is ready; an error where not.
-func (l *look) showReady(cmd *cobra.Command) error {
-	ctx, cancel := context.WithTimeout(cmd.Context(), askLimit)
+// showReady prints whether the daemon is ready. It is an error if it is not.
+func (q *query) showReady(cmd *cobra.Command) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), queryTimeout)
 	defer cancel()
-	socket, err := l.where(ctx)
+	socket, err := q.socketPath(ctx)
 	if err != nil {
 		return err
 	}
@@ -55,8 +54,8 @@ func (l *look) showReady(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if r.Ready || l.format != status.Table {
-		err = status.Write(cmd.OutOrStdout(), r.Sheet(), l.format)
+	if r.Ready || q.output.Format != status.Table {
+		err = q.print(cmd.OutOrStdout(), r.Sheet())
 	}
 	return errors.Join(err, r.Err())
 }

@@ -30,16 +30,15 @@ func newTraceCommand() *cobra.Command {
 	t := tracer{packet: craft.Packet{Protocol: "tcp"}, number: 1}
 	cmd := &cobra.Command{
 		Use:   "trace",
-		Short: "What the balancer does with a packet, and why",
-		Long: `Trace shows what the balancer would do with a packet, which you describe by flags
-or take from a capture. It tells every decision: the frontend, the slot and its
-server, the way there, the verdict and why; it decodes the packet that would
-leave, and says what the packet would change in the balancer, such as flows and
-rate limits.
+		Short: "Trace what the load balancer would do with a packet",
+		Long: `Show each decision that the load balancer would make for a packet: frontend,
+backend, next hop, verdict and reason. Describe the packet by flags or read it
+from a capture file. The output also decodes the outgoing packet and lists the
+state that the packet would change, such as flows and rate limits.
 
-Trace sends nothing and changes nothing. It runs a program that is compiled from
-the balancer's source, reads the balancer's state and works on copies of it. It
-does not run the attached program. A trace takes about 0.15 s of one processor.`,
+Trace sends nothing and changes nothing: it runs a separate program, compiled from
+the same source, on copies of the load balancer's state. A trace takes about
+0.15 s of one CPU.`,
 		Example: `  fairlead trace --from 192.0.2.7:1234 --to 10.1.1.1:80 --flags SYN
   fairlead trace --from 192.0.2.7:1234 --to 10.1.1.1:53 --protocol udp --payload 512
   fairlead trace --from [2001:db8::7]:1234 --to [2001:db8:1::1]:80 --ttl 1 -o json
@@ -50,12 +49,13 @@ does not run the attached program. A trace takes about 0.15 s of one processor.`
 		RunE:    func(cmd *cobra.Command, _ []string) error { return t.run(cmd) },
 	}
 	t.basicFlags(cmd)
+	cmd.GroupID = groupQuery
 	t.flags(cmd)
 	return cmd
 }
 
 type tracer struct {
-	asker
+	apiClient
 	packet          craft.Packet
 	from, to, about string
 	fragment        string
@@ -69,20 +69,20 @@ type tracer struct {
 
 func (t *tracer) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&t.from, "from", "", "`address:port` of the client")
-	f.StringVar(&t.to, "to", "", "`address:port` that it is sent to")
+	f.StringVar(&t.from, "from", "", "`ADDR:PORT` of the client")
+	f.StringVar(&t.to, "to", "", "`ADDR:PORT` of the destination")
 	f.StringVar(&t.packet.Protocol, "protocol", t.packet.Protocol, "tcp, udp, sctp or icmp")
-	f.StringSliceVar(&t.packet.Flags, "flags", nil, "TCP's `flags`, as in SYN,ACK; none stand for ACK. For SCTP INIT")
-	f.IntVar(&t.packet.Payload, "payload", 0, "`bytes` of data")
-	f.IntVar(&t.packet.TTL, "ttl", 0, "TTL or hop `limit` (default 64)")
-	f.IntVar(&t.packet.VLAN, "vlan", 0, "802.1Q tag: the VLAN's `number`")
-	f.StringVar(&t.fragment, "fragment", "", "a fragment: `offset` in bytes, with a + behind it where more follow, as in 0+")
-	f.StringVar(&t.packet.ICMP, "icmp", "", "echo, unreachable, too-big or time-exceeded, with --protocol icmp")
-	f.StringVar(&t.about, "about", "", "`address:port` of the client whose packet an ICMP error is about (default: --from)")
-	f.StringVar(&t.iface, "interface", "", "`name` of the interface it comes in by (default: the balancer's first)")
-	f.StringVar(&t.pcap, "pcap", "", "`file`, pcap or pcapng, to take the packet from")
-	f.IntVar(&t.number, "packet", t.number, "which packet of --pcap, by `number` from 1")
-	f.StringVar(&t.write, "write", "", "`file` to write the packet to as it leaves, as pcap")
+	f.StringSliceVar(&t.packet.Flags, "flags", nil, "TCP `FLAGS` such as SYN,ACK (default ACK); INIT for SCTP")
+	f.IntVar(&t.packet.Payload, "payload", 0, "`BYTES` of payload")
+	f.IntVar(&t.packet.TTL, "ttl", 0, "TTL or hop limit (default 64)")
+	f.IntVar(&t.packet.VLAN, "vlan", 0, "802.1Q VLAN `ID`")
+	f.StringVar(&t.fragment, "fragment", "", "fragment at this `OFFSET` in bytes; a trailing + (0+) if more follow")
+	f.StringVar(&t.packet.ICMP, "icmp", "", "`KIND`: echo, unreachable, too-big or time-exceeded, with --protocol icmp")
+	f.StringVar(&t.about, "about", "", "`ADDR:PORT` of the client whose packet an ICMP error quotes (default: --from)")
+	f.StringVar(&t.iface, "interface", "", "interface `NAME` that receives it (default: the first)")
+	f.StringVar(&t.pcap, "pcap", "", "`FILE` (pcap or pcapng) to read the packet from")
+	f.IntVar(&t.number, "packet", t.number, "`NUMBER` of the packet in --pcap, from 1")
+	f.StringVar(&t.write, "write", "", "`FILE` to write the outgoing packet to (pcap)")
 	for flag, values := range map[string][]string{
 		"protocol": craft.Protocols, "flags": craft.TCPFlags, "icmp": craft.ICMPKinds,
 	} {
@@ -216,7 +216,7 @@ func (t *tracer) run(cmd *cobra.Command) error {
 		return err
 	}
 	var got xdp.Trace
-	if err := t.askJSON(cmd.Context(), http.MethodPost, tracePath, bytes.NewReader(ask), &got); err != nil {
+	if err := t.doJSON(cmd.Context(), http.MethodPost, tracePath, bytes.NewReader(ask), &got); err != nil {
 		return err
 	}
 	if t.write != "" {
@@ -224,7 +224,7 @@ func (t *tracer) run(cmd *cobra.Command) error {
 			return fmt.Errorf("--write: %w", err)
 		}
 	}
-	return status.Write(cmd.OutOrStdout(), traceSheet(got), t.format)
+	return t.print(cmd.OutOrStdout(), traceSheet(got))
 }
 
 // traceSheet shows a trace: as it came, why, and as it leaves.

@@ -22,53 +22,65 @@ import (
 	"github.com/fairlead/fairlead/vdn/store/etcd"
 )
 
-// defaultVDN is a controller's configuration without any flags.
+// defaultVDN is the controller's configuration without flags.
 func defaultVDN() config.VDN {
 	return config.VDN{Data: config.DefaultVDNData, Domain: "local", Listen: "127.0.0.1:7473"}
 }
 
 func newVDNCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "vdn",
+		Short:   "Run and query virtual dedicated networks",
+		Long:    `Run the controller and the node agents of virtual dedicated networks, and query them.`,
+		Example: `  fairlead vdn get networks`,
+		GroupID: groupRun,
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newVDNControllerCommand(), newVDNAgentCommand(), newVDNGetCommand(), newVDNApplyCommand(), newVDNDeleteCommand(),
+		newVDNStatusCommand(), newVDNTokenCommand(), newVDNCopyCommand(), newInstallCNICommand())
+	return cmd
+}
+
+func newVDNControllerCommand() *cobra.Command {
 	c := defaultVDN()
 	cmd := &cobra.Command{
-		Use:   "vdn",
-		Short: "Run the controller of virtually dedicated networks",
-		Long: `Vdn keeps the networks of a domain: who is in them, with which addresses, what
-they are guaranteed and allowed, and whom they reach. fairlead-cni and others ask
-it by REST; nodes ask it what to enforce. What it has told is on disk before: it
-may be killed at any moment, and goes on where it was. With --etcd-endpoints several
-controllers share one state: any of them serves, and any may end.
+		Use:   "controller",
+		Short: "Run the controller of virtual dedicated networks",
+		Long: `Run the controller of a domain's networks. It stores the networks, their leases,
+guaranteed and maximum rates and permissions, serves them by REST to fairlead-cni
+and other clients, and sends each node what to enforce. A change is on disk before
+it is answered. With --etcd-endpoints, several controllers share one state, and any
+of them can stop.
 
-It answers other machines by TLS only. With --token-file or --access-file every request
-must bear a token; roles say who may do what. With --kubernetes the networks are a cluster's VirtualNetworks, and leases
-show as NetworkAttachments beside their pods.`,
-		Example: `  fairlead vdn --data /var/lib/fairlead/vdn
-  fairlead vdn --domain daejeon.example --listen 10.0.0.5:7473 --tls-cert vdn.crt --tls-key vdn.key --token-file token
-  fairlead vdn --listen unix:///run/fairlead/vdn/api.sock
-  fairlead vdn --listen 10.0.0.5:7473 --tls-cert vdn.crt --tls-key vdn.key --token-file token --etcd-endpoints https://10.0.0.5:2379,https://10.0.0.6:2379 --etcd-ca ca.crt --etcd-cert vdn.crt --etcd-key vdn.key
-  fairlead vdn --domain daejeon.example --federation-listen :7474 --federation-cert daejeon.crt --federation-key daejeon.key --federation-ca ca.crt`,
-		Args:    cobra.NoArgs,
-		GroupID: groupRun,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return runVDN(cmd.Context(), c) },
+Requests from other machines need TLS. With --token-file or --access-file, every
+request needs a token; roles define its permissions. With --kubernetes, networks are
+the cluster's VirtualNetworks, and leases are shown as NetworkAttachments of pods.`,
+		Example: `  fairlead vdn controller --data /var/lib/fairlead/vdn
+  fairlead vdn controller --domain daejeon.example --listen 10.0.0.5:7473 --tls-cert vdn.crt --tls-key vdn.key --token-file token
+  fairlead vdn controller --listen unix:///run/fairlead/vdn/api.sock
+  fairlead vdn controller --listen 10.0.0.5:7473 --tls-cert vdn.crt --tls-key vdn.key --token-file token --etcd-endpoints https://10.0.0.5:2379,https://10.0.0.6:2379 --etcd-ca ca.crt --etcd-cert vdn.crt --etcd-key vdn.key
+  fairlead vdn controller --domain daejeon.example --federation-listen :7474 --federation-cert daejeon.crt --federation-key daejeon.key --federation-ca ca.crt`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runVDN(cmd.Context(), c) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&c.Data, "data", c.Data, "`folder` to keep what it knows in, without etcd")
-	f.StringVar(&c.Name, "name", "", "`name` of this controller among those of its domain (default: the machine's)")
+	f.StringVar(&c.Data, "data", c.Data, "`DIR` of the state, without etcd")
+	f.StringVar(&c.Name, "name", "", "`NAME` of this controller in its domain (default: the host name)")
 	etcdFlags(cmd, &c.Etcd)
-	f.StringVar(&c.Domain, "domain", c.Domain, "DNS `name` that other domains know this one by")
-	f.StringVar(&c.Listen, "listen", c.Listen, "`address:port` to answer on, or unix:///path")
-	f.StringVar(&c.TLSCert, "tls-cert", "", "`file` with our certificate (PEM)")
-	f.StringVar(&c.TLSKey, "tls-key", "", "`file` with its key (PEM)")
-	f.StringVar(&c.TokenFile, "token-file", "", "`file` with a token whose bearer may do everything")
-	f.StringVar(&c.AccessFile, "access-file", "", "`file` with tokens and their roles (fairlead vdn token makes entries)")
-	f.StringVar(&c.AuditLog, "audit-log", "", "`file` for who changed what, a JSON object a line; - for standard output")
-	f.BoolVar(&c.Kubernetes, "kubernetes", false, "have a cluster's VirtualNetworks as networks, and no others")
-	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "`file` that says how to reach the API server (default: as the pod that this is)")
-	f.StringVar(&c.FederationListen, "federation-listen", "", "`address:port` to tell other domains on what is shared with them; none where empty")
-	f.StringVar(&c.FederationKeys.Cert, "federation-cert", "", "`file` with the certificate of our domain (PEM), for its name")
-	f.StringVar(&c.FederationKeys.Key, "federation-key", "", "`file` with its key (PEM)")
-	f.StringVar(&c.FederationKeys.CA, "federation-ca", "", "`file` with the authorities of other domains' certificates (PEM)")
-	cmd.AddCommand(newVDNNetworksCommand(), newVDNAttachmentsCommand(), newVDNNodesCommand(), newVDNPeersCommand(),
-		newVDNApplyCommand(), newVDNDeleteCommand(), newVDNNodeCommand(), newVDNStatusCommand(), newVDNTokenCommand(), newVDNCopyCommand(), newInstallCNICommand())
+	f.StringVar(&c.Domain, "domain", c.Domain, "DNS `NAME` of this domain")
+	f.StringVar(&c.Listen, "listen", c.Listen, "`ADDR:PORT` to listen on, or unix:///path")
+	f.StringVar(&c.TLSCert, "tls-cert", "", "`FILE` with the server certificate (PEM)")
+	f.StringVar(&c.TLSKey, "tls-key", "", "`FILE` with its key (PEM)")
+	f.StringVar(&c.TokenFile, "token-file", "", "`FILE` with an admin token")
+	f.StringVar(&c.AccessFile, "access-file", "", "`FILE` with tokens and their roles (entries: fairlead vdn token)")
+	f.StringVar(&c.AuditLog, "audit-log", "", "`FILE` of the audit log (JSON lines); - for standard output")
+	f.BoolVar(&c.Kubernetes, "kubernetes", false, "use the cluster's VirtualNetworks as the only networks")
+	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "`FILE` with the credentials of the API server (default: in-cluster)")
+	f.StringVar(&c.FederationListen, "federation-listen", "", "`ADDR:PORT` for other domains; empty disables federation")
+	f.StringVar(&c.FederationKeys.Cert, "federation-cert", "", "`FILE` with this domain's certificate (PEM)")
+	f.StringVar(&c.FederationKeys.Key, "federation-key", "", "`FILE` with its key (PEM)")
+	f.StringVar(&c.FederationKeys.CA, "federation-ca", "", "`FILE` with the CAs of other domains (PEM)")
 	return cmd
 }
 
@@ -109,7 +121,7 @@ func answerVDN(ctx context.Context, r *config.ResolvedVDN, kept *store.Store) (e
 	if err != nil {
 		return err
 	}
-	slog.Info("answering", "address", l.Addr(), "domain", r.Domain, "data", whereStored(r), "revision", kept.Revision())
+	slog.Info("listening", "address", l.Addr(), "domain", r.Domain, "data", whereStored(r), "revision", kept.Revision())
 	o := server.Options{Store: kept, Name: r.Name, Tokens: r.Tokens, Audit: trail, Page: page.Handler(), Log: slog.Default()}
 	follow, err := followCluster(r, kept)
 	if err != nil {

@@ -18,11 +18,11 @@ func newVDNApplyCommand() *cobra.Command {
 	var files []string
 	cmd := &cobra.Command{
 		Use:   "apply",
-		Short: "Make and change networks and peers as a file says",
-		Long: `Apply reads networks and peers from files of YAML or JSON, and makes or changes each.
-What else there is stays. A file with a fault is refused with its line before
-anything of it is changed; what the controller refuses is told with its line, and
-the rest is done.`,
+		Short: "Create or update networks and peers from files",
+		Long: `Create or update each network and peer of YAML or JSON files. Others are not changed.
+A file with an error is rejected, with its line, before anything in it is applied;
+objects that the controller rejects are reported with their lines, and the rest is
+applied.`,
 		Example: `  fairlead vdn apply -f networks.yaml
   fairlead vdn apply -f networks.yaml -f peers.yaml --controller unix:///run/fairlead/vdn/api.sock`,
 		Args: cobra.NoArgs,
@@ -39,12 +39,12 @@ the rest is done.`,
 		},
 	}
 	vdnClientFlags(cmd, &config)
-	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "`file` to read; - for standard input")
-	_ = cmd.MarkFlagRequired("file") // fails only for a flag that is not there
+	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "`FILE` to read; - for standard input")
+	_ = cmd.MarkFlagRequired("file") // fails only for a flag that does not exist
 	return cmd
 }
 
-// readItems reads all files; all that is wrong in them is told.
+// readItems reads all files and returns all their errors.
 func readItems(files []string, stdin io.Reader) (items []file.Item, err error) {
 	var faults []error
 	for _, name := range files {
@@ -86,19 +86,19 @@ func applyItems(ctx context.Context, out io.Writer, c *client.Client, items []fi
 }
 
 func newVDNDeleteCommand() *cobra.Command {
-	var l vdnLook
+	var q vdnQuery
 	things := map[string]func(*client.Client, context.Context, string) error{
-		"network": (*client.Client).DeleteNetwork, "attachment": (*client.Client).Detach,
+		"network": (*client.Client).DeleteNetwork, "lease": (*client.Client).Detach,
 		"node": (*client.Client).DeleteNode, "peer": (*client.Client).DeletePeer,
 	}
 	cmd := &cobra.Command{
-		Use:   "delete {network|attachment|node|peer} NAME",
-		Short: "Take a network, an attachment, a node or a peer away",
-		Long: `Delete takes one thing away. Networks and nodes that have attachments are refused;
-what is not there is no error. An attachment's addresses are free at once: delete one
-only when its pod is gone for good.`,
+		Use:   "delete {network|lease|node|peer} NAME",
+		Short: "Delete a network, lease, node or peer",
+		Long: `Delete one object. Networks and nodes with leases are rejected; a missing object is
+not an error. The addresses of a deleted lease are free immediately: delete a lease
+only when its pod no longer exists.`,
 		Example: `  fairlead vdn delete network science
-  fairlead vdn delete attachment 0a1b2c.net1
+  fairlead vdn delete lease 0a1b2c.net1
   fairlead vdn delete node node-7
   fairlead vdn delete peer busan.example`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -106,27 +106,27 @@ only when its pod is gone for good.`,
 				return err
 			}
 			if things[args[0]] == nil {
-				return fmt.Errorf("%q cannot be deleted: name a network, attachment, node or peer", args[0])
+				return fmt.Errorf("unknown kind %q: use network, lease, node or peer", args[0])
 			}
 			return nil
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 1 && args[0] == "network" {
-				return l.networkNames(cmd, nil, prefix)
+				return q.networkNames(cmd, nil, prefix)
 			}
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return []string{"network", "attachment", "node", "peer"}, cobra.ShellCompDirectiveNoFileComp
+			return []string{"network", "lease", "node", "peer"}, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := client.New(l.config)
+			c, err := client.New(q.config)
 			if err != nil {
 				return err
 			}
 			return things[args[0]](c, cmd.Context(), args[1])
 		},
 	}
-	vdnClientFlags(cmd, &l.config)
+	vdnClientFlags(cmd, &q.config)
 	return cmd
 }

@@ -14,31 +14,31 @@ import (
 	"github.com/fairlead/fairlead/vdn/store/file"
 )
 
-// etcdFlags say where the store is that controllers share.
+// etcdFlags adds the flags of the etcd that controllers share.
 func etcdFlags(cmd *cobra.Command, c *config.Etcd) {
 	f := cmd.Flags()
-	f.StringSliceVar(&c.Endpoints, "etcd-endpoints", nil, "`URL` of each member of the etcd that several controllers share")
-	f.StringVar(&c.Prefix, "etcd-prefix", "", "`prefix` of the keys there (default: /fairlead/vdn/DOMAIN)")
-	f.StringVar(&c.Cert, "etcd-cert", "", "`file` with the certificate that etcd knows us by (PEM)")
-	f.StringVar(&c.Key, "etcd-key", "", "`file` with its key (PEM)")
-	f.StringVar(&c.CA, "etcd-ca", "", "`file` with the certificates that etcd's are signed by (PEM; default: the system's)")
-	f.StringVar(&c.User, "etcd-user", "", "`name` of an account of etcd's")
-	f.StringVar(&c.PasswordFile, "etcd-password-file", "", "`file` with its password")
+	f.StringSliceVar(&c.Endpoints, "etcd-endpoints", nil, "`URL` of the etcd members that the controllers share; repeatable")
+	f.StringVar(&c.Prefix, "etcd-prefix", "", "`PREFIX` of the keys (default: /fairlead/vdn/DOMAIN)")
+	f.StringVar(&c.Cert, "etcd-cert", "", "`FILE` with the client certificate (PEM)")
+	f.StringVar(&c.Key, "etcd-key", "", "`FILE` with its key (PEM)")
+	f.StringVar(&c.CA, "etcd-ca", "", "`FILE` with etcd's CA (PEM; default: the system's)")
+	f.StringVar(&c.User, "etcd-user", "", "`USER` of etcd")
+	f.StringVar(&c.PasswordFile, "etcd-password-file", "", "`FILE` with the password")
 }
 
 func newVDNCopyCommand() *cobra.Command {
 	c := defaultVDN()
 	cmd := &cobra.Command{
 		Use:   "copy-store",
-		Short: "Copy the networks and leases of a folder into an empty etcd",
-		Long: `Copy-store copies all that a controller keeps in a folder into etcd, for controllers
-that share it from then on. Stop the controller before, and start the others after it.
-The folder stays as it is.`,
+		Short: "Copy a controller's state directory to an empty etcd",
+		Long: `Copy the state of a controller from its directory to etcd, for several controllers
+that share it. Stop the controller first and start the others afterwards. The
+directory is not changed.`,
 		Example: `  fairlead vdn copy-store --data /var/lib/fairlead/vdn --domain daejeon.example --etcd-endpoints https://10.0.0.5:2379 --etcd-ca ca.crt --etcd-cert vdn.crt --etcd-key vdn.key`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(c.Etcd.Endpoints) == 0 {
-				return fmt.Errorf("--etcd-endpoints: name the members of the etcd to copy into")
+				return fmt.Errorf("--etcd-endpoints: required")
 			}
 			r, err := c.Resolve()
 			if err != nil {
@@ -47,8 +47,8 @@ The folder stays as it is.`,
 			return copyStore(cmd.Context(), cmd.OutOrStdout(), r)
 		},
 	}
-	cmd.Flags().StringVar(&c.Data, "data", c.Data, "`folder` to copy")
-	cmd.Flags().StringVar(&c.Domain, "domain", c.Domain, "DNS `name` of the domain")
+	cmd.Flags().StringVar(&c.Data, "data", c.Data, "`DIR` to copy")
+	cmd.Flags().StringVar(&c.Domain, "domain", c.Domain, "DNS `NAME` of the domain")
 	etcdFlags(cmd, &c.Etcd)
 	return cmd
 }
@@ -64,7 +64,7 @@ func copyStore(ctx context.Context, out io.Writer, r *config.ResolvedVDN) error 
 	}
 	n, err := store.Copy(ctx, from, to)
 	if err == nil {
-		fmt.Fprintf(out, "%d values of %s are in etcd below %s\n", n, r.Data, r.Store.Prefix)
+		fmt.Fprintf(out, "copied %d values of %s to etcd prefix %s\n", n, r.Data, r.Store.Prefix)
 	}
 	return errors.Join(err, from.Close(), to.Close())
 }

@@ -10,17 +10,16 @@ import (
 	"github.com/fairlead/fairlead/internal/wholefile"
 )
 
-// plugins are what container runtimes look for.
+// plugins are the CNI plugins that container runtimes run.
 var plugins = []string{"fairlead-cni", "fairlead-ipam"}
 
 func newInstallCNICommand() *cobra.Command {
 	var into string
 	cmd := &cobra.Command{
 		Use:   "install-cni",
-		Short: "Put fairlead-cni and fairlead-ipam where the container runtime looks for them",
-		Long: `Install-cni copies the network plugins that are beside this program, as in its image,
-into a folder of the node. A plugin that runs meanwhile is not disturbed: each is
-replaced whole.`,
+		Short: "Copy fairlead-cni and fairlead-ipam to the node's CNI directory",
+		Long: `Copy the CNI plugins next to this program, as in its image, to a directory of the
+node. Each file is replaced atomically, so that a running plugin is not disturbed.`,
 		Example: `  fairlead vdn install-cni --bin-dir /host/opt/cni/bin`,
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -36,11 +35,11 @@ replaced whole.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&into, "bin-dir", "/opt/cni/bin", "`folder` of the plugins")
+	cmd.Flags().StringVar(&into, "bin-dir", "/opt/cni/bin", "`DIR` of the CNI plugins")
 	return cmd
 }
 
-// replace copies a program over another, which stays whole until the new one is.
+// replace atomically replaces a program by another.
 func replace(from, to string) error {
 	in, err := os.Open(from)
 	if err != nil {

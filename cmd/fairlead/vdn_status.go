@@ -18,13 +18,13 @@ import (
 
 func newVDNStatusCommand() *cobra.Command {
 	socket := node.Socket
-	var format status.Format
+	var q query
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show whether this node reaches a controller, and which plan it enforces",
-		Long: `Status asks fairlead vdn node on this machine: which controllers answer, and since when
-not; the revision of the plan that is enforced, and why the newest is not. It needs no
-controller.`,
+		Short: "Show the state of the VDN agent on this node",
+		Long: `Query the VDN agent on this machine: which controllers are reachable, the revision
+of the plan that it enforces, and the reason if that is not the newest. This needs
+no controller.`,
 		Example: `  fairlead vdn status
   fairlead vdn status -o json`,
 		Args: cobra.NoArgs,
@@ -33,39 +33,39 @@ controller.`,
 			if err != nil {
 				return err
 			}
-			return status.Write(cmd.OutOrStdout(), nodeSheet(s, time.Now()), format)
+			return q.print(cmd.OutOrStdout(), nodeSheet(s, time.Now()))
 		},
 	}
-	cmd.Flags().StringVar(&socket, "socket", socket, "`file` that fairlead vdn node answers on")
-	outputFlag(cmd, &format)
+	cmd.Flags().StringVar(&socket, "socket", socket, "`FILE` of the socket of fairlead vdn agent")
+	outputFlags(cmd, &q.output)
 	return cmd
 }
 
-// askNode gives the status of the daemon that answers on a socket.
+// askNode queries the status of the agent on a socket.
 func askNode(ctx context.Context, socket string) (s node.Status, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	asker := node.Asker(socket)
-	defer asker.CloseIdleConnections()
+	c := node.Asker(socket)
+	defer c.CloseIdleConnections()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://node/status", nil)
 	if err != nil {
 		return s, err
 	}
-	answer, err := asker.Do(r)
+	answer, err := c.Do(r)
 	if errors.Is(err, fs.ErrNotExist) {
-		return s, fmt.Errorf("fairlead vdn node does not run on this machine: there is no socket %s", socket)
+		return s, fmt.Errorf("fairlead vdn agent does not run on this machine: socket %s does not exist", socket)
 	}
 	if err != nil {
-		return s, fmt.Errorf("fairlead vdn node at %s: %w", socket, err)
+		return s, fmt.Errorf("fairlead vdn agent at %s: %w", socket, err)
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		return s, fmt.Errorf("fairlead vdn node at %s answers %s: is it of an older version?", socket, answer.Status)
+		return s, fmt.Errorf("fairlead vdn agent at %s answers %s: it may be an older version", socket, answer.Status)
 	}
-	return s, json.NewDecoder(io.LimitReader(answer.Body, mostAsked)).Decode(&s)
+	return s, json.NewDecoder(io.LimitReader(answer.Body, maxRequest)).Decode(&s)
 }
 
-// nodeSheet shows it. Since is how long ago.
+// nodeSheet prints the status; times are ages at now.
 func nodeSheet(s node.Status, now time.Time) status.Sheet {
 	ago := func(t time.Time) string {
 		if t.IsZero() {
@@ -75,21 +75,21 @@ func nodeSheet(s node.Status, now time.Time) status.Sheet {
 	}
 	sheet := status.Sheet{Value: s, Head: []string{"CONTROLLER", "REACHABLE", "FOR", "ERROR"}}
 	line := func(format string, args ...any) { sheet.Lines = append(sheet.Lines, fmt.Sprintf(format, args...)) }
-	line("node %s: enforces plan %d by %s: %d networks, %d attachments", s.Name, s.Applied, s.Means, s.Networks, s.Attachments)
+	line("node %s: enforces plan %d by %s: %d networks, %d leases", s.Name, s.Applied, s.Means, s.Networks, s.Attachments)
 	switch {
 	case s.Since.IsZero():
-		line("no controller has been asked yet")
+		line("no controller has been queried yet")
 	case !s.Reachable:
-		line("no controller has answered for %s: attachments keep working, new ones are refused", ago(s.Since))
+		line("no controller has answered for %s: pods keep their networks, new pods are rejected", ago(s.Since))
 	}
 	if s.Cached {
-		line("the plan is the last one on this node's disk")
+		line("the plan is read from this node's disk")
 	}
 	for _, id := range s.Adopted {
-		line("attachment %s continues its lease without a controller", id)
+		line("lease %s continues without a controller", id)
 	}
 	if s.Error != "" {
-		line("error: plan %d does not hold entirely: %s", s.Plan, s.Error)
+		line("error: plan %d is not completely enforced: %s", s.Plan, s.Error)
 	}
 	for _, lost := range s.Degraded {
 		line("degraded: %s", lost)
@@ -97,7 +97,7 @@ func nodeSheet(s node.Status, now time.Time) status.Sheet {
 	for _, c := range s.Controllers {
 		reachable := yes(c.Reachable)
 		if !c.Asked {
-			reachable = "not asked"
+			reachable = "not queried"
 		}
 		sheet.Rows = append(sheet.Rows, []string{c.URL, reachable, ago(c.Since), c.Error})
 	}

@@ -15,13 +15,13 @@ func newVDNTokenCommand() *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
 		Use:   "token",
-		Short: "Make a token, and its entry for the controller's --access-file",
-		Long: `Token writes a new token to a file, and prints its entry, which has only the token's
-hash: append it to the list "tokens:" of the controllers' --access-file.
+		Short: "Create a token and its entry for --access-file",
+		Long: `Write a new token to a file and print its entry, which contains only the token's
+hash. Append the entry to the list "tokens:" of the controllers' --access-file.
 
-Roles: admin may do everything. A tenant makes, changes and sees its own networks. A node
-has its own plan, and leases for its own pods. A reader sees everything and changes
-nothing.`,
+Roles: admin may do everything. A tenant reads and changes its own networks. A node
+reads its own plan and leases addresses for its own pods. A reader reads everything
+and changes nothing.`,
 		Example: `  fairlead vdn token --name ops --role admin --out ops.token
   fairlead vdn token --name lab --role tenant --networks science,lab-* --out lab.token
   fairlead vdn token --name node-1 --role node --node node-1 --out node-1.token`,
@@ -51,13 +51,13 @@ nothing.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&e.Name, "name", "", "`name` of the token in the audit log")
-	f.StringVar((*string)(&e.Role), "role", "", "`role`: admin, tenant, node or reader")
-	f.StringSliceVar(&e.Networks, "networks", nil, "`names` of a tenant's networks, or beginnings of names like lab-*")
-	f.StringVar(&e.Node, "node", "", "`name` of the node that may use the token; * for any")
-	f.StringVar(&out, "out", "", "new `file` for the token")
+	f.StringVar(&e.Name, "name", "", "`NAME` of the token in the audit log")
+	f.StringVar((*string)(&e.Role), "role", "", "`ROLE`: admin, tenant, node or reader")
+	f.StringSliceVar(&e.Networks, "networks", nil, "`NAMES` of a tenant's networks; lab-* matches a prefix")
+	f.StringVar(&e.Node, "node", "", "`NAME` of the node that may use the token; * for any")
+	f.StringVar(&out, "out", "", "new `FILE` for the token")
 	for _, needed := range []string{"name", "role", "out"} {
-		_ = cmd.MarkFlagRequired(needed) // fails only for a flag that is not there
+		_ = cmd.MarkFlagRequired(needed) // fails only for a flag that does not exist
 	}
 	return cmd
 }

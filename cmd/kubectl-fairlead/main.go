@@ -1,6 +1,5 @@
-// Command kubectl-fairlead is a plug-in of kubectl: the looking commands of
-// fairlead, asked of the agents of a cluster through its API server. Only flags
-// live here.
+// Command kubectl-fairlead is a kubectl plugin: it runs query commands of fairlead on the
+// agents of a cluster. Only flags belong here.
 package main
 
 import (
@@ -29,15 +28,15 @@ func newCommand() *cobra.Command {
 	c := kubectl.Config{}
 	cmd := &cobra.Command{
 		Use:   "kubectl-fairlead [flags] COMMAND [ARGS...]",
-		Short: "Ask the agents of a cluster",
-		Long: `Kubectl fairlead runs a looking command of fairlead (status, services, backends,
-routes, drops, flows, trace) in the pods of the agents, through the API server,
-and shows the answers of all nodes, or of the one that --node names. Its own
-flags come before the command. It asks for the right to list pods and to create
-pods/exec in the agents' namespace.`,
+		Short: "Query the agents of a cluster",
+		Long: `Run a query command of fairlead (status, get, explain, drops, trace) on the agents of
+all nodes in parallel, through the API server, and print one table with a column
+NODE. Flags of the plugin come before the command. It needs permission to list pods
+and to create pods/exec in the agents' namespace.`,
 		Example: `  kubectl fairlead status
-  kubectl fairlead --node worker-1 flows --vip 10.1.1.1
-  kubectl fairlead services -o json`,
+  kubectl fairlead get services -n default
+  kubectl fairlead --node worker-1 get flows --vip 10.1.1.1
+  kubectl fairlead get backends -o json`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl fairlead"},
 		Version:       version.String(),
 		Args:          cobra.MinimumNArgs(1),
@@ -49,10 +48,11 @@ pods/exec in the agents' namespace.`,
 	}
 	f := cmd.Flags()
 	f.SetInterspersed(false)
-	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "`file` that says how to reach the cluster (default: as kubectl)")
-	f.StringVar(&c.Context, "context", "", "`name` of the context in it")
-	f.StringVarP(&c.Namespace, "namespace", "n", kubectl.DefaultNamespace, "`namespace` of the agents")
-	f.StringVarP(&c.Selector, "selector", "l", kubectl.DefaultSelector, "`labels` of the agents' pods")
-	f.StringVar(&c.Node, "node", "", "`name` of the only node to ask")
+	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "`FILE` with the credentials of the API server (default: as kubectl)")
+	f.StringVar(&c.Context, "context", "", "`NAME` of the context in it")
+	f.StringVarP(&c.Namespace, "namespace", "n", kubectl.DefaultNamespace, "`NAMESPACE` of the agents")
+	f.StringVarP(&c.Selector, "selector", "l", kubectl.DefaultSelector, "`LABELS` of the agents' pods")
+	f.StringVar(&c.Node, "node", "", "query only node `NAME`")
+	f.DurationVar(&c.Timeout, "timeout", kubectl.DefaultTimeout, "timeout of each node")
 	return cmd
 }

@@ -62,14 +62,14 @@ var Table = []Role{
 	}},
 	{Controller, "fairlead controller", nil},
 	{VDN, "fairlead vdn", nil},
-	{VDNNode, "fairlead vdn node", []Need{
+	{VDNNode, "fairlead vdn agent", []Need{
 		{NetAdmin, "attaches tc programs and queues to interfaces"},
 		{SysAdmin, "enters the pods' network namespaces; includes CAP_BPF and CAP_PERFMON"},
 	}},
 	{Cleanup, "fairlead cleanup", []Need{
 		{NetAdmin, "takes programs off interfaces, and puts sysctls back"},
 	}},
-	{CleanupVDN, "fairlead cleanup, after fairlead vdn node", []Need{
+	{CleanupVDN, "fairlead cleanup, after fairlead vdn agent", []Need{
 		{SysAdmin, "enters the network namespaces of pods on virtual networks"},
 	}},
 	{CNI, "fairlead-cni", []Need{

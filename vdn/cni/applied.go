@@ -32,7 +32,7 @@ func (c *call) applied(ctx context.Context) error {
 		done, err := ask(ctx, asker, "http://node/applied?wait=1s&attachment="+url.QueryEscape(c.id()))
 		switch {
 		case errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil:
-			return fail(types.ErrTryAgainLater, "network %s: the node's daemon has not applied the plan with attachment %s within %v: see fairlead vdn nodes for its error", c.Network, c.id(), c.Timeout)
+			return fail(types.ErrTryAgainLater, "network %s: the node's daemon has not applied the plan with attachment %s within %v: see fairlead vdn get nodes for its error", c.Network, c.id(), c.Timeout)
 		case err != nil:
 			return fail(types.ErrTryAgainLater, "%v", c.deaf(err))
 		case done:
@@ -76,7 +76,7 @@ func (c *call) daemonAnswers() error {
 }
 
 func (c *call) deaf(err error) error {
-	return fmt.Errorf("network %s: the node's daemon at %s: %w: start it (fairlead vdn node), or remove the socket of one that is no more", c.Network, node.Socket, err)
+	return fmt.Errorf("network %s: the node's daemon at %s: %w: start it (fairlead vdn agent), or remove the socket of one that is no more", c.Network, node.Socket, err)
 }
 
 // ask says whether it is applied: 200 is yes, 304 not yet.

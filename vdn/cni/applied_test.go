@@ -221,9 +221,9 @@ func TestNodeDaemonAway(t *testing.T) {
 	stop()
 	must(t, os.WriteFile(node.Socket, nil, 0o600)) // as of a daemon that was killed
 	_, err = Add(a)
-	refusedWith(t, err, types.ErrTryAgainLater, "fairlead vdn node")
-	refusedWith(t, Status(a), types.ErrPluginNotAvailable, "fairlead vdn node")
-	refusedWith(t, StatusAddresses(args(r.ipam("science"), "", "")), types.ErrPluginNotAvailable, "fairlead vdn node")
+	refusedWith(t, err, types.ErrTryAgainLater, "fairlead vdn agent")
+	refusedWith(t, Status(a), types.ErrPluginNotAvailable, "fairlead vdn agent")
+	refusedWith(t, StatusAddresses(args(r.ipam("science"), "", "")), types.ErrPluginNotAvailable, "fairlead vdn agent")
 	must(t, os.Remove(node.Socket))
 	must(t, Status(a))
 	r.nothingLeft()

@@ -156,7 +156,7 @@ func (c *Config) check(timeout string) error {
 		}
 	}
 	if c.Network == "" {
-		return invalid("network is missing: name one of the controller's (fairlead vdn networks)")
+		return invalid("network is missing: name one of the controller's (fairlead vdn get networks)")
 	}
 	return nil
 }

@@ -167,7 +167,7 @@ func certify(authority *pki.Authority, site *sites.Site) error {
 func (n *network) enforce(site *sites.Site) error {
 	for host, uplinks := range map[string][]string{site.Node: {sites.NodeDev}, site.Gateway: {"node", sites.WANDev}} {
 		args := []string{
-			"vdn", "node", "--name", host, "--controller", n.controllers[site].url, "--bpffs", filepath.Join(pins, host),
+			"vdn", "agent", "--name", host, "--controller", n.controllers[site].url, "--bpffs", filepath.Join(pins, host),
 			"--data", filepath.Join(n.controllers[site].folder, host), "--socket", filepath.Join(n.controllers[site].folder, host+".sock"),
 		}
 		if host == site.Gateway {

@@ -34,7 +34,7 @@ func (n *network) startController(ctx context.Context, site *sites.Site, more ..
 	}
 	c := &controller{url: "unix://" + filepath.Join(folder, "vdn.sock"), folder: folder}
 	name := site.Name + "-vdn"
-	args := []string{"vdn", "--domain", site.Domain(), "--listen", c.url, "--data", filepath.Join(folder, "vdn")}
+	args := []string{"vdn", "controller", "--domain", site.Domain(), "--listen", c.url, "--data", filepath.Join(folder, "vdn")}
 	if err := n.start(n.Lab.Host(site.Node), name, append(args, more...)...); err != nil {
 		return nil, err
 	}

@@ -129,7 +129,7 @@ func (c *controller) begin(ctx context.Context) (*client.Client, error) {
 func (c *controller) url() string { return "unix://" + filepath.Join(c.folder, "api.sock") }
 
 func (c *controller) start() error {
-	c.cmd = exec.Command(c.options.Binary, "vdn", "--data", c.folder, "--listen", c.url(), "--log-level", "WARN")
+	c.cmd = exec.Command(c.options.Binary, "vdn", "controller", "--data", c.folder, "--listen", c.url(), "--log-level", "WARN")
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if c.options.Log != nil {
 		c.cmd.Stderr = c.options.Log

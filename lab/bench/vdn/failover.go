@@ -288,7 +288,7 @@ func (m *member) url() string { return "unix://" + m.socket }
 
 // start starts it, and waits until it answers.
 func (m *member) start(ctx context.Context) error {
-	args := append([]string{"vdn", "--name", m.name, "--listen", m.url(), "--log-level", "WARN"}, m.o.Etcd...)
+	args := append([]string{"vdn", "controller", "--name", m.name, "--listen", m.url(), "--log-level", "WARN"}, m.o.Etcd...)
 	m.cmd = exec.Command(m.o.Binary, args...)
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if m.o.Log != nil {

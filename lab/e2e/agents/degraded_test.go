@@ -111,7 +111,7 @@ func TestRefusedKernelFeatures(t *testing.T) {
 	if out, _ := m.ask("status"); !strings.Contains(out, "`fairlead capture` is not available; helper bpf_perf_event_output: invalid argument (EINVAL)") {
 		t.Errorf("status:\n%s", out)
 	}
-	if out, code := m.ask("capture", "--count", "1", "--write", filepath.Join(m.dir, "out.pcap")); code != 1 || !strings.Contains(out, "capture: helper bpf_perf_event_output: invalid argument (EINVAL)") {
+	if out, code := m.ask("capture", "--count", "1", "--output", filepath.Join(m.dir, "out.pcap")); code != 1 || !strings.Contains(out, "capture: helper bpf_perf_event_output: invalid argument (EINVAL)") {
 		t.Errorf("capture ends with %d: %s", code, out)
 	}
 	if out, code := m.ask("drops", "--follow", "--count", "1"); code != 1 || !strings.Contains(out, "map type RingBuf: operation not permitted (EPERM)") {

@@ -50,7 +50,7 @@ func TestDrain(t *testing.T) {
 			world.During(t, all, "a balancer drained", func() { w.drain(t, leaving) })
 			w.seeDrained(t, leaving, before.Peers[0])
 			world.During(t, all, "a balancer drained that serves again", func() {
-				w.run(t, "drain", "--undo", "--wait", world.Within.String(), "--socket", cluster.Socket(leaving.Name))
+				w.run(t, "undrain", "--wait", world.Within.String(), "--socket", cluster.Socket(leaving.Name))
 				w.awaitHops(t, w.NextHops(web))
 			})
 		})
@@ -128,9 +128,9 @@ func (w *drained) seeDrained(t *testing.T, pod paper.Pod, before advertise.Peer)
 		`fairlead_bgp_advertised_prefixes{peer="`+paper.ReflectorAddr.String()+`"} 0`, `fairlead_frontends{state="active"} `)
 	for _, c := range []struct{ args, want []string }{
 		{[]string{"status"}, []string{"drained for", "by command (fairlead drain)", "routes      0 of"}},
-		{[]string{"routes"}, []string{"this balancer drains: by command"}},
-		{[]string{"peers"}, []string{"drained for", "established", "FLAPS"}},
-		{[]string{"explain", "announce", "tunnel"}, []string{"default/tunnel", "draining", "this balancer drains"}},
+		{[]string{"get", "routes"}, []string{"this balancer drains: by command"}},
+		{[]string{"get", "peers", "-o", "wide"}, []string{"drained for", "established", "FLAPS"}},
+		{[]string{"explain", "service", "tunnel"}, []string{"default/tunnel", "draining", "this balancer drains"}},
 	} {
 		out := w.run(t, append(c.args, "--socket", socket)...)
 		for _, want := range c.want {

@@ -95,14 +95,14 @@ func (l *looking) flows(t *testing.T) {
 		t.Errorf("%+v", found[0])
 	}
 	for host, client := range map[string]netip.AddrPort{l.server.Node.Name: l.held, l.balancer: l.natHeld} {
-		table := l.table(t, host, "flows", "--client", client.String())
+		table := l.table(t, host, "get", "flows", "--client", client.String())
 		if lines := strings.Split(table, "\n"); len(lines) != 3 || !strings.HasPrefix(table, "AT ") || !world.HasAll(lines[1], []string{client.String(), "established"}) {
 			t.Errorf("%s:\n%s", host, table)
 		}
 	}
 }
 
-// flowAt is a flow as fairlead flows tells it.
+// flowAt is a flow as fairlead get flows tells it.
 type flowAt struct {
 	dataplane.Flow
 	At string
@@ -300,7 +300,7 @@ func (l *looking) until(t *testing.T, do func(), args ...string) string {
 func (l *looking) capture(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "looking.pcapng")
 	vip, client := l.tunnel.HTTP(), l.ClientAddrs[0]
-	l.until(t, func() { l.Requests(t, 1, vip) }, "capture", "-w", path, "--vip", vip.Addr().String(), "--client", client.String(),
+	l.until(t, func() { l.Requests(t, 1, vip) }, "capture", "-o", path, "--vip", vip.Addr().String(), "--client", client.String(),
 		"--port", fmt.Sprint(vip.Port()), "--count", "3", "--socket", cluster.Socket(l.balancer))
 	file, err := os.Open(path)
 	if err != nil {

@@ -218,7 +218,7 @@ func setClock(t *testing.T) {
 	n.set(-time.Hour)
 	n.fairlead("drain", "--wait", world.Within.String(), "--socket", cluster.Socket("lb1"))
 	n.set(time.Hour)
-	n.fairlead("drain", "--undo", "--wait", world.Within.String(), "--socket", cluster.Socket("lb1"))
+	n.fairlead("undrain", "--wait", world.Within.String(), "--socket", cluster.Socket("lb1"))
 	n.steady("lb1")
 	n.set(-time.Hour)
 	if err := n.servers["web2"].Kill(); err != nil {

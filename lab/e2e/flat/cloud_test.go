@@ -191,9 +191,9 @@ func TestCloudByWebhook(t *testing.T) {
 	if code == 0 || !strings.Contains(errs, waits) || !strings.Contains(errs, "500 Internal Server Error") {
 		t.Errorf("drain ends with %d: %s", code, errs)
 	}
-	for _, what := range []string{"status", "routes"} {
-		if out, _, _ := f.Fairlead(t, "", what, "--socket", cluster.Socket("lb2")); !strings.Contains(out, waits) {
-			t.Errorf("%s does not say what is waited for:\n%s", what, out)
+	for _, command := range [][]string{{"status"}, {"get", "routes"}} {
+		if out, _, _ := f.Fairlead(t, "", append(command, "--socket", cluster.Socket("lb2"))...); !strings.Contains(out, waits) {
+			t.Errorf("%s does not show what it waits for:\n%s", command, out)
 		}
 	}
 	for _, vip := range f.vips {

@@ -175,9 +175,9 @@ func (f *flat) balancer(name string) {
 func (f *flat) owners(names ...string) (map[netip.AddrPort]string, error) {
 	owner := map[netip.AddrPort]string{}
 	for _, name := range names {
-		out, errs, code := f.Fairlead(f.t, "", "routes", "-o", "json", "--socket", cluster.Socket(name))
+		out, errs, code := f.Fairlead(f.t, "", "get", "routes", "-o", "json", "--socket", cluster.Socket(name))
 		if code != 0 {
-			return nil, fmt.Errorf("fairlead routes ends with %d: %s", code, errs)
+			return nil, fmt.Errorf("fairlead get routes ends with %d: %s", code, errs)
 		}
 		var routes []status.Route
 		if err := json.Unmarshal([]byte(out), &routes); err != nil {

@@ -19,7 +19,7 @@ func (p *pods) everyRoleTells(t *testing.T) {
 	hops := p.NextHops(web)
 	for _, role := range []string{status.RoleRouter, status.RoleReflector} {
 		var routes []status.Route
-		p.Look(t, &routes, "routes", "--socket", status.Socket(role))
+		p.Look(t, &routes, "get", "routes", "--socket", status.Socket(role))
 		var told []string
 		for _, r := range routes {
 			if r.Prefix == prefix && r.Announced {
@@ -31,7 +31,7 @@ func (p *pods) everyRoleTells(t *testing.T) {
 			t.Errorf("%s: next hops %v, want %v", role, told, hops)
 		}
 	}
-	table, stderr, code := p.Fairlead(t, "", "routes", "--socket", status.Socket(status.RoleRouter))
+	table, stderr, code := p.Fairlead(t, "", "get", "routes", "--socket", status.Socket(status.RoleRouter))
 	if code != 0 || !strings.Contains(table, fmt.Sprintf("%s nhid ", prefix)) || !strings.Contains(table, "\tnexthop via "+hops[0]+" dev ") {
 		t.Errorf("the router's table: %s%s", table, stderr)
 	}

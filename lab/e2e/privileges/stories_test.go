@@ -146,7 +146,7 @@ const networks = `networks:
 
 // withVDN runs a controller in lb, with a network.
 func (p *place) withVDN(caps privilege.Set) *process {
-	v := p.start("lb", caps, "vdn", "--data", filepath.Join(p.dir, "vdn"))
+	v := p.start("lb", caps, "vdn", "controller", "--data", filepath.Join(p.dir, "vdn"))
 	file := filepath.Join(p.dir, "networks.yaml")
 	must(p.t, os.WriteFile(file, []byte(networks), 0o644))
 	if err := v.until(func() error { return p.start("lb", 0, "vdn", "apply", "-f", file).succeeds() }); err != nil {
@@ -159,7 +159,7 @@ func (p *place) withVDN(caps privilege.Set) *process {
 func vdn(p *place, caps privilege.Set) error {
 	v := p.withVDN(caps)
 	return v.until(func() error {
-		look := p.start("lb", 0, "vdn", "networks")
+		look := p.start("lb", 0, "vdn", "get", "networks")
 		if err := look.succeeds(); err != nil || !strings.Contains(look.said.String(), "science") {
 			return fmt.Errorf("networks: %w: %s", err, look.said)
 		}
@@ -200,7 +200,7 @@ func vdnNode(p *place, caps privilege.Set) error {
 func (p *place) withNode(caps privilege.Set) (*process, error) {
 	must(p.t, testkit.BuildPackage(filepath.Join(world.Ground, "fairlead-cni"), "github.com/fairlead/fairlead/cmd/fairlead-cni"))
 	p.withVDN(privilege.All)
-	n := p.start("lb", caps, "vdn", "node", "--name", "lb", "--uplink", "eth0=1G", "--bpffs", p.bpffs("lb"),
+	n := p.start("lb", caps, "vdn", "agent", "--name", "lb", "--uplink", "eth0=1G", "--bpffs", p.bpffs("lb"),
 		"--data", filepath.Join(p.dir, "node"), "--socket", p.socket("node"))
 	p.t.Cleanup(func() { os.RemoveAll(p.bpffs("lb")) })
 	if err := n.until(func() error { return p.nodeHolds("lb") }); err != nil {
@@ -218,7 +218,7 @@ func (p *place) withNode(caps privilege.Set) (*process, error) {
 
 // nodeHolds says whether the controller knows a node that holds the newest plan.
 func (p *place) nodeHolds(name string) error {
-	look := p.start("lb", 0, "vdn", "nodes", "-o", "json")
+	look := p.start("lb", 0, "vdn", "get", "nodes", "-o", "json")
 	if err := look.succeeds(); err != nil {
 		return err
 	}

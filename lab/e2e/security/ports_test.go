@@ -64,9 +64,9 @@ func (p *place) listeners() {
 		"--l2-members", "10.0.0.1,10.0.0.2", "--role", "balancer,server", "--metrics-address", "127.0.0.1:9474", "--socket", p.path("agent.sock")))
 	p.keep(p.start("pod", "reflector", "--router-id", "10.0.0.253", "--client-range", "10.0.0.0/24", "--router-range", "10.0.0.254", "--socket", p.path("reflector.sock")))
 	cert, key := p.keys("lb")
-	p.keep(p.start("lb", "vdn", "--data", p.path("vdn"), "--federation-listen", ":7474",
+	p.keep(p.start("lb", "vdn", "controller", "--data", p.path("vdn"), "--federation-listen", ":7474",
 		"--federation-cert", cert, "--federation-key", key, "--federation-ca", p.path("pki/ca.crt")))
-	p.keep(p.start("lb", "vdn", "node", "--name", "lb", "--uplink", "eth0=1G", "--data", p.path("node"), "--socket", p.path("node.sock")))
+	p.keep(p.start("lb", "vdn", "agent", "--name", "lb", "--uplink", "eth0=1G", "--data", p.path("node"), "--socket", p.path("node.sock")))
 }
 
 func (p *place) keep(process *lab.Process) { p.running = append(p.running, process) }

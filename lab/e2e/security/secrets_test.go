@@ -197,7 +197,7 @@ func (p *place) networks() {
 	p.t.Helper()
 	cert, key := p.keys("lb")
 	token := p.secret("token", "%s\n")
-	p.start("lb", "vdn", "--data", p.path("vdn"), "--listen", "10.0.0.1:7473", "--tls-cert", cert, "--tls-key", key, "--token-file", token, "--audit-log", "-",
+	p.start("lb", "vdn", "controller", "--data", p.path("vdn"), "--listen", "10.0.0.1:7473", "--tls-cert", cert, "--tls-key", key, "--token-file", token, "--audit-log", "-",
 		"--federation-listen", ":7474", "--federation-cert", cert, "--federation-key", key, "--federation-ca", p.path("pki/ca.crt"))
 	asks := []string{"--controller", "https://10.0.0.1:7473", "--ca-file", p.path("pki/ca.crt"), "--token-file", token}
 	must(p.t, os.WriteFile(p.path("networks.yaml"), []byte(`networks:
@@ -209,20 +209,20 @@ func (p *place) networks() {
 		}
 		return nil
 	})
-	p.start("lb", append([]string{"vdn", "node", "--name", "lb", "--uplink", "eth0=1G", "--data", p.path("node"), "--socket", p.path("node.sock")}, asks...)...)
+	p.start("lb", append([]string{"vdn", "agent", "--name", "lb", "--uplink", "eth0=1G", "--data", p.path("node"), "--socket", p.path("node.sock")}, asks...)...)
 	testkit.Eventually(p.t, world.Within, func() error {
-		if said := p.fairlead("lb", append([]string{"vdn", "nodes"}, asks...)...); !strings.Contains(said, "eth0=1G") {
+		if said := p.fairlead("lb", append([]string{"vdn", "get", "nodes"}, asks...)...); !strings.Contains(said, "eth0=1G") {
 			return fmt.Errorf("nodes are %s", said)
 		}
 		return nil
 	})
 	wrong := p.secret("wrong", "%s\n")
 	p.fairlead("lb", "vdn", "status", "--socket", p.path("node.sock"), "-o", "json")
-	for _, look := range []string{"networks", "attachments", "nodes", "peers"} {
+	for _, look := range []string{"networks", "leases", "nodes", "peers"} {
 		for _, format := range []string{"table", "json", "yaml"} {
-			p.fairlead("lb", append([]string{"vdn", look, "-o", format}, asks...)...)
+			p.fairlead("lb", append([]string{"vdn", "get", look, "-o", format}, asks...)...)
 		}
-		p.fairlead("lb", append(append([]string{"vdn", look}, asks...), "--token-file", wrong)...)
+		p.fairlead("lb", append(append([]string{"vdn", "get", look}, asks...), "--token-file", wrong)...)
 	}
 }
 
@@ -265,9 +265,9 @@ func (p *place) refused() {
 	for words, args := range map[string][]string{
 		"TCP MD5 takes at most":   append(agent, "--peer", "10.0.0.254", "--password-file", long),
 		"is not a URL of http":    append(agent, "--cloud", "webhook", "--webhook-url-file", url),
-		"must hold one word":      {"vdn", "networks", "--token-file", two},
-		"has a user":              {"vdn", "networks", "--controller", "http://user:" + p.secrets["two"] + "@10.0.0.1:7473"},
-		"controller, url":         {"vdn", "networks", "--controller", "http://user:" + p.secrets["two"] + "@10.0.0.1:port"},
+		"must hold one word":      {"vdn", "get", "networks", "--token-file", two},
+		"has a user":              {"vdn", "get", "networks", "--controller", "http://user:" + p.secrets["two"] + "@10.0.0.1:7473"},
+		"controller, url":         {"vdn", "get", "networks", "--controller", "http://user:" + p.secrets["two"] + "@10.0.0.1:port"},
 		"a key must have at leas": append(agent, "--node-key-file", p.secret("short", "%s\n")),
 		"not a URL of http or ht": append(agent, "--cloud", "webhook", "--webhook-url", "ftp://user:"+p.secrets["url"]+"@10.0.0.254/hook"),
 	} {
@@ -301,12 +301,12 @@ func (p *place) looks() {
 	p.t.Helper()
 	for _, format := range []string{"table", "json", "yaml"} {
 		for _, role := range []string{"agent", "router", "reflector"} {
-			for _, look := range [][]string{{"status"}, {"routes"}, {"peers"}} {
+			for _, look := range [][]string{{"status"}, {"get", "routes"}, {"get", "peers"}} {
 				p.fairlead("lb", append(look, "--socket", p.path(role+".sock"), "-o", format)...)
 			}
 		}
 		for _, look := range [][]string{
-			{"doctor"}, {"services"}, {"backends"}, {"explain", "announce", "web"}, {"explain", "announce", "10.1.1.1"}, {"drops"}, {"flows"},
+			{"doctor"}, {"get", "services"}, {"get", "backends"}, {"explain", "service", "web"}, {"explain", "service", "10.1.1.1"}, {"drops"}, {"get", "flows"},
 			{"trace", "--from", "10.0.0.254:4000", "--to", "10.1.1.1:80", "--flags", "SYN"},
 		} {
 			p.fairlead("lb", append(look, "--socket", p.path("agent.sock"), "-o", format)...)

@@ -83,7 +83,7 @@ func (n *networks) start(t *testing.T, host, name string, args ...string) {
 
 func (n *networks) controller(t *testing.T) {
 	t.Helper()
-	n.start(t, "outside", "controller", "--data", filepath.Join(n.dir, "store"), "--domain", "here.example", "--listen", n.url())
+	n.start(t, "outside", "controller", "controller", "--data", filepath.Join(n.dir, "store"), "--domain", "here.example", "--listen", n.url())
 	testkit.Eventually(t, world.Within, func() error { return n.Health(t.Context()) })
 }
 
@@ -91,7 +91,7 @@ func (n *networks) controller(t *testing.T) {
 func (n *networks) node(t *testing.T, name string) {
 	t.Helper()
 	started := time.Now()
-	n.start(t, name, name, "node", "--name", name, "--uplink", domain.Uplink+"=100M", "--controller", n.url(),
+	n.start(t, name, name, "agent", "--name", name, "--uplink", domain.Uplink+"=100M", "--controller", n.url(),
 		"--bpffs", filepath.Join("/sys/fs/bpf", name), "--data", filepath.Join(n.dir, name), "--socket", filepath.Join(n.dir, name+".sock"))
 	testkit.Eventually(t, world.Within, func() error {
 		view, _, err := n.View(t.Context(), 0, 0)

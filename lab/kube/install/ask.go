@@ -85,9 +85,9 @@ func (w *world) await(ctx context.Context, what string, f func() error) error {
 
 // tellState writes what helps to find out why something failed.
 func (w *world) tellState() error {
-	all := w.State("pods,services,endpointslices", []string{"fairlead", "status"}, []string{"fairlead", "services"}, []string{"fairlead", "drops"})
+	all := w.State("pods,services,endpointslices", []string{"fairlead", "status"}, []string{"fairlead", "get", "services"}, []string{"fairlead", "drops"})
 	for _, argv := range [][]string{
-		{filepath.Join(w.root, "bin/fairlead"), "routes", "--socket", w.routerSocket()}, {"ip", "route"}, {"ip", "nexthop"},
+		{filepath.Join(w.root, "bin/fairlead"), "get", "routes", "--socket", w.routerSocket()}, {"ip", "route"}, {"ip", "nexthop"},
 	} {
 		said, err := w.onRouter(argv...)
 		all += fmt.Sprintf("# router: %s\n%s\n%v\n", strings.Join(argv, " "), said, err)

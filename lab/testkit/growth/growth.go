@@ -57,11 +57,11 @@ func ratio(size int, prepare func(size int) (work func())) float64 {
 	return float64(works[1].least) / float64(max(works[0].least, 1))
 }
 
-// processor is the processor time of this thread.
+// processor returns the CPU time of this thread. getrusage would lag by up to a tick.
 func processor() time.Duration {
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {
-		panic(err) // Linux has it since 2.6.26
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
+		panic(err) // Linux has it since 2.6.12
 	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	return time.Duration(t.Nano())
 }

@@ -17,37 +17,37 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 )
 
-func newFlowsCommand() *cobra.Command {
+func newGetFlowsCommand() *cobra.Command {
 	f := flows{limit: 1000}
 	cmd := &cobra.Command{
-		Use:   "flows",
-		Short: "The flows that are remembered here",
-		Long: `Flows lists what a balancer remembers, of the Services that make it remember
-(nat, fullnat, flow tables, schedulers that take turns or count), and what the
-server half remembers on a node with servers. Services with a second chance
-leave nothing in a balancer: their flows are at the servers' nodes. A flow whose
-client has sent one packet only is in the list by nat and fullnat alone.
+		Use:     "flows",
+		Aliases: []string{"flow"},
+		Short:   "List tracked flows",
+		Long: `List the flows that the load balancer tracks (modes nat and fullnat, Services with a
+flow table, schedulers that need one), and those that the DSR agent tracks on
+nodes with backends. With second chance, flows are tracked by DSR agents only. A
+flow with a single packet from the client is listed for nat and fullnat only.
 
-An address in --vip, --client and --backend may have a port, or none for all.`,
-		Example: `  fairlead flows
-  fairlead flows --vip 10.1.1.1:80 --limit 20
-  fairlead flows --client 192.0.2.7 -o json
-  fairlead flows --backend 172.16.1.10:8080 --limit 0`,
+The address of a filter may include a port.`,
+		Example: `  fairlead get flows
+  fairlead get flows --vip 10.1.1.1:80 --limit 20
+  fairlead get flows --client 192.0.2.7 -o json
+  fairlead get flows --backend 172.16.1.10:8080 --limit 0`,
 		Args:    cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return f.check() },
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	f.basicFlags(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&f.vip, "vip", "", "only to this `address`")
-	flags.StringVar(&f.client, "client", "", "only from this `address`")
-	flags.StringVar(&f.backend, "backend", "", "only at this `address`")
-	flags.IntVar(&f.limit, "limit", f.limit, "no more than so `many`; 0 for all")
+	flags.StringVar(&f.vip, "vip", "", "only flows to this `ADDR`")
+	flags.StringVar(&f.client, "client", "", "only flows of this client `ADDR`")
+	flags.StringVar(&f.backend, "backend", "", "only flows of this backend `ADDR`")
+	flags.IntVar(&f.limit, "limit", f.limit, "maximum number of flows; 0 for all")
 	return cmd
 }
 
 type flows struct {
-	asker
+	apiClient
 	vip, client, backend string
 	limit                int
 }
@@ -62,26 +62,26 @@ func (f *flows) check() error {
 		}
 	}
 	if f.limit < 0 {
-		return fmt.Errorf("--limit: %d is below 0", f.limit)
+		return fmt.Errorf("--limit: %d is negative", f.limit)
 	}
 	return nil
 }
 
-// flow is one that is remembered, by the balancer or the server half.
+// flow is a tracked flow and the program that tracks it.
 type flow struct {
 	dataplane.Flow
-	// At is "balancer" or "server".
+	// At is "balancer" or "dsr".
 	At string `json:"at"`
 }
 
 func (f *flows) run(cmd *cobra.Command) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
 	defer cancel()
-	query := url.Values{"vip": {f.vip}, "client": {f.client}, "backend": {f.backend}}
+	params := url.Values{"vip": {f.vip}, "client": {f.client}, "backend": {f.backend}}
 	if f.limit > 0 {
-		query.Set("limit", fmt.Sprint(f.limit+1)) // one more says that there are more
+		params.Set("limit", fmt.Sprint(f.limit+1)) // one more shows whether there are more
 	}
-	body, err := f.ask(ctx, http.MethodGet, flowsPath, query, nil)
+	body, err := f.do(ctx, http.MethodGet, flowsPath, params, nil)
 	if err != nil {
 		return err
 	}
@@ -96,10 +96,10 @@ func (f *flows) run(cmd *cobra.Command) error {
 	}
 	if f.limit > 0 && len(list) > f.limit {
 		list = list[:f.limit]
-		fmt.Fprintf(cmd.ErrOrStderr(), "fairlead: there are more than %d: narrow it down, or raise --limit\n", f.limit)
+		fmt.Fprintf(cmd.ErrOrStderr(), "fairlead: more than %d flows match: add filters or raise --limit\n", f.limit)
 	}
 	slices.SortStableFunc(list, func(a, b flow) int { return a.Client.Compare(b.Client) })
-	return status.Write(cmd.OutOrStdout(), flowsSheet(list), f.format)
+	return f.print(cmd.OutOrStdout(), flowsSheet(list))
 }
 
 func flowsSheet(list []flow) status.Sheet {
@@ -118,7 +118,7 @@ func flowsSheet(list []flow) status.Sheet {
 	return s
 }
 
-// answerFlows writes the flows that are asked for, one JSON value each.
+// answerFlows writes the flows that match the request, one JSON value each.
 func (a *agent) answerFlows(s *stream, r *http.Request) error {
 	q, err := flowQueryOf(r.URL.Query())
 	if err != nil {
@@ -143,7 +143,7 @@ func (a *agent) answerFlows(s *stream, r *http.Request) error {
 	q.Limit = max(0, q.Limit-given)
 	for f, err := range a.half.EachFlow(q) {
 		if err == nil {
-			err = enc.Encode(flow{f, "server"})
+			err = enc.Encode(flow{f, "dsr"})
 		}
 		if err != nil {
 			return err
@@ -152,7 +152,7 @@ func (a *agent) answerFlows(s *stream, r *http.Request) error {
 	return nil
 }
 
-// flowQueryOf reads what flows are wanted.
+// flowQueryOf parses the parameters of a request.
 func flowQueryOf(values url.Values) (q dataplane.FlowQuery, err error) {
 	for key, to := range map[string]*netip.AddrPort{"vip": &q.VIP, "client": &q.Client, "backend": &q.Server} {
 		if text := values.Get(key); text != "" {
@@ -163,7 +163,7 @@ func flowQueryOf(values url.Values) (q dataplane.FlowQuery, err error) {
 	}
 	if text := values.Get("limit"); text != "" {
 		if q.Limit, err = strconv.Atoi(text); err != nil || q.Limit < 0 {
-			return q, fmt.Errorf("limit: %q is no number from 0", text)
+			return q, fmt.Errorf("limit: %q is not a number of at least 0", text)
 		}
 	}
 	return q, nil

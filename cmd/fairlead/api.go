@@ -16,10 +16,10 @@ import (
 	"github.com/fairlead/fairlead/internal/limit"
 )
 
-// mostAsked is the largest request body that an agent reads, in bytes.
-const mostAsked = 1 << 20
+// maxRequest is the largest request body that an agent reads, in bytes.
+const maxRequest = 1 << 20
 
-// What an agent answers besides its status.
+// Paths that an agent serves in addition to its status.
 const (
 	tracePath   = "/v1/trace"
 	dropsPath   = "/v1/drops"
@@ -27,7 +27,7 @@ const (
 	capturePath = "/v1/capture"
 )
 
-// endpoints answer what needs the data plane or the server half.
+// endpoints returns the handlers of this agent's roles.
 func (a *agent) endpoints() []status.Endpoint {
 	all := []status.Endpoint{status.ReadyEndpoint(a.ready), {Pattern: "GET " + flowsPath, Handler: answer(a.answerFlows)},
 		{Pattern: "POST " + drainPath, Handler: answer(a.answerDrain)}}
@@ -42,8 +42,8 @@ func (a *agent) endpoints() []status.Endpoint {
 	)
 }
 
-// answer is a handler that may fail: before it has written anything, with the
-// error's words.
+// answer is an HTTP handler that may fail. An error before the first write becomes the
+// response.
 type answer func(*stream, *http.Request) error
 
 func (f answer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -54,12 +54,12 @@ func (f answer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !s.begun:
 		http.Error(w, err.Error(), http.StatusBadRequest)
 	default:
-		slog.Debug("answer ended", "path", r.URL.Path, "error", err)
-		panic(http.ErrAbortHandler) // the asker shall see that it is not whole
+		slog.Debug("response aborted", "path", r.URL.Path, "error", err)
+		panic(http.ErrAbortHandler) // so that the client sees an incomplete response
 	}
 }
 
-// stream is an answer that is written bit by bit.
+// stream is a response that is written in parts.
 type stream struct {
 	w     http.ResponseWriter
 	begun bool
@@ -70,7 +70,7 @@ func (s *stream) Write(b []byte) (int, error) {
 	return s.w.Write(b)
 }
 
-// Flush sends what is written; the asker sees the answer begin.
+// Flush sends what is written so far.
 func (s *stream) Flush() {
 	s.begun = true
 	if f, ok := s.w.(http.Flusher); ok {
@@ -79,18 +79,18 @@ func (s *stream) Flush() {
 }
 
 func (a *agent) answerTrace(s *stream, r *http.Request) error {
-	var ask xdp.TraceRequest
-	if err := json.NewDecoder(limit.NewReader(r.Body, "request", mostAsked)).Decode(&ask); err != nil {
-		return fmt.Errorf("what is to be traced: %w", err)
+	var request xdp.TraceRequest
+	if err := json.NewDecoder(limit.NewReader(r.Body, "request", maxRequest)).Decode(&request); err != nil {
+		return err
 	}
-	t, err := a.xdp.TracePacket(r.Context(), ask, a.serviceOf)
+	t, err := a.xdp.TracePacket(r.Context(), request, a.serviceOf)
 	if err != nil {
 		return err
 	}
 	return json.NewEncoder(s).Encode(t)
 }
 
-// serviceOf names the Service of a frontend, where the plan has it.
+// serviceOf returns the Service of a planned frontend, or "".
 func (a *agent) serviceOf(k service.Key) string {
 	for _, f := range a.loop.View().Plan.Frontends {
 		if f.Key == k {
@@ -100,36 +100,36 @@ func (a *agent) serviceOf(k service.Key) string {
 	return ""
 }
 
-// asker is a looking command that asks for one of these.
-type asker struct{ look }
+// apiClient is a query command that sends requests to these endpoints.
+type apiClient struct{ query }
 
-// ask gives the body of an answer.
-func (a *asker) ask(ctx context.Context, method, path string, query url.Values, body io.Reader) (io.ReadCloser, error) {
-	socket, err := a.where(ctx)
+// do sends a request and returns the body of the response.
+func (c *apiClient) do(ctx context.Context, method, path string, params url.Values, body io.Reader) (io.ReadCloser, error) {
+	socket, err := c.socketPath(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if len(query) > 0 {
-		path += "?" + query.Encode()
+	if len(params) > 0 {
+		path += "?" + params.Encode()
 	}
 	return status.Ask(ctx, socket, method, path, body)
 }
 
-// askJSON reads an answer that is one JSON value.
-func (a *asker) askJSON(ctx context.Context, method, path string, body io.Reader, into any) error {
-	got, err := a.ask(ctx, method, path, nil, body)
+// doJSON sends a request and decodes the response, one JSON value.
+func (c *apiClient) doJSON(ctx context.Context, method, path string, body io.Reader, into any) error {
+	got, err := c.do(ctx, method, path, nil, body)
 	if err != nil {
 		return err
 	}
 	defer got.Close()
 	if err := json.NewDecoder(limit.NewReader(got, path, limit.Item)).Decode(into); err != nil {
-		return fmt.Errorf("the agent's answer broke off: %w", err)
+		return fmt.Errorf("the agent's response is incomplete: %w", err)
 	}
 	return nil
 }
 
-// each reads a stream of JSON values until it ends or ctx does. A value has no more
-// than limit.Item bytes.
+// each calls f for each JSON value of a stream, until the stream or ctx ends. A value
+// has at most limit.Item bytes.
 func each[T any](ctx context.Context, body io.Reader, f func(T) error) error {
 	bounded := limit.NewReader(body, "one value", limit.Item)
 	for dec := json.NewDecoder(bounded); ; {
@@ -137,9 +137,9 @@ func each[T any](ctx context.Context, body io.Reader, f func(T) error) error {
 		var v T
 		switch err := dec.Decode(&v); {
 		case ctx.Err() != nil || errors.Is(err, io.EOF):
-			return nil // also where more came together with the last that was wanted
+			return nil // even if more values arrived with the last one
 		case err != nil:
-			return fmt.Errorf("the agent's answer broke off: %w", err)
+			return fmt.Errorf("the agent's response is incomplete: %w", err)
 		}
 		if err := f(v); err != nil {
 			return err

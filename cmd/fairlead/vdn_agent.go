@@ -20,38 +20,37 @@ import (
 	nodemetrics "github.com/fairlead/fairlead/vdn/node/metrics"
 )
 
-func newVDNNodeCommand() *cobra.Command {
+func newVDNAgentCommand() *cobra.Command {
 	c := config.VDNNode{
 		Controller: client.DefaultURL, Means: config.MeansKernel, BPFFS: config.DefaultAgent().BPFFS,
 		Data: "/var/lib/fairlead/vdn-node", Socket: node.Socket,
 	}
 	cmd := &cobra.Command{
-		Use:   "node",
-		Short: "Have this node enforce what the controller of networks says",
-		Long: `Node keeps the networks of a domain apart on this machine: it asks fairlead vdn
-for its plan, has the kernel (or Open vSwitch) enforce that, and tells the controller
-every second what came of it.
+		Use:   "agent",
+		Short: "Run the agent that enforces networks on this node",
+		Long: `Enforce the networks of a domain on this node: receive the plan from the controller,
+program it into the kernel or Open vSwitch, and report the result every second.
 
-What is enforced stays when it ends, and while the controller is away; fairlead
-cleanup takes it off.`,
-		Example: `  fairlead vdn node --uplink eth1=1G
-  fairlead vdn node --name gw --gateway --uplink eth1=10G --uplink wan0=1G --controller https://vdn.example:7473 --ca-file ca.crt --token-file token
-  fairlead vdn node --enforcer openvswitch --bridge vdn --uplink eth1=1G`,
+Enforcement continues when the agent exits and while no controller is reachable;
+fairlead cleanup removes it.`,
+		Example: `  fairlead vdn agent --uplink eth1=1G
+  fairlead vdn agent --name gw --gateway --uplink eth1=10G --uplink wan0=1G --controller https://vdn.example:7473 --ca-file ca.crt --token-file token
+  fairlead vdn agent --enforcer openvswitch --bridge vdn --uplink eth1=1G`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runVDNNode(cmd.Context(), c) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&c.Name, "name", "", "this node's `name` (default: the machine's)")
-	f.StringVar(&c.Controller, "controller", c.Controller, "`URL` of fairlead vdn; several are separated by commas")
-	f.StringVar(&c.TokenFile, "token-file", "", "`file` with the controller's token")
-	f.StringVar(&c.CAFile, "ca-file", "", "`file` with the certificates that the controller's is signed by (PEM)")
-	f.StringSliceVar(&c.Uplinks, "uplink", nil, "`device=rate` that networks share, as eth1=1G; may be given again")
-	f.BoolVar(&c.Gateway, "gateway", false, "forward between networks and elsewhere")
-	f.StringVar(&c.Means, "enforcer", c.Means, "what enforces: kernel or openvswitch")
-	f.StringVar(&c.Bridge, "bridge", "", "`bridge` of Open vSwitch, for this alone")
-	f.StringVar(&c.BPFFS, "bpffs", c.BPFFS, "BPF file system `folder` to pin in")
-	f.StringVar(&c.Data, "data", c.Data, "`folder` to keep the last plan in")
-	f.StringVar(&c.Socket, "socket", c.Socket, "`file` to answer on who attaches pods")
+	f.StringVar(&c.Name, "name", "", "`NAME` of this node (default: the host name)")
+	f.StringVar(&c.Controller, "controller", c.Controller, "`URL` of the controllers, separated by commas")
+	f.StringVar(&c.TokenFile, "token-file", "", "`FILE` with the token for the controller")
+	f.StringVar(&c.CAFile, "ca-file", "", "`FILE` with the controller's CA (PEM)")
+	f.StringSliceVar(&c.Uplinks, "uplink", nil, "`DEVICE=RATE` that networks share, such as eth1=1G; repeatable")
+	f.BoolVar(&c.Gateway, "gateway", false, "forward between networks and to other destinations")
+	f.StringVar(&c.Means, "enforcer", c.Means, "kernel or openvswitch")
+	f.StringVar(&c.Bridge, "bridge", "", "Open vSwitch `BRIDGE` used by Fairlead only")
+	f.StringVar(&c.BPFFS, "bpffs", c.BPFFS, "`DIR` of the BPF file system")
+	f.StringVar(&c.Data, "data", c.Data, "`DIR` of the last plan")
+	f.StringVar(&c.Socket, "socket", c.Socket, "`FILE` of the socket for CNI plugins")
 	metricsFlag(cmd, &c.MetricsAddress)
 	return cmd
 }
