@@ -70,22 +70,22 @@ enum drop_reason {
 	DROP_NO_PORT,	     /* fullnat: no free source port to the backend */
 	DROP_NO_HEADROOM,    /* the driver leaves no room before the frame */
 	DROP_NO_FRONTEND,    /* to a VIP, but to no frontend */
-	DROP_NO_NEIGHBOUR,   /* dr: the backend's MAC address is unknown, or it is behind a router */
-	DROP_FULL,	     /* all backends are at their connection limit */
-	DROP_SOURCE_DENIED,  /* the client is outside the frontend's source ranges */
-	DROP_RATE_LIMITED,   /* above the frontend's rate limits */
-	DROP_SOURCE_ROUTE,   /* the sender selects the routers (IPv4 option, IPv6 routing header) */
-	DROP_TINY_FRAGMENT,  /* a fragment that splits or overwrites the transport header */
-	DROP_FRAGMENT_LOST,  /* a later fragment whose first one did not arrive in time */
-	DROP_FLOWS_FULL,     /* the flow table has no free entry */
-	DROP_FLOW_BUSY,	     /* other CPUs kept its flow table set locked */
-	DROP_SCTP_FRAGMENT,  /* SCTP: the checksum covers data beyond this fragment */
+	DROP_NO_NEIGHBOUR,  /* dr: the backend's MAC address is unknown, or it is behind a router */
+	DROP_FULL,	    /* all backends are at their connection limit */
+	DROP_SOURCE_DENIED, /* the client is outside the frontend's source ranges */
+	DROP_RATE_LIMITED,  /* above the frontend's rate limits */
+	DROP_SOURCE_ROUTE,  /* the sender selects the routers (IPv4 option, IPv6 routing header) */
+	DROP_TINY_FRAGMENT, /* a fragment that splits or overwrites the transport header */
+	DROP_FRAGMENT_LOST, /* a later fragment whose first one did not arrive in time */
+	DROP_FLOWS_FULL,    /* the flow table has no free entry */
+	DROP_FLOW_BUSY,	    /* other CPUs kept its flow table set locked */
+	DROP_SCTP_FRAGMENT, /* SCTP: the checksum covers data beyond this fragment */
 	DROP_UNKNOWN_BALANCER, /* handed over from or to an unknown load balancer */
 	DROP_NO_AUTH_TAG,      /* handed over without an authentication tag */
 	DROP_WRONG_AUTH_TAG,   /* handed over with an invalid one */
 	DROP_SYN_COOKIE,       /* under pressure: an ACK of no known flow, without a valid cookie */
 	DROP_SYN_ODD,	       /* under pressure: IP options, extension headers or fragments */
-	DROP_SYN_FLOW_LOST, /* the connection's sequence number offset is no longer known */
+	DROP_SYN_FLOW_LOST,    /* the connection's sequence number offset is no longer known */
 	DROP_REASONS,
 };
 

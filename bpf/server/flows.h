@@ -33,8 +33,8 @@ enum flow_state {
 	FLOW_CONFIRMED = 4, /* the client has sent a packet after the first one */
 	FLOW_CLIENT_FIN = 8,
 	FLOW_SERVER_FIN = 16,
-	FLOW_RESET = 32,   /* by the backend */
-	FLOW_DOUBTED = 64, /* a SYN came directly to the backend, whose reply decides */
+	FLOW_RESET = 32,	 /* by the backend */
+	FLOW_DOUBTED = 64,	 /* a SYN came directly to the backend, whose reply decides */
 	FLOW_CLIENT_RESET = 128, /* until the backend continues */
 } __attribute__((packed));
 

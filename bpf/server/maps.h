@@ -55,7 +55,7 @@ struct local_vip {
 	__u16 first, last;   /* of a range, host order; 0 and 0: only for fragments */
 	enum server_method method;
 	enum server_place place;
-	__u64 left; /* when it was removed from the plan, CLOCK_MONOTONIC in ns: it serves until its flows end; or 0 */
+	__u64 left; /* removal time, CLOCK_MONOTONIC in ns: serves until its flows end; or 0 */
 };
 
 /* Outcomes of packets. Those before SERVER_COUNTER_PASSED_FOREIGN_TUNNEL count
@@ -91,9 +91,9 @@ enum server_counter {
 	SERVER_COUNTER_PASSED_TTL,	/* the kernel informs the sender */
 	SERVER_COUNTER_DROPPED_REWRITE, /* the kernel rejected a change */
 	SERVER_COUNTER_DROPPED_NO_WAY_TO_SECOND,
-	SERVER_COUNTER_DROPPED_COLLISION, /* the backend has a flow on these ports through another VIP */
+	SERVER_COUNTER_DROPPED_COLLISION, /* another VIP's flow has the same ports there */
 	SERVER_COUNTER_DROPPED_FLOWS_FULL,
-	SERVER_COUNTER_DROPPED_SOURCE_DENIED, /* the client is outside the frontend's source ranges */
+	SERVER_COUNTER_DROPPED_SOURCE_DENIED,	 /* client outside the source ranges */
 	SERVER_COUNTER_DROPPED_UNKNOWN_BALANCER, /* encapsulated by an unknown load balancer */
 	SERVER_COUNTER_DROPPED_NO_AUTH_TAG,
 	SERVER_COUNTER_DROPPED_WRONG_AUTH_TAG,
