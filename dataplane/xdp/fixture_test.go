@@ -20,13 +20,13 @@ func TestMain(m *testing.M) { refusals.Main(m) }
 
 // The network of all tests:
 //
-// 	namespace outside            namespace balancer
-// 	  net0 ───────────────────── eth0  172.16.0.2/24, fd00::2/64, MTU 1500
-// 	                                   gateway 172.16.0.1, fd00::1 (for everything)
-// 	                                   neighbor 172.16.0.9, fd00::9 unresolved
-// 	                                   172.31.0.0/16, fd31::/16 unreachable
-// 	  net1 ───────────────────── eth1  172.17.0.2/24, fd01::2/64, MTU 1400
-// 	                                   neighbors 172.17.0.3, fd01::3
+//	namespace outside            namespace balancer
+//	  net0 ───────────────────── eth0  172.16.0.2/24, fd00::2/64, MTU 1500
+//	                                   gateway 172.16.0.1, fd00::1 (for everything)
+//	                                   neighbor 172.16.0.9, fd00::9 unresolved
+//	                                   172.31.0.0/16, fd31::/16 unreachable
+//	  net1 ───────────────────── eth1  172.17.0.2/24, fd01::2/64, MTU 1400
+//	                                   neighbors 172.17.0.3, fd01::3
 var (
 	own4, own6 = netip.MustParseAddr("172.16.0.2"), netip.MustParseAddr("fd00::2")
 

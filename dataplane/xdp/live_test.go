@@ -165,8 +165,8 @@ func TestRestartLosesNothing(t *testing.T) {
 
 // realNet is three hosts with real sockets at the ends, and no resolved neighbors:
 //
-// 	client c0 192.168.7.2 ── eth0 balancer eth1 ── s0 192.168.8.2 server
-// 	          fd07::2       .1              .1       fd08::2
+//	client c0 192.168.7.2 ── eth0 balancer eth1 ── s0 192.168.8.2 server
+//	          fd07::2       .1              .1       fd08::2
 type realNet struct{ client, balancer, server *netns.NS }
 
 func newRealNet(t *testing.T) realNet {

@@ -207,7 +207,7 @@ func TestDeathBesideTheVIP(t *testing.T) {
 // loopNet is a node that routes a service prefix to its load balancer pod, whose default
 // route is the node:
 //
-// 	client c0 192.168.7.2 ── n0 node net0 172.16.0.1 ── eth0 balancer
+//	client c0 192.168.7.2 ── n0 node net0 172.16.0.1 ── eth0 balancer
 type loopNet struct {
 	testNet
 	client *netns.NS

@@ -22,10 +22,10 @@ import (
 // routedNet adds a router before realNet's load balancer. Its path to the client is
 // narrower than all others, which only the router knows:
 //
-// 	client c0 ── r0 router r1 ── eth0 balancer eth1 ── s0 server
-// 	192.168.6.2  .1       192.168.7.2  .1          .1  192.168.8.2
-// 	fd06::2      ::1      fd07::2      ::1         ::1 fd08::2
-// 	              route with MTU 1300
+//	client c0 ── r0 router r1 ── eth0 balancer eth1 ── s0 server
+//	192.168.6.2  .1       192.168.7.2  .1          .1  192.168.8.2
+//	fd06::2      ::1      fd07::2      ::1         ::1 fd08::2
+//	              route with MTU 1300
 //
 // The VIPs 10.1.1.1 and fd99::1 are on the server's loopback, too.
 type routedNet struct{ client, router, balancer, server *netns.NS }
