@@ -26,7 +26,7 @@ func inWorld(t *testing.T, f func(w *world, v6 family)) {
 	})
 }
 
-// TestHairpin has a pod be served by itself: it sees its node.
+// TestHairpin: a pod that serves itself sees its node as the client.
 func TestHairpin(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		w.expose(v6, "A", "A")
@@ -37,7 +37,7 @@ func TestHairpin(t *testing.T) {
 	})
 }
 
-// TestOtherPortsAreTheNodes has a server of the node itself, beside node ports.
+// TestOtherPortsAreTheNodes has a server of the node itself, in addition to node ports.
 func TestOtherPortsAreTheNodes(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		w.expose(v6, "A", "A")
@@ -47,7 +47,7 @@ func TestOtherPortsAreTheNodes(t *testing.T) {
 	})
 }
 
-// TestPoliciesLocal has other targets for clients inside than for those outside.
+// TestPoliciesLocal has different endpoints for clients inside and outside.
 func TestPoliciesLocal(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		w.expose(v6, "B", "A")
@@ -64,7 +64,7 @@ func TestPoliciesLocal(t *testing.T) {
 	})
 }
 
-// wantDropped tries to connect until a counter says that it was dropped.
+// wantDropped tries to connect until a counter shows that it was dropped.
 func (w *world) wantDropped(ns *netns.NS, at netip.AddrPort, why string) {
 	w.t.Helper()
 	before := w.counted(why)
@@ -91,8 +91,8 @@ func (w *world) wantDropped(ns *netns.NS, at netip.AddrPort, why string) {
 	}
 }
 
-// inWorlds does the same where checksums are left to devices, where they are
-// filled in behind the programs, and where they are whole before.
+// inWorlds does the same with checksums left to devices, filled in after the programs,
+// and complete before.
 func inWorlds(t *testing.T, f func(w *world, v6 family)) {
 	t.Run("offloads", func(t *testing.T) { inWorld(t, f) })
 	for name, before := range map[string]bool{"filled in behind": false, "filled in before": true} {
@@ -107,7 +107,7 @@ func inWorlds(t *testing.T, f func(w *world, v6 family)) {
 	}
 }
 
-// TestNoEndpoints has clients learn it at once.
+// TestNoEndpoints: clients are informed immediately.
 func TestNoEndpoints(t *testing.T) {
 	inWorlds(t, func(w *world, v6 family) {
 		w.expose(v6, "", "")
@@ -125,7 +125,7 @@ func TestNoEndpoints(t *testing.T) {
 	})
 }
 
-// wantUnreachable sends datagrams until it is told that nobody takes them.
+// wantUnreachable sends datagrams until it receives an unreachable error.
 func (w *world) wantUnreachable(ns *netns.NS, at netip.AddrPort) {
 	w.t.Helper()
 	conn, err := w.dial(ns, "udp", at)
@@ -145,8 +145,8 @@ func (w *world) wantUnreachable(ns *netns.NS, at netip.AddrPort) {
 	})
 }
 
-// TestTargetsOwnErrors has targets at whose port nobody listens: what they say
-// reaches the client as the service's.
+// TestTargetsOwnErrors has endpoints without a listener on their port: their errors reach
+// the client from the service.
 func TestTargetsOwnErrors(t *testing.T) {
 	inWorlds(t, func(w *world, v6 family) {
 		closed := func(f *proxy.Frontend) {
@@ -225,9 +225,9 @@ func TestAffinity(t *testing.T) {
 	})
 }
 
-// TestAffinityOfDatagrams has each datagram be a flow of its own. One that goes on
-// stays where it is; a new one goes to where the client's last one went, until
-// that is gone or too long ago.
+// TestAffinityOfDatagrams: each datagram is a separate flow. A flow that continues stays
+// on its endpoint. A new one goes to the endpoint of the client's last one, until that is
+// removed or too long ago.
 func TestAffinityOfDatagrams(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		at := v6.at(loadIP, 80)
