@@ -169,8 +169,8 @@ static __always_inline void macs_copy(void *to, const void *from)
 		((__u32 *)to)[i] = ((const __u32 *)from)[i];
 }
 
-/* An interface outside tx_ports cannot be a redirect target, but XDP_TX still works
- * there (attach.go).
+/* An interface outside tx_ports accepts no redirects. Packets back to it fall back to
+ * XDP_TX, which does not lose them (attach.go).
  */
 static __always_inline int go(enum way way, __u32 ifindex)
 {

@@ -81,7 +81,7 @@ struct answer {
 	struct addr vip;
 	__be16 port;
 	__u8 overhead;
-	enum kind kind; /* of packet: what is rewritten */
+	enum kind kind; /* of packet: which part is rewritten */
 };
 
 static __noinline long restore(struct __sk_buff *skb, const struct view *v, const struct answer *a)

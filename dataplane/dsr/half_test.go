@@ -116,7 +116,7 @@ func TestOneServerThatCannotBeFoundSparesOthers(t *testing.T) {
 	if now := n.attachedAt(t); !slices.Equal(now, before) {
 		t.Errorf("attached are %v, were %v", now, before)
 	}
-	n.set(t, b) // which is no reason to keep what is no longer desired
+	n.set(t, b) // no longer desired entries are removed all the same
 	wantEntries(t, n.half, b)
 	fails([]Entry{a, b}, b)
 	n.half.routes.get = get

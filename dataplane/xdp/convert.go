@@ -7,7 +7,7 @@ import (
 	"github.com/fairlead/fairlead/internal/netorder"
 )
 
-// toAddr and fromAddr are netorder's, for the balancer's own type.
+// toAddr and fromAddr are netorder's, for the balancer program's own type.
 func toAddr(a netip.Addr) balancerAddr { return balancerAddr{Word: netorder.Words(a)} }
 
 func fromAddr(a balancerAddr) netip.Addr { return netorder.Addr(a.Word) }

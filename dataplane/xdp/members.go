@@ -20,7 +20,7 @@ type member struct {
 	weight   uint32
 	maxConns uint32 // set on the server when the change is complete
 	since    int64  // nanoseconds of Unix time, 0 for always
-	drained  int64  // likewise, 0 for unknown; not stored in the kernel
+	drained  int64  // same unit, 0 for unknown; not stored in the kernel
 	held     bool   // the change that added or modified it is complete
 }
 

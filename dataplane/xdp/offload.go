@@ -13,8 +13,8 @@ import (
 	"github.com/fairlead/fairlead/internal/bpffs"
 )
 
-// An offload is what a device does to packets before a program sees them, with the
-// ethtool calls that read and set it.
+// offload is what a device does to packets before a program sees them, with the ethtool
+// calls that read and set it.
 type offload struct {
 	name     string // short name, as in ethtool -k
 	get, set uint32

@@ -291,7 +291,7 @@ func TestTargetsShareClients(t *testing.T) {
 			want int
 		}{{w.client, 3}, {w.podC, 2}} {
 			seen := map[string]bool{}
-			for range 100 { // one of three is missed once in 10^17 times
+			for range 100 { // probability of missing one of three: 10^-17
 				name, _ := w.ask(w.browser(c.ns), v6.at(nodeAAddr, 30080))
 				seen[name] = true
 			}
@@ -302,8 +302,8 @@ func TestTargetsShareClients(t *testing.T) {
 	})
 }
 
-// TestTargetGoes has TCP stay with a target that is gone, and UDP move; but not
-// from one that only takes no new flows.
+// TestTargetGoes: TCP stays with a removed endpoint, and UDP moves; but not from one that
+// only accepts no new flows.
 func TestTargetGoes(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		for _, ns := range []*netns.NS{w.client, w.podC} {
@@ -351,8 +351,8 @@ func TestTargetGoes(t *testing.T) {
 	})
 }
 
-// wantStays sends datagrams for longer than the programs believe what they saw of
-// a flow's target.
+// wantStays sends datagrams for longer than the programs cache their result for a flow's
+// endpoint.
 func (w *world) wantStays(conn net.Conn, name string) {
 	w.t.Helper()
 	conn.SetDeadline(time.Now().Add(patience))
@@ -364,8 +364,8 @@ func (w *world) wantStays(conn net.Conn, name string) {
 	}
 }
 
-// TestForgottenConnection has a client learn at once that nobody knows its
-// connection any more.
+// TestForgottenConnection: a client is informed immediately that its connection is no
+// longer known.
 func TestForgottenConnection(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		w.expose(v6, "A", "B")
@@ -378,7 +378,7 @@ func TestForgottenConnection(t *testing.T) {
 				defer conn.Close()
 				w.forgetAll()
 				_, err = conn.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
-				if err == nil { // else its word that it is connected came after that, too
+				if err == nil { // else its final ACK of the handshake arrived later, too
 					_, err = conn.Read(make([]byte, 1))
 				}
 				if !errors.Is(err, unix.ECONNRESET) {
@@ -389,7 +389,7 @@ func TestForgottenConnection(t *testing.T) {
 	})
 }
 
-// forgetAll empties the table of flows.
+// forgetAll empties the flow table.
 func (w *world) forgetAll() {
 	w.t.Helper()
 	err := w.half.worker.Do(func() error {

@@ -20,7 +20,7 @@ func datagram(from, to netip.AddrPort) craft.Packet {
 	return craft.Packet{From: from, To: to, Protocol: "udp", Payload: 10}
 }
 
-// age makes entries that are these ticks older than what keeps their flow.
+// age makes entries that are this many ticks older than their timeout.
 func (w *world) age(over func(*packetTuple, *packetPacketFlow) int) {
 	w.changeFlows(func(key *packetTuple, f *packetPacketFlow) bool {
 		keep := w.half.keep.of(f.State, service.Protocol(key.Proto))
@@ -29,7 +29,7 @@ func (w *world) age(over func(*packetTuple, *packetPacketFlow) int) {
 	})
 }
 
-// entries gives what the table holds.
+// entries returns the table's entries.
 func (w *world) entries() map[packetTuple]packetPacketFlow {
 	w.t.Helper()
 	held := map[packetTuple]packetPacketFlow{}
