@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The balancer: an XDP program that takes what is addressed to a frontend and
- * sends it to one of its servers.
+/* The load balancer: an XDP program that accepts packets addressed to a frontend
+ * and forwards them to one of its backends.
  *
- *   may it be ours? -> parse -> the frontend -> plain, or of a known flow?
- *     | no               | odd     | none             | yes          | no
- *     |                  |         |          its server's way    serve_any: guard.h,
- *     |                  |         |               and away       stateful.h, send.h
- *     |                  |         +-> an answer to nat or fullnat? a range of ports?
+ *   may it be ours? -> parse -> frontend lookup -> fast path, or known flow?
+ *     | no               | slow    | none            | yes          | no
+ *     |                  | path    |         backend's mode,     serve_any: policy.h,
+ *     |                  |         |             transmit        stateful.h, send.h
+ *     |                  |         +-> reply for nat or fullnat? port range?
  *     |                  |                               | no
- *     |                  +-> the rare program            +-> dropped, if to a VIP
- *     +-> the kernel's, untouched
+ *     |                  +-> slow path program           +-> drop if to a VIP
+ *     +-> kernel, unmodified
  *
- * What would open a connection to a frontend under pressure goes to the program syn.
+ * Packets that would open a connection to a frontend under SYN pressure go to the
+ * syn program.
  *
- * Ours is only a frame for this host's MAC address (mac.h).
- * Odd are fragments, IPv4 options, IPv6 extension headers, VLAN tags and other
- * protocols than TCP, UDP and SCTP. Untouched go packets whose TTL ends here,
- * too: the kernel answers those as any router does.
+ * Only frames for this host's MAC address are ours (mac.h). Fragments, IPv4
+ * options, IPv6 extension headers, VLAN tags and protocols other than TCP, UDP and
+ * SCTP take the slow path. Packets whose TTL expires here stay unmodified: the
+ * kernel answers them as any router does.
  *
- * What is common is in one body and calls nothing but the kernel; what is not
- * has functions, and frames, of its own.
+ * The fast path is a single function body that calls only kernel helpers.
+ * Everything else has separate functions with their own stack frames.
  */
 #include "addr.h"
 #include "common.h"
@@ -41,8 +42,8 @@
 #include "balancer/no_frontend.h"
 #include "balancer/capture.h"
 
-/* Reads the packet anew, from the start. Lengths that do not fit the frame's
- * first buffer may fit the frame.
+/* Parses the packet again from the start. Lengths that exceed the frame's first
+ * buffer may still fit the whole frame.
  */
 static __always_inline bool read_again(struct xdp_md *ctx, struct packet *p, bool v6)
 {
@@ -53,20 +54,21 @@ static __always_inline bool read_again(struct xdp_md *ctx, struct packet *p, boo
 	return parse_eth(&c) && parse_packet(&c, p, left, v6);
 }
 
-/* Whether it may be an answer to nat or fullnat. */
+/* Reports whether it may be a reply to nat or fullnat. */
 static __always_inline bool may_be_answer(const struct packet *p, bool v6)
 {
 	return is_own(&p->t.dst, v6) || (set.nat && may_be_nat_server(&p->t.src));
 }
 
-/* Whether it may be one of a connection whose sequence numbers are translated. */
+/* Reports whether it may belong to a connection with translated sequence numbers.
+ */
 static __always_inline bool may_be_proxied(const struct packet *p, bool v6)
 {
 	return syn_set.active && p->t.proto == IPPROTO_TCP && may_be_answer(p, v6);
 }
 
-/* Any packet that has ports, to any frontend: to that of its very port, or to
- * one that is to be found yet.
+/* Handles any packet with ports, for any frontend: f if the exact port matched,
+ * else a frontend still to be found.
  */
 static __always_inline int serve_any(struct xdp_md *ctx, struct frontend *f, bool v6)
 {
@@ -109,10 +111,10 @@ __noinline int serve_any_v6(struct xdp_md *ctx, struct frontend *f)
 	return serve_any(ctx, f, true);
 }
 
-/* No verdict: this packet is not of the common case. */
+/* No verdict: the fast path does not handle this packet. */
 #define NOT_COMMON (-3)
 
-/* To the server of the packet's slot. */
+/* Chooses the backend of the packet's slot. */
 static __always_inline bool choose_by_slot(struct choice *ch, const struct packet *p,
 					   const struct frontend *f)
 {
@@ -122,8 +124,8 @@ static __always_inline bool choose_by_slot(struct choice *ch, const struct packe
 	return choice_of(ch, &k);
 }
 
-/* To a server of the packet's own family by a tunnel, where the way to it is
- * known.
+/* Sends to a backend of the packet's own family through a tunnel, if its next hop
+ * is cached.
  */
 static __always_inline int tunnel_common(struct xdp_md *ctx, const struct packet *p,
 					 const struct frontend *f, const struct choice *ch, bool v6)
@@ -135,8 +137,8 @@ static __always_inline int tunnel_common(struct xdp_md *ctx, const struct packet
 			 f->encapsulation == ENCAPSULATION_GUE, v6, v6);
 }
 
-/* The common case: a tunnel, and what belongs to a flow that is known. All
- * others go from the start, in serve_any.
+/* The fast path: tunnels, and packets of known flows. All others start over in
+ * serve_any.
  */
 static __always_inline int serve_common(struct xdp_md *ctx, const struct packet *p,
 					const struct frontend *f, bool v6)
@@ -168,7 +170,7 @@ static __always_inline int serve_common(struct xdp_md *ctx, const struct packet 
 	return verdict;
 }
 
-/* To no frontend's very port: an answer, or else not common. */
+/* No frontend has this exact port: a reply, or not for the fast path. */
 static __always_inline int serve_answer(struct xdp_md *ctx, const struct packet *p, bool v6)
 {
 	int verdict;
@@ -180,7 +182,7 @@ static __always_inline int serve_answer(struct xdp_md *ctx, const struct packet 
 	return verdict != NAT_NO_ANSWER ? verdict : NOT_COMMON;
 }
 
-/* Where it has no such body the packet is odd. */
+/* A packet that parse_packet cannot parse takes the slow path. */
 static __always_inline int balance(struct xdp_md *ctx, struct cursor *c, struct frontend **f,
 				   bool v6)
 {
@@ -195,16 +197,16 @@ static __always_inline int balance(struct xdp_md *ctx, struct cursor *c, struct 
 	return likely(*f) ? serve_common(ctx, &p, *f, v6) : serve_answer(ctx, &p, v6);
 }
 
-/* What is addressed to nobody here, and yet may be for nat: an answer, or a
- * router's error about a packet to a server, which quotes what no client has sent.
- * An error may stand behind extension headers.
+/* Packets to no address of ours may still be for nat: a reply, or a router's ICMP
+ * error about a packet to a backend, which quotes a packet that no client sent. An
+ * error may follow extension headers.
  */
 static __always_inline bool is_nat_way_back(const struct addr *src, __u8 proto)
 {
 	return unlikely(set.nat) && (!has_ports(proto) || may_be_nat_server(src));
 }
 
-/* With a frame of its own, which is gone when the rest needs one. */
+/* Not inlined: its stack frame is free again when the other steps need one. */
 static __noinline int balance_v4(struct xdp_md *ctx, struct frontend **f)
 {
 	struct addr dst, src;
@@ -277,7 +279,7 @@ static __always_inline int balance_frame(struct xdp_md *ctx)
 	return balance_any(ctx, eth->h_proto);
 }
 
-/* Where a packet without a verdict goes on. */
+/* The step that continues a packet without a verdict. */
 static __always_inline enum step step_of(int verdict)
 {
 	if (verdict == STATEFUL_ASK)
@@ -285,7 +287,7 @@ static __always_inline enum step step_of(int verdict)
 	return verdict == TO_SYN ? STEP_SYN : STEP_SLOW_PATH;
 }
 
-/* A packet for a program that is not there: none may go in circles. */
+/* The step's program is not loaded. The packet must not loop. */
 static __noinline int without_step(struct xdp_md *ctx, int verdict)
 {
 	struct ethhdr *eth;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The service proxy for clients on this node: a socket that connects or sends
- * to a service is given one of its targets before a packet is made, so none has
- * to be rewritten.
+/* The service proxy for clients on this node: a socket that connects or sends to a
+ * service is given one of its endpoints before a packet is created, so no packet must
+ * be rewritten.
  *
- *   connect4, connect6, sendmsg4, sendmsg6            service -> target
- *   recvmsg4, recvmsg6, getpeername4, getpeername6    target -> service
+ *   connect4, connect6, sendmsg4, sendmsg6            service -> endpoint
+ *   recvmsg4, recvmsg6, getpeername4, getpeername6    endpoint -> service
  *
- * They hold for the processes of a cgroup. What they let pass untouched goes
- * to the service's address itself, which the programs for packets serve: a
- * service with source ranges, as a socket's address is not known yet; one
- * whose packets are to be dropped; and SCTP.
+ * They apply to the processes of a cgroup. What they leave unmodified goes to the
+ * service's own address, which the packet programs serve: a service with source
+ * ranges, because a socket's address is not known yet; one whose packets are dropped;
+ * and SCTP.
  */
 #include "proxy/choose.h"
 #include "proxy/find.h"
@@ -24,13 +24,13 @@ enum {
 	VERDICT_GO = 1,
 };
 
-/* How long an unconnected UDP socket that is silent keeps its target: as long
- * as connection tracking would (nf_conntrack_udp_timeout_stream).
+/* How long an idle unconnected UDP socket keeps its endpoint: as long as connection
+ * tracking would (nf_conntrack_udp_timeout_stream).
  */
 #define SENDER_SECONDS 120
 
-/* Those targets. Not among the affinities: sockets that ask once, as for a name,
- * are many, and would have those forgotten.
+/* Those endpoints. Separate from the affinities: sockets with a single query, such as
+ * DNS, are many and would evict them.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -42,7 +42,7 @@ struct {
 /* The network namespace whose loopback serves node ports: the node's. */
 const volatile __u64 node_netns = 0;
 
-/* Pods are left to the programs for packets. */
+/* Pods are left to the packet programs. */
 const volatile bool node_only = false;
 
 static __always_inline bool is_this_host(const struct addr *a)
@@ -54,8 +54,8 @@ static __always_inline bool is_this_host(const struct addr *a)
 	return !(a->word[0] | a->word[1] | a->word[2]) && !(a->word[3] & ~bpf_htonl(1));
 }
 
-/* The service that a socket asks for; k becomes its key. An address that means
- * the host itself means another one in each network namespace.
+/* Finds the service that a socket addresses, with its key in k. An address of the
+ * host itself means another host in each network namespace.
  */
 static __always_inline bool find_asked(struct bpf_sock_addr *ctx, struct service_key *k,
 				       struct service *s)
@@ -94,7 +94,7 @@ enum outcome {
 	OUTCOME_REFUSED,
 };
 
-/* Puts a target in the place of the service that to names. */
+/* Replaces the service in `to` with an endpoint. */
 static __always_inline enum outcome toward_target(struct bpf_sock_addr *ctx, struct endpoint *to,
 						  bool connecting)
 {

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The service proxy for packets, at tc on all devices of a node: what comes
+/* The service proxy for packets, at tc on all devices of a node. It handles packets
  * from the network (node ports, external and load balancer addresses, cluster
- * addresses that are routed here), and what pods and the node itself send to
- * services without a socket that was translated (SCTP, raw sockets, virtual
- * machines, services with source ranges).
+ * addresses routed here) and packets that pods and the node itself send to services
+ * without a translated socket (SCTP, raw sockets, virtual machines, services with
+ * source ranges).
  *
  *           uplink                                 veth of a pod
  *   client ───► from_outside ───► kernel ──────────────────► pod
  *   client ◄─── leaving ◄──────── kernel ◄── from_inside ◄── pod
  *
- *   client ───► from_outside ──────► out by leaving's device ───► another node
+ *   client ───► from_outside ──────► out through leaving's device ──► another node
  *   client ◄─────────────────── from_outside ◄───────────────── its pod
  *
- * A client's packet is addressed to a target where it comes in, before the
- * kernel routes it; the answer gets the service's address where it leaves. So
- * the node's firewall and connection tracking see one flow, between client and
- * target. Where the target is on another node it sees this one as the client,
- * and the program sends these packets and their answers on itself.
+ * A client's packet is addressed to an endpoint where it arrives, before the kernel
+ * routes it. The reply gets the service's address where it leaves. So the node's
+ * firewall and connection tracking see one flow between client and endpoint. An
+ * endpoint on another node sees this node as the client, and the program itself
+ * forwards these packets and their replies.
  *
- * What is not ours goes on untouched, also to other programs at the same hook:
- * the verdict is TC_ACT_UNSPEC, "I have no opinion".
+ * All other packets continue unmodified, also to other programs at the same hook: the
+ * verdict is TC_ACT_UNSPEC ("no opinion").
  */
 #include <linux/if_packet.h>
 #include <linux/pkt_cls.h>
@@ -33,8 +33,8 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* Reads the frame. Only what cannot be read as it lies is put in one piece: most
- * packets that leave have nothing but their headers there.
+/* Parses the frame. It is linearized only if it cannot be read as it is: most
+ * outgoing packets have only their headers in the linear part.
  */
 static __always_inline enum kind read_frame(struct __sk_buff *skb, struct view *v, __u32 l3)
 {
@@ -49,9 +49,9 @@ static __always_inline enum kind read_frame(struct __sk_buff *skb, struct view *
 	return kind;
 }
 
-/* Whether a client's packet of a known flow goes where that went before. One
- * that opens a connection may follow an older one of the same ports; datagrams
- * know no connection, so they move when their target is gone.
+/* Reports whether a client's packet of a known flow goes to the flow's endpoint. A
+ * packet that opens a connection may follow an older one on the same ports. Datagrams
+ * have no connection, so they move when their endpoint is removed.
  */
 static __always_inline bool goes_on(struct scratch *s, struct packet_flow *f)
 {
@@ -72,8 +72,8 @@ static __always_inline bool goes_on(struct scratch *s, struct packet_flow *f)
 	return v->t.proto != IPPROTO_UDP || !seen_later || is_served(s, copy);
 }
 
-/* Whether an answer is to a SYN that came past the service. If the target accepts
- * that, the connection of the flow is no longer there, and the flow is forgotten.
+/* Reports whether a reply is to a SYN that bypassed the service. If the endpoint
+ * accepts it, the flow's connection no longer exists, and the flow is deleted.
  */
 static __always_inline bool is_past_answer(struct __sk_buff *skb, const struct view *v,
 					   const struct packet_flow *f)
@@ -102,7 +102,7 @@ static __always_inline int transport(struct __sk_buff *skb, struct scratch *s)
 		forget_flow(&s->view.t);
 		count(PACKET_COUNTER_FLOW_MOVED);
 	}
-	/* What leaves has been looked at where it came in, unless the node sends it. */
+	/* Outgoing packets were checked where they came in, unless the node sent them. */
 	if (s->place == PLACE_LEAVING && skb->ingress_ifindex)
 		return TC_ACT_UNSPEC;
 	return begin(skb, s);
@@ -129,7 +129,7 @@ static __always_inline int meet(struct __sk_buff *skb, enum place place, __u32 l
 	struct scratch *s = scratch();
 	int verdict;
 
-	/* What is tagged is met at the VLAN's own device. */
+	/* Tagged packets are handled at the VLAN's own device. */
 	if (!s || skb->vlan_present)
 		return TC_ACT_UNSPEC;
 	s->place = place;
@@ -141,7 +141,7 @@ static __always_inline int meet(struct __sk_buff *skb, enum place place, __u32 l
 SEC("tc")
 int from_outside(struct __sk_buff *skb)
 {
-	/* For somebody else on this wire, a macvlan perhaps. */
+	/* For another host on this network, perhaps a macvlan. */
 	if (skb->pkt_type == PACKET_OTHERHOST)
 		return TC_ACT_UNSPEC;
 	return meet(skb, PLACE_OUTSIDE, sizeof(struct ethhdr));

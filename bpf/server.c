@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The server half of direct return, at tc on the node of the real servers. A
- * server knows nothing of its VIP:
+/* The DSR agent: direct server return at tc on the backends' node. A backend knows
+ * nothing of its VIP:
  *
  *                 uplink                         veth of a pod
- *   balancer ───► to_host ───► kernel ──────────► to_server ───► server
- *   client  ◄──── from_host ◄─ kernel   ◄──────── from_server ◄─ server
+ *   balancer ───► to_host ───► kernel ──────────► to_server ───► backend
+ *   client  ◄──── from_host ◄─ kernel   ◄──────── from_server ◄─ backend
  *      ▲                                               │
  *      └─────────────── straight out ◄─────────────────┘
  *
- * A server in a pod has to_server where packets leave toward it and
- * from_server where they come from it; to_host and from_host do the same for a
- * server on the node itself. With dsr-nat and dr to_host also hands packets
- * straight to the device of a pod, past the node's firewall, as the answers go
- * past it. Where there are only pods from_node sits in from_host's place, for
- * what the node's own kernel tells clients of packets to its pods.
- * What is not ours goes on untouched, also to other
- * programs at the same hook: the verdict is TC_ACT_UNSPEC, "I have no opinion".
+ * A backend in a pod has to_server where packets leave toward it and from_server
+ * where its packets arrive. to_host and from_host do the same for a backend on the
+ * node itself. With dsr-nat and dr, to_host also passes packets directly to a pod's
+ * device, bypassing the node's firewall, because the replies bypass it too. On nodes
+ * with only pod backends, from_node replaces from_host, for the ICMP errors that the
+ * node's own kernel sends to clients about packets to its pods.
+ *
+ * All other packets continue unmodified, also to other programs at the same hook: the
+ * verdict is TC_ACT_UNSPEC ("no opinion").
  */
 #include <linux/if_packet.h>
 #include <linux/pkt_cls.h>
@@ -41,7 +42,7 @@ int from_server(struct __sk_buff *skb)
 SEC("tc")
 int to_host(struct __sk_buff *skb)
 {
-	/* For another host on this wire, or for a device on top of this one. */
+	/* For another host on this network, or for a device on top of this one. */
 	if (skb->pkt_type == PACKET_OTHERHOST)
 		return TC_ACT_UNSPEC;
 	return toward(skb, SERVER_PLACE_HOST);
@@ -59,8 +60,8 @@ int from_node(struct __sk_buff *skb)
 	return node_back(skb);
 }
 
-/* Remembers the flow that the packet's bytes are, where it is not known: for the
- * agent, which carries flows over from another layout by it.
+/* Stores the flow given by the packet's bytes, unless it is known. The agent uses
+ * this to migrate flows from another layout.
  */
 SEC("tc")
 int adopt(struct __sk_buff *skb)

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What keeps virtually dedicated networks apart on a node, at tc:
+/* Isolation of virtually dedicated networks on a node, at tc. A slice is one such
+ * network:
  *
  *      pod's namespace                        node's namespace
  *   pod ──► pod_out ── macvlan ──┬──────────► uplink_out ──► HTB ──► wire
  *   pod ◄── pod_in ◄── macvlan ◄─┴─ (bridge)  uplink_in ◄──────────── wire
  *
- * Pods of one node meet in the macvlan bridge, past the uplink: so who is who,
- * who may talk to whom and how fast is checked at the pod's own device, where
- * each pod has programs of its own that know who it is. At the uplink slices share
- * its rate: uplink_out tells HTB whose a packet is, and checks what a pod's device
- * let through once more, for what comes before a pod has its programs. A gateway
- * checks both ways. What skips the programs at a pod's device is dropped behind it
- * (vdn/origin.h): by uplink_out, by uplink_in, which also sees what macvlan hands from
- * pod to pod, and by port_in at the node's end of a veth.
+ * Pods on one node communicate in the macvlan bridge, without the uplink. So
+ * identity, permissions and rate are enforced at the pod's own device, with separate
+ * programs per pod that know its identity. At the uplink, slices share its rate:
+ * uplink_out selects the HTB class of a packet's slice, and repeats the check of the
+ * pod's device, for packets sent before a pod has its programs. A gateway checks both
+ * directions. Packets that bypass the programs at a pod's device are dropped after it
+ * (vdn/origin.h): by uplink_out, by uplink_in, which also sees packets that macvlan
+ * delivers between pods, and by port_in at the node's end of a veth.
  */
 #include <linux/pkt_cls.h>
 

@@ -1,7 +1,6 @@
-// Package dataplane is the door to whatever forwards packets: three idempotent
-// verbs toward it, and counters back. Its implementations live below
-// (dataplane/xdp, dataplane/fake); the suite that all of them pass is
-// lab/conformance.
+// Package dataplane is the interface to everything that forwards packets: three
+// idempotent verbs, and counters. Its implementations are below (dataplane/xdp,
+// dataplane/fake). The suite that all of them pass is lab/conformance.
 package dataplane
 
 import (
@@ -13,16 +12,16 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// ErrUnsupported is what a data plane answers, wrapped with a reason, to a
-// frontend that it cannot serve as asked.
+// ErrUnsupported is the error, wrapped with a reason, for a frontend that a data plane
+// cannot serve as configured.
 var ErrUnsupported = errors.New("not supported by this data plane")
 
-// Unsupported refuses a frontend by name.
+// Unsupported returns an error that rejects a frontend by name.
 func Unsupported(k service.Key, what string) error {
 	return fmt.Errorf("%s: %s: %w", k, what, ErrUnsupported)
 }
 
-// RefuseKey says what no frontend can be at; empty for one that can.
+// RefuseKey returns why no frontend can have this key, or an empty string if it is valid.
 func RefuseKey(k service.Key) string {
 	switch k.Protocol {
 	case service.TCP, service.UDP, service.SCTP:
@@ -42,81 +41,79 @@ func RefuseKey(k service.Key) string {
 	return ""
 }
 
-// DataPlane holds frontends. Its verbs are idempotent, may be called again
-// after a failure, and each leaves the frontend either as it was or as asked:
-// traffic never sees a half-written one. Calls come from one goroutine, but
-// for Counters, which may come from any.
+// DataPlane programs frontends. Its verbs are idempotent and can be repeated after a
+// failure. Each leaves the frontend either unchanged or as desired: traffic never sees a
+// partial write. Calls come from one goroutine, except Counters, which may come from any.
 type DataPlane interface {
-	// List gives what is really held, also by a predecessor that is gone:
-	// each frontend as it was asked for, but for names and nodes.
+	// List returns what is actually programmed, including by a previous process: each
+	// frontend as desired, except for names and nodes.
 	List() ([]desired.Frontend, error)
-	// Upsert makes the data plane hold f just as given. A backend that is
-	// left out takes no packets any more; one with weight 0 keeps its
-	// established flows.
+	// Upsert programs f exactly as given. A backend that is left out receives no more
+	// packets. One with weight 0 keeps its established flows.
 	Upsert(f desired.Frontend) error
-	// Delete removes a frontend; one that is absent is no error.
+	// Delete removes a frontend. Deleting an absent one is not an error.
 	Delete(k service.Key) error
-	// Counters gives the counters of every frontend held.
+	// Counters returns the counters of every programmed frontend.
 	Counters() ([]FrontendCounters, error)
-	// Describe tells what this data plane is and how it is attached.
+	// Describe reports the kind of data plane and how it is attached.
 	Describe() Description
-	// Close lets go of it; what it holds goes on forwarding.
+	// Close releases it. Programmed frontends keep forwarding.
 	Close() error
 }
 
-// Peered is a data plane that remembers flows and hands the packets of those
-// that it does not know to other balancers that are leaving. It alone is waited
-// for when it leaves itself: nobody hands anything to another.
+// Peered is a data plane that tracks flows and hands packets of unknown flows to other
+// load balancers that are draining. Only such a data plane is waited for when it drains
+// itself: with any other, nothing would be handed over.
 type Peered interface {
-	// SetBalancers names all other balancers, sorted: packets are accepted from
-	// them alone. Those of them that drain are asked about unknown flows; an
-	// empty list ends that. It comes before the first Upsert.
+	// SetBalancers sets all other load balancers, sorted: handed-over packets are
+	// accepted only from them. Those that drain are queried for unknown flows. An
+	// empty list disables that. It is called before the first Upsert.
 	SetBalancers(all, draining []netip.Addr) error
-	// Prepare makes it ready to be handed packets, which it need not be before
-	// it drains itself. SetBalancers with any that drain does so, too. The first
-	// call takes a tenth of a second of processor time.
+	// Prepare makes the data plane accept handed-over packets, which is needed only
+	// once it drains itself. SetBalancers with draining ones does so too. The first
+	// call takes a tenth of a second of CPU time.
 	Prepare() error
-	// Remembered counts the flows that would break if this data plane went
-	// now. It may be called from any goroutine.
+	// Remembered counts the flows that would break if this data plane went away now.
+	// It may be called from any goroutine.
 	Remembered() (flows int, err error)
 }
 
-// Canonical is a data plane that does not keep all that a frontend says, but
-// serves it nevertheless: what it lists is canonical.
+// Canonical is a data plane that serves a frontend without storing all of its fields:
+// what it lists is canonical.
 type Canonical interface {
-	// Canonical gives what this data plane keeps of f. What it lists after an
-	// Upsert of f is the Same as that.
+	// Canonical returns what this data plane stores of f. After an Upsert of f, List
+	// returns a frontend that is the Same as that.
 	Canonical(f desired.Frontend) desired.Frontend
 }
 
-// Counts are totals since the frontend or backend came to be held.
+// Counts are totals since the frontend or backend was programmed.
 type Counts struct {
-	// Packets and Bytes are toward the servers; Bytes are of the IP packet as
-	// it came from the client.
+	// Packets and Bytes count traffic to the backends. Bytes are of the IP packet as
+	// received from the client.
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
-	// Flows are new flows: SYNs for TCP; where there is a flow table, its
-	// entries made for UDP.
+	// Flows counts new flows: SYNs for TCP; for UDP, new entries of the flow table if
+	// there is one.
 	Flows uint64 `json:"flows"`
 }
 
-// SYNCounts are what has happened at a frontend that is protected from floods of SYNs.
+// SYNCounts are the events at a frontend with SYN flood protection.
 type SYNCounts struct {
-	// Guarded says that it is being protected now.
+	// Guarded reports whether it is being protected now.
 	Guarded bool `json:"guarded"`
-	// CookiesSent are SYN-ACKs with a cookie; CookiesAccepted the connections that
-	// they opened, CookiesRejected ACKs of no known flow that had no valid one.
+	// CookiesSent counts SYN-ACKs with a cookie, CookiesAccepted the connections that
+	// they opened, CookiesRejected ACKs of no known flow without a valid cookie.
 	CookiesSent     uint64 `json:"cookiesSent"`
 	CookiesAccepted uint64 `json:"cookiesAccepted"`
 	CookiesRejected uint64 `json:"cookiesRejected"`
-	// ChallengesSent went to sources that were not validated, ChallengesAnswered
-	// validated one, and Admitted are SYNs of such a source.
+	// ChallengesSent counts challenges to unvalidated sources, ChallengesAnswered
+	// validated sources, Admitted SYNs of validated sources.
 	ChallengesSent     uint64 `json:"challengesSent"`
 	ChallengesAnswered uint64 `json:"challengesAnswered"`
 	Admitted           uint64 `json:"admitted"`
 }
 
-// Events gives the counters by name.
+// Events returns the counters by name.
 func (c SYNCounts) Events() map[string]uint64 {
 	return map[string]uint64{
 		"cookie-sent": c.CookiesSent, "cookie-accepted": c.CookiesAccepted, "cookie-rejected": c.CookiesRejected,
@@ -124,8 +121,8 @@ func (c SYNCounts) Events() map[string]uint64 {
 	}
 }
 
-// FrontendCounters are the counters of one frontend and its backends. A data
-// plane may count a server that several frontends have once for all of them.
+// FrontendCounters are the counters of one frontend and its backends. A data plane may
+// count a backend shared by several frontends once for all of them.
 type FrontendCounters struct {
 	Key      service.Key
 	Total    Counts
@@ -133,15 +130,15 @@ type FrontendCounters struct {
 	SYN      SYNCounts
 }
 
-// Description is a data plane in words.
+// Description describes a data plane.
 type Description struct {
 	// Kind is "xdp", "memory" and so on.
 	Kind string `json:"kind"`
-	// Attached says where and how: one line an interface, with the reason
-	// for every fall-back ("eth0: generic: driver has no native XDP").
+	// Attached describes where and how: one line per interface, with the reason for
+	// every fallback ("eth0: generic: driver has no native XDP").
 	Attached []string `json:"attached,omitempty"`
-	// Warnings are what it cannot do as well as it should, with the mend.
+	// Warnings are limitations, with their fix.
 	Warnings []string `json:"warnings,omitempty"`
-	// Drops are packets dropped, by the name of the reason.
+	// Drops are dropped packets, by the name of the reason.
 	Drops map[string]uint64 `json:"drops,omitempty"`
 }

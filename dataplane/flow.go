@@ -7,42 +7,43 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// Flow is one that a data plane remembers.
+// Flow is a tracked flow.
 type Flow struct {
 	Client   netip.AddrPort   `json:"client"`
 	VIP      netip.AddrPort   `json:"vip"`
 	Protocol service.Protocol `json:"protocol"`
 	Server   netip.AddrPort   `json:"server"`
-	// Source is, with fullnat, what the server sees in the client's place.
+	// Source is, with fullnat, the address that the backend sees instead of the
+	// client's.
 	Source netip.AddrPort `json:"source,omitzero"`
 	// State is "opening", "established", "finishing", "closed", "reset",
-	// "udp-opening" or "udp". A server half has no names of their own for UDP's.
-	// A balancer lists what is opening by nat and fullnat only.
+	// "udp-opening" or "udp". A DSR agent has no separate names for UDP. A load
+	// balancer lists opening flows only for nat and fullnat.
 	State string `json:"state"`
-	// Idle is how long no packet of it was seen, at a server half none of the
-	// client's, to within five seconds.
+	// Idle is the time since its last packet, accurate to five seconds. A DSR agent
+	// counts only the client's packets.
 	Idle time.Duration `json:"idle"`
 }
 
-// FlowQuery picks flows. The zero FlowQuery takes all.
+// FlowQuery selects flows. The zero FlowQuery selects all.
 type FlowQuery struct {
-	// Client, Server and VIP, where they are valid, are what the flow must
-	// have; port 0 is any port.
+	// Client, Server and VIP select flows with these addresses, if valid. Port 0
+	// matches any port.
 	Client, Server, VIP netip.AddrPort
-	// Protocol, where it is not service.AnyProtocol, is the flow's.
+	// Protocol selects flows by protocol, unless it is service.AnyProtocol.
 	Protocol service.Protocol
-	// Limit is after how many flows to stop; 0: none.
+	// Limit is the maximum number of flows; 0: unlimited.
 	Limit int
 }
 
-// Takes says whether a flow is asked for; Limit is not looked at.
+// Takes reports whether a flow matches, regardless of Limit.
 func (q FlowQuery) Takes(f Flow) bool {
 	return isEnd(q.Client, f.Client) && isEnd(q.VIP, f.VIP) && isEnd(q.Server, f.Server) &&
 		(q.Protocol == service.AnyProtocol || q.Protocol == f.Protocol)
 }
 
-// Give yields the flows that some gives, piece by piece while there are more, up
-// to Limit. An error ends it.
+// Give yields the flows that some returns, batch by batch while there are more, up to
+// Limit. An error ends it.
 func (q FlowQuery) Give(yield func(Flow, error) bool, some func() (flows []Flow, more bool, err error)) {
 	given := 0
 	for more := true; more; {
@@ -63,7 +64,7 @@ func (q FlowQuery) Give(yield func(Flow, error) bool, some func() (flows []Flow,
 	}
 }
 
-// isEnd tells whether an address and port are those asked for.
+// isEnd reports whether a matches the requested address and port.
 func isEnd(asked, a netip.AddrPort) bool {
 	return !asked.IsValid() || asked.Addr().Unmap() == a.Addr().Unmap() && (asked.Port() == 0 || asked.Port() == a.Port())
 }

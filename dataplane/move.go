@@ -7,21 +7,20 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// Removable is a data plane that can be taken out of the kernel.
+// Removable is a data plane that can be removed from the kernel.
 type Removable interface {
 	DataPlane
-	// Detach takes out all that it holds, and closes.
+	// Detach removes everything programmed, and closes.
 	Detach() error
 }
 
-// Move makes a data plane hold what another one holds, and then takes that one
-// out of the kernel: there is no moment at which neither forwards. Where any
-// frontend is refused, the other goes on as before, and is closed. Flows that it
-// remembers do not move.
+// Move programs a data plane with the frontends of another one, and then removes that one
+// from the kernel. At least one of them forwards at any time. If any frontend is
+// rejected, the other one keeps forwarding and is closed. Its tracked flows do not move.
 func Move(from, to Removable) error {
 	held, err := from.List()
 	for _, f := range held {
-		if f.RingSize == 0 { // one that keeps none
+		if f.RingSize == 0 { // a data plane without rings
 			f.RingSize = service.DefaultRingSize
 		}
 		err = errors.Join(err, to.Upsert(f))

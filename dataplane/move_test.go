@@ -12,11 +12,11 @@ import (
 	"github.com/fairlead/fairlead/dataplane/fake"
 )
 
-// removable is a data plane of memory that can be removed, and may refuse.
+// removable is an in-memory data plane that can be removed, and may reject a frontend.
 type removable struct {
 	*fake.DataPlane
 	refuses bool
-	// leftTo is what the next one held when this one was removed.
+	// leftTo is what the next one had programmed when this one was removed.
 	next   *removable
 	leftTo []desired.Frontend
 	closed bool

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* ClientIP affinity: a client's new flows go where its last ones went, until it
- * has opened none for the frontend's time. A client is an entry of the flow
- * table under a tag of its own. Until one of its flows is established it stays
- * for a moment only, so that forged addresses do not fill the table.
+/* ClientIP affinity: a client's new flows go to the same backend as its last ones,
+ * until it has opened none for the frontend's timeout. A client is an entry of the
+ * flow table with its own kind of tag. Until one of its flows is established the
+ * entry is short-lived, so that forged addresses do not fill the table.
  */
 #ifndef FAIRLEAD_BALANCER_AFFINITY_H
 #define FAIRLEAD_BALANCER_AFFINITY_H
@@ -25,8 +25,8 @@ static __always_inline bool affinity_ref(struct flow_ref *r, const struct addr *
 	return flow_ref_init(r, flow_finish(h));
 }
 
-/* The server's id that a client's next flow is to go to, 0 for any. A server
- * that drains, or has as many connections as it may, takes no new ones.
+/* Returns the backend's id for a client's next flow, 0 for any. A backend that drains
+ * or is at its connection limit accepts no new flows.
  */
 __noinline __u32 affinity_find(const struct packet *p, const struct frontend *f, __u32 now)
 {
@@ -43,7 +43,7 @@ __noinline __u32 affinity_find(const struct packet *p, const struct frontend *f,
 	return flow_server(r.word);
 }
 
-/* Gives a client that is not remembered an entry, but not that of its flow. */
+/* Adds an entry for an unknown client, but never in place of its flow's entry. */
 static __always_inline void affinity_open(const struct flow_ref *r, __u64 word, __u32 index,
 					  __u32 now)
 {
@@ -58,8 +58,8 @@ static __always_inline void affinity_open(const struct flow_ref *r, __u64 word, 
 		flow_publish(c.set, c.index, c.tag);
 }
 
-/* Notes where a client's flow went, by its word and index. Where the table has no place, or another
- * CPU is at it, there is no affinity this time.
+/* Records the backend of a client's flow, given the flow's word and index. If the
+ * table has no room or another CPU is changing the entry, this flow sets no affinity.
  */
 __noinline int affinity_note(const struct packet *p, const struct frontend *f, __u64 flow,
 			     __u32 index, __u32 now)

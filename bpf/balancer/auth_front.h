@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Building lists with an authentication tag (auth.h), and the headers that carry them, in
- * memory: the twin of what tunnel.h, gue.h and chain.h write into a packet at once.
+/* Builds lists with an authentication tag (auth.h) and the headers that carry them in
+ * memory: the counterpart of tunnel.h, gue.h and chain.h, which write directly into a
+ * packet.
  */
 #ifndef FAIRLEAD_BALANCER_AUTH_FRONT_H
 #define FAIRLEAD_BALANCER_AUTH_FRONT_H
@@ -13,7 +14,7 @@
 
 #define TUNNEL_TTL 64
 
-/* What a tunnel is to do, but for to whom. */
+/* Parameters of a tunnel other than its endpoint. */
 struct tunnelling {
 	__u32 hash;
 	enum way way;
@@ -23,7 +24,9 @@ struct tunnelling {
 	bool inner6;
 };
 
-/* The packet that a tag covers: its addresses, and where it is whole its ports. */
+/* Sets the packet that a tag covers: its addresses and, unless it is a fragment, its
+ * ports.
+ */
 static __always_inline void auth_packet(const struct addr *src, const struct addr *dst,
 					const struct packet *whole)
 {
@@ -38,7 +41,7 @@ static __always_inline void auth_packet(const struct addr *src, const struct add
 	s->inner.proto = whole ? whole->t.proto : 0;
 }
 
-/* All that goes before a packet in a tunnel. */
+/* Returns the number of bytes before a packet in a tunnel. */
 static __always_inline __u32 auth_tunnel_bytes(const struct chain *chain, bool gue, bool outer6)
 {
 	__u32 n = chain_length(chain);
@@ -50,7 +53,7 @@ static __always_inline __u32 auth_tunnel_bytes(const struct chain *chain, bool g
 	       gue_list_bytes_of(n, true, outer6);
 }
 
-/* Writes the list in s->list, a tag and zeros at a constant place of s->front. */
+/* Writes the list in s->list, a tag and zeros at a constant offset in s->front. */
 static __always_inline void auth_put_tagged(struct auth_scratch *s, __u32 at, __u32 n, bool v6)
 {
 	__u64 tag = auth_tag(0);
@@ -65,7 +68,7 @@ static __always_inline void auth_put_tagged(struct auth_scratch *s, __u32 at, __
 	__builtin_memset(to + sizeof(tag), 0, 8);
 }
 
-/* The option of an IPv6 header, at a constant place of s->front, around such a list. */
+/* Writes the IPv6 option around such a list, at a constant offset in s->front. */
 static __always_inline void auth_put_option6(struct auth_scratch *s, __u32 at, __u32 n, __u8 next)
 {
 	__u32 listed = n * ENDPOINT6_SIZE + AUTH_TAG_SIZE;
@@ -89,7 +92,7 @@ static __always_inline void auth_put_option4(struct auth_scratch *s, __u32 at, _
 	s->front[at + 1] = OPTION4_HEAD + n * ENDPOINT4_SIZE + AUTH_TAG_SIZE;
 }
 
-/* So many bytes of s->front, a multiple of four, as 16-bit words. */
+/* Sums bytes of s->front, a multiple of four, as 16-bit words. */
 static __always_inline __u64 auth_sum(struct auth_scratch *s, __u32 at, __u32 bytes)
 {
 	__s64 sum = bpf_csum_diff(NULL, 0, (__be32 *)(s->front + at), within(bytes, 64), 0);
@@ -164,8 +167,8 @@ static __always_inline void auth_front_v6(struct auth_scratch *s, const struct t
 	addr_copy(&ip->daddr, dst);
 }
 
-/* Builds all that goes before the packet of which auth_packet has been told, in front:
- * how many bytes, 0 where that fails.
+/* Builds all headers that precede the packet set by auth_packet, in front. Returns
+ * their size, or 0 on failure.
  */
 __noinline __u32 auth_front(const struct tunnelling *t, const struct server *server,
 			    const struct chain *chain)
@@ -190,7 +193,7 @@ __noinline __u32 auth_front(const struct tunnelling *t, const struct server *ser
 	return bytes;
 }
 
-/* Endpoints of a chain for which the option of a packet's own header has room. */
+/* Number of chain endpoints that fit the option in a packet's own header. */
 #define AUTH_OWN4_MAX 4
 
 static __always_inline __u32 auth_own_chain(const struct chain *chain, bool v6)
@@ -205,8 +208,8 @@ static __always_inline __u32 auth_own_bytes(const struct chain *chain, bool v6)
 	return option_bytes_tagged(1 + auth_own_chain(chain, v6), v6);
 }
 
-/* The endpoints of a chain that there is room for. With UDP the last says who takes the
- * packet when nobody knows its flow, and stays.
+/* Copies the chain endpoints that fit. For UDP the last endpoint receives packets of
+ * flows that no backend knows, so it is never cut off.
  */
 static __always_inline void auth_own_list(struct auth_scratch *s, const struct chain *chain,
 					  bool last)
@@ -217,8 +220,8 @@ static __always_inline void auth_own_list(struct auth_scratch *s, const struct c
 				 s->list + AUTH_OWN4_MAX * ENDPOINT4_SIZE, ENDPOINT4_SIZE);
 }
 
-/* Builds the option of the own header of the packet of which auth_packet has been told,
- * which was addressed to p's VIP, in front.
+/* Builds the option in front for the own header of the packet set by auth_packet,
+ * originally addressed to p's VIP.
  */
 __noinline int auth_own(const struct packet *p, const struct chain *chain)
 {
@@ -251,7 +254,7 @@ __noinline int auth_own(const struct packet *p, const struct chain *chain)
 	return 0;
 }
 
-/* Writes so many bytes of front into the frame. */
+/* Writes bytes of front into the frame. */
 static __always_inline bool auth_store(struct xdp_md *ctx, __u32 at, __u32 bytes)
 {
 	struct auth_scratch *s = auth_scratch_get();

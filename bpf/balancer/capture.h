@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What goes in and what comes out, for `fairlead capture`: copies of what the
- * filter lets through. They are made only by a program that was loaded with
- * watching set, which takes the place of the ordinary one while somebody
- * captures; the verifier takes these steps out of all others.
+/* Copies packets before and after processing for `fairlead capture`, if they match
+ * the filter. Only a program loaded with watching set makes copies; it replaces the
+ * ordinary program during a capture. In all others the verifier removes this code.
  *
- * Not fentry and fexit programs around it: kernels that are locked down
- * (security/lockdown, as with secure boot) have none.
+ * fentry and fexit programs cannot do this: kernels in lockdown (security/lockdown,
+ * as with secure boot) do not support them.
  */
 #ifndef FAIRLEAD_BALANCER_CAPTURE_H
 #define FAIRLEAD_BALANCER_CAPTURE_H
@@ -13,14 +12,14 @@
 #include "addr.h"
 #include "common.h"
 
-/* What is wanted, set at load; zeros want everything. */
+/* The filter, set at load. Zeros match everything. */
 struct watch_filter {
-	struct addr vip;    /* at either end */
-	struct addr client; /* likewise */
-	__be16 port;	    /* likewise */
+	struct addr vip;    /* source or destination */
+	struct addr client; /* source or destination */
+	__be16 port;	    /* source or destination */
 	__u16 zero;
 	__u32 ifindex;
-	__u32 sample;  /* of so many packets one, by chance */
+	__u32 sample;  /* copy one of this many packets, at random */
 	__u32 snaplen; /* bytes of a frame */
 	__u32 before;
 	__u32 after;
@@ -29,8 +28,9 @@ struct watch_filter {
 volatile const bool watching = false;
 volatile const struct watch_filter watch_filter = {};
 
-/* Until when, nanoseconds of CLOCK_MONOTONIC_COARSE: who captures writes it again
- * and again. Were that one killed, the program would stay, and tell nobody.
+/* Deadline in nanoseconds of CLOCK_MONOTONIC_COARSE, which the capturing process
+ * keeps extending. If that process is killed, this program stays attached but
+ * reports nothing.
  */
 volatile __u64 watch_until SEC(".data.watch") = 0;
 
@@ -39,7 +39,7 @@ enum watch_when {
 	WATCH_AFTER = 1,
 };
 
-/* What stands before the frame's bytes. */
+/* Header before the frame's bytes. */
 struct watch_record {
 	__u64 time;   /* nanoseconds of CLOCK_MONOTONIC */
 	__u64 number; /* of the packet, on this CPU */
@@ -57,11 +57,11 @@ struct {
 	__uint(value_size, sizeof(__u32));
 } watched SEC(".maps");
 
-/* The packet that is inside now: nothing else comes between on this CPU. */
+/* The packet being processed. No other packet can interleave on this CPU. */
 struct watch_current {
 	struct watch_record r;
 	__u32 wanted;
-	__u32 chosen; /* by the sample */
+	__u32 chosen; /* by sampling */
 };
 
 struct {
@@ -71,12 +71,12 @@ struct {
 	__type(value, struct watch_current);
 } watch_current SEC(".maps");
 
-/* A frame that is read piece by piece, also where it is of several buffers. */
+/* Reads a frame piece by piece, also across several buffers. */
 struct watch_frame {
 	struct xdp_md *ctx;
 	__u32 at;
-	__u8 proto; /* of what stands there: IPPROTO_* */
-	__u8 whole; /* no fragment but the first */
+	__u8 proto; /* of the header at this offset: IPPROTO_* */
+	__u8 whole; /* not a later fragment */
 };
 
 static __always_inline bool watch_read(struct watch_frame *f, void *to, __u32 bytes)
@@ -154,7 +154,7 @@ static __always_inline bool watch_v6(struct watch_frame *f, struct addr *src, st
 	return true;
 }
 
-/* One IP header, and where it is a tunnel's, the one inside. */
+/* Matches one IP header and, for a tunnel, the inner one. */
 static __noinline bool watch_ip(struct watch_frame *f, bool v6)
 {
 	struct addr src, dst;
@@ -232,7 +232,7 @@ __noinline int watch_before(struct xdp_md *ctx)
 	return 0;
 }
 
-/* What did not match before may match now: an answer gets the VIP back here. */
+/* A packet may match only now: a reply gets the VIP as its source here. */
 __noinline int watch_after(struct xdp_md *ctx, int verdict)
 {
 	__u32 zero = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Writing lists of endpoints into a packet: the Fairlead option (option.h) in an
- * IP header, and the private data of GUE. A chain lies ready in the words that
- * are written; how many bytes are copied goes by steps, one for each length
- * that a list can have, so that every access has a constant place.
+/* Writes lists of endpoints into a packet: the Fairlead option (option.h) in an IP
+ * header, and the private data of GUE. A chain is stored ready to copy. The copy
+ * has one step for each possible length, so that every access is at a constant
+ * offset.
  */
 #ifndef FAIRLEAD_BALANCER_CHAIN_H
 #define FAIRLEAD_BALANCER_CHAIN_H
@@ -17,8 +17,8 @@ static __always_inline __u32 chain_length(const struct chain *c)
 	return c->n < CHAIN_MAX ? c->n : CHAIN_MAX;
 }
 
-/* Copies n IPv4 endpoints and what pads them after two bytes more. False: the
- * frame ends before.
+/* Copies n IPv4 endpoints and their padding after two more bytes. Returns false if
+ * the frame is too short.
  */
 static __always_inline bool endpoints_copy_v4(void *to, const void *end, const void *from, __u32 n)
 {
@@ -57,7 +57,7 @@ static __always_inline void endpoint_copy_v6(void *to, const void *from)
 	*(__be16 *)(to + 16) = *(const __be16 *)(from + 16);
 }
 
-/* Copies n IPv6 endpoints and gives where they end; NULL: the frame does. */
+/* Copies n IPv6 endpoints. Returns the end, or NULL if the frame is too short. */
 static __always_inline void *endpoints_copy_v6(void *to, const void *end, const void *from, __u32 n)
 {
 #pragma unroll
@@ -94,8 +94,8 @@ static __always_inline bool pad(void *to, const void *end, __u32 bytes, __u16 fi
 	return true;
 }
 
-/* The list of an outer IPv4 header: the chain alone. sum gets what the words
- * add to the header's checksum.
+/* Writes the list of an outer IPv4 header: only the chain. Adds the words'
+ * contribution to the header checksum to sum.
  */
 static __always_inline bool option_put_v4(void *to, const void *end, const struct chain *c,
 					  __u64 *sum)
@@ -138,7 +138,7 @@ static __always_inline bool option_put_v6(void *to, const void *end, const struc
 	return to && option6_pad(to, end, n);
 }
 
-/* The list of a packet's own header: where it was addressed to, and then the
+/* Writes the list of a packet's own header: its original destination, then the
  * chain, if any.
  */
 static __always_inline bool option_put_own_v4(void *to, const void *end, const struct packet *p,

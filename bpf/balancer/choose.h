@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Which server gets the packet, where no flow is remembered: a hash, a slot of
- * the frontend's ring, and the server that owns it. Who else may have the flow
- * goes with the packet (chain.h).
+/* Chooses the backend for a packet without flow tracking: a hash, a slot of the
+ * frontend's ring, and the backend that owns it. Other backends that may have the
+ * flow travel with the packet (chain.h).
  */
 #ifndef FAIRLEAD_BALANCER_CHOOSE_H
 #define FAIRLEAD_BALANCER_CHOOSE_H
@@ -11,23 +11,23 @@
 #include "maps.h"
 #include "trace_event.h"
 
-/* What was chosen, in numbers: what functions of their own can be handed. */
+/* The choice as numbers, which can be passed to non-inlined functions. */
 struct pick {
-	__u32 id;    /* of the server; 0: nobody but the chain */
+	__u32 id;    /* of the backend; 0: none but the chain */
 	__u32 chain; /* index in chains, 0: none */
 	__u32 hash;
-	__u32 new_flow; /* to be counted as one */
+	__u32 new_flow; /* count it as a new flow */
 };
 
-/* The same looked up. */
+/* The same choice, resolved. */
 struct choice {
 	const struct server *server;
 	struct server_cpu *cpu;
-	const struct chain *chain; /* who else may have the flow, or NULL */
+	const struct chain *chain; /* other backends that may have the flow, or NULL */
 	__u32 hash;
 };
 
-/* A packet that begins a flow, which nobody else can have. */
+/* Reports whether the packet begins a flow, which no other backend can have. */
 static __always_inline bool opens(const struct packet *p)
 {
 	return p->flags & TCP_OPENS;
@@ -49,8 +49,8 @@ static __always_inline __u32 choose_hash(const struct frontend *f, const struct 
 	return flow_hash(&p->t);
 }
 
-/* The slot of a frontend's ring, read at once as it is written; nobody's where
- * there is none.
+/* Reads a slot of a frontend's ring with a single load, as it is written. Returns
+ * an empty slot if there is none.
  */
 static __always_inline struct ring_slot slot_at(const struct frontend *f, __u32 slot)
 {
@@ -94,7 +94,7 @@ COPIES(server_copies, struct server);
 COPIES(chain_copies, struct chain);
 COPIES(server_cpu_copies, struct server_cpu);
 
-/* A traced packet asks the kernel for the way, whatever is kept. */
+/* A traced packet always queries the kernel's routes, not the cache. */
 static __always_inline struct server_cpu *server_cpu_at(__u32 id)
 {
 	struct server_cpu *live = bpf_map_lookup_elem(&server_cpu, &id);
@@ -113,7 +113,7 @@ static __always_inline struct server_cpu *server_cpu_at(__u32 id)
 #endif
 }
 
-/* Looks up what was picked. False: the server is none. */
+/* Resolves the pick. Returns false if the backend does not exist. */
 static __always_inline bool choice_of(struct choice *ch, const struct pick *k)
 {
 	__u32 id = k->id, chain = k->chain;

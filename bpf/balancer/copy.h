@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Copies of entries, for `fairlead trace`. The object that is compiled with
- * TRACING only reads the live maps: where the balancer gets an entry that it may
- * write, it gets a copy. An entry is copied when the packet first needs it, so a
- * trace costs the same with ten flows and with ten million. The maps of copies
- * belong to one trace and end with it.
+/* Copies of map entries, for `fairlead trace`. The object compiled with TRACING only
+ * reads the live maps: wherever the load balancer may write an entry, it gets a copy.
+ * An entry is copied when the packet first needs it, so a trace costs the same with
+ * ten flows as with ten million. The maps of copies belong to one trace and end with
+ * it.
  *
- * In the object that is attached none of this exists.
+ * The attached object contains none of this.
  */
 #ifndef FAIRLEAD_BALANCER_COPY_H
 #define FAIRLEAD_BALANCER_COPY_H
@@ -15,8 +15,8 @@
 
 #ifdef TRACING
 
-/* One packet needs at most some 1,030 entries of a map: fullnat looks at 64 ports,
- * two lines each, with eight flows to check in a line (nat.h).
+/* One packet needs at most about 1,030 entries of a map: fullnat tries 64 ports with
+ * two lines each, and checks eight flows per line (nat.h).
  */
 #define COPIES_MAX 2048
 
@@ -29,7 +29,7 @@
 		__type(value, value_type);                                                         \
 	} name SEC(".maps")
 
-/* Copies an entry. NULL: there is no room, which the agent reports. */
+/* Copies an entry. Returns NULL if there is no room, which the agent reports. */
 static __always_inline void *copy_make(void *copies, __u32 index, const void *live)
 {
 	if (bpf_map_update_elem(copies, &index, live, BPF_ANY)) {
@@ -46,12 +46,12 @@ static __always_inline void *copy_get(void *copies, __u32 index, const void *liv
 	return copy || !live ? copy : copy_make(copies, index, live);
 }
 
-/* The entry of a live map that may be written: the trace's copy of it. */
+/* A writable version of a live map's entry: the trace's copy. */
 #define writable(copies, index, live) copy_get(&(copies), index, live)
 
 #else
 
-/* A declaration that declares nothing, for the semicolon behind it. */
+/* An empty declaration that permits a trailing semicolon. */
 #define COPIES(name, value_type) _Static_assert(sizeof(value_type), "")
 #define writable(copies, index, live) (live)
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Counting what was sent on, and naming what was dropped. */
+/* Counts forwarded packets and reports drops by reason. */
 #ifndef FAIRLEAD_BALANCER_COUNT_H
 #define FAIRLEAD_BALANCER_COUNT_H
 
 #include "maps.h"
 #include "drop_events.h"
 
-/* Global, so that the verifier looks at it once and not at each call. */
+/* Global, so that the verifier checks it once and not per call. */
 __noinline int drop_count(struct xdp_md *ctx, enum drop_reason reason)
 {
 	__u32 key = reason;
@@ -15,25 +15,25 @@ __noinline int drop_count(struct xdp_md *ctx, enum drop_reason reason)
 	if (count && !tracing)
 		(*count)++;
 	observe(ctx, reason);
-	asm volatile("" ::"r"(ctx)); /* or callers pass none where nobody reads it */
+	asm volatile("" ::"r"(ctx)); /* else callers pass no ctx where nothing reads it */
 	return 0;
 }
 
-/* Drops the packet as it is now. */
+/* Drops the packet in its present form. */
 static __always_inline int drop(struct xdp_md *ctx, enum drop_reason reason)
 {
 	drop_count(ctx, reason);
 	return XDP_DROP;
 }
 
-/* Frontends to which many connections are opened: each CPU notes every so many of a
- * frontend. The agent looks here, and not at the counters of all frontends.
+/* Frontends with many new connections: each CPU records every SYN_HOT_STEP-th new
+ * flow of a frontend. The agent reads this list instead of all frontends' counters.
  */
 #define SYN_HOT_STEP 1024
 #define SYN_HOT_NOTES 64
 
 struct syn_hot {
-	__u32 n; /* of notes that were made */
+	__u32 n; /* total number of notes */
 	__u32 zero;
 	__u32 frontend[SYN_HOT_NOTES];
 };
@@ -45,7 +45,7 @@ struct {
 	__type(value, struct syn_hot);
 } syn_hot SEC(".maps");
 
-/* Global, as it happens seldom. */
+/* Global, because it is rarely called. */
 __noinline int syn_hot_note(__u32 frontend)
 {
 	__u32 zero = 0, at;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* dsr-nat: the destination becomes the server. The packet carries
- * what the backend's node needs to put the VIP back into the answers (dsr_option.h).
+/* dsr-nat: rewrites the destination to the backend. The packet carries what the
+ * backend's node needs to restore the VIP in replies (dsr_option.h).
  */
 #ifndef FAIRLEAD_BALANCER_DIRECT_NAT_H
 #define FAIRLEAD_BALANCER_DIRECT_NAT_H
@@ -8,7 +8,7 @@
 #include "rewrite.h"
 #include "dsr_option.h"
 
-/* Where the transport header lies behind an option of so many bytes. */
+/* Returns the transport header after an option of this size. */
 static __always_inline void *direct_nat_told(struct xdp_md *ctx, __u32 bytes, bool v6)
 {
 	void *l3 = (void *)(long)ctx->data + sizeof(struct ethhdr);
@@ -16,8 +16,8 @@ static __always_inline void *direct_nat_told(struct xdp_md *ctx, __u32 bytes, bo
 	return l3 + (v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) + (bytes & 0x7c);
 }
 
-/* Writes the server's address into a header that does not grow. Gives the place
- * of the transport header, or NULL.
+/* Writes the backend's address into a header without growing it. Returns the
+ * transport header, or NULL.
  */
 static __always_inline void *direct_nat_plain(struct xdp_md *ctx, const struct addr *dst,
 					      __u64 diff, bool v6)

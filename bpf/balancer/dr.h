@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* dr: the frame goes to the server's own MAC address, the packet stays as it
- * is: the VIP is the server's, too. Only where there is a second chance it is
- * told of it (dsr_option.h). No way leads by the kernel, which would send the packet
- * to where the VIP is announced from.
+/* dr: sends the frame to the backend's MAC address and leaves the packet unchanged,
+ * because the backend has the VIP too. Only second-chance adds an option
+ * (dsr_option.h). The packet must not go through the kernel, which would route it to
+ * the node that advertises the VIP.
  */
 #ifndef FAIRLEAD_BALANCER_DR_H
 #define FAIRLEAD_BALANCER_DR_H
@@ -15,7 +15,7 @@ static __always_inline int dr(struct xdp_md *ctx, const struct packet *p, const 
 	struct telling t = {.dst = p->t.dst, .dport = p->t.dport};
 	int verdict;
 
-	/* Without an option nothing says that the packet is from a balancer. */
+	/* Without an option nothing proves that the packet is from a load balancer. */
 	if (auth_policy || (f->survival == SURVIVAL_SECOND_CHANCE && tells(p, ch->chain)))
 		t.bytes = tell_bytes(ch->chain, v6);
 	verdict = tell_plan(ctx, p, ch, &t);

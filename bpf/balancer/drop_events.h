@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Samples of what is dropped, for who follows drops. Nobody does: one
- * comparison a drop.
+/* Samples dropped packets for users who follow drops. With no follower this costs one
+ * comparison per drop.
  */
 #ifndef FAIRLEAD_BALANCER_DROP_EVENTS_H
 #define FAIRLEAD_BALANCER_DROP_EVENTS_H
@@ -8,7 +8,7 @@
 #include "maps.h"
 #include "trace_event.h"
 
-/* The headers of any packet, in whatever it is wrapped. */
+/* Enough for the headers of any packet, with any encapsulation. */
 #define OBSERVED_BYTES 128
 
 struct drop_event {
@@ -16,7 +16,7 @@ struct drop_event {
 	__u32 reason; /* enum drop_reason */
 	__u32 ifindex;
 	__u32 cpu;
-	__u32 length; /* of the frame, of which data is the beginning */
+	__u32 length; /* of the frame; data is its beginning */
 	__u8 data[OBSERVED_BYTES];
 };
 
@@ -43,7 +43,9 @@ static __noinline void observe_fill(struct xdp_md *ctx, struct drop_event *e,
 	bpf_xdp_load_bytes(ctx, 0, e->data, within(bytes, OBSERVED_BYTES)); /* no frame is empty */
 }
 
-/* set.sample is a mask for a random number; with all bits set nobody follows. */
+/* set.sample is a mask for a random number. All bits set means that there is no
+ * follower.
+ */
 static __always_inline void observe(struct xdp_md *ctx, enum drop_reason reason)
 {
 	struct drop_event *e;
@@ -53,7 +55,7 @@ static __always_inline void observe(struct xdp_md *ctx, enum drop_reason reason)
 		return;
 	e = bpf_ringbuf_reserve(&drop_events, sizeof(*e), 0);
 	if (!e)
-		return; /* the follower is slow: the counter still counts */
+		return; /* the follower is slow, but the drop is counted */
 	observe_fill(ctx, e, reason);
 	bpf_ringbuf_submit(e, 0);
 }

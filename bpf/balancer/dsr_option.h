@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The methods that put nothing around a packet tell the server's node in the
- * packet's own header: where it was addressed to, and then the chain. A packet
- * that may open a flow tells always, any other where there is a chain.
+/* Forwarding modes without encapsulation pass information to the backend's node in
+ * the packet's own header: the original destination, then the chain. A packet that
+ * may open a flow always carries it, any other packet only if there is a chain.
  *
- * All that stands before the new option is read first and written anew before
- * it, so nothing has to be moved.
+ * All headers before the new option are read first and rewritten in front of it, so
+ * that no data needs to move.
  */
 #ifndef FAIRLEAD_BALANCER_DSR_OPTION_H
 #define FAIRLEAD_BALANCER_DSR_OPTION_H
@@ -13,12 +13,12 @@
 #include "chain.h"
 #include "egress.h"
 
-/* How a packet leaves. */
+/* How a packet is sent. */
 struct telling {
 	struct addr dst __attribute__((aligned(8)));
 	enum way way;
 	__u32 bytes;  /* of the option */
-	__be16 dport; /* that the packet is to have */
+	__be16 dport; /* the packet's new destination port */
 };
 
 static __always_inline bool tells(const struct packet *p, const struct chain *chain)
@@ -26,7 +26,7 @@ static __always_inline bool tells(const struct packet *p, const struct chain *ch
 	return chain || opens(p) || p->t.proto == IPPROTO_UDP;
 }
 
-/* MAC addresses as they came or to the next hop. */
+/* Copies the MAC addresses as received, or those for the next hop. */
 static __always_inline void tell_macs(__u32 *macs, const struct ethhdr *eth,
 				      const struct server_cpu *cpu, enum way way)
 {
@@ -36,13 +36,13 @@ static __always_inline void tell_macs(__u32 *macs, const struct ethhdr *eth,
 		macs_copy(macs, cpu->macs);
 }
 
-/* The option's bytes. */
+/* Returns the option's size. */
 static __always_inline __u32 tell_bytes(const struct chain *chain, bool v6)
 {
 	return auth_policy ? auth_own_bytes(chain, v6) : option_bytes(1 + chain_length(chain), v6);
 }
 
-/* Builds the option where it has a tag, and gives its sum. */
+/* Builds the option if it needs a tag, and adds its checksum to sum. */
 static __always_inline bool tell_tagged(const struct packet *p, const struct telling *t,
 					const struct chain *chain, __u64 *sum)
 {
@@ -59,10 +59,11 @@ static __always_inline bool tell_tagged(const struct packet *p, const struct tel
 	return true;
 }
 
-/* Grows the packet by t->bytes behind its IP header, with the option in it, to
- * t->dst: 0, or -1 where it cannot. By difference: a header that came broken
- * must not leave mended. The verifier looks at it once, whatever maps the server
- * and its chain lie in.
+/* Grows the packet by t->bytes after its IP header, writes the option there and sets
+ * the destination to t->dst. Returns 0, or -1 on failure. Updates the checksum
+ * incrementally: a header that arrived broken must not leave valid. Global, so that
+ * the verifier checks it once, regardless of the maps that hold the backend and its
+ * chain.
  */
 __noinline int tell_v4(struct xdp_md *ctx, const struct packet *p, const struct telling *t,
 		       const struct server_cpu *cpu, const struct chain *chain)
@@ -150,7 +151,7 @@ __noinline int tell_v6(struct xdp_md *ctx, const struct packet *p, const struct 
 	return 0;
 }
 
-/* The same by family. */
+/* The same, by family. */
 static __always_inline bool tell(struct xdp_md *ctx, const struct packet *p,
 				 const struct choice *ch, const struct telling *t, bool v6)
 {
@@ -158,9 +159,8 @@ static __always_inline bool tell(struct xdp_md *ctx, const struct packet *p,
 		   : tell_v4(ctx, p, t, ch->cpu, ch->chain)) == 0;
 }
 
-/* Finds the way, and how much there is to tell. Anything but zero is what is to
- * become of the packet. A full datagram goes without: its flow is known from
- * others.
+/* Finds the next hop and the option size. A nonzero result is the packet's verdict. A
+ * full-size datagram gets no option: other packets carry it for its flow.
  */
 static __always_inline int tell_plan(struct xdp_md *ctx, const struct packet *p,
 				     const struct choice *ch, struct telling *t)

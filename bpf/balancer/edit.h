@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Changing addresses, ports and checksums wherever they lie: the rare
- * program's twin of rewrite.h. Checksums are changed by difference alone: that
- * of a first fragment covers what is not here, that of a quoted packet what
- * was cut off.
+/* Changes addresses, ports and checksums at any offset: the slow path counterpart of
+ * rewrite.h. Checksums are always updated incrementally: that of a first fragment
+ * covers data in other fragments, that of a quoted packet covers truncated data.
  */
 #ifndef FAIRLEAD_BALANCER_EDIT_H
 #define FAIRLEAD_BALANCER_EDIT_H
@@ -16,7 +15,7 @@ static __always_inline bool has_ports(__u8 proto)
 	return proto == IPPROTO_TCP || proto == IPPROTO_UDP || proto == IPPROTO_SCTP;
 }
 
-/* The other way round, in place. */
+/* Swaps source and destination in place. */
 static __always_inline void tuple_turn(struct tuple *t)
 {
 	struct addr src = t->src;
@@ -28,8 +27,8 @@ static __always_inline void tuple_turn(struct tuple *t)
 	t->dport = sport;
 }
 
-/* Changes the checksum at `at` by a difference, and adds to r->diff what that
- * changes. One that lies beyond `end` was cut off.
+/* Updates the checksum at `at` by a difference and adds the resulting change to
+ * r->diff. A checksum beyond `end` was truncated.
  */
 __noinline int edit_check(struct xdp_md *ctx, struct rare *r, __u32 at, __u32 end, __u64 diff)
 {
@@ -47,9 +46,9 @@ __noinline int edit_check(struct xdp_md *ctx, struct rare *r, __u32 at, __u32 en
 	return bpf_xdp_store_bytes(ctx, at, &new, sizeof(new));
 }
 
-/* SCTP's checksum of a whole packet, which covers no address, after other ports.
- * In a fragment, of who knows how much, it cannot be mended, and the packet is
- * refused; nor in a quotation, whose receiver does not look.
+/* Updates the SCTP checksum after a port change. It covers the whole packet but no
+ * addresses. In a fragment the total length is unknown, so the packet is dropped. In
+ * a quoted packet the receiver does not check it.
  */
 static __always_inline int edit_sctp(struct xdp_md *ctx, struct rare *r, const struct spot *s)
 {
@@ -66,13 +65,13 @@ static __always_inline int edit_sctp(struct xdp_md *ctx, struct rare *r, const s
 	return bpf_xdp_store_bytes(ctx, at, &sum, sizeof(sum));
 }
 
-/* Why edit has failed. */
+/* Returns why edit failed. */
 static __always_inline enum drop_reason edit_refusal(const struct rare *r)
 {
 	return r->from.proto == IPPROTO_SCTP && r->own.more ? DROP_SCTP_FRAGMENT : DROP_NO_HEADROOM;
 }
 
-/* The ports, and the checksum that covers them and the addresses. */
+/* Writes the ports, and the checksum that covers them and the addresses. */
 static __always_inline int edit_l4(struct xdp_md *ctx, struct rare *r, const struct spot *s,
 				   __u64 diff)
 {
@@ -115,8 +114,8 @@ static __always_inline __u64 edit_addrs_v6(struct rare *r, struct spot *s)
 	return r->diff;
 }
 
-/* Turns the packet at s from r->from into r->to. r->diff is the sum of all that
- * this changes in the frame.
+/* Rewrites the packet at s from r->from to r->to. r->diff receives the sum of all
+ * changes in the frame.
  */
 __noinline int edit(struct xdp_md *ctx, struct rare *r, struct spot *s)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* How a packet leaves: the kernel's routes and neighbours say where, asked
- * before anything is rewritten, and for a server once in a tick of the kernel's
- * clock. What they cannot answer at once (a neighbour not yet known, a server on
- * this very host, an interface that is not ours) goes up the kernel's own way,
- * rewritten, with the MAC addresses and the TTL it came with.
+/* Transmission: the next hop comes from the kernel's routes and neighbors, queried
+ * before anything is rewritten, and for a backend once per kernel clock tick. If they
+ * give no immediate answer (an unresolved neighbor, a backend on this host, an
+ * interface that is not ours), the rewritten packet goes up the kernel stack with the
+ * MAC addresses and TTL it arrived with.
  */
 #ifndef FAIRLEAD_BALANCER_EGRESS_H
 #define FAIRLEAD_BALANCER_EGRESS_H
@@ -16,17 +16,17 @@
 
 enum way {
 	WAY_KERNEL,
-	WAY_BACK,     /* out of the interface it came from */
-	WAY_ACROSS,   /* out of another one of ours */
-	WAY_TOO_BIG,  /* none: larger than the MTU */
+	WAY_BACK,     /* out of the ingress interface */
+	WAY_ACROSS,   /* out of another interface of ours */
+	WAY_TOO_BIG,  /* none: exceeds the MTU */
 	WAY_NO_ROUTE, /* none: forbidden */
 };
 
-/* No XDP verdicts: the rare program is to have the packet, which is as it came. */
+/* Not XDP verdicts: the slow path program receives the unmodified packet. */
 #define TO_SLOW_PATH (-1)
-#define TO_SLOW_PATH_TOO_BIG (-2) /* for its way */
+#define TO_SLOW_PATH_TOO_BIG (-2) /* exceeds the path MTU */
 
-/* What a packet becomes at layers 3 and 4, and the next hop for that. */
+/* A packet's new layer 3 and 4 fields, and their next hop. */
 struct departure {
 	struct tuple to;
 	struct bpf_fib_lookup fib;
@@ -45,7 +45,7 @@ static __always_inline void fib_set_addrs(struct bpf_fib_lookup *fib, const stru
 	__builtin_memcpy(fib->ipv6_dst, dst, sizeof(*dst));
 }
 
-/* Asks the kernel's tables, what to ask being written. */
+/* Queries the kernel's tables with the prepared request. */
 static __always_inline enum way fib_way(struct xdp_md *ctx, struct bpf_fib_lookup *fib)
 {
 	fib->ifindex = ctx->ingress_ifindex;
@@ -70,7 +70,7 @@ static __always_inline enum way fib_way(struct xdp_md *ctx, struct bpf_fib_looku
 	return bpf_map_lookup_elem(&tx_ports, &fib->ifindex) ? WAY_ACROSS : WAY_KERNEL;
 }
 
-/* Finds the way to d->to for a packet of len bytes at layer 3. */
+/* Finds the next hop to d->to for a packet of len bytes at layer 3. */
 static __always_inline enum way find_way(struct xdp_md *ctx, struct departure *d, __u32 len,
 					 bool v6)
 {
@@ -87,9 +87,9 @@ static __always_inline enum way find_way(struct xdp_md *ctx, struct departure *d
 	return fib_way(ctx, fib);
 }
 
-/* Asks the kernel for the way to a server and keeps the answer, but for one
- * that may be better at once. Any length will do: the MTU is kept, too. Gives
- * enum way. Global, so that the verifier looks at it once and not at each call.
+/* Queries the kernel for the next hop of a backend and caches the result, except one
+ * that may soon improve. It applies to any length, because the MTU is cached too.
+ * Returns enum way. Global, so that the verifier checks it once and not per call.
  */
 __noinline int way_ask(struct xdp_md *ctx, const struct server *server, struct server_cpu *c)
 {
@@ -112,7 +112,7 @@ __noinline int way_ask(struct xdp_md *ctx, const struct server *server, struct s
 	c->ingress = ctx->ingress_ifindex;
 	c->ifindex = fib.ifindex;
 	c->mtu = fib.mtu_result;
-	/* The kernel puts the router's address in place of the server's. */
+	/* The kernel replaces the backend's address with the router's. */
 	c->beyond = v6 ? __builtin_memcmp(fib.ipv6_dst, &server->addr, sizeof(server->addr)) != 0
 		       : fib.ipv4_dst != addr_to_v4(&server->addr);
 	__builtin_memcpy(c->macs, fib.dmac, ETH_ALEN);
@@ -121,8 +121,8 @@ __noinline int way_ask(struct xdp_md *ctx, const struct server *server, struct s
 	return way;
 }
 
-/* What is kept is never older than a tick (10 ms at most), whether or not an
- * agent runs.
+/* The cache is never older than one tick (10 ms at most), whether or not an agent
+ * runs.
  */
 static __always_inline bool way_is_kept(struct xdp_md *ctx, const struct choice *ch)
 {
@@ -137,7 +137,7 @@ static __always_inline enum way way_kept(struct xdp_md *ctx, const struct choice
 	return ch->cpu->ifindex == ctx->ingress_ifindex ? WAY_BACK : WAY_ACROSS;
 }
 
-/* The way to the chosen server for any packet; way_fits says for how long ones. */
+/* Returns the way to the chosen backend for any packet. way_fits checks its length. */
 static __always_inline enum way way_to(struct xdp_md *ctx, const struct choice *ch)
 {
 	if (likely(way_is_kept(ctx, ch)))
@@ -145,7 +145,7 @@ static __always_inline enum way way_to(struct xdp_md *ctx, const struct choice *
 	return way_ask(ctx, ch->server, ch->cpu);
 }
 
-/* The kernel fragments by itself, or says that it may not. */
+/* The kernel itself fragments or sends the ICMP error. */
 static __always_inline bool way_fits(enum way way, const struct choice *ch, __u32 len)
 {
 	return len <= (way == WAY_KERNEL ? 0xffff : ch->cpu->mtu);
@@ -169,8 +169,8 @@ static __always_inline void macs_copy(void *to, const void *from)
 		((__u32 *)to)[i] = ((const __u32 *)from)[i];
 }
 
-/* An interface that is none of tx_ports takes no redirects, and is not lost by
- * XDP_TX (attach.go).
+/* An interface outside tx_ports accepts no redirects. Packets back to it fall back to
+ * XDP_TX, which does not lose them (attach.go).
  */
 static __always_inline int go(enum way way, __u32 ifindex)
 {
@@ -181,7 +181,7 @@ static __always_inline int go(enum way way, __u32 ifindex)
 	return bpf_redirect_map(&tx_ports, ifindex, way == WAY_BACK ? XDP_TX : XDP_DROP);
 }
 
-/* The last step: MAC addresses of the next hop, one off the TTL. */
+/* The last step: sets the next hop's MAC addresses and decrements the TTL. */
 static __always_inline int leave_by(struct xdp_md *ctx, const void *macs, __u32 ifindex,
 				    enum way way, bool v6)
 {
@@ -207,7 +207,7 @@ static __always_inline int leave_to(struct xdp_md *ctx, const struct choice *ch,
 	return leave_by(ctx, ch->cpu->macs, ch->cpu->ifindex, way, v6);
 }
 
-/* The same by a way that was found for this packet alone. */
+/* The same with a next hop found for this packet only. */
 static __always_inline int leave(struct xdp_md *ctx, const struct departure *d, enum way way,
 				 bool v6)
 {

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The flow table: a set-associative cache in an array, so that a look-up costs
- * one line of it, aged or fresh. A set is two lines of four entries; a flow has
- * a home line, and lives in the other one where there is no room at home. What
- * a packet seldom needs stands in flow_data, a line an entry.
+/* The flow table: a set-associative cache in an array, so that a lookup touches one
+ * cache line, regardless of age. A set has two lines of four entries. A flow has a
+ * home line and uses the other one if the home line is full. Rarely needed data is in
+ * flow_data, one line per entry.
  *
  *   tag --high bits--> flows[set] --way--> tag, word
  *                                    \--> flow_data[set * 8 + way]
  *
- * The tag is a hash of the tuple under a secret key, so that nobody outside can
- * aim at a set. Who gives an entry to another flow has the set's lock
- * (flow_open.h) and makes the tag zero meanwhile: a reader looks at the tag
- * before and after it reads the rest (order.h). A word alone is changed by anybody,
- * with compare-and-swap: the agent makes those of flows that are over FLOW_FREE.
+ * The tag is a hash of the tuple with a secret key, so that nobody outside can target
+ * a set. To give an entry to another flow a CPU takes the set's lock (flow_open.h)
+ * and zeroes the tag meanwhile: a reader checks the tag before and after it reads the
+ * rest (order.h). A word is changed without the lock, by compare-and-swap: the agent
+ * sets words of ended flows to FLOW_FREE.
  */
 #ifndef FAIRLEAD_BALANCER_FLOW_H
 #define FAIRLEAD_BALANCER_FLOW_H
@@ -23,10 +23,10 @@
 
 #define FLOW_LINE 4
 #define FLOW_WAYS (2 * FLOW_LINE)
-#define FLOW_LOCKED 1ULL /* in the tag of a set's first entry: the set is */
+#define FLOW_LOCKED 1ULL /* in the tag of a set's first entry: the set is locked */
 
 struct flow {
-	__u64 tag;  /* 0: none's */
+	__u64 tag;  /* 0: free */
 	__u64 word; /* FLOW_SERVER and so on */
 };
 
@@ -42,13 +42,12 @@ struct {
 	__type(value, struct flow_set);
 } flows SEC(".maps");
 
-/* How many sets there are: as many as flows has entries. */
+/* Number of sets, which are the entries of flows. */
 const volatile __u32 flow_sets = 1;
 
-/* The numbers of a connection by direct return: of TCP the sequence and
- * acknowledgement number of the client's first packet after its SYN (of its FIN the
- * latter, once one was seen that proved itself), of SCTP the verification tag in
- * both.
+/* Numbers of a connection with direct server return. TCP: the sequence and
+ * acknowledgment numbers of the client's first packet after its SYN (the latter from
+ * its FIN, once a proven one was seen). SCTP: the verification tag in both.
  */
 struct flow_numbers {
 	__u32 seq; /* host order */
@@ -56,25 +55,25 @@ struct flow_numbers {
 	__u32 zero;
 };
 
-/* What the two directions of a flow are, and by nat and fullnat the way back to its
- * client as the kernel's tables said in this tick of its clock. A flow without
- * FLOW_NAT has it once it is no longer opening: a flood need not fetch these lines.
+/* Both directions of a flow and, for nat and fullnat, the next hop to its client as
+ * of this clock tick. A flow without FLOW_NAT has this only once it is no longer
+ * opening, so that a flood need not touch these lines.
  */
 struct flow_data {
 	struct addr client;
-	struct addr vip; /* as addressed: also one of a range */
+	struct addr vip; /* as addressed, also in a port range */
 	__be16 client_port;
 	__be16 vip_port;
-	__be16 nat_port; /* fullnat: ours toward the server */
+	__be16 nat_port; /* fullnat: our source port to the backend */
 	__u16 mtu;
-	__u32 back;   /* its place in flow_back, and one; 0: none */
-	__u32 egress; /* interface; in the highest byte the protocol */
+	__u32 back;   /* its entry in flow_back + 1; 0: none */
+	__u32 egress; /* interface; the highest byte is the protocol */
 	__u32 tick;
-	__u8 macs[12] __attribute__((aligned(4))); /* by direct return struct flow_numbers */
+	__u8 macs[12] __attribute__((aligned(4))); /* direct server return: struct flow_numbers */
 };
 
-/* In the protocol of a flow whose sequence numbers are translated (syn_proxy.h): to all
- * that looks for the protocol itself it is another flow.
+/* Set in the protocol of a flow with translated sequence numbers (syn_proxy.h).
+ * Lookups by the plain protocol do not match such a flow.
  */
 #define FLOW_PROXIED 0x80
 
@@ -89,9 +88,7 @@ struct {
 	__type(value, struct flow_data);
 } flow_data SEC(".maps");
 
-/* A place of an answer's flow: half of the answer's hash, and the flow's index
- * and one.
- */
+/* An entry for a reply's flow: half of the reply's hash, and the flow's index + 1. */
 #define FLOW_BACK_WAYS 8
 struct flow_back {
 	__u64 way[FLOW_BACK_WAYS];
@@ -104,9 +101,9 @@ struct {
 	__type(value, struct flow_back);
 } flow_back SEC(".maps");
 
-/* The connections that each server has, by its id: those that go on in the upper
- * half of the number, those that have ended in the lower one. The agent counts
- * them anew once a second, for what is lost between CPUs.
+/* Connections of each backend, by id: active ones in the upper half of the number,
+ * ended ones in the lower half. The agent recounts them once a second, because
+ * updates on different CPUs may be lost.
  */
 #define CONNECTION_GOES_ON (1LL << 32)
 #define CONNECTION_HAS_ENDED 1LL
@@ -118,7 +115,7 @@ struct {
 	__type(value, __u64);
 } connections SEC(".maps");
 
-/* The key of the tags, made once by the agent. */
+/* The key of the tags, generated once by the agent. */
 #define FLOW_SECRETS 12
 struct flow_secret {
 	__u64 k[FLOW_SECRETS];
@@ -133,8 +130,8 @@ struct {
 	__type(value, struct flow_secret);
 } flow_secret SEC(".maps");
 
-/* The clock as it was last read, and below it in which tick of the kernel's: it
- * does not move within one. One word, so that no CPU sees half of it.
+/* The last clock reading and, below it, the kernel tick in which it was taken: it
+ * does not change within a tick. One word, so that no CPU sees a partial update.
  */
 __u64 flow_clock SEC(".data.clock");
 
@@ -150,7 +147,7 @@ static __always_inline __u32 flow_now(void)
 	return clock >> 32;
 }
 
-/* Lets every bit of a sum reach every other. */
+/* Mixes every bit of a sum into every other bit. */
 static __always_inline __u64 flow_finish(__u64 h)
 {
 	h ^= h >> 32;
@@ -174,7 +171,7 @@ static __always_inline struct flow_secret *flow_secret_get(void)
 	return bpf_map_lookup_elem(&flow_secret, &zero);
 }
 
-/* An entry in hand: where it is, and what its word was. */
+/* A reference to an entry: its position and the word that was read. */
 struct flow_ref {
 	struct flow_set *set;
 	struct flow *flow;
@@ -189,14 +186,14 @@ static __always_inline __u64 flow_tag_of(const struct flow *flow)
 	return *(volatile __u64 *)&flow->tag & ~FLOW_LOCKED;
 }
 
-/* One where two tags differ, else zero. Without a branch: which way of a line a
- * flow is in is nothing that a CPU can foresee.
+/* Returns 1 if two tags differ, else 0. Branch-free, because a CPU cannot predict
+ * which way of a line a flow is in.
  */
 static __always_inline __u32 flow_differs(__u64 a, __u64 b)
 {
 	__u64 differ = a ^ b, less = -differ;
 
-	asm volatile("" : "+r"(less)); /* or the compiler makes it a branch */
+	asm volatile("" : "+r"(less)); /* else the compiler makes it a branch */
 	return (differ | less) >> 63;
 }
 
@@ -206,15 +203,15 @@ COPIES(flow_back_copies, struct flow_back);
 
 #ifdef TRACING
 
-/* Makes a copy of a set as good as a reading of it: another CPU may have held the
- * lock while it was copied, and given entries to other flows, which are then
- * nobody's here. The atomic operation is a barrier, too.
+/* Makes a copy of a set as consistent as a read: another CPU may have held the lock
+ * during the copy and reassigned entries, which are cleared here. The atomic
+ * operation is also a barrier.
  */
 static __always_inline void flow_copy_settle(struct flow_set *copy, const struct flow_set *live)
 {
 	__u64 was = __sync_fetch_and_and(&copy->way[0].tag, ~FLOW_LOCKED);
 
-	asm volatile("" ::"r"(was)); /* or it is no fetch, and no barrier */
+	asm volatile("" ::"r"(was)); /* else it is no fetch, and no barrier */
 #pragma unroll
 	for (int i = 0; i < FLOW_WAYS; i++) {
 		__u64 *tag = &copy->way[i].tag;
@@ -243,7 +240,7 @@ static __always_inline struct flow_set *flow_set_at(__u32 index)
 #endif
 }
 
-/* The set of a tag, and the index of its first entry. */
+/* Returns the set of a tag, and the index of its first entry. */
 static __always_inline struct flow_set *flow_set_of(__u64 tag, __u32 *first)
 {
 	__u32 set = (tag >> 32) * flow_sets >> 32;
@@ -260,14 +257,14 @@ static __always_inline bool flow_ref_init(struct flow_ref *r, __u64 tag)
 	return r->set;
 }
 
-/* The i-th way to look at: those of the home line first. */
+/* Returns the i-th way to search, home line first. */
 static __always_inline __u32 flow_way(__u64 tag, __u32 i)
 {
 	return (((tag >> 1) & FLOW_LINE) ^ i) & (FLOW_WAYS - 1);
 }
 
-/* Reads the word of an entry whose tag was read, and by whose address it depends on
- * that, and the tag again. False: it was taken meanwhile.
+/* Reads the word of an entry after its tag, with an address dependency, then the tag
+ * again. Returns false if the entry was reassigned in the meantime.
  */
 static __always_inline bool flow_read(struct flow_ref *r, struct flow *flow)
 {
@@ -280,14 +277,14 @@ static __always_inline bool flow_read(struct flow_ref *r, struct flow *flow)
 	return true;
 }
 
-/* Whether all that was read of an entry since its tag was is that flow's. */
+/* Reports whether everything read from an entry since its tag belongs to that flow. */
 static __always_inline bool flow_holds(const struct flow_ref *r)
 {
 	order_loads();
 	return flow_tag_of(r->flow) == r->tag;
 }
 
-/* The way of a line that has the tag; FLOW_LINE: none has. */
+/* Returns the way of a line with this tag, or FLOW_LINE if none matches. */
 static __always_inline __u32 flow_way_of(const struct flow *line, __u64 tag)
 {
 	__u32 before = 1, way = 0;
@@ -300,7 +297,7 @@ static __always_inline __u32 flow_way_of(const struct flow *line, __u64 tag)
 	return way;
 }
 
-/* Finds the entry of r->tag, in its home line or in the other one. */
+/* Finds the entry of r->tag, in its home line or the other line. */
 static __always_inline bool flow_find(struct flow_ref *r)
 {
 #pragma unroll
@@ -310,7 +307,7 @@ static __always_inline bool flow_find(struct flow_ref *r)
 
 		if (way < FLOW_LINE) {
 			way |= first;
-			asm volatile("" : "+r"(way)); /* Linux 6.1 has to see a mask */
+			asm volatile("" : "+r"(way)); /* Linux 6.1 needs a visible mask */
 			way &= FLOW_WAYS - 1;
 			r->index = r->first + way;
 			return flow_read(r, &r->set->way[way]);
@@ -327,7 +324,7 @@ static __always_inline void connections_add(__u32 server, __s64 n)
 		__sync_fetch_and_add(count, n);
 }
 
-/* What a flow of a word adds to them. One that lingers adds nothing. */
+/* Returns what a flow adds to the counts. A lingering flow adds nothing. */
 static __always_inline __s64 flow_counts(__u64 word)
 {
 	__u32 bit = FLOW_BIT(flow_state(word));
@@ -337,7 +334,7 @@ static __always_inline __s64 flow_counts(__u64 word)
 	return bit & FLOW_HAS_ENDED ? CONNECTION_HAS_ENDED : 0;
 }
 
-/* All of a server's connections, each that goes on so many times. */
+/* Returns a backend's connections, with active ones multiplied by times. */
 static __always_inline __u64 connections_of(__u32 server, __u32 times)
 {
 	__u64 *count = bpf_map_lookup_elem(&connections, &server);
@@ -345,7 +342,7 @@ static __always_inline __u64 connections_of(__u32 server, __u32 times)
 
 	if (!count)
 		return 0;
-	/* Each half may be below zero until the agent has counted anew. */
+	/* Either half may be negative until the agent recounts. */
 	both = *(volatile __s64 *)count;
 	ended = (__s32)both;
 	all = (both - ended) >> 32;
@@ -363,7 +360,7 @@ static __always_inline struct flow_back *flow_back_at(__u32 line)
 	return writable(flow_back_copies, line, bpf_map_lookup_elem(&flow_back, &line));
 }
 
-/* Frees the answers' place of an entry, unless it is another's by now. */
+/* Frees the reply entry of a flow, unless it has been reassigned. */
 static __always_inline void flow_back_free(__u32 index)
 {
 	struct flow_data *data = flow_data_at(index);
@@ -385,7 +382,7 @@ static __always_inline void flow_back_free(__u32 index)
 		__sync_val_compare_and_swap(way, was, 0);
 }
 
-/* The server of an entry, unless it is gone or another by now. */
+/* Returns the backend of an entry, or NULL if it is removed or its id was reassigned. */
 static __always_inline struct server *flow_server_alive(__u64 word)
 {
 	struct server *s = server_lookup(flow_server(word));
@@ -393,8 +390,8 @@ static __always_inline struct server *flow_server_alive(__u64 word)
 	return s && flow_generation_is(word, s->generation) ? s : NULL;
 }
 
-/* What was there is no more. A server that is gone has left its number, and the
- * count with it, to another one, which does not lose what it never had.
+/* Accounts for a flow that no longer exists. The id and count of a removed backend
+ * may already belong to another one, whose count must not drop.
  */
 static __always_inline void flow_forget(__u64 word, __u32 index)
 {

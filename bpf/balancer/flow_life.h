@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* How packets change the state of a flow. Who knows addresses and ports can send
- * any segment in the client's name, so none of the client's makes the balancer
- * forget a flow that may go on (RFC 5961, and Linux' nf_conntrack_proto_tcp.c):
+/* How packets change the state of a flow. Anyone who knows addresses and ports can
+ * forge any segment of the client, so no client segment makes the load balancer
+ * forget a flow that may continue (RFC 5961, and Linux nf_conntrack_proto_tcp.c):
  *
- *   nat, fullnat    the server's answer decides: a FIN or RST of its own, or a
- *                   SYN-ACK to a SYN
- *   direct return   the balancer sees no answers. A FIN or RST counts if it has the
- *                   connection's own numbers, which only its ends know; else the
- *                   flow seems to have ended, and its server keeps it. A SYN goes
- *                   to the server that the flow has: its TCP answers with a
- *                   challenge, or by SYN-ACK.
+ *   nat, fullnat    the backend's reply decides: its own FIN or RST, or a SYN-ACK
+ *                   to a SYN
+ *   direct return   the load balancer sees no replies. A FIN or RST counts if it has
+ *                   the connection's numbers, which only its ends know. Otherwise
+ *                   the flow seems to have ended, but stays on its backend. A SYN
+ *                   goes to the flow's backend: its TCP answers with a challenge ACK
+ *                   or a SYN-ACK.
  *
  * A flow that only seems to have ended counts as ended for schedulers, and lingers
- * after its time until somebody needs its place.
+ * after its timeout until its entry is needed.
  */
 #ifndef FAIRLEAD_BALANCER_FLOW_LIFE_H
 #define FAIRLEAD_BALANCER_FLOW_LIFE_H
@@ -20,21 +20,21 @@
 #include "flow.h"
 #include "parse.h"
 
-/* What a client's packet shows apart from its flags. */
+/* What a client's packet proves in addition to its flags. */
 enum flow_evidence {
 	FLOW_PROVEN = 1,  /* it has the connection's own numbers */
-	FLOW_PAYLOAD = 2, /* bytes of data, which none follow a FIN */
+	FLOW_PAYLOAD = 2, /* it has data, which cannot follow a FIN */
 	FLOW_BEYOND = 4,  /* it acknowledges more than the FIN before it did */
 };
 
-/* How far from a connection's first bytes its end may be to prove itself: both
- * numbers are right by chance once in 2^28 forged segments. What has sent or
- * received more only seems to end.
+/* How far from a connection's first bytes a FIN or RST may be to count as proven:
+ * forged segments match both numbers once in 2^28. A flow that has sent or received
+ * more can only seem to end.
  */
 #define FLOW_SENT_MAX (1u << 16)
 #define FLOW_RECEIVED_MAX (1u << 20)
 
-/* How a packet with FIN or RST in a client's name changes a flow. */
+/* Returns the state after a FIN or RST from a client, possibly forged. */
 static __always_inline __u32 flow_next_end(__u32 state, bool resets, bool two_way, __u32 evidence)
 {
 	switch (state) {
@@ -54,8 +54,8 @@ static __always_inline __u32 flow_next_end(__u32 state, bool resets, bool two_wa
 	return resets && state != FLOW_FINISHING ? FLOW_CLIENT_RESET : FLOW_FINISHING;
 }
 
-/* The state after a client's packet. two_way: by nat and fullnat. Global, as the
- * next one, so that the verifier looks at it once.
+/* Returns the state after a client's packet. two_way: nat or fullnat. Global, like
+ * the next function, so that the verifier checks it once.
  */
 __noinline __u32 flow_next(__u32 state, const struct packet *p, bool two_way, __u32 evidence)
 {
@@ -65,24 +65,24 @@ __noinline __u32 flow_next(__u32 state, const struct packet *p, bool two_way, __
 		return two_way ? state : FLOW_UDP;
 	if (p->flags & TCP_FINISHES)
 		return flow_next_end(state, p->flags & TCP_RESETS, two_way, evidence);
-	if (!(p->flags & TCP_CONTINUES)) /* a SYN: whatever it is, its server says */
+	if (!(p->flags & TCP_CONTINUES)) /* a SYN: its backend decides */
 		return state == FLOW_LINGERING ? FLOW_FINISHING : state;
 	switch (state) {
 	case FLOW_OPENING:
 		return two_way ? FLOW_OPENING : FLOW_ESTABLISHED;
 	case FLOW_ANSWERED:
-	case FLOW_CLIENT_RESET: /* who resets sends no more */
+	case FLOW_CLIENT_RESET: /* no data follows a genuine RST */
 	case FLOW_LINGERING:
 		return FLOW_ESTABLISHED;
 	case FLOW_FINISHING:
 		return evidence & FLOW_PAYLOAD ? FLOW_ESTABLISHED : FLOW_FINISHING;
-	case FLOW_TIME_WAIT: /* the server has not finished, but goes on */
+	case FLOW_TIME_WAIT: /* the backend has not sent a FIN and continues */
 		return !two_way && evidence & FLOW_BEYOND ? FLOW_FINISHING : FLOW_TIME_WAIT;
 	}
 	return state;
 }
 
-/* The state after a server's packet. */
+/* Returns the state after a backend's packet. */
 __noinline __u32 flow_next_answer(__u32 state, const struct packet *p)
 {
 	const __u32 opening = FLOW_BIT(FLOW_OPENING) | FLOW_BIT(FLOW_ANSWERED);
@@ -94,7 +94,9 @@ __noinline __u32 flow_next_answer(__u32 state, const struct packet *p)
 	if (p->t.proto == IPPROTO_UDP)
 		return FLOW_UDP;
 	if (p->flags & TCP_RESETS) {
-		/* Without ACK it answers an ACK (RFC 9293, 3.5.2): perhaps a forged one. */
+		/* A RST without ACK answers an ACK (RFC 9293, 3.5.2), which may be
+		 * forged.
+		 */
 		return bit & opening && !(p->flags & TCP_CONTINUES) ? state : FLOW_CLOSED;
 	}
 	if (p->flags & TCP_FINISHES) {
@@ -102,15 +104,16 @@ __noinline __u32 flow_next_answer(__u32 state, const struct packet *p)
 			return state == FLOW_CLOSED ? FLOW_CLOSED : FLOW_TIME_WAIT;
 		return FLOW_SERVER_FIN;
 	}
-	if (!(p->flags & TCP_CONTINUES)) /* a SYN-ACK: it has no older connection */
+	if (!(p->flags & TCP_CONTINUES)) /* a SYN-ACK: there is no older connection */
 		return bit & over ? state : FLOW_ANSWERED;
 	if (state == FLOW_OPENING)
 		return FLOW_ANSWERED;
 	return state == FLOW_LINGERING ? FLOW_ESTABLISHED : state;
 }
 
-/* Whether a packet that opens nothing only continues its flow. two_way: it is a
- * client's by nat and fullnat, where only the server ends the opening of UDP.
+/* Reports whether a packet that opens nothing only continues its flow. two_way: a
+ * client's packet with nat or fullnat, where only the backend ends the opening state
+ * of UDP.
  */
 static __always_inline bool flow_is_steady(__u64 word, const struct packet *p, bool two_way)
 {
@@ -121,8 +124,8 @@ static __always_inline bool flow_is_steady(__u64 word, const struct packet *p, b
 	return steady >> flow_state(word) & 1 && !(p->flags & TCP_FINISHES);
 }
 
-/* Notes that a packet went by which leaves the state as it is. A word that another
- * CPU changes meanwhile stays as that one has it.
+/* Records a packet that does not change the state. If another CPU changes the word
+ * meanwhile, its change wins.
  */
 static __always_inline void flow_renew(struct flow_ref *r, __u32 now)
 {
@@ -135,8 +138,8 @@ static __always_inline void flow_renew(struct flow_ref *r, __u32 now)
 		r->word = word;
 }
 
-/* Brings a flow into another state: its word then, which stays as it was where
- * another CPU changes it meanwhile. Not inlined: a flow has few of them.
+/* Moves a flow to another state and returns its word, unchanged if another CPU
+ * changes it meanwhile. Not inlined: state changes are infrequent.
  */
 __noinline __u64 flow_move(struct flow *flow, __u64 was, __u32 state, __u32 now)
 {
@@ -154,7 +157,7 @@ __noinline __u64 flow_move(struct flow *flow, __u64 was, __u32 state, __u32 now)
 	return word;
 }
 
-/* Notes that a packet went by, after which the flow is in that state. */
+/* Records a packet after which the flow is in this state. */
 static __always_inline void flow_touch(struct flow_ref *r, __u32 state, __u32 now)
 {
 	if (state == flow_state(r->word))
@@ -163,13 +166,13 @@ static __always_inline void flow_touch(struct flow_ref *r, __u32 state, __u32 no
 		r->word = flow_move(r->flow, r->word, state, now);
 }
 
-/* A flow for TRACE_FLOW: its word, and the state before this packet. */
+/* Describes a flow for TRACE_FLOW: its word, and the state before this packet. */
 static __always_inline __u64 flow_note(__u64 word, __u32 before)
 {
 	return flow_server(word) | (__u64)before << 32 | (__u64)flow_state(word) << 40;
 }
 
-/* Notes that a packet of its server's went by. */
+/* Records a packet from the flow's backend. */
 static __always_inline void flow_touch_answer(struct flow_ref *r, const struct packet *p, __u32 now)
 {
 	__u32 before = flow_state(r->word);

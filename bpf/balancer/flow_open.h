@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Opening a flow: it gets an entry of its set, under the set's lock. Of several
- * CPUs that open one flow at once the first gives it a server; the others wait
- * for the lock, and find it.
+/* Opens a flow: claims an entry of its set under the set's lock. If several CPUs open
+ * the same flow concurrently, the first assigns a backend; the others wait for the
+ * lock and find the flow.
  *
- *   lock -> there by now? -> it is that
+ *   lock -> exists by now? -> use it
  *           | no
- *           +-> the entry that gives way first -> its word -> its tag, unlock
+ *           +-> the first entry to evict -> its word -> its tag, unlock
  *
- * The lock is held for some 50 ns, by nat and fullnat until the flow has a way
- * back; never by the agent.
+ * The lock is held for about 50 ns; for nat and fullnat until the flow has a return
+ * entry. The agent never takes it.
  */
 #ifndef FAIRLEAD_BALANCER_FLOW_OPEN_H
 #define FAIRLEAD_BALANCER_FLOW_OPEN_H
 
 #include "flow.h"
 
-/* How often a set's lock is tried before the packet is dropped: some 100 us. */
+/* Attempts to lock a set before the packet is dropped: about 100 us. */
 #define FLOW_TRIES (1u << 15)
-/* A flow that was silent for so long gives way to a new one, if need be. */
+/* A flow silent for this long may be evicted for a new one. */
 #define FLOW_IDLE FLOW_SECONDS(200)
-/* The same of one that seems to have ended, but may go on. */
+/* The same for a flow that seems to have ended but may continue. */
 #define FLOW_SOON_IDLE FLOW_SECONDS(60)
 
-/* A key says how soon an entry gives way, the lower the sooner: the flow's own;
- * one that is over; one that a flood may push out; one that was silent for long.
- * Among those the home line's first, and then the nearest to its end. In the
- * lowest bits is the way, counted from home.
+/* A key gives the eviction order, lowest first: the flow's own entry; an ended flow;
+ * one that a flood may evict; one that was silent for long. Within a class the home
+ * line comes first, then the entry closest to its expiry. The lowest bits are the
+ * way, counted from home.
  */
 #define FLOW_OTHERS (1ULL << 3)
 #define FLOW_LEFT_SHIFT 4
@@ -34,8 +34,8 @@
 #define FLOW_KEPT_SHIFT 38
 #define FLOW_KEPT (1ULL << FLOW_KEPT_SHIFT)
 
-/* By state: with how much time left a flow is kept whatever comes, and
- * FLOW_STRONG where no flood pushes it out.
+/* Per state: the remaining time above which a flow is never evicted, and FLOW_STRONG
+ * if no flood evicts it.
  */
 #define FLOW_ALWAYS 0xffffffffULL
 
@@ -67,22 +67,21 @@ static __always_inline void flow_unlock(struct flow_set *set)
 	order_store(&set->way[0].tag, flow_tag_of(&set->way[0]));
 }
 
-/* The entry of a set, which is reduced here, for Linux 6.1 to see it. */
+/* Returns an entry of a set. The index is masked here, where Linux 6.1 can see it. */
 static __always_inline struct flow *flow_at(struct flow_set *set, __u64 index)
 {
 	asm volatile("" : "+r"(index));
 	return &set->way[index % FLOW_WAYS];
 }
 
-/* Changes the tag of an entry of a locked set. */
+/* Changes the tag of an entry in a locked set. */
 static __always_inline void flow_retag(struct flow_set *set, __u32 index, __u64 tag)
 {
 	order_store(&flow_at(set, index)->tag, index % FLOW_WAYS ? tag : tag | FLOW_LOCKED);
 }
 
-/* One where x is below zero. The compiler is to know neither where x comes from
- * nor what it becomes, or it makes branches of it, and the verifier 256 ways of
- * eight of them.
+/* Returns 1 if x is negative. The compiler must not know the source or use of x: it
+ * would create branches, and the verifier 256 paths for eight of them.
  */
 static __always_inline __u64 flow_below_zero(__u64 x)
 {
@@ -92,8 +91,8 @@ static __always_inline __u64 flow_below_zero(__u64 x)
 	return x;
 }
 
-/* All ones where x is below zero; not to be used with a constant, for which the
- * verifier makes two ways of it, too.
+/* Returns all ones if x is negative. Do not combine it with a constant: the verifier
+ * would split it into two paths.
  */
 static __always_inline __u64 flow_mask(__s64 x)
 {
@@ -103,7 +102,7 @@ static __always_inline __u64 flow_mask(__s64 x)
 	return x;
 }
 
-/* The key of the i-th way from home. */
+/* Returns the key of the i-th way from home. */
 static __always_inline __u64 flow_key(const struct flow *flow, __u64 tag, __u32 now, __u32 i)
 {
 	__u64 word = *(volatile __u64 *)&flow->word, differs = flow_tag_of(flow) ^ tag;
@@ -118,7 +117,7 @@ static __always_inline __u64 flow_key(const struct flow *flow, __u64 tag, __u32 
 	return (key & flow_mask(differs | -differs)) | i;
 }
 
-/* The lowest key of a set. */
+/* Returns the lowest key of a set. */
 static __always_inline __u64 flow_first_key(const struct flow_set *set, __u64 tag, __u32 now)
 {
 	__u64 first = ~0ULL >> 1;
@@ -133,27 +132,25 @@ static __always_inline __u64 flow_first_key(const struct flow_set *set, __u64 ta
 }
 
 enum flow_claimed {
-	FLOW_CLAIMED, /* the entry has the word; its set is locked until flow_publish */
-	FLOW_BUSY,    /* the lock could not be had, or the entry that was to give way has just
-		       * been used: to be tried again
-		       */
-	FLOW_FULL,    /* the set is full of flows that must not go */
+	FLOW_CLAIMED, /* the entry has the word; its set stays locked until flow_publish */
+	FLOW_BUSY,    /* lock unavailable, or the entry was just used: retry */
+	FLOW_FULL,    /* the set is full of flows that must stay */
 	FLOW_FOUND,   /* another CPU has just opened it, with that word */
 };
 
-/* An entry that is to be had. */
+/* A request for an entry. */
 struct flow_claim {
 	struct flow_set *set;
 	__u64 tag;
-	__u64 word;  /* in: what it is to be; out: what it is */
-	__u64 was;   /* in: the word that was found void, or 0; out: what it was */
+	__u64 word;  /* in: desired; out: actual */
+	__u64 was;   /* in: the word found void, or 0; out: the previous word */
 	__u32 index; /* in: the set's first; out: the entry's */
-	__u32 spare; /* the index of an entry that must stay, and one; 0: none */
+	__u32 spare; /* index + 1 of an entry that must stay; 0: none */
 	__u32 now;
 	bool locked;
 };
 
-/* Takes an entry of a set that is locked. */
+/* Takes an entry of a locked set. */
 static __always_inline enum flow_claimed flow_take(struct flow_claim *c)
 {
 	__u64 key = flow_first_key(c->set, c->tag, c->now), tag, was;
@@ -170,7 +167,7 @@ static __always_inline enum flow_claimed flow_take(struct flow_claim *c)
 	if (key >= FLOW_KEPT || c->index + way + 1 == c->spare)
 		return FLOW_FULL;
 	flow_retag(c->set, way, 0);
-	if (!was) { /* which nobody changes */
+	if (!was) { /* never changed concurrently */
 		*(volatile __u64 *)&flow->word = c->word;
 	} else if (__sync_val_compare_and_swap(&flow->word, was, c->word) != was) {
 		flow_retag(c->set, way, tag);
@@ -191,7 +188,7 @@ static long flow_try(__u32 i __attribute__((unused)), void *arg)
 	return c->locked;
 }
 
-/* Claims an entry, in place of what it was. */
+/* Claims an entry and releases what it held before. */
 static __always_inline enum flow_claimed flow_claim(struct flow_claim *c)
 {
 	enum flow_claimed claimed;
@@ -211,14 +208,14 @@ static __always_inline enum flow_claimed flow_claim(struct flow_claim *c)
 	return FLOW_CLAIMED;
 }
 
-/* Lets others see a claimed entry, all of which is written. */
+/* Makes a completely written entry visible and unlocks the set. */
 static __always_inline void flow_publish(struct flow_set *set, __u32 index, __u64 tag)
 {
 	flow_retag(set, index, tag);
 	flow_unlock(set);
 }
 
-/* Lets go of a claimed entry: it is nobody's. */
+/* Releases a claimed entry. */
 static __always_inline void flow_drop(struct flow_set *set, __u32 index)
 {
 	__u64 was = __sync_lock_test_and_set(&flow_at(set, index)->word, 0);

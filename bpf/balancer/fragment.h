@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Fragments. The first one has the ports; they are kept for the others of its
- * datagram, which then are chosen for as the first was. A later one that comes
- * before its first goes to user space, which brings it back when the first has
- * come, and else gives it up.
+/* Fragments. The first fragment has the ports. They are retained for the datagram's
+ * other fragments, so that these go to the same backend. A later fragment that
+ * arrives before its first goes to user space, which reinjects it when the first
+ * arrives, or drops it.
  *
- * A first fragment without the whole transport header, and a later one that
- * would write over it, are an attack (RFC 1858, RFC 3128).
+ * A first fragment without the complete transport header, or a later one that would
+ * overwrite that header, is an attack (RFC 1858, RFC 3128).
  */
 #ifndef FAIRLEAD_BALANCER_FRAGMENT_H
 #define FAIRLEAD_BALANCER_FRAGMENT_H
@@ -13,8 +13,8 @@
 #include "icmp.h"
 #include "scratch.h"
 
-/* How long the ports of a datagram are kept; 16 bits of identification may be
- * used up in little more.
+/* How long a datagram's ports are retained. The 16-bit identification may wrap in
+ * little more time.
  */
 #define FRAGMENT_NS 2000000000ULL
 
@@ -22,7 +22,7 @@ struct fragment_key {
 	struct addr src;
 	struct addr dst;
 	__u32 id;
-	__u8 proto; /* 0 in IPv6, whose fragments need not agree on it */
+	__u8 proto; /* 0 in IPv6, whose fragments may differ in it */
 	__u8 zero[3];
 };
 
@@ -32,7 +32,7 @@ struct fragment {
 	__be16 dport;
 	__u8 proto;
 	__u8 flags; /* enum tcp_flags */
-	__u8 lost;  /* user space has waited for the first in vain */
+	__u8 lost;  /* user space waited for the first fragment in vain */
 	__u8 zero;
 };
 
@@ -43,12 +43,12 @@ struct {
 	__type(value, struct fragment);
 } fragments SEC(".maps");
 
-/* The longest frame that user space can bring back: what BPF_F_TEST_XDP_LIVE_
- * FRAMES takes, a page less what the kernel needs of it (net/bpf/test_run.c).
+/* The longest frame that user space can reinject: the limit of
+ * BPF_F_TEST_XDP_LIVE_FRAMES, a page less the kernel's overhead (net/bpf/test_run.c).
  */
 #define ORPHAN_MAX 3072
 
-/* A fragment that came before its first, for user space. */
+/* A fragment that arrived before its first, for user space. */
 struct orphan {
 	__u64 seen; /* ns of the coarse clock */
 	struct fragment_key key;
@@ -65,8 +65,8 @@ struct {
 } orphans SEC(".maps");
 
 #ifdef TRACING
-/* The datagram whose first fragment is looked for. A look-up would mark the entry
- * of the live map as used, so the agent copies it and runs the program again.
+/* The datagram whose first fragment is needed. A lookup would mark the live map's
+ * entry as used, so the agent copies it and runs the program again.
  */
 struct fragment_key fragment_wanted SEC(".data.notes");
 #endif
@@ -76,7 +76,7 @@ static __always_inline bool is_fragment(const struct spot *s)
 	return s->offset || s->more;
 }
 
-/* The least of a transport header that a first fragment must have. */
+/* Minimum transport header bytes in a first fragment. */
 static __always_inline __u32 l4_least(__u8 proto)
 {
 	switch (proto) {
@@ -90,8 +90,8 @@ static __always_inline __u32 l4_least(__u8 proto)
 	return ICMP_HEADER;
 }
 
-/* Lengths that no sender makes: not a multiple of eight before the last, or
- * beyond what a datagram can have.
+/* Reports lengths that no sender generates: not a multiple of eight before the last
+ * fragment, or beyond the maximum datagram size.
  */
 static __always_inline bool fragment_is_broken(const struct spot *s)
 {
@@ -128,7 +128,7 @@ __noinline int fragment_remember(const struct rare *r)
 	return bpf_map_update_elem(&fragments, &key, &f, BPF_ANY);
 }
 
-/* Hands a later fragment to user space. */
+/* Passes a later fragment to user space. */
 __noinline int fragment_hand_up(struct xdp_md *ctx, struct rare *r)
 {
 	if (!r)
@@ -153,10 +153,10 @@ __noinline int fragment_hand_up(struct xdp_md *ctx, struct rare *r)
 		return drop(ctx, DROP_FRAGMENT_LOST);
 	}
 	bpf_ringbuf_submit(o, 0);
-	return XDP_DROP; /* not lost yet: not counted */
+	return XDP_DROP; /* not lost yet, so not counted */
 }
 
-/* The ports of a later fragment, as its first has left them. */
+/* Looks up a later fragment's ports, as stored by its first. */
 __noinline int fragment_recall(struct xdp_md *ctx, struct rare *r)
 {
 	if (!r)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Which frontend a packet is for. One bit says of most packets that they are
- * for none; then the frontend of the very port; then the VIP's own entry, with
- * its ranges of ports.
+/* Finds a packet's frontend: first a bit that rules out most packets, then an exact
+ * port match, then the VIP's own entry with its port ranges.
  */
 #ifndef FAIRLEAD_BALANCER_FRONTEND_H
 #define FAIRLEAD_BALANCER_FRONTEND_H
@@ -11,7 +10,7 @@
 #include "maps.h"
 #include "trace_event.h"
 
-/* No packet is looked for in more ranges of one VIP. */
+/* Maximum number of port ranges searched per VIP. */
 #define RANGES_MAX 1024
 
 static __always_inline bool may_be_ours(const struct addr *dst)
@@ -41,8 +40,8 @@ struct {
 	__type(value, struct frontend);
 } frontend_copy SEC(".maps");
 
-/* The scheduler writes whose turn it is. A packet has one frontend at a time, so
- * there is one copy.
+/* The scheduler advances the frontend's turn. A packet has one frontend at a time,
+ * so one copy is enough.
  */
 static __always_inline struct frontend *frontend_writable(const struct frontend *live)
 {
@@ -85,8 +84,8 @@ static long range_try(__u32 i, void *arg)
 	return 1;
 }
 
-/* The frontend of a packet whose very port has none: a range's, or the whole
- * address'; NULL where the address is no VIP.
+/* Finds the frontend of a packet without an exact port match: a port range, or the
+ * whole address. Returns NULL if the address is not a VIP.
  */
 static __noinline struct frontend *frontend_wide(const struct packet *p)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* GUE (draft-ietf-intarea-gue-09), variant 0: UDP to set.gue_port, from a port
- * that is the flow's, for the routers' ECMP; no checksum (RFC 6935, RFC 8086).
- * The chain is private data behind the four bytes of GUE, which receivers that
- * do not know it skip.
+ * derived from the flow for the routers' ECMP, without checksum (RFC 6935, RFC 8086).
+ * The chain is private data after the four bytes of GUE. Receivers that do not know
+ * it skip it.
  */
 #ifndef FAIRLEAD_BALANCER_GUE_H
 #define FAIRLEAD_BALANCER_GUE_H
@@ -11,7 +11,7 @@
 
 #define GUE_FIRST_PORT 49152 /* the dynamic ports: RFC 6335 */
 
-/* Of UDP, GUE and a chain of n. */
+/* Size of UDP, GUE and a chain of n endpoints. */
 static __always_inline __u32 gue_bytes(__u32 n, bool outer6)
 {
 	return sizeof(struct udphdr) + sizeof(struct gue) + gue_list_bytes(n, outer6);
@@ -34,8 +34,8 @@ static __always_inline bool gue_put_list(void *to, const void *end, const struct
 			 gue_list_bytes(n, true) - sizeof(struct gue_list) - n * ENDPOINT6_SIZE, 0);
 }
 
-/* Writes what stands between the outer IP header and the packet; len holds all
- * from here on. The caller has seen that UDP and GUE lie within the frame.
+/* Writes the headers between the outer IP header and the packet. len counts
+ * everything from here on. The caller has verified that UDP and GUE fit the frame.
  */
 static __always_inline bool gue_put(void *to, const void *end, const struct chain *chain, __u16 len,
 				    __u32 hash, bool inner6, bool outer6)

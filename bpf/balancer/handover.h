@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Handover: flows of a balancer that drains stay with it. A packet of a flow
- * that nobody here knows goes to the draining balancers, one after the other,
- * by IP in IP from our own address to theirs; who knows the flow serves it, and
- * the last to have it is who asked, where it then is a new flow.
+/* Handover: a draining load balancer keeps its flows. If a packet's flow is unknown
+ * here, the packet goes to the draining load balancers one after the other, in
+ * IP-in-IP from our own address to theirs. The one that knows the flow serves it. The
+ * last in the list is the requesting load balancer, where the flow is then a new one.
  *
  *   B, unknown -> [D2, B] D1, unknown -> [B] D2, unknown -> [B] B: new
  *
- * The list is the Fairlead option (option.h) of the outer header, its ports
- * zero: whom to ask next. B stays in it, so that B knows the packet again. D
- * takes only what is to one of its own frontends that remember flows, and of
- * what is odd, whose frontend is not seen yet, what is to a VIP. It accepts
- * packets only from known balancers, and a list of only such, and applies the
- * frontend's policy (policy.h) to the packet inside. Odd packets, and those too
- * big to be handed on, are the program slow_path's (slow_path_handover.h).
+ * The list is the Fairlead option (option.h) of the outer header, with zero ports:
+ * the load balancers to query next. B stays in it, so that B recognizes the packet. D
+ * accepts only packets to its own frontends that track flows, and slow path packets,
+ * whose frontend is not known yet, to a VIP. It accepts packets only from known load
+ * balancers, with only known ones in the list, and applies the frontend's policy
+ * (policy.h) to the inner packet. Slow path packets, and those too big to hand on, go
+ * to the slow_path program (slow_path_handover.h).
  */
 #ifndef FAIRLEAD_BALANCER_HANDOVER_H
 #define FAIRLEAD_BALANCER_HANDOVER_H
@@ -24,10 +24,10 @@
 #include "no_frontend.h"
 #include "capture.h"
 
-/* The asker is the last of a list. */
+/* The requesting load balancer is the last of a list. */
 #define HANDOVER_PEERS (CHAIN_MAX - 1)
 
-/* The draining balancers' own addresses, of one family. */
+/* Own addresses of the draining load balancers, of one family. */
 struct handover_peers {
 	__u32 n;
 	struct addr who[HANDOVER_PEERS];
@@ -41,8 +41,8 @@ struct {
 	__type(value, struct handover_peers);
 } handover_peers SEC(".maps");
 
-/* The own addresses of all other balancers, from the source of truth. The value
- * says nothing.
+/* Own addresses of all other load balancers, from the source of truth. The value is
+ * unused.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -52,21 +52,21 @@ struct {
 	__type(value, __u8);
 } balancers SEC(".maps");
 
-/* A packet on its way through the program handover. */
+/* A packet in the handover program. */
 struct handover {
 	struct packet p;
 	struct addr from; /* the sender of the outer header */
-	struct server to; /* who is asked next */
+	struct server to; /* the load balancer to query next */
 	struct server_cpu way;
-	struct chain list; /* who after that */
+	struct chain list; /* those after it */
 	struct addr next[CHAIN_MAX];
 	__u32 n;     /* in next */
-	__u32 inner; /* where the packet begins in the frame, and what it is */
+	__u32 inner; /* offset of the inner packet in the frame */
 	__u16 ethertype;
 	bool outer6;
-	bool ports; /* the list has some: a server half's */
-	__u8 rest;  /* PACKET_ASK or PACKET_LAST, of a packet that was handed to us */
-	__u8 on;    /* the same, for the program slow_path, which goes on with it */
+	bool ports; /* the list has ports: it is for a DSR agent */
+	__u8 rest;  /* PACKET_ASK or PACKET_LAST, if the packet was handed to us */
+	__u8 on;    /* the same, for the slow_path program, which continues it */
 	__u8 header[sizeof(struct ipv6hdr)];
 };
 
@@ -96,7 +96,7 @@ static __always_inline bool handover_is_own(const struct addr *a)
 	return addr_equal(a, &set.own4) || addr_equal(a, &set.own6);
 }
 
-/* Writes the endpoints of next from one on as the option has them. */
+/* Writes the endpoints of next, starting with first, in the option's format. */
 static __always_inline void handover_endpoints(struct handover *h, __u32 first)
 {
 	struct chain *c = &h->list;
@@ -122,12 +122,12 @@ static __always_inline void handover_endpoints(struct handover *h, __u32 first)
 	c->sum = csum_fold(sum);
 }
 
-/* Makes the first of next a choice, and the others its chain. */
+/* Makes the first of next the choice, and the others its chain. */
 static __always_inline void handover_choice(struct handover *h, struct choice *ch,
 					    const struct tuple *flow)
 {
 	h->to.addr = h->next[0];
-	handover_endpoints(h, h->n > 1); /* behind the first, or it alone */
+	handover_endpoints(h, h->n > 1); /* those after the first, or only that one */
 	h->way.tick = 0;
 	ch->server = &h->to;
 	ch->cpu = &h->way;
@@ -135,7 +135,7 @@ static __always_inline void handover_choice(struct handover *h, struct choice *c
 	ch->hash = flow_hash(flow);
 }
 
-/* Sends the packet, which is whole and alone in the frame, to the first of next. */
+/* Sends the packet, now without outer header, to the first of next. */
 static __noinline int handover_send(struct xdp_md *ctx, struct handover *h, bool v6)
 {
 	struct choice ch;
@@ -144,7 +144,7 @@ static __noinline int handover_send(struct xdp_md *ctx, struct handover *h, bool
 	return tunnel(ctx, &h->p, false, &ch, v6);
 }
 
-/* Reads the packet that the frame begins with. */
+/* Parses the packet at the start of the frame. */
 static __always_inline int handover_parse(struct xdp_md *ctx, struct handover *h, bool *v6)
 {
 	__u32 left = bpf_xdp_get_buff_len(ctx) - sizeof(struct ethhdr);
@@ -161,7 +161,9 @@ static __always_inline int handover_parse(struct xdp_md *ctx, struct handover *h
 	return eth->h_proto == bpf_htons(ETH_P_IP) && parse_packet_v4(&c, &h->p, left);
 }
 
-/* Writes all who drain, and ourselves, in next. False: nobody drains. */
+/* Lists all draining load balancers, then ourselves, in next. Returns false if none
+ * drains.
+ */
 static __always_inline bool handover_begin(struct handover *h)
 {
 	struct handover_peers *peers;
@@ -186,7 +188,7 @@ static __always_inline bool handover_begin(struct handover *h)
 	return true;
 }
 
-/* A packet of ours, of a flow that we do not know. */
+/* Forwards a packet to one of our frontends whose flow we do not know. */
 static __noinline int handover_out(struct xdp_md *ctx, struct handover *h, bool v6)
 {
 	if (!handover_begin(h))
@@ -202,8 +204,8 @@ static __always_inline bool handover_ethertype(struct handover *h, __u8 proto)
 	return h->ethertype;
 }
 
-/* Reads how many endpoints a list has, which must fill so many bytes with what stands
- * around them, and its tag. False: it is no list.
+/* Reads the number of endpoints and the tag of a list, which must fill exactly these
+ * bytes with its framing. Returns false if it is no valid list.
  */
 static __always_inline bool handover_count(struct xdp_md *ctx, struct handover *h, __u32 listed,
 					   __u32 bytes, bool v6)
@@ -221,7 +223,7 @@ static __always_inline bool handover_count(struct xdp_md *ctx, struct handover *
 	       !bpf_xdp_load_bytes(ctx, at + h->n * ENDPOINT_SIZE(v6), &s->tag, sizeof(s->tag));
 }
 
-/* Reads the list of an outer IPv4 header; false: it is none. */
+/* Reads the list of an outer IPv4 header. Returns false if there is none. */
 static __always_inline bool handover_read_v4(struct xdp_md *ctx, struct handover *h)
 {
 	struct iphdr *ip = (struct iphdr *)h->header;
@@ -288,7 +290,9 @@ static __always_inline bool handover_read_v6(struct xdp_md *ctx, struct handover
 	return handover_ethertype(h, head[0]);
 }
 
-/* The header of the packet within, into h->p. False: none, or it is odd. */
+/* Reads the inner packet's header into h->p. Returns false if there is none, or it
+ * needs the slow path.
+ */
 static __always_inline bool handover_peek(struct xdp_md *ctx, struct handover *h)
 {
 	__builtin_memset(&h->p, 0, sizeof(h->p));
@@ -309,14 +313,14 @@ static __always_inline bool handover_peek(struct xdp_md *ctx, struct handover *h
 	addr_from_v6(&h->p.t.src, &ip->saddr);
 	addr_from_v6(&h->p.t.dst, &ip->daddr);
 	if (addrs_are_mapped(&h->p.t.src, &h->p.t.dst)) {
-		__builtin_memset(&h->p.t.dst, 0, sizeof(h->p.t.dst)); /* nobody's */
+		__builtin_memset(&h->p.t.dst, 0, sizeof(h->p.t.dst)); /* matches no frontend */
 		return false;
 	}
 	h->p.t.proto = ip->nexthdr;
 	return has_ports(ip->nexthdr);
 }
 
-/* Whether the packet within is for us: looked at before anything is taken away. */
+/* Reports whether the inner packet is for us, before anything is removed. */
 static __noinline bool handover_is_ours(struct xdp_md *ctx, struct handover *h)
 {
 	__u32 header =
@@ -325,7 +329,7 @@ static __noinline bool handover_is_ours(struct xdp_md *ctx, struct handover *h)
 	struct frontend *f;
 
 	if (!handover_peek(ctx, h)) {
-		h->p.t.proto = 0; /* what a tag covers then */
+		h->p.t.proto = 0; /* as a tag covers it then */
 		return !h->ports && is_vip(&h->p.t.dst);
 	}
 	if (bpf_xdp_load_bytes(ctx, h->inner + header, ports, sizeof(ports)))
@@ -341,8 +345,8 @@ static __always_inline bool handover_is_last(const struct handover *h)
 	return h->n == 1 && handover_is_own(&h->next[0]);
 }
 
-/* Whether sender and list are known balancers. We are in the list only when
- * nobody else is: a longer one with us in it would come back.
+/* Reports whether sender and list are known load balancers. We may be in the list
+ * only as its single entry: otherwise the packet would come back.
  */
 static __noinline bool handover_is_trusted(struct handover *h)
 {
@@ -356,8 +360,9 @@ static __noinline bool handover_is_trusted(struct handover *h)
 	return true;
 }
 
-/* Whether the packet has the tag of another balancer, or need not have it. Global, so that
- * the verifier looks at it once; h is the scratch memory.
+/* Returns 0 if the packet has another load balancer's tag or needs none, else the
+ * drop reason. Global, so that the verifier checks it once. It reads h from the
+ * scratch memory.
  */
 __noinline int handover_unproven(void)
 {
@@ -376,7 +381,7 @@ __noinline int handover_unproven(void)
 	return auth_is_right(s->tag) || auth_policy != AUTH_REQUIRE ? 0 : DROP_WRONG_AUTH_TAG;
 }
 
-/* Takes the outer header away. */
+/* Removes the outer header. */
 static __always_inline bool handover_unwrap(struct xdp_md *ctx, struct handover *h)
 {
 	struct ethhdr eth;
@@ -388,7 +393,7 @@ static __always_inline bool handover_unwrap(struct xdp_md *ctx, struct handover 
 	       !bpf_xdp_store_bytes(ctx, 0, &eth, sizeof(eth));
 }
 
-/* A packet that was handed to us. */
+/* Handles a packet that was handed to us. */
 static __noinline int handover_in(struct xdp_md *ctx, struct handover *h, bool outer6)
 {
 	struct frontend *f;
@@ -424,8 +429,8 @@ static __noinline int handover_in(struct xdp_md *ctx, struct handover *h, bool o
 	return verdict == STATEFUL_ASK ? handover_send(ctx, h, v6) : verdict;
 }
 
-/* Reached from the balancer with a packet that has no flow here, and from the
- * program rare with one to our own address.
+/* Entered from the balancer program with a packet whose flow is unknown here, and
+ * from the slow_path program with one to our own address.
  */
 static __always_inline int handover_frame(struct xdp_md *ctx)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* ICMP and ICMPv6 to a VIP. An echo request is answered here, whatever its
- * size: it goes back with its addresses swapped, fragment by fragment. An
- * error names a flow by the packet that it quotes and goes where that flow
- * goes, with the quotation rewritten as the flow's packets are.
+/* ICMP and ICMPv6 to a VIP. An echo request of any size is answered here, fragment by
+ * fragment, by swapping its addresses. An error identifies a flow by the packet it
+ * quotes. It goes where that flow goes, with the quoted packet rewritten like the
+ * flow's packets.
  */
 #ifndef FAIRLEAD_BALANCER_ICMP_H
 #define FAIRLEAD_BALANCER_ICMP_H
@@ -47,8 +47,8 @@ static __always_inline bool icmp_is_echo(__u8 type, bool v6)
 	return type == (v6 ? ICMP6_ECHO : ICMP4_ECHO);
 }
 
-/* Neighbour discovery, also where it asks for one address alone; no router
- * lets it pass (RFC 4861, 6.1 and 7.1: the hop limit is 255).
+/* Reports neighbor discovery, including unicast solicitations. No router forwards it
+ * (RFC 4861, 6.1 and 7.1: the hop limit is 255).
  */
 static __always_inline bool icmp_is_discovery(const struct rare *r)
 {
@@ -56,7 +56,7 @@ static __always_inline bool icmp_is_discovery(const struct rare *r)
 	       r->icmp_type >= ICMP6_ROUTER_SOLICITATION && r->icmp_type <= ICMP6_REDIRECT;
 }
 
-/* Changes the type; the code is zero and stays. */
+/* Changes the type. The code is zero and stays. */
 static __always_inline bool echo_retype(struct xdp_md *ctx, struct rare *r)
 {
 	struct icmp_answer icmp;
@@ -90,8 +90,8 @@ static __always_inline bool echo_turn(struct xdp_md *ctx, struct rare *r)
 	return bpf_xdp_store_bytes(ctx, r->own.l3, ip, sizeof(*ip)) == 0;
 }
 
-/* Answers an echo request, or a later fragment of one: no balancer's VIP is
- * sent other ICMP so long.
+/* Answers an echo request or a later fragment of one: a VIP receives no other ICMP
+ * large enough to be fragmented.
  */
 __noinline int echo(struct xdp_md *ctx, struct rare *r)
 {
@@ -108,9 +108,9 @@ __noinline int echo(struct xdp_md *ctx, struct rare *r)
 	return go(WAY_BACK, ctx->ingress_ifindex);
 }
 
-/* Reads the packet that an error quotes into r->quoted and its flow, the way
- * that the flow's packets have come, into r->p. Not found where the transport
- * header is not quoted, or is that of a later fragment.
+/* Reads the packet that an error quotes into r->quoted and its flow, in the direction
+ * of the flow's packets, into r->p. Fails if the transport header is missing or
+ * belongs to a later fragment.
  */
 __noinline int icmp_quoted(struct xdp_md *ctx, struct rare *r)
 {
@@ -140,7 +140,7 @@ __noinline int icmp_quoted(struct xdp_md *ctx, struct rare *r)
 	return 0;
 }
 
-/* The addresses of the frame's own packet. */
+/* Returns the addresses of the frame's own packet. */
 static __always_inline void icmp_own(const struct rare *r, struct addr *src, struct addr *dst)
 {
 	if (r->v6) {
@@ -152,8 +152,8 @@ static __always_inline void icmp_own(const struct rare *r, struct addr *src, str
 	}
 }
 
-/* The sequence number in a quoted header becomes its sender's, who looks at it
- * (RFC 5927, 4.1).
+/* Translates the sequence number in a quoted header to the sender's, which verifies
+ * it (RFC 5927, 4.1).
  */
 static __always_inline int icmp_shift(struct xdp_md *ctx, struct rare *r)
 {
@@ -174,9 +174,9 @@ static __always_inline int icmp_shift(struct xdp_md *ctx, struct rare *r)
 	return edit_check(ctx, r, q->l4 + offsetof(struct tcphdr, check), q->end, change);
 }
 
-/* Turns an error about the flow r->from into one about the flow r->to, as its
- * packets have been or are to be: what it quotes went the other way. Its own
- * source and destination become the flow's new ones where that is asked for.
+/* Turns an error about the flow r->from into one about the flow r->to. The quoted
+ * packet went in the opposite direction. src and dst select whether the error's own
+ * source and destination change to the flow's new ones.
  */
 __noinline int icmp_turn(struct xdp_md *ctx, struct rare *r, bool src, bool dst)
 {

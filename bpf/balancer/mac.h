@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* XDP sees every frame that a device receives, also those for other hosts: on a
- * wire whose switch floods, or where the device is promiscuous. The kernel drops
- * these later (PACKET_OTHERHOST); so only frames for this host are balanced.
+/* XDP sees every frame that a device receives, including those for other hosts if the
+ * switch floods or the device is promiscuous. The kernel drops these later
+ * (PACKET_OTHERHOST), so only frames for this host are balanced.
  */
 #ifndef FAIRLEAD_BALANCER_MAC_H
 #define FAIRLEAD_BALANCER_MAC_H
@@ -9,10 +9,10 @@
 #include "common.h"
 #include "trace_event.h"
 
-/* MAC addresses that a device's frames may be for: its own, and those of devices
- * on top of it (VLANs, macvlans, a bond, a bridge). A device that the agent has
- * written also has the entry 01:00:00:00:00:00, which is no host's; on any other
- * device, such as one that has just joined a bond, no frame is rejected.
+/* MAC addresses that a device accepts: its own, and those of devices on top of it
+ * (VLANs, macvlans, a bond, a bridge). A device that the agent has configured also
+ * has the entry 01:00:00:00:00:00, which is no host's. On any other device, such as
+ * one that has just joined a bond, no frame is rejected.
  */
 struct device_mac {
 	__u32 ifindex;
@@ -28,9 +28,9 @@ struct {
 	__type(value, __u8);
 } device_macs SEC(".maps");
 
-/* A device's own MAC address, found without a hash: by the last bits of the
- * device's index, as mac_word has it. Where two devices share a place the one
- * that is not there is found in device_macs.
+/* A device's own MAC address, without hashing: indexed by the last bits of the
+ * device's index, in the format of mac_word. If two devices collide, the one without
+ * an entry here is found in device_macs.
  */
 #define OWN_MACS 64
 
@@ -41,7 +41,7 @@ struct {
 	__type(value, __u64);
 } own_macs SEC(".maps");
 
-/* The address, its first byte lowest, and 16 bits of the device's index. */
+/* The address, first byte lowest, and 16 bits of the device's index. */
 static __always_inline __u64 mac_word(__u32 ifindex, const __u8 *mac)
 {
 	__u32 low;
@@ -68,7 +68,7 @@ __noinline bool is_for_upper_device(struct xdp_md *ctx)
 	return false;
 }
 
-/* Whether a frame is for this host, and for it alone. */
+/* Reports whether a frame is for this host only. */
 static __always_inline bool is_for_us(struct xdp_md *ctx, const struct ethhdr *eth)
 {
 	__u32 slot = ctx->ingress_ifindex & (OWN_MACS - 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the agent tells the balancer. Every type here is generated into Go. The
- * sizes are replaced by the agent before it loads. Maps that only one step
- * uses stand in that step's header.
+/* The maps through which the agent configures the load balancer. Every type here is
+ * generated into Go. The agent replaces the sizes before loading. Maps that only
+ * one step uses are in that step's header.
  *
  *   frontends --id--> frontend_counts
  *       |
@@ -9,8 +9,8 @@
  *                                        |
  *                                        +--chain--> chains
  *
- * Another release finds these maps pinned. If the type of one of them changes, its
- * version in dataplane/xdp/state.go does, too (docs/upgrade.md).
+ * Other releases find these maps pinned. If a map's type changes, change its
+ * version in dataplane/xdp/state.go too (docs/upgrade.md).
  */
 #ifndef FAIRLEAD_BALANCER_MAPS_H
 #define FAIRLEAD_BALANCER_MAPS_H
@@ -20,12 +20,12 @@
 #include "parse.h"
 
 enum layout {
-	LAYOUT = 3, /* in the name of the folder of pins, for good */
+	LAYOUT = 3, /* part of the pin directory's name, permanent */
 };
 
-/* Packed: of one byte, and yet named in Go. */
+/* Packed to one byte, yet a named type in Go. */
 enum method {
-	METHOD_NONE = 0, /* of a whole address: nothing else of the VIP is served */
+	METHOD_NONE = 0, /* for a whole address: the VIP serves nothing else */
 	METHOD_FULLNAT = 1,
 	METHOD_DIRECT_NAT = 2,
 	METHOD_TUNNEL = 3,
@@ -56,46 +56,46 @@ enum survival {
 	SURVIVAL_FLOW_TABLE = 2,
 } __attribute__((packed));
 
-/* Why a packet was dropped. Users see the names, in lower case, with dashes
- * and without DROP_. New ones go before DROP_REASONS.
+/* Why a packet was dropped. Users see the names in lower case, with dashes and
+ * without DROP_. Add new reasons before DROP_REASONS.
  */
 enum drop_reason {
-	DROP_MALFORMED,	     /* lengths inside the packet do not fit */
-	DROP_NO_BACKEND,     /* the ring has nobody for it */
-	DROP_NO_SOURCE,	     /* no own address of the family that is needed */
-	DROP_NO_ROUTE,	     /* the kernel's routes forbid the way to the server */
-	DROP_TOO_BIG,	     /* larger than the MTU with what the method adds */
-	DROP_TTL_EXPIRED,    /* a server's answer that came too far */
-	DROP_MARTIAN_SOURCE, /* a client address that nobody can have */
-	DROP_NO_PORT,	     /* fullnat: no free source port toward the server */
+	DROP_MALFORMED,	     /* inconsistent lengths inside the packet */
+	DROP_NO_BACKEND,     /* the ring has no backend for it */
+	DROP_NO_SOURCE,	     /* no own address of the required family */
+	DROP_NO_ROUTE,	     /* the kernel's routes forbid forwarding to the backend */
+	DROP_TOO_BIG,	     /* exceeds the MTU with the forwarding mode's overhead */
+	DROP_TTL_EXPIRED,    /* a backend's reply with an expired TTL */
+	DROP_MARTIAN_SOURCE, /* an impossible client address */
+	DROP_NO_PORT,	     /* fullnat: no free source port to the backend */
 	DROP_NO_HEADROOM,    /* the driver leaves no room before the frame */
 	DROP_NO_FRONTEND,    /* to a VIP, but to no frontend */
-	DROP_NO_NEIGHBOUR,   /* dr: the server's MAC address is not known, or a router is between */
-	DROP_FULL,	     /* all servers have as many connections as they may */
-	DROP_SOURCE_DENIED,  /* the client is outside the frontend's source ranges */
-	DROP_RATE_LIMITED,   /* more than the frontend's limits allow */
-	DROP_SOURCE_ROUTE,   /* the sender chooses the routers (IPv4 option, IPv6 routing header) */
-	DROP_TINY_FRAGMENT,  /* a fragment that splits or overwrites the transport header */
-	DROP_FRAGMENT_LOST,  /* a later fragment whose first has not come in time */
-	DROP_FLOWS_FULL,     /* the flow table has no place for one more */
-	DROP_FLOW_BUSY,	     /* other CPUs were at its set of the flow table all the time */
-	DROP_SCTP_FRAGMENT,  /* another port, and a checksum over more than is here */
-	DROP_UNKNOWN_BALANCER, /* handed over by, or to be handed to, no known balancer */
+	DROP_NO_NEIGHBOUR,  /* dr: the backend's MAC address is unknown, or it is behind a router */
+	DROP_FULL,	    /* all backends are at their connection limit */
+	DROP_SOURCE_DENIED, /* the client is outside the frontend's source ranges */
+	DROP_RATE_LIMITED,  /* above the frontend's rate limits */
+	DROP_SOURCE_ROUTE,  /* the sender selects the routers (IPv4 option, IPv6 routing header) */
+	DROP_TINY_FRAGMENT, /* a fragment that splits or overwrites the transport header */
+	DROP_FRAGMENT_LOST, /* a later fragment whose first one did not arrive in time */
+	DROP_FLOWS_FULL,    /* the flow table has no free entry */
+	DROP_FLOW_BUSY,	    /* other CPUs kept its flow table set locked */
+	DROP_SCTP_FRAGMENT, /* SCTP: the checksum covers data beyond this fragment */
+	DROP_UNKNOWN_BALANCER, /* handed over from or to an unknown load balancer */
 	DROP_NO_AUTH_TAG,      /* handed over without an authentication tag */
-	DROP_WRONG_AUTH_TAG,   /* or with one that is not right */
+	DROP_WRONG_AUTH_TAG,   /* handed over with an invalid one */
 	DROP_SYN_COOKIE,       /* under pressure: an ACK of no known flow, without a valid cookie */
 	DROP_SYN_ODD,	       /* under pressure: IP options, extension headers or fragments */
-	DROP_SYN_FLOW_LOST, /* how a connection's sequence numbers differ is not known any more */
+	DROP_SYN_FLOW_LOST,    /* the connection's sequence number offset is no longer known */
 	DROP_REASONS,
 };
 
-/* Entries of drops: more than there are reasons, so that a new reason leaves the
- * map's size, and with it the layout of the pinned maps, as it is.
+/* Entries in drops. Larger than the number of reasons, so that a new reason does
+ * not change the map size and thus the layout of the pinned maps.
  */
 #define DROP_ROOM 64
 
-/* In a packet's flags, where another balancer has handed it over: whether yet
- * another may know its flow. ADMITTED: the program syn has let it pass.
+/* Packet flags for a handover from another load balancer: whether yet another one
+ * may know the flow. ADMITTED: the syn program has let it pass.
  */
 #define PACKET_ADMITTED 0x20
 #define PACKET_ASK 0x40
@@ -104,8 +104,8 @@ enum drop_reason {
 typedef __u32 may_alias_u32 __attribute__((may_alias));
 typedef __u64 may_alias_u64 __attribute__((may_alias));
 
-/* Port and protocol zero: the whole address. Every VIP has such an entry,
- * METHOD_NONE where nothing else of it is served.
+/* Port and protocol zero stand for the whole address. Every VIP has such an entry,
+ * with METHOD_NONE if it serves nothing else.
  */
 struct frontend_key {
 	struct addr vip;
@@ -114,8 +114,8 @@ struct frontend_key {
 	__u8 zero;
 };
 
-/* Key and vip lie at multiples of eight. In the words that the kernel reads the
- * key by, as in addr.h.
+/* Key and vip are aligned to eight bytes. Written in the word sizes with which the
+ * kernel reads the key, as in addr.h.
  */
 static __always_inline void frontend_key_set(struct frontend_key *key, const struct addr *vip,
 					     __be16 port, __u8 proto)
@@ -129,11 +129,11 @@ static __always_inline void frontend_key_set(struct frontend_key *key, const str
 }
 
 enum frontend_flags {
-	FRONTEND_STATEFUL = 1,	   /* flows are remembered here: stateful.h */
-	FRONTEND_GUARDED = 2,	   /* source ranges or limits: policy.h */
-	FRONTEND_CLIENT_HASH = 4,  /* the slot is by the client's address alone: affinity, sh */
-	FRONTEND_VIP_HASH = 8,	   /* the slot is by the VIP alone: dh */
-	FRONTEND_KEEP_PORT = 16,   /* a range: servers have no port of their own */
+	FRONTEND_STATEFUL = 1,	   /* tracks flows here: stateful.h */
+	FRONTEND_GUARDED = 2,	   /* has source ranges or rate limits: policy.h */
+	FRONTEND_CLIENT_HASH = 4,  /* hashes only the client address: affinity, sh */
+	FRONTEND_VIP_HASH = 8,	   /* hashes only the VIP: dh */
+	FRONTEND_KEEP_PORT = 16,   /* a port range: backends have no port */
 	FRONTEND_SYN_GUARDED = 32, /* under pressure: syn.h */
 	FRONTEND_SYN_CHECKED = 64, /* nat, fullnat: ACKs may have cookies */
 };
@@ -141,18 +141,18 @@ enum frontend_flags {
 struct frontend {
 	__u32 id;      /* of its counters */
 	__u32 segment; /* index in rings */
-	__u32 slot;    /* the first of its slots there */
+	__u32 slot;    /* its first slot there */
 	__u32 slots;   /* how many */
 	enum frontend_flags flags;
 	enum method method;
 	enum encapsulation encapsulation;
 	enum scheduler scheduler;
 	enum survival survival;
-	__u32 ring_size; /* as asked for, which is not always the slots */
+	__u32 ring_size; /* the configured size, which may differ from slots */
 	__u32 affinity;	 /* seconds, 0: none */
-	__u32 ranges;	 /* of a whole address: how many port ranges this VIP has ... */
-	__u32 range;	 /* ... and the first of them in port_ranges */
-	__u32 turn;	 /* rr, wrr: whose turn it is */
+	__u32 ranges;	 /* whole address: number of this VIP's port ranges ... */
+	__u32 range;	 /* ... and the first one in port_ranges */
+	__u32 turn;	 /* rr, wrr: next backend */
 };
 
 struct {
@@ -163,9 +163,9 @@ struct {
 	__type(value, struct frontend);
 } frontends SEC(".maps");
 
-/* Ports of a VIP that are one frontend, both ends included, in host order. A
- * VIP's lie side by side: they are written anew elsewhere, and the entry of the
- * whole address then names the new place.
+/* A range of a VIP's ports that is one frontend, bounds included, in host order. A
+ * VIP's ranges are contiguous. To change them, the agent writes a new copy
+ * elsewhere and then points the whole address entry to it.
  */
 struct port_range {
 	__u16 first;
@@ -182,9 +182,9 @@ struct {
 	__type(value, struct port_range);
 } port_ranges SEC(".maps");
 
-/* Which addresses may be VIPs or our own: one bit for each value of the first
- * bits of addr_hash, set for every VIP and every own address. Where it is clear
- * the packet is not ours.
+/* Addresses that may be VIPs or our own: one bit for each value of the first bits
+ * of addr_hash, set for every VIP and own address. If the bit is clear, the packet
+ * is not ours.
  */
 #define VIP_BITS_SHIFT 12
 #define VIP_BITS_WORDS (1 << (32 - VIP_BITS_SHIFT - 6))
@@ -197,19 +197,18 @@ struct {
 	__type(value, __u64);
 } vip_bits SEC(".maps");
 
-/* One slot of a ring, written and read as one word: a server id, 0 for none,
- * and who else may have the slot's older flows: an index in chains, 0 for
- * nobody. With lc and wlc the slots are the servers in order of their
- * addresses, and chain is the weight.
+/* One ring slot, read and written as one word: a server id (0: none), and an index
+ * in chains (0: none) of other backends that may have the slot's older flows. For
+ * lc and wlc the slots are the backends in address order, and chain is the weight.
  */
 struct ring_slot {
 	__u32 first;
 	__u32 chain;
 };
 
-/* Rings lie one behind the other in segments of one size, so that finding a
- * slot is no call; none goes over the end of its segment. User space maps a
- * segment and changes slots in place.
+/* Rings are packed into segments of one size, so that finding a slot needs no call.
+ * No ring crosses the end of its segment. User space maps a segment and changes
+ * slots in place.
  */
 #define SEGMENT_SLOTS (1 << 18)
 
@@ -228,15 +227,15 @@ struct {
 	__array(values, struct ring_segment);
 } rings SEC(".maps");
 
-/* Who may have older flows of a slot, newest first: endpoints as the Fairlead
- * option carries them (option.h), ready to copy. sum is of the bytes as 16-bit
- * words as they lie there, folded, for the checksum of IPv4's header.
+/* Backends that may have older flows of a slot, newest first: endpoints as the
+ * Fairlead option carries them (option.h), ready to copy. sum is the folded sum of
+ * the bytes as 16-bit words in memory order, for the IPv4 header checksum.
  */
 #define CHAIN_MAX 5
 #define CHAIN_BYTES 92
 
 struct chain {
-	__u8 n;	 /* endpoints */
+	__u8 n;	 /* number of endpoints */
 	__u8 v6; /* 18 bytes each, not 6 */
 	__u16 sum;
 	__u8 bytes[CHAIN_BYTES];
@@ -249,18 +248,18 @@ struct {
 	__type(value, struct chain);
 } chains SEC(".maps");
 
-/* One server: shared by all stateless frontends that have it. A frontend that
- * remembers flows has entries of its own, so that a server that leaves ends
- * that one's flows alone. Ids start at 1.
+/* One backend, shared by all stateless frontends that use it. A frontend that
+ * tracks flows has separate entries, so that a removed backend ends only the flows
+ * of that frontend. Ids start at 1.
  */
 struct server {
 	struct addr addr;
-	__u32 generation; /* counts the owners of this id: flows of an earlier one are void */
+	__u32 generation; /* counts the owners of this id: flows of earlier owners are void */
 	__u32 frontend;	  /* 0: shared; else its frontend's id + 1 */
 	__be16 port;
-	__u8 used;	 /* the id is somebody's */
-	__u8 drains;	 /* of a frontend that remembers flows: takes no new ones */
-	__u32 max_conns; /* connections at a time, 0: no limit */
+	__u8 used;	 /* the id is in use */
+	__u8 drains;	 /* with flow tracking: accepts no new flows */
+	__u32 max_conns; /* concurrent connections, 0: unlimited */
 };
 
 struct {
@@ -270,18 +269,17 @@ struct {
 	__type(value, struct server);
 } servers SEC(".maps");
 
-/* What a CPU keeps of a server, by its id: the way there, as the kernel's
- * tables said in this tick of its clock, and what it has been sent. One cache
- * line.
+/* Per-CPU state of a backend, by id: its next hop, as of this clock tick, and
+ * counters of sent packets. One cache line.
  */
 struct server_cpu {
 	__u64 tick;
-	__u32 generation; /* of the server */
-	__u32 ingress;	  /* interface, by index: the packet's, and where it is to leave */
+	__u32 generation; /* of the backend */
+	__u32 ingress;	  /* interface index on which the packet arrived; ifindex: egress */
 	__u32 ifindex;
 	__u32 mtu;
 	__u8 macs[12] __attribute__((aligned(4))); /* as in an Ethernet header */
-	__u32 beyond;				   /* there is a router between */
+	__u32 beyond;				   /* behind a router */
 	__u64 packets;
 	__u64 bytes;
 	__u64 flows;
@@ -296,7 +294,9 @@ struct {
 	__type(value, struct server_cpu);
 } server_cpu SEC(".maps");
 
-/* Which frontend has which server: the agent's own, read back by a later one. */
+/* Which frontend has which backend: the agent's own state, which the next agent
+ * reads back.
+ */
 struct member_key {
 	__u32 frontend; /* ids */
 	__u32 server;
@@ -306,7 +306,7 @@ struct member {
 	__u32 weight; /* 0: draining */
 	__u32 max_conns;
 	__u64 since; /* the backend's, nanoseconds of Unix time */
-	__u8 held;   /* the change that brought it is complete */
+	__u8 held;   /* the change that added it is complete */
 	__u8 zero[7];
 };
 
@@ -318,7 +318,7 @@ struct {
 	__type(value, struct member);
 } members SEC(".maps");
 
-/* What the agent can change at any time, through the map of this section. */
+/* Settings that the agent can change at any time, through this section's map. */
 struct settings {
 	enum layout layout;
 	struct addr own4; /* sources of tunnels and of fullnat; zero: none */
@@ -327,16 +327,16 @@ struct settings {
 	__u16 port_count;
 	__u16 gue_port; /* host order */
 	__u16 zero;
-	__u32 nat;	      /* some frontend has the method nat */
-	__u32 sample;	      /* which drops are told: a mask for a count, ~0: none */
-	__u32 draining_peers; /* how many balancers are to be asked for flows */
+	__u32 nat;	      /* some frontend uses nat */
+	__u32 sample;	      /* which drops are reported: a mask for a count, ~0: none */
+	__u32 draining_peers; /* number of load balancers to query for flows */
 };
 
 struct settings set SEC(".data.settings") = {.layout = LAYOUT, .gue_port = 6080, .sample = ~0u};
 
-/* The interfaces that the agent has attached this program to: the ones a
- * packet may be redirected to, by their index. A bond's members, where its
- * packets come in, lead to the bond.
+/* Interfaces to which the agent attached this program, by index: packets may be
+ * redirected only to these. Members of a bond that receive its packets map to the
+ * bond.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
@@ -365,8 +365,8 @@ struct {
 	__type(value, __u64);
 } drops SEC(".maps");
 
-/* Where a packet goes on in a program of its own: from there nothing is fast.
- * A step that is not there leaves the packet to the kernel.
+/* Programs that continue a packet off the fast path. If a step is missing, the
+ * packet goes to the kernel.
  */
 enum step {
 	STEP_SLOW_PATH = 0,
@@ -382,9 +382,9 @@ struct {
 	__type(value, __u32);
 } steps SEC(".maps");
 
-/* Set before loading where an interface of ours is a veth. On a veth XDP_TX
- * wakes the other end only where that has an XDP program too (veth_xdp_flush
- * in Linux' drivers/net/veth.c); a redirect needs no more than its NAPI.
+/* Set before loading if one of our interfaces is a veth. XDP_TX on a veth wakes the
+ * peer only if that has an XDP program too (veth_xdp_flush in Linux
+ * drivers/net/veth.c). A redirect needs only the peer's NAPI.
  */
 volatile const bool back_by_redirect = false;
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* nat and fullnat: the server's answers come back through us. nat changes the
- * destination alone, and the servers' gateway is the balancer; with fullnat the
- * server sees our own address and a port that stands for the client.
+/* nat and fullnat: replies return through the load balancer. nat changes only the
+ * destination, and the load balancer is the backends' gateway. With fullnat the
+ * backend sees our own address and a port that represents the client.
  *
- * A flow is one entry of the flow table. What its answers look like is found
- * through flow_back: a hash of the answer's tuple leads to the entry's index.
- * No two flows have answers alike: fullnat tries ports until one is nobody's.
+ * A flow is one entry of the flow table. flow_back finds it for a reply: the hash of
+ * the reply's tuple leads to the entry's index. No two flows have the same reply
+ * tuple: fullnat tries ports until one is free.
  */
 #ifndef FAIRLEAD_BALANCER_NAT_H
 #define FAIRLEAD_BALANCER_NAT_H
@@ -17,20 +17,20 @@
 #include "egress.h"
 #include "rewrite.h"
 
-/* How many ports are tried before a flow is refused. Each that is taken costs some
- * cache lines, of which a flood of flows to a server without free ports would take
- * so many that other flows get slow. So each failure halves the tries toward that
- * server, down to one, and each success doubles them.
+/* Number of ports tried before a flow is rejected. Each port in use costs some cache
+ * lines. A flood of flows to a backend without free ports would load so many that
+ * other flows slow down. So each failure halves the attempts for that backend, down
+ * to one, and each success doubles them.
  */
 #define NAT_PORT_TRIES 64
 #define NAT_HALVED_MAX 6
-#define NAT_HALVED 64 /* a power of two: servers, by their number's last bits */
+#define NAT_HALVED 64 /* a power of two: backends by the last bits of their id */
 
-/* How many lines of flow_back there are, a power of two. */
+/* Number of lines in flow_back, a power of two. */
 const volatile __u32 flow_back_lines = 2;
 
-/* The addresses of servers of frontends with the method nat: one bit for each
- * value of the last bits of addr_hash. Where it is clear a packet is no answer.
+/* Backend addresses of frontends with nat: one bit for each value of the last bits of
+ * addr_hash. If it is clear, a packet is no reply.
  */
 #define NAT_BITS_WORDS 1024
 
@@ -55,13 +55,15 @@ static __always_inline bool is_nat(const struct frontend *f)
 	return f->method == METHOD_NAT || f->method == METHOD_FULLNAT;
 }
 
-/* Servers of a range have no port of their own. */
+/* Backends of a port range have no port. */
 static __always_inline __be16 nat_server_port(const struct server *s, __be16 addressed)
 {
 	return s->port ? s->port : addressed;
 }
 
-/* The word of the flow that has a place in flow_back; NULL: it has left it. */
+/* Returns the word of the flow that owns a flow_back entry, or NULL if it no longer
+ * does.
+ */
 static __always_inline __u64 *nat_place_word(__u64 was, __u32 place)
 {
 	__u32 index = (__u32)was - 1, set = index / FLOW_WAYS;
@@ -73,7 +75,7 @@ static __always_inline __u64 *nat_place_word(__u64 was, __u32 place)
 	return &flow->way[index % FLOW_WAYS].word;
 }
 
-/* Ends a flow whose place another one takes, unless it changes meanwhile. */
+/* Ends a flow whose entry is reassigned, unless it changes concurrently. */
 static __always_inline bool nat_end(__u64 *at, __u64 word)
 {
 	if (__sync_val_compare_and_swap(at, word, word & FLOW_NAT) != word)
@@ -82,8 +84,8 @@ static __always_inline bool nat_end(__u64 *at, __u64 word)
 	return true;
 }
 
-/* Whether a place in flow_back is that of a flow which lives, as does its server:
- * else another client's port may have it.
+/* Reports whether a flow_back entry belongs to a live flow with a live backend. If
+ * not, another client's port may take it.
  */
 __noinline bool nat_place_is_held(__u64 was, __u32 place, __u32 now)
 {
@@ -94,12 +96,12 @@ __noinline bool nat_place_is_held(__u64 was, __u32 place, __u32 now)
 	word = *(volatile __u64 *)at;
 	if (!flow_is_found(word, now) || !flow_server_alive(word))
 		return false;
-	/* One that lingers is over before another gets what it held. */
+	/* A lingering flow ends before another takes its entry. */
 	return !flow_expired(word, now) || !nat_end(at, word);
 }
 
-/* How many flows that live have such answers in a line. Places of others with
- * the like are freed, so that they do not hide them.
+/* Counts the live flows in a line with the same reply hash. Frees entries of others
+ * with this hash, so that they do not hide the live ones.
  */
 __noinline __u32 nat_same(__u32 line, __u32 check, __u32 now)
 {
@@ -121,8 +123,8 @@ __noinline __u32 nat_same(__u32 line, __u32 check, __u32 now)
 	return same;
 }
 
-/* A place of a line that can be had: a free one, or one of a flow that is over;
- * FLOW_BACK_WAYS: none.
+/* Returns an available entry of a line: a free one, or one whose flow is over, or
+ * FLOW_BACK_WAYS if there is none.
  */
 __noinline __u32 nat_free_place(__u32 line, __u32 now)
 {
@@ -139,9 +141,9 @@ __noinline __u32 nat_free_place(__u32 line, __u32 now)
 	return FLOW_BACK_WAYS;
 }
 
-/* A place of a line whose flows are all alive: that of the one nearest to its end, which
- * ends now, of those that the flow table itself gives up in a flood; FLOW_BACK_WAYS:
- * none.
+/* Evicts from a line full of live flows the one closest to its expiry, among those
+ * that the flow table also evicts in a flood. Returns its entry, or FLOW_BACK_WAYS if
+ * there is none.
  */
 __noinline __u32 nat_push_out(__u32 line, __u32 now)
 {
@@ -170,10 +172,10 @@ __noinline __u32 nat_push_out(__u32 line, __u32 now)
 	return place;
 }
 
-/* Takes a place in a line for the flow with that index, unless another flow has
- * such answers. The flow says whose the place is before others can see it; of
- * two CPUs with answers alike at most one succeeds: each has made its own place
- * visible before it looks for others'. push: a full line has one give way.
+/* Takes an entry in a line for the flow with this index, unless another flow has the
+ * same reply tuple. The flow refers to the entry before others can see it. Of two
+ * CPUs with the same reply tuple at most one succeeds: each publishes its own entry
+ * before it searches for others. push: evict a flow from a full line.
  */
 __noinline bool nat_take_place(__u32 line, __u32 check, __u32 index, __u32 now, bool push)
 {
@@ -199,16 +201,16 @@ __noinline bool nat_take_place(__u32 line, __u32 check, __u32 index, __u32 now, 
 	return false;
 }
 
-/* What is at work on this CPU, and too large for the stack. */
+/* This CPU's working state, too large for the stack. */
 struct nat_scratch {
-	struct tuple answer; /* of the flow that is opened; fullnat searches its dport */
-	struct tuple to;     /* what an answer becomes */
+	struct tuple answer; /* of the flow being opened; fullnat searches its dport */
+	struct tuple to;     /* what a reply becomes */
 	struct departure d;
-	__u32 index; /* of the flow that is opened */
+	__u32 index; /* of the flow being opened */
 	__u32 now;
 	__u32 seed; /* of the ports to try */
 	__u32 v6;
-	__u8 halved[NAT_HALVED]; /* how often the tries are, by server */
+	__u8 halved[NAT_HALVED]; /* number of times the attempts are halved, by backend */
 };
 
 struct {
@@ -225,8 +227,8 @@ static __always_inline struct nat_scratch *nat_scratch_get(void)
 	return bpf_map_lookup_elem(&nat_scratch, &zero);
 }
 
-/* Takes a place for the answer, in its line or the next one. push: where both are full a
- * flow gives way.
+/* Takes an entry for the reply in its line or the neighboring one. push: evict a flow
+ * if both are full.
  */
 static __always_inline bool nat_take(const struct nat_scratch *s, bool push)
 {
@@ -244,9 +246,9 @@ static __always_inline bool nat_take(const struct nat_scratch *s, bool push)
 			 nat_take_place(line ^ 1, tag, s->index, s->now, true)));
 }
 
-/* The i-th port to try: of few ports one after the other, so that all are tried; of more,
- * scattered ones (the finalizer of MurmurHash3), as next to a port that is taken others
- * are taken more often than elsewhere.
+/* Returns the i-th port to try. With few ports, sequentially, so that all are tried.
+ * With more ports, scattered (the finalizer of MurmurHash3), because neighbors of a
+ * used port are more likely to be in use.
  */
 static __always_inline __u32 nat_port_slot(__u32 seed, __u32 i, __u32 count)
 {
@@ -278,8 +280,9 @@ static long nat_try_port(__u32 i, void *found)
 	return *(__u32 *)found;
 }
 
-/* Searches a port for a flow by fullnat whose answer is in s but for that. Where few
- * are tried they are others each time, so that a client's next SYN may succeed.
+/* Finds a port for a fullnat flow, whose reply tuple in s lacks only the port. When
+ * the attempts are reduced, they differ each time, so that a client's next SYN may
+ * succeed.
  */
 static __always_inline bool nat_search(struct nat_scratch *s, __u64 tag, __u32 server)
 {
@@ -297,8 +300,8 @@ static __always_inline bool nat_search(struct nat_scratch *s, __u64 tag, __u32 s
 	return found;
 }
 
-/* Gives the claimed flow at index its way back: all else in its data is
- * written. full: by fullnat.
+/* Creates the return entry of the claimed flow at index, after all its other data is
+ * written. full: fullnat.
  */
 static __always_inline bool nat_open(const struct packet *p, __u32 id, const struct server *server,
 				     __u32 index, __u32 now, bool full)
@@ -329,9 +332,9 @@ static __always_inline bool nat_open(const struct packet *p, __u32 id, const str
 	return found;
 }
 
-/* Whether an entry is this packet's flow, by the method that it has now, and which
- * port of ours it has toward the server, by fullnat. proto is the packet's, with
- * FLOW_PROXIED where such a flow is looked for.
+/* Reports whether an entry is this packet's flow with the current forwarding mode,
+ * and with fullnat returns our port to the backend. proto is the packet's, with
+ * FLOW_PROXIED to look for such a flow.
  */
 static __always_inline bool nat_is_flow(const struct flow_data *data, const struct packet *p,
 					__u8 proto, bool full, __be16 *own_port, bool v6)
@@ -348,8 +351,8 @@ static __always_inline bool nat_is_flow(const struct flow_data *data, const stru
 	return !differ && !!*own_port == full;
 }
 
-/* That port of the flow with this tag, whose entry was found before. False: the entry
- * is another's by now.
+/* Returns that port for the flow with this tag, whose entry was found before. Returns
+ * false if the entry has been reassigned.
  */
 static __always_inline bool nat_own_port(__u32 index, __u64 tag, __be16 *own_port)
 {
@@ -364,7 +367,7 @@ static __always_inline bool nat_own_port(__u32 index, __u64 tag, __be16 *own_por
 	return flow_holds(&r);
 }
 
-/* From the client to the server; own_port is 0 by nat. */
+/* Forwards from the client to the backend. own_port is 0 for nat. */
 static __always_inline int nat_send(struct xdp_md *ctx, const struct packet *p,
 				    const struct choice *ch, __be16 own_port, bool v6)
 {
@@ -386,8 +389,8 @@ static __always_inline int nat_send(struct xdp_md *ctx, const struct packet *p,
 	return leave_to(ctx, ch, way, v6);
 }
 
-/* Asks the kernel for the way to the client and keeps the answer for this tick
- * of its clock, as for servers.
+/* Queries the kernel for the next hop to the client and caches it for this clock
+ * tick, as for backends.
  */
 __noinline int nat_ask_back(struct xdp_md *ctx, __u32 index, __u32 len, bool v6)
 {
@@ -429,7 +432,7 @@ static __always_inline enum way nat_way_back(struct xdp_md *ctx, const struct fl
 	return (data->egress & 0xffffff) == ctx->ingress_ifindex ? WAY_BACK : WAY_ACROSS;
 }
 
-/* The index of the flow that has such answers, and one; 0: none has. */
+/* Returns the index + 1 of the flow with this reply hash, 0 if none. */
 static __always_inline __u32 nat_find_back(__u64 tag)
 {
 	__u32 line = (tag >> 32) * flow_back_lines >> 32;
@@ -450,7 +453,7 @@ static __always_inline __u32 nat_find_back(__u64 tag)
 	return 0;
 }
 
-/* Whether a packet is the answer of the flow in hand. */
+/* Reports whether a packet is a reply of this flow. */
 static __always_inline bool nat_is_answer(const struct flow_ref *r, const struct flow_data *data,
 					  const struct packet *p, __u8 proto, __u32 now, bool v6)
 {
@@ -476,8 +479,8 @@ static __always_inline bool nat_is_answer(const struct flow_ref *r, const struct
 	return !differ;
 }
 
-/* Finds the flow of an answer. The tag is read before and after the data. proto is as
- * in nat_is_flow.
+/* Finds the flow of a reply. Reads the tag before and after the data. proto is as in
+ * nat_is_flow.
  */
 static __always_inline struct flow_data *nat_find_answer(struct flow_ref *r, const struct packet *p,
 							 __u8 proto, __u32 now, bool v6)
@@ -502,10 +505,10 @@ static __always_inline struct flow_data *nat_find_answer(struct flow_ref *r, con
 	return nat_is_answer(r, data + order_after(r->tag), p, proto, now, v6) ? data : NULL;
 }
 
-/* It is no answer of any flow's. */
+/* It is no flow's reply. */
 #define NAT_NO_ANSWER (-1001)
 
-/* Whether a packet is malformed that was read from the frame's first buffer. */
+/* Reports whether a packet read from the frame's first buffer is malformed. */
 static __always_inline bool is_malformed(struct xdp_md *ctx, const struct packet *p)
 {
 	if (likely(p->malformed != PACKET_CUT))
@@ -513,7 +516,7 @@ static __always_inline bool is_malformed(struct xdp_md *ctx, const struct packet
 	return bpf_xdp_get_buff_len(ctx) - sizeof(struct ethhdr) < p->len;
 }
 
-/* From the server to the client, or NAT_NO_ANSWER. */
+/* Forwards from the backend to the client, or returns NAT_NO_ANSWER. */
 static __always_inline int nat_back(struct xdp_md *ctx, const struct packet *p, bool v6)
 {
 	struct tuple to = p->t;

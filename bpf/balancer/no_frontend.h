@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What is addressed to a VIP but to none of its frontends: another port or
- * protocol. The routes around a balancer lead it here, and the balancer's own
- * routes lead it back, so the kernel would send it in circles until its TTL
- * ends. It is dropped. What is odd the program slow_path looks at first.
+/* Packets addressed to a VIP but to none of its frontends: another port or protocol.
+ * The surrounding routers route them here and our own routes send them back, so
+ * through the kernel they would loop until their TTL expires. They are dropped. Slow
+ * path packets are first examined by the slow_path program.
  *
- * Left to the kernel is what cannot go in circles: what the kernel takes for
- * itself (a VIP that is an address of this host: its ssh must go on working),
- * what it would not forward, and a TTL that ends here.
+ * Packets that cannot loop go to the kernel: those for the host itself (if a VIP is
+ * an address of this host, its ssh must continue to work), those it would not
+ * forward, and those whose TTL expires here.
  */
 #ifndef FAIRLEAD_BALANCER_NO_FRONTEND_H
 #define FAIRLEAD_BALANCER_NO_FRONTEND_H
@@ -15,7 +15,7 @@
 #include "egress.h"
 #include "maps.h"
 
-/* The entry of the whole address, which every VIP has. */
+/* Looks up the entry of the whole address, which every VIP has. */
 static __always_inline bool is_vip(const struct addr *dst)
 {
 	struct frontend_key key = {.vip = *dst};
@@ -23,7 +23,7 @@ static __always_inline bool is_vip(const struct addr *dst)
 	return bpf_map_lookup_elem(&frontends, &key);
 }
 
-/* Whether the kernel would take it, or at least not send it on. */
+/* Reports whether the kernel would deliver it locally or at least not forward it. */
 static __always_inline bool stays_here(struct xdp_md *ctx, struct bpf_fib_lookup *fib,
 				       const struct addr *src, const struct addr *dst, bool v6)
 {
@@ -65,8 +65,8 @@ static __noinline int unserved_v4(struct xdp_md *ctx)
 	return unserved_to(ctx, &src, &dst, false);
 }
 
-/* Neighbour discovery, also where it asks for one address alone; no router
- * lets it pass (RFC 4861, 6.1 and 7.1: the hop limit is 255).
+/* Reports neighbor discovery, including unicast solicitations. No router forwards it
+ * (RFC 4861, 6.1 and 7.1: the hop limit is 255).
  */
 static __always_inline bool is_neighbour_discovery(struct cursor *c, const struct ipv6hdr *ip)
 {

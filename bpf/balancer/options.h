@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* IPv4 options and IPv6 extension headers: where the transport header lies
- * behind them, what they say of fragments, and whether the sender chooses the
- * routers, which nobody may through a balancer (RFC 7126, 4.3; RFC 5095).
+/* IPv4 options and IPv6 extension headers: finds the transport header after them,
+ * fragment information, and whether the sender selects the routers, which is not
+ * allowed through a load balancer (RFC 7126, 4.3; RFC 5095).
  */
 #ifndef FAIRLEAD_BALANCER_OPTIONS_H
 #define FAIRLEAD_BALANCER_OPTIONS_H
 
 #include "scratch.h"
 
-/* IPv4 option types that matter here (RFC 791, 3.1). */
+/* Relevant IPv4 option types (RFC 791, 3.1). */
 enum option4_types {
 	OPTION4_END = 0,
 	OPTION4_NOP = 1,
@@ -16,19 +16,19 @@ enum option4_types {
 	OPTION4_STRICT_ROUTE = 137,
 };
 
-/* More than these no honest packet has. */
+/* No legitimate packet has more than these. */
 #define EXTENSIONS_MAX 8
 
 struct ipv6_extension {
 	__u8 nexthdr;
 	__u8 hdrlen;
 	__u8 type;
-	__u8 left; /* routing: segments to go */
+	__u8 left; /* routing: remaining segments */
 	__be32 id; /* fragment */
 };
 
-/* Options that are being walked through. Where it is stands in r, so that the
- * verifier sees one case in each round and not one for each place.
+/* State while walking options. The position is in r, so that the verifier sees one
+ * case per iteration and not one per position.
  */
 struct options_walk {
 	struct rare *r;
@@ -36,7 +36,7 @@ struct options_walk {
 	bool broken;
 };
 
-/* One option; not 0: it was the last. */
+/* Processes one option. A nonzero result ends the loop. */
 static long option_take_v4(__u32 i __attribute__((unused)), void *arg)
 {
 	struct options_walk *w = arg;
@@ -70,7 +70,7 @@ static long option_take_v4(__u32 i __attribute__((unused)), void *arg)
 	return 0;
 }
 
-/* Walks the options that lie in r->options. False: they are broken. */
+/* Walks the options in r->options. Returns false if they are malformed. */
 static __always_inline bool options_walk_v4(struct rare *r, __u32 bytes)
 {
 	struct options_walk w = {.r = r, .bytes = bytes};
@@ -81,7 +81,7 @@ static __always_inline bool options_walk_v4(struct rare *r, __u32 bytes)
 	return !w.broken;
 }
 
-/* Loads and looks through the frame's own IPv4 options. */
+/* Loads and walks the frame's own IPv4 options. */
 static __always_inline void options_read_v4(struct xdp_md *ctx, struct rare *r)
 {
 	__u32 bytes = (r->own.ip.v4.ihl - 5) * 4;
@@ -95,8 +95,8 @@ static __always_inline void options_read_v4(struct xdp_md *ctx, struct rare *r)
 		r->own.broken = true;
 }
 
-/* Reads the header at s->l3 of a packet that may reach up to `limit`. False: it
- * is no IPv4 header. A quoted packet is cut short by right.
+/* Reads the header at s->l3 of a packet that may extend up to `limit`. Returns false
+ * if it is no IPv4 header. A quoted packet may be truncated.
  */
 static __always_inline bool spot_read_v4(struct xdp_md *ctx, struct spot *s, __u32 limit,
 					 bool quoted)
@@ -139,7 +139,7 @@ static __always_inline bool is_extension(__u8 proto)
 	return false;
 }
 
-/* One extension header. */
+/* Processes one extension header. */
 static __always_inline void extension_take(struct spot *s, const struct ipv6_extension *e)
 {
 	__u32 bytes = (e->hdrlen + 1) * 8;
@@ -152,7 +152,7 @@ static __always_inline void extension_take(struct spot *s, const struct ipv6_ext
 		s->offset = (e->type << 8 | e->left) & 0xfff8;
 		s->more = e->left & 1;
 		break;
-	case IPPROTO_AH: /* in words, less two (RFC 4302, 2.2) */
+	case IPPROTO_AH: /* in words, minus two (RFC 4302, 2.2) */
 		bytes = (e->hdrlen + 2) * 4;
 		break;
 	case IPPROTO_ROUTING:

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* A packet that is too big for the way once the method has added its own is
- * answered, by whom it was sent to, with the size that would do: fragmentation
- * needed (RFC 1191; also where the sender allows fragments, which a balancer
- * does not make) or packet too big (RFC 4443, 3.2). Path MTU discovery and TCP
- * do the rest. So many in a second and CPU; no error answers an error, a later
- * IPv4 fragment or an address that nobody can have (RFC 1122, 3.2.2).
+/* A packet that exceeds the path MTU with the forwarding mode's overhead is answered,
+ * from the address it was sent to, with the MTU that fits: fragmentation needed (RFC
+ * 1191; also if the sender allows fragmentation, because the load balancer does not
+ * fragment) or packet too big (RFC 4443, 3.2). Path MTU discovery and TCP do the
+ * rest. Answers are rate-limited per CPU. Errors, later IPv4 fragments and impossible
+ * source addresses get no answer (RFC 1122, 3.2.2).
  */
 #ifndef FAIRLEAD_BALANCER_PACKET_TOO_BIG_H
 #define FAIRLEAD_BALANCER_PACKET_TOO_BIG_H
@@ -23,7 +23,9 @@
 #define ICMP4_FRAGMENTATION_NEEDED 4
 #define ICMP6_TOO_BIG 2
 
-/* All of an IPv4 error (RFC 1812, 4.3.2.3) and of an ICMPv6 one (RFC 4443, 2.4 c). */
+/* Maximum size of an IPv4 error (RFC 1812, 4.3.2.3) and an ICMPv6 error (RFC 4443,
+ * 2.4 c).
+ */
 #define ANSWER4_MAX 576
 #define ANSWER6_MAX 1280
 #define MTU4_MIN 68
@@ -36,7 +38,7 @@ struct icmp_answer {
 	__be32 mtu; /* ICMP: in the lower half */
 };
 
-/* What a CPU may still answer. */
+/* Remaining answers of a CPU. */
 struct allowance {
 	__u64 at; /* ns */
 	__u64 left;
@@ -73,13 +75,11 @@ static __always_inline bool answer_allowed(void)
 
 #define SUM_CHUNK 64
 
-/* Bytes of the frame that are being summed. How far it is stands in r, as in
- * options.h.
- */
+/* State while summing bytes of the frame. The position is in r, as in options.h. */
 struct summing {
 	struct xdp_md *ctx;
 	struct rare *r;
-	__s64 sum; /* below zero: it failed */
+	__s64 sum; /* negative: failed */
 	__u32 at;
 	__u32 bytes;
 };
@@ -102,7 +102,7 @@ static long sum_chunk(__u32 i __attribute__((unused)), void *arg)
 	return s->sum < 0;
 }
 
-/* The sum of bytes of the frame, a multiple of four. */
+/* Sums bytes of the frame, a multiple of four. */
 static __always_inline int sum_frame(struct xdp_md *ctx, struct rare *r, __u32 at, __u32 bytes)
 {
 	struct summing s = {.ctx = ctx, .r = r, .at = at, .bytes = bytes};
@@ -112,8 +112,8 @@ static __always_inline int sum_frame(struct xdp_md *ctx, struct rare *r, __u32 a
 	return s.sum < 0 ? -1 : csum_fold(s.sum);
 }
 
-/* Whose address the answer comes from: whom the packet was for, but a server of
- * nat's answer was for the client.
+/* Returns the answer's source address: the packet's destination, except that a nat
+ * backend's reply is addressed to the client.
  */
 static __always_inline const struct addr *answer_source(const struct rare *r)
 {
@@ -122,8 +122,8 @@ static __always_inline const struct addr *answer_source(const struct rare *r)
 	return &r->p.t.dst;
 }
 
-/* The IP header of the answer, in r->front, and the sum that an ICMPv6 checksum
- * begins with.
+/* Writes the answer's IP header to r->front. Returns the initial sum of an ICMPv6
+ * checksum.
  */
 static __always_inline __u64 answer_ip_v4(struct rare *r, __u32 bytes)
 {
@@ -191,7 +191,7 @@ static __always_inline bool answer_put(struct xdp_md *ctx, struct rare *r, __u32
 	return bpf_xdp_store_bytes(ctx, r->own.l3 + header, &icmp, sizeof(icmp)) == 0;
 }
 
-/* r->mtu is the way's, r->more what the method adds. */
+/* r->mtu is the path MTU, r->more the forwarding mode's overhead. */
 __noinline int too_big(struct xdp_md *ctx, struct rare *r)
 {
 	if (!r)
@@ -203,7 +203,7 @@ __noinline int too_big(struct xdp_md *ctx, struct rare *r)
 
 	if (quoted > most)
 		quoted = most;
-	quoted &= ~3; /* the sum goes by words */
+	quoted &= ~3; /* the sum works in words */
 	if (r->is_error || addr_is_zero(answer_source(r)) || (!r->v6 && r->own.offset) ||
 	    is_martian(&r->p.t.src, r->v6) || !answer_allowed())
 		return verdict;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Who may send to a frontend, and how much: source ranges and limits. Asked
- * before anything else, and only of frontends that have either.
+/* Source ranges and rate limits of a frontend. Checked before anything else, and only
+ * for frontends that have them.
  *
- * A limit is a bucket of a tenth of a second, at least eight packets, and is
- * kept as one number: the moment at which the bucket will be full again (the
- * virtual scheduling of GCRA, ITU-T I.371). It is never further ahead of now
- * than the bucket is deep, so whatever looks further ahead is long ago: clocks
- * may wrap, and what nobody has cleared does no harm.
+ * A limit is a token bucket that holds a tenth of a second, at least eight packets.
+ * It is stored as one number: the time at which the bucket will be full again (the
+ * virtual scheduling of GCRA, ITU-T I.371). That time is never further ahead of now
+ * than the bucket's depth, so a value further ahead is stale: clocks may wrap, and
+ * entries that were never cleared are harmless.
  */
 #ifndef FAIRLEAD_BALANCER_POLICY_H
 #define FAIRLEAD_BALANCER_POLICY_H
@@ -16,17 +16,15 @@
 #include "hash.h"
 #include "maps.h"
 
-/* The ranges of one frontend. Four lists in one trie: what is looked up begins
- * with the list.
- */
+/* The ranges of one frontend. Four lists share one trie: the key starts with the list. */
 enum guard_list {
 	GUARD_ALLOW = 1,
 	GUARD_DENY = 2,
-	GUARD_V6 = 4, /* of the address: ::/0 holds no IPv4 address */
+	GUARD_V6 = 4, /* of the address: ::/0 contains no IPv4 address */
 };
 
 struct guard_range_key {
-	__u32 prefixlen; /* in bits, the list's 32 among them */
+	__u32 prefixlen; /* in bits, including 32 for the list */
 	enum guard_list list;
 	struct addr addr;
 };
@@ -38,11 +36,12 @@ struct guard_trie {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, GUARD_RANGES);
 	__uint(key_size, sizeof(struct guard_range_key));
-	__type(value, __u32); /* its place in the list as given, from 1; 0: in none */
+	__type(value, __u32); /* its position in the configured list, from 1; 0: in none */
 };
 
-/* Where nobody is named as allowed, everybody is: by ranges that are in no list.
- * A trie a frontend: a change is a new one put in the place of the old. */
+/* If no source is listed as allowed, all are: through ranges that are in no list.
+ * Each frontend has its own trie. A change replaces the trie.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH_OF_MAPS);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -51,19 +50,19 @@ struct {
 	__array(values, struct guard_trie);
 } guard_ranges SEC(".maps");
 
-/* One limit in the units of its bucket's clock; step 0: none. */
+/* One limit, in the units of its bucket's clock. step 0: unlimited. */
 struct guard_limit {
-	__u64 step;  /* of one packet */
+	__u64 step;  /* cost of one packet */
 	__u64 depth; /* of the bucket */
 };
 
 struct guard_limits {
-	__u32 client_packets, client_opens, packets, opens; /* a second, as asked for */
-	/* Of a client: sixteenths of a microsecond, 32 bits of them. Of all
-	 * together: sixteenths of a nanosecond.
+	__u32 client_packets, client_opens, packets, opens; /* per second, as configured */
+	/* Per client: sixteenths of a microsecond, 32 bits. Total: sixteenths of a
+	 * nanosecond.
 	 */
 	struct guard_limit each_packet, each_open, all_packets, all_opens;
-	__u32 batch_packets; /* how many a CPU takes at once */
+	__u32 batch_packets; /* tokens that a CPU takes at a time */
 	__u32 batch_opens;
 };
 
@@ -75,9 +74,9 @@ struct {
 	__type(value, struct guard_limits);
 } guard_limits SEC(".maps");
 
-/* The buckets of all clients of a frontend together, a cache line each. */
+/* A frontend's buckets for all clients together, a cache line each. */
 struct guard_bucket {
-	__u64 full; /* when */
+	__u64 full; /* time when full */
 	__u64 zero[7];
 };
 
@@ -92,7 +91,7 @@ struct {
 	__type(value, struct guard_buckets);
 } guard_buckets SEC(".maps");
 
-/* What this CPU has taken out of them and not used yet. */
+/* Tokens that this CPU has taken and not yet used. */
 struct guard_credit {
 	__u32 packets;
 	__u32 opens;
@@ -105,15 +104,15 @@ struct {
 	__type(value, struct guard_credit);
 } guard_credit SEC(".maps");
 
-/* The buckets of single clients: a cache line is looked through whole, and a
- * newcomer takes the place of whoever owes least. A flood of new addresses thus
- * costs nobody more than being forgotten, which is being forgiven.
+/* Buckets of single clients. A set is one cache line, searched completely. A new
+ * client replaces the one with the smallest debt. A flood of new addresses thus only
+ * makes the load balancer forget debts.
  */
 #define GUARD_WAYS 5
 #define GUARD_SETS 32768
 
 struct guard_client {
-	__u32 tag; /* of frontend and address; 0: nobody */
+	__u32 tag; /* of frontend and address; 0: free */
 	__u32 packets, opens;
 };
 
@@ -135,7 +134,7 @@ COPIES(guard_bucket_copies, struct guard_buckets);
 COPIES(guard_credit_copies, struct guard_credit);
 COPIES(guard_client_copies, struct guard_set);
 
-/* Set at load by chance, so that nobody outside can aim at one set. */
+/* Random, set at load, so that nobody outside can target a set. */
 volatile const __u64 guard_key[2] = {HASH_K3, HASH_K4};
 
 static __noinline bool guard_range_has(void *trie, const struct guard_range_key *key)
@@ -143,7 +142,7 @@ static __noinline bool guard_range_has(void *trie, const struct guard_range_key 
 	return bpf_map_lookup_elem(trie, key);
 }
 
-/* Denied counts more than allowed. */
+/* Deny takes precedence over allow. */
 static __always_inline bool guard_source(__u32 frontend, const struct packet *p)
 {
 	void *trie = bpf_map_lookup_elem(&guard_ranges, &frontend);
@@ -159,9 +158,7 @@ static __always_inline bool guard_source(__u32 frontend, const struct packet *p)
 	return guard_range_has(trie, &key);
 }
 
-/* How far a client's bucket is from full, which is nothing where it says more
- * than it can.
- */
+/* Returns how far a client's bucket is from full, 0 if the value is stale. */
 static __always_inline __u32 guard_debt(__u32 full, __u32 now, const struct guard_limit *l)
 {
 	__u32 debt = full - now;
@@ -223,7 +220,7 @@ static __always_inline bool guard_of_client(const struct packet *p, __u32 fronte
 	__u64 hash = guard_hash(frontend, &p->t.src);
 	__u32 index = hash % GUARD_SETS;
 	struct guard_set *set = bpf_map_lookup_elem(&guard_clients, &index);
-	__u32 now = now_ns * 2 / 125; /* 16 in a microsecond */
+	__u32 now = now_ns * 2 / 125; /* 16 per microsecond */
 	struct guard_client *c;
 
 	set = writable(guard_client_copies, index, set);
@@ -235,8 +232,8 @@ static __always_inline bool guard_of_client(const struct packet *p, __u32 fronte
 	return !l->each_packet.step || guard_each(&c->packets, now, &l->each_packet);
 }
 
-/* Takes a batch out of a bucket that all CPUs share. Where others keep coming
- * first the packet goes free: the bucket has lost enough to them.
+/* Takes a batch out of a bucket shared by all CPUs. If other CPUs keep winning the
+ * race, the packet passes without a token: the others have drained the bucket enough.
  */
 static __always_inline bool guard_all(__u64 *full, __u32 *credit, __u32 batch,
 				      const struct guard_limit *l, __u64 now)
@@ -278,7 +275,7 @@ static __always_inline bool guard_of_all(__u32 frontend, bool opens, const struc
 						 l->batch_packets, &l->all_packets, now);
 }
 
-/* One client's limits come first: what they refuse is not to be paid by all. */
+/* Per-client limits come first: packets that they drop must not use up the total. */
 static __always_inline bool guard_rate(__u32 frontend, const struct packet *p)
 {
 	struct guard_limits *l = bpf_map_lookup_elem(&guard_limits, &frontend);
@@ -295,7 +292,7 @@ static __always_inline bool guard_rate(__u32 frontend, const struct packet *p)
 	       guard_of_all(frontend, opens, l, now * 16);
 }
 
-/* XDP_DROP, counted already, or 0 for who may pass. */
+/* Returns XDP_DROP, already counted, or 0 if the packet may pass. */
 __noinline int guard(struct xdp_md *ctx, const struct packet *p, const struct frontend *f)
 {
 	if (!ctx || !p || !f) /* for the verifier */
@@ -308,8 +305,8 @@ __noinline int guard(struct xdp_md *ctx, const struct packet *p, const struct fr
 	return 0;
 }
 
-/* The same for a packet that another balancer has handed over; handed is 0 for
- * one that nobody has. One that comes back has been charged here already.
+/* The same for a packet that another load balancer handed over. handed is 0 for any
+ * other packet. A packet that comes back has already been charged here.
  */
 __noinline int guard_handed(struct xdp_md *ctx, const struct packet *p, const struct frontend *f,
 			    __u8 handed)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Changing the addresses and ports of a packet in place, checksums with them. */
+/* Rewrites the addresses and ports of a packet in place, including checksums. */
 #ifndef FAIRLEAD_BALANCER_REWRITE_H
 #define FAIRLEAD_BALANCER_REWRITE_H
 
@@ -7,7 +7,7 @@
 #include "csum.h"
 #include "maps.h"
 
-/* Other ports alone: SCTP's checksum knows no addresses. */
+/* Rewrites only the ports: SCTP's checksum does not cover addresses. */
 static __always_inline void rewrite_sctp(struct sctphdr *sctp, const struct tuple *from,
 					 const struct tuple *to, __u16 bytes)
 {
@@ -20,9 +20,8 @@ static __always_inline void rewrite_sctp(struct sctphdr *sctp, const struct tupl
 	sctp->checksum ^= crc32c_change(change, bytes);
 }
 
-/* Ports and checksum of the transport header, of so many bytes with its data.
- * diff holds what has changed in the pseudo-header. False: the frame ends
- * before.
+/* Rewrites ports and checksum of the transport header. bytes includes its data. diff
+ * is the change in the pseudo-header. Returns false if the frame is too short.
  */
 static __always_inline bool rewrite_l4(void *l4, void *end, const struct tuple *from,
 				       const struct tuple *to, __u64 diff, __u16 bytes)
@@ -57,7 +56,7 @@ static __always_inline bool rewrite_l4(void *l4, void *end, const struct tuple *
 	return true;
 }
 
-/* The same where another port is addressed. */
+/* The same for a new destination port. */
 static __always_inline bool rewrite_dport(void *l4, void *end, const struct tuple *from,
 					  __be16 dport, __u64 diff, __u16 bytes)
 {
@@ -68,8 +67,8 @@ static __always_inline bool rewrite_dport(void *l4, void *end, const struct tupl
 	return rewrite_l4(l4, end, from, &to, diff, bytes);
 }
 
-/* The sum of what changes when addresses change, for the pseudo-header and for
- * IPv4's own.
+/* Returns the checksum difference of an address change, for the pseudo-header and the
+ * IPv4 header.
  */
 static __always_inline __u64 rewrite_diff(const struct tuple *from, const struct tuple *to, bool v6)
 {
@@ -78,7 +77,7 @@ static __always_inline __u64 rewrite_diff(const struct tuple *from, const struct
 	return csum_diff_addr(diff, &from->dst, &to->dst, v6);
 }
 
-/* Turns the packet into `to`; its IP header has no option. */
+/* Rewrites the packet to `to`. Its IP header has no options. */
 static __always_inline bool rewrite(struct xdp_md *ctx, const struct packet *p,
 				    const struct tuple *to, bool v6)
 {

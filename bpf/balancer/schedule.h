@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Which server a new flow gets, where flows are remembered: as package schedule
- * in Go says. A server that has as many connections as it may is passed over.
- * CPUs that choose at once may each give a server its last free place.
+/* Chooses the backend of a new flow for frontends that track flows, like package
+ * schedule in Go. A backend at its connection limit is skipped. CPUs that choose
+ * concurrently may each use a backend's last free slot.
  */
 #ifndef FAIRLEAD_BALANCER_SCHEDULE_H
 #define FAIRLEAD_BALANCER_SCHEDULE_H
@@ -11,41 +11,41 @@
 #include "hash.h"
 #include "maps.h"
 
-/* How many slots are asked, one after the other, for a server with room. */
+/* Slots tried in order to find a backend with capacity. */
 #define SCHEDULE_TRIES 128
-/* How many members lc and wlc compare. */
+/* Number of members that lc and wlc compare. */
 #define SCHEDULE_MEMBERS 4096
-/* How many connections that have ended weigh as much as one that goes on: as in
- * Linux, ip_vs_dest_conn_overhead.
+/* How many ended connections weigh as much as an active one: as in Linux,
+ * ip_vs_dest_conn_overhead.
  */
 #define SCHEDULE_GOES_ON 256
-/* Makes another hash of a hash, for p2c's second slot. */
+/* Derives another hash, for p2c's second slot. */
 #define SCHEDULE_SECOND_THROW 0x9e3779b1u
 
-/* A reason for a drop as a function's result, and back. */
+/* Encodes a drop reason as a function result, and decodes it. */
 #define FAILED(reason) (-1 - (int)(reason))
 #define FAILED_WHY(result) ((enum drop_reason)(-1 - (result)))
 
-/* Zero, but the verifier does not know it. Before Linux 6.7 that follows a callback
- * of bpf_loop for one round only, and takes out the branches that this round cannot
- * take (ab5cfac139ab "bpf: verify callbacks as if they are called unknown number of
- * times"): what a round leaves to the next must not begin as a constant.
+/* Zero, but unknown to the verifier. Before Linux 6.7 it follows a bpf_loop callback
+ * for one iteration only and removes branches that this iteration cannot take
+ * (ab5cfac139ab "bpf: verify callbacks as if they are called unknown number of
+ * times"). So state passed between iterations must not start as a constant.
  */
 static volatile __u32 schedule_zero;
 
-/* A choice on its way. */
+/* State of a choice. */
 struct schedule {
 	struct frontend *f;
-	__u32 start;   /* the first slot to ask */
-	bool turns;    /* each try takes a turn */
-	bool weighted; /* loads are by weight */
-	bool full;     /* a server was passed over */
+	__u32 start;   /* the first slot to try */
+	bool turns;    /* each attempt takes a turn */
+	bool weighted; /* loads are weighted */
+	bool full;     /* a backend was skipped */
 	__u32 server;  /* the best so far, 0: none */
-	__u32 weight;  /* its */
-	__u64 load;    /* its connections, by whether they go on */
+	__u32 weight;  /* of server */
+	__u64 load;    /* of server: weighted sum of its connections */
 };
 
-/* Whether a server can take one connection more; load gets what it has. */
+/* Reports whether a backend can take one more connection. load receives its load. */
 static __always_inline bool schedule_has_room(struct schedule *s, __u32 id, __u64 *load)
 {
 	struct server *server = server_lookup(id);
@@ -59,7 +59,7 @@ static __always_inline bool schedule_has_room(struct schedule *s, __u32 id, __u6
 	return false;
 }
 
-/* A slot, or one of those behind it, or that whose turn it is. */
+/* Tries a slot: the i-th after start, or the next turn's. */
 static long schedule_try(__u32 i, void *arg)
 {
 	struct schedule *s = arg;
@@ -84,7 +84,7 @@ static __always_inline void schedule_seek(struct schedule *s)
 	bpf_loop(slots < SCHEDULE_TRIES ? slots : SCHEDULE_TRIES, schedule_try, s, 0);
 }
 
-/* Takes a slot's server if it has less load than the one so far. */
+/* Takes a slot's backend if it has less load than the best so far. */
 static __always_inline void schedule_compare(struct schedule *s, struct ring_slot slot)
 {
 	__u32 weight = s->weighted && slot.chain ? slot.chain : 1;
@@ -107,7 +107,7 @@ static long schedule_member(__u32 i, void *arg)
 	return 0;
 }
 
-/* lc, wlc: of all members the least loaded, of equals the first. */
+/* lc, wlc: the least loaded of all members, the first among equals. */
 static __always_inline void schedule_least(struct schedule *s)
 {
 	__u32 slots = s->f->slots;
@@ -115,7 +115,7 @@ static __always_inline void schedule_least(struct schedule *s)
 	bpf_loop(slots < SCHEDULE_MEMBERS ? slots : SCHEDULE_MEMBERS, schedule_member, s, 0);
 }
 
-/* p2c: the less loaded of two slots, for which the flow's hash is the dice. */
+/* p2c: the less loaded of two slots, selected by the flow's hash. */
 static __always_inline void schedule_two(struct schedule *s, __u32 hash)
 {
 	__u32 second = hash_slot(hash * SCHEDULE_SECOND_THROW, s->f->slots - 1);
@@ -125,15 +125,15 @@ static __always_inline void schedule_two(struct schedule *s, __u32 hash)
 		schedule_compare(s, slot_at(s->f, second + (second >= s->start)));
 }
 
-/* Gives a new flow its server's id, or the reason for a drop below zero. by_hash:
- * whatever the scheduler the slot of the hash, so that all packets of a flow for
- * which the table has no place have one server still.
+/* Returns a new flow's backend id, or a negative drop reason. by_hash: use the slot
+ * of the hash regardless of the scheduler, so that all packets of a flow that does
+ * not fit the table still reach one backend.
  */
 __noinline int schedule(struct frontend *f, __u32 hash, bool by_hash)
 {
 	struct schedule s = {.f = f};
 
-	if (!f || !f->slots) /* what lies where its slots would is another frontend's */
+	if (!f || !f->slots) /* its slots would belong to another frontend */
 		return FAILED(DROP_NO_BACKEND);
 	s.server = schedule_zero;
 	s.weight = schedule_zero;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the rare program knows of the packet in its hands. Its headers lie
- * anywhere, perhaps beyond the first buffer: they are read and written by
- * offset, with the helpers that check it, and all that does not fit on the
- * stack is here.
+/* The slow path program's state of the current packet. Headers may be anywhere, even
+ * beyond the first buffer. They are read and written by offset with helpers that
+ * check it, and everything that does not fit the stack is here.
  */
 #ifndef FAIRLEAD_BALANCER_SCRATCH_H
 #define FAIRLEAD_BALANCER_SCRATCH_H
@@ -14,7 +13,7 @@
 /* An Ethernet header with two VLAN tags. */
 #define L2_MAX (sizeof(struct ethhdr) + 2 * 4)
 #define OPTIONS4_MAX 40
-/* The longest header that a method puts before a packet, and to spare. */
+/* At least the longest header that any forwarding mode puts before a packet. */
 #define FRONT_MAX 192
 
 union ip_header {
@@ -22,67 +21,67 @@ union ip_header {
 	struct ipv6hdr v6;
 };
 
-/* An IP packet in the frame: the frame's own, or the one that an ICMP error
- * quotes. Offsets are the frame's.
+/* An IP packet in the frame: the frame's own, or the one that an ICMP error quotes.
+ * Offsets are from the start of the frame.
  */
 struct spot {
-	union ip_header ip; /* as it came, without options */
+	union ip_header ip; /* as received, without options */
 	__u32 l3;
-	__u32 l4;	/* behind options and extension headers */
-	__u32 end;	/* of what there is of the packet */
-	__u32 fragment; /* IPv6: of the fragment header, 0: none */
+	__u32 l4;	/* after options and extension headers */
+	__u32 end;	/* end of the packet's available bytes */
+	__u32 fragment; /* IPv6: the fragment header's offset, 0: none */
 	__u32 id;	/* of a fragment's datagram */
 	__u32 offset;	/* of a fragment in its datagram, bytes */
 	__u8 proto;
-	__u8 more;	   /* fragments to come */
-	__u8 source_route; /* the sender says by which routers */
-	__u8 broken;	   /* lengths do not fit */
+	__u8 more;	   /* more fragments follow */
+	__u8 source_route; /* the sender selects the routers */
+	__u8 broken;	   /* inconsistent lengths */
 };
 
 struct rare {
-	struct packet p;    /* the flow; of an ICMP error, the one that it is about */
+	struct packet p;    /* the flow; for an ICMP error, the flow it is about */
 	struct addr sender; /* of the frame's own packet */
-	struct addr vip;    /* where the frame's own packet is addressed to, */
-	__u8 is_vip;	    /* if it is one */
+	struct addr vip;    /* the destination of the frame's own packet */
+	__u8 is_vip;	    /* whether it is a VIP */
 	struct spot own;
 	struct spot quoted;
-	struct tuple from; /* what a spot says, and is to say */
+	struct tuple from; /* a spot's old and new tuple */
 	struct tuple to;
 	struct pick pick;
 	struct bpf_fib_lookup fib;
-	__u64 diff;	/* of what was rewritten */
-	__u32 ingress;	/* interface, by its index */
+	__u64 diff;	/* of all rewritten bytes */
+	__u32 ingress;	/* interface index */
 	__u32 frame;	/* bytes, in all buffers */
-	__u32 mtu;	/* of the way */
-	__u32 walked;	/* bytes, of options or what is summed */
-	__s32 more;	/* bytes that the method adds to the packet */
+	__u32 mtu;	/* of the path */
+	__u32 walked;	/* bytes, of options or summed data */
+	__s32 more;	/* bytes that the forwarding mode adds to the packet */
 	__u8 v6;	/* the packet's family */
 	__u8 tagged;	/* VLAN */
 	__u8 is_error;	/* ICMP, about another packet */
-	__u8 is_answer; /* of a server's, to nat or fullnat */
-	__u8 answered;	/* what leaves is for the sender */
+	__u8 is_answer; /* a backend's reply with nat or fullnat */
+	__u8 answered;	/* the transmitted packet is for the sender */
 	__u8 icmp_type;
-	__u8 gue;      /* the tunnel it goes through is one */
-	__u8 handed;   /* by another balancer: PACKET_ASK or PACKET_LAST */
+	__u8 gue;      /* the tunnel is GUE, not IP-in-IP */
+	__u8 handed;   /* from another load balancer: PACKET_ASK or PACKET_LAST */
 	__u8 admitted; /* PACKET_ADMITTED */
-	__u8 proxied;  /* a flow whose sequence numbers are translated: syn_proxy.h */
-	__u8 payload;  /* as in struct opening, as are */
+	__u8 proxied;  /* the flow has translated sequence numbers: syn_proxy.h */
+	__u8 payload;  /* this and the next two are as in struct opening */
 	__u32 seq;
 	__u32 ack;
 	__u32 shift; /* from the sequence number in a quoted TCP header to its sender's */
 	__u8 l2[24];
-	__u8 options[OPTIONS4_MAX]; /* IPv4, as they came */
-	__u8 front[FRONT_MAX];	    /* what is to be written */
+	__u8 options[OPTIONS4_MAX]; /* IPv4, as received */
+	__u8 front[FRONT_MAX];	    /* bytes to be written */
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__uint(key_size, sizeof(__u32));
-	__uint(value_size, sizeof(struct rare)); /* no type: Go need not know it */
+	__uint(value_size, sizeof(struct rare)); /* no type: Go does not use it */
 } slow_scratch SEC(".maps");
 
-/* What a step returns where the next one is to go on: no XDP verdict. */
+/* Not an XDP verdict: continue with the next step. */
 #define RARE_GO_ON (-1)
 
 #endif

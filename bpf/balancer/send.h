@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Sending a packet to the server that was picked, by the frontend's method, and
- * counting it: any case of the methods that need nothing remembered. send_v4 and
- * send_v6 answer a verdict, or TO_SLOW_PATH for a packet that is still as it came.
+/* Sends a packet to the picked backend with the frontend's forwarding mode and counts
+ * it, for all modes that need no flow tracking. send_v4 and send_v6 return a verdict,
+ * or TO_SLOW_PATH for an unmodified packet.
  *
- * Each method is a global function: the verifier looks at those once, by
- * themselves, and they have frames of their own: all the stack there is, on any
- * way through the program, is 512 bytes.
+ * Each mode is a global function: the verifier checks it once, separately, and it has
+ * its own stack frame. The stack of any call chain is limited to 512 bytes.
  */
 #ifndef FAIRLEAD_BALANCER_SEND_H
 #define FAIRLEAD_BALANCER_SEND_H
@@ -19,7 +18,7 @@ static __always_inline bool sent(int verdict)
 	return verdict == XDP_TX || verdict == XDP_REDIRECT || verdict == XDP_PASS;
 }
 
-/* Everyone drains: the slot's older owners are all there is. */
+/* All backends drain: only the slot's older owners are left. */
 struct older {
 	struct server server;
 	struct server_cpu cpu;
@@ -33,7 +32,7 @@ struct {
 	__type(value, struct older);
 } older_owners SEC(".maps");
 
-/* Makes the first endpoint of the chain a server, and the rest its chain. */
+/* Makes the first endpoint of the chain a backend, and the rest its chain. */
 static __always_inline void older_split(struct older *o, const struct chain *all)
 {
 	const __u8 *bytes = all->bytes;
@@ -61,8 +60,8 @@ static __always_inline struct older *older_get(void)
 	return bpf_map_lookup_elem(&older_owners, &zero);
 }
 
-/* Makes the owners of a chain ready. Global, so that the verifier looks at it once
- * and not with each method.
+/* Prepares the owners of a chain. Global, so that the verifier checks it once and not
+ * per forwarding mode.
  */
 __noinline bool older_prepare(__u32 chain)
 {
@@ -164,7 +163,7 @@ static __always_inline int send_v4(struct xdp_md *ctx, const struct packet *p,
 		return direct_nat_v4(ctx, p, f, k);
 	case METHOD_DR:
 		return dr_v4(ctx, p, f, k);
-	default: /* those that rewrite both ways remember */
+	default: /* modes that rewrite both directions track flows */
 		return drop(ctx, DROP_NO_BACKEND);
 	}
 }
@@ -179,7 +178,7 @@ static __always_inline int send_v6(struct xdp_md *ctx, const struct packet *p,
 		return direct_nat_v6(ctx, p, f, k);
 	case METHOD_DR:
 		return dr_v6(ctx, p, f, k);
-	default: /* those that rewrite both ways remember */
+	default: /* modes that rewrite both directions track flows */
 		return drop(ctx, DROP_NO_BACKEND);
 	}
 }

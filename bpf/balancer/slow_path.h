@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The program for everything that the fast path leaves aside: ICMP, fragments,
- * IPv4 options, IPv6 extension headers, VLAN tags, packets too big for their
- * way. It reads the frame anew and owes the fast path nothing but its tail
- * call.
+/* The slow path program: ICMP, fragments, IPv4 options, IPv6 extension headers, VLAN
+ * tags and packets that exceed the path MTU. It parses the frame again. Its only link
+ * to the fast path is a tail call.
  *
- *   Ethernet, VLAN -> IP, options -> whose? -> ICMP -> echo, or an error's flow
+ *   Ethernet, VLAN -> IP, options -> for us? -> ICMP -> echo, or an error's flow
  *                                      |                          |
  *                                      +-> ports or fragment -----+-> choose -> send
  */
@@ -25,7 +24,7 @@
 #include "vlan.h"
 #include "capture.h"
 
-/* PACKET_ADMITTED where the program syn has let the packet pass, else 0. */
+/* Returns PACKET_ADMITTED if the syn program has let the packet pass, else 0. */
 static __always_inline __u8 slow_admitted(void)
 {
 	struct syn_scratch *s = syn_scratch_get();
@@ -38,7 +37,7 @@ static __always_inline __u8 slow_admitted(void)
 	return admitted ? PACKET_ADMITTED : 0;
 }
 
-/* What the packet says of itself before its ports. */
+/* Fills in everything about the packet except its ports. */
 static __always_inline void slow_describe(struct xdp_md *ctx, struct rare *r)
 {
 	struct packet *p = &r->p;
@@ -63,14 +62,14 @@ static __always_inline void slow_describe(struct xdp_md *ctx, struct rare *r)
 	r->icmp_type = type;
 }
 
-/* Whether it may be an answer to nat or fullnat. */
+/* Reports whether it may be a reply to nat or fullnat. */
 static __always_inline bool slow_may_be_answer(const struct rare *r)
 {
 	return is_own(&r->p.t.dst, r->v6) || (set.nat && may_be_nat_server(&r->p.t.src));
 }
 
-/* Whether it is for a VIP, an answer, or a router's error about a packet to a
- * server of nat, which goes to the client.
+/* Reports whether it is for a VIP, a reply, or a router's ICMP error about a packet
+ * to a nat backend, which goes to the client.
  */
 static __always_inline bool slow_concerns(const struct rare *r)
 {
@@ -79,7 +78,7 @@ static __always_inline bool slow_concerns(const struct rare *r)
 	return set.nat && is_icmp(&r->own, r->v6) && icmp_is_error(r->icmp_type, r->v6);
 }
 
-/* Reads the frame. False: no IP packet, or none that may be. */
+/* Reads the frame. Returns false if it is no valid IP packet. */
 __noinline int slow_read(struct xdp_md *ctx, struct rare *r)
 {
 	if (!r)
@@ -109,8 +108,8 @@ __noinline int slow_read(struct xdp_md *ctx, struct rare *r)
 	return !r->v6 || !addrs_are_mapped(&r->p.t.src, &r->p.t.dst);
 }
 
-/* Drops what is for a VIP. What is for an address of this host, too, the kernel
- * judges.
+/* Drops a packet to a VIP. If the VIP is also an address of this host, the kernel
+ * decides.
  */
 __noinline int slow_refuse(struct xdp_md *ctx, struct rare *r, enum drop_reason why)
 {
@@ -121,7 +120,7 @@ __noinline int slow_refuse(struct xdp_md *ctx, struct rare *r, enum drop_reason 
 	return drop(ctx, why);
 }
 
-/* The ports of a whole packet or a first fragment. */
+/* Reads the ports of a whole packet or a first fragment. */
 __noinline int slow_ports(struct xdp_md *ctx, struct rare *r)
 {
 	if (!r)
@@ -168,7 +167,7 @@ __noinline int slow_ports(struct xdp_md *ctx, struct rare *r)
 	return RARE_GO_ON;
 }
 
-/* To a VIP, but to none of its frontends. */
+/* Handles a packet to a VIP but to none of its frontends. */
 static __always_inline int slow_unserved(struct xdp_md *ctx, struct rare *r)
 {
 	return r->p.ttl <= 1 ? XDP_PASS : slow_refuse(ctx, r, DROP_NO_FRONTEND);
@@ -182,15 +181,17 @@ static __always_inline int slow_send(struct xdp_md *ctx, struct rare *r, const s
 	case METHOD_DIRECT_NAT:
 	case METHOD_DR:
 		return slow_direct(ctx, r, f);
-	default: /* those that rewrite both ways remember */
+	default: /* modes that rewrite both directions track flows */
 		return drop(ctx, DROP_NO_BACKEND);
 	}
 }
 
-/* An error about a packet of no flow. */
+/* An error about a packet of no known flow. */
 #define RARE_IS_NOBODYS 2
 
-/* Gives an unknown flow a server, as stateful_unknown does. No error opens one. */
+/* Chooses a backend for an unknown flow, like stateful_unknown. An error opens no
+ * flow.
+ */
 static __always_inline int slow_unknown(struct rare *r, struct frontend *f, struct opening *o)
 {
 	if (!r->is_error)
@@ -198,9 +199,9 @@ static __always_inline int slow_unknown(struct rare *r, struct frontend *f, stru
 	return !o->server && !r->tagged && stateful_asks(&r->p) ? STATEFUL_ASK : RARE_IS_NOBODYS;
 }
 
-/* What is of a flow whose sequence numbers are translated, where it is for this
- * program: an error, which quotes them, goes on; a packet may not have fit on its way.
- * All else is for the program syn.
+/* Handles packets of a flow with translated sequence numbers. An error, which quotes
+ * the numbers, continues here, as does a packet that exceeded the path MTU. All
+ * others are for the syn program.
  */
 __noinline int slow_proxied(struct xdp_md *ctx, struct rare *r, const struct opening *o)
 {
@@ -225,7 +226,9 @@ __noinline int slow_proxied(struct xdp_md *ctx, struct rare *r, const struct ope
 	return way_leads_nowhere(way) ? slow_nowhere(ctx, r, way) : TO_SYN;
 }
 
-/* Where a packet of no known flow goes: RARE_GO_ON, to the server in o, or a verdict. */
+/* Decides where a packet of no known flow goes: RARE_GO_ON to the backend in o, or a
+ * verdict.
+ */
 static __always_inline int slow_open(struct xdp_md *ctx, struct rare *r, struct frontend *f,
 				     struct opening *o)
 {
@@ -245,7 +248,7 @@ static __always_inline int slow_open(struct xdp_md *ctx, struct rare *r, struct 
 	return RARE_GO_ON;
 }
 
-/* To the server of a flow that is remembered, or to be. */
+/* Sends to the backend of a tracked flow, known or new. */
 __noinline int slow_stateful(struct xdp_md *ctx, struct rare *r, struct frontend *f)
 {
 	struct opening o __attribute__((aligned(8))) = {.now = flow_now()};
@@ -271,7 +274,7 @@ __noinline int slow_stateful(struct xdp_md *ctx, struct rare *r, struct frontend
 	return is_nat(f) ? slow_nat(ctx, r, f, o.index, o.tag) : slow_send(ctx, r, f);
 }
 
-/* The flow is known: to its frontend's server, or back to its client. */
+/* The flow is identified: forwards to its frontend's backend, or back to its client. */
 static __noinline int slow_serve(struct xdp_md *ctx, struct rare *r)
 {
 	struct tuple *t = &r->p.t;
@@ -305,8 +308,8 @@ static __noinline int slow_serve(struct xdp_md *ctx, struct rare *r)
 	return slow_send(ctx, r, f);
 }
 
-/* An error is for the flow whose packet it quotes, if that was sent from where
- * the error goes.
+/* An error belongs to the flow of the packet it quotes, if that packet's source is
+ * the error's destination.
  */
 static __always_inline int slow_error(struct xdp_md *ctx, struct rare *r)
 {
@@ -327,7 +330,7 @@ static __noinline int slow_icmp(struct xdp_md *ctx, struct rare *r)
 	if (is_martian(&r->p.t.src, r->v6))
 		return drop(ctx, DROP_MARTIAN_SOURCE);
 	if (stays_here(ctx, &r->fib, &r->p.t.src, &r->vip, r->v6))
-		return XDP_PASS; /* the kernel answers for addresses of its own */
+		return XDP_PASS; /* the kernel answers for its own addresses */
 	return echo(ctx, r);
 }
 
@@ -356,13 +359,13 @@ static __always_inline int slow_frame(struct xdp_md *ctx)
 
 	if (!r)
 		return XDP_PASS;
-	if (!slow_read(ctx, r)) /* unwrapped, it is the kernel's no more */
+	if (!slow_read(ctx, r)) /* once decapsulated, it is no longer for the kernel */
 		return r->handed ? drop(ctx, DROP_MALFORMED) : XDP_PASS;
 	if (is_own(&r->vip, r->v6) &&
 	    (r->own.proto == IPPROTO_IPIP || r->own.proto == IPPROTO_IPV6)) {
 		if (!r->own.broken && !is_fragment(&r->own)) /* the kernel reassembles */
 			bpf_tail_call(ctx, &steps, STEP_HANDOVER);
-		return XDP_PASS; /* it is loaded when a balancer may drain */
+		return XDP_PASS; /* loaded if a load balancer may drain */
 	}
 	if (icmp_is_discovery(r) || !slow_concerns(r))
 		return XDP_PASS;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Handover of what is odd, or too big to be handed over: the rare program's twin
- * of handover.h. Not within a VLAN: who drains is not looked for there.
+/* Handover of slow path packets and packets that exceed the path MTU when handed
+ * over: the slow path counterpart of handover.h. Not within a VLAN, where draining
+ * load balancers are not queried.
  */
 #ifndef FAIRLEAD_BALANCER_SLOW_PATH_HANDOVER_H
 #define FAIRLEAD_BALANCER_SLOW_PATH_HANDOVER_H
@@ -8,7 +9,7 @@
 #include "handover.h"
 #include "slow_path_send.h"
 
-/* PACKET_ASK or PACKET_LAST where the frame was handed to us, else 0. */
+/* Returns PACKET_ASK or PACKET_LAST if the frame was handed to us, else 0. */
 static __always_inline __u8 slow_handed(void)
 {
 	struct handover *h = handover_scratch_get();
@@ -21,7 +22,7 @@ static __always_inline __u8 slow_handed(void)
 	return on;
 }
 
-/* Asks the next balancer for a flow that is not known here. */
+/* Forwards a packet of an unknown flow to the next load balancer. */
 __noinline int slow_ask(struct xdp_md *ctx, struct rare *r)
 {
 	struct handover *h = handover_scratch_get();

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* nat and fullnat of what is odd: the rare program's twin of nat.h, both ways.
- * In an ICMP error the quoted packet becomes what its sender knows; its own
- * source stays the router's, but for fullnat's servers, which know nobody but
- * us, and where it is the server itself, which the client does not know.
+/* nat and fullnat for slow path packets: the counterpart of nat.h, in both
+ * directions. In an ICMP error the quoted packet is translated to what its sender
+ * knows. The error's own source stays the router's, except for fullnat backends,
+ * which know only our address, and if it is the backend itself, which the client does
+ * not know.
  */
 #ifndef FAIRLEAD_BALANCER_SLOW_PATH_NAT_H
 #define FAIRLEAD_BALANCER_SLOW_PATH_NAT_H
@@ -11,7 +12,7 @@
 #include "slow_path_send.h"
 #include "syn_maps.h"
 
-/* Turns r->from into r->to: the packet's own headers, or those it quotes. */
+/* Rewrites r->from to r->to in the packet's own headers, or in those it quotes. */
 static __always_inline bool slow_turn(struct xdp_md *ctx, struct rare *r, bool src)
 {
 	if (r->is_error)
@@ -40,7 +41,7 @@ static __always_inline int slow_nat_on(struct xdp_md *ctx, struct rare *r, const
 	return slow_leave(ctx, r, ch->cpu->macs, ch->cpu->ifindex, way);
 }
 
-/* From the client to the server of the flow with that index and tag. */
+/* Forwards from the client to the backend of the flow with this index and tag. */
 __noinline int slow_nat(struct xdp_md *ctx, struct rare *r, const struct frontend *f, __u32 index,
 			__u64 tag)
 {
@@ -57,8 +58,8 @@ __noinline int slow_nat(struct xdp_md *ctx, struct rare *r, const struct fronten
 	return slow_counted(r, f, &ch, slow_nat_on(ctx, r, &ch, own_port));
 }
 
-/* Finds the flow of which r->p is an answer: its index, and in r->to what the
- * client is to see. NAT_NO_ANSWER: none.
+/* Finds the flow to which r->p is a reply. Returns its index, with the client's view
+ * in r->to, or NAT_NO_ANSWER.
  */
 __noinline int slow_find_answer(struct xdp_md *ctx, struct rare *r)
 {
@@ -92,7 +93,7 @@ __noinline int slow_find_answer(struct xdp_md *ctx, struct rare *r)
 	return ref.index;
 }
 
-/* The way to the client. */
+/* Finds the next hop to the client. */
 static __always_inline enum way slow_way_back(struct xdp_md *ctx, struct rare *r,
 					      struct nat_scratch *s, __u32 index)
 {
@@ -111,7 +112,7 @@ static __always_inline enum way slow_way_back(struct xdp_md *ctx, struct rare *r
 	return way;
 }
 
-/* From the server to the client; NAT_NO_ANSWER where it is none of a flow's. */
+/* Forwards from the backend to the client. NAT_NO_ANSWER if it is no flow's reply. */
 __noinline int slow_answer(struct xdp_md *ctx, struct rare *r)
 {
 	struct nat_scratch *s = nat_scratch_get();
@@ -133,7 +134,7 @@ __noinline int slow_answer(struct xdp_md *ctx, struct rare *r)
 	way = slow_way_back(ctx, r, s, index);
 	if (way_leads_nowhere(way))
 		return slow_nowhere(ctx, r, way);
-	if (r->proxied && !r->is_error) /* it did not fit before */
+	if (r->proxied && !r->is_error) /* it exceeded the MTU before */
 		return r->tagged ? drop(ctx, DROP_SYN_ODD) : TO_SYN;
 	r->from = r->p.t;
 	hide = addr_equal(&r->sender, &r->from.src);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Sending by the methods that keep no state, whatever the packet looks like:
- * the rare program's twin of tunnel.h, gue.h, direct_nat.h and dr.h.
+/* Stateless forwarding modes for slow path packets: the counterpart of tunnel.h,
+ * gue.h, direct_nat.h and dr.h.
  *
- * Where a packet's own header is to carry the Fairlead option (dsr-nat, and
- * dr with a second chance) the client's options and extension headers end
- * here: the server's node finds ours where it looks for it, and nobody but a
- * balancer can write one. In a tunnel they stay.
+ * If a packet's own header carries the Fairlead option (dsr-nat, and dr with
+ * second-chance), the client's options and extension headers are removed: the
+ * backend's node finds our option at a fixed place, and only a load balancer can
+ * write one. In a tunnel they stay.
  */
 #ifndef FAIRLEAD_BALANCER_SLOW_PATH_SEND_H
 #define FAIRLEAD_BALANCER_SLOW_PATH_SEND_H
@@ -18,7 +18,7 @@
 #include "tunnel.h"
 #include "vlan.h"
 
-/* Finds the way to the chosen server for a packet of len bytes. */
+/* Finds the next hop to the chosen backend for a packet of len bytes. */
 static __always_inline enum way slow_way(struct xdp_md *ctx, struct rare *r,
 					 const struct choice *ch, __u32 len)
 {
@@ -40,7 +40,7 @@ static __always_inline enum way slow_way(struct xdp_md *ctx, struct rare *r,
 	return len > r->mtu ? WAY_TOO_BIG : way;
 }
 
-/* Counts what was sent to a server. */
+/* Counts a packet sent to a backend. */
 static __always_inline int slow_counted(const struct rare *r, const struct frontend *f,
 					const struct choice *ch, int verdict)
 {
@@ -54,8 +54,8 @@ static __always_inline int slow_nowhere(struct xdp_md *ctx, struct rare *r, enum
 	return way == WAY_TOO_BIG ? too_big(ctx, r) : drop(ctx, DROP_NO_ROUTE);
 }
 
-/* The Ethernet header that the packet leaves with, in r->l2: to the next hop,
- * or as it came, so that the kernel still knows the frame as its own.
+/* Prepares the Ethernet header for transmission in r->l2: to the next hop, or as
+ * received, so that the kernel still accepts the frame.
  */
 static __always_inline bool slow_l2(struct xdp_md *ctx, struct rare *r, const __u8 *macs,
 				    enum way way)
@@ -69,8 +69,8 @@ static __always_inline bool slow_l2(struct xdp_md *ctx, struct rare *r, const __
 	return true;
 }
 
-/* The last step of a packet that leaves under its own header, by the next hop
- * with these MAC addresses.
+/* The last step of a packet sent with its own header, through the next hop with these
+ * MAC addresses.
  */
 static __always_inline int slow_leave(struct xdp_md *ctx, struct rare *r, const __u8 *macs,
 				      __u32 ifindex, enum way way)
@@ -91,15 +91,15 @@ static __always_inline int slow_leave(struct xdp_md *ctx, struct rare *r, const 
 	return go(way, r->tagged ? r->ingress : ifindex);
 }
 
-/* Where that begins which stays when the client's options go. A fragment
- * header stays, and what is behind it.
+/* Returns where the part starts that remains when the client's options are removed. A
+ * fragment header and everything after it remain.
  */
 static __always_inline __u32 slow_keep(const struct rare *r)
 {
 	return r->own.fragment ? r->own.fragment : r->own.l4;
 }
 
-/* How many bytes of the client's options there are. */
+/* Returns the size of the client's options. */
 static __always_inline __u32 slow_stripped(const struct rare *r)
 {
 	return slow_keep(r) - r->own.l3 - (r->v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
@@ -110,8 +110,8 @@ static __always_inline __u8 slow_keep_proto(const struct rare *r)
 	return r->own.fragment ? IPPROTO_FRAGMENT : r->own.proto;
 }
 
-/* The IPv4 header with other options; its checksum by difference, as a header
- * that came broken must not leave mended.
+/* Replaces the options of the IPv4 header. Its checksum is updated incrementally,
+ * because a header that arrived broken must not leave valid.
  */
 static __always_inline bool reshape_v4(struct rare *r, __u32 stripped, __u32 bytes)
 {
@@ -139,7 +139,7 @@ static __always_inline void reshape_v6(struct rare *r, __u32 stripped, __u32 byt
 	ip->nexthdr = bytes ? IPPROTO_DSTOPTS : slow_keep_proto(r);
 }
 
-/* Puts so many bytes of r->front in the place of the client's options. */
+/* Replaces the client's options with bytes of r->front. */
 __noinline int reshape(struct xdp_md *ctx, struct rare *r, __u32 bytes)
 {
 	if (!r)
@@ -167,8 +167,8 @@ __noinline int reshape(struct xdp_md *ctx, struct rare *r, __u32 bytes)
 	return bytes > FRONT_MAX ? -1 : bpf_xdp_store_bytes(ctx, l2 + header, r->front, bytes);
 }
 
-/* Passes the packet of the frame, which goes to dst, to what makes tags: whole if it has
- * nothing before its ports, or options ends there is.
+/* Passes the frame's packet, destined to dst, to the tag code. Its ports count only
+ * if whole is set, and it has ports and is no fragment.
  */
 static __always_inline void slow_auth_packet(const struct rare *r, const struct addr *dst,
 					     bool whole)
@@ -177,8 +177,8 @@ static __always_inline void slow_auth_packet(const struct rare *r, const struct 
 	auth_packet(&r->sender, dst, whole ? &r->p : NULL);
 }
 
-/* The option with an authentication tag, for a packet to a server, or with dr to whom it
- * was addressed: 0 where it cannot be built.
+/* Builds the option with an authentication tag for a packet to a backend, or with dr
+ * to its original destination. Returns 0 on failure.
  */
 __noinline __u32 slow_tell_tagged(struct rare *r, const struct server *server,
 				  const struct chain *chain, bool nat, bool keep_port)
@@ -198,9 +198,9 @@ __noinline __u32 slow_tell_tagged(struct rare *r, const struct server *server,
 	return auth_own_bytes(chain, r->v6);
 }
 
-/* Builds the option of the packet's own header and gives its bytes. A later
- * fragment and an ICMP error open nothing: they tell who else may have the flow,
- * or nothing. Global, as are the steps below: the verifier looks at each once.
+/* Builds the option of the packet's own header and returns its size. Later fragments
+ * and ICMP errors open no flow: they carry the chain, or no option. Global, like the
+ * steps below, so that the verifier checks each once.
  */
 __noinline __u32 slow_tell(struct rare *r, const struct chain *chain)
 {
@@ -218,8 +218,8 @@ __noinline __u32 slow_tell(struct rare *r, const struct chain *chain)
 	return ok ? option_bytes(1 + chain_length(chain), r->v6) : 0;
 }
 
-/* Changes the destination to the server, in an ICMP error also the source that
- * it quotes.
+/* Rewrites the destination to the backend, and in an ICMP error also the quoted
+ * source.
  */
 static __always_inline bool slow_address(struct xdp_md *ctx, struct rare *r,
 					 const struct frontend *f, const struct choice *ch)
@@ -250,7 +250,9 @@ static __always_inline int slow_direct_on(struct xdp_md *ctx, struct rare *r,
 	r->more = bytes - less;
 	way = slow_way(ctx, r, ch, r->p.len + r->more);
 	if (way == WAY_TOO_BIG && bytes && r->p.t.proto == IPPROTO_UDP) {
-		/* A full datagram goes without: its flow is known from others. */
+		/* A full-size datagram gets no option: other packets carry it for its
+		 * flow.
+		 */
 		bytes = 0;
 		r->more = -less;
 		way = slow_way(ctx, r, ch, r->p.len + r->more);
@@ -266,7 +268,7 @@ static __always_inline int slow_direct_on(struct xdp_md *ctx, struct rare *r,
 	return slow_leave(ctx, r, ch->cpu->macs, ch->cpu->ifindex, way);
 }
 
-/* dsr-nat and dr: under the packet's own header. */
+/* dsr-nat and dr: with the packet's own header. */
 __noinline int slow_direct(struct xdp_md *ctx, struct rare *r, const struct frontend *f)
 {
 	struct choice ch;
@@ -313,7 +315,7 @@ static __always_inline bool slow_front_by(struct rare *r, const struct server *s
 		      : tunnel_put_v4(r->front, end, o, addr_to_v4(&server->addr));
 }
 
-/* Builds all that goes before the packet, in r->front. */
+/* Builds all headers that precede the packet, in r->front. */
 __noinline bool slow_front(struct rare *r, const struct server *server, const struct chain *chain,
 			   __u8 ttl)
 {
@@ -333,7 +335,7 @@ __noinline bool slow_front(struct rare *r, const struct server *server, const st
 					 : slow_front_by(r, server, &o, end, true);
 }
 
-/* Puts r->front before the packet, and the Ethernet header before that. */
+/* Prepends r->front to the packet, and the Ethernet header before it. */
 __noinline bool slow_wrap(struct xdp_md *ctx, struct rare *r, const struct server_cpu *cpu,
 			  enum way way, bool outer6)
 {
@@ -354,7 +356,7 @@ __noinline bool slow_wrap(struct xdp_md *ctx, struct rare *r, const struct serve
 	return vlan_put(ctx, r) && !bpf_xdp_store_bytes(ctx, l2, r->front, bytes);
 }
 
-/* To any server, by GUE or IP in IP as r->gue says. */
+/* Sends to any backend, with GUE or IP-in-IP according to r->gue. */
 __noinline int slow_tunnel_any(struct xdp_md *ctx, struct rare *r, const struct server *server,
 			       struct server_cpu *cpu, const struct chain *chain)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Frontends whose flows are remembered here:
+/* Frontends with flow tracking:
  *
- *   flow table -> known: its server -> the method's send step
+ *   flow table -> known: its backend -> the forwarding mode's send step
  *        | unknown
- *        +-> may another balancer know it? -> handover.h
+ *        +-> may another load balancer know it? -> handover.h
  *        | no
- *        +-> affinity -> scheduler -> an entry, and for nat and fullnat a way back
+ *        +-> affinity -> scheduler -> an entry, for nat and fullnat also a return entry
  *
- * A flow is void at once when its server leaves the frontend.
+ * A flow becomes void as soon as its backend is removed from the frontend.
  */
 #ifndef FAIRLEAD_BALANCER_STATEFUL_H
 #define FAIRLEAD_BALANCER_STATEFUL_H
@@ -21,8 +21,8 @@
 #include "schedule.h"
 #include "send.h"
 
-/* No verdict, as TO_SLOW_PATH: another balancer is to be asked for the flow; the program syn
- * is to have the packet.
+/* Not verdicts, like TO_SLOW_PATH: query another load balancer for the flow; pass the
+ * packet to the syn program.
  */
 #define STATEFUL_ASK (-1000)
 #define TO_SYN (-1002)
@@ -34,7 +34,7 @@ static __always_inline bool stateful_asks(const struct packet *p)
 	return p->flags & PACKET_ASK || set.draining_peers;
 }
 
-/* A new connection on the ports of one that is over is another flow. */
+/* A new connection on the ports of an ended one is another flow. */
 static __always_inline bool stateful_binds(__u64 word, const struct packet *p, __u32 now)
 {
 	if (!flow_is_found(word, now))
@@ -42,23 +42,23 @@ static __always_inline bool stateful_binds(__u64 word, const struct packet *p, _
 	return !(p->flags & TCP_OPENS) || !(FLOW_IS_OVER >> flow_state(word) & 1);
 }
 
-/* What a new flow is opened with, and what comes of it. */
+/* Input and result of opening a flow. */
 struct opening {
 	__u64 tag;
-	__u64 word;   /* in: that of an entry that is void, or 0; out: the flow's */
+	__u64 word;   /* in: a void entry's word, or 0; out: the flow's */
 	__u32 index;  /* out: of the flow */
 	__u32 server; /* the one to keep, 0: none */
 	__u32 now;
-	__u32 seq, ack;	       /* in: of the packet, as struct flow_numbers has them */
+	__u32 seq, ack;	       /* in: of the packet, as in struct flow_numbers */
 	bool payload;	       /* in: the packet has data */
-	bool proxied;	       /* its sequence numbers are translated: syn_proxy.h */
+	bool proxied;	       /* translated sequence numbers: syn_proxy.h */
 	bool remembered;       /* out: there is an entry */
-	bool claimed;	       /* out: it is not to be seen yet: stateful_open_nat */
-	bool fresh;	       /* out: it was not known */
-	enum flow_state state; /* out: what it was */
+	bool claimed;	       /* out: not visible yet: stateful_open_nat */
+	bool fresh;	       /* out: the flow was unknown */
+	enum flow_state state; /* out: its previous state */
 };
 
-/* Why no flow may be opened, by the method; 0: it may. */
+/* Returns why the forwarding mode cannot open a flow, or 0. */
 static __always_inline int stateful_refuses(const struct packet *p, const struct frontend *f,
 					    bool v6)
 {
@@ -69,7 +69,7 @@ static __always_inline int stateful_refuses(const struct packet *p, const struct
 	return is_martian(&p->t.src, v6) ? FAILED(DROP_MARTIAN_SOURCE) : 0;
 }
 
-/* Writes a flow's data, with the lock of its set held. */
+/* Writes a flow's data. The lock of its set is held. */
 static __always_inline void stateful_describe(__u32 index, const struct packet *p, bool proxied)
 {
 	struct flow_data *data = flow_data_at(index);
@@ -90,7 +90,7 @@ static __always_inline struct flow_numbers *stateful_numbers(struct flow_data *d
 	return (struct flow_numbers *)data->macs;
 }
 
-/* Makes the flow that was claimed, or that another CPU has opened, the packet's. */
+/* Assigns the packet the flow that was claimed, or that another CPU has opened. */
 static __always_inline void stateful_has(struct opening *o, const struct flow_claim *c, bool found)
 {
 	o->word = c->word;
@@ -102,8 +102,8 @@ static __always_inline void stateful_has(struct opening *o, const struct flow_cl
 	}
 }
 
-/* Opens a flow to o->server: enum flow_claimed or FAILED. A function of its own
- * for the verifier, which looks at such a one once, and for the stack.
+/* Opens a flow to o->server. Returns enum flow_claimed or FAILED. A separate
+ * function, so that the verifier checks it once, and to save stack.
  */
 __noinline int stateful_open(const struct packet *p, const struct frontend *f, struct opening *o)
 {
@@ -137,7 +137,7 @@ __noinline int stateful_open(const struct packet *p, const struct frontend *f, s
 	return claimed;
 }
 
-/* Lets go of a flow that is claimed. */
+/* Releases a claimed flow. */
 static __always_inline void stateful_drop(const struct opening *o)
 {
 	__u32 first;
@@ -147,8 +147,8 @@ static __always_inline void stateful_drop(const struct opening *o)
 		flow_drop(set, o->index);
 }
 
-/* Gives a flow that is claimed its way back: 0 or FAILED. Apart from
- * stateful_open because of the stack.
+/* Gives a claimed flow its return entry. Returns 0 or FAILED. Separate from
+ * stateful_open to save stack.
  */
 __noinline int stateful_open_nat(const struct packet *p, const struct frontend *f,
 				 const struct opening *o)
@@ -173,9 +173,9 @@ __noinline int stateful_open_nat(const struct packet *p, const struct frontend *
 	return 0;
 }
 
-/* Writes what a flow by direct return is about to need: all of it when it is about
- * to be no longer opening, and what its FIN acknowledges. False: another CPU is at
- * its set; the next packet may have more luck.
+/* Writes the data that a flow with direct server return will need: everything when it
+ * leaves the opening state, and what its FIN acknowledges. Returns false if another
+ * CPU has its set locked; a later packet tries again.
  */
 __noinline bool stateful_introduce(const struct packet *p, const struct opening *o, __u32 index,
 				   bool opening)
@@ -201,7 +201,9 @@ __noinline bool stateful_introduce(const struct packet *p, const struct opening 
 	return lives;
 }
 
-/* What a packet shows of its flow's end, by direct return: enum flow_evidence. */
+/* Returns what a packet proves about its flow's end, with direct server return: enum
+ * flow_evidence.
+ */
 static __always_inline __u32 stateful_evidence(const struct flow_ref *r, const struct packet *p,
 					       const struct opening *o)
 {
@@ -222,7 +224,7 @@ static __always_inline __u32 stateful_evidence(const struct flow_ref *r, const s
 	return evidence;
 }
 
-/* Notes that a client's packet of a known flow went by. */
+/* Records a client's packet of a known flow. */
 static __always_inline void stateful_touch(struct flow_ref *r, const struct packet *p,
 					   const struct opening *o, bool two_way)
 {
@@ -235,14 +237,16 @@ static __always_inline void stateful_touch(struct flow_ref *r, const struct pack
 	}
 	evidence = two_way ? (o->payload ? FLOW_PAYLOAD : 0) : stateful_evidence(r, p, o);
 	next = flow_next(state, p, two_way, evidence);
-	/* One that is by nat still, where the method has changed, keeps its way back. */
+	/* A flow from nat keeps its return entry, even after the forwarding mode
+	 * changed.
+	 */
 	if (!two_way && !(r->word & FLOW_NAT) && next != state &&
 	    (opening || next == FLOW_TIME_WAIT) && !stateful_introduce(p, o, r->index, opening))
 		return;
 	flow_touch(r, next, o->now);
 }
 
-/* Whether a packet's flow lives, and so does its server. */
+/* Reports whether a packet's flow and its backend are live. */
 static __always_inline bool stateful_lives(const struct flow_ref *r, const struct server **server,
 					   const struct packet *p, __u32 now)
 {
@@ -252,8 +256,8 @@ static __always_inline bool stateful_lives(const struct flow_ref *r, const struc
 	return *server;
 }
 
-/* Whether a flow has a way back as the method needs it now, and with which port of
- * ours.
+/* Reports whether a flow has the return entry that the current forwarding mode needs,
+ * and returns our port.
  */
 static __always_inline bool stateful_has_way(const struct flow_ref *r, const struct packet *p,
 					     const struct frontend *f, __be16 *own_port, bool v6)
@@ -268,7 +272,7 @@ static __always_inline bool stateful_has_way(const struct flow_ref *r, const str
 	       flow_holds(r);
 }
 
-/* Whether a flow is one by nat or fullnat whose sequence numbers are translated. */
+/* Reports whether a nat or fullnat flow has translated sequence numbers. */
 static __always_inline bool stateful_is_proxied(const struct flow_ref *r, const struct packet *p,
 						const struct frontend *f, bool v6)
 {
@@ -284,9 +288,9 @@ static __always_inline bool stateful_is_proxied(const struct flow_ref *r, const 
 	       flow_holds(r);
 }
 
-/* Whether a packet's flow is known: r has it. Where only its way back is
- * missing, because the method has changed, o gets its server. Of one that the program
- * syn looks after o says so.
+/* Reports whether a packet's flow is known, in r. If only its return entry is missing
+ * because the forwarding mode changed, o receives its backend. o->proxied marks a
+ * flow of the syn program.
  */
 static __always_inline bool stateful_known(struct flow_ref *r, const struct packet *p,
 					   const struct frontend *f, struct opening *o, bool v6)
@@ -304,8 +308,8 @@ static __always_inline bool stateful_known(struct flow_ref *r, const struct pack
 	return false;
 }
 
-/* Whether a packet only continues a flow: to whom, and for fullnat by which port of
- * ours. All else is for stateful.
+/* Reports whether a packet only continues a flow, and returns its backend and for
+ * fullnat our port. All others are for stateful.
  */
 static __always_inline bool stateful_continues(struct choice *ch, __be16 *own_port,
 					       const struct packet *p, const struct frontend *f,
@@ -320,7 +324,7 @@ static __always_inline bool stateful_continues(struct choice *ch, __be16 *own_po
 	if (unlikely(!flow_find(&r) || !stateful_lives(&r, &ch->server, p, now)))
 		return false;
 	id = flow_server(r.word);
-	ch->hash = r.tag >> 32; /* only spreads over the ways to the server */
+	ch->hash = r.tag >> 32; /* only spreads over the paths to the backend */
 	ch->chain = NULL;
 	ch->cpu = server_cpu_at(id);
 	if (unlikely(!ch->cpu || !flow_is_steady(r.word, p, is_nat(f))))
@@ -335,7 +339,7 @@ static __always_inline bool stateful_continues(struct choice *ch, __be16 *own_po
 	return true;
 }
 
-/* Finds a packet's flow. False: it is not known; o says the rest. */
+/* Finds a packet's flow. Returns false if it is unknown; o has the details. */
 static __always_inline bool stateful_find(const struct packet *p, const struct frontend *f,
 					  struct opening *o, bool v6)
 {
@@ -374,7 +378,7 @@ __noinline bool stateful_find_v6(const struct packet *p, const struct frontend *
 	return stateful_find(p, f, o, true);
 }
 
-/* Sends a packet by nat or fullnat. */
+/* Sends a packet with nat or fullnat. */
 static __always_inline int stateful_nat(struct xdp_md *ctx, const struct packet *p,
 					const struct frontend *f, const struct opening *o, bool v6)
 {
@@ -408,7 +412,7 @@ __noinline int stateful_nat_v6(struct xdp_md *ctx, const struct packet *p, const
 	return stateful_nat(ctx, p, f, o, true);
 }
 
-/* Chooses the server of a new flow: 0 or FAILED. */
+/* Chooses the backend of a new flow. Returns 0 or FAILED. */
 static __always_inline int stateful_choose(const struct packet *p, struct frontend *f,
 					   struct opening *o, bool by_hash)
 {
@@ -420,9 +424,7 @@ static __always_inline int stateful_choose(const struct packet *p, struct fronte
 	return id < 0 ? id : 0;
 }
 
-/* A flow for which the table has no place: those of a method that needs none go
- * by the hash.
- */
+/* Handles a flow that does not fit the table: modes that need no state use the hash. */
 static __always_inline int stateful_unremembered(const struct packet *p, struct frontend *f,
 						 struct opening *o)
 {
@@ -436,7 +438,7 @@ static __always_inline int stateful_unremembered(const struct packet *p, struct 
 	return failed;
 }
 
-/* Gives an unknown flow a server and, if need be, a way back: 0 or FAILED. */
+/* Gives an unknown flow a backend and, if needed, a return entry. Returns 0 or FAILED. */
 static __always_inline int stateful_new(const struct packet *p, struct frontend *f,
 					struct opening *o, bool v6)
 {
@@ -461,7 +463,7 @@ static __always_inline int stateful_new(const struct packet *p, struct frontend 
 	return result;
 }
 
-/* Reads the numbers of a packet that begins with Ethernet and an IP header without
+/* Reads the numbers of a packet with an Ethernet header and an IP header without
  * options.
  */
 static __always_inline void stateful_read_numbers(struct xdp_md *ctx, const struct packet *p,
@@ -483,14 +485,15 @@ static __always_inline void stateful_read_numbers(struct xdp_md *ctx, const stru
 	}
 }
 
-/* Whether a packet opens a connection, or may answer a challenge. */
+/* Reports whether a packet opens a connection, or may answer a challenge. */
 static __always_inline bool syn_concerns(const struct packet *p)
 {
 	return p->flags & TCP_OPENS || (p->flags & TCP_RESETS && !(p->flags & TCP_CONTINUES));
 }
 
-/* What becomes of a packet of no known flow at a frontend that may be under pressure:
- * TO_SYN, 0 where it is served as ever, or else without being remembered.
+/* Decides about a packet of no known flow to a frontend that may be under pressure:
+ * TO_SYN, 0 to serve it normally, or STATEFUL_UNREMEMBERED to serve it without an
+ * entry.
  */
 #define STATEFUL_UNREMEMBERED 1
 
@@ -503,7 +506,7 @@ static __always_inline int stateful_syn(const struct packet *p, const struct fro
 	    p->t.proto != IPPROTO_TCP)
 		return 0;
 	if (is_nat(f)) {
-		if (handed) /* has been judged by who asked */
+		if (handed) /* the load balancer that sent it has checked it */
 			return guarded ? STATEFUL_UNREMEMBERED : 0;
 		return p->flags & PACKET_ADMITTED ? 0 : TO_SYN;
 	}
@@ -514,8 +517,8 @@ static __always_inline int stateful_syn(const struct packet *p, const struct fro
 	return p->flags & TCP_OPENS ? 0 : STATEFUL_UNREMEMBERED;
 }
 
-/* Gives an unknown flow a server, remembered or not: 0, FAILED, TO_SYN or
- * STATEFUL_ASK. Of those that FAILED none is below STATEFUL_ASK.
+/* Gives an unknown flow a backend, with or without an entry. Returns 0, FAILED,
+ * TO_SYN or STATEFUL_ASK. No FAILED value is below STATEFUL_ASK.
  */
 static __always_inline int stateful_unknown(const struct packet *p, struct frontend *f,
 					    struct opening *o, bool ask, bool v6)
@@ -531,7 +534,7 @@ static __always_inline int stateful_unknown(const struct packet *p, struct front
 	return stateful_new(p, f, o, v6);
 }
 
-/* Serves a packet: a verdict, TO_SLOW_PATH or STATEFUL_ASK. */
+/* Serves a packet. Returns a verdict, TO_SLOW_PATH or STATEFUL_ASK. */
 static __always_inline int stateful(struct xdp_md *ctx, const struct packet *p, struct frontend *f,
 				    bool v6)
 {
@@ -554,7 +557,7 @@ static __always_inline int stateful(struct xdp_md *ctx, const struct packet *p, 
 	if (is_nat(f))
 		return v6 ? stateful_nat_v6(ctx, p, f, &o) : stateful_nat_v4(ctx, p, f, &o);
 	k.id = flow_server(o.word);
-	k.hash = o.tag >> 32; /* only spreads over the ways to the server */
+	k.hash = o.tag >> 32; /* only spreads over the paths to the backend */
 	k.new_flow = o.fresh;
 	return v6 ? send_v6(ctx, p, f, &k) : send_v4(ctx, p, f, &k);
 }

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The program that protects frontends from floods of SYNs with forged sources. The
- * agent says which ones are under pressure (FRONTEND_SYN_GUARDED); only packets to
- * those that may open a flow come here, and those of connections that have been
- * opened here.
+ * agent marks frontends under pressure (FRONTEND_SYN_GUARDED). Only packets to those
+ * that may open a flow come here, and packets of connections that were opened here.
  *
- *   nat, fullnat    a SYN is answered by a SYN-ACK with a cookie; an ACK that gives it
- *                   back opens the flow (syn_proxy.h)
- *   direct return   a SYN of a source that has not been validated is answered by a
- *                   challenge, a SYN-ACK that no client accepts. Who sent the SYN
- *                   answers with a RST that repeats its number, is validated by that,
- *                   and sends the SYN again, which passes (syn_source.h)
+ *   nat, fullnat    a SYN is answered by a SYN-ACK with a cookie. An ACK that returns
+ *                   the cookie opens the flow (syn_proxy.h).
+ *   direct return   a SYN from an unvalidated source is answered by a challenge, a
+ *                   SYN-ACK that no client accepts. The sender answers with a RST that
+ *                   repeats the challenge's number, is thereby validated, and sends
+ *                   the SYN again, which passes (syn_source.h).
  *
- * What passes goes on in the program slow_path.
+ * Packets that pass continue in the slow_path program.
  */
 #ifndef FAIRLEAD_BALANCER_SYN_H
 #define FAIRLEAD_BALANCER_SYN_H
@@ -21,10 +20,10 @@
 #include "packet_too_big.h"
 #include "capture.h"
 
-/* No verdict: the packet may pass. */
+/* Not a verdict: the packet may pass. */
 #define SYN_PASSES (-1003)
 
-/* A SYN is answered by a cookie. */
+/* Answers a SYN with a cookie. */
 __noinline int syn_send_cookie(struct xdp_md *ctx, struct syn_scratch *s, const struct frontend *f,
 			       bool v6)
 {
@@ -52,7 +51,7 @@ __noinline int syn_send_cookie(struct xdp_md *ctx, struct syn_scratch *s, const 
 	return syn_answer(ctx, s, v6);
 }
 
-/* The sender of a SYN is to show that it is there. */
+/* Challenges the sender of a SYN to prove that it exists. */
 static __always_inline int syn_send_challenge(struct xdp_md *ctx, struct syn_scratch *s,
 					      const struct frontend *f, bool v6)
 {
@@ -65,8 +64,8 @@ static __always_inline int syn_send_challenge(struct xdp_md *ctx, struct syn_scr
 	return syn_answer(ctx, s, v6);
 }
 
-/* A RST in place of what a listening socket would answer to an ACK of no connection
- * (RFC 9293, 3.10.7.2); so many in a second.
+/* Sends a RST, as a listening socket does for an ACK of no connection (RFC 9293,
+ * 3.10.7.2), with a rate limit.
  */
 __noinline int syn_reject(struct xdp_md *ctx, struct syn_scratch *s, enum drop_reason why, bool v6)
 {
@@ -79,7 +78,7 @@ __noinline int syn_reject(struct xdp_md *ctx, struct syn_scratch *s, enum drop_r
 	return syn_answer(ctx, s, v6);
 }
 
-/* By direct return. */
+/* Handles direct server return. */
 __noinline int syn_gate(struct xdp_md *ctx, struct syn_scratch *s, const struct frontend *f,
 			bool v6)
 {
@@ -100,10 +99,12 @@ __noinline int syn_gate(struct xdp_md *ctx, struct syn_scratch *s, const struct 
 	syn_source_remember(&s->p.t.src, s->o.now);
 	syn_count(f, SYN_CHALLENGE_ANSWERED);
 	trace_event(TRACE_SYN, SYN_CHALLENGE_ANSWERED, 0);
-	return XDP_DROP; /* it has done what it was for */
+	return XDP_DROP; /* it has served its purpose */
 }
 
-/* Opens the flow of an ACK with a valid cookie: 0 or FAILED. It may be there by now. */
+/* Opens the flow of an ACK with a valid cookie. Returns 0 or FAILED. The flow may
+ * already exist.
+ */
 __noinline int syn_open(struct syn_scratch *s, struct frontend *f, bool v6)
 {
 	struct opening *o;
@@ -135,8 +136,8 @@ __noinline int syn_open(struct syn_scratch *s, struct frontend *f, bool v6)
 	return stateful_open_nat(&s->p, f, o);
 }
 
-/* Whether an ACK gives a valid cookie back: the handshake's own, or, where that was
- * lost, one that asks whether the window is open, with the number before (RFC 9293,
+/* Reports whether an ACK returns a valid cookie: the handshake's own ACK or, if that
+ * was lost, a zero-window probe, with the previous sequence number (RFC 9293,
  * 3.8.6.1).
  */
 static __always_inline bool syn_gives_cookie(struct syn_scratch *s)
@@ -153,7 +154,7 @@ static __always_inline bool syn_gives_cookie(struct syn_scratch *s)
 	return true;
 }
 
-/* An ACK of no flow. */
+/* Handles an ACK of no known flow. */
 __noinline int syn_check_cookie(struct xdp_md *ctx, struct syn_scratch *s, struct frontend *f,
 				bool v6)
 {
@@ -165,7 +166,7 @@ __noinline int syn_check_cookie(struct xdp_md *ctx, struct syn_scratch *s, struc
 		if (stateful_asks(&s->p))
 			return STATEFUL_ASK;
 		if (!(f->flags & FRONTEND_SYN_GUARDED))
-			return SYN_PASSES; /* no longer */
+			return SYN_PASSES; /* no longer guarded */
 		syn_count(f, SYN_COOKIE_REJECTED);
 		trace_event(TRACE_SYN, SYN_COOKIE_REJECTED, 0);
 		return syn_reject(ctx, s, DROP_SYN_COOKIE, v6);
@@ -181,7 +182,9 @@ __noinline int syn_check_cookie(struct xdp_md *ctx, struct syn_scratch *s, struc
 	return syn_open_server(ctx, s, f, v6);
 }
 
-/* By nat and fullnat: a packet of a flow that is opened here, or SYN_PASSES. */
+/* nat and fullnat: handles a packet of a flow that was opened here, or returns
+ * SYN_PASSES.
+ */
 static __always_inline int syn_known(struct xdp_md *ctx, struct syn_scratch *s,
 				     const struct frontend *f, bool v6)
 {
@@ -196,7 +199,7 @@ static __always_inline int syn_known(struct xdp_md *ctx, struct syn_scratch *s,
 		return SYN_PASSES;
 	if (stateful_lives(&r, &server, &s->p, s->o.now) && stateful_is_proxied(&r, &s->p, f, v6))
 		return syn_forth(ctx, s, f, &r, v6);
-	s->o.word = r.word; /* it is over: its entry is this flow's again */
+	s->o.word = r.word; /* it is over: the new flow reuses its entry */
 	return SYN_PASSES;
 }
 
@@ -210,7 +213,9 @@ __noinline int syn_known_v6(struct xdp_md *ctx, struct syn_scratch *s, const str
 	return ctx && s && f ? syn_known(ctx, s, f, true) : XDP_ABORTED;
 }
 
-/* By nat and fullnat. Not within a VLAN, where nobody knows the way to the server. */
+/* Handles nat and fullnat. Not within a VLAN, where the next hop to the backend is
+ * unknown.
+ */
 static __always_inline int syn_cookies(struct xdp_md *ctx, struct syn_scratch *s,
 				       struct frontend *f, bool v6)
 {
@@ -233,7 +238,7 @@ static __always_inline int syn_serve_back(struct xdp_md *ctx, struct syn_scratch
 	return v6 ? syn_back_v6(ctx, s) : syn_back_v4(ctx, s);
 }
 
-/* A packet that is found. */
+/* Serves a packet found by syn_find. */
 static __always_inline int syn_serve(struct xdp_md *ctx, struct syn_scratch *s, bool v6)
 {
 	struct frontend *f;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Cookies: numbers that only who got them can give back, and that any load balancer
- * with the same key can check without having made them (RFC 4987, 3.6).
+/* Cookies: numbers that only their receiver can return, and that any load balancer
+ * with the same key can verify statelessly (RFC 4987, 3.6).
  *
  *   31            10 9    7 6     3    2   1    0
  *   authentication    MSS    scale   SACK   slot     of a SYN-ACK
@@ -8,14 +8,15 @@
  *   31                  16 15               0
  *   the client's, or one less  authentication        of a challenge
  *
- * The slot is the lowest two bits of a number that counts 34 seconds of the wall
- * clock; a cookie is valid in its slot and the next one, and in the one before, as
- * clocks differ. Authentication is by SipHash-2-4 over addresses, ports, kind, slot
- * and all else that the cookie says.
+ * The slot is the lowest two bits of a count of 34-second intervals of the wall
+ * clock. A cookie is valid in its slot, the next one, and the one before because
+ * clocks differ. Authentication is SipHash-2-4 over addresses, ports, kind, slot and
+ * all other contents of the cookie.
  *
- * A challenge is an acknowledgement number up to 2^16 below what the client has sent:
- * its TCP rejects it by a RST with that number (RFC 9293, 3.10.7.3), while the
- * connection tracking of a firewall between takes it for an old one and lets it pass.
+ * A challenge is an acknowledgment number up to 2^16 below the client's sequence
+ * number. The client's TCP rejects it with a RST with that number (RFC 9293,
+ * 3.10.7.3), while a firewall's connection tracking in between takes it for an old
+ * one and lets it pass.
  */
 #ifndef FAIRLEAD_BALANCER_SYN_COOKIE_H
 #define FAIRLEAD_BALANCER_SYN_COOKIE_H
@@ -32,18 +33,18 @@
 #define SYN_COOKIE_SHIFT (SYN_OPTIONS_SHIFT + SYN_OPTIONS_BITS)
 #define SYN_CHALLENGE_MASK 0xffff
 
-/* No scale in a SYN; RFC 7323 allows up to 14. */
+/* No scale in a SYN. RFC 7323 allows up to 14. */
 #define SYN_NO_SCALE 15
 #define SYN_SCALE_MAX 14
 
-/* The sizes of segments that a cookie has room for, of which the client's is rounded
- * down to one: the least, and what is usual on Ethernet, also in tunnels, of both
+/* The segment sizes that a cookie can encode. The client's is rounded down to one of
+ * them: the minimum, and common sizes on Ethernet, with and without tunnels, for both
  * families, and with jumbo frames.
  */
 #define SYN_SIZES 8
 static const __u16 syn_sizes[SYN_SIZES] = {536, 1220, 1300, 1360, 1400, 1440, 1460, 8940};
 
-/* What a client's SYN says that a cookie must keep. */
+/* The options of a client's SYN that a cookie must preserve. */
 struct syn_options {
 	__u16 mss;
 	__u8 scale; /* or SYN_NO_SCALE */
@@ -78,7 +79,7 @@ static __always_inline __u32 syn_slot(void)
 	return (bpf_ktime_get_coarse_ns() + syn_set.wall) >> SYN_SLOT_SHIFT;
 }
 
-/* The slot that has these lowest bits and is valid now. False: none. */
+/* Returns the currently valid slot with these lowest bits, or false if there is none. */
 static __always_inline bool syn_slot_of(__u32 cookie, __u32 *slot)
 {
 	__u32 now = syn_slot(), ago = (now - cookie) & SYN_SLOT_MASK;
@@ -87,8 +88,8 @@ static __always_inline bool syn_slot_of(__u32 cookie, __u32 *slot)
 	return ago != 2;
 }
 
-/* The authentication of a cookie with that key, of what a connection's client sends.
- * seq is the client's sequence number; 0 for a challenge.
+/* Authenticates a cookie with the given key, for the client's direction of a
+ * connection. seq is the client's sequence number, 0 for a challenge.
  */
 __noinline __u32 syn_authenticate(const struct tuple *t, __u32 seq, __u32 slot, __u32 options,
 				  __u32 key)
@@ -112,7 +113,7 @@ __noinline __u32 syn_authenticate(const struct tuple *t, __u32 seq, __u32 slot, 
 	return sip_end(&s, 6);
 }
 
-/* What is authenticated as options in a challenge: no cookie of a SYN-ACK has it. */
+/* The options value authenticated in a challenge. No SYN-ACK cookie has it. */
 #define SYN_CHALLENGE_KIND 0x100
 
 static __always_inline __u32 syn_cookie_make(const struct tuple *t, __u32 seq,
@@ -132,8 +133,8 @@ static __always_inline __u32 syn_key_count(void)
 	return keys ? keys->n : 0;
 }
 
-/* Whether an ACK gives back the cookie of a SYN-ACK, made with any key; what the SYN
- * said.
+/* Reports whether an ACK returns a SYN-ACK's cookie, made with any key, and decodes
+ * the SYN's options.
  */
 static __always_inline bool syn_cookie_valid(const struct tuple *t, __u32 seq, __u32 cookie,
 					     struct syn_options *o)
@@ -156,8 +157,8 @@ static __always_inline __u32 syn_challenge(const struct tuple *t, __u32 slot, __
 	return syn_authenticate(t, 0, slot, SYN_CHALLENGE_KIND, key) & SYN_CHALLENGE_MASK;
 }
 
-/* The number that challenges the sender of a SYN with that sequence number: the one
- * just below it whose lower half is right.
+/* Returns the number that challenges the sender of a SYN with this sequence number:
+ * the next lower one with the correct lower half.
  */
 static __always_inline __u32 syn_challenge_make(const struct tuple *t, __u32 seq)
 {
@@ -166,7 +167,7 @@ static __always_inline __u32 syn_challenge_make(const struct tuple *t, __u32 seq
 	return seq - 1 - (below & SYN_CHALLENGE_MASK);
 }
 
-/* Whether a number is that of a challenge of this slot or the one before. */
+/* Reports whether a number is that of a challenge from this slot or the previous one. */
 static __always_inline bool syn_challenge_valid(const struct tuple *t, __u32 number)
 {
 	__u32 slot = syn_slot(), n = syn_key_count();

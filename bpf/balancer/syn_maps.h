@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the protection from SYN floods (syn.h) knows: keys, clients whose address has
- * been validated, connections whose sequence numbers are translated, and counters.
+/* State of the SYN flood protection (syn.h): keys, validated clients, connections
+ * with translated sequence numbers, and counters.
  */
 #ifndef FAIRLEAD_BALANCER_SYN_MAPS_H
 #define FAIRLEAD_BALANCER_SYN_MAPS_H
@@ -8,8 +8,8 @@
 #include "copy.h"
 #include "maps.h"
 
-/* The keys of cookies: the first makes them, all are accepted. Load balancers that
- * share them accept each other's.
+/* The keys of cookies: the first one makes them, all are accepted. Load balancers
+ * with the same keys accept each other's cookies.
  */
 #define SYN_KEYS 2
 
@@ -30,23 +30,23 @@ struct {
 	__type(value, struct syn_keys);
 } syn_keys SEC(".maps");
 
-/* What the agent can change at any time, in the map of struct settings. */
+/* Settings that the agent can change at any time, in the map of struct settings. */
 struct syn_settings {
-	__u64 wall; /* ns: what CLOCK_REALTIME is ahead of the coarse clock */
-	__u16 mss4; /* announced to clients */
+	__u64 wall; /* ns by which CLOCK_REALTIME is ahead of the coarse clock */
+	__u16 mss4; /* sent to clients */
 	__u16 mss6;
 	__u32 active; /* some connection may have been opened by a cookie */
 };
 
 struct syn_settings syn_set SEC(".data.settings") = {.mss4 = 1460, .mss6 = 1440};
 
-/* What has happened at a frontend that is protected. */
+/* Events at a protected frontend. */
 enum syn_event {
 	SYN_COOKIE_SENT,	/* a SYN-ACK with a cookie */
-	SYN_COOKIE_ACCEPTED,	/* a connection was opened by a valid one */
+	SYN_COOKIE_ACCEPTED,	/* a valid one opened a connection */
 	SYN_COOKIE_REJECTED,	/* an ACK of no known flow without a valid one */
-	SYN_CHALLENGE_SENT,	/* to the source of a SYN that is not validated */
-	SYN_CHALLENGE_ANSWERED, /* that source is validated now */
+	SYN_CHALLENGE_SENT,	/* to the unvalidated source of a SYN */
+	SYN_CHALLENGE_ANSWERED, /* that source is now validated */
 	SYN_ADMITTED,		/* a SYN of a validated source */
 	SYN_EVENTS,
 };
@@ -73,15 +73,15 @@ static __always_inline void syn_count(const struct frontend *f, enum syn_event e
 		c->n[event]++;
 }
 
-/* Validated sources, eight in a cache line; who is validated takes the place of the
- * one that expires first.
+/* Validated sources, eight per cache line. A newly validated one replaces the one
+ * that expires first.
  */
 #define SYN_WAYS 8
 #define SYN_SETS 32768
 
 struct syn_source {
-	__u32 tag;     /* of the address; 0: none */
-	__u16 expires; /* tick of the flow table's clock, its lower half */
+	__u32 tag;     /* of the address; 0: free */
+	__u16 expires; /* lower half of a tick of the flow table's clock */
 	__u16 syns;    /* that it may still send */
 };
 
@@ -101,28 +101,28 @@ struct {
 COPIES(syn_source_copies, struct syn_sources);
 
 enum syn_flow_flags {
-	SYN_FLOW_SACK = 1,	 /* the client permits selective acknowledgements */
+	SYN_FLOW_SACK = 1,	 /* the client permits selective acknowledgments */
 	SYN_FLOW_TIMESTAMPS = 2, /* both have timestamps */
 	SYN_FLOW_SCALES = 4,	 /* the client's SYN had a window scale */
-	SYN_FLOW_ANSWERED = 8,	 /* the server has accepted; shifts are known */
-	SYN_FLOW_PLAIN = 16,	 /* the server's numbers are the client's: nothing is shifted */
+	SYN_FLOW_ANSWERED = 8,	 /* the backend has accepted; shifts are known */
+	SYN_FLOW_PLAIN = 16,	 /* the backend's numbers are the client's: no shift */
 } __attribute__((packed));
 
-/* A connection that was opened by a cookie: the client has our sequence numbers for
- * the server's. By the index of its flow.
+/* A connection opened by a cookie: the client has our sequence numbers instead of the
+ * backend's. Indexed like its flow.
  */
 struct syn_flow {
-	__u64 tag;	/* the flow's: another one's entry is void */
+	__u64 tag;	/* the flow's; with another tag the entry is void */
 	__u32 made;	/* tick of the flow table's clock */
-	__u32 cookie;	/* our sequence number of the SYN-ACK, host order, as are these */
-	__u32 seq;	/* the client's of its SYN */
-	__u32 shift;	/* from the server's sequence numbers to ours */
-	__u32 ts_shift; /* from the server's timestamps to ours */
-	__u32 ts_value; /* the client's timestamp in the ACK, and ours, which that echoes */
+	__u32 cookie;	/* our SYN-ACK's sequence number; all in host order */
+	__u32 seq;	/* the client's SYN's */
+	__u32 shift;	/* from the backend's sequence numbers to ours */
+	__u32 ts_shift; /* from the backend's timestamps to ours */
+	__u32 ts_value; /* the client's timestamp in the ACK, and ours, which it echoes */
 	__u32 ts_echo;
-	__u16 mss;   /* the client's, or a little less */
+	__u16 mss;   /* the client's, or slightly less */
 	__u8 scale;  /* the client's */
-	__u8 scales; /* the server's */
+	__u8 scales; /* the backend's */
 	enum syn_flow_flags flags;
 	__u8 zero[3];
 };

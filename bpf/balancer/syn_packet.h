@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Reading TCP segments with their options, and building ones in the place of those
- * that came: of up to twenty bytes of options, without data.
+/* Reads TCP segments with their options, and builds segments in place of received
+ * ones: with up to twenty bytes of options, without data.
  */
 #ifndef FAIRLEAD_BALANCER_SYN_PACKET_H
 #define FAIRLEAD_BALANCER_SYN_PACKET_H
@@ -12,10 +12,10 @@
 #include "vlan.h"
 
 #define TCP_OPTIONS_MAX 40
-/* What we build: IPv6, TCP, and the options of a SYN. */
+/* The largest segment built: IPv6, TCP, and the options of a SYN. */
 #define SYN_OUT_MAX 80
 #define SYN_TTL 64
-/* The window scale announced to clients. */
+/* The window scale sent to clients. */
 #define SYN_OWN_SCALE 7
 
 enum tcp_option {
@@ -28,13 +28,13 @@ enum tcp_option {
 	TCP_OPTION_TIMESTAMPS = 8,
 };
 
-/* Bits of a TCP header's byte 13. */
+/* Bits of byte 13 in a TCP header. */
 #define TCP_BYTE_FIN 0x01
 #define TCP_BYTE_SYN 0x02
 #define TCP_BYTE_RST 0x04
 #define TCP_BYTE_ACK 0x10
 
-/* A TCP header as it came, and what its options say. */
+/* A received TCP header and its decoded options. */
 struct segment {
 	struct tcphdr tcp;
 	__u8 options[TCP_OPTIONS_MAX];
@@ -46,9 +46,9 @@ struct segment {
 	__be32 ts_echo;
 };
 
-/* What a segment is to say that is built: all zeros but what it says. */
+/* A segment to build: everything not set is zero. */
 struct syn_made {
-	__u32 seq; /* host order, as are these */
+	__u32 seq; /* host order, like the next ones */
 	__u32 ack;
 	__u32 ts_value;
 	__u32 ts_echo;
@@ -59,20 +59,20 @@ struct syn_made {
 	struct syn_options syn;
 };
 
-/* What is at work on this CPU. */
+/* This CPU's working state. */
 struct syn_scratch {
 	struct packet p __attribute__((aligned(8)));
 	struct segment in;
-	struct segment to; /* what a header becomes that is translated */
+	struct segment to; /* the translated header */
 	struct opening o __attribute__((aligned(8)));
 	struct syn_flow flow __attribute__((aligned(8)));
 	struct syn_made made;
-	struct syn_options client; /* what a cookie says */
+	struct syn_options client; /* decoded from a cookie */
 	struct tuple turned __attribute__((aligned(8)));
-	__u32 l3; /* where the IP header begins */
+	__u32 l3; /* offset of the IP header */
 	__u32 l4;
 	__u32 frame;	/* bytes */
-	__u32 admitted; /* for the program slow_path: the packet has been judged here */
+	__u32 admitted; /* for the slow_path program: checked here */
 	__u8 out[SYN_OUT_MAX] __attribute__((aligned(8)));
 	__u8 l2[24];
 };
@@ -91,7 +91,7 @@ static __always_inline struct syn_scratch *syn_scratch_get(void)
 	return bpf_map_lookup_elem(&syn_scratch, &zero);
 }
 
-/* The segment that is to be built. */
+/* Starts a new segment. */
 static __always_inline struct syn_made *syn_make(struct syn_scratch *s, __u8 bits)
 {
 	struct syn_made *m = &s->made;
@@ -106,8 +106,8 @@ static __always_inline bool syn_tagged(const struct syn_scratch *s)
 	return s->l3 != sizeof(struct ethhdr);
 }
 
-/* Finds the TCP packet in a frame, within up to two VLAN tags. False: it has IP
- * options, extension headers or is a fragment.
+/* Finds the TCP packet in a frame, within up to two VLAN tags. Returns false if it
+ * has IP options or extension headers, or is a fragment.
  */
 static __always_inline bool syn_find(struct xdp_md *ctx, struct syn_scratch *s, bool *v6)
 {
@@ -141,7 +141,7 @@ static __always_inline bool syn_find(struct xdp_md *ctx, struct syn_scratch *s, 
 	return proto == bpf_htons(ETH_P_IP) && parse_packet_v4(&c, &s->p, left);
 }
 
-/* One option; not 0: it was the last. */
+/* Processes one option. A nonzero result ends the loop. */
 static long segment_option(__u32 i __attribute__((unused)), void *arg)
 {
 	struct segment *g = *(struct segment **)arg;
@@ -193,7 +193,7 @@ static __always_inline bool segment_load(struct xdp_md *ctx, struct segment *g, 
 	       !bpf_xdp_load_bytes(ctx, l4 + sizeof(g->tcp), g->options, bytes);
 }
 
-/* Reads what its options say. */
+/* Decodes its options. */
 __noinline int segment_read(struct syn_scratch *s)
 {
 	struct segment *g;
@@ -210,7 +210,9 @@ __noinline int segment_read(struct syn_scratch *s)
 	return 0;
 }
 
-/* The options of a SYN or SYN-ACK, at to; their bytes. Twelve or twenty. */
+/* Writes the options of a SYN or SYN-ACK and returns their size, twelve or twenty
+ * bytes.
+ */
 static __always_inline __u32 syn_put_opening(__u8 *to, const struct syn_made *m)
 {
 	__be32 *word = (__be32 *)to;
@@ -252,7 +254,7 @@ static __always_inline __u32 syn_put_options(__u8 *to, const struct syn_made *m)
 	return 12;
 }
 
-/* The sum of a pseudo-header. */
+/* Returns the sum of a pseudo-header. */
 static __always_inline __u64 syn_pseudo(const struct tuple *t, __u32 bytes, bool v6)
 {
 	__u64 sum = bpf_htonl(IPPROTO_TCP) + (__u64)bpf_htonl(bytes);
@@ -264,8 +266,8 @@ static __always_inline __u64 syn_pseudo(const struct tuple *t, __u32 bytes, bool
 	return sum;
 }
 
-/* Builds a segment of a tuple behind where its IP header is to be: its bytes, or
- * below zero.
+/* Builds a segment of a tuple after the place of its IP header. Returns its size,
+ * negative on failure.
  */
 static __always_inline int syn_put_tcp(struct syn_scratch *s, const struct tuple *t,
 				       const struct syn_made *m, bool v6)
@@ -319,11 +321,11 @@ static __always_inline void syn_put_ip(struct syn_scratch *s, const struct tuple
 	ip->check = csum_ipv4(ip, sizeof(*ip));
 }
 
-/* The shortest frame of Ethernet, without its checksum. */
+/* The minimum Ethernet frame, without its checksum. */
 #define FRAME_MIN 60
 
-/* Puts s->made, a segment of the tuple s->turned, in the place of the packet, behind the
- * frame's own Ethernet header. False: there is no room.
+/* Replaces the packet with s->made, a segment of the tuple s->turned, after the
+ * frame's own Ethernet header. Returns false if there is no room.
  */
 __noinline bool syn_put(struct xdp_md *ctx, struct syn_scratch *s, bool v6)
 {
@@ -353,7 +355,7 @@ __noinline bool syn_put(struct xdp_md *ctx, struct syn_scratch *s, bool v6)
 	return bytes <= SYN_OUT_MAX && !bpf_xdp_store_bytes(ctx, l3, s->out, bytes);
 }
 
-/* Sends the frame back to where it came from. */
+/* Sends the frame back to its sender. */
 static __always_inline int syn_return(struct xdp_md *ctx)
 {
 	__u8 macs[2 * ETH_ALEN], turned[2 * ETH_ALEN];
@@ -367,9 +369,9 @@ static __always_inline int syn_return(struct xdp_md *ctx)
 	return go(WAY_BACK, ctx->ingress_ifindex);
 }
 
-/* Answers the packet in hand by a segment, s->made, from whom it was for. Global, as
- * all that follows: the verifier looks at each once, and what they have on the stack
- * does not add up.
+/* Answers the packet with the segment s->made, from the packet's destination. Global,
+ * like all that follow, so that the verifier checks each once and their stack frames
+ * do not add up.
  */
 __noinline int syn_answer(struct xdp_md *ctx, struct syn_scratch *s, bool v6)
 {

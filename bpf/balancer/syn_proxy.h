@@ -1,33 +1,34 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Connections that a cookie has opened, by nat and fullnat. The client has a sequence
- * number of ours for the server's:
+/* Connections opened by a cookie, with nat and fullnat. The client has our sequence
+ * numbers instead of the backend's:
  *
- *   client                       load balancer                     server
+ *   client                       load balancer                     backend
  *     SYN c ─────────────────────────►
- *     ◄───────── SYN-ACK k, c+1, window 0          nothing is remembered
+ *     ◄───────── SYN-ACK k, c+1, window 0          no state is kept
  *     ACK c+1, k+1 ──────────────────► a flow       SYN c ────────────►
  *                                      shift = k-s  ◄──── SYN-ACK s, c+1
  *     ◄───────────────── ACK k+1, c+1, window
  *     data c+1, k+1 ─────────────────►              data c+1, s+1 ────►
  *     ◄───────────── k+1 ............. shift ............. s+1
  *
- * The window of zero keeps the client from sending what nobody could take yet. The
- * server's part of the handshake is complete with the client's first segment after
- * that; one that waits for the server to speak first is completed when the server
- * repeats its SYN-ACK, after a second.
+ * The zero window keeps the client from sending data before the backend can receive
+ * it. The client's first segment after that completes the backend's handshake. If the
+ * client waits for the backend to send first, the handshake completes when the
+ * backend repeats its SYN-ACK, after a second.
  *
- * Shifted are sequence and acknowledgement numbers, the edges of selective
- * acknowledgements, timestamps, and windows where the server's scale is not ours.
+ * Sequence and acknowledgment numbers, the edges of selective acknowledgments,
+ * timestamps, and windows are shifted, the latter if the backend's scale differs from
+ * ours.
  */
 #ifndef FAIRLEAD_BALANCER_SYN_PROXY_H
 #define FAIRLEAD_BALANCER_SYN_PROXY_H
 
 #include "syn_packet.h"
 
-/* In the protocol of a flow's data: only this program knows its packets. */
+/* In the protocol field of a flow's data: only this program matches its packets. */
 #define SYN_FLOW_PROTO (IPPROTO_TCP | FLOW_PROXIED)
 
-/* Remembers what the cookie and the ACK with it say, of the flow that is claimed. */
+/* Stores the contents of the cookie and its ACK for the claimed flow. */
 static __always_inline bool syn_flow_make(struct syn_scratch *s)
 {
 	const struct syn_options *o = &s->client;
@@ -57,7 +58,7 @@ static __always_inline bool syn_flow_make(struct syn_scratch *s)
 #endif
 }
 
-/* The server of a flow, and the way there for len bytes; 0, or a verdict. */
+/* Returns the backend of a flow and its next hop for len bytes; 0, or a verdict. */
 static __always_inline int syn_way(struct xdp_md *ctx, struct choice *ch, __u64 word, __u32 len,
 				   enum way *way)
 {
@@ -71,7 +72,7 @@ static __always_inline int syn_way(struct xdp_md *ctx, struct choice *ch, __u64 
 	return way_fits(*way, ch, len) ? 0 : TO_SLOW_PATH_TOO_BIG;
 }
 
-/* What the server sees of a client's packet. */
+/* Translates a client's packet to the backend's view. */
 static __always_inline void syn_toward(struct tuple *to, const struct tuple *from,
 				       const struct choice *ch, __be16 own_port, bool v6)
 {
@@ -96,7 +97,7 @@ static __always_inline void syn_of_flow(struct syn_made *m, const struct syn_flo
 	m->syn.scale = f->flags & SYN_FLOW_SCALES ? f->scale : SYN_NO_SCALE;
 }
 
-/* Sends the server of the flow in s->o a SYN, in the place of the client's packet. */
+/* Replaces the client's packet with a SYN to the backend of the flow in s->o. */
 __noinline int syn_open_server(struct xdp_md *ctx, struct syn_scratch *s, const struct frontend *f,
 			       bool v6)
 {
@@ -136,7 +137,7 @@ static __always_inline void segment_add(struct segment *g, __u32 at, __u32 more)
 	__builtin_memcpy(g->options + at, &n, sizeof(n));
 }
 
-/* What is added to the numbers in options. */
+/* Amounts to add to the numbers in options. */
 struct syn_shift {
 	struct segment *to;
 	__u32 sack;
@@ -144,7 +145,7 @@ struct syn_shift {
 	__u32 ts_echo;
 };
 
-/* One option. A segment has room for four ranges of SACK (RFC 2018, 3). */
+/* Shifts one option. A segment has room for four SACK ranges (RFC 2018, 3). */
 static long segment_shift(__u32 i __attribute__((unused)), void *arg)
 {
 	struct syn_shift *w = arg;
@@ -176,8 +177,8 @@ static long segment_shift(__u32 i __attribute__((unused)), void *arg)
 	return 0;
 }
 
-/* Shifts the numbers of the segment in hand: into s->to, whose header has been
- * changed already, and from there into the frame. False: the frame ends before.
+/* Shifts the segment's numbers into s->to, whose header has already been changed, and
+ * writes that to the frame. Returns false if the frame is too short.
  */
 __noinline bool syn_shift(struct xdp_md *ctx, struct syn_scratch *s, __u32 sack, __u32 ts_value,
 			  __u32 ts_echo)
@@ -206,7 +207,7 @@ __noinline bool syn_shift(struct xdp_md *ctx, struct syn_scratch *s, __u32 sack,
 	return !bpf_xdp_store_bytes(ctx, s->l4, &to->tcp, bytes);
 }
 
-/* A client's segment becomes what the server expects. */
+/* Translates a client's segment for the backend. */
 static __always_inline bool syn_shift_forth(struct xdp_md *ctx, struct syn_scratch *s,
 					    const struct syn_flow *f)
 {
@@ -218,7 +219,7 @@ static __always_inline bool syn_shift_forth(struct xdp_md *ctx, struct syn_scrat
 	return syn_shift(ctx, s, -f->shift, 0, -f->ts_shift);
 }
 
-/* The window that the server means, in the scale that the client was told. */
+/* Converts the backend's window to the scale sent to the client. */
 static __always_inline __u16 syn_window(const struct syn_flow *f, __u16 window)
 {
 	__u32 bytes;
@@ -229,7 +230,7 @@ static __always_inline __u16 syn_window(const struct syn_flow *f, __u16 window)
 	return bytes > 0xffff ? 0xffff : bytes;
 }
 
-/* A server's segment becomes what the client expects. */
+/* Translates a backend's segment for the client. */
 static __always_inline bool syn_shift_back(struct xdp_md *ctx, struct syn_scratch *s,
 					   const struct syn_flow *f)
 {
@@ -241,7 +242,7 @@ static __always_inline bool syn_shift_back(struct xdp_md *ctx, struct syn_scratc
 	return syn_shift(ctx, s, 0, f->ts_shift, 0);
 }
 
-/* A client's packet of such a connection. */
+/* Handles a client's packet of such a connection. */
 static __always_inline int syn_forth(struct xdp_md *ctx, struct syn_scratch *s,
 				     const struct frontend *f, struct flow_ref *r, bool v6)
 {
@@ -273,7 +274,7 @@ static __always_inline int syn_forth(struct xdp_md *ctx, struct syn_scratch *s,
 	return verdict;
 }
 
-/* Learns from the server's SYN-ACK how its numbers differ from ours. */
+/* Computes the shifts from the backend's SYN-ACK. */
 static __always_inline void syn_learn(struct syn_scratch *s, struct syn_flow *f)
 {
 	struct segment *g = &s->in;
@@ -286,8 +287,8 @@ static __always_inline void syn_learn(struct syn_scratch *s, struct syn_flow *f)
 	f->flags |= SYN_FLOW_ANSWERED;
 }
 
-/* What the server's SYN-ACK becomes for a client that takes the connection for open:
- * word that it may send.
+/* Builds the client's replacement for the backend's SYN-ACK: the connection is
+ * already open for the client, so this is a window update.
  */
 static __always_inline void syn_window_update(struct syn_scratch *s, const struct syn_flow *f)
 {
@@ -295,7 +296,7 @@ static __always_inline void syn_window_update(struct syn_scratch *s, const struc
 
 	m->seq = f->cookie + 1;
 	m->ack = f->seq + 1;
-	m->window = bpf_ntohs(s->in.tcp.window); /* of a SYN-ACK it is not scaled */
+	m->window = bpf_ntohs(s->in.tcp.window); /* not scaled in a SYN-ACK */
 	if (f->flags & SYN_FLOW_SCALES)
 		m->window >>= SYN_OWN_SCALE;
 	m->timestamps = f->flags & SYN_FLOW_TIMESTAMPS;
@@ -303,7 +304,9 @@ static __always_inline void syn_window_update(struct syn_scratch *s, const struc
 	m->ts_echo = f->ts_value;
 }
 
-/* What the server's RST becomes where it has not accepted. */
+/* Builds the client's replacement for the backend's RST if the backend rejects the
+ * connection.
+ */
 static __always_inline void syn_refused(struct syn_scratch *s, const struct syn_flow *f)
 {
 	struct syn_made *m = syn_make(s, TCP_BYTE_RST | TCP_BYTE_ACK);
@@ -312,15 +315,15 @@ static __always_inline void syn_refused(struct syn_scratch *s, const struct syn_
 	m->ack = f->seq + 1;
 }
 
-/* The server has an older connection of these ports, as its ACK says: it is to forget
- * that (RFC 9293, 3.10.7.3). The client's next packet sends the SYN again.
+/* The backend's ACK shows an older connection on these ports: resets that (RFC 9293,
+ * 3.10.7.3). The client's next packet sends the SYN again.
  */
 static __always_inline void syn_clear(struct syn_scratch *s)
 {
 	syn_make(s, TCP_BYTE_RST)->seq = bpf_ntohl(s->in.tcp.ack_seq);
 }
 
-/* Completes the handshake in the client's place. */
+/* Completes the handshake on behalf of the client. */
 static __always_inline void syn_complete(struct syn_scratch *s, const struct syn_flow *f)
 {
 	struct syn_made *m = syn_make(s, TCP_BYTE_ACK);
@@ -333,11 +336,11 @@ static __always_inline void syn_complete(struct syn_scratch *s, const struct syn
 	m->ts_echo = bpf_ntohl(s->in.ts_value);
 }
 
-/* What becomes of a server's packet. */
+/* The handling of a backend's packet. */
 enum syn_back {
-	SYN_BACK_SHIFTED,  /* it goes on, its numbers shifted */
-	SYN_BACK_BUILT,	   /* another segment is sent in its place, s->made */
-	SYN_BACK_ANSWERED, /* the server gets that */
+	SYN_BACK_SHIFTED,  /* forward it with shifted numbers */
+	SYN_BACK_BUILT,	   /* send another segment, s->made, instead */
+	SYN_BACK_ANSWERED, /* answer the backend with s->made */
 };
 
 static __always_inline enum syn_back syn_judge_back(struct syn_scratch *s, struct syn_flow *f)
@@ -346,7 +349,7 @@ static __always_inline enum syn_back syn_judge_back(struct syn_scratch *s, struc
 	bool accepts = tcp->syn && tcp->ack, answered = f->flags & SYN_FLOW_ANSWERED;
 
 	if (accepts && bpf_ntohl(tcp->ack_seq) != f->seq + 1) {
-		/* To another SYN, which the client itself has sent: nothing of ours. */
+		/* To another SYN, sent by the client itself: nothing is translated. */
 		f->flags |= SYN_FLOW_PLAIN | SYN_FLOW_ANSWERED;
 		return SYN_BACK_SHIFTED;
 	}
@@ -370,8 +373,8 @@ static __always_inline enum syn_back syn_judge_back(struct syn_scratch *s, struc
 	return SYN_BACK_ANSWERED;
 }
 
-/* Sends a server's packet, or what is built in its place, to the client: s->turned is
- * its tuple.
+/* Sends a backend's packet, or the segment built in its place, to the client.
+ * s->turned is its tuple.
  */
 static __always_inline int syn_leave_back(struct xdp_md *ctx, struct syn_scratch *s,
 					  struct flow_ref *r, const struct flow_data *data,
@@ -394,7 +397,7 @@ static __always_inline int syn_leave_back(struct xdp_md *ctx, struct syn_scratch
 	return leave_by(ctx, data->macs, data->egress & 0xffffff, way, v6);
 }
 
-/* A packet of the server of such a connection, or NAT_NO_ANSWER. */
+/* Handles a backend's packet of such a connection, or returns NAT_NO_ANSWER. */
 static __always_inline int syn_back(struct xdp_md *ctx, struct syn_scratch *s, bool v6)
 {
 	struct tuple *to = &s->turned;

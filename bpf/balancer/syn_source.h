@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Sources that have shown that they receive what is sent to them. One that has may
- * open so many connections before it has to show it again: who guesses one of 2^15
- * answers to a challenge gains no more than that.
+/* Sources that have proven that they receive packets sent to them. A validated source
+ * may open a limited number of connections before it is validated again: guessing one
+ * of 2^15 answers to a challenge gains an attacker no more than that.
  */
 #ifndef FAIRLEAD_BALANCER_SYN_SOURCE_H
 #define FAIRLEAD_BALANCER_SYN_SOURCE_H
@@ -31,8 +31,8 @@ static __always_inline __s32 syn_source_left(const struct syn_source *s, __u32 n
 	return (__s16)(s->expires - now);
 }
 
-/* Whether a source is validated, which takes one of its SYNs. Global, as the next
- * one: the verifier looks at them once.
+/* Reports whether a source is validated, and consumes one of its SYNs. Global, like
+ * the next one, so that the verifier checks them once.
  */
 __noinline bool syn_source_known(const struct addr *a, __u32 now)
 {

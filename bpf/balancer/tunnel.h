@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* tunnel: the packet goes inside another, from our own address to the server's,
- * and stays as it is. IP in IP (RFC 2003, RFC 2473, RFC 4213) carries the chain
- * as an option of the outer header, GUE (gue.h) as its private data.
+/* tunnel: encapsulates the unmodified packet, from our own address to the backend's.
+ * IP-in-IP (RFC 2003, RFC 2473, RFC 4213) carries the chain as an option of the outer
+ * header, GUE (gue.h) as its private data.
  */
 #ifndef FAIRLEAD_BALANCER_TUNNEL_H
 #define FAIRLEAD_BALANCER_TUNNEL_H
@@ -11,12 +11,12 @@
 #include "gue.h"
 #include "egress.h"
 
-/* What the outer headers are to be. */
+/* The outer headers. */
 struct outer {
 	const struct chain *chain; /* or NULL */
-	__u32 bytes;		   /* all that is put before the packet */
+	__u32 bytes;		   /* everything put before the packet */
 	__u32 hash;
-	__u16 len; /* of the packet within */
+	__u16 len; /* of the inner packet */
 	__u8 tos;
 	__u8 ttl;
 	bool gue;
@@ -31,8 +31,8 @@ static __always_inline __u32 tunnel_bytes(const struct chain *chain, bool gue, b
 	return header + (gue ? gue_bytes(n, outer6) : option_bytes(n, outer6));
 }
 
-/* Writes the Ethernet header in front: to the next hop, or as it came, so that
- * the kernel still knows the frame as its own. `bytes` have been put before it.
+/* Writes the Ethernet header at the front: to the next hop, or as received, so that
+ * the kernel still accepts the frame. `bytes` have been inserted before it.
  */
 static __always_inline bool tunnel_put_eth(void *data, const void *end, const struct server_cpu *c,
 					   __u32 bytes, enum way way, bool outer6)
@@ -51,7 +51,7 @@ static __always_inline bool tunnel_put_eth(void *data, const void *end, const st
 	return true;
 }
 
-/* In whole words, summed while they are in registers. */
+/* Writes whole words and sums them while they are in registers. */
 static __always_inline bool tunnel_put_v4(void *l3, const void *end, const struct outer *o,
 					  __be32 dst)
 {
@@ -97,7 +97,7 @@ static __always_inline bool tunnel_put_v6(void *l3, const void *end, const struc
 	return true;
 }
 
-/* Called with what is constant in o and way known: one body for each case. */
+/* Called with constants in o and way: the compiler makes one body per case. */
 static __always_inline bool tunnel_put_one(struct xdp_md *ctx, const struct outer *o,
 					   const struct choice *ch, enum way way, bool outer6)
 {
@@ -133,7 +133,7 @@ static __always_inline bool tunnel_put(struct xdp_md *ctx, struct outer *o, cons
 	return tunnel_put_one(ctx, o, ch, way, outer6);
 }
 
-/* Sends the packet on the way that has been found. */
+/* Sends the packet to the known next hop. */
 static __always_inline int tunnel_on(struct xdp_md *ctx, __u16 len, __u8 tos,
 				     const struct choice *ch, enum way way, bool gue, bool v6,
 				     bool outer6)
@@ -163,8 +163,8 @@ static __always_inline int tunnel_on(struct xdp_md *ctx, __u16 len, __u8 tos,
 	return likely(ok) ? go(way, ch->cpu->ifindex) : drop(ctx, DROP_NO_HEADROOM);
 }
 
-/* Any way, any family. The verifier looks at it once, whatever maps the server
- * and its chain lie in.
+/* Any way, any family. The verifier checks it once, regardless of the maps that hold
+ * the backend and its chain.
  */
 __noinline int tunnel_any(struct xdp_md *ctx, const struct tunnelling *t,
 			  const struct server *server, struct server_cpu *cpu,
@@ -180,7 +180,7 @@ __noinline int tunnel_any(struct xdp_md *ctx, const struct tunnelling *t,
 	return tunnel_on(ctx, t->len, t->tos, &ch, t->way, t->gue, t->inner6, true);
 }
 
-/* The same with an authentication tag, for a packet of which auth_packet has been told. */
+/* The same with an authentication tag, for the packet set by auth_packet. */
 __noinline int auth_tunnel(struct xdp_md *ctx, const struct tunnelling *t,
 			   const struct server *server, struct server_cpu *cpu,
 			   const struct chain *chain)

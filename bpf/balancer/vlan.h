@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* VLAN tags: IEEE 802.1Q, also inside one of 802.1ad. A tag stays where it is,
- * a part of the Ethernet header, and the packet leaves with it, back to the
- * router that sent it: the kernel's tables cannot be asked for a way within a
- * VLAN that this host need not even have a device for, and that router has the
- * routes to every server. So no way of a tagged packet is in doubt, but `dr`,
- * which needs the server's own MAC address, cannot be had there.
+/* VLAN tags: IEEE 802.1Q, also inside one of 802.1ad. A tag stays in place as part of
+ * the Ethernet header, and the packet leaves with it, back to the router that sent
+ * it: the kernel's tables have no routes within a VLAN for which this host may not
+ * even have a device, and that router has routes to every backend. So tagged packets
+ * need no next hop lookup, but `dr`, which needs the backend's MAC address, does not
+ * work there.
  *
- * A card that takes tags off the frame by itself shows the program none: the
- * agent turns that off (offload.go).
+ * A NIC that strips tags hides them from the program: the agent disables that
+ * (offload.go).
  */
 #ifndef FAIRLEAD_BALANCER_VLAN_H
 #define FAIRLEAD_BALANCER_VLAN_H
@@ -19,8 +19,8 @@ struct vlan_tag {
 	__be16 proto; /* of what follows */
 };
 
-/* Reads the Ethernet header, up to two tags with it, and gives what follows;
- * 0 where the frame ends before.
+/* Reads the Ethernet header with up to two tags. Returns the protocol that follows, 0
+ * if the frame is too short.
  */
 static __always_inline __be16 vlan_read(struct xdp_md *ctx, struct rare *r)
 {
@@ -43,7 +43,7 @@ static __always_inline __be16 vlan_read(struct xdp_md *ctx, struct rare *r)
 	return proto;
 }
 
-/* Loads the Ethernet header, tags and all, into r->l2. */
+/* Loads the Ethernet header including tags into r->l2. */
 static __always_inline bool vlan_l2(struct xdp_md *ctx, struct rare *r)
 {
 	__u32 bytes = within(r->own.l3, 32);
@@ -53,7 +53,7 @@ static __always_inline bool vlan_l2(struct xdp_md *ctx, struct rare *r)
 	return bpf_xdp_load_bytes(ctx, 0, r->l2, bytes) == 0;
 }
 
-/* Back to where it came from. */
+/* Swaps the MAC addresses, to return the frame to its sender. */
 static __always_inline void vlan_turn(struct rare *r)
 {
 	__u8 mac[ETH_ALEN];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Measures an XDP program. BPF_PROG_TEST_RUN repeats a program without giving
- * it its packet back, so a balancer would see its own output from the second
- * round on. The harness runs in its place: it writes the whole frame anew, of
- * the flow whose turn it is, and calls the program under test, which is put in
- * place of under_test before loading (lab/bench/xdpbench/rig.go).
+/* Measures an XDP program. BPF_PROG_TEST_RUN repeats a program without restoring its
+ * packet, so a load balancer would see its own output from the second iteration on.
+ * The harness runs in its place: it rewrites the complete frame for the next flow and
+ * calls the program under test, which replaces under_test before loading
+ * (lab/bench/xdpbench/rig.go).
  */
 #include "common.h"
 #include "csum.h"
@@ -14,9 +14,9 @@
 #define PACKETS_A_RUN 128
 #define BACK_FLOWS 1024
 
-/* An attack and the flows that are measured come in two queues of a card, of which a
- * driver takes so many packets from each, alternating (NAPI_POLL_WEIGHT). Of tail calls, of which a
- * packet of an attack may need one, the kernel counts 33 in a run of the harness: the
+/* An attack and the measured flows arrive in two NIC queues. The driver takes a fixed
+ * number of packets from each in alternation (NAPI_POLL_WEIGHT). The kernel allows 33
+ * tail calls per run of the harness, and each attack packet may need one, so the
  * attack's packets take two runs.
  */
 #define ATTACK_BURST 64
@@ -24,20 +24,20 @@
 /* A burst that takes longer was interrupted. */
 #define BURST_NS (ATTACK_BURST * 2000)
 
-/* What Go sets and reads. */
+/* Set and read by Go. */
 struct bench {
-	__u64 frame[FRAME_BYTES / 8]; /* as it comes in, but for addresses and ports */
+	__u64 frame[FRAME_BYTES / 8]; /* as received, except addresses and ports */
 	__u64 turn;		      /* counts packets */
-	__u64 flows;		      /* a mask: one less than how many */
-	__u64 vips;		      /* how many */
+	__u64 flows;		      /* a mask: number of flows minus one */
+	__u64 vips;		      /* number of VIPs */
 	__u64 verdicts[8];
-	__u64 ns;    /* that bursts during an attack have taken, */
-	__u64 timed; /* of so many packets */
+	__u64 ns;    /* duration of bursts during an attack, */
+	__u64 timed; /* and their number of packets */
 	__u32 vip;   /* the first, host order */
 	__u32 v6;    /* vip and client are the last words of IPv6 addresses */
-	__u32 back;  /* IPv4 packets of a server, whose frame is whole but for ... */
+	__u32 back;  /* IPv4 packets of a backend, whose frame is complete except for ... */
 	__u32 zero;
-	__be16 ports[BACK_FLOWS]; /* ... the port that stands for the flow */
+	__be16 ports[BACK_FLOWS]; /* ... the port that represents the flow */
 };
 
 struct {
@@ -47,11 +47,11 @@ struct {
 	__type(value, struct bench);
 } bench SEC(".maps");
 
-/* What differs from packet to packet of an attack, which is of IPv4. */
+/* What varies between packets of an attack, which is IPv4. */
 enum attack_kind {
 	ATTACK_FLOWS,	/* address and port */
 	ATTACK_SOURCES, /* the address */
-	ATTACK_LISTED,	/* address and port, of a list */
+	ATTACK_LISTED,	/* address and port, from a list */
 };
 
 const enum attack_kind *unused_attack_kind __attribute__((unused)); /* for bpf2go */
@@ -67,9 +67,9 @@ struct attack {
 	__u32 end; /* a program changes the frame's end, not its beginning */
 	__u32 on;
 	__u32 zero;
-	__u64 ns; /* that the attack has taken, in ... */
+	__u64 ns; /* duration of the attack, in ... */
 	__u64 runs;
-	__u64 wait; /* ns that a run waits where the attack is not on */
+	__u64 wait; /* ns that a run waits while the attack is off */
 	__be32 clients[ATTACK_LIST];
 	__be16 ports[ATTACK_LIST];
 };
@@ -81,7 +81,7 @@ struct {
 	__type(value, struct attack);
 } attacks SEC(".maps");
 
-/* Global, so that the verifier looks at it by itself. */
+/* Global, so that the verifier checks it separately. */
 __noinline int under_test(struct xdp_md *ctx)
 {
 	int verdict = XDP_ABORTED;
@@ -90,7 +90,7 @@ __noinline int under_test(struct xdp_md *ctx)
 	return verdict;
 }
 
-/* Flows come in an order that no cache foresees. */
+/* Flows come in an order that no cache can predict. */
 static __always_inline bool restore(struct xdp_md *ctx, struct bench *b)
 {
 	__u32 flow = (b->turn * 0x9e3779b1) & b->flows;
@@ -128,7 +128,7 @@ static __always_inline bool restore(struct xdp_md *ctx, struct bench *b)
 	return true;
 }
 
-/* The next packet of an attack. */
+/* Writes the next packet of an attack. */
 static __always_inline bool attack(struct xdp_md *ctx, const struct attack *a)
 {
 	__u32 turn = a->turn, at = turn % ATTACK_LIST;
@@ -141,7 +141,7 @@ static __always_inline bool attack(struct xdp_md *ctx, const struct attack *a)
 	for (int i = 0; i < FRAME_BYTES / 8; i++)
 		((__u64 *)data)[i] = a->frame[i];
 	ip = data + sizeof(struct ethhdr);
-	/* In 12/8, where no measured flow comes from. */
+	/* In 12/8, which no measured flow uses. */
 	ip->saddr = bpf_htonl(0x0c000000 | (turn * 0x9e3779b1 >> 8));
 	if (a->kind == ATTACK_FLOWS)
 		((struct udphdr *)(ip + 1))->source = bpf_htons(turn * 0x85ebca6b >> 16 | 1024);
@@ -152,9 +152,7 @@ static __always_inline bool attack(struct xdp_md *ctx, const struct attack *a)
 	return true;
 }
 
-/* Makes the frame as long as it was: what a program has put before it or taken away
- * there goes, or what it has changed at the end.
- */
+/* Restores the frame's length after a program has changed its beginning or end. */
 static __always_inline bool unwind(struct xdp_md *ctx, bool end)
 {
 	int grown = (int)(ctx->data_end - ctx->data) - FRAME_BYTES;
@@ -164,9 +162,7 @@ static __always_inline bool unwind(struct xdp_md *ctx, bool end)
 	return !(end ? bpf_xdp_adjust_tail(ctx, -grown) : bpf_xdp_adjust_head(ctx, grown));
 }
 
-/* Many packets a run, so that what the kernel does between two runs does not
- * count.
- */
+/* Many packets per run, so that the kernel's overhead between runs does not count. */
 SEC("xdp")
 int harness(struct xdp_md *ctx)
 {
@@ -184,11 +180,11 @@ int harness(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
-/* The most that is waited: reading the clock takes some 20 ns. */
+/* Maximum number of clock reads per wait: each takes about 20 ns. */
 #define WAIT_MAX 4096
 
-/* The same time goes by as in an attack: what other processors do to a cache that is
- * shared, and what programs do once in a tick of the clock, is alike with and without.
+/* Waits as long as an attack takes, so that other CPUs' effect on a shared cache and
+ * work done once per clock tick are the same with and without the attack.
  */
 static __always_inline bool idle(const struct attack *a)
 {
@@ -235,8 +231,8 @@ static __always_inline bool send_timed(struct xdp_md *ctx, struct bench *b)
 	return unwind(ctx, false);
 }
 
-/* Bursts of an attack and of flows alternate. Only the latter are timed. With fragments,
- * as the balancer's programs are that it calls.
+/* Bursts of an attack and of flows alternate. Only the latter are timed. Supports
+ * fragments, like the load balancer programs that it calls.
  */
 SEC("xdp.frags")
 int attacked(struct xdp_md *ctx)
@@ -252,7 +248,7 @@ int attacked(struct xdp_md *ctx)
 	return (a->on ? send_attack(ctx, a) : idle(a)) ? XDP_PASS : XDP_ABORTED;
 }
 
-/* The floors: what no balancer can be cheaper than. */
+/* The floors: the minimum cost of any load balancer. */
 SEC("xdp")
 int floor_tx(struct xdp_md *ctx)
 {
@@ -277,14 +273,14 @@ int floor_parse(struct xdp_md *ctx)
 	return XDP_TX;
 }
 
-/* The bare balancers: what is left of one when nothing is checked and nothing
- * asked: parse, the VIP, a server, one counter, a whole outer header.
+/* The bare load balancers: the minimum without checks and kernel queries: parse, VIP,
+ * backend, one counter, an outer header.
  */
 struct bare_vip {
 	__be32 addr;
 	__be16 port;
 	__u16 proto;
-	__be32 zero[3]; /* the key of balancers with IPv6 has 20 bytes */
+	__be32 zero[3]; /* the key of load balancers with IPv6 has 20 bytes */
 };
 
 #define BARE_VIPS 16384
@@ -296,7 +292,7 @@ struct {
 	__type(value, __u32);
 } bare_vips SEC(".maps");
 
-/* A slot of four owners. */
+/* A slot with four owners. */
 struct bare_slot {
 	__u32 owners[4];
 };
@@ -317,8 +313,8 @@ struct {
 	__type(value, __be32);
 } bare_servers SEC(".maps");
 
-/* Rings of many VIPs, of eight bytes a slot, in as much memory as the balancer
- * has for as many. The sizes are set before loading.
+/* Rings of many VIPs with eight bytes per slot, in as much memory as the load
+ * balancer uses for as many. The sizes are set before loading.
  */
 volatile const __u32 bare_slots SEC(".rodata.bare") = 1; /* of each ring */
 
@@ -342,7 +338,7 @@ struct {
 	__type(value, struct bare_count);
 } bare_counts SEC(".maps");
 
-/* A cache line of four flows; two million in all. */
+/* A cache line of four flows; two million in total. */
 struct bare_set {
 	struct {
 		__u64 flow;
@@ -376,7 +372,7 @@ static __always_inline __u32 bare_from_rings(__u64 hash, __u32 vip)
 	return s ? *s : 0;
 }
 
-/* The flow's server; a flow that is not there takes the place of the oldest. */
+/* Returns the flow's backend. A missing flow replaces the oldest. */
 static __always_inline __u32 bare_from_flows(__u64 hash)
 {
 	__u32 key = hash & (BARE_SETS - 1);
@@ -497,7 +493,7 @@ int floor_bare_flows(struct xdp_md *ctx)
 	return bare(ctx, BARE_FLOWS);
 }
 
-/* Not measured: gives addr_hash of the 16 bytes that it is handed, for the goldens. */
+/* Not measured: returns addr_hash of the 16 input bytes, for golden tests. */
 SEC("xdp")
 int hash_of_address(struct xdp_md *ctx)
 {

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Live traffic for a program on one end of a veth. The kernel sends frames of
- * its own (BPF_F_TEST_XDP_LIVE_FRAMES) through `generate`, which makes each a
- * packet of the flow whose turn it is and redirects it into the other end; what
- * comes back ends in `sink`. `swap` in the balancer's place is the reference.
+/* Live traffic for a program on one end of a veth. The kernel sends frames
+ * (BPF_F_TEST_XDP_LIVE_FRAMES) through `generate`, which turns each into a packet of
+ * the next flow and redirects it into the other end. Returned frames end in `sink`.
+ * `swap` in place of the load balancer is the reference.
  */
 #include "common.h"
 #include "parse.h"
 
 #define FRAME_BYTES 64
 
-/* What Go sets and reads. */
+/* Set and read by Go. */
 struct live {
-	__u64 frame[FRAME_BYTES / 8]; /* as it comes in, but for the client's address and port */
+	__u64 frame[FRAME_BYTES / 8]; /* as received, except the client's address and port */
 	__u64 turn;		      /* counts frames sent */
-	__u64 flows;		      /* a mask: one less than how many */
-	__u32 out;		      /* the interface to send by */
+	__u64 flows;		      /* a mask: number of flows minus one */
+	__u32 out;		      /* the egress interface */
 	__u32 zero;
 };
 
@@ -33,8 +33,8 @@ struct {
 	__type(value, __u64);
 } sunk SEC(".maps");
 
-/* The kernel uses a page again as the last packet left it, so the whole header
- * is written anew. Flows come in an order that no cache foresees.
+/* The kernel reuses a page as the last packet left it, so the complete header is
+ * rewritten. Flows come in an order that no cache can predict.
  */
 SEC("xdp")
 int generate(struct xdp_md *ctx)
@@ -77,7 +77,7 @@ int sink(struct xdp_md *ctx)
 	__u64 *n = bpf_map_lookup_elem(&sunk, &frames);
 	__u64 *b = bpf_map_lookup_elem(&sunk, &bytes);
 
-	/* What the kernel itself says on a new link (IPv6) does not count. */
+	/* Ignores packets that the kernel itself sends on a new link (IPv6). */
 	if ((void *)(eth + 1) > (void *)(long)ctx->data_end || eth->h_proto != bpf_htons(ETH_P_IP))
 		return XDP_DROP;
 	if (n && b) {

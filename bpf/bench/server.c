@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Measures the server's half. BPF_PROG_TEST_RUN gives a program the same sk_buff
- * again and again, from the second round on without its tunnel. So each program
- * here writes the headers anew, of the flow whose turn it is, makes room for
- * what was taken off, and goes on into the program under test. What that costs
- * by itself is measured beside it: bench_store writes the headers and no more;
- * bench_room and bench_rooms differ by seven times making room.
+/* Measures the DSR agent. BPF_PROG_TEST_RUN gives a program the same sk_buff
+ * repeatedly, without its tunnel from the second iteration on. So each program here
+ * rewrites the headers for the next flow, restores the removed room, and continues in
+ * the program under test. That overhead is measured separately: bench_store only
+ * writes the headers; bench_room and bench_rooms differ by making room seven more
+ * times.
  */
 #include <linux/pkt_cls.h>
 
@@ -19,11 +19,11 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 struct server_bench {
 	__u8 head[HEAD_MAX];
-	__u32 bytes; /* of head that are written anew */
+	__u32 bytes; /* bytes of head to rewrite */
 	__u32 len;   /* of the frame */
-	__u32 addr;  /* where the client's address (its last word) and port are in head */
+	__u32 addr;  /* offsets of the client's address (its last word) and port in head */
 	__u32 port;
-	__u32 flows; /* a mask: one less than how many */
+	__u32 flows; /* a mask: number of flows minus one */
 	__u32 turn;
 };
 
@@ -41,7 +41,7 @@ static __always_inline struct server_bench *state(void)
 	return bpf_map_lookup_elem(&server_bench, &i);
 }
 
-/* Flows come in an order that no cache foresees. */
+/* Flows come in an order that no cache can predict. */
 static __always_inline bool restore_frame(struct __sk_buff *skb)
 {
 	struct server_bench *b = state();

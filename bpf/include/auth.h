@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The authentication tag of packets between nodes, for networks where a sender can forge
- * the address of another: the list that a packet carries (option.h) ends with it. Its
- * first byte names the key, the other seven are the first of a SipHash-2-4 (siphash.h)
- * over
+/* The authentication tag of packets between nodes, for networks where a sender can
+ * spoof another's address. It is at the end of the list that a packet carries
+ * (option.h). Its first byte is the key's id, the other seven are the first bytes of
+ * a SipHash-2-4 (siphash.h) over
  *
- *   where the list is, how many endpoints it has, the packet's protocol, the families of
- *   the outer header (bit 0: IPv6) and of the packet (bit 1), its ports
- *   the addresses of the outer header; or the VIP and port that the list begins with
+ *   the list's place and number of endpoints, the packet's protocol, the families of the
+ *   outer header (bit 0: IPv6) and of the packet (bit 1), its ports
+ *   the addresses of the outer header; or the VIP and port at the start of the list
  *   the packet's own addresses
- *   the other endpoints of the list, zeros up to a whole word
+ *   the other endpoints of the list, zero-padded to a whole word
  *
- * all in network order. Ports and protocol are zero where the packet has options,
- * extension headers or fragments, or is none of TCP, UDP and SCTP. A tag says nothing of
- * when it was made and of the packet's content: who sees a packet can repeat it.
+ * all in network order. Ports and protocol are zero if the packet has options,
+ * extension headers or fragments, or is not TCP, UDP or SCTP. A tag does not cover
+ * its time or the packet's content: anyone who sees a packet can replay it.
  *
- * With auth_policy AUTH_OFF none of this is in the program that the kernel runs.
+ * With auth_policy AUTH_OFF the verifier removes all of this from the program.
  */
 #ifndef FAIRLEAD_AUTH_H
 #define FAIRLEAD_AUTH_H
@@ -28,8 +28,8 @@
 /* Set before loading. */
 enum auth_rule {
 	AUTH_OFF,
-	AUTH_ACCEPT,  /* tags are sent; packets with none, or a wrong one, are accepted */
-	AUTH_REQUIRE, /* and they are dropped */
+	AUTH_ACCEPT,  /* send tags; accept packets with none or an invalid one */
+	AUTH_REQUIRE, /* send tags; drop such packets */
 } __attribute__((packed));
 
 volatile const enum auth_rule auth_policy = AUTH_OFF;
@@ -40,7 +40,7 @@ struct auth_key {
 	__u64 k0, k1;
 };
 
-/* The first key makes tags; any of them is accepted. */
+/* The first key makes tags. All are accepted. */
 struct auth_keys {
 	struct auth_key key[AUTH_KEYS];
 	__u8 id[AUTH_KEYS]; /* the tag's first byte */
@@ -48,8 +48,8 @@ struct auth_keys {
 	__u8 zero[5];
 };
 
-/* The agent writes the keys that come next where no packet reads, and then says that
- * they are the ones: no packet sees half a key.
+/* The agent writes the next keys to a set that no packet reads, and then switches to
+ * it: no packet sees a partial key.
  */
 #define AUTH_KEY_SETS 4
 
@@ -66,11 +66,11 @@ enum auth_place {
 #define AUTH_WORDS 26
 #define AUTH_FRONT 192
 
-/* What a tag covers, and memory to build what carries it. */
+/* What a tag covers, and memory to build the headers that carry it. */
 struct auth_scratch {
 	struct tuple inner __attribute__((aligned(8)));
 	struct endpoint vip;
-	__u64 tag;   /* of a packet that came in, ... */
+	__u64 tag;   /* of a received packet, ... */
 	bool tagged; /* ... if it had one */
 	__u32 n;     /* of word */
 	__u64 word[AUTH_WORDS];
@@ -92,7 +92,7 @@ static __always_inline struct auth_scratch *auth_scratch_get(void)
 	return bpf_map_lookup_elem(&auth_scratch, &zero);
 }
 
-/* In words of four bytes: an address or a list may lie at such a place. */
+/* Reads 4-byte words: an address or a list may be aligned to only four bytes. */
 static __always_inline __u64 auth_pair(const __be32 *w)
 {
 	return (__u64)w[0] | (__u64)w[1] << 32;
@@ -134,7 +134,7 @@ static __always_inline void auth_put_vip(struct auth_scratch *s, bool v6)
 	auth_put(s, vip->port);
 }
 
-/* So many bytes of s->list, whose rest may be anything. */
+/* Adds bytes of s->list. The rest of it may be anything. */
 static __always_inline void auth_put_list(struct auth_scratch *s, __u32 bytes)
 {
 	for (__u32 i = 0; i < sizeof(s->list) / 8; i++) {
@@ -148,8 +148,8 @@ static __always_inline void auth_put_list(struct auth_scratch *s, __u32 bytes)
 	}
 }
 
-/* Writes all that a tag covers: s->inner and, of n endpoints, those in s->list. src and
- * dst are the outer header's; a packet without one has s->vip.
+/* Collects everything that a tag covers: s->inner and n endpoints in s->list. src and
+ * dst are the outer header's. A packet without one uses s->vip.
  */
 __noinline int auth_cover(const struct addr *src, const struct addr *dst, enum auth_place place,
 			  __u32 n)
@@ -181,7 +181,7 @@ static __always_inline const struct auth_keys *auth_keys_now(void)
 	return &auth_key_sets[auth_keys_at & (AUTH_KEY_SETS - 1)];
 }
 
-/* The tag of what auth_cover has written, by the key of a number. */
+/* Returns the tag of what auth_cover has collected, with the numbered key. */
 __noinline __u64 auth_tag(__u32 which)
 {
 	struct auth_scratch *s = auth_scratch_get();
@@ -202,7 +202,7 @@ __noinline __u64 auth_tag(__u32 which)
 	return sip_end(&sip, n) << 8 | keys->id[which];
 }
 
-/* Whether a tag is that of what auth_cover has written, by a key that is accepted. */
+/* Reports whether a tag matches what auth_cover has collected, with any accepted key. */
 __noinline bool auth_is_right(__u64 tag)
 {
 	for (__u32 i = 0; i < AUTH_KEYS; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What every Fairlead program includes first: kernel types, helpers, and the
- * few macros that the compiler or the verifier need.
+/* Included first by every Fairlead program: kernel types, helpers, and the few macros
+ * that the compiler or the verifier needs.
  */
 #ifndef FAIRLEAD_COMMON_H
 #define FAIRLEAD_COMMON_H
@@ -30,14 +30,14 @@
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
-/* A length that is from 1 to limit, a power of two, in words from which Linux
- * 6.1 sees so: its verifier learns nothing from "not zero".
+/* Returns a length that is from 1 to limit, a power of two, in a form that Linux 6.1
+ * understands: its verifier learns nothing from "not zero".
  */
 static __always_inline __u32 within(__u32 bytes, __u32 limit)
 {
 	asm volatile("" : "+r"(bytes));
 	bytes = ((bytes - 1) & (limit - 1)) + 1;
-	asm volatile("" : "+r"(bytes)); /* what is compared later is this */
+	asm volatile("" : "+r"(bytes)); /* compare this value later */
 	return bytes;
 }
 

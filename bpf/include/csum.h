@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The Internet checksum, whole (RFC 1071) and by difference (RFC 1624,
- * equation 3). A difference is collected in a plain 64-bit sum over all the
- * words that change and applied once to each checksum that covers them.
+/* The Internet checksum, complete (RFC 1071) and incremental (RFC 1624, equation 3).
+ * A difference is collected in a plain 64-bit sum over all changed words and applied
+ * once to each checksum that covers them.
  */
 #ifndef FAIRLEAD_CSUM_H
 #define FAIRLEAD_CSUM_H
@@ -9,8 +9,8 @@
 #include "addr.h"
 #include "common.h"
 
-/* Brings a sum of 16- and 32-bit words down to 16 bits. Four rounds: enough
- * for any 64-bit value.
+/* Folds a sum of 16- and 32-bit words to 16 bits. Four rounds are enough for any
+ * 64-bit value.
  */
 static __always_inline __u16 csum_fold(__u64 sum)
 {
@@ -31,7 +31,7 @@ static __always_inline __u64 csum_diff4(__u64 diff, __be32 old, __be32 new)
 	return diff + (__u32)~old + new;
 }
 
-/* With v6 a constant, IPv4 costs one word. */
+/* With a constant v6, IPv4 costs one word. */
 static __always_inline __u64 csum_diff_addr(__u64 diff, const struct addr *old,
 					    const struct addr *new, bool v6)
 {
@@ -43,15 +43,15 @@ static __always_inline __u64 csum_diff_addr(__u64 diff, const struct addr *old,
 	return csum_diff4(diff, old->word[3], new->word[3]);
 }
 
-/* The checksum after the difference: HC' = ~(~HC + diff). */
+/* Applies the difference: HC' = ~(~HC + diff). */
 static __always_inline __sum16 csum_apply(__sum16 check, __u64 diff)
 {
 	return ~csum_fold(diff + (__u16)~check);
 }
 
-/* UDP says "no checksum" with zero (RFC 768), which must stay, and writes a
- * sum that comes out as zero as 0xffff. IPv6 allows no zero but for tunnels
- * (RFC 6935); there too it is kept, for the receiver to judge.
+/* In UDP zero means "no checksum" (RFC 768), which must stay, and a zero sum is
+ * written as 0xffff. IPv6 allows zero only for tunnels (RFC 6935). It is kept there
+ * too, for the receiver to check.
  */
 static __always_inline __sum16 csum_apply_udp(__sum16 check, __u64 diff)
 {
@@ -61,8 +61,8 @@ static __always_inline __sum16 csum_apply_udp(__sum16 check, __u64 diff)
 	return check ? check : 0xffff;
 }
 
-/* The checksum of an IPv4 header of a constant number of bytes (a multiple of
- * four), whose own check field the caller has set to zero.
+/* Returns the checksum of an IPv4 header with a constant size (a multiple of four).
+ * The caller has set its check field to zero.
  */
 static __always_inline __sum16 csum_ipv4(const struct iphdr *ip, unsigned int bytes)
 {
@@ -75,12 +75,12 @@ static __always_inline __sum16 csum_ipv4(const struct iphdr *ip, unsigned int by
 	return ~csum_fold(sum);
 }
 
-/* Takes one off the TTL as a router does. The caller has seen that it is
- * greater than one.
+/* Decrements the TTL as a router does. The caller has verified that it is greater
+ * than one.
  */
 static __always_inline void ipv4_decrement_ttl(struct iphdr *ip)
 {
-	/* TTL is the high byte of its 16-bit word: the word loses 0x0100. */
+	/* TTL is the high byte of its 16-bit word: the word decreases by 0x0100. */
 	ip->check = csum_apply(ip->check, (__u64)(__u16)~bpf_htons(0x0100));
 	ip->ttl--;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The flow hash: the same number for the same packet on every balancer, on
- * every machine and in Go (schedule.Hash is its twin; goldens pin both).
- * Never change it alone: balancers of two versions share one VIP. Anyone can
- * compute it, so tables of flows that need no agreement use hash_keyed.
+/* The flow hash: the same number for the same packet on every load balancer, on every
+ * architecture and in Go (schedule.Hash is its counterpart; golden tests pin both).
+ * Never change it on its own: load balancers of two versions may share one VIP.
+ * Anyone can compute it, so flow tables that need no agreement use hash_keyed.
  */
 #ifndef FAIRLEAD_HASH_H
 #define FAIRLEAD_HASH_H
@@ -10,8 +10,8 @@
 #include "common.h"
 #include "parse.h"
 
-/* Odd numbers with no pattern: digits of the golden ratio, the square roots of
- * 2, 3 and 5, and pi.
+/* Odd numbers without a pattern: digits of the golden ratio, the square roots of 2, 3
+ * and 5, and pi.
  */
 #define HASH_K0 0x9e3779b97f4a7c15ULL
 #define HASH_K1 0x6a09e667f3bcc909ULL
@@ -31,7 +31,7 @@ static __always_inline __u64 hash_word(const __be32 *w)
 	return (__u64)HASH_LE32(w[0]) | (__u64)HASH_LE32(w[1]) << 32;
 }
 
-/* Lets every bit reach every other. */
+/* Mixes every bit into every other bit. */
 static __always_inline __u32 hash_finish(__u64 h)
 {
 	h ^= h >> 32;
@@ -41,7 +41,7 @@ static __always_inline __u32 hash_finish(__u64 h)
 	return h >> 32;
 }
 
-/* A sum of products, which a CPU computes side by side, then the finish. */
+/* A sum of products, which a CPU computes in parallel, then the finish. */
 static __always_inline __u32 flow_hash(const struct tuple *t)
 {
 	__u64 h;
@@ -55,7 +55,7 @@ static __always_inline __u32 flow_hash(const struct tuple *t)
 	return hash_finish(h);
 }
 
-/* Odd random numbers that hash_keyed needs. */
+/* Number of odd random numbers that hash_keyed needs. */
 #define HASH_KEYS 10
 
 static __always_inline __u64 hash_keyed_addr(const __u64 *k, const struct addr *a, bool v6)
@@ -70,8 +70,8 @@ static __always_inline __u64 hash_keyed_addr(const __u64 *k, const struct addr *
 	return h;
 }
 
-/* A sum to be finished. Multilinear in 32-bit words with odd 64-bit keys: without
- * the keys nobody can name two tuples of one set (Lemire and Kaser, Strongly
+/* An unfinished sum. Multilinear in 32-bit words with odd 64-bit keys: without the
+ * keys nobody can construct two tuples of one set (Lemire and Kaser, Strongly
  * universal string hashing is fast).
  */
 static __always_inline __u64 hash_keyed(const __u64 *k, const struct tuple *t, bool v6)
@@ -83,15 +83,15 @@ static __always_inline __u64 hash_keyed(const __u64 *k, const struct tuple *t, b
 	return h;
 }
 
-/* The hash of one address, for the bits that say which addresses may be ours
- * (schedule.AddrHash is its twin).
+/* The hash of one address, for the bitmap of addresses that may be ours
+ * (schedule.AddrHash is its counterpart).
  */
 static __always_inline __u32 addr_hash(const struct addr *a)
 {
 	return hash_finish((hash_word(&a->word[0]) * HASH_K0) ^ (hash_word(&a->word[2]) * HASH_K1));
 }
 
-/* A slot of a ring of so many, without a division. */
+/* Returns a slot of a ring with the given size, without a division. */
 static __always_inline __u32 hash_slot(__u32 hash, __u32 size)
 {
 	return (__u64)hash * size >> 32;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Which messages of ICMP (RFC 792) and ICMPv6 (RFC 4443) are errors: those quote
- * the packet that they are about, behind a header of eight bytes.
+/* The error messages of ICMP (RFC 792) and ICMPv6 (RFC 4443): they quote the packet
+ * that they are about, after a header of eight bytes.
  */
 #ifndef FAIRLEAD_ICMP_H
 #define FAIRLEAD_ICMP_H
@@ -9,9 +9,7 @@
 
 #define ICMP_HEAD 8
 
-/* linux/icmp.h and icmpv6.h have these, but ask for more of libc than a program
- * has.
- */
+/* linux/icmp.h and icmpv6.h define these, but need more of libc than a program has. */
 #define ICMP_DEST_UNREACH 3
 #define ICMP_TIME_EXCEEDED 11
 #define ICMP_PARAMETERPROB 12

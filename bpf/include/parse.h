@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Parsing with a cursor: each step checks the bounds, gives the header where
- * the cursor stood and moves it behind. It works on data/data_end of XDP and
- * tc alike (in tc pull what may lie in fragments first). A step that returns
- * NULL has not moved the cursor.
+/* Parsing with a cursor: each step checks the bounds, returns the header at the
+ * cursor and advances it. It works on data/data_end of XDP and tc (in tc, first pull
+ * data that may be in fragments). A step that returns NULL has not moved the cursor.
  */
 #ifndef FAIRLEAD_PARSE_H
 #define FAIRLEAD_PARSE_H
@@ -21,7 +20,7 @@ static __always_inline void cursor_init(struct cursor *c, void *data, void *data
 	c->end = data_end;
 }
 
-/* The next bytes, a constant number, or NULL where the frame ends before. */
+/* Returns the next bytes, a constant number, or NULL if the frame is too short. */
 static __always_inline void *cursor_take(struct cursor *c, unsigned int bytes)
 {
 	void *here = c->pos;
@@ -43,8 +42,8 @@ static __always_inline bool is_vlan(__be16 proto)
 	return proto == bpf_htons(ETH_P_8021Q) || proto == bpf_htons(ETH_P_8021AD);
 }
 
-/* The fixed 20 bytes; options, if ihl says so, are where the cursor stands
- * then. Refused: another version, a header length below five words.
+/* Returns the fixed 20 bytes. If ihl indicates options, the cursor then points to
+ * them. Rejects other versions and header lengths below five words.
  */
 static __always_inline struct iphdr *parse_ipv4(struct cursor *c)
 {
@@ -76,7 +75,7 @@ static __always_inline struct udphdr *parse_udp(struct cursor *c)
 	return cursor_take(c, sizeof(struct udphdr));
 }
 
-/* The common header of SCTP (RFC 9260, 3.1); linux has it for the kernel alone. */
+/* The common header of SCTP (RFC 9260, 3.1). Linux defines it only for the kernel. */
 struct sctphdr {
 	__be16 source;
 	__be16 dest;
@@ -98,22 +97,22 @@ enum sctp_chunk_type {
 	SCTP_SHUTDOWN_COMPLETE = 14,
 };
 
-/* More fragments to come, or an offset: not a whole datagram (RFC 791). */
+/* More fragments follow, or an offset: not a whole datagram (RFC 791). */
 static __always_inline bool ipv4_is_fragment(const struct iphdr *ip)
 {
 	return ip->frag_off & bpf_htons(0x3fff);
 }
 
-/* What a TCP or SCTP packet says about its connection's life. */
+/* What a TCP or SCTP packet indicates about its connection's state. */
 enum tcp_flags {
 	TCP_OPENS = 1,	   /* SYN without ACK, INIT: a new connection */
 	TCP_FINISHES = 2,  /* FIN or RST, ABORT or SHUTDOWN COMPLETE: the connection ends */
-	TCP_CONTINUES = 4, /* ACK without SYN, any other chunk: both sides have spoken */
-	TCP_RESETS = 8,	   /* RST, ABORT or SHUTDOWN COMPLETE: at once */
+	TCP_CONTINUES = 4, /* ACK without SYN, any other chunk: both sides have sent */
+	TCP_RESETS = 8,	   /* RST, ABORT or SHUTDOWN COMPLETE: immediately */
 };
 
-/* What a TCP header says that has these of FIN, SYN, RST and ACK, from bit 0 on,
- * at its place among those of all.
+/* The flags of a TCP header with these bits of FIN, SYN, RST and ACK, from bit 0 on,
+ * shifted to their place in the table of all.
  */
 #define TCP_SAYS(bits)                                                                             \
 	((__u64)(((bits & 10) == 2 ? TCP_OPENS : 0) | (bits & 5 ? TCP_FINISHES : 0) |              \
@@ -125,7 +124,7 @@ enum tcp_flags {
 static __always_inline __u8 tcp_flags_of(const struct tcphdr *tcp)
 {
 	/* FIN, SYN, RST, PSH, ACK from bit 0 on. Without branches: each would double
-	 * what the verifier has to follow.
+	 * the verifier's paths.
 	 */
 	const __u64 all = TCP_SAYS_4(0) | TCP_SAYS_4(4) | TCP_SAYS_4(8) | TCP_SAYS_4(12);
 	__u8 bits = ((const __u8 *)tcp)[13];
@@ -133,8 +132,8 @@ static __always_inline __u8 tcp_flags_of(const struct tcphdr *tcp)
 	return all >> 4 * ((bits & 7) | (bits >> 1 & 8)) & 15;
 }
 
-/* By the first chunk. INIT and SHUTDOWN COMPLETE come alone (RFC 9260, 6.10); an
- * ABORT behind other chunks is not seen.
+/* From the first chunk. INIT and SHUTDOWN COMPLETE are not bundled (RFC 9260, 6.10).
+ * An ABORT after other chunks is not recognized.
  */
 static __always_inline __u8 sctp_flags_of(__u8 chunk_type)
 {
@@ -150,8 +149,8 @@ static __always_inline __u8 sctp_flags_of(__u8 chunk_type)
 	return TCP_CONTINUES;
 }
 
-/* Who speaks to whom. The key of every flow table; no hole, no padding that is
- * not named, so that it hashes as it is.
+/* Source and destination of a packet. The key of every flow table. No holes and no
+ * unnamed padding, so that it can be hashed directly.
  */
 struct tuple {
 	struct addr src;
@@ -162,31 +161,31 @@ struct tuple {
 	__u8 zero[3];
 };
 
-/* A TCP, UDP or SCTP packet, read once. */
+/* A TCP, UDP or SCTP packet, parsed once. */
 struct packet {
 	struct tuple t;
 	__u16 len;	/* of the IP packet, host order */
 	__u8 flags;	/* enum tcp_flags, 0 for UDP */
 	__u8 ttl;	/* or hop limit */
 	__u8 tos;	/* or traffic class */
-	__u8 malformed; /* lengths inside do not fit: to be dropped if it is ours */
+	__u8 malformed; /* inconsistent lengths inside: drop it if it is ours */
 };
 
-/* In malformed: it is longer than what is left of the frame, as far as was said. */
+/* In malformed: it is longer than the indicated rest of the frame. */
 #define PACKET_CUT 2
 
-/* One where less is less than more, of numbers far below 2^31; no branch. */
+/* Returns 1 if less is less than more, for numbers far below 2^31, without a branch. */
 static __always_inline __u32 is_less(__u32 less, __u32 more)
 {
 	return (less - more) >> 31;
 }
 
-/* Reads ports and flags; the transport's own length must fit into room bytes. */
+/* Reads ports and flags. The transport's own length must fit room bytes. */
 static __always_inline bool parse_l4(struct cursor *c, struct packet *p, __u32 room)
 {
 	__u32 proto = p->t.proto;
 
-	asm volatile("%0 ^= 0" : "+r"(proto)); /* the verifier is to forget whose it was */
+	asm volatile("%0 ^= 0" : "+r"(proto)); /* makes the verifier forget its origin */
 	if (proto == IPPROTO_TCP) {
 		struct tcphdr *tcp = parse_tcp(c);
 		__u32 bytes;
@@ -228,9 +227,9 @@ static __always_inline bool parse_l4(struct cursor *c, struct packet *p, __u32 r
 	return false;
 }
 
-/* Reads an IPv4 packet with no options into p, which lies at a multiple of
- * eight, from a frame that has so many bytes left: where ihl is not five it says
- * false, as for fragments and for other protocols than TCP, UDP and SCTP.
+/* Parses an IPv4 packet without options into p, aligned to eight bytes. left is the
+ * number of remaining bytes in the frame. Returns false if ihl is not five, for
+ * fragments, and for protocols other than TCP, UDP and SCTP.
  */
 static __always_inline bool parse_packet_v4(struct cursor *c, struct packet *p, __u32 left)
 {
@@ -250,7 +249,7 @@ static __always_inline bool parse_packet_v4(struct cursor *c, struct packet *p, 
 	return parse_l4(c, p, p->len - sizeof(*ip));
 }
 
-/* The same for IPv6 with no extension header. */
+/* The same for IPv6 without extension headers. */
 static __always_inline bool parse_packet_v6(struct cursor *c, struct packet *p, __u32 left)
 {
 	struct ipv6hdr *ip = parse_ipv6(c);

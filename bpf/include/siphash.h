@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* SipHash-2-4 (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012, 2.1) of
- * a message that is a number of whole words.
+/* SipHash-2-4 (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012, 2.1)
+ * of a message of complete words.
  */
 #ifndef FAIRLEAD_SIPHASH_H
 #define FAIRLEAD_SIPHASH_H

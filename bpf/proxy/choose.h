@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Which target a client gets: one at random, or the one that it had last where
- * the service has affinity and the target is still there.
+/* Chooses a client's endpoint: a random one, or the last one if the service has
+ * affinity and the endpoint still exists.
  */
 #ifndef FAIRLEAD_PROXY_CHOOSE_H
 #define FAIRLEAD_PROXY_CHOOSE_H
@@ -9,7 +9,7 @@
 
 #define SECOND 1000000000ULL
 
-/* Who a client is. */
+/* The identity of a client. */
 enum client_kind {
 	CLIENT_ADDRESS = 0, /* of a packet */
 	CLIENT_NETNS = 1,   /* a pod, or the node: a socket has no address yet */
@@ -24,7 +24,7 @@ struct affinity_key {
 };
 
 struct affinity {
-	struct addr addr; /* the target's */
+	struct addr addr; /* the endpoint's */
 	__be16 port;
 	__u8 zero[6];
 	__u64 used; /* CLOCK_MONOTONIC in ns */
@@ -54,11 +54,11 @@ static __always_inline struct target *target_at(__u32 i)
 struct search {
 	__u64 high, low; /* the address, in host order */
 	__u32 port;
-	__u32 from, to; /* it lies in here, if anywhere */
+	__u32 from, to; /* the remaining interval */
 	__u32 found;	/* 0 or 1 */
 };
 
-#define SEARCH_STEPS 17 /* a run has less than 1 << 16 targets */
+#define SEARCH_STEPS 17 /* a run has less than 1 << 16 endpoints */
 
 static long search_step(__u32 step __attribute__((unused)), void *context)
 {
@@ -90,7 +90,7 @@ static long search_step(__u32 step __attribute__((unused)), void *context)
 	return 0;
 }
 
-/* Where among so many targets one is, or NULL. */
+/* Finds an endpoint in a part of the table, or returns NULL. */
 static __always_inline const struct target *find_among(__u32 first, __u32 count,
 						       const struct addr *a, __be16 port)
 {
@@ -106,21 +106,21 @@ static __always_inline const struct target *find_among(__u32 first, __u32 count,
 	return s.found ? target_at(s.from + (s.to - s.from) / 2) : NULL;
 }
 
-/* Where among those that take new flows. */
+/* Finds it among those that accept new flows. */
 static __always_inline const struct target *find_in_run(const struct run *r, const struct addr *a,
 							__be16 port)
 {
 	return find_among(r->first, r->count, a, port);
 }
 
-/* Whether a flow of a target goes on. */
+/* Reports whether a flow may continue on an endpoint. */
 static __always_inline bool keeps(const struct run *r, const struct addr *a, __be16 port)
 {
 	return find_in_run(r, a, port) || find_among(r->first + r->count, r->keeps, a, port);
 }
 
-/* Copies the target that k had, if that was less than so many seconds ago and it
- * still is one. A flow that goes on may keep one that takes no others.
+/* Copies the endpoint that k had, if it was used within this many seconds and still
+ * exists. A flow that continues may keep one that accepts no new flows.
  */
 static __always_inline bool recall(void *remembered, const struct run *r, __u32 seconds,
 				   const struct affinity_key *k, bool goes_on,
@@ -144,8 +144,8 @@ static __always_inline bool recall(void *remembered, const struct run *r, __u32 
 	return true;
 }
 
-/* Chooses of a run, if that has targets, for a client who is asked to come back
- * to the same one for so many seconds; 0: no client is. k says who that is.
+/* Chooses an endpoint from a run, if it has any. With affinity, the client k returns
+ * to the same one for this many seconds; 0: no affinity.
  */
 static __always_inline bool choose_target(const struct run *r, __u32 seconds,
 					  const struct affinity_key *k, struct affinity *chosen)

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Connections to services that somebody else translates: those that were made
- * through kube-proxy's rules before this program came. Connection tracking knows
- * them by what the client sends, and goes on with them, also when the rules are
- * gone. What this program translates it never sees under the service's address.
+/* Connections to services that another proxy translates: those made through
+ * kube-proxy's rules before this program was attached. Connection tracking matches
+ * them by the client's packets and continues them even after the rules are removed.
+ * It never sees connections of this program with the service's address.
  */
 #ifndef FAIRLEAD_PROXY_CONNTRACK_COMPAT_H
 #define FAIRLEAD_PROXY_CONNTRACK_COMPAT_H
 
 #include "proxy/scratch.h"
 
-/* net/netfilter/nf_conntrack_bpf.c, as of Linux 6.1; later ones take it, too. */
+/* net/netfilter/nf_conntrack_bpf.c, as of Linux 6.1. Later versions accept it too. */
 struct bpf_ct_opts {
 	__s32 netns_id;
 	__s32 error;
@@ -18,14 +18,14 @@ struct bpf_ct_opts {
 	__u8 reserved[2];
 };
 
-/* Nothing is read of it; but a type that is only named is none to the loader. */
+/* None of it is read, but the loader does not accept an incomplete type. */
 struct nf_conn {
 	long unread;
 };
 
-/* Whether the kernel has it: where there is no connection tracking when the
- * program is loaded, there is no connection of before, either. Linux 6.1 does not
- * let a program see by itself what modules have.
+/* Whether the kernel supports it: without connection tracking when the program is
+ * loaded, there are no earlier connections either. On Linux 6.1 a program cannot
+ * itself detect functions in modules.
  */
 volatile const bool has_conntrack = false;
 

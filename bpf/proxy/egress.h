@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The last step of a packet whose entry is in s->made: changed, it goes on in
- * the kernel, which routes it and shows its firewall a flow that it can follow;
- * or straight out. That is the way of what the kernel would take for a forgery,
- * a packet that comes in with an address of its own as the source, and so of all
- * packets of such flows, in both directions. Between the node and itself packets
- * turn round at the device that leads to the service: each side sees that one.
+/* The last step of a packet, whose entry is in s->made. The rewritten packet
+ * continues in the kernel, which routes it and shows its firewall a flow that it can
+ * track; or it goes straight out. That is needed for packets that the kernel would
+ * take for a spoofed source (received with its own address as the source), and thus
+ * for all packets of such flows, in both directions. Packets between the node and
+ * itself turn around at the device that leads to the service: each side sees that
+ * one.
  */
 #ifndef FAIRLEAD_PROXY_EGRESS_H
 #define FAIRLEAD_PROXY_EGRESS_H
@@ -17,7 +18,7 @@
 
 #define LOOPBACK_IFINDEX 1
 
-/* Of each device that has the programs; zeros where it has none. */
+/* The MAC address of each device with the programs; zeros if it has none. */
 struct packet_mac {
 	__u8 mac[ETH_ALEN];
 	__u8 zero[2];
@@ -31,15 +32,15 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 } packet_macs SEC(".maps");
 
-/* An own client's packets have a route already, that to the service. */
+/* Packets of the node's own clients already have a route, to the service. */
 static __always_inline bool goes_straight(__u8 kind)
 {
 	return kind & PACKET_FLOW_MASKED ||
 	       (kind & (PACKET_FLOW_OWN | PACKET_FLOW_BRIDGED) && !(kind & PACKET_FLOW_ANSWER));
 }
 
-/* Whether an entry's packets are changed at this place. The answers for others
- * are changed last, on their way out.
+/* Reports whether an entry's packets are rewritten at this place. Replies for other
+ * clients are rewritten last, on their way out.
  */
 static __always_inline bool is_place_of(__u8 kind, enum place place)
 {
@@ -53,8 +54,8 @@ static __always_inline bool is_place_of(__u8 kind, enum place place)
 	return leaving == (place == PLACE_LEAVING);
 }
 
-/* The length of the longest packet that a frame becomes. The kernel is told, for
- * by itself it would count an Ethernet header where the other device has none.
+/* Returns the length of the longest packet in a frame. The kernel needs it, because
+ * on its own it would count an Ethernet header where the other device has none.
  */
 static __always_inline __u32 longest(struct __sk_buff *skb, const struct view *v)
 {
@@ -86,8 +87,8 @@ static __always_inline long change_any(struct __sk_buff *skb, struct scratch *s,
 				      : change_addrs(skb, &s->view, kind, &f->src, &f->dst);
 }
 
-/* All fragments of a packet go where it is cut, for connection tracking puts them
- * together there.
+/* All fragments of a packet go where it is fragmented, because connection tracking
+ * reassembles them there.
  */
 static __always_inline void remember_cut(struct scratch *s, enum kind kind)
 {
@@ -97,8 +98,8 @@ static __always_inline void remember_cut(struct scratch *s, enum kind kind)
 	remember_fragment(s);
 }
 
-/* Through the kernel, which fragments: by the loopback device, where a source of
- * the node's own is no forgery (accept_local).
+/* Sends through the kernel, which fragments: on the loopback device, where the node's
+ * own source address is accepted (accept_local).
  */
 static __always_inline int take_way_to_be_cut(struct __sk_buff *skb)
 {
@@ -128,15 +129,15 @@ static __noinline int leave_straight(struct __sk_buff *skb, struct scratch *s, e
 		remember_cut(s, kind);
 	if (change_any(skb, s, kind) || (!own && !cut && rewrite_ttl(skb, v)))
 		return drop(PACKET_COUNTER_DROPPED_REWRITE);
-	/* The kernel takes an Ethernet header off before it puts one on. */
+	/* The kernel removes an Ethernet header before it adds one. */
 	if (!s->l3 && bpf_skb_change_head(skb, sizeof(struct ethhdr), 0))
 		return drop(PACKET_COUNTER_DROPPED_REWRITE);
 	return cut ? take_way_to_be_cut(skb) : take_way(&s->way);
 }
 
-/* The answer to a client on this node comes from the service, so by the device
- * that leads to that: a node that is strict about sources (rp_filter) would not
- * take it where the target is.
+/* The reply to a client on this node comes from the service, so from the device that
+ * leads to it: a node with strict source checks (rp_filter) would not accept it from
+ * the endpoint's device.
  */
 static __noinline int leave_inward(struct __sk_buff *skb, struct scratch *s)
 {
@@ -158,7 +159,7 @@ static __noinline int leave_inward(struct __sk_buff *skb, struct scratch *s)
 	return bpf_redirect(s->way.ifindex, BPF_F_INGRESS);
 }
 
-/* On its way, with what s->made says. */
+/* Sends the packet on with the rewrite in s->made. */
 static __noinline int leave_changed(struct __sk_buff *skb, struct scratch *s, enum kind kind)
 {
 	__u8 of = s->made.kind;

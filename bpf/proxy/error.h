@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* ICMP errors about packets of flows. The error names a packet as it was on the
- * wire, which is what the flow's other half has as its key: the entry of that
- * one says what the packet was before, and to whom the error goes.
+/* ICMP errors about packets of flows. The error quotes a packet as it was on the
+ * wire, which matches the key of the flow's other half. That entry has the original
+ * packet and the error's destination.
  */
 #ifndef FAIRLEAD_PROXY_ERROR_H
 #define FAIRLEAD_PROXY_ERROR_H
@@ -11,9 +11,9 @@
 #include "proxy/scratch.h"
 #include "skb/error.h"
 
-/* Who says it: what is at the far end is known here under another address, and
- * a target must not be told by an address of the client's side. Routers between
- * keep their own.
+/* Reports whether the error's source is rewritten: the far end is known here by
+ * another address, and an endpoint must not receive an error from an address of the
+ * client's side. Routers in between keep their own.
  */
 static __always_inline bool speaker_changes(const struct packet_flow *f, const struct scratch *s)
 {
@@ -22,7 +22,7 @@ static __always_inline bool speaker_changes(const struct packet_flow *f, const s
 	return (f->kind & (PACKET_FLOW_MASKED | PACKET_FLOW_ANSWER)) == PACKET_FLOW_MASKED;
 }
 
-/* Makes the quoted packet what it was before: s->made turned round. */
+/* Restores the quoted packet's original fields: s->made reversed. */
 static __noinline long requote(struct __sk_buff *skb, struct scratch *s)
 {
 	const struct packet_flow *f = &s->made;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Which service a client addresses.
+/* Finds the service that a client addresses.
  *
- * The kernel gives a hash map's memory to another entry at once, so what a
- * program reads there may turn into another service's between two words. A
- * service therefore carries a sum over its key and itself, and is copied before
- * it is believed.
+ * The kernel reuses a hash map element's memory immediately, so an entry may change
+ * to another service's while a program reads it. A service therefore has a checksum
+ * over its key and itself, and is copied before it is used.
  */
 #ifndef FAIRLEAD_PROXY_FIND_H
 #define FAIRLEAD_PROXY_FIND_H
@@ -16,7 +15,7 @@ typedef __u32 any_word __attribute__((may_alias));
 
 #define SERVICE_WORDS (offsetof(struct service, check) / sizeof(__u32))
 
-/* Its twin is checkOf in dataplane/proxy. */
+/* Its counterpart is checkOf in dataplane/proxy. */
 static __always_inline __u32 service_check(const struct service_key *k, const struct service *s)
 {
 	const any_word *words = (const any_word *)k;
@@ -34,7 +33,7 @@ static __always_inline __u32 service_check(const struct service_key *k, const st
 
 #define FIND_TRIES 4
 
-/* Copies the service of just this key. */
+/* Copies the service with exactly this key. */
 static __always_inline bool find_service(const struct service_key *k, struct service *s)
 {
 	for (int i = 0; i < FIND_TRIES; i++) {
@@ -43,15 +42,15 @@ static __always_inline bool find_service(const struct service_key *k, struct ser
 		if (!held)
 			return false;
 		__builtin_memcpy(s, held, sizeof(*s));
-		barrier(); /* what is checked is the copy, and so is what is used */
+		barrier(); /* check and use only the copy */
 		if (likely(service_check(k, s) == s->check))
 			return true;
 	}
 	return false;
 }
 
-/* The same of the port on all of the node's addresses, of k's family. The
- * caller has seen that k names one of them.
+/* The same for the port on all of the node's addresses, of k's family. The caller has
+ * verified that k has one of them.
  */
 static __always_inline bool find_node_port(struct service_key *k, struct service *s)
 {
@@ -68,7 +67,7 @@ static __always_inline bool is_node_address(const struct addr *a)
 	return bpf_map_lookup_elem(&node_addresses, a) != NULL;
 }
 
-/* Whether a service with source ranges serves this client. */
+/* Reports whether a service with source ranges serves this client. */
 static __always_inline bool is_allowed(const struct service *s, const struct addr *client)
 {
 	struct source_range_key k = {.prefixlen = 160, .id = s->id, .addr = *client};

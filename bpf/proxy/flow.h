@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The flows through services, each by two entries: what the client sends, and
- * what the target answers. An entry says what addresses and ports a packet of
- * its key gets; its other half is therefore found by those, turned round.
+/* Flows through services, with two entries each: one for the client's packets and one
+ * for the endpoint's replies. An entry has the new addresses and ports for packets
+ * with its key. Reversed, these are the key of its other half.
  *
- * What is seen of one half is told to the other once a FLOW_TICK at most, and
- * where that one has been evicted it is made anew. So a flow in use is whole.
+ * What is seen of one half is copied to the other at most once per FLOW_TICK, and an
+ * evicted half is recreated. So a flow in use is complete.
  */
 #ifndef FAIRLEAD_PROXY_FLOW_H
 #define FAIRLEAD_PROXY_FLOW_H
@@ -16,14 +16,14 @@
 
 #define FLOW_TICK_SHIFT 30 /* 1.07 s, from ns without a division */
 
-/* How long a flow is remembered after its last packet, in FLOW_TICKs. */
+/* How long a flow is retained after its last packet, in FLOW_TICKs. */
 struct packet_flow_keep {
 	__u32 established, half_closed, closed, opening, reset;
 	__u32 datagrams, unanswered;
 };
 
-/* Those of connection tracking as kube-proxy sets it: a day for TCP, and an hour
- * where one side has closed. The agent, which sweeps, reads them here.
+/* The timeouts of connection tracking as kube-proxy sets it: a day for TCP, and an
+ * hour if one side has closed. The agent, which sweeps, reads them here.
  */
 volatile const struct packet_flow_keep flow_keeps = {
 	.established = 80466,
@@ -36,34 +36,33 @@ volatile const struct packet_flow_keep flow_keeps = {
 };
 
 enum packet_flow_kind {
-	PACKET_FLOW_ANSWER = 1,	 /* the target's half */
-	PACKET_FLOW_MASKED = 2,	 /* the target sees this node's address, not the client's */
+	PACKET_FLOW_ANSWER = 1,	 /* the endpoint's half */
+	PACKET_FLOW_MASKED = 2,	 /* the endpoint sees this node's address, not the client's */
 	PACKET_FLOW_OWN = 4,	 /* the client is this node itself */
-	PACKET_FLOW_BRIDGED = 8, /* target and client are ports of one bridge */
-	PACKET_FLOW_LOOPED = 16, /* target and client are both this node itself */
-	PACKET_FLOW_CUT = 32,	 /* of a fragment: it is too long for the way */
+	PACKET_FLOW_BRIDGED = 8, /* endpoint and client are ports of one bridge */
+	PACKET_FLOW_LOOPED = 16, /* endpoint and client are both this node itself */
+	PACKET_FLOW_CUT = 32,	 /* of a fragment: it exceeds the path MTU */
 } __attribute__((packed));
 
 enum packet_flow_state {
-	PACKET_FLOW_ANSWERED = 1,  /* the target has sent something */
-	PACKET_FLOW_CONFIRMED = 2, /* and the client something after that */
+	PACKET_FLOW_ANSWERED = 1,  /* the endpoint has sent a packet */
+	PACKET_FLOW_CONFIRMED = 2, /* and the client has sent one after that */
 	PACKET_FLOW_CLIENT_FIN = 4,
 	PACKET_FLOW_TARGET_FIN = 8,
 	PACKET_FLOW_RESET = 16,
-	PACKET_FLOW_DOUBTED =
-		32, /* a SYN came past the service: the target says what it is worth */
+	PACKET_FLOW_DOUBTED = 32, /* a SYN bypassed the service: the endpoint's reply decides */
 } __attribute__((packed));
 
 #define FLOW_CLOSED (PACKET_FLOW_CLIENT_FIN | PACKET_FLOW_TARGET_FIN)
 
-/* Begins as a tuple does. */
+/* Starts like a tuple. */
 struct packet_flow {
-	struct addr src; /* what a packet gets */
+	struct addr src; /* the packet's new addresses */
 	struct addr dst;
 	__be16 sport;
 	__be16 dport;
 	enum packet_flow_kind kind;
-	__u8 from_inside; /* the client got a target of service.inside */
+	__u8 from_inside; /* the client received an endpoint of service.inside */
 	enum packet_flow_state state;
 	__u8 opened; /* of that SYN: opening_digest */
 	__u32 seen;  /* the last packet: CLOCK_MONOTONIC in FLOW_TICKs */
@@ -85,7 +84,7 @@ static __always_inline __u32 flow_clock(void)
 	return bpf_ktime_get_coarse_ns() >> FLOW_TICK_SHIFT;
 }
 
-/* Its twin is packetPacketFlowKeep.of in dataplane/proxy/packet. */
+/* Its counterpart is packetPacketFlowKeep.of in dataplane/proxy/packet. */
 static __always_inline __u32 flow_keep(const struct packet_flow *f, __u8 proto)
 {
 	if (proto == IPPROTO_UDP)
@@ -105,44 +104,46 @@ static __always_inline bool flow_over(const struct packet_flow *f)
 	return f->state & PACKET_FLOW_RESET || (f->state & FLOW_CLOSED) == FLOW_CLOSED;
 }
 
-/* Over the key and what does not change. The kernel gives an entry's memory to
- * another one at once, so what is read there may turn into another flow's between
- * two words: it is copied before it is believed.
+/* A checksum over the key and the constant fields. The kernel reuses an element's
+ * memory immediately, so an entry may change to another flow's while it is read: it
+ * is copied before it is used.
  */
 static __always_inline __u32 flow_check(const struct tuple *t, const struct packet_flow *f)
 {
-	barrier(); /* what is read here as another type has been written */
+	barrier(); /* it was written as another type than it is read here */
 	return flow_hash(t) + 3 * flow_hash((const struct tuple *)f);
 }
 
-/* What is kept of the number by which two SYNs differ. */
+/* A digest of the number by which two SYNs differ. */
 static __always_inline __u8 opening_digest(__u32 number)
 {
 	number ^= number >> 16;
 	return number ^ number >> 8;
 }
 
-/* 0 or a negative error, of which kernels before 6.4 give the lower half alone. */
+/* Returns 0 or a negative error, of which kernels before 6.4 return only the lower
+ * half.
+ */
 static __always_inline int enter_flow(const struct tuple *t, struct packet_flow *f, __u64 flags)
 {
 	f->check = flow_check(t, f);
 	return (int)bpf_map_update_elem(&packet_flows, t, f, flags);
 }
 
-/* Copies the entry of just this key, and says where it is. */
+/* Copies the entry with exactly this key, and returns its location. */
 static __noinline struct packet_flow *find_flow(const struct tuple *t, struct packet_flow *copy)
 {
 	struct packet_flow *f = bpf_map_lookup_elem(&packet_flows, t);
 
 	if (!f)
 		return NULL;
-	*copy = *f; /* what is checked is the copy, and so is what is used */
+	*copy = *f; /* check and use only the copy */
 	if (copy->check != flow_check(t, copy))
 		return NULL; /* it has just been evicted */
 	return flow_clock() - copy->seen < flow_keep(copy, t->proto) ? f : NULL;
 }
 
-/* The key of an entry's other half. */
+/* Sets the key of an entry's other half. */
 static __always_inline void other_half(struct tuple *other, const struct packet_flow *f, __u8 proto)
 {
 	other->src = f->dst;
@@ -153,7 +154,7 @@ static __always_inline void other_half(struct tuple *other, const struct packet_
 	__builtin_memset(other->zero, 0, sizeof(other->zero));
 }
 
-/* What a packet of the other half gets: what t was before. */
+/* Sets the rewrite for packets of the other half: the original t. */
 static __always_inline void turn_round(struct packet_flow *other, const struct packet_flow *f,
 				       const struct tuple *t)
 {
@@ -177,7 +178,7 @@ static __noinline int forget_flow(const struct tuple *t)
 	return bpf_map_delete_elem(&packet_flows, t);
 }
 
-/* Tells the other half what is known of the flow. */
+/* Copies the flow's state to the other half. */
 static __noinline int tell_other_half(const struct packet_flow *f, const struct tuple *t)
 {
 	struct packet_flow made, *held;
@@ -223,12 +224,13 @@ static __always_inline __u8 state_of(const struct packet_flow *f, __u8 flags)
 	return state;
 }
 
-/* Notes a packet, whose entry f has been copied. Writes only what is new: a line
- * that is written is taken from other CPUs. True: the flow had not been seen for a
+/* Records a packet, whose entry f has been copied. Writes only changes: a write takes
+ * the cache line from other CPUs. Returns true if the flow has not been seen for a
  * while.
  *
- * A reset may be forged, for nobody here follows sequence numbers. It holds until
- * something else is sent, which an end that did believe it answers with another.
+ * A reset may be forged, because sequence numbers are not tracked here. It is valid
+ * until another packet is sent: an end that did accept the reset answers that packet
+ * with another.
  */
 static __always_inline bool note_packet(struct packet_flow *f, struct packet_flow *copy,
 					const struct view *v)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the first fragment of a packet got, for the later ones, which have no
- * ports. Those that come before it go on untouched. Where the node tracks
- * connections its kernel puts a packet together before it leaves, so a fragment
- * may be met at one place and not at the other.
+/* The rewrite of a packet's first fragment, for the later ones, which have no ports.
+ * Later fragments that arrive first continue unmodified. If the node tracks
+ * connections, its kernel reassembles a packet before it leaves, so fragments may be
+ * seen at one place and not at the other.
  */
 #ifndef FAIRLEAD_PROXY_FRAGMENT_H
 #define FAIRLEAD_PROXY_FRAGMENT_H
@@ -25,7 +25,7 @@ struct packet_fragment_key {
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__type(key, struct packet_fragment_key);
-	__type(value, struct packet_flow); /* its ports say nothing */
+	__type(value, struct packet_flow); /* its ports are unused */
 	__uint(max_entries, 8192);
 } packet_fragments SEC(".maps");
 
@@ -51,7 +51,7 @@ static __noinline int remember_fragment(const struct scratch *s)
 	return bpf_map_update_elem(&packet_fragments, &k, &f, BPF_ANY);
 }
 
-/* Copies what the first fragment got to s->made. */
+/* Copies the first fragment's rewrite to s->made. */
 static __noinline bool find_fragment(struct scratch *s)
 {
 	struct packet_fragment_key k;

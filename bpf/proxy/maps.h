@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the agent tells the service proxy's programs; the types are generated
- * into Go. Maps that only one step uses stand in that step's header.
+/* The maps through which the agent configures the service proxy's programs. The types
+ * are generated into Go. Maps that only one step uses are in that step's header.
  *
  *   services --inside, outside--> targets[first ... first + count + keeps]
  *
- * A run of targets is never changed while a service names it, nor while a
- * program may still be reading for one that did: the agent writes another run
- * and then the service, so that no packet meets half a change. Services with
- * equal targets share a run. The targets that take new flows come first, then
- * those that only keep the flows of UDP they have; each sorted by address, then
- * port.
- * Changing a type or a map means a new layout: PROXY_LAYOUT below, which is part
- * of the name of the folder of pins.
+ * A run of endpoints never changes while a service refers to it, nor while a program
+ * may still read it for a service that did: the agent writes another run and then the
+ * service, so that no packet sees a partial change. Services with equal endpoints
+ * share a run. The endpoints that accept new flows come first, then those that only
+ * keep their existing UDP flows; each sorted by address, then port. A change of a
+ * type or map requires a new layout: PROXY_LAYOUT below, which is part of the pin
+ * directory's name.
  */
 #ifndef FAIRLEAD_PROXY_MAPS_H
 #define FAIRLEAD_PROXY_MAPS_H
@@ -25,7 +24,7 @@ enum proxy_layout {
 
 const volatile enum proxy_layout map_layout = PROXY_LAYOUT;
 
-/* As proxy.Kind. */
+/* Same as proxy.Kind. */
 enum service_kind {
 	SERVICE_CLUSTER_IP = 0,
 	SERVICE_EXTERNAL_IP = 1,
@@ -33,7 +32,7 @@ enum service_kind {
 	SERVICE_NODE_PORT = 3,
 } __attribute__((packed));
 
-/* As proxy.Empty: what clients get where there is no target for them. */
+/* Same as proxy.Empty: the result for clients without an endpoint. */
 enum service_empty {
 	EMPTY_REFUSED = 0,
 	EMPTY_DROPPED = 1,
@@ -60,12 +59,12 @@ struct run {
 
 struct service {
 	struct run inside;  /* for this node's own sockets and pods */
-	struct run outside; /* for what comes from elsewhere */
+	struct run outside; /* for clients elsewhere */
 	__u32 id;	    /* of its affinities and source ranges */
 	__u32 affinity;	    /* seconds; 0: none */
 	enum service_kind kind;
 	enum service_flags flags;
-	enum service_empty inside_empty; /* where a run counts none */
+	enum service_empty inside_empty; /* if a run's count is 0 */
 	enum service_empty outside_empty;
 	__u32 check; /* service_check(), see find.h */
 };
@@ -93,12 +92,12 @@ struct {
 	__type(value, struct target);
 } targets SEC(".maps");
 
-/* The only clients of a service with SERVICE_ALLOW. Those of an address family
- * need no list of their own: a service is of one family.
+/* The only clients of a service with SERVICE_ALLOW. Families need no separate lists:
+ * a service has one family.
  */
 struct source_range_key {
-	__u32 prefixlen; /* in bits, the 32 of the id among them */
-	__u32 id;	 /* the service's, as it lies in memory */
+	__u32 prefixlen; /* in bits, including 32 of the id */
+	__u32 id;	 /* the service's, as stored in memory */
 	struct addr addr;
 };
 
@@ -110,8 +109,8 @@ struct {
 	__type(value, __u8);
 } source_ranges SEC(".maps");
 
-/* How many connections were opened, by a service's id. Added to atomically:
- * a number a CPU would take megabytes for each CPU.
+/* Number of opened connections, by service id. Updated atomically: a per-CPU map
+ * would take megabytes per CPU.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* A packet of no flow that is known: which service it is for, who is to serve
- * it, and what that one is to see as the source.
+/* A packet of no known flow: finds its service, the endpoint to serve it, and the
+ * source that the endpoint sees.
  */
 #ifndef FAIRLEAD_PROXY_NEW_FLOW_H
 #define FAIRLEAD_PROXY_NEW_FLOW_H
@@ -16,16 +16,16 @@
 #define EEXIST 17
 #endif
 
-/* The ports of this node that masked flows use, which nothing else does. The
- * agent sets them to a range beside net.ipv4.ip_local_port_range.
+/* Ports of this node reserved for masked flows. The agent sets a range outside
+ * net.ipv4.ip_local_port_range.
  */
 volatile const __u16 mask_first = 1024;
 volatile const __u16 mask_count = 28976;
 
 #define MASK_TRIES 64
 
-/* What a target sees as the source of a masked flow, by the device that leads
- * to it; 0: by any other.
+/* The source that an endpoint sees for a masked flow, by the device that leads to it;
+ * 0: for any other device.
  */
 struct packet_mask {
 	struct addr v4, v6; /* zeros: there is none */
@@ -39,9 +39,9 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 } packet_masks SEC(".maps");
 
-/* The bridge of each port whose bridge shows the firewall nothing: answers go
- * straight from port to port there, so requests have to, or connection tracking
- * would see half a connection and call it invalid.
+/* The bridge of each port whose bridge does not use the firewall: replies go directly
+ * between ports there, so requests must too. Otherwise connection tracking would see
+ * half a connection and call it invalid.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -60,7 +60,7 @@ static __noinline bool is_on_one_bridge(struct __sk_buff *skb, struct scratch *s
 	       s->way.ifindex == *bridge;
 }
 
-/* The service that a packet asks for, copied to s->service. */
+/* Finds the service that a packet addresses and copies it to s->service. */
 static __noinline bool find_asked(struct scratch *s)
 {
 	const struct tuple *t = &s->view.t;
@@ -79,14 +79,14 @@ static __always_inline struct run *run_of(struct scratch *s, bool inside)
 	return inside ? &s->service.inside : &s->service.outside;
 }
 
-/* Whether a flow's target still is one of its service. */
+/* Reports whether a flow's endpoint still belongs to its service. */
 static __noinline bool is_served(struct scratch *s, const struct packet_flow *f)
 {
 	return find_asked(s) && keeps(run_of(s, f->from_inside), &f->dst, f->dport);
 }
 
-/* Enters the target's half of s->made. -EEXIST: another flow looks the same to
- * the target.
+/* Adds the endpoint's half of s->made. -EEXIST: another flow looks the same to the
+ * endpoint.
  */
 static __noinline int claim(struct scratch *s)
 {
@@ -123,8 +123,8 @@ static long claim_any_port(__u32 i __attribute__((unused)), void *context __attr
 	return s->result != EEXIST;
 }
 
-/* Gives the flow a port that makes it the only one of its kind to its target:
- * the client's own where that does.
+/* Gives the flow a port that makes it unique to its endpoint: the client's own if
+ * possible.
  */
 static __noinline int claim_port(struct scratch *s)
 {
@@ -136,8 +136,8 @@ static __noinline int claim_port(struct scratch *s)
 	return s->result;
 }
 
-/* Has the flow come from this node's own address. A target on the node itself
- * answers by the node's own routes, and needs none.
+/* Makes the flow come from this node's own address. An endpoint on the node itself
+ * replies by the node's own routes, and needs no mask.
  */
 static __noinline int mask(struct __sk_buff *skb, struct scratch *s)
 {
@@ -164,7 +164,7 @@ static __noinline int mask(struct __sk_buff *skb, struct scratch *s)
 	return TC_ACT_UNSPEC;
 }
 
-/* Enters the flow in s->made, or finds what another CPU has entered meanwhile. */
+/* Adds the flow in s->made, or finds the one that another CPU has added meanwhile. */
 static __noinline int remember_flow(struct scratch *s)
 {
 	const struct packet_flow *held = &s->held;
@@ -191,9 +191,9 @@ static __noinline int remember_flow(struct scratch *s)
 	return TC_ACT_UNSPEC;
 }
 
-/* A segment that opens nothing. To the node's own addresses the kernel answers;
- * elsewhere nobody would, but for a connection that is not ours. What leaves has
- * been translated before by who else does that.
+/* A segment that opens nothing. The kernel answers for the node's own addresses. For
+ * others nobody would, except for a connection that another proxy translates.
+ * Outgoing packets have already been translated by it.
  */
 static __always_inline int stray(struct __sk_buff *skb, struct scratch *s)
 {
@@ -206,9 +206,9 @@ static __always_inline int stray(struct __sk_buff *skb, struct scratch *s)
 	return ANSWER_RESET;
 }
 
-/* A connection past the service must not be answered as the service, by what is
- * left of an older one with the same ports. Unless that is over anybody may have sent
- * this SYN, with the client's address: the target's answer decides (RFC 5961, 4).
+/* A connection that bypasses the service must not be answered as the service because
+ * of an older flow on the same ports. Unless that flow is over, this SYN may be
+ * forged with the client's address: the endpoint's reply decides (RFC 5961, 4).
  */
 static __noinline int not_ours(struct __sk_buff *skb, struct scratch *s)
 {
@@ -225,7 +225,7 @@ static __noinline int not_ours(struct __sk_buff *skb, struct scratch *s)
 	__builtin_memset(s->key.zero, 0, sizeof(s->key.zero));
 	f = find_flow(&s->key, &s->held);
 	if (f && s->held.kind & PACKET_FLOW_LOOPED)
-		return TC_ACT_UNSPEC; /* whose packet this is */
+		return TC_ACT_UNSPEC; /* it is this flow's packet */
 	if (f && !flow_over(&s->held)) {
 		f->opened = opening_digest(opening_number(skb, &s->view));
 		f->state |= PACKET_FLOW_DOUBTED;
@@ -235,9 +235,9 @@ static __noinline int not_ours(struct __sk_buff *skb, struct scratch *s)
 	return TC_ACT_UNSPEC;
 }
 
-/* Of this node's own clients. A target in the node's own network would see the
- * client's address, which is its own, and answer past every device: it sees the
- * service instead.
+/* For this node's own clients. An endpoint in the node's own network would see the
+ * client's address, which is its own, and reply without passing any device: so it
+ * sees the service as the source.
  */
 static __always_inline int own(struct __sk_buff *skb, struct scratch *s, bool local)
 {
@@ -252,7 +252,7 @@ static __always_inline int own(struct __sk_buff *skb, struct scratch *s, bool lo
 	return TC_ACT_UNSPEC;
 }
 
-/* Chooses a target and says in s->made what the packet gets. */
+/* Chooses an endpoint and sets the packet's rewrite in s->made. */
 static __noinline int choose_for(struct __sk_buff *skb, struct scratch *s, const struct run *r)
 {
 	const struct tuple *t = &s->view.t;
@@ -288,14 +288,14 @@ static __noinline int choose_for(struct __sk_buff *skb, struct scratch *s, const
 	return TC_ACT_UNSPEC;
 }
 
-/* Tells a client that there is nobody to serve it. */
+/* Rejects a client because no endpoint can serve it. */
 static __always_inline int refuse(struct scratch *s)
 {
 	count(PACKET_COUNTER_REFUSED);
 	return s->view.t.proto == IPPROTO_TCP ? ANSWER_RESET : ANSWER_UNREACHABLE;
 }
 
-/* Serves the first packet of a flow; what is for no service goes on. */
+/* Serves the first packet of a flow. A packet for no service continues. */
 static __always_inline int begin(struct __sk_buff *skb, struct scratch *s)
 {
 	bool inside = s->place != PLACE_OUTSIDE;

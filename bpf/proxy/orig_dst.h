@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Which service a socket means by the target that it talks to, so that it is
- * told the address which it asked for.
+/* Maps a socket's endpoint back to its service, so that the socket sees the address
+ * that it asked for.
  */
 #ifndef FAIRLEAD_PROXY_ORIG_DST_H
 #define FAIRLEAD_PROXY_ORIG_DST_H
@@ -17,14 +17,14 @@ struct endpoint {
 	__u8 zero[6];
 };
 
-/* Of a connected socket; it ends with it. The agent reads these of UDP to find
- * the sockets whose target is gone.
+/* State of a connected socket, which ends with it. The agent reads those of UDP to
+ * find the sockets whose endpoint is removed.
  */
 struct origin {
-	struct service_key service; /* as held, of a node port so without an address */
+	struct service_key service; /* as in the map: for a node port, without an address */
 	__u32 zero;
 	struct endpoint asked, target;
-	__u64 cookie, netns; /* of UDP */
+	__u64 cookie, netns; /* for UDP */
 };
 
 struct {
@@ -34,7 +34,7 @@ struct {
 	__type(value, struct origin);
 } origins SEC(".maps");
 
-/* Of an unconnected one, which may talk to many. */
+/* State of an unconnected socket, which may talk to many endpoints. */
 struct sent_key {
 	__u64 cookie;
 	struct endpoint target;
@@ -44,7 +44,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1);
 	__type(key, struct sent_key);
-	__type(value, struct endpoint); /* asked for */
+	__type(value, struct endpoint); /* the address asked for */
 } sent SEC(".maps");
 
 static __always_inline bool endpoint_equal(const struct endpoint *a, const struct endpoint *b)
@@ -62,7 +62,7 @@ static __always_inline void remember_sent(struct bpf_sock_addr *ctx, const struc
 		bpf_map_update_elem(&sent, &k, asked, BPF_ANY);
 }
 
-/* Set where the kernel refuses the iterator: the agent then finds the origins of
+/* Set if the kernel rejects the iterator: the agent then finds the origins of
  * connected UDP sockets among those of unconnected ones.
  */
 const volatile bool without_socket_iterator = false;
@@ -84,7 +84,7 @@ static __always_inline void remember_connected(struct bpf_sock_addr *ctx, struct
 	*held = *o;
 }
 
-/* struct bpf_iter__bpf_sk_storage_map and what it names, as far as it is needed
+/* struct bpf_iter__bpf_sk_storage_map and the types it refers to, as far as needed
  * (net/core/bpf_sk_storage.c).
  */
 struct origin_in_turn {
@@ -95,7 +95,7 @@ struct origin_in_turn {
 	struct origin *value;
 };
 
-/* Gives the agent all of UDP, one behind the other. */
+/* Writes all origins of UDP sockets to the agent, one after the other. */
 static __always_inline void tell_origin(struct origin_in_turn *turn)
 {
 	struct origin *o = turn->value;
@@ -104,7 +104,7 @@ static __always_inline void tell_origin(struct origin_in_turn *turn)
 		bpf_seq_write(turn->meta->seq, o, sizeof(*o));
 }
 
-/* A socket may connect a second time, past all services. */
+/* A socket may connect again, to a destination that is no service. */
 static __always_inline void forget_connected(struct bpf_sock_addr *ctx, const struct endpoint *to)
 {
 	struct sent_key k = {.target = *to};
@@ -117,8 +117,8 @@ static __always_inline void forget_connected(struct bpf_sock_addr *ctx, const st
 	}
 }
 
-/* Turns a peer's address into the one that the socket asked for; false where it
- * asked for this one.
+/* Replaces a peer's address with the one that the socket asked for. Returns false if
+ * it asked for this one.
  */
 static __always_inline bool find_origin(struct bpf_sock_addr *ctx, struct endpoint *peer)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the program itself tells who sent a packet: a reset, or an ICMP error
- * (RFC 792, RFC 4443), by whom the packet was addressed to. It goes back by the
- * device it was met at.
+/* Answers that the program itself sends to a packet's sender: a reset, or an ICMP
+ * error (RFC 792, RFC 4443), from the packet's destination. They leave by the device
+ * where the packet was seen.
  */
 #ifndef FAIRLEAD_PROXY_REPLY_H
 #define FAIRLEAD_PROXY_REPLY_H
@@ -18,7 +18,7 @@
 #define ICMPV6_TIME_EXCEEDED 3
 #define ICMPV6_UNREACH_PORT 4
 
-/* An ICMP error, as both families have it. */
+/* An ICMP error, common to both families. */
 struct icmp_error {
 	__u8 type;
 	__u8 code;
@@ -36,7 +36,7 @@ struct error6 {
 	struct icmp_error icmp;
 };
 
-/* Turns the frame round. */
+/* Returns the frame to its sender. */
 static __always_inline int bounce(struct __sk_buff *skb, const struct scratch *s)
 {
 	__u64 flags = s->place == PLACE_LEAVING ? BPF_F_INGRESS : 0;
@@ -53,8 +53,8 @@ static __always_inline int bounce(struct __sk_buff *skb, const struct scratch *s
 	return bpf_redirect(skb->ifindex, flags);
 }
 
-/* The sum of the pseudo-header, of the answer as of the packet: it does not
- * matter who is the source.
+/* Returns the sum of the pseudo-header, the same for the answer and the packet:
+ * swapping source and destination does not change it.
  */
 static __always_inline __u64 pseudo_sum(const struct view *v, __u32 bytes, __u8 proto)
 {
@@ -67,10 +67,10 @@ static __always_inline __u64 pseudo_sum(const struct view *v, __u32 bytes, __u8 
 	return sum;
 }
 
-/* Whether the checksum at a place is yet to be filled in by the kernel or a NIC
- * (CHECKSUM_PARTIAL), which the kernel tells no program: but it adds to such a
- * one what it takes off another. The second call undoes the first,
- * but for zero, which has two forms.
+/* Reports whether the kernel or a NIC has yet to fill in this checksum
+ * (CHECKSUM_PARTIAL). The kernel does not expose this state to programs, but it adds
+ * to such a checksum what it subtracts from another. The second call undoes the
+ * first, except for zero, which has two forms.
  */
 static __noinline bool is_unfilled(struct __sk_buff *skb, __u32 at)
 {
@@ -85,9 +85,10 @@ static __noinline bool is_unfilled(struct __sk_buff *skb, __u32 at)
 	return after == csum_fold((__u64)before + 1);
 }
 
-/* What the packet, cut to so many bytes from l3 on, adds to a sum over it. A
- * checksum that is yet to be filled in makes its own transport's sum what its
- * complement is now (Documentation/networking/checksum-offloads.rst, LCO).
+/* Returns what the packet, truncated to this many bytes from l3 on, adds to a
+ * checksum over it. A checksum still to be filled in makes its own transport's sum
+ * the complement of its current value
+ * (Documentation/networking/checksum-offloads.rst, LCO).
  */
 static __noinline __s64 sum_of_quote(struct __sk_buff *skb, struct scratch *s, __u32 bytes)
 {
@@ -146,8 +147,8 @@ static __always_inline long write_error6(struct __sk_buff *skb, struct scratch *
 	return bpf_skb_store_bytes(skb, v->l3, e, sizeof(*e), BPF_F_RECOMPUTE_CSUM);
 }
 
-/* Answers with an ICMP error. A header with options or extensions is rare
- * enough not to be quoted.
+/* Answers with an ICMP error. Packets with options or extension headers are too
+ * infrequent to be quoted.
  */
 static __noinline int answer_error(struct __sk_buff *skb, struct scratch *s,
 				   const struct icmp_error *icmp)
@@ -173,7 +174,7 @@ static __noinline int answer_error(struct __sk_buff *skb, struct scratch *s,
 	return err ? drop(PACKET_COUNTER_DROPPED_REWRITE) : bounce(skb, s);
 }
 
-/* The error that an answer is. RFC 1191 has the MTU in the lower half of a word,
+/* Builds the error of an answer. RFC 1191 has the MTU in the lower half of a word,
  * RFC 4443 as a word.
  */
 static __always_inline void make_error(struct icmp_error *icmp, enum answer what, __u32 mtu,
@@ -192,7 +193,7 @@ static __always_inline void make_error(struct icmp_error *icmp, enum answer what
 	}
 }
 
-/* The reset for a segment (RFC 9293, 3.10.7.1). */
+/* Builds the reset for a segment (RFC 9293, 3.10.7.1). */
 static __always_inline void make_reset(struct tcphdr *reset, const struct tcphdr *tcp, __u32 room)
 {
 	__builtin_memset(reset, 0, sizeof(*reset));
@@ -237,7 +238,7 @@ static __always_inline long write_ip(struct __sk_buff *skb, struct scratch *s, _
 	return bpf_skb_store_bytes(skb, v->l3, ip, sizeof(*ip), BPF_F_RECOMPUTE_CSUM);
 }
 
-/* Answers a segment with a reset, which takes its place in the frame. */
+/* Answers a segment with a reset, which replaces it in the frame. */
 static __noinline int answer_reset(struct __sk_buff *skb, struct scratch *s)
 {
 	const struct view *v = &s->view;

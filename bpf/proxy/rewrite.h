@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Gives a packet the addresses and ports that its flow's entry says. */
+/* Rewrites a packet's addresses and ports according to its flow's entry. */
 #ifndef FAIRLEAD_PROXY_REWRITE_H
 #define FAIRLEAD_PROXY_REWRITE_H
 
@@ -9,8 +9,8 @@
 
 #define SCTP_CHECKSUM_AT offsetof(struct sctphdr, checksum)
 
-/* SCTP's checksum covers the ports and no address. Where it is yet to be filled
- * in (a local sender's) the kernel takes no notice of what stands there.
+/* SCTP's checksum covers the ports but no address. If it is still to be filled in
+ * (from a local sender), the kernel ignores its current value.
  */
 static __noinline long change_sctp_ports(struct __sk_buff *skb, const struct view *v,
 					 const struct packet_flow *f)
@@ -30,7 +30,7 @@ static __noinline long change_sctp_ports(struct __sk_buff *skb, const struct vie
 				   BPF_F_RECOMPUTE_CSUM);
 }
 
-/* Gives 0, or an error after which the packet must be dropped. Not static, so that
+/* Returns 0, or an error after which the packet must be dropped. Not static, so that
  * it is verified once.
  */
 __noinline long change(struct __sk_buff *skb, const struct view *v, const struct packet_flow *f)
@@ -52,7 +52,7 @@ __noinline long change(struct __sk_buff *skb, const struct view *v, const struct
 	return sctp ? change_sctp_ports(skb, v, f) : 0;
 }
 
-/* Only the addresses, where a packet has no ports of its own. */
+/* Rewrites only the addresses, for a packet without ports. */
 static __noinline long change_addrs(struct __sk_buff *skb, const struct view *v, enum kind kind,
 				    const struct addr *src, const struct addr *dst)
 {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Memory for one packet's way through a program, where the stack's 512 bytes do
- * not do. One program at a time runs on a CPU; what one call leaves here the
- * next one overwrites.
+/* Memory for processing one packet, beyond the stack's 512 bytes. One program at a
+ * time runs on a CPU. Each call overwrites what the previous one left here.
  */
 #ifndef FAIRLEAD_PROXY_SCRATCH_H
 #define FAIRLEAD_PROXY_SCRATCH_H
@@ -12,17 +11,17 @@
 #include "skb/read.h"
 #include "skb/fib_redirect.h"
 
-/* As much of a packet as an ICMP error quotes: a multiple of four. */
+/* The maximum that an ICMP error quotes of a packet: a multiple of four. */
 #define QUOTE_BYTES 128
 
-/* Where a packet is met. */
+/* Where a packet is seen. */
 enum place {
-	PLACE_OUTSIDE, /* it comes in from the network */
-	PLACE_INSIDE,  /* it comes in from a pod of this node */
-	PLACE_LEAVING, /* it goes out, to the network or a pod */
+	PLACE_OUTSIDE, /* received from the network */
+	PLACE_INSIDE,  /* received from a pod of this node */
+	PLACE_LEAVING, /* sent to the network or a pod */
 };
 
-/* What the program itself is to answer, in a verdict's place. */
+/* Answers that the program itself sends, instead of a verdict. */
 enum answer {
 	ANSWER_RESET = 0x100,
 	ANSWER_UNREACHABLE,
@@ -33,7 +32,7 @@ enum answer {
 struct scratch {
 	struct view view;
 	enum place place;
-	__u32 l3; /* where the device's packets begin: behind an Ethernet header, or at 0 */
+	__u32 l3; /* where the device's packets start: after an Ethernet header, or at 0 */
 	__u32 result;
 	struct embedded embedded;
 	struct tuple key __attribute__((aligned(8)));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The authentication tag (auth.h) at a backend's node: whether that of a packet is right,
- * and that of a packet which is sent on to the next backend of its list. Only what is
- * ours is looked at.
+/* The authentication tag (auth.h) at a backend's node: verifies a packet's tag, and
+ * makes the tag of a packet forwarded to the next backend in its list. Only packets
+ * for our backends are checked.
  */
 #ifndef FAIRLEAD_SERVER_AUTH_CHECK_H
 #define FAIRLEAD_SERVER_AUTH_CHECK_H
@@ -12,7 +12,7 @@
 #include "maps.h"
 #include "scratch.h"
 
-/* Counts a packet whose tag is not right, and says whether it is accepted. */
+/* Counts a packet without a valid tag and reports whether it is accepted. */
 static __always_inline bool auth_forgives(enum server_counter accepted, enum server_counter dropped)
 {
 	bool forgives = auth_policy != AUTH_REQUIRE;
@@ -21,7 +21,7 @@ static __always_inline bool auth_forgives(enum server_counter accepted, enum ser
 	return forgives;
 }
 
-/* The packet that a tag covers, which is whole or of which no ports count. */
+/* Sets the packet that a tag covers. whole: its ports count. */
 static __always_inline void auth_packet(struct auth_scratch *a, const struct view *v, bool whole)
 {
 	a->inner = v->t;
@@ -32,7 +32,7 @@ static __always_inline void auth_packet(struct auth_scratch *a, const struct vie
 	a->inner.proto = 0;
 }
 
-/* Reads the endpoints of a list from one on. */
+/* Reads a list's endpoints, starting with one. */
 static __always_inline long auth_load(struct __sk_buff *skb, struct auth_scratch *a,
 				      const struct list *l, __u32 from)
 {
@@ -43,7 +43,7 @@ static __always_inline long auth_load(struct __sk_buff *skb, struct auth_scratch
 	return load_some(skb, l->at + from * size, a->list, (l->n - from) * size, AUTH_LIST_MAX);
 }
 
-/* Whether a packet with this list is accepted, of which auth_packet has been told. src and
+/* Reports whether the packet set by auth_packet is accepted with this list. src and
  * dst are the outer header's.
  */
 static __noinline bool auth_admits(struct __sk_buff *skb, const struct list *l,
@@ -68,8 +68,8 @@ static __noinline bool auth_admits(struct __sk_buff *skb, const struct list *l,
 					  SERVER_COUNTER_DROPPED_WRONG_AUTH_TAG);
 }
 
-/* Makes the tag of a packet that goes on to dst with the list from resume on, if it came
- * with one that was right.
+/* Makes the tag of a packet forwarded to dst with the rest of the list from resume,
+ * if its own tag was valid.
  */
 static __noinline void auth_goes_on(struct __sk_buff *skb, const struct list *l, __u32 resume,
 				    const struct addr *src, const struct addr *dst)
@@ -84,7 +84,7 @@ static __noinline void auth_goes_on(struct __sk_buff *skb, const struct list *l,
 	place = s->place;
 	n = l->n - resume + (place == AUTH_OWN ? 1 : 0);
 	if (auth_load(skb, a, l, resume) || auth_cover(src, dst, place, n))
-		return; /* the next node refuses it */
+		return; /* the next node rejects it */
 	s->tag = auth_tag(0);
 	s->retag = true;
 }

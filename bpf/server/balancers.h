@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Who may send tunnelled packets to this node: the load balancers, by the source of
- * the outer header. A node that sends a packet on leaves that source as it is, so
- * the next node checks the same address.
+/* The load balancers that may send encapsulated packets to this node, by the source
+ * of the outer header. A node that forwards a packet keeps that source, so the next
+ * node checks the same address.
  */
 #ifndef FAIRLEAD_SERVER_BALANCERS_H
 #define FAIRLEAD_SERVER_BALANCERS_H
@@ -11,7 +11,7 @@
 #include "skb/read.h"
 
 struct known_balancer {
-	__u64 left; /* as in struct local_vip: packets on their way are still accepted */
+	__u64 left; /* as in struct local_vip: packets in flight are still accepted */
 };
 
 struct {
@@ -22,7 +22,7 @@ struct {
 	__type(value, struct known_balancer);
 } balancers SEC(".maps");
 
-/* Whether packets are accepted only from these. The agent sets it. */
+/* Whether only packets from these are accepted. Set by the agent. */
 volatile __u32 balancers_checked = 0;
 
 static __always_inline bool from_balancer(const struct view *outer)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Packets that come in no tunnel: dsr-nat's, which are addressed to the
- * server and have the VIP as the first of their list; dr's, which are addressed
- * to the VIP; and those that have nothing to do with us.
+/* Packets without a tunnel: those of dsr-nat, addressed to the backend with the VIP
+ * first in their list; those of dr, addressed to the VIP; and unrelated ones.
  */
 #ifndef FAIRLEAD_SERVER_DIRECT_H
 #define FAIRLEAD_SERVER_DIRECT_H
@@ -18,14 +17,14 @@
 #include "scratch.h"
 #include "second_chance.h"
 
-/* Whether any server has the method dr: only then is a packet with no list
- * looked up by its destination. The agent sets it.
+/* Whether any backend uses dr: only then is a packet without a list looked up by its
+ * destination. Set by the agent.
  */
 volatile __u32 dr_served = 0;
 
-/* Hands a packet from the network to its pod's device, past the node's
- * firewall: its connection tracking never sees the answers, which go straight
- * out, and would call what follows the SYN invalid. What has no way there is
+/* Passes a packet from the network directly to its pod's device, bypassing the node's
+ * firewall: its connection tracking never sees the replies, which go straight out,
+ * and would call everything after the SYN invalid. A packet without such a route is
  * left to the kernel.
  */
 static __noinline int shortcut(struct __sk_buff *skb, struct view *v, const struct addr *server)
@@ -42,8 +41,8 @@ static __noinline int shortcut(struct __sk_buff *skb, struct view *v, const stru
 	return take_way(&way);
 }
 
-/* A packet for a server that other programs look after: at the node's way in
- * that is one for a pod.
+/* A packet for a backend that other programs handle: at the node's ingress, one for a
+ * pod.
  */
 static __always_inline int not_here(struct __sk_buff *skb, struct view *v, enum server_place place,
 				    const struct local_vip *row)
@@ -51,9 +50,9 @@ static __always_inline int not_here(struct __sk_buff *skb, struct view *v, enum 
 	return place == SERVER_PLACE_HOST ? shortcut(skb, v, &row->server) : TC_ACT_UNSPEC;
 }
 
-/* A SYN straight to the server, of the same ports as a flow through the VIP. Anybody
- * may have sent it, with the client's address: the server's answer decides (RFC
- * 5961, 4), see is_direct_answer. So it does while the flow is opening.
+/* A SYN addressed directly to the backend, on the same ports as a flow through the
+ * VIP. It may be forged with the client's address, so the backend's reply decides
+ * (RFC 5961, 4), see is_direct_answer. The same applies while the flow is opening.
  */
 static __always_inline int plain_opens(struct __sk_buff *skb, const struct view *v)
 {
@@ -68,9 +67,9 @@ static __always_inline int plain_opens(struct __sk_buff *skb, const struct view 
 	return TC_ACT_UNSPEC;
 }
 
-/* A packet as the server itself is addressed. What opens a direct connection
- * with the same ports as an older flow through the VIP must not be answered as
- * the VIP. What follows in a dsr-nat flow looks the same.
+/* A packet addressed to the backend itself. A direct connection with the same ports
+ * as an older flow through the VIP must not be answered with the VIP. Later packets
+ * of a dsr-nat flow look the same.
  */
 static __always_inline int plain(struct __sk_buff *skb, struct view *v, enum server_place place)
 {
@@ -121,8 +120,8 @@ static __always_inline int plain_error(struct __sk_buff *skb, struct scratch *s,
 	return shortcut(skb, v, &v->t.dst);
 }
 
-/* Makes the tag that the packet has at the next server: its list is the VIP and who is
- * left.
+/* Makes the tag for the packet at the next backend: its list is the VIP and the
+ * remaining endpoints.
  */
 static __noinline void direct_goes_on(struct __sk_buff *skb, const struct view *v,
 				      const struct next *next, bool whole)
@@ -138,8 +137,9 @@ static __noinline void direct_goes_on(struct __sk_buff *skb, const struct view *
 	auth_goes_on(skb, &l, next->at + 1, &v->t.src, &next->to.addr);
 }
 
-/* Addresses a packet to the next server of its list, which is shortened to the
- * VIP and who is left, and sends it there. e is what an ICMP error is about.
+/* Addresses a packet to the next backend of its list, shortens the list to the VIP
+ * and the remaining endpoints, and sends it there. e is the packet that an ICMP error
+ * is about.
  */
 static __noinline int send_on(struct __sk_buff *skb, struct view *v, const struct next *next,
 			      const struct embedded *e, enum server_place place)
@@ -170,15 +170,15 @@ static __noinline int send_on(struct __sk_buff *skb, struct view *v, const struc
 	return send_to_second(skb, v, &next->to.addr);
 }
 
-/* What is here of a packet outside a tunnel. */
+/* A packet outside a tunnel, as found here. */
 struct direct {
 	struct local_vip *row;
 	struct list list;
-	bool ports; /* it has some, though they be 0 */
+	bool ports; /* it has ports, even if they are 0 */
 };
 
-/* Whose packet it is: that of the VIP which its list begins with, or that it is
- * addressed to; and its row. server_port is 0 for what has no ports.
+/* Finds the row of a packet: by the VIP at the start of its list, or by its
+ * destination. server_port is 0 for packets without ports.
  */
 static __noinline bool find_direct(struct __sk_buff *skb, struct scratch *s, __be16 server_port,
 				   __u8 proto, struct direct *d)
@@ -209,8 +209,8 @@ static __noinline bool find_direct(struct __sk_buff *skb, struct scratch *s, __b
 	return d->row && d->row->method != SERVER_METHOD_TUNNEL;
 }
 
-/* Whether a packet has the tag that it must have: one of the flow t needs none, if it has
- * no list.
+/* Reports whether a packet has the required tag. A packet of the known flow t needs
+ * none if it has no list.
  */
 static __always_inline bool direct_admitted(struct __sk_buff *skb, struct scratch *s,
 					    const struct direct *d, const struct tuple *t,
@@ -230,8 +230,8 @@ static __always_inline bool direct_admitted(struct __sk_buff *skb, struct scratc
 	return auth_admits(skb, &d->list, &v->t.src, &v->t.dst, AUTH_OWN);
 }
 
-/* The server itself, which a list may name too: at its port, where it has one
- * of its own.
+/* Returns the backend itself, which a list may also contain, with its port if it has
+ * one.
  */
 static __always_inline struct endpoint *self_of(struct scratch *s, const struct local_vip *row)
 {
@@ -240,9 +240,7 @@ static __always_inline struct endpoint *self_of(struct scratch *s, const struct 
 	return &s->self;
 }
 
-/* Whether the packet's list has another server to ask, which its row's frontend
- * has.
- */
+/* Reports whether the packet's list has another backend of its row's frontend. */
 static __always_inline bool direct_more(struct __sk_buff *skb, struct scratch *s,
 					const struct direct *d, __u8 proto, bool ports)
 {
@@ -313,7 +311,7 @@ static __noinline int direct_later(struct __sk_buff *skb, struct scratch *s,
 	return TC_ACT_UNSPEC;
 }
 
-/* The flow that an ICMP error toward a server is about, as the server has it. */
+/* Returns the flow that an ICMP error to a backend is about, from the backend's view. */
 static __always_inline void flow_of_error(const struct embedded *e, const struct local_vip *row,
 					  struct tuple *flow)
 {
@@ -325,8 +323,8 @@ static __always_inline void flow_of_error(const struct embedded *e, const struct
 	flow->proto = e->t.proto;
 }
 
-/* An ICMP error about what a server sent. With dsr-nat the balancer has
- * rewritten what it is about; with dr it is as the VIP sent it.
+/* An ICMP error about a packet that a backend sent. With dsr-nat the load balancer
+ * has rewritten the quoted packet. With dr it is as the VIP sent it.
  */
 static __noinline int direct_error(struct __sk_buff *skb, struct scratch *s,
 				   enum server_place place)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Leaving by the kernel's routes, past its firewall and its source checks,
- * which would find a VIP that is not theirs.
+/* Transmits by the kernel's routes but bypasses its firewall and source checks, which
+ * would reject a VIP as a foreign source.
  */
 #ifndef FAIRLEAD_SERVER_EGRESS_H
 #define FAIRLEAD_SERVER_EGRESS_H
@@ -10,9 +10,8 @@
 #include "skb/read.h"
 #include "skb/fib_redirect.h"
 
-/* Sends a packet, whose destination is already the next server, there. A
- * host that forwards nothing has no answer in its tables for a packet that
- * came in; then it goes out where it came from.
+/* Sends a packet already addressed to the next backend. A host without forwarding has
+ * no route for a received packet, which then goes back out of its ingress device.
  */
 static __noinline int send_to_second(struct __sk_buff *skb, const struct view *v,
 				     const struct addr *to)

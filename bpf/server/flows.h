@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The flows that the servers of this node have, each with the VIP to restore.
+/* The flows of this node's backends, each with the VIP to restore.
  *
- * The table is an array of sets of eight. A flow can be in one set only, so a
- * packet reads two cache lines, whatever the table's age (an LRU hash map costs
- * several times as much once it has been full). A set's first line has tags,
- * bits of the flow's hash.
+ * The table is an array of sets of eight. A flow can be in only one set, so a packet
+ * reads two cache lines, regardless of the table's age (an LRU hash map costs several
+ * times as much once it has been full). A set's first line has tags, bits of the
+ * flow's hash.
  *
- * Everything but the time of the last packet is written with the set's lock held.
- * Readers take no lock: find_flow finds a flow by its tag. Where several fields of
- * it must belong together, they count only if flow_holds finds afterwards that the
- * place has not been rewritten (order.h).
+ * All fields except the time of the last packet are written with the set's lock held.
+ * Readers take no lock: find_flow finds a flow by its tag. If several fields must be
+ * consistent, they are valid only if flow_holds afterwards finds that the entry has
+ * not been rewritten (order.h).
  *
- * A new flow takes the place of the one in its set that is worth least: none,
- * one whose time is over, one that no server has answered. One that both sides
- * have spoken in gives way to nothing less while it is in use; so neither a
- * flood of SYNs nor of anything else with false addresses pushes it out.
+ * A new flow takes the least valuable entry in its set: a free one, an expired one,
+ * one that no backend has answered. A flow with packets in both directions is evicted
+ * for nothing less while it is in use. So neither a flood of SYNs nor any other flood
+ * with forged addresses evicts it.
  */
 #ifndef FAIRLEAD_SERVER_FLOWS_H
 #define FAIRLEAD_SERVER_FLOWS_H
@@ -28,22 +28,23 @@
 
 /* What has been seen of a flow. */
 enum flow_state {
-	FLOW_OPENED = 1,    /* a SYN or INIT made it */
-	FLOW_ANSWERED = 2,  /* the server has sent something that is no reset */
-	FLOW_CONFIRMED = 4, /* the client has sent something after what made it */
+	FLOW_OPENED = 1,    /* created by a SYN or INIT */
+	FLOW_ANSWERED = 2,  /* the backend has sent something other than a reset */
+	FLOW_CONFIRMED = 4, /* the client has sent a packet after the first one */
 	FLOW_CLIENT_FIN = 8,
 	FLOW_SERVER_FIN = 16,
-	FLOW_RESET = 32,   /* by the server */
-	FLOW_DOUBTED = 64, /* a SYN came straight to the server, which says what it is worth */
-	FLOW_CLIENT_RESET = 128, /* until the server says that it goes on */
+	FLOW_RESET = 32,	 /* by the backend */
+	FLOW_DOUBTED = 64,	 /* a SYN came directly to the backend, whose reply decides */
+	FLOW_CLIENT_RESET = 128, /* until the backend continues */
 } __attribute__((packed));
 
 #define FLOW_ENDED (FLOW_RESET | FLOW_CLIENT_RESET)
 
 #define FLOW_CLOSED (FLOW_CLIENT_FIN | FLOW_SERVER_FIN)
 
-/* How long a flow of each kind is worth keeping after its client's last packet,
- * in FLOW_TICKs. Those of IPVS (net/netfilter/ipvs) where it has such a state.
+/* How long a flow of each kind is retained after its client's last packet, in
+ * FLOW_TICKs. The values are those of IPVS (net/netfilter/ipvs) where it has such a
+ * state.
  */
 #define FLOW_TICK_SHIFT 30 /* 1.07 s, from ns without a division */
 #define FLOW_KEEP_ESTABLISHED 840
@@ -52,31 +53,31 @@ enum flow_state {
 #define FLOW_KEEP_OPENING 60
 #define FLOW_KEEP_UNANSWERED 28
 #define FLOW_KEEP_RESET 10
-/* A flow in use: only then it is not given up for a new one in a full set. */
+/* A flow used within this time is not evicted for a new one in a full set. */
 #define FLOW_IN_USE 60
 
 struct server_flow {
 	struct addr client;
-	struct addr server; /* as the server itself is addressed */
+	struct addr server; /* the address of the backend itself */
 	struct addr vip;
 	__be16 client_port;
 	__be16 server_port;
 	__be16 vip_port;
 	__u8 proto;
-	__u8 overhead; /* bytes that the balancer may add to each packet */
+	__u8 overhead; /* bytes that the load balancer may add to each packet */
 	__u32 seen;    /* the client's last packet: CLOCK_MONOTONIC in FLOW_TICKs */
 	enum server_method method;
 	enum flow_state state;
 	enum server_place place;
-	__u8 generation; /* counts what has been written to this place */
+	__u8 generation; /* counts writes to this entry */
 };
 
 _Static_assert(sizeof(struct server_flow) == 64, "a flow is a cache line");
 
 struct server_flow_set {
-	struct bpf_spin_lock lock; /* of who writes */
+	struct bpf_spin_lock lock; /* held by writers */
 	__u32 tag[FLOW_WAYS];	   /* 0: free */
-	__u32 best, at; /* of the search for a place: the verifier forgets what it reads here */
+	__u32 best, at; /* of the search for an entry, which the verifier forgets elsewhere */
 	__u16 opened[FLOW_WAYS]; /* of the SYN that made a flow DOUBTED: opening_number */
 	__u32 zero;
 	struct server_flow flow[FLOW_WAYS];
@@ -84,8 +85,8 @@ struct server_flow_set {
 
 _Static_assert(sizeof(struct server_flow_set) == 64 + FLOW_WAYS * 64, "tags are a cache line");
 
-/* The number of sets is the agent's to choose; mapped, so that its lines are
- * the cache's.
+/* The agent chooses the number of sets. Mappable, so that its lines align with cache
+ * lines.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -98,9 +99,9 @@ struct {
 /* max_entries of flow_table. */
 volatile const __u32 flow_sets = 65536;
 
-/* The key of the table, so that no sender can fill a set at will. The agent makes
- * it once and keeps it with the table; these stand for it in benchmarks. Not a
- * constant: the compiler would believe it.
+/* The key of the table, so that no sender can fill a set on purpose. The agent
+ * generates it once and stores it with the table. These values are for benchmarks.
+ * Not a constant, because the compiler would inline it.
  */
 __u64 flow_key[HASH_KEYS] SEC(".data.key") = {
 	HASH_K0,	   HASH_K1,	      HASH_K2,		 HASH_K3,
@@ -130,7 +131,7 @@ static __always_inline struct server_flow_set *flow_set(__u32 hash)
 	return bpf_map_lookup_elem(&flow_table, &i);
 }
 
-/* Branchless: one comparison of a flow costs less than a guess gone wrong. */
+/* Branchless: a full comparison costs less than a mispredicted branch. */
 static __always_inline bool flow_is(const struct server_flow *f, const struct tuple *t)
 {
 	const addr_half *a = (const addr_half *)&f->client, *b = (const addr_half *)&t->src;
@@ -140,7 +141,7 @@ static __always_inline bool flow_is(const struct server_flow *f, const struct tu
 		(f->proto ^ t->proto)) == 0;
 }
 
-/* A flow as it was found, without the lock. */
+/* A flow found without the lock. */
 struct found {
 	struct server_flow *flow; /* NULL: none */
 	const __u32 *tag;
@@ -177,7 +178,7 @@ static __always_inline bool find_flow(struct found *r, const struct tuple *t)
 	return false;
 }
 
-/* Whether all that has been read of the flow since find_flow is of that flow. */
+/* Reports whether everything read since find_flow belongs to that flow. */
 static __always_inline bool flow_holds(const struct found *r)
 {
 	order_loads();
@@ -210,8 +211,8 @@ static __always_inline bool flow_alive(const struct server_flow *f, __u32 now)
 	       now - f->seen < flow_keep(f);
 }
 
-/* What a place is worth: the least is taken. From FLOW_WORTH_KEPT on it is not
- * taken at all.
+/* The value of an entry: the lowest is taken. From FLOW_WORTH_KEPT on it is never
+ * taken.
  */
 enum flow_worth {
 	FLOW_WORTH_OWN, /* has this very flow, perhaps of another VIP */
@@ -235,7 +236,7 @@ static __always_inline __u32 flow_worth(const struct server_flow *f, __u32 tag, 
 	return (age < FLOW_IN_USE ? FLOW_WORTH_KEPT : FLOW_WORTH_IDLE) + keep - age;
 }
 
-/* Remembers a flow. False: its set is full of flows in use. */
+/* Stores a flow. Returns false if its set is full of flows in use. */
 __noinline bool remember_flow(const struct server_flow *f, const struct tuple *t)
 {
 	__u32 hash, best, at;
@@ -281,8 +282,8 @@ __noinline bool remember_flow(const struct server_flow *f, const struct tuple *t
 	return true;
 }
 
-/* Forgets a flow, or adds to what has been seen of it and takes away; with
- * FLOW_DOUBTED comes the number of the SYN. Says whether there was one.
+/* Deletes a flow, or adds and removes bits of its state. For FLOW_DOUBTED, opened is
+ * the SYN's number. Reports whether the flow existed.
  */
 __noinline bool change_flow(const struct tuple *t, __u8 add, __u8 take, bool forget, __u16 opened)
 {
@@ -318,7 +319,7 @@ static __always_inline bool forget_flow(const struct tuple *t)
 	return change_flow(t, 0, 0, true, 0);
 }
 
-/* Writes only what is new: a line that is written is taken from other CPUs. */
+/* Writes only changes: a write takes the cache line from other CPUs. */
 static __always_inline void trace_flow(const struct server_flow *f, const struct tuple *t,
 				       __u8 state)
 {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the first fragment of a packet had, for the later ones, which have no
- * ports. Where those come first they go by the rows that have no ports, or
- * untouched.
+/* State of a packet's first fragment, for the later ones, which have no ports. Later
+ * fragments that arrive first use the rows without ports, or continue unmodified.
  */
 #ifndef FAIRLEAD_SERVER_FRAGMENTS_H
 #define FAIRLEAD_SERVER_FRAGMENTS_H
@@ -14,9 +13,9 @@
 #define FRAGMENT_KEEP 56
 
 enum fragment_fate {
-	FRAGMENT_SENT_ON = 1, /* to the next server of its list */
+	FRAGMENT_SENT_ON = 1, /* to the next backend of its list */
 	FRAGMENT_SHORTCUT,    /* to a pod's device */
-	FRAGMENT_ANSWER,      /* from a server: the VIP to restore is known */
+	FRAGMENT_ANSWER,      /* from a backend: the VIP to restore is known */
 };
 
 struct fragment_key {
@@ -49,7 +48,7 @@ static __always_inline void fragment_key(struct fragment_key *k, const struct vi
 	k->proto = v->t.proto;
 }
 
-/* vip is NULL where there is none to restore. */
+/* vip is NULL if there is none to restore. */
 __noinline int remember_fragment(const struct view *v, enum fragment_fate fate,
 				 const struct addr *vip)
 {

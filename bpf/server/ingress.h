@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The way toward the server: out of the tunnel or with the list taken off,
- * addressed to the server itself, its VIP remembered; or on to the server that
- * may know the flow.
+/* Packets to the backend: removes the tunnel or list, addresses the packet to the
+ * backend itself and stores its VIP, or forwards it to the backend that may know the
+ * flow.
  */
 #ifndef FAIRLEAD_SERVER_INGRESS_H
 #define FAIRLEAD_SERVER_INGRESS_H
@@ -19,16 +19,16 @@
 #include "skb/rewrite.h"
 #include "second_chance.h"
 
-/* The port of GUE (RFC: IANA's "gue"). */
+/* The port of GUE (IANA: "gue"). */
 volatile const __u16 gue_port = 6080;
 
-/* A tunnel's end: what is between the outer header and the packet inside. */
+/* The end of a tunnel: everything between the outer header and the inner packet. */
 struct tunnel {
 	struct list list;
-	__u32 l3; /* where the packet inside begins */
+	__u32 l3; /* offset of the inner packet */
 	bool v6;  /* it is IPv6 */
 	bool gue;
-	bool sum; /* the outer header has a checksum of the whole */
+	bool sum; /* the outer header has a checksum over the packet */
 };
 
 static __always_inline void read_ipip(const struct view *outer, bool v6, struct tunnel *t)
@@ -40,7 +40,7 @@ static __always_inline void read_ipip(const struct view *outer, bool v6, struct 
 	t->v6 = v6;
 }
 
-/* Reads GUE's header; false: it is not ours. */
+/* Reads GUE's header. Returns false if it is not ours. */
 __noinline bool read_gue(struct __sk_buff *skb, const struct view *outer, struct tunnel *t)
 {
 	struct gue_list l;
@@ -77,8 +77,8 @@ static __always_inline bool tunnels_checked(void)
 	return balancers_checked | auth_policy;
 }
 
-/* Whether a packet is from who may send it, and has the tag that it must have. whole: it
- * is no fragment, and has nothing between its IP header and its ports.
+/* Reports whether a packet's sender is allowed and whether it has the required tag.
+ * whole: it is no fragment, and its ports directly follow its IP header.
  */
 static __noinline bool tunnel_admitted(struct __sk_buff *skb, const struct view *outer,
 				       const struct tunnel *t, struct scratch *s, bool whole)
@@ -99,7 +99,7 @@ static __noinline bool tunnel_admitted(struct __sk_buff *skb, const struct view 
 	return auth_admits(skb, &t->list, &outer->t.src, &outer->t.dst, s->place);
 }
 
-/* Sends a tunnelled packet to the next server, still tunnelled. */
+/* Forwards an encapsulated packet to the next backend. */
 static __noinline int tunnel_on(struct __sk_buff *skb, struct view *outer, const struct tunnel *t,
 				const struct next *next, enum server_place place)
 {
@@ -116,7 +116,7 @@ static __noinline int tunnel_on(struct __sk_buff *skb, struct view *outer, const
 	return send_to_second(skb, outer, &next->to.addr);
 }
 
-/* RFC 6040: congestion met in the tunnel is congestion of the flow. */
+/* RFC 6040: congestion in the tunnel is congestion of the flow. */
 static __always_inline int tunnel_ended(struct __sk_buff *skb, const struct view *outer,
 					enum server_counter what)
 {
@@ -126,9 +126,7 @@ static __always_inline int tunnel_ended(struct __sk_buff *skb, const struct view
 	return TC_ACT_UNSPEC;
 }
 
-/* Whether the packet's list has another server to ask, which its row's frontend
- * has.
- */
+/* Reports whether the packet's list has another backend of its row's frontend. */
 static __always_inline bool tunnel_more(struct __sk_buff *skb, const struct view *outer,
 					const struct tunnel *t, struct scratch *s,
 					const struct local_vip *row, __u8 proto, bool ports)
@@ -151,7 +149,7 @@ static __always_inline void tunnel_key(struct local_vip_key *key, const struct v
 	key->proto = proto;
 }
 
-/* Takes a packet out of its tunnel, where its VIP has a server here. */
+/* Decapsulates a packet whose VIP has a backend here. */
 static __noinline int tunnelled(struct __sk_buff *skb, struct view *outer, const struct tunnel *t,
 				struct scratch *s, enum server_place place)
 {
@@ -214,7 +212,7 @@ static __noinline int tunnelled_later(struct __sk_buff *skb, struct view *outer,
 	return tunnel_ended(skb, outer, SERVER_COUNTER_FRAGMENT_DELIVERED);
 }
 
-/* An ICMP error for the VIP, about what its server sent as the VIP. */
+/* An ICMP error for the VIP, about a packet that its backend sent as the VIP. */
 static __noinline int tunnelled_error(struct __sk_buff *skb, struct view *outer,
 				      const struct tunnel *t, struct scratch *s,
 				      enum server_place place)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the server half is told and what it counts: the servers of this node,
- * and what became of packets. Go gets these types by bpf2go
- * (dataplane/dsr). What it remembers of flows is in flows.h.
+/* The configuration and counters of the DSR agent: the backends of this node, and the
+ * outcome of packets. bpf2go generates these types for Go (dataplane/dsr). The flow
+ * table is in flows.h.
  *
- * Changing a type or a map means a new layout: give it the next number and say
- * how the one before is carried over (dataplane/dsr/layout.go).
+ * A change of a type or map requires a new layout: give it the next number, and
+ * define the migration from the previous one (dataplane/dsr/layout.go).
  */
 #ifndef FAIRLEAD_SERVER_MAPS_H
 #define FAIRLEAD_SERVER_MAPS_H
@@ -20,24 +20,24 @@ enum server_method {
 	SERVER_METHOD_DR = 3,
 } __attribute__((packed));
 
-/* Where a server lives, which says who serves it: to_server at a device that
- * leads to a pod, or to_host at the node's own way in. A packet for a pod
- * passes both and must be changed by one only.
+/* Where a backend runs, which decides the program that handles it: to_server at a
+ * pod's device, or to_host at the node's ingress. A packet for a pod passes both and
+ * must be changed by only one.
  */
 enum server_place {
 	SERVER_PLACE_POD = 1,
 	SERVER_PLACE_HOST = 2,
 } __attribute__((packed));
 
-/* A frontend at a server of this node, by what a packet for it says:
+/* A frontend with a backend on this node, by the fields of its packets:
  *
- *   tunnel      vip:vip_port inside, server outside; no outer header has the
- *               server's port, so server_port is 0
- *   dsr-nat  server:server_port, and vip:vip_port in the option
- *   dr          vip:vip_port alone: server and server_port are 0
+ *   tunnel      vip:vip_port inside, backend outside; the outer header has no backend
+ *               port, so server_port is 0
+ *   dsr-nat     server:server_port, and vip:vip_port in the option
+ *   dr          only vip:vip_port: server and server_port are 0
  *
- * A row with no ports is for what has none, the later fragments of a packet,
- * and for a frontend of a range of ports; proto 0 for one of every protocol.
+ * A row without ports is for later fragments, which have none, and for a frontend
+ * with a port range; proto 0 is for one with all protocols.
  */
 struct local_vip_key {
 	struct addr vip;
@@ -49,54 +49,52 @@ struct local_vip_key {
 };
 
 struct local_vip {
-	struct addr server;  /* as the balancer knows it; with dr the key does not tell */
+	struct addr server;  /* as the load balancer knows it; with dr it is not in the key */
 	struct addr deliver; /* its address in the VIP's family */
-	__be16 port;	     /* the server's port; 0: the one that the client addressed */
-	__u16 first, last;   /* of a range, host order; 0 and 0: for fragments alone */
+	__be16 port;	     /* the backend's port; 0: the client's destination port */
+	__u16 first, last;   /* of a range, host order; 0 and 0: only for fragments */
 	enum server_method method;
 	enum server_place place;
-	__u64 left; /* when it was taken out of the plan, CLOCK_MONOTONIC
-		     * in ns: it serves until its flows have ended; or 0 */
+	__u64 left; /* removal time, CLOCK_MONOTONIC in ns: serves until its flows end; or 0 */
 };
 
-/* What became of packets. Those before SERVER_COUNTER_PASSED_FOREIGN_TUNNEL
- * are work done, the PASSED_ ones went on untouched for a reason, the DROPPED_
- * ones ended here.
+/* Outcomes of packets. Those before SERVER_COUNTER_PASSED_FOREIGN_TUNNEL count
+ * completed work, PASSED_ packets continued unmodified for a reason, DROPPED_ packets
+ * were dropped.
  */
 enum server_counter {
 	SERVER_COUNTER_TUNNEL_DELIVERED,
 	SERVER_COUNTER_DSR_NAT_DELIVERED,
 	SERVER_COUNTER_DR_DELIVERED,
-	SERVER_COUNTER_FRAGMENT_DELIVERED, /* later ones; the first is counted by its method */
-	SERVER_COUNTER_ERROR_DELIVERED,	   /* an ICMP error about what the server sent */
+	SERVER_COUNTER_FRAGMENT_DELIVERED, /* later ones; the first counts for its mode */
+	SERVER_COUNTER_ERROR_DELIVERED,	   /* an ICMP error about a packet from the backend */
 	SERVER_COUNTER_RESTORED_STRAIGHT,  /* sent out by the program */
 	SERVER_COUNTER_RESTORED_PASSED,	   /* left to the kernel's forwarding */
 	SERVER_COUNTER_FRAGMENT_RESTORED,
-	SERVER_COUNTER_ERROR_RESTORED, /* an ICMP error about what the client sent */
-	SERVER_COUNTER_SECOND_CHANCE,  /* sent on to the next server of its list */
-	SERVER_COUNTER_SHORTCUT,       /* handed to a pod's device */
+	SERVER_COUNTER_ERROR_RESTORED, /* an ICMP error about a packet from the client */
+	SERVER_COUNTER_SECOND_CHANCE,  /* forwarded to the next backend of its list */
+	SERVER_COUNTER_SHORTCUT,       /* passed to a pod's device */
 	SERVER_COUNTER_FLOW_MADE,
-	SERVER_COUNTER_FLOW_EVICTED,	       /* another took its place before its time was over */
-	SERVER_COUNTER_FLOW_FORGOTTEN,	       /* a direct connection took its ports */
-	SERVER_COUNTER_SKIPPED_UNKNOWN_SERVER, /* listed, but no server of the frontend */
+	SERVER_COUNTER_FLOW_EVICTED,	       /* replaced by another flow before its timeout */
+	SERVER_COUNTER_FLOW_FORGOTTEN,	       /* replaced by a direct connection on its ports */
+	SERVER_COUNTER_SKIPPED_UNKNOWN_SERVER, /* listed, but no backend of the frontend */
 	SERVER_COUNTER_ACCEPTED_NO_AUTH_TAG,   /* while tags are not required */
 	SERVER_COUNTER_ACCEPTED_WRONG_AUTH_TAG,
 	SERVER_COUNTER_PASSED_FOREIGN_TUNNEL,
 	SERVER_COUNTER_PASSED_FOREIGN_OPTION,
 	SERVER_COUNTER_PASSED_FOREIGN_ERROR,
-	SERVER_COUNTER_PASSED_OUTER_FRAGMENT, /* a tunnel's own: the server's kernel has it */
-	SERVER_COUNTER_PASSED_FRAGMENT,	      /* a later one, of no packet that is known */
+	SERVER_COUNTER_PASSED_OUTER_FRAGMENT, /* the tunnel's own: reassembled by the kernel */
+	SERVER_COUNTER_PASSED_FRAGMENT,	      /* a later one, of no known packet */
 	SERVER_COUNTER_PASSED_MALFORMED,
-	SERVER_COUNTER_PASSED_BUNDLE,	/* several tunnelled packets in one frame */
-	SERVER_COUNTER_PASSED_TOO_BIG,	/* the kernel tells the server */
-	SERVER_COUNTER_PASSED_TTL,	/* likewise */
-	SERVER_COUNTER_DROPPED_REWRITE, /* the kernel refused a change */
+	SERVER_COUNTER_PASSED_BUNDLE,	/* several encapsulated packets in one frame */
+	SERVER_COUNTER_PASSED_TOO_BIG,	/* the kernel informs the backend */
+	SERVER_COUNTER_PASSED_TTL,	/* the kernel informs the sender */
+	SERVER_COUNTER_DROPPED_REWRITE, /* the kernel rejected a change */
 	SERVER_COUNTER_DROPPED_NO_WAY_TO_SECOND,
-	SERVER_COUNTER_DROPPED_COLLISION, /* the server has a flow of these ports by another VIP */
+	SERVER_COUNTER_DROPPED_COLLISION, /* another VIP's flow has the same ports there */
 	SERVER_COUNTER_DROPPED_FLOWS_FULL,
-	SERVER_COUNTER_DROPPED_SOURCE_DENIED, /* the client is outside the frontend's source ranges
-					       */
-	SERVER_COUNTER_DROPPED_UNKNOWN_BALANCER, /* tunnelled by no known balancer */
+	SERVER_COUNTER_DROPPED_SOURCE_DENIED,	 /* client outside the source ranges */
+	SERVER_COUNTER_DROPPED_UNKNOWN_BALANCER, /* encapsulated by an unknown load balancer */
 	SERVER_COUNTER_DROPPED_NO_AUTH_TAG,
 	SERVER_COUNTER_DROPPED_WRONG_AUTH_TAG,
 	SERVER_COUNTERS,
@@ -110,12 +108,12 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 } local_vips SEC(".maps");
 
-/* Who a packet may be sent on to: all servers of the frontends that have one
- * here. The key is that of the server's row at its own node.
+/* Permitted next backends: all backends of the frontends that have one here. The key
+ * is that of the backend's row on its own node.
  */
 struct next_server {
 	__u64 left;  /* as in struct local_vip */
-	__be16 port; /* the server's port in a range; 0: the one that the client addressed */
+	__be16 port; /* the backend's port in a range; 0: the client's destination port */
 	__u8 zero[6];
 };
 
@@ -127,8 +125,8 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 } next_servers SEC(".maps");
 
-/* Whether next_servers is written: it is not yet where an agent takes over from
- * one of a version without it. The agent sets it.
+/* Whether next_servers is populated. It is not yet if an agent takes over from a
+ * version without it. Set by the agent.
  */
 volatile __u32 next_servers_known = 1;
 
@@ -159,8 +157,8 @@ static __always_inline int drop(enum server_counter why)
 	return TC_ACT_SHOT;
 }
 
-/* The row for a packet; k's ports are the packet's. A range's row is looked for
- * where no port has one of its own.
+/* Finds the row of a packet, whose ports are in k. A range's row is used if no port
+ * has its own row.
  */
 static __noinline struct local_vip *find_row(struct local_vip_key *k)
 {
@@ -181,8 +179,8 @@ static __noinline struct local_vip *find_row(struct local_vip_key *k)
 	return row && row->last && port >= row->first && port <= row->last ? row : NULL;
 }
 
-/* The rows that this CPU used last: a look-up by 40 bytes costs more than all
- * else that is looked up. A change of the rows makes them all stale.
+/* The rows last used by this CPU: a lookup with a 40-byte key costs more than all
+ * other lookups together. A change of the rows invalidates them all.
  */
 #define ROWS_KEPT 256
 
@@ -200,20 +198,22 @@ struct {
 	__uint(max_entries, ROWS_KEPT);
 } kept_rows SEC(".maps");
 
-/* Counts changes of local_vips; the agent's. 0 keeps nothing. */
+/* Counts changes of local_vips, by the agent. 0 disables this cache. */
 volatile __u32 rows_generation = 0;
 
 static __always_inline bool key_is(const struct local_vip_key *a, const struct local_vip_key *b)
 {
 	const addr_half *x = (const addr_half *)a, *y = (const addr_half *)b;
 
-	/* The end in the pieces in which it is written: a CPU waits for it else. */
+	/* Reads the end in the sizes in which it was written, to avoid a
+	 * store-forwarding stall.
+	 */
 	return ((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]) |
 		(a->vip_port ^ b->vip_port) | (a->server_port ^ b->server_port) |
 		(a->proto ^ b->proto)) == 0;
 }
 
-/* find_row, from memory where it can. k lies at a multiple of eight. */
+/* find_row with a cache. k is aligned to eight bytes. */
 static __always_inline struct local_vip *find_kept_row(struct local_vip_key *k)
 {
 	__u32 generation = rows_generation;
@@ -234,7 +234,7 @@ static __always_inline struct local_vip *find_kept_row(struct local_vip_key *k)
 	return row;
 }
 
-/* The row for what has no ports. */
+/* Finds the row for a packet without ports. */
 static __always_inline struct local_vip *find_address_row(const struct addr *vip,
 							  const struct addr *server, __u8 proto)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Taking endpoints out of a packet's list: all of them before the server gets
- * it, or those that were asked before it goes to the next. A list only ever
- * becomes shorter, so no packet goes round.
+/* Removes endpoints from a packet's list: all of them before the backend receives the
+ * packet, or those already tried before it goes to the next. A list only gets
+ * shorter, so no packet loops.
  */
 #ifndef FAIRLEAD_SERVER_OPTION_LIST_H
 #define FAIRLEAD_SERVER_OPTION_LIST_H
@@ -13,7 +13,7 @@
 #include "skb/rewrite.h"
 #include "scratch.h"
 
-/* One endpoint of the list whose first is at at. */
+/* Reads the i-th endpoint of the list whose first one is at the given offset. */
 static __always_inline long read_endpoint(struct __sk_buff *skb, __u32 at, __u32 i, bool v6,
 					  struct endpoint *e)
 {
@@ -36,8 +36,8 @@ static __always_inline long read_endpoint(struct __sk_buff *skb, __u32 at, __u32
 	return err;
 }
 
-/* Reads and writes a number of bytes that the verifier must see to be more than
- * none and at most max.
+/* Reads or writes a number of bytes, which the verifier must see to be between 1 and
+ * max.
  */
 static __always_inline long load_some(struct __sk_buff *skb, __u32 at, void *to, __u64 bytes,
 				      __u32 max)
@@ -57,8 +57,8 @@ static __always_inline long store_some(struct __sk_buff *skb, __u32 at, const vo
 	return last < max ? bpf_skb_store_bytes(skb, at, from, last + 1, BPF_F_RECOMPUTE_CSUM) : -1;
 }
 
-/* Says for whose servers next_server looks: those of the frontend of a row, that
- * a packet to vip is for. Without ports the packet is a later fragment.
+/* Sets the frontend whose backends next_server accepts: that of a row, for a packet
+ * to vip. A packet without ports is a later fragment.
  */
 static __always_inline void next_of(struct next *next, const struct endpoint *vip,
 				    const struct local_vip *row, __u8 proto, bool ports)
@@ -74,8 +74,8 @@ static __always_inline void next_of(struct next *next, const struct endpoint *vi
 	of->proto = proto;
 }
 
-/* Whether next->to is a server of the frontend: a list is only what a packet
- * says, and anybody can send one.
+/* Reports whether next->to is a backend of the frontend: anyone can send a packet
+ * with a list.
  */
 static __noinline bool next_is_known(struct next *next)
 {
@@ -103,9 +103,9 @@ static __noinline bool next_is_known(struct next *next)
 	return next->to.port == port;
 }
 
-/* Finds the first server in the list that is another than this one, whose port is 0
- * where it does not count, and that next_of's frontend has: scratch()->next. False:
- * there is none but perhaps "come back and take it". (Linux 6.1 takes no map's key from
+/* Finds the first backend in the list that differs from self, whose port is ignored
+ * if 0, and that belongs to next_of's frontend, in scratch()->next. Returns false if
+ * there is none, or only this backend itself again. (Linux 6.1 accepts no map key in
  * an argument's memory.)
  */
 __noinline bool next_server(struct __sk_buff *skb, const struct list *l,
@@ -132,7 +132,7 @@ __noinline bool next_server(struct __sk_buff *skb, const struct list *l,
 	return false;
 }
 
-/* What is left of the list: its first keep endpoints, and those from resume on. */
+/* Reads the rest of the list: its first keep endpoints, and those from resume on. */
 static __always_inline long read_rest(struct __sk_buff *skb, const struct view *v, __u32 keep,
 				      __u32 resume, struct option_bytes *o)
 {
@@ -154,7 +154,7 @@ static __always_inline long read_rest(struct __sk_buff *skb, const struct view *
 			 (ENDPOINTS_MAX - 1) * ENDPOINT6_SIZE);
 }
 
-/* Writes what stands around n endpoints, and the tag behind them if there is one. */
+/* Writes the framing of n endpoints, and the tag after them if there is one. */
 static __always_inline void build_head(struct option_bytes *o, const struct view *v, __u32 n,
 				       const __u64 *tag)
 {
@@ -185,8 +185,8 @@ static __always_inline void build_head(struct option_bytes *o, const struct view
 	}
 }
 
-/* What the checksum of an IPv4 header changes by when the list at its beginning, of
- * so many bytes, becomes that in s->option.
+/* Returns the change of the IPv4 header checksum when the list at its beginning, with
+ * `before` bytes, is replaced by that in s->option.
  */
 static __always_inline __s64 list_diff(struct __sk_buff *skb, const struct view *v,
 				       struct scratch *s, __u32 before, __u32 after)
@@ -200,10 +200,10 @@ static __always_inline __s64 list_diff(struct __sk_buff *skb, const struct view 
 	return bpf_csum_diff(s->head, within(before, 64) & ~3, (__be32 *)&s->option, after & ~3, 0);
 }
 
-/* Corrects the lengths and the checksum of the IPv4 header of a packet that has
- * become so many bytes shorter, options of its header among them, which have changed
- * the header's sum by a difference. By that alone: a header that came broken must not
- * leave mended.
+/* Updates the lengths and checksum of the IPv4 header of a packet that got shorter.
+ * bytes includes removed options of its header, whose contribution to the checksum is
+ * diff. The checksum is updated incrementally, because a header that arrived broken
+ * must not leave valid.
  */
 static __always_inline long shrink_ipv4(struct __sk_buff *skb, const struct view *v, __u32 bytes,
 					__u32 options, __s64 diff)
@@ -215,7 +215,7 @@ static __always_inline long shrink_ipv4(struct __sk_buff *skb, const struct view
 		return -1;
 	was = *first;
 	ip.ihl -= options / 4;
-	if (ip.tot_len) /* BIG TCP: none before, none after */
+	if (ip.tot_len) /* BIG TCP: no length before or after */
 		ip.tot_len = bpf_htons(bpf_ntohs(ip.tot_len) - bytes);
 	ip.check = csum_apply(ip.check, csum_diff4(diff, was, *first));
 	return bpf_skb_store_bytes(skb, v->l3, &ip, sizeof(ip), BPF_F_RECOMPUTE_CSUM);
@@ -236,9 +236,9 @@ static __always_inline long shrink_ipv6(struct __sk_buff *skb, const struct view
 	return bpf_skb_store_bytes(skb, v->l3, ip, sizeof(*ip), BPF_F_RECOMPUTE_CSUM);
 }
 
-/* Leaves of the list in the frame's first IP header the first keep endpoints (0
- * or 1) and those from resume on, with the tag in scratch if it is to have one. The kernel resizes
- * behind the fixed header, exactly where the list is.
+/* Keeps of the list in the frame's first IP header the first keep endpoints (0 or 1)
+ * and those from resume on, with the tag in scratch if it needs one. The kernel
+ * resizes after the fixed header, exactly where the list is.
  */
 __noinline long shorten(struct __sk_buff *skb, struct view *v, __u32 keep, __u32 resume)
 {
@@ -275,15 +275,15 @@ __noinline long shorten(struct __sk_buff *skb, struct view *v, __u32 keep, __u32
 		     : shrink_ipv4(skb, v, before - after, before - after, diff);
 }
 
-/* Takes the whole list off. */
+/* Removes the complete list. */
 static __always_inline long strip_list(struct __sk_buff *skb, struct view *v)
 {
 	return v->n || v->flags & VIEW_TAGGED ? shorten(skb, v, 0, v->n) : 0;
 }
 
-/* Leaves of the list in GUE's private data the endpoints from resume on. All
- * before the inner packet is written anew, without a checksum of the whole
- * (RFC 6935 allows a tunnel that in IPv6 too).
+/* Keeps of the list in GUE's private data the endpoints from resume on. Everything
+ * before the inner packet is rewritten, without a checksum over the packet (RFC 6935
+ * allows this for a tunnel in IPv6 too).
  */
 __noinline long shorten_gue(struct __sk_buff *skb, const struct view *v, const struct list *l,
 			    __u32 resume)
@@ -308,7 +308,7 @@ __noinline long shorten_gue(struct __sk_buff *skb, const struct view *v, const s
 	if (size && load_some(skb, l->at + resume * ENDPOINT_SIZE(l->v6), g->b, size, sizeof(g->b)))
 		return -1;
 	end = size;
-	barrier_var(end); /* or Linux 6.1 does not see that the upper half is zero */
+	barrier_var(end); /* else Linux 6.1 does not see that the upper half is zero */
 	if (tagged && end <= sizeof(g->b) - AUTH_TAG_SIZE)
 		__builtin_memcpy(g->b + end, &s->tag, AUTH_TAG_SIZE);
 	g->udp.len = bpf_htons(bpf_ntohs(g->udp.len) - gone);

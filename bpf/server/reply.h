@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The way back: what the server answers gets the VIP as its source and goes
- * straight to the client.
+/* The return path: the backend's replies get the VIP as their source and go straight
+ * to the client.
  */
 #ifndef FAIRLEAD_SERVER_REPLY_H
 #define FAIRLEAD_SERVER_REPLY_H
@@ -15,8 +15,8 @@
 #include "skb/rewrite.h"
 #include "scratch.h"
 
-/* Off for networks that carry longer packets to the servers than the servers'
- * own devices do.
+/* Disabled for networks with a larger MTU to the backends than the backends' own
+ * devices have.
  */
 volatile const bool clamp_mss = true;
 
@@ -26,11 +26,11 @@ volatile const bool clamp_mss = true;
 #define TCP_OPT_MSS 2
 #define TCP_OPT_MSS_LEN 4
 #define TCP_OPTS_MAX 40
-/* What no clamping goes below: RFC 9293, 3.7.1 for IPv4. */
+/* The lower limit of clamping: RFC 9293, 3.7.1 for IPv4. */
 #define MSS_MIN 536
 
-/* Where in the TCP header the MSS is, or 0. Only even places, where a 16-bit
- * word of the checksum begins: every stack puts the option first.
+/* Returns the offset of the MSS in the TCP header, or 0. Only even offsets, aligned
+ * with the checksum's 16-bit words: every stack puts the option first.
  */
 static __always_inline __u32 find_mss(struct __sk_buff *skb, const struct view *v, __u8 doff)
 {
@@ -55,8 +55,8 @@ static __always_inline __u32 find_mss(struct __sk_buff *skb, const struct view *
 	return 0;
 }
 
-/* A SYN-ACK tells the client how long its segments may be: shorter by what the
- * balancer adds, so that its packets fit the way to the server.
+/* A SYN-ACK limits the client's segment size. Reduces it by the load balancer's
+ * overhead, so that its packets fit the path to the backend.
  */
 static __noinline long rewrite_mss(struct __sk_buff *skb, const struct view *v, __u8 overhead)
 {
@@ -76,12 +76,12 @@ static __noinline long rewrite_mss(struct __sk_buff *skb, const struct view *v, 
 		       ?: bpf_skb_store_bytes(skb, v->l4 + at, &new, sizeof(new), 0);
 }
 
-/* What an answer becomes. */
+/* The result of rewriting a reply. */
 struct answer {
 	struct addr vip;
 	__be16 port;
 	__u8 overhead;
-	enum kind kind; /* of packet: what is rewritten */
+	enum kind kind; /* of packet: which part is rewritten */
 };
 
 static __noinline long restore(struct __sk_buff *skb, const struct view *v, const struct answer *a)
@@ -96,8 +96,8 @@ static __noinline long restore(struct __sk_buff *skb, const struct view *v, cons
 	return err;
 }
 
-/* The same, of an error with the packet that it is about, which is in the scratch memory,
- * as is the VIP. (Here, and not in restore, because of the stack.)
+/* The same, including the packet that an error quotes, which is in the scratch
+ * memory, as is the VIP. (Separate from restore to save stack.)
  */
 static __always_inline long restore_all(struct __sk_buff *skb, const struct view *v,
 					const struct answer *a)
@@ -109,9 +109,8 @@ static __always_inline long restore_all(struct __sk_buff *skb, const struct view
 	return restore(skb, v, a);
 }
 
-/* An answer that leaves by routing here, past the kernel. What the kernel must
- * tell the server about (too long, too many hops) it tells the server: such a
- * packet goes to it as it is.
+/* A reply routed here, bypassing the kernel. If the kernel must inform the backend
+ * (packet too long, TTL exceeded), the packet goes to it unmodified.
  */
 static __noinline int restore_routed(struct __sk_buff *skb, const struct view *v,
 				     const struct answer *a)
@@ -131,7 +130,7 @@ static __noinline int restore_routed(struct __sk_buff *skb, const struct view *v
 	return take_way(&way);
 }
 
-/* An answer of the node itself, which its kernel has routed already. */
+/* A reply of the node itself, already routed by its kernel. */
 static __always_inline int restore_own(struct __sk_buff *skb, const struct view *v,
 				       const struct answer *a)
 {
@@ -146,8 +145,8 @@ static __always_inline int answered(struct __sk_buff *skb, const struct view *v,
 	return place == SERVER_PLACE_POD ? restore_routed(skb, v, a) : restore_own(skb, v, a);
 }
 
-/* Whether an answer is to the SYN or INIT that came straight to the server, and not to
- * one by the VIP. If the server accepts it, the flow is forgotten.
+/* Reports whether a reply is to the SYN or INIT that came directly to the backend,
+ * and not to one through the VIP. If the backend accepts it, the flow is deleted.
  */
 static __always_inline bool is_direct_answer(struct __sk_buff *skb, const struct view *v,
 					     const struct found *r, const struct tuple *flow)
@@ -162,8 +161,8 @@ static __always_inline bool is_direct_answer(struct __sk_buff *skb, const struct
 	return true;
 }
 
-/* What an answer of a flow becomes. False: the flow is not known, or its place is
- * being rewritten.
+/* Returns the rewritten form of a flow's reply. Returns false if the flow is unknown,
+ * or its entry is being rewritten.
  */
 static __always_inline bool answer_of(const struct tuple *flow, struct answer *a, struct found *r)
 {
@@ -202,7 +201,7 @@ static __always_inline int transport_back(struct __sk_buff *skb, const struct vi
 	return answered(skb, v, &a, place);
 }
 
-/* A later fragment of an answer. */
+/* A later fragment of a reply. */
 static __noinline int later_back(struct __sk_buff *skb, const struct view *v,
 				 enum server_place place)
 {
@@ -216,8 +215,8 @@ static __noinline int later_back(struct __sk_buff *skb, const struct view *v,
 	return answered(skb, v, &a, place);
 }
 
-/* An ICMP error of the server, or of this node, about what the client sent:
- * for the client it is the VIP's, about a packet to the VIP.
+/* An ICMP error from the backend or this node about a packet from the client: for the
+ * client it comes from the VIP and is about a packet to the VIP.
  */
 static __noinline int error_back(struct __sk_buff *skb, struct scratch *s, enum server_place place)
 {
@@ -256,7 +255,7 @@ static __always_inline int back(struct __sk_buff *skb, enum server_place place)
 	}
 }
 
-/* What the node's own kernel says of packets for its pods. */
+/* Handles ICMP errors of the node's own kernel about packets to its pods. */
 static __always_inline int node_back(struct __sk_buff *skb)
 {
 	struct scratch *s = scratch();

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Memory for one packet's way through a program, where the stack's 512 bytes do
- * not do. One program at a time runs on a CPU; what one call leaves here the
- * next one overwrites.
+/* Memory for processing one packet, beyond the stack's 512 bytes. One program at a
+ * time runs on a CPU. Each call overwrites what the previous one left here.
  */
 #ifndef FAIRLEAD_SERVER_SCRATCH_H
 #define FAIRLEAD_SERVER_SCRATCH_H
@@ -13,32 +12,32 @@
 #include "skb/error.h"
 #include "skb/read.h"
 
-/* Where a list is, and where in it the servers begin. */
+/* A list's position, and where its backends start. */
 struct list {
-	__u32 at;    /* of its first endpoint in the frame */
-	__u32 first; /* 1 behind a VIP */
+	__u32 at;    /* offset of its first endpoint in the frame */
+	__u32 first; /* 1 after a VIP */
 	__u32 n;
 	bool v6;
 	bool tagged; /* an authentication tag ends it */
 };
 
-/* A server to send on to, and its place in the list. */
+/* A backend to forward to, and its index in the list. */
 struct next {
 	struct endpoint to;
 	__u32 at;
 	struct local_vip_key of
-		__attribute__((aligned(8))); /* in next_servers, but for the server */
-	__be16 port;			     /* the VIP's, as the client addressed it */
-	bool range;			     /* the frontend is a range of ports */
-	bool listed_port; /* the list's ports count: the packet is addressed by them */
+		__attribute__((aligned(8))); /* in next_servers, without the backend */
+	__be16 port;			     /* the VIP's, as addressed by the client */
+	bool range;			     /* the frontend is a port range */
+	bool listed_port; /* use the list's ports: the packet is addressed with them */
 };
 
-/* The option of a packet with all that stands before its endpoints. */
+/* A packet's option, including the bytes before its endpoints. */
 struct option_bytes {
 	__u8 b[OPTION6_HEAD + ENDPOINTS_MAX * ENDPOINT6_SIZE + AUTH_TAG_SIZE];
 };
 
-/* What stands between an outer IP header and the packet inside by GUE. */
+/* The headers between an outer IP header and the inner packet of GUE. */
 struct gue_bytes {
 	struct udphdr udp;
 	struct gue gue;
@@ -49,18 +48,18 @@ struct gue_bytes {
 struct scratch {
 	struct view outer, inner;
 	struct local_vip_key key __attribute__((aligned(8)));
-	struct tuple flow __attribute__((aligned(8))); /* as the server has it */
+	struct tuple flow __attribute__((aligned(8))); /* from the backend's view */
 	struct endpoint vip __attribute__((aligned(8)));
-	struct endpoint self; /* the server as a list names it */
+	struct endpoint self; /* the backend as a list contains it */
 	struct embedded embedded;
 	struct next next;
-	struct server_flow made; /* perhaps */
+	struct server_flow made; /* only if one was created */
 	__be32 head[15];	 /* an IP header */
 	struct option_bytes option;
 	struct gue_bytes gue;
-	__u64 tag;	       /* that a packet is sent on with ... */
-	bool retag;	       /* ... if it is */
-	bool proven;	       /* its tag was right */
+	__u64 tag;	       /* of the forwarded packet ... */
+	bool retag;	       /* ... if it is set */
+	bool proven;	       /* its tag was valid */
 	enum auth_place place; /* of its list */
 };
 

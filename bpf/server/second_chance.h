@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The second chance: is a packet for the server that it came to, or for one
- * that its list names?
+/* second-chance: decides whether a packet is for the backend it was sent to, or for
+ * one in its list.
  */
 #ifndef FAIRLEAD_SERVER_SECOND_CHANCE_H
 #define FAIRLEAD_SERVER_SECOND_CHANCE_H
@@ -15,13 +15,13 @@
 enum verdict {
 	VERDICT_TAKE,
 	VERDICT_SEND_ON,
-	VERDICT_COLLISION, /* the server has a flow of these ports by another VIP */
+	VERDICT_COLLISION, /* the backend has a flow on these ports through another VIP */
 	VERDICT_FULL,
 	VERDICT_DENIED, /* the client is outside the frontend's source ranges */
 };
 
-/* What the balancer adds to a packet at most: the outer header where there is
- * one, and the longest list.
+/* Returns the maximum overhead that the load balancer adds: the outer header, if any,
+ * and the longest list.
  */
 static __always_inline __u8 overhead_tunnel(bool gue, bool v6)
 {
@@ -35,12 +35,12 @@ static __always_inline __u8 overhead_tunnel(bool gue, bool v6)
 
 static __always_inline __u8 overhead_own(bool v6)
 {
-	if (auth_policy) /* IPv4 has room for one less */
+	if (auth_policy) /* IPv4 has room for one fewer */
 		return option_bytes_tagged(v6 ? ENDPOINTS_MAX : ENDPOINTS_MAX - 1, v6);
 	return option_bytes(ENDPOINTS_MAX, v6);
 }
 
-/* The flow of a packet as its server has it. */
+/* Returns a packet's flow from its backend's view. */
 static __always_inline void flow_at(struct tuple *flow, const struct tuple *t,
 				    const struct local_vip *row)
 {
@@ -63,8 +63,8 @@ static __always_inline bool is_by(const struct server_flow *f, const struct endp
 	return f->vip_port == vip->port && addr_equal(&f->vip, &vip->addr);
 }
 
-/* Most packets go on with a flow that is known here, and are taken for that
- * alone. more: somebody else may know it too, and is asked where the server has
+/* Most packets continue a flow that is known here and are accepted without further
+ * checks. more: another backend may know the flow too, and is tried if this one has
  * reset it.
  */
 static __always_inline bool goes_on(const struct tuple *t, __u8 flags, bool more,
@@ -80,8 +80,8 @@ static __always_inline bool goes_on(const struct tuple *t, __u8 flags, bool more
 	return true;
 }
 
-/* A flow that opens is taken, and one that nobody else may know. made is what is
- * remembered of it.
+/* Accepts a packet that opens a flow, or that no other backend may know. made is the
+ * new entry.
  */
 __noinline enum verdict begin(const struct tuple *t, __u8 flags, bool more,
 			      const struct endpoint *vip, struct server_flow *made)
@@ -96,7 +96,7 @@ __noinline enum verdict begin(const struct tuple *t, __u8 flags, bool more,
 	find_flow(&r, t);
 	f = r.flow;
 	same = f && is_by(f, vip);
-	if (same && opens && flow_alive(f, now)) { /* sent again */
+	if (same && opens && flow_alive(f, now)) { /* retransmitted */
 		touch_flow(f, now);
 		unnote_flow(f, t, FLOW_DOUBTED); /* a SYN-ACK now is for the VIP */
 		return VERDICT_TAKE;
@@ -117,8 +117,8 @@ __noinline enum verdict begin(const struct tuple *t, __u8 flags, bool more,
 	return remember_flow(made, t) ? VERDICT_TAKE : VERDICT_FULL;
 }
 
-/* What becomes of a packet for the server in row, of the flow t as the server
- * has it.
+/* Decides about a packet for the backend in row. t is its flow from the backend's
+ * view.
  */
 static __always_inline enum verdict decide(const struct tuple *t, __u8 flags, bool more,
 					   const struct endpoint *vip, const struct local_vip *row,
@@ -147,7 +147,7 @@ static __always_inline int refuse(enum verdict why)
 	}
 }
 
-/* The same for an ICMP error about a flow's packet: it opens nothing. */
+/* The same for an ICMP error about a flow's packet, which opens nothing. */
 static __always_inline bool known(const struct tuple *t)
 {
 	struct found r;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The source ranges of frontends, checked at the backend's node too: a packet need
- * not have come through a balancer. Rate limits are the balancers' alone: no node
- * sees all packets of a frontend.
+/* The source ranges of frontends, checked at the backend's node too, because a packet
+ * may bypass the load balancers. Rate limits are enforced only by the load balancers:
+ * no node sees all packets of a frontend.
  */
 #ifndef FAIRLEAD_SERVER_SOURCES_H
 #define FAIRLEAD_SERVER_SOURCES_H
@@ -12,14 +12,14 @@
 enum source_list {
 	SOURCE_ALLOW = 1,
 	SOURCE_DENY = 2,
-	SOURCE_V6 = 4, /* ::/0 holds no IPv4 address */
+	SOURCE_V6 = 4, /* ::/0 contains no IPv4 address */
 } __attribute__((packed));
 
-/* All ranges in one trie: what is looked up begins with the frontend and the list.
- * Port 0 stands for a range of ports, protocol 0 for every protocol.
+/* All ranges are in one trie: the key starts with the frontend and the list. Port 0
+ * stands for a port range, protocol 0 for every protocol.
  */
 struct source_key {
-	__u32 prefixlen; /* in bits, the 160 before the client's address among them */
+	__u32 prefixlen; /* in bits, including the 160 before the client's address */
 	struct addr vip;
 	__be16 port;
 	__u8 proto;
@@ -27,15 +27,15 @@ struct source_key {
 	struct addr client;
 };
 
-/* Only frontends with ranges are here. Such a frontend has, in the list of those
- * allowed, an entry for the whole of each family, which says what becomes of
- * clients in no range.
+/* Only frontends with source ranges are here. Such a frontend has, in the allow list,
+ * an entry for all addresses of each family, which is the rule for clients in no
+ * range.
  */
 enum source_rule {
 	SOURCE_NONE, /* the frontend has no ranges */
 	SOURCE_OUT,
 	SOURCE_IN,
-	SOURCE_IN_BUT, /* unless the list of those denied has it */
+	SOURCE_IN_BUT, /* unless it is in the deny list */
 };
 
 struct {
@@ -46,7 +46,7 @@ struct {
 	__type(value, enum source_rule);
 } source_ranges SEC(".maps");
 
-/* Whether there are any. The agent sets it. */
+/* Whether there are any. Set by the agent. */
 volatile __u32 sources_limited = 0;
 
 static __always_inline enum source_rule find_rule(struct source_key *k)
@@ -61,7 +61,7 @@ static __always_inline enum source_rule find_rule(struct source_key *k)
 	return bpf_map_lookup_elem(&source_ranges, k) ? SOURCE_OUT : SOURCE_IN;
 }
 
-/* Whether a client is outside the source ranges of its packet's frontend. */
+/* Reports whether a client is outside the source ranges of its packet's frontend. */
 __noinline bool source_denied(const struct tuple *t, const struct endpoint *vip,
 			      const struct local_vip *row)
 {

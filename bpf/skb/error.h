@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* ICMP errors (RFC 792, RFC 4443): the packet that they are about is in them,
- * its beginning at least, and names the flow.
+/* ICMP errors (RFC 792, RFC 4443): they contain at least the beginning of the packet
+ * that they are about, which identifies the flow.
  */
 #ifndef FAIRLEAD_SKB_ERROR_H
 #define FAIRLEAD_SKB_ERROR_H
@@ -12,8 +12,8 @@
 #include "read.h"
 #include "rewrite.h"
 
-/* The packet that an ICMP error is about: of its transport there may be no more
- * than the ports.
+/* The packet that an ICMP error quotes. Only the ports of its transport header may be
+ * present.
  */
 struct embedded {
 	struct tuple t;
@@ -60,8 +60,8 @@ static __always_inline bool read_embedded_v6(struct __sk_buff *skb, struct embed
 	return true;
 }
 
-/* Reads what an ICMP packet at v is about. False: no error, or about nothing
- * with ports.
+/* Reads the packet quoted by the ICMP packet at v. Returns false if it is no error,
+ * or quotes nothing with ports.
  */
 __noinline bool read_embedded(struct __sk_buff *skb, const struct view *v, struct embedded *e)
 {
@@ -87,8 +87,8 @@ __noinline bool read_embedded(struct __sk_buff *skb, const struct view *v, struc
 	return true;
 }
 
-/* Gives one side of the embedded header another address; the change of the
- * ICMP checksum is added to diff.
+/* Replaces one address of the embedded header and adds the change of the ICMP
+ * checksum to diff.
  */
 static __always_inline long translate_addr(struct __sk_buff *skb, const struct embedded *e,
 					   enum side side, const struct addr *to, __u64 *diff)
@@ -117,7 +117,7 @@ static __always_inline long translate_addr(struct __sk_buff *skb, const struct e
 	return bpf_skb_store_bytes(skb, at, &tail, sizeof(tail), 0);
 }
 
-/* Corrects the embedded transport's checksum where it is there. */
+/* Updates the embedded transport checksum if it is present. */
 static __always_inline long translate_check(struct __sk_buff *skb, const struct embedded *e,
 					    __u64 change, __u64 *diff)
 {
@@ -134,8 +134,8 @@ static __always_inline long translate_check(struct __sk_buff *skb, const struct 
 	return bpf_skb_store_bytes(skb, e->l4 + at, &new, sizeof(new), 0);
 }
 
-/* Gives one side of the embedded packet another address and port, and corrects
- * every checksum that covers them.
+/* Replaces one address and port of the embedded packet and updates every checksum
+ * that covers them.
  */
 __noinline long translate(struct __sk_buff *skb, const struct view *v, const struct embedded *e,
 			  enum side side, const struct endpoint *to)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Leaving by the kernel's routes and neighbours, past its firewall and its
+/* Transmission by the kernel's routes and neighbors, bypassing its firewall and
  * source checks.
  */
 #ifndef FAIRLEAD_SKB_FIB_REDIRECT_H
@@ -8,19 +8,18 @@
 #include "common.h"
 #include "read.h"
 
-/* Where bpf_fib_lookup said to go. */
+/* The result of bpf_fib_lookup. */
 struct way {
 	__u32 ifindex;
-	__u32 mtu; /* of the route, where the packet is too long for that */
+	__u32 mtu; /* of the route, if the packet exceeds it */
 	struct bpf_redir_neigh next;
 };
 
 #define ANY_LENGTH 1 /* fits every route */
 
-/* Asks for the route from src to dst. Gives 0, BPF_FIB_LKUP_RET_* or an error;
- * a neighbour that is yet to be asked for its MAC address is good: sending
- * does that. bytes are those of the longest packet in the frame, which must fit
- * the route; 0: the kernel looks at the device's MTU alone.
+/* Looks up the route from src to dst. Returns 0, BPF_FIB_LKUP_RET_* or an error. An
+ * unresolved neighbor is fine: sending resolves it. bytes is the longest packet in
+ * the frame, which must fit the route; 0: the kernel checks only the device's MTU.
  */
 static __always_inline long find_way(struct __sk_buff *skb, const struct view *v,
 				     const struct addr *src, const struct addr *dst, __u16 bytes,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Reading an sk_buff: one IP header with its options or extension headers, the
- * Fairlead list among them, and either ports, or the fact that something else
- * follows. Twice, where there is a tunnel.
+/* Parsing of an sk_buff: one IP header with its options or extension headers,
+ * including the Fairlead list, and then either ports or the kind of payload. Twice
+ * for a tunnel.
  */
 #ifndef FAIRLEAD_SKB_READ_H
 #define FAIRLEAD_SKB_READ_H
@@ -10,48 +10,48 @@
 #include "option.h"
 #include "parse.h"
 
-/* What most packets have before their data, and what any packet has: two IPv6
- * headers, the outer with the longest list, and a transport's header.
+/* The typical size of headers before the data, and the maximum: two IPv6 headers, the
+ * outer one with the longest list, and a transport header.
  */
 #define HEADERS_MOST 138
 #define HEADERS_MAX 320
 
-/* Further headers in IPv6: hop-by-hop, destination (twice), routing, fragment
- * (RFC 8200, 4.1), and one more.
+/* Extension headers in IPv6: hop-by-hop, destination (twice), routing, fragment (RFC
+ * 8200, 4.1), and one more.
  */
 #define EXTENSIONS_MAX 6
 
 enum kind {
-	KIND_FOREIGN, /* nothing that concerns us */
+	KIND_FOREIGN, /* not for us */
 	KIND_MALFORMED,
-	KIND_TRANSPORT, /* TCP, UDP or SCTP: t is whole */
-	KIND_LATER,	/* a fragment that is not the first: t has no ports */
+	KIND_TRANSPORT, /* TCP, UDP or SCTP: t is complete */
+	KIND_LATER,	/* a later fragment: t has no ports */
 	KIND_ICMP,
 	KIND_TUNNEL4, /* an IPv4 packet at l4: t has the addresses */
 	KIND_TUNNEL6,
 };
 
-/* Chunks that parse.h needs no names for. */
+/* Chunks that parse.h does not name. */
 #define SCTP_SHUTDOWN 7
 #define SCTP_SHUTDOWN_ACK 8
 
-/* What a segment or chunk says about its connection's life. */
+/* What a segment or chunk indicates about its connection's state. */
 enum view_flags {
 	VIEW_OPENS = 1,	  /* SYN, INIT */
 	VIEW_ACCEPTS = 2, /* SYN and ACK */
 	VIEW_FIN = 4,
 	VIEW_RESET = 8,	  /* RST, ABORT */
-	VIEW_TAGGED = 16, /* none of that: its list ends with an authentication tag */
+	VIEW_TAGGED = 16, /* not a connection state: the list ends with an authentication tag */
 };
 
-/* One IP header and what it carries. */
+/* One IP header and its payload. */
 struct view {
 	struct tuple t;
-	__u32 l3, l4;  /* where the header and its payload begin */
+	__u32 l3, l4;  /* offsets of the header and its payload */
 	__u32 room;    /* bytes of the payload */
 	__u32 id;      /* of a fragment */
 	__u8 n;	       /* endpoints in the list */
-	__u8 next;     /* what the list's own header says comes next (IPv6) */
+	__u8 next;     /* next header field of the list's extension header (IPv6) */
 	__u8 flags;    /* enum view_flags */
 	__u8 ttl, tos; /* or hop limit and traffic class */
 	bool v6;
@@ -59,14 +59,14 @@ struct view {
 	bool plain; /* no option, no extension header */
 } __attribute__((aligned(8)));
 
-/* Where the list's first endpoint is. */
+/* Returns the offset of the list's first endpoint. */
 static __always_inline __u32 list_at(const struct view *v)
 {
 	return v->l3 + (v->v6 ? sizeof(struct ipv6hdr) + OPTION6_HEAD
 			      : sizeof(struct iphdr) + OPTION4_HEAD);
 }
 
-/* Of SHUTDOWN and SHUTDOWN ACK too: each side sends its own. */
+/* Includes SHUTDOWN and SHUTDOWN ACK: each side sends its own. */
 static __always_inline __u8 chunk_flags(__u8 type)
 {
 	switch (type) {
@@ -90,8 +90,8 @@ static __always_inline __u32 load_number(struct __sk_buff *skb, __u32 at)
 	return bpf_ntohl(n);
 }
 
-/* The number by which two attempts to open a connection differ: the sequence number
- * of a SYN, the initiate tag of an INIT (RFC 9260, 3.3.2).
+/* Returns the number that distinguishes two attempts to open a connection: the
+ * sequence number of a SYN, the initiate tag of an INIT (RFC 9260, 3.3.2).
  */
 static __always_inline __u32 opening_number(struct __sk_buff *skb, const struct view *v)
 {
@@ -100,8 +100,8 @@ static __always_inline __u32 opening_number(struct __sk_buff *skb, const struct 
 	return load_number(skb, v->l4 + offsetof(struct tcphdr, seq));
 }
 
-/* Whether an answer may be to such an attempt, and the number of that: of TCP a
- * SYN-ACK, of SCTP anything.
+/* Reports whether a reply may be to such an attempt, and returns its number: for TCP
+ * a SYN-ACK, for SCTP anything.
  */
 static __always_inline bool answers_attempt(struct __sk_buff *skb, const struct view *v,
 					    __u32 *number)
@@ -114,9 +114,9 @@ static __always_inline bool answers_attempt(struct __sk_buff *skb, const struct 
 	return v->flags & VIEW_ACCEPTS;
 }
 
-/* Whether an answer to an attempt ends an older connection of the same ports: SCTP
- * does so when it has seen its own cookie again; its INIT ACK says nothing of an
- * older association (RFC 9260, 5.2).
+/* Reports whether a reply to an attempt ends an older connection on the same ports:
+ * SCTP does so when its own cookie returns; its INIT ACK leaves an older association
+ * intact (RFC 9260, 5.2).
  */
 static __always_inline bool ends_older(struct __sk_buff *skb, const struct view *v)
 {
@@ -147,7 +147,7 @@ static __always_inline enum kind read_udp(struct cursor *c, struct view *v, __u3
 
 	if (!udp || room < sizeof(*udp))
 		return KIND_MALFORMED;
-	/* The first fragment tells the whole datagram's length. */
+	/* The first fragment contains the length of the whole datagram. */
 	if (!v->fragment &&
 	    (bpf_ntohs(udp->len) > room || (udp->len && bpf_ntohs(udp->len) < sizeof(*udp))))
 		return KIND_MALFORMED;
@@ -169,7 +169,7 @@ static __always_inline enum kind read_sctp(struct cursor *c, struct view *v, __u
 	return KIND_TRANSPORT;
 }
 
-/* What the header says comes next. room is the payload's length. */
+/* Reads the payload by its protocol. room is the payload's length. */
 static __always_inline enum kind read_payload(struct cursor *c, struct view *v, __u32 room)
 {
 	v->room = room;
@@ -192,8 +192,8 @@ static __always_inline enum kind read_payload(struct cursor *c, struct view *v, 
 	return KIND_FOREIGN;
 }
 
-/* The length that a header claims, or 0 if the frame has less. The kernel's
- * own frames beyond 64 KiB claim none (BIG TCP).
+/* Returns the length in a header, or 0 if the frame is shorter. The kernel's own
+ * frames larger than 64 KiB have none (BIG TCP).
  */
 static __always_inline __u32 read_length(struct __sk_buff *skb, __u32 claimed, __u32 left)
 {
@@ -202,7 +202,7 @@ static __always_inline __u32 read_length(struct __sk_buff *skb, __u32 claimed, _
 	return claimed <= left ? claimed : 0;
 }
 
-/* Notes a list as endpoints_in has found it. */
+/* Stores the result of endpoints_in. */
 static __always_inline void view_list(struct view *v, __u32 n)
 {
 	v->n = n & LIST_ENDPOINTS;
@@ -243,20 +243,20 @@ static __always_inline enum kind read_ipv4(struct __sk_buff *skb, struct cursor 
 	return more ? KIND_LATER : read_payload(c, v, len - header);
 }
 
-/* Goes behind a fragment header. True for a fragment that is not the first. */
+/* Skips a fragment header. Returns true for a later fragment. */
 static __always_inline bool read_fragment(struct view *v, const __be16 *head)
 {
 	__be32 id;
 
 	if (!(head[1] & bpf_htons(0xfff9)))
-		return false; /* an "atomic" one: the whole packet (RFC 6946) */
+		return false; /* an "atomic" fragment: the whole packet (RFC 6946) */
 	__builtin_memcpy(&id, head + 2, sizeof(id));
 	v->fragment = true;
 	v->id = id;
 	return head[1] & bpf_htons(0xfff8);
 }
 
-/* Goes behind the extension headers, from the one that v->t.proto names. */
+/* Skips the extension headers, starting with v->t.proto. */
 static __always_inline enum kind read_extensions(struct cursor *c, struct view *v, __u32 room)
 {
 	bool later = false;
@@ -307,7 +307,7 @@ static __always_inline enum kind read_ipv6(struct __sk_buff *skb, struct cursor 
 	return read_extensions(c, v, payload);
 }
 
-/* Reads the header at l3, which lies within HEADERS_MAX. */
+/* Reads the header at l3, which is within HEADERS_MAX. */
 __noinline enum kind read_ip(struct __sk_buff *skb, struct view *v, __u32 l3, bool v6)
 {
 	struct cursor c;
@@ -323,9 +323,7 @@ __noinline enum kind read_ip(struct __sk_buff *skb, struct view *v, __u32 l3, bo
 	return v6 ? read_ipv6(skb, &c, v) : read_ipv4(skb, &c, v);
 }
 
-/* Sees that so many of the frame's bytes can be read; says whether they could
- * not before.
- */
+/* Makes this many bytes of the frame accessible. Reports whether it had to pull them. */
 static __always_inline bool reach(struct __sk_buff *skb, __u32 bytes)
 {
 	__u32 want = skb->len < bytes ? skb->len : bytes;
@@ -359,7 +357,7 @@ static __always_inline enum kind read_inner(struct __sk_buff *skb, __u32 l3, boo
 	return kind;
 }
 
-/* IPv6 is never fragmented on the way. */
+/* IPv6 is never fragmented in transit. */
 static __always_inline bool may_not_fragment(struct __sk_buff *skb, const struct view *v)
 {
 	__be16 frag_off = 0;

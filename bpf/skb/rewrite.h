@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Changing an sk_buff, whose notes on checksums must stay right (CHECKSUM_PARTIAL
- * of a local sender or of GRO, CHECKSUM_COMPLETE of a NIC): the kernel's helpers
- * see to that, and write wherever they lie. Most packets have their headers at
- * constant places: there what the notes do not cover is written in place.
+/* Rewriting an sk_buff, whose checksum state must stay valid (CHECKSUM_PARTIAL from a
+ * local sender or GRO, CHECKSUM_COMPLETE from a NIC): the kernel's helpers maintain
+ * it, and write at any offset. Most packets have their headers at constant offsets:
+ * there, fields outside the checksum state are written in place.
  *
- * Every function gives 0 or an error after which the packet may be half
+ * Every function returns 0, or an error after which the packet may be partially
  * changed and must be dropped.
  */
 #ifndef FAIRLEAD_SKB_REWRITE_H
@@ -15,16 +15,16 @@
 #include "csum.h"
 #include "read.h"
 
-/* Segment sizes and the checksum's state belong to the inner packet and stay. */
+/* Segment sizes and checksum state belong to the inner packet and stay. */
 #define ROOM_FLAGS (BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_NO_CSUM_RESET)
 
-/* ICMP and ICMPv6 have their checksum at the same place. */
+/* ICMP and ICMPv6 have their checksum at the same offset. */
 #define ICMP_CHECK 2
 
 enum side { SIDE_SRC, SIDE_DST };
 
-/* Where the checksum is that covers the addresses, or 0. A later fragment has
- * none, and SCTP's covers neither address.
+/* Returns the offset of the checksum that covers the addresses, or 0. A later
+ * fragment has none, and SCTP's covers no address.
  */
 static __always_inline __u32 check_at(const struct view *v, enum kind kind)
 {
@@ -41,21 +41,20 @@ static __always_inline __u32 check_at(const struct view *v, enum kind kind)
 	return 0;
 }
 
-/* Zero means "none" in UDP: it stays, and no other sum may become it. */
+/* Zero means "none" in UDP: it stays, and no other sum may become zero. */
 static __always_inline __u64 check_flags(const struct view *v)
 {
 	return v->t.proto == IPPROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0;
 }
 
-/* Corrects a transport's checksum for addresses that change by a sum. */
+/* Updates a transport checksum for changed addresses. */
 static __always_inline long replace_addrs(struct __sk_buff *skb, const struct view *v, __u32 at,
 					  __u16 diff, bool v6)
 {
 	__u64 flags = check_flags(v) | BPF_F_PSEUDO_HDR;
 
-	/* BPF_F_IPV6 keeps a NIC's whole-packet sum right; kernels before 6.16
-	 * and their stable trees of May 2025 know it not and refuse it before
-	 * anything is changed.
+	/* BPF_F_IPV6 keeps a NIC's whole-packet sum correct. Kernels before 6.16 and
+	 * their stable trees of May 2025 reject it before anything is changed.
 	 */
 	if (v6 && !bpf_l4_csum_replace(skb, at, 0, diff, flags | BPF_F_IPV6))
 		return 0;
@@ -95,7 +94,7 @@ static __always_inline long rewrite_addr_v6(struct __sk_buff *skb, const struct 
 	__u32 at = v->l3 + (side == SIDE_SRC ? offsetof(struct ipv6hdr, saddr)
 					     : offsetof(struct ipv6hdr, daddr));
 
-	/* Nothing else in the packet makes up for the change. */
+	/* Nothing else in the packet compensates for the change. */
 	if (!check)
 		return bpf_skb_store_bytes(skb, at, to, sizeof(*to), BPF_F_RECOMPUTE_CSUM);
 	if (replace_addrs(skb, v, check, csum_fold(csum_diff_addr(0, from, to, true)), true))
@@ -103,7 +102,7 @@ static __always_inline long rewrite_addr_v6(struct __sk_buff *skb, const struct 
 	return bpf_skb_store_bytes(skb, at, to, sizeof(*to), 0);
 }
 
-/* Gives one side of a packet another address. */
+/* Replaces one address of a packet. */
 static __always_inline long rewrite_addr(struct __sk_buff *skb, const struct view *v,
 					 enum kind kind, enum side side, const struct addr *to)
 {
@@ -116,7 +115,7 @@ static __always_inline long rewrite_addr(struct __sk_buff *skb, const struct vie
 		     : rewrite_addr_v4(skb, v, check, side, addr_to_v4(from), addr_to_v4(to));
 }
 
-/* So many bytes of the frame at a constant place; NULL: they cannot be reached. */
+/* Returns bytes of the frame at a constant offset, or NULL if they are inaccessible. */
 static __always_inline void *in_frame(struct __sk_buff *skb, __u32 at, __u32 bytes)
 {
 	void *here = (void *)(long)skb->data + at;
@@ -129,10 +128,10 @@ static __always_inline __sum16 sum_apply(const struct view *v, __sum16 sum, __u6
 	return v->t.proto == IPPROTO_UDP ? csum_apply_udp(sum, diff) : csum_apply(sum, diff);
 }
 
-/* Corrects the transport's checksum, which is at a constant place, where
- * addresses change by a sum, and a port. In a packet that is yet to be summed
- * (CHECKSUM_PARTIAL) it has the addresses alone, and not inverted. Only the
- * kernel knows such a one; but what it makes of the addresses tells.
+/* Updates the transport checksum, at a constant offset, for changed addresses and a
+ * port. In a packet that is not summed yet (CHECKSUM_PARTIAL) it covers only the
+ * addresses, and is not inverted. Only the kernel knows this state, but its update of
+ * the addresses reveals it.
  */
 static __always_inline long rewrite_sum(struct __sk_buff *skb, const struct view *v, __u32 at,
 					__u64 addrs, __be16 from_port, __be16 to_port, bool v6)
@@ -142,7 +141,7 @@ static __always_inline long rewrite_sum(struct __sk_buff *skb, const struct view
 
 	if (!sum)
 		return -1;
-	if (diff == 0 || diff == 0xffff) { /* which would tell nothing */
+	if (diff == 0 || diff == 0xffff) { /* would reveal nothing */
 		if (from_port == to_port)
 			return 0;
 		return bpf_l4_csum_replace(skb, at, from_port, to_port,
@@ -159,8 +158,8 @@ static __always_inline long rewrite_sum(struct __sk_buff *skb, const struct view
 	return 0;
 }
 
-/* Gives one side of a packet with nothing between its IP header and its ports
- * another address and port, in place.
+/* Replaces one address and port of a packet in place, if its ports directly follow
+ * its IP header.
  */
 static __always_inline long rewrite_plain(struct __sk_buff *skb, const struct view *v,
 					  enum side side, const struct addr *to, __be16 to_port,
@@ -171,7 +170,7 @@ static __always_inline long rewrite_plain(struct __sk_buff *skb, const struct vi
 	const struct addr *from = side == SIDE_SRC ? &v->t.src : &v->t.dst;
 	__be16 from_port = side == SIDE_SRC ? v->t.sport : v->t.dport;
 	__u64 diff = csum_diff_addr(0, from, to, v6);
-	struct udphdr *ports; /* all three have them at the same place */
+	struct udphdr *ports; /* all three have them at the same offset */
 	void *head;
 
 	if (v->t.proto == IPPROTO_TCP) {
@@ -203,15 +202,15 @@ static __always_inline long rewrite_plain(struct __sk_buff *skb, const struct vi
 	return 0;
 }
 
-/* Gives one side of a packet with ports another address and port. SCTP's
- * checksum is over the whole packet, so there the port is the same.
+/* Replaces one address and port of a packet with ports. SCTP's checksum covers the
+ * whole packet, so there the port stays the same.
  */
 static __always_inline long rewrite(struct __sk_buff *skb, const struct view *v, enum side side,
 				    const struct addr *to, __be16 to_port)
 {
 	__be16 from_port = side == SIDE_SRC ? v->t.sport : v->t.dport;
 	__u32 check = check_at(v, KIND_TRANSPORT);
-	/* All three have their ports at the same place. */
+	/* All three have their ports at the same offset. */
 	__u32 at = v->l4 + (side == SIDE_SRC ? offsetof(struct udphdr, source)
 					     : offsetof(struct udphdr, dest));
 	long err;
@@ -228,13 +227,13 @@ static __always_inline long rewrite(struct __sk_buff *skb, const struct view *v,
 		       ?: bpf_skb_store_bytes(skb, at, &to_port, sizeof(to_port), 0);
 }
 
-/* Takes one off the TTL or hop limit of v's header, which is greater than one. */
+/* Decrements the TTL or hop limit of v's header, which is greater than one. */
 static __always_inline long rewrite_ttl(struct __sk_buff *skb, const struct view *v)
 {
 	__u8 ttl = v->ttl - 1;
 	struct iphdr ip;
 
-	if (v->v6) /* nothing else in the header makes up for it */
+	if (v->v6) /* nothing else in the header compensates for it */
 		return bpf_skb_store_bytes(skb, v->l3 + offsetof(struct ipv6hdr, hop_limit), &ttl,
 					   sizeof(ttl), BPF_F_RECOMPUTE_CSUM);
 	if (v->l3 == sizeof(struct ethhdr)) {
@@ -251,12 +250,11 @@ static __always_inline long rewrite_ttl(struct __sk_buff *skb, const struct view
 	return bpf_skb_store_bytes(skb, v->l3, &ip, sizeof(ip), 0);
 }
 
-/* Takes off all before the inner packet but the Ethernet header. Where the
- * families differ the kernel's change of protocol does the first part: it
- * moves the header's length by 20 bytes and corrects the kernel's idea of what
- * the frame is, on every kernel (BPF_F_ADJ_ROOM_DECAP_L3_* came with 6.3).
- * sum: the outer header had a checksum of the whole, which a NIC may have
- * looked at in place of the inner one.
+/* Removes everything before the inner packet except the Ethernet header. If the
+ * families differ, the kernel's protocol change does the first part: it changes the
+ * header's length by 20 bytes and updates the kernel's view of the frame, on every
+ * kernel (BPF_F_ADJ_ROOM_DECAP_L3_* came with 6.3). sum: the outer header had a
+ * checksum over the packet, which a NIC may have verified instead of the inner one.
  */
 static __always_inline long strip_outer(struct __sk_buff *skb, const struct view *outer,
 					struct view *inner, bool sum)
@@ -284,8 +282,8 @@ static __always_inline long strip_outer(struct __sk_buff *skb, const struct view
 	return err;
 }
 
-/* Gives the first IP header another destination; what it carries has no
- * checksum over that (a tunnel).
+/* Replaces the destination of the first IP header, whose payload has no checksum over
+ * it (a tunnel).
  */
 static __always_inline long rewrite_outer_dst(struct __sk_buff *skb, const struct view *v,
 					      const struct addr *to)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Errors of ICMP from routers that are in no slice. Discovery of a path's MTU
- * (RFC 1191, RFC 8201) lives on them, and nobody can name all routers: so one
- * passes where what it quotes is a packet that its receiver may send. That holds
- * no state: who guesses such a packet can forge an error, as from anywhere else.
+/* ICMP errors from routers that are in no slice. Path MTU discovery (RFC 1191, RFC
+ * 8201) needs them, and nobody can list all routers: so an error passes if it quotes
+ * a packet that its receiver may send. This is stateless: anyone who guesses such a
+ * packet can forge an error, as anywhere else.
  *
- * What a router need not quote, or what could hide another error, does not pass:
- * quotes without eight bytes of transport, with options or extension headers, of
- * later fragments, and of ICMP all but echo (RFC 1122, 3.2.2; RFC 4443, 2.4).
+ * Quotes that a router need not send, or that could hide another error, do not pass:
+ * those without eight bytes of transport header, with options or extension headers,
+ * of later fragments, and of ICMP other than echo (RFC 1122, 3.2.2; RFC 4443, 2.4).
  */
 #ifndef FAIRLEAD_VDN_ERROR_H
 #define FAIRLEAD_VDN_ERROR_H
@@ -31,7 +31,7 @@ struct error6 {
 	__u8 transport[8];
 };
 
-/* Who has sent the quoted packet, whom the error is for, and to whom. */
+/* Source and destination of the quoted packet. The error is for the source. */
 struct quote {
 	struct addr src, dst;
 };
@@ -52,7 +52,7 @@ static __always_inline bool is_extension(__u8 next)
 	return false;
 }
 
-/* Reads what an IPv4 packet quotes, whose source is to be its destination. */
+/* Reads the quote of an IPv4 error, whose source must be the error's destination. */
 static __always_inline bool quote_of_v4(struct __sk_buff *skb, struct quote *q)
 {
 	struct error4 e;
@@ -91,7 +91,7 @@ static __always_inline bool quote_of_v6(struct __sk_buff *skb, struct quote *q)
 	return addr_equal(&q->src, &to) && !addrs_are_mapped(&to, &q->dst);
 }
 
-/* Whether it is an error, and for whom about what. */
+/* Reports whether it is an error, and reads its quote. */
 static __noinline bool read_quote(struct __sk_buff *skb, struct quote *q)
 {
 	__be16 proto = 0;

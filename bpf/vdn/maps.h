@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the programs are told of slices, and what they count. Go gets these types
- * by bpf2go (vdn/enforce/kernel).
+/* The configuration of slices and the counters. bpf2go generates these types for Go
+ * (vdn/enforce/kernel).
  */
 #ifndef FAIRLEAD_VDN_MAPS_H
 #define FAIRLEAD_VDN_MAPS_H
@@ -8,8 +8,9 @@
 #include "addr.h"
 #include "common.h"
 
-/* Why a packet ends here; VDN_FINE is no end. Pods count reasons up to VDN_REASONS,
- * which is in the layout of a pinned map; the others are counted in vdn_refused.
+/* Why a packet is dropped; VDN_FINE means that it is not. Pods count reasons below
+ * VDN_REASONS, which is part of a pinned map's layout. The others are counted in
+ * vdn_refused.
  */
 enum vdn_reason {
 	VDN_REASON_OVER_RATE,
@@ -17,12 +18,12 @@ enum vdn_reason {
 	VDN_REASON_OUTSIDE,
 	VDN_REASON_SPOOFED,
 	VDN_REASONS,
-	VDN_REASON_BYPASSED,  /* sent past the programs at the pod's device */
-	VDN_REASON_UNSTAMPED, /* no drop: it arrives past the programs at the uplink */
+	VDN_REASON_BYPASSED,  /* bypassed the programs at the pod's device */
+	VDN_REASON_UNSTAMPED, /* not dropped: arrived without the programs at the uplink */
 };
 #define VDN_FINE VDN_REASONS
 
-/* Whose a prefix is. rated: the slice has a rate of its own at uplinks. */
+/* The slice of a prefix. rated: the slice has its own rate at uplinks. */
 struct vdn_owner {
 	__u16 slice;
 	__u16 rated;
@@ -41,7 +42,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 } vdn_prefixes SEC(".maps");
 
-/* Pairs of slices that may talk, each way a row. */
+/* Pairs of slices that may communicate, one row per direction. */
 struct vdn_pair {
 	__u16 from;
 	__u16 to;
@@ -55,8 +56,8 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 } vdn_reach SEC(".maps");
 
-/* What in no slice a slice may talk to: 1, or 0 for what is excepted of a wider
- * prefix.
+/* Addresses outside all slices that a slice may talk to: 1, or 0 for an exception
+ * within a wider prefix.
  */
 struct vdn_outside_prefix {
 	__u32 bits; /* of slice and addr */
@@ -72,8 +73,8 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 } vdn_outside SEC(".maps");
 
-/* Packets that an uplink did not let through, or a pod's device for one of the reasons
- * that it does not count by itself.
+/* Packets rejected at an uplink, or at a pod's device for one of the reasons that it
+ * does not count itself.
  */
 struct vdn_refused_key {
 	__u32 ifindex;
@@ -101,7 +102,7 @@ static __always_inline void count_refused(__u32 ifindex, __u16 slice, enum vdn_r
 		bpf_map_update_elem(&vdn_refused, &k, &one, BPF_NOEXIST);
 }
 
-/* Zero where it is nobody's. */
+/* Zero if no slice owns it. */
 static __always_inline struct vdn_owner owner_of(const struct addr *a)
 {
 	struct vdn_prefix k = {.bits = 128, .addr = *a};
@@ -110,8 +111,8 @@ static __always_inline struct vdn_owner owner_of(const struct addr *a)
 	return found ? *found : (struct vdn_owner){};
 }
 
-/* Whether a slice may talk to an address, which is of the slice to, or of none
- * where that is 0. Both ways alike: answers must pass.
+/* Reports whether a slice may talk to an address, which belongs to the slice `to`, or
+ * to none if that is 0. Symmetric, because replies must pass.
  */
 static __always_inline enum vdn_reason judge(__u16 slice, __u16 to, const struct addr *a)
 {
@@ -127,7 +128,7 @@ static __always_inline enum vdn_reason judge(__u16 slice, __u16 to, const struct
 	return open && *open ? VDN_FINE : VDN_REASON_OUTSIDE;
 }
 
-/* The same of an address of whomever. */
+/* The same for any address. */
 static __always_inline enum vdn_reason may_talk_to(__u16 slice, const struct addr *a)
 {
 	return judge(slice, owner_of(a).slice, a);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What IP needs of its neighbours: ARP (RFC 826), neighbour discovery (RFC 4861)
- * and the reports for it (MLD, RFC 3810). They go to groups that are in no slice,
- * from addresses that are in none, and say whose an address is: so each has rules
- * of its own.
+/* Neighbor protocols that IP needs: ARP (RFC 826), neighbor discovery (RFC 4861) and
+ * its reports (MLD, RFC 3810). They use group and source addresses that are in no
+ * slice, and claim ownership of addresses, so each has its own rules.
  */
 #ifndef FAIRLEAD_VDN_NEIGHBOUR_H
 #define FAIRLEAD_VDN_NEIGHBOUR_H
@@ -10,7 +9,7 @@
 #include "addr.h"
 #include "common.h"
 
-/* ARP of Ethernet and IPv4; no uapi header has the addresses. */
+/* ARP for Ethernet and IPv4. No uapi header defines the addresses. */
 struct arp4 {
 	__be16 hardware, protocol;
 	__u8 hardware_bytes, protocol_bytes;
@@ -35,7 +34,7 @@ static __always_inline void addr_from_bytes(struct addr *a, const __u8 *v4)
 	addr_from_v4(a, word);
 }
 
-/* Types of ICMPv6. */
+/* ICMPv6 types. */
 enum {
 	ND_ROUTER_SOLICIT = 133,
 	ND_ROUTER_ADVERT = 134,
@@ -45,7 +44,7 @@ enum {
 	MLD_REPORT = 143,
 };
 
-/* An IPv6 packet that is of neighbour discovery, as far as that is of use. */
+/* An IPv6 packet of neighbor discovery, as far as needed. */
 struct nd {
 	struct ipv6hdr ip;
 	__u8 type, code;
@@ -62,15 +61,15 @@ struct nd_option {
 
 #define ND_BEFORE_TARGET offsetof(struct nd, target)
 
-/* ND counts with hop limit 255 alone (RFC 4861, 6.1 and 7.1). */
+/* ND is valid only with hop limit 255 (RFC 4861, 6.1 and 7.1). */
 static __always_inline bool is_nd(const struct nd *nd)
 {
 	return nd->ip.nexthdr == IPPROTO_ICMPV6 && nd->ip.hop_limit == 255 &&
 	       nd->type >= ND_ROUTER_SOLICIT && nd->type <= ND_REDIRECT;
 }
 
-/* Something before it that the checks would have to look behind. Nobody needs
- * that: it is how checks are evaded (RFC 6980, RFC 7113).
+/* Reports a header before it that the checks would have to skip. Nobody needs that,
+ * but it is used to evade checks (RFC 6980, RFC 7113).
  */
 static __always_inline bool hides_nd(const struct ipv6hdr *ip)
 {
@@ -79,8 +78,8 @@ static __always_inline bool hides_nd(const struct ipv6hdr *ip)
 		ip->nexthdr == IPPROTO_FRAGMENT || ip->nexthdr == IPPROTO_DSTOPTS);
 }
 
-/* A report of MLD, which has hop limit 1, goes to ff02::16, and has one header
- * before it that bids routers look (RFC 3810, 5 and 5.2).
+/* Reports whether it is an MLD report: hop limit 1, to ff02::16, after one header
+ * with the router alert (RFC 3810, 5 and 5.2).
  */
 static __always_inline bool is_mld(struct __sk_buff *skb, const struct ipv6hdr *ip)
 {
@@ -101,13 +100,13 @@ static __always_inline bool is_link_local(const struct addr *a)
 	return (a->word[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000);
 }
 
-/* To the neighbours on the link: ff02::/16. */
+/* To neighbors on the link: ff02::/16. */
 static __always_inline bool is_link_group(const struct addr *a)
 {
 	return (a->word[0] & bpf_htonl(0xffff0000)) == bpf_htonl(0xff020000);
 }
 
-/* The link-local address that a device makes of its MAC address (RFC 4291,
+/* The link-local address that a device derives from its MAC address (RFC 4291,
  * appendix A).
  */
 static __always_inline bool is_eui64(const struct addr *a, const volatile __u8 *mac)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* At the device of a pod: it sends from its own addresses alone, talks to whom its
- * slice may, and no faster than it may.
+/* At a pod's device: the pod sends only from its own addresses, only to destinations
+ * that its slice may reach, and no faster than its rate.
  */
 #ifndef FAIRLEAD_VDN_POD_H
 #define FAIRLEAD_VDN_POD_H
@@ -13,13 +13,13 @@
 
 #define POD_ADDRESSES 4
 
-/* Who the pod is: a constant of its programs. */
+/* The pod's identity: a constant of its programs. */
 struct vdn_pod {
-	struct addr address[POD_ADDRESSES]; /* those that are not used are zero */
+	struct addr address[POD_ADDRESSES]; /* unused ones are zero */
 	__u8 mac[ETH_ALEN];
 	__u16 slice;
-	/* Other pods' frames can come from below without passing an uplink: broadcast
-	 * (macvlan), or all (ipvlan).
+	/* Frames of other pods can arrive from below without passing an uplink:
+	 * broadcast (macvlan), or all (ipvlan).
 	 */
 	bool shares_broadcast, shares_all;
 };
@@ -32,7 +32,7 @@ enum pod_way {
 	POD_WAYS,
 };
 
-/* What the pod may send and receive; pinned, for each pod its own. */
+/* The pod's send and receive rates; pinned, one map per pod. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__type(key, enum pod_way);
@@ -52,8 +52,8 @@ struct {
 	__uint(max_entries, POD_WAYS);
 } pod_counts SEC(".maps");
 
-/* Once for the verifier of Linux 6.1, which would follow every word of every
- * address wherever it is asked.
+/* Not inlined, so that the verifier of Linux 6.1 does not follow every word of every
+ * address at each call.
  */
 __noinline bool is_own(const struct addr *a)
 {
@@ -96,9 +96,9 @@ static __always_inline enum vdn_reason arp_may(struct __sk_buff *skb, bool sends
 	return pod_may_talk_to(&target);
 }
 
-/* Whether neighbour discovery that the pod sends tells the truth of it. One option
- * is all that hosts send (RFC 4861, 4.1, 4.3 and 4.4; RFC 7527): in more, what is
- * not true could hide, or what another slice is told.
+/* Reports whether the neighbor discovery that the pod sends is true. Hosts send only
+ * one option (RFC 4861, 4.1, 4.3 and 4.4; RFC 7527): more could hide false
+ * information, or information for another slice.
  */
 static __always_inline enum vdn_reason nd_may_send(struct __sk_buff *skb, const struct nd *nd,
 						   const struct addr *src)
@@ -120,7 +120,7 @@ static __always_inline enum vdn_reason nd_may_send(struct __sk_buff *skb, const 
 			       sizeof(target)) ||
 	    addr_is_v4(&target))
 		return VDN_REASON_SPOOFED;
-	if (nd->type == ND_ADVERT || addr_is_zero(src)) /* is an address free? */
+	if (nd->type == ND_ADVERT || addr_is_zero(src)) /* duplicate address detection */
 		return is_own(&target) || is_eui64(&target, pod.mac) ? VDN_FINE
 								     : VDN_REASON_SPOOFED;
 	return is_link_local(&target) ? VDN_FINE : pod_may_talk_to(&target);
@@ -140,7 +140,7 @@ static __always_inline enum vdn_reason ipv6_may(struct __sk_buff *skb, bool send
 		return VDN_REASON_SPOOFED;
 	addr_from_v6(&src, &nd.ip.saddr);
 	addr_from_v6(&dst, &nd.ip.daddr);
-	/* They would pass for those of IPv4, which have the same form here. */
+	/* They would be taken for IPv4, which has the same format here. */
 	if (addr_is_v4(&src))
 		return VDN_REASON_SPOOFED;
 	if (addr_is_v4(&dst))
@@ -180,8 +180,8 @@ static __always_inline enum vdn_reason ipv4_may(struct __sk_buff *skb, bool send
 	return pod_may_talk_to(sends ? &dst : &src);
 }
 
-/* By the frame, whatever a raw socket said of it. What is neither IP nor ARP (a
- * VLAN's, too) has no slice.
+/* By the frame, whatever a raw socket declared. Anything other than IP and ARP
+ * (including VLANs) has no slice.
  */
 static __always_inline enum vdn_reason protocol_may(struct __sk_buff *skb, __be16 proto, bool sends)
 {
@@ -205,9 +205,9 @@ static __always_inline enum vdn_reason pod_may_send(struct __sk_buff *skb)
 	return protocol_may(skb, eth.h_proto, true);
 }
 
-/* Whether a frame comes past the programs at its sender's device. One for the pod
- * alone cannot on macvlan: without a stamp it says that something at the uplink takes
- * stamps away, which the agent reports.
+/* Reports whether a frame bypassed the programs at its sender's device. A frame only
+ * for this pod cannot do so on macvlan: a missing stamp means that something at the
+ * uplink removes stamps, which the agent reports.
  */
 static __always_inline bool comes_past_checks(struct __sk_buff *skb, const struct ethhdr *eth)
 {
@@ -235,7 +235,7 @@ static __always_inline enum vdn_reason pod_may_receive(struct __sk_buff *skb)
 	return why;
 }
 
-/* As on the wire, where a bundle of segments has a header for each. */
+/* As on the wire, where each segment of a bundle has its own headers. */
 static __always_inline __u32 wire_bytes(struct __sk_buff *skb)
 {
 	const __u32 headers =

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* At an uplink, and at every device below pods' macvlan devices: whose a packet is,
- * for HTB, whether its slice may, and whether it passed the programs at its pod's
- * device. What is of no slice is the node's own, and none of our business.
+/* At an uplink, and at every device below pods' macvlan devices: selects the HTB
+ * class of a packet's slice, checks the slice's permissions, and whether the packet
+ * passed the programs at its pod's device. Packets of no slice belong to the node and
+ * are ignored.
  */
 #ifndef FAIRLEAD_VDN_UPLINK_H
 #define FAIRLEAD_VDN_UPLINK_H
@@ -11,20 +12,20 @@
 #include "neighbour.h"
 #include "origin.h"
 
-/* Whether this node forwards between slices and elsewhere: a constant of its
- * programs. Nodes with pods look at what arrives for its origin alone: pod_in does the
- * rest.
+/* Whether this node forwards between slices and other networks: a constant of its
+ * programs. On nodes with pods, only the origin of received packets is checked:
+ * pod_in does the rest.
  */
 const volatile bool gateway = false;
 
-/* HTB takes skb->priority for a class where its upper half is the qdisc's
- * handle; a slice's class is its number and one.
+/* HTB uses skb->priority as a class if its upper half is the qdisc's handle. A
+ * slice's class is its number + 1.
  */
 #define VDN_HTB_MAJOR 0xfa1e
 
 struct ends {
 	struct addr src, dst;
-	bool ours; /* IP, and no neighbours' business */
+	bool ours; /* IP, and no neighbor protocol */
 };
 
 static __always_inline void read_ends(struct __sk_buff *skb, struct ends *e)
@@ -72,10 +73,10 @@ static __always_inline int uplink(struct __sk_buff *skb, bool leaves)
 	if (!leaves)
 		stamp(skb);
 	else if (is_stamped(skb))
-		skb->tc_index = 0; /* the node at the other end of a veth has its own */
+		skb->tc_index = 0; /* the node at the other end of a veth sets its own */
 	if (!leaves && !gateway)
 		return TC_ACT_UNSPEC;
-	/* What a socket of a pod has said: it would send by another slice's class. */
+	/* Set by a pod's socket: it would use another slice's class. */
 	if (leaves && skb->priority >> 16 == VDN_HTB_MAJOR)
 		skb->priority = 0;
 	read_ends(skb, &e);
@@ -92,8 +93,8 @@ static __always_inline int uplink(struct __sk_buff *skb, bool leaves)
 	if (why != VDN_FINE)
 		return refuse(skb, owner.slice, why);
 	if (leaves) {
-		/* What comes from a slice of another domain, which has no rate here, shares
-		 * that of the slice that it goes to.
+		/* Packets from another domain's slice, which has no rate here, share
+		 * the rate of their destination slice.
 		 */
 		if (!owner.rated && dst.slice)
 			owner = dst;
@@ -102,7 +103,7 @@ static __always_inline int uplink(struct __sk_buff *skb, bool leaves)
 	return TC_ACT_UNSPEC;
 }
 
-/* At the node's end of a pod's own veth pair: all that arrives is the pod's. */
+/* At the node's end of a pod's own veth pair: everything that arrives is from the pod. */
 static __always_inline int port(struct __sk_buff *skb)
 {
 	if (is_stamped(skb))

@@ -1,5 +1,6 @@
-// Package auth gives programs the keys of authentication tags (bpf/include/auth.h): before
-// they are loaded, and while they run. What a tag covers is the programs' alone.
+// Package auth sets the keys of authentication tags (bpf/include/auth.h) in programs,
+// before they are loaded and while they run. The contents of a tag are defined only in
+// the programs.
 package auth
 
 import (
@@ -11,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/internal/nodekey"
 )
 
-// Names of the programs' variables, and of the section that those have which change.
+// Names of the programs' variables, and of the section of those that change at run time.
 const (
 	policyVariable = "auth_policy"
 	setsVariable   = "auth_key_sets"
@@ -44,7 +45,7 @@ func setOf(keys nodekey.Keys) (s keySet, err error) {
 	return s, nil
 }
 
-// Preset has programs that are yet to be loaded make and check tags, or do neither where
+// Preset makes programs that are not loaded yet create and check tags, or do neither if
 // there are no keys.
 func Preset(spec *ebpf.CollectionSpec, a nodekey.Auth) error {
 	policy := spec.Variables[policyVariable]
@@ -62,13 +63,13 @@ func Preset(spec *ebpf.CollectionSpec, a nodekey.Auth) error {
 	return errors.Join(policy.Set(rule), spec.Variables[setsVariable].Set([sets]keySet{first}))
 }
 
-// Writer changes the keys of programs that run.
+// Writer changes the keys of running programs.
 type Writer struct {
 	Sets, At *ebpf.Variable
 }
 
-// Set replaces the keys. Each packet is checked and tagged by the former or by the new
-// ones: those are written where no program reads, and then become the ones that count.
+// Set replaces the keys. Each packet is checked and tagged with either the previous or
+// the new keys: the new ones are written where no program reads, and then activated.
 func (w Writer) Set(keys nodekey.Keys) error {
 	next, err := setOf(keys)
 	if err != nil {

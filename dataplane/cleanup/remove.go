@@ -1,7 +1,7 @@
-// Package cleanup takes out of a node's kernel all that agents left there, who go
-// away without a trace in traffic: programs at interfaces and cgroups, maps,
-// filters, services of IPVS. It asks neither how those agents were configured nor
-// of which version they were, as each data plane's own Detach does.
+// Package cleanup removes everything that agents left in a node's kernel, including those
+// that no longer run: programs at interfaces and cgroups, maps, filters, IPVS services.
+// Unlike each data plane's own Detach, it depends neither on those agents' configuration
+// nor on their version.
 package cleanup
 
 import (
@@ -17,12 +17,12 @@ import (
 	"github.com/fairlead/fairlead/internal/tc"
 )
 
-// ErrInUse is what Node answers, wrapped, while an agent runs.
+// ErrInUse is the error of Node, wrapped, while an agent runs.
 var ErrInUse = bpffs.ErrInUse
 
-// Node takes away all that is pinned below a folder on a BPF file system, and
-// what agents left in the calling thread's network namespace. Where nothing is
-// there, nothing is wrong. What cannot be taken away does not save the rest.
+// Node removes everything pinned below a directory on a BPF file system, and what agents
+// left in the calling thread's network namespace. If nothing is there, it succeeds. It
+// continues after errors.
 func Node(folder string) error {
 	dirs, err := hold(folder)
 	if err != nil {
@@ -36,7 +36,7 @@ func Node(folder string) error {
 	return errors.Join(errs...)
 }
 
-// hold takes hold of all folders of pins, so that no agent has them.
+// hold locks all pin directories, so that no agent can use them.
 func hold(folder string) (dirs []*bpffs.Dir, err error) {
 	err = filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.IsDir() {
@@ -62,8 +62,8 @@ func letGo(dirs []*bpffs.Dir) error {
 	return errors.Join(errs...)
 }
 
-// endLinks detaches the programs whose links are pinned in a folder. Those of
-// sockets that choose a target go before those that answers pass.
+// endLinks detaches the programs whose links are pinned in a directory. Socket programs
+// that choose an endpoint are detached before those that handle replies.
 func endLinks(d *bpffs.Dir) error {
 	names, err := d.Names("")
 	errs := []error{err}

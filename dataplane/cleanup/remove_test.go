@@ -28,9 +28,8 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 
 const folder = "/sys/fs/bpf/fairlead"
 
-// TestNode opens all that an agent has, lets go of it as an agent does that ends,
-// and sees that nothing is left when it was removed; and that nobody's other
-// filters are.
+// TestNode opens everything that an agent uses, closes it as a terminating agent does,
+// and verifies that cleanup leaves nothing behind except filters of other owners.
 func TestNode(t *testing.T) {
 	testkit.Do(t, testkit.NetNS(t), func() error {
 		eth0 := plug(t)
@@ -43,7 +42,7 @@ func TestNode(t *testing.T) {
 		if at := attached(t, eth0); len(at) < 3 {
 			t.Fatalf("attached is %v only: nothing to remove", at)
 		}
-		for range 2 { // what is absent is no error
+		for range 2 { // an absent object is no error
 			if err := cleanup.Node(folder); err != nil {
 				return err
 			}
@@ -58,7 +57,7 @@ func TestNode(t *testing.T) {
 	})
 }
 
-// plug gives a namespace an interface that has an address and leads out.
+// plug adds an interface with an address and a route out to the namespace.
 func plug(t *testing.T) netlink.Link {
 	t.Helper()
 	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "far0"}
@@ -75,7 +74,7 @@ func plug(t *testing.T) netlink.Link {
 	return eth0
 }
 
-// agent opens the data planes as one with all roles does.
+// agent opens the data planes like an agent with all roles.
 func agent(t *testing.T) (closeAll func()) {
 	t.Helper()
 	balancer, err := xdp.Open(xdp.Config{Interfaces: []string{"eth0"}, Mode: xdp.Generic, PinDir: filepath.Join(folder, "balancer"),
@@ -94,9 +93,8 @@ func agent(t *testing.T) (closeAll func()) {
 	}
 }
 
-// filters puts clsact filters at a device as kernels without tcx need them: one
-// of Fairlead's and one that is somebody else's, which is given as attached says
-// it.
+// filters adds clsact filters to a device, as kernels without tcx need them: one of
+// Fairlead and one of another owner. It returns the latter in the format of attached.
 func filters(t *testing.T, eth0 netlink.Link) []string {
 	t.Helper()
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL",
@@ -117,7 +115,7 @@ func filters(t *testing.T, eth0 netlink.Link) []string {
 	return foreign
 }
 
-// attached is what is at a device: XDP, tcx and filters.
+// attached lists what is at a device: XDP, tcx and filters.
 func attached(t *testing.T, l netlink.Link) (all []string) {
 	t.Helper()
 	l, err := netlink.LinkByName(l.Attrs().Name)

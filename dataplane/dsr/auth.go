@@ -7,8 +7,8 @@ import (
 	"github.com/fairlead/fairlead/internal/nodekey"
 )
 
-// SetKeys replaces the keys of authentication tags while packets flow. It needs a half that
-// was opened with keys.
+// SetKeys replaces the keys of authentication tags while packets flow. The half must have
+// been opened with keys.
 func (h *Half) SetKeys(keys nodekey.Keys) error {
 	if len(h.cfg.Auth.Keys) == 0 {
 		return errors.New("server half: it was opened without node keys: open it again with them")

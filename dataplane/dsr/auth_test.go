@@ -15,10 +15,10 @@ import (
 var (
 	keyA = nodekey.Key{K0: 0x0123456789abcdef, K1: 0xfedcba9876543210, ID: 0x5f}
 	keyB = nodekey.Key{K0: 0x1111222233334444, K1: 0x5555666677778888, ID: 0xa3}
-	keyC = nodekey.Key{K0: 0x9999aaaabbbbcccc, K1: 0xddddeeeeffff0000, ID: 0x5f} // of the ID of keyA
+	keyC = nodekey.Key{K0: 0x9999aaaabbbbcccc, K1: 0xddddeeeeffff0000, ID: 0x5f} // with the ID of keyA
 )
 
-// newKeyedNode is a node that has keys.
+// newKeyedNode is a node with keys.
 func newKeyedNode(t *testing.T, require bool, keys ...nodekey.Key) *node {
 	t.Helper()
 	n := newNode(t)
@@ -29,7 +29,7 @@ func newKeyedNode(t *testing.T, require bool, keys ...nodekey.Key) *node {
 	return n
 }
 
-// withTag says what becomes of packets by their tag: that of the first step is right.
+// judge checks the handling of a packet by its tag: that of the first step is valid.
 func (n *node) judge(t *testing.T, name string, in, out wire, verdict int, counter string, required bool) {
 	t.Helper()
 	with := func(k nodekey.Key) wire { w := in; w.key = k; return w }
@@ -37,7 +37,7 @@ func (n *node) judge(t *testing.T, name string, in, out wire, verdict int, count
 	for _, k := range []nodekey.Key{keyA, keyB} {
 		s := taken
 		s.name, s.in = fmt.Sprintf("%s, key %s", name, k), with(k)
-		if verdict == sent { // by the first key, whichever it came by
+		if verdict == sent { // with the first key, whichever it arrived with
 			s.out.key = keyA
 		}
 		n.steps(t, []step{s})
@@ -51,8 +51,8 @@ func (n *node) judge(t *testing.T, name string, in, out wire, verdict int, count
 	}
 }
 
-// TestTags has packets of every method, with lists of every length, come with a right tag,
-// a wrong one and none, while tags are required and while they are not.
+// TestTags sends packets of every forwarding mode, with lists of every length, with a
+// valid tag, an invalid one and none, while tags are required and while they are not.
 func TestTags(t *testing.T) {
 	for _, required := range []bool{true, false} {
 		t.Run(fmt.Sprintf("required %v", required), func(t *testing.T) {
@@ -86,7 +86,7 @@ func tags(t *testing.T, required bool, v, p, s, c netip.AddrPort) {
 				n.judge(t, fmt.Sprintf("tunnel, gue %v, udp %v, %d listed", gue, udp, length), in, out, verdict, "", required)
 			}
 			if length == 5 && v.Addr().Is4() {
-				continue // for which there is no room
+				continue // no room for this
 			}
 			in := w
 			in.dst, in.option = direct, append(list{v}, older...)
@@ -101,8 +101,8 @@ func tags(t *testing.T, required bool, v, p, s, c netip.AddrPort) {
 	}
 }
 
-// TestTagsOfDR has a node that does not hold the VIP: only what a load balancer tags may
-// open a flow, and what has no list belongs to a known one.
+// TestTagsOfDR has a node that does not have the VIP: only tagged packets from a load
+// balancer may open a flow, and a packet without a list must belong to a known one.
 func TestTagsOfDR(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newKeyedNode(t, true, keyA)
@@ -121,8 +121,8 @@ func TestTagsOfDR(t *testing.T) {
 	})
 }
 
-// TestTagsCoverThePacket has every part of a packet that a tag covers be another than the
-// sender meant, as somebody does who has seen one.
+// TestTagsCoverThePacket changes every part of a packet that a tag covers, as an attacker
+// could who has seen one.
 func TestTagsCoverThePacket(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newKeyedNode(t, true, keyA)
@@ -144,7 +144,7 @@ func TestTagsCoverThePacket(t *testing.T) {
 		} {
 			forged := sent
 			change(&forged)
-			// The changed packet with the tag of the one that was sent.
+			// The changed packet with the tag of the original one.
 			right, wrong := forged.bytes(t), sent.bytes(t)
 			at, from := tagAt(t, right), tagAt(t, wrong)
 			frame := slices.Clone(right)
@@ -158,7 +158,7 @@ func TestTagsCoverThePacket(t *testing.T) {
 	})
 }
 
-// tagAt finds the tag of keyA's ID in a frame's first header.
+// tagAt finds the tag with keyA's ID in a frame's first header.
 func tagAt(t *testing.T, frame []byte) int {
 	t.Helper()
 	end := 14 + 20 + 40
@@ -178,7 +178,7 @@ func tagAt(t *testing.T, frame []byte) int {
 	return last
 }
 
-// fixIPv4 makes the checksum of a frame's IPv4 header right.
+// fixIPv4 corrects the checksum of a frame's IPv4 header.
 func fixIPv4(frame []byte) {
 	if frame[12] != 0x08 {
 		return
@@ -195,7 +195,7 @@ func fixIPv4(frame []byte) {
 	head[10], head[11] = byte(^sum>>8), byte(^sum)
 }
 
-// TestTagsOfOddPackets has fragments and errors, of which a tag covers the addresses.
+// TestTagsOfOddPackets sends fragments and errors, for which a tag covers the addresses.
 func TestTagsOfOddPackets(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newKeyedNode(t, true, keyA)
@@ -216,8 +216,8 @@ func TestTagsOfOddPackets(t *testing.T) {
 	})
 }
 
-// TestTagsWithoutKeys has a node without keys, as before a roll-out: it takes packets that
-// carry a tag, and sends them on without.
+// TestTagsWithoutKeys has a node without keys, as before a rollout: it accepts packets
+// with a tag, and forwards them without.
 func TestTagsWithoutKeys(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
@@ -239,8 +239,8 @@ func TestTagsWithoutKeys(t *testing.T) {
 	})
 }
 
-// TestKeysRotate changes keys while packets by both of them come: none is dropped. What a
-// node sends on has one of the two keys.
+// TestKeysRotate changes keys while packets with both of them arrive: none is dropped.
+// What a node forwards has one of the two keys.
 func TestKeysRotate(t *testing.T) {
 	n := newKeyedNode(t, true, keyA)
 	n.set(t, entry(service.Tunnel, vip, pod, service.TCP))
@@ -263,8 +263,8 @@ func TestKeysRotate(t *testing.T) {
 	by(keyB, "the next key, before it is known", false)
 	set(keyA, keyB)
 	by(keyB, "the next key", true)
-	// One change at most begins with each packet: a program that is interrupted still has
-	// its keys after a few, and nobody changes them more often.
+	// At most one change starts per packet: a program that is interrupted still has
+	// its keys after a few, and they are never changed more often.
 	turns, ended := make(chan struct{}), sync.WaitGroup{}
 	ended.Go(func() {
 		i := 0
@@ -278,7 +278,7 @@ func TestKeysRotate(t *testing.T) {
 	for i := range 4000 {
 		select {
 		case turns <- struct{}{}:
-		default: // it still changes them
+		default: // the change is still in progress
 		}
 		by([]nodekey.Key{keyA, keyB}[i%2], "a key while they change", true)
 		if t.Failed() {
@@ -297,7 +297,7 @@ func TestKeysRotate(t *testing.T) {
 	}
 }
 
-// TestTagsTakeRoom has clients send shorter segments by as much as tags add.
+// TestTagsTakeRoom: clients send segments that are shorter by the size of tags.
 func TestTagsTakeRoom(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		for _, tc := range []struct {

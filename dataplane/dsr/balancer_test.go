@@ -15,16 +15,16 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// choice is what the test's balancer does with packets to a VIP: what the real
-// one is told by its ring.
+// choice is the test load balancer's handling of packets to a VIP. The real one uses its
+// ring.
 type choice struct {
 	method service.Method
 	first  netip.AddrPort
-	older  list // who may know the flow, newest first
+	older  list // backends that may know the flow, newest first
 	gue    bool
 }
 
-// balancer plays the balancer in user space: a packet socket in, raw sockets
+// balancer simulates the load balancer in user space: a packet socket in, raw sockets
 // out, one packet at a time.
 type balancer struct {
 	in, out4, out6 int
@@ -69,7 +69,7 @@ func newBalancer(t *testing.T, ns *netns.NS) *balancer {
 	return b
 }
 
-// choose says what happens to packets for a VIP from now on.
+// choose sets the handling of packets for a VIP from now on.
 func (b *balancer) choose(vip netip.AddrPort, c choice) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -109,7 +109,7 @@ func (b *balancer) errors() string {
 	return fmt.Sprintf("%d errors, the first: %v", len(b.failed), b.failed[0])
 }
 
-// ipPacket is what the balancer reads of a packet.
+// ipPacket is what the load balancer parses of a packet.
 type ipPacket struct {
 	head     int // bytes of the IP header
 	src, dst netip.AddrPort
@@ -118,7 +118,7 @@ type ipPacket struct {
 	tos, ttl byte
 }
 
-// parseIP reads a packet with no options or extension headers.
+// parseIP parses a packet without options or extension headers.
 func parseIP(b []byte) (p ipPacket, ok bool) {
 	var src, dst netip.Addr
 	switch {
@@ -158,7 +158,7 @@ func (b *balancer) forward(packet []byte) error {
 	if p.syn {
 		older = nil
 	} else if p.proto == 17 && len(older) > 0 {
-		older = append(slices.Clone(older), c.first) // "come back and take it"
+		older = append(slices.Clone(older), c.first) // back to the first backend
 	}
 	switch {
 	case c.method == service.Tunnel:
@@ -169,7 +169,7 @@ func (b *balancer) forward(packet []byte) error {
 	return b.send(c.first.Addr(), translated(packet, p, c.first, append(list{p.dst}, older...)))
 }
 
-// tunnelled puts a packet into another from the balancer to a server.
+// tunnelled encapsulates a packet from the load balancer to a backend.
 func (c choice) tunnelled(packet []byte, older list) []byte {
 	to := c.first.Addr()
 	head := ipHead{src: ap("10.0.0.120:0").Addr(), dst: to, ttl: 64, proto: 4, option: older}

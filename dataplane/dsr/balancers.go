@@ -13,15 +13,15 @@ import (
 )
 
 // balancerLinger is how long packets of a load balancer are accepted after it has left
-// SetBalancers: those on their way, and those that its kernel still forwards while its
-// pod is replaced at the same address.
+// SetBalancers: those in flight, and those that its kernel still forwards while its pod
+// is replaced at the same address.
 const balancerLinger = time.Minute
 
-// knownBalancers is what the map balancers holds.
+// knownBalancers is the content of the map balancers.
 type knownBalancers map[serverAddr]serverKnownBalancer
 
-// SetBalancers makes the half accept tunnelled packets only from these addresses, or,
-// with nil, from any. What is pinned stays in force until the first call. Call it
+// SetBalancers makes the half accept encapsulated packets only from these addresses or,
+// with nil, from any. The pinned state stays in force until the first call. Call it
 // before Set, so that no packet reaches a new entry unchecked.
 func (h *Half) SetBalancers(all []netip.Addr) error {
 	var wanted knownBalancers
@@ -43,8 +43,9 @@ func (h *Half) SetBalancers(all []netip.Addr) error {
 	})
 }
 
-// writeBalancers makes the map hold the load balancers, and for a while those that have
-// left. Checking begins after the map is written, and ends before it is emptied.
+// writeBalancers updates the map to the load balancers, including those that have left
+// recently. Checking is enabled after the map is written, and disabled before it is
+// emptied.
 func (h *Half) writeBalancers() error {
 	if !h.balancersSet {
 		return nil
@@ -62,8 +63,7 @@ func (h *Half) writeBalancers() error {
 	return h.obj.BalancersChecked.Set(uint32(1))
 }
 
-// linger returns these and those that are held and have not been gone for long. now is
-// CLOCK_MONOTONIC.
+// linger returns wanted plus those in held that left recently. now is CLOCK_MONOTONIC.
 func (wanted knownBalancers) linger(held knownBalancers, now time.Duration) knownBalancers {
 	all := maps.Clone(wanted)
 	for a, b := range held {
@@ -80,7 +80,7 @@ func (wanted knownBalancers) linger(held knownBalancers, now time.Duration) know
 	return all
 }
 
-// inheritBalancers has the programs check senders from their first packet on, where a
+// inheritBalancers makes the programs check senders from their first packet on, if a
 // predecessor did.
 func (h *Half) inheritBalancers() error {
 	held, err := bpfmap.Read[serverAddr, serverKnownBalancer](h.obj.Balancers)
@@ -90,7 +90,7 @@ func (h *Half) inheritBalancers() error {
 	return h.obj.BalancersChecked.Set(uint32(1))
 }
 
-// senders reads from the kernel who is accepted.
+// senders reads the accepted senders from the kernel.
 func (h *Half) senders() (Senders, error) {
 	var checked uint32
 	if err := h.obj.BalancersChecked.Get(&checked); err != nil || checked == 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/internal/tc"
 )
 
-// balancerOf is the source of the tests' tunnels in the family of an address, and another
-// address that no load balancer has.
+// balancerOf returns the source of the tests' tunnels in the family of an address, and
+// another address that no load balancer has.
 func balancerOf(a netip.Addr) (balancer, stranger netip.Addr) {
 	if a.Is6() {
 		return balancer6, balancer6.Next()
@@ -31,8 +31,8 @@ func (n *node) setBalancers(t *testing.T, all ...netip.Addr) {
 	}
 }
 
-// tunnelCases is a packet of every kind that comes in a tunnel, as frames from an outer
-// source, by both encapsulations.
+// tunnelCases contains one packet of every kind that arrives in a tunnel, as frames from
+// an outer source, with both encapsulations.
 func tunnelCases(t *testing.T, v, p, s, c, from netip.AddrPort) map[string][]byte {
 	frames := map[string][]byte{}
 	for _, gue := range []bool{false, true} {
@@ -54,8 +54,8 @@ func tunnelCases(t *testing.T, v, p, s, c, from netip.AddrPort) map[string][]byt
 	return frames
 }
 
-// TestTunnelsOfUnknownBalancers has hosts other than the load balancers send tunnelled
-// packets, which anyone can who reaches the node.
+// TestTunnelsOfUnknownBalancers: hosts other than the load balancers send encapsulated
+// packets, as anyone can who reaches the node.
 func TestTunnelsOfUnknownBalancers(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
@@ -96,8 +96,8 @@ func TestTunnelsOfUnknownBalancers(t *testing.T) {
 	})
 }
 
-// TestSecondChanceKeepsTheSender has a packet that a node sends on be accepted by the
-// next node, which knows load balancers alone.
+// TestSecondChanceKeepsTheSender: a packet that a node forwards is accepted by the next
+// node, which knows only load balancers.
 func TestSecondChanceKeepsTheSender(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		first, next := newNode(t), newNode(t)
@@ -122,9 +122,9 @@ func TestSecondChanceKeepsTheSender(t *testing.T) {
 	})
 }
 
-// TestBalancersOutliveTheAgent has an agent take over from another: from one that checked
-// senders it does so from the first packet on, and after one of a release that did not,
-// no flow breaks before it is known who the load balancers are.
+// TestBalancersOutliveTheAgent: an agent takes over from another. If that one checked
+// senders, it does so from the first packet on. After a release that did not, no flow
+// breaks before the load balancers are known.
 func TestBalancersOutliveTheAgent(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
@@ -172,7 +172,7 @@ func TestBalancersLinger(t *testing.T) {
 	}
 }
 
-// TestSetBalancersRefuses has what cannot be held leave what was there.
+// TestSetBalancersRefuses: a set that does not fit leaves the previous one unchanged.
 func TestSetBalancersRefuses(t *testing.T) {
 	n := newNode(t)
 	n.setBalancers(t, balancer4)

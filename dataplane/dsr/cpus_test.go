@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// repeat runs a program on frames, one after the other, on a CPU of its own as far
-// as there are any, until done says so. see gets what comes out.
+// repeat runs a program on frames, one after the other, on its own CPU if there are
+// enough, until done returns true. see receives the output.
 func (n *node) repeat(t *testing.T, prog *ebpf.Program, ifindex int, frames [][]byte, done func() bool, see func(out []byte)) {
 	t.Helper()
 	opts := ebpf.RunOptions{Context: make([]byte, 192), DataOut: make([]byte, 2048)}
@@ -33,11 +33,11 @@ func (n *node) repeat(t *testing.T, prog *ebpf.Program, ifindex int, frames [][]
 	})
 }
 
-// TestFlowsOnSeveralCPUs has one CPU give a flow to two VIPs in turn, while others
-// answer and begin flows in the same set. The model: an answer is of one VIP and
-// its port, of the other and its port, or of no flow; never of one's address and
-// the other's port. Such a mixture needs a write between two reads that are a
-// nanosecond apart, so this does not prove that none can happen.
+// TestFlowsOnSeveralCPUs: one CPU assigns a flow to two VIPs alternately, while others
+// answer and start flows in the same set. The model: a reply has one VIP and its port,
+// the other and its port, or no flow; never one's address and the other's port. Such a
+// mixture needs a write between two reads a nanosecond apart, so this does not prove that
+// it cannot happen.
 func TestFlowsOnSeveralCPUs(t *testing.T) {
 	n := small(t, 8)
 	first, other := vip, netip.AddrPortFrom(vip.Addr().Next(), vip.Port()+1)

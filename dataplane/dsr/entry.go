@@ -11,26 +11,25 @@ import (
 	"github.com/fairlead/fairlead/internal/netorder"
 )
 
-// Entry is one frontend at one server.
+// Entry is one frontend with one backend.
 type Entry struct {
 	service.Key
 	// Method is service.Tunnel, service.DSRNAT or service.DR.
 	Method service.Method
-	// Server is where the balancer sends: the outer destination in the
-	// tunnel, and the port at which the server listens; port 0 with a range,
-	// for the one that the client addressed.
+	// Server is the load balancer's destination: the outer destination of the tunnel,
+	// and the port on which the backend listens; port 0 with a range, for the
+	// client's destination port.
 	Server netip.AddrPort
-	// Deliver is the server's address in the VIP's family where Server is of
-	// the other one (tunnel only). It may be the VIP itself, for a server that
-	// does hold it. The zero Addr means Server's own.
+	// Deliver is the backend's address in the VIP's family if Server is of the other
+	// one (tunnel only). It may be the VIP itself, for a backend that has it. The
+	// zero Addr means Server's own.
 	Deliver netip.Addr
 }
 
-// String gives "tunnel TCP 10.1.1.1:80 at 172.16.1.2:8080".
+// String returns "tunnel TCP 10.1.1.1:80 at 172.16.1.2:8080".
 func (e Entry) String() string { return fmt.Sprintf("%s %s at %s", e.Method, e.Key, e.Server) }
 
-// Delivered is the server as it is addressed in the end, and as its flows have
-// it.
+// Delivered is the final address of packets to the backend, and of its flows.
 func (e Entry) Delivered() netip.AddrPort {
 	if e.Deliver.IsValid() {
 		return netip.AddrPortFrom(e.Deliver, e.Server.Port())
@@ -38,13 +37,13 @@ func (e Entry) Delivered() netip.AddrPort {
 	return e.Server
 }
 
-// Compare orders entries by frontend, server and method.
+// Compare orders entries by frontend, backend and forwarding mode.
 func (e Entry) Compare(o Entry) int {
 	return cmp.Or(e.Key.Compare(o.Key), e.Server.Compare(o.Server), cmp.Compare(e.Method, o.Method),
 		e.Deliver.Compare(o.Deliver))
 }
 
-// methods are those that need a server half, as the programs have them.
+// methods are those that need a DSR agent, with their numbers in the programs.
 var methods = map[service.Method]serverServerMethod{
 	service.Tunnel: methodTunnel,
 	service.DSRNAT: methodDirectNAT,
@@ -57,7 +56,7 @@ const (
 	methodDR        = serverServerMethodSERVER_METHOD_DR
 )
 
-// methodOf is the other way.
+// methodOf is the inverse of methods.
 func methodOf(m serverServerMethod) service.Method {
 	for name, number := range methods {
 		if number == m {
@@ -67,8 +66,8 @@ func methodOf(m serverServerMethod) service.Method {
 	return ""
 }
 
-// Entries gives what a frontend asks of the server halves: one entry a backend,
-// none where the method leads back through the balancer.
+// Entries returns a frontend's entries for the DSR agents: one per backend, none if its
+// forwarding mode returns replies through the load balancer.
 func Entries(f desired.Frontend) []Entry {
 	if methods[f.Method] == 0 {
 		return nil
@@ -80,7 +79,7 @@ func Entries(f desired.Frontend) []Entry {
 	return entries
 }
 
-// plain is the entry in the one form that the maps know.
+// plain is the entry in the normal form of the maps.
 func (e Entry) plain() Entry {
 	e.VIP = e.VIP.Unmap()
 	e.Server = netip.AddrPortFrom(e.Server.Addr().Unmap(), e.Server.Port())
@@ -91,7 +90,7 @@ func (e Entry) plain() Entry {
 	return e
 }
 
-// check says what is wrong with an entry in its plain form.
+// check returns what is wrong with an entry in its plain form.
 func (e Entry) check() error {
 	switch {
 	case methods[e.Method] == 0:
@@ -134,7 +133,7 @@ func usable(a netip.Addr) bool {
 	return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() && a.Zone() == ""
 }
 
-// addrOf and netip are netorder's, for the server half's own type.
+// addrOf and netip are netorder's, for the DSR agent's own type.
 func addrOf(ip netip.Addr) serverAddr { return serverAddr{Word: netorder.Words(ip)} }
 
 func (a serverAddr) netip() netip.Addr { return netorder.Addr(a.Word) }

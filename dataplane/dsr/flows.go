@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead/fairlead/internal/netorder"
 )
 
-// Flows gives the flows that are remembered, in no order. Flows that come and
-// go meanwhile may be missing.
+// Flows returns the tracked flows, in no order. Flows that start or end concurrently may
+// be missing.
 func (h *Half) Flows() ([]dataplane.Flow, error) { return devices.Ask(h.worker, h.flows) }
 
 func (h *Half) flows() (flows []dataplane.Flow, err error) {
@@ -26,10 +26,9 @@ func (h *Half) flows() (flows []dataplane.Flow, err error) {
 	return flows, err
 }
 
-// EachFlow gives the flows that a query takes, read from the kernel a piece at
-// a time: what is not asked for is not kept, and the half does other work in
-// between. Their states are "opening", "established", "closed" and "reset". An
-// error ends it.
+// EachFlow returns the flows that match a query, read from the kernel in batches: others
+// are not stored, and the half does other work in between. Their states are "opening",
+// "established", "closed" and "reset". An error ends it.
 func (h *Half) EachFlow(q dataplane.FlowQuery) iter.Seq2[dataplane.Flow, error] {
 	return func(yield func(dataplane.Flow, error) bool) {
 		cursor := newCursor()
@@ -46,7 +45,7 @@ func (h *Half) EachFlow(q dataplane.FlowQuery) iter.Seq2[dataplane.Flow, error] 
 	}
 }
 
-// scanFlows shows every flow until see says enough.
+// scanFlows passes every flow to see until that returns false.
 func (h *Half) scanFlows(see func(dataplane.Flow) bool) error {
 	cursor := newCursor()
 	for more := true; more && !cursor.Done(); {
@@ -57,14 +56,14 @@ func (h *Half) scanFlows(see func(dataplane.Flow) bool) error {
 	return nil
 }
 
-// setsAtOnce are read by one call to the kernel: 150 KB.
+// setsAtOnce is the number of sets read per call to the kernel: 150 KB.
 const setsAtOnce = 256
 
 type flowCursor = walk.Cursor[uint32, serverServerFlowSet]
 
 func newCursor() *flowCursor { return walk.New[uint32, serverServerFlowSet](setsAtOnce) }
 
-// scanSome shows the flows of the next sets.
+// scanSome passes the flows of the next sets to see.
 func (h *Half) scanSome(c *flowCursor, see func(dataplane.Flow)) error {
 	_, sets, err := c.Next(h.obj.FlowTable)
 	if err != nil {
@@ -92,7 +91,7 @@ func flowOf(f *serverServerFlow, now time.Duration) dataplane.Flow {
 	}
 }
 
-// String gives the state in a word.
+// String returns the name of the state.
 func (s serverFlowState) String() string {
 	const (
 		closed      = serverFlowStateFLOW_CLIENT_FIN | serverFlowStateFLOW_SERVER_FIN

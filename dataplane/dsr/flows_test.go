@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// establish has a client and the server speak.
+// establish exchanges packets between a client and the backend.
 func (n *node) establish(t *testing.T, c netip.AddrPort) {
 	t.Helper()
 	n.run(t, n.half.obj.ToServer, n.pod, wire{client: c, dst: vip, flags: "S", tunnel: pod.Addr()}.bytes(t))
@@ -20,7 +20,7 @@ func (n *node) establish(t *testing.T, c netip.AddrPort) {
 	n.run(t, n.half.obj.ToServer, n.pod, wire{client: c, dst: vip, tunnel: pod.Addr()}.bytes(t))
 }
 
-// small has a table of so few sets that they are soon full.
+// small has a table with so few sets that they are soon full.
 func small(t *testing.T, flows uint32) *node {
 	t.Helper()
 	n := newNode(t)
@@ -32,8 +32,8 @@ func small(t *testing.T, flows uint32) *node {
 	return n
 }
 
-// TestAFloodEvictsNoEstablishedFlow sends many times as many SYNs, stray
-// segments and datagrams as the table has room for.
+// TestAFloodEvictsNoEstablishedFlow sends many times as many SYNs, stray segments and
+// datagrams as the table has room for.
 func TestAFloodEvictsNoEstablishedFlow(t *testing.T) {
 	n := small(t, 64)
 	var old []netip.AddrPort
@@ -58,8 +58,8 @@ func TestAFloodEvictsNoEstablishedFlow(t *testing.T) {
 	}
 }
 
-// TestFlowsAimedAtOneSet sends SYNs of flows that the hash every balancer uses puts
-// into one set: anyone can compute that. The table's own hash spreads them.
+// TestFlowsAimedAtOneSet sends SYNs of flows that the public hash of every load balancer
+// puts into one set: anyone can compute that. The table's own hash spreads them.
 func TestFlowsAimedAtOneSet(t *testing.T) {
 	const sets, flows = 512, 64
 	n := small(t, sets*flowWays)
@@ -73,7 +73,7 @@ func TestFlowsAimedAtOneSet(t *testing.T) {
 		aimed++
 		n.run(t, n.half.obj.ToServer, n.pod, wire{client: c, dst: vip, flags: "S", tunnel: pod.Addr()}.bytes(t))
 	}
-	// By chance alone, nine of 64 in one of 512 sets do not happen.
+	// By chance, nine of 64 in one of 512 sets do not happen.
 	if known, err := n.half.Flows(); err != nil || len(known) != flows {
 		t.Errorf("%d of %d flows are remembered, %v", len(known), flows, err)
 	}
@@ -91,7 +91,7 @@ func TestAFullTableRefusesByName(t *testing.T) {
 	n.steps(t, []step{{name: "after one was reset", in: syn, out: wire{client: client, dst: pod, flags: "S"}, verdict: untouched, counter: "flow-made"}})
 }
 
-// TestEachFlow asks for some of the flows.
+// TestEachFlow queries some of the flows.
 func TestEachFlow(t *testing.T) {
 	n := small(t, 4096)
 	for i := range 300 {
@@ -124,7 +124,7 @@ func TestEachFlow(t *testing.T) {
 			t.Errorf("%+v gave %d flows, want %d", tc.q, got, tc.want)
 		}
 	}
-	testkit.Eventually(t, patience, func() error { // what is asked for in between is answered
+	testkit.Eventually(t, patience, func() error { // other calls in between are answered
 		for range n.half.EachFlow(dataplane.FlowQuery{}) {
 			if _, err := n.half.List(); err != nil {
 				return fmt.Errorf("list while flows are read: %w", err)
@@ -134,8 +134,8 @@ func TestEachFlow(t *testing.T) {
 	})
 }
 
-// TestAResetFlowIsNotKnown has a flow that a server refused be looked for
-// elsewhere, where its packet names somebody.
+// TestAResetFlowIsNotKnown: a flow that a backend rejected is tried elsewhere, if its
+// packet has a list.
 func TestAResetFlowIsNotKnown(t *testing.T) {
 	n := small(t, 64)
 	stray := wire{client: client, dst: vip, tunnel: pod.Addr(), payload: "x"}

@@ -7,7 +7,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// sum16 adds a header up as 16-bit words.
+// sum16 sums a header as 16-bit words.
 func sum16(b []byte) (sum uint32) {
 	for i := 0; i+1 < len(b); i += 2 {
 		sum += uint32(b[i])<<8 | uint32(b[i+1])
@@ -18,8 +18,8 @@ func sum16(b []byte) (sum uint32) {
 	return sum
 }
 
-// An IPv4 header that came with a wrong checksum leaves as wrong as it was, though its
-// list be taken off or shortened: the next host is to drop it.
+// An IPv4 header that arrives with a wrong checksum leaves with the same error, although
+// its list is removed or shortened: the next host must drop it.
 func TestBrokenHeadersStayBroken(t *testing.T) {
 	n := newNode(t)
 	n.set(t, entry(service.Tunnel, vip, pod, service.TCP), entry(service.DSRNAT, vip, pod, service.TCP))
@@ -31,7 +31,7 @@ func TestBrokenHeadersStayBroken(t *testing.T) {
 		"shortened within GUE":    {client: client, dst: vip, tunnel: pod.Addr(), tunnelOption: older, gue: true},
 		"longer than its options": {client: client, dst: pod, option: append(list{vip}, older[:1]...)},
 	} {
-		w.client = netip.AddrPortFrom(client.Addr(), uint16(40000+len(name))) // a flow of its own
+		w.client = netip.AddrPortFrom(client.Addr(), uint16(40000+len(name))) // a separate flow
 		frame := w.bytes(t)
 		frame[14+4] ^= 0x40 // of the identification
 		wrong := sum16(frame[14:][:int(frame[14]&15)*4])
@@ -46,8 +46,8 @@ func TestBrokenHeadersStayBroken(t *testing.T) {
 	}
 }
 
-// A segment to port 0 is no later fragment: it is for no frontend, and keeps its
-// checksum right where it is sent on.
+// A segment to port 0 is no later fragment: it is for no frontend, and its checksum stays
+// correct if it is forwarded.
 func TestPortZero(t *testing.T) {
 	n := newNode(t)
 	n.set(t, entry(service.DSRNAT, vip, pod, service.TCP))
@@ -64,8 +64,8 @@ func TestPortZero(t *testing.T) {
 	n.steps(t, []step{{name: "to a whole address", in: in, out: out, verdict: sent, counter: "second-chance"}})
 }
 
-// A server's ICMP error that the kernel is to tell the server about, as its hops are
-// spent, goes to the kernel as it came, with the packet that it is about.
+// A backend's ICMP error about which the kernel must inform the backend, because its TTL
+// expired, goes to the kernel unmodified, with the packet that it quotes.
 func TestSpentErrorStaysAsItCame(t *testing.T) {
 	n := newNode(t)
 	n.set(t, entry(service.Tunnel, vip, pod, service.TCP))

@@ -88,9 +88,9 @@ func TestSetRefusesByNameAndHoldsTheRest(t *testing.T) {
 	}
 }
 
-// TestOneServerThatCannotBeFoundSparesOthers: the kernel answers nothing of use when it
-// is asked for the route to one server. What is held of that one stays, others come
-// and go, and the error names it.
+// TestOneServerThatCannotBeFoundSparesOthers: the kernel returns an error for the route
+// to one backend. The state of that one stays, others are added and removed, and the
+// error names it.
 func TestOneServerThatCannotBeFoundSparesOthers(t *testing.T) {
 	n := newNode(t)
 	a, b := entry(service.Tunnel, vip, pod, service.TCP), entry(service.Tunnel, vip6, pod6, service.TCP)
@@ -116,7 +116,7 @@ func TestOneServerThatCannotBeFoundSparesOthers(t *testing.T) {
 	if now := n.attachedAt(t); !slices.Equal(now, before) {
 		t.Errorf("attached are %v, were %v", now, before)
 	}
-	n.set(t, b) // which is no reason to keep what is no longer desired
+	n.set(t, b) // no longer desired entries are removed all the same
 	wantEntries(t, n.half, b)
 	fails([]Entry{a, b}, b)
 	n.half.routes.get = get
@@ -139,8 +139,7 @@ func TestEntriesOfAFrontend(t *testing.T) {
 	}
 }
 
-// attachedAt lists the programs at every device of a namespace, by tcx and
-// clsact alike.
+// attachedAt lists the programs at every device of a namespace, with tcx and clsact.
 func (n *node) attachedAt(t *testing.T) []string {
 	t.Helper()
 	var found []string

@@ -9,7 +9,7 @@ import (
 
 type point = tc.Point
 
-// hooked are the programs that are held at devices.
+// hooked are the programs attached to devices.
 func (p serverPrograms) hooked() tc.Programs {
 	return tc.Programs{
 		serverProgToServer:   {Program: p.ToServer, Handle: 1},
@@ -20,7 +20,7 @@ func (p serverPrograms) hooked() tc.Programs {
 	}
 }
 
-// describe gives "veth1: tcx: servers behind it".
+// describe returns lines like "veth1: tcx: servers behind it".
 func describe(hook tc.Hook) []string {
 	serves := map[string]string{
 		serverProgToServer: "servers behind it", serverProgToHost: "packets that come in",

@@ -8,8 +8,8 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// icmpError gives an ICMP or ICMPv6 error about a packet, of which so many
-// bytes are embedded (0: all), with its checksum.
+// icmpError returns an ICMP or ICMPv6 error about a packet, with cut bytes embedded (0:
+// all), and its checksum.
 func icmpError(src, dst netip.Addr, about []byte, cut int) []byte {
 	if cut > 0 && cut < len(about) {
 		about = about[:cut]
@@ -24,7 +24,7 @@ func icmpError(src, dst netip.Addr, about []byte, cut int) []byte {
 	return b
 }
 
-// plainSum is the checksum with no pseudo header.
+// plainSum is the checksum without pseudo-header.
 func plainSum(b []byte) uint16 {
 	sum := uint32(0)
 	for i, x := range b {
@@ -43,7 +43,7 @@ func icmpProto(a netip.Addr) byte {
 	return 1
 }
 
-// icmpFrame is an error from src to dst about what w sent.
+// icmpFrame is an error from src to dst about a packet of w.
 func icmpFrame(t *testing.T, head ipHead, about wire, cut int, outer ...ipHead) []byte {
 	t.Helper()
 	embedded, _ := about.ip(t)
@@ -51,8 +51,7 @@ func icmpFrame(t *testing.T, head ipHead, about wire, cut int, outer ...ipHead) 
 	return frame(head, icmpError(head.src, head.dst, embedded, cut), outer...)
 }
 
-// errorCases are about TCP whole, TCP of which only the ports are embedded, and
-// UDP.
+// errorCases quote complete TCP, TCP with only the ports, and UDP.
 func errorCases(f func(name string, udp bool, cut4, cut6 int)) {
 	f("TCP", false, 0, 0)
 	f("TCP cut to its ports", false, 20+8, 40+8)
@@ -66,8 +65,7 @@ func cutOf(v netip.AddrPort, cut4, cut6 int) int {
 	return cut4
 }
 
-// TestErrorsTowardTheServer has routers complain of what the server sent as the
-// VIP.
+// TestErrorsTowardTheServer: routers send errors about what the backend sent as the VIP.
 func TestErrorsTowardTheServer(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
@@ -111,7 +109,7 @@ func TestErrorsTowardTheServer(t *testing.T) {
 	})
 }
 
-// TestErrorsTowardADRServer has the VIP for a destination.
+// TestErrorsTowardADRServer has the VIP as destination.
 func TestErrorsTowardADRServer(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
@@ -124,8 +122,8 @@ func TestErrorsTowardADRServer(t *testing.T) {
 	})
 }
 
-// TestErrorsFromTheServer has the server, and the node for it, complain of what
-// a client sent: the client hears it of the VIP.
+// TestErrorsFromTheServer: the backend, and the node for it, send errors about a client's
+// packet: the client receives them from the VIP.
 func TestErrorsFromTheServer(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
@@ -154,8 +152,7 @@ func TestErrorsFromTheServer(t *testing.T) {
 	})
 }
 
-// TestFragments has datagrams in pieces: toward the server in any order, and
-// back.
+// TestFragments sends fragmented datagrams: to the backend in any order, and back.
 func TestFragments(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)

@@ -17,17 +17,16 @@ import (
 	"github.com/fairlead/fairlead/internal/tc"
 )
 
-// layout names the folder of pinned maps after their layout. The first one had
-// its maps beside the links, in no folder of their own.
+// layout is the name of the directory of the pinned maps. The first layout had its maps
+// next to the links, without a separate directory.
 const layout = "layout2"
 
-// unkeyedFlows is the pin of a table of flows whose hash has no key, which releases
-// before flow_table left in this layout's folder.
+// unkeyedFlows is the pin of a flow table whose hash has no key, which releases before
+// flow_table left in this layout's directory.
 var unkeyedFlows = filepath.Join(layout, "server_flows")
 
-// takeOver replaces a predecessor's programs. What it remembers in maps that are
-// no longer used is carried over twice: flows may begin until its programs are
-// gone.
+// takeOver replaces a predecessor's programs. Its state in maps that are no longer used
+// is copied twice: flows may start until its programs are replaced.
 func (h *Half) takeOver(state *bpfload.State, newHook tc.Opener) error {
 	old, err := h.openOlder()
 	if err != nil {
@@ -54,7 +53,7 @@ func (h *Half) takeOver(state *bpfload.State, newHook tc.Opener) error {
 	if err := state.Replace(h.obj.hooked().All()...); err != nil {
 		return err
 	}
-	if _, err := state.Carry(); err != nil { // what has come since
+	if _, err := state.Carry(); err != nil { // changes since the first copy
 		return err
 	}
 	if h.hook, err = newHook(h.dir, h.obj.hooked()); err != nil {
@@ -66,7 +65,7 @@ func (h *Half) takeOver(state *bpfload.State, newHook tc.Opener) error {
 	return errors.Join(state.Settle(), h.removeOlder())
 }
 
-// adoptSet remembers the flows of a set of another table.
+// adoptSet stores the flows of a set from another table.
 func (h *Half) adoptSet(value []byte) error {
 	var set serverServerFlowSet
 	if _, err := binary.Decode(value, binary.NativeEndian, &set); err != nil {
@@ -87,13 +86,13 @@ func (h *Half) adoptAll(set *serverServerFlowSet) error {
 	return nil
 }
 
-// older are the maps of releases before; nil where there are none.
+// older are the maps of earlier releases, nil if absent.
 type older struct{ localVIPs1, flows1, unkeyed *ebpf.Map }
 
 // layout1Flows is the pin of the first layout's flows.
 const layout1Flows = "server_flows"
 
-// localVIP1 is the first layout's struct local_vip; the key was as it is now.
+// localVIP1 is the first layout's struct local_vip. The key was the same as now.
 type localVIP1 struct {
 	Deliver       serverAddr
 	Port          uint16
@@ -103,7 +102,7 @@ type localVIP1 struct {
 	Left          uint64
 }
 
-// flow1 is the first layout's struct server_flow, by struct tuple.
+// flow1 is the first layout's struct server_flow, keyed by struct tuple.
 type flow1 struct {
 	VIP      serverAddr
 	VIPPort  uint16
@@ -167,7 +166,7 @@ func (h *Half) carryRows(from *ebpf.Map) error {
 	it := from.Iterate()
 	for it.Next(&key, &row) {
 		if key.VipPort == 0 {
-			continue // a "target" of dsr-nat: its packets tell their VIP now
+			continue // a "target" of dsr-nat: its packets now contain their VIP
 		}
 		e := Entry{
 			Key:     service.Key{VIP: key.Vip.netip(), Port: netorder.Port(key.VipPort), Protocol: service.Protocol(key.Proto)},
@@ -185,8 +184,8 @@ func (h *Half) carryRows(from *ebpf.Map) error {
 	return it.Err()
 }
 
-// carryFlows1 has the program itself remember each flow of the first layout. What
-// that remembered was established, or soon is.
+// carryFlows1 makes the program itself store each flow of the first layout. Flows there
+// were established, or soon will be.
 func (h *Half) carryFlows1(from *ebpf.Map) error {
 	const state = serverFlowStateFLOW_OPENED | serverFlowStateFLOW_ANSWERED | serverFlowStateFLOW_CONFIRMED
 	var key serverTuple
@@ -221,8 +220,8 @@ func (h *Half) carryUnkeyed(from *ebpf.Map) error {
 	return nil
 }
 
-// adopt remembers a flow that is not known yet; where its set is full it is
-// lost, as it would be there.
+// adopt stores a flow that is not known yet. If its set is full it is lost, as it would
+// be there.
 func (h *Half) adopt(f serverServerFlow) error {
 	const ethernet = 14
 	frame, err := binary.Append(make([]byte, ethernet), binary.NativeEndian, f)

@@ -18,9 +18,9 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// openLayout1 leaves in a folder what a half of the first layout left there: it
-// is that one's object, attached at the pod's device, with one server and one
-// flow that its own program made. It gives the link.
+// openLayout1 leaves in a directory what an agent of the first layout left there: that
+// one's object, attached to the pod's device, with one backend and one flow created by
+// its program. It returns the link.
 func (n *node) openLayout1(t *testing.T, in []byte) link.Link {
 	t.Helper()
 	dir := pinDir(t, n.ns)
@@ -47,7 +47,7 @@ func (n *node) openLayout1(t *testing.T, in []byte) link.Link {
 	if err := old.Maps[serverMapLocalVips].Put(key, row); err != nil {
 		t.Fatal(err)
 	}
-	target := key // as dsr-nat's rows of that layout, which mean nothing any more
+	target := key // like dsr-nat's rows of that layout, now without meaning
 	target.Vip, target.VipPort, target.ServerPort = serverAddr{}, 0, port(9090)
 	if err := old.Maps[serverMapLocalVips].Put(target, localVIP1{Method: 2, Place: 1}); err != nil {
 		t.Fatal(err)
@@ -67,8 +67,8 @@ func (n *node) openLayout1(t *testing.T, in []byte) link.Link {
 	return l
 }
 
-// TestTheFirstLayoutIsCarriedOver opens a half where one of the first layout
-// was: its entries and flows are there, and its link has the new program.
+// TestTheFirstLayoutIsCarriedOver opens a half after one of the first layout: its entries
+// and flows are there, and its link has the new program.
 func TestTheFirstLayoutIsCarriedOver(t *testing.T) {
 	n := newNode(t)
 	if n.half.hook.Kind() != "tcx" {
@@ -113,8 +113,8 @@ func TestTheFirstLayoutIsCarriedOver(t *testing.T) {
 	n.half = openHalf(t, n.ns, Config{}, tc.Open)
 }
 
-// TestUnkeyedFlowsAreCarriedOver opens a half where one of a release left its flows
-// in a table whose hash has no key.
+// TestUnkeyedFlowsAreCarriedOver opens a half after a release that left its flows in a
+// table whose hash has no key.
 func TestUnkeyedFlowsAreCarriedOver(t *testing.T) {
 	n := newNode(t)
 	n.set(t, entry(service.Tunnel, vip, pod, service.TCP))
@@ -136,8 +136,8 @@ func TestUnkeyedFlowsAreCarriedOver(t *testing.T) {
 	}
 }
 
-// leaveUnkeyed closes the half and leaves its flows in a table of the older name,
-// each in another set than its key puts it in, and no key.
+// leaveUnkeyed closes the half and leaves its flows in a table with the older name, each
+// in another set than its key selects, and no key.
 func (n *node) leaveUnkeyed(t *testing.T) {
 	t.Helper()
 	old, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: uint32(binary.Size(serverServerFlowSet{})),
@@ -175,8 +175,8 @@ func pinsIn(folder string) (names []string, err error) {
 	return names, err
 }
 
-// TestFlowsAreLeftForReleasesWithoutKeys goes back to a release that reads flows of the
-// first layout alone, and forward again.
+// TestFlowsAreLeftForReleasesWithoutKeys downgrades to a release that reads only the
+// first layout's flows, and upgrades again.
 func TestFlowsAreLeftForReleasesWithoutKeys(t *testing.T) {
 	n := newNode(t)
 	n.set(t, entry(service.Tunnel, vip, pod, service.TCP))
@@ -185,7 +185,7 @@ func TestFlowsAreLeftForReleasesWithoutKeys(t *testing.T) {
 	if err := n.half.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// What such a release does not know, it leaves alone.
+	// Such a release leaves unknown objects alone.
 	aside := dir + "-aside"
 	for _, name := range []string{serverMapFlowTable, flowKeyPin} {
 		if err := os.Rename(filepath.Join(dir, layout, name), aside+name); err != nil {

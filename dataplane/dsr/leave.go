@@ -14,10 +14,10 @@ import (
 	"github.com/fairlead/fairlead/internal/bpfmap"
 )
 
-// Releases before flow_table had a key for its hash do not read that table, and put
-// no layouts on record. They take over the flows of the first layout, so an agent that
-// ends leaves its flows like that, too. This file can go when nobody goes back to such
-// a release any more.
+// Releases before flow_table had a key for its hash do not read that table, and record no
+// layouts. They take over the flows of the first layout, so a terminating agent also
+// leaves its flows in that form. Remove this file when nobody downgrades to such a
+// release any more.
 
 // leaveFlows writes the flows for a release without keyed hashes to take over.
 func (h *Half) leaveFlows() error {
@@ -52,15 +52,15 @@ func flowsToLeave(flows map[serverTuple]flow1, set *serverServerFlowSet) {
 	for way, tag := range set.Tag {
 		f := &set.Flow[way]
 		if tag == 0 || f.State&serverFlowStateFLOW_ANSWERED == 0 {
-			continue // who takes it over would hold it for established
+			continue // the older release would consider it established
 		}
 		key := serverTuple{Src: f.Client, Dst: f.Server, Sport: f.ClientPort, Dport: f.ServerPort, Proto: f.Proto}
 		flows[key] = flow1{VIP: f.Vip, VIPPort: f.VipPort, Overhead: f.Overhead, Method: uint32(f.Method), Seen: uint64(f.Seen) << clock.TickShift}
 	}
 }
 
-// forgetLeft removes what an agent of this release left for older ones, or where one
-// of those has been at work since, this release's table.
+// forgetLeft removes what an agent of this release left for older ones or, if one of
+// those has run since, this release's table.
 func (h *Half) forgetLeft() error {
 	table, key := filepath.Join(layout, kept.Pin(serverMapFlowTable)), filepath.Join(layout, flowKeyPin)
 	if _, err := os.Stat(h.dir.Path(table)); errors.Is(err, os.ErrNotExist) {

@@ -18,7 +18,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testnet"
 )
 
-// servers are so many that are not here.
+// servers returns n backends that are not here.
 func servers(like netip.AddrPort, n int) list {
 	var l list
 	a := like.Addr()
@@ -29,8 +29,8 @@ func servers(like netip.AddrPort, n int) list {
 	return l
 }
 
-// TestListsOfEveryLength has a packet of an unknown flow go to the first of its
-// list with the rest, in each form that a list has.
+// TestListsOfEveryLength: a packet of an unknown flow goes to the first backend of its
+// list with the rest, in each form of a list.
 func TestListsOfEveryLength(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
@@ -58,9 +58,9 @@ func TestListsOfEveryLength(t *testing.T) {
 	})
 }
 
-// TestListsOfStrangers has packets whose lists name others than the frontend's
-// servers: anybody can send such. None goes to them, nor to another port of a
-// server; a server behind them is asked.
+// TestListsOfStrangers sends packets whose lists contain others than the frontend's
+// backends, as anyone can. None goes to them, nor to another port of a backend. A backend
+// after them is used.
 func TestListsOfStrangers(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
@@ -73,7 +73,7 @@ func TestListsOfStrangers(t *testing.T) {
 			unknown := wire{client: netip.AddrPortFrom(c.Addr(), port), dst: v, payload: "x"}
 			for _, gue := range []bool{false, true} {
 				if name == "another port" {
-					break // a tunnel has no use for ports
+					break // a tunnel does not use ports
 				}
 				in := unknown
 				in.tunnel, in.tunnelOption, in.gue = p.Addr(), l, gue
@@ -102,8 +102,8 @@ func TestListsOfStrangers(t *testing.T) {
 	})
 }
 
-// TestServersLinger has packets go on to a server that has left its frontend, for
-// its flows' sake, and to one of another frontend never.
+// TestServersLinger: packets go to a backend that has left its frontend, for its existing
+// flows, but never to one of another frontend.
 func TestServersLinger(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
@@ -122,8 +122,8 @@ func TestServersLinger(t *testing.T) {
 	})
 }
 
-// TestServersOfAPredecessor has an agent take over from one that did not write the
-// servers of other nodes: until the first Set any that is listed is accepted.
+// TestServersOfAPredecessor: an agent takes over from one that did not write the backends
+// of other nodes. Until the first Set any listed one is accepted.
 func TestServersOfAPredecessor(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
@@ -148,7 +148,7 @@ func TestServersOfAPredecessor(t *testing.T) {
 	})
 }
 
-// TestGUE has tunnels by UDP end here, of both families around and inside.
+// TestGUE terminates UDP tunnels here, with both families outside and inside.
 func TestGUE(t *testing.T) {
 	for _, tc := range []struct{ v, p, outer, c netip.AddrPort }{
 		{vip, pod, pod, client}, {vip6, pod6, pod6, client6}, {vip, pod, pod6, client}, {vip6, pod6, pod, client6},
@@ -185,7 +185,7 @@ func TestGUE(t *testing.T) {
 	}
 }
 
-// TestGUEThatIsNotOurs changes the header: such packets stay as they are.
+// TestGUEThatIsNotOurs changes the header: such packets stay unmodified.
 func TestGUEThatIsNotOurs(t *testing.T) {
 	n := newNode(t)
 	n.set(t, entry(service.Tunnel, vip, pod, service.TCP))
@@ -211,8 +211,8 @@ func TestGUEThatIsNotOurs(t *testing.T) {
 	}
 }
 
-// TestNoPacketGoesRound has every server of a list be one that knows nothing,
-// and this one among them: a packet ends after as many hops as its list is long.
+// TestNoPacketGoesRound: no backend of a list knows the flow, and this one is among them.
+// A packet stops after as many hops as its list is long.
 func TestNoPacketGoesRound(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
@@ -232,7 +232,7 @@ func TestNoPacketGoesRound(t *testing.T) {
 				for len(rest.tunnelOption) > 0 && rest.tunnelOption[0].Addr() == p.Addr() {
 					rest.tunnelOption = rest.tunnelOption[1:]
 				}
-				if len(rest.tunnelOption) == 0 { // "come back and take it"
+				if len(rest.tunnelOption) == 0 { // it is for this backend again
 					if verdict != untouched {
 						t.Fatalf("%v at hop %d: verdict %d, want it taken", l, hop, verdict)
 					}
@@ -244,7 +244,7 @@ func TestNoPacketGoesRound(t *testing.T) {
 				}
 				wantFrame(t, out, rest.bytes(t))
 				w = rest
-				w.tunnel = p.Addr() // which that server is
+				w.tunnel = p.Addr() // which is that backend
 			}
 		}
 	})
@@ -256,8 +256,7 @@ func sctp(src, dst netip.AddrPort, chunk byte) []byte {
 	return append(b, 1, 2, 3, 4, 0xca, 0xfe, 0xca, 0xfe, chunk, 0, 0, 20, 1, 2, 3, 4, 0, 1, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1)
 }
 
-// frame puts IP headers before a payload: the inner one and, where there is
-// one, the tunnel's.
+// frame puts IP headers before a payload: the inner one and, if any, the tunnel's.
 func frame(inner ipHead, payload []byte, outer ...ipHead) []byte {
 	b, proto := inner.before(payload)
 	for _, o := range outer {
@@ -270,7 +269,7 @@ func frame(inner ipHead, payload []byte, outer ...ipHead) []byte {
 	return append(ethernet(proto), b...)
 }
 
-// check gives a frame to a program and wants a verdict and a frame.
+// check passes a frame to a program and verifies verdict and output.
 func (n *node) check(t *testing.T, name, prog string, in []byte, verdict int, want []byte, counter string) {
 	t.Helper()
 	before := n.count(t, counter)
@@ -285,7 +284,7 @@ func (n *node) check(t *testing.T, name, prog string, in []byte, verdict int, wa
 	}
 }
 
-// TestSCTP has the address change and the port and checksum stay.
+// TestSCTP: the address changes, port and checksum stay.
 func TestSCTP(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
@@ -307,8 +306,8 @@ func TestSCTP(t *testing.T) {
 	})
 }
 
-// An INIT straight to the server ends no association by the VIP: the server accepts it
-// by COOKIE ACK, with the INIT's own tag, or goes on as before.
+// An INIT directly to the backend ends no association of the VIP: the backend accepts it
+// with COOKIE ACK, with the INIT's own tag, or continues as before.
 func TestForgedINIT(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
@@ -368,15 +367,14 @@ func TestForgedINIT(t *testing.T) {
 	})
 }
 
-// TestOtherOptionsStay has a client's own IP options or extension headers reach
-// the server.
+// TestOtherOptionsStay: a client's own IP options or extension headers reach the backend.
 func TestOtherOptionsStay(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
 		n.set(t, entry(service.Tunnel, v, p, service.TCP), entry(service.DSRNAT, v, p, service.UDP))
 		others := func() []byte {
 			if v.Addr().Is6() {
-				return []byte{0, 0, 1, 4, 0, 0, 0, 0} // a Destination Options header of padding
+				return []byte{0, 0, 1, 4, 0, 0, 0, 0} // a Destination Options header with padding
 			}
 			return []byte{0x94, 4, 0, 0} // router alert
 		}
@@ -418,8 +416,8 @@ func TestRangeOfPorts(t *testing.T) {
 	})
 }
 
-// TestDR has packets for the VIP itself, to a pod, at the node's way in, and to
-// a node that has the VIP.
+// TestDR sends packets for the VIP itself, to a pod, at the node's ingress, and to a node
+// that has the VIP.
 func TestDR(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
@@ -453,7 +451,7 @@ func contains(lines []string, part string) bool {
 	return slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, part) })
 }
 
-// TestDRToAServerThatHoldsTheVIP changes nothing but the list.
+// TestDRToAServerThatHoldsTheVIP changes only the list.
 func TestDRToAServerThatHoldsTheVIP(t *testing.T) {
 	families(t, func(t *testing.T, v, _, s, c netip.AddrPort) {
 		n := newNode(t)
@@ -475,7 +473,7 @@ func TestDRToAServerThatHoldsTheVIP(t *testing.T) {
 	})
 }
 
-// TestTwoVIPsOnOneServerPort has one client, address and port, speak to both.
+// TestTwoVIPsOnOneServerPort: one client address and port uses both.
 func TestTwoVIPsOnOneServerPort(t *testing.T) {
 	families(t, func(t *testing.T, v, p, _, c netip.AddrPort) {
 		n := newNode(t)

@@ -11,28 +11,28 @@ import (
 	"github.com/fairlead/fairlead/internal/features"
 )
 
-// State is what the half does at one moment.
+// State is the state of the half at one time.
 type State struct {
-	// Attached has one line a device: "veth1: tcx: servers behind it".
+	// Attached has one line per device: "veth1: tcx: servers behind it".
 	Attached []string
-	// Abroad are the servers desired that are not on this node, and why not.
+	// Abroad are the desired backends that are not on this node, with the reason.
 	Abroad map[netip.Addr]string
-	// Entries are as List gives them, Flows and Counters as those methods do.
+	// Entries are as returned by List, Flows and Counters as by those methods.
 	Entries  []Entry
 	Flows    []dataplane.Flow
 	Counters map[string]uint64
-	// Senders says from whom tunnelled packets are accepted.
+	// Senders are those from which encapsulated packets are accepted.
 	Senders Senders
 }
 
-// Senders are the load balancers from which tunnelled packets are accepted, sorted, those
-// that have just left among them. Without Checked anyone is accepted.
+// Senders are the load balancers from which encapsulated packets are accepted, sorted,
+// including those that have just left. Without Checked all senders are accepted.
 type Senders struct {
 	Checked bool
 	Known   []netip.Addr
 }
 
-// State looks at everything at once.
+// State reads everything in one step.
 func (h *Half) State() (State, error) {
 	return devices.Ask(h.worker, func() (State, error) {
 		rows, err := h.rows()
@@ -46,12 +46,11 @@ func (h *Half) State() (State, error) {
 	})
 }
 
-// Degraded lists the optional features that this kernel refuses.
+// Degraded lists the optional features that this kernel does not support.
 func (h *Half) Degraded() []features.Degraded { return h.missing }
 
-// Counters gives what became of packets since the half was first opened, by
-// the names of bpf/server/maps.h ("tunnel-delivered", "passed-fragment",
-// "dropped-rewrite").
+// Counters returns the outcomes of packets since the half was first opened, by the names
+// of bpf/server/maps.h ("tunnel-delivered", "passed-fragment", "dropped-rewrite").
 func (h *Half) Counters() (map[string]uint64, error) { return devices.Ask(h.worker, h.counters) }
 
 func (h *Half) counters() (map[string]uint64, error) {

@@ -24,8 +24,8 @@ import (
 	"github.com/fairlead/fairlead/internal/tc"
 )
 
-// load opens the pins, loads the programs against the pinned maps, and puts
-// them in place of a predecessor's.
+// load opens the pins, loads the programs with the pinned maps, and replaces a
+// predecessor's.
 func (h *Half) load(newHook tc.Opener) error {
 	if err := bpffs.Mount(h.cfg.PinDir); err != nil {
 		return fmt.Errorf("PinDir: %w", err)
@@ -75,7 +75,7 @@ var kept = bpfload.KeptMaps{
 	serverMapServerCounters: {Fit: bpfload.Renew},
 }
 
-// openState sets the kept maps to be pinned, and to the sizes that they are to have.
+// openState sets the pins and sizes of the kept maps.
 func (h *Half) openState(spec *ebpf.CollectionSpec) (*bpfload.State, error) {
 	if err := os.MkdirAll(h.dir.Path(layout), 0o700); err != nil {
 		return nil, fmt.Errorf("pins: %w", err)
@@ -100,13 +100,13 @@ func (h *Half) openState(spec *ebpf.CollectionSpec) (*bpfload.State, error) {
 	return state, nil
 }
 
-// history has the layouts that releases pin, as bpfload.Source has it.
+// history contains the layouts that releases pin, as in bpfload.Source.
 //
 //go:embed layouts.json
 var history []byte
 
-// flowKey is flow_key, made where there is none. It is kept as long as the table, in
-// a map that the programs do not use.
+// flowKey is flow_key, generated if absent. It is stored as long as the table, in a map
+// that the programs do not use.
 func (h *Half) flowKey() (key [serverHashKeys]uint64, err error) {
 	m, err := ebpf.NewMapWithOptions(&ebpf.MapSpec{
 		Name: flowKeyPin, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(binary.Size(key)), MaxEntries: 1, Pinning: ebpf.PinByName,
@@ -136,10 +136,10 @@ const serverHashKeys = 10
 // flowWays is FLOW_WAYS.
 const flowWays = uint32(len(serverServerFlowSet{}.Flow))
 
-// flowSets is how many sets a table of so many flows has.
+// flowSets is the number of sets in a table for this many flows.
 func flowSets(flows uint32) uint32 { return max(1, (flows+flowWays-1)/flowWays) }
 
-// release closes what is open. What is pinned stays.
+// release closes what is open. Pinned objects stay.
 func (h *Half) release() error {
 	var errs []error
 	if h.hook != nil {
@@ -155,7 +155,7 @@ func (h *Half) release() error {
 	return errors.Join(errs...)
 }
 
-// rows gives all that local_vips holds.
+// rows returns the contents of local_vips.
 func (h *Half) rows() (rows, error) {
 	return bpfmap.Read[serverLocalVipKey, serverLocalVip](h.obj.LocalVips)
 }
@@ -168,7 +168,7 @@ func (h *Half) upsert(key serverLocalVipKey, row serverLocalVip) error {
 	return nil
 }
 
-// delete takes a row away; one that is absent is no error.
+// delete removes a row. An absent one is not an error.
 func (h *Half) delete(key serverLocalVipKey) error {
 	if err := h.obj.LocalVips.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("delete an entry: %w", err)
@@ -176,8 +176,8 @@ func (h *Half) delete(key serverLocalVipKey) error {
 	return nil
 }
 
-// change makes the map hold the wanted rows. What is held and no longer wanted
-// is marked as left: it serves on until sweep takes it.
+// change updates the map to the wanted rows. Rows that are no longer wanted are marked as
+// left: they keep serving until sweep removes them.
 func (h *Half) change(held, wanted rows) error {
 	var errs []error
 	for key, row := range wanted {
@@ -194,13 +194,13 @@ func (h *Half) change(held, wanted rows) error {
 	return errors.Join(append(errs, h.forgetRows())...)
 }
 
-// forgetRows has the programs look rows up anew. Theirs may be a packet old.
+// forgetRows invalidates the programs' row caches, which may be one packet late.
 func (h *Half) forgetRows() error {
 	h.generation = max(1, h.generation+1)
 	return h.obj.RowsGeneration.Set(h.generation)
 }
 
-// sweep deletes what left so long ago that no flow of it was seen since.
+// sweep deletes rows that left long ago and whose flows have been silent since.
 func (h *Half) sweep(held rows) error {
 	before := uint64(max(0, clock.Now()-h.cfg.Linger))
 	old := maps.Clone(held)

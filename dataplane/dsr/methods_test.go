@@ -20,7 +20,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testnet"
 )
 
-// eachFamily runs a test with the tunnel's entries of A and B set.
+// eachFamily runs a test with the tunnel entries of A and B set.
 func (w *world) eachFamily(t *testing.T, f func(v, a, b netip.AddrPort)) {
 	for _, tc := range []struct{ v, a, b netip.AddrPort }{{vip, w.serverA, w.serverB}, {vip6, w.serverA6, w.serverB6}} {
 		t.Run(tc.v.Addr().String(), func(t *testing.T) {
@@ -32,7 +32,7 @@ func (w *world) eachFamily(t *testing.T, f func(v, a, b netip.AddrPort)) {
 	}
 }
 
-// TestTrafficByGUE has the tunnel run over UDP, also with a second chance.
+// TestTrafficByGUE runs the tunnel over UDP, also with second-chance.
 func TestTrafficByGUE(t *testing.T) {
 	w := newWorld(t, tc.Open)
 	w.eachFamily(t, func(v, a, b netip.AddrPort) {
@@ -47,8 +47,8 @@ func TestTrafficByGUE(t *testing.T) {
 	})
 }
 
-// TestSecondChanceOfUDP has a flow of datagrams stay with its server through two
-// changes, and a new one be taken by the first of its list, which nobody knows.
+// TestSecondChanceOfUDP: a flow of datagrams stays with its backend through two changes,
+// and a new one is accepted by the first of its list, because nobody knows it.
 func TestSecondChanceOfUDP(t *testing.T) {
 	w := newWorld(t, tc.Open)
 	w.eachWay(t, func(m service.Method, v, a, b netip.AddrPort) {
@@ -71,7 +71,7 @@ func TestSecondChanceOfUDP(t *testing.T) {
 	})
 }
 
-// TestLongDatagrams has questions and answers that are longer than the path.
+// TestLongDatagrams sends requests and replies that exceed the path MTU.
 func TestLongDatagrams(t *testing.T) {
 	w := newWorld(t, tc.Open)
 	w.eachFamily(t, func(v, a, _ netip.AddrPort) {
@@ -99,8 +99,8 @@ func TestLongDatagrams(t *testing.T) {
 	})
 }
 
-// TestARefusedDatagramIsToldOfTheVIP has nobody listen at the server: the client
-// hears so as if the VIP had said it.
+// TestARefusedDatagramIsToldOfTheVIP: nothing listens at the backend, and the client
+// receives the error from the VIP.
 func TestARefusedDatagramIsToldOfTheVIP(t *testing.T) {
 	w := newWorld(t, tc.Open)
 	w.eachFamily(t, func(v, a, _ netip.AddrPort) {
@@ -121,9 +121,8 @@ func TestARefusedDatagramIsToldOfTheVIP(t *testing.T) {
 	})
 }
 
-// TestTrafficByDR has the router send packets for the VIP to the nodes, as a
-// balancer on their segment does: to a pod, and to the node itself, neither of
-// which has the VIP.
+// TestTrafficByDR: the router sends packets for the VIP to the nodes, as a load balancer
+// on their segment does: to a pod, and to the node itself, neither of which has the VIP.
 func TestTrafficByDR(t *testing.T) {
 	w := newWorld(t, tc.Open)
 	for _, tc := range []struct {
@@ -155,7 +154,7 @@ func TestBundlesByGUEArePassed(t *testing.T) {
 	n := newNode(t)
 	n.set(t, entry(service.Tunnel, vip, pod, service.TCP))
 	frame := wire{client: client, dst: vip, tunnel: pod.Addr(), gue: true, payload: "one, two, three"}.bytes(t)
-	const contextGSOSize = 44 // its place among the words of struct __sk_buff
+	const contextGSOSize = 44 // its index among the words of struct __sk_buff
 	var context [48]uint32
 	context[contextGSOSize] = 60
 	verdict, err := n.half.obj.ToServer.Run(&ebpf.RunOptions{Data: frame, Context: context[:]})
@@ -164,11 +163,11 @@ func TestBundlesByGUEArePassed(t *testing.T) {
 	}
 }
 
-// bulkBodies are how many megabytes go each way of one connection.
+// bulkBodies is the number of megabytes in each direction of one connection.
 const bulkBodies = 6
 
-// TestBulk has packets come to the node in bundles (GRO), where the tunnel lets
-// the kernel put them together, and leave the server so (TSO).
+// TestBulk: packets arrive at the node in bundles (GRO), if the tunnel lets the kernel
+// merge them, and leave the backend as bundles (TSO).
 func TestBulk(t *testing.T) {
 	w := newWorld(t, tc.Open)
 	w.eachFamily(t, func(v, a, _ netip.AddrPort) {
@@ -188,7 +187,7 @@ func TestBulk(t *testing.T) {
 	})
 }
 
-// passed tells what has left by a device.
+// passed returns what has left by a device.
 func (w *world) passed(ns *netns.NS, device string) (packets, bytes uint64) {
 	w.t.Helper()
 	w.do(ns, func() error {

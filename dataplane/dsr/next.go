@@ -8,17 +8,17 @@ import (
 	"github.com/fairlead/fairlead/internal/bpfmap"
 )
 
-// nextServers are what next_servers holds, or a part of it: who a packet may be
-// sent on to.
+// nextServers is the content of next_servers, or a part of it: the backends to which a
+// packet may be forwarded.
 type nextServers map[serverLocalVipKey]serverNextServer
 
-// frontend is a row's key without the server.
+// frontend is a row's key without the backend.
 func (key serverLocalVipKey) frontend() serverLocalVipKey {
 	key.Server, key.ServerPort = serverAddr{}, 0
 	return key
 }
 
-// nextServers are all servers of the frontends that have one here.
+// nextServers are all backends of the frontends that have one here.
 func (d *rowSet) nextServers(here rows) nextServers {
 	frontends := map[serverLocalVipKey]bool{}
 	for key := range here {
@@ -28,7 +28,7 @@ func (d *rowSet) nextServers(here rows) nextServers {
 	for _, its := range d.servers {
 		for key, row := range its {
 			if (key.Server == serverAddr{}) || !frontends[key.frontend()] {
-				continue // the former is dr's, which a list does not name
+				continue // the former is for dr, and not in any list
 			}
 			all[key] = serverNextServer{Port: row.Port}
 		}
@@ -36,8 +36,8 @@ func (d *rowSet) nextServers(here rows) nextServers {
 	return all
 }
 
-// linger adds to wanted who is held and has left: such a server takes packets of
-// its flows for so long, as it does at its own node. now is CLOCK_MONOTONIC.
+// linger adds to wanted those in held that have left: such a backend accepts packets of
+// its flows for this long, as on its own node. now is CLOCK_MONOTONIC.
 func (wanted nextServers) linger(held nextServers, now, linger time.Duration) {
 	for key, server := range held {
 		if _, stays := wanted[key]; stays {
@@ -52,7 +52,7 @@ func (wanted nextServers) linger(held nextServers, now, linger time.Duration) {
 	}
 }
 
-// setNextServers makes the map hold these, and for a while those that have left.
+// setNextServers updates the map to these, including those that have left recently.
 func (h *Half) setNextServers(wanted nextServers) error {
 	held, err := bpfmap.Read[serverLocalVipKey, serverNextServer](h.obj.NextServers)
 	if err != nil {
@@ -62,8 +62,8 @@ func (h *Half) setNextServers(wanted nextServers) error {
 	return errors.Join(bpfmap.Change(h.obj.NextServers, held, wanted), h.obj.NextServersKnown.Set(uint32(1)))
 }
 
-// inheritNextServers has the programs accept any server of a list until the first
-// Set, where rows are held by an agent that did not write next_servers.
+// inheritNextServers makes the programs accept any backend of a list until the first Set,
+// if the rows are from an agent that did not write next_servers.
 func (h *Half) inheritNextServers(held rows) error {
 	servers, err := bpfmap.Read[serverLocalVipKey, serverNextServer](h.obj.NextServers)
 	if err != nil || len(servers) > 0 || len(held) == 0 {

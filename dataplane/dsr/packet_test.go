@@ -17,8 +17,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/authtag"
 )
 
-// The wire of the packet tests: what a test needs to say, and defaults for the
-// rest.
+// wire is a packet of these tests: what a test must specify, and defaults for the rest.
 type wire struct {
 	client, dst netip.AddrPort
 	udp         bool
@@ -31,17 +30,17 @@ type wire struct {
 	noSum       bool // UDP without a checksum
 	option      list // the Fairlead option, of the only header or the inner
 	fragment    bool // the first of several
-	later       bool // not the first of several
+	later       bool // a later one of several
 
 	tunnel       netip.Addr // the outer destination
 	tunnelFrom   netip.Addr // the outer source: balancer4 or balancer6 if none
 	tunnelOption list
-	gue          bool  // by UDP
+	gue          bool  // over UDP
 	gueSum       bool  // with a checksum
 	tunnelTTL    uint8 // 64 if 0
 	tunnelTOS    uint8
 
-	key nodekey.Key // by which a tag ends the list of the first header; none if zero
+	key nodekey.Key // makes the tag at the end of the first header's list; none if zero
 }
 
 // tag is that of the first header's list, none without a key.
@@ -59,7 +58,7 @@ func (w wire) tag(place authtag.Place, src, dst netip.Addr, l list) []byte {
 	return p.Tag(w.key)
 }
 
-// list is what the option carries.
+// list is the option's content.
 type list []netip.AddrPort
 
 var (
@@ -69,7 +68,7 @@ var (
 	tcpSequence = uint32(1000)
 )
 
-// bytes builds the frame, with every checksum right.
+// bytes builds the frame, with all checksums correct.
 func (w wire) bytes(t testing.TB) []byte {
 	t.Helper()
 	ip, proto := w.ip(t)
@@ -94,7 +93,7 @@ func serialize(t testing.TB, ls ...gopacket.SerializableLayer) []byte {
 	return buf.Bytes()
 }
 
-// ip builds the (inner) IP packet; the second result is its Ethernet type.
+// ip builds the (inner) IP packet. The second result is its Ethernet type.
 func (w wire) ip(t testing.TB) ([]byte, uint16) {
 	t.Helper()
 	l4 := w.l4(t)
@@ -181,7 +180,7 @@ func (w wire) outer(inner []byte, ethertype uint16) ([]byte, uint16) {
 	return head.before(inner)
 }
 
-// inGUE puts UDP and GUE before a packet; the list is private data.
+// inGUE puts UDP and GUE before a packet. The list is private data.
 func (w wire) inGUE(head ipHead, inner []byte) []byte {
 	var private []byte
 	if len(head.option) > 0 || head.tag != nil {
@@ -210,17 +209,17 @@ func (l list) bytes() []byte {
 	return b
 }
 
-// ipHead is an IP header with or without the Fairlead option, written by hand:
-// the bytes are the contract of balancer and server half.
+// ipHead is an IP header with or without the Fairlead option, written by hand: the bytes
+// are the contract between load balancer and DSR agent.
 type ipHead struct {
 	src, dst netip.Addr
 	ttl, tos uint8
 	proto    byte
 	option   list
-	tag      []byte // behind the option's list
+	tag      []byte // after the option's list
 	fragment bool   // the first
-	later    bool   // another
-	others   []byte // options or extension headers behind ours; whole words
+	later    bool   // a later one
+	others   []byte // options or extension headers after ours; whole words
 }
 
 func (h ipHead) before(payload []byte) ([]byte, uint16) {
@@ -282,7 +281,7 @@ func (h ipHead) before6(payload []byte) []byte {
 	if listed {
 		last = &b[40]
 	}
-	if h.others != nil { // each a header of eight bytes that says what comes next
+	if h.others != nil { // each a header of eight bytes with a next header field
 		h.others[0], *last = *last, 60
 		b = append(b, h.others...)
 		last = &b[len(b)-len(h.others)]
@@ -304,7 +303,7 @@ func (h ipHead) before6(payload []byte) []byte {
 	return append(b, payload...)
 }
 
-// wantFrame compares byte for byte and tells the difference layer by layer.
+// wantFrame compares byte for byte and reports the difference layer by layer.
 func wantFrame(t *testing.T, got, want []byte) {
 	t.Helper()
 	if bytes.Equal(got, want) {

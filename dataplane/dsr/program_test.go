@@ -25,8 +25,7 @@ import (
 
 func TestMain(m *testing.M) { refusals.Main(m) }
 
-// The tests' addresses, as in the notes on the packet's way; each has its IPv6
-// twin.
+// The tests' addresses, each with its IPv6 counterpart.
 var (
 	vip, vip6       = ap("10.1.1.1:80"), ap("[2001:db8:1::1]:80")
 	pod, pod6       = ap("172.16.1.2:8080"), ap("[2001:db8:16:1::2]:8080")
@@ -43,8 +42,8 @@ const (
 	sent      = 7  // TC_ACT_REDIRECT
 )
 
-// node is a namespace with an uplink and a pod's device, both with someone at
-// the other end's address; the half is open but at no device.
+// node is a namespace with an uplink and a pod's device, both with an address at the
+// other end. The half is open but not attached to any device.
 type node struct {
 	ns          *netns.NS
 	half        *Half
@@ -77,8 +76,8 @@ func newNode(t testing.TB) *node {
 	return n
 }
 
-// openHalf opens a half in a namespace, on pins of the test's own, and detaches
-// it at the end.
+// openHalf opens a half in a namespace, with the test's own pins, and detaches it at the
+// end.
 func openHalf(t testing.TB, ns *netns.NS, cfg Config, hook tc.Opener) *Half {
 	t.Helper()
 	if cfg.PinDir == "" {
@@ -102,8 +101,8 @@ func pinDir(t testing.TB, ns *netns.NS) string {
 	return filepath.Join("/sys/fs/bpf", ns.Name())
 }
 
-// addVeth makes a pair in this namespace, both ends up.
-// addVeth gives the near end the MAC address that the tests' frames are for.
+// addVeth makes a pair in this namespace, both ends up. The near end has the MAC address
+// of the tests' frames.
 func addVeth(name, peer string, addrs ...string) (int, error) {
 	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name, HardwareAddr: macs[1]}, PeerName: peer}
 	if err := errors.Join(netlink.LinkAdd(veth), testnet.Address(name, addrs...), testnet.Address(peer)); err != nil {
@@ -131,8 +130,8 @@ func addRoute(link int, dst, gw string) error {
 	return nil
 }
 
-// set has the half serve entries, whose frontends have servers at other nodes,
-// too: those that the tests' lists name.
+// set makes the half serve entries, whose frontends also have backends on other nodes:
+// those in the tests' lists.
 func (n *node) set(t *testing.T, entries ...Entry) {
 	t.Helper()
 	all := slices.Clone(entries)
@@ -159,7 +158,7 @@ func (n *node) setOnly(t *testing.T, entries ...Entry) {
 	}
 }
 
-// run gives a frame to a program as if it passed a device.
+// run passes a frame to a program as if it passed a device.
 func (n *node) run(t *testing.T, prog *ebpf.Program, ifindex int, frame []byte) (int, []byte) {
 	t.Helper()
 	return testnet.Run(t, n.ns, prog, ifindex, frame)
@@ -181,7 +180,7 @@ func (n *node) count(t *testing.T, name string) uint64 {
 	return counters[name]
 }
 
-// family runs a test for IPv4 and for IPv6.
+// families runs a test for IPv4 and for IPv6.
 func families(t *testing.T, f func(t *testing.T, v, p, s, c netip.AddrPort)) {
 	t.Run("IPv4", func(t *testing.T) { f(t, vip, pod, second, client) })
 	t.Run("IPv6", func(t *testing.T) { f(t, vip6, pod6, second6, client6) })
@@ -191,10 +190,10 @@ func families(t *testing.T, f func(t *testing.T, v, p, s, c netip.AddrPort)) {
 type step struct {
 	name    string
 	prog    string // to_server if empty
-	in, out wire   // out is in where the packet is untouched
+	in, out wire   // out is in if the packet is unmodified
 	verdict int
 	same    bool
-	counter string // the one that must have grown by one
+	counter string // must have increased by one
 }
 
 func (n *node) steps(t *testing.T, steps []step) {
@@ -224,8 +223,8 @@ func (n *node) steps(t *testing.T, steps []step) {
 	}
 }
 
-// TestFramesForOtherHosts has a switch flood frames: only those for this host's MAC
-// address count.
+// TestFramesForOtherHosts: a switch floods frames, and only those for this host's MAC
+// address are processed.
 func TestFramesForOtherHosts(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
@@ -277,8 +276,8 @@ func TestTunnel(t *testing.T) {
 	})
 }
 
-// TestAddressesOfOneSum has a VIP and a server that no checksum tells apart: the
-// port alone changes it.
+// TestAddressesOfOneSum has a VIP and a backend with the same checksum: only the port
+// changes it.
 func TestAddressesOfOneSum(t *testing.T) {
 	for _, tc := range []struct{ v, p, c netip.AddrPort }{
 		{ap("173.17.0.1:80"), pod, client},
@@ -448,9 +447,9 @@ func TestDirectConnectionForgetsTheFlow(t *testing.T) {
 	})
 }
 
-// A SYN straight to the server, which anybody can send in the name of a client that
-// is just connecting by the VIP, does not end that: which of the two SYNs the server
-// has accepted its SYN-ACK says.
+// A SYN directly to the backend, which anyone can send in the name of a client that is
+// connecting through the VIP, does not end that connection: the backend's SYN-ACK shows
+// which of the two SYNs it has accepted.
 func TestForgedSYNDuringAHandshake(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		for name, answered := range map[string]bool{"before the answer": false, "after it": true} {
@@ -478,15 +477,15 @@ func TestForgedSYNDuringAHandshake(t *testing.T) {
 	})
 }
 
-// Anybody can send a SYN or RST with a client's address. An established flow goes
-// on after either as long as its server says so, and ends when the server accepts
-// the SYN.
+// Anyone can send a SYN or RST with a client's address. An established flow continues
+// after either as long as its backend continues it, and ends when the backend accepts the
+// SYN.
 func TestForgedSegmentsEndNoFlow(t *testing.T) {
 	for _, method := range []service.Method{service.Tunnel, service.DSRNAT} {
 		families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 			n := newNode(t)
 			n.set(t, entry(method, v, p, service.TCP))
-			in := func(w wire) wire { // as the balancer sends it
+			in := func(w wire) wire { // as the load balancer sends it
 				if method == service.Tunnel {
 					w.tunnel = p.Addr()
 				} else {
@@ -542,12 +541,12 @@ func TestMSSIsKeptWhereAsked(t *testing.T) {
 		out: wire{client: vip, dst: client, flags: "SA", mss: 1460, ttl: 62}, verdict: sent}})
 }
 
-// TestCutFrames gives every program every shorter piece of a good frame.
+// TestCutFrames passes every shorter prefix of a valid frame to every program.
 func TestCutFrames(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
 		n.set(t, entry(service.Tunnel, v, p, service.TCP), entry(service.DSRNAT, v, p, service.UDP))
-		shortest := 14 + 20 // the kernel gives programs no less to test with
+		shortest := 14 + 20 // the kernel's minimum for test runs
 		if v.Addr().Is6() {
 			shortest = 14 + 40
 		}

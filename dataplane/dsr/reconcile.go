@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// reconcile makes the kernel hold what is desired: rows for the servers that
-// are here, programs where the routes lead to them. It may run at any time,
-// again and again; before the first Set it leaves the entries as they are.
+// reconcile programs the desired state into the kernel: rows for the local backends, and
+// programs where the routes lead to them. It may run at any time and repeatedly. Before
+// the first Set it leaves the entries unchanged.
 func (h *Half) reconcile() error {
 	if err := h.writeBalancers(); err != nil || h.desired == nil {
 		return err
@@ -29,14 +29,14 @@ func (h *Half) reconcile() error {
 	h.keepUnknown(wanted, at, held, found)
 	entrances(at, view, wanted)
 	entrances(at, view, held)
-	// First: from the row on, packets are to be looked up by their VIP.
+	// First: once the row exists, packets must be looked up by their VIP.
 	if err := h.serveDR(wanted, held); err != nil {
 		return err
 	}
 	return errors.Join(failed, h.setNextServers(h.desired.nextServers(wanted)), h.change(held, wanted), h.hook.Keep(at), h.sweep(held))
 }
 
-// wanted are the rows of the servers that are here.
+// wanted are the rows of the local backends.
 func (h *Half) wanted(view *view, found map[netip.Addr]where) rows {
 	wanted := rows{}
 	for _, server := range slices.SortedFunc(maps.Keys(h.desired.servers), netip.Addr.Compare) {
@@ -60,9 +60,9 @@ func (h *Half) wanted(view *view, found map[netip.Addr]where) rows {
 	return wanted
 }
 
-// entrances adds the programs at the node's ways in and out that servers in
-// pods need: the one that hands packets to their devices, and the one that looks
-// at what the kernel tells clients of packets for them.
+// entrances adds the programs at the node's ingress and egress that backends in pods
+// need: the one that passes packets to their devices, and the one for the ICMP errors
+// that the kernel sends to clients about packets to them.
 func entrances(at map[point]bool, view *view, rows rows) {
 	pods, direct := false, false
 	for _, row := range rows {
@@ -79,7 +79,7 @@ func entrances(at map[point]bool, view *view, rows rows) {
 	}
 }
 
-// serveDR tells the programs whether there is a server with dr.
+// serveDR informs the programs whether there is a backend with dr.
 func (h *Half) serveDR(sets ...rows) error {
 	served := uint32(0)
 	for _, rows := range sets {
@@ -92,9 +92,8 @@ func (h *Half) serveDR(sets ...rows) error {
 	return h.obj.DrServed.Set(served)
 }
 
-// locate says where each server is that is desired or still held, and notes of those
-// desired that are not here why not. The error names those of them of which the kernel
-// would not say it.
+// locate finds each backend that is desired or still programmed, and records why desired
+// ones are not here. The error lists those that the kernel failed to locate.
 func (h *Half) locate(view *view, held rows) (found map[netip.Addr]where, failed error) {
 	var errs []error
 	found, h.abroad = map[netip.Addr]where{}, map[netip.Addr]string{}
@@ -120,8 +119,8 @@ func (h *Half) locate(view *view, held rows) (found map[netip.Addr]where, failed
 	return found, errors.Join(errs...)
 }
 
-// keepUnknown keeps what is desired of servers of which it is not known where they are
-// as it is held, and all programs where they are attached: some may be for those.
+// keepUnknown keeps the programmed rows of desired backends with unknown location, and
+// all attached programs: some may be for those.
 func (h *Half) keepUnknown(wanted rows, at map[point]bool, held rows, found map[netip.Addr]where) {
 	any := false
 	for key, row := range held {
@@ -142,7 +141,7 @@ func (h *Half) keepUnknown(wanted rows, at map[point]bool, held rows, found map[
 	}
 }
 
-// points says where programs must be attached for servers in these places.
+// points returns where programs must be attached for backends in these places.
 func points(found map[netip.Addr]where) map[point]bool {
 	wanted := map[point]bool{}
 	for _, w := range found {

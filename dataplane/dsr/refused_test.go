@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/refusals"
 )
 
-// TestWithoutOptional has backends served on kernels that refuse what is optional.
+// TestWithoutOptional serves backends on kernels without optional features.
 func TestWithoutOptional(t *testing.T) {
 	refusals.Optional(t, features.DSRAgent, refusals.Tests{
 		Few: "^TestFromServer$",
@@ -18,8 +18,8 @@ func TestWithoutOptional(t *testing.T) {
 	})
 }
 
-// TestWithoutEssential has an agent fail to start on kernels that refuse what is
-// essential, while its predecessor's entries stay.
+// TestWithoutEssential: an agent fails to start on kernels without essential features,
+// while its predecessor's entries stay.
 func TestWithoutEssential(t *testing.T) {
 	if refusals.Attempt(func(at string) error {
 		return refusals.InNamespace(at, func() error {

@@ -10,16 +10,16 @@ import (
 	"github.com/fairlead/fairlead/internal/netorder"
 )
 
-// rows are what local_vips holds, or a part of it.
+// rows is the content of local_vips, or a part of it.
 type rows map[serverLocalVipKey]serverLocalVip
 
-// rowSet is a valid set of entries, as rows by the server's address. A row's
-// place is yet to be filled in.
+// rowSet is a valid set of entries, as rows by the backend's address. The rows' places
+// are not set yet.
 type rowSet struct {
 	servers map[netip.Addr]rows
 }
 
-// newRowSet takes the valid entries and refuses the others by name.
+// newRowSet accepts the valid entries and rejects the others with a reason.
 func newRowSet(entries []Entry) (*rowSet, error) {
 	d := &rowSet{servers: map[netip.Addr]rows{}}
 	var refused []error
@@ -61,7 +61,7 @@ func (d *rowSet) add(e Entry) error {
 	return nil
 }
 
-// conflict says why one key cannot stand for two rows.
+// conflict returns why one key cannot represent two rows.
 func (key serverLocalVipKey) conflict(old, row serverLocalVip) error {
 	switch {
 	case key.VipPort != 0:
@@ -75,7 +75,7 @@ func (key serverLocalVipKey) conflict(old, row serverLocalVip) error {
 	return nil
 }
 
-// merge makes one row without ports of two: a range goes with single ports.
+// merge combines two rows without ports: a range includes single ports.
 func merge(old, row serverLocalVip) serverLocalVip {
 	if row.Last != 0 || old.Last == 0 && row.Method > old.Method {
 		return row
@@ -117,12 +117,12 @@ func (e Entry) rows() rows {
 	return all
 }
 
-// isEntry tells the row that stands for an entry from those that go with it.
+// isEntry distinguishes the row that represents an entry from its additional ones.
 func isEntry(key serverLocalVipKey, row serverLocalVip) bool {
 	return (key.VipPort != 0 || row.Last != 0) && (row.Method != methodDR || key.Server == serverAddr{})
 }
 
-// entryOf reads a row back.
+// entryOf converts a row back to an entry.
 func entryOf(key serverLocalVipKey, row serverLocalVip) Entry {
 	e := Entry{
 		Key:    service.Key{VIP: key.Vip.netip(), Port: netorder.Port(key.VipPort), Protocol: service.Protocol(key.Proto)},

@@ -1,13 +1,13 @@
-// Package dsr is the half of direct return that runs on the node of the
-// real servers: it loads bpf/server.c, tells it which servers are here, and
-// keeps it attached where the kernel's routes lead to them. Servers stay as
-// they are: they hold no VIP and need no tunnel device.
+// Package dsr is the DSR agent: the part of direct server return that runs on the
+// backends' node. It loads bpf/server.c, configures it with the local backends, and
+// attaches it where the kernel's routes lead to them. Backends stay unchanged: they need
+// neither the VIP nor a tunnel device.
 //
-// A firewall on the node must let the tunnel's packets (IP protocols 4 and 41,
-// or UDP to GUE's port) through to pods.
+// A firewall on the node must pass the tunnel's packets (IP protocols 4 and 41, or UDP to
+// GUE's port) to pods.
 //
-// Nothing here decides which servers there are (that is plan's), and nothing
-// here sends a packet to a server from a balancer (that is dataplane/xdp's).
+// This package does not decide which backends exist (that is plan's task), nor does it
+// send packets from a load balancer to a backend (that is dataplane/xdp's).
 package dsr
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/fairlead/fairlead/internal/tc"
 )
 
-// Defaults of what a Config leaves open.
+// Defaults of Config.
 const (
 	// DefaultMaxFlows takes 37 MB of kernel memory.
 	DefaultMaxFlows = 1 << 19
@@ -37,42 +37,41 @@ const (
 	DefaultLinger = 15 * time.Minute
 )
 
-// Config says how a server half is set up.
+// Config configures a DSR agent.
 type Config struct {
-	// PinDir is a folder on a BPF file system that nobody else uses, one for a
-	// network namespace. What is pinned there goes on working without this
-	// process and is found again.
+	// PinDir is a directory on a BPF file system for exclusive use, one per network
+	// namespace. Pinned objects keep working without this process and are found
+	// again.
 	PinDir string
-	// MaxFlows is for how many flows there is room, twice as many as are
-	// expected at least; 0 for DefaultMaxFlows. A table that is pinned already
-	// keeps its size, for the sake of its flows.
+	// MaxFlows is the capacity of the flow table, at least twice the expected number;
+	// 0 for DefaultMaxFlows. An existing pinned table keeps its size, to preserve its
+	// flows.
 	MaxFlows uint32
-	// GUEPort is the UDP port at which tunnels of the encapsulation gue end; 0
-	// for service.DefaultGUEPort.
+	// GUEPort is the UDP port of tunnels with GUE encapsulation; 0 for
+	// service.DefaultGUEPort.
 	GUEPort uint16
-	// Uplinks names the devices by which the node meets the network. Empty: a
-	// device that carries a default route, and a veth that carries any route
-	// with a gateway.
+	// Uplinks are the devices that connect the node to the network. Empty: a device
+	// with a default route, and a veth with any route that has a gateway.
 	Uplinks []string
-	// Linger is how long a server that is gone from Set still serves its
+	// Linger is how long a backend that is removed from Set still serves its
 	// established flows after their last packet; 0 for DefaultLinger.
 	Linger time.Duration
-	// Auth has packets of load balancers and of other nodes be checked for an
-	// authentication tag. Without keys none is looked at.
+	// Auth makes packets from load balancers and other nodes be checked for an
+	// authentication tag. Without keys tags are not checked.
 	Auth nodekey.Auth
-	// KeepMSS leaves the servers' TCP segment size alone. Otherwise clients
-	// are told one that leaves room for what the balancer adds, as long
-	// packets would not fit the way to the server.
+	// KeepMSS leaves the backends' TCP segment size unchanged. Otherwise clients
+	// receive one that leaves room for the load balancer's overhead, because
+	// full-size packets would not fit the path to the backend.
 	KeepMSS bool
-	// Log is told what changes; nil for slog's default.
+	// Log receives changes; nil for slog's default.
 	Log *slog.Logger
 }
 
-// ErrClosed is what a Half answers after Close or Detach.
+// ErrClosed is the error of a Half after Close or Detach.
 var ErrClosed = devices.ErrClosed
 
-// Half is a server half in the network namespace where Open was called. Its
-// methods may be called from any goroutine.
+// Half is a DSR agent in the network namespace where Open was called. Its methods may be
+// called from any goroutine.
 type Half struct {
 	cfg    Config
 	log    *slog.Logger
@@ -81,11 +80,11 @@ type Half struct {
 	// What follows belongs to the worker.
 	dir     *bpffs.Dir
 	obj     serverObjects
-	missing features.Missing // optional features that the kernel refuses
+	missing features.Missing // optional features that the kernel does not support
 	routes  *routes
 	hook    tc.Hook
-	desired *rowSet               // nil until the first Set: nothing is pruned before
-	abroad  map[netip.Addr]string // servers desired that are not here, and why
+	desired *rowSet               // nil until the first Set: nothing is removed before
+	abroad  map[netip.Addr]string // desired backends that are not here, and why
 	// balancers are those of the last SetBalancers, once it was called; nil: any.
 	balancers    knownBalancers
 	balancersSet bool
@@ -93,9 +92,9 @@ type Half struct {
 	generation uint32
 }
 
-// Open loads the programs, takes over what a predecessor left pinned in
-// PinDir and replaces its programs; traffic goes on meanwhile. Entries that it
-// left stay in force until the first Set.
+// Open loads the programs, takes over what a predecessor left pinned in PinDir and
+// replaces its programs without interrupting traffic. Its entries stay in force until the
+// first Set.
 func Open(cfg Config) (*Half, error) {
 	return open(cfg, tc.Open)
 }
@@ -128,18 +127,18 @@ func open(cfg Config, newHook tc.Opener) (*Half, error) {
 	return h, nil
 }
 
-// Pauses of the worker.
+// Delays of the worker.
 const (
 	settle = 20 * time.Millisecond
 	relook = 30 * time.Second
 )
 
-// Set makes the half serve exactly these entries, the ones whose servers are
-// not on this node left out: they are taken up when a route makes them local.
-// Entries that are not valid are refused by name, one error each, and the
-// others hold. It may be called again with the same entries.
+// Set makes the half serve exactly these entries, except those whose backends are not on
+// this node: they are added when a route makes them local. Invalid entries are rejected
+// with one error each, and the others are programmed. It may be called again with the
+// same entries.
 //
-// A server that is left out goes on serving the flows that it has.
+// A backend that is left out keeps serving its existing flows.
 func (h *Half) Set(entries []Entry) error {
 	d, refused := newRowSet(entries)
 	return errors.Join(refused, h.worker.Do(func() error {
@@ -148,8 +147,8 @@ func (h *Half) Set(entries []Entry) error {
 	}))
 }
 
-// List gives the entries that the kernel holds, sorted, also by a predecessor;
-// without those that only linger.
+// List returns the entries programmed in the kernel, sorted, including a predecessor's,
+// but without those that only linger.
 func (h *Half) List() ([]Entry, error) {
 	return devices.Ask(h.worker, func() ([]Entry, error) {
 		rows, err := h.rows()
@@ -157,8 +156,8 @@ func (h *Half) List() ([]Entry, error) {
 	})
 }
 
-// Local tells whether a server is on this node: behind a veth, bridge or tap
-// of it, or the node itself.
+// Local reports whether a backend is on this node: behind one of its veths, bridges or
+// taps, or the node itself.
 func (h *Half) Local(server netip.Addr) (bool, error) {
 	return devices.Ask(h.worker, func() (bool, error) {
 		view, err := h.routes.look(h.cfg.Uplinks)
@@ -170,13 +169,13 @@ func (h *Half) Local(server netip.Addr) (bool, error) {
 	})
 }
 
-// Pins gives the folder of the maps' pins, for who loads other programs onto
-// them, as benchmarks do.
+// Pins returns the directory of the maps' pins, for loading other programs with them, as
+// benchmarks do.
 func (h *Half) Pins() (folder string, err error) {
 	return devices.Ask(h.worker, func() (string, error) { return h.dir.Path(layout), nil })
 }
 
-// Describe tells where the half is attached and what it dropped.
+// Describe reports where the half is attached and what it dropped.
 func (h *Half) Describe() dataplane.Description {
 	d := dataplane.Description{Kind: "server-half"}
 	err := h.worker.Do(func() error {
@@ -194,11 +193,10 @@ func (h *Half) Describe() dataplane.Description {
 	return d
 }
 
-// Close lets go of the half; what it holds goes on working.
+// Close closes the half. What is programmed keeps working.
 func (h *Half) Close() error { return h.worker.End(h.leaveFlows) }
 
-// Detach takes the half out of the kernel, with all its entries and flows, and
-// closes it.
+// Detach removes the half from the kernel, with all its entries and flows, and closes it.
 func (h *Half) Detach() error {
 	return h.worker.End(func() error {
 		err := errors.Join(h.hook.Keep(nil), h.dir.RemoveAll())

@@ -9,14 +9,14 @@ import (
 	"github.com/fairlead/fairlead/internal/netorder"
 )
 
-// Sources are the source ranges of one frontend, as in desired.Frontend: where
-// Allow is empty, all clients are allowed but those in Deny.
+// Sources are the source ranges of one frontend, as in desired.Frontend: with an empty
+// Allow, all clients are allowed except those in Deny.
 type Sources struct {
 	service.Key
 	Allow, Deny []netip.Prefix
 }
 
-// sourceRanges is what the map source_ranges holds.
+// sourceRanges is the content of the map source_ranges.
 type sourceRanges map[serverSourceKey]serverSourceRule
 
 const (
@@ -32,7 +32,7 @@ const (
 // Bits of a key before the client's address, and of that before an IPv4 address.
 const frontendBits, mappedBits = 160, 96
 
-// newSourceRanges gives the map's entries for these frontends.
+// newSourceRanges returns the map's entries for these frontends.
 func newSourceRanges(all []Sources) sourceRanges {
 	ranges := sourceRanges{}
 	for _, s := range all {
@@ -59,7 +59,7 @@ func newSourceRanges(all []Sources) sourceRanges {
 	return ranges
 }
 
-// key gives the key of a range in one of the frontend's lists.
+// key returns the key of a range in one of the frontend's lists.
 func (s Sources) key(list serverSourceList, p netip.Prefix) serverSourceKey {
 	k := serverSourceKey{
 		Prefixlen: uint32(frontendBits + p.Bits()), Vip: addrOf(s.VIP.Unmap()), Port: netorder.Port(s.Port),
@@ -76,8 +76,8 @@ func (s Sources) key(list serverSourceList, p netip.Prefix) serverSourceKey {
 	return k
 }
 
-// SetSources makes the half drop packets of clients outside these ranges. What is
-// pinned holds until the first call.
+// SetSources makes the half drop packets of clients outside these ranges. The pinned
+// state stays in force until the first call.
 func (h *Half) SetSources(all []Sources) error {
 	wanted := newSourceRanges(all)
 	return h.worker.Do(func() error {
@@ -93,8 +93,8 @@ func (h *Half) SetSources(all []Sources) error {
 	})
 }
 
-// writeSources changes the rule for clients in no range while all ranges, the old
-// and the new, are there: nobody that both allow meets neither.
+// writeSources changes the rule for clients in no range while all ranges, old and new,
+// are present: a client that both allow is never rejected.
 func (h *Half) writeSources(wanted sourceRanges) error {
 	at, err := bpfmap.Read[serverSourceKey, serverSourceRule](h.obj.SourceRanges)
 	if err != nil {
@@ -116,12 +116,12 @@ func (h *Half) writeSources(wanted sourceRanges) error {
 	return bpfmap.Change(h.obj.SourceRanges, at, wanted)
 }
 
-// isWhole says that a range is a whole family's.
+// isWhole reports whether a range is a complete family.
 func (k serverSourceKey) isWhole() bool {
 	return k.Prefixlen == frontendBits || k.List&sourceV6 == 0 && k.Prefixlen == frontendBits+mappedBits
 }
 
-// inheritSources has the programs look at ranges that a predecessor left.
+// inheritSources makes the programs check ranges that a predecessor left.
 func (h *Half) inheritSources() error {
 	held, err := bpfmap.Read[serverSourceKey, serverSourceRule](h.obj.SourceRanges)
 	if err != nil || len(held) == 0 {

@@ -11,7 +11,7 @@ import (
 )
 
 // TestSourceRangesAtTheBackend sends packets of a client outside a Service's source
-// ranges straight to the backend's node, past every balancer.
+// ranges directly to the backend's node, bypassing every load balancer.
 func TestSourceRangesAtTheBackend(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
@@ -35,7 +35,7 @@ func TestSourceRangesAtTheBackend(t *testing.T) {
 					t.Errorf("%s, %s: verdict %d, denied %v, want %v", when, name, verdict, got, want)
 				}
 			}
-			// Another frontend of the VIP has ranges of its own: none.
+			// Another frontend of the VIP has its own ranges: none.
 			free := wire{client: c, dst: other, udp: true, payload: "x", tunnel: p.Addr()}
 			if verdict, _ := n.run(t, n.half.obj.ToServer, n.pod, free.bytes(t)); verdict != untouched {
 				t.Errorf("%s, another frontend: verdict %d", when, verdict)
@@ -53,7 +53,7 @@ func TestSourceRangesAtTheBackend(t *testing.T) {
 			denied  bool
 		}{
 			{"no ranges", nil, false},
-			{"a neighbour is allowed", of([]netip.Prefix{neighbour}, nil), true}, // also to go on with flows that it has
+			{"a neighbour is allowed", of([]netip.Prefix{neighbour}, nil), true}, // also to continue existing flows
 			{"its network is allowed", of([]netip.Prefix{wide}, nil), false},
 			{"its network but not itself", of([]netip.Prefix{wide}, []netip.Prefix{client}), true},
 			{"its network is denied", of(nil, []netip.Prefix{wide}), true},
@@ -79,7 +79,7 @@ func TestSourceRangesAtTheBackend(t *testing.T) {
 	})
 }
 
-// TestSourceRangesOfPorts has frontends of whole addresses and of every protocol.
+// TestSourceRangesOfPorts has frontends with whole addresses and every protocol.
 func TestSourceRangesOfPorts(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
@@ -98,8 +98,8 @@ func TestSourceRangesOfPorts(t *testing.T) {
 	})
 }
 
-// TestSourceRangesAgree compares the programs with a linear search, for random
-// ranges that nest and overlap.
+// TestSourceRangesAgree compares the programs with a linear search, for random ranges
+// that nest and overlap.
 func TestSourceRangesAgree(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)

@@ -18,8 +18,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// openAnother has a release take over whose maps have other layouts, with its programs
-// in the place of those at points.
+// openAnother makes a release with other map layouts take over, with its programs
+// replacing those at points.
 func (n *node) openAnother(t *testing.T, key [serverHashKeys]uint64, points []tc.Point) *ebpf.Collection {
 	t.Helper()
 	var all *ebpf.Collection
@@ -59,8 +59,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// TestForwardAndBack has a release of other layouts take over, and this one come back:
-// both know the flows that the other one had, also those that began while it took over.
+// TestForwardAndBack: a release with other layouts takes over, and this one comes back.
+// Both know each other's flows, including those that started during the takeover.
 func TestForwardAndBack(t *testing.T) {
 	n := newNode(t)
 	if n.half.hook.Kind() != "tcx" {

@@ -20,7 +20,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testnet"
 )
 
-// hooks are both ways to attach; where the kernel has no tcx they are the same.
+// hooks are both ways to attach. If the kernel has no tcx they are the same.
 var hooks = func() map[string]tc.Opener {
 	if refusals.Without("clsact") {
 		return map[string]tc.Opener{"tcx": tc.Open}
@@ -30,7 +30,7 @@ var hooks = func() map[string]tc.Opener {
 
 var returning = []service.Method{service.Tunnel, service.DSRNAT}
 
-// both gives the entries of a server for TCP and UDP.
+// both returns a backend's entries for TCP and UDP.
 func both(m service.Method, v, server netip.AddrPort) []Entry {
 	return []Entry{entry(m, v, server, service.TCP), entry(m, v, server, service.UDP)}
 }
@@ -46,16 +46,17 @@ func (w *world) set(h *Half, entries ...[]Entry) {
 	}
 }
 
-// TestTraffic has real clients and servers, by every method, to pods and hosts.
-// Packets come to the nodes in bundles (GRO) and leave the servers so (GSO).
+// TestTraffic has real clients and servers, with every forwarding mode, to pods and
+// hosts. Packets arrive at the nodes in bundles (GRO) and leave the servers as bundles
+// (GSO).
 func TestTraffic(t *testing.T) {
 	for name, hook := range hooks {
 		t.Run(name, func(t *testing.T) { newWorld(t, hook).traffic(t) })
 	}
 }
 
-// TestTrafficToDevicesWithoutOffloads has the kernel itself take bundles apart
-// and fill in checksums behind the program.
+// TestTrafficToDevicesWithoutOffloads makes the kernel itself split bundles and fill in
+// checksums after the program.
 func TestTrafficToDevicesWithoutOffloads(t *testing.T) {
 	w := newWorld(t, tc.Open)
 	w.do(w.nodeA, func() error { return testnet.Offload("pod0", unix.ETHTOOL_STXCSUM, 0) })
@@ -63,12 +64,12 @@ func TestTrafficToDevicesWithoutOffloads(t *testing.T) {
 	w.traffic(t)
 }
 
-// TestTrafficBehindABridge has the balancer and a server on one bridge: what
-// goes between them never reaches the node's own routing.
+// TestTrafficBehindABridge has the load balancer and a server on one bridge: traffic
+// between them never reaches the node's own routing.
 func TestTrafficBehindABridge(t *testing.T) { buildWorld(t, tc.Open, true).traffic(t) }
 
-// TestTrafficPastAFirewall has nodes that drop what their connection tracking
-// calls invalid, as kube-proxy has them do: it sees one direction at most.
+// TestTrafficPastAFirewall has nodes that drop what their connection tracking calls
+// invalid, as with kube-proxy: it sees at most one direction.
 func TestTrafficPastAFirewall(t *testing.T) {
 	w := newWorld(t, tc.Open)
 	for _, ns := range []*netns.NS{w.nodeA, w.nodeB} {
@@ -77,8 +78,7 @@ func TestTrafficPastAFirewall(t *testing.T) {
 	w.traffic(t)
 }
 
-// TestTrafficByTheOtherFamily has the tunnel run over IPv6 for IPv4 and the
-// other way round.
+// TestTrafficByTheOtherFamily runs the tunnel over IPv6 for IPv4 and vice versa.
 func TestTrafficByTheOtherFamily(t *testing.T) {
 	w := newWorld(t, tc.Open)
 	for _, tc := range []struct{ v, outer, inner netip.AddrPort }{
@@ -126,8 +126,8 @@ func (w *world) traffic(t *testing.T) {
 	}
 }
 
-// eachWay runs a test for every method and family, with the VIP and the servers
-// A and B, the entries for which are set.
+// eachWay runs a test for every forwarding mode and family, with the VIP and the servers
+// A and B, whose entries are set.
 func (w *world) eachWay(t *testing.T, f func(m service.Method, v, a, b netip.AddrPort)) {
 	for _, m := range returning {
 		for _, tc := range []struct{ v, a, b, host netip.AddrPort }{
@@ -144,7 +144,7 @@ func (w *world) eachWay(t *testing.T, f func(m service.Method, v, a, b netip.Add
 	}
 }
 
-// TestSecondChance establishes a connection to B; then its slot is A's.
+// TestSecondChance establishes a connection to B. Then its slot moves to A.
 func TestSecondChance(t *testing.T) {
 	w := newWorld(t, tc.Open)
 	w.eachWay(t, func(m service.Method, v, a, b netip.AddrPort) {
@@ -162,8 +162,8 @@ func TestSecondChance(t *testing.T) {
 	})
 }
 
-// TestNobodyKnowsTheFlow establishes a connection to a third server; then A is
-// asked, and B in turn. The client learns at once that it is broken.
+// TestNobodyKnowsTheFlow establishes a connection to a third server. Then A is tried, and
+// after it B. The client receives a reset immediately.
 func TestNobodyKnowsTheFlow(t *testing.T) {
 	w := newWorld(t, tc.Open)
 	w.eachWay(t, func(m service.Method, v, a, b netip.AddrPort) {
@@ -175,7 +175,7 @@ func TestNobodyKnowsTheFlow(t *testing.T) {
 		conn := w.dial("tcp", v)
 		w.balancer.choose(v, choice{method: m, first: a, older: list{b}})
 		_, err := conn.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
-		if err == nil { // else its word that it is connected came to A, too
+		if err == nil { // else its final ACK of the handshake reached A, too
 			_, err = conn.Read(make([]byte, 1))
 		}
 		if !errors.Is(err, unix.ECONNRESET) {
@@ -184,8 +184,8 @@ func TestNobodyKnowsTheFlow(t *testing.T) {
 	})
 }
 
-// TestDirectConnections has the balancer's own namespace talk to servers, as
-// health checks do, before and after they are entries.
+// TestDirectConnections: the load balancer's own namespace connects to servers, as health
+// checks do, before and after they are entries.
 func TestDirectConnections(t *testing.T) {
 	w := newWorld(t, tc.Open)
 	direct := func() {
@@ -213,8 +213,8 @@ func TestDirectConnections(t *testing.T) {
 	}
 }
 
-// TestRestartUnderTraffic closes the half while a body comes, and opens it
-// again while the next one goes.
+// TestRestartUnderTraffic closes the half during one transfer, and opens it again during
+// the next.
 func TestRestartUnderTraffic(t *testing.T) {
 	for name, hook := range hooks {
 		t.Run(name, func(t *testing.T) {
@@ -229,7 +229,7 @@ func TestRestartUnderTraffic(t *testing.T) {
 						w.t.Fatal(err)
 					}
 				})
-				w.wantBodies(c, v) // nobody is there
+				w.wantBodies(c, v) // no agent runs
 				w.wantName(w.browser(), v, "A")
 				w.around(c, v, func() { w.halfA = openHalf(t, w.nodeA, Config{}, hook) })
 				if held, err := w.halfA.List(); err != nil || len(held) != 2 {
@@ -245,7 +245,7 @@ func TestRestartUnderTraffic(t *testing.T) {
 	}
 }
 
-// around does something when half of a large body is there.
+// around calls a function when half of a large body has arrived.
 func (w *world) around(c *http.Client, v netip.AddrPort, f func()) {
 	w.t.Helper()
 	testnet.Around(w.t, c, v, bigBody, f, w.state)
@@ -253,8 +253,8 @@ func (w *world) around(c *http.Client, v netip.AddrPort, f func()) {
 
 func devicesOf(h *Half) []string { return h.Describe().Attached }
 
-// TestRemovedServerKeepsItsFlows takes a server out of the entries while it has
-// a connection.
+// TestRemovedServerKeepsItsFlows removes a server from the entries while it has a
+// connection.
 func TestRemovedServerKeepsItsFlows(t *testing.T) {
 	w := newWorld(t, tc.Open)
 	if err := w.halfA.Close(); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/internal/devices"
 )
 
-// place is where a server is, as the programs have it.
+// place is where a backend runs, with the programs' values.
 type place = serverServerPlace
 
 const (
@@ -22,18 +22,18 @@ const (
 	onHost          = serverServerPlaceSERVER_PLACE_HOST
 )
 
-// where is what the kernel's routes say of one server.
+// where is a backend's location according to the kernel's routes.
 type where struct {
 	place   place
 	devices []int  // to attach to, by index
 	why     string // for elsewhere
-	unknown bool   // the kernel would not say
+	unknown bool   // the kernel returned an error
 }
 
-// view is what the node's devices and routes make of servers.
+// view contains the node's devices and routes, to locate backends.
 type view struct{ *devices.View }
 
-// routes asks the kernel about devices and routes.
+// routes queries the kernel for devices and routes.
 type routes struct {
 	nl  *netlink.Handle
 	get func(net.IP) ([]netlink.Route, error)
@@ -54,7 +54,7 @@ func (r *routes) look(uplinks []string) (*view, error) {
 	return &view{v}, err
 }
 
-// locate asks for the route to a server and says where that is.
+// locate looks up the route to a backend and returns its location.
 func (r *routes) locate(v *view, server netip.Addr) (where, error) {
 	rs, err := r.get(server.AsSlice())
 	if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) ||
@@ -70,7 +70,7 @@ func (r *routes) locate(v *view, server netip.Addr) (where, error) {
 	return v.place(server, rs[0]), nil
 }
 
-// place says what a route to a server means.
+// place interprets a route to a backend.
 func (v *view) place(server netip.Addr, route netlink.Route) where {
 	d := v.Devices[route.LinkIndex]
 	switch {
@@ -88,8 +88,8 @@ func (v *view) place(server netip.Addr, route netlink.Route) where {
 	return where{place: inPod, devices: []int{d.Index}}
 }
 
-// leadsToPods tells a device with servers behind it from one that leads to the
-// network: they can be of the same kind where nodes are namespaces themselves.
+// leadsToPods reports whether backends are behind a device, or the network: both can be
+// of the same kind if nodes are namespaces themselves.
 func (v *view) leadsToPods(d devices.Device) bool {
 	switch {
 	case !d.Ethernet:
@@ -102,9 +102,8 @@ func (v *view) leadsToPods(d devices.Device) bool {
 	return devices.IsPodKind(d.Kind) && !v.Defaults[d.Index] && !v.Gateways[d.Index]
 }
 
-// ports are the devices of a bridge that lead to pods. The programs sit there
-// and not at the bridge itself, which sees nothing of what goes from one of
-// its pods to another.
+// ports are the devices of a bridge that lead to pods. The programs are attached there
+// and not to the bridge itself, which does not see traffic between its pods.
 func (v *view) ports(bridge devices.Device) []int {
 	var ports []int
 	for _, d := range v.Devices {
@@ -116,8 +115,8 @@ func (v *view) ports(bridge devices.Device) []int {
 	return ports
 }
 
-// host is a server on the node itself: at the entrances and at the device with
-// its address.
+// host handles a backend on the node itself: at the entrances and at the device with its
+// address.
 func (v *view) host(server netip.Addr) where {
 	devices := v.Entrances()
 	if index, ok := v.Holders[server]; ok && v.Devices[index].Ethernet && !slices.Contains(devices, index) {

@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/internal/devices"
 )
 
-// TestPlace has the routes that nodes of different make have to a server.
+// TestPlace has routes to a backend from different kinds of nodes.
 func TestPlace(t *testing.T) {
 	all := map[int]devices.Device{
 		1: {Index: 1, Name: "lo", Kind: "device"},

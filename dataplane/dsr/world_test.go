@@ -20,15 +20,15 @@ import (
 	"github.com/fairlead/fairlead/lab/testnet"
 )
 
-// world is a small network with real TCP and a balancer in this process:
+// world is a small network with real TCP and a load balancer in this process:
 //
-//	client ── router ─┬─ lb            the balancer, in user space
+//	client ── router ─┬─ lb            the load balancer, in user space
 //	192.168.0.7       ├─ nodeA ── podA 172.16.1.2
 //	                  └─ nodeB ── podB 172.16.2.2
 //	        lan 10.0.0.0/16
 //
-// The router knows no route to pods; only through the VIP can the client reach
-// them. Every address has its IPv6 twin.
+// The router has no route to pods: the client can reach them only through the VIP. Every
+// address has an IPv6 counterpart.
 type world struct {
 	t                       *testing.T
 	client, router, lb      *netns.NS
@@ -48,8 +48,8 @@ func newWorld(t *testing.T, hook tc.Opener) *world {
 	return buildWorld(t, hook, false)
 }
 
-// buildWorld makes the world; bridged has podA and the balancer behind one
-// bridge of nodeA, as pods of its.
+// buildWorld makes the world. bridged: podA and the load balancer are behind one bridge
+// of nodeA, as its pods.
 func buildWorld(t *testing.T, hook tc.Opener, bridged bool) *world {
 	t.Helper()
 	w := &world{
@@ -109,7 +109,7 @@ func (w *world) wire(bridged bool) {
 		w.routes(w.lb, append(append(toA, toB...), out...)...)
 		w.routes(w.router, "10.1.1.0/24 10.0.0.120", "2001:db8:1::/64 2001:db8::120")
 	}
-	// A balancer of this test's kind sees single packets with whole checksums.
+	// The test's load balancer needs single packets with complete checksums.
 	w.do(w.client, func() error { return testnet.Offload("eth0", unix.ETHTOOL_STXCSUM, 0) })
 	for _, ns := range []*netns.NS{w.nodeA, w.nodeB} {
 		w.do(ns, func() error { return gather("eth0") })
@@ -139,7 +139,7 @@ func (w *world) port(ns *netns.NS, bridge, port string, peer *netns.NS, device s
 	w.t.Helper()
 	testnet.Pair(w.t, ns, port, peer, device)
 	w.do(ns, func() error {
-		// With TSO at this end the other end would not put packets together.
+		// With TSO at this end the other end would not merge packets.
 		return errors.Join(testnet.Enslave(port, bridge), testnet.Offload(port, unix.ETHTOOL_STXCSUM, 0))
 	})
 }
@@ -172,7 +172,7 @@ func (w *world) routes(ns *netns.NS, routes ...string) {
 	})
 }
 
-// reroute gives a prefix that has a route another gateway.
+// reroute changes the gateway of an existing prefix.
 func (w *world) reroute(ns *netns.NS, prefix, gateway string) {
 	w.t.Helper()
 	w.do(ns, func() error {
@@ -184,8 +184,8 @@ func (w *world) reroute(ns *netns.NS, prefix, gateway string) {
 	})
 }
 
-// gather has a device put packets of one flow together (GRO), also such as come
-// one by one: it waits a little for more.
+// gather makes a device merge packets of one flow (GRO), including those that arrive one
+// by one: it waits briefly for more.
 func gather(device string) error {
 	if err := testnet.Offload(device, unix.ETHTOOL_SGRO, 1); err != nil {
 		return err
@@ -224,7 +224,7 @@ func (w *world) dial(network string, to netip.AddrPort) net.Conn {
 // browser is the client's, with one connection.
 func (w *world) browser() *http.Client { return testnet.Browser(w.t, w.client) }
 
-// wantName asks for the server's name.
+// wantName verifies the server's name.
 func (w *world) wantName(c *http.Client, at netip.AddrPort, name string) {
 	w.t.Helper()
 	if got, _ := testnet.Ask(w.t, c, at, w.state); got != name {
@@ -238,14 +238,14 @@ func (w *world) wantBodies(c *http.Client, at netip.AddrPort) {
 	testnet.WantBodies(w.t, c, at, bigBody, w.state)
 }
 
-// who gives the name of who answers a datagram.
+// who returns the name of the server that answers a datagram.
 func (w *world) who(conn net.Conn) string {
 	w.t.Helper()
 	name, _, _ := testnet.AskDatagram(w.t, conn, []byte("who is there?"), w.state)
 	return name
 }
 
-// wantDatagram asks over UDP until this one answers.
+// wantDatagram retries over UDP until this server answers.
 func (w *world) wantDatagram(at netip.AddrPort, name string) {
 	w.t.Helper()
 	conn := w.dial("udp", at)
@@ -257,7 +257,7 @@ func (w *world) wantDatagram(at netip.AddrPort, name string) {
 	})
 }
 
-// state is what to look at when a test fails.
+// state is the diagnostic output of a failed test.
 func (w *world) state() string {
 	var b bytes.Buffer
 	for _, h := range []*Half{w.halfA, w.halfB} {

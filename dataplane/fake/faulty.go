@@ -10,11 +10,11 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 )
 
-// ErrFault is what a Faulty data plane fails with.
+// ErrFault is the error of an injected fault.
 var ErrFault = errors.New("injected fault")
 
-// Faulty lets calls to another data plane fail: half of the failing ones
-// before they have had their effect, half after.
+// Faulty makes calls to another data plane fail: half of them before they take effect,
+// half after.
 type Faulty struct {
 	dataplane.DataPlane
 	mu   sync.Mutex
@@ -22,13 +22,13 @@ type Faulty struct {
 	rng  *rand.Rand
 }
 
-// NewFaulty wraps d so that calls fail at the given rate (0.1 is one in ten),
-// the same ones for the same seed.
+// NewFaulty wraps d so that calls fail at the given rate (0.1 is one in ten). The same
+// seed gives the same failures.
 func NewFaulty(d dataplane.DataPlane, rate float64, seed uint64) *Faulty {
 	return &Faulty{DataPlane: d, rate: rate, rng: rand.New(rand.NewPCG(seed, 0))}
 }
 
-// SetRate changes the rate; 0 heals.
+// SetRate changes the rate; 0 disables faults.
 func (f *Faulty) SetRate(rate float64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 )
 
-// The reasons not to forward a packet.
+// Reasons not to forward a packet.
 var (
 	ErrNotOurs    = errors.New("no frontend has this address")
 	ErrNoFrontend = errors.New("no frontend of this address has this port and protocol")
@@ -21,28 +21,28 @@ var (
 	ErrDenied     = errors.New("the client may not")
 )
 
-// Drops gives the reason by the name that other data planes count it under; a
-// packet that is not ours is not dropped.
+// Drops maps the drop reason names of other data planes to these errors. A packet that is
+// not ours is not dropped.
 var Drops = map[string]error{
 	"no-frontend": ErrNoFrontend, "no-backend": ErrNoServer, "full": ErrFull, "source-denied": ErrDenied,
 }
 
-// Decision is where a packet goes.
+// Decision is the destination of a packet.
 type Decision struct {
 	Server netip.AddrPort
-	// Older may know the flow where Server does not, to be asked in this
-	// order; the last may be Server itself, which then takes it.
+	// Older are other backends that may know the flow if Server does not, in this
+	// order. The last may be Server itself, which then accepts it.
 	Older []netip.AddrPort
 }
 
-// Forward decides on one packet of a flow, of the given length; opens says
-// that it is a SYN or an INIT. It counts and, where the frontend is stateful,
-// remembers the flow, as every data plane does.
+// Forward decides about one packet of a flow, with the given length. opens marks a SYN or
+// INIT. Like every data plane, it counts the packet and, if the frontend is stateful,
+// tracks the flow.
 func (d *DataPlane) Forward(flow schedule.Flow, opens bool, length int) (Decision, error) {
 	return d.forward(flow, opens, length, nil)
 }
 
-// Finish is Forward for a FIN of a flow's client, which then counts as ended.
+// Finish is Forward for a FIN from a flow's client, after which the flow counts as ended.
 func (d *DataPlane) Finish(flow schedule.Flow, length int) (Decision, error) {
 	decision, err := d.Forward(flow, false, length)
 	d.mu.Lock()
@@ -53,10 +53,9 @@ func (d *DataPlane) Finish(flow schedule.Flow, length int) (Decision, error) {
 	return decision, err
 }
 
-// Follow is Forward beside a data plane that chooses by rules of its own: where
-// there is a choice to make and that one's server may be chosen, it is. A SYN or
-// an INIT of a flow whose server drains begins the flow anew, if that one sends
-// it elsewhere.
+// Follow is Forward next to a data plane with its own choice: if there is a choice and
+// that data plane's backend is permitted, it uses that. A SYN or INIT of a flow on a
+// draining backend starts the flow again, if the other data plane sends it elsewhere.
 func (d *DataPlane) Follow(flow schedule.Flow, opens bool, length int, chosen netip.AddrPort) (Decision, error) {
 	return d.forward(flow, opens, length, &chosen)
 }
@@ -95,8 +94,8 @@ func (d *DataPlane) forward(flow schedule.Flow, opens bool, length int, other *n
 	return decision, nil
 }
 
-// find gives the frontend that a packet is for: the one of its very port, else
-// the first whose range has it, else the whole address's.
+// find returns a packet's frontend: the one with its exact port, else the first range
+// that contains it, else the whole address.
 func (d *DataPlane) find(k service.Key) *frontend {
 	if f := d.frontends[k]; f != nil {
 		return f
@@ -113,7 +112,7 @@ func (d *DataPlane) find(k service.Key) *frontend {
 	return found
 }
 
-// whyNot tells what is wrong with a packet to no frontend.
+// whyNot returns why a packet has no frontend.
 func (d *DataPlane) whyNot(dst netip.Addr) error {
 	for k := range d.frontends {
 		if k.VIP == dst {
@@ -123,14 +122,14 @@ func (d *DataPlane) whyNot(dst netip.Addr) error {
 	return ErrNotOurs
 }
 
-// letsIn says whether a client is among those that may and not among those that
-// may not. Limits by rate are for others to keep.
+// letsIn reports whether a client is allowed and not denied. Rate limits are not
+// implemented here.
 func (f *frontend) letsIn(client netip.Addr) bool {
 	has := func(p netip.Prefix) bool { return p.Contains(client) }
 	return (len(f.Allow) == 0 || slices.ContainsFunc(f.Allow, has)) && !slices.ContainsFunc(f.Deny, has)
 }
 
-// endpoint gives a server's address and the port that it gets a flow on.
+// endpoint returns a backend's address and the port to which a flow is sent.
 func (f *frontend) endpoint(id ring.ID, flow schedule.Flow) netip.AddrPort {
 	addr := f.ids[id].Addr
 	if addr.Port() == 0 {
@@ -139,8 +138,8 @@ func (f *frontend) endpoint(id ring.ID, flow schedule.Flow) netip.AddrPort {
 	return addr
 }
 
-// follow gives the backend that another data plane has sent a packet to, if it
-// takes new flows; else 0.
+// follow returns the backend to which another data plane has sent a packet, if it accepts
+// new flows, else 0.
 func (f *frontend) follow(flow schedule.Flow, opens bool, other netip.AddrPort) ring.ID {
 	if id, known := f.flows[flow]; known && opens && f.ids[id].Draining() && f.endpoint(id, flow) != other {
 		delete(f.flows, flow)
@@ -155,8 +154,8 @@ func (f *frontend) follow(flow schedule.Flow, opens bool, other netip.AddrPort) 
 	return 0
 }
 
-// ask gives the server of a packet, and whom the packet names beside, by the
-// ring alone, unless there is a choice already.
+// ask returns a packet's backend, and the other ones in the packet, from the ring only,
+// unless one is already chosen.
 func (f *frontend) ask(flow schedule.Flow, chosen ring.ID, opens bool) (id ring.ID, chain []ring.ID, err error) {
 	if chosen != 0 {
 		return chosen, nil, nil
@@ -174,8 +173,8 @@ func (f *frontend) ask(flow schedule.Flow, chosen ring.ID, opens bool) (id ring.
 	return id, chain, err
 }
 
-// remember gives the server that has a flow; else the one that its client had,
-// else the choice that there is already, else the scheduler's.
+// remember returns the backend of a tracked flow, else the client's last one, else the
+// one already chosen, else the scheduler's choice.
 func (f *frontend) remember(flow schedule.Flow, chosen ring.ID, now time.Time) (id ring.ID, fresh bool, err error) {
 	if id, known := f.flows[flow]; known {
 		return id, false, nil
@@ -194,7 +193,7 @@ func (f *frontend) remember(flow schedule.Flow, chosen ring.ID, now time.Time) (
 	return id, true, nil
 }
 
-// next gives the server of a new flow.
+// next returns the backend of a new flow.
 func (f *frontend) next(flow schedule.Flow, chosen ring.ID, now time.Time) ring.ID {
 	if id, had := f.affinity.Server(flow.Client.Addr(), f.Affinity, now); had {
 		if s := f.server(id); s.Weight > 0 && !s.Full() {
@@ -207,7 +206,7 @@ func (f *frontend) next(flow schedule.Flow, chosen ring.ID, now time.Time) ring.
 	return f.chooser.Choose(f.Scheduler, f.slots, schedule.HashBy(f.HashBy(), flow), f.server)
 }
 
-// server is what the scheduler knows of one.
+// server returns the scheduler's view of a backend.
 func (f *frontend) server(id ring.ID) schedule.Server {
 	b := f.ids[id]
 	s := schedule.Server{Weight: b.Weight, Conns: f.conns[id], MaxConns: b.MaxConns}

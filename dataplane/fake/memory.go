@@ -1,7 +1,6 @@
-// Package fake is a data plane without a kernel: it holds frontends in maps
-// and chooses servers by the same rules as the others. Tests run on it, and
-// the other data planes are compared with it. Faulty wraps any data plane with
-// calls that fail.
+// Package fake is a data plane without a kernel: it stores frontends in maps and chooses
+// backends by the same rules as the others. Tests run on it, and the other data planes
+// are compared with it. Faulty wraps any data plane and makes calls fail.
 package fake
 
 import (
@@ -36,7 +35,7 @@ type frontend struct {
 	ids      map[ring.ID]service.Backend
 	counters dataplane.FrontendCounters
 
-	// Where flows are remembered.
+	// For flow tracking.
 	flows    map[schedule.Flow]ring.ID
 	conns    map[ring.ID]uint32
 	finished map[schedule.Flow]bool // those of flows that have ended
@@ -44,10 +43,10 @@ type frontend struct {
 	affinity schedule.Affinity
 }
 
-// New gives an empty data plane.
+// New returns an empty data plane.
 func New() *DataPlane { return NewAt(time.Now) }
 
-// NewAt gives an empty data plane that lives by another clock.
+// NewAt returns an empty data plane with another clock.
 func NewAt(now func() time.Time) *DataPlane {
 	return &DataPlane{frontends: map[service.Key]*frontend{}, rings: ring.NewBuilder(1 << 20), now: now}
 }
@@ -92,7 +91,7 @@ func (d *DataPlane) Upsert(want desired.Frontend) error {
 	next.lived = true
 	if !want.SecondChance() {
 		for i := range next.slots {
-			next.slots[i].Older = [ring.Depth]ring.ID{} // of no use, and so not kept
+			next.slots[i].Older = [ring.Depth]ring.ID{} // unused, and so not stored
 		}
 	}
 	next.keep(before)
@@ -100,7 +99,7 @@ func (d *DataPlane) Upsert(want desired.Frontend) error {
 	return nil
 }
 
-// shape is what must stay for a ring to follow from the one before.
+// shape is what must stay the same for a ring to be derived from the previous one.
 type shape struct {
 	method        service.Method
 	encapsulation service.Encapsulation
@@ -119,8 +118,8 @@ func shapeOf(f desired.Frontend) shape {
 	}
 }
 
-// Restart forgets what a process that starts anew finds nowhere: what the rings
-// that it finds were made from.
+// Restart discards what a new process cannot read back: the input of the rings that it
+// finds.
 func (d *DataPlane) Restart() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -129,8 +128,8 @@ func (d *DataPlane) Restart() {
 	}
 }
 
-// keep takes over what is remembered of servers that stay; nothing where flows
-// are no longer remembered.
+// keep takes over the tracked flows of backends that stay, or none if the frontend no
+// longer tracks flows.
 func (f *frontend) keep(before *frontend) {
 	stays := func(id ring.ID) bool {
 		_, ok := f.ids[id]
@@ -148,8 +147,7 @@ func (f *frontend) keep(before *frontend) {
 	f.affinity.Keep(stays)
 }
 
-// number numbers next's backends: those that stay keep their number and
-// counters.
+// number numbers next's backends: those that stay keep their number and counters.
 func (d *DataPlane) number(before, next *frontend) {
 	known := map[string]ring.ID{}
 	for id, b := range before.ids {

@@ -35,8 +35,8 @@ func TestConformance(t *testing.T) {
 	}).Recorded(t, "memory")
 }
 
-// Calls that fail and are made again until they succeed leave the same as
-// calls that never failed.
+// Calls that fail and are retried until they succeed have the same result as calls that
+// never fail.
 func TestFaultyConformance(t *testing.T) {
 	conformance.Run(t, func(*testing.T) conformance.Fixture {
 		m := fake.New()
@@ -44,7 +44,7 @@ func TestFaultyConformance(t *testing.T) {
 	})
 }
 
-// insistent repeats what failed.
+// insistent retries failed calls.
 type insistent struct{ *fake.Faulty }
 
 func (i insistent) List() (list []desired.Frontend, err error) {
@@ -68,8 +68,8 @@ func insist(call func() error) error {
 	}
 }
 
-// A client that has opened nothing for the frontend's time may get another
-// server; its flows stay.
+// A client that has opened nothing for the frontend's affinity timeout may get another
+// backend. Its flows stay.
 func TestAffinityEnds(t *testing.T) {
 	now := time.Unix(1000, 0)
 	m := fake.NewAt(func() time.Time { return now })
@@ -129,7 +129,7 @@ func TestFollow(t *testing.T) {
 		}
 		return got.Server
 	}
-	for range 2 { // not in turns
+	for range 2 { // no round robin
 		if got := follow("192.0.2.1:1000", true, servers[1]); got != servers[1] {
 			t.Errorf("went to %s, not where it was sent", got)
 		}

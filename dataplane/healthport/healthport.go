@@ -1,6 +1,6 @@
-// Package healthport answers by HTTP as kube-proxy v1.36 does (pkg/proxy/healthcheck):
-// load balancers that ask whether this node has endpoints of a Service
-// (healthCheckNodePort), and those who ask whether the service proxy is well.
+// Package healthport serves HTTP like kube-proxy v1.36 (pkg/proxy/healthcheck): for load
+// balancers that check whether this node has endpoints of a Service
+// (healthCheckNodePort), and for health checks of the service proxy.
 package healthport
 
 import (
@@ -28,14 +28,14 @@ const DefaultRetry = 5 * time.Second
 // readTimeout is how long a client may take for its request.
 const readTimeout = 5 * time.Second
 
-// Config is what a Server works with.
+// Config configures a Server.
 type Config struct {
-	// Addresses are those of the node that are listened on; none for all.
+	// Addresses are the node's addresses to listen on; none for all.
 	Addresses []netip.Addr
-	// Healthy says whether the service proxy is; a Healthz's is the real one. While
-	// it is not, no Service has endpoints here.
+	// Healthy reports whether the service proxy is healthy; normally a Healthz's
+	// method. While it is not, no Service has endpoints here.
 	Healthy func() bool
-	// Retry is how often a port that could not be listened on is tried again.
+	// Retry is the interval at which failed listens are retried.
 	Retry time.Duration
 	Log   *slog.Logger
 }
@@ -52,7 +52,7 @@ type Server struct {
 type port struct {
 	check     proxy.HealthCheck
 	listeners []listener
-	// err is why it is not listened on.
+	// err is why it has no listener.
 	err error
 }
 
@@ -61,11 +61,10 @@ type listener struct {
 	http *http.Server
 }
 
-// New gives a server that listens on nothing.
+// New returns a server without listeners.
 func New(c Config) *Server { return &Server{Config: c, ports: map[service.ID]*port{}} }
 
-// Run tries ports that could not be listened on again until ctx ends; then all are
-// closed.
+// Run retries failed listens until ctx ends, then closes all listeners.
 func (s *Server) Run(ctx context.Context) error {
 	tick := time.NewTicker(s.Retry)
 	defer tick.Stop()
@@ -87,8 +86,8 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// Set replaces the check of a Service; the zero value: it has none. A port that
-// cannot be listened on is a problem, and tried again.
+// Set replaces the check of a Service; the zero value removes it. A failed listen is a
+// problem, and is retried.
 func (s *Server) Set(id service.ID, c proxy.HealthCheck) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +110,7 @@ func (s *Server) Set(id service.ID, c proxy.HealthCheck) {
 	s.retry() // another Service may have waited for the port
 }
 
-// retry opens what could not be opened.
+// retry opens the ports that failed before.
 func (s *Server) retry() {
 	for id, p := range s.ports {
 		if p.err != nil {
@@ -158,13 +157,13 @@ func (s *Server) addresses(c proxy.HealthCheck) []netip.Addr {
 
 func (p *port) close() {
 	for _, l := range p.listeners {
-		l.Close() // a server that does not serve yet would not
+		l.Close() // http.Close would not, before Serve is called
 		l.http.Close()
 	}
 	p.listeners = nil
 }
 
-// answer is the body of an answer.
+// answer is the body of a response.
 type answer struct {
 	Service struct {
 		Namespace string `json:"namespace"`
@@ -174,7 +173,7 @@ type answer struct {
 	ServiceProxyHealthy bool `json:"serviceProxyHealthy"`
 }
 
-// answer answers for a Service in one family, whatever is asked.
+// answer responds for a Service in one family, to any request.
 func (s *Server) answer(id service.ID, is4 bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		a := answer{LocalEndpoints: s.ready(id, is4), ServiceProxyHealthy: s.Healthy()}
@@ -208,10 +207,10 @@ func reply(w http.ResponseWriter, good bool, body []byte) {
 	if !good {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	w.Write(body) // one that does not listen any more needs no answer
+	w.Write(body) // an error means that the client is gone
 }
 
-// Problems gives the ports that cannot be listened on, sorted by Service.
+// Problems returns the ports without a listener, sorted by Service.
 func (s *Server) Problems() []proxy.Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -42,12 +42,12 @@ func start(t *testing.T, healthy func() bool, addrs ...netip.Addr) *Server {
 	return s
 }
 
-// Nobody else has a port in the sandbox.
+// Ports that nothing else uses in the sandbox.
 const portA, portB = 32000, 32001
 
 func always() bool { return true }
 
-// ask gives the status, the weight and the body; 0 where nobody listens.
+// ask returns the status, the weight and the body; 0 if nothing listens.
 func ask(t *testing.T, host string, port uint16) (int, string, string) {
 	t.Helper()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
@@ -110,7 +110,7 @@ func TestAnswersFollowTheService(t *testing.T) {
 	}
 }
 
-// TestAPortInUseIsTriedAgain: first another process has it, then another Service.
+// TestAPortInUseIsTriedAgain: first another process uses it, then another Service.
 func TestAPortInUseIsTriedAgain(t *testing.T) {
 	s := start(t, always)
 	taken, err := net.Listen("tcp6", netip.AddrPortFrom(netip.IPv6Loopback(), portA).String())
@@ -125,7 +125,7 @@ func TestAPortInUseIsTriedAgain(t *testing.T) {
 		!strings.Contains(problems[0].Message, "address already in use") {
 		t.Fatalf("problems %v", problems)
 	}
-	testkit.Eventually(t, 10*time.Second, func() error { // all or nothing, but while it is tried
+	testkit.Eventually(t, 10*time.Second, func() error { // all or nothing, except during an attempt
 		c, err := net.Dial("tcp", netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), portA).String())
 		if err == nil {
 			c.Close()
@@ -150,14 +150,14 @@ func TestAPortInUseIsTriedAgain(t *testing.T) {
 	if p := s.Problems(); len(p) != 1 || p[0].Service != next {
 		t.Fatalf("problems %v", p)
 	}
-	s.Set(web, proxy.HealthCheck{}) // and next has it at once
+	s.Set(web, proxy.HealthCheck{}) // and next gets it immediately
 	expect(t, "127.0.0.1", portA, 200, "7")
 	if p := s.Problems(); len(p) != 0 {
 		t.Errorf("problems %v", p)
 	}
 }
 
-// TestOnlySomeAddresses has one that the node does not have.
+// TestOnlySomeAddresses includes one that the node does not have.
 func TestOnlySomeAddresses(t *testing.T) {
 	s := start(t, always, netip.MustParseAddr("127.0.0.2"), netip.IPv6Loopback(), netip.MustParseAddr("2001:db8::1"))
 	s.Set(web, proxy.HealthCheck{Port: portA, IPv4: true, Ready4: 1})

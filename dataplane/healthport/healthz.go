@@ -9,19 +9,19 @@ import (
 // DefaultTimeout is a good value of Healthz.Timeout, and kube-proxy's.
 const DefaultTimeout = time.Minute
 
-// Healthz tells whether the service proxy is well.
+// Healthz reports whether the service proxy is healthy.
 type Healthz struct {
-	// Sync gives when all was written last, and since when something waits to be;
-	// zero for never and for nothing. A loop.Loop's is the real one.
+	// Sync returns when everything was last written, and since when a write is
+	// pending; zero for never and for none. Normally a loop.Loop's method.
 	Sync func() (last, waits time.Time)
-	// Timeout is how long something may wait.
+	// Timeout is how long a write may be pending.
 	Timeout time.Duration
-	// Eligible says whether load balancers may send the node packets: not while it
-	// is being deleted, or about to be.
+	// Eligible reports whether load balancers may send packets to the node: not while
+	// it is being deleted, or about to be.
 	Eligible func() bool
 }
 
-// status is what kube-proxy answers.
+// status is kube-proxy's response.
 type status struct {
 	LastUpdated  time.Time         `json:"lastUpdated"`
 	CurrentTime  time.Time         `json:"currentTime"`
@@ -35,7 +35,7 @@ type family struct {
 	Healthy     bool      `json:"healthy"`
 }
 
-// Healthy says whether nothing waits for longer than Timeout to be written.
+// Healthy reports whether no write has been pending for longer than Timeout.
 func (h *Healthz) Healthy() bool { return h.status().Healthy }
 
 func (h *Healthz) status() status {
@@ -49,8 +49,8 @@ func (h *Healthz) status() status {
 	return s
 }
 
-// Handler answers /healthz, which load balancers ask whether this node may get
-// traffic, and /livez, which asks only about the proxy: 200 or 503.
+// Handler serves /healthz, for load balancers that check whether this node may get
+// traffic, and /livez, which covers only the proxy: 200 or 503.
 func (h *Healthz) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -66,7 +66,7 @@ func (h *Healthz) write(w http.ResponseWriter, eligible *bool) {
 	s.NodeEligible = eligible
 	good := s.Healthy && (eligible == nil || *eligible)
 	if good {
-		s.LastUpdated = s.CurrentTime // that nothing waits is news as of now
+		s.LastUpdated = s.CurrentTime // "nothing pending" is true as of now
 	}
 	body, err := json.Marshal(s)
 	if err != nil {

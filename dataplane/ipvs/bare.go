@@ -8,10 +8,9 @@ import (
 	"github.com/fairlead/fairlead/core/desired"
 )
 
-// Bare gives calls that write f of one port into the kernel, and take it out, by
-// netlink alone: one for the service, each server and the VIP, composed before
-// they are timed. It is what Upsert is measured beside; the data plane takes no
-// notice of it.
+// Bare returns functions that add and remove f, with a single port, in the kernel with
+// netlink calls only: one each for the service, each backend and the VIP, prepared in
+// advance. Upsert is measured against them. The data plane's own state is not affected.
 func (d *DataPlane) Bare(f desired.Frontend) (add, remove func() error) {
 	want, route := recordOf(f, 0, d.config.GUEPort), d.routeTo(f.VIP)
 	messages, gone := changes(nil, want), aboutService(cmdDelService, unix.NLM_F_ACK, want.serviceID)

@@ -16,16 +16,16 @@ import (
 
 var benchServices = flag.Int("services", 50000, "services of BenchmarkProgramming, two servers each")
 
-// benchFrontend is the i-th service, each with a VIP of its own.
+// benchFrontend is the i-th service, each with its own VIP.
 func benchFrontend(i int) desired.Frontend {
 	f := web(2)
 	f.VIP = netip.AddrFrom4([4]byte{10, byte(1 + i>>16), byte(i >> 8), byte(i)})
 	return f
 }
 
-// BenchmarkProgramming measures programming from empty beside the netlink calls
-// alone, a thousand services of each in turn; then one service more, and a
-// restart over all.
+// BenchmarkProgramming compares programming from empty with the netlink calls only,
+// alternating, a thousand services each; then one more service, and a restart with all of
+// them.
 func BenchmarkProgramming(b *testing.B) {
 	ours, theirs := testkit.NetNS(b), testkit.NetNS(b)
 	d, err := Open(Config{NetNS: ours.Path()})
@@ -88,7 +88,7 @@ func timed(b *testing.B, from, to int, do func(int) error) time.Duration {
 	return time.Since(began)
 }
 
-// one is the median time of a service more, of a hundred.
+// one is the median time to add one service, out of a hundred.
 func one(b *testing.B, add func(int) error) time.Duration {
 	b.Helper()
 	const more = 100
@@ -100,8 +100,8 @@ func one(b *testing.B, add func(int) error) time.Duration {
 	return times[more/2]
 }
 
-// restart opens the data plane anew over what is held, and fails where that or
-// the same wishes again change anything.
+// restart reopens the data plane, and fails if that or repeating the same desired state
+// changes anything.
 func restart(b *testing.B, d *DataPlane, path string) *DataPlane {
 	b.Helper()
 	must(b, d.Close())
@@ -125,8 +125,8 @@ func restart(b *testing.B, d *DataPlane, path string) *DataPlane {
 	return d
 }
 
-// questions measures what the system calls alone take by which a restart reads
-// every service's servers: two each, ready made.
+// questions measures only the system calls with which a restart reads every service's
+// backends: two each, prepared in advance.
 func questions(b *testing.B, d *DataPlane) {
 	b.Helper()
 	var ready []message

@@ -15,9 +15,9 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// What kube-proxy's ipvs mode was known for: one test each, with real TCP.
+// Known problems of kube-proxy's ipvs mode: one test each, with real TCP.
 
-// backendOf gives the number of the server of that name.
+// backendOf returns the number of the backend with that name.
 func backendOf(name string) int { return int(name[1] - '1') }
 
 func drained(f desired.Frontend, i int) desired.Frontend {
@@ -53,7 +53,7 @@ func TestGracefulTermination(t *testing.T) {
 					t.Fatalf("the open connection: %s, %v", got, err)
 				}
 			}
-			w.open(Config{}) // also over a restart
+			w.open(Config{}) // also across a restart
 			if got, err := open.who(); err != nil || got != name {
 				t.Fatalf("the open connection: %s, %v", got, err)
 			}
@@ -71,8 +71,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	for _, f := range []desired.Frontend{one, whole, full} {
 		w.upsert(f)
 	}
-	// An agent that was killed half-way: a service whose rule, and a route
-	// whose service it did not come to write.
+	// An agent was killed halfway: a service without its rule, and a route without
+	// its service.
 	cut := recordOf(whole, markSpace|77, service.DefaultGUEPort)
 	must(t, w.plane.apply(changes(nil, cut)))
 	must(t, w.plane.routes.RouteAdd(w.plane.routeTo(netip.MustParseAddr("10.1.9.9"))))
@@ -92,7 +92,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	w.open(Config{})
 }
 
-// kubernetes #84322: clients stayed with a server that was gone.
+// kubernetes #84322: clients stayed with a removed backend.
 func TestNoClientIsStuck(t *testing.T) {
 	for _, affinity := range []time.Duration{0, time.Hour} {
 		t.Run(affinity.String(), func(t *testing.T) {
@@ -125,8 +125,8 @@ func TestNoClientIsStuck(t *testing.T) {
 	}
 }
 
-// kubernetes #81775: a client's port used again led to the server that it had
-// before, gone or not, or cost a second.
+// kubernetes #81775: reusing a client's port selected its previous backend, removed or
+// not, or cost a second.
 func TestPortReuse(t *testing.T) {
 	for _, method := range []service.Method{service.NAT, service.FullNAT, service.DR} {
 		t.Run(string(method), func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestPortReuse(t *testing.T) {
 	}
 }
 
-// retransmits counts what a connection had to send again.
+// retransmits counts a connection's retransmissions.
 func retransmits(t *testing.T, c *conn) (n uint32) {
 	t.Helper()
 	raw, err := c.Conn.(*net.TCPConn).SyscallConn()
@@ -174,8 +174,8 @@ func retransmits(t *testing.T, c *conn) (n uint32) {
 	return n
 }
 
-// kubernetes #73382: every change cost a full sync, of many seconds. Here what
-// is sent to the kernel is the change, among ten as among a thousand.
+// kubernetes #73382: every change cost a full sync of many seconds. Here only the change
+// is sent to the kernel, with a thousand services as with ten.
 func TestWorkGrowsWithTheChange(t *testing.T) {
 	w := newWorld(t, service.NAT)
 	many := func(n int) (all []desired.Frontend) {

@@ -9,7 +9,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 )
 
-// check refuses what IPVS cannot do, with the mend.
+// check rejects what IPVS does not support, with the fix.
 func (c Config) check(f desired.Frontend) error {
 	if len(f.Backends) == 0 {
 		return fmt.Errorf("%s: no backends: delete a frontend that has none", f.Key)
@@ -51,8 +51,8 @@ func checkKey(f desired.Frontend) string {
 	return dataplane.RefuseKey(f.Key)
 }
 
-// checkGuard refuses to count, and what would let in nobody: to leave that out
-// would let in everybody.
+// checkGuard rejects rate limits, and allow lists that no client can match: without the
+// list, all clients would be allowed.
 func checkGuard(f desired.Frontend) string {
 	allow, _ := guardOf(f)
 	switch {
@@ -66,8 +66,8 @@ func checkGuard(f desired.Frontend) string {
 	return ""
 }
 
-// checkScheduler refuses dh where it would refuse clients: it goes on choosing a
-// server that takes no flows (ip_vs_dh_schedule).
+// checkScheduler rejects dh where it would reject clients: it keeps choosing a backend
+// that accepts no flows (ip_vs_dh_schedule).
 func checkScheduler(f desired.Frontend) string {
 	if f.Scheduler != service.DestinationHash {
 		return ""
@@ -83,7 +83,7 @@ func checkScheduler(f desired.Frontend) string {
 	return ""
 }
 
-// checkBackends refuses servers that the method cannot reach.
+// checkBackends rejects backends that the forwarding mode cannot reach.
 func (c Config) checkBackends(f desired.Frontend) string {
 	v4 := f.VIP.Is4()
 	for _, b := range f.Backends {

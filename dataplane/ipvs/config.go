@@ -9,44 +9,44 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// ErrNoIPVS is what Open answers, wrapped, on a kernel without IPVS.
+// ErrNoIPVS is the error of Open, wrapped, on a kernel without IPVS.
 var ErrNoIPVS = errors.New("ipvs: the kernel has no IPVS (modprobe ip_vs, or a kernel with CONFIG_IP_VS)")
 
-// Role is a balancer's part in the synchronisation of connections.
+// Role is a load balancer's role in connection synchronization.
 type Role string
 
-// The roles: Master sends, Backup receives, Both do both.
+// The roles: Master sends, Backup receives, Both does both.
 const (
 	Master Role = "master"
 	Backup Role = "backup"
 	Both   Role = "both"
 )
 
-// Sync sets up the kernel's connection synchronisation between an active
-// balancer and one that stands by (LVS's sync daemon).
+// Sync configures the kernel's connection synchronization between an active and a standby
+// load balancer (LVS's sync daemon).
 type Sync struct {
-	// Interface is where the multicast packets go; empty: there is none.
+	// Interface is the one for multicast packets; empty to disable.
 	Interface string
-	// ID is the group's, from 0 to 255; balancers of another one are not heard.
+	// ID is the group's, from 0 to 255. Load balancers of other groups are ignored.
 	ID   int
 	Role Role
 }
 
-// Timeouts are how long a flow is remembered after its last packet, in whole
-// seconds. 0 leaves what the namespace has: 15 min, 2 min and 5 min at first.
+// Timeouts are how long a flow is tracked after its last packet, in whole seconds. 0
+// keeps the namespace's setting: initially 15 min, 2 min and 5 min.
 type Timeouts struct {
 	TCP, TCPFin, UDP time.Duration
 }
 
-// Config says where the balancer works.
+// Config configures the load balancer.
 type Config struct {
-	// NetNS is the path of a network namespace; empty: that of the thread that
-	// calls Open. Where it is the balancer's own, nobody else sees its services.
+	// NetNS is the path of a network namespace; empty for that of the thread that
+	// calls Open. In a separate namespace, its services are invisible to others.
 	NetNS    string
-	GUEPort  uint16 // to which tunnels of the encapsulation gue lead; 0: service.DefaultGUEPort
+	GUEPort  uint16 // destination port of tunnels with GUE encapsulation; 0: service.DefaultGUEPort
 	Timeouts Timeouts
 	Sync     Sync
-	// Instead says, for Describe, why IPVS is used and nothing better.
+	// Instead is the reason, for Describe, why IPVS is used and not XDP.
 	Instead string
 }
 

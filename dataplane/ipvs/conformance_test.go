@@ -28,12 +28,12 @@ func TestConformance(t *testing.T) {
 	}).Recorded(t, "ipvs")
 }
 
-// conformer is IPVS with frames going in and coming out.
+// conformer is IPVS with raw frames in and out.
 type conformer struct {
 	*wire
 	current *DataPlane
-	// known has the flows that went by their method once: those that are
-	// remembered do not change it with their frontend.
+	// known reports for each flow whether it used the frontend's forwarding mode:
+	// tracked flows do not change it with their frontend.
 	known map[schedule.Flow]bool
 	held  conformance.Held
 }
@@ -55,8 +55,8 @@ func (c *conformer) Reopen(t *testing.T) {
 // ChoosesItself implements conformance.OwnChoice.
 func (c *conformer) ChoosesItself() {}
 
-// settled is the data plane, whose calls return when the kernel has forgotten the
-// flows of servers that are gone: it does so in the background.
+// settled is the data plane, whose calls wait until the kernel has removed the flows of
+// removed backends, which it does in the background.
 type settled struct {
 	*DataPlane
 	of *conformer
@@ -75,13 +75,13 @@ func (s settled) Delete(k service.Key) error {
 		return err
 	}
 	delete(s.of.held, k)
-	if !k.Range() { // of a range's flows another frontend may take over
+	if !k.Range() { // another frontend may take over a range's flows
 		maps.DeleteFunc(s.of.known, func(flow schedule.Flow, _ bool) bool { return flow.Key == k })
 	}
 	return s.settle(k.VIP)
 }
 
-// settle waits until every flow that the kernel remembers to a VIP has a server.
+// settle waits until every tracked flow to a VIP has a backend.
 func (s settled) settle(vip netip.Addr) error {
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		lost := 0
@@ -103,7 +103,7 @@ func (s settled) settle(vip netip.Addr) error {
 	}
 }
 
-// endpoint gives where a server gets what came to a port.
+// endpoint returns the backend's address and port for packets to a port.
 func endpoint(b service.Backend, port uint16) netip.AddrPort {
 	if b.Addr.Port() == 0 {
 		return netip.AddrPortFrom(b.Addr.Addr(), port)
@@ -111,12 +111,12 @@ func endpoint(b service.Backend, port uint16) netip.AddrPort {
 	return b.Addr
 }
 
-// Forward sends a real frame and reads from what comes out where it went.
+// Forward sends a real frame and determines its destination from the output.
 func (c *conformer) Forward(t *testing.T, flow schedule.Flow, opens bool, length int) (fake.Decision, error) {
 	t.Helper()
 	out, back := c.send(t, frameOf(t, flow, opens, length))
-	// With conntrack IPVS silently drops what begins a flow anew whose server
-	// drains, forgets the old one, and takes the client's next try.
+	// With conntrack, IPVS silently drops a packet that reopens a flow whose backend
+	// drains, forgets the old flow, and accepts the client's next attempt.
 	for tries := 0; tries < 20 && len(out)+len(back) == 0 && opens && c.known[flow]; tries++ {
 		time.Sleep(50 * time.Millisecond)
 		out, back = c.send(t, frameOf(t, flow, opens, length))
@@ -126,7 +126,7 @@ func (c *conformer) Forward(t *testing.T, flow schedule.Flow, opens bool, length
 	}
 	if len(out) == 0 {
 		if slices.ContainsFunc(back, func(w way) bool { return w.dst == flow.VIP }) {
-			return fake.Decision{}, fake.ErrNotOurs // routed as any other
+			return fake.Decision{}, fake.ErrNotOurs // routed like any other
 		}
 		return fake.Decision{}, conformance.ErrNowhere
 	}
@@ -137,8 +137,8 @@ func (c *conformer) Forward(t *testing.T, flow schedule.Flow, opens bool, length
 	return c.decide(f, flow, out[0])
 }
 
-// decide reads where a packet went: a flow's first by the frontend's method, those
-// behind by any that the frontend may have had.
+// decide determines a packet's backend: a flow's first one by the frontend's forwarding
+// mode, later ones by any that the frontend may have had.
 func (c *conformer) decide(f desired.Frontend, flow schedule.Flow, w way) (fake.Decision, error) {
 	for _, b := range f.Backends {
 		server := endpoint(b, flow.Port)
@@ -152,7 +152,7 @@ func (c *conformer) decide(f desired.Frontend, flow schedule.Flow, w way) (fake.
 	return fake.Decision{}, fmt.Errorf("%s %s: went to %v, where no backend is", f.Method, f.Encapsulation, w)
 }
 
-// leads says that a packet goes to a server by a method.
+// leads reports whether a packet goes to a backend with a forwarding mode.
 func (w way) leads(m service.Method, flow schedule.Flow, server netip.AddrPort) bool {
 	plain := w.tunnel == "" && w.protocol == flow.Protocol && w.mac == macOf(server.Addr())
 	switch m {
@@ -168,7 +168,7 @@ func (w way) leads(m service.Method, flow schedule.Flow, server netip.AddrPort) 
 	return false
 }
 
-// frameOf gives a packet of a flow, with length bytes of IP packet.
+// frameOf returns a flow's packet, with length bytes of IP packet.
 func frameOf(t *testing.T, flow schedule.Flow, opens bool, length int) []byte {
 	t.Helper()
 	p := craft.Packet{From: flow.Client, To: netip.AddrPortFrom(flow.VIP, flow.Port), Protocol: strings.ToLower(flow.Protocol.String()), Opens: opens}

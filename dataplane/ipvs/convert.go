@@ -16,18 +16,18 @@ const (
 	flagPersistent = 1 << 0
 	flagHashed     = 1 << 1 // the kernel's own
 	flagOnePacket  = 1 << 2
-	flagFallback   = 1 << 3 // sh and mh: who is full or drains is passed over
-	flagPorts      = 1 << 4 // sh and mh: ports count
+	flagFallback   = 1 << 3 // sh and mh: skip full or draining backends
+	flagPorts      = 1 << 4 // sh and mh: include ports
 
-	// The kernel keeps the bits that it does not know. They say which services
-	// are Fairlead's, and what of theirs IPVS has no word for.
+	// The kernel preserves bits that it does not know. They mark Fairlead's services,
+	// and properties that IPVS does not have.
 	flagOwner     = 0xfa1 << 20
 	flagOwnerMask = 0xfff << 20
 	flagFullNAT   = 1 << 16
 	flagGuarded   = 1 << 17 // allow and deny are in rules
 )
 
-// How a server gets its packets, and in which tunnel.
+// The forwarding method of a backend, and its kind of tunnel.
 const (
 	forwardMasq   = 0
 	forwardTunnel = 2
@@ -52,9 +52,8 @@ var forwards = map[service.Method]uint32{
 	service.NAT: forwardMasq, service.FullNAT: forwardMasq, service.DR: forwardRoute, service.Tunnel: forwardTunnel,
 }
 
-// Canonical gives what IPVS keeps of a frontend. It remembers every flow, but
-// for those of UDP that were asked to go one packet at a time, and the size of
-// its ring is the kernel's.
+// Canonical returns what IPVS stores of a frontend. It tracks every flow, except UDP
+// flows configured for one-packet scheduling, and the kernel sets the ring size.
 func (d *DataPlane) Canonical(f desired.Frontend) desired.Frontend { return canonical(f) }
 
 func canonical(f desired.Frontend) desired.Frontend {
@@ -73,14 +72,14 @@ func canonical(f desired.Frontend) desired.Frontend {
 	return c
 }
 
-// onePacket says that every packet of f is scheduled by itself: UDP that is not
-// to be remembered, by a hash that finds the same server again.
+// onePacket reports whether every packet of f is scheduled separately: UDP without flow
+// tracking, with a hash that finds the same backend again.
 func onePacket(f desired.Frontend) bool {
 	return f.Protocol == service.UDP && f.Survival == service.HashOnly && !f.Stateful()
 }
 
-// recordOf gives what IPVS is told of a frontend; mark is that of a range's
-// packets, guePort where tunnels of GUE lead.
+// recordOf returns the IPVS configuration of a frontend. mark is that of a port range's
+// packets, guePort the destination port of GUE tunnels.
 func recordOf(f desired.Frontend, mark uint32, guePort uint16) record {
 	r := record{virtual: virtual{
 		serviceID: serviceID{v6: f.VIP.Is6()},
@@ -108,8 +107,8 @@ func recordOf(f desired.Frontend, mark uint32, guePort uint16) record {
 		r.flags |= flagGuarded
 	}
 	for _, b := range f.Backends {
-		// A lower threshold equal to the upper one lets connections come again
-		// as soon as there is room.
+		// A lower threshold equal to the upper one admits connections again as
+		// soon as there is room.
 		s := server{addr: b.Addr, forward: forwards[f.Method], weight: b.Weight, upper: b.MaxConns, lower: b.MaxConns}
 		if f.Method == service.Tunnel && f.Encapsulation == service.GUE {
 			s.tunnel, s.tunnelPort = tunnelGUE, guePort
@@ -130,8 +129,8 @@ func schedulerFlags(f desired.Frontend) uint32 {
 	return 0
 }
 
-// frontendOf is the inverse of recordOf: canonical. What Fairlead does not write
-// comes out with an empty word, so that it is like no wish.
+// frontendOf is the inverse of recordOf: canonical. What Fairlead does not write results
+// in an empty value, so that it matches no desired frontend.
 func frontendOf(r record, k service.Key) desired.Frontend {
 	f := desired.Frontend{Key: k, Survival: service.FlowTable, Allow: r.allow, Deny: r.deny}
 	for name, theirs := range schedulers {
@@ -174,7 +173,7 @@ func methodOf(v virtual, s server) (service.Method, service.Encapsulation) {
 	return "", ""
 }
 
-// keyOf gives a frontend's key, but for one of a range.
+// keyOf returns a frontend's key, except for a port range.
 func keyOf(id serviceID) service.Key {
 	return service.Key{VIP: id.vip.Addr(), Port: id.vip.Port(), Protocol: id.protocol}
 }
@@ -183,11 +182,10 @@ func (v virtual) ours() bool { return v.flags&flagOwnerMask == flagOwner }
 
 func compareServers(a, b server) int { return a.addr.Compare(b.addr) }
 
-// changes gives the messages that make have into want, in an order in which
-// traffic never sees half of it: who comes, then who and what changes, then who
-// goes. A server that is new stands before the others in the kernel's list; so
-// they are told from the last to the first, for all balancers to have them in
-// one order.
+// changes returns the messages that turn have into want, in an order in which traffic
+// never sees a partial state: first additions, then changes, then removals. The kernel
+// adds a new backend at the front of its list, so they are sent in reverse order, to give
+// all load balancers the same order.
 func changes(have *record, want record) (list []message) {
 	var was []server
 	switch {

@@ -25,7 +25,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// web is the frontend that most tests begin with.
+// web is the frontend with which most tests start.
 func web(backends int) desired.Frontend {
 	f := desired.Frontend{
 		Key:    service.Key{VIP: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: service.TCP},
@@ -37,10 +37,10 @@ func web(backends int) desired.Frontend {
 	return f
 }
 
-// pick takes one of several.
+// pick returns one of several.
 func pick[T any](rng *rand.Rand, from ...T) T { return from[rng.IntN(len(from))] }
 
-// anyFrontend gives some wish, often one that IPVS refuses.
+// anyFrontend returns a random frontend, often one that IPVS rejects.
 func anyFrontend(rng *rand.Rand) desired.Frontend {
 	f := desired.Frontend{
 		Key: service.Key{
@@ -90,7 +90,7 @@ func diff(want, got any) string {
 	return cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{}))
 }
 
-// What goes into the kernel's terms comes back canonical.
+// Converting to the kernel's form and back gives the canonical form.
 func TestThereAndBack(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	served := 0
@@ -119,7 +119,7 @@ func TestThereAndBack(t *testing.T) {
 	}
 }
 
-// What is not canonical makes no difference to the kernel.
+// Fields that are not canonical make no difference to the kernel.
 func TestCanonicalIsWhatIsKept(t *testing.T) {
 	f := web(2)
 	o := web(2)
@@ -185,7 +185,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// interpret is the kernel's part in changes: it applies messages to a record.
+// interpret does the kernel's part in changes: it applies messages to a record.
 func interpret(t *testing.T, have *record, list []message) *record {
 	t.Helper()
 	for _, m := range list {
@@ -220,8 +220,8 @@ func interpret(t *testing.T, have *record, list []message) *record {
 	return have
 }
 
-// Any change leads from any state to any other one, says nothing twice, and
-// leaves no moment in which a frontend that has servers has none.
+// Changes work from any state to any other one, without duplicates, and a frontend with
+// backends never loses all of them in between.
 func TestChanges(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	var have *record

@@ -7,8 +7,8 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 )
 
-// Counters implements dataplane.DataPlane. The kernel sums them up every two
-// seconds, and so they are up to that old.
+// Counters implements dataplane.DataPlane. The kernel sums the counters every two
+// seconds, so they may be that old.
 func (d *DataPlane) Counters() ([]dataplane.FrontendCounters, error) {
 	d.mu.Lock()
 	if err := d.fresh(); err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 )
 
-// flowState is what the kernel calls a connection's state, in dataplane.Flow's
-// words, and how long one in it is remembered (net/netfilter/ipvs/ip_vs_proto_*.c).
+// flowState is a kernel connection state in dataplane.Flow's terms, with its timeout
+// (net/netfilter/ipvs/ip_vs_proto_*.c).
 type flowState struct {
 	word string
 	life time.Duration
@@ -42,9 +42,8 @@ var flowStates = map[string]flowState{
 	"REJECTED": {closed, 4 * time.Second}, "CLOSED": {closed, 4 * time.Second},
 }
 
-// EachFlow gives the flows that are remembered and that a query takes, in no
-// order. It may be called from any goroutine; what changes meanwhile may be
-// missing. An error ends it.
+// EachFlow returns the tracked flows that match a query, in no order. It may be called
+// from any goroutine. Concurrent changes may be missed. An error ends it.
 func (d *DataPlane) EachFlow(q dataplane.FlowQuery) iter.Seq2[dataplane.Flow, error] {
 	return func(yield func(dataplane.Flow, error) bool) {
 		var file *os.File
@@ -62,10 +61,10 @@ func (d *DataPlane) EachFlow(q dataplane.FlowQuery) iter.Seq2[dataplane.Flow, er
 	}
 }
 
-// flowsAtOnce are given before the next ones are read.
+// flowsAtOnce is the number of flows per read.
 const flowsAtOnce = 1024
 
-// someFlows reads the next flows, and says whether there may be more.
+// someFlows reads the next flows, and reports whether there may be more.
 func someFlows(q dataplane.FlowQuery, lines *bufio.Scanner) (found []dataplane.Flow, more bool, err error) {
 	for lines.Scan() {
 		if f, ok := readFlow(lines.Text()); ok && q.Takes(f) {
@@ -80,8 +79,8 @@ func someFlows(q dataplane.FlowQuery, lines *bufio.Scanner) (found []dataplane.F
 	return found, false, nil
 }
 
-// readFlow reads a line of /proc/net/ip_vs_conn; false for its headline, and for
-// the templates by which clients keep their server.
+// readFlow parses a line of /proc/net/ip_vs_conn. It returns false for the header, and
+// for the templates of client persistence.
 func readFlow(line string) (f dataplane.Flow, ok bool) {
 	fields := strings.Fields(line)
 	if len(fields) < 9 || f.Protocol.UnmarshalText([]byte(fields[0])) != nil || f.Protocol == service.AnyProtocol {
@@ -104,8 +103,7 @@ func readFlow(line string) (f dataplane.Flow, ok bool) {
 	return f, true
 }
 
-// readEndpoint reads an address, of IPv4 in hexadecimal, and a port in
-// hexadecimal.
+// readEndpoint parses an address, in hexadecimal for IPv4, and a port in hexadecimal.
 func readEndpoint(addr, port string) (netip.AddrPort, bool) {
 	p, err := strconv.ParseUint(port, 16, 16)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
-// FuzzReplies: a reply of the kernel is read or refused, and what is read of a service
-// is what would be written of it.
+// FuzzReplies: a reply of the kernel is parsed or rejected, and the parsed service
+// converts to the same message.
 func FuzzReplies(f *testing.F) {
 	r := recordOf(web(1), 0, 0)
 	f.Add([]byte(serviceMessage(cmdNewService, r.virtual)[16:]))
@@ -36,7 +36,7 @@ func FuzzReplies(f *testing.F) {
 }
 
 // FuzzFlow: a line of /proc/net/ip_vs_conn that is a flow has a client and a VIP with
-// ports, and is read the same from the line that the kernel would print.
+// ports, and parses the same from the line that the kernel would print.
 func FuzzFlow(f *testing.F) {
 	for _, line := range []string{
 		"Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData",
@@ -66,8 +66,8 @@ func FuzzFlow(f *testing.F) {
 	})
 }
 
-// FuzzRule: a line of iptables-save that sets a mark or leaves a chain is written as
-// one that is read the same.
+// FuzzRule: a line of iptables-save that sets a mark or leaves a chain is formatted as a
+// line that parses the same.
 func FuzzRule(f *testing.F) {
 	vip := netip.MustParseAddr("10.1.1.1")
 	f.Add(markLine(rule{id: service.Key{VIP: vip, Port: 80, Last: 90, Protocol: service.TCP}, mark: 7}))
@@ -88,8 +88,8 @@ func FuzzRule(f *testing.F) {
 	})
 }
 
-// possible says that markLine can be given a key: a frontend has either a port, or a
-// range of them, or all protocols and ports.
+// possible reports whether markLine can receive a key: a frontend has either a port, or a
+// port range, or all protocols and ports.
 func possible(k service.Key) bool {
 	if k.Protocol == service.AnyProtocol {
 		return k.Port == 0 && k.Last == 65535

@@ -10,12 +10,12 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// guardChain says whose packets a frontend takes: a rule sends those to it into
-// a chain of its own, with a rule for each prefix. A packet to a frontend that
-// takes all leaves before rules of a range around it.
+// guardChain filters a frontend's packets: a rule sends those to it into a separate
+// chain, with a rule for each prefix. Packets to a frontend without filters leave the
+// chain before the rules of a range that contains it.
 const guardChain = "FAIRLEAD-GUARD"
 
-// guardOf gives whom f lets in and not, as far as they can be its clients.
+// guardOf returns f's allowed and denied prefixes, as far as they can be clients of it.
 func guardOf(f desired.Frontend) (allow, deny []netip.Prefix) {
 	ofFamily := func(all []netip.Prefix) (some []netip.Prefix) {
 		for _, p := range all {
@@ -28,7 +28,7 @@ func guardOf(f desired.Frontend) (allow, deny []netip.Prefix) {
 	return ofFamily(f.Allow), ofFamily(f.Deny)
 }
 
-// guardRules gives the rules of guardChain and of the chains behind it.
+// guardRules returns the rules of guardChain and of the chains it refers to.
 func (d *DataPlane) guardRules(v6 bool) (rules []rule) {
 	vips := map[netip.Addr]bool{}
 	for k := range d.guarded {
@@ -69,13 +69,13 @@ func width(k service.Key) int {
 	return 0
 }
 
-// clientRules gives the rules of a frontend's own chain: the last says what
-// becomes of those that no other names.
+// clientRules returns the rules of a frontend's own chain. The last one applies to
+// clients that no other matches.
 func (r *record) clientRules(chain int) (rules []rule) {
 	add := func(all []netip.Prefix, drop bool) {
 		for _, p := range all {
 			if p.Bits() == 0 {
-				p = netip.Prefix{} // as iptables tells of it
+				p = netip.Prefix{} // as iptables prints it
 			}
 			rules = append(rules, rule{chain: chain, from: p, drop: drop})
 		}
@@ -85,7 +85,7 @@ func (r *record) clientRules(chain int) (rules []rule) {
 	return append(rules, rule{chain: chain, drop: len(r.allow) > 0})
 }
 
-// guardIn reads back whom the frontend lets in and not.
+// guardIn reads back the frontend's allowed and denied prefixes.
 func guardIn(rules []rule, of service.Key) (allow, deny []netip.Prefix) {
 	i := slices.IndexFunc(rules, func(r rule) bool { return r.to > 0 && r.id == of })
 	if i < 0 {
@@ -115,7 +115,7 @@ func guardIn(rules []rule, of service.Key) (allow, deny []netip.Prefix) {
 	return allow, deny
 }
 
-// guardLine writes a rule of guardChain, or of one behind it.
+// guardLine formats a rule of guardChain, or of a chain it refers to.
 func guardLine(r rule) string {
 	line := "-A " + chainName(guardChain, r.chain)
 	switch {
@@ -133,7 +133,7 @@ func guardLine(r rule) string {
 	return line + " -j RETURN"
 }
 
-// chainName names the n-th chain behind one; with 0 that itself.
+// chainName returns the name of the n-th chain after one, or that itself for 0.
 func chainName(chain string, n int) string {
 	if n == 0 {
 		return chain

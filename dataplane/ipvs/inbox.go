@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inbox takes several datagrams of a netlink socket in one system call: what a
-// service's servers are comes in one, and that there are no more in another.
+// inbox receives several datagrams of a netlink socket in one system call: one has a
+// service's backends, another the end of the list.
 type inbox struct {
 	buffers [][]byte
 	parts   []unix.Iovec
@@ -23,9 +23,9 @@ type received struct {
 	length uint32
 }
 
-// The kernel makes its datagrams as long as the reader's longest buffer, from a
-// page to 32 KB. Long ones cost more than the servers of one service fill. But for
-// each datagram of services the kernel goes over all that it has told before.
+// The kernel makes its datagrams as long as the reader's longest buffer, from a page to
+// 32 KB. Long ones cost more than the backends of one service fill. But for each datagram
+// of services the kernel iterates over all that it has already sent.
 const (
 	shortDatagram = 8 << 10
 	longDatagram  = 32 << 10
@@ -45,8 +45,8 @@ func newInbox(datagram int) *inbox {
 	return in
 }
 
-// take reads what is there, and where that is nothing waits for the first, as
-// long as the socket does.
+// take reads what is available and otherwise waits for the first datagram, with the
+// socket's timeout.
 func (in *inbox) take(fd int) (n int, err error) {
 	count, _, errno := syscall.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&in.headers[0])), uintptr(len(in.headers)), unix.MSG_DONTWAIT, 0, 0)
 	if errno == 0 {
@@ -65,15 +65,15 @@ func (in *inbox) take(fd int) (n int, err error) {
 	return 0, err
 }
 
-// datagram gives the i-th of those taken.
+// datagram returns the i-th of those taken.
 func (in *inbox) datagram(i int) []byte { return in.buffers[i][:in.headers[i].length] }
 
-// toKernel is where every message goes.
+// toKernel is the destination of every message.
 var toKernel = unix.RawSockaddrNetlink{Family: unix.AF_NETLINK}
 
-// sendQuick sends a question. The runtime is not told of the call, nor of the one
-// that takes the answer: they are short, and to tell it costs more than they do
-// where another thread then takes this one's place.
+// sendQuick sends a request. The runtime is not informed of this call, nor of the one
+// that receives the answer: they are short, and informing it costs more than they do if
+// another thread then takes over.
 func (s *socket) sendQuick(question message) error {
 	_, _, errno := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(s.fd), uintptr(unsafe.Pointer(&question[0])), uintptr(len(question)), 0,
 		uintptr(unsafe.Pointer(&toKernel)), unsafe.Sizeof(toKernel))

@@ -1,12 +1,11 @@
-// Package ipvs is the data plane in the kernel's own balancer, IPVS: it writes
-// virtual services and servers by netlink, and makes the VIPs addresses of the
-// balancer's network namespace. The kernel is its memory: what a predecessor
-// wrote is read from there, and goes on forwarding while no agent runs. Ranges
-// of ports, fullnat, allow and deny take rules of iptables beside; the rest does
-// without.
+// Package ipvs is the data plane in the kernel's own load balancer, IPVS: it writes
+// virtual services and backends through netlink, and makes the VIPs local addresses of
+// the load balancer's network namespace. The kernel stores the state: what a predecessor
+// wrote is read back, and keeps forwarding while no agent runs. Port ranges, fullnat,
+// allow and deny also need iptables rules. Everything else works without.
 //
-// What is behind a frontend, and whether there shall be one, is decided
-// elsewhere; what IPVS cannot do is refused by name.
+// The backends of a frontend, and whether it should exist, are decided elsewhere. What
+// IPVS does not support is rejected with a reason.
 package ipvs
 
 import (
@@ -28,31 +27,31 @@ import (
 	"github.com/fairlead/fairlead/internal/sysctl"
 )
 
-// DataPlane is the IPVS data plane. Counters, Describe and EachFlow may be called
-// from any goroutine, the other methods from one.
+// DataPlane is the IPVS data plane. Counters, Describe and EachFlow may be called from
+// any goroutine, the other methods from one.
 type DataPlane struct {
 	config   Config
 	ns       netns.NsHandle
 	socket   *socket
-	services *socket // that all services are read by
+	services *socket // for reading all services
 	routes   *netlink.Handle
 	loopback int
 	tables   tables
-	tool     string // of iptables, that works here
+	tool     string // the suffix of the iptables programs that work here
 
 	mu       sync.Mutex
 	held     map[service.Key]*record
 	vips     map[netip.Addr]*vip
-	foreign  map[serviceID]bool // services that somebody else has written
+	foreign  map[serviceID]bool // services written by others
 	marks    map[uint32]service.Key
 	lastMark uint32
-	nats     map[service.Key]bool // frontends of method nat
-	guarded  map[service.Key]bool // frontends that do not let all in
-	fullNATs [2]int               // frontends of method fullnat, by family
-	// stale says that a call has failed half-way: what is held is read from
-	// the kernel again before the next one.
+	nats     map[service.Key]bool // frontends with nat
+	guarded  map[service.Key]bool // frontends that do not allow all clients
+	fullNATs [2]int               // frontends with fullnat, by family
+	// stale reports that a call has failed halfway: the next one first reads the
+	// kernel again.
 	stale   bool
-	cleared bool // what a predecessor left half-done is gone
+	cleared bool // a predecessor's leftovers are removed
 }
 
 var (
@@ -60,9 +59,8 @@ var (
 	_ dataplane.Canonical = (*DataPlane)(nil)
 )
 
-// Open sets the namespace up where it is not yet as IPVS needs it; what a
-// predecessor left there goes on and is taken over at the first List or write. It
-// wraps ErrNoIPVS on a kernel without.
+// Open configures the namespace for IPVS. A predecessor's state stays and is taken over
+// at the first List or write. It wraps ErrNoIPVS on a kernel without IPVS.
 func Open(c Config) (*DataPlane, error) {
 	c = c.withDefaults()
 	if err := c.validate(); err != nil {
@@ -109,12 +107,12 @@ func (d *DataPlane) open() (err error) {
 	if err != nil {
 		return err
 	}
-	d.stale = true // what is held is read when it is asked for
+	d.stale = true // the state is read on demand
 	return errors.Join(d.setTimeouts(), d.setSync())
 }
 
-// Present says whether Fairlead has services in the IPVS of the calling thread's
-// namespace. It changes nothing, and loads nothing.
+// Present reports whether Fairlead has services in the IPVS of the calling thread's
+// namespace. It changes and loads nothing.
 func Present() (found bool, err error) {
 	if _, err := os.Stat("/proc/net/ip_vs"); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -141,9 +139,9 @@ func (d *DataPlane) inside(f func() error) error {
 	return <-done
 }
 
-// loopbackUp sees that lo is up, on which VIPs and IPVS rest.
+// loopbackUp ensures that lo is up, which VIPs and IPVS need.
 func (d *DataPlane) loopbackUp() error {
-	lo, err := d.routes.LinkByIndex(1) // it is the first of every namespace
+	lo, err := d.routes.LinkByIndex(1) // the first of every namespace
 	if err == nil && lo.Attrs().RawFlags&unix.IFF_UP == 0 {
 		err = d.routes.LinkSetUp(lo)
 	}
@@ -154,7 +152,7 @@ func (d *DataPlane) loopbackUp() error {
 	return nil
 }
 
-// Close lets go of the data plane, which goes on forwarding.
+// Close closes the data plane, which keeps forwarding.
 func (d *DataPlane) Close() error {
 	var err error
 	for _, s := range []*socket{d.socket, d.services} {
@@ -171,7 +169,7 @@ func (d *DataPlane) Close() error {
 	return err
 }
 
-// Detach takes everything out of the kernel that is Fairlead's, and closes.
+// Detach removes everything of Fairlead from the kernel, and closes.
 func (d *DataPlane) Detach() error {
 	d.mu.Lock()
 	err := d.learn()

@@ -21,10 +21,10 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// everybody is what six new connections meet under round robin.
+// everybody is the result of six new connections with round robin.
 const everybody = "map[s1:2 s2:2 s3:2]"
 
-// TestMethods: each method brings real connections to every server, over both
+// TestMethods: each forwarding mode sends real connections to every backend, with both
 // families.
 func TestMethods(t *testing.T) {
 	for _, method := range []service.Method{service.NAT, service.DR, service.Tunnel, service.FullNAT} {
@@ -61,7 +61,7 @@ func TestMethods(t *testing.T) {
 	}
 }
 
-// A tunnel may be of GUE, or of the other family than what is in it.
+// A tunnel may be GUE, or of another family than the inner packet.
 func TestTunnels(t *testing.T) {
 	w := newWorld(t, service.Tunnel)
 	w.serve(80)
@@ -75,7 +75,7 @@ func TestTunnels(t *testing.T) {
 		if got := w.listed()[f.Key]; !got.Same(canonical(f)) {
 			t.Errorf("%s: lists %+v", name, got)
 		}
-		// Last packets of those before may have had their turn.
+		// Late packets of earlier ones may have taken a turn.
 		if got := w.spread(netip.AddrPortFrom(f.VIP, 80), 6); len(got) != servers {
 			t.Errorf("%s: %v answer", name, got)
 		}
@@ -83,8 +83,8 @@ func TestTunnels(t *testing.T) {
 	}
 }
 
-// Everything that IPVS serves comes back from the kernel, and a restart over it
-// changes nothing.
+// Everything that IPVS serves is read back from the kernel, and a restart changes
+// nothing.
 func TestListIsTheKernel(t *testing.T) {
 	w := newWorld(t, service.NAT)
 	rng := rand.New(rand.NewPCG(5, 6))
@@ -122,7 +122,7 @@ func TestListIsTheKernel(t *testing.T) {
 	w.empty()
 }
 
-// The kernel tells of many servers, and of many services, in many datagrams.
+// The kernel lists many backends, and many services, in many datagrams.
 func TestManyServersAreRead(t *testing.T) {
 	w := newWorld(t, service.NAT)
 	want := map[service.Key]desired.Frontend{}
@@ -139,7 +139,7 @@ func TestManyServersAreRead(t *testing.T) {
 	}
 }
 
-// Another library's eyes see in the kernel what ours do.
+// Another library reads the same from the kernel as ours.
 func TestAnotherReaderAgrees(t *testing.T) {
 	w := newWorld(t, service.NAT)
 	a, b := frontend(service.NAT, service.Maglev, vip4, 80, 8080), frontend(service.DR, service.WeightedLeastConn, vip6, 53, 53)
@@ -195,8 +195,8 @@ func (w *world) empty() {
 	}))
 }
 
-// What another data plane held comes to IPVS, and goes on to a third; connections
-// whose server has no rival go on.
+// The frontends of another data plane move to IPVS, and on to a third. Connections whose
+// backend is the only one continue.
 func TestMoves(t *testing.T) {
 	w := newWorld(t, service.DR)
 	w.serve(80)
@@ -207,7 +207,7 @@ func TestMoves(t *testing.T) {
 	first, last := removable{fake.New()}, removable{fake.New()}
 	must(t, first.Upsert(f))
 	w.upsert(f)
-	c := w.dial(netip.AddrPortFrom(vip4, 80)) // by whom does not matter: it is established
+	c := w.dial(netip.AddrPortFrom(vip4, 80)) // the backend does not matter: it is established
 	_, err := c.who()
 	must(t, err)
 	must(t, w.plane.Detach())
@@ -239,7 +239,7 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// removable is memory that can be removed.
+// removable is an in-memory data plane that can be removed.
 type removable struct{ *fake.DataPlane }
 
 func (removable) Detach() error { return nil }

@@ -21,8 +21,8 @@ import (
 	"github.com/fairlead/fairlead/lab"
 )
 
-// A packet is for the very port's frontend, else the range's, else the whole
-// address's; and servers get it on the port that the client addressed.
+// A packet is for the frontend with its exact port, else the range, else the whole
+// address. Backends receive it on the client's destination port.
 func TestRanges(t *testing.T) {
 	for _, vip := range []netip.Addr{vip4, vip6} {
 		t.Run(vip.String(), func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestRanges(t *testing.T) {
 			expect(80, "s1")
 			expect(8000, "s2")
 			expect(8001, "s2")
-			expect(8080, "") // refused at once: it is nobody's
+			expect(8080, "") // refused immediately: no frontend has it
 			w.upsert(whole)
 			expect(8080, "s3")
 			expect(80, "s1")
@@ -81,7 +81,7 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// nat and fullnat side by side: only the latter hides the client.
+// nat and fullnat together: only the latter hides the client.
 func TestNATBesideFullNAT(t *testing.T) {
 	w := newWorld(t, service.NAT)
 	seen := make(chan string, 1)
@@ -115,7 +115,7 @@ func TestNATBesideFullNAT(t *testing.T) {
 	w.upsert(full)
 	expect(80, "192.168.0.2")
 	expect(81, "172.16.0.1")
-	nat.Method, full.Method = full.Method, nat.Method // in place, both at once
+	nat.Method, full.Method = full.Method, nat.Method // in place, both together
 	w.upsert(nat)
 	w.upsert(full)
 	expect(80, "172.16.0.1")
@@ -128,7 +128,7 @@ func TestNATBesideFullNAT(t *testing.T) {
 	expect(81, "192.168.0.2")
 }
 
-// A client stays with its server for as long as that takes new connections.
+// A client stays with its backend as long as that accepts new connections.
 func TestAffinity(t *testing.T) {
 	w := newWorld(t, service.NAT)
 	w.serve(80)
@@ -151,16 +151,15 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
-// Under every scheduler a server that drains gets nothing new, and one with a
-// limit no more than it may: connections that have ended count until they are
-// forgotten.
+// With every scheduler a draining backend gets nothing new, and one with a limit no more
+// than that: ended connections count until they are forgotten.
 func TestDrainingAndLimits(t *testing.T) {
 	w := newWorld(t, service.NAT)
 	for i, scheduler := range service.Schedulers {
 		drains, limited := uint16(8000+i), uint16(9000+i)
 		f := frontend(service.NAT, scheduler, vip4, 80, drains)
 		if (Config{}).check(drained(f, 1)) != nil {
-			continue // refused by name
+			continue // rejected with a reason
 		}
 		w.serve(drains)
 		w.serve(limited)
@@ -169,7 +168,8 @@ func TestDrainingAndLimits(t *testing.T) {
 		if got := w.spread(at, 20); got["s2"] > 0 {
 			t.Errorf("%s: s2 drains: %v", scheduler, got)
 		}
-		// Elsewhere: what connections that have just ended still send would count.
+		// On other ports: packets of connections that have just ended would
+		// count.
 		f = frontend(service.NAT, scheduler, vip4, limited, limited)
 		at = netip.AddrPortFrom(vip4, limited)
 		for i := range f.Backends {
@@ -192,7 +192,7 @@ func TestDrainingAndLimits(t *testing.T) {
 	}
 }
 
-// UDP that is not to be remembered leaves nothing in the table.
+// UDP without flow tracking leaves nothing in the table.
 func TestOnePacket(t *testing.T) {
 	w := newWorld(t, service.Tunnel)
 	w.serve(80)
@@ -274,7 +274,7 @@ func TestFlowsAndCounters(t *testing.T) {
 	})
 }
 
-// What somebody else does with IPVS in the same namespace is left alone.
+// Other users of IPVS in the same namespace are left alone.
 func TestForeignServices(t *testing.T) {
 	w := newWorld(t, service.NAT)
 	theirs := recordOf(frontend(service.NAT, service.RoundRobin, vip4, 80, 80), 0, 0)
@@ -305,7 +305,7 @@ func TestForeignServices(t *testing.T) {
 	}
 }
 
-// What another hand changes, List tells, and the next Upsert puts right.
+// What another process changes is visible in List, and the next Upsert repairs it.
 func TestHeals(t *testing.T) {
 	w := newWorld(t, service.NAT)
 	f, full := frontend(service.NAT, service.RoundRobin, vip4, 80, 80), frontend(service.FullNAT, service.RoundRobin, vip6, 80, 80)
@@ -394,7 +394,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// A balancer that stands by knows the connections of the active one.
+// A standby load balancer knows the connections of the active one.
 func TestSync(t *testing.T) {
 	w := newWorld(t, service.NAT)
 	w.serve(80)
@@ -428,7 +428,7 @@ func TestSync(t *testing.T) {
 	if err != nil || len(running) != 2 {
 		t.Errorf("daemons %+v (%v), want two", running, err)
 	}
-	// One that is stopped before its thread has run, too.
+	// Also if one is stopped before its thread has run.
 	for range 20 {
 		must(t, w.plane.stopSync())
 		must(t, w.plane.setSync())
@@ -437,7 +437,7 @@ func TestSync(t *testing.T) {
 	w.plane = nil
 }
 
-// SCTP, which nobody's library speaks.
+// SCTP, for which there is no library.
 func TestSCTP(t *testing.T) {
 	if out, err := exec.Command("modprobe", "sctp").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -486,8 +486,7 @@ func (w *world) sctp(host string) (fd int) {
 	return fd
 }
 
-// The guest's kernel is one in which XDP's program cannot run: that is how auto
-// comes to IPVS.
+// XDP's program cannot run on the guest's kernel: in that case auto uses IPVS.
 func TestNoXDPHere(t *testing.T) {
 	d, err := xdp.Open(xdp.Config{Interfaces: []string{"lo"}, PinDir: "/sys/fs/bpf/none"})
 	if err == nil {
@@ -502,8 +501,8 @@ func TestNoXDPHere(t *testing.T) {
 	}
 }
 
-// Who is not let in gets no answer, in both families and at what IPVS sends on to
-// a range's servers; an agent that starts anew knows it, and nothing is left.
+// A client that is not allowed gets no answer, in both families and also on a range. A
+// restarted agent knows the rules, and nothing is left behind.
 func TestAllowAndDeny(t *testing.T) {
 	w := newWorld(t, service.NAT)
 	w.serve(80)
@@ -515,7 +514,7 @@ func TestAllowAndDeny(t *testing.T) {
 		lets := func(what string, at netip.AddrPort, want bool) {
 			t.Helper()
 			within := patience
-			if !want { // what is dropped never comes
+			if !want { // dropped packets never arrive
 				within = time.Second / 2
 			}
 			if err := w.reach(at, within); (err == nil) != want {
@@ -559,7 +558,7 @@ func TestAllowAndDeny(t *testing.T) {
 	w.open(Config{})
 }
 
-// reach opens a connection from the client within some time, and closes it.
+// reach opens a connection from the client with a timeout, and closes it.
 func (w *world) reach(to netip.AddrPort, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(w.Context(), within)
 	defer cancel()

@@ -28,7 +28,7 @@ func (d *DataPlane) eachService(f func(virtual, load)) error {
 	return nil
 }
 
-// eachServer calls f with every server of a service; none where that is gone.
+// eachServer calls f with every backend of a service; none if that no longer exists.
 func (d *DataPlane) eachServer(id serviceID, f func(server, load)) error {
 	err := d.socket.ask(aboutService(cmdGetDest, unix.NLM_F_DUMP, id), func(reply []byte) error {
 		s, l, err := readServer(reply, id)
@@ -43,8 +43,8 @@ func (d *DataPlane) eachServer(id serviceID, f func(server, load)) error {
 	return nil
 }
 
-// learn makes the kernel the truth. It changes nothing but what a predecessor
-// left half-done.
+// learn reads the state from the kernel. The only change it makes is to remove a
+// predecessor's leftovers.
 func (d *DataPlane) learn() error {
 	if err := d.read(); err != nil || d.cleared {
 		return err
@@ -94,8 +94,8 @@ func (d *DataPlane) read() error {
 	return nil
 }
 
-// keep notes a record in the place of what a frontend had; one of a mark that no
-// packet gets has no key.
+// keep stores a frontend's record in place of its previous one. A mark that no packet
+// gets has no key.
 func (d *DataPlane) keep(k service.Key, r *record) {
 	if r.mark != 0 {
 		d.marks[r.mark] = k
@@ -116,7 +116,7 @@ func (d *DataPlane) keep(k service.Key, r *record) {
 	}
 }
 
-// forget undoes keep, but for the mark.
+// forget undoes keep, except for the mark.
 func (d *DataPlane) forget(k service.Key) {
 	if r := d.held[k]; r != nil && r.flags&flagFullNAT != 0 {
 		d.fullNATs[familyIndex(r.v6)]--
@@ -126,7 +126,7 @@ func (d *DataPlane) forget(k service.Key) {
 	delete(d.held, k)
 }
 
-// masquerades says that the record's method is nat or fullnat.
+// masquerades reports whether the record's forwarding mode is nat or fullnat.
 func (r record) masquerades() bool { return len(r.servers) > 0 && r.servers[0].forward == forwardMasq }
 
 func (d *DataPlane) learnVIPs() error {
@@ -147,8 +147,8 @@ func (d *DataPlane) learnVIPs() error {
 	return nil
 }
 
-// clearAway removes what a call that was cut short has left: routes and marked
-// services that are nobody's.
+// clearAway removes what an interrupted call has left: routes and marked services without
+// a frontend.
 func (d *DataPlane) clearAway() error {
 	var errs []error
 	for a, v := range d.vips {
@@ -167,12 +167,12 @@ func (d *DataPlane) clearAway() error {
 		}
 		delete(d.marks, mark)
 	}
-	_, err := d.socket.do(orphans) // of one family each: the other is not there
+	_, err := d.socket.do(orphans) // sent for both families, of which only one exists
 	return errors.Join(append(errs, err)...)
 }
 
-// List implements dataplane.DataPlane. It reads the kernel, and leaves out what
-// lacks a part: the next Upsert puts that right.
+// List implements dataplane.DataPlane. It reads the kernel, and omits incomplete
+// frontends: the next Upsert repairs them.
 func (d *DataPlane) List() ([]desired.Frontend, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 )
 
-// serviceID is what makes a virtual service of the kernel's the one it is: an
-// address, port and protocol, or a firewall mark.
+// serviceID identifies a virtual service of the kernel: an address, port and protocol, or
+// a firewall mark.
 type serviceID struct {
 	v6       bool
 	protocol service.Protocol // 0 with a mark
@@ -19,13 +19,13 @@ type serviceID struct {
 	mark     uint32
 }
 
-// virtual is a virtual service of the kernel's.
+// virtual is a virtual service of the kernel.
 type virtual struct {
 	serviceID
 	scheduler string
 	flags     uint32
 	timeout   uint32 // of persistence, in seconds
-	netmask   uint32 // of persistence, in network order; a length with IPv6
+	netmask   uint32 // of persistence, in network order; a prefix length for IPv6
 }
 
 // server is one of its destinations.
@@ -33,26 +33,26 @@ type server struct {
 	addr         netip.AddrPort
 	forward      uint32
 	weight       uint32
-	upper, lower uint32 // thresholds of connections
+	upper, lower uint32 // connection thresholds
 	tunnel       uint8
 	tunnelPort   uint16
 }
 
-// record is a virtual service with its servers, sorted by address, and whose
-// packets come to it: allow and deny as in desired.Frontend.
+// record is a virtual service with its backends, sorted by address, and its source
+// filters: allow and deny as in desired.Frontend.
 type record struct {
 	virtual
 	servers     []server
 	allow, deny []netip.Prefix
 }
 
-// load is what the kernel counts at a service or a server.
+// load contains the kernel's counters of a service or a backend.
 type load struct {
 	dataplane.Counts
-	active, inactive uint32 // connections, of a server
+	active, inactive uint32 // connections, of a backend
 }
 
-// readService reads a service out of a reply.
+// readService parses a service in a reply.
 func readService(reply []byte) (v virtual, l load, err error) {
 	content, err := nestedIn(reply, attrService)
 	if err != nil {
@@ -94,7 +94,7 @@ func readService(reply []byte) (v virtual, l load, err error) {
 	return v, l, err
 }
 
-// readServer reads a destination of a service out of a reply.
+// readServer parses a destination of a service in a reply.
 func readServer(reply []byte, of serviceID) (s server, l load, err error) {
 	content, err := nestedIn(reply, attrDest)
 	if err != nil {
@@ -136,7 +136,7 @@ func readServer(reply []byte, of serviceID) (s server, l load, err error) {
 	return s, l, err
 }
 
-// read reads a nest of statistics.
+// read parses nested statistics.
 func (l *load) read(b []byte) error {
 	return attributes(b, func(kind uint16, b []byte) error {
 		switch kind {

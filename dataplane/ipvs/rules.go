@@ -11,29 +11,29 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// The chains that are Fairlead's beside guardChain: one marks what is for a range
-// of ports or a whole address, the other changes the source of what fullnat sends.
+// Fairlead's chains other than guardChain: one marks packets for a port range or a whole
+// address, the other changes the source of fullnat packets.
 const (
 	markChain = "FAIRLEAD-MARK"
 	natChain  = "FAIRLEAD-FULLNAT"
 )
 
-// rule is a line of one of the chains. In markChain packets to id get the mark,
-// or without one leave the chain; in natChain what belongs to id, or has the
-// mark, leaves the chain, and to the zero rule all that is left gets another
-// source. In guardChain packets to id go to another chain, or leave; what comes
-// from a prefix is dropped there, or leaves.
+// rule is a line of one of the chains. In markChain it applies to packets to id: sets the
+// mark, or without one leaves the chain. In natChain packets of id, or with the mark,
+// leave the chain, and the zero rule changes the source of all others. In guardChain
+// packets to id go to another chain, or leave; there, packets from a prefix are dropped,
+// or leave.
 type rule struct {
 	id    service.Key
 	mark  uint32
 	from  netip.Prefix
 	drop  bool
-	to    int // the number of the chain that follows
-	chain int // the number of the one that this is in
+	to    int // the number of the next chain
+	chain int // the number of its own chain
 }
 
-// markRules gives the rules of markChain: on VIPs that have ranges, ports of
-// their own leave it, and of the others the narrowest has the last word.
+// markRules returns the rules of markChain: on VIPs with ranges, packets to single ports
+// leave it, and of the other frontends the narrowest applies last.
 func (d *DataPlane) markRules(v6 bool) (rules []rule) {
 	vips := map[netip.Addr]bool{}
 	for mark, k := range d.marks {
@@ -53,7 +53,7 @@ func (d *DataPlane) markRules(v6 bool) (rules []rule) {
 	return rules
 }
 
-// natRules gives the rules of natChain: none without fullnat.
+// natRules returns the rules of natChain: none without fullnat.
 func (d *DataPlane) natRules(v6 bool) (rules []rule) {
 	if d.fullNATs[familyIndex(v6)] == 0 {
 		return nil
@@ -86,7 +86,7 @@ func (r rule) breadth() int {
 	return 2
 }
 
-// markLine writes a rule of markChain as iptables-save does.
+// markLine formats a rule of markChain like iptables-save.
 func markLine(r rule) string {
 	line := "-A " + markChain + matching(r.id)
 	if r.mark == 0 {
@@ -95,7 +95,7 @@ func markLine(r rule) string {
 	return line + fmt.Sprintf(" -j MARK --set-xmark %#x/0xffffffff", r.mark)
 }
 
-// matching writes what takes the packets to a frontend.
+// matching formats the match for packets to a frontend.
 func matching(k service.Key) string {
 	text := " -d " + netip.PrefixFrom(k.VIP, k.VIP.BitLen()).String()
 	if p := strings.ToLower(k.Protocol.String()); k.Protocol != service.AnyProtocol {
@@ -107,7 +107,7 @@ func matching(k service.Key) string {
 	return text
 }
 
-// natLine writes a rule of natChain.
+// natLine formats a rule of natChain.
 func natLine(r rule) string {
 	switch {
 	case r == rule{}:
@@ -119,8 +119,8 @@ func natLine(r rule) string {
 		uint8(r.id.Protocol), netip.PrefixFrom(r.id.VIP, r.id.VIP.BitLen()), r.id.Port)
 }
 
-// readRule reads a line of iptables-save that is of a chain, or of one behind it;
-// false for another.
+// readRule parses a line of iptables-save that is in a chain, or in one it refers to. It
+// returns false for others.
 func readRule(chain, line string) (r rule, ok bool) {
 	words := strings.Fields(line)
 	if len(words) < 2 || words[0] != "-A" {
@@ -163,7 +163,7 @@ func readRule(chain, line string) (r rule, ok bool) {
 	return r, err == nil
 }
 
-// chainNumber is the inverse of chainName; false for another chain's name.
+// chainNumber is the inverse of chainName. It returns false for another chain's name.
 func chainNumber(chain, name string) (n int, ok bool) {
 	if name == chain {
 		return 0, true

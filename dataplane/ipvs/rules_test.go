@@ -13,7 +13,7 @@ func key(vip string, first, last uint16, p service.Protocol) service.Key {
 	return service.Key{VIP: netip.MustParseAddr(vip), Port: first, Last: last, Protocol: p}
 }
 
-// Lines as iptables-save 1.8.9 prints them.
+// Lines as printed by iptables-save 1.8.9.
 func TestRules(t *testing.T) {
 	for line, r := range map[string]rule{
 		"-A FAIRLEAD-MARK -d 10.1.1.1/32 -p tcp -m tcp --dport 80 -j RETURN":                                        {id: key("10.1.1.1", 80, 0, service.TCP)},
@@ -62,8 +62,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// marked says by the rules' order which frontend gets a packet, as
-// dataplane/fake finds it.
+// marked returns the mark of a packet by the rules' order. dataplane/fake must find the
+// same frontend.
 func marked(rules []rule, k service.Key) (mark uint32) {
 	for _, r := range rules {
 		whole := r.id.Whole()
@@ -135,7 +135,7 @@ func TestReadFlow(t *testing.T) {
 	}
 }
 
-// Whose packets another frontend would get says in which order rules change.
+// The order of rule changes depends on whether another frontend would get the packets.
 func TestInRange(t *testing.T) {
 	d := &DataPlane{vips: map[netip.Addr]*vip{}}
 	some, whole := key("10.1.1.1", 8000, 8999, service.TCP), key("10.1.1.2", 0, 65535, service.AnyProtocol)

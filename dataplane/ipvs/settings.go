@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setTimeouts sets those of the namespace that are configured and are not so
-// yet.
+// setTimeouts sets the namespace's timeouts that are configured and differ.
 func (d *DataPlane) setTimeouts() error {
 	want := map[uint16]time.Duration{
 		attrTimeoutTCP: d.config.Timeouts.TCP, attrTimeoutTCPFin: d.config.Timeouts.TCPFin, attrTimeoutUDP: d.config.Timeouts.UDP,
@@ -36,12 +35,12 @@ func (d *DataPlane) setTimeouts() error {
 	}
 	m := newMessage(cmdSetConfig, 0)
 	for _, kind := range []uint16{attrTimeoutTCP, attrTimeoutTCPFin, attrTimeoutUDP} {
-		m = m.u32(kind, uint32(want[kind]/time.Second)) // 0 leaves it
+		m = m.u32(kind, uint32(want[kind]/time.Second)) // 0 keeps it
 	}
 	return d.one("set timeouts", m)
 }
 
-// one carries out one message, and others that cannot fail.
+// one executes one message, and others that cannot fail.
 func (d *DataPlane) one(what string, m message, behind ...message) error {
 	failed, err := d.socket.do(append([]message{m}, behind...))
 	if err = errors.Join(err, failed[0]); err != nil {
@@ -104,8 +103,8 @@ func (d *DataPlane) daemons() (all []daemon, err error) {
 	return all, nil
 }
 
-// setSync makes just those daemons run that are configured. Where none is,
-// those of others are left alone.
+// setSync makes exactly the configured daemons run. If none is configured, existing ones
+// are left alone.
 func (d *DataPlane) setSync() error {
 	want := d.config.Sync.wantedDaemons()
 	if len(want) == 0 {
@@ -133,7 +132,7 @@ func (d *DataPlane) setSync() error {
 	return nil
 }
 
-// stopSync ends the daemons that are configured.
+// stopSync stops the configured daemons.
 func (d *DataPlane) stopSync() error {
 	var errs []error
 	for _, w := range d.config.Sync.wantedDaemons() {
@@ -144,9 +143,9 @@ func (d *DataPlane) stopSync() error {
 	return errors.Join(errs...)
 }
 
-// stop ends a daemon. One whose thread has not run yet the kernel stops with
-// EINTR (kthread_stop), to which netlink_rcv_skb answers nothing at all: a
-// question behind it is what is answered.
+// stop stops a daemon. If its thread has not run yet, the kernel stops it with EINTR
+// (kthread_stop), to which netlink_rcv_skb sends no answer: a request after it is
+// answered instead.
 func (d *DataPlane) stop(o daemon) error {
 	return d.one("stop a sync daemon", o.message(cmdDelDaemon), newMessage(cmdGetConfig, 0))
 }

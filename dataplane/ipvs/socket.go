@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket is a generic netlink socket that speaks IPVS. Several messages go in
-// one system call, of which only the last is acknowledged: a frontend costs two
-// calls, however many servers it has.
+// socket is a generic netlink socket for IPVS. Several messages are sent in one system
+// call, of which only the last is acknowledged: a frontend costs two calls, regardless of
+// its number of backends.
 type socket struct {
 	mu     sync.Mutex
 	fd     int
@@ -23,14 +23,14 @@ type socket struct {
 	in     *inbox
 }
 
-// sendAtOnce is how many bytes are sent at most in one call.
+// sendAtOnce is the maximum number of bytes per call.
 const sendAtOnce = 16 << 10
 
 // waitSeconds is how long an answer may take.
 const waitSeconds = 30
 
-// openSocket opens one in the network namespace of the calling thread, for answers
-// in datagrams of some length.
+// openSocket opens one in the calling thread's network namespace, for answers in
+// datagrams of the given length.
 func openSocket(datagram int) (*socket, error) {
 	number, err := familyNumber()
 	if err != nil {
@@ -50,7 +50,7 @@ func openSocket(datagram int) (*socket, error) {
 	return &socket{fd: fd, family: number, in: newInbox(datagram)}, nil
 }
 
-// familyNumber finds IPVS, and loads its module where it is not there yet.
+// familyNumber finds IPVS, and loads its module if necessary.
 func familyNumber() (uint16, error) {
 	f, err := netlink.GenlFamilyGet("IPVS")
 	if errors.Is(err, unix.ENOENT) {
@@ -76,15 +76,15 @@ func (s *socket) close() error {
 	return err
 }
 
-// address fills in a message's family and number.
+// address sets a message's family and number.
 func (s *socket) address(m message) {
 	s.seq++
 	binary.NativeEndian.PutUint16(m[4:], s.family)
 	binary.NativeEndian.PutUint32(m[8:], s.seq)
 }
 
-// do carries out messages in their order, and says which of them failed with
-// what: the others have had their effect.
+// do executes messages in order, and returns the errors of those that failed: the others
+// have taken effect.
 func (s *socket) do(messages []message) (failed map[int]error, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +105,7 @@ func (s *socket) do(messages []message) (failed map[int]error, err error) {
 		for acked := false; !acked; {
 			err := s.receive(func(seq uint32, kind uint16, body []byte) error {
 				if kind != unix.NLMSG_ERROR || seq < first || seq > s.seq || len(body) < 4 {
-					return nil // of a call that was given up
+					return nil // of an abandoned call
 				}
 				acked = acked || seq == s.seq
 				if errno := -int32(binary.NativeEndian.Uint32(body)); errno != 0 {
@@ -122,8 +122,9 @@ func (s *socket) do(messages []message) (failed map[int]error, err error) {
 	return failed, nil
 }
 
-// ask sends a question and calls each with every reply to it. That the kernel
-// answers within the call, and all in one more, makes reading many services cheap.
+// ask sends a request and calls each with every reply to it. Reading many services is
+// cheap, because the kernel answers within the call, and one more call receives all
+// replies.
 func (s *socket) ask(m message, each func(reply []byte) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,8 +165,8 @@ func (s *socket) send(packet []byte) error {
 	return nil
 }
 
-// receive takes the datagrams that are there, or waits for one, and calls each
-// with their messages.
+// receive takes the available datagrams, or waits for one, and calls each with their
+// messages.
 func (s *socket) receive(each func(seq uint32, kind uint16, body []byte) error) error {
 	n, err := s.in.take(s.fd)
 	if err != nil {

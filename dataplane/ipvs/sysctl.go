@@ -2,7 +2,8 @@ package ipvs
 
 import "github.com/fairlead/fairlead/internal/sysctl"
 
-// sysctls are what a balancer's namespace needs (Documentation/networking/ipvs-sysctl.rst).
+// sysctls are what a load balancer's namespace needs
+// (Documentation/networking/ipvs-sysctl.rst).
 var sysctls = []sysctl.Setting{
 	{Path: "ipv4/ip_forward", Value: "1", Why: "with method nat answers are forwarded from servers to clients"},
 	{Path: "ipv6/conf/all/forwarding", Value: "1", Why: "with method nat answers are forwarded from servers to clients"},
@@ -14,7 +15,7 @@ var sysctls = []sysctl.Setting{
 	{Path: "ipv4/vs/schedule_icmp", Value: "1", Why: "an ICMP error about a flow that another balancer had finds its server here"},
 }
 
-// tracking makes connections of IPVS known to masquerading.
+// tracking makes IPVS connections known to masquerading.
 var tracking = []sysctl.Setting{
 	{Path: "ipv4/vs/conntrack", Value: "1", Why: "with method fullnat iptables changes the source of what IPVS sends"},
 }

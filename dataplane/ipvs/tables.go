@@ -13,38 +13,38 @@ import (
 	"github.com/fairlead/fairlead/internal/sysctl"
 )
 
-// table is one of Fairlead's chains in one family's table of iptables.
+// table is one of Fairlead's chains in one family's iptables table.
 type table struct {
 	v6          bool
 	name, chain string
-	hooks       []string // the chains that lead to it
+	hooks       []string // the chains that jump to it
 	line        func(rule) string
 
-	known   bool // what follows is as it is in the kernel
+	known   bool // what follows matches the kernel
 	there   bool
-	missing []string // those of hooks that do not lead there
+	missing []string // those of hooks without the jump
 	rules   []rule
-	behind  int // chains that only this one leads to
+	behind  int // number of chains that only this one refers to
 }
 
-// tables are those that ranges of ports, fullnat, allow and deny need, by family.
+// tables are those for port ranges, fullnat, allow and deny, by family.
 type tables struct {
 	marks, nat, guards [2]table
 }
 
-// The hooks are before IPVS looks at a packet, and after it has sent it.
+// The hooks are before IPVS sees a packet, and after it has sent it.
 var (
 	markHooks = []string{"PREROUTING", "OUTPUT"}
 	natHooks  = []string{"POSTROUTING"}
 )
 
-// serves says that the chain is as it is to be, as far as that is known: the
-// kernel is asked before anything is written.
+// serves reports whether the chain is as desired, as far as known: the kernel is read
+// before every write.
 func (t *table) serves(rules []rule) bool {
 	return slices.Equal(t.rules, rules) && (len(rules) == 0 || len(t.missing) == 0)
 }
 
-// familyIndex is where a family's are.
+// familyIndex is the index of a family.
 func familyIndex(v6 bool) int {
 	if v6 {
 		return 1
@@ -80,8 +80,8 @@ func (d *DataPlane) readTables(records []*record) error {
 	return nil
 }
 
-// keyOf gives the key of a service of the kernel's; the zero Key for a mark that
-// no packet gets.
+// keyOf returns the key of a kernel service, or the zero Key for a mark that no packet
+// gets.
 func (t *tables) keyOf(id serviceID) service.Key {
 	if id.mark == 0 {
 		return keyOf(id)
@@ -96,7 +96,7 @@ func (t *tables) keyOf(id serviceID) service.Key {
 	return service.Key{}
 }
 
-// serving says of each table whether its rules are as they are to be, by family.
+// serving reports for each table whether its rules are as desired, by family.
 type serving struct{ marks, nat, guards [2]bool }
 
 func (d *DataPlane) serving() (s serving) {
@@ -109,31 +109,31 @@ func (d *DataPlane) serving() (s serving) {
 	return s
 }
 
-// of says that the rules are as a frontend needs them.
+// of reports whether the rules are as a frontend needs them.
 func (s serving) of(k service.Key, r *record) bool {
 	i := familyIndex(r.v6)
 	return (!k.Range() || s.marks[i]) && (!r.masquerades() || s.nat[i]) && (r.flags&flagGuarded == 0 || s.guards[i])
 }
 
-// writeMarks brings the chains that mark packets to what is held.
+// writeMarks updates the chains that mark packets.
 func (d *DataPlane) writeMarks() error {
 	return d.writeEach(func(i int, v6 bool) []wish { return []wish{{&d.tables.marks[i], d.markRules(v6)}} })
 }
 
-// writeGuards brings the chains that drop packets to what is held.
+// writeGuards updates the chains that drop packets.
 func (d *DataPlane) writeGuards() error {
 	return d.writeEach(func(i int, v6 bool) []wish { return []wish{{&d.tables.guards[i], d.guardRules(v6)}} })
 }
 
-// writeMangle does both in one step, so that a packet that is for another
-// frontend from then on meets the rules of one of them.
+// writeMangle does both in one step, so that a packet that moves to another frontend
+// meets the rules of only one of them.
 func (d *DataPlane) writeMangle() error {
 	return d.writeEach(func(i int, v6 bool) []wish {
 		return []wish{{&d.tables.marks[i], d.markRules(v6)}, {&d.tables.guards[i], d.guardRules(v6)}}
 	})
 }
 
-// writeEach writes what is wished for each family.
+// writeEach writes the desired tables of each family.
 func (d *DataPlane) writeEach(wished func(i int, v6 bool) []wish) error {
 	for _, v6 := range []bool{false, true} {
 		if err := d.writeTables(wished(familyIndex(v6), v6)...); err != nil {
@@ -143,7 +143,7 @@ func (d *DataPlane) writeEach(wished func(i int, v6 bool) []wish) error {
 	return nil
 }
 
-// writeNAT brings the chains that masquerade to what is held.
+// writeNAT updates the chains that masquerade.
 func (d *DataPlane) writeNAT() error {
 	if d.fullNATs != [2]int{} && !d.tables.nat[0].there && !d.tables.nat[1].there {
 		if err := d.inside(func() error { return sysctl.SetAll(tracking) }); err != nil {
@@ -153,7 +153,7 @@ func (d *DataPlane) writeNAT() error {
 	return d.writeEach(func(i int, v6 bool) []wish { return []wish{{&d.tables.nat[i], d.natRules(v6)}} })
 }
 
-// removeTables takes all chains out.
+// removeTables removes all chains.
 func (d *DataPlane) removeTables() error {
 	var errs []error
 	for _, all := range []*[2]table{&d.tables.marks, &d.tables.guards, &d.tables.nat} {
@@ -166,14 +166,13 @@ func (d *DataPlane) removeTables() error {
 	return errors.Join(errs...)
 }
 
-// wish is what a table is to have.
+// wish is the desired state of a table.
 type wish struct {
 	*table
 	wanted []rule
 }
 
-// writeTables writes the chains of one table that are to be others, whole and in
-// one step.
+// writeTables writes the chains of one table that differ, completely and in one step.
 func (d *DataPlane) writeTables(all ...wish) error {
 	var script strings.Builder
 	var changed []wish
@@ -199,7 +198,7 @@ func (d *DataPlane) writeTables(all ...wish) error {
 	return err
 }
 
-// written notes what the kernel has, as far as that is known.
+// written records what the kernel has, as far as known.
 func (t *table) written(rules []rule, err error) {
 	if err != nil {
 		t.known = false
@@ -211,7 +210,7 @@ func (t *table) written(rules []rule, err error) {
 	}
 }
 
-// behind counts the chains that rules are in, but for the first.
+// behind counts the chains that rules are in, without the first.
 func behind(rules []rule) (n int) {
 	for _, r := range rules {
 		n = max(n, r.chain)
@@ -219,12 +218,11 @@ func behind(rules []rule) (n int) {
 	return n
 }
 
-// script gives what iptables-restore is told to make the chain another, or to
-// remove it.
+// script returns the input for iptables-restore that replaces or removes the chain.
 func (t *table) script(rules []rule) string {
 	b, chains := &strings.Builder{}, behind(rules)
 	for n := range 1 + max(t.behind, chains) {
-		fmt.Fprintf(b, ":%s - [0:0]\n", chainName(t.chain, n)) // makes it, or makes it empty
+		fmt.Fprintf(b, ":%s - [0:0]\n", chainName(t.chain, n)) // creates or flushes it
 	}
 	for _, r := range rules {
 		fmt.Fprintln(b, t.line(r))
@@ -246,7 +244,7 @@ func (t *table) script(rules []rule) string {
 	return b.String()
 }
 
-// readTable reads a chain, where that has not been done.
+// readTable reads a chain, unless it is known.
 func (d *DataPlane) readTable(t *table) error {
 	if t.known {
 		return nil
@@ -272,12 +270,11 @@ func (d *DataPlane) readTable(t *table) error {
 	return nil
 }
 
-// iptablesTools are the two that there are: over nf_tables on most systems, and
-// over the older x_tables, which some kernels have alone.
+// iptablesTools are the two variants: with nf_tables on most systems, and with the older
+// x_tables, the only one on some kernels.
 var iptablesTools = []string{"tables", "tables-legacy"}
 
-// tools are those that may have to be tried: the one that works, once that is
-// known.
+// tools are those to try: only the working one, once it is known.
 func (d *DataPlane) tools() []string {
 	if d.tool != "" {
 		return []string{d.tool}
@@ -285,7 +282,7 @@ func (d *DataPlane) tools() []string {
 	return iptablesTools
 }
 
-// save reads a table by the tool that has the chain; nothing where none has.
+// save reads a table with the tool that has the chain; nothing if none has.
 func (d *DataPlane) save(t *table) (string, error) {
 	var errs []error
 	for _, tool := range d.tools() {
@@ -302,7 +299,7 @@ func (d *DataPlane) save(t *table) (string, error) {
 	return "", errors.Join(errs...)
 }
 
-// restore writes a table by the first tool with which the kernel does it.
+// restore writes a table with the first tool that succeeds.
 func (d *DataPlane) restore(v6 bool, input string) error {
 	var errs []error
 	for _, tool := range d.tools() {

@@ -14,17 +14,16 @@ import (
 	"github.com/fairlead/fairlead/internal/netlist"
 )
 
-// vip is an address that frontends have. IPVS looks at what comes in for this
-// host, so from its first frontend to its last each has a route of its own in
-// the local table. An address on a device would do the same, but the kernel
-// looks at all of a device's to add one.
+// vip is an address of frontends. IPVS processes packets for this host, so while a VIP
+// has any frontend, it has a route in the local table. An address on a device would work
+// too, but the kernel scans all of a device's addresses to add one.
 type vip struct {
 	keys  []service.Key
-	local bool // packets to it come in
-	ours  bool // because of a route that is Fairlead's
+	local bool // packets to it are received
+	ours  bool // because of Fairlead's route
 }
 
-// routeProtocol marks these routes as Fairlead's, as `ip route` shows it.
+// routeProtocol marks these routes as Fairlead's, as `ip route` shows.
 const routeProtocol = 250
 
 func (d *DataPlane) routeTo(addr netip.Addr) *netlink.Route {
@@ -34,7 +33,7 @@ func (d *DataPlane) routeTo(addr netip.Addr) *netlink.Route {
 	}
 }
 
-// holdVIP notes that a VIP has a frontend, and makes it local.
+// holdVIP records a VIP's frontend, and makes the VIP local.
 func (d *DataPlane) holdVIP(k service.Key) error {
 	v := d.vipOf(k)
 	if v.local {
@@ -48,7 +47,7 @@ func (d *DataPlane) holdVIP(k service.Key) error {
 	return nil
 }
 
-// vipOf gives the VIP of a frontend, which is noted there.
+// vipOf returns the VIP of a frontend, and records the frontend there.
 func (d *DataPlane) vipOf(k service.Key) *vip {
 	v := d.vips[k.VIP]
 	if v == nil {
@@ -61,14 +60,14 @@ func (d *DataPlane) vipOf(k service.Key) *vip {
 	return v
 }
 
-// leaveVIP notes that a VIP has lost a frontend, and says whether it was the last.
+// leaveVIP records that a VIP has lost a frontend, and reports whether it was the last.
 func (d *DataPlane) leaveVIP(k service.Key) (last bool) {
 	v := d.vipOf(k)
 	v.keys = slices.DeleteFunc(v.keys, func(o service.Key) bool { return o == k })
 	return len(v.keys) == 0
 }
 
-// dropVIP ends a VIP that has no frontend.
+// dropVIP removes a VIP without frontends.
 func (d *DataPlane) dropVIP(addr netip.Addr) error {
 	if d.vips[addr].ours {
 		if err := d.removeRoute(addr); err != nil {
@@ -86,8 +85,8 @@ func (d *DataPlane) removeRoute(addr netip.Addr) error {
 	return nil
 }
 
-// locals gives the addresses that are this host's, and whether they are so by a
-// route of ours.
+// locals returns this host's local addresses, and whether each is local because of our
+// route.
 func (d *DataPlane) locals() (map[netip.Addr]bool, error) {
 	all := map[netip.Addr]bool{}
 	for _, of := range []int{unix.AF_INET, unix.AF_INET6} {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What include/uapi/linux/ip_vs.h names, of its generic netlink family.
+// Names from include/uapi/linux/ip_vs.h for its generic netlink family.
 const (
 	cmdNewService = 1
 	cmdSetService = 2
@@ -71,12 +71,12 @@ const (
 	genlHeader = 4
 )
 
-// message is a netlink message in the making: its header's length is right at
-// any time but within nested.
+// message is a netlink message under construction: its header's length is correct at any
+// time except within nested.
 type message []byte
 
-// newMessage begins a request to a generic netlink family; the socket fills in
-// family and number.
+// newMessage starts a request to a generic netlink family. The socket sets family and
+// number.
 func newMessage(command uint8, flags uint16) message {
 	m := make(message, unix.NLMSG_HDRLEN+genlHeader, 192)
 	binary.NativeEndian.PutUint16(m[6:], unix.NLM_F_REQUEST|flags)
@@ -122,7 +122,7 @@ func (m message) nested(kind uint16, fill func(message) message) message {
 	return m.sized()
 }
 
-// family gives the number of an address's family.
+// family returns the number of an address's family.
 func family(v6 bool) uint16 {
 	if v6 {
 		return unix.AF_INET6
@@ -130,7 +130,7 @@ func family(v6 bool) uint16 {
 	return unix.AF_INET
 }
 
-// identify writes what says which service is meant.
+// identify writes the attributes that identify a service.
 func (m message) identify(s serviceID) message {
 	m = m.u16(svcFamily, family(s.v6))
 	if s.mark != 0 {
@@ -140,7 +140,7 @@ func (m message) identify(s serviceID) message {
 	return m.bytes(svcAddr, s.vip.Addr().AsSlice()).port(svcPort, s.vip.Port())
 }
 
-// serviceMessage is one about a whole service.
+// serviceMessage is a message about a whole service.
 func serviceMessage(command uint8, v virtual) message {
 	return newMessage(command, 0).nested(attrService, func(m message) message {
 		m = m.identify(v.serviceID).text(svcScheduler, v.scheduler)
@@ -149,12 +149,12 @@ func serviceMessage(command uint8, v virtual) message {
 	})
 }
 
-// aboutService is one that only says which service is meant.
+// aboutService is a message that only identifies a service.
 func aboutService(command uint8, flags uint16, id serviceID) message {
 	return newMessage(command, flags).nested(attrService, func(m message) message { return m.identify(id) })
 }
 
-// destMessage is one about a server of a service.
+// destMessage is a message about a service's backend.
 func destMessage(command uint8, id serviceID, s server) message {
 	return aboutService(command, 0, id).nested(attrDest, func(m message) message {
 		m = m.bytes(destAddr, s.addr.Addr().AsSlice()).port(destPort, s.addr.Port()).u16(destFamily, family(s.addr.Addr().Is6()))
@@ -186,7 +186,7 @@ func attributes(b []byte, f func(kind uint16, value []byte) error) error {
 	return nil
 }
 
-// nestedIn gives the content of one attribute of a reply.
+// nestedIn returns the content of one attribute of a reply.
 func nestedIn(reply []byte, kind uint16) (content []byte, err error) {
 	if len(reply) < genlHeader {
 		return nil, errShort
@@ -200,7 +200,7 @@ func nestedIn(reply []byte, kind uint16) (content []byte, err error) {
 	return content, err
 }
 
-// number reads an integer of any of netlink's sizes, in the machine's order.
+// number reads an integer of any netlink size, in the machine's byte order.
 func number(b []byte) uint64 {
 	switch len(b) {
 	case 1:

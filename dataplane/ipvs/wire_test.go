@@ -22,14 +22,14 @@ import (
 //	  net0 ────────────── client0  10.9.0.1/24, fd09::1/64
 //	                               default via 10.9.0.2, fd09::2
 //	                      server0  172.16.1.254/24, fd10::fe/64 ───────────────────── net0
-//	                               neighbours 172.16.1.1 to .12, fd10::1 to ::c
+//	                               neighbors 172.16.1.1 to .12, fd10::1 to ::c
 //
-// Clients and servers are frames alone: nobody there answers.
+// Clients and servers are only raw frames: nothing answers there.
 var own4, own6 = netip.MustParseAddr("172.16.1.254"), netip.MustParseAddr("fd10::fe")
 
 var macGateway = [6]byte{2, 0, 0, 0, 0, 1}
 
-// macOf is a server's, by the last byte of its address.
+// macOf is a server's MAC address, with the last byte of its IP address.
 func macOf(server netip.Addr) [6]byte { return [6]byte{2, 0, 0, 0, 9, server.As16()[15]} }
 
 const ethernetHeader = 14
@@ -37,11 +37,11 @@ const ethernetHeader = 14
 type wire struct {
 	balancer         *netns.NS
 	clients, servers *tap
-	in               net.HardwareAddr // the balancer's, toward the clients
+	in               net.HardwareAddr // the load balancer's, on the clients' side
 	sentinel         []byte
 }
 
-// tap is all that goes over one end of a veth.
+// tap receives everything on one end of a veth.
 type tap struct{ fd int }
 
 func newWire(t *testing.T) *wire {
@@ -64,7 +64,7 @@ func newWire(t *testing.T) *wire {
 	return w
 }
 
-// connect makes a veth between this namespace and net0 of another.
+// connect creates a veth between this namespace and net0 of another.
 func connect(name string, to *netns.NS, addrs []string) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = name
@@ -88,10 +88,10 @@ func connect(name string, to *netns.NS, addrs []string) error {
 	return netlink.LinkSetUp(link)
 }
 
-// sentinelTo gets a packet by plain routing behind each that is sent.
+// sentinelTo receives a plainly routed packet after each one sent.
 var sentinelTo = netip.MustParseAddr("172.16.1.200")
 
-// neighbours are where the balancer sends to without asking.
+// neighbours are the load balancer's permanent neighbor entries.
 func (w *wire) neighbours() error {
 	client0, err := netlink.LinkByName("client0")
 	if err != nil {
@@ -126,8 +126,7 @@ func neighbour(link netlink.Link, a netip.Addr, mac [6]byte) error {
 	return netlink.NeighAdd(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: a.AsSlice(), HardwareAddr: mac[:], State: netlink.NUD_PERMANENT})
 }
 
-// newTap opens net0 of the calling thread's namespace, which speaks no more
-// itself.
+// newTap opens net0 of the calling thread's namespace, which itself sends nothing.
 func newTap(t *testing.T) (*tap, error) {
 	if err := netns.WriteSysctl("net.ipv6.conf.all.disable_ipv6", "1"); err != nil {
 		return nil, err
@@ -148,16 +147,16 @@ func newTap(t *testing.T) (*tap, error) {
 	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1); err != nil {
 		return nil, err
 	}
-	// Longer than any machine is busy: who waits for it fails.
+	// Longer than any machine is busy: a timeout is a failure.
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 30}); err != nil {
 		return nil, err
 	}
 	return &tap{fd}, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: link.Attrs().Index})
 }
 
-// send sends a frame as a client and gives what comes out toward the servers, and
-// back. One that is routed plainly follows it: the kernel keeps them in order, so
-// when that is there all is.
+// send sends a frame as a client and returns the output to the servers, and back. A
+// plainly routed frame follows it: the kernel preserves the order, so when that has
+// arrived, all have.
 func (w *wire) send(t *testing.T, frame []byte) (out, back []way) {
 	t.Helper()
 	for _, f := range [][]byte{frame, w.sentinel} {
@@ -179,7 +178,7 @@ func (w *wire) send(t *testing.T, frame []byte) (out, back []way) {
 	}
 }
 
-// read gives the next packet; the zero way for what is no IP packet of a flow.
+// read returns the next packet; the zero way for anything that is no IP packet of a flow.
 func (p *tap) read(flags int) (w way, err error) {
 	buffer := make([]byte, 2048)
 	n, _, err := unix.Recvfrom(p.fd, buffer, flags)
@@ -202,7 +201,7 @@ func (p *tap) readAll(t *testing.T) (all []way) {
 	}
 }
 
-// way is what a packet says of where it goes.
+// way is a packet's destination information.
 type way struct {
 	mac      [6]byte
 	src      netip.AddrPort // without the port in a tunnel
@@ -210,10 +209,10 @@ type way struct {
 	protocol service.Protocol
 	port     uint16
 	tunnel   service.Encapsulation
-	inner    netip.Addr // whom the packet in the tunnel is for
+	inner    netip.Addr // destination of the inner packet
 }
 
-// readWay reads a frame; false where it is of no protocol that services have.
+// readWay parses a frame. It returns false for protocols that services do not have.
 func readWay(frame []byte) (w way, ok bool) {
 	copy(w.mac[:], frame)
 	var inner []byte

@@ -22,20 +22,20 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// world is a balancer with everything around it:
+// world is a load balancer with its environment:
 //
 //	client 192.168.0.2 ── router ─┬─ balancer 172.16.0.1, VIPs 10.1.0.0/16
 //	       fd02::2                ├─ s1 172.16.0.11, fd00::11
 //	                              ├─ s2 172.16.0.12, fd00::12
 //	                              └─ s3 172.16.0.13, fd00::13
 //
-// Servers answer with their name; by the router, or with method nat by the
+// Servers answer with their name, through the router or, with nat, through the load
 // balancer.
 type world struct {
 	*testing.T
 	lab    *lab.Lab
 	plane  *DataPlane
-	direct bool // packets come to servers with the VIP in them
+	direct bool // packets arrive at servers with the VIP in them
 }
 
 const servers = 3
@@ -85,7 +85,7 @@ func newWorld(t *testing.T, method service.Method) *world {
 	return w
 }
 
-// serverSpec has the VIPs where the method leaves them in packets.
+// serverSpec has the VIPs if the forwarding mode leaves them in packets.
 func serverSpec(name string, method service.Method) lab.HostSpec {
 	s := lab.HostSpec{Name: name, Sysctls: map[string]string{"net.ipv4.conf.all.rp_filter": "0", "net.ipv4.conf.default.rp_filter": "0"}}
 	if method == service.DR || method == service.Tunnel {
@@ -95,8 +95,8 @@ func serverSpec(name string, method service.Method) lab.HostSpec {
 	return s
 }
 
-// open opens the data plane in the balancer's namespace, as a restarted agent
-// does where one is open.
+// open opens the data plane in the load balancer's namespace, like a restarted agent if
+// one is open.
 func (w *world) open(c Config) {
 	w.Helper()
 	if w.plane != nil {
@@ -129,7 +129,7 @@ func (w *world) serve(port uint16) {
 	}
 }
 
-// serveUDP answers as the address that was asked: an own socket for each.
+// serveUDP answers from the requested address: with a separate socket for each.
 func (w *world) serveUDP(name string, port uint16) {
 	w.Helper()
 	addrs := []string{fmt.Sprintf(":%d", port)}
@@ -153,7 +153,7 @@ func (w *world) serveUDP(name string, port uint16) {
 	}
 }
 
-// echo answers every line with the server's name, and hangs up at "bye".
+// echo answers every line with the server's name, and closes the connection at "bye".
 func echo(c net.Conn, name string) {
 	defer c.Close()
 	for lines := bufio.NewScanner(c); lines.Scan() && lines.Text() != "bye"; {
@@ -184,8 +184,8 @@ func (w *world) tryDial(to netip.AddrPort) (*conn, error) {
 	return &conn{c, bufio.NewReader(c)}, nil
 }
 
-// dialFrom opens a connection from a port of the client's that may have had one
-// before, of which the last packet may be under way.
+// dialFrom opens a connection from a client port that may have had one before, whose last
+// packet may be in flight.
 func (w *world) dialFrom(port int, to netip.AddrPort) (c *conn) {
 	w.Helper()
 	d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{Port: port}}
@@ -207,7 +207,7 @@ func (w *world) dialFrom(port int, to netip.AddrPort) (c *conn) {
 	return c
 }
 
-// conn is a connection that tells who is at its other end.
+// conn is a connection that identifies its peer.
 type conn struct {
 	net.Conn
 	read *bufio.Reader
@@ -224,7 +224,7 @@ func (c *conn) who() (string, error) {
 	return strings.TrimSpace(name), err
 }
 
-// bye lets the server hang up, and then does so too.
+// bye makes the server close the connection, and then closes it too.
 func (c *conn) bye() error {
 	if _, err := io.WriteString(c, "bye\n"); err != nil {
 		return err
@@ -236,7 +236,7 @@ func (c *conn) bye() error {
 	return errors.Join(err, c.Close())
 }
 
-// answers says who answers one new connection.
+// answers returns the backend that answers one new connection.
 func (w *world) answers(to netip.AddrPort) string {
 	w.Helper()
 	c := w.dial(to)
@@ -246,7 +246,7 @@ func (w *world) answers(to netip.AddrPort) string {
 	return name
 }
 
-// spread counts who answers n new connections.
+// spread counts which backends answer n new connections.
 func (w *world) spread(to netip.AddrPort, n int) map[string]int {
 	w.Helper()
 	count := map[string]int{}
@@ -256,7 +256,8 @@ func (w *world) spread(to netip.AddrPort, n int) map[string]int {
 	return count
 }
 
-// ask sends one UDP packet from a port of the client and says who answers.
+// ask sends one UDP packet from a port of the client and returns the backend that
+// answers.
 func (w *world) ask(from uint16, to netip.AddrPort) (name string, err error) {
 	w.Helper()
 	err = w.lab.Host("client").Do(func() error {
@@ -279,7 +280,7 @@ func (w *world) ask(from uint16, to netip.AddrPort) (name string, err error) {
 	return name, err
 }
 
-// frontend is one of the world's servers, which listen on a port.
+// frontend is one with the world's servers, listening on the port at.
 func frontend(method service.Method, scheduler service.Scheduler, vip netip.Addr, port, at uint16) desired.Frontend {
 	f := desired.Frontend{
 		Key:    service.Key{VIP: vip, Port: port, Protocol: service.TCP},
@@ -295,7 +296,7 @@ func frontend(method service.Method, scheduler service.Scheduler, vip netip.Addr
 	return f
 }
 
-// tunnelEnds gives the servers devices that tunnels end in.
+// tunnelEnds gives the servers devices that terminate tunnels.
 func (w *world) tunnelEnds() {
 	w.Helper()
 	for i := range servers {
@@ -320,7 +321,7 @@ func (w *world) upsert(f desired.Frontend) {
 	must(w, w.plane.Upsert(f))
 }
 
-// listed gives what is held, by key.
+// listed returns what is programmed, by key.
 func (w *world) listed() map[service.Key]desired.Frontend {
 	w.Helper()
 	all := map[service.Key]desired.Frontend{}
@@ -332,7 +333,7 @@ func (w *world) listed() map[service.Key]desired.Frontend {
 	return all
 }
 
-// eventually asks again until cond answers nil.
+// eventually retries until cond returns nil.
 func (w *world) eventually(cond func() error) {
 	w.Helper()
 	testkit.Eventually(w, patience, cond)

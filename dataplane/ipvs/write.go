@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 )
 
-// Upsert implements dataplane.DataPlane. It writes what differs from what the
-// kernel held at the last List, Open or failure.
+// Upsert implements dataplane.DataPlane. It writes the difference to the kernel's state
+// at the last List, Open or failure.
 func (d *DataPlane) Upsert(f desired.Frontend) error {
 	if err := d.config.check(f); err != nil {
 		return err
@@ -38,9 +38,9 @@ func (d *DataPlane) Upsert(f desired.Frontend) error {
 	return nil
 }
 
-// write brings kernel and memory to want: what is to be there before packets
-// are balanced, the service, and what brings packets to it. Packets that a range
-// around it has had until then meet the range's rules until then.
+// write updates kernel and memory to want: first the prerequisites for forwarding, then
+// the service, then what directs packets to it. Packets that a containing range received
+// before use the range's rules until then.
 func (d *DataPlane) write(k service.Key, want record) error {
 	have := d.held[k]
 	d.keep(k, &want)
@@ -62,14 +62,14 @@ func (d *DataPlane) write(k service.Key, want record) error {
 	return d.writeMangle()
 }
 
-// inRange says that packets to k would go to another frontend without it.
+// inRange reports whether packets to k would go to another frontend without it.
 func (d *DataPlane) inRange(k service.Key) bool {
 	return slices.ContainsFunc(d.vipOf(k).keys, func(o service.Key) bool {
 		return o != k && (o.Whole() || o.Range() && o.Protocol == k.Protocol && o.Port <= k.Port && max(k.Port, k.Last) <= o.Last)
 	})
 }
 
-// apply carries out messages; who is gone already need not be deleted.
+// apply executes messages. Deleting an absent object is not an error.
 func (d *DataPlane) apply(messages []message) error {
 	failed, err := d.socket.do(messages)
 	for i, why := range failed {
@@ -105,7 +105,7 @@ func (d *DataPlane) Delete(k service.Key) error {
 	return nil
 }
 
-// remove takes a frontend out: what brings packets to it, then the service.
+// remove removes a frontend: first what directs packets to it, then the service.
 func (d *DataPlane) remove(k service.Key, r *record) error {
 	d.forget(k)
 	delete(d.marks, r.mark)
@@ -128,7 +128,7 @@ func (d *DataPlane) remove(k service.Key, r *record) error {
 	return errors.Join(d.writeGuards(), d.writeNAT())
 }
 
-// fresh reads the kernel again where a call has failed.
+// fresh reads the kernel again if a call has failed.
 func (d *DataPlane) fresh() error {
 	if !d.stale {
 		return nil
@@ -136,13 +136,13 @@ func (d *DataPlane) fresh() error {
 	return d.learn()
 }
 
-// Marks of packets are a reserved space of 65,535.
+// Marks are in a reserved space of 65,535 numbers.
 const (
 	markSpace = 0xfa1 << 20
 	markCount = 1<<16 - 1
 )
 
-// markOf gives the mark of a range's packets, a new one where it has none.
+// markOf returns the mark of a range's packets, a new one if it has none.
 func (d *DataPlane) markOf(k service.Key) (uint32, error) {
 	if !k.Range() {
 		return 0, nil

@@ -9,34 +9,34 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// lot is how many entries go to the kernel in one call.
+// lot is the number of entries per call to the kernel.
 const lot = 4096
 
-// change is one Apply. Things are written so that a program never meets one that
-// is half there:
+// change is one Apply. The order of writes ensures that a program never sees a partial
+// state:
 //
-//  1. new runs of targets, where no program is reading, and new source ranges,
-//  2. the services that name them, each in one step,
-//  3. services that are gone; source ranges that nobody names any more.
+//  1. new runs of endpoints, where no program is reading, and new source ranges,
+//  2. the services that refer to them, each in one step,
+//  3. removed services; source ranges no longer referenced.
 //
-// The old runs and ids rest, and are not used again before every program has
-// ended that may have read a service which named them (DataPlane.rouse).
+// The old runs and ids rest, and are not reused before every program has ended that may
+// have read a service that referred to them (DataPlane.rouse).
 type change struct {
 	d      *DataPlane
 	keys   []proxyServiceKey
 	values []proxyService
 	gone   []proxyServiceKey
-	old    []proxyService // their runs are given back when all is written
-	ids    []uint32       // given back likewise
+	old    []proxyService // their runs are released when everything is written
+	ids    []uint32       // also released then
 	ranges []sourceRange
-	// sweep says that sockets of UDP may have lost their targets.
+	// sweep reports that UDP sockets may have lost their endpoints.
 	sweep bool
 }
 
-// Apply makes the kernel hold the frontends of set as given, and none at the
-// keys of gone. It writes only what differs from what is held, also by a
-// predecessor. A frontend that cannot be held is refused (proxy.Refusal) and the
-// others hold. After an error it may be called again.
+// Apply programs the frontends of set exactly as given, and removes those of gone. It
+// writes only differences from what is programmed, including by a predecessor. A frontend
+// that cannot be programmed is rejected (proxy.Refusal), and the others take effect.
+// After an error it may be called again.
 func (d *DataPlane) Apply(set []proxy.Frontend, gone []proxy.Key) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -74,7 +74,7 @@ func (c *change) write(set []proxy.Frontend, gone []proxy.Key) error {
 	return errors.Join(append(errs, c.finish())...)
 }
 
-// put sees to one frontend.
+// put processes one frontend.
 func (c *change) put(f *proxy.Frontend) error {
 	d := c.d
 	if err := checkFrontend(f); err != nil {
@@ -115,7 +115,7 @@ func (c *change) put(f *proxy.Frontend) error {
 	return nil
 }
 
-// valueOf gives what a frontend is to be, without its id, and takes its runs.
+// valueOf returns the entry of a frontend, without its id, and allocates its runs.
 func (c *change) valueOf(f *proxy.Frontend, before proxyService) (v proxyService, err error) {
 	v = proxyService{
 		Affinity: toSeconds(f.Affinity), Kind: proxyServiceKind(f.Kind), Flags: flagsOf(f),
@@ -149,7 +149,7 @@ func (d *DataPlane) takeID() (uint32, error) {
 	return id, nil
 }
 
-// remove sees to a key where nothing is to be.
+// remove processes a key to be removed.
 func (c *change) remove(key proxyServiceKey) {
 	before, there := c.d.held[key]
 	if !there {
@@ -163,7 +163,7 @@ func (c *change) remove(key proxyServiceKey) {
 	c.disallow(before.Id)
 }
 
-// flush writes the services that are to be, where there are so many.
+// flush writes the pending services, if there are at least this many.
 func (c *change) flush(least int) error {
 	if len(c.keys) < max(least, 1) {
 		return nil
@@ -180,7 +180,7 @@ func (c *change) flush(least int) error {
 	return nil
 }
 
-// giveBack gives back the runs of what has been replaced.
+// giveBack releases the runs of replaced services.
 func (c *change) giveBack() {
 	for _, v := range c.old {
 		c.release(v)

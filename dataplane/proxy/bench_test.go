@@ -18,7 +18,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// memlock gives what the kernel accounts for a map, in bytes.
+// memlock returns what the kernel accounts for a map, in bytes.
 func memlock(t testing.TB, fd int) uint64 {
 	t.Helper()
 	f, err := os.Open(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
@@ -52,9 +52,9 @@ func empty(b *testing.B, d *DataPlane) {
 	}
 }
 
-// BenchmarkFill puts 50,000 Services of three targets, with a node port each,
-// into an empty kernel; and, in turns with that, writes as many entries and
-// targets with nothing beside: the floor.
+// BenchmarkFill writes 50,000 Services with three endpoints and a node port each into an
+// empty kernel and, alternating with that, writes as many entries and endpoints with
+// nothing else: the floor.
 func BenchmarkFill(b *testing.B) {
 	d := benchPlane(b)
 	set := many(50000)
@@ -94,7 +94,7 @@ func BenchmarkFill(b *testing.B) {
 	b.ReportMetric(whole/floor, "times-floor")
 }
 
-// BenchmarkAgain says again what is held.
+// BenchmarkAgain applies the same state again.
 func BenchmarkAgain(b *testing.B) {
 	d := benchPlane(b)
 	set := many(50000)
@@ -134,7 +134,7 @@ func BenchmarkRestart(b *testing.B) {
 	}
 }
 
-// BenchmarkMemory says what the agent and the kernel take for 50,000 Services.
+// BenchmarkMemory measures the memory of agent and kernel for 50,000 Services.
 func BenchmarkMemory(b *testing.B) {
 	d := benchPlane(b)
 	set := many(50000)
@@ -155,9 +155,9 @@ func BenchmarkMemory(b *testing.B) {
 	b.ReportMetric(float64(kernelMemory(b, d))/1e6, "MB-kernel")
 }
 
-// BenchmarkConnect connects UDP sockets, which makes no packet: to an address
-// that is no service's where no program is attached and where they are, to a
-// service among 50,000, and to one with affinity.
+// BenchmarkConnect connects UDP sockets, which sends no packet: to an address of no
+// service, without and with attached programs, to a service among 50,000, and to one with
+// affinity.
 func BenchmarkConnect(b *testing.B) {
 	at := netip.MustParseAddrPort("127.1.0.1:7001")
 	connect := func(name string, to netip.AddrPort) {
@@ -185,12 +185,12 @@ func BenchmarkConnect(b *testing.B) {
 	connect("affinity", netip.AddrPortFrom(affine.Addr, affine.Port))
 }
 
-// seconds gives the CPU time that f takes: a busy machine does not count.
+// seconds returns the CPU time of f, which does not depend on other load.
 func seconds(f func()) float64 {
 	used := func() float64 {
 		var r unix.Rusage
 		if err := unix.Getrusage(unix.RUSAGE_SELF, &r); err != nil {
-			panic(err) // the kernel always knows its own
+			panic(err) // the kernel always supports this
 		}
 		return float64(r.Utime.Nano()+r.Stime.Nano()) / 1e9
 	}

@@ -17,11 +17,11 @@ import (
 	"github.com/fairlead/fairlead/internal/features"
 )
 
-// ownMount is where the hierarchy of cgroups is mounted if it is nowhere.
+// ownMount is where the cgroup hierarchy is mounted if it is not mounted yet.
 const ownMount = "/run/fairlead/cgroup2"
 
-// findCgroup gives the root of the hierarchy of cgroups, version 2, and mounts
-// it where it is not.
+// findCgroup returns the root of the cgroup version 2 hierarchy, and mounts it if
+// necessary.
 func findCgroup() (string, error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -29,7 +29,8 @@ func findCgroup() (string, error) {
 	}
 	defer f.Close()
 	for lines := bufio.NewScanner(f); lines.Scan(); {
-		// proc_pid_mountinfo(5): "... root mountpoint options... - type source ..."
+		// proc_pid_mountinfo(5): "... root mountpoint options... - type source
+		// ..."
 		before, after, _ := strings.Cut(lines.Text(), " - ")
 		fields := strings.Fields(before)
 		if !strings.HasPrefix(after, "cgroup2 ") || len(fields) < 5 || fields[3] != "/" {
@@ -49,8 +50,8 @@ func findCgroup() (string, error) {
 	return ownMount, checkRoot(ownMount)
 }
 
-// checkRoot tells the root from what a cgroup namespace shows as one: only
-// another cgroup has a type (cgroups(7)).
+// checkRoot distinguishes the root from that of a cgroup namespace: only other cgroups
+// have a type (cgroups(7)).
 func checkRoot(path string) error {
 	if _, err := os.Stat(filepath.Join(path, "cgroup.type")); !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%s is not the root of all cgroups: run in the host's cgroup namespace, or name the cgroup (Cgroup)", path)
@@ -60,15 +61,15 @@ func checkRoot(path string) error {
 
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-// hook is a program and where it is attached.
+// hook is a program and its attach type.
 type hook struct {
 	name    string // of the program
 	program *ebpf.Program
 	at      ebpf.AttachType
 }
 
-// hooksOf gives those which answers pass first: what is sent to a target is to
-// find its way back.
+// hooksOf returns the programs for replies first: replies of an endpoint must be
+// translated from the start.
 func hooksOf(p proxyPrograms) []hook {
 	return []hook{
 		{proxyProgRecvmsg4, p.Recvmsg4, ebpf.AttachCGroupUDP4Recvmsg},
@@ -100,8 +101,8 @@ const (
 	newLink    = "new_link"
 )
 
-// attach puts the programs in the place of a predecessor's, each in one step,
-// or where there is none attaches them.
+// attach replaces a predecessor's programs, each in one step, or attaches them if there
+// are none.
 func attach(pins *bpffs.Dir, cgroup string, programs proxyPrograms) (*hooks, error) {
 	if cgroup == "" {
 		var err error
@@ -113,13 +114,13 @@ func attach(pins *bpffs.Dir, cgroup string, programs proxyPrograms) (*hooks, err
 	if err != nil {
 		return nil, err
 	}
-	if err := pins.Remove(newLink); err != nil { // of an agent that was killed
+	if err := pins.Remove(newLink); err != nil { // left by a killed agent
 		return nil, err
 	}
 	h := &hooks{pins: pins, cgroup: cgroup}
 	for _, hook := range hooksOf(programs) {
 		if hook.program == nil {
-			continue // the kernel refuses this optional one
+			continue // the kernel does not support this optional one
 		}
 		l, err := h.replace(hook, id)
 		if err == nil && l == nil {
@@ -133,8 +134,7 @@ func attach(pins *bpffs.Dir, cgroup string, programs proxyPrograms) (*hooks, err
 	return h, nil
 }
 
-// cgroupID gives the number by which the kernel knows a cgroup: its inode
-// (kernfs_node_id).
+// cgroupID returns the kernel's number of a cgroup: its inode (kernfs_node_id).
 func cgroupID(path string) (uint64, error) {
 	var fs unix.Statfs_t
 	var st unix.Stat_t
@@ -147,8 +147,8 @@ func cgroupID(path string) (uint64, error) {
 	return st.Ino, nil
 }
 
-// replace gives the link that a predecessor pinned, with this program; nil if
-// there is none that is attached to this cgroup.
+// replace returns the link that a predecessor pinned, with this program; nil if there is
+// none to this cgroup.
 func (h *hooks) replace(hook hook, cgroup uint64) (link.Link, error) {
 	l, err := link.LoadPinnedLink(h.pins.Path(linkPrefix+hook.name), nil)
 	if errors.Is(err, os.ErrNotExist) {
@@ -162,7 +162,7 @@ func (h *hooks) replace(hook hook, cgroup uint64) (link.Link, error) {
 		return nil, errors.Join(err, l.Close())
 	}
 	if at := info.Cgroup(); at == nil || at.CgroupId != cgroup {
-		return nil, l.Close() // attach takes its pin
+		return nil, l.Close() // attach replaces its pin
 	}
 	if err := l.Update(hook.program); err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -170,8 +170,7 @@ func (h *hooks) replace(hook hook, cgroup uint64) (link.Link, error) {
 	return l, nil
 }
 
-// attach attaches a program and pins the link, in the place of an older one to
-// another cgroup.
+// attach attaches a program and pins the link, replacing an older one to another cgroup.
 func (h *hooks) attach(hook hook) (link.Link, error) {
 	l, err := link.AttachCgroup(link.CgroupOptions{Path: h.cgroup, Attach: hook.at, Program: hook.program})
 	if err != nil {
@@ -190,8 +189,8 @@ func (h *hooks) describe() []string {
 	return []string{fmt.Sprintf("cgroup %s: %d programs", h.cgroup, len(h.links))}
 }
 
-// detach takes the programs out of the kernel, those first that send to
-// targets.
+// detach removes the programs from the kernel, first those that direct traffic to
+// endpoints.
 func (h *hooks) detach() error {
 	var errs []error
 	for _, l := range slices.Backward(h.links) {
@@ -201,7 +200,7 @@ func (h *hooks) detach() error {
 	return errors.Join(errs...)
 }
 
-// close lets go; what is attached stays.
+// close closes the links. Programs stay attached.
 func (h *hooks) close() error {
 	var errs []error
 	for _, l := range h.links {

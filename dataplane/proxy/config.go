@@ -6,46 +6,44 @@ import (
 	"log/slog"
 )
 
-// Defaults of what a Config leaves open. Only what is used of them costs
-// memory, but for targets (24 bytes each), frontends (24 bytes each),
-// affinities and senders (some 130 bytes each).
+// Defaults of Config. Only what is used costs memory, except for endpoints (24 bytes
+// each), frontends (24 bytes each), affinities and senders (about 130 bytes each).
 const (
 	DefaultMaxFrontends    = 1 << 18
 	DefaultMaxTargets      = 1 << 20
 	DefaultMaxSourceRanges = 1 << 16
 	DefaultMaxAffinities   = 1 << 16
 	DefaultMaxSenders      = 1 << 15
-	// DefaultNamespaces is where ip-netns(8) and container runtimes keep the
-	// network namespaces of pods.
+	// DefaultNamespaces is where ip-netns(8) and container runtimes keep the network
+	// namespaces of pods.
 	DefaultNamespaces = "/run/netns"
 )
 
-// Config says how a DataPlane is set up.
+// Config configures a DataPlane.
 type Config struct {
-	// PinDir is a folder on a BPF file system that nobody else uses. What is
-	// pinned there goes on working without this process and is found again.
+	// PinDir is a directory on a BPF file system for exclusive use. Pinned objects
+	// keep working without this process and are found again.
 	PinDir string
-	// Cgroup is the folder of the cgroup (version 2) whose processes are
-	// clients. Empty: the root of the hierarchy, so all of the node's.
+	// Cgroup is the directory of the cgroup (version 2) whose processes are clients.
+	// Empty: the root of the hierarchy, which includes all of the node's.
 	Cgroup string
-	// NodeOnly leaves pods to the programs for packets, as those need whose
-	// sidecars redirect by the Service's address.
+	// NodeOnly leaves pods to the packet programs, as required if their sidecars
+	// redirect by the Service's address.
 	NodeOnly bool
-	// MaxFrontends, MaxTargets and MaxSourceRanges are for how many there is
-	// room. Targets count twice while they change, and once for all frontends
-	// that have the same ones. MaxAffinities is how many clients are
-	// remembered, MaxSenders how many targets of unconnected UDP sockets: the
-	// least recently used one gives way. 0 for the defaults.
+	// MaxFrontends, MaxTargets and MaxSourceRanges are capacities. Endpoints count
+	// twice while they change, and once for all frontends with the same ones.
+	// MaxAffinities limits the remembered clients, MaxSenders the endpoints of
+	// unconnected UDP sockets: the least recently used one is evicted. 0 for the
+	// defaults.
 	MaxFrontends, MaxTargets, MaxSourceRanges, MaxAffinities, MaxSenders uint32
-	// Namespaces is the folder of network namespaces in which UDP sockets of
-	// targets that are gone are ended, beside the own one; empty for
-	// DefaultNamespaces. One that is not there is an empty one.
+	// Namespaces is the directory of network namespaces in which UDP sockets of
+	// removed endpoints are ended, in addition to its own; empty for
+	// DefaultNamespaces. It need not exist.
 	Namespaces string
-	// Log is told what could not be done and does not stop the rest; nil for
-	// slog's default.
+	// Log receives errors that do not stop the rest; nil for slog's default.
 	Log *slog.Logger
 
-	withoutIterator bool // for tests: as on a kernel that refuses the program
+	withoutIterator bool // for tests: as on a kernel that rejects the program
 }
 
 func (c *Config) complete() error {
@@ -80,6 +78,6 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// leastLRU: the kernel hands out places of such a map in lots a CPU, and forgets
-// what is in use where it has few.
+// leastLRU: the kernel allocates entries of such a map in batches per CPU, and evicts
+// entries in use if there are few.
 const leastLRU = 1024

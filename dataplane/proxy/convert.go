@@ -24,7 +24,7 @@ func fromKey(k proxyServiceKey) proxy.Key {
 	return proxy.Key{Addr: fromAddr(k.Addr), Port: netorder.Port(k.Port), Protocol: service.Protocol(k.Proto)}
 }
 
-// appendTargets gives targets as the programs read them, which search them.
+// appendTargets returns endpoints in the sorted form that the programs search.
 func appendTargets(to []proxyTarget, from []proxy.Target) ([]proxyTarget, error) {
 	for i, t := range from {
 		if i > 0 && from[i-1].Addr.Compare(t.Addr) >= 0 {
@@ -54,7 +54,7 @@ func fromTargets(raw []proxyTarget) []proxy.Target {
 	return to
 }
 
-// checkFrontend refuses what the programs could not serve as it is meant.
+// checkFrontend rejects what the programs could not serve as specified.
 func checkFrontend(f *proxy.Frontend) error {
 	switch f.Protocol {
 	case service.TCP, service.UDP, service.SCTP:
@@ -81,7 +81,7 @@ func checkFrontend(f *proxy.Frontend) error {
 	return nil
 }
 
-// toSeconds rounds up, as 0 is none.
+// toSeconds rounds up, because 0 means none.
 func toSeconds(d time.Duration) uint32 {
 	return uint32(min((d+time.Second-1)/time.Second, 1<<32-1))
 }
@@ -113,20 +113,20 @@ func checkOf(k proxyServiceKey, s proxyService) uint32 {
 	return uint32(sum >> 32)
 }
 
-// sealService gives a service that was copied from another layout its sum.
+// sealService sets the checksum of a service copied from another layout.
 func sealService(key, value []byte) {
 	var k proxyServiceKey
 	var s proxyService
 	_, errKey := binary.Decode(key, binary.NativeEndian, &k)
 	_, errValue := binary.Decode(value, binary.NativeEndian, &s)
 	if errKey != nil || errValue != nil {
-		return // it stays without, and counts as none
+		return // it stays without, and is invalid
 	}
 	s.Check = checkOf(k, s)
-	_, _ = binary.Encode(value, binary.NativeEndian, s) // as long as it was
+	_, _ = binary.Encode(value, binary.NativeEndian, s) // same length as before
 }
 
-// idBits are those of a source range's key before its address.
+// idBits is the length of a source range key's prefix before its address.
 const idBits = 32
 
 func toRangeKey(id uint32, p netip.Prefix) proxySourceRangeKey {
@@ -137,8 +137,8 @@ func toRangeKey(id uint32, p netip.Prefix) proxySourceRangeKey {
 	return proxySourceRangeKey{Prefixlen: uint32(idBits + n), Id: id, Addr: toAddr(p.Masked().Addr())}
 }
 
-// fromRangeKey gives a range as the family that it is of: v4 says which, as
-// ::ffff:0:0/96 is all of IPv4.
+// fromRangeKey returns a range in its own family, given by v4, because ::ffff:0:0/96 is
+// all of IPv4.
 func fromRangeKey(k proxySourceRangeKey, v4 bool) netip.Prefix {
 	n := int(k.Prefixlen) - idBits
 	a := netip.AddrFrom16(fromAddr(k.Addr).As16())

@@ -1,6 +1,6 @@
 package proxy
 
-// The programs and the Go types of their maps, from C. The object is committed,
-// so that building needs no clang; the same sources give the same bytes.
-// BPF_CLANG names another compiler than clang-19.
+// Generates the programs and the Go types of their maps from C. The object is committed,
+// so that building needs no clang. The same sources give the same bytes. BPF_CLANG
+// selects another compiler than clang-19.
 //go:generate sh -c "exec go tool bpf2go -cc ${DOLLAR}{BPF_CLANG:-clang-19} -target bpfel -go-package proxy -type service_kind -type service_empty -type service_flags -type run proxy ../../bpf/proxy.c -- -O2 -g -mcpu=v3 -Wall -Wextra -Werror -I../../bpf/include -I../../bpf -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu"

@@ -6,5 +6,5 @@ import (
 	"github.com/fairlead/fairlead/internal/bpfload/layouttest"
 )
 
-// Another release finds these maps: see docs/upgrade.md.
+// Other releases find these maps: see docs/upgrade.md.
 func TestLayouts(t *testing.T) { layouttest.Check(t, loadProxy, kept, "layouts.json") }

@@ -17,15 +17,15 @@ import (
 	"github.com/fairlead/fairlead/internal/ownns"
 )
 
-// pinPrefix begins the name of the folder of pins; the layout's number ends it.
+// pinPrefix starts the name of the pin directory. The layout's number follows.
 const pinPrefix = "proxy-v"
 
-// ErrLayout is what Open answers, wrapped, where PinDir holds maps that this
-// version, or this configuration, cannot take over.
+// ErrLayout is the error of Open, wrapped, if PinDir has maps that this version or this
+// configuration cannot take over.
 var ErrLayout = errors.New("pinned maps of another layout")
 
-// Folder gives where the maps are pinned below a PinDir, for who loads other
-// programs onto them.
+// Folder returns where the maps are pinned below a PinDir, for loading other programs
+// with them.
 func Folder(pinDir string) string {
 	return filepath.Join(pinDir, fmt.Sprint(pinPrefix, uint32(proxyProxyLayoutPROXY_LAYOUT)))
 }
@@ -53,24 +53,23 @@ func openPins(pinDir string) (*bpffs.Dir, error) {
 	return pins, nil
 }
 
-// kept are the maps that outlive the agent. What is kept of a socket (origins) cannot
-// be copied: another version of it starts empty.
+// kept are the maps that outlive the agent. Per-socket state (origins) cannot be copied:
+// another version of it starts empty.
 var kept = bpfload.KeptMaps{
 	proxyMapServices: {Seal: sealService}, proxyMapTargets: {}, proxyMapSourceRanges: {}, proxyMapNodeAddresses: {},
 	proxyMapConnections: {Written: true}, proxyMapAffinities: {Written: true}, proxyMapSent: {Written: true}, proxyMapSenders: {Written: true},
 	proxyMapOrigins: {},
 }
 
-// history has the layouts that releases pin, as bpfload.Source has it.
+// history contains the layouts that releases pin, as in bpfload.Source.
 //
 //go:embed layouts.json
 var history []byte
 
-// Pin is under which name a map is pinned, for who loads other programs onto it.
+// Pin returns the name under which a map is pinned, for loading other programs with it.
 func Pin(name string) string { return kept.Pin(name) }
 
-// load loads the programs onto the pinned maps, which it makes where they are
-// missing.
+// load loads the programs with the pinned maps, which it creates if they are missing.
 func (d *DataPlane) load() error {
 	spec, err := loadProxy()
 	if err != nil {
@@ -113,11 +112,11 @@ func (d *DataPlane) load() error {
 	}
 	d.missing, err = bpfload.Load(features.SocketProxy, spec, ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: d.pins.Path("")}}, &d.kernel, misfit)
 	d.missing = append(d.missing, preset...)
-	d.missing.Check(features.SocketProxy, features.SocketDestroy) // now, not when the first socket has to be ended
+	d.missing.Check(features.SocketProxy, features.SocketDestroy) // now, not when the first socket must be ended
 	return err
 }
 
-// waiter waits for programs that are running.
+// waiter waits for running programs.
 type waiter struct{ outer, inner *ebpf.Map }
 
 func newWaiter() (*waiter, error) {
@@ -133,9 +132,9 @@ func newWaiter() (*waiter, error) {
 	return &waiter{outer, inner}, nil
 }
 
-// wait returns when every program has ended that is running now: the kernel
-// does not return from changing a map of maps before (kernel/bpf/syscall.c,
-// maybe_wait_bpf_programs). membarrier(2) would do, but not on every kernel
+// wait returns when every program that is running now has ended: the kernel does not
+// return from changing a map of maps before (kernel/bpf/syscall.c,
+// maybe_wait_bpf_programs). membarrier(2) would work, but not on every kernel
 // (nohz_full).
 func (w *waiter) wait() error {
 	if err := w.outer.Put(uint32(0), w.inner); err != nil {

@@ -14,17 +14,17 @@ import (
 	"github.com/fairlead/fairlead/internal/sleep"
 )
 
-// Pauses of FollowNodeAddresses: addresses come in bursts, and what was missed
-// is found by looking again.
+// Delays of FollowNodeAddresses: addresses change in bursts, and missed changes are found
+// by periodic reads.
 const (
 	settleNodes = 50 * time.Millisecond
 	relookNodes = 30 * time.Second
 )
 
-// NodeAddresses gives the addresses of the calling thread's network namespace
-// on which node ports are served: those in ranges, or where there are no ranges
-// all. Loopback is served without being named, and link-local addresses are not
-// the node's alone.
+// NodeAddresses returns the addresses of the calling thread's network namespace on which
+// node ports are served: those in ranges or, without ranges, all. Loopback is served
+// implicitly, and link-local addresses are excluded, because they are not unique to the
+// node.
 func NodeAddresses(ranges []netip.Prefix) ([]netip.Addr, error) {
 	list, err := netlist.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
@@ -44,9 +44,8 @@ func NodeAddresses(ranges []netip.Prefix) ([]netip.Addr, error) {
 	return slices.Compact(all), nil
 }
 
-// FollowNodeAddresses tells NodeAddresses, at once and whenever they may have
-// changed, until ctx ends. The calling goroutine is to stay in its network
-// namespace.
+// FollowNodeAddresses passes NodeAddresses to tell, immediately and whenever they may
+// have changed, until ctx ends. The calling goroutine must stay in its network namespace.
 func FollowNodeAddresses(ctx context.Context, ranges []netip.Prefix, tell func([]netip.Addr)) error {
 	watch, err := devices.NewWatch(devices.All)
 	if err != nil {

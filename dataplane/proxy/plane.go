@@ -1,7 +1,7 @@
-// Package proxy is the service proxy's data plane: it makes the kernel hold the
-// frontends that proxy.Build decides on, and serves the sockets of this node
-// by programs at a cgroup (bpf/proxy.c). Which frontends there are is not its
-// business, nor are packets that come by no socket of the node.
+// Package proxy is the service proxy's data plane: it programs the frontends that
+// proxy.Build returns into the kernel, and serves the sockets of this node with programs
+// at a cgroup (bpf/proxy.c). The set of frontends is decided elsewhere, and packets
+// without a translated socket are handled in package packet.
 package proxy
 
 import (
@@ -22,14 +22,14 @@ import (
 	"github.com/fairlead/fairlead/internal/features"
 )
 
-// DataPlane is a proxy.Plane: what the kernel holds of the service proxy. Its
-// methods may be called from any goroutine.
+// DataPlane is a proxy.Plane: the kernel state of the service proxy. Its methods may be
+// called from any goroutine.
 type DataPlane struct {
 	config  Config
 	pins    *bpffs.Dir
 	state   *bpfload.State
 	kernel  proxyObjects
-	missing features.Missing // optional features that the kernel refuses
+	missing features.Missing // optional features that the kernel does not support
 	waiter  *waiter
 	hooks   *hooks
 	sweeper *sweeper
@@ -42,8 +42,8 @@ type DataPlane struct {
 	held        map[proxyServiceKey]proxyService
 	allowed     map[uint32][]netip.Prefix // of those that have any, by id, sorted
 	nodes       map[proxyAddr]bool
-	// stale says that a write or a reading failed: what is held has to be read
-	// anew; wrote that something was applied since it was.
+	// stale reports that a write or a read failed: the state must be read again.
+	// wrote reports that something was applied since it was last read.
 	stale, wrote bool
 	// writes counts entries written or deleted.
 	writes uint64
@@ -52,11 +52,11 @@ type DataPlane struct {
 // DataPlane is what the loop writes to.
 var _ proxy.Plane = (*DataPlane)(nil)
 
-// ErrClosed is what a DataPlane answers after Close or Detach.
+// ErrClosed is the error of a DataPlane after Close or Detach.
 var ErrClosed = errors.New("the proxy's data plane is closed")
 
-// Open loads the programs, takes over what a predecessor left pinned in PinDir
-// and puts the programs in the place of its; sockets are served meanwhile.
+// Open loads the programs, takes over what a predecessor left pinned in PinDir and
+// replaces its programs without interrupting traffic.
 func Open(config Config) (*DataPlane, error) {
 	if err := config.complete(); err != nil {
 		return nil, fmt.Errorf("proxy: %w", err)
@@ -103,7 +103,7 @@ func (d *DataPlane) open() (err error) {
 	return err
 }
 
-// attach puts the programs in the place of a predecessor's.
+// attach replaces a predecessor's programs.
 func (d *DataPlane) attach() (err error) {
 	var programs []*ebpf.Program
 	for _, h := range hooksOf(d.kernel.proxyPrograms) {
@@ -124,7 +124,7 @@ const (
 	readWrite = unix.PROT_READ | unix.PROT_WRITE
 )
 
-// mapped gives an array's memory.
+// mapped returns an array's memory.
 func mapped[T any](m *ebpf.Map, protection int) ([]T, error) {
 	var t T
 	memory, err := unix.Mmap(m.FD(), 0, int(m.MaxEntries())*int(unsafe.Sizeof(t)), protection, unix.MAP_SHARED)
@@ -143,8 +143,8 @@ func unmap[T any](memory []T) error {
 	return unix.Munmap(bytes)
 }
 
-// rouse waits until no program is reading what was given back, and lets it be
-// used again.
+// rouse waits until no program is reading what was released, and makes it available
+// again.
 func (d *DataPlane) rouse() error {
 	if err := d.waiter.wait(); err != nil {
 		return err
@@ -154,9 +154,9 @@ func (d *DataPlane) rouse() error {
 	return nil
 }
 
-// Keys gives the keys of all frontends held. What has been written since the
-// kernel was last read is read anew: an Apply that follows writes also what
-// another hand has broken.
+// Keys returns the keys of all programmed frontends. If anything has been written since
+// the kernel was last read, it is read again: the next Apply then also repairs what
+// another process has damaged.
 func (d *DataPlane) Keys() []proxy.Key {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -175,15 +175,15 @@ func (d *DataPlane) Keys() []proxy.Key {
 	return keys
 }
 
-// Writes counts the entries of maps that were written or deleted since Open, but
-// for targets.
+// Writes counts the map entries that were written or deleted since Open, except
+// endpoints.
 func (d *DataPlane) Writes() uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.writes
 }
 
-// List gives what the kernel holds, in no order.
+// List returns the kernel's state, in no order.
 func (d *DataPlane) List() iter.Seq2[Held, error] {
 	return func(yield func(Held, error) bool) {
 		d.mu.Lock()
@@ -197,7 +197,7 @@ func (d *DataPlane) List() iter.Seq2[Held, error] {
 	}
 }
 
-// SetNodeAddresses names the addresses on which node ports are served, beside
+// SetNodeAddresses sets the addresses on which node ports are served, in addition to
 // loopback for the node's own sockets.
 func (d *DataPlane) SetNodeAddresses(addresses []netip.Addr) error {
 	d.mu.Lock()
@@ -235,28 +235,28 @@ func (d *DataPlane) SetNodeAddresses(addresses []netip.Addr) error {
 	return nil
 }
 
-// keeps says whether a service of UDP still has a target for this node's sockets
-// that are connected to it.
+// keeps reports whether a UDP service still has an endpoint for this node's sockets that
+// are connected to it.
 func (d *DataPlane) keeps(k proxyServiceKey, target netip.AddrPort) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed || d.stale {
-		return true // for all that is known
+		return true // as far as known
 	}
 	return d.runs.keeps(d.held[k].Inside, target)
 }
 
-// Describe tells where the programs are.
+// Describe reports where the programs are attached.
 func (d *DataPlane) Describe() dataplane.Description {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return dataplane.Description{Kind: "proxy", Attached: d.hooks.describe(), Warnings: d.sweeper.warnings()}
 }
 
-// Degraded lists the optional features that this kernel refuses.
+// Degraded lists the optional features that this kernel does not support.
 func (d *DataPlane) Degraded() []features.Degraded { return d.missing }
 
-// Close lets go; what is held goes on working.
+// Close closes the data plane. What is programmed keeps working.
 func (d *DataPlane) Close() error {
 	d.sweeper.close()
 	d.mu.Lock()
@@ -267,8 +267,7 @@ func (d *DataPlane) Close() error {
 	return d.release()
 }
 
-// Detach takes the programs out of the kernel with all that they hold, and
-// closes the data plane.
+// Detach removes the programs and their state from the kernel, and closes the data plane.
 func (d *DataPlane) Detach() error {
 	d.sweeper.close()
 	d.mu.Lock()
@@ -281,7 +280,7 @@ func (d *DataPlane) Detach() error {
 	return errors.Join(append(errs, d.release())...)
 }
 
-// release closes what is open. What is pinned stays.
+// release closes what is open. Pinned objects stay.
 func (d *DataPlane) release() error {
 	d.closed = true
 	errs := []error{unmap(d.runs.memory), unmap(d.connections)}

@@ -25,7 +25,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/refusals"
 )
 
-// model is what a data plane should hold.
+// model is the expected state of a data plane.
 type model map[proxy.Key]proxy.Frontend
 
 // equal compares frontends and prefixes, which hide their fields.
@@ -36,7 +36,7 @@ var equal = gocmp.Options{
 	cmpopts.EquateEmpty(),
 }
 
-// check compares what the kernel holds, by both ways to list it.
+// check compares the kernel's state, with both ways to list it.
 func (m model) check(t testing.TB, d *DataPlane) {
 	t.Helper()
 	for _, list := range []func(func(Held, error) bool){d.List(), List(d.config.PinDir)} {
@@ -58,8 +58,8 @@ func (m model) check(t testing.TB, d *DataPlane) {
 	}
 }
 
-// randomFrontend makes one for a key, with few kinds of everything, so that
-// chance often has them alike.
+// randomFrontend makes one for a key, with few values of everything, so that they are
+// often equal.
 func randomFrontend(r *rand.Rand, k proxy.Key) proxy.Frontend {
 	some := func() (c proxy.Choice) {
 		for i := range r.IntN(6) {
@@ -123,8 +123,8 @@ func TestHoldsWhatIsMeant(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	c := config(t)
-	c.MaxTargets = 1600      // so few that room is used again and again
-	c.MaxSourceRanges = 1024 // chance may give each of 300 keys three
+	c.MaxTargets = 1600      // so few that room is reused often
+	c.MaxSourceRanges = 1024 // each of 300 keys may have three
 	d := open(t, c)
 	m := model{}
 	for step := range 300 {
@@ -172,7 +172,7 @@ func again(t testing.TB, d *DataPlane) *DataPlane {
 	return open(t, d.config)
 }
 
-// bytesOf gives a map's entries as the kernel has them.
+// bytesOf returns a map's entries as stored in the kernel.
 func bytesOf(t testing.TB, d *DataPlane) map[string]string {
 	t.Helper()
 	all := map[string]string{"targets": string(targetBytes(d.runs.memory))}
@@ -247,7 +247,7 @@ func TestEqualTargetsAreOneRun(t *testing.T) {
 	}
 }
 
-// A caller may use the memory of what it has said for what it says next.
+// A caller may reuse the memory of one call's input for the next.
 func TestTargetsInTheSameMemory(t *testing.T) {
 	d := open(t, config(t))
 	f := frontend(key("10.96.0.1:80", service.TCP), netip.MustParseAddrPort("10.0.0.1:80"))
@@ -307,7 +307,7 @@ func TestRefusesByNameAndHoldsTheOthers(t *testing.T) {
 	m.check(t, d)
 }
 
-// What another hand has broken is mended when all is said again.
+// Damage by another process is repaired when everything is applied again.
 func TestMends(t *testing.T) {
 	d := open(t, config(t))
 	m := model{}
@@ -333,7 +333,7 @@ func TestMends(t *testing.T) {
 	}
 }
 
-// What another hand has broken is taken away, and said again.
+// Damaged entries are removed, and applied again.
 func TestDamage(t *testing.T) {
 	d := open(t, config(t))
 	f := frontend(key("10.96.0.1:80", service.TCP), netip.MustParseAddrPort("10.0.0.1:80"))
@@ -410,13 +410,13 @@ func TestDetachLeavesNothing(t *testing.T) {
 		t.Errorf("a program is still there: the peer's name is %s", peer)
 	}
 	for range List(c.PinDir) {
-		return // one error: nothing is held
+		return // one error: nothing is programmed
 	}
 	t.Error("List gave nothing, and no error")
 }
 
-// Connections go on while an agent ends and the next puts its programs in the
-// place; and to another cgroup.
+// Connections continue while an agent ends and the next replaces its programs, also when
+// moving to another cgroup.
 func TestRestartUnderConnections(t *testing.T) {
 	d := open(t, config(t))
 	k := key("10.96.0.1:80", service.TCP)
@@ -445,8 +445,8 @@ func TestRestartUnderConnections(t *testing.T) {
 	}
 }
 
-// dialing connects all the time, from two goroutines, until it is told to stop.
-// Each must get an answer.
+// dialing connects continuously from two goroutines until it is stopped. Each connection
+// must get an answer.
 func dialing(t testing.TB, to netip.AddrPort) (stop func()) {
 	var done atomic.Bool
 	var n atomic.Int64
@@ -472,11 +472,11 @@ func dialing(t testing.TB, to netip.AddrPort) (stop func()) {
 	}
 }
 
-// While targets are replaced a thousand times every connection reaches one of
-// its own service's.
+// While endpoints are replaced a thousand times every connection reaches one of its own
+// service's.
 func TestChangesUnderLoad(t *testing.T) {
 	c := config(t)
-	c.MaxTargets = 16 // room is used again all the time
+	c.MaxTargets = 16 // room is reused all the time
 	d := open(t, c)
 	var at []netip.AddrPort
 	for i := range 4 {
@@ -524,7 +524,7 @@ func TestChangesUnderLoad(t *testing.T) {
 	t.Logf("%d connections", n.Load())
 }
 
-// many makes Services of three targets each, and as many node ports beside.
+// many makes Services with three endpoints each, and as many node ports.
 func many(services int) (set []proxy.Frontend) {
 	for i := range services {
 		var targets []netip.AddrPort
@@ -580,7 +580,7 @@ func TestFiftyThousandServices(t *testing.T) {
 	}
 }
 
-// kernelMemory adds up what the kernel says that the maps take, in bytes.
+// kernelMemory sums the kernel's memory accounting of the maps, in bytes.
 func kernelMemory(t testing.TB, d *DataPlane) (sum uint64) {
 	t.Helper()
 	k := &d.kernel

@@ -16,9 +16,8 @@ func comparePrefixes(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
 
-// allow makes the kernel hold the source ranges of f, whose number is id. Those
-// that are to go are gone when all else is written: a client of both lists is
-// served all the while.
+// allow programs the source ranges of f, whose number is id. Obsolete ones are removed
+// after everything else is written: a client in both lists is served all the time.
 func (c *change) allow(f *proxy.Frontend, id uint32) error {
 	var wanted []netip.Prefix
 	if !f.Closed {
@@ -51,7 +50,7 @@ func (c *change) allow(f *proxy.Frontend, id uint32) error {
 	return nil
 }
 
-// disallow takes away all source ranges of an id, likewise.
+// disallow removes all source ranges of an id, in the same way.
 func (c *change) disallow(id uint32) {
 	for _, p := range c.d.allowed[id] {
 		c.ranges = append(c.ranges, sourceRange{id, p})
@@ -59,14 +58,14 @@ func (c *change) disallow(id uint32) {
 	delete(c.d.allowed, id)
 }
 
-// sourceRange is one of the service of that id.
+// sourceRange is a range of the service with this id.
 type sourceRange struct {
 	id     uint32
 	prefix netip.Prefix
 }
 
-// trim takes away the source ranges that are to go, but for those that were
-// asked for again meanwhile.
+// trim removes the obsolete source ranges, except those that were added again in the
+// meantime.
 func (c *change) trim() error {
 	for _, r := range c.ranges {
 		if slices.Contains(c.d.allowed[r.id], r.prefix) {

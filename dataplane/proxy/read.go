@@ -16,8 +16,8 @@ import (
 	"github.com/fairlead/fairlead/core/proxy"
 )
 
-// read makes the agent's memory that of the kernel: what is held, and so what
-// is free. What nobody can read as meant is taken away.
+// read makes the agent's state match the kernel's: what is programmed, and thus what is
+// free. Invalid entries are removed.
 func (d *DataPlane) read() error {
 	d.stale = true // until it is done
 	d.held, d.nodes = map[proxyServiceKey]proxyService{}, map[proxyAddr]bool{}
@@ -54,7 +54,7 @@ func (d *DataPlane) read() error {
 	for all := d.kernel.NodeAddresses.Iterate(); all.Next(&a, &yes); {
 		d.nodes[a] = true
 	}
-	if len(d.held) > 0 { // what is free now may have been given back just before
+	if len(d.held) > 0 { // what is free now may have been released just before
 		if err := d.waiter.wait(); err != nil {
 			return err
 		}
@@ -63,7 +63,7 @@ func (d *DataPlane) read() error {
 	return nil
 }
 
-// adopt takes over an entry as it is, or nothing of it.
+// adopt takes over an entry completely, or not at all.
 func (d *DataPlane) adopt(e entry, ids []bool) error {
 	id := e.value.Id
 	switch {
@@ -79,7 +79,7 @@ func (d *DataPlane) adopt(e entry, ids []bool) error {
 	return nil
 }
 
-// readRanges reads the source ranges; those that no frontend has go.
+// readRanges reads the source ranges, and removes those without a frontend.
 func (d *DataPlane) readRanges() error {
 	v4 := map[uint32]bool{}
 	for k, s := range d.held {
@@ -127,7 +127,7 @@ type entry struct {
 	value proxyService
 }
 
-// services gives all entries of the map, in few calls.
+// services returns all entries of the map, in few calls.
 func services(m *ebpf.Map) iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
 		keys, values := make([]proxyServiceKey, lot), make([]proxyService, lot)
@@ -151,16 +151,16 @@ func services(m *ebpf.Map) iter.Seq2[entry, error] {
 	}
 }
 
-// Held is a frontend as the kernel holds it.
+// Held is a frontend as programmed in the kernel.
 type Held struct {
 	proxy.Frontend
-	// Connections is how many were opened to it since it is held, by sockets
-	// and by packets.
+	// Connections counts the connections opened to it since it was programmed, by
+	// sockets and by packets.
 	Connections uint64
 }
 
-// List gives the frontends that a data plane holds whose PinDir this is, in no
-// order; also while none runs, or another process has it.
+// List returns the frontends programmed by the data plane with this PinDir, in no order;
+// also while none runs, or another process has it.
 func List(pinDir string) iter.Seq2[Held, error] {
 	return func(yield func(Held, error) bool) {
 		r, err := OpenReader(pinDir)
@@ -173,21 +173,20 @@ func List(pinDir string) iter.Seq2[Held, error] {
 	}
 }
 
-// reader reads what is held.
+// reader reads the programmed state.
 type reader struct {
 	services, ranges *ebpf.Map
 	targets          []proxyTarget
 	connections      []uint64
 }
 
-// Reader reads what a data plane holds, while that runs or none does.
+// Reader reads the state of a data plane, whether or not that runs.
 type Reader struct {
 	reader
 	maps []*ebpf.Map
 }
 
-// OpenReader opens what is pinned below a PinDir; os.ErrNotExist, wrapped, where
-// nothing is.
+// OpenReader opens what is pinned below a PinDir; os.ErrNotExist, wrapped, if nothing is.
 func OpenReader(pinDir string) (*Reader, error) {
 	r := &Reader{}
 	if err := r.open(Folder(pinDir)); err != nil {
@@ -208,7 +207,7 @@ func (r *Reader) open(folder string) (err error) {
 	}
 	reads := ebpf.LoadPinOptions{ReadOnly: true}
 	r.services, r.ranges = load(proxyMapServices, reads), load(proxyMapSourceRanges, reads)
-	// The kernel maps no memory of what is opened for reading alone.
+	// The kernel does not map the memory of maps opened read-only.
 	targets, connections := load(proxyMapTargets, ebpf.LoadPinOptions{}), load(proxyMapConnections, ebpf.LoadPinOptions{})
 	if errors.Is(err, os.ErrNotExist) {
 		err = fmt.Errorf("nothing is held: %w", err)
@@ -222,7 +221,7 @@ func (r *Reader) open(folder string) (err error) {
 	return err
 }
 
-// Close lets go.
+// Close closes the reader.
 func (r *Reader) Close() error {
 	errs := []error{unmap(r.targets), unmap(r.connections)}
 	for _, m := range r.maps {
@@ -231,10 +230,10 @@ func (r *Reader) Close() error {
 	return errors.Join(errs...)
 }
 
-// List gives the frontends, in no order.
+// List returns the frontends, in no order.
 func (r *Reader) List() iter.Seq2[Held, error] { return r.list }
 
-// Get gives the frontend of a key, without its source ranges, if it is held.
+// Get returns the frontend of a key, without its source ranges, if it is programmed.
 func (r *Reader) Get(k proxy.Key) (h Held, found bool, err error) {
 	e := entry{key: toKey(k)}
 	if err = r.services.Lookup(e.key, &e.value); err == nil {
@@ -246,8 +245,8 @@ func (r *Reader) Get(k proxy.Key) (h Held, found bool, err error) {
 	return h, err == nil, err
 }
 
-// Entries gives how many frontends are held, and a sum of all bits of their
-// entries: the same of two calls says that they are the same.
+// Entries returns the number of programmed frontends, and a checksum of their entries:
+// equal results of two calls mean equal entries.
 func (r *Reader) Entries() (n int, sum uint64, err error) {
 	for e, err := range services(r.services) {
 		if err != nil {
@@ -277,7 +276,7 @@ func (r reader) list(yield func(Held, error) bool) {
 			h, err = r.held(e, ranges[e.value.Id])
 		}
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
-			continue // it has gone meanwhile
+			continue // removed in the meantime
 		}
 		if err != nil {
 			err = fmt.Errorf("proxy: %w", err)
@@ -288,8 +287,8 @@ func (r reader) list(yield func(Held, error) bool) {
 	}
 }
 
-// held gives an entry as a frontend. Its targets are its own if it still names
-// them when they have been read.
+// held converts an entry to a frontend. Its endpoints are valid if it still refers to
+// them after they have been read.
 func (r reader) held(e entry, ranges []proxySourceRangeKey) (h Held, err error) {
 	for {
 		s := e.value

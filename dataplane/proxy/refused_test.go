@@ -14,8 +14,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/refusals"
 )
 
-// TestWithoutOptional has the sockets served on kernels that refuse what is
-// optional.
+// TestWithoutOptional serves sockets on kernels without optional features.
 func TestWithoutOptional(t *testing.T) {
 	refusals.Optional(t, features.SocketProxy, refusals.Tests{
 		Few: "^(TestTCPSocket.*|TestNoTargets|TestEndsUDPSocketsThatAPredecessorLeft)$",
@@ -24,13 +23,13 @@ func TestWithoutOptional(t *testing.T) {
 	})
 }
 
-// TestWithoutEssential has an agent fail to start on kernels that refuse what is
-// essential, while its predecessor's programs serve on.
+// TestWithoutEssential: an agent fails to start on kernels without essential features,
+// while its predecessor's programs keep serving.
 func TestWithoutEssential(t *testing.T) {
 	if refusals.Attempt(func(at string) error {
 		takeOver, fresh := config(t), config(t)
 		takeOver.PinDir, takeOver.Cgroup, _ = strings.Cut(at, " ")
-		if d, err := Open(takeOver); err == nil { // what is pinned already needs not be made
+		if d, err := Open(takeOver); err == nil { // existing pins need not be created
 			d.Close()
 		}
 		fresh.PinDir += fmt.Sprint("-", os.Getpid())
@@ -48,7 +47,7 @@ func TestWithoutEssential(t *testing.T) {
 	backend := serveTCP(t, "127.1.0.1:0", "there")
 	f := frontend(key("10.96.0.1:80", service.TCP), backend)
 	apply(t, d, f)
-	if err := d.Close(); err != nil { // the predecessor is gone, what it pinned serves
+	if err := d.Close(); err != nil { // the predecessor has ended, its pinned programs serve
 		t.Fatal(err)
 	}
 	refusals.Essential(t, features.SocketProxy, c.PinDir+" "+c.Cgroup, func(t *testing.T) {

@@ -11,28 +11,29 @@ import (
 	"github.com/fairlead/fairlead/core/proxy"
 )
 
-// maxRun is how many targets of each kind a run can have: the counts have 16 bits.
+// maxRun is the maximum number of endpoints of each kind in a run: the counts have 16
+// bits.
 const maxRun = 1<<16 - 1
 
-// runs are the runs of targets in the kernel's memory, which is mapped here.
-// Equal ones are one.
+// runs are the runs of endpoints in the kernel's memory, which is mapped here. Equal ones
+// are shared.
 type runs struct {
 	memory []proxyTarget // the kernel's
 	seed   maphash.Seed
-	byHash map[uint64]uint32 // of the targets -> first
+	byHash map[uint64]uint32 // of the endpoints -> first
 	users  []users           // by first
 	space  space
 	recent recent
-	// rouse waits until nobody reads what rests, and wakes it.
+	// rouse waits until no program reads what rests, and wakes it.
 	rouse   func() error
 	scratch []proxyTarget
 }
 
-// users says how many entries name a run, and how long that is.
+// users is the number of entries that refer to a run, and its length.
 type users struct{ entries, length uint32 }
 
-// recent is what was taken last: frontends of one port follow each other and
-// share their targets.
+// recent is the last result: frontends of one port follow each other and share their
+// endpoints.
 type recent struct {
 	targets, keeps []proxy.Target
 	first          uint32
@@ -58,7 +59,7 @@ func (r *runs) reset() {
 	r.space = newSpace(uint32(len(r.memory)), nil)
 }
 
-// targetBytes are the targets as they lie in memory.
+// targetBytes are the endpoints as stored in memory.
 func targetBytes(t []proxyTarget) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(t))), len(t)*int(unsafe.Sizeof(proxyTarget{})))
 }
@@ -67,7 +68,7 @@ func (r *runs) at(run proxyRun) []proxyTarget {
 	return r.memory[run.First:][:run.length()]
 }
 
-// keeps says whether a flow of this target goes on.
+// keeps reports whether a flow of this endpoint continues.
 func (r *runs) keeps(run proxyRun, target netip.AddrPort) bool {
 	all := r.at(run)
 	for _, some := range [][]proxyTarget{all[:run.Count], all[run.Count:]} {
@@ -80,8 +81,8 @@ func (r *runs) keeps(run proxyRun, target netip.AddrPort) bool {
 	return false
 }
 
-// take gives a run that holds these targets to one entry more. before is what
-// the entry has; where that is right, it stays.
+// take returns a run with these endpoints for one more entry. before is the entry's
+// current run, which stays if it matches.
 func (r *runs) take(c proxy.Choice, before proxyRun) (proxyRun, error) {
 	run := proxyRun{Count: uint16(len(c.Targets)), Keeps: uint16(len(c.Keeps))}
 	switch most := max(len(c.Targets), len(c.Keeps)); {
@@ -104,8 +105,7 @@ func (r *runs) take(c proxy.Choice, before proxyRun) (proxyRun, error) {
 	return run, nil
 }
 
-// find gives the first place of a run with these targets, which it writes where
-// there is none.
+// find returns the start of a run with these endpoints, which it writes if there is none.
 func (r *runs) find(c proxy.Choice, before proxyRun) (first uint32, err error) {
 	if r.scratch, err = appendTargets(r.scratch[:0], c.Targets); err != nil {
 		return 0, err
@@ -132,7 +132,7 @@ func (r *runs) find(c proxy.Choice, before proxyRun) (first uint32, err error) {
 	return first, nil
 }
 
-// place finds room for n targets.
+// place finds room for n endpoints.
 func (r *runs) place(n uint32) (uint32, error) {
 	if first, ok := r.space.take(n); ok {
 		return first, nil
@@ -151,7 +151,7 @@ func (r *runs) use(run proxyRun) {
 	u.entries, u.length = u.entries+1, run.length()
 }
 
-// release says that an entry has a run no longer.
+// release records that an entry no longer refers to a run.
 func (r *runs) release(run proxyRun) {
 	if run.length() == 0 {
 		return
@@ -170,8 +170,8 @@ func (r *runs) release(run proxyRun) {
 	r.space.giveBack(extent{run.First, run.length()})
 }
 
-// adopt takes over what an entry in the kernel names, all of it or nothing.
-// settle comes when all are.
+// adopt takes over the runs that a kernel entry refers to, all or none. Call settle after
+// all of them.
 func (r *runs) adopt(named ...proxyRun) error {
 	for _, run := range named {
 		end := uint64(run.First) + uint64(run.length())
@@ -194,7 +194,7 @@ func (r *runs) adopt(named ...proxyRun) error {
 	return nil
 }
 
-// settle finds what is free beside the runs that were adopted.
+// settle computes what is free outside the adopted runs.
 func (r *runs) settle() error {
 	var taken []extent
 	end := uint32(0)

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What <linux/inet_diag.h> and <linux/sock_diag.h> have and no package does.
+// Definitions from <linux/inet_diag.h> and <linux/sock_diag.h> that no package has.
 const (
 	diagConnected    = 1 << 1 // of idiag_states: TCP_ESTABLISHED
 	diagIDAt         = 4      // struct inet_diag_sockid in struct inet_diag_msg
@@ -32,7 +32,7 @@ func diagRequest(family uint8, states uint32, id []byte) []byte {
 	return b
 }
 
-// diagID is struct inet_diag_sockid, with the family before it.
+// diagID is struct inet_diag_sockid, with its family.
 type diagID struct {
 	family uint8
 	raw    []byte
@@ -40,7 +40,7 @@ type diagID struct {
 
 func (id diagID) cookie() uint64 { return binary.NativeEndian.Uint64(id.raw[diagCookieAt:]) }
 
-// peer is where the socket is connected to, as the programs write it.
+// peer is the socket's connected peer, in the programs' format.
 func (id diagID) peer() proxyEndpoint {
 	addr := netip.AddrFrom16([16]byte(id.raw[diagPeerAt:][:16]))
 	if id.family == unix.AF_INET {
@@ -49,8 +49,8 @@ func (id diagID) peer() proxyEndpoint {
 	return proxyEndpoint{Addr: toAddr(addr), Port: binary.NativeEndian.Uint16(id.raw[diagPortAt:])}
 }
 
-// endSockets ends the connected UDP sockets of the calling thread's namespace
-// that which picks.
+// endSockets ends the connected UDP sockets of the calling thread's namespace that which
+// selects.
 func endSockets(which func(diagID) bool) error {
 	var errs []error
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
@@ -73,7 +73,7 @@ func endSockets(which func(diagID) bool) error {
 	return errors.Join(errs...)
 }
 
-// destroy ends a socket; one that is gone is no error.
+// destroy ends a socket. An absent one is not an error.
 func destroy(family uint8, id []byte) error {
 	req := nl.NewNetlinkRequest(sockDestroy, unix.NLM_F_ACK)
 	req.AddRawData(diagRequest(family, 0, id))

@@ -18,10 +18,10 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/refusals"
 )
 
-// patience is how long a test waits for what must come.
+// patience is how long a test waits for an expected event.
 const patience = 20 * time.Second
 
-// socket is one of the kernel's, with all that Go's net would hide.
+// socket is a kernel socket, with everything that Go's net would hide.
 type socket struct {
 	t      testing.TB
 	fd     int
@@ -42,8 +42,8 @@ func newSocket(t testing.TB, family, kind int) socket {
 	return socket{t, fd, family}
 }
 
-// sockaddr gives an address as a socket of this family has it: IPv4 mapped into
-// IPv6 where it must.
+// sockaddr returns an address in the form for a socket of this family: IPv4 mapped into
+// IPv6 if necessary.
 func (s socket) sockaddr(a netip.AddrPort) unix.Sockaddr {
 	if s.family == unix.AF_INET {
 		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
@@ -67,7 +67,7 @@ func (s socket) sendTo(to netip.AddrPort) error {
 	return unix.Sendto(s.fd, []byte("?"), 0, s.sockaddr(to))
 }
 
-// noTarget is what a client of a service without targets gets.
+// noTarget is the error for a client of a service without endpoints.
 func noTarget() error {
 	if refusals.Without(features.RefusedErrno) {
 		return unix.EPERM
@@ -84,7 +84,7 @@ func (s socket) peer() netip.AddrPort {
 	return fromSockaddr(a)
 }
 
-// hear reads a server's name, and who it is by the kernel's word.
+// hear reads a server's name, and its address as reported by the kernel.
 func (s socket) hear() (name string, from netip.AddrPort) {
 	s.t.Helper()
 	b := make([]byte, 64)
@@ -95,7 +95,7 @@ func (s socket) hear() (name string, from netip.AddrPort) {
 	return string(b[:n]), fromSockaddr(a)
 }
 
-// ways are the kinds of sockets that can ask for a service of each family.
+// ways are the kinds of sockets that can connect to a service of each family.
 var ways = []struct {
 	name           string
 	family         int
@@ -238,8 +238,8 @@ func TestNoTargets(t *testing.T) {
 	}
 }
 
-// What the programs for packets decide goes to the service's own address: here
-// to somebody who has it.
+// What is left to the packet programs goes to the service's own address: here to a host
+// that has it.
 func TestLeftToPackets(t *testing.T) {
 	d := open(t, config(t))
 	target := serveTCP(t, "127.1.0.1:0", "target")
@@ -262,7 +262,7 @@ func TestLeftToPackets(t *testing.T) {
 	}
 }
 
-// dial connects and hears who answers.
+// dial connects and returns who answers.
 func dial(t testing.TB, to netip.AddrPort) string {
 	t.Helper()
 	name, err := tryDial(to)
@@ -413,7 +413,7 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
-// Sockets that ask once, however many, make no client's affinity forgotten.
+// Sockets with a single request, however many, do not evict a client's affinity.
 func TestAffinityOutlivesAFloodOfSenders(t *testing.T) {
 	c := config(t)
 	c.MaxAffinities, c.MaxSenders = leastLRU, leastLRU
@@ -462,7 +462,7 @@ func TestAffinityEnds(t *testing.T) {
 	})
 }
 
-// A server that asks for its own service may get itself.
+// A server that connects to its own service may reach itself.
 func TestHairpin(t *testing.T) {
 	d := open(t, config(t))
 	k := key("10.96.0.1:80", service.TCP)
@@ -486,7 +486,7 @@ func TestHairpin(t *testing.T) {
 	})
 }
 
-// A socket that is connected no more hears from others, under their own names.
+// A socket that is no longer connected receives from others, with their own addresses.
 func TestConnectedNoMore(t *testing.T) {
 	d := open(t, config(t))
 	k := key("10.96.0.1:80", service.UDP)
@@ -508,7 +508,8 @@ func TestConnectedNoMore(t *testing.T) {
 	}
 }
 
-// A socket that connects again, past any service, has no service's name.
+// A socket that connects again, to a destination that is no service, has no service's
+// address.
 func TestConnectedAgainPastAService(t *testing.T) {
 	d := open(t, config(t))
 	at := serveUDP(t, "127.1.0.1:0", "server")

@@ -5,24 +5,22 @@ import (
 	"slices"
 )
 
-// extent is a run of places, one behind the other.
+// extent is a contiguous run of positions.
 type extent struct{ first, n uint32 }
 
 func (e extent) end() uint32 { return e.first + e.n }
 
-// space gives out runs of a row of places, in constant time while there is
-// plenty. What is given back rests until wake: a program may still be reading
-// there.
+// space allocates runs of positions, in constant time while there is plenty. Released
+// runs rest until wake, because a program may still be reading them.
 type space struct {
 	size uint32
 	// tail is the largest run that was free when settle was last called.
 	tail    extent
-	free    map[uint32][]uint32 // first places, by how many are free there
+	free    map[uint32][]uint32 // start positions, by the number of free positions there
 	resting []extent
 }
 
-// newSpace makes a space where these places are taken; they are sorted and do
-// not overlap.
+// newSpace makes a space with these positions taken. They are sorted and do not overlap.
 func newSpace(size uint32, taken []extent) space {
 	s := space{size: size}
 	var gaps []extent
@@ -37,7 +35,7 @@ func newSpace(size uint32, taken []extent) space {
 	return s
 }
 
-// settle takes in all that is free, sorted and with none touching the next.
+// settle sets all free runs, sorted and none adjacent.
 func (s *space) settle(gaps []extent) {
 	s.free, s.tail = map[uint32][]uint32{}, extent{}
 	for _, e := range gaps {
@@ -54,7 +52,7 @@ func (s *space) add(e extent) {
 	}
 }
 
-// take gives the first of n places in a row.
+// take returns the first of n contiguous positions.
 func (s *space) take(n uint32) (first uint32, ok bool) {
 	if first, ok = s.pop(n); ok {
 		return first, true
@@ -90,8 +88,7 @@ func (s *space) pop(n uint32) (first uint32, ok bool) {
 
 func (s *space) giveBack(e extent) { s.resting = append(s.resting, e) }
 
-// wake lets what rests be given out again, and puts together what lies side by
-// side.
+// wake makes resting runs available again, and merges adjacent ones.
 func (s *space) wake() {
 	all := append(s.resting, s.tail)
 	for n, list := range s.free {

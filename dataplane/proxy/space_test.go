@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Whatever is taken and given back, nothing is given out twice, nothing is lost,
-// and nothing before it was woken.
+// Whatever is taken and released, nothing is allocated twice, nothing is lost, and
+// nothing is reused before it is woken.
 func TestSpace(t *testing.T) {
 	const size = 500
 	r := rand.New(rand.NewPCG(5, 6))

@@ -24,20 +24,20 @@ import (
 	"github.com/fairlead/fairlead/internal/ownns"
 )
 
-// sweeper ends connected UDP sockets whose target is gone: unlike TCP's they
-// would never learn that nobody answers any more. An application sees
-// ECONNABORTED and connects again. Each sweep reads all sockets, so that one
-// serves many changes and none is missed.
+// sweeper ends connected UDP sockets whose endpoint was removed: unlike with TCP, they
+// would never notice that nothing answers any more. An application sees ECONNABORTED and
+// connects again. Each sweep reads all sockets, so that one serves many changes and none
+// is missed.
 type sweeper struct {
 	config Config
 	// idle: the kernel cannot end sockets.
 	idle bool
 	// iterator prints the origins of all UDP sockets of the node. Without it each
-	// network namespace is asked for those of its own.
+	// network namespace is queried for its own.
 	iterator *ebpf.Program
 	origins  *ebpf.Map
 	sent     *ebpf.Map
-	// keeps says whether a service still has a target for who is connected to it.
+	// keeps reports whether a service still has an endpoint for connected sockets.
 	keeps func(proxyServiceKey, netip.AddrPort) bool
 	awake chan struct{}
 	quit  chan struct{}
@@ -45,10 +45,10 @@ type sweeper struct {
 	once  sync.Once
 
 	mu      sync.Mutex
-	problem error // of the last look
+	problem error // of the last sweep
 }
 
-// sweepPause is the least time between two looks at all sockets.
+// sweepPause is the minimum time between two sweeps.
 const sweepPause = 100 * time.Millisecond
 
 // newSweeper works in the calling thread's network namespace and those of config.
@@ -62,11 +62,11 @@ func newSweeper(config Config, kernel *proxyObjects, missing features.Missing, k
 		awake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
 	}
 	go s.run(own)
-	s.wake() // for what a predecessor left undone
+	s.wake() // for a predecessor's unfinished work
 	return s, nil
 }
 
-// wake has it look soon.
+// wake requests a sweep soon.
 func (s *sweeper) wake() {
 	select {
 	case s.awake <- struct{}{}:
@@ -88,7 +88,7 @@ func (s *sweeper) run(own netns.NsHandle) {
 			return
 		case <-s.awake:
 		}
-		for range 2 { // the first look may miss a socket that is just connecting
+		for range 2 { // the first sweep may miss a socket that is just connecting
 			s.say(s.sweep(own))
 			select {
 			case <-s.quit:
@@ -99,7 +99,7 @@ func (s *sweeper) run(own netns.NsHandle) {
 	}
 }
 
-// say keeps a problem for Describe, and logs it once.
+// say stores a problem for Describe, and logs it once.
 func (s *sweeper) say(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,8 +118,7 @@ func (s *sweeper) warnings() []string {
 	return []string{"connected UDP sockets may stay with targets that are gone: " + s.problem.Error()}
 }
 
-// sweep ends the sockets whose target is gone, in own and in the namespaces that
-// have a name.
+// sweep ends the sockets whose endpoint was removed, in own and in the named namespaces.
 func (s *sweeper) sweep(own netns.NsHandle) error {
 	if s.idle {
 		return nil
@@ -139,7 +138,7 @@ func (s *sweeper) sweep(own netns.NsHandle) error {
 	return err
 }
 
-// eachNamespace runs f in own and in every namespace that has a name.
+// eachNamespace runs f in own and in every named namespace.
 func (s *sweeper) eachNamespace(own netns.NsHandle, f func() error) error {
 	errs := []error{inNamespace(own, f)}
 	names, err := os.ReadDir(s.config.Namespaces)
@@ -149,7 +148,7 @@ func (s *sweeper) eachNamespace(own netns.NsHandle, f func() error) error {
 	for _, name := range names {
 		ns, err := netns.GetFromPath(filepath.Join(s.config.Namespaces, name.Name()))
 		if err != nil {
-			continue // it has gone meanwhile
+			continue // removed in the meantime
 		}
 		errs = append(errs, inNamespace(ns, f))
 		ns.Close()
@@ -161,13 +160,13 @@ func (s *sweeper) eachNamespace(own netns.NsHandle, f func() error) error {
 func inNamespace(ns netns.NsHandle, f func() error) error {
 	result := make(chan error)
 	go func() {
-		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		runtime.LockOSThread() // permanently: the thread ends with the goroutine
 		err := ownns.Enter(int(ns))
 		switch {
 		case err == nil:
 			err = f()
 		case errors.Is(err, unix.EINVAL):
-			err = nil // the namespace behind the name is gone
+			err = nil // the named namespace no longer exists
 		}
 		result <- err
 	}()
@@ -177,7 +176,7 @@ func inNamespace(ns netns.NsHandle, f func() error) error {
 // sockets are cookies of sockets, by the cookies of their network namespaces.
 type sockets map[uint64]map[uint64]bool
 
-// stale returns the sockets whose target is gone, in every namespace of the node.
+// stale returns the sockets whose endpoint was removed, in every namespace of the node.
 func (s *sweeper) stale() (sockets, error) {
 	found := sockets{}
 	err := s.eachOrigin(func(o *proxyOrigin) {
@@ -195,19 +194,19 @@ func (s *sweeper) stale() (sockets, error) {
 	return found, nil
 }
 
-// keepsAsked reports whether the service that a socket asked for still has a
-// target for it: one of that address, or else of a node port.
+// keepsAsked reports whether the service that a socket asked for still has this endpoint:
+// a service with that address, or else a node port.
 func (s *sweeper) keepsAsked(asked proxyEndpoint, target netip.AddrPort) bool {
 	k := proxyServiceKey{Addr: asked.Addr, Port: asked.Port, Proto: unix.IPPROTO_UDP}
 	return s.keeps(k, target) || s.keeps(proxyServiceKey{Port: k.Port, Proto: k.Proto}, target)
 }
 
-// serves reports whether a socket's target still serves it.
+// serves reports whether a socket's endpoint still serves it.
 func (s *sweeper) serves(o *proxyOrigin) bool {
 	return s.keeps(o.Service, netip.AddrPortFrom(fromAddr(o.Target.Addr), netorder.Port(o.Target.Port)))
 }
 
-// eachOrigin reads what the iterator prints.
+// eachOrigin reads the iterator's output.
 func (s *sweeper) eachOrigin(f func(*proxyOrigin)) error {
 	all, err := link.AttachIter(link.IterOptions{Program: s.iterator, Map: s.origins})
 	if err != nil {
@@ -230,7 +229,7 @@ func (s *sweeper) eachOrigin(f func(*proxyOrigin)) error {
 	}
 }
 
-// endHere ends those of the calling thread's namespace, and strikes it off.
+// endHere ends those of the calling thread's namespace, and removes them from the set.
 func (all sockets) endHere() error {
 	cookie, err := ownns.Cookie()
 	if err != nil || all[cookie] == nil {
@@ -242,13 +241,13 @@ func (all sockets) endHere() error {
 }
 
 // sweepHere ends the connected UDP sockets of the calling thread's namespace whose
-// target is gone, as far as the programs remember what they asked for.
+// endpoint was removed, as far as the programs remember what they asked for.
 func (s *sweeper) sweepHere() error {
 	return endSockets(func(id diagID) bool {
 		key := proxySentKey{Cookie: id.cookie(), Target: id.peer()}
 		var asked proxyEndpoint
 		if s.sent.Lookup(&key, &asked) != nil {
-			return false // it was not given this target by a service
+			return false // no service selected this endpoint for it
 		}
 		return !s.keepsAsked(asked, netip.AddrPortFrom(fromAddr(key.Target.Addr), netorder.Port(key.Target.Port)))
 	})

@@ -45,8 +45,8 @@ func alive(t testing.TB, s socket) {
 	}
 }
 
-// bothFinders runs a test with the socket iterator and, as on kernels that refuse
-// it, with sock_diag.
+// bothFinders runs a test with the socket iterator and, as on kernels that reject it,
+// with sock_diag.
 func bothFinders(t *testing.T, f func(*testing.T, Config)) {
 	if refusals.Without(features.SocketDestroy) {
 		if d := open(t, config(t)); len(d.Degraded()) != 1 || d.Degraded()[0].Feature != features.SocketDestroy {
@@ -102,7 +102,7 @@ func endsUDPSockets(t *testing.T, c Config) {
 	}
 }
 
-// A target that takes no new flows serves those that it has until it is gone.
+// An endpoint that accepts no new flows serves its existing ones until it is removed.
 func TestKeepsUDPSocketsOfTargetsThatStillServe(t *testing.T) { bothFinders(t, keepsUDPSockets) }
 
 func keepsUDPSockets(t *testing.T, c Config) {
@@ -131,7 +131,7 @@ func keepsUDPSockets(t *testing.T, c Config) {
 				apply(t, d, f)
 				ask(sender, "goes")
 				ask(newSocket(t, w.family, unix.SOCK_DGRAM), "stays")
-				f.Inside.Targets = nil // as by a policy, which is about new ones
+				f.Inside.Targets = nil // as with a policy, which applies only to new ones
 				apply(t, d, f)
 				ask(sender, "goes")
 				if err := newSocket(t, w.family, unix.SOCK_DGRAM).sendTo(to); !errors.Is(err, noTarget()) {
@@ -150,7 +150,7 @@ func keepsUDPSockets(t *testing.T, c Config) {
 	}
 }
 
-// sweepNow looks once, in the caller's namespace.
+// sweepNow sweeps once, in the caller's namespace.
 func (s *sweeper) sweepNow() error {
 	own, err := netns.Get()
 	if err != nil {
@@ -160,7 +160,7 @@ func (s *sweeper) sweepNow() error {
 	return s.sweep(own)
 }
 
-// What went while no agent was there is found by the next.
+// What was removed while no agent ran is found by the next.
 func TestEndsUDPSocketsThatAPredecessorLeft(t *testing.T) { bothFinders(t, endsWhatAPredecessorLeft) }
 
 func endsWhatAPredecessorLeft(t *testing.T, c Config) {
@@ -168,7 +168,7 @@ func endsWhatAPredecessorLeft(t *testing.T, c Config) {
 	f := frontend(key("10.96.0.1:53", service.UDP), serveUDP(t, "127.1.0.1:0", "goes"))
 	apply(t, d, f)
 	s := connectUDP(t, unix.AF_INET, netip.AddrPortFrom(f.Addr, f.Port))
-	d.sweeper.close() // it dies before it has looked
+	d.sweeper.close() // it dies before it has swept
 	if err := d.Apply(nil, []proxy.Key{f.Key}); err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { refusals.Main(m) }
 
 var count atomic.Int64
 
-// config is one for tests: small, in a folder and a cgroup of its own.
+// config is small, with a separate directory and cgroup.
 func config(t testing.TB) Config {
 	return Config{
 		PinDir: fmt.Sprintf("/sys/fs/bpf/proxy-%d", count.Add(1)), Cgroup: testkit.EnterCgroup(t),
@@ -28,7 +28,7 @@ func config(t testing.TB) Config {
 	}
 }
 
-// open opens a data plane that ends with the test, with all that it holds.
+// open opens a data plane that ends with the test, with all its state.
 func open(t testing.TB, c Config) *DataPlane {
 	t.Helper()
 	d, err := Open(c)
@@ -55,7 +55,7 @@ func key(at string, protocol service.Protocol) proxy.Key {
 	return proxy.Key{Addr: a.Addr(), Port: a.Port(), Protocol: protocol}
 }
 
-// choice has these targets, which are sorted.
+// choice has these endpoints, which are sorted.
 func choice(targets ...netip.AddrPort) (c proxy.Choice) {
 	for _, t := range targets {
 		c.Targets = append(c.Targets, proxy.Target{Addr: t})
@@ -63,13 +63,13 @@ func choice(targets ...netip.AddrPort) (c proxy.Choice) {
 	return c
 }
 
-// frontend is one that gives all clients these targets.
+// frontend is one with these endpoints for all clients.
 func frontend(k proxy.Key, targets ...netip.AddrPort) proxy.Frontend {
 	c := choice(targets...)
 	return proxy.Frontend{Key: k, Inside: c, Outside: c}
 }
 
-// addAddress gives lo one more; it goes with the test.
+// addAddress adds an address to lo. It is removed with the test.
 func addAddress(t testing.TB, address string) {
 	t.Helper()
 	lo, err := netlink.LinkByName("lo")
@@ -87,8 +87,8 @@ func addAddress(t testing.TB, address string) {
 	})
 }
 
-// serveTCP has a server say its name to whoever connects, and what it was sent
-// after that; it ends with the test.
+// serveTCP runs a server that sends its name to every client, and then echoes. It ends
+// with the test.
 func serveTCP(t testing.TB, at string, name string) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", at)
@@ -118,7 +118,7 @@ func serveTCP(t testing.TB, at string, name string) netip.AddrPort {
 	return netip.MustParseAddrPort(l.Addr().String())
 }
 
-// serveUDP has a server answer every datagram by its name.
+// serveUDP runs a server that answers every datagram with its name.
 func serveUDP(t testing.TB, at string, name string) netip.AddrPort {
 	t.Helper()
 	c, err := net.ListenPacket("udp", at)

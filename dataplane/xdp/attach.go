@@ -16,19 +16,18 @@ import (
 	"github.com/fairlead/fairlead/internal/features"
 )
 
-// ErrOccupied is what Open answers, wrapped, where an interface has another
-// XDP program.
+// ErrOccupied is the error of Open, wrapped, if an interface has another XDP program.
 var ErrOccupied = errors.New("interface has another XDP program")
 
-// linkPrefix begins the names of pinned links.
+// linkPrefix starts the names of pinned links.
 const linkPrefix = "link_"
 
-// linkPin is the name of an interface's pinned link.
+// linkPin returns the name of an interface's pinned link.
 func linkPin(name string) string { return linkPrefix + pinWord(name) }
 
-// attach attaches the program to every interface, by replacing a
-// predecessor's where there is one, and detaches it from all others. Another
-// layout's links, in a folder of their own, become ours.
+// attach attaches the program to every interface, replacing a predecessor's if there is
+// one, and detaches it from all others. Links of another layout, in a separate directory,
+// become ours.
 func (d *DataPlane) attach(older *bpffs.Dir) error {
 	if err := d.openTxPorts(); err != nil {
 		return err
@@ -56,8 +55,8 @@ func (d *DataPlane) attach(older *bpffs.Dir) error {
 	return nil
 }
 
-// openTxPorts lets packets leave by every interface before a program that sends
-// them there is attached.
+// openTxPorts lets packets leave by every interface before a program that sends them
+// there is attached.
 func (d *DataPlane) openTxPorts() error {
 	for _, name := range d.config.Interfaces {
 		nic, err := netlink.LinkByName(name)
@@ -77,9 +76,9 @@ func (d *DataPlane) openTxPorts() error {
 	return nil
 }
 
-// closeTxPorts keeps native programs from redirecting packets to an interface
-// where the program is generic, most likely because its driver cannot take them:
-// those go through the kernel. Generic programs redirect to any.
+// closeTxPorts prevents native programs from redirecting packets to an interface with a
+// generic program, most likely because its driver does not support redirects: those go
+// through the kernel. Generic programs redirect to any.
 func (d *DataPlane) closeTxPorts() error {
 	var generic []uint32
 	for _, name := range d.config.Interfaces {
@@ -102,8 +101,7 @@ func (d *DataPlane) closeTxPorts() error {
 	return nil
 }
 
-// adoptLinks gives links of another layout this program, and brings their pins
-// here.
+// adoptLinks updates links of another layout to this program, and moves their pins here.
 func (d *DataPlane) adoptLinks(older *bpffs.Dir) error {
 	if older == nil {
 		return nil
@@ -119,7 +117,7 @@ func (d *DataPlane) adoptLinks(older *bpffs.Dir) error {
 		}
 		err = l.Update(d.kernel.Balancer)
 		if errors.Is(err, unix.ENOLINK) {
-			err = l.Unpin() // its interface is gone
+			err = l.Unpin() // its interface no longer exists
 		} else if err == nil {
 			err = l.Pin(d.pins.Path(pin))
 		}
@@ -130,7 +128,7 @@ func (d *DataPlane) adoptLinks(older *bpffs.Dir) error {
 	return nil
 }
 
-// attachOne gives a line for Describe.
+// attachOne returns a line for Describe.
 func (d *DataPlane) attachOne(name string) (string, error) {
 	nic, err := netlink.LinkByName(name)
 	if err != nil {
@@ -158,8 +156,8 @@ func (d *DataPlane) attachOne(name string) (string, error) {
 	return d.describeAttached(name, reason, hides)
 }
 
-// takeOver replaces the program in a link that a predecessor pinned. A link
-// whose interface is gone, or in another mode than is asked for, is removed.
+// takeOver replaces the program of a link pinned by a predecessor. It removes a link
+// whose interface no longer exists, or has another mode than configured.
 func (d *DataPlane) takeOver(nic netlink.Link) (bool, error) {
 	name := nic.Attrs().Name
 	pin := linkPin(name)
@@ -190,23 +188,24 @@ func (d *DataPlane) modeFits(nic netlink.Link) bool {
 	return d.config.Mode == Auto || generic == (d.config.Mode == Generic)
 }
 
-// isGeneric tells how a program is attached (IFLA_XDP_ATTACHED, linux/if_link.h).
+// isGeneric reports whether a program is attached in generic mode (IFLA_XDP_ATTACHED,
+// linux/if_link.h).
 func isGeneric(nic netlink.Link) bool {
 	const attachedSKB = 2
 	x := nic.Attrs().Xdp
 	return x != nil && x.AttachMode == attachedSKB
 }
 
-// endLink ends a pinned link for good, at once.
+// endLink removes a pinned link immediately and permanently.
 func endLink(l link.Link) error {
 	detached := l.Detach()
 	if errors.Is(detached, unix.ENOLINK) {
-		detached = nil // its interface is gone
+		detached = nil // its interface no longer exists
 	}
 	return errors.Join(detached, l.Unpin(), l.Close())
 }
 
-// refuseOccupied names a program that is somebody else's.
+// refuseOccupied returns an error that names another owner's program.
 func refuseOccupied(name string) error {
 	nic, err := netlink.LinkByName(name)
 	if err != nil {
@@ -227,7 +226,7 @@ func refuseOccupied(name string) error {
 		name, ErrOccupied, program, x.ProgId)
 }
 
-// attachNew attaches and pins; it gives the reason for a fall-back.
+// attachNew attaches and pins. It returns the reason for a fallback.
 func (d *DataPlane) attachNew(nic netlink.Link) (reason string, err error) {
 	name := nic.Attrs().Name
 	if d.config.Mode == Auto {
@@ -263,7 +262,7 @@ func (d *DataPlane) attachAs(nic netlink.Link, generic bool) (link.Link, error) 
 	return link.AttachXDP(link.XDPOptions{Program: d.kernel.Balancer, Interface: nic.Attrs().Index, Flags: flags})
 }
 
-// describeAttached asks the kernel how the program is attached now.
+// describeAttached asks the kernel how the program is now attached.
 func (d *DataPlane) describeAttached(name, reason, hides string) (string, error) {
 	nic, err := netlink.LinkByName(name)
 	if err != nil {
@@ -280,8 +279,8 @@ func (d *DataPlane) describeAttached(name, reason, hides string) (string, error)
 	return strings.Join(words, ": "), nil
 }
 
-// detachOthers detaches a predecessor's program from interfaces that are no
-// longer asked for.
+// detachOthers detaches a predecessor's program from interfaces that are no longer
+// configured.
 func (d *DataPlane) detachOthers() error {
 	pins, err := d.pins.Names(linkPrefix)
 	if err != nil {

@@ -23,16 +23,17 @@ var (
 	keyC = nodekey.Key{K0: 0x9999aaaabbbbcccc, K1: 0xddddeeeeffff0000, ID: 0x5f}
 )
 
-// carried is a packet that left, taken apart by this test's own reading of the formats.
+// carried is a transmitted packet, decoded by this test's own parser.
 type carried struct {
-	// bare is the frame without what carries the list, lengths and sums as they are then.
+	// bare is the frame without the list's header, with lengths and checksums
+	// adjusted.
 	bare []byte
 	list []netip.AddrPort
 	tag  []byte
 	of   authtag.Packet // what the tag covers
 }
 
-// unload takes the list out of an untagged frame of Ethernet, where there is one.
+// unload removes the list from an untagged Ethernet frame, if there is one.
 func unload(t *testing.T, frame []byte) carried {
 	t.Helper()
 	c := carried{bare: slices.Clone(frame)}
@@ -40,7 +41,7 @@ func unload(t *testing.T, frame []byte) carried {
 	if is6(frame) {
 		size, header = 16, 40
 	}
-	proto, end := byte(0), 0 // what follows, and where in l3
+	proto, end := byte(0), 0 // next protocol, and its offset in l3
 	if size == 4 {
 		proto, end = l3[9], int(l3[0]&15)*4
 		c.of.Src, c.of.Dst = addrIn(l3[12:16]), addrIn(l3[16:20])
@@ -79,7 +80,7 @@ func unload(t *testing.T, frame []byte) carried {
 	return c
 }
 
-// gue takes the private data out, and gives where the packet inside begins.
+// gue removes the private data, and returns the offset of the inner packet.
 func (c *carried) gue(t *testing.T, l3 []byte, udp, header, size int) (end int) {
 	t.Helper()
 	at, words := udp+12, int(l3[udp+8]&31)
@@ -107,7 +108,7 @@ func (c *carried) gue(t *testing.T, l3 []byte, udp, header, size int) (end int) 
 	return end
 }
 
-// read reads endpoints, and the tag behind them.
+// read reads endpoints, and the tag after them.
 func (c *carried) read(t *testing.T, b []byte, size int) {
 	t.Helper()
 	for ; len(b) >= size+2 && len(b) != 8; b = b[size+2:] {
@@ -125,7 +126,7 @@ func addrIn(b []byte) netip.Addr {
 	return a
 }
 
-// inner notes the packet in a tunnel.
+// inner records the packet in a tunnel.
 func (c *carried) inner(ip []byte) {
 	if ip[0]>>4 == 6 {
 		c.plain(ip[40:], ip[6], addrIn(ip[8:24]), addrIn(ip[24:40]))
@@ -138,7 +139,7 @@ func (c *carried) inner(ip []byte) {
 	c.plain(ip[20:], proto, addrIn(ip[12:16]), addrIn(ip[16:20]))
 }
 
-// plain notes ports and protocol, where a tag covers them.
+// plain records ports and protocol, if a tag covers them.
 func (c *carried) plain(l4 []byte, proto byte, from, to netip.Addr) {
 	var sport, dport uint16
 	if proto == 6 || proto == 17 || proto == 132 {
@@ -174,9 +175,9 @@ func authFrames(t *testing.T, v6 bool) map[string][]byte {
 	return frames
 }
 
-// TestTagsOfPackets compares what leaves a data plane with keys with what leaves one
-// without, for slots of every number of older owners: only the list differs, by a right
-// tag behind it.
+// TestTagsOfPackets compares the packets sent by a data plane with keys and one without,
+// for slots with every number of older owners: only the list differs, by a valid tag at
+// its end.
 func TestTagsOfPackets(t *testing.T) {
 	for name, change := range map[string]func(*desired.Frontend){
 		"tunnel":  func(*desired.Frontend) {},
@@ -207,7 +208,7 @@ func compareTagged(t *testing.T, f desired.Frontend, v6 bool) {
 	}
 	names := slices.Sorted(maps.Keys(authFrames(t, v6)))
 	like := netip.MustParseAddrPort(servers[v6])
-	if f.Method == service.DR { // to the segment's own hosts alone
+	if f.Method == service.DR { // only to hosts on the same segment
 		like = netip.MustParseAddrPort(map[bool]string{false: "172.16.0.50:80", true: "[fd00::50]:80"}[v6])
 	}
 	addr, lengths := like.Addr(), map[int]bool{}
@@ -223,7 +224,7 @@ func compareTagged(t *testing.T, f desired.Frontend, v6 bool) {
 		for _, f.Protocol = range []service.Protocol{service.TCP, service.UDP, service.SCTP} {
 			f.Backends = slices.Clone(backends)
 			for i := range f.Backends {
-				if f.Protocol == service.SCTP || f.Method == service.DR { // where the port stays
+				if f.Protocol == service.SCTP || f.Method == service.DR { // modes that keep the port
 					f.Backends[i].Addr = netip.AddrPortFrom(f.Backends[i].Addr.Addr(), f.Port)
 				}
 			}
@@ -258,12 +259,12 @@ func sameButTagged(t *testing.T, name string, method service.Method, plain, out 
 	want := was.list
 	if now.of.Place == authtag.Own {
 		if len(now.list) == 0 && method != service.DR && bytes.Equal(plain, out) {
-			return // dsr-nat says nothing in most packets
+			return // most dsr-nat packets have no list
 		}
 		if len(want) == 0 && method == service.DR && len(now.list) > 0 {
-			want = now.list[:1] // dr says where every packet was addressed to
+			want = now.list[:1] // dr always carries the original destination
 		}
-		if len(want) == 6 && want[0].Addr().Is4() { // for which there is no room
+		if len(want) == 6 && want[0].Addr().Is4() { // too many to fit
 			last := want[4]
 			if now.of.Protocol == 17 || was.of.Protocol == 17 || plain[14+9] == 17 {
 				last = want[5]
@@ -283,8 +284,8 @@ func sameButTagged(t *testing.T, name string, method service.Method, plain, out 
 	}
 }
 
-// TestTagsNeedRoom has a packet that fits its way only without a tag be answered with what
-// fits with one.
+// TestTagsNeedRoom: a packet that fits the path only without a tag is answered with the
+// size that fits with one.
 func TestTagsNeedRoom(t *testing.T) {
 	bothFamilies(t, func(t *testing.T, v6 bool) {
 		for _, gue := range []bool{false, true} {
@@ -322,8 +323,8 @@ func needRoom(t *testing.T, v6, gue bool, keys nodekey.Keys) {
 		out: tooBig(t, frame, addrOf(in.dst), addrOf(in.src), uint32(1500-header-tag))}.check(t, n, d)
 }
 
-// TestTaggedHandover has load balancers with a key hand packets over, plain ones and
-// others, which come back tagged where nobody knows the flow.
+// TestTaggedHandover: load balancers with a key hand packets over, on the fast and slow
+// path, which come back tagged if nobody knows the flow.
 func TestTaggedHandover(t *testing.T) {
 	for _, method := range []service.Method{service.FullNAT, service.Tunnel} {
 		bothFamilies(t, func(t *testing.T, v6 bool) {
@@ -357,7 +358,7 @@ func TestTaggedHandover(t *testing.T) {
 	}
 }
 
-// forged has the same packet come without its tag and with another's.
+// forged sends the same packet without its tag and with another's.
 func (p *pair) forged(t *testing.T, name string, handed []byte) {
 	t.Helper()
 	c := unload(t, handed)
@@ -378,7 +379,7 @@ func ethertypeOf(c carried) []byte {
 	return []byte{8, 0}
 }
 
-// innerOf is the packet that a frame tunnels.
+// innerOf is the inner packet of a tunnel's frame.
 func innerOf(t *testing.T, frame []byte) []byte {
 	bare := unload(t, frame).bare
 	if is6(bare) {
@@ -387,8 +388,8 @@ func innerOf(t *testing.T, frame []byte) []byte {
 	return bare[34:]
 }
 
-// TestTagsAreRolledOut has load balancers with and without a key hand packets to each
-// other, while none requires tags, and through a change of keys when all do.
+// TestTagsAreRolledOut: load balancers with and without a key hand packets to each other
+// while none requires tags, and during a key change when all do.
 func TestTagsAreRolledOut(t *testing.T) {
 	bothFamilies(t, func(t *testing.T, v6 bool) {
 		some, none := nodekey.Auth{Keys: nodekey.Keys{keyA}}, nodekey.Auth{}
@@ -415,8 +416,8 @@ func TestTagsAreRolledOut(t *testing.T) {
 	})
 }
 
-// TestKeysAreThereFromTheStart has an agent take over with other keys, and a trace show the
-// packet that leaves.
+// TestKeysAreThereFromTheStart: an agent takes over with other keys, and a trace shows
+// the transmitted packet.
 func TestKeysAreThereFromTheStart(t *testing.T) {
 	n, c := newNet(t), config()
 	c.Auth.Keys = nodekey.Keys{keyB, keyA}

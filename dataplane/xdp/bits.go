@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/core/schedule"
 )
 
-// vipBits says which addresses may be VIPs or our own: where an address's bit
-// is clear, the program looks no further.
+// vipBits is a bitmap of addresses that may be VIPs or our own: if an address's bit is
+// clear, the program ignores the packet.
 type vipBits struct {
 	words  []uint64 // the kernel's
 	counts map[uint32]int
@@ -29,7 +29,7 @@ func (b *vipBits) open(m *ebpf.Map) error {
 	return nil
 }
 
-// bitOf gives an address's place: VIP_BITS_SHIFT in bpf/balancer/maps.h.
+// bitOf returns an address's bit: VIP_BITS_SHIFT in bpf/balancer/maps.h.
 func (b *vipBits) bitOf(a netip.Addr) uint32 {
 	return uint32(uint64(schedule.AddrHash(a)) * uint64(len(b.words)*64) >> 32)
 }
@@ -49,8 +49,8 @@ func (b *vipBits) clear(a netip.Addr) {
 	atomic.AndUint64(&b.words[bit/64], ^uint64(1<<(bit%64)))
 }
 
-// replace makes the bits those of these addresses, and no others; a bit that is
-// to stay is never clear.
+// replace sets the bits of exactly these addresses. A bit that stays set is never cleared
+// in between.
 func (b *vipBits) replace(all []netip.Addr) {
 	counts, words := map[uint32]int{}, make([]uint64, len(b.words))
 	for _, a := range all {
@@ -75,7 +75,7 @@ func (b *vipBits) close() error {
 	return unix.Munmap(memory)
 }
 
-// rebuildBits makes the bits those of all VIPs and of our own addresses.
+// rebuildBits sets the bits of all VIPs and of our own addresses.
 func (d *DataPlane) rebuildBits() {
 	var all []netip.Addr
 	for addr := range d.vips {

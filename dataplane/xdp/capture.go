@@ -19,13 +19,13 @@ import (
 	"github.com/fairlead/fairlead/internal/netorder"
 )
 
-// ErrCapturing is what Capture answers while another capture runs.
+// ErrCapturing is the error of Capture while another capture runs.
 var ErrCapturing = errors.New("another capture runs: end it first")
 
-// Capture writes what the attached program gets and what it makes of it to w,
-// as pcapng, until ctx ends or o.Count packets were written. Meanwhile a copy of
-// the program that tells stands in its place; putting it there and taking it
-// away costs no packet. It may run beside everything else.
+// Capture writes packets as received and as returned by the attached program to w, as
+// pcapng, until ctx ends or o.Count packets are written. Meanwhile a copy of the program
+// with reporting replaces it; neither replacement loses packets. It may run concurrently
+// with everything else.
 func (d *DataPlane) Capture(ctx context.Context, w io.Writer, o capture.Options) (s capture.Summary, err error) {
 	if err := errors.Join(o.Validate(), d.missing.Err(features.Capture)); err != nil {
 		return s, fmt.Errorf("capture: %w", err)
@@ -61,7 +61,7 @@ func (d *DataPlane) Capture(ctx context.Context, w io.Writer, o capture.Options)
 	return capture.Write(ctx, w, watch, d.interfaceNames(), o)
 }
 
-// swap puts a program in the place of the one that is attached.
+// swap replaces the attached program.
 func (d *DataPlane) swap(p *ebpf.Program) error {
 	var errs []error
 	for name, l := range d.links {
@@ -72,7 +72,7 @@ func (d *DataPlane) swap(p *ebpf.Program) error {
 	return errors.Join(errs...)
 }
 
-// watcher is a program that tells what it gets, and where it is read.
+// watcher is a program that reports its packets, and the reader for them.
 type watcher struct {
 	program *variant
 	reader  *perf.Reader
@@ -80,10 +80,10 @@ type watcher struct {
 	lost    uint64
 }
 
-// watchLease is for how long a program tells after this process was last heard.
+// watchLease is how long a program keeps reporting after the last renewal.
 const watchLease = 5 * time.Second
 
-// renew lets the program tell for that long from now on.
+// renew extends the program's lease from now on.
 func (w *watcher) renew(lease time.Duration) error {
 	return w.program.kernel.WatchUntil.Set(uint64(clock.Now() + lease))
 }
@@ -104,7 +104,7 @@ func (w *watcher) keep(ctx context.Context) error {
 	}
 }
 
-// perfBytes is the buffer of each CPU.
+// perfBytes is the size of each CPU's buffer.
 const perfBytes = 1 << 20
 
 func (d *DataPlane) watch(o capture.Options, ifindex int) (*watcher, error) {
@@ -118,7 +118,7 @@ func (d *DataPlane) watch(o capture.Options, ifindex int) (*watcher, error) {
 		return nil, err
 	}
 	w := &watcher{program: program, boot: clock.Zero()}
-	// Were this process killed, the program would stay until the next agent.
+	// If this process is killed, the program stays until the next agent starts.
 	_, err = d.pinTable(program.kernel.Steps)
 	if err == nil {
 		err = w.renew(watchLease)
@@ -132,7 +132,7 @@ func (d *DataPlane) watch(o capture.Options, ifindex int) (*watcher, error) {
 	return w, nil
 }
 
-// Close is to come when the program is no longer attached.
+// Close must be called after the program is detached.
 func (w *watcher) Close() error {
 	err := errors.Join(w.program.kernel.Steps.Unpin(), w.program.Close())
 	if w.reader != nil {
@@ -166,7 +166,7 @@ func watchFilter(o capture.Options, ifindex int) balancerWatchFilter {
 // Next implements capture.Source, for one reader.
 func (w *watcher) Next(ctx context.Context) (capture.Frame, error) {
 	for {
-		// Set while Read waits, it would wait for Read.
+		// During Read, SetDeadline would block until Read returns.
 		w.reader.SetDeadline(time.Now().Add(readPause))
 		r, err := w.reader.Read()
 		if ctx.Err() != nil {
@@ -185,12 +185,12 @@ func (w *watcher) Next(ctx context.Context) (capture.Frame, error) {
 	}
 }
 
-// decode reads a record and the frame behind it.
+// decode reads a record and the frame after it.
 func (w *watcher) decode(p perf.Record) (capture.Frame, bool) {
 	var r balancerWatchRecord
 	n, err := binary.Decode(p.RawSample, binary.NativeEndian, &r)
 	if err != nil || int(r.Caught) > len(p.RawSample)-n {
-		return capture.Frame{}, false // only a count of what was lost
+		return capture.Frame{}, false // only a count of lost records
 	}
 	return capture.Frame{
 		Time: w.boot.Add(time.Duration(r.Time)), CPU: p.CPU, Number: r.Number, Interface: int(r.Ifindex), Length: int(r.Length),
@@ -201,7 +201,7 @@ func (w *watcher) decode(p perf.Record) (capture.Frame, bool) {
 // Lost implements capture.Source.
 func (w *watcher) Lost() uint64 { return w.lost }
 
-// ifindex gives the index of one of our interfaces; 0 of none.
+// ifindex returns the index of one of our interfaces; 0 for an empty name.
 func (d *DataPlane) ifindex(name string) (int, error) {
 	if name == "" {
 		return 0, nil
@@ -214,7 +214,7 @@ func (d *DataPlane) ifindex(name string) (int, error) {
 	return 0, fmt.Errorf("interface %q: the data plane has only %s", name, strings.Join(d.config.Interfaces, ", "))
 }
 
-// interfaceNames gives our interfaces by index.
+// interfaceNames returns our interfaces by index.
 func (d *DataPlane) interfaceNames() map[int]string {
 	names := map[int]string{}
 	for name, l := range d.links {

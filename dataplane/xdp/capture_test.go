@@ -22,7 +22,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// pcapFile is a file that may be read while it is written.
+// pcapFile is a file that can be read while it is written.
 type pcapFile struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -34,7 +34,7 @@ func (f *pcapFile) Write(p []byte) (int, error) {
 	return f.b.Write(p)
 }
 
-// frames gives what is in it so far: "comment: bytes".
+// frames returns its current contents: "comment: bytes".
 func (f *pcapFile) frames(t *testing.T) (comments []string, data [][]byte) {
 	t.Helper()
 	f.mu.Lock()
@@ -57,7 +57,7 @@ func (f *pcapFile) frames(t *testing.T) (comments []string, data [][]byte) {
 	}
 }
 
-// startCapture captures until the function that it gives is called.
+// startCapture captures until the returned function is called.
 func startCapture(t *testing.T, d *DataPlane, o capture.Options) (f *pcapFile, end func() capture.Summary) {
 	t.Helper()
 	f = &pcapFile{}
@@ -82,7 +82,7 @@ func startCapture(t *testing.T, d *DataPlane, o capture.Options) (f *pcapFile, e
 		return s
 	}
 	t.Cleanup(func() { end() })
-	const loading = 9 * patience // the verifier has to look at all the programs once more
+	const loading = 9 * patience // the verifier checks all programs again
 	testkit.Eventually(t, loading, func() error {
 		select {
 		case r := <-done:
@@ -99,7 +99,7 @@ func startCapture(t *testing.T, d *DataPlane, o capture.Options) (f *pcapFile, e
 	return f, end
 }
 
-// waitFrames waits until the file has so many frames that are wanted.
+// waitFrames waits until the file has this many wanted frames.
 func waitFrames(t *testing.T, f *pcapFile, count int, wanted func([]byte) bool) {
 	t.Helper()
 	testkit.Eventually(t, patience, func() error {
@@ -119,7 +119,7 @@ func waitFrames(t *testing.T, f *pcapFile, count int, wanted func([]byte) bool) 
 
 func anyFrame([]byte) bool { return true }
 
-// One packet is in the file twice, as it came and as it left, byte for byte.
+// One packet is in the file twice, as received and as sent, byte for byte.
 func TestCaptureBeforeAndAfter(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -155,7 +155,7 @@ func TestCaptureBeforeAndAfter(t *testing.T) {
 	}
 }
 
-// While it is captured, packets go on, and so do the agent's changes.
+// During a capture, packets keep flowing, and so do the agent's changes.
 func TestCaptureLosesNothing(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -183,7 +183,7 @@ func TestCaptureLosesNothing(t *testing.T) {
 	}
 }
 
-// Only what a filter lets through is copied, in whatever it is wrapped.
+// Only matching packets are copied, with any encapsulation.
 func TestCaptureFilter(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -228,7 +228,7 @@ func TestCaptureFilter(t *testing.T) {
 			}
 			want := map[string]int{}
 			for _, name := range c.want {
-				want[name] = 2 // untouched: they are to no frontend
+				want[name] = 2 // unmodified: they are for no frontend
 			}
 			if !maps.Equal(got, want) {
 				t.Errorf("captured %v, want %v", got, want)
@@ -249,7 +249,7 @@ func nameOfFrame(packets map[string][]byte, b []byte, snaplen int) string {
 	return ""
 }
 
-// A capture ends by itself after so many packets, each with both its frames.
+// A capture ends after Count packets, each with both its frames.
 func TestCaptureCount(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -287,8 +287,8 @@ func TestCaptureRefuses(t *testing.T) {
 	}
 }
 
-// Where nobody says that it is to go on, because the agent was killed, a capture
-// falls silent, and packets go on.
+// If its lease is not renewed, because the agent was killed, a capture stops reporting,
+// and packets keep flowing.
 func TestCaptureFallsSilent(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())

@@ -11,24 +11,23 @@ import (
 	"github.com/fairlead/fairlead/core/ring"
 )
 
-// chainOwners are the servers that a chain names, in its order, with zeros at
-// the end.
+// chainOwners are the servers of a chain, in order, with zeros at the end.
 type chainOwners = [ring.Depth]ring.ID
 
-// chainTable keeps each chain once, however many slots name it. Where it is
-// full, slots get shorter chains, or none.
+// chainTable stores each chain once, regardless of the number of slots that use it. If it
+// is full, slots get shorter chains, or none.
 type chainTable struct {
 	numbers pool
 	byOwner map[chainOwners]uint32
 	owners  []chainOwners // by number
-	slots   []uint32      // that name it, by number
+	slots   []uint32      // number of slots that use it, by number
 	fresh   []uint32      // not yet written
-	// lacking counts the slots that got less than they should have had, since
-	// the table was last read.
+	// lacking counts the slots whose chain was shortened since the table was last
+	// read.
 	lacking int
 }
 
-// newChainTable gives an empty one for numbers from 1 to max.
+// newChainTable returns an empty table with numbers from 1 to max.
 func newChainTable(max uint32, rouse func() error) chainTable {
 	return chainTable{
 		numbers: newPool("chains (MaxChains)", 1, max+1, rouse),
@@ -38,7 +37,7 @@ func newChainTable(max uint32, rouse func() error) chainTable {
 	}
 }
 
-// take gives the number of a chain for one slot more.
+// take returns the number of a chain for one more slot.
 func (t *chainTable) take(owners chainOwners) uint32 {
 	for shorter := owners; shorter[0] != 0; shorter = cut(shorter) {
 		if n, ok := t.number(shorter); ok {
@@ -55,7 +54,7 @@ func (t *chainTable) take(owners chainOwners) uint32 {
 	return 0
 }
 
-// cut takes the oldest away.
+// cut removes the oldest owner.
 func cut(owners chainOwners) chainOwners {
 	for i := len(owners) - 1; i >= 0; i-- {
 		if owners[i] != 0 {
@@ -79,7 +78,7 @@ func (t *chainTable) number(owners chainOwners) (uint32, bool) {
 	return n, true
 }
 
-// release says that a slot names a chain no longer.
+// release records that a slot no longer uses a chain.
 func (t *chainTable) release(n uint32) {
 	if n == 0 || int(n) >= len(t.slots) || t.slots[n] == 0 {
 		return
@@ -92,8 +91,7 @@ func (t *chainTable) release(n uint32) {
 	}
 }
 
-// learn notes a slot that already names a chain, and says whether it is the
-// first one that does.
+// learn records a slot that already uses a chain, and reports whether it is the first.
 func (t *chainTable) learn(n uint32) bool {
 	if n == 0 || int(n) >= len(t.slots) {
 		return false
@@ -102,7 +100,7 @@ func (t *chainTable) learn(n uint32) bool {
 	return t.slots[n] == 1
 }
 
-// know tells whom a chain names that has been learnt of.
+// know sets the owners of a chain found by learn.
 func (t *chainTable) know(n uint32, owners chainOwners) {
 	t.numbers.mark(n)
 	t.owners[n] = owners
@@ -111,7 +109,7 @@ func (t *chainTable) know(n uint32, owners chainOwners) {
 	}
 }
 
-// of gives whom a slot's chain names.
+// of returns the owners of a slot's chain.
 func (t *chainTable) of(n uint32) chainOwners {
 	if int(n) >= len(t.owners) || t.slots[n] == 0 {
 		return chainOwners{}
@@ -119,8 +117,8 @@ func (t *chainTable) of(n uint32) chainOwners {
 	return t.owners[n]
 }
 
-// whole gives a question: does a chain name nobody but members? It looks at each
-// chain once.
+// whole returns a function that reports whether a chain contains only members. It
+// evaluates each chain once.
 func (t *chainTable) whole(member func(ring.ID) bool) func(n uint32) bool {
 	const yes, no = 1, 2
 	answers := make([]uint8, len(t.owners))
@@ -141,8 +139,7 @@ func (t *chainTable) whole(member func(ring.ID) bool) func(n uint32) bool {
 	}
 }
 
-// write renders what is fresh into the kernel's table. The addresses are those
-// of the servers by their numbers.
+// write writes new chains to the kernel's table. addr returns the address of a server.
 func (t *chainTable) write(m *ebpf.Map, addr func(ring.ID) netip.AddrPort) error {
 	if len(t.fresh) == 0 {
 		return nil
@@ -158,8 +155,7 @@ func (t *chainTable) write(m *ebpf.Map, addr func(ring.ID) netip.AddrPort) error
 	return nil
 }
 
-// renderChain lays out endpoints as the Fairlead option carries them
-// (bpf/include/option.h).
+// renderChain encodes endpoints as in the Fairlead option (bpf/include/option.h).
 func renderChain(owners chainOwners, addr func(ring.ID) netip.AddrPort) (c balancerChain) {
 	b := c.Bytes[:0]
 	for _, id := range owners {
@@ -178,7 +174,7 @@ func renderChain(owners chainOwners, addr func(ring.ID) netip.AddrPort) (c balan
 	return c
 }
 
-// endpoints reads them back.
+// endpoints decodes them.
 func endpoints(c balancerChain) (all []netip.AddrPort) {
 	size := 4
 	if c.V6 != 0 {
@@ -196,8 +192,8 @@ func endpoints(c balancerChain) (all []netip.AddrPort) {
 	return all
 }
 
-// foldedSum is the ones' complement sum of 16-bit words (RFC 1071), in the
-// machine's own order, as the program adds it up.
+// foldedSum is the ones' complement sum of 16-bit words (RFC 1071), in the machine's byte
+// order, as the program uses it.
 func foldedSum(b []byte) uint16 {
 	sum := uint32(0)
 	for i := 0; i < len(b); i += 2 {

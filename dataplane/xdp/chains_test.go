@@ -70,8 +70,8 @@ func TestChainsAreRendered(t *testing.T) {
 	}
 }
 
-// A table that is too small: new flows go on, old ones may break, and it is
-// said.
+// With a table that is too small, new flows continue, old ones may break, and a warning
+// reports it.
 func TestTooFewChains(t *testing.T) {
 	n := newNet(t)
 	c := config()

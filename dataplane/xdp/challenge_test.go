@@ -10,8 +10,8 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// By direct return a SYN passes once its sender has answered a challenge, and no other
-// source does.
+// With direct server return a SYN passes once its sender has answered a challenge, and no
+// other source passes.
 func TestChallenges(t *testing.T) {
 	for _, method := range []service.Method{service.Tunnel, service.DSRNAT} {
 		for _, survival := range []service.Survival{service.SecondChance, service.FlowTable, service.HashOnly} {
@@ -29,7 +29,8 @@ func TestChallenges(t *testing.T) {
 						for range isn {
 							source = source.Next()
 						}
-						// Numbers on either side of where the lower half wraps.
+						// Numbers on both sides of the lower
+						// half's wraparound.
 						c := &cookieClient{t, n, d, netip.AddrPortFrom(source, 1000).String(), vips[v6], (isn + 1) << 16, nil}
 						validate(t, c)
 						for port := range uint16(synSourceSYNs) {
@@ -40,7 +41,7 @@ func TestChallenges(t *testing.T) {
 							}
 						}
 						c.src = netip.AddrPortFrom(source, 3000).String()
-						validate(t, c) // it has used up what it may
+						validate(t, c) // it has used up its SYNs
 					}
 					counts := synCountsOf(t, d, f.Key)
 					if counts.ChallengesSent != 6 || counts.ChallengesAnswered != 6 || counts.Admitted != 3*synSourceSYNs {
@@ -55,7 +56,7 @@ func TestChallenges(t *testing.T) {
 // synSourceSYNs is SYN_SOURCE_SYNS.
 const synSourceSYNs = 64
 
-// parsedOuter gives the destination of a frame's first IP header.
+// parsedOuter returns the destination of a frame's first IP header.
 func parsedOuter(frame []byte) string {
 	if frame[14]>>4 == 6 {
 		a, _ := netip.AddrFromSlice(frame[14+24 : 14+40])
@@ -65,7 +66,7 @@ func parsedOuter(frame []byte) string {
 	return a.String()
 }
 
-// A RST that answers no challenge is the connection's own, and passes.
+// A RST that answers no challenge belongs to the connection, and passes.
 func TestOtherResetsPass(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -92,8 +93,8 @@ func TestOtherResetsPass(t *testing.T) {
 	}
 }
 
-// Known flows go on under pressure, and what is unknown and opens nothing is served
-// without a place in the flow table.
+// Known flows continue under pressure, and packets of unknown flows that open nothing are
+// served without an entry in the flow table.
 func TestKnownFlowsUnderPressure(t *testing.T) {
 	for _, method := range []service.Method{service.Tunnel, service.FullNAT} {
 		t.Run(string(method), func(t *testing.T) {
@@ -103,7 +104,7 @@ func TestKnownFlowsUnderPressure(t *testing.T) {
 			guard(t, w.d, synTestKey)
 			for _, s := range []tcpSegment{goesOn, forgedSYN, goesOn, clientFIN} {
 				if method == service.FullNAT && s == forgedSYN {
-					continue // its server judges it as ever
+					continue // its backend decides, as usual
 				}
 				if to := c.send(s); to != was {
 					t.Errorf("%v goes to %v, not to %v", s, to, was)
@@ -124,7 +125,8 @@ func TestKnownFlowsUnderPressure(t *testing.T) {
 	}
 }
 
-// What cannot be judged is dropped by name, and tags make no difference to the gate.
+// Packets that cannot be checked are dropped with a specific reason, and tags make no
+// difference.
 func TestOddPacketsUnderPressure(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -154,7 +156,7 @@ func TestOddPacketsUnderPressure(t *testing.T) {
 	}
 }
 
-// Who has an address that nobody can have is not answered.
+// Impossible source addresses get no answer.
 func TestMartiansAreNotAnswered(t *testing.T) {
 	for _, method := range []service.Method{service.Tunnel, service.FullNAT} {
 		n := newNet(t)
@@ -170,7 +172,7 @@ func TestMartiansAreNotAnswered(t *testing.T) {
 	}
 }
 
-// A server that refuses a connection has its client told.
+// If a backend rejects a connection, its client is informed.
 func TestServerRefusesAfterACookie(t *testing.T) {
 	c := newCookieClient(t)
 	k := c.syn().tcp.Seq
@@ -181,8 +183,8 @@ func TestServerRefusesAfterACookie(t *testing.T) {
 	}
 }
 
-// A server that still has an older connection of the flow's ports says so by an ACK. It
-// gets a reset for that, and gets the SYN again with the client's next packet.
+// A backend that still has an older connection on the flow's ports answers with an ACK.
+// That gets a reset, and the client's next packet sends the SYN again.
 func TestServerHasAnOlderConnection(t *testing.T) {
 	c := newCookieClient(t)
 	k := c.syn().tcp.Seq
@@ -197,7 +199,7 @@ func TestServerHasAnOlderConnection(t *testing.T) {
 	}
 }
 
-// What is remembered of connections that cookies have opened goes with their flows.
+// The state of connections opened by cookies is removed with their flows.
 func TestSynFlowsAreSwept(t *testing.T) {
 	n := newNet(t)
 	c := config()
@@ -224,7 +226,7 @@ func TestSynFlowsAreSwept(t *testing.T) {
 		t.Errorf("of %d that live %d are left", flowWays, got)
 	}
 	setPressure(t, d, f.Key, false, false)
-	for i := range 3 { // others take places
+	for i := range 3 { // others take entries
 		n.run(t, d, packet{src: clientOf(1000 + i), dst: vips[false], flags: "S"}.bytes(t))
 	}
 	d.sweepSYN(flowNow() + 10)

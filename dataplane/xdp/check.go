@@ -13,14 +13,14 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 )
 
-// What a frontend left open, which the program does not look at: List gives it
-// back as it was asked for.
+// Fields that a frontend left empty. The program ignores these flags. They let List
+// return the frontend as it was given.
 const (
 	leftEncapsulation balancerFrontendFlags = 1 << 30
 	leftSurvival      balancerFrontendFlags = 1 << 31
 )
 
-// check refuses what the program cannot do.
+// check rejects what the program does not support.
 func (d *DataPlane) check(f desired.Frontend) error {
 	if len(f.Backends) == 0 {
 		return fmt.Errorf("%s: no backends: delete a frontend that has none", f.Key)
@@ -36,7 +36,7 @@ func (d *DataPlane) check(f desired.Frontend) error {
 	return nil
 }
 
-// checkNames refuses words that have no number in C.
+// checkNames rejects names without a number in C.
 func checkNames(f desired.Frontend) string {
 	if _, ok := methods[f.Method]; !ok {
 		return fmt.Sprintf("method %q", f.Method)
@@ -65,7 +65,7 @@ func checkTimes(f desired.Frontend) string {
 	return ""
 }
 
-// checkBackends refuses servers that the method cannot reach.
+// checkBackends rejects backends that the forwarding mode cannot reach.
 func (d *DataPlane) checkBackends(f desired.Frontend) string {
 	v4 := f.Backends[0].Addr.Addr().Unmap().Is4()
 	keeps := f.Backends[0].Addr.Port() == 0
@@ -89,7 +89,7 @@ func (d *DataPlane) checkBackends(f desired.Frontend) string {
 	return d.checkSource(f, v4)
 }
 
-// checkSource refuses methods that need an own address where there is none.
+// checkSource rejects forwarding modes that need an own address if there is none.
 func (d *DataPlane) checkSource(f desired.Frontend, v4 bool) string {
 	source, family := d.config.SourceV4, "IPv4"
 	if !v4 {
@@ -101,7 +101,7 @@ func (d *DataPlane) checkSource(f desired.Frontend, v4 bool) string {
 	return ""
 }
 
-// entryOf gives a frontend's entry but for what says where its ring is.
+// entryOf returns a frontend's entry, without the location of its ring.
 func entryOf(f desired.Frontend) balancerFrontend {
 	v := balancerFrontend{
 		Method: methods[f.Method], Scheduler: schedulers[f.Scheduler],
@@ -131,7 +131,7 @@ func entryOf(f desired.Frontend) balancerFrontend {
 	return v
 }
 
-// asked gives back what entryOf was given, but for key, guard and backends.
+// asked returns the input of entryOf, except key, guard and backends.
 func asked(v balancerFrontend) desired.Frontend {
 	f := desired.Frontend{
 		Method: nameOf(methods, v.Method), Scheduler: nameOf(schedulers, v.Scheduler),
@@ -147,12 +147,12 @@ func asked(v balancerFrontend) desired.Frontend {
 	return f
 }
 
-// hasChains says that the frontend's slots name chains.
+// hasChains reports whether the frontend's slots have chains.
 func hasChains(v balancerFrontend) bool {
 	return v.Flags&balancerFrontendFlagsFRONTEND_STATEFUL == 0 && v.Survival == balancerSurvivalSURVIVAL_SECOND_CHANCE
 }
 
-// hasHistory says that the frontend's next ring follows from this one.
+// hasHistory reports whether the frontend's next ring is derived from this one.
 func hasHistory(v balancerFrontend) bool {
 	switch v.Scheduler {
 	case balancerSchedulerSCHEDULER_MAGLEV, balancerSchedulerSCHEDULER_SH, balancerSchedulerSCHEDULER_DH:
@@ -161,7 +161,7 @@ func hasHistory(v balancerFrontend) bool {
 	return false
 }
 
-// hasWeights says that the frontend's slots hold weights in place of chains.
+// hasWeights reports whether the frontend's slots contain weights instead of chains.
 func hasWeights(v balancerFrontend) bool {
 	switch v.Scheduler {
 	case balancerSchedulerSCHEDULER_LC, balancerSchedulerSCHEDULER_WLC, balancerSchedulerSCHEDULER_P2C:
@@ -170,7 +170,7 @@ func hasWeights(v balancerFrontend) bool {
 	return false
 }
 
-// wholeAddress is the key of all ports and protocols of a VIP.
+// wholeAddress is the key for all ports and protocols of a VIP.
 func wholeAddress(vip netip.Addr) service.Key {
 	return service.Key{VIP: vip, Last: math.MaxUint16}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 )
 
-// Every frontend that a Service can ask for is either held, listed just as it
-// was asked for, or refused by name.
+// Every frontend that a Service can request is either programmed, and listed exactly as
+// requested, or rejected by name.
 func TestAllThatMayBeAskedFor(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())

@@ -19,12 +19,12 @@ type Mode string
 
 // The modes.
 const (
-	Auto    Mode = "auto"    // native where it works, else generic
+	Auto    Mode = "auto"    // native if supported, else generic
 	Native  Mode = "native"  // in the driver
 	Generic Mode = "generic" // in the kernel's receive path: works everywhere, slower
 )
 
-// PortRange is a range of ports, both ends included.
+// PortRange is a range of ports, bounds included.
 type PortRange struct {
 	First, Last uint16
 }
@@ -34,62 +34,61 @@ const (
 	DefaultPinDir       = "/sys/fs/bpf/fairlead"
 	DefaultMaxFrontends = 16384
 	DefaultMaxBackends  = 16384
-	DefaultMaxMembers   = 262144 // or more, where there are many frontends
+	DefaultMaxMembers   = 262144 // or more, with many frontends
 	DefaultMaxChains    = 65536
 	DefaultMaxFlows     = 131072
 )
 
-// membersEach is for how many backends of each of very many frontends there is
-// room where nothing else is said.
+// membersEach is the default number of backends per frontend for which there is room,
+// with very many frontends.
 const membersEach = 16
 
-// maxBackends is what a flow's entry has room for (FLOW_SERVER_BITS).
+// maxBackends is the limit of a flow's entry (FLOW_SERVER_BITS).
 const maxBackends = 1<<20 - 1
 
-// DefaultPorts lies below Linux's own ephemeral ports, which begin at 32768.
+// DefaultPorts are below Linux's own ephemeral ports, which start at 32768.
 var DefaultPorts = PortRange{1024, 32767}
 
-// Config says where the balancer works and how much it can hold. A zero value
-// stands for the default.
+// Config configures interfaces, addresses and capacity. A zero value means the default.
 //
-// Kernel memory, about: 8 bytes a slot of each ring (131 KB for 16381), taken 2
-// MB at a time; 100 bytes a frontend held, as much a VIP, and as much a backend of
-// a frontend; whether used or not, 32 bytes a server and 64 more a CPU, 96 a
-// chain and 96 a flow. The defaults come to 33 MB and 1.2 MB a CPU.
+// Approximate kernel memory: 8 bytes per slot of each ring (131 KB for 16381), allocated
+// 2 MB at a time; 100 bytes per programmed frontend, per VIP, and per backend of a
+// frontend. Used or not: 32 bytes per server plus 64 per CPU, 96 per chain and 96 per
+// flow. The defaults need 33 MB plus 1.2 MB per CPU.
 type Config struct {
-	// Interfaces are where clients' packets and, for fullnat, servers'
-	// answers come in, and where they may leave without passing the kernel.
+	// Interfaces are where clients' packets and, for fullnat, backends' replies
+	// arrive, and where packets may leave without passing the kernel.
 	Interfaces []string
-	// PinDir is a folder for the pins on a BPF file system, which is mounted
-	// where there is none.
+	// PinDir is a directory for the pins on a BPF file system, which is mounted if
+	// there is none.
 	PinDir string
-	// SourceV4 and SourceV6 are this balancer's own addresses, the sources
-	// of tunnels and of fullnat; without one, these methods are refused to
-	// servers of that family.
+	// SourceV4 and SourceV6 are this load balancer's own addresses, the sources of
+	// tunnels and of fullnat. Without one, these forwarding modes are rejected for
+	// backends of that family.
 	SourceV4, SourceV6 netip.Addr
-	// Ports are fullnat's source ports; they must not overlap the kernel's
-	// own (net.ipv4.ip_local_port_range).
+	// Ports are fullnat's source ports. They must not overlap the kernel's own
+	// (net.ipv4.ip_local_port_range).
 	Ports PortRange
-	// MaxFrontends is of ports, port ranges and whole addresses alike.
+	// MaxFrontends is the total number of ports, port ranges and whole addresses.
 	MaxFrontends int
-	// MaxBackends is of servers, one that several frontends share counting
-	// once, or once for each frontend that remembers flows. MaxMembers is of
-	// backends, counted for every frontend that has them.
+	// MaxBackends limits distinct backends: one shared by several frontends counts
+	// once, or once per frontend with flow tracking. MaxMembers limits the sum of all
+	// frontends' backends.
 	MaxBackends, MaxMembers int
-	// MaxChains bounds the lists of older servers that packets carry; equal
-	// ones count once. Beyond it packets name fewer.
+	// MaxChains limits the lists of older owners that packets carry. Equal lists
+	// count once. Beyond the limit, packets carry fewer.
 	MaxChains int
-	// MaxFlows is of what the balancer itself remembers.
+	// MaxFlows limits the flows tracked by the load balancer itself.
 	MaxFlows int
-	// GUEPort is the UDP port to which tunnels of the encapsulation gue lead.
+	// GUEPort is the UDP destination port of tunnels with GUE encapsulation.
 	GUEPort uint16
-	// Auth has packets to backend nodes and other load balancers carry an
-	// authentication tag, and those of other load balancers be checked for one.
-	// Without keys none is made or looked at.
+	// Auth adds an authentication tag to packets for backend nodes and other load
+	// balancers, and checks the tags from other load balancers. Without keys, tags
+	// are neither made nor checked.
 	Auth nodekey.Auth
 	Mode Mode
-	// SYNThreshold is how many TCP connections a second are opened to a frontend
-	// that may be under a SYN flood (service.SYNAuto).
+	// SYNThreshold is the rate of new TCP connections per second above which a
+	// frontend may be under a SYN flood (service.SYNAuto).
 	SYNThreshold float64
 }
 
@@ -155,7 +154,7 @@ func validateSources(v4, v6 netip.Addr) error {
 
 const localPorts = "/proc/sys/net/ipv4/ip_local_port_range"
 
-// checkPorts refuses ports that the kernel gives to sockets of its own.
+// checkPorts rejects ports that the kernel assigns to its own sockets.
 func checkPorts(ports PortRange) error {
 	text, err := os.ReadFile(localPorts)
 	if err != nil {

@@ -31,16 +31,16 @@ func TestConformance(t *testing.T) {
 	}).Recorded(t, "xdp")
 }
 
-// spacious has room for all frontends of a method side by side, and for flows as
-// the twin has, which forgets none: no line of the table gets more than it holds.
+// spacious has room for all frontends of a forwarding mode together, and for as many
+// flows as the reference implementation, which forgets none: no set of the table
+// overflows.
 func spacious() Config {
 	c := config()
 	c.MaxFlows, c.MaxFrontends = 1<<16, 256
 	return c
 }
 
-// addServers puts the servers of the suite on eth0's segment, as method dr needs
-// them.
+// addServers puts the suite's backends on eth0's segment, as mode dr needs them.
 func addServers(t *testing.T, eth0 uint32) error {
 	t.Helper()
 	nic, err := netlink.LinkByIndex(int(eth0))
@@ -64,7 +64,7 @@ type conformer struct {
 	held conformance.Held
 }
 
-// noted is the data plane, which notes what it is given.
+// noted is the data plane, and records its input.
 type noted struct {
 	*DataPlane
 	conformance.Held
@@ -93,7 +93,7 @@ func (c conformer) Reopen(t *testing.T) {
 	c.open(t, spacious())
 }
 
-// Forward sends a real packet and reads from what comes out where it went.
+// Forward sends a real packet and determines its destination from the output.
 func (c conformer) Forward(t *testing.T, flow schedule.Flow, opens bool, length int) (fake.Decision, error) {
 	t.Helper()
 	return c.send(t, flow, frameOf(t, flow, opens, length))
@@ -106,7 +106,7 @@ func (c conformer) Finish(t *testing.T, flow schedule.Flow) (fake.Decision, erro
 	return c.send(t, flow, fin.bytes(t))
 }
 
-// send sends a packet of a flow, and tells where it went.
+// send sends a packet of a flow, and returns its destination.
 func (c conformer) send(t *testing.T, flow schedule.Flow, frame []byte) (fake.Decision, error) {
 	t.Helper()
 	before := c.current.Describe().Drops
@@ -126,7 +126,7 @@ func (c conformer) send(t *testing.T, flow schedule.Flow, frame []byte) (fake.De
 	return c.decide(t, flow, out)
 }
 
-// frameOf gives a packet of a flow, with length bytes of IP packet.
+// frameOf returns a flow's packet, with length bytes of IP packet.
 func frameOf(t *testing.T, flow schedule.Flow, opens bool, length int) []byte {
 	t.Helper()
 	in := packet{
@@ -141,7 +141,7 @@ func frameOf(t *testing.T, flow schedule.Flow, opens bool, length int) []byte {
 	return frame
 }
 
-// toSCTP makes a UDP packet one of SCTP, with one chunk: INIT or DATA.
+// toSCTP turns a UDP packet into SCTP, with one chunk: INIT or DATA.
 func toSCTP(frame []byte, opens bool) {
 	ip, body := frame[14:], 20
 	if ip[0]>>4 == 4 {
@@ -156,14 +156,14 @@ func toSCTP(frame []byte, opens bool) {
 	if opens {
 		s[12] = 1
 	} else {
-		s[4] = 7 // the verification tag, which INIT has none of
+		s[4] = 7 // the verification tag, which INIT does not have
 	}
 	binary.BigEndian.PutUint16(s[14:], uint16(len(s)-12))
 	binary.LittleEndian.PutUint32(s[8:], crc32.Checksum(s, crc32.MakeTable(crc32.Castagnoli)))
 }
 
-// decide reads where a packet went: by the first destination in it, or with dr
-// by the MAC address.
+// decide determines a packet's backend: by its first destination or, with dr, by the MAC
+// address.
 func (c conformer) decide(t *testing.T, flow schedule.Flow, frame []byte) (d fake.Decision, err error) {
 	t.Helper()
 	way := readWay(t, frame)
@@ -184,7 +184,7 @@ func (c conformer) decide(t *testing.T, flow schedule.Flow, frame []byte) (d fak
 		return d, fmt.Errorf("%s went to %s, port %d, MAC %s, where no backend is", f.Method, way.dst, way.port, net.HardwareAddr(frame[:6]))
 	}
 	if len(way.older) > 0 && way.older[0] == netip.AddrPortFrom(flow.VIP, flow.Port) {
-		way.older = way.older[1:] // what a node is to restore
+		way.older = way.older[1:] // for the node to restore
 	}
 	for _, o := range way.older {
 		if o.Port() == 0 {
@@ -195,14 +195,14 @@ func (c conformer) decide(t *testing.T, flow schedule.Flow, frame []byte) (d fak
 	return d, nil
 }
 
-// way is what a packet says of where it goes.
+// way is a packet's destination information.
 type way struct {
 	dst   netip.Addr
-	port  uint16 // where it is no tunnel
+	port  uint16 // if it is no tunnel
 	older []netip.AddrPort
 }
 
-// readWay reads the first IP header and the Fairlead option in it or behind it.
+// readWay reads the first IP header and the Fairlead option in it or after it.
 func readWay(t *testing.T, frame []byte) (w way) {
 	t.Helper()
 	var behind []byte
@@ -236,7 +236,7 @@ func readWay(t *testing.T, frame []byte) (w way) {
 	return w
 }
 
-// guePort is where GUE goes by default.
+// guePort is GUE's default port.
 const guePort = 6080
 
 func readEndpoints(b []byte, addr int) (all []netip.AddrPort) {

@@ -7,13 +7,13 @@ import (
 	"github.com/fairlead/fairlead/internal/netorder"
 )
 
-// toAddr and fromAddr are netorder's, for the balancer's own type.
+// toAddr and fromAddr are netorder's, for the balancer program's own type.
 func toAddr(a netip.Addr) balancerAddr { return balancerAddr{Word: netorder.Words(a)} }
 
 func fromAddr(a balancerAddr) netip.Addr { return netorder.Addr(a.Word) }
 
-// toKey gives the key of the entry in which a frontend's look-up ends: its own,
-// or, for a range of ports, that of the whole address.
+// toKey returns the key of the last entry in a frontend's lookup: its own, or for a port
+// range that of the whole address.
 func toKey(k service.Key) balancerFrontendKey {
 	if k.Range() {
 		return balancerFrontendKey{Vip: toAddr(k.VIP)}
@@ -28,7 +28,7 @@ func fromKey(k balancerFrontendKey) service.Key {
 	return service.Key{VIP: fromAddr(k.Vip), Port: netorder.Port(k.Port), Protocol: service.Protocol(k.Proto)}
 }
 
-// The words of the model, and their numbers in C.
+// Names in the model, and their numbers in C.
 var (
 	methods = map[service.Method]balancerMethod{
 		service.NAT:     balancerMethodMETHOD_NAT,
@@ -58,7 +58,7 @@ var (
 	}
 )
 
-// nameOf finds the name of a number; none where it has none.
+// nameOf returns the name of a number, or an empty name.
 func nameOf[Name ~string, Number ~uint8](names map[Name]Number, n Number) Name {
 	for name, number := range names {
 		if number == n {

@@ -9,8 +9,8 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 )
 
-// Counters implements dataplane.DataPlane. A server that several frontends share
-// has the same counters in each of them.
+// Counters implements dataplane.DataPlane. A server shared by several frontends has the
+// same counters in each of them.
 func (d *DataPlane) Counters() ([]dataplane.FrontendCounters, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -59,7 +59,7 @@ func add(sum *dataplane.Counts, packets, bytes, flows uint64) {
 	sum.Flows += flows
 }
 
-// eachCPU reads what the CPUs have under one number.
+// eachCPU reads the per-CPU values of an id.
 func eachCPU[T any](m *ebpf.Map, id uint32, each func(T)) error {
 	var perCPU []T
 	if err := m.Lookup(id, &perCPU); err != nil {
@@ -71,7 +71,7 @@ func eachCPU[T any](m *ebpf.Map, id uint32, each func(T)) error {
 	return nil
 }
 
-// zeroCPUs makes what the CPUs have under a number new for its next owner.
+// zeroCPUs resets the per-CPU values of an id for its next owner.
 func zeroCPUs[T any](m *ebpf.Map, id uint32) error {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
@@ -98,7 +98,7 @@ func (d *DataPlane) Describe() dataplane.Description {
 	for i, name := range d.reasons {
 		var perCPU []uint64
 		if d.kernel.Drops.Lookup(uint32(i), &perCPU) != nil {
-			continue // closed meanwhile
+			continue // closed in the meantime
 		}
 		for _, n := range perCPU {
 			out.Drops[name] += n

@@ -7,16 +7,15 @@ import (
 	"github.com/fairlead/fairlead/internal/features"
 )
 
-// Degraded lists the optional features that this kernel, or the driver of an
-// interface, refuses.
+// Degraded lists the optional features that this kernel, or the driver of an interface,
+// does not support.
 func (d *DataPlane) Degraded() []features.Degraded {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Concat(d.missing, d.generic)
 }
 
-// withoutNative notes that an interface has generic XDP although that was not
-// asked for.
+// withoutNative records that an interface has generic XDP although native was wanted.
 func (d *DataPlane) withoutNative(name, reason string) {
 	one := features.NewDegraded(features.NativeXDP, features.Balancer, fmt.Errorf("%s: %s", name, reason))
 	one.Reason = "driver"

@@ -7,19 +7,19 @@ import (
 	"net/netip"
 )
 
-// anatomy is what a reader that trusts nothing finds in an IP packet.
+// anatomy is what a strict parser finds in an IP packet.
 type anatomy struct {
 	length   int  // of the IP packet, at most what is there
-	whole    bool // every length fits
+	whole    bool // all lengths fit
 	headerOK bool // IPv4's checksum
-	l4OK     bool // the transport's checksum is right or absent; for tunnels the inner packet's
+	l4OK     bool // the transport checksum is correct or absent; for tunnels the inner packet's
 	ttl      byte
 	src, dst netip.Addr
 	proto    byte
 	depth    int
 }
 
-// dissect reads an IP packet of any kind that the program takes or makes.
+// dissect parses any IP packet that the program accepts or makes.
 func dissect(b []byte) (a anatomy) {
 	if len(b) < 20 {
 		return a
@@ -78,8 +78,8 @@ func (a *anatomy) transport(pseudo, body []byte) {
 		inner := dissect(body[header:])
 		a.whole, a.l4OK, a.depth = inner.whole && inner.length == len(body)-header, inner.l4OK && inner.headerOK, inner.depth+1
 	case a.proto == 17 && len(body) >= 8:
-		// Summed over the IP packet's payload, as the program keeps it, even
-		// where UDP's own length says less.
+		// Summed over the IP packet's payload, as the program maintains it, even
+		// if UDP's own length is shorter.
 		length := int(binary.BigEndian.Uint16(body[4:]))
 		a.whole = length >= 8 && length <= len(body)
 		a.l4OK = sum16(pseudo, body) == 0 || body[6] == 0 && body[7] == 0
@@ -89,8 +89,8 @@ func (a *anatomy) transport(pseudo, body []byte) {
 	}
 }
 
-// sum16 is the Internet checksum over parts (RFC 1071), each of even length
-// but the last; 0 over what carries its own right checksum.
+// sum16 is the Internet checksum over parts (RFC 1071), each of even length except the
+// last; 0 over data that includes its own correct checksum.
 func sum16(parts ...[]byte) uint16 {
 	var sum uint32
 	for _, b := range parts {

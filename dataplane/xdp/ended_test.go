@@ -9,8 +9,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// Connections of which a FIN or a RST was seen weigh little for lc, of whichever side
-// it was, and count as connections still; the agent counts as the programs do.
+// Connections with a FIN or RST, from either side, weigh little for lc but still count as
+// connections. The agent's count matches the programs' count.
 func TestEndedConnectionsWeighLittle(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -35,7 +35,7 @@ func TestEndedConnectionsWeighLittle(t *testing.T) {
 		if to := send(i, flags); to != b {
 			t.Errorf("%s of flow %d went to %v", flags, i, to)
 		}
-		send(i, flags) // once more counts no more
+		send(i, flags) // repeating it changes nothing
 	}
 	counted := func(when string, want ...uint64) {
 		t.Helper()
@@ -60,12 +60,12 @@ func TestEndedConnectionsWeighLittle(t *testing.T) {
 		t.Error("of two with as many that go on who has more that have ended gets the next")
 	}
 	for id := range d.flows.connections {
-		d.flows.connections[id] += 7 * connectionHasEnded // as if counts had been lost
+		d.flows.connections[id] += 7 * connectionHasEnded // as if updates had been lost
 		d.flows.connections[id] -= 5 * connectionGoesOn
 	}
 	d.sweep(flowNow())
 	counted("counted anew", 3*connectionGoesOn, 2*connectionGoesOn+2*connectionHasEnded)
-	send(7, "S") // equal but for the ended: the first again
+	send(7, "S") // equal except for ended ones: the first again
 	send(8, "S")
 	send(9, "S")
 	if got := send(10, "S"); got == b {
@@ -73,7 +73,7 @@ func TestEndedConnectionsWeighLittle(t *testing.T) {
 	}
 }
 
-// TestAmiss takes counts apart and puts them right, whatever they were.
+// TestAmiss splits random counts and corrects them.
 func TestAmiss(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	of := func(n int) uint64 {

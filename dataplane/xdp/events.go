@@ -16,31 +16,30 @@ import (
 	"github.com/fairlead/fairlead/internal/features"
 )
 
-// Event is one packet that was dropped.
+// Event is one dropped packet.
 type Event struct {
 	Time   time.Time `json:"time"`
 	Reason string    `json:"reason"`
-	// Interface is where it came in; a number where that is not ours.
+	// Interface is where it arrived; a number if it is not ours.
 	Interface string `json:"interface"`
 	CPU       int    `json:"cpu"`
-	// Length is the frame's in bytes, Data its beginning, as it was when it
-	// was dropped.
+	// Length is the frame's in bytes, Data its beginning, at the time of the drop.
 	Length int    `json:"length"`
 	Data   []byte `json:"data"`
 }
 
-// ErrFollowed is what Events answers while somebody else follows drops.
+// ErrFollowed is the error of Events while another follower is active.
 var ErrFollowed = errors.New("drops are followed already: end that first")
 
-// readPause is how long it takes to notice that nobody reads any more.
+// readPause is the delay until the end of a reader is noticed.
 const readPause = 200 * time.Millisecond
 
-// noSample is set.sample where nobody follows.
+// noSample is set.sample without a follower.
 const noSample = ^uint32(0)
 
-// Events gives samples of the packets that are dropped, by chance one of
-// sampleEvery (rounded up to a power of two; 1 is all), until ctx ends; then
-// the channel closes. What comes faster than it is fetched is left out.
+// Events returns samples of dropped packets, randomly one of sampleEvery (rounded up to a
+// power of two; 1 is all), until ctx ends, when the channel is closed. Events that arrive
+// faster than they are read are lost.
 func (d *DataPlane) Events(ctx context.Context, sampleEvery uint32) (<-chan Event, error) {
 	if err := d.missing.Err(features.DropEvents); err != nil {
 		return nil, fmt.Errorf("drops cannot be followed: %w", err)
@@ -64,14 +63,13 @@ func (d *DataPlane) Events(ctx context.Context, sampleEvery uint32) (<-chan Even
 		defer close(f.out)
 		defer reader.Close()
 		f.run(ctx)
-		// It fails where the data plane is closed, and has let go of all.
+		// It fails if the data plane is closed, which has released everything.
 		_ = d.setSample(noSample)
 	}()
 	return f.out, nil
 }
 
-// lockSoon waits a moment for whoever has the lock: it may have been told to end,
-// and be about to.
+// lockSoon waits briefly for the lock: its holder may be about to end.
 func lockSoon(ctx context.Context, mu *sync.Mutex) bool {
 	for end := time.Now().Add(5 * readPause); !mu.TryLock(); time.Sleep(readPause / 20) {
 		if ctx.Err() != nil || time.Now().After(end) {
@@ -81,7 +79,7 @@ func lockSoon(ctx context.Context, mu *sync.Mutex) bool {
 	return true
 }
 
-// sampleMask gives the bits of a random number that must be clear.
+// sampleMask returns the bits of a random number that must be clear.
 func sampleMask(every uint32) uint32 {
 	if every <= 1 {
 		return 0
@@ -108,7 +106,7 @@ type follower struct {
 
 func (f *follower) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		// Set while Read waits, it would wait for Read.
+		// During Read, SetDeadline would block until Read returns.
 		f.reader.SetDeadline(time.Now().Add(readPause))
 		r, err := f.reader.Read()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -143,7 +141,7 @@ func (f *follower) decode(b []byte) (Event, bool) {
 	return e, true
 }
 
-// nameOfNumber gives the name, or the number where it has none.
+// nameOfNumber returns the name, or the number if it has none.
 func nameOfNumber(names []string, n uint32) string {
 	if int(n) < len(names) {
 		return names[n]
@@ -151,8 +149,7 @@ func nameOfNumber(names []string, n uint32) string {
 	return fmt.Sprint(n)
 }
 
-// DropsByCPU gives the packets dropped, by the name of the reason, and of each
-// what the CPUs have counted.
+// DropsByCPU returns the dropped packets by reason name, with one count per CPU.
 func (d *DataPlane) DropsByCPU() (map[string][]uint64, error) {
 	all := map[string][]uint64{}
 	for i, name := range d.reasons {

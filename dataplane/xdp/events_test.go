@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// await gives the next event.
+// await returns the next event.
 func await(t *testing.T, events <-chan Event) Event {
 	t.Helper()
 	select {
@@ -31,7 +31,7 @@ func TestEvents(t *testing.T) {
 	d := n.open(t, config())
 	upsert(t, d, frontend(service.Tunnel, "10.1.1.1:80", service.TCP, "172.16.5.1:8080"))
 	unserved := packet{src: "192.0.2.7:1234", dst: "10.1.1.1:81", payload: 300}.bytes(t)
-	n.run(t, d, unserved) // before anybody follows
+	n.run(t, d, unserved) // before anyone follows
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	began := time.Now()
@@ -60,7 +60,8 @@ func TestEvents(t *testing.T) {
 		}
 		return nil
 	})
-	// Nobody follows: the buffer stays empty, and the next begins anew.
+	// Without a follower the buffer stays empty, and the next follower starts from
+	// scratch.
 	n.run(t, d, unserved)
 	if d.settings.Sample != noSample {
 		t.Errorf("sample is %#x", d.settings.Sample)
@@ -77,8 +78,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// Of many drops about the share asked for is told; counters count all, and say
-// on which CPU.
+// About the requested share of many drops is reported. Counters count all, per CPU.
 func TestEventsAreSampled(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())

@@ -2,19 +2,19 @@ package xdp
 
 import "slices"
 
-// extent is a run of places, one behind the other.
+// extent is a contiguous run of positions.
 type extent struct{ first, n uint32 }
 
 func (e extent) end() uint32 { return e.first + e.n }
 
-// extents gives out runs of a row of places, the first that fits. What is given
-// back rests until wake: somebody may still be looking at it.
+// extents allocates runs of positions, first fit. Released runs rest until wake, because
+// a packet may still be reading them.
 type extents struct {
-	free    []extent // by place, none touching the next
+	free    []extent // sorted; no two are adjacent
 	resting []extent
 }
 
-// add makes places free.
+// add makes positions free.
 func (x *extents) add(e extent) {
 	if e.n == 0 {
 		return
@@ -33,7 +33,7 @@ func (x *extents) add(e extent) {
 	}
 }
 
-// take gives the first n places that are free in a row.
+// take returns the first n contiguous free positions.
 func (x *extents) take(n uint32) (extent, bool) {
 	for i := range x.free {
 		if f := &x.free[i]; f.n >= n {
@@ -48,7 +48,7 @@ func (x *extents) take(n uint32) (extent, bool) {
 	return extent{}, false
 }
 
-// mark takes just these places, and says whether all of them were free.
+// mark takes exactly these positions, and reports whether all of them were free.
 func (x *extents) mark(e extent) bool {
 	if e.n == 0 {
 		return true
@@ -71,7 +71,7 @@ func (x *extents) giveBack(e extent) {
 	}
 }
 
-// wake lets what rests be given out again.
+// wake makes resting runs available again.
 func (x *extents) wake() {
 	for _, e := range x.resting {
 		x.add(e)

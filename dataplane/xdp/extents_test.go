@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// twinExtents is the same by a flag for each place.
+// twinExtents is a reference implementation with a state for each position.
 type twinExtents []byte // 0 free, 1 taken, 2 resting
 
 func (x twinExtents) firstFit(n int) (int, bool) {

@@ -23,10 +23,10 @@ func TestMain(m *testing.M) { refusals.Main(m) }
 //	namespace outside            namespace balancer
 //	  net0 ───────────────────── eth0  172.16.0.2/24, fd00::2/64, MTU 1500
 //	                                   gateway 172.16.0.1, fd00::1 (for everything)
-//	                                   neighbour 172.16.0.9, fd00::9 not known
+//	                                   neighbor 172.16.0.9, fd00::9 unresolved
 //	                                   172.31.0.0/16, fd31::/16 unreachable
 //	  net1 ───────────────────── eth1  172.17.0.2/24, fd01::2/64, MTU 1400
-//	                                   neighbours 172.17.0.3, fd01::3
+//	                                   neighbors 172.17.0.3, fd01::3
 var (
 	own4, own6 = netip.MustParseAddr("172.16.0.2"), netip.MustParseAddr("fd00::2")
 
@@ -64,7 +64,7 @@ func newNet(t testing.TB) *testNet {
 	return n
 }
 
-// wire makes one veth pair and gives the index of its end here.
+// wire creates a veth pair and returns the index of the local end.
 func (n *testNet) wire(t testing.TB, name, peer string, mac net.HardwareAddr, mtu int, addrs ...string) uint32 {
 	t.Helper()
 	attrs := netlink.NewLinkAttrs()
@@ -83,15 +83,15 @@ func (n *testNet) wire(t testing.TB, name, peer string, mac net.HardwareAddr, mt
 		far, err := netlink.LinkByName(peer)
 		must(t, err)
 		must(t, netlink.LinkSetUp(far))
-		// Else it takes nothing that eth0 redirects; and only while it is up
-		// does eth0 learn of it.
+		// Else it drops everything that eth0 redirects. eth0 notices only while
+		// it is up.
 		setOffload(t, peer, unix.ETHTOOL_SGRO, 1)
 		return nil
 	})
 	return uint32(nic.Attrs().Index)
 }
 
-// setOffload turns an offload of that call on or off.
+// setOffload sets an offload with this ethtool call.
 func setOffload(t testing.TB, nic string, cmd, value uint32) {
 	t.Helper()
 	_, err := ethtool(nic, cmd, value)
@@ -117,8 +117,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// config is small, with room for little. The interfaces are veths, so what goes
-// back out of eth0 is redirected.
+// config has small capacities. The interfaces are veths, so packets that go back out of
+// eth0 are redirected.
 func config() Config {
 	return Config{
 		Interfaces: []string{"eth0"}, PinDir: "/sys/fs/bpf/test", SourceV4: own4, SourceV6: own6,
@@ -126,8 +126,8 @@ func config() Config {
 	}
 }
 
-// open opens the data plane in the balancer's namespace, until the test ends
-// or opens it again.
+// open opens the data plane in the load balancer's namespace, until the test ends or
+// opens it again.
 func (n *testNet) open(t testing.TB, c Config) *DataPlane {
 	t.Helper()
 	var d *DataPlane
@@ -145,7 +145,7 @@ func (n *testNet) open(t testing.TB, c Config) *DataPlane {
 	return d
 }
 
-// verdict is what the program returns.
+// verdict is the program's return value.
 type verdict uint32
 
 const (
@@ -164,7 +164,7 @@ type xdpMD struct {
 	Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32
 }
 
-// run runs the real program on a frame that came in by eth0.
+// run runs the real program on a frame received on eth0.
 func (n *testNet) run(t testing.TB, d *DataPlane, frame []byte) (v verdict, out []byte) {
 	t.Helper()
 	testkit.Do(t, n.balancer, func() (err error) {
@@ -174,7 +174,7 @@ func (n *testNet) run(t testing.TB, d *DataPlane, frame []byte) (v verdict, out 
 	return v, out
 }
 
-// runHere is run for who is in the balancer's namespace already.
+// runHere is run for callers already in the load balancer's namespace.
 func (n *testNet) runHere(d *DataPlane, frame []byte) (verdict, []byte, error) {
 	opts := ebpf.RunOptions{
 		Data: frame, DataOut: make([]byte, len(frame)+256),
@@ -184,13 +184,13 @@ func (n *testNet) runHere(d *DataPlane, frame []byte) (verdict, []byte, error) {
 	return verdict(v), opts.DataOut, err
 }
 
-// upsert holds a frontend or ends the test.
+// upsert programs a frontend or ends the test.
 func upsert(t testing.TB, d *DataPlane, f desired.Frontend) {
 	t.Helper()
 	must(t, d.Upsert(f))
 }
 
-// frontend gives one of the family of vip.
+// frontend returns one of vip's family.
 func frontend(method service.Method, vip string, protocol service.Protocol, servers ...string) desired.Frontend {
 	v := netip.MustParseAddrPort(vip)
 	f := desired.Frontend{

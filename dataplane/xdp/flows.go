@@ -22,7 +22,7 @@ import (
 	"github.com/fairlead/fairlead/internal/netorder"
 )
 
-// The flow table's shape: FLOW_WAYS, FLOW_LOCKED and the fields of a word in
+// The flow table's layout: FLOW_WAYS, FLOW_LOCKED and the fields of a word in
 // bpf/balancer/flow.h.
 const (
 	flowWays       = 8
@@ -34,10 +34,10 @@ const (
 	maxServerID    = 1<<20 - 1
 
 	generationMask  = 0x7f
-	generationReach = generationMask / 2 // how far apart two can be for it to be known which is younger
+	generationReach = generationMask / 2 // maximum distance at which the younger of two is known
 )
 
-// flowWord is what an entry says beside its tag.
+// flowWord is the second word of an entry, after its tag.
 type flowWord uint64
 
 func (w flowWord) server() uint32     { return uint32(w) & maxServerID }
@@ -46,33 +46,33 @@ func (w flowWord) nat() bool          { return w>>27&1 != 0 }
 func (w flowWord) state() uint32      { return uint32(w>>flowStateShift) & 15 }
 func (w flowWord) expires() uint32    { return uint32(w >> 32) }
 
-// described says whether the flow has data: by nat and fullnat always, else once
-// it is no longer opening.
+// described reports whether the flow has data: with nat and fullnat always, else once it
+// is no longer opening.
 func (w flowWord) described() bool {
 	return w.nat() || w.state() != uint32(balancerFlowStateFLOW_OPENING) && w.state() != uint32(balancerFlowStateFLOW_UDP_OPENING)
 }
 
-// over is the word of a flow that was, and is no more: all that is left is that
-// it may have a place in flow_back, which goes with the entry.
+// over is the word of an ended flow. It only retains whether the flow has an entry in
+// flow_back, which is freed with the flow's entry.
 func (w flowWord) over() flowWord { return w & (1 << 27) }
 
-// in says whether the flow is in one of these states.
+// in reports whether the flow is in one of these states.
 func (w flowWord) in(states ...balancerFlowState) bool {
 	return slices.Contains(states, balancerFlowState(w.state()))
 }
 
-// isFlow says whether it is one, and not a client's affinity or nothing.
+// isFlow reports whether it is a flow, not a client's affinity or free.
 func (w flowWord) isFlow() bool {
 	return !w.in(balancerFlowStateFLOW_FREE, balancerFlowStateFLOW_CLIENT_OPENING, balancerFlowStateFLOW_CLIENT)
 }
 
-// outlives says whether packets may find the flow after it has expired, because
-// nothing proves its end.
+// outlives reports whether packets may match the flow after it has expired, because its
+// end is unproven.
 func (w flowWord) outlives() bool {
 	return w.in(balancerFlowStateFLOW_FINISHING, balancerFlowStateFLOW_CLIENT_RESET, balancerFlowStateFLOW_LINGERING)
 }
 
-// lingering is the word of such a flow from then on: it counts no more.
+// lingering is the word of such a flow from then on: it no longer counts.
 func (w flowWord) lingering() flowWord {
 	return w&^(15<<flowStateShift) | flowWord(balancerFlowStateFLOW_LINGERING)<<flowStateShift
 }
@@ -80,19 +80,18 @@ func (w flowWord) lingering() flowWord {
 // flowNow is the table's clock.
 func flowNow() uint32 { return uint32(clock.Now() >> flowTickShift) }
 
-// tagOf reads an entry's tag; 0: it is nobody's, or just given to another flow.
+// tagOf reads an entry's tag; 0 if the entry is free or just being reassigned.
 func tagOf(tag *uint64) uint64 { return atomic.LoadUint64(tag) &^ flowLocked }
 
-// loadsInOrder has plain loads before it be made before atomic loads behind it: those
-// do not pass an atomic store, nor does that pass what is before it.
+// loadsInOrder orders earlier plain loads before later atomic loads: the latter do not
+// pass an atomic store, which does not pass what is before it.
 func loadsInOrder() {
 	var fence uint64
 	atomic.StoreUint64(&fence, 1)
 }
 
-// flowTable is the kernel's memory of what is remembered. Who gives an entry
-// another tag has its set's lock, which this side never takes: it would hold up
-// packets. It changes words alone.
+// flowTable is the kernel's flow table. Changing a tag requires the set's lock, which
+// user space never takes, because it would delay packets. It changes only words.
 type flowTable struct {
 	sets        []balancerFlowSet
 	data        []balancerFlowData
@@ -100,20 +99,19 @@ type flowTable struct {
 	nat         []uint64 // bits: NAT_BITS_WORDS in bpf/balancer/nat.h
 	lives       [16]uint32
 	states      []string
-	swept       []uint32      // by server: the generation before which none has flows left
-	overtaken   atomic.Uint64 // counts the sweeps that another one must not outlast
+	swept       []uint32      // by server: no flows are left from before this generation
+	overtaken   atomic.Uint64 // counts sweeps that make a concurrent one void
 	opening     int           // flows that were not established, at the last sweep
 	stop, done  chan struct{} // of the sweeper
 }
 
-// sizeFlows gives the flow table's maps their sizes, and the program the same
-// numbers.
+// sizeFlows sets the sizes of the flow table's maps, and the same numbers in the program.
 func (c Config) sizeFlows(spec *ebpf.CollectionSpec) error {
 	sets := (uint32(c.MaxFlows) + flowWays - 1) / flowWays
 	for name, n := range map[string]uint32{
 		balancerMapFlows:       sets,
 		balancerMapFlowData:    sets * flowWays,
-		balancerMapFlowBack:    2 * sets, // half of the places free, when all flows need one
+		balancerMapFlowBack:    2 * sets, // half of the entries are free if all flows need one
 		balancerMapConnections: uint32(c.MaxBackends) + 1,
 		balancerMapSynFlows:    sets * flowWays,
 	} {
@@ -127,7 +125,7 @@ func (c Config) sizeFlows(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
-// openFlows takes hold of the flow table, and makes its secret where it has none.
+// openFlows opens the flow table, and generates its secret if it has none.
 func (d *DataPlane) openFlows(spec *ebpf.CollectionSpec) (err error) {
 	t := &d.flows
 	if err := spec.Variables[balancerVarFlowLives].Get(&t.lives); err != nil {
@@ -152,8 +150,7 @@ func (d *DataPlane) openFlows(spec *ebpf.CollectionSpec) (err error) {
 	return makeSecret(d.kernel.FlowSecret)
 }
 
-// flowStates gives their names from the C enum: FLOW_UDP_OPENING is
-// "udp-opening".
+// flowStates returns the state names from the C enum: FLOW_UDP_OPENING is "udp-opening".
 func flowStates(spec *ebpf.CollectionSpec) ([]string, error) {
 	var enum *btf.Enum
 	if err := spec.Types.TypeByName("flow_state", &enum); err != nil {
@@ -166,7 +163,7 @@ func flowStates(spec *ebpf.CollectionSpec) ([]string, error) {
 	return names, nil
 }
 
-// makeSecret makes the key of the tags, which flows outlive an agent by.
+// makeSecret generates the key of the tags, which lets flows outlive an agent.
 func makeSecret(m *ebpf.Map) error {
 	var secret balancerFlowSecret
 	if err := m.Lookup(uint32(0), &secret); err != nil {
@@ -195,8 +192,8 @@ func (d *DataPlane) closeFlows() error {
 	return err
 }
 
-// startSweeping clears the table once a second while this process lives; without
-// it expired entries only wait for others to take their places.
+// startSweeping sweeps the table once a second while this process runs. Without it,
+// expired entries only wait to be replaced.
 func (d *DataPlane) startSweeping() {
 	t := &d.flows
 	t.stop, t.done = make(chan struct{}), make(chan struct{})
@@ -225,8 +222,8 @@ func (d *DataPlane) stopSweeping() {
 	t.stop = nil
 }
 
-// owners are the servers that flows can have: their generations by id, 0 for
-// none, and one more where there is one.
+// owners returns the servers that flows can have: by id, the generation + 1, or 0 if
+// there is none.
 func (d *DataPlane) owners() []uint32 {
 	owners := make([]uint32, len(d.servers.generations))
 	for id := range d.servers.byID {
@@ -235,16 +232,16 @@ func (d *DataPlane) owners() []uint32 {
 	return owners
 }
 
-// census is a sweep on its way.
+// census is the state of a sweep.
 type census struct {
-	owners, generations []uint32 // when it began
+	owners, generations []uint32 // at the start
 	before, counted     []uint64 // connections
-	overtaken           uint64   // what flowTable's was
+	overtaken           uint64   // flowTable's value at the start
 	opening             int      // flows that are not established yet
 }
 
-// sweep clears what has expired and what was a server's that is gone, and counts
-// every server's connections anew.
+// sweep clears expired flows and those of removed servers, and recounts every server's
+// connections.
 func (d *DataPlane) sweep(now uint32) {
 	d.mu.Lock()
 	c := d.beginSweep()
@@ -283,7 +280,7 @@ func (t *flowTable) sweep(c *census, now uint32) {
 				if t.overtaken.Load() != c.overtaken {
 					return
 				}
-				atomic.CompareAndSwapUint64(&e.Word, uint64(w), uint64(next)) // unless a packet has changed it meanwhile
+				atomic.CompareAndSwapUint64(&e.Word, uint64(w), uint64(next)) // fails if a packet has changed it meanwhile
 			case w.isFlow() && c.owners[id] == w.generation()+1:
 				c.counted[id] += w.counts()
 				if w.in(balancerFlowStateFLOW_OPENING, balancerFlowStateFLOW_ANSWERED) {
@@ -294,8 +291,8 @@ func (t *flowTable) sweep(c *census, now uint32) {
 	}
 }
 
-// next is what becomes of a flow: nothing, unless it has expired, or its server has
-// left.
+// next returns the new word of a flow: unchanged, unless it has expired or its server is
+// removed.
 func (c *census) next(w flowWord, now uint32) flowWord {
 	ago := int32(now - w.expires())
 	switch {
@@ -315,7 +312,7 @@ const (
 	connectionHasEnded = 1
 )
 
-// hasEnded says whether the flow seems to have ended, or half of it has.
+// hasEnded reports whether the flow seems to have ended, or half of it has.
 func (w flowWord) hasEnded() bool {
 	return w.in(balancerFlowStateFLOW_FINISHING, balancerFlowStateFLOW_CLIENT_RESET, balancerFlowStateFLOW_SERVER_FIN,
 		balancerFlowStateFLOW_TIME_WAIT, balancerFlowStateFLOW_CLOSED)
@@ -332,15 +329,15 @@ func (w flowWord) counts() uint64 {
 	return connectionGoesOn
 }
 
-// halves takes connections apart: those that go on, and those that have ended.
-// Either may be below zero.
+// halves splits connections into active and ended ones. Either may be negative.
 func halves(connections uint64) [2]int64 {
 	ended := int64(int32(connections))
 	return [2]int64{(int64(connections) - ended) / connectionGoesOn, ended}
 }
 
-// amiss is what connections lack, by a count that began when they were before and
-// ended when they were after. What may only have come or gone since is right.
+// amiss returns the correction of a connection count, given a recount that took place
+// between the readings before and after. A difference that may result from flows that
+// started or ended meanwhile is not corrected.
 func amiss(before, counted, after uint64) (lacks uint64) {
 	b, c, a := halves(before), halves(counted), halves(after)
 	for i, unit := range [...]uint64{connectionGoesOn, connectionHasEnded} {
@@ -350,8 +347,8 @@ func amiss(before, counted, after uint64) (lacks uint64) {
 	return lacks
 }
 
-// void says whether a flow is a server's that was gone when the sweep began. One
-// that has come since has a younger generation, and its flows stay.
+// void reports whether a flow belongs to a server removed before the sweep began. A
+// server added since has a younger generation, and its flows stay.
 func (c *census) void(w flowWord) bool {
 	id := w.server()
 	if int(id) >= len(c.owners) {
@@ -361,10 +358,9 @@ func (c *census) void(w flowWord) bool {
 	return younger > generationReach || younger == 0 && c.owners[id] == 0
 }
 
-// endSweep puts right what was counted amiss, except for a number that got
-// another owner meanwhile.
-// Of owners before those when the sweep began there is no flow left: no packet
-// that knew one of them was on its way any more (grace).
+// endSweep corrects wrong counts, except for an id with a new owner. Earlier owners than
+// those at the start of the sweep have no flows left: no packet that knew one of them was
+// still in flight (grace).
 func (d *DataPlane) endSweep(c *census) {
 	if d.flows.overtaken.Load() != c.overtaken {
 		return
@@ -379,10 +375,10 @@ func (d *DataPlane) endSweep(c *census) {
 	d.flows.swept, d.flows.opening = c.generations, c.opening
 }
 
-// makeGenerations sees to it that the flows which are left of a number's owners
-// can be told from its next one's, whatever the bits of a word: it sweeps where
-// so many owners have come and gone since the last sweep that they could not. One
-// that is on its way could not tell them either, and ends.
+// makeGenerations ensures that flows of an id's previous owners can be distinguished from
+// those of the next one despite the few bits in a word: it sweeps if there have been too
+// many owners since the last sweep. A concurrent sweep could not distinguish them either,
+// and ends.
 func (d *DataPlane) makeGenerations(fresh []*server) {
 	t := &d.flows
 	for _, s := range fresh {
@@ -396,13 +392,13 @@ func (d *DataPlane) makeGenerations(fresh []*server) {
 	}
 }
 
-// setsAtOnce are looked at before other work may go on: 256 KB.
+// setsAtOnce is the number of sets read per lock: 256 KB.
 const setsAtOnce = 2048
 
-// EachFlow gives the flows that are remembered and that a query takes, in no
-// order, a piece of the table at a time. What is opening is among them by nat and
-// fullnat only: otherwise the table does not know yet whose it is. It may be
-// called from any goroutine; what changes meanwhile may be missing. An error ends it.
+// EachFlow returns the tracked flows that match a query, in no order, one part of the
+// table at a time. Opening flows are included only with nat and fullnat: otherwise the
+// table does not know their addresses yet. It may be called from any goroutine.
+// Concurrent changes may be missed. An error ends it.
 func (d *DataPlane) EachFlow(q dataplane.FlowQuery) iter.Seq2[dataplane.Flow, error] {
 	return func(yield func(dataplane.Flow, error) bool) {
 		from := -setsAtOnce
@@ -413,7 +409,7 @@ func (d *DataPlane) EachFlow(q dataplane.FlowQuery) iter.Seq2[dataplane.Flow, er
 	}
 }
 
-// someFlows looks at the sets from one on, and says whether there are more.
+// someFlows reads the sets starting with one, and reports whether there are more.
 func (d *DataPlane) someFlows(q dataplane.FlowQuery, from int) (found []dataplane.Flow, more bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -462,13 +458,13 @@ func (d *DataPlane) flowOf(w flowWord, data balancerFlowData, now uint32) datapl
 	return f
 }
 
-// finishingIdle is after how long without a packet a flow that has begun to end
-// has ended for all that anybody can tell, in ticks: more than a life may be
-// behind the flow's last packet (FLOW_RENEW).
+// finishingIdle is the number of ticks without a packet after which a flow that started
+// to end is considered ended. A timeout may lag behind the flow's last packet
+// (FLOW_RENEW).
 const finishingIdle = 8
 
-// Remembered counts the flows that live: those that have begun to end count for
-// as long as packets come. It may be called from any goroutine.
+// Remembered counts the live flows. Those that have started to end count as long as
+// packets arrive. It may be called from any goroutine.
 func (d *DataPlane) Remembered() (flows int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -12,14 +12,14 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// A connection's numbers: what the client, and what the server has sent.
+// A connection's initial numbers: the client's and the backend's.
 const (
 	clientISN = 0x10000000
 	serverISN = 0x20000000
 )
 
-// tcpSegment is one of a connection, by either side, or one that somebody forged who
-// knows addresses and ports, but no number.
+// tcpSegment is a segment of a connection, from either side, or a forged one from someone
+// who knows addresses and ports, but no sequence numbers.
 type tcpSegment struct {
 	by    string // "client", "server" or "forger"
 	flags string
@@ -30,7 +30,7 @@ type tcpSegment struct {
 
 func (s tcpSegment) String() string { return s.by + " " + s.flags }
 
-// connection is one through the balancer, and who has it.
+// connection is a connection through the load balancer, and its backend.
 type connection struct {
 	*testing.T
 	net    *testNet
@@ -39,12 +39,12 @@ type connection struct {
 	vip    string
 	sctp   bool
 	v6     bool
-	// back is where the server's answers go to, by nat and fullnat.
+	// back is the destination of the backend's replies, with nat and fullnat.
 	server, back string
 }
 
-// send has the balancer forward a segment; a client's goes to the server that is
-// returned.
+// send makes the load balancer forward a segment. For a client's it returns the backend
+// it went to.
 func (c *connection) send(s tcpSegment) netip.Addr {
 	c.Helper()
 	p := packet{src: c.client, dst: c.vip, flags: s.flags, sctp: c.sctp, payload: s.payload}
@@ -69,7 +69,7 @@ func (c *connection) send(s tcpSegment) netip.Addr {
 	return dissect(out[14:]).dst
 }
 
-// all sends segments and gives the server that the last of the client's went to.
+// all sends segments and returns the backend of the client's last one.
 func (c *connection) all(segments ...tcpSegment) (server netip.Addr) {
 	c.Helper()
 	for _, s := range segments {
@@ -80,8 +80,8 @@ func (c *connection) all(segments ...tcpSegment) (server netip.Addr) {
 	return server
 }
 
-// idle makes the connection's flow older, by so many seconds in which nobody has sent
-// anything, and has the agent look at the table every ten seconds.
+// idle ages the connection's flow by this many seconds without packets. The agent sweeps
+// the table every ten seconds.
 func (c *connection) idle(seconds uint32) {
 	c.Helper()
 	const step = 10
@@ -119,10 +119,10 @@ var (
 	distantFIN = tcpSegment{by: "client", flags: "FA", sent: 1 << 28, got: 1 << 29}
 )
 
-// directReturn are the methods whose answers do not come by the balancer.
+// directReturn are the forwarding modes whose replies bypass the load balancer.
 var directReturn = []service.Method{service.Tunnel, service.DSRNAT}
 
-// world is a balancer with seven servers, of which each next flow gets the next.
+// world is a load balancer with seven backends, used round robin by new flows.
 type world struct {
 	net    *testNet
 	d      *DataPlane
@@ -131,7 +131,7 @@ type world struct {
 	opened uint16
 }
 
-// inEach runs a test in a world of each method and family.
+// inEach runs a test in a world for each forwarding mode and family.
 func inEach(t *testing.T, methods []service.Method, families []bool, test func(t *testing.T, w *world)) {
 	for _, method := range methods {
 		for _, v6 := range families {
@@ -151,7 +151,7 @@ func newWorld(t *testing.T, method service.Method, v6 bool) *world {
 	return w
 }
 
-// frontend has so many servers, none of which has the number 100.
+// frontend has n backends, none with number 100.
 func (w *world) frontend(protocol service.Protocol, n int) desired.Frontend {
 	var all []string
 	for i := range n {
@@ -160,7 +160,7 @@ func (w *world) frontend(protocol service.Protocol, n int) desired.Frontend {
 	}
 	f := frontend(w.method, vips[w.v6], protocol, all...)
 	if protocol == service.SCTP {
-		for i := range f.Backends { // its checksum is over the ports
+		for i := range f.Backends { // its checksum covers the ports
 			f.Backends[i].Addr = netip.AddrPortFrom(f.Backends[i].Addr.Addr(), f.Port)
 		}
 	}
@@ -168,7 +168,7 @@ func (w *world) frontend(protocol service.Protocol, n int) desired.Frontend {
 	return f
 }
 
-// connect gives a connection of a client's that had none before.
+// connect returns a connection of a new client.
 func (w *world) connect(t *testing.T) *connection {
 	w.opened++
 	client := netip.MustParseAddr(map[bool]string{false: "192.168.77.2", true: "2001:db8:77::2"}[w.v6])
@@ -177,7 +177,7 @@ func (w *world) connect(t *testing.T) *connection {
 	}
 }
 
-// open opens it, and gives its server.
+// open opens it, and returns its backend.
 func (c *connection) open(segments []tcpSegment) netip.Addr {
 	c.Helper()
 	p := packet{src: c.client, dst: c.vip, flags: segments[0].flags, seq: clientISN, sctp: c.sctp}
@@ -193,9 +193,8 @@ func (c *connection) open(segments []tcpSegment) netip.Addr {
 	return a.dst
 }
 
-// Nothing that a forger sends in a client's name makes a connection that lives
-// choose another server, by direct return: not at once, and not when nobody has
-// spoken for long.
+// No segment forged in a client's name moves a live connection to another backend with
+// direct server return: neither immediately, nor after long silence.
 func TestForgedSegmentsMoveNoFlow(t *testing.T) {
 	attacks := map[string][]tcpSegment{
 		"RST":                {forgedRST},
@@ -232,8 +231,8 @@ func TestForgedSegmentsMoveNoFlow(t *testing.T) {
 	})
 }
 
-// A segment that ends nothing leaves the connection counted as one that goes on,
-// once its client has sent more.
+// A segment that ends nothing leaves the connection counted as active, once its client
+// has sent more.
 func TestForgedSegmentsChangeNoCount(t *testing.T) {
 	methods := []service.Method{service.Tunnel, service.NAT, service.FullNAT}
 	inEach(t, methods, onlyV4, func(t *testing.T, w *world) {
@@ -258,8 +257,8 @@ func TestForgedSegmentsChangeNoCount(t *testing.T) {
 	})
 }
 
-// A flood that pushes flows out of a full table does not push out one because
-// somebody has forged its end.
+// A flood that evicts flows from a full table does not evict one because somebody has
+// forged its end.
 func TestForgedEndDoesNotExposeToFloods(t *testing.T) {
 	w := newWorld(t, service.Tunnel, false)
 	for _, forged := range []tcpSegment{forgedFIN, forgedRST} {
@@ -282,7 +281,7 @@ func TestForgedEndDoesNotExposeToFloods(t *testing.T) {
 	}
 }
 
-// An association of SCTP ends by an ABORT with its verification tag alone.
+// An SCTP association ends only with an ABORT with its verification tag.
 func TestForgedAbort(t *testing.T) {
 	w := newWorld(t, service.Tunnel, false)
 	for _, genuine := range []bool{false, true} {
@@ -300,13 +299,13 @@ func TestForgedAbort(t *testing.T) {
 	}
 }
 
-// A client that uses its port again connects at once: to a server that is chosen
-// again where the connection has ended by its own numbers, to the same one where
-// that is not known, and whichever it had if that is gone.
+// A client that reuses its port connects immediately: to a newly chosen backend if the
+// connection ended with its own numbers, to the same one if that is unknown, and to
+// another if its backend is removed.
 func TestPortsAreUsedAgain(t *testing.T) {
 	type use struct {
 		ends  []tcpSegment
-		moves bool // to another server
+		moves bool // to another backend
 	}
 	try := func(t *testing.T, w *world, uses map[string]use) {
 		for name, u := range uses {
@@ -360,8 +359,8 @@ func TestPortsAreUsedAgain(t *testing.T) {
 
 var natMethods = []service.Method{service.NAT, service.FullNAT}
 
-// By nat and fullnat the server's answer decides what a segment in the client's
-// name was worth.
+// With nat and fullnat the backend's reply decides whether a client's segment was
+// genuine.
 func TestServerDecides(t *testing.T) {
 	stories := map[string]struct {
 		then  []tcpSegment
@@ -394,9 +393,8 @@ func TestServerDecides(t *testing.T) {
 	})
 }
 
-// Forged ACKs establish nothing by nat and fullnat: an attacker that sends SYNs and
-// ACKs in the names of others fills no part of the table that is for established
-// flows.
+// Forged ACKs establish nothing with nat and fullnat: an attacker that sends SYNs and
+// ACKs in the names of others fills no part of the table for established flows.
 func TestForgedACKEstablishesNothing(t *testing.T) {
 	inEach(t, natMethods, onlyV4, func(t *testing.T, w *world) {
 		c := w.connect(t)
@@ -408,8 +406,8 @@ func TestForgedACKEstablishesNothing(t *testing.T) {
 	})
 }
 
-// resetByClient gives a connection by fullnat, of the only port, that its client or
-// somebody in its name has reset.
+// resetByClient returns a fullnat connection on the only port, reset by its client or in
+// its name.
 func resetByClient(t *testing.T) *connection {
 	t.Helper()
 	n := newNet(t)
@@ -425,14 +423,14 @@ func resetByClient(t *testing.T) *connection {
 	return con
 }
 
-// A flow that may have ended, and of which nothing was seen for long, keeps its
-// port of fullnat until another flow needs it; then it is over.
+// A flow that may have ended and has been silent for long keeps its fullnat port until
+// another flow needs it. Then it is over.
 func TestLingeringFlowsGiveUpTheirPorts(t *testing.T) {
 	con := resetByClient(t)
 	n, d := con.net, con.d
 	row{name: "the port is taken", in: packet{src: "192.168.77.3:1", dst: vips[false], flags: "S"}, verdict: drop, drop: "no-port"}.check(t, n, d)
 	con.idle(200)
-	con.send(answer) // its server still reaches its client
+	con.send(answer) // its backend still reaches its client
 	con.send(clientRST)
 	con.idle(200)
 	row{name: "it lingers", in: packet{src: "192.168.77.3:1", dst: vips[false], flags: "S"}, verdict: redirect,

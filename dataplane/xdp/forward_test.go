@@ -19,14 +19,14 @@ type row struct {
 	name    string
 	in      packet
 	verdict verdict
-	// out changes what came in to what must go out; nil for nothing.
+	// out changes the received packet to the expected output; nil for none.
 	out func(*packet)
-	// drop is the reason counted.
+	// drop is the counted reason.
 	drop string
 }
 
-// outcome runs the real program on a frame, checks the verdict and the reason
-// counted, and gives what comes out.
+// outcome runs the real program on a frame, checks the verdict and the counted reason,
+// and returns the output.
 func (n *testNet) outcome(t *testing.T, d *DataPlane, name string, in []byte, want verdict, reason string) []byte {
 	t.Helper()
 	before := d.Describe().Drops
@@ -57,7 +57,7 @@ func (r row) check(t *testing.T, n *testNet, d *DataPlane) {
 	}
 }
 
-// sent says that a packet left toward the gateway.
+// sent expects that a packet left to the gateway.
 func sent(p *packet) {
 	p.from, p.to = macEth0, macGateway
 	switch {
@@ -83,7 +83,7 @@ func label(in packet) uint32 {
 	}) & 0xfffff
 }
 
-// The address plan of the rows, by family.
+// The addresses of the rows, by family.
 var (
 	clients = map[bool]string{false: "192.168.0.2:40000", true: "[2001:db8::2]:40000"}
 	vips    = map[bool]string{false: "10.1.1.1:80", true: "[2001:db8:1::1]:80"}
@@ -93,7 +93,7 @@ var (
 
 func addrOf(endpoint string) string { return netip.MustParseAddrPort(endpoint).Addr().String() }
 
-// inKinds are the packets that every method is tried with.
+// inKinds are the packets with which every forwarding mode is tested.
 func inKinds(v6 bool) map[string]packet {
 	base := packet{src: clients[v6], dst: vips[v6]}
 	with := func(change func(*packet)) packet {
@@ -158,7 +158,7 @@ func TestDSRNAT(t *testing.T) {
 	}
 }
 
-// pickFlow gives a client whose slot is as asked for.
+// pickFlow returns a client whose slot matches.
 func pickFlow(t *testing.T, d *DataPlane, f desired.Frontend, want func(ring.Slot) bool) string {
 	t.Helper()
 	slots := d.readRing(d.held[f.Key], nil)
@@ -224,8 +224,8 @@ func TestSecondChance(t *testing.T) {
 	}
 }
 
-// Any packet of UDP may be of an older flow: it names whoever may have that, and
-// comes back to the slot's first if nobody has.
+// Any UDP packet may belong to an older flow: it lists the backends that may have it, and
+// comes back to the slot's first if none does.
 func TestUDPComesBack(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -269,7 +269,7 @@ func TestMTU(t *testing.T) {
 			r.check(t, n, d)
 			continue
 		}
-		// The sender is told what would fit.
+		// The sender is informed of the MTU that fits.
 		frame := r.in.bytes(t)
 		mtu := map[string]uint32{"tunnel, a byte too many": 1480, "tunnel, IPv6, a byte too many": 1460, "dsr-nat, full SYN": 1492}[r.name]
 		if mtu == 0 {
@@ -280,7 +280,7 @@ func TestMTU(t *testing.T) {
 	}
 }
 
-// Where the next hop is not eth0's gateway.
+// Next hops other than eth0's gateway.
 func TestWays(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -321,7 +321,7 @@ func TestWays(t *testing.T) {
 	}
 }
 
-// edit gives a frame with other bytes at some place.
+// edit returns a frame with other bytes at some offset.
 func edit(frame []byte, at int, b ...byte) []byte {
 	frame = slices.Clone(frame)
 	copy(frame[at:], b)
@@ -350,7 +350,7 @@ func TestMalformed(t *testing.T) {
 	for _, method := range service.Methods {
 		for _, v6 := range []bool{false, true} {
 			server := servers[v6]
-			if method == service.DR { // which leaves the port as it is
+			if method == service.DR { // keeps the port
 				server = netip.AddrPortFrom(netip.MustParseAddr(addrOf(server)), netip.MustParseAddrPort(vips[v6]).Port()).String()
 			}
 			both(t, d, frontend(method, vips[v6], 0, server))
@@ -365,8 +365,8 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// A frame shorter than Ethernet's least comes padded; the padding is none of
-// the packet's.
+// A frame shorter than Ethernet's minimum arrives padded. The padding is not part of the
+// packet.
 func TestPadding(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())

@@ -10,8 +10,8 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// A frontend of p2c whose backends all drain has no slots: a new flow is not given a
-// server of another frontend, whose slots lie where its own would.
+// A p2c frontend whose backends all drain has no slots: a new flow must not get a backend
+// of another frontend, whose slots are where its own would be.
 func TestPowerOfTwoAllDraining(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -25,8 +25,8 @@ func TestPowerOfTwoAllDraining(t *testing.T) {
 	}
 }
 
-// An outer packet in fragments is the kernel's to reassemble: the first of them is
-// not taken for the whole.
+// A fragmented outer packet is for the kernel to reassemble: its first fragment is not
+// taken for the whole.
 func TestHandedOverInFragments(t *testing.T) {
 	p := newPair(t, service.FullNAT, false, 1500)
 	_, handed := p.stays.run(t, p.b, p.known.bytes(t))
@@ -40,7 +40,7 @@ func TestHandedOverInFragments(t *testing.T) {
 	}
 }
 
-// A router's error about a packet to a server of nat is for the client, also behind
+// A router's ICMP error about a packet to a nat backend is for the client, even after
 // extension headers.
 func TestErrorByNATBehindExtension(t *testing.T) {
 	n := newNet(t)
@@ -56,8 +56,8 @@ func TestErrorByNATBehindExtension(t *testing.T) {
 	rawRow{name: "error", in: sent, verdict: redirect, out: withExtension(m.bytes(t), 60, 0, 0, 1, 4, 0, 0, 0, 0)}.check(t, n, d)
 }
 
-// IPv6 packets with IPv4 addresses, ::ffff:a.b.c.d, do not pass for packets of IPv4:
-// neither to its VIPs, nor from clients in its source ranges.
+// IPv6 packets with IPv4-mapped addresses, ::ffff:a.b.c.d, do not match IPv4: neither its
+// VIPs nor source ranges.
 func TestMappedAddressesAreNobodys(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -79,8 +79,7 @@ func TestMappedAddressesAreNobodys(t *testing.T) {
 	}
 }
 
-// A server's answer whose hops are spent is dropped, and does nothing to its flow,
-// whatever it looks like.
+// A backend's reply with an expired TTL is dropped, and does not affect its flow.
 func TestSpentAnswerLeavesItsFlow(t *testing.T) {
 	n := newNet(t)
 	d := openBoth(t, n, service.FullNAT)
@@ -97,8 +96,8 @@ func TestSpentAnswerLeavesItsFlow(t *testing.T) {
 	}
 }
 
-// What is remembered of a client takes no place from the flow that it is of: where all
-// other flows of a set must stay, that one would never be remembered.
+// A client's affinity entry does not take its own flow's entry: if all other flows of a
+// set must stay, that flow would never be tracked.
 func TestAffinitySparesItsOwnFlow(t *testing.T) {
 	n := newNet(t)
 	c := config()
@@ -128,8 +127,8 @@ func TestAffinitySparesItsOwnFlow(t *testing.T) {
 	}
 }
 
-// A flow by fullnat whose frontend has become one of direct return keeps its way back:
-// answers that are on their way, and those of when the method changes again, arrive.
+// A fullnat flow whose frontend switches to direct server return keeps its return entry:
+// replies in flight arrive, and replies after switching back too.
 func TestMethodChangeKeepsTheWayBack(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -151,8 +150,8 @@ func TestMethodChangeKeepsTheWayBack(t *testing.T) {
 	}}.check(t, n, d)
 }
 
-// A flow that lingers, and which the agent has not seen since, is no connection of its
-// server's once another flow gets its port.
+// A lingering flow that the agent has not seen yet does not count as a connection of its
+// backend once another flow gets its port.
 func TestLingeringFlowIsCountedOff(t *testing.T) {
 	con := resetByClient(t)
 	n, d := con.net, con.d
@@ -167,8 +166,8 @@ func TestLingeringFlowIsCountedOff(t *testing.T) {
 	}
 }
 
-// A table full of flows that are opening refuses no new one by nat: the line of places
-// in which its answer would be found may be full of theirs, and one of them gives way.
+// A table full of opening flows rejects no new flow with nat: the line of return entries
+// for its reply may be full of theirs, and one of them is evicted.
 func TestFloodTakesNoPlacesOfAnswers(t *testing.T) {
 	n := newNet(t)
 	c := config()

@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// orphanTick is how often the program's fragment table is asked whether
-	// the first fragment has come.
+	// orphanTick is the interval at which the program's fragment table is checked for
+	// the first fragment.
 	orphanTick = 2 * time.Millisecond
-	// orphanLife is how long a fragment waits for its first. Packets of one
-	// datagram overtake each other by less, or not at all.
+	// orphanLife is how long a fragment waits for its first. Packets of one datagram
+	// are reordered by less than this.
 	orphanLife = 100 * time.Millisecond
-	// maxOrphans bounds the memory that waiting fragments take: 3 MiB.
+	// maxOrphans limits the memory of waiting fragments: 3 MiB.
 	maxOrphans = 1024
 	// lostFragment is the name of DROP_FRAGMENT_LOST.
 	lostFragment = "fragment-lost"
@@ -33,21 +33,19 @@ const (
 	fragmentFresh = 2 * time.Second
 )
 
-// orphanage keeps fragments that came before the first one of their datagram,
-// and brings them back to the program when that one has come. Those for which
-// it waits in vain it gives to the program, too, marked as lost, which drops
-// and counts them.
+// orphanage holds fragments that arrived before their datagram's first one, and reinjects
+// them into the program when that arrives. If it does not, they are reinjected too,
+// marked as lost, so that the program drops and counts them.
 type orphanage struct {
 	reader  *ringbuf.Reader
 	table   *ebpf.Map
 	program *ebpf.Program
 	netns   *os.File
 	ended   chan struct{}
-	missed  atomic.Uint64 // lost with no way back to the program, which would count them
+	missed  atomic.Uint64 // lost and not countable by the program, because reinjection failed
 }
 
-// newOrphanage begins to look after the fragments of the calling thread's
-// network namespace.
+// newOrphanage starts handling fragments in the calling thread's network namespace.
 func newOrphanage(k *kernelObjects) (*orphanage, error) {
 	netns, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
@@ -66,7 +64,7 @@ func newOrphanage(k *kernelObjects) (*orphanage, error) {
 	return o, nil
 }
 
-// close ends it, if it has begun; what still waits is lost.
+// close stops it if it was started. Waiting fragments are lost.
 func (o *orphanage) close() error {
 	if o == nil {
 		return nil
@@ -76,8 +74,8 @@ func (o *orphanage) close() error {
 	return errors.Join(err, o.netns.Close())
 }
 
-// run never unlocks its thread, which is in another namespace than the others
-// and ends with it.
+// run never unlocks its thread, which is in another namespace than the others and ends
+// with it.
 func (o *orphanage) run(began chan<- error) {
 	defer close(o.ended)
 	runtime.LockOSThread()
@@ -100,7 +98,7 @@ func (o *orphanage) run(began chan<- error) {
 	}
 }
 
-// deadline is when to look again: never where nobody waits.
+// deadline returns when to check again: never if nothing waits.
 func deadline(waiting int) time.Time {
 	if waiting == 0 {
 		return time.Time{}
@@ -108,7 +106,7 @@ func deadline(waiting int) time.Time {
 	return time.Now().Add(orphanTick)
 }
 
-// take adds one to those that wait.
+// take adds a fragment to the waiting ones.
 func (o *orphanage) take(waiting []balancerOrphan, sample []byte) []balancerOrphan {
 	var f balancerOrphan
 	if binary.Read(bytes.NewReader(sample), binary.NativeEndian, &f) != nil || f.Len > uint32(len(f.Frame)) {
@@ -121,8 +119,8 @@ func (o *orphanage) take(waiting []balancerOrphan, sample []byte) []balancerOrph
 	return append(waiting, f)
 }
 
-// look brings back whose first has come, gives up who has waited long enough,
-// and gives the rest.
+// look reinjects fragments whose first has arrived, gives up those that waited too long,
+// and returns the rest.
 func (o *orphanage) look(waiting []balancerOrphan) []balancerOrphan {
 	now := clock.Now()
 	rest := waiting[:0]
@@ -142,14 +140,14 @@ func (o *orphanage) look(waiting []balancerOrphan) []balancerOrphan {
 	return rest
 }
 
-// lose marks the datagram as lost, unless its first comes just now, and lets
-// the program say so.
+// lose marks the datagram as lost, unless its first fragment has just arrived, and lets
+// the program count it.
 func (o *orphanage) lose(f *balancerOrphan) {
 	gone := balancerFragment{Seen: uint64(clock.Now()), Lost: 1}
 	stale := balancerFragment{}
 	if o.table.Lookup(&f.Key, &stale) == nil && clock.Now()-time.Duration(stale.Seen) >= fragmentFresh {
-		// It would be in the way of the mark. That the first comes between
-		// these two calls costs that datagram, no more.
+		// It would prevent the mark. If the first fragment arrives between these
+		// two calls, only that datagram is lost.
 		if err := o.table.Delete(&f.Key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			o.missed.Add(1)
 			return
@@ -162,9 +160,9 @@ func (o *orphanage) lose(f *balancerOrphan) {
 	o.bringBack(f)
 }
 
-// bringBack runs the program on the frame as if it came anew by its interface,
-// and the kernel does what the program says (Linux 5.18: live frames). A frame
-// whose interface is gone has no way back.
+// bringBack runs the program on the frame as if it had just arrived on its interface, and
+// the kernel executes the verdict (Linux 5.18: live frames). This fails if the interface
+// no longer exists.
 func (o *orphanage) bringBack(f *balancerOrphan) {
 	if _, err := o.program.Run(&ebpf.RunOptions{
 		Data: f.Frame[:f.Len], Flags: unix.BPF_F_TEST_XDP_LIVE_FRAMES,

@@ -13,10 +13,10 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// fragmented is a datagram in fragments as it comes in and as it goes out.
+// fragmented is a fragmented datagram, as received and as sent.
 type fragmented struct{ in, out [][]byte }
 
-// tunnelledFragments and rewrittenFragments make one by each way to send.
+// tunnelledFragments and rewrittenFragments make one for each way to send.
 func tunnelledFragments(t *testing.T, in packet, id uint16, size int) (f fragmented) {
 	v6 := is6(in.bytes(t))
 	f.in = fragments(in.bytes(t), id, size)
@@ -27,8 +27,8 @@ func tunnelledFragments(t *testing.T, in packet, id uint16, size int) (f fragmen
 	return f
 }
 
-// The first fragment tells the VIP, which costs it room; the others have
-// another address, and that is all.
+// The first fragment carries the VIP, which uses space. The others only get another
+// address.
 func rewrittenFragments(t *testing.T, in packet, id uint16, size int) (f fragmented) {
 	v6 := is6(in.bytes(t))
 	f.in = fragments(in.bytes(t), id, size)
@@ -81,7 +81,7 @@ func (w *wireEnd) sendAll(t *testing.T, frames ...[]byte) {
 	}
 }
 
-// receiveAll waits until all these frames have come back, in whatever order.
+// receiveAll waits until all these frames have come back, in any order.
 func (w *wireEnd) receiveAll(t *testing.T, what string, frames ...[]byte) {
 	t.Helper()
 	buf := make([]byte, 16384)
@@ -103,8 +103,8 @@ func (w *wireEnd) receiveAll(t *testing.T, what string, frames ...[]byte) {
 	}
 }
 
-// Later fragments that come first wait for theirs in user space, and go on when
-// it has come.
+// Later fragments that arrive first wait for theirs in user space, and continue when it
+// has arrived.
 func TestFragmentsOutOfOrder(t *testing.T) {
 	n := newNet(t)
 	id := uint16(100)
@@ -138,8 +138,8 @@ func TestFragmentsOutOfOrder(t *testing.T) {
 	}
 }
 
-// A fragment whose first never comes is given up, by name; so is one that comes
-// after that was said.
+// A fragment whose first never arrives is dropped with its own reason, as is one that
+// arrives after that.
 func TestFragmentLost(t *testing.T) {
 	n := newNet(t)
 	d := openBoth(t, n, service.Tunnel)

@@ -18,11 +18,11 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// portOf gives the source port that fullnat gives a flow when none is taken: by
-// flow_tag (bpf/balancer/flow.h) under the data plane's key.
+// portOf returns the source port that fullnat gives a flow if none is in use: from
+// flow_tag (bpf/balancer/flow.h) with the data plane's key.
 func portOf(t *testing.T, d *DataPlane, in packet) uint16 { return triedPorts(t, d, in)[0] }
 
-// triedPorts are all that are tried, where there are more.
+// triedPorts are all ports that are tried, if there are more.
 func triedPorts(t *testing.T, d *DataPlane, in packet) (all [64]uint16) {
 	t.Helper()
 	var secret balancerFlowSecret
@@ -65,7 +65,7 @@ func triedPorts(t *testing.T, d *DataPlane, in packet) (all [64]uint16) {
 	return all
 }
 
-// forth is the packet as it must reach the server.
+// forth is the packet as it must reach the backend.
 func forth(own string, port uint16, server string) func(*packet) {
 	return func(p *packet) {
 		p.src, p.dst = netip.AddrPortFrom(netip.MustParseAddr(own), port).String(), server
@@ -126,15 +126,15 @@ func flowEntry(t testing.TB, d *DataPlane, client, vip string, protocol service.
 	return nil, 0
 }
 
-// expire makes an entry old.
+// expire makes an entry expired.
 func expire(t testing.TB, d *DataPlane, client, vip string, protocol service.Protocol) {
 	t.Helper()
 	entry, w := flowEntry(t, d, client, vip, protocol)
 	atomic.StoreUint64(entry, uint64(w)&(1<<32-1)|uint64(flowNow())<<32)
 }
 
-// A client that keeps trying gets the last free port, wherever its search begins:
-// once searches fail, fewer ports are tried, but others each time.
+// A client that retries gets the last free port, wherever its search begins: after failed
+// searches fewer ports are tried, but different ones each time.
 func TestFullNATFindsTheLastFreePort(t *testing.T) {
 	n := newNet(t)
 	c := config()
@@ -163,7 +163,7 @@ func TestFullNATFindsTheLastFreePort(t *testing.T) {
 		t.Fatalf("%d flows have a port", len(open))
 	}
 	free := expirePort(t, d, open[0])
-	for i := 1024; last.src == ""; i++ { // a search of all tries ends before the free one
+	for i := 1024; last.src == ""; i++ { // a full search ends before the free one
 		in := packet{src: fmt.Sprintf("192.168.200.2:%d", i), dst: vips[false], flags: "S"}
 		if tried := triedPorts(t, d, in); !slices.Contains(tried[:], free) {
 			last = in
@@ -180,7 +180,7 @@ func TestFullNATFindsTheLastFreePort(t *testing.T) {
 	})
 }
 
-// expirePort expires the flow that a packet has opened, and gives its port.
+// expirePort expires the flow that a packet has opened, and returns its port.
 func expirePort(t *testing.T, d *DataPlane, in packet) uint16 {
 	t.Helper()
 	client := netip.MustParseAddrPort(in.src)
@@ -193,8 +193,8 @@ func expirePort(t *testing.T, d *DataPlane, in packet) uint16 {
 	return 0
 }
 
-// What a server would answer that went with its frontend is nobody's: another VIP
-// may have the client's port.
+// Replies of a removed frontend's backend belong to no flow: another VIP may have the
+// client's port.
 func TestNATAnswersOfWhatIsGone(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -212,15 +212,15 @@ func TestNATAnswersOfWhatIsGone(t *testing.T) {
 	}
 }
 
-// Two flows whose hashes fall on one port get two; where all are taken the
-// next flow is refused, until one has expired.
+// Two flows that hash to one port get different ones. If all are in use, the next flow is
+// rejected until one has expired.
 func TestFullNATPorts(t *testing.T) {
 	n := newNet(t)
 	c := config()
 	c.Ports = PortRange{20000, 20001}
 	d := n.open(t, c)
 	upsert(t, d, frontend(service.FullNAT, vips[false], service.TCP, servers[false]))
-	// Three clients that would all have port 20000.
+	// Three clients that hash to port 20000.
 	var ins []packet
 	for port := 1024; len(ins) < 3; port++ {
 		in := packet{src: fmt.Sprintf("192.168.0.2:%d", port), dst: vips[false], flags: "S"}
@@ -242,7 +242,7 @@ func TestFullNATPorts(t *testing.T) {
 		p.src, p.dst = vips[false], ins[2].src
 		sent(p)
 	}}.check(t, n, d)
-	// To another server the same ports are free.
+	// To another backend the same ports are free.
 	upsert(t, d, frontend(service.FullNAT, "10.1.1.1:81", service.TCP, "172.16.5.2:8080"))
 	other := ins[0]
 	other.dst = "10.1.1.1:81"
@@ -250,7 +250,7 @@ func TestFullNATPorts(t *testing.T) {
 	row{name: "another server", in: other, verdict: redirect, out: forth(owns[false], port, "172.16.5.2:8080")}.check(t, n, d)
 }
 
-// How long an entry lives follows the connection, seen from both sides.
+// An entry's timeout follows the connection, seen from both sides.
 func TestFullNATLives(t *testing.T) {
 	n := newNet(t)
 	c := config()
@@ -277,7 +277,7 @@ func TestFullNATLives(t *testing.T) {
 			t.Errorf("after %s from %s the server's connections are %v", step.flags, step.from.src, halves(got))
 		}
 	}
-	// The client's port is used anew: another flow, with a port of its own.
+	// The client's port is reused: another flow, with its own port.
 	in.flags = "S"
 	_, out := n.run(t, d, in.bytes(t))
 	tcp := gopacket.NewPacket(out, layers.LayerTypeEthernet, gopacket.Default).Layer(layers.LayerTypeTCP).(*layers.TCP)
@@ -291,7 +291,7 @@ func TestFullNATLives(t *testing.T) {
 	checkLife(t, n, d, back, "", in, service.UDP, balancerFlowStateFLOW_UDP, 5*time.Minute)
 }
 
-// checkLife sends a packet and looks at its flow, whose client's side is in.
+// checkLife sends a packet and checks its flow. in is the client's side.
 func checkLife(t *testing.T, n *testNet, d *DataPlane, p packet, flags string, in packet, protocol service.Protocol, state balancerFlowState, lives time.Duration) {
 	t.Helper()
 	p.flags = flags
@@ -305,8 +305,8 @@ func checkLife(t *testing.T, n *testNet, d *DataPlane, p packet, flags string, i
 	}
 }
 
-// A server that was removed gets nothing more, though its number may be
-// another's by now; its own answers are no flow's.
+// A removed backend receives nothing more, although its number may have been reassigned.
+// Its replies belong to no flow.
 func TestFullNATForgetsRemovedServers(t *testing.T) {
 	n := newNet(t)
 	c := config()
@@ -323,8 +323,8 @@ func TestFullNATForgetsRemovedServers(t *testing.T) {
 	row{name: "its late answer", in: answer, verdict: pass}.check(t, n, d)
 }
 
-// What rr has remembered for a tunnel has no port; fullnat gives it one, and
-// the server stays.
+// A flow tracked by rr for a tunnel has no port. fullnat assigns one, and the backend
+// stays.
 func TestFullNATAfterRoundRobin(t *testing.T) {
 	n := newNet(t)
 	c := config()
@@ -346,7 +346,7 @@ func TestFullNATAfterRoundRobin(t *testing.T) {
 	row{name: "again", in: in, verdict: redirect, out: forth(owns[false], portOf(t, d, in), server)}.check(t, n, d)
 }
 
-// More flows than the table holds: those that are only opening give way, and no
+// With more flows than the table holds, those that are only opening are evicted, and no
 // packet is lost.
 func TestFlowTableOverflows(t *testing.T) {
 	n := newNet(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
-// FuzzRecords reads any bytes as what the kernel passes on: a dropped packet and a
-// captured one. What is told is of those bytes, and no longer than the record says.
+// FuzzRecords decodes arbitrary bytes as records of the kernel: a dropped packet and a
+// captured one. The result uses only those bytes, and is no longer than the record says.
 func FuzzRecords(f *testing.F) {
 	var drop, frame bytes.Buffer
 	_ = binary.Write(&drop, binary.NativeEndian, balancerDropEvent{Time: 1, Reason: 2, Ifindex: 3, Length: 60, Data: [128]uint8{1, 2, 3}})

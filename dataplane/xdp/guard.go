@@ -14,20 +14,19 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// guardOf is what a frontend asks of its clients, and what guard.h holds of it.
+// guardOf are a frontend's source ranges and rate limits, as enforced by policy.h.
 type guardOf struct {
 	allow, deny []netip.Prefix
 	limits      service.Limits
 }
 
-// isGuarded says that the program asks guard.h about a frontend's clients.
+// isGuarded reports whether the program checks a frontend's clients with policy.h.
 func isGuarded(h *held) bool {
 	return h != nil && h.value.Flags&balancerFrontendFlagsFRONTEND_GUARDED != 0
 }
 
-// writeGuard makes the kernel hold the source ranges and the limits of f, whose
-// number is id. Ranges and limits are each replaced in one step; where there
-// are none, what was held goes.
+// writeGuard programs the source ranges and rate limits of f, whose number is id. Ranges
+// and limits are each replaced atomically. Absent ones are removed.
 func (d *DataPlane) writeGuard(id uint32, f desired.Frontend) error {
 	held, err := d.readGuard(id)
 	if err != nil {
@@ -44,7 +43,7 @@ func (d *DataPlane) writeGuard(id uint32, f desired.Frontend) error {
 	return nil
 }
 
-// clearGuard takes away what writeGuard wrote. What is absent is no error.
+// clearGuard removes what writeGuard wrote. Absent entries are not an error.
 func (d *DataPlane) clearGuard(id uint32) error {
 	return errors.Join(absentIsFine(d.kernel.GuardRanges.Delete(id)), absentIsFine(d.kernel.GuardLimits.Delete(id)))
 }
@@ -56,7 +55,7 @@ func absentIsFine(err error) error {
 	return err
 }
 
-// readGuard gives what the kernel holds, the ranges in the order they were given.
+// readGuard returns what is programmed, with the ranges in their original order.
 func (d *DataPlane) readGuard(id uint32) (g guardOf, err error) {
 	var l balancerGuardLimits
 	if err := absentIsFine(d.kernel.GuardLimits.Lookup(id, &l)); err != nil {
@@ -77,7 +76,7 @@ func (d *DataPlane) readGuard(id uint32) (g guardOf, err error) {
 	for entries.Next(&key, &place) {
 		list, prefix := fromRangeKey(key)
 		switch {
-		case place == 0: // nobody gave it
+		case place == 0: // not from the configuration
 		case list&balancerGuardListGUARD_DENY != 0:
 			deny = append(deny, placed{place, prefix})
 		default:
@@ -91,7 +90,7 @@ func (d *DataPlane) readGuard(id uint32) (g guardOf, err error) {
 	return g, nil
 }
 
-// placed is a range and its place in the list as it was given.
+// placed is a range and its position in the configured list.
 type placed struct {
 	place  uint32
 	prefix netip.Prefix
@@ -105,7 +104,7 @@ func inOrder(ranges []placed) (prefixes []netip.Prefix) {
 	return prefixes
 }
 
-// listBits are those of a range's key before its address.
+// listBits is the length of a range key's prefix before its address.
 const listBits = 32
 
 func toRangeKey(list balancerGuardList, p netip.Prefix) balancerGuardRangeKey {
@@ -128,8 +127,8 @@ func fromRangeKey(k balancerGuardRangeKey) (balancerGuardList, netip.Prefix) {
 	return list, netip.PrefixFrom(fromAddr(k.Addr), bits)
 }
 
-// writeSources puts a new trie in the place of the old. The kernel returns when
-// no packet looks at the old one any more.
+// writeSources replaces the trie. The kernel returns when no packet uses the old one any
+// more.
 func (d *DataPlane) writeSources(id uint32, allow, deny []netip.Prefix) error {
 	if len(allow)+len(deny) == 0 {
 		return absentIsFine(d.kernel.GuardRanges.Delete(id))
@@ -185,19 +184,18 @@ func (d *DataPlane) writeLimits(id uint32, l service.Limits) error {
 	return nil
 }
 
-// The clocks of buckets, in units a second, and the least depth of a bucket.
+// The clocks of buckets, in units per second, and the minimum depth of a bucket.
 const (
 	clientClock = 16_000_000
 	commonClock = 16_000_000_000
 	leastBurst  = 8 // packets
 )
 
-// guardBurst gives the depth of a bucket in packets: a tenth of a second.
+// guardBurst returns the depth of a bucket in packets: a tenth of a second.
 func guardBurst(rate uint32) uint32 { return max(rate/10, leastBurst) }
 
-// guardBucket gives the units of a clock that one packet takes, and those that
-// the bucket holds; zeros where there is no limit, or a finer one than the
-// clock.
+// guardBucket returns the cost of one packet in clock units, and the bucket's depth;
+// zeros if there is no limit, or it exceeds the clock's resolution.
 func guardBucket(rate uint32, clock uint64) (step, depth uint64) {
 	if rate == 0 {
 		return 0, 0
@@ -206,9 +204,9 @@ func guardBucket(rate uint32, clock uint64) (step, depth uint64) {
 	return step, step * uint64(guardBurst(rate))
 }
 
-// guardBatch is how many packets a CPU takes out of a common bucket at once: so
-// few that what CPUs keep for later does not matter.
+// guardBatch is the number of tokens that a CPU takes from a shared bucket at a time: so
+// few that unused ones do not matter.
 func guardBatch(rate uint32) uint32 { return min(max(guardBurst(rate)/128, 1), 32) }
 
-// guardKey gives the secret of guard.h's hash.
+// guardKey returns the secret of policy.h's hash.
 func guardKey() [2]uint64 { return [2]uint64{rand.Uint64(), rand.Uint64()} }

@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// prefixes reads several.
+// prefixes parses several prefixes.
 func prefixes(texts ...string) (all []netip.Prefix) {
 	for _, t := range texts {
 		all = append(all, netip.MustParsePrefix(t))
@@ -22,7 +22,7 @@ func prefixes(texts ...string) (all []netip.Prefix) {
 	return all
 }
 
-// dropsOf gives how many packets were dropped for a reason.
+// dropsOf returns the number of packets dropped for a reason.
 func dropsOf(d *DataPlane, reason string) uint64 { return d.Describe().Drops[reason] }
 
 func guardedFrontend(allow, deny []netip.Prefix, l service.Limits) desired.Frontend {
@@ -31,7 +31,7 @@ func guardedFrontend(allow, deny []netip.Prefix, l service.Limits) desired.Front
 	return f
 }
 
-// from is a packet of a client to the guarded frontend.
+// from is a client's packet to the guarded frontend.
 func from(t testing.TB, addr netip.Addr, flags string) []byte {
 	dst := "10.1.1.1:80"
 	if addr.Is6() {
@@ -83,7 +83,7 @@ func TestSourceRanges(t *testing.T) {
 	noGuards(t, d)
 }
 
-// noGuards wants the guard's maps empty.
+// noGuards verifies that the guard's maps are empty.
 func noGuards(t *testing.T, d *DataPlane) {
 	t.Helper()
 	var id uint32
@@ -94,7 +94,8 @@ func noGuards(t *testing.T, d *DataPlane) {
 	}
 }
 
-// slowGuard is the twin of guard_source: no trie, every range looked at.
+// slowGuard is the reference implementation of guard_source: no trie, a scan of all
+// ranges.
 func slowGuard(f desired.Frontend, a netip.Addr) bool {
 	has := func(all []netip.Prefix) bool {
 		return slices.ContainsFunc(all, func(p netip.Prefix) bool { return p.Contains(a) })
@@ -102,7 +103,7 @@ func slowGuard(f desired.Frontend, a netip.Addr) bool {
 	return !has(f.Deny) && (len(f.Allow) == 0 || has(f.Allow))
 }
 
-// Random ranges, and clients at and beside their edges: trie and twin agree.
+// Random ranges, and clients at and next to their edges: trie and reference agree.
 func TestSourceRangesAgreeWithSlowTwin(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -136,8 +137,8 @@ func TestSourceRangesAgreeWithSlowTwin(t *testing.T) {
 	}
 }
 
-// unicast4 and unicast6 are where random clients come from: some are martians
-// elsewhere.
+// unicast4 and unicast6 are the ranges of random clients: other addresses may be
+// martians.
 var unicast4, unicast6 = netip.MustParsePrefix("192.0.0.0/12"), netip.MustParsePrefix("2001:d00::/24")
 
 func randomAddr(rng *rand.Rand, v6 bool) netip.Addr {
@@ -167,8 +168,8 @@ func randomPrefixes(rng *rand.Rand, v6 bool) []netip.Prefix {
 	return all
 }
 
-// edges gives the first and last addresses of ranges, those beside them, and
-// some at random.
+// edges returns the first and last addresses of ranges, their neighbors, and some random
+// ones.
 func edges(rng *rand.Rand, ranges []netip.Prefix, v6 bool) []netip.Addr {
 	in := unicast4
 	if v6 {
@@ -186,7 +187,7 @@ func edges(rng *rand.Rand, ranges []netip.Prefix, v6 bool) []netip.Addr {
 	return slices.DeleteFunc(all, func(a netip.Addr) bool { return !a.IsValid() || !in.Contains(a) })
 }
 
-// passed runs a client's packet so often and gives how many passed.
+// passed runs a client's packet several times and returns how many passed.
 func (n *testNet) passed(t *testing.T, d *DataPlane, frame []byte, times int) (passed int) {
 	t.Helper()
 	testkit.Do(t, n.balancer, func() error {
@@ -204,8 +205,8 @@ func (n *testNet) passed(t *testing.T, d *DataPlane, frame []byte, times int) (p
 	return passed
 }
 
-// A limit lets through its burst at once, and then no more than its rate; what
-// is measured is the program's, so time is given and not demanded.
+// A limit lets through its burst immediately, and then no more than its rate. The clock
+// is the program's, so the test tolerates elapsed time.
 func TestLimits(t *testing.T) {
 	n := newNet(t)
 	a, b := netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("192.0.2.8")
@@ -213,7 +214,7 @@ func TestLimits(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		limits service.Limits
-		// what passes of a hundred packets, each kind in this order
+		// passed packets out of a hundred, each kind in this order
 		synsA, acksA, synsB, acksB int
 	}{
 		{"client packets", service.Limits{ClientPackets: 1}, burst, 0, burst, 0},
@@ -236,7 +237,8 @@ func TestLimits(t *testing.T) {
 				flags  string
 				want   int
 			}{{a, "S", c.synsA}, {a, "A", c.acksA}, {b, "S", c.synsB}, {b, "A", c.acksB}} {
-				// A slow machine gives time for more: two a second at most.
+				// On a slow machine more tokens accrue: two per second at
+				// most.
 				if got := n.passed(t, d, from(t, k.client, k.flags), 100); got < k.want || got > k.want+50 {
 					t.Errorf("%d: %s of %s: %d of 100 passed, want %d", i, k.flags, k.client, got, k.want)
 				}
@@ -248,7 +250,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// A packet with options counts once, as any other does.
+// A packet with options counts once, like any other.
 func TestLimitsOfOddPackets(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -259,13 +261,13 @@ func TestLimitsOfOddPackets(t *testing.T) {
 	}
 }
 
-// A flood from addresses all different makes no client that has its limit's
-// worth fail, and the one that has used it up does not get it anew.
+// A flood from distinct addresses makes no client within its limit fail, and a client
+// that has used up its limit does not get a new one.
 func TestFloodOfClients(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
 	upsert(t, d, guardedFrontend(nil, nil, service.Limits{ClientPackets: 1_000_000, ClientOpens: 1}))
-	known := netip.MustParseAddr("203.0.113.7") // none of the flood's
+	known := netip.MustParseAddr("203.0.113.7") // not in the flood
 	if got := n.passed(t, d, from(t, known, "S"), 50); got < leastBurst || got > 25 {
 		t.Fatalf("%d of 50 passed", got)
 	}
@@ -284,7 +286,7 @@ func TestFloodOfClients(t *testing.T) {
 	}
 }
 
-// Buckets are as deep as is said, in the units of their clocks.
+// Buckets have the specified depth, in the units of their clocks.
 func TestGuardBucket(t *testing.T) {
 	for _, c := range []struct {
 		rate        uint32

@@ -15,8 +15,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// pair is two balancers, the second of which drains and has that MTU, and a
-// packet of a flow that it alone knows. Neither has the other on its own segment.
+// pair is two load balancers, the second of which drains and has this MTU, and a packet
+// of a flow that only it knows. They are on different segments.
 type pair struct {
 	stays, leaves *testNet
 	b, d          *DataPlane
@@ -70,13 +70,13 @@ func (p *pair) stranger(sport uint16) packet {
 	return in
 }
 
-// delivered gives a frame as a router delivers it to another balancer.
+// delivered returns a frame as a router delivers it to another load balancer.
 func delivered(frame []byte) []byte {
 	return slices.Concat(macEth0, macGateway, frame[12:])
 }
 
-// same says whether a frame that was handed over fares as if it had come to the
-// draining balancer itself.
+// same checks that a handed-over frame is processed as if it had arrived at the draining
+// load balancer itself.
 func (p *pair) same(t *testing.T, name string, frame []byte) {
 	t.Helper()
 	want, wantOut := p.leaves.run(t, p.d, frame)
@@ -97,8 +97,8 @@ func bothFamilies(t *testing.T, test func(t *testing.T, v6 bool)) {
 	}
 }
 
-// A flow that the draining balancer has stays with it, and one that nobody has
-// begins where it came in.
+// A flow known to the draining load balancer stays there, and an unknown one starts where
+// it arrived.
 func TestHandover(t *testing.T) {
 	bothFamilies(t, func(t *testing.T, v6 bool) {
 		p := newPair(t, service.FullNAT, v6, 1500)
@@ -128,9 +128,9 @@ func TestHandover(t *testing.T) {
 	})
 }
 
-// The program is not there before it may be needed: until then what is handed
-// over is the kernel's, as is any other packet in a tunnel to this host. Who has
-// it keeps it, and who hands over goes on with that, when the agent is another.
+// The program is not loaded before it may be needed: until then handed-over packets go to
+// the kernel, like any other packet in a tunnel to this host. Once loaded, it stays
+// loaded across agent restarts.
 func TestHandoverIsLoadedWhenItMayBeNeeded(t *testing.T) {
 	bothFamilies(t, func(t *testing.T, v6 bool) {
 		p := newPair(t, service.FullNAT, v6, 1500)
@@ -176,7 +176,7 @@ func TestHandoverIsLoadedWhenItMayBeNeeded(t *testing.T) {
 	})
 }
 
-// What is not plain is handed over as well, and comes back when nobody knows it.
+// Slow path packets are handed over as well, and come back if nobody knows them.
 func TestHandoverOfOddPackets(t *testing.T) {
 	for _, method := range []service.Method{service.FullNAT, service.Tunnel} {
 		bothFamilies(t, func(t *testing.T, v6 bool) {
@@ -213,8 +213,8 @@ func TestHandoverOfOddPackets(t *testing.T) {
 	}
 }
 
-// What is too big is answered by who finds it so: for the way to the draining
-// balancer, with room for the list, or for that one's way to the server.
+// Packets that are too big are answered by the load balancer that finds so: for the path
+// to the draining one, with room for the list, or for that one's path to the backend.
 func TestHandoverTooBig(t *testing.T) {
 	for _, method := range []service.Method{service.FullNAT, service.Tunnel} {
 		bothFamilies(t, func(t *testing.T, v6 bool) {
@@ -232,7 +232,7 @@ func TestHandoverTooBig(t *testing.T) {
 			in.payload = int(1500-list) - headers
 			frame = in.bytes(t)
 			_, handed := p.stays.run(t, p.b, frame)
-			handed = slices.Concat(frame[:12], handed[12:]) // as the router sends it on
+			handed = slices.Concat(frame[:12], handed[12:]) // as the router forwards it
 			fits := uint32(1400)
 			if method == service.Tunnel {
 				fits -= wrapped
@@ -243,8 +243,8 @@ func TestHandoverTooBig(t *testing.T) {
 	}
 }
 
-// handed is a packet as a balancer hands it over: from that address, with a list
-// of whom to ask next.
+// handed is a packet as a load balancer hands it over: from this address, with a list of
+// those to query next.
 func (p *pair) handed(t *testing.T, inner []byte, from string, next ...string) []byte {
 	t.Helper()
 	o := outer{src: from, dst: p.own[1], ttl: 60}
@@ -256,8 +256,9 @@ func (p *pair) handed(t *testing.T, inner []byte, from string, next ...string) [
 	return slices.Concat(inner[:12], proto, o.wrap(t, inner[14:], is6(inner), 0))
 }
 
-// Whoever can reach a balancer can send it what looks handed over. It takes that
-// from balancers alone, sends it on to balancers alone, and never to itself.
+// Anyone who can reach a load balancer can send it packets that look handed over. It
+// accepts them only from load balancers, forwards only to load balancers, and never to
+// itself.
 func TestHandoverIsAcceptedFromBalancersAlone(t *testing.T) {
 	for _, method := range []service.Method{service.FullNAT, service.Tunnel} {
 		bothFamilies(t, func(t *testing.T, v6 bool) {
@@ -304,7 +305,7 @@ func TestHandoverIsAcceptedFromBalancersAlone(t *testing.T) {
 	}
 }
 
-// A tunnel is no way past a frontend's policy.
+// A tunnel does not bypass a frontend's policy.
 func TestHandoverAppliesPolicy(t *testing.T) {
 	for _, method := range []service.Method{service.FullNAT, service.Tunnel} {
 		bothFamilies(t, func(t *testing.T, v6 bool) {

@@ -5,16 +5,15 @@ import (
 	"math/bits"
 )
 
-// pool gives out the numbers from first up to but not including end, the
-// lowest free one first. A number that is given back rests: somebody may still
-// be looking it up.
+// pool allocates the numbers from first up to but not including end, lowest first. A
+// released number rests, because a packet may still be looking it up.
 type pool struct {
-	what       string // and the mend, for errors
+	what       string // with the fix, for errors
 	first, end uint32
-	// rouse waits until nobody can be looking up what rests, and wakes it.
+	// rouse waits until no packet can be looking up a resting number, and wakes them.
 	rouse func() error
-	used  []uint64 // a bit each
-	// free is not above the lowest free number.
+	used  []uint64 // one bit each
+	// free is at most the lowest free number.
 	free    uint32
 	resting []uint32
 }
@@ -49,7 +48,7 @@ func (p *pool) lowest() (uint32, bool) {
 	return 0, false
 }
 
-// mark takes just this number, unless it is none of the pool's.
+// mark takes exactly this number, unless it is outside the pool.
 func (p *pool) mark(id uint32) {
 	if id < p.end {
 		p.used[id/64] |= 1 << (id % 64)
@@ -58,7 +57,7 @@ func (p *pool) mark(id uint32) {
 
 func (p *pool) giveBack(id uint32) { p.resting = append(p.resting, id) }
 
-// wake lets what rests be given out again.
+// wake makes resting numbers available again.
 func (p *pool) wake() {
 	for _, id := range p.resting {
 		if id < p.end {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Impossible says of an error of Open that this kernel, or who may do what in
-// it, does not let the program run; every other one has a mend.
+// Impossible reports whether an error of Open means that this kernel, or the process's
+// permissions, do not allow the program to run. All other errors can be fixed.
 func Impossible(err error) bool {
 	var verifier *ebpf.VerifierError
 	for _, cannot := range []error{ebpf.ErrNotSupported, unix.ENOSYS, unix.EOPNOTSUPP, unix.EPERM} {

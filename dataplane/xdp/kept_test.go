@@ -13,8 +13,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// The kept way to a server follows the kernel's tables by itself, while no
-// agent runs: another MAC address, another route, none, and a link that goes.
+// The cached next hop to a backend follows the kernel's tables without an agent: another
+// MAC address, another route, no route, and a removed link.
 func TestKeptWayFollowsTheKernel(t *testing.T) {
 	n := newNet(t)
 	c := config()
@@ -26,7 +26,7 @@ func TestKeptWayFollowsTheKernel(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		upsert(t, d, frontend(service.Tunnel, vips[v6], service.TCP, servers[v6]))
 	}
-	must(t, d.Close()) // the agent is away
+	must(t, d.Close()) // no agent runs
 	away := &DataPlane{}
 	away.kernel.Balancer = programs
 
@@ -83,7 +83,7 @@ func TestKeptWayFollowsTheKernel(t *testing.T) {
 	n.open(t, c)
 }
 
-// A number that gets another owner: the way of the last one is nobody's.
+// When a number gets another owner, the previous one's next hop is not used.
 func TestKeptWayBelongsToOneOwner(t *testing.T) {
 	n := newNet(t)
 	c := config()

@@ -11,11 +11,11 @@ import (
 	"github.com/fairlead/fairlead/internal/bpffs"
 )
 
-// lateProgram is a step that no packet needs at first: it is loaded when one may, so
-// that a start need not wait for the verifier to look at it.
+// lateProgram is a step that no packet needs at first: it is loaded on demand, so that
+// startup does not wait for the verifier.
 type lateProgram struct {
 	step   balancerStep
-	mu     sync.Mutex // of who loads it
+	mu     sync.Mutex // held while loading
 	loaded atomic.Bool
 }
 
@@ -33,7 +33,7 @@ func newLateSteps() lateSteps {
 
 func (l *lateSteps) each() []*lateProgram { return []*lateProgram{&l.handover, &l.syn} }
 
-// stripLate takes programs out of an object that are not loaded.
+// stripLate removes programs from an object that are not loaded.
 func (d *DataPlane) stripLate(spec *ebpf.CollectionSpec) {
 	for _, l := range d.late.each() {
 		if !l.loaded.Load() {
@@ -42,7 +42,7 @@ func (d *DataPlane) stripLate(spec *ebpf.CollectionSpec) {
 	}
 }
 
-// loadLate loads a program into the table of steps, where it is not there.
+// loadLate loads a program into the table of steps, unless it is there.
 func (d *DataPlane) loadLate(l *lateProgram) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,8 +77,8 @@ func (d *DataPlane) loadStep(l *lateProgram, spec *ebpf.CollectionSpec) error {
 	return errors.Join(d.kernel.Steps.Put(uint32(l.step), *program), (*program).Close())
 }
 
-// inheritLate has the programs loaded at once that a predecessor has, in whose place
-// this one is: others may count on them, and flows may need them.
+// inheritLate loads the late programs that the replaced predecessor has: others may rely
+// on them, and flows may need them.
 func (d *DataPlane) inheritLate(old *predecessor) error {
 	folders := []*bpffs.Dir{d.pins}
 	if old != nil {
@@ -104,7 +104,7 @@ func (d *DataPlane) inheritLate(old *predecessor) error {
 	return nil
 }
 
-// hasStep looks into a pinned table of steps.
+// hasStep looks up a step in a pinned table.
 func hasStep(path string, step balancerStep) (bool, error) {
 	table, err := ebpf.LoadPinnedMap(path, nil)
 	if err != nil {
@@ -112,7 +112,7 @@ func hasStep(path string, step balancerStep) (bool, error) {
 	}
 	defer table.Close()
 	if uint32(step) >= table.MaxEntries() {
-		return false, nil // of a version without it
+		return false, nil // from a version without it
 	}
 	var id uint32
 	switch err := table.Lookup(uint32(step), &id); {
@@ -124,6 +124,6 @@ func hasStep(path string, step balancerStep) (bool, error) {
 	return true, nil
 }
 
-// Prepare makes the data plane take packets that others hand to it. Until then
-// they are the kernel's.
+// Prepare makes the data plane accept packets that others hand to it. Until then they go
+// to the kernel.
 func (d *DataPlane) Prepare() error { return d.loadLate(&d.late.handover) }

@@ -14,15 +14,15 @@ import (
 	"github.com/fairlead/fairlead/internal/netorder"
 )
 
-// Layout 2 had a map for each ring, with one older server a slot, and entries of
-// their own for every backend of every frontend. What it held is read here,
-// once: then everything is written anew, and its links get the new program. Flows
-// that it remembered (fullnat, rr) are not taken over.
+// Layout 2 had a map for each ring, one older server per slot, and separate entries for
+// every backend of every frontend. It is read here once. Then everything is written again
+// in the new layout, and its links are updated to the new program. Its tracked flows
+// (fullnat, rr) are lost.
 
-// layoutTwo is the name of the folder of its pins.
+// layoutTwo is the name of its pin directory.
 const layoutTwo = pinPrefix + "2"
 
-// The types of its maps, as far as they are read.
+// The types of its maps, as far as needed.
 type (
 	frontendTwo struct {
 		ID, Ring, Slots, RingSize uint32
@@ -40,7 +40,7 @@ type (
 	slotTwo struct{ First, Second uint32 }
 )
 
-// two is what layout 2 holds.
+// two is the state of layout 2.
 type two struct {
 	maps    map[string]*ebpf.Map
 	servers []serverTwo
@@ -79,7 +79,7 @@ func (t *two) list() (all []desired.Frontend, err error) {
 			return
 		}
 		f := t.frontend(fromKey(k), v)
-		if len(f.Backends) > 0 { // else its first change was cut short
+		if len(f.Backends) > 0 { // else its first change was interrupted
 			all = append(all, f)
 			t.entries[f.Key] = v
 		}
@@ -87,7 +87,7 @@ func (t *two) list() (all []desired.Frontend, err error) {
 	return all, err
 }
 
-// frontend gives one as it was asked for.
+// frontend returns a frontend as it was given.
 func (t *two) frontend(k service.Key, v frontendTwo) desired.Frontend {
 	f := desired.Frontend{
 		Key: k, Method: nameOf(methods, balancerMethod(v.Method)), Scheduler: nameOf(schedulers, balancerScheduler(v.Scheduler)),

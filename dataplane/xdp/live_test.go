@@ -20,7 +20,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// patience is what a busy machine may need for one packet.
+// patience is how long a busy machine may take for one packet.
 const patience = 20 * time.Second
 
 // wireEnd is a packet socket on net0, the far end of eth0.
@@ -44,7 +44,7 @@ func (n *testNet) wireEnd(t *testing.T) *wireEnd {
 	return w
 }
 
-// exchange sends one flow's packet and waits for what the balancer makes of it.
+// exchange sends one flow's packet and waits for the load balancer's output.
 func (w *wireEnd) exchange(frame, want []byte) error {
 	if _, err := unix.Write(w.fd, frame); err != nil {
 		return fmt.Errorf("send: %w", err)
@@ -61,8 +61,8 @@ func (w *wireEnd) exchange(frame, want []byte) error {
 	}
 }
 
-// tunnelled is a packet that opens a flow to the only server of a tunnel, and how
-// it leaves: the same at any time, without a second chance.
+// tunnelled is a packet that opens a flow to the only backend of a tunnel, and its
+// output: always the same, without second-chance.
 func tunnelled(t *testing.T) (in, out []byte) {
 	t.Helper()
 	p := packet{src: clients[false], dst: vips[false], flags: "S", payload: 30}
@@ -72,8 +72,8 @@ func tunnelled(t *testing.T) (in, out []byte) {
 	return in, p.bytes(t)
 }
 
-// steady is a flow of SYNs to a tunnel's only server, each sent when the one
-// before has come back: none may be lost.
+// steady is a flow of SYNs to a tunnel's only backend, each sent when the previous one
+// has come back: none may be lost.
 type steady struct {
 	t         *testing.T
 	exchanged atomic.Int64
@@ -99,7 +99,7 @@ func (n *testNet) steadyTraffic(t *testing.T) *steady {
 				return
 			}
 			s.exchanged.Add(1)
-			time.Sleep(time.Millisecond) // others have work to do
+			time.Sleep(time.Millisecond) // leave time for others
 		}
 	}()
 	return s
@@ -126,8 +126,8 @@ func (s *steady) end() {
 	s.t.Logf("%d packets", s.exchanged.Load())
 }
 
-// The agent goes, comes again, goes, and changes what it holds: not a packet is
-// lost, and what it held before it still holds.
+// The agent stops, starts, stops, and changes what is programmed: no packet is lost, and
+// everything programmed before stays.
 func TestRestartLosesNothing(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -150,7 +150,7 @@ func TestRestartLosesNothing(t *testing.T) {
 		if now := listed(t, d); now != held {
 			t.Fatalf("lists\n %s\nheld\n %s", now, held)
 		}
-		// Away and back again, by every kind of change.
+		// There and back again, by every kind of change.
 		for _, size := range []int{251, 509} {
 			wider := kept
 			wider.RingSize = size
@@ -163,8 +163,7 @@ func TestRestartLosesNothing(t *testing.T) {
 	traffic.end()
 }
 
-// realNet is three hosts with real sockets at the ends, and no neighbour known
-// to anybody:
+// realNet is three hosts with real sockets at the ends, and no resolved neighbors:
 //
 //	client c0 192.168.7.2 ── eth0 balancer eth1 ── s0 192.168.8.2 server
 //	          fd07::2       .1              .1       fd08::2
@@ -198,7 +197,7 @@ func newRealNet(t *testing.T) realNet {
 	return n
 }
 
-// address gives an interface addresses, brings it up and gives its index.
+// address gives an interface addresses, brings it up and returns its index.
 func address(t *testing.T, name string, addrs ...string) int {
 	t.Helper()
 	nic, err := netlink.LinkByName(name)
@@ -213,8 +212,8 @@ func address(t *testing.T, name string, addrs ...string) int {
 	return nic.Attrs().Index
 }
 
-// Real TCP and UDP through fullnat, the kernel's own stacks at both ends: they
-// judge checksums, lengths and state.
+// Real TCP and UDP through fullnat, with the kernel's own stacks at both ends: they check
+// checksums, lengths and state.
 func TestFullNATWithRealSockets(t *testing.T) {
 	n := newRealNet(t)
 	var d *DataPlane
@@ -258,8 +257,8 @@ func TestFullNATWithRealSockets(t *testing.T) {
 	}
 }
 
-// serveTCP answers each connection, once it has read it to the end, with whom
-// it saw and how much it got.
+// serveTCP reads each connection to its end and answers with the peer's address and the
+// number of bytes.
 func serveTCP(t *testing.T, ns *netns.NS, addr string) {
 	t.Helper()
 	acceptEach(t, ns, addr, func(c net.Conn) {
@@ -268,7 +267,7 @@ func serveTCP(t *testing.T, ns *netns.NS, addr string) {
 	})
 }
 
-// acceptEach has each connection to an address served, and then closed.
+// acceptEach serves each connection to an address, and closes it.
 func acceptEach(t *testing.T, ns *netns.NS, addr string, serve func(net.Conn)) {
 	t.Helper()
 	var l net.Listener
@@ -312,7 +311,7 @@ func askTCP(t *testing.T, ns *netns.NS, vip string, bytes int) (seen netip.AddrP
 	return netip.MustParseAddrPort(who), got
 }
 
-// serveUDP answers each datagram with whom it saw.
+// serveUDP answers each datagram with the sender's address.
 func serveUDP(t *testing.T, ns *netns.NS, addr string) {
 	t.Helper()
 	answerUDP(t, ns, addr, func(in []byte, from string) []byte {
@@ -321,7 +320,7 @@ func serveUDP(t *testing.T, ns *netns.NS, addr string) {
 	})
 }
 
-// answerUDP answers each datagram with what is made of it.
+// answerUDP answers each datagram with a function's result.
 func answerUDP(t *testing.T, ns *netns.NS, addr string, answer func(in []byte, from string) []byte) {
 	t.Helper()
 	var c net.PacketConn
@@ -342,8 +341,8 @@ func answerUDP(t *testing.T, ns *netns.NS, addr string, answer func(in []byte, f
 	}()
 }
 
-// askUDP asks until it is answered: a datagram that waits for a neighbour may
-// be lost with good reason.
+// askUDP repeats a request until it is answered: a datagram that waits for a neighbor may
+// legitimately be lost.
 func askUDP(t *testing.T, ns *netns.NS, vip string) (seen netip.AddrPort) {
 	t.Helper()
 	var c net.Conn

@@ -18,17 +18,17 @@ import (
 	"github.com/fairlead/fairlead/internal/features"
 )
 
-// ErrLayout is what Open answers, wrapped, where PinDir holds maps that this
-// version, or this configuration, cannot take over.
+// ErrLayout is the error of Open, wrapped, if PinDir has maps that this version or this
+// configuration cannot take over.
 var ErrLayout = errors.New("pinned maps of another layout")
 
-// pinPrefix begins the name of the folder of pins; the layout's number ends it.
+// pinPrefix starts the name of the pin directory. The layout's number follows.
 const (
 	pinPrefix = "balancer-v"
 	ownFolder = pinPrefix + "3"
 )
 
-// openPins takes hold of the folder of pins and says whether it is empty.
+// openPins opens the pin directory and reports whether it is empty.
 func (d *DataPlane) openPins() (fresh bool, err error) {
 	if err := bpffs.Mount(d.config.PinDir); err != nil {
 		return false, fmt.Errorf("xdp: PinDir: %w", err)
@@ -58,8 +58,8 @@ func (d *DataPlane) openPins() (fresh bool, err error) {
 	return len(names) == 0, nil
 }
 
-// OlderLayouts lists folders that other versions left in a PinDir: those that Open
-// takes over, and those that it refuses (ErrLayout).
+// OlderLayouts lists directories that other versions left in a PinDir: those that Open
+// takes over, and those that it rejects (ErrLayout).
 func OlderLayouts(pinDir string) (known, other []string, err error) {
 	folders, err := os.ReadDir(pinDir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -76,21 +76,21 @@ func OlderLayouts(pinDir string) (known, other []string, err error) {
 	return known, other, err
 }
 
-// spec gives the program and its maps as configured.
+// spec returns the program and its maps as configured.
 func (c Config) spec() (*ebpf.CollectionSpec, error) { return c.specOf(loadBalancer) }
 
-// specOf does so for an object that is compiled from bpf/balancer.c.
+// specOf does so for an object compiled from bpf/balancer.c.
 func (c Config) specOf(load func() (*ebpf.CollectionSpec, error)) (*ebpf.CollectionSpec, error) {
 	spec, err := load()
 	if err != nil {
 		return nil, err
 	}
 	for name, n := range map[string]int{
-		balancerMapFrontends:      2 * c.MaxFrontends, // each may have a VIP of its own
+		balancerMapFrontends:      2 * c.MaxFrontends, // each may have its own VIP
 		balancerMapFrontendCounts: c.MaxFrontends,
-		balancerMapPortRanges:     4 * c.MaxFrontends, // a VIP's lie side by side, and are written beside the old ones
+		balancerMapPortRanges:     4 * c.MaxFrontends, // a VIP's are contiguous, and are written next to the old ones
 		balancerMapChains:         c.MaxChains + 1,    // 0 is none
-		balancerMapServers:        c.MaxBackends + 1,  // 0 is nobody
+		balancerMapServers:        c.MaxBackends + 1,  // 0 is none
 		balancerMapServerCpu:      c.MaxBackends + 1,
 		balancerMapMembers:        c.MaxMembers,
 		balancerMapGuardRanges:    c.MaxFrontends,
@@ -113,8 +113,8 @@ func (c Config) specOf(load func() (*ebpf.CollectionSpec, error)) (*ebpf.Collect
 	return spec, c.presetSettings(spec)
 }
 
-// presetSettings puts the settings into the object, so that no packet ever
-// meets others.
+// presetSettings sets the settings in the object, so that no packet is processed with
+// others.
 func (c Config) presetSettings(spec *ebpf.CollectionSpec) error {
 	variable := spec.Variables[balancerVarSet]
 	var set balancerSettings
@@ -130,7 +130,7 @@ func (c Config) presetSettings(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
-// spec gives the programs and maps without what the kernel refuses.
+// spec returns the programs and maps without those that the kernel does not support.
 func (d *DataPlane) spec() (*ebpf.CollectionSpec, error) { return d.specOf(loadBalancer) }
 
 func (d *DataPlane) specOf(load func() (*ebpf.CollectionSpec, error)) (*ebpf.CollectionSpec, error) {
@@ -141,8 +141,8 @@ func (d *DataPlane) specOf(load func() (*ebpf.CollectionSpec, error)) (*ebpf.Col
 	return spec, err
 }
 
-// kernelObjects are the program that is attached, the generated maps, and the one
-// behind the settings. The table of steps holds the other programs.
+// kernelObjects are the attached program, the generated maps, and the map of the
+// settings. The table of steps refers to the other programs.
 type kernelObjects struct {
 	Balancer *ebpf.Program `ebpf:"balancer"`
 	balancerMaps
@@ -151,7 +151,7 @@ type kernelObjects struct {
 	AuthData *ebpf.Map `ebpf:".data.auth"`
 }
 
-// Close lets go of all.
+// Close closes all.
 func (k *kernelObjects) Close() error {
 	return errors.Join(k.Balancer.Close(), k.balancerMaps.Close(), k.Settings.Close(), k.AuthData.Close())
 }
@@ -159,8 +159,7 @@ func (k *kernelObjects) Close() error {
 // settingsSection is that map's name.
 const settingsSection = ".data.settings"
 
-// load loads the programs onto the pinned maps, which it makes where they are
-// missing.
+// load loads the programs onto the pinned maps, which it creates if they are missing.
 func (d *DataPlane) load(old *predecessor) error {
 	spec, err := d.config.spec()
 	if err != nil {
@@ -198,7 +197,7 @@ func (d *DataPlane) load(old *predecessor) error {
 	if err := features.Require(features.Balancer, features.MapBatches); err != nil {
 		return fmt.Errorf("xdp: %w", err)
 	}
-	d.missing.Check(features.Balancer, features.TestRun) // now, not when a user asks for a trace
+	d.missing.Check(features.Balancer, features.TestRun) // now, not when a user starts a trace
 	if err := d.bits.open(d.kernel.VipBits); err != nil {
 		return err
 	}
@@ -227,7 +226,7 @@ func (d *DataPlane) loadObjects(spec *ebpf.CollectionSpec, into any) error {
 	return d.openFlows(spec)
 }
 
-// setConstants sets what a program is loaded with and keeps.
+// setConstants sets the constants of a program before loading.
 func (d *DataPlane) setConstants(spec *ebpf.CollectionSpec) error {
 	for name, value := range d.constants {
 		if err := spec.Variables[name].Set(value); err != nil {
@@ -237,7 +236,7 @@ func (d *DataPlane) setConstants(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
-// stepPrograms are the programs that a packet can go on in, by their numbers.
+// stepPrograms are the programs that can continue a packet, by number.
 var stepPrograms = map[balancerStep]string{
 	balancerStepSTEP_SLOW_PATH: "slow_path", balancerStepSTEP_HANDOVER: "handover", balancerStepSTEP_SYN: "syn",
 }
@@ -252,9 +251,9 @@ func fillSteps(spec *ebpf.CollectionSpec) {
 	}
 }
 
-// stepsPrefix begins the names of the pinned tables of steps, one for each
-// program that is attached: the kernel empties a table that only a program
-// has (kernel/bpf/syscall.c, bpf_map_put_uref).
+// stepsPrefix starts the names of the pinned tables of steps, one per attached program:
+// the kernel empties a table that only programs reference (kernel/bpf/syscall.c,
+// bpf_map_put_uref).
 const stepsPrefix = "steps_"
 
 func (d *DataPlane) pinSteps() (err error) {
@@ -262,7 +261,7 @@ func (d *DataPlane) pinSteps() (err error) {
 	return err
 }
 
-// pinTable pins a table of steps and gives the pin's name.
+// pinTable pins a table of steps and returns the pin's name.
 func (d *DataPlane) pinTable(steps *ebpf.Map) (string, error) {
 	info, err := steps.Info()
 	if err != nil {
@@ -276,7 +275,7 @@ func (d *DataPlane) pinTable(steps *ebpf.Map) (string, error) {
 	return name, nil
 }
 
-// unpinOldSteps lets go of the tables of programs that are no longer attached.
+// unpinOldSteps unpins the tables of programs that are no longer attached.
 func (d *DataPlane) unpinOldSteps() error {
 	names, err := d.pins.Names(stepsPrefix)
 	if err != nil {
@@ -293,7 +292,7 @@ func (d *DataPlane) unpinOldSteps() error {
 	return nil
 }
 
-// anyVeth says whether an interface is one end of a veth pair, or made of one.
+// anyVeth reports whether an interface is one end of a veth pair, or consists of one.
 func (c Config) anyVeth() bool {
 	return slices.ContainsFunc(c.Interfaces, func(name string) bool {
 		nic, err := netlink.LinkByName(name)
@@ -301,7 +300,7 @@ func (c Config) anyVeth() bool {
 	})
 }
 
-// dropReasons gives their names from the C enum: DROP_TOO_BIG is "too-big".
+// dropReasons returns the reason names from the C enum: DROP_TOO_BIG is "too-big".
 func dropReasons(spec *ebpf.CollectionSpec) ([]string, error) {
 	var enum *btf.Enum
 	if err := spec.Types.TypeByName("drop_reason", &enum); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead/fairlead/internal/netlist"
 )
 
-// macWatch keeps the MAC addresses that frames may be for as the devices have
-// them (bpf/balancer/mac.h).
+// macWatch maintains the MAC addresses that frames may be for, according to the devices
+// (bpf/balancer/mac.h).
 type macWatch struct {
 	d     *DataPlane
 	nl    *netlink.Handle
@@ -24,15 +24,14 @@ type macWatch struct {
 	done  chan struct{}
 }
 
-// Changes come in bursts; a read that fails is tried again.
+// Changes come in bursts. A failed read is retried.
 const (
 	macPause = 100 * time.Millisecond
 	macRetry = time.Second
 )
 
-// watchMACs writes the MAC addresses, and again whenever a device changes, until
-// the data plane is closed. It works in the network namespace of the calling
-// thread.
+// watchMACs writes the MAC addresses, and again whenever a device changes, until the data
+// plane is closed. It works in the calling thread's network namespace.
 func (d *DataPlane) watchMACs() error {
 	nl, err := netlink.NewHandle()
 	if err != nil {
@@ -81,7 +80,7 @@ func (w *macWatch) close() {
 	w.nl.Close()
 }
 
-// write has the program accept frames for the devices as they are now.
+// write makes the program accept frames for the current devices.
 func (w *macWatch) write() error {
 	links, err := netlist.Whole(w.nl.LinkList)
 	if err != nil {
@@ -90,7 +89,7 @@ func (w *macWatch) write() error {
 	wanted, own := map[balancerDeviceMac]uint8{}, map[uint32]uint64{}
 	for _, l := range receivers(links, w.d.config.Interfaces) {
 		index := uint32(l.Attrs().Index)
-		wanted[balancerDeviceMac{Ifindex: index, Mac: [6]uint8{1}}] = 0 // it is written
+		wanted[balancerDeviceMac{Ifindex: index, Mac: [6]uint8{1}}] = 0 // marks it as written
 		for _, mac := range macsOf(links, l) {
 			wanted[balancerDeviceMac{Ifindex: index, Mac: mac}] = 0
 		}
@@ -109,8 +108,8 @@ func (w *macWatch) write() error {
 	return nil
 }
 
-// receivers are the devices whose index a frame can carry: those of the given
-// names, and where one is a bond its members.
+// receivers are the devices whose index a frame can carry: those with the given names,
+// and for a bond its members.
 func receivers(links []netlink.Link, names []string) []netlink.Link {
 	bonds := map[int]bool{}
 	for _, l := range links {
@@ -123,12 +122,12 @@ func receivers(links []netlink.Link, names []string) []netlink.Link {
 	})
 }
 
-// stacked are the kinds of devices that take frames off the one they name as
-// their link. Others, such as tunnels, name it for other reasons.
+// stacked are the kinds of devices that receive frames through the device in their link
+// attribute. Others, such as tunnels, use that attribute for other purposes.
 var stacked = []string{"vlan", "macvlan", "macvtap", "macsec"}
 
-// macsOf gives the MAC addresses by which this host takes frames from a device:
-// its own and those of all devices on top of it.
+// macsOf returns the MAC addresses for which this host accepts frames from a device: its
+// own and those of all devices on top of it.
 func macsOf(links []netlink.Link, nic netlink.Link) (macs [][6]byte) {
 	above := map[int]bool{nic.Attrs().Index: true}
 	for queue := []netlink.Link{nic}; len(queue) > 0; queue = queue[1:] {
@@ -146,8 +145,8 @@ func macsOf(links []netlink.Link, nic netlink.Link) (macs [][6]byte) {
 	return macs
 }
 
-// isOnTopOf says whether frames that a device receives may go to another one. A
-// port of an Open vSwitch does not say which of its bridges it belongs to.
+// isOnTopOf reports whether frames that a device receives may go to another one. An Open
+// vSwitch port does not report to which bridge it belongs.
 func isOnTopOf(l, below netlink.Link) bool {
 	master := below.Attrs().MasterIndex != 0 && l.Attrs().Index == below.Attrs().MasterIndex
 	uses := l.Attrs().ParentIndex == below.Attrs().Index && slices.Contains(stacked, l.Type())

@@ -13,10 +13,10 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// TestFramesForOtherHosts has a switch flood frames, or a device be promiscuous: a
-// frame for another host's MAC address is nobody's here, whatever its packet says.
-// Frames for the devices on top of an interface are this host's, as soon as there
-// are such, and an interface may change its address.
+// TestFramesForOtherHosts: a switch floods frames, or a device is promiscuous. A frame
+// for another host's MAC address is ignored, whatever its packet is. Frames for devices
+// on top of an interface are for this host as soon as those exist, and an interface may
+// change its address.
 func TestFramesForOtherHosts(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())

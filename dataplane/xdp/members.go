@@ -18,10 +18,10 @@ import (
 type member struct {
 	*server
 	weight   uint32
-	maxConns uint32 // which the server has got when the change is complete
+	maxConns uint32 // set on the server when the change is complete
 	since    int64  // nanoseconds of Unix time, 0 for always
-	drained  int64  // likewise, 0 for not known; the kernel does not keep it
-	held     bool   // the change that brought it, or made it so, is complete
+	drained  int64  // same unit, 0 for unknown; not stored in the kernel
+	held     bool   // the change that added or modified it is complete
 }
 
 func (m member) entry() balancerMember {
@@ -32,7 +32,7 @@ func (m member) entry() balancerMember {
 	return e
 }
 
-// memberOf gives what a backend asks of its server.
+// memberOf returns the member for a backend.
 func memberOf(b service.Backend, s *server) member {
 	m := member{server: s, weight: b.Weight, maxConns: b.MaxConns}
 	if !b.Since.IsZero() {
@@ -44,7 +44,7 @@ func memberOf(b service.Backend, s *server) member {
 	return m
 }
 
-// backendOf gives it back.
+// backendOf is the inverse of memberOf.
 func backendOf(addr netip.AddrPort, e balancerMember) service.Backend {
 	return service.Backend{Addr: addr, Weight: e.Weight, MaxConns: e.MaxConns, Since: timeOf(int64(e.Since))}
 }
@@ -56,7 +56,7 @@ func timeOf(nanoseconds int64) time.Time {
 	return time.Unix(0, nanoseconds).UTC()
 }
 
-// drains says that it takes no new flows.
+// drains reports whether it accepts no new flows.
 func (m member) drains() bool { return m.key.owner != 0 && m.weight == 0 }
 
 // members are those of one frontend, by address.
@@ -70,7 +70,7 @@ func (ms members) find(addr netip.AddrPort) *member {
 	return &ms[at]
 }
 
-// ring gives the members as the ring's maker wants them.
+// ring returns the members in the ring builder's type.
 func (ms members) ring() []ring.Member {
 	all := make([]ring.Member, len(ms))
 	for i, m := range ms {
@@ -79,7 +79,7 @@ func (ms members) ring() []ring.Member {
 	return all
 }
 
-// writeMembers notes in the kernel which servers a frontend has.
+// writeMembers stores in the kernel which servers a frontend has.
 func (d *DataPlane) writeMembers(frontend uint32, ms []member) error {
 	if len(ms) == 0 {
 		return nil

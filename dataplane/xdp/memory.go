@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapMemory gives an array map's elements as the kernel has them. T is as large
-// as the kernel's step from one to the next, a multiple of eight bytes.
+// mapMemory returns an array map's elements in shared memory. T must have the size of the
+// kernel's element, a multiple of eight bytes.
 func mapMemory[T any](m *ebpf.Map) ([]T, error) {
 	var t T
 	bytes := int(m.MaxEntries()) * int(unsafe.Sizeof(t))

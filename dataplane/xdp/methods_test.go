@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// sctpInit gives a frame with an SCTP INIT and so many bytes behind it.
+// sctpInit returns a frame with an SCTP INIT and this many bytes after it.
 func sctpInit(t *testing.T, src, dst string, more int) []byte {
 	t.Helper()
 	from, to := netip.MustParseAddrPort(src), netip.MustParseAddrPort(dst)
@@ -27,7 +27,7 @@ func sctpInit(t *testing.T, src, dst string, more int) []byte {
 	return frame
 }
 
-// Another port of SCTP is another checksum, over the whole packet.
+// Another SCTP port changes the checksum over the whole packet.
 func TestSCTPPort(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -49,8 +49,8 @@ func TestSCTPPort(t *testing.T) {
 	}
 }
 
-// The first fragment's checksum covers the others too: where the port changes it
-// cannot be mended.
+// The first fragment's checksum covers the others too: it cannot be updated for a new
+// port.
 func TestSCTPFragment(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())

@@ -11,12 +11,12 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// removable is memory that can be removed.
+// removable is an in-memory data plane that can be removed.
 type removable struct{ *fake.DataPlane }
 
 func (removable) Detach() error { return nil }
 
-// ringless keeps no size of rings, as IPVS.
+// ringless stores no ring sizes, like IPVS.
 type ringless struct{ removable }
 
 func (r ringless) List() ([]desired.Frontend, error) {
@@ -27,9 +27,9 @@ func (r ringless) List() ([]desired.Frontend, error) {
 	return list, err
 }
 
-// A program that another agent left pinned is opened, its frontends go to the
-// next data plane, and nothing of it stays; what IPVS lists, without the size of a
-// ring, comes the other way.
+// A program that another agent left pinned is opened, its frontends move to the next data
+// plane, and nothing of it remains. What IPVS lists, without a ring size, moves the other
+// way.
 func TestMoves(t *testing.T) {
 	n, next, back := newNet(t), removable{fake.New()}, ringless{removable{fake.New()}}
 	f := frontend(service.Tunnel, "10.1.1.1:80", service.TCP, "172.16.0.11:80", "172.16.0.12:80")

@@ -7,16 +7,16 @@ import (
 	"github.com/fairlead/fairlead/core/schedule"
 )
 
-// natBit gives the place of an address among the bits of nat's servers:
-// may_be_nat_server in bpf/balancer/nat.h.
+// natBit returns the bit of an address in the bitmap of nat backends: may_be_nat_server
+// in bpf/balancer/nat.h.
 func (t *flowTable) natBit(a netip.Addr) (word int, bit uint64) {
 	hash := schedule.AddrHash(a)
 	return int(hash>>6) % len(t.nat), 1 << (hash & 63)
 }
 
-// admitNAT lets the program look at packets from a frontend's servers, if they
-// are answers for it to translate. Who is a server no more keeps its bit until
-// none is: a bit too many only costs a look-up.
+// admitNAT makes the program check packets from a frontend's backends for replies to
+// translate. Bits are cleared only when no nat backends are left: an extra bit only costs
+// a lookup.
 func (d *DataPlane) admitNAT(h *held) {
 	if h.value.Method != balancerMethodMETHOD_NAT {
 		return

@@ -18,8 +18,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// judge runs frames of one kind: those that go up the kernel as they came, and
-// those that are dropped as not served.
+// judge runs frames of one kind: those that go to the kernel unmodified, and those that
+// are dropped as not served.
 func (n *testNet) judge(t *testing.T, d *DataPlane, want verdict, frames map[string][]byte) {
 	t.Helper()
 	for name, frame := range frames {
@@ -58,8 +58,8 @@ func notServed(t *testing.T) map[string][]byte {
 	}
 }
 
-// What is addressed to no VIP goes up the kernel as it came, and so does what
-// only the kernel can answer.
+// Packets addressed to no VIP go to the kernel unmodified, and so do those that only the
+// kernel can answer.
 func TestUntouched(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -102,7 +102,7 @@ func TestUntouched(t *testing.T) {
 	n.judge(t, d, pass, untouched)
 }
 
-// What is addressed to a VIP but not served would go in circles.
+// Packets addressed to a VIP but not served would loop.
 func TestNotServed(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -133,8 +133,7 @@ func TestNotServed(t *testing.T) {
 	}
 }
 
-// A VIP that is an address of this host, from whenever on: what is not served
-// is the host's own.
+// If a VIP becomes an address of this host, unserved packets are for the host.
 func TestVIPOfThisHost(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -166,7 +165,7 @@ func TestVIPOfThisHost(t *testing.T) {
 		})
 	}
 	onLo(netlink.AddrAdd)
-	testkit.Eventually(t, patience, func() error { // the kernel takes up an IPv6 address by and by
+	testkit.Eventually(t, patience, func() error { // the kernel adds an IPv6 address with a delay
 		if v, _ := n.run(t, d, notServed(t)["ICMPv6"]); v != pass {
 			return fmt.Errorf("%s: %v", vips[true], v)
 		}
@@ -180,7 +179,7 @@ func TestVIPOfThisHost(t *testing.T) {
 	n.judge(t, d, drop, notServed(t))
 }
 
-// An agent that dies before it has written or removed the VIP's own entry.
+// An agent dies before it has written or removed the VIP's own entry.
 func TestDeathBesideTheVIP(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -205,8 +204,8 @@ func TestDeathBesideTheVIP(t *testing.T) {
 	}
 }
 
-// loopNet is a node that routes a service prefix to its balancer pod, whose
-// default route is the node:
+// loopNet is a node that routes a service prefix to its load balancer pod, whose default
+// route is the node:
 //
 //	client c0 192.168.7.2 ── n0 node net0 172.16.0.1 ── eth0 balancer
 type loopNet struct {
@@ -248,7 +247,7 @@ func newLoopNet(t *testing.T) loopNet {
 	return n
 }
 
-// raw opens a socket whose packets begin with the IP header.
+// raw opens a socket whose packets start with the IP header.
 func (n loopNet) raw(t *testing.T, domain int) (fd int) {
 	t.Helper()
 	testkit.Do(t, n.client, func() (err error) {
@@ -259,8 +258,8 @@ func (n loopNet) raw(t *testing.T, domain int) (fd int) {
 	return fd
 }
 
-// toPod counts what the node has sent to the pod, and is addressed to a VIP,
-// until nothing has come for a while or there are as many.
+// toPod counts packets for a VIP that the node has sent to the pod, until none has
+// arrived for a while or the maximum is reached.
 func (w *wireEnd) toPod(t *testing.T, most int, quiet unix.Timeval) (seen int) {
 	t.Helper()
 	must(t, unix.SetsockoptTimeval(w.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &quiet))
@@ -282,9 +281,9 @@ func (w *wireEnd) toPod(t *testing.T, most int, quiet unix.Timeval) (seen int) {
 	return seen
 }
 
-// A ping, a closed port and a fragment to the VIP, through a real node and a
-// real balancer pod: seen once each, where without the balancer's hand they go
-// to and fro until their TTL ends.
+// A ping, a closed port and a fragment to the VIP, through a real node and a real load
+// balancer pod: each is seen once. Without the load balancer they loop until their TTL
+// expires.
 func TestNothingGoesInCircles(t *testing.T) {
 	n := newLoopNet(t)
 	d := n.open(t, config())
@@ -315,12 +314,12 @@ func TestNothingGoesInCircles(t *testing.T) {
 	if seen := w.toPod(t, circles*len(probes), unix.Timeval{Sec: int64(patience.Seconds())}); seen < circles*len(probes) {
 		t.Fatalf("with no frontend: %d packets seen of %d sent: this network has no circle to break", seen, len(probes))
 	}
-	w.toPod(t, 100*len(probes), unix.Timeval{Sec: 1}) // until their TTL has ended
+	w.toPod(t, 100*len(probes), unix.Timeval{Sec: 1}) // until their TTL has expired
 	for _, v6 := range []bool{false, true} {
 		both(t, d, frontend(service.Tunnel, vips[v6], 0, servers[v6]))
 	}
 	w = n.wireEnd(t)
-	all := func() uint64 { // the fragments are none that anybody makes
+	all := func() uint64 { // nobody sends such fragments otherwise
 		drops := d.Describe().Drops
 		return drops["no-frontend"] + drops["malformed"] + drops["fragment-lost"]
 	}

@@ -10,14 +10,13 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// Odd frames, and a decoder that knows nothing of the program: what goes in is
-// made from plain frames with the sums of this file, and what comes out is
-// checked sum by sum.
+// Slow path frames, and an independent decoder: the input is made from fast path frames
+// with this file's checksums, and the output is verified checksum by checksum.
 
-// is6 says of an untagged frame that its packet is IPv6.
+// is6 reports whether an untagged frame's packet is IPv6.
 func is6(frame []byte) bool { return frame[12] == 0x86 }
 
-// header4 mends length and checksum of the IPv4 header at the front.
+// header4 fixes length and checksum of the IPv4 header at the front.
 func header4(ip []byte) []byte {
 	header := int(ip[0]&15) * 4
 	binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
@@ -26,7 +25,7 @@ func header4(ip []byte) []byte {
 	return ip
 }
 
-// withOptions puts options into an IPv4 frame that has none.
+// withOptions adds options to an IPv4 frame without any.
 func withOptions(frame []byte, options ...byte) []byte {
 	for len(options)%4 != 0 {
 		options = append(options, 0)
@@ -37,8 +36,7 @@ func withOptions(frame []byte, options ...byte) []byte {
 	return out
 }
 
-// withExtension puts an extension header into an IPv6 frame; its first byte is
-// filled in.
+// withExtension adds an extension header to an IPv6 frame and sets its first byte.
 func withExtension(frame []byte, kind byte, header ...byte) []byte {
 	out := slices.Concat(frame[:54], header, frame[54:])
 	out[54], out[20] = frame[20], kind
@@ -46,7 +44,7 @@ func withExtension(frame []byte, kind byte, header ...byte) []byte {
 	return out
 }
 
-// tagged puts VLAN tags into a frame.
+// tagged adds VLAN tags to a frame.
 func tagged(frame []byte, tags ...uint16) []byte {
 	out := slices.Clone(frame[:12])
 	for i, id := range tags {
@@ -59,7 +57,7 @@ func tagged(frame []byte, tags ...uint16) []byte {
 	return append(out, frame[12:]...)
 }
 
-// fragments cuts a frame into fragments of at most size bytes of payload each, a
+// fragments splits a frame into fragments of at most size bytes of payload each, a
 // multiple of eight.
 func fragments(frame []byte, id uint16, size int) (out [][]byte) {
 	header := 34
@@ -91,7 +89,7 @@ func fragments(frame []byte, id uint16, size int) (out [][]byte) {
 	return out
 }
 
-// sumsFit checks every checksum of an IP packet, also of one in a tunnel.
+// sumsFit checks every checksum of an IP packet, including one in a tunnel.
 func sumsFit(t *testing.T, ip []byte) {
 	t.Helper()
 	version := gopacket.LayerType(layers.LayerTypeIPv4)
@@ -112,7 +110,7 @@ func sumsFit(t *testing.T, ip []byte) {
 				t.Errorf("IPv4 header's checksum is wrong\n%s", p)
 			}
 			if l.Flags&layers.IPv4MoreFragments != 0 || l.FragOffset != 0 {
-				return // what is inside covers what is not here
+				return // the inner checksum covers other fragments
 			}
 			pseudo = slices.Concat(l.SrcIP.To4(), l.DstIP.To4())
 		case *layers.IPv6:
@@ -144,12 +142,12 @@ func transportFits(t *testing.T, p gopacket.Packet, pseudo []byte, proto byte, b
 	}
 }
 
-// icmp is an ICMP message in a frame: from and to say the Ethernet addresses as
-// in packet.
+// icmp is an ICMP message in a frame. from and to are the Ethernet addresses as in
+// packet.
 type icmp struct {
 	packet
 	kind, code byte
-	rest       uint32 // the four bytes behind the checksum
+	rest       uint32 // the four bytes after the checksum
 	body       []byte
 }
 

@@ -13,30 +13,30 @@ import (
 	"github.com/fairlead/fairlead/internal/bpffs"
 )
 
-// An offload is what a device does to packets before a program sees them, with
-// the ethtool calls that read and set it.
+// offload is what a device does to packets before a program sees them, with the ethtool
+// calls that read and set it.
 type offload struct {
-	name     string // as ethtool -k has it, in short
+	name     string // short name, as in ethtool -k
 	get, set uint32
 	bit      uint32
 }
 
-// Generic programs run behind GRO, see packets that were joined to more than the
-// MTU, and could only drop them; a driver with a native program does not join
-// before it. VLAN tags that a card takes off the frame no program sees, and what
-// it sends on would leave without (ETH_FLAG_RXVLAN in linux/ethtool.h).
+// Generic programs run after GRO. They would see packets merged beyond the MTU, and could
+// only drop them. A driver with a native program does not merge before it. VLAN tags
+// stripped by a NIC are invisible to programs, and forwarded frames would lack them
+// (ETH_FLAG_RXVLAN in linux/ethtool.h).
 var (
 	groOffload  = offload{"gro", unix.ETHTOOL_GGRO, unix.ETHTOOL_SGRO, 1}
 	vlanOffload = offload{"rxvlan", unix.ETHTOOL_GFLAGS, unix.ETHTOOL_SFLAGS, 1 << 8}
 )
 
-// offloadPrefix begins the names of the notes, beside the pins, of what was
-// turned off: "offload_rxvlan_eth0".
+// offloadPrefix starts the names of the notes, next to the pins, of disabled offloads:
+// "offload_rxvlan_eth0".
 const offloadPrefix = "offload_"
 
 func (o offload) note(nic string) string { return offloadPrefix + o.name + "_" + pinWord(nic) }
 
-// turnOff turns an offload off where it is on, and notes that.
+// turnOff disables an offload if it is enabled, and records that.
 func (d *DataPlane) turnOff(o offload, nic string) error {
 	value, err := ethtool(nic, o.get, 0)
 	if errors.Is(err, unix.EOPNOTSUPP) || err == nil && value&o.bit == 0 {
@@ -45,7 +45,7 @@ func (d *DataPlane) turnOff(o offload, nic string) error {
 	if err != nil {
 		return fmt.Errorf("read %s: %w", o.name, err)
 	}
-	// The note comes first: what is off without one stays off for good.
+	// The note comes first: without one the offload would stay disabled.
 	note := d.pins.Path(o.note(nic))
 	if err := os.Symlink(nic, note); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("note that %s was on: %w", o.name, err)
@@ -56,7 +56,7 @@ func (d *DataPlane) turnOff(o offload, nic string) error {
 	return nil
 }
 
-// turnOn turns on again what was turned off on an interface that is left.
+// turnOn enables an offload again that was disabled on an interface no longer used.
 func turnOn(pins *bpffs.Dir, o offload, nic string) error {
 	if _, err := os.Readlink(pins.Path(o.note(nic))); err != nil {
 		return nil // there is no note
@@ -71,8 +71,8 @@ func turnOn(pins *bpffs.Dir, o offload, nic string) error {
 	return pins.Remove(o.note(nic))
 }
 
-// showVLANs sees to it that a program on an interface is shown all VLAN tags, and
-// says why it is not. A bond's members are the ones that receive.
+// showVLANs makes all VLAN tags visible to the program on an interface, or returns why it
+// cannot. A bond's members are the ones that receive.
 func (d *DataPlane) showVLANs(nic netlink.Link) (reason string, err error) {
 	members, err := membersOf(nic)
 	if err != nil {
@@ -89,8 +89,8 @@ func (d *DataPlane) showVLANs(nic netlink.Link) (reason string, err error) {
 	return "", nil
 }
 
-// restoreOffloads turns on again all that was turned off for one interface, and
-// for a bond's members.
+// restoreOffloads enables everything again that was disabled for one interface, and for a
+// bond's members.
 func (d *DataPlane) restoreOffloads(name string) error {
 	names := []string{name}
 	if nic, err := netlink.LinkByName(name); err == nil {
@@ -109,7 +109,8 @@ func (d *DataPlane) restoreOffloads(name string) error {
 	return errors.Join(errs...)
 }
 
-// RestoreOffloads turns on again all that is noted among pins as turned off.
+// RestoreOffloads enables all offloads again that are recorded as disabled among the
+// pins.
 func RestoreOffloads(pins *bpffs.Dir) error {
 	notes, err := pins.Names(offloadPrefix)
 	errs := []error{err}
@@ -120,8 +121,7 @@ func RestoreOffloads(pins *bpffs.Dir) error {
 	return errors.Join(errs...)
 }
 
-// ethtool is one of the older calls, of a single value: it sets that, or gives
-// what there is.
+// ethtool is one of the older calls with a single value: it sets or returns that.
 func ethtool(nic string, cmd, value uint32) (uint32, error) {
 	ifr, err := unix.NewIfreq(nic)
 	if err != nil {
@@ -147,6 +147,6 @@ func ethtool(nic string, cmd, value uint32) (uint32, error) {
 	return arg.value, nil
 }
 
-// pinWord is an interface's name as a part of a pin's: the BPF file system takes
-// no dots, interfaces no slashes.
+// pinWord is an interface's name as a part of a pin name: the BPF file system allows no
+// dots, interfaces no slashes.
 func pinWord(nic string) string { return strings.ReplaceAll(nic, ".", ":") }

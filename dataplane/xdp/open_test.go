@@ -21,7 +21,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// refused tries to open and wants an error of that kind that says all these.
+// refused tries to open and expects an error of this kind that contains all these
+// strings.
 func (n *testNet) refused(t *testing.T, c Config, kind error, says ...string) {
 	t.Helper()
 	testkit.Do(t, n.balancer, func() error {
@@ -42,7 +43,7 @@ func (n *testNet) refused(t *testing.T, c Config, kind error, says ...string) {
 	})
 }
 
-// attachedProgram gives the id of an interface's program, 0 for none.
+// attachedProgram returns the id of an interface's program, 0 for none.
 func (n *testNet) attachedProgram(t *testing.T, name string) (id uint32) {
 	t.Helper()
 	testkit.Do(t, n.balancer, func() error {
@@ -163,8 +164,8 @@ func TestGenericFallback(t *testing.T) {
 	}
 }
 
-// An interface whose own driver has no native XDP: the reason names those that
-// it is made of, where one may attach instead.
+// For an interface whose own driver has no native XDP, the reason lists its parts, to
+// which one may attach instead.
 func TestReasonNamesTheParts(t *testing.T) {
 	n := newNet(t)
 	testkit.Do(t, n.balancer, func() error {
@@ -197,8 +198,8 @@ func TestReasonNamesTheParts(t *testing.T) {
 	})
 }
 
-// A veth whose far end has neither GRO nor a program would lose what a native
-// one sends back: there auto takes generic, and packets really come back.
+// A veth whose peer has neither GRO nor a program would lose what a native program sends
+// back: there auto uses generic, and packets really come back.
 func TestVethWithPlainPeer(t *testing.T) {
 	n := newNet(t)
 	testkit.Do(t, n.outside, func() error {
@@ -215,7 +216,7 @@ func TestVethWithPlainPeer(t *testing.T) {
 	must(t, n.wireEnd(t).exchange(in, out))
 }
 
-// On hardware a packet goes back by XDP_TX, which costs less.
+// On hardware a packet goes back with XDP_TX, which costs less.
 func TestBackByTX(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -314,9 +315,9 @@ func TestAddressesThereAndBack(t *testing.T) {
 	}
 }
 
-// verifiedMax limits the instructions that the verifier processes in the programs
-// that a start waits for: about 0.15 s of a core. Linux 6.18 processes 102,000;
-// Linux 7.3 processes 130,000 for the same programs.
+// verifiedMax limits the instructions that the verifier processes in the programs that
+// startup waits for: about 0.15 s of a core. Linux 6.18 processes 102,000; Linux 7.3
+// processes 130,000 for the same programs.
 func verifiedMax() uint32 {
 	if strings.HasPrefix(version.Release(), "6.") {
 		return 110_000
@@ -355,7 +356,7 @@ func TestVerifierStatistics(t *testing.T) {
 		}
 	}
 	if strings.HasPrefix(version.Release(), "6.1.") {
-		return // it looks at four times as many, and takes them
+		return // it processes four times as many, and accepts them
 	}
 	if limit := verifiedMax(); total > limit {
 		t.Errorf("the verifier processed %d instructions, more than %d: an agent that starts waits for that", total, limit)

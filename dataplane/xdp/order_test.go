@@ -8,11 +8,11 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// The discipline of bpf/include/order.h, tried in every order in which a CPU that
-// reorders loads may make them, against every moment at which the stores of a writer
-// may become visible: the model of a reader and a writer of one entry.
+// The protocol of bpf/include/order.h, tried in every order in which a CPU that reorders
+// loads may make them, with every time at which the stores of a writer may become
+// visible: a model of a reader and a writer of one entry.
 
-// What an entry has; each field says whose it is.
+// The fields of an entry. The value of each is its owner.
 const (
 	entryTag = iota
 	entryWord
@@ -22,8 +22,8 @@ const (
 
 const nobodys = 0
 
-// writes are a writer's stores, in the order in which all CPUs see them: it gives the
-// entry of the flow 1 to the flow 2. order_store keeps them in order.
+// writes are a writer's stores, in the order in which all CPUs see them: it reassigns the
+// entry from flow 1 to flow 2. order_store keeps them in order.
 var writes = []struct{ field, owner int }{{entryTag, nobodys}, {entryWord, 2}, {entryData, 2}, {entryTag, 2}}
 
 // A reader's loads.
@@ -37,15 +37,15 @@ const (
 
 var loadedField = [loads]int{entryTag, entryWord, entryData, entryTag}
 
-// before says which load is made before which other one, whatever the CPU.
+// before requires that one load is made before another, on any CPU.
 type before struct{ first, second int }
 
-// discipline is how order.h has a reader load: order_after behind the first load, and
-// order_loads before the last.
+// discipline is the protocol of order.h for a reader: order_after after the first load,
+// and order_loads before the last.
 var discipline = []before{{loadTag, loadWord}, {loadTag, loadData}, {loadWord, loadTagAgain}, {loadData, loadTagAgain}}
 
-// reads gives what a reader of a flow finds where it makes its loads in an order, the
-// i-th when so many stores are visible.
+// reads returns what a reader of a flow finds with its loads in this order, where
+// visible[i] stores are visible at the i-th load.
 func reads(order []int, visible []int) (found [loads]int) {
 	for i, load := range order {
 		owner := 1
@@ -59,8 +59,8 @@ func reads(order []int, visible []int) (found [loads]int) {
 	return found
 }
 
-// mixed says whether some execution lets a reader take what is of two flows for the
-// entry of its own.
+// mixed reports whether some execution lets a reader take fields of two flows for its own
+// entry.
 func mixed(rules []before) bool {
 	torn := false
 	eachOrder(nil, rules, func(order []int) {
@@ -75,7 +75,7 @@ func mixed(rules []before) bool {
 	return torn
 }
 
-// eachOrder gives every order of the loads that rules allow.
+// eachOrder generates every order of the loads that rules allow.
 func eachOrder(order []int, rules []before, give func([]int)) {
 	if len(order) == loads {
 		give(order)
@@ -89,7 +89,7 @@ func eachOrder(order []int, rules []before, give func([]int)) {
 	}
 }
 
-// eachMoment gives every way in which stores become visible between loads.
+// eachMoment generates every way in which stores become visible between loads.
 func eachMoment(visible []int, give func([]int)) {
 	if len(visible) == loads {
 		give(visible)
@@ -104,8 +104,8 @@ func eachMoment(visible []int, give func([]int)) {
 	}
 }
 
-// The discipline keeps readers from mixtures, and nothing of it is too much: without
-// any of its parts there is one.
+// The protocol prevents mixtures, and no part of it is redundant: without any of them
+// there is one.
 func TestOrderOfLoads(t *testing.T) {
 	if mixed(discipline) {
 		t.Error("the discipline lets a reader mix two flows")
@@ -148,8 +148,8 @@ func barriers(t *testing.T, inOrder bool) map[string]int {
 	return found
 }
 
-// Where a CPU keeps loads in order the verifier has taken all barriers out of what
-// runs; elsewhere they are there.
+// On a CPU that keeps loads in order the verifier has removed all barriers from what
+// runs. On others they are there.
 func TestBarriersCostNothingWhereLoadsAreInOrder(t *testing.T) {
 	if found := barriers(t, true); len(found) > 0 {
 		t.Errorf("on a CPU that keeps its loads in order programs have barriers: %v", found)

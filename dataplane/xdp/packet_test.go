@@ -13,9 +13,9 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// packet is a frame in words. bytes writes it out with another library's
-// encoders and checksums, so that what the program makes can be compared byte
-// for byte with what it should have made.
+// packet describes a frame. bytes encodes it with another library's encoders and
+// checksums, so that the program's output can be compared with the expected one byte for
+// byte.
 type packet struct {
 	from, to net.HardwareAddr // Ethernet; nil for gateway to eth0
 	src, dst string           // address:port
@@ -27,7 +27,7 @@ type packet struct {
 	tos      uint8
 	payload  int    // bytes
 	noCheck  bool   // UDP: checksum zero
-	option   string // address:port, several with spaces between
+	option   string // address:port, several separated by spaces
 	outer    *outer
 }
 
@@ -62,7 +62,7 @@ func (p packet) bytes(t testing.TB) []byte {
 	return append(binary.BigEndian.AppendUint16(eth, uint16(ethertype)), inner...)
 }
 
-// ip gives the IP packet.
+// ip returns the IP packet.
 func (p packet) ip(t testing.TB, src, dst netip.AddrPort) []byte {
 	ttl := p.ttl
 	if ttl == 0 {
@@ -119,8 +119,8 @@ func (p packet) transport(t testing.TB, ip gopacket.NetworkLayer, sport, dport u
 	return encode(t, tcp, gopacket.Payload(payload))
 }
 
-// chunk is an SCTP packet of one chunk, which is at least as long as an INIT's
-// (RFC 9260, 3.3.2); the CRC32c is in the order of its own bytes (appendix A).
+// chunk is an SCTP packet with one chunk, at least as long as an INIT's (RFC 9260,
+// 3.3.2). The CRC32c is in its own byte order (appendix A).
 func (p packet) chunk(payload []byte, sport, dport uint16) []byte {
 	b := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, sport), dport)
 	b = append(binary.BigEndian.AppendUint32(b, p.seq), 0, 0, 0, 0) // tag and checksum
@@ -162,8 +162,7 @@ func (o *outer) wrap(t testing.TB, inner []byte, inner6 bool, tos uint8) []byte 
 	return encode(t, ip, gopacket.Payload(inner))
 }
 
-// option4 is the Fairlead option of IPv4, written anew rather than by the
-// program's own header.
+// option4 is the Fairlead option of IPv4, written independently of the program's header.
 func option4(endpoints string) []layers.IPv4Option {
 	data := optionData(endpoints)
 	if len(data) == 0 {

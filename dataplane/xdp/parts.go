@@ -10,8 +10,8 @@ import (
 	"github.com/fairlead/fairlead/internal/netlist"
 )
 
-// parts gives the interfaces that one is made of: the members of a bond, the
-// parent of a VLAN.
+// parts returns the interfaces of which one consists: the members of a bond, the parent
+// of a VLAN.
 func parts(nic netlink.Link) ([]netlink.Link, error) {
 	all, err := netlist.Whole(netlink.LinkList)
 	if err != nil {
@@ -20,7 +20,7 @@ func parts(nic netlink.Link) ([]netlink.Link, error) {
 	var found []netlink.Link
 	for _, l := range all {
 		member := l.Attrs().MasterIndex == nic.Attrs().Index
-		parent := nic.Attrs().ParentIndex == l.Attrs().Index && nic.Type() != "veth" // whose far end is no part
+		parent := nic.Attrs().ParentIndex == l.Attrs().Index && nic.Type() != "veth" // the peer is not a part
 		if member || parent {
 			found = append(found, l)
 		}
@@ -28,7 +28,7 @@ func parts(nic netlink.Link) ([]netlink.Link, error) {
 	return found, nil
 }
 
-// membersOf gives a bond's members; none of anything else.
+// membersOf returns a bond's members, none for other devices.
 func membersOf(nic netlink.Link) ([]netlink.Link, error) {
 	if nic.Type() != "bond" {
 		return nil, nil
@@ -36,8 +36,8 @@ func membersOf(nic netlink.Link) ([]netlink.Link, error) {
 	return parts(nic)
 }
 
-// withParts adds to why native XDP is impossible on an interface what that is
-// made of: it is there that drivers can, or cannot.
+// withParts adds an interface's parts to the reason why native XDP is impossible on it:
+// their drivers decide.
 func withParts(nic netlink.Link, why error) error {
 	all, err := parts(nic)
 	if err != nil || len(all) == 0 {
@@ -50,7 +50,7 @@ func withParts(nic netlink.Link, why error) error {
 	return fmt.Errorf("%w: it is a %s on %s", why, nic.Type(), strings.Join(told, ", "))
 }
 
-// nativeOf says whether an interface's driver has native XDP.
+// nativeOf describes whether an interface's driver has native XDP.
 func nativeOf(nic netlink.Link) string {
 	switch features, err := DeviceFeatures(nic); {
 	case err != nil:
@@ -61,7 +61,7 @@ func nativeOf(nic netlink.Link) string {
 	return "native XDP"
 }
 
-// usesVeth says that packets come and go by an end of a veth pair.
+// usesVeth reports whether packets pass through one end of a veth pair.
 func usesVeth(nic netlink.Link) bool {
 	if nic.Type() == "veth" {
 		return true

@@ -15,8 +15,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// Where one interface is native and one generic, nothing is redirected to the
-// generic one, which would lose it: it goes through the kernel.
+// If one interface is native and one generic, nothing is redirected to the generic one,
+// which would lose it: it goes through the kernel.
 func TestNativeBesideGeneric(t *testing.T) {
 	n := newNet(t)
 	testkit.Do(t, n.outside, func() error {
@@ -48,8 +48,8 @@ func TestNativeBesideGeneric(t *testing.T) {
 	})
 }
 
-// A bond: packets come in by its members and leave by the bond, also those that
-// go back without a look at the routes.
+// A bond: packets arrive on its members and leave by the bond, including those that go
+// back without a route lookup.
 func TestBond(t *testing.T) {
 	n := newNet(t)
 	testkit.Do(t, n.balancer, func() error {
@@ -95,8 +95,8 @@ func TestBond(t *testing.T) {
 	w.exchangeTagged(t, 7, in, out)
 }
 
-// There is no device with Ethernet frames where the program cannot be: what has
-// no native XDP takes the generic one, and says why.
+// The program attaches to every device with Ethernet frames: one without native XDP uses
+// the generic mode, and reports why.
 func TestEveryDeviceTakesAProgram(t *testing.T) {
 	n := newNet(t)
 	attrs := func(name string) netlink.LinkAttrs {

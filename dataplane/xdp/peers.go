@@ -8,10 +8,10 @@ import (
 	"github.com/fairlead/fairlead/internal/bpfmap"
 )
 
-// SetBalancers names the other balancers by their own addresses: all of them, from
-// which alone packets that are handed over are accepted, and those that drain,
-// which are asked about packets of unknown flows. This balancer itself is left out,
-// as are draining ones beyond four of a family.
+// SetBalancers sets the other load balancers by their own addresses: all of them, the
+// only ones from which handed-over packets are accepted, and the draining ones, which are
+// queried for packets of unknown flows. This load balancer itself is left out, as are
+// draining ones beyond four per family.
 func (d *DataPlane) SetBalancers(all, draining []netip.Addr) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -42,7 +42,7 @@ func (d *DataPlane) SetBalancers(all, draining []netip.Addr) error {
 	return d.setDraining(total)
 }
 
-// setKnown makes the map of balancers hold just the given ones, without this.
+// setKnown sets the map of load balancers to exactly the given ones, except this one.
 func (d *DataPlane) setKnown(all []netip.Addr) error {
 	own, wanted := d.config.ownAddresses(), map[balancerAddr]uint8{}
 	for _, a := range all {
@@ -59,8 +59,8 @@ func (d *DataPlane) setKnown(all []netip.Addr) error {
 	return bpfmap.Hold(d.kernel.Balancers, wanted)
 }
 
-// setDraining lets packets ask them, who are written, by a program that is there
-// before the first can.
+// setDraining enables queries to the draining load balancers, which have been written,
+// once the program for that is loaded.
 func (d *DataPlane) setDraining(n uint32) error {
 	if n > 0 {
 		if err := d.Prepare(); err != nil {
@@ -75,7 +75,7 @@ func (d *DataPlane) setDraining(n uint32) error {
 	return d.putSettings(next)
 }
 
-// readDraining takes over what a predecessor was told.
+// readDraining takes over a predecessor's settings.
 func (d *DataPlane) readDraining() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

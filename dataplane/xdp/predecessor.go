@@ -13,31 +13,30 @@ import (
 	"github.com/fairlead/fairlead/internal/bpffs"
 )
 
-// predecessor is a folder of pins that cannot be used as they are: those of an
-// older layout, or of other sizes. What it holds is written anew, and then its
-// links get the new program: forwarding never stops.
+// predecessor is a pin directory that cannot be used as it is: of an older layout, or
+// with other sizes. Its contents are written again, and then its links are updated to the
+// new program: forwarding never stops.
 type predecessor struct {
 	pins *bpffs.Dir
 	open func(*bpffs.Dir) (legacy, error)
-	// inCharge says that its program is attached, and none of ours.
+	// inCharge reports that its program is attached, and none of ours.
 	inCharge bool
-	// resized says that it had the name of our own folder.
+	// resized reports that it had the name of our own directory.
 	resized bool
 }
 
-// legacy is what a predecessor holds.
+// legacy is the state of a predecessor.
 type legacy interface {
 	list() ([]desired.Frontend, error)
-	// ring gives the ring of one that was listed.
+	// ring returns the ring of a listed frontend.
 	ring(service.Key) (addressRing, error)
 	close() error
 }
 
-// addressRing is a ring by its servers' addresses: each slot's first, and then
-// those that are older.
+// addressRing is a ring by backend addresses: each slot's first, and then older ones.
 type addressRing [][1 + ring.Depth]netip.AddrPort
 
-// numbered gives it by numbers; who is no member is nobody.
+// numbered returns the ring with numbers. Addresses that are not members become 0.
 func (r addressRing) numbered(ms members) []ring.Slot {
 	numbers := map[netip.AddrPort]ring.ID{}
 	for _, m := range ms {
@@ -57,10 +56,10 @@ func (r addressRing) numbered(ms members) []ring.Slot {
 	return slots
 }
 
-// resizedFolder is where the pins of other sizes stand while they are replaced.
+// resizedFolder is where the pins with other sizes are while they are replaced.
 const resizedFolder = ownFolder + "-resized"
 
-// openPredecessor takes hold of the folder to take over, if there is one.
+// openPredecessor opens the directory to take over, if there is one.
 func (d *DataPlane) openPredecessor() (*predecessor, error) {
 	for _, p := range []*predecessor{{open: openResized, resized: true}, {open: openTwo}} {
 		path := filepath.Join(d.config.PinDir, p.folder())
@@ -102,8 +101,8 @@ func (d *DataPlane) isInCharge(pins *bpffs.Dir) (bool, error) {
 	return len(theirs) > 0 && len(ours) == 0, nil
 }
 
-// inherit makes the data plane hold just what the predecessor holds, while that
-// is the one that forwards.
+// inherit programs exactly what the predecessor has programmed, if that is the one that
+// forwards.
 func (d *DataPlane) inherit(p *predecessor) error {
 	if !p.inCharge {
 		return nil
@@ -138,7 +137,7 @@ func (d *DataPlane) inheritAll(p *predecessor) error {
 			return err
 		}
 	}
-	for k := range d.held { // of an attempt that was cut short
+	for k := range d.held { // left by an interrupted attempt
 		if !stays[k] {
 			if err := d.Delete(k); err != nil {
 				return err
@@ -148,7 +147,7 @@ func (d *DataPlane) inheritAll(p *predecessor) error {
 	return nil
 }
 
-// remove takes the folder away, whose program is attached no longer.
+// remove deletes the directory, whose program is no longer attached.
 func (p *predecessor) remove() error {
 	if err := p.pins.RemoveAll(); err != nil {
 		return fmt.Errorf("xdp: remove the pins of a predecessor: %w", err)
@@ -156,8 +155,8 @@ func (p *predecessor) remove() error {
 	return nil
 }
 
-// giveUp ends a take-over that has failed: where the predecessor still is in
-// charge, all is as before; else the next Open goes on.
+// giveUp ends a failed takeover: if the predecessor is still in charge, everything is as
+// before; else the next Open continues.
 func (d *DataPlane) giveUp(p *predecessor) error {
 	if still, err := d.isInCharge(p.pins); err != nil || !still {
 		return errors.Join(err, p.pins.Close(), d.Close())

@@ -24,7 +24,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// oldTwo is the data plane of layout 2, by its last object: testdata/balancer-v2.o.gz
+// oldTwo is the data plane of layout 2, with its last object: testdata/balancer-v2.o.gz
 // is dataplane/xdp/balancer_bpfel.o as it was before layout 3.
 type oldTwo struct {
 	t    *testing.T
@@ -78,8 +78,8 @@ func newOldTwo(t *testing.T, n *testNet, c Config) *oldTwo {
 	return o
 }
 
-// hold writes a frontend as layout 2 has it: ring says for each slot which of
-// the backends are first and second, counted from 1.
+// hold writes a frontend in layout 2. ring lists each slot's first and second backend,
+// counted from 1.
 func (o *oldTwo) hold(id uint32, f desired.Frontend, ring [][2]uint32) {
 	o.t.Helper()
 	for _, b := range f.Backends {
@@ -113,7 +113,7 @@ func (o *oldTwo) hold(id uint32, f desired.Frontend, ring [][2]uint32) {
 	must(o.t, o.Maps["frontends"].Put(toKey(wholeAddress(f.VIP)), frontendTwo{}))
 }
 
-// attached gives the ids of the links' programs.
+// attachedPrograms returns the ids of the links' programs.
 func (n *testNet) attachedPrograms(t *testing.T) [2]uint32 {
 	return [2]uint32{n.attachedProgram(t, "eth0"), n.attachedProgram(t, "eth1")}
 }
@@ -176,14 +176,14 @@ func TestTakeOverOfLayoutTwo(t *testing.T) {
 		t.Errorf("the old folder is still there: %v", err)
 	}
 	must(t, d.Close())
-	d = n.open(t, c) // once more, by its own pins
+	d = n.open(t, c) // again, with its own pins
 	if lines := d.Describe().Attached; lines[0] != "eth0: native" || lines[1] != "eth1: native" {
 		t.Errorf("attached %q", lines)
 	}
 }
 
-// An agent that dies while it takes over: its successor goes on where one
-// interface is taken over already, though another one is gone by then.
+// An agent dies during a takeover: its successor continues after one interface has been
+// taken over, although another one has been removed since.
 func TestTakeOverIsResumed(t *testing.T) {
 	n := newNet(t)
 	c := config()
@@ -225,9 +225,9 @@ func TestTakeOverIsResumed(t *testing.T) {
 	}
 }
 
-// Releases before pinned the scratch memory of their programs, and counters of drops
-// with as many entries as there were reasons. Their sizes are no reason to begin with
-// an empty flow table, or not to begin at all.
+// Older releases pinned the scratch memory of their programs, and drop counters with one
+// entry per reason. Their sizes are no reason to start with an empty flow table, or not
+// at all.
 func TestOlderReleasesSizes(t *testing.T) {
 	for name, size := range map[string][2]uint32{"handover_scratch": {376, 1}, "drops": {8, 20}} {
 		t.Run(name, func(t *testing.T) {
@@ -258,8 +258,8 @@ func TestOlderReleasesSizes(t *testing.T) {
 	}
 }
 
-// Another size of a map: everything is written anew while it forwards, and
-// nothing is forgotten; a size that is too small changes nothing.
+// A changed map size: everything is written again while it forwards, and nothing is lost.
+// A size that is too small changes nothing.
 func TestResize(t *testing.T) {
 	n := newNet(t)
 	c := config()
@@ -308,7 +308,7 @@ func TestResize(t *testing.T) {
 	traffic.end()
 }
 
-// ringsByAddress writes what all slots are.
+// ringsByAddress formats all slots.
 func ringsByAddress(t *testing.T, d *DataPlane) string {
 	t.Helper()
 	list, err := d.List()

@@ -2,24 +2,24 @@ package xdp
 
 import "time"
 
-// When a frontend is under pressure: so many connections a second are opened, and so
-// great a part of its packets opens one. Of connections that come about at most a third
-// does, as each has an ACK and an end; of a flood of SYNs all do. It is calm when either
-// is well below that for a while.
+// When a frontend is under pressure: above a rate of new connections, with a large share
+// of packets that open one. With normal connections that share is at most a third,
+// because each has an ACK and an end. In a SYN flood it is all. Pressure ends when either
+// is well below its limit for a while.
 const (
 	pressureShare = 0.45
 	calmShare     = 0.30
 	calmFor       = 30 * time.Second
-	// checkFor is for how long cookies are looked for when none are sent any more:
-	// as long as one is valid.
+	// checkFor is how long cookies are checked after the last one was sent: as long
+	// as one is valid.
 	checkFor = 70 * time.Second
-	// Of all that the flow table has room for, what is only opening: from the one
-	// part on, until the other.
+	// The share of opening flows in the flow table's capacity at which pressure
+	// starts, and below which it ends.
 	tablePressure = 0.5
 	tableCalm     = 0.25
 )
 
-// openings are what was seen at a frontend in a while: packets of TCP that open a
+// openings are the packets at a frontend in an interval: TCP packets that open a
 // connection, and all packets.
 type openings struct {
 	syns, packets uint64
@@ -43,13 +43,13 @@ func (o openings) share() float64 {
 // pressure is that of one frontend.
 type pressure struct {
 	guarded bool
-	calm    time.Duration // for how long it has been calm
-	ended   time.Duration // for how long it has not been guarded
+	calm    time.Duration // how long it has been calm
+	ended   time.Duration // how long it has not been guarded
 	checked bool
 }
 
-// step takes into account what was seen since the last step; table says that the flow
-// table, which the frontend uses, is under pressure. It says whether anything changed.
+// step evaluates the packets since the last step. table reports that the flow table,
+// which the frontend uses, is under pressure. It returns whether anything changed.
 func (p *pressure) step(o openings, threshold float64, table bool) (changed bool) {
 	was := *p
 	high := table || o.rate() >= threshold && o.share() >= pressureShare
@@ -71,10 +71,11 @@ func (p *pressure) step(o openings, threshold float64, table bool) (changed bool
 	return p.guarded != was.guarded || p.checked != was.checked
 }
 
-// idle says that there is nothing to remember of the frontend.
+// idle reports whether the frontend needs no state.
 func (p *pressure) idle() bool { return !p.guarded && !p.checked }
 
-// tableUnderPressure says whether the flow table is, which was so before.
+// tableUnderPressure reports whether the flow table is under pressure. was is its
+// previous result.
 func tableUnderPressure(was bool, opening, capacity int) bool {
 	share := float64(opening) / float64(max(1, capacity))
 	if was {

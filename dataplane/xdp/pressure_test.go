@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A frontend is guarded as soon as connections are opened that come to nothing, and
+// A frontend is guarded as soon as connections are opened that are never established, and
 // until half a minute after the last of them. Cookies are accepted for as long as one
 // that was sent may be valid.
 func TestPressure(t *testing.T) {
@@ -14,10 +14,10 @@ func TestPressure(t *testing.T) {
 		return openings{syns: syns, packets: packets, during: time.Second}
 	}
 	var (
-		busy  = second(20_000, 200_000) // all connections come about
+		busy  = second(20_000, 200_000) // all connections are established
 		flood = second(20_000, 21_000)
 		few   = second(900, 900)
-		half  = second(600, 600) // neither much nor little: more than half the threshold
+		half  = second(600, 600) // in between: more than half the threshold
 		calm  = second(10, 100)
 		table = second(0, 0)
 	)

@@ -62,7 +62,7 @@ func TestRangesAndWholeAddress(t *testing.T) {
 	if got := served(); got != want {
 		t.Errorf("served\n by %s, want\n %s", got, want)
 	}
-	// Asked for again, changed, and after a restart.
+	// Repeated, changed, and after a restart.
 	d = n.reopen(t, d)
 	held := listed(t, d)
 	for _, f := range all {
@@ -85,7 +85,7 @@ func TestRangesAndWholeAddress(t *testing.T) {
 		}
 		if i == 0 {
 			v, _ := n.run(t, d, packet{src: clients[false], dst: "10.1.1.1:9000", flags: "S"}.bytes(t))
-			if v != redirect { // the whole address has it
+			if v != redirect { // matches the whole address
 				t.Errorf("behind the ranges: %v", v)
 			}
 		}
@@ -95,8 +95,8 @@ func TestRangesAndWholeAddress(t *testing.T) {
 	}
 }
 
-// A VIP may have as many ranges as there may be frontends, however often they
-// are written anew.
+// A VIP may have as many ranges as the maximum of frontends, however often they are
+// written again.
 func TestRangesAreWrittenAside(t *testing.T) {
 	n := newNet(t)
 	c := config()

@@ -8,13 +8,13 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// natFlow is one flow by nat or fullnat, from each side.
+// natFlow is one nat or fullnat flow, from each side.
 type natFlow struct {
 	method   service.Method
 	v6       bool
 	protocol string
-	// What the client sends and the server gets, what the server sends and the
-	// client gets.
+	// What the client sends and the backend receives, what the backend sends and the
+	// client receives.
 	sent, got, answer, answered packet
 }
 
@@ -49,12 +49,12 @@ func natFlows(t *testing.T, n *testNet, visit func(*DataPlane, natFlow)) {
 
 func (f natFlow) String() string { return fmt.Sprintf("%s, %s, v6 %v", f.method, f.protocol, f.v6) }
 
-// ways gives both directions: what comes in and what goes out.
+// ways returns both directions: input and output.
 func (f natFlow) ways() map[string][2]packet {
 	return map[string][2]packet{"forth": {f.sent, f.got}, "back": {f.answer, f.answered}}
 }
 
-// Options, extension headers, tags and fragments stay as they are, both ways.
+// Options, extension headers, tags and fragments stay unchanged in both directions.
 func TestOddPacketsByNAT(t *testing.T) {
 	n := newNet(t)
 	id := uint16(300)
@@ -76,8 +76,7 @@ func TestOddPacketsByNAT(t *testing.T) {
 	})
 }
 
-// Errors go to whom the packet is from that they quote, and quote it as that
-// one has sent it.
+// Errors go to the sender of the packet they quote, and quote it as that one has sent it.
 func TestICMPErrorsByNAT(t *testing.T) {
 	n := newNet(t)
 	natFlows(t, n, func(d *DataPlane, f natFlow) {
@@ -85,7 +84,7 @@ func TestICMPErrorsByNAT(t *testing.T) {
 		if f.v6 {
 			header = 40
 		}
-		// The quoted packet has left, and so been through the other end's eyes.
+		// The quoted packet has been sent, so it is from the other end's view.
 		for way, q := range map[string][2]packet{"to the server": {f.answered, f.answer}, "to the client": {f.got, f.sent}} {
 			for _, length := range []int{header + 8, header + 100} {
 				for _, kind := range errorKinds[f.v6] {
@@ -106,7 +105,7 @@ func TestICMPErrorsByNAT(t *testing.T) {
 	})
 }
 
-// What is to our own address and no answer stays the kernel's.
+// Packets to our own address that are no replies go to the kernel.
 func TestOddPacketsForTheKernel(t *testing.T) {
 	n := newNet(t)
 	d := openBoth(t, n, service.FullNAT)
@@ -127,7 +126,7 @@ func TestOddPacketsForTheKernel(t *testing.T) {
 	}
 }
 
-// What is too big for the way is answered by us, each way.
+// Packets that exceed the path MTU are answered by us, in both directions.
 func TestTooBigByNAT(t *testing.T) {
 	n := newNet(t)
 	natFlows(t, n, func(d *DataPlane, f natFlow) {

@@ -9,7 +9,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// held is a frontend as the maps have it.
+// held is a frontend as programmed in the maps.
 type held struct {
 	key     service.Key
 	value   balancerFrontend
@@ -17,9 +17,9 @@ type held struct {
 	ours    bool // this process made its ring, from these members
 }
 
-// read makes the kernel's maps the truth: it learns what is held and which
-// numbers are in use, and clears away what nothing refers to, as a call that
-// was cut short may have left.
+// read makes the kernel's maps the source of truth: it reads what is programmed and which
+// numbers are in use, and removes unreferenced entries, which an interrupted call may
+// have left.
 func (d *DataPlane) read() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -41,7 +41,7 @@ func (d *DataPlane) readLocked() error {
 	return nil
 }
 
-// readHeld learns of the frontends, and gives the entries of whole addresses.
+// readHeld reads the frontends, and returns the entries of whole addresses.
 func (d *DataPlane) readHeld() (map[netip.Addr]balancerFrontend, error) {
 	if err := d.ringMemory.open(); err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func (d *DataPlane) readHeld() (map[netip.Addr]balancerFrontend, error) {
 	for _, h := range frontends {
 		d.ids.mark(h.value.Id)
 		if !d.ringMemory.mark(placeOf(h.value)) {
-			h.value.Slot, h.value.Slots = 0, 0 // the ring is gone: the next Upsert makes another
+			h.value.Slot, h.value.Slots = 0, 0 // the ring is missing: the next Upsert makes another
 		}
 	}
 	if d.servers, err = d.readServers(); err != nil {
@@ -67,8 +67,8 @@ func (d *DataPlane) readHeld() (map[netip.Addr]balancerFrontend, error) {
 	return wholes, d.learnChains(frontends)
 }
 
-// readFrontends reads the frontends, with no members yet, and the entries of
-// whole addresses.
+// readFrontends reads the frontends, without members yet, and the entries of whole
+// addresses.
 func (d *DataPlane) readFrontends() (map[service.Key]*held, map[netip.Addr]balancerFrontend, error) {
 	all, wholes := map[service.Key]*held{}, map[netip.Addr]balancerFrontend{}
 	add := func(k service.Key, v balancerFrontend) {
@@ -99,7 +99,7 @@ func (d *DataPlane) readFrontends() (map[service.Key]*held, map[netip.Addr]balan
 	return all, wholes, nil
 }
 
-// memberEntry is what the kernel notes of a server of a frontend.
+// memberEntry is the kernel's entry for a frontend's server.
 type memberEntry struct {
 	server uint32
 	balancerMember
@@ -117,8 +117,8 @@ func (d *DataPlane) readMembers() (map[uint32][]memberEntry, error) {
 	return all, nil
 }
 
-// mendMembers gives the frontends their members, and frees the servers that
-// are no frontend's.
+// mendMembers assigns members to the frontends, and frees the servers that no frontend
+// has.
 func (d *DataPlane) mendMembers(frontends map[service.Key]*held) error {
 	entries, err := d.readMembers()
 	if err != nil {
@@ -136,7 +136,7 @@ func (d *DataPlane) mendMembers(frontends map[service.Key]*held) error {
 		h := byID[id]
 		for _, e := range of {
 			s := d.servers.byID[e.server]
-			// Those of another kind are of a change that was cut short.
+			// Those of another kind are from an interrupted change.
 			if h == nil || s == nil || s.key.owner != ownerOf(h.value) {
 				if err := d.deleteMember(id, e.server); err != nil {
 					return fmt.Errorf("xdp: %w", err)
@@ -155,7 +155,7 @@ func (d *DataPlane) mendMembers(frontends map[service.Key]*held) error {
 	return d.mendServers()
 }
 
-// mendServers sorts out the servers that are somebody's.
+// mendServers sorts out the servers that frontends have.
 func (d *DataPlane) mendServers() error {
 	t := &d.servers
 	for id, s := range t.byID {
@@ -172,7 +172,7 @@ func (d *DataPlane) mendServers() error {
 	return nil
 }
 
-// learnChains reads which slots name which chains, and whom those name.
+// learnChains reads which slots use which chains, and the chains' owners.
 func (d *DataPlane) learnChains(frontends map[service.Key]*held) error {
 	d.chains = newChainTable(d.kernel.Chains.MaxEntries()-1, d.grace)
 	var named []uint32
@@ -204,8 +204,7 @@ func (d *DataPlane) learnChains(frontends map[service.Key]*held) error {
 	return nil
 }
 
-// List implements dataplane.DataPlane. It reads the kernel, not this process's
-// memory.
+// List implements dataplane.DataPlane. It reads the kernel, not this process's memory.
 func (d *DataPlane) List() ([]desired.Frontend, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -233,7 +232,8 @@ func (d *DataPlane) List() ([]desired.Frontend, error) {
 			f.Allow, f.Deny, f.Limits = g.allow, g.deny, g.limits
 		}
 		for _, e := range entries[h.value.Id] {
-			// What is not held yet belongs to a change that did not come about.
+			// An entry without Held belongs to a change that was not
+			// completed.
 			if s := servers.byID[e.server]; s != nil && e.Held != 0 {
 				f.Backends = append(f.Backends, backendOf(s.key.addr, e.balancerMember))
 			}

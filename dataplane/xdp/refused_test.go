@@ -10,13 +10,12 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/refusals"
 )
 
-// TestWithoutOptional has packets forwarded on kernels that refuse what is
-// optional.
+// TestWithoutOptional forwards packets on kernels without optional features.
 func TestWithoutOptional(t *testing.T) {
 	refusals.Optional(t, features.Balancer, refusals.Tests{
 		Few: "^(TestTunnel|TestDSRNAT|TestDegraded)$",
 		All: "^(TestConformance|TestTunnel|TestDSRNAT|TestFullNAT|TestUntouched|TestDegraded)$",
-		// The others have the kernel run the programs on frames.
+		// The others run the programs on frames in the kernel.
 		Instead: map[string]string{features.TestRun: "^(TestFullNATWithRealSockets|TestRestartLosesNothing|TestDegraded)$"},
 	})
 }
@@ -36,12 +35,12 @@ func TestDegraded(t *testing.T) {
 	}
 }
 
-// TestWithoutEssential has an agent fail to start on kernels that refuse what is
-// essential, while its predecessor's program forwards on.
+// TestWithoutEssential: an agent fails to start on kernels without essential features,
+// while its predecessor's program keeps forwarding.
 func TestWithoutEssential(t *testing.T) {
 	if refusals.Attempt(func(at string) error {
 		return refusals.InNamespace(at, func() error {
-			if d, err := Open(config()); err == nil { // what is pinned already needs not be made
+			if d, err := Open(config()); err == nil { // existing pins need not be created
 				d.Close()
 			}
 			fresh := config()

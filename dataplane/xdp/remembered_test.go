@@ -8,8 +8,8 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 )
 
-// What a balancer that goes waits for: flows that live, also those that have
-// only begun to end; not those that were reset, and none that nobody remembers.
+// What a draining load balancer waits for: live flows, including those that have only
+// started to end, but not those that were reset, nor untracked ones.
 func TestRememberedFlows(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())

@@ -13,9 +13,9 @@ import (
 	"github.com/fairlead/fairlead/internal/bpfload"
 )
 
-// stepAside gives the folder of pins another name where its maps have not the
-// sizes of the configuration, so that they can be replaced. A folder that such
-// an attempt has left half written, which forwards nothing, is removed.
+// stepAside renames the pin directory if its maps do not have the configured sizes, so
+// that they can be replaced. It removes a directory that an interrupted attempt left and
+// that forwards nothing.
 func (d *DataPlane) stepAside() error {
 	own, aside := filepath.Join(d.config.PinDir, ownFolder), filepath.Join(d.config.PinDir, resizedFolder)
 	fits, err := d.sizesFit()
@@ -71,7 +71,7 @@ func (d *DataPlane) sizesFit() (bool, error) {
 	return fits, nil
 }
 
-// resized is what pins of this layout and other sizes hold.
+// resized is the state in pins of this layout with other sizes.
 type resized struct{ *DataPlane }
 
 func openResized(pins *bpffs.Dir) (legacy, error) {

@@ -9,8 +9,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// readRing gives a frontend's ring as the kernel has it, in a memory that is
-// there for it, or in another.
+// readRing returns a frontend's ring from the kernel, reusing slots if possible.
 func (d *DataPlane) readRing(h *held, slots []ring.Slot) []ring.Slot {
 	if !hasHistory(h.value) {
 		return nil
@@ -23,7 +22,7 @@ func (d *DataPlane) readRing(h *held, slots []ring.Slot) []ring.Slot {
 	return slots
 }
 
-// slotOf reads a word of a frontend's ring.
+// slotOf decodes a word of a frontend's ring.
 func (d *DataPlane) slotOf(h *held, w uint64) ring.Slot {
 	s := ring.Slot{First: firstOf(w)}
 	if n := chainOf(w); n != 0 && hasChains(h.value) {
@@ -32,8 +31,8 @@ func (d *DataPlane) slotOf(h *held, w uint64) ring.Slot {
 	return s
 }
 
-// older gives a chain's owners without the slot's own first, which stands at
-// its end where the protocol is UDP.
+// older returns a chain's owners without the slot's own first, which is at the end for
+// UDP.
 func older(owners chainOwners, first ring.ID) chainOwners {
 	for i, id := range owners {
 		if id == first {
@@ -43,11 +42,11 @@ func older(owners chainOwners, first ring.ID) chainOwners {
 	return owners
 }
 
-// renumber gives a ring the numbers that its servers have now; those that are
-// no members any more are nobody.
+// renumber replaces a ring's server numbers by the current ones, with 0 for former
+// members.
 func renumber(slots []ring.Slot, before, after members) {
 	if sameNumbers(before, after) {
-		return // ring.For itself leaves out who is gone
+		return // ring.For itself removes former members
 	}
 	to := map[ring.ID]ring.ID{0: 0}
 	for _, m := range before {
@@ -70,7 +69,7 @@ func renumber(slots []ring.Slot, before, after members) {
 	}
 }
 
-// sameNumbers says that whoever stays has the number that it had.
+// sameNumbers reports whether all remaining members keep their number.
 func sameNumbers(before, after members) bool {
 	for _, m := range before {
 		if now := after.find(m.key.addr); now != nil && now.id != m.id {
@@ -80,14 +79,14 @@ func sameNumbers(before, after members) bool {
 	return true
 }
 
-// allStay says that all of some members are there after, too.
+// allStay reports whether all members of before are also in after.
 func allStay(before, after members) bool {
 	return !slices.ContainsFunc(before, func(m member) bool { return after.find(m.key.addr) == nil })
 }
 
-// follow gives the slots of a ring that are other ones in the next, which lies
-// in the same place, until it is called again. Chains that are new are taken for
-// them. Where all servers stay, no chain names who is gone.
+// follow returns the slots that change in the next ring, which has the same place. The
+// result is valid until the next call. New chains are allocated. If all servers stay, no
+// chain contains a former one.
 func (d *DataPlane) follow(h *held, allStay bool, next *ring.Next) []slotWord {
 	now := d.ringMemory.at(placeOf(h.value))
 	d.moving = slices.Grow(d.moving, runtime.GOMAXPROCS(0)-len(d.moving))[:runtime.GOMAXPROCS(0)]
@@ -115,14 +114,14 @@ func (d *DataPlane) follow(h *held, allStay bool, next *ring.Next) []slotWord {
 	return d.changed
 }
 
-// movedSlot is a slot that the next ring has other than this one.
+// movedSlot is a slot that differs in the next ring.
 type movedSlot struct {
 	at   uint32
 	slot ring.Slot
 }
 
-// moved adds those of a part of a ring to some, and changes nothing else. Nearly
-// all slots stay as they are, which is all that is asked of them.
+// moved appends those of a part of a ring to all, and changes nothing else. Nearly all
+// slots are only checked, and stay the same.
 func (d *DataPlane) moved(all []movedSlot, h *held, now []uint64, from int, allStay bool, next *ring.Next) []movedSlot {
 	whole := allStay || !hasChains(h.value)
 	var kept func(uint32) bool
@@ -142,8 +141,8 @@ func (d *DataPlane) moved(all []movedSlot, h *held, now []uint64, from int, allS
 	return all
 }
 
-// layRing gives the words of a frontend's slots, until it is called again.
-// Chains are taken for all of them.
+// layRing returns the words of a frontend's slots, valid until the next call. It
+// allocates chains for all of them.
 func (d *DataPlane) layRing(h *held, slots []ring.Slot) []uint64 {
 	d.words = slices.Grow(d.words[:0], len(slots))[:len(slots)]
 	words := d.words
@@ -168,7 +167,7 @@ func (d *DataPlane) layRing(h *held, slots []ring.Slot) []uint64 {
 	return words
 }
 
-// differing gives the words that are others than those in a place.
+// differing returns the words that differ from those now in place.
 func (d *DataPlane) differing(h *held, now, words []uint64) (changed []slotWord) {
 	for i, w := range words {
 		if w != now[i] {
@@ -180,7 +179,7 @@ func (d *DataPlane) differing(h *held, now, words []uint64) (changed []slotWord)
 	return changed
 }
 
-// takeChain gives the number of a slot's chain.
+// takeChain returns the number of a slot's chain.
 func (d *DataPlane) takeChain(s *ring.Slot, p service.Protocol) uint32 {
 	if s.Older[0] == 0 {
 		return 0
@@ -193,7 +192,7 @@ func (d *DataPlane) takeChain(s *ring.Slot, p service.Protocol) uint32 {
 	return d.chains.take(owners)
 }
 
-// releaseChains says that there are slots no longer that held these words.
+// releaseChains releases the chains of slots that had these words.
 func (d *DataPlane) releaseChains(v balancerFrontend, words []uint64) {
 	if !hasChains(v) {
 		return

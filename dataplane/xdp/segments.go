@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// segment is one of the maps that rings lie in, mapped into this process.
+// segment is one of the maps that contain rings, mapped into this process.
 type segment struct {
 	kernel *ebpf.Map
 	id     ebpf.MapID
@@ -18,7 +18,7 @@ type segment struct {
 	extents
 }
 
-// place is where a ring lies.
+// place is the location of a ring.
 type place struct {
 	segment uint32
 	extent
@@ -26,23 +26,23 @@ type place struct {
 
 func placeOf(v balancerFrontend) place { return place{v.Segment, extent{v.Slot, v.Slots}} }
 
-// ringMemory is the memory of all rings. Segments are made when they are
-// needed, and given back to the kernel when nothing is left in them.
+// ringMemory is the memory of all rings. Segments are created on demand, and freed when
+// they are empty.
 type ringMemory struct {
 	outer    *ebpf.Map
 	spec     *ebpf.MapSpec // of a segment
-	segments []*segment    // by index in outer; nil where there is none
+	segments []*segment    // by index in outer; nil if absent
 }
 
-// word is one slot as the program reads it, in one go: struct ring_slot of a
-// machine that begins with the low byte.
+// word is one slot as the program reads it, with one load: struct ring_slot in
+// little-endian order.
 func word(first, chain uint32) uint64 { return uint64(first) | uint64(chain)<<32 }
 
 func firstOf(word uint64) uint32 { return uint32(word) }
 func chainOf(word uint64) uint32 { return uint32(word >> 32) }
 
-// open maps the segments that the kernel has, with nothing taken, and sees that
-// there is one. It may be called again.
+// open maps the kernel's segments, with nothing allocated, and ensures that there is at
+// least one. It may be called again.
 func (m *ringMemory) open() error {
 	if m.segments == nil {
 		m.segments = make([]*segment, m.outer.MaxEntries())
@@ -85,7 +85,7 @@ func (m *ringMemory) openSegment(i uint32) error {
 	return m.hold(i, inner)
 }
 
-// idOf asks the kernel which map a segment is, 0 for none.
+// idOf returns the id of a segment's map in the kernel, 0 if absent.
 func (m *ringMemory) idOf(i uint32) (ebpf.MapID, error) {
 	var id uint32
 	if err := m.outer.Lookup(i, &id); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -94,7 +94,7 @@ func (m *ringMemory) idOf(i uint32) (ebpf.MapID, error) {
 	return ebpf.MapID(id), nil
 }
 
-// has says whether a place is really there for the program.
+// has reports whether a place exists for the program.
 func (m *ringMemory) has(p place) (bool, error) {
 	if p.n == 0 {
 		return true, nil
@@ -124,8 +124,8 @@ func (m *ringMemory) hold(i uint32, inner *ebpf.Map) error {
 	return nil
 }
 
-// grow makes more segments: some at once, because the kernel makes each addition
-// wait for all packets on their way.
+// grow creates more segments: several at a time, because the kernel waits for all packets
+// in flight at each addition.
 func (m *ringMemory) grow() error {
 	var free []uint32
 	for i, s := range m.segments {
@@ -164,7 +164,7 @@ func closeAll(maps []*ebpf.Map) error {
 	return errors.Join(errs...)
 }
 
-// take gives n places in a row, without making any.
+// take allocates n contiguous slots from the existing segments.
 func (m *ringMemory) take(n uint32) (place, bool) {
 	for i, s := range m.segments {
 		if s == nil {
@@ -177,7 +177,7 @@ func (m *ringMemory) take(n uint32) (place, bool) {
 	return place{}, false
 }
 
-// mark takes just this place, and says whether it was there and free.
+// mark takes exactly this place, and reports whether it existed and was free.
 func (m *ringMemory) mark(p place) bool {
 	return p.n == 0 || m.at(p) != nil && m.segments[p.segment].mark(p.extent)
 }
@@ -197,8 +197,7 @@ func (m *ringMemory) resting() bool {
 	return false
 }
 
-// wake lets what rests be used again, and gives back the segments that are
-// empty, but for one.
+// wake makes resting slots available again, and frees the empty segments except one.
 func (m *ringMemory) wake() error {
 	kept := false
 	for i, s := range m.segments {
@@ -224,9 +223,9 @@ func (m *ringMemory) wake() error {
 	return nil
 }
 
-// wait returns when no packet is on its way any more that began before. The
-// kernel waits so after a change to a map of maps, so a segment is put where it
-// already is (kernel/bpf/syscall.c, maybe_wait_bpf_programs).
+// wait returns when all packets that were in flight at the call are done. The kernel
+// waits for them after a change to a map of maps, so a segment is replaced by itself
+// (kernel/bpf/syscall.c, maybe_wait_bpf_programs).
 func (m *ringMemory) wait() error {
 	for i, s := range m.segments {
 		if s == nil {
@@ -240,7 +239,7 @@ func (m *ringMemory) wait() error {
 	return errors.New("xdp: ring memory: there is none")
 }
 
-// at gives the slots of a place; nil where it is not a place.
+// at returns the slots of a place, nil if it does not exist.
 func (m *ringMemory) at(p place) []uint64 {
 	if int(p.segment) >= len(m.segments) || m.segments[p.segment] == nil {
 		return nil
@@ -252,13 +251,13 @@ func (m *ringMemory) at(p place) []uint64 {
 	return words[p.first:p.end()]
 }
 
-// slotWord is a word and the slot of a ring that it is for.
+// slotWord is a new word for a slot of a ring.
 type slotWord struct {
 	slot uint32
 	word uint64
 }
 
-// write makes the slots of a place that nobody looks up these.
+// write sets the slots of a place that no packet looks up.
 func (m *ringMemory) write(p place, words []uint64) {
 	now := m.at(p)
 	for i, w := range words {
@@ -266,8 +265,8 @@ func (m *ringMemory) write(p place, words []uint64) {
 	}
 }
 
-// change makes some slots others, one after the other: traffic sees each either
-// as it was or as it is to be. It gives the words that were replaced.
+// change sets some slots one after the other: traffic sees each either before or after
+// the change. It returns the replaced words.
 func (m *ringMemory) change(p place, changed []slotWord) (replaced []uint64) {
 	now := m.at(p)
 	replaced = make([]uint64, len(changed))

@@ -11,8 +11,8 @@ import (
 	"github.com/fairlead/fairlead/internal/netorder"
 )
 
-// serverKey is whose server it is: every stateless frontend with that address
-// and port shares one, others have their own.
+// serverKey identifies a server: all stateless frontends with that address and port share
+// one, others have separate ones.
 type serverKey struct {
 	addr  netip.AddrPort
 	owner uint32 // 0: shared; else a frontend's id + 1
@@ -30,11 +30,11 @@ type server struct {
 	id       uint32
 	key      serverKey
 	maxConns uint32
-	drains   bool // takes no new flows, though its clients have affinity to it
-	members  int  // frontends that have it
+	drains   bool // accepts no new flows, even from clients with affinity
+	members  int  // number of frontends that have it
 }
 
-// serverTable is the servers map as this process knows it.
+// serverTable is this process's copy of the servers map.
 type serverTable struct {
 	numbers     pool
 	byKey       map[serverKey]*server
@@ -51,7 +51,7 @@ func newServerTable(max uint32, rouse func() error) serverTable {
 	}
 }
 
-// take gives a server to one frontend more.
+// take returns a server for one more frontend.
 func (t *serverTable) take(k serverKey) (*server, error) {
 	s := t.byKey[k]
 	if s == nil {
@@ -67,7 +67,7 @@ func (t *serverTable) take(k serverKey) (*server, error) {
 	return s, nil
 }
 
-// release says that a frontend has s no longer, and whether it was the last.
+// release records that a frontend no longer has s, and reports whether it was the last.
 func (t *serverTable) release(s *server) (last bool) {
 	if s.members--; s.members > 0 {
 		return false
@@ -78,7 +78,7 @@ func (t *serverTable) release(s *server) (last bool) {
 	return true
 }
 
-// addrOf gives the address and port of a number; none where it is nobody's.
+// addrOf returns the address and port of a number, invalid if it is unused.
 func (t *serverTable) addrOf(id uint32) netip.AddrPort {
 	if s := t.byID[id]; s != nil {
 		return s.key.addr
@@ -86,14 +86,14 @@ func (t *serverTable) addrOf(id uint32) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// writeFresh writes the servers that no ring names yet; what the last owners of
-// their numbers left is void.
+// writeFresh writes the servers that no ring uses yet, and invalidates the state of their
+// numbers' previous owners.
 func (d *DataPlane) writeFresh() error {
 	t := &d.servers
 	d.makeGenerations(t.fresh)
 	for _, s := range t.fresh {
 		if s.members == 0 {
-			continue // given back before it was written
+			continue // released before it was written
 		}
 		if err := zeroCPUs[balancerServerCpu](d.kernel.ServerCpu, s.id); err != nil {
 			return err
@@ -130,8 +130,8 @@ func oneIf(is bool) uint8 {
 	return 0
 }
 
-// endServer makes a number nobody's. The address stays for packets that are on
-// their way, the generation for the next owner to count on.
+// endServer frees a number. The address stays for packets in flight, the generation for
+// the next owner to increment.
 func (d *DataPlane) endServer(s *server) error {
 	if err := d.kernel.Servers.Put(s.id, d.servers.entry(s, 0)); err != nil {
 		return fmt.Errorf("free backend %s: %w", s.key.addr, err)
@@ -139,7 +139,7 @@ func (d *DataPlane) endServer(s *server) error {
 	return nil
 }
 
-// readServers reads the map; what is in use has no members yet.
+// readServers reads the map. Servers in use have no members yet.
 func (d *DataPlane) readServers() (serverTable, error) {
 	t := newServerTable(d.kernel.Servers.MaxEntries()-1, d.grace)
 	values := make([]balancerServer, d.kernel.Servers.MaxEntries())
@@ -159,8 +159,7 @@ func (d *DataPlane) readServers() (serverTable, error) {
 	return t, nil
 }
 
-// readArray fills values from an array map in one go and gives how many there
-// are.
+// readArray fills values from an array map in one call and returns how many there are.
 func readArray[T any](m *ebpf.Map, values []T) (int, error) {
 	keys := make([]uint32, len(values))
 	var cursor ebpf.MapBatchCursor
@@ -171,7 +170,7 @@ func readArray[T any](m *ebpf.Map, values []T) (int, error) {
 	return n, nil
 }
 
-// readHash reads a hash map in large steps.
+// readHash reads a hash map in large batches.
 func readHash[K, V any](m *ebpf.Map, each func(K, V)) error {
 	const step = 4096
 	keys, values := make([]K, step), make([]V, step)

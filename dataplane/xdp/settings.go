@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/internal/nodekey"
 )
 
-// putSettings changes them while the program runs.
+// putSettings changes the settings of the running program.
 func (d *DataPlane) putSettings(next balancerSettings) error {
 	if err := d.kernel.Set.Set(next); err != nil {
 		return fmt.Errorf("xdp: write settings: %w", err)
@@ -19,8 +19,8 @@ func (d *DataPlane) putSettings(next balancerSettings) error {
 	return nil
 }
 
-// countNAT lets the program look at packets from servers while, and only
-// while, some frontend has the method nat.
+// countNAT makes the program check packets from backends while, and only while, some
+// frontend uses nat.
 func (d *DataPlane) countNAT(h *held, more int) error {
 	if h.value.Method != balancerMethodMETHOD_NAT {
 		return nil
@@ -50,8 +50,8 @@ func (d *DataPlane) setNATs(n int) error {
 	return nil
 }
 
-// SetKeys replaces the keys of authentication tags while packets flow. It needs a data
-// plane that was opened with keys.
+// SetKeys replaces the keys of authentication tags while packets flow. The data plane
+// must have been opened with keys.
 func (d *DataPlane) SetKeys(keys nodekey.Keys) error {
 	if len(d.config.Auth.Keys) == 0 {
 		return errors.New("xdp: opened without node keys: open it again with them")
@@ -64,7 +64,7 @@ func (d *DataPlane) SetKeys(keys nodekey.Keys) error {
 	return nil
 }
 
-// ownAddresses are those that the settings have.
+// ownAddresses are those in the settings.
 func (c Config) ownAddresses() (all []netip.Addr) {
 	for _, a := range []netip.Addr{c.SourceV4, c.SourceV6} {
 		if a.IsValid() {

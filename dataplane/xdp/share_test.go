@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// idsOf gives the numbers of a frontend's servers.
+// idsOf returns the numbers of a frontend's servers.
 func idsOf(d *DataPlane, k service.Key) (ids []uint32) {
 	for _, m := range d.held[k].members {
 		ids = append(ids, m.id)
@@ -25,7 +25,7 @@ func (n *testNet) reopen(t *testing.T, d *DataPlane) *DataPlane {
 	return n.open(t, config())
 }
 
-// Stateless frontends share servers; one that remembers flows has its own.
+// Stateless frontends share servers. One with flow tracking has separate ones.
 func TestServersAreShared(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -75,8 +75,8 @@ func TestServersAreShared(t *testing.T) {
 	inUse(0)
 }
 
-// A number that is given back has another owner only after a grace period, and
-// a generation of its own.
+// A released number gets another owner only after a grace period, and with a new
+// generation.
 func TestNumbersRest(t *testing.T) {
 	n := newNet(t)
 	c := config()
@@ -103,8 +103,7 @@ func TestNumbersRest(t *testing.T) {
 	}
 }
 
-// Where only servers change, the ring stays where it is, and only slots are
-// written that are others.
+// If only servers change, the ring stays in place, and only changed slots are written.
 func TestRingIsChangedInPlace(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -144,7 +143,7 @@ func TestRingIsChangedInPlace(t *testing.T) {
 	}
 }
 
-// Segments are made when rings need them, and given back.
+// Segments are created when rings need them, and freed.
 func TestSegmentsComeAndGo(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())

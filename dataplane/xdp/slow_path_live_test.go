@@ -19,7 +19,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// routedNet puts a router before realNet's balancer, whose way to the client is
+// routedNet adds a router before realNet's load balancer. Its path to the client is
 // narrower than all others, which only the router knows:
 //
 //	client c0 ── r0 router r1 ── eth0 balancer eth1 ── s0 server
@@ -42,8 +42,8 @@ func newRoutedNet(t *testing.T) routedNet {
 	gateway(t, n.balancer, "eth0", "192.168.7.2", "fd07::2")
 	gateway(t, n.server, "s0", "192.168.8.1", "fd08::1")
 	testkit.Do(t, n.router, func() error {
-		// By its route: a veth end with a smaller MTU would take no longer
-		// frame from the other end either.
+		// By its route: a veth end with a smaller MTU would not accept longer
+		// frames from its peer either.
 		nic, err := netlink.LinkByName("r0")
 		must(t, err)
 		for _, client := range []string{"192.168.6.2/32", "fd06::2/128"} {
@@ -62,7 +62,7 @@ func newRoutedNet(t *testing.T) routedNet {
 	return n
 }
 
-// cable joins two namespaces by a veth pair that fills in checksums by itself.
+// cable joins two namespaces by a veth pair that fills in checksums in software.
 func cable(t *testing.T, near *netns.NS, name, v6, v4 string, far *netns.NS, farName, far6, far4 string) {
 	t.Helper()
 	testkit.Do(t, near, func() error {
@@ -93,8 +93,7 @@ func gateway(t *testing.T, ns *netns.NS, name string, addrs ...string) {
 	})
 }
 
-// serve opens the data plane with frontends on both VIPs that go to the server
-// by method.
+// serve opens the data plane with frontends on both VIPs that forward to the server.
 func (n routedNet) serve(t *testing.T, method service.Method) *DataPlane {
 	t.Helper()
 	var d *DataPlane
@@ -113,13 +112,13 @@ func (n routedNet) serve(t *testing.T, method service.Method) *DataPlane {
 		for _, f.Protocol = range []service.Protocol{service.TCP, service.UDP} {
 			upsert(t, d, f)
 		}
-		// dr never waits for a neighbour.
+		// dr never waits for a neighbor.
 		n.reach(t, strings.TrimSuffix(strings.Trim(server, "[]"), ":80"))
 	}
 	return d
 }
 
-// reach makes the balancer learn the server's MAC address.
+// reach makes the load balancer learn the server's MAC address.
 func (n routedNet) reach(t *testing.T, server string) {
 	t.Helper()
 	host := netip.MustParseAddr(strings.Trim(server, "[]"))
@@ -146,7 +145,7 @@ func (n routedNet) reach(t *testing.T, server string) {
 	})
 }
 
-// ping sends echo requests until one is answered in full.
+// ping sends echo requests until one is answered completely.
 func ping(t *testing.T, ns *netns.NS, vip netip.Addr, size int) {
 	t.Helper()
 	network, request, reply := "ip4:icmp", byte(8), byte(0)
@@ -176,13 +175,13 @@ func ping(t *testing.T, ns *netns.NS, vip netip.Addr, size int) {
 			n = copy(buf, buf[20:n])
 		}
 		if err == nil && (n != len(message) || buf[0] != reply || string(buf[8:n]) != string(message[8:])) {
-			err = fmt.Errorf("%s: an answer of %d bytes, type %d", vip, n, buf[0]) // maybe to one before, late
+			err = fmt.Errorf("%s: an answer of %d bytes, type %d", vip, n, buf[0]) // maybe a late answer to an earlier one
 		}
 		return err
 	})
 }
 
-// A VIP answers pings, also of many fragments.
+// A VIP answers pings, including those with many fragments.
 func TestPing(t *testing.T) {
 	n := newRoutedNet(t)
 	n.serve(t, service.DR)
@@ -190,15 +189,15 @@ func TestPing(t *testing.T) {
 		for _, size := range []int{0, 56, 1000, 8000} {
 			addr := netip.MustParseAddrPort(vip).Addr()
 			if addr.Is6() && size > 1200 {
-				continue // comes in fragments too long for the way back, which nobody may cut
+				continue // arrives in fragments too long for the way back, which must not be fragmented
 			}
 			ping(t, n.client, addr, size)
 		}
 	}
 }
 
-// The narrow link's router tells the VIP, the balancer tells the server, and
-// the server sends what fits.
+// The narrow link's router informs the VIP, the load balancer informs the backend, and
+// the backend sends what fits.
 func TestPathMTUDiscovery(t *testing.T) {
 	n := newRoutedNet(t)
 	n.serve(t, service.DR)
@@ -232,8 +231,8 @@ func TestPathMTUDiscovery(t *testing.T) {
 	}
 }
 
-// Datagrams of 8 KB, in fragments both ways: past the balancer on the way back,
-// or through it.
+// Datagrams of 8 KB, fragmented in both directions: bypassing the load balancer on the
+// return path, or through it.
 func TestLongDatagrams(t *testing.T) {
 	for _, method := range []service.Method{service.DR, service.FullNAT} {
 		t.Run(string(method), func(t *testing.T) {
@@ -254,14 +253,14 @@ func TestLongDatagrams(t *testing.T) {
 	}
 }
 
-// echoUDP gives every datagram back.
+// echoUDP returns every datagram.
 func echoUDP(t *testing.T, ns *netns.NS, addr string) {
 	t.Helper()
 	answerUDP(t, ns, addr, func(in []byte, _ string) []byte { return in })
 }
 
-// exchangeUDP sends datagrams until some have come back whole: the first may be
-// lost to the discovery of the path's MTU.
+// exchangeUDP sends datagrams until some have come back complete: the first may be lost
+// to path MTU discovery.
 func exchangeUDP(t *testing.T, ns *netns.NS, vip string, size int) {
 	t.Helper()
 	var c net.Conn

@@ -10,16 +10,16 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// rawRow is one odd frame through the real program.
+// rawRow is one slow path frame through the real program.
 type rawRow struct {
 	name    string
 	in      []byte
 	verdict verdict
-	out     []byte // nil for nothing, or, where the verdict is pass, as it came
+	out     []byte // nil for nothing or, if the verdict is pass, unmodified
 	drop    string
 }
 
-// untag takes the VLAN tags off a frame.
+// untag removes the VLAN tags from a frame.
 func untag(frame []byte) []byte {
 	for frame[12] == 0x81 || frame[12] == 0x88 {
 		frame = slices.Concat(frame[:12], frame[16:])
@@ -44,7 +44,7 @@ func (r rawRow) check(t *testing.T, n *testNet, d *DataPlane) {
 	}
 }
 
-// outside says that a packet left toward the gateway.
+// outside expects that a packet left to the gateway.
 func outside(p packet) packet {
 	sent(&p)
 	return p
@@ -97,7 +97,7 @@ func TestEcho(t *testing.T) {
 	}
 }
 
-// errorKinds are ICMP's types and codes that name a flow, by family.
+// errorKinds are ICMP types and codes that quote a flow, by family.
 var errorKinds = map[bool][][2]byte{
 	false: {{3, 1}, {3, 3}, {3, 4}, {11, 0}, {12, 0}},
 	true:  {{1, 0}, {1, 4}, {2, 0}, {3, 0}, {4, 1}},
@@ -219,7 +219,7 @@ func TestTooBig(t *testing.T) {
 	}
 }
 
-// A flood of packets that are too big is not answered one by one.
+// A flood of packets that are too big is answered with a rate limit.
 func TestTooBigAnswersAreFew(t *testing.T) {
 	n := newNet(t)
 	d := openBoth(t, n, service.Tunnel)
@@ -238,8 +238,8 @@ func TestTooBigAnswersAreFew(t *testing.T) {
 	}
 }
 
-// someOptions are options that a client may send: a router alert, a record
-// route with room for two, padding.
+// someOptions are options that a client may send: a router alert, a record route with
+// room for two, padding.
 var someOptions = map[string][]byte{
 	"router alert": {148, 4, 0, 0},
 	"record route": {7, 11, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0},
@@ -247,13 +247,12 @@ var someOptions = map[string][]byte{
 	"forged":       {0x9e, 8, 9, 9, 9, 9, 0, 9},
 }
 
-// padOption is a PadN of so many bytes in all.
+// padOption is a PadN of this total size.
 func padOption(bytes int) []byte {
 	return append([]byte{1, byte(bytes - 2)}, make([]byte, bytes-2)...)
 }
 
-// someExtensions are chains of extension headers, the one next to the transport
-// first.
+// someExtensions are chains of extension headers, the one next to the transport first.
 var someExtensions = map[string][]func([]byte) []byte{
 	"hop by hop":          {extension(0, padOption(6))},
 	"destination":         {extension(60, padOption(14))},
@@ -270,7 +269,7 @@ func extension(kind byte, data []byte) func([]byte) []byte {
 	}
 }
 
-// dressed gives a frame in every odd dress of its family.
+// dressed returns a frame in every slow path variant of its family.
 func dressed(frame []byte) map[string][]byte {
 	out := map[string][]byte{}
 	if is6(frame) {
@@ -289,8 +288,8 @@ func dressed(frame []byte) map[string][]byte {
 	return out
 }
 
-// In a tunnel options and extension headers stay; where the header is ours to
-// write in they end.
+// In a tunnel options and extension headers stay. If our option is in the packet's own
+// header, they are removed.
 func TestOptions(t *testing.T) {
 	n := newNet(t)
 	for _, method := range []service.Method{service.Tunnel, service.DSRNAT} {
@@ -312,7 +311,7 @@ func TestOptions(t *testing.T) {
 					}
 					name := fmt.Sprintf("%s, %s, %s, v6 %v", method, kind, dress, v6)
 					rawRow{name: name, in: frame, verdict: redirect, out: out}.check(t, n, d)
-					// The router is asked for the way of what is tagged.
+					// A tagged packet goes back to the router.
 					rawRow{name: name + ", VLAN", in: tagged(frame, 4, 5), verdict: redirect, out: tagged(out, 4, 5)}.check(t, n, d)
 				}
 			}
@@ -368,7 +367,7 @@ func TestVLAN(t *testing.T) {
 	}
 }
 
-// All packets of a remembered flow go the same way to its server, odd or not.
+// All packets of a tracked flow take the same path to its backend, fast or slow path.
 func TestOddPacketsOfAFlowSpreadAlike(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())

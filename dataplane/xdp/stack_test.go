@@ -8,7 +8,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/bpfstack"
 )
 
-// TestStackFitsLinux61: newer kernels give programs more room.
+// TestStackFitsLinux61: newer kernels allow programs more stack.
 func TestStackFitsLinux61(t *testing.T) {
 	keys := nodekey.Keys{{K0: 1, K1: 2, ID: 3}}
 	for _, a := range []nodekey.Auth{{}, {Keys: keys}, {Keys: keys, Require: true}} {

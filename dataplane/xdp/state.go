@@ -11,7 +11,7 @@ import (
 )
 
 // kept are the maps that outlive the agent. Constants, settings, steps, scratch memory
-// and what only the agent of a program reads belong to that program.
+// and what only a program's own agent reads belong to that program.
 var kept = bpfload.KeptMaps{
 	balancerMapFrontends: {}, balancerMapPortRanges: {}, balancerMapVipBits: {}, balancerMapRings: {}, balancerMapChains: {},
 	balancerMapServers: {}, balancerMapServerCpu: {}, balancerMapMembers: {}, balancerMapFrontendCounts: {},
@@ -19,12 +19,13 @@ var kept = bpfload.KeptMaps{
 	balancerMapGuardBuckets: {Written: true}, balancerMapGuardCredit: {Written: true}, balancerMapGuardClients: {Written: true},
 	balancerMapHandoverPeers: {}, balancerMapBalancers: {}, balancerMapTxPorts: {}, balancerMapNatBits: {},
 	balancerMapFragments: {Fit: bpfload.Renew, Written: true},
-	// The first had as many entries as there were reasons: releases that pin it so
-	// would empty their flow table for another number.
+	// The first version had one entry per reason: releases that pin it that way would
+	// empty their flow table for another number.
 	balancerMapDrops: {Fit: bpfload.Renew, Version: 2},
-	// One table: these have one version. States 9 to 13 came without a new one, since a
-	// copy would have them as well: a release before them lets flows that were in these
-	// expire, which are about to open or to end. An established flow has none of them.
+	// One table: these have one version. States 9 to 13 came without a new one,
+	// because a copy would contain them as well: an older release lets flows in these
+	// states expire, which are about to open or to end. An established flow has none
+	// of them.
 	balancerMapFlows:      {Written: true, Hashed: true, Enums: []string{"flow_state"}},
 	balancerMapFlowData:   {Written: true, Hashed: true},
 	balancerMapFlowBack:   {Written: true, Hashed: true},
@@ -33,12 +34,12 @@ var kept = bpfload.KeptMaps{
 	balancerMapSynFlows: {Written: true, Hashed: true}, // by an index into the flow table
 }
 
-// history has the layouts that releases pin, as bpfload.Source has it.
+// history contains the layouts that releases pin, as in bpfload.Source.
 //
 //go:embed layouts.json
 var history []byte
 
-// openState finds what a predecessor left in the folder of pins.
+// openState finds what a predecessor left in the pin directory.
 func (d *DataPlane) openState(spec *ebpf.CollectionSpec, maps bpfload.KeptMaps) (*bpfload.State, error) {
 	attached, err := bpfload.Attached(d.pins, linkPrefix)
 	if err != nil {
@@ -51,9 +52,9 @@ func (d *DataPlane) openState(spec *ebpf.CollectionSpec, maps bpfload.KeptMaps) 
 	return state, nil
 }
 
-// carry copies what another release holds in maps of other layouts, the second time
-// what has changed. Its programs go on meanwhile: a flow that opens after its set was
-// read, in the milliseconds before the programs are replaced, is not known here.
+// carry copies what another release stores in maps of other layouts, the second time only
+// changes. Its programs keep running: a flow that opens after its set was read, in the
+// milliseconds before the programs are replaced, is unknown here.
 func (d *DataPlane) carry() (bpfload.Carried, error) {
 	carried, err := d.state.Carry()
 	if err != nil {
@@ -65,8 +66,8 @@ func (d *DataPlane) carry() (bpfload.Carried, error) {
 	return carried, nil
 }
 
-// unlock takes away the locks that were copied with the table, and the entries that
-// were being given to another flow just then.
+// unlock clears the locks that were copied with the table, and the entries that were
+// being reassigned at that time.
 func (t *flowTable) unlock() {
 	for i := range t.sets {
 		tag := &t.sets[i].Way[0].Tag

@@ -18,21 +18,21 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// another is a release whose maps have other layouts: it takes over as Open does, and
-// its program forwards.
+// another is a release whose maps have other layouts: it takes over like Open, and its
+// program forwards.
 type another struct {
 	*DataPlane
 	*ebpf.Collection
 	state *bpfload.State
 }
 
-// nextLayouts are the maps whose entries have a field more there.
+// nextLayouts are the maps whose entries have an additional field there.
 var nextLayouts = []string{
 	balancerMapFrontends, balancerMapPortRanges, balancerMapServers, balancerMapMembers, balancerMapGuardLimits, balancerMapChains,
 	balancerMapFlows, balancerMapFlowData, balancerMapFlowBack,
 }
 
-// openAnother stops short of replacing the program where that is wished.
+// openAnother does not replace the program unless replaces is set.
 func (n *testNet) openAnother(t *testing.T, c Config, before *DataPlane, replaces bool) *another {
 	t.Helper()
 	a := &another{DataPlane: &DataPlane{}}
@@ -71,9 +71,8 @@ func (n *testNet) openAnother(t *testing.T, c Config, before *DataPlane, replace
 	return a
 }
 
-// Another release takes over whose maps have other layouts, and this one comes back:
-// what is held, how rings came about, what is remembered and who is refused stay as
-// they were, and packets flow all the while.
+// A release with other map layouts takes over, and this one comes back: frontends, ring
+// history, tracked flows and source ranges stay unchanged, and packets flow all the time.
 func TestForwardAndBack(t *testing.T) {
 	n := newNet(t)
 	c := config()
@@ -81,7 +80,7 @@ func TestForwardAndBack(t *testing.T) {
 	plain := frontend(service.Tunnel, vips[false], service.TCP, servers[false], "172.16.5.9:80")
 	upsert(t, d, plain)
 	plain.Backends[1].Weight = 0
-	upsert(t, d, plain) // so that slots name who had them
+	upsert(t, d, plain) // so that slots have previous owners
 	remembers := frontend(service.Tunnel, "10.1.1.7:53", service.UDP, servers[false], "172.16.5.9:80")
 	remembers.Scheduler = service.RoundRobin
 	upsert(t, d, remembers)
@@ -129,8 +128,8 @@ func TestForwardAndBack(t *testing.T) {
 	traffic.end()
 }
 
-// Another release that dies again and again before it has replaced the program costs
-// nothing, whichever starts next.
+// A release that crashes repeatedly before it has replaced the program does no harm,
+// whichever starts next.
 func TestAnotherReleaseInACrashLoop(t *testing.T) {
 	n := newNet(t)
 	c := config()
@@ -160,7 +159,7 @@ func TestAnotherReleaseInACrashLoop(t *testing.T) {
 	}
 }
 
-// pinned lists what is pinned.
+// pinned lists the pins.
 func (n *testNet) pinned(t *testing.T, c Config) []string {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(c.PinDir, ownFolder, "*"))

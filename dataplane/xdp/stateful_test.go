@@ -17,7 +17,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// stateful gives a frontend of TCP by tunnel whose flows are remembered.
+// stateful returns a TCP tunnel frontend with flow tracking.
 func stateful(scheduler service.Scheduler, backends int) desired.Frontend {
 	var servers []string
 	for i := range backends {
@@ -28,13 +28,13 @@ func stateful(scheduler service.Scheduler, backends int) desired.Frontend {
 	return f
 }
 
-// clientOf gives one of many clients, each with a port of its own.
+// clientOf returns one of many clients, each with its own port.
 func clientOf(i int) string {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 168, byte(i >> 14), 2}), uint16(1024+i%16384)).String()
 }
 
-// server sends a packet and gives the address that the frame went to; none
-// where it was not sent. It works in the balancer's namespace.
+// server sends a packet and returns the address that the frame went to, invalid if it was
+// not sent. It works in the load balancer's namespace.
 func (n *testNet) server(d *DataPlane, frame []byte) (netip.Addr, error) {
 	v, out, err := n.runHere(d, frame)
 	if err != nil || v != redirect {
@@ -44,7 +44,7 @@ func (n *testNet) server(d *DataPlane, frame []byte) (netip.Addr, error) {
 	return a, nil
 }
 
-// opened opens flows and establishes them; it gives their servers.
+// opened opens flows and establishes them. It returns their backends.
 func opened(t *testing.T, n *testNet, d *DataPlane, vip string, count int) (all []netip.Addr) {
 	t.Helper()
 	testkit.Do(t, n.balancer, func() error {
@@ -61,8 +61,8 @@ func opened(t *testing.T, n *testNet, d *DataPlane, vip string, count int) (all 
 	return all
 }
 
-// Established flows stay where they are through a flood of ten times as many
-// connections as the table holds.
+// Established flows stay through a flood of ten times as many connections as the table
+// holds.
 func TestFloodLeavesEstablishedFlows(t *testing.T) {
 	n := newNet(t)
 	c := config()
@@ -88,8 +88,8 @@ func TestFloodLeavesEstablishedFlows(t *testing.T) {
 	})
 }
 
-// No flow gives way to a new one while there is a place in its set that is free,
-// or of one that is over.
+// No flow is evicted for a new one while its set has an entry that is free or whose flow
+// is over.
 func TestNoFlowGivesWayBesideAFreePlace(t *testing.T) {
 	n := newNet(t)
 	c := config()
@@ -114,14 +114,14 @@ func TestNoFlowGivesWayBesideAFreePlace(t *testing.T) {
 	}
 }
 
-// What the table lists, and what a sweep makes of it.
+// What the table lists, and the effect of a sweep.
 func TestFlowsAreListedAndSwept(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
 	f := stateful(service.RoundRobin, 2)
 	upsert(t, d, f)
 	before := opened(t, n, d, vips[false], 4)
-	n.run(t, d, packet{src: clientOf(9), dst: vips[false], flags: "S"}.bytes(t)) // it opens, and is not listed yet
+	n.run(t, d, packet{src: clientOf(9), dst: vips[false], flags: "S"}.bytes(t)) // opening, and not listed yet
 	all, err := allFlows(d)
 	must(t, err)
 	if len(all) != 4 {
@@ -144,13 +144,13 @@ func TestFlowsAreListedAndSwept(t *testing.T) {
 		t.Errorf("%d connections are counted, want 5", got)
 	}
 	expire(t, d, clientOf(0), vips[false], service.TCP)
-	d.flows.connections[1] += 1000*connectionGoesOn + 500 // as if counts had been lost
+	d.flows.connections[1] += 1000*connectionGoesOn + 500 // as if updates had been lost
 	d.sweep(flowNow())
 	d.sweep(flowNow())
 	if all, err = allFlows(d); err != nil || len(all) != 3 || conns() != 4 {
 		t.Errorf("after one has expired: %d flows, %d connections, %v", len(all), conns(), err)
 	}
-	// A server that goes takes its flows with it.
+	// A removed server's flows are removed too.
 	f.Backends = f.Backends[:1]
 	upsert(t, d, f)
 	all, err = allFlows(d)
@@ -162,7 +162,7 @@ func TestFlowsAreListedAndSwept(t *testing.T) {
 	}
 }
 
-// Two CPUs that open the same flows at once give each one server, and lose no
+// Two CPUs that open the same flows concurrently give each one backend, and lose no
 // packet.
 func TestTwoCPUsOpenOneFlow(t *testing.T) {
 	for _, method := range []service.Method{service.Tunnel, service.FullNAT} {
@@ -173,7 +173,7 @@ func TestTwoCPUsOpenOneFlow(t *testing.T) {
 func openTwice(t *testing.T, method service.Method) {
 	n := newNet(t)
 	c := config()
-	c.MaxFlows = 1 << 20 // no set of the table is full, so none of them pushes out another
+	c.MaxFlows = 1 << 20 // no set of the table is full, so none evicts another
 	d := n.open(t, c)
 	f := stateful(service.RoundRobin, 7)
 	f.Method = method
@@ -210,7 +210,7 @@ func openTwice(t *testing.T, method service.Method) {
 		a, b := went[0][i], went[1][i]
 		switch {
 		case !a.IsValid() || !b.IsValid():
-			lost++ // the machine took the CPU away from who had the lock, for long
+			lost++ // the CPU was taken from the lock holder for long
 		case a != b:
 			t.Errorf("flow %d went to %v and to %v", i, a, b)
 		}
@@ -231,7 +231,7 @@ func countServers(all []netip.Addr) map[string]int {
 	return counts
 }
 
-// Every scheduler fills all servers up to what they may have and then has none.
+// Every scheduler fills all backends up to their limits and then has none.
 func TestThresholds(t *testing.T) {
 	for _, scheduler := range service.Schedulers {
 		t.Run(string(scheduler), func(t *testing.T) {
@@ -262,7 +262,7 @@ func TestThresholds(t *testing.T) {
 	}
 }
 
-// Flows that stay are spread as each scheduler's name says.
+// Flows are spread according to each scheduler.
 func TestSchedulersSpread(t *testing.T) {
 	const flows = 1200
 	for scheduler, want := range map[service.Scheduler][3]int{
@@ -279,7 +279,7 @@ func TestSchedulersSpread(t *testing.T) {
 			}
 			upsert(t, d, f)
 			counts := countServers(opened(t, n, d, vips[false], flows))
-			if want == [3]int{} { // one client, one VIP: one server
+			if want == [3]int{} { // one client, one VIP: one backend
 				if len(counts) != 1 {
 					t.Errorf("%v", counts)
 				}
@@ -294,7 +294,7 @@ func TestSchedulersSpread(t *testing.T) {
 	}
 }
 
-// A client's flows go to one server until its time is over or the server takes
+// A client's flows go to one backend until the affinity times out or the backend accepts
 // no more.
 func TestAffinity(t *testing.T) {
 	n := newNet(t)
@@ -334,7 +334,7 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
-// nat changes the destination, and what its servers answer.
+// nat changes the destination, and the source of its backends' replies.
 func TestNAT(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -365,8 +365,8 @@ func portsOf(t *testing.T, frame []byte) (src, dst uint16) {
 	return uint16(tcp.SrcPort), uint16(tcp.DstPort)
 }
 
-// Ports of their own: no two flows to one server have the same. Each gets one while a
-// fifth of all is free, wherever those are.
+// No two flows to one backend have the same port. Each flow gets one while a fifth of all
+// ports is free, wherever those are.
 func TestFullNATPortsAreDistinct(t *testing.T) {
 	n := newNet(t)
 	c := config()
@@ -387,7 +387,7 @@ func TestFullNATPortsAreDistinct(t *testing.T) {
 	}
 }
 
-// allFlows gives what is remembered.
+// allFlows returns the tracked flows.
 func allFlows(d *DataPlane) (all []dataplane.Flow, err error) {
 	for f, err := range d.EachFlow(dataplane.FlowQuery{}) {
 		if err != nil {

@@ -19,16 +19,16 @@ import (
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
 )
 
-// Flags of a frontend for this side alone: when it is to be protected.
+// Flags of a frontend only for user space: when to protect it.
 const (
 	synAuto   balancerFrontendFlags = 1 << 28
 	synAlways balancerFrontendFlags = 1 << 29
 )
 
-// synActive are the flags that the pressure sets.
+// synActive are the flags set by pressure.
 const synActive = balancerFrontendFlagsFRONTEND_SYN_GUARDED | balancerFrontendFlagsFRONTEND_SYN_CHECKED
 
-// synFlags are those of a frontend with nothing before it.
+// synFlags are those of a frontend without previous state.
 func synFlags(f desired.Frontend) balancerFrontendFlags {
 	switch f.Protection() {
 	case service.SYNAuto:
@@ -39,7 +39,7 @@ func synFlags(f desired.Frontend) balancerFrontendFlags {
 	return 0
 }
 
-// synFlagsAfter are those that a frontend keeps of what it was before.
+// synFlagsAfter are those that a frontend keeps from its previous state.
 func synFlagsAfter(now, before balancerFrontendFlags) balancerFrontendFlags {
 	if now&synAuto == 0 {
 		return 0
@@ -47,7 +47,7 @@ func synFlagsAfter(now, before balancerFrontendFlags) balancerFrontendFlags {
 	return before & synActive
 }
 
-// protectionOf gives what the flags were made of; SYNOff as the zero value.
+// protectionOf is the inverse of synFlags, with SYNOff as the zero value.
 func protectionOf(flags balancerFrontendFlags) service.SYNProtection {
 	switch {
 	case flags&synAuto != 0:
@@ -61,9 +61,9 @@ func protectionOf(flags balancerFrontendFlags) service.SYNProtection {
 // CookieKey is a key of cookies, which load balancers may share.
 type CookieKey [16]byte
 
-// SetCookieKeys sets the keys of cookies: the first makes them, and either is accepted.
-// Load balancers with the same keys accept each other's. Without any this one has a key
-// of its own, which outlives the process.
+// SetCookieKeys sets the keys of cookies: the first makes them, all are accepted. Load
+// balancers with the same keys accept each other's. Without any this one generates its
+// own key, which outlives the process.
 func (d *DataPlane) SetCookieKeys(keys ...CookieKey) error {
 	var v balancerSynKeys
 	if len(keys) > len(v.Key) {
@@ -84,7 +84,7 @@ func (d *DataPlane) SetCookieKeys(keys ...CookieKey) error {
 	return nil
 }
 
-// makeCookieKeys sees that there are keys.
+// makeCookieKeys ensures that there are keys.
 func (d *DataPlane) makeCookieKeys() error {
 	var v balancerSynKeys
 	if err := d.kernel.SynKeys.Lookup(uint32(0), &v); err != nil {
@@ -96,7 +96,7 @@ func (d *DataPlane) makeCookieKeys() error {
 	return d.SetCookieKeys()
 }
 
-// prepareSYN makes the program ready that protects frontends.
+// prepareSYN prepares the program that protects frontends.
 func (d *DataPlane) prepareSYN() error {
 	if err := errors.Join(d.makeCookieKeys(), d.putSYNSettings()); err != nil {
 		return err
@@ -104,12 +104,12 @@ func (d *DataPlane) prepareSYN() error {
 	return d.loadLate(&d.late.syn)
 }
 
-// wallTolerance is by how much the clock that cookies are made by may be wrong: little,
-// compared with the 34 seconds of a slot.
+// wallTolerance is the permitted error of the cookies' clock: small compared with the 34
+// seconds of a slot.
 const wallTolerance = 100 * time.Millisecond
 
-// putSYNSettings gives the programs what the wall's clock is ahead of theirs, and what
-// segments fit.
+// putSYNSettings sets the offset of the wall clock from the programs' clock, and the
+// segment sizes.
 func (d *DataPlane) putSYNSettings() error {
 	var v balancerSynSettings
 	if err := d.kernel.SynSet.Get(&v); err != nil {
@@ -125,8 +125,8 @@ func (d *DataPlane) putSYNSettings() error {
 	return nil
 }
 
-// presetSYN puts them into an object that is loaded in the place of one that has
-// protected frontends, so that no packet ever meets others.
+// presetSYN sets them in an object that replaces one with protected frontends, so that no
+// packet is processed with others.
 func (d *DataPlane) presetSYN(spec *ebpf.CollectionSpec) error {
 	if !d.late.syn.loaded.Load() {
 		return nil
@@ -137,7 +137,7 @@ func (d *DataPlane) presetSYN(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
-// synSettings gives those of now, in place of v.
+// synSettings returns v with current values.
 func (c Config) synSettings(v balancerSynSettings) balancerSynSettings {
 	v.Mss4, v.Mss6 = c.segments()
 	v.Active = 1
@@ -148,7 +148,7 @@ func (c Config) synSettings(v balancerSynSettings) balancerSynSettings {
 	return v
 }
 
-// segments gives the sizes of segments that fit through all interfaces.
+// segments returns the segment sizes that fit all interfaces.
 func (c Config) segments() (v4, v6 uint16) {
 	const headers4, headers6, least = 40, 60, 576
 	mtu := 1500
@@ -161,34 +161,34 @@ func (c Config) segments() (v4, v6 uint16) {
 }
 
 const (
-	// pressureEvery is how often pressure is looked for.
+	// pressureEvery is the interval of checks for pressure.
 	pressureEvery = 250 * time.Millisecond
-	// forgetAfter is for how long a frontend is remembered of which there was nothing to
-	// see: at service.LeastSYNThreshold it is noted more than twice in that time.
+	// forgetAfter is how long a frontend without new connections is remembered: at
+	// service.LeastSYNThreshold it is noted more than twice in that time.
 	forgetAfter = time.Minute
 )
 
-// synWatch looks for pressure. It is one goroutine's.
+// synWatch checks for pressure, in one goroutine.
 type synWatch struct {
 	d     *DataPlane
-	hot   []uint32 // by CPU: the notes that were read
+	hot   []uint32 // by CPU: number of notes already read
 	state map[uint32]*watched
 	table bool
 }
 
-// watched is a frontend that is looked at.
+// watched is a frontend being checked.
 type watched struct {
 	pressure
 	before sampled
 }
 
-// sampled are counters at a moment.
+// sampled are counters at one time.
 type sampled struct {
 	at            time.Duration
 	syns, packets uint64
 }
 
-// watchSYN looks for pressure until the data plane is closed.
+// watchSYN checks for pressure until the data plane is closed.
 func (d *DataPlane) watchSYN() {
 	w := &synWatch{d: d, state: map[uint32]*watched{}}
 	d.synStop, d.synDone = make(chan struct{}), make(chan struct{})
@@ -216,7 +216,7 @@ func (d *DataPlane) stopWatchingSYN() {
 	d.synStop = nil
 }
 
-// look looks at the frontends that may be under pressure, and changes those that are.
+// look checks the frontends that may be under pressure, and changes those that are.
 func (w *synWatch) look(now time.Duration) {
 	suspects := w.suspects()
 	if len(suspects) == 0 {
@@ -237,8 +237,8 @@ func (w *synWatch) look(now time.Duration) {
 	maps.DeleteFunc(w.state, func(_ uint32, s *watched) bool { return s.idle() && now-s.before.at > forgetAfter })
 }
 
-// suspects are the frontends, by their numbers, to which many connections have been
-// opened since the last look, and those that have been looked at then.
+// suspects are the frontends, by number, with many new connections since the last check,
+// and those checked then.
 func (w *synWatch) suspects() map[uint32]bool {
 	found := map[uint32]bool{}
 	for id, s := range w.state {
@@ -268,7 +268,7 @@ func (w *synWatch) suspects() map[uint32]bool {
 	was := w.table
 	w.table = tableUnderPressure(was, w.d.flows.opening, len(w.d.flows.sets)*flowWays)
 	for _, h := range w.d.held {
-		// What a predecessor has left under pressure, and what uses a table that is.
+		// Left under pressure by a predecessor, or using a table under pressure.
 		if h.value.Flags&synAuto != 0 && (h.value.Flags&synActive != 0 || w.table && usesTable(h)) {
 			found[h.value.Id] = true
 		}
@@ -278,7 +278,7 @@ func (w *synWatch) suspects() map[uint32]bool {
 
 func usesTable(h *held) bool { return h.value.Flags&balancerFrontendFlagsFRONTEND_STATEFUL != 0 }
 
-// lookAt compares a frontend's counters with those at the last look.
+// lookAt compares a frontend's counters with those of the last check.
 func (w *synWatch) lookAt(h *held, now time.Duration) {
 	s := w.state[h.value.Id]
 	sample, err := w.d.sample(h.value.Id, now)
@@ -302,12 +302,12 @@ func (w *synWatch) lookAt(h *held, now time.Duration) {
 		return
 	}
 	if err := w.d.setActive(h, &s.pressure); err != nil {
-		s.pressure = before // tried again at the next look
+		s.pressure = before // retried at the next check
 		w.d.synError = err
 	}
 }
 
-// sample reads the counters of a frontend: what was forwarded, and what was answered.
+// sample reads the counters of a frontend: forwarded and answered packets.
 func (d *DataPlane) sample(id uint32, now time.Duration) (s sampled, err error) {
 	total, err := d.frontendCounts(id)
 	if err != nil {
@@ -321,7 +321,7 @@ func (d *DataPlane) sample(id uint32, now time.Duration) (s sampled, err error) 
 	return sampled{at: now, syns: total.Flows + answered, packets: total.Packets + answered}, nil
 }
 
-// synCounts reads what has happened at a frontend that is protected.
+// synCounts reads the events of a protected frontend.
 func (d *DataPlane) synCounts(id uint32) (c dataplane.SYNCounts, err error) {
 	err = eachCPU(d.kernel.SynCounts, id, func(n balancerSynCounts) {
 		c.CookiesSent += n.N[balancerSynEventSYN_COOKIE_SENT]
@@ -334,7 +334,7 @@ func (d *DataPlane) synCounts(id uint32) (c dataplane.SYNCounts, err error) {
 	return c, err
 }
 
-// setActive lets traffic see whether a frontend is under pressure.
+// setActive makes traffic see whether a frontend is under pressure.
 func (d *DataPlane) setActive(h *held, p *pressure) error {
 	flags := h.value.Flags &^ synActive
 	if p.guarded {
@@ -352,7 +352,7 @@ func (d *DataPlane) setActive(h *held, p *pressure) error {
 	return nil
 }
 
-// rewrite writes a frontend's entry over the one that it has.
+// rewrite overwrites a frontend's entry.
 func (d *DataPlane) rewrite(h *held) error {
 	v := h.value
 	switch {
@@ -374,15 +374,15 @@ func (d *DataPlane) rewrite(h *held) error {
 	return d.kernel.Frontends.Put(toKey(h.key), v)
 }
 
-// noteSYN remembers why the program cannot be loaded, for Describe.
+// noteSYN stores why the program cannot be loaded, for Describe.
 func (d *DataPlane) noteSYN(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.synError = err
 }
 
-// sweepSYN removes what is remembered of connections that are no more: their flow is
-// over, or its entry another's. What is young may not be published yet.
+// sweepSYN removes the state of connections that no longer exist: their flow is over, or
+// its entry was reassigned. A recent one may not be published yet.
 func (d *DataPlane) sweepSYN(now uint32) {
 	const young = 5 // ticks
 	var gone []uint32
@@ -401,7 +401,7 @@ func (d *DataPlane) sweepSYN(now uint32) {
 		}
 	})
 	if err != nil {
-		return // it is looked at again
+		return // retried at the next sweep
 	}
 	for _, index := range gone {
 		if err := d.kernel.SynFlows.Delete(index); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {

@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
 )
 
-// sipHash is SipHash-2-4, written from the paper and not from our C: little-endian
+// sipHash is SipHash-2-4, written from the paper, independently of our C: little-endian
 // words, the last with the length in its highest byte.
 func sipHash(key CookieKey, message []byte) uint64 {
 	k0, k1 := binary.LittleEndian.Uint64(key[:]), binary.LittleEndian.Uint64(key[8:])
@@ -65,22 +65,22 @@ func TestSipHash(t *testing.T) {
 	}
 }
 
-// cookieOf is what bpf/balancer/syn_cookie.h says a cookie is.
+// cookieOf is a cookie as defined in bpf/balancer/syn_cookie.h.
 func cookieOf(key CookieKey, src, dst netip.AddrPort, seq, slot, options uint32) uint32 {
 	var m []byte
 	for _, a := range []netip.Addr{src.Addr(), dst.Addr()} {
 		b := a.As16() // IPv4 is mapped
 		m = append(m, b[:]...)
 	}
-	// Ports as they are in memory, in the order of the network.
+	// Ports as stored in memory, in network order.
 	port := func(p uint16) uint64 { return uint64(bits.ReverseBytes16(p)) }
 	m = binary.LittleEndian.AppendUint64(m, port(src.Port())<<48|port(dst.Port())<<32|uint64(seq))
 	m = binary.LittleEndian.AppendUint64(m, uint64(slot)<<32|uint64(options))
 	return uint32(sipHash(key, m))<<10 | options<<2 | slot&3
 }
 
-// A cookie is made by SipHash with the key that was given, so that another load
-// balancer makes the same.
+// A cookie is made by SipHash with the configured key, so that another load balancer
+// makes the same.
 func TestCookiesAreKeyed(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -117,7 +117,7 @@ func slotNow(t *testing.T, d *DataPlane) uint32 {
 	return uint32((uint64(clock.Now()) + v.Wall) >> 35)
 }
 
-// Frontends of every kind can be guarded: of one port, of a range, of a whole address.
+// Frontends of every kind can be guarded: one port, a range, a whole address.
 func TestGuardedFrontendsOfEveryKind(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -149,7 +149,7 @@ func TestGuardedFrontendsOfEveryKind(t *testing.T) {
 				if got := n.exchangeSeg(t, d, syn, redirect); got.flags() != "SA" || got.dst != syn.src {
 					t.Errorf("a SYN becomes %s to %s", got.flags(), got.dst)
 				}
-				// A change of something else leaves it guarded.
+				// A change of another field leaves it guarded.
 				next.Affinity = time.Minute
 				upsert(t, d, next)
 				syn.src = clientOf(78)

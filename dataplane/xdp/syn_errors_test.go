@@ -14,11 +14,11 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// cookieFlow is a connection that a cookie has opened and its server has accepted.
+// cookieFlow is a connection opened by a cookie and accepted by its backend.
 type cookieFlow struct {
 	*cookieClient
-	server, from string // the server, and who it takes the client for
-	cookie, isn  uint32 // of the SYN-ACK that the client has, and of the server's
+	server, from string // the backend, and the client's address as it sees it
+	cookie, isn  uint32 // of the SYN-ACK that the client has, and of the backend's
 }
 
 func openCookieFlow(t *testing.T, n *testNet, d *DataPlane, f string, v6 bool) cookieFlow {
@@ -31,15 +31,15 @@ func openCookieFlow(t *testing.T, n *testNet, d *DataPlane, f string, v6 bool) c
 	return flow
 }
 
-// answer sends the server's segment, and gives what the client gets.
+// answer sends a backend's segment, and returns what the client receives.
 func (c cookieFlow) answer(s tcpSeg) tcpSeg {
 	c.Helper()
 	s.src, s.dst = c.server, c.from
 	return c.net.exchangeSeg(c.T, c.d, s, redirect)
 }
 
-// Errors about a connection that a cookie has opened quote the numbers that their
-// receiver has sent: else TCP takes them for forged ones (RFC 5927, 4.1).
+// Errors about a connection opened by a cookie quote the numbers that their receiver has
+// sent: otherwise TCP takes them for forged (RFC 5927, 4.1).
 func TestErrorsAboutCookieFlows(t *testing.T) {
 	for _, method := range natMethods {
 		for _, v6 := range []bool{false, true} {
@@ -67,12 +67,14 @@ func TestErrorsAboutCookieFlows(t *testing.T) {
 					return binary.BigEndian.Uint32(l4[4:]), destOf(out, v6)
 				}
 				for _, length := range []int{header + 8, header + 20, 500} {
-					// From where the client is: about what the server has sent.
+					// From the client's side: about what the backend
+					// has sent.
 					sent := tcpSeg{src: vips[v6], dst: flow.src, payload: strings.Repeat("x", 400), tcp: layers.TCP{ACK: true, Seq: flow.cookie + 1 + 77, Ack: flow.cookieClient.isn + 1}}
 					if seq, to := errorOf(routers[v6], vips[v6], sent, length); seq != flow.isn+1+77 || to != addrOf(flow.server) {
 						t.Errorf("%s gets an error about its byte %d, not 77 (%d bytes quoted)", to, seq-flow.isn-1, length)
 					}
-					// From where the server is: about what the client has sent.
+					// From the backend's side: about what the client
+					// has sent.
 					sent = tcpSeg{src: flow.from, dst: flow.server, payload: strings.Repeat("x", 400), tcp: layers.TCP{ACK: true, Seq: flow.cookieClient.isn + 1 + 55, Ack: flow.isn + 1}}
 					if seq, to := errorOf(routers[v6], flow.from, sent, length); seq != flow.cookieClient.isn+1+55 || to != addrOf(flow.src) {
 						t.Errorf("%s gets an error about its byte %d, not 55 (%d bytes quoted)", to, seq-flow.cookieClient.isn-1, length)
@@ -83,7 +85,7 @@ func TestErrorsAboutCookieFlows(t *testing.T) {
 	}
 }
 
-// destOf is where a frame's packet goes.
+// destOf is the destination of a frame's packet.
 func destOf(frame []byte, v6 bool) string {
 	at := frame[14+16 : 14+20]
 	if v6 {
@@ -93,8 +95,8 @@ func destOf(frame []byte, v6 bool) string {
 	return addr.String()
 }
 
-// A packet of such a connection that does not fit is answered as any other is, and as
-// often.
+// A packet of such a connection that does not fit is answered like any other, and with
+// the same rate.
 func TestCookieFlowsTooBig(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		n := newNet(t)
@@ -112,7 +114,8 @@ func TestCookieFlowsTooBig(t *testing.T) {
 				out: tooBig(t, s.frame(t), name, addrOf(s.src), 1500),
 			}.check(t, n, d)
 		}
-		// In a VLAN nobody knows the way: one drop, however often programs ask each other.
+		// In a VLAN the next hop is unknown: one drop, however often programs
+		// call each other.
 		before := d.Describe().Drops["syn-odd"]
 		forth.payload, forth.vlan = "x", 5
 		if v, _ := n.run(t, d, forth.frame(t)); v != drop || d.Describe().Drops["syn-odd"] != before+1 {
@@ -123,7 +126,7 @@ func TestCookieFlowsTooBig(t *testing.T) {
 	}
 }
 
-// Traces of what the protection does say so in words, and change nothing.
+// Traces describe the protection's actions in text, and change nothing.
 func TestTracesOfProtection(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -166,8 +169,8 @@ func TestTracesOfProtection(t *testing.T) {
 		t.Errorf("traces have changed\n%s", strings.Join(differ, "\n"))
 	}
 
-	// Packets of a connection that a cookie has opened, before the server accepts it
-	// and after that.
+	// Packets of a connection opened by a cookie, before and after the backend
+	// accepts it.
 	first := c.send(tcpSeg{tcp: ack.tcp}, redirect)
 	accept := tcpSeg{src: servers[false], dst: first.src, tcp: layers.TCP{SYN: true, ACK: true, Seq: 1, Ack: c.isn + 1}}
 	before = contentsOf(t, d)

@@ -45,7 +45,7 @@ func openReal(t *testing.T, n realNet, change func(*Config)) *DataPlane {
 	return d
 }
 
-// The methods that real hosts are connected by, and where each one's server is.
+// The frontends for real hosts, and each one's backend.
 func realFrontend(method service.Method, v6 bool) (f desired.Frontend, listen string) {
 	vip, server := "10.1.1.1:80", "192.168.8.2:8080"
 	if v6 {
@@ -58,7 +58,8 @@ func realFrontend(method service.Method, v6 bool) (f desired.Frontend, listen st
 	return frontend(method, vip, service.TCP, server), server
 }
 
-// toAnyone gives the balancer a way to the whole Internet, by the client's side.
+// toAnyone gives the load balancer a route to the whole Internet, through the client's
+// side.
 func toAnyone(t *testing.T, n realNet) {
 	t.Helper()
 	testkit.Do(t, n.balancer, func() error {
@@ -70,8 +71,8 @@ func toAnyone(t *testing.T, n realNet) {
 	})
 }
 
-// haveVIPs gives the server's loopback the VIPs, and the balancer the server's MAC
-// address, for dr.
+// haveVIPs adds the VIPs to the server's loopback, and the server's MAC address to the
+// load balancer, for dr.
 func haveVIPs(t *testing.T, n realNet) {
 	t.Helper()
 	var mac net.HardwareAddr
@@ -90,8 +91,8 @@ func haveVIPs(t *testing.T, n realNet) {
 	})
 }
 
-// lossy lets an interface's queue overflow, so that segments are lost in both
-// directions and selective acknowledgements say which.
+// lossy makes an interface's queue overflow, so that segments are lost in both directions
+// and selective acknowledgments report which.
 func lossy(t *testing.T, ns *netns.NS, name string) {
 	t.Helper()
 	testkit.Do(t, ns, func() error {
@@ -106,7 +107,7 @@ func lossy(t *testing.T, ns *netns.NS, name string) {
 	})
 }
 
-// echoTCP gives back all that comes, and greets first where it is to.
+// echoTCP returns all data, after a greeting if there is one.
 func echoTCP(t *testing.T, ns *netns.NS, addr, greeting string) {
 	t.Helper()
 	acceptEach(t, ns, addr, func(c net.Conn) {
@@ -127,8 +128,7 @@ func dialIn(t *testing.T, ns *netns.NS, addr string, timeout time.Duration) (net
 	return c, failed
 }
 
-// negotiated gives what a connection's ends have agreed on: TCPI_OPT_* of
-// linux/tcp.h.
+// negotiated returns the negotiated options of a connection: TCPI_OPT_* of linux/tcp.h.
 func negotiated(t *testing.T, c net.Conn) (options uint8) {
 	t.Helper()
 	raw, err := c.(*net.TCPConn).SyscallConn()
@@ -141,9 +141,9 @@ func negotiated(t *testing.T, c net.Conn) (options uint8) {
 	return options
 }
 
-// Real TCP under pressure, the kernel's own stacks at both ends: a megabyte there and
-// back, over lines that lose segments, arrives as it was sent, with selective
-// acknowledgements, timestamps and scaled windows.
+// Real TCP under pressure, with the kernel's own stacks at both ends: a megabyte there
+// and back, over lossy links, arrives as it was sent, with selective acknowledgments,
+// timestamps and scaled windows.
 func TestPressureWithRealSockets(t *testing.T) {
 	for _, method := range []service.Method{service.NAT, service.FullNAT, service.DR} {
 		for _, v6 := range []bool{false, true} {
@@ -170,7 +170,7 @@ func TestPressureWithRealSockets(t *testing.T) {
 	}
 }
 
-// sendBack has the server give back so many bytes.
+// sendBack makes the server return this many bytes.
 func sendBack(t *testing.T, n realNet, vip string, bytes int, look bool) {
 	t.Helper()
 	began := time.Now()
@@ -201,8 +201,8 @@ func sendBack(t *testing.T, n realNet, vip string, bytes int, look bool) {
 	}
 }
 
-// A server that speaks first does so within little more than the second after which
-// it repeats its SYN-ACK; a client that speaks first waits for nothing.
+// A server that sends first does so within little more than the second after which it
+// repeats its SYN-ACK. A client that sends first has no delay.
 func TestWhoSpeaksFirstUnderPressure(t *testing.T) {
 	n := newRealNet(t)
 	d := openReal(t, n, nil)
@@ -307,7 +307,7 @@ func (fl *flood) end() {
 	fl.done.Wait()
 }
 
-// tries is what became of some connections.
+// tries is the outcome of some connections.
 type tries struct {
 	opened, failed int
 	slowest        time.Duration
@@ -375,8 +375,8 @@ func (n realNet) tryOnce(t *testing.T, vip string, timeout time.Duration) error 
 	return nil
 }
 
-// undefended makes a server one with a short queue for what is opening, no cookies of
-// its own, and no memory of whom it has served.
+// undefended gives a server a short queue for opening connections, no cookies of its own,
+// and no memory of previous clients.
 func undefended(t *testing.T, server *netns.NS) {
 	t.Helper()
 	testkit.Do(t, server, func() error {
@@ -385,9 +385,9 @@ func undefended(t *testing.T, server *netns.NS) {
 	})
 }
 
-// In a flood of SYNs with forged sources real clients connect where the frontend is
-// protected, by every method; without, the servers' queues are full of what never
-// comes about, and next to nobody does.
+// In a flood of SYNs with forged sources real clients connect if the frontend is
+// protected, with every forwarding mode. Without protection the servers' queues are full
+// of connections that are never established, and almost no client connects.
 func TestSYNFloodWithRealClients(t *testing.T) {
 	const connections = 20
 	for _, method := range []service.Method{service.NAT, service.FullNAT, service.DR} {
@@ -436,8 +436,8 @@ func TestSYNFloodWithRealClients(t *testing.T) {
 	}
 }
 
-// A client behind a router that translates addresses, and drops what its connection
-// tracking calls invalid, answers a challenge like any other.
+// A client behind a NAT router that drops what its connection tracking calls invalid
+// answers a challenge like any other.
 func TestChallengesPassConnectionTracking(t *testing.T) {
 	n := newRealNet(t)
 	haveVIPs(t, n)
@@ -458,8 +458,8 @@ func TestChallengesPassConnectionTracking(t *testing.T) {
 	}
 }
 
-// behindRouter makes the client a router for a host behind it, which the others know by
-// the router's address alone. It forwards nothing that its connection tracking calls
+// behindRouter makes the client a router for a host behind it, which the others know only
+// by the router's address. It forwards nothing that its connection tracking calls
 // invalid.
 func behindRouter(t *testing.T, n realNet) *netns.NS {
 	t.Helper()

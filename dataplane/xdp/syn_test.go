@@ -26,7 +26,7 @@ func setPressure(t testing.TB, d *DataPlane, k service.Key, guarded, checked boo
 	must(t, d.setActive(d.held[k], &pressure{guarded: guarded, checked: checked}))
 }
 
-// tcpSeg is a segment with all that matters here.
+// tcpSeg is a segment with everything that matters here.
 type tcpSeg struct {
 	src, dst string
 	tcp      layers.TCP
@@ -36,7 +36,7 @@ type tcpSeg struct {
 	options4 []layers.IPv4Option
 }
 
-// frame writes it out with another library's encoders.
+// frame encodes it with another library's encoders.
 func (s tcpSeg) frame(t testing.TB) []byte {
 	t.Helper()
 	src, dst := netip.MustParseAddrPort(s.src), netip.MustParseAddrPort(s.dst)
@@ -65,7 +65,7 @@ func (s tcpSeg) frame(t testing.TB) []byte {
 	return append(b, encode(t, out, &tcp, gopacket.Payload(s.payload))...)
 }
 
-// parsed is what came out, which is sound: lengths and checksums are right.
+// parsed decodes an output frame and verifies its lengths and checksums.
 func parsed(t testing.TB, frame []byte) (s tcpSeg) {
 	t.Helper()
 	l3 := 14
@@ -89,7 +89,7 @@ func parsed(t testing.TB, frame []byte) (s tcpSeg) {
 	return s
 }
 
-// option gives the data of one, and whether it is there.
+// option returns an option's data, and whether it is present.
 func (s tcpSeg) option(kind layers.TCPOptionKind) ([]byte, bool) {
 	for _, o := range s.tcp.Options {
 		if o.OptionType == kind {
@@ -145,7 +145,7 @@ var (
 	nop           = layers.TCPOption{OptionType: layers.TCPOptionKindNop}
 )
 
-// exchange sends a frame, and gives what came out, with that verdict.
+// exchangeSeg sends a frame, and returns the output, with this verdict.
 func (n *testNet) exchangeSeg(t *testing.T, d *DataPlane, s tcpSeg, want verdict) tcpSeg {
 	t.Helper()
 	v, out := n.run(t, d, s.frame(t))
@@ -158,7 +158,7 @@ func (n *testNet) exchangeSeg(t *testing.T, d *DataPlane, s tcpSeg, want verdict
 	return parsed(t, out)
 }
 
-// client is one whose connection a cookie is to open.
+// cookieClient is a client whose connection a cookie opens.
 type cookieClient struct {
 	*testing.T
 	net      *testNet
@@ -168,7 +168,7 @@ type cookieClient struct {
 	options  []layers.TCPOption
 }
 
-// newCookieClient gives a client of a frontend by fullnat that is under pressure.
+// newCookieClient returns a client of a fullnat frontend under pressure.
 func newCookieClient(t *testing.T) *cookieClient {
 	t.Helper()
 	n := newNet(t)
@@ -185,7 +185,7 @@ func (c *cookieClient) send(s tcpSeg, want verdict) tcpSeg {
 	return c.net.exchangeSeg(c.T, c.d, s, want)
 }
 
-// syn gives the SYN-ACK that its SYN is answered by.
+// syn sends its SYN and returns the SYN-ACK.
 func (c *cookieClient) syn() tcpSeg {
 	c.Helper()
 	back := c.send(tcpSeg{tcp: layers.TCP{SYN: true, Seq: c.isn, Window: 64240, Options: c.options}}, redirect)
@@ -195,8 +195,8 @@ func (c *cookieClient) syn() tcpSeg {
 	return back
 }
 
-// Each connection that a cookie opens: what each side sees is what the other has sent,
-// in its own numbers.
+// Each connection opened by a cookie: each side sees what the other has sent, with its
+// own numbers.
 func TestCookiesOpenConnections(t *testing.T) {
 	// Numbers that wrap.
 	isn, serverISN := uint32(0xfffffff0), uint32(0x80000000)
@@ -248,7 +248,8 @@ func TestCookiesOpenConnections(t *testing.T) {
 						return append([]layers.TCPOption{nop, nop, timestamps(value, echo)}, more...)
 					}
 
-					// The ACK: a SYN for the server, with the client's options.
+					// The ACK: a SYN for the backend, with the
+					// client's options.
 					first := c.send(tcpSeg{tcp: layers.TCP{ACK: true, Seq: isn + 1, Ack: k + 1, Window: 500, Options: with(tsClient+5, ours)}}, redirect)
 					if first.dst != servers[v6] || first.flags() != "S" || first.tcp.Seq != isn {
 						t.Fatalf("the server gets %s, seq %d, at %s", first.flags(), first.tcp.Seq, first.dst)
@@ -270,12 +271,13 @@ func TestCookiesOpenConnections(t *testing.T) {
 					if most := append(asked, 2, 24)[:2]; binary.BigEndian.Uint16(told) > binary.BigEndian.Uint16(most) {
 						t.Errorf("the server gets MSS %v, the client had %v", told, most)
 					}
-					// Data that comes before the server has accepted asks once more.
+					// Data that arrives before the backend has
+					// accepted sends the SYN again.
 					if again := c.send(tcpSeg{tcp: layers.TCP{ACK: true, Seq: isn + 1, Ack: k + 1, Options: with(tsClient+6, ours)}, payload: "x"}, redirect); again.flags() != "S" {
 						t.Errorf("before the server has accepted it gets %s", again.flags())
 					}
 
-					// Its SYN-ACK: word for the client that it may send.
+					// Its SYN-ACK: a window update for the client.
 					server := func(s tcpSeg, want verdict) tcpSeg {
 						t.Helper()
 						s.src, s.dst = servers[v6], first.src
@@ -304,7 +306,7 @@ func TestCookiesOpenConnections(t *testing.T) {
 						t.Errorf("its timestamps: %v", data)
 					}
 
-					// Both ways from now on.
+					// Both directions from now on.
 					forth := c.send(tcpSeg{payload: "request", tcp: layers.TCP{
 						ACK: true, PSH: true, Seq: isn + 1, Ack: k + 1 + 100, Window: 77,
 						Options: with(tsClient+9, ours+3, nop, nop, sackOption(k+1+200, k+1+300)),
@@ -335,11 +337,12 @@ func TestCookiesOpenConnections(t *testing.T) {
 					if data, _ := answer.option(layers.TCPOptionKindTimestamps); ts && string(data) != string(words32(ours+20, tsClient+9)) {
 						t.Errorf("and timestamps %x", data)
 					}
-					// A server that waits for its ACK repeats the SYN-ACK.
+					// A backend that waits for its ACK repeats the
+					// SYN-ACK.
 					if done := server(synAck, redirect); done.dst != servers[v6] || done.flags() != "A" || done.tcp.Seq != isn+1 || done.tcp.Ack != serverISN+1 {
 						t.Errorf("the server that repeats its SYN-ACK gets %s, seq %d, ack %d", done.flags(), done.tcp.Seq-isn, done.tcp.Ack-serverISN)
 					}
-					// The connection ends as ever.
+					// The connection ends as usual.
 					fin := c.send(tcpSeg{tcp: layers.TCP{ACK: true, FIN: true, Seq: isn + 8, Ack: k + 9, Options: with(tsClient+10, ours+20)}}, redirect)
 					if fin.tcp.Ack != serverISN+9 || !fin.tcp.FIN {
 						t.Errorf("the FIN: %s, ack %d", fin.flags(), fin.tcp.Ack-serverISN)
@@ -370,7 +373,7 @@ func synCountsOf(t testing.TB, d *DataPlane, k service.Key) dataplane.SYNCounts 
 // slotNS is SYN_SLOT_SHIFT.
 const slotNS = 1 << 35
 
-// later turns the wall's clock of the programs forward.
+// later advances the programs' wall clock.
 func later(t testing.TB, d *DataPlane, by time.Duration) {
 	t.Helper()
 	var v balancerSynSettings
@@ -379,8 +382,8 @@ func later(t testing.TB, d *DataPlane, by time.Duration) {
 	must(t, d.kernel.SynSet.Set(v))
 }
 
-// What is no cookie opens nothing: what is forged, somebody else's, old, or made by
-// another balancer with another key. Its sender gets a RST.
+// An invalid cookie opens nothing: one that is forged, another's, old, or made by another
+// load balancer with another key. Its sender gets a RST.
 func TestInvalidCookies(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, c *cookieClient, ack *layers.TCP){
 		"forged":           func(_ *testing.T, _ *cookieClient, ack *layers.TCP) { ack.Ack = 0x12345678 },
@@ -415,8 +418,8 @@ func TestInvalidCookies(t *testing.T) {
 	}
 }
 
-// A cookie is valid in its slot, the next, and the one before, as clocks differ; and
-// by either of two keys while they change.
+// A cookie is valid in its slot, the next, and the one before because clocks differ, and
+// with either of two keys during a key change.
 func TestValidCookies(t *testing.T) {
 	old, fresh := CookieKey{1}, CookieKey{2}
 	for name, change := range map[string]func(t *testing.T, d *DataPlane){
@@ -448,7 +451,7 @@ var synTestKey = service.Key{
 	VIP: netip.MustParseAddrPort(vips[false]).Addr(), Port: netip.MustParseAddrPort(vips[false]).Port(), Protocol: service.TCP,
 }
 
-// A cookie of one balancer is good at another that has its key, and the connection is
+// A cookie of one load balancer is valid at another with its key, and the connection is
 // opened there.
 func TestCookiesOfAnotherBalancer(t *testing.T) {
 	n := newNet(t)
@@ -473,8 +476,8 @@ func TestCookiesOfAnotherBalancer(t *testing.T) {
 	n.current = nil
 }
 
-// The protection outlives the agent: cookies that were sent are good, connections that
-// they opened go on, sources stay validated, and the pressure is as it was.
+// The protection outlives the agent: sent cookies stay valid, the connections that they
+// opened continue, sources stay validated, and the pressure is unchanged.
 func TestProtectionOutlivesTheAgent(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -509,13 +512,13 @@ func TestProtectionOutlivesTheAgent(t *testing.T) {
 	if v, _ := n.run(t, d, tcpSeg{src: validated.src, dst: validated.vip, tcp: layers.TCP{SYN: true, Seq: 8}}.frame(t)); v != redirect {
 		t.Errorf("the SYN of a validated source: %v", v)
 	}
-	upsert(t, d, f) // nothing changes
+	upsert(t, d, f) // no change
 	if got := synCountsOf(t, d, f.Key); !got.Guarded {
 		t.Error("the frontend is under pressure no longer")
 	}
 }
 
-// validate has a client show that it is there.
+// validate proves a client's existence.
 func validate(t *testing.T, c *cookieClient) {
 	t.Helper()
 	back := c.send(tcpSeg{tcp: layers.TCP{SYN: true, Seq: c.isn}}, redirect)

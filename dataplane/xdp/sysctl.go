@@ -6,7 +6,7 @@ import (
 	"github.com/fairlead/fairlead/internal/sysctl"
 )
 
-// sysctls gives the settings for these interfaces.
+// sysctls returns the settings for these interfaces.
 func sysctls(interfaces []string) []sysctl.Setting {
 	const forward = "the kernel answers bpf_fib_lookup, and sends on what waits for a neighbour, only where it forwards"
 	all := []sysctl.Setting{

@@ -10,21 +10,21 @@ import (
 	"github.com/fairlead/fairlead/internal/features"
 )
 
-// loadTogether loads a collection as spec.LoadAndAssign does, but all programs at
-// the same time: the kernel's verifier takes its time for each, on one processor.
+// loadTogether loads a collection like spec.LoadAndAssign, but with all programs in
+// parallel: the kernel's verifier takes time for each, on one CPU.
 func loadTogether(spec *ebpf.CollectionSpec, o ebpf.CollectionOptions, into any) error {
 	bare := *spec
-	bare.Programs = nil // of which the library makes copies as it loads
+	bare.Programs = nil // the library copies them when loading
 	base := bare.Copy()
 	steps := base.Maps[balancerMapSteps]
 	if steps != nil {
-		steps.Contents = nil // programs, once there are some
+		steps.Contents = nil // set once the programs are loaded
 	}
 	whole, err := ebpf.NewCollectionWithOptions(base, o)
 	if err != nil {
 		return err
 	}
-	defer whole.Close() // what is not assigned
+	defer whole.Close() // everything not assigned
 	loaded := make(chan *ebpf.Collection, len(spec.Programs))
 	var group errgroup.Group
 	for name, program := range spec.Programs {
@@ -42,7 +42,7 @@ func loadTogether(spec *ebpf.CollectionSpec, o ebpf.CollectionOptions, into any)
 	close(loaded)
 	for c := range loaded {
 		maps.Copy(whole.Programs, c.Programs)
-		c.Programs = nil // whole's from now on
+		c.Programs = nil // now owned by whole
 		c.Close()
 	}
 	if err != nil {

@@ -13,12 +13,12 @@ import (
 	"github.com/fairlead/fairlead/internal/features"
 )
 
-// TraceRequest is a frame, and where it is to come in.
+// TraceRequest is a frame, and where it arrives.
 type TraceRequest struct {
 	// Interface is one of the data plane's; empty for its first.
 	Interface string `json:"interface,omitempty"`
-	// Frame begins with an Ethernet header; a destination of zeros stands for
-	// the interface's own address.
+	// Frame starts with an Ethernet header. A destination of zeros stands for the
+	// interface's own address.
 	Frame []byte `json:"frame"`
 }
 
@@ -26,18 +26,17 @@ type TraceRequest struct {
 type Trace struct {
 	Interface string      `json:"interface"`
 	Steps     []TraceStep `json:"steps"`
-	// Verdict is XDP_PASS and so on, Drop the reason of a drop; both where an
-	// answer leaves in place of what is dropped.
+	// Verdict is XDP_PASS and so on, Drop the reason of a drop. Both are set if an
+	// answer is sent instead of the dropped packet.
 	Verdict string `json:"verdict"`
 	Drop    string `json:"drop,omitempty"`
-	// In is the frame as it came, Out as it is afterwards.
+	// In is the received frame, Out is the frame afterwards.
 	In  []byte `json:"in"`
 	Out []byte `json:"out"`
-	// Would is what the packet would change in what the balancer remembers,
-	// besides counters. The trace has changed it in copies only.
+	// Would are the changes that the packet would make to the load balancer's state,
+	// other than counters. The trace made them only in copies.
 	Would []string `json:"would,omitempty"`
-	// Attached names the program that is attached to the interface, which a
-	// trace does not run.
+	// Attached is the program attached to the interface, which a trace does not run.
 	Attached string `json:"attached"`
 }
 
@@ -48,19 +47,19 @@ type TraceStep struct {
 	Text string `json:"text"`
 }
 
-// ErrFrame is what Trace answers to a frame that the kernel does not take.
+// ErrFrame is the error of Trace for a frame that the kernel does not accept.
 var ErrFrame = errors.New("no frame for a test run")
 
 // leastFrame is the kernel's (net/bpf/test_run.c): an Ethernet header.
 const leastFrame = 14
 
-// ErrTracing is what TracePacket answers when others have been tracing for a while.
+// ErrTracing is the error of TracePacket after a while, if other traces are running.
 var ErrTracing = errors.New("other traces run: try again")
 
-// TracePacket feeds a frame to the program, compiled so that it tells its
-// decisions. That one reads the maps of the program that is attached and writes
-// none of them; it works on copies of the entries that the packet needs, which
-// nothing else sees. One trace runs at a time. name gives a frontend's Service.
+// TracePacket runs the program, compiled to report its decisions, on a frame. That
+// program reads the attached program's maps without writing them: it works on private
+// copies of the entries that the packet needs. One trace runs at a time. name returns a
+// frontend's Service.
 func (d *DataPlane) TracePacket(ctx context.Context, r TraceRequest, name func(service.Key) string) (t Trace, err error) {
 	if err := d.missing.Err(features.TestRun); err != nil {
 		return t, fmt.Errorf("trace: %w", err)
@@ -113,7 +112,7 @@ func (d *DataPlane) trace(t *Trace, ifindex int, name func(service.Key) string) 
 	return err
 }
 
-// loadedTracer are the program that tells, and what is its own.
+// loadedTracer contains the reporting program and its private objects.
 type loadedTracer struct {
 	Balancer       *ebpf.Program  `ebpf:"balancer"`
 	Steps          *ebpf.Map      `ebpf:"steps"`
@@ -122,23 +121,23 @@ type loadedTracer struct {
 	FragmentWanted *ebpf.Variable `ebpf:"fragment_wanted"`
 }
 
-// Close lets go of it, and of all that it has written.
+// Close closes it, including everything that it wrote.
 func (o *loadedTracer) Close() {
 	o.Balancer.Close()
 	o.Steps.Close()
 	o.Fragments.Close()
 }
 
-// tracerPrivate are the maps that the program writes and that need no copy of what
-// is there: what is at work on a CPU, and fragments (runTracer). What it writes of
-// the other maps it copies by itself (bpf/balancer/copy.h).
+// tracerPrivate are the maps that the program writes and that need no copy of existing
+// entries: per-CPU scratch memory, and fragments (runTracer). The program itself copies
+// what it writes of the other maps (bpf/balancer/copy.h).
 var tracerPrivate = []string{
 	balancerMapSteps, balancerMapFragments,
 	balancerMapSlowScratch, balancerMapHandoverScratch, balancerMapSynScratch, balancerMapNatScratch, balancerMapOlderOwners, balancerMapAuthScratch,
 }
 
-// tracerSpec gives the object with its private maps. Of fragments it needs the one
-// that the packet is, and the first of its datagram.
+// tracerSpec returns the object with its private maps. It needs two fragments: the packet
+// itself, and the first of its datagram.
 func (d *DataPlane) tracerSpec() (*ebpf.CollectionSpec, error) {
 	spec, err := d.specOf(loadTracer)
 	if err != nil {
@@ -163,9 +162,9 @@ func (d *DataPlane) loadTracer() (*loadedTracer, error) {
 	return &o, nil
 }
 
-// runTracer runs the program; a second time where it looks for a datagram's first
-// fragment, and the balancer has that. No other entry is copied here: reading
-// this one in the program would mark it as used, and so keep it for longer.
+// runTracer runs the program, and a second time if it looks for a datagram's first
+// fragment that the load balancer has. Only this entry is copied here: reading it in the
+// program would mark it as used, and so retain it for longer.
 func (d *DataPlane) runTracer(o *loadedTracer, frame []byte, ifindex int) (xdpAction, []byte, error) {
 	verdict, out, err := testRun(o.Balancer, frame, ifindex)
 	if err != nil {
@@ -192,7 +191,7 @@ func (d *DataPlane) runTracer(o *loadedTracer, frame []byte, ifindex int) (xdpAc
 	return testRun(o.Balancer, frame, ifindex)
 }
 
-// attachedTo names the program that is attached to an interface.
+// attachedTo returns the name of the program attached to an interface.
 func (d *DataPlane) attachedTo(name string) (string, error) {
 	own, err := d.kernel.Balancer.Info()
 	if err != nil {
@@ -209,7 +208,7 @@ func (d *DataPlane) attachedTo(name string) (string, error) {
 	return fmt.Sprintf("program %d, of the same source as the traced one; it was not run", id), nil
 }
 
-// xdpAction is what a program returns, enum xdp_action of linux/bpf.h.
+// xdpAction is a program's return value, enum xdp_action of linux/bpf.h.
 type xdpAction uint32
 
 func (a xdpAction) String() string {
@@ -222,10 +221,10 @@ type testContext struct {
 	Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32
 }
 
-// testRun runs a program on a frame that came in by an interface. It works in
-// the network namespace of the calling thread.
+// testRun runs a program on a frame received on an interface. It works in the calling
+// thread's network namespace.
 func testRun(p *ebpf.Program, frame []byte, ifindex int) (xdpAction, []byte, error) {
-	const grows = 256 // more than any header that is put before a packet
+	const grows = 256 // more than any header put before a packet
 	opts := ebpf.RunOptions{
 		Data: frame, DataOut: make([]byte, len(frame)+grows),
 		Context: testContext{DataEnd: uint32(len(frame)), IngressIfindex: uint32(ifindex)},

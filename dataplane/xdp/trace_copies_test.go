@@ -23,9 +23,9 @@ import (
 // contents are the bytes of all maps of a data plane, by map and key.
 type contents map[string]map[string]string
 
-// contentsOf reads every map that the attached programs use, byte for byte. No
-// read leaves a trace: the kernel does not mark an LRU entry as used when user
-// space reads it.
+// contentsOf reads every map that the attached programs use, byte for byte. Reading has
+// no side effects: the kernel does not mark an LRU entry as used when user space reads
+// it.
 func contentsOf(t testing.TB, d *DataPlane) contents {
 	t.Helper()
 	all := contents{}
@@ -43,7 +43,7 @@ func entriesOf(t testing.TB, name string, m *ebpf.Map) map[string]string {
 	t.Helper()
 	switch {
 	case m.Type() == ebpf.PerfEventArray:
-		return nil // has no contents, but readers
+		return nil // has readers, but no contents
 	case m.Type() == ebpf.RingBuf:
 		return map[string]string{"producer": string(pageOf(t, m))}
 	case m.Flags()&unix.BPF_F_MMAPABLE != 0:
@@ -61,7 +61,7 @@ func entriesOf(t testing.TB, name string, m *ebpf.Map) map[string]string {
 	return eachEntry(t, name, m)
 }
 
-// pageOf gives the page of a ring buffer that says how far it is filled.
+// pageOf returns the page of a ring buffer with its fill level.
 func pageOf(t testing.TB, m *ebpf.Map) []byte {
 	t.Helper()
 	page := os.Getpagesize()
@@ -102,7 +102,7 @@ func eachEntry(t testing.TB, name string, m *ebpf.Map) map[string]string {
 	}
 }
 
-// differences names the entries that differ.
+// differences lists the entries that differ.
 func (before contents) differences(after contents) (all []string) {
 	for name, was := range before {
 		is := after[name]
@@ -118,14 +118,14 @@ func (before contents) differences(after contents) (all []string) {
 	return all
 }
 
-// tracedFrontend is a frontend to trace packets to, and how much is asked of it.
+// tracedFrontend is a frontend for traced packets, and the extent of the test.
 type tracedFrontend struct {
 	name string
 	desired.Frontend
 	all bool // packets of all kinds
 }
 
-// tracedFrontends are of every method, with state and without, of every
+// tracedFrontends are of every forwarding mode, stateful and stateless, of every
 // scheduler, with affinity, limits and a port range.
 func tracedFrontends(v6 bool) (all []tracedFrontend) {
 	backends := map[bool][]string{
@@ -179,22 +179,22 @@ func tracedFrontends(v6 bool) (all []tracedFrontend) {
 	return all
 }
 
-// known are the live packets that each frontend sees before the traces: a flow
-// that is open, one of whose fragments the first has come.
+// known are the live packets of each frontend before the traces: an open flow, and one
+// with a first fragment.
 func (f tracedFrontend) known() packet {
 	client := netip.AddrPortFrom(netip.MustParseAddr(addrOf(clients[f.VIP.Is6()])), 5000+f.Port)
 	return packet{src: client.String(), dst: netip.AddrPortFrom(f.VIP, f.Port).String(), flags: "S"}
 }
 
-// fragmentOf gives a fragment of a known flow's packet.
+// fragmentOf returns a fragment of a known flow's packet.
 func (f tracedFrontend) fragmentOf(t testing.TB, id uint16, which int) []byte {
 	p := f.known()
 	p.flags, p.payload = "A", 200
 	return fragments(p.bytes(t), id, 64)[which]
 }
 
-// live opens the flow, in the balancer's namespace. It gives the frame of the
-// flow's first packet as it left.
+// live opens the flow, in the load balancer's namespace. It returns the output frame of
+// the flow's first packet.
 func (f tracedFrontend) live(t testing.TB, n *testNet, d *DataPlane) (out []byte) {
 	p := f.known()
 	for _, flags := range []string{"S", "A"} {
@@ -213,7 +213,7 @@ func (f tracedFrontend) live(t testing.TB, n *testNet, d *DataPlane) (out []byte
 	return out
 }
 
-// frames are the packets to trace. left is how the known flow's first packet left.
+// frames are the packets to trace. left is the output of the known flow's first packet.
 func (f tracedFrontend) frames(t testing.TB, left []byte) map[string][]byte {
 	v6 := f.VIP.Is6()
 	p := f.known()
@@ -257,7 +257,7 @@ func (f tracedFrontend) frames(t testing.TB, left []byte) map[string][]byte {
 	return all
 }
 
-// icmpError is a router's error about a packet that a client got from the VIP.
+// icmpError is a router's error about a packet from the VIP to a client.
 func (f tracedFrontend) icmpError(t testing.TB, client string) []byte {
 	v6 := f.VIP.Is6()
 	kind := errorKinds[v6][1]
@@ -265,7 +265,7 @@ func (f tracedFrontend) icmpError(t testing.TB, client string) []byte {
 	return icmp{packet: packet{src: routers[v6], dst: f.VIP.String()}, kind: kind[0], code: kind[1], body: quoted}.bytes(t)
 }
 
-// turned is what a server answers to a packet that left for it.
+// turned is a backend's reply to an output frame.
 func turned(t testing.TB, left []byte, v6, reset bool) []byte {
 	t.Helper()
 	at, size := 26, 4
@@ -284,13 +284,13 @@ func turned(t testing.TB, left []byte, v6, reset bool) []byte {
 	return p.bytes(t)
 }
 
-// A trace of whatever packet changes no map of the data plane: not a byte.
+// No trace changes a single byte in any map of the data plane.
 func TestTraceChangesNothing(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("v6 %v", v6), func(t *testing.T) {
 			n := newNet(t)
 			c := config()
-			c.MaxFlows, c.MaxChains = 256, 64 // full sets, where flows push others out
+			c.MaxFlows, c.MaxChains = 256, 64 // full sets, where flows evict others
 			d := n.open(t, c)
 			d.stopSweeping() // it writes, too
 			all := tracedFrontends(v6)
@@ -304,7 +304,7 @@ func TestTraceChangesNothing(t *testing.T) {
 			}
 			fillFlows(t, n, d, all)
 			for _, f := range all {
-				if !v6 || f.Method == service.FullNAT { // which is the least alike in both families
+				if !v6 || f.Method == service.FullNAT { // which differs most between the families
 					n.unchanged(t, d, f.name, f.frames(t, left[f.name]))
 				}
 			}
@@ -312,7 +312,7 @@ func TestTraceChangesNothing(t *testing.T) {
 	}
 }
 
-// fillFlows opens flows until hardly any set has a free place.
+// fillFlows opens flows until hardly any set has a free entry.
 func fillFlows(t *testing.T, n *testNet, d *DataPlane, all []tracedFrontend) {
 	t.Helper()
 	for _, f := range all {
@@ -345,7 +345,8 @@ func (n *testNet) unchanged(t *testing.T, d *DataPlane, name string, frames map[
 	}
 }
 
-// The same of packets that another balancer is asked about, or has handed over.
+// The same for packets for which another load balancer is queried, or that it handed
+// over.
 func TestTraceOfHandoverChangesNothing(t *testing.T) {
 	p := newPair(t, service.FullNAT, false, 1500)
 	for _, d := range []*DataPlane{p.b, p.d} {
@@ -364,11 +365,12 @@ func TestTraceOfHandoverChangesNothing(t *testing.T) {
 	p.leaves.unchanged(t, p.d, "is asked", map[string][]byte{"known": handed, "unknown": asked})
 }
 
-// Traces beside live packets: what these have written is there, and nothing else.
+// Traces concurrent with live packets: what these have written is there, and nothing
+// else.
 func TestTraceBesideTraffic(t *testing.T) {
 	n := newNet(t)
 	c := config()
-	c.MaxFlows = 1 << 17 // by chance, no set has more flows than it has room for
+	c.MaxFlows = 1 << 17 // with high probability, no set overflows
 	d := n.open(t, c)
 	f := stateful(service.RoundRobin, 3)
 	f.Limits = service.Limits{ClientPackets: 1e6, Packets: 1e6}
@@ -406,8 +408,8 @@ func TestTraceBesideTraffic(t *testing.T) {
 	}
 }
 
-// The kernel's verifier accepts the traced programs on live maps that no program
-// may write: there is no path that does, whatever the packet.
+// The kernel's verifier accepts the traced programs on live maps that no program may
+// write: so no path writes them, whatever the packet.
 func TestTraceCannotWriteLiveMaps(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -431,7 +433,7 @@ func TestTraceCannotWriteLiveMaps(t *testing.T) {
 	for _, m := range spec.Maps {
 		m.Pinning = ebpf.PinNone
 	}
-	for name, p := range spec.Programs { // to buffers that always may be written to
+	for name, p := range spec.Programs { // to buffers that may always be written
 		for _, i := range p.Instructions {
 			if m := i.Reference(); m == balancerMapOrphans || m == balancerMapDropEvents {
 				t.Errorf("program %s uses %s", name, m)
@@ -445,7 +447,7 @@ func TestTraceCannotWriteLiveMaps(t *testing.T) {
 	o.Close()
 }
 
-// What a trace says of the live state is what comes when the packet does.
+// A trace predicts what happens to the packet with the live state.
 func TestTraceSeesLiveState(t *testing.T) {
 	bothFamilies(t, func(t *testing.T, v6 bool) {
 		n := newNet(t)
@@ -488,7 +490,7 @@ func TestTraceSeesLiveState(t *testing.T) {
 	})
 }
 
-// A trace is refused what the limits would refuse, and uses up nothing of them.
+// A trace is rejected if the limits would reject the packet, and uses up none of them.
 func TestTraceAsksLimits(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())

@@ -26,7 +26,7 @@ func (n *testNet) trace(t *testing.T, d *DataPlane, r TraceRequest) (got Trace) 
 	return got
 }
 
-// words gives a trace's steps as one text.
+// words returns a trace's steps as one text.
 func (t Trace) words() string {
 	var b strings.Builder
 	for _, s := range t.Steps {
@@ -35,7 +35,7 @@ func (t Trace) words() string {
 	return b.String()
 }
 
-// Traces as tables: what goes in, the verdict, and words that must be there.
+// Traces as tables: input, verdict, and required text.
 func TestTrace(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -119,7 +119,7 @@ func TestTraceRefuses(t *testing.T) {
 	})
 }
 
-// A trace says so where another program is attached than the agent's own.
+// A trace reports if the attached program is not the agent's own.
 func TestTraceNamesTheAttachedProgram(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())

@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead/fairlead/internal/netorder"
 )
 
-// traceWords puts the trace events of a run in words.
+// traceWords formats the trace events of a run as text.
 type traceWords struct {
 	d    *DataPlane
 	t    *Trace
@@ -32,7 +32,7 @@ func (w *traceWords) read(all tracerTraceList) {
 	}
 }
 
-// eventNames are the kinds as programs read them.
+// eventNames are the machine-readable kinds.
 var eventNames = map[tracerTraceKind]string{
 	tracerTraceKindTRACE_PACKET: "packet", tracerTraceKindTRACE_NOT_OURS: "not-ours", tracerTraceKindTRACE_OWN: "own",
 	tracerTraceKindTRACE_FRONTEND: "frontend", tracerTraceKindTRACE_UNSERVED: "unserved", tracerTraceKindTRACE_GUARD: "guard",
@@ -45,7 +45,7 @@ var eventNames = map[tracerTraceKind]string{
 	tracerTraceKindTRACE_SYN: "syn",
 }
 
-// text gives a note in words; none for one that says nothing new.
+// text formats an event, or returns an empty string if it says nothing new.
 func (w *traceWords) text(kind tracerTraceKind, a uint32, b uint64) string {
 	switch kind {
 	case tracerTraceKindTRACE_PACKET:
@@ -84,15 +84,14 @@ func (w *traceWords) text(kind tracerTraceKind, a uint32, b uint64) string {
 	return w.flow(kind, a, b)
 }
 
-// would adds to what the packet would change; the program slow_path may come to the
-// same once more.
+// would adds a change that the packet would make. The slow_path program may repeat one.
 func (w *traceWords) would(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); !slices.Contains(w.t.Would, text) {
 		w.t.Would = append(w.t.Would, text)
 	}
 }
 
-// flow gives the events about what is remembered.
+// flow formats the events about flow tracking.
 func (w *traceWords) flow(kind tracerTraceKind, a uint32, b uint64) string {
 	server := w.addrOf(uint32(b))
 	switch kind {
@@ -118,7 +117,7 @@ func (w *traceWords) flow(kind tracerTraceKind, a uint32, b uint64) string {
 	return ""
 }
 
-// syn gives what the protection from SYN floods does.
+// syn formats the events of the SYN flood protection.
 func (w *traceWords) syn(event balancerSynEvent, server string) string {
 	switch event {
 	case balancerSynEventSYN_COOKIE_SENT:
@@ -139,7 +138,7 @@ func (w *traceWords) syn(event balancerSynEvent, server string) string {
 	return ""
 }
 
-// known tells of a flow that was looked for, and of its states before and after.
+// known describes a looked-up flow, with its states before and after.
 func (w *traceWords) known(which tracerTraceFlow, server string, before, after uint32) string {
 	if which == tracerTraceFlowTRACE_FLOW_UNKNOWN {
 		return "the flow is not known"
@@ -167,7 +166,7 @@ func (w *traceWords) fragment(which tracerTraceFragment) string {
 	return "a fragment of a datagram"
 }
 
-// answerWords tells what the program answers by itself.
+// answerWords describes an answer by the program itself.
 func answerWords(mtu uint64) string {
 	if mtu != 0 {
 		return fmt.Sprintf("answered here: too big, %d bytes would do", mtu)
@@ -175,7 +174,7 @@ func answerWords(mtu uint64) string {
 	return "answered here: an echo"
 }
 
-// packetWords gives what the program has read.
+// packetWords describes what the program has parsed.
 func packetWords(a uint32, length uint64) string {
 	words := []string{fmt.Sprintf("read as %s, %d bytes", service.Protocol(a), length)}
 	for bit, word := range []string{"opens a flow", "ends it", "continues it"} {
@@ -202,7 +201,7 @@ func (w *traceWords) frontend(id uint32, b uint64) string {
 	return fmt.Sprintf("frontend %s: %s", w.keyOf(id), words)
 }
 
-// keyOf gives the frontend of a number, and its Service.
+// keyOf returns the frontend of a number, and its Service.
 func (w *traceWords) keyOf(id uint32) string {
 	w.d.mu.Lock()
 	defer w.d.mu.Unlock()
@@ -257,7 +256,7 @@ func (w *traceWords) chain(index uint32) string {
 	return strings.Join(all, ", then ")
 }
 
-// askWords are the kernel's answers to bpf_fib_lookup, in their order.
+// askWords describes the results of bpf_fib_lookup, in their order.
 func askWords(rc uint32, b uint64) string {
 	answers := []string{
 		"there is a way", "blackhole", "unreachable", "prohibited", "not to be forwarded: local, or no route",
@@ -281,7 +280,7 @@ func (w *traceWords) nic(index uint32) string {
 	return fmt.Sprintf("interface %d", index)
 }
 
-// mac reads an address as trace events carry it.
+// mac decodes an address from a trace event.
 func mac(b uint64) net.HardwareAddr {
 	a := make(net.HardwareAddr, 6)
 	for i := range a {

@@ -18,9 +18,9 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// The slow twin of the whole program: the in-memory data plane says which server
-// a packet goes to and who may know it, and this file writes, byte by byte and
-// from the documents alone, the frame that must come out. It shares no code with
+// The reference implementation of the whole program: the in-memory data plane decides
+// which backend a packet goes to and which others may know it, and this file writes the
+// expected output frame byte by byte from the documentation only. It shares no code with
 // the program, nor with the encoders of the other tests.
 
 // shot is one packet of a flow, as the client sends it.
@@ -157,8 +157,8 @@ func (s shot) in() []byte {
 	return ethernet(macEth0, macGateway, s.ip(s.Client, s.vip(), s.ttl, nil))
 }
 
-// told is the option in the packet's own header (dsr-nat, dr): the VIP, and
-// those that may know the flow; nothing where neither matters.
+// told is the option in the packet's own header (dsr-nat, dr): the VIP, and those that
+// may know the flow; nothing if neither matters.
 func (s shot) told(d fake.Decision) []netip.AddrPort {
 	if !s.opens && s.Protocol != service.UDP && len(d.Older) == 0 {
 		return nil
@@ -166,9 +166,9 @@ func (s shot) told(d fake.Decision) []netip.AddrPort {
 	return append([]netip.AddrPort{s.vip()}, d.Older...)
 }
 
-// out is the IP packet that must leave. got is what did leave, of which only what
-// a secret decides is believed: fullnat's source port, and by what routers are to
-// spread the tunnels of remembered flows.
+// out is the expected IP packet. got is the actual one, used only for values that depend
+// on a secret: fullnat's source port, and the number by which routers spread the tunnels
+// of tracked flows.
 func (s shot) out(f desired.Frontend, d fake.Decision, got []byte) []byte {
 	own := own4
 	if d.Server.Addr().Is6() {
@@ -194,8 +194,8 @@ func (s shot) out(f desired.Frontend, d fake.Decision, got []byte) []byte {
 	return s.tunnelled(f, d, own, got)
 }
 
-// spread is the number that a flow's tunnel is spread by: in IPv6 the flow label,
-// with GUE also the source port.
+// spread is the number that spreads a flow's tunnel: in IPv6 the flow label, with GUE
+// also the source port.
 func (s shot) spread(f desired.Frontend, own netip.Addr, got []byte) (label uint32, port uint16) {
 	hash := schedule.Hash(s.Flow)
 	label, port = hash&0xfffff, uint16(49152+hash&0x3fff)
@@ -239,7 +239,7 @@ func (s shot) tunnelled(f desired.Frontend, d fake.Decision, own netip.Addr, got
 	return h.put(append(append(append(udp, 0, 0), gue...), inner...))
 }
 
-// kind is a frontend without its servers.
+// kind is a frontend without its backends.
 type kind struct {
 	method        service.Method
 	encapsulation service.Encapsulation
@@ -253,7 +253,7 @@ func (k kind) String() string {
 	return fmt.Sprintf("%s %s %s %s %s to %s", k.method, k.encapsulation, k.survival, k.protocol, family[k.vip6], family[k.server6])
 }
 
-// kinds are all that there can be with the maglev scheduler.
+// kinds are all kinds with the maglev scheduler.
 func kinds() (all []kind) {
 	for _, protocol := range []service.Protocol{service.TCP, service.UDP, service.SCTP} {
 		for _, vip6 := range []bool{false, true} {
@@ -271,7 +271,7 @@ func kinds() (all []kind) {
 	return all
 }
 
-// neighbours are the servers of these tests, on eth0's segment.
+// neighbours are the backends of these tests, on eth0's segment.
 const neighbours = 9
 
 func neighbourMAC(i int) net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 2, byte(i)} }
@@ -294,8 +294,8 @@ func (n *testNet) neighbours(t *testing.T) {
 	})
 }
 
-// frontend gives a frontend of this kind; SCTP's and dr's servers listen at the
-// VIP's own port.
+// frontend returns a frontend of this kind. SCTP's and dr's backends listen at the VIP's
+// own port.
 func (k kind) frontend(rng *rand.Rand) desired.Frontend {
 	vip := netip.MustParseAddrPort(vips[k.vip6])
 	f := desired.Frontend{
@@ -316,7 +316,7 @@ func (k kind) backend(i int, rng *rand.Rand) service.Backend {
 	return service.Backend{Addr: netip.AddrPortFrom(neighbourAddr(i, k.server6), port), Weight: 1 + rng.Uint32N(3)}
 }
 
-// change adds, drains or takes away a server, or gives another weight.
+// change adds, drains or removes a backend, or changes a weight.
 func (k kind) change(f *desired.Frontend, rng *rand.Rand) {
 	i := rng.IntN(neighbours)
 	b := k.backend(i, rng)
@@ -339,7 +339,7 @@ func (k kind) change(f *desired.Frontend, rng *rand.Rand) {
 	f.Backends = service.SortBackends(append(others, b))
 }
 
-// shot gives a packet of one of a few flows.
+// shot returns a packet of one of a few flows.
 func (k kind) shot(f desired.Frontend, rng *rand.Rand) shot {
 	client := netip.MustParseAddr(addrOf(clients[k.vip6]))
 	s := shot{
@@ -355,8 +355,8 @@ func (k kind) shot(f desired.Frontend, rng *rand.Rand) shot {
 	return s
 }
 
-// Every kind of frontend, through random changes of its servers, does with every
-// packet what the twin does, to the byte.
+// Every kind of frontend, through random changes of its backends, processes every packet
+// like the reference implementation, to the byte.
 func TestEveryByteAsTheTwin(t *testing.T) {
 	n := newNet(t)
 	n.neighbours(t)
@@ -385,7 +385,7 @@ func TestEveryByteAsTheTwin(t *testing.T) {
 	}
 }
 
-// compare sends a packet through both and gives how many had a chain.
+// compare sends a packet through both and returns how many had a chain.
 func (n *testNet) compare(t *testing.T, d *DataPlane, twin *fake.DataPlane, f desired.Frontend, s shot) int {
 	t.Helper()
 	in := s.in()

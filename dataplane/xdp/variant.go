@@ -12,13 +12,13 @@ import (
 	"github.com/fairlead/fairlead/internal/bpfload"
 )
 
-// variant is the program loaded once more, with other constants, on the maps of
-// the one that is attached: it decides as that one does, and says more.
+// variant is the program loaded again, with other constants, on the attached one's maps:
+// it makes the same decisions, and reports more.
 type variant struct{ kernel balancerObjects }
 
-// newVariant loads one. set changes the constants; private names the maps that
-// it has for itself, besides the table of steps, which leads to programs with
-// the same constants.
+// newVariant loads one. set changes the constants. private are the maps that it does not
+// share, in addition to the table of steps, which refers to programs with the same
+// constants.
 func (d *DataPlane) newVariant(set func(*ebpf.CollectionSpec) error, private ...string) (*variant, error) {
 	v := &variant{}
 	spec, err := d.spec()
@@ -35,8 +35,8 @@ func (d *DataPlane) newVariant(set func(*ebpf.CollectionSpec) error, private ...
 	return v, nil
 }
 
-// loadAgain loads what a struct names, with the constants and on the maps of the
-// program that is attached, but for private maps.
+// loadAgain loads a struct's objects with the attached program's constants and maps,
+// except private maps.
 func (d *DataPlane) loadAgain(into any, spec *ebpf.CollectionSpec, private ...string) error {
 	if err := d.setConstants(spec); err != nil {
 		return err
@@ -52,18 +52,18 @@ func (d *DataPlane) loadAgain(into any, spec *ebpf.CollectionSpec, private ...st
 	return spec.LoadAndAssign(into, &ebpf.CollectionOptions{MapReplacements: shared})
 }
 
-// Close lets go of it; nothing of it stays where it is attached nowhere.
+// Close closes it. Nothing remains unless it is attached.
 func (v *variant) Close() error { return v.kernel.Close() }
 
-// Programs gives the programs with the constants that this data plane has loaded
-// them with, for who puts one into another, as benchmarks do, and the folder of
-// the maps' pins. There it answers XDP_TX on a veth, too, as on hardware.
+// Programs returns the programs, with the constants of this data plane, for embedding in
+// others such as benchmarks, and the directory of the maps' pins. They return XDP_TX on a
+// veth too, as on hardware.
 func (d *DataPlane) Programs() (spec *ebpf.CollectionSpec, pins string, err error) {
 	return d.programs(loadBalancer)
 }
 
 // Chained is Programs with the other programs in the table of steps, so that a packet
-// goes on there as it does where the balancer is attached.
+// continues there as in the attached load balancer.
 func (d *DataPlane) Chained() (spec *ebpf.CollectionSpec, pins string, err error) {
 	if spec, pins, err = d.Programs(); err == nil {
 		fillSteps(spec)
@@ -71,8 +71,8 @@ func (d *DataPlane) Chained() (spec *ebpf.CollectionSpec, pins string, err error
 	return spec, pins, err
 }
 
-// ProgramsOf does so with another build of the object, to compare the two on the
-// same maps.
+// ProgramsOf does so with another build of the object, to compare the two on the same
+// maps.
 func (d *DataPlane) ProgramsOf(object io.ReaderAt) (spec *ebpf.CollectionSpec, pins string, err error) {
 	return d.programs(func() (*ebpf.CollectionSpec, error) { return bpfload.Other(object, loadBalancer) })
 }
@@ -85,8 +85,7 @@ func (d *DataPlane) programs(load func() (*ebpf.CollectionSpec, error)) (spec *e
 	return spec, d.pins.Path(""), err
 }
 
-// mapsByName gives the maps of an object that the generator made, by the names
-// that they have in C.
+// mapsByName returns the maps of a generated object, by their names in C.
 func mapsByName(maps any) map[string]*ebpf.Map {
 	byName := map[string]*ebpf.Map{}
 	for _, f := range reflect.VisibleFields(reflect.TypeOf(maps)) {

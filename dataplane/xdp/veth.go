@@ -9,12 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// losesNative says why an interface would lose what a native program sends
-// back out of it, or nothing. A veth takes such packets only while its far end
-// polls for them, which it does with GRO on or with a program of its own
-// (drivers/net/veth.c, veth_xdp_xmit); what it then says of itself is that
-// packets may be redirected to it. Kernels before 6.3 do not tell: they are
-// believed, as any other driver is.
+// losesNative returns why an interface would lose packets that a native program sends
+// back out of it, or an empty string. A veth accepts such packets only while its peer
+// polls for them, which requires GRO or an XDP program there (drivers/net/veth.c,
+// veth_xdp_xmit). It then advertises the redirect target feature. Kernels before 6.3 do
+// not report it: they are trusted, like any other driver.
 func losesNative(nic netlink.Link) string {
 	if nic.Type() != "veth" {
 		return ""
@@ -32,14 +31,14 @@ const (
 	featureRedirectTarget = 1 << 2
 )
 
-// genlHeader is struct genlmsghdr (linux/genetlink.h): command, version and a
-// reserved part that must be zero, which the library leaves to chance.
+// genlHeader is struct genlmsghdr (linux/genetlink.h): command, version and a reserved
+// part that must be zero, which the library does not initialize.
 type genlHeader [4]byte
 
 func (h genlHeader) Len() int          { return len(h) }
 func (h genlHeader) Serialize() []byte { return h[:] }
 
-// DeviceFeatures asks what an interface can do with native XDP: NETDEV_XDP_ACT_* of
+// DeviceFeatures returns the native XDP features of an interface: NETDEV_XDP_ACT_* of
 // linux/netdev.h (Documentation/netlink/specs/netdev.yaml).
 func DeviceFeatures(nic netlink.Link) (uint64, error) {
 	const cmdDevGet, attrIfindex, attrXDPFeatures = 1, 1, 3

@@ -12,20 +12,20 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// vip is an address that frontends have. From its first frontend to its last
-// it has an entry of its own, the whole address's: by it the program knows what
-// is sent to the VIP but to no frontend, and where its port ranges stand.
+// vip is an address of frontends. While it has any, it has a separate entry for the whole
+// address. This tells the program what is sent to the VIP but to no frontend, and where
+// its port ranges are.
 type vip struct {
 	ports  int     // frontends of one port
 	whole  *held   // that of the whole address, or nil
-	ranges []*held // as they lie in port_ranges: the first that fits has a packet
-	place  extent  // of them there
+	ranges []*held // in the order of port_ranges: the first match applies
+	place  extent  // their location there
 }
 
 func (v *vip) empty() bool { return v.ports == 0 && v.whole == nil && len(v.ranges) == 0 }
 
-// with gives v as it is when h is among its frontends, where a frontend of that
-// key is new to it or takes the place of the one that it has.
+// with returns v with h among its frontends. fresh: h has a new key; else it replaces the
+// frontend with that key.
 func (v *vip) with(h *held, fresh bool) *vip {
 	w := *v
 	switch {
@@ -41,12 +41,12 @@ func (v *vip) with(h *held, fresh bool) *vip {
 	return &w
 }
 
-// compareRanges puts a protocol's every port behind its ranges.
+// compareRanges sorts a protocol's frontend for all ports after its ranges.
 func compareRanges(a, b *held) int {
 	return cmp.Or(-cmp.Compare(min(a.key.Port, 1), min(b.key.Port, 1)), a.key.Compare(b.key))
 }
 
-// without gives v as it is when it has its frontend of that key no longer.
+// without returns v without its frontend of that key.
 func (v *vip) without(k service.Key) *vip {
 	w := *v
 	switch {
@@ -60,7 +60,7 @@ func (v *vip) without(k service.Key) *vip {
 	return &w
 }
 
-// entry gives the whole address's.
+// entry returns the entry of the whole address.
 func (v *vip) entry() (e balancerFrontend) {
 	if v.whole != nil {
 		e = v.whole.value
@@ -69,9 +69,8 @@ func (v *vip) entry() (e balancerFrontend) {
 	return e
 }
 
-// putVIP makes the program see a VIP with other frontends than before: its
-// ranges are written aside, and its entry takes them into use. The place of the
-// old ones rests.
+// putVIP makes the program see a VIP with other frontends: its ranges are written
+// elsewhere, and its entry switches to them. The place of the old ones rests.
 func (d *DataPlane) putVIP(addr netip.Addr, before, after *vip) (err error) {
 	if !slices.Equal(before.ranges, after.ranges) {
 		if after.place, err = d.takeRanges(uint32(len(after.ranges))); err != nil {
@@ -98,7 +97,7 @@ func (d *DataPlane) putVIP(addr netip.Addr, before, after *vip) (err error) {
 	return nil
 }
 
-// dropVIP removes the entry of a VIP that no frontend has any more.
+// dropVIP removes the entry of a VIP without frontends.
 func (d *DataPlane) dropVIP(addr netip.Addr, before *vip) error {
 	d.bits.clear(addr)
 	if err := d.removeVIP(addr); err != nil {
@@ -141,8 +140,7 @@ func (d *DataPlane) takeRanges(n uint32) (extent, error) {
 	return extent{}, fmt.Errorf("no room for %d port ranges in a row (MaxFrontends)", n)
 }
 
-// writeRanges writes a VIP's ranges where after has them; those that stay keep
-// their turns.
+// writeRanges writes a VIP's ranges to after's place. Those that stay keep their turns.
 func (d *DataPlane) writeRanges(before, after *vip) error {
 	turns := map[uint32]uint32{}
 	for i := range before.place.n {
@@ -162,8 +160,7 @@ func (d *DataPlane) writeRanges(before, after *vip) error {
 	return nil
 }
 
-// turnOf reads whose turn it is at a frontend that the program may be counting
-// on.
+// turnOf reads the current turn of a frontend, which the program may be advancing.
 func (d *DataPlane) turnOf(k service.Key) uint32 {
 	var now balancerFrontend
 	if d.kernel.Frontends.Lookup(toKey(k), &now) != nil {
@@ -172,9 +169,9 @@ func (d *DataPlane) turnOf(k service.Key) uint32 {
 	return now.Turn
 }
 
-// mendVIPs sees that just the VIPs of these frontends have an entry, that each
-// has all its ranges, and that just their bits and our own are set. have are the
-// entries of whole addresses that are there.
+// mendVIPs ensures that exactly the VIPs of these frontends have an entry, that each has
+// all its ranges, and that exactly their bits and our own are set. have are the existing
+// entries of whole addresses.
 func (d *DataPlane) mendVIPs(frontends map[service.Key]*held, have map[netip.Addr]balancerFrontend) error {
 	d.vips = map[netip.Addr]*vip{}
 	for k, h := range frontends {

@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// tagsShown says whether an interface leaves VLAN tags in the frame.
+// tagsShown reports whether an interface leaves VLAN tags in the frame.
 func (n *testNet) tagsShown(t *testing.T, nic string) (shown bool) {
 	t.Helper()
 	testkit.Do(t, n.balancer, func() error {
@@ -26,8 +26,8 @@ func (n *testNet) tagsShown(t *testing.T, nic string) (shown bool) {
 	return shown
 }
 
-// Interfaces show tags for as long as they are ours, whatever agents come and go,
-// and then are what they were.
+// Interfaces show tags while they are ours, across agent restarts, and are restored
+// afterwards.
 func TestVLANOffload(t *testing.T) {
 	n := newNet(t)
 	c := config()
@@ -62,8 +62,8 @@ func TestVLANOffload(t *testing.T) {
 	}
 }
 
-// receiveTagged waits for a frame in a VLAN, which the kernel hands over without
-// its tag, and gives both.
+// receiveTagged waits for a frame in a VLAN, which the kernel delivers without its tag,
+// and returns both.
 func (w *wireEnd) receiveTagged(t *testing.T, wanted func(frame []byte) bool) (frame []byte, tci uint16) {
 	t.Helper()
 	buf, oob := make([]byte, 2048), make([]byte, 256)
@@ -101,7 +101,7 @@ func (w *wireEnd) exchangeTagged(t *testing.T, vlan uint16, in, out []byte) {
 	}
 }
 
-// Frames with tags, on the wire.
+// Tagged frames on the wire.
 func TestVLANLive(t *testing.T) {
 	for _, mode := range []Mode{Native, Generic} {
 		t.Run(string(mode), func(t *testing.T) { vlanLive(t, mode) })
@@ -119,8 +119,8 @@ func vlanLive(t *testing.T, mode Mode) {
 	w.exchangeTagged(t, 7, in, out)
 }
 
-// A client behind a real VLAN device, whose kernel writes tags into frames as one
-// beyond a wire does.
+// A client behind a real VLAN device, whose kernel writes tags into frames like a remote
+// one.
 func TestVLANDevice(t *testing.T) {
 	n := newNet(t)
 	testkit.Do(t, n.outside, func() error {

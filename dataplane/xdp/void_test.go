@@ -6,8 +6,8 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// A flow is void for ever when its server is gone, however many owners the
-// server's number has had since, and though nobody sweeps.
+// A flow is void forever when its backend is removed, regardless of how many owners the
+// backend's number has had since, and even without sweeps.
 func TestGenerationsNeverComeRound(t *testing.T) {
 	n := newNet(t)
 	c := config()
@@ -26,8 +26,8 @@ func TestGenerationsNeverComeRound(t *testing.T) {
 	}
 }
 
-// A sweep leaves the flows of servers that have come since it began, though they
-// have the numbers of others that have gone.
+// A sweep keeps the flows of backends added since it began, although they have the
+// numbers of removed ones.
 func TestSweepLeavesWhatIsYounger(t *testing.T) {
 	n := newNet(t)
 	c := config()

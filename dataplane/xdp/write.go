@@ -15,25 +15,25 @@ import (
 
 // Upsert implements dataplane.DataPlane:
 //
-//  1. plan: numbers and room are found, in this process's memory only;
-//  2. write: what no packet can meet yet is written: new servers and chains, a
-//     ring that lies elsewhere than the old one;
-//  3. commit: traffic sees the change. Where only the ring changes, its slots
-//     are written in place, each in one go; else the frontend's entry is
-//     replaced, which names the new ring;
-//  4. settle: weights are noted, and what only the old one had is given back.
-//     It rests until no packet can be on its way that has looked it up.
+//  1. plan: find numbers and room, only in this process's memory;
+//  2. write: write what no packet can see yet: new servers and chains, a ring in a
+//     different place than the old one;
+//  3. commit: traffic sees the change. If only the ring changes, its slots are written
+//     in place, each with one store; else the frontend's entry is replaced, which
+//     refers to the new ring;
+//  4. settle: store weights, and release what only the old one had. It rests until no
+//     packet in flight can still refer to it.
 //
-// A failure up to the third step leaves the frontend as it was; after it, it
-// serves as asked. What is left over in the kernel is cleared away by the next
-// call, which reads it anew.
+// A failure before the third step leaves the frontend unchanged. After it, the frontend
+// is served as desired. Leftovers in the kernel are removed by the next call, which reads
+// it again.
 func (d *DataPlane) Upsert(f desired.Frontend) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.upsert(f, nil)
 }
 
-// upsert is Upsert, where past may give the ring that this one is to follow.
+// upsert is Upsert. past, if set, is the ring from which this one is derived.
 func (d *DataPlane) upsert(f desired.Frontend, past addressRing) error {
 	if err := d.check(f); err != nil {
 		return err
@@ -61,8 +61,8 @@ func (d *DataPlane) upsert(f desired.Frontend, past addressRing) error {
 	return nil
 }
 
-// heal reads the kernel anew after a failure, and where it does not hold the
-// frontend as this process remembers it.
+// heal reads the kernel again after a failure, and if it does not have the frontend as
+// this process remembers it.
 func (d *DataPlane) heal(k service.Key) error {
 	if !d.stale {
 		same, err := d.sameInKernel(k, d.held[k])
@@ -77,11 +77,11 @@ func (d *DataPlane) heal(k service.Key) error {
 	return d.readLocked()
 }
 
-// sameInKernel says whether the kernel holds a frontend, and its ring, just so.
+// sameInKernel reports whether the kernel has exactly this frontend and its ring.
 func (d *DataPlane) sameInKernel(k service.Key, h *held) (bool, error) {
 	if h == nil {
 		if k.Range() {
-			return true, nil // a range that nobody remembers is in no entry
+			return true, nil // an unknown range is in no entry
 		}
 		var now balancerFrontend
 		err := d.kernel.Frontends.Lookup(toKey(k), &now)
@@ -103,7 +103,7 @@ func (d *DataPlane) sameInKernel(k service.Key, h *held) (bool, error) {
 	return d.ringMemory.has(placeOf(h.value))
 }
 
-// entryInKernel reads a frontend's entry where it stands.
+// entryInKernel reads a frontend's entry.
 func (d *DataPlane) entryInKernel(h *held) (now balancerFrontend, err error) {
 	err = d.kernel.Frontends.Lookup(toKey(h.key), &now)
 	if err != nil || !h.key.Range() || h.key.Whole() {
@@ -123,14 +123,14 @@ func (d *DataPlane) entryInKernel(h *held) (now balancerFrontend, err error) {
 	return r.F, nil
 }
 
-// change is an Upsert on its way.
+// change is the state of an Upsert.
 type change struct {
 	before *held // nil for a new frontend
 	after  *held
-	// inPlace says that the new ring is written over the old one.
+	// inPlace reports that the new ring overwrites the old one.
 	inPlace bool
-	words   []uint64         // the new ring, where it lies elsewhere
-	changed []slotWord       // its slots that are others, where it is in place
+	words   []uint64         // the new ring, if it is elsewhere
+	changed []slotWord       // its changed slots, if in place
 	asked   desired.Frontend // for the guard
 }
 
@@ -143,13 +143,13 @@ func (d *DataPlane) plan(f desired.Frontend, past addressRing) (*change, error) 
 	if err := d.number(c, f.Backends); err != nil {
 		return c, err
 	}
-	// Before anything is written: after a write that fails the kernel is read again.
+	// Before anything is written: after a failed write the kernel is read again.
 	if n := d.memberCount + len(c.fresh()); n > int(d.kernel.Members.MaxEntries()) {
 		return c, errMembers(d.kernel.Members)
 	}
 	if past == nil && d.follows(c, uint32(f.RingSize)) {
 		var before []ring.Member
-		if c.before.ours && d.chains.lacking == 0 { // else slots lack what they should have had
+		if c.before.ours && d.chains.lacking == 0 { // else slots have incomplete chains
 			before = c.before.members.ring()
 		}
 		next, err := d.builder.Next(f.RingSize, c.after.members.ring(), before, true)
@@ -168,13 +168,13 @@ func (d *DataPlane) plan(f desired.Frontend, past addressRing) (*change, error) 
 	return c, err
 }
 
-// follows says that the new ring takes the old one's place, follows from it, and
-// calls the servers what that does.
+// follows reports whether the new ring takes the old one's place, is derived from it, and
+// uses the same server numbers.
 func (d *DataPlane) follows(c *change, slots uint32) bool {
 	return c.before != nil && hasHistory(c.after.value) && sameNumbers(c.before.members, c.after.members) && d.staysInPlace(c, slots)
 }
 
-// previous gives the ring that the new one is to follow.
+// previous returns the ring from which the new one is derived.
 func (d *DataPlane) previous(c *change, past addressRing) []ring.Slot {
 	switch {
 	case past != nil && hasHistory(c.after.value):
@@ -190,7 +190,7 @@ func (d *DataPlane) previous(c *change, past addressRing) []ring.Slot {
 	return prev
 }
 
-// number gives the frontend and its servers their ids.
+// number assigns the ids of the frontend and its servers.
 func (d *DataPlane) number(c *change, backends []service.Backend) (err error) {
 	v := &c.after.value
 	var known members
@@ -209,7 +209,7 @@ func (d *DataPlane) number(c *change, backends []service.Backend) (err error) {
 		}
 		m := memberOf(b, s)
 		if old := known.find(addr); c.before == nil {
-			m.held = true // of a frontend that nobody knows yet
+			m.held = true // of a new frontend
 			s.maxConns, s.drains = m.maxConns, m.drains()
 		} else if old != nil {
 			m.held = old.held && old.id == m.id && old.weight == m.weight && old.maxConns == m.maxConns && old.since == m.since
@@ -220,8 +220,8 @@ func (d *DataPlane) number(c *change, backends []service.Backend) (err error) {
 	return nil
 }
 
-// staysInPlace says that the ring can be where the old one is, as nothing else
-// about the frontend changes, and puts it there.
+// staysInPlace reports whether the ring can overwrite the old one, because nothing else
+// about the frontend changes, and places it there.
 func (d *DataPlane) staysInPlace(c *change, slots uint32) bool {
 	v := &c.after.value
 	v.Slots = slots
@@ -234,7 +234,7 @@ func (d *DataPlane) staysInPlace(c *change, slots uint32) bool {
 	return c.inPlace
 }
 
-// place finds room for the ring, if it does not stay where it is.
+// place finds room for the ring, unless it stays in place.
 func (d *DataPlane) place(c *change, slots []ring.Slot) error {
 	v := &c.after.value
 	if d.staysInPlace(c, uint32(len(slots))) {
@@ -250,7 +250,7 @@ func (d *DataPlane) place(c *change, slots []ring.Slot) error {
 	return nil
 }
 
-// takePlace finds room for so many slots, which it makes where there is none.
+// takePlace finds room for n slots, and makes room if necessary.
 func (d *DataPlane) takePlace(n uint32) (place, error) {
 	if n == 0 {
 		return place{}, nil
@@ -271,10 +271,10 @@ func (d *DataPlane) takePlace(n uint32) (place, error) {
 	return p, nil
 }
 
-// noID is of a frontend that has got none.
+// noID marks a frontend without an id.
 const noID = ^uint32(0)
 
-// abandon gives back what a plan has taken that came to nothing.
+// abandon releases what a failed plan has taken.
 func (d *DataPlane) abandon(c *change) {
 	v := c.after.value
 	if c.before == nil && v.Id != noID {
@@ -285,7 +285,7 @@ func (d *DataPlane) abandon(c *change) {
 	}
 }
 
-// write writes what no packet can meet yet.
+// write writes what no packet can see yet.
 func (d *DataPlane) write(c *change) error {
 	v := c.after.value
 	if c.before == nil {
@@ -317,7 +317,7 @@ func (d *DataPlane) write(c *change) error {
 	return nil
 }
 
-// fresh are the members that the frontend has not had before.
+// fresh are the members that the frontend did not have before.
 func (c *change) fresh() []member {
 	if c.before == nil {
 		return c.after.members
@@ -360,7 +360,7 @@ func (d *DataPlane) commit(c *change) error {
 	return nil
 }
 
-// settle notes what traffic already sees, and gives back what it sees no more.
+// settle records what traffic already sees, and releases what it no longer sees.
 func (d *DataPlane) settle(c *change) error {
 	d.held[c.after.key] = c.after
 	if c.before == nil {
@@ -398,15 +398,15 @@ func (d *DataPlane) settle(c *change) error {
 	return d.releaseMembers(c.before, c.after.members)
 }
 
-// releaseRing gives a frontend's ring back.
+// releaseRing releases a frontend's ring.
 func (d *DataPlane) releaseRing(h *held) {
 	p := placeOf(h.value)
 	d.releaseChains(h.value, d.ringMemory.at(p))
 	d.ringMemory.giveBack(p)
 }
 
-// releaseMembers takes its servers from a frontend that has these after it, and
-// ends those that no other one has.
+// releaseMembers removes the servers of a frontend that are not in after, and ends those
+// that no other frontend has.
 func (d *DataPlane) releaseMembers(h *held, after members) error {
 	for _, m := range h.members {
 		if now := after.find(m.key.addr); now == nil || now.id != m.id {
@@ -442,8 +442,8 @@ func (d *DataPlane) Delete(k service.Key) error {
 	return nil
 }
 
-// remove takes the frontend's entry first, so that what it names is no longer
-// looked up when it goes.
+// remove deletes the frontend's entry first, so that nothing refers to the rest when it
+// is deleted.
 func (d *DataPlane) remove(h *held) error {
 	before := d.vips[h.key.VIP]
 	after := before.without(h.key)
@@ -478,8 +478,8 @@ func (d *DataPlane) remove(h *held) error {
 	return d.releaseMembers(h, nil)
 }
 
-// grace waits until no packet is on its way any more that began before, and
-// wakes all that rests.
+// grace waits until all packets that were in flight are done, and wakes everything that
+// rests.
 func (d *DataPlane) grace() error {
 	if err := d.ringMemory.wait(); err != nil {
 		return err

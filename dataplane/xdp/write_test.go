@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// state is what the kernel holds: as listed, and how much of what there is is in
-// use, which shows what was left behind.
+// state is what the kernel has: as listed, and how much of everything is in use, which
+// shows leftovers.
 func state(t *testing.T, d *DataPlane) string {
 	t.Helper()
 	list, err := d.List()
@@ -48,7 +48,7 @@ func takenSlots(d *DataPlane) (n uint32) {
 	return n
 }
 
-// unused counts the places that are free or rest.
+// unused counts the positions that are free or resting.
 func unused(x extents) (n uint32) {
 	for _, e := range slices.Concat(x.free, x.resting) {
 		n += e.n
@@ -56,7 +56,7 @@ func unused(x extents) (n uint32) {
 	return n
 }
 
-// show prints whole frontends, not only their keys, as fmt would by itself.
+// show prints whole frontends, not only their keys, as fmt would.
 func show(list ...desired.Frontend) string {
 	var all []string
 	for _, f := range list {
@@ -72,7 +72,7 @@ func show(list ...desired.Frontend) string {
 	return strings.Join(all, "\n ")
 }
 
-// listed is show of what List gives.
+// listed is the output of show for List.
 func listed(t *testing.T, d *DataPlane) string {
 	t.Helper()
 	list, err := d.List()
@@ -80,7 +80,7 @@ func listed(t *testing.T, d *DataPlane) string {
 	return show(list...)
 }
 
-// where gives the servers that some flows go to.
+// where returns the backends of some flows.
 func where(t *testing.T, n *testNet, d *DataPlane) string {
 	t.Helper()
 	var all []string
@@ -142,9 +142,9 @@ func TestRefusalsLeaveTheOld(t *testing.T) {
 	}
 }
 
-// TestNoRoomForMembers: what all frontends together have too many servers for is refused
-// before anything is written, so that the next call need not read the kernel again;
-// frontends come, change and go while others are refused.
+// TestNoRoomForMembers: a change that exceeds the total number of members is rejected
+// before anything is written, so that the next call need not read the kernel again.
+// Frontends come, change and go while others are rejected.
 func TestNoRoomForMembers(t *testing.T) {
 	n := newNet(t)
 	c := config()
@@ -164,18 +164,18 @@ func TestNoRoomForMembers(t *testing.T) {
 	upsert(t, d, frontend(service.Tunnel, "10.1.1.1:80", service.TCP, "172.16.6.1:1", "172.16.6.2:1"))
 	full("10.1.1.2:80", "172.16.6.1:1", "172.16.6.2:1", "172.16.6.3:1")
 	upsert(t, d, frontend(service.Tunnel, "10.1.1.3:80", service.TCP, "172.16.6.1:1"))
-	full("10.1.1.3:80", "172.16.6.2:1", "172.16.6.3:1") // its new servers stand beside its old ones for a while
+	full("10.1.1.3:80", "172.16.6.2:1", "172.16.6.3:1") // its new members coexist with the old ones for a while
 	upsert(t, d, frontend(service.Tunnel, "10.1.1.3:80", service.TCP, "172.16.6.4:1"))
 	must(t, d.Delete(frontend(service.Tunnel, "10.1.1.1:80", service.TCP).Key))
 	upsert(t, d, frontend(service.Tunnel, "10.1.1.2:80", service.TCP, "172.16.6.1:1", "172.16.6.2:1", "172.16.6.3:1"))
 	full("10.1.1.1:80", "172.16.6.1:1")
 	must(t, d.Close())
-	d = n.open(t, c) // which counts what it finds
+	d = n.open(t, c) // it counts what it finds
 	full("10.1.1.1:80", "172.16.6.1:1")
 }
 
-// mapsOf gives each map of the data plane, to be replaced by a closed one:
-// every call to it then fails.
+// mapsOf returns each map of the data plane, to be replaced by a closed one: every call
+// to it then fails.
 func mapsOf(d *DataPlane) map[string]**ebpf.Map {
 	out := map[string]**ebpf.Map{}
 	v := reflect.ValueOf(&d.kernel.balancerMaps).Elem()
@@ -185,8 +185,8 @@ func mapsOf(d *DataPlane) map[string]**ebpf.Map {
 	return out
 }
 
-// Whichever map fails at a change, traffic sees the old or the new, and the
-// next call brings the new with nothing left over.
+// Whichever map fails during a change, traffic sees the old or the new state, and the
+// next call completes the new one with no leftovers.
 func TestFaults(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -208,7 +208,7 @@ func TestFaults(t *testing.T) {
 			failed := d.Upsert(change[1])
 			*m = whole
 
-			// What may be second depends on the ring before, where it goes does not.
+			// The second may depend on the ring before, the first does not.
 			if got := where(t, n, d); got != oldWhere && got != newWhere {
 				t.Errorf("%s, %s broken (%v): traffic sees neither the old nor the new:\n%s", kind, name, failed, got)
 			}
@@ -234,8 +234,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// An agent that dies in the middle of a change: its successor finds the old or
-// the new, and clears the rest away.
+// An agent dies during a change: its successor finds the old or the new state, and
+// removes leftovers.
 func TestDeathInTheMiddle(t *testing.T) {
 	for name, committed := range map[string]bool{"before": false, "after": true} {
 		for kind, next := range map[string]desired.Frontend{"ring": frontendAfter, "all": frontendOther} {
@@ -276,7 +276,8 @@ func TestDeathInTheMiddle(t *testing.T) {
 	}
 }
 
-// What somebody else removes from the kernel shows in List and heals by Upsert.
+// What another process removes from the kernel is missing in List and is restored by
+// Upsert.
 func TestHealsWhatWasRemoved(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
@@ -315,7 +316,7 @@ func TestNumbersAreGivenBack(t *testing.T) {
 	}
 	p.giveBack(3)
 	p.giveBack(2)
-	take(2) // only now is there need to wait
+	take(2) // it must wait only now
 	if roused != 1 {
 		t.Errorf("roused %d times", roused)
 	}

@@ -1,8 +1,8 @@
-// Package xdp is the data plane in the kernel's driver path: it loads the
-// program of bpf/balancer.c, attaches it and writes its maps. Maps and links
-// are pinned, so that forwarding goes on while no agent runs and a new one
-// takes over without a packet lost. What the program does with a packet is
-// written in C only; which frontends there should be is decided elsewhere.
+// Package xdp is the data plane in the kernel's driver path: it loads the program of
+// bpf/balancer.c, attaches it and writes its maps. Maps and links are pinned, so that
+// forwarding continues while no agent runs, and a new agent takes over without packet
+// loss. Packet processing is written only in C. The set of frontends is decided
+// elsewhere.
 package xdp
 
 import (
@@ -23,8 +23,8 @@ import (
 	"github.com/fairlead/fairlead/internal/sysctl"
 )
 
-// DataPlane is the XDP data plane. Counters and Describe may be called from
-// any goroutine, the other methods from one.
+// DataPlane is the XDP data plane. Counters and Describe may be called from any
+// goroutine, the other methods from one.
 type DataPlane struct {
 	config   Config
 	pins     *bpffs.Dir
@@ -34,23 +34,23 @@ type DataPlane struct {
 	reasons  []string             // of drops, by number
 	settings balancerSettings     // as the program has them
 	steps    string               // the pin of the program's table
-	missing  features.Missing     // optional features that the kernel refuses
+	missing  features.Missing     // optional features that the kernel does not support
 	generic  []features.Degraded  // interfaces without native XDP
 	orphans  *orphanage           // fragments that wait for their first
 	macs     *macWatch
 	late     lateSteps
-	synStop  chan struct{} // of who looks for pressure
+	synStop  chan struct{} // of the pressure check
 	synDone  chan struct{}
 
-	constants map[string]any // that the program was loaded with
+	constants map[string]any // with which the program was loaded
 	guardTrie *ebpf.MapSpec  // a frontend's source ranges
-	// Each of these is for one at a time.
+	// Each of these is exclusive.
 	capturing, following, tracing sync.Mutex
 
 	mu       sync.Mutex
 	attached []string // for Describe
 	held     map[service.Key]*held
-	// memberCount is how many entries the map of members has.
+	// memberCount is the number of entries in the map of members.
 	memberCount int
 	vips        map[netip.Addr]*vip
 	bits        vipBits
@@ -59,16 +59,16 @@ type DataPlane struct {
 	chains      chainTable
 	ringMemory  ringMemory
 	builder     *ring.Builder
-	slots       []ring.Slot // memory for the ring before,
+	slots       []ring.Slot // memory for the previous ring,
 	words       []uint64    // for the next one,
 	moving      [][]movedSlot
-	changed     []slotWord // and for what differs between them
+	changed     []slotWord // and for their differences
 	ranges      extents    // of port_ranges
-	nats        int        // frontends of the method nat
+	nats        int        // frontends with nat
 	flows       flowTable
 	synError    error // why frontends cannot be protected
-	// stale says that a call has failed half-way: what is held is read from
-	// the kernel again before the next one.
+	// stale reports that a call has failed halfway: the next one first reads the
+	// kernel again.
 	stale bool
 }
 
@@ -77,13 +77,13 @@ var (
 	_ dataplane.Peered    = (*DataPlane)(nil)
 )
 
-// rememberedSlots is how much of the tables behind rings is kept, to make the
-// next ones from.
+// rememberedSlots is how many slots of the ring builder's tables are cached for the next
+// rings.
 const rememberedSlots = 1 << 21
 
-// Open loads the program, takes over what a predecessor left in PinDir, and
-// attaches to every interface. It works in the network namespace of the
-// calling thread. When it fails it leaves things as they were, but for sysctls.
+// Open loads the program, takes over what a predecessor left in PinDir, and attaches to
+// every interface. It works in the calling thread's network namespace. On failure it
+// leaves everything unchanged except sysctls.
 func Open(c Config) (*DataPlane, error) {
 	c = c.withDefaults()
 	if err := c.validate(); err != nil {
@@ -147,13 +147,12 @@ func (d *DataPlane) open(old *predecessor) error {
 	return nil
 }
 
-// attachTo attaches the programs, in the place of a predecessor's if there is
-// one.
+// attachTo attaches the programs, replacing a predecessor's if there is one.
 func (d *DataPlane) attachTo(old *predecessor) error {
 	if err := d.state.Replace(d.kernel.Balancer); err != nil {
 		return fmt.Errorf("xdp: %w", err)
 	}
-	if _, err := d.carry(); err != nil { // what has come since
+	if _, err := d.carry(); err != nil { // changes since the first copy
 		return err
 	}
 	if old == nil {
@@ -171,8 +170,8 @@ func (d *DataPlane) attachTo(old *predecessor) error {
 	return errors.Join(d.unpinOldSteps(), d.state.Settle(), old.remove())
 }
 
-// SetSources changes the balancer's own addresses. Flows of fullnat that used
-// another one are lost.
+// SetSources changes the load balancer's own addresses. fullnat flows with a previous
+// address are lost.
 func (d *DataPlane) SetSources(v4, v6 netip.Addr) error {
 	if err := validateSources(v4, v6); err != nil {
 		return err
@@ -189,7 +188,7 @@ func (d *DataPlane) SetSources(v4, v6 netip.Addr) error {
 	return nil
 }
 
-// Close lets go of the data plane, which goes on forwarding.
+// Close closes the data plane, which keeps forwarding.
 func (d *DataPlane) Close() error {
 	var errs []error
 	for _, l := range d.links {
@@ -199,7 +198,7 @@ func (d *DataPlane) Close() error {
 	return errors.Join(errs...)
 }
 
-// letGo closes what is the kernel's.
+// letGo closes the kernel objects.
 func (d *DataPlane) letGo() error {
 	d.macs.close()
 	d.stopWatchingSYN()
@@ -207,9 +206,9 @@ func (d *DataPlane) letGo() error {
 	return errors.Join(d.orphans.close(), d.bits.close(), d.ringMemory.close(), d.closeFlows(), d.kernel.Close())
 }
 
-// Detach takes the data plane out of the kernel: the programs from the
-// interfaces, and everything that it held. It works in the network namespace of
-// the calling thread, which is to be the interfaces'.
+// Detach removes the data plane from the kernel: the programs from the interfaces, and
+// everything programmed. It works in the calling thread's network namespace, which must
+// be that of the interfaces.
 func (d *DataPlane) Detach() error {
 	var errs []error
 	for name, l := range d.links {

@@ -1,4 +1,4 @@
-// Package clock is the clock of our programs in the kernel.
+// Package clock reads the clock of our kernel programs.
 package clock
 
 import (
@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TickShift makes ticks of nanoseconds, 1.07 s each: FLOW_TICK_SHIFT.
+// TickShift converts nanoseconds to ticks of 1.07 s: FLOW_TICK_SHIFT.
 const TickShift = 30
 
 // Now is bpf_ktime_get_coarse_ns.
 func Now() time.Duration { return read(unix.CLOCK_MONOTONIC_COARSE) }
 
-// Zero is when bpf_ktime_get_ns was 0, by the clock on the wall as it is now.
+// Zero is when bpf_ktime_get_ns was 0, by the current wall clock.
 func Zero() time.Time { return time.Now().Add(-read(unix.CLOCK_MONOTONIC)) }
 
 func read(id int32) time.Duration {
@@ -28,10 +28,10 @@ func read(id int32) time.Duration {
 	return time.Duration(ts.Nano()) - offset()
 }
 
-// offset is what the kernel adds to a monotonic clock for processes of a time
-// namespace, but not for its programs (time_namespaces(7)).
+// offset is what the kernel adds to a monotonic clock for processes in a time namespace,
+// but not for its programs (time_namespaces(7)).
 var offset = sync.OnceValue(func() time.Duration {
-	text, _ := os.ReadFile("/proc/self/timens_offsets") // none: a kernel without them
+	text, _ := os.ReadFile("/proc/self/timens_offsets") // absent: a kernel without time namespaces
 	for line := range strings.Lines(string(text)) {
 		if f := strings.Fields(line); len(f) == 3 && f[0] == "monotonic" {
 			seconds, _ := strconv.ParseInt(f[1], 10, 64)
@@ -42,7 +42,7 @@ var offset = sync.OnceValue(func() time.Duration {
 	return 0
 })
 
-// Ago is how long before now a tick began.
+// Ago returns how long before now a tick began.
 func Ago(tick uint32, now time.Duration) time.Duration {
 	return max(0, now-time.Duration(tick)<<TickShift)
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestTimeNamespace reads the clock where processes have another one: days ahead,
-// and as if the machine had started just now.
+// TestTimeNamespace reads the clock in processes with another time namespace: days ahead,
+// and as if the machine had just booted.
 func TestTimeNamespace(t *testing.T) {
 	if os.Getenv("FAIRLEAD_TEST_CLOCK") != "" {
 		fmt.Printf("%d\n%d\n", Now(), Zero().UnixNano())

@@ -1,5 +1,5 @@
-// Package counter reads counters by the names that a BPF object gives them: an
-// array for each CPU, with an enum as its index.
+// Package counter reads counters by their names in a BPF object: a per-CPU array with an
+// enum as its index.
 package counter
 
 import (
@@ -11,11 +11,10 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// Read gives the counters in m, summed over the CPUs, by the names of the enum
-// that is their index: PACKET_COUNTER_NO_WAY of packet_counter is "no-way". What
-// does not begin as the enum's own name does, and an underscore, is none; so the
-// number of counters can stand at the end. The object is loaded the first time
-// alone: that takes milliseconds.
+// Read returns the counters in m, summed over the CPUs, by the names of the enum that is
+// their index: PACKET_COUNTER_NO_WAY of packet_counter is "no-way". Names without the
+// enum's own name and an underscore as prefix are ignored, so the number of counters can
+// be at the end. The object is loaded only the first time, which takes milliseconds.
 func Read(load func() (*ebpf.CollectionSpec, error), enum string, m *ebpf.Map) (map[string]uint64, error) {
 	names, err := Names(load, enum)
 	if err != nil {
@@ -34,9 +33,9 @@ func Read(load func() (*ebpf.CollectionSpec, error), enum string, m *ebpf.Map) (
 	return counters, nil
 }
 
-var known sync.Map // of names, by the enum's
+var known sync.Map // names by the enum's name
 
-// Names returns the names of the counters of an enum, in the order of its values.
+// Names returns the names of an enum's counters, in the order of its values.
 func Names(load func() (*ebpf.CollectionSpec, error), name string) ([]string, error) {
 	if names, ok := known.Load(name); ok {
 		return names.([]string), nil
@@ -64,8 +63,8 @@ func Names(load func() (*ebpf.CollectionSpec, error), name string) ([]string, er
 	return names, nil
 }
 
-// Dropped picks the counters of packets that ended, "dropped-" before the
-// reason, and leaves that prefix out.
+// Dropped returns the counters of dropped packets, those with the prefix "dropped-",
+// without that prefix.
 func Dropped(counters map[string]uint64) map[string]uint64 {
 	drops := map[string]uint64{}
 	for name, n := range counters {

@@ -1,5 +1,5 @@
-// Package devices knows a node's network devices as far as data planes attach
-// to them: which there are, which lead to the network, and that something changed.
+// Package devices describes a node's network devices as far as data planes attach to
+// them: which exist, which lead to the network, and that something changed.
 package devices
 
 import (
@@ -15,25 +15,25 @@ import (
 	"github.com/fairlead/fairlead/internal/netlist"
 )
 
-// Device is a network device as far as it matters here.
+// Device is a network device, with the properties needed here.
 type Device struct {
 	Index, Master int
 	Name, Kind    string
 	Ethernet      bool    // and not the loopback
-	MAC           [6]byte // zeros where there is none of this length
-	Bare          bool    // packets have no header of the link's: WireGuard, IP tunnels
+	MAC           [6]byte // zeros if it has none of this length
+	Bare          bool    // packets without link header: WireGuard, IP tunnels
 }
 
-// View is the node's devices and what its routes make of them.
+// View contains the node's devices and how its routes use them.
 type View struct {
 	Devices map[int]Device
-	// Defaults carry a default route, Gateways any route with a gateway.
+	// Defaults have a default route, Gateways any route with a gateway.
 	Defaults, Gateways map[int]bool
 	Holders            map[netip.Addr]int
-	Uplinks            []string // as configured; empty: to be found
+	Uplinks            []string // as configured; empty: detect
 }
 
-// bare are the kinds of links without headers, as netlink has them.
+// bare are the kinds of links without headers, with netlink's names.
 var bare = []string{"none", "ipip", "tunnel6", "sit"}
 
 // Look reads the view from the kernel, in nl's network namespace.
@@ -106,8 +106,8 @@ func isDefault(route netlink.Route) bool {
 	return ones == 0
 }
 
-// Entrances are where packets come into the node: devices with routes to
-// others, which may also be pods (a balancer).
+// Entrances are the devices through which packets enter the node: those with routes to
+// others, which may also be pods (a load balancer).
 func (v *View) Entrances() []int {
 	found := map[int]bool{}
 	maps.Copy(found, v.Gateways)
@@ -121,7 +121,7 @@ func (v *View) Entrances() []int {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// IsPodKind tells the kinds of devices that pods and virtual machines are behind.
+// IsPodKind reports whether pods or virtual machines are behind this kind of device.
 func IsPodKind(kind string) bool {
 	return kind == "veth" || kind == "bridge" || kind == "tuntap"
 }

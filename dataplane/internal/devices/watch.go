@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watch reports that devices, addresses or routes changed, not which: the receiver
-// reads all of them again. So a message that the kernel had no room for is no loss.
+// Watch reports that devices, addresses or routes changed, but not which: the receiver
+// reads all of them again. So messages lost to a full kernel buffer do no harm.
 type Watch struct {
 	Changed chan struct{}
 	socket  *os.File
@@ -21,8 +21,7 @@ const (
 	All   = Links | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR
 )
 
-// NewWatch watches these groups in the calling thread's network namespace until
-// Close.
+// NewWatch watches these groups in the calling thread's network namespace until Close.
 func NewWatch(groups uint32) (*Watch, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -51,5 +50,5 @@ func (w *Watch) run() {
 	}
 }
 
-// Close ends it.
+// Close stops watching.
 func (w *Watch) Close() { w.socket.Close() }

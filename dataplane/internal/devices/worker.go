@@ -12,35 +12,35 @@ import (
 	"github.com/fairlead/fairlead/internal/ownns"
 )
 
-// ErrClosed is what a Worker answers, wrapped, once it has ended.
+// ErrClosed is the error of a Worker, wrapped, once it has ended.
 var ErrClosed = errors.New("closed")
 
-// Work is what a Worker does. All of it runs on the worker's thread, one after
-// the other, and so needs no lock.
+// Work is what a Worker does. All of it runs on the worker's thread, sequentially, and so
+// needs no lock.
 type Work struct {
-	Name string // whose it is: errors and logs begin with that
+	Name string // prefix of errors and logs
 	Log  *slog.Logger
-	// Begin opens what the work needs. What changes from then on is seen.
+	// Begin opens what the work needs. Later changes are noticed.
 	Begin func() error
-	// Release closes what Begin has opened, or what it had opened when it failed.
+	// Release closes what Begin opened, including before a failure.
 	Release func() error
-	// Reconcile makes the kernel hold what is desired. It is called when
-	// devices, addresses or routes have changed, once after Begin, and now and
-	// then, for what was missed; its errors are logged.
+	// Reconcile programs the desired state into the kernel. It is called when
+	// devices, addresses or routes have changed, once after Begin, and periodically,
+	// to catch missed changes. Its errors are logged.
 	Reconcile func() error
-	// Settle is how long after a change Reconcile is called: changes come in
-	// bursts. Relook is the pause between calls that nothing asked for.
+	// Settle is the delay between a change and Reconcile: changes come in bursts.
+	// Relook is the interval of periodic calls.
 	Settle, Relook time.Duration
 }
 
-// Worker follows a network namespace on a thread of its own there, for who
-// attaches to its devices. Its methods may be called from any goroutine but the
-// work itself.
+// Worker follows a network namespace on its own thread there, for code that attaches to
+// its devices. Its methods may be called from any goroutine, but not from the work
+// itself.
 type Worker struct {
 	work  Work
 	calls chan func()
 	done  chan struct{} // closed when the thread has ended
-	quit  bool          // the thread's
+	quit  bool          // used only by the thread
 }
 
 // Start begins the work, in the calling thread's network namespace.
@@ -59,8 +59,8 @@ func Start(work Work) (*Worker, error) {
 	return w, nil
 }
 
-// run never unlocks its thread, which is in another namespace than the others
-// and ends with it.
+// run never unlocks its thread, which is in another namespace than the others and ends
+// with it.
 func (w *Worker) run(ns netns.NsHandle, began chan<- error) {
 	runtime.LockOSThread()
 	defer close(w.done)
@@ -77,7 +77,7 @@ func (w *Worker) begin(ns netns.NsHandle) (*Watch, error) {
 	if err := ownns.Enter(int(ns)); err != nil {
 		return nil, err
 	}
-	// Before the first look: what changes after that is seen.
+	// Before the first read, so that later changes are noticed.
 	watch, err := NewWatch(All)
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func (w *Worker) loop(changed <-chan struct{}) {
 	}
 }
 
-// Do has the worker's thread run f, and gives its answer, or ErrClosed.
+// Do runs f on the worker's thread, and returns its result, or ErrClosed.
 func (w *Worker) Do(f func() error) error {
 	answer := make(chan error, 1)
 	select {
@@ -125,7 +125,7 @@ func (w *Worker) Do(f func() error) error {
 	}
 }
 
-// Ask is Do for what has an answer.
+// Ask is Do for a function with a result.
 func Ask[T any](w *Worker, f func() (T, error)) (answer T, err error) {
 	err = w.Do(func() (err error) {
 		answer, err = f()
@@ -137,7 +137,7 @@ func Ask[T any](w *Worker, f func() (T, error)) (answer T, err error) {
 // Done is closed when the work has ended.
 func (w *Worker) Done() <-chan struct{} { return w.done }
 
-// End ends the work: the last thing done is last, nil for nothing, and Release.
+// End ends the work. It first calls last, unless nil, and then Release.
 func (w *Worker) End(last func() error) error {
 	err := w.Do(func() error {
 		w.quit = true

@@ -28,11 +28,11 @@ const (
 	never    = time.Hour
 )
 
-// looker is work that notes the names of the devices it sees.
+// looker is work that records the names of the devices it sees.
 type looker struct {
 	looks    atomic.Int64
 	released atomic.Int64
-	names    []string // the thread's
+	names    []string // used only by the thread
 	thread   int
 	log      safeBuffer
 }
@@ -74,7 +74,7 @@ func (s *safeBuffer) String() string {
 	return s.b.String()
 }
 
-// start starts work in a namespace; it ends with the test.
+// start starts work in a namespace. It ends with the test.
 func start(t *testing.T, ns *netns.NS, work devices.Work) *devices.Worker {
 	t.Helper()
 	var w *devices.Worker
@@ -90,7 +90,7 @@ func start(t *testing.T, ns *netns.NS, work devices.Work) *devices.Worker {
 	return w
 }
 
-// wantDevices waits until the work has seen just these.
+// wantDevices waits until the work has seen exactly these.
 func (l *looker) wantDevices(t *testing.T, w *devices.Worker, want ...string) {
 	t.Helper()
 	slices.Sort(want)
@@ -148,7 +148,7 @@ func TestWorkerFollowsItsNamespace(t *testing.T) {
 	}
 }
 
-// TestWorkerLooksAgain has nothing change, and the work fail.
+// TestWorkerLooksAgain: nothing changes, and the work fails.
 func TestWorkerLooksAgain(t *testing.T) {
 	l := &looker{}
 	work := l.work()
@@ -183,8 +183,8 @@ func TestWorkerThatCannotBegin(t *testing.T) {
 	}
 }
 
-// TestWorkerEnds has calls come while it ends: each is done, or is told that it
-// is too late.
+// TestWorkerEnds makes calls while the worker ends: each is executed or returns
+// ErrClosed.
 func TestWorkerEnds(t *testing.T) {
 	l := &looker{}
 	w := start(t, testkit.NetNS(t), l.work())

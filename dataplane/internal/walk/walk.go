@@ -1,5 +1,5 @@
-// Package walk reads large BPF maps a piece at a time, in few calls to the
-// kernel, so that who reads can do other things in between.
+// Package walk reads large BPF maps in batches, with few calls to the kernel, so that the
+// reader can do other work in between.
 package walk
 
 import (
@@ -8,8 +8,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Cursor is how far a reading of a map has come. Elements that are added or
-// deleted meanwhile may be given or not; the others are given once.
+// Cursor is the position in a map. Elements added or deleted meanwhile may or may not be
+// returned. All others are returned once.
 type Cursor[K, V any] struct {
 	at     ebpf.MapBatchCursor
 	keys   []K
@@ -17,13 +17,13 @@ type Cursor[K, V any] struct {
 	done   bool
 }
 
-// New makes a cursor at the beginning that reads so many elements at once: more
-// than can be in one bucket of a hash map.
+// New returns a cursor at the beginning that reads step elements per batch, which must
+// exceed the size of one hash map bucket.
 func New[K, V any](step int) *Cursor[K, V] {
 	return &Cursor[K, V]{keys: make([]K, step), values: make([]V, step)}
 }
 
-// Next gives the next elements, which are good until it is called again.
+// Next returns the next elements, which are valid until the next call.
 func (c *Cursor[K, V]) Next(m *ebpf.Map) (keys []K, values []V, err error) {
 	if c.done {
 		return nil, nil, nil
@@ -35,7 +35,7 @@ func (c *Cursor[K, V]) Next(m *ebpf.Map) (keys []K, values []V, err error) {
 	return c.keys[:n], c.values[:n], err
 }
 
-// Done says whether all has been given.
+// Done reports whether all elements have been returned.
 func (c *Cursor[K, V]) Done() bool { return c.done }
 
 // Rewind goes back to the beginning.

@@ -8,8 +8,8 @@ import (
 	"github.com/fairlead/fairlead/dataplane/internal/walk"
 )
 
-// TestNext reads maps of several kinds, empty ones and such as take several
-// calls, and deletes what it was given.
+// TestNext reads maps of several kinds and sizes, empty or in several batches, and
+// deletes the elements that it read.
 func TestNext(t *testing.T) {
 	for _, kind := range []ebpf.MapType{ebpf.Hash, ebpf.LRUHash} {
 		for _, n := range []uint32{0, 1, 99, 1000} {

@@ -1,5 +1,5 @@
-// Package fake is a data plane of the service proxy without a kernel, and its
-// faulty twin, for tests.
+// Package fake is a data plane of the service proxy without a kernel, and its faulty
+// variant, for tests.
 package fake
 
 import (
@@ -22,19 +22,19 @@ type Plane struct {
 	calls Calls
 }
 
-// Calls count what a Plane was asked for and what it did.
+// Calls count a Plane's requests and their effects.
 type Calls struct {
-	// Applies are the calls of Apply; Set and Gone what they named, and Written
-	// and Removed what of that was not so already.
+	// Applies counts calls of Apply; Set and Gone the frontends and keys in them,
+	// Written and Removed those that made a change.
 	Applies, Set, Gone, Written, Removed int
-	// Largest is the most frontends and keys that one call named.
+	// Largest is the largest number of frontends and keys in one call.
 	Largest int
 }
 
-// New gives an empty Plane.
+// New returns an empty Plane.
 func New() *Plane { return &Plane{held: map[proxy.Key]proxy.Frontend{}} }
 
-// Apply implements proxy.Plane. It refuses a key that is named twice.
+// Apply implements proxy.Plane. It rejects duplicate keys.
 func (p *Plane) Apply(set []proxy.Frontend, gone []proxy.Key) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,24 +82,24 @@ func (p *Plane) SetNodeAddresses(addrs []netip.Addr) error {
 	return nil
 }
 
-// Close implements proxy.Plane; what is held stays.
+// Close implements proxy.Plane. What is programmed stays.
 func (p *Plane) Close() error { return nil }
 
-// Held gives the frontends held, sorted by Key.
+// Held returns the programmed frontends, sorted by Key.
 func (p *Plane) Held() []proxy.Frontend {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.SortedFunc(maps.Values(p.held), func(a, b proxy.Frontend) int { return a.Key.Compare(b.Key) })
 }
 
-// NodeAddresses gives the addresses that were set last.
+// NodeAddresses returns the addresses that were set last.
 func (p *Plane) NodeAddresses() []netip.Addr {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.addrs
 }
 
-// Calls gives what was counted since the last call of it.
+// Calls returns and resets the counts.
 func (p *Plane) Calls() Calls {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,11 +108,10 @@ func (p *Plane) Calls() Calls {
 	return c
 }
 
-// ErrFault is what a Faulty plane fails with.
+// ErrFault is the error of an injected fault.
 var ErrFault = errors.New("injected fault")
 
-// Faulty lets calls to another Plane fail: before, in the midst of or after
-// their effect.
+// Faulty makes calls to another Plane fail: before, during or after they take effect.
 type Faulty struct {
 	proxy.Plane
 	mu   sync.Mutex
@@ -120,20 +119,20 @@ type Faulty struct {
 	rng  *rand.Rand
 }
 
-// NewFaulty wraps p so that calls fail at the given rate (0.1 is one in ten),
-// the same ones for the same seed.
+// NewFaulty wraps p so that calls fail at the given rate (0.1 is one in ten). The same
+// seed gives the same failures.
 func NewFaulty(p proxy.Plane, rate float64, seed uint64) *Faulty {
 	return &Faulty{Plane: p, rate: rate, rng: rand.New(rand.NewPCG(seed, 0))}
 }
 
-// SetRate changes the rate; 0 heals.
+// SetRate changes the rate; 0 disables faults.
 func (f *Faulty) SetRate(rate float64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.rate = rate
 }
 
-// upTo gives how much of n a call has of its effect, and whether it fails.
+// upTo returns how many of n elements of a call take effect, and whether it fails.
 func (f *Faulty) upTo(n int) (int, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/fairlead/fairlead/internal/craft"
 )
 
-// BenchmarkPassing measures what packets pay that are for no service, beside a
-// program that looks at nothing.
+// BenchmarkPassing measures the cost for packets that are for no service, compared with a
+// program that does nothing.
 func BenchmarkPassing(b *testing.B) {
 	objects := loadAlone(b)
 	p := craft.Packet{From: family(false).at(clientAddr, 4000), To: family(false).at(podAAddr, 22), Protocol: "tcp", Payload: 100}
@@ -56,7 +56,7 @@ func BenchmarkSweep(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/entries, "ns/entry")
 }
 
-// loadAlone loads the programs on maps of their own.
+// loadAlone loads the programs with their own maps.
 func loadAlone(b *testing.B) *packetObjects {
 	spec, err := loadPacket()
 	if err != nil {

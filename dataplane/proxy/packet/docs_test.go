@@ -8,8 +8,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// TestDropsAreExplained: the page explains every reason of fairlead_proxy_dropped_packets_total,
-// and no others.
+// TestDropsAreExplained: the page explains every reason of
+// fairlead_proxy_dropped_packets_total, and no others.
 func TestDropsAreExplained(t *testing.T) {
 	names, err := counter.Names(loadPacket, "packet_counter")
 	if err != nil {

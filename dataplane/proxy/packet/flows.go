@@ -13,17 +13,16 @@ import (
 	"github.com/fairlead/fairlead/internal/netorder"
 )
 
-// entriesAtOnce are read by one call to the kernel: 360 KB.
+// entriesAtOnce is the number of entries read per call to the kernel: 360 KB.
 const entriesAtOnce = 4096
 
 type flowCursor = walk.Cursor[packetTuple, packetPacketFlow]
 
 func newCursor() *flowCursor { return walk.New[packetTuple, packetPacketFlow](entriesAtOnce) }
 
-// EachFlow gives the flows that a query takes, read from the kernel a piece at
-// a time. Flows that come and go meanwhile may be missing. VIP is the service's
-// address, Source what the target sees where that is not the client. An error
-// ends it.
+// EachFlow returns the flows that match a query, read from the kernel in batches. Flows
+// that start or end concurrently may be missing. VIP is the service's address, Source
+// what the endpoint sees if that is not the client. An error ends it.
 func (h *Half) EachFlow(q dataplane.FlowQuery) iter.Seq2[dataplane.Flow, error] {
 	return func(yield func(dataplane.Flow, error) bool) {
 		cursor := newCursor()
@@ -72,7 +71,7 @@ func flowOf(key *packetTuple, f *packetPacketFlow, now time.Duration) dataplane.
 	return flow
 }
 
-// describe gives the state in a word.
+// describe returns the name of the state.
 func (s packetPacketFlowState) describe(p service.Protocol) string {
 	switch {
 	case p == service.UDP && s&answered == 0:

@@ -33,8 +33,8 @@ func (w *world) changeFlows(edit func(*packetTuple, *packetPacketFlow) (keep boo
 	}
 }
 
-// TestFlowsEnd has flows be silent for longer than they are kept, and a half of
-// one be lost.
+// TestFlowsEnd: flows are silent for longer than their timeout, and a half of one is
+// lost.
 func TestFlowsEnd(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		w.expose(v6, "A", "A")
@@ -64,8 +64,8 @@ func TestFlowsEnd(t *testing.T) {
 	})
 }
 
-// TestClosedConnection is followed by one with the same ports, to a target that
-// may be another one.
+// TestClosedConnection is followed by one with the same ports, possibly to another
+// endpoint.
 func TestClosedConnection(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		w.expose(v6, "A", "A")
@@ -92,8 +92,7 @@ func older(ticks uint32) func(*packetTuple, *packetPacketFlow) bool {
 	return func(_ *packetTuple, f *packetPacketFlow) bool { f.Seen -= ticks; return true }
 }
 
-// TestReset has a reset be followed by something else of its connection, or by
-// nothing.
+// TestReset: a reset is followed by another packet of its connection, or by nothing.
 func TestReset(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		w.forgetAll()
@@ -137,8 +136,8 @@ func TestReset(t *testing.T) {
 	})
 }
 
-// TestForgedReset has connections live through resets that their ends do not
-// believe, whatever the way.
+// TestForgedReset: connections survive resets that their ends do not accept, from any
+// direction.
 func TestForgedReset(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		for _, c := range []struct {

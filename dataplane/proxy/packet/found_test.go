@@ -10,8 +10,8 @@ import (
 	"github.com/fairlead/fairlead/internal/craft"
 )
 
-// mapped puts an IPv4 frame's transport behind an IPv6 header with the same addresses,
-// in the form ::ffff:a.b.c.d.
+// mapped puts an IPv4 frame's transport after an IPv6 header with the same addresses, as
+// ::ffff:a.b.c.d.
 func mapped(frame []byte) []byte {
 	b := append(bytes.Clone(frame[:12]), 0x86, 0xdd, 0x60, 0, 0, 0)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(frame)-34))
@@ -22,9 +22,8 @@ func mapped(frame []byte) []byte {
 	return append(b, frame[34:]...)
 }
 
-// IPv6 packets with IPv4 addresses in them are none that Linux takes. They must not
-// pass for packets of the IPv4 flow that has the same addresses, which anybody on an
-// IPv6 network could end otherwise.
+// Linux rejects IPv6 packets with IPv4-mapped addresses. They must not match the IPv4
+// flow with the same addresses, which otherwise anyone on an IPv6 network could end.
 func TestMappedAddresses(t *testing.T) {
 	w := newWorld(t)
 	w.expose(false, "A", "A")
@@ -46,7 +45,7 @@ func TestMappedAddresses(t *testing.T) {
 	}
 }
 
-// Addresses that no host has get no answer: answers to them would be sent from the
+// Impossible source addresses get no answer: answers to them would be sent from the
 // service's address to a group, or to every host of a network.
 func TestNobodyIsAnswered(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
@@ -75,7 +74,7 @@ func TestNobodyIsAnswered(t *testing.T) {
 	})
 }
 
-// What is quoted of a datagram is what was sent, also a checksum of all ones, the other
+// The quote of a datagram is what was sent, including a checksum of all ones, the other
 // form of zero.
 func TestQuoteIsWhatWasSent(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {

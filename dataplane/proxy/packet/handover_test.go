@@ -18,8 +18,8 @@ import (
 	"github.com/fairlead/fairlead/lab/netns"
 )
 
-// rules are kube-proxy's, as far as it takes: what clients send to a service's
-// addresses and ports goes to a target, with the node as the source.
+// rules are kube-proxy's, as far as needed: packets to a service's addresses and ports go
+// to an endpoint, with the node as the source.
 type rules struct {
 	c      *nftables.Conn
 	tables []*nftables.Table
@@ -52,8 +52,8 @@ func (r *rules) translate(target netip.AddrPort, services []netip.AddrPort) {
 		)})
 	}
 	r.masquerade(table, target)
-	// As a network plugin's: the kernel goes on translating what it has begun only
-	// while it has some rule to do so.
+	// Like a network plugin's: the kernel continues existing translations only while
+	// it has some rule for it.
 	r.masquerade(r.table("plugin", target.Addr()), netip.AddrPortFrom(target.Addr(), 1))
 }
 
@@ -69,7 +69,7 @@ func (r *rules) masquerade(table *nftables.Table, whatGoesTo netip.AddrPort) {
 	r.c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: append(to(whatGoesTo), &expr.Masq{})})
 }
 
-// to matches what goes to an address and port of TCP.
+// to matches packets to an address and port of TCP.
 func to(a netip.AddrPort) []expr.Any {
 	const at4, at6 = 16, 24 // of the destination in an IP header
 	at := uint32(at4)
@@ -96,9 +96,8 @@ func (r *rules) remove(w *world) {
 	}
 }
 
-// TestTakesOverFromKubeProxy has connections that were made through kube-proxy's
-// rules go on beside the programs, and when the rules are gone; new ones are the
-// programs'.
+// TestTakesOverFromKubeProxy: connections made through kube-proxy's rules continue next
+// to the programs, and after the rules are removed. New ones use the programs.
 func TestTakesOverFromKubeProxy(t *testing.T) {
 	families(t, func(t *testing.T, v6 family) {
 		for name, target := range map[string]netip.Addr{"A": podAAddr, "B": podBAddr} {
@@ -143,8 +142,8 @@ func takeOver(t *testing.T, v6 family, name string, target netip.Addr) {
 	w.want(w.client, v6.at(loadIP, 80), "C", v6.of(clientAddr), false)
 }
 
-// oneConnection is a browser that never makes a second one. It waits as long as
-// the programs take to be loaded.
+// oneConnection is a browser that never makes a second one. Its timeout covers loading
+// the programs.
 func (w *world) oneConnection(ns *netns.NS) *http.Client {
 	c := w.browser(ns)
 	transport := c.Transport.(*http.Transport)

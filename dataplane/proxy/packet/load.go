@@ -17,27 +17,27 @@ import (
 	"github.com/fairlead/fairlead/internal/tc"
 )
 
-// shared are the maps that dataplane/proxy makes and writes.
+// shared are the maps that dataplane/proxy creates and writes.
 var shared = []string{
 	packetMapServices, packetMapTargets, packetMapSourceRanges, packetMapConnections,
 	packetMapNodeAddresses, packetMapAffinities,
 }
 
-// own are the maps of this half that outlive the process.
+// own are this package's maps that outlive the process.
 var own = bpfload.KeptMaps{
 	packetMapPacketFlows: {Fit: bpfload.Keep, Written: true}, packetMapPacketFragments: {Fit: bpfload.Renew, Written: true}, packetMapPacketCounters: {Fit: bpfload.Renew},
 	packetMapPacketMasks: {Fit: bpfload.Renew}, packetMapPacketBridges: {Fit: bpfload.Renew}, packetMapPacketMacs: {Fit: bpfload.Renew},
 }
 
-// history has the layouts that releases pin, as bpfload.Source has it.
+// history contains the layouts that releases pin, as in bpfload.Source.
 //
 //go:embed layouts.json
 var history []byte
 
-// halves of a flow, each an entry.
+// halves of a flow, one entry each.
 const halves = 2
 
-// load opens the pins and loads the programs onto the maps there.
+// load opens the pins and loads the programs with the maps there.
 func (h *Half) load() error {
 	if err := bpffs.Mount(h.cfg.PinDir); err != nil {
 		return fmt.Errorf("PinDir: %w", err)
@@ -69,8 +69,8 @@ func (h *Half) load() error {
 	return err
 }
 
-// hasConntrack says whether programs may ask connection tracking, be it built in
-// or a module.
+// hasConntrack reports whether programs can use connection tracking, built in or as a
+// module.
 func hasConntrack() bool {
 	has := func(types *btf.Spec, err error) bool {
 		var f *btf.Func
@@ -79,7 +79,7 @@ func hasConntrack() bool {
 	return has(btf.LoadKernelSpec()) || has(btf.LoadKernelModuleSpec("nf_conntrack"))
 }
 
-// openShared opens what dataplane/proxy has pinned, and takes its sizes.
+// openShared opens what dataplane/proxy has pinned, and adopts its sizes.
 func (h *Half) openShared(spec *ebpf.CollectionSpec) (map[string]*ebpf.Map, error) {
 	opened := map[string]*ebpf.Map{}
 	for _, name := range shared {
@@ -99,7 +99,7 @@ func closeAll(opened map[string]*ebpf.Map) {
 	}
 }
 
-// openState sets the own maps to be pinned, and to the sizes they are to have.
+// openState sets the pins and sizes of the own maps.
 func (h *Half) openState(spec *ebpf.CollectionSpec) (*bpfload.State, error) {
 	flows, asked := spec.Maps[packetMapPacketFlows], h.cfg.MaxFlows
 	if asked == 0 {
@@ -125,13 +125,13 @@ func (h *Half) openState(spec *ebpf.CollectionSpec) (*bpfload.State, error) {
 	return state, nil
 }
 
-// flowsFor is how many flows a machine remembers that has so many bytes of memory.
+// flowsFor is the number of tracked flows for a machine with this much memory, in bytes.
 func flowsFor(memory uint64) uint32 {
 	return uint32(min(max(memory>>16, leastFlows), mostFlows))
 }
 
-// hooked are the programs that are held at devices. Their numbers are apart
-// from the server half's.
+// hooked are the programs attached to devices. Their numbers are distinct from the DSR
+// agent's.
 func (p packetPrograms) hooked() tc.Programs {
 	return tc.Programs{
 		packetProgFromOutside: {Program: p.FromOutside, Handle: 11, Ingress: true},

@@ -18,14 +18,14 @@ import (
 	"github.com/fairlead/fairlead/internal/sysctl"
 )
 
-// anyDevice is the mask for devices that have no address.
+// anyDevice is the mask for devices without an address.
 const anyDevice = 0
 
 func addrOf(a netip.Addr) packetAddr { return packetAddr{Word: netorder.Words(a)} }
 
 func (a packetAddr) netip() netip.Addr { return netorder.Addr(a.Word) }
 
-// writeMasks makes the kernel hold the node's addresses, by device.
+// writeMasks programs the node's addresses, by device.
 func (h *Half) writeMasks(view *devices.View) error {
 	addrs, err := netlist.Whole(func() ([]netlink.Addr, error) { return h.nl.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
@@ -37,8 +37,8 @@ func (h *Half) writeMasks(view *devices.View) error {
 	return nil
 }
 
-// writeBridges makes the kernel hold which ports are one bridge's, where bridges
-// show the firewall nothing of what goes from port to port.
+// writeBridges programs the bridge of each port, if bridges do not pass traffic between
+// ports to the firewall.
 func (h *Half) writeBridges(view *devices.View) error {
 	wanted := map[uint32]uint32{}
 	if sysctl.Read("bridge/bridge-nf-call-iptables") != "1" {
@@ -50,8 +50,7 @@ func (h *Half) writeBridges(view *devices.View) error {
 	return nil
 }
 
-// writeMACs makes the kernel hold the MAC addresses of the devices by which
-// packets come in.
+// writeMACs programs the MAC addresses of the devices on which packets arrive.
 func (h *Half) writeMACs(view *devices.View) error {
 	wanted := map[uint32]packetPacketMac{}
 	for index := range h.places {
@@ -63,9 +62,9 @@ func (h *Half) writeMACs(view *devices.View) error {
 	return nil
 }
 
-// masksOf gives for each device its first address of each family that others
-// can answer to; for any other those of the first device with a default route,
-// or else of the first device.
+// masksOf returns for each device its first address of each family that others can reply
+// to; for any other device those of the first device with a default route, or else of the
+// first device.
 func masksOf(view *devices.View, addrs []netlink.Addr) map[uint32]packetPacketMask {
 	masks := map[uint32]packetPacketMask{}
 	var order []int
@@ -96,7 +95,7 @@ func masksOf(view *devices.View, addrs []netlink.Addr) map[uint32]packetPacketMa
 	return masks
 }
 
-// rank puts the ways to the network first.
+// rank sorts the devices that lead to the network first.
 func rank(view *devices.View, index int) int {
 	switch {
 	case view.Defaults[index]:
@@ -114,7 +113,7 @@ func (m *packetPacketMask) family(a netip.Addr) *packetAddr {
 	return &m.V6
 }
 
-// isUsable leaves out what is not valid everywhere, or not for long.
+// isUsable excludes addresses that are not valid everywhere, or not for long.
 func isUsable(a netlink.Addr) bool {
 	const passing = unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED | unix.IFA_F_DEPRECATED
 	if a.IP.To4() == nil && a.Flags&(passing|unix.IFA_F_TEMPORARY) != 0 {
@@ -123,8 +122,8 @@ func isUsable(a netlink.Addr) bool {
 	return a.Scope == int(netlink.SCOPE_UNIVERSE)
 }
 
-// Ports that masks may use: not the well-known ones, and not those of node ports
-// (the API server's --service-node-port-range).
+// Ports available for masks: not the well-known ones, and not those of node ports (the
+// API server's --service-node-port-range).
 const (
 	portFirst     = 1024
 	portLast      = 65535
@@ -132,8 +131,8 @@ const (
 	nodePortLast  = 32767
 )
 
-// setPorts tells the programs the ports of masked flows: the largest range
-// beside those that the kernel gives sockets, so that no socket has one.
+// setPorts sets the ports of masked flows in the programs: the largest range outside
+// those that the kernel assigns to sockets, so that no socket has one.
 func setPorts(spec *ebpf.CollectionSpec) error {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if err != nil {
@@ -153,8 +152,8 @@ func setPorts(spec *ebpf.CollectionSpec) error {
 	)
 }
 
-// portsBeside gives the largest range of ports that are neither sockets' nor
-// node ports; to < from where there is none.
+// portsBeside returns the largest range of ports that are neither sockets' nor node
+// ports; to < from if there is none.
 func portsBeside(first, last int) (from, to int) {
 	from, to = portFirst, portFirst-1
 	begin := portFirst

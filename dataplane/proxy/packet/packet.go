@@ -1,7 +1,6 @@
-// Package packet is the service proxy's half for packets: it loads
-// bpf/proxy_tc.c onto the maps of dataplane/proxy and keeps it attached to all
-// devices of the node by which clients' packets come in or answers leave. Which
-// services there are is written by dataplane/proxy.
+// Package packet is the packet part of the service proxy: it loads bpf/proxy_tc.c with
+// the maps of dataplane/proxy and attaches it to all devices of the node on which
+// clients' packets arrive or replies leave. dataplane/proxy writes the services.
 package packet
 
 import (
@@ -23,42 +22,41 @@ import (
 	"github.com/fairlead/fairlead/internal/tc"
 )
 
-// Bounds of how many flows are remembered where Config does not say: 20 MB and
-// 40 MB of kernel memory.
+// Limits of the tracked flows if Config does not set them: 20 MB and 40 MB of kernel
+// memory.
 const (
 	leastFlows = 1 << 16
 	mostFlows  = 1 << 17
 )
 
-// Config says how the half for packets is set up.
+// Config configures the packet half.
 type Config struct {
-	// Maps is the folder where dataplane/proxy pins its maps (proxy.Folder):
-	// that data plane is opened before, and closed after.
+	// Maps is the directory where dataplane/proxy pins its maps (proxy.Folder). Open
+	// that data plane before this one, and close it after.
 	Maps string
-	// PinDir is a folder on a BPF file system that nobody else uses, one for a
-	// network namespace. What is pinned there goes on working without this
-	// process and is found again.
+	// PinDir is a directory on a BPF file system for exclusive use, one per network
+	// namespace. Pinned objects keep working without this process and are found
+	// again.
 	PinDir string
-	// MaxFlows is how many flows are remembered: the least recently used one
-	// gives way. 0 for one in 64 KiB of the machine's memory, from 65,536 to
-	// 131,072. A table that is pinned already keeps its size, for the sake of
-	// its flows.
+	// MaxFlows limits the tracked flows: the least recently used one is evicted. 0
+	// for one per 64 KiB of the machine's memory, from 65,536 to 131,072. An existing
+	// pinned table keeps its size, to preserve its flows.
 	MaxFlows uint32
-	// Uplinks names the devices by which the node meets the network: clients
-	// there are outside. Empty: all that carry a route with a gateway, and all
-	// that lead to no pod.
+	// Uplinks are the devices that connect the node to the network: clients there are
+	// outside. Empty: all with a route that has a gateway, and all that do not lead
+	// to pods.
 	Uplinks []string
-	// Log is told what changes; nil for slog's default.
+	// Log receives changes; nil for slog's default.
 	Log *slog.Logger
 
-	sweepEvery time.Duration // 0 for the constant of that name
+	sweepEvery time.Duration // 0 for the constant with that name
 }
 
-// ErrClosed is what a Half answers after Close or Detach.
+// ErrClosed is the error of a Half after Close or Detach.
 var ErrClosed = devices.ErrClosed
 
-// Half is the half for packets in the network namespace where Open was called.
-// Its methods may be called from any goroutine.
+// Half is the packet half in the network namespace where Open was called. Its methods may
+// be called from any goroutine.
 type Half struct {
 	cfg    Config
 	log    *slog.Logger
@@ -68,7 +66,7 @@ type Half struct {
 	dir     *bpffs.Dir
 	state   *bpfload.State
 	obj     packetObjects
-	missing features.Missing // optional features that the kernel refuses
+	missing features.Missing // optional features that the kernel does not support
 	nl      *netlink.Handle
 	hook    tc.Hook
 	places  map[int]place
@@ -76,8 +74,8 @@ type Half struct {
 	swept   uint64 // entries, since Open
 }
 
-// Open loads the programs, takes over what a predecessor left pinned in PinDir
-// and puts the programs in the place of its; packets are served meanwhile.
+// Open loads the programs, takes over what a predecessor left pinned in PinDir and
+// replaces its programs without interrupting traffic.
 func Open(cfg Config) (*Half, error) { return open(cfg, tc.Open) }
 
 func open(cfg Config, newHook tc.Opener) (*Half, error) {
@@ -103,7 +101,7 @@ func open(cfg Config, newHook tc.Opener) (*Half, error) {
 	return h, nil
 }
 
-// Pauses of the worker. A pod's device is there before its pod starts.
+// Delays of the worker. A pod's device exists before its pod starts.
 const (
 	settle = 5 * time.Millisecond
 	relook = 30 * time.Second
@@ -124,7 +122,7 @@ func (h *Half) attach(newHook tc.Opener) error {
 	if err := h.prepare(); err != nil {
 		return err
 	}
-	// Masks are there before the programs that ask for them.
+	// Masks must be present before the programs that need them.
 	view, err := devices.Look(h.nl, h.cfg.Uplinks)
 	if err != nil {
 		return err
@@ -138,7 +136,7 @@ func (h *Half) attach(newHook tc.Opener) error {
 	return h.reconcile()
 }
 
-// takeOver puts the programs in the place of a predecessor's.
+// takeOver replaces a predecessor's programs.
 func (h *Half) takeOver(newHook tc.Opener) (err error) {
 	carried, err := h.state.Carry()
 	if len(carried) > 0 {
@@ -151,7 +149,7 @@ func (h *Half) takeOver(newHook tc.Opener) (err error) {
 	return err
 }
 
-// reconcile makes the programs be at the devices that there are.
+// reconcile attaches the programs to the existing devices.
 func (h *Half) reconcile() error {
 	view, err := devices.Look(h.nl, h.cfg.Uplinks)
 	if err != nil {
@@ -161,9 +159,9 @@ func (h *Half) reconcile() error {
 	return errors.Join(h.writeMasks(view), h.writeBridges(view), h.writeMACs(view), h.hook.Keep(points(h.places)))
 }
 
-// Counters gives what became of packets since the half was first opened, by
-// the names of bpf/proxy/count.h ("forwarded", "dropped-no-way"); and
-// "half-swept": halves of flows that were over and are swept, since Open.
+// Counters returns the outcomes of packets since the half was first opened, by the names
+// of bpf/proxy/count.h ("forwarded", "dropped-no-way"); and "half-swept": halves of ended
+// flows that were swept, since Open.
 func (h *Half) Counters() (map[string]uint64, error) { return devices.Ask(h.worker, h.counters) }
 
 func (h *Half) counters() (map[string]uint64, error) {
@@ -174,7 +172,7 @@ func (h *Half) counters() (map[string]uint64, error) {
 	return counters, err
 }
 
-// Describe tells where the programs are attached and what they dropped.
+// Describe reports where the programs are attached and what they dropped.
 func (h *Half) Describe() dataplane.Description {
 	d := dataplane.Description{Kind: "proxy-packets"}
 	err := h.worker.Do(func() error {
@@ -192,13 +190,13 @@ func (h *Half) Describe() dataplane.Description {
 	return d
 }
 
-// Degraded lists the optional features that this kernel refuses.
+// Degraded lists the optional features that this kernel does not support.
 func (h *Half) Degraded() []features.Degraded { return h.missing }
 
-// Close lets go of the half; what it holds goes on working.
+// Close closes the half. What is programmed keeps working.
 func (h *Half) Close() error { return h.worker.End(nil) }
 
-// Detach takes the half out of the kernel, with all its flows, and closes it.
+// Detach removes the half from the kernel, with all its flows, and closes it.
 func (h *Half) Detach() error {
 	return h.worker.End(func() error {
 		err := errors.Join(h.hook.Keep(nil), h.dir.RemoveAll())
@@ -207,7 +205,7 @@ func (h *Half) Detach() error {
 	})
 }
 
-// release closes what is open. What is pinned stays.
+// release closes what is open. Pinned objects stay.
 func (h *Half) release() error {
 	var errs []error
 	if h.hook != nil {

@@ -5,7 +5,7 @@ import (
 	"github.com/fairlead/fairlead/internal/tc"
 )
 
-// place is which clients send packets in by a device.
+// place is the location of the clients whose packets arrive on a device.
 type place string
 
 const (
@@ -14,10 +14,10 @@ const (
 	inside      place = "inside"
 )
 
-// placesOf says which devices programs belong to: all with addresses of their
-// own, but of a bridge for pods its ports, which see what goes
-// from one pod to another. What passes a bridge that the node has no address at
-// is for others, as a Service's address is for a balancer in a pod there.
+// placesOf returns the devices that need programs: all with their own addresses, but for
+// a bridge with pods its ports, which see traffic between pods. Packets through a bridge
+// on which the node has no address are for others, such as packets to a Service's address
+// for a load balancer in a pod there.
 func placesOf(v *devices.View) map[int]place {
 	at := map[int]place{}
 	bridged := map[int]bool{}
@@ -33,7 +33,8 @@ func placesOf(v *devices.View) map[int]place {
 		case !d.Ethernet || bridged[d.Index]:
 		case ok && bridged[master.Index] && !isAt(v, master):
 		case ok && master.Kind != "vrf" && !bridged[master.Index]:
-			// A member of a bond, or a port of a bridge to the network: that has it.
+			// A member of a bond, or a port of a bridge to the network:
+			// handled at the master.
 		case devices.IsPodKind(d.Kind) && d.Kind != "bridge" && !isEntrance(v, d):
 			at[d.Index] = inside
 		default:
@@ -43,7 +44,7 @@ func placesOf(v *devices.View) map[int]place {
 	return at
 }
 
-// isAt says that the node has an address there by which others reach it.
+// isAt reports whether the node has an address there by which others reach it.
 func isAt(v *devices.View, d devices.Device) bool {
 	for a, index := range v.Holders {
 		if index == d.Index && !a.IsLinkLocalUnicast() {
@@ -53,8 +54,8 @@ func isAt(v *devices.View, d devices.Device) bool {
 	return false
 }
 
-// isEntrance tells a device that leads to the network: by name, or because it
-// has a route with a gateway.
+// isEntrance reports whether a device leads to the network: by configuration, or because
+// it has a route with a gateway.
 func isEntrance(v *devices.View, d devices.Device) bool {
 	for _, name := range v.Uplinks {
 		if name == d.Name {
@@ -64,7 +65,7 @@ func isEntrance(v *devices.View, d devices.Device) bool {
 	return len(v.Uplinks) == 0 && (v.Defaults[d.Index] || v.Gateways[d.Index])
 }
 
-// programs are those of a place: where packets come in, and where they leave.
+// programs are those of a place: for received and for sent packets.
 var programs = map[place][2]string{
 	outside:     {packetProgFromOutside, packetProgLeaving},
 	outsideBare: {packetProgFromOutsideBare, packetProgLeavingBare},
@@ -81,7 +82,7 @@ func points(at map[int]place) map[tc.Point]bool {
 	return wanted
 }
 
-// bridgesOf gives the bridge of each port that pods are behind.
+// bridgesOf returns the bridge of each port with pods.
 func bridgesOf(v *devices.View, at map[int]place) map[uint32]uint32 {
 	bridges := map[uint32]uint32{}
 	for index := range at {

@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/internal/devices"
 )
 
-// TestPlaces has the devices of nodes of different make.
+// TestPlaces has the devices of different kinds of nodes.
 func TestPlaces(t *testing.T) {
 	all := map[int]devices.Device{
 		1:  {Index: 1, Name: "lo", Kind: "device"},

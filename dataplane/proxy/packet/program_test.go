@@ -22,7 +22,7 @@ import (
 
 // The verdicts of programs.
 const (
-	untouched = -1 // TC_ACT_UNSPEC: it goes on, changed or not
+	untouched = -1 // TC_ACT_UNSPEC: it continues, modified or not
 	dropped   = 2  // TC_ACT_SHOT
 	sent      = 7  // TC_ACT_REDIRECT
 )
@@ -37,7 +37,7 @@ var (
 	toNetwork   = at{packetProgLeaving, "eth0"}
 )
 
-// run gives a frame to a program, as its device would, and what comes of it.
+// run passes a frame to a program, as its device would, and returns the result.
 func (w *world) run(where at, frame []byte) (verdict int, out []byte) {
 	w.t.Helper()
 	var device netlink.Link
@@ -59,7 +59,7 @@ func (w *world) frame(p craft.Packet) []byte {
 	return b
 }
 
-// pass gives a packet to a program and wants another, changed by edits alike.
+// pass passes a packet to a program and expects another. edits apply to both.
 func (w *world) pass(name string, where at, in, out craft.Packet, verdict int, edits ...func([]byte) []byte) {
 	w.t.Helper()
 	frame, want := w.frame(in), w.frame(out)
@@ -81,7 +81,7 @@ func dump(b []byte) string {
 	return gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default).Dump() + decode.Line(frame)
 }
 
-// source reads whom a frame comes from.
+// source returns the source of a frame.
 func source(frame []byte) netip.AddrPort {
 	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.NoCopy)
 	addr, _ := netip.AddrFromSlice(p.NetworkLayer().NetworkFlow().Src().Raw())
@@ -89,7 +89,7 @@ func source(frame []byte) netip.AddrPort {
 	return netip.AddrPortFrom(addr, binary.BigEndian.Uint16(ports))
 }
 
-// exposeAll makes a service of all protocols at the cluster address.
+// exposeAll makes a service with all protocols at the cluster address.
 func (w *world) exposeAll(v6 family, names string) {
 	w.t.Helper()
 	var set []proxy.Frontend
@@ -104,7 +104,7 @@ func (w *world) exposeAll(v6 family, names string) {
 	}
 }
 
-// noChecksum makes a UDP datagram one without.
+// noChecksum removes a UDP datagram's checksum.
 func noChecksum(frame []byte) []byte {
 	at := 14 + 20 + 6
 	if frame[12] == 0x86 {
@@ -113,7 +113,7 @@ func noChecksum(frame []byte) []byte {
 	return append(append(slices.Clone(frame[:at]), 0, 0), frame[at+2:]...)
 }
 
-// longHeader puts an option or an extension header before the transport's.
+// longHeader puts an option or an extension header before the transport header.
 func longHeader(frame []byte) []byte {
 	if frame[12] == 0x86 {
 		b := append(slices.Clone(frame[:54]), frame[20], 0, 1, 4, 0, 0, 0, 0)
@@ -138,9 +138,9 @@ func longHeader(frame []byte) []byte {
 
 func same(b []byte) []byte { return b }
 
-// TestProtocols has the packets of each protocol pass, in both directions and by
-// each way, to a port that is not the service's. The kernels of the tests' world
-// know no SCTP.
+// TestProtocols passes packets of each protocol, in both directions and on each path, to
+// a port that differs from the service's. The kernels of the tests' world do not support
+// SCTP.
 func TestProtocols(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		vip := v6.at(clusterIP, 80)
@@ -180,7 +180,7 @@ func TestProtocols(t *testing.T) {
 
 type crafter func(from, to netip.AddrPort, ttl int) craft.Packet
 
-// masked has a client outside talk to a pod of another node.
+// masked has an outside client of a pod on another node.
 func (w *world) masked(v6 family, name string, edit func([]byte) []byte, first, next crafter, port uint16) {
 	w.t.Helper()
 	w.exposeAll(v6, "B")
@@ -195,7 +195,7 @@ func (w *world) masked(v6 family, name string, edit func([]byte) []byte, first, 
 	w.pass(name+" unmasked", fromNetwork, next(target, mask, 60), next(vip, client, 59), sent, edit)
 }
 
-// own has the node itself be the client.
+// own has the node itself as the client.
 func (w *world) own(v6 family, name string, edit func([]byte) []byte, first, next crafter, port uint16) {
 	w.t.Helper()
 	vip, node, target := v6.at(clusterIP, 80), v6.at(nodeAAddr, port), v6.at(podBAddr, 8080)
@@ -204,7 +204,7 @@ func (w *world) own(v6 family, name string, edit func([]byte) []byte, first, nex
 	w.pass(name+" back to the node", fromNetwork, next(target, node, 60), next(vip, node, 60), untouched, edit)
 }
 
-// looped has the node be the client of a server of its own: each sees the service.
+// looped has the node as the client of its own server: each sees the service.
 func (w *world) looped(v6 family, name string, edit func([]byte) []byte, first, next crafter, port uint16) {
 	w.t.Helper()
 	w.exposeAll(v6, "H")
@@ -225,8 +225,8 @@ func ack(from, to netip.AddrPort) craft.Packet {
 	return craft.Packet{From: from, To: to, Protocol: "tcp", Payload: 10}
 }
 
-// TestSameToTheTarget has a client use one port for two services that have the
-// same target: to that they would be one connection.
+// TestSameToTheTarget: a client uses one port for two services with the same endpoint,
+// which would see them as one connection.
 func TestSameToTheTarget(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		w.expose(v6, "A", "A")
@@ -243,8 +243,8 @@ func TestSameToTheTarget(t *testing.T) {
 	})
 }
 
-// TestConnectionPastTheService opens one with the ports of an older one through
-// it.
+// TestConnectionPastTheService opens one with the ports of an older one through the
+// service.
 func TestConnectionPastTheService(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		w.expose(v6, "A", "A")
@@ -256,14 +256,14 @@ func TestConnectionPastTheService(t *testing.T) {
 	})
 }
 
-// accept is the SYN-ACK for what syn gives.
+// accept is the SYN-ACK for syn.
 func accept(from, to netip.AddrPort) craft.Packet {
 	return craft.Packet{From: from, To: to, Protocol: "tcp", Flags: []string{"SYN", "ACK"}, Ack: 2, Payload: 10}
 }
 
-// TestForgedSYNDuringAHandshake has anybody send a SYN to the target, with the
-// address of a client that is just connecting to it through the service. Which of
-// the two SYNs the target has accepted, its SYN-ACK says.
+// TestForgedSYNDuringAHandshake: anyone can send a SYN to the endpoint, with the address
+// of a client that is connecting to it through the service. The endpoint's SYN-ACK shows
+// which of the two SYNs it has accepted.
 func TestForgedSYNDuringAHandshake(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		w.expose(v6, "A", "A")
@@ -279,9 +279,9 @@ func TestForgedSYNDuringAHandshake(t *testing.T) {
 	})
 }
 
-// TestForgedSYNPastTheService has anybody send a SYN to the target, with the
-// client's address. An established flow goes on as long as the target says so, and
-// ends when it accepts that SYN.
+// TestForgedSYNPastTheService: anyone can send a SYN to the endpoint, with the client's
+// address. An established flow continues as long as the endpoint continues it, and ends
+// when it accepts that SYN.
 func TestForgedSYNPastTheService(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		w.expose(v6, "A", "A")
@@ -300,7 +300,7 @@ func TestForgedSYNPastTheService(t *testing.T) {
 	})
 }
 
-// TestLastHop has a packet that is sent on by the program spend its hops.
+// TestLastHop: the TTL of a packet that the program forwards expires.
 func TestLastHop(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		w.expose(v6, "B", "B")
@@ -317,11 +317,11 @@ func TestLastHop(t *testing.T) {
 	})
 }
 
-// TestCutFrames gives every program every shorter piece of a good frame.
+// TestCutFrames passes every shorter prefix of a valid frame to every program.
 func TestCutFrames(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		w.exposeAll(v6, "A")
-		shortest := 14 + 20 // the kernel gives programs no less to test with
+		shortest := 14 + 20 // the kernel's minimum for test runs
 		if v6 {
 			shortest = 14 + 40
 		}

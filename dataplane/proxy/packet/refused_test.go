@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/refusals"
 )
 
-// TestWithoutOptional has Services served on kernels that refuse what is optional.
+// TestWithoutOptional serves Services on kernels without optional features.
 func TestWithoutOptional(t *testing.T) {
 	refusals.Optional(t, features.PacketProxy, refusals.Tests{
 		Few: "^(TestProtocols|TestReset)$",
@@ -18,8 +18,8 @@ func TestWithoutOptional(t *testing.T) {
 	})
 }
 
-// TestWithoutEssential has an agent fail to start on kernels that refuse what is
-// essential, while its predecessor's programs stay.
+// TestWithoutEssential: an agent fails to start on kernels without essential features,
+// while its predecessor's programs stay.
 func TestWithoutEssential(t *testing.T) {
 	if refusals.Attempt(func(at string) error {
 		ns, maps, _ := strings.Cut(at, " ")

@@ -26,7 +26,7 @@ func inWorld(t *testing.T, f func(w *world, v6 family)) {
 	})
 }
 
-// TestHairpin has a pod be served by itself: it sees its node.
+// TestHairpin: a pod that serves itself sees its node as the client.
 func TestHairpin(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		w.expose(v6, "A", "A")
@@ -37,7 +37,7 @@ func TestHairpin(t *testing.T) {
 	})
 }
 
-// TestOtherPortsAreTheNodes has a server of the node itself, beside node ports.
+// TestOtherPortsAreTheNodes has a server of the node itself, in addition to node ports.
 func TestOtherPortsAreTheNodes(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		w.expose(v6, "A", "A")
@@ -47,7 +47,7 @@ func TestOtherPortsAreTheNodes(t *testing.T) {
 	})
 }
 
-// TestPoliciesLocal has other targets for clients inside than for those outside.
+// TestPoliciesLocal has different endpoints for clients inside and outside.
 func TestPoliciesLocal(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		w.expose(v6, "B", "A")
@@ -64,7 +64,7 @@ func TestPoliciesLocal(t *testing.T) {
 	})
 }
 
-// wantDropped tries to connect until a counter says that it was dropped.
+// wantDropped tries to connect until a counter shows that it was dropped.
 func (w *world) wantDropped(ns *netns.NS, at netip.AddrPort, why string) {
 	w.t.Helper()
 	before := w.counted(why)
@@ -91,8 +91,8 @@ func (w *world) wantDropped(ns *netns.NS, at netip.AddrPort, why string) {
 	}
 }
 
-// inWorlds does the same where checksums are left to devices, where they are
-// filled in behind the programs, and where they are whole before.
+// inWorlds does the same with checksums left to devices, filled in after the programs,
+// and complete before.
 func inWorlds(t *testing.T, f func(w *world, v6 family)) {
 	t.Run("offloads", func(t *testing.T) { inWorld(t, f) })
 	for name, before := range map[string]bool{"filled in behind": false, "filled in before": true} {
@@ -107,7 +107,7 @@ func inWorlds(t *testing.T, f func(w *world, v6 family)) {
 	}
 }
 
-// TestNoEndpoints has clients learn it at once.
+// TestNoEndpoints: clients are informed immediately.
 func TestNoEndpoints(t *testing.T) {
 	inWorlds(t, func(w *world, v6 family) {
 		w.expose(v6, "", "")
@@ -125,7 +125,7 @@ func TestNoEndpoints(t *testing.T) {
 	})
 }
 
-// wantUnreachable sends datagrams until it is told that nobody takes them.
+// wantUnreachable sends datagrams until it receives an unreachable error.
 func (w *world) wantUnreachable(ns *netns.NS, at netip.AddrPort) {
 	w.t.Helper()
 	conn, err := w.dial(ns, "udp", at)
@@ -145,8 +145,8 @@ func (w *world) wantUnreachable(ns *netns.NS, at netip.AddrPort) {
 	})
 }
 
-// TestTargetsOwnErrors has targets at whose port nobody listens: what they say
-// reaches the client as the service's.
+// TestTargetsOwnErrors has endpoints without a listener on their port: their errors reach
+// the client from the service.
 func TestTargetsOwnErrors(t *testing.T) {
 	inWorlds(t, func(w *world, v6 family) {
 		closed := func(f *proxy.Frontend) {
@@ -225,9 +225,9 @@ func TestAffinity(t *testing.T) {
 	})
 }
 
-// TestAffinityOfDatagrams has each datagram be a flow of its own. One that goes on
-// stays where it is; a new one goes to where the client's last one went, until
-// that is gone or too long ago.
+// TestAffinityOfDatagrams: each datagram is a separate flow. A flow that continues stays
+// on its endpoint. A new one goes to the endpoint of the client's last one, until that is
+// removed or too long ago.
 func TestAffinityOfDatagrams(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		at := v6.at(loadIP, 80)
@@ -291,7 +291,7 @@ func TestTargetsShareClients(t *testing.T) {
 			want int
 		}{{w.client, 3}, {w.podC, 2}} {
 			seen := map[string]bool{}
-			for range 100 { // one of three is missed once in 10^17 times
+			for range 100 { // probability of missing one of three: 10^-17
 				name, _ := w.ask(w.browser(c.ns), v6.at(nodeAAddr, 30080))
 				seen[name] = true
 			}
@@ -302,8 +302,8 @@ func TestTargetsShareClients(t *testing.T) {
 	})
 }
 
-// TestTargetGoes has TCP stay with a target that is gone, and UDP move; but not
-// from one that only takes no new flows.
+// TestTargetGoes: TCP stays with a removed endpoint, and UDP moves; but not from one that
+// only accepts no new flows.
 func TestTargetGoes(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		for _, ns := range []*netns.NS{w.client, w.podC} {
@@ -351,8 +351,8 @@ func TestTargetGoes(t *testing.T) {
 	})
 }
 
-// wantStays sends datagrams for longer than the programs believe what they saw of
-// a flow's target.
+// wantStays sends datagrams for longer than the programs cache their result for a flow's
+// endpoint.
 func (w *world) wantStays(conn net.Conn, name string) {
 	w.t.Helper()
 	conn.SetDeadline(time.Now().Add(patience))
@@ -364,8 +364,8 @@ func (w *world) wantStays(conn net.Conn, name string) {
 	}
 }
 
-// TestForgottenConnection has a client learn at once that nobody knows its
-// connection any more.
+// TestForgottenConnection: a client is informed immediately that its connection is no
+// longer known.
 func TestForgottenConnection(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		w.expose(v6, "A", "B")
@@ -378,7 +378,7 @@ func TestForgottenConnection(t *testing.T) {
 				defer conn.Close()
 				w.forgetAll()
 				_, err = conn.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
-				if err == nil { // else its word that it is connected came after that, too
+				if err == nil { // else its final ACK of the handshake arrived later, too
 					_, err = conn.Read(make([]byte, 1))
 				}
 				if !errors.Is(err, unix.ECONNRESET) {
@@ -389,7 +389,7 @@ func TestForgottenConnection(t *testing.T) {
 	})
 }
 
-// forgetAll empties the table of flows.
+// forgetAll empties the flow table.
 func (w *world) forgetAll() {
 	w.t.Helper()
 	err := w.half.worker.Do(func() error {

@@ -6,7 +6,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/bpfstack"
 )
 
-// TestStackFitsLinux61: newer kernels give programs more room.
+// TestStackFitsLinux61: newer kernels allow programs more stack.
 func TestStackFitsLinux61(t *testing.T) {
 	spec, err := loadPacket()
 	if err != nil {

@@ -11,13 +11,12 @@ import (
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
 )
 
-// The kernel makes room for a new flow by giving up one that was not looked up
-// for long, whether that is over or only silent. So those that are over are
-// taken away before it has to.
+// To add a new flow the kernel evicts one that was not looked up for long, whether that
+// is over or only silent. So flows that are over are removed before.
 const (
 	sweepEvery = 10 * time.Second
-	// sweepMost entries are looked at each time, 80 ms of a CPU (BenchmarkSweep);
-	// the next time goes on from there.
+	// sweepMost is the number of entries per sweep, 80 ms of a CPU (BenchmarkSweep).
+	// The next sweep continues from there.
 	sweepMost = 1 << 18
 )
 
@@ -39,8 +38,8 @@ func (h *Half) keepSwept() {
 	}
 }
 
-// sweep goes on from where cursor is, and at the end to the beginning. Between
-// the pieces the worker does what else there is.
+// sweep continues at cursor, and from the beginning after the end. The worker does other
+// work between batches.
 func (h *Half) sweep(cursor *flowCursor) error {
 	for range sweepMost / entriesAtOnce {
 		err := h.worker.Do(func() error {
@@ -61,7 +60,7 @@ func (h *Half) sweep(cursor *flowCursor) error {
 	return nil
 }
 
-// nextOver gives the keys of what is over among the next entries.
+// nextOver returns the keys of the next entries that are over.
 func (h *Half) nextOver(cursor *flowCursor) (over []packetTuple, err error) {
 	keys, flows, err := cursor.Next(h.obj.PacketFlows)
 	now := clock.Now()
@@ -73,13 +72,14 @@ func (h *Half) nextOver(cursor *flowCursor) (over []packetTuple, err error) {
 	return over, err
 }
 
-// isOver says whether the programs know an entry no more, and have not for a tick.
+// isOver reports whether the programs no longer recognize an entry, and have not for a
+// tick.
 func (h *Half) isOver(key *packetTuple, f *packetPacketFlow, now time.Duration) bool {
 	idle := int32(uint32(now>>clock.TickShift) - f.Seen)
 	return idle > int32(h.keep.of(f.State, service.Protocol(key.Proto)))
 }
 
-// of is how many ticks an entry is kept.
+// of returns how many ticks an entry is retained.
 func (k *packetPacketFlowKeep) of(s packetPacketFlowState, p service.Protocol) uint32 {
 	const closed = clientClosed | targetClosed
 	switch {
@@ -99,7 +99,7 @@ func (k *packetPacketFlowKeep) of(s packetPacketFlowState, p service.Protocol) u
 	return k.Opening
 }
 
-// removeOver removes what is still over: a new flow may have got the key.
+// removeOver removes what is still over: a new flow may have the same key.
 func (h *Half) removeOver(keys []packetTuple) error {
 	var errs []error
 	for i := range keys {
@@ -115,8 +115,8 @@ func (h *Half) removeOver(keys []packetTuple) error {
 	return errors.Join(errs...)
 }
 
-// remove takes an entry away, unless a new flow has got the key since it was
-// looked at: what the kernel has taken is that one then, and is put back.
+// remove removes an entry, unless a new flow has got the key since it was checked: then
+// the kernel has removed that one, and it is put back.
 func (h *Half) remove(key *packetTuple) error {
 	var f packetPacketFlow
 	if err := h.obj.PacketFlows.LookupAndDelete(key, &f); err != nil {

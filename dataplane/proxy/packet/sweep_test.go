@@ -20,7 +20,7 @@ func datagram(from, to netip.AddrPort) craft.Packet {
 	return craft.Packet{From: from, To: to, Protocol: "udp", Payload: 10}
 }
 
-// age makes entries that are these ticks older than what keeps their flow.
+// age makes entries that are this many ticks older than their timeout.
 func (w *world) age(over func(*packetTuple, *packetPacketFlow) int) {
 	w.changeFlows(func(key *packetTuple, f *packetPacketFlow) bool {
 		keep := w.half.keep.of(f.State, service.Protocol(key.Proto))
@@ -29,7 +29,7 @@ func (w *world) age(over func(*packetTuple, *packetPacketFlow) int) {
 	})
 }
 
-// entries gives what the table holds.
+// entries returns the table's entries.
 func (w *world) entries() map[packetTuple]packetPacketFlow {
 	w.t.Helper()
 	held := map[packetTuple]packetPacketFlow{}
@@ -52,10 +52,10 @@ func (w *world) sweep() {
 	}
 }
 
-// TestOverIsWhatTheProgramsKnowNoMore has flows of all kinds be silent for a
-// little less and a little more than they are kept.
+// TestOverIsWhatTheProgramsKnowNoMore: flows of all kinds are silent for slightly less
+// and slightly more than their timeout.
 func TestOverIsWhatTheProgramsKnowNoMore(t *testing.T) {
-	const flows, margin = 256, 8 // so many ticks do not pass meanwhile
+	const flows, margin = 256, 8 // fewer ticks pass meanwhile
 	inWorld(t, func(w *world, v6 family) {
 		w.forgetAll()
 		w.expose(v6, "A", "A")
@@ -104,7 +104,7 @@ func TestOverIsWhatTheProgramsKnowNoMore(t *testing.T) {
 
 func swap(port uint16) uint16 { return port<<8 | port>>8 }
 
-// TestSweep takes away what is over, of a table that takes several pieces.
+// TestSweep removes what is over from a table that takes several batches.
 func TestSweep(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		w.forgetAll()
@@ -122,7 +122,7 @@ func TestSweep(t *testing.T) {
 		}
 		w.age(func(key *packetTuple, _ *packetPacketFlow) int {
 			if isOver(key) {
-				return 20 // so many ticks do not pass meanwhile
+				return 20 // fewer ticks pass meanwhile
 			}
 			return -20
 		})
@@ -150,8 +150,8 @@ func TestSweep(t *testing.T) {
 	})
 }
 
-// TestSweepSparesTheNextFlow has a flow begin with the ports of one that is over,
-// at every point between a look at that and its end.
+// TestSweepSparesTheNextFlow: a flow starts with the ports of one that is over, at every
+// point between the check and the removal.
 func TestSweepSparesTheNextFlow(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		w.forgetAll()
@@ -199,7 +199,7 @@ func TestSweepSparesTheNextFlow(t *testing.T) {
 	})
 }
 
-// TestSweepBesideTraffic has clients talk while what is over comes and is swept.
+// TestSweepBesideTraffic has clients communicate while ended flows appear and are swept.
 func TestSweepBesideTraffic(t *testing.T) {
 	w := newWorld(t)
 	if err := w.half.Close(); err != nil {

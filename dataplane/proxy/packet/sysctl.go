@@ -9,8 +9,8 @@ import (
 
 const forward = "packets to a service are forwarded to its targets, and the kernel tells programs routes only where it forwards"
 
-// prepare has the node forward packets. A host that takes its default route from
-// router advertisements would forget it by that (accept_ra 1): it goes on.
+// prepare enables forwarding on the node. That would make a host drop its default route
+// from router advertisements (accept_ra 1), so it is made to keep it.
 func (h *Half) prepare() error {
 	all := []sysctl.Setting{{Path: "ipv4/ip_forward", Value: "1", Why: forward}}
 	if sysctl.Read("ipv6/conf/all/forwarding") == "0" {

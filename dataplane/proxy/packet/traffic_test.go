@@ -8,7 +8,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/refusals"
 )
 
-// hooks are both ways to attach; where the kernel has no tcx they are the same.
+// hooks are both ways to attach. If the kernel has no tcx they are the same.
 var hooks = func() map[string]tc.Opener {
 	if refusals.Without("clsact") {
 		return map[string]tc.Opener{"tcx": tc.Open}
@@ -28,7 +28,7 @@ func TestTraffic(t *testing.T) {
 	}
 }
 
-// traffic has every kind of client talk to every kind of target.
+// traffic connects every kind of client to every kind of endpoint.
 func (w *world) traffic(v6 family) {
 	cluster, load, node := v6.at(clusterIP, 80), v6.at(loadIP, 80), v6.at(nodeAAddr, 30080)
 	for _, tc := range []struct{ name, pods string }{{"A", "A"}, {"B", "B"}, {"host", "H"}} {
@@ -36,7 +36,7 @@ func (w *world) traffic(v6 family) {
 			w := *w
 			w.t = t
 			w.expose(v6, tc.pods, tc.pods)
-			outside := v6.of(clientAddr) // as the target sees it
+			outside := v6.of(clientAddr) // as the endpoint sees it
 			if tc.name == "B" {
 				outside = v6.of(nodeAAddr)
 			}
@@ -48,7 +48,7 @@ func (w *world) traffic(v6 family) {
 					w := w
 					w.t = t
 					to := []netip.AddrPort{cluster, load, node}[at.addr]
-					big := at.addr == 2 // the others go the same way
+					big := at.addr == 2 // the others use the same path
 					w.want(w.client, to, tc.name, outside, big)
 					w.wantDatagram(w.client, to, 10, tc.name, outside)
 					w.wantDatagram(w.client, to, 5000, tc.name, outside)

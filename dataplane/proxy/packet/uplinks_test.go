@@ -9,8 +9,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testnet"
 )
 
-// second is node A's address on a second network, by which all that it sends to
-// the world leaves.
+// second is node A's address on a second network, through which it sends everything to
+// other networks.
 var second = ip("10.9.0.11")
 
 func twoUplinks(w *world) {
@@ -20,9 +20,9 @@ func twoUplinks(w *world) {
 	w.route(w.nodeA, "0.0.0.0/0", ip("10.9.0.1"))
 }
 
-// TestTwoUplinks has packets come in by one link, and answers leave by another:
-// that needs no masquerading, for the programs are at every link. Node ports are
-// served on the node's second address as well.
+// TestTwoUplinks: packets arrive on one link, and replies leave on another. That needs no
+// masquerading, because the programs are at every link. Node ports are also served on the
+// node's second address.
 func TestTwoUplinks(t *testing.T) {
 	w := buildWorld(t, tc.Open, twoUplinks)
 	testkit.DropInvalid(t, w.nodeA)

@@ -23,8 +23,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testnet"
 )
 
-// TestTrafficPastAFirewall has node A drop what its connection tracking calls
-// invalid, as kube-proxy has it do.
+// TestTrafficPastAFirewall makes node A drop what its connection tracking calls invalid,
+// as with kube-proxy.
 func TestTrafficPastAFirewall(t *testing.T) {
 	w := newWorld(t)
 	testkit.DropInvalid(t, w.nodeA)
@@ -39,8 +39,8 @@ func TestTrafficPastAFirewall(t *testing.T) {
 	})
 }
 
-// TestTrafficWithoutOffloads has the kernel take bundles apart and fill in
-// checksums before and behind the programs.
+// TestTrafficWithoutOffloads makes the kernel split bundles and fill in checksums before
+// and after the programs.
 func TestTrafficWithoutOffloads(t *testing.T) {
 	w := newWorld(t)
 	w.dropOffloads(true)
@@ -50,8 +50,8 @@ func TestTrafficWithoutOffloads(t *testing.T) {
 	})
 }
 
-// dropOffloads has the kernel fill in checksums where packets leave node A, and
-// before they come to it where asked.
+// dropOffloads makes the kernel fill in checksums where packets leave node A and, if
+// before is set, before they arrive there.
 func (w *world) dropOffloads(before bool) {
 	w.t.Helper()
 	devices := map[*netns.NS][]string{w.nodeA: {"eth0", "pod0", "pod1"}}
@@ -67,8 +67,8 @@ func (w *world) dropOffloads(before bool) {
 	}
 }
 
-// bridged has the pods of node A behind one bridge, where they reach each other
-// without their node.
+// bridged puts the pods of node A behind one bridge, where they reach each other without
+// their node.
 func bridged(w *world) {
 	w.do(w.nodeA, func() error {
 		if err := testnet.Bridge("cni0"); err != nil {
@@ -97,8 +97,8 @@ func bridged(w *world) {
 	w.direct(w.podC, "eth0", podAAddr, 0)
 }
 
-// TestTrafficBehindABridge has answers go from port to port, with and without
-// the node's firewall seeing them.
+// TestTrafficBehindABridge: replies go from port to port, with and without passing the
+// node's firewall.
 func TestTrafficBehindABridge(t *testing.T) {
 	for _, seen := range []string{"0", "1"} {
 		t.Run("firewall sees it: "+seen, func(t *testing.T) {
@@ -131,8 +131,8 @@ func TestTrafficBehindABridge(t *testing.T) {
 	}
 }
 
-// tunnelled has the nodes reach each other's pods by a device that has no
-// Ethernet: a TUN device each, joined here.
+// tunnelled makes the nodes reach each other's pods through a device without Ethernet: a
+// TUN device each, joined here.
 func tunnelled(w *world) {
 	a, b := w.tun(w.nodeA, ip("172.31.0.1")), w.tun(w.nodeB, ip("172.31.0.2"))
 	for _, way := range [][2]*os.File{{a, b}, {b, a}} {
@@ -176,8 +176,8 @@ func (w *world) tun(ns *netns.NS, addr netip.Addr) (tun *os.File) {
 	return tun
 }
 
-// TestTrafficThroughATunnel has pods of another node behind a device without
-// Ethernet, and clients on both sides of it.
+// TestTrafficThroughATunnel has another node's pods behind a device without Ethernet, and
+// clients on both sides.
 func TestTrafficThroughATunnel(t *testing.T) {
 	w := buildWorld(t, tc.Open, tunnelled)
 	testkit.DropInvalid(t, w.nodeA)
@@ -193,7 +193,7 @@ func TestTrafficThroughATunnel(t *testing.T) {
 		w.expose(v6, "A", "A")
 		w.direct(w.nodeA, "tun0", podBAddr, 1300)
 		w.want(w.podB, v6.at(clusterIP, 80), "A", v6.of(podBAddr), true)
-		w.expose(v6, "B", "B") // to itself, by node A
+		w.expose(v6, "B", "B") // to itself, through node A
 		w.want(w.podB, v6.at(clusterIP, 80), "B", v6.of(mask), true)
 		w.expose(v6, "", "")
 		if _, err := w.dial(w.podB, "tcp", v6.at(clusterIP, 80)); !errors.Is(err, unix.ECONNREFUSED) {
@@ -215,9 +215,9 @@ func (w *world) index(ns *netns.NS, device string) (index int) {
 	return index
 }
 
-// TestStrictSources has a node that takes packets only where the way back to
-// their source leads: by rp_filter, and by a rule like that of Calico, which
-// holds for IPv6 as well. The node's settings stay as they are.
+// TestStrictSources has a node that accepts packets only from the device that leads to
+// their source: by rp_filter, and by a rule like Calico's, which also applies to IPv6.
+// The node's settings stay unchanged.
 func TestStrictSources(t *testing.T) {
 	w := newWorld(t)
 	w.do(w.nodeA, func() error { return netns.WriteSysctl("net.ipv4.conf.all.rp_filter", "1") })
@@ -239,8 +239,8 @@ func TestStrictSources(t *testing.T) {
 	}
 }
 
-// dropForged has a namespace drop what comes in by another device than that to
-// its source.
+// dropForged makes a namespace drop what arrives on another device than that to its
+// source.
 func (w *world) dropForged(ns *netns.NS) {
 	w.t.Helper()
 	c, err := nftables.New(nftables.WithNetNSFd(ns.FD()))
@@ -251,7 +251,7 @@ func (w *world) dropForged(ns *netns.NS) {
 	chain := c.AddChain(&nftables.Chain{
 		Table: table, Name: "raw", Hooknum: nftables.ChainHookPrerouting, Type: nftables.ChainTypeFilter, Priority: nftables.ChainPriorityRaw,
 	})
-	global := []expr.Any{ // neighbours talk by addresses of the link
+	global := []expr.Any{ // neighbors use link-local addresses
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte{unix.IPPROTO_ICMPV6}},
 	}
@@ -267,8 +267,8 @@ func (w *world) dropForged(ns *netns.NS) {
 	}
 }
 
-// TestPathMTU narrows the way behind the node, in one direction after the
-// other: large segments pass only if who sends them is told.
+// TestPathMTU narrows the path after the node, one direction at a time: large segments
+// pass only if their sender is informed.
 func TestPathMTU(t *testing.T) {
 	const narrow = 1300
 	mtu := func(r *netlink.Route) { r.MTU, r.MTULock = narrow, true } // else IPv4 does not forward by it
@@ -277,7 +277,7 @@ func TestPathMTU(t *testing.T) {
 		for _, tc := range []struct {
 			name   string
 			narrow func()
-			inside bool // there are clients inside who meet it, too
+			inside bool // clients inside are affected, too
 		}{
 			{"toward the client", func() { w.direct(w.router, "cli", clientAddr, narrow) }, false},
 			{"toward the pod", func() { w.direct(w.nodeA, "pod0", podAAddr, narrow) }, true},
@@ -307,9 +307,9 @@ func TestPathMTU(t *testing.T) {
 	})
 }
 
-// wantFragmented sends datagrams that may be fragmented on the way, by somebody
-// who does not listen to what is said of its MTU (by IPv6 they may not, so
-// their sender does), and gets them back.
+// wantFragmented sends datagrams that may be fragmented in transit, with path MTU
+// discovery disabled (in IPv6 they may not, so their sender fragments), and receives them
+// back.
 func (w *world) wantFragmented(ns *netns.NS, at netip.AddrPort) {
 	w.t.Helper()
 	conn, err := w.dial(ns, "udp", at)
@@ -336,7 +336,7 @@ func (w *world) wantFragmented(ns *netns.NS, at netip.AddrPort) {
 	}
 }
 
-// direct routes an address and its twin straight to a device, with an MTU.
+// direct routes an address and its counterpart to a device, with an MTU.
 func (w *world) direct(ns *netns.NS, device string, to netip.Addr, mtu int) {
 	w.t.Helper()
 	w.do(ns, func() error {
@@ -354,8 +354,8 @@ func (w *world) direct(ns *netns.NS, device string, to netip.Addr, mtu int) {
 	})
 }
 
-// TestRestartUnderTraffic closes the half while a body comes, and opens it
-// again while the next one goes.
+// TestRestartUnderTraffic closes the half during one transfer, and opens it again during
+// the next.
 func TestRestartUnderTraffic(t *testing.T) {
 	for name, hook := range hooks {
 		t.Run(name, func(t *testing.T) {

@@ -30,18 +30,18 @@ func TestMain(m *testing.M) { refusals.Main(m) }
 
 const bigBody = 10 << 20
 
-// world is a small network with real TCP and UDP. Node A has the service proxy;
-// its sockets are not translated, so all is done by packets.
+// world is a small network with real TCP and UDP. Node A has the service proxy. Its
+// sockets are not translated, so everything is done by packets.
 //
 //	client ── router ─┬─ nodeA ─┬─ podA  172.16.1.2
 //	192.168.0.7       │         └─ podC  172.16.3.2
 //	                  └─ nodeB ─── podB  172.16.2.2
 //	       lan 10.0.0.0/24
 //
-// The router sends what is for cluster, external and load balancer addresses to
-// node A. Every address has its IPv6 twin.
+// The router sends packets for cluster, external and load balancer addresses to node A.
+// Every address has an IPv6 counterpart.
 type world struct {
-	t, whole         *testing.T // the subtest, and the test that the world ends with
+	t, whole         *testing.T // the subtest, and the test with which the world ends
 	client, router   *netns.NS
 	nodeA, nodeB     *netns.NS
 	podA, podB, podC *netns.NS
@@ -51,7 +51,7 @@ type world struct {
 	hook             tc.Opener
 }
 
-// The tests' addresses; v6 gives each one's twin.
+// The tests' addresses. v6 returns each one's counterpart.
 var (
 	nodeAAddr, nodeBAddr = ip("10.0.0.11"), ip("10.0.0.12")
 	clientAddr           = ip("192.168.0.7")
@@ -62,13 +62,13 @@ var (
 
 func ip(s string) netip.Addr { return netip.MustParseAddr(s) }
 
-// twin gives the IPv6 address that stands beside an IPv4 one.
+// twin returns the IPv6 counterpart of an IPv4 address.
 func twin(a netip.Addr) netip.Addr {
 	b := a.As4()
 	return ip(fmt.Sprintf("2001:db8:%x:%x::%x", uint(b[0])<<8|uint(b[1]), b[2], b[3]))
 }
 
-// family gives an address of the family that a test is about.
+// family returns an address of the family under test.
 type family bool
 
 func (v6 family) of(a netip.Addr) netip.Addr {
@@ -97,7 +97,7 @@ func families(t *testing.T, f func(t *testing.T, v6 family)) {
 
 func newWorld(t *testing.T) *world { return buildWorld(t, tc.Open) }
 
-// buildWorld makes the world; change is done before node A has its proxy.
+// buildWorld makes the world. change is applied before node A has its proxy.
 func buildWorld(t *testing.T, hook tc.Opener, change ...func(*world)) *world {
 	t.Helper()
 	w := &world{t: t, whole: t, hook: hook}
@@ -136,7 +136,7 @@ func (w *world) open() {
 		w.t.Fatal(err)
 	}
 	w.cfg = Config{Maps: plane.Folder(dir), PinDir: dir + "-packet", MaxFlows: 1 << 14, Log: slog.New(slog.NewTextHandler(w.t.Output(), nil))}
-	w.cfg.sweepEvery = time.Hour // tests that have flows be over sweep themselves
+	w.cfg.sweepEvery = time.Hour // tests with ended flows sweep themselves
 	w.openHalf()
 }
 
@@ -172,7 +172,7 @@ func (w *world) wire() {
 	w.pod(w.nodeA, w.podA, "pod0", podAAddr)
 	w.pod(w.nodeA, w.podC, "pod1", podCAddr)
 	w.pod(w.nodeB, w.podB, "pod0", podBAddr)
-	for _, ns := range []*netns.NS{w.router, w.nodeB} { // node A is the product's own business
+	for _, ns := range []*netns.NS{w.router, w.nodeB} { // the product itself configures node A
 		w.do(ns, testnet.Forward)
 	}
 	w.route(w.client, "0.0.0.0/0", ip("192.168.0.1"))
@@ -200,7 +200,7 @@ func (w *world) pod(node, pod *netns.NS, device string, addr netip.Addr) {
 	w.route(pod, "0.0.0.0/0", gateway)
 }
 
-// address gives a device an address and its twin, and brings it up.
+// address gives a device an address and its counterpart, and brings it up.
 func address(device string, a netip.Addr) error {
 	return testnet.Address(device, netip.PrefixFrom(a, 24).String(), netip.PrefixFrom(twin(a), 64).String())
 }
@@ -209,7 +209,7 @@ func network(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// route adds a route and its twin.
+// route adds a route and its counterpart.
 func (w *world) route(ns *netns.NS, prefix string, by netip.Addr, change ...func(*netlink.Route)) {
 	w.t.Helper()
 	p := netip.MustParsePrefix(prefix)
@@ -236,7 +236,7 @@ func (w *world) dial(ns *netns.NS, network string, to netip.AddrPort) (net.Conn,
 
 func (w *world) browser(ns *netns.NS) *http.Client { return testnet.Browser(w.t, ns) }
 
-// ask gives the name of who answers, and the client's address that it sees.
+// ask returns the name of the server that answers, and the client's address that it sees.
 func (w *world) ask(c *http.Client, at netip.AddrPort) (name string, seen netip.Addr) {
 	w.t.Helper()
 	return testnet.Ask(w.t, c, at, w.state)
@@ -260,8 +260,8 @@ func (w *world) wantBodies(c *http.Client, at netip.AddrPort) {
 	testnet.WantBodies(w.t, c, at, bigBody, w.state)
 }
 
-// datagram sends one of so many bytes until it comes back, and gives the name of
-// who answers, and whom that saw.
+// datagram sends one of this size until it comes back, and returns the name of the server
+// that answers, and the client's address that it saw.
 func (w *world) datagram(conn net.Conn, size int) (name string, seen netip.Addr) {
 	w.t.Helper()
 	name, seen, whole := testnet.AskDatagram(w.t, conn, testnet.Body(size), w.state)
@@ -283,7 +283,7 @@ func (w *world) wantDatagram(ns *netns.NS, at netip.AddrPort, size int, name str
 	}
 }
 
-// counted gives a counter.
+// counted returns a counter.
 func (w *world) counted(name string) uint64 {
 	w.t.Helper()
 	counters, err := w.half.Counters()
@@ -293,7 +293,7 @@ func (w *world) counted(name string) uint64 {
 	return counters[name]
 }
 
-// state is what to look at when a test fails.
+// state is the diagnostic output of a failed test.
 func (w *world) state() string {
 	var b strings.Builder
 	counters, err := w.half.Counters()
@@ -309,7 +309,7 @@ func (w *world) state() string {
 	return b.String()
 }
 
-// targets are pods in the order that frontends want, by address.
+// targets are pods sorted by address, as frontends require.
 func targets(v6 family, names string) []proxy.Target {
 	var all []proxy.Target
 	for _, n := range names {
@@ -328,8 +328,8 @@ func targets(v6 family, names string) []proxy.Target {
 	return all
 }
 
-// expose makes a service of TCP and UDP at port 80 of the cluster and load
-// balancer addresses and at node port 30080, whose targets are these pods.
+// expose makes a TCP and UDP service at port 80 of the cluster and load balancer
+// addresses and at node port 30080, with these pods as endpoints.
 func (w *world) expose(v6 family, inside, outside string, change ...func(*proxy.Frontend)) {
 	w.t.Helper()
 	var set []proxy.Frontend

@@ -1,6 +1,5 @@
-// Package capture says what of an XDP program's packets is to be captured, and
-// writes what was as pcapng. It knows no kernel: the frames come from
-// dataplane/xdp.
+// Package capture defines which packets of an XDP program to capture, and writes them as
+// pcapng. It does not use the kernel: the frames come from dataplane/xdp.
 package capture
 
 import (
@@ -11,30 +10,29 @@ import (
 	"time"
 )
 
-// Options say what is wanted. The zero value wants nothing: set Before, After
-// or both.
+// Options select packets. The zero value selects none: set Before, After or both.
 type Options struct {
-	// Interface is where packets come in; empty for all.
+	// Interface is where packets arrive; empty for all.
 	Interface string
-	// VIP and Client are addresses at either end of the packet, or of the one
-	// inside a tunnel, and Port is one of its ports; zero values for any.
+	// VIP and Client match the source or destination of the packet, or of the one
+	// inside a tunnel, and Port one of its ports. Zero values match any.
 	VIP, Client netip.Addr
 	Port        uint16
-	// Before and After choose what the program gets and what it makes of it.
+	// Before and After select packets before and after the program.
 	Before, After bool
-	// Snaplen is how many bytes of a frame are kept; 0 for all of it, up to MaxSnaplen.
+	// Snaplen is how many bytes of a frame are captured; 0 for all, up to MaxSnaplen.
 	Snaplen int
-	// Sample takes, by chance, one of so many packets; 0 and 1 take all.
+	// Sample selects one of this many packets at random; 0 and 1 select all.
 	Sample int
-	// Count ends the capture after so many packets; 0 does not.
+	// Count ends the capture after this many packets; 0 for no limit.
 	Count int
 }
 
-// MaxSnaplen is the most of a frame that can be kept: what fits into one entry
-// of perf's buffer.
+// MaxSnaplen is the maximum captured size of a frame: what fits into one entry of perf's
+// buffer.
 const MaxSnaplen = 65000
 
-// Validate says what is wrong with o, by the name of the flag.
+// Validate returns what is wrong with o, by the name of the flag.
 func (o Options) Validate() error {
 	switch {
 	case !o.Before && !o.After:
@@ -49,7 +47,7 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// Verdict is what the program decided.
+// Verdict is the program's decision.
 type Verdict uint32
 
 func (v Verdict) String() string {
@@ -66,15 +64,15 @@ type Frame struct {
 	// CPU and Number are the same for a packet before and after.
 	CPU       int
 	Number    uint64
-	Interface int // index, of the one it came in by
-	Length    int // of the frame, of which Data is the beginning
+	Interface int // index of the ingress interface
+	Length    int // of the complete frame
 	After     bool
-	Verdict   Verdict // where it is After
+	Verdict   Verdict // if After is set
 	Data      []byte
 }
 
-// Source is where frames come from. Next waits until ctx ends, whose error it
-// then gives; Lost are those that came faster than they were fetched.
+// Source returns frames. Next waits until ctx ends, and then returns its error. Lost
+// counts frames that arrived faster than they were read.
 type Source interface {
 	Next(ctx context.Context) (Frame, error)
 	Lost() uint64

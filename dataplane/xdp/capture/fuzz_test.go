@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
-// script is a Source of frames that a fuzzer has thought of.
+// script is a Source with a fuzzer's frames.
 type script struct {
 	frames []Frame
 	lost   uint64
@@ -44,8 +44,8 @@ func scripted(b []byte) (frames []Frame) {
 	return frames
 }
 
-// FuzzWrite: the frames of a capture are read from what is written of it, and what was
-// lost from its blocks.
+// FuzzWrite verifies that the frames of a capture can be read back from its output, and
+// the lost frames from its blocks.
 func FuzzWrite(f *testing.F) {
 	f.Add([]byte{1, 0, 1, 1, 0, 0, 0, 3, 'a', 'b', 'c', 2, 0, 1, 1, 1, 3, 0, 2, 'd', 'e'}, "eth0", false)
 	f.Add([]byte{1, 0, 1, 3, 1, 200, 9, 0}, "", true)
@@ -74,7 +74,7 @@ func FuzzWrite(f *testing.F) {
 	})
 }
 
-// FuzzLostIn: any block of any bytes is read within its bounds.
+// FuzzLostIn verifies that any block is read within its bounds.
 func FuzzLostIn(f *testing.F) {
 	block := make([]byte, 20, 40)
 	block = binary.LittleEndian.AppendUint16(binary.LittleEndian.AppendUint16(block, 5), 8)

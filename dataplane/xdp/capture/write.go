@@ -13,18 +13,18 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// Summary is what a capture came to.
+// Summary is the result of a capture.
 type Summary struct {
 	Packets, Frames int
-	// Lost frames came faster than they were written.
+	// Lost frames arrived faster than they were written.
 	Lost uint64
 }
 
-// Write writes what comes from src as pcapng until ctx ends or there are o.Count
-// packets. Each way in and out is an interface of the file, named as in "eth0
-// in" and "eth0 out XDP_TX"; the comment of a packet says the same, and which
-// two belong together. names are the interfaces by index. w sees a frame soon
-// after it came, also where no more follow.
+// Write writes the frames of src as pcapng until ctx ends or o.Count packets are written.
+// Each direction is an interface of the file, named like "eth0 in" and "eth0 out XDP_TX".
+// A packet's comment has the same name, and identifies the frame that belongs to it.
+// names are the interfaces by index. Each frame is written to w soon after it arrives,
+// even if no more follow.
 func Write(ctx context.Context, w io.Writer, src Source, names map[int]string, o Options) (s Summary, err error) {
 	f := &file{out: w, names: names, ids: map[string]int{}}
 	if err := f.begin(); err != nil {
@@ -63,16 +63,16 @@ func Write(ctx context.Context, w io.Writer, src Source, names map[int]string, o
 	}
 }
 
-// packet is one that was seen: its number on its CPU, and its place in the file.
+// packet is a captured packet: its number on its CPU, and its position in the file.
 type packet struct {
 	number uint64
 	index  int
 }
 
-// pause is how long a frame waits for others to be written along with it.
+// pause is how long a frame waits to be written along with others.
 const pause = 200 * time.Millisecond
 
-// next gives the next frame, and writes out what there is before it waits long.
+// next returns the next frame, and flushes before it waits long.
 func next(ctx context.Context, src Source, f *file) (Frame, error) {
 	for {
 		soon, cancel := context.WithTimeout(ctx, pause)
@@ -88,18 +88,18 @@ func next(ctx context.Context, src Source, f *file) (Frame, error) {
 	}
 }
 
-// file is the pcapng that grows.
+// file is the growing pcapng.
 type file struct {
 	out   io.Writer
 	names map[int]string
 	ng    *pcapgo.NgWriter
 	ids   map[string]int // of the file's interfaces, by name
-	lost  uint64         // as it was last told
+	lost  uint64         // as last written
 }
 
-// begin writes the head, so that a capture of nothing is a file, too.
+// begin writes the header, so that an empty capture is a valid file too.
 func (f *file) begin() (err error) {
-	const none = "XDP" // the format demands one interface
+	const none = "XDP" // the format requires one interface
 	f.ng, err = pcapgo.NewNgWriterInterface(f.out, ngInterface(none), pcapgo.NgWriterOptions{
 		SectionInfo: pcapgo.NgSectionInfo{Application: "fairlead capture"},
 	})
@@ -154,8 +154,8 @@ func (f *file) id(way string) (int, error) {
 	return id, err
 }
 
-// tellLost writes how many frames are missing so far, in the statistics of the
-// first interface.
+// tellLost writes the number of frames lost so far, in the statistics of the first
+// interface.
 func (f *file) tellLost(n uint64) error {
 	f.lost = n
 	err := f.ng.WriteInterfaceStats(0, pcapgo.NgInterfaceStatistics{
@@ -167,7 +167,7 @@ func (f *file) tellLost(n uint64) error {
 	return nil
 }
 
-// LostIn reads what tellLost wrote out of its block.
+// LostIn reads from its block what tellLost wrote.
 func LostIn(block []byte) uint64 {
 	const options, dropped = 20, 5 // isb_ifdrop
 	for b := block[min(options, len(block)):]; len(b) >= 12; {
