@@ -77,7 +77,6 @@ var sharedMaps = bpfload.KeptMaps{vdnMapVdnPrefixes: {}, vdnMapVdnReach: {}, vdn
 
 // history has the map layouts that past releases pin, as bpfload.Source requires.
 //
-// //go:embed layouts.json
 //go:embed layouts.json
 var history []byte
 
