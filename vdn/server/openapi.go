@@ -7,6 +7,7 @@ import (
 )
 
 // openAPI describes the API; a test checks that it matches the code.
+//
 //go:embed openapi.json
 var openAPI []byte
 
