@@ -303,9 +303,9 @@ type EndpointsRule string
 
 // Endpoints rules.
 const (
-	// EndpointsAny announces on all nodes if the Service has endpoints.
+	// EndpointsAny advertises on all nodes if the Service has endpoints.
 	EndpointsAny EndpointsRule = "Any"
-	// EndpointsLocal announces only on nodes with a healthy local endpoint.
+	// EndpointsLocal advertises only on nodes with a healthy local endpoint.
 	EndpointsLocal EndpointsRule = "Local"
 	// EndpointsByPolicy is Local for Services with externalTrafficPolicy Local.
 	EndpointsByPolicy EndpointsRule = "ByPolicy"
@@ -331,15 +331,15 @@ const (
 // +kubebuilder:validation:Enum=Any;BGP;Layer2;Cloud
 type Mode string
 
-// Announcement modes.
+// Advertisement modes.
 const (
-	// ModeAny announces in every mode the agent supports.
+	// ModeAny advertises in every mode the agent supports.
 	ModeAny Mode = "Any"
-	// ModeBGP announces to BGP peers.
+	// ModeBGP advertises to BGP peers.
 	ModeBGP Mode = "BGP"
 	// ModeLayer2 answers ARP and neighbor discovery, from one node at a time.
 	ModeLayer2 Mode = "Layer2"
-	// ModeCloud announces through a cloud provider's API.
+	// ModeCloud advertises through a cloud provider's API.
 	ModeCloud Mode = "Cloud"
 )
 
