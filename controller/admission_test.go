@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// admission is what the API server itself refuses, without a controller.
+// admission tests what the API server itself rejects, without a controller.
 func admission(t *testing.T, w *world) {
 	for spec, want := range map[string]string{
 		"{addresses: [10.1.1.0/24, 10.1.2.5-10.1.2.9, 10.1.3.1, '2001:db8::/64']}": "",
@@ -94,7 +94,7 @@ func wantRefusal(t *testing.T, what, want string, err error) {
 	}
 }
 
-// strictly tries whether the objects of a text would be taken.
+// strictly tests whether the objects of a text would be accepted.
 func (w *world) strictly(text string) error {
 	var o unstructured.Unstructured
 	if err := yaml.Unmarshal([]byte(text), &o.Object); err != nil {

@@ -21,24 +21,23 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// lookPause gathers what changes together: all that comes within it is of one
-// age, and costs one patch.
+// lookPause batches changes: all changes within it get the same time, and cost one patch.
 const lookPause = 100 * time.Millisecond
 
-// Every patch goes to all who watch EndpointSlices, on every node. What waits
-// for its turn keeps its times, and further changes of the same slice join it.
+// Every patch is sent to all watchers of EndpointSlices, on every node. Waiting patches
+// keep their times, and further changes of the same slice are merged.
 const (
 	patchesPerSecond = 50
 	patchesBurst     = 100
 )
 
-// ages keeps the annotation fairlead.io/backend-timestamps on the EndpointSlices of Services
-// that are ours, or that Gateways lead to.
+// ages maintains the annotation fairlead.io/backend-timestamps on the EndpointSlices of
+// Services that are ours, or that Gateways route to.
 type ages struct {
 	*term
 	slices cache.SharedIndexInformer
-	// looks are Services of whose slices something has changed, writes those of
-	// whose slices some do not say what they should.
+	// looks has Services whose slices have changed, writes those with slices whose
+	// annotation is outdated.
 	looks, writes workqueue.TypedRateLimitingInterface[service.ID]
 	limit         flowcontrol.RateLimiter
 
@@ -46,16 +45,15 @@ type ages struct {
 	known map[service.ID]object.Ages
 }
 
-// slice is what is kept of an EndpointSlice.
+// slice is the cached part of an EndpointSlice.
 type slice struct {
 	metav1.ObjectMeta
-	service service.ID // none for a slice that is to be left alone
+	service service.ID // zero for a slice to ignore
 	times   *object.Times
 }
 
-// mirroring writes slices of what people say in Endpoints, and takes away all
-// annotations that do not stand there
-// (kubernetes pkg/controller/endpointslicemirroring/reconciler.go).
+// mirroring creates slices from Endpoints, and removes all annotations that the Endpoints
+// do not have (kubernetes pkg/controller/endpointslicemirroring/reconciler.go).
 const mirroring = "endpointslicemirroring-controller.k8s.io"
 
 func slimSlice(o any) (any, error) {
@@ -70,8 +68,8 @@ func slimSlice(o any) (any, error) {
 	return kept, nil
 }
 
-// serviceOf gives the Service that a slice, which may be gone, belongs to, or says
-// no.
+// serviceOf returns the Service that a slice, possibly a deleted one, belongs to; false if
+// there is none.
 func serviceOf(o any) (id service.ID, ok bool) {
 	if gone, is := o.(cache.DeletedFinalStateUnknown); is {
 		o = gone.Obj
@@ -83,7 +81,7 @@ func serviceOf(o any) (id service.ID, ok bool) {
 	return id, ok && id.Name != ""
 }
 
-// keepAges does so until the context ends. Nothing else waits for it.
+// keepAges maintains the ages until the context ends. Nothing else waits for it.
 func (t *term) keepAges(ctx context.Context) {
 	d := kind{
 		"endpointslices", t.api[discoveryv1.SchemeGroupVersion], &discoveryv1.EndpointSlice{},
@@ -122,8 +120,8 @@ func (t *term) keepAges(ctx context.Context) {
 	a.writes.ShutDown()
 }
 
-// behindNow gives the Services that Gateways lead to; look is told of others that
-// come or go from now on.
+// behindNow returns the Services that Gateways route to; from now on, look is called with
+// those that are added or removed.
 func (t *term) behindNow(look func(service.ID)) []service.ID {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -137,7 +135,7 @@ func (t *term) isBehind(id service.ID) bool {
 	return t.behind[id]
 }
 
-// listen takes what changes; it is also told of all that there is already.
+// listen subscribes to changes; existing objects are delivered too.
 func (a *ages) listen() {
 	slice := func(o any) {
 		if id, ok := serviceOf(o); ok {
@@ -152,7 +150,7 @@ func (a *ages) listen() {
 			a.looks.AddAfter(idOf(s), lookPause)
 		}
 	}
-	// Adding handlers fails only where an informer has ended.
+	// AddEventHandler fails only if the informer has stopped.
 	_, _ = a.slices.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: slice, DeleteFunc: slice, UpdateFunc: func(old, o any) { slice(old); slice(o) },
 	})
@@ -165,7 +163,7 @@ func (a *ages) listen() {
 	})
 }
 
-// look brings a Service's ages up to date, and has them written where need be.
+// look updates a Service's ages, and schedules a write if needed.
 func (a *ages) look(_ context.Context, id service.ID) bool {
 	if len(a.due(id)) > 0 {
 		a.writes.Add(id)
@@ -173,8 +171,8 @@ func (a *ages) look(_ context.Context, id service.ID) bool {
 	return true
 }
 
-// due brings a Service's ages up to date and gives the slices that do not say
-// what they should, with what that is.
+// due updates a Service's ages and returns the slices with an outdated annotation, with the
+// new value.
 func (a *ages) due(id service.ID) map[*slice]string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -203,7 +201,7 @@ func (a *ages) due(id service.ID) map[*slice]string {
 	return due
 }
 
-// write writes what is due of a Service, and says whether that is done.
+// write writes the outdated annotations of a Service, and reports whether all are written.
 func (a *ages) write(ctx context.Context, id service.ID) bool {
 	if a.limit.Wait(ctx) != nil {
 		return false
@@ -219,11 +217,11 @@ func (a *ages) write(ctx context.Context, id service.ID) bool {
 	return done
 }
 
-// annotate writes a slice's annotation, unless the slice has changed meanwhile,
-// and says whether that is done. The EndpointSlice controller leaves annotations
-// alone that are not its own, and what it knows of a slice's generation holds.
+// annotate writes a slice's annotation, unless the slice has changed meanwhile, and reports
+// whether that succeeded. The EndpointSlice controller ignores foreign annotations, and its
+// cached generation of the slice stays valid.
 func (a *ages) annotate(ctx context.Context, s *slice, text string) bool {
-	var value any // null takes it away
+	var value any // null removes it
 	if text != "" {
 		value = text
 	}
@@ -241,7 +239,7 @@ func (a *ages) annotate(ctx context.Context, s *slice, text string) bool {
 	switch {
 	case err == nil, apierrors.IsNotFound(err):
 		return true
-	case apierrors.IsConflict(err): // the change comes by the informer
+	case apierrors.IsConflict(err): // the informer will deliver the change
 	case ctx.Err() == nil && a.complaints.TryAccept():
 		a.Log.Warn("since when servers take flows cannot be written; trying on", "slice", s.Namespace+"/"+s.Name, "why", words(err, "patch", "endpointslices", ""))
 	}

@@ -24,7 +24,7 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// balancer is one that reads the cluster, from now on.
+// balancer is a balancer that reads the cluster.
 type balancer struct {
 	mu   sync.Mutex
 	last source.Snapshot
@@ -59,7 +59,7 @@ func (w *world) balancer(t *testing.T, change ...func(*sourcekube.Config)) *bala
 	return b
 }
 
-// sees gives the servers of a Service as the balancer has them.
+// sees returns the backends of a Service as the balancer has them.
 func (b *balancer) sees(name string) map[string]service.Backend {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -76,7 +76,7 @@ func (b *balancer) sees(name string) map[string]service.Backend {
 	return all
 }
 
-// await waits until a check of a Service's servers gives no complaint.
+// await waits until a check of a Service's backends succeeds.
 func (b *balancer) await(t *testing.T, what, name string, check func(map[string]service.Backend) bool) map[string]service.Backend {
 	t.Helper()
 	var seen map[string]service.Backend
@@ -89,7 +89,7 @@ func (b *balancer) await(t *testing.T, what, name string, check func(map[string]
 	return seen
 }
 
-// slice makes an EndpointSlice of a Service with endpoints that are ready.
+// slice creates an EndpointSlice of a Service with ready endpoints.
 func (w *world) slice(t *testing.T, name, of, manager string, addrs ...string) {
 	t.Helper()
 	s := &discoveryv1.EndpointSlice{
@@ -102,7 +102,7 @@ func (w *world) slice(t *testing.T, name, of, manager string, addrs ...string) {
 	w.must(t, err)
 }
 
-// endpointsOf makes endpoints; with a "-" behind the address one terminates.
+// endpointsOf returns endpoints; one with a "-" after its address is terminating.
 func endpointsOf(addrs ...string) (all []discoveryv1.Endpoint) {
 	for _, a := range addrs {
 		a, leaving := strings.CutSuffix(a, "-")
@@ -113,7 +113,7 @@ func endpointsOf(addrs ...string) (all []discoveryv1.Endpoint) {
 	return all
 }
 
-// fill gives a slice other endpoints.
+// fill replaces the endpoints of a slice.
 func (w *world) fill(t *testing.T, name string, addrs ...string) {
 	t.Helper()
 	eventually(t, name+" is filled", func() string {
@@ -133,8 +133,8 @@ func (w *world) sliceOf(t *testing.T, name string) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// looked waits until the controller has looked at a slice: what it cannot read
-// there it takes away.
+// looked waits until the controller has processed a slice, by adding an invalid annotation
+// that it removes.
 func (w *world) looked(t *testing.T, name string) {
 	t.Helper()
 	unread := fmt.Sprintf(`{"metadata": {"annotations": {%q: "unread"}}}`, object.AnnotationBackendTimestamps)
@@ -143,7 +143,7 @@ func (w *world) looked(t *testing.T, name string) {
 	eventually(t, name+" is looked at", func() string { return w.sliceOf(t, name).Annotations[object.AnnotationBackendTimestamps] })
 }
 
-// slicesOf gives all slices of a Service.
+// slicesOf returns all slices of a Service.
 func (w *world) slicesOf(t *testing.T, service string) []discoveryv1.EndpointSlice {
 	t.Helper()
 	all, err := w.core.DiscoveryV1().EndpointSlices("default").List(context.Background(), metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
@@ -158,13 +158,13 @@ func (w *world) dropSlices(t *testing.T, names ...string) {
 	}
 }
 
-// between says that a time lies between two others, but for the milliseconds.
+// between reports whether a time lies between two others, with a tolerance of milliseconds.
 func between(at, from, to time.Time) bool {
 	return !at.Before(from.Truncate(time.Millisecond)) && !at.After(to.Add(10*time.Millisecond))
 }
 
-// Balancers read since when servers serve and drain, through a change of leaders
-// and a move to another slice; what is not ours is left alone.
+// agesOf checks that balancers read since when backends serve and drain, across a change of
+// the leader and a move to another slice, and that foreign slices are left alone.
 func agesOf(t *testing.T, w *world) {
 	log, stop := w.control(t)
 	defer func() { stop() }()
@@ -175,13 +175,13 @@ func agesOf(t *testing.T, w *world) {
 	w.want(t, "web", "10.1.1.0 True")
 	w.slice(t, "web-1", "web", "test", "10.200.0.1", "10.200.0.2")
 	w.slice(t, "foreign-1", "foreign", "test", "10.200.0.1")
-	w.looked(t, "web-1") // else all that it is filled with is there from the start
+	w.looked(t, "web-1") // otherwise its endpoints count as there from the start
 	b := w.balancer(t)
 	defer b.stop()
 	created := w.sliceOf(t, "web-1").CreationTimestamp.UTC()
 	old := func(be service.Backend) bool { return be.Since.Equal(created) }
 	b.await(t, "the first two", "web", func(s map[string]service.Backend) bool { return len(s) == 2 && old(s["10.200.0.1"]) })
-	time.Sleep(time.Second) // so that a slice's time, of whole seconds, is another's
+	time.Sleep(time.Second) // so that a slice's time, in seconds, differs
 
 	began := time.Now()
 	w.fill(t, "web-1", "10.200.0.1", "10.200.0.2", "10.200.0.3")
@@ -215,8 +215,8 @@ func agesOf(t *testing.T, w *world) {
 	w.dropSlices(t, "web-1", "web-2", "foreign-1")
 }
 
-// What changes in many Services at once is written once a slice, and nothing
-// where nothing changes.
+// agesOfMany checks that simultaneous changes of many Services are written once per slice,
+// and that nothing is written without a change.
 func agesOfMany(t *testing.T, w *world) {
 	const many = 200
 	log, stop := w.control(t)
@@ -260,7 +260,7 @@ func agesOfMany(t *testing.T, w *world) {
 			t.Errorf("%s says %s", s.Name, got)
 		}
 	}
-	w.fill(t, "last", "10.200.0.9", "10.200.0.8") // looked at last
+	w.fill(t, "last", "10.200.0.9", "10.200.0.8") // processed last
 	eventually(t, "the last one", func() string {
 		if got := w.sliceOf(t, "last").Annotations[object.AnnotationBackendTimestamps]; !strings.Contains(got, "10.200.0.8=") {
 			return got + " is all that it says"
@@ -279,8 +279,8 @@ func agesOfMany(t *testing.T, w *world) {
 	w.dropSlices(t, "last", "mirrored")
 }
 
-// The EndpointSlice controller of Kubernetes and this one leave each other what
-// is theirs.
+// TestManagedAges checks that the EndpointSlice controller of Kubernetes and this one do
+// not overwrite each other's fields.
 func TestManagedAges(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, labkube.Options{})
@@ -293,8 +293,8 @@ func TestManagedAges(t *testing.T) {
 	log.wants(t, "ages are known")
 	w.pool(t, "p", "{addresses: [10.1.1.0/24]}")
 	w.serve(t, "web", func(s *corev1.Service) { s.Spec.Selector = map[string]string{"app": "web"} })
-	// It makes a slice first and fills it afterwards: every pod comes later than that,
-	// which the controller has to say of those that it sees come.
+	// It creates a slice first and fills it afterwards: every pod is later than the slice,
+	// and the controller must record the pods that it sees added.
 	eventually(t, "the slice of web", func() string {
 		if len(w.slicesOf(t, "web")) == 0 {
 			return "is not there"
@@ -334,7 +334,7 @@ func TestManagedAges(t *testing.T) {
 	})
 }
 
-// managers are so many controllers as run, each at a port of its own.
+// managers counts the running controllers, each with its own port.
 var managers atomic.Int32
 
 // manage runs the EndpointSlice controller of Kubernetes.
@@ -350,7 +350,7 @@ func (w *world) manage(t *testing.T) {
 	w.must(t, p.Start(ctx))
 }
 
-// pod makes a pod that is ready at an address, as its kubelet would say.
+// pod creates a pod that is ready at an address, as its kubelet would report.
 func (w *world) pod(t *testing.T, name, node, ip string) {
 	t.Helper()
 	pods := w.core.CoreV1().Pods("default")

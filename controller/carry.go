@@ -9,11 +9,11 @@ import (
 	"github.com/fairlead/fairlead/internal/sleep"
 )
 
-// offersPause is between two looks at what the agents offer. Each is one request,
-// of the leader alone.
+// offersPause is the interval between reads of the agents' offers. Each read is one
+// request, by the leader only.
 const offersPause = time.Second
 
-// carry has the cloud lead to the agents what they offer.
+// carry makes the cloud route to the agents what they offer.
 func (t *term) carry(ctx context.Context) {
 	board, err := cloudroutes.NewBoard(t.Client, t.Namespace)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 	labkube "github.com/fairlead/fairlead/lab/kube"
 )
 
-// sky is a cloud that keeps what it is told, "10.1.1.0/24: a b" a line.
+// sky is a fake cloud that records its routes, "10.1.1.0/24: a b" per line.
 type sky struct {
 	mu      sync.Mutex
 	told    []string
@@ -55,7 +55,7 @@ func (s *sky) Sync(_ context.Context, of []cloud.Offer) (cloud.Refused, error) {
 	return s.refused, s.fail
 }
 
-// last is what it was told last, and how often it was told anything.
+// last returns the last recorded routes, and how often routes were set.
 func (s *sky) last() (string, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,8 +77,8 @@ func (s *sky) wants(t *testing.T, want string) {
 
 func under(s *sky) func(*controller.Config) { return func(c *controller.Config) { c.Cloud = s } }
 
-// severed is an agent's way to the API server, which can be cut as by the end of
-// its node.
+// severed is an agent's connection to the API server that can be cut, as if its node had
+// died.
 type severed struct {
 	http.RoundTripper
 	mu  sync.Mutex
@@ -101,7 +101,7 @@ func (s *severed) set(cut bool) {
 	s.cut = cut
 }
 
-// offer makes an agent with the rights of the page on clouds.
+// offer creates an agent with the permissions of the page on clouds.
 func (w *world) offer(t *testing.T, node string) (*cloudroutes.Poster, *severed) {
 	t.Helper()
 	client, err := w.cluster.ConfigFor(agentUser)
@@ -113,7 +113,7 @@ func (w *world) offer(t *testing.T, node string) (*cloudroutes.Poster, *severed)
 	})
 	w.must(t, err)
 	t.Cleanup(func() {
-		line.set(true) // nobody may be there to answer: no patience with that
+		line.set(true) // avoid waiting for a server that may be gone
 		p.Patience = 0
 		_ = p.Close()
 	})
@@ -127,9 +127,9 @@ func routesBy(hop string, prefixes ...string) (all []route.Route) {
 	return all
 }
 
-// TestCloud tells one story: what agents offer is led to them, what they withdraw
-// is gone when they know it, a dead one's is led elsewhere, a controller's end
-// changes nothing, and the agents know how the cloud stands.
+// TestCloud checks that what agents offer is routed to them, that they learn when a
+// withdrawal is complete, that a dead agent's routes move, that the end of a controller
+// changes nothing, and that agents know the state of the cloud.
 func TestCloud(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, labkube.Options{})
@@ -217,7 +217,7 @@ func TestCloud(t *testing.T) {
 	above.wants(t, "10.1.1.0/24: a")
 }
 
-// confirmed waits until all that an agent has withdrawn is led there no more.
+// confirmed waits until nothing that an agent has withdrawn is routed to it any more.
 func confirmed(t *testing.T, p *cloudroutes.Poster) {
 	t.Helper()
 	eventually(t, "the withdrawal", func() string {
@@ -228,7 +228,7 @@ func confirmed(t *testing.T, p *cloudroutes.Poster) {
 	})
 }
 
-// cloudRoles are the rights that the page on clouds gives.
+// cloudRoles returns the permissions from the page on clouds.
 func cloudRoles(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../docs/clouds.md")

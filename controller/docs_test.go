@@ -24,7 +24,7 @@ import (
 	"github.com/fairlead/fairlead/source/gateway"
 )
 
-// kinds are the types of what pages and manifests for a cluster show.
+// kinds are the types of objects in documentation pages and manifests.
 var kinds = map[string]func() any{
 	"AddressPool":         func() any { return &v1alpha1.AddressPool{} },
 	"BGPPeer":             func() any { return &v1alpha1.BGPPeer{} },
@@ -49,7 +49,7 @@ var kinds = map[string]func() any{
 	"NetworkAttachmentDefinition": func() any { return &attachmentDefinition{} },
 }
 
-// kustomization has the fields of one that are used here.
+// kustomization has the fields of a kustomization that are used here.
 type kustomization struct {
 	APIVersion string   `json:"apiVersion"`
 	Kind       string   `json:"kind"`
@@ -68,8 +68,7 @@ type kustomization struct {
 	} `json:"patches"`
 }
 
-// attachmentDefinition is a network of pods' further interfaces; what its config
-// says is checked where that is read: in cni.
+// attachmentDefinition is a NetworkAttachmentDefinition; package cni checks its config.
 type attachmentDefinition struct {
 	APIVersion string            `json:"apiVersion"`
 	Kind       string            `json:"kind"`
@@ -79,8 +78,8 @@ type attachmentDefinition struct {
 	} `json:"spec"`
 }
 
-// checkObjects reads objects strictly: no field but those of their types. What has
-// no kind is values of the chart.
+// checkObjects decodes objects strictly: only fields of their types. A document without a
+// kind is values for the chart.
 func checkObjects(text string, values map[string]any) error {
 	var errs []error
 	for object := range strings.SplitSeq(text, "\n---\n") {
@@ -93,7 +92,7 @@ func checkObjects(text string, values map[string]any) error {
 		case kind.Kind == "" && regexp.MustCompile(`(?m)^[^#\n]`).MatchString(object):
 			var set map[string]any
 			errs = append(errs, yaml.UnmarshalStrict([]byte(object), &set), known("", set, values))
-		case kind.Kind == "": // comments alone
+		case kind.Kind == "": // only comments
 		case made == nil:
 			errs = append(errs, fmt.Errorf("kind %q: nothing checks it", kind.Kind))
 		default:
@@ -103,7 +102,8 @@ func checkObjects(text string, values map[string]any) error {
 	return errors.Join(errs...)
 }
 
-// known finds values that the chart has not. Where its own is empty anything goes.
+// known finds values that the chart does not have. Below an empty value of the chart,
+// anything is accepted.
 func known(path string, set, values map[string]any) error {
 	var errs []error
 	for name, value := range set {
@@ -132,13 +132,13 @@ func chartValues(t *testing.T) (values map[string]any) {
 	return values
 }
 
-// valuesSchema is what is looked at of a JSON schema.
+// valuesSchema is the relevant part of a JSON schema.
 type valuesSchema struct {
 	Properties           map[string]*valuesSchema `json:"properties"`
 	AdditionalProperties any                      `json:"additionalProperties"`
 }
 
-// missing gives what only one of a schema and the chart's values has.
+// missing returns what only one of a schema and the chart's values has.
 func (s *valuesSchema) missing(path string, values map[string]any) (wrong []string) {
 	if closed, is := s.AdditionalProperties.(bool); !is || closed {
 		return []string{path + ": takes any name"}
@@ -152,7 +152,7 @@ func (s *valuesSchema) missing(path string, values map[string]any) (wrong []stri
 		value, has := values[name]
 		below, isMap := value.(map[string]any)
 		switch {
-		case !has && path+name != "global": // which Helm has
+		case !has && path+name != "global": // built into Helm
 			wrong = append(wrong, path+name+": not among the values")
 		case isMap && len(of.Properties) > 0 && name != "resources":
 			wrong = append(wrong, of.missing(path+name+".", below)...)
@@ -161,7 +161,7 @@ func (s *valuesSchema) missing(path string, values map[string]any) (wrong []stri
 	return wrong
 }
 
-// TestTheChartsSchemaIsWhole: it knows every value there is, and no other.
+// TestTheChartsSchemaIsWhole checks that the schema has exactly the chart's values.
 func TestTheChartsSchemaIsWhole(t *testing.T) {
 	text, err := os.ReadFile("../deploy/helm/fairlead/values.schema.json")
 	if err != nil {
@@ -182,9 +182,9 @@ func TestTheChartsSchemaIsWhole(t *testing.T) {
 	}
 }
 
-// TestClusterSnippetsInThePagesAreRight: what pages show for a cluster is read
-// strictly. Services with their servers, and networks, are checked as those read
-// them who take them, by cmd/fairlead; scenarios of the simulator by lab/sim/scenario.
+// TestClusterSnippetsInThePagesAreRight decodes the snippets for a cluster in documentation
+// pages strictly. cmd/fairlead checks Services with their backends, and networks, with
+// their consumers; lab/sim/scenario checks scenarios of the simulator.
 func TestClusterSnippetsInThePagesAreRight(t *testing.T) {
 	values, checked := chartValues(t), 0
 	pages, err := filepath.Glob("../docs/*.md")
@@ -220,9 +220,9 @@ func TestClusterSnippetsInThePagesAreRight(t *testing.T) {
 	}
 }
 
-// TestBalancersKnowEachOther: the Service that the agents are told to be behind is
-// there, without a cluster IP, and has those very pods, also unready ones, by their
-// addresses of both families; and backends accept packets from its endpoints.
+// TestBalancersKnowEachOther checks that the agents' configured Service exists without a
+// cluster IP and selects exactly those pods, including unready ones, with addresses of both
+// families, and that backends accept packets from its endpoints.
 func TestBalancersKnowEachOther(t *testing.T) {
 	for _, file := range []string{"../deploy/manifests/agent.yaml", "../deploy/manifests/proxy/agent.yaml"} {
 		text, err := os.ReadFile(file)
@@ -265,8 +265,8 @@ func TestBalancersKnowEachOther(t *testing.T) {
 	}
 }
 
-// TestControllersOfNetworksAreSeveral: with etcd there are three, apart from each other,
-// of which one at a time may be evicted; and nodes report to each.
+// TestControllersOfNetworksAreSeveral checks that with etcd there are three controllers,
+// spread out, of which one at a time may be evicted, and that nodes report to each.
 func TestControllersOfNetworksAreSeveral(t *testing.T) {
 	text, err := os.ReadFile("../deploy/manifests/vdn/vdn-etcd.yaml")
 	if err != nil {
@@ -312,8 +312,8 @@ func TestControllersOfNetworksAreSeveral(t *testing.T) {
 	t.Error("nodes have no controller")
 }
 
-// TestPlainManifestsAreRight: the objects have no field that Kubernetes' types
-// have not. Those of admission are made in an API server by TestController.
+// TestPlainManifestsAreRight checks that objects only have fields of Kubernetes' types.
+// TestController creates those for admission in an API server.
 func TestPlainManifestsAreRight(t *testing.T) {
 	for _, pattern := range []string{"kustomization.yaml", "manifests/*.yaml", "manifests/*/*.yaml"} {
 		files, err := filepath.Glob("../deploy/" + pattern)

@@ -20,8 +20,8 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// sentry sees every state of the Services in the order of the server's history,
-// and complains where two have the same address at any time.
+// sentry follows every state of the Services in the order of the server's history, and
+// fails if two have the same address at any time.
 func (w *world) sentry(t *testing.T) {
 	t.Helper()
 	services := w.core.CoreV1().Services("default")
@@ -61,16 +61,15 @@ func (w *world) sentry(t *testing.T) {
 	t.Cleanup(func() { cancel(); changes.Stop(); ended.Wait() })
 }
 
-// faulty is a controller's way to the API server on which what it writes to
-// Services' status meets faults.
+// faulty is a controller's connection to the API server on which writes to Services' status
+// meet faults.
 type faulty struct {
 	http.RoundTripper
-	// dead cuts everything. refuse is how the path ends that cannot be written.
+	// dead cuts everything. refuse is the suffix of paths for which writes are rejected.
 	dead    atomic.Bool
 	refuse  atomic.Pointer[string]
 	refused atomic.Int32
-	// meddle, where it is set, is called before every write of a status, and says
-	// what becomes of it.
+	// meddle, if set, is called before every write of a status, and returns its fault.
 	meddle func(service string) fault
 }
 
@@ -78,8 +77,8 @@ type fault int
 
 const (
 	passes  fault = iota
-	lost          // on its way there
-	unheard       // on its way back: it is written
+	lost          // before it reaches the server
+	unheard       // the response: the write takes effect
 )
 
 func (f *faulty) lay(c *controller.Config) {
@@ -115,8 +114,9 @@ func (f *faulty) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// An address is another's only when the status of who had it says so: while that
-// cannot be written, when the leader dies, and when the Service goes.
+// diesBetween checks that an address is reused only once the status of its previous owner
+// no longer has it: while that status cannot be written, when the leader dies, and when the
+// Service is deleted.
 func diesBetween(t *testing.T, w *world) {
 	w.pool(t, "p", "{addresses: [10.1.1.0/24]}")
 	way := &faulty{}
@@ -145,7 +145,7 @@ func diesBetween(t *testing.T, w *world) {
 	w.want(t, "next", " False AddressConflict: it asks for 10.1.1.7, which default/first has until its status says that it has it no more")
 	w.drop(t, "third")
 
-	// It dies without a word, and another finds what it has not done.
+	// It dies silently, and another finds its unfinished work.
 	way.dead.Store(true)
 	_, stopTwo := w.control(t, named("two"), brief)
 	defer stopTwo()
@@ -157,9 +157,9 @@ func diesBetween(t *testing.T, w *world) {
 	w.want(t, "third", "10.1.1.8 True")
 }
 
-// Services change what they ask for while their writes are lost, are done without
-// an answer, or meet others': no two ever have the same address, and in the end all
-// have what they ask for.
+// failingWrites changes the requests of Services while writes are lost, take effect without
+// a response, or conflict: no two ever have the same address, and in the end all have what
+// they request.
 func failingWrites(t *testing.T, w *world) {
 	w.pool(t, "p", "{addresses: [10.1.1.0/28]}")
 	var n atomic.Int32
@@ -170,11 +170,11 @@ func failingWrites(t *testing.T, w *world) {
 			return lost
 		case 2:
 			return unheard
-		case 3: // somebody else is first
+		case 3: // another write comes first
 			_, err := w.core.CoreV1().Services("default").Patch(context.Background(), service, "application/merge-patch+json",
 				fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/note":"%d"}}}`, n.Load()), metav1.PatchOptions{})
 			if err != nil {
-				t.Log(err) // it is gone
+				t.Log(err) // deleted
 			}
 		}
 		return passes
@@ -197,7 +197,7 @@ func failingWrites(t *testing.T, w *world) {
 			}
 			w.change(t, name, annotated(object.AnnotationAddresses, fmt.Sprintf("10.1.1.%d", (round*3+i)%8)))
 		}
-		time.Sleep(50 * time.Millisecond) // some of it is done meanwhile
+		time.Sleep(50 * time.Millisecond) // some of it completes meanwhile
 	}
 	for i := range services {
 		w.change(t, fmt.Sprint("s", i), annotated(object.AnnotationAddresses, fmt.Sprintf("10.1.1.%d", 8+i)))

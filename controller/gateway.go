@@ -23,24 +23,23 @@ import (
 	"github.com/fairlead/fairlead/source/gateway"
 )
 
-// awaitGatewayAPI is how often it is asked whether the cluster has the Gateway API
-// by now.
+// awaitGatewayAPI is the interval of checks whether the cluster has the Gateway API.
 const awaitGatewayAPI = 15 * time.Second
 
-// gatewayTerm is what a leader knows of the Gateway API. All of it is judged anew
-// when anything of it has changed: it is little, and one thing depends on many.
+// gatewayTerm is a leader's state of the Gateway API. All of it is evaluated again when
+// anything changes: it is small, and its parts depend on each other.
 type gatewayTerm struct {
 	classes, gateways, tcp, udp, grants cache.SharedIndexInformer
 	routes                              rest.Interface // of their version
-	// changed has room for one.
+	// changed has capacity for one element.
 	changed chan struct{}
-	// held are the Gateways that have addresses, or may be known by some.
+	// held are the Gateways that have addresses, or may be published with some.
 	held map[service.ID]bool
 }
 
-// loadGateways reads what there is of the Gateway API, and says whether the term goes
-// on. That the cluster does not have it is no fault; where it has, its Gateways'
-// addresses must be known before any is given to others.
+// loadGateways reads the objects of the Gateway API, and reports whether the term
+// continues. It is not an error if the cluster does not have it; if it does, its Gateways'
+// addresses must be known before any is assigned to others.
 func (t *term) loadGateways(ctx context.Context, running *sync.WaitGroup) bool {
 	if !t.GatewayAPI {
 		return true
@@ -65,14 +64,14 @@ func (t *term) loadGateways(ctx context.Context, running *sync.WaitGroup) bool {
 	return cache.WaitForCacheSync(ctx.Done(), synced...)
 }
 
-// gatewayKind is one of those kinds, and where it is kept.
+// gatewayKind is one of those kinds, with its informer.
 type gatewayKind struct {
 	kind
 	into *cache.SharedIndexInformer
 }
 
-// gatewayKinds gives what is to be read, and false where the cluster does not have
-// all of it. Where that cannot be known it is taken to have it.
+// gatewayKinds returns the kinds to read, or false if the cluster lacks any of them. If
+// that cannot be determined, it counts as having them.
 func (t *term) gatewayKinds(ctx context.Context, g *gatewayTerm) ([]gatewayKind, bool) {
 	v1 := t.api[gateway.V1]
 	routes := func() runtime.Object { return &gateway.RouteList{} }
@@ -100,7 +99,7 @@ func (t *term) gatewayKinds(ctx context.Context, g *gatewayTerm) ([]gatewayKind,
 	return kinds, true
 }
 
-// restoreGateways learns which addresses Gateways have.
+// restoreGateways records which addresses Gateways have.
 func (t *term) restoreGateways() (n int) {
 	if t.gateways == nil {
 		return 0
@@ -124,8 +123,8 @@ func (t *term) pokeGateways() {
 	}
 }
 
-// keepGateways keeps what belongs to Gateways as it should be. Where the Gateway API
-// comes later the term ends: the next begins with it.
+// keepGateways keeps the objects of the Gateway API up to date. If the API is installed
+// later, the term ends, and the next one begins with it.
 func (t *term) keepGateways(ctx context.Context) {
 	if t.gateways == nil {
 		t.awaitGateways(ctx)
@@ -176,7 +175,7 @@ func (t *term) awaitGateways(ctx context.Context) {
 	}
 }
 
-// gatewayObjects gives all that there is now.
+// gatewayObjects returns all current objects.
 func (t *term) gatewayObjects() gateway.Objects {
 	g := t.gateways
 	return gateway.Objects{
@@ -208,7 +207,7 @@ func listed[T any](i cache.SharedIndexInformer) (all []*T) {
 	return all
 }
 
-// judgeGateways gives Gateways addresses and writes what differs, and says whether
+// judgeGateways assigns addresses to Gateways and writes what differs, and reports whether
 // all is done.
 func (t *term) judgeGateways(ctx context.Context) (done bool) {
 	all := t.gatewayObjects()
@@ -234,7 +233,7 @@ func (t *term) judgeGateways(ctx context.Context) (done bool) {
 	return t.leaveRoutes(ctx, all, v) && done
 }
 
-// setBehind notes which Services Gateways lead to.
+// setBehind records which Services Gateways route to.
 func (t *term) setBehind(now map[service.ID]bool) {
 	t.mu.Lock()
 	was, look := t.behind, t.lookAt
@@ -249,7 +248,7 @@ func (t *term) setBehind(now map[service.ID]bool) {
 	}
 }
 
-// judgeGateway gives a Gateway its addresses and conditions.
+// judgeGateway assigns a Gateway's addresses and sets its conditions.
 func (t *term) judgeGateway(ctx context.Context, one *gateway.Judged) bool {
 	id, like := gateway.ID(one.Gateway), one.AsService()
 	programmed := metav1.Condition{Type: "Programmed", Status: metav1.ConditionFalse, Reason: "Invalid", ObservedGeneration: one.Generation}
@@ -277,7 +276,7 @@ func (t *term) judgeGateway(ctx context.Context, one *gateway.Judged) bool {
 	t.gateways.held[id] = len(addrs) > 0 || leaving
 	var before any = one.Status
 	if leaving {
-		before = nil // only what is written is confirmed
+		before = nil // only a write confirms the release
 	}
 	if !t.writeStatus(ctx, t.api[gateway.V1], "gateways", &one.ObjectMeta, before, status,
 		map[string]any{"addresses": status.Addresses, "conditions": status.Conditions, "listeners": status.Listeners}) {
@@ -321,7 +320,7 @@ func listenerStatus(g *gateway.Judged, l *gateway.Listening, ofGateway metav1.Co
 	return s
 }
 
-// partGateways takes leave of Gateways that are gone, or not ours any more.
+// partGateways releases the addresses of Gateways that are deleted, or not ours any more.
 func (t *term) partGateways(ctx context.Context, all []*gateway.Gateway, there map[service.ID]bool) (done bool) {
 	done = true
 	for _, g := range all {
@@ -338,7 +337,7 @@ func (t *term) partGateways(ctx context.Context, all []*gateway.Gateway, there m
 		}
 	}
 	for id := range t.gateways.held {
-		if !there[id] { // it is gone, and so it is published no more
+		if !there[id] { // deleted, and so no longer published
 			t.release(id)
 			delete(t.gateways.held, id)
 		}
@@ -346,9 +345,9 @@ func (t *term) partGateways(ctx context.Context, all []*gateway.Gateway, there m
 	return done
 }
 
-// judgeRoute writes a route's conditions at our Gateways; those at others' stay.
+// judgeRoute writes a route's conditions at our Gateways; those at others stay.
 func (t *term) judgeRoute(ctx context.Context, r *gateway.Routed) bool {
-	parents := []gateway.ParentStatus{} // null would be no list
+	parents := []gateway.ParentStatus{} // null is not a list
 	for _, p := range r.Status.Parents {
 		if p.ControllerName != gateway.ControllerName {
 			parents = append(parents, p)
@@ -368,7 +367,8 @@ func (t *term) judgeRoute(ctx context.Context, r *gateway.Routed) bool {
 	return t.writeStatus(ctx, t.gateways.routes, resource, &r.ObjectMeta, r.Status.Parents, parents, map[string]any{"parents": parents})
 }
 
-// leaveRoutes takes our word from routes that are at no Gateway of ours any more.
+// leaveRoutes removes our status from routes that are not attached to any of our Gateways
+// any more.
 func (t *term) leaveRoutes(ctx context.Context, all gateway.Objects, v *gateway.Verdict) (done bool) {
 	done = true
 	still := map[*gateway.Route]bool{}
@@ -386,7 +386,7 @@ func (t *term) leaveRoutes(ctx context.Context, all gateway.Objects, v *gateway.
 	return done
 }
 
-// with sets conditions among those that there are.
+// with sets conditions among the existing ones.
 func with(before []metav1.Condition, now ...metav1.Condition) []metav1.Condition {
 	all := slices.Clone(before)
 	for _, c := range now {
@@ -396,8 +396,8 @@ func with(before []metav1.Condition, now ...metav1.Condition) []metav1.Condition
 	return all
 }
 
-// writeStatus writes a status where it differs from what it was, unless the object has
-// changed meanwhile, and says whether that is done.
+// writeStatus writes a status if it differs from the previous one, unless the object has
+// changed meanwhile, and reports whether that is done.
 func (t *term) writeStatus(ctx context.Context, client rest.Interface, resource string, of *metav1.ObjectMeta, was, now any, status map[string]any) bool {
 	if reflect.DeepEqual(was, now) {
 		return true
@@ -416,7 +416,7 @@ func (t *term) writeStatus(ctx context.Context, client rest.Interface, resource 
 	switch {
 	case err == nil, apierrors.IsNotFound(err):
 		return true
-	case apierrors.IsConflict(err): // the change comes by the informer
+	case apierrors.IsConflict(err): // the informer will deliver the change
 	case ctx.Err() == nil && t.complaints.TryAccept():
 		t.Log.Warn("a status cannot be written; trying on", "resource", resource, "namespace", of.Namespace, "name", of.Name, "why", words(err, "patch", resource+"/status", ""))
 	}

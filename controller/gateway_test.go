@@ -22,15 +22,15 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// The versions of the Gateway API whose definitions the tests use: one with routes
-// in v1, one that has them only in v1alpha2.
+// Versions of the Gateway API whose CRDs the tests use: one with routes in v1, one with
+// routes only in v1alpha2.
 const newGatewayAPI, oldGatewayAPI = "v1.6.0", "v1.4.1"
 
-// gatewayEnv names the folder of a version's module.
+// gatewayEnv returns the environment variable with the directory of a version's module.
 func gatewayEnv(version string) string { return "FAIRLEAD_GATEWAY_API_" + version }
 
-// downloadGatewayAPI gets the modules that have the definitions, before the tests
-// are in a sandbox without network.
+// downloadGatewayAPI downloads the modules with the CRDs before the tests enter a sandbox
+// without a network.
 func downloadGatewayAPI() error {
 	for _, version := range []string{newGatewayAPI, oldGatewayAPI} {
 		if os.Getenv(gatewayEnv(version)) != "" {
@@ -53,7 +53,7 @@ func downloadGatewayAPI() error {
 	return nil
 }
 
-// installGatewayAPI makes the definitions of a version, and the class.
+// installGatewayAPI creates the CRDs of a version, and the class.
 func (w *world) installGatewayAPI(t *testing.T, version string) {
 	t.Helper()
 	for _, name := range []string{"gatewayclasses", "gateways", "tcproutes", "udproutes", "referencegrants"} {
@@ -75,7 +75,7 @@ func (w *world) installGatewayAPI(t *testing.T, version string) {
 	w.deployOnly(t, "manifests/gateway/gateway.yaml", "kind: GatewayClass\n")
 }
 
-// ofGatewayAPI reads one of the Gateway API; the version is that of routes.
+// ofGatewayAPI reads an object of the Gateway API; the version is that of routes.
 func ofGatewayAPI[T any](t *testing.T, w *world, version, kind, namespace, name string) (o T) {
 	t.Helper()
 	of := resources[kind]
@@ -116,8 +116,8 @@ func tellConditions(all []metav1.Condition, generation int64) string {
 	return strings.Join(words, " ")
 }
 
-// wantGateway waits until a Gateway stands so: its addresses, its conditions, and of
-// each listener its name, routes and conditions.
+// wantGateway waits until a Gateway has this status: its addresses, its conditions, and the
+// name, routes and conditions of each listener.
 func (w *world) wantGateway(t *testing.T, name, want string) {
 	t.Helper()
 	eventually(t, "Gateway "+name, func() string {
@@ -137,7 +137,7 @@ func (w *world) wantGateway(t *testing.T, name, want string) {
 	})
 }
 
-// wantRoute waits until a route's conditions at its parents are these.
+// wantRoute waits until a route has these conditions at its parents.
 func (w *world) wantRoute(t *testing.T, version, kind, name, want string) {
 	t.Helper()
 	eventually(t, kind+" "+name, func() string {
@@ -153,7 +153,7 @@ func (w *world) wantRoute(t *testing.T, version, kind, name, want string) {
 	})
 }
 
-// wantServed waits until a balancer serves just this of a Gateway.
+// wantServed waits until a balancer serves exactly this for a Gateway.
 func (b *balancer) wantServed(t *testing.T, name, want string) {
 	t.Helper()
 	eventually(t, "what balancers serve of "+name, func() string {
@@ -181,7 +181,7 @@ func (b *balancer) wantServed(t *testing.T, name, want string) {
 
 func gatewayAPI(c *controller.Config) { c.GatewayAPI = true }
 
-// gatewayBalancer is a balancer with the rights that agents have.
+// gatewayBalancer returns a balancer with the permissions of agents.
 func (w *world) gatewayBalancer(t *testing.T) *balancer {
 	t.Helper()
 	path, err := w.cluster.KubeconfigFor("system:serviceaccount:fairlead:fairlead-agent")
@@ -207,9 +207,8 @@ const (
 	goodRoute   = "fairlead.io/gateway at g: Accepted=True/Accepted ResolvedRefs=True/ResolvedRefs"
 )
 
-// TestGatewayAPI has the Gateway API come to a cluster where a controller and a
-// balancer are, with the rights that the chart gives them, and its objects come,
-// change and go.
+// TestGatewayAPI installs the Gateway API in a cluster with a controller and a balancer,
+// with the permissions of the chart, and creates, changes and deletes its objects.
 func TestGatewayAPI(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, labkube.Options{})
@@ -255,7 +254,7 @@ func TestGatewayAPI(t *testing.T) {
 	w.gatewayRoutes(t, b)
 	w.gatewayAddresses(t, b)
 
-	// Another leader finds all as it is, and writes none of it.
+	// Another leader finds everything unchanged, and writes nothing.
 	w.wantGateway(t, "g", "10.1.1.1 "+goodGateway+" | web 1 "+listening)
 	stop()
 	before := ofGatewayAPI[gateway.Gateway](t, w, "v1", "Gateway", "default", "g").ResourceVersion
@@ -266,7 +265,7 @@ func TestGatewayAPI(t *testing.T) {
 	if now := ofGatewayAPI[gateway.Gateway](t, w, "v1", "Gateway", "default", "g").ResourceVersion; now != before {
 		t.Error("a Gateway that did not change has been written")
 	}
-	// A Gateway of another class is served no more, nor one that is gone.
+	// A Gateway of another class is no longer served, nor is a deleted one.
 	w.patch(t, "v1", "Gateway", "default", "g", `{"spec": {"gatewayClassName": "theirs"}}`)
 	b.wantServed(t, "g", "")
 	w.wantPool(t, "p", "4=4/2/2")
@@ -279,19 +278,19 @@ func TestGatewayAPI(t *testing.T) {
 	stop()
 }
 
-// gatewayRoutes has routes change.
+// gatewayRoutes changes routes.
 func (w *world) gatewayRoutes(t *testing.T, b *balancer) {
 	w.patch(t, "v1", "TCPRoute", "default", "r", `{"spec": {"rules": [{"backendRefs": [{"name": "web", "port": 80, "weight": 1}, {"name": "more", "port": 80, "weight": 3}]}]}}`)
 	b.wantServed(t, "g", "TCP 10.1.1.1:80 -> 172.16.0.1:8080*1 172.16.0.2:8080*1 172.16.0.9:8080*6")
 	w.change(t, "more", ports(81))
 	w.wantRoute(t, "v1", "TCPRoute", "r", "fairlead.io/gateway at g: Accepted=True/Accepted ResolvedRefs=False/BackendNotFound")
 	b.wantServed(t, "g", "TCP 10.1.1.1:80 -> 172.16.0.1:8080*1 172.16.0.2:8080*1")
-	// Of two made in one second, the first by name is the older.
+	// Of two created in the same second, the first by name counts as older.
 	w.must(t, w.apply(routeText("v1", "TCPRoute", "second", "g", "{name: more, port: 80}")))
 	w.wantRoute(t, "v1", "TCPRoute", "second", "fairlead.io/gateway at g: Accepted=False/Conflicted ResolvedRefs=False/BackendNotFound")
 	w.remove(t, "v1", "TCPRoute", "default", "second")
 
-	// A Service of another namespace must let itself be led to.
+	// A Service of another namespace must permit the reference.
 	w.must(t, w.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: app}"))
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "app"}}
 	s.Spec.Ports = []corev1.ServicePort{{Name: "http", Port: 80}}
@@ -303,7 +302,7 @@ func (w *world) gatewayRoutes(t *testing.T, b *balancer) {
 		"spec: {from: [{group: gateway.networking.k8s.io, kind: TCPRoute, namespace: default}], to: [{group: '', kind: Service}]}"))
 	w.wantRoute(t, "v1", "TCPRoute", "r", goodRoute)
 
-	// What others say of a route stays.
+	// Other controllers' status of a route stays.
 	r := ofGatewayAPI[gateway.Route](t, w, "v1", "TCPRoute", "default", "r")
 	theirs := r.Status.Parents[0]
 	theirs.ControllerName, theirs.Conditions = "example.com/other", theirs.Conditions[:1]
@@ -315,7 +314,7 @@ func (w *world) gatewayRoutes(t *testing.T, b *balancer) {
 	w.patch(t, "v1", "TCPRoute", "default", "r", `{"spec": {"rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}}`)
 	w.wantRoute(t, "v1", "TCPRoute", "r", "example.com/other at g: Accepted=True/Accepted (old); "+goodRoute)
 
-	// A listener more, of the other protocol, with annotations as Services have.
+	// An additional listener, of the other protocol, with annotations as on Services.
 	w.serve(t, "dns", clusterIP, func(s *corev1.Service) {
 		s.Spec.Ports = []corev1.ServicePort{{Name: "http", Port: 53, Protocol: corev1.ProtocolUDP}}
 	})
@@ -331,7 +330,7 @@ func (w *world) gatewayRoutes(t *testing.T, b *balancer) {
 	b.wantServed(t, "g", "TCP 10.1.1.1:80 -> 172.16.0.1:8080*1 172.16.0.2:8080*1")
 }
 
-// gatewayAddresses has Gateways and Services want the same addresses.
+// gatewayAddresses has Gateways and Services request the same addresses.
 func (w *world) gatewayAddresses(t *testing.T, b *balancer) {
 	w.must(t, w.apply(gatewayText("asks", tcp80+", addresses: [{type: IPAddress, value: 10.1.1.0}]")))
 	w.wantGateway(t, "asks", "Accepted=True/Accepted Programmed=False/AddressNotUsable | web 0 "+strings.Replace(listening, "True/Programmed", "False/Pending", 1))
@@ -343,7 +342,7 @@ func (w *world) gatewayAddresses(t *testing.T, b *balancer) {
 	w.want(t, "late", " False PoolExhausted")
 	w.drop(t, "late")
 	w.sentry(t)
-	w.drop(t, "first") // asks wants just this one, fifth any
+	w.drop(t, "first") // asks requests exactly this one, fifth any
 	eventually(t, "one has what became free", func() string {
 		for _, name := range []string{"asks", "fifth"} {
 			for _, a := range ofGatewayAPI[gateway.Gateway](t, w, "v1", "Gateway", "default", name).Status.Addresses {
@@ -362,8 +361,8 @@ func (w *world) gatewayAddresses(t *testing.T, b *balancer) {
 	w.want(t, "first", "10.1.1.0 True")
 }
 
-// TestOlderGatewayAPI has routes that the cluster knows in v1alpha2 alone; and a
-// status that cannot be written.
+// TestOlderGatewayAPI has a cluster with routes only in v1alpha2, and a status that cannot
+// be written.
 func TestOlderGatewayAPI(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, labkube.Options{})
@@ -382,7 +381,7 @@ func TestOlderGatewayAPI(t *testing.T) {
 	w.wantGateway(t, "g", "10.1.1.0 "+goodGateway+" | web 1 "+listening)
 	b.wantServed(t, "g", "TCP 10.1.1.0:80 -> 172.16.0.1:8080*1")
 
-	// The ages of servers behind a Gateway are kept as a Service's own.
+	// The ages of backends behind a Gateway are maintained like a Service's own.
 	w.looked(t, "web-1")
 	all := w.core.DiscoveryV1().EndpointSlices("default")
 	endpoints, err := json.Marshal(endpointsOf("172.16.0.1", "172.16.0.2"))
@@ -400,7 +399,7 @@ func TestOlderGatewayAPI(t *testing.T) {
 		return ""
 	})
 
-	// What a Gateway gives up is free when that is written.
+	// What a Gateway releases is free once that is written.
 	way.refuse.Store(new("/gateways/g/status"))
 	w.patch(t, "v1", "Gateway", "default", "g", `{"spec": {"addresses": [{"type": "IPAddress", "value": "10.1.1.3"}]}}`)
 	eventually(t, "a try", func() string {

@@ -1,9 +1,9 @@
-// Package controller is the controller: it gives Services of type LoadBalancer
-// addresses of AddressPools and writes them to their status, and writes to their
-// EndpointSlices since when each server takes flows; likewise to Gateways. One of several leads, by a
-// Lease. What is assigned is what the Services' status says: whoever begins to
-// lead reads all of it before it assigns anything. Which address a Service gets
-// is decided by package addresspool, since when a server serves by object.Ages.
+// Package controller assigns addresses of AddressPools to Services of type LoadBalancer and
+// to Gateways and writes them to their status. It writes to their EndpointSlices since when
+// each backend takes flows. A Lease elects the leader of several controllers. The status of
+// the Services is authoritative: a new leader reads all of it before it assigns anything.
+// Package addresspool decides which address a Service gets, object.Ages since when a
+// backend serves.
 package controller
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/fairlead/fairlead/source/gateway"
 )
 
-// What a Config leaves open.
+// Defaults of Config.
 const (
 	DefaultNamespace      = "fairlead"
 	DefaultLease          = "fairlead-controller"
@@ -37,29 +37,28 @@ const (
 	DefaultStatusInterval = 5 * time.Second
 )
 
-// Config is what a controller is told.
+// Config configures a Controller.
 type Config struct {
-	// Client is the way to the API server. Its limit of requests is not used:
-	// the server's own fairness is.
+	// Client configures the connection to the API server. Its rate limit is not used, but
+	// the server's priority and fairness.
 	Client *rest.Config
-	// Namespace and Lease say where the Lease of who leads is.
+	// Namespace and Lease name the Lease for the election.
 	Namespace, Lease string
-	// Identity is this controller's name in the Lease; by default the host's name
-	// with something random behind it.
+	// Identity is this controller's name in the Lease; the default is the hostname with a
+	// random suffix.
 	Identity string
-	// RequireClass leaves Services without spec.loadBalancerClass to others.
+	// RequireClass ignores Services without spec.loadBalancerClass.
 	RequireClass bool
-	// GatewayAPI has Gateways get addresses, and all that belongs to them its
-	// conditions, where the cluster has the Gateway API.
+	// GatewayAPI assigns addresses to Gateways, and writes the conditions of all related
+	// objects, if the cluster has the Gateway API.
 	GatewayAPI bool
-	// LeaseDuration is how long the Lease of a dead leader holds the others off;
-	// a leader that cannot renew it for two thirds of it gives up. By default
-	// 15s.
+	// LeaseDuration is how long the Lease of a dead leader keeps the others from leading; a
+	// leader that cannot renew it for two thirds of it gives up. The default is 15s.
 	LeaseDuration time.Duration
-	// StatusInterval is how often an AddressPool's status is written at most; by
-	// default 5s.
+	// StatusInterval is the minimum interval between writes of an AddressPool's status; the
+	// default is 5s.
 	StatusInterval time.Duration
-	// Cloud leads prefixes to the agents that offer them; nil: none does.
+	// Cloud routes prefixes to the agents that offer them; nil for none.
 	Cloud cloud.Provider
 	Log   *slog.Logger
 }
@@ -72,7 +71,7 @@ type Controller struct {
 	events *kubeclient.Recorder
 }
 
-// New makes a controller. The error is about the Config.
+// New creates a controller. It returns an error if the Config is invalid.
 func New(c Config) (*Controller, error) {
 	c.Namespace = cmp.Or(c.Namespace, DefaultNamespace)
 	c.Lease = cmp.Or(c.Lease, DefaultLease)
@@ -106,8 +105,8 @@ func New(c Config) (*Controller, error) {
 	return k, nil
 }
 
-// Run leads whenever it holds the Lease, until the context ends. Faults of the
-// API server, rights or resources that are missing are logged and tried again.
+// Run leads whenever it holds the Lease, until the context ends. Errors of the API server,
+// missing permissions and missing resources are logged and retried.
 func (k *Controller) Run(ctx context.Context) error {
 	k.events = kubeclient.NewRecorder(k.api[eventsv1.SchemeGroupVersion], k.Log)
 	defer k.events.Close()

@@ -19,14 +19,14 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// A controller that is started before anything else there is says what it
-// waits for, and goes on when it comes.
+// TestWaits starts a controller before anything else exists: it logs what it waits for, and
+// continues when that is available.
 func TestWaits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, labkube.Options{})
 	log, _ := w.control(t)
 	log.wants(t, "no right to get leases: bind the ClusterRole fairlead-controller")
-	w.deployOnly(t, "manifests/rbac.yaml", "namespace: fairlead\n") // all but the ClusterRole
+	w.deployOnly(t, "manifests/rbac.yaml", "namespace: fairlead\n") // everything except the ClusterRole
 	log.wants(t, "no right to list services: bind the ClusterRole fairlead-controller")
 	w.deployOnly(t, "manifests/rbac.yaml", "kind: ClusterRole\n")
 	log.wants(t, "the resource addresspools does not exist: kubectl apply -f deploy/crds")
@@ -37,7 +37,8 @@ func TestWaits(t *testing.T) {
 	w.want(t, "web", "10.1.1.0 True Assigned: it has 10.1.1.0 of pool p")
 }
 
-// A controller that may read and not write says so, and goes on when it may.
+// TestMayNotWrite has a controller that may read but not write: it logs that, and continues
+// when it may.
 func TestMayNotWrite(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, labkube.Options{})
@@ -54,7 +55,7 @@ func TestMayNotWrite(t *testing.T) {
 	w.wantPool(t, "p", "4=256/1/255")
 }
 
-// role leaves the controller its rights but for some.
+// role grants the controller its permissions except some.
 func (w *world) role(without func(*rbacv1.PolicyRule) bool) error {
 	text, err := os.ReadFile("../deploy/manifests/rbac.yaml")
 	if err != nil {
@@ -74,8 +75,8 @@ func (w *world) role(without func(*rbacv1.PolicyRule) bool) error {
 	return err
 }
 
-// TestController tells one story after the other to one API server. Each ends
-// without pools and Services.
+// TestController runs several tests on one API server. Each ends without pools and
+// Services.
 func TestController(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, labkube.Options{Flags: dualStack})
@@ -133,8 +134,8 @@ func assignment(t *testing.T, w *world) {
 	}
 }
 
-// wantPool waits until a pool stands so: of each family total, used and free,
-// then its condition.
+// wantPool waits until a pool has this status: total, used and free of each family, then
+// its condition.
 func (w *world) wantPool(t *testing.T, name, want string) {
 	t.Helper()
 	eventually(t, "pool "+name, func() string {
@@ -176,7 +177,7 @@ func bothFamilies(t *testing.T, w *world) {
 	w.want(t, "prefer", "10.1.1.0 True NoPool: no pool has IPv6 addresses; it has 10.1.1.0 of pool four")
 	w.want(t, "require", " False NoPool: no pool has IPv6 addresses")
 	w.pool(t, "six", "{addresses: ['2001:db8::/64']}")
-	// Both have waited for it; which one gets the first address is not promised.
+	// Both have waited for it; either may get the first address.
 	lasts := "2001:db8::1"
 	if w.wantEither(t, "prefer", "10.1.1.0,2001:db8:: True Assigned: it has 10.1.1.0 of pool four, 2001:db8:: of pool six",
 		"10.1.1.0,2001:db8::1 True Assigned: it has 10.1.1.0 of pool four, 2001:db8::1 of pool six") {
@@ -204,8 +205,8 @@ func exhaustion(t *testing.T, w *world) {
 	w.want(t, "b", "10.1.1.7 True Assigned")
 }
 
-// What Services have stays theirs, however many come while there is no
-// controller, and a restart writes none of them.
+// restart checks that Services keep their addresses, however many are created while there
+// is no controller, and that a restart writes none of them.
 func restart(t *testing.T, w *world) {
 	_, stop := w.control(t)
 	w.pool(t, "p", "{addresses: [10.1.1.0/24]}")
@@ -232,7 +233,7 @@ func restart(t *testing.T, w *world) {
 	}
 }
 
-// versions gives the resource versions of all Services.
+// versions returns the resource versions of all Services.
 func (w *world) versions(t *testing.T) map[string]string {
 	t.Helper()
 	all, err := w.core.CoreV1().Services("").List(context.Background(), metav1.ListOptions{})
@@ -297,7 +298,7 @@ func asking(t *testing.T, w *world) {
 	w.want(t, "taken", " False AddressConflict: it asks for 10.1.1.9, which default/by-field has")
 	w.drop(t, "by-field")
 	w.want(t, "taken", "10.1.1.9 True Assigned")
-	// What cannot be had costs nobody what he has.
+	// A request that cannot be fulfilled does not remove existing addresses.
 	w.change(t, "taken", annotated(object.AnnotationAddresses, "10.1.2.9"))
 	w.want(t, "taken", "10.1.1.9 False AddressConflict: it asks for 10.1.2.9, which default/by-annotation has")
 	w.change(t, "taken", annotated(object.AnnotationAddresses, "10.1.1.77"))
@@ -330,7 +331,7 @@ func poolsGo(t *testing.T, w *world) {
 	w.want(t, "web", "10.1.1.0 True Assigned: it has 10.1.1.0 of pool r")
 }
 
-// Who has what outlives the API server being away for longer than a Lease.
+// serverAway checks that assignments survive an API server outage longer than a Lease.
 func serverAway(t *testing.T, w *world) {
 	log, stop := w.control(t, brief)
 	defer stop()

@@ -17,13 +17,13 @@ import (
 	"github.com/fairlead/fairlead/controller"
 )
 
-// line is a controller's way to the API server, which can be cut, and on which
-// what is written to Services can be held up.
+// line is a controller's connection to the API server that can be cut, and on which writes
+// to Services can be delayed.
 type line struct {
 	http.RoundTripper
 	cut, slow atomic.Bool
 	held      atomic.Int32
-	on        chan struct{} // closed: what is held goes on
+	on        chan struct{} // closed to release delayed writes
 }
 
 func newLine() *line { return &line{on: make(chan struct{})} }
@@ -39,13 +39,13 @@ func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 	case l.slow.Load() && r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/status"):
 		l.held.Add(1)
 		<-l.on
-		r = r.WithContext(context.WithoutCancel(r.Context())) // it is on its way
+		r = r.WithContext(context.WithoutCancel(r.Context())) // it is in flight
 	}
 	return l.RoundTripper.RoundTrip(r)
 }
 
-// wantUnique waits until all of so many Services have an address, and fails
-// where two have the same.
+// wantUnique waits until this many Services have an address, and fails if two have the
+// same.
 func (w *world) wantUnique(t *testing.T, n int) {
 	t.Helper()
 	eventually(t, "addresses", func() string {
@@ -73,7 +73,8 @@ func named(name string) func(*controller.Config) {
 	return func(c *controller.Config) { c.Identity = name }
 }
 
-// Of two controllers one works, and when it goes, or is cut off, the other.
+// twoControllers checks that one of two controllers works, and that the other takes over
+// when it exits or is cut off.
 func twoControllers(t *testing.T, w *world) {
 	w.pool(t, "p", "{addresses: [10.1.1.0/24]}")
 	way := newLine()
@@ -102,7 +103,7 @@ func twoControllers(t *testing.T, w *world) {
 	w.wantPool(t, "p", "4=256/30/226")
 }
 
-// A leader whose writes reach the server when another leads already takes
+// lateLeader checks that a leader whose writes reach the server after another leads takes
 // nobody's address.
 func lateLeader(t *testing.T, w *world) {
 	w.pool(t, "p", "{addresses: [10.1.1.0/24]}")
@@ -140,9 +141,8 @@ func lateLeader(t *testing.T, w *world) {
 	w.wantPool(t, "p", "4=256/10/246")
 }
 
-// wrongClocks has leaders whose clocks are a year ahead or behind. A Lease is judged
-// by when it changes, by one's own clock that never jumps, and not by the times
-// that stand in it.
+// wrongClocks has leaders whose clocks are a year ahead or behind. A Lease is judged by
+// when it changes, by the local monotonic clock, and not by the times in it.
 func wrongClocks(t *testing.T, w *world) {
 	leases := w.core.CoordinationV1().Leases(controller.DefaultNamespace)
 	const lease, year = controller.DefaultLease, 365 * 24 * time.Hour
@@ -159,12 +159,12 @@ func wrongClocks(t *testing.T, w *world) {
 	w.must(t, err)
 	patient := func(c *controller.Config) { c.LeaseDuration = 4 * time.Second }
 
-	// Dead, and ahead: waited for no longer than any other.
+	// Dead, and ahead: others wait no longer than usual.
 	log, stop := w.control(t, named("one"), patient)
 	log.wants(t, "leading")
 	stop()
 
-	// Alive, and behind: as long as it renews, nobody else leads.
+	// Alive, and behind: nobody else leads while it renews.
 	other := &behind{w: w, past: time.Now().Add(-year)}
 	for held := false; !held; {
 		other.renew(t)
@@ -187,7 +187,7 @@ type behind struct {
 	past, last time.Time
 }
 
-// renew renews its Lease, and says whether that was in time.
+// renew renews its Lease, and reports whether that was in time.
 func (b *behind) renew(t *testing.T) (inTime bool) {
 	t.Helper()
 	leases := b.w.core.CoordinationV1().Leases(controller.DefaultNamespace)
@@ -204,8 +204,8 @@ func (b *behind) renew(t *testing.T) (inTime bool) {
 	return inTime
 }
 
-// hold renews twice as long as the Lease is good for, and gives what another has
-// logged meanwhile. It says no where it came so late that the Lease was anybody's.
+// hold renews for twice the Lease's duration, and returns what another has logged
+// meanwhile. held is false if a renewal came too late, so that the Lease was free.
 func (b *behind) hold(t *testing.T, other *journal) (log string, held bool) {
 	t.Helper()
 	for range 30 {

@@ -11,8 +11,8 @@ import (
 	"github.com/fairlead/fairlead/internal/kubeclient"
 )
 
-// stand waits for the Lease, leads, and returns when it has lost it and nothing
-// of its term is left.
+// stand waits for the Lease, leads, and returns when it has lost it and everything of its
+// term has ended.
 func (k *Controller) stand(ctx context.Context) {
 	lease := k.Namespace + "/" + k.Lease
 	said := ""
@@ -38,7 +38,7 @@ func (k *Controller) stand(ctx context.Context) {
 	})
 }
 
-// words says what an error of the API server means here, with the mend.
+// words explains an error of the API server, and how to fix it.
 func words(err error, verb, resource, namespace string) string {
 	switch {
 	case apierrors.IsForbidden(err):

@@ -19,8 +19,8 @@ import (
 
 var services = flag.Int("services", 2000, "how many Services TestVeryMany has, at most 50000")
 
-// A controller that begins with very many Services, all of which have their
-// addresses, writes none of them.
+// TestVeryMany checks that a controller that starts with very many Services, all of which
+// have addresses, writes none of them.
 func TestVeryMany(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, labkube.Options{Seed: &labkube.Seed{Services: *services, Endpoints: 1, Each: assigned}})
@@ -32,7 +32,7 @@ func TestVeryMany(t *testing.T) {
 	log, _ := w.control(t)
 	log.wants(t, "loaded")
 	loaded := time.Since(began)
-	// What comes last is looked at last.
+	// The last one is processed last.
 	w.serve(t, "last")
 	w.want(t, "last", fmt.Sprintf("%s True Assigned", lbAddr(*services)))
 	t.Logf("%d Services: loaded after %s, all looked at after %s; CPU time %s", *services, loaded, time.Since(began), cpuTime(t)-cpu)
@@ -48,7 +48,7 @@ func TestVeryMany(t *testing.T) {
 	t.Logf("heap %d MiB", mem.HeapAlloc>>20)
 }
 
-// Very many Services that have no address get one each.
+// TestVeryManyNew checks that very many Services without an address get one each.
 func TestVeryManyNew(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, labkube.Options{Seed: &labkube.Seed{Services: *services, Endpoints: 1, Each: func(_ int, s *corev1.Service, _ []*discoveryv1.EndpointSlice) {
@@ -68,7 +68,7 @@ func TestVeryManyNew(t *testing.T) {
 				owner[in.IP] = s.Name
 			}
 		}
-		if len(owner) > had { // how fast is the machine's
+		if len(owner) > had { // the speed depends on the machine
 			had, last = len(owner), time.Now()
 		} else if time.Since(last) > long {
 			t.Fatalf("%d addresses are had, want %d", had, *services)
@@ -78,7 +78,7 @@ func TestVeryManyNew(t *testing.T) {
 	t.Logf("%d Services written in %s", *services, time.Since(began))
 }
 
-// assigned makes a Service one that a controller has given an address.
+// assigned makes a Service one with an address from a controller.
 func assigned(i int, s *corev1.Service, _ []*discoveryv1.EndpointSlice) {
 	vip := corev1.LoadBalancerIPModeVIP
 	s.Spec.Type = corev1.ServiceTypeLoadBalancer
@@ -91,7 +91,7 @@ func assigned(i int, s *corev1.Service, _ []*discoveryv1.EndpointSlice) {
 
 func lbAddr(i int) string { return fmt.Sprintf("10.200.%d.%d", i/256, i%256) }
 
-// cpuTime is what this process has used so far.
+// cpuTime returns the CPU time of this process so far.
 func cpuTime(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage

@@ -18,7 +18,7 @@ import (
 	sourcekube "github.com/fairlead/fairlead/source/kube"
 )
 
-// nodeProxy is the service proxy of a node, as far as it decides.
+// nodeProxy is the service proxy of a node, limited to its decisions.
 type nodeProxy struct {
 	mu     sync.Mutex
 	web    *proxy.Service
@@ -43,7 +43,7 @@ func (p *nodeProxy) DeleteSlice(id proxy.SliceID) { p.do(func() { delete(p.slice
 func (p *nodeProxy) SetNode(n proxy.Node)         { p.do(func() { p.node = n }) }
 func (p *nodeProxy) Loaded()                      {}
 
-// targets gives the endpoints that a client on the node gets.
+// targets returns the endpoints for a client on the node.
 func (p *nodeProxy) targets() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,8 +62,8 @@ func (p *nodeProxy) targets() string {
 	return strings.Join(targets, " ")
 }
 
-// TestManagedTrafficDistribution has spec.trafficDistribution, as Kubernetes makes hints
-// of it, decide which pods the clients of each node get.
+// TestManagedTrafficDistribution checks that spec.trafficDistribution, through Kubernetes'
+// hints, decides which pods the clients of each node get.
 func TestManagedTrafficDistribution(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, labkube.Options{})

@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// node makes a Node with these addresses, or changes one.
+// node creates a Node with these addresses, or changes one.
 func (w *world) node(t *testing.T, name string, addrs ...string) {
 	t.Helper()
 	ctx, nodes := context.Background(), w.core.CoreV1().Nodes()
@@ -28,8 +28,8 @@ func (w *world) node(t *testing.T, name string, addrs ...string) {
 	w.must(t, err)
 }
 
-// nodesInPools has nodes whose addresses are in a pool: none of these is given to a
-// Service, and the pool says whose they are, as they come and go.
+// nodesInPools has nodes with addresses in a pool: none of these is assigned to a Service,
+// and the pool reports their nodes, as they are added and removed.
 func nodesInPools(t *testing.T, w *world) {
 	w.node(t, "n1", "10.1.1.1", "2001:db8::1")
 	_, stop := w.control(t)
@@ -42,18 +42,18 @@ func nodesInPools(t *testing.T, w *world) {
 	w.serve(t, "asks", annotated(object.AnnotationAddresses, "10.1.1.1"))
 	w.want(t, "asks", " False NotInPool: it asks for 10.1.1.1, which is the address of node n1")
 
-	// A node that comes later: who has its address keeps it, and is told.
+	// A node that is added later: the owner of its address keeps it, and is informed.
 	w.node(t, "n2", "10.1.1.2")
 	w.wantPool(t, "p", "4=3/0/3 6=1/0/1 True NodeAddresses: its addresses are handed out but for nodes' own: 10.1.1.1 of node n1; 10.1.1.2 of node n2; ")
 	w.want(t, "any", "10.1.1.2 True OutsidePools: it keeps 10.1.1.2, which is the address of node n2; it has 10.1.1.2")
 	stop()
-	_, stop = w.control(t) // who leads next says the same
+	_, stop = w.control(t) // the next leader reports the same
 	defer stop()
 	w.serve(t, "next")
 	w.want(t, "next", "10.1.1.3 True Assigned")
 	w.want(t, "any", "10.1.1.2 True OutsidePools: it keeps 10.1.1.2, which is the address of node n2")
 
-	// Nodes get others, and go.
+	// Nodes change their addresses, and are deleted.
 	w.node(t, "n1", "10.9.9.9")
 	w.want(t, "asks", "10.1.1.1 True Assigned")
 	w.must(t, w.core.CoreV1().Nodes().Delete(context.Background(), "n2", metav1.DeleteOptions{}))

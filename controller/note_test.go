@@ -8,7 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestLongMessage: a message that is too long is cut between two characters.
+// TestLongMessage checks that a message that is too long is truncated between two
+// characters.
 func TestLongMessage(t *testing.T) {
 	c := with(nil, metav1.Condition{Type: "Accepted", Message: "x" + strings.Repeat("→", 400)})[0]
 	if !utf8.ValidString(c.Message) || len(c.Message) > 1024 || !strings.HasSuffix(c.Message, "→...") {

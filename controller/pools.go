@@ -20,16 +20,15 @@ import (
 	"github.com/fairlead/fairlead/source/crd"
 )
 
-// ConditionReady is the condition of an AddressPool that says whether addresses
-// are handed out of it, and why not; its reasons are Ready, Refused, and
-// ReasonNodes.
+// ConditionReady is the condition of an AddressPool that reports whether its addresses are
+// assigned, and why not; its reasons are Ready, Refused, and ReasonNodes.
 const ConditionReady = "Ready"
 
-// ReasonNodes is that of a pool all but some addresses of which are handed out:
-// these are nodes' own.
+// ReasonNodes is the reason for a pool of which some addresses are not assigned because
+// they are nodes' own.
 const ReasonNodes = "NodeAddresses"
 
-// allPools gives the AddressPools, the oldest first.
+// allPools returns the AddressPools, oldest first.
 func (t *term) allPools() (all []*v1alpha1.AddressPool) {
 	for _, o := range t.pools.GetStore().List() {
 		all = append(all, o.(*v1alpha1.AddressPool))
@@ -37,8 +36,8 @@ func (t *term) allPools() (all []*v1alpha1.AddressPool) {
 	return crd.ByAge(all)
 }
 
-// nodeAddrs gives the addresses of all nodes, each with the node's name, the first
-// where several have it.
+// nodeAddrs returns the addresses of all nodes with the node's name, the first if several
+// have it.
 func (t *term) nodeAddrs() map[netip.Addr]string {
 	of := map[netip.Addr]string{}
 	for _, o := range t.nodes.GetStore().List() {
@@ -56,8 +55,8 @@ func (t *term) nodeAddrs() map[netip.Addr]string {
 	return of
 }
 
-// setPools makes the allocator's pools those that there are, without the nodes'
-// addresses, and says whether that changed anything.
+// setPools updates the allocator's pools, without the nodes' addresses, and reports whether
+// anything changed.
 func (t *term) setPools() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,8 +88,7 @@ func (t *term) setPools() bool {
 	return true
 }
 
-// countUse writes the pools' status when it has changed, at most every
-// StatusInterval.
+// countUse writes the pools' status when it has changed, at most every StatusInterval.
 func (t *term) countUse(ctx context.Context) {
 	for {
 		select {
@@ -105,8 +103,8 @@ func (t *term) countUse(ctx context.Context) {
 	}
 }
 
-// writePools writes the status of pools whose status has changed, and says
-// whether all is written.
+// writePools writes the status of pools that has changed, and reports whether all is
+// written.
 func (t *term) writePools(ctx context.Context) (done bool) {
 	done = true
 	for _, p := range t.allPools() {
@@ -125,8 +123,7 @@ func (t *term) writePools(ctx context.Context) (done bool) {
 	return done
 }
 
-// poolStatus gives the status of a pool; false where it has come since pools
-// were set last.
+// poolStatus returns the status of a pool; false if it was added since pools were last set.
 func (t *term) poolStatus(p *v1alpha1.AddressPool) (*v1alpha1.AddressPoolStatus, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -153,7 +150,7 @@ func (t *term) poolStatus(p *v1alpha1.AddressPool) (*v1alpha1.AddressPoolStatus,
 	return status, true
 }
 
-// familyUsage gives nothing for a family that a pool has no addresses of.
+// familyUsage returns nil for a family of which a pool has no addresses.
 func familyUsage(u addresspool.Usage) *v1alpha1.FamilyUsage {
 	if u.Total == 0 {
 		return nil
@@ -162,7 +159,7 @@ func familyUsage(u addresspool.Usage) *v1alpha1.FamilyUsage {
 }
 
 func (t *term) writePool(ctx context.Context, p *v1alpha1.AddressPool, status *v1alpha1.AddressPoolStatus) bool {
-	// Families that are no more must be named to go.
+	// A merge patch must name removed families.
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"resourceVersion": p.ResourceVersion},
 		"status":   map[string]any{"ipv4": status.IPv4, "ipv6": status.IPv6, "conditions": status.Conditions},

@@ -17,14 +17,14 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// ConditionAssigned is the condition of a Service that says whether it has the
-// addresses that it asks for, and why not.
+// ConditionAssigned is the condition of a Service that reports whether it has the requested
+// addresses, and why not.
 const ConditionAssigned = "fairlead.io/AddressAssigned"
 
-// Reasons of ConditionAssigned beside those of addresspool.
+// Reasons of ConditionAssigned in addition to those of addresspool.
 const (
 	ReasonAssigned = "Assigned"
-	// ReasonInvalid: an annotation cannot be read.
+	// ReasonInvalid: an annotation is invalid.
 	ReasonInvalid = "InvalidRequest"
 )
 
@@ -32,14 +32,14 @@ func conditionOf(s *corev1.Service) *metav1.Condition {
 	return meta.FindStatusCondition(s.Status.Conditions, ConditionAssigned)
 }
 
-// reconcile makes a Service's status what it should be, and says whether that
-// is done; if not it is to be tried again.
+// reconcile brings a Service's status up to date, and reports whether that is done; if not,
+// it must be retried.
 func (t *term) reconcile(ctx context.Context, id service.ID) bool {
 	o, exists, err := t.services.GetStore().GetByKey(id.String())
 	if err != nil {
 		return false
 	}
-	if !exists { // and so it is published no more
+	if !exists { // and so no longer published
 		t.release(id)
 		return true
 	}
@@ -67,9 +67,8 @@ func (t *term) reconcile(ctx context.Context, id service.ID) bool {
 	return true
 }
 
-// assign gives a Service addresses, as far as this controller remembers, and says
-// whether it may still be published with others. What cannot be read changes
-// nothing.
+// assign assigns addresses to a Service in memory, and reports whether it may still be
+// published with others. An invalid request changes nothing.
 func (t *term) assign(id service.ID, s *corev1.Service) (res addresspool.Result, leaving bool, invalid error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -79,7 +78,7 @@ func (t *term) assign(id service.ID, s *corev1.Service) (res addresspool.Result,
 	case invalid != nil:
 		res.Addrs = before
 	case s.DeletionTimestamp != nil && len(before) == 0:
-		// It goes, and gets nothing more.
+		// It is being deleted, and gets nothing more.
 	default:
 		res = t.alloc.Assign(id, r)
 	}
@@ -98,7 +97,7 @@ func (t *term) assign(id service.ID, s *corev1.Service) (res addresspool.Result,
 	return res, len(t.alloc.Leaving(id)) > 0, invalid
 }
 
-// settle lets others have what a Service had before its status was written.
+// settle frees the addresses that a Service had before its status was written.
 func (t *term) settle(id service.ID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -108,7 +107,7 @@ func (t *term) settle(id service.ID) {
 	}
 }
 
-// release takes from a Service what it has.
+// release frees a Service's addresses.
 func (t *term) release(id service.ID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -119,7 +118,7 @@ func (t *term) release(id service.ID) {
 	}
 }
 
-// judge says in a condition how a Service stands.
+// judge returns the condition of a Service.
 func (t *term) judge(s *corev1.Service, res addresspool.Result, invalid error) metav1.Condition {
 	c := metav1.Condition{Type: ConditionAssigned, Status: metav1.ConditionTrue, Reason: ReasonAssigned}
 	var has []string
@@ -156,8 +155,8 @@ func (t *term) judge(s *corev1.Service, res addresspool.Result, invalid error) m
 	return c
 }
 
-// ingress writes addresses as a status has them. What stands there already with
-// the same address is left as it is.
+// ingress converts addresses for a status. Existing entries with the same address are
+// retained.
 func ingress(before []corev1.LoadBalancerIngress, addrs []netip.Addr) (all []corev1.LoadBalancerIngress) {
 	vip := corev1.LoadBalancerIPModeVIP
 	for _, a := range addrs {
@@ -179,8 +178,8 @@ func sameAddrs(a, b []corev1.LoadBalancerIngress) bool {
 	})
 }
 
-// part takes leave of a Service that is not ours any more: our condition goes,
-// and those addresses that came from here. They are free when that is written.
+// part removes a Service that is not ours any more: its condition, and the addresses that
+// this controller assigned. They are free once that is written.
 func (t *term) part(ctx context.Context, s *corev1.Service) bool {
 	held := t.alloced(idOf(s))
 	if conditionOf(s) != nil || len(held) > 0 {
@@ -198,7 +197,7 @@ func (t *term) part(ctx context.Context, s *corev1.Service) bool {
 	return true
 }
 
-// alloced gives what a Service has, and what it may be published with still.
+// alloced returns a Service's addresses, including those it may still be published with.
 func (t *term) alloced(id service.ID) []netip.Addr {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -211,11 +210,11 @@ func (t *term) poolOf(a netip.Addr) string {
 	return t.alloc.PoolOf(a)
 }
 
-// write writes a Service's status, unless the Service has changed meanwhile, and
-// says whether that is done.
+// write writes a Service's status, unless the Service has changed meanwhile, and reports
+// whether that is done.
 func (t *term) write(ctx context.Context, s *corev1.Service, status *corev1.ServiceStatus) bool {
 	if status.Conditions == nil {
-		status.Conditions = []metav1.Condition{} // null would be no list
+		status.Conditions = []metav1.Condition{} // null is not a list
 	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"resourceVersion": s.ResourceVersion, "uid": s.UID},
@@ -224,8 +223,8 @@ func (t *term) write(ctx context.Context, s *corev1.Service, status *corev1.Serv
 	if err == nil {
 		err = t.leading()
 	}
-	// Who may write now may do so for a third of the Lease at least, and another
-	// leads only then.
+	// A permission to write is valid for at least another third of the Lease, and another
+	// process leads only after that.
 	ctx, cancel := context.WithTimeout(ctx, t.LeaseDuration/3)
 	defer cancel()
 	if err == nil {
@@ -234,7 +233,7 @@ func (t *term) write(ctx context.Context, s *corev1.Service, status *corev1.Serv
 	switch {
 	case err == nil, apierrors.IsNotFound(err):
 		return true
-	case apierrors.IsConflict(err): // the change comes by the informer
+	case apierrors.IsConflict(err): // the informer will deliver the change
 	case ctx.Err() == nil && t.complaints.TryAccept():
 		t.Log.Warn("a Service's status cannot be written; trying on", "service", idOf(s), "why", words(err, "patch", "services/status", ""))
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// isOurs says whether a Service is to get its addresses here.
+// isOurs reports whether this controller assigns the addresses of a Service.
 func (k *Controller) isOurs(s *corev1.Service) bool {
 	if s.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		return false
@@ -21,8 +21,8 @@ func (k *Controller) isOurs(s *corev1.Service) bool {
 	return !k.RequireClass
 }
 
-// request reads what a Service asks for. Also where that is wrong the request
-// says what it has.
+// request reads a Service's request. Even if it is invalid, the result has its current
+// addresses.
 func (t *term) request(s *corev1.Service) (addresspool.Request, error) {
 	r := addresspool.Request{Barred: t.barred(s)}
 	for _, in := range s.Status.LoadBalancer.Ingress {
@@ -49,8 +49,8 @@ func (t *term) request(s *corev1.Service) (addresspool.Request, error) {
 	return r, err
 }
 
-// barred says why a pool is not for a Service; t.mu must be held when it is
-// asked.
+// barred returns why a pool is not available to a Service; t.mu must be held when the
+// function is called.
 func (t *term) barred(s *corev1.Service) func(string) string {
 	return func(pool string) string {
 		var labels map[string]string

@@ -29,18 +29,17 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// agentUser has the rights of deploy/manifests/rbac.yaml.
+// agentUser has the permissions of deploy/manifests/rbac.yaml.
 const agentUser = "system:serviceaccount:fairlead:fairlead-agent"
 
-// exempt are rights that a test cannot see used, and why they are had.
+// exempt are permissions whose use a test cannot see, with reasons.
 var exempt = map[string]string{
 	controllerUser + ": patch events.k8s.io/events": "of an Event that recurs within minutes",
 }
 
-// TestRightsAreThoseThatAreUsed lets an agent and the controller work with the
-// rights of the manifests, and of the page on peers' passwords. The API server's
-// audit log says what each of them asked for: all of it may, and no right is had
-// that nobody uses.
+// TestRightsAreThoseThatAreUsed runs an agent and the controller with the permissions of
+// the manifests, and of the page on peers' passwords. According to the API server's audit
+// log, all their requests must be permitted, and no permission may be unused.
 func TestRightsAreThoseThatAreUsed(t *testing.T) {
 	t.Parallel()
 	audit, flags := auditFlags(t)
@@ -82,8 +81,8 @@ func TestRightsAreThoseThatAreUsed(t *testing.T) {
 	})
 }
 
-// awaitRights waits until the API server, which follows roles a little later than
-// they are made, lets the two do what the last of each kind of role gives them.
+// awaitRights waits until the API server, which follows roles with a delay, permits the
+// last permission of each kind of role to both.
 func (w *world) awaitRights(t *testing.T) {
 	t.Helper()
 	eventually(t, "the roles count", func() string {
@@ -107,7 +106,7 @@ func (w *world) awaitRights(t *testing.T) {
 	})
 }
 
-// auditFlags let an API server tell what it was asked for by the two.
+// auditFlags make an API server log the requests of both.
 func auditFlags(t *testing.T) (log string, flags []string) {
 	t.Helper()
 	log, policy := filepath.Join(t.TempDir(), "audit.log"), filepath.Join(t.TempDir(), "policy.yaml")
@@ -123,7 +122,7 @@ rules:
 	return log, []string{"--audit-log-path=" + log, "--audit-policy-file=" + policy}
 }
 
-// peersRole is what docs/kubernetes.md shows for the passwords of BGPPeers.
+// peersRole returns the role for passwords of BGPPeers from docs/kubernetes.md.
 func peersRole(t *testing.T) string {
 	t.Helper()
 	page, err := os.ReadFile("../docs/kubernetes.md")
@@ -137,9 +136,9 @@ func peersRole(t *testing.T) string {
 	return string(m[1])
 }
 
-// agent follows the cluster as a node's agent does that is balancer and service
-// proxy, until the test ends: what it watches it may begin to watch later. It has
-// read the password of a peer, and told of the node.
+// agent follows the cluster like an agent that is balancer and service proxy, until the
+// test ends. It returns when the password of a peer has been read and the node delivered;
+// watches may begin later.
 func (w *world) agent(t *testing.T, audit string) {
 	t.Helper()
 	ctx := context.Background()
@@ -161,7 +160,7 @@ func (w *world) agent(t *testing.T, audit string) {
 			for _, p := range peers {
 				select {
 				case passwords <- p.Password:
-				default: // told often enough
+				default: // delivered often enough
 				}
 			}
 			return nil
@@ -205,7 +204,7 @@ func (w *world) agent(t *testing.T, audit string) {
 	s.Told()
 }
 
-// onNetwork makes a Service whose Pods agents follow.
+// onNetwork creates a Service whose Pods agents follow.
 func onNetwork(t *testing.T, w *world) *corev1.Service {
 	t.Helper()
 	w.serve(t, "science", func(s *corev1.Service) { s.Annotations[object.AnnotationNetwork] = "science" })
@@ -218,7 +217,7 @@ func onNetwork(t *testing.T, w *world) *corev1.Service {
 	return s
 }
 
-// grants are the rights that the roles of the cluster give to the two.
+// grants returns the permissions that the roles of the cluster grant to both.
 func grants(t *testing.T, w *world) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile("../deploy/manifests/rbac.yaml")
@@ -255,7 +254,7 @@ func grants(t *testing.T, w *world) map[string]bool {
 	return all
 }
 
-// asked reads from the audit log what was asked for, and what of it was refused.
+// asked reads the requests from the audit log, and those that were denied.
 func asked(t *testing.T, log string) (used map[string]bool, refused []string) {
 	t.Helper()
 	text, err := os.ReadFile(log)
@@ -271,7 +270,7 @@ func asked(t *testing.T, log string) (used map[string]bool, refused []string) {
 			ResponseStatus struct{ Code int }
 		}
 		if json.Unmarshal(line, &e) != nil || e.ObjectRef.Resource == "" {
-			continue // half a line, or no resource
+			continue // a partial line, or no resource
 		}
 		resource := e.ObjectRef.Resource
 		if e.ObjectRef.Subresource != "" {

@@ -9,10 +9,10 @@ import (
 	"github.com/fairlead/fairlead/internal/kubeclient"
 )
 
-// component is who Events and fields come from.
+// component is the reporting controller of Events and the manager of fields.
 const component = "fairlead-controller"
 
-// tell makes an Event about an object, unless there have been too many.
+// tell creates an Event about an object, unless there have been too many.
 func (k *Controller) tell(about runtime.Object, warn bool, reason, action, message string) {
 	to, err := reference.GetReference(k.scheme, about)
 	if err != nil {
@@ -24,7 +24,7 @@ func (k *Controller) tell(about runtime.Object, warn bool, reason, action, messa
 	})
 }
 
-// instance names this of several controllers in Events.
+// instance names this one of several controllers in Events.
 func instance() string {
 	host, err := os.Hostname()
 	if err != nil {

@@ -22,42 +22,42 @@ import (
 	"github.com/fairlead/fairlead/source/crd"
 )
 
-// workers are how many Services are written at a time. Addresses are assigned
-// one after the other all the same.
+// workers is the number of concurrent writers of Services. Addresses are nevertheless
+// assigned one at a time.
 const workers = 8
 
-// retryPause lets what becomes free together be given away together.
+// retryPause batches the reassignment of addresses that become free.
 const retryPause = 100 * time.Millisecond
 
-// term is all that a leader knows, from winning the Lease to losing it.
+// term is the state of a leader, from acquiring the Lease to losing it.
 type term struct {
 	*Controller
-	// leading says why nothing may be written any more, or nil.
+	// leading returns why nothing may be written any more, or nil.
 	leading                     func() error
 	end                         func()
 	services, namespaces, pools cache.SharedIndexInformer
 	nodes                       cache.SharedIndexInformer
 	queue                       workqueue.TypedRateLimitingInterface[service.ID]
-	gateways                    *gatewayTerm // nil where there is no Gateway API
-	// poolsChanged (pools or nodes), used and freed have room for one: that something has to be
-	// done, however often that was told.
+	gateways                    *gatewayTerm // nil without the Gateway API
+	// poolsChanged (pools or nodes), used and freed have capacity for one element: a
+	// notification that something must be done.
 	poolsChanged, used, freed chan struct{}
-	// complaints keeps what is wrong with all Services from being logged of each.
+	// complaints limits the logging of problems that affect all Services.
 	complaints flowcontrol.RateLimiter
 
-	mu    sync.Mutex // of what follows
+	mu    sync.Mutex // guards the following
 	alloc *addresspool.Allocator
-	// poolsOf are the generations of the pools that were set last.
+	// poolsOf has the generations of the pools when they were last set.
 	poolsOf map[types.UID]int64
-	// nodesOf are the nodes' addresses then, each with a node's name.
+	// nodesOf has the nodes' addresses at that time, each with a node's name.
 	nodesOf map[netip.Addr]string
-	// known are the pools that are valid, refused what is wrong with the others.
+	// known are the valid pools, refused the errors of the others.
 	known   map[string]crd.Pool
 	refused map[string]error
 	// waiting are Services that lack an address which may become free.
 	waiting map[service.ID]bool
-	// behind are the Services that Gateways lead to, whose servers' ages are kept,
-	// too; lookAt, once there is somebody who keeps them, says that one came or went.
+	// behind are the Services that Gateways route to, whose backends' ages are maintained
+	// too; lookAt, once set, is called when one is added or removed.
 	behind map[service.ID]bool
 	lookAt func(service.ID)
 }
@@ -120,8 +120,8 @@ func (t *term) load(ctx context.Context, running *sync.WaitGroup) bool {
 	return cache.WaitForCacheSync(ctx.Done(), synced...)
 }
 
-// restore learns who has which address from the status of the Services, of two
-// that have the same from the older.
+// restore records the addresses in the status of the Services; if two have the same, the
+// older one keeps it.
 func (t *term) restore() (n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -132,7 +132,7 @@ func (t *term) restore() (n int) {
 			n++
 		}
 	}
-	for _, o := range all { // what a leader before us gave and has not taken back
+	for _, o := range all { // assigned by a previous leader and not yet removed
 		if s, ok := o.(*corev1.Service); ok && !t.isOurs(s) && conditionOf(s) != nil {
 			r, _ := t.request(s)
 			t.alloc.Restore(idOf(s), r)
@@ -141,7 +141,7 @@ func (t *term) restore() (n int) {
 	return n
 }
 
-// ours gives those of some Services that are ours, the oldest first.
+// ours returns those Services that are ours, oldest first.
 func (t *term) ours(objects []any) (all []*corev1.Service) {
 	for _, o := range objects {
 		if s, ok := o.(*corev1.Service); ok && t.isOurs(s) {
@@ -154,10 +154,9 @@ func (t *term) ours(objects []any) (all []*corev1.Service) {
 	return all
 }
 
-// listen takes what changes from the informers; it is also told of all that
-// there is already.
+// listen subscribes to the informers; existing objects are delivered too.
 func (t *term) listen() {
-	// Adding handlers fails only where an informer has ended.
+	// AddEventHandler fails only if the informer has stopped.
 	_, _ = t.services.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { t.enqueue(o, false) },
 		UpdateFunc: func(old, o any) { t.enqueue(o, t.isOursAny(old)) },
@@ -196,7 +195,7 @@ func (t *term) listen() {
 	poke(t.used)
 }
 
-// enqueue puts a Service on the queue where it is ours, was or may have been.
+// enqueue queues a Service that is, was or may have been ours.
 func (t *term) enqueue(o any, was bool) {
 	if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
 		o = gone.Obj
@@ -211,7 +210,7 @@ func (t *term) isOursAny(o any) bool {
 	return ok && t.isOurs(s)
 }
 
-// enqueueNamespace puts a namespace's Services on the queue.
+// enqueueNamespace queues a namespace's Services.
 func (t *term) enqueueNamespace(o any) {
 	n, ok := o.(*corev1.Namespace)
 	if !ok {
@@ -226,7 +225,7 @@ func (t *term) enqueueNamespace(o any) {
 	}
 }
 
-// poke says that there is something to do.
+// poke notifies that there is something to do.
 func poke(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -234,8 +233,8 @@ func poke(c chan struct{}) {
 	}
 }
 
-// follow sets pools anew when they have changed, and tries again those who lack
-// an address when one becomes free.
+// follow updates the pools when they have changed, and retries Services that lack an
+// address when one becomes free.
 func (t *term) follow(ctx context.Context) {
 	for {
 		select {
@@ -258,7 +257,7 @@ func (t *term) follow(ctx context.Context) {
 	}
 }
 
-// retryWaiting puts those who wait on the queue, the oldest first.
+// retryWaiting queues the waiting Services, oldest first.
 func (t *term) retryWaiting() {
 	t.mu.Lock()
 	var objects []any
@@ -277,8 +276,8 @@ func newQueue() workqueue.TypedRateLimitingInterface[service.ID] {
 	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[service.ID](20*time.Millisecond, 30*time.Second))
 }
 
-// drainQueue does what is to be done about the Services of a queue until it is
-// shut down, and again, later, where do says that it is not done.
+// drainQueue processes the Services of a queue until it is shut down, and retries later if
+// do returns false.
 func drainQueue(ctx context.Context, queue workqueue.TypedRateLimitingInterface[service.ID], do func(context.Context, service.ID) bool) {
 	for {
 		id, over := queue.Get()

@@ -17,14 +17,14 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// byNamespace is the index of Services by their namespace, byService that of
-// EndpointSlices by their Service.
+// byNamespace is the index of Services by namespace, byService that of EndpointSlices by
+// Service.
 const (
 	byNamespace = "namespace"
 	byService   = "service"
 )
 
-// kind is a resource that is watched.
+// kind is a watched resource.
 type kind struct {
 	resource string
 	client   rest.Interface
@@ -60,11 +60,11 @@ func (k *Controller) patch(ctx context.Context, client rest.Interface, resource 
 	return r.VersionedParams(&metav1.PatchOptions{FieldManager: component}, metav1.ParameterCodec).Body(patch).Do(ctx).Error()
 }
 
-// patience are the pauses between attempts at what is not there yet.
+// patience are the pauses between attempts while something is missing.
 var patience = [...]time.Duration{time.Second, 2 * time.Second, 5 * time.Second}
 
-// await waits until a resource can be listed, and says why it cannot. The
-// informers would wait too, but longer and without a word.
+// await waits until a resource can be listed, and logs why it cannot. The informers would
+// wait too, but longer and silently.
 func (k *Controller) await(ctx context.Context, d kind) bool {
 	said := ""
 	for try := 0; ; try++ {
@@ -82,9 +82,9 @@ func (k *Controller) await(ctx context.Context, d kind) bool {
 	}
 }
 
-// informer makes one that begins with what the server's store holds now. A
-// cache of the server may lag behind the leader before us, whose addresses would
-// be given a second time.
+// informer creates an informer that starts with the current content of the server's
+// storage. A cache of the server may lag behind the previous leader, whose addresses would
+// be assigned twice.
 func (k *Controller) informer(d kind) cache.SharedIndexInformer {
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -111,7 +111,7 @@ func (k *Controller) informer(d kind) cache.SharedIndexInformer {
 	return made
 }
 
-// slimService keeps of a Service what is read here.
+// slimService keeps the part of a Service that is used here.
 func (k *Controller) slimService(o any) (any, error) {
 	s, ok := o.(*corev1.Service)
 	if !ok {
@@ -120,7 +120,7 @@ func (k *Controller) slimService(o any) (any, error) {
 	kept := &corev1.Service{ObjectMeta: slimMeta(&s.ObjectMeta)}
 	kept.Spec.Type = s.Spec.Type
 	kept.Status.Conditions = s.Status.Conditions
-	if k.GatewayAPI { // routes may lead there
+	if k.GatewayAPI { // routes may refer to it
 		kept.Spec.ClusterIP, kept.Spec.Ports = s.Spec.ClusterIP, slimPorts(s.Spec.Ports)
 	}
 	if s.Spec.Type != corev1.ServiceTypeLoadBalancer {

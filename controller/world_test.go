@@ -36,22 +36,21 @@ func TestMain(m *testing.M) {
 	}
 	var more []string
 	if flag.Parse(); !strings.Contains(flag.Lookup("test.skip").Value.String(), "TestManaged") {
-		more = append(more, "kube-controller-manager") // which takes long to build
+		more = append(more, "kube-controller-manager") // takes long to build
 	}
 	labkube.Main(m, more...)
 }
 
-// long is how long a test waits for what should come at once, on a machine
-// that is busy.
+// long limits the wait for what should happen immediately, on a busy machine.
 const long = time.Minute
 
-// dualStack is what a cluster of both families is started with.
+// dualStack are the flags of a dual-stack cluster.
 var dualStack = []string{"--service-cluster-ip-range=10.96.0.0/12,fd00:10:96::/112"}
 
-// controllerUser has the rights of deploy/manifests/rbac.yaml.
+// controllerUser has the permissions of deploy/manifests/rbac.yaml.
 const controllerUser = "system:serviceaccount:fairlead:fairlead-controller"
 
-// world is a real API server, and what tests do with it.
+// world is a real API server with helpers for tests.
 type world struct {
 	cluster *labkube.Cluster
 	core    kubernetes.Interface
@@ -80,7 +79,7 @@ func (w *world) must(t *testing.T, err error) {
 	}
 }
 
-// resources are those of the kinds that tests make.
+// resources are the resources of the kinds that tests create.
 var resources = map[string]schema.GroupVersionResource{
 	"Namespace":                        {Version: "v1", Resource: "namespaces"},
 	"ServiceAccount":                   {Version: "v1", Resource: "serviceaccounts"},
@@ -101,7 +100,7 @@ var resources = map[string]schema.GroupVersionResource{
 	"Announcement":                     {Group: "fairlead.io", Version: "v1alpha1", Resource: "announcements"},
 }
 
-// apply makes the objects of a text.
+// apply creates the objects of a text.
 func (w *world) apply(text string) error {
 	dec := yaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096)
 	for {
@@ -133,13 +132,13 @@ func (w *world) create(o *unstructured.Unstructured) error {
 	return err
 }
 
-// deploy makes the objects of files under deploy/.
+// deploy creates the objects of files under deploy/.
 func (w *world) deploy(t *testing.T, pattern string) {
 	t.Helper()
 	w.deployOnly(t, pattern, "kind: ")
 }
 
-// deployOnly makes those of them that have a word in them.
+// deployOnly creates those that contain a given word.
 func (w *world) deployOnly(t *testing.T, pattern, word string) {
 	t.Helper()
 	files, err := filepath.Glob("../deploy/" + pattern)
@@ -157,7 +156,7 @@ func (w *world) deployOnly(t *testing.T, pattern, word string) {
 	}
 }
 
-// install makes the resources, and waits until they are served.
+// install creates the CRDs, and waits until they are served.
 func (w *world) install(t *testing.T) {
 	t.Helper()
 	w.deploy(t, "crds/*.yaml")
@@ -171,7 +170,7 @@ func (w *world) install(t *testing.T) {
 	})
 }
 
-// pool makes an AddressPool of a spec in YAML's flow style.
+// pool creates an AddressPool from a spec in YAML flow style.
 func (w *world) pool(t *testing.T, name, spec string) {
 	t.Helper()
 	w.must(t, w.apply(poolText(name, spec)))
@@ -187,7 +186,7 @@ func (w *world) dropPool(t *testing.T, name string) {
 	w.must(t, w.any.Resource(resources["AddressPool"]).Delete(context.Background(), name, metav1.DeleteOptions{}))
 }
 
-// serve makes a LoadBalancer Service with port 80, changed by the rest.
+// serve creates a LoadBalancer Service with port 80, modified by the functions.
 func (w *world) serve(t *testing.T, name string, change ...func(*corev1.Service)) {
 	t.Helper()
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Annotations: map[string]string{}}}
@@ -226,8 +225,8 @@ func (w *world) drop(t *testing.T, names ...string) {
 	}
 }
 
-// stands says how a Service stands: its addresses, and the reason and message
-// of its condition.
+// stands returns the state of a Service: its addresses, and the reason and message of its
+// condition.
 func (w *world) stands(name string) string {
 	s, err := w.core.CoreV1().Services("default").Get(context.Background(), name, metav1.GetOptions{})
 	if err != nil {
@@ -259,8 +258,8 @@ func (w *world) want(t *testing.T, name, want string) {
 	})
 }
 
-// wantEither waits until a Service stands in one of two ways, and says whether it
-// is the second.
+// wantEither waits until a Service is in one of two states, and reports whether it is the
+// second.
 func (w *world) wantEither(t *testing.T, name, one, other string) (second bool) {
 	t.Helper()
 	eventually(t, name, func() string {
@@ -294,7 +293,7 @@ func (w *world) wantEvent(t *testing.T, name, reason, words string) {
 	})
 }
 
-// eventually waits until a check gives no complaint.
+// eventually waits until a check returns "".
 func eventually(t *testing.T, what string, check func() string) {
 	t.Helper()
 	wrong := ""
@@ -306,7 +305,7 @@ func eventually(t *testing.T, what string, check func() string) {
 	t.Fatalf("%s: %s", what, wrong)
 }
 
-// journal keeps what is logged.
+// journal records the log.
 type journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -335,12 +334,12 @@ func (j *journal) wants(t *testing.T, words string) {
 	})
 }
 
-// brief has others not wait long for a controller that is cut off. A busy machine
-// can take the Lease from one that is not, too.
+// brief shortens the time that others wait for a controller that is cut off. On a busy
+// machine it may cost a healthy controller its Lease too.
 func brief(c *controller.Config) { c.LeaseDuration = 3 * time.Second }
 
-// control runs a controller, with just the rights it is to have, until it is
-// stopped or the test ends.
+// control runs a controller with exactly its permissions until it is stopped or the test
+// ends.
 func (w *world) control(t *testing.T, change ...func(*controller.Config)) (log *journal, stop func()) {
 	t.Helper()
 	client, err := w.cluster.ConfigFor(controllerUser)

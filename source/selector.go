@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// LabelServiceName is the label by which an EndpointSlice names its Service
+// LabelServiceName is the label of an EndpointSlice that names its Service
 // (discovery.k8s.io/v1).
 const LabelServiceName = "kubernetes.io/service-name"
 
-// Selector selects EndpointSlices of one namespace by a label. Kubernetes copies the
-// labels of a Service to its EndpointSlices, so it selects Services, too.
+// Selector selects EndpointSlices of one namespace by a label. Kubernetes copies the labels
+// of a Service to its EndpointSlices, so it selects Services too.
 type Selector struct{ Namespace, Label, Value string }
 
-// ParseSelector reads "namespace/service" or "namespace/label=value".
+// ParseSelector parses "namespace/service" or "namespace/label=value".
 func ParseSelector(text string) (Selector, error) {
 	namespace, rest, _ := strings.Cut(text, "/")
 	label, value, labelled := strings.Cut(rest, "=")
@@ -26,13 +26,13 @@ func ParseSelector(text string) (Selector, error) {
 	return Selector{namespace, label, value}, nil
 }
 
-// Selects says whether an object with these labels is selected.
+// Selects reports whether an object with these labels is selected.
 func (s Selector) Selects(namespace string, labels map[string]string) bool {
 	value, ok := labels[s.Label]
 	return ok && namespace == s.Namespace && value == s.Value
 }
 
-// String returns the text that ParseSelector reads.
+// String returns the text for ParseSelector.
 func (s Selector) String() string {
 	if s.Label == LabelServiceName {
 		return s.Namespace + "/" + s.Value

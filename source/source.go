@@ -1,6 +1,6 @@
-// Package source is the door through which services come in: a Source yields
-// whole snapshots and says when it has loaded. Where they come from is the
-// business of the packages below (source/manifest, source/kube).
+// Package source defines the interface to sources of services: a Source publishes complete
+// snapshots once everything has loaded. The packages below it (source/manifest,
+// source/kube) implement it.
 package source
 
 import (
@@ -15,57 +15,57 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// Stale is an object that is used as it was, because what it says now is rejected or
-// cannot be read. The problem with that is among the Problems.
+// Stale is an object whose previous version is in use, because its current version is
+// rejected or cannot be read. The reason is among the Problems.
 type Stale struct {
 	// Object is "Service default/web", Where the file and line of the version in use.
 	Object string `json:"object"`
 	Where  string `json:"where,omitempty"`
-	// Service is the Service, "namespace/name", that the object is or belongs to; empty
-	// where it belongs to none.
+	// Service is the Service, "namespace/name", that the object is or belongs to; empty if
+	// it belongs to none.
 	Service string `json:"service,omitempty"`
-	// Since is when what the object says stopped to be valid, as far as it was seen.
+	// Since is when the current version was first seen to be invalid.
 	Since time.Time `json:"since"`
 }
 
-// Snapshot is all that a source knows at one moment. It is never changed after
-// it is published.
+// Snapshot is the complete state of a source at one moment. It is immutable once published.
 type Snapshot struct {
-	// Services are sorted by ID. A Service that did not change between two
-	// snapshots is the same pointer in both.
+	// Services are sorted by ID. A Service that is unchanged between two snapshots is the
+	// same pointer in both.
 	Services []*service.Service
-	// Balancers are the addresses of all balancers, Draining of those that are on
-	// their way out, sorted, where the source was told who the balancers are.
+	// Balancers are the addresses of all balancers, Draining those that are terminating,
+	// sorted, if the source is configured with the balancers' Service.
 	Balancers, Draining []netip.Addr
-	// Names are those of Balancers, as far as they have any.
+	// Names are the names of Balancers, if they have any.
 	Names map[netip.Addr]string
-	// Senders are the load balancers of all groups, from which a backend node accepts
-	// packets, sorted, where the source knows by which labels their Services are found;
-	// nil where it does not know them yet.
+	// Senders are the load balancers of all groups from which a backend node accepts
+	// packets, sorted, if the source is configured with the labels of their Services; nil
+	// if it does not know them yet.
 	Senders []netip.Addr
-	// Drain says why this node's balancer is to drain, sorted; none: it is not. Last
-	// says that it nevertheless serves on, as no other balancer would be left.
+	// Drain has the reasons why this node's balancer must drain, sorted; none if it must
+	// not. Last means that it stays active nevertheless, because no other balancer would be
+	// left.
 	Drain []string
 	Last  bool
-	// Announcements say what of the Services is announced by this node; nil: all.
-	// One that did not change between two snapshots is the same pointer in both.
+	// Announcements select what this node advertises of the Services; nil: everything. If
+	// unchanged between two snapshots, it is the same pointer in both.
 	Announcements Announcements
-	// Problems are what was refused; what an object held before a refused
-	// change is still among Services.
+	// Problems are what was rejected; the version before a rejected change is still among
+	// Services.
 	Problems []problem.Problem
-	// Stale are objects that are used as they were, by their names.
+	// Stale are objects whose previous version is in use, sorted by name.
 	Stale []Stale
 }
 
-// Announcements decide what a node announces. It is a pointer, and what it
-// points to is never changed.
+// Announcements decide what a node advertises. The dynamic type is a pointer to an
+// immutable value.
 type Announcements interface {
-	// Offers gives the offers by which the node announces a VIP of a Service; where
-	// there are none, why.
+	// Offers returns the offers with which the node advertises a VIP of a Service, or the
+	// reason if there are none.
 	Offers(s *service.Service, vip netip.Addr) ([]route.Offer, string)
 }
 
-// Equal says that two snapshots hold the same.
+// Equal reports whether two snapshots are equal.
 func (s Snapshot) Equal(o Snapshot) bool {
 	return slices.Equal(s.Services, o.Services) && slices.Equal(s.Problems, o.Problems) && slices.Equal(s.Draining, o.Draining) &&
 		slices.Equal(s.Balancers, o.Balancers) && slices.Equal(s.Senders, o.Senders) && (s.Senders == nil) == (o.Senders == nil) &&
@@ -73,10 +73,9 @@ func (s Snapshot) Equal(o Snapshot) bool {
 		s.Announcements == o.Announcements && slices.Equal(s.Drain, o.Drain) && s.Last == o.Last
 }
 
-// Source yields snapshots.
+// Source publishes snapshots.
 type Source interface {
-	// Run calls publish with the first snapshot once everything has loaded,
-	// and again after every change, until ctx ends. It returns an error only
-	// where it cannot go on at all.
+	// Run calls publish with the first snapshot once everything has loaded, and again after
+	// every change, until ctx ends. It returns an error only if it cannot continue at all.
 	Run(ctx context.Context, publish func(Snapshot)) error
 }

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Fits says whether a network goes with the others of its domain, with what is
-// accepted of its peers, and with what the nodes' uplinks carry. before is the
-// network as it is so far, nil where it is new.
+// Fits returns an error if a network conflicts with the other networks of its domain, with
+// the accepted networks of peers, or with the rates of the nodes' uplinks. before is the
+// current version of the network, nil if it is new.
 func (n Network) Fits(before *Network, s State) error {
 	for i, sub := range n.Subnets {
 		if by := s.overlap(sub.Prefix, n.Name); by != "" {
@@ -22,7 +22,7 @@ func (n Network) Fits(before *Network, s State) error {
 		}
 	}
 	if before != nil && n.Guarantee <= before.Guarantee {
-		return nil // what is too much already is not made worse
+		return nil // an existing overcommitment does not get worse
 	}
 	networks := slices.DeleteFunc(slices.Clone(s.Networks), func(o Network) bool { return o.Name == n.Name })
 	if o := Overbooked(append(networks, n), s.Nodes); len(o) > 0 {
@@ -31,7 +31,7 @@ func (n Network) Fits(before *Network, s State) error {
 	return nil
 }
 
-// overlap names who has a part of a prefix, but for a network.
+// overlap names the network, except one, that overlaps a prefix.
 func (s State) overlap(p netip.Prefix, but string) string {
 	for _, o := range s.Networks {
 		if with, ok := overlapping(o.Prefixes(), p); ok && o.Name != but {
@@ -56,7 +56,7 @@ func overlapping(all []netip.Prefix, p netip.Prefix) (netip.Prefix, bool) {
 	return all[i], true
 }
 
-// Prefixes are those of a network's subnets.
+// Prefixes returns the prefixes of a network's subnets.
 func (n Network) Prefixes() []netip.Prefix {
 	all := make([]netip.Prefix, len(n.Subnets))
 	for i, s := range n.Subnets {
@@ -65,7 +65,7 @@ func (n Network) Prefixes() []netip.Prefix {
 	return all
 }
 
-// Overbooked says in words which uplinks carry less than is guaranteed of them.
+// Overbooked describes the uplinks whose rate is less than the sum of the guarantees.
 func Overbooked(networks []Network, nodes []Node) (words []string) {
 	var sum Rate
 	var names []string
@@ -86,9 +86,9 @@ func Overbooked(networks []Network, nodes []Node) (words []string) {
 	return words
 }
 
-// Accept decides which networks of the peers count here, and writes into the
-// others why not (SharedNetwork.Refused). One that counted before goes before one
-// that did not, then the order is that of the domains' names: what runs goes on.
+// Accept decides which networks of peers are accepted, and records why others are not
+// (SharedNetwork.Refused). Networks that were accepted before take precedence, then the
+// order of the domain names decides, so that working networks continue to work.
 func Accept(own []Network, before, now []PeerView) []PeerView {
 	counted := map[string]bool{}
 	for _, p := range before {
@@ -121,10 +121,10 @@ func Accept(own []Network, before, now []PeerView) []PeerView {
 	return out
 }
 
-// maxSubnets is how many a network has at most: one of each family.
+// maxSubnets limits the subnets of a network: one per address family.
 const maxSubnets = 2
 
-// FederatedName is what a network of another domain is called here.
+// FederatedName returns the local name of another domain's network.
 func FederatedName(domain, name string) string { return domain + "/" + name }
 
 // offered is a network of a peer.
@@ -135,14 +135,14 @@ type offered struct {
 
 func (o offered) name() string { return FederatedName(o.Domain, o.Name) }
 
-// judge knows what counts so far.
+// judge holds what is accepted so far.
 type judge struct {
 	own      State
 	accepted []offered
 	names    map[string]bool
 }
 
-// refusal says why a network does not count; "" where it does.
+// refusal returns why a network is not accepted, or "".
 func (j *judge) refusal(o offered) string {
 	c := &checker{object: "network " + o.name()}
 	if !label.MatchString(o.Name) {
@@ -154,7 +154,7 @@ func (j *judge) refusal(o offered) string {
 	if len(o.Prefixes) == 0 {
 		c.add("prefixes", "there is none: %s must give it a subnet", o.Domain)
 	}
-	if len(o.Prefixes) > maxSubnets { // before each is compared with all others'
+	if len(o.Prefixes) > maxSubnets { // before comparing each with all others
 		c.add("prefixes", "there are %d: %s must make it networks of one IPv4 and one IPv6 subnet at most", len(o.Prefixes), o.Domain)
 		return c.err().Error()
 	}
@@ -190,7 +190,7 @@ func (j *judge) overlap(p netip.Prefix) string {
 	return ""
 }
 
-// nextHop gives the gateway of a family; not valid where there is none.
+// nextHop returns the gateway of a family, or an invalid address if there is none.
 func (p Peer) nextHop(is4 bool) netip.Addr {
 	for _, a := range p.NextHops {
 		if a.Is4() == is4 {

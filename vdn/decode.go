@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Decode reads one JSON value strictly: what is not known is refused by name.
+// Decode decodes one JSON value strictly: unknown fields are rejected by name.
 func Decode(text []byte, into any) error {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
@@ -25,15 +25,15 @@ func Decode(text []byte, into any) error {
 	return nil
 }
 
-// noNulls refuses null in lists, where Go's decoder would see an empty value. A
-// field that is null is as good as absent.
+// noNulls rejects null in lists, which Go's decoder treats as a zero value. A field that is
+// null counts as absent.
 func noNulls(text []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	var within []json.Delim
 	for {
 		token, err := dec.Token()
 		if err != nil {
-			return nil // its end
+			return nil // end of the text
 		}
 		switch d, _ := token.(json.Delim); {
 		case d == '[' || d == '{':
@@ -46,7 +46,7 @@ func noNulls(text []byte) error {
 	}
 }
 
-// explain says in words of JSON what its decoder says in those of Go.
+// explain rewrites a decoder error in terms of JSON instead of Go.
 func explain(err error) error {
 	var kind *json.UnmarshalTypeError
 	var syntax *json.SyntaxError

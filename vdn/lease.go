@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// Owners says which attachment has an address, or a node's device; "" where none.
+// Owners returns the attachment that has an address, or a node's device; "" if none has.
 type Owners interface {
 	HasAddress(netip.Addr) (attachment string)
 	HasDevice(node, device string) (attachment string)
 }
 
-// ChooseAddresses gives a request its addresses, of each subnet one, with the
-// lengths of their prefixes. pools are those of the network's subnets.
+// ChooseAddresses chooses one address of each subnet for a request, with its prefix length.
+// pools are those of the network's subnets.
 func ChooseAddresses(n Network, pools []*Pool, r AttachmentRequest, owners Owners) ([]netip.Prefix, error) {
 	object := "attachment " + r.ID()
 	asked := slices.Clone(r.Addresses)
@@ -69,9 +69,8 @@ func noneLeft(object string, n Network, s Subnet, p *Pool, owner string, owners 
 	return conflict(object, "network", "the pool of %s in %s is empty: delete attachments, or widen its ranges", n.Object(), s.Prefix)
 }
 
-// ChooseDevice gives the node's device that a request is attached to: of
-// HostDevice one that nobody has; of Macvlan the first, or "" where the request
-// names none.
+// ChooseDevice chooses the node's device for a request: for HostDevice one that is free,
+// for Macvlan the first, or "" if the request names none.
 func ChooseDevice(n Network, r AttachmentRequest, owners Owners) (string, error) {
 	var taken []string
 	for _, d := range n.Devices {
@@ -98,7 +97,7 @@ func ChooseDevice(n Network, r AttachmentRequest, owners Owners) (string, error)
 		r.Node, n.Object(), strings.Join(n.Devices, ", "), why)
 }
 
-// Keeps says whether a network as changed still holds an attachment as it is.
+// Keeps returns an error if a changed network is incompatible with an existing attachment.
 func (n Network) Keeps(a Attachment, before Network) error {
 	if n.mode() != before.mode() {
 		return conflict(n.Object(), "mode", "%s changes it under attachment %s: delete that first", n.mode(), a.ID)
@@ -122,8 +121,8 @@ func (n Network) Keeps(a Attachment, before Network) error {
 	return nil
 }
 
-// mayStay says that an address that is given may stay so. One that was reserved for
-// another since is the other's once it is given back.
+// mayStay reports whether a leased address may stay leased. An address that has since been
+// reserved for another owner stays leased until it is released.
 func (s Subnet) mayStay(a netip.Addr) bool {
 	return inRanges(s.ranges(), a) || slices.ContainsFunc(s.Reserved, func(r Reservation) bool { return r.Address == a })
 }
@@ -135,13 +134,13 @@ func (n Network) mode() Mode {
 	return n.Mode
 }
 
-// Has says whether an attachment has an address.
+// Has reports whether an attachment has an address.
 func (a Attachment) Has(address netip.Addr) bool {
 	return slices.ContainsFunc(a.Addresses, func(p netip.Prefix) bool { return p.Addr() == address })
 }
 
-// Continue is the request by which a controller has an attachment, as it is, continue
-// the first of others that there is.
+// Continue returns the request that lets an attachment replace the first existing one of
+// others.
 func (a Attachment) Continue(replaces []string) AttachmentRequest {
 	r := AttachmentRequest{
 		Network: a.Network, Node: a.Node, Container: a.Container, Interface: a.Interface,
@@ -156,7 +155,7 @@ func (a Attachment) Continue(replaces []string) AttachmentRequest {
 	return r
 }
 
-// SameRequest says whether a request is the one that an attachment was made by.
+// SameRequest returns an error if a request is not the one that created an attachment.
 func SameRequest(a Attachment, r AttachmentRequest) error {
 	object := "attachment " + a.ID
 	const mend = "delete it first, or name another interface"
@@ -176,7 +175,7 @@ func SameRequest(a Attachment, r AttachmentRequest) error {
 	return nil
 }
 
-// MayReplace says whether a request may continue an attachment.
+// MayReplace returns an error if a request may not replace an attachment.
 func MayReplace(a Attachment, r AttachmentRequest) error {
 	object, field := "attachment "+r.ID(), "replaces"
 	switch {
@@ -193,7 +192,7 @@ func MayReplace(a Attachment, r AttachmentRequest) error {
 	return nil
 }
 
-// MayBeUp says whether what a node tells of an attachment goes with its lease.
+// MayBeUp returns an error if a node's report contradicts the lease.
 func MayBeUp(n Network, a Attachment, u UpReport) error {
 	if n.mode() == HostDevice && a.Device != u.Device {
 		return conflict("attachment "+a.ID, "device", "it was given %s, not %s: use that", a.Device, u.Device)
@@ -201,7 +200,7 @@ func MayBeUp(n Network, a Attachment, u UpReport) error {
 	return nil
 }
 
-// InUse is the Problem of what cannot be deleted yet.
+// InUse returns the Problem of an object that cannot be deleted yet.
 func InUse(object string, attachments []string) error {
 	const most = 3
 	names := strings.Join(attachments[:min(most, len(attachments))], ", ")

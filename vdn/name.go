@@ -9,16 +9,16 @@ import (
 
 var (
 	label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
-	// nodeName takes hosts' names as they are, capitals too.
+	// nodeName accepts hostnames as they are, including capitals.
 	nodeName = regexp.MustCompile(`^[A-Za-z0-9]([-_.A-Za-z0-9]{0,251}[A-Za-z0-9])?$`)
-	// containerID is as the CNI specification has it (1.1, section 2).
+	// containerID follows the CNI specification (1.1, section 2).
 	containerID = regexp.MustCompile(`^[A-Za-z0-9][-_.A-Za-z0-9]{0,252}$`)
 	macAddress  = regexp.MustCompile(`^[0-9a-f]{2}(:[0-9a-f]{2}){5}$`)
 )
 
 const labelWords = "want small letters, digits and -, up to 63, like science-1"
 
-// IsDomain says that s is a DNS name of small letters.
+// IsDomain reports whether s is a lowercase DNS name.
 func IsDomain(s string) bool {
 	if len(s) > 253 {
 		return false
@@ -31,7 +31,7 @@ func IsDomain(s string) bool {
 	return true
 }
 
-// isDevice is what the kernel takes as a device's name (dev_valid_name in
+// isDevice reports whether the kernel accepts s as a device name (dev_valid_name in
 // net/core/dev.c).
 func isDevice(s string) bool {
 	return s != "" && len(s) < 16 && s != "." && s != ".." &&
@@ -40,12 +40,12 @@ func isDevice(s string) bool {
 
 const deviceWords = "is no name of a device: up to 15 letters without / : and spaces, like eth1"
 
-// isPrintable says that people can read a text of up to 512 bytes.
+// isPrintable reports whether a text is printable and at most 512 bytes long.
 func isPrintable(s string) bool {
 	return len(s) <= 512 && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// address checks one that a host may have.
+// address checks the address of a host.
 func (c *checker) address(field string, a netip.Addr) bool {
 	switch {
 	case !a.IsValid():
@@ -62,7 +62,7 @@ func (c *checker) address(field string, a netip.Addr) bool {
 	return false
 }
 
-// prefix checks one without host bits.
+// prefix checks a prefix, which must have no host bits set.
 func (c *checker) prefix(field string, p netip.Prefix) bool {
 	switch {
 	case !p.IsValid():
@@ -77,7 +77,7 @@ func (c *checker) prefix(field string, p netip.Prefix) bool {
 	return false
 }
 
-// each checks that texts are right and not there twice.
+// each checks that texts are valid and unique.
 func (c *checker) each(field string, all []string, right func(string) bool, mend string) {
 	seen := map[string]bool{}
 	for i, s := range all {

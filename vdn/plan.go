@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// State is all that plans and views are made of, but for the attachments.
+// State is the input of plans and views, except for the attachments.
 type State struct {
 	Domain   string
 	Revision uint64
@@ -15,24 +15,24 @@ type State struct {
 	Networks []Network
 	Nodes    []Node
 	Peers    []PeerView
-	// Slices are the numbers of networks, by name, of federated ones by
-	// FederatedName; also of those that are no more.
+	// Slices are the numbers of networks, by name or FederatedName, including those of
+	// deleted networks.
 	Slices map[string]uint16
 }
 
-// MaxSlice is the greatest number of a slice.
+// MaxSlice is the greatest slice number.
 const MaxSlice = 65534
 
-// NumberSlices gives every name that has none a number; gone tells that a name's
-// is needed no longer, which counts once all others are used. Those to be written
-// are given back, and the names to be forgotten.
+// NumberSlices assigns a number to every name that has none. Once all numbers have been
+// used, it reuses those of names that are gone. It returns the new numbers and the names to
+// forget.
 func NumberSlices(known map[string]uint16, names []string, gone func(name string) bool) (given map[string]uint16, forgotten []string, err error) {
 	given = map[string]uint16{}
 	var greatest uint16
 	for _, id := range known {
 		greatest = max(greatest, id)
 	}
-	var left []string // those that may be used again
+	var left []string // numbers that can be reused
 	for _, name := range names {
 		if known[name] != 0 || given[name] != 0 {
 			continue
@@ -55,7 +55,7 @@ func NumberSlices(known map[string]uint16, names []string, gone func(name string
 	return given, forgotten, nil
 }
 
-// goneNames are in the order of their numbers; never nil.
+// goneNames returns the names in the order of their numbers; never nil.
 func goneNames(known map[string]uint16, gone func(string) bool) []string {
 	names := []string{}
 	for name := range known {
@@ -67,7 +67,7 @@ func goneNames(known map[string]uint16, gone func(string) bool) []string {
 	return names
 }
 
-// PlanFor gives all that a node must do; local are its attachments.
+// PlanFor returns the plan of a node; local are its attachments.
 func PlanFor(s State, node Node, local []Attachment) Plan {
 	p := Plan{Revision: s.Revision, Slices: []Slice{}, Local: append([]Attachment{}, local...)}
 	slices.SortFunc(p.Local, func(a, b Attachment) int { return strings.Compare(a.ID, b.ID) })
@@ -93,7 +93,7 @@ func PlanFor(s State, node Node, local []Attachment) Plan {
 	return p
 }
 
-// wholeDevices is HostDevice where the network's hosts have such, else empty.
+// wholeDevices returns HostDevice for a network of that mode, or "".
 func (n Network) wholeDevices() Mode {
 	if n.Mode == HostDevice {
 		return HostDevice
@@ -105,7 +105,7 @@ func comparePrefix(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
 
-// accepted are the peers' networks that count here.
+// accepted returns the accepted networks of peers.
 func (s State) accepted() (all []offered) {
 	for i := range s.Peers {
 		p := &s.Peers[i]
@@ -118,10 +118,10 @@ func (s State) accepted() (all []offered) {
 	return all
 }
 
-// rightsOf gives the numbers of those whom each network may talk to, in order:
+// rightsOf returns the sorted slice numbers that each network may communicate with: those
 // where both name each other.
 func rightsOf(s State) map[string][]uint16 {
-	names := map[string]map[string]bool{} // whom each names, but only of those there are
+	names := map[string]map[string]bool{} // what each network names
 	for _, n := range s.Networks {
 		names[n.Name] = setOf(n.Reach)
 	}
@@ -148,8 +148,8 @@ func setOf(all []string) map[string]bool {
 	return set
 }
 
-// OfferFor is what a peer is told: the networks shared with it, and their hosts
-// that are up.
+// OfferFor returns the offer for a peer: the networks shared with it, and their hosts that
+// are up.
 func OfferFor(s State, domain string, attachments []Attachment) Offer {
 	o := Offer{Domain: s.Domain, Networks: []SharedNetwork{}}
 	hosts := map[string][]SharedHost{}

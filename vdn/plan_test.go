@@ -94,7 +94,7 @@ func TestConflictsOfPeersAreNamed(t *testing.T) {
 	if d := cmp.Diff(fresh, refused(nil)); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
-	// What counted before goes on.
+	// What was accepted before stays accepted.
 	held := strings.Join(append([]string{"network busan/c, prefixes[0]: 10.9.1.0/24 overlaps 10.9.0.0/16 of seoul's network first: one of the two domains must choose another"}, wrong...), "\n")
 	if d := cmp.Diff(held, refused([]PeerView{peerOf("seoul", shared("first", "10.9.0.0/16"))})); d != "" {
 		t.Errorf("-want +got:\n%s", d)
@@ -127,7 +127,7 @@ func TestWhatDoesNotFitIsRefused(t *testing.T) {
 		{here, nil, "shared: here is this domain itself"},
 		{guaranteed(200e6), nil, ""},
 		{guaranteed(201e6), nil, "network b, guarantee: 501M are guaranteed in all (a 300M, b 201M), but uplink eth1 of node n1 carries 500M; guarantee less"},
-		{guaranteed(201e6), &Network{Guarantee: 900e6}, ""}, // too much, but less than it was
+		{guaranteed(201e6), &Network{Guarantee: 900e6}, ""}, // too much, but less than before
 	} {
 		got := ""
 		if err := c.network.Fits(c.before, s); err != nil {

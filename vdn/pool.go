@@ -2,23 +2,24 @@ package vdn
 
 import "net/netip"
 
-// maxReleased is how many addresses a Pool remembers as given back. Older ones
-// count as never given.
+// maxReleased limits the released addresses that a Pool remembers. Older ones count as
+// never used.
 const maxReleased = 65536
 
-// Pool chooses addresses of one subnet: those never given first, from the lowest,
-// then the one given back longest ago. It is not safe for concurrent use.
+// Pool chooses addresses of one subnet: first addresses that were never used, in ascending
+// order, then the one released longest ago. It is not safe for concurrent use.
 type Pool struct {
 	subnet   Subnet
 	ranges   []Range
-	reserved map[netip.Addr]string // whose
+	reserved map[netip.Addr]string // the owners
 	taken    map[netip.Addr]bool
 	released map[netip.Addr]uint64 // since when
-	queue    []release             // in order; stale where released says otherwise
-	// next may be the lowest that was never given; at is its range.
+	queue    []release             // in order; stale if released differs
+	// next is the lowest address that may never have been used; at is the index of its
+	// range.
 	next netip.Addr
 	at   int
-	// forgotten says that some below next may be given that released does not have.
+	// forgotten is true if released lacks addresses below next that may be available.
 	forgotten bool
 }
 
@@ -27,7 +28,7 @@ type release struct {
 	since   uint64
 }
 
-// NewPool makes one of which nothing is taken.
+// NewPool creates a Pool with no address in use.
 func NewPool(s Subnet) *Pool {
 	p := &Pool{subnet: s, ranges: s.ranges(), reserved: map[netip.Addr]string{}, taken: map[netip.Addr]bool{}, released: map[netip.Addr]uint64{}}
 	for _, r := range s.Reserved {
@@ -44,17 +45,17 @@ func (p *Pool) rewind() {
 	}
 }
 
-// Take notes that an address is given.
+// Take marks an address as in use.
 func (p *Pool) Take(a netip.Addr) {
 	p.taken[a] = true
 	delete(p.released, a)
 }
 
-// Taken says whether an address is given.
+// Taken reports whether an address is in use.
 func (p *Pool) Taken(a netip.Addr) bool { return p.taken[a] }
 
-// Release notes that an address is given back at a moment, which must not be
-// before that of the last call. It gives those that are remembered no longer.
+// Release marks an address as released at a time that must not be before that of the last
+// call. It returns the addresses that are no longer remembered.
 func (p *Pool) Release(a netip.Addr, now uint64) (forgotten []netip.Addr) {
 	delete(p.taken, a)
 	p.released[a] = now
@@ -69,7 +70,7 @@ func (p *Pool) Release(a netip.Addr, now uint64) (forgotten []netip.Addr) {
 	return forgotten
 }
 
-// oldest gives the first of the queue that still counts.
+// oldest returns the first valid entry of the queue.
 func (p *Pool) oldest() (release, bool) {
 	for len(p.queue) > 0 {
 		if r := p.queue[0]; p.released[r.address] == r.since && !p.taken[r.address] {
@@ -80,8 +81,8 @@ func (p *Pool) oldest() (release, bool) {
 	return release{}, false
 }
 
-// Choose gives the address that an owner would get: what is reserved for it if
-// anything is; false where none is left.
+// Choose returns the address that an owner would get, its reserved one if it has any; false
+// if none is left.
 func (p *Pool) Choose(owner string) (netip.Addr, bool) {
 	if mine, any := p.mine(owner); any {
 		return mine, mine.IsValid()
@@ -99,7 +100,7 @@ func (p *Pool) Choose(owner string) (netip.Addr, bool) {
 	return p.fresh()
 }
 
-// mine gives the first free address of those reserved for an owner.
+// mine returns the first free address of those reserved for an owner.
 func (p *Pool) mine(owner string) (free netip.Addr, any bool) {
 	if owner == "" {
 		return netip.Addr{}, false
@@ -115,7 +116,7 @@ func (p *Pool) mine(owner string) (free netip.Addr, any bool) {
 	return netip.Addr{}, any
 }
 
-// fresh gives the lowest that was never given.
+// fresh returns the lowest address that was never used.
 func (p *Pool) fresh() (netip.Addr, bool) {
 	for ; p.at < len(p.ranges); p.at++ {
 		r := p.ranges[p.at]
@@ -131,8 +132,8 @@ func (p *Pool) fresh() (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// again gives the one given back longest ago. Those that are closed to all now,
-// as a gateway's, leave the queue for good: a change of the subnet makes a new Pool.
+// again returns the address released longest ago. Addresses that nobody may have now, such
+// as a gateway's, leave the queue permanently: a change of the subnet creates a new Pool.
 func (p *Pool) again() (netip.Addr, bool) {
 	for {
 		r, ok := p.oldest()
@@ -146,11 +147,11 @@ func (p *Pool) again() (netip.Addr, bool) {
 	}
 }
 
-// open says that anybody may have an address that is in the ranges.
+// open reports whether an address within the ranges is available to any owner.
 func (p *Pool) open(a netip.Addr) bool {
 	_, reserved := p.reserved[a]
 	return !p.taken[a] && !reserved && a != p.subnet.Gateway
 }
 
-// Free is how many addresses are left, with the reserved ones.
+// Free returns the number of addresses left, including reserved ones.
 func (p *Pool) Free() float64 { return p.subnet.Size() - float64(len(p.taken)) }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// slowPool chooses as Pool must, by looking at every address.
+// slowPool chooses as Pool must, by checking every address.
 type slowPool struct {
 	subnet Subnet
 	taken  map[netip.Addr]bool
@@ -69,7 +69,7 @@ func randomSubnet(r *rand.Rand) Subnet {
 	return s
 }
 
-// TestPoolsChooseAsTheSlowTwin does, for any subnet and any order of things.
+// TestPoolsChooseAsTheSlowTwin compares both for arbitrary subnets and operations.
 func TestPoolsChooseAsTheSlowTwin(t *testing.T) {
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -100,7 +100,8 @@ func TestPoolsChooseAsTheSlowTwin(t *testing.T) {
 	}
 }
 
-// TestAPoolForgetsWhatItMust, and yet gives each address that is free.
+// TestAPoolForgetsWhatItMust checks that a pool with forgotten addresses still returns
+// every free address.
 func TestAPoolForgetsWhatItMust(t *testing.T) {
 	s := Subnet{Prefix: netip.MustParsePrefix("10.0.0.0/15")}
 	p := NewPool(s)

@@ -6,26 +6,26 @@ import (
 	"strings"
 )
 
-// Kind is what sort of no a Problem is.
+// Kind classifies a Problem.
 type Kind int
 
-// The kinds.
+// Problem kinds.
 const (
-	// Invalid: the object is wrong by itself.
+	// Invalid: the object itself is invalid.
 	Invalid Kind = iota
-	// Conflict: it is right, but does not go with what is there.
+	// Conflict: the object is valid but conflicts with existing state.
 	Conflict
-	// NotFound: what it is about is not there.
+	// NotFound: the object does not exist.
 	NotFound
-	// Changed: what it is about is no longer what the asker saw.
+	// Changed: the object has changed since the client read it.
 	Changed
 )
 
-// Problem says what is wrong with which field of which object, and the mend.
+// Problem describes what is wrong with which field of which object, and how to fix it.
 type Problem struct {
 	Kind Kind
-	// Object is "network science"; Field is "subnets[0].prefix", or empty where the
-	// whole object is meant.
+	// Object is "network science"; Field is "subnets[0].prefix", or empty for the entire
+	// object.
 	Object, Field, Text string
 }
 
@@ -36,7 +36,7 @@ func (p *Problem) Error() string {
 	return p.Object + ", " + p.Field + ": " + p.Text
 }
 
-// Problems are all that is wrong with one object.
+// Problems are all problems of one object.
 type Problems []*Problem
 
 func (p Problems) Error() string {
@@ -47,7 +47,7 @@ func (p Problems) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// Unwrap gives each to errors.As.
+// Unwrap exposes each problem to errors.As.
 func (p Problems) Unwrap() []error {
 	all := make([]error, len(p))
 	for i, one := range p {
@@ -56,7 +56,7 @@ func (p Problems) Unwrap() []error {
 	return all
 }
 
-// KindOf says what sort of no an error is; false for one that is no Problem.
+// KindOf returns the kind of an error; false if it is not a Problem.
 func KindOf(err error) (Kind, bool) {
 	var p *Problem
 	if errors.As(err, &p) {
@@ -65,7 +65,7 @@ func KindOf(err error) (Kind, bool) {
 	return 0, false
 }
 
-// checker gathers what is wrong with one object.
+// checker collects the problems of one object.
 type checker struct {
 	object string
 	found  Problems
@@ -75,7 +75,7 @@ func (c *checker) add(field, format string, args ...any) {
 	c.found = append(c.found, &Problem{Object: c.object, Field: field, Text: fmt.Sprintf(format, args...)})
 }
 
-// err is nil where nothing is wrong.
+// err returns nil if there are no problems.
 func (c *checker) err() error {
 	if len(c.found) == 0 {
 		return nil
@@ -83,12 +83,12 @@ func (c *checker) err() error {
 	return c.found
 }
 
-// conflict makes a Problem of its kind.
+// conflict returns a Problem of kind Conflict.
 func conflict(object, field, format string, args ...any) *Problem {
 	return &Problem{Conflict, object, field, fmt.Sprintf(format, args...)}
 }
 
-// Missing is the Problem of what is not there.
+// Missing returns a Problem for an object that does not exist.
 func Missing(object, mend string) *Problem {
 	return &Problem{Kind: NotFound, Object: object, Text: "not there: " + mend}
 }

@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// Rate is in bit/s. People write it with a unit of ten's powers: 400M, 1.5G.
+// Rate is in bit/s. Its text form may have a decimal unit: 400M, 1.5G.
 type Rate uint64
 
-// units from the greatest.
+// units in descending order.
 var units = []struct {
 	suffix string
 	bits   float64
 }{{"T", 1e12}, {"G", 1e9}, {"M", 1e6}, {"k", 1e3}, {"", 1}}
 
-// ParseRate reads "400M", "1.5G", "9600".
+// ParseRate parses "400M", "1.5G", "9600".
 func ParseRate(s string) (Rate, error) {
 	for _, u := range units {
 		number, ok := strings.CutSuffix(s, u.suffix)
@@ -33,8 +33,7 @@ func ParseRate(s string) (Rate, error) {
 	return 0, fmt.Errorf("rate %q: want bit/s like 400M, 1.5G or 9600", s)
 }
 
-// String is what ParseRate reads as the same rate: with the greatest unit that does not
-// round it.
+// String formats the rate for ParseRate with the largest unit that needs no rounding.
 func (r Rate) String() string {
 	for _, u := range units {
 		f := float64(r) / u.bits
@@ -49,10 +48,10 @@ func (r Rate) String() string {
 	return strconv.FormatUint(uint64(r), 10)
 }
 
-// MarshalJSON writes it as String.
+// MarshalJSON encodes the rate as String.
 func (r Rate) MarshalJSON() ([]byte, error) { return json.Marshal(r.String()) }
 
-// UnmarshalJSON reads what ParseRate does, and bare numbers.
+// UnmarshalJSON accepts what ParseRate does, and bare numbers.
 func (r *Rate) UnmarshalJSON(b []byte) error {
 	s := string(b)
 	if len(b) > 0 && b[0] == '"' {

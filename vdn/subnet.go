@@ -6,11 +6,12 @@ import (
 	"slices"
 )
 
-// hasNetworkAddress says that a prefix's first address is the network's, and, of
-// IPv4, its last the broadcast's: all but the shortest (RFC 3021; RFC 6164).
+// hasNetworkAddress reports whether the first address of a prefix is the network address
+// and, for IPv4, the last the broadcast address: all except the longest prefixes (RFC 3021;
+// RFC 6164).
 func hasNetworkAddress(p netip.Prefix) bool { return p.Addr().BitLen()-p.Bits() > 1 }
 
-// last is a prefix's last address.
+// last returns the last address of a prefix.
 func last(p netip.Prefix) netip.Addr {
 	b := p.Masked().Addr().AsSlice()
 	for bit := p.Bits(); bit < len(b)*8; bit++ {
@@ -20,9 +21,9 @@ func last(p netip.Prefix) netip.Addr {
 	return a
 }
 
-// ranges are what is handed out of a subnet, in order. Where none are named it is
-// the whole prefix but for the network's address (of IPv6 all routers': RFC 4291,
-// section 2.6.1), and for the last one of IPv4.
+// ranges returns the ranges to lease from, in order. The default is the entire prefix
+// except the network address (in IPv6 the subnet-router anycast address: RFC 4291, section
+// 2.6.1) and, for IPv4, the last address.
 func (s Subnet) ranges() []Range {
 	if len(s.Ranges) > 0 {
 		return slices.SortedFunc(slices.Values(s.Ranges), func(a, b Range) int { return a.First.Compare(b.First) })
@@ -42,7 +43,7 @@ func (s Subnet) ranges() []Range {
 
 func (r Range) contains(a netip.Addr) bool { return r.First.Compare(a) <= 0 && a.Compare(r.Last) <= 0 }
 
-// size is how many addresses it has; exact up to 2^53.
+// size returns the number of addresses; exact up to 2^53.
 func (r Range) size() float64 {
 	first, end := r.First.AsSlice(), r.Last.AsSlice()
 	n := 0.0
@@ -56,8 +57,8 @@ func inRanges(ranges []Range, a netip.Addr) bool {
 	return slices.ContainsFunc(ranges, func(r Range) bool { return r.contains(a) })
 }
 
-// Size is how many addresses may be handed out, with the reserved ones; exact up
-// to 2^53.
+// Size returns the number of addresses that can be leased, including reserved ones; exact
+// up to 2^53.
 func (s Subnet) Size() float64 {
 	ranges, n := s.ranges(), 0.0
 	for _, r := range ranges {
@@ -74,7 +75,7 @@ func (s Subnet) Size() float64 {
 	return math.Max(n, 0)
 }
 
-// holds says that a subnet hands an address out to an owner.
+// holds reports whether a subnet may lease an address to an owner.
 func (s Subnet) holds(a netip.Addr, owner string) bool {
 	for _, r := range s.Reserved {
 		if r.Address == a {
@@ -110,7 +111,7 @@ func (c *checker) subnets(n Network) {
 	}
 }
 
-// maxRanges keeps the search for one that overlaps short.
+// maxRanges bounds the search for overlaps.
 const maxRanges = 256
 
 func (c *checker) subnet(at string, s Subnet) {
@@ -158,7 +159,7 @@ func (c *checker) rangeOf(at string, s Subnet, i int, r Range) {
 	}
 }
 
-// within checks an address that one host of a subnet may have.
+// within checks an address for a host of a subnet.
 func (c *checker) within(field string, s Subnet, a netip.Addr) bool {
 	switch {
 	case !c.address(field, a):

@@ -12,7 +12,7 @@ func index(field string, i int) string { return field + "[" + strconv.Itoa(i) + 
 // Object names it in errors.
 func (n Network) Object() string { return "network " + n.Name }
 
-// Validate says what is wrong with a network by itself, all of it (Problems).
+// Validate returns all errors of a network by itself (Problems).
 func (n Network) Validate() error {
 	c := &checker{object: n.Object()}
 	if !label.MatchString(n.Name) {
@@ -53,7 +53,7 @@ func isReach(s string) bool {
 	return IsDomain(domain) && label.MatchString(name)
 }
 
-// minimum MTUs: RFC 791 (section 3.2), RFC 8200 (section 5).
+// Minimum MTUs: RFC 791 (section 3.2), RFC 8200 (section 5).
 const (
 	minMTU4 = 68
 	minMTU6 = 1280
@@ -91,7 +91,7 @@ func (c *checker) routes(n Network) {
 	}
 }
 
-// subnetOf gives the subnet of a family.
+// subnetOf returns the subnet of a family.
 func (n Network) subnetOf(is4 bool) (Subnet, bool) {
 	for _, s := range n.Subnets {
 		if s.Prefix.Addr().Is4() == is4 {
@@ -119,7 +119,7 @@ func isText(s string) bool { return s != "" && isPrintable(s) }
 // Object names it in errors.
 func (p Peer) Object() string { return "peer " + p.Domain }
 
-// Validate says what is wrong with a peer by itself (Problems).
+// Validate returns all errors of a peer by itself (Problems).
 func (p Peer) Validate() error {
 	c := &checker{object: p.Object()}
 	if !IsDomain(p.Domain) {
@@ -150,7 +150,7 @@ func (p Peer) Validate() error {
 // ID is CONTAINER.INTERFACE.
 func (r AttachmentRequest) ID() string { return r.Container + "." + r.Interface }
 
-// Validate says what is wrong with a request by itself (Problems).
+// Validate returns all errors of a request by itself (Problems).
 func (r AttachmentRequest) Validate() error {
 	c := &checker{object: "attachment " + r.ID()}
 	if !label.MatchString(r.Network) {
@@ -190,8 +190,8 @@ func (r AttachmentRequest) Validate() error {
 	return c.err()
 }
 
-// maxReplaces is how many attachments one may have continued, of which most are not
-// known to any controller.
+// maxReplaces limits how many attachments one may have continued, most of which no
+// controller knows.
 const maxReplaces = 100
 
 func (c *checker) node(field, name string) {
@@ -200,7 +200,7 @@ func (c *checker) node(field, name string) {
 	}
 }
 
-// Validate says what is wrong with what a node tells of an attachment (Problems).
+// Validate returns all errors of an up report (Problems).
 func (u UpReport) Validate(id string) error {
 	c := &checker{object: "attachment " + id}
 	if !isDevice(u.Device) {
@@ -218,7 +218,7 @@ func (u UpReport) Validate(id string) error {
 // Object names it in errors.
 func (n Node) Object() string { return "node " + n.Name }
 
-// Validate says what is wrong with a node's report by itself (Problems).
+// Validate returns all errors of a node's report by itself (Problems).
 func (r NodeReport) Validate() error {
 	c := &checker{object: r.Object()}
 	c.node("name", r.Name)

@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
-// science is a network that is right.
+// science is a valid network.
 func science() Network {
 	return Network{
 		Name: "science", Devices: []string{"eth1"},
@@ -78,7 +78,7 @@ func TestNetworksAreRefusedByFieldAndMend(t *testing.T) {
 	} {
 		n := science()
 		if strings.Contains(c.change, "subnets") {
-			n.Subnets = nil // else what is not named stays
+			n.Subnets = nil // otherwise decoding retains the other fields
 		}
 		err := json.Unmarshal([]byte(c.change), &n)
 		if err == nil {
@@ -93,7 +93,8 @@ func TestNetworksAreRefusedByFieldAndMend(t *testing.T) {
 	}
 }
 
-// TestAllThatIsWrongIsToldAtOnce, and each is to be found by itself.
+// TestAllThatIsWrongIsToldAtOnce checks that all errors are reported and that each can be
+// found.
 func TestAllThatIsWrongIsToldAtOnce(t *testing.T) {
 	err := broken(t, `{"mode": "x", "mtu": 3}`).Validate()
 	var p *Problem
@@ -212,7 +213,7 @@ func FuzzNetworkBodies(f *testing.F) {
 	})
 }
 
-// FuzzRate: what is read is written as a text that is read as the same rate.
+// FuzzRate checks that a parsed rate survives a round trip.
 func FuzzRate(f *testing.F) {
 	for _, text := range []string{"400M", "1.5G", "9600", "0", "1e3M", "9.2T", "0.4", "M", "-1", "1_0", "0x1p4", "9223372036854775807", "1e400"} {
 		f.Add(text)

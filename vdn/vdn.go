@@ -1,12 +1,11 @@
-// Package vdn is the model of virtually dedicated networks: slices with addresses,
-// rates and rights, the hosts attached to them, and what each node must do for
-// that. It is pure: no socket, no kernel, no clock. The controller around it is
-// vdn/server, what keeps its state vdn/store, who asks it vdn/client, and what
-// does it on a node vdn/node.
+// Package vdn is the model of virtually dedicated networks: slices with addresses, rates
+// and permissions, the hosts attached to them, and the plans that nodes enforce. It is
+// pure: no sockets, no kernel, no clock. The controller is vdn/server, its storage
+// vdn/store, its client vdn/client, and the daemon on nodes vdn/node.
 //
-// What a virtually dedicated network is, is told by "Open-Cloud Computing
-// Platform Design based on Virtually Dedicated Network and Container Interface"
-// (Kim et al., 2019): slicing, vDHCP, federation, access control (vNAC).
+// The concept is described in "Open-Cloud Computing Platform Design based on Virtually
+// Dedicated Network and Container Interface" (Kim et al., 2019): slicing, vDHCP,
+// federation, access control (vNAC).
 package vdn
 
 import "net/netip"
@@ -14,80 +13,80 @@ import "net/netip"
 // Mode is how a pod is attached.
 type Mode string
 
-// The modes.
+// Attachment modes.
 const (
-	// Macvlan gives the pod a device of its own on the node's.
+	// Macvlan gives the pod its own macvlan device on the node's device.
 	Macvlan Mode = "macvlan"
-	// HostDevice gives the pod a whole device of the node, and takes it back.
+	// HostDevice moves an entire NIC of the node into the pod, and returns it.
 	HostDevice Mode = "host-device"
 )
 
-// Network is one slice: hosts that may talk to each other, what they are
-// guaranteed and allowed, and whom else they reach.
+// Network is one slice: hosts that may communicate, their rates, and the other destinations
+// that they may reach.
 type Network struct {
 	// Name is a DNS label, and never changes.
 	Name string `json:"name"`
-	// Mode is Macvlan where empty.
+	// Mode defaults to Macvlan.
 	Mode Mode `json:"mode,omitempty"`
-	// Devices are those of the nodes that it is on. Macvlan: the first that a node
-	// has. HostDevice: each is given to one pod at a time.
+	// Devices are the nodes' devices to use. Macvlan: the first that a node has.
+	// HostDevice: each is given to one pod at a time.
 	Devices []string `json:"devices"`
-	// Subnets are at most one of IPv4 and one of IPv6.
+	// Subnets are at most one IPv4 and one IPv6 subnet.
 	Subnets []Subnet `json:"subnets"`
-	// MTU is the devices' own where 0.
+	// MTU 0 means the devices' own.
 	MTU int `json:"mtu,omitempty"`
-	// Routes are those of its hosts beside their own subnets.
+	// Routes are its hosts' routes in addition to their subnets.
 	Routes []Route `json:"routes,omitempty"`
 	DNS    DNS     `json:"dns,omitzero"`
-	// Guarantee is what all its hosts together have of each uplink, however busy
-	// others are: bit/s. What it leaves others may use.
+	// Guarantee is the rate that all its hosts together get at each uplink, however busy
+	// others are, in bit/s. Others may use what it leaves.
 	Guarantee Rate `json:"guarantee,omitempty"`
-	// Max is what all its hosts together get of each uplink; no limit where 0.
+	// Max is the maximum rate of all its hosts together at each uplink; 0 for no limit.
 	Max Rate `json:"max,omitempty"`
-	// HostMax is what one attachment may send, and what it may receive.
+	// HostMax is the maximum rate that one attachment may send, and may receive.
 	HostMax Rate `json:"hostMax,omitempty"`
-	// Reach are other networks whose hosts it may talk to, where they name it, too:
-	// NAME here, DOMAIN/NAME in a federated domain.
+	// Reach lists other networks whose hosts it may communicate with, if they list it too:
+	// NAME, or DOMAIN/NAME in a federated domain.
 	Reach []string `json:"reach,omitempty"`
-	// Outside are destinations that are in no network, but allowed (vNAC). None
-	// where empty: what is not allowed is dropped.
+	// Outside lists permitted destinations that are in no network (vNAC). All others are
+	// dropped.
 	Outside []netip.Prefix `json:"outside,omitempty"`
-	// Shared are federated domains that are told of this network.
+	// Shared lists federated domains that this network is offered to.
 	Shared []string `json:"shared,omitempty"`
 }
 
-// Subnet is where a network's hosts have their addresses.
+// Subnet is the address range of a network's hosts.
 type Subnet struct {
 	Prefix netip.Prefix `json:"prefix"`
-	// Gateway is never handed out. No default route where not valid.
+	// Gateway is never leased. If invalid, there is no default route.
 	Gateway netip.Addr `json:"gateway,omitzero"`
-	// Ranges are what is handed out: the whole prefix where empty, but for its
-	// first address, and for its last where it is of IPv4.
+	// Ranges are the addresses to lease. The default is the entire prefix except its first
+	// address and, for IPv4, its last.
 	Ranges []Range `json:"ranges,omitempty"`
-	// Reserved are for one owner each.
+	// Reserved addresses are for one owner each.
 	Reserved []Reservation `json:"reserved,omitempty"`
 }
 
-// Range is from First to Last, both included.
+// Range is from First to Last, inclusive.
 type Range struct {
 	First netip.Addr `json:"first"`
 	Last  netip.Addr `json:"last"`
 }
 
-// Reservation keeps an address for one owner ("namespace/pod").
+// Reservation reserves an address for one owner ("namespace/pod").
 type Reservation struct {
 	Address netip.Addr `json:"address"`
 	Owner   string     `json:"owner"`
 }
 
-// Route is one of a network's hosts.
+// Route is a route of a network's hosts.
 type Route struct {
 	To netip.Prefix `json:"to"`
-	// Via is the subnet's gateway where not valid.
+	// Via defaults to the subnet's gateway.
 	Via netip.Addr `json:"via,omitzero"`
 }
 
-// DNS is what the container runtime is told.
+// DNS is the configuration for the container runtime.
 type DNS struct {
 	Nameservers []netip.Addr `json:"nameservers,omitempty"`
 	Domain      string       `json:"domain,omitempty"`
@@ -95,41 +94,40 @@ type DNS struct {
 	Options     []string     `json:"options,omitempty"`
 }
 
-// AttachmentPhase is how far an attachment is.
+// AttachmentPhase is the state of an attachment.
 type AttachmentPhase string
 
-// The phases.
+// Attachment phases.
 const (
-	// Leased: it has its addresses.
+	// Leased: its addresses are assigned.
 	Leased AttachmentPhase = "leased"
-	// Up: it has its device; its node enforces.
+	// Up: its device exists, and its node enforces.
 	Up AttachmentPhase = "up"
 )
 
-// AttachmentRequest is what a node asks for one device of one container.
+// AttachmentRequest requests an attachment for one interface of one container.
 type AttachmentRequest struct {
 	Network string `json:"network"`
 	Node    string `json:"node"`
-	// Container and Interface make it one of a kind: the same again is answered the
-	// same.
+	// Container and Interface identify it: a repeated request gets the same response.
 	Container string `json:"container"`
 	Interface string `json:"interface"`
-	// Owner is "namespace/pod", for reservations and for people; may be empty.
+	// Owner is "namespace/pod", for reservations and for display; optional.
 	Owner string `json:"owner,omitempty"`
-	// OwnerUID tells it from others of its name, before and after it; may be empty.
+	// OwnerUID distinguishes it from earlier and later pods of the same name; optional.
 	OwnerUID string `json:"ownerUID,omitempty"`
-	// Addresses are asked for by name; others are given where empty.
+	// Addresses requests specific addresses; others are chosen if empty.
 	Addresses []netip.Addr `json:"addresses,omitempty"`
-	// Devices are those of the network's that the node has and that are free, for
+	// Devices are the network's devices that the node has and that are free, for
 	// HostDevice.
 	Devices []string `json:"devices,omitempty"`
-	// Replaces are IDs of attachments whose addresses and device this one continues, of
-	// the same pod, network and node: the first that there is. The node restarted the pod
-	// while no controller answered.
+	// Replaces has the IDs of attachments of the same pod, network and node. This one takes
+	// over the addresses and device of the first that exists. It is set if the node
+	// restarted the pod while no controller was reachable.
 	Replaces []string `json:"replaces,omitempty"`
 }
 
-// Attachment is one host's place in a network.
+// Attachment is one host's attachment to a network.
 type Attachment struct {
 	// ID is CONTAINER.INTERFACE.
 	ID        string `json:"id"`
@@ -139,9 +137,9 @@ type Attachment struct {
 	Interface string `json:"interface"`
 	Owner     string `json:"owner,omitempty"`
 	OwnerUID  string `json:"ownerUID,omitempty"`
-	// Addresses with the lengths of their subnets.
+	// Addresses with the prefix lengths of their subnets.
 	Addresses []netip.Prefix `json:"addresses"`
-	// Device is the node's: the one below it (Macvlan) or the one given (HostDevice).
+	// Device is the node's device: the parent (Macvlan) or the NIC in the pod (HostDevice).
 	Device string          `json:"device,omitempty"`
 	MAC    string          `json:"mac,omitempty"`
 	Phase  AttachmentPhase `json:"phase"`
@@ -151,91 +149,92 @@ type Attachment struct {
 	Since int64 `json:"since"`
 }
 
-// UpReport is what a node tells once an attachment's device is there.
+// UpReport is a node's report that an attachment's device exists.
 type UpReport struct {
 	Device string `json:"device"`
 	MAC    string `json:"mac"`
 	NetNS  string `json:"netns"`
 }
 
-// Lease is what an attachment's request is answered.
+// Lease is the response to an attachment request.
 type Lease struct {
 	Attachment Attachment `json:"attachment"`
 	Network    Network    `json:"network"`
 }
 
-// Node is a machine that enforces: one with pods, or a gateway between networks
-// and elsewhere.
+// Node is a machine that enforces: one with pods, or a gateway between networks and
+// elsewhere.
 type Node struct {
 	Name string `json:"name"`
-	// Gateway says that it forwards between networks and elsewhere.
+	// Gateway means that it forwards between networks and elsewhere.
 	Gateway bool     `json:"gateway,omitempty"`
 	Uplinks []Uplink `json:"uplinks"`
-	// Means is what it enforces by: kernel or openvswitch.
+	// Means is its enforcer: kernel or openvswitch.
 	Means string `json:"means"`
 }
 
 // Uplink is a device whose rate slices share.
 type Uplink struct {
 	Device string `json:"device"`
-	// Rate is what it carries: bit/s.
+	// Rate is its capacity, in bit/s.
 	Rate Rate `json:"rate"`
 }
 
-// NodeReport is what a node tells every second or so.
+// NodeReport is what a node reports about every second.
 type NodeReport struct {
 	Node
-	// Applied is the revision of the plan that holds on it.
+	// Applied is the revision of the plan in force.
 	Applied uint64 `json:"applied"`
-	// Error is why the newest plan does not hold, in words.
+	// Error is why the newest plan is not fully applied.
 	Error string `json:"error,omitempty"`
-	// Degraded lists what it does without, as its kernel refuses it, in words.
+	// Degraded lists missing optional features that its kernel rejects.
 	Degraded []string  `json:"degraded,omitempty"`
 	Counters []Counter `json:"counters,omitempty"`
 }
 
-// Counter is what one slice did at one device of a node since it began.
+// Counter has the counts of one slice at one device of a node since its creation.
 type Counter struct {
 	Network string `json:"network"`
-	// Attachment is whose it is; of the whole slice at the uplink where empty.
+	// Attachment is the attachment; empty for the entire slice at the uplink.
 	Attachment string `json:"attachment,omitempty"`
 	Device     string `json:"device"`
 	SentBytes  uint64 `json:"sentBytes"`
-	// ReceivedBytes are counted for attachments alone.
+	// ReceivedBytes are counted only for attachments.
 	ReceivedBytes uint64 `json:"receivedBytes,omitempty"`
 	// Drops by reason: over-rate, isolated, outside, spoofed, bypassed.
 	Drops map[string]uint64 `json:"drops,omitempty"`
 }
 
-// Plan is all that one node must do. It is whole: what is not in it goes.
+// Plan is everything that one node must do. It is complete: what is not in it is removed.
 type Plan struct {
 	// Revision grows with each change.
 	Revision uint64  `json:"revision"`
 	Slices   []Slice `json:"slices"`
 	// Local are the attachments of this node.
 	Local []Attachment `json:"local"`
-	// Routes lead to federated networks, at gateways.
+	// Routes are the routes to federated networks, at gateways.
 	Routes []Route `json:"routes,omitempty"`
 }
 
-// Slice is what a node enforces for one network, of its own domain or of another.
+// Slice is what a node enforces for one network of its own or another domain.
 type Slice struct {
-	// ID is its number, 1 to 65,534, the same on all nodes of a domain for ever.
+	// ID is its number, 1 to 65,534, the same on all nodes of a domain. It is not reused
+	// before all numbers have been used.
 	ID   uint16 `json:"id"`
 	Name string `json:"name"`
 	// Mode is HostDevice, or empty for all others.
 	Mode Mode `json:"mode,omitempty"`
-	// Prefixes tell whose a packet is, by its addresses.
+	// Prefixes determine a packet's slice from its addresses.
 	Prefixes  []netip.Prefix `json:"prefixes"`
 	Guarantee Rate           `json:"guarantee,omitempty"`
 	Max       Rate           `json:"max,omitempty"`
 	HostMax   Rate           `json:"hostMax,omitempty"`
-	// Reach are the IDs of others that it may talk to; itself goes without saying.
+	// Reach are the IDs of other slices that it may communicate with.
 	Reach   []uint16       `json:"reach,omitempty"`
 	Outside []netip.Prefix `json:"outside,omitempty"`
 }
 
-// View is what people see: everything, at one moment.
+// View is the complete state for display, at one moment.
 type View struct {
 	Domain      string       `json:"domain"`
 	Revision    uint64       `json:"revision"`
@@ -243,18 +242,18 @@ type View struct {
 	Attachments []Attachment `json:"attachments"`
 	Nodes       []NodeView   `json:"nodes"`
 	Peers       []PeerView   `json:"peers,omitempty"`
-	// Notes are what does not hold although it was asked for, in words.
+	// Notes describe what was configured but is not in effect.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// NodeView is a node as last heard of.
+// NodeView is a node with its last report.
 type NodeView struct {
 	NodeReport
-	// Heard is how long ago it told, in seconds.
+	// Heard is the time since its last report, in seconds.
 	Heard float64 `json:"heard"`
-	// Alive says that it told lately.
+	// Alive means that its last report is recent.
 	Alive bool `json:"alive"`
-	// Rates are those of its counters between its last two reports.
+	// Rates are the rates of its counters between its last two reports.
 	Rates []CounterRate `json:"rates,omitempty"`
 }
 
@@ -265,49 +264,49 @@ type CounterRate struct {
 	Device     string `json:"device"`
 	Sent       Rate   `json:"sent"`
 	Received   Rate   `json:"received,omitempty"`
-	// Drops a second.
+	// Drops per second.
 	Drops float64 `json:"drops,omitempty"`
 }
 
 // Peer is another domain that networks are exchanged with.
 type Peer struct {
-	// Domain is its name, which its certificate bears as a DNS name.
+	// Domain is its name, which its certificate has as a DNS name.
 	Domain string `json:"domain"`
-	// URL is where its controller is asked for what it shares.
+	// URL is the URL of its controller's offers.
 	URL string `json:"url"`
-	// NextHops are its gateways' addresses, one of each family.
+	// NextHops are its gateways' addresses, one per family.
 	NextHops []netip.Addr `json:"nextHops"`
 }
 
-// PeerView is a peer as last heard of.
+// PeerView is a peer with its last offer.
 type PeerView struct {
 	Peer
-	// Connected says that its last answer is good.
+	// Connected means that its last response was valid.
 	Connected bool `json:"connected"`
-	// Error is why not, in words.
+	// Error is why it is not connected.
 	Error    string          `json:"error,omitempty"`
 	Networks []SharedNetwork `json:"networks,omitempty"`
 }
 
-// Offer is what one domain tells another.
+// Offer is what one domain shares with another.
 type Offer struct {
 	Domain   string          `json:"domain"`
 	Networks []SharedNetwork `json:"networks"`
 }
 
-// SharedNetwork is a network of another domain, as that tells it.
+// SharedNetwork is a network of another domain, as that domain offers it.
 type SharedNetwork struct {
 	Name     string         `json:"name"`
 	Prefixes []netip.Prefix `json:"prefixes"`
-	// Reach are networks of the asking domain that it may talk to.
+	// Reach lists networks of the receiving domain that it may communicate with.
 	Reach []string `json:"reach,omitempty"`
-	// Hosts are those that are up.
+	// Hosts are the hosts that are up.
 	Hosts []SharedHost `json:"hosts,omitempty"`
-	// Refused is why it does not count here, in words; written by the receiver.
+	// Refused is why it is not accepted; written by the receiver.
 	Refused string `json:"refused,omitempty"`
 }
 
-// SharedHost is one of another domain's.
+// SharedHost is a host of another domain.
 type SharedHost struct {
 	Owner     string       `json:"owner,omitempty"`
 	Addresses []netip.Addr `json:"addresses"`

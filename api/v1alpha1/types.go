@@ -1,7 +1,7 @@
-// Package v1alpha1 has Fairlead's own resources of Kubernetes, of the group
-// fairlead.io/v1alpha1: AddressPool, BGPPeer and Announcement, VirtualNetwork and
-// NetworkAttachment. Their manifests in deploy/crds are generated from these types. What
-// they mean to a node or a controller belongs in source/crd and vdn/kube.
+// Package v1alpha1 contains the types of Fairlead's custom resources, in the API group
+// fairlead.io/v1alpha1: AddressPool, BGPPeer, Announcement, VirtualNetwork and
+// NetworkAttachment. The manifests in deploy/crds are generated from them. The resources
+// are interpreted in source/crd and vdn/kube.
 //
 // +kubebuilder:object:generate=true
 // +groupName=fairlead.io
@@ -15,10 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion is that of these resources.
+// GroupVersion is the group and version of these resources.
 var GroupVersion = schema.GroupVersion{Group: "fairlead.io", Version: "v1alpha1"}
 
-// AddToScheme makes the types known to a scheme.
+// AddToScheme registers the types with a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &AddressPool{}, &AddressPoolList{}, &BGPPeer{}, &BGPPeerList{}, &Announcement{}, &AnnouncementList{},
 		&VirtualNetwork{}, &VirtualNetworkList{}, &NetworkAttachment{}, &NetworkAttachmentList{})
@@ -301,11 +301,11 @@ type CommunityText string
 // +kubebuilder:validation:Enum=Any;Local;ByPolicy
 type EndpointsRule string
 
-// The rules.
+// Endpoints rules.
 const (
-	// EndpointsAny announces wherever the Service has servers.
+	// EndpointsAny advertises on all nodes if the Service has endpoints.
 	EndpointsAny EndpointsRule = "Any"
-	// EndpointsLocal announces only on nodes with a healthy server of their own.
+	// EndpointsLocal advertises only on nodes with a healthy local endpoint.
 	EndpointsLocal EndpointsRule = "Local"
 	// EndpointsByPolicy is Local for Services with externalTrafficPolicy Local.
 	EndpointsByPolicy EndpointsRule = "ByPolicy"
@@ -316,13 +316,13 @@ const (
 // +kubebuilder:validation:Enum=None;Endpoints;Node
 type WeightRule string
 
-// The rules.
+// Weight rules.
 const (
-	// WeightNone has all nodes share alike.
+	// WeightNone gives all nodes equal weight.
 	WeightNone WeightRule = "None"
-	// WeightEndpoints weighs a node by its healthy servers.
+	// WeightEndpoints weights a node by its healthy local endpoints.
 	WeightEndpoints WeightRule = "Endpoints"
-	// WeightNode weighs a node by its label fairlead.io/weight.
+	// WeightNode weights a node by its label fairlead.io/weight.
 	WeightNode WeightRule = "Node"
 )
 
@@ -331,15 +331,15 @@ const (
 // +kubebuilder:validation:Enum=Any;BGP;Layer2;Cloud
 type Mode string
 
-// The modes.
+// Advertisement modes.
 const (
-	// ModeAny announces in all ways that the agent has.
+	// ModeAny advertises in every mode the agent supports.
 	ModeAny Mode = "Any"
-	// ModeBGP tells BGP peers.
+	// ModeBGP advertises to BGP peers.
 	ModeBGP Mode = "BGP"
-	// ModeLayer2 answers ARP and neighbour discovery, in turns.
+	// ModeLayer2 answers ARP and neighbor discovery, from one node at a time.
 	ModeLayer2 Mode = "Layer2"
-	// ModeCloud has a cloud lead packets here.
+	// ModeCloud advertises through a cloud provider's API.
 	ModeCloud Mode = "Cloud"
 )
 
@@ -348,17 +348,17 @@ const (
 // +kubebuilder:validation:Enum=LoadBalancer;External;Cluster
 type AddressKind string
 
-// The kinds.
+// Address kinds.
 const (
-	// AddressLoadBalancer is an address that a Service has as a load balancer's.
+	// AddressLoadBalancer is a load balancer address of a Service.
 	AddressLoadBalancer AddressKind = "LoadBalancer"
-	// AddressExternal is one of spec.externalIPs, which nobody has given to it.
+	// AddressExternal is one of spec.externalIPs, which are not allocated by a controller.
 	AddressExternal AddressKind = "External"
 	// AddressCluster is one of spec.clusterIPs.
 	AddressCluster AddressKind = "Cluster"
 )
 
-// LabelWeight is the label of a Node that says what it is worth among balancers.
+// LabelWeight is the Node label that holds its weight among balancers.
 const LabelWeight = "fairlead.io/weight"
 
 // AnnouncementSpec says what is announced, by whom and how.

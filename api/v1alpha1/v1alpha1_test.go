@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// described is what is looked at of a manifest's schema.
+// described is the part of a manifest's schema that is checked.
 type described struct {
 	Description string               `json:"description"`
 	Properties  map[string]described `json:"properties"`
@@ -18,8 +18,8 @@ type described struct {
 	Required    []string             `json:"required"`
 }
 
-// The manifests have the fields of the types, each with a description for
-// kubectl explain.
+// TestManifestsAreOfTheTypes checks that the manifests have the fields of the types,
+// each with a description for kubectl explain.
 func TestManifestsAreOfTheTypes(t *testing.T) {
 	for name, of := range map[string]any{"addresspools": AddressPool{}, "bgppeers": BGPPeer{}, "announcements": Announcement{},
 		"virtualnetworks": VirtualNetwork{}, "networkattachments": NetworkAttachment{}} {
@@ -51,13 +51,13 @@ func compare(t *testing.T, path string, of reflect.Type, s described) {
 		of = of.Elem()
 	}
 	if of.Kind() != reflect.Struct || !strings.HasSuffix(of.PkgPath(), "api/v1alpha1") {
-		return // Kubernetes' own
+		return // a Kubernetes type
 	}
 	var names, required []string
 	for i := range of.NumField() {
 		f := of.Field(i)
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name == "" { // of TypeMeta
+		if name == "" { // TypeMeta
 			names = append(names, "apiVersion", "kind")
 			continue
 		}

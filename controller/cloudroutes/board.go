@@ -18,12 +18,12 @@ import (
 	"github.com/fairlead/fairlead/advertise/cloud"
 )
 
-// Board is the leader's side. It belongs to one goroutine.
+// Board is the leader's side. It must be used by only one goroutine.
 type Board struct {
 	leases    leaseClient
 	namespace string
-	// seen are by name the Leases, and since when they are as they are: by our
-	// clock, as those of the nodes may be wrong.
+	// seen has the Leases by name, and since when they are unchanged, by the local clock,
+	// because the clocks of nodes may be wrong.
 	seen  map[string]*seen
 	blind bool // the last Read failed
 }
@@ -33,7 +33,7 @@ type seen struct {
 	at    time.Time
 }
 
-// NewBoard makes one that has seen nothing yet: who it finds at first is taken for
+// NewBoard creates a Board that has seen nothing yet: agents that it finds first count as
 // alive.
 func NewBoard(config *rest.Config, namespace string) (*Board, error) {
 	l, err := leases(config, namespace)
@@ -43,8 +43,8 @@ func NewBoard(config *rest.Config, namespace string) (*Board, error) {
 	return &Board{leases: l, namespace: namespace, seen: map[string]*seen{}}, nil
 }
 
-// Read gives what the agents offer that are alive, sorted by node, and deletes
-// the Leases of the others.
+// Read returns the offers of the agents that are alive, sorted by node, and deletes the
+// Leases of the others.
 func (b *Board) Read(ctx context.Context) ([]cloud.Offer, error) {
 	list, err := b.leases.List(ctx, metav1.ListOptions{LabelSelector: Label})
 	if err != nil {
@@ -57,7 +57,7 @@ func (b *Board) Read(ctx context.Context) ([]cloud.Offer, error) {
 	for i := range list.Items {
 		l := &list.Items[i]
 		s := &seen{l, now}
-		// While nothing could be read, nobody may have been able to renew.
+		// While reading failed, agents may have been unable to renew too.
 		if old := before[l.Name]; old != nil && !b.blind && sameTime(old.lease, l) {
 			s.at = old.at
 		}
@@ -73,15 +73,14 @@ func (b *Board) Read(ctx context.Context) ([]cloud.Offer, error) {
 	return offers, errors.Join(append(errs, err)...)
 }
 
-// bury deletes the Lease of an agent that is dead, unless it has just been
-// renewed.
+// bury deletes the Lease of a dead agent, unless it has just been renewed.
 func (b *Board) bury(ctx context.Context, l *coordinationv1.Lease) error {
 	err := b.leases.Delete(ctx, l.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &l.UID, ResourceVersion: &l.ResourceVersion}})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if apierrors.IsConflict(err) {
-		return nil // who lives is read by the next Read
+		return nil // the next Read sees that it is alive
 	}
 	if err != nil {
 		return errors.New(words(err, b.namespace))
@@ -89,14 +88,13 @@ func (b *Board) bury(ctx context.Context, l *coordinationv1.Lease) error {
 	return nil
 }
 
-// offers gives what is offered by those who are seen and live; what of it cannot
-// be read is told, and counts as no offer.
+// offers returns the offers of live agents; invalid ones are reported, and do not count.
 func (b *Board) offers(now time.Time) ([]cloud.Offer, error) {
 	all := []cloud.Offer{}
 	var errs []error
 	for _, s := range b.seen {
 		if now.Sub(s.at) > duration(s.lease) {
-			continue // dead, and cannot be buried
+			continue // dead, but its deletion failed
 		}
 		o, err := decode(node(s.lease), s.lease.Annotations[AnnotationOffer])
 		if err != nil {
@@ -109,8 +107,7 @@ func (b *Board) offers(now time.Time) ([]cloud.Offer, error) {
 	return all, errors.Join(errs...)
 }
 
-// Tell writes to the Leases, as the last Read has found them, how the cloud
-// stands.
+// Tell writes the state of the cloud to the Leases that the last Read found.
 func (b *Board) Tell(ctx context.Context, s cloud.State) error {
 	var errs []error
 	for name, one := range b.seen {

@@ -8,8 +8,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
-// FuzzOffer: an annotation is refused with its node, or its routes are written as a text
-// that is read the same.
+// FuzzOffer checks that an annotation is rejected with its node, or that its routes survive
+// a round trip.
 func FuzzOffer(f *testing.F) {
 	f.Add("a", encode("1", some))
 	f.Add("a", `{"routes":[{"prefix":"10.1.1.1/24","nextHop":"10.0.0.1"}]}`)

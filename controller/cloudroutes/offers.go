@@ -1,8 +1,8 @@
-// Package cloudroutes is what agents and the controller tell each other where a cloud
-// leads prefixes to balancers: each agent has a Lease that says what it is ready
-// to carry, and renews it; the controller that leads reads all of them, and writes
-// there how the cloud stands. A Lease that is renewed no more is an agent that is
-// dead: its Lease is deleted, and with that what it offered is gone.
+// Package cloudroutes is the protocol between agents and the controller for prefixes that a
+// cloud routes to balancers. Each agent renews a Lease with the routes that it can serve.
+// The leading controller reads all of them, and writes the state of the cloud to them. A
+// Lease that is no longer renewed means a dead agent: it is deleted, and the agent's offer
+// with it.
 package cloudroutes
 
 import (
@@ -22,23 +22,23 @@ import (
 	"github.com/fairlead/fairlead/internal/kubeclient"
 )
 
-// The names of what is in a Lease.
+// Names in a Lease.
 const (
-	// Label is on every Lease that is an offer.
+	// Label is on every Lease with an offer.
 	Label = "fairlead.io/offer"
-	// AnnotationOffer is what is offered, AnnotationCloud how the cloud stands.
+	// AnnotationOffer has the offer, AnnotationCloud the state of the cloud.
 	AnnotationOffer = "fairlead.io/offer"
 	AnnotationCloud = "fairlead.io/cloud"
 	// namePrefix begins a Lease's name.
 	namePrefix = "fairlead-offer-"
 )
 
-// Duration is how long an agent that renews its Lease no more is taken for alive.
+// Duration is how long an agent counts as alive after it last renewed its Lease.
 const Duration = 15 * time.Second
 
-// offered is the text of AnnotationOffer.
+// offered is the content of AnnotationOffer.
 type offered struct {
-	// Serial makes an offer that is made again another one.
+	// Serial distinguishes a repeated offer from the previous one.
 	Serial string         `json:"serial"`
 	Routes []offeredRoute `json:"routes"`
 }
@@ -48,9 +48,9 @@ type offeredRoute struct {
 	NextHop netip.Addr   `json:"nextHop"`
 }
 
-// answered is the text of AnnotationCloud.
+// answered is the content of AnnotationCloud.
 type answered struct {
-	// Offer is the sum of the AnnotationOffer that State is about.
+	// Offer is the checksum of the AnnotationOffer that State refers to.
 	Offer string      `json:"offer"`
 	State cloud.State `json:"state"`
 }
@@ -60,7 +60,7 @@ func encode(serial string, routes []route.Route) string {
 	for _, r := range routes {
 		o.Routes = append(o.Routes, offeredRoute{r.Prefix, r.NextHop})
 	}
-	// Prefixes and addresses always have a text.
+	// Prefixes and addresses always encode.
 	text, _ := json.Marshal(o)
 	return string(text)
 }
@@ -80,14 +80,14 @@ func decode(node, text string) (cloud.Offer, error) {
 	return offer, nil
 }
 
-// sum stands for a text.
+// sum returns a checksum of a text.
 func sum(text string) string {
 	f := fnv.New64a()
-	_, _ = f.Write([]byte(text)) // a hash takes all
+	_, _ = f.Write([]byte(text)) // a hash never fails
 	return fmt.Sprintf("%016x", f.Sum64())
 }
 
-// leaseClient has the verbs for the Leases of a namespace.
+// leaseClient accesses the Leases of a namespace.
 type leaseClient = *kubeclient.Resource[*coordinationv1.Lease, *coordinationv1.LeaseList]
 
 func leases(config *rest.Config, namespace string) (leaseClient, error) {
@@ -102,7 +102,7 @@ func leases(config *rest.Config, namespace string) (leaseClient, error) {
 	return kubeclient.Of[*coordinationv1.Lease, *coordinationv1.LeaseList](c[coordinationv1.SchemeGroupVersion], "leases", namespace), nil
 }
 
-// words says what an error of the API server means here.
+// words explains an error of the API server.
 func words(err error, namespace string) string {
 	if apierrors.IsForbidden(err) {
 		return fmt.Sprintf("no right to Leases in namespace %s: set cloud.provider in the chart's values (docs/clouds.md): %v", namespace, err)

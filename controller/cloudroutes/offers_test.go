@@ -19,8 +19,8 @@ import (
 
 var some = []route.Route{{Prefix: netip.MustParsePrefix("10.1.1.0/24"), NextHop: netip.MustParseAddr("10.0.0.1")}}
 
-// An agent whose API server is away goes on with its work, also with its end, and
-// says what is wrong.
+// TestNobodyThere checks that an agent whose API server is unreachable continues to work
+// and can exit, and that it reports the problem.
 func TestNobodyThere(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

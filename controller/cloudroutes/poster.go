@@ -20,22 +20,22 @@ import (
 	"github.com/fairlead/fairlead/core/route"
 )
 
-// Config is what a Poster is told.
+// Config configures a Poster.
 type Config struct {
 	Client    *rest.Config
 	Namespace string
-	// Node is the name of the balancer; no two have the same.
+	// Node is the unique name of the balancer.
 	Node string
-	// Duration is by default the constant of that name.
+	// Duration defaults to the constant of that name.
 	Duration time.Duration
-	// Patience is how long Close waits until what is left is led here no more; by
-	// default 3s.
+	// Patience is how long Close waits until remaining withdrawn routes no longer lead to
+	// this node; the default is 3s.
 	Patience time.Duration
 	Log      *slog.Logger
 }
 
-// Poster announces by offering routes to the controller. It talks to the API server
-// in the background; Withdrawing says what is not confirmed.
+// Poster advertises routes by offering them to the controller. It communicates with the API
+// server in the background; Withdrawing returns what is not confirmed yet.
 type Poster struct {
 	Config
 	leases leaseClient
@@ -44,7 +44,7 @@ type Poster struct {
 	ended  sync.WaitGroup
 	wake   chan struct{}
 
-	mu      sync.Mutex // of what follows
+	mu      sync.Mutex // guards the following
 	routes  []route.Route
 	out     cloud.Out
 	serial  int64 // 0: nothing is offered yet
@@ -57,11 +57,11 @@ type Poster struct {
 
 var _ advertise.Announcer = (*Poster)(nil)
 
-// asking is the pause between looks at the answer.
+// asking is the interval between checks for the answer.
 const asking = 250 * time.Millisecond
 
-// New makes a Poster that offers nothing yet: what its predecessor has offered
-// stands until the first Set, if that is soon enough.
+// New creates a Poster that offers nothing yet: the offer of a previous process stays valid
+// until the first Set, if that is soon enough.
 func New(c Config) (*Poster, error) {
 	l, err := leases(c.Client, c.Namespace)
 	if err != nil {
@@ -79,8 +79,8 @@ func New(c Config) (*Poster, error) {
 	return p, nil
 }
 
-// Set offers the routes, soon. It never fails: what cannot be offered now is offered
-// later, and shown among the peers.
+// Set offers the routes in the background. It never fails: failures are retried, and shown
+// among the peers.
 func (p *Poster) Set(routes []route.Route) error {
 	routes = cloud.Carried(routes)
 	p.mu.Lock()
@@ -95,8 +95,8 @@ func (p *Poster) Set(routes []route.Route) error {
 	return nil
 }
 
-// Withdrawing are the prefixes of which the controller has not said that the cloud
-// does not lead them here.
+// Withdrawing returns the prefixes for which the controller has not confirmed that the
+// cloud no longer routes them here.
 func (p *Poster) Withdrawing() []advertise.Withdrawal {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,7 +137,7 @@ func (p *Poster) post(ctx context.Context) error {
 	return nil
 }
 
-// read takes the controller's answer from a Lease.
+// read reads the controller's answer from a Lease.
 func (p *Poster) read(l *coordinationv1.Lease) {
 	var a answered
 	if json.Unmarshal([]byte(l.Annotations[AnnotationCloud]), &a) != nil {
@@ -150,8 +150,8 @@ func (p *Poster) read(l *coordinationv1.Lease) {
 	}
 }
 
-// run offers what is set, says again and again that this agent lives, sooner where
-// that failed, and looks for the answer while one is waited for.
+// run writes offers, renews the Lease, sooner after a failure, and checks for the answer
+// while one is expected.
 func (p *Poster) run() {
 	last := time.Now()
 	for posted := true; ; {
@@ -182,14 +182,14 @@ func (p *Poster) run() {
 	}
 }
 
-// begun says that something has been set.
+// begun reports whether anything was offered.
 func (p *Poster) begun() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.serial != 0
 }
 
-// renew writes the Lease, and says whether it could.
+// renew writes the Lease, and reports whether that succeeded.
 func (p *Poster) renew() bool {
 	ctx, cancel := context.WithTimeout(p.life, p.Duration/2)
 	defer cancel()
@@ -212,7 +212,8 @@ func (p *Poster) look() {
 	}
 }
 
-// state is how the cloud stands, as the controller tells of it; runs under p.mu.
+// state returns the state of the cloud as the controller reported it. The caller holds
+// p.mu.
 func (p *Poster) state() cloud.State {
 	s := p.answer.State
 	if s.Name == "" {
@@ -231,15 +232,14 @@ func (p *Poster) state() cloud.State {
 	return s
 }
 
-// Peers is the cloud.
+// Peers returns the cloud as a peer.
 func (p *Poster) Peers() []advertise.Peer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return []advertise.Peer{p.state().Peer(len(p.routes))}
 }
 
-// Close withdraws what is offered, as far as that is confirmed soon, and renews it no
-// more.
+// Close withdraws everything, waits briefly for confirmation, and stops renewing.
 func (p *Poster) Close() error {
 	if p.begun() {
 		_ = p.Set(nil) // never fails
@@ -250,7 +250,7 @@ func (p *Poster) Close() error {
 	return nil
 }
 
-// await waits a while until all is withdrawn.
+// await waits until everything is withdrawn, for a limited time.
 func (p *Poster) await() {
 	const pace = 10 * time.Millisecond
 	for end := time.Now().Add(p.Patience); ; time.Sleep(pace) {

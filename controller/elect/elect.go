@@ -1,7 +1,6 @@
-// Package elect decides by a Lease which of several processes leads. It follows
-// the rules of client-go's leaderelection, and reads and writes the same Lease,
-// without the clientset and informers that come with that. What a leader does,
-// and what is logged, is up to the caller.
+// Package elect elects a leader among several processes with a Lease. It follows the rules
+// of client-go's leaderelection, and uses the same Lease, but without its clientset and
+// informers. The caller defines what a leader does and what is logged.
 package elect
 
 import (
@@ -19,55 +18,55 @@ import (
 	"github.com/fairlead/fairlead/internal/sleep"
 )
 
-// Leases are those of one namespace.
+// Leases accesses the Leases of one namespace.
 type Leases interface {
 	Get(ctx context.Context, name string, o metav1.GetOptions) (*coordinationv1.Lease, error)
 	Create(ctx context.Context, l *coordinationv1.Lease, o metav1.CreateOptions) (*coordinationv1.Lease, error)
 	Update(ctx context.Context, l *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error)
 }
 
-// Candidate is one of those who want to lead.
+// Candidate is a process that can become the leader.
 type Candidate struct {
 	Leases    Leases
 	Namespace string
 	Name      string // of the Lease
-	Identity  string // no two candidates have the same
-	// Duration is how long a Lease that is not renewed keeps others out. A leader
-	// renews it every eighth of it, and stops leading when it could not for two
-	// thirds: the last third is for what it has written and is still on its way.
+	Identity  string // unique among candidates
+	// Duration is how long a Lease that is not renewed keeps others from leading. A leader
+	// renews it every eighth of it, and stops leading after two thirds without success: the
+	// last third is for writes that are still in flight.
 	Duration time.Duration
-	// Asked is called after each request with its verb and error; a Lease that does
-	// not exist is none. May be nil.
+	// Asked is called after each request with its verb and error; a Lease that does not
+	// exist is not an error. May be nil.
 	Asked func(verb string, err error)
 	// Elected is called when another holder is seen in the Lease. May be nil.
 	Elected func(identity string)
 
-	// seen is the Lease as it was read or written last, changed when it last
-	// differed, by this machine's clock: those of others may be wrong.
+	// seen is the Lease as last read or written, changed is when it last differed, by this
+	// machine's clock: those of others may be wrong.
 	seen    *coordinationv1.Lease
 	changed time.Time
-	holder  string // told last
+	holder  string // last reported
 
 	mu      sync.Mutex
-	renewed time.Time // when the last successful renewal began; zero: does not lead
+	renewed time.Time // when the last successful renewal began; zero if not leading
 }
 
-// ErrNotLeading is why a process must not write: it does not hold the Lease, or
-// could not renew it for too long.
+// ErrNotLeading means that a process must not write: it does not hold the Lease, or could
+// not renew it for too long.
 var ErrNotLeading = errors.New("does not lead: the Lease is another's, or could not be renewed in time")
 
-// Run waits for the Lease, leads once, and returns when lead has returned and the
-// Lease has been given back. It returns without leading when ctx ends first. The
-// context of lead ends with ctx, or when the Lease is lost. Before each write lead
-// calls leading, which says why nothing may be written any more.
+// Run waits for the Lease, leads once, and returns when lead has returned and the Lease has
+// been released. It returns without leading if ctx ends first. The context of lead ends
+// with ctx, or when the Lease is lost. Before each write, lead must call leading, which
+// returns an error if nothing may be written any more.
 func (c *Candidate) Run(ctx context.Context, lead func(ctx context.Context, leading func() error)) {
 	if !c.acquire(ctx) {
 		return
 	}
 	term, lost := context.WithCancel(ctx)
 	defer lost()
-	// The Lease is renewed until lead has returned, also after ctx has ended:
-	// nobody else may begin before.
+	// The Lease is renewed until lead has returned, even after ctx has ended: nobody else
+	// may start before.
 	renewing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan struct{})
 	go func() {
@@ -81,7 +80,7 @@ func (c *Candidate) Run(ctx context.Context, lead func(ctx context.Context, lead
 	c.release(context.WithoutCancel(ctx))
 }
 
-// leading reports whether the Lease was renewed lately enough.
+// leading returns an error unless the Lease was renewed recently enough.
 func (c *Candidate) leading() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,7 +95,7 @@ func (c *Candidate) patience() time.Duration { return c.Duration * 2 / 3 }
 
 func (c *Candidate) period() time.Duration { return c.Duration / 8 }
 
-// acquire tries to get the Lease until it has it, or ctx ends.
+// acquire tries to acquire the Lease until it succeeds or ctx ends.
 func (c *Candidate) acquire(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -107,22 +106,22 @@ func (c *Candidate) acquire(ctx context.Context) bool {
 			if c.set(began); c.leading() == nil {
 				return true
 			}
-			c.set(time.Time{}) // the answer came so late that the Lease may have run out
+			c.set(time.Time{}) // the response came so late that the Lease may have expired
 		}
-		// Candidates that are started together do not stay in step.
+		// The jitter desynchronizes candidates that were started together.
 		sleep.For(ctx, c.period()+time.Duration(rand.Float64()*1.2*float64(c.period())))
 	}
 	return false
 }
 
-// renew renews the Lease until ctx ends, or it could not for too long, or it is
-// another's.
+// renew renews the Lease until ctx ends, renewals have failed for too long, or another
+// process holds it.
 func (c *Candidate) renew(ctx context.Context) {
 	for sleep.For(ctx, c.period()); ctx.Err() == nil; sleep.For(ctx, c.period()) {
 		c.mu.Lock()
 		until := c.renewed.Add(c.patience())
 		c.mu.Unlock()
-		began := time.Now() // the server may have it renewed any time from now on
+		began := time.Now() // the server may record the renewal any time from now on
 		try, cancel := context.WithDeadline(ctx, until)
 		ok := c.write(try) || c.read(try) && c.isOurs() && c.write(try)
 		cancel()
@@ -131,12 +130,12 @@ func (c *Candidate) renew(ctx context.Context) {
 			c.set(began)
 		case ctx.Err() == nil && (!c.isOurs() || !time.Now().Before(until)):
 			c.set(time.Time{})
-			return // also where it is free again: another may have led meanwhile
+			return // even if it is free again: another may have led meanwhile
 		}
 	}
 }
 
-// isOurs reports whether the Lease names this candidate.
+// isOurs reports whether this candidate holds the Lease.
 func (c *Candidate) isOurs() bool { return c.seen != nil && holderOf(c.seen) == c.Identity }
 
 func (c *Candidate) set(renewed time.Time) {
@@ -145,8 +144,7 @@ func (c *Candidate) set(renewed time.Time) {
 	c.renewed = renewed
 }
 
-// read brings up to date what is known of the Lease, and reports whether that
-// could be done.
+// read reads the Lease, and reports whether that succeeded.
 func (c *Candidate) read(ctx context.Context) bool {
 	l, err := c.Leases.Get(ctx, c.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -159,7 +157,7 @@ func (c *Candidate) read(ctx context.Context) bool {
 	return true
 }
 
-// saw notes the Lease as it is now; nil: there is none.
+// saw records the current Lease; nil if there is none.
 func (c *Candidate) saw(l *coordinationv1.Lease) {
 	if c.seen == nil || l == nil || l.UID != c.seen.UID || !reflect.DeepEqual(l.Spec, c.seen.Spec) {
 		c.changed = time.Now()
@@ -176,7 +174,7 @@ func (c *Candidate) saw(l *coordinationv1.Lease) {
 	}
 }
 
-// isHeld reports whether another holds the Lease that may be alive.
+// isHeld reports whether another candidate, which may be alive, holds the Lease.
 func (c *Candidate) isHeld() bool {
 	if c.seen == nil || holderOf(c.seen) == "" || c.isOurs() {
 		return false
@@ -188,7 +186,7 @@ func (c *Candidate) isHeld() bool {
 	return time.Since(c.changed) < d
 }
 
-// write makes the Lease this candidate's, unless it has changed since it was seen.
+// write makes this candidate the holder, unless the Lease has changed since it was seen.
 func (c *Candidate) write(ctx context.Context) bool {
 	now := metav1.NowMicro()
 	next := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name}}
@@ -229,7 +227,7 @@ func (c *Candidate) put(ctx context.Context, l *coordinationv1.Lease, holder str
 	return true
 }
 
-// release gives the Lease back, so that the next candidate need not wait.
+// release releases the Lease, so that the next candidate need not wait.
 func (c *Candidate) release(ctx context.Context) {
 	c.set(time.Time{})
 	if !c.isOurs() {

@@ -19,8 +19,7 @@ import (
 
 const duration = 15 * time.Second
 
-// server keeps one Lease as an API server does: what is written must be newer than
-// nothing that was written since it was read.
+// server stores one Lease like an API server, with optimistic concurrency.
 type server struct {
 	mu      sync.Mutex
 	lease   *coordinationv1.Lease
@@ -55,7 +54,7 @@ func (s *server) write(l *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 
 var errLine = errors.New("the line is cut")
 
-// line is a candidate's way to the server. Each request and each answer may be
+// line is a candidate's connection to the server. Each request and each response may be
 // lost or late.
 type line struct {
 	*server
@@ -100,11 +99,11 @@ func (l *line) Update(ctx context.Context, lease *coordinationv1.Lease, _ metav1
 	return l.do(ctx, func() (*coordinationv1.Lease, error) { return l.write(lease) })
 }
 
-// terms records who led when, by the moments in which a leader was allowed to write.
+// terms records who led when, by the moments at which a leader was permitted to write.
 type terms struct {
 	mu    sync.Mutex
 	began map[string]time.Time
-	wrote map[string]time.Time // last allowed
+	wrote map[string]time.Time // last permitted
 	count map[string]int
 	wrong []string
 }
@@ -113,8 +112,8 @@ func newTerms() *terms {
 	return &terms{began: map[string]time.Time{}, wrote: map[string]time.Time{}, count: map[string]int{}}
 }
 
-// begin notes the begin of a term; whoever led before must have been refused
-// writes for a third of the Lease's duration, unless it has ended its term.
+// begin records the beginning of a term. A previous leader that has not ended its term must
+// have been denied writes for a third of the Lease's duration.
 func (ts *terms) begin(name string) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -139,7 +138,7 @@ func (ts *terms) end(name string) {
 	delete(ts.began, name)
 }
 
-// lead writes every 100 ms while that is allowed.
+// lead writes every 100 ms while that is permitted.
 func (ts *terms) lead(name string) func(context.Context, func() error) {
 	return func(ctx context.Context, leading func() error) {
 		ts.begin(name)
@@ -161,8 +160,8 @@ func (s *server) candidate(name string, l *line) *Candidate {
 	return &Candidate{Leases: l, Namespace: "fairlead", Name: "x", Identity: name, Duration: duration}
 }
 
-// Whatever is lost or late, no two lead at a time, and when nothing is lost any more
-// somebody does.
+// TestNeverTwo checks that whatever is lost or late, no two lead at the same time, and that
+// somebody leads once nothing is lost any more.
 func TestNeverTwo(t *testing.T) {
 	for seed := range uint64(30) {
 		synctest.Test(t, func(t *testing.T) {
@@ -185,7 +184,7 @@ func TestNeverTwo(t *testing.T) {
 			for _, l := range lines {
 				l.faults = 0
 			}
-			time.Sleep(10 * duration) // what is late is up to twice that
+			time.Sleep(10 * duration) // delays are up to twice that
 			synctest.Wait()
 			if len(ts.began) != 1 {
 				t.Errorf("seed %d: %v lead", seed, ts.began)
@@ -202,8 +201,8 @@ func TestNeverTwo(t *testing.T) {
 	}
 }
 
-// A leader that is cut off stops before another begins, and the other begins when the
-// Lease has run out.
+// TestCutOff checks that a leader that is cut off stops before another begins, and that the
+// other begins when the Lease has expired.
 func TestCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, ts := &server{}, newTerms()
@@ -238,8 +237,8 @@ func TestCutOff(t *testing.T) {
 	})
 }
 
-// Who ends in order gives the Lease back only when its work has ended, and the next
-// need not wait for it to run out.
+// TestHandsOver checks that a regular exit releases the Lease only after its work has
+// ended, and that the next candidate does not wait for it to expire.
 func TestHandsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
@@ -252,7 +251,7 @@ func TestHandsOver(t *testing.T) {
 		all.Go(func() {
 			s.candidate("one", &line{rand: rand.New(rand.NewPCG(1, 1))}).Run(first, func(ctx context.Context, leading func() error) {
 				<-ctx.Done()
-				time.Sleep(2 * duration) // work that cannot be cut short
+				time.Sleep(2 * duration) // work that cannot be interrupted
 				if err := leading(); err != nil {
 					t.Errorf("the Lease is not renewed until the work has ended: %v", err)
 				}
@@ -288,8 +287,8 @@ func TestHandsOver(t *testing.T) {
 	})
 }
 
-// A Lease that others have taken, deleted or freed meanwhile ends the term: what the
-// leader knows may be old.
+// TestLostIsNotResumed checks that a Lease that others have taken, deleted or released
+// meanwhile ends the term: the leader's state may be stale.
 func TestLostIsNotResumed(t *testing.T) {
 	for name, change := range map[string]func(*server){
 		"taken":   func(s *server) { other := "other"; s.lease.Spec.HolderIdentity = &other },

@@ -1,5 +1,5 @@
-// Package bpffs keeps pins: the folder on the BPF file system where maps and
-// links outlive the agent that made them. It knows nothing of what is pinned.
+// Package bpffs manages pins: the directory on the BPF file system where maps and links
+// outlive the agent that created them. It knows nothing about what is pinned.
 package bpffs
 
 import (
@@ -13,18 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrInUse is what Open answers, wrapped, where another process holds the
-// folder.
+// ErrInUse is wrapped by Open's error if another process has locked the directory.
 var ErrInUse = errors.New("held by another agent")
 
-// Dir is a folder of pins, held by this process alone until Close.
+// Dir is a directory of pins, locked by this process until Close.
 type Dir struct {
 	path string
 	lock *os.File
 }
 
-// Open makes the folder where it is missing and takes hold of it. The hold ends
-// with the process, however that ends; the pins stay.
+// Open creates the directory if needed and locks it. The lock ends with the process,
+// however that ends; the pins stay.
 func Open(path string) (*Dir, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("pins in %s: %w", path, err)
@@ -50,10 +49,10 @@ func Open(path string) (*Dir, error) {
 	return &Dir{path: path, lock: lock}, nil
 }
 
-// Path gives where a pin of that name is.
+// Path returns the path of a pin.
 func (d *Dir) Path(name string) string { return filepath.Join(d.path, name) }
 
-// Names lists the pins whose names begin so, sorted.
+// Names returns the names of pins with a prefix, sorted.
 func (d *Dir) Names(prefix string) ([]string, error) {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
@@ -68,7 +67,7 @@ func (d *Dir) Names(prefix string) ([]string, error) {
 	return names, nil
 }
 
-// Remove takes a pin away; one that is absent is no error.
+// Remove removes a pin. Removing an absent one is not an error.
 func (d *Dir) Remove(name string) error {
 	if err := os.Remove(d.Path(name)); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -76,10 +75,10 @@ func (d *Dir) Remove(name string) error {
 	return nil
 }
 
-// Close lets go of the folder; what is pinned stays.
+// Close unlocks the directory; the pins stay.
 func (d *Dir) Close() error { return d.lock.Close() }
 
-// RemoveAll takes every pin and the folder itself away, and lets go of it.
+// RemoveAll removes all pins and the directory itself, and unlocks it.
 func (d *Dir) RemoveAll() error {
 	return errors.Join(os.RemoveAll(d.path), d.lock.Close())
 }

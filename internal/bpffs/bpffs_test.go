@@ -12,8 +12,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// pin puts something under a name; to the file system a folder does as well as
-// a map.
+// pin creates a pin; for these tests, a directory is as good as a map.
 func pin(t *testing.T, path string) {
 	t.Helper()
 	if err := os.Mkdir(path, 0o700); err != nil {

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Standard is where a BPF file system is by custom (bpf(8)).
+// Standard is the conventional mount point of the BPF file system (bpf(8)).
 const Standard = "/sys/fs/bpf"
 
-// Mount sees that path is on a BPF file system: where it is not, it mounts one
-// on Standard if path is below that, else on path itself.
+// Mount ensures that path is on a BPF file system: if not, it mounts one on Standard if
+// path is below that, otherwise on path itself.
 func Mount(path string) error {
 	path = filepath.Clean(path)
 	on, err := Mounted(path)
@@ -32,8 +32,8 @@ func Mount(path string) error {
 	return nil
 }
 
-// Mounted reports whether a path is on a BPF file system. Of a path that is not
-// there the nearest folder above it counts.
+// Mounted reports whether a path is on a BPF file system. If the path does not exist, its
+// nearest existing parent counts.
 func Mounted(path string) (bool, error) {
 	for {
 		var st unix.Statfs_t

@@ -1,6 +1,6 @@
-// Package bpfload loads BPF programs onto pinned maps: which maps outlive the
-// agent, in what size, and what becomes of a load that the kernel refuses. What
-// is optional is decided in internal/features, what programs do in their packages.
+// Package bpfload loads BPF programs with pinned maps: it determines which maps outlive the
+// agent, in what size, and handles loads that the kernel rejects. internal/features decides
+// what is optional; other packages define what programs do.
 package bpfload
 
 import (
@@ -14,13 +14,13 @@ import (
 	"github.com/fairlead/fairlead/internal/features"
 )
 
-// ErrVersion is returned, wrapped, for a pinned map of another version.
+// ErrVersion is wrapped for a pinned map of another version.
 var ErrVersion = errors.New("a pinned map is of another version of Fairlead: detach that one first, which ends its flows")
 
-// Load loads what a struct has fields for ("ebpf" tags), as LoadAndAssign does.
-// Optional features that the kernel refuses are left out and returned; fields of
-// programs that need them stay nil. Where a pinned map does not fit, the error
-// wraps misfit, else it names what was refused.
+// Load loads what a struct has fields for ("ebpf" tags), like LoadAndAssign. Optional
+// features that the kernel rejects are left out and returned; fields of programs that need
+// them stay nil. If a pinned map does not fit, the error wraps misfit, otherwise it names
+// what was rejected.
 func Load(c features.Component, spec *ebpf.CollectionSpec, o ebpf.CollectionOptions, into any, misfit error) (features.Missing, error) {
 	prune(spec, o, reflect.TypeOf(into).Elem())
 	missing, err := features.Load(c, spec, func(s *ebpf.CollectionSpec) error {
@@ -37,8 +37,8 @@ func Load(c features.Component, spec *ebpf.CollectionSpec, o ebpf.CollectionOpti
 	return missing, err
 }
 
-// prune removes the programs that a struct has no field for, and the maps that
-// neither it nor the rest needs.
+// prune removes the programs that a struct has no field for, and the maps that are no
+// longer needed.
 func prune(spec *ebpf.CollectionSpec, o ebpf.CollectionOptions, into reflect.Type) {
 	needed := map[string]bool{}
 	for _, f := range reflect.VisibleFields(into) {
@@ -68,21 +68,21 @@ func prune(spec *ebpf.CollectionSpec, o ebpf.CollectionOptions, into reflect.Typ
 	}
 }
 
-// Fit is what becomes of a map that is pinned in another size than it is to have.
+// Fit is how to handle a pinned map whose size differs from the configured one.
 type Fit int
 
 const (
-	// Refuse leaves it to the loader, which refuses such a map.
+	// Refuse leaves it to the loader, which rejects such a map.
 	Refuse Fit = iota
-	// Keep takes the size that it has, for the sake of what it holds.
+	// Keep uses the existing size, to retain the contents.
 	Keep
-	// Renew starts with an empty map: the contents are worth nothing in another size.
+	// Renew starts with an empty map, because the contents are useless in another size.
 	Renew
 )
 
 func (f Fit) String() string { return [...]string{"configured", "kept", "renewed"}[f] }
 
-// PinnedSize gives how many entries a pinned map has room for; 0 where nothing is pinned.
+// PinnedSize returns the maximum number of entries of a pinned map; 0 if nothing is pinned.
 func PinnedSize(path string) (uint32, error) {
 	m, err := ebpf.LoadPinnedMap(path, nil)
 	if errors.Is(err, os.ErrNotExist) {

@@ -23,7 +23,7 @@ func spec(sizes map[string]uint32) *ebpf.CollectionSpec {
 	return s
 }
 
-// pinFolder makes a folder for pins.
+// pinFolder creates a directory for pins.
 func pinFolder(t *testing.T) string {
 	t.Helper()
 	folder, err := os.MkdirTemp("/sys/fs/bpf", "pin")
@@ -34,7 +34,7 @@ func pinFolder(t *testing.T) string {
 	return folder
 }
 
-// TestSizes gives maps that are pinned another size.
+// TestSizes configures other sizes than those of pinned maps.
 func TestSizes(t *testing.T) {
 	folder := pinFolder(t)
 	maps := bpfload.KeptMaps{"kept": {Fit: bpfload.Keep}, "renewed": {Fit: bpfload.Renew}, "same": {}, "refused": {}}
@@ -76,12 +76,12 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestLoad loads a struct's part of a collection, onto a pinned map that fits and
-// onto one that does not.
+// TestLoad loads a struct's part of a collection, with a pinned map that fits and with one
+// that does not.
 func TestLoad(t *testing.T) {
 	folder := pinFolder(t)
 	load := func(size uint32) (program *ebpf.Program, held *ebpf.Map, err error) {
-		s := spec(map[string]uint32{"held": size, "unused": 1 << 31}) // too large to be made
+		s := spec(map[string]uint32{"held": size, "unused": 1 << 31}) // too large to create
 		s.Maps["held"].Pinning = ebpf.PinByName
 		s.Programs = map[string]*ebpf.ProgramSpec{
 			"good": {Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}},

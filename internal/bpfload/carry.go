@@ -15,8 +15,8 @@ import (
 
 func trimmed(text []byte) io.Reader { return bytes.NewReader(bytes.TrimRight(text, "\x00")) }
 
-// carries says whether the contents of such a map can be copied. Counters of each CPU
-// begin again, and what programs alone can read is lost.
+// carries reports whether the contents of such a map can be copied. Per-CPU counters start
+// again, and what only programs can read is lost.
 func carries(t ebpf.MapType) bool {
 	switch t {
 	case ebpf.Hash, ebpf.LRUHash, ebpf.LPMTrie, ebpf.Array, ebpf.ArrayOfMaps, ebpf.HashOfMaps:
@@ -25,16 +25,16 @@ func carries(t ebpf.MapType) bool {
 	return false
 }
 
-// isArray says that every entry is there from the start.
+// isArray reports whether all entries exist from the start.
 func isArray(t ebpf.MapType) bool { return t == ebpf.Array || t == ebpf.ArrayOfMaps }
 
-// Carried are maps whose contents were copied out of another layout, by their names
-// in C, with the number of entries that mean nothing to this release.
+// Carried are maps whose contents were copied from another layout, by C name, with the
+// number of entries that are meaningless to this release.
 type Carried map[string]int
 
-// Carry copies what maps of other layouts hold; called again, what programs have written
-// since. The programs that use ours must not be attached yet, but where an earlier
-// attempt was cut short.
+// Carry copies the contents of maps with other layouts; called again, it copies what
+// programs have written since. The programs that use our maps must not be attached yet,
+// except after an interrupted earlier attempt.
 func (s *State) Carry() (Carried, error) {
 	carried := Carried{}
 	var errs []error
@@ -57,8 +57,8 @@ func (s *State) Carry() (Carried, error) {
 	return carried, errors.Join(errs...)
 }
 
-// carryAgain copies what other programs have added since. Of an array both may have
-// changed an entry: there ours counts.
+// carryAgain copies what other programs have added since. In an array, both may have
+// changed an entry: ours takes precedence.
 func (s *State) carryAgain() error {
 	var errs []error
 	for _, c := range s.carries {
@@ -111,7 +111,7 @@ func (s *State) carryOne(c carry, flag ebpf.MapUpdateFlags) (unknown int, err er
 	return copyHash(to, from, key, value, flag, s.Maps[c.name].Seal)
 }
 
-// copyMaps puts the same maps into another map of maps.
+// copyMaps copies references to inner maps into another map of maps.
 func copyMaps(to, from *ebpf.Map, flag ebpf.MapUpdateFlags) error {
 	var key []byte
 	var inner *ebpf.Map
@@ -136,7 +136,7 @@ func ignoreExist(err error) error {
 	return err
 }
 
-// copyHash copies entry by entry: there are seldom many.
+// copyHash copies entry by entry, because there are usually few.
 func copyHash(to, from *ebpf.Map, key, value layout.Conversion, flag ebpf.MapUpdateFlags, seal func(key, value []byte)) (unknown int, err error) {
 	var k, v []byte
 	newKey, newValue := make([]byte, to.KeySize()), make([]byte, to.ValueSize())
@@ -158,11 +158,11 @@ func copyHash(to, from *ebpf.Map, key, value layout.Conversion, flag ebpf.MapUpd
 	return unknown, it.Err()
 }
 
-// atOnce are read and written by one call to the kernel.
+// atOnce is the number of entries per batch operation.
 const atOnce = 4096
 
-// copyArray copies as many entries as both have; of those that were copied before the
-// ones that have changed.
+// copyArray copies as many entries as both have; of those copied before, only the changed
+// ones.
 func copyArray(to, from *ebpf.Map, value layout.Conversion, seen *[]byte) (unknown int, err error) {
 	err = readArray(from, to.ValueSize(), value, seen, func(keys []uint32, out rows, strange int) error {
 		unknown += strange
@@ -181,8 +181,8 @@ func copyArray(to, from *ebpf.Map, value layout.Conversion, seen *[]byte) (unkno
 	return unknown, err
 }
 
-// readArray gives those of an array's entries that are not as they were seen last,
-// converted, some at a time, and how many of them mean nothing here.
+// readArray passes the entries of an array that have changed since they were last seen to
+// f, converted and in batches, with the number of meaningless ones.
 func readArray(from *ebpf.Map, size uint32, value layout.Conversion, seen *[]byte, f func(keys []uint32, out rows, strange int) error) error {
 	var cursor ebpf.MapBatchCursor
 	in, out := newRows(from.ValueSize()), newRows(size)
@@ -221,7 +221,7 @@ func readArray(from *ebpf.Map, size uint32, value layout.Conversion, seen *[]byt
 	return nil
 }
 
-// each gives an array's entries that have changed, converted.
+// each passes an array's changed entries to f, converted.
 func (s *State) each(c carry, f func(value []byte) error) error {
 	from, err := ebpf.LoadPinnedMap(s.path(c.from), nil)
 	if err != nil {
@@ -242,7 +242,7 @@ func (s *State) each(c carry, f func(value []byte) error) error {
 	})
 }
 
-// rows are entries of a size that is not known before, as the library takes them.
+// rows are entries of a dynamic size, in the form that the library requires.
 type rows struct {
 	slice reflect.Value // [][size]byte
 	bytes []byte
@@ -256,7 +256,7 @@ func newRows(size uint32) rows {
 
 func (r rows) row(i int) []byte { return r.bytes[i*r.size : (i+1)*r.size] }
 
-// first gives the first n of them, as the library takes them.
+// first returns the first n rows in that form.
 func (r rows) first(n int) any { return r.slice.Slice(0, n).Interface() }
 
 func zero(b []byte) bool { return bytes.Count(b, []byte{0}) == len(b) }

@@ -7,12 +7,12 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// ownSections ends the names of sections that hold variables of this build alone.
+// ownSections is the suffix of sections with variables that only this build has.
 const ownSections = ".own"
 
-// Other reads another build of an object, to load it like this one. What only this
-// build has of maps and variables is added, so that it can be set and shared; the
-// other's programs do not use it.
+// Other reads another build of an object, to load it like this one. Maps and variables that
+// only this build has are added, so that they can be set and shared; the other build's
+// programs do not use them.
 func Other(object io.ReaderAt, load func() (*ebpf.CollectionSpec, error)) (*ebpf.CollectionSpec, error) {
 	other, err := ebpf.LoadCollectionSpecFromReader(object)
 	if err != nil {
@@ -26,14 +26,15 @@ func Other(object io.ReaderAt, load func() (*ebpf.CollectionSpec, error)) (*ebpf
 		if had := other.Maps[name]; had == nil {
 			other.Maps[name] = m
 		} else if !strings.HasPrefix(name, ".") {
-			had.MaxEntries = m.MaxEntries // of the maps that both are on
+			had.MaxEntries = m.MaxEntries // of maps that both have
 		}
 	}
 	for name, v := range own.Variables {
 		if other.Variables[name] != nil {
 			continue
 		}
-		// In a section of their own: in the other's another variable has that place.
+		// In a separate section, because another variable has its place in the other
+		// build's.
 		section := v.SectionName + ownSections
 		if other.Maps[section] == nil {
 			other.Maps[section] = own.Maps[v.SectionName].Copy()

@@ -16,13 +16,13 @@ import (
 	"github.com/fairlead/fairlead/internal/bpfload/layout"
 )
 
-// record says which release uses which maps of a folder, and how their entries lie in
-// memory, so that any other release can read them. It is pinned next to them, as the
-// one entry of an array.
+// record says which release uses which maps of a directory, and the layout of their
+// entries, so that any other release can read them. It is pinned next to them, as the only
+// entry of an array.
 type record struct {
-	// Sets are the releases whose programs are attached: two while one takes over.
+	// Sets are the releases whose programs are attached: two during a takeover.
 	Sets []set `json:"sets"`
-	// Unfinished says that the last of them has not copied all yet that others hold.
+	// Unfinished means that the last of them has not finished copying from the others.
 	Unfinished bool `json:"unfinished,omitempty"`
 }
 
@@ -32,7 +32,7 @@ type set struct {
 	Maps     layout.Layouts   `json:"maps"`
 }
 
-// recordPin is its name; what is being written has another.
+// Pin names of the record, and of a record being written.
 const (
 	recordPin    = "layouts"
 	newRecordPin = "layouts-new"
@@ -42,7 +42,7 @@ func newSet(programs []*ebpf.Program, maps layout.Layouts) (s set, err error) {
 	s.Maps = maps
 	for _, p := range programs {
 		if p == nil {
-			continue // the kernel refuses this optional one
+			continue // an optional program that the kernel rejects
 		}
 		info, err := p.Info()
 		if err != nil {
@@ -54,17 +54,17 @@ func newSet(programs []*ebpf.Program, maps layout.Layouts) (s set, err error) {
 	return s, nil
 }
 
-// attached says that one of the set's programs is.
+// attached reports whether one of the set's programs is attached.
 func (s set) attached(programs []ebpf.ProgramID) bool {
 	return slices.ContainsFunc(s.Programs, func(id ebpf.ProgramID) bool { return slices.Contains(programs, id) })
 }
 
-// knows says whose program this is.
+// knows reports whether a program belongs to one of the sets.
 func (r record) knows(id ebpf.ProgramID) bool {
 	return slices.ContainsFunc(r.Sets, func(s set) bool { return slices.Contains(s.Programs, id) })
 }
 
-// readRecord gives an empty one where there is none.
+// readRecord reads the record; it is empty if there is none.
 func readRecord(folder string) (r record, err error) {
 	m, err := ebpf.LoadPinnedMap(filepath.Join(folder, recordPin), &ebpf.LoadPinOptions{ReadOnly: true})
 	if errors.Is(err, fs.ErrNotExist) {
@@ -85,7 +85,7 @@ func readRecord(folder string) (r record, err error) {
 	return r, nil
 }
 
-// write replaces the record in one step.
+// write replaces the record atomically.
 func (r record) write(folder string) error {
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -109,8 +109,8 @@ func (r record) write(folder string) error {
 	return nil
 }
 
-// Attached gives the programs of the links that are pinned in a folder under names
-// that begin so.
+// Attached returns the programs of the links pinned in a directory under names with a
+// prefix.
 func Attached(dir *bpffs.Dir, prefix string) (programs []ebpf.ProgramID, err error) {
 	pins, err := dir.Names(prefix)
 	if err != nil {

@@ -16,27 +16,27 @@ import (
 	"github.com/fairlead/fairlead/internal/bpfload/layout"
 )
 
-// Kept says of a map that it outlives its agent, which version of its layout this
-// release has, and what becomes of it in another size.
+// Kept describes a map that outlives its agent: the version of its layout in this release,
+// and how to handle another size.
 type Kept struct {
 	Fit Fit
-	// Written says that programs write it, not the agent alone: what they have written
-	// since it was copied is copied again.
+	// Written means that programs write it, not only the agent: what they write after it
+	// was copied is copied again.
 	Written bool
-	// Hashed says that where entries stand depends on how many there are: in another
-	// size they cannot be copied.
+	// Hashed means that the position of entries depends on their number, so that they
+	// cannot be copied to another size.
 	Hashed bool
-	// Version counts the layouts that the map has had; 0 stands for 1.
+	// Version counts the layouts that the map has had; 0 means 1.
 	Version int
-	// Enums are enums of the object whose values stand in numbers of the entries.
-	// One that changes is a change of the layout as far as tests can see.
+	// Enums are enums of the object whose values are in numbers of the entries. To tests, a
+	// change of them is a change of the layout.
 	Enums []string
-	// Seal puts right what an entry says of its own bytes, such as a checksum, after
-	// it was copied from another layout; nil where it says nothing.
+	// Seal updates what an entry contains about its own bytes, such as a checksum, after a
+	// copy from another layout; nil for none.
 	Seal func(key, value []byte)
 }
 
-// KeptMaps are a component's, by their names in C.
+// KeptMaps are a component's kept maps, by C name.
 type KeptMaps map[string]Kept
 
 // Layouts describes the kept maps of an object.
@@ -52,15 +52,15 @@ func (k KeptMaps) Layouts(spec *ebpf.CollectionSpec) (layout.Layouts, error) {
 			return nil, err
 		}
 		if !carries(m.Type) {
-			one.Key, one.Value = nil, nil // nobody reads another release's
+			one.Key, one.Value = nil, nil // not copied to another release
 		}
 		all[name] = one
 	}
 	return all, nil
 }
 
-// Pin is under which name a version of a map is pinned: the first by its name in C,
-// as releases do that knew of no versions.
+// Pin returns the pin name of a version of a map. The first version has its C name, as in
+// releases without versions.
 func Pin(name string, version int) string {
 	if version <= 1 {
 		return name
@@ -68,33 +68,33 @@ func Pin(name string, version int) string {
 	return name + "-" + strconv.Itoa(version)
 }
 
-// Pin is under which name this release pins a map.
+// Pin returns this release's pin name of a map.
 func (k KeptMaps) Pin(name string) string { return Pin(name, k[name].Version) }
 
-// Source says what a State begins with.
+// Source is the input of a State.
 type Source struct {
-	// Folder is where the maps are pinned. Its lock is the caller's business.
+	// Folder is the directory of the pins. The caller must lock it.
 	Folder string
-	// Maps are those that outlive the agent.
+	// Maps are the maps that outlive the agent.
 	Maps KeptMaps
-	// History has the layouts of releases that left none on record, as
-	// layout.History.Format writes it.
+	// History has the layouts of releases that left no record, as written by
+	// layout.History.Format.
 	History []byte
-	// Attached are the programs that forward now.
+	// Attached are the programs that currently forward traffic.
 	Attached []ebpf.ProgramID
 }
 
-// State is the pinned maps of a component while one release takes over from
-// another, older or newer, whose maps may have other layouts:
+// State is the pinned maps of a component while one release takes over from another, older
+// or newer, whose maps may have other layouts:
 //
-//	OpenState    sets the maps of the object to be pinned, next to those of others
-//	             that a release with other layouts has left
-//	Carry        copies what those hold, once the programs are loaded; again, what has
+//	OpenState    marks the maps of the object to be pinned, next to those that a
+//	             release with other layouts has left
+//	Carry        copies their contents, once the programs are loaded; again, what has
 //	             changed since
-//	Replace      puts on record that they are about to be attached
-//	Settle       copies what has come meanwhile, and takes away what nobody uses
+//	Replace      records that the programs are about to be attached
+//	Settle       copies what was written meanwhile, and removes unused maps
 //
-// What fails or ends in between leaves a folder that either release can open.
+// A failure or exit at any point leaves a directory that either release can open.
 type State struct {
 	Source
 	own     layout.Layouts
@@ -102,24 +102,24 @@ type State struct {
 	record  record
 	names   []string // all maps of the object
 	carries []carry
-	merges  []carry  // after those
-	stale   []string // pins that nobody uses any more
-	// programs are those that Replace was given.
+	merges  []carry  // processed after carries
+	stale   []string // pins that are no longer used
+	// programs are the arguments of Replace.
 	programs []ebpf.ProgramID
 }
 
-// carry is a map whose contents come from one of another layout.
+// carry is a map whose contents are copied from one of another layout.
 type carry struct {
 	name, from, to string // pins
 	was, is        layout.Map
-	// merge says that both are in use.
+	// merge means that both are in use.
 	merge bool
-	// seen are the entries of an array as they were last copied; done says that it was.
+	// seen has the entries of an array as last copied; done means that they were.
 	seen *[]byte
 	done bool
 }
 
-// OpenState decides which pinned maps are used, and which are copied.
+// OpenState decides which pinned maps to use, and which to copy.
 func OpenState(spec *ebpf.CollectionSpec, from Source) (*State, error) {
 	own, err := from.Maps.Layouts(spec)
 	if err != nil {
@@ -133,7 +133,7 @@ func OpenState(spec *ebpf.CollectionSpec, from Source) (*State, error) {
 		return nil, err
 	}
 	for name := range spec.Maps {
-		if !strings.HasPrefix(name, ".") { // which is never pinned
+		if !strings.HasPrefix(name, ".") { // never pinned
 			s.names = append(s.names, name)
 		}
 	}
@@ -148,7 +148,7 @@ func OpenState(spec *ebpf.CollectionSpec, from Source) (*State, error) {
 
 func (s *State) path(pin string) string { return filepath.Join(s.Folder, pin) }
 
-// openMap decides about one map.
+// openMap decides for one map.
 func (s *State) openMap(m *ebpf.MapSpec, name string) error {
 	is := s.own[name]
 	m.Pinning, m.Name = ebpf.PinByName, Pin(name, is.Version)
@@ -168,8 +168,8 @@ func (s *State) openMap(m *ebpf.MapSpec, name string) error {
 	}
 	source := s.source(name, is, others, there)
 	if there && source != nil && !s.attached(name, is.Version) {
-		// Another release has been at work since: ours is out of date, but for what
-		// that one has not copied yet.
+		// Another release has been active since: our map is stale, except for what that
+		// release has not copied yet.
 		if err := s.retire(m.Name, name, is); err != nil {
 			return err
 		}
@@ -181,8 +181,8 @@ func (s *State) openMap(m *ebpf.MapSpec, name string) error {
 	return s.fit(m, name, source, there)
 }
 
-// source gives the map to copy from: what attached programs use, or what a release
-// has not finished copying, or where nothing of ours is there whatever there is.
+// source returns the map to copy from: the one that attached programs use, or one that a
+// release has not finished copying, or if we have none, any other.
 func (s *State) source(name string, is layout.Map, others []carry, there bool) *carry {
 	for i, o := range others {
 		if s.attached(name, o.was.Version) {
@@ -196,8 +196,8 @@ func (s *State) source(name string, is layout.Map, others []carry, there bool) *
 	return nil
 }
 
-// retire takes our map away, which is out of date. Where its successor was cut short
-// it is merged into the new one.
+// retire removes our map, which is stale. If the next release was interrupted, it is merged
+// into the new one.
 func (s *State) retire(pin, name string, is layout.Map) error {
 	if !s.record.Unfinished {
 		return os.Remove(s.path(pin))
@@ -208,7 +208,7 @@ func (s *State) retire(pin, name string, is layout.Map) error {
 	return os.Rename(s.path(pin), s.path(aside))
 }
 
-// fit gives a map the size that it can have, and plans what is copied into it.
+// fit sets the possible size of a map, and plans what to copy to it.
 func (s *State) fit(m *ebpf.MapSpec, name string, source *carry, there bool) error {
 	pin := m.Name
 	if !there && source != nil {
@@ -238,8 +238,8 @@ func (s *State) fit(m *ebpf.MapSpec, name string, source *carry, there bool) err
 	return nil
 }
 
-// setAside gives a pin another name that has the name of ours and does not fit: a
-// release whose version of the layout was never published.
+// setAside renames a pin that has our name but does not fit, from a release with an
+// unpublished version of the layout.
 func (s *State) setAside(m *ebpf.MapSpec) error {
 	pinned, err := ebpf.LoadPinnedMap(s.path(m.Name), nil)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -257,10 +257,10 @@ func (s *State) setAside(m *ebpf.MapSpec) error {
 	return os.Rename(s.path(m.Name), s.path(m.Name+asideSuffix))
 }
 
-// asideSuffix ends the names of pins that were set aside.
+// asideSuffix is the suffix of pins that were set aside.
 const asideSuffix = "-aside"
 
-// others finds the pinned maps of other layouts that one of ours is in place of.
+// others finds the pinned maps of other layouts that ours replaces.
 func (s *State) others(name string, is layout.Map) (found []carry, err error) {
 	seen := map[string]bool{Pin(name, is.Version): true}
 	add := func(was layout.Map, pin string) {
@@ -284,18 +284,19 @@ func (s *State) others(name string, is layout.Map) (found []carry, err error) {
 	for _, was := range s.history[name] {
 		add(was, Pin(name, was.Version))
 	}
-	add(layout.Map{}, Pin(name, is.Version)+asideSuffix) // of which nothing is known
+	add(layout.Map{}, Pin(name, is.Version)+asideSuffix) // with an unknown layout
 	return found, err
 }
 
-// attached says that a program is attached whose release uses this version of a map.
+// attached reports whether an attached program belongs to a release that uses this version
+// of a map.
 func (s *State) attached(name string, version int) bool {
 	for _, set := range s.record.Sets {
 		if was, ok := set.Maps[name]; ok && was.Version == version && set.attached(s.Attached) {
 			return true
 		}
 	}
-	// A program of a release that keeps no record.
+	// A program of a release without records.
 	return version <= 1 && slices.ContainsFunc(s.Attached, func(id ebpf.ProgramID) bool { return !s.record.knows(id) })
 }
 
@@ -307,8 +308,8 @@ func exists(path string) (bool, error) {
 	return err == nil, err
 }
 
-// Replace puts on record that these programs are about to be attached, some maybe
-// in the place of others that stay attached elsewhere.
+// Replace records that these programs are about to be attached, possibly replacing some of
+// those that stay attached elsewhere.
 func (s *State) Replace(programs ...*ebpf.Program) error {
 	own, err := newSet(programs, s.own)
 	if err != nil {
@@ -319,7 +320,7 @@ func (s *State) Replace(programs ...*ebpf.Program) error {
 	for _, old := range s.record.Sets {
 		switch {
 		case reflect.DeepEqual(old.Maps, own.Maps):
-			own.Programs = slices.Concat(own.Programs, old.Programs) // which are attached until they are replaced
+			own.Programs = slices.Concat(own.Programs, old.Programs) // attached until they are replaced
 		case s.record.Unfinished || old.attached(s.Attached):
 			sets = append(sets, old)
 		}
@@ -328,8 +329,8 @@ func (s *State) Replace(programs ...*ebpf.Program) error {
 	return s.record.write(s.Folder)
 }
 
-// Old gives the entries of an array that have changed since it was copied, as they lie
-// in this release's layout, to f, which is to keep none.
+// Old passes the entries of an array that have changed since it was copied, in this
+// release's layout, to f, which must not retain them.
 func (s *State) Old(name string, f func(value []byte) error) error {
 	for _, c := range s.carries {
 		if c.name == name {
@@ -339,8 +340,8 @@ func (s *State) Old(name string, f func(value []byte) error) error {
 	return nil
 }
 
-// Settle is for when no other release's program is attached any more: it copies what
-// those have written since Carry, and removes the maps that nobody uses.
+// Settle must be called when no other release's program is attached any more: it copies
+// what they have written since Carry, and removes the unused maps.
 func (s *State) Settle() error {
 	if len(s.record.Sets) == 0 {
 		return errors.New("no programs are on record")

@@ -23,14 +23,14 @@ import (
 	"github.com/fairlead/fairlead/internal/bpfload/layout"
 )
 
-// release is one that pins a hash, an array and, maybe, a map that others do not
-// have, and attaches a program.
+// release is a release that pins a hash, an array and optionally another map, and attaches
+// a program.
 type release struct {
 	name    string
 	version int      // of the layouts
-	fields  []string // of the values, eight bytes each
-	extra   string   // a map of its own
-	// keeps says that it puts its layouts on record. Releases before did not.
+	fields  []string // fields of the values, eight bytes each
+	extra   string   // an additional map
+	// keeps means that it records its layouts. Earlier releases did not.
 	keeps bool
 }
 
@@ -75,7 +75,7 @@ func (r release) kept() bpfload.KeptMaps {
 	return kept
 }
 
-// history is what every release knows of the first layouts.
+// history is what every release knows about the first layouts.
 func history(t *testing.T) []byte {
 	t.Helper()
 	first, err := before.kept().Layouts(before.spec())
@@ -91,13 +91,13 @@ func history(t *testing.T) []byte {
 	return text
 }
 
-// node is where releases follow one another, at one interface.
+// node is where releases replace each other, with one interface.
 type node struct {
 	t      *testing.T
 	folder string
 }
 
-// agent is a release that has come so far.
+// agent is a release at some point of its start.
 type agent struct {
 	*node
 	release
@@ -106,11 +106,10 @@ type agent struct {
 	*ebpf.Collection
 }
 
-// steps are what an agent does at its start, in this order. It can be killed after
-// each.
+// steps are the steps of an agent's start, in order. It can be killed after each.
 var steps = []func(a *agent){(*agent).open, (*agent).load, (*agent).carry, (*agent).replace, (*agent).attach, (*agent).settle}
 
-// start runs the first n steps.
+// start runs the first count steps.
 func (n *node) start(r release, count int) *agent {
 	n.t.Helper()
 	a := &agent{node: n, release: r}
@@ -195,8 +194,7 @@ func (a *agent) settle() {
 	}
 }
 
-// put writes an entry with the values of the fields a and b, as programs or the agent
-// do.
+// put writes an entry with the values of the fields a and b, as programs or the agent do.
 func (a *agent) put(key uint32, first, second uint64) {
 	a.t.Helper()
 	value := make([]byte, 8*len(a.fields))
@@ -208,7 +206,7 @@ func (a *agent) put(key uint32, first, second uint64) {
 	}
 }
 
-// shows gives what the maps hold: "1: a=2 b=3".
+// shows prints the contents of a map: "1: a=2 b=3".
 func (a *agent) shows(name string) string {
 	a.t.Helper()
 	all := map[uint32]string{}
@@ -238,7 +236,7 @@ func (a *agent) holds(want string) {
 	}
 }
 
-// pins lists what is pinned.
+// pins lists the pins.
 func (n *node) pins() string {
 	n.t.Helper()
 	entries, err := os.ReadDir(n.folder)
@@ -250,8 +248,8 @@ func (n *node) pins() string {
 	return strings.Join(names, " ")
 }
 
-// TestForwardAndBack has a release of another layout take over, and the one before
-// come back, with what both have written.
+// TestForwardAndBack has a release with another layout take over, and the previous one
+// return, with what both have written.
 func TestForwardAndBack(t *testing.T) {
 	for _, first := range []release{before, older} {
 		t.Run("from "+first.name, func(t *testing.T) {
@@ -277,8 +275,8 @@ func TestForwardAndBack(t *testing.T) {
 	}
 }
 
-// TestBackToARelaseWithoutRecords has one come back that knows nothing of layouts:
-// it begins with empty maps, and what it has then is what its successor gets.
+// TestBackToAReleaseWithoutRecords has a release return that does not know about layouts:
+// it starts with empty maps, and the next release gets what it has then.
 func TestBackToAReleaseWithoutRecords(t *testing.T) {
 	n := &node{t, pinFolder(t)}
 	n.run(before).put(1, 10, 11)
@@ -289,8 +287,8 @@ func TestBackToAReleaseWithoutRecords(t *testing.T) {
 	n.run(newer).holds("2: a=20 b=21")
 }
 
-// TestKilledWhileItTakesOver ends a release after each of its steps, again and again,
-// and has it or the one before start: nothing is lost.
+// TestKilledWhileItTakesOver kills a release after each of its steps, repeatedly, and
+// starts it or the previous one: nothing is lost.
 func TestKilledWhileItTakesOver(t *testing.T) {
 	for _, way := range [][2]release{{older, newer}, {before, newer}, {newer, older}} {
 		for done := range len(steps) {
@@ -305,7 +303,7 @@ func TestKilledWhileItTakesOver(t *testing.T) {
 					for range 3 {
 						n.start(way[1], done)
 					}
-					first.put(2, 20, 21) // its programs are, or have just been, attached
+					first.put(2, 20, 21) // its programs are, or were just, attached
 					want := "1: a=10 b=11, 2: a=20 b=21"
 					a := n.run(last)
 					if got := a.shows("hash"); got != want {
@@ -317,14 +315,13 @@ func TestKilledWhileItTakesOver(t *testing.T) {
 	}
 }
 
-// TestEntriesThatComeMeanwhile has the programs before add an entry after it was
-// copied.
+// TestEntriesThatComeMeanwhile has the previous programs add an entry after the copy.
 func TestEntriesThatComeMeanwhile(t *testing.T) {
 	n := &node{t, pinFolder(t)}
 	first := n.run(older)
 	first.put(1, 10, 11)
 	a := n.start(newer, 5) // attached
-	first.put(1, 12, 13)   // ours counts
+	first.put(1, 12, 13)   // ours takes precedence
 	first.put(2, 20, 21)
 	a.settle()
 	if got, want := a.shows("hash"), "1: a=10 b=11, 2: a=20 b=21"; got != want {
@@ -332,8 +329,8 @@ func TestEntriesThatComeMeanwhile(t *testing.T) {
 	}
 }
 
-// TestEntriesThatChangeBeforeTheyAreUsed has the programs before change entries after
-// they were copied, and the agent copy again.
+// TestEntriesThatChangeBeforeTheyAreUsed has the previous programs change entries after the
+// copy, and the agent copy again.
 func TestEntriesThatChangeBeforeTheyAreUsed(t *testing.T) {
 	n := &node{t, pinFolder(t)}
 	first := n.run(older)
@@ -342,7 +339,7 @@ func TestEntriesThatChangeBeforeTheyAreUsed(t *testing.T) {
 	a := n.start(newer, 3) // copied
 	first.put(1, 12, 13)
 	first.put(3, 30, 31)
-	a.put(2, 22, 23) // as an agent does that reads what it has
+	a.put(2, 22, 23) // like an agent that reads its maps
 	a.carry()
 	if got, want := a.shows("array"), "1: a=12 b=13, 2: a=22 b=23, 3: a=30 b=31"; got != want {
 		t.Errorf("the array holds %q, want %q", got, want)
@@ -352,7 +349,7 @@ func TestEntriesThatChangeBeforeTheyAreUsed(t *testing.T) {
 	}
 }
 
-// TestUnpublishedLayout meets a map of the same version whose layout is another.
+// TestUnpublishedLayout finds a map of the same version with another layout.
 func TestUnpublishedLayout(t *testing.T) {
 	n := &node{t, pinFolder(t)}
 	n.run(newer).put(1, 10, 11)

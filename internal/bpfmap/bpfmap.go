@@ -1,5 +1,5 @@
-// Package bpfmap reads whole BPF maps and makes them hold what is wanted. Large maps
-// that are read a piece at a time belong to dataplane/internal/walk.
+// Package bpfmap reads entire BPF maps and writes the desired contents.
+// dataplane/internal/walk reads large maps in pieces.
 package bpfmap
 
 import (
@@ -24,7 +24,7 @@ func Read[K, V comparable](m *ebpf.Map) (map[K]V, error) {
 	return held, nil
 }
 
-// Hold makes a map hold exactly the wanted entries.
+// Hold makes the wanted entries the contents of a map.
 func Hold[K, V comparable](m *ebpf.Map, wanted map[K]V) error {
 	held, err := Read[K, V](m)
 	if err != nil {
@@ -33,9 +33,9 @@ func Hold[K, V comparable](m *ebpf.Map, wanted map[K]V) error {
 	return Change(m, held, wanted)
 }
 
-// Change turns the contents of a map from held into wanted and writes only what
-// differs. It adds before it deletes, so that nothing is refused in between; what a
-// full map has no room for is added after the deletions.
+// Change changes the contents of a map from held to wanted and writes only differences. It
+// adds before it deletes, so that no traffic is rejected in between; what does not fit into
+// a full map is added after the deletions.
 func Change[K, V comparable](m *ebpf.Map, held, wanted map[K]V) error {
 	var errs []error
 	late := map[K]V{}

@@ -1,5 +1,5 @@
-// Package checkout finds the repository that tests run in, where what they need
-// beyond Go is built or unpacked (out/).
+// Package checkout finds the repository that tests run in. Non-Go dependencies of tests are
+// built or unpacked there (out/).
 package checkout
 
 import (
@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// Root is the repository's folder, looked for from the working directory
-// upward: tests run in their package's folder.
+// Root returns the root directory of the repository, searching upward from the working
+// directory, which is the package's directory in tests.
 func Root() (string, error) {
 	here, err := os.Getwd()
 	if err != nil {

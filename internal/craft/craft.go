@@ -1,5 +1,5 @@
-// Package craft makes frames from words: a packet as a person would describe it
-// on a command line. Lengths and checksums are right.
+// Package craft creates frames from a description that is convenient on a command line.
+// Lengths and checksums are correct.
 package craft
 
 import (
@@ -16,42 +16,42 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// Packet is a packet in words.
+// Packet describes a packet.
 type Packet struct {
 	From, To netip.AddrPort
-	// Protocol is one of Protocols; with ICMP the ports say nothing.
+	// Protocol is one of Protocols; with ICMP the ports are not used.
 	Protocol string
-	// Flags are TCP's, of TCPFlags; none stand for ACK.
+	// Flags are TCP flags from TCPFlags; none means ACK.
 	Flags []string
-	// Seq and Ack are TCP's numbers; 0 stands for 1.
+	// Seq and Ack are TCP's numbers; 0 means 1.
 	Seq, Ack uint32
-	// Opens makes SCTP's chunk an INIT, else it is DATA.
+	// Opens makes the SCTP chunk an INIT instead of DATA.
 	Opens   bool
 	Payload int // bytes
-	TTL     int // or hop limit; 0 for 64
+	TTL     int // or hop limit; 0 means 64
 	VLAN    int // 0 for no tag
-	// Fragment makes it a fragment that begins at byte Offset, with more to
-	// follow where More says so. One that begins at 0 has the ports.
+	// Fragment makes it a fragment at byte Offset, with more fragments to follow if More is
+	// set. A fragment at offset 0 contains the ports.
 	Fragment bool
 	Offset   int
 	More     bool
-	// ICMP is one of ICMPKinds. Errors are about a packet that the VIP has
-	// sent: From is who says so, To the VIP and port, About the client.
+	// ICMP is one of ICMPKinds. Errors refer to a packet that the VIP sent: From is the
+	// sender of the error, To is the VIP and port, About the client.
 	ICMP  string
 	About netip.AddrPort
 }
 
-// What the fields may say.
+// Values of the fields.
 var (
 	Protocols = []string{"tcp", "udp", "sctp", "icmp"}
 	TCPFlags  = []string{"SYN", "ACK", "FIN", "RST", "PSH", "URG"}
 	ICMPKinds = []string{"echo", "unreachable", "too-big", "time-exceeded"}
 )
 
-// maxPayload keeps an IP packet's length within 16 bits.
+// maxPayload keeps the length of an IP packet within 16 bits.
 const maxPayload = 65000
 
-// Check says what is wrong with p, by field.
+// Check returns an error that names the invalid field of p.
 func (p Packet) Check() error {
 	switch {
 	case !p.From.IsValid() || !p.To.IsValid():
@@ -85,7 +85,7 @@ func (p Packet) Check() error {
 // frameFrom is the sender's MAC address, a locally administered one.
 var frameFrom = net.HardwareAddr{2, 0, 0, 0, 0, 1}
 
-// Frame gives the frame, whose destination MAC address is zero.
+// Frame returns the frame. Its destination MAC address is zero.
 func (p Packet) Frame() ([]byte, error) {
 	if err := p.Check(); err != nil {
 		return nil, err
@@ -110,10 +110,10 @@ func (p Packet) Frame() ([]byte, error) {
 
 func (p Packet) v6() bool { return p.To.Addr().Is6() }
 
-// ident is the identification of every packet and fragment.
+// ident is the IP identification of every packet and fragment.
 const ident = 0x4642
 
-// ip gives the IP packet.
+// ip returns the IP packet.
 func (p Packet) ip() ([]byte, error) {
 	ttl := p.TTL
 	if ttl == 0 {
@@ -154,7 +154,7 @@ func (p Packet) ipv6(proto layers.IPProtocol, ttl uint8) *layers.IPv6 {
 	}
 }
 
-// fragmentHeader is IPv6's (RFC 8200, 4.5).
+// fragmentHeader returns an IPv6 fragment header (RFC 8200, 4.5).
 func (p Packet) fragmentHeader(next layers.IPProtocol) []byte {
 	at := uint16(p.Offset)
 	if p.More {
@@ -163,7 +163,7 @@ func (p Packet) fragmentHeader(next layers.IPProtocol) []byte {
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint16([]byte{byte(next), 0}, at), ident)
 }
 
-// body gives what follows the IP header, and its protocol's number.
+// body returns what follows the IP header, and its protocol number.
 func (p Packet) body() ([]byte, layers.IPProtocol, error) {
 	payload := make([]byte, p.Payload)
 	for i := range payload {
@@ -197,7 +197,7 @@ func (p Packet) body() ([]byte, layers.IPProtocol, error) {
 	return b, proto, err
 }
 
-// pseudoHeader tells a layer what its checksum covers besides itself.
+// pseudoHeader sets the IP addresses for a layer's checksum.
 func (p Packet) pseudoHeader(l any, proto layers.IPProtocol) error {
 	var ip gopacket.NetworkLayer = p.ipv4(proto, 1)
 	if p.v6() {
@@ -218,9 +218,9 @@ func (p Packet) tcp() *layers.TCP {
 	}
 }
 
-// sctp gives a packet of one chunk (RFC 9260, 3): INIT with its 16 fixed bytes
-// and the payload as padding (RFC 4820, 4), whose head is the payload's first 4
-// bytes; or DATA with its 12 and the payload.
+// sctp returns a packet with one chunk (RFC 9260, 3): INIT with its 16 fixed bytes and the
+// payload as padding (RFC 4820, 4), whose header is the payload's first 4 bytes; or DATA
+// with its 12 bytes and the payload.
 func (p Packet) sctp(payload []byte) []byte {
 	b := binary.BigEndian.AppendUint16(nil, p.From.Port())
 	b = binary.BigEndian.AppendUint16(b, p.To.Port())
@@ -246,7 +246,7 @@ func (p Packet) sctp(payload []byte) []byte {
 	return b
 }
 
-// icmp gives an echo request, or an error about a packet from To to About.
+// icmp returns an echo request, or an error about a packet from To to About.
 func (p Packet) icmp(payload []byte) ([]byte, error) {
 	if p.ICMP == "" || p.ICMP == "echo" {
 		head := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, p.From.Port()), 1)
@@ -273,10 +273,10 @@ func (p Packet) icmp(payload []byte) ([]byte, error) {
 	case "time-exceeded":
 		return p.icmpMessage(11, 3, 0, 0, append(rest, embedded...))
 	}
-	return p.icmpMessage(3, 1, 1, 0, append(rest, embedded...)) // host; address
+	return p.icmpMessage(3, 1, 1, 0, append(rest, embedded...)) // host unreachable; address unreachable
 }
 
-// icmpMessage gives a message of either family, by their types and codes.
+// icmpMessage returns a message of the packet's family, with that family's type and code.
 func (p Packet) icmpMessage(type4, type6, code4, code6 uint8, body []byte) ([]byte, error) {
 	if !p.v6() {
 		return serialize(&layers.ICMPv4{

@@ -13,7 +13,7 @@ var (
 	client6, vip6 = netip.MustParseAddrPort("[2001:db8::7]:1234"), netip.MustParseAddrPort("[2001:db8:1::1]:80")
 )
 
-// What is asked for is what another reader finds.
+// TestFrame checks frames with an independent decoder.
 func TestFrame(t *testing.T) {
 	for _, c := range []struct {
 		p    Packet

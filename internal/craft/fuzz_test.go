@@ -9,8 +9,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
-// FuzzPacket: a description is refused by its field, or becomes a frame that another
-// reader understands, of the length that it says.
+// FuzzPacket checks that a description is rejected with its field, or becomes a frame that
+// an independent decoder accepts, with the described length.
 func FuzzPacket(f *testing.F) {
 	for _, p := range []Packet{
 		{From: client4, To: vip4, Protocol: "tcp", Flags: []string{"SYN"}, VLAN: 12}, {From: client6, To: vip6, Protocol: "udp", Payload: 10},

@@ -1,5 +1,5 @@
-// Package datagram reads UDP packets together with their TTL, by which
-// neighbours tell each other from what has come through a router (RFC 5082).
+// Package datagram receives UDP packets with their TTL, which distinguishes neighbors from
+// senders behind a router (RFC 5082).
 package datagram
 
 import (
@@ -11,18 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxTTL is what a neighbour's packets have: no router has taken one off.
+// MaxTTL is the TTL of a neighbor's packets, which no router has decremented.
 const MaxTTL = 255
 
-// Datagram is a packet with where it came from.
+// Datagram is a packet with its source.
 type Datagram struct {
 	From netip.Addr
-	// TTL is that of IPv4 or the hop limit of IPv6; -1 where it is not known.
+	// TTL is the IPv4 TTL or the IPv6 hop limit; -1 if unknown.
 	TTL  int
 	Data []byte
 }
 
-// Expect makes Receive and Pending tell the TTL of what comes to c.
+// Expect makes Receive and Pending return the TTL of packets on c.
 func Expect(c *net.UDPConn, is4 bool) error {
 	if is4 {
 		return set(c, unix.IPPROTO_IP, unix.IP_RECVTTL, 1)
@@ -30,7 +30,7 @@ func Expect(c *net.UDPConn, is4 bool) error {
 	return set(c, unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, 1)
 }
 
-// SendFar gives what leaves by c the largest TTL.
+// SendFar sets the maximum TTL for packets sent on c.
 func SendFar(c *net.UDPConn, is4 bool) error {
 	if is4 {
 		return set(c, unix.IPPROTO_IP, unix.IP_TTL, MaxTTL)
@@ -50,8 +50,8 @@ func set(c *net.UDPConn, level, option, value int) error {
 	return serr
 }
 
-// Receive waits for a packet of up to size bytes. What a former packet of ours
-// met on its way is no error; that c was closed is one.
+// Receive waits for a packet of up to size bytes. Errors caused by earlier packets that we
+// sent are ignored, but not that c was closed.
 func Receive(c *net.UDPConn, size int) (Datagram, error) {
 	rc, err := c.SyscallConn()
 	if err != nil {
@@ -70,8 +70,8 @@ func Receive(c *net.UDPConn, size int) (Datagram, error) {
 	}
 }
 
-// Pending takes in what already lies in c. A busy machine may run a timer
-// before a receiver: nobody is to be given up with his packets unread.
+// Pending processes the packets already queued in c. On a busy machine a timer may run
+// before a receiver, and a peer must not be declared dead while its packets are unread.
 func Pending(c *net.UDPConn, size int, take func(Datagram)) {
 	rc, err := c.SyscallConn()
 	if err != nil {

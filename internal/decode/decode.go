@@ -1,6 +1,5 @@
-// Package decode puts frames in words for people: what is in them, layer by
-// layer, tunnels and the Fairlead option among them. It judges nothing but says
-// where it could not read on.
+// Package decode describes frames in text, layer by layer, including tunnels and the
+// Fairlead option. It does not validate, but reports where it could not continue.
 package decode
 
 import (
@@ -13,20 +12,19 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// The numbers of the Fairlead option (bpf/include/option.h) and of GUE, where
-// the port is the usual one.
+// Numbers of the Fairlead option (bpf/include/option.h) and of GUE on its default port.
 const (
 	optionV4 = 0x9e
 	optionV6 = 0x1e
 	guePort  = 6080
-	// tagSize is of the tag that may end a list (bpf/include/auth.h).
+	// tagSize is the size of the tag that may end a list (bpf/include/auth.h).
 	tagSize = 8
 )
 
-// Line gives a frame in one line.
+// Line describes a frame in one line.
 func Line(frame []byte) string { return strings.Join(Lines(frame), "; ") }
 
-// Lines gives a frame in words, a line a layer.
+// Lines describes a frame, one line per layer.
 func Lines(frame []byte) []string {
 	w := &words{}
 	w.layers(frame, layers.LayerTypeEthernet)
@@ -39,7 +37,7 @@ func (w *words) say(format string, args ...any) {
 	w.lines = append(w.lines, fmt.Sprintf(format, args...))
 }
 
-// layers reads on from a layer of a type.
+// layers decodes from a layer of a given type.
 func (w *words) layers(b []byte, first gopacket.Decoder) {
 	p := gopacket.NewPacket(b, first, gopacket.DecodeOptions{NoCopy: true, Lazy: false})
 	all := p.Layers()
@@ -58,10 +56,10 @@ func (w *words) layers(b []byte, first gopacket.Decoder) {
 	}
 }
 
-// layer says whether it knows the layer.
+// layer describes a layer, and reports whether it knows its type.
 func (w *words) layer(l gopacket.Layer) bool {
 	if len(l.LayerContents()) == 0 {
-		return false // what could not be read is there, too
+		return false // layers that could not be decoded are included
 	}
 	switch l := l.(type) {
 	case *layers.Ethernet:
@@ -99,7 +97,7 @@ func (w *words) layer(l gopacket.Layer) bool {
 	return true
 }
 
-// embedded reads the packet that an ICMP error is about.
+// embedded describes the packet that an ICMP error refers to.
 func (w *words) embedded(b []byte, t gopacket.LayerType, isError bool) {
 	if !isError {
 		return
@@ -124,7 +122,7 @@ func (w *words) ipv4(l *layers.IPv4) {
 		w.say("fragment %#x at %d%s", l.Id, int(l.FragOffset)*8, more(l.Flags&layers.IPv4MoreFragments != 0))
 	}
 	for _, o := range l.Options {
-		if o.OptionType > 1 { // not the end, not padding
+		if o.OptionType > 1 { // neither end of options nor padding
 			w.option(o.OptionType, optionV4, o.OptionData, 4)
 		}
 	}
@@ -141,8 +139,8 @@ func (w *words) udp(l *layers.UDP) {
 	w.say("UDP %d > %d, %d bytes of data", l.SrcPort, l.DstPort, len(l.Payload))
 }
 
-// option reads an option of an IP header: ours is a list of endpoints with
-// addresses of so many bytes.
+// option describes an option of an IP header: ours is a list of endpoints with addresses of
+// size bytes.
 func (w *words) option(kind, ours byte, data []byte, size int) {
 	if kind == ours {
 		w.say("Fairlead option: %s", endpoints(data, size))
@@ -168,8 +166,8 @@ func endpoints(data []byte, size int) string {
 	return strings.Join(all, ", then ") + tag
 }
 
-// gue reads GUE's header, version 0: hlen words behind the first, the first of
-// which is our chain's.
+// gue decodes a GUE header, version 0: hlen words after the first, the first of which
+// belongs to our chain.
 func (w *words) gue(b []byte) {
 	if len(b) < 4 || b[0]>>6 != 0 {
 		w.say("GUE that cannot be read")
@@ -192,7 +190,7 @@ func (w *words) gue(b []byte) {
 	}
 }
 
-// guarded reads as many endpoints as the chain says it has.
+// chain describes as many endpoints as the chain's header says.
 func chain(private []byte) string {
 	n, tag, data := int(private[1]), int(private[2])*4, private[4:]
 	for _, size := range []int{16, 4} {
@@ -203,7 +201,7 @@ func chain(private []byte) string {
 	return "empty"
 }
 
-// rest tells of the bytes at the end that have no layer of their own.
+// rest reports trailing bytes without a known layer.
 func (w *words) rest(l gopacket.Layer) {
 	switch l.(type) {
 	case *gopacket.Payload, gopacket.Payload, *gopacket.Fragment, *gopacket.DecodeFailure:

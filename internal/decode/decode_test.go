@@ -59,8 +59,8 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// FuzzLine: whatever it is given, it gives words that move no cursor: drops and traces
-// show what strangers send on a terminal.
+// FuzzLine checks that arbitrary input yields text without control characters, because
+// drops and traces show packets of unknown senders on a terminal.
 func FuzzLine(f *testing.F) {
 	for _, s := range []string{eth4 + ip4 + syn, eth6 + "6000000000183c40", eth4 + "45000054000040003f110000ac100002ac100501c00117c0004000001f04"} {
 		b, _ := hex.DecodeString(strings.ReplaceAll(s, " ", ""))

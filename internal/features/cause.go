@@ -15,9 +15,9 @@ import (
 	"github.com/fairlead/fairlead/internal/version"
 )
 
-// Explain turns the error of a load into one line: what was refused, the
-// kernel's own words, and the cause where it is known. what names the attempt:
-// "load the load balancer's programs".
+// Explain converts the error of a load to one line: what the kernel rejected, its own
+// words, and the cause if it is known. what names the attempt: "load the load balancer's
+// programs".
 func Explain(what string, err error) error {
 	if err == nil {
 		return nil
@@ -25,7 +25,7 @@ func Explain(what string, err error) error {
 	return &explained{text: what + ": " + kernelWords(err) + "; " + advice(err), err: err}
 }
 
-// explained reads as one line; the whole verifier log stays within reach.
+// explained prints as one line; the full verifier log is still available through Unwrap.
 type explained struct {
 	text string
 	err  error
@@ -35,19 +35,19 @@ func (e *explained) Error() string { return e.text }
 
 func (e *explained) Unwrap() error { return e.err }
 
-// libraryGuess is what the BPF library adds to every EPERM. Since Linux 5.11 that
-// limit does not apply.
+// libraryGuess is what the BPF library adds to every EPERM. Since Linux 5.11 that limit
+// does not apply.
 const libraryGuess = " (MEMLOCK may be too low, consider rlimit.RemoveMemlock)"
 
-// kernelWords is an error with its errno's name, and of a verifier's log the
-// last line that says something.
+// kernelWords returns an error with its errno's name, and the last meaningful line of a
+// verifier log.
 func kernelWords(err error) string {
 	var verifier *ebpf.VerifierError
 	if errors.As(err, &verifier) && len(verifier.Log) > 0 {
 		short := *verifier
 		short.Log = withoutReport(verifier.Log)
 		text := strings.Replace(err.Error(), verifier.Error(), short.Error(), 1)
-		return strings.Join(strings.Fields(text), " ") // the library quotes the log's end
+		return strings.Join(strings.Fields(text), " ") // the library quotes the end of the log
 	}
 	text := strings.Join(strings.Fields(strings.ReplaceAll(err.Error(), libraryGuess, "")), " ")
 	var errno unix.Errno
@@ -68,7 +68,7 @@ func withoutReport(log []string) []string {
 	return log
 }
 
-// advice is the cause of a refusal where it is known, else what to check.
+// advice returns the cause of a rejection if it is known, otherwise what to check.
 func advice(err error) string {
 	if cause := cause(err); cause != "" {
 		return "cause: " + cause
@@ -79,7 +79,7 @@ func advice(err error) string {
 	return "the kernel gives no cause; `fairlead doctor` lists what it accepts"
 }
 
-// cause is what is known for certain, else empty.
+// cause returns a cause that is certain, or "".
 func cause(err error) string {
 	var verifier *ebpf.VerifierError
 	var refusal *Refusal
@@ -112,7 +112,7 @@ func older(running, since string) bool {
 	return a < x || a == x && b < y
 }
 
-// noPermission names what keeps this process from using BPF, where it is certain.
+// noPermission returns what prevents this process from using BPF, if that is certain.
 func noPermission() string {
 	process := readProcess()
 	if missing := process.missing(); len(missing) > 0 {
@@ -124,14 +124,14 @@ func noPermission() string {
 	return ""
 }
 
-// rejectsEverything makes a call of bpf(2) that no kernel carries out. The kernel
-// itself answers EINVAL; EPERM comes from a filter in front of it.
+// rejectsEverything makes a call of bpf(2) that no kernel supports. The kernel itself
+// returns EINVAL; EPERM comes from a filter in front of it.
 func rejectsEverything() bool {
 	_, _, errno := unix.Syscall(unix.SYS_BPF, 1<<30, 0, 0)
 	return errno == unix.EPERM || errno == unix.ENOSYS
 }
 
-// checks are the facts about this machine that may be behind a refusal.
+// checks returns facts about this machine that may have caused the rejection.
 func checks(err error) []string {
 	var list []string
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
@@ -155,9 +155,9 @@ func checks(err error) []string {
 	return list
 }
 
-// process is what matters of /proc/thread-self/status.
+// process is the relevant part of /proc/thread-self/status.
 type process struct {
-	held    privilege.Set // all where unknown
+	held    privilege.Set // all if unknown
 	seccomp bool
 }
 
@@ -175,23 +175,23 @@ func readProcess() process {
 	return p
 }
 
-// missing lists the capabilities that loading needs and the process lacks.
+// missing returns the capabilities that loading requires and the process lacks.
 func (p process) missing() []privilege.Need {
 	return privilege.Missing(privilege.For(privilege.Balancer), p.held)
 }
 
-// Privileges are what decides whether this process may use BPF.
+// Privileges determine whether this process may use BPF.
 type Privileges struct {
-	// Held are the effective capabilities; all of them where that is unknown.
+	// Held are the effective capabilities; all of them if unknown.
 	Held privilege.Set
-	// Seccomp: the process runs under a filter of its system calls.
+	// Seccomp is true if the process runs under a system call filter.
 	Seccomp bool
-	// Lockdown is the kernel's mode, LSM lists the active security modules; both
-	// are empty where unknown.
+	// Lockdown is the kernel's lockdown mode, LSM lists the active security modules; both
+	// are empty if unknown.
 	Lockdown, LSM string
 }
 
-// ReadPrivileges reads those of the calling thread.
+// ReadPrivileges returns the privileges of the calling thread.
 func ReadPrivileges() Privileges {
 	p := readProcess()
 	return Privileges{
@@ -200,7 +200,7 @@ func ReadPrivileges() Privileges {
 	}
 }
 
-// lockdown is "none", "integrity", "confidentiality", or empty where unknown.
+// lockdown returns "none", "integrity", "confidentiality", or "" if unknown.
 func lockdown() string {
 	text, err := os.ReadFile("/sys/kernel/security/lockdown")
 	if err != nil {
@@ -219,7 +219,7 @@ func modules() string {
 	return "securityfs is not mounted here, so the active ones are unknown"
 }
 
-// activeModules lists the active LSMs, or is empty where they are unknown.
+// activeModules lists the active LSMs, or "" if they are unknown.
 func activeModules() string {
 	text, _ := os.ReadFile("/sys/kernel/security/lsm")
 	return strings.TrimSpace(string(text))

@@ -21,7 +21,7 @@ import (
 // Component is a part of Fairlead that uses the kernel.
 type Component string
 
-// The components, by the names that status and metrics show.
+// Components, by the names that status and metrics show.
 const (
 	Balancer     Component = "balancer"      // XDP
 	DSRAgent     Component = "dsr-agent"     // tc, on nodes with backends
@@ -32,7 +32,7 @@ const (
 	Router       Component = "router"        // netlink
 )
 
-// Components are all of them, in the order of the documentation.
+// Components lists all components, in the order of the documentation.
 var Components = []Component{Balancer, DSRAgent, SocketProxy, PacketProxy, VDN, IPVSBalancer, Router}
 
 // Feature is one row of the table.
@@ -43,22 +43,22 @@ type Feature struct {
 	Components []Component
 	// Since is the first kernel version that has it.
 	Since string
-	// Essential features stop a component that does not get them. What it
-	// programmed before stays in force.
+	// Essential features stop a component that does not get them. What it programmed before
+	// stays in force.
 	Essential bool
 	// Silent marks an optional feature whose fallback loses nothing that an
 	// operator notices: it is reported by doctor, not as degraded.
 	Silent bool
 	// Without says in one sentence what happens without it.
 	Without string
-	// Needs are the things to ask the kernel for; all of them are required.
+	// Needs are the kernel interfaces to probe; all of them are required.
 	Needs []Need
 }
 
 // For reports whether a component uses the feature.
 func (f Feature) For(c Component) bool { return slices.Contains(f.Components, c) }
 
-// Requires lists the needs in words: "map type RingBuf, helper bpf_ringbuf_reserve".
+// Requires lists the needs as text: "map type RingBuf, helper bpf_ringbuf_reserve".
 func (f Feature) Requires() string {
 	words := make([]string, len(f.Needs))
 	for i, n := range f.Needs {
@@ -67,9 +67,8 @@ func (f Feature) Requires() string {
 	return strings.Join(words, ", ")
 }
 
-// Probe asks the kernel for everything the feature needs on behalf of a
-// component. It returns a *Refusal for the first need that is refused, and
-// changes nothing.
+// Probe probes everything that the feature needs on behalf of a component. It returns a
+// *Refusal for the first need that the kernel rejects, and changes nothing.
 func (f Feature) Probe(c Component) error {
 	for _, n := range f.Needs {
 		if err := n.probe(c); err != nil {
@@ -88,7 +87,7 @@ func Lookup(name string) (Feature, bool) {
 	return Table[i], true
 }
 
-// Refusal is a kernel's answer to a need.
+// Refusal is the kernel's rejection of a need.
 type Refusal struct {
 	Need string
 	// Since is the first kernel version that has it.
@@ -107,9 +106,9 @@ type Degraded struct {
 	Component Component `json:"component"`
 	// Reason is short and stable, for metrics: "EPERM", "not-supported".
 	Reason string `json:"reason"`
-	// Message is what the kernel answered, in its words.
+	// Message is the kernel's error message.
 	Message string `json:"message"`
-	// Lost says what the operator loses.
+	// Lost is what the operator loses.
 	Lost string `json:"lost"`
 }
 
@@ -117,13 +116,13 @@ func (d Degraded) String() string {
 	return fmt.Sprintf("%s (%s): %s; %s", d.Feature, d.Component, d.Lost, d.Message)
 }
 
-// NewDegraded describes a feature that the kernel refused with err.
+// NewDegraded describes a feature that the kernel rejected with err.
 func NewDegraded(name string, c Component, err error) Degraded {
 	f, _ := Lookup(name)
 	return Degraded{Feature: name, Component: c, Reason: Reason(err), Message: err.Error(), Lost: f.Without}
 }
 
-// Reason names an error in one word: its errno, "not-supported" or "verifier".
+// Reason returns an error in one word: its errno, "not-supported" or "verifier".
 func Reason(err error) string {
 	var errno unix.Errno
 	var verifier *ebpf.VerifierError
@@ -144,16 +143,16 @@ type Result struct {
 	Components []Component `json:"components"`
 	Essential  bool        `json:"essential"`
 	OK         bool        `json:"ok"`
-	// Untried: there was no network namespace to try it in (ErrCannotTry), so not
-	// OK says nothing.
+	// Untried: there was no network namespace to try it in (ErrCannotTry), so OK false is
+	// not conclusive.
 	Untried bool   `json:"untried,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 	Lost    string `json:"lost,omitempty"`
 }
 
-// ProbeAll asks the kernel for every feature of these components, or of all
-// where none is named, in the order of the table.
+// ProbeAll probes every feature of these components, or of all if none is named, in the
+// order of the table.
 func ProbeAll(components ...Component) []Result {
 	var results []Result
 	for _, f := range Table {

@@ -37,7 +37,7 @@ func collection(t *testing.T, c features.Component) *ebpf.CollectionSpec {
 	return spec
 }
 
-// uses lists what a collection uses, as rules.
+// uses returns what a collection uses, as rules.
 func uses(spec *ebpf.CollectionSpec) map[string]bool {
 	used := map[string]bool{}
 	for name, m := range spec.Maps {
@@ -65,11 +65,11 @@ func uses(spec *ebpf.CollectionSpec) map[string]bool {
 	return used
 }
 
-// inIterators are helpers that only the socket iterator calls, which comes and
-// goes with its program type.
+// inIterators are helpers that only the socket iterator calls, which is stripped with its
+// program type.
 var inIterators = map[string]bool{"helper:seqwrite": true}
 
-// TestTableIsComplete compares the table with the compiled programs, both ways.
+// TestTableIsComplete compares the table with the compiled programs, in both directions.
 func TestTableIsComplete(t *testing.T) {
 	for c := range objects {
 		used := uses(collection(t, c))
@@ -89,14 +89,14 @@ func TestTableIsComplete(t *testing.T) {
 		for rule := range listed {
 			kind, _, _ := strings.Cut(rule, ":")
 			known := kind == "map" || kind == "prog" || kind == "helper"
-			if known && !used[rule] && rule != "map:arrayofmaps" { // the socket proxy makes one from Go
+			if known && !used[rule] && rule != "map:arrayofmaps" { // the socket proxy creates one from Go
 				t.Errorf("the table lists %s for %s, which does not use it", rule, c)
 			}
 		}
 	}
 }
 
-// TestRowsAreWhole checks what every row must say.
+// TestRowsAreWhole checks the required fields of every row.
 func TestRowsAreWhole(t *testing.T) {
 	seen := map[string]bool{}
 	for _, f := range features.Table {
@@ -110,8 +110,8 @@ func TestRowsAreWhole(t *testing.T) {
 	}
 }
 
-// TestPrintProbes asks the kernel for everything. It prints the answers for those
-// who compare kernels, and checks that each refusal is explained.
+// TestPrintProbes probes everything. It prints the results, to compare kernels, and checks
+// that each rejection is explained.
 func TestPrintProbes(t *testing.T) {
 	results := features.ProbeAll()
 	line, err := json.Marshal(results)
@@ -139,7 +139,7 @@ func TestLoadWithout(t *testing.T) {
 			}
 			t.Run(string(c)+"/"+f.Name, func(t *testing.T) {
 				missing := features.Missing{features.NewDegraded(f.Name, c, unix.EPERM)}
-				for _, other := range features.ProbeAll(c) { // this kernel may refuse some itself
+				for _, other := range features.ProbeAll(c) { // this kernel may reject some itself
 					if !other.OK && other.Feature != f.Name {
 						missing = append(missing, features.NewDegraded(other.Feature, c, unix.EPERM))
 					}
@@ -152,7 +152,7 @@ func TestLoadWithout(t *testing.T) {
 	}
 }
 
-// loads loads a collection, small.
+// loads loads a collection with small maps.
 func loads(t *testing.T, spec *ebpf.CollectionSpec) {
 	t.Helper()
 	for _, m := range spec.Maps {
@@ -168,7 +168,7 @@ func loads(t *testing.T, spec *ebpf.CollectionSpec) {
 	c.Close()
 }
 
-// TestLoad has an attempt fail as kernels do that refuse a feature.
+// TestLoad has an attempt fail as on kernels that reject a feature.
 func TestLoad(t *testing.T) {
 	refused := errors.New("refused")
 	spec := collection(t, features.SocketProxy)
@@ -201,7 +201,7 @@ func TestExplain(t *testing.T) {
 	_, verifier := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Return()}, // R0 is not set
 	})
-	report := &ebpf.VerifierError{Cause: unix.EACCES, Log: []string{ // as Linux 7.3 has it
+	report := &ebpf.VerifierError{Cause: unix.EACCES, Log: []string{ // as of Linux 7.3
 		"0: R1=ctx() R10=fp0", "0: (95) exit", "R0 !read_ok", "", "Verification failed: Register Type Safety: Unreadable register", "",
 		"Suggestion:", "  Initialize R0 on every path before this instruction.", "",
 		"processed 1 insns (limit 1000000) max_states_per_insn 0 total_states 0 peak_states 0 mark_read 0",
@@ -234,12 +234,12 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestMissingCapabilities takes capabilities from a thread: then, and only then,
-// they are named as the cause.
+// TestMissingCapabilities drops capabilities of a thread: then, and only then, they are
+// named as the cause.
 func TestMissingCapabilities(t *testing.T) {
 	text := make(chan string)
 	go func() {
-		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		runtime.LockOSThread() // permanently: the thread exits with the goroutine
 		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 		var caps [2]unix.CapUserData
 		if err := unix.Capget(&header, &caps[0]); err != nil {

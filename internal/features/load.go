@@ -10,7 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Missing are the optional features that a component goes without.
+// Missing are the optional features that a component runs without.
 type Missing []Degraded
 
 // Has reports whether a feature is missing.
@@ -18,8 +18,8 @@ func (m Missing) Has(feature string) bool {
 	return slices.ContainsFunc(m, func(d Degraded) bool { return d.Feature == feature })
 }
 
-// Check asks for an optional feature that loading does not come to, and adds it
-// where the kernel refuses it.
+// Check probes an optional feature that loading does not exercise, and adds it if the
+// kernel rejects it.
 func (m *Missing) Check(c Component, feature string) {
 	f, _ := Lookup(feature)
 	if err := f.Probe(c); err != nil && !errors.Is(err, ErrCannotTry) {
@@ -27,8 +27,8 @@ func (m *Missing) Check(c Component, feature string) {
 	}
 }
 
-// Err is nil unless a feature is missing; then it says so in words for a user who
-// asks for what it provides.
+// Err returns nil unless a feature is missing; then the error is for a user who requests
+// what it provides.
 func (m Missing) Err(feature string) error {
 	for _, d := range m {
 		if d.Feature == feature {
@@ -47,12 +47,11 @@ func (m Missing) Strip(spec *ebpf.CollectionSpec) {
 	}
 }
 
-// constant is the name of the programs' constant that says a feature is missing;
-// not all have one.
+// constant is the name of the programs' constant that indicates a missing feature; not all
+// features have one.
 func (f Feature) constant() string { return "without_" + strings.ReplaceAll(f.Name, "-", "_") }
 
-// ErrMissing is returned, wrapped, by what needs an optional feature that the
-// kernel refuses.
+// ErrMissing is wrapped by what requires an optional feature that the kernel rejects.
 var ErrMissing = errors.New("this kernel refuses an optional feature")
 
 func (f Feature) strip(spec *ebpf.CollectionSpec) {
@@ -62,19 +61,19 @@ func (f Feature) strip(spec *ebpf.CollectionSpec) {
 		}
 	}
 	if v := spec.Variables[f.constant()]; v != nil {
-		_ = v.Set(true) // a bool, as TestLoadWithout sees
+		_ = v.Set(true) // a bool, as TestLoadWithout checks
 	}
 }
 
-// Removable reports whether programs can be loaded without the feature. Others
-// are optional because something else is used in their place.
+// Removable reports whether programs can be loaded without the feature. Others are optional
+// because there is an alternative.
 func (f Feature) Removable() bool {
 	return slices.ContainsFunc(f.Needs, func(n Need) bool { return n.strip != nil })
 }
 
-// Load has try load a collection. Where the kernel refuses it, Load finds out
-// which optional features of the component are to blame, removes them, and tries
-// again. Where an essential feature is refused, the error names it.
+// Load calls try to load a collection. If the kernel rejects it, Load determines which
+// optional features of the component are to blame, removes them, and tries again. If an
+// essential feature is rejected, the error names it.
 func Load(c Component, spec *ebpf.CollectionSpec, try func(*ebpf.CollectionSpec) error) (Missing, error) {
 	first := try(spec.Copy())
 	if first == nil || errors.Is(first, ebpf.ErrMapIncompatible) {
@@ -93,14 +92,14 @@ func Load(c Component, spec *ebpf.CollectionSpec, try func(*ebpf.CollectionSpec)
 		if len(rest) == 0 {
 			return nil, Refused(c, "load the programs of the "+string(c), err)
 		}
-		// No probe is refused: leave out one more, as long as that may help.
+		// All probes succeed: leave out one more feature, as long as that may help.
 		missing = append(missing, NewDegraded(rest[0], c, first))
 		rest = rest[1:]
 	}
 }
 
-// probeOptional asks for all that can be left out of a component's programs. It
-// returns what is refused, and the names of what is not.
+// probeOptional probes all features that can be left out of a component's programs. It
+// returns the rejected ones, and the names of the others.
 func probeOptional(c Component) (missing Missing, rest []string) {
 	for _, f := range Table {
 		if f.Essential || !f.For(c) || !f.Removable() {
@@ -115,8 +114,8 @@ func probeOptional(c Component) (missing Missing, rest []string) {
 	return missing, rest
 }
 
-// Require asks for an essential feature that loading does not come to, so that a
-// component fails at its start and not when it is first asked to do something.
+// Require probes an essential feature that loading does not exercise, so that a component
+// fails at its start and not when the feature is first used.
 func Require(c Component, feature string) error {
 	f, _ := Lookup(feature)
 	err := f.Probe(c)
@@ -126,9 +125,9 @@ func Require(c Component, feature string) error {
 	return Refused(c, "open the "+string(c), err)
 }
 
-// Refused explains an error of a component's attempt at something essential. Where
-// the kernel refuses essential features it names them, with the kernel's answer to
-// the first: the attempt's own error may be the library's reading of it.
+// Refused explains an error of something essential. If the kernel rejects essential
+// features it names them, with the kernel's error for the first: the original error may be
+// the library's interpretation.
 func Refused(c Component, what string, err error) error {
 	if err == nil {
 		return nil
@@ -143,8 +142,8 @@ func Refused(c Component, what string, err error) error {
 	}
 }
 
-// essentialRefusals names the essential features that a component does not get, of
-// the first kind of which any is refused: others may be refused only because of it.
+// essentialRefusals names the essential features that the kernel rejects, of the first kind
+// with a rejection: others may be rejected only because of it.
 func essentialRefusals(c Component) (names []string, first error) {
 	kind := ""
 	for _, f := range Table {
@@ -169,9 +168,9 @@ func shorten(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// Assign gives a struct's fields what a collection has of their "ebpf" tags, as
-// ebpf.Collection.Assign does, but leaves those nil that were stripped. What is
-// not assigned stays the collection's.
+// Assign sets a struct's fields from a collection by their "ebpf" tags, like
+// ebpf.Collection.Assign, but leaves stripped ones nil. The collection still owns what is
+// not assigned.
 func Assign(c *ebpf.Collection, into any) error {
 	return assign(c, reflect.ValueOf(into).Elem())
 }

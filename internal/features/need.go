@@ -10,19 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Need is one thing that a kernel has or refuses.
+// Need is one interface that a kernel has or rejects.
 type Need struct {
-	// Kind and Name identify it as the refusal tests do: "map" and "ringbuf".
+	// Kind and Name identify it as in the refusal tests: "map" and "ringbuf".
 	Kind, Name string
 	words      string
 	probe      func(Component) error
-	// strip removes the need from a collection; nil where it cannot be removed.
+	// strip removes the need from a collection; nil if it cannot be removed.
 	strip func(*ebpf.CollectionSpec)
 }
 
 func (n Need) String() string { return n.words }
 
-// Rule identifies the need for a test that has it refused: "map:ringbuf".
+// Rule identifies the need for a test in which the kernel rejects it: "map:ringbuf".
 func (n Need) Rule() string { return n.Kind + ":" + n.Name }
 
 // programType is one of BPF_PROG_TYPE_*.
@@ -46,7 +46,7 @@ func programType(t ebpf.ProgramType) Need {
 	}
 }
 
-// attachType is a place to attach programs of a type.
+// attachType is an attach type of a program type.
 func attachType(t ebpf.ProgramType, at ebpf.AttachType) Need {
 	return Need{
 		Kind: "attach", Name: strings.ToLower(at.String()), words: "attach type " + at.String(),
@@ -65,7 +65,7 @@ func attachType(t ebpf.ProgramType, at ebpf.AttachType) Need {
 	}
 }
 
-// tcx is a side of devices. Loading says nothing about it, only attaching does.
+// tcx is a tcx attach type. Only attaching shows whether it is supported, not loading.
 func tcx(at ebpf.AttachType) Need {
 	return Need{
 		Kind: "attach", Name: strings.ToLower(at.String()), words: "attach type " + at.String(),
@@ -82,7 +82,7 @@ func mapType(t ebpf.MapType) Need {
 			if spec.Key == nil {
 				return rawMap(spec)
 			}
-			m, err := ebpf.NewMap(spec) // it needs BTF
+			m, err := ebpf.NewMap(spec) // requires BTF
 			if err != nil {
 				return err
 			}
@@ -92,8 +92,8 @@ func mapType(t ebpf.MapType) Need {
 	}
 }
 
-// replaceMaps puts arrays that nobody writes in the place of maps of a type.
-// The calls that would use them are removed together with their helpers.
+// replaceMaps replaces maps of a type with arrays that nobody writes. The calls that would
+// use them are removed with their helpers.
 func replaceMaps(spec *ebpf.CollectionSpec, t ebpf.MapType) {
 	for name, m := range spec.Maps {
 		if m.Type == t {
@@ -102,7 +102,7 @@ func replaceMaps(spec *ebpf.CollectionSpec, t ebpf.MapType) {
 	}
 }
 
-// helper is one of BPF_FUNC_*, with its name in C.
+// helper is a BPF_FUNC_*, with its name in C.
 func helper(name string, fn asm.BuiltinFunc) Need {
 	return Need{
 		Kind: "helper", Name: strings.ToLower(strings.TrimPrefix(fn.String(), "Fn")), words: "helper " + name,
@@ -135,8 +135,8 @@ func kfunc(name string) Need {
 	}
 }
 
-// eachCall replaces calls by "r0 = 0": a helper that is not there answers 0, which
-// all callers of optional helpers take for "nothing" (a null pointer, no bytes).
+// eachCall replaces calls with "r0 = 0": a removed helper returns 0, which all callers of
+// optional helpers interpret as nothing (a null pointer, no bytes).
 func eachCall(spec *ebpf.CollectionSpec, which func(*asm.Instruction) bool) {
 	for _, p := range spec.Programs {
 		for i := range p.Instructions {
@@ -152,7 +152,7 @@ func command(name, words string, probe func() error) Need {
 	return Need{Kind: "cmd", Name: name, words: words, probe: func(Component) error { return probe() }}
 }
 
-// netlinkNeed is a message that rtnetlink or another family must take.
+// netlinkNeed is a message that rtnetlink or another netlink family must accept.
 func netlinkNeed(name, words string, probe func() error) Need {
 	return Need{Kind: "netlink", Name: name, words: words, probe: func(Component) error { return probe() }}
 }
@@ -166,7 +166,7 @@ func smallest(t ebpf.ProgramType) *ebpf.ProgramSpec {
 	switch t {
 	case ebpf.CGroupSockAddr:
 		p.AttachType = ebpf.AttachCGroupInet4Connect
-		p.Instructions[0] = asm.Mov.Imm(asm.R0, 1) // 0 and 1 are both valid everywhere but in recvmsg and getpeername
+		p.Instructions[0] = asm.Mov.Imm(asm.R0, 1) // 0 and 1 are both valid everywhere except in recvmsg and getpeername
 	case ebpf.Tracing:
 		p.AttachType, p.AttachTo = ebpf.AttachTraceIter, "bpf_sk_storage_map"
 	}
@@ -178,15 +178,15 @@ func loadProgram(spec *ebpf.ProgramSpec) error {
 		_, err := rawLoad(spec)
 		return err
 	}
-	p, err := ebpf.NewProgram(spec) // it needs BTF
+	p, err := ebpf.NewProgram(spec) // requires BTF
 	if err != nil {
 		return err
 	}
 	return p.Close()
 }
 
-// loadSmallest loads a probe. One for sockets' addresses is tried at a second hook:
-// the first may be what is refused.
+// loadSmallest loads a probe. One for socket addresses is tried at a second hook, because
+// the first may be the rejected one.
 func loadSmallest(p *ebpf.ProgramSpec) (log string, err error) {
 	log, err = rawLoad(p)
 	if err != nil && log == "" && p.Type == ebpf.CGroupSockAddr {
@@ -224,8 +224,8 @@ func programOf(c Component) ebpf.ProgramType {
 	return ebpf.SchedCLS
 }
 
-// probeHelper loads a program that does nothing but call a helper. The verifier
-// complains of its arguments where it knows the helper.
+// probeHelper loads a program that only calls a helper. If the verifier knows the helper,
+// it complains about the arguments.
 func probeHelper(c Component, fn asm.BuiltinFunc) error {
 	p := smallest(programOf(c))
 	p.Instructions = append(asm.Instructions{fn.Call()}, p.Instructions...)

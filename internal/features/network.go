@@ -15,16 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrCannotTry is returned, wrapped, by probes that have no network namespace to
-// try a feature in. It says nothing about the feature.
+// ErrCannotTry is wrapped by probes that have no network namespace to try a feature in. It
+// says nothing about the feature.
 var ErrCannotTry = errors.New("not tried: no network namespace to try it in")
 
-// inScratch runs f in a network namespace of its own, which ends with it, so that
-// probes change nothing that anybody uses.
+// inScratch runs f in a separate network namespace, which is destroyed afterwards, so that
+// probes have no side effects.
 func inScratch(f func() error) error {
 	result := make(chan error)
 	go func() {
-		runtime.LockOSThread() // for good: the thread and its namespace end with the goroutine
+		runtime.LockOSThread() // permanently: the thread and its namespace end with the goroutine
 		result <- func() error {
 			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 				return fmt.Errorf("%w: %w", ErrCannotTry, err)
@@ -67,7 +67,7 @@ func withProgram(t ebpf.ProgramType, f func(*ebpf.Program) error) error {
 	return f(p)
 }
 
-// probeLinks attaches an XDP program to lo by a link.
+// probeLinks attaches an XDP program to lo with a BPF link.
 func probeLinks() error {
 	return withProgram(ebpf.XDP, func(p *ebpf.Program) error {
 		return inScratch(func() error { return attachXDP(p, loopback, link.XDPGenericMode) })
@@ -82,8 +82,8 @@ func attachXDP(p *ebpf.Program, device int, flags link.XDPAttachFlags) error {
 	return l.Close()
 }
 
-// probeNativeXDP attaches a program to a veth's driver. Whether a NIC's driver
-// can do it is a question to that NIC.
+// probeNativeXDP attaches a program to a veth's driver. Whether a NIC's driver supports it
+// can only be tested with that NIC.
 func probeNativeXDP() error {
 	return withProgram(ebpf.XDP, func(p *ebpf.Program) error {
 		return inScratch(func() error {
@@ -109,7 +109,7 @@ func probeTestRun() error {
 	})
 }
 
-// probeBatch updates a map by a batch, and reads it.
+// probeBatch updates and reads a map with batch operations.
 func probeBatch() error {
 	m, err := ebpf.NewMap(smallestMap(ebpf.Hash))
 	if err != nil {
@@ -122,7 +122,7 @@ func probeBatch() error {
 	var cursor ebpf.MapBatchCursor
 	_, err = m.BatchLookup(&cursor, make([]uint32, 1), make([]uint32, 1), nil)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
-		return nil // the end of the map
+		return nil // end of the map
 	}
 	return err
 }
@@ -140,7 +140,7 @@ func probeBTF() error {
 	return h.Close()
 }
 
-// What <linux/nexthop.h> has and no package does.
+// Constants of <linux/nexthop.h> that no package has.
 const (
 	nhaID        = 1
 	nhaGroup     = 2
@@ -174,8 +174,8 @@ func addBlackhole() error {
 
 func probeNextHop() error { return inScratch(addBlackhole) }
 
-// probeResilientGroup makes a group of one next hop that goes by lo: a blackhole
-// cannot be in such a group.
+// probeResilientGroup creates a group of one next hop through lo: such a group cannot
+// contain a blackhole.
 func probeResilientGroup() error {
 	return inScratch(func() error {
 		const oif = 5 // NHA_OIF
@@ -208,20 +208,20 @@ func probeClsact() error {
 	})
 }
 
-// probeIPVS asks for the family, which loads the module where there is one.
+// probeIPVS queries the family, which loads the module if there is one.
 func probeIPVS() error {
 	_, err := netlink.GenlFamilyGet("IPVS")
 	return err
 }
 
-// What <linux/inet_diag.h> and <linux/sock_diag.h> have and no package does.
+// Constants of <linux/inet_diag.h> and <linux/sock_diag.h> that no package has.
 const (
 	sockDestroy    = 21 // SOCK_DESTROY
 	diagRequestLen = 56 // struct inet_diag_req_v2
-	diagCookieAt   = 48 // idiag_cookie in it
+	diagCookieAt   = 48 // offset of idiag_cookie in it
 )
 
-// probeSocketDestroy asks for the end of a UDP socket that cannot exist.
+// probeSocketDestroy requests to destroy a UDP socket that cannot exist.
 func probeSocketDestroy() error {
 	return inScratch(func() error {
 		b := make([]byte, diagRequestLen)

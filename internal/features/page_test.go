@@ -33,8 +33,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// pageText fills testdata/page.md, where {optional} and {essential} stand for the
-// rows.
+// pageText fills in testdata/page.md, where {optional} and {essential} stand for the rows.
 func pageText() string {
 	frame, err := os.ReadFile("testdata/page.md")
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Probes make their system calls themselves: the library would replace the kernel's
-// errno by its own guess of what the kernel lacks.
+// Probes make their system calls directly: the library would replace the kernel's errno
+// with its own guess of what the kernel lacks.
 
-const maxLog = 1 << 14 // bytes of a verifier's log; probes are tiny
+const maxLog = 1 << 14 // bytes of a verifier log; probes are tiny
 
-// loadAttr begins union bpf_attr for BPF_PROG_LOAD (linux/bpf.h).
+// loadAttr is the beginning of union bpf_attr for BPF_PROG_LOAD (linux/bpf.h).
 type loadAttr struct {
 	programType, instructionCount uint32
 	instructions, license         uint64
@@ -28,8 +28,8 @@ type loadAttr struct {
 	ifindex, attachType           uint32
 }
 
-// rawLoad loads a program and lets go of it; log is what the verifier said. Like
-// the compiled programs it is for little-endian machines.
+// rawLoad loads a program and closes it; log is the verifier's log. Like the compiled
+// programs it is for little-endian machines.
 func rawLoad(spec *ebpf.ProgramSpec) (log string, err error) {
 	var code bytes.Buffer
 	if err := spec.Instructions.Marshal(&code, binary.LittleEndian); err != nil {
@@ -48,12 +48,12 @@ func rawLoad(spec *ebpf.ProgramSpec) (log string, err error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// mapAttr begins union bpf_attr for BPF_MAP_CREATE.
+// mapAttr is the beginning of union bpf_attr for BPF_MAP_CREATE.
 type mapAttr struct {
 	mapType, keySize, valueSize, maxEntries, flags, inner uint32
 }
 
-// rawMap makes a map that needs no BTF, and lets go of it.
+// rawMap creates a map that requires no BTF, and closes it.
 func rawMap(spec *ebpf.MapSpec) error {
 	attr := mapAttr{
 		mapType: uint32(spec.Type), keySize: spec.KeySize, valueSize: spec.ValueSize, maxEntries: spec.MaxEntries, flags: spec.Flags,
@@ -69,8 +69,8 @@ func rawMap(spec *ebpf.MapSpec) error {
 	return bpf(unix.BPF_MAP_CREATE, unsafe.Pointer(&attr), unsafe.Sizeof(attr))
 }
 
-// bpf makes a call of bpf(2) that returns a file descriptor, and closes it. The
-// verifier answers EAGAIN where a signal is pending, as Go's runtime sends them.
+// bpf makes a call of bpf(2) that returns a file descriptor, and closes it. The verifier
+// returns EAGAIN if a signal is pending, and Go's runtime sends signals.
 func bpf(command uintptr, attr unsafe.Pointer, size uintptr) error {
 	const attempts = 50
 	fd, _, errno := unix.Syscall(unix.SYS_BPF, command, uintptr(attr), size)

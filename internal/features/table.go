@@ -7,11 +7,11 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// Table is what Fairlead needs of the kernel. A test compares it with the
-// compiled programs: nothing that they use is missing here.
+// Table is what Fairlead needs from the kernel. A test compares it with the compiled
+// programs, so that nothing is missing here.
 var Table = slices.Concat(optional, programs, maps, helpers, network)
 
-// Names of the optional features that components ask for.
+// Names of the optional features that components check.
 const (
 	SocketIterator  = "socket-iterator"
 	SocketDestroy   = "socket-destroy"
@@ -27,7 +27,7 @@ const (
 	NativeXDP       = "native-xdp"
 	NetnsCookie     = "netns-cookie"
 	KernelMemory    = "kernel-memory"
-	// MapBatches is essential, and only needed once there is something to write.
+	// MapBatches is essential, but only used once there is something to write.
 	MapBatches = "map-batches"
 )
 
@@ -121,7 +121,7 @@ var optional = []Feature{
 	},
 }
 
-// essential is a row for something that every kernel since 6.1 has.
+// essential is a row for what every kernel since 6.1 has.
 func essential(name, since string, n Need, components ...Component) Feature {
 	return Feature{
 		Name: name, Since: since, Essential: true, Needs: []Need{n}, Components: components,
@@ -143,7 +143,7 @@ var programs = []Feature{
 	hook(ebpf.AttachCGroupUDP6Sendmsg, "cgroup-sendmsg6", "4.18"),
 	hook(ebpf.AttachCGroupUDP4Recvmsg, "cgroup-recvmsg4", "5.2"),
 	hook(ebpf.AttachCGroupUDP6Recvmsg, "cgroup-recvmsg6", "5.2"),
-	// Before the maps, of which some need it.
+	// Before the maps, some of which need it.
 	essential("btf-load", "4.18", command("btf_load", "BPF_BTF_LOAD", probeBTF), SocketProxy),
 }
 

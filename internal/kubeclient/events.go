@@ -14,21 +14,21 @@ import (
 	"github.com/fairlead/fairlead/internal/shorten"
 )
 
-// Event is something that people are to read about an object (kubectl describe).
+// Event is a Kubernetes Event about an object (kubectl describe).
 type Event struct {
-	// About is the object. Where it has no namespace, the Event is in "default".
+	// About is the object. If it has no namespace, the Event is in "default".
 	About corev1.ObjectReference
-	// Controller is the name of the program that reports, Instance which of several.
+	// Controller is the reporting program, Instance the reporting instance.
 	Controller, Instance string
-	// Reason is a word for machines, Action what was being done.
+	// Reason is a machine-readable word, Action the action in progress.
 	Reason, Action string
-	// Note describes it in words; more than 1 kB is cut off.
+	// Note is the message; it is truncated to 1 kB.
 	Note string
 	Warn bool
 }
 
-// PostEvent creates an Event and returns its name. The client is that of
-// events.k8s.io/v1. Nothing is tried again.
+// PostEvent creates an Event and returns its name. The client is for events.k8s.io/v1.
+// Errors are not retried.
 func PostEvent(ctx context.Context, client rest.Interface, e Event) (name string, err error) {
 	now := time.Now()
 	o := &eventsv1.Event{

@@ -1,7 +1,7 @@
-// Package kubeclient is the way to the API server for the few kinds that Fairlead
-// reads and writes: REST clients that share connections, typed requests, and
-// Events. It stands in for client-go's clientset, which compiles every API group
-// of Kubernetes into a program. What objects mean does not belong here.
+// Package kubeclient accesses the API server for the few kinds that Fairlead reads and
+// writes: REST clients that share connections, typed requests, and Events. It replaces
+// client-go's clientset, which compiles every API group of Kubernetes into a program. What
+// objects mean does not belong here.
 package kubeclient
 
 import (
@@ -17,10 +17,10 @@ import (
 // Clients are REST clients by group and version.
 type Clients map[schema.GroupVersion]rest.Interface
 
-// Connect returns a client for each of some groups and versions, whose kinds are in
-// the scheme. It does not send anything. Kubernetes' own kinds travel as protobuf,
-// resources with a CustomResourceDefinition as JSON. The limit of requests in config
-// is not used: the server's own fairness applies.
+// Connect returns a client for each of some groups and versions, whose kinds are in the
+// scheme. It does not send anything. Kubernetes' own kinds are encoded as protobuf, custom
+// resources as JSON. The rate limit in config is not used: the server's priority and
+// fairness applies.
 func Connect(config *rest.Config, scheme *runtime.Scheme, versions ...schema.GroupVersion) (Clients, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1

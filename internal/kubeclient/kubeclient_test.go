@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { labkube.Main(m) }
 
-// wire notes what a client asks for, and can be cut.
+// wire records what a client requests, and can be cut.
 type wire struct {
 	http.RoundTripper
 	mu   sync.Mutex
@@ -62,7 +62,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// connect gives clients of a new API server, by a wire.
+// connect returns clients of a new API server, through a wire.
 func connect(t *testing.T) (Clients, *wire, *labkube.Cluster) {
 	t.Helper()
 	cluster := labkube.Start(t, labkube.Options{})
@@ -77,7 +77,7 @@ func connect(t *testing.T) (Clients, *wire, *labkube.Cluster) {
 	return clients, w, cluster
 }
 
-// Every verb works, by protobuf for what Kubernetes itself has.
+// TestVerbs checks that every verb works, with protobuf for Kubernetes' own kinds.
 func TestVerbs(t *testing.T) {
 	clients, wire, _ := connect(t)
 	ctx := t.Context()
@@ -137,7 +137,8 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
-// What has a definition in the cluster travels as JSON, as there is no protobuf of it.
+// TestResourceByDefinition checks that custom resources use JSON, because they have no
+// protobuf encoding.
 func TestResourceByDefinition(t *testing.T) {
 	clients, wire, cluster := connect(t)
 	text, err := os.ReadFile("../../deploy/crds/fairlead.io_addresspools.yaml")
@@ -145,7 +146,7 @@ func TestResourceByDefinition(t *testing.T) {
 	must(t, cluster.Apply(t.Context(), string(text)))
 	pools := Of[*v1alpha1.AddressPool, *v1alpha1.AddressPoolList](clients[v1alpha1.GroupVersion], "addresspools", "")
 	p := &v1alpha1.AddressPool{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.AddressPoolSpec{Addresses: []v1alpha1.AddressRange{"10.1.1.0/24"}}}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) { // a definition is served soon
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) { // a CRD is served after a delay
 		if _, err = pools.Create(t.Context(), p, metav1.CreateOptions{}); !apierrors.IsNotFound(err) || time.Now().After(deadline) {
 			break
 		}
@@ -160,8 +161,8 @@ func TestResourceByDefinition(t *testing.T) {
 	}
 }
 
-// A Recorder waits for an API server that is away, counts what recurs, and cuts off
-// what is too long for it.
+// TestRecorder checks that a Recorder waits for an unreachable API server, counts
+// repetitions, and truncates long notes.
 func TestRecorder(t *testing.T) {
 	clients, wire, _ := connect(t)
 	r := NewRecorder(clients[eventsv1.SchemeGroupVersion], slog.New(slog.DiscardHandler))
@@ -172,7 +173,7 @@ func TestRecorder(t *testing.T) {
 	}
 	wire.setCut(true)
 	r.Record(web)
-	web.About.ResourceVersion = "7" // it is the same object all the same
+	web.About.ResourceVersion = "7" // still the same object
 	r.Record(web)
 	r.Record(web)
 	long := Event{About: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: "n"}, Controller: "fairlead.io/test", Instance: "a",

@@ -18,25 +18,25 @@ import (
 	"github.com/fairlead/fairlead/internal/sleep"
 )
 
-// Limits of a Recorder. Events are for people: where very much happens at once,
-// the first ones say what it is.
+// Limits of a Recorder. Events are for people: when very much happens at the same time, the
+// first ones are sufficient.
 const (
 	eventsPerSecond = 5
 	eventsBurst     = 200
 	eventsQueued    = 1000
-	// seriesFor is how long an Event that recurs counts as the same one.
+	// seriesFor is how long a repeated Event counts as the same one.
 	seriesFor = 6 * time.Minute
-	// eventPause is between attempts while the API server cannot be reached.
+	// eventPause is the pause between attempts while the API server is unreachable.
 	eventPause = 2 * time.Second
 )
 
-// Recorder creates Events in the background, in the order in which they come. It
-// waits for an API server that is away, and drops what does not fit into its queue.
+// Recorder creates Events in the background, in order. It waits for an unreachable API
+// server, and drops what does not fit into its queue.
 type Recorder struct {
 	client rest.Interface
 	log    *slog.Logger
-	// limits are those of ordinary Events and of warnings, which the others must not
-	// use up.
+	// limits are those of ordinary Events and of warnings, so that ordinary ones cannot use
+	// up the limit of warnings.
 	limits map[bool]flowcontrol.RateLimiter
 	queue  chan Event
 	stop   context.CancelFunc
@@ -44,14 +44,14 @@ type Recorder struct {
 	recent map[Event]*series
 }
 
-// series is an Event that may recur.
+// series is an Event that may be repeated.
 type series struct {
 	name  string
 	count int
 	last  time.Time
 }
 
-// NewRecorder starts one, which runs until Close. The client is that of
+// NewRecorder starts a Recorder, which runs until Close. The client is for
 // events.k8s.io/v1.
 func NewRecorder(client rest.Interface, log *slog.Logger) *Recorder {
 	r := &Recorder{client: client, log: log, limits: map[bool]flowcontrol.RateLimiter{}, queue: make(chan Event, eventsQueued), recent: map[Event]*series{}}
@@ -75,7 +75,7 @@ func (r *Recorder) Record(e Event) {
 	}
 }
 
-// Close ends the Recorder. What is still queued is lost.
+// Close stops the Recorder. What is still queued is lost.
 func (r *Recorder) Close() {
 	r.stop()
 	r.ended.Wait()
@@ -92,8 +92,8 @@ func (r *Recorder) run(ctx context.Context) {
 	}
 }
 
-// post creates an Event, or counts it where the same was created lately, until the
-// API server has answered.
+// post creates an Event, or counts it if the same was created recently, and retries until
+// the API server responds.
 func (r *Recorder) post(ctx context.Context, e Event) {
 	for ctx.Err() == nil {
 		err := r.try(ctx, e)
@@ -101,7 +101,7 @@ func (r *Recorder) post(ctx context.Context, e Event) {
 			return
 		}
 		var answer apierrors.APIStatus
-		if errors.As(err, &answer) { // another attempt would be refused as well
+		if errors.As(err, &answer) { // another attempt would be rejected too
 			r.log.Warn("failed to create an Event", "about", e.About.Name, "reason", e.Reason, "note", e.Note, "error", err)
 			return
 		}
@@ -118,7 +118,7 @@ func (r *Recorder) try(ctx context.Context, e Event) error {
 		if err == nil {
 			s.count, s.last = s.count+1, now
 		}
-		if !apierrors.IsNotFound(err) { // the server has forgotten it
+		if !apierrors.IsNotFound(err) { // the server has deleted it
 			return err
 		}
 	}
@@ -129,7 +129,7 @@ func (r *Recorder) try(ctx context.Context, e Event) error {
 	return err
 }
 
-// recur writes to an Event how often it has been.
+// recur updates the count of an Event.
 func (r *Recorder) recur(ctx context.Context, e Event, name string, count int) error {
 	patch, err := json.Marshal(map[string]any{"series": map[string]any{"count": count, "lastObservedTime": metav1.NowMicro()}})
 	if err != nil {

@@ -17,16 +17,16 @@ type Object interface {
 	metav1.Object
 }
 
-// Resource has the verbs for the objects of one kind: T is a pointer to the struct
-// of an object, L to that of a list. (client-go/gentype has the same, but brings its
-// fake for tests, which is larger than all else.)
+// Resource has the verbs for the objects of one kind: T is a pointer to the struct of an
+// object, L to that of a list. (client-go/gentype has the same, but includes its fake for
+// tests, which is larger than everything else.)
 type Resource[T Object, L runtime.Object] struct {
 	client          rest.Interface
 	name, namespace string
 }
 
-// Of returns the verbs for a resource. The namespace is empty for resources that have
-// none, and for those of all namespaces.
+// Of returns the verbs for a resource. The namespace is empty for cluster-scoped resources,
+// and for all namespaces.
 func Of[T Object, L runtime.Object](client rest.Interface, name, namespace string) *Resource[T, L] {
 	return &Resource[T, L]{client, name, namespace}
 }
@@ -36,18 +36,18 @@ func (r *Resource[T, L]) Get(ctx context.Context, name string, o metav1.GetOptio
 	return into[T](ctx, r.to(r.client.Get(), &o).Name(name))
 }
 
-// List reads all objects that the options choose.
+// List reads all objects that the options select.
 func (r *Resource[T, L]) List(ctx context.Context, o metav1.ListOptions) (L, error) {
 	return into[L](ctx, r.to(r.client.Get(), &o))
 }
 
-// Watch follows the objects that the options choose.
+// Watch follows the objects that the options select.
 func (r *Resource[T, L]) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
 	return r.to(r.client.Get(), &o).Watch(ctx)
 }
 
-// Create creates an object, and returns it as it is then.
+// Create creates an object, and returns the created object.
 func (r *Resource[T, L]) Create(ctx context.Context, object T, o metav1.CreateOptions) (T, error) {
 	return into[T](ctx, r.to(r.client.Post(), &o).Body(object))
 }
@@ -82,8 +82,7 @@ func (r *Resource[T, L]) to(q *rest.Request, options runtime.Object) *rest.Reque
 	return q
 }
 
-// into makes a request and reads its answer into a new struct, to which V is a
-// pointer.
+// into sends a request and decodes its response into a new struct, to which V is a pointer.
 func into[V runtime.Object](ctx context.Context, r *rest.Request) (V, error) {
 	answer := reflect.New(reflect.TypeFor[V]().Elem()).Interface().(V)
 	return answer, r.Do(ctx).Into(answer)

@@ -1,5 +1,5 @@
-// Package limit bounds how much is read of what others write: files, standard input,
-// answers. What is longer is an error that names it and the limit; nothing is cut off
+// Package limit limits how much is read of external data: files, standard input, responses.
+// Data that is too long is an error that names it and the limit; nothing is truncated
 // silently.
 package limit
 
@@ -9,19 +9,19 @@ import (
 	"os"
 )
 
-// Limits in bytes, by what is read.
+// Limits in bytes, by kind of data.
 const (
 	// Secret is for passwords, tokens and certificates.
 	Secret = 1 << 20
 	// Text is for configuration that a person or a program passes to a command.
 	Text = 64 << 20
-	// Answer is for what a whole cluster may be in: a Status, a plan.
+	// Answer is for the state of an entire cluster: a Status, a plan.
 	Answer = 256 << 20
-	// Item is for one value among others: a record of a stream, a short answer.
+	// Item is for one value among others: a record of a stream, a short response.
 	Item = 16 << 20
 )
 
-// TooLong is the error of what is longer than its limit.
+// TooLong is the error for data that is longer than its limit.
 type TooLong struct {
 	What string
 	// Most is the limit in bytes.
@@ -32,7 +32,7 @@ func (e *TooLong) Error() string {
 	return fmt.Sprintf("%s: longer than %d bytes, the most that is read", e.What, e.Most)
 }
 
-// Reader reads up to Most bytes of From, and gives a TooLong where there is more.
+// Reader reads up to Most bytes of From, and returns a TooLong if there is more.
 type Reader struct {
 	From io.Reader
 	What string
@@ -40,18 +40,18 @@ type Reader struct {
 	read int64
 }
 
-// NewReader gives a Reader.
+// NewReader returns a Reader.
 func NewReader(from io.Reader, what string, most int64) *Reader {
 	return &Reader{From: from, What: what, Most: most}
 }
 
-// Renew allows another Most bytes, for the next value of a stream.
+// Renew permits another Most bytes, for the next value of a stream.
 func (r *Reader) Renew() { r.read = 0 }
 
 // Read implements io.Reader.
 func (r *Reader) Read(b []byte) (int, error) {
 	left := r.Most - r.read
-	if left == 0 { // one byte more tells whether it ends here
+	if left == 0 { // one more byte determines whether the data ends here
 		n, err := r.From.Read(b[:min(len(b), 1)])
 		if n > 0 {
 			return 0, &TooLong{r.What, r.Most}
@@ -63,7 +63,7 @@ func (r *Reader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// ReadAll reads all, or gives a TooLong.
+// ReadAll reads everything, or returns a TooLong.
 func ReadAll(from io.Reader, what string, most int64) ([]byte, error) {
 	text, err := io.ReadAll(NewReader(from, what, most))
 	if err != nil {
@@ -72,8 +72,7 @@ func ReadAll(from io.Reader, what string, most int64) ([]byte, error) {
 	return text, nil
 }
 
-// ReadFile is os.ReadFile with a limit. A device or a pipe without end is read no
-// further than a file.
+// ReadFile is os.ReadFile with a limit, which also applies to endless devices and pipes.
 func ReadFile(name string, most int64) ([]byte, error) {
 	file, err := os.Open(name)
 	if err != nil {

@@ -42,7 +42,7 @@ func TestReadFile(t *testing.T) {
 	}
 }
 
-// A stream may be longer than its limit, a value of it may not.
+// TestRenew checks that a stream may be longer than its limit, but a value in it may not.
 func TestRenew(t *testing.T) {
 	stream := strings.Repeat(`"abc" `, 1000)
 	r := NewReader(strings.NewReader(stream+`"`+strings.Repeat("x", 2000)+`"`), "stream", 1024)

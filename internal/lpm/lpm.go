@@ -1,5 +1,5 @@
-// Package lpm finds the longest of many prefixes that contains an address. A
-// lookup takes one step for each different length of prefix, whatever their number.
+// Package lpm finds the longest of many prefixes that contains an address. A lookup takes
+// one step for each different prefix length, whatever the number of prefixes.
 package lpm
 
 import (
@@ -10,10 +10,10 @@ import (
 // Map has a value for each of its prefixes. The zero value is empty and ready.
 type Map[V any] struct {
 	values  map[netip.Prefix]V
-	lengths []int // different ones, the longest first
+	lengths []int // different ones, longest first
 }
 
-// Put gives a prefix a value; bits behind its length do not count.
+// Put sets the value of a prefix; host bits are ignored.
 func (m *Map[V]) Put(p netip.Prefix, v V) {
 	if m.values == nil {
 		m.values = map[netip.Prefix]V{}
@@ -25,7 +25,7 @@ func (m *Map[V]) Put(p netip.Prefix, v V) {
 	}
 }
 
-// Lookup gives the longest prefix around an address, with its value.
+// Lookup returns the longest prefix that contains an address, with its value.
 func (m *Map[V]) Lookup(a netip.Addr) (p netip.Prefix, v V, ok bool) {
 	for _, bits := range m.lengths {
 		p, err := a.Prefix(bits)
@@ -39,7 +39,7 @@ func (m *Map[V]) Lookup(a netip.Addr) (p netip.Prefix, v V, ok bool) {
 	return netip.Prefix{}, v, false
 }
 
-// Covers says whether any prefix contains an address.
+// Covers reports whether any prefix contains an address.
 func (m *Map[V]) Covers(a netip.Addr) bool {
 	_, _, ok := m.Lookup(a)
 	return ok

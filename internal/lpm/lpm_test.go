@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestLongest compares with a walk over all prefixes.
+// TestLongest compares with a linear search.
 func TestLongest(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	address := func() netip.Addr {

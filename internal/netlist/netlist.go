@@ -1,5 +1,5 @@
-// Package netlist reads whole lists from the kernel by netlink. What the lists are for
-// does not belong here.
+// Package netlist reads complete lists from the kernel through netlink. What the lists are
+// for does not belong here.
 package netlist
 
 import (
@@ -9,17 +9,16 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// tries is how often a list is read, and firstPause how long to wait after the first
-// time. Each further pause is twice as long: a second in all.
+// tries is how often a list is read, and firstPause the pause after the first attempt. Each
+// further pause is twice as long: one second in total.
 const (
 	tries      = 10
 	firstPause = 2 * time.Millisecond
 )
 
-// Whole reads a list, again where it changed meanwhile (NLM_F_DUMP_INTR of
-// linux/netlink.h): the kernel gives no snapshot, and may have left out entries. Where
-// the list changes all the time it returns what it read last, with
-// netlink.ErrDumpInterrupted.
+// Whole reads a list, and reads it again if it changed meanwhile (NLM_F_DUMP_INTR of
+// linux/netlink.h): the kernel provides no snapshot, and may have omitted entries. If the
+// list changes all the time, Whole returns the last result with netlink.ErrDumpInterrupted.
 func Whole[T any](list func() ([]T, error)) (all []T, err error) {
 	for try := range tries {
 		all, err = list()

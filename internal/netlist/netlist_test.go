@@ -11,8 +11,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// While devices come and go a list of them is read whole: the kernel interrupts some
-// readings, and these are repeated.
+// TestDevicesThatComeAndGo checks that a list of devices is complete while devices are
+// added and removed: the kernel interrupts some dumps, which are repeated.
 func TestDevicesThatComeAndGo(t *testing.T) {
 	const pairs = 100
 	ns := testkit.NetNS(t)
@@ -40,7 +40,7 @@ func TestDevicesThatComeAndGo(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if len(all) <= 2*pairs { // loopback is one more
+			if len(all) <= 2*pairs { // including loopback
 				return fmt.Errorf("%d devices, want more than %d", len(all), 2*pairs)
 			}
 		}
@@ -56,7 +56,7 @@ func pair(name string) netlink.Link {
 	return &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name + "-p"}
 }
 
-// comeAndGo adds devices and removes them, again and again.
+// comeAndGo repeatedly adds and removes devices.
 func comeAndGo(stop <-chan struct{}) error {
 	link := pair("goes")
 	for {
@@ -71,7 +71,8 @@ func comeAndGo(stop <-chan struct{}) error {
 	}
 }
 
-// Who changes a list all the time does not keep its readers for ever.
+// TestListThatNeverStaysTheSame checks that a list that changes all the time does not block
+// its readers forever.
 func TestListThatNeverStaysTheSame(t *testing.T) {
 	reads := 0
 	all, err := Whole(func() ([]int, error) {

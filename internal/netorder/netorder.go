@@ -1,5 +1,5 @@
-// Package netorder turns addresses and ports into the form that the BPF programs'
-// types have (struct addr in bpf/include/addr.h), and back. It knows no map.
+// Package netorder converts addresses and ports to the types of the BPF programs (struct
+// addr in bpf/include/addr.h), and back. It does not access maps.
 package netorder
 
 import (
@@ -7,8 +7,8 @@ import (
 	"net/netip"
 )
 
-// Words gives the 16-byte form of an address, IPv4 mapped into IPv6, as words
-// in network order; of the zero Addr, zeros.
+// Words returns the 16-byte form of an address, IPv4 mapped to IPv6, as words in network
+// byte order; for the zero Addr, zeros.
 func Words(a netip.Addr) (words [4]uint32) {
 	b := a.As16()
 	for i := range words {
@@ -26,7 +26,7 @@ func Addr(words [4]uint32) netip.Addr {
 	return netip.AddrFrom16(b).Unmap()
 }
 
-// Port turns a port from host to network byte order, or back.
+// Port converts a port from host to network byte order, or back.
 func Port(p uint16) uint16 {
 	var b [2]byte
 	binary.BigEndian.PutUint16(b[:], p)

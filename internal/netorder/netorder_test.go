@@ -20,7 +20,7 @@ func TestThereAndBack(t *testing.T) {
 	}
 }
 
-// In memory the bytes are those of a packet.
+// TestNetworkOrder checks that the bytes in memory are those of a packet.
 func TestNetworkOrder(t *testing.T) {
 	var b [16]byte
 	for i, w := range Words(netip.MustParseAddr("10.1.2.3")) {

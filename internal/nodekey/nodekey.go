@@ -1,6 +1,6 @@
 // Package nodekey reads the keys with which load balancers and backend nodes authenticate
-// the packets that they send to each other. It knows neither packets nor BPF. A key never
-// appears in text: only its ID does.
+// the packets that they send to each other. It handles neither packets nor BPF. A key never
+// appears in text, only its ID.
 package nodekey
 
 import (
@@ -15,16 +15,17 @@ import (
 
 // Limits of a key file.
 const (
-	// Most is how many keys it may have: the one in use, and the next or the former one.
+	// Most is the maximum number of keys: the current one, and the next or the previous
+	// one.
 	Most = 2
-	// shortest and longest are characters of a line.
+	// shortest and longest limit the characters of a line.
 	shortest, longest = 32, 1024
 )
 
 // Key is a key of SipHash-2-4.
 type Key struct {
 	K0, K1 uint64
-	// ID names the key in packets and in the status. It says nothing of the key.
+	// ID identifies the key in packets and in the status. It reveals nothing about the key.
 	ID uint8
 }
 
@@ -40,18 +41,18 @@ func (k Key) LogValue() slog.Value { return slog.StringValue(k.String()) }
 // MarshalText keeps it out of JSON and YAML.
 func (k Key) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
-// Keys are those of a node: the first makes tags, any of them is accepted.
+// Keys are the keys of a node: the first creates tags, all of them are accepted.
 type Keys []Key
 
-// Auth is what a data plane does with keys. Without keys it does nothing.
+// Auth is the data plane's authentication configuration. Without keys it does nothing.
 type Auth struct {
 	Keys Keys
-	// Require refuses packets without a right tag; otherwise they are counted.
+	// Require rejects packets without a valid tag; otherwise they are only counted.
 	Require bool
 }
 
-// Read reads the keys of a file, one in each line that is not empty. What derives from
-// the same line is the same key everywhere.
+// Read reads the keys of a file, one per nonempty line. The same line yields the same key
+// everywhere.
 func Read(file string) (Keys, error) {
 	text, err := limit.ReadFile(file, limit.Secret)
 	if err != nil {
@@ -64,7 +65,7 @@ func Read(file string) (Keys, error) {
 	return keys, nil
 }
 
-// parse makes keys of lines. Its errors quote none of them.
+// parse derives keys from lines. Its errors do not quote the lines.
 func parse(text string) (Keys, error) {
 	var keys Keys
 	number := 0
@@ -96,7 +97,7 @@ func parse(text string) (Keys, error) {
 	return keys, nil
 }
 
-// derive makes a key of a line, whatever the line is made of.
+// derive derives a key from a line of any content.
 func derive(line string) Key {
 	sum := sha256.Sum256([]byte("fairlead node key\x00" + line))
 	return Key{K0: binary.LittleEndian.Uint64(sum[0:]), K1: binary.LittleEndian.Uint64(sum[8:]), ID: sum[16]}

@@ -50,7 +50,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// sameID gives another line whose key has the same ID.
+// sameID returns another line whose key has the same ID.
 func sameID(line string) string {
 	for i := 0; ; i++ {
 		if other := fmt.Sprintf("%032d", i); derive(other).ID == derive(line).ID {
@@ -59,14 +59,14 @@ func sameID(line string) string {
 	}
 }
 
-// TestDerive pins the keys that nodes of all releases make of a line.
+// TestDerive pins the keys that nodes of all releases derive from a line.
 func TestDerive(t *testing.T) {
 	if k := derive(one); k.K0 != 0x74fffe8108cac4ff || k.K1 != 0x749e5f0d2b441f6e || k.ID != 0xc5 {
 		t.Errorf("%#x, %#x, %#x", k.K0, k.K1, k.ID)
 	}
 }
 
-// TestKeysAreNotShown has a key be printed in every way that a log or a status has.
+// TestKeysAreNotShown prints a key in every way that a log or a status uses.
 func TestKeysAreNotShown(t *testing.T) {
 	k := derive(one)
 	auth := Auth{Keys: Keys{k}}

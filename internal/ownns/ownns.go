@@ -1,7 +1,6 @@
-// Package ownns moves threads between network namespaces without asking for more
-// privileges than that takes: setns(2) wants CAP_SYS_ADMIN even where the thread is
-// in the namespace already, which is every case of an agent that serves only its
-// own.
+// Package ownns moves threads between network namespaces without requiring more privileges
+// than necessary: setns(2) requires CAP_SYS_ADMIN even if the thread is already in the
+// namespace, which is always the case for an agent that serves only its own.
 package ownns
 
 import (
@@ -10,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Enter moves the calling thread, which the caller has locked, into the network
-// namespace that fd refers to. Without CAP_SYS_ADMIN it succeeds only where the
-// thread is there already.
+// Enter moves the calling thread, which the caller has locked, into the network namespace
+// that fd refers to. Without CAP_SYS_ADMIN it succeeds only if the thread is already there.
 func Enter(fd int) error {
 	if here(fd) {
 		return nil
@@ -27,8 +25,8 @@ func Enter(fd int) error {
 	return nil
 }
 
-// here reports whether fd refers to the calling thread's namespace: those have one
-// inode each (ioctl_ns(2)).
+// here reports whether fd refers to the calling thread's namespace: each namespace has one
+// inode (ioctl_ns(2)).
 func here(fd int) bool {
 	var own, other unix.Stat_t
 	if unix.Stat("/proc/thread-self/ns/net", &own) != nil || unix.Fstat(fd, &other) != nil {
@@ -37,8 +35,8 @@ func here(fd int) bool {
 	return own.Dev == other.Dev && own.Ino == other.Ino
 }
 
-// Cookie names the calling thread's network namespace for as long as the machine
-// runs, as BPF programs see it (bpf_get_netns_cookie; SO_NETNS_COOKIE, Linux 5.14).
+// Cookie identifies the calling thread's network namespace until the machine reboots, as
+// BPF programs see it (bpf_get_netns_cookie; SO_NETNS_COOKIE, Linux 5.14).
 func Cookie() (uint64, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

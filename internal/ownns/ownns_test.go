@@ -15,14 +15,14 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// TestEnter: with CAP_SYS_ADMIN a thread gets into another namespace; without it, it
-// may stay where it is, and the error names the capability.
+// TestEnter checks that a thread with CAP_SYS_ADMIN enters another namespace, and that
+// without it, it may stay where it is and the error names the capability.
 func TestEnter(t *testing.T) {
 	other := testkit.NetNS(t)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		runtime.LockOSThread() // for good: the thread loses its capabilities
+		runtime.LockOSThread() // permanently: the thread loses its capabilities
 		home, err := os.Open("/proc/thread-self/ns/net")
 		if err != nil {
 			t.Error(err)

@@ -20,7 +20,7 @@ import (
 
 const deploy = "../../deploy"
 
-// list writes what roles need as the chart does: [BPF, NET_ADMIN].
+// list formats what roles need as the chart does: [BPF, NET_ADMIN].
 func list(roles ...string) string {
 	var names []string
 	for _, n := range privilege.For(roles...) {
@@ -29,9 +29,9 @@ func list(roles ...string) string {
 	return "[" + strings.Join(names, ", ") + "]"
 }
 
-// containers are those of the manifests, with their roles.
+// containers are the containers in the manifests, with their roles.
 var containers = map[string][]string{
-	"agent/doctor": {privilege.Balancer, privilege.Takeover, privilege.Server}, // as the agent, to see what that may not do
+	"agent/doctor": {privilege.Balancer, privilege.Takeover, privilege.Server}, // as the agent, to find what the agent lacks
 	"agent/agent":  {privilege.Balancer, privilege.Takeover, privilege.Server},
 
 	"proxy/agent/doctor":       {privilege.Balancer, privilege.Takeover, privilege.Server, privilege.Proxy},
@@ -59,8 +59,9 @@ type container struct {
 	SecurityContext securityContext
 }
 
-// TestManifests: every container has exactly the capabilities of its roles, a
-// read-only root and no way to more, and every pod the runtime's seccomp profile.
+// TestManifests checks that every container has exactly the capabilities of its roles, a
+// read-only root and no privilege escalation, and that every pod has the runtime's seccomp
+// profile.
 func TestManifests(t *testing.T) {
 	seen := map[string]bool{}
 	for file, text := range manifests(t) {
@@ -85,13 +86,13 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// pod is what matters here of a pod's spec.
+// pod is the relevant part of a pod's spec.
 type pod struct {
 	SecurityContext            securityContext
 	InitContainers, Containers []container
 }
 
-// podOf gives the pod of a workload; of other objects one without containers.
+// podOf returns the pod of a workload; for other objects one without containers.
 func podOf(t *testing.T, object string) pod {
 	t.Helper()
 	var o struct {
@@ -116,7 +117,7 @@ func checkContainer(t *testing.T, name string, s, pod securityContext) {
 
 func is(b *bool, want bool) bool { return b != nil && *b == want }
 
-// manifests gives the files below deploy/manifests by their names.
+// manifests returns the files below deploy/manifests by name.
 func manifests(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -138,7 +139,7 @@ func manifests(t *testing.T) map[string]string {
 
 var added = regexp.MustCompile(`(?m)^ *add: (.*?)(?: #.*)?$`)
 
-// TestChart: what the templates add, which the plain manifests show in part.
+// TestChart checks what the templates add; the plain manifests have part of it.
 func TestChart(t *testing.T) {
 	agent := `{{ include "fairlead.agentCapabilities" . }}` // TestAgentCapabilities
 	want := map[string][]string{
@@ -167,8 +168,8 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// TestAgentCapabilities evaluates the chart's helper for all roles that an agent can
-// have.
+// TestAgentCapabilities evaluates the chart's helper for all combinations of an agent's
+// roles.
 func TestAgentCapabilities(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(deploy, "helm/fairlead/templates/_helpers.tpl"))
 	if err != nil {
@@ -209,8 +210,8 @@ func TestAgentCapabilities(t *testing.T) {
 	}
 }
 
-// sprig has the functions of Helm that the helpers use; those that this test does
-// not reach do nothing.
+// sprig has Helm's functions that the helpers use; those that this test does not reach do
+// nothing.
 var sprig = template.FuncMap{
 	"has":    func(item string, in []string) bool { return slices.Contains(in, item) },
 	"list":   func(items ...string) []string { return items },
@@ -226,7 +227,7 @@ var sprig = template.FuncMap{
 	"toString": fmt.Sprint,
 }
 
-// units are the services of systemd, with their roles.
+// units are the systemd services, with their roles.
 var units = map[string][]string{
 	"fairlead-agent":     {privilege.Balancer, privilege.Takeover, privilege.Server},
 	"fairlead-reflector": {privilege.Reflector},
@@ -235,7 +236,7 @@ var units = map[string][]string{
 	"fairlead-vdn-node":  {privilege.VDNNode},
 }
 
-// sandbox is what every unit sets.
+// sandbox are the settings of every unit.
 var sandbox = map[string]string{
 	"NoNewPrivileges": "yes", "ProtectSystem": "strict", "ProtectHome": "yes", "PrivateTmp": "yes", "PrivateDevices": "yes",
 	"ProtectClock": "yes", "ProtectControlGroups": "yes", "ProtectHostname": "yes", "ProtectKernelLogs": "yes", "ProtectKernelModules": "yes",
@@ -243,7 +244,8 @@ var sandbox = map[string]string{
 	"RestrictSUIDSGID": "yes", "SystemCallArchitectures": "native", "UMask": "0077",
 }
 
-// TestUnits: each has exactly the capabilities of its roles, and the sandbox.
+// TestUnits checks that each unit has exactly the capabilities of its roles, and the
+// sandbox.
 func TestUnits(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(deploy, "systemd/*.service"))
 	if err != nil || len(files) != len(units) {
@@ -255,7 +257,7 @@ func TestUnits(t *testing.T) {
 		if have := strings.Join(set["CapabilityBoundingSet"], "|"); have != want || len(set["CapabilityBoundingSet"]) != 1 {
 			t.Errorf("%s: CapabilityBoundingSet is %q, want %q", name, have, want)
 		}
-		ambient := "" // root needs none
+		ambient := "" // not needed by root
 		if set["DynamicUser"] != nil {
 			ambient = want
 		}
@@ -291,7 +293,7 @@ func directives(t *testing.T, name string) map[string][]string {
 	return set
 }
 
-// TestExposure asks systemd itself how far each unit is from the tightest sandbox.
+// TestExposure checks the exposure score of each unit with systemd-analyze.
 func TestExposure(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {

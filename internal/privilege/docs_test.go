@@ -18,7 +18,7 @@ const (
 	end   = "<!-- end -->"
 )
 
-// TestDocs: docs/security.md has the table.
+// TestDocs checks that docs/security.md has the table.
 func TestDocs(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -55,8 +55,8 @@ func table() string {
 	return b.String() + "\n"
 }
 
-// TestFor: a capability that another one includes is left out, and what is missing
-// is what is not held, also by way of another.
+// TestFor checks that a capability that another one includes is left out, and that missing
+// ones are those that are not held, not even through another one.
 func TestFor(t *testing.T) {
 	words := func(roles ...string) string { return privilege.Words(privilege.For(roles...)) }
 	for want, have := range map[string]string{

@@ -1,6 +1,5 @@
-// Package privilege lists the Linux capabilities that each role of Fairlead needs,
-// with the reason (table.go). It is plain values: what a process has is read by
-// package held.
+// Package privilege lists the Linux capabilities that each Fairlead role needs, and why
+// (table.go). It contains only data; package held reads what a process has.
 package privilege
 
 import (
@@ -9,10 +8,10 @@ import (
 	"strings"
 )
 
-// Capability is one of capabilities(7), by its number (linux/capability.h).
+// Capability is a capability from capabilities(7), by number (linux/capability.h).
 type Capability uint
 
-// Those that a role needs.
+// Capabilities that roles need.
 const (
 	NetBindService Capability = 10
 	NetAdmin       Capability = 12
@@ -26,19 +25,19 @@ var names = map[Capability]string{
 	NetBindService: "NET_BIND_SERVICE", NetAdmin: "NET_ADMIN", NetRaw: "NET_RAW", SysAdmin: "SYS_ADMIN", Perfmon: "PERFMON", BPF: "BPF",
 }
 
-// Short is the name in a container's securityContext: NET_ADMIN.
+// Short returns the name used in a container's securityContext: NET_ADMIN.
 func (c Capability) Short() string { return names[c] }
 
 func (c Capability) String() string { return "CAP_" + names[c] }
 
-// Set is a set of capabilities, a bit each, as /proc/PID/status shows it.
+// Set is a bit set of capabilities, in the format of /proc/PID/status.
 type Set uint64
 
-// All holds every capability.
+// All contains every capability.
 const All = ^Set(0)
 
-// Has reports whether the kernel lets the holder do what c permits: CAP_SYS_ADMIN
-// stands for CAP_BPF and CAP_PERFMON, too (bpf_capable, perfmon_capable).
+// Has reports whether the kernel permits what c covers. CAP_SYS_ADMIN implies CAP_BPF and
+// CAP_PERFMON (bpf_capable, perfmon_capable).
 func (s Set) Has(c Capability) bool {
 	if (c == BPF || c == Perfmon) && s.holds(SysAdmin) {
 		return true
@@ -48,21 +47,21 @@ func (s Set) Has(c Capability) bool {
 
 func (s Set) holds(c Capability) bool { return s&(1<<c) != 0 }
 
-// Need is a capability, and what it is for.
+// Need is a capability and its purpose.
 type Need struct {
 	Capability Capability
 	Why        string
 }
 
-// Role is what a process does.
+// Role is a function of a process.
 type Role struct {
 	Name, Command string
 	Needs         []Need
 }
 
-// For lists what a process with these roles needs, a capability once, by name.
-// Those that another one of the list includes are left out. It panics on a role
-// that Table lacks.
+// For returns what a process with these roles needs, each capability once, sorted by name.
+// Capabilities implied by another one in the list are omitted. It panics on a role that is
+// not in Table.
 func For(roles ...string) []Need {
 	var all []Need
 	var set Set
@@ -83,12 +82,12 @@ func For(roles ...string) []Need {
 	return all
 }
 
-// Missing lists what is needed and not held.
+// Missing returns the needs that held does not cover.
 func Missing(needs []Need, held Set) []Need {
 	return slices.DeleteFunc(slices.Clone(needs), func(n Need) bool { return held.Has(n.Capability) })
 }
 
-// Words names the capabilities: "CAP_BPF, CAP_NET_ADMIN".
+// Words joins the names of the capabilities: "CAP_BPF, CAP_NET_ADMIN".
 func Words(needs []Need) string {
 	words := make([]string, len(needs))
 	for i, n := range needs {
@@ -97,7 +96,7 @@ func Words(needs []Need) string {
 	return strings.Join(words, ", ")
 }
 
-// Error says what a process lacks and what it wanted it for.
+// Error describes the missing capabilities and their purposes.
 func Error(missing []Need) error {
 	if len(missing) == 0 {
 		return nil

@@ -1,6 +1,6 @@
 package privilege
 
-// The roles of Fairlead's processes. A process may have several: see For.
+// Roles of Fairlead processes. A process may have several; see For.
 const (
 	Balancer       = "balancer"
 	Takeover       = "balancer, restarted"
@@ -20,10 +20,10 @@ const (
 	CNI            = "fairlead-cni"
 )
 
-// Table is every role and what it needs. It is the only place that says so: the
-// warnings of a process that lacks something, `fairlead doctor`, the chart, the
-// systemd units and docs/security.md are tested against it, and lab/e2e/privileges
-// runs each role with exactly these and then without each in turn.
+// Table lists every role and its needs, and is the only source for them: warnings about
+// missing capabilities, `fairlead doctor`, the chart, the systemd units and
+// docs/security.md are tested against it, and lab/e2e/privileges runs each role with
+// exactly these capabilities and then without each of them.
 var Table = []Role{
 	{Balancer, "fairlead agent", []Need{
 		{NetAdmin, "attaches XDP programs to interfaces, and sets sysctls"},

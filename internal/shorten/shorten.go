@@ -1,13 +1,12 @@
-// Package shorten cuts texts that are too long for where they go, between two
-// characters.
+// Package shorten truncates long texts at a character boundary.
 package shorten
 
 import "strings"
 
-// EventNote is how many bytes of a note are given to an API server, which takes 1024.
+// EventNote is the maximum length of an event note in bytes. The API server accepts 1024.
 const EventNote = 1000
 
-// Text gives at most so many bytes of a text, and "..." where that is not all.
+// Text returns at most most bytes of text, followed by "..." if it was truncated.
 func Text(text string, most int) string {
 	if len(text) <= most {
 		return text

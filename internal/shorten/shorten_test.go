@@ -6,8 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// TestText: whatever is cut off, what is left is text, and as much of it as there is
-// room for.
+// TestText checks that truncated text is valid UTF-8 and as long as the limit permits.
 func TestText(t *testing.T) {
 	for _, text := range []string{strings.Repeat("x", 50), strings.Repeat("ü", 50), strings.Repeat("→", 50), strings.Repeat("😀", 50), "x" + strings.Repeat("😀", 50)} {
 		for most := range len(text) + 2 {

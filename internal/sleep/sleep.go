@@ -1,5 +1,5 @@
-// Package sleep waits for a while that a context may cut short. Waits for events, and
-// when to try again, are the callers' business.
+// Package sleep provides a sleep that a context can interrupt. Waiting for events and retry
+// intervals are up to the callers.
 package sleep
 
 import (
@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// For waits for d, or until ctx is done, and reports whether all of d has passed.
+// For waits for d or until ctx is done, and reports whether d has fully elapsed.
 func For(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():

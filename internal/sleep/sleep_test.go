@@ -9,7 +9,7 @@ import (
 	"github.com/fairlead/fairlead/internal/sleep"
 )
 
-// TestFor sleeps for the whole time, and then until its context ends.
+// TestFor sleeps for the full duration, and then until its context ends.
 func TestFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

@@ -16,15 +16,15 @@ import (
 	"github.com/fairlead/fairlead/internal/wholefile"
 )
 
-// Files are the values of one kind in a Dir, each in a file of its own.
+// Files is the set of values of one kind in a Dir, one file per value.
 type Files struct {
-	dir     *Dir // nil where there is none that can be used
+	dir     *Dir // nil if no usable directory exists
 	path    string
 	version int
 }
 
-// Files gives those of a kind, in this version of their form. Files of another
-// version are not read.
+// Files returns the values of a kind in this format version. Files with another version are
+// not read.
 func (d *Dir) Files(kind string, version int) Files {
 	if d == nil || d.lock == nil {
 		return Files{}
@@ -32,17 +32,17 @@ func (d *Dir) Files(kind string, version int) Files {
 	return Files{d, filepath.Join(d.path, kind), version}
 }
 
-// envelope is around each value.
+// envelope wraps each value.
 type envelope struct {
 	Version int             `json:"version"`
 	SHA256  string          `json:"sha256"`
 	Value   json.RawMessage `json:"value"`
 }
 
-// plain are the names that are file names as they are.
+// plain matches names that are used as file names unchanged.
 var plain = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$`)
 
-// file gives the file of a name, which may be any text.
+// file returns the path for a name, which may be any text.
 func (f Files) file(name string) string {
 	if !plain.MatchString(name) {
 		sum := sha256.Sum256([]byte(name))
@@ -51,8 +51,8 @@ func (f Files) file(name string) string {
 	return filepath.Join(f.path, name+suffix)
 }
 
-// Read gives the value of a name; fs.ErrNotExist where there is none. Any other error
-// names the file, which is left as it is until its value is written again.
+// Read reads the value of a name, or returns fs.ErrNotExist. Other errors name the file,
+// which stays unchanged until its value is written again.
 func (f Files) Read(name string, into any) error {
 	if f.dir == nil {
 		return fs.ErrNotExist
@@ -60,7 +60,7 @@ func (f Files) Read(name string, into any) error {
 	return f.read(f.file(name), into)
 }
 
-// read gives the value of a file.
+// read reads the value in a file.
 func (f Files) read(file string, into any) error {
 	text, err := f.dir.peek(file)
 	if err != nil {
@@ -72,7 +72,7 @@ func (f Files) read(file string, into any) error {
 	return nil
 }
 
-// open takes a value out of its envelope.
+// open checks the envelope and decodes the value in it.
 func (f Files) open(text []byte, into any) error {
 	var e envelope
 	if err := json.Unmarshal(text, &e); err != nil {
@@ -90,8 +90,8 @@ func (f Files) open(text []byte, into any) error {
 	return nil
 }
 
-// Write sets the value of a name, soon. Of several writes the last one counts. The
-// value must not change any more.
+// Write schedules the value of a name to be written. The last of several writes wins. The
+// value must not be modified afterwards.
 func (f Files) Write(name string, value any) {
 	if f.dir == nil {
 		return
@@ -106,7 +106,7 @@ func (f Files) Write(name string, value any) {
 	}})
 }
 
-// seal puts a value into its envelope.
+// seal encodes a value and wraps it in an envelope.
 func (f Files) seal(value any) ([]byte, error) {
 	body, err := json.Marshal(value)
 	if err != nil {
@@ -119,14 +119,14 @@ func (f Files) seal(value any) ([]byte, error) {
 	return json.Marshal(envelope{f.version, hex.EncodeToString(sum[:]), body})
 }
 
-// Remove lets the value of a name go, soon.
+// Remove schedules the value of a name to be removed.
 func (f Files) Remove(name string) {
 	if f.dir != nil {
 		f.dir.put(f.file(name), &pending{})
 	}
 }
 
-// Keep removes every value but those of these names.
+// Keep removes all values except those with these names.
 func (f Files) Keep(names []string) {
 	if f.dir == nil {
 		return
@@ -142,7 +142,7 @@ func (f Files) Keep(names []string) {
 	}
 }
 
-// All gives every value that can be read, and says what of them cannot.
+// All returns every readable value, and the errors for the others.
 func All[T any](f Files) (values []T, errs []error) {
 	for _, file := range f.list() {
 		var v T
@@ -155,7 +155,7 @@ func All[T any](f Files) (values []T, errs []error) {
 	return values, errs
 }
 
-// list gives the files that there are, sorted.
+// list returns the existing files, sorted.
 func (f Files) list() (files []string) {
 	if f.dir == nil {
 		return nil
@@ -172,7 +172,7 @@ func (f Files) list() (files []string) {
 	return files
 }
 
-// replace makes a file have a content, unless it has it; without content it goes.
+// replace writes text to a file unless the content is the same; nil removes the file.
 func replace(file string, text []byte) error {
 	if text == nil {
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -1,7 +1,7 @@
-// Package statedir keeps what must outlive a process in files of a private folder.
-// Each file has a version and a checksum, is replaced as one step, and is written in
-// the background. What the files mean is their owners' business. A folder that cannot
-// be used is reported (Problems) and otherwise costs nothing but the memory.
+// Package statedir stores state that must outlive a process in files of a private
+// directory. Each file has a version and a checksum, is replaced atomically, and is written
+// in the background. The content is up to the callers. If the directory is unusable, this
+// is reported (Problems) and has no other effect.
 package statedir
 
 import (
@@ -24,36 +24,36 @@ import (
 const (
 	suffix   = ".json"
 	lockFile = ".lock"
-	// maxFile is the size of the largest file, in bytes.
+	// maxFile is the maximum file size in bytes.
 	maxFile = limit.Text
-	// retry is how long after a failed write the next one is tried, pause how long
-	// values are gathered before they are written.
+	// retry is the delay before a failed write is retried; pause is how long values are
+	// collected before they are written.
 	retry = 10 * time.Second
 	pause = 100 * time.Millisecond
 )
 
-// Dir is such a folder. A nil Dir remembers nothing.
+// Dir is a state directory. A nil Dir stores nothing.
 type Dir struct {
 	path string
 	log  *slog.Logger
-	lock *os.File // nil where the folder cannot be used
+	lock *os.File // nil if the directory is unusable
 	wake chan struct{}
 	done chan struct{}
 
 	mu      sync.Mutex
 	closed  chan struct{}
 	pending map[string]*pending // by path
-	wrong   map[string]error    // by path; "" for the folder itself
+	wrong   map[string]error    // by path; "" for the directory itself
 }
 
-// pending is what a file is to become.
+// pending is the next content of a file.
 type pending struct {
-	// text gives the content; nil: the file is to be removed.
+	// text returns the content; nil means that the file is to be removed.
 	text func() ([]byte, error)
 }
 
-// Open takes a folder for this process alone, and makes it where it is missing. Where
-// it cannot be used it gives a Dir that remembers nothing and says why.
+// Open locks a directory for this process, and creates it if missing. If it is unusable,
+// Open returns a Dir that stores nothing and reports why.
 func Open(path string, log *slog.Logger) *Dir {
 	d := &Dir{
 		path: path, log: log, wake: make(chan struct{}, 1), done: make(chan struct{}), closed: make(chan struct{}),
@@ -68,7 +68,7 @@ func Open(path string, log *slog.Logger) *Dir {
 	return d
 }
 
-// take makes the folder and locks it.
+// take creates the directory and locks it.
 func (d *Dir) take() error {
 	if err := os.MkdirAll(d.path, 0o700); err != nil {
 		return err
@@ -88,7 +88,7 @@ func (d *Dir) take() error {
 	return nil
 }
 
-// Path is where the folder is; empty for a nil Dir.
+// Path returns the path of the directory, or "" for a nil Dir.
 func (d *Dir) Path() string {
 	if d == nil {
 		return ""
@@ -96,7 +96,7 @@ func (d *Dir) Path() string {
 	return d.path
 }
 
-// Problems gives what keeps values from being kept, in a steady order.
+// Problems returns the errors that prevent values from being stored, in a stable order.
 func (d *Dir) Problems() []error {
 	if d == nil {
 		return nil
@@ -110,7 +110,7 @@ func (d *Dir) Problems() []error {
 	return all
 }
 
-// Close writes what is left to write and lets go of the folder.
+// Close writes pending values and releases the directory.
 func (d *Dir) Close() {
 	if d == nil {
 		return
@@ -122,7 +122,7 @@ func (d *Dir) Close() {
 	}
 }
 
-// note sets what is wrong with a file, or nil; it is logged when it comes up.
+// note sets or clears the error of a file. A new error is logged.
 func (d *Dir) note(path string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -145,7 +145,7 @@ func (d *Dir) put(path string, p *pending) {
 	}
 }
 
-// run brings the files up to date until the Dir is closed.
+// run writes pending files until the Dir is closed.
 func (d *Dir) run() {
 	defer close(d.done)
 	for failed := false; ; {
@@ -168,7 +168,7 @@ func (d *Dir) run() {
 	}
 }
 
-// flush writes what is pending, each file once. What fails stays pending.
+// flush writes each pending file once. Failed files stay pending.
 func (d *Dir) flush() (failed bool) {
 	d.mu.Lock()
 	todo := maps.Clone(d.pending)
@@ -190,8 +190,7 @@ func (d *Dir) flush() (failed bool) {
 	return failed
 }
 
-// write makes a file have its content. One that cannot be had is not left as it was,
-// which is out of date.
+// write updates a file. If the content cannot be produced, the outdated file is removed.
 func (p *pending) write(path string) error {
 	if p.text == nil {
 		return replace(path, nil)
@@ -203,7 +202,7 @@ func (p *pending) write(path string) error {
 	return replace(path, text)
 }
 
-// peek gives what a file holds, or will.
+// peek returns the current or pending content of a file.
 func (d *Dir) peek(path string) ([]byte, error) {
 	d.mu.Lock()
 	p := d.pending[path]

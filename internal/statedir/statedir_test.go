@@ -25,8 +25,8 @@ func open(t *testing.T, path string) *Dir {
 	return d
 }
 
-// TestOutlivesItsProcess: what was written is there for the next process, whatever its
-// name, and for no other user.
+// TestOutlivesItsProcess checks that the next process can read what was written, under any
+// name, and that other users cannot.
 func TestOutlivesItsProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a", "b")
 	names := []string{"web.yaml", "with space.yaml", "../up", strings.Repeat("x", 255), "ünï"}
@@ -73,8 +73,8 @@ func TestOutlivesItsProcess(t *testing.T) {
 	})
 }
 
-// TestDamaged: a file that is not as it was written is named, and is whole again when
-// its value is written again.
+// TestDamaged checks that a damaged file is reported, and is valid again after its value is
+// rewritten.
 func TestDamaged(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(text string) string
@@ -115,7 +115,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestOneProcess: a folder that another process has is not touched.
+// TestOneProcess checks that a directory locked by another process is not changed.
 func TestOneProcess(t *testing.T) {
 	path := t.TempDir()
 	open(t, path)
@@ -129,7 +129,7 @@ func TestOneProcess(t *testing.T) {
 	}
 }
 
-// TestNotWritable: what cannot be written is a problem until it can.
+// TestNotWritable checks that a failed write is reported until it succeeds.
 func TestNotWritable(t *testing.T) {
 	path := t.TempDir()
 	if err := os.WriteFile(filepath.Join(path, "file"), nil, 0o600); err != nil {
@@ -168,7 +168,7 @@ func TestNotWritable(t *testing.T) {
 	}
 }
 
-// TestNone: without a folder nothing is remembered, and nothing is wrong.
+// TestNone checks that a nil Dir stores nothing and reports no problems.
 func TestNone(t *testing.T) {
 	var d *Dir
 	d.Files("kind", 1).Write("x", value{})

@@ -1,4 +1,4 @@
-// Package suggest guesses which known word a misspelt one was meant to be.
+// Package suggest guesses which known word a misspelled one was meant to be.
 package suggest
 
 import (
@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// DidYouMean gives `; did you mean "protocol"?` where one of the known words
-// is near enough to a misspelt one, else nothing.
+// DidYouMean returns `; did you mean "protocol"?` if a known word is close enough to word,
+// else "".
 func DidYouMean(word string, known []string) string {
 	if best := Nearest(word, known); best != "" {
 		return fmt.Sprintf("; did you mean %q?", best)
@@ -15,9 +15,8 @@ func DidYouMean(word string, known []string) string {
 	return ""
 }
 
-// Nearest gives the known word that a word was most likely meant to be: one
-// that it begins, else one within a third of its length in edits. Case does
-// not count.
+// Nearest returns the known word that word most likely stands for: one that starts with it,
+// else the closest within an edit distance of a third of its length. Case is ignored.
 func Nearest(word string, known []string) string {
 	word = strings.ToLower(word)
 	best, least := "", (len(word)+2)/3+1
@@ -33,8 +32,7 @@ func Nearest(word string, known []string) string {
 	return best
 }
 
-// edits counts the insertions, removals and replacements between two words,
-// as far as limit.
+// edits returns the edit distance between two words, up to limit.
 func edits(a, b string, limit int) int {
 	if max(len(a)-len(b), len(b)-len(a)) >= limit {
 		return limit

@@ -1,6 +1,5 @@
-// Package sysctl sets what a part needs of the kernel's settings of a network
-// namespace, and says why where it cannot. Nothing else in Fairlead's agents and
-// routers writes them.
+// Package sysctl sets the network sysctls that Fairlead needs, and explains failures.
+// Nothing else in the agents and routers writes sysctls.
 package sysctl
 
 import (
@@ -15,35 +14,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RootEnv is the environment variable that names the folder of the settings where
-// it is not /proc/sys/net: in a container that one is read-only, and the node's
-// is mounted elsewhere. Wherever it is, it shows those of the calling thread's
-// network namespace.
+// RootEnv is the environment variable that overrides /proc/sys/net as the sysctl directory.
+// In a container /proc/sys/net is read-only, and the node's is mounted elsewhere. Any such
+// mount shows the network namespace of the calling thread.
 const RootEnv = "FAIRLEAD_PROC_SYS_NET"
 
 var root = cmp.Or(os.Getenv(RootEnv), "/proc/sys/net")
 
-// Setting is one of a network namespace.
+// Setting is a sysctl of a network namespace.
 type Setting struct {
-	Path  string // below net, with slashes
+	Path  string // below net, separated by slashes
 	Value string
 	Why   string
 }
 
-// Read gives a setting of the calling thread's namespace, by its path; "" where
-// there is none.
+// Read returns a sysctl of the calling thread's namespace, or "" if it does not exist.
 func Read(path string) string {
 	text, _ := os.ReadFile(filepath.Join(root, path))
 	return strings.TrimSpace(string(text))
 }
 
-// Writable reports whether this process may change a setting, by its path. It may
-// not where the file system is mounted read-only, as in most containers.
+// Writable reports whether this process may change a sysctl. It may not if the file system
+// is mounted read-only, as in most containers.
 func Writable(path string) bool {
 	return unix.Access(filepath.Join(root, path), unix.W_OK) == nil
 }
 
-// SetAll sets what is not yet right in the calling thread's namespace.
+// SetAll applies the settings in the calling thread's namespace.
 func SetAll(settings []Setting) error {
 	for _, s := range settings {
 		if err := s.Set(); err != nil {
@@ -53,8 +50,8 @@ func SetAll(settings []Setting) error {
 	return nil
 }
 
-// Change is SetAll, and gives what puts the old values back, the last first.
-// Where one fails, those before it are put back.
+// Change applies the settings and returns a function that restores the old values in
+// reverse order. If a setting fails, the earlier ones are restored.
 func Change(settings []Setting) (restore func() error, err error) {
 	var done []Setting
 	restore = func() error {
@@ -76,8 +73,8 @@ func Change(settings []Setting) (restore func() error, err error) {
 	return restore, nil
 }
 
-// Set sets it in the calling thread's namespace where it is not yet right. IPv6
-// may be absent.
+// Set applies the setting in the calling thread's namespace if the value differs. Missing
+// IPv6 sysctls are ignored.
 func (s Setting) Set() error { return s.set(root) }
 
 func (s Setting) set(root string) error {
@@ -93,7 +90,7 @@ func (s Setting) set(root string) error {
 	if strings.TrimSpace(string(have)) == s.Value {
 		return nil
 	}
-	// Not made where absent, and not truncated: /proc knows neither.
+	// Without O_CREATE and O_TRUNC, which /proc does not support.
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err == nil {
 		_, err = f.WriteString(s.Value)

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// TestChange sees what was changed put back, and all of it where something fails.
+// TestChange checks that changes are restored, including after a failure.
 func TestChange(t *testing.T) {
 	defer func(was string) { root = was }(root)
 	root = t.TempDir()

@@ -14,22 +14,22 @@ import (
 	"github.com/fairlead/fairlead/internal/netlist"
 )
 
-// clsact holds filters, where the kernel has no tcx. A filter outlives its
-// process by itself and is found again by its name.
+// clsact attaches filters on kernels without tcx. A filter outlives its process and is
+// found again by name.
 type clsact struct {
 	nl     *netlink.Handle
 	progs  Programs
 	points map[Point]bool
 }
 
-// The filters' place among others': arbitrary numbers, the same for ever, as
-// they are how filters are found and replaced.
+// Identification of our filters: arbitrary values that must never change, because filters
+// are found and replaced by them.
 const (
 	filterPriority = 0xfa1e
 	filterPrefix   = "fairlead_"
 )
 
-// OpenClsact uses clsact filters, whatever the kernel has.
+// OpenClsact uses clsact filters even if the kernel supports tcx.
 func OpenClsact(_ *bpffs.Dir, progs Programs) (Hook, error) {
 	nl, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -50,7 +50,7 @@ func OpenClsact(_ *bpffs.Dir, progs Programs) (Hook, error) {
 	return c, nil
 }
 
-// adopt finds a predecessor's filters at a device and puts our programs into them.
+// adopt finds a predecessor's filters on a device and replaces their programs with ours.
 func (c *clsact) adopt(ifindex int) error {
 	filters, err := c.filters(ifindex)
 	if err != nil {
@@ -63,7 +63,7 @@ func (c *clsact) adopt(ifindex int) error {
 				return err
 			}
 		} else if c.progs.haveRange(f.Handle) {
-			// Another release's, of a program that this one does not have.
+			// A filter of another release, with a program that this one lacks.
 			if err := c.nl.FilterDel(f); err != nil && !gone(err) && !errors.Is(err, unix.ENOENT) {
 				return err
 			}
@@ -72,11 +72,10 @@ func (c *clsact) adopt(ifindex int) error {
 	return nil
 }
 
-// handlesEach is how many handles a caller's programs may have: 1 to 9, 11 to 19 and
-// so on.
+// handlesEach is the size of a caller's handle range: 1 to 9, 11 to 19 and so on.
 const handlesEach = 10
 
-// haveRange says that a handle is among those of the caller.
+// haveRange reports whether handle is in the caller's range.
 func (progs Programs) haveRange(handle uint32) bool {
 	for _, p := range progs {
 		if p.Handle/handlesEach == handle/handlesEach {
@@ -86,7 +85,7 @@ func (progs Programs) haveRange(handle uint32) bool {
 	return false
 }
 
-// attached gives the programs in filters of these programs' names.
+// attached returns the IDs of the programs attached by filters with these names.
 func (c *clsact) attached(progs Programs) (programs []ebpf.ProgramID, err error) {
 	links, err := netlist.Whole(c.nl.LinkList)
 	if err != nil {
@@ -106,10 +105,10 @@ func (c *clsact) attached(progs Programs) (programs []ebpf.ProgramID, err error)
 	return programs, nil
 }
 
-// programOf names the program of one of our filters.
+// programOf returns the program name of one of our filters.
 func programOf(f *netlink.BpfFilter) string { return strings.TrimPrefix(f.Name, filterPrefix) }
 
-// filters lists our own filters at both sides of a device.
+// filters lists our filters on both sides of a device.
 func (c *clsact) filters(ifindex int) ([]*netlink.BpfFilter, error) {
 	all, err := c.all(ifindex)
 	var ours []*netlink.BpfFilter
@@ -121,13 +120,13 @@ func (c *clsact) filters(ifindex int) ([]*netlink.BpfFilter, error) {
 	return ours, err
 }
 
-// IsOurs reports whether a clsact filter is one of Fairlead's.
+// IsOurs reports whether a clsact filter belongs to Fairlead.
 func IsOurs(f netlink.Filter) bool {
 	bpf, ok := f.(*netlink.BpfFilter)
 	return ok && bpf.Priority == filterPriority && strings.HasPrefix(bpf.Name, filterPrefix)
 }
 
-// all lists everyone's filters at both sides; a device with no clsact has none.
+// all lists all filters on both sides of a device. A device without clsact has none.
 func (c *clsact) all(ifindex int) ([]netlink.Filter, error) {
 	var all []netlink.Filter
 	dev := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: ifindex}}
@@ -152,7 +151,7 @@ func (c *clsact) Keep(wanted map[Point]bool) error {
 		}
 	}
 	for p := range wanted {
-		// Also those that are there: someone may have taken the qdisc away.
+		// Including attached ones: someone may have removed the qdisc.
 		errs = append(errs, c.attach(p))
 	}
 	return errors.Join(errs...)
@@ -192,7 +191,7 @@ func (p Program) parent() uint32 {
 	return netlink.HANDLE_MIN_EGRESS
 }
 
-// detach takes a filter away.
+// detach removes a filter.
 func (c *clsact) detach(p Point) error {
 	delete(c.points, p)
 	err := c.nl.FilterDel(c.filter(p))
@@ -205,7 +204,7 @@ func (c *clsact) detach(p Point) error {
 	return c.tidy(p.Device)
 }
 
-// tidy takes the qdisc away where nobody has a filter left.
+// tidy removes the qdisc if no filters are left.
 func (c *clsact) tidy(ifindex int) error {
 	all, err := c.all(ifindex)
 	if err != nil || len(all) > 0 {
@@ -214,9 +213,9 @@ func (c *clsact) tidy(ifindex int) error {
 	return c.nl.QdiscDel(Point{Device: ifindex}.qdisc())
 }
 
-// RemoveFilters takes away the clsact filters of these programs, or of all of
-// Fairlead's parts where none is named, at all devices of the calling thread's network
-// namespace. tcx links end with their pins.
+// RemoveFilters removes the clsact filters of these programs, or of all Fairlead programs
+// if none is named, from all devices of the calling thread's network namespace. tcx links
+// are removed with their pins.
 func RemoveFilters(programs ...string) error {
 	nl, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -234,7 +233,7 @@ func RemoveFilters(programs ...string) error {
 	return errors.Join(errs...)
 }
 
-// clear takes our filters from a device.
+// clear removes our filters from a device.
 func (c *clsact) clear(ifindex int, programs []string) error {
 	filters, err := c.filters(ifindex)
 	if err != nil {

@@ -27,7 +27,7 @@ func program(t *testing.T, ingress bool, handle uint32) tc.Program {
 	return tc.Program{Program: p, Ingress: ingress, Handle: handle}
 }
 
-// filters lists those of a device: "fairlead_in".
+// filters lists the filter names of a device: "fairlead_in".
 func filters(t *testing.T, device netlink.Link) (names []string) {
 	t.Helper()
 	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
@@ -43,9 +43,9 @@ func filters(t *testing.T, device netlink.Link) (names []string) {
 	return names
 }
 
-// TestFiltersOfAnotherRelease has a release with a program more take over where filters
-// are used, and the one before it come back: what that one does not know is gone, and
-// what another caller has there stays.
+// TestFiltersOfAnotherRelease upgrades to a release with one more program and then
+// downgrades, with clsact filters: filters unknown to the older release are removed, and
+// those of another caller stay.
 func TestFiltersOfAnotherRelease(t *testing.T) {
 	ns := testkit.NetNS(t)
 	testkit.Do(t, ns, func() error {

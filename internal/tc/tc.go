@@ -1,7 +1,7 @@
-// Package tc holds BPF programs at the two sides of network devices: by tcx links
-// where the kernel has those (6.6), else by clsact filters. What is attached
-// outlives the process, is found again by the next one, and is replaced in one
-// step. Which programs belong where is its callers' business.
+// Package tc attaches BPF programs to ingress and egress of network devices, with tcx links
+// if the kernel supports them (6.6), else with clsact filters. Attached programs outlive
+// the process, are found again by the next one, and are replaced atomically. The callers
+// decide where programs are attached.
 package tc
 
 import (
@@ -21,46 +21,45 @@ import (
 	"github.com/fairlead/fairlead/internal/bpfload"
 )
 
-// Program is a program with its side of devices: where packets come in, or
-// where they leave.
+// Program is a program and the direction it is attached to.
 type Program struct {
 	*ebpf.Program
 	Ingress bool
-	// Handle tells it from others, of whatever caller, that share a side of a
-	// device; the same for ever, as filters are found by it. A caller has a range of
-	// ten: what another release has left there and this one does not know is removed.
+	// Handle distinguishes programs on the same side of a device, across all callers. It
+	// must never change, because filters are found by it. Each caller has a range of ten;
+	// programs in it from another release that this one does not know are removed.
 	Handle uint32
 }
 
-// Programs are a caller's, by name.
+// Programs are the programs of a caller, by name.
 type Programs map[string]Program
 
-// Point is one program at one device, by the device's index.
+// Point is a program on a device, by interface index.
 type Point struct {
 	Device  int
 	Program string
 }
 
-// Hook holds programs at devices, in the calling thread's network namespace.
+// Hook attaches programs to devices in the calling thread's network namespace.
 type Hook interface {
-	// Keep makes exactly these points hold the programs. What a point that
-	// stays holds is never absent meanwhile. Devices that vanish are no error.
+	// Keep attaches exactly these points. Points that stay are never detached in between.
+	// Missing devices are not an error.
 	Keep(wanted map[Point]bool) error
-	// Points lists what is held, sorted.
+	// Points lists the attached points, sorted.
 	Points() []Point
 	// Kind is "tcx" or "clsact".
 	Kind() string
-	// Close lets go; what is attached stays.
+	// Close releases the hook; programs stay attached.
 	Close() error
 }
 
-// Opener makes a hook that has found the points which a predecessor left, with
-// its links in dir, and has put these programs in the place of its.
+// Opener creates a hook that has found the points left by a predecessor, with its links in
+// dir, and has replaced the programs there.
 type Opener func(dir *bpffs.Dir, progs Programs) (Hook, error)
 
-// Open uses tcx links, or clsact filters where the kernel refuses those. Links
-// that a predecessor left are taken over in either case: a program is never at a
-// point twice.
+// Open uses tcx links, or clsact filters if the kernel does not support tcx. Links of a
+// predecessor are taken over in either case, so that no program is attached to a point
+// twice.
 func Open(dir *bpffs.Dir, progs Programs) (Hook, error) {
 	pins, err := dir.Names(linkPrefix)
 	if err != nil {
@@ -72,7 +71,7 @@ func Open(dir *bpffs.Dir, progs Programs) (Hook, error) {
 	return OpenClsact(dir, progs)
 }
 
-// All returns the programs, sorted by their names.
+// All returns the programs, sorted by name.
 func (progs Programs) All() (all []*ebpf.Program) {
 	for _, name := range slices.Sorted(maps.Keys(progs)) {
 		all = append(all, progs[name].Program)
@@ -80,8 +79,8 @@ func (progs Programs) All() (all []*ebpf.Program) {
 	return all
 }
 
-// TakeOver puts the programs in the place of a predecessor's, and settles the state that
-// they share with it: from then on the maps that only the predecessor used may go.
+// TakeOver replaces a predecessor's programs and settles the state shared with it. After
+// that, maps used only by the predecessor may be removed.
 func (progs Programs) TakeOver(state *bpfload.State, dir *bpffs.Dir, open Opener) (Hook, error) {
 	if err := state.Replace(progs.All()...); err != nil {
 		return nil, err
@@ -96,9 +95,8 @@ func (progs Programs) TakeOver(state *bpfload.State, dir *bpffs.Dir, open Opener
 	return hook, nil
 }
 
-// Attached returns the kernel's numbers of the programs that a predecessor left
-// attached: by links in dir, or else by filters of these names. The programs need not
-// be loaded.
+// Attached returns the kernel IDs of the programs that a predecessor left attached, by
+// links in dir or else by filters with these names. The programs need not be loaded.
 func (progs Programs) Attached(dir *bpffs.Dir) ([]ebpf.ProgramID, error) {
 	linked, err := bpfload.Attached(dir, linkPrefix)
 	if err != nil || len(linked) > 0 {
@@ -112,8 +110,8 @@ func (progs Programs) Attached(dir *bpffs.Dir) ([]ebpf.ProgramID, error) {
 	return (&clsact{nl: nl}).attached(progs)
 }
 
-// haveTCX attaches to a device that cannot be there, on each side that programs
-// are for: a kernel that has tcx, and does not refuse it, says so.
+// haveTCX probes for tcx by attaching to a nonexistent device, for each direction: a kernel
+// that supports it returns ENODEV.
 func haveTCX(progs Programs) bool {
 	const noDevice = 1<<31 - 1
 	for _, p := range progs {
@@ -128,7 +126,7 @@ func haveTCX(progs Programs) bool {
 	return len(progs) > 0
 }
 
-// side is where tcx attaches the program.
+// side returns the tcx attach type of the program.
 func (p Program) side() ebpf.AttachType {
 	if p.Ingress {
 		return ebpf.AttachTCXIngress
@@ -147,7 +145,7 @@ func sorted[T any](points map[Point]T) []Point {
 	return all
 }
 
-// DeviceName gives a device's name, or its number where it is gone.
+// DeviceName returns the name of a device, or its index if the device is gone.
 func DeviceName(index int) string {
 	if dev, err := net.InterfaceByIndex(index); err == nil {
 		return dev.Name
@@ -155,5 +153,5 @@ func DeviceName(index int) string {
 	return "device " + strconv.Itoa(index)
 }
 
-// gone tells that a device vanished while it was worked on.
+// gone reports whether err means that the device disappeared.
 func gone(err error) bool { return errors.Is(err, unix.ENODEV) }

@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/internal/bpffs"
 )
 
-// tcx holds links, each pinned under a name that says its point.
+// tcx holds links, each pinned under a name derived from its point.
 type tcx struct {
 	dir   *bpffs.Dir
 	progs Programs
@@ -22,10 +22,10 @@ type tcx struct {
 
 const linkPrefix = "link_"
 
-// Pin is the name under which a point's link is pinned.
+// Pin returns the pin name of the point's link.
 func (p Point) Pin() string { return linkPrefix + p.Program + "_" + strconv.Itoa(p.Device) }
 
-// point reads a pin's name.
+// point parses a pin name.
 func (progs Programs) point(pin string) (Point, bool) {
 	name := strings.TrimPrefix(pin, linkPrefix)
 	i := strings.LastIndexByte(name, '_')
@@ -52,8 +52,7 @@ func openTCX(dir *bpffs.Dir, progs Programs) (Hook, error) {
 	return t, nil
 }
 
-// adopt takes over a predecessor's link, or takes its pin away where the device
-// is gone.
+// adopt takes over a predecessor's link, or removes its pin if the device is gone.
 func (t *tcx) adopt(pin string) error {
 	p, ok := t.progs.point(pin)
 	if !ok {
@@ -74,8 +73,8 @@ func (t *tcx) adopt(pin string) error {
 	return nil
 }
 
-// attached tells whether a link is still at its device: the kernel takes it
-// off when the device goes, and a device's index can come again.
+// attached reports whether a link is still attached to its device. The kernel detaches it
+// when the device goes, and interface indexes can be reused.
 func attached(l link.Link, p Point) bool {
 	info, err := l.Info()
 	if err != nil {
@@ -119,7 +118,7 @@ func (t *tcx) attach(p Point) error {
 func (t *tcx) detach(p Point) error {
 	l := t.links[p]
 	delete(t.links, p)
-	// The kernel's own detaching first: another process may hold the link.
+	// Detach explicitly first: another process may hold the link.
 	err := l.Detach()
 	if errors.Is(err, unix.ENOLINK) {
 		err = nil // the device is gone
@@ -139,8 +138,7 @@ func (t *tcx) Close() error {
 	return errors.Join(errs...)
 }
 
-// RemoveLinks takes all links that are pinned in a folder off their devices, in
-// whatever network namespace those are.
+// RemoveLinks detaches all links pinned in a directory, in any network namespace.
 func RemoveLinks(dir *bpffs.Dir) error {
 	pins, err := dir.Names(linkPrefix)
 	errs := []error{err}
@@ -150,7 +148,7 @@ func RemoveLinks(dir *bpffs.Dir) error {
 	return errors.Join(errs...)
 }
 
-// EndLink ends a pinned link, of whatever kind, at once, whoever else has it open.
+// EndLink detaches and unpins a link of any kind, even if other processes have it open.
 func EndLink(path string) error {
 	l, err := link.LoadPinnedLink(path, nil)
 	if err != nil {
@@ -158,7 +156,7 @@ func EndLink(path string) error {
 	}
 	err = l.Detach()
 	if errors.Is(err, unix.ENOLINK) || errors.Is(err, ebpf.ErrNotSupported) {
-		err = nil // its device is gone; or it ends with its pin
+		err = nil // the device is gone, or the link ends with its pin
 	}
 	if err = errors.Join(err, l.Unpin(), l.Close()); err != nil {
 		return fmt.Errorf("link %s: %w", path, err)

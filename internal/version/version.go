@@ -1,5 +1,5 @@
-// Package version tells which Fairlead and which kernel run here. It decides
-// nothing: what a kernel can do is found out by asking it.
+// Package version reports the running Fairlead and kernel versions. Nothing is decided by
+// them: kernel features are probed.
 package version
 
 import (
@@ -11,8 +11,8 @@ import (
 // stamped is set by the linker (-X) in builds made with make.
 var stamped string
 
-// String gives this binary's version: what make stamped into it, else the
-// module's version, else the commit it was built from, else "devel".
+// String returns the version of this binary: the one stamped by make, else the module
+// version, else the commit, else "devel".
 func String() string {
 	if stamped != "" {
 		return stamped
@@ -45,7 +45,7 @@ func fromBuild(info *debug.BuildInfo) string {
 	return revision + dirty
 }
 
-// Kernel gives the running kernel as uname -sr does: "Linux 6.12.48".
+// Kernel returns the running kernel as uname -sr does: "Linux 6.12.48".
 func Kernel() string {
 	u, ok := uname()
 	if !ok {
@@ -54,7 +54,7 @@ func Kernel() string {
 	return unix.ByteSliceToString(u.Sysname[:]) + " " + unix.ByteSliceToString(u.Release[:])
 }
 
-// Release gives the running kernel's release as uname -r does: "6.12.48".
+// Release returns the kernel release as uname -r does: "6.12.48".
 func Release() string {
 	u, ok := uname()
 	if !ok {

@@ -1,4 +1,4 @@
-// Package webserve answers HTTP until a context ends.
+// Package webserve serves HTTP until a context ends.
 package webserve
 
 import (
@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// grace is how long answers under way have once it is to end.
+// grace is the shutdown timeout for requests in progress.
 const grace = time.Second
 
-// Limits of servers that set none.
+// Limits for servers that set none.
 const (
-	// maxHeader is far more than any request here needs, in bytes.
+	// maxHeader, in bytes, is far more than any request needs.
 	maxHeader = 64 << 10
-	// idle is how long a connection may be kept without a request.
+	// idle is how long an idle connection is kept open.
 	idle = 2 * time.Minute
 )
 
-// Bound sets the limits that srv does not set, and gives it back.
+// Bound sets the limits that srv does not set, and returns srv.
 func Bound(srv *http.Server) *http.Server {
 	if srv.MaxHeaderBytes == 0 {
 		srv.MaxHeaderBytes = maxHeader
@@ -32,8 +32,8 @@ func Bound(srv *http.Server) *http.Server {
 	return srv
 }
 
-// Until answers by srv on l until ctx ends; then it closes l. Whose requests wait for
-// something must see to it that they learn of the end (http.Server.BaseContext).
+// Until serves srv on l until ctx ends, then closes l. Long-running requests must watch for
+// the end themselves (http.Server.BaseContext).
 func Until(ctx context.Context, srv *http.Server, l net.Listener) error {
 	Bound(srv)
 	stopped := make(chan struct{})

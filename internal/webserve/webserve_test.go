@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A request whose header is too long is refused, and connections do not stay for ever.
+// TestLimits checks that overlong headers are rejected and idle connections are closed.
 func TestLimits(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package wholefile writes files as one step.
+// Package wholefile writes files atomically.
 package wholefile
 
 import (
@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// Write puts all that is read into a file of a folder that there is: whoever opens
-// it, also after a power cut, finds the whole former content or the whole new one.
+// Write writes everything from a reader to a file in an existing directory. Readers see
+// either the old or the new content in full, even after a power failure.
 func Write(file string, mode fs.FileMode, from io.Reader) (err error) {
 	temp, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*")
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"testing/iotest"
 )
 
-// TestWriteIsAllOrNothing: what cannot be read to its end leaves what was there, and
-// nothing beside it.
+// TestWriteIsAllOrNothing checks that a failed read leaves the old file and no temporary
+// files.
 func TestWriteIsAllOrNothing(t *testing.T) {
 	folder := t.TempDir()
 	file := filepath.Join(folder, "plan")

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// notUTF8 gives the first place of a text that is no character, or one that no text has,
-// or nil. UTF-16 with a mark is left to the library.
+// notUTF8 returns an error for the first invalid byte or control character, or nil. UTF-16
+// with a byte order mark is left to the library.
 func notUTF8(text []byte) *Error {
 	if bytes.HasPrefix(text, []byte("\xff\xfe")) || bytes.HasPrefix(text, []byte("\xfe\xff")) {
 		return nil
@@ -30,12 +30,12 @@ func notUTF8(text []byte) *Error {
 	return nil
 }
 
-// lookAlikes are characters that word processors and web pages have in place of those
-// that YAML knows.
+// lookAlikes are characters that word processors and web pages use instead of those with a
+// meaning in YAML.
 const lookAlikes = "\u00a0\u2002\u2003\u2007\u2009\u200b\u200c\u200d\u200e\u200f\u2010\u2011\u2012\u2013\u2014\u2018\u2019\u201c\u201d\u2028\u2029\u202f\u2060\u3000\ufeff\uff0d\uff1a"
 
-// yamlHint says what is likely behind an error in a line, or nothing. The cause may
-// stand in the line before.
+// yamlHint returns the likely cause of an error in a line, or "". The cause may be on the
+// previous line.
 func yamlHint(text []byte, line int, message string) string {
 	lines := strings.Split(string(text), "\n")
 	for _, n := range []int{line, line - 1} {
@@ -61,7 +61,7 @@ func yamlHint(text []byte, line int, message string) string {
 
 func indentation(line string) string { return line[:len(line)-len(strings.TrimLeft(line, " \t"))] }
 
-// jsonHint says what is likely behind a syntax error, or nothing.
+// jsonHint returns the likely cause of a syntax error, or "".
 func jsonHint(text []byte, line int, message string) string {
 	_, after, _ := strings.Cut(message, "invalid character ")
 	switch {

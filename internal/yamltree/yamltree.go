@@ -1,5 +1,5 @@
-// Package yamltree reads YAML and JSON into trees whose nodes know their lines,
-// and finds the line of what is neither. It is pure and takes any text.
+// Package yamltree parses YAML and JSON into trees whose nodes have line numbers, and
+// locates syntax errors. It has no side effects and accepts any text.
 package yamltree
 
 import (
@@ -20,22 +20,20 @@ import (
 	"github.com/fairlead/fairlead/internal/shorten"
 )
 
-// MaxDepth bounds how deep a text may nest; Kubernetes' own objects stay far
-// below it.
+// MaxDepth limits the nesting depth of a text; Kubernetes objects stay far below it.
 const MaxDepth = 200
 
-// Error says where a text stops being YAML or JSON.
+// Error is the place where a text is not valid YAML or JSON.
 type Error struct {
 	Line    int
 	Message string
 }
 
-// Parse gives the documents of a file as trees; one whose name ends in .json is
-// read as JSON. Empty documents are left out.
+// Parse returns the documents of a file as trees. A file whose name ends in .json is parsed
+// as JSON. Empty documents are omitted.
 func Parse(name string, text []byte) ([]*yaml.Node, *Error) {
 	if len(bytes.TrimSpace(text)) == 0 {
-		// Who truncates a file before writing it, and who runs out of disk
-		// then, leaves just this.
+		// The result of truncating a file before writing it when the disk is full.
 		return nil, &Error{1, "the file is empty" + halfWritten + "; to take away what it held, remove it"}
 	}
 	if bad := notUTF8(text); bad != nil {
@@ -48,7 +46,7 @@ func Parse(name string, text []byte) ([]*yaml.Node, *Error) {
 }
 
 func parseYAML(text []byte) (docs []*yaml.Node, bad *Error) {
-	// A bug of the library must cost one file, not the process.
+	// A bug in the library must affect one file, not the process.
 	defer func() {
 		if r := recover(); r != nil {
 			docs, bad = nil, &Error{1, fmt.Sprintf("not YAML that can be read: %v", r)}
@@ -64,7 +62,7 @@ func parseYAML(text []byte) (docs []*yaml.Node, bad *Error) {
 		if err != nil {
 			return nil, yamlError(text, err)
 		}
-		if line := settle(&doc, lines, -1); line > 0 { // the document itself is no level
+		if line := settle(&doc, lines, -1); line > 0 { // the document itself is not a level
 			return nil, &Error{line, fmt.Sprintf("nested deeper than %d", MaxDepth)}
 		}
 		if root := doc.Content[0]; root.ShortTag() != "!!null" {
@@ -73,9 +71,9 @@ func parseYAML(text []byte) (docs []*yaml.Node, bad *Error) {
 	}
 }
 
-// settle gives the line of the first list or fields below more than MaxDepth others; 0
-// where there are none. The library itself stops at 10,000 levels. On the way it puts
-// nodes that the library counts behind the last line, as an empty one there, onto it.
+// settle returns the line of the first list or mapping nested deeper than MaxDepth, or 0.
+// (The library's own limit is 10,000.) It also moves nodes that the library places after
+// the last line, such as an empty one, onto the last line.
 func settle(n *yaml.Node, lines, depth int) (line int) {
 	n.Line = min(n.Line, lines)
 	if n.Kind == yaml.ScalarNode || n.Kind == yaml.AliasNode {
@@ -92,9 +90,9 @@ func settle(n *yaml.Node, lines, depth int) (line int) {
 	return 0
 }
 
-// Cost is how many nodes and bytes a tree comes to once its aliases are replaced. It
-// is only known to be more than most where it is, and where aliases nest deeper than
-// MaxDepth, as one of itself does.
+// Cost returns the number of nodes and bytes of a tree after alias expansion. If that
+// exceeds most, or aliases nest deeper than MaxDepth (for example recursively), the result
+// is only known to be greater than most.
 func Cost(n *yaml.Node, most int) int { return cost(n, most, 0) }
 
 func cost(n *yaml.Node, most, depth int) int {
@@ -115,15 +113,15 @@ var (
 	yamlLine    = regexp.MustCompile(`^line (\d+): `)
 	yamlAnchor  = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
 	countsFrom0 = regexp.MustCompile(`^did not find expected (node content|'-' indicator|key|',' or|<)`)
-	// unclosed texts are best mended where they begin.
+	// unclosed matches errors that are best reported where the text begins.
 	unclosed = regexp.MustCompile(`^found unexpected (end of stream|document indicator)`)
 )
 
-// halfWritten is said where a text ends before its time.
+// halfWritten is added if a text ends too early.
 const halfWritten = " (half-written?)"
 
-// yamlError finds the line in an error of the library. That tells where the
-// thing around the error begins; its predecessor tells where the error is.
+// yamlError determines the line of a library error. yaml.v3 reports where the enclosing
+// element begins; its predecessor reports where the error is.
 func yamlError(text []byte, err error) *Error {
 	line, message := splitLine(err)
 	if m := yamlAnchor.FindStringSubmatch(message); m != nil {
@@ -139,7 +137,7 @@ func yamlError(text []byte, err error) *Error {
 	return &Error{line, "not valid YAML: " + message + yamlHint(text, line, message)}
 }
 
-// problemLine gives the line at which the older library fails, or 0.
+// problemLine returns the line at which yaml.v2 fails, or 0.
 func problemLine(text []byte) int {
 	dec := yamlv2.NewDecoder(bytes.NewReader(text))
 	for {
@@ -155,8 +153,8 @@ func problemLine(text []byte) int {
 	}
 }
 
-// splitLine takes an error of either library apart. Their parsers count lines
-// from 0, their scanners from 1; the first line of all is left out.
+// splitLine splits an error of either library into line and message. Parsers count lines
+// from 0, scanners from 1; the first line is omitted.
 func splitLine(err error) (line int, message string) {
 	message = strings.TrimPrefix(err.Error(), "yaml: ")
 	if m := yamlLine.FindStringSubmatch(message); m != nil {
@@ -169,7 +167,7 @@ func splitLine(err error) (line int, message string) {
 	return line, message
 }
 
-// Lines counts the lines of a text.
+// Lines returns the number of lines of a text.
 func Lines(text []byte) int {
 	return max(1, bytes.Count(text, []byte("\n"))+btoi(!bytes.HasSuffix(text, []byte("\n"))))
 }
@@ -181,8 +179,7 @@ func btoi(b bool) int {
 	return 0
 }
 
-// parseJSON reads JSON, which YAML nearly but not quite contains, into the
-// same trees.
+// parseJSON parses JSON, which is almost a subset of YAML, into the same trees.
 func parseJSON(text []byte) ([]*yaml.Node, *Error) {
 	p := &jsonParser{text: text, dec: json.NewDecoder(bytes.NewReader(text)), line: 1}
 	p.dec.UseNumber()
@@ -209,7 +206,7 @@ func parseJSON(text []byte) ([]*yaml.Node, *Error) {
 type jsonParser struct {
 	text  []byte
 	dec   *json.Decoder
-	at    int64 // how far lines are counted
+	at    int64 // offset up to which lines are counted
 	line  int
 	depth int
 }
@@ -249,7 +246,7 @@ func (p *jsonParser) value(depth int) (*yaml.Node, error) {
 	return n, nil
 }
 
-// container reads the members of an object or array up to its end.
+// container parses the members of an object or array, including the closing delimiter.
 func (p *jsonParser) container(n *yaml.Node, open json.Delim, depth int) error {
 	if depth > MaxDepth {
 		return fmt.Errorf("nested deeper than %d", MaxDepth)
@@ -267,15 +264,15 @@ func (p *jsonParser) container(n *yaml.Node, open json.Delim, depth int) error {
 		n.Content = append(n.Content, child)
 	}
 	p.depth = depth
-	if _, err := p.dec.Token(); err != nil { // the closing one
-		return err // still within: an end here is too early
+	if _, err := p.dec.Token(); err != nil { // closing delimiter
+		return err // depth is still > 0, so EOF is unexpected
 	}
 	p.advance(p.dec.InputOffset())
 	p.depth = depth - 1
 	return nil
 }
 
-// Got says what a node is.
+// Got describes a node for error messages.
 func Got(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:

@@ -42,7 +42,7 @@ func TestDepth(t *testing.T) {
 	}
 }
 
-// A text that ends within a value is an error, and no text without documents.
+// TestHalfJSON checks that a text truncated within a value is an error, not an empty file.
 func TestHalfJSON(t *testing.T) {
 	const whole = `{"a": [1, {"b": "c"}], "d": null}`
 	for n := 1; n < len(whole); n++ {
@@ -74,8 +74,8 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// TestTime reads hostile texts of some size. Each takes well below a second; where
-// time grew with the square of the size, they would take minutes.
+// TestTime parses large hostile texts. Each takes well below a second; with quadratic
+// complexity they would take minutes.
 func TestTime(t *testing.T) {
 	const size = 4 << 20
 	for _, unit := range []string{
@@ -89,8 +89,8 @@ func TestTime(t *testing.T) {
 	}
 }
 
-// FuzzParse: every error has a line that is there, no tree is deeper than the limit,
-// and JSON is read if it is JSON, and as the standard library reads it.
+// FuzzParse checks that every error has an existing line, that no tree exceeds the depth
+// limit, and that valid JSON is parsed as by the standard library.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{
 		"a: 1\nb: [x, {y: z}]\n", "- &a {b: c}\n- *a\n- <<: *a\n", "a: &a [*a]\n", "--- 1\n--- |\n  text\n...\n", "? [a]\n: b\n", "a: [", "%YAML 1.1\n---\na\n",
@@ -128,7 +128,7 @@ func check(t *testing.T, n *yaml.Node, depth, lines int) {
 	}
 }
 
-// checkJSON compares with the standard library what it takes, too.
+// checkJSON compares the result with that of the standard library.
 func checkJSON(t *testing.T, text []byte, docs []*yaml.Node, bad *Error) {
 	var all []any
 	dec := json.NewDecoder(bytes.NewReader(text))
@@ -161,7 +161,7 @@ func checkJSON(t *testing.T, text []byte, docs []*yaml.Node, bad *Error) {
 	}
 }
 
-// valueOf gives what the standard library reads.
+// valueOf converts a node to what the standard library would return.
 func valueOf(n *yaml.Node) any {
 	switch {
 	case n.Kind == yaml.SequenceNode:

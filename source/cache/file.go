@@ -19,29 +19,31 @@ import (
 	"github.com/fairlead/fairlead/source/crd"
 )
 
-// version is of the file; another one is not read. It must be raised whenever a
-// value of package service gets another meaning or a field that it cannot do
-// without, of which TestFormat reminds.
+// version is the version of the file format; other versions are not read. It must be raised
+// whenever a value of package service changes its meaning or gains a required field.
+// TestFormat detects this.
 const version = 1
 
-// state is what the file holds, as JSON. When the cluster was read last is the
-// file's time of change, which is set anew while nothing else changes.
+// state is the content of the file, as JSON. The file's modification time is when the
+// cluster was last read; it is updated even if nothing else changes.
 type state struct {
 	Version  int                `json:"version"`
 	Services []*service.Service `json:"services"`
-	// Balancers are all that there were; which of them drained is not kept.
+	// Balancers are all known balancers; which of them drained is not cached.
 	Balancers []netip.Addr `json:"balancers,omitempty"`
-	// Senders is null in the file of a release that did not know them.
+	// Senders is null in the file of a release without senders.
 	Senders []netip.Addr `json:"senders"`
-	// Announced is what Announcements say of each VIP; Chosen, that there are any.
+	// Announced is the result of Announcements for each VIP; Chosen is true if there are
+	// any.
 	Announced []announced `json:"announced,omitempty"`
 	Chosen    bool        `json:"chosen"`
 	Peers     []peer      `json:"peers,omitempty"`
 	at        time.Time
-	said      map[about]announced // Announced
+	said      map[about]announced // index of Announced
 }
 
-// peer is one with its port, which an Address without an IP address loses as text.
+// peer stores the port separately, because an Address without an IP address loses it as
+// text.
 type peer struct {
 	crd.Peer
 	Port uint16
@@ -82,7 +84,7 @@ func stateOf(s source.Snapshot, peers []crd.Peer) *state {
 	return st
 }
 
-// snapshot gives what was kept, as a source does.
+// snapshot returns the cached state as a source does.
 func (st *state) snapshot(problems []problem.Problem) source.Snapshot {
 	s := source.Snapshot{Services: st.Services, Balancers: st.Balancers, Senders: st.Senders, Problems: problems}
 	if st.Chosen {
@@ -105,7 +107,7 @@ func (st *state) peers() (all []crd.Peer) {
 	return all
 }
 
-// write puts it into a file as one step. Only the owner may read it.
+// write replaces a file atomically. Only the owner may read it.
 func (st *state) write(file string) error {
 	text, err := json.Marshal(st)
 	if err != nil {
@@ -114,7 +116,7 @@ func (st *state) write(file string) error {
 	return wholefile.Write(file, 0o600, bytes.NewReader(text))
 }
 
-// writeAt puts it into a file that is of a moment.
+// writeAt writes a file with a modification time.
 func (st *state) writeAt(file string, at time.Time) error {
 	if err := st.write(file); err != nil {
 		return err
@@ -122,7 +124,7 @@ func (st *state) writeAt(file string, at time.Time) error {
 	return os.Chtimes(file, at, at)
 }
 
-// read gives what is in the file, or why that does not count.
+// read returns the content of the file, or why it cannot be used.
 func (s *Source) read() (*state, error) {
 	st, err := parse(s.File)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -169,12 +171,12 @@ func parse(file string) (*state, error) {
 
 func withoutPasswords(peers []crd.Peer) (all []crd.Peer) {
 	for _, p := range peers {
-		if p.PasswordSecret == "" { // without its password there is no session
+		if p.PasswordSecret == "" { // no session without its password
 			all = append(all, p)
 		}
 	}
 	return all
 }
 
-// samePeers says whether what is kept of peers is the same.
+// samePeers reports whether the cached part of the peers is the same.
 func samePeers(kept, now []crd.Peer) bool { return slices.Equal(kept, withoutPasswords(now)) }

@@ -19,8 +19,8 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// TestFullDisk has no room for what is to be kept: that is an error by name, what was
-// kept before is there, nothing half is beside it, and with room it goes on.
+// TestFullDisk has no space for the cache: the error names the problem, the previous file
+// is intact, no partial file remains, and with free space caching resumes.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/fairlead/fairlead/source"
 )
 
-// FuzzFile reads anything as what was kept of a cluster: it is refused, or all of its
-// Services are valid.
+// FuzzFile reads arbitrary content as a cache file: it is rejected, or all of its Services
+// are valid.
 func FuzzFile(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "kept")
 	if err := stateOf(source.Snapshot{Services: []*service.Service{web("web")}}, nil).writeAt(path, time.Now()); err != nil {

@@ -1,7 +1,7 @@
-// Package cache lets an agent that starts while its API server is away begin with
-// what that said last. A Source stands before the cluster's: it writes what the
-// agent serves to a file, seldom, and gives it out where the cluster cannot be read
-// and no snapshot has come yet. Passwords are not kept, nor which balancers drain.
+// Package cache lets an agent start with the last known state while its API server is
+// unreachable. A Source wraps the cluster's source: it occasionally writes the agent's
+// state to a file, and publishes that state if the cluster cannot be read and no snapshot
+// has arrived yet. It does not cache passwords, nor which balancers drain.
 package cache
 
 import (
@@ -18,54 +18,52 @@ import (
 	"github.com/fairlead/fairlead/source/crd"
 )
 
-// Of is whose snapshots are kept: a kube.Source.
+// Of is the wrapped source: a kube.Source.
 type Of interface {
 	source.Source
 	Problems() []problem.Problem
-	// Unread says that what it follows cannot be read now.
+	// Unread reports whether what it follows cannot be read at present.
 	Unread() bool
 }
 
-// Config says what is kept where.
+// Config configures a Source.
 type Config struct {
 	File string
-	// Limit is how long ago the cluster may have been read last for its word to
-	// count when the agent starts.
+	// Limit is the maximum age of the cached state when the agent starts.
 	Limit time.Duration
 	Log   *slog.Logger
 }
 
-// Pauses: between looks whether there is anything to do, and the least between two
-// writes. A write that takes long is paused for longer, so that it never takes more
-// than a fiftieth of a processor.
+// Intervals: between checks for work, and the minimum between two writes. After a slow
+// write the pause is longer, so that writing never takes more than 2% of one CPU.
 const (
 	look       = 200 * time.Millisecond
 	writePause = 10 * time.Second
 	writeShare = 50
 )
 
-// Source is a source that is kept.
+// Source caches another source.
 type Source struct {
 	Config
 	of Of
 
 	mu      sync.Mutex
-	live    *source.Snapshot // the latest that came; nil before
+	live    *source.Snapshot // the latest snapshot; nil before the first
 	peers   []crd.Peer
 	onPeers func([]crd.Peer) []problem.Problem
-	told    bool              // of peers
-	wrong   []problem.Problem // with the peers that were kept
-	changed bool              // since the file was written
-	good    time.Time         // when the cluster could be read last
+	told    bool              // peers were passed on
+	wrong   []problem.Problem // problems with the cached peers
+	changed bool              // since the last write
+	good    time.Time         // when the cluster was last readable
 }
 
-// New puts a Source before another.
+// New creates a Source that wraps another; see Before.
 func New(c Config) *Source { return &Source{Config: c} }
 
-// OnPeers gives what the cluster's source is to tell of peers in place of then.
+// OnPeers returns the callback to pass to the cluster's source instead of then.
 func (s *Source) OnPeers(then func([]crd.Peer) []problem.Problem) func([]crd.Peer) []problem.Problem {
 	if s.onPeers = then; then == nil {
-		return nil // a nil OnPeers has peers not asked for
+		return nil // nil means that peers are not read
 	}
 	return func(now []crd.Peer) []problem.Problem {
 		s.mu.Lock()
@@ -76,7 +74,7 @@ func (s *Source) OnPeers(then func([]crd.Peer) []problem.Problem) func([]crd.Pee
 	}
 }
 
-// Before says whose snapshots they are; it is called once, before Run.
+// Before sets the wrapped source; it must be called once, before Run.
 func (s *Source) Before(of Of) *Source {
 	s.of = of
 	return s
@@ -85,7 +83,7 @@ func (s *Source) Before(of Of) *Source {
 // Run implements source.Source.
 func (s *Source) Run(ctx context.Context, publish func(source.Snapshot)) error {
 	if publish == nil {
-		return s.of.Run(ctx, nil) // nobody serves any
+		return s.of.Run(ctx, nil) // nobody receives snapshots
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- s.of.Run(ctx, s.take(publish)) }()
@@ -95,7 +93,7 @@ func (s *Source) Run(ctx context.Context, publish func(source.Snapshot)) error {
 	}
 	tick := time.NewTicker(look)
 	defer tick.Stop()
-	var next time.Time // to write
+	var next time.Time // time of the next write
 	var given *source.Snapshot
 	for {
 		select {
@@ -113,7 +111,7 @@ func (s *Source) Run(ctx context.Context, publish func(source.Snapshot)) error {
 	}
 }
 
-// take notes what comes, and passes it on.
+// take records each snapshot and passes it on.
 func (s *Source) take(publish func(source.Snapshot)) func(source.Snapshot) {
 	return func(now source.Snapshot) {
 		s.mu.Lock()
@@ -127,8 +125,8 @@ func (s *Source) take(publish func(source.Snapshot)) func(source.Snapshot) {
 	}
 }
 
-// stand gives out what was kept where the cluster cannot be read, and again where
-// the problems with that are others. It gives nil for it once the cluster was read.
+// stand publishes the cached state if the cluster cannot be read, and again if its problems
+// change. It returns nil for it once the cluster was read.
 func (s *Source) stand(last *state, given *source.Snapshot, publish func(source.Snapshot)) (*state, *source.Snapshot) {
 	unread, problems := s.of.Unread(), s.of.Problems()
 	s.mu.Lock()
@@ -154,8 +152,8 @@ func (s *Source) stand(last *state, given *source.Snapshot, publish func(source.
 	return last, &now
 }
 
-// write brings the file up to date, and says when to look again. Its time is when
-// the cluster could be read last.
+// write updates the file and returns when to check again. The file's modification time is
+// when the cluster was last readable.
 func (s *Source) write(now time.Time) (next time.Time) {
 	unread := s.of.Unread()
 	s.mu.Lock()

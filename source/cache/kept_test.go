@@ -25,7 +25,7 @@ import (
 	"github.com/fairlead/fairlead/source/crd"
 )
 
-// fill sets every field of a value to something.
+// fill sets every field of a value.
 func fill(v reflect.Value) {
 	switch v.Interface().(type) {
 	case netip.Addr:
@@ -69,8 +69,8 @@ func fill(v reflect.Value) {
 
 var update = flag.Bool("update", false, "write testdata anew")
 
-// TestFormat sees every field of a Service through the file, whose form is in
-// testdata. Where that changes, see to version.
+// TestFormat round-trips every field of a Service through the file, whose format is in
+// testdata. If the format changes, check whether to raise version.
 func TestFormat(t *testing.T) {
 	want := &state{Version: version, Chosen: true, Services: []*service.Service{{}}, Peers: []peer{{}}, Balancers: []netip.Addr{{}}, Senders: []netip.Addr{{}}, Announced: []announced{{}}}
 	fill(reflect.ValueOf(want.Services[0]).Elem())
@@ -109,7 +109,7 @@ func TestFormat(t *testing.T) {
 	}
 }
 
-// cluster is one that the test speaks for.
+// cluster is a source that the test controls.
 type cluster struct {
 	away bool
 	says chan source.Snapshot
@@ -135,7 +135,7 @@ func (c *cluster) Problems() (all []problem.Problem) {
 	return all
 }
 
-// agent runs a Source; peers and got are what it gave last.
+// agent runs a Source and receives what it publishes.
 type agent struct {
 	*cluster
 	tell func([]crd.Peer) []problem.Problem
@@ -162,7 +162,7 @@ func start(t *testing.T, file string, limit time.Duration, away bool) *agent {
 	return a
 }
 
-// chosen makes one offer for all.
+// chosen returns one offer for all Services.
 type chosen struct{ offer route.Offer }
 
 func (c *chosen) Offers(*service.Service, netip.Addr) ([]route.Offer, string) {
@@ -184,7 +184,7 @@ func names(s source.Snapshot) (all []string) {
 	return all
 }
 
-// TestStory is an agent that sees a cluster, and one after it that does not.
+// TestStory runs one agent with a cluster, and another after it without.
 func TestStory(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kept")
 	peers := []crd.Peer{
@@ -225,7 +225,7 @@ func TestStory(t *testing.T) {
 	}
 	second.stop()
 
-	// A release that knew no senders has kept nothing of them: they are not known.
+	// A release without senders has cached none: they are unknown.
 	text, err := os.ReadFile(file)
 	if err == nil {
 		err = os.WriteFile(file, bytes.ReplaceAll(text, []byte(`"senders"`), []byte(`"older"`)), 0o600)
@@ -240,7 +240,7 @@ func TestStory(t *testing.T) {
 	third.stop()
 }
 
-// TestNotCounted has files that do not count: nothing is given out.
+// TestNotCounted has unusable files: nothing is published.
 func TestNotCounted(t *testing.T) {
 	for name, prepare := range map[string]func(file string) error{
 		"none":      func(string) error { return nil },
@@ -270,7 +270,7 @@ func TestNotCounted(t *testing.T) {
 	}
 }
 
-// TestFuture sees that what was kept counts where the clock has been set back since.
+// TestFuture checks that the cache is used if the clock was set back meanwhile.
 func TestFuture(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kept")
 	a := start(t, file, time.Hour, false)
@@ -289,8 +289,8 @@ func TestFuture(t *testing.T) {
 	b.stop()
 }
 
-// TestAge sees that a file is as old as the last moment at which the cluster could
-// be read, however often its problems change.
+// TestAge checks that a file's time is when the cluster was last readable, however often
+// its problems change.
 func TestAge(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kept")
 	a := start(t, file, time.Hour, false)

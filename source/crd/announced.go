@@ -19,15 +19,15 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// Announced is what the Announcements say to one node. It is never changed.
+// Announced is what the Announcements select for one node. It is immutable.
 type Announced struct {
 	here []announced
-	// elsewhere says of each Announcement that is not for this node why.
+	// elsewhere explains each Announcement that does not select this node.
 	elsewhere []string
-	pools     []namedRanges // the oldest first
+	pools     []namedRanges // oldest first
 }
 
-// announced is an Announcement that is for the node.
+// announced is an Announcement that selects the node.
 type announced struct {
 	name             string
 	pools            []string
@@ -35,7 +35,7 @@ type announced struct {
 	services         labels.Selector // nil: all
 	length4, length6 int
 	endpoints        v1alpha1.EndpointsRule
-	offer            route.Offer // but for what depends on the Service
+	offer            route.Offer // without the fields that depend on the Service
 }
 
 type namedRanges struct {
@@ -43,9 +43,9 @@ type namedRanges struct {
 	ranges []addresspool.Range
 }
 
-// AnnouncedBy gives what Announcements say to a node with these labels, where
-// these are the pools that they may name; and what is left out. It is nil where
-// there is no Announcement at all.
+// AnnouncedBy returns what Announcements select for a node with these labels, given the
+// pools that they may name, and what is left out. It returns nil if there is no
+// Announcement at all.
 func AnnouncedBy(all []*v1alpha1.Announcement, pools []*v1alpha1.AddressPool, node map[string]string) (a *Announced, out []Wrong) {
 	if len(all) == 0 {
 		return nil, nil
@@ -72,8 +72,8 @@ func AnnouncedBy(all []*v1alpha1.Announcement, pools []*v1alpha1.AddressPool, no
 	return a, out
 }
 
-// parse reads all but the selectors, for a node with these labels. The error
-// names all fields that are wrong.
+// parse reads everything except the selectors, for a node with these labels. The error
+// names all invalid fields.
 func parse(a *v1alpha1.Announcement, node map[string]string) (announced, error) {
 	s, f := &a.Spec, fields{}
 	made := announced{
@@ -109,7 +109,7 @@ func parse(a *v1alpha1.Announcement, node map[string]string) (announced, error) 
 	return made, f.err
 }
 
-// ValidateAnnouncement names all fields that are wrong.
+// ValidateAnnouncement returns an error that names all invalid fields.
 func ValidateAnnouncement(a *v1alpha1.Announcement) error {
 	_, nodes := selector("spec.nodeSelector", a.Spec.NodeSelector)
 	_, services := selector("spec.serviceSelector", a.Spec.ServiceSelector)
@@ -149,8 +149,8 @@ func (f *fields) peers(names []string) route.Names {
 	return route.NamesOf(names...)
 }
 
-// rangesOf gives the addresses of pools. Of a pool that is wrong in part, the rest
-// counts: what the controller makes of it is no matter here.
+// rangesOf returns the address ranges of pools. Of a partly invalid pool, the valid ranges
+// count; the controller's verdict does not matter here.
 func rangesOf(pools []*v1alpha1.AddressPool) (all []namedRanges) {
 	for _, p := range ByAge(pools) {
 		one := namedRanges{name: p.Name}
@@ -164,7 +164,7 @@ func rangesOf(pools []*v1alpha1.AddressPool) (all []namedRanges) {
 	return all
 }
 
-// poolOf gives the name of the pool that an address is of, empty for none.
+// poolOf returns the name of the pool that contains an address, or "".
 func (a *Announced) poolOf(vip netip.Addr) string {
 	for _, p := range a.pools {
 		if slices.ContainsFunc(p.ranges, func(r addresspool.Range) bool { return r.Contains(vip) }) {
@@ -174,8 +174,8 @@ func (a *Announced) poolOf(vip netip.Addr) string {
 	return ""
 }
 
-// Offers gives the offers by which the node announces an address of a Service, by
-// the Announcements' names; where there are none, why.
+// Offers returns the offers with which the node advertises an address of a Service, sorted
+// by the names of their Announcements, or the reason if there are none.
 func (a *Announced) Offers(s *service.Service, vip netip.Addr) (found []route.Offer, why string) {
 	pool, kind := a.poolOf(vip), s.KindOf(vip)
 	local := s.LocalPolicy
@@ -194,7 +194,7 @@ func (a *Announced) Offers(s *service.Service, vip netip.Addr) (found []route.Of
 			length = one.length6
 		}
 		offer := one.offer
-		offer.Prefix, _ = vip.Prefix(length) // lengths are checked
+		offer.Prefix, _ = vip.Prefix(length) // lengths are validated
 		offer.Local = one.endpoints == v1alpha1.EndpointsLocal || one.endpoints == v1alpha1.EndpointsByPolicy && local
 		found = append(found, offer)
 	}
@@ -204,8 +204,8 @@ func (a *Announced) Offers(s *service.Service, vip netip.Addr) (found []route.Of
 	return found, ""
 }
 
-// not says why an Announcement is not for an address of a pool and a kind, of a
-// Service with these labels; nothing where it is.
+// not returns why an Announcement does not select an address of a pool and a kind, of a
+// Service with these labels; "" if it does.
 func (a announced) not(pool string, kind service.AddressKind, ofService map[string]string) string {
 	switch {
 	case !slices.Contains(a.kinds, v1alpha1.AddressKind(kind.String())):

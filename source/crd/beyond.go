@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/api/v1alpha1"
 )
 
-// kinds reads those of addresses; LoadBalancer for none.
+// kinds reads address kinds; the default is LoadBalancer.
 func (f *fields) kinds(all []v1alpha1.AddressKind) []v1alpha1.AddressKind {
 	known := []v1alpha1.AddressKind{v1alpha1.AddressLoadBalancer, v1alpha1.AddressExternal, v1alpha1.AddressCluster}
 	for _, k := range all {
@@ -24,7 +24,7 @@ func (f *fields) kinds(all []v1alpha1.AddressKind) []v1alpha1.AddressKind {
 	return all
 }
 
-// kindList gives "LoadBalancer and Cluster".
+// kindList returns text like "LoadBalancer and Cluster".
 func kindList(kinds []v1alpha1.AddressKind) string {
 	words := make([]string, len(kinds))
 	for i, k := range kinds {
@@ -33,11 +33,11 @@ func kindList(kinds []v1alpha1.AddressKind) string {
 	return strings.Join(words, " and ")
 }
 
-// Beyond says of which Services addresses are announced that they do not have as
-// load balancers'. The zero value says of none. It is never changed.
+// Beyond tells which Services have external or cluster addresses advertised, in addition to
+// load balancer addresses. The zero value selects none. It is immutable.
 type Beyond struct {
 	all []beyond
-	// key is another where the Services or the kinds are.
+	// key differs if the Services or the kinds do.
 	key string
 }
 
@@ -46,9 +46,8 @@ type beyond struct {
 	external, cluster bool
 }
 
-// BeyondOf gives what Announcements, whatever nodes they are for, say of such
-// addresses: servers of a Service may be on other nodes than its balancers. What is
-// wrong with them AnnouncedBy tells.
+// BeyondOf returns what Announcements for any node select, because the backends of a
+// Service may be on other nodes than its balancers. AnnouncedBy reports invalid ones.
 func BeyondOf(announcements []*v1alpha1.Announcement) *Beyond {
 	made := &Beyond{}
 	sorted := slices.SortedFunc(slices.Values(announcements), func(a, b *v1alpha1.Announcement) int { return cmp.Compare(a.Name, b.Name) })
@@ -57,7 +56,7 @@ func BeyondOf(announcements []*v1alpha1.Announcement) *Beyond {
 		if !one.external && !one.cluster || ValidateAnnouncement(a) != nil {
 			continue
 		}
-		one.services, _ = selector("", a.Spec.ServiceSelector) // valid
+		one.services, _ = selector("", a.Spec.ServiceSelector) // already validated
 		made.all = append(made.all, one)
 		made.key += kindList(a.Spec.Addresses) + " "
 		if one.services != nil {
@@ -68,10 +67,10 @@ func BeyondOf(announcements []*v1alpha1.Announcement) *Beyond {
 	return made
 }
 
-// Equal says that two are of the same Services and kinds.
+// Equal reports whether two select the same Services and kinds.
 func (b *Beyond) Equal(o *Beyond) bool { return b.key == o.key }
 
-// Kinds says which such addresses count of a Service with these labels.
+// Kinds returns which such addresses are advertised for a Service with these labels.
 func (b *Beyond) Kinds(ofService map[string]string) (external, cluster bool) {
 	for _, one := range b.all {
 		if matches(one.services, ofService) {

@@ -1,7 +1,6 @@
-// Package crd has what Fairlead's own resources of Kubernetes mean, without I/O: which
-// peers a node has, what it announces, and which addresses pools have. The resources
-// themselves are in api/v1alpha1; who reads them from where is in source/kube,
-// source/manifest and controller. Virtual networks are read in vdn/kube.
+// Package crd interprets Fairlead's Kubernetes resources, without I/O: the peers of a node,
+// what it advertises, and the addresses of pools. The resources are in api/v1alpha1;
+// source/kube, source/manifest and controller read them. vdn/kube reads virtual networks.
 package crd
 
 import (
@@ -13,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Wrong is an object that is left out, and why.
+// Wrong is an object that is left out, with the reason.
 type Wrong struct {
-	Object string // as "BGPPeer rack-1"
+	Object string // like "BGPPeer rack-1"
 	Err    error
 }
 
@@ -24,7 +23,7 @@ type FieldError struct{ Field, Message string }
 
 func (e *FieldError) Error() string { return e.Field + ": " + e.Message }
 
-// FieldErrors gives the fields that an error of this package names.
+// FieldErrors returns the fields that an error of this package names.
 func FieldErrors(err error) (all []FieldError) {
 	var one *FieldError
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
@@ -37,7 +36,7 @@ func FieldErrors(err error) (all []FieldError) {
 	return all
 }
 
-// fields gathers what is wrong with those of a spec.
+// fields collects the invalid fields of a spec.
 type fields struct{ err error }
 
 func (f *fields) refuse(name, format string, args ...any) {
@@ -60,7 +59,7 @@ func (f *fields) address(name, text string) netip.Addr {
 	return a.WithZone("")
 }
 
-// selector reads a selector; nil where there is none.
+// selector parses a selector; nil if there is none.
 func selector(field string, s *metav1.LabelSelector) (labels.Selector, error) {
 	if s == nil {
 		return nil, nil

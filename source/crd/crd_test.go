@@ -110,7 +110,7 @@ func TestPeerHasEverything(t *testing.T) {
 	}
 }
 
-// What an Announcement says reaches the offer.
+// TestOfferHasEverything checks that the fields of an Announcement reach the offer.
 func TestOfferHasEverything(t *testing.T) {
 	of := func(s v1alpha1.AnnouncementSpec, node map[string]string, policy bool) (route.Offer, error) {
 		t.Helper()
@@ -225,7 +225,8 @@ func TestAnnounced(t *testing.T) {
 	}
 }
 
-// Addresses that Services do not have as load balancers' are announced by choice.
+// TestAddressesBeyond checks that external and cluster addresses are advertised only on
+// request.
 func TestAddressesBeyond(t *testing.T) {
 	named := func(name string, s v1alpha1.AnnouncementSpec) *v1alpha1.Announcement {
 		return &v1alpha1.Announcement{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: s}

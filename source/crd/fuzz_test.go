@@ -8,8 +8,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
-// FuzzResources reads any JSON as each of the resources. What is wrong is named by its
-// field; what is right keeps the limits of what it becomes.
+// FuzzResources reads arbitrary JSON as each of the resources. Errors name invalid fields;
+// valid results are within their limits.
 func FuzzResources(f *testing.F) {
 	for _, text := range []string{
 		`{"metadata":{"name":"a"},"spec":{"addresses":["10.1.1.0/24","10.1.2.1-10.1.2.9"],"reserved":["10.1.1.1"],"serviceSelector":{"matchLabels":{"a":"b"}}}}`,
@@ -63,7 +63,7 @@ func wrongOf(a *v1alpha1.Announcement) []Wrong {
 	return wrong
 }
 
-// wantFields wants an error to name what is wrong.
+// wantFields requires an error to name the invalid fields.
 func wantFields(t *testing.T, text []byte, err error) {
 	t.Helper()
 	all := FieldErrors(err)

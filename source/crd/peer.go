@@ -11,20 +11,19 @@ import (
 	"github.com/fairlead/fairlead/api/v1alpha1"
 )
 
-// Peer is what a BGPPeer says to a node that it is for. What is zero is left to
-// the speaker.
+// Peer is a BGPPeer that selects the node. Zero fields are left to the speaker.
 type Peer struct {
 	Name string
-	// Address has the interface as its zone where it is link-local. Without an IP
-	// address the peer is the router that is heard on Interface.
+	// Address has the interface as its zone if it is link-local. Without an IP address, the
+	// peer is the router discovered on Interface.
 	Address netip.AddrPort
-	// Interface and Source are what the session keeps to.
+	// Interface and Source are what the session is bound to.
 	Interface string
 	Source    netip.Addr
-	// AS is 0 for the balancers' own.
+	// AS 0 means the balancers' own AS.
 	AS                                uint32
 	PasswordSecret                    string // name of a Secret, or empty
-	Password                          string // what is in it, once somebody has read it
+	Password                          string // its content, once read
 	HoldTime, Keepalive, ConnectRetry time.Duration
 	TTL, TTLSecurity                  uint8
 	BFD                               bool
@@ -32,8 +31,7 @@ type Peer struct {
 	BFDMultiplier                     uint8
 }
 
-// ParsePeer reads a BGPPeer, but for its selector. The error names all fields that are
-// wrong.
+// ParsePeer reads a BGPPeer except its selector. The error names all invalid fields.
 func ParsePeer(p *v1alpha1.BGPPeer) (Peer, error) {
 	s := &p.Spec
 	f := fields{}
@@ -59,7 +57,7 @@ func ParsePeer(p *v1alpha1.BGPPeer) (Peer, error) {
 		made.Source = f.address("sourceAddress", s.SourceAddress)
 	}
 	made.Address = netip.AddrPortFrom(addr, uint16(f.within("port", int64(s.Port), 0, 65535)))
-	switch { // as the definition of the resource has it
+	switch { // the same rules as in the CRD
 	case addr.Is6() && addr.IsLinkLocalUnicast() && s.Interface == "":
 		f.refuse("address", "%s is link-local, so that it is on every link: say on which one, by spec.interface", addr)
 	case s.TTL != 0 && s.AS == 0:
@@ -72,18 +70,18 @@ func ParsePeer(p *v1alpha1.BGPPeer) (Peer, error) {
 	return made, f.err
 }
 
-// ValidatePeer names all fields that are wrong.
+// ValidatePeer returns an error that names all invalid fields.
 func ValidatePeer(p *v1alpha1.BGPPeer) error {
 	_, wrong := selector("spec.nodeSelector", p.Spec.NodeSelector)
 	_, err := ParsePeer(p)
 	return errors.Join(wrong, err)
 }
 
-// Object names a peer, for a problem.
+// Object names a peer in problems.
 func (p Peer) Object() string { return "BGPPeer " + p.Name }
 
-// PeersOf gives the peers of a node with these labels, sorted by name; and those
-// that are left out.
+// PeersOf returns the peers of a node with these labels, sorted by name, and those that are
+// left out.
 func PeersOf(all []*v1alpha1.BGPPeer, node map[string]string) (peers []Peer, out []Wrong) {
 	all = slices.SortedFunc(slices.Values(all), func(a, b *v1alpha1.BGPPeer) int { return cmp.Compare(a.Name, b.Name) })
 	for _, p := range all {

@@ -19,14 +19,14 @@ type Pool struct {
 	ofNamespace, ofObject labels.Selector // nil: not given
 }
 
-// ByAge sorts AddressPools, the oldest first: of two that overlap it counts.
+// ByAge sorts AddressPools, oldest first: if two overlap, the older one wins.
 func ByAge(pools []*v1alpha1.AddressPool) []*v1alpha1.AddressPool {
 	return slices.SortedFunc(slices.Values(pools), func(a, b *v1alpha1.AddressPool) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 }
 
-// ParsePool reads an AddressPool. The error names all fields that are wrong.
+// ParsePool reads an AddressPool. The error names all invalid fields.
 func ParsePool(p *v1alpha1.AddressPool) (Pool, error) {
 	s := &p.Spec
 	made := Pool{
@@ -54,8 +54,7 @@ func parseRanges(field string, texts []v1alpha1.AddressRange) (all []addresspool
 	return all, err
 }
 
-// Barred says why a Service may not have addresses of a pool; nothing where it
-// may.
+// Barred returns why a Service may not have addresses of a pool; "" if it may.
 func (p Pool) Barred(namespace string, ofNamespace, ofService map[string]string) string {
 	restricted := len(p.namespaces) > 0 || p.ofNamespace != nil
 	inside := slices.Contains(p.namespaces, namespace) || p.ofNamespace != nil && matches(p.ofNamespace, ofNamespace)

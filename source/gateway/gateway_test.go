@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// read makes the objects of a text; each is younger than the one before. Services
-// are "namespace/name PROTOCOL port name".
+// read parses the objects of a text; each is younger than the one before. Services are
+// "namespace/name PROTOCOL port name".
 func read(t *testing.T, text string, services ...string) Objects {
 	t.Helper()
 	o := Objects{
@@ -75,8 +75,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// tell writes a verdict as text: conditions that are not as one would wish, where
-// listeners lead to, and whether routes are accepted.
+// tell writes a verdict as text: failing conditions, what listeners route to, and whether
+// routes are accepted.
 func tell(v *Verdict) string {
 	var b strings.Builder
 	odd := func(all ...metav1.Condition) string {
@@ -198,7 +198,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// sliceOf has endpoints behind a port.
+// sliceOf returns a slice with endpoints behind a port.
 func sliceOf(t *testing.T, of, port string, number int, addrs ...string) *object.Object {
 	t.Helper()
 	text := fmt.Sprintf("metadata: {name: %s-1, namespace: infra, labels: {kubernetes.io/service-name: %s}}\naddressType: IPv4\n"+
@@ -276,7 +276,7 @@ func TestServe(t *testing.T) {
 		})
 	}
 
-	// What is the same is the same pointer; what is refused changes nothing.
+	// Unchanged Services are the same pointer; a rejected change has no effect.
 	was := gateway("", tcp80, "{name: more, port: 80}").Serve(Served{}, slicesOf)
 	if again := gateway("", tcp80, "{name: more, port: 80}").Serve(was, slicesOf); again.Service != was.Service {
 		t.Error("what did not change is another pointer")

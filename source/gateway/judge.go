@@ -12,27 +12,27 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// Objects are all that there is.
+// Objects are all relevant objects of the cluster.
 type Objects struct {
 	Classes              []*Class
 	Gateways             []*Gateway
 	TCPRoutes, UDPRoutes []*Route
 	Grants               []*Grant
-	// Namespace gives the labels of a namespace.
+	// Namespace returns the labels of a namespace.
 	Namespace func(name string) map[string]string
-	// Service gives the ports of a Service that has an address in the cluster;
-	// false where there is no such Service.
+	// Service returns the ports of a Service that has a cluster IP; false if there is no
+	// such Service.
 	Service func(service.ID) ([]Port, bool)
 }
 
-// Port is one of a Service.
+// Port is a port of a Service.
 type Port struct {
 	Name     string
 	Protocol service.Protocol
 	Port     uint16
 }
 
-// PortsOf gives the ports of a Service; nil where routes cannot lead to it.
+// PortsOf returns the ports of a Service; nil if routes cannot refer to it.
 func PortsOf(s *corev1.Service) (all []Port) {
 	if s.Spec.Type == corev1.ServiceTypeExternalName || s.Spec.ClusterIP == "" || s.Spec.ClusterIP == corev1.ClusterIPNone {
 		return nil
@@ -46,14 +46,14 @@ func PortsOf(s *corev1.Service) (all []Port) {
 	return all
 }
 
-// Verdict is what becomes of them.
+// Verdict is the result for all objects.
 type Verdict struct {
 	Classes  []*Class  // ours
 	Gateways []*Judged // of these classes, by namespace and name
-	Routes   []*Routed // those at these Gateways, the oldest first
+	Routes   []*Routed // attached to these Gateways, oldest first
 }
 
-// Behind gives the Services that listeners lead to.
+// Behind returns the Services that listeners route to.
 func (v *Verdict) Behind() map[service.ID]bool {
 	all := map[service.ID]bool{}
 	for _, g := range v.Gateways {
@@ -66,10 +66,10 @@ func (v *Verdict) Behind() map[service.ID]bool {
 	return all
 }
 
-// Judged is a Gateway of ours.
+// Judged is a Gateway of one of our classes.
 type Judged struct {
 	*Gateway
-	// Accepted is its condition, without times, as are all conditions here.
+	// Accepted is its condition. All conditions here have no times.
 	Accepted  metav1.Condition
 	Listeners []*Listening
 }
@@ -77,36 +77,34 @@ type Judged struct {
 // Listening is a listener of a Gateway.
 type Listening struct {
 	Listener
-	Transport service.Protocol // 0 where it is refused
+	Transport service.Protocol // 0 if it is rejected
 	Kinds     []Kind
 	// Conditions are Accepted, Conflicted and ResolvedRefs.
 	Conditions []metav1.Condition
-	// Route is the one that has the listener, and Backends where it leads to.
+	// Route is the attached route, and Backends are its backends.
 	Route    *Route
 	Backends []Backend
 	gateway  *Gateway
 }
 
-// Backend is a port of a Service, and its share.
+// Backend is a port of a Service, with its weight.
 type Backend struct {
 	Service service.ID
 	Port    Port
 	Weight  uint32
 }
 
-// Routed is a route at a Gateway of ours.
+// Routed is a route attached to one of our Gateways.
 type Routed struct {
 	*Route
 	Kind    string
-	Parents []ParentStatus // ours alone
+	Parents []ParentStatus // only ours
 }
 
-// ID is the name under which a Gateway has addresses and is served: one that no
-// Service can have.
+// ID is the name under which a Gateway has addresses and is served. No Service can have it.
 func ID(g *Gateway) service.ID { return service.ID{Namespace: g.Namespace, Name: "gateway/" + g.Name} }
 
-// Judge says what becomes of objects. Of two routes that claim one listener the
-// older has it.
+// Judge computes the verdict. If two routes claim one listener, the older one gets it.
 func Judge(o Objects) *Verdict {
 	j := &judge{Objects: o, v: &Verdict{}, gateways: map[service.ID]*Judged{}}
 	for _, c := range o.Classes {
@@ -223,7 +221,7 @@ func (j *judge) route(r *Routed) {
 		}
 		g := j.gateways[service.ID{Namespace: or(ref.Namespace, r.Namespace), Name: ref.Name}]
 		if g == nil {
-			continue // nobody's, or another's
+			continue // absent or not ours
 		}
 		if r.Parents == nil {
 			backends, resolved = j.backends(r)
@@ -235,7 +233,8 @@ func (j *judge) route(r *Routed) {
 	}
 }
 
-// attach gives a route the listeners of a Gateway that it asks for and may have.
+// attach attaches a route to the listeners of a Gateway that it refers to and that allow
+// it.
 func (j *judge) attach(r *Routed, ref ParentRef, g *Judged, backends []Backend) metav1.Condition {
 	var named, got, had int
 	no := ""
@@ -267,7 +266,7 @@ func (j *judge) attach(r *Routed, ref ParentRef, g *Judged, backends []Backend) 
 	return condition(&r.ObjectMeta, "Accepted", false, "NotAllowedByListeners", "no listener takes it: %s", no[2:])
 }
 
-// bars says why a listener does not take a route; nothing where it does.
+// bars returns why a listener does not accept a route; "" if it does.
 func (j *judge) bars(l *Listening, r *Routed) string {
 	if l.Transport == 0 {
 		return "is not served"
@@ -298,7 +297,8 @@ func (j *judge) bars(l *Listening, r *Routed) string {
 	return fmt.Sprintf("takes no routes of namespace %s (allowedRoutes.namespaces.from: %s)", r.Namespace, from)
 }
 
-// backends gives where a route leads to, and in a condition what of that cannot be.
+// backends returns the backends of a route, and a condition that reports invalid
+// references.
 func (j *judge) backends(r *Routed) (all []Backend, resolved metav1.Condition) {
 	resolved = condition(&r.ObjectMeta, "ResolvedRefs", true, "ResolvedRefs", "all its Services are there")
 	for i, rule := range r.Spec.Rules {
@@ -342,7 +342,7 @@ func kindOf(p service.Protocol) string {
 	return map[service.Protocol]string{service.TCP: KindTCPRoute, service.UDP: KindUDPRoute}[p]
 }
 
-// granted says whether a route may lead to a Service of another namespace.
+// granted reports whether a route may refer to a Service of another namespace.
 func (j *judge) granted(r *Routed, to service.ID) bool {
 	return slices.ContainsFunc(j.Grants, func(g *Grant) bool {
 		return g.Namespace == to.Namespace &&
@@ -353,7 +353,7 @@ func (j *judge) granted(r *Routed, to service.ID) bool {
 	})
 }
 
-// or gives what p points to, or what nothing stands for.
+// or returns what p points to, or a default if p is nil.
 func or[T any](p *T, unsaid T) T {
 	if p == nil {
 		return unsaid

@@ -14,9 +14,9 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// AsService makes of a Gateway the Service of type LoadBalancer that would ask for
-// the same addresses and have them: what is said of Services (annotations, labels)
-// can be said of it. Its ports are those of listeners that are served.
+// AsService returns the Service of type LoadBalancer that would request and have the
+// Gateway's addresses, so that the annotations and labels for Services work on Gateways.
+// Its ports are those of the accepted listeners.
 func (g *Judged) AsService() *corev1.Service {
 	s := &corev1.Service{TypeMeta: g.TypeMeta, ObjectMeta: *g.ObjectMeta.DeepCopy()}
 	s.Name = ID(g.Gateway).Name
@@ -47,15 +47,15 @@ func (g *Judged) AsService() *corev1.Service {
 
 // Served is a Gateway as balancers serve it.
 type Served struct {
-	// Service is nil where there is nothing to serve.
+	// Service is nil if there is nothing to serve.
 	Service *service.Service
 	Faults  []object.Fault
 }
 
-// Serve makes of a Gateway the Service that balancers serve, with the servers that
-// slicesOf gives of each Service behind it. before is what it was made into before:
-// what did not change is the same pointer again, and what is refused changes nothing
-// while it has its addresses.
+// Serve converts a Gateway to the Service that balancers serve, with the backends that
+// slicesOf returns for each Service behind it. before is the previous result: an unchanged
+// Service is the same pointer, and a rejected change keeps the previous Service while the
+// Gateway still has its addresses.
 func (g *Judged) Serve(before Served, slicesOf func(service.ID) []*object.Object) (made Served) {
 	like := g.AsService()
 	if len(like.Status.LoadBalancer.Ingress) == 0 || len(like.Spec.Ports) == 0 {
@@ -103,15 +103,15 @@ func (g *Judged) has(vip netip.Addr) bool {
 	return slices.ContainsFunc(g.Status.Addresses, func(a Address) bool { return a.Value == vip.String() })
 }
 
-// joined is a Gateway's Service with the servers of one of the Services behind it.
+// joined is a Gateway's Service with the backends of one of the Services behind it.
 type joined struct{ *object.Joined }
 
-// join gives a frontend the servers of a Service: as if the Gateway's Service had
-// its port alone, by the name that the slices know it by.
+// join gives a frontend the backends of a Service, as if the Gateway's Service had only its
+// port, with the name that the slices use.
 func (g *Judged) join(like *corev1.Service, f service.Frontend, b Backend, its []*object.Object) joined {
 	one := *like
 	one.Spec.Ports = []corev1.ServicePort{{Name: b.Port.Name, Protocol: corev1.Protocol(f.Protocol.String()), Port: int32(f.Port)}}
-	o, _ := object.ReadService(&one, object.Origin{Assigned: true}) // what is wrong with the whole is told of the whole
+	o, _ := object.ReadService(&one, object.Origin{Assigned: true}) // errors of the entire Service are reported for it
 	if !o.Ours() {
 		return joined{&object.Joined{Service: &service.Service{}}}
 	}
@@ -134,19 +134,19 @@ func (j joined) faults(of service.ID) (all []object.Fault) {
 	return all
 }
 
-// part is backends and what they get together.
+// part is a group of backends with their common weight.
 type part struct {
 	backends []service.Backend
 	weight   uint32
 }
 
-// mix gives each part its share, whatever the number of its backends. An address in
-// several parts has its shares of all.
+// mix gives each part its share, whatever the number of its backends. An address in several
+// parts gets the sum of its shares.
 func mix(parts []part) []service.Backend {
 	if len(parts) == 1 && parts[0].weight > 0 {
 		return parts[0].backends
 	}
-	common := uint64(1) // of the sums of weights within parts
+	common := uint64(1) // common multiple of the sums of weights within parts
 	for _, p := range parts {
 		if s := p.sum(); s > 0 && common < 1<<32 {
 			common = common / gcd(common, s) * s
@@ -166,8 +166,8 @@ func mix(parts []part) []service.Backend {
 	return settle(all, weights)
 }
 
-// settle writes weights that are as small as can be, and none too large, to
-// backends.
+// settle sets the weights of backends, reduced to the smallest values and to
+// service.MaxWeight.
 func settle(all map[netip.AddrPort]service.Backend, weights map[netip.AddrPort]uint64) (mixed []service.Backend) {
 	divisor, most := uint64(0), uint64(0)
 	for _, w := range weights {

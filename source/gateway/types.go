@@ -1,8 +1,7 @@
-// Package gateway says what objects of the Gateway API mean to Fairlead: which
-// Gateways are its own, which TCPRoutes and UDPRoutes are theirs, and which
-// Services' servers a listener leads to. It is pure. What it finds is for the
-// controller (package kube), which gives addresses and writes conditions, and for
-// the balancers (source/kube), which serve.
+// Package gateway interprets objects of the Gateway API: which Gateways are Fairlead's,
+// which TCPRoutes and UDPRoutes attach to them, and which Services' backends a listener
+// routes to. It is pure. The controller uses the results to assign addresses and write
+// conditions, and the balancers (source/kube) to serve.
 package gateway
 
 import (
@@ -11,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// ControllerName is the spec.controllerName of the GatewayClasses that are ours.
+// ControllerName is the spec.controllerName of our GatewayClasses.
 const ControllerName = "fairlead.io/gateway"
 
-// The kinds, and the group that they are of.
+// Kinds, and their group.
 const (
 	Group         = "gateway.networking.k8s.io"
 	KindClass     = "GatewayClass"
@@ -25,16 +24,15 @@ const (
 	TypeIPAddress = "IPAddress"
 )
 
-// The versions in which they are read; routes in the older one where a cluster has
-// no other.
+// Versions to read; routes also in the older version, for clusters without the newer one.
 var (
 	V1       = schema.GroupVersion{Group: Group, Version: "v1"}
 	V1Beta1  = schema.GroupVersion{Group: Group, Version: "v1beta1"}
 	V1Alpha2 = schema.GroupVersion{Group: Group, Version: "v1alpha2"}
 )
 
-// Object is one object of the Gateway API, with the fields that are needed here. Once
-// read it is never changed.
+// Object is an object of the Gateway API with the required fields. It is immutable once
+// read.
 type Object[S, T any] struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -43,7 +41,7 @@ type Object[S, T any] struct {
 	Status T `json:"status,omitempty"`
 }
 
-// DeepCopyObject is for client-go; as nobody changes an object, nothing is deep.
+// DeepCopyObject is for client-go. Objects are immutable, so the copy is shallow.
 func (o *Object[S, T]) DeepCopyObject() runtime.Object {
 	c := *o
 	return &c
@@ -57,13 +55,13 @@ type List[S, T any] struct {
 	Items []Object[S, T] `json:"items"`
 }
 
-// DeepCopyObject is for client-go, as an Object's.
+// DeepCopyObject is for client-go, like Object's.
 func (l *List[S, T]) DeepCopyObject() runtime.Object {
 	c := *l
 	return &c
 }
 
-// The kinds of objects and their lists.
+// Kinds of objects and their lists.
 type (
 	Class       = Object[ClassSpec, ClassStatus]
 	ClassList   = List[ClassSpec, ClassStatus]
@@ -75,7 +73,7 @@ type (
 	GrantList   = List[GrantSpec, struct{}]
 )
 
-// AddToScheme makes the types known to a scheme.
+// AddToScheme registers the types with a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	for kind, types := range map[string][2]runtime.Object{
 		KindClass: {&Class{}, &ClassList{}}, KindGateway: {&Gateway{}, &GatewayList{}},
@@ -96,17 +94,17 @@ func AddToScheme(s *runtime.Scheme) error {
 	return nil
 }
 
-// ClassSpec says whose a GatewayClass is.
+// ClassSpec names the controller of a GatewayClass.
 type ClassSpec struct {
 	ControllerName string `json:"controllerName"`
 }
 
-// ClassStatus is what its controller says of it.
+// ClassStatus is the status of a GatewayClass.
 type ClassStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// Spec says what a Gateway listens on.
+// Spec defines the listeners of a Gateway.
 type Spec struct {
 	GatewayClassName string     `json:"gatewayClassName"`
 	Listeners        []Listener `json:"listeners"`
@@ -121,38 +119,38 @@ type Listener struct {
 	AllowedRoutes *AllowedRoutes `json:"allowedRoutes,omitempty"`
 }
 
-// AllowedRoutes are those that may attach to a listener.
+// AllowedRoutes selects the routes that may attach to a listener.
 type AllowedRoutes struct {
 	Namespaces *RouteNamespaces `json:"namespaces,omitempty"`
 	Kinds      []Kind           `json:"kinds,omitempty"`
 }
 
-// RouteNamespaces are those of which routes may attach: Same, All or by Selector.
+// RouteNamespaces selects the namespaces whose routes may attach: Same, All or by Selector.
 type RouteNamespaces struct {
 	From     *string               `json:"from,omitempty"`
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 }
 
-// Kind is one of routes.
+// Kind is a kind of route.
 type Kind struct {
 	Group *string `json:"group,omitempty"`
 	Kind  string  `json:"kind"`
 }
 
-// Address is one that a Gateway asks for or has.
+// Address is an address that a Gateway requests or has.
 type Address struct {
 	Type  *string `json:"type,omitempty"`
 	Value string  `json:"value,omitempty"`
 }
 
-// Status is what a Gateway's controller says of it.
+// Status is the status of a Gateway.
 type Status struct {
 	Addresses  []Address          `json:"addresses,omitempty"`
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	Listeners  []ListenerStatus   `json:"listeners,omitempty"`
 }
 
-// ListenerStatus is what it says of a listener.
+// ListenerStatus is the status of a listener.
 type ListenerStatus struct {
 	Name           string             `json:"name"`
 	SupportedKinds []Kind             `json:"supportedKinds"`
@@ -160,18 +158,18 @@ type ListenerStatus struct {
 	Conditions     []metav1.Condition `json:"conditions"`
 }
 
-// RouteSpec says where a route attaches, and where it leads to.
+// RouteSpec defines the parents and the backends of a route.
 type RouteSpec struct {
 	ParentRefs []ParentRef `json:"parentRefs,omitempty"`
 	Rules      []Rule      `json:"rules"`
 }
 
-// Rule is where a route leads to.
+// Rule has the backends of a route.
 type Rule struct {
 	BackendRefs []BackendRef `json:"backendRefs,omitempty"`
 }
 
-// ParentRef names a Gateway, or one listener of it.
+// ParentRef refers to a Gateway, or to one of its listeners.
 type ParentRef struct {
 	Group       *string `json:"group,omitempty"`
 	Kind        *string `json:"kind,omitempty"`
@@ -181,7 +179,7 @@ type ParentRef struct {
 	Port        *int32  `json:"port,omitempty"`
 }
 
-// BackendRef names a port of a Service, and its share.
+// BackendRef refers to a port of a Service, with its weight.
 type BackendRef struct {
 	Group     *string `json:"group,omitempty"`
 	Kind      *string `json:"kind,omitempty"`
@@ -191,32 +189,32 @@ type BackendRef struct {
 	Weight    *int32  `json:"weight,omitempty"`
 }
 
-// RouteStatus is what the controllers of its parents say of a route.
+// RouteStatus is the status of a route, by its parents' controllers.
 type RouteStatus struct {
 	Parents []ParentStatus `json:"parents"`
 }
 
-// ParentStatus is what one says of a route at one parent.
+// ParentStatus is the status of a route at one parent.
 type ParentStatus struct {
 	ParentRef      ParentRef          `json:"parentRef"`
 	ControllerName string             `json:"controllerName"`
 	Conditions     []metav1.Condition `json:"conditions"`
 }
 
-// GrantSpec lets routes of other namespaces lead to Services of the grant's own.
+// GrantSpec lets routes of other namespaces refer to Services of the grant's namespace.
 type GrantSpec struct {
 	From []GrantFrom `json:"from"`
 	To   []GrantTo   `json:"to"`
 }
 
-// GrantFrom is whom a grant is for.
+// GrantFrom selects who may refer to them.
 type GrantFrom struct {
 	Group     string `json:"group"`
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace"`
 }
 
-// GrantTo is what a grant is about.
+// GrantTo selects what may be referred to.
 type GrantTo struct {
 	Group string  `json:"group"`
 	Kind  string  `json:"kind"`

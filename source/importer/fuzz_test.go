@@ -18,7 +18,7 @@ import (
 	"github.com/fairlead/fairlead/source/importer/metallb"
 )
 
-// seed adds the inputs of all stories of a format.
+// seed adds the inputs of all test cases of a format.
 func seed(f *testing.F, format string) {
 	stories, _ := filepath.Glob("testdata/*.txtar")
 	seeded := 0
@@ -42,8 +42,8 @@ func seed(f *testing.F, format string) {
 	}
 }
 
-// whatever comes in, it is refused with a place in it, or what comes out is
-// right.
+// whatever checks that an input is either rejected with a position in it, or yields valid
+// manifests.
 func whatever(t *testing.T, r *importer.Result, err error) {
 	var syntax *importer.SyntaxError
 	switch {
@@ -106,7 +106,7 @@ func FuzzMetallb(f *testing.F) {
 	})
 }
 
-// FuzzMarks: what a mark is read as is written as a text that is read the same.
+// FuzzMarks checks that a parsed mark survives a round trip.
 func FuzzMarks(f *testing.F) {
 	for _, text := range []string{"1=10.1.1.1:80", "0x10=10.1.1.1:80/SCTP", "2=[2001:db8::1]:53-99/udp", "3=2001:db8::1", "x=", "1=10.1.1.1:80-", "1=[10.1.1.1]"} {
 		f.Add(text)

@@ -1,8 +1,8 @@
-// Package importer turns what other load balancers are told into manifests of
-// Fairlead's, and names whatever has no counterpart, with file, line and mend.
-// The packages below read one format each (keepalived, ipvsadm, metallb). All
-// are pure: bytes in, manifests and losses out; opening files is for the
-// caller. What comes out has been read by source/manifest without a word.
+// Package importer converts the configuration of other load balancers to Fairlead
+// manifests, and reports whatever has no counterpart, with file, line and fix. The packages
+// below it read one format each (keepalived, ipvsadm, metallb). All are pure: bytes in,
+// manifests and losses out; the caller opens files. source/manifest accepts the results
+// without problems.
 package importer
 
 import (
@@ -14,26 +14,26 @@ import (
 	"github.com/fairlead/fairlead/source/manifest"
 )
 
-// At is a place in the input.
+// At is a position in the input.
 type At struct {
 	File string `json:"file"`
 	Line int    `json:"line"`
 }
 
-// String gives "file:line".
+// String returns "file:line".
 func (a At) String() string { return fmt.Sprintf("%s:%d", a.File, a.Line) }
 
-// Loss is something in the input that the manifests do not say.
+// Loss is something in the input that the manifests do not express.
 type Loss struct {
 	At
-	// Service is the one of the manifests that lacks it, where it is one's.
+	// Service is the Service of the manifests that lacks it, if it is specific to one.
 	Service string `json:"service,omitempty"`
 	What    string `json:"what"`
 	Why     string `json:"why"`
 	Mend    string `json:"mend"`
 }
 
-// String gives "file:line: what: why; mend".
+// String returns "file:line: what: why; fix".
 func (l Loss) String() string {
 	s := fmt.Sprintf("%s: %s: %s", l.At, l.What, l.Why)
 	if l.Mend != "" {
@@ -52,31 +52,30 @@ func (e *SyntaxError) Error() string { return e.At.String() + ": " + e.Message }
 
 // Manifest is one Service with its EndpointSlices.
 type Manifest struct {
-	// Name is the Service's, unique among a Result's where it is alone: it
-	// may name a file.
+	// Name is the Service's name, unique within a Result even without a namespace, so that
+	// it may be used as a file name.
 	Name string
 	At   At
 	// Objects are the YAML documents, the Service first.
 	Objects [][]byte
 }
 
-// Result is what an input comes to.
+// Result is the result of an import.
 type Result struct {
 	Manifests []Manifest
-	// Routing are an object each that is no Service: BGPPeers, Announcements and
+	// Routing has objects that are not Services, one each: BGPPeers, Announcements and
 	// AddressPools.
 	Routing []Manifest
 	// Losses are in the order of the input.
 	Losses []Loss
-	// Agent are the flags by which a balancer's agent is told what stands in
-	// no manifest.
+	// Agent has flags for a balancer's agent that no manifest can express.
 	Agent []string
 }
 
-// Lose notes losses.
+// Lose adds losses.
 func (r *Result) Lose(losses ...Loss) { r.Losses = append(r.Losses, losses...) }
 
-// Sort puts losses in the order of the input; files come as they first came.
+// Sort sorts losses in the order of the input; files are in the order of their first loss.
 func (r *Result) Sort() {
 	order := map[string]int{}
 	for _, l := range r.Losses {
@@ -90,14 +89,14 @@ func (r *Result) Sort() {
 	r.Losses = slices.Compact(r.Losses)
 }
 
-// Check reads a manifest as an agent does. It says whether the Service is
-// taken, and what an agent would say about it.
+// Check reads a manifest as an agent does. It reports whether the Service is accepted, and
+// the agent's problems.
 func (m Manifest) Check() (taken bool, losses []Loss) {
 	snapshot, losses := m.read()
 	return len(snapshot.Services) == 1, losses
 }
 
-// CheckRouting does so of an object that is no Service.
+// CheckRouting does this for an object that is not a Service.
 func (m Manifest) CheckRouting() (taken bool, losses []Loss) {
 	_, losses = m.read()
 	return len(losses) == 0, losses

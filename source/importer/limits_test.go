@@ -13,7 +13,8 @@ import (
 	"github.com/fairlead/fairlead/source/importer/metallb"
 )
 
-// hostileTime is what the worst text of a megabyte may take; they take below a second.
+// hostileTime limits the time for the worst megabyte of text, which takes less than a
+// second.
 const hostileTime = 20 * time.Second
 
 func quickly(t *testing.T, read func() (*importer.Result, error)) error {
@@ -26,7 +27,7 @@ func quickly(t *testing.T, read func() (*importer.Result, error)) error {
 	return err
 }
 
-// TestKeepalivedLimits: each text is refused with its place and the limit.
+// TestKeepalivedLimits checks that each text is rejected with its position and the limit.
 func TestKeepalivedLimits(t *testing.T) {
 	long := strings.Repeat("x", 60_000)
 	for name, c := range map[string]struct{ text, want string }{
@@ -53,7 +54,8 @@ func TestKeepalivedLimits(t *testing.T) {
 	}
 }
 
-// A folder that is included again and again is read only so often.
+// TestKeepalivedIncludesAreBounded includes the same file repeatedly: it is read only a
+// bounded number of times.
 func TestKeepalivedIncludesAreBounded(t *testing.T) {
 	big := keepalived.File{Name: "big", Text: []byte(strings.Repeat("# "+strings.Repeat("x", 1000)+"\n", 1000))}
 	given := 0
@@ -67,7 +69,8 @@ func TestKeepalivedIncludesAreBounded(t *testing.T) {
 	}
 }
 
-// An object of a list may be an alias; aliases of aliases end.
+// TestMetallbAliases checks that an item of a list may be an alias, and that nested aliases
+// are bounded.
 func TestMetallbAliases(t *testing.T) {
 	const n = 20_000
 	service := "&s {kind: Service, metadata: {name: a, annotations: {x: " + strings.Repeat("y", 20_000) + "}}}"
@@ -90,8 +93,8 @@ func TestMetallbAliases(t *testing.T) {
 	}
 }
 
-// TestTime reads long texts. Where time grew with the square of the size, they would
-// take minutes.
+// TestTime reads long texts. If the time were quadratic in the size, they would take
+// minutes.
 func TestTime(t *testing.T) {
 	many := func(n int, format string) string {
 		var b strings.Builder

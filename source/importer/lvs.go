@@ -10,32 +10,31 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// VirtualServer is a virtual service of LVS, as keepalived and ipvsadm write
-// it: what clients address, how servers are chosen, and the servers.
+// VirtualServer is an LVS virtual service, from keepalived or ipvsadm: its addresses,
+// scheduler and real servers.
 type VirtualServer struct {
 	At At
-	// Name is the stem of the Services' names; empty to name them by what
-	// clients address.
+	// Name is the stem of the Services' names; empty to derive it from the address.
 	Name      string
 	Listeners []Listener
-	// Scheduler is LVS's name; empty for its default.
+	// Scheduler is the LVS name; empty for the LVS default.
 	Scheduler string
-	// HashPort says that sh and mh hash the client's port, too.
+	// HashPort makes sh and mh also hash the client's port.
 	HashPort bool
-	// OnePacket says that each datagram is scheduled for itself.
+	// OnePacket schedules each datagram separately.
 	OnePacket bool
-	// Persistent is for how long a client stays with its server; 0: not.
+	// Persistent is how long a client stays with its server; 0 for no persistence.
 	Persistent time.Duration
 	Servers    []Server
-	// Unchecked says that the input could not have told of health checks, so
-	// that their absence says nothing.
+	// Unchecked means that the input format has no health checks, so that their absence is
+	// not significant.
 	Unchecked bool
-	// Losses are what was lost on the way here.
+	// Losses were recorded while reading the input.
 	Losses []Loss
 }
 
-// Listener is what clients address. With Port 0 it is every port of the
-// protocol; with service.AnyProtocol the whole address.
+// Listener is an address for clients. Port 0 means every port of the protocol;
+// service.AnyProtocol means the entire address.
 type Listener struct {
 	Addr       netip.Addr
 	Port, Last uint16 // Last as in service.Key
@@ -59,14 +58,14 @@ func (l Listener) ports() ports {
 
 func (p ports) isRange() bool { return p.last != 0 || p.protocol == service.AnyProtocol }
 
-// Server is a real server. Port 0 is the one that the client addressed.
+// Server is a real server. Port 0 means the port that the client addressed.
 type Server struct {
 	At            At
 	Addr          netip.Addr
 	Port          uint16
 	Method        service.Method
 	Encapsulation service.Encapsulation
-	// GUEPort is the UDP port of its tunnel, where that is gue.
+	// GUEPort is the UDP port of its GUE tunnel.
 	GUEPort  uint16
 	Weight   uint32
 	MaxConns uint32
@@ -81,7 +80,7 @@ func (s Server) String() string {
 	return netip.AddrPortFrom(s.Addr, s.Port).String()
 }
 
-// LVS collects virtual servers and makes manifests of them.
+// LVS converts virtual servers to manifests.
 type LVS struct {
 	Result
 	names map[string]bool
@@ -89,13 +88,12 @@ type LVS struct {
 	gue   uint16
 }
 
-// NewLVS gives an empty collection.
+// NewLVS returns an empty LVS.
 func NewLVS() *LVS {
 	return &LVS{names: map[string]bool{}, keys: map[Listener]At{}}
 }
 
-// Add makes the manifests of a virtual server: a Service for each port of each
-// family.
+// Add creates the manifests of a virtual server: one Service for each port of each family.
 func (c *LVS) Add(v VirtualServer) {
 	var all []ports
 	byPorts := map[ports][]netip.Addr{}
@@ -138,7 +136,7 @@ func (c *LVS) Add(v VirtualServer) {
 	c.Lose(v.Losses...)
 }
 
-// build makes one Service's manifest, if an agent would take it.
+// build creates one Service's manifest, if an agent would accept it.
 func (c *LVS) build(s *lvsService) {
 	if !s.settle() {
 		return
@@ -160,7 +158,7 @@ func (c *LVS) build(s *lvsService) {
 	c.Manifests = append(c.Manifests, m)
 }
 
-// tunnels tells agents of the port of GUE tunnels, of which there is one.
+// tunnels sets the agents' flag for the port of GUE tunnels, of which there is only one.
 func (c *LVS) tunnels(s *lvsService) {
 	switch {
 	case c.gue == 0:
@@ -172,7 +170,7 @@ func (c *LVS) tunnels(s *lvsService) {
 	}
 }
 
-// name gives a Service a name that no other has.
+// name returns a unique name for a Service.
 func (c *LVS) name(v *VirtualServer, p ports, a netip.Addr, several bool) string {
 	port := fmt.Sprint(p.first)
 	switch {
@@ -191,9 +189,9 @@ func (c *LVS) name(v *VirtualServer, p ports, a netip.Addr, several bool) string
 	return UniqueName(c.names, stem)
 }
 
-// UniqueName makes a DNS label of a text, and remembers it.
+// UniqueName converts a text to a unique DNS label, and records it.
 func UniqueName(taken map[string]bool, text string) string {
-	const most = 50 // of 63, so that a number and a slice's may follow
+	const most = 50 // of 63, so that a number and a slice's suffix fit
 	label := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
 			return r
@@ -220,7 +218,7 @@ func (l Listener) String() string {
 	return service.Key{VIP: l.Addr, Port: l.Port, Last: l.Last, Protocol: l.Protocol}.String()
 }
 
-// lvsService is one Service of a virtual server, being made.
+// lvsService is one Service of a virtual server, while it is being created.
 type lvsService struct {
 	ports
 	v     *VirtualServer
@@ -237,7 +235,7 @@ type lvsService struct {
 	checked       bool
 }
 
-// settle decides on everything, and says whether a Service is left.
+// settle decides on all settings, and reports whether a Service remains.
 func (s *lvsService) settle() bool {
 	if !s.settleScheduler() {
 		return false
@@ -253,8 +251,7 @@ func (s *lvsService) settle() bool {
 	return true
 }
 
-// schedulers are LVS's by Fairlead's names; where there is a why, the second
-// is another one.
+// schedulers maps LVS schedulers to Fairlead's; if why is set, the result is only similar.
 var schedulers = map[string]struct {
 	is  service.Scheduler
 	why string
@@ -290,7 +287,7 @@ func (s *lvsService) settleScheduler() bool {
 	return true
 }
 
-// way is how packets get to a server.
+// way is the forwarding mode to a server.
 type way struct {
 	method        service.Method
 	encapsulation service.Encapsulation
@@ -300,7 +297,8 @@ func (w way) String() string {
 	return strings.TrimSpace(string(w.method) + " " + string(w.encapsulation))
 }
 
-// settleMethod takes the method that most servers have; one Service has one.
+// settleMethod chooses the forwarding mode that most servers have, because a Service has
+// only one.
 func (s *lvsService) settleMethod() {
 	count := map[way]int{}
 	best := way{method: service.NAT}
@@ -328,7 +326,7 @@ func (s *lvsService) settleMethod() {
 	}
 }
 
-// settleServers leaves out what cannot be a server here.
+// settleServers removes what cannot be a backend here.
 func (s *lvsService) settleServers() {
 	families := map[bool]int{}
 	for _, r := range s.servers {
@@ -360,7 +358,7 @@ func (s *lvsService) settleServers() {
 	}
 }
 
-// settlePort gives a server the port on which it gets packets.
+// settlePort sets the port on which a server receives packets.
 func (s *lvsService) settlePort(r *Server) {
 	if r.Port != 0 && r.Port != s.first && s.method != service.NAT {
 		s.v.lose(r.At, fmt.Sprintf("port %d of server %s", r.Port, r.Addr), fmt.Sprintf("method %s leaves ports as they are, with LVS, too", s.method), "")
@@ -378,7 +376,7 @@ func (s *lvsService) settleAffinity() {
 		s.v.lose(s.v.At, fmt.Sprintf("persistence of %s", s.v.Persistent), fmt.Sprintf("%s is the most", service.MaxAffinity), "")
 	}
 	if s.affinity > 0 && s.scheduler == service.DestinationHash {
-		s.affinity = 0 // which sends all clients to one server anyway
+		s.affinity = 0 // dh sends all clients to one server anyway
 	}
 	stateless := !service.NeedsFlowTable(s.method, s.scheduler) && s.affinity == 0
 	if s.v.OnePacket && !stateless {
@@ -387,7 +385,7 @@ func (s *lvsService) settleAffinity() {
 	}
 }
 
-// settleCheck takes the check that most servers have; one Service has one.
+// settleCheck chooses the check that most servers have, because a Service has only one.
 func (s *lvsService) settleCheck() {
 	if s.v.Unchecked {
 		return
@@ -417,7 +415,8 @@ func (s *lvsService) settleCheck() {
 	}
 }
 
-// checkOf gives a server's check; one of its own port is the same for all.
+// checkOf returns a server's check, normalized so that checks of the server's own port are
+// equal.
 func (s *lvsService) checkOf(r Server) (service.HealthCheck, bool) {
 	if r.Check == nil {
 		return service.HealthCheck{}, false

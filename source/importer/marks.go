@@ -10,12 +10,12 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// Marks are what the packets of a firewall mark are addressed to: the rules
-// that set marks are in no configuration of LVS.
+// Marks are the destinations of packets with a firewall mark. The rules that set marks are
+// in no LVS configuration.
 type Marks map[uint32][]Listener
 
-// Set reads "1=10.1.1.1:80", "1=10.1.1.1:8000-8999/udp" or, for a whole
-// address, "1=10.1.1.1". Without a protocol it is TCP.
+// Set parses "1=10.1.1.1:80", "1=10.1.1.1:8000-8999/udp" or, for an entire address,
+// "1=10.1.1.1". The default protocol is TCP.
 func (m Marks) Set(text string) error {
 	number, what, ok := strings.Cut(text, "=")
 	mark, err := strconv.ParseUint(number, 0, 32)
@@ -32,10 +32,10 @@ func (m Marks) Set(text string) error {
 	return nil
 }
 
-// protocols are by the names that LVS and Kubernetes give them.
+// protocols maps the names that LVS and Kubernetes use.
 var protocols = map[string]service.Protocol{"tcp": service.TCP, "udp": service.UDP, "sctp": service.SCTP}
 
-// ParseProtocol reads a protocol's name in either case.
+// ParseProtocol parses a protocol name, ignoring case.
 func ParseProtocol(name string) (service.Protocol, bool) {
 	p, ok := protocols[strings.ToLower(name)]
 	return p, ok

@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// document is a Service or an EndpointSlice, as far as one is written here.
+// document is a Service or an EndpointSlice, limited to the fields written here.
 type document struct {
 	APIVersion  string      `yaml:"apiVersion"`
 	Kind        string      `yaml:"kind"`
@@ -51,8 +51,7 @@ type endpoints struct {
 	Addresses []string `yaml:"addresses,flow"`
 }
 
-// manifest writes a Service and an EndpointSlice for each family and port of
-// its servers.
+// manifest writes a Service, and one EndpointSlice for each family and port of its servers.
 func (s *lvsService) manifest() (Manifest, error) {
 	m := Manifest{Name: s.name, At: s.v.At}
 	objects := []document{s.service()}
@@ -80,8 +79,8 @@ func (s *lvsService) service() document {
 	return o
 }
 
-// port gives a port of the Service or its slices. A whole address has none,
-// but a Service must.
+// port returns a port of the Service or its slices. An entire address has no port, but a
+// Service requires one.
 func (s *lvsService) port(number uint16) port {
 	if s.protocol == service.AnyProtocol {
 		return port{Port: 1}
@@ -114,8 +113,8 @@ func (s *lvsService) annotations() map[string]string {
 	return all
 }
 
-// annotateCheck says how servers are checked, all of it: LVS's defaults are
-// others than Fairlead's.
+// annotateCheck writes all health check settings, because LVS's defaults differ from
+// Fairlead's.
 func (s *lvsService) annotateCheck(all map[string]string) {
 	if !s.checked {
 		all[object.AnnotationHealthCheck] = string(service.CheckNone)
@@ -142,7 +141,7 @@ func (s *lvsService) annotateCheck(all map[string]string) {
 	}
 }
 
-// slices parts the servers by port and family.
+// slices groups the servers by port and family.
 func (s *lvsService) slices() (parts [][]Server) {
 	servers := slices.Clone(s.servers)
 	slices.SortStableFunc(servers, func(a, b Server) int {

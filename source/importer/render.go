@@ -11,7 +11,7 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// Text gives a manifest as YAML, with where it comes from above it.
+// Text returns a manifest as YAML, with its origin as a comment.
 func (m Manifest) Text() []byte {
 	var b bytes.Buffer
 	for i, o := range m.Objects {
@@ -24,8 +24,7 @@ func (m Manifest) Text() []byte {
 	return b.Bytes()
 }
 
-// YAML gives all manifests as one text, with the losses as comments before
-// them.
+// YAML returns all manifests as one text, preceded by the losses as comments.
 func (r *Result) YAML() []byte {
 	var b bytes.Buffer
 	b.WriteString("# Written by fairlead import.\n")
@@ -39,7 +38,7 @@ func (r *Result) YAML() []byte {
 	return b.Bytes()
 }
 
-// File gives one manifest for a file of its own, with its losses as comments.
+// File returns one manifest for a separate file, with its losses as comments.
 func (r *Result) File(m Manifest) []byte {
 	var b bytes.Buffer
 	b.WriteString("# Written by fairlead import.\n")
@@ -64,8 +63,7 @@ func writeLosses(b *bytes.Buffer, losses []Loss) {
 	}
 }
 
-// Lines writes losses a line each. What several Services of one origin lack is
-// said once.
+// Lines returns losses, one per line. A loss that several Services share appears once.
 func Lines(losses []Loss) (lines []string) {
 	said := map[string]bool{}
 	for _, l := range losses {
@@ -77,7 +75,7 @@ func Lines(losses []Loss) (lines []string) {
 	return lines
 }
 
-// oneLine keeps text of the input from ending a comment.
+// oneLine prevents text of the input from ending a comment.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r == '\u0085' || r == '\u2028' || r == '\u2029' || r == '\ufffd' || r == '\ufeff' {
@@ -87,8 +85,8 @@ func oneLine(s string) string {
 	}, strings.ToValidUTF8(s, " "))
 }
 
-// Command gives the command line of a balancer's agent; empty where the input
-// says nothing about it.
+// Command returns the command line of a balancer's agent; "" if the input has nothing about
+// it.
 func (r *Result) Command() string {
 	if len(r.Agent) == 0 {
 		return ""
@@ -96,7 +94,7 @@ func (r *Result) Command() string {
 	return "fairlead agent --manifest-dir /etc/fairlead/services " + strings.Join(r.Agent, " ")
 }
 
-// JSON gives all of it for machines.
+// JSON returns the entire result as JSON.
 func (r *Result) JSON() ([]byte, error) {
 	type entry struct {
 		Name string `json:"name"`
@@ -126,7 +124,7 @@ func (r *Result) JSON() ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// Encode gives an object as YAML.
+// Encode encodes an object as YAML.
 func Encode(object any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := yaml.NewEncoder(&b)

@@ -29,11 +29,10 @@ import (
 
 var update = flag.Bool("update", false, "write what comes out into the stories of testdata")
 
-// A story is a txtar archive. What is before its files are words: the format,
-// then "mark=1=10.1.1.1:80" and "config-id=NAME" as flags have them. Its files
-// are the input, the first of them the one that is named, and what must come
-// of it: "manifests", the YAML with its losses, or "error"; and "held", what an
-// agent makes of it, whose servers are all well.
+// TestStories runs txtar archives. The text before the files is the format, then flags such
+// as "mark=1=10.1.1.1:80" and "config-id=NAME". The files are the input, the first of them
+// the one that is named, and the expected results: "manifests", the YAML with its losses,
+// or "error"; and "held", what an agent programs if all servers are healthy.
 func TestStories(t *testing.T) {
 	testkit.Stories(t, story)
 }
@@ -79,7 +78,7 @@ func story(t *testing.T, path string) {
 	}
 }
 
-// secret is the password in all stories.
+// secret is the password in all test cases.
 const secret = "open-sesame"
 
 func read(words []string, inputs []txtar.File) (*importer.Result, error) {
@@ -119,8 +118,8 @@ func read(words []string, inputs []txtar.File) (*importer.Result, error) {
 	return nil, fmt.Errorf("%q is no format", words[0])
 }
 
-// checkResult checks what every result must be: an agent takes all of it, the
-// same from one text as from a file each, and each loss has all of its parts.
+// checkResult checks the invariants of every result: an agent accepts all of it, from one
+// text as from separate files, and each loss is complete.
 func checkResult(t *testing.T, r *importer.Result) {
 	t.Helper()
 	all := manifest.Read("all.yaml", r.YAML())
@@ -170,8 +169,7 @@ func checkResult(t *testing.T, r *importer.Result) {
 	}
 }
 
-// held takes manifests by way of the plan to a data plane, and tells what that
-// holds then.
+// held programs manifests into a data plane through the plan, and describes the result.
 func held(t *testing.T, r *importer.Result) string {
 	t.Helper()
 	snapshot := manifest.Read("all.yaml", r.YAML())

@@ -11,18 +11,19 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// balancer puts the balanced Services together with their slices. What a change
-// costs is that Service alone, and a copy of the list of all.
+// balancer joins the balanced Services with their slices. A change costs only that Service,
+// and a copy of the list of all.
 type balancer struct {
-	// slices are those of each Service, sorted by name. A list is never
-	// changed: what was joined of it still has it.
+	// slices are those of each Service, sorted by name. A list is immutable, because join
+	// results refer to it.
 	slices map[service.ID][]*object.Object
 	joined map[service.ID]*object.Joined
-	// services are what was joined, sorted; never changed either.
+	// services is the sorted list of join results; also immutable.
 	services []*service.Service
-	// changed are the Services of which anything has changed since.
+	// changed are the Services to join again.
 	changed map[service.ID]bool
-	// stale says since when objects are kept as they were, as they are refused now.
+	// stale has the objects whose current version is rejected, so that an older one is in
+	// use.
 	stale map[object.Key]source.Stale
 }
 
@@ -33,7 +34,7 @@ func newBalancer() balancer {
 	}
 }
 
-// setSlice puts a slice in the place of what it was; either may be nil.
+// setSlice replaces a slice; either may be nil.
 func (b *balancer) setSlice(was, now *object.Object) {
 	if was != nil {
 		its := slices.DeleteFunc(slices.Clone(b.slices[was.Service()]), func(o *object.Object) bool { return o == was })
@@ -53,7 +54,7 @@ func (b *balancer) put(id service.ID, its []*object.Object) {
 	}
 }
 
-// snapshot gives what is known now, and false before all has loaded.
+// snapshot returns the current snapshot, or false before everything has loaded.
 func (s *Source) snapshot() (source.Snapshot, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +66,7 @@ func (s *Source) snapshot() (source.Snapshot, bool) {
 	clear(b.changed)
 	for _, id := range ids {
 		if s.awaitsPods(s.services.held[id].object) {
-			continue // it is told of again when they have been read
+			continue // notified again when its Pods have been read
 		}
 		k := object.Key{Kind: object.KindService, Namespace: id.Namespace, Name: id.Name}
 		if o := s.services.held[id].object; o != nil && o.Ours() {
@@ -88,7 +89,7 @@ func (s *Source) snapshot() (source.Snapshot, bool) {
 	}, true
 }
 
-// setStale notes whether an object is kept as it was.
+// setStale records whether an older version of an object is in use.
 func (b *balancer) setStale(k object.Key, kept *object.Object) {
 	if _, already := b.stale[k]; kept == nil {
 		delete(b.stale, k)
@@ -104,8 +105,7 @@ func (b *balancer) staleNow() (all []source.Stale) {
 	return all
 }
 
-// merge brings the list of Services up to date with those of ids, which are
-// sorted.
+// merge updates the list of Services with those of ids, which are sorted.
 func (b *balancer) merge(ids []service.ID) {
 	if len(ids) == 0 {
 		return
@@ -125,7 +125,7 @@ func (b *balancer) merge(ids []service.ID) {
 	b.services = append(merged, rest...)
 }
 
-// tellObject puts an object of the balancer in the place of what it was.
+// tellService updates a Service, tellSlice a slice of the balancer.
 func (b *balancer) tellService(id service.ID, was, now *object.Object) *object.Object {
 	return settle(was, now, func(*object.Object) { b.changed[id] = true }, func() { b.changed[id] = true })
 }
@@ -134,7 +134,7 @@ func (b *balancer) tellSlice(was, now *object.Object) *object.Object {
 	return settle(was, now, func(o *object.Object) { b.setSlice(was, o) }, func() { b.setSlice(was, nil) })
 }
 
-// waiting is the Problem of a Service that nobody has given an address yet.
+// waiting is the Problem of a Service without an address yet.
 func waiting() object.Fault {
 	return object.Fault{Field: "status.loadBalancer.ingress", Message: "the Service waits for an address; " +
 		"fairlead controller gives it one from an AddressPool, or says in an event of the Service why not"}

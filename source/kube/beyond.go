@@ -9,18 +9,15 @@ import (
 	"github.com/fairlead/fairlead/source/crd"
 )
 
-// beyond is which Services are read for addresses that they do not have as load
-// balancers'. Of others nothing is kept, so that where those are others all Services
-// are listed anew.
+// beyond tracks which Services are read for their external or cluster addresses. Other
+// Services are not cached, so if the selection changes, all Services are listed again.
 type beyond struct {
-	// reads is how Services are read now, listed how they were when they had been
-	// listed last; nil before.
+	// reads is the current selection, listed that of the last complete list; nil before.
 	reads  *atomic.Pointer[crd.Beyond]
 	listed *crd.Beyond
-	// began is whether a snapshot was made: until then they are read as they are to
-	// be.
+	// began is true once a snapshot was made. Until then, the selection must be current.
 	began bool
-	// again has one element where they may have to be read otherwise.
+	// again has one element if the selection may have changed.
 	again chan struct{}
 }
 
@@ -30,13 +27,13 @@ func newBeyond() beyond {
 	return b
 }
 
-// wantedBeyond says, with the lock held, how Services are to be read.
+// wantedBeyond returns the desired selection. The caller holds the lock.
 func (s *Source) wantedBeyond() *crd.Beyond {
 	return crd.BeyondOf(slices.Collect(maps.Values(s.routing.announcements.held)))
 }
 
-// followBeyond gives what lists Services with follow, and again where they are to be
-// read otherwise.
+// followBeyond returns a function that lists Services with follow, and restarts it when the
+// selection changes.
 func (s *Source) followBeyond(follow func(context.Context)) func(context.Context) {
 	b := &s.routing.beyond
 	s.services.listed = func() { b.listed = b.reads.Load() }
@@ -50,7 +47,7 @@ func (s *Source) followBeyond(follow func(context.Context)) func(context.Context
 	}
 }
 
-// listUntilOther runs follow until ctx ends, or Services are to be read otherwise.
+// listUntilOther runs follow until ctx ends, or the selection changes.
 func (s *Source) listUntilOther(ctx context.Context, follow func(context.Context)) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -74,8 +71,8 @@ func (s *Source) listUntilOther(ctx context.Context, follow func(context.Context
 	}
 }
 
-// beyondRead says, with the lock held, whether what a snapshot is made of has all
-// that Announcements ask for. After the first what comes later may come later.
+// beyondRead reports whether a snapshot has everything that Announcements require. After
+// the first snapshot, changes may arrive later. The caller holds the lock.
 func (s *Source) beyondRead() bool {
 	b := &s.routing.beyond
 	b.began = b.began || b.listed != nil && b.listed.Equal(s.wantedBeyond())

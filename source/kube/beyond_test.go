@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/source/crd"
 )
 
-// TestAnnouncedBeyond has cluster addresses and external ones come and go with the
-// Announcement that asks for them, and an agent that starts with it begin with them.
+// TestAnnouncedBeyond adds and removes cluster and external addresses with the Announcement
+// that requests them, and checks that a new agent starts with them.
 func TestAnnouncedBeyond(t *testing.T) {
 	t.Parallel()
 	r, c := newRouted(t)
@@ -61,7 +61,8 @@ func TestAnnouncedBeyond(t *testing.T) {
 	r.patch(kindAnnouncement, "inner", `{"spec": {"addresses": ["LoadBalancer", "Cluster"], "serviceSelector": null}}`)
 	await("given 10.1.1.1, given 10.96.0.53, inner 10.96.0.51, kubernetes 10.96.0.1, other 10.96.0.52")
 
-	// Who serves for others alone follows them, too; the first snapshot is whole.
+	// An agent without a balancer role follows them too, and its first snapshot is
+	// complete.
 	first := r.follower
 	r.follower = newFollower(t, c.Config, Config{Announcements: true}, true)
 	await("given 10.1.1.1, given 10.96.0.53, inner 10.96.0.51, kubernetes 10.96.0.1, other 10.96.0.52")

@@ -34,12 +34,12 @@ import (
 
 const contentType = "application/vnd.kubernetes.protobuf"
 
-// retry is how long an API server that is away is left in peace: longer each
-// time, so that thousands of agents do not keep it from coming back.
+// retry is the backoff while the API server is unreachable, so that thousands of agents do
+// not prevent its recovery.
 var retry = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 7, Cap: 10 * time.Second}
 
-// Connection is the way to the API server that a file leads to or, where none is
-// named, the service account of the pod that this is.
+// Connection returns the configuration of a kubeconfig file or, without one, of the pod's
+// service account.
 func Connection(kubeconfig string) (*rest.Config, error) {
 	if kubeconfig == "" {
 		config, err := rest.InClusterConfig()
@@ -55,7 +55,7 @@ func Connection(kubeconfig string) (*rest.Config, error) {
 	return config, nil
 }
 
-// client asks the API server. It knows no more kinds than are read here.
+// client has the REST clients. It only knows the kinds that are read here.
 type client struct{ core, discovery, events, own, gateway, olderRoutes, grants rest.Interface }
 
 func newClient(config *rest.Config) (*client, error) {
@@ -77,47 +77,46 @@ func newClient(config *rest.Config) (*client, error) {
 	}, nil
 }
 
-// resource is what is listed and watched.
+// resource is a resource to list and watch.
 type resource struct {
 	client         rest.Interface
 	name           string
 	fields, labels string
-	// namespace is the only one whose objects are wanted; empty: all.
+	// namespace limits it to one namespace; empty for all.
 	namespace string
 	blank     func() message
-	// accept is how a list is asked for, acceptWatch an object of a watch; empty:
-	// whole objects.
+	// accept is the media type of lists, acceptWatch that of watches; empty for complete
+	// objects.
 	accept, acceptWatch string
-	// own, where it is set, makes a list of a resource that has its definition in
-	// the cluster, ours or the Gateway API's: it need not be there. blank does not
-	// count then.
+	// own, if set, creates a list of a custom resource, Fairlead's or the Gateway API's,
+	// which may be absent from the cluster. blank is not used then.
 	own func() runtime.Object
-	// older, where it is set, is asked where client has no such resource.
+	// older, if set, is used if client does not have the resource.
 	older rest.Interface
 }
 
-// message is an object as protobuf has it.
+// message is a protobuf object.
 type message interface {
 	runtime.Object
 	Unmarshal([]byte) error
 }
 
-// reflectors gives those that fill the stores. What nobody here looks at is not
-// asked for: headless Services have no address, ExternalName ones are DNS'.
+// reflectors returns the functions that fill the stores. Irrelevant objects are not
+// requested: headless Services have no address, and ExternalName Services only concern DNS.
 func (s *Source) reflectors() []func(context.Context) {
 	services := resource{
 		client: s.client.core, name: "services", fields: "spec.clusterIP!=None,spec.type!=ExternalName",
 		blank: func() message { return &corev1.Service{} },
 	}
 	if !s.balance {
-		services.labels = "!" + labelProxyName // a balancer serves these
+		services.labels = "!" + labelProxyName // balancers serve these
 	}
 	slices := resource{
 		client: s.client.discovery, name: "endpointslices", labels: discoveryv1.LabelServiceName,
 		blank: func() message { return &discoveryv1.EndpointSlice{} },
 	}
 	if s.config.Balancers.Name == "" {
-		slices.labels += ",!" + corev1.IsHeadlessService // the balancers' own Service may be one
+		slices.labels += ",!" + corev1.IsHeadlessService // the balancers' own Service may be headless
 	}
 	all := []func(context.Context){s.followBeyond(follow(s, services, s.services)), follow(s, slices, s.slices)}
 	if s.config.Node != "" {
@@ -144,15 +143,16 @@ func (s *Source) reflectors() []func(context.Context) {
 	return all
 }
 
-// listWatch asks for lists, not for streams of what there is: the API server
-// needs three times as long to stream 100,000 objects as to list them, and
-// readList keeps no more of a list than a stream would.
+// listWatch requests lists instead of streaming lists: the API server takes three times as
+// long to stream 100,000 objects, and readList buffers no more of a list than a stream
+// would.
 type listWatch struct{ *cache.ListWatch }
 
-// IsWatchListSemanticsUnSupported is the name that client-go looks for.
+// IsWatchListSemanticsUnSupported is a name that client-go defines.
 func (listWatch) IsWatchListSemanticsUnSupported() bool { return true }
 
-// follow gives what keeps a store like a resource, until its context ends.
+// follow returns a function that keeps a store in sync with a resource until its context
+// ends.
 func follow[V any](s *Source, r resource, into *store[V]) func(context.Context) {
 	lw := listWatch{&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -163,7 +163,7 @@ func follow[V any](s *Source, r resource, into *store[V]) func(context.Context) 
 			}
 			if r.absent(err) {
 				s.awaitResource(r.name)
-				_ = into.Replace(nil, "") // where there is no such resource there are none
+				_ = into.Replace(nil, "") // without the resource there are no objects
 			}
 			return list, s.asked(ctx, r, err)
 		},
@@ -172,7 +172,7 @@ func follow[V any](s *Source, r resource, into *store[V]) func(context.Context) 
 			return w, s.asked(ctx, r, err)
 		},
 	}}
-	// What a Reflector would log is told as a Problem.
+	// What a Reflector would log is reported as a Problem.
 	silent := logr.FromSlogHandler(slog.DiscardHandler)
 	backoff := retry
 	if r.own != nil {
@@ -189,12 +189,11 @@ func (r resource) get(o *metav1.ListOptions) *rest.Request {
 	return r.client.Get().NamespaceIfScoped(r.namespace, r.namespace != "").Resource(r.name).VersionedParams(o, metav1.ParameterCodec)
 }
 
-// away is the error of a connection, not of a server's answer. A Reflector takes
-// it for a refused connection: it asks for the same watch again and again, where
-// else it would list all anew.
+// away is a connection error, not an error response. A Reflector treats it as a refused
+// connection and resumes the same watch; for other errors it would list everything again.
 type away struct{ error }
 
-// As makes it a refused connection, as client-go looks for one.
+// As makes it a refused connection to client-go.
 func (away) As(target any) bool {
 	errno, ok := target.(*syscall.Errno)
 	if ok {
@@ -210,7 +209,7 @@ func (r resource) watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 		get = get.SetHeader("Accept", r.acceptWatch)
 	}
 	w, err := get.Watch(ctx)
-	// client-go passes a watch that has ended over where a connection has.
+	// client-go returns a watch that has ended if a connection was lost.
 	if err == nil && reflect.TypeOf(w) == reflect.TypeOf(watch.NewEmptyWatch()) {
 		return nil, away{errors.New("the connection ended before the server's answer")}
 	}
@@ -221,7 +220,7 @@ func (r resource) watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 	return w, err
 }
 
-// readAll lists a resource; each object is made into what is kept as it comes.
+// readAll lists a resource and converts each object as it arrives.
 func readAll[V any](ctx context.Context, r resource, o metav1.ListOptions, read func(runtime.Object) (*made[V], error)) (runtime.Object, error) {
 	list := &metainternal.List{}
 	add := func(o runtime.Object) error {
@@ -253,10 +252,10 @@ func readAll[V any](ctx context.Context, r resource, o metav1.ListOptions, read 
 	return list, err
 }
 
-// asked notes whether a resource can be read now.
+// asked records whether a resource can be read at present.
 func (s *Source) asked(ctx context.Context, r resource, err error) error {
 	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		return err // ends anyway; is listed anew at once
+		return err // ctx has ended, or the resource is listed again immediately
 	}
 	var now []problem.Problem
 	forbidden := apierrors.IsForbidden(err)
@@ -281,5 +280,5 @@ func (s *Source) asked(ctx context.Context, r resource, err error) error {
 	return err
 }
 
-// absent says that the cluster lacks a resource that it need not have.
+// absent reports whether the cluster lacks an optional resource.
 func (r resource) absent(err error) bool { return r.own != nil && apierrors.IsNotFound(err) }

@@ -19,7 +19,8 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// A cluster for what does no harm to it. Each test takes away what it made.
+// TestCluster shares a cluster among tests that do not harm it. Each removes what it
+// created.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	c := labkube.Start(t, labkube.Options{})
@@ -35,7 +36,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// kubernetes is the Service that every cluster has, as the Sink is told of it.
+// kubernetesService is the Service that every cluster has, as the Sink receives it.
 const kubernetesService = "service {ID:default/kubernetes ClusterIPs:[10.96.0.1] ExternalIPs:[] LoadBalancerIPs:[] " +
 	"Ports:[{Name:https Protocol:TCP Port:443 NodePort:0}] Affinity:0s InternalLocal:false ExternalLocal:false " +
 	"HealthCheckNodePort:0 SourceRanges:[]}"
@@ -61,7 +62,7 @@ func testProxy(t *testing.T, c *labkube.Cluster, w world) {
 		"{Addr:10.200.0.2 Node:node-a Ready:true Serving:true Terminating:false ForZones:[] ForNodes:[]}]}"
 	f.awaitState(strings.Join([]string{kubernetesService, fmt.Sprintf(web, ""), fmt.Sprintf(slice, true, false, "")}, "\n"))
 
-	// What does not matter to the proxy is not told.
+	// The Sink does not receive irrelevant changes.
 	w.editService("web", func(s *corev1.Service) { s.Labels = map[string]string{"a": "b"} })
 	w.editService("web", func(s *corev1.Service) {
 		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{
@@ -87,8 +88,8 @@ func testProxy(t *testing.T, c *labkube.Cluster, w world) {
 	}
 }
 
-// testSelected has Services that kube-proxy leaves alone, and that become what
-// they were not.
+// testSelected has Services that kube-proxy ignores, and changes that make them relevant or
+// not.
 func testSelected(t *testing.T, c *labkube.Cluster, w world) {
 	w.service("headless", "None", nil)
 	s := sliceOf("headless-1", "headless", "10.200.0.1")
@@ -147,7 +148,7 @@ func testNode(t *testing.T, c *labkube.Cluster, w world) {
 	})
 	f.awaitNode(Node{Name: "node-a", Zone: "z3", InternalIPs: ips, Excluded: true, Leaving: true}, f.node)
 
-	// Who is gone is remembered, and may come back.
+	// A deleted Node is remembered and may return.
 	must(t, w.api.CoreV1().Nodes().Delete(context.Background(), "node-a", metav1.DeleteOptions{}))
 	f.awaitProblem(true, "Node node-a: is gone from the cluster")
 	f.awaitNode(Node{Name: "node-a", Zone: "z3", InternalIPs: ips, Excluded: true, Leaving: true}, proxy.Node{Name: "node-a", Zone: "z3"})
@@ -162,7 +163,7 @@ func testNode(t *testing.T, c *labkube.Cluster, w world) {
 func (f *follower) awaitNode(want Node, its proxy.Node) {
 	f.t.Helper()
 	said := func(n Node) string {
-		n.uid = "" // the API server's choice
+		n.uid = "" // assigned by the API server
 		return fmt.Sprint(n)
 	}
 	f.await(func() error {
@@ -194,7 +195,7 @@ func testNoNode(t *testing.T, c *labkube.Cluster, w world) {
 	must(t, w.api.CoreV1().Nodes().Delete(context.Background(), "late", metav1.DeleteOptions{}))
 }
 
-// balanced shows a snapshot: each Service with its VIPs and servers.
+// balanced prints a snapshot: each Service with its VIPs and backends.
 func balanced(s *source.Snapshot) string {
 	if s == nil {
 		return "nothing published"
@@ -223,7 +224,7 @@ func (f *follower) awaitBalanced(want string) {
 	})
 }
 
-// awaitStale waits until these are the Services that are served as they were.
+// awaitStale waits until exactly these Services are served in an older version.
 func (f *follower) awaitStale(want string) {
 	f.t.Helper()
 	f.await(func() error {
@@ -246,7 +247,7 @@ func testBalancer(t *testing.T, c *labkube.Cluster, w world) {
 	w.service("web", "", balancer)
 	w.service("inner", "", nil)
 	w.service("foreign", "", func(s *corev1.Service) { balancer(s); s.Spec.LoadBalancerClass = new("example.com/theirs") })
-	w.service("claims", "", func(s *corev1.Service) { // what nobody has given counts for nothing
+	w.service("claims", "", func(s *corev1.Service) { // an address in the spec that nobody assigned is ignored
 		s.Annotations = map[string]string{"fairlead.io/addresses": "192.0.2.66"}
 		s.Spec.ExternalIPs = []string{"192.0.2.67"}
 	})
@@ -269,7 +270,7 @@ func testBalancer(t *testing.T, c *labkube.Cluster, w world) {
 	f.awaitBalanced(both)
 	f.awaitProblem(false, "Service default/web")
 
-	// A second Service leaves the first as it is.
+	// A second Service does not change the first.
 	before := f.snapshot.Services[0]
 	if before.Frontends[0].Backends[0].Since.IsZero() {
 		t.Error("it is not known since when the servers take flows")
@@ -283,12 +284,12 @@ func testBalancer(t *testing.T, c *labkube.Cluster, w world) {
 	w.deleteService("app")
 	f.awaitBalanced(both)
 
-	// What is refused leaves what was before; what terminates drains.
+	// A rejected change keeps the previous version; a terminating endpoint drains.
 	w.editService("web", func(s *corev1.Service) { s.Annotations = map[string]string{"fairlead.io/forwarding-mode": "magic"} })
 	f.awaitProblem(true, "Service default/web: metadata.annotations[fairlead.io/forwarding-mode]: unknown method")
 	f.awaitBalanced(both)
 	f.awaitStale("default/web")
-	w.editService("web", give("192.0.2.5")) // the former address may be another's by now
+	w.editService("web", give("192.0.2.5")) // the former address may belong to another Service now
 	f.awaitBalanced("")
 	f.awaitStale("")
 	w.editService("web", give("192.0.2.1"))
@@ -305,14 +306,14 @@ func testBalancer(t *testing.T, c *labkube.Cluster, w world) {
 	w.deleteSlice("web-2")
 	f.awaitBalanced("default/web: TCP 192.0.2.1:80 -> 10.200.0.1:8080*0 10.200.0.2:8080*3")
 
-	// An agent that requires a class leaves those that have none alone.
+	// An agent that requires a class ignores Services without one.
 	w.service("classed", "", func(s *corev1.Service) { balancer(s); s.Spec.LoadBalancerClass = new(object.LoadBalancerClass) })
 	w.editService("classed", give("192.0.2.4"))
 	strict := newFollower(t, c.Config, Config{RequireClass: true}, true)
 	strict.awaitBalanced("default/classed: TCP 192.0.2.4:80 ->")
 	w.deleteService("classed")
 
-	// The balancers themselves, of a headless Service.
+	// The balancers themselves, in a headless Service.
 	us := sliceOf("us-1", "us", "10.200.0.9", "10.200.0.8")
 	us.Labels[corev1.IsHeadlessService] = ""
 	us.Endpoints[0].Conditions.Terminating = new(true)
@@ -324,7 +325,7 @@ func testBalancer(t *testing.T, c *labkube.Cluster, w world) {
 		return nil
 	})
 
-	// An address that is taken away is served no more.
+	// An address that is removed is no longer served.
 	w.editService("web", give())
 	f.awaitBalanced("")
 	for _, name := range []string{"web", "inner", "foreign", "claims"} {
@@ -335,7 +336,7 @@ func testBalancer(t *testing.T, c *labkube.Cluster, w world) {
 	f.awaitProblem(false, "Service default/web")
 }
 
-// testBoth has a Service for the proxy, and for the balancer, by one watch.
+// testBoth serves a Service to the proxy and to the balancer through one watch.
 func testBoth(t *testing.T, c *labkube.Cluster, w world) {
 	f := newFollower(t, c.Config, Config{}, true)
 	f.awaitLoaded()

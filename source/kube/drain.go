@@ -12,15 +12,13 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// kindDrain is under what problems with what is read here stand: nowhere, as there
-// are none.
+// kindDrain is the kind of these objects for problems, of which there are none.
 const kindDrain = "Node's drain"
 
-// nodeDrain says that the balancer of a Node is to drain; those of other Nodes
-// are not held.
+// nodeDrain is true if the balancer of a Node must drain; other Nodes are not stored.
 type nodeDrain bool
 
-// drainOf says why the balancer of a Node is to drain.
+// drainOf returns why the balancer of a Node must drain.
 func (s *Source) drainOf(n *corev1.Node) (why []string) {
 	if n.Spec.Unschedulable && s.config.DrainOnCordon {
 		why = append(why, fmt.Sprintf("Node %s is cordoned (kubectl uncordon %s)", n.Name, n.Name))
@@ -34,7 +32,7 @@ func (s *Source) drainOf(n *corev1.Node) (why []string) {
 	return slices.Compact(why)
 }
 
-// followsDrains says whether it matters which other Nodes' balancers are to drain.
+// followsDrains reports whether the drains of other Nodes' balancers are relevant.
 func (s *Source) followsDrains() bool {
 	return s.balance && s.config.Balancers.Name != "" && (s.config.DrainOnCordon || len(s.config.DrainTaints) > 0)
 }
@@ -49,10 +47,10 @@ func (s *Source) readDrain(o runtime.Object) (*made[nodeDrain], error) {
 
 func tellDrain(_ service.ID, _, now nodeDrain) (nodeDrain, bool) { return now, bool(now) }
 
-// drainNow says, with the lock held, why this node's balancer is to drain, whether
-// it stays nevertheless as no other would be left, and which of the members leave. Every
-// balancer that has read the same decides alike: where none would be left, none of
-// them leaves for its Node's sake. Before it is known who else there is, none does.
+// drainNow returns why this node's balancer must drain, whether it stays active
+// nevertheless because no other would be left, and which members leave. Every balancer with
+// the same information decides the same: if none would be left, none leaves because of its
+// Node, nor does any before the members are known. The caller holds the lock.
 func (s *Source) drainNow(members []object.Member) (why []string, last bool, leaving []netip.Addr) {
 	var others []netip.Addr
 	serving := 0

@@ -14,8 +14,8 @@ import (
 	labkube "github.com/fairlead/fairlead/lab/kube"
 )
 
-// awaitDrain waits until a follower says this of draining: why, whether it stays as
-// the last, and who leaves.
+// awaitDrain waits until a follower reports this drain state: why, whether it stays as the
+// last, and which members leave.
 func (f *follower) awaitDrain(want string) {
 	f.t.Helper()
 	f.await(func() error {
@@ -30,7 +30,7 @@ func (f *follower) awaitDrain(want string) {
 	})
 }
 
-// testDrain has Nodes of two balancers cordoned and tainted.
+// testDrain cordons and taints the Nodes of two balancers.
 func testDrain(t *testing.T, c *labkube.Cluster, w world) {
 	cordon := func(name string, is bool) {
 		t.Helper()
@@ -77,7 +77,7 @@ func testDrain(t *testing.T, c *labkube.Cluster, w world) {
 	alone.awaitDrain(cordoned + " last false, leaving []") // it knows of no others
 	calm.awaitDrain(serves)
 
-	// All of them: none leaves, until one may stay.
+	// All of them: none leaves until another may stay.
 	cordon("node-b", true)
 	a.awaitDrain(cordoned + " last true, leaving []")
 	b.awaitDrain(`["Node node-b is cordoned (kubectl uncordon node-b)"] last true, leaving []`)
@@ -86,7 +86,7 @@ func testDrain(t *testing.T, c *labkube.Cluster, w world) {
 	b.awaitDrain(`["Node node-b is cordoned (kubectl uncordon node-b)"] last false, leaving [10.200.0.9]`)
 	cordon("node-b", false)
 
-	// A taint says so, too, and two say it once.
+	// A taint has the same effect, and two are reported once.
 	taint("node-a", "fairlead.io/drain", "example.com/other")
 	for _, f := range []*follower{a, calm} {
 		f.awaitDrain(`["Node node-a has the taint fairlead.io/drain"] last false, leaving [10.200.0.8]`)
@@ -95,7 +95,7 @@ func testDrain(t *testing.T, c *labkube.Cluster, w world) {
 	a.awaitDrain(`["Node node-a has the taint fairlead.io/drain" "Node node-a is cordoned (kubectl uncordon node-a)"] last false, leaving [10.200.0.8]`)
 	cordon("node-a", false)
 
-	// Who does not serve, or ends, is no other balancer.
+	// A balancer that does not serve, or terminates, does not count.
 	w.editSlice("us-1", func(s *discoveryv1.EndpointSlice) { s.Endpoints[1].Conditions.Serving = new(false) })
 	a.awaitDrain(`["Node node-a has the taint fairlead.io/drain"] last true, leaving []`)
 	w.editSlice("us-1", func(s *discoveryv1.EndpointSlice) {

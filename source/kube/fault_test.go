@@ -19,7 +19,7 @@ import (
 	labkube "github.com/fairlead/fairlead/lab/kube"
 )
 
-// relay stands between an agent and its API server, and may be cut.
+// relay is a proxy between an agent and its API server that can be cut.
 type relay struct {
 	to string
 	net.Listener
@@ -29,7 +29,7 @@ type relay struct {
 	conns []net.Conn
 }
 
-// newRelay gives a relay to a server, and the way there.
+// newRelay returns a relay to a server, and a configuration to connect through it.
 func newRelay(t *testing.T, config *rest.Config) (*relay, *rest.Config) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	must(t, err)
@@ -72,7 +72,7 @@ func pipe(a, b net.Conn) {
 	b.Close()
 }
 
-// set cuts all connections and takes no more, or takes them again.
+// set cuts all connections and accepts no more, or accepts them again.
 func (r *relay) set(cut bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,8 +84,8 @@ func (r *relay) set(cut bool) {
 	}
 }
 
-// TestFaults has one agent live through all that may happen to its API server.
-// It is told each change once, and nothing else.
+// TestFaults has one agent survive all faults of its API server. It must receive each
+// change once, and nothing else.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	c := labkube.Start(t, labkube.Options{Seed: &labkube.Seed{Services: 5, Endpoints: 2}})
@@ -104,7 +104,7 @@ func TestFaults(t *testing.T) {
 	f.mu.Unlock()
 	port := func(n int32) func(*corev1.Service) { return func(s *corev1.Service) { s.Spec.Ports[0].Port = n } }
 
-	// Watches dropped: what happened meanwhile is told afterwards, alone.
+	// Dropped watches: changes made meanwhile are delivered afterwards, and only those.
 	way.set(true)
 	f.awaitProblem(true, "services: cannot be read")
 	w.deleteService("web-0")
@@ -120,7 +120,7 @@ func TestFaults(t *testing.T) {
 	f.awaitCalls("delete service default/web-0", "delete slice default/web-0-1", "set service default/web-1")
 	f.awaitProblem(false, "cannot be read")
 
-	// History compacted: all is listed anew, what differs is told.
+	// Compacted history: everything is listed again, and differences are delivered.
 	way.set(true)
 	w.deleteService("web-1")
 	w.service("new", "10.96.0.60", nil)
@@ -131,7 +131,7 @@ func TestFaults(t *testing.T) {
 	way.set(false)
 	f.awaitCalls("delete service default/web-1", "set service default/new", "set slice default/web-2-1")
 
-	// The server away, and etcd slow or stopped.
+	// API server down, and etcd slow or stopped.
 	must(t, c.APIServer.Stop())
 	f.awaitProblem(true, "endpointslices: cannot be read")
 	must(t, c.APIServer.Start(t.Context()))
@@ -141,17 +141,18 @@ func TestFaults(t *testing.T) {
 	w.editService("web-2", port(81))
 	f.awaitCalls("set service default/web-2")
 
-	// Written past the server, as a restore of etcd does.
+	// Written past the API server, as a restore of etcd does.
 	must(t, c.Seed(t.Context(), labkube.Seed{Services: 6, Endpoints: 2}))
-	calls := []string{"set slice ns-5/svc-5-0"} // the others are as they were
+	calls := []string{"set slice ns-5/svc-5-0"} // the others are unchanged
 	for i := range 6 {
-		calls = append(calls, fmt.Sprintf("set service ns-%d/svc-%d", i, i)) // made at another time
+		calls = append(calls, fmt.Sprintf("set service ns-%d/svc-%d", i, i)) // created at another time
 	}
 	f.awaitCalls(calls...)
 	f.awaitLoaded()
 }
 
-// TestNoRights has an agent that may read nothing, then all but nodes, then all.
+// TestNoRights has an agent that may read nothing, then everything except nodes, then
+// everything.
 func TestNoRights(t *testing.T) {
 	t.Parallel()
 	c := labkube.Start(t, labkube.Options{})
@@ -190,7 +191,7 @@ func TestNoRights(t *testing.T) {
 	f.awaitLoaded()
 }
 
-// TestNonsense has objects in etcd that no server would have let pass today.
+// TestNonsense has objects in etcd that no current API server would accept.
 func TestNonsense(t *testing.T) {
 	t.Parallel()
 	c := labkube.Start(t, labkube.Options{Seed: &labkube.Seed{Services: 4, Endpoints: 2, Namespaces: 1,
@@ -241,7 +242,7 @@ func TestNonsense(t *testing.T) {
 	}
 	f.mu.Unlock()
 
-	// Mended, the problems are gone.
+	// Once fixed, the problems disappear.
 	api := clientFor(t, c.Config)
 	must(t, api.DiscoveryV1().EndpointSlices("ns-0").Delete(context.Background(), "svc-2-0", metav1.DeleteOptions{}))
 	f.awaitProblem(false, "EndpointSlice")

@@ -14,21 +14,21 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// gateways are the objects of the Gateway API, and what is served of them. Without
-// Config.GatewayAPI there are none.
+// gateways has the objects of the Gateway API, and what is served for them. It is empty
+// without Config.GatewayAPI.
 type gateways struct {
 	classes    *store[*gateway.Class]
 	gateways   *store[*gateway.Gateway]
 	tcp, udp   *store[*gateway.Route]
 	grants     *store[*gateway.Grant]
 	namespaces *store[*corev1.Namespace]
-	// stale says that the verdict is of other objects.
+	// stale means that the objects have changed since the verdict.
 	stale   bool
 	verdict *gateway.Verdict
-	// behind are the Services that listeners lead to.
+	// behind are the Services that listeners route to.
 	behind map[service.ID]bool
 	served map[service.ID]gateway.Served
-	// services are what is served, sorted.
+	// services is the sorted list of what is served.
 	services []*service.Service
 }
 
@@ -54,7 +54,7 @@ func newGateways(s *Source) gateways {
 	}
 }
 
-// lean keeps what is needed of an object's metadata and all of its spec.
+// lean keeps an object's spec and the required part of its metadata.
 func lean[S, T any](in *gateway.Object[S, T]) *gateway.Object[S, T] {
 	kept := &gateway.Object[S, T]{Spec: in.Spec}
 	kept.Namespace, kept.Name, kept.CreationTimestamp = in.Namespace, in.Name, in.CreationTimestamp
@@ -63,7 +63,7 @@ func lean[S, T any](in *gateway.Object[S, T]) *gateway.Object[S, T] {
 
 func leanRoute(in *gateway.Route) *gateway.Route { return lean(in) }
 
-// followGateways gives those that fill these stores.
+// followGateways returns the functions that fill these stores.
 func (s *Source) followGateways() []func(context.Context) {
 	g, c := &s.gateways, s.client
 	classes := resource{client: c.gateway, name: "gatewayclasses", own: func() runtime.Object { return &gateway.ClassList{} }}
@@ -79,8 +79,8 @@ func (s *Source) followGateways() []func(context.Context) {
 	}
 }
 
-// gatewaysRead says, with the lock held, whether all is known that Gateways need, or
-// known to be kept from us.
+// gatewaysRead reports whether everything that Gateways require is known, or known to be
+// forbidden. The caller holds the lock.
 func (s *Source) gatewaysRead() bool {
 	g, kept := &s.gateways, s.routing.forbidden
 	return !s.config.GatewayAPI || (g.classes.loaded || kept["gatewayclasses"]) && (g.gateways.loaded || kept["gateways"]) &&
@@ -88,8 +88,8 @@ func (s *Source) gatewaysRead() bool {
 		(g.grants.loaded || kept["referencegrants"]) && (g.namespaces.loaded || kept["namespaces"])
 }
 
-// withGateways adds, with the lock held, what Gateways serve to Services, which are
-// sorted, where something changed of these.
+// withGateways adds what Gateways serve to the sorted list of Services. changed are the
+// Services that have changed. The caller holds the lock.
 func (s *Source) withGateways(services []*service.Service, changed []service.ID) []*service.Service {
 	if !s.config.GatewayAPI {
 		return services
@@ -128,7 +128,7 @@ func (s *Source) gatewayObjects() gateway.Objects {
 	}
 }
 
-// serveGateways makes anew what Gateways serve.
+// serveGateways computes again what Gateways serve.
 func (s *Source) serveGateways() {
 	g := &s.gateways
 	served := map[service.ID]gateway.Served{}

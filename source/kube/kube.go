@@ -1,16 +1,14 @@
-// Package kube reads Services, EndpointSlices and this node from an API server
-// and follows their changes. Of each object only what is needed is kept, as
-// values of package proxy and of package object: 50,000 Services are some tens
-// of megabytes. One set of watches serves both who want them, the service
-// proxy (a proxy.Sink) and the balancer (as a source.Source). What an API
-// server said last stays in force for as long as it is away.
+// Package kube reads Services, EndpointSlices and this node from an API server and follows
+// their changes. It caches only the required part of each object, as values of packages
+// proxy and object: 50,000 Services take some tens of megabytes. One set of watches serves
+// both the service proxy (a proxy.Sink) and the balancer (as a source.Source). While the
+// API server is unreachable, the last known state stays in force.
 //
-// An object's way: client.go (requests), list.go (a list, as it arrives),
-// service.go, slice.go and node.go (what they mean to the proxy; to the
-// balancer: package object), store.go (what differs), balance.go (snapshots).
-// pods.go follows Pods where a Service is on a network other than the cluster's.
-// routing.go and peers.go do so for BGP, of which api/v1alpha1 says the meaning,
-// gateway.go for the Gateway API, of which source/gateway does.
+// An object passes through client.go (requests), list.go (a list, as it arrives),
+// service.go, slice.go and node.go (conversion for the proxy; for the balancer: package
+// object), store.go (differences), and balance.go (snapshots). pods.go follows Pods if a
+// Service is on a secondary network. routing.go and peers.go do this for BGP, with the
+// resources of api/v1alpha1, and gateway.go for the Gateway API, with source/gateway.
 package kube
 
 import (
@@ -29,41 +27,39 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// Config says what is wanted of the cluster.
+// Config configures a Source.
 type Config struct {
-	// Kubeconfig is the path of a file that leads to the API server; where it
-	// is empty, the service account of the pod does.
+	// Kubeconfig is the path of a kubeconfig file; empty to use the pod's service account.
 	Kubeconfig string
-	// Node is the name of the node that this is on. A Sink needs it; where it
-	// is empty, no node is watched.
+	// Node is the name of this node. A Sink requires it; if empty, no node is watched.
 	Node string
-	// Sink, where there is one, is told all that a service proxy needs.
+	// Sink, if set, receives everything that a service proxy needs.
 	Sink proxy.Sink
-	// OnNode, where there is one, is told of the node whenever it is another.
+	// OnNode, if set, is called whenever the node changes.
 	OnNode func(Node)
-	// Balancers is the Service that the balancers themselves are behind, so
-	// that those that terminate are known; zero for none.
+	// Balancers is the Service of the balancers themselves, used to detect terminating
+	// ones; zero for none.
 	Balancers service.ID
-	// AcceptFrom selects the EndpointSlices of all load balancers, from which this
-	// node's backends accept packets; none: they are not followed.
+	// AcceptFrom selects the EndpointSlices of all load balancers from which this node's
+	// backends accept packets; if empty, they are not followed.
 	AcceptFrom []source.Selector
-	// DrainOnCordon lets the balancer of a Node that is cordoned drain, DrainTaints
-	// that of one with a taint of these keys. Where all Balancers had to, none does.
+	// DrainOnCordon makes the balancer of a cordoned Node drain, DrainTaints that of a Node
+	// with a taint of these keys. If that would affect all Balancers, none drains.
 	DrainOnCordon bool
 	DrainTaints   []string
-	// RequireClass leaves Services without spec.loadBalancerClass to others.
+	// RequireClass ignores Services without spec.loadBalancerClass.
 	RequireClass bool
-	// OnPeers, where there is one, is told of the BGPPeers that this node has, by
-	// name, when they may be others and every few minutes, and gives what is wrong
-	// with them. Announcements are then followed, too.
+	// OnPeers, if set, is called with this node's BGPPeers, sorted by name, when they may
+	// have changed and every few minutes. It returns their problems. Announcements are then
+	// followed too.
 	OnPeers func([]crd.Peer) []problem.Problem
-	// Announcements has them followed though there is no OnPeers: who serves no
-	// Service but for others must know which addresses they announce.
+	// Announcements follows Announcements even without OnPeers: an agent that serves
+	// Services only on behalf of others must know which addresses are advertised.
 	Announcements bool
-	// GatewayAPI has Gateways, and their TCPRoutes and UDPRoutes, balanced, too.
+	// GatewayAPI also balances Gateways with their TCPRoutes and UDPRoutes.
 	GatewayAPI bool
-	// Namespace is the agents', whose Secrets have the passwords of BGPPeers;
-	// where it is empty, this pod's, or DefaultNamespace.
+	// Namespace is the agents' namespace, whose Secrets have the passwords of BGPPeers; the
+	// default is this pod's, or DefaultNamespace.
 	Namespace string
 	Log       *slog.Logger
 }
@@ -72,30 +68,30 @@ type Config struct {
 type Source struct {
 	config  Config
 	client  *client
-	balance bool // somebody wants snapshots
+	balance bool // somebody receives snapshots
 
 	mu       sync.Mutex
 	services *store[serviceEntry]
 	slices   *store[sliceEntry]
 	nodes    *store[Node]
-	drains   *store[nodeDrain] // of all Nodes, where the balancers are known
+	drains   *store[nodeDrain] // of all Nodes, if the balancers are known
 	balancer balancer
 	senders  senders
 	routing  routing
 	pods     pods
 	gateways gateways
 	problems problems
-	told     bool            // the Sink, that all has loaded
-	unread   map[string]bool // the resources that cannot be read now
-	// wake has one element where there may be a new snapshot to publish.
+	told     bool            // whether the Sink was informed that everything has loaded
+	unread   map[string]bool // the resources that cannot be read at present
+	// wake has one element if there may be a new snapshot to publish.
 	wake    chan struct{}
-	telling sync.WaitGroup // Events
+	telling sync.WaitGroup // for Events
 }
 
 var _ source.Source = (*Source)(nil)
 
-// New makes a Source. It says no where the API server's address, or the way to
-// prove who asks, cannot be had; that it does not answer is no error.
+// New creates a Source. It fails if the API server's address or the credentials cannot be
+// determined, but not if the server is unreachable.
 func New(c Config) (*Source, error) {
 	config, err := Connection(c.Kubeconfig)
 	if err != nil {
@@ -123,10 +119,10 @@ func newFor(config *rest.Config, c Config) (*Source, error) {
 	return s, nil
 }
 
-// Run follows the cluster until ctx ends. The Sink is told of all; publish gets
-// snapshots of the Services of type LoadBalancer that are ours and have an
-// address, the first once all has loaded. Where publish is nil no balancer
-// wants them, and nothing is kept for one. Run is called once.
+// Run follows the cluster until ctx ends. The Sink receives everything; publish receives
+// snapshots of the Services of type LoadBalancer that are ours and have an address, the
+// first once everything has loaded. If publish is nil, nothing is cached for a balancer.
+// Run must be called only once.
 func (s *Source) Run(ctx context.Context, publish func(source.Snapshot)) error {
 	s.balance = publish != nil
 	s.config.GatewayAPI = s.config.GatewayAPI && s.balance
@@ -153,23 +149,23 @@ func (s *Source) Run(ctx context.Context, publish func(source.Snapshot)) error {
 	}
 }
 
-// Problems gives what is wrong now: objects refused, in full or in part, and
-// what cannot be read.
+// Problems returns the current problems: objects rejected in full or in part, and what
+// cannot be read.
 func (s *Source) Problems() []problem.Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.problems.all()
 }
 
-// Unread says that something cannot be read now, so that what was read last is
-// served on or, before the first snapshot, nothing.
+// Unread reports whether something cannot be read at present, so that the last known state
+// is in use or, before the first snapshot, nothing.
 func (s *Source) Unread() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.unread) > 0
 }
 
-// Node gives this node, once it is known and where it is there.
+// Node returns this node, once it is known and if it exists.
 func (s *Source) Node() (Node, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +173,7 @@ func (s *Source) Node() (Node, bool) {
 	return n, ok
 }
 
-// loaded is called with the lock held when a kind has been listed.
+// loaded is called when a resource has been listed. The caller holds the lock.
 func (s *Source) loaded() {
 	s.wakePeers()
 	if s.told || !s.services.loaded || !s.slices.loaded || !s.nodes.loaded && s.config.Node != "" {
@@ -192,10 +188,10 @@ func (s *Source) loaded() {
 	}
 }
 
-// wakeUp asks for a snapshot.
+// wakeUp requests a snapshot.
 func (s *Source) wakeUp() {
 	select {
 	case s.wake <- struct{}{}:
-	default: // asked for already
+	default: // already requested
 	}
 }

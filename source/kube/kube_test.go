@@ -34,10 +34,10 @@ func TestMain(m *testing.M) {
 	labkube.Main(m)
 }
 
-// patience is how long a busy machine may take for anything.
+// patience limits any wait, even on a busy machine.
 const patience = time.Minute
 
-// follower is a Source that follows a cluster, and what it has told.
+// follower is a Source that follows a cluster, with what it has delivered.
 type follower struct {
 	t      *testing.T
 	source *Source
@@ -45,7 +45,7 @@ type follower struct {
 	mu       sync.Mutex
 	services map[service.ID]string
 	slices   map[proxy.SliceID]string
-	// told are the values of these.
+	// told has the delivered values.
 	told struct {
 		services map[service.ID]*proxy.Service
 		slices   map[proxy.SliceID]*proxy.Slice
@@ -53,12 +53,12 @@ type follower struct {
 	node     proxy.Node
 	nodes    []Node
 	loaded   int
-	calls    []string         // what was told since the last look
+	calls    []string         // delivered since the last check
 	snapshot *source.Snapshot // the latest
 	first    *source.Snapshot
 }
 
-// follow runs a Source until the test ends. What is not set of c is set.
+// newFollower runs a Source until the test ends. It fills in unset fields of c.
 func newFollower(t *testing.T, config *rest.Config, c Config, balance bool) *follower {
 	t.Helper()
 	f := &follower{t: t, services: map[service.ID]string{}, slices: map[proxy.SliceID]string{}}
@@ -158,7 +158,7 @@ func (f *follower) publish(s source.Snapshot) {
 	}
 }
 
-// await waits until cond, which may look at all of f, finds nothing wrong.
+// await waits until cond, which may inspect f, returns nil.
 func (f *follower) await(cond func() error) {
 	f.t.Helper()
 	testkit.Eventually(f.t, patience, func() error {
@@ -178,8 +178,7 @@ func (f *follower) awaitLoaded() {
 	})
 }
 
-// awaitCalls waits until just this has been told since the last time, in any
-// order.
+// awaitCalls waits until exactly these calls were made since the last time, in any order.
 func (f *follower) awaitCalls(want ...string) {
 	f.t.Helper()
 	slices.Sort(want)
@@ -192,7 +191,7 @@ func (f *follower) awaitCalls(want ...string) {
 	})
 }
 
-// awaitState waits until the Sink has been told just this.
+// awaitState waits until the Sink has exactly this state.
 func (f *follower) awaitState(want string) {
 	f.t.Helper()
 	f.await(func() error {
@@ -210,7 +209,7 @@ func (f *follower) state() string {
 	return strings.Join(lines, "\n")
 }
 
-// awaitProblem waits for a Problem with these words, or for none that has them.
+// awaitProblem waits for a Problem with these words, or until there is none.
 func (f *follower) awaitProblem(there bool, words string) {
 	f.t.Helper()
 	testkit.Eventually(f.t, patience, func() error {
@@ -246,7 +245,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// world makes and changes objects of the namespace default.
+// world creates and changes objects of the namespace default.
 type world struct {
 	t   *testing.T
 	api *kubernetes.Clientset

@@ -11,21 +11,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A list comes as the four bytes of magic and a runtime.Unknown, in which a
-// message such as ServiceList stands (apimachinery's generated.proto). Here are
-// the numbers of their fields, all of which have a length.
+// A list consists of four magic bytes and a runtime.Unknown, which contains a message such
+// as ServiceList (apimachinery's generated.proto). These are their field numbers; all of
+// them are length-delimited.
 const (
 	magic       = "k8s\x00"
 	unknownRaw  = 2 // runtime.Unknown
 	listMeta    = 1 // ServiceList, EndpointSliceList, NodeList
 	listItem    = 2
-	maxItem     = 64 << 20 // bytes; etcd takes no more than some megabytes
+	maxItem     = 64 << 20 // bytes; etcd limits objects to a few megabytes
 	bufferBytes = 64 << 10
 )
 
-// readList reads a list as it comes from the API server, item by item, so that
-// neither its text nor its objects are ever in memory together. item must not
-// keep what it is given.
+// readList parses a list item by item as it arrives from the API server, so that neither
+// its text nor its objects are ever in memory in full. item must not retain its argument.
 func readList(from io.Reader, item func(text []byte) error) (meta metav1.ListMeta, err error) {
 	r := &listReader{r: bufio.NewReaderSize(from, bufferBytes)}
 	begin, err := r.take(uint64(len(magic)))
@@ -51,14 +50,14 @@ func readList(from io.Reader, item func(text []byte) error) (meta metav1.ListMet
 	return meta, nil
 }
 
-// listReader reads protobuf of which all fields have a length.
+// listReader parses protobuf messages in which all fields are length-delimited.
 type listReader struct {
 	r    *bufio.Reader
 	read uint64
 	buf  []byte
 }
 
-// ReadByte counts what is read, for encoding/binary.
+// ReadByte counts the bytes read, for encoding/binary.
 func (l *listReader) ReadByte() (byte, error) {
 	b, err := l.r.ReadByte()
 	if err == nil {
@@ -67,8 +66,8 @@ func (l *listReader) ReadByte() (byte, error) {
 	return b, err
 }
 
-// fields reads those of one message of a size; each reads, or skips, one. A
-// message whose size is not known ends with the text.
+// fields parses the fields of a message of a given size; each reads, or skips, one. A
+// message of unknown size ends with the text.
 func (l *listReader) fields(size uint64, each func(number, size uint64) error) error {
 	for end := l.read + size; l.read < end; {
 		tag, err := binary.ReadUvarint(l)
@@ -94,7 +93,7 @@ func (l *listReader) fields(size uint64, each func(number, size uint64) error) e
 	return nil
 }
 
-// whole says of an end that it comes too soon.
+// whole converts a premature end of the input to io.ErrUnexpectedEOF.
 func whole(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -117,7 +116,7 @@ func (l *listReader) items(size uint64, meta *metav1.ListMeta, item func([]byte)
 	})
 }
 
-// take reads n bytes, which are good until the next call.
+// take reads n bytes, which are valid until the next call.
 func (l *listReader) take(n uint64) ([]byte, error) {
 	if n > maxItem {
 		return nil, fmt.Errorf("an item of %d bytes; no more than %d are read", n, maxItem)

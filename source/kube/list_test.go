@@ -18,8 +18,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
-// encoded is a list of n slices as an API server writes it, and as the library
-// reads it.
+// encoded returns a list of n slices as an API server encodes it, and as the library
+// decodes it.
 func encoded(t testing.TB, n int) (*discoveryv1.EndpointSliceList, []byte) {
 	full := &discoveryv1.EndpointSliceList{
 		TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSliceList"},
@@ -67,7 +67,8 @@ func TestReadList(t *testing.T) {
 				t.Errorf("%s: %d items: got %v, %d items, %v", name, n, meta, len(items), err)
 			}
 		}
-		// Half a list is none, wherever it ends. What follows the items may be missing.
+		// A truncated list is rejected, wherever it ends. What follows the items is
+		// optional.
 		for end := 0; end < len(text)-8; end += 1 + n*n {
 			if _, _, err := read(bytes.NewReader(text[:end])); !errors.Is(err, io.ErrUnexpectedEOF) {
 				t.Fatalf("%d of %d bytes: %v, want an unexpected end", end, len(text), err)
@@ -81,8 +82,8 @@ func TestReadList(t *testing.T) {
 	}
 }
 
-// FuzzReadList holds the reader against the library's own: what both read is
-// the same, and whatever the text, nothing panics or takes memory without end.
+// FuzzReadList compares the reader with the library: what both accept must be equal, and no
+// input may cause a panic or unbounded memory use.
 func FuzzReadList(f *testing.F) {
 	for n := range 3 {
 		_, text := encoded(f, n)
@@ -97,7 +98,7 @@ func FuzzReadList(f *testing.F) {
 		var unknown runtime.Unknown
 		var list discoveryv1.EndpointSliceList
 		if err := unknown.Unmarshal(text[4:]); err != nil {
-			return // fields that are skipped here may be nonsense
+			return // fields that are skipped here may be invalid
 		}
 		if err := list.Unmarshal(unknown.Raw); err != nil {
 			return

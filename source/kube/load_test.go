@@ -22,12 +22,11 @@ import (
 	"github.com/fairlead/fairlead/source"
 )
 
-// loaderEnv makes this test binary a program that loads a cluster once, and says
-// what that cost: "source", "both" (with a balancer) or "informer", and a
-// kubeconfig.
+// loaderEnv makes this test binary load a cluster once and report the cost: "source",
+// "both" (with a balancer) or "informer", and a kubeconfig.
 const loaderEnv = "KUBE_TEST_LOADER"
 
-// counter is a Sink that keeps what it is told, as the service proxy does.
+// counter is a Sink that stores what it receives, as the service proxy does.
 type counter struct {
 	services map[service.ID]*proxy.Service
 	slices   map[proxy.SliceID]*proxy.Slice
@@ -82,7 +81,7 @@ func loadSource(kubeconfig string, balance bool) (any, int, error) {
 	return []any{c, s}, len(c.services) + len(c.slices), nil
 }
 
-// loadInformer is what a program does that does nothing of its own.
+// loadInformer uses plain informers for comparison.
 func loadInformer(kubeconfig string, _ bool) (any, int, error) {
 	config, err := Connection(kubeconfig)
 	if err != nil {
@@ -100,16 +99,16 @@ func loadInformer(kubeconfig string, _ bool) (any, int, error) {
 	return f, len(a.GetStore().List()) + len(b.GetStore().List()), nil
 }
 
-// BenchmarkLoad has 50,000 Services of 3 endpoints loaded, each time by a
-// process of its own, beside plain informers in the same run. The Services are
-// written straight into etcd, and have no managed fields.
+// BenchmarkLoad loads 50,000 Services with 3 endpoints each in separate processes, compared
+// with plain informers in the same run. The Services are written directly to etcd, and have
+// no managed fields.
 func BenchmarkLoad(b *testing.B) {
 	c := labkube.Start(b, labkube.Options{Seed: &labkube.Seed{Services: 50_000, Endpoints: 3}})
 	cases := []string{"informer", "source", "both"}
 	sums, rounds := map[string][4]float64{}, 0
 	for b.Loop() {
 		for i := range cases {
-			what := cases[(i+rounds)%len(cases)] // each comes after each other
+			what := cases[(i+rounds)%len(cases)] // the order rotates
 			cmd := exec.Command("/proc/self/exe")
 			cmd.Env = append(os.Environ(), loaderEnv+"="+what+" "+c.Kubeconfig)
 			cmd.Stderr = os.Stderr

@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// pod makes a Pod, or changes what it says of its networks; empty: nothing.
+// pod creates a Pod, or changes its network status; empty for none.
 func (w world) pod(name, status string) {
 	w.t.Helper()
 	all := w.api.CoreV1().Pods("default")
@@ -38,7 +38,7 @@ func (w world) deletePod(name string) {
 	must(w.t, w.api.CoreV1().Pods("default").Delete(context.Background(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
 }
 
-// follows waits until Pods of so many namespaces are followed.
+// follows waits until the Pods of this many namespaces are followed.
 func (f *follower) follows(namespaces int) {
 	f.t.Helper()
 	f.await(func() error {
@@ -51,8 +51,8 @@ func (f *follower) follows(namespaces int) {
 	})
 }
 
-// testNetworks has Services whose servers are on networks of their own. Pods are
-// followed while there is such a Service, where it is, and no longer.
+// testNetworks has Services whose backends are on secondary networks. Pods are followed
+// only while there is such a Service, and only in its namespace.
 func testNetworks(t *testing.T, c *labkube.Cluster, w world) {
 	status := func(network, addr string) string {
 		return fmt.Sprintf(`[{"name": "cbr0", "ips": ["10.200.0.1"], "default": true}, {"name": %q, "interface": "net1", "ips": [%q]}]`, network, addr)
@@ -85,7 +85,7 @@ func testNetworks(t *testing.T, c *labkube.Cluster, w world) {
 	f.follows(1)
 	f.awaitProblem(true, "Pod default/c is not there, or has no annotation")
 
-	// One who begins now has the servers by its first snapshot.
+	// A new follower has the backends in its first snapshot.
 	late := newFollower(t, c.Config, Config{}, true)
 	late.await(func() error {
 		if late.first == nil {
@@ -97,7 +97,7 @@ func testNetworks(t *testing.T, c *labkube.Cluster, w world) {
 		t.Errorf("the first snapshot is %q", got)
 	}
 
-	// Pods that come, that are elsewhere, that cannot be read, that go.
+	// Pods that are created, that are elsewhere, that are invalid, and that are deleted.
 	w.pod("c", status("science", "172.20.0.3"))
 	f.awaitBalanced(both + " 172.20.0.3:8080*1")
 	f.awaitProblem(false, "Service default/web")

@@ -17,22 +17,22 @@ import (
 
 const (
 	kindNode = "Node"
-	// taintDeleted is the cluster autoscaler's, of a node that is about to go
+	// taintDeleted is the cluster autoscaler's taint of a node that is about to be deleted
 	// (KEP-3836).
 	taintDeleted = "ToBeDeletedByClusterAutoscaler"
 )
 
-// Node is what is known of the node that this is on.
+// Node is this node.
 type Node struct {
 	Name, Zone string
-	// InternalIPs are its addresses within the cluster, as its status has them.
+	// InternalIPs are its cluster-internal addresses, from its status.
 	InternalIPs []netip.Addr
-	// Excluded says that its label keeps external balancers away from it, and
-	// Leaving that it is deleted, or about to be: either way external traffic
-	// is better served elsewhere.
+	// Excluded means that its label excludes it from external load balancers, Leaving that
+	// it is deleted or about to be. In both cases external traffic is better served
+	// elsewhere.
 	Excluded, Leaving bool
-	drain             []string          // why a balancer on it is to drain
-	labels            map[string]string // on their way to routing; not held
+	drain             []string          // why its balancer must drain
+	labels            map[string]string // on their way to routing; not stored
 	uid               types.UID
 }
 
@@ -61,8 +61,8 @@ func (s *Source) readNode(o runtime.Object) (*made[Node], error) {
 	return m, nil
 }
 
-// tellNode tells of the node. One that is gone from the cluster still has what
-// runs on it.
+// tellNode delivers the node. A Node that was deleted from the cluster may still run
+// workloads.
 func (s *Source) tellNode(id service.ID, was, now Node) (Node, bool) {
 	if now.Name == "" {
 		now = was
@@ -84,7 +84,7 @@ func (s *Source) tellNode(id service.ID, was, now Node) (Node, bool) {
 	return now, true
 }
 
-// noNode says that the cluster has no such node, and never had while this runs.
+// noNode reports that the cluster has no such node, and had none since the start.
 func (s *Source) noNode() {
 	s.nodeProblem("is not in the cluster: no endpoint is local, and the zone is not known; tell the agent the name that the Node has")
 	s.tellProxyNode(proxy.Node{Name: s.config.Node})

@@ -17,20 +17,20 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// DefaultNamespace is where the agents are taken to be where no pod says so.
+// DefaultNamespace is the agents' namespace if no pod says otherwise.
 const DefaultNamespace = "fairlead"
 
-// passwordKey is the key of a Secret under which a password stands.
+// passwordKey is the key of the password in a Secret.
 const passwordKey = "password"
 
-// Pauses between looks at the peers where nothing is told of a change: Secrets are
-// not watched, as an agent may get only those that it is told of by name.
+// Intervals of checking the peers without a notification: Secrets are not watched, because
+// an agent may only get those that it is given by name.
 const (
 	lookAgain  = 2 * time.Minute
-	lookBroken = 10 * time.Second // where anything is wrong
+	lookBroken = 10 * time.Second // if there are problems
 )
 
-// followPeers tells of the peers until ctx ends.
+// followPeers delivers the peers until ctx ends.
 func (s *Source) followPeers(ctx context.Context) {
 	again := time.NewTimer(lookAgain)
 	defer again.Stop()
@@ -45,7 +45,7 @@ func (s *Source) followPeers(ctx context.Context) {
 	}
 }
 
-// tellPeers tells of the peers as they are now, and says when to look again.
+// tellPeers delivers the current peers, and returns when to check again.
 func (s *Source) tellPeers(ctx context.Context) time.Duration {
 	s.mu.Lock()
 	known := s.nodeRead() && s.routing.peers.loaded
@@ -83,13 +83,13 @@ func (s *Source) tellPeers(ctx context.Context) time.Duration {
 	return lookAgain
 }
 
-// password reads that of a Secret. Where that fails it is the one read last, and
-// the error says so.
+// password reads the password of a Secret. On failure it returns the last known one, with
+// an error.
 func (s *Source) password(ctx context.Context, name string) (string, error) {
 	namespace := s.namespace()
 	secret := &corev1.Secret{}
 	err := s.client.core.Get().Namespace(namespace).Resource("secrets").Name(name).Do(ctx).Into(secret)
-	password := advertise.Password(string(secret.Data[passwordKey])) // as of a file
+	password := advertise.Password(string(secret.Data[passwordKey])) // trimmed like a password file
 	if err == nil && password == "" {
 		err = fmt.Errorf("the Secret %s/%s has no key %q, or an empty one", namespace, name, passwordKey)
 	}
@@ -105,7 +105,7 @@ func (s *Source) password(ctx context.Context, name string) (string, error) {
 		err, namespace, name)
 }
 
-// namespace is the agents'.
+// namespace returns the agents' namespace.
 func (s *Source) namespace() string {
 	if s.config.Namespace != "" {
 		return s.config.Namespace

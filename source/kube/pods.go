@@ -12,23 +12,23 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// These ask for nothing of Pods but their metadata, by watches and by lists.
+// Media types that request only the metadata of Pods, for watches and for lists.
 const (
 	podContentType  = contentType + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 	podsContentType = contentType + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 )
 
-// pods are where the Pods are, on other networks than the cluster's, in those
-// namespaces that have a Service or load balancers on one. Elsewhere no Pod is asked for.
+// pods tracks the Pods on secondary networks, in those namespaces that have a Service or
+// load balancers on one. Pods of other namespaces are not requested.
 type pods struct {
 	// users are the Services on a network, and EndpointSlices of load balancers on one
-	// (by a name that no Service has), by namespace. None has an empty map.
+	// (under a name that no Service can have), by namespace. No map is empty.
 	users map[string]map[service.ID]bool
-	// stores are those of the namespaces that are followed.
+	// stores are those of the followed namespaces.
 	stores map[string]*store[*object.Object]
-	// began is whether a snapshot was made: until then the Pods of all are awaited.
+	// began is true once a snapshot was made; until then, snapshots wait for all Pods.
 	began bool
-	// again has one element where other namespaces may have to be followed.
+	// again has one element if the followed namespaces may have to change.
 	again chan struct{}
 }
 
@@ -36,7 +36,7 @@ func newPods() pods {
 	return pods{users: map[string]map[service.ID]bool{}, stores: map[string]*store[*object.Object]{}, again: make(chan struct{}, 1)}
 }
 
-// use notes, with the lock held, whether a user is on a network.
+// use records whether a user is on a network. The caller holds the lock.
 func (p *pods) use(id service.ID, uses bool) {
 	its := p.users[id.Namespace]
 	switch {
@@ -53,11 +53,11 @@ func (p *pods) use(id service.ID, uses bool) {
 	}
 	select {
 	case p.again <- struct{}{}:
-	default: // it is about to be looked at anyway
+	default: // a check is already pending
 	}
 }
 
-// get gives a Pod, with the lock held; nil for one that is not known.
+// get returns a Pod, or nil for an unknown one. The caller holds the lock.
 func (p *pods) get(id service.ID) *object.Object {
 	if s := p.stores[id.Namespace]; s != nil {
 		return s.held[id]
@@ -65,22 +65,21 @@ func (p *pods) get(id service.ID) *object.Object {
 	return nil
 }
 
-// awaitsPods says, with the lock held, that a Service is on a network, and its Pods
-// have not been read yet, though they may be.
+// awaitsPods reports whether a Service is on a network and its Pods have not been read yet,
+// although they may be. The caller holds the lock.
 func (s *Source) awaitsPods(o *object.Object) bool {
 	return o.Network() != "" && !s.podsLoaded(o.Key.Namespace)
 }
 
-// podsLoaded says, with the lock held, whether the Pods of a namespace that has a user
-// have been read, or may not be.
+// podsLoaded reports whether the Pods of a namespace with a user have been read, or reading
+// them is forbidden. The caller holds the lock.
 func (s *Source) podsLoaded(namespace string) bool {
 	its := s.pods.stores[namespace]
 	return s.routing.forbidden["pods"] || its != nil && its.loaded
 }
 
-// podsRead says, with the lock held, whether what a snapshot is made of has all Pods
-// that it needs. After the first, a Service whose Pods are not there yet stays as it
-// was.
+// podsRead reports whether a snapshot has all Pods that it needs. After the first snapshot,
+// a Service whose Pods are missing stays unchanged. The caller holds the lock.
 func (s *Source) podsRead() bool {
 	p := &s.pods
 	if p.began {
@@ -130,7 +129,7 @@ func (s *Source) followPods(ctx context.Context) {
 	}
 }
 
-// podsOf are the Pods of a namespace that run, or are to.
+// podsOf returns the resource of a namespace's Pods that have not finished.
 func (s *Source) podsOf(namespace string) resource {
 	return resource{
 		client: s.client.core, name: "pods", namespace: namespace, accept: podsContentType, acceptWatch: podContentType,
@@ -139,8 +138,8 @@ func (s *Source) podsOf(namespace string) resource {
 	}
 }
 
-// podStore makes the store of a namespace, of which nobody hears when it is followed
-// no more.
+// podStore creates the store of a namespace, which is ignored once the namespace is no
+// longer followed.
 func (s *Source) podStore(namespace string) *store[*object.Object] {
 	var its *store[*object.Object]
 	its = newStore(s, object.KindPod, readPod, func(id service.ID, was, now *object.Object) (*object.Object, bool) {
@@ -148,19 +147,18 @@ func (s *Source) podStore(namespace string) *store[*object.Object] {
 			return nil, false
 		}
 		if now != nil && !now.Attached() {
-			now = was // as it is refused
+			now = was // the new version is rejected
 		}
 		changed := func() { s.podsChanged(namespace) }
 		now = settle(was, now, func(*object.Object) { changed() }, changed)
 		return now, now != nil
 	})
 	its.namespace = namespace
-	its.listed = func() { s.podsChanged(namespace) } // also those that wait for Pods of which there are none
+	its.listed = func() { s.podsChanged(namespace) } // including those that wait for Pods of which there are none
 	return its
 }
 
-// podsChanged notes, with the lock held, that the users of a namespace's Pods must be
-// looked at.
+// podsChanged marks the users of a namespace's Pods as changed. The caller holds the lock.
 func (s *Source) podsChanged(namespace string) {
 	s.senders.stale = true
 	for user := range s.pods.users[namespace] {

@@ -10,12 +10,11 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// problems are what is wrong now. Each is logged when it comes up.
+// problems are the current problems. Each is logged when it appears.
 type problems struct {
 	log *slog.Logger
-	// objects are those of what an object says, joined those of a Service
-	// together with its slices, kinds those of reading a kind at all. None has
-	// an empty list.
+	// objects has the problems of single objects, joined those of a Service together with
+	// its slices, kinds those of reading a resource at all. No list is empty.
 	objects, joined, kinds map[object.Key][]problem.Problem
 	changed                bool
 }
@@ -25,7 +24,7 @@ func newProblems(log *slog.Logger) problems {
 	return problems{log: log, objects: empty(), joined: empty(), kinds: empty()}
 }
 
-// set says what is wrong with an object now.
+// set replaces the problems of an object.
 func (p *problems) set(k object.Key, faults []object.Fault) {
 	var now []problem.Problem
 	for _, f := range faults {
@@ -50,7 +49,7 @@ func (p *problems) put(in map[object.Key][]problem.Problem, k object.Key, now []
 	}
 }
 
-// forget lets those of objects go that are no more.
+// forget removes the problems of deleted objects.
 func (p *problems) forget(gone func(object.Key) bool) {
 	for k := range p.objects {
 		if gone(k) {
@@ -59,7 +58,7 @@ func (p *problems) forget(gone func(object.Key) bool) {
 	}
 }
 
-// all gives the problems, sorted.
+// all returns the problems, sorted.
 func (p *problems) all() (all []problem.Problem) {
 	for _, in := range []map[object.Key][]problem.Problem{p.kinds, p.objects, p.joined} {
 		for _, k := range slices.SortedFunc(maps.Keys(in), object.Key.Compare) {

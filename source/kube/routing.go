@@ -21,32 +21,31 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// Names of our own resources and kinds.
+// Names of Fairlead's resources and kinds.
 const (
 	bgpPeers, announcements, addressPools = "bgppeers", "announcements", "addresspools"
 	kindPeer, kindAnnouncement, kindPool  = "BGPPeer", "Announcement", "AddressPool"
 )
 
-// ownRetry is for resources that a cluster need not have: who awaits them asks
-// seldom.
+// ownRetry is the backoff for optional resources, longer because many clusters lack them.
 var ownRetry = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 5, Cap: 15 * time.Second}
 
-// routing is what a cluster's own resources say of BGP to this node.
+// routing is the BGP configuration of this node in the cluster's resources.
 type routing struct {
 	peers         *store[*v1alpha1.BGPPeer]
 	announcements *store[*v1alpha1.Announcement]
 	pools         *store[*v1alpha1.AddressPool]
 	labels        map[string]string // this node's
-	// awaited are the resources that were not there when they were asked for,
-	// forbidden those that we may not read now.
+	// awaited are the resources that did not exist when they were requested, forbidden
+	// those that the agent may not read at present.
 	awaited, forbidden map[string]bool
-	// announced is what Announcements say, as of the last look; stale says that
-	// it must be made anew.
+	// announced is the result of the Announcements as of the last evaluation; stale means
+	// that it must be computed again.
 	announced source.Announcements
 	stale     bool
-	// wake has one element where the peers may be others.
+	// wake has one element if the peers may have changed.
 	wake      chan struct{}
-	passwords map[string]string // of Secrets, as they were last read
+	passwords map[string]string // of Secrets, as last read
 	beyond    beyond
 }
 
@@ -69,8 +68,8 @@ func slim(m *metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: m.Name, CreationTimestamp: m.CreationTimestamp}
 }
 
-// own makes the store of a kind of which keep gives what matters; changed is told,
-// with the lock held, that there are others.
+// own creates the store of a kind. keep returns the relevant part of an object; changed is
+// called on changes, with the lock held.
 func own[T any](s *Source, kind string, keep func(*T) *T, changed func()) *store[*T] {
 	read := func(o runtime.Object) (*made[*T], error) {
 		in, ok := any(o).(*T)
@@ -87,7 +86,7 @@ func own[T any](s *Source, kind string, keep func(*T) *T, changed func()) *store
 	return newStore(s, kind, read, tell)
 }
 
-// followRouting gives those that fill these stores.
+// followRouting returns the functions that fill these stores.
 func (s *Source) followRouting() []func(context.Context) {
 	r := &s.routing
 	peers := resource{client: s.client.own, name: bgpPeers, own: func() runtime.Object { return &v1alpha1.BGPPeerList{} }}
@@ -100,15 +99,16 @@ func (s *Source) followRouting() []func(context.Context) {
 	return all
 }
 
-// announces says whether it matters what is announced.
+// announces reports whether it is relevant what is advertised.
 func (s *Source) announces() bool { return s.config.OnPeers != nil || s.config.Announcements }
 
-// rerouted notes, with the lock held, that peers or Announcements may be others.
+// rerouted is called when peers or Announcements may have changed. The caller holds the
+// lock.
 func (s *Source) rerouted() {
 	s.routing.stale = true
 	select {
 	case s.routing.beyond.again <- struct{}{}:
-	default: // it is about to be looked at anyway
+	default: // a check is already pending
 	}
 	s.wakeUp()
 	s.wakePeers()
@@ -117,11 +117,11 @@ func (s *Source) rerouted() {
 func (s *Source) wakePeers() {
 	select {
 	case s.routing.wake <- struct{}{}:
-	default: // it is about to be looked at anyway
+	default: // a check is already pending
 	}
 }
 
-// setLabels takes, with the lock held, this node's labels.
+// setLabels stores this node's labels. The caller holds the lock.
 func (s *Source) setLabels(now map[string]string) {
 	if !maps.Equal(s.routing.labels, now) {
 		s.routing.labels = now
@@ -129,20 +129,20 @@ func (s *Source) setLabels(now map[string]string) {
 	}
 }
 
-// routingRead says, with the lock held, whether it is known what is announced, or
-// known to be kept from us: no address is announced before that, as it might be one
-// that is not to be.
+// routingRead reports whether the selection of what to advertise is known, or known to be
+// forbidden. Nothing is advertised before that, because it might be an address that must
+// not be. The caller holds the lock.
 func (s *Source) routingRead() bool {
 	r := &s.routing
 	return !s.announces() || s.nodeRead() &&
 		(r.announcements.loaded || r.forbidden[announcements]) && (r.pools.loaded || r.forbidden[addressPools])
 }
 
-// nodeRead says, with the lock held, that this node is known, or known to be none.
+// nodeRead reports whether this node is known, or known not to be configured. The caller
+// holds the lock.
 func (s *Source) nodeRead() bool { return s.nodes.loaded || s.config.Node == "" }
 
-// awaitResource notes that one of our own resources is not there, which is told
-// once.
+// awaitResource records that a custom resource does not exist, and logs that once.
 func (s *Source) awaitResource(resource string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +152,7 @@ func (s *Source) awaitResource(resource string) {
 	}
 }
 
-// setForbidden notes, with the lock held, whether we may not read a resource.
+// setForbidden records whether the agent may read a resource. The caller holds the lock.
 func (s *Source) setForbidden(resource string, now bool) {
 	if s.routing.forbidden[resource] != now {
 		s.routing.forbidden[resource] = now
@@ -160,7 +160,7 @@ func (s *Source) setForbidden(resource string, now bool) {
 	}
 }
 
-// announcedNow gives, with the lock held, what Announcements say to this node.
+// announcedNow returns what Announcements select for this node. The caller holds the lock.
 func (s *Source) announcedNow() source.Announcements {
 	r := &s.routing
 	if r.stale {
@@ -191,10 +191,10 @@ func (s *Source) announce() source.Announcements {
 	return said
 }
 
-// nothing is announced, and why.
+// nothing advertises nothing, with the reason.
 type nothing struct{ why string }
 
-// Offers gives none.
+// Offers returns no offers.
 func (n *nothing) Offers(*service.Service, netip.Addr) ([]route.Offer, string) { return nil, n.why }
 
 func problemsOf(wrong []crd.Wrong) (all []problem.Problem) {

@@ -29,10 +29,10 @@ import (
 	"github.com/fairlead/fairlead/source/crd"
 )
 
-// agentUser has the rights of deploy/manifests/rbac.yaml.
+// agentUser has the permissions of deploy/manifests/rbac.yaml.
 const agentUser = "system:serviceaccount:fairlead:fairlead-agent"
 
-// kinds are those of the objects that these tests make.
+// kinds are the kinds of objects that these tests create.
 var kinds = map[string]schema.GroupVersionResource{
 	"CustomResourceDefinition": {Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
 	"ClusterRole":              {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
@@ -46,14 +46,14 @@ var kinds = map[string]schema.GroupVersionResource{
 	kindAnnouncement:           {Group: "fairlead.io", Version: "v1alpha1", Resource: announcements},
 }
 
-// routed is a cluster with our own resources, and a follower of it.
+// routed is a cluster with Fairlead's resources, and a follower.
 type routed struct {
 	world
 	any      dynamic.Interface
 	follower *follower
 
 	mu    sync.Mutex
-	peers []crd.Peer // told last
+	peers []crd.Peer // last delivered
 	told  int
 }
 
@@ -66,7 +66,7 @@ func newRouted(t *testing.T) (*routed, *labkube.Cluster) {
 	return &routed{world: world{t, clientFor(t, c.Config)}, any: client}, c
 }
 
-// apply makes the objects of a text.
+// apply creates the objects of a text.
 func (r *routed) apply(text string) {
 	r.t.Helper()
 	dec := yaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096)
@@ -138,8 +138,7 @@ func (r *routed) onPeers(all []crd.Peer) []problem.Problem {
 	return nil
 }
 
-// awaitPeers waits until these have been told last, as "name address AS hold BFD
-// password".
+// awaitPeers waits until these were delivered last, as "name address AS hold BFD password".
 func (r *routed) awaitPeers(want ...string) {
 	r.t.Helper()
 	r.follower.await(func() error {
@@ -156,8 +155,8 @@ func (r *routed) awaitPeers(want ...string) {
 	})
 }
 
-// awaitPrefixes waits until this is how the one address is announced: prefixes, or
-// words of why not, or "itself" where nothing says so.
+// awaitPrefixes waits until the address is advertised like this: prefixes, or words of the
+// reason why not, or "itself" if no Announcement applies.
 func (r *routed) awaitPrefixes(want string) {
 	r.t.Helper()
 	r.follower.await(func() error {
@@ -180,9 +179,8 @@ func (r *routed) awaitPrefixes(want string) {
 	})
 }
 
-// TestRouting has a balancer that may not yet read Fairlead's resources, then may,
-// then sees them come, change and go, with no more rights than it is deployed
-// with.
+// TestRouting has a balancer that may not read Fairlead's resources at first, then may,
+// then sees them created, changed and deleted, with only the permissions of the deployment.
 func TestRouting(t *testing.T) {
 	t.Parallel()
 	r, c := newRouted(t)
@@ -219,7 +217,7 @@ subjects: [{kind: ServiceAccount, name: fairlead-agent, namespace: fairlead}]
 	config.Impersonate.UserName = agentUser
 	r.follower = newFollower(t, config, Config{Namespace: "fairlead", OnPeers: r.onPeers}, true)
 
-	// What may not be read might forbid it: all is served, and nothing announced.
+	// What may not be read might restrict it: everything is served, and nothing advertised.
 	r.awaitPrefixes("announcements cannot be read, which say what is announced: let this agent")
 	r.follower.awaitProblem(true, "announcements: cannot be read")
 	r.follower.awaitProblem(true, "bgppeers: cannot be read")
@@ -228,7 +226,7 @@ subjects: [{kind: ServiceAccount, name: fairlead-agent, namespace: fairlead}]
 		t.Errorf("told of peers %v, which cannot be known", r.peers)
 	}
 	r.mu.Unlock()
-	// What is not there keeps nobody from being announced.
+	// An absent resource does not prevent the advertisement.
 	r.deploy("manifests/rbac.yaml")
 	r.follower.awaitProblem(false, "cannot be read")
 	r.awaitPrefixes("itself")
@@ -240,8 +238,8 @@ subjects: [{kind: ServiceAccount, name: fairlead-agent, namespace: fairlead}]
 	r.awaitRevoked(way, config)
 }
 
-// mayGetPassword is what a user adds for a peer with a password, as the page on
-// Kubernetes says.
+// mayGetPassword is what a user adds for a peer with a password, as the Kubernetes page
+// explains.
 const mayGetPassword = `apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: fairlead-peers, namespace: fairlead}
@@ -255,8 +253,8 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: fairlead-peers}
 subjects: [{kind: ServiceAccount, name: fairlead-agent, namespace: fairlead}]
 `
 
-// awaitRevoked has the rights taken away from an agent that runs, and from one that
-// starts then.
+// awaitRevoked revokes the permissions of a running agent, and of one that starts
+// afterwards.
 func (r *routed) awaitRevoked(way *relay, config *rest.Config) {
 	r.own(kindAnnouncement, "b", "{pools: [web]}")
 	r.own(kindPeer, "stays", "{address: 10.0.0.108}")
@@ -267,7 +265,7 @@ func (r *routed) awaitRevoked(way *relay, config *rest.Config) {
 	binding, err := all.Get(context.Background(), "fairlead-agent", metav1.GetOptions{})
 	must(r.t, err)
 	must(r.t, all.Delete(context.Background(), binding.Name, metav1.DeleteOptions{}))
-	reconnect := func() { // a watch that runs runs on
+	reconnect := func() { // an open watch continues
 		way.set(true)
 		way.set(false)
 	}
@@ -297,12 +295,12 @@ func (r *routed) awaitRevoked(way *relay, config *rest.Config) {
 	r.follower = first
 	r.follower.awaitProblem(false, "cannot be read")
 	r.awaitPrefixes("[10.1.1.1/32]")
-	// Definitions that go take all that they defined along.
+	// Deleting a CRD deletes all of its objects.
 	r.drop("CustomResourceDefinition", "announcements.fairlead.io")
 	r.awaitPrefixes("itself")
 }
 
-// awaitDefined waits until our resources are served.
+// awaitDefined waits until Fairlead's resources are served.
 func (r *routed) awaitDefined() {
 	r.t.Helper()
 	r.follower.await(func() error {
@@ -313,7 +311,7 @@ func (r *routed) awaitDefined() {
 	})
 }
 
-// awaitAnnouncements has Announcements come, change and go.
+// awaitAnnouncements creates, changes and deletes Announcements.
 func (r *routed) awaitAnnouncements(rack, tier func(string)) {
 	r.awaitDefined()
 	r.own(kindAnnouncement, "a", "{pools: [web], serviceSelector: {matchLabels: {tier: gold}}, "+
@@ -337,7 +335,7 @@ func (r *routed) awaitAnnouncements(rack, tier func(string)) {
 	r.follower.awaitProblem(false, "Announcement a")
 }
 
-// awaitSessions has BGPPeers and a password come, change and go.
+// awaitSessions creates, changes and deletes BGPPeers and a password.
 func (r *routed) awaitSessions(rack func(string)) {
 	r.own(kindPeer, "plain", "{address: 10.0.0.108, port: 1179, bfd: false, as: 65000}")
 	r.own(kindPeer, "signed", "{address: 10.0.0.109, passwordSecret: bgp, nodeSelector: {matchLabels: {rack: \"1\"}}}")
@@ -355,7 +353,7 @@ func (r *routed) awaitSessions(rack func(string)) {
 	rack("1")
 	r.awaitPeers(plain, "signed 10.0.0.109:179 0 30s true open")
 
-	// Without its Secret a session goes on.
+	// A session continues without its Secret.
 	must(r.t, r.api.CoreV1().Secrets("fairlead").Delete(context.Background(), "bgp", metav1.DeleteOptions{}))
 	r.drop(kindPeer, "plain")
 	r.awaitPeers("signed 10.0.0.109:179 0 30s true open")

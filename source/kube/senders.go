@@ -13,17 +13,19 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// senders are the load balancers from which this node's backends accept packets, by the
-// EndpointSlices of Config.AcceptFrom. Each selector is followed by itself, so that no
-// other headless Service of the cluster is read for it.
+// senders are the load balancers from which this node's backends accept packets, from the
+// EndpointSlices of Config.AcceptFrom. Each selector has its own watch, so that no other
+// headless Service of the cluster is read.
 type senders struct {
 	stores []*store[senderEntry]
 	all    []netip.Addr
-	// stale says that all must be made again, began that a snapshot was made with all.
+	// stale means that all must be computed again, began that a snapshot was made with all
+	// of them.
 	stale, began bool
 }
 
-// senderEntry is an EndpointSlice of load balancers; one that is refused stays as it was.
+// senderEntry is an EndpointSlice of load balancers. A rejected change keeps the previous
+// version.
 type senderEntry struct {
 	object  *object.Object
 	refused bool
@@ -42,7 +44,7 @@ func newSenders(s *Source, by []source.Selector) senders {
 	return all
 }
 
-// followSenders gives what keeps the stores like the cluster.
+// followSenders returns the functions that fill these stores.
 func (s *Source) followSenders() (all []func(context.Context)) {
 	for i, its := range s.senders.stores {
 		by := s.config.AcceptFrom[i]
@@ -79,8 +81,9 @@ func (s *Source) tellSender(by source.Selector, id service.ID, was, now senderEn
 	return now, now.object != nil
 }
 
-// sendersRead says, with the lock held, whether all load balancers are known, with the
-// Pods that some are known by. After the first snapshot they follow as they come.
+// sendersRead reports whether all load balancers are known, including the Pods that some
+// are identified by. After the first snapshot, changes may arrive later. The caller holds
+// the lock.
 func (s *Source) sendersRead() bool {
 	if s.senders.began {
 		return true
@@ -99,7 +102,7 @@ func (s *Source) sendersRead() bool {
 	return true
 }
 
-// sendersNow gives the load balancers, with the lock held.
+// sendersNow returns the load balancers. The caller holds the lock.
 func (s *Source) sendersNow() []netip.Addr {
 	if !s.senders.stale {
 		return s.senders.all

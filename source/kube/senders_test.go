@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// awaitSenders waits until a backend node accepts packets from just these.
+// awaitSenders waits until a backend node accepts packets from exactly these.
 func (f *follower) awaitSenders(want string) {
 	f.t.Helper()
 	f.await(func() error {
@@ -28,8 +28,8 @@ func (f *follower) awaitSenders(want string) {
 	})
 }
 
-// testSenders has a backend node know the load balancers of several Services by a label,
-// and follow those that come, move and go. They are known by the first snapshot.
+// testSenders has a backend node find the load balancers of several Services by a label,
+// and follow changes. They are known in the first snapshot.
 func testSenders(t *testing.T, c *labkube.Cluster, w world) {
 	const label = "fairlead.io/balancers"
 	balancers := func(name, of string, addrs ...string) *discoveryv1.EndpointSlice {

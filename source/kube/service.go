@@ -17,18 +17,19 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// labelProxyName says that another service proxy serves a Service (kube-proxy's
+// labelProxyName means that another service proxy serves a Service (kube-proxy's
 // pkg/proxy/apis).
 const labelProxyName = "service.kubernetes.io/service-proxy-name"
 
-// serviceEntry is what is kept of a Service; nil for who does not want it.
+// serviceEntry is the cached part of a Service; a field is nil if its consumer does not
+// need it.
 type serviceEntry struct {
 	proxy  *proxy.Service
 	object *object.Object
-	ports  []gateway.Port // for who serves Gateways
-	// refused says that the object has faults: the balancer keeps what the
-	// Service was before, unless its addresses, which may be another's by now,
-	// are no longer the same. What is held is never refused.
+	ports  []gateway.Port // for Gateways
+	// refused means that the object has faults. The balancer keeps the previous version of
+	// the Service, unless its addresses have changed, because the old ones may belong to
+	// another Service now. Stored entries are never refused.
 	refused bool
 }
 
@@ -54,7 +55,7 @@ func (s *Source) readService(o runtime.Object) (*made[serviceEntry], error) {
 	return m, nil
 }
 
-// readBalanced reads a Service for the balancer, which keeps only what is ours.
+// readBalanced reads a Service for the balancer, which keeps only Fairlead's.
 func (s *Source) readBalanced(in *corev1.Service, m *made[serviceEntry]) {
 	o, faults := object.ReadService(in, object.Origin{Assigned: true, RequireClass: s.config.RequireClass, Beyond: s.routing.beyond.reads.Load().Kinds})
 	switch {
@@ -89,9 +90,9 @@ func (s *Source) tellService(id service.ID, was, now serviceEntry) (serviceEntry
 	return now, now.proxy != nil || now.object != nil || now.ports != nil
 }
 
-// proxyService gives what the proxy needs of a Service, or nil where it is none
-// for it (as kube-proxy: headless, ExternalName, another proxy's), and what of
-// it makes no sense and is left out.
+// proxyService returns what the proxy needs of a Service, or nil if the proxy must ignore
+// it (like kube-proxy: headless, ExternalName, or another proxy's), and the invalid parts,
+// which are left out.
 func proxyService(in *corev1.Service) (*proxy.Service, []object.Fault) {
 	_, another := in.Labels[labelProxyName]
 	spec := &in.Spec
@@ -121,7 +122,7 @@ func proxyService(in *corev1.Service) (*proxy.Service, []object.Fault) {
 	return out, r.faults
 }
 
-// affinity is how long a client stays with its endpoint.
+// affinity returns how long a client stays with its endpoint.
 func affinity(c *corev1.SessionAffinityConfig) time.Duration {
 	if c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil || *c.ClientIP.TimeoutSeconds <= 0 {
 		return service.DefaultAffinity
@@ -129,15 +130,15 @@ func affinity(c *corev1.SessionAffinityConfig) time.Duration {
 	return time.Duration(*c.ClientIP.TimeoutSeconds) * time.Second
 }
 
-// serviceReader collects what makes no sense.
+// serviceReader collects invalid fields.
 type serviceReader struct{ faults []object.Fault }
 
 func (r *serviceReader) refuse(field, format string, args ...any) {
 	r.faults = append(r.faults, object.Fault{Field: field, Message: fmt.Sprintf(format, args...)})
 }
 
-// addr reads an address as Kubernetes does: zeros may lead, and an address of
-// IPv4 written as one of IPv6 is one of IPv4.
+// addr parses an address as Kubernetes does: leading zeros are allowed, and an IPv4-mapped
+// IPv6 address is an IPv4 address.
 func addr(text string) (netip.Addr, bool) {
 	a, err := netip.ParseAddr(text)
 	if err != nil {
@@ -157,7 +158,7 @@ func (r *serviceReader) addrs(field string, texts []string) (out []netip.Addr) {
 	return out
 }
 
-// ingress gives the addresses that a balancer delivers as they are.
+// ingress returns the addresses that a load balancer delivers unchanged.
 func (r *serviceReader) ingress(all []corev1.LoadBalancerIngress) (out []netip.Addr) {
 	for i, in := range all {
 		if in.IP == "" || in.IPMode != nil && *in.IPMode != corev1.LoadBalancerIPModeVIP {
@@ -193,7 +194,7 @@ func (r *serviceReader) ports(all []corev1.ServicePort) []proxy.ServicePort {
 	return out
 }
 
-// port gives a port, or 0 for none and for what is no port.
+// port returns a port, or 0 for none and for an invalid one.
 func (r *serviceReader) port(field string, n int32) uint16 {
 	if n < 0 || n > 65535 {
 		r.refuse(field, "%d is no port; want 1 to 65535; it is left out", n)
@@ -202,12 +203,12 @@ func (r *serviceReader) port(field string, n int32) uint16 {
 	return uint16(n)
 }
 
-// nobody is a client that there is not.
+// nobody matches no client.
 var nobody = netip.MustParsePrefix("::/128")
 
 func (r *serviceReader) ranges(texts []string) (out []netip.Prefix) {
 	for i, text := range texts {
-		text = strings.TrimSpace(text) // the API lets spaces pass
+		text = strings.TrimSpace(text) // the API accepts spaces
 		p, err := netip.ParsePrefix(text)
 		if err != nil {
 			if _, n, sloppy := utilnet.ParseCIDRSloppy(text); sloppy == nil {
@@ -218,14 +219,14 @@ func (r *serviceReader) ranges(texts []string) (out []netip.Prefix) {
 		}
 		if !p.IsValid() {
 			r.refuse(fmt.Sprintf("spec.loadBalancerSourceRanges[%d]", i), "%q is not a prefix; want one like \"10.1.1.0/24\"; nobody is let in by it", text)
-			p = nobody // who may not come in must not because of a typing error
+			p = nobody // a typo must not let anybody in
 		}
 		out = append(out, p.Masked())
 	}
 	return out
 }
 
-// protocolOf gives a protocol, TCP for none.
+// protocolOf returns a protocol; the default is TCP.
 func protocolOf(p corev1.Protocol) (service.Protocol, bool) {
 	switch p {
 	case "", corev1.ProtocolTCP:

@@ -13,11 +13,12 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// sliceEntry is what is kept of an EndpointSlice; nil for who does not want it.
+// sliceEntry is the cached part of an EndpointSlice; a field is nil if its consumer does
+// not need it.
 type sliceEntry struct {
 	proxy  *proxy.Slice
 	object *object.Object
-	// refused says that the balancer keeps what the slice was before.
+	// refused means that the balancer keeps the previous version of the slice.
 	refused bool
 }
 
@@ -29,7 +30,7 @@ func (s *Source) readSlice(o runtime.Object) (*made[sliceEntry], error) {
 	s.slices.names.slice(in)
 	m := &made[sliceEntry]{id: service.ID{Namespace: in.Namespace, Name: in.Name}}
 	if in.AddressType == discoveryv1.AddressTypeFQDN {
-		return m, nil // nobody can serve names
+		return m, nil // FQDNs cannot be served
 	}
 	if s.config.Sink != nil {
 		m.value.proxy, m.refused = proxySlice(in)
@@ -61,9 +62,8 @@ func (s *Source) tellSlice(id service.ID, was, now sliceEntry) (sliceEntry, bool
 	return now, now.proxy != nil || now.object != nil
 }
 
-// proxySlice gives what the proxy needs of an EndpointSlice, or nil where it is
-// none for it (of a headless Service), and what of it makes no sense and is left
-// out.
+// proxySlice returns what the proxy needs of an EndpointSlice, or nil if the proxy must
+// ignore it (of a headless Service), and the invalid parts, which are left out.
 func proxySlice(in *discoveryv1.EndpointSlice) (*proxy.Slice, []object.Fault) {
 	if _, headless := in.Labels[corev1.IsHeadlessService]; headless {
 		return nil, nil
@@ -96,7 +96,7 @@ func proxySlice(in *discoveryv1.EndpointSlice) (*proxy.Slice, []object.Fault) {
 			refuse(field, "is empty; the endpoint is left out")
 			continue
 		}
-		// Like kube-proxy, the first is used; that there are more is history.
+		// Like kube-proxy, use only the first; that it is a list is historical.
 		a, ok := addr(e.Addresses[0])
 		if !ok || a.Is6() != out.IPv6 {
 			refuse(field+"[0]", "%q is no address of type %s; the endpoint is left out", e.Addresses[0], in.AddressType)
@@ -124,7 +124,7 @@ func proxyEndpoint(e *discoveryv1.Endpoint, a netip.Addr) proxy.Endpoint {
 	return out
 }
 
-// or gives what p points to, or what nothing stands for.
+// or returns what p points to, or a default if p is nil.
 func or[T any](p *T, unsaid T) T {
 	if p == nil {
 		return unsaid
@@ -132,11 +132,11 @@ func or[T any](p *T, unsaid T) T {
 	return *p
 }
 
-// names are strings that stand in very many objects, each kept once.
+// names interns strings that occur in many objects.
 type names map[string]string
 
-// maxNames is how many are kept, so that names that come and go for years do
-// not fill the memory.
+// maxNames limits the interned names, so that changing names do not fill the memory over
+// time.
 const maxNames = 1 << 16
 
 func (n names) one(s string) string {
@@ -156,7 +156,7 @@ func (n names) pointer(s *string) {
 	}
 }
 
-// slice takes the names of an EndpointSlice from those that are kept.
+// slice interns the names of an EndpointSlice.
 func (n names) slice(s *discoveryv1.EndpointSlice) {
 	s.Namespace = n.one(s.Namespace)
 	for i := range s.Ports {

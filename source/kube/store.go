@@ -11,38 +11,37 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// made is what an object was made into. It passes for an object, so that lists
-// of it go through a Reflector.
+// made is the converted form of an object. It implements runtime.Object, so that lists of
+// it pass through a Reflector.
 type made[V any] struct {
 	id    service.ID
 	value V
-	// refused is what of the object does not count, and why.
+	// refused are the rejected parts of the object, with reasons.
 	refused []object.Fault
 }
 
-// GetObjectKind is an object's; here it says nothing.
+// GetObjectKind implements runtime.Object.
 func (m *made[V]) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
-// DeepCopyObject is an object's; this one is never changed.
+// DeepCopyObject implements runtime.Object. made is immutable.
 func (m *made[V]) DeepCopyObject() runtime.Object { return m }
 
-// store is what a Reflector fills. It keeps what the objects of one kind were
-// made into, and tells only what differs, also after a new list.
+// store is filled by a Reflector. It stores the converted objects of one kind, and reports
+// only differences, even after a new list.
 type store[V any] struct {
 	source *Source
 	kind   string
-	// read makes an object into what is kept of it. It is called without the
-	// lock, by one goroutine at a time.
+	// read converts an object. It is called without the lock, by one goroutine at a time.
 	read func(o runtime.Object) (*made[V], error)
-	// tell is called with the lock held where an object may differ from what is
-	// held. now may be the zero value, for one that is not there; it gives what
-	// to hold, and whether there is anything to hold.
+	// tell is called with the lock held if an object may differ from the stored one. now is
+	// the zero value for a deleted object. tell returns what to store, and whether to store
+	// anything.
 	tell   func(id service.ID, was, now V) (hold V, ok bool)
 	held   map[service.ID]V
 	names  names
 	loaded bool
-	listed func() // is told with the lock held that all there are have been told of; may be nil
-	// namespace is the only one whose objects are kept here; empty: all of the kind.
+	listed func() // called with the lock held after a complete list; may be nil
+	// namespace is the only namespace whose objects are stored; empty for all.
 	namespace string
 }
 
@@ -52,10 +51,10 @@ func newStore[V any](
 	return &store[V]{source: s, kind: kind, read: read, tell: tell, held: map[service.ID]V{}, names: names{}}
 }
 
-// Add is told of a new object; a Reflector's word.
+// Add implements cache.ReflectorStore for a new object.
 func (s *store[V]) Add(o any) error { return s.Update(o) }
 
-// Update is told of an object that may be another.
+// Update stores an object that may have changed.
 func (s *store[V]) Update(o any) error {
 	m, err := s.made(o)
 	if err != nil {
@@ -68,7 +67,7 @@ func (s *store[V]) Update(o any) error {
 	return nil
 }
 
-// Delete is told of an object that is gone.
+// Delete removes an object.
 func (s *store[V]) Delete(o any) error {
 	m, err := s.made(o)
 	if err != nil {
@@ -82,7 +81,7 @@ func (s *store[V]) Delete(o any) error {
 	return nil
 }
 
-// Replace is told of all objects that there are.
+// Replace replaces all objects.
 func (s *store[V]) Replace(all []any, _ string) error {
 	s.source.mu.Lock()
 	defer s.source.mu.Unlock()
@@ -114,7 +113,7 @@ func (s *store[V]) Replace(all []any, _ string) error {
 	return nil
 }
 
-// Resync does nothing: nothing is told twice.
+// Resync does nothing: nothing is reported twice.
 func (s *store[V]) Resync() error { return nil }
 
 func (s *store[V]) made(o any) (*made[V], error) {
@@ -136,7 +135,7 @@ func (s *store[V]) set(m *made[V]) {
 	s.put(m.id, m.value)
 }
 
-// drop lets an object go. What was never held was never told of.
+// drop removes an object. If it was never stored, it was never reported.
 func (s *store[V]) drop(id service.ID) {
 	if _, ok := s.held[id]; ok {
 		var none V
@@ -152,8 +151,8 @@ func (s *store[V]) put(id service.ID, now V) {
 	}
 }
 
-// settle compares what an object was with what it is now, nil for not there,
-// tells of a difference, and gives what to hold.
+// settle compares the previous and current version of an object, nil if absent, reports a
+// difference, and returns what to store.
 func settle[T any](was, now *T, set func(*T), gone func()) *T {
 	switch {
 	case now == nil && was != nil:

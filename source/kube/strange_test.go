@@ -17,10 +17,10 @@ import (
 	labkube "github.com/fairlead/fairlead/lab/kube"
 )
 
-// What passes the API server's validation, and makes no sense, or little.
+// Objects that pass the API server's validation but make little or no sense.
 
-// targets gives what the proxy of the node makes of what it was told: of each
-// frontend the endpoints for the node's own clients, local ones with a star.
+// targets returns what the node's proxy does with its input: the endpoints of each frontend
+// for the node's own clients, local ones with a star.
 func (f *follower) targets(name string) string {
 	var its []*proxy.Slice
 	for _, s := range f.told.slices {
@@ -51,7 +51,7 @@ func (f *follower) awaitTargets(name, want string) {
 	})
 }
 
-// balance makes a Service one of type LoadBalancer that has an address.
+// balance makes a Service one of type LoadBalancer with an address.
 func (w world) balance(name, ip string) {
 	w.t.Helper()
 	w.editService(name, func(s *corev1.Service) {
@@ -61,8 +61,8 @@ func (w world) balance(name, ip string) {
 }
 
 // testStrange has endpoints that are a node's own address, the Service's own VIP,
-// doubled in two slices, and in a slice that says it is another Service's. No
-// Service here has a selector.
+// duplicated in two slices, and in a slice labeled for another Service. No Service here has
+// a selector.
 func testStrange(t *testing.T, c *labkube.Cluster, w world) {
 	w.node("node-a", func(n *corev1.Node) {})
 	n, err := w.api.CoreV1().Nodes().Get(context.Background(), "node-a", metav1.GetOptions{})
@@ -75,7 +75,7 @@ func testStrange(t *testing.T, c *labkube.Cluster, w world) {
 
 	w.service("web", "10.96.0.50", nil)
 	w.balance("web", "10.1.1.1")
-	f.awaitTargets("web", "10.1.1.1:80/TCP ->; 10.96.0.50:80/TCP ->") // nothing selects any, and nobody says any
+	f.awaitTargets("web", "10.1.1.1:80/TCP ->; 10.96.0.50:80/TCP ->") // without a selector and slices there are none
 	f.awaitBalanced("default/web: TCP 10.1.1.1:80 ->")
 	w.slice(sliceOf("web-1", "web", "192.0.2.7", "10.200.0.1"))
 	w.slice(sliceOf("web-2", "web", "10.200.0.1", "10.200.0.2", "10.1.1.1"))
@@ -84,7 +84,7 @@ func testStrange(t *testing.T, c *labkube.Cluster, w world) {
 	f.awaitBalanced("default/web: TCP 10.1.1.1:80 -> 10.200.0.1:8080*1 10.200.0.2:8080*1 192.0.2.7:8080*1")
 	f.awaitProblem(true, "10.1.1.1 is a VIP of Service default/web and cannot be its own server; it is left out")
 
-	// Of a double, the one that does not terminate counts.
+	// Of duplicates, the one that does not terminate wins.
 	w.editSlice("web-2", func(s *discoveryv1.EndpointSlice) {
 		s.Endpoints = s.Endpoints[:1]
 		s.Endpoints[0].Conditions = discoveryv1.EndpointConditions{Ready: new(false), Serving: new(true), Terminating: new(true)}
@@ -92,14 +92,15 @@ func testStrange(t *testing.T, c *labkube.Cluster, w world) {
 	f.awaitBalanced("default/web: TCP 10.1.1.1:80 -> 10.200.0.1:8080*1 192.0.2.7:8080*1")
 	f.awaitTargets("web", "10.1.1.1:80/TCP -> 10.200.0.1:8080* 192.0.2.7:8080*; 10.96.0.50:80/TCP -> 10.200.0.1:8080* 192.0.2.7:8080*")
 
-	// A slice is its label's, whatever its name, and moves with that.
+	// A slice belongs to the Service of its label, whatever its name, and moves with the
+	// label.
 	w.service("app", "10.96.0.51", nil)
 	w.editSlice("web-1", func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelServiceName] = "app" })
 	f.awaitTargets("app", "10.96.0.51:80/TCP -> 10.200.0.1:8080* 192.0.2.7:8080*")
-	f.awaitTargets("web", "10.1.1.1:80/TCP -> 10.200.0.1:8080*; 10.96.0.50:80/TCP -> 10.200.0.1:8080*") // one that terminates, and nothing better
+	f.awaitTargets("web", "10.1.1.1:80/TCP -> 10.200.0.1:8080*; 10.96.0.50:80/TCP -> 10.200.0.1:8080*") // a terminating one, because there is no other
 	f.awaitBalanced("default/web: TCP 10.1.1.1:80 -> 10.200.0.1:8080*1")
 
-	// An endpoint that is the frontend itself, port and all, would go in circles.
+	// An endpoint equal to the frontend, including the port, would loop.
 	own := sliceOf("app-1", "app", "10.96.0.51")
 	own.Ports[0].Port = new(int32(80))
 	w.slice(own)
@@ -110,7 +111,7 @@ func testStrange(t *testing.T, c *labkube.Cluster, w world) {
 		return nil
 	})
 	f.awaitTargets("app", "10.96.0.51:80/TCP -> 10.200.0.1:8080* 192.0.2.7:8080*")
-	// No port, which the API lets pass, is all ports to Kubernetes: nobody serves that.
+	// No port, which the API accepts, means all ports to Kubernetes. No proxy serves that.
 	w.editSlice("app-1", func(s *discoveryv1.EndpointSlice) { s.Ports[0].Port = nil })
 	f.awaitProblem(true, "EndpointSlice default/app-1: ports[0].port: ")
 	f.awaitTargets("app", "10.96.0.51:80/TCP -> 10.200.0.1:8080* 192.0.2.7:8080*")
@@ -124,8 +125,8 @@ func testStrange(t *testing.T, c *labkube.Cluster, w world) {
 	must(t, w.api.CoreV1().Nodes().Delete(context.Background(), "node-a", metav1.DeleteOptions{}))
 }
 
-// testMany has a Service of as many endpoints as a slice may have, and of a slice
-// more.
+// testMany has a Service with as many endpoints as a slice may have, and one with an
+// additional slice.
 func testMany(t *testing.T, c *labkube.Cluster, w world) {
 	f := newFollower(t, c.Config, Config{}, true)
 	f.awaitLoaded()
@@ -159,8 +160,8 @@ func testMany(t *testing.T, c *labkube.Cluster, w world) {
 	w.deleteService("web")
 }
 
-// testRenamed has the node register anew by another name, which an agent is not told
-// of: what it knew stays true, and it says what to do.
+// testRenamed has the node register under another name, which the agent is not told: its
+// state stays valid, and it reports what to do.
 func testRenamed(t *testing.T, c *labkube.Cluster, w world) {
 	w.node("node-a", func(n *corev1.Node) { n.Labels[corev1.LabelTopologyZone] = "z1" })
 	w.service("web", "10.96.0.50", nil)
@@ -171,7 +172,7 @@ func testRenamed(t *testing.T, c *labkube.Cluster, w world) {
 	w.node("node-z", func(n *corev1.Node) { n.Labels[corev1.LabelTopologyZone] = "z1" })
 	w.editSlice("web-1", func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].NodeName = new("node-z") })
 	f.awaitProblem(true, "Node node-a: is gone from the cluster; what was known of it is taken for true; if it has another name now, start the agent with that (--node)")
-	f.awaitTargets("web", "10.96.0.50:80/TCP -> 10.200.0.1:8080") // served, though not as its own
+	f.awaitTargets("web", "10.96.0.50:80/TCP -> 10.200.0.1:8080") // served, but not as local
 	again := newFollower(t, c.Config, Config{Node: "node-z"}, true)
 	again.awaitTargets("web", "10.96.0.50:80/TCP -> 10.200.0.1:8080*")
 	again.awaitProblem(false, "Node")

@@ -9,24 +9,24 @@ import (
 	"github.com/fairlead/fairlead/internal/kubeclient"
 )
 
-// Event is something that people are to read of this node (kubectl describe node).
+// Event is an Event of this node (kubectl describe node).
 type Event struct {
-	// Reason is a word for machines, Action what was being done.
+	// Reason is a machine-readable word, Action the action in progress.
 	Reason, Action string
-	// Note is it in words; more than 1 kB is cut off.
+	// Note is the message; it is truncated to 1 kB.
 	Note string
 	Warn bool
 }
 
-// Who Events come from, and how long an API server may take for one: they matter to
-// nobody but people, and are not tried again.
+// The reporting component of Events, and the timeout for creating one. Events are
+// informational and are not retried.
 const (
 	component   = "fairlead.io/agent"
 	tellTimeout = 5 * time.Second
 )
 
-// Tell makes an Event of this node, in the background. Where there is no such node,
-// or the API server is away, there is none.
+// Tell creates an Event of this node in the background. Without such a node, or if the API
+// server is unreachable, it creates none.
 func (s *Source) Tell(e Event) {
 	n, ok := s.Node()
 	if !ok {
@@ -45,5 +45,5 @@ func (s *Source) Tell(e Event) {
 	})
 }
 
-// Told waits until all Events have been made, or could not be.
+// Told waits until all pending Events have been created or have failed.
 func (s *Source) Told() { s.telling.Wait() }

@@ -13,7 +13,7 @@ import (
 	labkube "github.com/fairlead/fairlead/lab/kube"
 )
 
-// TestTell has Events of the node found as kubectl describe node finds them.
+// TestTell checks that Events of the node are found as kubectl describe node finds them.
 func TestTell(t *testing.T) {
 	c := labkube.Start(t, labkube.Options{})
 	w := world{t, clientFor(t, c.Config)}

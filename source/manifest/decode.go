@@ -19,27 +19,27 @@ import (
 	"github.com/fairlead/fairlead/internal/yamltree"
 )
 
-// located is a fault and its line in the file.
+// located is a fault with its line in the file.
 type located struct {
 	field, message string
 	line           int
 }
 
-// decoder turns a node tree into JSON for one of the API's own types. On the
-// way it finds what strict decoding would refuse, but with its line: unknown
-// and double fields, and values of the wrong type.
+// decoder converts a node tree to JSON for one of the API's types. It reports what strict
+// decoding would reject, but with the line: unknown and duplicate fields, and values of the
+// wrong type.
 type decoder struct {
-	// budget is what is left of what aliases may blow the text up to.
+	// budget is the remaining budget for the expansion of aliases.
 	budget int
 	depth  int
 	faults []located
 	out    bytes.Buffer
 }
 
-// newDecoder makes a decoder for the objects of one text.
+// newDecoder creates a decoder for the objects of one text.
 func newDecoder(text []byte) *decoder { return &decoder{budget: 10*len(text) + 1000} }
 
-// decode reads an object strictly into one of the API's types.
+// decode decodes an object strictly into one of the API's types.
 func (d *decoder) decode(n *yaml.Node, into any) []located {
 	d.out.Reset()
 	d.faults = nil
@@ -61,14 +61,14 @@ func (d *decoder) refuse(n *yaml.Node, path, format string, args ...any) {
 	d.faults = append(d.faults, located{path, fmt.Sprintf(format, args...), n.Line})
 }
 
-// spend counts what is written, so that aliases of aliases end, and gives the
-// node that an alias stands for.
+// spend charges a node to the budget, so that nested aliases are bounded, and resolves an
+// alias.
 func (d *decoder) spend(n *yaml.Node, path string) (*yaml.Node, bool) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
 	if d.budget < 0 {
-		return n, false // already told
+		return n, false // already reported
 	}
 	if d.budget -= 1 + len(n.Value); d.budget < 0 || d.depth > yamltree.MaxDepth {
 		d.budget = -1
@@ -109,8 +109,8 @@ func (d *decoder) value(n *yaml.Node, t reflect.Type, path string) {
 
 var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 
-// custom writes a value of a type that reads itself: times, int-or-string,
-// managed fields.
+// custom writes a value of a type with its own decoder: times, int-or-string, managed
+// fields.
 func (d *decoder) custom(n *yaml.Node, t reflect.Type, path string) {
 	start := d.out.Len()
 	d.anything(n, path)
@@ -162,9 +162,9 @@ func (d *decoder) entries(n *yaml.Node, elem reflect.Type, path string) {
 	d.out.WriteByte('}')
 }
 
-// pairs calls each for the pairs of a mapping and of what is merged into it
-// ("<<"), but the mapping's own win. A key that stands twice is refused; at
-// gives the path of a key.
+// pairs calls each for the pairs of a mapping and of what is merged into it ("<<"); the
+// mapping's own pairs take precedence. Duplicate keys are rejected; at returns the path of
+// a key.
 func (d *decoder) pairs(n *yaml.Node, path string, at func(string) string, each func(key, value *yaml.Node)) {
 	seen := map[string]int{}
 	var merged []*yaml.Node
@@ -190,8 +190,8 @@ func (d *decoder) pairs(n *yaml.Node, path string, at func(string) string, each 
 	}
 }
 
-// merge calls each for the pairs of a merged mapping, or of a list of them,
-// whose keys have not been seen.
+// merge calls each for the pairs of a merged mapping, or of a list of them, whose keys are
+// not yet set.
 func (d *decoder) merge(
 	m *yaml.Node, path string, at func(string) string, seen map[string]int, each func(key, value *yaml.Node),
 ) {
@@ -211,7 +211,7 @@ func (d *decoder) merge(
 		d.refuse(m, path, "want fields to merge, got %s", yamltree.Got(m))
 		return
 	}
-	d.budget -= len(m.Content) // also for pairs that are not used
+	d.budget -= len(m.Content) // charge unused pairs too
 	d.pairs(m, path, at, func(key, value *yaml.Node) {
 		if _, already := seen[key.Value]; !already {
 			seen[key.Value] = key.Line
@@ -233,7 +233,7 @@ func (d *decoder) list(n *yaml.Node, elem reflect.Type, path string) {
 	d.out.WriteByte(']')
 }
 
-// anything writes a value of no given type.
+// anything writes a value of any type.
 func (d *decoder) anything(n *yaml.Node, path string) {
 	switch {
 	case n.Kind == yaml.MappingNode:
@@ -249,8 +249,8 @@ func (d *decoder) anything(n *yaml.Node, path string) {
 	}
 }
 
-// scalar writes text, a boolean or a whole number; the API's types that are
-// read here have no others.
+// scalar writes text, a boolean or an integer; the API types that are read here have no
+// others.
 func (d *decoder) scalar(n *yaml.Node, t reflect.Type, path string) {
 	tag := n.ShortTag()
 	word, isWord := yaml11[strings.ToLower(n.Value)]
@@ -277,12 +277,11 @@ func (d *decoder) scalar(n *yaml.Node, t reflect.Type, path string) {
 	}
 }
 
-// yaml11 are the words that Kubernetes' YAML, 1.1, takes for booleans beyond
-// true and false. They are read as it reads them, so that one file means the
-// same to both.
+// yaml11 are the additional booleans of YAML 1.1, which Kubernetes uses. They are decoded
+// the same way, so that a file has the same meaning to both.
 var yaml11 = map[string]bool{"yes": true, "no": false, "on": true, "off": false, "y": true, "n": false}
 
-// wholeNumber are numbers that may be too large for YAML to call them whole.
+// wholeNumber matches integers that may be too large for YAML to classify as such.
 var wholeNumber = regexp.MustCompile(`^[-+]?[0-9]+$`)
 
 func (d *decoder) integer(n *yaml.Node, t reflect.Type, path string) {
@@ -316,7 +315,7 @@ func (d *decoder) comma() {
 }
 
 func (d *decoder) text(s string) {
-	b, _ := json.Marshal(s) // of a string cannot fail
+	b, _ := json.Marshal(s) // cannot fail for a string
 	d.out.Write(b)
 }
 
@@ -337,13 +336,13 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// fieldSet are the fields of one of the API's structs by their JSON names.
+// fieldSet has the fields of an API struct by JSON name.
 type fieldSet struct {
 	types map[string]reflect.Type
 	names []string // sorted
 }
 
-var fieldSets sync.Map // of reflect.Type to *fieldSet
+var fieldSets sync.Map // from reflect.Type to *fieldSet
 
 func fieldsOf(t reflect.Type) *fieldSet {
 	if known, ok := fieldSets.Load(t); ok {
@@ -373,7 +372,7 @@ func fieldsOf(t reflect.Type) *fieldSet {
 	return fs
 }
 
-// mend says which field may have been meant, or which there are.
+// mend suggests a field that may have been meant, or lists the fields.
 func (fs *fieldSet) mend(name string) string {
 	if s := suggest.DidYouMean(name, fs.names); s != "" {
 		return s

@@ -8,9 +8,8 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// unique sorts objects by key and leaves one of each: the one that was used already;
-// where none was, the older; where that is not known, the first. It remembers which
-// were used.
+// unique sorts objects by key and selects one per key: the one that was already in use;
+// otherwise the older one; if the age is unknown, the first. It remembers which are in use.
 func (d *folder) unique(objects []*object.Object) (out []*object.Object, problems []problem.Problem) {
 	objects = slices.Clone(objects)
 	slices.SortStableFunc(objects, func(a, b *object.Object) int { return a.Key.Compare(b.Key) })
@@ -39,7 +38,7 @@ func (d *folder) unique(objects []*object.Object) (out []*object.Object, problem
 	return out, problems
 }
 
-// choose gives the one of several objects with one key that is used.
+// choose selects one of several objects with the same key.
 func choose(same []*object.Object, used func(*object.Object) bool) *object.Object {
 	if len(same) == 1 {
 		return same[0]
@@ -49,8 +48,8 @@ func choose(same []*object.Object, used func(*object.Object) bool) *object.Objec
 	})
 }
 
-// used gives what says that an object was in use before, by this agent or the one before
-// it. Of the latter, it reads each file's state once, and only where it is asked for.
+// used returns a function that reports whether an object was already in use by this agent
+// or by the previous one. For the latter it reads each file's state once, on demand.
 func (d *folder) used() func(*object.Object) bool {
 	if d.inUse != nil {
 		return func(o *object.Object) bool {
@@ -69,7 +68,7 @@ func (d *folder) used() func(*object.Object) bool {
 	}
 }
 
-// noteUnused has the files remember which of their objects are not used.
+// noteUnused records in the files which of their objects are not in use.
 func (d *folder) noteUnused(losers map[*object.Object]bool) {
 	for _, f := range d.files {
 		for _, o := range f.objects {
@@ -94,8 +93,7 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// older orders two objects with one key by their age; one of which it is not known
-// comes after one of which it is.
+// older compares two objects with the same key by age; an unknown age comes last.
 func older(a, b *object.Object) int {
 	if c := compareBool(a.Created.IsZero(), b.Created.IsZero()); c != 0 {
 		return c

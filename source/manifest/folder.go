@@ -19,84 +19,84 @@ import (
 )
 
 const (
-	// settle is how long a change that may be half of one must stay as it is
-	// before it counts.
+	// settle is how long a change that may be incomplete must remain unchanged before it is
+	// accepted.
 	settle = 200 * time.Millisecond
-	// goneAfter is how long a file must be missing, and nothing else in its
-	// folder change, before its objects go. Editors, "rm -r" and "git
-	// checkout" take files away for a moment.
+	// goneAfter is how long a file must be missing, with nothing else in its directory
+	// changing, before its objects are removed. Editors, "rm -r" and "git checkout" remove
+	// files briefly.
 	goneAfter = time.Second
-	// racy is how fresh a file may be whose size and time say that it is the
-	// same, before its text is read all the same.
+	// racy is the age below which a file is read again even if its size and time are
+	// unchanged.
 	racy = 2 * time.Second
-	// maxText is the largest file that is read, in bytes.
+	// maxText limits the size of a file, in bytes.
 	maxText = 256 << 20
 )
 
-// folder is what a folder of manifests held when it was last looked at, file
-// by file, and what of it is in force.
+// folder is the content of a directory of manifests at the last check, file by file, and
+// what of it is in force.
 type folder struct {
 	dir    string
 	files  map[string]*file
 	joiner joiner
-	// saved is what outlives the agent.
+	// saved is the state that outlives the agent.
 	saved saved
-	// inUse are the files from which objects were used last.
+	// inUse are the files whose objects were last in use.
 	inUse map[object.Key]string
-	// routing is what the objects say of BGP.
+	// routing is the BGP configuration in the objects.
 	routing routing
 	// balancers is the Service whose endpoints are balancers; zero for none.
 	balancers service.ID
 	// acceptFrom selects the EndpointSlices of all load balancers.
 	acceptFrom []source.Selector
-	// loaded says that the folder has been read once.
+	// loaded is true once the directory has been read.
 	loaded bool
-	// gone is why the folder cannot be read now.
+	// gone is why the directory cannot be read at present.
 	gone string
-	// strange are problems with what in it is no manifest.
+	// strange are problems with entries that are not manifests.
 	strange []problem.Problem
-	// changed is when anything was last seen to change.
+	// changed is when a change was last seen.
 	changed time.Time
 }
 
 func newFolder(dir string) *folder { return &folder{dir: dir, files: map[string]*file{}} }
 
-// file is one file: its objects in force and the problems of its present text.
+// file is one file: its objects in force and the problems of its current text.
 type file struct {
 	objects  []*object.Object
 	problems []problem.Problem
-	// refused are the objects of the present text that are not accepted.
+	// refused are the objects of the current text that are rejected.
 	refused []object.Key
-	// stale says since when objects in force are not those of the present text, unused
-	// which are not used because another file has the same.
+	// stale has the objects in force that differ from the current text, and since when;
+	// unused those that are not in use because another file has the same key.
 	stale  map[object.Key]time.Time
 	unused map[object.Key]bool
-	// lost is why the last valid objects of the file cannot be had, if so.
+	// lost is why the last valid objects of the file are unavailable.
 	lost string
-	// text is what was taken last, until it is saved; unsaved says that anything has
+	// text is the last accepted text, until it is saved; unsaved means that something has
 	// changed since.
 	text    []byte
 	unsaved bool
 
-	sum    [sha256.Size]byte // of the text that was taken
-	taken  os.FileInfo       // the file that it was taken from; nil for none
-	seen   os.FileInfo       // the file at the last look
+	sum    [sha256.Size]byte // of the accepted text
+	taken  os.FileInfo       // the file that it was read from; nil for none
+	seen   os.FileInfo       // the file at the last check
 	seenAt time.Time
 
-	// waiting is a text that was seen but not yet taken.
+	// waiting is a text that was seen but is not yet accepted.
 	waiting     *parsed
 	waitingText []byte
 	waitingSum  [sha256.Size]byte
 	since       time.Time
-	// missing is since when the file is not there.
+	// missing is when the file disappeared.
 	missing time.Time
-	// unread is why the file cannot be read, if so, and unreadSince since when.
+	// unread is why the file cannot be read, and unreadSince since when.
 	unread      string
 	unreadSince time.Time
 }
 
-// look reads what is new. It says whether anything that counts has changed,
-// and when to look again at the latest; 0 for no reason to.
+// look reads what is new. It reports whether anything relevant has changed, and when to
+// check again at the latest; 0 for no deadline.
 func (d *folder) look(now time.Time) (changed bool, again time.Duration) {
 	strange := d.strange
 	names, err := d.list()
@@ -142,8 +142,8 @@ func (d *folder) look(now time.Time) (changed bool, again time.Duration) {
 	return changed || c, sooner(again, wait)
 }
 
-// list gives the names of the manifests in the folder, and notes what in it is none
-// though it may pass for one. A name that cannot be looked behind counts.
+// list returns the names of the manifests in the directory, and records entries that may be
+// mistaken for one. A name that cannot be resolved counts.
 func (d *folder) list() (map[string]bool, error) {
 	entries, err := os.ReadDir(d.dir)
 	if err != nil {
@@ -157,7 +157,7 @@ func (d *folder) list() (map[string]bool, error) {
 		if e.Type()&fs.ModeSymlink != 0 {
 			info, err := os.Stat(path)
 			isDir = err == nil && info.IsDir()
-			// A key that is taken out of a ConfigMap leads nowhere for a moment.
+			// A key that is removed from a ConfigMap briefly leaves a dangling link.
 			to, _ := os.Readlink(path)
 			takenOut = errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(to, "..data/")
 		}
@@ -172,13 +172,13 @@ func (d *folder) list() (map[string]bool, error) {
 	return names, nil
 }
 
-// IsManifest says that a file of this name in the folder is read.
+// IsManifest reports whether a file of this name in the directory is read.
 func IsManifest(name string) bool {
 	ext := strings.ToLower(filepath.Ext(name))
 	return !strings.HasPrefix(name, ".") && (ext == ".yaml" || ext == ".yml" || ext == ".json")
 }
 
-// holdsManifests says that files in a folder would be read if it were the one.
+// holdsManifests reports whether a directory contains files with names of manifests.
 func holdsManifests(dir string) bool {
 	if IsManifest(filepath.Base(dir)) {
 		return true
@@ -187,7 +187,7 @@ func holdsManifests(dir string) bool {
 	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() && IsManifest(e.Name()) })
 }
 
-// drop lets files go that are missing for good.
+// drop removes files that are missing permanently.
 func (d *folder) drop(names map[string]bool, now time.Time) (changed bool, again time.Duration) {
 	for name, f := range d.files {
 		if names[name] {
@@ -201,7 +201,7 @@ func (d *folder) drop(names map[string]bool, now time.Time) (changed bool, again
 		if names[name] {
 			continue
 		}
-		// A folder that never comes to rest must not keep its files for ever.
+		// Remove files even if the directory never stops changing.
 		quiet := now.Sub(d.changed) >= goneAfter || now.Sub(f.missing) >= 10*goneAfter
 		if !quiet && len(f.objects) > 0 {
 			again = sooner(again, goneAfter-now.Sub(d.changed))
@@ -214,7 +214,7 @@ func (d *folder) drop(names map[string]bool, now time.Time) (changed bool, again
 	return changed, again
 }
 
-// sooner gives the shorter of two waits, where 0 is none.
+// sooner returns the shorter of two waits; 0 means none.
 func sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -222,14 +222,14 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// look reads a file if it may have changed. Its text is taken at once if the
-// file replaced the former one whole and loses nothing; else once it has
-// stayed the same for a while, because it may be half written. restore, at the first
-// look of an agent, gives the file the objects that it had before, where they count.
+// look reads a file if it may have changed. Its text is accepted immediately if the file
+// replaced the previous one and loses nothing; otherwise only once it has been stable for a
+// while, because it may be partially written. restore, at an agent's first check, restores
+// the file's previous objects if they are needed.
 func (f *file) look(path, name string, now time.Time, restore func()) (changed bool, again time.Duration) {
 	text, info, err := f.read(path, now)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, settle // went meanwhile; the next look sees it missing
+		return false, settle // deleted meanwhile; the next check handles it
 	}
 	if err != nil {
 		if restore != nil {
@@ -263,8 +263,8 @@ func (f *file) look(path, name string, now time.Time, restore func()) (changed b
 	return true, 0
 }
 
-// setUnread notes why the file cannot be read, or that it can, and says whether that is
-// new.
+// setUnread records why the file cannot be read, or that it can, and reports whether that
+// changed.
 func (f *file) setUnread(why string, now time.Time) bool {
 	if f.unread == why {
 		return false
@@ -276,7 +276,7 @@ func (f *file) setUnread(why string, now time.Time) bool {
 	return true
 }
 
-// read gives the text of a file; no info if it is surely the same as before.
+// read returns the text of a file, without info if it is certainly unchanged.
 func (f *file) read(path string, now time.Time) ([]byte, os.FileInfo, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -301,12 +301,12 @@ func (f *file) read(path string, now time.Time) ([]byte, os.FileInfo, error) {
 	return text, info, err
 }
 
-// harmless says that taking p would refuse nothing and lose nothing.
+// harmless reports whether accepting p would reject nothing and lose nothing.
 func (f *file) harmless(p *parsed) bool {
 	return !p.broken && len(p.problems) == 0 && len(f.absent(p)) == 0
 }
 
-// absent gives the objects in force that p does not have.
+// absent returns the objects in force that p does not have.
 func (f *file) absent(p *parsed) (out []*object.Object) {
 	has := byKey(p.objects)
 	for _, o := range f.objects {
@@ -317,9 +317,9 @@ func (f *file) absent(p *parsed) (out []*object.Object) {
 	return out
 }
 
-// take puts the text p in force: what it holds in place of what was there,
-// but whatever it has refused stays as it was, and so does what may be missing
-// because the text was cut off. It is pure.
+// take puts text p in force: its objects replace the previous ones, except that rejected
+// objects, and those that may be missing because the text is truncated, keep their previous
+// version. It is pure.
 func (f *file) take(p *parsed, now time.Time) {
 	f.problems, f.refused, f.unsaved = slices.Clone(p.problems), p.refused, true
 	stale := map[object.Key]time.Time{}
@@ -356,7 +356,7 @@ func (f *file) take(p *parsed, now time.Time) {
 	f.objects = objects
 }
 
-// snapshot puts all files together.
+// snapshot combines all files.
 func (d *folder) snapshot() source.Snapshot {
 	var objects []*object.Object
 	var problems []problem.Problem
@@ -371,8 +371,8 @@ func (d *folder) snapshot() source.Snapshot {
 	for _, name := range sortedKeys(d.files) {
 		f := d.files[name]
 		for _, o := range f.objects {
-			// A file that got another name is missing by the old one: what it
-			// says by the new one counts.
+			// A renamed file is missing under its old name: its content counts under the
+			// new one.
 			if f.missing.IsZero() || !here[o.Key] {
 				objects = append(objects, o)
 			}
@@ -396,7 +396,7 @@ func (d *folder) snapshot() source.Snapshot {
 	}
 }
 
-// allProblems gives what is wrong with a file now.
+// allProblems returns the current problems of a file.
 func (f *file) allProblems(name string) (all []problem.Problem) {
 	if f.unread != "" {
 		all = append(all, problem.Problem{Where: name, Message: "cannot be read: " + f.unread})
@@ -407,7 +407,7 @@ func (f *file) allProblems(name string) (all []problem.Problem) {
 	return append(all, f.problems...)
 }
 
-// staleOf gives those of the objects in use that are not as their files say now.
+// staleOf returns the objects in use that differ from the current content of their files.
 func (d *folder) staleOf(objects []*object.Object) (all []source.Stale) {
 	for _, o := range objects {
 		f := d.files[o.File]
@@ -422,7 +422,7 @@ func (d *folder) staleOf(objects []*object.Object) (all []source.Stale) {
 	return all
 }
 
-// present gives the objects of files that are not missing, but those that are not used.
+// present reports the objects in use from files that are not missing.
 func (d *folder) present() map[object.Key]bool {
 	here := map[object.Key]bool{}
 	for _, f := range d.files {

@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/source"
 )
 
-// svc gives the text of a Service with one VIP.
+// svc returns the text of a Service with one VIP.
 func svc(name, vip string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Service
@@ -22,7 +22,7 @@ spec: {externalIPs: [%s], ports: [{port: 80}]}
 `, name, vip)
 }
 
-// vips writes who has which VIPs: "a=10.1.1.1 b=10.1.1.2".
+// vips lists the VIPs of Services: "a=10.1.1.1 b=10.1.1.2".
 func vips(s source.Snapshot) string {
 	var words []string
 	for _, svc := range s.Services {
@@ -60,8 +60,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// A file that is replaced whole counts at once; one that is written into only
-// when it has come to rest, however it looked meanwhile.
+// TestHalfWritten checks that a replaced file is accepted immediately, and a modified file
+// only when it is stable, whatever its content meanwhile.
 func TestHalfWritten(t *testing.T) {
 	l := newLooker(t)
 	l.write("a.yaml", svc("a", "10.1.1.1")+svc("b", "10.1.1.2"))
@@ -82,7 +82,8 @@ func TestHalfWritten(t *testing.T) {
 	wantVIPs(t, l.look(settle), "a=10.1.1.4 b=10.1.1.5")
 }
 
-// What stays half written says so, and holds what it held.
+// TestLeftHalfWritten checks that an incomplete file is reported and keeps its previous
+// content.
 func TestLeftHalfWritten(t *testing.T) {
 	l := newLooker(t)
 	l.write("a.yaml", svc("a", "10.1.1.1")+svc("b", "10.1.1.2"))
@@ -97,11 +98,11 @@ func TestLeftHalfWritten(t *testing.T) {
 	wantProblems(t, s, "a.yaml:4: not valid YAML")
 	l.edit("a.yaml", svc("a", "10.1.1.3"))
 	s = l.rest()
-	wantVIPs(t, s, "a=10.1.1.3") // b was taken out
+	wantVIPs(t, s, "a=10.1.1.3") // b was removed
 	wantProblems(t, s)
 }
 
-// A file that goes and comes again within a moment was never gone.
+// TestFileGoes checks that a file that reappears quickly was never gone.
 func TestFileGoes(t *testing.T) {
 	l := newLooker(t)
 	l.write("a.yaml", svc("a", "10.1.1.1"))
@@ -120,7 +121,8 @@ func TestFileGoes(t *testing.T) {
 	wantVIPs(t, l.look(goneAfter), "b=10.1.1.2")
 }
 
-// A folder where things always change loses its files too in the end.
+// TestFileGoesFromBusyFolder checks that a directory that changes all the time eventually
+// loses its deleted files too.
 func TestFileGoesFromBusyFolder(t *testing.T) {
 	l := newLooker(t)
 	l.write("a.yaml", svc("a", "10.1.1.1"))
@@ -152,7 +154,7 @@ func TestFolderGoes(t *testing.T) {
 		wantVIPs(t, s, "a=10.1.1.1 b=10.1.1.2")
 		wantProblems(t, s, dir+": the folder is gone; its last state is served on")
 	}
-	// It comes back, first with nothing in it, then with all.
+	// It reappears, first empty, then complete.
 	must(t, os.Mkdir(dir, 0o700))
 	wantVIPs(t, l.look(0), "a=10.1.1.1 b=10.1.1.2")
 	l.write("a.yaml", svc("a", "10.1.1.1"))
@@ -161,12 +163,12 @@ func TestFolderGoes(t *testing.T) {
 	if after := l.rest(); !before.Equal(after) {
 		t.Errorf("got %+v, want what was before", after)
 	}
-	// A folder that stays empty means it.
+	// A directory that stays empty is empty on purpose.
 	must(t, os.RemoveAll(dir))
 	l.look(time.Minute)
 	must(t, os.Mkdir(dir, 0o700))
 	wantVIPs(t, l.rest(), "")
-	// A file in its place is no folder.
+	// A file in its place is not a directory.
 	l.write("a.yaml", svc("a", "10.1.1.1"))
 	l.rest()
 	must(t, os.Rename(dir, dir+"2"))
@@ -183,8 +185,8 @@ func TestFolderNeverThere(t *testing.T) {
 	}
 }
 
-// configMap lays a folder out as the kubelet does: the files are links through
-// "..data", which is swapped as one step.
+// configMap lays a directory out as the kubelet does: the files are links through "..data",
+// which is replaced atomically.
 func configMap(t *testing.T, dir, version string, files map[string]string) {
 	t.Helper()
 	data := "..2026_" + version
@@ -212,18 +214,18 @@ func TestConfigMap(t *testing.T) {
 	first := l.look(0)
 	wantVIPs(t, first, "a=10.1.1.1 b=10.1.1.2")
 	configMap(t, l.dir, "2", map[string]string{"a.yaml": svc("a", "10.1.1.3"), "b.yaml": svc("b", "10.1.1.2")})
-	second := l.look(0) // at once
+	second := l.look(0) // immediately
 	wantVIPs(t, second, "a=10.1.1.3 b=10.1.1.2")
 	if first.Services[1] != second.Services[1] {
 		t.Error("b did not change but is another pointer")
 	}
-	// A key that is taken out of the ConfigMap leaves a link to nowhere until
-	// the kubelet removes it.
+	// A key that is removed from the ConfigMap leaves a dangling link until the kubelet
+	// removes it.
 	configMap(t, l.dir, "3", map[string]string{"a.yaml": svc("a", "10.1.1.3")})
 	wantVIPs(t, l.rest(), "a=10.1.1.3")
 }
 
-// Names that are not manifests, and things that are not files.
+// TestOddFiles has names that are not manifests, and entries that are not files.
 func TestOddFiles(t *testing.T) {
 	l := newLooker(t)
 	l.write("a.yaml", svc("a", "10.1.1.1"))
@@ -242,7 +244,7 @@ func TestOddFiles(t *testing.T) {
 		"loop.yaml: cannot be read: ", "zero.yaml: cannot be read: is not a file")
 	must(t, os.Remove(filepath.Join(l.dir, "dangling.yaml")))
 	must(t, os.Remove(filepath.Join(l.dir, "dir.yaml")))
-	// A file that becomes unreadable keeps what it held.
+	// A file that becomes unreadable keeps its previous content.
 	must(t, os.Remove(filepath.Join(l.dir, "loop.yaml")))
 	must(t, os.Remove(filepath.Join(l.dir, "zero.yaml")))
 	must(t, os.Remove(filepath.Join(l.dir, "a.yaml")))
@@ -254,8 +256,8 @@ func TestOddFiles(t *testing.T) {
 	wantVIPs(t, l.rest(), "a=10.1.1.5 b=10.1.1.2")
 }
 
-// A Service keeps its pointer while it and its slices say the same, whatever
-// happens to others and to the layout of its own text.
+// TestPointers checks that a Service keeps its pointer while it and its slices are
+// unchanged, whatever happens to others and to the formatting of its own text.
 func TestPointers(t *testing.T) {
 	l := newLooker(t)
 	l.write("web.yaml", base)
@@ -275,8 +277,9 @@ func TestPointers(t *testing.T) {
 	}
 }
 
-// The balancers' own Service serves nothing; who of its endpoints terminates
-// is told, however its slices are cut and whatever else there is.
+// TestDrainingBalancers checks that the balancers' own Service is not served, and that its
+// terminating endpoints are found, however they are split into slices and whatever else
+// there is.
 func TestDrainingBalancers(t *testing.T) {
 	slice := func(name, of, endpoints string) string {
 		return "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: " + name + "\n  namespace: lb\n" +
@@ -308,8 +311,8 @@ func TestDrainingBalancers(t *testing.T) {
 	}
 }
 
-// TestSenders has backend nodes know the load balancers of all groups, by the labels of
-// their EndpointSlices, and where they send from another network.
+// TestSenders checks that backend nodes know the load balancers of all groups, by the
+// labels of their EndpointSlices, including those that send from another network.
 func TestSenders(t *testing.T) {
 	const text = `
 apiVersion: v1
@@ -398,7 +401,8 @@ endpoints: [{addresses: [172.16.9.9]}]
 	}
 }
 
-// Since when a server drains counts for those that do, by whatever they drain.
+// TestDrainedSince checks that the start of a drain is used for draining backends, whatever
+// the cause.
 func TestDrainedSince(t *testing.T) {
 	const began, drained = "2026-01-02T15:04:05Z", "2026-01-03T15:04:05Z"
 	slice := func(conditions map[string]string) string {
@@ -444,8 +448,8 @@ func TestDrainedSince(t *testing.T) {
 	}
 }
 
-// What a file says counts by its new name as soon as it has that, whichever name
-// comes first; nothing is told of doubles, and nothing is missing meanwhile.
+// TestRenamedFileCountsAtOnce checks that a file's content counts under its new name
+// immediately, whichever name comes first, without reports of duplicates and without a gap.
 func TestRenamedFileCountsAtOnce(t *testing.T) {
 	for _, names := range [][2]string{{"a.yaml", "z.yaml"}, {"z.yaml", "a.yaml"}} {
 		dir := t.TempDir()

@@ -17,8 +17,8 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// FuzzFile writes any text over the base. Whatever it is, nothing panics,
-// nothing that was refused loses its former self, and what is served is valid.
+// FuzzFile writes an arbitrary text over the base. Nothing may panic, a rejected object
+// must keep its previous version, and what is served must be valid.
 func FuzzFile(f *testing.F) {
 	f.Add(false, []byte(base))
 	f.Add(false, []byte(base[:len(base)/2]))
@@ -69,8 +69,8 @@ func FuzzFile(f *testing.F) {
 	})
 }
 
-// checkRestored checks that an agent that starts again has the same objects, and knows
-// which of them are stale.
+// checkRestored checks that a restarted agent has the same objects, and knows which of them
+// are stale.
 func checkRestored(t *testing.T, was *file, st fileState) {
 	t.Helper()
 	now := &file{}
@@ -87,11 +87,11 @@ func checkRestored(t *testing.T, was *file, st fileState) {
 	}
 }
 
-// moment is when files of the tests are taken.
+// moment is when files are accepted in tests.
 var moment = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// checkKept checks that the objects that were there are there, unless a text
-// that was wholly understood has them no more.
+// checkKept checks that previous objects are retained, unless a fully valid text no longer
+// has them.
 func checkKept(t *testing.T, was, now *file, p *parsed) {
 	t.Helper()
 	if p.broken && !slices.Equal(was.objects, now.objects) {
@@ -115,7 +115,8 @@ func checkKept(t *testing.T, was, now *file, p *parsed) {
 	}
 }
 
-// Aliases of aliases must cost no more than the text is worth.
+// TestBillionLaughs checks that nested aliases cost no more than a multiple of the text's
+// size.
 func TestBillionLaughs(t *testing.T) {
 	text := "apiVersion: v1\nkind: Service\nmetadata:\n  name: web\n  managedFields:\n  - fieldsV1:\n      a: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
 	for i := range 20 {
@@ -132,7 +133,7 @@ func TestBillionLaughs(t *testing.T) {
 	}
 }
 
-// BenchmarkParse reads ten thousand Services with a slice each.
+// BenchmarkParse reads ten thousand Services with one slice each.
 func BenchmarkParse(b *testing.B) {
 	var text strings.Builder
 	for i := range 10000 {
@@ -173,7 +174,7 @@ func BenchmarkChange(b *testing.B) {
 	}
 }
 
-// A JSON file that was written half keeps what it held.
+// TestHalfWrittenJSON checks that a truncated JSON file keeps its previous content.
 func TestHalfWrittenJSON(t *testing.T) {
 	const whole = `{"apiVersion":"v1","kind":"Service","metadata":{"name":"web"},"spec":{"ports":[{"port":80}]}}`
 	f := &file{}

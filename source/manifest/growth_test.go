@@ -8,8 +8,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/growth"
 )
 
-// TestReadsLinearly reads ten times as many Services out of one file, and joins them,
-// the second time with nothing changed.
+// TestReadsLinearly reads and joins ten times as many Services from one file, the second
+// time without changes.
 func TestReadsLinearly(t *testing.T) {
 	growth.Linear(t, 200, func(size int) func() {
 		var text strings.Builder
@@ -41,8 +41,8 @@ endpoints: [{addresses: [172.16.%d.%d]}]
 	})
 }
 
-// TestChoosesLinearly starts an agent again in a folder with two files of the same
-// Services, ten times as many the second time.
+// TestChoosesLinearly restarts an agent in a directory with two files of the same Services,
+// ten times as many the second time.
 func TestChoosesLinearly(t *testing.T) {
 	growth.Linear(t, 50, func(size int) func() {
 		var text strings.Builder

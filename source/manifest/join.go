@@ -7,23 +7,21 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// joiner puts Services and their EndpointSlices together. It remembers what
-// came out, so that what did not change is the same pointer again and costs
-// nothing. Apart from that memory it is pure.
+// joiner joins Services with their EndpointSlices. It remembers the results, so that an
+// unchanged Service is the same pointer and costs nothing. Apart from that it is pure.
 type joiner struct {
 	made map[object.Key]*object.Joined
 }
 
-// join makes Services of objects, none of which has the key of another; known are the
-// same by key. refused are those that are not among them because of faults.
+// join creates Services from objects with unique keys; known has the same objects by key.
+// refused are those left out because of faults.
 func (j *joiner) join(objects []*object.Object, known map[object.Key]*object.Object, refused []object.Key) (services []*service.Service, problems []problem.Problem) {
 	slicesOf := map[object.Key][]*object.Object{}
 	rejected := map[object.Key]bool{}
 	for _, k := range refused {
 		rejected[k] = true
 	}
-	// A Service that is rejected has a problem of its own. One that cannot be named may
-	// be any.
+	// A rejected Service has its own problem. One without a name may be any.
 	missing := func(k object.Key) bool {
 		return known[k] == nil && !rejected[k] && !rejected[object.Key{Kind: k.Kind}] && !rejected[object.Key{}]
 	}
@@ -56,7 +54,7 @@ type orphans struct {
 	names  map[string][]string       // of Services by namespace
 }
 
-// maxNames is among how many Services the one is looked for that may have been meant.
+// maxNames limits the number of Services among which to search for a similar name.
 const maxNames = 500
 
 func (r *orphans) know(objects []*object.Object) {
@@ -72,7 +70,7 @@ func (r *orphans) know(objects []*object.Object) {
 	}
 }
 
-// problem is the Problem of an orphan.
+// problem returns the Problem of an orphan.
 func (r *orphans) problem(o *object.Object, objects []*object.Object) problem.Problem {
 	r.know(objects)
 	if s := r.byName[o.Service().Name]; s != nil {
@@ -100,7 +98,7 @@ func podsAmong(known map[object.Key]*object.Object) object.Pods {
 	}
 }
 
-// owner is the Service that a slice belongs to.
+// owner returns the key of the Service that a slice belongs to.
 func owner(o *object.Object) object.Key {
 	return object.Key{Kind: object.KindService, Namespace: o.Service().Namespace, Name: o.Service().Name}
 }

@@ -1,11 +1,11 @@
-// Package manifest reads services from a folder: the very objects that
-// Kubernetes has (v1 Service and Pod, discovery.k8s.io/v1 EndpointSlice), and what is
-// said of BGP (BGPPeer, Announcement, AddressPool, and Secret for passwords), as
-// YAML or JSON, decoded strictly, and watched. A file's way through the package
-// is internal/yamltree (lines), decode.go (the API's types), object.go (what they mean, by
-// package object), folder.go (what is in force), join.go (Services with their
-// servers) and routing.go (peers and announcements). It knows the API's types but no cluster, no
-// kernel and no health, and whatever is refused leaves what was there before.
+// Package manifest reads services from a directory: Kubernetes objects (v1 Service and Pod,
+// discovery.k8s.io/v1 EndpointSlice) and BGP configuration (BGPPeer, Announcement,
+// AddressPool, and Secret for passwords), as YAML or JSON, decoded strictly, and watched. A
+// file passes through internal/yamltree (lines), decode.go (the API's types), object.go
+// (conversion, with package object), folder.go (what is in force), join.go (Services with
+// their backends) and routing.go (peers and announcements). The package knows the API's
+// types but no cluster, kernel or health checks. A rejected change keeps the previous
+// version.
 package manifest
 
 import (
@@ -22,21 +22,21 @@ import (
 )
 
 const (
-	// quiet is how long events must pause before the folder is read, and
-	// maxQuiet how long that may put it off.
+	// quiet is how long events must pause before the directory is read, and maxQuiet limits
+	// the delay.
 	quiet    = 20 * time.Millisecond
 	maxQuiet = 200 * time.Millisecond
-	// reread is how often the folder is looked at without any event, so that
-	// lost events heal; unwatched, where there are none at all.
+	// reread is the interval of checks without an event, in case events were lost;
+	// unwatched applies if there are no events at all.
 	reread    = 3 * time.Second
 	unwatched = 500 * time.Millisecond
 )
 
-// Source reads a folder and follows its changes.
+// Source reads a directory and follows its changes.
 type Source struct {
 	dir string
 	log *slog.Logger
-	// balancers is the Service that the balancers themselves are behind.
+	// balancers is the Service of the balancers themselves.
 	balancers service.ID
 	// acceptFrom selects the Services of all load balancers.
 	acceptFrom []source.Selector
@@ -48,29 +48,29 @@ type Source struct {
 
 var _ source.Source = (*Source)(nil)
 
-// New makes a Source of the folder dir. The folder need not be there yet: its
-// first snapshot is published when it is.
+// New creates a Source for the directory dir. If the directory does not exist yet, the
+// first snapshot is published once it does.
 func New(dir string, log *slog.Logger) *Source {
 	return &Source{dir: dir, log: log.With("folder", dir), reread: reread}
 }
 
-// Balancers names the Service whose endpoints are the balancers themselves, so
-// that those that terminate are known; the zero ID for none.
+// Balancers sets the Service whose endpoints are the balancers themselves, used to detect
+// terminating ones; the zero ID for none.
 func (s *Source) Balancers(id service.ID) { s.balancers = id }
 
-// AcceptFrom says which EndpointSlices have the load balancers from which this node's
+// AcceptFrom selects the EndpointSlices of the load balancers from which this node's
 // backends accept packets.
 func (s *Source) AcceptFrom(by []source.Selector) { s.acceptFrom = by }
 
-// Routing takes the BGPPeers and Announcements that are for a node with these
-// labels. onPeers is told of the peers, by their names, when the folder has been
-// read and after every change, and says what is wrong with them.
+// Routing uses the BGPPeers and Announcements for a node with these labels. onPeers is
+// called with the peers, sorted by name, when the directory has been read and after every
+// change, and returns their problems.
 func (s *Source) Routing(labels map[string]string, onPeers func([]crd.Peer) []problem.Problem) {
 	s.labels, s.onPeers = labels, onPeers
 }
 
-// Read gives what a folder would publish that has nothing but one file of this
-// name and text. It is pure and takes any text.
+// Read returns what a directory with only one file of this name and text would publish. It
+// is pure and accepts any text.
 func Read(name string, text []byte) source.Snapshot {
 	d := newFolder("")
 	d.files[name] = &file{}
@@ -78,9 +78,9 @@ func Read(name string, text []byte) source.Snapshot {
 	return d.snapshot()
 }
 
-// Run publishes the folder's services until ctx ends. What a file held stays
-// in force for as long as its text cannot be read as a whole, object by object
-// where one is refused, and while the folder is gone.
+// Run publishes the directory's services until ctx ends. The content of a file stays in
+// force while its text is invalid, object by object if only some are rejected, and while
+// the directory is missing.
 func (s *Source) Run(ctx context.Context, publish func(source.Snapshot)) error {
 	w := newWatch(s.dir, s.log)
 	w.reread = s.reread
@@ -91,7 +91,7 @@ func (s *Source) Run(ctx context.Context, publish func(source.Snapshot)) error {
 	var last *source.Snapshot
 	waiting := false
 	for {
-		// Watched first and read then, no change falls between the two.
+		// Watch first and then read, so that no change is missed in between.
 		w.follow()
 		changed, again := d.look(time.Now())
 		if !d.loaded && !waiting {
@@ -113,7 +113,7 @@ func (s *Source) Run(ctx context.Context, publish func(source.Snapshot)) error {
 	}
 }
 
-// tell logs what a snapshot has that the last had not.
+// tell logs what is new in a snapshot.
 func (s *Source) tell(last *source.Snapshot, now source.Snapshot) {
 	known := map[problem.Problem]bool{}
 	if last != nil {

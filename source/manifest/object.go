@@ -19,10 +19,10 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// kinds are those that are read, and List.
+// kinds are the supported kinds, and List.
 var kinds = []string{object.KindService, object.KindSlice, object.KindPod, kindPeer, kindAnnouncement, kindPool, kindSecret, "List"}
 
-// apiVersions says in which version each kind is read, typed lists too.
+// apiVersions maps each kind, including typed lists, to its supported version.
 var apiVersions = func() map[string]string {
 	all := map[string]string{"List": "v1"}
 	for kind, version := range map[string]string{
@@ -34,33 +34,31 @@ var apiVersions = func() map[string]string {
 	return all
 }()
 
-// couldBe says whether a refused object, of which k is known, may have been
-// meant to be o.
+// couldBe reports whether a rejected object, whose known part of the key is k, may be o.
 func couldBe(k, o object.Key) bool {
 	return (k.Kind == "" || k.Kind == o.Kind) && (k.Name == "" || k.Name == o.Name && k.Namespace == o.Namespace)
 }
 
 func where(file string, line int) string { return file + ":" + strconv.Itoa(line) }
 
-// parsed is what a file holds.
+// parsed is the content of a file.
 type parsed struct {
-	// broken says that the text is no YAML or JSON, so that nothing is known
-	// of what it holds.
+	// broken means that the text is not valid YAML or JSON, so that its content is unknown.
 	broken bool
-	// objects are those accepted, no key twice.
+	// objects are the accepted objects, with unique keys.
 	objects []*object.Object
-	// refused are those not accepted, as far as they could be named.
+	// refused are the rejected objects, as far as their keys are known.
 	refused []object.Key
-	// cut says that the last document was not accepted, as happens where a
-	// text ends before its time: there may be more to come.
+	// cut means that the last document was rejected, as happens if a text is truncated:
+	// objects may be missing.
 	cut      bool
 	problems []problem.Problem
 }
 
-// incomplete says that there may be objects in force that the text does not give.
+// incomplete reports whether objects in force may be missing from the text.
 func (p *parsed) incomplete() bool { return p.broken || p.cut || len(p.refused) > 0 }
 
-// parseFile reads the text of a file. It is pure and takes any text.
+// parseFile parses the text of a file. It is pure and accepts any text.
 func parseFile(name string, text []byte) *parsed {
 	docs, bad := yamltree.Parse(name, text)
 	if bad != nil {
@@ -80,10 +78,10 @@ type reader struct {
 	parsed
 	file string
 	dec  *decoder
-	at   map[object.Key]int // in objects
+	at   map[object.Key]int // index in objects
 }
 
-// refuse notes why an object is not accepted.
+// refuse records why an object is rejected.
 func (r *reader) refuse(k object.Key, faults ...located) {
 	r.refused = append(r.refused, k)
 	r.tell(k, faults...)
@@ -97,8 +95,8 @@ func (r *reader) tell(k object.Key, faults ...located) {
 	}
 }
 
-// object reads one object, or a list of them. kind is what a typed list says
-// of its items, which need not say it themselves.
+// object reads one object, or a list. kind is the item kind of a typed list, whose items
+// need not have their own.
 func (r *reader) object(n *yaml.Node, kind string, depth int) {
 	r.dec.faults = nil
 	n, ok := r.dec.spend(n, "")
@@ -126,8 +124,8 @@ func (r *reader) object(n *yaml.Node, kind string, depth int) {
 	}
 }
 
-// otherKind refuses what is not read here. Where the kind looks misspelt, the
-// object is taken for the one that was meant.
+// otherKind rejects an unsupported kind. If the kind looks misspelled, the intended object
+// counts as rejected.
 func (r *reader) otherKind(n *yaml.Node, k object.Key) {
 	meant := suggest.Nearest(k.Kind, kinds)
 	if meant != "" && meant != "List" {
@@ -136,15 +134,14 @@ func (r *reader) otherKind(n *yaml.Node, k object.Key) {
 	r.tell(k, located{"kind", "kind " + k.Kind + " is not read here" + cmp.Or(insteadOfKind[k.Kind], suggest.DidYouMean(k.Kind, kinds)), lineOf(n, "kind")})
 }
 
-// insteadOfKind says where what a kind is for is to be had.
+// insteadOfKind says what to use instead of a kind.
 var insteadOfKind = map[string]string{
 	"Endpoints":      "; want EndpointSlices (discovery.k8s.io/v1)",
 	"Gateway":        "; the Gateway API is for clusters (fairlead agent --kubernetes --gateway-api)",
 	"VirtualNetwork": "; networks are for fairlead vdn apply",
 }
 
-// listText is the shape of v1 List and of the typed lists, their items left
-// to be read one by one.
+// listText is the shape of v1 List and of the typed lists, with items left undecoded.
 type listText struct {
 	metav1.TypeMeta `json:""`
 	metav1.ListMeta `json:"metadata"`
@@ -158,8 +155,7 @@ func (r *reader) list(n *yaml.Node, k object.Key, depth int) {
 		r.tell(k, located{"kind", "a List within a List is not read", n.Line})
 		return
 	}
-	// The items are checked one by one as what they are; here they are left
-	// out.
+	// The items are decoded one by one with their own types; omit them here.
 	items := child(n, "items")
 	shell := *n
 	shell.Content = slices.Clone(n.Content)
@@ -180,7 +176,7 @@ func (r *reader) list(n *yaml.Node, k object.Key, depth int) {
 	}
 }
 
-// single reads an object that is no list.
+// single reads an object that is not a list.
 func (r *reader) single(n *yaml.Node, k object.Key) {
 	var o *object.Object
 	var fs []object.Fault
@@ -214,14 +210,14 @@ func (r *reader) single(n *yaml.Node, k object.Key) {
 		r.accept(o)
 		r.tell(k, locate(n, o.Notes)...)
 	case slices.ContainsFunc(faults, func(f located) bool { return strings.HasPrefix(f.field, "metadata.name") }):
-		r.refuse(object.Key{Kind: k.Kind}) // its name is not to be trusted
+		r.refuse(object.Key{Kind: k.Kind}) // its name is unreliable
 		r.tell(k, faults...)
 	default:
 		r.refuse(k, faults...)
 	}
 }
 
-// podText is the shape of a v1 Pod, of which nothing but the metadata is read.
+// podText is the shape of a v1 Pod, of which only the metadata is read.
 type podText struct {
 	metav1.TypeMeta   `json:""`
 	metav1.ObjectMeta `json:"metadata"`
@@ -229,7 +225,7 @@ type podText struct {
 	Status            any `json:"status"`
 }
 
-// accept adds an object, unless it is a loser against one with its key.
+// accept adds an object, unless another one with the same key takes precedence.
 func (r *reader) accept(o *object.Object) {
 	i, double := r.at[o.Key]
 	if !double {
@@ -243,7 +239,7 @@ func (r *reader) accept(o *object.Object) {
 	r.problems = append(r.problems, twice(o, r.objects[i], false))
 }
 
-// checkMeta checks an object's own name and namespace.
+// checkMeta checks an object's name and namespace.
 func checkMeta(m *metav1.ObjectMeta, valid func(string) []string) (faults []object.Fault) {
 	if m.Name == "" {
 		return []object.Fault{{Field: "metadata.name", Message: "is missing; every object has a name"}}
@@ -259,8 +255,7 @@ func checkMeta(m *metav1.ObjectMeta, valid func(string) []string) (faults []obje
 	return faults
 }
 
-// briefly leaves the examples and the regular expression out of what Kubernetes says of
-// a name.
+// briefly strips examples and regular expressions from Kubernetes' messages about names.
 func briefly(why string) string {
 	why, _, _ = strings.Cut(why, " (e.g. ")
 	return why
@@ -274,7 +269,7 @@ func locate(n *yaml.Node, faults []object.Fault) (ls []located) {
 	return ls
 }
 
-// identify reads who an object says it is, whatever else is wrong with it.
+// identify reads an object's key, even if the rest is invalid.
 func identify(n *yaml.Node, kind string) object.Key {
 	k := object.Key{Kind: cmp.Or(scalarAt(n, "kind"), kind)}
 	if meta := child(n, "metadata"); meta != nil {
@@ -284,7 +279,7 @@ func identify(n *yaml.Node, kind string) object.Key {
 	return scoped(k)
 }
 
-// child gives the value of a field, or nil.
+// child returns the value of a field, or nil.
 func child(n *yaml.Node, name string) *yaml.Node {
 	_, value := pair(n, name)
 	return value
@@ -313,8 +308,7 @@ func scalarAt(n *yaml.Node, name string) string {
 	return ""
 }
 
-// lineOf gives the line of a field by its path, or of the nearest thing around
-// it that is there.
+// lineOf returns the line of a field by its path, or of its closest existing parent.
 func lineOf(n *yaml.Node, path string) int {
 	line := n.Line
 	for path != "" {
@@ -343,7 +337,7 @@ func lineOf(n *yaml.Node, path string) int {
 	return line
 }
 
-// firstStep cuts a path as it is written here: "a.b", "a[0]", "a[b.c/d]".
+// firstStep splits a path: "a.b", "a[0]", "a[b.c/d]".
 func firstStep(path string) (step, rest string) {
 	if strings.HasPrefix(path, "[") {
 		step, rest, _ = strings.Cut(path[1:], "]")

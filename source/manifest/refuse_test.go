@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/source"
 )
 
-// base is what the folder holds before each bad change.
+// base is the content of the directory before each invalid change.
 const base = `# The web service.
 apiVersion: v1
 kind: Service
@@ -47,7 +47,7 @@ endpoints:
 - addresses: [172.16.1.3]
 `
 
-// looker looks at a folder at times of its own making.
+// looker checks a directory at simulated times.
 type looker struct {
 	t     *testing.T
 	dir   string
@@ -64,20 +64,20 @@ func newLooker(t *testing.T) *looker {
 	return l
 }
 
-// begin begins to look as an agent that starts.
+// begin starts checking, like an agent that starts.
 func (l *looker) begin(stateDir string) {
 	l.state = statedir.Open(stateDir, slog.New(slog.DiscardHandler))
 	l.d = newFolder(l.dir)
 	l.d.saved = saved{l.dir, l.state.Files("manifests", savedVersion)}
 }
 
-// restart ends the agent and starts another.
+// restart stops the agent and starts another.
 func (l *looker) restart() {
 	l.state.Close()
 	l.begin(l.state.Path())
 }
 
-// write replaces a file as one step.
+// write replaces a file atomically.
 func (l *looker) write(name, text string) {
 	l.t.Helper()
 	temp := filepath.Join(l.dir, ".temp")
@@ -89,7 +89,7 @@ func (l *looker) write(name, text string) {
 	}
 }
 
-// edit writes into the file that is there, as "echo >" does.
+// edit writes to the existing file, as "echo >" does.
 func (l *looker) edit(name, text string) {
 	l.t.Helper()
 	if err := os.WriteFile(filepath.Join(l.dir, name), []byte(text), 0o600); err != nil {
@@ -97,7 +97,7 @@ func (l *looker) edit(name, text string) {
 	}
 }
 
-// look looks once, some time after the last look.
+// look checks once, some time after the last check.
 func (l *looker) look(after time.Duration) source.Snapshot {
 	l.now = l.now.Add(after)
 	l.d.look(l.now)
@@ -110,7 +110,7 @@ func (l *looker) snapshot() source.Snapshot {
 	return s
 }
 
-// rest looks until there is no reason to look again.
+// rest checks until there is no reason to check again.
 func (l *looker) rest() source.Snapshot {
 	l.t.Helper()
 	for range 100 {
@@ -135,8 +135,8 @@ func texts(ps []problem.Problem) string {
 	return b.String()
 }
 
-// Every row is a change to the base that is refused: old is replaced by new.
-// What the folder held before stays in force.
+// TestRefused: every row is an invalid change of the base, which replaces old with new. The
+// previous content stays in force.
 func TestRefused(t *testing.T) {
 	for _, c := range []struct{ old, new, want string }{
 		// Strictness.
@@ -175,7 +175,7 @@ func TestRefused(t *testing.T) {
 		{"port: 8080", "protocol: TCP", `web.yaml:24: EndpointSlice default/web-1: ports[0].port: is missing; want 1 to 65535`},
 		{"  port: 8080\n", "  port: 8080\n- {name: http, port: 1}\n", `web.yaml:26: EndpointSlice default/web-1: ports[1].name: "http" is the name of two ports`},
 
-		// What Fairlead does not serve.
+		// Unsupported features.
 		{"spec:\n", "spec:\n  sessionAffinity: Cookie\n", `web.yaml:10: Service default/web: spec.sessionAffinity: unknown session affinity "Cookie"; want None or ClientIP`},
 		{"spec:\n", "spec:\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: 3}}\n", `web.yaml:10: Service default/web: spec.sessionAffinityConfig: has no meaning without sessionAffinity ClientIP; leave it out`},
 		{"spec:\n", "spec:\n  externalTrafficPolicy: local\n", `web.yaml:10: Service default/web: spec.externalTrafficPolicy: unknown policy "local"; want Cluster or Local`},
@@ -198,7 +198,7 @@ func TestRefused(t *testing.T) {
 		{"addressType: IPv4\n", "", `web.yaml:16: EndpointSlice default/web-1: addressType: is missing; want IPv4 or IPv6`},
 		{"kubernetes.io/service-name: web", "app: web", `web.yaml:20: EndpointSlice default/web-1: metadata.labels[kubernetes.io/service-name]: is missing; it names the Service that the endpoints belong to`},
 
-		// Schedulers, survival, limits and ranges.
+		// Schedulers, connection consistency, limits and ranges.
 		{"forwarding-mode: dsr-nat", "scheduler: wlcc", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/scheduler]: unknown scheduler "wlcc"; want maglev, rr, wrr, lc, wlc, sh, dh or p2c`},
 		{"forwarding-mode: dsr-nat", "encapsulation: vxlan", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/encapsulation]: unknown encapsulation "vxlan"; want ipip or gue`},
 		{"forwarding-mode: dsr-nat", "forwarding-mode: nat\n    fairlead.io/encapsulation: gue", `web.yaml:9: Service default/web: metadata.annotations[fairlead.io/encapsulation]: has no meaning for method nat; leave it out, or set method tunnel`},
@@ -259,7 +259,7 @@ func TestRefused(t *testing.T) {
 		{"  labels:\n", "  annotations: {fairlead.io/forwarding-mode: tunnel}\n  labels:\n", `web.yaml:20: EndpointSlice default/web-1: metadata.annotations[fairlead.io/forwarding-mode]: unknown annotation of an EndpointSlice; it belongs on the Service`},
 		{"  labels:\n", "  annotations: {fairlead.io/wieghts: 172.16.1.2=7}\n  labels:\n", `web.yaml:20: EndpointSlice default/web-1: metadata.annotations[fairlead.io/wieghts]: unknown annotation; did you mean "fairlead.io/weights"?`},
 
-		// Objects that are not what they should be.
+		// Unexpected objects.
 		{"kind: Service\n", "kind: Servcie\n", `web.yaml:3: Servcie default/web: kind: kind Servcie is not read here; did you mean "Service"?`},
 		{"kind: Service\n", "", `web.yaml:2: default/web: kind: is missing; want Service, EndpointSlice, Pod, BGPPeer, Announcement, AddressPool, Secret, List`},
 		{"apiVersion: v1\n", "apiVersion: v2\n", `web.yaml:2: Service default/web: apiVersion: Service is read as "v1", got "v2"`},
@@ -271,7 +271,7 @@ func TestRefused(t *testing.T) {
 			"addressType: IPv6\nports:\n- name: http\n  port: 8080\nendpoints:\n- addresses: ['2001:db8::2']\n",
 			`web.yaml:22: EndpointSlice default/web-1: addressType: cannot change from IPv4 to IPv6, as in Kubernetes; give the new EndpointSlice another name`},
 
-		// Texts that are no YAML.
+		// Invalid YAML.
 		{"  ports:\n", "  ports: [\n", "web.yaml:12: not valid YAML: did not find expected node content"},
 		{"    port: 80\n", "   port: 80\n", "web.yaml:13: not valid YAML: did not find expected key"},
 		{"    port: 80\n", "\tport: 80\n", "web.yaml:13: not valid YAML: found a tab character that violates indentation"},
@@ -307,7 +307,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// checkSame checks that what served before serves on, unchanged.
+// checkSame checks that the Services are unchanged.
 func checkSame(t *testing.T, before, after []*service.Service) {
 	t.Helper()
 	if len(before) != len(after) {
@@ -315,7 +315,7 @@ func checkSame(t *testing.T, before, after []*service.Service) {
 	}
 	for i, b := range before {
 		a := *after[i]
-		a.Origin = b.Origin // its line may have moved
+		a.Origin = b.Origin // its line may have changed
 		if !equalServices(&a, b) {
 			t.Errorf("%s changed from\n%+v to\n%+v", b.ID, b, after[i])
 		}

@@ -17,16 +17,16 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// The kinds that are about routes.
+// Kinds for routing.
 const (
 	kindPeer, kindAnnouncement, kindPool = "BGPPeer", "Announcement", "AddressPool"
 	kindSecret                           = "Secret"
 	ownVersion                           = "fairlead.io/v1alpha1"
-	// passwordKey is the key of a Secret under which a password stands.
+	// passwordKey is the key of the password in a Secret.
 	passwordKey = "password"
 )
 
-// scoped takes the namespace off the key of an object that is in none.
+// scoped removes the namespace from the key of a cluster-scoped object.
 func scoped(k object.Key) object.Key {
 	if k.Kind == kindPeer || k.Kind == kindAnnouncement || k.Kind == kindPool {
 		k.Namespace = ""
@@ -44,7 +44,7 @@ type secretText struct {
 	StringData        map[string]string `json:"stringData"`
 }
 
-// routing reads an object that is about routes.
+// routing reads a routing object.
 func (r *reader) routing(n *yaml.Node, k object.Key, at object.Origin) (o *object.Object, fs []object.Fault, faults []located) {
 	switch k.Kind {
 	case kindPeer:
@@ -73,8 +73,8 @@ func (r *reader) routing(n *yaml.Node, k object.Key, at object.Origin) (o *objec
 	return o, fs, faults
 }
 
-// notHere gives what is wrong with kinds of addresses: who writes a folder gives
-// Services their addresses, in whatever field.
+// notHere rejects address kinds that exist only in a cluster: in a directory, all addresses
+// of Services are LoadBalancer addresses, in whatever field.
 func notHere(kinds []v1alpha1.AddressKind) []object.Fault {
 	other := func(k v1alpha1.AddressKind) bool {
 		return k == v1alpha1.AddressExternal || k == v1alpha1.AddressCluster
@@ -86,7 +86,7 @@ func notHere(kinds []v1alpha1.AddressKind) []object.Fault {
 	return nil
 }
 
-// faultsOf gives what is wrong with one of our own objects.
+// faultsOf returns the faults of a Fairlead object.
 func faultsOf(m *metav1.ObjectMeta, err error) []object.Fault {
 	faults := checkMeta(m, validation.IsDNS1123Subdomain)
 	if m.Namespace != "" {
@@ -98,7 +98,7 @@ func faultsOf(m *metav1.ObjectMeta, err error) []object.Fault {
 	return faults
 }
 
-// password gives a Secret's: its first line, as of a file.
+// password returns the password of a Secret: its first line, as in a password file.
 func (s *secretText) password() (string, []object.Fault) {
 	text, ok := s.StringData[passwordKey]
 	field := "stringData[" + passwordKey + "]"
@@ -117,22 +117,22 @@ func (s *secretText) password() (string, []object.Fault) {
 	return password, nil
 }
 
-// routing is what objects say of BGP to this node.
+// routing is the BGP configuration of this node in the objects.
 type routing struct {
 	labels  map[string]string
-	onPeers func([]crd.Peer) []problem.Problem // nil: no peers are taken
-	// of are the objects that the rest was made of.
+	onPeers func([]crd.Peer) []problem.Problem // nil: peers are ignored
+	// of are the objects that the rest was computed from.
 	of        []*object.Object
 	looked    bool
 	announced *crd.Announced
 	problems  []problem.Problem
-	// passwords are those read last of each Secret.
+	// passwords are the last known passwords by Secret.
 	passwords map[string]string
 }
 
-// look gives what the objects say of BGP, and what is wrong with it; peers are
-// told. What did not change is the same again, and costs nothing, but peers that
-// something is wrong with are told again.
+// look computes the BGP configuration and its problems, and delivers the peers. An
+// unchanged result is the same again, at no cost, except that peers with problems are
+// delivered again.
 func (r *routing) look(objects []*object.Object) (source.Announcements, []problem.Problem) {
 	of := slices.DeleteFunc(slices.Clone(objects), func(o *object.Object) bool { return o.Value == nil })
 	if !r.looked || !slices.Equal(of, r.of) || len(r.problems) > 0 {
@@ -164,7 +164,7 @@ func (r *routing) make(of []*object.Object) {
 		}
 	}
 	if !r.looked || !slices.Equal(of, r.of) {
-		r.announced, _ = crd.AnnouncedBy(announcements, pools, r.labels) // none is wrong, or it would not be here
+		r.announced, _ = crd.AnnouncedBy(announcements, pools, r.labels) // invalid ones are already rejected
 	}
 	r.looked, r.of, r.problems = true, of, nil
 	if r.onPeers == nil {

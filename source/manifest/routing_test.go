@@ -56,10 +56,10 @@ metadata: {name: web, labels: {tier: gold}}
 spec: {externalIPs: [10.1.1.1], ports: [{port: 80}]}
 `
 
-// routed is a folder on a node of rack 1.
+// routed is a directory on a node of rack 1.
 type routed struct {
 	*looker
-	peers string // told last
+	peers string // last delivered
 	calls int
 	no    []problem.Problem
 }
@@ -110,7 +110,7 @@ func TestRouting(t *testing.T) {
 	if after := r.rest(); after.Announcements != s.Announcements || r.calls != calls {
 		t.Errorf("a Service made the Announcements anew, or told peers: %d calls, then %d", calls, r.calls)
 	}
-	// What is refused leaves what was there.
+	// A rejected change keeps the previous version.
 	r.write("bgp.yaml", strings.NewReplacer("10.0.0.109", "router", "65000:1", "x", "med: 10", "med: -1", "sesame", `""`, "10.1.1.0/24", "10.1.1.1/24").Replace(routes))
 	s = r.rest()
 	wantProblems(t, s,
@@ -123,7 +123,7 @@ func TestRouting(t *testing.T) {
 	if offers(s) != edge || r.peers != tor {
 		t.Errorf("after a refusal: offers %s, peers %s", offers(s), r.peers)
 	}
-	// So do a field that is none, and a name of a namespace.
+	// So do an unknown field, and a namespace.
 	r.write("bgp.yaml", strings.NewReplacer("ttlSecurity", "ttlSecurty", "{name: edge}", "{name: edge, namespace: x}").Replace(routes))
 	wantProblems(t, r.rest(), "bgp.yaml:8: BGPPeer tor-1: spec.ttlSecurty: unknown field; did you mean \"ttlSecurity\"?",
 		"bgp.yaml:29: Announcement edge: metadata.namespace: objects of this kind are in no namespace")
@@ -138,8 +138,8 @@ func TestRouting(t *testing.T) {
 	}
 }
 
-// What is wrong with peers is told by their file and line, and they are told again
-// until nothing is.
+// TestPeersThatCannotBe checks that problems of peers have file and line, and that peers
+// are delivered again until there are none.
 func TestPeersThatCannotBe(t *testing.T) {
 	r := newRouted(t)
 	r.no = []problem.Problem{{Object: "BGPPeer tor-1", Field: "spec.address", Message: "is another's"}}

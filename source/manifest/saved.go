@@ -13,19 +13,18 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// savedVersion is that of the form of fileState.
+// savedVersion is the version of the fileState format.
 const savedVersion = 1
 
-// fileState is what outlives the agent of a file: the texts that its objects in force
-// are from. They are read again by the rules of the release that needs them.
+// fileState is the persistent state of a file: the texts that its objects in force are
+// from. They are parsed again with the rules of the release that needs them.
 type fileState struct {
 	Folder string      `json:"folder"`
 	File   string      `json:"file"`
 	Texts  []savedText `json:"texts"`
 }
 
-// savedText is a text of a file, as it was at some time, and the objects in force that
-// are from it.
+// savedText is a version of a file's text, with the objects in force that are from it.
 type savedText struct {
 	Text    []byte        `json:"text"`
 	Objects []savedObject `json:"objects"`
@@ -33,19 +32,19 @@ type savedText struct {
 
 type savedObject struct {
 	object.Key
-	// Stale is since when the object is not what the file says; zero where it is.
+	// Stale is since when the object differs from the file; zero if it does not.
 	Stale time.Time `json:"stale,omitzero"`
-	// Unused says that another file's object of the same name is used.
+	// Unused means that another file's object with the same key is in use.
 	Unused bool `json:"unused,omitempty"`
 }
 
-// saved are the states of the files of a folder. Its zero value remembers nothing.
+// saved has the states of the files of a directory. Its zero value stores nothing.
 type saved struct {
 	folder string
 	files  statedir.Files
 }
 
-// save remembers those files that have changed.
+// save stores the files that have changed.
 func (d *folder) save() {
 	for _, name := range sortedKeys(d.files) {
 		if f := d.files[name]; f.unsaved && f.missing.IsZero() {
@@ -54,18 +53,18 @@ func (d *folder) save() {
 	}
 }
 
-// save remembers a file.
+// save stores a file.
 func (s saved) save(name string, f *file) {
 	var was fileState
 	if f.text == nil || len(f.stale) > 0 {
-		was, _ = s.read(name) // what is lost was told of when it was to be restored
+		was, _ = s.read(name) // failures were reported on restore
 	}
 	s.files.Write(name, f.state(s.folder, name, was))
 	f.text, f.unsaved = nil, false
 }
 
-// state gives what is to be saved of a file. Texts that are needed and are not at hand
-// are taken from what was saved before. It is pure.
+// state returns the state of a file to save. Texts that are needed but no longer loaded are
+// taken from the previous state. It is pure.
 func (f *file) state(folder, name string, was fileState) fileState {
 	now := fileState{Folder: folder, File: name, Texts: make([]savedText, 1, len(was.Texts)+1)}
 	now.Texts[0].Text = f.text
@@ -90,11 +89,11 @@ func (f *file) state(folder, name string, was fileState) fileState {
 	return now
 }
 
-// read gives the state of a file; fs.ErrNotExist where there is none.
+// read returns the state of a file, or fs.ErrNotExist.
 func (s saved) read(name string) (st fileState, err error) {
 	err = s.files.Read(name, &st)
 	if err == nil && (st.File != name || st.Folder != s.folder) {
-		err = fs.ErrNotExist // another folder's
+		err = fs.ErrNotExist // another directory's
 	}
 	if err != nil {
 		return fileState{}, err
@@ -102,7 +101,7 @@ func (s saved) read(name string) (st fileState, err error) {
 	return st, nil
 }
 
-// restore gives a file the objects that were in force when its state was saved.
+// restore restores the objects that were in force when a file's state was saved.
 func (s saved) restore(name string, f *file) {
 	st, err := s.read(name)
 	switch {
@@ -132,7 +131,7 @@ func (f *file) restore(st fileState) {
 	}
 }
 
-// restoreAll serves what the folder held last, where it cannot be read to begin with.
+// restoreAll restores the last content of the directory if it cannot be read at the start.
 func (d *folder) restoreAll(now time.Time) {
 	states, _ := statedir.All[fileState](d.saved.files)
 	for _, st := range states {
@@ -150,7 +149,7 @@ func (d *folder) restoreAll(now time.Time) {
 	}
 }
 
-// used gives the objects of a file that were in use when its state was saved.
+// used returns the objects of a file that were in use when its state was saved.
 func (s saved) used(name string) map[object.Key]bool {
 	st, err := s.read(name)
 	if err != nil {
@@ -165,12 +164,12 @@ func (s saved) used(name string) map[object.Key]bool {
 	return used
 }
 
-// keep forgets all files but those with these names.
+// keep deletes the states of all other files.
 func (s saved) keep(names map[string]bool) { s.files.Keep(slices.Collect(maps.Keys(names))) }
 
 func (s saved) remove(name string) { s.files.Remove(name) }
 
-// Persist has the last valid objects of each file outlive the agent in a folder.
+// Persist stores the last valid objects of each file in a directory, for the next agent.
 func (s *Source) Persist(dir *statedir.Dir) {
 	folder, err := filepath.Abs(s.dir)
 	if err != nil {

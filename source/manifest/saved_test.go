@@ -13,12 +13,12 @@ import (
 	"github.com/fairlead/fairlead/source/crd"
 )
 
-// breakFile writes a text into a file that is refused.
+// breakFile makes a file invalid.
 func (l *looker) breakFile(name string) {
 	l.write(name, strings.Replace(svc("a", "10.1.1.1"), "port: 80", "port: 80000", 1))
 }
 
-// TestStaleSince: how long an object has been stale does not begin again with the agent.
+// TestStaleSince checks that the time since when an object is stale survives a restart.
 func TestStaleSince(t *testing.T) {
 	l := newLooker(t)
 	l.write("a.yaml", svc("a", "10.1.1.1"))
@@ -49,8 +49,8 @@ func TestStaleSince(t *testing.T) {
 	}
 }
 
-// TestRemovedWhileDown: what is gone when an agent starts is gone, whatever is saved of
-// it, and is not there again if a file gets its name.
+// TestRemovedWhileDown checks that a file deleted while no agent runs is gone, whatever
+// state is saved, and does not return if another file gets its name.
 func TestRemovedWhileDown(t *testing.T) {
 	l := newLooker(t)
 	l.write("a.yaml", svc("a", "10.1.1.1"))
@@ -65,8 +65,8 @@ func TestRemovedWhileDown(t *testing.T) {
 	wantVIPs(t, l.rest(), "b=10.1.1.2")
 }
 
-// TestUnreadableAtStart: a file that cannot be read, and a folder that is not there, are
-// served as they were last.
+// TestUnreadableAtStart checks that an unreadable file, or a missing directory, is served
+// from the saved state.
 func TestUnreadableAtStart(t *testing.T) {
 	l := newLooker(t)
 	l.write("a.yaml", svc("a", "10.1.1.1"))
@@ -74,7 +74,7 @@ func TestUnreadableAtStart(t *testing.T) {
 	l.rest()
 	file := filepath.Join(l.dir, "a.yaml")
 	must(t, os.Remove(file))
-	must(t, os.Symlink(file, file)) // root reads whatever has a mode
+	must(t, os.Symlink(file, file)) // root can read files of any mode
 	l.restart()
 	s := l.rest()
 	wantVIPs(t, s, "a=10.1.1.1 b=10.1.1.2")
@@ -104,7 +104,7 @@ func TestUnreadableAtStart(t *testing.T) {
 	}
 }
 
-// TestDamagedState: a state file that cannot be used is reported where it is needed.
+// TestDamagedState checks that an unusable state file is reported when it is needed.
 func TestDamagedState(t *testing.T) {
 	l := newLooker(t)
 	l.write("a.yaml", svc("a", "10.1.1.1"))
@@ -129,7 +129,7 @@ func TestDamagedState(t *testing.T) {
 	wantVIPs(t, l.rest(), "a=10.1.1.1 b=10.1.1.2")
 }
 
-// TestOtherFolder: the state is that of one folder, and does not count for another.
+// TestOtherFolder checks that the state of one directory is not used for another.
 func TestOtherFolder(t *testing.T) {
 	l := newLooker(t)
 	l.write("a.yaml", svc("a", "10.1.1.1"))
@@ -140,8 +140,8 @@ func TestOtherFolder(t *testing.T) {
 	wantVIPs(t, l.rest(), "")
 }
 
-// TestInUseWhileReplaced: an object in use stays in use while its file is replaced the
-// way editors do, though another file has it, too.
+// TestInUseWhileReplaced checks that an object in use stays in use while its file is
+// replaced as editors do, even if another file has it too.
 func TestInUseWhileReplaced(t *testing.T) {
 	l := newLooker(t)
 	l.write("good.yaml", svc("web", "10.1.1.1"))
@@ -157,7 +157,7 @@ func TestInUseWhileReplaced(t *testing.T) {
 	wantVIPs(t, l.rest(), "web=10.1.1.2")
 }
 
-// TestPeersAfterRestart: sessions do not end because the manifest of a peer, or of its
+// TestPeersAfterRestart checks that sessions stay up if the manifest of a peer, or of its
 // password, is invalid when an agent starts.
 func TestPeersAfterRestart(t *testing.T) {
 	l := newLooker(t)

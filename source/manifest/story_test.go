@@ -21,9 +21,9 @@ var update = flag.Bool("update", false, "write what comes out into the stories o
 
 func equalServices(a, b *service.Service) bool { return reflect.DeepEqual(a, b) }
 
-// A story is a txtar archive of steps: "1/web.yaml" is written (or removed, if
-// it holds only "(removed)"), at "1/restart" another agent starts, and when the folder
-// has come to rest it must hold "1/want", Services, Problems and what is stale as text.
+// TestStories runs txtar archives of steps: "1/web.yaml" is written (or removed, if it
+// contains only "(removed)"), "1/restart" starts another agent, and when the directory is
+// stable, the Services, Problems and stale objects must be "1/want".
 func TestStories(t *testing.T) {
 	testkit.Stories(t, story)
 }
@@ -65,7 +65,7 @@ func story(t *testing.T, path string) {
 	}
 }
 
-// show writes a snapshot as text, a line a thing.
+// show prints a snapshot, one item per line.
 func show(s source.Snapshot) string {
 	var b strings.Builder
 	for _, svc := range s.Services {
@@ -100,7 +100,7 @@ func show(s source.Snapshot) string {
 	return strings.ReplaceAll(b.String(), " \n", "\n")
 }
 
-// options tells what is not as it is where nothing is said.
+// options prints settings that differ from the defaults.
 func options(s *service.Service) string {
 	var b strings.Builder
 	if s.Encapsulation != "" && s.Encapsulation != service.DefaultEncapsulation {
@@ -124,7 +124,7 @@ func options(s *service.Service) string {
 	return b.String()
 }
 
-// more tells what a backend has beside a weight.
+// more prints a backend's settings other than its weight.
 func more(b service.Backend) (words string) {
 	if b.MaxConns > 0 {
 		words += fmt.Sprintf("max %d ", b.MaxConns)

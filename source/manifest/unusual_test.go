@@ -6,7 +6,7 @@ import (
 	"unicode/utf16"
 )
 
-// unusual is a Service with an EndpointSlice, of which the cases below change a little.
+// unusual is a Service with an EndpointSlice that the cases below modify.
 const unusual = `apiVersion: v1
 kind: Service
 metadata:
@@ -34,25 +34,25 @@ endpoints:
   - addresses: [172.16.1.3]
 `
 
-// object is the same Service in JSON.
+// objectJSON is the same Service in JSON.
 const objectJSON = `{"apiVersion": "v1", "kind": "Service",
  "metadata": {"name": "web", "annotations": {"fairlead.io/addresses": "10.1.1.1"}},
  "spec": {"type": "LoadBalancer", "ports": [{"name": "http", "port": 80}]}}
 `
 
-// served is what becomes of unusual where nothing is wrong, of a file f.yaml.
+// served is the result of unusual in a file f.yaml if nothing is wrong.
 const served = `default/web tunnel/maglev/16381 tcp (f.yaml:1)
   TCP 10.1.1.1:80 "http"
     172.16.1.2:8080 weight 1
     172.16.1.3:8080 weight 1
 `
 
-// alone is the same where the slice does not count.
+// alone is the same without the slice.
 const alone = `default/web tunnel/maglev/16381 tcp (f.yaml:1)
   TCP 10.1.1.1:80 "http"
 `
 
-// utf16Text is a text as Windows' editors may save it.
+// utf16Text encodes a text as Windows editors may save it.
 func utf16Text(text string) string {
 	b := []byte{0xff, 0xfe}
 	for _, u := range utf16.Encode([]rune(text)) {
@@ -61,8 +61,8 @@ func utf16Text(text string) string {
 	return string(b)
 }
 
-// TestUnusual has texts as people and programs write them by mistake, and what an
-// problem is reported for each.
+// TestUnusual has texts with typical mistakes of people and programs, and the problem
+// reported for each.
 func TestUnusual(t *testing.T) {
 	change := func(old, new string) string {
 		if !strings.Contains(unusual, old) {
@@ -99,7 +99,7 @@ func TestUnusual(t *testing.T) {
 		"Cyrillic letter": {"f.yaml", change("kind: Service", "kind: \u0405ervice"),
 			"! f.yaml:2: \u0405ervice default/web: kind: kind \u0405ervice is not read here; did you mean \"Service\"?\n"},
 
-		// What other programs leave behind.
+		// Leftovers of other programs.
 		"template of Helm": {"f.yaml", change("10.1.1.1", "{{ .Values.vip }}"),
 			"! f.yaml:6: Service default/web: metadata.annotations[fairlead.io/addresses]: want text, got {{ ... }}, as of a template that was not rendered\n"},
 		"template of Jinja": {"f.yaml", change("spec:\n", "{% if x %}\nspec:\n"),

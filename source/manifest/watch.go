@@ -12,21 +12,21 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// watch reports when something in a folder, or behind a symbolic link in it, may have
-// changed. Of what happened it believes nothing: the folder is looked at whole.
+// watch reports when something in a directory, or behind a symbolic link in it, may have
+// changed. It does not interpret events: the entire directory is checked.
 type watch struct {
 	dir     string
 	log     *slog.Logger
-	watcher *fsnotify.Watcher // nil where the kernel gives none
-	watched os.FileInfo       // the folder that is watched; nil for none
+	watcher *fsnotify.Watcher // nil if the kernel provides none
+	watched os.FileInfo       // the watched directory; nil for none
 	reread  time.Duration
-	// behind are the folders through which symbolic links lead to manifests, and the
-	// names in them that matter.
+	// behind has the directories through which symbolic links lead to manifests, with the
+	// relevant names in them.
 	behind map[string]map[string]bool
 }
 
-// maxBehind is how many folders behind links are watched. What changes in others is
-// seen a little later.
+// maxBehind limits the watched directories behind links. Changes in others are noticed a
+// little later.
 const maxBehind = 1000
 
 func newWatch(dir string, log *slog.Logger) *watch {
@@ -44,8 +44,8 @@ func (w *watch) close() {
 	}
 }
 
-// follow sees to it that the folder that now has the name is the one watched, and
-// what its links lead through.
+// follow makes sure that the directory that now has the name is watched, with those behind
+// its links.
 func (w *watch) follow() {
 	if w.watcher == nil {
 		return
@@ -54,12 +54,12 @@ func (w *watch) follow() {
 	behind := w.linked()
 	for dir := range w.behind {
 		if behind[dir] == nil && dir != w.dir {
-			_ = w.watcher.Remove(dir) // it may be gone already
+			_ = w.watcher.Remove(dir) // it may be gone
 		}
 	}
 	for dir := range behind {
-		if dir != w.dir && w.watcher.Add(dir) != nil { // adding what is watched does nothing
-			delete(behind, dir) // seen a little later
+		if dir != w.dir && w.watcher.Add(dir) != nil { // no effect if already watched
+			delete(behind, dir) // changes are noticed a little later
 		}
 	}
 	w.behind = behind
@@ -71,7 +71,7 @@ func (w *watch) followFolder() {
 		return
 	}
 	for _, old := range w.watcher.WatchList() {
-		_ = w.watcher.Remove(old) // it may be gone already
+		_ = w.watcher.Remove(old) // it may be gone
 	}
 	w.watched, w.behind = nil, nil
 	if err != nil {
@@ -84,8 +84,8 @@ func (w *watch) followFolder() {
 	w.watched = now
 }
 
-// linked gives the folders through which the folder itself and the manifests in it are
-// reached by symbolic links, and what in them matters.
+// linked returns the directories through which symbolic links lead to the directory itself
+// and the manifests in it, with the relevant names in them.
 func (w *watch) linked() map[string]map[string]bool {
 	behind := map[string]map[string]bool{}
 	matters := func(paths ...string) {
@@ -93,7 +93,7 @@ func (w *watch) linked() map[string]map[string]bool {
 			dir, name := filepath.Split(path)
 			dir = filepath.Clean(dir)
 			if info, err := os.Stat(dir); err != nil || w.watched != nil && os.SameFile(info, w.watched) {
-				continue // the folder itself is watched whole
+				continue // the directory itself is watched
 			}
 			if behind[dir] == nil && len(behind) < maxBehind {
 				behind[dir] = map[string]bool{}
@@ -105,7 +105,7 @@ func (w *watch) linked() map[string]map[string]bool {
 	}
 	links, _ := hops(w.dir)
 	matters(links...)
-	entries, _ := os.ReadDir(w.dir) // who looks at the folder says why not
+	entries, _ := os.ReadDir(w.dir) // the check of the directory reports the error
 	for _, e := range entries {
 		if e.Type()&fs.ModeSymlink != 0 && IsManifest(e.Name()) {
 			links, target := hops(filepath.Join(w.dir, e.Name()))
@@ -115,11 +115,10 @@ func (w *watch) linked() map[string]map[string]bool {
 	return behind
 }
 
-// maxHops is how many symbolic links a path may lead through (Linux' MAXSYMLINKS).
+// maxHops limits the symbolic links in a path (Linux' MAXSYMLINKS).
 const maxHops = 40
 
-// hops gives the symbolic links that a path leads through, and where they lead in the
-// end, as far as that is there.
+// hops returns the symbolic links in a path, and its final target, as far as it exists.
 func hops(path string) (links []string, target string) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -150,7 +149,7 @@ func hops(path string) (links []string, target string) {
 	return links, target
 }
 
-// matters says that an event may be about a manifest.
+// matters reports whether an event may concern a manifest.
 func (w *watch) matters(e fsnotify.Event) bool {
 	dir, name := filepath.Split(e.Name)
 	dir = filepath.Clean(dir)
@@ -158,8 +157,8 @@ func (w *watch) matters(e fsnotify.Event) bool {
 	return !behind || names[name]
 }
 
-// wait waits for events, and then for a pause between them, or until it is
-// time to look again anyway. It is false when ctx ends.
+// wait waits for events and then for a pause between them, or until the next check is due.
+// It returns false when ctx ends.
 func (w *watch) wait(ctx context.Context, again time.Duration) bool {
 	pace := w.reread
 	if w.watched == nil {
@@ -172,7 +171,7 @@ func (w *watch) wait(ctx context.Context, again time.Duration) bool {
 	}
 	until := time.NewTimer(sooner(pace, again))
 	defer until.Stop()
-	var pause <-chan time.Time // once there was an event
+	var pause <-chan time.Time // set after an event
 	for {
 		select {
 		case <-ctx.Done():

@@ -19,10 +19,10 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// patience is how long a busy machine may take for anything.
+// patience limits any wait, even on a busy machine.
 const patience = 30 * time.Second
 
-// watched is a Source that runs on a folder, and all that it has published.
+// watched is a running Source, with everything that it has published.
 type watched struct {
 	*looker
 	mu  sync.Mutex
@@ -73,7 +73,7 @@ func (w *watched) await(want string, problems int) source.Snapshot {
 	return last
 }
 
-// never checks that no snapshot had other VIPs than these.
+// never checks that no snapshot had other VIPs.
 func (w *watched) never(but ...string) {
 	w.t.Helper()
 	for _, s := range w.published() {
@@ -98,7 +98,7 @@ func TestWatch(t *testing.T) {
 	w.await("", 0)
 }
 
-// What editors do when they save: none of it takes a Service away.
+// TestWatchEditors saves a file as various editors do: none may remove a Service.
 func TestWatchEditors(t *testing.T) {
 	w := watchFolder(t, t.TempDir())
 	file := func(name string) string { return filepath.Join(w.dir, name) }
@@ -108,12 +108,12 @@ func TestWatchEditors(t *testing.T) {
 	for i, save := range []func(text string){
 		func(text string) { w.write("a.yaml", text) },
 		func(text string) { w.edit("a.yaml", text) },
-		func(text string) { // vim: the old file is moved away, the new one written, the old removed
+		func(text string) { // vim: moves the old file away, writes the new one, removes the old
 			must(t, os.Rename(file("a.yaml"), file("a.yaml~")))
 			w.edit("a.yaml", text)
 			must(t, os.Remove(file("a.yaml~")))
 		},
-		func(text string) { // remove and write anew
+		func(text string) { // remove and write again
 			must(t, os.Remove(file("a.yaml")))
 			w.edit("a.yaml", text)
 		},
@@ -151,8 +151,8 @@ func TestWatchConfigMap(t *testing.T) {
 	w.never(allowed...)
 }
 
-// The folder goes, comes back under another inode, goes by a rename, and is
-// swapped for another: it is followed by its name.
+// TestWatchFolderVanishes deletes the directory, recreates it with another inode, renames
+// it, and replaces it with another: it is followed by name.
 func TestWatchFolderVanishes(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "manifests")
 	must(t, os.Mkdir(dir, 0o700))
@@ -163,14 +163,14 @@ func TestWatchFolderVanishes(t *testing.T) {
 
 	must(t, os.RemoveAll(dir))
 	w.await("a=10.1.1.1", 1)
-	put := func(vip string) { // with its file, so that nobody sees it without
+	put := func(vip string) { // complete with its file
 		must(t, os.Mkdir(dir+".next", 0o700))
 		must(t, os.WriteFile(filepath.Join(dir+".next", "a.yaml"), []byte(svc("a", vip)), 0o600))
 		must(t, os.Rename(dir+".next", dir))
 	}
 	put("10.1.1.1")
 	w.await("a=10.1.1.1", 0)
-	w.write("a.yaml", svc("a", "10.1.1.2")) // it is watched again
+	w.write("a.yaml", svc("a", "10.1.1.2")) // watched again
 	w.await("a=10.1.1.2", 0)
 
 	must(t, os.Rename(dir, dir+".away"))
@@ -182,19 +182,19 @@ func TestWatchFolderVanishes(t *testing.T) {
 	put("10.1.1.3")
 	w.await("a=10.1.1.3", 0)
 	w.mu.Lock()
-	w.all = w.all[1:] // it was empty only at first
+	w.all = w.all[1:] // only the first may be empty
 	w.mu.Unlock()
 	w.never("a=10.1.1.1", "a=10.1.1.2", "a=10.1.1.3")
 }
 
-// A folder that is not there yet is waited for: to say that there are no
-// services would take away what a predecessor left in the kernel.
+// TestWatchFolderComesLate waits for a directory that does not exist yet: reporting no
+// services would remove what a previous agent left in the kernel.
 func TestWatchFolderComesLate(t *testing.T) {
 	next := filepath.Join(t.TempDir(), "next")
 	must(t, os.Mkdir(next, 0o700))
 	must(t, os.WriteFile(filepath.Join(next, "a.yaml"), []byte(svc("a", "10.1.1.1")), 0o600))
 	w := watchFolder(t, filepath.Join(filepath.Dir(next), "manifests"))
-	time.Sleep(2 * settle) // time to be wrong
+	time.Sleep(2 * settle) // long enough to fail
 	must(t, os.Rename(next, w.dir))
 	w.await("a=10.1.1.1", 0)
 	w.never("a=10.1.1.1")
@@ -231,9 +231,9 @@ func TestWriteFile(t *testing.T) {
 	}
 }
 
-// What is behind symbolic links is seen as soon as what is in the folder itself: a file
-// elsewhere, a folder on the way that is exchanged, and a file that comes to be where a
-// link leads.
+// TestWatchLinks checks that changes behind symbolic links are seen as quickly as those in
+// the directory: of a file elsewhere, of a directory in the path, and of a link's missing
+// target.
 func TestWatchLinks(t *testing.T) {
 	root := t.TempDir()
 	dir, real := filepath.Join(root, "services"), filepath.Join(root, "real")
@@ -257,7 +257,7 @@ func TestWatchLinks(t *testing.T) {
 	link("1", filepath.Join(real, "current"))
 	link(filepath.Join(real, "current", "a.yaml"), filepath.Join(dir, "a.yaml"))
 	of := New(dir, slog.New(slog.DiscardHandler))
-	of.reread = time.Hour // what is not noticed is never seen
+	of.reread = time.Hour // without events nothing would be seen
 	w := watchSource(t, dir, of)
 	w.await("a=10.1.1.1", 0)
 	const changes = 5
@@ -270,7 +270,8 @@ func TestWatchLinks(t *testing.T) {
 		link("1", filepath.Join(real, "current"))
 		w.await(fmt.Sprintf("a=10.1.2.%d", i+1), 0)
 	}
-	// A link to nowhere is a problem, and leaves what was there, until it leads somewhere.
+	// A dangling link is a problem, and keeps the previous content, until its target
+	// exists.
 	link(filepath.Join(real, "3", "a.yaml"), filepath.Join(dir, "a.yaml"))
 	s := w.await(fmt.Sprintf("a=10.1.2.%d", changes), 1)
 	if want := "a.yaml: cannot be read: it is a symbolic link to " + real + "/3/a.yaml, which leads to no file"; s.Problems[0].String() != want {

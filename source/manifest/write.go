@@ -15,9 +15,9 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// WriteFile writes Services and EndpointSlices to a file of a folder of
-// manifests as one step: a reader sees the whole former text or the whole new
-// one. Their kind and apiVersion are filled in.
+// WriteFile writes Services and EndpointSlices to a file in a directory of manifests
+// atomically: readers see the complete old text or the complete new one. It fills in kind
+// and apiVersion.
 func WriteFile(dir, name string, objs ...runtime.Object) error {
 	var text bytes.Buffer
 	for _, o := range objs {
@@ -35,7 +35,7 @@ func WriteFile(dir, name string, objs ...runtime.Object) error {
 	return wholefile.Write(filepath.Join(dir, name), 0o644, &text)
 }
 
-// typed gives a copy of an object that says what it is.
+// typed returns a copy of an object with its kind and apiVersion.
 func typed(o runtime.Object) (runtime.Object, error) {
 	switch o := o.DeepCopyObject().(type) {
 	case *corev1.Service:

@@ -12,29 +12,29 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// Times is what an EndpointSlice says of who serves, and since when. It is
-// never changed.
+// Times is what an EndpointSlice says about which endpoints serve, and since when. It is
+// immutable.
 type Times struct {
 	created time.Time
-	// unchanged says that the endpoints are those that it was made with: the
-	// API server counts its generations, but not changes of its metadata
-	// (kubernetes pkg/registry/discovery/endpointslice/strategy.go).
+	// unchanged means that the endpoints are those of its creation: the API server counts
+	// generations, but not changes of the metadata (kubernetes
+	// pkg/registry/discovery/endpointslice/strategy.go).
 	unchanged bool
 	serving   []servingSince
-	// gone is what the annotation says of who does not serve in this slice.
+	// gone is what the annotation says about addresses that do not serve in this slice.
 	gone map[netip.Addr]span
-	// stale says that there is such, or that the annotation cannot be read.
+	// stale means that there are such addresses, or that the annotation is invalid.
 	stale bool
 }
 
-// servingSince is one that serves, and what the annotation says of it.
+// servingSince is an endpoint that serves, with its entry in the annotation.
 type servingSince struct {
 	addr  netip.Addr
-	ready bool // else it is on its way out
+	ready bool // otherwise it is terminating
 	said  span
 }
 
-// ReadTimes reads an EndpointSlice. Endpoints that make no sense are left out.
+// ReadTimes reads an EndpointSlice. Invalid endpoints are left out.
 func ReadTimes(s *discoveryv1.EndpointSlice) *Times {
 	in, _ := readSlice(s, Origin{})
 	t := &Times{created: s.CreationTimestamp.UTC(), unchanged: s.Generation == 1}
@@ -51,7 +51,7 @@ func ReadTimes(s *discoveryv1.EndpointSlice) *Times {
 	return t
 }
 
-// old is what an endpoint's times are by the slice alone, as balancers read it.
+// old returns an endpoint's times from the slice only, as balancers read them.
 func (t *Times) old(e servingSince) span {
 	if e.said.since.IsZero() {
 		return span{since: t.created}
@@ -59,9 +59,9 @@ func (t *Times) old(e servingSince) span {
 	return e.said
 }
 
-// Ages is since when each server of a Service takes flows, and since when it
-// drains, as seen by one who follows all its EndpointSlices. nil is for who has
-// not looked yet. It is never changed.
+// Ages has since when each backend of a Service takes flows, and since when it drains, as
+// seen by an observer of all its EndpointSlices. nil means not observed yet. It is
+// immutable.
 type Ages map[netip.Addr]age
 
 type age struct {
@@ -69,10 +69,10 @@ type age struct {
 	ready bool
 }
 
-// Next gives the ages when the EndpointSlices of the Service are these. What is
-// known stays, whichever slice an endpoint is in; who is new, is back or begins
-// to drain does so now. Times of the API server's clock and of leaders' before
-// may be ahead of now: who is new is younger than all the others nevertheless.
+// Next returns the ages for these EndpointSlices of the Service. Known times stay,
+// whichever slice an endpoint is in; a backend that is new, returns or begins to drain does
+// so now. Times from the API server's clock and from previous leaders may be ahead of now,
+// but a new backend is always younger than all others.
 func (a Ages) Next(all []*Times, now time.Time) Ages {
 	if a == nil {
 		a = found(all)
@@ -83,7 +83,7 @@ func (a Ages) Next(all []*Times, now time.Time) Ages {
 		now = newest.Add(time.Millisecond)
 	}
 	next := Ages{}
-	ready := map[bool]bool{} // of a family, IPv6 or not, somebody is
+	ready := map[bool]bool{} // whether any backend of the family, keyed by IPv6, is ready
 	for _, t := range all {
 		for _, e := range t.serving {
 			ready[e.addr.Is6()] = ready[e.addr.Is6()] || e.ready
@@ -100,8 +100,8 @@ func (a Ages) Next(all []*Times, now time.Time) Ages {
 	return next
 }
 
-// found gives the ages that slices tell by themselves. What one says of an
-// endpoint counts where the endpoint has moved to another, too.
+// found returns the ages in the slices themselves. An entry of one slice also counts for an
+// endpoint that has moved to another.
 func found(all []*Times) Ages {
 	a := Ages{}
 	for _, t := range all {
@@ -119,7 +119,7 @@ func found(all []*Times) Ages {
 	return a
 }
 
-// newest is the last time known.
+// newest returns the latest known time.
 func (a Ages) newest() (last time.Time) {
 	for _, g := range a {
 		for _, t := range [...]time.Time{g.since, g.drained} {
@@ -131,13 +131,13 @@ func (a Ages) newest() (last time.Time) {
 	return last
 }
 
-// begun says when an endpoint began to take flows, and, where that is known
-// from before, since when it drains.
+// begun returns when an endpoint began to take flows and, if known from before, since when
+// it drains.
 func (a Ages) begun(t *Times, e servingSince, newest, now time.Time) span {
 	was, known := a[e.addr]
 	switch {
 	case known && e.ready && !was.ready && !was.drained.IsZero():
-		return span{since: now} // it is back
+		return span{since: now} // it has returned
 	case known:
 		return was.span
 	case t.unchanged && (!e.said.since.IsZero() || !t.created.Before(newest)):
@@ -146,12 +146,12 @@ func (a Ages) begun(t *Times, e servingSince, newest, now time.Time) span {
 	return span{since: now}
 }
 
-// drain says since when one drains that is on its way out: while others are
-// ready. Where none is, it takes flows as ever.
+// drain returns since when a terminating backend drains: while others are ready. If none
+// is, it takes flows as before.
 func (g age) drain(othersReady bool, now time.Time) span {
 	s := g.span
 	switch {
-	case g.ready: // what may be said of it is that it has weight 0
+	case g.ready: // it can only drain because of weight 0
 	case !othersReady:
 		s.drained = time.Time{}
 	case s.drained.IsZero():
@@ -163,9 +163,9 @@ func (g age) drain(othersReady bool, now time.Time) span {
 	return s
 }
 
-// Annotation gives what AnnotationBackendTimestamps must say on a slice of these, "" for no
-// annotation: of those whose times are not the slice's own. It says no where
-// what it says already means the same.
+// Annotation returns the required value of AnnotationBackendTimestamps for a slice, "" for
+// no annotation: the backends whose times are not the slice's own. change is false if the
+// current value is equivalent.
 func (a Ages) Annotation(t *Times) (text string, change bool) {
 	change = t.stale
 	words := map[string]bool{}
@@ -184,7 +184,7 @@ func (a Ages) Annotation(t *Times) (text string, change bool) {
 
 func (s span) equal(o span) bool { return s.since.Equal(o.since) && s.drained.Equal(o.drained) }
 
-// String gives what parseSince reads.
+// String formats the times for parseSince.
 func (s span) String() string {
 	text := s.since.Format(time.RFC3339Nano)
 	if !s.drained.IsZero() {

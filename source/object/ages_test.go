@@ -18,13 +18,13 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// noon is when the slices of these tests begin, and sec some seconds later.
+// noon is when the slices of these tests begin; sec returns a time some seconds later.
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
 func sec(s float64) time.Time { return noon.Add(time.Duration(s * float64(time.Second))) }
 
-// ageSlice makes a slice at some second, of a generation, of endpoints such as
-// "1": ready, "1-": on its way out, "1!": not ready; "6.1" is of IPv6.
+// ageSlice creates a slice at some second, of a generation, with endpoints like "1": ready,
+// "1-": terminating, "1!": not ready; "6.1" is IPv6.
 func ageSlice(name string, created float64, generation int64, endpoints string) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
@@ -47,10 +47,10 @@ func ageSlice(name string, created float64, generation int64, endpoints string) 
 	return s
 }
 
-// watcher is one who keeps the annotations of a Service's slices.
+// watcher maintains the annotations of a Service's slices.
 type watcher struct{ ages object.Ages }
 
-// look follows the slices and writes what is due; it says how many it wrote.
+// look follows the slices and writes what is due; it returns how many it wrote.
 func (w *watcher) look(all []*discoveryv1.EndpointSlice, now time.Time) (written int) {
 	var times []*object.Times
 	for _, s := range all {
@@ -70,8 +70,8 @@ func (w *watcher) look(all []*discoveryv1.EndpointSlice, now time.Time) (written
 	return written
 }
 
-// read gives since when a balancer that reads the slices takes each server to
-// serve and to drain.
+// read returns since when a balancer that reads the slices considers each backend as
+// serving and draining.
 func read(t *testing.T, all []*discoveryv1.EndpointSlice) map[netip.Addr][2]time.Time {
 	t.Helper()
 	in := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
@@ -99,7 +99,7 @@ func read(t *testing.T, all []*discoveryv1.EndpointSlice) map[netip.Addr][2]time
 	return got
 }
 
-// said shows the annotations of slices, in seconds after noon.
+// said prints the annotations of slices, in seconds after noon.
 func said(all []*discoveryv1.EndpointSlice) string {
 	var words []string
 	for _, s := range all {
@@ -126,7 +126,7 @@ func said(all []*discoveryv1.EndpointSlice) string {
 }
 
 type step struct {
-	at     float64 // seconds after noon, by the clock of who looks
+	at     float64 // seconds after noon, by the observer's clock
 	slices []*discoveryv1.EndpointSlice
 	want   string
 	writes int
@@ -175,7 +175,7 @@ func TestAges(t *testing.T) {
 					t.Fatalf("at %v: said %q with %d writes, want %q with %d", st.at, got, writes, st.want, st.writes)
 				}
 				before := read(t, st.slices)
-				for _, next := range []*watcher{&w, {}} { // the same one, and another that has just begun
+				for _, next := range []*watcher{&w, {}} { // the same one, and another that has just started
 					if again := next.look(st.slices, sec(st.at+3600)); again != 0 || !maps.Equal(before, read(t, st.slices)) {
 						t.Fatalf("at %v: %d more writes where nothing changed: %s", st.at, again, said(st.slices))
 					}
@@ -185,7 +185,7 @@ func TestAges(t *testing.T) {
 	}
 }
 
-// What stands in an annotation already stays, as far as it makes sense.
+// TestAgesFound checks that existing annotations stay if they are valid.
 func TestAgesFound(t *testing.T) {
 	for text, want := range map[string]string{
 		"172.16.0.1=2026-11-22T12:00:07Z":                                 "a: 1=7",
@@ -212,8 +212,8 @@ func TestAgesFound(t *testing.T) {
 	}
 }
 
-// Whatever happens, and whoever leads, balancers read since when servers really
-// serve and drain.
+// TestAgesOfHistories checks that balancers read the true times, whatever happens and
+// whoever leads.
 func TestAgesOfHistories(t *testing.T) {
 	for seed := range uint64(150) {
 		h := &history{t: t, rand: rand.New(rand.NewPCG(seed, 1)), pods: map[int]*pod{}, skewed: seed%2 == 1}
@@ -227,7 +227,7 @@ func TestAgesOfHistories(t *testing.T) {
 	}
 }
 
-// history is what befalls a Service.
+// history is a random history of a Service.
 type history struct {
 	t       *testing.T
 	rand    *rand.Rand
@@ -237,20 +237,20 @@ type history struct {
 	pods    map[int]*pod
 	slices  []*discoveryv1.EndpointSlice
 	watcher watcher
-	made    int // slices so far
+	made    int // number of slices so far
 }
 
 // pod has a mark as in ageSlice, and the true times.
 type pod struct {
 	mark           string
 	slice          int
-	since, drained float64 // drained: 0 for not
+	since, drained float64 // drained: 0 if it is not
 }
 
-// live lets some time pass in which some pods change, and then looks.
+// live lets some time pass in which some pods change, and then checks.
 func (h *history) live() {
 	h.now += 0.001 + float64(h.rand.IntN(3000))/1000
-	for _, i := range h.rand.Perm(12)[:h.rand.IntN(5)] { // once each: what is between two looks nobody sees
+	for _, i := range h.rand.Perm(12)[:h.rand.IntN(5)] { // once each: changes between two checks are invisible
 		h.change(i)
 	}
 	ready := false
@@ -268,9 +268,9 @@ func (h *history) live() {
 	h.pack()
 	wrote := h.watcher.look(h.slices, sec(h.now+h.skew))
 	if h.rand.IntN(8) == 0 {
-		h.watcher = watcher{} // another leads, from here on
+		h.watcher = watcher{} // another leader from here on
 	}
-	if h.skewed && h.rand.IntN(6) == 0 { // another's clock, or that of the same one has been set
+	if h.skewed && h.rand.IntN(6) == 0 { // another clock, or the clock was set
 		h.skew = []float64{0, float64(h.rand.IntN(20) - 10), 3600, -3600}[h.rand.IntN(4)]
 	}
 	if again := h.watcher.look(h.slices, sec(h.now+h.skew)); again > 0 {
@@ -294,7 +294,7 @@ func (h *history) change(i int) {
 	}
 }
 
-// pack makes slices of the pods; one without pods goes.
+// pack distributes the pods over slices; an empty slice is deleted.
 func (h *history) pack() {
 	var packed []*discoveryv1.EndpointSlice
 	for n := range 3 {
@@ -323,7 +323,7 @@ func (h *history) pack() {
 	h.slices = packed
 }
 
-// moment is a true time, and what was read of it.
+// moment is a true time, and the time that was read.
 type moment struct {
 	is  float64
 	got time.Time
@@ -346,7 +346,7 @@ func (h *history) check(seed uint64) {
 		}
 	}
 	for _, m := range all {
-		// A slice's own time is of whole seconds.
+		// A slice's own time has a resolution of one second.
 		if off := sec(m.is).Sub(m.got); !h.skewed && (off < -2*time.Millisecond || off > time.Second) {
 			h.t.Errorf("seed %d: read %v, want %v", seed, m.got, sec(m.is))
 		}

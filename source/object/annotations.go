@@ -12,116 +12,107 @@ import (
 	"github.com/fairlead/fairlead/internal/suggest"
 )
 
-// The annotations of a Service by which Fairlead is told what Kubernetes has
-// no field for. Every other annotation that begins with AnnotationPrefix is
-// refused.
+// Annotations of a Service for settings that Kubernetes has no field for. All other
+// annotations that begin with AnnotationPrefix are rejected.
 const (
 	AnnotationPrefix = "fairlead.io/"
 
-	// AnnotationForwardingMode is the forwarding method: nat, fullnat (the default with
+	// AnnotationForwardingMode is the forwarding mode: nat, fullnat (the default with
 	// AnnotationNetwork), dsr-nat, dr or tunnel (the default without).
 	AnnotationForwardingMode = AnnotationPrefix + "forwarding-mode"
-	// AnnotationEncapsulation is how a tunnel wraps packets: ipip (the
-	// default) or gue.
+	// AnnotationEncapsulation is the tunnel encapsulation: ipip (the default) or gue.
 	AnnotationEncapsulation = AnnotationPrefix + "encapsulation"
-	// AnnotationNetwork is the network of Multus, "namespace/name" or "name" of one
-	// in the Service's namespace, on which the servers are reached in place of the
-	// cluster's own.
+	// AnnotationNetwork is the Multus network, "namespace/name", or "name" for one in the
+	// Service's namespace, on which the backends are reached instead of the cluster
+	// network.
 	AnnotationNetwork = AnnotationPrefix + "network"
 	// AnnotationScheduler is maglev (the default), rr, wrr, lc, wlc, sh, dh or
 	// p2c.
 	AnnotationScheduler = AnnotationPrefix + "scheduler"
-	// AnnotationConnectionConsistency is how flows stay with their servers when things
-	// change: second-chance, flow-table or hash-only. The default is the first of
-	// these that the rest allows, but hash-only for method dr.
+	// AnnotationConnectionConsistency is how flows stay with their backends when the
+	// backends change: second-chance, flow-table or hash-only. The default is the first of
+	// these that the other settings allow, but hash-only for forwarding mode dr.
 	AnnotationConnectionConsistency = AnnotationPrefix + "connection-consistency"
-	// AnnotationMaglevTableSize is the number of slots of the Maglev ring, a prime.
+	// AnnotationMaglevTableSize is the size of the Maglev table, a prime.
 	AnnotationMaglevTableSize = AnnotationPrefix + "maglev-table-size"
-	// AnnotationPanicMode is enabled (the default) or disabled: whether all servers stay
-	// in service when every one fails its checks.
+	// AnnotationPanicMode is enabled (the default) or disabled: whether all backends stay
+	// in service when every one fails its health checks.
 	AnnotationPanicMode = AnnotationPrefix + "panic-mode"
 
-	// AnnotationDedicated is "true" for a Service of which only balancers that are
-	// for it alone take care.
+	// AnnotationDedicated is "true" for a Service that only its dedicated balancers serve.
 	AnnotationDedicated = AnnotationPrefix + "dedicated"
 
-	// AnnotationHealthCheck is tcp, http or none. The default is tcp, but
-	// none for a Service that has only UDP ports and names no port to check.
+	// AnnotationHealthCheck is tcp, http or none. The default is tcp, but none for a
+	// Service that has only UDP ports and no health check port.
 	AnnotationHealthCheck = AnnotationPrefix + "health-check"
-	// AnnotationHealthCheckPath is what http GETs; "/" by default.
+	// AnnotationHealthCheckPath is the path of HTTP checks; "/" by default.
 	AnnotationHealthCheckPath = AnnotationPrefix + "health-check-path"
-	// AnnotationHealthCheckHost is http's Host header; the server's address
-	// by default.
+	// AnnotationHealthCheckHost is the Host header of HTTP checks; the backend's address by
+	// default.
 	AnnotationHealthCheckHost = AnnotationPrefix + "health-check-host"
-	// AnnotationHealthCheckPort is probed in place of each server's own port.
+	// AnnotationHealthCheckPort is probed instead of each backend's own port.
 	AnnotationHealthCheckPort = AnnotationPrefix + "health-check-port"
-	// AnnotationHealthCheckInterval is the time between two probes, as Go
-	// writes it; 1s by default.
+	// AnnotationHealthCheckInterval is the time between two probes, as a Go duration; 1s by
+	// default.
 	AnnotationHealthCheckInterval = AnnotationPrefix + "health-check-interval"
-	// AnnotationHealthCheckTimeout is how long an answer may take; 500ms by
-	// default, or the interval where that is shorter.
+	// AnnotationHealthCheckTimeout is the timeout of a probe; 500ms by default, or the
+	// interval if that is shorter.
 	AnnotationHealthCheckTimeout = AnnotationPrefix + "health-check-timeout"
-	// AnnotationHealthCheckHealthyThreshold is how many good probes in a row bring a
-	// server up; 2 by default.
+	// AnnotationHealthCheckHealthyThreshold is the number of consecutive successful probes
+	// that make a backend healthy; 2 by default.
 	AnnotationHealthCheckHealthyThreshold = AnnotationPrefix + "health-check-healthy-threshold"
-	// AnnotationHealthCheckUnhealthyThreshold is how many bad probes in a row take a
-	// server down; 2 by default.
+	// AnnotationHealthCheckUnhealthyThreshold is the number of consecutive failed probes
+	// that make a backend unhealthy; 2 by default.
 	AnnotationHealthCheckUnhealthyThreshold = AnnotationPrefix + "health-check-unhealthy-threshold"
-	// AnnotationHealthCheckDrainTimeout is how long a server that is down keeps its
-	// connections, but for UDP; 30s by default, 0s for not at all.
+	// AnnotationHealthCheckDrainTimeout is how long an unhealthy backend keeps its
+	// connections, except for UDP; 30s by default, 0s to move them immediately.
 	AnnotationHealthCheckDrainTimeout = AnnotationPrefix + "health-check-drain-timeout"
 
-	// AnnotationAddresses are the VIPs, a comma list, where
-	// status.loadBalancer.ingress has none.
+	// AnnotationAddresses are the VIPs, separated by commas, if status.loadBalancer.ingress
+	// has none.
 	AnnotationAddresses = AnnotationPrefix + "addresses"
-	// AnnotationAddressPool names the pools, a comma list, of which alone the
-	// controller may give the Service addresses. Like the sharing key it has no
-	// meaning where no controller gives any.
+	// AnnotationAddressPool names the only pools, separated by commas, from which the
+	// controller may assign addresses to the Service. Like the sharing key, it has no
+	// effect if no controller assigns addresses.
 	AnnotationAddressPool = AnnotationPrefix + "address-pool"
-	// AnnotationAddressSharingKey lets Services with the same key share an
-	// address, where their ports do not overlap.
+	// AnnotationAddressSharingKey lets Services with the same key share an address if their
+	// ports do not overlap.
 	AnnotationAddressSharingKey = AnnotationPrefix + "address-sharing-key"
-	// AnnotationAdvertisePrefixes are announced in place of the /32 or /128 of the
-	// VIPs that they contain, a comma list.
+	// AnnotationAdvertisePrefixes are prefixes, separated by commas, that are advertised
+	// instead of the /32 or /128 of the VIPs that they contain.
 	AnnotationAdvertisePrefixes = AnnotationPrefix + "advertise-prefixes"
-	// AnnotationWeights are the servers' weights, "172.16.1.2=3,172.16.1.3=0".
-	// A server that is not named has 1; 0 drains. It may also stand on an
-	// EndpointSlice, where it wins over the Service's.
+	// AnnotationWeights are the backends' weights, "172.16.1.2=3,172.16.1.3=0". The default
+	// is 1; 0 drains. On an EndpointSlice it takes precedence over the Service's.
 	AnnotationWeights = AnnotationPrefix + "weights"
-	// AnnotationMaxConnections is how many connections each server may have
-	// before it gets no new ones: a number for all, or
-	// "172.16.1.2=100,172.16.1.3=500".
+	// AnnotationMaxConnections is the number of connections at which a backend gets no new
+	// ones: one number for all, or "172.16.1.2=100,172.16.1.3=500".
 	AnnotationMaxConnections = AnnotationPrefix + "max-connections"
 
-	// AnnotationPortRanges makes ports ranges that begin there,
-	// "rtp=10000-19999" (without the name for a Service's only port), or makes
-	// the Service one of whole addresses: "all". Servers get packets on the
-	// port that the client addressed.
+	// AnnotationPortRanges turns ports into ranges that begin there, "rtp=10000-19999"
+	// (without the name for a Service's only port), or makes the Service serve entire
+	// addresses: "all". Backends get packets on the port that the client addressed.
 	AnnotationPortRanges = AnnotationPrefix + "port-ranges"
-	// AnnotationDenySourceRanges are the clients that are not served, a comma
-	// list of prefixes, also where spec.loadBalancerSourceRanges has them.
+	// AnnotationDenySourceRanges are prefixes of clients that are not served, separated by
+	// commas, even if spec.loadBalancerSourceRanges has them.
 	AnnotationDenySourceRanges = AnnotationPrefix + "deny-source-ranges"
-	// AnnotationRateLimits are how many packets a second are let in, and how many
-	// that open a flow, of one client and of all together:
-	// "client-pps=1000,client-cps=50,pps=100000,cps=5000", each of
-	// them or none.
+	// AnnotationRateLimits limits the packets and the new flows per second, per client and
+	// in total: "client-pps=1000,client-cps=50,pps=100000,cps=5000", each of them optional.
 	AnnotationRateLimits = AnnotationPrefix + "rate-limits"
-	// AnnotationSYNProtection says when load balancers protect the Service from
-	// floods of SYNs with forged sources: "off", "auto" (while they last), "always".
+	// AnnotationSYNProtection is when load balancers protect the Service against SYN floods
+	// with spoofed sources: "off", "auto" (during a flood), "always".
 	AnnotationSYNProtection = AnnotationPrefix + "syn-protection"
 
-	// AnnotationBackendTimestamps stands on an EndpointSlice and says when its endpoints
-	// began to take flows, "172.16.1.2=2026-01-02T15:04:05Z", and since when one
-	// drains, "172.16.1.2=2026-01-02T15:04:05Z/2026-01-03T15:04:05Z"; of one that
-	// is not named the slice's creationTimestamp is taken. On a cluster the
-	// controller writes it, by Ages.
+	// AnnotationBackendTimestamps on an EndpointSlice is when its endpoints began to take
+	// flows, "172.16.1.2=2026-01-02T15:04:05Z", and since when one drains,
+	// "172.16.1.2=2026-01-02T15:04:05Z/2026-01-03T15:04:05Z". The default is the slice's
+	// creationTimestamp. In a cluster the controller writes it, using Ages.
 	AnnotationBackendTimestamps = AnnotationPrefix + "backend-timestamps"
 )
 
-// annotation is the path of an annotation.
+// annotation returns the field path of an annotation.
 func annotation(name string) string { return "metadata.annotations[" + name + "]" }
 
-// settings are what the annotations of a Service say.
+// settings are the parsed annotations of a Service.
 type settings struct {
 	method        service.Method
 	network       string
@@ -144,8 +135,8 @@ type settings struct {
 	protection    service.SYNProtection
 }
 
-// setters read the annotations of a Service. They check only what the model
-// cannot hold; the rest is for Service.Validate.
+// setters parse the annotations of a Service. They check only what the model cannot
+// represent; Service.Validate checks the rest.
 var setters = map[string]func(*settings, string) error{
 	AnnotationForwardingMode: func(s *settings, v string) error { s.method = service.Method(v); return nil },
 	AnnotationEncapsulation: func(s *settings, v string) error {
@@ -179,10 +170,10 @@ var setters = map[string]func(*settings, string) error{
 	AnnotationSYNProtection:                 func(s *settings, v string) error { s.protection = service.SYNProtection(v); return nil },
 }
 
-// Annotations gives the names of all that a Service may have, sorted.
+// Annotations returns the names of all annotations for a Service, sorted.
 func Annotations() []string { return slices.Sorted(maps.Keys(setters)) }
 
-// readSettings reads the annotations of a Service over the defaults.
+// readSettings parses the annotations of a Service, starting from the defaults.
 func readSettings(annotations map[string]string) (settings, []Fault) {
 	s := settings{
 		method: service.DefaultMethod, scheduler: service.DefaultScheduler, ringSize: service.DefaultRingSize,
@@ -213,9 +204,9 @@ func readSettings(annotations map[string]string) (settings, []Fault) {
 	return s, faults
 }
 
-// settleMethod decides on the method of a Service whose servers are on a network of
-// their own. Their devices there (macvlan, host-device, SR-IOV) are in namespaces of
-// theirs: at none of them is the half that tunnel and dsr-nat need.
+// settleMethod sets the forwarding mode of a Service whose backends are on a secondary
+// network. Their devices there (macvlan, host-device, SR-IOV) are in the pods' network
+// namespaces, where the DSR agent that tunnel and dsr-nat require cannot run.
 func (s *settings) settleMethod(annotations map[string]string) []Fault {
 	if s.network == "" {
 		return nil
@@ -230,8 +221,8 @@ func (s *settings) settleMethod(annotations map[string]string) []Fault {
 		s.method, s.network, service.FullNAT, service.NAT, service.DR)}}
 }
 
-// settleCheck decides on the health check where no annotation does: a check
-// goes over TCP, so a Service has none that has no port for it.
+// settleCheck sets the default health check: a check uses TCP, so a Service without a TCP
+// port has none.
 func (s *settings) settleCheck(annotations map[string]string, ports []listenerPort) (faults []Fault) {
 	_, asked := annotations[AnnotationHealthCheck]
 	_, port := annotations[AnnotationHealthCheckPort]
@@ -248,8 +239,8 @@ func (s *settings) settleCheck(annotations map[string]string, ports []listenerPo
 	return faults
 }
 
-// unknownAnnotations refuses what begins like ours but is none of known. The
-// mend is the hint for its name, if there is one.
+// unknownAnnotations rejects unknown annotations with our prefix. hint returns a specific
+// fix for a name, if there is one.
 func unknownAnnotations(annotations map[string]string, known []string, hint func(name string) string) (faults []Fault) {
 	for _, name := range slices.Sorted(maps.Keys(annotations)) {
 		switch {
@@ -266,8 +257,8 @@ func unknownAnnotations(annotations map[string]string, known []string, hint func
 	return faults
 }
 
-// misspelt gives the annotation that a name with another prefix must have been meant
-// to be: one of ours but for the case of its letters, or with nearly our prefix.
+// misspelt returns the annotation that a name with another prefix was probably meant to be:
+// one that differs in case, or in a few characters of our prefix.
 func misspelt(name string, known []string) string {
 	for _, k := range known {
 		if strings.EqualFold(name, k) {
@@ -285,7 +276,7 @@ func misspelt(name string, known []string) string {
 	return ""
 }
 
-// modelFields says where a field of the model was set.
+// modelFields maps fields of the model to where they are set.
 var modelFields = map[string]string{
 	"method": annotation(AnnotationForwardingMode), "scheduler": annotation(AnnotationScheduler), "ringSize": annotation(AnnotationMaglevTableSize),
 	"encapsulation": annotation(AnnotationEncapsulation), "synProtection": annotation(AnnotationSYNProtection), "survival": annotation(AnnotationConnectionConsistency),

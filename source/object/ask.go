@@ -11,19 +11,18 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// Ask is what a Service asks for where addresses are handed out.
+// Ask is a Service's request for addresses.
 type Ask struct {
-	// Addresses are the very ones that it asks for; none for any.
+	// Addresses are the requested addresses; none for any.
 	Addresses []netip.Addr
-	// Pools are the only ones of which it may have any; none for all.
+	// Pools are the only permitted pools; none for all.
 	Pools      []string
 	SharingKey string
-	// Ports are what it serves on its addresses, as keys without address.
+	// Ports are the ports that it serves, as keys without addresses.
 	Ports []service.Key
 }
 
-// ReadAsk reads what a Service asks for, and nothing else of it. The error
-// names the field that is wrong.
+// ReadAsk reads only a Service's request for addresses. The error names the invalid field.
 func ReadAsk(s *corev1.Service) (Ask, error) {
 	var set settings
 	var errs []error

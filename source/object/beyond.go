@@ -9,15 +9,14 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// ofKind is an address and where a Service has it from.
+// ofKind is an address with its kind.
 type ofKind struct {
 	addr netip.Addr
 	kind service.AddressKind
 }
 
-// readBeyond gives the addresses of a Service that count though nobody has given
-// them to it as a load balancer's. What is no address an API server does not let
-// pass.
+// readBeyond returns the external and cluster addresses of a Service to serve in addition
+// to load balancer addresses. The API server rejects invalid ones.
 func readBeyond(s *corev1.Service, at Origin) (all []ofKind) {
 	if at.Beyond == nil || s.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil
@@ -39,8 +38,8 @@ func readBeyond(s *corev1.Service, at Origin) (all []ofKind) {
 	return all
 }
 
-// addBeyond takes addresses in beside those that there are. One of a family of
-// which loadBalancerSourceRanges lets nobody in is left out.
+// addBeyond adds these addresses to the existing ones, except of a family of which
+// loadBalancerSourceRanges permits no clients.
 func (l *listener) addBeyond(beyond []ofKind) {
 	allow := l.template.Allow
 	for _, one := range beyond {

@@ -11,8 +11,8 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// On a cluster what Services ask for themselves counts only where it is asked for,
-// and of no type of Service does it touch the rest.
+// TestAddressesBeyondThoseGiven checks that external and cluster addresses of Services in a
+// cluster count only on request, and do not affect the rest for any type of Service.
 func TestAddressesBeyondThoseGiven(t *testing.T) {
 	service := func(typ corev1.ServiceType, change func(*corev1.Service)) *corev1.Service {
 		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}, Spec: corev1.ServiceSpec{

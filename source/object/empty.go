@@ -7,8 +7,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// noBackends says why a frontend has no servers. its are the slices of the family that
-// it can have.
+// noBackends returns why a frontend has no backends. its are the slices of a usable family.
 func (j *Joined) noBackends(f *service.Frontend, its []*Object) string {
 	id := j.object.service.template.ID
 	switch {
@@ -44,12 +43,12 @@ func (j *Joined) noBackends(f *service.Frontend, its []*Object) string {
 
 func hasEndpoints(o *Object) bool { return len(o.slice.endpoints) > 0 }
 
-// hasPort says that a slice has the port of a frontend.
+// hasPort reports whether a slice has the port of a frontend.
 func (s *slice) hasPort(f *service.Frontend) bool {
 	return slices.ContainsFunc(s.ports, func(p slicePort) bool { return p.name == f.PortName && p.protocol == f.Protocol })
 }
 
-// portName writes a port by what distinguishes ports of Services and of slices.
+// portName formats what identifies a port of a Service and of a slice.
 func portName(p service.Protocol, name string) string {
 	if name == "" {
 		return fmt.Sprintf("%s without a name", p)

@@ -8,8 +8,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
-// FuzzAnnotation gives a Service any value of one of its annotations: it is
-// refused with a message, or the Service is valid.
+// FuzzAnnotation sets one annotation of a Service to an arbitrary value: it is rejected
+// with a message, or the Service is valid.
 func FuzzAnnotation(f *testing.F) {
 	for _, v := range []string{
 		"", ",", "=", "all", "5", "0", "-1", "http=80-90", "80-90", "http=80-90,http=80-91", "172.16.1.2=5", "172.16.1.2=5,172.16.1.2=6", "::1=3",

@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/growth"
 )
 
-// TestJoinsLinearly joins a Service with ten times as many endpoints, some of which
-// are told that they have weights though they are none.
+// TestJoinsLinearly joins a Service with ten times as many endpoints, and weights for
+// addresses that are no endpoints.
 func TestJoinsLinearly(t *testing.T) {
 	growth.Linear(t, 300, func(size int) func() {
 		weights := ""

@@ -14,23 +14,22 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// Joined is a Service with its servers, and what it was made of.
+// Joined is a Service with its backends, and the objects it was computed from.
 type Joined struct {
 	Service  *service.Service
 	Problems []problem.Problem
-	told     map[problem.Problem]bool // Problems
+	told     map[problem.Problem]bool // set of Problems
 	object   *Object
-	// slices are as they are, but while the Service is built, when those on the
-	// Service's network stand for the given ones. pods are those of all
-	// endpoints in their order, where the Service is on a network of its own.
+	// slices are the given ones, except while the Service is built, when they are replaced
+	// with those on the Service's network. pods are those of all endpoints in order, if the
+	// Service is on a secondary network.
 	slices, pods []*Object
 	given        []*Object
 }
 
-// Join gives a Service of ours the servers of its slices, at the addresses that
-// their pods have in the Service's network where it has one. before is what it was
-// made into before, or nil: what did not change is the same pointer again, and
-// costs nothing.
+// Join joins a Service with the backends of its slices, at the addresses that their pods
+// have in the Service's network if it has one. before is the previous result, or nil: an
+// unchanged Service is the same pointer, at no cost.
 func Join(before *Joined, o *Object, its []*Object, pods Pods) *Joined {
 	j := &Joined{object: o, slices: its, given: its}
 	j.pods = j.podsOf(pods)
@@ -48,7 +47,7 @@ func Join(before *Joined, o *Object, its []*Object, pods Pods) *Joined {
 	return j
 }
 
-// build gives each frontend its backends.
+// build sets the backends of each frontend.
 func (j *Joined) build() {
 	l := j.object.service
 	s := l.template
@@ -71,9 +70,8 @@ func (j *Joined) build() {
 	j.tellSaid(used)
 }
 
-// ofFamily gives the slices whose servers a VIP can have: those of its own
-// family, or, where there are none with any endpoint and the method is tunnel,
-// those of the other.
+// ofFamily returns the slices with usable backends for a VIP: those of its family or, if
+// none of them has an endpoint and the forwarding mode is tunnel, those of the other.
 func (j *Joined) ofFamily(vip netip.Addr, method service.Method) []*Object {
 	var same, other []*Object
 	for _, o := range j.slices {
@@ -91,9 +89,8 @@ func (j *Joined) ofFamily(vip netip.Addr, method service.Method) []*Object {
 	return same
 }
 
-// backends gives the servers of one frontend: those that are ready, and with
-// weight 0 those that are leaving. Where none is ready those that are leaving
-// serve on.
+// backends returns the backends of one frontend: those that are ready, and those that are
+// terminating with weight 0. If none is ready, the terminating ones continue to serve.
 func (j *Joined) backends(f *service.Frontend, its []*Object) []service.Backend {
 	var up, going []service.Backend
 	for _, o := range its {
@@ -130,7 +127,7 @@ func (j *Joined) backends(f *service.Frontend, its []*Object) []service.Backend 
 	return service.SortBackends(undrain(append(up, going...)))
 }
 
-// undrain forgets since when those drained that take new flows.
+// undrain clears the drain time of backends that take new flows.
 func undrain(backends []service.Backend) []service.Backend {
 	for i := range backends {
 		if !backends[i].Draining() {
@@ -140,8 +137,7 @@ func undrain(backends []service.Backend) []service.Backend {
 	return backends
 }
 
-// port gives the port on which a slice's endpoints serve a frontend, if they
-// do.
+// port returns the port on which a slice's endpoints serve a frontend, if they do.
 func (j *Joined) port(f *service.Frontend, o *Object) (uint16, bool) {
 	if f.Whole() {
 		return 0, true
@@ -166,8 +162,7 @@ func (j *Joined) port(f *service.Frontend, o *Object) (uint16, bool) {
 	return port, err == nil
 }
 
-// weight gives an endpoint's weight: the slice's word, else the Service's,
-// else 1.
+// weight returns an endpoint's weight from the slice, else from the Service, else 1.
 func (j *Joined) weight(o *Object, a netip.Addr) uint32 {
 	if w, ok := o.slice.weights[a]; ok {
 		return w
@@ -178,7 +173,7 @@ func (j *Joined) weight(o *Object, a netip.Addr) uint32 {
 	return 1
 }
 
-// tell notes a problem, once.
+// tell records a problem, once.
 func (j *Joined) tell(o *Object, line int, field, format string, args ...any) {
 	p := o.Problem(line, field, format, args...)
 	if j.told[p] {
@@ -191,7 +186,7 @@ func (j *Joined) tell(o *Object, line int, field, format string, args ...any) {
 	j.Problems = append(j.Problems, p)
 }
 
-// tellFamilies names slices that no VIP can use because of their family.
+// tellFamilies reports slices that no VIP can use because of their family.
 func (j *Joined) tellFamilies(used map[*Object]bool) {
 	for _, o := range j.slices {
 		if used[o] || len(o.slice.endpoints) == 0 {
@@ -214,7 +209,7 @@ func (l *listener) vipList() string {
 	return strings.Join(words, ", ")
 }
 
-// tellPorts names ports of the Service that no slice with endpoints has.
+// tellPorts reports ports of the Service that no slice with endpoints has.
 func (j *Joined) tellPorts() {
 	for _, p := range j.object.service.ports {
 		if p.protocol == service.AnyProtocol {
@@ -224,7 +219,7 @@ func (j *Joined) tellPorts() {
 		found := false
 		for _, o := range j.slices {
 			if len(o.slice.endpoints) == 0 {
-				found = true // it may yet get ports
+				found = true // it may still get ports
 				continue
 			}
 			for _, sp := range o.slice.ports {
@@ -240,7 +235,7 @@ func (j *Joined) tellPorts() {
 	}
 }
 
-// tellSaid names what is said of addresses that are no endpoint.
+// tellSaid reports settings for addresses that are no endpoints.
 func (j *Joined) tellSaid(used map[*Object]bool) {
 	all := map[netip.Addr]bool{}
 	for _, o := range j.slices {
@@ -249,7 +244,7 @@ func (j *Joined) tellSaid(used map[*Object]bool) {
 			own[e.addr], all[e.addr] = true, true
 		}
 		tellStrangers(j, o, o.slice.weightsLine, AnnotationWeights, o.slice.weights, own)
-		if o.File != "" { // on a cluster it is written a little later than the rest
+		if o.File != "" { // in a cluster it is written slightly later than the rest
 			tellStrangers(j, o, o.slice.sinceLine, AnnotationBackendTimestamps, o.slice.since, own)
 		}
 	}

@@ -11,20 +11,19 @@ import (
 	"github.com/fairlead/fairlead/source"
 )
 
-// LabelNetwork on the Service of load balancers, which Kubernetes copies to its
+// LabelNetwork on the load balancers' Service, which Kubernetes copies to its
 // EndpointSlices, is the network from which they send: its name, or namespace and name
-// with a dot between, as a label cannot have a slash.
+// separated by a dot, because a label cannot contain a slash.
 const LabelNetwork = AnnotationPrefix + "network"
 
-// Member is an endpoint of a Service, as those are to each other who are behind it.
+// Member is an endpoint of a Service, as seen by the other members.
 type Member struct {
 	Addr                 netip.Addr
 	Node, Name           string
 	Serving, Terminating bool
 }
 
-// Members gives the endpoints of a Service. Objects that are none of its slices do
-// not count.
+// Members returns the endpoints of a Service. It ignores objects other than its slices.
 func Members(objects []*Object, of service.ID, pods Pods) (all []Member) {
 	for _, o := range objects {
 		if o.slice == nil || o.Service() != of {
@@ -39,7 +38,7 @@ func Members(objects []*Object, of service.ID, pods Pods) (all []Member) {
 	return all
 }
 
-// Names gives the names of members, or of their nodes, as far as they have any.
+// Names returns the names of members, or of their nodes, if they have any.
 func Names(members []Member) map[netip.Addr]string {
 	names := map[netip.Addr]string{}
 	for _, m := range members {
@@ -50,8 +49,7 @@ func Names(members []Member) map[netip.Addr]string {
 	return names
 }
 
-// Balancers gives the addresses of members, and of those of them that are on their way
-// out, sorted.
+// Balancers returns the addresses of members, and of the terminating ones, sorted.
 func Balancers(members []Member) (all, draining []netip.Addr) {
 	for _, m := range members {
 		all = append(all, m.Addr)
@@ -62,7 +60,7 @@ func Balancers(members []Member) (all, draining []netip.Addr) {
 	return sorted(all), sorted(draining)
 }
 
-// Selected gives the EndpointSlices in files that one of these selects.
+// Selected returns the EndpointSlices in files that any of the selectors matches.
 func Selected(objects []*Object, by []source.Selector) (all []*Object) {
 	for _, o := range objects {
 		if o.slice != nil && slices.ContainsFunc(by, func(s source.Selector) bool { return s.Selects(o.Key.Namespace, o.slice.labels) }) {
@@ -72,14 +70,14 @@ func Selected(objects []*Object, by []source.Selector) (all []*Object) {
 	return all
 }
 
-// Senders gives the addresses of the endpoints of EndpointSlices, sorted, and what is
-// wrong with them: an endpoint whose address is not known, and no endpoint at all. by is
-// what the slices were selected by; none selects none.
+// Senders returns the addresses of the endpoints of EndpointSlices, sorted, and problems:
+// endpoints with unknown addresses, or no endpoints at all. by are the selectors of the
+// slices.
 func Senders(selected []*Object, by []source.Selector, pods Pods) (all []netip.Addr, problems []problem.Problem) {
 	if len(by) == 0 {
 		return nil, nil
 	}
-	all = []netip.Addr{} // known, if only to be none
+	all = []netip.Addr{} // not nil: known, even if empty
 	for _, o := range selected {
 		for _, e := range o.slice.endpoints {
 			addrs := o.memberAddrs(e, pods)
@@ -102,7 +100,7 @@ func Senders(selected []*Object, by []source.Selector, pods Pods) (all []netip.A
 	return sorted(all), problems
 }
 
-// memberAddrs gives the addresses that an endpoint of a slice sends from: its own or, where
+// memberAddrs returns the addresses that an endpoint of a slice sends from: its own or, if
 // the slice has a network, those of its Pod there.
 func (o *Object) memberAddrs(e endpoint, pods Pods) []netip.Addr {
 	network := o.slice.network
@@ -125,7 +123,8 @@ func (o *Object) memberAddrs(e endpoint, pods Pods) []netip.Addr {
 	return all
 }
 
-// HasNetwork says that the members of an EndpointSlice are known by their Pods.
+// HasNetwork reports whether the addresses of an EndpointSlice's members come from their
+// Pods.
 func (o *Object) HasNetwork() bool { return o != nil && o.slice != nil && o.slice.network != "" }
 
 func sorted(addrs []netip.Addr) []netip.Addr {

@@ -9,8 +9,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
-// FuzzNetworkStatus: what Multus writes onto a Pod is refused with words, or is the same
-// networks as the JSON has; an address is on a network by one family alone.
+// FuzzNetworkStatus checks that an arbitrary network status of a Pod is rejected with a
+// message, or has the networks of the JSON; an address counts only for its family.
 func FuzzNetworkStatus(f *testing.F) {
 	for _, text := range []string{
 		`[{"name":"default/science","interface":"net1","ips":["10.1.0.5","fd00::5"],"mac":"02:00:00:00:00:05"}]`, `[{"name":"cbr0","ips":["10.244.0.9"],"default":true}]`,

@@ -1,8 +1,8 @@
-// Package object says what Kubernetes' objects mean to the balancer: a Service
-// and its EndpointSlices, and where Pods are on other networks, from a file or from an API server, become one
-// service.Service. It is pure. An object's way is service.go with
-// annotations.go and values.go, or slice.go, or pod.go, then join.go. How objects are had,
-// and what of a refused one stays in force, is the business of the sources.
+// Package object converts Kubernetes objects for the balancer: a Service and its
+// EndpointSlices, and Pods on secondary networks, from a file or an API server, become one
+// service.Service. It is pure. An object passes through service.go with annotations.go and
+// values.go, or slice.go, or pod.go, and then join.go. Sources read the objects, and decide
+// what stays in force when one is rejected.
 package object
 
 import (
@@ -19,19 +19,18 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// The kinds that are read.
+// Supported kinds.
 const (
 	KindService = "Service"
 	KindSlice   = "EndpointSlice"
 	KindPod     = "Pod"
 )
 
-// Key names an object. In a key of a refused object any part may be empty,
-// which is to say unknown.
+// Key identifies an object. In the key of a rejected object, any part may be empty, which
+// means unknown.
 type Key struct{ Kind, Namespace, Name string }
 
-// String gives "Service default/web" or "BGPPeer rack-1", or as much of it as is
-// known.
+// String returns "Service default/web" or "BGPPeer rack-1", or as much of it as is known.
 func (k Key) String() string {
 	switch {
 	case k.Name == "":
@@ -47,23 +46,23 @@ func (k Key) Compare(o Key) int {
 	return cmp.Or(cmp.Compare(k.Kind, o.Kind), cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name))
 }
 
-// Fault is something wrong in an object: the path of the field, and the mend.
+// Fault is an invalid field of an object, and how to fix it.
 type Fault struct{ Field, Message string }
 
 // Origin is where an object comes from.
 type Origin struct {
-	// File is the file that it stands in, and Line gives the line of a field
-	// ("" for the object itself); neither where it comes from an API.
+	// File is the file with the object, and Line returns the line of a field ("" for the
+	// object itself); both are unset for an object from an API.
 	File string
 	Line func(field string) int
-	// Assigned says that addresses are given by who may write the status of
-	// Services: only those of type LoadBalancer are ours then, and what they
-	// ask for themselves, anybody's address perhaps, does not count.
+	// Assigned means that addresses are assigned in the status of Services: only Services
+	// of type LoadBalancer are ours then, and the addresses in their spec, which anybody
+	// could claim, do not count.
 	Assigned bool
-	// Beyond, where it is set, says which addresses of a Service with these labels
-	// count nevertheless, whatever its type: its externalIPs, its cluster addresses.
+	// Beyond, if set, selects which addresses of a Service with these labels count
+	// nevertheless, whatever its type: its externalIPs, its cluster addresses.
 	Beyond func(labels map[string]string) (external, cluster bool)
-	// RequireClass says that Services without spec.loadBalancerClass are others'.
+	// RequireClass ignores Services without spec.loadBalancerClass.
 	RequireClass bool
 }
 
@@ -74,24 +73,24 @@ func (at Origin) line(field string) int {
 	return at.Line(field)
 }
 
-// Object is one object as it was read. It is never changed. Of one with faults
-// no more than the key is to be relied on.
+// Object is one object as read. It is immutable. If it has faults, only its key is
+// reliable.
 type Object struct {
 	Key     Key
 	File    string
 	Line    int
 	Created time.Time
-	// Notes are what of it does nothing, though it is not refused.
+	// Notes are parts without an effect that are not rejected.
 	Notes []Fault
-	// Value is the object itself, of a kind that is none of these three; of those
-	// there is one of what follows.
+	// Value is the object itself for other kinds; for the three kinds above, one of the
+	// following is set.
 	Value   any
 	service *listener
 	slice   *slice
 	pod     *pod
 }
 
-// Other gives an object of another kind, of which no more is known here.
+// Other returns an object of another kind, which is opaque here.
 func Other(k Key, m *metav1.ObjectMeta, at Origin, value any) *Object {
 	o := newObject(k.Kind, m, at)
 	o.Key, o.Value = k, value
@@ -105,7 +104,7 @@ func newObject(kind string, m *metav1.ObjectMeta, at Origin) *Object {
 	}
 }
 
-// Where gives "file:line", or nothing for an object of an API.
+// Where returns "file:line", or "" for an object of an API.
 func (o *Object) Where() string { return o.where(o.Line) }
 
 func (o *Object) where(line int) string {
@@ -115,25 +114,24 @@ func (o *Object) where(line int) string {
 	return o.File + ":" + strconv.Itoa(line)
 }
 
-// Problem makes one of this object, in a line of its file.
+// Problem returns a Problem of this object, in a line of its file.
 func (o *Object) Problem(line int, field, format string, args ...any) problem.Problem {
 	return problem.Problem{Object: o.Key.String(), Where: o.where(line), Field: field, Message: fmt.Sprintf(format, args...)}
 }
 
-// Ours says that an object is a Service that Fairlead balances.
+// Ours reports whether an object is a Service that Fairlead balances.
 func (o *Object) Ours() bool { return o.service != nil && o.service.ours }
 
-// Waiting says that a Service would be ours, but nobody has given it an
-// address yet.
+// Waiting reports whether a Service would be ours but has no address assigned yet.
 func (o *Object) Waiting() bool { return o.service != nil && o.service.waiting }
 
-// SameAddresses says that two readings of a Service, either of which may have
-// been refused, give it the same addresses.
+// SameAddresses reports whether two versions of a Service, either of which may have been
+// rejected, have the same addresses.
 func (o *Object) SameAddresses(was *Object) bool {
 	return slices.Equal(o.service.vips, was.service.vips)
 }
 
-// Service is the Service that an EndpointSlice belongs to; zero for a Service.
+// Service returns the Service that an EndpointSlice belongs to; zero for a Service.
 func (o *Object) Service() service.ID {
 	if o.slice == nil {
 		return service.ID{}
@@ -141,8 +139,7 @@ func (o *Object) Service() service.ID {
 	return service.ID{Namespace: o.Key.Namespace, Name: o.slice.serviceName}
 }
 
-// Belongs gives the Service, "namespace/name", that an object is or belongs to; empty
-// where it belongs to none.
+// Belongs returns the Service, "namespace/name", that an object is or belongs to, or "".
 func (o *Object) Belongs() string {
 	switch {
 	case o.service != nil:
@@ -153,8 +150,8 @@ func (o *Object) Belongs() string {
 	return ""
 }
 
-// TypeChange gives the Problem of an EndpointSlice whose address type is not
-// what it was, or nil.
+// TypeChange returns the Problem of an EndpointSlice whose address type has changed, or
+// nil.
 func (o *Object) TypeChange(was *Object) *problem.Problem {
 	if o.slice == nil || o.slice.ipv6 == was.slice.ipv6 {
 		return nil

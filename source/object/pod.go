@@ -13,30 +13,30 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// AnnotationNetworkStatus is what Multus, and others like it, write onto a Pod: a
-// JSON list of the networks that it is on ("Kubernetes Network Custom Resource
-// Definition De-facto Standard" 1.3, 4.1).
+// AnnotationNetworkStatus is written by Multus and similar plugins to a Pod: a JSON list of
+// its networks ("Kubernetes Network Custom Resource Definition De-facto Standard" 1.3,
+// 4.1).
 const AnnotationNetworkStatus = "k8s.v1.cni.cncf.io/network-status"
 
-// Pods gives the Pod of a name, nil for one that is not known.
+// Pods returns the Pod of a name, or nil if it is unknown.
 type Pods func(service.ID) *Object
 
-// pod is a Pod as Fairlead sees it: where it is.
+// pod has the networks of a Pod.
 type pod struct{ networks []attached }
 
-// onNetwork is the network of a Service's servers, and its line in the file.
+// onNetwork is the network of a Service's backends, and its line in the file.
 type onNetwork struct {
 	name string
 	line int
 }
 
-// attached is one place of a Pod in a network.
+// attached is one attachment of a Pod to a network.
 type attached struct {
 	network string
 	addrs   []netip.Addr
 }
 
-// ReadPod reads of a Pod which networks it is on, or says why that is refused.
+// ReadPod reads the networks of a Pod, or returns why they are rejected.
 func ReadPod(m *metav1.ObjectMeta, at Origin) (*Object, []Fault) {
 	o := newObject(KindPod, m, at)
 	text, ok := m.Annotations[AnnotationNetworkStatus]
@@ -74,11 +74,11 @@ func readNetworkStatus(text string) ([]attached, error) {
 	return all, nil
 }
 
-// Attached says that it is known of a Pod which networks it is on.
+// Attached reports whether the networks of a Pod are known.
 func (o *Object) Attached() bool { return o.pod != nil }
 
-// on gives a Pod's addresses of one family in a network, and whether it is on it.
-// A network without a namespace is one of the Pod's, or has none.
+// on returns a Pod's addresses of one family in a network, and whether it is attached to
+// it. A network without a namespace is in the Pod's namespace, or in none.
 func (o *Object) on(network string, ipv6 bool) (addrs []netip.Addr, on bool) {
 	for _, n := range o.pod.networks {
 		if n.network != network && n.network != o.Key.Namespace+"/"+network {
@@ -94,7 +94,7 @@ func (o *Object) on(network string, ipv6 bool) (addrs []netip.Addr, on bool) {
 	return addrs, on
 }
 
-// networks gives the names of all that a Pod is on.
+// networks returns the names of all networks of a Pod.
 func (o *Object) networks() string {
 	var names []string
 	for _, n := range o.pod.networks {
@@ -103,8 +103,8 @@ func (o *Object) networks() string {
 	return cmp.Or(strings.Join(names, ", "), "none")
 }
 
-// Network is the network by which a Service's servers are reached; empty for the
-// cluster's own.
+// Network returns the network on which a Service's backends are reached; "" for the cluster
+// network.
 func (o *Object) Network() string {
 	if o == nil || o.service == nil || o.service.network == nil {
 		return ""
@@ -112,7 +112,7 @@ func (o *Object) Network() string {
 	return o.service.network.name
 }
 
-// podsOf gives the Pods of all endpoints, where the Service has a network.
+// podsOf returns the Pods of all endpoints, if the Service has a network.
 func (j *Joined) podsOf(pods Pods) (all []*Object) {
 	if j.object.Network() == "" {
 		return nil
@@ -132,9 +132,9 @@ func (j *Joined) podsOf(pods Pods) (all []*Object) {
 	return all
 }
 
-// onNetwork gives the slices as they would be if the endpoints' addresses were those
-// of their Pods in the Service's network. A Pod in a slice of one family may have
-// another there; families that no VIP has count only where there is nothing else.
+// onNetwork returns the slices with the endpoints' addresses replaced by those of their
+// Pods in the Service's network. A Pod in a slice of one family may have the other family
+// there; families without a VIP count only if there is nothing else.
 func (j *Joined) onNetwork() []*Object {
 	var served, others []*Object
 	next := 0
@@ -159,8 +159,8 @@ func (j *Joined) onNetwork() []*Object {
 	return served
 }
 
-// onNetwork gives a slice of those of its endpoints that have just one address of a
-// family in a network. What is said of since when they serve stays theirs.
+// onNetwork returns a slice with those endpoints that have exactly one address of a family
+// in a network. Their times since when they serve are carried over.
 func (o *Object) onNetwork(network string, ipv6 bool, pods []*Object) *Object {
 	moved, s := *o, *o.slice
 	moved.slice = &s
@@ -182,8 +182,8 @@ func (o *Object) onNetwork(network string, ipv6 bool, pods []*Object) *Object {
 	return &moved
 }
 
-// tellStrays names endpoints of a slice that cannot be reached by the Service's
-// network, and why not.
+// tellStrays reports endpoints of a slice that are unreachable on the Service's network,
+// with the reason.
 func (j *Joined) tellStrays(o *Object, pods []*Object) {
 	network := j.object.Network()
 	for i, e := range o.slice.endpoints {

@@ -15,25 +15,24 @@ import (
 	"github.com/fairlead/fairlead/internal/suggest"
 )
 
-// LoadBalancerClass is the spec.loadBalancerClass that Fairlead serves, beside
-// none at all unless a class is required.
+// LoadBalancerClass is the spec.loadBalancerClass that Fairlead serves, in addition to
+// Services without a class unless a class is required.
 const LoadBalancerClass = AnnotationPrefix + "fairlead"
 
-// listener is a Kubernetes Service as Fairlead sees it, before its servers are
-// known.
+// listener is a Kubernetes Service without its backends.
 type listener struct {
-	// ours says that Fairlead serves it; nothing else is set where not.
+	// ours means that Fairlead serves it; otherwise nothing else is set.
 	ours bool
-	// waiting says that it would be ours if it had an address.
+	// waiting means that it would be ours if it had an address.
 	waiting bool
-	// template is the Service with frontends that have no backends.
+	// template is the Service with frontends without backends.
 	template service.Service
 	vips     []netip.Addr
-	kinds    []service.AddressKind // of vips, in their order
+	kinds    []service.AddressKind // of vips, in the same order
 	ports    []listenerPort
 	weights  map[netip.Addr]uint32
 	maxConns maxConns
-	// network is where the servers are reached; nil: at their own addresses.
+	// network is where the backends are reached; nil: at their own addresses.
 	network *onNetwork
 	// Lines in the file.
 	weightsLine, maxConnsLine int
@@ -49,7 +48,7 @@ type listenerPort struct {
 	line     int
 }
 
-// ReadService reads a Kubernetes Service, or says why it is refused.
+// ReadService reads a Kubernetes Service, or returns why it is rejected.
 func ReadService(s *corev1.Service, at Origin) (*Object, []Fault) {
 	o := newObject(KindService, &s.ObjectMeta, at)
 	faults, ours := readType(s, at)
@@ -63,7 +62,7 @@ func ReadService(s *corev1.Service, at Origin) (*Object, []Fault) {
 	case ours && at.Assigned && !hasAddress(s) && len(beyond) == 0:
 		o.service.waiting = true
 	default:
-		if !ours { // what its status has is another's affair
+		if !ours { // the addresses in its status are another implementation's
 			s = s.DeepCopy()
 			s.Status.LoadBalancer = corev1.LoadBalancerStatus{}
 		}
@@ -72,8 +71,8 @@ func ReadService(s *corev1.Service, at Origin) (*Object, []Fault) {
 	return o, faults
 }
 
-// readListener reads a Service that is ours, or of which there are addresses beyond
-// those of a load balancer.
+// readListener reads a Service that is ours, or that has external or cluster addresses to
+// serve.
 func readListener(s *corev1.Service, at Origin, beyond []ofKind) (l *listener, faults []Fault) {
 	l = &listener{
 		ours: true, weightsLine: at.line(annotation(AnnotationWeights)), maxConnsLine: at.line(annotation(AnnotationMaxConnections)),
@@ -115,7 +114,7 @@ func readListener(s *corev1.Service, at Origin, beyond []ofKind) (l *listener, f
 	return l, append(faults, modelFaults(&l.template, len(faults) > 0)...)
 }
 
-// frontends makes one for every VIP and port.
+// frontends creates a frontend for every VIP and port.
 func (l *listener) frontends() {
 	for i, vip := range l.vips {
 		for _, p := range l.ports {
@@ -127,8 +126,8 @@ func (l *listener) frontends() {
 	slices.SortFunc(l.template.Frontends, func(a, b service.Frontend) int { return a.Key.Compare(b.Key) })
 }
 
-// settleSurvival decides how flows survive where the Service does not say, and
-// knows what the model sees only once there are servers.
+// settleSurvival sets the default connection consistency, and checks what the model can
+// only check with backends.
 func (l *listener) settleSurvival(asked bool) []Fault {
 	t := &l.template
 	switch {
@@ -143,9 +142,8 @@ func (l *listener) settleSurvival(asked bool) []Fault {
 	return nil
 }
 
-// modelFaults asks the model, and names where its fields come from. What
-// follows from other faults is left out: frontends that could not all be made,
-// an invalid name.
+// modelFaults validates the model, and maps its fields to their source. It omits what may
+// follow from other faults: an incomplete list of frontends, an invalid name.
 func modelFaults(s *service.Service, already bool) (faults []Fault) {
 	follow := []string{"prefixes", "allow", "deny", "health.port"}
 	for _, e := range s.Validate() {
@@ -161,7 +159,7 @@ func modelFaults(s *service.Service, already bool) (faults []Fault) {
 	return faults
 }
 
-// readType says whether a Service is one for Fairlead.
+// readType reports whether Fairlead must serve a Service.
 func readType(s *corev1.Service, at Origin) (faults []Fault, ours bool) {
 	types := []string{
 		string(corev1.ServiceTypeLoadBalancer), string(corev1.ServiceTypeClusterIP),
@@ -187,7 +185,7 @@ func readType(s *corev1.Service, at Origin) (faults []Fault, ours bool) {
 	return nil, class == nil && !at.RequireClass || class != nil && *class == LoadBalancerClass
 }
 
-// readOthers says what of a Service that is not ours looks as if it were to be.
+// readOthers reports settings of a Service that is not ours that suggest it should be.
 func readOthers(s *corev1.Service, at Origin) (notes []Fault) {
 	_, asks := s.Annotations[AnnotationAddresses]
 	class := s.Spec.LoadBalancerClass
@@ -228,7 +226,7 @@ func readPorts(ports []corev1.ServicePort) (out []listenerPort, faults []Fault) 
 	return out, faults
 }
 
-// readProtocol gives a protocol, TCP for none, or says why not.
+// readProtocol returns a protocol, TCP by default, or why it is invalid.
 func readProtocol(p corev1.Protocol) (service.Protocol, string) {
 	switch p {
 	case "", corev1.ProtocolTCP:
@@ -241,14 +239,14 @@ func readProtocol(p corev1.Protocol) (service.Protocol, string) {
 	return 0, fmt.Sprintf("unknown protocol %q; want TCP, UDP or SCTP", p)
 }
 
-// hasAddress says that somebody has given a Service an address.
+// hasAddress reports whether a Service has an assigned address.
 func hasAddress(s *corev1.Service) bool {
 	return slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(in corev1.LoadBalancerIngress) bool { return in.IP != "" })
 }
 
-// readVIPs takes a Service's addresses: those assigned in its status, else
-// those of the annotation, else the old spec.loadBalancerIP; and externalIPs
-// in any case. Where addresses are assigned, only those count that are.
+// readVIPs reads a Service's addresses: those assigned in its status, else those of the
+// annotation, else the deprecated spec.loadBalancerIP; and externalIPs in any case. If
+// addresses are assigned in the status, only those count.
 func (l *listener) readVIPs(s *corev1.Service, annotated []netip.Addr, assigned bool) (faults []Fault) {
 	add := func(field, text string) {
 		if a, err := parseAddr(text); err != nil {
@@ -283,7 +281,8 @@ func (l *listener) readVIPs(s *corev1.Service, annotated []netip.Addr, assigned 
 	return faults
 }
 
-// triesAddresses says that annotations have one for addresses, also a misspelt one.
+// triesAddresses reports whether there is an annotation for addresses, even a misspelled
+// one.
 func triesAddresses(annotations map[string]string) bool {
 	if _, ok := annotations[AnnotationAddresses]; ok {
 		return true
@@ -297,7 +296,7 @@ func triesAddresses(annotations map[string]string) bool {
 	return false
 }
 
-// addVIP takes an address in, the first time that it is named.
+// addVIP adds an address, unless it is already there.
 func (l *listener) addVIP(a netip.Addr, kind service.AddressKind) {
 	if !slices.Contains(l.vips, a) {
 		l.vips = append(l.vips, a)
@@ -305,7 +304,7 @@ func (l *listener) addVIP(a netip.Addr, kind service.AddressKind) {
 	}
 }
 
-// unserved refuses what a Service asks for and would not get.
+// unserved rejects settings that cannot be fulfilled.
 func unserved(s *corev1.Service, m service.Method) (faults []Fault) {
 	refuse := func(field, message string) { faults = append(faults, Fault{field, message}) }
 	switch p := s.Spec.ExternalTrafficPolicy; p {
@@ -320,7 +319,7 @@ func unserved(s *corev1.Service, m service.Method) (faults []Fault) {
 	return faults
 }
 
-// readAffinity gives for how long a client stays with its server.
+// readAffinity returns how long a client stays with its backend.
 func readAffinity(s *corev1.ServiceSpec) (time.Duration, []Fault) {
 	var timeout *int32
 	if c := s.SessionAffinityConfig; c != nil && c.ClientIP != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/internal/suggest"
 )
 
-// slice is a Kubernetes EndpointSlice as Fairlead sees it.
+// slice is a parsed Kubernetes EndpointSlice.
 type slice struct {
 	// serviceName is the Service, in the same namespace, that it belongs to.
 	serviceName string
@@ -23,10 +23,10 @@ type slice struct {
 	endpoints   []endpoint
 	weights     map[netip.Addr]uint32
 	since       map[netip.Addr]span
-	// labels are kept of a slice in a file; an API server selects by them itself.
+	// labels are stored only for a slice in a file; an API server evaluates selectors
+	// itself.
 	labels map[string]string
-	// network is the network on which endpoints have the addresses that count for
-	// Members; empty: those of the slice.
+	// network is the network whose addresses count for Members; empty for the slice's own.
 	network string
 	// Lines in the file.
 	typeLine, weightsLine, sinceLine int
@@ -38,28 +38,28 @@ type slicePort struct {
 	number   uint16
 }
 
-// endpoint is one server.
+// endpoint is one endpoint.
 type endpoint struct {
 	addr       netip.Addr
 	name, node string
 	use        use
 	// terminating and serving are the conditions of these names.
 	terminating, serving bool
-	isPod                bool // name is that of a Pod
+	isPod                bool // name is the name of a Pod
 }
 
-// use is what an endpoint's conditions allow (KEP-1669).
+// use is what an endpoint's conditions permit (KEP-1669).
 type use uint8
 
 const (
 	unused use = iota
-	// leaving is an endpoint that terminates but still serves: it keeps its
-	// flows, and takes new ones only where no endpoint is ready.
+	// leaving is an endpoint that terminates but still serves: it keeps its flows, and
+	// takes new ones only if no endpoint is ready.
 	leaving
 	ready
 )
 
-// ReadSlice reads an EndpointSlice, or says why it is refused.
+// ReadSlice reads an EndpointSlice, or returns why it is rejected.
 func ReadSlice(s *discoveryv1.EndpointSlice, at Origin) (*Object, []Fault) {
 	o := newObject(KindSlice, &s.ObjectMeta, at)
 	var faults []Fault
@@ -70,8 +70,8 @@ func ReadSlice(s *discoveryv1.EndpointSlice, at Origin) (*Object, []Fault) {
 	return o, faults
 }
 
-// unusedAddresses names what of the endpoints gets nothing: Kubernetes holds several
-// addresses of one endpoint to be the same server.
+// unusedAddresses reports addresses that are not used: Kubernetes treats several addresses
+// of one endpoint as the same server.
 func unusedAddresses(endpoints []discoveryv1.Endpoint) (notes []Fault) {
 	at := map[string]int{}
 	for i, e := range endpoints {
@@ -118,8 +118,7 @@ func readSlice(s *discoveryv1.EndpointSlice, at Origin) (*slice, []Fault) {
 	return out, append(faults, out.readEndpoints(s.Endpoints)...)
 }
 
-// serviceLabel says what is wrong with the label that names a slice's Service; empty
-// where nothing is.
+// serviceLabel returns what is wrong with the label that names a slice's Service, or "".
 func serviceLabel(labels map[string]string) string {
 	name := labels[discoveryv1.LabelServiceName]
 	if _, after, other := strings.Cut(name, "/"); other {
@@ -152,7 +151,7 @@ func (s *slice) readAnnotations(o *discoveryv1.EndpointSlice) []Fault {
 	return faults
 }
 
-// misplaced is the mend where an annotation of a Service stands on a slice.
+// misplaced is the hint for an annotation of a Service on a slice.
 func misplaced(name string) string {
 	if setters[name] == nil {
 		return ""
@@ -206,8 +205,8 @@ func (s *slice) readEndpoints(endpoints []discoveryv1.Endpoint) (faults []Fault)
 		case e.Hostname != nil:
 			out.name = *e.Hostname
 		}
-		// Kubernetes holds the addresses of one endpoint to be the same
-		// server; like kube-proxy, the first is used.
+		// Kubernetes treats the addresses of one endpoint as the same server; like
+		// kube-proxy, use the first.
 		for j := range slices.Backward(e.Addresses) {
 			a, err := parseAddr(e.Addresses[j])
 			switch {
@@ -224,8 +223,8 @@ func (s *slice) readEndpoints(endpoints []discoveryv1.Endpoint) (faults []Fault)
 	return faults
 }
 
-// readConditions reads conditions as KEP-1669 has them; what is not said is
-// ready, serving, and not terminating.
+// readConditions evaluates conditions as in KEP-1669; the defaults are ready, serving, and
+// not terminating.
 func readConditions(c discoveryv1.EndpointConditions) use {
 	switch {
 	case is(c.Ready, true):
@@ -243,7 +242,7 @@ func is(b *bool, unsaid bool) bool {
 	return *b
 }
 
-// family gives an address family as EndpointSlices name it.
+// family returns an address family as EndpointSlices name it.
 func family(ipv6 bool) discoveryv1.AddressType {
 	if ipv6 {
 		return discoveryv1.AddressTypeIPv6

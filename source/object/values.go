@@ -36,7 +36,7 @@ func setPort(to *uint16, v string) error {
 	return nil
 }
 
-// setEither sets what has two values, of which yes is true.
+// setEither sets a value with two choices, of which yes is true.
 func setEither(to *bool, v, yes, no string) error {
 	if v != yes && v != no {
 		return fmt.Errorf("unknown value %q; want %s or %s", v, yes, no)
@@ -54,7 +54,7 @@ func setDuration(to *time.Duration, v string) error {
 	return nil
 }
 
-// split takes a comma list apart.
+// split splits a comma-separated list.
 func split(v string) ([]string, error) {
 	parts := strings.Split(v, ",")
 	for i, part := range parts {
@@ -69,7 +69,7 @@ func split(v string) ([]string, error) {
 	return parts, nil
 }
 
-// eachPart reads the parts of a comma list.
+// eachPart calls read for the parts of a comma-separated list.
 func eachPart(v string, read func(part string) error) error {
 	parts, err := split(v)
 	if err != nil {
@@ -85,7 +85,7 @@ func eachPart(v string, read func(part string) error) error {
 	return nil
 }
 
-// pair takes "key = value" apart.
+// pair splits "key = value".
 func pair(part string) (key, value string, ok bool) {
 	key, value, ok = strings.Cut(part, "=")
 	return strings.TrimSpace(key), strings.TrimSpace(value), ok
@@ -107,7 +107,7 @@ func parseAddr(s string) (netip.Addr, error) {
 	return a, service.CheckUnicast(a)
 }
 
-// insteadOfAddr says what a text is that is no address, where that can be told.
+// insteadOfAddr describes what a text is instead of an address, if it is recognizable.
 func insteadOfAddr(s string) string {
 	p, prefixErr := netip.ParsePrefix(s)
 	port, portErr := netip.ParseAddrPort(s)
@@ -140,13 +140,13 @@ func insteadOfAddr(s string) string {
 	return ""
 }
 
-// hostName are texts that may be names of hosts, and no mistyped IPv4 addresses.
+// hostName matches texts that may be hostnames and are not mistyped IPv4 addresses.
 var hostName = regexp.MustCompile(`^[a-zA-Z0-9-]+(\.[a-zA-Z0-9-]+)*[a-zA-Z]$`)
 
-// zeros are IPv4 addresses with zeros before a number, which some programs read as octal.
+// zeros matches IPv4 addresses with leading zeros, which some programs interpret as octal.
 var zeros = regexp.MustCompile(`^(\d{1,3}\.)*0\d{1,2}(\.\d{1,3})*$`)
 
-// parseNetwork reads "namespace/name" or "name".
+// parseNetwork parses "namespace/name" or "name".
 func parseNetwork(v string) (string, error) {
 	namespace, name, ok := strings.Cut(v, "/")
 	if !ok {
@@ -169,8 +169,8 @@ func parsePrefix(s string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// perAddr reads "address=value,address=value", where what is one of example's
-// kind.
+// perAddr parses "address=value,address=value", where what describes a value like that of
+// example.
 func perAddr[T any](v, what, example string, parse func(a netip.Addr, text string) (T, error)) (map[netip.Addr]T, error) {
 	all := map[netip.Addr]T{}
 	err := eachPart(v, func(part string) error {
@@ -204,8 +204,7 @@ func parseWeights(v string) (map[netip.Addr]uint32, error) {
 	})
 }
 
-// span is when a server began to take flows, and when it began to drain; zero
-// for not said.
+// span is when a backend began to take flows, and when it began to drain; zero if unknown.
 type span struct{ since, drained time.Time }
 
 func parseSince(v string) (map[netip.Addr]span, error) {
@@ -229,7 +228,7 @@ func parseTime(a netip.Addr, text string) (time.Time, error) {
 	return t.UTC(), nil
 }
 
-// maxConns says how many connections servers may have; 0: any number.
+// maxConns is how many connections backends may have; 0: any number.
 type maxConns struct {
 	all  uint32
 	each map[netip.Addr]uint32
@@ -280,7 +279,7 @@ func parseLimits(v string) (l service.Limits, err error) {
 	return l, err
 }
 
-// portRanges are which ports of a Service are ranges.
+// portRanges defines which ports of a Service are ranges.
 type portRanges struct {
 	whole  bool
 	byName map[string]portRange
@@ -326,7 +325,7 @@ func parseRange(text string) (r portRange, err error) {
 	return r, nil
 }
 
-// apply makes those of the ports ranges that are to be ones.
+// apply turns the selected ports into ranges.
 func (r portRanges) apply(ports []listenerPort) ([]listenerPort, []Fault) {
 	if r.whole && len(ports) > 0 {
 		return []listenerPort{{protocol: service.AnyProtocol, last: 65535, field: ports[0].field}}, nil

@@ -1,6 +1,6 @@
-// Package access decides who may do what with a domain's networks. A token has a name
-// and a role; what a role may do is decided here, without I/O (Identity.May). The file
-// of tokens is read by keys.go, and who asks is found out by vdn/server.
+// Package access authorizes requests to the VDN controller. A token has a name and a role.
+// This package decides, without I/O, which actions a role permits (Identity.May); keys.go
+// reads the token file, and vdn/server authenticates the client.
 package access
 
 import (
@@ -9,69 +9,70 @@ import (
 	"strings"
 )
 
-// Role is what a token is for.
+// Role defines what a token permits.
 type Role string
 
-// The roles.
+// Supported roles.
 const (
-	// Admin may do everything.
+	// Admin permits everything.
 	Admin Role = "admin"
-	// Tenant makes, changes and sees its own networks, and their attachments.
+	// Tenant permits creating, changing and reading the token's networks and their
+	// attachments.
 	Tenant Role = "tenant"
-	// Node is for a machine: its own plan and reports, and leases of its own pods.
+	// Node is for machines: a node's plan and reports, and the leases of its pods.
 	Node Role = "node"
-	// Reader sees everything, and changes nothing.
+	// Reader permits reading everything and changing nothing.
 	Reader Role = "reader"
 )
 
-// Roles are all of them.
+// Roles lists all roles.
 var Roles = []Role{Admin, Tenant, Node, Reader}
 
-// Identity is who asks.
+// Identity is an authenticated client.
 type Identity struct {
-	// Name is the token's, for people and the audit log.
+	// Name is the token's name, for messages and the audit log.
 	Name string
 	Role Role
-	// Networks are a tenant's: names, or beginnings of names with "*" behind.
+	// Networks are the networks of a tenant: names, or name prefixes followed by "*".
 	Networks []string
-	// Node is a node's name; "*" for any.
+	// Node is the name of a node; "*" matches any node.
 	Node string
 }
 
-// Anyone is who asks a controller without tokens.
+// Anyone is the identity of every client of a controller without tokens.
 var Anyone = Identity{Name: "anyone", Role: Admin}
 
-// Verb is what somebody wants to do.
+// Verb is the operation of an Action.
 type Verb string
 
-// The verbs.
+// Supported verbs.
 const (
 	Read   Verb = "read"
-	Change Verb = "change" // make, change or delete
+	Change Verb = "change" // create, change or delete
 )
 
-// Kind is what it is done with.
+// Kind is the kind of object that an Action applies to.
 type Kind string
 
-// The kinds.
+// Supported kinds.
 const (
 	Network    Kind = "network"
 	Attachment Kind = "attachment"
-	// OfNode is what a node does by itself: reports, its plan, garbage collection.
+	// OfNode covers a node's own operations: reports, its plan, garbage collection.
 	OfNode Kind = "node"
-	// Nodes is to forget one.
+	// Nodes covers deleting a node.
 	Nodes Kind = "nodes"
 	Peer  Kind = "peer"
-	// View is everything at once; a tenant sees its own part (Identity.Sees).
+	// View is the view of the entire domain; a tenant sees its own part (Identity.Sees).
 	View Kind = "view"
 )
 
-// Action is one thing that somebody wants to do.
+// Action is one operation to authorize.
 type Action struct {
 	Verb Verb
 	Kind Kind
-	// Network is that of a network or attachment, Node that of an attachment or node;
-	// empty for all of a list.
+	// Network is the network of a network or attachment action, Node the node of an
+	// attachment or node action. Both are empty for an entire list.
 	Network, Node string
 }
 
@@ -93,11 +94,11 @@ func (a Action) String() string {
 	return fmt.Sprintf("%s %ss", a.Verb, a.Kind)
 }
 
-// Denied is that somebody may not do something.
+// Denied is the error for an action that is not permitted.
 type Denied struct {
 	Who    Identity
 	Action Action
-	// Takes is what would be needed, in words.
+	// Takes describes the role that the action requires.
 	Takes string
 }
 
@@ -105,7 +106,7 @@ func (d *Denied) Error() string {
 	return fmt.Sprintf("request, Authorization: token %s (role %s) may not %s: that takes %s", d.Who.Name, d.Who.Role, d.Action, d.Takes)
 }
 
-// May says whether somebody may do something: nil, or a Denied.
+// May reports whether an identity may perform an action: nil, or a Denied error.
 func (i Identity) May(a Action) error {
 	ok, takes := false, "role admin"
 	switch i.Role {
@@ -127,7 +128,7 @@ func (i Identity) May(a Action) error {
 func (i Identity) tenantMay(a Action) (ok bool, takes string) {
 	switch {
 	case a.Kind == Network && a.Network == "", a.Kind == Attachment && a.Network == "", a.Kind == View:
-		return a.Verb == Read, "role admin" // its own of them
+		return a.Verb == Read, "role admin" // limited to its own objects
 	case a.Kind == Network, a.Kind == Attachment:
 		return i.Sees(a.Network), fmt.Sprintf("role admin, or network %s among the token's networks (%s)", a.Network, strings.Join(i.Networks, ", "))
 	case a.Kind == OfNode:
@@ -139,7 +140,7 @@ func (i Identity) tenantMay(a Action) (ok bool, takes string) {
 func (i Identity) nodeMay(a Action) (ok bool, takes string) {
 	switch {
 	case a.Kind == Network && a.Network != "" && a.Verb == Read:
-		return true, "" // what a pod is to be attached to
+		return true, "" // the network that a pod attaches to
 	case a.Kind == OfNode, a.Kind == Attachment && a.Node != "":
 		return i.IsNode(a.Node), fmt.Sprintf("role node with node %s, or admin", a.Node)
 	}
@@ -153,7 +154,7 @@ func orReader(a Action) string {
 	return ""
 }
 
-// Sees says whether a network is in an identity's view.
+// Sees reports whether a network is visible to an identity.
 func (i Identity) Sees(network string) bool {
 	if i.Role != Tenant {
 		return true
@@ -164,7 +165,7 @@ func (i Identity) Sees(network string) bool {
 	})
 }
 
-// IsNode says whether an identity acts for a node.
+// IsNode reports whether an identity acts for a node.
 func (i Identity) IsNode(name string) bool {
 	return i.Role == Node && (i.Node == "*" || i.Node == name)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
-// actions are all kinds of them, with what each role may do: a(dmin), t(enant) of
+// actions lists all kinds of actions and the roles that permit them: a(dmin), t(enant) of
 // science and lab-*, n(ode) n1, r(eader).
 var actions = []struct {
 	action Action
@@ -113,7 +113,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestNew: what is made can be read, and is another each time.
+// TestNew checks that New creates readable entries and a different token each time.
 func TestNew(t *testing.T) {
 	first, e, err := New(Entry{Name: "n1", Role: Node, Node: "n1"})
 	if err != nil {
@@ -132,8 +132,8 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestFileIsReadAgain: a token that is taken out counts no more; a file that cannot be
-// read changes nothing.
+// TestFileIsReadAgain checks that a removed token loses its permissions, and that an
+// unreadable file changes nothing.
 func TestFileIsReadAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "access.yaml")
 	at := time.Now().Add(-time.Hour)
@@ -176,7 +176,8 @@ func TestFileIsReadAgain(t *testing.T) {
 	}
 }
 
-// FuzzParse reads anything: tokens that have a role, or an error with words.
+// FuzzParse checks that arbitrary input yields tokens with roles, or an error with a
+// message.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(example))
 	f.Add([]byte("tokens: []"))

@@ -21,42 +21,42 @@ import (
 	"github.com/fairlead/fairlead/internal/yamltree"
 )
 
-// Finder knows whose a token is.
+// Finder looks up the identity of a token.
 type Finder interface {
 	Find(token string) (Identity, bool)
 }
 
-// sum is what is kept of a token.
+// sum is the stored hash of a token.
 type sum [sha256.Size]byte
 
-// Tokens are known tokens, by their hashes. A token is random, so that no salt and no
-// slow hash is needed.
+// Tokens maps token hashes to identities. Tokens are random, so the hashes need neither
+// salt nor a slow hash function.
 type Tokens map[sum]Identity
 
-// Find gives whose a token is.
+// Find returns the identity of a token.
 func (t Tokens) Find(token string) (Identity, bool) {
 	i, known := t[sha256.Sum256([]byte(token))]
 	return i, known
 }
 
-// Single is one token, whose bearer may do everything.
+// Single returns Tokens with one token that permits everything.
 func Single(name, token string) Tokens {
 	return Tokens{sha256.Sum256([]byte(token)): {Name: name, Role: Admin}}
 }
 
-// Entry is one row of the file of tokens.
+// Entry is one row of the token file.
 type Entry struct {
 	Name     string   `yaml:"name"`
 	Role     Role     `yaml:"role"`
 	Networks []string `yaml:"networks,omitempty"`
 	Node     string   `yaml:"node,omitempty"`
-	// SHA256 is the token's hash, in hexadecimal digits.
+	// SHA256 is the hash of the token in hexadecimal.
 	SHA256 string `yaml:"sha256"`
 }
 
 var fields = []string{"name", "role", "networks", "node", "sha256"}
 
-// New makes a token and its entry.
+// New generates a token and its entry.
 func New(e Entry) (token string, _ Entry, err error) {
 	token = rand.Text() + rand.Text()
 	hash := sha256.Sum256([]byte(token))
@@ -65,7 +65,7 @@ func New(e Entry) (token string, _ Entry, err error) {
 	return token, e, err
 }
 
-// identity is who bears an entry's token.
+// identity returns the identity that an entry's token grants.
 func (e Entry) identity() (Identity, error) {
 	i := Identity{Name: e.Name, Role: e.Role, Networks: e.Networks, Node: e.Node}
 	switch {
@@ -86,7 +86,7 @@ func (e Entry) identity() (Identity, error) {
 	return i, nil
 }
 
-// Parse reads a file of tokens. All problems are reported, a line each.
+// Parse reads a token file. It reports all errors, one per line.
 func Parse(name string, text []byte) (Tokens, error) {
 	docs, bad := yamltree.Parse(name, text)
 	if bad != nil {
@@ -119,7 +119,7 @@ func Parse(name string, text []byte) (Tokens, error) {
 	return tokens, errors.Join(faults...)
 }
 
-// rowsOf gives the list of a document, or the line where it should be.
+// rowsOf returns the token list of a document, or the line where it should be.
 func rowsOf(doc *yaml.Node) (rows *yaml.Node, line int) {
 	if doc.Kind == yaml.DocumentNode && len(doc.Content) > 0 {
 		doc = doc.Content[0]
@@ -130,7 +130,7 @@ func rowsOf(doc *yaml.Node) (rows *yaml.Node, line int) {
 	return nil, doc.Line
 }
 
-// entry reads one row; what is not known is refused by name.
+// entry reads one row and rejects unknown fields by name.
 func entry(row *yaml.Node) (e Entry, hash sum, err error) {
 	if row.Kind != yaml.MappingNode {
 		return e, hash, fmt.Errorf("it has no fields: write %s", strings.Join(fields, ", "))
@@ -150,8 +150,8 @@ func entry(row *yaml.Node) (e Entry, hash sum, err error) {
 	return e, sum(b), nil
 }
 
-// File is a file of tokens that is read again when it changes: a token that is taken
-// out of it counts no more.
+// File is a token file that is read again when it changes, so that a token removed from it
+// loses its permissions.
 type File struct {
 	path string
 	also Tokens
@@ -162,7 +162,7 @@ type File struct {
 	tokens Tokens
 }
 
-// Open reads a file for the first time. also are tokens in addition to it.
+// Open reads a token file. also holds additional tokens.
 func Open(path string, also Tokens, log *slog.Logger) (*File, error) {
 	f := &File{path: path, also: also, log: log}
 	return f, f.read()
@@ -185,14 +185,15 @@ func (f *File) read() error {
 	return nil
 }
 
-// Find gives whose a token is. A file that cannot be read leaves all as it was.
+// Find returns the identity of a token. If the file cannot be read, the previous tokens
+// remain in effect.
 func (f *File) Find(token string) (Identity, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if info, err := os.Stat(f.path); err == nil && !info.ModTime().Equal(f.stamp) {
 		if err := f.read(); err != nil {
 			f.log.Error("vdn: the file of tokens has changed and is refused; what it said before counts", "error", err)
-			f.stamp = info.ModTime() // once is enough
+			f.stamp = info.ModTime() // log the error only once
 		}
 	}
 	if i, known := f.tokens.Find(token); known {

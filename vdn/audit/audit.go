@@ -1,6 +1,6 @@
-// Package audit writes down who has changed what, and who was refused: a JSON object a
-// line, in a file that is bounded. It holds no secrets: of a request it has the method
-// and the path.
+// Package audit logs who changed what and which requests were denied, as one JSON object
+// per line in files of bounded size. The log contains no secrets: it records only the
+// method and the path of a request.
 package audit
 
 import (
@@ -18,36 +18,36 @@ import (
 	"github.com/fairlead/fairlead/internal/shorten"
 )
 
-// Record is one line.
+// Record is one line of the log.
 type Record struct {
 	Time time.Time `json:"time"`
-	// Controller is the one that was asked.
+	// Controller is the controller that received the request.
 	Controller string `json:"controller"`
-	// Who is the name of the token, Role its role; empty where it is not known.
+	// Who is the name of the token, Role its role; both are empty if the client is unknown.
 	Who  string `json:"who"`
 	Role string `json:"role"`
-	// From is the address of who asked; empty for a unix socket.
+	// From is the client's address; empty for a Unix socket.
 	From   string `json:"from,omitempty"`
 	Method string `json:"method"`
 	Path   string `json:"path"`
-	// Object is what it was about, as errors name it.
+	// Object is the object of the request, as errors name it.
 	Object string `json:"object,omitempty"`
-	// Result is "ok", "denied" or "failed"; Status that of HTTP, Error in words.
+	// Result is "ok", "denied" or "failed"; Status is the HTTP status, Error the message.
 	Result string `json:"result"`
 	Status int    `json:"status"`
 	Error  string `json:"error,omitempty"`
 }
 
-// Bounds of a log: Kept files in addition to the one that is written, none longer than Size.
+// Log limits: Kept old files in addition to the current one, each at most Size.
 const (
 	Size = 10 << 20 // bytes
 	Kept = 5
 )
 
-// mostError is how much of an error is written, in bytes.
+// mostError limits the length of a logged error, in bytes.
 const mostError = 500
 
-// Log is one that is open. A nil Log writes nothing.
+// Log is an open audit log. A nil Log writes nothing.
 type Log struct {
 	path string // empty for standard output
 	size int64
@@ -60,8 +60,8 @@ type Log struct {
 	failing bool
 }
 
-// Open opens a log in a file, which may be there; "-" is standard output, which is not
-// bounded.
+// Open opens a log file and appends to it if it exists. "-" is standard output, which is
+// not bounded.
 func Open(path string, log *slog.Logger) (*Log, error) { return open(path, Size, Kept, log) }
 
 func open(path string, size int64, kept int, log *slog.Logger) (*Log, error) {
@@ -89,15 +89,15 @@ func (l *Log) reopen() error {
 	return nil
 }
 
-// Write writes one line. What cannot be written is reported in the ordinary log, and does
-// not keep the controller from its work.
+// Write writes one record. A write failure is reported in the ordinary log and does not
+// stop the controller.
 func (l *Log) Write(r Record) {
 	if l == nil {
 		return
 	}
 	r.Error = shorten.Text(r.Error, mostError)
 	line, err := json.Marshal(r)
-	if err != nil { // it always can be
+	if err != nil { // cannot happen for a Record
 		return
 	}
 	l.mu.Lock()
@@ -114,7 +114,7 @@ func (l *Log) Write(r Record) {
 	l.failing = err != nil
 }
 
-// rotate begins another file where the present one would be too long.
+// rotate starts a new file if the current one would become too long.
 func (l *Log) rotate(more int64) error {
 	if l.path == "" || l.written == 0 || l.written+more <= l.size {
 		if l.out == nil {
@@ -136,7 +136,7 @@ func (l *Log) rotate(more int64) error {
 	return errors.Join(err, l.reopen())
 }
 
-// Close ends it.
+// Close closes the log.
 func (l *Log) Close() error {
 	if l == nil || l.path == "" {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// records reads those of a file.
+// records reads all records of a file.
 func records(t *testing.T, path string) (all []Record) {
 	t.Helper()
 	f, err := os.Open(path)
@@ -31,13 +31,13 @@ func records(t *testing.T, path string) (all []Record) {
 	return all
 }
 
-// TestRotation: nothing but the oldest is lost, files are bounded, and what was there is
-// continued.
+// TestRotation checks that only the oldest records are lost, that files are bounded, and
+// that an existing file is continued.
 func TestRotation(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "below", "audit.log")
 	const size, kept, lines = 2000, 3, 100
 	next := 0
-	for range 4 { // opened again and again
+	for range 4 { // reopened repeatedly
 		l, err := open(path, size, kept, slog.Default())
 		if err != nil {
 			t.Fatal(err)
@@ -73,7 +73,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeWritten is reported once, and written again when it can be.
+// TestWhatCannotBeWritten checks that a write failure is reported once, and that writing
+// resumes when it becomes possible.
 func TestWhatCannotBeWritten(t *testing.T) {
 	var told bytes.Buffer
 	l, err := open(filepath.Join(t.TempDir(), "audit.log"), 100, 1, slog.New(slog.NewTextHandler(&told, nil)))

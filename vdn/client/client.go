@@ -1,6 +1,6 @@
-// Package client asks the controllers of virtually dedicated networks, a method a row
-// of their API (docs/vdn.md; GET /v1/openapi.json). One that cannot be reached is left
-// for the next.
+// Package client is a client for the VDN controllers, with one method per operation of
+// their API (docs/vdn.md; GET /v1/openapi.json). If a controller is unreachable, the client
+// tries the next one.
 package client
 
 import (
@@ -21,69 +21,69 @@ import (
 	"github.com/fairlead/fairlead/internal/limit"
 )
 
-// Config says where the controllers are, and who asks.
+// Config configures the controller URLs and the client's credentials.
 type Config struct {
-	// URL is like http://127.0.0.1:7473, https://vdn.example:7473 or
-	// unix:///run/fairlead/vdn/api.sock; several are separated by commas.
+	// URL is a URL like http://127.0.0.1:7473, https://vdn.example:7473 or
+	// unix:///run/fairlead/vdn/api.sock, or several separated by commas.
 	URL string
-	// TokenFile holds a token of the controllers', and is read for each request; none is
-	// sent where empty.
+	// TokenFile contains the bearer token and is read for each request. If empty, no token
+	// is sent.
 	TokenFile string
-	// CAFile holds the certificates that the controllers' must be signed by (PEM); the
-	// system's where empty.
+	// CAFile contains the CA certificates (PEM) that verify the controllers. If empty, the
+	// system's are used.
 	CAFile string
-	// Timeout is how long an answer may take, from whichever controller, in addition to what a
-	// caller waits for news; DefaultTimeout where 0.
+	// Timeout limits the time for a response across all controllers, in addition to the
+	// time that a caller waits for changes. 0 means DefaultTimeout.
 	Timeout time.Duration
 }
 
-// DefaultTimeout is Config's.
+// DefaultTimeout is the default of Config.Timeout.
 const DefaultTimeout = 5 * time.Second
 
-// DefaultURL is where a controller answers unless it is told otherwise.
+// DefaultURL is the default URL of a controller.
 const DefaultURL = "http://127.0.0.1:7473"
 
-// Client asks the controllers of one domain. It may be used concurrently.
+// Client is a client of one domain's controllers. It is safe for concurrent use.
 type Client struct {
 	targets   []*target
-	good      atomic.Int32 // the target that has answered last
+	good      atomic.Int32 // index of the target that last responded
 	reports   reports
 	tokenFile string
 	tls       *tls.Config
 	timeout   time.Duration
-	most      int64 // bytes of an answer
+	most      int64 // maximum response size in bytes
 }
 
-// mostWords is how much of a refusal is read, in bytes.
+// mostWords limits how much of an error response is read, in bytes.
 const mostWords = 64 << 10
 
-// Error is a controller's no, or that none can be reached (Status 0).
+// Error is an error response of a controller, or a failure to reach any (Status 0).
 type Error struct {
 	Status  int
 	Message string
-	// Cause is why it could not be asked; nil where it has answered.
+	// Cause is why no controller could be reached; nil if one responded.
 	Cause error
 }
 
 func (e *Error) Error() string { return e.Message }
 
-// Unwrap gives Cause.
+// Unwrap returns Cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// IsUnavailable says that no controller can be reached, or answer now: the same may be
-// asked again.
+// IsUnavailable reports whether no controller can be reached or respond at present, so that
+// the request may be retried.
 func IsUnavailable(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && (e.Status == 0 || e.Status >= http.StatusInternalServerError)
 }
 
-// IsStatus says that the controller has answered with a status.
+// IsStatus reports whether a controller responded with a status.
 func IsStatus(err error, status int) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Status == status
 }
 
-// New makes a Client; nothing is asked yet.
+// New creates a Client without connecting.
 func New(c Config) (*Client, error) {
 	client := &Client{tokenFile: c.TokenFile, timeout: c.Timeout, most: limit.Answer}
 	if client.timeout == 0 {
@@ -111,12 +111,12 @@ func New(c Config) (*Client, error) {
 	return client, nil
 }
 
-// parse gives what paths are added to, and the socket to ask on where it is one.
+// parse returns the base URL for paths, and the socket path of a unix URL.
 func parse(where string) (base, socket string, err error) {
 	u, err := url.Parse(where)
 	switch {
 	case err != nil || u.RawQuery != "" || u.Fragment != "":
-	case u.User != nil: // errors and logs show where it is
+	case u.User != nil: // its credentials would appear in errors and logs
 		return "", "", fmt.Errorf("controller, url: %s has a user, whom no controller asks for: use a token file", u.Redacted())
 	case u.Scheme == "unix" && u.Host == "" && strings.HasPrefix(u.Path, "/"):
 		return "http://controller", u.Path, nil
@@ -126,8 +126,8 @@ func parse(where string) (base, socket string, err error) {
 	return "", "", fmt.Errorf("controller, url: %q is none: write one like %s, https://vdn.example:7473 or unix:///run/fairlead/vdn/api.sock", shown(where), DefaultURL)
 }
 
-// shown is a URL without what may be a password or a token: a query, and a user, also
-// where it cannot be parsed.
+// shown returns a URL without parts that may contain a password or token: the query and the
+// user, even if the URL cannot be parsed.
 func shown(where string) string {
 	where, _, _ = strings.Cut(where, "?")
 	if at := strings.LastIndex(where, "@"); at >= 0 {
@@ -136,7 +136,7 @@ func shown(where string) string {
 	return where
 }
 
-// ReadToken reads a token's file.
+// ReadToken reads a token file.
 func ReadToken(file string) (string, error) {
 	b, err := limit.ReadFile(file, limit.Secret)
 	if err != nil {
@@ -161,9 +161,9 @@ func trust(file string) (*tls.Config, error) {
 	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
 }
 
-// ask has a controller answer, and reads the answer into out where it has one. wait is
-// how long the controller is asked to wait for news. All that can be asked may be asked
-// twice, so that one which may have heard is left for another, too.
+// ask sends a request and decodes the response body, if any, into out. wait is how long the
+// controller may wait for changes. All requests are idempotent, so a request that a
+// controller may have received can be repeated with another one.
 func (c *Client) ask(ctx context.Context, method, path string, wait time.Duration, in, out any) (status int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout+wait)
 	defer cancel()
@@ -191,10 +191,10 @@ func (c *Client) ask(ctx context.Context, method, path string, wait time.Duratio
 	return status, unreachable(failed)
 }
 
-// share is how long one of several controllers may take before the next is asked.
+// share returns the timeout for each of several controllers.
 func (c *Client) share(of int) time.Duration { return c.timeout / time.Duration(of) }
 
-// unreachable is that nobody has answered.
+// unreachable combines the errors of all controllers.
 func unreachable(failed []error) error {
 	if len(failed) == 1 {
 		return failed[0]
@@ -206,7 +206,7 @@ func unreachable(failed []error) error {
 	return &Error{Message: strings.Join(texts, "; "), Cause: errors.Join(failed...)}
 }
 
-// request is what every controller would be asked alike.
+// request is a request that is the same for every controller.
 type request struct {
 	method, path, token string
 	body                []byte // JSON; nil for none
@@ -220,7 +220,7 @@ func (c *Client) request(method, path string, in any) (r request, err error) {
 		}
 	}
 	if c.tokenFile != "" {
-		r.token, err = ReadToken(c.tokenFile) // it may be another by now
+		r.token, err = ReadToken(c.tokenFile) // the file may have changed
 	}
 	return r, err
 }
@@ -246,7 +246,7 @@ func (c *Client) askOne(ctx context.Context, t *target, r request, within time.D
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode >= http.StatusBadRequest {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, mostWords)) // says what it can
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, mostWords)) // a partial body is good enough
 		return resp.StatusCode, t.refusal(resp.StatusCode, text)
 	}
 	text, err := limit.ReadAll(resp.Body, "its answer", c.most)
@@ -265,7 +265,7 @@ func (c *Client) askOne(ctx context.Context, t *target, r request, within time.D
 	return resp.StatusCode, nil
 }
 
-// unreachable says that the controller could not be reached.
+// unreachable returns the error for a controller that cannot be reached.
 func (t *target) unreachable(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
@@ -274,7 +274,7 @@ func (t *target) unreachable(err error) error {
 	return &Error{Message: fmt.Sprintf("cannot reach the VDN controller at %s: %v", t.where, err), Cause: err}
 }
 
-// refusal tells what the controller says.
+// refusal returns the error that a controller responded with.
 func (t *target) refusal(status int, text []byte) error {
 	var f struct {
 		Error string `json:"error"`

@@ -17,7 +17,7 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// answering is a client of a controller that answers anything.
+// answering returns a client of a controller with a fixed response.
 func answering(t *testing.T, status int, body string) *Client {
 	t.Helper()
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -68,8 +68,8 @@ func TestTokenFileIsBounded(t *testing.T) {
 	}
 }
 
-// FuzzAnswer has a controller answer anything. It is read or refused, with an error that
-// has words, and no more of them than are read.
+// FuzzAnswer checks that arbitrary responses are decoded or rejected with an error message
+// of bounded length.
 func FuzzAnswer(f *testing.F) {
 	f.Add(200, []byte(`{"revision":1,"slices":[{"name":"science","id":3,"prefixes":["10.5.0.0/24"]}]}`))
 	f.Add(409, []byte(`{"error":"network science: there is one"}`))
@@ -84,7 +84,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, status int, body []byte) {
 		fuzzlimit.Time(t)
 		if status < 200 || status > 599 {
-			return // the transport gives no others
+			return // the transport does not return other statuses
 		}
 		c.targets[0].http.Transport = transport(func(*http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: status, Body: io.NopCloser(bytes.NewReader(body))}, nil

@@ -13,25 +13,25 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// A node's reports are in no store: every controller gets them, also those that share a
-// name, as behind a headless Service.
+// Node reports are not in the store, so every controller must receive them, including
+// controllers that share a name, as behind a headless Service.
 
-// lookEvery is how often names are looked up.
+// lookEvery is the interval between name lookups.
 const lookEvery = 10 * time.Second
 
-// reports are whom reports go to.
+// reports holds the receivers of node reports.
 type reports struct {
 	mu     sync.Mutex
 	looked time.Time
 	to     []*target
-	// known are targets by address, of names with several.
+	// known holds targets by address, for names that resolve to several.
 	known map[string]*target
-	// busy are those that have not answered the last one yet.
+	// busy holds the targets that have not yet answered the last report.
 	busy map[*target]bool
 }
 
-// Report sends a node's state to all controllers. It returns when one has it, or with an
-// error when none could be reached; the others get it meanwhile.
+// Report sends a node's state to all controllers. It returns when the first one has
+// accepted it, or with an error if none could be reached. The other requests continue.
 func (c *Client) Report(ctx context.Context, n vdn.NodeReport) error {
 	r, err := c.request(http.MethodPut, path("nodes", n.Name), n)
 	if err != nil {
@@ -41,7 +41,7 @@ func (c *Client) Report(ctx context.Context, n vdn.NodeReport) error {
 	told := make(chan error, len(to))
 	for _, t := range to {
 		go func() {
-			// Who is slow is not waited for, nor asked twice at once.
+			// Do not wait for slow controllers, nor send them a second report meanwhile.
 			_, err := c.askOne(context.WithoutCancel(ctx), t, r, c.timeout, nil)
 			c.free(t)
 			told <- err
@@ -60,12 +60,12 @@ func (c *Client) Report(ctx context.Context, n vdn.NodeReport) error {
 		}
 	}
 	if len(failed) == 0 {
-		return nil // all have the last one yet to answer
+		return nil // all targets are still busy with the last report
 	}
 	return unreachable(failed)
 }
 
-// receivers are those that are to be told now; each is busy until it is freed.
+// receivers returns the targets to send to now and marks them busy.
 func (c *Client) receivers(ctx context.Context) (to []*target) {
 	c.reports.mu.Lock()
 	defer c.reports.mu.Unlock()
@@ -90,7 +90,7 @@ func (c *Client) free(t *target) {
 	delete(c.reports.busy, t)
 }
 
-// look gives a target for each address of each controller's name.
+// look returns a target for each address of each controller's name.
 func (c *Client) look(ctx context.Context) (all []*target) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

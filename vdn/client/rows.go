@@ -28,33 +28,33 @@ func path(parts ...string) string {
 	return p
 }
 
-// Networks gives all.
+// Networks returns all networks.
 func (c *Client) Networks(ctx context.Context) ([]vdn.Network, error) {
 	return get[[]vdn.Network](ctx, c, path("networks"))
 }
 
-// Network gives one.
+// Network returns one network.
 func (c *Client) Network(ctx context.Context, name string) (vdn.Network, error) {
 	return get[vdn.Network](ctx, c, path("networks", name))
 }
 
-// PutNetwork makes or changes one.
+// PutNetwork creates or updates a network.
 func (c *Client) PutNetwork(ctx context.Context, n vdn.Network) error {
 	return c.send(ctx, http.MethodPut, path("networks", n.Name), n)
 }
 
-// DeleteNetwork takes one away; one that is not there is no error.
+// DeleteNetwork deletes a network. Deleting an absent network is not an error.
 func (c *Client) DeleteNetwork(ctx context.Context, name string) error {
 	return c.send(ctx, http.MethodDelete, path("networks", name), nil)
 }
 
-// Attach gives a container's interface its addresses; asked again it gives the same.
+// Attach leases addresses for a container's interface. It is idempotent.
 func (c *Client) Attach(ctx context.Context, r vdn.AttachmentRequest) (lease vdn.Lease, err error) {
 	_, err = c.ask(ctx, http.MethodPost, path("attachments"), 0, r, &lease)
 	return lease, err
 }
 
-// Attachments gives those of a network and node; of all where "".
+// Attachments returns the attachments of a network and node; "" matches all.
 func (c *Client) Attachments(ctx context.Context, network, node string) ([]vdn.Attachment, error) {
 	q := url.Values{}
 	if network != "" {
@@ -70,24 +70,24 @@ func (c *Client) Attachments(ctx context.Context, network, node string) ([]vdn.A
 	return get[[]vdn.Attachment](ctx, c, p)
 }
 
-// Attachment gives one.
+// Attachment returns one attachment.
 func (c *Client) Attachment(ctx context.Context, id string) (vdn.Attachment, error) {
 	return get[vdn.Attachment](ctx, c, path("attachments", id))
 }
 
-// Detach takes one away; one that is not there is no error.
+// Detach deletes an attachment. Deleting an absent attachment is not an error.
 func (c *Client) Detach(ctx context.Context, id string) error {
 	return c.send(ctx, http.MethodDelete, path("attachments", id), nil)
 }
 
-// Up tells that an attachment's device is there.
+// Up reports that an attachment's device exists.
 func (c *Client) Up(ctx context.Context, id string, u vdn.UpReport) (a vdn.Attachment, err error) {
 	_, err = c.ask(ctx, http.MethodPut, path("attachments", id, "up"), 0, u, &a)
 	return a, err
 }
 
-// Collect takes away a node's attachments to a network but for those that are
-// valid ("CONTAINER.INTERFACE"), and gives which.
+// Collect deletes a node's attachments to a network except the valid ones
+// ("CONTAINER.INTERFACE"), and returns the deleted ones.
 func (c *Client) Collect(ctx context.Context, node, network string, valid []string) ([]string, error) {
 	in := struct {
 		Network string   `json:"network"`
@@ -100,19 +100,19 @@ func (c *Client) Collect(ctx context.Context, node, network string, valid []stri
 	return out.Released, err
 }
 
-// DeleteNode forgets a node that has no attachments.
+// DeleteNode deletes a node that has no attachments.
 func (c *Client) DeleteNode(ctx context.Context, name string) error {
 	return c.send(ctx, http.MethodDelete, path("nodes", name), nil)
 }
 
-// Plan gives what a node must do, once that is of another revision than after; 0
-// means at once. After wait without news, fresh is false.
+// Plan returns the plan of a node once its revision differs from after; 0 returns it
+// immediately. If nothing changes within wait, fresh is false.
 func (c *Client) Plan(ctx context.Context, node string, after uint64, wait time.Duration) (p vdn.Plan, fresh bool, err error) {
 	status, err := c.ask(ctx, http.MethodGet, path("nodes", node, "plan")+news(after, wait), wait, nil, &p)
 	return p, status == http.StatusOK, err
 }
 
-// View gives everything, as Plan does.
+// View returns the view of the domain. Its parameters are those of Plan.
 func (c *Client) View(ctx context.Context, after uint64, wait time.Duration) (v vdn.View, fresh bool, err error) {
 	status, err := c.ask(ctx, http.MethodGet, path("view")+news(after, wait), wait, nil, &v)
 	return v, status == http.StatusOK, err
@@ -125,22 +125,22 @@ func news(after uint64, wait time.Duration) string {
 	return "?after=" + strconv.FormatUint(after, 10) + "&wait=" + wait.String()
 }
 
-// Peers gives all.
+// Peers returns all peers.
 func (c *Client) Peers(ctx context.Context) ([]vdn.Peer, error) {
 	return get[[]vdn.Peer](ctx, c, path("peers"))
 }
 
-// PutPeer makes or changes one.
+// PutPeer creates or updates a peer.
 func (c *Client) PutPeer(ctx context.Context, p vdn.Peer) error {
 	return c.send(ctx, http.MethodPut, path("peers", p.Domain), p)
 }
 
-// DeletePeer takes one away; one that is not there is no error.
+// DeletePeer deletes a peer. Deleting an absent peer is not an error.
 func (c *Client) DeletePeer(ctx context.Context, domain string) error {
 	return c.send(ctx, http.MethodDelete, path("peers", domain), nil)
 }
 
-// Health says that the controller can keep what it is told.
+// Health checks that the controller can persist changes.
 func (c *Client) Health(ctx context.Context) error {
 	_, err := c.ask(ctx, http.MethodGet, "/healthz", 0, nil, nil)
 	return err

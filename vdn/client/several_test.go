@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// controllerThat answers with a status, and counts who asks.
+// controllerThat starts a controller that responds with a status and counts requests.
 func controllerThat(t *testing.T, status int) (url string, asked *atomic.Int64, end func()) {
 	t.Helper()
 	asked = &atomic.Int64{}
@@ -25,7 +25,7 @@ func controllerThat(t *testing.T, status int) (url string, asked *atomic.Int64, 
 	return web.URL, asked, web.Close
 }
 
-// deaf is an address that takes connections and never answers.
+// deaf returns an address that accepts connections and never responds.
 func deaf(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -36,8 +36,9 @@ func deaf(t *testing.T) string {
 	return "http://" + l.Addr().String()
 }
 
-// TestTheNextIsAsked: a controller that is gone, deaf or cannot answer is left for
-// the next, which stays the first then; one that refuses is not.
+// TestTheNextIsAsked checks that the client skips controllers that are down, unresponsive
+// or unavailable, and then prefers the one that responded. It does not skip one that
+// rejects the request.
 func TestTheNextIsAsked(t *testing.T) {
 	const gone = "http://127.0.0.1:1"
 	well, asked, end := controllerThat(t, http.StatusNoContent)
@@ -74,8 +75,8 @@ func TestTheNextIsAsked(t *testing.T) {
 	}
 }
 
-// TestReportsGoToAll: every controller gets a node's report, and one that is deaf keeps
-// nobody waiting.
+// TestReportsGoToAll checks that every controller receives a node's report, and that an
+// unresponsive one delays nobody.
 func TestReportsGoToAll(t *testing.T) {
 	one, heardOne, _ := controllerThat(t, http.StatusNoContent)
 	two, heardTwo, _ := controllerThat(t, http.StatusNoContent)

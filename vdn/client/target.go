@@ -8,38 +8,38 @@ import (
 	"time"
 )
 
-// target is one controller, or those behind one address.
+// target is one controller, or the controllers behind one address.
 type target struct {
 	base  string
-	where string // for people
+	where string // for messages
 	http  *http.Client
 
 	mu    sync.Mutex
 	state ControllerState
 }
 
-// ControllerState is how a controller was when it was asked last.
+// ControllerState is the state of a controller at the last request.
 type ControllerState struct {
 	URL string `json:"url"`
-	// Asked says that it was asked at all.
+	// Asked is true after the first request.
 	Asked     bool `json:"asked"`
 	Reachable bool `json:"reachable"`
-	// Since is when that began.
+	// Since is when the current state began.
 	Since time.Time `json:"since,omitzero"`
-	// Error is why it is not reachable.
+	// Error is why the controller is unreachable.
 	Error string `json:"error,omitempty"`
 }
 
-// Times of connections: one that is silent is probed, so that a controller whose
-// machine is gone is noticed before who waits for news has waited in vain.
+// Keepalive of connections: an idle connection is probed, so that the loss of the
+// controller's machine is detected before a wait for changes times out.
 const (
 	probeAfter = 5 * time.Second
 	probeEvery = 2 * time.Second
 	probes     = 3
 )
 
-// target makes one of so many. dial is the path of a socket, or an address that the
-// base's name stands for; empty for what the base says.
+// target creates one of several targets. dial is the path of a socket, or an address to use
+// instead of the base URL's host; empty to use the base URL.
 func (c *Client) target(base, where, dial string, of int) *target {
 	dialer := &net.Dialer{
 		Timeout:         c.share(of),
@@ -63,7 +63,7 @@ func (c *Client) target(base, where, dial string, of int) *target {
 	return &target{base: base, where: where, http: &http.Client{Transport: transport}, state: ControllerState{URL: where}}
 }
 
-// note remembers what came of a request. A no is an answer.
+// note records the outcome of a request. An error response counts as reachable.
 func (t *target) note(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -77,8 +77,8 @@ func (t *target) note(err error) {
 	}
 }
 
-// Controllers gives how each controller was when it was asked last, in the order of
-// the URLs.
+// Controllers returns the state of each controller at the last request, in the order of the
+// URLs.
 func (c *Client) Controllers() (all []ControllerState) {
 	for _, t := range c.targets {
 		t.mu.Lock()

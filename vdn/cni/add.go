@@ -15,9 +15,9 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// Add gives a pod its device, or leaves nothing behind. Where an earlier ADD for
-// the same interface was cut short, it goes on from there; what one has made whole
-// it refuses to make again.
+// Add creates a pod's device, or leaves nothing behind. It first removes what an
+// interrupted ADD for the same interface left. It rejects an interface whose ADD has
+// completed.
 func Add(args *skel.CmdArgs) (*current.Result, error) {
 	c, err := newADD(args, Parse)
 	if err != nil {
@@ -50,7 +50,7 @@ func Add(args *skel.CmdArgs) (*current.Result, error) {
 	return result, nil
 }
 
-// afresh takes away what an ADD that was cut short has left.
+// afresh removes what an interrupted ADD left.
 func (c *call) afresh(p *pod) error {
 	n := c.noteOr(note{ID: c.id()})
 	if n.Whole && c.free(p) != nil {
@@ -66,14 +66,14 @@ func (c *call) twice() error {
 	return fail(ErrTaken, "CNI_CONTAINERID, CNI_IFNAME: attachment %s is made already: DEL comes before another ADD", c.id())
 }
 
-// whole notes that an ADD has done all of its work.
+// whole records that an ADD completed.
 func (c *call) whole() error {
 	n := c.noteOr(c.note())
 	n.Whole = true
 	return c.notes.write(attached, n)
 }
 
-// noteOr gives the node's note of the attachment, or what is known without one.
+// noteOr returns the node's note of the attachment, or none if there is no note.
 func (c *call) noteOr(none note) note {
 	if n := c.notes.read(attached, c.id()); n != nil {
 		return *n
@@ -81,10 +81,10 @@ func (c *call) noteOr(none note) note {
 	return none
 }
 
-// undo leaves nothing of an ADD that failed, and says why it did.
+// undo removes everything that a failed ADD made, and returns why the ADD failed.
 func (c *call) undo(p *pod, why error) error {
 	if err := c.takeAway(c.noteOr(note{ID: c.id()}), p); err != nil {
-		return fail(types.ErrInternal, "%v; and then, undoing it: %v: DEL tries again", why, err) // its note stays for that
+		return fail(types.ErrInternal, "%v; and then, undoing it: %v: DEL tries again", why, err) // the note remains for DEL
 	}
 	c.forget()
 	if err := p.stillThere(); err != nil {
@@ -93,17 +93,17 @@ func (c *call) undo(p *pod, why error) error {
 	return why
 }
 
-// forget gives back what an ADD that failed may have been leased.
+// forget releases what a failed ADD may have leased.
 func (c *call) forget() {
 	if c.notes.read(attached, c.id()) == nil {
-		return // it did not come to that
+		return // no lease was requested
 	}
 	if err := c.release(); err != nil {
 		c.say("undoing: %v", err)
 	}
 }
 
-// attach does all that an ADD does. What it makes it notes before.
+// attach does the work of ADD. It records each object before it creates it.
 func (c *call) attach(ctx context.Context, p *pod) (*current.Result, error) {
 	host, err := handle()
 	if err != nil {
@@ -134,10 +134,10 @@ func (c *call) attach(ctx context.Context, p *pod) (*current.Result, error) {
 	return result, c.whole()
 }
 
-// up reports that the device is there, and waits until it is enforced.
+// up reports the device to the controller and waits until the node enforces the network.
 func (c *call) up(ctx context.Context, report vdn.UpReport) error {
 	if n := c.inherited(); n != nil {
-		ctx, cancel := c.deadline() // controllers may have taken all of the time
+		ctx, cancel := c.deadline() // the controllers may have used up the deadline
 		defer cancel()
 		if err := c.adopted(ctx, n, report); err != nil {
 			return err
@@ -149,7 +149,7 @@ func (c *call) up(ctx context.Context, report vdn.UpReport) error {
 	return c.applied(ctx)
 }
 
-// lease asks for the attachment.
+// lease requests the attachment.
 func (c *call) lease(ctx context.Context, host *netlink.Handle) (vdn.Lease, error) {
 	network, err := c.vdn.Network(ctx, c.Network)
 	if err != nil {
@@ -169,7 +169,7 @@ func (c *call) lease(ctx context.Context, host *netlink.Handle) (vdn.Lease, erro
 	return lease, nil
 }
 
-// request notes that there may be a lease, and asks for it.
+// request records that a lease may exist, and requests it.
 func (c *call) request(ctx context.Context, devices []string) (vdn.Lease, error) {
 	if err := c.notes.write(attached, c.note()); err != nil {
 		return vdn.Lease{}, err
@@ -186,12 +186,12 @@ func (c *call) request(ctx context.Context, devices []string) (vdn.Lease, error)
 	}
 	n := c.note()
 	n.Lease = &lease
-	// What was owed is this lease again.
+	// This lease replaces the release that was owed.
 	return lease, errors.Join(c.notes.write(attached, n), c.notes.remove(owed, c.id()))
 }
 
-// note is what is known of an attachment from the beginning, with what is noted of its
-// lease by now.
+// note returns what is known of an attachment before it is leased, with the lease if it is
+// already recorded.
 func (c *call) note() note {
 	if n := c.notes.read(attached, c.id()); n != nil {
 		return note{ID: n.ID, Conf: c.Name, Network: c.Network, Controller: c.Controller, NetNS: c.netns, Lease: n.Lease, Replaces: n.Replaces}
@@ -199,7 +199,7 @@ func (c *call) note() note {
 	return note{ID: c.id(), Conf: c.Name, Network: c.Network, Controller: c.Controller, NetNS: c.netns}
 }
 
-// device makes or moves the pod's device, with its MTU and Ethernet address.
+// device creates or moves the pod's device and sets its MTU and MAC address.
 func (c *call) device(host *netlink.Handle, p *pod, lease vdn.Lease) (netlink.Link, error) {
 	mac := c.mac
 	if lease.Network.Mode != vdn.HostDevice {
@@ -220,7 +220,7 @@ func (c *call) device(host *netlink.Handle, p *pod, lease vdn.Lease) (netlink.Li
 	return adjusted(p, link, lease.Network.MTU, mac)
 }
 
-// hostDevice notes what the NIC is, moves it, and notes what it is in the pod.
+// hostDevice records the NIC, moves it into the pod, and records its index there.
 func (c *call) hostDevice(host *netlink.Handle, p *pod, name string) (netlink.Link, error) {
 	l, err := host.LinkByName(name)
 	if err != nil {
@@ -239,7 +239,7 @@ func (c *call) hostDevice(host *netlink.Handle, p *pod, name string) (netlink.Li
 	return inside, c.notes.write(attached, noted)
 }
 
-// adjusted gives a NIC the network's MTU and the Ethernet address that was asked for.
+// adjusted sets the network's MTU and the requested MAC address on a NIC.
 func adjusted(p *pod, l netlink.Link, mtu int, mac net.HardwareAddr) (netlink.Link, error) {
 	name := l.Attrs().Name
 	if mtu > 0 {
@@ -259,7 +259,7 @@ func adjusted(p *pod, l netlink.Link, mtu int, mac net.HardwareAddr) (netlink.Li
 	return now, nil
 }
 
-// prefixes are a result's addresses.
+// prefixes returns the addresses of a result.
 func prefixes(r *current.Result) (all []netip.Prefix) {
 	for _, ip := range r.IPs {
 		ones, _ := ip.Address.Mask.Size()

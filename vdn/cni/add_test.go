@@ -18,8 +18,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// TestMacvlan: two pods of a node and a host of the segment reach each other by
-// both families, and everything is as the network says.
+// TestMacvlan checks that two pods of a node and a host of the segment reach each other
+// over both families, and that everything is configured as the network specifies.
 func TestMacvlan(t *testing.T) {
 	r := newRig(t)
 	one, two := testkit.NetNS(t), testkit.NetNS(t)
@@ -51,7 +51,7 @@ func TestMacvlan(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestHostDevice: each pod has a NIC of its own, and gives it back.
+// TestHostDevice checks that each pod gets its own NIC and returns it.
 func TestHostDevice(t *testing.T) {
 	r := newRig(t)
 	one, two, three := testkit.NetNS(t), testkit.NetNS(t), testkit.NetNS(t)
@@ -73,8 +73,8 @@ func TestHostDevice(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestGuaranteedHostDevice: ADD takes a NIC whose own wire carries the guarantee, names
-// each that does not, and leaves nothing behind.
+// TestGuaranteedHostDevice checks that ADD chooses a NIC whose own link carries the
+// guarantee, names each one that does not, and leaves nothing behind.
 func TestGuaranteedHostDevice(t *testing.T) {
 	r := newRig(t)
 	whole := networks()[1]
@@ -86,7 +86,7 @@ func TestGuaranteedHostDevice(t *testing.T) {
 	must(t, netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_PRIVATE}))
 	t.Cleanup(func() { must(t, netlink.LinkDel(link(t, "upper0"))) })
 	ns := testkit.NetNS(t)
-	whole.Guarantee = 20_000_000_000 // a veth device carries 10G, as it says
+	whole.Guarantee = 20_000_000_000 // a veth device reports 10G
 	must(t, r.vdn.PutNetwork(t.Context(), whole))
 	_, err = Add(args(r.conf("whole"), "one", ns.Path()))
 	refusedWith(t, err, ErrNode, "device upper0 shares the wire of eth1", "device nic1 carries 10G, and the network's guarantee is 20G", "device nic2 carries")
@@ -102,7 +102,7 @@ func TestGuaranteedHostDevice(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestAskedFor: owner, addresses and MAC by capabilities and by CNI_ARGS.
+// TestAskedFor covers owner, addresses and MAC from capabilities and from CNI_ARGS.
 func TestAskedFor(t *testing.T) {
 	r := newRig(t)
 	ns := testkit.NetNS(t)
@@ -136,9 +136,9 @@ func TestAskedFor(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestAPodIsReplaced: the new sandbox of a pod comes before the old one has gone, and
-// the controller starts again between. An address reserved for the pod is the new
-// one's once the old one has given it back, and a late DEL of the old takes nothing.
+// TestAPodIsReplaced creates a pod's new sandbox before the old one is deleted, with a
+// controller restart between them. The address reserved for the pod moves to the new
+// sandbox once the old one has released it, and a late DEL of the old one takes nothing.
 func TestAPodIsReplaced(t *testing.T) {
 	r := newRig(t)
 	sandbox := func(container, uid string) *skel.CmdArgs {
@@ -152,7 +152,7 @@ func TestAPodIsReplaced(t *testing.T) {
 	_, err = Add(fresh)
 	refusedWith(t, err, types.ErrTryAgainLater, "10.9.0.77, which is reserved for lab/telescope, is taken by attachment old.")
 	r.stop()
-	must(t, Del(old)) // the controller is told later
+	must(t, Del(old)) // reported to the controller later
 	r.start()
 	result, err := Add(fresh)
 	must(t, err)
@@ -169,7 +169,7 @@ func TestAPodIsReplaced(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestSameAddressSameMAC, so that neighbours stay right.
+// TestSameAddressSameMAC keeps the neighbor caches of other hosts valid.
 func TestSameAddressSameMAC(t *testing.T) {
 	r := newRig(t)
 	var macs []string
@@ -185,8 +185,8 @@ func TestSameAddressSameMAC(t *testing.T) {
 	}
 }
 
-// TestAddAgain for what has its device is refused (SPEC.md, ADD: "an interface of
-// the requested name already exists"), and takes nothing from it.
+// TestAddAgain checks that ADD rejects an interface that exists (SPEC.md, ADD: "an
+// interface of the requested name already exists"), and takes nothing from it.
 func TestAddAgain(t *testing.T) {
 	r := newRig(t)
 	for _, network := range []string{"science", "whole"} {
@@ -211,15 +211,15 @@ func TestAddAgain(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestAddAfterRestart: a namespace that is new has nothing, whatever the note says,
-// and gets the same addresses.
+// TestAddAfterRestart checks that a new namespace starts empty, whatever the note says, and
+// gets the same addresses.
 func TestAddAfterRestart(t *testing.T) {
 	r := newRig(t)
 	old, err := netns.Create("before")
 	must(t, err)
 	first, err := Add(args(r.conf("science"), "one", old.Path()))
 	must(t, err)
-	must(t, old.Do(func() error { return netlink.LinkDel(link(t, "net1")) })) // the end of a namespace takes its time
+	must(t, old.Do(func() error { return netlink.LinkDel(link(t, "net1")) })) // the kernel needs time to destroy a namespace
 	must(t, old.Close())
 	now := testkit.NetNS(t)
 	second, err := Add(args(r.conf("science"), "one", now.Path()))
@@ -231,13 +231,13 @@ func TestAddAfterRestart(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestNeighboursHear: whoever is on the segment knows where a new pod is before it
-// says a word.
+// TestNeighboursHear checks that hosts on the segment know the location of a new pod before
+// it sends any traffic.
 func TestNeighboursHear(t *testing.T) {
 	r := newRig(t)
 	testkit.Do(t, r.lan, func() error {
 		l := link(t, "lan")
-		for _, a := range []string{"10.9.0.60", "fd09::60"} { // as it was with the pod before
+		for _, a := range []string{"10.9.0.60", "fd09::60"} { // the entries of the previous pod
 			old := &netlink.Neigh{LinkIndex: l.Attrs().Index, State: netlink.NUD_STALE, IP: net.ParseIP(a), HardwareAddr: net.HardwareAddr{2, 9, 9, 9, 9, 9}}
 			must(t, netlink.NeighSet(old))
 		}
@@ -264,7 +264,8 @@ func TestNeighboursHear(t *testing.T) {
 	must(t, Del(a))
 }
 
-// TestDefaultRoute: a secondary network leaves the pod's own, or says what to do.
+// TestDefaultRoute checks that a secondary network leaves the pod's default route alone, or
+// that the error says what to do.
 func TestDefaultRoute(t *testing.T) {
 	r := newRig(t)
 	ns := testkit.NetNS(t)
@@ -286,7 +287,7 @@ func TestDefaultRoute(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestCheckSees what has become of a pod's device.
+// TestCheckSees checks that CHECK detects changes to a pod's device.
 func TestCheckSees(t *testing.T) {
 	r := newRig(t)
 	p, err := openPod(testkit.NetNS(t).Path())
@@ -326,7 +327,7 @@ func TestCheckSees(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestCheckWithoutController compares the kernel alone.
+// TestCheckWithoutController compares only the kernel state.
 func TestCheckWithoutController(t *testing.T) {
 	r := newRig(t)
 	ns := testkit.NetNS(t)
@@ -338,7 +339,7 @@ func TestCheckWithoutController(t *testing.T) {
 	must(t, Del(args(r.conf("science"), "one", ns.Path())))
 }
 
-// TestUpIsReported, with what a node needs to enforce.
+// TestUpIsReported checks the up report, which has what a node needs for enforcement.
 func TestUpIsReported(t *testing.T) {
 	r := newRig(t)
 	ns := testkit.NetNS(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// result is what a lease means to a pod: addresses, routes and DNS.
+// result converts a lease to addresses, routes and DNS.
 func (c *call) result(lease vdn.Lease) *current.Result {
 	n := lease.Network
 	r := &current.Result{CNIVersion: current.ImplementedSpecVersion}
@@ -54,20 +54,20 @@ func zero(like netip.Addr) netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
-// gateway is that of the subnet that an address is in.
+// gateway returns the gateway of the subnet that contains an address.
 func gateway(n vdn.Network, a netip.Addr) netip.Addr {
 	s, _ := first(n.Subnets, func(s vdn.Subnet) bool { return s.Prefix.Contains(a) })
 	return s.Gateway
 }
 
-// gatewayFor is that of the family of a route.
+// gatewayFor returns the gateway of a route's address family.
 func gatewayFor(n vdn.Network, to netip.Prefix) netip.Addr {
 	s, _ := first(n.Subnets, func(s vdn.Subnet) bool { return s.Prefix.Addr().Is4() == to.Addr().Is4() })
 	return s.Gateway
 }
 
-// configure gives a pod's device what its lease says, once nobody else on the
-// segment has the addresses, and tells everybody there.
+// configure sets up a pod's device as its lease says, after it has checked that no other
+// host on the segment has the addresses, and announces them there.
 func (c *call) configure(p *pod, l netlink.Link, r *current.Result) error {
 	name := l.Attrs().Name
 	var probed bool
@@ -98,9 +98,9 @@ func (c *call) configure(p *pod, l netlink.Link, r *current.Result) error {
 	return p.run(func() error { return announceAll(l, r) })
 }
 
-// sysctls sees that addresses are told again when the pod takes its device down and
-// up, that IPv6 is on where it is wanted, and that nobody on the segment but the
-// controller gives addresses and routes.
+// sysctls makes the kernel announce addresses again when the pod cycles its device, enables
+// IPv6 if needed, and disables router advertisements, so that only the controller assigns
+// addresses and routes.
 func sysctls(name, network string, r *current.Result) error {
 	v4, v6 := "ipv4/conf/"+name+"/", "ipv6/conf/"+name+"/"
 	settings := []sysctl.Setting{
@@ -123,8 +123,8 @@ func sysctls(name, network string, r *current.Result) error {
 	return nil
 }
 
-// addAddress leaves the kernel's own duplicate detection, which takes a second, to
-// where ours could not be.
+// addAddress skips the kernel's duplicate address detection, which takes a second, if the
+// plugin's own probe ran.
 func addAddress(p *pod, l netlink.Link, address net.IPNet, probed bool) error {
 	a := &netlink.Addr{IPNet: &address}
 	if probed && address.IP.To4() == nil {

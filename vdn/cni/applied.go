@@ -19,9 +19,8 @@ import (
 	"github.com/fairlead/fairlead/vdn/node"
 )
 
-// applied waits until the node enforces what the network says at an attachment's
-// device. A node without the daemon enforces nothing, and there is nothing to wait
-// for.
+// applied waits until the node enforces the network's rules at an attachment's device. A
+// node without the daemon enforces nothing, so there is nothing to wait for.
 func (c *call) applied(ctx context.Context) error {
 	if _, err := os.Stat(node.Socket); err != nil {
 		return nil
@@ -41,10 +40,10 @@ func (c *call) applied(ctx context.Context) error {
 	}
 }
 
-// nodeName is what the node's daemon calls this machine, as the controller knows it;
-// the host's name where none answers: a definition for all nodes names none of them.
+// nodeName returns the node name that the daemon uses with the controller, or the hostname
+// if no daemon answers. A configuration for all nodes names none of them.
 func nodeName() string {
-	host, _ := os.Hostname() // who needs it looks whether there is one
+	host, _ := os.Hostname() // callers that need the name check that it is not empty
 	if _, err := os.Stat(node.Socket); err != nil {
 		return host
 	}
@@ -63,7 +62,7 @@ func nodeName() string {
 	return cmp.Or(is.Name, host)
 }
 
-// daemonAnswers says whether one that has left its socket is there.
+// daemonAnswers checks that a daemon listens, if there is a socket.
 func (c *call) daemonAnswers() error {
 	answers, err := net.Dial("unix", node.Socket)
 	switch {
@@ -79,7 +78,7 @@ func (c *call) deaf(err error) error {
 	return fmt.Errorf("network %s: the node's daemon at %s: %w: start it (fairlead vdn agent), or remove the socket of one that is no more", c.Network, node.Socket, err)
 }
 
-// ask says whether it is applied: 200 is yes, 304 not yet.
+// ask reports whether the plan is applied: 200 means yes, 304 not yet.
 func ask(ctx context.Context, asker *http.Client, address string) (bool, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
@@ -97,7 +96,7 @@ func ask(ctx context.Context, asker *http.Client, address string) (bool, error) 
 		return false, nil
 	}
 	var no struct{ Error string }
-	text, _ := io.ReadAll(io.LimitReader(answer.Body, 4096)) // says what it can
+	text, _ := io.ReadAll(io.LimitReader(answer.Body, 4096)) // a partial body is good enough
 	if json.Unmarshal(text, &no) != nil || no.Error == "" {
 		no.Error = string(text)
 	}

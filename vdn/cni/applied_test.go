@@ -27,7 +27,7 @@ import (
 	"github.com/fairlead/fairlead/vdn/node"
 )
 
-// daemon runs the node's; one that is not to work only answers.
+// daemon runs the node's daemon. Without works it only answers requests.
 func (r *rig) daemon(works bool) (stop func()) {
 	r.t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -62,11 +62,12 @@ func (r *rig) daemon(works bool) (stop func()) {
 	}
 }
 
-// TestDELAndCHECKAskNoDaemon: one that hangs must not keep pods from being deleted.
+// TestDELAndCHECKAskNoDaemon checks that a hanging daemon does not block the deletion of
+// pods.
 func TestDELAndCHECKAskNoDaemon(t *testing.T) {
 	r := newRig(t)
 	ns := testkit.NetNS(t)
-	nameless := strings.Replace(r.conf("science"), `"node":"n1",`, "", 1) // as a definition for all nodes
+	nameless := strings.Replace(r.conf("science"), `"node":"n1",`, "", 1) // as in a configuration for all nodes
 	result, err := Add(args(nameless, "one", ns.Path()))
 	must(t, err)
 	var asked atomic.Int64
@@ -81,7 +82,7 @@ func TestDELAndCHECKAskNoDaemon(t *testing.T) {
 				return
 			}
 			asked.Add(1)
-			defer c.Close() // it says nothing until then
+			defer c.Close() // sends nothing until then
 		}
 	}()
 	must(t, Check(args(with(t, nameless, result), "one", ns.Path())))
@@ -94,8 +95,8 @@ func TestDELAndCHECKAskNoDaemon(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestADeafControllerHoldsNoPod: DEL comes to its end in time, and owes the lease; CHECK
-// finds nothing wrong.
+// TestADeafControllerHoldsNoPod checks that DEL completes in time and records the lease to
+// be released later, and that CHECK succeeds.
 func TestADeafControllerHoldsNoPod(t *testing.T) {
 	r := newRig(t)
 	ns := testkit.NetNS(t)
@@ -107,7 +108,7 @@ func TestADeafControllerHoldsNoPod(t *testing.T) {
 	began := time.Now()
 	must(t, Check(args(with(t, conf, result), "one", ns.Path())))
 	must(t, Del(args(conf, "one", ns.Path())))
-	if took := time.Since(began); took > 30*time.Second { // it is some four, and would be minutes
+	if took := time.Since(began); took > 30*time.Second { // typically 4s; minutes without the limit
 		t.Errorf("CHECK and DEL took %v", took)
 	}
 	if n := (notes{r.dataDir}).all(owed); len(n) != 1 || len(links(t, ns)) > 0 {
@@ -119,8 +120,8 @@ func TestADeafControllerHoldsNoPod(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestNodeDaemon: ADD waits until the node enforces, so that a pod is never without
-// what its network forbids.
+// TestNodeDaemon checks that ADD waits for enforcement, so that a pod never runs without
+// its network's restrictions.
 func TestNodeDaemon(t *testing.T) {
 	r := newRig(t)
 	stop := r.daemon(true)
@@ -132,7 +133,7 @@ func TestNodeDaemon(t *testing.T) {
 	must(t, err)
 	reaches(t, one, two, hosts(second)...)
 	must(t, Check(args(with(t, r.conf("science"), first), "one", one.Path())))
-	must(t, one.Do(func() error { // from an address that is not its own
+	must(t, one.Do(func() error { // from a foreign source address
 		p, err := netlink.ParseAddr("10.9.0.98/24")
 		must(t, err)
 		must(t, netlink.AddrAdd(link(t, "net1"), p))
@@ -161,8 +162,8 @@ func TestNodeDaemon(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestNodeCalledByItsDaemon: a configuration for all nodes names none. Its lease is of
-// the node that the daemon knows; without one, of the host's name.
+// TestNodeCalledByItsDaemon uses a configuration for all nodes, which names none. The lease
+// gets the node name that the daemon knows, or without a daemon the hostname.
 func TestNodeCalledByItsDaemon(t *testing.T) {
 	r := newRig(t)
 	host, err := os.Hostname()
@@ -181,7 +182,7 @@ func TestNodeCalledByItsDaemon(t *testing.T) {
 	stop := r.daemon(true)
 	leasedAt("n1")
 	stop()
-	must(t, os.WriteFile(node.Socket, nil, 0o600)) // as of a daemon that was killed
+	must(t, os.WriteFile(node.Socket, nil, 0o600)) // as a killed daemon leaves it
 	if got := nodeName(); got != host {
 		t.Errorf("without an answer of the daemon the node is %q, want %q", got, host)
 	}
@@ -189,7 +190,7 @@ func TestNodeCalledByItsDaemon(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestNICIsTheNodesAgain: what was enforced in the pod is not at home.
+// TestNICIsTheNodesAgain checks that a NIC returned to the node has no pod enforcement.
 func TestNICIsTheNodesAgain(t *testing.T) {
 	r := newRig(t)
 	stop := r.daemon(true)
@@ -202,7 +203,7 @@ func TestNICIsTheNodesAgain(t *testing.T) {
 	must(t, netlink.AddrAdd(link(t, "nic1"), p))
 	testkit.Eventually(t, within, func() error {
 		c, err := net.DialTimeout("tcp", "10.9.0.1:9", time.Second)
-		if err == nil || errors.Is(err, unix.ECONNREFUSED) { // whichever: an answer
+		if err == nil || errors.Is(err, unix.ECONNREFUSED) { // any response counts
 			return nil
 		}
 		return fmt.Errorf("the node reaches nobody by its NIC: %v, %w", c, err)
@@ -211,7 +212,8 @@ func TestNICIsTheNodesAgain(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestNodeDaemonAway or stuck: ADD says so, and leaves nothing.
+// TestNodeDaemonAway checks that ADD reports an absent or stuck daemon and leaves nothing
+// behind.
 func TestNodeDaemonAway(t *testing.T) {
 	r := newRig(t)
 	a := args(r.conf("science", `"timeout":"5s"`), "one", testkit.NetNS(t).Path())
@@ -219,7 +221,7 @@ func TestNodeDaemonAway(t *testing.T) {
 	_, err := Add(a)
 	refusedWith(t, err, types.ErrTryAgainLater, "has not applied the plan with attachment one.net1 within 5s")
 	stop()
-	must(t, os.WriteFile(node.Socket, nil, 0o600)) // as of a daemon that was killed
+	must(t, os.WriteFile(node.Socket, nil, 0o600)) // as a killed daemon leaves it
 	_, err = Add(a)
 	refusedWith(t, err, types.ErrTryAgainLater, "fairlead vdn agent")
 	refusedWith(t, Status(a), types.ErrPluginNotAvailable, "fairlead vdn agent")

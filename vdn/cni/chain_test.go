@@ -18,8 +18,8 @@ const (
 	portMappings  = `CAP_ARGS={"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]}`
 )
 
-// TestChained: reference plugins that follow find what they need, CHECK takes what
-// they have changed, and DEL leaves nothing.
+// TestChained checks that subsequent reference plugins find what they need, that CHECK
+// accepts their changes, and that DEL leaves nothing behind.
 func TestChained(t *testing.T) {
 	needReference(t)
 	r := newRig(t)
@@ -49,7 +49,7 @@ func TestChained(t *testing.T) {
 				}
 			}
 			if c.version > "0.4" {
-				tool.must("check", "lab", pod) // without ports: of two families portmap 1.1 checks the one by the other's rules
+				tool.must("check", "lab", pod) // no ports: with two families, portmap 1.1 checks one against the other's rules
 			}
 			for range 2 {
 				tool.must("del", "lab", pod, portMappings)
@@ -71,8 +71,8 @@ func command(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// TestFormats of results and errors are those of the version that was asked for, and
-// of IPAM (SPEC.md, "Success" and "Error"), as the process writes them.
+// TestFormats checks that the process writes results and errors in the requested version,
+// including IPAM (SPEC.md, "Success" and "Error").
 func TestFormats(t *testing.T) {
 	r := newRig(t)
 	for _, version := range []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
@@ -113,7 +113,7 @@ func TestFormats(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestCodes of errors as the process writes them.
+// TestCodes checks the error codes as the process writes them.
 func TestCodes(t *testing.T) {
 	r := newRig(t)
 	pod := testkit.NetNS(t)

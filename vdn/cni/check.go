@@ -17,9 +17,9 @@ import (
 	"github.com/fairlead/fairlead/vdn/client"
 )
 
-// Check compares what the pod has with what ADD said: its interface, addresses and
-// routes, and its lease where the controller can be asked. A controller that is away
-// is no fault of the pod's, whose network needs it not.
+// Check compares the pod's interface, addresses and routes with the result of ADD, and its
+// lease if the controller responds. An unreachable controller is not an error, because the
+// pod's network does not depend on it.
 func Check(args *skel.CmdArgs) error {
 	c, err := newCall(args, Parse)
 	if err != nil {
@@ -47,7 +47,7 @@ func Check(args *skel.CmdArgs) error {
 
 func changed(format string, args ...any) error { return fail(ErrChanged, format, args...) }
 
-// checkInterface finds the pod's device, and compares it.
+// checkInterface finds the pod's device and compares it.
 func (c *call) checkInterface(p *pod) (netlink.Link, error) {
 	at := c.told()
 	if at < 0 {
@@ -66,7 +66,7 @@ func (c *call) checkInterface(p *pod) (netlink.Link, error) {
 	}
 	a := l.Attrs()
 	switch {
-	case want.Mac != "" && !strings.EqualFold(want.Mac, a.HardwareAddr.String()): // a tuning plugin writes it as its user did
+	case want.Mac != "" && !strings.EqualFold(want.Mac, a.HardwareAddr.String()): // the tuning plugin keeps its user's spelling
 		return nil, changed("interface %s has MAC %s, want %s", c.iface, a.HardwareAddr, want.Mac)
 	case want.Mtu != 0 && want.Mtu != a.MTU:
 		return nil, changed("interface %s has MTU %d, want %d", c.iface, a.MTU, want.Mtu)
@@ -76,14 +76,13 @@ func (c *call) checkInterface(p *pod) (netlink.Link, error) {
 	return l, nil
 }
 
-// told is which of the interfaces in prevResult is the pod's of this call; -1 where
-// none is.
+// told returns the index of the pod's interface in prevResult, or -1.
 func (c *call) told() int {
 	return slices.IndexFunc(c.Previous.Interfaces, func(i *current.Interface) bool { return i.Name == c.iface && i.Sandbox != "" })
 }
 
-// checkKernel compares addresses and routes; others may add theirs, and addresses of
-// interfaces that others made are theirs to check.
+// checkKernel compares addresses and routes. Other plugins may add more, and check the
+// addresses of their own interfaces themselves.
 func (c *call) checkKernel(p *pod, l netlink.Link) error {
 	have, err := netlist.Whole(func() ([]netlink.Addr, error) { return p.links.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {
@@ -119,7 +118,7 @@ func same(have netlink.Route, want *types.Route) bool {
 	return have.Dst != nil && have.Dst.String() == want.Dst.String() && (len(want.GW) == 0 || have.Gw.Equal(want.GW))
 }
 
-// sameLease compares with what the controller answers, if it does.
+// sameLease compares the result with the controller's lease if the controller responds.
 func (c *call) sameLease(ctx context.Context) error {
 	if c.inherited() != nil && !c.handOver(ctx) {
 		return nil

@@ -1,11 +1,10 @@
-// Package cni attaches pods to virtually dedicated networks, as plugin of the
-// Container Network Interface 1.1: fairlead-cni gives a pod a macvlan device or a
-// whole NIC of the node, fairlead-ipam gives other plugins the addresses alone.
-// Addresses, MTU, routes and DNS are what the controller (vdn/server) says; what is
-// enforced at the device is vdn/node's.
+// Package cni attaches pods to virtually dedicated networks as plugins of the Container
+// Network Interface 1.1. fairlead-cni gives a pod a macvlan device or an entire NIC of the
+// node; fairlead-ipam only leases addresses for other plugins. The controller (vdn/server)
+// assigns addresses, MTU, routes and DNS; vdn/node enforces the network at the device.
 //
-// What a call has made is known again by the alias of the device and by a note on
-// the node's disk, so that each step may be cut short and done again.
+// A device alias and a note on the node's disk identify what a call created, so that each
+// step can be interrupted and repeated.
 package cni
 
 import (
@@ -29,15 +28,15 @@ import (
 	"github.com/fairlead/fairlead/vdn/client"
 )
 
-// Versions are those of the specification that both plugins speak.
+// Versions are the specification versions that both plugins support.
 var Versions = version.PluginSupports("0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 
-// Funcs are what fairlead-cni answers.
+// Funcs returns the commands of fairlead-cni.
 func Funcs() skel.CNIFuncs {
 	return skel.CNIFuncs{Add: privileged(printed(Add)), Del: privileged(Del), Check: privileged(Check), GC: privileged(GC), Status: privileged(Status)}
 }
 
-// privileged adds to an error which capabilities the runtime did not leave us.
+// privileged adds the capabilities that the runtime withheld to an error.
 func privileged(f func(*skel.CmdArgs) error) func(*skel.CmdArgs) error {
 	return func(args *skel.CmdArgs) error {
 		err := f(args)
@@ -53,12 +52,12 @@ func privileged(f func(*skel.CmdArgs) error) func(*skel.CmdArgs) error {
 	}
 }
 
-// IPAMFuncs are what fairlead-ipam answers.
+// IPAMFuncs returns the commands of fairlead-ipam.
 func IPAMFuncs() skel.CNIFuncs {
 	return skel.CNIFuncs{Add: printed(AddAddresses), Del: DelAddresses, Check: CheckAddresses, GC: GCAddresses, Status: StatusAddresses}
 }
 
-// printed has what an ADD gives written as the version that was asked for has it.
+// printed prints the result of ADD in the requested version.
 func printed(add func(*skel.CmdArgs) (*current.Result, error)) func(*skel.CmdArgs) error {
 	return func(args *skel.CmdArgs) error {
 		result, err := add(args)
@@ -73,19 +72,19 @@ func printed(add func(*skel.CmdArgs) (*current.Result, error)) func(*skel.CmdArg
 	}
 }
 
-// call is one invocation: what it is told, and whom it may ask.
+// call is one invocation: its configuration and its controller client.
 type call struct {
 	Config
 	container, iface, netns string
 	vdn                     *client.Client
 	notes                   notes
-	// pod, addresses and mac are what is asked for: ADD alone reads it.
+	// pod, addresses and mac are what the runtime requests; only ADD reads them.
 	pod       podArgs
 	addresses []netip.Addr
 	mac       net.HardwareAddr
 }
 
-// newCall reads what a call is told. Parse is Parse or ParseIPAM.
+// newCall reads the input of a call. parse is Parse or ParseIPAM.
 func newCall(args *skel.CmdArgs, parse func([]byte) (Config, error)) (*call, error) {
 	conf, err := parse(args.StdinData)
 	if err != nil {
@@ -99,8 +98,8 @@ func newCall(args *skel.CmdArgs, parse func([]byte) (Config, error)) (*call, err
 	return c, nil
 }
 
-// newADD is newCall for ADD, which reads what is asked for, too. No other does: a pod
-// whose user has asked for nonsense can be deleted.
+// newADD is newCall for ADD, and also reads the requested addresses and MAC. Other commands
+// do not read them, so that a pod with an invalid request can be deleted.
 func newADD(args *skel.CmdArgs, parse func([]byte) (Config, error)) (*call, error) {
 	c, err := newCall(args, parse)
 	if err == nil {
@@ -124,34 +123,34 @@ func newADD(args *skel.CmdArgs, parse func([]byte) (Config, error)) (*call, erro
 	return c, nil
 }
 
-// id is what the controller knows the attachment by.
+// id is the controller's name for the attachment.
 func (c *call) id() string { return c.container + "." + c.iface }
 
-// deadline is for all that one call asks of others.
+// deadline limits all requests of one call.
 func (c *call) deadline() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), c.Timeout)
 }
 
-// mostBrief is how long calls ask others that come to their end without an answer.
+// mostBrief limits the requests of calls that can complete without a response.
 const mostBrief = 2 * time.Second
 
-// brief is deadline for those.
+// brief is the deadline for such calls.
 func (c *call) brief() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), min(c.Timeout, mostBrief))
 }
 
-// say tells whoever reads the runtime's log what is no error of the call.
+// say writes a message that is not an error of the call to the runtime's log.
 func (c *call) say(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%s fairlead: network %s, container %q: %s\n", time.Now().Format(time.RFC3339), c.Network, c.container, fmt.Sprintf(format, args...))
 }
 
-// Codes of errors beside those of the specification, which begin at 100.
+// Error codes in addition to those of the specification; plugin codes begin at 100.
 const (
-	// ErrNode: the node is not as the network wants it.
+	// ErrNode: the node lacks what the network requires.
 	ErrNode uint = 100
-	// ErrTaken: a name or an address is another's.
+	// ErrTaken: a name or an address is in use.
 	ErrTaken uint = 101
-	// ErrChanged: CHECK finds what ADD did not make.
+	// ErrChanged: CHECK found a difference from the result of ADD.
 	ErrChanged uint = 102
 )
 
@@ -159,13 +158,14 @@ func fail(code uint, format string, args ...any) error {
 	return types.NewError(code, fmt.Sprintf(format, args...), "")
 }
 
-// refused gives a controller's no, or its silence, the specification's code.
+// refused converts a controller's error, or its unavailability, to a code of the
+// specification.
 func (c *call) refused(err error) error {
 	var no *client.Error
 	switch {
 	case err == nil:
 		return nil
-	case client.IsUnavailable(err), client.IsStatus(err, http.StatusConflict): // what is taken may be given back
+	case client.IsUnavailable(err), client.IsStatus(err, http.StatusConflict): // what is in use may be released
 		return fail(types.ErrTryAgainLater, "network %s: %v", c.Network, err)
 	case errors.As(err, &no):
 		return fail(types.ErrInvalidNetworkConfig, "network %s: %v", c.Network, err)

@@ -17,54 +17,54 @@ import (
 	"github.com/fairlead/fairlead/vdn/client"
 )
 
-// What holds where a configuration says nothing.
+// Defaults and limits of a configuration.
 const (
 	DefaultDataDir = "/var/lib/cni/fairlead"
 	DefaultTimeout = client.DefaultTimeout
 	maxTimeout     = time.Minute
 )
 
-// Settings are the keys of a configuration that are Fairlead's own: at its top for
-// fairlead-cni, in its ipam for fairlead-ipam.
+// Settings are Fairlead's own configuration keys: at the top level for fairlead-cni, in the
+// ipam object for fairlead-ipam.
 type Settings struct {
-	// Network is that of the controller; the configuration's name where empty.
+	// Network is the controller's name of the network; default is the configuration's name.
 	Network string `json:"network"`
-	// Controller is where it listens.
+	// Controller is the controller's URL.
 	Controller string `json:"controller"`
-	// TokenFile and CAFile are what it wants to see, and is to be known by.
+	// TokenFile authenticates the plugin, CAFile verifies the controller.
 	TokenFile string `json:"tokenFile"`
 	CAFile    string `json:"caFile"`
-	// Node is this machine's name; where empty what the node's daemon calls it, or the
-	// host's.
+	// Node is the node's name. The default is the name that the node's daemon uses, or the
+	// hostname.
 	Node string `json:"node"`
-	// DataDir is where notes of attachments are kept.
+	// DataDir is the directory for attachment notes.
 	DataDir string `json:"dataDir"`
 }
 
-// Config is what a call is told on its standard input.
+// Config is the configuration that a call reads from standard input.
 type Config struct {
 	Settings
-	// Name is the configuration's, and what GC's Valid are all of.
+	// Name is the configuration's name, to which all of GC's Valid belong.
 	Name string
-	// Timeout is for all that one call asks of others.
+	// Timeout limits all requests of one call.
 	Timeout time.Duration
-	// DefaultRoute says that the networks' gateways are the pod's.
+	// DefaultRoute makes the network's gateways the pod's default gateways.
 	DefaultRoute bool
-	// Wishes are those of the runtime's user.
+	// Wishes are the runtime user's requests.
 	Wishes Wishes
-	// Valid are the attachments that GC keeps: CONTAINER.INTERFACE.
+	// Valid are the attachments that GC retains: CONTAINER.INTERFACE.
 	Valid []string
-	// Previous is what ADD gave; nil where there is none.
+	// Previous is the result of ADD; nil if there is none.
 	Previous *current.Result
 }
 
-// Wishes are what a runtime passes on by the capabilities ips and mac, as it stands.
+// Wishes are the values of the capabilities ips and mac, unparsed.
 type Wishes struct {
 	IPs []string `json:"ips"`
 	MAC string   `json:"mac"`
 }
 
-// written is a configuration as it stands.
+// written is a configuration as decoded from JSON.
 type written struct {
 	types.PluginConf
 	Settings
@@ -83,7 +83,7 @@ func invalid(format string, args ...any) error {
 	return fail(types.ErrInvalidNetworkConfig, format, args...)
 }
 
-// Parse reads what fairlead-cni is told.
+// Parse reads the configuration of fairlead-cni.
 func Parse(text []byte) (Config, error) {
 	w, err := decode(text)
 	if err != nil {
@@ -95,7 +95,7 @@ func Parse(text []byte) (Config, error) {
 	return w.config(w.Settings, w.Timeout, w.DefaultRoute)
 }
 
-// ParseIPAM reads what fairlead-ipam is told.
+// ParseIPAM reads the configuration of fairlead-ipam.
 func ParseIPAM(text []byte) (Config, error) {
 	w, err := decode(text)
 	if err != nil {
@@ -161,8 +161,8 @@ func (c *Config) check(timeout string) error {
 	return nil
 }
 
-// named has the configuration name this machine, where it is of all nodes. Only calls
-// that tell the controller their node need it: the node's daemon is asked, which may
+// named fills in the node name of a configuration that is for all nodes. Only calls that
+// send the name to the controller need it, because it queries the node's daemon, which may
 // hang.
 func (c *Config) named() error {
 	if c.Node == "" {
@@ -174,7 +174,7 @@ func (c *Config) named() error {
 	return nil
 }
 
-// read says what is wished for.
+// read parses the requested addresses and MAC.
 func (w Wishes) read() (addresses []netip.Addr, mac net.HardwareAddr, err error) {
 	for _, s := range w.IPs {
 		a, err := parseAddress(s)
@@ -192,8 +192,7 @@ func (w Wishes) read() (addresses []netip.Addr, mac net.HardwareAddr, err error)
 	return addresses, mac, nil
 }
 
-// parseAddress takes an address, or one with its prefix's length, which the
-// network knows better.
+// parseAddress parses an address or a prefix. The network defines the prefix length.
 func parseAddress(s string) (netip.Addr, error) {
 	if p, err := netip.ParsePrefix(s); err == nil {
 		return p.Addr().Unmap(), nil
@@ -210,7 +209,7 @@ func parseMAC(s string) (net.HardwareAddr, error) {
 	return mac, err
 }
 
-// podArgs is what CNI_ARGS says of the pod.
+// podArgs is the pod's part of CNI_ARGS.
 type podArgs struct {
 	// owner is "namespace/pod", or empty; uid is its UID, or empty.
 	owner, uid string
@@ -218,8 +217,7 @@ type podArgs struct {
 	mac        net.HardwareAddr
 }
 
-// parseArgs reads CNI_ARGS, "K8S_POD_NAMESPACE=a;K8S_POD_NAME=b". Keys that it
-// does not know are others'.
+// parseArgs reads CNI_ARGS, "K8S_POD_NAMESPACE=a;K8S_POD_NAME=b", and ignores unknown keys.
 func parseArgs(s string) (podArgs, error) {
 	values := map[string]string{}
 	for _, pair := range strings.Split(s, ";") {
@@ -234,7 +232,7 @@ func parseArgs(s string) (podArgs, error) {
 		p.owner, p.uid = namespace+"/"+name, values["K8S_POD_UID"]
 	}
 	var err error
-	for _, ip := range strings.FieldsFunc(values["IP"], func(r rune) bool { return r == ',' }) { // several as Multus has them
+	for _, ip := range strings.FieldsFunc(values["IP"], func(r rune) bool { return r == ',' }) { // Multus separates several by commas
 		a, err := parseAddress(ip)
 		if err != nil {
 			return podArgs{}, fail(types.ErrInvalidEnvironmentVariables, "CNI_ARGS: IP=%s: want an address like 10.1.0.5, or one of each family: 10.1.0.5,fd00::5", values["IP"])

@@ -21,7 +21,7 @@ import (
 
 func c100() *current.Result { return &current.Result{CNIVersion: "1.1.0"} }
 
-// FuzzParse: whatever a runtime is made to say, it is read or refused.
+// FuzzParse checks that arbitrary configurations are parsed or rejected.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{
 		`{}`, `{"cniVersion":"1.1.0","name":"a","type":"fairlead-cni","timeout":"5s","dataDir":"/a","runtimeConfig":{"ips":["10.0.0.1/24"],"mac":"02:00:00:00:00:01"}}`,
@@ -50,7 +50,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// A configuration that does not end is refused, not read into memory.
+// TestStandardInputIsBounded checks that an endless configuration is rejected, not
+// buffered.
 func TestStandardInputIsBounded(t *testing.T) {
 	for _, name := range []string{"fairlead-cni", "fairlead-ipam"} {
 		conf := `{"cniVersion":"1.1.0","name":"science","type":"` + name + `"}`
@@ -58,7 +59,7 @@ func TestStandardInputIsBounded(t *testing.T) {
 			cmd := exec.Command(filepath.Join(programs(t), name))
 			cmd.Env = append(os.Environ(), "CNI_COMMAND=STATUS", "CNI_PATH=/x")
 			cmd.Stdin = strings.NewReader(conf + strings.Repeat(" ", size-len(conf)))
-			said, _ := cmd.Output() // no controller answers: that is another error
+			said, _ := cmd.Output() // no controller responds, which is a different error
 			var no types.Error
 			if err := json.Unmarshal(said, &no); err != nil {
 				t.Fatalf("%s with %d bytes said %q: %v", name, size, said, err)
@@ -70,8 +71,8 @@ func TestStandardInputIsBounded(t *testing.T) {
 	}
 }
 
-// FuzzNote: a note on the disk that cannot be one is none, and one that is read is of the
-// attachment that was asked for, and is written as a text that is read the same.
+// FuzzNote checks that an invalid note on disk is ignored, and that a valid one is of the
+// requested attachment and survives a round trip.
 func FuzzNote(f *testing.F) {
 	f.Add([]byte(`{"id":"c1.net1","conf":"science","network":"science","controller":"http://127.0.0.1:7473","netns":"/run/netns/c1","whole":true,"nic":{"name":"eth1","mtu":1500,"boot":"x"}}`), "c1.net1")
 	f.Add([]byte(`{"id":"c2.net1"}`), "c1.net1")
@@ -101,7 +102,7 @@ func FuzzNote(f *testing.F) {
 	})
 }
 
-// FuzzAlias: the alias of a device that is ours names an attachment as it was written.
+// FuzzAlias checks that the alias of a device names its attachment as written.
 func FuzzAlias(f *testing.F) {
 	f.Add("fairlead c1.net1", "c1.net1", "eth1")
 	f.Add("fairlead ", "", "")
@@ -121,8 +122,8 @@ func FuzzAlias(f *testing.F) {
 	})
 }
 
-// FuzzDaemonAnswer has the node's daemon answer anything: yes, not yet, or an error of
-// few words.
+// FuzzDaemonAnswer has the node's daemon send arbitrary responses: yes, not yet, or an
+// error of bounded length.
 func FuzzDaemonAnswer(f *testing.F) {
 	f.Add(200, []byte{})
 	f.Add(304, []byte{})
@@ -137,7 +138,7 @@ func FuzzDaemonAnswer(f *testing.F) {
 		if done != (status == http.StatusOK) || (err == nil) != (status == http.StatusOK || status == http.StatusNotModified) {
 			t.Errorf("%d %q: %v, %v", status, body, done, err)
 		}
-		if err != nil && len(err.Error()) > 5000*3 { // what is no UTF-8 grows as it is replaced
+		if err != nil && len(err.Error()) > 5000*3 { // replacing invalid UTF-8 makes it longer
 			t.Errorf("an error of %d bytes", len(err.Error()))
 		}
 	})

@@ -26,7 +26,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// reference is where Debian has the reference plugins.
+// reference is Debian's directory of the reference plugins.
 const reference = "/usr/lib/cni"
 
 // tool runs cnitool on a list of plugins.
@@ -73,17 +73,17 @@ func (r *rig) plugin(network string, more ...string) string {
 		network, r.address, r.dataDir, prefixed(more))
 }
 
-// addresses is the ipam of another plugin.
+// addresses returns an ipam object for another plugin.
 func (r *rig) addresses(network string) string {
 	return fmt.Sprintf(`"ipam":{"type":"fairlead-ipam","network":%q,"controller":"http://%s","node":"n1","dataDir":%q}`, network, r.address, r.dataDir)
 }
 
-// ipam is a configuration with that.
+// ipam returns a configuration with that object.
 func (r *rig) ipam(network string, more ...string) string {
 	return fmt.Sprintf(`{"cniVersion":"1.1.0","name":"lab","type":"ptp",%s%s}`, r.addresses(network), prefixed(more))
 }
 
-// TestConformance runs every operation by cnitool, with traffic of both families.
+// TestConformance runs every operation with cnitool, with traffic of both families.
 func TestConformance(t *testing.T) {
 	r := newRig(t)
 	for _, network := range []string{"science", "whole"} {
@@ -100,7 +100,7 @@ func TestConformance(t *testing.T) {
 			if ids := r.leases(); len(ids) != 1 {
 				t.Errorf("leases are %q", ids)
 			}
-			c.must("gc", "lab", two) // cnitool's keeps nothing
+			c.must("gc", "lab", two) // cnitool's GC retains nothing
 			if left := links(t, two); len(left) > 0 {
 				t.Errorf("the pod has %q", left)
 			}
@@ -109,7 +109,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// TestVersions: what was asked for is what is answered.
+// TestVersions checks that results have the requested version.
 func TestVersions(t *testing.T) {
 	r := newRig(t)
 	for _, version := range []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
@@ -136,8 +136,8 @@ func TestVersions(t *testing.T) {
 	r.nothingLeft()
 }
 
-// fixedBridge makes a bridge that keeps its MAC address, which others take from
-// their ports as these come: the reference plugin's CHECK wants the first.
+// fixedBridge creates a bridge with a fixed MAC address. Other bridges take the address of
+// their ports, and the reference plugin's CHECK compares it.
 func fixedBridge(t *testing.T, name string) {
 	t.Helper()
 	b := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9}}}
@@ -152,7 +152,7 @@ func needReference(t *testing.T) {
 	}
 }
 
-// TestReferencePlugins get the addresses of a network by fairlead-ipam.
+// TestReferencePlugins gives reference plugins a network's addresses with fairlead-ipam.
 func TestReferencePlugins(t *testing.T) {
 	needReference(t)
 	r := newRig(t)
@@ -191,7 +191,7 @@ func TestReferencePlugins(t *testing.T) {
 	r.nothingLeft()
 }
 
-// command is a run of fairlead-cni, as by a runtime.
+// command runs fairlead-cni as a runtime does.
 func (r *rig) command(verb, conf, container string, ns *netns.NS) *exec.Cmd {
 	return r.commandOf("fairlead-cni", verb, conf, container, ns)
 }
@@ -203,7 +203,7 @@ func (r *rig) commandOf(program, verb, conf, container string, ns *netns.NS) *ex
 	return cmd
 }
 
-// TestKilled at any moment: ADD again, or DEL, makes it good.
+// TestKilled kills ADD at various points and checks that another ADD, or DEL, recovers.
 func TestKilled(t *testing.T) {
 	r := newRig(t)
 	for _, network := range []string{"science", "whole"} {
@@ -240,7 +240,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestTwentyAtOnce have an address each, and leave none.
+// TestTwentyAtOnce checks that concurrent ADDs get one address each and that none remains.
 func TestTwentyAtOnce(t *testing.T) {
 	r := newRig(t)
 	const n = 20
@@ -282,7 +282,7 @@ func TestTwentyAtOnce(t *testing.T) {
 	r.nothingLeft()
 }
 
-// hostsOf are the addresses that the controller has given a container.
+// hostsOf returns the addresses that the controller leased to a container.
 func hostsOf(r *rig, i int) (all []netip.Addr) {
 	a, err := r.store.Attachment(fmt.Sprintf("c%d.net1", i))
 	must(r.t, err)
@@ -292,8 +292,8 @@ func hostsOf(r *rig, i int) (all []netip.Addr) {
 	return all
 }
 
-// TestLatency tells how long ADD takes, from the start of the process to its end,
-// beside a process that only says its version.
+// TestLatency measures ADD from process start to exit, compared with a process that only
+// prints its version.
 func TestLatency(t *testing.T) {
 	r := newRig(t)
 	for _, network := range []string{"science", "whole"} {

@@ -9,9 +9,9 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 )
 
-// Del takes a pod's device away and gives its lease back. What is not there needs
-// no deletion; where the runtime does not say which namespace it was, the note does.
-// A controller that is away is told later: see release.
+// Del removes a pod's device and releases its lease. Deleting what does not exist succeeds.
+// If the runtime does not name the namespace, the note does. If the controller is
+// unreachable, it is informed later: see release.
 func Del(args *skel.CmdArgs) error {
 	c, err := newCall(args, Parse)
 	if err != nil {
@@ -25,14 +25,14 @@ func Del(args *skel.CmdArgs) error {
 	return c.release()
 }
 
-// release gives a lease back. Where the controller does not take it, the node owes
-// it, and the pod is gone all the same: whatever is called here next tells the
-// controller, if it is back (settle). Until then nobody else has the addresses.
+// release releases a lease. If the controller cannot be reached, the node records the lease
+// as owed and DEL still succeeds: the next call that reaches the controller releases it
+// (settle). Until then the addresses stay reserved.
 func (c *call) release() error {
 	ctx, cancel := c.brief()
 	defer cancel()
 	if c.notes.read(attached, c.id()) == nil && c.notes.named()[c.id()] {
-		c.settle(ctx) // the pod's next container goes on with the lease
+		c.settle(ctx) // the pod's next container continues with the lease
 		return nil
 	}
 	debt := c.noteOr(c.note())
@@ -48,12 +48,12 @@ func (c *call) release() error {
 		return err
 	}
 	if err == nil {
-		c.settle(ctx) // by now, no note has this attachment handed over
+		c.settle(ctx) // now no note has this attachment to hand over
 	}
 	return nil
 }
 
-// pay gives a lease back, by whichever of its names the controller knows it.
+// pay releases a lease under each name that the controller may know it by.
 func (c *call) pay(ctx context.Context, debt note) error {
 	for _, id := range append([]string{debt.ID}, debt.Replaces...) {
 		if err := c.vdn.Detach(ctx, id); err != nil {
@@ -63,11 +63,10 @@ func (c *call) pay(ctx context.Context, debt note) error {
 	return nil
 }
 
-// mostSettled is how many debts one call pays: they must not make it slow.
+// mostSettled limits how many owed leases one call releases, which bounds its duration.
 const mostSettled = 20
 
-// settle gives back leases that the controller could not be told of. What is not
-// taken now stays owed.
+// settle releases owed leases. Those that the controller does not accept now remain owed.
 func (c *call) settle(ctx context.Context) {
 	if !c.handOver(ctx) {
 		return
@@ -87,8 +86,8 @@ func (c *call) settle(ctx context.Context) {
 	}
 }
 
-// sameDomain says whether two lists of controllers have one in common: a list may have
-// changed since a debt was noted.
+// sameDomain reports whether two lists of controllers have one in common. A list may have
+// changed since an owed lease was recorded.
 func sameDomain(a, b string) bool {
 	urls := func(list string) (all []string) {
 		for one := range strings.SplitSeq(list, ",") {

@@ -19,8 +19,8 @@ import (
 	"github.com/fairlead/fairlead/vdn/enforce/wire"
 )
 
-// devices gives those of a network's that this node could give an attachment, in
-// the network's order, and why not where there is none.
+// devices returns the network's devices that this node can use for an attachment, in the
+// network's order, or an error that says why it can use none.
 func (c *call) devices(host *netlink.Handle, n vdn.Network) (free []string, err error) {
 	var why []string
 	for _, name := range n.Devices {
@@ -42,7 +42,7 @@ func (c *call) devices(host *netlink.Handle, n vdn.Network) (free []string, err 
 	return nil, fail(ErrNode, "network %s: node %s has none of its devices for a pod: %s", n.Name, c.Node, strings.Join(why, "; "))
 }
 
-// givenTo says which pod has a NIC, where this node knows.
+// givenTo returns which pod has a NIC, if this node knows.
 func (c *call) givenTo(name string) string {
 	for _, other := range c.notes.all(attached) {
 		if other.NIC != nil && other.NIC.Name == name {
@@ -52,7 +52,7 @@ func (c *call) givenTo(name string) string {
 	return ""
 }
 
-// usable says why a device cannot serve a network.
+// usable returns why a device cannot serve a network.
 func usable(host *netlink.Handle, n vdn.Network, l netlink.Link) error {
 	a := l.Attrs()
 	if n.Mode == vdn.HostDevice {
@@ -70,7 +70,7 @@ func usable(host *netlink.Handle, n vdn.Network, l netlink.Link) error {
 	return nil
 }
 
-// notInUse keeps what the node itself lives on from being given away.
+// notInUse rejects devices that the node itself uses.
 func notInUse(host *netlink.Handle, l netlink.Link) error {
 	a := l.Attrs()
 	if id, _ := marked(l); id != "" {
@@ -91,17 +91,16 @@ func notInUse(host *netlink.Handle, l netlink.Link) error {
 	return nil
 }
 
-// macFor gives a macvlan device its Ethernet address: as long as nothing asks for
-// another it follows from the IP address, so that neighbours which remember that
-// stay right when another pod gets it.
+// macFor derives a macvlan device's MAC address from its IP address, unless another is
+// requested, so that neighbor entries stay valid when another pod gets the IP address.
 func macFor(network string, addresses []netip.Prefix) net.HardwareAddr {
 	sum := sha256.Sum256([]byte(network + "/" + addresses[0].Addr().String()))
 	mac := net.HardwareAddr(sum[:6])
-	mac[0] = mac[0]&^1 | 2 // one host's, locally administered (IEEE 802, section 8)
+	mac[0] = mac[0]&^1 | 2 // individual, locally administered (IEEE 802, section 8)
 	return mac
 }
 
-// macvlan makes a device on the node's, in the pod.
+// macvlan creates a device in the pod on top of the node's device.
 func (c *call) macvlan(host *netlink.Handle, p *pod, on string, n vdn.Network, mac net.HardwareAddr) (netlink.Link, error) {
 	lower, err := host.LinkByName(on)
 	if err != nil {
@@ -118,12 +117,12 @@ func (c *call) macvlan(host *netlink.Handle, p *pod, on string, n vdn.Network, m
 	if err != nil {
 		return nil, fmt.Errorf("macvlan device %s in the pod: %w", c.iface, err)
 	}
-	// The kernel takes no alias with a new link. Until it has one, its address in the
-	// note tells it.
+	// The kernel accepts no alias when it creates a link. Until the alias is set, the MAC
+	// address in the note identifies the link.
 	return made, p.links.LinkSetAlias(made, mark+c.id())
 }
 
-// ours says whether a link of a pod was made for an attachment.
+// ours reports whether a link of a pod was created for an attachment.
 func (n note) ours(l netlink.Link) bool {
 	if id, _ := marked(l); id == n.ID {
 		return true
@@ -131,8 +130,8 @@ func (n note) ours(l netlink.Link) bool {
 	return l.Type() == "macvlan" && n.MAC != "" && l.Attrs().HardwareAddr.String() == n.MAC
 }
 
-// takeAway undoes what an attachment has in the kernel, whatever there is of it.
-// p is nil where its namespace is gone.
+// takeAway removes whatever an attachment has in the kernel. p is nil if its namespace is
+// gone.
 func (c *call) takeAway(n note, p *pod) error {
 	if n.NIC != nil {
 		found, err := n.NIC.giveBack(n.ID, p)
@@ -154,8 +153,8 @@ func (c *call) takeAway(n note, p *pod) error {
 	return n.clear(host, nil)
 }
 
-// clear undoes in a pod, or on the node where p is nil, what devices tell by
-// themselves.
+// clear removes devices that are identified by their alias or MAC address, in a pod, or on
+// the node if p is nil.
 func (n note) clear(where *netlink.Handle, p *pod) error {
 	all, err := netlist.Whole(where.LinkList)
 	if err != nil {
@@ -164,7 +163,7 @@ func (n note) clear(where *netlink.Handle, p *pod) error {
 	for _, l := range all {
 		id, name := marked(l)
 		switch {
-		case id == n.ID && name != "": // a NIC, of which the note is lost
+		case id == n.ID && name != "": // a NIC whose note is lost
 			left := describe(l)
 			left.Name, left.Alias, left.AltNames = name, "", nil
 			_, err = left.giveBack(n.ID, p)
@@ -180,7 +179,7 @@ func (n note) clear(where *netlink.Handle, p *pod) error {
 	return nil
 }
 
-// free says whether the name that the runtime wants in the pod is nobody's.
+// free returns an error if the interface name is in use in the pod.
 func (c *call) free(p *pod) error {
 	l, err := p.links.LinkByName(c.iface)
 	if absent(err) {
@@ -192,7 +191,7 @@ func (c *call) free(p *pod) error {
 	return fail(ErrTaken, "CNI_IFNAME: the pod has an interface %s (%s) already, which is not this plugin's: use another name, or put fairlead-cni first in the chain", c.iface, l.Type())
 }
 
-// gone turns a namespace's absence into what a runtime understands.
+// gone converts the absence of a namespace to an error of the specification.
 func gone(path string, err error) error {
 	if errors.Is(err, errGone) {
 		return vanished(path)
@@ -200,7 +199,7 @@ func gone(path string, err error) error {
 	return fail(types.ErrInvalidNetNS, "netns %s: %v", path, err)
 }
 
-// deviceOf gives the device that a pod's stands on, by its number on the node.
+// deviceOf returns the node's device below a pod's device, by its index on the node.
 func deviceOf(host *netlink.Handle, l netlink.Link) string {
 	if below, err := host.LinkByIndex(l.Attrs().ParentIndex); err == nil {
 		return below.Attrs().Name
@@ -208,7 +207,7 @@ func deviceOf(host *netlink.Handle, l netlink.Link) string {
 	return l.Attrs().Name
 }
 
-// first gives the first that is so.
+// first returns the first match.
 func first[T any](all []T, is func(T) bool) (T, bool) {
 	if i := slices.IndexFunc(all, is); i >= 0 {
 		return all[i], true

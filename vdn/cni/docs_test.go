@@ -17,7 +17,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// examples are the fenced blocks of docs/cni.md in a language.
+// examples returns the fenced blocks of docs/cni.md in a language.
 func examples(t *testing.T, language string) (all []string) {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/cni.md")
@@ -28,7 +28,7 @@ func examples(t *testing.T, language string) (all []string) {
 	return all
 }
 
-// TestExamplesInThePage are taken by the plugins that they are for.
+// TestExamplesInThePage checks that the plugins accept their examples.
 func TestExamplesInThePage(t *testing.T) {
 	all := examples(t, "json")
 	if len(all) != 3 {
@@ -56,7 +56,8 @@ func TestExamplesInThePage(t *testing.T) {
 	}
 }
 
-// TestPageNamesEveryKey and its default, and every code.
+// TestPageNamesEveryKey checks that the page has every key, its default, and every error
+// code.
 func TestPageNamesEveryKey(t *testing.T) {
 	page, err := os.ReadFile("../../docs/cni.md")
 	must(t, err)
@@ -68,15 +69,15 @@ func TestPageNamesEveryKey(t *testing.T) {
 	}
 }
 
-// TestMainAndSecondary networks of one pod, as Multus has them: the cluster's own
-// first, then that of the page's NetworkAttachmentDefinition.
+// TestMainAndSecondary attaches a pod to two networks as Multus does: first the cluster's,
+// then the one of the page's NetworkAttachmentDefinition.
 func TestMainAndSecondary(t *testing.T) {
 	r := newRigAt(t, "127.0.0.1:7473")
 	var definition struct{ Spec struct{ Config string } }
 	must(t, yaml.Unmarshal([]byte(examples(t, "yaml")[0]), &definition))
 	var plain map[string]any
 	must(t, json.Unmarshal([]byte(definition.Spec.Config), &plain))
-	delete(plain, "name") // a list has it
+	delete(plain, "name") // a list has its own
 	text, err := json.Marshal(plain)
 	must(t, err)
 	primary, err := libcni.NetworkConfFromBytes([]byte(`{"cniVersion":"1.1.0","name":"main","plugins":[` + r.plugin("tiny") + `]}`))

@@ -22,7 +22,8 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// TestNoesHaveNames, a code, and leave nothing behind.
+// TestNoesHaveNames checks that every rejection names its cause, has a code and leaves
+// nothing behind.
 func TestNoesHaveNames(t *testing.T) {
 	r := newRig(t)
 	for name, c := range map[string]struct {
@@ -80,8 +81,9 @@ func TestNoesHaveNames(t *testing.T) {
 	}
 }
 
-// TestAddressOfAStranger, whom the controller knows nothing of, is not taken. A node
-// that is too busy to hear of it in time hears of it when it is asked again.
+// TestAddressOfAStranger checks that ADD does not take an address that a host unknown to
+// the controller uses. A node too busy to see the response in time sees it at the next
+// attempt.
 func TestAddressOfAStranger(t *testing.T) {
 	r := newRig(t)
 	pod := testkit.NetNS(t)
@@ -102,7 +104,7 @@ func TestAddressOfAStranger(t *testing.T) {
 	r.nothingLeft()
 }
 
-// held takes all of a network, for another node's sake or another pod's.
+// held leases everything that a network has, for another node or another pod.
 func (r *rig) held(network string) func() error {
 	devices := []string{"eth1", "nic1", "nic2"}
 	interfaces := []string{"net1"}
@@ -150,7 +152,7 @@ func renamed(t *testing.T, from, to string) (back func() error) {
 	return func() error { return change(to, from) }
 }
 
-// stranger has a host of the segment take an address.
+// stranger assigns an address to a host of the segment.
 func (r *rig) stranger(address string) (leave func() error) {
 	a, err := netlink.ParseAddr(address)
 	must(r.t, err)
@@ -161,7 +163,7 @@ func (r *rig) stranger(address string) (leave func() error) {
 	}
 }
 
-// huge makes a network with an MTU that its NIC cannot do.
+// huge creates a network whose MTU its NIC does not support.
 func (r *rig) huge() func() error {
 	whole := networks()[1]
 	whole.Name, whole.MTU, whole.Devices = "huge", 9000, []string{"small"}
@@ -175,8 +177,8 @@ func (r *rig) huge() func() error {
 	}
 }
 
-// TestControllerAway: ADD says so and leaves nothing; DEL does not wait for it, and
-// what is owed is paid by whatever call comes next.
+// TestControllerAway checks that ADD reports an unreachable controller and leaves nothing
+// behind, that DEL does not wait for it, and that any later call releases the owed lease.
 func TestControllerAway(t *testing.T) {
 	for _, pay := range []string{"ADD", "DEL", "GC", "STATUS"} {
 		t.Run("paid by "+pay, func(t *testing.T) {
@@ -215,8 +217,8 @@ func TestControllerAway(t *testing.T) {
 	}
 }
 
-// TestOwedIsNotTakenFromTheLiving: a container that is attached again keeps what it
-// got.
+// TestOwedIsNotTakenFromTheLiving checks that a container that is attached again keeps its
+// lease.
 func TestOwedIsNotTakenFromTheLiving(t *testing.T) {
 	r := newRig(t)
 	pod := testkit.NetNS(t)
@@ -236,7 +238,7 @@ func TestOwedIsNotTakenFromTheLiving(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestPodDeletedDuringADD, at whatever moment.
+// TestPodDeletedDuringADD deletes the pod at various points of ADD.
 func TestPodDeletedDuringADD(t *testing.T) {
 	r := newRig(t)
 	for _, network := range []string{"science", "whole"} {
@@ -265,7 +267,7 @@ func TestPodDeletedDuringADD(t *testing.T) {
 	}
 }
 
-// TestDeviceDeletedDuringADD by the pod, which has the right to.
+// TestDeviceDeletedDuringADD has the pod delete the device, which it is allowed to.
 func TestDeviceDeletedDuringADD(t *testing.T) {
 	r := newRig(t)
 	pod := testkit.NetNS(t)
@@ -275,7 +277,7 @@ func TestDeviceDeletedDuringADD(t *testing.T) {
 			must(t, pod.Do(func() error { return netlink.LinkDel(link(t, "net1")) }))
 		}
 	})
-	if result, err := Add(a); err == nil { // nobody sees it before CHECK
+	if result, err := Add(a); err == nil { // only CHECK notices it
 		refusedWith(t, Check(args(with(t, r.conf("science"), result), "one", pod.Path())), ErrChanged, "net1 is gone")
 	}
 	r.onRequest(nil)
@@ -283,7 +285,7 @@ func TestDeviceDeletedDuringADD(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestDELForWhatNeverWas is no error, whatever is missing.
+// TestDELForWhatNeverWas checks that DEL succeeds whatever is missing.
 func TestDELForWhatNeverWas(t *testing.T) {
 	r := newRig(t)
 	pod := testkit.NetNS(t)
@@ -302,7 +304,8 @@ func TestDELForWhatNeverWas(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestNICThatVanishes from a pod: DEL and GC cope, STATUS and CHECK say so.
+// TestNICThatVanishes removes a NIC from a pod: DEL and GC succeed, STATUS and CHECK report
+// it.
 func TestNICThatVanishes(t *testing.T) {
 	for _, by := range []string{"DEL", "GC"} {
 		t.Run(by, func(t *testing.T) {
@@ -330,7 +333,8 @@ func TestNICThatVanishes(t *testing.T) {
 	}
 }
 
-// TestNamespaceGoneBeforeDEL: what was in it died with it, or comes home.
+// TestNamespaceGoneBeforeDEL checks that devices in a deleted namespace are gone or
+// returned.
 func TestNamespaceGoneBeforeDEL(t *testing.T) {
 	r := newRig(t)
 	for _, network := range []string{"science", "whole"} {
@@ -341,7 +345,7 @@ func TestNamespaceGoneBeforeDEL(t *testing.T) {
 		must(t, err)
 		must(t, pod.Close())
 		must(t, Del(a))
-		if network == "whole" { // a veth, which no kernel gives back
+		if network == "whole" { // a veth, which the kernel never returns
 			testkit.Eventually(t, within, func() error {
 				return r.lan.Do(func() error {
 					if _, err := netlink.LinkByName("nic1p"); err == nil {
@@ -356,7 +360,8 @@ func TestNamespaceGoneBeforeDEL(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestGC keeps what is valid, and what other configurations of the network have.
+// TestGC checks that GC retains valid attachments and those of the network's other
+// configurations.
 func TestGC(t *testing.T) {
 	r := newRig(t)
 	pods := map[string]*netns.NS{}
@@ -388,7 +393,8 @@ func TestGC(t *testing.T) {
 	refusedWith(t, GC(args(r.conf("science"), "", "")), types.ErrTryAgainLater, "cannot reach the VDN controller at http://127.0.0.1:")
 }
 
-// TestNoteLost: a NIC is given back by its mark alone, a macvlan device is found.
+// TestNoteLost checks that a NIC is returned using only its alias, and that a macvlan
+// device is found.
 func TestNoteLost(t *testing.T) {
 	r := newRig(t)
 	for _, network := range []string{"science", "whole"} {
@@ -403,13 +409,13 @@ func TestNoteLost(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"nic1", "nic2"} {
-		must(t, netlink.LinkSetMTU(link(t, name), 1600)) // only the note knew
+		must(t, netlink.LinkSetMTU(link(t, name), 1600)) // only the note had it
 		must(t, netlink.LinkSetUp(link(t, name)))
 	}
 	r.nothingLeft()
 }
 
-// TestIPv6OffInThePod is turned on for the network's interface.
+// TestIPv6OffInThePod checks that IPv6 is enabled on the network's interface.
 func TestIPv6OffInThePod(t *testing.T) {
 	r := newRig(t)
 	pod := testkit.NetNS(t)
@@ -424,7 +430,7 @@ func TestIPv6OffInThePod(t *testing.T) {
 	must(t, Del(a))
 }
 
-// TestKernelWithoutIPv6 is named, not tried.
+// TestKernelWithoutIPv6 checks that ADD reports the missing IPv6 support up front.
 func TestKernelWithoutIPv6(t *testing.T) {
 	r := newRig(t)
 	settings := filepath.Join(t.TempDir(), "net")
@@ -441,7 +447,7 @@ func TestKernelWithoutIPv6(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestBadInput is refused by name.
+// TestBadInput checks that invalid input is rejected by name.
 func TestBadInput(t *testing.T) {
 	r := newRig(t)
 	pod := testkit.NetNS(t)
@@ -477,8 +483,8 @@ func TestBadInput(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestAnotherControllerIsAsked: one of the configuration's is gone for good. What is owed
-// by a list of them is paid by another list that has one in common.
+// TestAnotherControllerIsAsked has one of the configured controllers down permanently. A
+// lease owed to one list of controllers is released with another list that shares a member.
 func TestAnotherControllerIsAsked(t *testing.T) {
 	r := newRig(t)
 	ns := testkit.NetNS(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// GC undoes attachments of a configuration that the runtime no longer has: their
-// devices first, as far as they are still there, then their leases.
+// GC removes the attachments of a configuration that the runtime no longer has: first the
+// devices that still exist, then the leases.
 func GC(args *skel.CmdArgs) error {
 	c, err := newCall(args, Parse)
 	if err != nil {
@@ -33,9 +33,9 @@ func (c *call) collect() error {
 	for _, n := range c.notes.all(attached) {
 		switch {
 		case slices.Contains(c.Valid, n.ID):
-			keep = append(keep, n.Replaces...) // the controller may know its lease by these
+			keep = append(keep, n.Replaces...) // the controller may know the lease by these IDs
 		case n.Conf != c.Name || n.Network != c.Network:
-			keep = append(keep, n.ID) // another configuration's, which may be of the same network
+			keep = append(keep, n.ID) // another configuration's, possibly of the same network
 			keep = append(keep, n.Replaces...)
 		default:
 			if err := c.dispose(n); err != nil {
@@ -47,8 +47,7 @@ func (c *call) collect() error {
 	return together(append(errs, c.collectLeases(ctx, keep)...))
 }
 
-// together is all errors as one, which is all that a runtime is told, with the code
-// of the first that has one.
+// together joins errors into the one that a runtime receives, with the first code found.
 func together(errs []error) error {
 	all := errors.Join(errs...)
 	var first *types.Error
@@ -58,7 +57,7 @@ func together(errs []error) error {
 	return all
 }
 
-// dispose takes the device of a note away.
+// dispose removes the device of a note.
 func (c *call) dispose(n note) error {
 	p, err := openPod(n.NetNS)
 	if err == nil {
@@ -69,7 +68,8 @@ func (c *call) dispose(n note) error {
 	return c.takeAway(n, p)
 }
 
-// collectLeases releases all of this network and node but some, and forgets them.
+// collectLeases releases this network's leases on this node except those to keep, and
+// removes their notes.
 func (c *call) collectLeases(ctx context.Context, keep []string) []error {
 	known, err := c.vdn.Attachments(ctx, c.Network, c.Node)
 	if err != nil {
@@ -92,8 +92,8 @@ func (c *call) collectLeases(ctx context.Context, keep []string) []error {
 	return errs
 }
 
-// disposeUnnoted takes devices away that the controller knows of, and this node no
-// longer. What it could not take away is left with its lease.
+// disposeUnnoted removes devices that the controller knows but this node has no note of. A
+// device that it cannot remove keeps its lease.
 func (c *call) disposeUnnoted(known []vdn.Attachment, keep []string) (left []string, errs []error) {
 	for _, a := range known {
 		if slices.Contains(keep, a.ID) || c.notes.read(attached, a.ID) != nil || a.Phase != vdn.Up {

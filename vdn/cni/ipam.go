@@ -10,14 +10,14 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// AddAddresses gives another plugin a lease's addresses, routes and DNS.
+// AddAddresses returns a lease's addresses, routes and DNS to another plugin.
 func AddAddresses(args *skel.CmdArgs) (*current.Result, error) {
 	c, err := newADD(args, ParseIPAM)
 	if err != nil {
 		return nil, err
 	}
 	if n := c.notes.read(attached, c.id()); n != nil && n.Whole && n.NetNS == c.netns {
-		return nil, c.twice() // before whoever asked gives the lease back as it fails
+		return nil, c.twice() // before the caller fails and releases the lease
 	}
 	ctx, cancel := c.deadline()
 	defer cancel()
@@ -30,7 +30,7 @@ func AddAddresses(args *skel.CmdArgs) (*current.Result, error) {
 	return result, nil
 }
 
-// leased asks for the lease, and reports what device it is for.
+// leased requests the lease and reports its device.
 func (c *call) leased(ctx context.Context) (*current.Result, error) {
 	network, err := c.vdn.Network(ctx, c.Network)
 	if err != nil {
@@ -49,7 +49,7 @@ func (c *call) leased(ctx context.Context) (*current.Result, error) {
 	return c.result(lease), c.whole()
 }
 
-// addressesAlone says why a network cannot give these.
+// addressesAlone returns why a network cannot lease only addresses.
 func addressesAlone(n vdn.Network) error {
 	if n.Mode == vdn.HostDevice {
 		return invalid("network %s gives whole NICs (host-device), which fairlead-ipam cannot: use \"type\": \"fairlead-cni\"", n.Name)
@@ -57,8 +57,8 @@ func addressesAlone(n vdn.Network) error {
 	return nil
 }
 
-// reportUp tells the controller of the device, where the plugin has made it before
-// it asked for addresses, as those do that are known.
+// reportUp reports the device to the controller if the calling plugin creates it before it
+// requests addresses, as the known plugins do.
 func (c *call) reportUp(ctx context.Context) error {
 	p, err := openPod(c.netns)
 	if errors.Is(err, errGone) {
@@ -87,7 +87,7 @@ func (c *call) reportUp(ctx context.Context) error {
 	return c.applied(ctx)
 }
 
-// DelAddresses gives the lease back.
+// DelAddresses releases the lease.
 func DelAddresses(args *skel.CmdArgs) error {
 	c, err := newCall(args, ParseIPAM)
 	if err != nil {
@@ -96,7 +96,8 @@ func DelAddresses(args *skel.CmdArgs) error {
 	return c.release()
 }
 
-// CheckAddresses says whether the lease is still there, with what ADD gave; see Check.
+// CheckAddresses checks that the lease still exists with the addresses that ADD returned;
+// see Check.
 func CheckAddresses(args *skel.CmdArgs) error {
 	c, err := newCall(args, ParseIPAM)
 	if err != nil {
@@ -110,7 +111,7 @@ func CheckAddresses(args *skel.CmdArgs) error {
 	return c.sameLease(ctx)
 }
 
-// GCAddresses releases leases that the runtime no longer has attachments for.
+// GCAddresses releases leases whose attachments the runtime no longer has.
 func GCAddresses(args *skel.CmdArgs) error {
 	c, err := newCall(args, ParseIPAM)
 	if err != nil {
@@ -119,8 +120,8 @@ func GCAddresses(args *skel.CmdArgs) error {
 	return c.collect()
 }
 
-// StatusAddresses says whether an ADD could be served: the controller answers, and
-// the network gives addresses.
+// StatusAddresses reports whether an ADD could succeed: the controller responds and the
+// network can lease addresses.
 func StatusAddresses(args *skel.CmdArgs) error {
 	c, err := newCall(args, ParseIPAM)
 	if err != nil {

@@ -21,14 +21,14 @@ import (
 	"github.com/fairlead/fairlead/vdn/node"
 )
 
-// A pod that is restarted while no controller answers keeps its lease: DEL of its old
-// container could not give that back, so nobody else has its addresses. ADD of the new
-// one goes on with them, the node's daemon enforces that, and the first to reach a
-// controller first, the daemon or the next call here, has the lease bear the new
-// container's name.
+// A pod that restarts while no controller is reachable keeps its lease. DEL of the old
+// container could not release it, so nobody else has its addresses. ADD of the new
+// container continues with the lease, and the node's daemon enforces it. The daemon or the
+// next plugin call, whichever reaches a controller first, renames the lease to the new
+// container.
 
-// kept finds the lease that the same pod had on the same interface, among those that
-// are owed; nil where there is none that may be used.
+// kept returns the lease that the same pod had on the same interface, from the owed leases,
+// or nil if none can be used.
 func (c *call) kept() *note {
 	if c.pod.uid == "" {
 		return nil
@@ -46,8 +46,8 @@ func (c *call) kept() *note {
 	return nil
 }
 
-// inherit goes on with a lease that the node has kept, where no controller answers;
-// why is what they say.
+// inherit continues with a lease that the node still has, if no controller responds. why is
+// the controllers' error.
 func (c *call) inherit(host *netlink.Handle, why error) (vdn.Lease, error) {
 	debt := c.kept()
 	if !client.IsUnavailable(why) || debt == nil {
@@ -59,7 +59,7 @@ func (c *call) inherit(host *netlink.Handle, why error) (vdn.Lease, error) {
 		return vdn.Lease{}, err
 	}
 	if lease.Network.Mode == vdn.HostDevice && !slices.Contains(devices, lease.Attachment.Device) {
-		return vdn.Lease{}, c.refused(why) // it is another's by now
+		return vdn.Lease{}, c.refused(why) // another pod has the NIC now
 	}
 	lease.Attachment.ID, lease.Attachment.Container, lease.Attachment.Owner = c.id(), c.container, c.pod.owner
 	n := c.note()
@@ -68,11 +68,11 @@ func (c *call) inherit(host *netlink.Handle, why error) (vdn.Lease, error) {
 		return vdn.Lease{}, err
 	}
 	c.say("no controller answers (%v): it goes on with the lease of %s", why, debt.ID)
-	return lease, c.notes.remove(owed, debt.ID) // what is named by a note is not paid before
+	return lease, c.notes.remove(owed, debt.ID) // while a note names it, the owed lease is not released
 }
 
-// inherited says whether this call's attachment goes on with a lease that no controller
-// knows it by.
+// inherited returns the note if this attachment continues with a lease that no controller
+// knows by its ID yet.
 func (c *call) inherited() *note {
 	if n := c.notes.read(attached, c.id()); n != nil && len(n.Replaces) > 0 {
 		return n
@@ -80,7 +80,8 @@ func (c *call) inherited() *note {
 	return nil
 }
 
-// adopted has the node's daemon enforce it. A node without the daemon enforces nothing.
+// adopted has the node's daemon enforce the attachment. A node without the daemon enforces
+// nothing.
 func (c *call) adopted(ctx context.Context, n *note, report vdn.UpReport) error {
 	a := n.Lease.Attachment
 	a.Device, a.MAC, a.NetNS, a.Phase = report.Device, report.MAC, report.NetNS, vdn.Up
@@ -110,14 +111,14 @@ func (c *call) adopted(ctx context.Context, n *note, report vdn.UpReport) error 
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusNoContent {
-		said, _ := io.ReadAll(io.LimitReader(answer.Body, 4096)) // says what it can
+		said, _ := io.ReadAll(io.LimitReader(answer.Body, 4096)) // a partial body is good enough
 		return fail(types.ErrTryAgainLater, "%v", c.deaf(fmt.Errorf("%s: %s", answer.Status, said)))
 	}
 	return nil
 }
 
-// handOver has leases that go on under another container's name bear it at the
-// controller. It says whether one answers.
+// handOver renames leases that continue under another container's name at the controller.
+// It reports whether a controller responds.
 func (c *call) handOver(ctx context.Context) (answers bool) {
 	for _, n := range c.notes.all(attached) {
 		if len(n.Replaces) == 0 || n.Lease == nil || !sameDomain(n.Controller, c.Controller) {
@@ -143,8 +144,8 @@ func (c *call) handOver(ctx context.Context) (answers bool) {
 	return true
 }
 
-// named are all IDs that notes of attachments go by, the former ones among them: none of
-// them may be paid or collected.
+// named returns all current and former IDs in the notes of attachments. Their leases must
+// not be released or collected.
 func (n notes) named() map[string]bool {
 	all := map[string]bool{}
 	for _, one := range n.all(attached) {

@@ -15,15 +15,15 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// ofPod is args with what Kubernetes says of a pod.
+// ofPod returns args with a pod's Kubernetes metadata.
 func ofPod(conf, container, uid string, ns *netns.NS) *skel.CmdArgs {
 	a := args(conf, container, ns.Path())
 	a.Args = "K8S_POD_NAMESPACE=lab;K8S_POD_NAME=db-0;K8S_POD_UID=" + uid
 	return a
 }
 
-// keeps has a pod attached, restarted twice while the controller is away, and gives
-// what it got at last.
+// keeps attaches a pod, restarts it twice while the controller is down, and returns its
+// last result.
 func (r *rig) keeps(network string, place *[3]*netns.NS) *current.Result {
 	r.t.Helper()
 	conf := r.conf(network)
@@ -36,7 +36,7 @@ func (r *rig) keeps(network string, place *[3]*netns.NS) *current.Result {
 	_, err = Add(ofPod(conf, "stranger", "2", testkit.NetNS(r.t)))
 	refusedWith(r.t, err, types.ErrTryAgainLater, "cannot reach the VDN controller at http://"+r.address)
 	must(r.t, Del(ofPod(conf, "one", "1", place[0])))
-	// Another pod gets nothing of it, nor does this one at another interface.
+	// Another pod cannot use the lease, nor can this pod at another interface.
 	_, err = Add(ofPod(conf, "stranger", "2", testkit.NetNS(r.t)))
 	refusedWith(r.t, err, types.ErrTryAgainLater, "cannot reach")
 	other := ofPod(conf, "two", "1", place[1])
@@ -59,19 +59,19 @@ func (r *rig) keeps(network string, place *[3]*netns.NS) *current.Result {
 	return last
 }
 
-// TestAPodRestartsWithoutController keeps its lease, again and again, and the controller
-// learns of it when it is back.
+// TestAPodRestartsWithoutController checks that a pod keeps its lease across restarts and
+// that the controller learns of it once it is back.
 func TestAPodRestartsWithoutController(t *testing.T) {
 	for _, network := range []string{"science", "whole"} {
 		t.Run(network, func(t *testing.T) {
 			r := newRig(t)
 			var place [3]*netns.NS
 			last := r.keeps(network, &place)
-			// What goes on is not given back by a runtime that repeats itself.
+			// A repeated DEL of an old container does not release the lease.
 			must(t, Del(ofPod(r.conf(network), "one", "1", place[0])))
 			r.start()
 			must(t, Del(ofPod(r.conf(network), "two", "1", place[1])))
-			// The runtime has the last one alone: nothing of it is collected.
+			// The runtime has only the last container: GC must not collect its lease.
 			must(t, GC(args(r.conf(network, `"cni.dev/valid-attachments":[{"containerID":"three","ifname":"net1"}]`), "", "")))
 			if ids := r.leases(); !slices.Equal(ids, []string{"three.net1"}) {
 				t.Errorf("leases are %q", ids)
@@ -88,8 +88,8 @@ func TestAPodRestartsWithoutController(t *testing.T) {
 	}
 }
 
-// TestAPodRestartsAndGoes: the controller never learns the last name of its lease, which
-// is given back all the same.
+// TestAPodRestartsAndGoes checks that a lease is released even if the controller never
+// learns its last name.
 func TestAPodRestartsAndGoes(t *testing.T) {
 	r := newRig(t)
 	var place [3]*netns.NS
@@ -103,8 +103,8 @@ func TestAPodRestartsAndGoes(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestARestartedPodIsEnforced by the daemon, also after its own restart, and it informs
-// the controller without another call of the plugin.
+// TestARestartedPodIsEnforced checks that the daemon enforces it, even after a restart, and
+// that it informs the controller without another plugin call.
 func TestARestartedPodIsEnforced(t *testing.T) {
 	r := newRig(t)
 	stop := r.daemon(true)
@@ -136,7 +136,7 @@ func TestARestartedPodIsEnforced(t *testing.T) {
 	stop()
 }
 
-// enforced says why an attachment is not.
+// enforced returns why an attachment is not enforced.
 func (r *rig) enforced(id string) error {
 	counters, err := r.enforcer.Counters(r.t.Context())
 	if err != nil {

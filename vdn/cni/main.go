@@ -10,22 +10,22 @@ import (
 	"github.com/fairlead/fairlead/internal/limit"
 )
 
-// maxConfig is the longest configuration that is read, in bytes.
+// maxConfig limits the size of a configuration, in bytes.
 const maxConfig = 1 << 20
 
-// Main answers one call of a runtime and ends the process.
+// Main serves one call of a runtime and exits.
 func Main(funcs skel.CNIFuncs, about string) {
-	if command := os.Getenv("CNI_COMMAND"); command != "" && command != "VERSION" { // those two read nothing
+	if command := os.Getenv("CNI_COMMAND"); command != "" && command != "VERSION" { // these two read no input
 		if err := boundStdin(); err != nil {
-			_ = err.Print() // whom could it be told?
+			_ = err.Print() // there is nowhere to report it
 			os.Exit(1)
 		}
 	}
 	skel.PluginMainFuncs(funcs, Versions, about)
 }
 
-// boundStdin puts what is on standard input in its place, and refuses what is too
-// long: skel would read it to its end.
+// boundStdin replaces standard input with its content and rejects content that is too long,
+// because skel reads it without a limit.
 func boundStdin() *types.Error {
 	text, err := limit.ReadAll(os.Stdin, "configuration", maxConfig)
 	var long *limit.TooLong
@@ -40,7 +40,7 @@ func boundStdin() *types.Error {
 		return types.NewError(types.ErrIOFailure, "configuration: "+err.Error(), "")
 	}
 	go func() {
-		_, _ = w.Write(text) // who does not read it to the end needs no more
+		_, _ = w.Write(text) // a reader that stops early needs no more
 		_ = w.Close()
 	}()
 	os.Stdin = r

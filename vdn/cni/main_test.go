@@ -13,8 +13,8 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// programs gives a folder with both plugins and cnitool. What those keep below
-// /var/lib is the sandbox's.
+// programs returns a directory with both plugins and cnitool. What they store below
+// /var/lib stays in the sandbox.
 func programs(t *testing.T) string {
 	t.Helper()
 	dir, err := built()

@@ -15,8 +15,8 @@ import (
 	"github.com/fairlead/fairlead/internal/netlist"
 )
 
-// nic is a whole device of the node as it was before a pod got it, so that it can
-// be given back so, whatever the pod has made of it.
+// nic is the state of a node's NIC before a pod got it, used to restore it whatever the pod
+// changed.
 type nic struct {
 	Name     string   `json:"name"`
 	MTU      int      `json:"mtu"`
@@ -24,14 +24,13 @@ type nic struct {
 	Up       bool     `json:"up"`
 	Alias    string   `json:"alias,omitempty"`
 	AltNames []string `json:"altNames,omitempty"`
-	// Type and Permanent tell it from others: its kind, and the address that it was
-	// built with, which only hardware has.
+	// Type and Permanent distinguish it from other devices: its kind, and its permanent
+	// address, which only hardware has.
 	Type      string `json:"type"`
 	Permanent string `json:"permanent,omitempty"`
-	// Index is its number in the pod's namespace, which nobody can change; 0 before
-	// it is there.
+	// Index is its index in the pod's namespace, which cannot change; 0 before it is there.
 	Index int `json:"index,omitempty"`
-	// Boot is the node's, after which all this is no longer so.
+	// Boot is the node's boot ID; the state is invalid after a reboot.
 	Boot string `json:"boot"`
 }
 
@@ -43,11 +42,10 @@ func describe(l netlink.Link) *nic {
 	}
 }
 
-// move takes a device of the calling thread's namespace, by its number, to another
-// and gives it a name there, in one step for the kernel (net/core/rtnetlink.c,
-// do_setlink): nobody sees it under a wrong name. Where that is taken it gives
-// EEXIST, and the device is either where it was or there under its old name. One that
-// is up is closed by that.
+// move moves a device from the calling thread's namespace to another and renames it, in one
+// step for the kernel (net/core/rtnetlink.c, do_setlink), so that it is never visible under
+// a wrong name. If the name is taken, it returns EEXIST, and the device is either in its
+// old place or in the new one under its old name. Moving sets the device down.
 func move(index int, to uintptr, name string) error {
 	message := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	message.Index = int32(index)
@@ -59,8 +57,8 @@ func move(index int, to uintptr, name string) error {
 	return err
 }
 
-// take moves a device of the node into a pod under the name that the runtime wants.
-// It is marked before, so that it is found wherever this is cut short.
+// take moves a device of the node into a pod under the name that the runtime requests. It
+// sets the alias first, so that the device is found wherever the move is interrupted.
 func (c *call) take(host *netlink.Handle, l netlink.Link, p *pod) (netlink.Link, error) {
 	name := l.Attrs().Name
 	if err := host.LinkSetAlias(l, mark+c.id()+" "+name); err != nil {
@@ -76,8 +74,8 @@ func (c *call) take(host *netlink.Handle, l netlink.Link, p *pod) (netlink.Link,
 	return inside, nil
 }
 
-// find gives the NIC of an attachment among the links of a namespace: by its mark,
-// or where the pod took that off by what it cannot change; nil where it is not
+// find returns the NIC of an attachment among the links of a namespace: by its alias, or if
+// the pod removed that, by properties that it cannot change. It returns nil if it is not
 // there.
 func (n *nic) find(h *netlink.Handle, id string, inPod bool) (netlink.Link, error) {
 	all, err := netlist.Whole(h.LinkList)
@@ -99,10 +97,10 @@ func (n *nic) find(h *netlink.Handle, id string, inPod bool) (netlink.Link, erro
 	return all[i], nil
 }
 
-// giveBack brings a NIC home from a pod, or from where the kernel put it when the
-// pod's namespace ended, and makes it what it was. It may be done again. Where the
-// NIC is nowhere (unplugged, or a virtual one that died with the namespace) there is
-// nothing to give back; p is nil where the namespace is gone.
+// giveBack returns a NIC from a pod, or from where the kernel put it when the pod's
+// namespace ended, and restores its state. It is idempotent. If the NIC no longer exists
+// (unplugged, or a virtual device that was deleted with the namespace), found is false. p
+// is nil if the namespace is gone.
 func (n *nic) giveBack(id string, p *pod) (found bool, err error) {
 	host, err := handle()
 	if err != nil {
@@ -128,12 +126,12 @@ func (n *nic) giveBack(id string, p *pod) (found bool, err error) {
 	return true, nil
 }
 
-// mostHomecoming is how long the kernel may take to bring hardware home after the
-// last that knew of its namespace is gone: it does so aside, on a busy node late.
+// mostHomecoming limits how long the kernel may take to return hardware after the last
+// reference to its namespace is gone. It does so asynchronously, and late on a busy node.
 const mostHomecoming = 3 * time.Second
 
-// await is find on the node. What has a driver of its own is waited for: the kernel
-// brings it home from a namespace that ends, and nothing else (net/core/dev.c,
+// await is find on the node. It waits only for devices with hardware, because the kernel
+// returns nothing else from a namespace that ends (net/core/dev.c,
 // default_device_exit_net).
 func (n *nic) await(host *netlink.Handle, id string, most time.Duration) (netlink.Link, error) {
 	deadline := time.Now().Add(most)
@@ -146,7 +144,7 @@ func (n *nic) await(host *netlink.Handle, id string, most time.Duration) (netlin
 	}
 }
 
-// hardware is the type that netlink gives to what has none by its name.
+// hardware is the type that netlink reports for devices without a link kind.
 const hardware = "device"
 
 func (n *nic) bringHome(id string, p *pod) error {
@@ -159,9 +157,9 @@ func (n *nic) bringHome(id string, p *pod) error {
 		return err
 	}
 	defer home.Close()
-	// The mark first: it finds the device wherever the next steps are cut short. What
-	// the pod has named it, beside, may be a name of another on the node, and then
-	// the kernel would not let it out.
+	// Set the alias first: it identifies the device wherever the next steps are
+	// interrupted. Then remove alternative names that the pod added: if the node has
+	// another device of that name, the kernel refuses the move.
 	if err := p.links.LinkSetAlias(l, mark+id+" "+n.Name); err != nil {
 		return err
 	}
@@ -179,8 +177,8 @@ func (n *nic) bringHome(id string, p *pod) error {
 	return err
 }
 
-// restore makes a NIC that is home what it was. Its mark goes last: as long as that
-// is there, it is not done.
+// restore restores the state of a returned NIC. It resets the alias last: while the alias
+// is set, the work is not done.
 func (n *nic) restore(host *netlink.Handle, l netlink.Link) error {
 	a := l.Attrs()
 	var errs []error
@@ -189,7 +187,7 @@ func (n *nic) restore(host *netlink.Handle, l netlink.Link) error {
 			errs = append(errs, f())
 		}
 	}
-	mac, _ := net.ParseMAC(n.MAC) // as the kernel wrote it
+	mac, _ := net.ParseMAC(n.MAC) // the kernel's own format
 	do(a.Name != n.Name, func() error {
 		return errors.Join(host.LinkSetDown(l), host.LinkSetName(l, n.Name))
 	})

@@ -15,15 +15,14 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// veth makes a veth pair on the node, of which the first stands for a NIC, up and
-// with a peer that is up.
+// veth creates a veth pair on the node. The first end stands for a NIC. Both ends are up.
 func veth(t *testing.T, name string) netlink.Link {
 	t.Helper()
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU = name, 1600
 	must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: name + "p"}))
 	t.Cleanup(func() {
-		for _, end := range []string{name + "p", name} { // with one goes the other
+		for _, end := range []string{name + "p", name} { // deleting one end deletes the other
 			if l, err := netlink.LinkByName(end); err == nil {
 				must(t, netlink.LinkDel(l))
 			}
@@ -51,7 +50,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// given is a NIC in a pod.
+// given returns a NIC in a pod.
 func given(t *testing.T, p *pod) (*nic, *call) {
 	t.Helper()
 	l := veth(t, "nic0")
@@ -69,7 +68,7 @@ func given(t *testing.T, p *pod) (*nic, *call) {
 	return was, c
 }
 
-// TestNICComesHomeAsItWas whatever the pod did to it.
+// TestNICComesHomeAsItWas checks that a NIC is restored whatever the pod did to it.
 func TestNICComesHomeAsItWas(t *testing.T) {
 	for name, spoil := range map[string]func(h *netlink.Handle, l netlink.Link) error{
 		"nothing": func(*netlink.Handle, netlink.Link) error { return nil },
@@ -103,7 +102,7 @@ func TestNICComesHomeAsItWas(t *testing.T) {
 				t.Fatalf("in the pod it is %+v", l.Attrs())
 			}
 			must(t, spoil(p.links, inPod(t, p, "net1")))
-			for range 2 { // the second time there is nothing left to do
+			for range 2 { // the second time, nothing is left to do
 				_, err := was.giveBack(c.id(), p)
 				must(t, err)
 			}
@@ -153,8 +152,8 @@ func sameNIC(t *testing.T, was *nic) {
 	}
 }
 
-// TestNICThatTheKernelBroughtHome: a namespace that ends gives hardware back, under
-// the name that the pod gave it.
+// TestNICThatTheKernelBroughtHome covers a namespace that ends: the kernel returns hardware
+// under the name that the pod gave it.
 func TestNICThatTheKernelBroughtHome(t *testing.T) {
 	p := podOf(t)
 	was, c := given(t, p)
@@ -170,7 +169,8 @@ func TestNICThatTheKernelBroughtHome(t *testing.T) {
 	sameNIC(t, was)
 }
 
-// TestNICThatTheKernelBringsHomeLate: a namespace ends aside, after its path is gone.
+// TestNICThatTheKernelBringsHomeLate covers a namespace that the kernel destroys
+// asynchronously, after its path is gone.
 func TestNICThatTheKernelBringsHomeLate(t *testing.T) {
 	p := podOf(t)
 	was, c := given(t, p)
@@ -178,7 +178,7 @@ func TestNICThatTheKernelBringsHomeLate(t *testing.T) {
 		t.Errorf("lo is of type %s", lo.Type())
 	}
 	sent := *was
-	sent.Type = hardware // the kernel would not bring a veth
+	sent.Type = hardware // the kernel does not return a veth
 	home, err := here()
 	must(t, err)
 	defer home.Close()
@@ -196,7 +196,7 @@ func TestNICThatTheKernelBringsHomeLate(t *testing.T) {
 	sameNIC(t, was)
 }
 
-// TestNICThatIsNoMore: a virtual one dies with the pod's namespace.
+// TestNICThatIsNoMore covers a virtual device that is deleted with the pod's namespace.
 func TestNICThatIsNoMore(t *testing.T) {
 	p := podOf(t)
 	was, c := given(t, p)
@@ -208,7 +208,7 @@ func TestNICThatIsNoMore(t *testing.T) {
 	}
 }
 
-// TestNICWhoseNameIsTaken stays in the pod until that is mended.
+// TestNICWhoseNameIsTaken checks that the NIC stays in the pod until the conflict is fixed.
 func TestNICWhoseNameIsTaken(t *testing.T) {
 	p := podOf(t)
 	was, c := given(t, p)
@@ -225,7 +225,8 @@ func TestNICWhoseNameIsTaken(t *testing.T) {
 	sameNIC(t, was)
 }
 
-// TestNICThatIsNotMovedOntoAnother of the pod stays on the node, or is found again.
+// TestNICThatIsNotMovedOntoAnother covers a pod that already has the name: the NIC stays on
+// the node, or is found again.
 func TestNICThatIsNotMovedOntoAnother(t *testing.T) {
 	p := podOf(t)
 	attrs := netlink.NewLinkAttrs()

@@ -14,10 +14,10 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// notes are what this node remembers of its attachments, a file each: written
-// before anything is made, taken away when all is undone, so that nothing needs the
-// controller, or the pod's namespace, to be undone. What is in owed has nothing left
-// but its lease, which the controller, away, could not be told of.
+// notes is the node's record of its attachments, one file each. A note is written before
+// anything is created and removed when everything is undone, so that undoing needs neither
+// the controller nor the pod's namespace. Notes in owed have only a lease left, whose
+// release the unreachable controller has not received.
 type notes struct{ dir string }
 
 // note is one attachment.
@@ -26,19 +26,20 @@ type note struct {
 	// Conf is the name of the configuration, Network that of its network.
 	Conf    string `json:"conf"`
 	Network string `json:"network"`
-	// Controller is who has the lease.
+	// Controller is the URL of the controller that has the lease.
 	Controller string `json:"controller"`
 	NetNS      string `json:"netns"`
-	// Whole says that its ADD came to its end.
+	// Whole is true once ADD has completed.
 	Whole bool `json:"whole,omitempty"`
-	// MAC is what its macvlan device gets.
+	// MAC is the address of its macvlan device.
 	MAC string `json:"mac,omitempty"`
-	// NIC is the node's that was given away; nil where none was.
+	// NIC is the node's NIC that was moved to the pod; nil if none was.
 	NIC *nic `json:"nic,omitempty"`
-	// Lease is what the controller gave, for a restart of the pod while none answers.
+	// Lease is the controller's lease, for a restart of the pod while no controller is
+	// reachable.
 	Lease *vdn.Lease `json:"lease,omitempty"`
-	// Replaces are the IDs by which a controller may know the lease, the newest first,
-	// where it does not know it by this one yet.
+	// Replaces are the IDs by which a controller may know the lease, newest first, if it
+	// does not know it by this ID yet.
 	Replaces []string `json:"replaces,omitempty"`
 }
 
@@ -49,7 +50,7 @@ const (
 	owed     = "owed"
 )
 
-// write replaces a note as one; a crash leaves the old one or the new one.
+// write replaces a note atomically; a crash leaves the old note or the new one.
 func (n notes) write(state string, one note) error {
 	file := n.file(state, one.ID)
 	text, err := json.Marshal(one)
@@ -72,7 +73,7 @@ func unwritable(id string, err error) error {
 	return fail(types.ErrIOFailure, "note of attachment %s: %v: is dataDir on a disk that can be written?", id, err)
 }
 
-// read gives nil where there is no note that says anything.
+// read returns nil if there is no valid note.
 func (n notes) read(state, id string) *note {
 	text, err := os.ReadFile(n.file(state, id))
 	if err != nil {
@@ -83,7 +84,7 @@ func (n notes) read(state, id string) *note {
 		return nil
 	}
 	if one.NIC != nil && one.NIC.Boot != bootID() {
-		one.NIC = nil // a restart brings NICs home by itself
+		one.NIC = nil // a reboot returns NICs by itself
 	}
 	return one
 }
@@ -95,7 +96,7 @@ func (n notes) remove(state, id string) error {
 	return nil
 }
 
-// all gives those that can be read.
+// all returns all readable notes.
 func (n notes) all(state string) (all []note) {
 	entries, _ := os.ReadDir(filepath.Join(n.dir, state)) // none yet
 	for _, e := range entries {
@@ -111,6 +112,6 @@ func (n notes) all(state string) (all []note) {
 }
 
 func bootID() string {
-	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // the same for ever where there is none
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // constant if the file does not exist
 	return strings.TrimSpace(string(id))
 }

@@ -13,20 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pod is a network namespace, held open: it lives until close, whatever becomes of
-// its path.
+// pod is an open network namespace. It exists until close, whatever happens to its path.
 type pod struct {
 	path string
 	ns   ns.NetNS
-	// links asks and changes its kernel's state from any thread.
+	// links queries and changes the namespace from any thread.
 	links *netlink.Handle
 }
 
-// errGone is that there is no such namespace any more.
+// errGone means that the namespace does not exist any more.
 var errGone = errors.New("no network namespace there")
 
-// openPod gives errGone, wrapped, where there is nothing at the path, or no
-// namespace any more.
+// openPod returns errGone, wrapped, if the path does not exist or is no longer a namespace.
 func openPod(path string) (*pod, error) {
 	if path == "" {
 		return nil, errGone
@@ -53,10 +51,10 @@ func (p *pod) close() {
 	p.ns.Close()
 }
 
-// run runs f with its thread there.
+// run runs f on a thread in the namespace.
 func (p *pod) run(f func() error) error { return p.ns.Do(func(ns.NetNS) error { return f() }) }
 
-// stillThere says whether the path still leads to the namespace.
+// stillThere returns an error if the path no longer refers to the namespace.
 func (p *pod) stillThere() error {
 	if p.isAt(p.path) {
 		return nil
@@ -64,7 +62,7 @@ func (p *pod) stillThere() error {
 	return vanished(p.path)
 }
 
-// isAt says whether a path leads to the namespace.
+// isAt reports whether a path refers to the namespace.
 func (p *pod) isAt(path string) bool {
 	var there, held unix.Stat_t
 	return unix.Stat(path, &there) == nil && unix.Fstat(int(p.ns.Fd()), &held) == nil && there.Ino == held.Ino && there.Dev == held.Dev
@@ -74,11 +72,11 @@ func vanished(path string) error {
 	return fail(types.ErrUnknownContainer, "netns %s: the container's network namespace is gone: its pod was deleted meanwhile, and nothing is left to do", path)
 }
 
-// mark is the alias of a device that an attachment has: "fairlead ID", of a NIC
-// with its name on the node behind. `ip link` shows it.
+// mark begins the alias of an attachment's device: "fairlead ID", followed by its name on
+// the node for a NIC. `ip link` shows it.
 const mark = "fairlead "
 
-// marked reads an alias.
+// marked parses an alias.
 func marked(l netlink.Link) (id, nicName string) {
 	rest, ours := strings.CutPrefix(l.Attrs().Alias, mark)
 	if !ours {
@@ -88,13 +86,13 @@ func marked(l netlink.Link) (id, nicName string) {
 	return id, nicName
 }
 
-// absent says that a link is not there.
+// absent reports whether an error means that a link does not exist.
 func absent(err error) bool {
 	var no netlink.LinkNotFoundError
 	return errors.As(err, &no) || errors.Is(err, unix.ENODEV)
 }
 
-// handle is for the links of the calling thread's namespace: the node's.
+// handle returns a handle for the links of the calling thread's namespace, the node's.
 func handle() (*netlink.Handle, error) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -103,7 +101,7 @@ func handle() (*netlink.Handle, error) {
 	return h, nil
 }
 
-// ownNamespace is the calling thread's: the node's.
+// ownNamespace is the calling thread's namespace, the node's.
 const ownNamespace = "/proc/thread-self/ns/net"
 
 func here() (*os.File, error) { return os.Open(ownNamespace) }

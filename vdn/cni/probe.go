@@ -17,22 +17,21 @@ import (
 	"github.com/fairlead/fairlead/advertise/l2/wire"
 )
 
-// silence is how long nobody may answer for an address before it counts as free: a
-// host on the segment takes a millisecond, and a busy node some more to pass on what
-// all on the segment are told. RFC 5227 wants seconds, which a pod's start does not
-// have; the controller gives no address twice anyway, so this finds hosts that it
-// knows nothing of.
+// silence is how long an address must go unanswered before it counts as free. A host on the
+// segment responds within a millisecond, and a busy node adds some delay. RFC 5227
+// specifies seconds, which is too long for the start of a pod. The controller never leases
+// an address twice, so the probe only detects hosts unknown to it.
 const silence = 60 * time.Millisecond
 
-// mostLate bounds the frames that are read after the silence: they came in time to a
-// node that is too busy to read them in time.
+// mostLate limits the frames read after the silence, which arrived in time on a node too
+// busy to read them in time.
 const mostLate = 256
 
-// segment is a pod's device with its sockets, in its namespace.
+// segment is a pod's device with its packet sockets, in the pod's namespace.
 type segment struct {
 	name    string
 	mac     wire.MAC
-	sockets map[bool]*os.File // by whether it is of IPv4
+	sockets map[bool]*os.File // keyed by whether it is IPv4
 }
 
 func openSegment(l netlink.Link, r *current.Result) (*segment, error) {
@@ -70,9 +69,9 @@ func addresses(r *current.Result) (all []netip.Addr) {
 	return all
 }
 
-// probe asks whether anybody has a pod's addresses (RFC 5227, RFC 4862), all at
-// once. Without a carrier nobody can answer: then it says false, and the kernel asks
-// for IPv6 when that comes.
+// probe checks whether another host uses a pod's addresses (RFC 5227, RFC 4862), all
+// concurrently. Without a carrier nobody can respond: probe returns false, and the kernel
+// does duplicate address detection for IPv6 when the carrier comes up.
 func (c *call) probe(p *pod, l netlink.Link, r *current.Result) (probed bool, err error) {
 	now, err := p.links.LinkByIndex(l.Attrs().Index)
 	if err != nil {
@@ -87,7 +86,7 @@ func (c *call) probe(p *pod, l netlink.Link, r *current.Result) (probed bool, er
 	}
 	defer s.close()
 	for _, a := range addresses(r) {
-		// What is lost in the segment is as if nobody had it.
+		// A lost probe counts as unanswered.
 		_, _ = s.sockets[a.Is4()].Write(wire.Probe(a, s.mac))
 	}
 	deadline := time.Now().Add(silence)
@@ -104,7 +103,7 @@ func (c *call) probe(p *pod, l netlink.Link, r *current.Result) (probed bool, er
 	return err == nil, err
 }
 
-// answered waits for who says that an address is its own, or means to take it.
+// answered waits for a host that claims an address or probes for it.
 func (s *segment) answered(a netip.Addr, deadline time.Time) (by wire.MAC, used bool) {
 	socket := s.sockets[a.Is4()]
 	if socket.SetReadDeadline(deadline) != nil {
@@ -113,7 +112,7 @@ func (s *segment) answered(a netip.Addr, deadline time.Time) (by wire.MAC, used 
 	frame := make([]byte, 2048)
 	for late := 0; late < mostLate; {
 		n, err := socket.Read(frame)
-		if errors.Is(err, unix.ENETDOWN) { // told once
+		if errors.Is(err, unix.ENETDOWN) { // reported once
 			continue
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -131,7 +130,7 @@ func (s *segment) answered(a netip.Addr, deadline time.Time) (by wire.MAC, used 
 	return by, false
 }
 
-// readNow reads what lies in a socket, whatever its deadline.
+// readNow reads what a socket has queued, regardless of its deadline.
 func readNow(socket *os.File, frame []byte) (n int, err error) {
 	raw, err := socket.SyscallConn()
 	if err != nil {
@@ -141,7 +140,7 @@ func readNow(socket *os.File, frame []byte) (n int, err error) {
 	return n, errors.Join(err, errControl)
 }
 
-// announceAll tells the segment where a pod's addresses are.
+// announceAll announces a pod's addresses on the segment.
 func announceAll(l netlink.Link, r *current.Result) error {
 	if len(l.Attrs().HardwareAddr) != len(wire.MAC{}) || l.Attrs().Flags&net.FlagLoopback != 0 {
 		return nil
@@ -153,7 +152,7 @@ func announceAll(l netlink.Link, r *current.Result) error {
 	defer s.close()
 	for _, a := range addresses(r) {
 		for _, frame := range wire.Announce(a, s.mac) {
-			_, _ = s.sockets[a.Is4()].Write(frame) // without a carrier it is lost, and neighbours ask
+			_, _ = s.sockets[a.Is4()].Write(frame) // lost without a carrier; neighbors resolve the address later
 		}
 	}
 	return nil

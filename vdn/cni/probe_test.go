@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// TestAnswersThatAreReadLate: a node that is too busy to read an answer within the
-// silence reads it afterwards, behind whatever else has come.
+// TestAnswersThatAreReadLate checks that a node too busy to read a response within the
+// silence reads it afterwards, behind other queued frames.
 func TestAnswersThatAreReadLate(t *testing.T) {
 	ours := veth(t, "late")
 	address := netip.MustParseAddr("10.9.0.7")

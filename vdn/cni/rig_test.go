@@ -32,11 +32,11 @@ import (
 
 const within = 30 * time.Second
 
-// rig is a node, which is the test itself, with devices on a segment and a
+// rig is a node, which is the test process itself, with devices on a segment and a
 // controller:
 //
 //	pods ─ eth1 ──┐
-//	       nic1 ──┤ bridge in a namespace of its own: 10.9.0.1, fd09::1
+//	       nic1 ──┤ bridge in its own namespace: 10.9.0.1, fd09::1
 //	       nic2 ──┘
 type rig struct {
 	t       *testing.T
@@ -47,12 +47,12 @@ type rig struct {
 	stop    func()
 	vdn     *client.Client
 
-	// running and enforcer are the node's daemon, where there is one.
+	// running and enforcer are the node's daemon, if it runs.
 	running  *node.Daemon
 	enforcer enforce.Enforcer
 
 	mu sync.Mutex
-	// hook sees each request before the controller does.
+	// hook receives each request before the controller does.
 	hook func(*http.Request)
 }
 
@@ -61,7 +61,7 @@ func newRig(t *testing.T) *rig {
 	return newRigAt(t, "127.0.0.1:0")
 }
 
-// newRigAt has the controller listen there.
+// newRigAt is newRig with a controller address.
 func newRigAt(t *testing.T, controller string) *rig {
 	t.Helper()
 	r := &rig{t: t, lan: testkit.NetNS(t), dataDir: t.TempDir(), address: controller}
@@ -94,7 +94,7 @@ func newRigAt(t *testing.T, controller string) *rig {
 	return r
 }
 
-// plug puts a device into the node, and its other end into the segment's bridge.
+// plug adds a device to the node, with its other end in the segment's bridge.
 func (r *rig) plug(name string) {
 	r.t.Helper()
 	veth(r.t, name)
@@ -103,12 +103,12 @@ func (r *rig) plug(name string) {
 		other, bridge := link(r.t, name+"p"), link(r.t, "lan")
 		return errors.Join(netlink.LinkSetMaster(other, bridge), netlink.LinkSetUp(other))
 	})
-	testkit.Eventually(r.t, within, func() error { // the kernel lets nothing pass before
+	testkit.Eventually(r.t, within, func() error { // the kernel forwards nothing before
 		return errors.Join(carries(name), r.lan.Do(func() error { return errors.Join(carries(name+"p"), carries("lan")) }))
 	})
 }
 
-// carries says whether a device has begun to pass packets on.
+// carries returns an error until a device forwards packets.
 func carries(name string) error {
 	l, err := netlink.LinkByName(name)
 	if err == nil && l.Attrs().OperState != netlink.OperUp {
@@ -117,13 +117,13 @@ func carries(name string) error {
 	return err
 }
 
-// unplug takes a device out of wherever it is.
+// unplug deletes a device, wherever it is.
 func (r *rig) unplug(name string) {
 	r.t.Helper()
 	testkit.Do(r.t, r.lan, func() error { return netlink.LinkDel(link(r.t, name+"p")) })
 }
 
-// networks are those that the controller of a rig has.
+// networks returns the networks of a rig's controller.
 func networks() []vdn.Network {
 	p := netip.MustParsePrefix
 	a := netip.MustParseAddr
@@ -148,7 +148,7 @@ func networks() []vdn.Network {
 	}}
 }
 
-// start starts the controller, the second time where it was.
+// start starts the controller, or restarts it at the same address.
 func (r *rig) start() {
 	r.t.Helper()
 	l, err := net.Listen("tcp", r.address)
@@ -167,7 +167,7 @@ func (r *rig) start() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = srv.Serve(l) // ends by Close
+		_ = srv.Serve(l) // stopped by Close
 	}()
 	r.stop = sync.OnceFunc(func() {
 		srv.Close()
@@ -181,7 +181,7 @@ func (r *rig) onRequest(f func(*http.Request)) {
 	r.hook = f
 }
 
-// conf is a configuration of a network.
+// conf returns a configuration of a network.
 func (r *rig) conf(network string, more ...string) string {
 	return fmt.Sprintf(`{"cniVersion":"1.1.0","name":%q,"type":"fairlead-cni","controller":"http://%s","node":"n1","dataDir":%q%s}`,
 		network, r.address, r.dataDir, prefixed(more))
@@ -194,12 +194,12 @@ func prefixed(more []string) string {
 	return "," + strings.Join(more, ",")
 }
 
-// args are those of a call for one pod.
+// args returns the arguments of a call for one pod.
 func args(conf, container, path string) *skel.CmdArgs {
 	return &skel.CmdArgs{ContainerID: container, Netns: path, IfName: "net1", StdinData: []byte(conf)}
 }
 
-// with adds what ADD gave, as runtimes do.
+// with adds the result of ADD, as runtimes do.
 func with(t *testing.T, conf string, result *current.Result) string {
 	t.Helper()
 	text, err := json.Marshal(result)
@@ -207,7 +207,7 @@ func with(t *testing.T, conf string, result *current.Result) string {
 	return strings.TrimSuffix(conf, "}") + `,"prevResult":` + string(text) + "}"
 }
 
-// refusedWith sees that an error has a code and says what it must.
+// refusedWith checks the code and the words of an error.
 func refusedWith(t *testing.T, err error, code uint, words ...string) {
 	t.Helper()
 	var e *types.Error
@@ -221,7 +221,7 @@ func refusedWith(t *testing.T, err error, code uint, words ...string) {
 	}
 }
 
-// leases gives the IDs of all.
+// leases returns the IDs of all leases.
 func (r *rig) leases() (ids []string) {
 	r.t.Helper()
 	all, err := r.vdn.Attachments(context.Background(), "", "")
@@ -232,7 +232,7 @@ func (r *rig) leases() (ids []string) {
 	return ids
 }
 
-// nothingLeft sees that a node and its controller are as if no pod had been.
+// nothingLeft checks that a node and its controller have no trace of a pod.
 func (r *rig) nothingLeft() {
 	r.t.Helper()
 	if ids := r.leases(); len(ids) > 0 {
@@ -250,7 +250,7 @@ func (r *rig) nothingLeft() {
 	}
 }
 
-// links are the names of all but lo.
+// links returns the names of all links except lo.
 func links(t *testing.T, ns *netns.NS) (names []string) {
 	t.Helper()
 	testkit.Do(t, ns, func() error {
@@ -265,7 +265,7 @@ func links(t *testing.T, ns *netns.NS) (names []string) {
 	return names
 }
 
-// reaches sees that one namespace gets an answer by TCP from another's addresses.
+// reaches checks that one namespace reaches another's addresses over TCP.
 func reaches(t *testing.T, from, to *netns.NS, addresses ...netip.Addr) {
 	t.Helper()
 	for _, a := range addresses {
@@ -302,7 +302,7 @@ func reaches(t *testing.T, from, to *netns.NS, addresses ...netip.Addr) {
 	}
 }
 
-// hosts are a result's addresses.
+// hosts returns the addresses of a result.
 func hosts(r *current.Result) (all []netip.Addr) {
 	for _, p := range prefixes(r) {
 		all = append(all, p.Addr())

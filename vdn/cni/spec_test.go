@@ -16,8 +16,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// TestNonsenseCanBeDeleted: what a pod's user has asked for is ADD's to refuse, and
-// nothing that DEL, which the runtime calls with the same, stumbles over.
+// TestNonsenseCanBeDeleted checks that only ADD rejects an invalid request of a pod's user,
+// not DEL, which the runtime calls with the same input.
 func TestNonsenseCanBeDeleted(t *testing.T) {
 	r := newRig(t)
 	pod := testkit.NetNS(t)
@@ -41,8 +41,8 @@ func TestNonsenseCanBeDeleted(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestDELWithoutANamespace: a runtime that no longer knows it says none, and it may
-// live all the same.
+// TestDELWithoutANamespace covers a runtime that no longer knows the namespace and passes
+// none, while the namespace may still exist.
 func TestDELWithoutANamespace(t *testing.T) {
 	r := newRig(t)
 	for _, network := range []string{"science", "whole"} {
@@ -57,7 +57,8 @@ func TestDELWithoutANamespace(t *testing.T) {
 	}
 }
 
-// TestNICAtHomeWithoutItsNote is nobody's until DEL takes its mark off.
+// TestNICAtHomeWithoutItsNote checks that nobody gets such a NIC until DEL removes its
+// alias.
 func TestNICAtHomeWithoutItsNote(t *testing.T) {
 	r := newRig(t)
 	must(t, netlink.LinkSetAlias(link(t, "nic1"), mark+"one.net1 nic1"))
@@ -71,7 +72,8 @@ func TestNICAtHomeWithoutItsNote(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestWhatIsLeftIsSaid: code 3 would tell the runtime that DEL has nothing to do.
+// TestWhatIsLeftIsSaid checks the error code: code 3 would tell the runtime that DEL has
+// nothing to do.
 func TestWhatIsLeftIsSaid(t *testing.T) {
 	r := newRig(t)
 	pod, err := netns.Create("deleted")
@@ -80,7 +82,7 @@ func TestWhatIsLeftIsSaid(t *testing.T) {
 	r.onRequest(func(q *http.Request) {
 		if q.Method == http.MethodPut {
 			must(t, pod.Close())
-			back = renamed(t, "nic2", "nic1") // and the pod's cannot come home
+			back = renamed(t, "nic2", "nic1") // now the pod's NIC cannot be returned
 		}
 	})
 	a := args(r.conf("whole"), "one", pod.Path())
@@ -94,8 +96,8 @@ func TestWhatIsLeftIsSaid(t *testing.T) {
 	must(t, Del(a))
 }
 
-// TestAddressesAgain are refused, too: a plugin that is called twice gives back what
-// it gets the second time, as the device is there already.
+// TestAddressesAgain checks that a repeated ADD of addresses is rejected: a plugin that is
+// called twice releases what it gets the second time, because its device already exists.
 func TestAddressesAgain(t *testing.T) {
 	r := newRig(t)
 	c := newTool(t, "lab", "1.0.0", `{"type":"ptp",`+r.addresses("science")+`}`)
@@ -113,7 +115,8 @@ func TestAddressesAgain(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestNodesOwnNamespace gets no device: what a pod's routes would do there.
+// TestNodesOwnNamespace checks that the node's namespace gets no device, because a pod's
+// routes would break the node.
 func TestNodesOwnNamespace(t *testing.T) {
 	r := newRig(t)
 	before := len(allLinks(t))
@@ -135,7 +138,7 @@ func allLinks(t *testing.T) []netlink.Link {
 	return all
 }
 
-// TestNotesThatCannotBeWritten stop ADD before anything is made.
+// TestNotesThatCannotBeWritten checks that ADD stops before it creates anything.
 func TestNotesThatCannotBeWritten(t *testing.T) {
 	r := newRig(t)
 	pod := testkit.NetNS(t)
@@ -151,8 +154,8 @@ func TestNotesThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// TestCheckLeavesOthersAlone: what later plugins of the chain have added is theirs to
-// check, and how they write a MAC address, too.
+// TestCheckLeavesOthersAlone checks that CHECK ignores what later plugins of the chain add,
+// and how they spell a MAC address.
 func TestCheckLeavesOthersAlone(t *testing.T) {
 	r := newRig(t)
 	pod := testkit.NetNS(t)
@@ -168,7 +171,7 @@ func TestCheckLeavesOthersAlone(t *testing.T) {
 	must(t, Del(a))
 }
 
-// TestCheckOfAddresses asks the controller, which may be away.
+// TestCheckOfAddresses checks against the controller, which may be unreachable.
 func TestCheckOfAddresses(t *testing.T) {
 	r := newRig(t)
 	pod := testkit.NetNS(t)
@@ -184,7 +187,7 @@ func TestCheckOfAddresses(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestStatusOfAddresses says what ADD would.
+// TestStatusOfAddresses checks that STATUS reports what ADD would.
 func TestStatusOfAddresses(t *testing.T) {
 	r := newRig(t)
 	refusedWith(t, StatusAddresses(args(r.ipam("whole"), "", "")), types.ErrInvalidNetworkConfig, "whole NICs")
@@ -193,7 +196,8 @@ func TestStatusOfAddresses(t *testing.T) {
 	refusedWith(t, StatusAddresses(args(r.ipam("science"), "", "")), types.ErrPluginNotAvailable, "cannot reach the VDN controller at http://127.0.0.1:")
 }
 
-// TestGCGoesOn past what it cannot undo, keeps the lease of that, and says all.
+// TestGCGoesOn checks that GC continues past what it cannot undo, retains its lease, and
+// reports all errors.
 func TestGCGoesOn(t *testing.T) {
 	r := newRig(t)
 	one, two := testkit.NetNS(t), testkit.NetNS(t)
@@ -204,7 +208,7 @@ func TestGCGoesOn(t *testing.T) {
 	}
 	a, err := r.store.Attachment("one.net1")
 	must(t, err)
-	must(t, bridge(a.Device)) // whose name the NIC cannot have
+	must(t, bridge(a.Device)) // occupies the name that the NIC needs
 	err = GC(args(r.conf("whole"), "", ""))
 	if err == nil || !strings.Contains(err.Error(), "another device of the node has that name now") {
 		t.Errorf("GC says %v", err)
@@ -215,7 +219,7 @@ func TestGCGoesOn(t *testing.T) {
 	must(t, netlink.LinkDel(link(t, a.Device)))
 	must(t, GC(args(r.conf("whole"), "", "")))
 	for _, name := range []string{"nic1", "nic2"} {
-		must(t, netlink.LinkSetMTU(link(t, name), 1600)) // only the note knew
+		must(t, netlink.LinkSetMTU(link(t, name), 1600)) // only the note had it
 		must(t, netlink.LinkSetUp(link(t, name)))
 	}
 	r.nothingLeft()

@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// Status says whether an ADD could be served: the controller answers, and the node's
-// daemon where there is one, the network is there, and so is its device.
+// Status reports whether an ADD could succeed: the controller responds, as does the node's
+// daemon if there is one, and the network and its device exist.
 func Status(args *skel.CmdArgs) error {
 	c, err := newCall(args, Parse)
 	if err == nil {
@@ -29,7 +29,7 @@ func Status(args *skel.CmdArgs) error {
 	return c.present(network)
 }
 
-// available asks the controller, and whether the node's daemon is there to ask.
+// available checks that the controller and the node's daemon respond.
 func (c *call) available() (vdn.Network, error) {
 	ctx, cancel := c.deadline()
 	defer cancel()
@@ -51,8 +51,8 @@ func (c *call) available() (vdn.Network, error) {
 	return vdn.Network{}, err
 }
 
-// present says whether a network has a device on this node, free or not: NICs that
-// pods have are no fault of the node.
+// present checks that a network has a device on this node, free or not. NICs that pods use
+// are not a fault of the node.
 func (c *call) present(n vdn.Network) error {
 	host, err := handle()
 	if err != nil {
@@ -81,7 +81,7 @@ func (c *call) present(n vdn.Network) error {
 	return c.usableNow(host, n)
 }
 
-// usableNow says why no macvlan can be made.
+// usableNow returns why no macvlan device can be created.
 func (c *call) usableNow(host *netlink.Handle, n vdn.Network) error {
 	_, err := c.devices(host, n)
 	var no *types.Error

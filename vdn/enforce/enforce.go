@@ -1,7 +1,7 @@
-// Package enforce is the door to what keeps networks apart on a node: rates,
-// rights and addresses of a vdn.Plan, in force. What stands behind it and what
-// that can do differs (Means); one suite, conformance, holds all to it. What a plan
-// says is decided elsewhere (vdn), and who brings it is vdn/node.
+// Package enforce defines the interface to what isolates networks on a node: it enforces
+// the rates, permissions and addresses of a vdn.Plan. Implementations differ in what they
+// support (Means); one test suite, conformance, covers all of them. Package vdn computes
+// plans, and vdn/node applies them.
 package enforce
 
 import (
@@ -15,44 +15,44 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// Enforcer enforces plans in the network namespace where it was opened. Its
-// methods may be called from any goroutine.
+// Enforcer enforces plans in the network namespace where it was opened. Its methods are
+// safe for concurrent use.
 type Enforcer interface {
-	// Means tells what it can do.
+	// Means returns what it supports.
 	Means() Means
-	// Degraded lists, in words, what it does without because the kernel refuses it.
+	// Degraded lists the features it runs without because the kernel rejects them.
 	Degraded() []string
-	// Apply makes exactly this plan hold, whatever was there: of a plan before, of a
-	// process before, or changed by somebody. It enforces what it can, and its
-	// error names all that it cannot: errors.Is(err, ErrUnable) where that is for
-	// good. What holds already is not touched.
+	// Apply makes this plan the only one in force, whatever was there before: a previous
+	// plan, the state of a previous process, or external changes. It enforces as much as it
+	// can, and its error names everything that it cannot; errors.Is(err, ErrUnable) if that
+	// is permanent. State that is already correct is not touched.
 	Apply(ctx context.Context, p vdn.Plan) error
-	// Counters gives what was counted since a slice or attachment is there, also by
-	// a process before.
+	// Counters returns the counts since a slice or attachment exists, including those of
+	// previous processes.
 	Counters(ctx context.Context) ([]vdn.Counter, error)
-	// Close lets go; what is enforced stays.
+	// Close releases resources; enforcement stays in force.
 	Close() error
-	// Remove takes all off and closes.
+	// Remove removes all enforcement and closes.
 	Remove() error
 }
 
-// Means is what an Enforcer can do.
+// Means describes what an Enforcer supports.
 type Means struct {
 	// Name is "kernel" or "openvswitch".
 	Name string
-	// Guarantee: a slice gets its rate however busy others are. Cap: nobody gets
-	// more than allowed. Access: who talks to whom. Spoof: nobody sends from an
-	// address that is not its own. Errors: those of ICMP from outside come to who may
-	// send what they are about.
+	// Guarantee: a slice gets its rate however busy others are. Cap: nobody exceeds the
+	// maximum rate. Access: traffic between networks is restricted. Spoof: pods cannot send
+	// from addresses that they do not own. Errors: ICMP errors from outside reach pods that
+	// may send the packets they refer to.
 	Guarantee, Cap, Access, Spoof, Errors bool
-	// Notes are its limits, in words.
+	// Notes describe its limitations.
 	Notes []string
 }
 
-// ErrUnable is what Apply answers, wrapped, of what its means cannot do.
+// ErrUnable is wrapped in Apply's error for what an Enforcer does not support.
 var ErrUnable = errors.New("cannot be enforced by these means")
 
-// Unable names all that a plan asks and the means cannot do.
+// Unable names everything in a plan that the Enforcer does not support.
 func (m Means) Unable(p vdn.Plan) error {
 	var what []string
 	for _, s := range p.Slices {
@@ -67,8 +67,7 @@ func (m Means) Unable(p vdn.Plan) error {
 		strings.Join(what, "; "), ErrUnable, m.Name)
 }
 
-// AttachmentError is what Apply answers, among others, of an attachment that is not
-// enforced.
+// AttachmentError is an attachment that Apply could not enforce; Apply may return several.
 type AttachmentError struct {
 	ID  string
 	Err error
@@ -76,10 +75,10 @@ type AttachmentError struct {
 
 func (e *AttachmentError) Error() string { return "attachment " + e.ID + ": " + e.Err.Error() }
 
-// Unwrap gives Err.
+// Unwrap returns Err.
 func (e *AttachmentError) Unwrap() error { return e.Err }
 
-// Failed finds the attachments that an error of Apply names.
+// Failed returns the attachments that an error of Apply names.
 func Failed(err error) map[string]error {
 	found := map[string]error{}
 	gather(err, found)
@@ -99,7 +98,7 @@ func gather(err error, found map[string]error) {
 	}
 }
 
-// Reasons why packets are dropped, as in vdn.Counter.
+// Reasons for dropped packets, as in vdn.Counter.
 const (
 	OverRate = "over-rate"
 	Isolated = "isolated"
@@ -109,8 +108,8 @@ const (
 	Bypassed = "bypassed"
 )
 
-// Reach gives the pairs of slices that may talk, both ways: where each names the
-// other.
+// Reach returns the pairs of slices that may communicate, in both directions: those that
+// name each other.
 func Reach(slices []vdn.Slice) map[[2]uint16]bool {
 	named := map[[2]uint16]bool{}
 	for _, s := range slices {
@@ -127,7 +126,7 @@ func Reach(slices []vdn.Slice) map[[2]uint16]bool {
 	return pairs
 }
 
-// ByName finds slices by their networks.
+// ByName indexes slices by network name.
 func ByName(slices []vdn.Slice) map[string]vdn.Slice {
 	all := map[string]vdn.Slice{}
 	for _, s := range slices {
@@ -136,14 +135,14 @@ func ByName(slices []vdn.Slice) map[string]vdn.Slice {
 	return all
 }
 
-// AddDrops counts packets that were dropped for a reason, where there are any.
+// AddDrops adds dropped packets for a reason, if there are any.
 func AddDrops(c vdn.Counter, reason string, n uint64) {
 	if n > 0 {
 		c.Drops[reason] += n
 	}
 }
 
-// Sort puts counters in their order: by network, attachment and device.
+// Sort orders counters by network, attachment and device.
 func Sort(all []vdn.Counter) {
 	slices.SortFunc(all, func(a, b vdn.Counter) int {
 		return cmp.Or(cmp.Compare(a.Network, b.Network), cmp.Compare(a.Attachment, b.Attachment), cmp.Compare(a.Device, b.Device))

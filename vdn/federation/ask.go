@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	// askedWait is how long a peer may wait for news.
+	// askedWait is how long a peer may wait for changes before it responds.
 	askedWait = 30 * time.Second
-	// pace is how long after an answer a peer is asked again, at the soonest.
+	// pace is the minimum delay between a response and the next request.
 	pace = 50 * time.Millisecond
-	// most is how much of an answer is read, in bytes.
+	// most limits the size of a response, in bytes.
 	most = 16 << 20
-	// mostNetworks is how many a domain may share.
+	// mostNetworks limits the networks that a domain may share.
 	mostNetworks = 4096
 )
 
-// ask keeps up with one peer until ctx ends. While it does not answer, what it
-// said last stands.
+// ask follows one peer until ctx ends. While the peer does not respond, its last offer
+// stays valid.
 func (f *Federation) ask(ctx context.Context, view vdn.PeerView) {
 	a := asker{peer: view.Peer, ring: f.ring}
 	defer a.close()
@@ -52,8 +52,8 @@ func (f *Federation) ask(ctx context.Context, view vdn.PeerView) {
 	}
 }
 
-// tell hands on how a peer is, also where that is no news: what could not be kept,
-// or was forgotten as the peer was taken away and put back, heals so.
+// tell passes on the state of a peer even if it is unchanged, so that an offer that could
+// not be stored, or was lost when the peer was deleted and added again, is restored.
 func (f *Federation) tell(ctx context.Context, v *vdn.PeerView, err error) {
 	was, connected := v.Error, v.Connected
 	v.Error, v.Connected = "", err == nil
@@ -71,11 +71,11 @@ func (f *Federation) tell(ctx context.Context, v *vdn.PeerView, err error) {
 	}
 }
 
-// asker asks one peer.
+// asker requests offers from one peer.
 type asker struct {
 	peer   vdn.Peer
 	ring   *ring
-	keys   *pair // of client
+	keys   *pair // used by client
 	client *http.Client
 	tag    string
 }
@@ -86,7 +86,7 @@ func (a *asker) close() {
 	}
 }
 
-// next is the peer's offer once it is another than the last; nil where it is the
+// next returns the peer's offer once it differs from the last one, or nil if it stays the
 // same for askedWait.
 func (a *asker) next(ctx context.Context) (*vdn.Offer, error) {
 	a.connect()
@@ -107,7 +107,7 @@ func (a *asker) next(ctx context.Context) (*vdn.Offer, error) {
 	return a.read(resp)
 }
 
-// connect has a client with the keys as they are now.
+// connect creates a client if the keys changed.
 func (a *asker) connect() {
 	keys := a.ring.now()
 	if keys == a.keys {
@@ -149,7 +149,7 @@ func (a *asker) read(resp *http.Response) (*vdn.Offer, error) {
 	return &o, nil
 }
 
-// inWords says what went wrong without the URL, which says nothing new.
+// inWords rewrites an error without the redundant URL.
 func inWords(p vdn.Peer, err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {

@@ -1,10 +1,10 @@
-// Package federation exchanges networks with other domains' controllers: each
-// tells the others what it shares with them, as JSON over mutually authenticated
-// TLS, and takes what they share. Who asks is known by the DNS name in its
-// certificate, and gets what is shared with that name alone.
+// Package federation exchanges networks with the controllers of other domains. Each
+// controller offers the others what it shares with them, as JSON over mutually
+// authenticated TLS, and accepts what they share. The DNS name in its certificate
+// identifies a client, which receives only what is shared with that name.
 //
-// What a domain has said stands while it cannot be reached, also over a restart:
-// a controller that is away breaks no network.
+// A domain's last offer stays valid while the domain is unreachable, and across restarts:
+// an unreachable controller breaks no network.
 package federation
 
 import (
@@ -16,38 +16,38 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// Domain is the controller that networks are exchanged for. It judges what peers
-// share, and keeps it.
+// Domain is the controller that networks are exchanged for. It evaluates and stores what
+// peers share.
 type Domain interface {
-	// Peers are the domains to ask, with what they said last.
+	// Peers returns the domains to query, with their last offers.
 	Peers() []vdn.PeerView
-	// Offer is what a domain is told, and the revision after which it may be another.
+	// Offer returns the offer for a domain, and the revision that it is based on.
 	Offer(domain string) (vdn.Offer, uint64)
-	// Wait returns the revision as soon as it is another than that one, or the
-	// present one when ctx ends.
+	// Wait returns the revision as soon as it differs from the given one, or the current
+	// one when ctx ends.
 	Wait(ctx context.Context, revision uint64) uint64
-	// SetOffers takes what is so of peers, again and again; of one that is none any
-	// more it is lost.
+	// SetOffers stores the state of peers. It is called repeatedly, and ignores domains
+	// that are no longer peers.
 	SetOffers(context.Context, []vdn.PeerView) error
 }
 
-// Options say who we are.
+// Options configure a Federation.
 type Options struct {
 	Keys Keys
 	Log  *slog.Logger
-	// Retry is how long to wait at first until a peer that failed is asked again; it
-	// doubles up to 16 times that. A second where 0.
+	// Retry is the initial delay before a failed peer is queried again; it doubles up to 16
+	// times that. 0 means one second.
 	Retry time.Duration
 }
 
-// Federation keeps up with all peers.
+// Federation follows all peers.
 type Federation struct {
 	domain Domain
 	ring   *ring
 	o      Options
 }
 
-// New checks that the keys can be read.
+// New creates a Federation. It fails if the keys cannot be read.
 func New(domain Domain, o Options) (*Federation, error) {
 	if o.Retry == 0 {
 		o.Retry = time.Second
@@ -59,14 +59,14 @@ func New(domain Domain, o Options) (*Federation, error) {
 	return &Federation{domain, ring, o}, nil
 }
 
-// asking is a peer that is being asked.
+// asking is a peer that is being followed.
 type asking struct {
 	peer vdn.Peer
 	stop context.CancelFunc
 	done chan struct{}
 }
 
-// Run asks all peers, as they come and go, until ctx ends.
+// Run follows all peers, including those added later, until ctx ends.
 func (f *Federation) Run(ctx context.Context) {
 	asked := map[string]asking{}
 	for revision := uint64(0); ctx.Err() == nil; revision = f.domain.Wait(ctx, revision) {
@@ -77,7 +77,7 @@ func (f *Federation) Run(ctx context.Context) {
 	}
 }
 
-// follow asks those who are peers, and no others.
+// follow starts and stops goroutines so that exactly the current peers are followed.
 func (f *Federation) follow(ctx context.Context, asked map[string]asking) {
 	peers := map[string]vdn.PeerView{}
 	for _, p := range f.domain.Peers() {

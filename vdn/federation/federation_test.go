@@ -20,7 +20,7 @@ import (
 	"github.com/fairlead/fairlead/vdn/store"
 )
 
-// site is a domain with its controller and federation, which run.
+// site is a domain with a running controller and federation.
 type site struct {
 	*server.Server
 	store *store.Store
@@ -31,7 +31,7 @@ type site struct {
 	stop  func()
 }
 
-// sees waits until a domain knows a peer as wanted says.
+// sees waits until a domain's view of a peer satisfies wanted.
 func (s *site) sees(t *testing.T, peer string, wanted func(vdn.PeerView) bool) (v vdn.PeerView) {
 	t.Helper()
 	testkit.Eventually(t, time.Minute, func() error {
@@ -118,7 +118,7 @@ func (s *site) knows(t *testing.T, domain, url string) {
 	}
 }
 
-// shares makes a network that a domain is told of.
+// shares creates a network shared with a domain.
 func (s *site) shares(t *testing.T, with, name, prefix string) {
 	t.Helper()
 	_, err := s.store.PutNetwork(t.Context(), vdn.Network{
@@ -129,7 +129,7 @@ func (s *site) shares(t *testing.T, with, name, prefix string) {
 	}
 }
 
-// has is that a peer shares these, of which all count.
+// has checks that a peer shares exactly these networks and that all are accepted.
 func has(names ...string) func(vdn.PeerView) bool {
 	return func(v vdn.PeerView) bool {
 		var got []string
@@ -190,7 +190,8 @@ func TestExchange(t *testing.T) {
 	}
 }
 
-// TestOverlap: a network that overlaps ours is refused by name, the others count.
+// TestOverlap checks that a network that overlaps ours is rejected by name and others are
+// accepted.
 func TestOverlap(t *testing.T) {
 	ca := authority(t)
 	daejeon, busan := newSite(t, "daejeon", certificate(t, ca, "daejeon")), newSite(t, "busan", certificate(t, ca, "busan"))
@@ -205,8 +206,8 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-// TestHeals: what of an offer is not kept, or forgotten meanwhile, is told again though
-// the peer says nothing new.
+// TestHeals checks that an offer that was not stored, or was lost, is stored again even
+// though the peer sends nothing new.
 func TestHeals(t *testing.T) {
 	kept, err := store.Open(t.TempDir(), "daejeon")
 	if err != nil {
@@ -217,7 +218,7 @@ func TestHeals(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	s := &site{Server: server.New(server.Options{Store: kept}), store: kept} // which asks nobody by itself
+	s := &site{Server: server.New(server.Options{Store: kept}), store: kept} // queries nobody by itself
 	f := &Federation{domain: s.Server, o: Options{Log: slog.New(slog.DiscardHandler)}}
 	view := vdn.PeerView{Peer: vdn.Peer{Domain: "busan"}, Networks: []vdn.SharedNetwork{{Name: "genome", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}}}}
 	for range 2 {
@@ -232,7 +233,7 @@ func TestHeals(t *testing.T) {
 	}
 }
 
-// TestQuiet: an offer that stays the same is not told again, whatever else changes.
+// TestQuiet checks that an unchanged offer is not sent again, whatever else changes.
 func TestQuiet(t *testing.T) {
 	ca := authority(t)
 	a, b := newSite(t, "a", certificate(t, ca, "a")), newSite(t, "b", certificate(t, ca, "b"))
@@ -258,7 +259,7 @@ func TestBadCertificates(t *testing.T) {
 	late := func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }
 	for name, c := range map[string]struct {
 		keys Keys
-		as   string // whom daejeon takes busan for
+		as   string // the name by which daejeon knows busan
 		want string
 	}{
 		"ours is of an authority that the peer does not know": {Keys{stranger.Cert, stranger.Key, ca.Crt("ca")}, "busan", "peer busan does not take our certificate"},
@@ -276,7 +277,7 @@ func TestBadCertificates(t *testing.T) {
 	}
 }
 
-// TestNewCertificate: files that change are read without a restart.
+// TestNewCertificate checks that changed files are read without a restart.
 func TestNewCertificate(t *testing.T) {
 	old, fresh := authority(t), authority(t)
 	busan := newSite(t, "busan", certificate(t, fresh, "busan"))

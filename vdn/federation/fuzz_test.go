@@ -13,9 +13,9 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// FuzzOffer has a peer offer anything. It is refused by the peer's name, or is the
-// offer of that domain, is read the same when it is written, and each of its networks
-// counts here or does not count for a reason.
+// FuzzOffer has a peer send an arbitrary offer. Either it is rejected with the peer's name,
+// or it is the offer of that domain, survives a round trip, and each of its networks is
+// accepted or has a reason for its rejection.
 func FuzzOffer(f *testing.F) {
 	good := `{"domain":"busan","networks":[{"name":"science","prefixes":["10.9.0.0/24","fd00:9::/64"],"reach":["science"],"hosts":[{"owner":"a/b","addresses":["10.9.0.7"]}]}]}`
 	f.Add(200, []byte(good))

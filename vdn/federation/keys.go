@@ -11,14 +11,13 @@ import (
 	"github.com/fairlead/fairlead/internal/limit"
 )
 
-// Keys are files in PEM: our certificate, which bears the name of our domain, its
-// key, and the authorities of our peers' certificates. They are read anew when
-// they change.
+// Keys are PEM files: our certificate, which has the name of our domain, its key, and the
+// CA certificates of our peers. They are read again when they change.
 type Keys struct {
 	Cert, Key, CA string
 }
 
-// pair is what the files say.
+// pair is the content of the files.
 type pair struct {
 	cert tls.Certificate
 	ca   *x509.CertPool
@@ -50,7 +49,7 @@ func (k Keys) stamp() (s [3]time.Time) {
 	return s
 }
 
-// ring is Keys as read last. Files that cannot be read leave it as it was.
+// ring caches Keys. If the files cannot be read, the last content stays valid.
 type ring struct {
 	keys Keys
 
@@ -67,7 +66,7 @@ func newRing(keys Keys) (*ring, error) {
 	return r, err
 }
 
-// now is what the files say now: another pair than before where that is new.
+// now returns the current content of the files, as a new pair if it changed.
 func (r *ring) now() *pair {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -75,13 +74,13 @@ func (r *ring) now() *pair {
 	if stamp == r.stamp {
 		return r.pair
 	}
-	if p, err := r.keys.load(); err == nil { // else half written, say
+	if p, err := r.keys.load(); err == nil { // otherwise the files may be half written
 		r.stamp, r.pair = stamp, p
 	}
 	return r.pair
 }
 
-// asServer wants certificates of all who ask.
+// asServer requires a certificate from all clients.
 func (r *ring) asServer() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
@@ -97,7 +96,8 @@ func (r *ring) asServer() *tls.Config {
 	}
 }
 
-// asClient asks a domain, whose certificate must bear its name.
+// asClient returns the configuration to connect to a domain, whose certificate must have
+// its name.
 func (p *pair) asClient(domain string) *tls.Config {
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS13,

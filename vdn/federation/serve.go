@@ -17,10 +17,10 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// longestWait is how long a question may stand unanswered.
+// longestWait limits how long a request may wait.
 const longestWait = time.Minute
 
-// Serve answers peers on l until ctx ends.
+// Serve serves peers on l until ctx ends.
 func (f *Federation) Serve(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/offer", f.offer)
@@ -35,8 +35,8 @@ func (f *Federation) Serve(ctx context.Context, l net.Listener) error {
 	return webserve.Until(ctx, s, tls.NewListener(l, f.ring.asServer()))
 }
 
-// offer answers what is shared with who asks, at once or, where ?wait is given and
-// If-None-Match names what it has, as soon as that is another.
+// offer responds with what is shared with the client: immediately, or if ?wait is given and
+// If-None-Match has the current tag, as soon as the offer changes.
 func (f *Federation) offer(w http.ResponseWriter, r *http.Request) {
 	peer, err := f.caller(r)
 	if err != nil {
@@ -68,7 +68,7 @@ func (f *Federation) offer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// caller is the peer whose certificate was shown.
+// caller returns the peer that the client certificate identifies.
 func (f *Federation) caller(r *http.Request) (string, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return "", fmt.Errorf("a certificate is needed")
@@ -82,7 +82,7 @@ func (f *Federation) caller(r *http.Request) (string, error) {
 	return "", fmt.Errorf("certificate for %s: no peer has that domain here", strings.Join(names, ", "))
 }
 
-// encode writes an offer, with a tag that stands for it.
+// encode encodes an offer, with an entity tag.
 func encode(o vdn.Offer) (body []byte, tag string, err error) {
 	if body, err = json.Marshal(o); err != nil {
 		return nil, "", err

@@ -1,5 +1,5 @@
-// Package file reads networks and peers as people write them, in YAML or JSON, and
-// says in which line something is wrong. It is pure.
+// Package file reads networks and peers from YAML or JSON files and reports errors with
+// line numbers. It is pure.
 package file
 
 import (
@@ -19,9 +19,9 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// Item is one thing of a file.
+// Item is one object of a file.
 type Item struct {
-	// Network or Peer it is.
+	// Network or Peer is set.
 	Network *vdn.Network
 	Peer    *vdn.Peer
 	at      place
@@ -38,11 +38,11 @@ func (i Item) Object() string {
 // Where adds file and line to an error about it.
 func (i Item) Where(err error) error { return i.at.where(err) }
 
-// place is where a thing stands.
+// place is the position of an object.
 type place struct {
 	file  string
 	line  int
-	lines map[string]int // of its fields, by their paths
+	lines map[string]int // of its fields, by path
 }
 
 // where adds file and line to each problem of an error.
@@ -58,7 +58,7 @@ func (p place) where(err error) error {
 	return errors.Join(told...)
 }
 
-// lineOf gives the line of a field, or of what it is missing in.
+// lineOf returns the line of a field, or of its closest existing parent.
 func (p place) lineOf(field string) int {
 	for field != "" {
 		if line, ok := p.lines[field]; ok {
@@ -69,8 +69,8 @@ func (p place) lineOf(field string) int {
 	return p.line
 }
 
-// Read reads documents of fields "networks" and "peers", which are lists. All that
-// is wrong is told, a line each; nothing is given then.
+// Read reads documents with the list fields "networks" and "peers". It reports all errors,
+// one per line, and returns no items in that case.
 func Read(name string, text []byte) ([]Item, error) {
 	docs, bad := yamltree.Parse(name, text)
 	if bad != nil {
@@ -93,7 +93,7 @@ type reader struct {
 	file   string
 	items  []Item
 	faults []error
-	lines  map[string]int // of the present item
+	lines  map[string]int // of the current item
 	object string
 }
 
@@ -119,7 +119,7 @@ func (r *reader) document(doc *yaml.Node) {
 	})
 }
 
-// each goes through a list of things that a field names, which may be there once.
+// each processes a list of objects and rejects duplicates by their name field.
 func (r *reader) each(n *yaml.Node, list, by string, do func(*yaml.Node)) {
 	if n.Kind != yaml.SequenceNode {
 		r.refuse(n.Line, "file, %s: want a list, got %s: write each with a - before it", list, yamltree.Got(n))
@@ -146,7 +146,7 @@ func nameOf(n *yaml.Node, by string) string {
 	return ""
 }
 
-// item reads one thing and checks it.
+// item decodes one object and validates it.
 func (r *reader) item(n *yaml.Node, kind, by string, into any, item Item, valid func() error) {
 	r.object, r.lines = strings.TrimSpace(kind+" "+nameOf(n, by)), map[string]int{}
 	item.at = place{r.file, n.Line, r.lines}
@@ -162,7 +162,7 @@ func (r *reader) item(n *yaml.Node, kind, by string, into any, item Item, valid 
 	r.items = append(r.items, item)
 }
 
-// fields goes through a mapping; what is not known or there twice is refused.
+// fields processes a mapping and rejects unknown and duplicate fields.
 func (r *reader) fields(n *yaml.Node, known map[string]func(*yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
 		r.refuse(n.Line, "%s: want fields, got %s: see docs/vdn.md", r.object, yamltree.Got(n))
@@ -185,7 +185,7 @@ func (r *reader) fields(n *yaml.Node, known map[string]func(*yaml.Node)) {
 	}
 }
 
-// value reads a node into a value of the model.
+// value decodes a node into a value of the model.
 func (r *reader) value(n *yaml.Node, into reflect.Value, path string) {
 	r.lines[path] = n.Line
 	_, isText := into.Addr().Interface().(encoding.TextUnmarshaler)
@@ -216,15 +216,15 @@ func (r *reader) value(n *yaml.Node, into reflect.Value, path string) {
 	}
 }
 
-// scalar reads one word as JSON has it.
+// scalar decodes one word as JSON does.
 func (r *reader) scalar(n *yaml.Node, into reflect.Value, path string) {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
 		r.refuse(n.Line, "%s, %s: want one word, got %s: write its value", r.object, path, yamltree.Got(n))
 		return
 	}
 	text := []byte(n.Value)
-	if into.Kind() != reflect.Int { // all others are read from text
-		text, _ = json.Marshal(n.Value) // text always can be
+	if into.Kind() != reflect.Int { // all other types decode from a string
+		text, _ = json.Marshal(n.Value) // a string always encodes
 	}
 	if err := json.Unmarshal(text, into.Addr().Interface()); err != nil {
 		r.refuse(n.Line, "%s, %s: %s cannot be there: %v", r.object, path, yamltree.Got(n), err)

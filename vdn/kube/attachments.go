@@ -20,26 +20,25 @@ import (
 const (
 	// attachmentsResource is the resource of NetworkAttachments.
 	attachmentsResource = "networkattachments"
-	// labelNetwork names an attachment's network, so that kubectl finds those of one.
+	// labelNetwork has the network of an attachment, so that kubectl can select by network.
 	labelNetwork = "fairlead.io/network"
 )
 
-// podOf gives the pod of an attachment, if it says whose it is and a pod can be
-// called so.
+// podOf returns the pod of an attachment, if its owner is a valid name of a pod.
 func podOf(a vdn.Attachment) (namespace, name string, ok bool) {
 	namespace, name, _ = strings.Cut(a.Owner, "/")
 	return namespace, name, validation.ValidateNamespaceName(namespace, false) == nil && validation.NameIsDNSSubdomain(name, false) == nil
 }
 
-// nameOf is unique to an attachment and tells its pod.
+// nameOf returns a name that is unique to an attachment and begins with its pod's name.
 func nameOf(a vdn.Attachment, pod string) string {
 	sum := sha256.Sum256([]byte(a.ID))
-	const most = 253 - 11 // the longest name of an object, without what is added
+	const most = 253 - 11 // the maximum length of an object name, minus the suffix
 	return strings.TrimRight(pod[:min(len(pod), most)], ".-") + "-" + hex.EncodeToString(sum[:5])
 }
 
-// attachmentOf is what the cluster is to show of an attachment; nil where it is not
-// said whose it is.
+// attachmentOf returns the NetworkAttachment object of an attachment, or nil if its owner
+// is unknown.
 func (s *Sync) attachmentOf(a vdn.Attachment) *v1alpha1.NetworkAttachment {
 	namespace, name, ok := podOf(a)
 	if !ok {
@@ -61,7 +60,7 @@ func (s *Sync) attachmentOf(a vdn.Attachment) *v1alpha1.NetworkAttachment {
 	return o
 }
 
-// pod gives a pod as it was read last.
+// pod returns a pod as last read.
 func (s *Sync) pod(namespace, name string) *metav1.PartialObjectMetadata {
 	o, there, err := s.pods.GetStore().GetByKey(namespace + "/" + name)
 	if !there || err != nil {
@@ -70,7 +69,7 @@ func (s *Sync) pod(namespace, name string) *metav1.PartialObjectMetadata {
 	return o.(*metav1.PartialObjectMetadata)
 }
 
-// showAttachments has the cluster show what the store holds, and nothing else.
+// showAttachments makes the NetworkAttachments in the cluster match the store.
 func (s *Sync) showAttachments(ctx context.Context) (wrong error) {
 	stands := map[string]*v1alpha1.NetworkAttachment{}
 	for _, o := range all[*v1alpha1.NetworkAttachment](s.attachments) {
@@ -95,15 +94,15 @@ func (s *Sync) showAttachments(ctx context.Context) (wrong error) {
 	return wrong
 }
 
-// show makes a NetworkAttachment, or changes it where it is another.
+// show creates a NetworkAttachment, or updates it if it differs.
 func (s *Sync) show(ctx context.Context, was, o *v1alpha1.NetworkAttachment) error {
 	if was == nil {
 		err := s.own.Post().Namespace(o.Namespace).Resource(attachmentsResource).Body(o).Do(ctx).Error()
 		switch {
-		case apierrors.IsAlreadyExists(err): // it will be heard of
+		case apierrors.IsAlreadyExists(err): // the watch will deliver it
 			return nil
 		case apierrors.IsNotFound(err), apierrors.HasStatusCause(err, "NamespaceTerminating"):
-			return nil // its namespace is gone, or going
+			return nil // its namespace is gone or terminating
 		}
 		return err
 	}
@@ -114,7 +113,7 @@ func (s *Sync) show(ctx context.Context, was, o *v1alpha1.NetworkAttachment) err
 	o.ResourceVersion = was.ResourceVersion
 	err := s.own.Put().Namespace(o.Namespace).Resource(attachmentsResource).Name(o.Name).Body(o).Do(ctx).Error()
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil // it will be heard of
+		return nil // the watch will deliver it
 	}
 	return err
 }

@@ -18,12 +18,12 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// skew is how far the clocks of the API server and of who leases may be apart: a
-// lease that much older than its pod is that of another pod by the same name. It
-// counts for leases that do not tell their pod's UID.
+// skew is the maximum clock difference between the API server and the machine that leases:
+// a lease older than its pod by more than that belongs to an earlier pod of the same name.
+// It applies to leases without the UID of their pod.
 const skew = time.Minute
 
-// listPods lists and watches nothing of pods but their metadata.
+// listPods lists and watches only the metadata of pods.
 func listPods(client metadata.Interface) *cache.ListWatch {
 	pods := client.Resource(corev1.SchemeGroupVersion.WithResource("pods"))
 	return &cache.ListWatch{
@@ -34,9 +34,9 @@ func listPods(client metadata.Interface) *cache.ListWatch {
 	}
 }
 
-// isPodOf says that a pod is the one that an attachment was leased for, and no other
-// of its name. What a kubelet runs of its own files it knows by another UID than the
-// API server, whose object bears that as an annotation.
+// isPodOf reports whether a pod is the one that an attachment was leased for, and not
+// another pod of the same name. For a static pod, the kubelet uses a different UID than the
+// API server, whose object has it in an annotation.
 func isPodOf(pod metav1.Object, a vdn.Attachment) bool {
 	if a.OwnerUID == "" {
 		return pod.GetCreationTimestamp().Unix() <= a.Since+int64(skew/time.Second)
@@ -44,15 +44,15 @@ func isPodOf(pod metav1.Object, a vdn.Attachment) bool {
 	return string(pod.GetUID()) == a.OwnerUID || pod.GetAnnotations()[corev1.MirrorPodAnnotationKey] == a.OwnerUID
 }
 
-// releaseGone releases attachments whose pods have been gone for long: their node
-// died, or could not say so.
+// releaseGone releases attachments whose pods have been gone for long, because their node
+// died or could not report the deletion.
 func (s *Sync) releaseGone(ctx context.Context) (wrong error) {
 	missed := map[string]time.Time{}
 	now := time.Now()
 	for _, a := range s.Store.Attachments("", "") {
 		namespace, name, ok := podOf(a)
 		if !ok {
-			continue // nobody knows whose it is
+			continue // the owner is unknown
 		}
 		if pod := s.pod(namespace, name); pod != nil && isPodOf(pod, a) {
 			continue
@@ -74,8 +74,8 @@ func (s *Sync) releaseGone(ctx context.Context) (wrong error) {
 	return wrong
 }
 
-// release releases an attachment, if the API server itself says that its pod is
-// gone: what was read last may be old.
+// release releases an attachment if the API server confirms that its pod is gone, because
+// the cache may be stale.
 func (s *Sync) release(ctx context.Context, a vdn.Attachment, namespace, name string) error {
 	pod := &corev1.Pod{}
 	err := s.core.Get().Namespace(namespace).Resource("pods").Name(name).Do(ctx).Into(pod)
@@ -95,8 +95,7 @@ func (s *Sync) release(ctx context.Context, a vdn.Attachment, namespace, name st
 	return nil
 }
 
-// tell makes an Event of a pod that is gone, in its namespace. Where that is gone,
-// too, there is none.
+// tell creates an Event for a deleted pod in its namespace, unless that is gone too.
 func (s *Sync) tell(ctx context.Context, a vdn.Attachment, namespace, name, note string) {
 	_, err := kubeclient.PostEvent(ctx, s.events, kubeclient.Event{
 		About:      corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: name},

@@ -7,8 +7,8 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// TestPodOf: who leases may write anything; only of what a pod can be called the API
-// server is asked.
+// TestPodOf checks that the API server is queried only for valid pod names, because a lease
+// may contain any owner.
 func TestPodOf(t *testing.T) {
 	for owner, want := range map[string]bool{
 		"lab/db-0": true, "lab/a.b": true,

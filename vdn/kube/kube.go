@@ -1,8 +1,8 @@
-// Package kube has a domain's networks as resources of Kubernetes: what
-// VirtualNetworks say goes into the store (networks.go), what is leased shows as
-// NetworkAttachments beside its pods (attachments.go), and what a pod left behind
-// that is no more is released (gone.go). All is level-triggered: the store and the
-// cluster are compared whole, after a change of either and every minute.
+// Package kube represents a domain's networks as Kubernetes resources: it stores the
+// networks that VirtualNetworks define (networks.go), shows leases as NetworkAttachments
+// next to their pods (attachments.go), and releases the leases of deleted pods (gone.go).
+// All of it is level-triggered: the store and the cluster are compared in full after a
+// change of either and every minute.
 package kube
 
 import (
@@ -27,48 +27,47 @@ import (
 	"github.com/fairlead/fairlead/vdn/store"
 )
 
-// What a Config leaves open.
+// Defaults of Config, and intervals.
 const (
-	// DefaultGoneAfter is how long a pod is gone before its leases are released.
+	// DefaultGoneAfter is how long a pod must be gone before its leases are released.
 	DefaultGoneAfter = 5 * time.Minute
-	// DefaultPace is how long changes are gathered.
+	// DefaultPace is how long changes are batched.
 	DefaultPace = 500 * time.Millisecond
-	// relook is how often all is compared without a change, so that what was
-	// missed or failed heals.
+	// relook is the interval of a full comparison without a change, so that missed or
+	// failed changes are corrected.
 	relook = time.Minute
 	retry  = 5 * time.Second
 )
 
-// Config is what a Sync is told.
+// Config configures a Sync.
 type Config struct {
-	// Client is the way to the API server. Its limit of requests is not used.
+	// Client configures the connection to the API server. Its rate limit is not used.
 	Client *rest.Config
-	// Store is where the networks are; nobody else puts any there.
+	// Store holds the networks; nothing else may add any.
 	Store *store.Store
-	// GoneAfter is how long a pod is gone before its leases are released.
+	// GoneAfter is how long a pod must be gone before its leases are released.
 	GoneAfter time.Duration
-	// Pace is how long changes are gathered before they are looked at.
+	// Pace is how long changes are batched before they are processed.
 	Pace time.Duration
 	Log  *slog.Logger
 }
 
-// Sync keeps the store as VirtualNetworks say, and the cluster as the store is.
+// Sync makes the store match the VirtualNetworks, and the cluster match the store.
 type Sync struct {
 	Config
 	core, events rest.Interface
 	own          rest.Interface // Fairlead's resources
 
 	networks, attachments, pods cache.SharedIndexInformer
-	// wake has one element where the cluster may have changed.
+	// wake has one element if the cluster may have changed.
 	wake chan struct{}
-	// gone says since when the pod of a lease is missed, by the lease's ID.
+	// gone has the time since when the pod of a lease is missing, by lease ID.
 	gone map[string]time.Time
-	// due is whether something is to be looked at again soon, though nothing
-	// changes.
+	// due requests another comparison soon, even without a change.
 	due bool
 }
 
-// New makes a Sync. It does not connect.
+// New creates a Sync without connecting.
 func New(c Config) (*Sync, error) {
 	c.GoneAfter, c.Pace = cmp.Or(c.GoneAfter, DefaultGoneAfter), cmp.Or(c.Pace, DefaultPace)
 	c.Log = cmp.Or(c.Log, slog.Default())
@@ -102,13 +101,13 @@ func (s *Sync) dial() (err error) {
 	return nil
 }
 
-// follow gives an informer that wakes the Sync.
+// follow returns an informer that wakes the Sync.
 func (s *Sync) follow(lw *cache.ListWatch, of runtime.Object) cache.SharedIndexInformer {
 	i := cache.NewSharedIndexInformer(lw, of, 0, cache.Indexers{})
 	wake := func() {
 		select {
 		case s.wake <- struct{}{}:
-		default: // it is about to look anyway
+		default: // a wake-up is already pending
 		}
 	}
 	_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -118,12 +117,12 @@ func (s *Sync) follow(lw *cache.ListWatch, of runtime.Object) cache.SharedIndexI
 		s.Log.Warn("a resource cannot be followed; what was read last counts, and it is tried again", "resource", fmt.Sprintf("%T", of), "error", err)
 	}))
 	if err != nil {
-		panic("vdn/kube: " + err.Error()) // of an informer that runs already
+		panic("vdn/kube: " + err.Error()) // only if the informer is already running
 	}
 	return i
 }
 
-// slim keeps of a pod's metadata what is looked at.
+// slim strips a pod's metadata to what is used.
 func slim(o any) (any, error) {
 	if p, ok := o.(*metav1.PartialObjectMetadata); ok {
 		slim := &metav1.PartialObjectMetadata{TypeMeta: p.TypeMeta, ObjectMeta: metav1.ObjectMeta{
@@ -137,8 +136,8 @@ func slim(o any) (any, error) {
 	return o, nil
 }
 
-// Run keeps both alike until ctx ends. Nothing is changed before all that counts has
-// been read.
+// Run synchronizes the store and the cluster until ctx ends. It changes nothing before all
+// resources have been read.
 func (s *Sync) Run(ctx context.Context) error {
 	informers := []cache.SharedIndexInformer{s.networks, s.attachments, s.pods}
 	var read []cache.InformerSynced
@@ -176,7 +175,7 @@ func (s *Sync) Run(ctx context.Context) error {
 	}
 }
 
-// watchStore gives a channel that has an element where the store has changed.
+// watchStore returns a channel that has an element if the store has changed.
 func (s *Sync) watchStore(ctx context.Context) <-chan struct{} {
 	changed := make(chan struct{}, 1)
 	go func() {
@@ -191,7 +190,7 @@ func (s *Sync) watchStore(ctx context.Context) <-chan struct{} {
 	return changed
 }
 
-// await waits for a change, and a little more, so that many are looked at together.
+// await waits for a change, and then for Pace, so that changes are processed in batches.
 func (s *Sync) await(ctx context.Context, store <-chan struct{}, longest time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -204,7 +203,7 @@ func (s *Sync) await(ctx context.Context, store <-chan struct{}, longest time.Du
 	sleep.For(ctx, s.Pace)
 }
 
-// reconcile compares all once.
+// reconcile compares everything once.
 func (s *Sync) reconcile(ctx context.Context) error {
 	s.due = false
 	err := s.putNetworks(ctx)

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { labkube.Main(m) }
 
 const (
 	patience = time.Minute
-	// vdnUser has the rights of deploy/manifests/vdn.
+	// vdnUser has the permissions of deploy/manifests/vdn.
 	vdnUser = "system:serviceaccount:fairlead:fairlead-vdn"
 )
 
@@ -63,7 +63,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// run begins to sync until stop, or the test ends.
+// run synchronizes until stop or the end of the test.
 func (w *world) run() {
 	config, err := w.cluster.ConfigFor(vdnUser)
 	w.must(err)
@@ -104,8 +104,8 @@ func (w *world) dropNetwork(name string) {
 	w.must(w.own.Delete().Resource(networksResource).Name(name).Do(w.t.Context()).Error())
 }
 
-// wants waits until all networks of the store stand so, and what their
-// VirtualNetworks say: "name: attachments, free, Ready and why".
+// wants waits until the store has these networks and their VirtualNetworks have this
+// status: "name: attachments, free, Ready and message".
 func (w *world) wants(stored string, said ...string) {
 	w.t.Helper()
 	testkit.Eventually(w.t, patience, func() error {
@@ -139,7 +139,7 @@ func (w *world) wants(stored string, said ...string) {
 	})
 }
 
-// attach leases a place for a pod, as a node asks for one; old says how long ago.
+// attach leases addresses for a pod, as a node requests them; old is the age of the lease.
 func (w *world) attach(network, owner, container string, old time.Duration) vdn.Attachment {
 	w.t.Helper()
 	lease, _, err := w.store.Attach(w.t.Context(), vdn.AttachmentRequest{
@@ -149,7 +149,7 @@ func (w *world) attach(network, owner, container string, old time.Duration) vdn.
 	return lease.Attachment
 }
 
-// attachTo leases a place for a pod whose UID is told.
+// attachTo leases addresses for a pod with a UID.
 func (w *world) attachTo(pod, uid string) vdn.Attachment {
 	w.t.Helper()
 	lease, _, err := w.store.Attach(w.t.Context(), vdn.AttachmentRequest{
@@ -164,7 +164,7 @@ func (w *world) pod(name string) *corev1.Pod {
 	return w.create(corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}})
 }
 
-// create makes a pod with a container.
+// create creates a pod with a container.
 func (w *world) create(p corev1.Pod) *corev1.Pod {
 	w.t.Helper()
 	p.Spec.Containers = []corev1.Container{{Name: "c", Image: "c"}}
@@ -173,7 +173,7 @@ func (w *world) create(p corev1.Pod) *corev1.Pod {
 	return made
 }
 
-// shows waits until the cluster shows just these attachments.
+// shows waits until the cluster has exactly these attachments.
 func (w *world) shows(want ...string) {
 	w.t.Helper()
 	testkit.Eventually(w.t, patience, func() error {
@@ -202,19 +202,19 @@ const (
 	free    = "science: 0 172.20.0.0/29/5 fd20::/64/9223372036854775807 True the network is as its spec says"
 )
 
-// TestNetworks has VirtualNetworks be the store's networks.
+// TestNetworks checks that the store's networks match the VirtualNetworks.
 func TestNetworks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.network("science", science)
 	w.wants("science", free)
-	// What overlaps is refused by name, and holds when the other is gone.
+	// An overlap is rejected by name, and accepted once the other network is gone.
 	w.network("other", "{devices: [eth1], subnets: [{prefix: 172.20.0.0/24}]}")
 	testkit.Eventually(t, patience, func() error { return w.refused("other", "172.20.0.0/29", "science") })
 	w.dropNetwork("science")
 	w.wants("other", "other: 0 172.20.0.0/24/254 True the network is as its spec says")
 
-	// A change that would orphan a lease is refused; what was there stays.
+	// A change that would orphan a lease is rejected, and the previous version stays.
 	a := w.attach("other", "default/web", "c1", 0)
 	w.pod("web")
 	w.network("other", "{devices: [eth1], subnets: [{prefix: 10.1.0.0/24}]}")
@@ -222,7 +222,8 @@ func TestNetworks(t *testing.T) {
 	if n, err := w.store.Network("other"); err != nil || n.Subnets[0].Prefix.String() != "172.20.0.0/24" {
 		t.Errorf("%v, %v", n, err)
 	}
-	// Without a VirtualNetwork it goes with its last attachment, also over a restart.
+	// Without a VirtualNetwork, a network is deleted with its last attachment, even across
+	// a restart.
 	w.dropNetwork("other")
 	w.stop()
 	w.run()
@@ -230,7 +231,7 @@ func TestNetworks(t *testing.T) {
 	w.must(w.store.Detach(t.Context(), a.ID))
 	w.wants("")
 
-	// What the API server can tell by itself it does.
+	// The API server itself rejects what the schema can check.
 	for spec, why := range map[string]string{
 		"{devices: [eth1], subnets: [{prefix: nowhere}]}":                                 "is not a prefix",
 		"{devices: [eth1], subnets: [{prefix: 10.0.0.0/8}], max: fast}":                   "spec.max",
@@ -245,7 +246,7 @@ func TestNetworks(t *testing.T) {
 	}
 }
 
-// refused says what is wrong where a VirtualNetwork is not refused with these words.
+// refused returns an error unless a VirtualNetwork is rejected with these words.
 func (w *world) refused(name string, words ...string) error {
 	var n v1alpha1.VirtualNetwork
 	if err := w.own.Get().Resource(networksResource).Name(name).Do(w.t.Context()).Into(&n); err != nil {
@@ -263,8 +264,8 @@ func (w *world) refused(name string, words ...string) error {
 	return nil
 }
 
-// TestAttachments shows leases beside their pods, and releases those of pods that
-// are gone.
+// TestAttachments checks that leases appear next to their pods, and that those of deleted
+// pods are released.
 func TestAttachments(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -277,16 +278,16 @@ func TestAttachments(t *testing.T) {
 	_, err := w.store.Up(t.Context(), a.ID, vdn.UpReport{Device: "eth1", MAC: "02:00:00:00:00:01", NetNS: "/run/netns/web"})
 	w.must(err)
 	w.shows(fmt.Sprintf(line, "up"))
-	w.attach("science", "", "nobody", 0) // shown nowhere, and nobody's to release
+	w.attach("science", "", "nobody", 0) // not shown, and never released
 	w.wants("science", "science: 2 172.20.0.0/29/3 fd20::/64/9223372036854775807 True the network is as its spec says")
 
-	// What somebody else makes of them is undone.
+	// Changes by others are reverted.
 	w.apply("apiVersion: fairlead.io/v1alpha1\nkind: NetworkAttachment\nmetadata: {name: made-up, namespace: default}\n" +
 		"status: {id: x, network: science, pod: x, interface: x, node: x, phase: up, since: '2026-01-01T00:00:00Z'}\n")
 	w.shows(fmt.Sprintf(line, "up"))
 
-	// A lease of a pod of that name that was there long before, and one of a pod that
-	// never was; the pod that stands keeps its own.
+	// One lease of an earlier pod with the same name, and one of a pod that never existed.
+	// The existing pod keeps its lease.
 	w.attach("science", "default/web", "former", 2*time.Hour)
 	w.attach("science", "default/never", "c2", 0)
 	testkit.Eventually(t, patience, func() error {
@@ -314,8 +315,8 @@ func TestAttachments(t *testing.T) {
 		return nil
 	})
 
-	// One that is replaced within a moment leaves its lease to nobody. What a kubelet
-	// runs of its own files is told by its annotation.
+	// A quickly replaced pod's lease goes to nobody. A static pod is identified by its
+	// annotation.
 	w.create(corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "static", Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "hash"}}, Spec: corev1.PodSpec{NodeName: "node1"}})
 	static := w.attachTo("static", "hash")
 	old := w.attachTo("db-0", string(w.pod("db-0").UID))
@@ -334,10 +335,10 @@ func TestAttachments(t *testing.T) {
 		w.must(w.store.Detach(t.Context(), a.ID))
 	}
 
-	// While nobody can be asked nothing is released.
+	// Nothing is released while the API server is unreachable.
 	w.must(w.cluster.APIServer.Stop())
 	b := w.attach("science", "default/unknown", "c3", 0)
-	time.Sleep(3 * time.Second) // thrice GoneAfter
+	time.Sleep(3 * time.Second) // three times GoneAfter
 	if _, err := w.store.Attachment(b.ID); err != nil {
 		t.Errorf("released while the API server was away: %v", err)
 	}

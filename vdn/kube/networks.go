@@ -34,7 +34,7 @@ const (
 	reasonRefused  = "Refused"
 )
 
-// listOwn lists and watches a resource of ours.
+// listOwn lists and watches a Fairlead resource.
 func listOwn(client rest.Interface, resource string, list func() runtime.Object) *cache.ListWatch {
 	get := func(o metav1.ListOptions) *rest.Request {
 		return client.Get().Resource(resource).VersionedParams(&o, metav1.ParameterCodec)
@@ -51,7 +51,7 @@ func listOwn(client rest.Interface, resource string, list func() runtime.Object)
 	}
 }
 
-// all gives what an informer holds, sorted by age and name.
+// all returns the objects of an informer, sorted by age and name.
 func all[T metav1.Object](i cache.SharedIndexInformer) (out []T) {
 	for _, o := range i.GetStore().List() {
 		out = append(out, o.(T))
@@ -65,10 +65,10 @@ func all[T metav1.Object](i cache.SharedIndexInformer) (out []T) {
 	return out
 }
 
-// putNetworks has the store hold what VirtualNetworks say, and they say how that
-// went. A network whose VirtualNetwork is gone goes as soon as it has no attachment;
-// what is refused leaves what was there before. A network that goes may make room for
-// another, so that those go first.
+// putNetworks makes the store match the VirtualNetworks and reports the result in their
+// status. A network without a VirtualNetwork is deleted as soon as it has no attachments; a
+// rejected change leaves the previous version in place. Deletions come first, because they
+// may make room for other networks.
 func (s *Sync) putNetworks(ctx context.Context) (wrong error) {
 	wanted := all[*v1alpha1.VirtualNetwork](s.networks)
 	stands := map[string]vdn.Network{}
@@ -100,8 +100,7 @@ func (s *Sync) putNetworks(ctx context.Context) (wrong error) {
 	return wrong
 }
 
-// networkOf converts a VirtualNetwork to the network of the model, which is not
-// validated here.
+// networkOf converts a VirtualNetwork to a network of the model, without validating it.
 func networkOf(w *v1alpha1.VirtualNetwork) (out vdn.Network, err error) {
 	text, err := json.Marshal(&w.Spec)
 	if err == nil {
@@ -111,7 +110,7 @@ func networkOf(w *v1alpha1.VirtualNetwork) (out vdn.Network, err error) {
 	return out, err
 }
 
-// put has the store hold what one VirtualNetwork says.
+// put stores the network of one VirtualNetwork.
 func (s *Sync) put(ctx context.Context, w *v1alpha1.VirtualNetwork, stands vdn.Network) error {
 	n, err := networkOf(w)
 	if err != nil {
@@ -127,7 +126,7 @@ func (s *Sync) put(ctx context.Context, w *v1alpha1.VirtualNetwork, stands vdn.N
 	return err
 }
 
-// statusOf is the status of a VirtualNetwork but for its numbers.
+// statusOf returns the status of a VirtualNetwork except for its numbers.
 func statusOf(w *v1alpha1.VirtualNetwork, refused error) v1alpha1.VirtualNetworkStatus {
 	status := *w.Status.DeepCopy()
 	c := metav1.Condition{Type: conditionReady, Status: metav1.ConditionTrue, Reason: reasonReady, ObservedGeneration: w.Generation,
@@ -139,7 +138,7 @@ func statusOf(w *v1alpha1.VirtualNetwork, refused error) v1alpha1.VirtualNetwork
 	return status
 }
 
-// usage says how many addresses each subnet has left.
+// usage returns the number of free addresses of each subnet.
 func usage(n vdn.Network, free []float64) (all []v1alpha1.SubnetUsage) {
 	for i, f := range free {
 		one := v1alpha1.SubnetUsage{Prefix: v1alpha1.NetworkPrefix(n.Subnets[i].Prefix.String()), Free: math.MaxInt64}
@@ -151,7 +150,7 @@ func usage(n vdn.Network, free []float64) (all []v1alpha1.SubnetUsage) {
 	return all
 }
 
-// patchStatus writes a status that is another than the one read.
+// patchStatus writes a status if it differs from the one read.
 func (s *Sync) patchStatus(ctx context.Context, w *v1alpha1.VirtualNetwork, status v1alpha1.VirtualNetworkStatus) error {
 	if equality.Semantic.DeepEqual(w.Status, status) {
 		return nil
@@ -162,7 +161,7 @@ func (s *Sync) patchStatus(ctx context.Context, w *v1alpha1.VirtualNetwork, stat
 	}
 	err = s.own.Patch(types.MergePatchType).Resource(networksResource).Name(w.Name).SubResource("status").Body(patch).Do(ctx).Error()
 	if apierrors.IsNotFound(err) {
-		return nil // it went meanwhile
+		return nil // deleted meanwhile
 	}
 	return err
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
-// A VirtualNetwork's spec has what the model has, by the same names.
+// TestVirtualNetworkIsTheModel checks that a VirtualNetwork's spec has the fields of the
+// model.
 func TestVirtualNetworkIsTheModel(t *testing.T) {
 	n := &v1alpha1.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Name: "science"}}
 	text := `{"mode":"macvlan","devices":["eth1"],"subnets":[{"prefix":"172.20.0.0/16","gateway":"172.20.0.1",` +
@@ -46,7 +47,8 @@ func TestVirtualNetworkIsTheModel(t *testing.T) {
 	}
 }
 
-// FuzzVirtualNetwork reads any JSON as a VirtualNetwork: a network has its name.
+// FuzzVirtualNetwork reads arbitrary JSON as a VirtualNetwork and checks the network's
+// name.
 func FuzzVirtualNetwork(f *testing.F) {
 	for _, text := range []string{
 		`{"metadata":{"name":"a"},"spec":{"devices":["eth1"],"subnets":[{"prefix":"10.9.0.0/24","gateway":"10.9.0.1"}],"max":"400M","guarantee":"1.5G"}}`,

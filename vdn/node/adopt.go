@@ -18,22 +18,22 @@ import (
 	"github.com/fairlead/fairlead/vdn/client"
 )
 
-// Adoption is an attachment that the node continues by itself: its pod was restarted
-// while no controller answered, with the lease that it had. The daemon enforces it
-// in addition to the plan, and informs a controller as soon as one answers.
+// Adoption is an attachment that the node continues by itself: its pod was restarted with
+// its lease while no controller was reachable. The daemon enforces it in addition to the
+// plan, and informs a controller as soon as one responds.
 type Adoption struct {
 	Attachment vdn.Attachment `json:"attachment"`
-	// Replaces are the IDs that the lease had before, the newest first.
+	// Replaces are the previous IDs of the lease, newest first.
 	Replaces []string `json:"replaces"`
-	// told says that a controller knows: asked again after the pod's deletion it would
-	// make another lease.
+	// told is true once a controller knows it. Another request after the pod's deletion
+	// would create another lease.
 	told bool
 }
 
-// mostAdoption is how much of an Adoption is read, in bytes.
+// mostAdoption limits the size of an Adoption, in bytes.
 const mostAdoption = 1 << 16
 
-// answerAdopt takes one: PUT /attachments.
+// answerAdopt handles PUT /attachments.
 func (d *Daemon) answerAdopt(w http.ResponseWriter, r *http.Request) {
 	var text bytes.Buffer
 	var a Adoption
@@ -58,10 +58,10 @@ func (d *Daemon) answerAdopt(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// request is what a controller is asked.
+// request returns the request to the controller.
 func (a Adoption) request() vdn.AttachmentRequest { return a.Attachment.Continue(a.Replaces) }
 
-// adopt has one enforced soon, also after a restart.
+// adopt stores an adoption, so that it survives a restart, and has it enforced.
 func (d *Daemon) adopt(a Adoption) error {
 	d.mu.Lock()
 	next := maps.Clone(d.adopted)
@@ -82,7 +82,7 @@ func (d *Daemon) adopt(a Adoption) error {
 	return nil
 }
 
-// adoptedFile is next to the plan that is kept; none where that is not.
+// adoptedFile is next to the cached plan; empty if there is no cache.
 func (d *Daemon) adoptedFile() string {
 	if d.cfg.Kept == "" {
 		return ""
@@ -90,14 +90,14 @@ func (d *Daemon) adoptedFile() string {
 	return strings.TrimSuffix(d.cfg.Kept, filepath.Ext(d.cfg.Kept)) + "-adopted.json"
 }
 
-// saveAdopted keeps all on disk. The lock is held.
+// saveAdopted stores all adoptions on disk. The caller holds the lock.
 func (d *Daemon) saveAdopted(all map[string]Adoption) error { return writeJSON(d.adoptedFile(), all) }
 
-// restoreAdopted reads what a predecessor kept.
+// restoreAdopted reads what a previous process stored.
 func (d *Daemon) restoreAdopted() error {
 	d.adopted = map[string]Adoption{}
 	text, err := os.ReadFile(d.adoptedFile())
-	if errors.Is(err, fs.ErrNotExist) { // also of no name
+	if errors.Is(err, fs.ErrNotExist) { // also if the name is empty
 		return nil
 	}
 	if err == nil {
@@ -110,9 +110,9 @@ func (d *Daemon) restoreAdopted() error {
 	return nil
 }
 
-// effective is the newest plan with what the node continues by itself, and that plan
-// alone, which is what is kept; nil before the first plan. What a controller knows by
-// now, or what is gone, is forgotten.
+// effective returns the newest plan with the adoptions, and the plan without them, which is
+// the one to cache; nil before the first plan. Adoptions that a controller knows, or whose
+// pod is gone, are dropped.
 func (d *Daemon) effective() (whole, told *vdn.Plan) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -140,14 +140,14 @@ func (d *Daemon) effective() (whole, told *vdn.Plan) {
 	return &p, d.plan
 }
 
-// handOver reports to a controller that answers all that the node continues by itself.
+// handOver reports all adoptions to a controller.
 func (d *Daemon) handOver(ctx context.Context) {
 	d.mu.Lock()
 	all := maps.Clone(d.adopted)
 	d.mu.Unlock()
 	for id, a := range all {
 		if _, err := os.Stat(a.Attachment.NetNS); a.told || errors.Is(err, fs.ErrNotExist) {
-			continue // one that is gone will be released
+			continue // a deleted pod's lease will be released
 		}
 		_, err := d.cfg.Controller.Attach(ctx, a.request())
 		if err == nil {

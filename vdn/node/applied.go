@@ -11,34 +11,33 @@ import (
 	"github.com/fairlead/fairlead/vdn/enforce"
 )
 
-// Socket is where the daemon answers who attaches pods on its node.
+// Socket is where the daemon serves the CNI plugins on its node.
 const Socket = "/run/fairlead/vdn/node.sock"
 
-// Asker is an HTTP client of the daemon that answers on a socket. Its URLs begin with
-// http://node.
+// Asker returns an HTTP client of the daemon on a socket. Its URLs begin with http://node.
 func Asker(socket string) *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}}
 }
 
-// mostWait is how long a question may wait for its answer.
+// mostWait limits how long a request may wait.
 const mostWait = 30 * time.Second
 
-// Serve answers on l until ctx ends; then it closes l.
+// Serve serves requests on l until ctx ends, and then closes l.
 //
 //	GET /applied?attachment=ID&wait=1s
 //
-// 200: its device is enforced. 304: not within that time. 503, with an error in JSON:
+// 200: the attachment is enforced. 304: not within that time. 503, with an error in JSON:
 // it cannot be.
 //
 //	GET /node
 //
-// {"name": "..."}: what the controller knows this node by.
+// {"name": "..."}: the name by which the controller knows this node.
 //
 //	PUT /attachments
 //
-// An Adoption: 204 once it is kept; /applied says whether it is enforced.
+// An Adoption: 204 once it is stored; /applied reports whether it is enforced.
 //
 //	GET /status
 //
@@ -78,11 +77,11 @@ func (d *Daemon) answer(w http.ResponseWriter, r *http.Request) {
 func tell(w http.ResponseWriter, status int, key, value string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]string{key: value}) // who asked may be gone
+	_ = json.NewEncoder(w).Encode(map[string]string{key: value}) // the client may be gone
 }
 
-// await waits until an attachment is enforced; its error is why it is not, where
-// that is known.
+// await waits until an attachment is enforced. The error is why it is not, if that is
+// known.
 func (d *Daemon) await(ctx context.Context, id string) (there bool, err error) {
 	for {
 		d.mu.Lock()

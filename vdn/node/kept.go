@@ -13,10 +13,10 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// save keeps a plan on disk.
+// save caches a plan on disk.
 func (d *Daemon) save(p vdn.Plan) error { return writeJSON(d.cfg.Kept, p) }
 
-// writeJSON writes a value to a file: whole, or not at all. Without a name it does nothing.
+// writeJSON writes a value to a file atomically. Without a name it does nothing.
 func writeJSON(file string, value any) error {
 	if file == "" {
 		return nil
@@ -31,10 +31,10 @@ func writeJSON(file string, value any) error {
 	return wholefile.Write(file, 0o600, bytes.NewReader(text))
 }
 
-// restore gives what was kept; nil where nothing was.
+// restore returns the cached plan, or nil.
 func (d *Daemon) restore() (*vdn.Plan, error) {
 	text, err := os.ReadFile(d.cfg.Kept)
-	if errors.Is(err, fs.ErrNotExist) { // also of no name
+	if errors.Is(err, fs.ErrNotExist) { // also if the name is empty
 		return nil, nil
 	}
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package node is the daemon on each node of a domain: it has the controller's
-// newest plan for its node enforced, keeps it so whatever happens to the kernel or
-// the controller, and tells the controller every second what came of it.
+// Package node is the daemon on each node of a domain. It enforces the controller's newest
+// plan for its node, maintains it whatever happens to the kernel or the controller, and
+// reports the result to the controller every second.
 package node
 
 import (
@@ -17,56 +17,56 @@ import (
 	"github.com/fairlead/fairlead/vdn/enforce"
 )
 
-// Controller is who says what to do; client.Client is one.
+// Controller is the source of plans; client.Client implements it.
 type Controller interface {
-	// Plan waits for a plan of another revision; fresh says that there is one.
+	// Plan waits for a plan of another revision; fresh is true if there is one.
 	Plan(ctx context.Context, node string, after uint64, wait time.Duration) (p vdn.Plan, fresh bool, err error)
 	Report(ctx context.Context, r vdn.NodeReport) error
-	// Attach and Up tell it of an attachment that the node has continued by itself.
+	// Attach and Up report an attachment that the node continued by itself.
 	Attach(ctx context.Context, r vdn.AttachmentRequest) (vdn.Lease, error)
 	Up(ctx context.Context, id string, u vdn.UpReport) (vdn.Attachment, error)
 }
 
-// Config says what a node is.
+// Config configures a node.
 type Config struct {
 	vdn.Node
 	Controller Controller
 	Enforcer   enforce.Enforcer
-	// Kept is the file that the last plan is kept in, for a start while the
-	// controller is away; none where empty.
+	// Kept is the file that caches the last plan, for a start while the controller is
+	// unreachable; empty for none.
 	Kept string
-	Log  *slog.Logger // slog.Default() where nil
+	Log  *slog.Logger // nil means slog.Default()
 }
 
-// Paces of the daemon.
+// Intervals of the daemon.
 const (
-	pollWait    = 30 * time.Second // for news
-	pollRetry   = time.Second      // where the controller is away
+	pollWait    = 30 * time.Second // for changes
+	pollRetry   = time.Second      // while the controller is unreachable
 	reportEvery = time.Second
-	// relook is how long what somebody took away may be missing where no event tells
-	// of it.
+	// relook is the maximum time until enforcement that was removed externally is restored
+	// if no event reports it.
 	relook = 5 * time.Second
 )
 
-// Daemon is a node's. What it enforces stays when it ends.
+// Daemon is a node's daemon. Its enforcement stays in force after it exits.
 type Daemon struct {
 	cfg Config
 	log *slog.Logger
 
 	mu      sync.Mutex
 	plan    *vdn.Plan     // the newest; nil before the first
-	applied vdn.Plan      // the last that was applied, as far as it could be
-	err     error         // what of it could not
+	applied vdn.Plan      // the last applied plan, possibly in part
+	err     error         // what of it failed
 	changed chan struct{} // closed when applied changes
 	contact contact
 	adopted map[string]Adoption // by ID
 
-	kept   uint64        // the revision on disk, for keep alone
-	unkept uint64        // the one that was reported as not kept
-	kick   chan struct{} // there is something to apply
+	kept   uint64        // the revision on disk; used only by keep
+	unkept uint64        // the revision that was reported as not cached
+	kick   chan struct{} // signals that there is something to apply
 }
 
-// New makes a daemon; nothing happens before Run.
+// New creates a daemon; nothing happens before Run.
 func New(cfg Config) *Daemon {
 	d := &Daemon{cfg: cfg, log: cfg.Log, changed: make(chan struct{}), adopted: map[string]Adoption{}, kick: make(chan struct{}, 1)}
 	if d.log == nil {
@@ -78,8 +78,8 @@ func New(cfg Config) *Daemon {
 	return d
 }
 
-// Run works until ctx ends, in the calling thread's network namespace, which must be
-// that of the Enforcer.
+// Run runs the daemon until ctx ends, in the calling thread's network namespace, which must
+// be that of the Enforcer.
 func (d *Daemon) Run(ctx context.Context) error {
 	if d.cfg.Gateway {
 		if err := sysctl.SetAll(forwarding); err != nil {
@@ -118,7 +118,7 @@ var forwarding = []sysctl.Setting{
 	{Path: "ipv6/conf/all/forwarding", Value: "1", Why: "a gateway forwards between networks and elsewhere"},
 }
 
-// take has a plan applied soon.
+// take schedules a new plan to be applied.
 func (d *Daemon) take(p vdn.Plan) {
 	d.mu.Lock()
 	d.plan = &p
@@ -126,20 +126,20 @@ func (d *Daemon) take(p vdn.Plan) {
 	d.again()
 }
 
-// again has the plan applied soon.
+// again schedules the plan to be applied again.
 func (d *Daemon) again() {
 	select {
 	case d.kick <- struct{}{}:
-	default: // about to be
+	default: // already scheduled
 	}
 }
 
-// poll asks for plans.
+// poll requests plans.
 func (d *Daemon) poll(ctx context.Context) {
-	// A node that the controller has never heard of has no plan.
-	_ = d.cfg.Controller.Report(ctx, d.Report(ctx)) // what is wrong shows at once below
+	// The controller has no plan for a node that it does not know.
+	_ = d.cfg.Controller.Report(ctx, d.Report(ctx)) // errors reappear below
 	var revision uint64
-	var wait time.Duration // none at first, and where a controller is back: that it is counts
+	var wait time.Duration // 0 at first and after a failure, so that a controller's return is noticed immediately
 	for ctx.Err() == nil {
 		p, fresh, err := d.cfg.Controller.Plan(ctx, d.cfg.Name, revision, wait)
 		if ctx.Err() != nil {
@@ -166,7 +166,7 @@ func (d *Daemon) poll(ctx context.Context) {
 	}
 }
 
-// keep applies what is new, and every while what is old.
+// keep applies new plans, and reapplies the current one periodically.
 func (d *Daemon) keep(ctx context.Context, routes *routes) {
 	tick := time.NewTicker(relook)
 	defer tick.Stop()
@@ -204,8 +204,8 @@ func (d *Daemon) apply(ctx context.Context, p vdn.Plan, routes *routes) {
 	}
 }
 
-// saveOnce keeps a plan that is not kept yet; what fails is tried again with every
-// look, and told once.
+// saveOnce caches a plan that is not cached yet. It retries a failure with every cycle and
+// logs it once.
 func (d *Daemon) saveOnce(p vdn.Plan) {
 	if d.kept == p.Revision {
 		return
@@ -219,12 +219,12 @@ func (d *Daemon) saveOnce(p vdn.Plan) {
 	}
 }
 
-// report tells the controller every second.
+// report sends a report to the controller every second.
 func (d *Daemon) report(ctx context.Context) {
 	tick := time.NewTicker(reportEvery)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		// That it is away is told where plans are asked for.
+		// poll logs that the controller is unreachable.
 		if err := d.cfg.Controller.Report(ctx, d.Report(ctx)); err != nil {
 			d.log.Debug("vdn node: report", "error", err)
 		}
@@ -235,7 +235,7 @@ func (d *Daemon) report(ctx context.Context) {
 	}
 }
 
-// Report is what the controller is told.
+// Report returns the report for the controller.
 func (d *Daemon) Report(ctx context.Context) vdn.NodeReport {
 	counters, countErr := d.cfg.Enforcer.Counters(ctx)
 	d.mu.Lock()

@@ -80,14 +80,14 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// daemon is one that runs.
+// daemon is a running daemon.
 type daemon struct {
 	enforcer enforce.Enforcer
 	socket   string
 	stop     func()
 }
 
-// start has a node's daemon run; uplinks beside the usual one may be named.
+// start runs a node's daemon, with additional uplinks if named.
 func (w *world) start(name string, gateway bool, more ...string) *daemon {
 	w.t.Helper()
 	n := vdn.Node{Name: name, Gateway: gateway, Means: "kernel"}
@@ -123,7 +123,7 @@ func (w *world) start(name string, gateway bool, more ...string) *daemon {
 	return d
 }
 
-// attach does for a pod of the domain what fairlead-cni does.
+// attach does what fairlead-cni does for a pod of the domain.
 func (w *world) attach(name string) {
 	w.t.Helper()
 	p := w.Pods[name]
@@ -138,7 +138,7 @@ func (w *world) attach(name string) {
 	}
 }
 
-// ask asks a daemon whether an attachment is enforced.
+// ask queries a daemon whether an attachment is enforced.
 func (d *daemon) ask(t *testing.T, query string) int {
 	t.Helper()
 	c := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -152,7 +152,7 @@ func (d *daemon) ask(t *testing.T, query string) int {
 	return resp.StatusCode
 }
 
-// status is what a daemon says of itself.
+// status queries a daemon's Status.
 func (d *daemon) status(t *testing.T) (s node.Status) {
 	t.Helper()
 	c := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -169,7 +169,7 @@ func (d *daemon) status(t *testing.T) (s node.Status) {
 	return s
 }
 
-// enforced waits until it is, and sees that it is in truth.
+// enforced waits until the daemon reports enforcement, and checks that it is effective.
 func (w *world) enforced(d *daemon) {
 	w.t.Helper()
 	testkit.Eventually(w.t, patience, func() error {
@@ -179,7 +179,7 @@ func (w *world) enforced(d *daemon) {
 		return nil
 	})
 	before := w.drops(d, enforce.Isolated)
-	testkit.Eventually(w.t, patience, func() error { // a machine may be too busy to try in such a time
+	testkit.Eventually(w.t, patience, func() error { // a busy machine may need longer
 		ctx, cancel := context.WithTimeout(w.t.Context(), 500*time.Millisecond)
 		defer cancel()
 		if c, err := w.Host("a1").Dial(ctx, netip.Addr{}, netip.AddrPortFrom(w.Pods["b1"].Addrs[0], 9)); err == nil {
@@ -205,7 +205,7 @@ func (w *world) drops(d *daemon, reason string) (n uint64) {
 	return n
 }
 
-// told waits for what the controller is told of a node.
+// told waits for a node's report to the controller.
 func (w *world) told(name string, good func(vdn.NodeView) error) {
 	w.t.Helper()
 	testkit.Eventually(w.t, patience, func() error {
@@ -222,7 +222,7 @@ func (w *world) told(name string, good func(vdn.NodeView) error) {
 	})
 }
 
-// TestPodsAreEnforced has pods attached, and asks who waits for them.
+// TestPodsAreEnforced attaches pods and queries whether they are enforced.
 func TestPodsAreEnforced(t *testing.T) {
 	w := newWorld(t)
 	d := w.start("n1", false)
@@ -248,7 +248,7 @@ func TestPodsAreEnforced(t *testing.T) {
 		return nil
 	})
 	wrong := w.Pods["a2"]
-	wrong.Att.Interface, wrong.Att.Node = "lo9", "n1" // a device that is not there
+	wrong.Att.Interface, wrong.Att.Node = "lo9", "n1" // a device that does not exist
 	w.attach("a2")
 	testkit.Eventually(t, patience, func() error {
 		if status := d.ask(t, "attachment=a2.lo9&wait=1s"); status != http.StatusServiceUnavailable {
@@ -262,12 +262,12 @@ func TestPodsAreEnforced(t *testing.T) {
 		}
 		return nil
 	})
-	w.enforced(d) // the others are
+	w.enforced(d) // the others are enforced
 	d.stop()
 	w.remove("n1", d)
 }
 
-// remove takes off what a daemon that has ended left, as cleanup does.
+// remove removes what a stopped daemon left, as cleanup does.
 func (w *world) remove(name string, d *daemon) {
 	w.t.Helper()
 	testkit.Do(w.t, w.Host(name).Namespace(), func() error {
@@ -275,11 +275,12 @@ func (w *world) remove(name string, d *daemon) {
 	})
 }
 
-// TestThePlanIsKeptOnceItCanBe: a disk that fails is tried again, though no plan is new.
+// TestThePlanIsKeptOnceItCanBe checks that a failed disk write is retried even without a
+// new plan.
 func TestThePlanIsKeptOnceItCanBe(t *testing.T) {
 	w := newWorld(t)
 	kept := filepath.Join(w.folder, "n1.json")
-	if err := os.Mkdir(kept, 0o700); err != nil { // no file can be put there
+	if err := os.Mkdir(kept, 0o700); err != nil { // blocks the file's name
 		t.Fatal(err)
 	}
 	d := w.start("n1", false)
@@ -310,8 +311,8 @@ func TestThePlanIsKeptOnceItCanBe(t *testing.T) {
 	w.remove("n1", d)
 }
 
-// TestTheControllerIsAway has a daemon start again without it, also where nothing of
-// its own is left in the kernel.
+// TestTheControllerIsAway restarts a daemon without the controller, with and without its
+// state in the kernel.
 func TestTheControllerIsAway(t *testing.T) {
 	w := newWorld(t)
 	d := w.start("n1", false)
@@ -326,7 +327,7 @@ func TestTheControllerIsAway(t *testing.T) {
 	if s := d.status(t); !s.Reachable || s.Cached || s.Unreachable != "" || s.Plan == 0 || s.Applied != s.Plan || s.Attachments != 2 || len(s.Controllers) != 1 {
 		t.Errorf("with a controller: %+v", s)
 	}
-	if err := w.web.Config.Close(); err != nil { // at once: who waits for news is not waited for
+	if err := w.web.Config.Close(); err != nil { // immediately, without waiting for open requests
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, patience, func() error {
@@ -354,7 +355,7 @@ func TestTheControllerIsAway(t *testing.T) {
 	w.remove("n1", d)
 }
 
-// TestGateway has a gateway hold routes to another domain's networks, while they are
+// TestGateway checks that a gateway has routes to another domain's networks while they are
 // offered.
 func TestGateway(t *testing.T) {
 	w := newWorld(t)
@@ -395,7 +396,7 @@ func TestGateway(t *testing.T) {
 		}
 		return nil
 	})
-	// Somebody takes it away: it comes back.
+	// A route that is deleted externally is restored.
 	gone := w.Host("gateway").Netlink()
 	held, err := gone.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: node.Protocol}, netlink.RT_FILTER_PROTOCOL)
 	if err != nil {
@@ -414,7 +415,7 @@ func TestGateway(t *testing.T) {
 	w.remove("gateway", d)
 }
 
-// TestAnUplinkComes names one that is not there yet.
+// TestAnUplinkComes names an uplink that does not exist yet.
 func TestAnUplinkComes(t *testing.T) {
 	w := newWorld(t)
 	d := w.start("n1", false, "late0")
@@ -450,7 +451,7 @@ func counted(n vdn.NodeView, device string) (all []vdn.Counter) {
 	return all
 }
 
-// requireNothing sees that a host has none of our queues.
+// requireNothing checks that a host has none of our queues.
 func requireNothing(t *testing.T, h *lab.Host) {
 	t.Helper()
 	testkit.Do(t, h.Namespace(), func() error {

@@ -15,15 +15,16 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// Protocol is how the kernel knows our routes from others': a number of no routing
-// daemon (/etc/iproute2/rt_protos).
+// Protocol marks our routes in the kernel. No routing daemon uses this number
+// (/etc/iproute2/rt_protos).
 const Protocol netlink.RouteProtocol = 107
 
-// metric is after those of the kernel's own routes, 0 and 256 (IP6_RT_PRIO_ADDRCONF),
-// and after an operator's of IPv4: no other domain takes their way.
+// metric is lower in preference than the kernel's own routes, 0 and 256
+// (IP6_RT_PRIO_ADDRCONF), and than an operator's IPv4 routes, so that another domain cannot
+// override them.
 const metric = 1024
 
-// routes are those to federated networks, in the network namespace where they were
+// routes manages the routes to federated networks in the network namespace where it was
 // opened.
 type routes struct{ nl *netlink.Handle }
 
@@ -37,7 +38,7 @@ func newRoutes() (*routes, error) {
 
 func (r *routes) close() { r.nl.Close() }
 
-// apply makes the kernel have exactly these of ours.
+// apply makes our routes in the kernel exactly these.
 func (r *routes) apply(wanted []vdn.Route) error {
 	held, err := netlist.Whole(func() ([]netlink.Route, error) {
 		return r.nl.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: Protocol}, netlink.RT_FILTER_PROTOCOL)
@@ -91,7 +92,7 @@ func prefixOf(n *net.IPNet) netip.Prefix {
 	return netip.PrefixFrom(addr.Unmap(), bits)
 }
 
-// RemoveRoutes takes ours away, in the calling thread's network namespace.
+// RemoveRoutes removes our routes in the calling thread's network namespace.
 func RemoveRoutes() error {
 	r, err := newRoutes()
 	if err != nil {
@@ -101,8 +102,8 @@ func RemoveRoutes() error {
 	return r.apply(nil)
 }
 
-// watchLinks has the plan applied again when a device comes, goes or changes: an
-// uplink that was missing, a NIC that was replaced.
+// watchLinks has the plan applied again when an uplink appears, disappears or changes, such
+// as a replaced NIC.
 func (d *Daemon) watchLinks(ctx context.Context) (stop func(), err error) {
 	updates, done := make(chan netlink.LinkUpdate, 64), make(chan struct{})
 	if err := netlink.LinkSubscribe(updates, done); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// TestOthersRoutesStay: a domain that claims the addresses by which it is reached must
-// not take the way there.
+// TestOthersRoutesStay checks that a domain that claims the addresses by which it is
+// reached cannot override the routes to them.
 func TestOthersRoutesStay(t *testing.T) {
 	testkit.Do(t, testkit.NetNS(t), func() error {
 		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "wan"}, PeerName: "far"}
@@ -63,7 +63,7 @@ func TestOthersRoutesStay(t *testing.T) {
 	})
 }
 
-// routesTo tells all routes of the main table.
+// routesTo lists all routes of the main table.
 func routesTo(t *testing.T) string {
 	t.Helper()
 	all, err := netlink.RouteList(nil, netlink.FAMILY_ALL)

@@ -11,35 +11,36 @@ import (
 	"github.com/fairlead/fairlead/vdn/client"
 )
 
-// Status is what the daemon says of itself: GET /status at its socket. Its JSON names
-// are an interface.
+// Status is the daemon's own state: GET /status on its socket. Its JSON names are an
+// interface.
 type Status struct {
 	vdn.Node
-	// Reachable says that a controller has answered the last question for a plan; Since
-	// is when that began.
+	// Reachable is true if a controller answered the last request for a plan; Since is when
+	// the current state began.
 	Reachable bool      `json:"reachable"`
 	Since     time.Time `json:"since,omitzero"`
-	// Unreachable is why none answers, in words.
+	// Unreachable is why no controller responds.
 	Unreachable string `json:"unreachable,omitempty"`
-	// Controllers are all of them, as they were when they were asked last.
+	// Controllers is the state of each controller at its last request.
 	Controllers []client.ControllerState `json:"controllers"`
-	// Plan is the revision of the newest plan; 0 where there is none yet. Cached says
-	// that it is from the node's disk, and no controller has confirmed it since.
+	// Plan is the revision of the newest plan; 0 if there is none yet. Cached means that it
+	// is from the node's disk and no controller has confirmed it since.
 	Plan   uint64 `json:"plan"`
 	Cached bool   `json:"cached,omitempty"`
-	// Networks and Attachments are how many it has.
+	// Networks and Attachments are the numbers in the plan.
 	Networks    int `json:"networks"`
 	Attachments int `json:"attachments"`
-	// Applied is the revision of the plan that holds, Error why the newest does not.
+	// Applied is the revision of the plan in force, Error why the newest is not fully
+	// applied.
 	Applied  uint64   `json:"applied"`
 	Error    string   `json:"error,omitempty"`
 	Degraded []string `json:"degraded,omitempty"`
-	// Adopted are attachments that the node has continued without a controller, which
-	// knows of none of them yet.
+	// Adopted lists attachments that the node continued without a controller and no
+	// controller knows yet.
 	Adopted []string `json:"adopted,omitempty"`
 }
 
-// Status gives it.
+// Status returns the daemon's current state.
 func (d *Daemon) Status() Status {
 	s := Status{Node: d.cfg.Node, Degraded: d.cfg.Enforcer.Degraded(), Controllers: []client.ControllerState{}}
 	if states, ok := d.cfg.Controller.(interface {
@@ -63,16 +64,16 @@ func (d *Daemon) Status() Status {
 	return s
 }
 
-// contact is how the daemon gets on with controllers.
+// contact is the state of the connection to the controllers.
 type contact struct {
 	reachable bool
 	since     time.Time
 	err       error
-	cached    bool // the plan is that of the disk
+	cached    bool // the plan is from disk
 }
 
-// heard notes what came of a question for a plan, and says whether that is other than
-// before.
+// heard records the outcome of a request for a plan, and reports whether reachability
+// changed.
 func (d *Daemon) heard(err error) (changed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -89,5 +90,5 @@ func (d *Daemon) heard(err error) (changed bool) {
 
 func (d *Daemon) answerStatus(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(d.Status()) // who asked may be gone
+	_ = json.NewEncoder(w).Encode(d.Status()) // the client may be gone
 }

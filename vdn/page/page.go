@@ -1,6 +1,6 @@
-// Package page shows a domain of virtually dedicated networks in a browser: nodes,
-// the pods on them, federated domains, rates and drops, anew every second. It is
-// one file, which asks the controller for /v1/view as any other does.
+// Package page shows a domain of virtually dedicated networks in a browser: nodes and their
+// pods, federated domains, rates and drops, updated every second. It is a single file that
+// queries /v1/view like any other client.
 package page
 
 import (
@@ -11,8 +11,8 @@ import (
 //go:embed page.html
 var html []byte
 
-// Handler serves the page. It holds nothing that is not for everybody; where the
-// controller wants a token, the page asks for it.
+// Handler serves the page. The page is public; if the controller requires a token, the page
+// prompts for it.
 func Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		h := w.Header()

@@ -21,7 +21,7 @@ import (
 	"github.com/fairlead/fairlead/vdn/store"
 )
 
-// browser is a headless Chromium's look at a page, as text of its elements.
+// browser renders a page in headless Chromium and returns its elements as text.
 func browser(t *testing.T, url string) string {
 	t.Helper()
 	program, err := exec.LookPath("chromium")
@@ -44,8 +44,8 @@ func browser(t *testing.T, url string) string {
 	return string(text)
 }
 
-// controller is a real one, with two nodes of which one is silent, two pods, a peer,
-// and something to say in HTML.
+// controller is a real controller with two nodes, one of them silent, two pods, a peer, and
+// text that needs HTML escaping.
 func controller(t *testing.T, token string) *httptest.Server {
 	t.Helper()
 	kept, err := store.Open(t.TempDir(), "daejeon")
@@ -126,7 +126,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestPageKeepsUp: what changes shows without being asked for.
+// TestPageKeepsUp checks that changes appear without a reload.
 func TestPageKeepsUp(t *testing.T) {
 	var asked atomic.Int64
 	real := controller(t, "").Config.Handler

@@ -18,21 +18,21 @@ import (
 	"github.com/fairlead/fairlead/vdn/server"
 )
 
-// guesser makes up requests from the document: tame ones, which are nearly all
-// right, and others.
+// guesser generates requests from the OpenAPI document: tame ones, which are nearly all
+// valid, and others.
 type guesser struct {
 	*rand.Rand
 	tame bool
 }
 
-// words are from few, so that requests meet each other's objects.
+// words is a small set, so that requests refer to each other's objects.
 var words = []string{
 	"a", "b", "science", "n1", "n2", "c1.net1", "c2.net1", "eth1", "eth2", "busan", "busan/a", "10.1.0.0/24", "10.1.0.0/30", "10.1.0.7", "10.1.0.1",
 	"fd00::/64", "fd00::7", "::ffff:10.1.0.1", "10.1.0.1/24", "fe80::1%eth0", "0.0.0.0/0", "400M", "1.5G", "1e3M", "https://busan:7474", "02:00:00:00:00:01",
 	"/run/netns/c1", "c1", "c2", "net1", "kernel", "", " ", "\x00", "A", "é", "../..", strings.Repeat("a", 300), "-", ".", "1e400",
 }
 
-// value is one of a schema, or, one time in forty, of none.
+// value returns a value of a schema, or in one of forty cases an invalid one.
 func (g guesser) value(s *openapi3.Schema, deep int) any {
 	if !g.tame && g.IntN(40) == 0 {
 		return []any{nil, true, -1, 1e300, "x", []any{}, map[string]any{}, []any{map[string]any{"a": 1}}}[g.IntN(8)]
@@ -65,7 +65,7 @@ func (g guesser) value(s *openapi3.Schema, deep int) any {
 	return words[g.IntN(len(words))]
 }
 
-// few is a number of choices: but one where all is to be tame.
+// few returns the number of choices, which is one for tame requests.
 func (g guesser) few(n int) int {
 	if g.tame {
 		return 1
@@ -81,7 +81,7 @@ func (g guesser) object(s *openapi3.Schema, deep int) any {
 			object[name] = g.value(p.Value, deep+1)
 		}
 		if v := object[name]; v == nil || v == "" || g.tame && (name == "name" || name == "domain") {
-			delete(object, name) // which is the same; in a PUT the path says it
+			delete(object, name) // equivalent; in a PUT the path has the name
 		}
 	}
 	if !g.tame && g.IntN(40) == 0 {
@@ -90,7 +90,7 @@ func (g guesser) object(s *openapi3.Schema, deep int) any {
 	return object
 }
 
-// body is a request's, as JSON that now and then is none.
+// body returns a request's body, occasionally invalid JSON.
 func (g guesser) body(o *openapi3.Operation) string {
 	if o.RequestBody == nil {
 		return ""
@@ -109,7 +109,7 @@ func (g guesser) path(path string) string {
 	for _, part := range []string{"{name}", "{id}", "{node}", "{domain}"} {
 		word := words[g.IntN(len(words))]
 		if strings.Trim(word, "./") == "" {
-			word = "a" // another path
+			word = "a" // otherwise it is another path
 		}
 		path = strings.Replace(path, part, url.PathEscape(word), 1)
 	}
@@ -120,10 +120,10 @@ func (g guesser) path(path string) string {
 	return path
 }
 
-// TestAnything sends thousands of requests that are made up from the document. Each
-// is answered as the document says (described sees to that), none by a fault of
-// ours, and in the end no address is two hosts'. FAIRLEAD_REQUESTS and
-// FAIRLEAD_SEED choose others.
+// TestAnything sends thousands of requests generated from the OpenAPI document. Each
+// response must conform to the document (described checks that), none may be an internal
+// error, and in the end no address may belong to two hosts. FAIRLEAD_REQUESTS and
+// FAIRLEAD_SEED select others.
 func TestAnything(t *testing.T) {
 	requests, seed := setting(t, "FAIRLEAD_REQUESTS", 6000), setting(t, "FAIRLEAD_SEED", 1)
 	r := start(t, server.Options{})

@@ -46,7 +46,7 @@ func (s *Server) getAttachment(r *http.Request) (answer, error) {
 }
 
 func (s *Server) deleteAttachment(r *http.Request) (answer, error) {
-	if who(r).Role == access.Reader { // also of what is not there
+	if who(r).Role == access.Reader { // even if it does not exist
 		if err := mayTouch(r)(vdn.Attachment{}); err != nil {
 			return answer{}, err
 		}
@@ -63,13 +63,13 @@ func (s *Server) putUp(r *http.Request) (answer, error) {
 	return answer{status: http.StatusOK, body: a}, err
 }
 
-// Valid are the attachments of a node that are still used in a network.
+// Valid lists the attachments of a node that are still used in a network.
 type Valid struct {
 	Network string   `json:"network"`
 	Valid   []string `json:"valid"`
 }
 
-// Released are the attachments that were not.
+// Released lists the attachments that were released.
 type Released struct {
 	Released []string `json:"released"`
 }

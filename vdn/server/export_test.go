@@ -1,6 +1,6 @@
 package server
 
-// Rows are the rows of the API, as "GET /v1/networks", and what else is answered.
+// Rows returns the routes of the API, as "GET /v1/networks", and the others.
 func Rows(s *Server) []string {
 	rows := []string{"GET /metrics"}
 	for _, r := range s.api() {
@@ -9,5 +9,5 @@ func Rows(s *Server) []string {
 	return rows
 }
 
-// OpenAPI is the document.
+// OpenAPI is the OpenAPI document.
 var OpenAPI = openAPI

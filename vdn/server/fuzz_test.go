@@ -22,8 +22,8 @@ import (
 // methods are those of the API, and one that it does not have.
 var methods = []string{http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete, http.MethodPatch}
 
-// FuzzRequests sends any request to a controller. It is never answered by a fault of
-// ours, every refusal is JSON with words, and what is taken is told as it was taken.
+// FuzzRequests sends arbitrary requests to a controller. No response is an internal error,
+// every rejection is JSON with a message, and what is accepted reads back as written.
 func FuzzRequests(f *testing.F) {
 	for _, seed := range []struct {
 		method     uint8
@@ -55,7 +55,7 @@ func FuzzRequests(f *testing.F) {
 		}
 		how := methods[int(method)%len(methods)]
 		if u.Path == "/v1/networks/science" && how != http.MethodGet {
-			return // every input shall find it as it is
+			return // every input must find it unchanged
 		}
 		code, said := send(t, s, how, path, string(body))
 		if code >= 500 {
@@ -71,7 +71,7 @@ func FuzzRequests(f *testing.F) {
 	})
 }
 
-// send gives the answer to one request, which waits for no news.
+// send returns the response to one request that does not wait for changes.
 func send(t testing.TB, s http.Handler, method, path, body string) (int, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
@@ -89,7 +89,7 @@ func send(t testing.TB, s http.Handler, method, path, body string) (int, string)
 
 func must(u *url.URL, _ error) *url.URL { return u }
 
-// takeBack deletes what a request has made, after it was told once more: the same.
+// takeBack repeats a request, which must have the same result, and deletes what it created.
 func takeBack(t *testing.T, s http.Handler, method string, u *url.URL, said string) {
 	t.Helper()
 	path := u.EscapedPath()

@@ -13,16 +13,16 @@ import (
 	"github.com/fairlead/fairlead/vdn/audit"
 )
 
-// identityKey is that of who asks, in a request's context.
+// identityKey is the context key of a request's identity.
 type identityKey struct{}
 
-// who asks.
+// who returns the client's identity.
 func who(r *http.Request) access.Identity {
-	i, _ := r.Context().Value(identityKey{}).(access.Identity) // guard has put it there
+	i, _ := r.Context().Value(identityKey{}).(access.Identity) // set by guard
 	return i
 }
 
-// guard asks for a token.
+// guard authenticates requests by their token.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		i, known := access.Anyone, true
@@ -40,7 +40,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// identify finds whose token a request bears.
+// identify returns the identity of a request's token.
 func (s *Server) identify(r *http.Request) (access.Identity, bool) {
 	const scheme = "Bearer "
 	token, bears := strings.CutPrefix(r.Header.Get("Authorization"), scheme)
@@ -50,18 +50,18 @@ func (s *Server) identify(r *http.Request) (access.Identity, bool) {
 	return s.tokens.Find(token)
 }
 
-// may says whether who asks may do something.
+// may returns an error unless the client may perform an action.
 func may(r *http.Request, a access.Action) error { return who(r).May(a) }
 
-// mayTouch says whether who asks may change an attachment.
+// mayTouch returns a check of whether the client may change an attachment.
 func mayTouch(r *http.Request) func(vdn.Attachment) error {
 	return func(a vdn.Attachment) error {
 		return may(r, access.Action{Verb: access.Change, Kind: access.Attachment, Network: a.Network, Node: a.Node})
 	}
 }
 
-// record writes down what was changed, or refused to whom. What nodes tell every second
-// is left out, as long as it is taken.
+// record logs changes and denied requests. It omits the frequent node reports unless they
+// fail.
 func (s *Server) record(r *http.Request, status int, err error) {
 	if err != nil {
 		status = statusOf(err)
@@ -74,7 +74,7 @@ func (s *Server) record(r *http.Request, status int, err error) {
 	i := who(r)
 	from, _, splitErr := net.SplitHostPort(r.RemoteAddr)
 	if splitErr != nil {
-		from = "" // a unix socket
+		from = "" // a Unix socket
 	}
 	record := audit.Record{
 		Time: s.now().UTC().Truncate(time.Millisecond), Controller: s.name, Who: i.Name, Role: string(i.Role), From: from,
@@ -92,12 +92,12 @@ func (s *Server) record(r *http.Request, status int, err error) {
 	s.audit.Write(record)
 }
 
-// isReport says whether a request is a node's report.
+// isReport reports whether a request is a node's report.
 func isReport(r *http.Request) bool {
 	return r.Method == http.MethodPut && strings.HasPrefix(r.URL.Path, "/v1/nodes/") && strings.Count(r.URL.Path, "/") == 3
 }
 
-// objectOf names what a request was about, as far as its path or its error says.
+// objectOf names the object of a request from its error, handler or path.
 func objectOf(r *http.Request, err error) string {
 	var p *vdn.Problem
 	if errors.As(err, &p) {
@@ -111,10 +111,10 @@ func objectOf(r *http.Request, err error) string {
 	return strings.TrimSpace(strings.TrimSuffix(kind, "s") + " " + name)
 }
 
-// objectKey is that of what a request turned out to be about.
+// objectKey is the context key of the object that a handler found.
 type objectKey struct{}
 
-// about notes that.
+// about records the object of a request.
 func about(r *http.Request, object string) {
 	if o, ok := r.Context().Value(objectKey{}).(*string); ok {
 		*o = object

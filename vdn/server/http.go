@@ -16,26 +16,26 @@ import (
 	"github.com/fairlead/fairlead/vdn/access"
 )
 
-// maxBody is the largest body that is read, in bytes.
+// maxBody limits the size of a request body, in bytes.
 const maxBody = 1 << 20
 
-// maxWait is the longest that anybody may wait for news.
+// maxWait limits how long a request may wait for changes.
 const maxWait = 5 * time.Minute
 
-// route is one row of the API.
+// route is one operation of the API.
 type route struct {
 	method, path string
 	do           func(*http.Request) (answer, error)
 }
 
-// answer is what a request is told.
+// answer is a response.
 type answer struct {
 	status int
-	body   any // as JSON; none where nil
+	body   any // encoded as JSON; nil for none
 	etag   string
 }
 
-// failure is an error with its status.
+// failure is an error with its HTTP status.
 type failure struct {
 	status int
 	text   string
@@ -67,7 +67,7 @@ func (s *Server) api() []route {
 	}
 }
 
-// needs has a row answered to those alone who may do so with what its path names.
+// needs authorizes a route for the objects that its path names.
 func needs(verb access.Verb, kind access.Kind, do func(*http.Request) (answer, error)) func(*http.Request) (answer, error) {
 	return func(r *http.Request) (answer, error) {
 		if err := may(r, access.Action{Verb: verb, Kind: kind, Network: r.PathValue("name"), Node: r.PathValue("node")}); err != nil {
@@ -77,8 +77,7 @@ func needs(verb access.Verb, kind access.Kind, do func(*http.Request) (answer, e
 	}
 }
 
-// current has a question answered by all that was changed before it, by whichever
-// controller.
+// current makes a read reflect all earlier changes, through any controller.
 func (s *Server) current(do func(*http.Request) (answer, error)) func(*http.Request) (answer, error) {
 	return func(r *http.Request) (answer, error) {
 		if err := s.store.Sync(r.Context()); err != nil {
@@ -88,7 +87,7 @@ func (s *Server) current(do func(*http.Request) (answer, error)) func(*http.Requ
 	}
 }
 
-// routes puts all together.
+// routes builds the handler of all routes.
 func (s *Server) routes(page http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	methods := map[string][]string{}
@@ -108,7 +107,7 @@ func (s *Server) routes(page http.Handler) http.Handler {
 	} else {
 		mux.Handle("/", s.handle(notThere))
 	}
-	// A page from elsewhere in an operator's browser must not change anything.
+	// A page of another site in an operator's browser must not change anything.
 	cross := http.NewCrossOriginProtection()
 	cross.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		s.refuse(w, failure{http.StatusForbidden, "request, Origin: it comes from a page of another site: ask from the controller's own"})
@@ -120,7 +119,7 @@ func notThere(r *http.Request) (answer, error) {
 	return answer{}, failure{http.StatusNotFound, r.URL.Path + ": not there: GET /v1/openapi.json lists what is"}
 }
 
-// handle makes a handler of a row.
+// handle converts a route to an http.Handler.
 func (s *Server) handle(do func(*http.Request) (answer, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r = r.WithContext(context.WithValue(r.Context(), objectKey{}, new(string)))
@@ -143,22 +142,22 @@ func write(w http.ResponseWriter, status int, body any) {
 		return
 	}
 	b, err := json.Marshal(body)
-	if err != nil { // the model's types always can be
+	if err != nil { // cannot happen for the model's types
 		status, b = http.StatusInternalServerError, []byte(`{"error":"answer: it cannot be written as JSON: this is a bug"}`)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(b, '\n')) // who has gone needs no answer
+	_, _ = w.Write(append(b, '\n')) // the client may be gone
 }
 
-// kinds are the statuses of the model's noes.
+// kinds maps the model's problems to HTTP statuses.
 var kinds = map[vdn.Kind]int{
 	vdn.Invalid: http.StatusBadRequest, vdn.Conflict: http.StatusConflict,
 	vdn.NotFound: http.StatusNotFound, vdn.Changed: http.StatusPreconditionFailed,
 }
 
-// statusOf is an error's status.
+// statusOf returns the HTTP status of an error.
 func statusOf(err error) int {
 	var f failure
 	var denied *access.Denied
@@ -174,7 +173,7 @@ func statusOf(err error) int {
 	return http.StatusServiceUnavailable
 }
 
-// refuse tells what is wrong.
+// refuse writes an error response.
 func (s *Server) refuse(w http.ResponseWriter, err error) {
 	status := statusOf(err)
 	if status == http.StatusServiceUnavailable {
@@ -183,9 +182,9 @@ func (s *Server) refuse(w http.ResponseWriter, err error) {
 	write(w, status, Failure{Error: err.Error()})
 }
 
-// Failure is the body of every error.
+// Failure is the body of every error response.
 type Failure struct {
-	// Error names object, field and mend.
+	// Error names the object, the field and the fix.
 	Error string `json:"error"`
 }
 
@@ -193,7 +192,7 @@ func invalid(format string, args ...any) error {
 	return failure{http.StatusBadRequest, fmt.Sprintf(format, args...)}
 }
 
-// body reads a request's JSON strictly.
+// body decodes a request's JSON strictly.
 func body(r *http.Request, into any) error {
 	text, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))
 	var large *http.MaxBytesError
@@ -208,7 +207,7 @@ func body(r *http.Request, into any) error {
 	return nil
 }
 
-// named makes sure that a body's name is the path's; an empty one becomes that.
+// named checks that the name in a body matches the path, and fills it in if it is empty.
 func named(object string, in *string, path string) error {
 	if *in == "" {
 		*in = path
@@ -219,9 +218,9 @@ func named(object string, in *string, path string) error {
 	return nil
 }
 
-// news waits as the query asks, and says whether there is something new: current
-// gives the present revision and the one to wait upon. Who knows nothing yet, or what
-// another controller has told, gets nothing older: sync sees to that.
+// news waits as the query requests, and reports whether there is a change. current returns
+// the revision of the content and the store revision to wait on. sync ensures that a client
+// without a revision, or with one from another controller, gets no stale content.
 func (s *Server) news(r *http.Request, sync func(context.Context) error, current func() (revision, wait uint64, err error)) (bool, error) {
 	if err := only(r, "after", "wait"); err != nil {
 		return false, err
@@ -261,8 +260,8 @@ func (s *Server) news(r *http.Request, sync func(context.Context) error, current
 	}
 }
 
-// only refuses parameters that are not known, so that one misspelt is no silent
-// "all".
+// only rejects unknown parameters, so that a misspelled filter does not silently select
+// everything.
 func only(r *http.Request, known ...string) error {
 	for name, values := range r.URL.Query() {
 		if !slices.Contains(known, name) {

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// metrics show the controller to Prometheus.
+// metrics exports the controller's state to Prometheus.
 type metrics struct {
 	http.Handler
 	attached prometheus.Histogram
@@ -27,7 +27,7 @@ func newMetrics(s *Server) *metrics {
 	return m
 }
 
-// gauges are read when they are asked for.
+// gauges are evaluated on collection.
 type gauges struct{ s *Server }
 
 var (

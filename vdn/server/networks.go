@@ -22,7 +22,7 @@ func (s *Server) getNetwork(r *http.Request) (answer, error) {
 	return answer{status: http.StatusOK, body: n, etag: etag(n)}, err
 }
 
-// ours refuses to change networks here that are somebody else's to change.
+// ours rejects changes of networks that are managed elsewhere.
 func (s *Server) ours(r *http.Request) error {
 	if s.elsewhere == "" {
 		return nil
@@ -59,7 +59,7 @@ func (s *Server) deleteNetwork(r *http.Request) (answer, error) {
 	return answer{status: http.StatusNoContent}, s.store.DeleteNetwork(r.Context(), r.PathValue("name"), allow(r))
 }
 
-// etag changes with a network.
+// etag changes whenever the network changes.
 func etag(n vdn.Network) string {
 	b, err := json.Marshal(n)
 	if err != nil {
@@ -69,7 +69,8 @@ func etag(n vdn.Network) string {
 	return `"` + hex.EncodeToString(sum[:8]) + `"`
 }
 
-// allow holds a change to what its asker saw (RFC 9110, section 13.1).
+// allow makes a change conditional on the version that the client read (RFC 9110, section
+// 13.1).
 func allow(r *http.Request) store.Allow {
 	match, none := r.Header.Get("If-Match"), r.Header.Get("If-None-Match")
 	return func(before *vdn.Network) error {

@@ -9,8 +9,8 @@ import (
 	"github.com/fairlead/fairlead/vdn/server"
 )
 
-// TestNoNewsIsLost has several who wait for plans while attachments change: each must
-// hear of every change, also of one that comes while his plan is being made.
+// TestNoNewsIsLost has several clients wait for plans while attachments change. Each must
+// see every change, including one that happens while its plan is being computed.
 func TestNoNewsIsLost(t *testing.T) {
 	r := start(t, server.Options{})
 	if err := r.PutNetwork(r.ctx, network("science", "10.1.0.0/20")); err != nil {

@@ -9,14 +9,14 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// aliveFor is how long a report says that a node is there.
+// aliveFor is how long a node counts as alive after a report.
 const aliveFor = 10 * time.Second
 
-// reports are what nodes told last.
+// reports holds the last report of each node.
 type reports struct {
 	mu    sync.Mutex
 	last  map[string]report
-	began time.Time // of this process
+	began time.Time // start of this process
 }
 
 type report struct {
@@ -41,8 +41,8 @@ func (r *reports) forget(name string) {
 	delete(r.last, name)
 }
 
-// view shows a node; one that told a predecessor of this process only was heard
-// of before that began.
+// view returns a node's view. If the node has reported only to a previous process, its last
+// report counts as made when this process began.
 func (r *reports) view(n vdn.Node, now time.Time) vdn.NodeView {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,8 +58,7 @@ func (r *reports) view(n vdn.Node, now time.Time) vdn.NodeView {
 	return v
 }
 
-// rates compares two reports, which are some seconds apart. Counters that are new,
-// or that began anew, have none.
+// rates computes rates from two reports. Counters that are new or were reset have none.
 func rates(before, now []vdn.Counter, seconds float64) (all []vdn.CounterRate) {
 	type key struct{ network, attachment, device string }
 	was := map[key]vdn.Counter{}
@@ -130,13 +129,13 @@ func (s *Server) getPlan(r *http.Request) (answer, error) {
 	if !fresh {
 		return answer{status: http.StatusNotModified}, nil
 	}
-	if plan.Slices == nil { // asked for without waiting
+	if plan.Slices == nil { // requested without waiting
 		_, _, err = s.plan(r.PathValue("node"), &plan)
 	}
 	return answer{status: http.StatusOK, body: plan}, err
 }
 
-// plan makes a node's plan; its revision is that of the first such plan.
+// plan computes a node's plan. Its revision is that of the first identical plan.
 func (s *Server) plan(name string, into *vdn.Plan) (revision, upon uint64, err error) {
 	state, local := s.store.State(name)
 	i := slices.IndexFunc(state.Nodes, func(n vdn.Node) bool { return n.Name == name })

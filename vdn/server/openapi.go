@@ -1,12 +1,12 @@
 package server
 
 import (
-	_ "embed" // of the document
+	_ "embed" // for the document
 	"encoding/json"
 	"net/http"
 )
 
-// openAPI describes the API; a test keeps it true.
+// openAPI describes the API; a test checks that it matches the code.
 //
 //go:embed openapi.json
 var openAPI []byte

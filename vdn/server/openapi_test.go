@@ -57,7 +57,7 @@ func TestTheDocumentHasEveryRow(t *testing.T) {
 	}
 }
 
-// types are those of the schemas that are objects.
+// types are the Go types of the object schemas.
 var types = map[string]any{
 	"Network": vdn.Network{}, "NetworkChange": vdn.Network{}, "Subnet": vdn.Subnet{}, "Range": vdn.Range{}, "Reservation": vdn.Reservation{},
 	"Route": vdn.Route{}, "DNS": vdn.DNS{}, "AttachmentRequest": vdn.AttachmentRequest{}, "Attachment": vdn.Attachment{},
@@ -67,14 +67,14 @@ var types = map[string]any{
 	"Valid": server.Valid{}, "Released": server.Released{}, "Failure": server.Failure{}, "Health": server.Health{},
 }
 
-// mayLack are fields that a body may leave out although an answer has them.
+// mayLack lists fields that are optional in a request body although every response has
+// them.
 var mayLack = map[string][]string{
 	"NetworkChange": {"name"}, "PeerChange": {"domain"}, "NodeReport": {"name", "uplinks", "applied"},
 	"Counter": {"network", "device", "sentBytes"},
 }
 
-// TestEverySchemaIsItsType: field by field, in name, kind and whether it is always
-// there.
+// TestEverySchemaIsItsType compares each field's name, kind and whether it is required.
 func TestEverySchemaIsItsType(t *testing.T) {
 	schemas := document(t).Components.Schemas
 	for name, ref := range schemas {
@@ -130,7 +130,7 @@ func fields(of reflect.Type) map[string]field {
 	return all
 }
 
-// typeOf looks through what only adds words to a schema.
+// typeOf looks through schema wrappers that only add a description.
 func typeOf(s *openapi3.Schema) string {
 	for len(s.AllOf) == 1 {
 		s = s.AllOf[0].Value
@@ -156,8 +156,8 @@ func fits(of reflect.Type, s *openapi3.Schema) bool {
 	return typeOf(s) == want && (want != "array" || fits(of.Elem(), s.Items.Value))
 }
 
-// described holds a server to the document, in every test here: what it answers is
-// documented, and what it takes, too.
+// described checks a server against the document in every test of this package: all
+// responses and accepted requests must be documented.
 func described(t *testing.T, h http.Handler) http.Handler {
 	t.Helper()
 	router, err := legacy.NewRouter(document(t))
@@ -167,10 +167,10 @@ func described(t *testing.T, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		route, params, err := router.FindRoute(r)
 		if err != nil {
-			h.ServeHTTP(w, r) // no row of the API
+			h.ServeHTTP(w, r) // not a route of the API
 			return
 		}
-		sent, _ := io.ReadAll(r.Body) // a client that goes meanwhile fails its own test
+		sent, _ := io.ReadAll(r.Body) // a client that disconnects fails its own test
 		r.Body = io.NopCloser(bytes.NewReader(sent))
 		record := httptest.NewRecorder()
 		h.ServeHTTP(record, r)
@@ -180,7 +180,7 @@ func described(t *testing.T, h http.Handler) http.Handler {
 		}
 		maps.Copy(w.Header(), record.Header())
 		w.WriteHeader(record.Code)
-		_, _ = w.Write(record.Body.Bytes()) // likewise
+		_, _ = w.Write(record.Body.Bytes()) // a client that disconnects fails its own test
 	})
 }
 

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// recent remembers what was told last to each who asks again and again, so that
-// only what is new for him has a new revision.
+// recent remembers the last response to each polling client, so that the revision only
+// changes if the client's content does.
 type recent struct {
 	mu   sync.Mutex
 	told map[string]told
@@ -17,8 +17,8 @@ type told struct {
 	content  string // JSON
 }
 
-// revision gives that of the content: the one it was first told with, else the
-// present one.
+// revision returns the revision with which the content was first sent, or the current one
+// if it is new.
 func (r *recent) revision(who string, now uint64, content any) uint64 {
 	b, err := json.Marshal(content)
 	if err != nil {
@@ -32,13 +32,13 @@ func (r *recent) revision(who string, now uint64, content any) uint64 {
 	if t, ok := r.told[who]; ok && t.content == string(b) {
 		return t.revision
 	} else if ok && t.revision > now {
-		return now // a newer one is told already
+		return now // a newer one has been sent already
 	}
 	r.told[who] = told{now, string(b)}
 	return now
 }
 
-// forget drops who asks no more.
+// forget removes a client.
 func (r *recent) forget(who string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

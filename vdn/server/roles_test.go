@@ -20,10 +20,10 @@ import (
 	"github.com/fairlead/fairlead/vdn/server"
 )
 
-// secrets are tokens by the names of who has them; nobody else may see one.
+// secrets are tokens by the name of their owner; nobody else may see one.
 var secrets = map[string]string{"ops": "tok-ops-1", "lab": "tok-lab-2", "n1": "tok-n1-3", "grafana": "tok-grafana-4"}
 
-// guarded is a controller with tokens of every role and an audit log, and a client of
+// guarded returns a controller with tokens of every role and an audit log, and a client for
 // each.
 func guarded(t *testing.T) (r *rig, as map[string]*client.Client, log string) {
 	t.Helper()
@@ -56,7 +56,7 @@ func guarded(t *testing.T) (r *rig, as map[string]*client.Client, log string) {
 	return r, as, log
 }
 
-// denied demands a 403 that says what is missing.
+// denied requires a 403 that says what is missing.
 func denied(t *testing.T, err error, want string) {
 	t.Helper()
 	if !client.IsStatus(err, http.StatusForbidden) || !strings.Contains(err.Error(), want) {
@@ -64,7 +64,8 @@ func denied(t *testing.T, err error, want string) {
 	}
 }
 
-// TestRoles goes through what each may do by REST; the rules themselves are access's.
+// TestRoles tests what each role may do through REST; package access tests the rules
+// themselves.
 func TestRoles(t *testing.T) {
 	r, as, log := guarded(t)
 	ctx := r.ctx
@@ -114,7 +115,7 @@ func TestRoles(t *testing.T) {
 	trail(t, log)
 }
 
-// views compares what everybody sees.
+// views compares what each role sees.
 func views(t *testing.T, r *rig, as map[string]*client.Client) {
 	t.Helper()
 	got := map[string]string{}
@@ -152,7 +153,7 @@ func views(t *testing.T, r *rig, as map[string]*client.Client) {
 	denied(t, err, "network other")
 }
 
-// trail reads the audit log: it has who changed what, and who was refused, and no token.
+// trail checks that the audit log has who changed what and who was denied, and no token.
 func trail(t *testing.T, path string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -188,7 +189,8 @@ func trail(t *testing.T, path string) {
 	}
 }
 
-// TestUnknownTokensAreWrittenDown: who tries tokens is seen, but not which.
+// TestUnknownTokensAreWrittenDown checks that attempts with unknown tokens are logged
+// without the token.
 func TestUnknownTokensAreWrittenDown(t *testing.T) {
 	r, _, log := guarded(t)
 	q, err := http.NewRequestWithContext(r.ctx, http.MethodGet, r.url+"/v1/view", nil)

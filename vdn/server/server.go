@@ -1,6 +1,6 @@
-// Package server answers for a domain's virtually dedicated networks by REST: it
-// gives out addresses, tells nodes what to do, and shows what there is. What it
-// must not forget is in vdn/store; what nodes report every second is in memory.
+// Package server is the VDN controller: a REST API that leases addresses, computes the
+// plans of nodes, and shows the state of a domain. Persistent state is in vdn/store; the
+// frequent reports of nodes are only in memory.
 package server
 
 import (
@@ -19,29 +19,29 @@ import (
 	"github.com/fairlead/fairlead/vdn/store"
 )
 
-// Options are what a Server is made of.
+// Options configure a Server.
 type Options struct {
-	// Store is open, and stays so for as long as the server is used.
+	// Store must stay open while the server is in use.
 	Store *store.Store
-	// Name distinguishes this controller from others of its domain; the host's where empty.
+	// Name distinguishes this controller from others of its domain; default is the
+	// hostname.
 	Name string
-	// Tokens are asked of everything below /v1, as a bearer's; where nil anybody may do
-	// everything.
+	// Tokens authenticates bearer tokens for everything below /v1. If nil, everything is
+	// permitted to everyone.
 	Tokens access.Finder
-	// Audit has who changed what; nothing is written where nil.
+	// Audit logs changes; nil for no log.
 	Audit *audit.Log
-	// Elsewhere says who alone makes and changes networks ("the cluster's
-	// VirtualNetworks: kubectl apply"); where it is empty whoever asks may.
+	// Elsewhere names what manages the networks if this API may not ("the cluster's
+	// VirtualNetworks: kubectl apply"). If empty, clients may change networks.
 	Elsewhere string
-	// Page is what is shown at /, nothing where nil.
+	// Page serves /; nil for none.
 	Page http.Handler
-	Log  *slog.Logger // slog.Default() where nil
-	// Now is the clock; time.Now where nil.
+	Log  *slog.Logger // nil means slog.Default()
+	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
-// Server is the controller but for its listeners. Its methods may be called
-// concurrently.
+// Server is the controller without its listeners. Its methods are safe for concurrent use.
 type Server struct {
 	store  *store.Store
 	name   string
@@ -50,7 +50,7 @@ type Server struct {
 	now    func() time.Time
 	tokens access.Finder
 	audit  *audit.Log
-	// elsewhere is as in Options.
+	// elsewhere is Options.Elsewhere.
 	elsewhere string
 	handler   http.Handler
 	reports   reports
@@ -58,14 +58,14 @@ type Server struct {
 	metrics   *metrics
 }
 
-// New makes one that answers as an http.Handler.
+// New creates a Server, which is an http.Handler.
 func New(o Options) *Server {
 	s := &Server{store: o.Store, name: o.Name, log: o.Log, now: o.Now, tokens: o.Tokens, audit: o.Audit, elsewhere: o.Elsewhere}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
 	if s.name == "" {
-		s.name, _ = os.Hostname() // a name is for people
+		s.name, _ = os.Hostname() // only for display
 	}
 	if s.now == nil {
 		s.now = time.Now
@@ -76,15 +76,16 @@ func New(o Options) *Server {
 	return s
 }
 
-// ServeHTTP answers one request.
+// ServeHTTP handles one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// Serve answers on a listener until ctx ends; those who wait for news are
-// answered that there is none.
+// Serve serves a listener until ctx ends. Clients that wait for changes then get a response
+// without changes.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	srv := &http.Server{
 		Handler: s, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute,
-		// Who waits for news must not be cut off, who sends or reads drop by drop must.
+		// Long enough for clients that wait for changes, but bounded for slow senders and
+		// readers.
 		ReadTimeout: maxWait + time.Minute, WriteTimeout: maxWait + time.Minute,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
@@ -92,25 +93,23 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return webserve.Until(ctx, srv, l)
 }
 
-// Peers are the domains that networks are exchanged with, with what they offered
-// last.
+// Peers returns the domains that networks are exchanged with, with their last offers.
 func (s *Server) Peers() []vdn.PeerView { return s.store.Peers() }
 
-// SetOffers notes what peers offer, and whether they are connected; those that are
-// not named stay as they are. Which of their networks count is decided here
-// (vdn.Accept).
+// SetOffers stores the offers of peers and whether they are connected. Peers that are not
+// named stay unchanged. vdn.Accept decides which of their networks are accepted.
 func (s *Server) SetOffers(ctx context.Context, offers []vdn.PeerView) error {
 	return s.store.SetOffers(ctx, offers)
 }
 
-// Offer is what a domain is told, and the revision after which it may be another.
+// Offer returns the offer for a domain, and the revision that it is based on.
 func (s *Server) Offer(domain string) (vdn.Offer, uint64) {
 	state, attachments := s.store.State("")
 	return vdn.OfferFor(state, domain, attachments), state.Revision
 }
 
-// Lead runs what only one controller of a domain may do, while this one leads, until
-// ctx ends or that fails.
+// Lead runs what only one controller of a domain may do while this one is the leader, until
+// ctx ends or run fails.
 func (s *Server) Lead(ctx context.Context, run func(context.Context) error) (failed error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -125,6 +124,6 @@ func (s *Server) Lead(ctx context.Context, run func(context.Context) error) (fai
 	return failed
 }
 
-// Wait waits until the revision is another than the one named, or ctx ends; it
-// gives the present one.
+// Wait waits until the revision differs from the given one, or ctx ends, and returns the
+// current one.
 func (s *Server) Wait(ctx context.Context, after uint64) uint64 { return s.store.Wait(ctx, after) }

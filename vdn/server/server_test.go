@@ -23,7 +23,7 @@ import (
 	"github.com/fairlead/fairlead/vdn/store"
 )
 
-// rig is a controller as it runs, and a client of it.
+// rig is a running controller with a client.
 type rig struct {
 	*client.Client
 	server *server.Server
@@ -43,7 +43,7 @@ func start(t *testing.T, o server.Options) *rig {
 	web := httptest.NewServer(described(t, s))
 	t.Cleanup(func() {
 		web.Close()
-		_ = kept.Close() // a test may have done so
+		_ = kept.Close() // a test may have closed it
 	})
 	c, err := client.New(client.Config{URL: web.URL, Timeout: time.Minute})
 	if err != nil {
@@ -52,7 +52,7 @@ func start(t *testing.T, o server.Options) *rig {
 	return &rig{c, s, kept, web.URL, t.Context()}
 }
 
-// ask sends a raw request and gives status and body.
+// ask sends a raw request and returns status and body.
 func (r *rig) ask(t *testing.T, method, path, body string, header ...string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(r.ctx, method, r.url+path, strings.NewReader(body))
@@ -88,7 +88,8 @@ func check(t *testing.T, all ...error) {
 	}
 }
 
-// TestTheLifeOfAnAttachment, from the network to its end, by the client.
+// TestTheLifeOfAnAttachment uses the client, from the creation of the network to the
+// deletion.
 func TestTheLifeOfAnAttachment(t *testing.T) {
 	r := start(t, server.Options{})
 	check(t, r.PutNetwork(r.ctx, network("a", "10.1.0.0/24")), r.PutNetwork(r.ctx, network("b", "10.2.0.0/24")), r.Health(r.ctx))
@@ -136,7 +137,8 @@ func TestTheLifeOfAnAttachment(t *testing.T) {
 	}
 }
 
-// TestOnlyWhoIsConcernedHearsOfAChange: a pod on one node does not wake the others.
+// TestOnlyWhoIsConcernedHearsOfAChange checks that a pod on one node does not wake the
+// others.
 func TestOnlyWhoIsConcernedHearsOfAChange(t *testing.T) {
 	r := start(t, server.Options{})
 	check(t, r.PutNetwork(r.ctx, network("a", "10.1.0.0/24")))
@@ -168,7 +170,7 @@ func TestOnlyWhoIsConcernedHearsOfAChange(t *testing.T) {
 	if got := <-heard; !got.fresh || got.err != nil || len(got.plan.Local) != 1 {
 		t.Errorf("n1 hears %+v", got)
 	}
-	// Who knows of a revision that is yet to come knew another store.
+	// A client with a revision from the future used another store.
 	if _, fresh, err := r.Plan(r.ctx, "n1", 1<<40, time.Minute); !fresh || err != nil {
 		t.Errorf("%v, %v", fresh, err)
 	}
@@ -315,7 +317,7 @@ func TestTheTokenIsAskedFor(t *testing.T) {
 	}
 }
 
-// TestWhenTheStoreFailsTheControllerIsAway: clients ask again.
+// TestWhenTheStoreFailsTheControllerIsAway checks that clients can retry.
 func TestWhenTheStoreFailsTheControllerIsAway(t *testing.T) {
 	r := start(t, server.Options{})
 	check(t, r.PutNetwork(r.ctx, network("a", "10.1.0.0/24")), r.store.Close())
@@ -331,7 +333,7 @@ func TestWhenTheStoreFailsTheControllerIsAway(t *testing.T) {
 	}
 }
 
-// TestFederationHasItsDoors: what is offered, what is told to peers, and waiting.
+// TestFederationHasItsDoors covers offers from and to peers, and waiting.
 func TestFederationHasItsDoors(t *testing.T) {
 	r := start(t, server.Options{})
 	a := network("a", "10.1.0.0/24")
@@ -368,7 +370,7 @@ func TestFederationHasItsDoors(t *testing.T) {
 	}
 }
 
-// TestServeEnds, and those who wait for news are answered.
+// TestServeEnds checks that waiting clients get a response at the end.
 func TestServeEnds(t *testing.T) {
 	r := start(t, server.Options{})
 	check(t, r.PutNetwork(r.ctx, network("a", "10.1.0.0/24")))
@@ -389,7 +391,7 @@ func TestServeEnds(t *testing.T) {
 		}
 		waited <- err
 	}()
-	time.Sleep(50 * time.Millisecond) // so that it waits, or nearly so: right either way
+	time.Sleep(50 * time.Millisecond) // usually long enough for it to wait; the result is the same if not
 	cancel()
 	if err := <-served; err != nil {
 		t.Error(err)
@@ -399,7 +401,8 @@ func TestServeEnds(t *testing.T) {
 	}
 }
 
-// TestNetworksElsewhere has networks that only somebody else may change.
+// TestNetworksElsewhere checks that clients cannot change networks that are managed
+// elsewhere.
 func TestNetworksElsewhere(t *testing.T) {
 	r := start(t, server.Options{Elsewhere: "the cluster's: kubectl apply"})
 	body, err := json.Marshal(network("science", "10.1.0.0/24"))

@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/vdn/access"
 )
 
-// View is everything, as people see it.
+// View returns the complete view of the domain.
 func (s *Server) View() vdn.View {
 	state, attachments := s.store.State("")
 	v := vdn.View{
@@ -32,7 +32,7 @@ func (s *Server) getView(r *http.Request) (answer, error) {
 	try := func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		_ = s.store.Sync(ctx) // the view says that it may be old
+		_ = s.store.Sync(ctx) // on failure the view has a note that it may be stale
 		return nil
 	}
 	fresh, err := s.news(r, try, func() (uint64, uint64, error) {
@@ -45,8 +45,8 @@ func (s *Server) getView(r *http.Request) (answer, error) {
 	return answer{status: http.StatusOK, body: seenBy(who(r), s.View())}, nil
 }
 
-// seenBy is the part of a view that somebody may see: a tenant sees its own networks,
-// what they do at nodes, and nothing of others.
+// seenBy returns the part of a view that an identity may see: a tenant sees only its own
+// networks and their counters at nodes.
 func seenBy(i access.Identity, v vdn.View) vdn.View {
 	if i.Role != access.Tenant {
 		return v
@@ -69,7 +69,7 @@ func seenBy(i access.Identity, v vdn.View) vdn.View {
 	return v
 }
 
-// filter gives those of a list that are so; never nil.
+// filter returns the matching elements of a list; never nil.
 func filter[T any](all []T, is func(T) bool) []T {
 	some := []T{}
 	for _, one := range all {
@@ -108,12 +108,13 @@ func (s *Server) deletePeer(r *http.Request) (answer, error) {
 	return answer{status: http.StatusNoContent}, s.store.DeletePeer(r.Context(), domain)
 }
 
-// Health is that the controller can keep what it is told.
+// Health is the response to a health check.
 type Health struct {
 	Status string `json:"status"`
-	// Controller is its name, among several of a domain.
+	// Controller is the name of this controller.
 	Controller string `json:"controller"`
-	// Leads says that it is the one that asks other domains and follows a cluster.
+	// Leads is true if this controller is the leader, which queries other domains and
+	// follows a cluster.
 	Leads bool `json:"leads"`
 }
 

@@ -13,10 +13,10 @@ import (
 	"github.com/fairlead/fairlead/vdn/store/kv"
 )
 
-// Attach gives a request its place; what is there already by the same container
-// and interface is given again (created is false). now is in seconds since 1970.
-// Whose ctx ends before it is his turn gets nothing: he may have asked to release it
-// meanwhile.
+// Attach creates the attachment of a request. An existing one of the same container and
+// interface is returned again (created is false). now is in seconds since 1970. If ctx ends
+// before the change starts, nothing is leased, because the client may have asked to release
+// it meanwhile.
 func (s *Store) Attach(ctx context.Context, r vdn.AttachmentRequest, now int64) (lease vdn.Lease, created bool, err error) {
 	if err := r.Validate(); err != nil {
 		return vdn.Lease{}, false, err
@@ -54,7 +54,7 @@ func (s *Store) Attach(ctx context.Context, r vdn.AttachmentRequest, now int64) 
 	return lease, created, nil
 }
 
-// named has an error of the store itself name the attachment.
+// named adds the attachment's name to an error of the backend.
 func named(id string, err error) error {
 	if !errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -62,7 +62,7 @@ func named(id string, err error) error {
 	return fmt.Errorf("attachment %s: %w", id, err)
 }
 
-// replaced gives the attachment that a request continues.
+// replaced returns the attachment that a request continues.
 func (m *memory) replaced(r vdn.AttachmentRequest) (a vdn.Attachment, there bool) {
 	for _, id := range r.Replaces {
 		if a, there = m.attachments[id]; there {
@@ -72,7 +72,7 @@ func (m *memory) replaced(r vdn.AttachmentRequest) (a vdn.Attachment, there bool
 	return a, false
 }
 
-// replace gives what an attachment has to the one that continues it.
+// replace transfers what an attachment has to the one that continues it.
 func replace(old vdn.Attachment, r vdn.AttachmentRequest, now int64) (a vdn.Attachment, e edit, err error) {
 	if err := vdn.MayReplace(old, r); err != nil {
 		return a, e, err
@@ -87,7 +87,7 @@ func replace(old vdn.Attachment, r vdn.AttachmentRequest, now int64) (a vdn.Atta
 	return a, e, nil
 }
 
-// choose gives a request its device and addresses.
+// choose chooses the device and addresses for a request.
 func (m *memory) choose(n vdn.Network, r vdn.AttachmentRequest, now int64) (a vdn.Attachment, err error) {
 	a = vdn.Attachment{
 		ID: r.ID(), Network: r.Network, Node: r.Node, Container: r.Container, Interface: r.Interface,
@@ -107,11 +107,11 @@ func noAttachment(id string) error {
 	return vdn.Missing("attachment "+id, "it was never made, or is deleted: make it anew")
 }
 
-// MayTouch may refuse to change an attachment. It may be asked more than once.
+// MayTouch may deny a change of an attachment. It may be called more than once.
 type MayTouch func(a vdn.Attachment) error
 
-// Detach releases an attachment; one that is not there is none to do. A request for
-// it that was begun before comes to nothing.
+// Detach releases an attachment; releasing an absent one succeeds. An earlier request for
+// it that is still in progress fails.
 func (s *Store) Detach(ctx context.Context, id string, may ...MayTouch) error {
 	err := s.change(ctx, func(m *memory) (edit, error) {
 		a, there := m.attachments[id]
@@ -138,17 +138,17 @@ func askAll(may []MayTouch, a vdn.Attachment) error {
 	return nil
 }
 
-// releasedAtOnce is how many attachments are released by one batch: backends take so
-// many values at once.
+// releasedAtOnce limits how many attachments one batch releases, because backends limit the
+// values in a batch.
 const releasedAtOnce = 16
 
-// Collect releases a node's attachments to a network but for those named, and
-// gives which, also where it fails on the way.
+// Collect releases a node's attachments to a network except the valid ones. It returns
+// those released, even if it fails in between.
 func (s *Store) Collect(ctx context.Context, node, network string, valid []string) (released []string, err error) {
 	for {
 		var gone []vdn.Attachment
-		// An attempt whose outcome was not known may have been kept: what it released is
-		// not there for the next one.
+		// An attempt with an unknown outcome may have been committed. The next attempt does
+		// not see what it released, so remember it here.
 		tried := map[string]bool{}
 		err := s.change(ctx, func(m *memory) (edit, error) {
 			gone = nil
@@ -175,7 +175,7 @@ func (s *Store) Collect(ctx context.Context, node, network string, valid []strin
 	}
 }
 
-// has says whether there is an attachment.
+// has reports whether an attachment exists.
 func (s *Store) has(id string) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -183,7 +183,7 @@ func (s *Store) has(id string) bool {
 	return there
 }
 
-// release takes attachments away.
+// release returns the edit that deletes attachments.
 func (m *memory) release(gone []vdn.Attachment) (e edit) {
 	revision := m.revision + 1
 	for _, a := range gone {
@@ -197,7 +197,7 @@ func (m *memory) release(gone []vdn.Attachment) (e edit) {
 	return e
 }
 
-// forget takes addresses out of those given back, as there are too many.
+// forget removes the oldest released addresses from storage if there are too many.
 func (s *Store) forget(ctx context.Context) error {
 	s.mu.RLock()
 	some := len(s.mem.forgotten) > 0
@@ -211,7 +211,7 @@ func (s *Store) forget(ctx context.Context) error {
 	})
 }
 
-// drops are of addresses in freed.
+// drops returns puts that delete addresses from kv.Freed.
 func drops(all []netip.Addr) (puts []kv.Put) {
 	for _, a := range all {
 		puts = append(puts, kv.Put{Bucket: kv.Freed, Key: a.String()})
@@ -219,7 +219,7 @@ func drops(all []netip.Addr) (puts []kv.Put) {
 	return puts
 }
 
-// Up notes that an attachment's device is there.
+// Up records that an attachment's device exists.
 func (s *Store) Up(ctx context.Context, id string, u vdn.UpReport, may ...MayTouch) (a vdn.Attachment, err error) {
 	if err := u.Validate(id); err != nil {
 		return vdn.Attachment{}, err
@@ -248,7 +248,7 @@ func (s *Store) Up(ctx context.Context, id string, u vdn.UpReport, may ...MayTou
 	return a, nil
 }
 
-// Attachment gives one.
+// Attachment returns one attachment.
 func (s *Store) Attachment(id string) (vdn.Attachment, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -259,15 +259,15 @@ func (s *Store) Attachment(id string) (vdn.Attachment, error) {
 	return a, nil
 }
 
-// Attachments gives those of a network and node, of all where "", by their IDs;
-// never nil.
+// Attachments returns the attachments of a network and node, sorted by ID; "" matches all.
+// Never nil.
 func (s *Store) Attachments(network, node string) []vdn.Attachment {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.mem.list(network, node)
 }
 
-// Free is how many addresses each network has left, of each subnet.
+// Free returns the number of free addresses of each network, by subnet.
 func (s *Store) Free() map[string][]float64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -14,17 +14,17 @@ import (
 
 // edit is what one call writes.
 type edit struct {
-	// early may be written before the rest, piece by piece, and stands by itself.
+	// early may be committed before the rest, in parts, and is valid by itself.
 	early []kv.Put
 	puts  []kv.Put
-	// sure says that nothing is to be written even if the memory is a little old.
+	// sure means that an empty edit is final even if the memory is slightly stale.
 	sure bool
-	// overtake has a batch made also where nothing is to be written, so that none can
-	// follow that was begun before.
+	// overtake commits a batch even if there is nothing to write, so that no earlier
+	// attempt can be committed afterwards.
 	overtake bool
 }
 
-// add writes a value as JSON, which the model's types always can be.
+// add adds a value as JSON. The model's types always encode.
 func (e *edit) add(bucket, key string, value any) {
 	b, err := json.Marshal(value)
 	if err != nil {
@@ -35,14 +35,13 @@ func (e *edit) add(bucket, key string, value any) {
 
 func (e *edit) drop(bucket, key string) { e.puts = append(e.puts, kv.Put{Bucket: bucket, Key: key}) }
 
-// plan says what is to be written, of the state as it is. It may be asked again, for
-// another state, and must change nothing else.
+// plan computes what to write from the current state. It may be called again with another
+// state, and must have no side effects.
 type plan func(m *memory) (edit, error)
 
-// change makes what a plan says. Where another process was faster, the plan is asked
-// again for what that has made of the state; so is a plan that refuses, or has nothing
-// to do, for a state that may be old. A backend that cannot be reached is tried again
-// for a while.
+// change commits the edit of a plan. If another process commits first, the plan is called
+// again with the new state. A plan that rejects, or has nothing to do, is called again if
+// the state may have been stale. An unreachable backend is retried for a while.
 func (s *Store) change(ctx context.Context, p plan) error {
 	select {
 	case s.writing <- struct{}{}:
@@ -68,15 +67,15 @@ func (s *Store) change(ctx context.Context, p plan) error {
 	}
 }
 
-// How long, and how often, a backend that cannot be reached is asked again; then who
-// asked may find another process.
+// Duration and interval of retries while the backend is unreachable; then the client may
+// try another controller.
 const (
 	mostTries    = 2500 * time.Millisecond
 	betweenTries = 30 * time.Millisecond
 )
 
-// attempt asks the plan once. Without an error and not done, it is to be asked again of
-// a state that is up to date.
+// attempt calls the plan once. If it returns false without an error, the plan must be
+// called again with an up-to-date state.
 func (s *Store) attempt(ctx context.Context, p plan, current bool) (done bool, err error) {
 	for {
 		batch, sure, err := s.draft(ctx, p)
@@ -96,15 +95,16 @@ func (s *Store) attempt(ctx context.Context, p plan, current bool) (done bool, e
 	}
 }
 
-// drafted is a batch, after which there is more to do of the same edit.
+// drafted is a batch; more means that another part of the same edit follows.
 type drafted struct {
 	kv.Batch
 	more bool
 }
 
-// draft asks a plan; nil where there is nothing to write, which may be sure.
+// draft calls a plan and builds a batch; nil if there is nothing to write, which may be
+// final (sure).
 func (s *Store) draft(ctx context.Context, p plan) (d *drafted, sure bool, err error) {
-	s.mu.Lock() // choosing addresses moves the pools' hands
+	s.mu.Lock() // choosing addresses modifies the pools
 	defer s.mu.Unlock()
 	if s.broken != nil {
 		return nil, true, s.broken
@@ -129,8 +129,8 @@ func (s *Store) draft(ctx context.Context, p plan) (d *drafted, sure bool, err e
 	return d, false, nil
 }
 
-// commit makes a batch the state's next: kept, then in memory. kv.ErrConflict says
-// that the plan is to be asked again.
+// commit commits a batch to the backend and then applies it to memory. kv.ErrConflict means
+// that the plan must be called again.
 func (s *Store) commit(ctx context.Context, d drafted) error {
 	err := s.backend.Commit(ctx, d.Batch)
 	if err == nil {
@@ -144,7 +144,7 @@ func (s *Store) commit(ctx context.Context, d drafted) error {
 	if errors.Is(err, kv.ErrConflict) {
 		return err
 	}
-	// Whether it is kept is not known: what is there counts.
+	// The outcome is unknown: check the backend's state.
 	snapshot, loadErr := s.load(ctx)
 	switch {
 	case loadErr != nil && !s.backend.Shared():
@@ -154,12 +154,12 @@ func (s *Store) commit(ctx context.Context, d drafted) error {
 	case snapshot.Revision == d.Revision && snapshot.Writer == d.Writer:
 		return nil
 	case errors.Is(err, kv.ErrUnavailable):
-		return kv.ErrConflict // asked again, or given up with ctx
+		return kv.ErrConflict // retry, or give up with ctx
 	}
 	return fmt.Errorf("the store cannot be written: %w: see to its disk", err)
 }
 
-// end has nothing more taken, and says why.
+// end stops the store permanently, with the reason.
 func (s *Store) end(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,11 +167,11 @@ func (s *Store) end(err error) error {
 	return s.broken
 }
 
-// patience is how long what was committed may take to be followed, before everything
-// is read again.
+// patience is how long a committed revision may take to arrive before everything is read
+// again.
 const patience = 500 * time.Millisecond
 
-// Sync has the memory hold all that was committed before the call, by whomever.
+// Sync waits until the memory has everything committed before the call, by any process.
 func (s *Store) Sync(ctx context.Context) error {
 	if !s.backend.Shared() {
 		return nil
@@ -190,7 +190,7 @@ func (s *Store) Sync(ctx context.Context) error {
 	return nil
 }
 
-// reaches waits for a revision for a moment.
+// reaches waits briefly for a revision.
 func (s *Store) reaches(ctx context.Context, revision uint64) bool {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -16,8 +16,7 @@ import (
 	"github.com/fairlead/fairlead/vdn/store/kv"
 )
 
-// TestConformance runs all stories on a file, and on a state that could be shared, with
-// and without faults.
+// TestConformance runs the suite on a file and on a shared state, with and without faults.
 func TestConformance(t *testing.T) {
 	for kind, fresh := range map[string]func(t *testing.T) func() (kv.Backend, error){
 		"file": func(t *testing.T) func() (kv.Backend, error) {
@@ -38,7 +37,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// TestSeveral has stores share a state, with and without faults.
+// TestSeveral runs several stores on one state, with and without faults.
 func TestSeveral(t *testing.T) {
 	for kind, faults := range map[string]fake.Faults{"well": {}, "faults": {Lost: 5, Unknown: 5, Late: 5, Cut: 5, Away: 5}} {
 		t.Run(kind, func(t *testing.T) {
@@ -50,14 +49,14 @@ func TestSeveral(t *testing.T) {
 	}
 }
 
-// shared opens one state again and again.
+// shared returns a function that opens one shared state.
 func shared(f fake.Faults) func() (kv.Backend, error) {
 	state := fake.New(100)
 	var seed atomic.Uint64
 	return func() (kv.Backend, error) { return state.Open(f, seed.Add(1)), nil }
 }
 
-// openOn opens a store, again where a fault has it.
+// openOn opens a store, and retries on injected faults.
 func openOn(t *testing.T, open func() (kv.Backend, error)) (s *store.Store) {
 	t.Helper()
 	testkit.Eventually(t, time.Minute, func() error {
@@ -67,12 +66,12 @@ func openOn(t *testing.T, open func() (kv.Backend, error)) (s *store.Store) {
 		}
 		return err
 	})
-	t.Cleanup(func() { _ = s.Close() }) // it may be closed by now
+	t.Cleanup(func() { _ = s.Close() }) // a test may have closed it
 	return s
 }
 
-// TestCopy moves a state from a file to one that is shared, and back: all is as it was,
-// also what is given next.
+// TestCopy copies a state from a file to a shared one and back: everything is unchanged,
+// including the next address to be chosen.
 func TestCopy(t *testing.T) {
 	folder := t.TempDir()
 	s, err := store.Open(folder, "here")
@@ -102,7 +101,7 @@ func TestCopy(t *testing.T) {
 			t.Error(d)
 		}
 		l, _, err := s.Attach(t.Context(), networkstore.Request("a", "next"), 1)
-		if err != nil || l.Attachment.Addresses[0].String() != "10.1.1.45/16" { // 10.1.0.8, given back, comes again last
+		if err != nil || l.Attachment.Addresses[0].String() != "10.1.1.45/16" { // 10.1.0.8, which was released, comes last
 			t.Errorf("%v, %v", l.Attachment.Addresses, err)
 		}
 	}

@@ -8,11 +8,11 @@ import (
 	"github.com/fairlead/fairlead/vdn/store/kv"
 )
 
-// copiedAtOnce is how many values Copy writes in a batch.
+// copiedAtOnce is how many values Copy writes per batch.
 const copiedAtOnce = 100
 
-// Copy writes all that one backend keeps into another, which must be empty and which
-// nobody may use meanwhile. It gives how many values that are.
+// Copy copies everything from one backend to another, which must be empty and unused
+// meanwhile. It returns the number of values.
 func Copy(ctx context.Context, from, to kv.Backend) (values int, err error) {
 	snapshot, err := from.Load(ctx)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// TestFullDisk: what does not fit never was, what was there stays, and with room it
-// goes on, as does a store that is opened since.
+// TestFullDisk checks that a change that does not fit has no effect, that the state stays,
+// and that with free space the store works again, as does a store opened since.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=128k"); err != nil {
@@ -51,7 +51,7 @@ func TestFullDisk(t *testing.T) {
 			t.Errorf("%s there are %d of %d attachments", when, len(got), len(has))
 		}
 	}
-	for range 3 { // and again: the disk stays full
+	for range 3 { // repeated, because the disk stays full
 		if err := fill("c", 10000); !errors.Is(err, syscall.ENOSPC) {
 			t.Fatalf("got %v, want no space", err)
 		}

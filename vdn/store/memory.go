@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/vdn/store/kv"
 )
 
-// memory is what the backend holds, to look things up in.
+// memory is the backend's content, indexed.
 type memory struct {
 	revision    uint64
 	networks    map[string]vdn.Network
@@ -23,21 +23,21 @@ type memory struct {
 	nodes       map[string]vdn.Node
 	freed       map[netip.Addr]uint64
 
-	// What follows is made of the above.
+	// The following fields are derived from the above.
 
-	pools     map[string][]*vdn.Pool // by network, one a subnet; nil while all is read
+	pools     map[string][]*vdn.Pool // by network, one per subnet; nil while loading
 	byAddress map[netip.Addr]string
-	byDevice  map[device]map[string]bool // the attachments on it
+	byDevice  map[device]map[string]bool // the IDs of attachments on it
 	byNetwork map[string]map[string]bool
 	byNode    map[string]map[string]bool
-	// forgotten were given back so long ago that they count as new: they are to be
-	// taken out of freed.
+	// forgotten holds addresses released so long ago that they count as unused; they are to
+	// be deleted from freed.
 	forgotten map[netip.Addr]bool
 }
 
 type device struct{ node, name string }
 
-// remember gives what a snapshot holds.
+// remember returns the memory of a snapshot.
 func remember(s kv.Snapshot) (*memory, error) {
 	m := &memory{
 		networks: map[string]vdn.Network{}, attachments: map[string]vdn.Attachment{}, numbers: map[string]uint16{},
@@ -55,11 +55,11 @@ func remember(s kv.Snapshot) (*memory, error) {
 	return m, nil
 }
 
-// order is that in which a batch's puts count, whichever they have in it: addresses
-// are given back before others take them, and networks are there before.
+// order is the order in which a batch's puts apply, regardless of their order in it:
+// addresses are released before others take them, and networks exist first.
 var order = []string{kv.Networks, kv.Attachments, kv.Freed, kv.Slices, kv.Peers, kv.Nodes}
 
-// apply makes a batch's revision the memory's.
+// apply applies a batch.
 func (m *memory) apply(b kv.Batch) error {
 	puts := map[string][]kv.Put{}
 	for _, p := range b.Puts {
@@ -84,7 +84,7 @@ func deletedFirst(p kv.Put) int {
 	return 1
 }
 
-// put makes one value what it is to be.
+// put applies one value.
 func (m *memory) put(p kv.Put) error {
 	switch p.Bucket {
 	case kv.Networks:
@@ -178,7 +178,7 @@ func (m *memory) putFreed(p kv.Put) error {
 	return nil
 }
 
-// unheld makes sure that nobody has an attachment's addresses.
+// unheld returns an error if another attachment has one of an attachment's addresses.
 func (m *memory) unheld(a vdn.Attachment) error {
 	for _, p := range a.Addresses {
 		if by := m.byAddress[p.Addr()]; by != "" {
@@ -188,7 +188,7 @@ func (m *memory) unheld(a vdn.Attachment) error {
 	return nil
 }
 
-// makePools makes those of a network anew.
+// makePools rebuilds the pools of a network.
 func (m *memory) makePools(n vdn.Network) {
 	pools := make([]*vdn.Pool, len(n.Subnets))
 	for i, s := range n.Subnets {
@@ -209,7 +209,7 @@ func (m *memory) makePools(n vdn.Network) {
 	}
 }
 
-// freedIn gives the addresses of a network that were given back, the earliest first.
+// freedIn returns the released addresses of a network, oldest first.
 func (m *memory) freedIn(n vdn.Network) []netip.Addr {
 	var all []netip.Addr
 	prefixes := n.Prefixes()
@@ -224,7 +224,7 @@ func (m *memory) freedIn(n vdn.Network) []netip.Addr {
 	return all
 }
 
-// poolOf gives the pool of an address; nil where no subnet has it.
+// poolOf returns the pool of an address, or nil if it is in no subnet.
 func (m *memory) poolOf(network string, a netip.Addr) *vdn.Pool {
 	for i, s := range m.networks[network].Subnets {
 		if s.Prefix.Contains(a) && i < len(m.pools[network]) {
@@ -234,7 +234,7 @@ func (m *memory) poolOf(network string, a netip.Addr) *vdn.Pool {
 	return nil
 }
 
-// poolWith gives the pool of an address in whatever network: no two overlap.
+// poolWith returns the pool of an address in any network: networks do not overlap.
 func (m *memory) poolWith(a netip.Addr) *vdn.Pool {
 	for network := range m.pools {
 		if pool := m.poolOf(network, a); pool != nil {
@@ -244,7 +244,7 @@ func (m *memory) poolWith(a netip.Addr) *vdn.Pool {
 	return nil
 }
 
-// enter notes an attachment, but not in the pools.
+// enter indexes an attachment, except in the pools.
 func (m *memory) enter(a vdn.Attachment) {
 	m.attachments[a.ID] = a
 	for _, p := range a.Addresses {
@@ -257,7 +257,7 @@ func (m *memory) enter(a vdn.Attachment) {
 	}
 }
 
-// leave takes one out, but not of the pools.
+// leave removes an attachment from the indexes, except from the pools.
 func (m *memory) leave(a vdn.Attachment) {
 	delete(m.attachments, a.ID)
 	for _, p := range a.Addresses {
@@ -282,10 +282,10 @@ func exclude[K comparable](sets map[K]map[string]bool, key K, id string) {
 	}
 }
 
-// HasAddress says which attachment has an address.
+// HasAddress returns the attachment that has an address.
 func (m *memory) HasAddress(a netip.Addr) string { return m.byAddress[a] }
 
-// HasDevice says which attachment is on a node's device.
+// HasDevice returns an attachment on a node's device.
 func (m *memory) HasDevice(node, name string) string {
 	ids := slices.Sorted(maps.Keys(m.byDevice[device{node, name}]))
 	if len(ids) == 0 {
@@ -301,7 +301,7 @@ func (m *memory) state(domain string) vdn.State {
 	}
 }
 
-// list gives what Store.Attachments does.
+// list implements Store.Attachments.
 func (m *memory) list(network, node string) []vdn.Attachment {
 	ids := maps.Keys(m.attachments)
 	switch {
@@ -320,7 +320,7 @@ func (m *memory) list(network, node string) []vdn.Attachment {
 	return out
 }
 
-// sorted gives the values of a map, never nil, in the order of its keys.
+// sorted returns the values of a map in the order of its keys; never nil.
 func sorted[T any](all map[string]T) []T {
 	out := make([]T, 0, len(all))
 	for _, k := range slices.SortedFunc(maps.Keys(all), strings.Compare) {

@@ -12,26 +12,25 @@ import (
 	"github.com/fairlead/fairlead/vdn/store/kv"
 )
 
-// Allow may refuse a change by what is there before; nil where nothing is. It may be
-// asked more than once.
+// Allow may deny a change, given the current network, which is nil if there is none. It may
+// be called more than once.
 type Allow func(before *vdn.Network) error
 
-// alike says whether two values are the same where they are kept: an empty list is as
-// good as none.
+// alike reports whether two values are stored identically: an empty list equals no list.
 func alike(a, b any) bool {
 	x, errX := json.Marshal(a)
 	y, errY := json.Marshal(b)
 	return errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
-// Networks gives all by name; never nil.
+// Networks returns all networks by name; never nil.
 func (s *Store) Networks() []vdn.Network {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return sorted(s.mem.networks)
 }
 
-// Network gives one.
+// Network returns one network.
 func (s *Store) Network(name string) (vdn.Network, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -42,7 +41,7 @@ func (s *Store) Network(name string) (vdn.Network, error) {
 	return n, nil
 }
 
-// PutNetwork makes or changes one.
+// PutNetwork creates or updates a network.
 func (s *Store) PutNetwork(ctx context.Context, n vdn.Network, allow Allow) (created bool, err error) {
 	if err := n.Validate(); err != nil {
 		return false, err
@@ -85,8 +84,7 @@ func (m *memory) before(name string, allow Allow) (*vdn.Network, error) {
 	return before, allow(before)
 }
 
-// DeleteNetwork takes one away that has no attachments; one that is not there is
-// none to do.
+// DeleteNetwork deletes a network without attachments; deleting an absent one succeeds.
 func (s *Store) DeleteNetwork(ctx context.Context, name string, allow Allow) error {
 	return s.change(ctx, func(m *memory) (e edit, _ error) {
 		before, err := m.before(name, allow)
@@ -104,14 +102,14 @@ func (s *Store) DeleteNetwork(ctx context.Context, name string, allow Allow) err
 	})
 }
 
-// Peers gives all by domain; never nil.
+// Peers returns all peers by domain; never nil.
 func (s *Store) Peers() []vdn.PeerView {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return sorted(s.mem.peers)
 }
 
-// Peer gives one.
+// Peer returns one peer.
 func (s *Store) Peer(domain string) (vdn.PeerView, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -122,7 +120,7 @@ func (s *Store) Peer(domain string) (vdn.PeerView, error) {
 	return p, nil
 }
 
-// PutPeer makes or changes one; what it offered stays.
+// PutPeer creates or updates a peer; its last offer is retained.
 func (s *Store) PutPeer(ctx context.Context, p vdn.Peer) (created bool, err error) {
 	if err := p.Validate(); err != nil {
 		return false, err
@@ -144,7 +142,7 @@ func (s *Store) PutPeer(ctx context.Context, p vdn.Peer) (created bool, err erro
 	return created && err == nil, err
 }
 
-// DeletePeer takes one away with all it offered.
+// DeletePeer deletes a peer with everything it offered.
 func (s *Store) DeletePeer(ctx context.Context, domain string) error {
 	return s.change(ctx, func(m *memory) (e edit, _ error) {
 		if _, there := m.peers[domain]; !there {
@@ -157,8 +155,8 @@ func (s *Store) DeletePeer(ctx context.Context, domain string) error {
 	})
 }
 
-// SetOffers notes what the peers offer, and whether they are connected. Of a peer
-// that is not there, nothing counts; one that is not named stays as it is.
+// SetOffers stores the offers of peers and whether they are connected. It ignores unknown
+// peers; peers that are not named stay unchanged.
 func (s *Store) SetOffers(ctx context.Context, offers []vdn.PeerView) error {
 	return s.change(ctx, func(m *memory) (edit, error) {
 		next := maps.Clone(m.peers)
@@ -169,14 +167,14 @@ func (s *Store) SetOffers(ctx context.Context, offers []vdn.PeerView) error {
 			}
 		}
 		e, err := m.rearrange(edit{}, m.networks, next)
-		e.sure = err == nil // it is reported again and again
+		e.sure = err == nil // the peer's state is reported repeatedly
 		return e, err
 	})
 }
 
-// rearrange decides again which of the peers' networks count, and gives all that do
-// their numbers, in addition to what an edit has already. Numbers stand by themselves: a name
-// keeps its own for ever.
+// rearrange decides again which networks of peers are accepted, and adds numbers for all
+// accepted ones to an edit. Numbers are valid by themselves: a name keeps its number until
+// all have been used.
 func (m *memory) rearrange(e edit, own map[string]vdn.Network, with map[string]vdn.PeerView) (edit, error) {
 	live := slices.Sorted(maps.Keys(own))
 	for _, p := range vdn.Accept(sorted(own), sorted(m.peers), sorted(with)) {
@@ -201,7 +199,7 @@ func (m *memory) rearrange(e edit, own map[string]vdn.Network, with map[string]v
 	for name, id := range given {
 		numbers = append(numbers, kv.Put{Bucket: kv.Slices, Key: name, Value: kv.Number(id)})
 	}
-	if len(forgotten) > 0 { // a number and who had it before go together
+	if len(forgotten) > 0 { // a reused number and its previous name must change together
 		e.puts = append(e.puts, numbers...)
 	} else {
 		e.early = append(e.early, numbers...)
@@ -209,18 +207,18 @@ func (m *memory) rearrange(e edit, own map[string]vdn.Network, with map[string]v
 	return e, nil
 }
 
-// PutNode notes what a node is, which its plan depends on.
+// PutNode stores what a node is, which its plan depends on.
 func (s *Store) PutNode(ctx context.Context, n vdn.Node) error {
 	return s.change(ctx, func(m *memory) (e edit, _ error) {
 		if was, there := m.nodes[n.Name]; there && alike(was, n) {
-			return edit{sure: true}, nil // it is reported again every second
+			return edit{sure: true}, nil // the node reports it again every second
 		}
 		e.add(kv.Nodes, n.Name, n)
 		return e, nil
 	})
 }
 
-// DeleteNode forgets one that has no attachments.
+// DeleteNode deletes a node without attachments.
 func (s *Store) DeleteNode(ctx context.Context, name string) error {
 	return s.change(ctx, func(m *memory) (e edit, _ error) {
 		if ids := slices.Sorted(maps.Keys(m.byNode[name])); len(ids) > 0 {

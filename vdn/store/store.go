@@ -1,10 +1,10 @@
-// Package store keeps the state of a domain's networks: what it answers is kept by
-// its backend before (vdn/store/file, vdn/store/etcd), and survives the process at any
-// moment. Changes of one process are serial; those of several processes that share a
-// backend are made again for the state that another has left. What is read comes from
-// memory, which follows the backend.
+// Package store stores the state of a domain's networks. A change is in its backend
+// (vdn/store/file, vdn/store/etcd) before the call returns, and survives a crash at any
+// time. Changes of one process are serialized; if another process that shares the backend
+// commits first, a change is computed again from the new state. Reads come from memory,
+// which follows the backend.
 //
-// What it takes and gives is shared: nobody may change it.
+// Arguments and results are shared: they must not be modified.
 package store
 
 import (
@@ -21,34 +21,34 @@ import (
 	"github.com/fairlead/fairlead/vdn/store/kv"
 )
 
-// Store is an open store. Its methods may be called concurrently.
+// Store is an open store. Its methods are safe for concurrent use.
 type Store struct {
 	backend kv.Backend
 	domain  string
 	log     *slog.Logger
-	// writing has room for the one who changes something.
+	// writing is a semaphore that serializes changes.
 	writing chan struct{}
 	stop    context.CancelFunc
 	done    sync.WaitGroup
 
-	// mu guards what follows, and is held only for moments.
+	// mu guards the following fields, and is held only briefly.
 	mu      sync.RWMutex
 	mem     *memory
 	changed chan struct{} // closed at each change
-	broken  error         // why nothing more is taken, for good
-	trouble error         // why the backend could not be used the last time
+	broken  error         // why the store has stopped permanently
+	trouble error         // why the backend last failed
 }
 
-// Options are what a Store is made of.
+// Options configure a Store.
 type Options struct {
-	// Backend is the Store's from New on, also where New fails.
+	// Backend is owned by the Store from New on, even if New fails.
 	Backend kv.Backend
-	// Domain is whose networks they are.
+	// Domain is the name of the domain.
 	Domain string
-	Log    *slog.Logger // slog.Default() where nil
+	Log    *slog.Logger // nil means slog.Default()
 }
 
-// Open opens the store in a folder, which it makes where there is none.
+// Open opens the store in a directory, which it creates if needed.
 func Open(folder, domain string) (*Store, error) {
 	backend, err := file.Open(folder)
 	if err != nil {
@@ -57,8 +57,7 @@ func Open(folder, domain string) (*Store, error) {
 	return New(context.Background(), Options{Backend: backend, Domain: domain})
 }
 
-// New reads what the backend keeps, and follows it until Close. ctx is for the
-// reading.
+// New reads the backend's content, and follows it until Close. ctx only limits the reading.
 func New(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{backend: o.Backend, domain: o.Domain, log: o.Log, writing: make(chan struct{}, 1), changed: make(chan struct{}), mem: &memory{}}
 	if s.log == nil {
@@ -73,7 +72,7 @@ func New(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-// Close ends it; changes under way are done first.
+// Close closes the store after changes in progress have finished.
 func (s *Store) Close() error {
 	s.writing <- struct{}{}
 	defer func() { <-s.writing }()
@@ -85,9 +84,9 @@ func (s *Store) Close() error {
 	return s.backend.Close()
 }
 
-// load reads everything, and has the memory be that, unless it is newer by then: what
-// is committed meanwhile is taken into it. A state that is older than the memory was
-// before has been put back to what it was, and every process has to go back, too.
+// load reads everything and replaces the memory, unless that has become newer by then:
+// batches committed meanwhile are applied to it. If the state is older than the memory was
+// before, it was restored from a backup, and every process must follow.
 func (s *Store) load(ctx context.Context) (kv.Snapshot, error) {
 	before := s.Revision()
 	snapshot, err := s.backend.Load(ctx)
@@ -111,19 +110,19 @@ func (s *Store) load(ctx context.Context) (kv.Snapshot, error) {
 	return snapshot, nil
 }
 
-// tell wakes those who wait. The lock is held.
+// tell wakes waiting callers. The caller holds the lock.
 func (s *Store) tell() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// Pauses of who follows.
+// Retry pauses of follow.
 const (
 	firstPause = 50 * time.Millisecond
 	mostPause  = time.Second
 )
 
-// follow keeps the memory as the backend is, which others may change.
+// follow keeps the memory up to date with the backend, which others may change.
 func (s *Store) follow(ctx context.Context, snapshot kv.Snapshot) {
 	for wait := firstPause; ; {
 		err := s.backend.Follow(ctx, snapshot, func(b kv.Batch) error {
@@ -144,17 +143,17 @@ func (s *Store) follow(ctx context.Context, snapshot kv.Snapshot) {
 	}
 }
 
-// note remembers whether the backend can be used.
+// note records whether the backend works.
 func (s *Store) note(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.trouble = err
 }
 
-// errGap says that batches are missing.
+// errGap means that batches are missing.
 var errGap = errors.New("batches are missing")
 
-// take puts a batch into the memory; one that is there already changes nothing.
+// take applies a batch to the memory, unless it is already applied.
 func (s *Store) take(b kv.Batch) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +171,7 @@ func (s *Store) take(b kv.Batch) error {
 	return nil
 }
 
-// Err is why nothing can be changed now; nil where all is well.
+// Err returns why nothing can be changed at present, or nil.
 func (s *Store) Err() error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -182,18 +181,18 @@ func (s *Store) Err() error {
 	return s.trouble
 }
 
-// Domain is whose networks they are.
+// Domain returns the name of the domain.
 func (s *Store) Domain() string { return s.domain }
 
-// Revision grows with each change, and never falls.
+// Revision grows with each change. It falls only if the backend is restored from a backup.
 func (s *Store) Revision() uint64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.mem.revision
 }
 
-// Wait waits until the revision is another than the one named, or ctx ends; it
-// gives the present one.
+// Wait waits until the revision differs from the given one, or ctx ends, and returns the
+// current one.
 func (s *Store) Wait(ctx context.Context, after uint64) uint64 {
 	for {
 		s.mu.RLock()
@@ -210,16 +209,15 @@ func (s *Store) Wait(ctx context.Context, after uint64) uint64 {
 	}
 }
 
-// State is everything at one moment; of the attachments those of a node, of all where
-// "".
+// State returns a consistent state with the attachments of a node; "" for all.
 func (s *Store) State(node string) (vdn.State, []vdn.Attachment) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.mem.state(s.domain), s.mem.list("", node)
 }
 
-// Lead runs a function while this process is, of all that share the state, the one
-// that leads, until ctx ends. id names it.
+// Lead calls run while this process is the leader of those that share the state, until ctx
+// ends. id identifies it.
 func (s *Store) Lead(ctx context.Context, id string, run func(ctx context.Context)) {
 	s.backend.Lead(ctx, id, run)
 }

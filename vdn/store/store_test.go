@@ -22,7 +22,7 @@ func open(t *testing.T, folder string) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.Close() }) // it may be closed by now
+	t.Cleanup(func() { _ = s.Close() }) // a test may have closed it
 	return s
 }
 
@@ -52,13 +52,13 @@ func attach(t *testing.T, s *Store, r vdn.AttachmentRequest) vdn.Attachment {
 	return l.Attachment
 }
 
-// TestWhoHasGoneGetsNothing: he asked to release it while he waited for his turn, and
-// nobody else would.
+// TestWhoHasGoneGetsNothing: the client asked to release it while its request waited, so
+// nobody would release it later.
 func TestWhoHasGoneGetsNothing(t *testing.T) {
 	s := open(t, t.TempDir())
 	must(t, s, network("a", "10.1.0.0/24"))
 	ctx, cancel := context.WithCancel(t.Context())
-	s.writing <- struct{}{} // the disk is slow
+	s.writing <- struct{}{} // simulates a slow disk
 	done := make(chan error)
 	go func() {
 		_, _, err := s.Attach(ctx, request("a", "c1"), 1)
@@ -74,7 +74,7 @@ func TestWhoHasGoneGetsNothing(t *testing.T) {
 	}
 }
 
-// TestOneStoreAtATime: two controllers on one folder would give addresses twice.
+// TestOneStoreAtATime: two controllers on one directory would lease addresses twice.
 func TestOneStoreAtATime(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for the lock")
@@ -137,7 +137,7 @@ func TestWhatIsNoStoreIsRefused(t *testing.T) {
 	}
 }
 
-// TestAClosedStoreSaysSo: the controller is away then, and what was refused never was.
+// TestAClosedStoreSaysSo checks that a rejected change has no effect.
 func TestAClosedStoreSaysSo(t *testing.T) {
 	folder := t.TempDir()
 	s := open(t, folder)
@@ -154,7 +154,7 @@ func TestAClosedStoreSaysSo(t *testing.T) {
 	}
 }
 
-// holding is a backend whose next commit waits.
+// holding is a backend whose next commit is delayed.
 type holding struct {
 	kv.Backend
 	reached, release chan struct{}
@@ -166,7 +166,7 @@ func (h *holding) Commit(ctx context.Context, b kv.Batch) error {
 	}
 	close(h.reached)
 	h.reached = nil
-	go func() { // as a request that is on its way when its sender gives up
+	go func() { // like a request in flight when its sender gives up
 		<-h.release
 		_ = h.Backend.Commit(context.Background(), b)
 		close(h.release)
@@ -175,8 +175,8 @@ func (h *holding) Commit(ctx context.Context, b kv.Batch) error {
 	return errors.Join(kv.ErrUnavailable, ctx.Err())
 }
 
-// TestWhatIsReleasedDoesNotComeLater has a commit on its way while its client gives up
-// and releases, by another controller, what it may have got.
+// TestWhatIsReleasedDoesNotComeLater has a commit in flight while its client gives up and
+// releases, through another controller, what it may have received.
 func TestWhatIsReleasedDoesNotComeLater(t *testing.T) {
 	state := fake.New(0)
 	h := &holding{Backend: state.Open(fake.Faults{}, 1), release: make(chan struct{})}
@@ -209,7 +209,7 @@ func TestWhatIsReleasedDoesNotComeLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.release <- struct{}{}
-	<-h.release // it has come, and was too late
+	<-h.release // it arrived too late
 	if err := two.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}

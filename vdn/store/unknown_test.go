@@ -10,8 +10,8 @@ import (
 	"github.com/fairlead/fairlead/vdn/store/kv"
 )
 
-// overtaken keeps a batch and loses the answer, and another's batch follows at once: so
-// the writer does not find its own batch as the last.
+// overtaken commits a batch, loses the response, and lets another batch follow, so that the
+// writer does not find its own batch as the last.
 type overtaken struct {
 	kv.Backend
 	losing bool
@@ -29,8 +29,8 @@ func (o *overtaken) Commit(ctx context.Context, b kv.Batch) error {
 	return fmt.Errorf("%w: the answer is lost", kv.ErrUnavailable)
 }
 
-// TestReleasedUnknown has the answer to a release be lost: what was released is named
-// all the same.
+// TestReleasedUnknown loses the response to a release: what was released is returned
+// anyway.
 func TestReleasedUnknown(t *testing.T) {
 	o := &overtaken{Backend: fake.New(100).Open(fake.Faults{}, 1)}
 	s := openOn(t, func() (kv.Backend, error) { return o, nil })

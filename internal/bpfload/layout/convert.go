@@ -6,25 +6,25 @@ import (
 	"slices"
 )
 
-// Conversion copies an entry of one layout into one of another: what has the same
-// name. What the other does not have stays zero.
+// Conversion copies an entry of one layout into one of another, field by field with the
+// same name. Other fields stay zero.
 type Conversion struct {
 	moves []move
 	enums []enum
 }
 
-// move is a run of bytes that both have.
+// move is a range of bytes that both have.
 type move struct{ from, to, n uint32 }
 
-// enum is a number whose names have other values.
+// enum is a number whose names have different values.
 type enum struct {
 	from, to, size uint32
 	values         map[uint64]uint64
-	flags          bool // several at a time
+	flags          bool // several values combined
 }
 
-// Convert fills out, which is zero, from in. Where in has a value of an enum that
-// the other layout does not know, it says so: such an entry means nothing there.
+// Convert fills out, which must be zero, from in. known is false if in has an enum value
+// that the other layout does not have: such an entry is meaningless there.
 func (c Conversion) Convert(out, in []byte) (known bool) {
 	for _, m := range c.moves {
 		copy(out[m.to:m.to+m.n], in[m.from:m.from+m.n])
@@ -39,12 +39,12 @@ func (c Conversion) Convert(out, in []byte) (known bool) {
 	return true
 }
 
-// translate gives a number's value in the other layout. Of flags, those that the
-// other does not know are dropped.
+// translate returns a number's value in the other layout. Flags that the other does not
+// have are dropped.
 func (e enum) translate(value uint64) (other uint64, known bool) {
 	if !e.flags {
 		other, known = e.values[value]
-		return other, known || value == 0 // of an entry that is not in use
+		return other, known || value == 0 // in an unused entry
 	}
 	for bit := uint64(1); bit != 0 && bit <= value; bit <<= 1 {
 		if value&bit != 0 {
@@ -54,8 +54,8 @@ func (e enum) translate(value uint64) (other uint64, known bool) {
 	return other, true
 }
 
-// NewConversion gives the conversion of entries of so many bytes with the fields of
-// from into entries of toSize bytes with those of to.
+// NewConversion returns the conversion from entries of fromSize bytes with the fields from,
+// to entries of toSize bytes with the fields to.
 func NewConversion(from []Field, fromSize uint32, to []Field, toSize uint32) (Conversion, error) {
 	var c Conversion
 	there := map[string]Field{}
@@ -88,11 +88,11 @@ func NewConversion(from []Field, fromSize uint32, to []Field, toSize uint32) (Co
 	return c, nil
 }
 
-// mostFields bounds what an entry's description expands to.
+// mostFields limits the expansion of an entry's description.
 const mostFields = 1 << 16
 
-// expand gives each element of an array a field of its own, and refuses what lies
-// outside of an entry.
+// expand creates a field for each element of arrays, and rejects fields outside of an
+// entry.
 func expand(fields []Field, size uint32) (all []Field, err error) {
 	for _, f := range fields {
 		of := []Field{f}
@@ -122,7 +122,7 @@ func expand(fields []Field, size uint32) (all []Field, err error) {
 	return all, nil
 }
 
-// sameValues says that a number means the same in both, as far as either knows it.
+// sameValues reports whether all of a's values have the same names in b.
 func sameValues(a, b Field) bool {
 	for name, value := range a.Values {
 		if other, ok := b.Values[name]; !ok || other != value {
@@ -132,7 +132,7 @@ func sameValues(a, b Field) bool {
 	return true
 }
 
-// sharedValues gives the values of the names that both know, by the value in from.
+// sharedValues maps the values in from to those in to, for names in both.
 func sharedValues(from, to map[string]uint64) map[uint64]uint64 {
 	values := map[uint64]uint64{}
 	for name, value := range from {
@@ -143,8 +143,8 @@ func sharedValues(from, to map[string]uint64) map[uint64]uint64 {
 	return values
 }
 
-// isFlags distinguishes an enum of bits from one of numbers, which has some that are no
-// power of two, or only two.
+// isFlags reports whether an enum consists of flags: more than two nonzero values, all of
+// them powers of two.
 func isFlags(values map[string]uint64) bool {
 	bits := 0
 	for _, v := range values {
@@ -158,7 +158,7 @@ func isFlags(values map[string]uint64) bool {
 	return bits > 2
 }
 
-// merge puts runs together that touch on both sides.
+// merge merges ranges that are adjacent on both sides.
 func merge(moves []move) (merged []move) {
 	slices.SortFunc(moves, func(a, b move) int { return int(a.to) - int(b.to) })
 	for _, m := range moves {

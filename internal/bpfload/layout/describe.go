@@ -7,7 +7,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// Describe gives the layout of a map that an object declares.
+// Describe returns the layout of a map that an object declares.
 func Describe(spec *ebpf.MapSpec, version int, entries string) (Map, error) {
 	m := Map{
 		Version: max(version, 1), Type: spec.Type.String(), Flags: spec.Flags, KeySize: spec.KeySize, ValueSize: spec.ValueSize, Entries: entries,
@@ -31,8 +31,8 @@ func Describe(spec *ebpf.MapSpec, version int, entries string) (Map, error) {
 	return m, nil
 }
 
-// fields lists those of a type. Where the object does not say the type, there is
-// one of all bytes.
+// fields lists the fields of a type. If the object has no type, there is one field with all
+// bytes.
 func fields(t btf.Type, size uint32) ([]Field, error) {
 	if _, void := t.(*btf.Void); t == nil || void {
 		if size == 0 {
@@ -45,7 +45,7 @@ func fields(t btf.Type, size uint32) ([]Field, error) {
 	return list, err
 }
 
-// walk adds the fields of a type that lies at a place.
+// walk adds the fields of a type at a given position.
 func walk(list *[]Field, at Field, t btf.Type) error {
 	switch t := btf.UnderlyingType(t).(type) {
 	case *btf.Struct:
@@ -96,8 +96,8 @@ func valuesOf(t *btf.Enum) map[string]uint64 {
 	return values
 }
 
-// AddEnums adds enums of an object to a layout, for golden files alone: what no field
-// has the type of is not converted.
+// AddEnums adds enums of an object to a layout, only for golden files: numbers without an
+// enum type are not converted.
 func (m *Map) AddEnums(types *btf.Spec, names ...string) error {
 	for _, name := range names {
 		var enum *btf.Enum

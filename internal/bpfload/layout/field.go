@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// MarshalText writes a field in one line, "24+8 way[8*16].tag": offset and size in
-// bytes, the name with the count and stride of each array, and an enum's values.
+// MarshalText formats a field as one line, "24+8 way[8*16].tag": offset and size in bytes,
+// the name with the count and stride of each array, and an enum's values.
 func (f Field) MarshalText() ([]byte, error) {
 	name := f.Name
 	for _, r := range f.Repeat {
@@ -23,7 +23,7 @@ func (f Field) MarshalText() ([]byte, error) {
 	return []byte(text), nil
 }
 
-// valuesText writes the values of an enum in their order.
+// valuesText formats the values of an enum in order.
 func valuesText(values map[string]uint64) string {
 	var all []string
 	for _, name := range slices.SortedFunc(maps.Keys(values), func(a, b string) int {
@@ -34,7 +34,7 @@ func valuesText(values map[string]uint64) string {
 	return strings.Join(all, " ")
 }
 
-// UnmarshalText reads what MarshalText writes.
+// UnmarshalText parses what MarshalText writes.
 func (f *Field) UnmarshalText(text []byte) error {
 	*f = Field{}
 	line, values, isEnum := strings.Cut(strings.TrimSuffix(string(text), "}"), " {")
@@ -56,7 +56,7 @@ func (f *Field) UnmarshalText(text []byte) error {
 	return f.parseName(name)
 }
 
-// parseName takes the arrays out of a name.
+// parseName extracts the arrays from a name.
 func (f *Field) parseName(name string) error {
 	for {
 		before, rest, found := strings.Cut(name, "[")

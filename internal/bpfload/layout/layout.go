@@ -1,6 +1,6 @@
-// Package layout describes how the entries of BPF maps lie in memory, so that one
-// release can read what another has left pinned: fields by their names, from the
-// BTF of the objects. It reads and writes no map.
+// Package layout describes the memory layout of the entries of BPF maps, so that one
+// release can read what another has left pinned: fields by name, from the BTF of the
+// objects. It does not read or write maps.
 package layout
 
 import (
@@ -15,39 +15,38 @@ import (
 type Map struct {
 	// Version counts the layouts that a map has had, from 1.
 	Version int `json:"version"`
-	// Type is the kernel's, as cilium/ebpf names it: "Hash".
+	// Type is the kernel's map type, as cilium/ebpf names it: "Hash".
 	Type      string `json:"type"`
 	Flags     uint32 `json:"flags,omitempty"`
 	KeySize   uint32 `json:"keySize,omitempty"`
 	ValueSize uint32 `json:"valueSize,omitempty"`
-	// Entries says who decides how many there are: a number that is the same
-	// everywhere, or what becomes of another one.
+	// Entries is how the number of entries is determined: a fixed number, or how a
+	// different size is handled.
 	Entries string  `json:"entries"`
 	Key     []Field `json:"key,omitempty"`
 	Value   []Field `json:"value,omitempty"`
 	// Inner is the layout of the maps in this one.
 	Inner *Map `json:"inner,omitempty"`
-	// Enums are those that numbers in the entries are made of, where no field has
-	// their type.
+	// Enums are enums whose values are in numbers of the entries without that type.
 	Enums map[string]string `json:"enums,omitempty"`
 }
 
-// Field is a number, or a row of numbers, in an entry.
+// Field is a number, or a sequence of numbers, in an entry.
 type Field struct {
-	// Name is empty for an entry that is no struct, else "way[].tag".
+	// Name is empty for an entry that is not a struct, otherwise like "way[].tag".
 	Name         string
 	Offset, Size uint32
-	// Repeat are the arrays of structs that the field is in, outermost first.
+	// Repeat are the arrays of structs that contain the field, outermost first.
 	Repeat []Repeat
-	// Values are the names of an enum's values.
+	// Values are the values of an enum by name.
 	Values map[string]uint64
 }
 
-// Repeat is an array: how many elements, so many bytes apart.
+// Repeat is an array: the number of elements, and their distance in bytes.
 type Repeat struct{ Count, Stride uint32 }
 
-// Fits reports whether a map of layout b can be used in the place of one of layout
-// m: names do not count, nor do numbers of entries.
+// Fits reports whether a map of layout b can be used instead of one of layout m, ignoring
+// names and numbers of entries.
 func (m Map) Fits(b Map) bool {
 	same := m.Version == b.Version && m.Type == b.Type && m.Flags == b.Flags && m.KeySize == b.KeySize && m.ValueSize == b.ValueSize
 	if !same || (m.Inner == nil) != (b.Inner == nil) {
@@ -56,25 +55,24 @@ func (m Map) Fits(b Map) bool {
 	return m.Inner == nil || m.Inner.Fits(*b.Inner)
 }
 
-// Layouts are the layouts of a component's maps, by the names of the maps in C.
+// Layouts are the layouts of a component's maps, by C name.
 type Layouts map[string]Map
 
-// History has every version of each map's layout that a release may find, by the
-// names of the maps in C.
+// History has all versions of each map's layout that a release may find, by C name.
 type History map[string][]Map
 
-// ParseHistory reads what History.Format has written.
+// ParseHistory parses what History.Format writes.
 func ParseHistory(text []byte) (h History, err error) {
 	err = json.Unmarshal(text, &h)
 	return h, err
 }
 
-// Format writes a history one field a line, for a file that is reviewed.
+// Format formats a history with one field per line, for a file under review.
 func (h History) Format() ([]byte, error) {
 	return json.MarshalIndent(h, "", " ")
 }
 
-// Find gives a version of a map's layout.
+// Find returns a version of a map's layout.
 func (h History) Find(name string, version int) (Map, bool) {
 	for _, m := range h[name] {
 		if m.Version == version {
@@ -84,8 +82,8 @@ func (h History) Find(name string, version int) (Map, bool) {
 	return Map{}, false
 }
 
-// Update puts layouts into a history: one of a new version is added, one of a
-// version that is there replaces it.
+// Update merges layouts into a history: a new version is added, an existing version is
+// replaced.
 func (h History) Update(now Layouts) {
 	for name, m := range now {
 		all := slices.DeleteFunc(h[name], func(old Map) bool { return old.Version == m.Version })
@@ -95,8 +93,7 @@ func (h History) Update(now Layouts) {
 	maps.DeleteFunc(h, func(name string, _ []Map) bool { _, there := now[name]; return !there })
 }
 
-// Check compares layouts with a history, and says of each that differs from the one
-// of its version what to do about that.
+// Check compares layouts with a history. The error names a difference and says what to do.
 func (h History) Check(now Layouts) error {
 	for _, name := range slices.Sorted(maps.Keys(now)) {
 		was, there := h.Find(name, now[name].Version)

@@ -25,7 +25,7 @@ func parse(t *testing.T, lines ...string) (fields []Field) {
 	return fields
 }
 
-// TestConvert reads entries of one layout by another.
+// TestConvert converts entries of one layout to another.
 func TestConvert(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -75,7 +75,7 @@ func TestConvert(t *testing.T) {
 	}
 }
 
-// described is a map as an object may have it.
+// described is a map as an object may declare it.
 func described() *ebpf.MapSpec {
 	u32 := &btf.Int{Name: "u32", Size: 4}
 	kind := &btf.Enum{Name: "kind", Size: 4, Values: []btf.EnumValue{{Name: "KIND_B", Value: 2}, {Name: "KIND_A", Value: 1}}}
@@ -113,8 +113,7 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// TestHistory changes a layout in ways that need another version, and in ways that
-// need none.
+// TestHistory changes a layout in ways that require a new version, and in ways that do not.
 func TestHistory(t *testing.T) {
 	layouts := func(version int, change func(*ebpf.MapSpec)) Layouts {
 		spec := described()
@@ -167,7 +166,7 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// FuzzField reads fields as another release may have written them.
+// FuzzField parses fields as another release may have written them.
 func FuzzField(f *testing.F) {
 	for _, seed := range []string{"0+4", "24+8 way[8*16].tag", "0+1 e {A=1 B=2}", "0+1 x[2*4].y[2*2].a"} {
 		f.Add(seed)

@@ -1,6 +1,6 @@
-// Package layouttest compares the layouts of pinned maps with the history that is
-// committed next to their loader, so that none changes without a new version; and
-// makes layouts as another release may have them.
+// Package layouttest compares the layouts of pinned maps with the history that is committed
+// next to their loader, so that none changes without a new version. It also creates layouts
+// as another release may have them.
 package layouttest
 
 import (
@@ -20,8 +20,8 @@ import (
 
 var update = flag.Bool("update-layouts", false, "write the layouts of maps into layouts.json")
 
-// Check fails the test where a map's layout is not the one that file has for its
-// version. With -update-layouts it writes the file.
+// Check fails the test if a map's layout differs from the file's for its version. With
+// -update-layouts it writes the file.
 func Check(t *testing.T, load func() (*ebpf.CollectionSpec, error), kept bpfload.KeptMaps, file string) {
 	t.Helper()
 	spec, err := load()
@@ -66,11 +66,11 @@ func Check(t *testing.T, load func() (*ebpf.CollectionSpec, error), kept bpfload
 	}
 }
 
-// nextVersion is of layouts that no release has.
+// nextVersion is the version of layouts that no release has.
 const nextVersion = 1000
 
-// Next gives maps of an object a field more, as another release may have them, and
-// kept maps with another version. Programs of the object run on them as they are.
+// Next adds a field to maps of an object, as another release may have it, and changes the
+// version of the kept maps. The object's programs work with them unchanged.
 func Next(t testing.TB, spec *ebpf.CollectionSpec, kept bpfload.KeptMaps, names ...string) bpfload.KeptMaps {
 	t.Helper()
 	next := maps.Clone(kept)

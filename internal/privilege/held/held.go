@@ -1,4 +1,4 @@
-// Package held compares what this process may do with what its roles need.
+// Package held compares the capabilities of this process with those its roles need.
 package held
 
 import (
@@ -12,9 +12,9 @@ import (
 	"github.com/fairlead/fairlead/internal/privilege"
 )
 
-// Read gives the effective capabilities of the calling thread; all of them where
-// that is unknown. Where everybody may listen on BGP's port, as in the namespaces that
-// Docker makes, CAP_NET_BIND_SERVICE is among them.
+// Read returns the effective capabilities of the calling thread, or all of them if they are
+// unknown. If unprivileged processes may bind to the BGP port, as in network namespaces
+// that Docker creates, CAP_NET_BIND_SERVICE is included.
 func Read() privilege.Set {
 	if lowest, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start"); err == nil {
 		if n, err := strconv.Atoi(strings.TrimSpace(string(lowest))); err == nil && n <= bgpPort {
@@ -41,13 +41,13 @@ func effective() privilege.Set {
 	return privilege.All
 }
 
-// Lacks names the capabilities that these roles need and the process does not have;
-// nil for none.
+// Lacks returns an error that names the capabilities these roles need and the process does
+// not have, or nil.
 func Lacks(roles ...string) error {
 	return privilege.Error(privilege.Missing(privilege.For(roles...), Read()))
 }
 
-// Blame adds to an error of permission what the process lacks.
+// Blame adds the missing capabilities to a permission error.
 func Blame(err, lacks error) error {
 	if lacks == nil || !errors.Is(err, fs.ErrPermission) {
 		return err

@@ -16,8 +16,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// without runs f on a thread in a namespace of its own that has no effective
-// capabilities.
+// without runs f on a thread without effective capabilities in its own network namespace.
 func without(t *testing.T, portStart string, f func()) {
 	t.Helper()
 	ns := testkit.NetNS(t)
@@ -38,8 +37,8 @@ func without(t *testing.T, portStart string, f func()) {
 	})
 }
 
-// TestLacks: root lacks nothing; a thread without capabilities lacks what its roles
-// need, but for a port that anybody may have.
+// TestLacks checks that root lacks nothing, and that a thread without capabilities lacks
+// what its roles need, except for a port that is open to unprivileged processes.
 func TestLacks(t *testing.T) {
 	if err := held.Lacks(privilege.Balancer, privilege.Reflector); err != nil {
 		t.Errorf("as root: %v", err)
@@ -59,7 +58,7 @@ func TestLacks(t *testing.T) {
 	})
 }
 
-// TestBlame adds what is missing to errors of permission alone.
+// TestBlame checks that missing capabilities are added only to permission errors.
 func TestBlame(t *testing.T) {
 	lacks := privilege.Error(privilege.For(privilege.Reflector))
 	denied, other := fmt.Errorf("listen: %w", unix.EACCES), fmt.Errorf("listen: %w", unix.EADDRINUSE)

@@ -1,6 +1,5 @@
-// Package ipvsadm reads what "ipvsadm -Sn" writes, the virtual services of a
-// kernel: they become Services, and all else is named. It runs no program and
-// knows no kernel.
+// Package ipvsadm converts the output of "ipvsadm -Sn", a kernel's virtual services, to
+// Services and reports everything else. It runs no program and does not access the kernel.
 package ipvsadm
 
 import (
@@ -15,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/source/importer"
 )
 
-// Read makes manifests of a dump. The error is a SyntaxError.
+// Read converts a dump to manifests. The error is a SyntaxError.
 func Read(name string, text []byte, marks importer.Marks) (*importer.Result, error) {
 	r := &reader{marks: marks, lvs: importer.NewLVS(), byKey: map[string]*importer.VirtualServer{}, refused: map[string]bool{}}
 	number := 0
@@ -50,7 +49,7 @@ type reader struct {
 	lvs   *importer.LVS
 	all   []*importer.VirtualServer
 	byKey map[string]*importer.VirtualServer
-	// refused are services that were named already.
+	// refused are services that were already reported.
 	refused map[string]bool
 }
 
@@ -58,7 +57,7 @@ func (r *reader) lose(at importer.At, what, why, mend string) {
 	r.lvs.Lose(importer.Loss{At: at, What: what, Why: why, Mend: mend})
 }
 
-// commands that add, by their short names.
+// commands maps the commands that add something to their short names.
 var commands = map[string]string{"-A": "-A", "--add-service": "-A", "-a": "-a", "--add-server": "-a"}
 
 func (r *reader) line(at importer.At, words []string) {
@@ -94,7 +93,7 @@ func (r *reader) add(at importer.At, o options) {
 	}
 	_, v.OnePacket = o.value["-o"]
 	if p, ok := o.value["-p"]; ok {
-		const usual = 300 // where no number is given
+		const usual = 300 // default of ipvsadm
 		seconds, err := strconv.ParseUint(p, 10, 31)
 		if err != nil || seconds == 0 {
 			seconds = usual
@@ -120,7 +119,7 @@ func (r *reader) add(at importer.At, o options) {
 	r.all = append(r.all, v)
 }
 
-// listeners gives what a virtual service's clients address.
+// listeners returns the addresses of a virtual service.
 func (r *reader) listeners(at importer.At, o options) ([]importer.Listener, bool) {
 	protocol := map[string]service.Protocol{"-t": service.TCP, "-u": service.UDP, "--sctp-service": service.SCTP}[o.kind]
 	switch {
@@ -145,7 +144,7 @@ func (r *reader) listeners(at importer.At, o options) ([]importer.Listener, bool
 	return []importer.Listener{{Addr: a, Port: port, Protocol: protocol}}, true
 }
 
-// address reads "10.1.1.1:80", "[2001:db8::1]:80" or an address without port.
+// address parses "10.1.1.1:80", "[2001:db8::1]:80" or an address without a port.
 func address(text string) (netip.Addr, uint16, error) {
 	if a, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
 		return a, 0, nil
@@ -220,14 +219,14 @@ func tunnel(s *importer.Server, o options, lose func(what, why, mend string)) {
 	}
 }
 
-// options are the words of a line.
+// options are the parsed words of a line.
 type options struct {
 	command, kind, key string
 	value              map[string]string
 	unknown            []string
 }
 
-// short gives options by one name each.
+// short maps options to their short names.
 var short = map[string]string{
 	"--tcp-service": "-t", "--udp-service": "-u", "--fwmark-service": "-f", "--scheduler": "-s", "--persistent": "-p",
 	"--netmask": "-M", "--sched-flags": "-b", "--ops": "-o", "-O": "-o", "--ipv6": "-6", "--real-server": "-r",

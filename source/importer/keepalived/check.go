@@ -9,17 +9,17 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// timing is what virtual servers, servers and checkers may each say of checks;
-// the innermost counts.
+// timing has the check settings that virtual servers, servers and checkers may each have;
+// the innermost takes precedence.
 type timing struct {
-	interval, timeout, pause time.Duration // 0 for not said
+	interval, timeout, pause time.Duration // 0 if not set
 	retries                  *int
 	host                     string
-	// inhibit keeps the connections of a server that fails.
+	// inhibit retains the connections of a failed server.
 	inhibit *bool
 }
 
-// read reads a statement of that kind, if it is one.
+// read reads a check setting, if the statement is one.
 func (t *timing) read(v *virtual, n *node) bool {
 	switch n.word() {
 	case "delay_loop":
@@ -43,14 +43,14 @@ func (t *timing) read(v *virtual, n *node) bool {
 	case "warmup":
 		v.lose(n, "the first probes are made at once, since nothing is announced before", "leave it out")
 	case "alpha", "log_all_failures":
-		// Nothing is announced before the first probes; logs have every change.
+		// Nothing is advertised before the first probes; logs have every change.
 	default:
 		return false
 	}
 	return true
 }
 
-// readTimer reads seconds, which may have decimals.
+// readTimer reads seconds, with optional decimals.
 func readTimer(v *virtual, n *node, to *time.Duration) {
 	s, err := strconv.ParseFloat(n.arg(1), 64)
 	if err != nil || !(s >= 0 && s <= 1e9) {
@@ -60,7 +60,7 @@ func readTimer(v *virtual, n *node, to *time.Duration) {
 	*to = time.Duration(s*1e6) * time.Microsecond
 }
 
-// over gives what inner says, and t where that says nothing.
+// over returns t overridden by the settings of inner.
 func (t timing) over(inner timing) timing {
 	if inner.interval > 0 {
 		t.interval = inner.interval
@@ -83,18 +83,18 @@ func (t timing) over(inner timing) timing {
 	return t
 }
 
-// checker is a health check of a server as it is read.
+// checker is a parsed health check of a server.
 type checker struct {
 	n *node
 	timing
 	port uint16
 	path string
-	// urls is how many were named.
+	// urls is the number of urls.
 	urls int
 }
 
-// checkers are those of keepalived by what Fairlead has: the same check, or
-// none and why.
+// checkers maps keepalived's checkers to Fairlead's: the equivalent check, or why there is
+// none.
 var checkers = map[string]*struct {
 	is  service.CheckKind
 	why string
@@ -127,11 +127,12 @@ func (v *virtual) readChecker(n *node) *checker {
 			c.port = uint16(port)
 		case c.timing.read(v, s):
 		case foreign:
-			// The check is named as a whole.
+			// The check is reported as a whole.
 		case word == "url":
 			c.url(v, s)
 		case word == "http_protocol" || word == "fast_recovery":
-			// Answers of either version are read, and the first good probe counts.
+			// Both versions of responses are accepted, and the first successful probe
+			// counts.
 		case word == "connect_ip" || strings.HasPrefix(word, "bind") || word == "fwmark":
 			v.lose(s, "a server is asked at its own address, as the kernel routes it", "leave it out")
 		default:
@@ -141,7 +142,7 @@ func (v *virtual) readChecker(n *node) *checker {
 	return c
 }
 
-// url reads what an HTTP check asks for. The first of several counts.
+// url reads the url of an HTTP check. Only the first counts.
 func (c *checker) url(v *virtual, n *node) {
 	c.urls++
 	if c.urls > 1 {
@@ -171,7 +172,7 @@ func (c *checker) url(v *virtual, n *node) {
 	}
 }
 
-// check makes the one check of a server, out of those that it has.
+// check chooses one of a server's checks.
 func (s *server) check(v *virtual) *service.HealthCheck {
 	var best *checker
 	for _, c := range s.checkers {
@@ -224,8 +225,8 @@ func rank(c *checker) int {
 	return 0
 }
 
-// settleTiming says when a check is made. keepalived's defaults are a probe a
-// minute, 5 s for an answer, and one more try.
+// settleTiming sets the timing of a check. keepalived's defaults are a probe per minute, a
+// timeout of 5 s, and one retry.
 func (v *virtual) settleTiming(c *checker, t timing, h *service.HealthCheck) {
 	h.Interval, h.Timeout, h.Fall = time.Minute, 5*time.Second, 2
 	if t.interval > 0 {

@@ -1,8 +1,7 @@
-// Package keepalived reads keepalived.conf(5): its virtual servers become
-// Services, and all else is named. A text's way through the package is
-// lines.go (comments, includes, conditions, definitions), tree.go (blocks),
-// read.go and server.go (virtual servers), check.go (checkers). It opens no
-// file and knows no kernel.
+// Package keepalived converts keepalived.conf(5): virtual servers become Services, and
+// everything else is reported. A text passes through lines.go (comments, includes,
+// conditions, definitions), tree.go (blocks), read.go and server.go (virtual servers), and
+// check.go (checkers). The package opens no files and does not access the kernel.
 package keepalived
 
 import (
@@ -19,19 +18,19 @@ type File struct {
 	Text []byte
 }
 
-// Options are what a configuration does not say itself.
+// Options supply what is not in a configuration.
 type Options struct {
-	// ConfigID decides on lines that begin with "@", as keepalived's option
-	// of that name; empty for one that matches none.
+	// ConfigID selects lines that begin with "@", like keepalived's option of that name;
+	// empty matches none.
 	ConfigID string
-	// Marks are what the packets of a fwmark are addressed to.
+	// Marks are the destinations of the packets with a fwmark.
 	Marks importer.Marks
-	// Include gives the files of an include, whose pattern is relative to the
-	// folder of the file that has it; nil for no files.
+	// Include returns the files of an include, whose pattern is relative to the directory
+	// of the including file; nil for no files.
 	Include func(from, pattern string) ([]File, error)
 }
 
-// Read makes manifests of a configuration. The error is a SyntaxError.
+// Read converts a configuration to manifests. The error is a SyntaxError.
 func Read(f File, o Options) (*importer.Result, error) {
 	r := &reader{options: o, lvs: importer.NewLVS(), groups: map[string]*node{}, served: map[netip.Addr]bool{}}
 	lines, losses, err := expand(f, o)
@@ -53,7 +52,7 @@ func Read(f File, o Options) (*importer.Result, error) {
 			r.virtualServer(n)
 		}
 	}
-	// What is said of addresses wants all that are served.
+	// This requires all served addresses.
 	for _, n := range tree {
 		r.rest(n)
 	}
@@ -61,7 +60,7 @@ func Read(f File, o Options) (*importer.Result, error) {
 	return &r.lvs.Result, nil
 }
 
-// reader makes manifests of blocks.
+// reader converts blocks to manifests.
 type reader struct {
 	options Options
 	lvs     *importer.LVS
@@ -83,7 +82,7 @@ func (r *reader) group(n *node) {
 	r.groups[name] = n
 }
 
-// others are blocks and words without counterpart, with why and mend.
+// others are blocks and words without a counterpart, with reason and fix.
 var others = map[string][2]string{
 	"global_defs":         {"what it sets is keepalived's own", "fairlead agent --help has Fairlead's settings"},
 	"net_namespace":       {"an agent runs where it is started", "start it by ip netns exec, or as a pod"},
@@ -108,7 +107,7 @@ var (
 	notOurs  = [2]string{"Fairlead does not configure the machine's network", "let the machine's own configuration do it"}
 )
 
-// rest names what is no virtual server.
+// rest reports what is not a virtual server.
 func (r *reader) rest(n *node) {
 	word := n.word()
 	switch {
@@ -123,8 +122,7 @@ func (r *reader) rest(n *node) {
 	}
 }
 
-// inside lists the words of global_defs, without what stands behind them:
-// there may be passwords.
+// inside lists the words of global_defs without their values, which may be passwords.
 func inside(n *node) string {
 	if n.word() != "global_defs" || len(n.block) == 0 {
 		return ""
@@ -138,8 +136,7 @@ func inside(n *node) string {
 	return " (" + strings.Join(words, ", ") + ")"
 }
 
-// vrrp names an instance, and those of its addresses that no virtual server
-// has.
+// vrrp reports an instance, and its addresses without a virtual server.
 func (r *reader) vrrp(n *node) {
 	r.lose(n.at, n.title(), "there is no master: every balancer is active behind ECMP",
 		"announce the Services' addresses by BGP: fairlead agent --peer")

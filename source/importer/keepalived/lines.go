@@ -9,39 +9,39 @@ import (
 	"github.com/fairlead/fairlead/source/importer"
 )
 
-// line is a line without comments, in which everything is replaced.
+// line is a line without comments and with all replacements made.
 type line struct {
 	at   importer.At
 	text string
 }
 
 const (
-	// maxLines, maxLine and maxText bound what definitions and includes may come to:
-	// lines, bytes of one, and bytes that are read and written in all.
+	// maxLines, maxLine and maxText limit the expansion of definitions and includes: lines,
+	// bytes per line, and total bytes read and written.
 	maxLines = 100_000
 	maxLine  = 64 << 10
 	maxText  = 64 << 20
-	// maxIncluded is how deep files may include each other.
+	// maxIncluded limits the nesting of includes.
 	maxIncluded = 16
 )
 
-// expander follows includes, decides on conditions and replaces definitions.
+// expander follows includes, evaluates conditions and replaces definitions.
 type expander struct {
 	options Options
 	defs    map[string]string
 	lines   []line
 	losses  []importer.Loss
 	handled int
-	// spent are the bytes that were read and written.
+	// spent counts the bytes read and written.
 	spent int
-	// opened is the definition that goes on in the next line, body what it has so far.
+	// opened is the definition that continues in the next line, body its text so far.
 	opened string
 	body   strings.Builder
-	// files are those being read, the innermost last.
+	// files are the files being read, innermost last.
 	files []string
 }
 
-// expand gives the lines that count, of a file and those it includes.
+// expand returns the effective lines of a file and its includes.
 func expand(f File, o Options) ([]line, []importer.Loss, error) {
 	e := &expander{options: o, defs: map[string]string{}}
 	if err := e.file(f); err != nil {
@@ -76,7 +76,7 @@ func (e *expander) file(f File) error {
 	return nil
 }
 
-// spend counts a text that is read or written.
+// spend accounts for a text that is read or written.
 func (e *expander) spend(at importer.At, text string) error {
 	if len(text) > maxLine {
 		return syntax(at, fmt.Sprintf("a line of more than %d bytes", maxLine))
@@ -87,7 +87,7 @@ func (e *expander) spend(at importer.At, text string) error {
 	return nil
 }
 
-// uncomment takes the comment off a line, and the spaces around it.
+// uncomment removes the comment of a line, and surrounding spaces.
 func uncomment(at importer.At, s string) (string, error) {
 	var b strings.Builder
 	quoted := false
@@ -112,8 +112,8 @@ func uncomment(at importer.At, s string) (string, error) {
 	return strings.TrimSpace(b.String()), nil
 }
 
-// take takes a line of a file or of a definition: part of another definition,
-// or one for itself.
+// take processes a line of a file or of a definition: either part of another definition, or
+// a line by itself.
 func (e *expander) take(at importer.At, text string, depth int) error {
 	if e.opened == "" {
 		return e.handle(at, text, depth)
@@ -129,7 +129,7 @@ func (e *expander) take(at importer.At, text string, depth int) error {
 	return nil
 }
 
-// shut ends the definition that is open.
+// shut completes the open definition.
 func (e *expander) shut() {
 	if e.opened != "" {
 		e.defs[e.opened] = e.body.String()
@@ -140,7 +140,7 @@ func (e *expander) shut() {
 
 var definition = regexp.MustCompile(`^\$([A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*(.*)$`)
 
-// handle takes a line for itself.
+// handle processes a line by itself.
 func (e *expander) handle(at importer.At, text string, depth int) error {
 	if e.handled++; e.handled > maxLines {
 		return syntax(at, fmt.Sprintf("definitions and includes come to more than %d lines", maxLines))
@@ -185,10 +185,10 @@ func (e *expander) handle(at importer.At, text string, depth int) error {
 	return syntax(at, "a definition of itself")
 }
 
-// sequence is "~SEQ(name, first, step, last) line"; with "x", in hexadecimal.
+// sequence is "~SEQ(name, first, step, last) line"; with "x", hexadecimal.
 var sequence = regexp.MustCompile(`^~SEQ(x?)\(([^)]*)\)[ \t]*(.*)$`)
 
-// repeat handles a line once for each value of a definition.
+// repeat processes a line once for each value of a sequence.
 func (e *expander) repeat(at importer.At, text string, depth int) error {
 	m := sequence.FindStringSubmatch(text)
 	if m == nil {
@@ -211,7 +211,7 @@ func (e *expander) repeat(at importer.At, text string, depth int) error {
 	return nil
 }
 
-// bounds reads "last", "first, last" or "first, step, last".
+// bounds parses "last", "first, last" or "first, step, last".
 func bounds(values []string) (first, step, last int64, err error) {
 	var all []int64
 	for _, v := range values {
@@ -242,7 +242,7 @@ func bounds(values []string) (first, step, last int64, err error) {
 	return first, step, last, nil
 }
 
-// many handles the lines of a definition of several.
+// many processes the lines of a multi-line definition.
 func (e *expander) many(at importer.At, text string, depth int) error {
 	for l := range strings.Lines(text) {
 		if err := e.take(at, strings.TrimSpace(l), depth+1); err != nil {
@@ -252,7 +252,7 @@ func (e *expander) many(at importer.At, text string, depth int) error {
 	return nil
 }
 
-// condition gives what stands behind "@id" or "@^id", if it counts here.
+// condition returns what follows "@id" or "@^id", if the condition holds.
 func (e *expander) condition(at importer.At, text string) string {
 	id, rest, _ := strings.Cut(strings.ReplaceAll(text[1:], "\t", " "), " ")
 	id, not := strings.CutPrefix(id, "^")
@@ -267,11 +267,11 @@ func (e *expander) condition(at importer.At, text string) string {
 	return strings.TrimSpace(rest)
 }
 
-// A definition is used as ${NAME}, or as $NAME before a space, a comma, a
-// bracket or the end.
+// A definition is used as ${NAME}, or as $NAME before a space, a comma, a bracket or the
+// end.
 var use = regexp.MustCompile(`\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*)(?:[ \t,)]|$))`)
 
-// find looks for the first definition that is used in a line.
+// find returns the first use of a definition in a line.
 func (e *expander) find(text string) (before, value, after string, found bool) {
 	for from := 0; ; {
 		m := use.FindStringSubmatchIndex(text[from:])
@@ -294,7 +294,7 @@ func (e *expander) find(text string) (before, value, after string, found bool) {
 
 var include = regexp.MustCompile(`^include[rmwba]?[ \t]+(.+)$`)
 
-// plain takes a line in which nothing is to be replaced.
+// plain processes a line without uses of definitions.
 func (e *expander) plain(at importer.At, text string) error {
 	m := include.FindStringSubmatch(text)
 	if m == nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/source/importer"
 )
 
-// virtual is a virtual_server as it is read.
+// virtual is a parsed virtual_server.
 type virtual struct {
 	importer.VirtualServer
 	protocol service.Protocol
@@ -22,14 +22,14 @@ type virtual struct {
 	servers []*server
 }
 
-// lose notes a loss of a virtual server.
+// lose records a loss of a virtual server.
 func (v *virtual) lose(n *node, why, mend string) { v.loseAs(n, n.title(), why, mend) }
 
 func (v *virtual) loseAs(n *node, what, why, mend string) {
 	v.Losses = append(v.Losses, importer.Loss{At: n.at, What: what, Why: why, Mend: mend})
 }
 
-// virtualServer makes a Service of a block.
+// virtualServer converts a block to Services.
 func (r *reader) virtualServer(n *node) {
 	v := &virtual{protocol: service.TCP, way: way{method: service.NAT}, weight: 1}
 	v.At = n.at
@@ -53,7 +53,7 @@ func (r *reader) virtualServer(n *node) {
 	r.lvs.Add(v.VirtualServer)
 }
 
-// listeners gives what a virtual server's clients address, or names why not.
+// listeners returns the addresses of a virtual server, or reports why there are none.
 func (r *reader) listeners(n *node, p service.Protocol) (all []importer.Listener) {
 	what := n.String()
 	switch n.arg(1) {
@@ -80,7 +80,7 @@ func (r *reader) listeners(n *node, p service.Protocol) (all []importer.Listener
 	return r.addresses(n, n.words[1:], p)
 }
 
-// mark gives the addresses of a firewall mark.
+// mark returns the addresses of a firewall mark.
 func (r *reader) mark(n *node, text string) []importer.Listener {
 	number, err := strconv.ParseUint(text, 0, 32)
 	all := r.options.Marks[uint32(number)]
@@ -95,11 +95,11 @@ func (r *reader) mark(n *node, text string) []importer.Listener {
 	return all
 }
 
-// maxAddresses is how many addresses a range may have.
+// maxAddresses limits the addresses of a range.
 const maxAddresses = 1024
 
-// addresses reads "10.1.1.1 80", "10.1.1.1-5 80", "10.1.1.1-10.1.2.5 80" and
-// "10.1.1.0/28 80"; without a port, or with port 0, it is every port.
+// addresses parses "10.1.1.1 80", "10.1.1.1-5 80", "10.1.1.1-10.1.2.5 80" and "10.1.1.0/28
+// 80". No port, or port 0, means every port.
 func (r *reader) addresses(n *node, words []string, p service.Protocol) (all []importer.Listener) {
 	refuse := func(why string) []importer.Listener {
 		r.lose(n.at, n.String(), why, "it is left out")
@@ -183,8 +183,8 @@ func (v *virtual) statement(n *node) {
 	}
 }
 
-// alone names what stands behind a statement that is read no further: words of
-// the next one on the same line, or a block that it has not.
+// alone reports unread trailing content of a statement: words of another statement on the
+// same line, or an unexpected block.
 func (v *virtual) alone(n *node) {
 	const most = 2 // the word and its value
 	if many := slices.Contains(wordy, n.word()); n.braces || len(n.words) > most && !many {
@@ -192,12 +192,12 @@ func (v *virtual) alone(n *node) {
 	}
 }
 
-// wordy are statements with more words than one behind the first.
+// wordy are statements with more than one value.
 var wordy = []string{
 	"lb_kind", "lvs_method", "status_code", "sorry_server", "sorry_server_lvs_method", "quorum_up", "quorum_down", "notify_up", "notify_down",
 }
 
-// isOff says that a statement says no.
+// isOff reports whether a statement disables something.
 func isOff(n *node) bool {
 	switch n.arg(1) {
 	case "off", "no", "false":
@@ -206,14 +206,14 @@ func isOff(n *node) bool {
 	return false
 }
 
-// virtualWords are those of a virtual_server that mean something here.
+// virtualWords are the supported words of a virtual_server.
 var virtualWords = map[string]func(*virtual, *node){
 	"lb_algo": readScheduler, "lvs_sched": readScheduler, "lb_kind": readMethod, "lvs_method": readMethod,
 	"protocol": (*virtual).readProtocol, "persistence_timeout": (*virtual).readPersistence,
 	"persistence_granularity": (*virtual).readGranularity, "quorum": (*virtual).readQuorum,
 	"real_server": (*virtual).readServer, "weight": func(v *virtual, n *node) { v.weight = readWeight(v, n) },
 	"ops": func(v *virtual, _ *node) { v.OnePacket = true }, "sh-port": hashPort, "mh-port": hashPort, "flag-2": hashPort,
-	// Fairlead does so always, or decides by the addresses.
+	// Fairlead always does this, or the addresses imply it.
 	"alpha": nothing, "hashed": nothing, "ip_family": nothing, "sh-fallback": nothing, "mh-fallback": nothing, "flag-1": nothing,
 }
 
@@ -222,7 +222,7 @@ func readMethod(v *virtual, n *node)    { v.way.read(v, n, n.words[1:]) }
 func hashPort(v *virtual, _ *node)      { v.HashPort = true }
 func nothing(*virtual, *node)           {}
 
-// virtualLosses are words of a virtual_server without counterpart.
+// virtualLosses are words of a virtual_server without a counterpart.
 var virtualLosses = map[string][2]string{
 	"sorry_server":            {"Fairlead has no server for when all others are away: the Service is withdrawn then", "let another balancer announce a shorter prefix around the address"},
 	"sorry_server_inhibit":    {"there is no sorry server", "leave it out"},
@@ -252,7 +252,7 @@ func (v *virtual) readProtocol(n *node) {
 }
 
 func (v *virtual) readPersistence(n *node) {
-	const usual = 6 * time.Minute // where no number is given
+	const usual = 6 * time.Minute // keepalived's default
 	v.Persistent = usual
 	if n.arg(1) == "" {
 		return

@@ -9,7 +9,7 @@ import (
 	"github.com/fairlead/fairlead/source/importer"
 )
 
-// server is a real_server as it is read.
+// server is a parsed real_server.
 type server struct {
 	importer.Server
 	weight *uint32
@@ -18,14 +18,14 @@ type server struct {
 	checkers []*checker
 }
 
-// way is how packets get to a server.
+// way is the forwarding mode to a server.
 type way struct {
 	method        service.Method
 	encapsulation service.Encapsulation
 	guePort       uint16
 }
 
-// read reads "NAT", "DR" or "TUN [type {ipip|gue port N|gre} [csum ...]]".
+// read parses "NAT", "DR" or "TUN [type {ipip|gue port N|gre} [csum ...]]".
 func (w *way) read(v *virtual, n *node, words []string) {
 	if len(words) == 0 {
 		words = []string{""}
@@ -147,7 +147,7 @@ func readThreshold(v *virtual, n *node) uint32 {
 	return uint32(t)
 }
 
-// finish takes from the virtual server what a server does not say itself.
+// finish fills in what a server inherits from the virtual server.
 func (s *server) finish(v *virtual) importer.Server {
 	out, w := s.Server, v.way
 	if s.way != nil {

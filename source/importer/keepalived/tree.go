@@ -7,18 +7,18 @@ import (
 	"github.com/fairlead/fairlead/source/importer"
 )
 
-// node is a statement: words, and what stands in braces behind them.
+// node is a statement: words, optionally followed by a block in braces.
 type node struct {
 	at    importer.At
 	words []string
 	block []*node
-	// braces says that there are some.
+	// braces is true if it has a block.
 	braces bool
 }
 
 func (n *node) word() string { return n.arg(0) }
 
-// arg gives the i-th word, or nothing.
+// arg returns the i-th word, or "".
 func (n *node) arg(i int) string {
 	if i >= len(n.words) {
 		return ""
@@ -26,12 +26,12 @@ func (n *node) arg(i int) string {
 	return n.words[i]
 }
 
-// title gives the first two words.
+// title returns the first two words.
 func (n *node) title() string { return shown(n.words[:min(len(n.words), 2)]) }
 
 func (n *node) String() string { return shown(n.words) }
 
-// shown writes words so that an empty one is seen.
+// shown joins words and makes an empty one visible.
 func shown(words []string) string {
 	if text := strings.TrimSpace(strings.Join(words, " ")); text != "" {
 		return text
@@ -39,14 +39,14 @@ func shown(words []string) string {
 	return `""`
 }
 
-// maxDepth is how deep blocks may be nested; keepalived's are five deep.
+// maxDepth limits the nesting of blocks; keepalived's are five deep.
 const maxDepth = 50
 
-// parse makes a tree of lines.
+// parse converts lines to a tree.
 func parse(lines []line) ([]*node, error) {
 	root := &node{}
 	open := []*node{root}
-	var last *node // the statement just before, if nothing came between
+	var last *node // the directly preceding statement
 	for _, l := range lines {
 		tokens, err := split(l)
 		if err != nil {
@@ -102,8 +102,8 @@ type token struct {
 	brace byte
 }
 
-// split parts a line into words and braces. Quotes hold a word together and
-// are taken off; "${name}" that was not replaced is part of a word.
+// split splits a line into words and braces. Quotes group words and are removed; a
+// "${name}" that was not replaced is part of a word.
 func split(l line) (tokens []token, err error) {
 	var word strings.Builder
 	inWord, quoted := false, false

@@ -1,7 +1,7 @@
-// Package metallb reads MetalLB's configuration, its resources or its old
-// ConfigMap, and the Services and EndpointSlices that stand beside it: the
-// Services get Fairlead's annotations, pools, peers and advertisements become its
-// resources, and all else is named. It asks no cluster.
+// Package metallb converts MetalLB's configuration, its resources or its old ConfigMap,
+// with Services and EndpointSlices: the Services get Fairlead's annotations, pools, peers
+// and advertisements become its resources, and everything else is reported. It does not
+// access a cluster.
 package metallb
 
 import (
@@ -17,14 +17,13 @@ import (
 	"github.com/fairlead/fairlead/source/importer"
 )
 
-// File is a file of YAML or JSON.
+// File is a YAML or JSON file.
 type File struct {
 	Name string
 	Text []byte
 }
 
-// Read makes manifests of files, which are read as one. The error is a
-// SyntaxError.
+// Read converts files, which are read as one. The error is a SyntaxError.
 func Read(files []File) (*importer.Result, error) {
 	r := &reader{taken: map[string]bool{}, resources: newResources()}
 	for _, f := range files {
@@ -40,7 +39,7 @@ func Read(files []File) (*importer.Result, error) {
 	return &r.Result, nil
 }
 
-// reader collects what the files say.
+// reader collects the content of the files.
 type reader struct {
 	importer.Result
 	resources
@@ -49,22 +48,22 @@ type reader struct {
 	adverts  []advert
 	peers    []peer
 	taken    map[string]bool // names of Services
-	left     int             // of what the aliases of a file may come to
+	left     int             // remaining budget for the alias expansion of a file
 }
 
-// resource is one of Kubernetes' or MetalLB's.
+// resource is a Kubernetes or MetalLB object.
 type resource struct {
 	kind, namespace, name string
-	field                 // its whole
+	field                 // the entire object
 }
 
 func (o *resource) String() string { return o.kind + " " + o.name }
 
-// field is a value and where it stands.
+// field is a value with its position.
 type field struct {
 	node *yaml.Node
 	file string
-	// before is how many lines stand before the text that the node is of.
+	// before is the number of lines before the text that the node is from.
 	before int
 }
 
@@ -76,7 +75,7 @@ func (f field) at() importer.At {
 	return importer.At{File: f.file, Line: max(line+f.before, 1)}
 }
 
-// get gives a field's field; one without node where there is none.
+// get returns a nested field, without a node if it does not exist.
 func (f field) get(path ...string) field {
 	for _, name := range path {
 		next := field{file: f.file, before: f.before}
@@ -90,7 +89,7 @@ func (f field) get(path ...string) field {
 	return f
 }
 
-// each goes through the fields of a field.
+// each iterates over the fields of a mapping.
 func (f field) each(do func(key string, value field)) {
 	if f.node == nil || f.node.Kind != yaml.MappingNode {
 		return
@@ -100,7 +99,7 @@ func (f field) each(do func(key string, value field)) {
 	}
 }
 
-// items gives the items of a list.
+// items returns the items of a list.
 func (f field) items() (all []field) {
 	if f.node == nil || f.node.Kind != yaml.SequenceNode {
 		return nil
@@ -118,7 +117,7 @@ func (f field) of(n *yaml.Node) field {
 	return field{n, f.file, f.before}
 }
 
-// text gives a value; nothing for lists and the like.
+// text returns a scalar; "" for anything else.
 func (f field) text() string {
 	if f.node == nil || f.node.Kind != yaml.ScalarNode || f.node.ShortTag() == "!!null" {
 		return ""
@@ -126,7 +125,7 @@ func (f field) text() string {
 	return f.node.Value
 }
 
-// number gives a value as a number; 0 for what is none.
+// number returns a value as a number; 0 if it is not a number.
 func (f field) number() int {
 	n, err := strconv.ParseUint(f.text(), 10, 32)
 	if err != nil {
@@ -135,7 +134,7 @@ func (f field) number() int {
 	return int(n)
 }
 
-// texts gives the values of a list.
+// texts returns the scalars of a list.
 func (f field) texts() (all []string) {
 	for _, i := range f.items() {
 		all = append(all, i.text())
@@ -164,7 +163,7 @@ func syntax(file string, line int, message string) error {
 	return &importer.SyntaxError{At: importer.At{File: file, Line: line}, Message: message}
 }
 
-// spend counts what an object comes to, so that aliases of aliases end.
+// spend charges an object's size to the budget, so that nested aliases are bounded.
 func (r *reader) spend(f field, cost int) error {
 	if r.left -= cost; r.left < 0 {
 		at := f.at()
@@ -173,10 +172,10 @@ func (r *reader) spend(f field, cost int) error {
 	return nil
 }
 
-// group is MetalLB's, whatever the version.
+// group is MetalLB's API group, in any version.
 const group = "metallb.io/"
 
-// object takes an object by its kind. A list may stand in a list, once.
+// object processes an object by its kind. A list may contain lists, one level deep.
 func (r *reader) object(f field, depth int) error {
 	o := &resource{
 		kind: f.get("kind").text(), namespace: f.get("metadata", "namespace").text(), name: f.get("metadata", "name").text(), field: f,
@@ -199,9 +198,9 @@ func (r *reader) object(f field, depth int) error {
 	return nil
 }
 
-// list takes the items of a list, of which each costs at least itself.
+// list processes the items of a list. Each costs at least one.
 func (r *reader) list(f field, kind string, depth int) error {
-	version := f.get("apiVersion").text() // which stands first
+	version := f.get("apiVersion").text() // which comes first
 	for _, item := range f.get("items").items() {
 		if err := r.spend(item, 1); err != nil {
 			return err
@@ -215,7 +214,7 @@ func (r *reader) list(f field, kind string, depth int) error {
 	return nil
 }
 
-// single takes an object that is no list.
+// single processes an object that is not a list.
 func (r *reader) single(o *resource) {
 	f := o.field
 	switch ours := strings.HasPrefix(f.get("apiVersion").text(), group); {
@@ -234,7 +233,7 @@ func (r *reader) single(o *resource) {
 	}
 }
 
-// inherit gives an item of a list what the list says for all.
+// inherit sets a field of a list item from the list, if it is missing.
 func (f field) inherit(key, value string) {
 	if value != "" && f.node.Kind == yaml.MappingNode && f.get(key).node == nil {
 		f.node.Content = slices.Insert(f.node.Content, 0, scalar(key), scalar(value))
@@ -245,7 +244,7 @@ func scalar(value string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: value}
 }
 
-// kinds are MetalLB's.
+// kinds are MetalLB's kinds.
 var kinds = map[string]func(*reader, *resource, field){
 	"IPAddressPool": func(r *reader, o *resource, spec field) { r.pool(o.String(), o.name, spec, o.labels()) },
 	"AddressPool":   (*reader).oldPool,
@@ -260,14 +259,15 @@ var kinds = map[string]func(*reader, *resource, field){
 	"Community":  func(r *reader, _ *resource, spec field) { r.community(spec.get("communities")) },
 }
 
-// labels are those of an object.
+// labels returns the labels of an object.
 func (o *resource) labels() map[string]string {
 	all := map[string]string{}
 	o.get("metadata", "labels").each(func(key string, value field) { all[key] = value.text() })
 	return all
 }
 
-// or gives a field, or another where there is none: an advertisement may be empty.
+// or returns f, or an empty field at the position of o, because an advertisement may be
+// empty.
 func (f field) or(o field) field {
 	if f.node == nil {
 		return field{scalar(""), o.file, o.at().Line - 1}
@@ -279,14 +279,14 @@ func (r *reader) lose(at importer.At, what, why, mend string) {
 	r.Lose(importer.Loss{At: at, What: what, Why: why, Mend: mend})
 }
 
-// community notes the names of communities.
+// community records the names of communities.
 func (r *reader) community(all field) {
 	for _, c := range all.items() {
 		r.aliases[c.get("name").text()] = c.get("value").text()
 	}
 }
 
-// names of the old ConfigMap by those of the resources.
+// modern maps field names of the old ConfigMap to those of the resources.
 var modern = map[string]string{
 	"my-asn": "myASN", "peer-asn": "peerASN", "peer-address": "peerAddress", "peer-port": "peerPort", "source-address": "sourceAddress",
 	"hold-time": "holdTime", "keepalive-time": "keepaliveTime", "connect-time": "connectTime", "router-id": "routerID", "node-selectors": "nodeSelectors",
@@ -297,12 +297,12 @@ var modern = map[string]string{
 	"passive-mode": "passiveMode", "minimum-ttl": "minimumTtl",
 }
 
-// configMap reads the configuration as it was before there were resources.
+// configMap reads the configuration from before there were resources.
 func (r *reader) configMap(o *resource) {
 	text := o.get("data", "config")
 	before := text.at().Line
 	if text.node.Style&yaml.LiteralStyle == 0 {
-		before-- // its first line is the one that it stands on
+		before-- // the text starts on the line of its key
 	}
 	docs, bad := yamltree.Parse("config", []byte(text.text()))
 	if bad != nil {
@@ -335,18 +335,17 @@ func (r *reader) configMap(o *resource) {
 	})
 }
 
-// configPool reads a pool of the ConfigMap, which says itself how it is
-// announced.
+// configPool reads a pool of the ConfigMap, which includes its advertisements.
 func (r *reader) configPool(name string, f field) {
 	r.poolWith("address-pool "+name, name, f, "bgp-advertisements")
 }
 
-// oldPool reads an AddressPool, of the time in between.
+// oldPool reads an AddressPool, the predecessor of IPAddressPool.
 func (r *reader) oldPool(o *resource, spec field) {
 	r.poolWith(o.String(), o.name, spec, "bgpAdvertisements")
 }
 
-// poolWith reads a pool that says itself how it is announced.
+// poolWith reads a pool that includes its advertisements.
 func (r *reader) poolWith(what, name string, f field, key string) {
 	r.pool(what, name, f, nil)
 	switch f.get("protocol").text() {
@@ -355,7 +354,7 @@ func (r *reader) poolWith(what, name string, f field, key string) {
 	case "bgp":
 		all := f.get(key).items()
 		if len(all) == 0 {
-			all = []field{f.get("protocol")} // as if there were one without a word
+			all = []field{f.get("protocol")} // as if there were one empty advertisement
 		}
 		for _, a := range all {
 			r.adverts = append(r.adverts, advert{what: what + ": " + key, name: name, field: a, pools: []string{name}})
@@ -363,7 +362,7 @@ func (r *reader) poolWith(what, name string, f field, key string) {
 	}
 }
 
-// rename gives fields of the ConfigMap the names that the resources have.
+// rename converts the field names of the ConfigMap to those of the resources.
 func rename(n *yaml.Node, depth int) {
 	const deepest = 20
 	if depth > deepest {

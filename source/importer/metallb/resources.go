@@ -10,17 +10,17 @@ import (
 	"github.com/fairlead/fairlead/source/importer"
 )
 
-// resources are Fairlead's, made of MetalLB's.
+// resources are the Fairlead resources being created.
 type resources struct {
-	names map[string]bool // taken, as "kind/name"
+	names map[string]bool // in use, as "kind/name"
 	pools []pool
-	// poolNames, peerNames and aliases are what advertisements name: pools by their
-	// new names, peers by those that they have become, communities by their values.
+	// poolNames, peerNames and aliases resolve the references of advertisements: pools to
+	// their new names, peers to the BGPPeers created for them, communities to their values.
 	poolNames  map[string]string
 	peerNames  map[string][]string
 	aliases    map[string]string
 	profiles   map[string]field
-	interfaces []string // of layer 2
+	interfaces []string // for layer 2
 }
 
 func newResources() resources {
@@ -30,7 +30,7 @@ func newResources() resources {
 	}
 }
 
-// spec is what is to stand in an object, in order.
+// spec is the ordered content of an object's spec.
 type spec struct{ node yaml.Node }
 
 func (s *spec) set(key string, value any) {
@@ -38,13 +38,13 @@ func (s *spec) set(key string, value any) {
 	if f, ok := value.(field); ok {
 		n = f.node
 	} else if err := n.Encode(value); err != nil {
-		return // plain values do not fail
+		return // plain values always encode
 	}
 	s.node.Kind = yaml.MappingNode
 	s.node.Content = append(s.node.Content, scalar(key), n)
 }
 
-// copies takes fields over under their new names, where they are given.
+// copies copies the fields that exist, under their new names.
 func (s *spec) copies(from field, names map[string]string) {
 	from.each(func(key string, value field) {
 		if to := names[key]; to != "" && value.node.Kind != 0 && value.node.ShortTag() != "!!null" {
@@ -57,7 +57,7 @@ func (s *spec) clone() *spec {
 	return &spec{yaml.Node{Kind: s.node.Kind, Content: slices.Clone(s.node.Content)}}
 }
 
-// unique gives an object a name that no other of its kind has.
+// unique returns an object name that is unique within its kind.
 func (r *reader) unique(kind, name string) string {
 	for n, try := 1, name; ; n, try = n+1, fmt.Sprintf("%s-%d", name, n+1) {
 		if !r.names[kind+"/"+try] {
@@ -67,7 +67,7 @@ func (r *reader) unique(kind, name string) string {
 	}
 }
 
-// add takes an object in, if an agent would.
+// add adds an object if an agent would accept it.
 func (r *reader) add(at importer.At, what, kind, name string, s *spec) bool {
 	object := yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{
 		scalar("apiVersion"), scalar("fairlead.io/v1alpha1"), scalar("kind"), scalar(kind),
@@ -91,8 +91,8 @@ func (r *reader) add(at importer.At, what, kind, name string, s *spec) bool {
 	return taken
 }
 
-// selectors gives a spec for each way to select, where MetalLB has several of which
-// one must do and an object of ours has one. all is what they are under.
+// selectors returns one spec per selector: MetalLB has lists of alternative selectors, a
+// Fairlead object has one. all is the list.
 func (s *spec) selectors(key string, all field) (made []*spec) {
 	for _, one := range all.items() {
 		c := s.clone()
@@ -105,7 +105,7 @@ func (s *spec) selectors(key string, all field) (made []*spec) {
 	return made
 }
 
-// addEach adds an object for each spec, and gives their names.
+// addEach adds an object for each spec and returns their names.
 func (r *reader) addEach(at importer.At, what, kind, name string, all []*spec) (names []string) {
 	for _, s := range all {
 		if n := r.unique(kind, name); r.add(at, what, kind, n, s) {
@@ -115,8 +115,8 @@ func (r *reader) addEach(at importer.At, what, kind, name string, all []*spec) (
 	return names
 }
 
-// selects says whether labels match a selector of equalities; known is false where
-// it is not one.
+// selects reports whether labels match a selector with only matchLabels; known is false for
+// other selectors.
 func selects(selector field, labels map[string]string) (yes, known bool) {
 	yes, known = true, true
 	selector.each(func(key string, value field) {

@@ -12,14 +12,14 @@ import (
 	"github.com/fairlead/fairlead/source/importer"
 )
 
-// pool is where MetalLB takes addresses from.
+// pool is a converted address pool.
 type pool struct {
-	name   string // ours
+	name   string // in Fairlead
 	labels map[string]string
 }
 
-// topPriority is above all priorities: the lowest counts in MetalLB, but for 0,
-// and the highest here.
+// topPriority is above all priorities. In MetalLB the lowest takes precedence, except 0; in
+// Fairlead the highest.
 const topPriority = 1 << 20
 
 func (r *reader) pool(what, name string, f field, labels map[string]string) {
@@ -56,25 +56,25 @@ func (r *reader) pool(what, name string, f field, labels map[string]string) {
 	}
 }
 
-// addressRange checks "10.1.1.0/24" or "10.1.1.5-10.1.1.9".
+// addressRange normalizes "10.1.1.0/24" or "10.1.1.5-10.1.1.9".
 func addressRange(text string) (string, error) {
 	if p, err := netip.ParsePrefix(text); err == nil {
-		return p.Masked().String(), nil // MetalLB looks over bits behind the length
+		return p.Masked().String(), nil // MetalLB ignores host bits
 	}
 	r, err := addresspool.ParseRange(text)
 	return r.String(), err
 }
 
-// advert is an advertisement of pools, by BGP or on a segment. It is read when all
-// that it may name is known.
+// advert is an advertisement of pools by BGP or layer 2. It is converted when everything
+// that it may refer to is known.
 type advert struct {
 	what, name string
 	field
-	pools  []string // of its pool alone, where it stands in one
+	pools  []string // only the pool that contains it, if any
 	layer2 bool
 }
 
-// advertFields are fields that are taken over as they are.
+// advertFields are fields that are copied unchanged.
 var advertFields = map[string]string{
 	"aggregationLength": "aggregationLength", "aggregationLengthV6": "aggregationLengthV6", "localPref": "localPreference",
 }
@@ -118,7 +118,7 @@ func (r *reader) advertise(a advert) {
 	r.interfacesOf(a)
 }
 
-// poolsOf gives the pools of an advertisement, none for all; and whether it is for
+// poolsOf returns the pools of an advertisement, none for all, and whether it applies to
 // any.
 func (r *reader) poolsOf(a advert) (names []string, meant bool) {
 	named := slices.Concat(a.pools, a.get("ipAddressPools").texts())
@@ -149,7 +149,7 @@ func (r *reader) poolsOf(a advert) (names []string, meant bool) {
 	return names, all || len(names) > 0
 }
 
-// communities gives those of an advertisement, by their values.
+// communities returns the communities of an advertisement, by value.
 func (r *reader) communities(a advert) (all []string) {
 	for _, c := range a.get("communities").items() {
 		text := c.text()
@@ -168,7 +168,7 @@ func (r *reader) communities(a advert) (all []string) {
 	return all
 }
 
-// interfacesOf notes on what interfaces layer 2 is spoken.
+// interfacesOf records the interfaces for layer 2.
 func (r *reader) interfacesOf(a advert) {
 	if !a.layer2 {
 		return
@@ -188,7 +188,7 @@ func (r *reader) interfacesOf(a advert) {
 	}
 }
 
-// peerLosses are fields of a peer without counterpart.
+// peerLosses are fields of a peer without a counterpart.
 var peerLosses = map[string][2]string{
 	"localASN":               {"an agent has one AS", "set --local-asn"},
 	"routerID":               {"each agent has its own", "set --router-id where the interface's address shall not be it"},
@@ -199,16 +199,16 @@ var peerLosses = map[string][2]string{
 	"dualStackAddressFamily": {"both families go over one session anyway", "leave it out"},
 }
 
-// peer is a BGP neighbour, read when all profiles are known.
+// peer is a BGP neighbor. It is converted when all profiles are known.
 type peer struct {
 	what, name string
 	field
 }
 
-// peerFields are fields that are taken over as they are.
+// peerFields are fields that are copied unchanged.
 var peerFields = map[string]string{"peerAddress": "address", "peerPort": "port", "sourceAddress": "sourceAddress", "interface": "interface"}
 
-// addPeer makes a BGPPeer; own is the AS of the agents.
+// addPeer creates a BGPPeer; own is the AS of the agents.
 func (r *reader) addPeer(p peer, own int) {
 	as := p.get("peerASN").number()
 	p.each(func(key string, value field) {
@@ -244,7 +244,7 @@ func (r *reader) addPeer(p peer, own int) {
 	r.peerNames[p.name] = r.addEach(p.at(), p.what, "BGPPeer", importer.UniqueName(map[string]bool{}, p.name), s.selectors("nodeSelector", p.get("nodeSelectors")))
 }
 
-// seconds takes over a duration.
+// seconds copies a duration.
 func (r *reader) seconds(s *spec, p peer, key, ours string) {
 	f := p.get(key)
 	if f.text() == "" {
@@ -258,7 +258,7 @@ func (r *reader) seconds(s *spec, p peer, key, ours string) {
 	s.set(ours, int(d/time.Second))
 }
 
-// bfd takes over a profile.
+// bfd copies a BFD profile.
 func (r *reader) bfd(s *spec, p peer) {
 	name := p.get("bfdProfile").text()
 	profile, known := r.profiles[name]
@@ -278,7 +278,7 @@ func (r *reader) bfd(s *spec, p peer) {
 	}
 }
 
-// bfdProfile notes a profile.
+// bfdProfile records a BFD profile.
 func (r *reader) bfdProfile(what, name string, f field) {
 	r.profiles[name] = f
 	f.each(func(key string, value field) {
@@ -294,8 +294,7 @@ func (r *reader) bfdProfile(what, name string, f field) {
 	}
 }
 
-// finishRouting makes what could be made only once all was known, and the flags of
-// the agents.
+// finishRouting converts what requires everything to be known, and adds the agents' flags.
 func (r *reader) finishRouting() {
 	own := 0
 	for _, p := range r.peers {

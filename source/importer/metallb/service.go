@@ -13,23 +13,23 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// MetalLB's annotations begin with either.
+// MetalLB's annotations begin with one of these prefixes.
 var prefixes = []string{"metallb.io/", "metallb.universe.tf/"}
 
-// annotations are those without the prefix: what becomes of them where it is
-// no loss, or why they are one.
+// annotations maps names without the prefix to the loss that they cause, as reason and fix,
+// or to nothing if they cause none.
 var annotations = map[string][2]string{
 	"loadBalancerIPs":        {},
 	"allow-shared-ip":        {},
-	"ip-allocated-from-pool": {}, // MetalLB's own note
+	"ip-allocated-from-pool": {}, // MetalLB's status
 	"address-pool":           {},
 }
 
-// service makes a manifest of a Service that MetalLB announces.
+// service creates a manifest of a Service that MetalLB advertises.
 func (r *reader) service(o *resource) {
 	spec := o.get("spec")
 	if spec.get("type").text() != "LoadBalancer" {
-		return // whoever serves it now goes on
+		return // it stays with whatever serves it now
 	}
 	name := o.name
 	if o.namespace != "default" {
@@ -57,7 +57,7 @@ func (r *reader) service(o *resource) {
 	r.finish(o, m, lose)
 }
 
-// finish adds a Service's slices, and takes it if an agent would.
+// finish adds a Service's slices, and adds the manifest if an agent would accept it.
 func (r *reader) finish(o *resource, m importer.Manifest, lose func(at importer.At, what, why, mend string)) {
 	mine := []*resource{o}
 	for _, s := range r.slices {
@@ -95,8 +95,8 @@ func (r *reader) finish(o *resource, m importer.Manifest, lose func(at importer.
 	}
 }
 
-// annotate puts Fairlead's annotations in the place of MetalLB's, and gives
-// the addresses that a Service has.
+// annotate replaces MetalLB's annotations with Fairlead's, and returns the Service's
+// addresses.
 func (r *reader) annotate(o *resource, lose func(at importer.At, what, why, mend string)) (vips []netip.Addr) {
 	for _, in := range o.get("status", "loadBalancer", "ingress").items() {
 		vips = addAddr(vips, in.get("ip").text())
@@ -177,10 +177,10 @@ func joined[T interface{ String() string }](values []T) string {
 	return strings.Join(words, ",")
 }
 
-// child gives the value of a key of a mapping; nil where there is none.
+// child returns the value of a key of a mapping, or nil.
 func child(n *yaml.Node, key string) *yaml.Node { return field{node: n}.get(key).node }
 
-// remove takes a key out of a mapping.
+// remove removes a key from a mapping.
 func remove(n *yaml.Node, key string) {
 	if n == nil || n.Kind != yaml.MappingNode {
 		return
@@ -193,7 +193,7 @@ func remove(n *yaml.Node, key string) {
 	}
 }
 
-// setAnnotation gives an object an annotation.
+// setAnnotation sets an annotation of an object.
 func setAnnotation(n *yaml.Node, key, value string) {
 	at := n
 	for _, step := range []string{"metadata", "annotations"} {

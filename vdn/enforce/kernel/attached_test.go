@@ -9,17 +9,17 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// hooks are the places of tcx programs at a device.
+// hooks are the tcx attach points of a device.
 var hooks = []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress}
 
-// programsAt names those at a device of the calling thread's namespace, by tcx or
-// clsact.
+// programsAt returns the names of the programs at a device of the calling thread's
+// namespace, attached with tcx or clsact.
 func programsAt(t *testing.T, dev netlink.Link, where string) (all []string) {
 	t.Helper()
 	for _, hook := range hooks {
 		found, err := link.QueryPrograms(link.QueryOptions{Target: dev.Attrs().Index, Attach: hook})
 		if err != nil {
-			continue // no tcx here
+			continue // no tcx in this kernel
 		}
 		for _, p := range found.Programs {
 			all = append(all, fmt.Sprintf("%s %s %v", where, dev.Attrs().Name, hook)+nameOf(t, p.ID))
@@ -50,7 +50,7 @@ func nameOf(t *testing.T, id ebpf.ProgramID) string {
 	return " " + info.Name
 }
 
-// detachAll takes all programs off a device.
+// detachAll detaches all programs from a device.
 func detachAll(t *testing.T, dev netlink.Link) {
 	t.Helper()
 	for _, hook := range hooks {
@@ -75,5 +75,5 @@ func detachAll(t *testing.T, dev netlink.Link) {
 	}
 	_ = netlink.QdiscDel(&netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{
 		LinkIndex: dev.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
-	}, QdiscType: "clsact"}) // where there is one
+	}, QdiscType: "clsact"}) // if it exists
 }

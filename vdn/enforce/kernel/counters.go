@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/vdn/enforce"
 )
 
-// reasons that pods count, by their numbers in bpf/vdn/maps.h.
+// reasons names the drop reasons that pods count, by their numbers in bpf/vdn/maps.h.
 var reasons = map[vdnVdnReason]string{
 	vdnVdnReasonVDN_REASON_OVER_RATE: enforce.OverRate,
 	vdnVdnReasonVDN_REASON_ISOLATED:  enforce.Isolated,
@@ -20,7 +20,7 @@ var reasons = map[vdnVdnReason]string{
 	vdnVdnReasonVDN_REASON_SPOOFED:   enforce.Spoofed,
 }
 
-// Counters is enforce.Enforcer's.
+// Counters implements enforce.Enforcer.
 func (k *Kernel) Counters(context.Context) (counters []vdn.Counter, err error) {
 	err = k.do(func() error {
 		counters, err = k.counters()
@@ -33,7 +33,7 @@ func (k *Kernel) counters() ([]vdn.Counter, error) {
 	refused, err := k.refused()
 	errs := []error{err}
 	var all []vdn.Counter
-	links, _ := k.uplinks() // what is missing counts nothing
+	links, _ := k.uplinks() // absent uplinks have no counters
 	shared := map[int]bool{}
 	for _, u := range links {
 		held, err := classesOf(u.link)
@@ -62,7 +62,7 @@ func (k *Kernel) counters() ([]vdn.Counter, error) {
 	return all, errors.Join(errs...)
 }
 
-// sliceCounter is what a slice did at an uplink: sent as HTB says.
+// sliceCounter returns a slice's counter at an uplink; HTB counts what was sent.
 func sliceCounter(u uplink, s vdn.Slice, c *netlink.HtbClass, refused map[vdnVdnRefusedKey]uint64) vdn.Counter {
 	counter := vdn.Counter{Network: s.Name, Device: u.Device, Drops: map[string]uint64{}}
 	if stats := c.Attrs().Statistics; stats != nil {
@@ -73,7 +73,7 @@ func sliceCounter(u uplink, s vdn.Slice, c *netlink.HtbClass, refused map[vdnVdn
 	return counter
 }
 
-// below is what a device below pods, whose rate is not shared, did not let through.
+// below returns the drops at a device below pods whose rate is not shared.
 func (k *Kernel) below(device int, refused map[vdnVdnRefusedKey]uint64) (all []vdn.Counter) {
 	for _, s := range k.plan.Slices {
 		c := vdn.Counter{Network: s.Name, Device: tc.DeviceName(device), Drops: map[string]uint64{}}
@@ -94,7 +94,7 @@ func addRefused(c vdn.Counter, key vdnVdnRefusedKey, refused map[vdnVdnRefusedKe
 	enforce.AddDrops(c, enforce.Bypassed, refused[key])
 }
 
-// refused is what the uplinks did not let through.
+// refused returns the drops at the uplinks, summed over CPUs.
 func (k *Kernel) refused() (map[vdnVdnRefusedKey]uint64, error) {
 	sums := map[vdnVdnRefusedKey]uint64{}
 	var key vdnVdnRefusedKey

@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// applyRates has HTB at the uplinks as the slices want it, and nowhere else.
+// applyRates configures HTB for the slices at the uplinks, and removes it elsewhere.
 func (k *Kernel) applyRates(links []uplink, slices []vdn.Slice) error {
 	var errs []error
 	keep := map[int]bool{}
@@ -29,7 +29,7 @@ func (k *Kernel) applyRates(links []uplink, slices []vdn.Slice) error {
 	return errors.Join(append(errs, removeRates(keep))...)
 }
 
-// share makes an uplink have HTB with these classes.
+// share configures HTB with these classes at an uplink.
 func share(u uplink, wanted []class) error {
 	if err := root(u.link); err != nil {
 		return err
@@ -71,13 +71,13 @@ func explain(err error, what string, minor uint16) error {
 	return fmt.Errorf("%s slice %d: %w", what, int(minor)-1, err)
 }
 
-// isOurs knows our HTB by its handle.
+// isOurs identifies our HTB qdisc by its handle.
 func isOurs(q netlink.Qdisc) bool {
 	a := q.Attrs()
 	return q.Type() == "htb" && a.Parent == netlink.HANDLE_ROOT && a.Handle == netlink.MakeHandle(major, 0)
 }
 
-// root sees that HTB is the device's.
+// root makes HTB the root qdisc of the device.
 func root(link netlink.Link) error {
 	all, err := netlist.Whole(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(link) })
 	if err != nil {
@@ -109,7 +109,7 @@ func (c class) htb(u uplink) *netlink.HtbClass {
 	)
 }
 
-// classesOf gives the classes that our HTB at a device has.
+// classesOf returns the classes of our HTB at a device.
 func classesOf(link netlink.Link) (map[uint16]*netlink.HtbClass, error) {
 	all, err := netlist.Whole(func() ([]netlink.Class, error) { return netlink.ClassList(link, 0) })
 	if err != nil {
@@ -125,7 +125,7 @@ func classesOf(link netlink.Link) (map[uint16]*netlink.HtbClass, error) {
 	return found, nil
 }
 
-// leavesOf tells which classes have a queue of ours.
+// leavesOf returns which classes have our queue.
 func leavesOf(link netlink.Link) (map[uint16]bool, error) {
 	all, err := netlist.Whole(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(link) })
 	if err != nil {
@@ -140,8 +140,9 @@ func leavesOf(link netlink.Link) (map[uint16]bool, error) {
 	return found, nil
 }
 
-// addLeaf gives a class a queue that is limited in bytes: one in packets would hold
-// a second of bundles. The library knows no options of it (struct tc_fifo_qopt).
+// addLeaf adds a queue to a class that is limited in bytes: a limit in packets would buffer
+// up to a second of GSO packets. The netlink library does not support its options (struct
+// tc_fifo_qopt).
 func (c class) addLeaf(link netlink.Link) error {
 	req := nl.NewNetlinkRequest(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE|unix.NLM_F_ACK)
 	req.AddData(&nl.TcMsg{
@@ -153,7 +154,7 @@ func (c class) addLeaf(link netlink.Link) error {
 	return err
 }
 
-// removeRates takes our HTB from all devices but those to keep.
+// removeRates removes our HTB from all devices except those to keep.
 func removeRates(keep map[int]bool) error {
 	links, err := netlist.Whole(netlink.LinkList)
 	errs := []error{err}
@@ -163,7 +164,7 @@ func removeRates(keep map[int]bool) error {
 		}
 		all, err := netlist.Whole(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(link) })
 		if err != nil {
-			continue // it is gone
+			continue // the device is gone
 		}
 		for _, q := range all {
 			if !isOurs(q) {

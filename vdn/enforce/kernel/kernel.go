@@ -1,7 +1,6 @@
-// Package kernel enforces virtually dedicated networks by Linux itself: HTB
-// shares the rate of uplinks among slices, and the programs of bpf/vdn.c tell it
-// whose a packet is, and keep each pod to its addresses, its rights and its rate.
-// Both outlive this process.
+// Package kernel enforces virtually dedicated networks with Linux itself: HTB shares the
+// rate of uplinks among slices. The programs of bpf/vdn.c classify packets for HTB and
+// restrict each pod to its addresses, permissions and rate. Both outlive this process.
 package kernel
 
 import (
@@ -29,19 +28,19 @@ import (
 	"github.com/fairlead/fairlead/vdn/enforce"
 )
 
-// Config says where a Kernel works.
+// Config configures a Kernel.
 type Config struct {
-	// PinDir is a folder on a BPF file system, one for a network namespace.
+	// PinDir is a directory on a BPF file system, one per network namespace.
 	PinDir string
-	// Uplinks are the devices whose rate slices share.
+	// Uplinks are the devices whose rate the slices share.
 	Uplinks []vdn.Uplink
-	// Gateway has what comes in by the uplinks checked, too.
+	// Gateway also checks packets that enter through the uplinks.
 	Gateway bool
-	// Log is told what changes; nil for slog's default.
+	// Log receives messages; nil means slog's default.
 	Log *slog.Logger
 }
 
-// Kernel is an enforce.Enforcer.
+// Kernel implements enforce.Enforcer.
 type Kernel struct {
 	cfg  Config
 	log  *slog.Logger
@@ -51,17 +50,17 @@ type Kernel struct {
 	dir    *bpffs.Dir
 	shared sharedObjects
 	hook   tc.Hook
-	pods   map[string]*pod // by the attachment's ID
-	plan   vdn.Plan        // the last that was to be applied, for the counters' names
-	// degraded are the optional features that are missing, in words.
+	pods   map[string]*pod // by attachment ID
+	plan   vdn.Plan        // the last plan to apply, for the names in counters
+	// degraded describes the missing optional features.
 	degraded []string
-	// unstamped counts, by slice, what reached pods past an uplink's programs.
+	// unstamped counts, by slice, packets that reached pods past an uplink's programs.
 	unstamped map[uint16]uint64
 }
 
 var _ enforce.Enforcer = (*Kernel)(nil)
 
-// sharedObjects are those of a whole node.
+// sharedObjects are the programs and maps of a node.
 type sharedObjects struct {
 	UplinkOut  *ebpf.Program `ebpf:"uplink_out"`
 	UplinkIn   *ebpf.Program `ebpf:"uplink_in"`
@@ -73,20 +72,20 @@ type sharedObjects struct {
 	Namespaces *ebpf.Map     `ebpf:"vdn_namespaces"`
 }
 
-// sharedMaps are pinned; bpfload.Refuse, as their sizes never differ.
+// sharedMaps are pinned and use bpfload.Refuse, because their sizes never differ.
 var sharedMaps = bpfload.KeptMaps{vdnMapVdnPrefixes: {}, vdnMapVdnReach: {}, vdnMapVdnOutside: {}, vdnMapVdnRefused: {}, vdnMapVdnNamespaces: {}}
 
-// history has the layouts that releases pin, as bpfload.Source has it.
+// history has the map layouts that past releases pin, as bpfload.Source requires.
 //
 //go:embed layouts.json
 var history []byte
 
-// ErrClosed is what a Kernel answers after Close or Remove.
+// ErrClosed is returned by a Kernel after Close or Remove.
 var ErrClosed = errors.New("closed")
 
-// Open loads the programs in the calling thread's network namespace, onto what a
-// predecessor left in PinDir, and puts them in the place of its. What that enforced
-// stays in force until the first Apply.
+// Open loads the programs in the calling thread's network namespace, reusing the maps that
+// a previous process left in PinDir, and replaces its programs. What it enforced stays in
+// force until the first Apply.
 func Open(cfg Config) (*Kernel, error) {
 	k := &Kernel{cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), pods: map[string]*pod{}}
 	if err := errors.Join(bpffs.Mount(cfg.PinDir), os.MkdirAll(filepath.Join(cfg.PinDir, podsFolder), 0o700)); err != nil {
@@ -131,10 +130,10 @@ func (k *Kernel) load() error {
 	return err
 }
 
-// Degraded is enforce.Enforcer's.
+// Degraded implements enforce.Enforcer.
 func (k *Kernel) Degraded() []string { return k.degraded }
 
-// programs are those of uplinks, and of ports.
+// programs returns the programs for uplinks and ports.
 func (s sharedObjects) programs() tc.Programs {
 	return tc.Programs{
 		vdnProgUplinkOut: {Program: s.UplinkOut, Handle: 21},
@@ -143,7 +142,7 @@ func (s sharedObjects) programs() tc.Programs {
 	}
 }
 
-// openState sets maps to be pinned, next to those that another release has left.
+// openState marks maps to be pinned, next to maps that another release left.
 func openState(spec *ebpf.CollectionSpec, dir *bpffs.Dir, kept bpfload.KeptMaps, programs tc.Programs) (*bpfload.State, error) {
 	attached, err := programs.Attached(dir)
 	if err != nil {
@@ -152,7 +151,7 @@ func openState(spec *ebpf.CollectionSpec, dir *bpffs.Dir, kept bpfload.KeptMaps,
 	return bpfload.OpenState(spec, bpfload.Source{Folder: dir.Path(""), Maps: kept, History: history, Attached: attached})
 }
 
-// Means: all of it.
+// Means implements enforce.Enforcer.
 func (*Kernel) Means() enforce.Means { return means }
 
 var means = enforce.Means{
@@ -170,7 +169,7 @@ var means = enforce.Means{
 	},
 }
 
-// Apply is enforce.Enforcer's.
+// Apply implements enforce.Enforcer.
 func (k *Kernel) Apply(ctx context.Context, p vdn.Plan) error {
 	return k.do(func() error {
 		k.plan = p
@@ -179,7 +178,7 @@ func (k *Kernel) Apply(ctx context.Context, p vdn.Plan) error {
 	})
 }
 
-// do runs f at home, one at a time.
+// do runs f in the home namespace, one call at a time.
 func (k *Kernel) do(f func() error) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -189,13 +188,13 @@ func (k *Kernel) do(f func() error) error {
 	return k.home.Do(func(ns.NetNS) error { return f() })
 }
 
-// uplink is one that is there.
+// uplink is an uplink that exists.
 type uplink struct {
 	vdn.Uplink
 	link netlink.Link
 }
 
-// uplinks finds those that are there, and names the others.
+// uplinks returns the uplinks that exist, and an error that names the others.
 func (k *Kernel) uplinks() (found []uplink, missing error) {
 	var errs []error
 	for _, u := range k.cfg.Uplinks {
@@ -209,8 +208,9 @@ func (k *Kernel) uplinks() (found []uplink, missing error) {
 	return found, errors.Join(errs...)
 }
 
-// hookPoints gives where the uplinks' programs belong, if there is something to check,
-// and those that look for frames past the programs of pods at the devices below them.
+// hookPoints returns the attach points of the uplinks' programs, if there is something to
+// check, and those of the programs at the devices below pods, which detect frames that
+// bypass the programs of pods.
 func (k *Kernel) hookPoints(links []uplink, slices []vdn.Slice, seats []seat) map[tc.Point]bool {
 	points := map[tc.Point]bool{}
 	for _, u := range links {
@@ -230,7 +230,7 @@ func (k *Kernel) hookPoints(links []uplink, slices []vdn.Slice, seats []seat) ma
 	return points
 }
 
-// attachHooks has programs at points, and leaves those at others.
+// attachHooks attaches programs at points, and leaves others in place.
 func (k *Kernel) attachHooks(points map[tc.Point]bool) error {
 	all := maps.Clone(points)
 	for _, p := range k.hook.Points() {
@@ -239,7 +239,7 @@ func (k *Kernel) attachHooks(points map[tc.Point]bool) error {
 	return k.hook.Keep(all)
 }
 
-// detachHooks takes away the programs that are not at points.
+// detachHooks detaches the programs that are not at points.
 func (k *Kernel) detachHooks(points map[tc.Point]bool) error {
 	if !slices.ContainsFunc(k.hook.Points(), func(p tc.Point) bool { return !points[p] }) {
 		return nil
@@ -247,7 +247,7 @@ func (k *Kernel) detachHooks(points map[tc.Point]bool) error {
 	return k.hook.Keep(points)
 }
 
-// Close is enforce.Enforcer's.
+// Close implements enforce.Enforcer.
 func (k *Kernel) Close() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -278,7 +278,7 @@ func (k *Kernel) release() error {
 	return errors.Join(errs...)
 }
 
-// Remove is enforce.Enforcer's.
+// Remove implements enforce.Enforcer.
 func (k *Kernel) Remove() error {
 	err := k.do(func() error {
 		return errors.Join(k.applyPods(context.Background(), vdn.Plan{}, nil), removeRates(nil))

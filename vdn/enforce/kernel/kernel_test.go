@@ -29,7 +29,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// breakIt takes HTB from the uplink and the programs from the pod.
+// breakIt removes HTB from the uplink and the programs from the pod.
 func breakIt(t *testing.T, node *lab.Host, pod *domain.Pod) {
 	t.Helper()
 	testkit.Do(t, node.Namespace(), func() error { return removeRates(nil) })

@@ -8,7 +8,7 @@ import (
 	"github.com/fairlead/fairlead/internal/bpfload/layouttest"
 )
 
-// Another release finds these maps: see docs/upgrade.md.
+// TestLayouts: other releases reuse these maps, see docs/upgrade.md.
 func TestLayouts(t *testing.T) {
 	all := bpfload.KeptMaps{}
 	maps.Copy(all, sharedMaps)

@@ -14,8 +14,9 @@ import (
 	"github.com/fairlead/fairlead/vdn/enforce"
 )
 
-// TestOnePlan is little of the conformance, for other kernels, where all takes long:
-// programs at tc by what the kernel has, and nothing left.
+// TestOnePlan is a small part of the conformance suite for other kernels, where the full
+// suite takes too long: tc programs attached by what the kernel supports, and nothing left
+// behind.
 func TestOnePlan(t *testing.T) {
 	d, err := domain.Build(t.Context(), domain.Macvlan)
 	if err != nil {

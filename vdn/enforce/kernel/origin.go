@@ -15,21 +15,21 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// seat is where an attachment's device is.
+// seat is the location of an attachment's device.
 type seat struct {
 	att   vdn.Attachment
 	slice vdn.Slice
-	link  netlink.Link // in its namespace
-	// netns is the cookie of its namespace.
+	link  netlink.Link // in the pod's namespace
+	// netns is the cookie of the pod's namespace.
 	netns uint64
-	// below is the node's device that its frames pass next: the one that a macvlan or
-	// ipvlan device is on, or the node's end of a veth pair. 0 where there is none, as
-	// below a whole NIC.
+	// below is the node's device that its frames pass next: the parent of a macvlan or
+	// ipvlan device, or the node's end of a veth pair. 0 if there is none, as below a host
+	// device.
 	below int
 }
 
-// look finds an attachment's device in its namespace, and what is below it on the
-// node, which is the calling thread's namespace.
+// look finds an attachment's device in its namespace, and the device below it on the node,
+// which is the calling thread's namespace.
 func look(att vdn.Attachment, slice vdn.Slice) (seat, error) {
 	s := seat{att: att, slice: slice}
 	err := ns.WithNetNSPath(att.NetNS, func(ns.NetNS) (err error) {
@@ -45,7 +45,7 @@ func look(att vdn.Attachment, slice vdn.Slice) (seat, error) {
 	below, err := netlink.LinkByIndex(s.link.Attrs().ParentIndex)
 	switch missing := (netlink.LinkNotFoundError{}); {
 	case s.link.Attrs().ParentIndex == 0 || errors.As(err, &missing):
-		return s, nil // a NIC, or one end of what is not the node's
+		return s, nil // a NIC, or a link whose other end is not on the node
 	case err != nil:
 		return s, fmt.Errorf("the device below %s of %s: %w", att.Interface, att.ID, err)
 	}
@@ -53,7 +53,8 @@ func look(att vdn.Attachment, slice vdn.Slice) (seat, error) {
 	case "macvlan", "ipvlan":
 		s.below = below.Attrs().Index
 	case "veth":
-		// Indexes are of namespaces: that of the other end may be another's here.
+		// Interface indexes are per namespace: the other end's may be another device's
+		// here.
 		if below.Type() == "veth" && below.Attrs().ParentIndex == s.link.Attrs().Index && below.Attrs().Name == att.Device {
 			s.below = below.Attrs().Index
 		}
@@ -61,7 +62,7 @@ func look(att vdn.Attachment, slice vdn.Slice) (seat, error) {
 	return s, nil
 }
 
-// port is the node's end of the attachment's own veth pair; 0 where it has none.
+// port returns the node's end of the attachment's veth pair; 0 if it has none.
 func (s seat) port() int {
 	if s.link.Type() == "veth" {
 		return s.below
@@ -69,8 +70,8 @@ func (s seat) port() int {
 	return 0
 }
 
-// guards are the programs that drop, at the device below, what skipped those at the
-// attachment's own.
+// guards returns the programs that drop, at the device below, what bypassed the
+// attachment's own programs.
 func (s seat) guards() []string {
 	switch {
 	case s.below == 0:
@@ -81,16 +82,16 @@ func (s seat) guards() []string {
 	return []string{vdnProgUplinkOut, vdnProgUplinkIn}
 }
 
-// shares says which frames of other pods can reach the device without passing the
-// device below: macvlan copies broadcast to all (drivers/net/macvlan.c,
-// macvlan_broadcast), ipvlan hands over everything (drivers/net/ipvlan/ipvlan_core.c).
+// shares reports which frames of other pods can reach the device without passing the device
+// below: macvlan copies broadcast to all (drivers/net/macvlan.c, macvlan_broadcast), ipvlan
+// forwards everything (drivers/net/ipvlan/ipvlan_core.c).
 func (s seat) shares() (broadcast, all bool) {
 	ipvlan := s.link.Type() == "ipvlan"
 	return ipvlan || s.link.Type() == "macvlan", ipvlan
 }
 
-// applyNamespaces has exactly these attachments' frames wanted to bear the stamp of
-// their programs, which must be in place.
+// applyNamespaces sets the namespaces whose frames must bear the stamp of their programs,
+// which must already be attached.
 func (k *Kernel) applyNamespaces(seats []seat) error {
 	wanted := map[uint64]vdnVdnOwner{}
 	for _, s := range seats {
@@ -99,8 +100,8 @@ func (k *Kernel) applyNamespaces(seats []seat) error {
 	return bpfmap.Hold(k.shared.Namespaces, wanted)
 }
 
-// stampsHold reports that frames have reached pods since the last time without the
-// stamp of the device below.
+// stampsHold reports frames that reached pods since the last call without the stamp of the
+// device below.
 func (k *Kernel) stampsHold() error {
 	refused, err := k.refused()
 	if err != nil {
@@ -123,8 +124,8 @@ func (k *Kernel) stampsHold() error {
 	return errors.Join(errs...)
 }
 
-// findCookies tells programs where the kernel keeps a network namespace's cookie, if
-// it has no helper for that. The error is why it cannot.
+// findCookies tells the programs where the kernel stores a network namespace's cookie, if
+// it has no helper for that. It returns an error if it cannot.
 func findCookies(spec *ebpf.CollectionSpec) error {
 	helper, _ := features.Lookup(features.NetnsCookie)
 	if helper.Probe(features.VDN) == nil {
@@ -134,7 +135,7 @@ func findCookies(spec *ebpf.CollectionSpec) error {
 	if err != nil {
 		return fmt.Errorf("types of the kernel (CONFIG_DEBUG_INFO_BTF): %w", err)
 	}
-	net, err := offsetOf(kernel, "sock_common", "skc_net") // struct sock begins with it
+	net, err := offsetOf(kernel, "sock_common", "skc_net") // struct sock begins with sock_common
 	if err != nil {
 		return err
 	}
@@ -145,7 +146,7 @@ func findCookies(spec *ebpf.CollectionSpec) error {
 	return errors.Join(spec.Variables[vdnVarSockNetAt].Set(net), spec.Variables[vdnVarNetCookieAt].Set(cookie))
 }
 
-// offsetOf gives a member's, in bytes.
+// offsetOf returns the offset of a struct member, in bytes.
 func offsetOf(kernel *btf.Spec, structure, member string) (uint32, error) {
 	var s *btf.Struct
 	if err := kernel.TypeByName(structure, &s); err != nil {
@@ -159,7 +160,8 @@ func offsetOf(kernel *btf.Spec, structure, member string) (uint32, error) {
 	return 0, fmt.Errorf("struct %s of this kernel has no %s", structure, member)
 }
 
-// degraded tells what is lost: pods' namespaces must be found in either of two ways.
+// degraded describes what is lost. Either of two ways to identify a pod's namespace is
+// enough.
 func degraded(missing features.Missing, unknown error) (words []string) {
 	for _, d := range missing {
 		f, _ := features.Lookup(d.Feature)

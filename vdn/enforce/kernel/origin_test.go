@@ -25,7 +25,7 @@ import (
 	"github.com/fairlead/fairlead/vdn/enforce"
 )
 
-// field is a domain whose node n1 enforces, with sinks in pods.
+// field is a domain where node n1 enforces, with traffic sinks in its pods.
 type field struct {
 	*domain.Domain
 	t     *testing.T
@@ -33,7 +33,7 @@ type field struct {
 	sinks map[string]*pour.Sink
 }
 
-// newField builds it. uplinks are those whose rate n1 shares.
+// newField builds a field. uplinks are those whose rate n1 shares.
 func newField(t *testing.T, attach domain.Attach, uplinks ...vdn.Uplink) *field {
 	t.Helper()
 	d, err := domain.Build(t.Context(), attach)
@@ -65,12 +65,12 @@ func newField(t *testing.T, attach domain.Attach, uplinks ...vdn.Uplink) *field 
 	return f
 }
 
-// apply has both networks talk to each other, and gives what is wrong.
+// apply lets both networks communicate, and returns Apply's error.
 func (f *field) apply() error {
 	return f.k.Apply(f.t.Context(), f.Plan("n1", 1, vdn.Slice{Reach: []uint16{2}}, vdn.Slice{Reach: []uint16{1}}))
 }
 
-// talks sees that a1 reaches others.
+// talks checks that a1 reaches others.
 func (f *field) talks(to ...string) {
 	f.t.Helper()
 	for _, name := range to {
@@ -84,7 +84,7 @@ func (f *field) talks(to ...string) {
 	}
 }
 
-// mac is a pod's.
+// mac returns a pod's MAC address.
 func (f *field) mac(pod string) []byte {
 	f.t.Helper()
 	l, err := f.Host(pod).Netlink().LinkByName(f.Pods[pod].Att.Interface)
@@ -94,8 +94,8 @@ func (f *field) mac(pod string) []byte {
 	return l.Attrs().HardwareAddr
 }
 
-// received sends datagrams of a1 to another, in a way, and says whether any is
-// received. They are as a1 may send them.
+// received sends valid datagrams from a1 to another pod by a given method, and reports
+// whether any arrives.
 func (f *field) received(way, to string) bool {
 	f.t.Helper()
 	frame, err := craft.Packet{
@@ -123,7 +123,7 @@ func (f *field) received(way, to string) bool {
 	return after-before >= 100
 }
 
-// hello sends datagrams of one byte, as sockets do, until one is received.
+// hello sends one-byte datagrams through a socket until one arrives.
 func (f *field) hello(to string) {
 	f.t.Helper()
 	var c net.Conn
@@ -142,7 +142,7 @@ func (f *field) hello(to string) {
 	})
 }
 
-// drops are n1's of a reason.
+// drops returns n1's drops for a reason.
 func (f *field) drops(reason string) (sum uint64) {
 	f.t.Helper()
 	all, err := f.k.Counters(f.t.Context())
@@ -155,9 +155,9 @@ func (f *field) drops(reason string) (sum uint64) {
 	return sum
 }
 
-// TestBypass sends past the programs at a pod's device, to the other node and to a pod
-// of the same, with the device below an uplink and without; before anything is
-// enforced everything arrives, or the test would prove nothing.
+// TestBypass bypasses the programs at a pod's device, toward the other node and toward a
+// pod of the same node, with the device below an uplink or not. Before anything is enforced
+// everything must arrive, or the test would prove nothing.
 func TestBypass(t *testing.T) {
 	uplink := vdn.Uplink{Device: domain.Uplink, Rate: 1_000_000_000}
 	for name, uplinks := range map[string][]vdn.Uplink{"uplink": {uplink}, "another device": nil} {
@@ -189,7 +189,7 @@ func TestBypass(t *testing.T) {
 	}
 }
 
-// TestBypassOfVeth has pods on veth pairs, as the plugin bridge makes them.
+// TestBypassOfVeth uses pods on veth pairs, as the bridge plugin creates them.
 func TestBypassOfVeth(t *testing.T) {
 	f := newField(t, bridged)
 	if err := f.apply(); err != nil {
@@ -237,8 +237,8 @@ func bridged(node, pod *lab.Host, device string) (up vdn.UpReport, err error) {
 	return vdn.UpReport{Device: attrs.Name, MAC: l.Attrs().HardwareAddr.String(), NetNS: pod.Namespace().Path()}, nil
 }
 
-// TestBypassOfIPvlan has pods on ipvlan devices, as the plugin ipvlan makes them: they
-// share one MAC address, and the kernel hands frames from pod to pod.
+// TestBypassOfIPvlan uses pods on ipvlan devices, as the ipvlan plugin creates them: they
+// share one MAC address, and the kernel forwards frames between pods.
 func TestBypassOfIPvlan(t *testing.T) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "probe"
@@ -286,8 +286,8 @@ func ipvlan(node, pod *lab.Host, device string) (up vdn.UpReport, err error) {
 	return vdn.UpReport{Device: domain.Uplink, MAC: l.Attrs().HardwareAddr.String(), NetNS: pod.Namespace().Path()}, nil
 }
 
-// TestBypassUnderXDP has an XDP program at the uplink in generic mode, which sees what
-// macvlan hands from pod to pod before ours.
+// TestBypassUnderXDP attaches an XDP program in generic mode to the uplink. It sees what
+// macvlan forwards between pods before our programs do.
 func TestBypassUnderXDP(t *testing.T) {
 	f := newField(t, domain.Macvlan)
 	if err := f.apply(); err != nil {
@@ -320,8 +320,8 @@ func TestBypassUnderXDP(t *testing.T) {
 	}
 }
 
-// TestAForeignProgramIsNamed has one before ours at the uplink's ingress that ends the
-// chain: pods hear no broadcast then, and the node says why.
+// TestAForeignProgramIsNamed attaches a program before ours at the uplink's ingress that
+// ends the chain: pods receive no broadcast then, and the node reports why.
 func TestAForeignProgramIsNamed(t *testing.T) {
 	f := newField(t, domain.Macvlan)
 	if err := f.apply(); err != nil {

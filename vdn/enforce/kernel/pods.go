@@ -23,26 +23,27 @@ import (
 	"github.com/fairlead/fairlead/vdn/enforce"
 )
 
-// podsFolder has a folder of pins for each attachment, and in it a symbolic link
-// netnsPin to where its namespace is.
+// podsFolder contains a directory of pins for each attachment, with a symbolic link
+// netnsPin to the path of its namespace.
 const (
 	podsFolder = "pods"
 	netnsPin   = "netns"
 )
 
-// folderOf is an attachment's: no name on a BPF file system has a dot.
+// folderOf returns the directory name of an attachment: names on a BPF file system cannot
+// contain dots.
 func folderOf(id string) string {
 	return strings.NewReplacer("_", "__", ".", "_d", "/", "_s").Replace(id)
 }
 
-// pod is an attachment that is enforced: programs that know who it is.
+// pod is an enforced attachment: programs with its identity.
 type pod struct {
 	att  vdn.Attachment
 	self vdnVdnPod
-	port int // the node's end of its veth pair; 0 where it has none
+	port int // the node's end of its veth pair; 0 if it has none
 	dir  *bpffs.Dir
 	obj  podObjects
-	// state is nil once the programs are in the place of a predecessor's.
+	// state is nil once the programs have replaced those of a previous process.
 	state *bpfload.State
 }
 
@@ -56,9 +57,9 @@ type podObjects struct {
 // podMaps outlive the process.
 var podMaps = bpfload.KeptMaps{vdnMapPodBuckets: {}, vdnMapPodCounts: {}}
 
-// applyPods has programs at the devices of the plan's attachments and below them, and
-// at no others. Those below come first and go last: pods receive broadcast only if it
-// passed them.
+// applyPods attaches programs at the devices of the plan's attachments and below them, and
+// at no others. Those below are attached first and detached last: pods receive broadcast
+// only if it passed them.
 func (k *Kernel) applyPods(ctx context.Context, p vdn.Plan, links []uplink) error {
 	seats, keep, err := k.seats(ctx, p)
 	if ctx.Err() != nil {
@@ -83,15 +84,16 @@ func (k *Kernel) applyPods(ctx context.Context, p vdn.Plan, links []uplink) erro
 	return errors.Join(append(errs, k.applyNamespaces(enforced), k.removePods(keep), k.detachHooks(points), k.stampsHold())...)
 }
 
-// seats finds the devices of the plan's attachments. keep are the folders of all, also
-// of those whose namespace is gone, which is no error: so will be the attachment.
+// seats finds the devices of the plan's attachments. keep has the directories of all,
+// including those whose namespace is gone: that is not an error, because the attachment
+// will go too.
 func (k *Kernel) seats(ctx context.Context, p vdn.Plan) (seats []seat, keep map[string]bool, err error) {
 	slices := enforce.ByName(p.Slices)
 	var errs []error
 	keep = map[string]bool{}
 	for _, att := range p.Local {
 		if att.NetNS == "" || ctx.Err() != nil {
-			continue // it has no device yet
+			continue // no device yet
 		}
 		slice, known := slices[att.Network]
 		if !known {
@@ -112,7 +114,7 @@ func (k *Kernel) seats(ctx context.Context, p vdn.Plan) (seats []seat, keep map[
 	return seats, keep, errors.Join(errs...)
 }
 
-// applyPod enters the attachment's namespace.
+// applyPod applies an attachment in its namespace.
 func (k *Kernel) applyPod(s seat) error {
 	return ns.WithNetNSPath(s.att.NetNS, func(ns.NetNS) error {
 		p, err := k.podOf(s)
@@ -128,7 +130,7 @@ func (k *Kernel) applyPod(s seat) error {
 	})
 }
 
-// podOf gives the pod as it is known, or loads its programs.
+// podOf returns the known pod, or loads its programs.
 func (k *Kernel) podOf(s seat) (*pod, error) {
 	self, err := identity(s)
 	if err != nil {
@@ -151,7 +153,7 @@ func (k *Kernel) podOf(s seat) (*pod, error) {
 	return p, nil
 }
 
-// identity is what a pod's programs know of it.
+// identity returns what a pod's programs know about it.
 func identity(s seat) (self vdnVdnPod, err error) {
 	att, mac := s.att, s.link.Attrs().HardwareAddr
 	if att.MAC != "" {
@@ -208,7 +210,7 @@ func (p *pod) load(folder string, shared sharedObjects) (err error) {
 	return err
 }
 
-// programs are held under these numbers.
+// programs returns the pod's programs with their filter handles.
 func (p *pod) programs() tc.Programs {
 	return tc.Programs{
 		vdnProgPodOut: {Program: p.obj.Out, Handle: 23},
@@ -216,8 +218,8 @@ func (p *pod) programs() tc.Programs {
 	}
 }
 
-// hold has the programs at the device, in the calling thread's namespace; the hook
-// is closed at once, as it may keep the namespace from ending.
+// hold attaches the programs to the device, in the calling thread's namespace. It closes
+// the hook immediately, because an open hook may keep the namespace alive.
 func (p *pod) hold(device int) error {
 	hook, err := p.open()
 	if err != nil {
@@ -228,8 +230,8 @@ func (p *pod) hold(device int) error {
 	}), hook.Close())
 }
 
-// open finds the programs at the device, in the calling thread's namespace, and puts
-// these in their place the first time.
+// open finds the programs at the device, in the calling thread's namespace, and replaces
+// them with these the first time.
 func (p *pod) open() (tc.Hook, error) {
 	if p.state == nil {
 		return tc.Open(p.dir, p.programs())
@@ -241,7 +243,7 @@ func (p *pod) open() (tc.Hook, error) {
 	return hook, err
 }
 
-// limit sets what the pod may send and receive.
+// limit sets the rates that the pod may send and receive.
 func (p *pod) limit(most map[vdnPodWay]vdn.Rate) error {
 	for way, rate := range most {
 		var b vdnVdnBucket
@@ -270,8 +272,8 @@ func (p *pod) close() error {
 	return errors.Join(errs...)
 }
 
-// removePods takes away what is pinned for attachments, by us or a predecessor, but
-// for those folders.
+// removePods removes the pins of attachments, ours or a previous process's, except the
+// directories to keep.
 func (k *Kernel) removePods(keep map[string]bool) error {
 	folders, err := os.ReadDir(filepath.Join(k.cfg.PinDir, podsFolder))
 	errs := []error{err}
@@ -289,7 +291,8 @@ func (k *Kernel) removePods(keep map[string]bool) error {
 	return errors.Join(errs...)
 }
 
-// removePod takes the programs of one folder off its device, and the folder away.
+// removePod detaches the programs of one directory from their device and removes the
+// directory.
 func removePod(folder string) error {
 	dir, err := bpffs.Open(folder)
 	if err != nil {
@@ -301,24 +304,26 @@ func removePod(folder string) error {
 	}
 	err = ns.WithNetNSPath(at, off)
 	if gone(err) {
-		// With the namespace its filters are gone. Links, too, but they are still pinned.
+		// The namespace's filters are gone with it. So are links, but they are still
+		// pinned.
 		err = tc.RemoveLinks(dir)
 	}
 	if err != nil {
-		return errors.Join(err, dir.Close()) // the pins stay, by which the next try finds it
+		return errors.Join(err, dir.Close()) // keep the pins for the next attempt
 	}
 	return dir.RemoveAll()
 }
 
-// gone says of an error of ns.WithNetNSPath that no namespace is there.
+// gone reports whether an error of ns.WithNetNSPath means that the namespace does not
+// exist.
 func gone(err error) bool {
 	var missing ns.NSPathNotExistErr
 	var other ns.NSPathNotNSErr
 	return errors.As(err, &missing) || errors.As(err, &other) || errors.Is(err, fs.ErrNotExist)
 }
 
-// Clean takes off what was left at a node whose Kernel has ended, in the calling
-// thread's network namespace. Where nothing is there, nothing is wrong.
+// Clean removes what a Kernel left on a node, in the calling thread's network namespace. It
+// succeeds if nothing is there.
 func Clean(pinDir string) error {
 	if _, err := os.Stat(pinDir); errors.Is(err, fs.ErrNotExist) {
 		return removeRates(nil)

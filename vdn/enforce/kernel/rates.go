@@ -7,27 +7,25 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// Classes of HTB at an uplink. A slice's is its number and one (bpf/vdn/uplink.h),
-// so the last number has none.
+// HTB classes at an uplink. A slice's class is its number plus one (bpf/vdn/uplink.h), so
+// the last slice number has none.
 const (
-	major     = 0xfa1e // VDN_HTB_MAJOR; also how our qdiscs are known
+	major     = 0xfa1e // VDN_HTB_MAJOR; also identifies our qdiscs
 	rootClass = 1
 	restClass = 0xffff
 )
 
-// class is one of HTB: what it has for sure and at most, in bit/s.
+// class is an HTB class with its assured rate and its ceiling, in bit/s.
 type class struct {
 	minor      uint16
 	rate, ceil uint64
 }
 
-// floor is what HTB has to be given as a rate where nothing is left to assure:
-// bit/s.
+// floor is the minimum rate that HTB requires for a class, in bit/s.
 const floor = 8000
 
-// classes shares an uplink: each slice is assured its guarantee, and those that
-// have none share what is left, as does the rest of the node's traffic. What
-// anybody leaves is lent to all alike.
+// classes divides an uplink: each slice is assured its guarantee. Slices without one and
+// the node's remaining traffic share what is left. Unused rate is lent to all.
 func classes(u vdn.Uplink, slices []vdn.Slice) ([]class, error) {
 	var errs []error
 	total := uint64(u.Rate)
@@ -64,17 +62,17 @@ func classes(u vdn.Uplink, slices []vdn.Slice) ([]class, error) {
 
 const (
 	frame   = 1514           // bytes
-	longest = 64<<10 + frame // of a bundle of segments, which HTB sends as one
+	longest = 64<<10 + frame // of a GSO packet, which HTB sends as one
 )
 
-// burst is what a class may send at once: 10 ms of its rate, so that a timer that
-// comes late (HZ is 100 at the least) costs nothing.
+// burst is what a class may send in one burst: 10 ms of its rate, so that a late timer (HZ
+// is at least 100) does not reduce the throughput.
 func burst(rate uint64) uint32 { return uint32(min(max(rate/8/100, 2*frame), 1<<30)) }
 
-// quantum is how much a class borrows at its turn: a longest bundle, that who has
-// such does not get more than who has not; on slow uplinks 10 ms of it.
+// quantum is how much a class borrows per round: the size of the largest GSO packet, so
+// that senders of large packets get no larger share; on slow uplinks 10 ms of the rate.
 func quantum(uplink uint64) uint32 { return uint32(min(max(uplink/8/100, 2*frame), longest)) }
 
-// backlog is how many bytes may wait in a class: 50 ms at its most, and bundles
-// enough that TCP keeps it busy.
+// backlog limits the bytes queued in a class: 50 ms at its ceiling, and enough GSO packets
+// for TCP to keep the class busy.
 func backlog(ceil uint64) uint32 { return uint32(min(max(ceil/8/20, 4*longest), 1<<30)) }

@@ -10,14 +10,13 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/refusals"
 )
 
-// TestWithoutOptional has networks kept apart on kernels that refuse what is
-// optional.
+// TestWithoutOptional checks isolation on kernels that reject optional features.
 func TestWithoutOptional(t *testing.T) {
 	refusals.Optional(t, features.VDN, refusals.Tests{Few: "^TestOnePlan$", All: "^(TestOnePlan|TestConformance)$"})
 }
 
-// TestWithoutEssential has an agent fail to start on kernels that refuse what is
-// essential.
+// TestWithoutEssential checks that an agent fails to start on kernels that reject essential
+// features.
 func TestWithoutEssential(t *testing.T) {
 	if refusals.Attempt(func(at string) error {
 		return refusals.InNamespace(at, func() error {
@@ -32,6 +31,6 @@ func TestWithoutEssential(t *testing.T) {
 	}
 	ns := testkit.NetNS(t)
 	refusals.Essential(t, features.VDN, ns.Path(), func(*testing.T) {},
-		// These come with the first pod or the first plan.
+		// These are first used with the first pod or the first plan.
 		"htb", "array-maps", "per-cpu-array-maps", "bpf_ktime_get_ns")
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/bpfstack"
 )
 
-// TestStackFitsLinux61: newer kernels give programs more room.
+// TestStackFitsLinux61 checks the stack size: newer kernels allow programs more.
 func TestStackFitsLinux61(t *testing.T) {
 	spec, err := loadVdn()
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/fairlead/fairlead/vdn/enforce"
 )
 
-// applyTables makes the maps say whose addresses are, and who may talk to whom.
+// applyTables fills the maps of prefix owners, allowed outside prefixes, and pairs of
+// slices that may communicate.
 func (k *Kernel) applyTables(slices []vdn.Slice) error {
 	prefixes := map[vdnVdnPrefix]vdnVdnOwner{}
 	outside := map[vdnVdnOutsidePrefix]uint8{}
@@ -26,7 +27,7 @@ func (k *Kernel) applyTables(slices []vdn.Slice) error {
 			key.Addr.Word = netorder.Words(p.Masked().Addr())
 			prefixes[key] = owner
 			if _, there := prefixes[allIPv4]; !there && holdsIPv4(p) {
-				prefixes[allIPv4] = vdnVdnOwner{} // nobody's
+				prefixes[allIPv4] = vdnVdnOwner{} // owned by none
 			}
 		}
 		for _, p := range s.Outside {
@@ -46,19 +47,19 @@ func (k *Kernel) applyTables(slices []vdn.Slice) error {
 		bpfmap.Hold(k.shared.Prefixes, prefixes), bpfmap.Hold(k.shared.Outside, outside), bpfmap.Hold(k.shared.Reach, reach))
 }
 
-// allIPv4 is 0.0.0.0/0, where IPv4 is mapped into IPv6.
+// allIPv4 is 0.0.0.0/0 as an IPv4-mapped IPv6 prefix.
 var allIPv4 = func() (p vdnVdnPrefix) {
 	p.Bits, p.Addr.Word = 96, netorder.Words(netip.IPv4Unspecified())
 	return p
 }()
 
-// holdsIPv4 says that an IPv6 prefix is so wide that IPv4, mapped into IPv6, lies in it.
-// The maps except all of IPv4 from such a prefix.
+// holdsIPv4 reports whether an IPv6 prefix is short enough to contain the IPv4-mapped
+// addresses. The maps exclude IPv4 from such a prefix.
 func holdsIPv4(p netip.Prefix) bool {
 	return p.Addr().Is6() && p.Bits() <= 96 && p.Contains(netip.AddrFrom16(netip.IPv4Unspecified().As16()))
 }
 
-// mappedBits is a prefix's length where IPv4 is mapped into IPv6.
+// mappedBits is a prefix's length after mapping IPv4 to IPv6.
 func mappedBits(p netip.Prefix) uint32 {
 	if p.Addr().Is4() {
 		return uint32(p.Bits()) + 96
@@ -66,7 +67,7 @@ func mappedBits(p netip.Prefix) uint32 {
 	return uint32(p.Bits())
 }
 
-// bigEndian gives a number as it lies in memory in network order.
+// bigEndian converts a number to network byte order.
 func bigEndian(n uint32) uint32 {
 	return binary.NativeEndian.Uint32(binary.BigEndian.AppendUint32(nil, n))
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/fairlead/fairlead/vdn/enforce/wire"
 )
 
-// A whole device in a pod (host-device) is an uplink of its own, which no HTB shares:
-// its slice has the device alone.
+// An entire NIC in a pod (host-device) is an uplink that HTB does not share: its slice uses
+// the device exclusively.
 
-// limits are what an attachment may send and receive. The slice's max counts where
-// packets leave: at the device itself, if that is the pod's.
+// limits returns the rates that an attachment may send and receive. The slice's max applies
+// where packets leave the node: at the device itself, if the pod has it.
 func (s seat) limits() (sends, receives vdn.Rate) {
 	sends, receives = s.slice.HostMax, s.slice.HostMax
 	if most := s.slice.Max; s.slice.Mode == vdn.HostDevice && most > 0 && (sends == 0 || most < sends) {
@@ -23,8 +23,9 @@ func (s seat) limits() (sends, receives vdn.Rate) {
 	return sends, receives
 }
 
-// guaranteed says why a whole device does not carry what its slice is guaranteed, in
-// the device's namespace. One without a carrier carries nothing, whatever it reports.
+// guaranteed returns an error if a host device is slower than its slice's guarantee,
+// checked in the device's namespace. A device without a carrier carries nothing, whatever
+// it reports.
 func (s seat) guaranteed() error {
 	if s.slice.Mode != vdn.HostDevice || s.slice.Guarantee == 0 {
 		return nil

@@ -16,7 +16,7 @@ import (
 	"github.com/fairlead/fairlead/vdn/enforce"
 )
 
-// scienceWhole gives science whole devices, and visitors macvlan.
+// scienceWhole gives network science host devices, and visitors macvlan devices.
 func scienceWhole(node, pod *lab.Host, device string) (vdn.UpReport, error) {
 	if strings.HasPrefix(pod.Name(), "a") {
 		return domain.HostDevice(node, pod, device)
@@ -24,8 +24,8 @@ func scienceWhole(node, pod *lab.Host, device string) (vdn.UpReport, error) {
 	return domain.Macvlan(node, pod, device)
 }
 
-// TestWholeDevices has a network's max hold at a whole device, whose pod would send
-// more, and who receives from it.
+// TestWholeDevices checks that a network's max is enforced at a host device whose pod sends
+// more, and for pods that receive from it.
 func TestWholeDevices(t *testing.T) {
 	const most vdn.Rate = 16_000_000
 	f := newField(t, scienceWhole, vdn.Uplink{Device: domain.Uplink, Rate: 1_000_000_000})
@@ -57,8 +57,8 @@ func TestWholeDevices(t *testing.T) {
 	})
 }
 
-// poured is what comes to a pod, in bit/s of frames, while a1 sends it datagrams at a
-// rate.
+// poured returns the rate that a pod receives, in bit/s of frames, while a1 sends it
+// datagrams at a given rate.
 func (f *field) poured(to string, rate vdn.Rate) float64 {
 	f.t.Helper()
 	ctx, stop := context.WithTimeout(f.t.Context(), 1500*time.Millisecond)
@@ -72,14 +72,14 @@ func (f *field) poured(to string, rate vdn.Rate) float64 {
 	return float64(after-before) * 8 / time.Since(begun).Seconds() * 1514 / pour.Datagram
 }
 
-// TestGuaranteesOfWholeDevices are refused where the device's wire is too slow for
-// them, or not its own; all else of the plan holds.
+// TestGuaranteesOfWholeDevices checks that a guarantee is rejected if the device's link is
+// too slow or not its own, and that the rest of the plan is enforced.
 func TestGuaranteesOfWholeDevices(t *testing.T) {
 	f := newField(t, scienceWhole, vdn.Uplink{Device: domain.Uplink, Rate: 100_000_000_000})
 	apply := func(guarantee vdn.Rate) error {
 		return f.k.Apply(t.Context(), f.Plan("n1", 1, vdn.Slice{Mode: vdn.HostDevice, Guarantee: guarantee}, vdn.Slice{}))
 	}
-	const carries vdn.Rate = 10_000_000_000 // veth says so (drivers/net/veth.c, veth_get_link_ksettings)
+	const carries vdn.Rate = 10_000_000_000 // veth reports this (drivers/net/veth.c, veth_get_link_ksettings)
 	if err := apply(carries); err != nil {
 		t.Errorf("a guarantee that the device carries: %v", err)
 	}
@@ -90,7 +90,8 @@ func TestGuaranteesOfWholeDevices(t *testing.T) {
 	f.hello("a2")
 }
 
-// TestGuaranteesOfStackedDevices are refused: their wire is another device's.
+// TestGuaranteesOfStackedDevices checks that they are rejected: their link is another
+// device's.
 func TestGuaranteesOfStackedDevices(t *testing.T) {
 	f := newField(t, domain.Macvlan)
 	err := f.k.Apply(t.Context(), f.Plan("n1", 1, vdn.Slice{Mode: vdn.HostDevice, Guarantee: 1_000_000}, vdn.Slice{Mode: vdn.HostDevice}))

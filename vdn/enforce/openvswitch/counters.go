@@ -12,8 +12,8 @@ import (
 // count is packets and bytes.
 type count struct{ packets, bytes uint64 }
 
-// Counters is enforce.Enforcer's: what flows have counted, less what their meters
-// have dropped then.
+// Counters implements enforce.Enforcer: what flows counted, minus what their meters then
+// dropped.
 func (s *Switch) Counters(ctx context.Context) ([]vdn.Counter, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,7 +51,7 @@ func (s *Switch) Counters(ctx context.Context) ([]vdn.Counter, error) {
 	return all, nil
 }
 
-// here are the attachments that flows are for.
+// here returns the attachments that have flows.
 func (s *Switch) here(ctx context.Context) []vdn.Attachment {
 	ports, err := s.ports(ctx)
 	if err != nil {
@@ -61,7 +61,7 @@ func (s *Switch) here(ctx context.Context) []vdn.Attachment {
 	return there
 }
 
-// flows gives what our flows have counted, by their cookies.
+// flows returns the counts of our flows, by cookie.
 func (s *Switch) flows(ctx context.Context) (map[cookie]count, error) {
 	out, err := s.ofctl(ctx, "", "dump-flows", s.cfg.Bridge)
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *Switch) flows(ctx context.Context) (map[cookie]count, error) {
 	return flowsIn(out), nil
 }
 
-// flowsIn reads what ovs-ofctl dump-flows prints.
+// flowsIn parses the output of ovs-ofctl dump-flows.
 func flowsIn(out string) map[cookie]count {
 	sums := map[cookie]count{}
 	for line := range strings.Lines(out) {
@@ -89,7 +89,7 @@ func flowsIn(out string) map[cookie]count {
 	return sums
 }
 
-// dropped gives what meters did not let through.
+// dropped returns what the meters dropped.
 func (s *Switch) dropped(ctx context.Context) (map[uint32]count, error) {
 	out, err := s.ofctl(ctx, "", "meter-stats", s.cfg.Bridge)
 	if err != nil {
@@ -98,10 +98,10 @@ func (s *Switch) dropped(ctx context.Context) (map[uint32]count, error) {
 	return droppedIn(out), nil
 }
 
-// droppedIn reads what ovs-ofctl meter-stats prints.
+// droppedIn parses the output of ovs-ofctl meter-stats.
 func droppedIn(out string) map[uint32]count {
 	all := map[uint32]count{}
-	eachMeter(out, func(id uint32, text string) { // the band's own stand last
+	eachMeter(out, func(id uint32, text string) { // the band's counts come last
 		if _, band, ok := strings.Cut(text, "bands:"); ok {
 			all[id] = count{packets: numberAfter(band, "packet_count:"), bytes: numberAfter(band, "byte_count:")}
 		}

@@ -12,19 +12,19 @@ import (
 	"github.com/fairlead/fairlead/vdn/enforce"
 )
 
-// The tables of flows, in their order. Metadata holds whose a packet is: the
-// sender's slice in its lowest 16 bits, the receiver's in the next.
+// Flow tables in pipeline order. The metadata field has the sender's slice in its lowest 16
+// bits and the receiver's slice in the next 16.
 const (
-	tableGuard   = iota // does a port send from its pods' addresses?
-	tableFrom           // whose is the source?
-	tableTo             // whose is the destination?
-	tableJudge          // may they?
-	tableReceive        // is it to a pod here?
-	tableUplink         // what a slice sends elsewhere
-	tableForward        // as a learning switch
+	tableGuard   = iota // drop what a port's pods may not send
+	tableFrom           // find the source's slice
+	tableTo             // find the destination's slice
+	tableJudge          // check the permission
+	tableReceive        // deliver to a pod on this node
+	tableUplink         // count and cap what a slice sends elsewhere
+	tableForward        // forward as a learning switch
 )
 
-// kind is what a flow's cookie says that it counts.
+// kind is what a flow counts, as its cookie says.
 type kind uint64
 
 const (
@@ -35,11 +35,11 @@ const (
 	kindDrop
 )
 
-// cookie tells flows apart when they are counted: of whom (an attachment's place, or
-// a slice's number where ofSlice), what, and why dropped.
+// cookie identifies flows for counting: whose (the slot of an attachment, or the number of
+// a slice if ofSlice), what, and why dropped.
 type cookie struct {
 	kind    kind
-	reason  int // of reasons
+	reason  int // index in reasons
 	ofSlice bool
 	number  uint32
 }
@@ -53,7 +53,7 @@ const (
 	spoofed
 )
 
-// mark begins our cookies.
+// mark is the first byte of our cookies.
 const mark = 0xfa
 
 func (c cookie) number64() uint64 {
@@ -68,7 +68,7 @@ func cookieOf(n uint64) (cookie, bool) {
 	return cookie{kind: kind(n >> 48 & 0xff), reason: int(n >> 40 & 0xff), ofSlice: n>>32&1 == 1, number: uint32(n)}, n>>56 == mark
 }
 
-// translation is a plan in OpenFlow's terms.
+// translation is a plan converted to OpenFlow.
 type translation struct {
 	flows  []string
 	meters map[uint32]vdn.Rate
@@ -76,16 +76,16 @@ type translation struct {
 	err    error
 }
 
-// Meters: a slice's has its number, an attachment's begin here, by what it sends and
-// what it receives.
+// A slice's meter has the slice's number. Meters of attachments begin here, one for what it
+// sends and one for what it receives.
 const (
 	meterSends    = 1 << 16
 	meterReceives = 2 << 16
 )
 
-// translate is pure: the same plan gives the same flows, and an attachment keeps its
-// numbers when others come and go. others are the ports that are no pod's, the uplinks
-// among them.
+// translate is pure: the same plan yields the same flows, and an attachment keeps its
+// numbers when others are added or removed. others are the ports that are not pods',
+// including uplinks.
 func translate(all []vdn.Slice, local []vdn.Attachment, uplinks, others []string) *translation {
 	t := &translation{meters: map[uint32]vdn.Rate{}, slots: slotsOf(local)}
 	if len(all) == 0 {
@@ -114,7 +114,7 @@ func translate(all []vdn.Slice, local []vdn.Attachment, uplinks, others []string
 			strangers[a.Device] = slot
 		}
 	}
-	// Of no pod that the plan knows: the first of a port's answers for it.
+	// Unknown senders behind a port are counted for the first attachment of that port.
 	for device, slot := range strangers {
 		t.add(tableGuard, 100, cookie{kind: kindDrop, reason: spoofed, number: slot}, "in_port="+device, "drop")
 	}
@@ -134,13 +134,14 @@ func translate(all []vdn.Slice, local []vdn.Attachment, uplinks, others []string
 	return t
 }
 
-// ofLink are the destinations that no router takes further.
+// ofLink are destinations that routers do not forward.
 var ofLink = []string{"ff02::/16", "fe80::/10"}
 
-// neighbours lets pass what goes to groups that are in no slice, or is from addresses
-// that are in none: neighbour discovery, which counts with hop limit 255 alone (RFC
-// 4861, 6.1 and 7.1), and the reports for it. Table 0 has seen that pods' tells the
-// truth. Whether one may ask for an address is judged by whose that is.
+// neighbours permits neighbor discovery to multicast groups, which belong to no slice, and
+// from addresses of no slice, and the multicast listener reports that it needs. Neighbor
+// discovery is only valid with hop limit 255 (RFC 4861, 6.1 and 7.1). Table 0 has validated
+// what pods send. Whether a pod may solicit an address depends on the slice of that
+// address.
 func (t *translation) neighbours() {
 	const nd = "icmp6,nw_ttl=255,icmp_type="
 	for _, dst := range ofLink {
@@ -156,8 +157,8 @@ func (t *translation) neighbours() {
 	t.add(tableJudge, 200, cookie{}, "icmp6,icmp_type=143,nw_ttl=1,ipv6_dst=ff02::16", goTo(tableReceive))
 }
 
-// groups has what is for many, but for neighbours' business, come to those pods alone
-// whose slices may talk to the sender's: a learning switch would flood it.
+// groups delivers multicast and broadcast, except neighbor discovery, only to pods whose
+// slices may communicate with the sender's: a learning switch would flood it.
 func (t *translation) groups(all []vdn.Slice, known map[string]vdn.Slice, pairs map[[2]uint16]bool, others []string) {
 	const many = "dl_dst=01:00:00:00:00:00/01:00:00:00:00:00"
 	for _, kind := range []int{133, 134, 135, 136, 137, 143} {
@@ -187,7 +188,7 @@ func output(ports []string) string {
 
 func goTo(table int) string { return fmt.Sprintf("goto_table:%d", table) }
 
-// add writes a flow.
+// add appends a flow.
 func (t *translation) add(table, priority int, c cookie, match, actions string) {
 	if match != "" {
 		match = "," + match
@@ -199,7 +200,7 @@ func (t *translation) add(table, priority int, c cookie, match, actions string) 
 	t.flows = append(t.flows, fmt.Sprintf("cookie=0x%x,table=%d,priority=%d%s,actions=%s", number, table, priority, match, actions))
 }
 
-// metered puts a cap before what follows.
+// metered prepends a meter to actions if there is a cap.
 func (t *translation) metered(meter uint32, most vdn.Rate, actions string) string {
 	if most == 0 {
 		return actions
@@ -208,7 +209,7 @@ func (t *translation) metered(meter uint32, most vdn.Rate, actions string) strin
 	return fmt.Sprintf("meter:%d,%s", meter, actions)
 }
 
-// attachment lets a pod send from what is its own, and counts what is for it.
+// attachment permits a pod to send from its own addresses, and counts what it receives.
 func (t *translation) attachment(slot uint32, a vdn.Attachment, s vdn.Slice) error {
 	mac, err := net.ParseMAC(a.MAC)
 	if err != nil {
@@ -216,7 +217,7 @@ func (t *translation) attachment(slot uint32, a vdn.Attachment, s vdn.Slice) err
 	}
 	device := "in_port=" + a.Device
 	port := fmt.Sprintf("%s,dl_src=%s,", device, mac)
-	// Whose it is, where its address does not tell.
+	// The port determines the slice, if the address does not.
 	next := t.metered(meterSends+slot, s.HostMax, fmt.Sprintf("write_metadata:0x%x/0xffff,%s", s.ID, goTo(tableFrom)))
 	allow := func(priority int, match string) {
 		t.add(tableGuard, priority, cookie{kind: kindSent, number: slot}, port+match, next)
@@ -237,7 +238,7 @@ func (t *translation) attachment(slot uint32, a vdn.Attachment, s vdn.Slice) err
 	}
 	t.guardNeighbours(mac, own, allow)
 	deny(300, isolated, device+","+tagged)
-	// In fragments could hide what neighbours must not be told (RFC 6980).
+	// Fragments could hide false neighbor discovery (RFC 6980).
 	deny(290, spoofed, device+",ipv6,nw_ttl=255,ip_frag=yes")
 	for kind := 133; kind <= 137; kind++ {
 		deny(250, spoofed, fmt.Sprintf("%s,icmp6,icmp_type=%d", device, kind))
@@ -253,13 +254,13 @@ func (t *translation) attachment(slot uint32, a vdn.Attachment, s vdn.Slice) err
 	return nil
 }
 
-// tagged is a frame of a VLAN: matches of what is in it see through the tag.
+// tagged matches VLAN frames: matches on their content see through the tag.
 const tagged = "vlan_vid=0x1000/0x1000"
 
-// guardNeighbours lets a pod say what is true of itself, own[0] being its link-local
-// address: of all else of neighbour discovery it gets nothing out.
+// guardNeighbours permits only neighbor discovery that is true of the pod itself. own[0] is
+// its link-local address.
 func (t *translation) guardNeighbours(mac net.HardwareAddr, own []netip.Addr, allow func(priority int, match string)) {
-	const nowhere = "00:00:00:00:00:00" // the option is not there
+	const nowhere = "00:00:00:00:00:00" // the option is absent
 	for _, from := range own {
 		allow(260, fmt.Sprintf("icmp6,icmp_type=133,ipv6_src=%s", from))
 		allow(260, fmt.Sprintf("icmp6,icmp_type=135,ipv6_src=::,nd_target=%s", from))
@@ -274,16 +275,17 @@ func (t *translation) guardNeighbours(mac net.HardwareAddr, own []netip.Addr, al
 	allow(200, "icmp6,icmp_type=143,nw_ttl=1,ipv6_src=::,ipv6_dst=ff02::16")
 }
 
-// linkLocal is the address that a device makes of its MAC address (RFC 4291).
+// linkLocal returns the link-local address that a device derives from its MAC address (RFC
+// 4291).
 func linkLocal(mac net.HardwareAddr) netip.Addr {
 	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]})
 }
 
-// slice says whose addresses are, and whom they may talk to.
+// slice adds flows for a slice's addresses and for the peers that it may communicate with.
 func (t *translation) slice(s vdn.Slice) {
 	for _, p := range s.Prefixes {
 		from, to := match(p)
-		length := 1000 + p.Bits() // the longest wins
+		length := 1000 + p.Bits() // the longest prefix wins
 		for _, m := range from {
 			t.add(tableFrom, length, cookie{}, m, fmt.Sprintf("write_metadata:0x%x/0xffff,%s", s.ID, goTo(tableTo)))
 		}
@@ -306,14 +308,14 @@ func (t *translation) slice(s vdn.Slice) {
 	}
 	t.add(tableJudge, 50, drop(outside), metadata(s.ID, 0, false), "drop")
 	t.add(tableJudge, 50, drop(outside), metadata(0, s.ID, false), "drop")
-	// A probe whether an address is free has no sender (RFC 5227).
+	// An ARP probe has no sender address (RFC 5227).
 	t.add(tableJudge, 60, cookie{}, metadata(0, s.ID, false)+",arp,arp_spa=0.0.0.0", goTo(tableReceive))
 	t.add(tableJudge, 40, drop(isolated), metadata(s.ID, 0, true), "drop")
 	t.add(tableUplink, 100, cookie{kind: kindSlice, ofSlice: true, number: uint32(s.ID)}, metadata(s.ID, 0, true),
 		t.metered(uint32(s.ID), s.Max, goTo(tableForward)))
 }
 
-// metadata matches who sends, and who receives where any is not said.
+// metadata matches the sender's slice, and the receiver's unless any is set.
 func metadata(from, to uint16, any bool) string {
 	if any {
 		return fmt.Sprintf("metadata=0x%x/0xffff", from)
@@ -321,8 +323,8 @@ func metadata(from, to uint16, any bool) string {
 	return fmt.Sprintf("metadata=0x%x/0xffffffff", uint32(to)<<16|uint32(from))
 }
 
-// match matches a prefix as source and as destination, and where neighbours are asked
-// for it.
+// match returns matches of a prefix as source and as destination, including neighbor
+// solicitations for it.
 func match(p netip.Prefix) (from, to []string) {
 	text := p.Masked().String()
 	if p.Addr().Is4() {

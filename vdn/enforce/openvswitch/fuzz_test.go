@@ -9,8 +9,8 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// FuzzDumps reads anything as what ovs-ofctl prints. Nothing panics, no more is read
-// than there are lines, and what stands behind it in the same dump is still read.
+// FuzzDumps parses arbitrary input as ovs-ofctl output: no panic, no more results than
+// lines, and valid lines after invalid ones are still read.
 func FuzzDumps(f *testing.F) {
 	f.Add("OFPST_METER_CONFIG reply (OF1.3) (xid=0x2):\nmeter=1 kbps burst stats bands=\ntype=drop rate=400 burst_size=40\n", uint32(7), uint64(400e6))
 	f.Add("OFPST_METER reply (OF1.3) (xid=0x2):\nmeter:1 flow_count:1 packet_in_count:2 byte_in_count:3 duration:0.1s bands:\n0: packet_count:4 byte_count:5\n", uint32(1), uint64(9))

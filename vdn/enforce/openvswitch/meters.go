@@ -13,8 +13,8 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// slotsOf gives attachments numbers below 1 << 16 that depend on their own names, but
-// where two are the same.
+// slotsOf assigns attachments slots below 1 << 16 that depend only on their IDs, except on
+// collisions.
 func slotsOf(local []vdn.Attachment) map[uint32]vdn.Attachment {
 	local = slices.SortedFunc(slices.Values(local), func(a, b vdn.Attachment) int { return cmp.Compare(a.ID, b.ID) })
 	slots := map[uint32]vdn.Attachment{}
@@ -32,17 +32,16 @@ func slotsOf(local []vdn.Attachment) map[uint32]vdn.Attachment {
 	return slots
 }
 
-// burstShare of a second's rate may pass at once after silence: 100 ms of it, as with
-// the other means.
+// burstShare divides a second's rate to get the burst: 100 ms, as in package kernel.
 const burstShare = 10
 
-// spec is a meter in ovs-ofctl's words.
+// spec returns a meter in the syntax of ovs-ofctl.
 func spec(id uint32, most vdn.Rate) string {
 	kbps := max(uint64(most)/1000, 1)
 	return fmt.Sprintf("meter=%d kbps burst stats bands=type=drop rate=%d burst_size=%d", id, kbps, max(kbps/burstShare, 16))
 }
 
-// writeMeters adds what is wanted and not there, and changes what is otherwise.
+// writeMeters adds missing meters and changes those that differ.
 func (s *Switch) writeMeters(ctx context.Context, wanted map[uint32]vdn.Rate) error {
 	held, err := s.meters(ctx)
 	if err != nil {
@@ -65,7 +64,7 @@ func (s *Switch) writeMeters(ctx context.Context, wanted map[uint32]vdn.Rate) er
 	return errors.Join(errs...)
 }
 
-// removeMeters takes away all but the wanted.
+// removeMeters removes all meters that are not wanted.
 func (s *Switch) removeMeters(ctx context.Context, wanted map[uint32]vdn.Rate) error {
 	held, err := s.meters(ctx)
 	errs := []error{err}
@@ -78,7 +77,7 @@ func (s *Switch) removeMeters(ctx context.Context, wanted map[uint32]vdn.Rate) e
 	return errors.Join(errs...)
 }
 
-// meters gives the rates of those that there are, in kbit/s.
+// meters returns the rates of existing meters, in kbit/s.
 func (s *Switch) meters(ctx context.Context) (map[uint32]uint64, error) {
 	out, err := s.ofctl(ctx, "", "dump-meters", s.cfg.Bridge)
 	if err != nil {
@@ -87,14 +86,14 @@ func (s *Switch) meters(ctx context.Context) (map[uint32]uint64, error) {
 	return metersIn(out), nil
 }
 
-// metersIn reads what ovs-ofctl dump-meters prints.
+// metersIn parses the output of ovs-ofctl dump-meters.
 func metersIn(out string) map[uint32]uint64 {
 	held := map[uint32]uint64{}
 	eachMeter(out, func(id uint32, text string) { held[id] = rateIn(text) })
 	return held
 }
 
-// eachMeter shows the meters of a dump, each with all of its lines.
+// eachMeter calls see for each meter of a dump, with all of its lines.
 func eachMeter(out string, see func(id uint32, text string)) {
 	var id uint64
 	var text strings.Builder
@@ -122,7 +121,7 @@ func eachMeter(out string, see func(id uint32, text string)) {
 
 func rateIn(text string) uint64 { return numberAfter(text, "rate=") }
 
-// numberAfter is the last that stands behind a name; 0 where there is none.
+// numberAfter returns the last number that follows a name, or 0.
 func numberAfter(text, name string) uint64 {
 	i := strings.LastIndex(text, name)
 	if i < 0 {

@@ -1,8 +1,8 @@
-// Package openvswitch enforces virtually dedicated networks on a bridge of Open
-// vSwitch, by flows and meters of OpenFlow 1.3, and its own matches of hop limits and
-// fragments: pods and uplinks are its ports. The bridge must be ours alone; it forwards as a
-// learning switch what the flows let through. What is not OpenFlow's (guarantees)
-// is refused by name.
+// Package openvswitch enforces virtually dedicated networks on an Open vSwitch bridge, with
+// flows and meters of OpenFlow 1.3 and the OVS matches for hop limits and fragments. Pods
+// and uplinks are its ports. The bridge must be used exclusively; it forwards permitted
+// traffic as a learning switch. It rejects by name what OpenFlow does not support
+// (guarantees).
 package openvswitch
 
 import (
@@ -22,16 +22,17 @@ import (
 	"github.com/fairlead/fairlead/vdn/enforce"
 )
 
-// Config says which bridge it is.
+// Config configures a Switch.
 type Config struct {
 	Bridge string
-	// RunDir is where the daemons' sockets are; the distribution's where empty.
+	// RunDir is the directory of the daemons' sockets; empty for the distribution's
+	// default.
 	RunDir string
 	// Uplinks are ports of the bridge.
 	Uplinks []vdn.Uplink
 }
 
-// Switch is an enforce.Enforcer.
+// Switch implements enforce.Enforcer.
 type Switch struct {
 	cfg Config
 
@@ -41,7 +42,7 @@ type Switch struct {
 
 var _ enforce.Enforcer = (*Switch)(nil)
 
-// Open looks for the bridge; nothing is changed before the first Apply.
+// Open checks that the bridge exists and changes nothing before the first Apply.
 func Open(cfg Config) (*Switch, error) {
 	s := &Switch{cfg: cfg}
 	if _, err := s.vsctl(context.Background(), "br-exists", cfg.Bridge); err != nil {
@@ -50,7 +51,7 @@ func Open(cfg Config) (*Switch, error) {
 	return s, nil
 }
 
-// Means: meters cap.
+// Means implements enforce.Enforcer. Meters cap but do not guarantee.
 func (*Switch) Means() enforce.Means { return means }
 
 var means = enforce.Means{
@@ -67,10 +68,10 @@ var means = enforce.Means{
 	},
 }
 
-// Degraded is enforce.Enforcer's: it asks the kernel for nothing that is optional.
+// Degraded implements enforce.Enforcer. The package uses no optional kernel features.
 func (*Switch) Degraded() []string { return nil }
 
-// Apply is enforce.Enforcer's.
+// Apply implements enforce.Enforcer.
 func (s *Switch) Apply(ctx context.Context, p vdn.Plan) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +95,7 @@ func (s *Switch) Apply(ctx context.Context, p vdn.Plan) error {
 	}
 	t := translate(p.Slices, local, uplinks, slices.Collect(maps.Keys(others)))
 	missing = append(missing, s.Means().Unable(p), t.err)
-	// Flows name meters: those that come are there before, those that go after.
+	// Flows refer to meters: add new meters first, and remove old ones last.
 	if err := s.writeMeters(ctx, t.meters); err != nil {
 		return errors.Join(append(missing, err)...)
 	}
@@ -104,7 +105,7 @@ func (s *Switch) Apply(ctx context.Context, p vdn.Plan) error {
 	return errors.Join(append(missing, s.removeMeters(ctx, t.meters))...)
 }
 
-// ports of the bridge, its own among them.
+// ports returns the ports of the bridge, including its own.
 func (s *Switch) ports(ctx context.Context) (map[string]bool, error) {
 	out, err := s.vsctl(ctx, "list-ports", s.cfg.Bridge)
 	if err != nil {
@@ -117,8 +118,8 @@ func (s *Switch) ports(ctx context.Context) (map[string]bool, error) {
 	return ports, nil
 }
 
-// present are the attachments whose device is a port. One that is gone with its
-// namespace is no error.
+// present returns the attachments whose device is a port. A device that is gone with its
+// namespace is not an error.
 func present(all []vdn.Attachment, ports map[string]bool) (there []vdn.Attachment, missing []error) {
 	for _, a := range all {
 		switch {
@@ -134,10 +135,10 @@ func present(all []vdn.Attachment, ports map[string]bool) (there []vdn.Attachmen
 	return there, missing
 }
 
-// Close has nothing to let go of.
+// Close does nothing.
 func (*Switch) Close() error { return nil }
 
-// Remove leaves the bridge a learning switch.
+// Remove turns the bridge back into a learning switch.
 func (s *Switch) Remove() error {
 	return s.Apply(context.Background(), vdn.Plan{})
 }

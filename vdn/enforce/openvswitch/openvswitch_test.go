@@ -50,7 +50,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// rig has a switch of Open vSwitch on each node, in userspace.
+// rig has an Open vSwitch in userspace on each node.
 type rig struct {
 	t       *testing.T
 	running map[string]bool
@@ -91,7 +91,7 @@ func (r *rig) attach(node, pod *lab.Host, device string) (up vdn.UpReport, err e
 	return vdn.UpReport{Device: port, MAC: link.Attrs().HardwareAddr.String(), NetNS: pod.Namespace().Path()}, err
 }
 
-// start starts the daemons of a node, which end with its host.
+// start starts the daemons of a node, which stop with its host.
 func (r *rig) start(node *lab.Host) error {
 	dir := r.dir(node)
 	db := filepath.Join(dir, "conf.db")
@@ -123,10 +123,10 @@ func (r *rig) start(node *lab.Host) error {
 	return err
 }
 
-// counted is what changes in a dump.
+// counted matches the parts of a dump that change.
 var counted = regexp.MustCompile(`(duration|n_packets|n_bytes|idle_age|hard_age)=[^,]*, ?|^ `)
 
-// held lists a node's flows and meters; of a bridge that only forwards, nothing.
+// held lists a node's flows and meters; nothing for a bridge that only forwards.
 func (r *rig) held(t *testing.T, node *lab.Host, pod *domain.Pod) []string {
 	t.Helper()
 	s := r.on(node)

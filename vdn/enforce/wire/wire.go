@@ -1,7 +1,6 @@
-// Package wire says whether a whole device, given to one pod, carries a guaranteed
-// rate by itself: its wire must be its own, and fast enough. Nobody shares such a
-// wire, so there is nothing to enforce. How slices share an uplink is
-// vdn/enforce/kernel's.
+// Package wire determines whether a host device, given to one pod, can guarantee a rate by
+// itself: its link must be its own and fast enough. Nobody shares such a link, so nothing
+// needs enforcement. vdn/enforce/kernel handles slices that share an uplink.
 package wire
 
 import (
@@ -18,12 +17,12 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// ErrUnknown is returned, wrapped, for a device that does not report its rate, as long
-// as it has no carrier, or for good.
+// ErrUnknown is wrapped for a device that does not report its rate, permanently or while it
+// has no carrier.
 var ErrUnknown = errors.New("it does not report the rate of its wire")
 
-// Guarantees says why a device of the calling thread's network namespace does not
-// guarantee a rate to who has it alone; nil where it does.
+// Guarantees returns an error if a device of the calling thread's network namespace cannot
+// guarantee a rate to its only user.
 func Guarantees(l netlink.Link, rate vdn.Rate) error {
 	name := l.Attrs().Name
 	if with := sharedWith(l); with != "" {
@@ -40,7 +39,7 @@ func Guarantees(l netlink.Link, rate vdn.Rate) error {
 	return nil
 }
 
-// sharedWith names whose wire a device uses; "" where that is its own.
+// sharedWith names the device whose link a device uses; "" if the link is its own.
 func sharedWith(l netlink.Link) string {
 	a := l.Attrs()
 	if a.ParentIndex != 0 && l.Type() != "veth" {
@@ -49,7 +48,7 @@ func sharedWith(l netlink.Link) string {
 		}
 		return "the device below it"
 	}
-	// A virtual function of a NIC (SR-IOV).
+	// An SR-IOV virtual function.
 	device := filepath.Join("/sys/bus", a.ParentDevBus, "devices", a.ParentDev)
 	if of, err := os.Readlink(filepath.Join(device, "physfn")); a.ParentDev != "" && err == nil {
 		return "PCI device " + filepath.Base(of)
@@ -69,7 +68,7 @@ type settings struct {
 	_                                  [3]uint32
 }
 
-// Speed is the rate of a device's wire, as its driver reports it.
+// Speed returns the rate of a device's link as its driver reports it.
 func Speed(device string) (vdn.Rate, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

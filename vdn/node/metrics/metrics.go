@@ -1,4 +1,4 @@
-// Package metrics shows a node's daemon to Prometheus: all that its Status says.
+// Package metrics exports the Status of a node's daemon to Prometheus.
 package metrics
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/vdn/node"
 )
 
-// Handler answers with what get gives at that moment.
+// Handler serves the current result of get.
 func Handler(get func() node.Status) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(gauges(get), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -33,17 +33,17 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("fairlead_vdn_agent_"+name, help, labels, nil)
 }
 
-// gauges are read when they are asked for.
+// gauges are evaluated on collection.
 type gauges func() node.Status
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (gauges) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{reachable, unreachable, cached, plan, applied, failed, degraded} {
 		to <- d
 	}
 }
 
-// Collect is prometheus.Collector's.
+// Collect implements prometheus.Collector.
 func (g gauges) Collect(to chan<- prometheus.Metric) {
 	s := g()
 	emit := func(d *prometheus.Desc, value float64, labels ...string) {

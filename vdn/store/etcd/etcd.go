@@ -1,5 +1,5 @@
-// Package etcd keeps a state in etcd, for several processes at once: a batch is one
-// transaction, which etcd takes if nobody was faster. Keys are PREFIX/BUCKET/KEY.
+// Package etcd stores a state in etcd, for several processes: a batch is one transaction,
+// which etcd commits if no other was faster. Keys are PREFIX/BUCKET/KEY.
 package etcd
 
 import (
@@ -19,20 +19,20 @@ import (
 	"github.com/fairlead/fairlead/vdn/store/kv"
 )
 
-// Config says where etcd is.
+// Config configures the connection to etcd.
 type Config struct {
 	// Endpoints are URLs of members, like https://10.0.0.5:2379.
 	Endpoints []string
-	// Prefix begins every key: one for each domain, like /fairlead/vdn/daejeon.example.
+	// Prefix begins every key; one per domain, like /fairlead/vdn/daejeon.example.
 	Prefix string
-	// TLS is nil where the endpoints speak plainly.
+	// TLS is nil for endpoints without TLS.
 	TLS *tls.Config
-	// User and Password are those of etcd's own accounts; none where empty.
+	// User and Password are those of an etcd account; empty for none.
 	User, Password string
-	Log            *slog.Logger // slog.Default() where nil
+	Log            *slog.Logger // nil means slog.Default()
 }
 
-// Backend keeps a state in etcd.
+// Backend stores a state in etcd.
 type Backend struct {
 	*members
 	prefix string // ends with a slash
@@ -41,34 +41,33 @@ type Backend struct {
 
 var _ kv.Backend = (*Backend)(nil)
 
-// Times of what is asked.
+// Timeouts and intervals.
 const (
-	// answerWait is how long one question may take: a member that does not answer is
-	// left for another.
+	// answerWait limits one request: a member that does not respond is skipped.
 	answerWait = time.Second
-	// connectWait is how long a connection or a login may take in the background: on a
-	// busy machine longer than a request may.
+	// connectWait limits a connection attempt or a login in the background. On a busy
+	// machine it may take longer than a request may.
 	connectWait = 5 * time.Second
 	// betweenRounds is the pause after all members have failed.
 	betweenRounds = 50 * time.Millisecond
-	// keepAlive is how long a connection may be silent before it is probed, 10 s or more
-	// in gRPC, and keepAliveWait how long the answer may take.
+	// keepAlive is how long a connection may be idle before it is probed, at least 10 s in
+	// gRPC; keepAliveWait limits the response.
 	keepAlive     = 10 * time.Second
 	keepAliveWait = 2 * time.Second
-	// candidateWait is how often others look whether there is a leader.
+	// candidateWait is how often candidates check whether there is a leader.
 	candidateWait = 500 * time.Millisecond
-	// leaderTTL is how long a leader that is gone stays so.
+	// leaderTTL is how long a failed leader remains the leader.
 	leaderTTL = 3 * time.Second
 )
 
-// Limits of a batch and of a page. etcd takes 128 operations in a transaction by
-// default (--max-txn-ops), of which two are the backend's own.
+// Limits of a batch and of a page. etcd's default is 128 operations per transaction
+// (--max-txn-ops), of which the backend itself uses two.
 const (
 	maxPuts = 100
 	page    = 1000
 )
 
-// Open connects, and makes sure that this code knows the state's layout.
+// Open connects and checks that the state has a supported format.
 func Open(ctx context.Context, c Config) (*Backend, error) {
 	if c.Log == nil {
 		c.Log = slog.Default()
@@ -84,10 +83,10 @@ func Open(ctx context.Context, c Config) (*Backend, error) {
 	return b, nil
 }
 
-// key is where a value is.
+// key returns the etcd key of a value.
 func (b *Backend) key(bucket, key string) string { return b.prefix + bucket + "/" + key }
 
-// begin checks the format, as soon as a connection is there.
+// begin checks the format as soon as there is a connection.
 func (b *Backend) begin(ctx context.Context) error {
 	for until := time.Now().Add(connectWait); ; sleep.For(ctx, betweenRounds) {
 		err := b.checkFormat(ctx)
@@ -97,7 +96,7 @@ func (b *Backend) begin(ctx context.Context) error {
 	}
 }
 
-// checkFormat notes the layout where nothing is yet.
+// checkFormat writes the format to an empty state.
 func (b *Backend) checkFormat(ctx context.Context) error {
 	key := b.key(kv.Meta, kv.FormatKey)
 	var d decided
@@ -111,7 +110,7 @@ func (b *Backend) checkFormat(ctx context.Context) error {
 	return nil
 }
 
-// number is the value that was read, as a number; 0 without one.
+// number returns the value that was read as a number; 0 if there is none.
 func (d *decided) number() uint64 { return d.read.number() }
 
 func (l *listed) number() uint64 {
@@ -121,7 +120,7 @@ func (l *listed) number() uint64 {
 	return kv.ParseNumber(l.pairs[0].value)
 }
 
-// Load is kv.Backend's.
+// Load implements kv.Backend.
 func (b *Backend) Load(ctx context.Context) (s kv.Snapshot, err error) {
 	for from := b.prefix; ; {
 		var l listed
@@ -141,8 +140,8 @@ func (b *Backend) Load(ctx context.Context) (s kv.Snapshot, err error) {
 	}
 }
 
-// collect puts one value where it belongs in a batch, and says whether it is its
-// revision. value is nil for what is deleted.
+// collect adds one value to a batch, and reports whether it is the revision. value is nil
+// for a deleted key.
 func (b *Backend) collect(batch *kv.Batch, key string, value []byte) (isRevision bool) {
 	bucket, name, _ := strings.Cut(strings.TrimPrefix(key, b.prefix), "/")
 	switch {
@@ -157,7 +156,7 @@ func (b *Backend) collect(batch *kv.Batch, key string, value []byte) (isRevision
 	return false
 }
 
-// Commit is kv.Backend's.
+// Commit implements kv.Backend.
 func (b *Backend) Commit(ctx context.Context, batch kv.Batch) error {
 	revision := b.key(kv.Meta, kv.RevisionKey)
 	before := hasValue(revision, string(kv.Number(batch.Revision-1)))
@@ -188,14 +187,14 @@ func (b *Backend) Commit(ctx context.Context, batch kv.Batch) error {
 	return kv.ErrConflict
 }
 
-// Revision is kv.Backend's.
+// Revision implements kv.Backend.
 func (b *Backend) Revision(ctx context.Context) (uint64, error) {
 	var l listed
 	err := b.ask(ctx, kvRange, get(b.key(kv.Meta, kv.RevisionKey)), &l)
 	return l.number(), err
 }
 
-// Follow is kv.Backend's. If a member fails, it continues with another.
+// Follow implements kv.Backend. If a member fails, it continues with another.
 func (b *Backend) Follow(ctx context.Context, after kv.Snapshot, do func(kv.Batch) error) error {
 	next := after.At + 1
 	for failed := 0; ; {
@@ -210,7 +209,7 @@ func (b *Backend) Follow(ctx context.Context, after kv.Snapshot, do func(kv.Batc
 	}
 }
 
-// follow follows one member from the revision next of etcd on, and advances next.
+// follow follows one member from etcd revision next on, and advances next.
 func (b *Backend) follow(ctx context.Context, next *int64, do func(kv.Batch) error) error {
 	return b.by(ctx, func(ctx context.Context, conn *grpc.ClientConn, left <-chan struct{}) error {
 		ctx, cancel := context.WithCancel(ctx)
@@ -244,7 +243,7 @@ func (b *Backend) follow(ctx context.Context, next *int64, do func(kv.Batch) err
 	})
 }
 
-// why is the cause of a watch's end. etcd sends it as text, without a code.
+// why returns the cause of a watch's end. etcd sends it as text, without a code.
 func (w *watched) why() error {
 	switch {
 	case w.compacted > 0:
@@ -255,7 +254,8 @@ func (w *watched) why() error {
 	return fmt.Errorf("%w: etcd ends the watch: %s", kv.ErrUnavailable, w.reason)
 }
 
-// each gives the batches of a watch's answer, which has all of a revision of etcd's.
+// each calls do for the batches of a watch response, which has all changes of an etcd
+// revision.
 func (b *Backend) each(events []change, do func(kv.Batch) error) error {
 	for len(events) > 0 {
 		at := events[0].at
@@ -282,11 +282,11 @@ func (b *Backend) each(events []change, do func(kv.Batch) error) error {
 	return nil
 }
 
-// Shared is kv.Backend's.
+// Shared implements kv.Backend.
 func (b *Backend) Shared() bool { return true }
 
-// MaxPuts is kv.Backend's.
+// MaxPuts implements kv.Backend.
 func (b *Backend) MaxPuts() int { return maxPuts }
 
-// Close is kv.Backend's.
+// Close implements kv.Backend.
 func (b *Backend) Close() error { return b.close() }

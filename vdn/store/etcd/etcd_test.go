@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	testkit.Main(m)
 }
 
-// fresh gives an Open for a new, empty state below a prefix of its own.
+// fresh returns an Open for a new, empty state below its own prefix.
 func fresh(m *kube.Members) func(*testing.T) networkstore.Open {
 	var count atomic.Int64
 	return func(t *testing.T) networkstore.Open {
@@ -33,7 +33,7 @@ func fresh(m *kube.Members) func(*testing.T) networkstore.Open {
 	}
 }
 
-// openStore opens a store, again as long as etcd cannot be reached.
+// openStore opens a store, and retries while etcd is unreachable.
 func openStore(t *testing.T, m *kube.Members, prefix string) (s *store.Store) {
 	t.Helper()
 	testkit.Eventually(t, time.Minute, func() error {
@@ -43,12 +43,11 @@ func openStore(t *testing.T, m *kube.Members, prefix string) (s *store.Store) {
 		}
 		return err
 	})
-	t.Cleanup(func() { _ = s.Close() }) // it may be closed by now
+	t.Cleanup(func() { _ = s.Close() }) // a test may have closed it
 	return s
 }
 
-// TestConformance runs all stories on a real etcd of one member, in which the states
-// are next to each other.
+// TestConformance runs the suite on a real single-member etcd, with all states in it.
 func TestConformance(t *testing.T) {
 	m := kube.StartEtcd(t, 1, nil)
 	states := fresh(m)
@@ -56,8 +55,8 @@ func TestConformance(t *testing.T) {
 	networkstore.Several(t, states)
 }
 
-// TestMembersFail has members of three end, stand still and come back, one at a time,
-// and history be taken away, while stores share a state.
+// TestMembersFail stops, pauses and restarts the members of three one at a time, and
+// compacts the history, while stores share a state.
 func TestMembersFail(t *testing.T) {
 	m := kube.StartEtcd(t, 3, nil)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -70,7 +69,7 @@ func TestMembersFail(t *testing.T) {
 	}
 }
 
-// harass has one member after the other fail in some way until ctx ends; then all run.
+// harass makes one member after the other fail in some way until ctx ends; then all run.
 func harass(ctx context.Context, m *kube.Members) error {
 	for i := 0; ctx.Err() == nil; i++ {
 		p := m.Programs[i%3]
@@ -86,7 +85,7 @@ func harass(ctx context.Context, m *kube.Members) error {
 			return err
 		}
 		wait(ctx, 300*time.Millisecond)
-		_ = m.Compact(ctx) // the member asked may be away
+		_ = m.Compact(ctx) // this member may be down
 	}
 	return nil
 }
@@ -98,8 +97,8 @@ func wait(ctx context.Context, long time.Duration) {
 	}
 }
 
-// TestWithoutMost has two of three members end: nothing is granted, in words and in
-// time, and what is there can be read. With them back it goes on.
+// TestWithoutMost stops two of three members: changes are rejected with a message and in
+// time, and the state stays readable. It recovers when they return.
 func TestWithoutMost(t *testing.T) {
 	m := kube.StartEtcd(t, 3, nil)
 	s := openStore(t, m, "/a")
@@ -117,7 +116,7 @@ func TestWithoutMost(t *testing.T) {
 		t.Errorf("without most of etcd: %v", err)
 	}
 	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("that took %v", took) // on a busy machine; it is some four seconds
+		t.Errorf("that took %v", took) // about 4 s, more on a busy machine
 	}
 	if err := s.Sync(t.Context()); !errors.Is(err, kv.ErrUnavailable) {
 		t.Errorf("Sync without most of etcd: %v", err)
@@ -137,8 +136,8 @@ func TestWithoutMost(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotOursIsRefused: a layout that a newer program has made, and an etcd that
-// is not there.
+// TestWhatIsNotOursIsRefused covers a state with the format of a newer program, and an
+// absent etcd.
 func TestWhatIsNotOursIsRefused(t *testing.T) {
 	m := kube.StartEtcd(t, 1, nil)
 	b, err := Open(t.Context(), Config{Endpoints: m.URLs, Prefix: "/a/"})

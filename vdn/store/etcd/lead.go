@@ -11,11 +11,11 @@ import (
 	"github.com/fairlead/fairlead/internal/sleep"
 )
 
-// leaders is the bucket of who leads.
+// leaders is the bucket with the current leader.
 const leaders = "leaders"
 
-// Lead is kv.Backend's. Who leads has a lease of etcd's, which ends with the process
-// or its way to etcd.
+// Lead implements kv.Backend. The leader has an etcd lease, which ends with the process or
+// its connection to etcd.
 func (b *Backend) Lead(ctx context.Context, id string, run func(context.Context)) {
 	for ctx.Err() == nil {
 		if err := b.leadOnce(ctx, id, run); err != nil && ctx.Err() == nil {
@@ -25,7 +25,7 @@ func (b *Backend) Lead(ctx context.Context, id string, run func(context.Context)
 	}
 }
 
-// leadOnce leads if nobody else does.
+// leadOnce becomes the leader if there is none.
 func (b *Backend) leadOnce(ctx context.Context, id string, run func(context.Context)) error {
 	var there listed
 	if err := b.ask(ctx, kvRange, get(b.key(leaders, "now")), &there); err != nil || len(there.pairs) > 0 {
@@ -58,8 +58,8 @@ func (b *Backend) leadOnce(ctx context.Context, id string, run func(context.Cont
 	return nil
 }
 
-// renew keeps a lease that was requested at began, until done is closed or the lease
-// may have ended.
+// renew keeps a lease that was requested at began alive, until done is closed or the lease
+// may have expired.
 func (b *Backend) renew(ctx context.Context, lease int64, began time.Time, done <-chan struct{}) error {
 	for last := error(nil); ; {
 		select {
@@ -111,7 +111,8 @@ func (b *Backend) keep(ctx context.Context, lease int64) error {
 	})
 }
 
-// revoke ends a lease, so that another can lead at once. Without etcd it expires.
+// revoke ends a lease, so that another process can lead immediately. Without etcd it
+// expires.
 func (b *Backend) revoke(lease int64) {
 	_ = b.askOnce(context.Background(), leaseRevoke, message(nil).number(1, lease), &granted{})
 }

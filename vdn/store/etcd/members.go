@@ -27,28 +27,27 @@ import (
 	"github.com/fairlead/fairlead/vdn/store/kv"
 )
 
-// members are the connections to etcd's members. One is used until it fails, then the
-// next.
+// members are the connections to etcd's members. One is used until it fails, then the next.
 type members struct {
 	all            []*grpc.ClientConn
 	user, password string
 
 	mu    sync.Mutex
-	at    int           // the member in use
-	left  chan struct{} // closed when another is in use
-	token token         // of the account; empty before it is authenticated, or without one
-	// logins are those under way, by the member that is asked.
+	at    int           // index of the member in use
+	left  chan struct{} // closed when the member in use changes
+	token token         // the account's token; empty before authentication, or without an account
+	// logins are the logins in progress, by member.
 	logins map[*grpc.ClientConn]*login
 }
 
-// login is a request for a token. token and err count once done is closed.
+// login is a request for a token. token and err are valid once done is closed.
 type login struct {
 	done  chan struct{}
 	token token
 	err   error
 }
 
-// method is the path of a method of etcd's API.
+// method is the path of a method of the etcd API.
 type method string
 
 const (
@@ -61,7 +60,7 @@ const (
 	authenticate   method = "/etcdserverpb.Auth/Authenticate"
 )
 
-// answer is a message that is received.
+// answer is a received message.
 type answer interface{ parse([]byte) error }
 
 // codec passes the messages of wire.go to gRPC.
@@ -85,11 +84,11 @@ func (codec) Unmarshal(b []byte, v any) error {
 	return a.parse(b)
 }
 
-// largest is the size of an answer in bytes that is accepted. A watch that resumes gets
-// the changes of 1,000 revisions at once, of up to maxPuts values each.
+// largest limits the size of a response, in bytes. A watch that resumes receives the
+// changes of 1,000 revisions in one message, of up to maxPuts values each.
 const largest = 512 << 20
 
-// dial prepares the connections, which gRPC makes in the background.
+// dial prepares the connections, which gRPC establishes in the background.
 func dial(c Config) (*members, error) {
 	m := &members{user: c.User, password: c.Password, left: make(chan struct{}), logins: map[*grpc.ClientConn]*login{}}
 	for _, e := range c.Endpoints {
@@ -108,7 +107,7 @@ func dial(c Config) (*members, error) {
 	return m, nil
 }
 
-// host is an endpoint's host and port.
+// host returns an endpoint's host and port.
 func host(u *url.URL) string {
 	if u.Port() == "" {
 		return net.JoinHostPort(u.Hostname(), "2379")
@@ -132,8 +131,8 @@ func options(c *tls.Config) []grpc.DialOption {
 	}
 }
 
-// one is the member to use, and a channel that is closed when that is another. A member
-// that is not connected is left for the next one that is.
+// one returns the member to use, and a channel that is closed when the member in use
+// changes. It skips members that are not connected if another is.
 func (m *members) one() (*grpc.ClientConn, <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -145,7 +144,7 @@ func (m *members) one() (*grpc.ClientConn, <-chan struct{}) {
 			if ready < 0 {
 				ready = at
 			}
-		case connectivity.Idle: // after a connection has ended gRPC makes no new one by itself
+		case connectivity.Idle: // gRPC does not reconnect by itself
 			m.all[at].Connect()
 		}
 	}
@@ -155,7 +154,7 @@ func (m *members) one() (*grpc.ClientConn, <-chan struct{}) {
 	return m.all[m.at], m.left
 }
 
-// move uses another member from now on. The lock is held.
+// move switches to another member. The caller holds the lock.
 func (m *members) move(to int) {
 	if to != m.at {
 		m.at = to
@@ -164,7 +163,7 @@ func (m *members) move(to int) {
 	}
 }
 
-// leave uses the next member after one has failed.
+// leave switches to the next member after one has failed.
 func (m *members) leave(failed *grpc.ClientConn) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -173,8 +172,8 @@ func (m *members) leave(failed *grpc.ClientConn) {
 	}
 }
 
-// ask sends a request that may be repeated to the members in turn, until one answers or
-// answerWait is over.
+// ask sends an idempotent request to one member after the other, until one responds or
+// answerWait expires.
 func (m *members) ask(ctx context.Context, what method, q message, a answer) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
@@ -190,7 +189,7 @@ func (m *members) ask(ctx context.Context, what method, q message, a answer) (er
 			sleep.For(ctx, betweenRounds)
 		}
 		if ctx.Err() != nil {
-			return cmp.Or(before, err) // the cause, where the last one is only the deadline
+			return cmp.Or(before, err) // the cause, if the last error is only the deadline
 		}
 	}
 }
@@ -204,9 +203,10 @@ func (m *members) askOnce(ctx context.Context, what method, q message, a answer)
 	})
 }
 
-// by calls do with a member, which is left if do fails because of it. do also gets a
-// channel that is closed when the member is left for another reason. A request whose
-// token etcd does not accept has had no effect: it is repeated once with a new token.
+// by calls do with a member, and switches to the next one if do fails because of it. do
+// also receives a channel that is closed when the member is left for another reason. A
+// request whose token etcd rejects has had no effect, and is repeated once with a new
+// token.
 func (m *members) by(ctx context.Context, do func(context.Context, *grpc.ClientConn, <-chan struct{}) error) error {
 	conn, left := m.one()
 	for again := false; ; again = true {
@@ -225,7 +225,7 @@ func (m *members) by(ctx context.Context, do func(context.Context, *grpc.ClientC
 	}
 }
 
-// explain marks errors that may be gone with another try as kv.ErrUnavailable.
+// explain marks errors that a retry may resolve as kv.ErrUnavailable.
 func explain(err error) error {
 	if err == nil {
 		return nil
@@ -244,25 +244,26 @@ func say(ctx context.Context, conn *grpc.ClientConn, what method, q message) (gr
 	if err != nil {
 		return nil, err
 	}
-	if err := stream.SendMsg(q); err != nil && !errors.Is(err, io.EOF) { // the cause is what RecvMsg returns
+	if err := stream.SendMsg(q); err != nil && !errors.Is(err, io.EOF) { // RecvMsg returns the cause
 		return nil, err
 	}
 	return stream, nil
 }
 
-// Messages of etcd that its codes do not tell apart.
+// etcd error messages that its status codes do not distinguish.
 const (
 	oldToken = "etcdserver: revision of auth store is old" // accounts have changed since
 	noToken  = "etcdserver: invalid auth token"
 	noAuth   = "etcdserver: authentication is not enabled"
 )
 
-// isForgotten reports whether etcd wants a new token of the account.
+// isForgotten reports whether etcd requires a new token.
 func isForgotten(err error) bool {
 	return status.Code(err) == codes.Unauthenticated || status.Convert(err).Message() == oldToken
 }
 
-// known adds the account's token, and asks a member without a leader to fail.
+// known adds the account's token to the context, and makes a member without a leader fail
+// the request.
 func (m *members) known(ctx context.Context, conn *grpc.ClientConn) (context.Context, error) {
 	ctx = metadata.AppendToOutgoingContext(ctx, "hasleader", "true")
 	if m.user == "" {
@@ -273,16 +274,15 @@ func (m *members) known(ctx context.Context, conn *grpc.ClientConn) (context.Con
 	m.mu.Unlock()
 	if t == "" {
 		var err error
-		if t, err = m.login(ctx, conn); err != nil || t == "" { // without accounts none is needed
+		if t, err = m.login(ctx, conn); err != nil || t == "" { // no token needed if etcd has no accounts
 			return ctx, err
 		}
 	}
 	return metadata.AppendToOutgoingContext(ctx, "token", string(t)), nil
 }
 
-// login gets a token. etcd hashes the password for that, which on a busy machine can
-// take longer than a request may: so a login goes on when ctx ends, for the next
-// request.
+// login requests a token. etcd hashes the password for it, which on a busy machine can take
+// longer than a request may. So a login continues after ctx ends, for the next request.
 func (m *members) login(ctx context.Context, conn *grpc.ClientConn) (token, error) {
 	m.mu.Lock()
 	l := m.logins[conn]
@@ -300,7 +300,7 @@ func (m *members) login(ctx context.Context, conn *grpc.ClientConn) (token, erro
 	}
 }
 
-// authenticate does a login; without accounts its token is empty.
+// authenticate performs a login. Without accounts, its token is empty.
 func (m *members) authenticate(ctx context.Context, conn *grpc.ClientConn, l *login) {
 	ctx, cancel := context.WithTimeout(ctx, connectWait)
 	defer cancel()

@@ -34,7 +34,7 @@ func open(t *testing.T, c Config) *Backend {
 	return b
 }
 
-// commit commits the next batch, and tries again while etcd cannot be reached.
+// commit commits the next batch, and retries while etcd is unreachable.
 func commit(t *testing.T, b *Backend, revision uint64) {
 	t.Helper()
 	batch := kv.Batch{Revision: revision, Writer: fmt.Sprint("w", revision), Puts: []kv.Put{{Bucket: kv.Slices, Key: "a", Value: kv.Number(revision)}}}
@@ -42,21 +42,21 @@ func commit(t *testing.T, b *Backend, revision uint64) {
 		err := b.Commit(t.Context(), batch)
 		if errors.Is(err, kv.ErrConflict) {
 			if now, _ := b.Revision(t.Context()); now == revision {
-				return nil // an attempt before, whose answer was lost
+				return nil // an earlier attempt whose response was lost
 			}
 		}
 		return err
 	})
 }
 
-// following follows from the start, and gives the revisions as they come.
+// following follows from the start and sends each revision on a channel.
 func following(t *testing.T, b *Backend) <-chan uint64 {
 	ctx, cancel := context.WithCancel(t.Context())
 	got, done := make(chan uint64, 100), make(chan error)
 	at := kv.Snapshot{At: 1}
 	go func() {
 		last, err := uint64(0), kv.ErrUnavailable
-		for ctx.Err() == nil && errors.Is(err, kv.ErrUnavailable) { // on a busy machine it may give up
+		for ctx.Err() == nil && errors.Is(err, kv.ErrUnavailable) { // it may give up on a busy machine
 			err = b.Follow(ctx, at, func(b kv.Batch) error {
 				if b.Revision > last {
 					last = b.Revision
@@ -69,14 +69,14 @@ func following(t *testing.T, b *Backend) <-chan uint64 {
 	}()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-done; !errors.Is(err, kv.ErrUnavailable) { // what a cancelled request gives
+		if err := <-done; !errors.Is(err, kv.ErrUnavailable) { // the error of a canceled request
 			t.Errorf("Follow: %v", err)
 		}
 	})
 	return got
 }
 
-// expect has exactly one revision come next.
+// expect checks the next revision.
 func expect(t *testing.T, from <-chan uint64, want uint64) {
 	t.Helper()
 	select {
@@ -89,7 +89,7 @@ func expect(t *testing.T, from <-chan uint64, want uint64) {
 	}
 }
 
-// member is the one in use, as its index in URLs.
+// member returns the index in URLs of the member in use.
 func member(t *testing.T, b *Backend, m *kube.Members) int {
 	t.Helper()
 	conn, _ := b.one()
@@ -102,8 +102,8 @@ func member(t *testing.T, b *Backend, m *kube.Members) int {
 	return 0
 }
 
-// TestSilentMember pauses the member in use, whose connection stays: requests and the
-// watch go on with another, from where they were.
+// TestSilentMember pauses the member in use without closing its connection: requests and
+// the watch continue with another, where they were.
 func TestSilentMember(t *testing.T) {
 	m := kube.StartEtcd(t, 3, nil)
 	b := open(t, Config{Endpoints: m.URLs, Prefix: "/a"})
@@ -127,8 +127,8 @@ func TestSilentMember(t *testing.T) {
 	}
 }
 
-// TestMemberComesBack has members restart that are not in use: they are connected
-// again before they are needed.
+// TestMemberComesBack restarts the members that are not in use: they reconnect before they
+// are needed.
 func TestMemberComesBack(t *testing.T) {
 	m := kube.StartEtcd(t, 3, nil)
 	b := open(t, Config{Endpoints: m.URLs, Prefix: "/a"})
@@ -154,8 +154,7 @@ func TestMemberComesBack(t *testing.T) {
 	state(other, true)
 }
 
-// TestSlowConnections reaches etcd by a way on which connections take longer than a
-// request may.
+// TestSlowConnections uses a proxy on which connecting takes longer than a request may.
 func TestSlowConnections(t *testing.T) {
 	m := kube.StartEtcd(t, 1, nil)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -183,7 +182,7 @@ func TestSlowConnections(t *testing.T) {
 	}
 }
 
-// slowly connects a client to a server, late.
+// slowly connects a client to a server with a delay.
 func slowly(from net.Conn, server string) {
 	defer from.Close()
 	to, err := net.Dial("tcp", server)
@@ -199,9 +198,8 @@ func slowly(from net.Conn, server string) {
 	_, _ = io.Copy(from, to)
 }
 
-// TestAccounts has etcd ask for an account's password, by TLS: a wrong one is refused
-// in words, and a token that etcd has forgotten is replaced, for requests and for the
-// watch.
+// TestAccounts uses an etcd with accounts and TLS: a wrong password is rejected with a
+// message, and a token that etcd has forgotten is replaced, for requests and for the watch.
 func TestAccounts(t *testing.T) {
 	keys, err := pki.New(t.TempDir())
 	if err != nil {
@@ -212,9 +210,9 @@ func TestAccounts(t *testing.T) {
 	admin := open(t, c)
 	account := func(what method, q message) {
 		t.Helper()
-		// Not ask: to hash a password takes long on a busy machine.
+		// Not ask, because hashing a password takes long on a busy machine.
 		err := admin.by(t.Context(), func(ctx context.Context, conn *grpc.ClientConn, _ <-chan struct{}) error {
-			return conn.Invoke(ctx, string(what), q, new(token)) // of the answer nothing is used
+			return conn.Invoke(ctx, string(what), q, new(token)) // the response is not used
 		})
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)

@@ -6,10 +6,10 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// This file has the messages of etcd's v3 API that are used. Field numbers are those of
+// This file has the messages of the etcd v3 API that are used. Field numbers are those of
 // its api/etcdserverpb/rpc.proto and api/mvccpb/kv.proto, which never change.
 
-// message is a request, encoded.
+// message is an encoded request.
 type message []byte
 
 func (m message) text(field protowire.Number, s string) message {
@@ -27,8 +27,8 @@ func (m message) inner(field protowire.Number, in message) message {
 // get is a RangeRequest of one key.
 func get(key string) message { return message(nil).text(1, key) }
 
-// list is a RangeRequest of up to page keys below a prefix, starting with from, at a
-// revision of etcd; 0 is the newest.
+// list is a RangeRequest for up to page keys below a prefix, starting at from, at an etcd
+// revision; 0 is the newest.
 func list(from, prefix string, at int64) message {
 	return message(nil).text(1, from).text(2, end(prefix)).number(3, page).number(4, at)
 }
@@ -38,7 +38,7 @@ func end(prefix string) string {
 	return prefix[:len(prefix)-1] + string(prefix[len(prefix)-1]+1)
 }
 
-// The RequestOps.
+// RequestOps.
 
 func opGet(key string) message    { return message(nil).inner(1, get(key)) }
 func opDelete(key string) message { return message(nil).inner(3, message(nil).text(1, key)) }
@@ -48,7 +48,7 @@ func opPut(key, value string, lease int64) message {
 	return message(nil).inner(2, message(nil).text(1, key).text(2, value).number(3, lease))
 }
 
-// The Compares. Their result is EQUAL, the default.
+// Compares. Their result is EQUAL, the default.
 
 func isAbsent(key string) message {
 	return message(nil).number(2, 0).text(3, key).number(4, 0) // VERSION is 0
@@ -82,12 +82,12 @@ type pair struct {
 
 // listed is a RangeResponse.
 type listed struct {
-	at    int64 // the newest revision of etcd
+	at    int64 // the newest etcd revision
 	pairs []pair
 	more  bool
 }
 
-// decided is a TxnResponse. Of its responses only the one to opGet is used.
+// decided is a TxnResponse. Only the response to opGet is used.
 type decided struct {
 	yes  bool
 	read listed
@@ -113,8 +113,8 @@ type granted struct{ id, ttl int64 }
 // token is an AuthenticateResponse.
 type token string
 
-// fields reads the fields of a message: number gets varints, inner gets strings, bytes
-// and messages. Fields of other types are skipped.
+// fields parses the fields of a message: number receives varints; inner receives strings,
+// bytes and messages. Fields of other types are skipped.
 func fields(b []byte, number func(id protowire.Number, n int64), inner func(id protowire.Number, b []byte) error) error {
 	for len(b) > 0 {
 		id, kind, n := protowire.ConsumeTag(b)
@@ -148,7 +148,7 @@ func fields(b []byte, number func(id protowire.Number, n int64), inner func(id p
 	return nil
 }
 
-// For messages without numbers, or with nothing else, that are used.
+// Callbacks that ignore a kind of field.
 func noNumber(protowire.Number, int64)       {}
 func noInner(protowire.Number, []byte) error { return nil }
 

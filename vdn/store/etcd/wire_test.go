@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
-// described are the answers as protobuf's own library reads them, to compare with.
-// Fields are optional as in proto2, which distinguishes an absent one from zero.
+// described has the answers as the protobuf library reads them, for comparison. Fields are
+// optional as in proto2, which distinguishes an absent one from zero.
 var described = describe(map[string][]*descriptorpb.FieldDescriptorProto{
 	"Header":        {of("revision", 3, number)},
 	"KeyValue":      {of("key", 1, text), of("mod_revision", 3, number), of("value", 5, text)},
@@ -68,7 +68,7 @@ func describe(all map[string][]*descriptorpb.FieldDescriptorProto) protoreflect.
 	return f.Messages()
 }
 
-// reading is a message that protobuf's library has read.
+// reading is a message read by the protobuf library.
 type reading struct{ protoreflect.Message }
 
 func (r reading) field(name string) protoreflect.Value {
@@ -117,7 +117,7 @@ func (r reading) watched() watched {
 	return w
 }
 
-// answers are all kinds, each as protobuf's library reads it.
+// answers has all kinds, each as the protobuf library reads it.
 var answers = []struct {
 	name  string
 	fresh func() answer
@@ -130,7 +130,7 @@ var answers = []struct {
 	{"Authenticated", func() answer { return new(token) }, func(r reading) answer { t := token(r.text("token")); return &t }},
 }
 
-// compare reads bytes as each kind of answer, by both.
+// compare reads bytes as each kind of answer with both implementations.
 func compare(t *testing.T, b []byte) {
 	t.Helper()
 	for _, a := range answers {
@@ -150,7 +150,7 @@ func compare(t *testing.T, b []byte) {
 	}
 }
 
-// samples are answers as etcd sends them, with fields that are not used.
+// samples are answers as etcd sends them, including unused fields.
 func samples() map[string]message {
 	header := message(nil).number(1, 7).number(2, 8).number(3, 42).number(4, 2)
 	kv := message(nil).text(1, "/a/networks/x").number(2, 5).number(3, 41).number(4, 9).text(5, "{}").number(6, 3)
@@ -169,7 +169,7 @@ func samples() map[string]message {
 	}
 }
 
-// TestAnswers reads what etcd sends, and the same cut short at every byte.
+// TestAnswers reads what etcd sends, complete and truncated at every byte.
 func TestAnswers(t *testing.T) {
 	all := samples()
 	for _, b := range all {
@@ -187,7 +187,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// FuzzAnswers: whatever etcd sends is read, or refused, as by protobuf's library.
+// FuzzAnswers checks that arbitrary input is read or rejected as by the protobuf library.
 func FuzzAnswers(f *testing.F) {
 	for _, b := range samples() {
 		f.Add([]byte(b))

@@ -1,5 +1,5 @@
-// Package fake keeps a state in memory, for tests, with faults where they are wanted.
-// Several processes' worth of stores can share one.
+// Package fake stores a state in memory, for tests, with optional faults. Several backends
+// can share one state, as several processes would.
 package fake
 
 import (
@@ -24,7 +24,7 @@ type State struct {
 	max     int
 }
 
-// New makes an empty State whose batches may have that many puts; 0 for any number.
+// New creates an empty State with a limit of puts per batch; 0 for no limit.
 func New(maxPuts int) *State {
 	s := &State{values: map[string]map[string][]byte{}, changed: make(chan struct{}), leader: make(chan struct{}, 1), max: maxPuts}
 	for _, name := range kv.Buckets {
@@ -33,16 +33,16 @@ func New(maxPuts int) *State {
 	return s
 }
 
-// Faults say how often, of 100 times, something goes wrong.
+// Faults are probabilities of faults, in percent.
 type Faults struct {
-	// Lost: a commit fails and is not kept. Unknown: it fails and is kept. Late: it
-	// fails, and is kept a while later if nothing else is by then.
+	// Lost: a commit fails and has no effect. Unknown: it fails but takes effect. Late: it
+	// fails and takes effect later, if nothing else was committed meanwhile.
 	Lost, Unknown, Late int
-	// Cut: what follows ends. Away: what is asked is not answered.
+	// Cut: Follow ends. Away: requests fail.
 	Cut, Away int
 }
 
-// Backend is one process's way to a State.
+// Backend is one process's access to a State.
 type Backend struct {
 	*State
 	faults Faults
@@ -53,12 +53,12 @@ type Backend struct {
 
 var _ kv.Backend = (*Backend)(nil)
 
-// Open gives a way to the state with faults, which seed decides.
+// Open returns a backend with faults; seed makes them reproducible.
 func (s *State) Open(f Faults, seed uint64) *Backend {
 	return &Backend{State: s, faults: f, random: rand.New(rand.NewPCG(seed, 1))}
 }
 
-// unlucky says whether a fault happens that does so often.
+// unlucky reports whether a fault of this probability happens.
 func (b *Backend) unlucky(percent int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -69,7 +69,7 @@ func unavailable(what string) error {
 	return fmt.Errorf("%w: %s fails on request", kv.ErrUnavailable, what)
 }
 
-// Load is kv.Backend's.
+// Load implements kv.Backend.
 func (b *Backend) Load(context.Context) (s kv.Snapshot, err error) {
 	if b.unlucky(b.faults.Away) {
 		return s, unavailable("load")
@@ -89,7 +89,7 @@ func (b *Backend) Load(context.Context) (s kv.Snapshot, err error) {
 	return s, nil
 }
 
-// Commit is kv.Backend's.
+// Commit implements kv.Backend.
 func (b *Backend) Commit(_ context.Context, batch kv.Batch) error {
 	switch {
 	case b.unlucky(b.faults.Lost):
@@ -97,7 +97,7 @@ func (b *Backend) Commit(_ context.Context, batch kv.Batch) error {
 	case b.unlucky(b.faults.Late):
 		b.late.Go(func() {
 			time.Sleep(time.Millisecond)
-			_ = b.commit(batch) // somebody may have been faster
+			_ = b.commit(batch) // another commit may have been faster
 		})
 		return unavailable("commit")
 	}
@@ -135,7 +135,7 @@ func (s *State) commit(batch kv.Batch) error {
 	return nil
 }
 
-// Revision is kv.Backend's.
+// Revision implements kv.Backend.
 func (b *Backend) Revision(context.Context) (uint64, error) {
 	if b.unlucky(b.faults.Away) {
 		return 0, unavailable("revision")
@@ -145,7 +145,7 @@ func (b *Backend) Revision(context.Context) (uint64, error) {
 	return uint64(len(b.batches)), nil
 }
 
-// Follow is kv.Backend's.
+// Follow implements kv.Backend.
 func (b *Backend) Follow(ctx context.Context, after kv.Snapshot, do func(kv.Batch) error) error {
 	for at := after.At; ; {
 		b.State.mu.Lock()
@@ -171,7 +171,7 @@ func (b *Backend) Follow(ctx context.Context, after kv.Snapshot, do func(kv.Batc
 	}
 }
 
-// Lead is kv.Backend's.
+// Lead implements kv.Backend.
 func (b *Backend) Lead(ctx context.Context, _ string, run func(context.Context)) {
 	select {
 	case <-ctx.Done():
@@ -182,13 +182,13 @@ func (b *Backend) Lead(ctx context.Context, _ string, run func(context.Context))
 	<-b.leader
 }
 
-// Shared is kv.Backend's.
+// Shared implements kv.Backend.
 func (b *Backend) Shared() bool { return true }
 
-// MaxPuts is kv.Backend's.
+// MaxPuts implements kv.Backend.
 func (b *Backend) MaxPuts() int { return b.max }
 
-// Close is kv.Backend's.
+// Close implements kv.Backend.
 func (b *Backend) Close() error {
 	b.late.Wait()
 	return nil

@@ -1,5 +1,5 @@
-// Package file keeps a state in one file (bbolt), for one process: a batch is on disk
-// before Commit returns, and survives the process at any moment.
+// Package file stores a state in one bbolt file, for one process. A batch is on disk before
+// Commit returns, and survives a crash at any time.
 package file
 
 import (
@@ -16,10 +16,10 @@ import (
 	"github.com/fairlead/fairlead/vdn/store/kv"
 )
 
-// Name is the file's, in its folder.
+// Name is the name of the file in its directory.
 const Name = "vdn.db"
 
-// lockWait is how long a predecessor has to end.
+// lockWait is how long to wait for a previous process to exit.
 const lockWait = 2 * time.Second
 
 // Backend is an open file.
@@ -30,7 +30,7 @@ type Backend struct {
 
 var _ kv.Backend = (*Backend)(nil)
 
-// Open opens the file in a folder, which it makes where there is none.
+// Open opens the file in a directory, which it creates if needed.
 func Open(folder string) (*Backend, error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
@@ -66,7 +66,7 @@ func makeBuckets(tx *bbolt.Tx) error {
 	}
 }
 
-// Load is kv.Backend's.
+// Load implements kv.Backend.
 func (b *Backend) Load(context.Context) (s kv.Snapshot, err error) {
 	err = b.db.View(func(tx *bbolt.Tx) error {
 		m := tx.Bucket([]byte(kv.Meta))
@@ -88,7 +88,7 @@ func (b *Backend) Load(context.Context) (s kv.Snapshot, err error) {
 	return s, nil
 }
 
-// Commit is kv.Backend's.
+// Commit implements kv.Backend.
 func (b *Backend) Commit(_ context.Context, batch kv.Batch) error {
 	return b.db.Update(func(tx *bbolt.Tx) error {
 		m := tx.Bucket([]byte(kv.Meta))
@@ -115,7 +115,7 @@ func put(tx *bbolt.Tx, p kv.Put) error {
 	return b.Put(key, p.Value)
 }
 
-// Revision is kv.Backend's.
+// Revision implements kv.Backend.
 func (b *Backend) Revision(context.Context) (revision uint64, err error) {
 	err = b.db.View(func(tx *bbolt.Tx) error {
 		revision = kv.ParseNumber(tx.Bucket([]byte(kv.Meta)).Get([]byte(kv.RevisionKey)))
@@ -124,20 +124,20 @@ func (b *Backend) Revision(context.Context) (revision uint64, err error) {
 	return revision, err
 }
 
-// Follow is kv.Backend's: nobody else commits.
+// Follow implements kv.Backend. No other process commits.
 func (b *Backend) Follow(ctx context.Context, _ kv.Snapshot, _ func(kv.Batch) error) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// Lead is kv.Backend's: there is nobody else.
+// Lead implements kv.Backend. There is no other process.
 func (b *Backend) Lead(ctx context.Context, _ string, run func(context.Context)) { run(ctx) }
 
-// Shared is kv.Backend's.
+// Shared implements kv.Backend.
 func (b *Backend) Shared() bool { return false }
 
-// MaxPuts is kv.Backend's.
+// MaxPuts implements kv.Backend.
 func (b *Backend) MaxPuts() int { return 0 }
 
-// Close is kv.Backend's.
+// Close implements kv.Backend.
 func (b *Backend) Close() error { return b.db.Close() }

@@ -1,7 +1,7 @@
-// Package kv is the door to where the state of a domain's networks is kept: values in
-// buckets, changed by whole batches, one after the other. Each batch makes the next
-// revision. Several processes may share a Backend's state; what the values mean is
-// vdn/store's.
+// Package kv defines the interface to the storage of a domain's networks: values in
+// buckets, changed by atomic batches, one after the other. Each batch creates the next
+// revision. Several processes may share a Backend's state. vdn/store defines what the
+// values mean.
 package kv
 
 import (
@@ -10,16 +10,16 @@ import (
 	"strconv"
 )
 
-// The buckets. Values are JSON but for those of addresses, freed and slices.
+// Buckets. Values are JSON except those of addresses, freed and slices.
 const (
 	Networks    = "networks"    // by name
 	Attachments = "attachments" // by ID
 	Addresses   = "addresses"   // the attachment's ID, by address
-	Freed       = "freed"       // at which revision, by address
-	Slices      = "slices"      // the number, by name
+	Freed       = "freed"       // the revision of the release, by address
+	Slices      = "slices"      // the slice number, by name
 	Peers       = "peers"       // by domain
 	Nodes       = "nodes"       // by name
-	// Meta has the backend's own: the keys below.
+	// Meta has the backend's own keys, below.
 	Meta = "meta"
 )
 
@@ -30,75 +30,76 @@ const (
 	FormatKey   = "format"
 )
 
-// Buckets are those whose values Load gives.
+// Buckets are the buckets that Load returns.
 var Buckets = []string{Networks, Attachments, Addresses, Freed, Slices, Peers, Nodes}
 
-// Format is the layout that this code knows.
+// Format is the supported version of the layout.
 const Format = 1
 
-// Put is one value to be written.
+// Put is one value to write.
 type Put struct {
 	Bucket, Key string
-	// Value is deleted where nil.
+	// Value nil deletes the key.
 	Value []byte
-	// Fresh says that there may be no value yet.
+	// Fresh requires that the key does not exist yet.
 	Fresh bool
 }
 
-// Batch is a change of the state, whole or not at all.
+// Batch is an atomic change of the state.
 type Batch struct {
-	// Revision is that of the state with it: one more than before.
+	// Revision is the revision that the batch creates: one more than before.
 	Revision uint64
 	// Writer is unique to the attempt that committed it.
 	Writer string
 	Puts   []Put
 }
 
-// Snapshot is all of a state.
+// Snapshot is an entire state.
 type Snapshot struct {
-	// Batch is the last one's revision and writer, with all values.
+	// Batch has the revision and writer of the last batch, with all values.
 	Batch
-	// At is where Follow goes on from; the backend's own.
+	// At is where Follow continues; specific to the backend.
 	At int64
 }
 
-// Backend keeps a state. Its methods may be called concurrently.
+// Backend stores a state. Its methods are safe for concurrent use.
 type Backend interface {
-	// Load gives everything, no older than what was committed before the call.
+	// Load returns everything, including all that was committed before the call.
 	Load(ctx context.Context) (Snapshot, error)
-	// Commit makes a batch the state's next. An error is ErrConflict where the state is
-	// not at the revision before; with any other the batch may be kept or not, and may
-	// even be kept later, but only at that revision.
+	// Commit commits a batch. It returns ErrConflict if the state is not at the previous
+	// revision. After any other error the batch may have been committed or not, and may
+	// even be committed later, but only as that revision.
 	Commit(ctx context.Context, b Batch) error
-	// Revision is the newest, no older than what was committed before the call.
+	// Revision returns the newest revision, including all that was committed before the
+	// call.
 	Revision(ctx context.Context) (uint64, error)
-	// Follow gives the batches after a snapshot in their order, from all that commit,
-	// until ctx ends or the backend cannot go on.
+	// Follow calls do for the batches after a snapshot in order, from all processes, until
+	// ctx ends or the backend fails.
 	Follow(ctx context.Context, after Snapshot, do func(Batch) error) error
-	// Lead runs a function while this process, of all that share the state, is the one
-	// that leads; again and again until ctx ends. Two may think so for moments.
+	// Lead calls run repeatedly while this process is the leader of those that share the
+	// state, until ctx ends. Two processes may briefly both be leaders.
 	Lead(ctx context.Context, id string, run func(ctx context.Context))
-	// Shared says that others may change the state, too.
+	// Shared reports whether other processes may change the state.
 	Shared() bool
-	// MaxPuts is how many puts a batch may have; 0 for any number.
+	// MaxPuts returns the maximum number of puts in a batch; 0 for no limit.
 	MaxPuts() int
 	Close() error
 }
 
 // Errors of backends, wrapped.
 var (
-	// ErrConflict: another batch was faster.
+	// ErrConflict: another batch was committed first.
 	ErrConflict = errors.New("the state has changed")
-	// ErrUnavailable: the backend cannot be asked now.
+	// ErrUnavailable: the backend cannot be reached at present.
 	ErrUnavailable = errors.New("the store cannot be reached")
 )
 
-// Number writes a number as values have it.
+// Number encodes a number as a value.
 func Number[N int | uint16 | uint64](n N) []byte {
 	return strconv.AppendUint(nil, uint64(n), 10)
 }
 
-// ParseNumber is 0 for what is none.
+// ParseNumber decodes a number; 0 for an invalid one.
 func ParseNumber(b []byte) uint64 {
 	n, _ := strconv.ParseUint(string(b), 10, 64)
 	return n
