@@ -81,8 +81,8 @@ func (f Frontend) Protection() service.SYNProtection {
 }
 
 // Same reports whether a data plane that has f already satisfies o without a write. Names
-// and nodes are informational and do not count; DrainingSince is set only when draining
-// begins.
+// and nodes are informational and do not count; neither does Backend.Drained, which is
+// only read when draining begins.
 func (f Frontend) Same(o Frontend) bool {
 	return f.Key == o.Key && f.Method == o.Method && f.Encapsulation == o.Encapsulation && f.Scheduler == o.Scheduler &&
 		f.RingSize == o.RingSize && f.Survival == o.Survival && f.Affinity == o.Affinity && f.Limits == o.Limits && f.Protection() == o.Protection() &&

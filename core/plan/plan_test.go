@@ -64,8 +64,8 @@ func build(states string, services ...*service.Service) *Plan {
 	})
 }
 
-// want tells which servers are to be held, as "1 2=0 3": last byte, and the
-// weight where it is not 1.
+// want lists the backends to program, as "1 2=0 3": the last byte, and the weight if it
+// is not 1.
 func want(f Frontend) string {
 	if f.Want == nil {
 		return "none"
