@@ -172,8 +172,9 @@ func TestWithdrawsThoughTheDataPlaneCannotBeRead(t *testing.T) {
 	})
 }
 
-// A balancer that stops forwards until all have confirmed that its routes are gone,
-// but for DrainTimeout at most; the world's Linger is a second.
+// A load balancer that stops keeps forwarding until all peers have confirmed the
+// withdrawal of its routes, but for at most DrainTimeout. The world's Linger is one
+// second.
 func TestStopsWhenConfirmed(t *testing.T) {
 	for name, c := range map[string]struct {
 		after, limit time.Duration
@@ -194,7 +195,7 @@ func TestStopsWhenConfirmed(t *testing.T) {
 				w := newWorld(t, fake.New(), behind(slow), func(_ *world, config *Config) { config.DrainTimeout, config.Hurry = c.limit, hurry })
 				w.serve(web(1, 2))
 				synctest.Wait()
-				if c.after == -2 { // it has no route left to withdraw
+				if c.after == -2 { // it has no routes left to withdraw
 					w.serve()
 					time.Sleep(time.Minute)
 				}
@@ -211,8 +212,8 @@ func TestStopsWhenConfirmed(t *testing.T) {
 	}
 }
 
-// One that drains, and stays, is drained when all have confirmed it: there is no other
-// bound.
+// A load balancer that drains but keeps running is drained when all peers have confirmed
+// it. There is no other limit.
 func TestDrainedWhenConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &slowly{after: time.Hour}
@@ -238,7 +239,7 @@ func TestDrainedWhenConfirmed(t *testing.T) {
 	})
 }
 
-// What an earlier process announced is withdrawn where there is nothing to announce.
+// Routes of an earlier process are withdrawn if there is nothing to advertise.
 func TestTellsThatThereIsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, fake.New())
@@ -254,7 +255,7 @@ func TestTellsThatThereIsNothing(t *testing.T) {
 	})
 }
 
-// So does one whose source gives up.
+// The same applies if the source fails.
 func TestLingersWithoutASource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &slowly{Announcer: &advertise.Fake{}, after: 3 * time.Second}

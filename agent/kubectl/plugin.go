@@ -1,6 +1,6 @@
-// Package kubectl is kubectl fairlead: it runs a looking command of fairlead in
-// the pods of the agents, through the API server, and puts their answers
-// together. What the commands do is the business of the binary in the pods.
+// Package kubectl implements kubectl fairlead: it runs a query command of fairlead in the
+// agents' pods through the API server, and combines the answers. The commands themselves
+// are those of the binary in the pods.
 package kubectl
 
 import (
@@ -24,30 +24,29 @@ import (
 	"github.com/fairlead/fairlead/internal/kubeclient"
 )
 
-// Config says which agents are asked.
+// Config selects the agents to query.
 type Config struct {
-	// Kubeconfig and Context are as kubectl's flags; empty for its defaults.
+	// Kubeconfig and Context are the same as kubectl's flags; empty: its defaults.
 	Kubeconfig, Context string
 	Namespace           string
-	// Selector finds the pods of the agents.
+	// Selector selects the agents' pods.
 	Selector string
-	// Node asks that of one node only; empty for all.
+	// Node restricts the query to one node; empty: all.
 	Node string
 }
 
-// Defaults of Config: what the manifests and the chart make.
+// Defaults of Config, matching the manifests and the chart.
 const (
 	DefaultNamespace = "fairlead"
 	DefaultSelector  = "app.kubernetes.io/name=fairlead,app.kubernetes.io/component=agent"
 )
 
-// container is the agents' container.
+// container is the name of the agents' container.
 const container = "agent"
 
-// Run runs "fairlead ARGS" in every agent, and writes the answers in the order
-// of the nodes' names: under a heading each, or with -o json as one object with
-// a field for every node. It fails where one of them fails, after all have been
-// asked.
+// Run runs "fairlead ARGS" in every agent and writes the answers ordered by node name:
+// each under a heading or, with -o json, as one object with a field for every node. If
+// any of them fails, it returns an error after all have been queried.
 func Run(ctx context.Context, c Config, args []string, out, errOut io.Writer) error {
 	config, err := load(c)
 	if err != nil {
@@ -100,7 +99,7 @@ func load(c Config) (*rest.Config, error) {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: c.Context}).ClientConfig()
 }
 
-// agents are the pods that run, by the names of their nodes.
+// agents returns the running pods by node name.
 func agents(ctx context.Context, client rest.Interface, c Config) ([]corev1.Pod, error) {
 	o := metav1.ListOptions{LabelSelector: c.Selector}
 	if c.Node != "" {
@@ -123,7 +122,7 @@ func agents(ctx context.Context, client rest.Interface, c Config) ([]corev1.Pod,
 		c.Namespace, c.Selector)
 }
 
-// asksJSON says whether a command line wants JSON.
+// asksJSON reports whether a command line requests JSON.
 func asksJSON(args []string) bool {
 	for i, a := range args {
 		if a == "-ojson" || a == "-o=json" || a == "--output=json" ||

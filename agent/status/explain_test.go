@@ -26,8 +26,7 @@ func (among) Close() error                        { return nil }
 func (among) Withdrawing() []advertise.Withdrawal { return nil }
 func (a among) Peers() []advertise.Peer           { return a.list }
 
-// announcing is an agent with Services of which all that can be is held and
-// announced.
+// announcing is an agent whose Services are programmed and advertised as far as possible.
 func announcing(drain plan.Drain, sessions ...advertise.Peer) Agent {
 	private := named("private", "10.1.1.5", time.Hour, "172.16.5.1:80")
 	private.Dedicated = true
@@ -127,7 +126,8 @@ func TestExplainAnnounce(t *testing.T) {
 	}
 }
 
-// The page shows a yes and four noes, each by another rule, as a node says them.
+// The page shows one advertised address and four that are not, each by a different rule,
+// as a node reports them.
 func TestExplainAnnounceOnItsPage(t *testing.T) {
 	up := advertise.Peer{AS: 65021, Name: "tor-1", Address: "10.0.0.1", State: advertise.Established}
 	s, err := announcing(plan.Drain{}, up).Gather(eleven).Only("web", "down", "elsewhere", "unfit", "six")
@@ -154,7 +154,7 @@ func TestExplainAnnounceOnItsPage(t *testing.T) {
 	}
 }
 
-// On a segment one balancer of all answers.
+// On a segment, one of the load balancers answers.
 func TestExplainAnnounceOnASegment(t *testing.T) {
 	for state, want := range map[string]plan.Rule{"owner": RuleAnnounced, "standby": RuleStandby} {
 		s, err := announcing(plan.Drain{}, advertise.Peer{Address: "10.0.0.3", State: advertise.Established}).Gather(eleven).Only("web")

@@ -10,24 +10,24 @@ import (
 	"github.com/fairlead/fairlead/core/problem"
 )
 
-// Layer2 is who answers for an address on the segments of a balancer.
+// Layer2 is who answers for an address on the segments of a load balancer.
 type Layer2 struct {
-	// State is "owner" where this node answers, "standby" where another does,
-	// else why nobody here does.
+	// State is "owner" if this node answers, "standby" if another one does, otherwise why
+	// nobody does.
 	State string `json:"state"`
-	// Owner is the member that answers; absent where none is known to.
+	// Owner is the member that answers, if known.
 	Owner  netip.Addr `json:"owner,omitzero"`
 	Reason string     `json:"reason"`
 	Since  time.Time  `json:"since,omitzero"`
 }
 
-// segment is where that is asked for.
+// segment provides the layer-2 state.
 type segment interface {
 	Answered() []advertise.Answered
 	Peers() []advertise.Peer
 }
 
-// answered gives who answers for what, and what of it is to be mended.
+// answered returns who answers for what, and the problems to fix.
 func (a Agent) answered() (by map[netip.Prefix]advertise.Answered, problems []problem.Problem) {
 	if a.Layer2 == nil {
 		return nil, nil
