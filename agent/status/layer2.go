@@ -42,8 +42,8 @@ func (a Agent) answered() (by map[netip.Prefix]advertise.Answered, problems []pr
 	return by, problems
 }
 
-// setLayer2 tells of a route who answers for it; where it is announced in no
-// other way, that decides whether it is.
+// setLayer2 records who answers for a route. If the route is advertised in no other way,
+// that decides whether it is advertised.
 func (r *Route) setLayer2(s advertise.Answered, alone bool) {
 	r.Layer2 = &Layer2{State: s.State, Owner: s.Owner, Reason: s.Reason, Since: s.Since}
 	if alone && r.Announced && s.State != "owner" && !s.Owner.IsValid() {
@@ -51,7 +51,7 @@ func (r *Route) setLayer2(s advertise.Answered, alone bool) {
 	}
 }
 
-// layer2States gives "2 owner, 1 standby"; empty where there is no layer 2.
+// layer2States returns "2 owner, 1 standby", or "" without layer 2.
 func (s Status) layer2States() string {
 	count := map[string]uint64{}
 	for _, r := range s.Routes {
@@ -65,7 +65,7 @@ func (s Status) layer2States() string {
 	return tally(count)
 }
 
-// answers is the table of who answers.
+// answers writes the table of who answers.
 func (v routes) answers(t *table) {
 	if !slices.ContainsFunc(v.list, func(r Route) bool { return r.Layer2 != nil }) {
 		return

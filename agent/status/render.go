@@ -15,20 +15,20 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Format is how a View is written.
+// Format is an output format of a View.
 type Format string
 
-// The formats.
+// Formats of a View.
 const (
 	Table Format = "table"
 	JSON  Format = "json"
 	YAML  Format = "yaml"
 )
 
-// Formats lists them in the order they are told to a user.
+// Formats lists the formats in the order shown to users.
 var Formats = []Format{Table, JSON, YAML}
 
-// ParseFormat refuses what is no format.
+// ParseFormat parses the name of a format.
 func ParseFormat(s string) (Format, error) {
 	if !slices.Contains(Formats, Format(s)) {
 		return "", fmt.Errorf("%q is no output format: use table, json or yaml", s)
@@ -36,7 +36,7 @@ func ParseFormat(s string) (Format, error) {
 	return Format(s), nil
 }
 
-// Write shows v in a format.
+// Write writes v in a format.
 func Write(w io.Writer, v View, f Format) error {
 	var out []byte
 	var err error
@@ -57,8 +57,7 @@ func Write(w io.Writer, v View, f Format) error {
 	return err
 }
 
-// printable shows what would move a terminal's cursor, and may come from anywhere, as
-// U+FFFD.
+// printable replaces control characters, which may come from anywhere, with U+FFFD.
 func printable(text []byte) []byte {
 	return bytes.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || unicode.IsGraphic(r) {
@@ -68,7 +67,7 @@ func printable(text []byte) []byte {
 	}, text)
 }
 
-// marshal is json.Marshal but for "<" and ">" left as they are.
+// marshal is json.Marshal, but does not escape "<" and ">".
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -87,8 +86,7 @@ func renderJSON(v View) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// renderYAML turns the JSON into YAML, which keeps the names and the order of
-// the fields.
+// renderYAML converts JSON to YAML, preserving the names and the order of fields.
 func renderYAML(v View) ([]byte, error) {
 	raw, err := marshal(v)
 	if err != nil {
@@ -108,7 +106,7 @@ func renderYAML(v View) ([]byte, error) {
 	return b.Bytes(), enc.Close()
 }
 
-// blockStyle takes JSON's braces and quotes off; empty lists keep theirs.
+// blockStyle switches from JSON's flow style to block style, except for empty lists.
 func blockStyle(n *yaml.Node) {
 	if n.Kind == yaml.ScalarNode || len(n.Content) > 0 {
 		n.Style = 0
@@ -124,7 +122,7 @@ func renderTable(v View) []byte {
 	return b.Bytes()
 }
 
-// table gathers rows until end aligns their columns.
+// table collects rows until end aligns their columns.
 type table struct {
 	out  io.Writer
 	rows [][]string
@@ -132,14 +130,14 @@ type table struct {
 
 func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
 
-// line writes text that has no columns.
+// line writes text without columns.
 func (t *table) line(format string, args ...any) { fmt.Fprintf(t.out, format+"\n", args...) }
 
 // fact writes a line "label  text".
 func (t *table) fact(label, text string) { t.line("%-12s%s", label, text) }
 
-// end writes the rows gathered, each on one line. Empty cells show as "-", but for the last of
-// a row, which is free text.
+// end writes the collected rows, each on one line. Empty cells show as "-", except the
+// last of a row, which is free text.
 func (t *table) end() {
 	var aligned bytes.Buffer
 	tw := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
@@ -159,8 +157,8 @@ func (t *table) end() {
 	t.rows = nil
 }
 
-// age gives how long ago a moment was, in its two largest units: "3m12s";
-// empty for a moment that never was.
+// age returns how long ago a time was, in its two largest units: "3m12s"; empty for the
+// zero time.
 func age(then, now time.Time) string {
 	if then.IsZero() {
 		return ""
