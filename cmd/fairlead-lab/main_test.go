@@ -48,8 +48,8 @@ func TestWrongCommandsAreFound(t *testing.T) {
 	}
 }
 
-// TestScenariosAreBounded: a file that is too long is refused by name, whichever
-// way it is read.
+// TestScenariosAreBounded checks that a file that is too long is rejected by name,
+// however it is read.
 func TestScenariosAreBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "long.yaml")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {

@@ -16,10 +16,10 @@ import (
 	"github.com/fairlead/fairlead/internal/limit"
 )
 
-// mostAsked is the largest request body that an agent reads, in bytes.
+// mostAsked limits the request body that an agent reads, in bytes.
 const mostAsked = 1 << 20
 
-// What an agent answers besides its status.
+// Endpoints of an agent in addition to its status.
 const (
 	tracePath   = "/v1/trace"
 	dropsPath   = "/v1/drops"
@@ -27,7 +27,7 @@ const (
 	capturePath = "/v1/capture"
 )
 
-// endpoints answer what needs the data plane or the server half.
+// endpoints returns the endpoints that need the data plane or the DSR agent.
 func (a *agent) endpoints() []status.Endpoint {
 	all := []status.Endpoint{status.ReadyEndpoint(a.ready), {Pattern: "GET " + flowsPath, Handler: answer(a.answerFlows)},
 		{Pattern: "POST " + drainPath, Handler: answer(a.answerDrain)}}
@@ -42,8 +42,8 @@ func (a *agent) endpoints() []status.Endpoint {
 	)
 }
 
-// answer is a handler that may fail: before it has written anything, with the
-// error's words.
+// answer is a handler that may return an error, which is sent to the client if nothing
+// has been written.
 type answer func(*stream, *http.Request) error
 
 func (f answer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -55,11 +55,11 @@ func (f answer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 	default:
 		slog.Debug("answer ended", "path", r.URL.Path, "error", err)
-		panic(http.ErrAbortHandler) // the asker shall see that it is not whole
+		panic(http.ErrAbortHandler) // so that the client notices that the answer is incomplete
 	}
 }
 
-// stream is an answer that is written bit by bit.
+// stream is an incrementally written response.
 type stream struct {
 	w     http.ResponseWriter
 	begun bool
@@ -70,7 +70,7 @@ func (s *stream) Write(b []byte) (int, error) {
 	return s.w.Write(b)
 }
 
-// Flush sends what is written; the asker sees the answer begin.
+// Flush sends what has been written, so that the client sees the start of the response.
 func (s *stream) Flush() {
 	s.begun = true
 	if f, ok := s.w.(http.Flusher); ok {
@@ -90,7 +90,7 @@ func (a *agent) answerTrace(s *stream, r *http.Request) error {
 	return json.NewEncoder(s).Encode(t)
 }
 
-// serviceOf names the Service of a frontend, where the plan has it.
+// serviceOf returns the Service of a frontend, if it is in the plan.
 func (a *agent) serviceOf(k service.Key) string {
 	for _, f := range a.loop.View().Plan.Frontends {
 		if f.Key == k {
@@ -100,10 +100,10 @@ func (a *agent) serviceOf(k service.Key) string {
 	return ""
 }
 
-// asker is a looking command that asks for one of these.
+// asker is a query command that uses one of these endpoints.
 type asker struct{ look }
 
-// ask gives the body of an answer.
+// ask returns the body of a response.
 func (a *asker) ask(ctx context.Context, method, path string, query url.Values, body io.Reader) (io.ReadCloser, error) {
 	socket, err := a.where(ctx)
 	if err != nil {
@@ -115,7 +115,7 @@ func (a *asker) ask(ctx context.Context, method, path string, query url.Values, 
 	return status.Ask(ctx, socket, method, path, body)
 }
 
-// askJSON reads an answer that is one JSON value.
+// askJSON decodes a response that is a single JSON value.
 func (a *asker) askJSON(ctx context.Context, method, path string, body io.Reader, into any) error {
 	got, err := a.ask(ctx, method, path, nil, body)
 	if err != nil {
@@ -128,8 +128,8 @@ func (a *asker) askJSON(ctx context.Context, method, path string, body io.Reader
 	return nil
 }
 
-// each reads a stream of JSON values until it ends or ctx does. A value has no more
-// than limit.Item bytes.
+// each decodes a stream of JSON values until it ends or ctx is canceled. A value is
+// limited to limit.Item bytes.
 func each[T any](ctx context.Context, body io.Reader, f func(T) error) error {
 	bounded := limit.NewReader(body, "one value", limit.Item)
 	for dec := json.NewDecoder(bounded); ; {
@@ -137,7 +137,7 @@ func each[T any](ctx context.Context, body io.Reader, f func(T) error) error {
 		var v T
 		switch err := dec.Decode(&v); {
 		case ctx.Err() != nil || errors.Is(err, io.EOF):
-			return nil // also where more came together with the last that was wanted
+			return nil // even if further values arrived together with the last one wanted
 		case err != nil:
 			return fmt.Errorf("the agent's answer broke off: %w", err)
 		}

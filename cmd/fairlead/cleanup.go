@@ -51,7 +51,7 @@ stay as the agents set them. It refuses while an agent runs.`,
 	return cmd
 }
 
-// cleanUp removes all as soon as no agent runs.
+// cleanUp removes everything as soon as no agent is running.
 func cleanUp(ctx context.Context, folder string, wait time.Duration) error {
 	for end := time.Now().Add(wait); ; {
 		err := cleanUpVDN(folder)

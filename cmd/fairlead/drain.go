@@ -18,7 +18,7 @@ import (
 	"github.com/fairlead/fairlead/source/kube"
 )
 
-// drainPath is where an agent is told to drain, or not to.
+// drainPath is the endpoint that starts or stops a drain.
 const drainPath = "/v1/drain"
 
 func drainFlags(f *pflag.FlagSet, c *config.Agent) {
@@ -71,8 +71,8 @@ flows are remembered, taint the Node fairlead.io/drain instead.`,
 	return cmd
 }
 
-// awaitDrain waits until the agent is drained, or with undo until it does not drain
-// by command.
+// awaitDrain waits until the agent is drained or, with undo, until the drain command no
+// longer applies.
 func (a *asker) awaitDrain(cmd *cobra.Command, undo bool, limit time.Duration) error {
 	const pace = 100 * time.Millisecond
 	for end := time.Now().Add(limit); ; time.Sleep(pace) {
@@ -90,7 +90,7 @@ func (a *asker) awaitDrain(cmd *cobra.Command, undo bool, limit time.Duration) e
 	}
 }
 
-// answerDrain tells the loop; what comes of it is in the status.
+// answerDrain passes the request to the loop; the status shows the result.
 func (a *agent) answerDrain(s *stream, r *http.Request) error {
 	if !a.config.Balancer {
 		return fmt.Errorf("this agent is no balancer: there is nothing to drain")
@@ -100,14 +100,14 @@ func (a *agent) answerDrain(s *stream, r *http.Request) error {
 	return json.NewEncoder(s).Encode(map[string]bool{"drain": !undo})
 }
 
-// tellDrains has a loop's drains told of by Events, where there is a cluster.
+// tellDrains reports a loop's drains as Events, in a cluster.
 func (a *agent) tellDrains(loop *reconciler.Config) {
 	if a.cluster != nil {
 		loop.OnDrain = func(d reconciler.Drain) { a.cluster.Tell(drainEvent(d)) }
 	}
 }
 
-// drainEvent says of a change of stage what people are to read of the node.
+// drainEvent returns the Event for a change of stage.
 func drainEvent(d reconciler.Drain) kube.Event {
 	why := strings.Join(d.Why, "; ")
 	e := kube.Event{Action: "Drain"}

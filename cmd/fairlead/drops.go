@@ -18,7 +18,7 @@ import (
 	"github.com/fairlead/fairlead/internal/decode"
 )
 
-// eventsPath streams samples of dropped packets; dropsPath counts them.
+// eventsPath streams samples of dropped packets; dropsPath returns counts.
 const eventsPath = dropsPath + "/events"
 
 func newDropsCommand() *cobra.Command {
@@ -58,7 +58,7 @@ type drops struct {
 	most          int
 }
 
-// counts asks what was dropped: by reason what each CPU has counted.
+// counts returns the dropped packets by reason and CPU.
 func (d *drops) counts(ctx context.Context) (counts map[string][]uint64, err error) {
 	err = d.askJSON(ctx, http.MethodGet, dropsPath, nil, &counts)
 	return counts, err
@@ -75,7 +75,7 @@ func (d *drops) reasons(*cobra.Command, []string, string) ([]string, cobra.Shell
 	return slices.Sorted(maps.Keys(counts)), cobra.ShellCompDirectiveNoFileComp
 }
 
-// dropped is one reason as it is shown.
+// dropped is the output for one reason.
 type dropped struct {
 	Reason  string   `json:"reason"`
 	Packets uint64   `json:"packets"`
@@ -96,7 +96,7 @@ func (d *drops) count(cmd *cobra.Command, reasons []string) error {
 	return status.Write(cmd.OutOrStdout(), d.sheet(list), d.format)
 }
 
-// droppedOf gives the reasons named, or all that have happened.
+// droppedOf returns the given reasons, or all that have occurred.
 func droppedOf(counts map[string][]uint64, reasons []string) ([]dropped, error) {
 	for _, r := range reasons {
 		if _, known := counts[r]; !known {
@@ -137,7 +137,7 @@ func (d *drops) sheet(list []dropped) status.Sheet {
 	return s
 }
 
-// told is an event as programs read it.
+// told is the machine-readable form of an event.
 type told struct {
 	xdp.Event
 	Packet []string `json:"packet"`
@@ -207,7 +207,7 @@ func (a *agent) answerEvents(s *stream, r *http.Request) error {
 	enc := json.NewEncoder(s)
 	for e := range events {
 		if err := enc.Encode(e); err != nil {
-			continue // the asker went away: so will the events
+			continue // the client has disconnected, so events will end
 		}
 		s.Flush()
 	}

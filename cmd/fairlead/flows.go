@@ -67,7 +67,7 @@ func (f *flows) check() error {
 	return nil
 }
 
-// flow is one that is remembered, by the balancer or the server half.
+// flow is a flow tracked by the load balancer or the DSR agent.
 type flow struct {
 	dataplane.Flow
 	// At is "balancer" or "server".
@@ -79,7 +79,7 @@ func (f *flows) run(cmd *cobra.Command) error {
 	defer cancel()
 	query := url.Values{"vip": {f.vip}, "client": {f.client}, "backend": {f.backend}}
 	if f.limit > 0 {
-		query.Set("limit", fmt.Sprint(f.limit+1)) // one more says that there are more
+		query.Set("limit", fmt.Sprint(f.limit+1)) // one extra shows that there are more
 	}
 	body, err := f.ask(ctx, http.MethodGet, flowsPath, query, nil)
 	if err != nil {
@@ -118,7 +118,7 @@ func flowsSheet(list []flow) status.Sheet {
 	return s
 }
 
-// answerFlows writes the flows that are asked for, one JSON value each.
+// answerFlows writes the requested flows, one JSON value each.
 func (a *agent) answerFlows(s *stream, r *http.Request) error {
 	q, err := flowQueryOf(r.URL.Query())
 	if err != nil {
@@ -152,7 +152,7 @@ func (a *agent) answerFlows(s *stream, r *http.Request) error {
 	return nil
 }
 
-// flowQueryOf reads what flows are wanted.
+// flowQueryOf parses a flow query.
 func flowQueryOf(values url.Values) (q dataplane.FlowQuery, err error) {
 	for key, to := range map[string]*netip.AddrPort{"vip": &q.VIP, "client": &q.Client, "backend": &q.Server} {
 		if text := values.Get(key); text != "" {

@@ -13,14 +13,14 @@ import (
 	"github.com/fairlead/fairlead/cmd/internal/cli"
 )
 
-// look is what the looking commands share: where to ask, and how to show.
+// look contains what the query commands share: the socket and the output format.
 type look struct {
 	socket string
 	format status.Format
 	watch  time.Duration
 }
 
-// flags adds the shared flags to a looking command.
+// flags adds the shared flags to a query command.
 func (l *look) flags(cmd *cobra.Command) {
 	l.basicFlags(cmd)
 	f := cmd.Flags()
@@ -28,7 +28,7 @@ func (l *look) flags(cmd *cobra.Command) {
 	f.Lookup("watch").NoOptDefVal = "1s"
 }
 
-// basicFlags are the flags of a command that looks once.
+// basicFlags adds the flags of a command that queries once.
 func (l *look) basicFlags(cmd *cobra.Command) {
 	cmd.GroupID = groupLook
 	f := cmd.Flags()
@@ -36,7 +36,7 @@ func (l *look) basicFlags(cmd *cobra.Command) {
 	outputFlag(cmd, &l.format)
 }
 
-// show asks the agent and writes the view, once or until interrupted.
+// show queries the agent and writes the view, once or until interrupted.
 func (l *look) show(cmd *cobra.Command, view func(status.Status) (status.View, error)) error {
 	ctx, out := cmd.Context(), cmd.OutOrStdout()
 	if err := l.once(ctx, out, view); err != nil || l.watch <= 0 {
@@ -52,13 +52,13 @@ func (l *look) show(cmd *cobra.Command, view func(status.Status) (status.View, e
 		}
 		fmt.Fprint(out, l.between(out))
 		if err := l.once(ctx, out, view); err != nil && ctx.Err() == nil {
-			// An agent that restarts is away for a moment: go on asking.
+			// An agent that restarts is unavailable for a moment: continue.
 			fmt.Fprintln(cmd.ErrOrStderr(), "fairlead:", err)
 		}
 	}
 }
 
-// askLimit is how long an answer may take.
+// askLimit is the timeout for an answer.
 const askLimit = 10 * time.Second
 
 func (l *look) once(ctx context.Context, out io.Writer, view func(status.Status) (status.View, error)) error {
@@ -75,7 +75,7 @@ func (l *look) once(ctx context.Context, out io.Writer, view func(status.Status)
 	return status.Write(out, v, l.format)
 }
 
-// fetch asks on the socket, or on the only one where none is named.
+// fetch queries the socket, or the only one if none is specified.
 func (l *look) fetch(ctx context.Context) (status.Status, error) {
 	socket, err := l.where(ctx)
 	if err != nil {
@@ -84,7 +84,7 @@ func (l *look) fetch(ctx context.Context) (status.Status, error) {
 	return status.Fetch(ctx, socket)
 }
 
-// where gives the socket to ask on.
+// where returns the socket to query.
 func (l *look) where(ctx context.Context) (string, error) {
 	if l.socket != "" {
 		return l.socket, nil
@@ -92,8 +92,8 @@ func (l *look) where(ctx context.Context) (string, error) {
 	return status.Find(ctx, status.SocketDir)
 }
 
-// between parts two views: a terminal's screen is cleared for a table, else
-// they follow each other as documents of one stream.
+// between returns the separator of two views: on a terminal, the screen is cleared for a
+// table; otherwise they are documents of one stream.
 func (l *look) between(out io.Writer) string {
 	switch {
 	case l.format == status.YAML:
@@ -106,7 +106,7 @@ func (l *look) between(out io.Writer) string {
 	return "\n"
 }
 
-// formatFlag refuses a wrong -o while flags are parsed.
+// formatFlag validates -o while flags are parsed.
 type formatFlag status.Format
 
 func (f *formatFlag) String() string { return string(*f) }
@@ -118,13 +118,13 @@ func (f *formatFlag) Set(s string) error {
 	return err
 }
 
-// outputFlag adds the flag for the format; a table is the default.
+// outputFlag adds the flag for the format; table is the default.
 func outputFlag(cmd *cobra.Command, format *status.Format) {
 	*format = status.Table
 	cmd.Flags().VarP((*formatFlag)(format), "output", "o", "table, json or yaml")
 	_ = cmd.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return formatNames(), cobra.ShellCompDirectiveNoFileComp
-	}) // fails only for a flag that is not there
+	}) // fails only for an undefined flag
 }
 
 func formatNames() []string {
@@ -135,7 +135,7 @@ func formatNames() []string {
 	return names
 }
 
-// serviceNames lists the agent's services for the shell's completion.
+// serviceNames lists the agent's Services for shell completion.
 func (l *look) serviceNames(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	var names []string
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)

@@ -34,7 +34,7 @@ the prefixes heard and told now, the updates and the ends of established session
 	return cmd
 }
 
-// peerNames lists the peers, by name where they have one, for the shell's completion.
+// peerNames lists the peers, with their names and addresses, for shell completion.
 func (l *look) peerNames(cmd *cobra.Command, _ []string, prefix string) (names []string, _ cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()

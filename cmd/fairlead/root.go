@@ -36,7 +36,7 @@ ECMP, and losing a balancer costs no connection.`)
 	return root
 }
 
-// The groups of subcommands in the help.
+// Groups of subcommands in the help.
 const (
 	groupRun  = "run"
 	groupLook = "look"

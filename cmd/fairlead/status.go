@@ -43,7 +43,7 @@ them within 30 seconds after its start. Reflectors and routers are ready once th
 	return cmd
 }
 
-// showReady says whether who runs here is ready; an error where not.
+// showReady prints whether the process is ready, and returns an error if not.
 func (l *look) showReady(cmd *cobra.Command) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), askLimit)
 	defer cancel()

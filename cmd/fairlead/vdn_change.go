@@ -40,11 +40,11 @@ the rest is done.`,
 	}
 	vdnClientFlags(cmd, &config)
 	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "`file` to read; - for standard input")
-	_ = cmd.MarkFlagRequired("file") // fails only for a flag that is not there
+	_ = cmd.MarkFlagRequired("file") // fails only for an undefined flag
 	return cmd
 }
 
-// readItems reads all files; all that is wrong in them is told.
+// readItems reads all files, and reports all errors in them.
 func readItems(files []string, stdin io.Reader) (items []file.Item, err error) {
 	var faults []error
 	for _, name := range files {

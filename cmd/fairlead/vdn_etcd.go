@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/vdn/store/file"
 )
 
-// etcdFlags say where the store is that controllers share.
+// etcdFlags adds the flags for the shared store of controllers.
 func etcdFlags(cmd *cobra.Command, c *config.Etcd) {
 	f := cmd.Flags()
 	f.StringSliceVar(&c.Endpoints, "etcd-endpoints", nil, "`URL` of each member of the etcd that several controllers share")

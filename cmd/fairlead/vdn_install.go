@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/internal/wholefile"
 )
 
-// plugins are what container runtimes look for.
+// plugins lists the programs that container runtimes look for.
 var plugins = []string{"fairlead-cni", "fairlead-ipam"}
 
 func newInstallCNICommand() *cobra.Command {
@@ -40,7 +40,7 @@ replaced whole.`,
 	return cmd
 }
 
-// replace copies a program over another, which stays whole until the new one is.
+// replace atomically replaces a program with a copy of another.
 func replace(from, to string) error {
 	in, err := os.Open(from)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/fairlead/fairlead/vdn/client"
 )
 
-// vdnClientFlags say where the controller is.
+// vdnClientFlags adds the flags for reaching the controller.
 func vdnClientFlags(cmd *cobra.Command, c *client.Config) {
 	f := cmd.Flags()
 	f.StringVar(&c.URL, "controller", client.DefaultURL, "`URL` of the controller; several are separated by commas")
@@ -25,7 +25,7 @@ func vdnClientFlags(cmd *cobra.Command, c *client.Config) {
 	f.DurationVar(&c.Timeout, "timeout", client.DefaultTimeout, "how long an answer may take")
 }
 
-// vdnLook is what the looking commands below fairlead vdn share.
+// vdnLook contains what the query commands of fairlead vdn share.
 type vdnLook struct {
 	config client.Config
 	format status.Format
@@ -36,7 +36,7 @@ func (l *vdnLook) flags(cmd *cobra.Command) {
 	outputFlag(cmd, &l.format)
 }
 
-// show asks the controller and writes what a view has.
+// show queries the controller and writes a view.
 func (l *vdnLook) show(cmd *cobra.Command, sheet func(vdn.View) status.Sheet) error {
 	view, err := l.view(cmd.Context())
 	if err != nil {
@@ -54,7 +54,7 @@ func (l *vdnLook) view(ctx context.Context) (vdn.View, error) {
 	return view, err
 }
 
-// networkNames lists the networks for the shell's completion.
+// networkNames lists the networks for shell completion.
 func (l *vdnLook) networkNames(cmd *cobra.Command, args []string, prefix string) (names []string, _ cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -107,7 +107,7 @@ func networksSheet(v vdn.View) status.Sheet {
 	return s
 }
 
-// rateWord leaves what is not set empty.
+// rateWord returns "" if the rate is not set.
 func rateWord(r vdn.Rate) string {
 	if r == 0 {
 		return ""
@@ -149,7 +149,7 @@ whether they have their device (up) or their addresses only (leased).`,
 	l.flags(cmd)
 	cmd.Flags().StringVar(&network, "network", "", "only those of a network, by `name`")
 	cmd.Flags().StringVar(&node, "node", "", "only those of a node, by `name`")
-	_ = cmd.RegisterFlagCompletionFunc("network", l.networkNames) // fails only for a flag that is not there
+	_ = cmd.RegisterFlagCompletionFunc("network", l.networkNames) // fails only for an undefined flag
 	return cmd
 }
 
@@ -223,7 +223,7 @@ they share, and why a network of theirs does not count here, if so.`,
 }
 
 func vdnPeersSheet(v vdn.View) status.Sheet {
-	peers := append([]vdn.PeerView{}, v.Peers...) // [] in JSON where there is none
+	peers := append([]vdn.PeerView{}, v.Peers...) // [] in JSON if there are none
 	s := status.Sheet{Value: peers, Head: []string{"PEER", "CONNECTED", "NEXT HOPS", "NETWORK", "PREFIXES", "HOSTS", "WHY NOT"}}
 	for _, p := range peers {
 		row := []string{p.Domain, yes(p.Connected), words[netip.Addr](p.NextHops)}

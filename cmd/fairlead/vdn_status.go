@@ -41,7 +41,7 @@ controller.`,
 	return cmd
 }
 
-// askNode gives the status of the daemon that answers on a socket.
+// askNode queries the status of the daemon on a socket.
 func askNode(ctx context.Context, socket string) (s node.Status, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -65,7 +65,7 @@ func askNode(ctx context.Context, socket string) (s node.Status, err error) {
 	return s, json.NewDecoder(io.LimitReader(answer.Body, mostAsked)).Decode(&s)
 }
 
-// nodeSheet shows it. Since is how long ago.
+// nodeSheet formats the status. Times are shown as ages.
 func nodeSheet(s node.Status, now time.Time) status.Sheet {
 	ago := func(t time.Time) string {
 		if t.IsZero() {

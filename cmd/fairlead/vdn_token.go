@@ -57,7 +57,7 @@ nothing.`,
 	f.StringVar(&e.Node, "node", "", "`name` of the node that may use the token; * for any")
 	f.StringVar(&out, "out", "", "new `file` for the token")
 	for _, needed := range []string{"name", "role", "out"} {
-		_ = cmd.MarkFlagRequired(needed) // fails only for a flag that is not there
+		_ = cmd.MarkFlagRequired(needed) // fails only for an undefined flag
 	}
 	return cmd
 }

@@ -1,6 +1,5 @@
-// Command kubectl-fairlead is a plug-in of kubectl: the looking commands of
-// fairlead, asked of the agents of a cluster through its API server. Only flags
-// live here.
+// Command kubectl-fairlead is a kubectl plugin: it runs the query commands of fairlead on
+// the agents of a cluster through its API server. This package only contains flags.
 package main
 
 import (
