@@ -68,8 +68,8 @@ func TestScenariosAreBounded(t *testing.T) {
 	}
 }
 
-// TestFindsTheProduct: the binary next to this program comes first, then $PATH,
-// and --fairlead overrides both.
+// TestFindsTheProduct checks that the binary next to this program takes precedence over
+// $PATH, and that --fairlead overrides both.
 func TestFindsTheProduct(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
