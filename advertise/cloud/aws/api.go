@@ -159,12 +159,12 @@ func (a *api) once(ctx context.Context, body []byte, into any) error {
 	return nil
 }
 
-// refusal is the error that an answer tells of.
+// refusal returns the error that an answer contains.
 func refusal(answer *http.Response, text []byte) error {
 	var told struct {
 		Errors []struct{ Code, Message string } `xml:"Errors>Error"`
 	}
-	_ = xml.Unmarshal(text, &told) // what is no XML has no code
+	_ = xml.Unmarshal(text, &told) // an answer that is not XML has no code
 	said := &smithy.GenericAPIError{Code: http.StatusText(answer.StatusCode), Message: answer.Status}
 	if len(told.Errors) > 0 {
 		said.Code = cmp.Or(told.Errors[0].Code, said.Code)
@@ -173,10 +173,10 @@ func refusal(answer *http.Response, text []byte) error {
 	return &smithyhttp.ResponseError{Response: &smithyhttp.Response{Response: answer}, Err: said}
 }
 
-// maxSkew is how far clocks may be apart: a signature is taken for five minutes.
+// maxSkew is how far clocks may differ: a signature is valid for five minutes.
 const maxSkew = 4 * time.Minute
 
-// compareClocks notes how far the server's clock is ahead of ours.
+// compareClocks records how far the server's clock is ahead of ours.
 func (a *api) compareClocks(date string) {
 	at, err := http.ParseTime(date)
 	if err != nil {
@@ -195,7 +195,7 @@ func (a *api) offset() time.Duration {
 	return a.skew
 }
 
-// pages calls get with no token, and then with that of each page that follows.
+// pages calls get without a token, and then with the token of each following page.
 func pages(get func(token string) (next string, err error)) error {
 	for token := ""; ; {
 		next, err := get(token)
