@@ -76,7 +76,7 @@ type engine struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	sweep  sync.Mutex // one removal of a dead neighbour at a time
+	sweep  sync.Mutex // one removal of a dead neighbor at a time
 	total  total
 	// counting is held while paths are counted. The next count starts at countNext.
 	counting  sync.Mutex

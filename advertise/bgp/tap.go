@@ -45,7 +45,7 @@ type tap struct {
 	peerAS uint32
 	peerID netip.Addr
 	cut    bool // it exceeded a limit
-	// fresh routes were received since its paths were counted; counted is the larger
+	// fresh counts routes received since its paths were counted; counted is the larger
 	// count of both families, all the sum. more is signaled when a limit may be exceeded;
 	// recounted is closed and replaced after each count.
 	fresh, counted, all int

@@ -76,7 +76,7 @@ type outlet struct {
 	watched     bool
 	heard       time.Time // as of the last BFD packet
 	fresh       bool
-	queued      bool // more is to be written
+	queued      bool // more must be written
 	written     uint64
 	acked       uint64
 }

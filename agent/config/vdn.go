@@ -20,7 +20,7 @@ import (
 // DefaultVDNData is the default data directory of the VDN controller.
 const DefaultVDNData = "/var/lib/fairlead/vdn"
 
-// VDN is the configuration of fairlead vdn controller.
+// VDN is the configuration of fairlead vdn, the VDN controller.
 type VDN struct {
 	// Name distinguishes this controller from the others of its domain; empty: the host
 	// name.

@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/vdn/client"
 )
 
-// VDNNode is the configuration of fairlead vdn agent.
+// VDNNode is the configuration of fairlead vdn node.
 type VDNNode struct {
 	// Name is the name of the node; empty: the host name.
 	Name string

@@ -55,7 +55,7 @@ func TestScenariosAreBounded(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(path, limit.Text+1); err != nil { // takes no room on disk
+	if err := os.Truncate(path, limit.Text+1); err != nil { // takes no space on disk
 		t.Fatal(err)
 	}
 	_, direct := scenarioIn(path)

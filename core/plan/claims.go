@@ -13,11 +13,11 @@ import (
 // If several Services claim the same Key, or overlapping port ranges, the first of these
 // rules in which two claims differ decides:
 //
-//   1. An address that is served takes precedence over one that is not advertised here.
-//   2. The kind of address: load balancer IP, external IP, cluster IP.
-//   3. The Service for which the Key is programmed keeps it (Input.Owner).
-//   4. The older Service by creationTimestamp. A Service without one counts as younger.
-//   5. The name, so that load balancers that start at the same time choose alike.
+//  1. An address that is served takes precedence over one that is not advertised here.
+//  2. The kind of address: load balancer IP, external IP, cluster IP.
+//  3. The Service for which the Key is programmed keeps it (Input.Owner).
+//  4. The older Service by creationTimestamp. A Service without one counts as younger.
+//  5. The name, so that load balancers that start at the same time choose alike.
 
 // claimRule identifies the rule that decided between two claims.
 type claimRule int

@@ -14,7 +14,7 @@ import (
 // wish collects all offers for one prefix.
 type wish struct {
 	frontends []service.Key
-	// offers are the eligible offers, not the reasons why others are not eligible.
+	// offers lists the eligible offers, not lists why others are not eligible.
 	offers []route.Offer
 	not    []string
 	// unfit holds each distinct reason why a frontend does not meet an offer's

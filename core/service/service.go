@@ -239,7 +239,7 @@ const (
 	ClusterAddress                         // spec.clusterIPs
 )
 
-// String returns the name that a kind has in an Advertisement.
+// String returns the name that a kind has in an Announcement.
 func (k AddressKind) String() string {
 	switch k {
 	case ExternalAddress:
@@ -364,7 +364,7 @@ type Service struct {
 	LocalPolicy, LocalPolicyCluster bool
 	// Prefixes are advertised instead of the /32 or /128 of the VIPs that they contain.
 	Prefixes []netip.Prefix
-	// Labels select the Advertisements of a cluster that apply to the Service. Nil
+	// Labels select the Announcements of a cluster that apply to the Service. Nil
 	// outside a cluster.
 	Labels map[string]string
 	// Frontends are sorted by Key, without duplicates.

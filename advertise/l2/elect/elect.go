@@ -109,7 +109,7 @@ type Actions struct {
 	Hellos []HelloTo
 	// Probe and Announce are addresses to probe and announce.
 	Probe, Announce []netip.Addr
-	// Events are to be logged.
+	// Events must be logged.
 	Events []Event
 }
 
