@@ -1,4 +1,4 @@
-# make help tells what there is.
+# make help lists the targets.
 SHELL       := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -7,21 +7,21 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -s -w -X github.com/fairlead/fairlead/internal/version.stamped=$(VERSION)
 TOOLS   := $(CURDIR)/bin/tools
 
-# Tests of namespaces and BGP mostly wait: three packages at once neither starve each
-# other on a small machine, nor leave it idle.
+# Tests of namespaces and BGP mostly wait: with three packages at a time, they neither
+# starve each other on a small machine, nor leave it idle.
 TESTFLAGS ?= -p 3 -timeout 15m
-# Packages to test, race or bench: all, where none are given. The comparison with
-# kube-proxy, which it builds, runs in make test-kube.
+# Packages to test, race or bench; default: all. The comparison with kube-proxy, which it
+# builds, is in make test-kube.
 PACKAGES  ?=
 packages   = $(or $(PACKAGES),$(shell go list ./... | grep -v /lab/bench/kubeproxy))
-# What goes wrong around a whole chain takes minutes, and runs there, too, as do the
-# tests beside kube-controller-manager, which they build; the demo, the clock on the
-# wall and the tables of rules with IPVS take minutes, and run in make test-ipvs.
+# Faults in a complete chain take minutes, and run in make test-kube, as do the tests with
+# kube-controller-manager, which they build; the demo, the wall-clock test and the rule
+# tables with IPVS take minutes, and run in make test-ipvs.
 LONG      := '^TestIPVS$$|^TestWallClock$$|^TestManaged|^TestChain$$/^(API|health|slow|no|two)'
 # What users install, and which of it is in the image. fairlead-lab is in neither.
 INSTALLED := fairlead fairlead-cni fairlead-ipam kubectl-fairlead
 IN_IMAGE  := fairlead fairlead-cni fairlead-ipam
-# What the image is for: make image PLATFORMS="linux/amd64 linux/arm64".
+# Platforms of the image: make image PLATFORMS="linux/amd64 linux/arm64".
 PLATFORMS ?= linux/$(shell go env GOARCH)
 # Arguments for fairlead-lab demo and bench: make demo ARGS="--method dsr-nat".
 ARGS ?=
@@ -32,10 +32,10 @@ ARGS ?=
 help: ## tell what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
 
-# Without the tag gRPC, which gobgp brings, has pages made by templates: these may call
-# any method by its name, so that the linker drops none, and fairlead is a fifth larger.
-# Debug information would be dropped by the linker (-s -w); not to make it saves an
-# eighth of the time to compile.
+# Without the grpcnotrace tag, gRPC, which gobgp imports, includes template-based pages:
+# these may call any method by name, so that the linker cannot drop any, and fairlead is a
+# fifth larger. The linker would drop debug information (-s -w); not generating it saves
+# an eighth of the compile time.
 go_build = CGO_ENABLED=0 go build -tags grpcnotrace -gcflags=all=-dwarf=false -trimpath -ldflags "$(LDFLAGS)" -o
 
 build: ## build what is installed into bin/: fairlead, its network plugins, its kubectl plug-in; needs Go alone

@@ -1,6 +1,6 @@
-// Package advertise is the door to the network's routing: a whole set of routes
-// goes in, the state of the peers comes out. No type of a BGP library crosses
-// it; advertise/bgp is the implementation, Fake the one for tests.
+// Package advertise is the interface to network routing: a complete set of routes goes
+// in, the state of the peers comes out. No type of a BGP library crosses it.
+// advertise/bgp is an implementation, Fake the one for tests.
 package advertise
 
 import (
@@ -12,60 +12,60 @@ import (
 	"github.com/fairlead/fairlead/core/route"
 )
 
-// RouteSet is a prefix as a router sees it: every balancer that offers it.
+// RouteSet is a prefix as a router sees it: with every load balancer that advertises it.
 type RouteSet struct {
 	Prefix netip.Prefix `json:"prefix"`
-	// NextHops are distinct and sorted: a router whose list changes its order
-	// sends every flow another way.
+	// NextHops are distinct and sorted: if the order of a router's list changes, it sends
+	// every flow elsewhere.
 	NextHops []netip.Addr `json:"nextHops"`
-	// Weights are the shares of the next hops, in their order, as Shares gives
-	// them; none where all are alike.
+	// Weights are the shares of the next hops, in the same order, as computed by Shares.
+	// Empty if all are equal.
 	Weights []int `json:"weights,omitempty"`
-	// Uneven says why bandwidths that were heard give no shares.
+	// Uneven explains why received bandwidths do not result in shares.
 	Uneven string `json:"uneven,omitempty"`
 }
 
-// Announcer makes routes known.
+// Announcer advertises routes.
 type Announcer interface {
-	// Set replaces the routes that are to be announced, and returns without waiting
-	// for the network. It may be called again with the same routes. Each prefix
-	// stands for itself: the error names those that failed, and the others are as
-	// asked.
+	// Set replaces the advertised routes and returns without waiting for the network. It
+	// may be called again with the same routes. Prefixes are independent: the error names
+	// those that failed, all others are as requested.
 	Set(routes []route.Route) error
-	// Withdrawing lists the routes that the last Set does not have, but for which
-	// packets may still be sent here, as somebody has not confirmed that they are
-	// gone. It is empty once all have.
+	// Withdrawing lists the routes that are not in the last Set but for which packets may
+	// still arrive, because some peer has not confirmed the withdrawal. It is empty once
+	// all have.
 	Withdrawing() []Withdrawal
-	// Peers tells how the sessions stand.
+	// Peers returns the state of the sessions.
 	Peers() []Peer
-	// Close withdraws everything and ends the sessions.
+	// Close withdraws everything and closes the sessions.
 	Close() error
 }
 
-// Withdrawal is a route whose withdrawal somebody has not confirmed yet.
+// Withdrawal is a route whose withdrawal some peer has not confirmed yet.
 type Withdrawal struct {
-	// Prefix is the route's; all addresses of a family where it is not known what
-	// an earlier process announced.
+	// Prefix is the prefix of the route, or all addresses of a family if it is not known
+	// what an earlier process advertised.
 	Prefix netip.Prefix `json:"prefix"`
-	// From is who has not confirmed it: "BGP peer 10.0.0.109", "cloud webhook".
+	// From is the peer that has not confirmed it: "BGP peer 10.0.0.109", "cloud webhook".
 	From string `json:"from"`
 	// Since is when it was withdrawn.
 	Since time.Time `json:"since"`
-	// Reason is why it is not confirmed, as far as that is known.
+	// Reason explains why it is not confirmed, as far as known.
 	Reason string `json:"reason"`
 }
 
-// String gives "waiting for withdrawal from cloud webhook since 12:00:03 (HTTP 500)".
+// String returns "waiting for withdrawal from cloud webhook since 12:00:03 (HTTP 500)".
 func (w Withdrawal) String() string {
 	return fmt.Sprintf("waiting for withdrawal from %s since %s (%s)", w.From, w.Since.UTC().Format(time.RFC3339), w.Reason)
 }
 
-// Compare orders withdrawals by prefix, then by who has not confirmed them.
+// Compare orders withdrawals by prefix, then by peer.
 func (w Withdrawal) Compare(o Withdrawal) int {
 	return cmp.Or(w.Prefix.Compare(o.Prefix), cmp.Compare(w.From, o.From))
 }
 
-// Everything is what may still be announced where that is not known: all addresses.
+// Everything returns withdrawals for all addresses, for when it is not known what is
+// still advertised.
 func Everything(from string, since time.Time, reason string) []Withdrawal {
 	return []Withdrawal{
 		{netip.PrefixFrom(netip.IPv4Unspecified(), 0), from, since, reason},
@@ -76,29 +76,30 @@ func Everything(from string, since time.Time, reason string) []Withdrawal {
 // Established is the State of a Peer whose session is up.
 const Established = "established"
 
-// Peer is a routing session in words.
+// Peer describes a routing session.
 type Peer struct {
-	// Name is the peer's in the configuration, where it has one.
+	// Name is the peer's name in the configuration, if it has one.
 	Name    string `json:"name,omitempty"`
 	Address string `json:"address"`
 	AS      uint32 `json:"as"`
-	// State is Established, or the protocol's name for what it waits for.
+	// State is Established, or the protocol's name for the current state.
 	State string    `json:"state"`
 	Since time.Time `json:"since"`
-	// Stranger says that the configuration has no peer with this address: its
-	// connections are refused.
+	// Stranger means that the configuration has no peer with this address: its
+	// connections are rejected.
 	Stranger bool `json:"stranger,omitempty"`
-	// LastError is why the session that is not up last failed or could not come up,
-	// in words; empty where it is up, or never failed.
+	// LastError is why a session that is not up last failed or cannot come up; empty if
+	// it is up or never failed.
 	LastError string `json:"lastError,omitempty"`
-	// BFD is the state of the fast failure detection ("up", "down", "init"),
-	// "off" where it is not asked for, or why it cannot run.
+	// BFD is the BFD state ("up", "down", "init"), "off" if disabled, or why BFD cannot
+	// run.
 	BFD string `json:"bfd,omitempty"`
-	// Received and Sent are the prefixes that are heard from it, and told, now.
+	// Received and Sent count the prefixes currently received from and advertised to the
+	// peer.
 	Received uint32 `json:"received"`
 	Sent     uint32 `json:"sent"`
-	// UpdatesReceived and UpdatesSent are the UPDATE messages since the peer was
-	// named; Flaps is how often an established session ended.
+	// UpdatesReceived and UpdatesSent count UPDATE messages since the peer was
+	// configured; Flaps counts how often an established session ended.
 	UpdatesReceived uint64 `json:"updatesReceived"`
 	UpdatesSent     uint64 `json:"updatesSent"`
 	Flaps           uint64 `json:"flaps"`

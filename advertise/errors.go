@@ -5,20 +5,19 @@ import (
 	"net/netip"
 )
 
-// RouteError is why a prefix could not be announced or withdrawn.
+// RouteError is why a prefix could not be advertised or withdrawn.
 type RouteError struct {
 	Prefix netip.Prefix
 	Err    error
 }
 
-// Error names the prefix.
+// Error includes the prefix.
 func (e *RouteError) Error() string { return fmt.Sprintf("%s: %v", e.Prefix, e.Err) }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *RouteError) Unwrap() error { return e.Err }
 
-// RouteErrors gives the prefixes that the error of a Set is about, and what of it is
-// about none.
+// RouteErrors splits the error of a Set into the errors of single prefixes and the rest.
 func RouteErrors(err error) (routes map[netip.Prefix]error, rest []error) {
 	routes = map[netip.Prefix]error{}
 	var walk func(error)

@@ -11,8 +11,8 @@ import (
 	"github.com/fairlead/fairlead/core/route"
 )
 
-// Fake is an Announcer that keeps what it was given. It is for tests; the zero
-// value is ready.
+// Fake is an Announcer for tests that stores what it is given. The zero value is ready to
+// use.
 type Fake struct {
 	mu      sync.Mutex
 	routes  []route.Route
@@ -20,15 +20,14 @@ type Fake struct {
 	peers   []Peer
 	fail    error
 	closed  bool
-	// withheld is why withdrawals are not confirmed; empty where they are.
+	// withheld is why withdrawals are not confirmed; empty if they are.
 	withheld    string
 	withdrawing map[netip.Prefix]Withdrawal
 }
 
 var _ Announcer = (*Fake)(nil)
 
-// Set keeps the routes, sorted; after Fail it returns that error and keeps
-// what it had.
+// Set stores the routes, sorted. After Fail, it returns that error and changes nothing.
 func (f *Fake) Set(routes []route.Route) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -46,8 +45,8 @@ func (f *Fake) Set(routes []route.Route) error {
 	return nil
 }
 
-// withdraw notes what is in f.routes and no longer in next, where that is not
-// confirmed at once.
+// withdraw records the routes that are in f.routes but not in next, unless withdrawals
+// are confirmed immediately.
 func (f *Fake) withdraw(next []route.Route) {
 	if f.withdrawing == nil {
 		f.withdrawing = map[netip.Prefix]Withdrawal{}
@@ -62,8 +61,8 @@ func (f *Fake) withdraw(next []route.Route) {
 	}
 }
 
-// Withhold lets withdrawals from now on not be confirmed, for a reason; an empty one
-// confirms all.
+// Withhold prevents withdrawals from being confirmed from now on, for a reason. An empty
+// reason confirms all.
 func (f *Fake) Withhold(reason string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -72,21 +71,21 @@ func (f *Fake) Withhold(reason string) {
 	}
 }
 
-// Withdrawing gives what Withhold keeps from being confirmed.
+// Withdrawing returns the withdrawals that Withhold prevents from being confirmed.
 func (f *Fake) Withdrawing() []Withdrawal {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.SortedFunc(maps.Values(f.withdrawing), Withdrawal.Compare)
 }
 
-// Peers gives what SetPeers was given.
+// Peers returns the peers passed to SetPeers.
 func (f *Fake) Peers() []Peer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.peers)
 }
 
-// Close forgets the routes.
+// Close removes the routes.
 func (f *Fake) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -94,28 +93,28 @@ func (f *Fake) Close() error {
 	return nil
 }
 
-// Fail makes every following Set return err; nil ends that.
+// Fail makes all following calls of Set return err, until Fail(nil).
 func (f *Fake) Fail(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fail = err
 }
 
-// SetPeers says what Peers gives.
+// SetPeers sets the result of Peers.
 func (f *Fake) SetPeers(peers []Peer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.peers = slices.Clone(peers)
 }
 
-// Routes gives what is announced now, sorted.
+// Routes returns the advertised routes, sorted.
 func (f *Fake) Routes() []route.Route {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.routes)
 }
 
-// History gives every set that was accepted, oldest first.
+// History returns every accepted set, oldest first.
 func (f *Fake) History() [][]route.Route {
 	f.mu.Lock()
 	defer f.mu.Unlock()

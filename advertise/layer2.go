@@ -8,27 +8,27 @@ import (
 	"github.com/fairlead/fairlead/core/route"
 )
 
-// Answered is an address as a member of a segment sees it: who answers there
-// when it is asked for by ARP or neighbour discovery, and why.
+// Answered describes an address from the view of a member of a segment: who answers ARP
+// or neighbor discovery for it, and why.
 type Answered struct {
-	// Prefix is the address, in full length; one that is wider is refused.
+	// Prefix is the address with full length; a shorter prefix is rejected.
 	Prefix netip.Prefix `json:"prefix"`
-	// State is "owner" where this node answers, else why it does not.
+	// State is "owner" if this node answers, otherwise why it does not.
 	State string `json:"state"`
-	// Owner is the member that answers, as far as it is known here.
+	// Owner is the member that answers, as far as known here.
 	Owner  netip.Addr `json:"owner,omitzero"`
 	Reason string     `json:"reason"`
 	Since  time.Time  `json:"since,omitzero"`
-	// Problem: a person should mend it.
+	// Problem means that an operator should fix it.
 	Problem bool `json:"problem,omitempty"`
 }
 
-// Together announces by several Announcers at once.
+// Together combines several Announcers.
 type Together []Announcer
 
 var _ Announcer = Together{}
 
-// Set gives the routes to all of them, also where one fails.
+// Set passes the routes to all of them, even if one fails.
 func (t Together) Set(routes []route.Route) error {
 	var errs []error
 	for _, a := range t {
@@ -37,7 +37,7 @@ func (t Together) Set(routes []route.Route) error {
 	return errors.Join(errs...)
 }
 
-// Peers are those of all.
+// Peers returns the peers of all of them.
 func (t Together) Peers() (all []Peer) {
 	for _, a := range t {
 		all = append(all, a.Peers()...)
@@ -45,7 +45,7 @@ func (t Together) Peers() (all []Peer) {
 	return all
 }
 
-// Withdrawing are those of all.
+// Withdrawing returns the withdrawals of all of them.
 func (t Together) Withdrawing() (all []Withdrawal) {
 	for _, a := range t {
 		all = append(all, a.Withdrawing()...)
@@ -53,7 +53,7 @@ func (t Together) Withdrawing() (all []Withdrawal) {
 	return all
 }
 
-// Close closes all.
+// Close closes all of them.
 func (t Together) Close() error {
 	var errs []error
 	for _, a := range t {

@@ -9,7 +9,7 @@ import (
 	"github.com/fairlead/fairlead/core/route"
 )
 
-// What one cannot do the others do none the less, and it is told.
+// A failure of one Announcer does not affect the others, and is reported.
 func TestTogether(t *testing.T) {
 	good, bad := &Fake{}, &Fake{}
 	fault := errors.New("no")
@@ -32,7 +32,7 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// Each way has the routes that are for it, and knows nothing of the others.
+// Each Announcer gets the routes of its mode only.
 func TestOnly(t *testing.T) {
 	var routes []route.Route
 	for i, m := range []route.Mode{route.ModeAny, route.ModeBGP, route.ModeLayer2, route.ModeCloud, route.ModeBGP.With(route.ModeLayer2), route.ModeBGP.With(route.ModeBGP)} {

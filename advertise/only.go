@@ -2,7 +2,7 @@ package advertise
 
 import "github.com/fairlead/fairlead/core/route"
 
-// Only gives an Announcer the routes that are for its way.
+// Only returns an Announcer that passes on only the routes of a mode.
 func Only(m route.Mode, a Announcer) Announcer { return only{a, m} }
 
 type only struct {
@@ -10,12 +10,12 @@ type only struct {
 	mode route.Mode
 }
 
-// Set leaves out what is for another way.
+// Set omits routes of other modes.
 func (o only) Set(routes []route.Route) error {
 	var its []route.Route
 	for _, r := range routes {
 		if r.Mode.Has(o.mode) {
-			r.Mode = route.ModeAny // which says nothing here
+			r.Mode = route.ModeAny // not needed any more
 			its = append(its, r)
 		}
 	}

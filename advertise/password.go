@@ -2,8 +2,8 @@ package advertise
 
 import "strings"
 
-// Password gives the password that a file or a Secret has: its first line, however
-// that ends; empty where there is none.
+// Password returns the password in a file or a Secret: its first line without the line
+// ending.
 func Password(text string) string {
 	line, _, ended := strings.Cut(text, "\n")
 	if ended {

@@ -5,21 +5,21 @@ import (
 	"slices"
 )
 
-// Bounds of what Shares gives: a kernel's group takes weights of one octet, and
-// a resilient one has 512 buckets, of which each next hop needs one.
+// Limits of the results of Shares: a next-hop group in the kernel has weights of one
+// octet, and a resilient one has 512 buckets, of which each next hop needs at least one.
 const (
 	maxShare  = 128
 	maxShares = 512
-	// exact is how far a share may be off for smaller numbers to be taken.
+	// exact is the relative error of a share up to which smaller numbers are accepted.
 	exact = 0.005
 )
 
-// Equal says whether two sets send packets alike.
+// Equal reports whether two sets distribute packets in the same way.
 func (s RouteSet) Equal(o RouteSet) bool {
 	return s.Prefix == o.Prefix && s.Uneven == o.Uneven && slices.Equal(s.NextHops, o.NextHops) && slices.Equal(s.Weights, o.Weights)
 }
 
-// Weight gives the share of the next hop at an index.
+// Weight returns the share of the next hop at an index.
 func (s RouteSet) Weight(i int) int {
 	if i < len(s.Weights) {
 		return s.Weights[i]
@@ -27,11 +27,10 @@ func (s RouteSet) Weight(i int) int {
 	return 1
 }
 
-// Shares turns bandwidths of any unit into the smallest whole numbers that are
-// in proportion, each of 1 to 128, together at most 512 where there are fewer
-// next hops than that. The result depends on the bandwidths alone, so that
-// nothing moves where nothing changed. It is nil where all are alike, or one of
-// them is no bandwidth.
+// Shares converts bandwidths of any unit into the smallest integers in proportion, each
+// from 1 to 128 and together at most 512, if there are fewer next hops than that. The
+// result depends only on the bandwidths, so that nothing moves if nothing changes. It is
+// nil if all are equal, or one of them is not a valid bandwidth.
 func Shares(bandwidths []float64) []int {
 	if len(bandwidths) == 0 {
 		return nil
@@ -56,8 +55,8 @@ func Shares(bandwidths []float64) []int {
 	return best
 }
 
-// scaled gives the largest bandwidth the share top and the others theirs, their
-// sum, and the largest relative error among them.
+// scaled gives the largest bandwidth the share top and the others theirs in proportion.
+// It returns the shares, their sum, and their largest relative error.
 func scaled(bandwidths []float64, top int) (shares []int, sum int, off float64) {
 	unit := slices.Max(bandwidths) / float64(top)
 	for _, b := range bandwidths {

@@ -21,7 +21,7 @@ func TestShares(t *testing.T) {
 		{[]float64{1e9, 2e9}, []int{1, 2}},
 		{[]float64{125e6, 62.5e6, 125e6}, []int{2, 1, 2}},
 		{[]float64{3, 5, 7}, []int{3, 5, 7}},
-		{[]float64{1, 1e6}, []int{1, 128}}, // as near as the bounds allow
+		{[]float64{1, 1e6}, []int{1, 128}}, // as close as the limits allow
 	} {
 		if got := Shares(c.bandwidths); !slices.Equal(got, c.want) {
 			t.Errorf("shares of %v are %v, want %v", c.bandwidths, got, c.want)
@@ -36,7 +36,7 @@ func TestSharesAreBoundedAndNear(t *testing.T) {
 			bandwidths[i] = 1 + 9*rand.Float64()
 		}
 		shares := Shares(bandwidths)
-		if shares == nil && len(bandwidths) <= 16 { // equal shares: as near as any others have to be
+		if shares == nil && len(bandwidths) <= 16 { // equal shares: as exact as any other result must be
 			shares = slices.Repeat([]int{1}, len(bandwidths))
 		}
 		sum, total := 0, 0.0
@@ -50,7 +50,7 @@ func TestSharesAreBoundedAndNear(t *testing.T) {
 			t.Fatalf("%d shares, together %d, of %d bandwidths", len(shares), sum, len(bandwidths))
 		}
 		if len(shares) > 16 {
-			continue // so many leave few numbers for each
+			continue // with so many, few numbers are left for each
 		}
 		for i, s := range shares {
 			if want := bandwidths[i] / total; math.Abs(float64(s)/float64(sum)-want) > 0.1*want {

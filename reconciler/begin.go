@@ -13,10 +13,10 @@ import (
 	"github.com/fairlead/fairlead/source"
 )
 
-// mayBegin says whether routes may be announced. A load balancer that starts waits until
-// the source names it, and a little more, so that backend nodes that check senders, and
-// other load balancers, can know it before its first packet reaches them. It gives how
-// long to wait at most until the next look.
+// mayBegin decides whether routes may be advertised. A load balancer that starts waits
+// until the source names it, and a little longer, so that backend nodes that check
+// senders, and other load balancers, can know it before its first packet reaches them. It
+// returns the maximum wait until the next check.
 func (l *Loop) mayBegin(s *source.Snapshot) (wait time.Duration) {
 	if l.open || !l.Balancers || l.Announcer == nil {
 		l.open = true
@@ -34,13 +34,14 @@ func (l *Loop) mayBegin(s *source.Snapshot) (wait time.Duration) {
 	return max(0, left)
 }
 
-// isMember says that the source names an address of this node among the load balancers.
+// isMember reports whether the source lists an address of this node among the load
+// balancers.
 func (l *Loop) isMember(s *source.Snapshot) bool {
 	return slices.ContainsFunc(s.Balancers, func(a netip.Addr) bool { return slices.Contains(l.Own, a) })
 }
 
-// unnamed is the Problem of a load balancer that sends from an address that the source
-// does not name, so that others drop its packets.
+// unnamed returns the Problem of a load balancer that sends from an address that the
+// source does not list, so that others drop its packets.
 func (l *Loop) unnamed(s *source.Snapshot, p *plan.Plan) []problem.Problem {
 	var missing []string
 	for _, own := range l.Own {
@@ -57,7 +58,7 @@ func (l *Loop) unnamed(s *source.Snapshot, p *plan.Plan) []problem.Problem {
 		strings.Join(missing, " and "), orNone(s.Balancers))}}
 }
 
-// sendsTo says that packets are tunnelled to a backend of a family.
+// sendsTo reports whether packets are tunneled to a backend of a family.
 func sendsTo(p *plan.Plan, v4 bool) bool {
 	return slices.ContainsFunc(p.Frontends, func(f plan.Frontend) bool {
 		return f.Want != nil && f.Want.Method == service.Tunnel &&

@@ -7,15 +7,15 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// owner gives the Service for which a Key is programmed.
+// owner returns the Service for which a Key is programmed.
 func (l *Loop) owner(k service.Key) (service.ID, bool) {
 	id, ok := l.owners[k]
 	return id, ok
 }
 
-// claim remembers which Services have their Keys by a plan. A plan that was made
-// without knowing what the data plane holds does not count: by that it may decide
-// otherwise.
+// claim records which Services have their Keys according to a plan. A plan made without
+// knowing the state of the data plane does not count, because that state may change the
+// decision.
 func (l *Loop) claim(p *plan.Plan) {
 	if l.Claims == nil || l.held == nil && l.DataPlane != nil {
 		return
@@ -32,14 +32,14 @@ func (l *Loop) claim(p *plan.Plan) {
 	}
 }
 
-// conflict is a frontend that has lost its Key, and why.
+// conflict is a frontend that lost its Key, and why.
 type conflict struct {
 	service service.ID
 	key     service.Key
 	reason  string
 }
 
-// tellConflicts logs the conflicts of a plan that the last one had not.
+// tellConflicts logs the conflicts that the last plan did not have.
 func (l *Loop) tellConflicts(p *plan.Plan) {
 	now, fresh := map[conflict]bool{}, 0
 	for i := range p.Frontends {

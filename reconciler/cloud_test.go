@@ -20,10 +20,10 @@ import (
 	"github.com/fairlead/fairlead/advertise/cloud/webhook"
 )
 
-// sky is the program behind the webhook of a cloud. It outlives the agents.
+// sky is the program behind the cloud webhook. It outlives the agents.
 type sky struct {
 	server *httptest.Server
-	line   *line // of the agent that runs
+	line   *line // of the running agent
 
 	mu      sync.Mutex
 	state   string
@@ -35,13 +35,13 @@ func newSky(t *testing.T) *sky {
 	s := &sky{state: "answers", changed: make(chan struct{})}
 	s.server = httptest.NewServer(s)
 	t.Cleanup(func() {
-		_ = s.say("answers") // for those that hang
+		_ = s.say("answers") // for requests that hang
 		s.server.Close()
 	})
 	return s
 }
 
-// say says what it does from now on; requests that hang it answers then.
+// say sets the behavior from now on. Pending requests are answered accordingly.
 func (s *sky) say(state string) error {
 	if !slices.Contains([]string{"answers", "fails", "hangs", "refuses"}, state) {
 		return fmt.Errorf("a cloud does not %s", state)
@@ -72,7 +72,7 @@ func (s *sky) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			select {
 			case <-changed:
 				continue
-			case <-r.Context().Done(): // the agent is tired of it
+			case <-r.Context().Done(): // the agent has given up
 				return
 			}
 		}
@@ -97,7 +97,7 @@ func (s *sky) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.routes = told.Routes
 }
 
-// leads gives what it leads to the agent.
+// leads lists the prefixes that the cloud routes to the agent.
 func (s *sky) leads() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,7 +117,7 @@ func (s *sky) announcer(t *testing.T) advertise.Announcer {
 	return cloud.NewAnnouncer("lb1", cloud.Keeper{Provider: s.line, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 }
 
-// line is an agent's way to the cloud, which is cut where that is killed.
+// line is an agent's connection to the cloud, which is cut when the agent is killed.
 type line struct {
 	cloud.Provider
 	cut atomic.Bool

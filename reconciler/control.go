@@ -1,8 +1,8 @@
-// Package reconciler is the loop: it waits for a change, asks plan what should
-// be, compares that with what the data plane holds and what is announced, and
-// closes the gap: withdraw, upsert, delete, announce, in that order. It is
-// level-triggered: a missed event or a failed call heals at the next pass. It
-// decides nothing itself and knows no kernel, no BGP and no file.
+// Package reconciler contains the control loop. It waits for a change, computes the plan,
+// compares it with what the data plane has and what is advertised, and applies the
+// differences: withdraw, upsert, delete, advertise, in that order. It is level-triggered:
+// missed events and failed calls are corrected in the next pass. It makes no decisions
+// itself and knows nothing about the kernel, BGP or files.
 package reconciler
 
 import (
@@ -22,76 +22,77 @@ import (
 	"github.com/fairlead/fairlead/source"
 )
 
-// Prober runs health probes; reconciler/probe is the real one.
+// Prober runs health probes. It is implemented by reconciler/probe.
 type Prober interface {
-	// Set replaces the targets; one that stays keeps its state.
+	// Set replaces the targets. A target that stays keeps its state.
 	Set([]health.Target)
 	State(health.Target) health.State
-	// Changed gets a value after some state has changed.
+	// Changed receives a value after some state has changed.
 	Changed() <-chan struct{}
 }
 
-// ServerHalf is the other half of direct return on the servers' node.
+// ServerHalf is the DSR agent, the part of direct server return on the backends' node.
 type ServerHalf interface {
-	// SetBalancers takes the addresses from which alone tunnelled packets are accepted;
-	// nil: any. It is called before the first Set.
+	// SetBalancers sets the only addresses from which tunneled packets are accepted; nil
+	// means any. It is called before the first Set.
 	SetBalancers([]netip.Addr) error
-	// Set takes the frontends of every Service; which of their backends are
-	// local, and so its business, it finds out itself.
+	// Set sets the frontends of all Services. The implementation selects those with local
+	// backends.
 	Set([]desired.Frontend) error
 }
 
-// Claims remembers, over restarts, for which Service each Key is programmed.
+// Claims persists across restarts which Service each Key is programmed for.
 type Claims interface {
 	Load() map[service.Key]service.ID
 	Store(map[service.Key]service.ID)
 }
 
-// Config is what the loop works on. Source is needed; of the others, each that
-// is nil is a part of the work that this agent does not do.
+// Config configures the loop. Source is required. Each of the others that is nil disables
+// that part of the work.
 type Config struct {
 	Source     source.Source
 	Prober     Prober
 	DataPlane  dataplane.DataPlane
 	Announcer  advertise.Announcer
 	ServerHalf ServerHalf
-	// Claims protects what is programmed against newcomers that claim the same Keys.
-	// nil: the Services' ages alone decide, which all balancers must know then.
+	// Claims protects what is programmed against newcomers that claim the same Keys. If
+	// it is nil, only the age of the Services decides, which all load balancers must then
+	// know.
 	Claims Claims
 	Node   plan.Node
-	// Linger is how long a frontend is still held after the withdrawal of its route
-	// was confirmed, for packets that are on their way.
+	// Linger is how long a frontend stays programmed after the withdrawal of its route
+	// was confirmed, for packets in transit.
 	Linger time.Duration
-	// Own are this node's addresses among the Snapshot's Draining.
+	// Own are this node's addresses, to be found in the Snapshot's Draining.
 	Own []netip.Addr
-	// Taken gives further addresses that no Service may have, and whose they are; nil
-	// for none.
+	// Taken returns further addresses that no Service may have, with their owners. May be
+	// nil.
 	Taken func() map[netip.Addr]string
-	// Balancers says that the Source knows who the balancers are: one that goes
-	// then waits until the others can know, before it withdraws its routes.
+	// Balancers means that the Source knows the load balancers. A load balancer that
+	// leaves then waits until the others can know, before it withdraws its routes.
 	Balancers bool
-	// CheckSenders has backends of this node accept packets only from the Snapshot's
-	// Senders, and from this node's own balancer.
+	// CheckSenders makes backends of this node accept packets only from the Snapshot's
+	// Senders and from this node's own load balancer.
 	CheckSenders bool
-	// DrainTimeout is how long at most the loop goes on, without its routes,
-	// after its end was asked for, while the data plane remembers flows, or somebody
-	// has not confirmed that the routes are gone (advertise.Withdrawal).
+	// DrainTimeout limits how long the loop continues without routes after it was asked
+	// to stop, while the data plane has tracked flows or some peer has not confirmed a
+	// withdrawal (advertise.Withdrawal).
 	DrainTimeout time.Duration
-	// DrainNotice is for how long routes are announced as ones to avoid before
-	// they are withdrawn, and Avoid how; nothing for not at all.
+	// DrainNotice is how long routes are advertised as least preferred before they are
+	// withdrawn, and Avoid how they are marked. Zero: not at all.
 	DrainNotice time.Duration
 	Avoid       plan.Avoid
-	// OnDrain, where there is one, is told of each change of stage; it must not wait.
+	// OnDrain, if not nil, is called for each change of stage. It must not block.
 	OnDrain func(Drain)
-	// Hurry, closed, cuts that short; nil never does.
+	// Hurry, when closed, cuts the drain short. May be nil.
 	Hurry <-chan struct{}
-	// Resync is how often everything is compared again with what the data
-	// plane really holds.
+	// Resync is the interval of a full comparison with the actual state of the data
+	// plane.
 	Resync time.Duration
 	Log    *slog.Logger
 }
 
-// Delays between passes after a failure: doubled from the first to the last.
+// Backoff between passes after a failure: doubled from the first to the last.
 const (
 	retryFirst = 100 * time.Millisecond
 	retryLast  = 10 * time.Second
@@ -104,60 +105,63 @@ type Loop struct {
 	view     atomic.Pointer[View]
 	wake     chan struct{}
 
-	// What follows belongs to the goroutine of Run.
+	// The following fields are owned by the goroutine of Run.
 
-	// held is what the data plane holds, nil where that must be read.
+	// held is what the data plane has, or nil if it must be read.
 	held map[service.Key]desired.Frontend
-	// unsure says that a call to the data plane failed: it is read before the next.
+	// unsure means that a call to the data plane failed, so that its state must be read
+	// again.
 	unsure bool
-	// leaving are frontends that are held though the plan does not want them.
+	// leaving holds frontends that are still programmed although the plan does not
+	// include them.
 	leaving map[service.Key]*Leaving
-	// announced are the routes that are announced, and since is when each was.
+	// announced lists the advertised routes, and since the time at which each was first
+	// advertised.
 	announced []route.Route
 	since     map[route.Route]time.Time
-	// asked are those of the last call to the announcer, unless there was none, and
-	// unsaid is what fails of it, since unsaidAt.
+	// asked lists the routes of the last call to the announcer, if begun. unsaid is the
+	// error of that call, which first occurred at unsaidAt.
 	asked    []route.Route
 	begun    bool
 	unsaid   error
 	unsaidAt time.Time
-	// withdrawing are the withdrawals that nobody has confirmed, when they were looked
-	// at last.
+	// withdrawing lists the unconfirmed withdrawals as of the last check.
 	withdrawing []advertise.Withdrawal
-	// refused are wishes that the data plane cannot fulfil, and why.
+	// refused holds desired frontends that the data plane rejects, and why.
 	refused map[service.Key]refusal
-	// owners are the Services for which Keys are programmed.
+	// owners maps Keys to the Services for which they are programmed.
 	owners map[service.Key]service.ID
-	// conflicts are those of the last plan.
+	// conflicts holds the conflicts of the last plan.
 	conflicts map[conflict]bool
-	// failed are frontends that could not be written, rested those that were not tried
-	// again in this pass.
+	// failed holds frontends that could not be written, rested those that were not
+	// retried in this pass.
 	failed map[service.Key]*failure
 	rested map[string]bool
-	// retry is the pause after what else fails.
+	// retry is the backoff for all other failures.
 	retry time.Duration
-	// others are the balancers that the data plane is configured with; nil before the
+	// others is the set of load balancers configured in the data plane; nil before the
 	// first time.
 	others *balancers
-	// senders are those that the ServerHalf accepts packets from; nil before it was told.
+	// senders lists the accepted senders configured in the ServerHalf; nil before the
+	// first time.
 	senders *[]netip.Addr
-	// sendersFailed says that it could not take the latest.
+	// sendersFailed means that the latest senders could not be configured.
 	sendersFailed bool
-	// open says that routes may be announced, known when the source first named this load
-	// balancer.
+	// open means that routes may be advertised. known is when the source first named this
+	// load balancer.
 	open  bool
 	known time.Time
-	// passed is when the last pass began, began when the first one had a plan, prepared
-	// that the data plane is ready for what others hand to it.
+	// passed is when the last pass began, began when the first pass had a plan. prepared
+	// means that the data plane is ready for packets that others hand over.
 	passed   time.Time
 	began    time.Time
 	prepared bool
-	// settled says that a pass has been whole.
+	// settled means that a pass has been complete.
 	settled bool
-	// drain is where the loop is on its way out, ending that it was told to end.
+	// drain is the state of draining. ending means that the loop was asked to stop.
 	drain  draining
 	ending bool
-	// ordered says that an operator wants this balancer drained.
+	// ordered means that an operator requested the drain.
 	ordered atomic.Bool
 }
 
@@ -166,7 +170,7 @@ type refusal struct {
 	err  error
 }
 
-// New gives a loop that has not begun.
+// New returns a loop that is not yet running.
 func New(c Config) *Loop {
 	l := &Loop{
 		Config: c, wake: make(chan struct{}, 1),
@@ -180,8 +184,9 @@ func New(c Config) *Loop {
 	return l
 }
 
-// Run works until ctx ends; then it drains and returns. Where the source gives up it
-// withdraws the routes and returns after Linger. What the data plane holds stays.
+// Run runs until ctx is canceled, then drains and returns. If the source fails
+// permanently, it withdraws the routes and returns after Linger. The data plane's
+// contents stay.
 func (l *Loop) Run(ctx context.Context) error {
 	sourceCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -207,8 +212,8 @@ func (l *Loop) Run(ctx context.Context) error {
 	return nil
 }
 
-// loop works until ctx ends, the source gives up or, where the loop is ending, it
-// has drained.
+// loop runs until ctx is canceled, the source fails or, if the loop is ending, the drain
+// is complete.
 func (l *Loop) loop(ctx context.Context, ended <-chan error) error {
 	var probed <-chan struct{}
 	if l.Prober != nil {
@@ -216,7 +221,7 @@ func (l *Loop) loop(ctx context.Context, ended <-chan error) error {
 	}
 	resync := time.NewTicker(l.Resync)
 	defer resync.Stop()
-	again := time.NewTimer(0) // at once: whoever is ending has something to do
+	again := time.NewTimer(0) // immediately: a loop that is ending has work to do
 	defer again.Stop()
 	confirm := time.NewTicker(confirmPace)
 	defer confirm.Stop()
@@ -242,9 +247,9 @@ func (l *Loop) loop(ctx context.Context, ended <-chan error) error {
 		}
 		if l.snapshot.Load() == nil {
 			if l.ending {
-				return nil // nothing was begun
+				return nil // nothing was started
 			}
-			continue // nothing is touched before the source has loaded
+			continue // change nothing before the source has loaded
 		}
 		again.Reset(l.pass())
 		if len(l.withdrawing) > 0 {
@@ -258,8 +263,7 @@ func (l *Loop) loop(ctx context.Context, ended <-chan error) error {
 	}
 }
 
-// withdrawAll takes back every route and gives packets on their way time to
-// arrive.
+// withdrawAll withdraws every route and waits for packets in transit.
 func (l *Loop) withdrawAll() {
 	if l.Announcer == nil || len(l.announced) == 0 && len(l.unconfirmed()) == 0 {
 		return

@@ -26,7 +26,7 @@ import (
 	"github.com/fairlead/fairlead/source"
 )
 
-// world is everything around a loop, and a journal of what was done to it.
+// world is the environment of a loop, with a journal of the calls to it.
 type world struct {
 	t       *testing.T
 	memory  *fake.DataPlane
@@ -49,7 +49,7 @@ func (w *world) note(format string, args ...any) {
 	w.journal = append(w.journal, fmt.Sprintf(format, args...))
 }
 
-// took gives the journal since the last call.
+// took returns the journal since the last call.
 func (w *world) took() []string {
 	synctest.Wait()
 	w.mu.Lock()
@@ -66,14 +66,14 @@ func (w *world) expect(want ...string) {
 	}
 }
 
-// setFail says when the announcer fails.
+// setFail sets when the announcer fails.
 func (w *world) setFail(fail func() bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fail = fail
 }
 
-// Prober.
+// These methods implement Prober.
 func (w *world) Set([]health.Target) {}
 func (w *world) State(t health.Target) health.State {
 	w.mu.Lock()
@@ -85,7 +85,7 @@ func (w *world) State(t health.Target) health.State {
 }
 func (w *world) Changed() <-chan struct{} { return w.changed }
 
-// journaled notes what reaches the data plane.
+// journaled records the calls to the data plane.
 type journaled struct {
 	dataplane.DataPlane
 	w *world
@@ -107,7 +107,7 @@ func (j journaled) Delete(k service.Key) error {
 	return err
 }
 
-// announcer notes what is announced and checks that it is held.
+// announcer records advertised routes and checks that their frontends are programmed.
 type announcer struct{ *world }
 
 func (a announcer) Set(routes []route.Route) error {
@@ -133,7 +133,7 @@ func (a announcer) Withdrawing() []advertise.Withdrawal { return nil }
 func (a announcer) Peers() []advertise.Peer             { return nil }
 func (a announcer) Close() error                        { return nil }
 
-// sourceFunc makes a source of a function.
+// sourceFunc adapts a function to a source.
 type sourceFunc func(context.Context, func(source.Snapshot)) error
 
 func (f sourceFunc) Run(ctx context.Context, publish func(source.Snapshot)) error {
@@ -204,19 +204,19 @@ func TestOrder(t *testing.T) {
 		w.serve(web(1, 2), web(2, 1))
 		w.expect("upsert 10.1.1.1 2", "upsert 10.1.2.1 1", "announce 2")
 		w.serve(web(1, 3), web(2, 1))
-		w.expect("upsert 10.1.1.1 3") // the other is left alone
+		w.expect("upsert 10.1.1.1 3") // the other one is not touched
 		w.serve(web(2, 1))
-		w.expect("announce 1") // withdrawn, and held on for packets on their way
+		w.expect("announce 1") // withdrawn, but still programmed for packets in transit
 		time.Sleep(999 * time.Millisecond)
 		w.expect()
 		time.Sleep(time.Millisecond)
 		w.expect("delete 10.1.1.1")
 		w.stop()
-		w.expect("announce 0") // and the data plane goes on
+		w.expect("announce 0") // and the data plane keeps working
 	})
 }
 
-// The view tells since when each route is announced, whatever else changes.
+// The view reports since when each route is advertised, whatever else changes.
 func TestRoutesHaveTheirTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, fake.New())
@@ -250,7 +250,7 @@ func TestRoutesHaveTheirTime(t *testing.T) {
 	})
 }
 
-// A route whose attributes change is announced anew, and never withdrawn.
+// A route whose attributes change is advertised again without a withdrawal.
 func TestAttributesChangeWithoutAGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, fake.New())
@@ -317,8 +317,8 @@ func TestHealth(t *testing.T) {
 	})
 }
 
-// One prefix leads to two Services, of which one awaits the health of its
-// servers: its packets must not come yet.
+// One prefix leads to two Services, one of which awaits the health of its backends: its
+// packets must not arrive yet.
 func TestPrefixWaitsForAllBehindIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, fake.New())
@@ -331,8 +331,8 @@ func TestPrefixWaitsForAllBehindIt(t *testing.T) {
 		w.expect("upsert 10.1.1.1 1")
 		w.setHealth(waits, 0, health.Up)
 		w.expect("upsert 10.1.2.1 1", "announce 1")
-		// Where the route goes with what it led to, packets on their way are
-		// still forwarded, whatever else waits.
+		// If a route is withdrawn because its frontends are, packets in transit are still
+		// forwarded, whatever else is pending.
 		w.setHealth(waits, 0, health.Unknown)
 		w.serve(known)
 		w.expect("delete 10.1.2.1")
@@ -344,7 +344,8 @@ func TestPrefixWaitsForAllBehindIt(t *testing.T) {
 	})
 }
 
-// TestTheFirstWholePass waits for all that can be held, and is remembered.
+// TestTheFirstWholePass checks that the first complete pass waits for everything that can
+// be programmed, and happens once.
 func TestTheFirstWholePass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		known, waits, bad := web(1, 1), web(2, 1), web(3, 1)
@@ -388,9 +389,9 @@ func (f full) Upsert(want desired.Frontend) error {
 	return f.DataPlane.Upsert(want)
 }
 
-// One prefix leads to two Services, of which one cannot be held: once that is
-// clear the other is announced, also by an agent that has just begun. What cannot
-// be held is named.
+// One prefix leads to two Services, one of which cannot be programmed. Once that is
+// certain, the other is advertised, also by an agent that has just started. What cannot
+// be programmed is reported.
 func TestPrefixDoesNotWaitForWhatCannotBeHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good, bad := web(1, 1), web(2, 1)
@@ -412,15 +413,15 @@ func TestPrefixDoesNotWaitForWhatCannotBeHeld(t *testing.T) {
 		if err := w.loop.View().Failures[key.String()]; err == nil || err.Error() != "all 2 frontends are in use" {
 			t.Errorf("what cannot be held has the error %v", err)
 		}
-		w.serve(bad) // alone it is not announced
+		w.serve(bad) // without the other it is not advertised
 		time.Sleep(2 * time.Second)
 		w.expect("announce 0", "delete 10.1.1.1")
 		w.stop()
 	})
 }
 
-// A restarted loop finds what its predecessor wrote and changes nothing, even
-// before it knows the health of any server.
+// A restarted loop finds the state that its predecessor wrote and changes nothing, even
+// before it knows the health of any backend.
 func TestRestartIsHitless(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := fake.New()
@@ -437,7 +438,7 @@ func TestRestartIsHitless(t *testing.T) {
 	})
 }
 
-// What somebody else changed in the data plane is put right again.
+// Changes that others make to the data plane are reverted.
 func TestResyncHeals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, fake.New())
@@ -452,7 +453,7 @@ func TestResyncHeals(t *testing.T) {
 	})
 }
 
-// refuses is a data plane that cannot do round robin.
+// refuses is a data plane without support for round robin.
 type refuses struct{ dataplane.DataPlane }
 
 func (r refuses) Upsert(f desired.Frontend) error {
@@ -472,7 +473,7 @@ func TestRefusedByTheDataPlane(t *testing.T) {
 		changed := *bad
 		changed.Scheduler = service.RoundRobin
 		w.serve(good, &changed)
-		w.expect() // what ran runs on
+		w.expect() // existing state stays
 		want := "TCP 10.1.2.1:80: scheduler rr: not supported by this data plane"
 		if got := w.loop.View().Refused[bad.Frontends[0].Key]; got != want {
 			t.Errorf("refused with %q, want %q", got, want)
@@ -486,14 +487,14 @@ func TestRefusedByTheDataPlane(t *testing.T) {
 	})
 }
 
-// Whatever fails on the way, in the end the data plane holds and the network
-// hears what the last snapshot asked for.
+// Whatever fails in between, in the end the data plane and the advertised routes match
+// the last snapshot.
 func TestFaultsHeal(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, fake.New())
 			rng := rand.New(rand.NewPCG(seed, 0))
-			faults := rand.New(rand.NewPCG(seed, 1)) // the loop's own, for it has a goroutine of its own
+			faults := rand.New(rand.NewPCG(seed, 1)) // separate, because the loop has its own goroutine
 			w.setFail(func() bool { return faults.Float64() < 0.1 })
 			w.faulty.SetRate(0.1)
 			var last []*service.Service
@@ -534,7 +535,7 @@ func (w *world) settled(last []*service.Service) {
 	}
 }
 
-// forgetful is a data plane that does not keep the size of a ring.
+// forgetful is a data plane that does not store the ring size.
 type forgetful struct{ dataplane.DataPlane }
 
 func (d forgetful) Canonical(f desired.Frontend) desired.Frontend {
@@ -550,7 +551,7 @@ func (d forgetful) List() ([]desired.Frontend, error) {
 	return list, err
 }
 
-// What a data plane does not keep is no reason to write again; the rest is.
+// Differences in what a data plane does not store cause no writes; other differences do.
 func TestCanonicalIsEnough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, fake.New(), func(_ *world, c *Config) { c.DataPlane = forgetful{c.DataPlane} })

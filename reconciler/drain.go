@@ -11,11 +11,11 @@ import (
 	"github.com/fairlead/fairlead/source"
 )
 
-// balancers are the other balancers as a data plane knows them.
+// balancers is the set of other load balancers configured in a data plane.
 type balancers struct{ all, draining []netip.Addr }
 
-// setBalancers configures a data plane that remembers flows with the other
-// balancers and which of them drain, where that has changed.
+// setBalancers configures a data plane that tracks flows with the other load balancers
+// and those that are draining, if they have changed.
 func (l *Loop) setBalancers(s *source.Snapshot, failures map[string]error) {
 	peered, ok := l.DataPlane.(dataplane.Peered)
 	if !ok {
@@ -41,18 +41,17 @@ func (l *Loop) setBalancers(s *source.Snapshot, failures map[string]error) {
 	l.others = &now
 }
 
-// isNamed says that the source names this balancer among those that drain.
+// isNamed reports whether the source lists this load balancer as draining.
 func (l *Loop) isNamed(s *source.Snapshot) bool {
 	return slices.ContainsFunc(s.Draining, func(a netip.Addr) bool { return slices.Contains(l.Own, a) })
 }
 
-// prepareAfter is how long after its first pass a loop is done with what a start
-// has to do.
+// prepareAfter is how long after its first pass a loop has finished its startup work.
 const prepareAfter = 3 * time.Second
 
-// prepare readies a data plane for packets that others hand over: none can come
-// before a balancer drains, and a start has better use for the processor. It says
-// when it is due, 0 for never.
+// prepare prepares a data plane for packets that others hand over. None can arrive before
+// a load balancer drains, and at startup the CPU has more important work. It returns when
+// it is due, or 0 for never.
 func (l *Loop) prepare(s *source.Snapshot, failures map[string]error) time.Duration {
 	peered, ok := l.DataPlane.(dataplane.Peered)
 	if !ok || !l.Balancers || l.prepared {
@@ -69,47 +68,47 @@ func (l *Loop) prepare(s *source.Snapshot, failures map[string]error) time.Durat
 	return 0
 }
 
-// Until a balancer that goes has read of it in the source itself, the others have
-// not either; noticeLimit is how long it waits for that, noticeSpread how much
-// later than itself the others may read it.
+// As long as a load balancer that leaves has not read its own name in the source, the
+// others have not either. noticeLimit is how long it waits for that, noticeSpread how
+// much later the others may read it.
 const (
 	noticeLimit  = 3 * time.Second
 	noticeSpread = 300 * time.Millisecond
 	noticePace   = 20 * time.Millisecond
 )
 
-// drainPace is how often a data plane is asked whether it remembers flows
-// still, and the stage looked at.
+// drainPace is the interval at which the number of tracked flows and the stage are
+// checked.
 const drainPace = time.Second
 
-// Reasons to drain that are not the source's.
+// Reasons to drain that do not come from the source.
 const (
 	whyEnding  = "the agent was told to end"
 	whyOrdered = "by command (fairlead drain)"
 )
 
-// draining is where a loop is on its way out.
+// draining is the state of a drain.
 type draining struct {
 	stage plan.Stage
 	why   []string
-	// began is when it began to drain, entered when it came to its stage, named
-	// when the source was first seen to name it among those that drain.
+	// began is when draining began, entered when the current stage did, named when the
+	// source first listed this load balancer as draining.
 	began, entered, named time.Time
-	// had says that there were routes to withdraw, confirmed is when all had confirmed
-	// that they are gone: packets on their way then have Linger.
+	// had means that there were routes to withdraw. confirmed is when all withdrawals
+	// were confirmed, after which Linger begins.
 	had       bool
 	confirmed time.Time
 	flows     int
 	hurry     bool
 }
 
-// shown is it for others.
+// shown returns the exported form.
 func (d *draining) shown() *Drain {
 	return &Drain{Stage: d.stage, Why: d.why, Since: d.began, Entered: d.entered, Flows: d.flows}
 }
 
-// OrderDrain lets the loop drain because an operator says so, or ends that. It
-// holds until it is ended, or the loop is.
+// OrderDrain starts or ends a drain requested by an operator. The order persists until it
+// is ended or the loop stops.
 func (l *Loop) OrderDrain(on bool) {
 	l.ordered.Store(on)
 	select {
@@ -118,8 +117,7 @@ func (l *Loop) OrderDrain(on bool) {
 	}
 }
 
-// nextStage goes on with draining, as far as it is time to, and gives what the plan
-// is to know of it.
+// nextStage advances the drain as far as possible and returns its state for the plan.
 func (l *Loop) nextStage(s *source.Snapshot) plan.Drain {
 	now, d := time.Now(), &l.drain
 	in := l.drainInput(s, now)
@@ -161,10 +159,10 @@ func (l *Loop) drainInput(s *source.Snapshot, now time.Time) plan.DrainInput {
 	return in
 }
 
-// lingers says for how long, from the withdrawal of the routes on, packets are awaited
-// that routers send here for them, and whether somebody has not confirmed that they are
-// gone, so that it is not known yet. One that ends waits for that for DrainTimeout at
-// most: what the data plane holds stays.
+// lingers returns how long after the withdrawal of the routes packets may still arrive
+// from routers, and whether some withdrawal is unconfirmed, so that this time is not yet
+// known. A loop that is ending waits at most DrainTimeout for the confirmation; the data
+// plane's contents stay.
 func (l *Loop) lingers(now time.Time) (linger time.Duration, unconfirmed bool) {
 	d := &l.drain
 	most := l.Linger + l.DrainTimeout
@@ -183,7 +181,7 @@ func (l *Loop) lingers(now time.Time) (linger time.Duration, unconfirmed bool) {
 	return linger, false
 }
 
-// enter takes the loop to another stage.
+// enter switches to another stage.
 func (l *Loop) enter(next plan.Stage, now time.Time) {
 	d := &l.drain
 	was := d.stage
@@ -216,8 +214,7 @@ func (l *Loop) enter(next plan.Stage, now time.Time) {
 	}
 }
 
-// sooner gives the time until the next pass, which draining may want before it
-// would else come.
+// sooner returns the time until the next pass, which draining may require earlier.
 func (l *Loop) sooner(next time.Duration) time.Duration {
 	d, now := &l.drain, time.Now()
 	in := now.Sub(d.entered)
@@ -238,8 +235,8 @@ func (l *Loop) sooner(next time.Duration) time.Duration {
 	return min(next, due, drainPace)
 }
 
-// remembers says whether there are flows to keep forwarding; where that cannot
-// be said there may be.
+// remembers reports whether there are flows to keep forwarding. If they cannot be
+// counted, it assumes that there are.
 func (l *Loop) remembers(keeper dataplane.Peered) bool {
 	flows, err := keeper.Remembered()
 	if err != nil {

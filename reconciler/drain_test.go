@@ -18,7 +18,7 @@ import (
 	"github.com/fairlead/fairlead/source"
 )
 
-// stateful is a data plane that remembers flows, as many as it is told.
+// stateful is a data plane that tracks a configurable number of flows.
 type stateful struct {
 	dataplane.DataPlane
 	w *world
@@ -63,7 +63,7 @@ func (s *stateful) Prepare() error {
 	return nil
 }
 
-// newStateful is a world whose data plane remembers flows.
+// newStateful returns a world whose data plane tracks flows.
 func newStateful(t *testing.T, timeout time.Duration) (*world, *stateful) {
 	var plane *stateful
 	w := newWorld(t, fake.New(), func(w *world, c *Config) {
@@ -71,16 +71,16 @@ func newStateful(t *testing.T, timeout time.Duration) (*world, *stateful) {
 		c.DataPlane, c.DrainTimeout = plane, timeout
 		c.Own, c.Balancers = []netip.Addr{netip.MustParseAddr("172.16.1.2"), {}}, true
 	})
-	w.loop.open = true // TestAnnouncesWhenOthersKnowIt has what comes before
+	w.loop.open = true // TestAnnouncesWhenOthersKnowIt covers the state before
 	return w, plane
 }
 
-// serveDraining serves, with the source saying that this balancer is draining.
+// serveDraining publishes Services and that this load balancer is draining.
 func (w *world) serveDraining(services ...*service.Service) {
 	w.publish(source.Snapshot{Services: services, Draining: w.loop.Own[:1]})
 }
 
-// end tells the loop to end, and gives how long it took.
+// end stops the loop and returns how long that took.
 func end(w *world) <-chan time.Duration {
 	took := make(chan time.Duration, 1)
 	go func() {
@@ -102,7 +102,7 @@ func TestDrainsUntilNothingIsRemembered(t *testing.T) {
 		time.Sleep(noticeSpread + noticePace)
 		w.expect("announce 0")
 		time.Sleep(10 * time.Second)
-		// A server that dies meanwhile still leaves the data plane.
+		// A backend that dies in the meantime is still removed from the data plane.
 		w.setHealth(s, 0, health.Gone)
 		w.expect("upsert 10.1.1.1 1")
 		plane.set(0, false)
@@ -119,7 +119,7 @@ func TestDrainsNoLongerThanAllowed(t *testing.T) {
 		flows   int
 		fail    bool
 		hurry   bool
-		want    time.Duration // Linger of a second included
+		want    time.Duration // including a Linger of one second
 	}{
 		"flows that do not end":         {timeout: 20 * time.Second, flows: 1, want: 21 * time.Second},
 		"flows that cannot be counted":  {timeout: 20 * time.Second, fail: true, want: 21 * time.Second},
@@ -148,7 +148,7 @@ func TestDrainsNoLongerThanAllowed(t *testing.T) {
 	}
 }
 
-// keeps is a data plane that remembers flows, to which nobody hands any.
+// keeps is a data plane that tracks flows, but supports no handover.
 type keeps struct{ dataplane.DataPlane }
 
 func (keeps) Remembered() (int, error) { return 1, nil }
@@ -165,14 +165,14 @@ func TestWaitsForNoFlowsThatNobodyHandsOver(t *testing.T) {
 	})
 }
 
-// A balancer that goes, and remembers flows, keeps its routes until the source
-// names it among those that drain, and the others have had time to read so.
+// A load balancer with tracked flows that leaves keeps its routes until the source lists
+// it as draining and the others have had time to read that.
 func TestGivesNotice(t *testing.T) {
 	own := netip.MustParseAddr("172.16.1.2")
 	for name, c := range map[string]struct {
 		flows int
-		named time.Duration // after the end was asked for; 0: never
-		want  time.Duration // until the routes go
+		named time.Duration // after it was asked to stop; 0: never
+		want  time.Duration // until the routes are withdrawn
 	}{
 		"named soon":        {flows: 3, named: time.Second, want: time.Second + noticeSpread},
 		"never named":       {flows: 3, want: noticeLimit},
@@ -217,7 +217,7 @@ func TestTellsWhoDrains(t *testing.T) {
 			w.publish(source.Snapshot{Services: services, Balancers: all, Draining: draining})
 		}
 		say("172.16.1.2", "172.16.2.2")
-		w.expect("balancers [] draining [172.16.2.2]", "prepared", "upsert 10.1.1.1 2", "announce 1") // not ourselves
+		w.expect("balancers [] draining [172.16.2.2]", "prepared", "upsert 10.1.1.1 2", "announce 1") // without this one
 		say("172.16.2.2")
 		w.expect()
 		say("172.16.2.2", "172.16.3.2")
@@ -227,22 +227,22 @@ func TestTellsWhoDrains(t *testing.T) {
 		w.expect()
 		plane.set(0, false)
 		time.Sleep(time.Minute)
-		w.expect("balancers [] draining []") // told again until it was taken
+		w.expect("balancers [] draining []") // repeated until it succeeded
 		all = []netip.Addr{netip.MustParseAddr("172.16.1.2"), netip.MustParseAddr("172.16.4.2")}
 		say()
-		w.expect("balancers [172.16.4.2] draining []") // who may hand packets over
+		w.expect("balancers [172.16.4.2] draining []") // which may hand packets over
 	})
 }
 
-// What a start need not wait for comes a while after it, or as soon as others may
-// hand over packets.
+// Work that a start does not need is done a while after it, or as soon as others may hand
+// over packets.
 func TestPreparesForPacketsOfOthers(t *testing.T) {
 	own := netip.MustParseAddr("172.16.1.2")
 	for name, c := range map[string]struct {
 		alone bool
 		do    func(w *world, p *stateful)
 		want  time.Duration // after the start; 0: never
-		late  time.Duration // that it may be
+		late  time.Duration // tolerance
 	}{
 		"nothing happens":            {want: prepareAfter, do: func(*world, *stateful) {}},
 		"nobody else is known":       {alone: true, do: func(*world, *stateful) {}},
@@ -280,14 +280,14 @@ func TestPreparesForPacketsOfOthers(t *testing.T) {
 	}
 }
 
-// A balancer that is told to end first asks routers to avoid it, for as long as it
-// is told, and then withdraws its routes.
+// A load balancer that is asked to stop first advertises its routes as least preferred
+// for the configured time, and then withdraws them.
 func TestAsksToBeAvoided(t *testing.T) {
 	avoid := plan.Avoid{Communities: route.CommunitiesOf(route.GracefulShutdown)}
 	for name, c := range map[string]struct {
 		avoid  plan.Avoid
 		notice time.Duration
-		want   time.Duration // until the routes go
+		want   time.Duration // until the routes are withdrawn
 	}{
 		"asks":              {avoid, 2 * time.Second, 2 * time.Second},
 		"no time":           {avoid, 0, 0},
@@ -318,14 +318,14 @@ func TestAsksToBeAvoided(t *testing.T) {
 	}
 }
 
-// Where the data plane cannot even be read, routes go nevertheless.
+// Routes are withdrawn even if the data plane cannot be read.
 func TestWithdrawsWhateverTheDataPlaneSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, fake.New())
 		w.serve(web(1, 2))
 		w.took()
 		w.faulty.SetRate(1)
-		time.Sleep(time.Minute) // until it is read anew
+		time.Sleep(time.Minute) // until it is read again
 		took := end(w)
 		w.expect("announce 0")
 		<-took

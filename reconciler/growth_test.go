@@ -17,8 +17,8 @@ import (
 	"github.com/fairlead/fairlead/source"
 )
 
-// shelf is a data plane that only keeps what it is given, so that the loop's own work
-// is what counts.
+// shelf is a data plane that only stores what it is given, so that only the loop's own
+// work is measured.
 type shelf map[service.Key]desired.Frontend
 
 func (s shelf) List() (all []desired.Frontend, err error) {
@@ -33,14 +33,14 @@ func (s shelf) Counters() ([]dataplane.FrontendCounters, error) { return nil, ni
 func (s shelf) Describe() dataplane.Description                 { return dataplane.Description{} }
 func (s shelf) Close() error                                    { return nil }
 
-// unprobed is a prober that knows nothing yet: what is held decides.
+// unprobed is a prober without results, so that the state of the data plane decides.
 type unprobed struct{}
 
 func (unprobed) Set([]health.Target)              {}
 func (unprobed) State(health.Target) health.State { return health.Unknown }
 func (unprobed) Changed() <-chan struct{}         { return nil }
 
-// several gives services with so many endpoints each.
+// several returns the given number of Services with the given number of endpoints each.
 func several(services, endpoints int) source.Snapshot {
 	var s source.Snapshot
 	for i := range services {
@@ -57,7 +57,7 @@ func several(services, endpoints int) source.Snapshot {
 	return s
 }
 
-// holding is a loop that holds all of a snapshot.
+// holding returns a loop whose data plane already has everything in a snapshot.
 func holding(s source.Snapshot) *Loop {
 	plane := shelf{}
 	for _, svc := range s.Services {
@@ -73,14 +73,14 @@ func holding(s source.Snapshot) *Loop {
 	return l
 }
 
-// nowhere is a server half that has nothing to do.
+// nowhere is a DSR agent that does nothing.
 type nowhere struct{}
 
 func (nowhere) Set([]desired.Frontend) error    { return nil }
 func (nowhere) SetBalancers([]netip.Addr) error { return nil }
 
-// TestPassesGrowLinearly makes passes over ten times as much: as an agent does that
-// has just started, that finds nothing changed, and whose Services all go.
+// TestPassesGrowLinearly runs passes over ten times as much: right after a start, with no
+// changes, and when all Services are deleted.
 func TestPassesGrowLinearly(t *testing.T) {
 	for name, c := range map[string]struct {
 		size int
@@ -107,7 +107,7 @@ func TestPassesGrowLinearly(t *testing.T) {
 	}
 }
 
-// BenchmarkPass makes passes that change nothing.
+// BenchmarkPass runs passes that change nothing.
 func BenchmarkPass(b *testing.B) {
 	for _, c := range []struct{ services, endpoints int }{{1000, 1}, {10000, 1}, {10000, 100}, {1, 5000}} {
 		b.Run(fmt.Sprintf("%d services of %d endpoints", c.services, c.endpoints), func(b *testing.B) {

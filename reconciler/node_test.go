@@ -10,11 +10,11 @@ import (
 	"github.com/fairlead/fairlead/source"
 )
 
-// storyNotice is for how long routers are asked to avoid a balancer: long enough for
-// a story to see it on a busy machine.
+// storyNotice is the graceful shutdown period: long enough for a story to observe it on a
+// busy machine.
 const storyNotice = 6 * time.Second
 
-// nodeSource says of the node what a cluster would, beside what a source says.
+// nodeSource adds the node state that a cluster would report to that of another source.
 type nodeSource struct {
 	mu      sync.Mutex
 	why     []string
@@ -23,8 +23,8 @@ type nodeSource struct {
 	publish func(source.Snapshot)
 }
 
-// say takes "cordoned", "tainted", "last" for a cordoned node that no other balancer
-// is beside, or "well".
+// say accepts "cordoned", "tainted", "last" for a cordoned node without any other load
+// balancer, or "well".
 func (n *nodeSource) say(words []string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -44,7 +44,7 @@ func (n *nodeSource) say(words []string) error {
 	return nil
 }
 
-// tell publishes, with the lock held, what is known, if anything is.
+// tell publishes the known state, if any. The lock must be held.
 func (n *nodeSource) tell() {
 	if n.latest == nil {
 		return
@@ -54,7 +54,7 @@ func (n *nodeSource) tell() {
 	n.publish(s)
 }
 
-// around gives what the other source says, and this.
+// around returns the other source combined with n.
 func (n *nodeSource) around(of source.Source) source.Source { return aroundNode{n, of} }
 
 type aroundNode struct {

@@ -18,8 +18,7 @@ import (
 	"github.com/fairlead/fairlead/source"
 )
 
-// pass closes the gap between the plan and the world once, as far as it can,
-// and says when to look again.
+// pass applies the plan once, as far as possible, and returns when to run again.
 func (l *Loop) pass() time.Duration {
 	snapshot := l.snapshot.Load()
 	failures := map[string]error{}
@@ -63,7 +62,7 @@ func (l *Loop) pass() time.Duration {
 		next = l.close(p, failures)
 	} else if l.DataPlane != nil {
 		planned := p.Prefixes()
-		l.withdrawBut(func(r route.Route) bool { return planned[r.Prefix] }, failures) // whatever the data plane says
+		l.withdrawBut(func(r route.Route) bool { return planned[r.Prefix] }, failures) // whatever the state of the data plane
 	}
 	l.lookForConfirmations()
 	l.publish(p, snapshot, failures)
@@ -74,8 +73,8 @@ func (l *Loop) pass() time.Duration {
 	return first(next, first(prepare, begin))
 }
 
-// nodes gives the addresses of balancers and of others that no Service may have, as far
-// as they are known, and whose they are.
+// nodes returns the addresses of load balancers and others that no Service may have, as
+// far as they are known, with their owners.
 func (l *Loop) nodes(s *source.Snapshot) map[netip.Addr]string {
 	nodes := map[netip.Addr]string{}
 	if l.Taken != nil {
@@ -93,21 +92,21 @@ func (l *Loop) nodes(s *source.Snapshot) map[netip.Addr]string {
 	return nodes
 }
 
-// close brings announcements and data plane to the plan in the one safe order,
-// and says when a lingering frontend is due, if one is.
+// close brings advertisements and data plane in line with the plan, in the only safe
+// order. It returns when a lingering frontend is due, if there is one.
 func (l *Loop) close(p *plan.Plan, failures map[string]error) time.Duration {
-	// Withdraw before removing. What is to change is announced as it was until then.
+	// Withdraw before removing. Routes that change stay as they are until then.
 	wished := byPrefix(l.wished(p))
 	l.withdrawBut(func(r route.Route) bool { return wished[r.Prefix].Prefix.IsValid() }, failures)
 	wanted := l.upsert(p, failures)
 	l.lookForConfirmations()
 	due := l.remove(p, wanted, failures)
-	// Announce only what is held.
+	// Advertise only what is programmed.
 	l.announce(l.wished(p), failures)
 	return first(due, l.nextRetry())
 }
 
-// first is the earlier of two times to wait, of which each is none at 0.
+// first returns the shorter of two waits, where 0 means none.
 func first(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -115,7 +114,7 @@ func first(a, b time.Duration) time.Duration {
 	return a
 }
 
-// withdrawBut withdraws what is announced and not to stay.
+// withdrawBut withdraws all advertised routes except those that stay.
 func (l *Loop) withdrawBut(stays func(route.Route) bool, failures map[string]error) {
 	var rest []route.Route
 	for _, r := range l.announced {
@@ -128,10 +127,10 @@ func (l *Loop) withdrawBut(stays func(route.Route) bool, failures map[string]err
 	}
 }
 
-// wished gives the routes of the plan that may be announced now: those that
-// are announced already as long as they lead to anything, others once all
-// that they lead to is held or refused, or has failed again and again. While the
-// load balancer must not begin (mayBegin) there are none.
+// wished returns the routes of the plan that may be advertised now: those already
+// advertised as long as any of their frontends is programmed, others once all of their
+// frontends are programmed or rejected, or have failed repeatedly. While the load
+// balancer must not begin (mayBegin), there are none.
 func (l *Loop) wished(p *plan.Plan) []route.Route {
 	if !l.open {
 		return nil
@@ -154,7 +153,7 @@ func (l *Loop) wished(p *plan.Plan) []route.Route {
 	return routes
 }
 
-// byPrefix gives routes by their prefixes, of which each has one.
+// byPrefix indexes routes by prefix, which is unique.
 func byPrefix(routes []route.Route) map[netip.Prefix]route.Route {
 	all := make(map[netip.Prefix]route.Route, len(routes))
 	for _, r := range routes {
@@ -163,9 +162,9 @@ func byPrefix(routes []route.Route) map[netip.Prefix]route.Route {
 	return all
 }
 
-// announce gives the announcer other routes than before, or the same again where that
-// failed. That there are none it is told once all that can be held is held: it may have
-// found some of an earlier process.
+// announce passes routes to the announcer if they have changed, or again if the last call
+// failed. It passes an empty list once everything that can be programmed is: the
+// announcer may have found routes of an earlier process.
 func (l *Loop) announce(routes []route.Route, failures map[string]error) {
 	if l.Announcer == nil || l.unsaid == nil && slices.Equal(routes, l.asked) && (l.begun || !l.settled) {
 		return
@@ -178,8 +177,8 @@ func (l *Loop) announce(routes []route.Route, failures map[string]error) {
 	l.note(announced(l.announced, routes, l.unsaid, failures))
 }
 
-// announced gives what is announced after a Set, and names what of it failed. Where
-// that is not known of each prefix, all is as before.
+// announced returns what is advertised after a Set, and records what failed. If the error
+// is not per prefix, everything is as before.
 func announced(before, routes []route.Route, err error, failures map[string]error) []route.Route {
 	if err == nil {
 		return routes
@@ -195,7 +194,7 @@ func announced(before, routes []route.Route, err error, failures map[string]erro
 	return slices.SortedFunc(maps.Values(merge(before, routes, failed)), route.Route.Compare)
 }
 
-// merge gives the routes by prefix: those that failed as before.
+// merge returns the routes by prefix, except that failed ones stay as before.
 func merge(before, routes []route.Route, failed map[netip.Prefix]error) map[netip.Prefix]route.Route {
 	now := byPrefix(routes)
 	for p := range failed {
@@ -209,7 +208,7 @@ func merge(before, routes []route.Route, failed map[netip.Prefix]error) map[neti
 	return now
 }
 
-// note remembers and logs what is announced from now on.
+// note records and logs what is now advertised.
 func (l *Loop) note(routes []route.Route) {
 	since := make(map[route.Route]time.Time, len(routes))
 	before, now := byPrefix(l.announced), byPrefix(routes)
@@ -233,8 +232,8 @@ func (l *Loop) note(routes []route.Route) {
 	l.announced, l.since = routes, since
 }
 
-// upsert writes every frontend that is not held as the plan wants it, and
-// gives the keys that the plan wants.
+// upsert writes every frontend that differs from the plan and returns the keys in the
+// plan.
 func (l *Loop) upsert(p *plan.Plan, failures map[string]error) map[service.Key]bool {
 	wanted := map[service.Key]bool{}
 	for i := range p.Frontends {
@@ -258,8 +257,8 @@ func (l *Loop) upsert(p *plan.Plan, failures map[string]error) map[service.Key]b
 	return wanted
 }
 
-// holdsAs says that the data plane holds a frontend as it is wanted, as far as it
-// keeps what is.
+// holdsAs reports whether the data plane has a frontend as desired, in every respect that
+// it stores.
 func (l *Loop) holdsAs(want desired.Frontend) bool {
 	held, ok := l.held[want.Key]
 	if !ok || held.Same(want) {
@@ -269,7 +268,7 @@ func (l *Loop) holdsAs(want desired.Frontend) bool {
 	if !ok || !c.Canonical(held).Same(c.Canonical(want)) {
 		return false
 	}
-	l.held[want.Key] = want // to be seen at once next time
+	l.held[want.Key] = want // found immediately next time
 	return true
 }
 
@@ -290,12 +289,12 @@ func (l *Loop) upsertOne(want desired.Frontend, failures map[string]error) {
 	}
 }
 
-// tellFailures is how many failures of one pass are logged: where there is no room
-// for very many frontends each of them fails.
+// tellFailures limits how many failures of one pass are logged: if there is no room for
+// very many frontends, each of them fails.
 const tellFailures = 10
 
-// nextPass logs what failed and gives the time until the next pass: when it is due, or
-// sooner, after a pause that doubles, where something failed other than frontends.
+// nextPass logs failures and returns the time until the next pass: when one is due or, if
+// something other than a frontend failed, after an exponential backoff.
 func (l *Loop) nextPass(due time.Duration, failures map[string]error) time.Duration {
 	if l.failsBeyond(failures) {
 		l.retry = min(max(2*l.retry, retryFirst), retryLast)
@@ -304,7 +303,7 @@ func (l *Loop) nextPass(due time.Duration, failures map[string]error) time.Durat
 		l.retry = 0
 	}
 	if due == 0 {
-		due = time.Hour // until woken
+		due = time.Hour // until notified
 	}
 	tried := slices.DeleteFunc(slices.Sorted(maps.Keys(failures)), func(what string) bool { return l.rested[what] })
 	for i, what := range tried {
@@ -317,8 +316,8 @@ func (l *Loop) nextPass(due time.Duration, failures map[string]error) time.Durat
 	return due
 }
 
-// failsBeyond says that something failed other than frontends, which have retries of
-// their own.
+// failsBeyond reports whether something other than frontends failed. Frontends have their
+// own retries.
 func (l *Loop) failsBeyond(failures map[string]error) bool {
 	own := 0
 	for k := range l.failed {
@@ -329,7 +328,7 @@ func (l *Loop) failsBeyond(failures map[string]error) bool {
 	return len(failures) > own
 }
 
-// list reads what the data plane really holds.
+// list reads the actual state of the data plane.
 func (l *Loop) list() error {
 	frontends, err := l.DataPlane.List()
 	if err != nil {
@@ -349,7 +348,7 @@ func (l *Loop) health(t health.Target) health.State {
 	return l.Prober.State(t)
 }
 
-// holds gives as what the data plane holds the backends of a frontend.
+// holds returns the state of a frontend's backends in the data plane.
 func (l *Loop) holds(k service.Key) map[netip.AddrPort]health.State {
 	f, is := l.held[k]
 	if !is {
@@ -365,8 +364,8 @@ func (l *Loop) holds(k service.Key) map[netip.AddrPort]health.State {
 	return states
 }
 
-// everyFrontend gives all frontends but those in conflict, with every backend
-// that their Service names, whatever its health: what the server half needs.
+// everyFrontend returns all frontends except those in conflict, with every backend of
+// their Service regardless of its health, as the DSR agent needs them.
 func everyFrontend(p *plan.Plan) []desired.Frontend {
 	var all []desired.Frontend
 	for i := range p.Frontends {

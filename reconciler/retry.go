@@ -7,23 +7,23 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// failure is a frontend that could not be written or deleted, and when that is tried
-// again. Others do not wait for it.
+// failure is a frontend that could not be written or deleted, and when to retry. Others
+// do not wait for it.
 type failure struct {
-	// wish is what could not be written; with no backends: it could not be deleted.
+	// wish is what could not be written. Without backends: it could not be deleted.
 	wish  desired.Frontend
 	err   error
 	tries int
 	due   time.Time
 }
 
-// backoff is the pause after so many failures in a row.
+// backoff returns the pause after that many consecutive failures.
 func backoff(tries int) time.Duration {
 	return min(retryFirst<<min(tries-1, 10), retryLast)
 }
 
-// rests says that a call for a frontend failed, and is not due again; its error is
-// then noted as one of this pass. Another wish is tried at once.
+// rests reports whether a call for a frontend failed and is not due for a retry; its
+// error is then recorded for this pass. A different desired state is tried immediately.
 func (l *Loop) rests(k service.Key, wish desired.Frontend, failures map[string]error) bool {
 	f := l.failed[k]
 	if f == nil || !f.wish.Same(wish) || !time.Now().Before(f.due) {
@@ -33,8 +33,8 @@ func (l *Loop) rests(k service.Key, wish desired.Frontend, failures map[string]e
 	return true
 }
 
-// fail notes that a call for a frontend failed. What it has left is not known: the
-// next pass reads what the data plane holds.
+// fail records that a call for a frontend failed. The resulting state is unknown, so the
+// next pass reads the data plane.
 func (l *Loop) fail(k service.Key, wish desired.Frontend, err error, failures map[string]error) {
 	tries := 1
 	if f := l.failed[k]; f != nil {
@@ -45,7 +45,7 @@ func (l *Loop) fail(k service.Key, wish desired.Frontend, err error, failures ma
 	l.unsure = true
 }
 
-// nextRetry is when the first frontend is due again; 0 for none.
+// nextRetry returns when the first frontend is due again, or 0 for none.
 func (l *Loop) nextRetry() time.Duration {
 	var next time.Duration
 	for _, f := range l.failed {
@@ -54,11 +54,11 @@ func (l *Loop) nextRetry() time.Duration {
 	return next
 }
 
-// hopeless is after how many tries a frontend that cannot be written, though
-// others can, keeps no route of theirs from being announced.
+// hopeless is the number of failures after which a frontend no longer prevents the routes
+// that it shares with others from being advertised.
 const hopeless = 3
 
-// isHopeless says that a frontend has failed so often.
+// isHopeless reports whether a frontend has failed that often.
 func (l *Loop) isHopeless(k service.Key) bool {
 	f := l.failed[k]
 	return f != nil && f.tries >= hopeless

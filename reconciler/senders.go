@@ -9,8 +9,8 @@ import (
 	"github.com/fairlead/fairlead/source"
 )
 
-// setServerHalf configures the backends' side: whom it accepts packets from, and then for
-// which frontends. Without the former no frontend is written a first time.
+// setServerHalf configures the DSR agent: first the accepted senders, then the frontends.
+// No frontend is written until the senders have been written once.
 func (l *Loop) setServerHalf(s *source.Snapshot, p *plan.Plan) error {
 	err := l.setSenders(s)
 	if err != nil && l.senders == nil {
@@ -19,8 +19,8 @@ func (l *Loop) setServerHalf(s *source.Snapshot, p *plan.Plan) error {
 	return errors.Join(err, l.ServerHalf.Set(everyFrontend(p)))
 }
 
-// setSenders writes the load balancers from which packets are accepted, where they have
-// changed. While the source does not know them, what is in the kernel stays in force.
+// setSenders writes the load balancers from which packets are accepted, if they have
+// changed. While the source does not know them, the kernel's state stays in force.
 func (l *Loop) setSenders(s *source.Snapshot) error {
 	var now []netip.Addr
 	if l.CheckSenders {
@@ -39,7 +39,7 @@ func (l *Loop) setSenders(s *source.Snapshot) error {
 	return err
 }
 
-// withOwn adds the addresses of the load balancer of this node, if there is one.
+// withOwn adds the addresses of this node's load balancer, if there is one.
 func (l *Loop) withOwn(senders []netip.Addr) []netip.Addr {
 	all := append([]netip.Addr{}, senders...)
 	for _, own := range l.Own {

@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead/fairlead/source"
 )
 
-// backends is the backends' side of a node, which records its calls.
+// backends is the DSR agent of a node, which records its calls.
 type backends struct {
 	w    *world
 	fail bool
@@ -58,8 +58,8 @@ func newBackends(t *testing.T, check bool, change ...func(*Config)) (*world, *ba
 	return w, b
 }
 
-// TestSenders has a backend node know who may send to it before it serves the first
-// frontend, and follow who comes and goes.
+// TestSenders checks that a backend node knows the permitted senders before it serves the
+// first frontend, and follows changes.
 func TestSenders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, b := newBackends(t, true)
@@ -77,11 +77,11 @@ func TestSenders(t *testing.T) {
 		w.expect("accept [172.16.1.2 172.16.2.2]", "serve 1")
 		b.fail = true
 		say(addrs("172.16.2.2"))
-		w.expect("serve 1") // they are checked, if by those before
+		w.expect("serve 1") // packets are checked against the previous senders
 		b.fail = false
 		time.Sleep(retryFirst)
 		w.expect("accept [172.16.2.2]", "serve 1")
-		say(nil) // what the source does not know changes nothing
+		say(nil) // unknown senders change nothing
 		w.expect("serve 1")
 		say(addrs())
 		w.expect("accept []", "serve 1")
@@ -99,8 +99,8 @@ func TestSendersAreNotChecked(t *testing.T) {
 	})
 }
 
-// TestOwnBalancerIsASender has a node with both roles accept its own load balancer,
-// whatever the source says.
+// TestOwnBalancerIsASender checks that a node with both roles accepts its own load
+// balancer regardless of the source.
 func TestOwnBalancerIsASender(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := newBackends(t, true, func(c *Config) {
@@ -114,13 +114,13 @@ func TestOwnBalancerIsASender(t *testing.T) {
 	})
 }
 
-// TestAnnouncesWhenOthersKnowIt has a load balancer start: its packets must not reach
+// TestAnnouncesWhenOthersKnowIt starts a load balancer, whose packets must not reach
 // backend nodes that do not know it yet.
 func TestAnnouncesWhenOthersKnowIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		alone bool
-		named time.Duration // after the start; below 0: never
-		want  time.Duration // until the routes are announced
+		named time.Duration // after the start; negative: never
+		want  time.Duration // until the routes are advertised
 	}{
 		"named before":       {want: noticeSpread},
 		"named soon":         {named: time.Second, want: time.Second + noticeSpread},
@@ -164,8 +164,8 @@ func TestAnnouncesWhenOthersKnowIt(t *testing.T) {
 	}
 }
 
-// TestUnnamedBalancerIsAProblem has a load balancer send from an address that is no
-// endpoint of its Service.
+// TestUnnamedBalancerIsAProblem uses a load balancer that sends from an address that is
+// not an endpoint of its Service.
 func TestUnnamedBalancerIsAProblem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := newStateful(t, time.Minute)

@@ -33,30 +33,30 @@ import (
 	"github.com/fairlead/fairlead/source/manifest"
 )
 
-// faultRate is at how many calls the data plane fails where a story says nothing.
+// faultRate is the default rate of failing calls to the data plane.
 const faultRate = 0.1
 
-// stage is where a story is played: an agent's parts around its loop.
+// stage is the environment of a story: an agent's components around its loop.
 type stage struct {
 	t      *testing.T
 	files  map[string][]byte
 	folder string
-	plane  *fake.DataPlane // outlives the agents, as the kernel does
+	plane  *fake.DataPlane // outlives the agents, like the kernel
 	faulty *fake.Faulty
 	probes *probes
-	state  string // the folder of what outlives an agent and the kernel
+	state  string // the directory of state that survives both agent and kernel
 
 	announcer *advertise.Fake
 	loop      *reconciler.Loop
 	end       func()
-	node      *nodeSource // outlives the agents, too
-	sky       *sky        // nil where no cloud leads here
+	node      *nodeSource // outlives the agents
+	sky       *sky        // nil without a cloud
 	cloud     advertise.Announcer
 
 	mu      sync.Mutex
 	refused string
 	journal []string
-	told    []string // stages of drains
+	told    []string // drain stages
 }
 
 func newStage(t *testing.T, files []txtar.File, inTheCloud bool) *stage {
@@ -77,13 +77,13 @@ func newStage(t *testing.T, files []txtar.File, inTheCloud bool) *stage {
 	return w
 }
 
-// boot gives the stage a kernel that holds nothing.
+// boot provides an empty kernel.
 func (w *stage) boot() {
 	w.plane = fake.New()
 	w.faulty = fake.NewFaulty(watched{w.plane, w}, faultRate, 1)
 }
 
-// start starts an agent on what the data plane holds.
+// start starts an agent on the current state of the data plane.
 func (w *stage) start() {
 	log := slog.New(slog.NewTextHandler(w.t.Output(), nil))
 	state := statedir.Open(w.state, log)
@@ -131,7 +131,7 @@ func (w *stage) start() {
 	})
 }
 
-// do carries out a command.
+// do executes a command.
 func (w *stage) do(words []string) error {
 	args := words[1:]
 	switch {
@@ -184,7 +184,7 @@ func (w *stage) do(words []string) error {
 	return fmt.Errorf("no such command, or not with %d words behind it", len(args))
 }
 
-// write puts a file of the archive into the folder, as editors do.
+// write atomically puts a file of the archive into the directory, like editors do.
 func (w *stage) write(file, as string) error {
 	text, ok := w.files[file]
 	if !ok {
@@ -197,7 +197,7 @@ func (w *stage) write(file, as string) error {
 	return os.Rename(next, filepath.Join(w.folder, as))
 }
 
-// questions gives what can be asked, by name.
+// questions returns the queries by name.
 func (w *stage) questions() map[string]func(args []string) string {
 	return map[string]func(args []string) string{
 		"frontends": func([]string) string { return w.frontends() },
@@ -238,8 +238,8 @@ func (w *stage) routes() string {
 	return b.String()
 }
 
-// status tells what fairlead status and its sisters would, without what changes
-// by itself.
+// status returns what fairlead status and its subcommands print, without values that
+// change over time.
 func (w *stage) status() string {
 	s := status.Agent{View: w.loop.View, DataPlane: w.faulty, Announcer: w.announcer, Cloud: w.cloud}.Gather(time.Now())
 	var b strings.Builder
@@ -278,7 +278,7 @@ func (w *stage) status() string {
 	return b.String()
 }
 
-// sinceWhen is what is different each time in a reason.
+// sinceWhen matches the parts of a reason that vary.
 var sinceWhen = regexp.MustCompile(` since [0-9TZ:-]+| 127\.0\.0\.1:[0-9]+`)
 
 func (w *stage) writes() string {
@@ -293,7 +293,7 @@ func (w *stage) forgetWrites() {
 	w.journal = nil
 }
 
-// packet sends one of 60 bytes.
+// packet sends a packet of 60 bytes.
 func (w *stage) packet(args []string) string {
 	if len(args) < 2 {
 		return "usage: packet CLIENT VIP [syn]"
@@ -314,7 +314,7 @@ func (w *stage) packet(args []string) string {
 	return "to " + d.Server.String()
 }
 
-// words joins servers.
+// words joins backends.
 func words(servers []netip.AddrPort, by string) string {
 	var all []string
 	for _, s := range servers {
@@ -323,7 +323,7 @@ func words(servers []netip.AddrPort, by string) string {
 	return strings.Join(all, by)
 }
 
-// watched notes what is changed in a data plane, and refuses what it is told to.
+// watched records changes to a data plane and rejects what it is configured to reject.
 type watched struct {
 	dataplane.DataPlane
 	w *stage
@@ -346,7 +346,7 @@ func (d watched) Delete(k service.Key) error {
 	return d.DataPlane.Delete(k)
 }
 
-// probes are a prober that says what the story says; up where it says nothing.
+// probes is a prober that reports the states that the story sets. The default is up.
 type probes struct {
 	mu      sync.Mutex
 	states  map[string]health.State
@@ -369,7 +369,7 @@ func (p *probes) say(server, state string) error {
 	return nil
 }
 
-// wake lets the loop look again.
+// wake notifies the loop.
 func (p *probes) wake() {
 	select {
 	case p.changed <- struct{}{}:

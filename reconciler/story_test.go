@@ -15,37 +15,36 @@ import (
 
 var update = flag.Bool("update", false, "write what comes out into the stories of testdata")
 
-// A story is a txtar archive. What is before its files is the script: a line a
-// command, and below a question the answer that it must get, behind "> ". The
-// files are what the script writes. Everything between the folder of manifests
-// and the data plane is the real thing; the data plane is the one in memory,
-// which fails one call in ten.
+// A story is a txtar archive. The text before the files is the script: one command per
+// line, and below each query the expected answer, prefixed with "> ". The files are what
+// the script writes. Everything between the manifest directory and the data plane is
+// real; the data plane is in memory, and fails one call in ten.
 //
-//	write FILE [AS]         put a file into the folder of manifests, in one step
-//	remove FILE             take it out of there
-//	health SERVER STATE     what probes say from now on; "all" for every server
-//	refuse WORD             let the data plane refuse a method or scheduler; "nothing" ends that
-//	faults RATE             let calls to the data plane fail at another rate, and the agent try
-//	node WORDS              what the cluster says of the node: cordoned, tainted, last (no other balancer
-//	                        would be left), well
+//	write FILE [AS]         put a file into the manifest directory, atomically
+//	remove FILE             remove it
+//	health SERVER STATE     set the result of probes; "all" for every backend
+//	refuse WORD             make the data plane reject a method or scheduler; "nothing" ends that
+//	faults RATE             change the rate of failing data plane calls, and let the agent retry
+//	node WORDS              set the node state: cordoned, tainted, last (no other load balancer
+//	would be left), well
 //	drain [undo]            what fairlead drain tells the agent
-//	cloud STATE             what the program behind the cloud's webhook does from now on: answers, fails
-//	                        (500), hangs, refuses (to withdraw anything)
-//	restart                 end the agent and start another
-//	kill                    start another in the place of one that is killed: what it announced by BGP is
-//	                        gone, what it announced to the cloud is not
-//	stop, start             the one and the other
-//	reboot                  restart, and the data plane holds nothing any more
+//	cloud STATE             set the behavior of the cloud webhook: answers, fails (500), hangs,
+//	refuses (to withdraw anything)
+//	restart                 stop the agent and start another
+//	kill                    replace the agent with a new one: its BGP routes are gone, its cloud
+//	routes are not
+//	stop, start             one of the two steps of restart
+//	reboot                  restart with an empty data plane
 //
-//	frontends               what the data plane holds
-//	routes                  what is announced
-//	led                     what the cloud leads here
-//	status                  what an operator is told
-//	writes                  what was changed in the data plane since this was last asked
-//	packet CLIENT VIP [syn] which server the data plane chooses
+//	frontends               what the data plane has
+//	routes                  what is advertised
+//	led                     what the cloud routes here
+//	status                  what an operator sees
+//	writes                  changes of the data plane since the last query
+//	packet CLIENT VIP [syn] which backend the data plane chooses
 //
-// An answer that is not yet as it must be is asked for again, so a question
-// whose answer was right before proves something only after one whose was not.
+// A query is repeated until its answer is as expected. A query whose answer was already
+// correct before therefore only proves something after one whose answer was not.
 func TestStories(t *testing.T) {
 	testkit.Stories(t, func(t *testing.T, path string) {
 		t.Parallel()
@@ -53,7 +52,7 @@ func TestStories(t *testing.T) {
 	})
 }
 
-// answerMark is before each line of an answer.
+// answerMark precedes each line of an answer.
 const answerMark = "> "
 
 // step is a line of a script, with the answer below it.
@@ -123,11 +122,12 @@ func tell(t *testing.T, path string) {
 	}
 }
 
-// patience is how long an answer may take on a busy machine; calm, how long it
-// must stay the same to be written down.
+// patience is the timeout for an answer on a busy machine; calm is how long an answer
+// must be stable to be recorded.
 const patience, calm = 30 * time.Second, 2 * time.Second
 
-// ask asks until the answer is as wanted; when updating, until it stays.
+// ask repeats a query until the answer is as expected or, with -update, until it is
+// stable.
 func (w *stage) ask(s step, question func() string) []string {
 	var answer []string
 	same := time.Now()
@@ -151,10 +151,10 @@ func (w *stage) ask(s step, question func() string) []string {
 	return answer
 }
 
-// once says that a question changes what it asks about.
+// once reports whether a query changes the state that it queries.
 func once(s step) bool { return strings.HasPrefix(s.line, "packet ") }
 
-// lines gives a text's lines; there is always one.
+// lines splits a text into lines, at least one.
 func lines(text string) []string {
 	if text == "" {
 		return []string{"nothing"}

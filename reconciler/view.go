@@ -15,49 +15,48 @@ import (
 	"github.com/fairlead/fairlead/source"
 )
 
-// View is what the loop knew and had done at the end of a pass. It is never
-// changed after it is published.
+// View is the state of the loop at the end of a pass. It is immutable once published.
 type View struct {
 	Plan     *plan.Plan
 	Problems []problem.Problem
-	// Stale are objects that are used as they were.
+	// Stale lists objects that are used in their last valid version.
 	Stale []source.Stale
-	// Held are the frontends as the data plane holds them.
+	// Held contains the frontends in the data plane.
 	Held map[service.Key]desired.Frontend
-	// Refused are those that it cannot hold as wished, and why.
+	// Refused contains the frontends that it rejects, and why.
 	Refused map[service.Key]string
-	// Announced are the routes that are announced, and since when.
+	// Announced contains the advertised routes, and since when.
 	Announced map[route.Route]time.Time
-	// Withdrawing are routes that are withdrawn, and of which that is not confirmed;
-	// Leaving are the frontends that are held though the plan does not want them.
+	// Withdrawing lists routes that are withdrawn but not confirmed. Leaving contains
+	// frontends that are still programmed although the plan does not include them.
 	Withdrawing []advertise.Withdrawal
 	Leaving     map[service.Key]Leaving
-	// Failures are the calls that failed and will be tried again, by what
-	// they were for: a frontend, "route 10.1.1.0/24" and so on.
+	// Failures contains the calls that failed and will be retried, by object: a frontend,
+	// "route 10.1.1.0/24" and so on.
 	Failures map[string]error
-	// Drain is how the loop is on its way out; nil where it is not.
+	// Drain is the state of the drain, or nil.
 	Drain *Drain
-	// Loaded says that the source has yielded at least once.
+	// Loaded means that the source has published at least once.
 	Loaded bool
-	// Waits is what the first whole pass still waits for; empty once all that can
-	// be held was held, and all that leads to it announced.
+	// Waits is what the first complete pass still waits for. Empty once everything that
+	// can be programmed has been, and its routes have been advertised.
 	Waits string
 }
 
-// Drain is a loop on its way out.
+// Drain is the state of a drain.
 type Drain struct {
 	Stage plan.Stage
 	Why   []string
-	// Since is when it began, Entered when its Stage did.
+	// Since is when the drain began, Entered when its Stage did.
 	Since, Entered time.Time
-	// Flows are those that the data plane remembers, as they were last counted.
+	// Flows is the number of tracked flows as of the last count.
 	Flows int
 }
 
-// View gives the latest.
+// View returns the latest View.
 func (l *Loop) View() *View { return l.view.Load() }
 
-// waits says what the first whole pass waits for; nothing once it is done.
+// waits returns what the first complete pass waits for, or "" if it is done.
 func (l *Loop) waits(p *plan.Plan, failures map[string]error) string {
 	if l.settled {
 		return ""

@@ -13,22 +13,22 @@ import (
 	"github.com/fairlead/fairlead/internal/lpm"
 )
 
-// confirmPace is how often it is looked whether withdrawals have been confirmed.
+// confirmPace is the interval at which withdrawals are checked for confirmation.
 const confirmPace = 50 * time.Millisecond
 
-// Leaving is a frontend that the plan does not want any more and that is still held:
-// packets may still come for it.
+// Leaving is a frontend that is no longer in the plan but is still programmed, because
+// packets may still arrive.
 type Leaving struct {
-	// Since is when the plan wanted it last.
+	// Since is when it was last in the plan.
 	Since time.Time
-	// Waits are the withdrawals that it is held for; none where they are confirmed.
+	// Waits lists the unconfirmed withdrawals that it waits for.
 	Waits []advertise.Withdrawal
-	// confirmed is when they were: packets on their way have Linger from then on.
+	// confirmed is when they were confirmed, after which Linger begins.
 	confirmed time.Time
 }
 
-// unconfirmed are the withdrawals that somebody has not confirmed, sorted. Where the
-// announcer failed, what it announced before counts as well.
+// unconfirmed returns the unconfirmed withdrawals, sorted. If the announcer failed, what
+// it advertised before also counts.
 func (l *Loop) unconfirmed() []advertise.Withdrawal {
 	if l.Announcer == nil {
 		return nil
@@ -46,7 +46,7 @@ func (l *Loop) unconfirmed() []advertise.Withdrawal {
 	return all
 }
 
-// lookForConfirmations reads how the withdrawals stand, and says whether that has
+// lookForConfirmations updates the state of the withdrawals and reports whether it has
 // changed.
 func (l *Loop) lookForConfirmations() (changed bool) {
 	now := l.unconfirmed()
@@ -62,10 +62,10 @@ func (l *Loop) lookForConfirmations() (changed bool) {
 	return changed
 }
 
-// remove deletes what the plan does not want: at once where its address is still
-// announced for others; else Linger after the withdrawal of what led to it was
-// confirmed by everybody. Others do not wait for that. It says when the next one is
-// due, 0 for none.
+// remove deletes frontends that are not in the plan: immediately if their address is
+// still advertised for others, otherwise Linger after all peers have confirmed the
+// withdrawal. Other frontends do not wait for that. It returns when the next one is due,
+// or 0 for none.
 func (l *Loop) remove(p *plan.Plan, wanted map[service.Key]bool, failures map[string]error) (next time.Duration) {
 	maps.DeleteFunc(l.refused, func(k service.Key, _ refusal) bool { return !wanted[k] })
 	isHeld := func(k service.Key) bool { _, is := l.held[k]; return is }
@@ -98,7 +98,7 @@ func (l *Loop) remove(p *plan.Plan, wanted map[service.Key]bool, failures map[st
 	return next
 }
 
-// covering gives withdrawals by prefix.
+// covering indexes withdrawals by prefix.
 func covering(all []advertise.Withdrawal) *lpm.Map[[]advertise.Withdrawal] {
 	var m lpm.Map[[]advertise.Withdrawal]
 	for i := 0; i < len(all); {
@@ -112,9 +112,9 @@ func covering(all []advertise.Withdrawal) *lpm.Map[[]advertise.Withdrawal] {
 	return &m
 }
 
-// stays says for how long a frontend that is not wanted must still be held; 0 for not
-// at all. While somebody has not confirmed a withdrawal that is not known: an hour,
-// before which the confirmation has the loop look again.
+// stays returns how long a frontend that is not in the plan must stay programmed; 0 if it
+// need not. While a withdrawal is unconfirmed, that is unknown: it returns an hour, and
+// the confirmation triggers an earlier pass.
 func (l *Loop) stays(k service.Key, shared bool, out *lpm.Map[[]advertise.Withdrawal]) time.Duration {
 	now := time.Now()
 	f := l.leaving[k]
@@ -135,8 +135,8 @@ func (l *Loop) stays(k service.Key, shared bool, out *lpm.Map[[]advertise.Withdr
 	return max(0, f.confirmed.Add(l.Linger).Sub(now))
 }
 
-// awaitWithdrawn gives packets on their way time to arrive after all was withdrawn,
-// and peers time to confirm that: at most DrainTimeout.
+// awaitWithdrawn waits for packets in transit after all routes were withdrawn, and for
+// peers to confirm that: at most DrainTimeout.
 func (l *Loop) awaitWithdrawn() {
 	limit := time.Now().Add(l.DrainTimeout)
 	for len(l.unconfirmed()) > 0 && time.Now().Before(limit) && !l.hurried() {
@@ -145,17 +145,17 @@ func (l *Loop) awaitWithdrawn() {
 	time.Sleep(l.Linger)
 }
 
-// hurried says that somebody cuts a drain short.
+// hurried reports whether the drain is to be cut short.
 func (l *Loop) hurried() bool {
 	select {
-	case <-l.Hurry: // nil never is
+	case <-l.Hurry: // a nil channel never is ready
 		return true
 	default:
 		return l.drain.hurry
 	}
 }
 
-// blocked gives the withdrawal that has been waited for longest.
+// blocked returns the oldest withdrawal.
 func blocked(all []advertise.Withdrawal) advertise.Withdrawal {
 	return slices.MinFunc(all, func(a, b advertise.Withdrawal) int { return cmp.Or(a.Since.Compare(b.Since), a.Compare(b)) })
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/fairlead/fairlead/dataplane/fake"
 )
 
-// slowly is an announcer whose withdrawals are confirmed some time after they are
-// made; never where that is negative.
+// slowly is an announcer whose withdrawals are confirmed after a delay; never if that is
+// negative.
 type slowly struct {
 	advertise.Announcer
 	after time.Duration
@@ -54,7 +54,7 @@ func (s *slowly) Withdrawing() []advertise.Withdrawal {
 	return slices.Clone(s.out)
 }
 
-// behind has a world announce by a slow peer beside the one that it watches.
+// behind adds a slow peer to the announcer that a world records.
 func behind(s *slowly) func(*world, *Config) {
 	return func(_ *world, c *Config) {
 		s.Announcer = &advertise.Fake{}
@@ -62,8 +62,8 @@ func behind(s *slowly) func(*world, *Config) {
 	}
 }
 
-// A frontend is held until everybody has confirmed that its route is gone, and
-// Linger. Others come and go meanwhile as ever, and one that is wanted again stays.
+// A frontend stays programmed until all peers have confirmed that its route is gone, plus
+// Linger. Others are added and removed as usual, and one that is desired again stays.
 func TestHeldUntilConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &slowly{after: 20 * time.Second}
@@ -84,7 +84,7 @@ func TestHeldUntilConfirmed(t *testing.T) {
 		w.serve(web(2, 1), web(3, 1))
 		w.expect("upsert 10.1.3.1 1", "announce 2")
 		w.serve(web(3, 1))
-		w.expect("announce 1") // and waits, for as long again
+		w.expect("announce 1") // and waits just as long again
 		time.Sleep(11*time.Second - confirmPace)
 		w.expect()
 		time.Sleep(2 * confirmPace)
@@ -101,8 +101,9 @@ func TestHeldUntilConfirmed(t *testing.T) {
 	})
 }
 
-// Two addresses of one Service: the one that goes is held as long as its own route is
-// out; one whose route still leads to others goes at once.
+// One of two addresses of a Service is removed: it stays programmed as long as its own
+// route is unconfirmed. An address whose route still leads to others is removed
+// immediately.
 func TestOneAddressOfSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &slowly{after: -1}
@@ -119,7 +120,7 @@ func TestOneAddressOfSeveral(t *testing.T) {
 		one := *both
 		one.Frontends = both.Frontends[1:2]
 		w.serve(&one)
-		w.expect("announce 1", "delete 10.1.1.2") // of two ports, and the address stays
+		w.expect("announce 1", "delete 10.1.1.2") // one of two ports; the address stays
 		time.Sleep(time.Hour)
 		w.expect()
 		slow.confirmAfter(0)
@@ -129,7 +130,7 @@ func TestOneAddressOfSeveral(t *testing.T) {
 	})
 }
 
-// A route that cannot even be withdrawn keeps its frontend.
+// A route whose withdrawal fails keeps its frontend.
 func TestHeldWhileTheAnnouncerFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, fake.New())
@@ -152,8 +153,8 @@ func TestHeldWhileTheAnnouncerFails(t *testing.T) {
 	})
 }
 
-// Where the data plane cannot be read, what is not wanted is withdrawn, and all else
-// is left as it is.
+// If the data plane cannot be read, routes that are not desired are withdrawn, and
+// everything else stays.
 func TestWithdrawsThoughTheDataPlaneCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, fake.New())
@@ -171,8 +172,9 @@ func TestWithdrawsThoughTheDataPlaneCannotBeRead(t *testing.T) {
 	})
 }
 
-// A balancer that stops forwards until all have confirmed that its routes are gone,
-// but for DrainTimeout at most; the world's Linger is a second.
+// A load balancer that stops keeps forwarding until all peers have confirmed the
+// withdrawal of its routes, but for at most DrainTimeout. The world's Linger is one
+// second.
 func TestStopsWhenConfirmed(t *testing.T) {
 	for name, c := range map[string]struct {
 		after, limit time.Duration
@@ -193,7 +195,7 @@ func TestStopsWhenConfirmed(t *testing.T) {
 				w := newWorld(t, fake.New(), behind(slow), func(_ *world, config *Config) { config.DrainTimeout, config.Hurry = c.limit, hurry })
 				w.serve(web(1, 2))
 				synctest.Wait()
-				if c.after == -2 { // it has no route left to withdraw
+				if c.after == -2 { // it has no routes left to withdraw
 					w.serve()
 					time.Sleep(time.Minute)
 				}
@@ -210,8 +212,8 @@ func TestStopsWhenConfirmed(t *testing.T) {
 	}
 }
 
-// One that drains, and stays, is drained when all have confirmed it: there is no other
-// bound.
+// A load balancer that drains but keeps running is drained when all peers have confirmed
+// it. There is no other limit.
 func TestDrainedWhenConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &slowly{after: time.Hour}
@@ -237,7 +239,7 @@ func TestDrainedWhenConfirmed(t *testing.T) {
 	})
 }
 
-// What an earlier process announced is withdrawn where there is nothing to announce.
+// Routes of an earlier process are withdrawn if there is nothing to advertise.
 func TestTellsThatThereIsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, fake.New())
@@ -253,7 +255,7 @@ func TestTellsThatThereIsNothing(t *testing.T) {
 	})
 }
 
-// So does one whose source gives up.
+// The same applies if the source fails.
 func TestLingersWithoutASource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &slowly{Announcer: &advertise.Fake{}, after: 3 * time.Second}

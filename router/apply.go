@@ -12,33 +12,33 @@ import (
 	"github.com/fairlead/fairlead/internal/features"
 )
 
-// change is a prefix whose route is to be as desired; no members: it goes.
+// change is a prefix with the desired members of its route; without members, the route is
+// removed.
 type change struct {
 	prefix  netip.Prefix
 	members []member
 }
 
-// outcome is what became of an apply.
+// outcome is the result of an apply.
 type outcome struct {
-	// tried has every prefix that was looked at; nil is success.
+	// tried contains every prefix that was processed; nil means success.
 	tried map[netip.Prefix]error
-	// err concerns no single prefix.
+	// err is an error that concerns no single prefix.
 	err error
-	// rejected says that the kernel rejected a write: what is remembered of it may
-	// be wrong.
+	// rejected means that the kernel rejected a write: the cached state may be wrong.
 	rejected bool
 }
 
-// failed notes what a prefix lacks.
+// failed records an error of a prefix.
 func (o *outcome) failed(p netip.Prefix, err error) {
 	o.tried[p] = errors.Join(o.tried[p], err)
 }
 
-// apply brings the kernel to what is desired for these prefixes; for all where
-// the kernel is read from scratch. The order is: next hops, groups and routes that
-// are wanted; then routes, groups and next hops that are not. Each prefix stands
-// for itself: a next hop that cannot be is left out of its routes, a route that
-// cannot be written stays what it was, and all others become as desired.
+// apply brings the kernel to the desired state for these prefixes, or for all if the
+// kernel is read from scratch. It first adds desired next hops, groups and routes, and
+// then removes superfluous routes, groups and next hops. Prefixes are independent: an
+// impossible next hop is omitted from its routes, a route that cannot be written stays as
+// it was, and all others become as desired.
 func (t *Table) apply(prefixes []netip.Prefix) outcome {
 	if t.held == nil {
 		k, err := t.read()
@@ -86,9 +86,9 @@ func (t *Table) write(k *kernel, changes []change, o *outcome) {
 	o.rejected = o.rejected || o.err != nil
 }
 
-// change gives what the route to a prefix is to be, with next-hop objects made
-// where there are none. They are sorted by address. Those behind one gateway
-// become one member with all of their weight. The error names those that cannot be.
+// change returns the desired route to a prefix, and creates missing next-hop objects. The
+// members are sorted by address. Next hops behind one gateway become one member with
+// their total weight. The error names the next hops that are not possible.
 func (r *resolver) change(p netip.Prefix) (change, error) {
 	var errs []error
 	set, weight := r.t.desired[p], map[uint32]int{}
@@ -109,11 +109,11 @@ func (r *resolver) change(p netip.Prefix) (change, error) {
 	return c, errors.Join(errs...)
 }
 
-// maxWeight is what a kernel's group takes (struct nexthop_grp: one octet, less
-// one; a second one since Linux 6.12).
+// maxWeight is the maximum weight in a kernel group (struct nexthop_grp: one octet, minus
+// one; a second octet since Linux 6.12).
 const maxWeight = 256
 
-// bound brings weights that were added up back into the kernel's range.
+// bound scales summed weights back into the kernel's range.
 func bound(members []member) {
 	largest := 0
 	for _, m := range members {
@@ -126,9 +126,9 @@ func bound(members []member) {
 	}
 }
 
-// dead gives the next hops that no group is to have any more. The kernel takes
-// one that is removed out of all of its groups at once: the death of a balancer
-// is one write, however many prefixes it served.
+// dead returns the next hops that will not be in any group. If a next hop is removed, the
+// kernel removes it from all groups immediately: the death of a load balancer is one
+// write, however many prefixes it served.
 func (k *kernel) dead(changes []change) map[uint32]bool {
 	users, wanted := k.users(), map[uint32]bool{}
 	for _, c := range changes {
@@ -150,7 +150,7 @@ func (k *kernel) dead(changes []change) map[uint32]bool {
 	return dead
 }
 
-// becomes says whether a route is as it should be once the dead are removed.
+// becomes reports whether a route will be as desired once the dead next hops are removed.
 func (k *kernel) becomes(c change, dead map[uint32]bool) bool {
 	id, exists := k.routes[c.prefix]
 	if !exists {
@@ -165,12 +165,12 @@ func (k *kernel) becomes(c change, dead map[uint32]bool) bool {
 	return len(left) < len(k.groups[id].members) && slices.Equal(left, c.members)
 }
 
-// errTaken is the kernel's answer where another program has a route with the same
-// prefix and metric.
+// errTaken is the kernel's error if another program has a route with the same prefix and
+// metric.
 var errTaken = unix.EEXIST
 
-// ensure makes the route to a prefix use a group of these members. An existing
-// group is changed in place: the buckets of members that stay, stay.
+// ensure makes the route to a prefix use a group with these members. An existing group is
+// changed in place, so that the buckets of remaining members do not change.
 func (t *Table) ensure(k *kernel, c change) error {
 	id, exists := k.routes[c.prefix]
 	if g := k.groups[id]; exists && g.resilient == (t.plain == "") {
@@ -202,8 +202,8 @@ func (t *Table) ensure(k *kernel, c change) error {
 	return nil
 }
 
-// newGroup makes a resilient group, or a plain one where the kernel refuses
-// resilient ones.
+// newGroup creates a resilient group, or a plain one if the kernel rejects resilient
+// ones.
 func (t *Table) newGroup(id uint32, members []member) error {
 	err := t.putGroup(id, members, false)
 	if err == nil || t.plain != "" {
@@ -211,7 +211,7 @@ func (t *Table) newGroup(id uint32, members []member) error {
 	}
 	refusal := resilientRefused(err)
 	if refusal == nil {
-		return err // it is this group that is wrong
+		return err // this particular group is invalid
 	}
 	t.plain = "the kernel refuses resilient next-hop groups: " + refusal.Error()
 	if again := t.putGroup(id, members, false); again != nil {
@@ -223,9 +223,9 @@ func (t *Table) newGroup(id uint32, members []member) error {
 	return nil
 }
 
-// resilientRefused asks the kernel for a resilient group of nobody's, so that a
-// group which cannot be made is not taken for a feature that is missing. Where that
-// cannot be tried, an errno that older kernels answer decides.
+// resilientRefused probes the kernel with an unused resilient group, so that a group that
+// cannot be created is not mistaken for a missing feature. If that is not possible, the
+// errno of older kernels decides.
 func resilientRefused(err error) error {
 	f, _ := features.Lookup(features.ResilientGroups)
 	refusal := f.Probe(features.Router)
@@ -238,8 +238,8 @@ func resilientRefused(err error) error {
 	return refusal
 }
 
-// prune removes the groups that no route uses, then the next hops that are dead
-// or in no group; what is gone already is no error.
+// prune removes the groups that no route uses, then the next hops that are dead or in no
+// group; objects that are already gone are not an error.
 func (t *Table) prune(k *kernel, dead map[uint32]bool) error {
 	var errs []error
 	inUse := map[uint32]bool{}

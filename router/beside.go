@@ -20,29 +20,29 @@ import (
 	"github.com/fairlead/fairlead/internal/netlist"
 )
 
-// DefaultBesideMetric is below what FRR (20) and BIRD (32) give their routes.
+// DefaultBesideMetric is lower than the metrics of FRR (20) and BIRD (32).
 const DefaultBesideMetric = 10
 
-// besideCoalesce gathers the messages of one change.
+// besideCoalesce is how long the messages of one change are collected.
 const besideCoalesce = time.Millisecond
 
-// Beside holds, beside each route of another routing daemon that has several
-// next hops, one to the same prefix over a resilient group of the same next
-// hops, which the kernel prefers for its lower metric. The daemon's own routes
-// are never touched: once ours is gone, packets take those.
+// Beside configures shadow routes: for each route of another routing daemon with several
+// next hops, the table has one to the same prefix over a resilient group of the same next
+// hops, which the kernel prefers because of its lower metric. The daemon's own routes are
+// never touched: once ours is gone, packets use those.
 //
-// Ours carry the protocol of BGP daemons, which FRR takes for one of its own and
-// leaves alone (any other it would learn, and prefer to its BGP routes), and
-// which BIRD, whose number is another, does not look at.
+// Ours have the protocol number of BGP daemons. FRR considers such routes its own and
+// ignores them (any other it would learn, and prefer over its BGP routes). BIRD has a
+// different number and ignores them.
 type Beside struct {
-	// Protocols are the numbers that the daemon gives its routes.
+	// Protocols are the protocol numbers of the daemon's routes.
 	Protocols []uint8
-	// Accept are the prefixes within which routes are followed; none: all.
-	// Default routes are never.
+	// Accept lists the prefixes within which routes are followed; empty: all. Default
+	// routes are never followed.
 	Accept []netip.Prefix
 }
 
-// Follow keeps the table in step with the daemon's routes until ctx ends.
+// Follow keeps the table in line with the daemon's routes until ctx is canceled.
 func (t *Table) Follow(ctx context.Context, b Beside) error {
 	ns := netns.None()
 	if t.c.NetNS != 0 {
@@ -61,7 +61,7 @@ func (t *Table) Follow(ctx context.Context, b Beside) error {
 	retry := time.NewTimer(0)
 	defer retry.Stop()
 	for {
-		_ = t.follow(b) // which logs and retries what fails
+		_ = t.follow(b) // logs and retries failures
 		retry.Reset(t.nextRetry(time.Now(), resyncEvery))
 		select {
 		case <-ctx.Done():
@@ -77,8 +77,8 @@ func (t *Table) Follow(ctx context.Context, b Beside) error {
 	}
 }
 
-// receive kicks at each message of the kernel; those that were lost are one, too.
-// What goes, or a link that changes, may take something of ours along.
+// receive sends to kick for each message of the kernel, and if messages were lost. A
+// removed object, or a link that changes, may affect our routes.
 func (t *Table) receive(ctx context.Context, events *nl.NetlinkSocket, kick chan<- struct{}) error {
 	for {
 		msgs, _, err := events.Receive()
@@ -106,7 +106,7 @@ func takesAway(m syscall.NetlinkMessage) bool {
 	return false
 }
 
-// forget has the kernel read anew before the next write.
+// forget makes the next write read the kernel from scratch.
 func (t *Table) forget() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -130,8 +130,8 @@ func (t *Table) follow(b Beside) error {
 	return t.set(wishes)
 }
 
-// plainRoutes lists the daemon's routes that have several next hops, and those that
-// ours cannot stand in for.
+// plainRoutes lists the daemon's routes with several next hops, and those that ours
+// cannot shadow.
 func (t *Table) plainRoutes(b Beside) (wishes []wish, hidden map[netip.Prefix]error, err error) {
 	hidden = map[netip.Prefix]error{}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
@@ -163,7 +163,7 @@ func (t *Table) plainRoutes(b Beside) (wishes []wish, hidden map[netip.Prefix]er
 	return wishes, hidden, nil
 }
 
-// follows says whether a route is one that ours stands in for, and gives its prefix.
+// follows reports whether a route is to be shadowed, and returns its prefix.
 func (b Beside) follows(r netlink.Route) (wish, bool) {
 	if !slices.Contains(b.Protocols, uint8(r.Protocol)) || len(r.MultiPath) < 2 || r.Dst == nil || r.Type != unix.RTN_UNICAST {
 		return wish{}, false
@@ -175,8 +175,9 @@ func (b Beside) follows(r netlink.Route) (wish, bool) {
 	return w, bits > 0 && (len(b.Accept) == 0 || slices.ContainsFunc(b.Accept, inside))
 }
 
-// addHops takes over the next hops of a route that have a link, and says how many.
-// One without a gateway cannot be: the others would get its share.
+// addHops copies the next hops of a route that have a link, and returns their number. A
+// route with a next hop without a gateway cannot be shadowed: the other next hops would
+// get its share.
 func (w *wish) addHops(path []*netlink.NexthopInfo) (alive int, err error) {
 	hops := slices.SortedFunc(slices.Values(path), func(a, b *netlink.NexthopInfo) int {
 		return cmp.Or(gateway(a.Gw, a.Via).Compare(gateway(b.Gw, b.Via)), cmp.Compare(a.LinkIndex, b.LinkIndex))

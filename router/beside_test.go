@@ -15,8 +15,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// plain puts an ordinary multipath route into the router's kernel, as a routing
-// daemon does: "10.0.0.104*2" is a next hop of weight 2.
+// plain installs an ordinary multipath route in the router's kernel, like a routing
+// daemon: "10.0.0.104*2" is a next hop of weight 2.
 func plain(t *testing.T, l *lab.Lab, protocol, metric int, prefix string, hops ...string) netlink.Route {
 	t.Helper()
 	_, dst, err := net.ParseCIDR(prefix)
@@ -79,12 +79,12 @@ func TestFollow(t *testing.T) {
 
 	plain(t, l, 186, 20, "10.1.1.0/24", "10.0.0.104", "10.0.0.105", "10.0.0.106")
 	untilSummary(t, table, "10.1.1.0/24 [10.0.0.104 10.0.0.105 10.0.0.106] [1 1 1]\n"+v6)
-	// Somebody takes ours away: it comes back.
+	// Someone removes ours: it is restored.
 	if err := table.deleteRoute(netip.MustParsePrefix("10.1.1.0/24"), groupOfRoute(t, table, "10.1.1.0/24")); err != nil {
 		t.Fatal(err)
 	}
 	untilSummary(t, table, "10.1.1.0/24 [10.0.0.104 10.0.0.105 10.0.0.106] [1 1 1]\n"+v6)
-	// One with a lower metric than ours hides ours, which is said.
+	// A route with a lower metric hides ours, which is reported.
 	plain(t, l, 186, 5, "10.2.0.0/16", "10.0.0.104", "10.0.0.105")
 	testkit.Eventually(t, time.Minute, func() error {
 		const want = "10.2.0.0/16: its metric 5 is below ours, 10"
@@ -97,7 +97,7 @@ func TestFollow(t *testing.T) {
 		t.Fatal(err)
 	}
 	untilSummary(t, table, v6)
-	// The kernel drops what goes over a link that is down, ours as the daemon's.
+	// The kernel removes routes over a link that is down, both ours and the daemon's.
 	h := l.Host("router").Netlink()
 	eth0, err := h.LinkByName("eth0")
 	if err != nil {
@@ -111,7 +111,7 @@ func TestFollow(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, time.Minute, func() error {
-		return h.RouteReplace(&one) // refused until the link is ready
+		return h.RouteReplace(&one) // rejected until the link is ready
 	})
 	plain(t, l, 186, 20, "10.1.1.0/24", "10.0.0.104", "10.0.0.107")
 	untilSummary(t, table, "10.1.1.0/24 [10.0.0.104 10.0.0.107] [1 1]\n")

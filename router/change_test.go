@@ -68,8 +68,8 @@ func TestWeightsBehindOneGatewayAddUp(t *testing.T) {
 	}
 }
 
-// TestRememberedIsHeld makes random changes, and compares what is remembered
-// with what the kernel has, and that with what was asked for.
+// TestRememberedIsHeld makes random changes, and compares the cached state with the
+// kernel's, and that with the desired one.
 func TestRememberedIsHeld(t *testing.T) {
 	table := open(t, nodes(t))
 	defer table.Close(true)
@@ -128,7 +128,7 @@ func summary(t *testing.T, table *Table) string {
 	return b.String()
 }
 
-// What somebody else takes away comes back with the next change, at the latest.
+// Objects that someone else removes are restored with the next change, at the latest.
 func TestHealsWhatAnotherTookAway(t *testing.T) {
 	table := open(t, nodes(t))
 	defer table.Close(true)

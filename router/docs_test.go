@@ -10,8 +10,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// TestGuideRemovesRoutes runs the command by which docs/router.md removes what a router
-// has left: no route and no next hop of it remains, and others' routes do.
+// TestGuideRemovesRoutes runs the command with which docs/router.md removes the routes of
+// a router: none of its routes and next hops may remain, and others' routes must stay.
 func TestGuideRemovesRoutes(t *testing.T) {
 	page, err := os.ReadFile("../docs/router.md")
 	if err != nil {

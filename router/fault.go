@@ -10,28 +10,27 @@ import (
 	"time"
 )
 
-// retryFirst is the pause after a route failed for the first time; it doubles with
-// each failure, up to resyncEvery.
+// retryFirst is the backoff after the first failure of a route; it doubles with each
+// failure, up to resyncEvery.
 const retryFirst = 100 * time.Millisecond
 
 // Fault is a prefix whose route in the kernel is not as desired.
 type Fault struct {
 	Prefix netip.Prefix
-	// Err names the next hop or the object, and has the kernel's words.
+	// Err names the next hop or the object, and includes the kernel's message.
 	Err error
-	// Since is when the first of Tries failed; they have failed without a success
-	// in between.
+	// Since is when the first of Tries consecutive failures occurred.
 	Since time.Time
 	Tries int
-	due   time.Time // the next try; zero: at the next change alone
+	due   time.Time // the next retry; zero: only at the next change
 }
 
-// backoff is the pause after so many failures in a row.
+// backoff returns the pause after that many consecutive failures.
 func backoff(tries int) time.Duration {
 	return min(retryFirst<<min(tries-1, 10), resyncEvery)
 }
 
-// settle records what became of the prefixes that were tried; nil is success.
+// settle records the results of the prefixes that were tried; nil means success.
 func (t *Table) settle(tried map[netip.Prefix]error, now time.Time) {
 	logged := 0
 	for _, p := range slices.SortedFunc(maps.Keys(tried), netip.Prefix.Compare) {
@@ -71,7 +70,7 @@ func (t *Table) logFault(p netip.Prefix, was *Fault, err error, now time.Time) {
 	t.c.Log.Warn("route is not as desired; the others are not affected, will retry", "prefix", p, slog.Any("error", err))
 }
 
-// settleFailed records what concerns no single prefix.
+// settleFailed records an error that concerns no single prefix.
 func (t *Table) settleFailed(err error) {
 	if err != nil && (t.failed == nil || t.failed.Error() != err.Error()) {
 		t.c.Log.Warn("the kernel's table is not as desired, will retry", slog.Any("error", err))
@@ -79,7 +78,7 @@ func (t *Table) settleFailed(err error) {
 	t.failed = err
 }
 
-// poke has Keep or Follow look when the next retry is due.
+// poke wakes Keep or Follow to check when the next retry is due.
 func (t *Table) poke() {
 	select {
 	case t.wake <- struct{}{}:
@@ -87,7 +86,7 @@ func (t *Table) poke() {
 	}
 }
 
-// nextRetry is how long to wait for the next retry; at most limit.
+// nextRetry returns how long to wait for the next retry, at most limit.
 func (t *Table) nextRetry(now time.Time, limit time.Duration) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -112,18 +111,18 @@ func (t *Table) Faults() []Fault {
 	return all
 }
 
-// Failed is why reading the kernel or removing what is no longer needed last
-// failed, which concerns no single prefix; nil where it did not.
+// Failed returns why reading the kernel or removing superfluous objects last failed,
+// which concerns no single prefix; nil if it succeeded.
 func (t *Table) Failed() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.failed
 }
 
-// namedFaults is how many prefixes one error names, and one pass logs.
+// namedFaults limits the prefixes that one error names, and that one pass logs.
 const namedFaults = 10
 
-// err is all that keeps the kernel from being as desired.
+// err returns everything that keeps the kernel from the desired state.
 func (t *Table) err() error {
 	errs := []error{t.failed}
 	for _, p := range slices.SortedFunc(maps.Keys(t.faults), netip.Prefix.Compare) {

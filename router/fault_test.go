@@ -20,9 +20,9 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// noCarrier gives the router a second network, 10.8.0.0/16, on a device whose other
-// end is down: there is a route, and the kernel rejects every next hop on it. The
-// function gives the device its carrier.
+// noCarrier gives the router a second network, 10.8.0.0/16, on a device whose other end
+// is down: there is a route, and the kernel rejects every next hop on it. The returned
+// function restores the carrier.
 func noCarrier(t testing.TB, l *lab.Lab) (carrier func()) {
 	t.Helper()
 	h := l.Host("router").Netlink()
@@ -52,7 +52,7 @@ func noCarrier(t testing.TB, l *lab.Lab) (carrier func()) {
 	}
 }
 
-// thousand are 1,000 prefixes: number i is 10.(64+i/256).(i%256).0/24.
+// thousand returns 1,000 prefixes: number i is 10.(64+i/256).(i%256).0/24.
 func thousand(nextHops ...string) []advertise.RouteSet {
 	all := make([]advertise.RouteSet, 1000)
 	for i := range all {
@@ -61,7 +61,7 @@ func thousand(nextHops ...string) []advertise.RouteSet {
 	return all
 }
 
-// has says how many routes there are, and how one of them leaves.
+// has returns the number of routes, and the gateways of one of them.
 func has(t *testing.T, table *Table, prefix string) (n int, gateways string) {
 	t.Helper()
 	routes, err := table.List()
@@ -78,9 +78,9 @@ func has(t *testing.T, table *Table, prefix string) (n int, gateways string) {
 	return len(routes), strings.TrimSpace(gateways)
 }
 
-// TestBadNextHopSparesOthers: of 1,000 prefixes one has a next hop that the kernel
-// rejects. The others come, change and go as ever; that one is named, keeps what it
-// has of what it should have, and heals by itself.
+// TestBadNextHopSparesOthers has 1,000 prefixes, one of which has a next hop that the
+// kernel rejects. The others are added, changed and removed as usual; the bad one is
+// reported, keeps the valid part of its route, and recovers by itself.
 func TestBadNextHopSparesOthers(t *testing.T) {
 	l := nodes(t)
 	carrier := noCarrier(t, l)
@@ -103,7 +103,7 @@ func TestBadNextHopSparesOthers(t *testing.T) {
 		t.Errorf("the route with a bad next hop besides a good one has %q", gateways)
 	}
 
-	// Others change and go, and so does what is withdrawn of a bad one.
+	// Other routes are changed and removed, and so are withdrawn next hops of a bad one.
 	want[8] = set(kept + " 10.0.0.105 10.8.0.9")[0]
 	want[9].NextHops = want[9].NextHops[:1]
 	if err := table.Set(want[:500]); err == nil {
@@ -136,7 +136,7 @@ func TestBadNextHopSparesOthers(t *testing.T) {
 	}
 }
 
-// keep runs Table.Keep until the function that it gives is called.
+// keep runs Table.Keep until the returned function is called.
 func keep(t *testing.T, table *Table) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
@@ -149,8 +149,8 @@ func keep(t *testing.T, table *Table) (end func()) {
 	}
 }
 
-// TestRetriesAlone: a route that another program's is in the way of comes when that
-// one goes, though no event tells of it and nothing is set.
+// TestRetriesAlone checks that a route that conflicts with another program's is installed
+// when that one is removed, without any event or call of Set.
 func TestRetriesAlone(t *testing.T) {
 	l := nodes(t)
 	foreign := open(t, l, func(c *Config) { c.Protocol, c.FirstID = unix.RTPROT_STATIC, 1 })
@@ -186,7 +186,7 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// onRouter adds a route of an administrator's to the router.
+// onRouter adds an administrator's route to the router.
 func onRouter(t *testing.T, l *lab.Lab, r netlink.Route, prefix string) {
 	t.Helper()
 	_, dst, err := net.ParseCIDR(prefix)
@@ -214,9 +214,9 @@ func via6(a string) *netlink.Via {
 	return &netlink.Via{AddrFamily: unix.AF_INET6, Addr: net.ParseIP(a)}
 }
 
-// TestGatewaysOfTheOtherFamily: an IPv4 next hop that is reached through an IPv6
-// gateway (RFC 8950), by one path or by several, and one through a gateway that no
-// network of ours has (onlink). Packets take them.
+// TestGatewaysOfTheOtherFamily has an IPv4 next hop that is reached through an IPv6
+// gateway (RFC 8950), by one path or by several, and one through a gateway that is in
+// none of our networks (onlink). Packets must be forwarded to them.
 func TestGatewaysOfTheOtherFamily(t *testing.T) {
 	l := nodes(t)
 	onRouter(t, l, netlink.Route{Via: via6("fd00::105")}, "10.5.0.0/16")
@@ -248,9 +248,9 @@ func TestGatewaysOfTheOtherFamily(t *testing.T) {
 	}
 }
 
-// TestFollowGatewaysOfTheOtherFamily: the routes of a daemon whose sessions have
-// link-local addresses alone go by IPv6 gateways. One that lacks a gateway would
-// leave its share to the others: its route stays the daemon's.
+// TestFollowGatewaysOfTheOtherFamily has routes of a daemon whose sessions only have
+// link-local addresses, with IPv6 gateways. A route with a next hop without a gateway
+// would leave its share to the others, so it is not shadowed.
 func TestFollowGatewaysOfTheOtherFamily(t *testing.T) {
 	l := nodes(t)
 	table := open(t, l, func(c *Config) { c.Metric = DefaultBesideMetric })
@@ -273,8 +273,8 @@ func TestFollowGatewaysOfTheOtherFamily(t *testing.T) {
 	}
 }
 
-// BenchmarkThousandPrefixes writes 1,000 prefixes, and takes them away, where the
-// next hop of one is bad, and where all are good.
+// BenchmarkThousandPrefixes adds and removes 1,000 prefixes, with one bad next hop and
+// with none.
 func BenchmarkThousandPrefixes(b *testing.B) {
 	for _, bad := range []bool{false, true} {
 		b.Run(map[bool]string{false: "all good", true: "one bad"}[bad], func(b *testing.B) {

@@ -1,13 +1,12 @@
-// Package router keeps an upstream router's kernel table as BGP wants it: one
-// route a prefix over all balancers (ECMP), held by a resilient next-hop group
-// so that a balancer that leaves takes only its own flows with it.
+// Package router keeps an upstream router's kernel routing table in line with BGP: one
+// route per prefix over all load balancers (ECMP), with a resilient next-hop group, so
+// that a load balancer that leaves only takes its own flows with it.
 //
-// Set takes the whole of what should be there, compares it with what the
-// kernel holds, and changes what differs. A restarted router finds its routes,
-// groups and next hops again in the kernel. What it has read is remembered until
-// a link changes or a write fails, so that the work grows with the change. What
-// others put there, by another protocol number or outside our ids, is never
-// touched.
+// Set takes the complete desired state, compares it with the kernel's, and changes what
+// differs. A restarted router finds its routes, groups and next hops in the kernel. The
+// kernel's state is cached until a link changes or a write fails, so that the work is
+// proportional to the change. Routes of others, with another protocol number or IDs
+// outside our range, are never touched.
 package router
 
 import (
@@ -27,64 +26,64 @@ import (
 	"github.com/fairlead/fairlead/internal/features"
 )
 
-// Defaults.
+// Defaults of Config.
 const (
 	// DefaultProtocol is RTPROT_BGP: ip route prints "proto bgp".
 	DefaultProtocol = unix.RTPROT_BGP
-	// DefaultMetric is the paper's.
+	// DefaultMetric is the metric in the paper.
 	DefaultMetric = 20
-	// DefaultBuckets a group: the smallest share is within 1 % of even for up
-	// to five next hops, within 3 % for sixteen.
+	// DefaultBuckets per group: the smallest share is within 1 % of even for up to five
+	// next hops, within 3 % for sixteen.
 	DefaultBuckets = 512
-	// DefaultFirstID starts the range of ids that are ours; the kernel and
-	// routing daemons count from 1.
+	// DefaultFirstID is the start of our ID range; the kernel and routing daemons count
+	// from 1.
 	DefaultFirstID = 100000
 )
 
 const idRange = 100000
 
-// Config says whose routes these are and how groups behave.
+// Config configures the routes and their groups.
 type Config struct {
 	Protocol uint8  // 0 means DefaultProtocol
 	Metric   uint32 // 0 means DefaultMetric
 	Table    uint32 // 0 means main
 	Buckets  uint16 // 0 means DefaultBuckets
-	// IdleTimer is how long a bucket must see no packet before it may be given
-	// to a next hop that is short of buckets. 0, the default, gives a new
-	// balancer its share at once: all balancers choose alike, so the flows that
-	// move are not lost. Steps of 10 ms.
+	// IdleTimer is how long a bucket must be idle before it may be reassigned to a next
+	// hop with too few buckets. With 0, the default, a new load balancer gets its share
+	// immediately: all load balancers make the same choices, so the flows that move are
+	// not lost. In steps of 10 ms.
 	IdleTimer time.Duration
-	// UnbalancedTimer is how long shares may stay uneven before busy buckets
-	// are moved too; 0 means for ever. Steps of 10 ms.
+	// UnbalancedTimer is how long shares may stay uneven before busy buckets are moved,
+	// too; 0 means forever. In steps of 10 ms.
 	UnbalancedTimer time.Duration
-	// Plain asks for groups that are not resilient.
+	// Plain requests groups that are not resilient.
 	Plain   bool
 	FirstID uint32 // 0 means DefaultFirstID
-	// NetNS is a file descriptor of the network namespace to work in; 0 means
-	// the one of the calling thread.
+	// NetNS is a file descriptor of the network namespace to use; 0 means that of the
+	// calling thread.
 	NetNS int
 	Log   *slog.Logger
 }
 
-// Table is the part of the kernel's table that is ours.
+// Table is our part of the kernel routing table.
 type Table struct {
 	c      Config
 	handle *netlink.Handle
 	sock   *nl.SocketHandle
-	wake   chan struct{} // told when a retry becomes due
+	wake   chan struct{} // receives a value when a retry becomes due
 
 	mu      sync.Mutex
 	desired map[netip.Prefix]wish // nil before the first Set
-	held    *kernel               // nil where it is to be read from scratch
+	held    *kernel               // nil if it must be read from scratch
 	faults  map[netip.Prefix]*Fault
-	hidden  map[netip.Prefix]error // routes of another daemon that ours cannot stand in for
-	failed  error                  // of the last Set or Resync, of no single prefix
-	plain   string                 // why groups are not resilient; empty where they are
-	// degraded is what the kernel refuses.
+	hidden  map[netip.Prefix]error // routes of another daemon that cannot be shadowed
+	failed  error                  // of the last Set or Resync, if it concerns no single prefix
+	plain   string                 // why groups are not resilient; empty if they are
+	// degraded lists the features that the kernel lacks.
 	degraded []features.Degraded
 }
 
-// New opens the table; it changes nothing.
+// New opens the table without changing anything.
 func New(c Config) (*Table, error) {
 	c = c.withDefaults()
 	if c.FirstID > 1<<32-idRange {
@@ -137,27 +136,27 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Plain says why groups are not resilient, empty where they are. It is known
-// after the first route.
+// Plain returns why groups are not resilient, or "" if they are. It is known after the
+// first route.
 func (t *Table) Plain() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.plain
 }
 
-// Degraded lists the optional features that this kernel refuses. It is known after
-// the first route.
+// Degraded lists the optional features that this kernel lacks. It is known after the
+// first route.
 func (t *Table) Degraded() []features.Degraded {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.degraded
 }
 
-// Set makes the kernel hold exactly these routes. New paths are added before old
-// ones are removed. A next hop that this machine cannot reach, or that the kernel
-// rejects, is left out of its routes; a route that cannot be written stays as it
-// was. The error names them after all else has been done, as Faults does; while
-// Keep or Follow runs they are retried.
+// Set makes the kernel have exactly these routes. New paths are added before old ones are
+// removed. A next hop that this machine cannot reach, or that the kernel rejects, is
+// omitted from its routes; a route that cannot be written stays as it was. The error,
+// like Faults, names them after everything else has been done; while Keep or Follow runs,
+// they are retried.
 func (t *Table) Set(routes []advertise.RouteSet) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -168,8 +167,8 @@ func (t *Table) Set(routes []advertise.RouteSet) error {
 	return t.set(wishes)
 }
 
-// wish is what the route to a prefix is to be. Where links are given, the next
-// hops are on them; else the way to each is looked up.
+// wish is the desired route to a prefix. If links are given, the next hops are on them;
+// otherwise the path to each is looked up.
 type wish struct {
 	advertise.RouteSet
 	links []link
@@ -208,7 +207,7 @@ func (t *Table) set(wishes []wish) error {
 	return t.try(changed)
 }
 
-// Desired gives what the kernel is to hold, sorted by prefix.
+// Desired returns what the kernel should have, sorted by prefix.
 func (t *Table) Desired() []advertise.RouteSet {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -220,9 +219,9 @@ func (t *Table) Desired() []advertise.RouteSet {
 	return sets
 }
 
-// try brings the kernel to what is desired for some prefixes, or for all where
-// it must be read from scratch. A write that the kernel rejects may mean that what
-// is remembered of it is wrong: then all is done once more.
+// try brings the kernel to the desired state for some prefixes, or for all if it must be
+// read from scratch. If the kernel rejects a write, the cached state may be wrong: then
+// everything is done once more.
 func (t *Table) try(changed []netip.Prefix) error {
 	remembered := t.held != nil
 	o := t.apply(changed)
@@ -238,7 +237,8 @@ func (t *Table) try(changed []netip.Prefix) error {
 	return t.err()
 }
 
-// Resync does the last Set again: after links came and went, when a retry is due, or now and then.
+// Resync applies the last Set again: after link changes, when a retry is due, or
+// periodically.
 func (t *Table) Resync() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -249,19 +249,19 @@ func (t *Table) Resync() error {
 	return t.try(nil)
 }
 
-// List gives what the kernel holds of ours, sorted by prefix.
+// List returns our routes in the kernel, sorted by prefix.
 func (t *Table) List() ([]Route, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	k, err := t.read() // what there is, not what is remembered
+	k, err := t.read() // the actual state, not the cached one
 	if err != nil {
 		return nil, fmt.Errorf("fib: %w", err)
 	}
 	return t.present(k), nil
 }
 
-// Close leaves the kernel as it is, for routes should outlive a restart of
-// the router; with remove it takes out what is ours first.
+// Close leaves the kernel unchanged, because routes should survive a restart of the
+// router; with remove, it first removes everything that is ours.
 func (t *Table) Close(remove bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -26,11 +26,11 @@ func TestMain(m *testing.M) { refusals.Main(m) }
 
 const vip = "10.1.1.1"
 
-// nodes draws the upstream side of the paper's Fig. 11:
+// nodes builds the upstream side of the paper's Fig. 11:
 //
 //	client 192.168.0.2 ── router .1 / 10.0.0.110 ── switch ── node-104 ... node-107
 //
-// Every node answers at the VIP, so that a packet shows which one it went to.
+// Every node answers at the VIP, so that a packet shows to which one it went.
 func nodes(t testing.TB) *lab.Lab {
 	t.Helper()
 	top := lab.Topology{
@@ -64,7 +64,7 @@ func open(t testing.TB, l *lab.Lab, change ...func(*Config)) *Table {
 	return table
 }
 
-// set reads "10.1.1.0/24 10.0.0.105 10.0.0.106".
+// set parses "10.1.1.0/24 10.0.0.105 10.0.0.106".
 func set(lines ...string) []advertise.RouteSet {
 	var out []advertise.RouteSet
 	for _, l := range lines {
@@ -94,7 +94,7 @@ func shown(t *testing.T, table *Table) string {
 	return Format(rs)
 }
 
-// The golden text is what iproute2 6.1 prints for the same kernel table.
+// The golden text is the output of iproute2 6.1 for the same kernel table.
 func TestSetAsIPRouteShows(t *testing.T) {
 	table := open(t, nodes(t))
 	defer table.Close(true)
@@ -280,7 +280,7 @@ func TestErrorsNameTheRoute(t *testing.T) {
 	}
 }
 
-// A table that nobody has used yet is no error.
+// A table that nobody has used yet is not an error.
 func TestTableOfItsOwn(t *testing.T) {
 	table := open(t, nodes(t), func(c *Config) { c.Table = 1000 })
 	defer table.Close(true)
@@ -377,8 +377,8 @@ func settings(t *testing.T, seed uint32) []sysctl.Setting {
 	return s
 }
 
-// TestHashAlike has a second router, which is the first with other next-hop ids,
-// choose as the first does where both have the same seed.
+// TestHashAlike has a second router, which is the first one with different next-hop IDs,
+// make the same choices as the first if both have the same seed.
 func TestHashAlike(t *testing.T) {
 	l := nodes(t)
 	hash := func(seed uint32) {

@@ -8,8 +8,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
-// FuzzNexthop: a reply about a next hop is read or refused; a group has no more members
-// than fit, of weights from 1 to 256.
+// FuzzNexthop checks that a reply about a next hop is parsed or rejected, and that a
+// group has no more members than fit, with weights from 1 to 256.
 func FuzzNexthop(f *testing.F) {
 	m := newNhmsg(2, 200).Serialize()
 	attribute := func(kind int, value []byte) []byte { return nl.NewRtAttr(kind, value).Serialize() }

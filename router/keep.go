@@ -9,12 +9,12 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// resyncEvery heals what no event reported.
+// resyncEvery is the interval of resyncs for changes that no event reported.
 const resyncEvery = 10 * time.Second
 
-// Keep holds the kernel to the last Set until ctx ends: when links and
-// addresses change (the kernel drops the next hops of a link that goes down),
-// when a retry of a route is due, and every ten seconds.
+// Keep keeps the kernel in line with the last Set until ctx is canceled: when links and
+// addresses change (the kernel removes the next hops of a link that goes down), when a
+// retry of a route is due, and every ten seconds.
 func (t *Table) Keep(ctx context.Context) error {
 	var at *netns.NsHandle
 	if t.c.NetNS != 0 {
@@ -52,6 +52,6 @@ func (t *Table) Keep(ctx context.Context) error {
 		case <-retry.C:
 		}
 		last = time.Now()
-		_ = t.Resync() // which logs and retries what fails
+		_ = t.Resync() // logs and retries failures
 	}
 }

@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// kernel is what the kernel holds: read before the first write, and kept in
-// step with what is written after that.
+// kernel is the cached state of the kernel: read before the first write, and updated with
+// everything that is written after that.
 type kernel struct {
-	hops   map[hop]uint32          // ours: id of each next hop
-	hopOf  map[uint32]hop          // ours, the other way round
+	hops   map[hop]uint32          // ours: the ID of each next hop
+	hopOf  map[uint32]hop          // ours, the reverse mapping
 	groups map[uint32]group        // ours
 	routes map[netip.Prefix]uint32 // ours: the group that each one uses
-	used   map[uint32]bool         // every id there is, foreign ones too
+	used   map[uint32]bool         // every existing ID, including foreign ones
 	lowest uint32                  // no id of our range below this one is free
 }
 
@@ -48,7 +48,7 @@ func (t *Table) read() (*kernel, error) {
 	return k, nil
 }
 
-// take finds an id that nobody has.
+// take finds an unused ID.
 func (t *Table) take(k *kernel) (uint32, error) {
 	for id := k.lowest; id-t.c.FirstID < idRange; id++ {
 		if !k.used[id] {
@@ -64,7 +64,7 @@ func (k *kernel) release(id uint32) {
 	k.lowest = min(k.lowest, id)
 }
 
-// users gives how many groups have each next hop.
+// users returns the number of groups with each next hop.
 func (k *kernel) users() map[uint32]int {
 	count := map[uint32]int{}
 	for _, g := range k.groups {
@@ -75,8 +75,8 @@ func (k *kernel) users() map[uint32]int {
 	return count
 }
 
-// forgetHops follows the kernel, which takes next hops that are removed out of all
-// of their groups.
+// forgetHops mirrors the kernel, which removes deleted next hops from all of their
+// groups.
 func (k *kernel) forgetHops(gone map[uint32]bool) {
 	if len(gone) == 0 {
 		return

@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead/fairlead/internal/netlist"
 )
 
-// Next-hop objects by rtnetlink (Linux' include/uapi/linux/nexthop.h), which
-// the netlink library does not have.
+// Next-hop objects of rtnetlink (Linux's include/uapi/linux/nexthop.h), which the netlink
+// library does not support.
 const (
 	nhaID        = 1
 	nhaGroup     = 2
@@ -38,7 +38,7 @@ const (
 	sizeofNhmsg = 8
 )
 
-// member of a group; weight counts from 1 to 256.
+// member is a member of a group; weights range from 1 to 256.
 type member struct {
 	id     uint32
 	weight int
@@ -49,7 +49,7 @@ type group struct {
 	resilient bool
 }
 
-// nexthop is an object as the kernel lists it: a hop, or a group's members.
+// nexthop is an object as listed by the kernel: a hop, or the members of a group.
 type nexthop struct {
 	id        uint32
 	protocol  uint8
@@ -71,9 +71,9 @@ func (t *Table) execute(req *nl.NetlinkRequest, reply uint16) ([][]byte, error) 
 	return req.Execute(unix.NETLINK_ROUTE, reply)
 }
 
-// dump repeats a listing that changes disturbed. It asks for no words of an error:
-// behind the end of a listing they stand without the request, which the netlink
-// library takes for granted.
+// dump repeats a listing that was interrupted by changes. It disables extended acks: at
+// the end of a listing, they do not contain the request, which the netlink library
+// assumes.
 func (t *Table) dump(build func() *nl.NetlinkRequest, reply uint16) ([][]byte, error) {
 	_ = t.sock.Socket.SetExtAck(false)
 	defer func() { _ = t.sock.Socket.SetExtAck(true) }()
@@ -100,7 +100,7 @@ func (t *Table) listNexthops() ([]nexthop, error) {
 	return out, nil
 }
 
-// least is how many bytes an attribute's number has.
+// least is the minimum size of numeric attributes, in bytes.
 var least = map[uint16]int{nhaID: 4, nhaOIF: 4, nhaGroupType: 2}
 
 func parseNexthop(m []byte) (nexthop, error) {
@@ -109,7 +109,7 @@ func parseNexthop(m []byte) (nexthop, error) {
 	}
 	o := nexthop{protocol: m[2]}
 	o.hop.onlink = nl.NativeEndian().Uint32(m[4:])&unix.RTNH_F_ONLINK != 0
-	padded := append(slices.Clip(m[sizeofNhmsg:]), make([]byte, -len(m)&3)...) // the library reads beyond an end that is not aligned
+	padded := append(slices.Clip(m[sizeofNhmsg:]), make([]byte, -len(m)&3)...) // the library reads beyond an unaligned end
 	attrs, err := nl.ParseRouteAttr(padded)
 	if err != nil {
 		return o, err
@@ -136,8 +136,8 @@ func parseNexthop(m []byte) (nexthop, error) {
 	return o, nil
 }
 
-// parseMembers reads an array of struct nexthop_grp: id, weight less one, its
-// high byte, reserved.
+// parseMembers parses an array of struct nexthop_grp: ID, weight minus one, its high
+// byte, reserved.
 func parseMembers(b []byte) []member {
 	native := nl.NativeEndian()
 	out := make([]member, 0, len(b)/8)
@@ -165,8 +165,8 @@ func (t *Table) addHop(id uint32, h hop) error {
 	return err
 }
 
-// putGroup makes a group, or changes an existing one in place: the kernel then
-// moves only the buckets of members that left, and as many as new members need.
+// putGroup creates a group, or changes an existing one in place: the kernel then only
+// moves the buckets of members that left, and as many as new members need.
 func (t *Table) putGroup(id uint32, members []member, replace bool) error {
 	flags := unix.NLM_F_CREATE | unix.NLM_F_EXCL
 	if replace {
@@ -188,7 +188,7 @@ func (t *Table) putGroup(id uint32, members []member, replace bool) error {
 	req.AddData(nl.NewRtAttr(nhaGroupType, nl.Uint16Attr(kind)))
 	if kind == groupResilient {
 		res := nl.NewRtAttr(nhaResGroup|unix.NLA_F_NESTED, nil)
-		// The number of buckets is for life, but the kernel wants it again.
+		// The number of buckets is immutable, but the kernel still requires it.
 		res.AddRtAttr(resBuckets, nl.Uint16Attr(t.c.Buckets))
 		res.AddRtAttr(resIdleTimer, nl.Uint32Attr(clockTicks(t.c.IdleTimer)))
 		res.AddRtAttr(resUnbalancedTimer, nl.Uint32Attr(clockTicks(t.c.UnbalancedTimer)))
@@ -198,7 +198,7 @@ func (t *Table) putGroup(id uint32, members []member, replace bool) error {
 	return err
 }
 
-// clockTicks gives the kernel's clock_t: hundredths of a second.
+// clockTicks converts to the kernel's clock_t: hundredths of a second.
 func clockTicks(d time.Duration) uint32 {
 	return uint32(min(int64(d/(10*time.Millisecond)), math.MaxUint32))
 }
@@ -217,8 +217,8 @@ func (t *Table) deleteNexthop(id uint32) error {
 	return nil
 }
 
-// Buckets tells how a prefix's flows are divided: which next hop each bucket
-// of its group leads to. It is for looking, and empty for a plain group.
+// Buckets returns the next hop of each bucket of a prefix's group. It is informational,
+// and empty for a plain group.
 func (t *Table) Buckets(p netip.Prefix) ([]netip.Addr, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

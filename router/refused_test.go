@@ -7,13 +7,13 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/refusals"
 )
 
-// TestWithoutOptional has routes installed on kernels that refuse what is optional.
+// TestWithoutOptional installs routes on kernels without optional features.
 func TestWithoutOptional(t *testing.T) {
 	refusals.Optional(t, features.Router, refusals.Tests{Few: "^TestDegraded$", All: "^TestDegraded$"})
 }
 
-// TestDegraded installs a route, over a plain group where resilient ones are
-// refused, and checks what is reported.
+// TestDegraded installs a route, over a plain group if resilient ones are rejected, and
+// checks what is reported.
 func TestDegraded(t *testing.T) {
 	l := nodes(t)
 	table := open(t, l)
@@ -29,8 +29,7 @@ func TestDegraded(t *testing.T) {
 	}
 }
 
-// TestWithoutEssential has the kernel refuse next-hop objects, while the routes of
-// before stay.
+// TestWithoutEssential has the kernel reject next-hop objects: existing routes must stay.
 func TestWithoutEssential(t *testing.T) {
 	if refusals.Attempt(func(at string) error {
 		return refusals.InNamespace(at, func() error {

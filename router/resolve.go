@@ -14,17 +14,17 @@ import (
 	"github.com/fairlead/fairlead/internal/features"
 )
 
-// hop is where packets leave to.
+// hop is a next hop as the kernel needs it.
 type hop struct {
 	gateway netip.Addr
 	oif     int
-	// onlink says that the gateway is on the device's link though no network of
-	// ours has its address.
+	// onlink means that the gateway is on the device's link although its address is in
+	// none of our networks.
 	onlink bool
 }
 
-// compare orders by gateway, then device: the order of a group decides which
-// flow goes where.
+// compare orders by gateway, then device: the order of a group determines the choice for
+// each flow.
 func (h hop) compare(o hop) int {
 	return cmp.Or(h.gateway.Compare(o.gateway), cmp.Compare(h.oif, o.oif), cmp.Compare(oneIf(h.onlink), oneIf(o.onlink)))
 }
@@ -36,13 +36,13 @@ func oneIf(is bool) int {
 	return 0
 }
 
-// resolver finds next hops and their objects, each once for the time of one apply.
+// resolver looks up next hops and their objects, each once per apply.
 type resolver struct {
 	t    *Table
 	k    *kernel
 	ways map[netip.Addr]result[hop]
 	ids  map[hop]result[uint32]
-	// rejected says that the kernel has rejected a next hop.
+	// rejected means that the kernel has rejected a next hop.
 	rejected bool
 }
 
@@ -55,7 +55,7 @@ func (t *Table) newResolver(k *kernel) *resolver {
 	return &resolver{t: t, k: k, ways: map[netip.Addr]result[hop]{}, ids: map[hop]result[uint32]{}}
 }
 
-// member gives the id of a next hop that a route has at an index.
+// member returns the ID of the next hop at an index of a route.
 func (r *resolver) member(w wish, i int) (uint32, error) {
 	nh := w.NextHops[i]
 	if w.links != nil {
@@ -76,7 +76,7 @@ func (r *resolver) member(w wish, i int) (uint32, error) {
 	return id, err
 }
 
-// id gives the next-hop object of a hop, and makes it where there is none.
+// id returns the next-hop object of a hop, creating it if needed.
 func (r *resolver) id(h hop) (uint32, error) {
 	if id, ok := r.k.hops[h]; ok {
 		return id, nil
@@ -103,8 +103,8 @@ func (t *Table) makeHop(k *kernel, h hop) (uint32, error) {
 	return id, nil
 }
 
-// explain says what the kernel rejected. Where it gives no words of its own, a
-// feature that it lacks may be the cause.
+// explain describes what the kernel rejected. If the kernel returns no message, a missing
+// feature may be the cause.
 func (t *Table) explain(what string, err error) error {
 	if errno, ok := errors.AsType[unix.Errno](err); ok && err.Error() != errno.Error() {
 		return fmt.Errorf("%s: %w", what, err)
@@ -112,7 +112,7 @@ func (t *Table) explain(what string, err error) error {
 	return features.Refused(features.Router, what, err)
 }
 
-// device is the name of a link.
+// device returns the name of a link.
 func (t *Table) device(index int) string {
 	if l, err := t.handle.LinkByIndex(index); err == nil {
 		return l.Attrs().Name
@@ -120,10 +120,10 @@ func (t *Table) device(index int) string {
 	return fmt.Sprintf("if%d", index)
 }
 
-// resolve finds the way to a next hop: its device and, where it is not on a
-// network of ours, the gateway towards it, which may be of the other family
-// (RFC 8950). The default route is no way: a next hop that nobody knows would draw
-// its share of the packets there.
+// resolve looks up the path to a next hop: its device and, if it is not in one of our
+// networks, the gateway towards it, which may be of the other family (RFC 8950). The
+// default route does not count: an unknown next hop would send its share of the packets
+// there.
 func (t *Table) resolve(nh netip.Addr) (hop, error) {
 	rs, err := t.handle.RouteGetWithOptions(nh.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	if err != nil {
@@ -148,13 +148,13 @@ func (t *Table) resolve(nh netip.Addr) (hop, error) {
 	return h, nil
 }
 
-// hasLink says that the kernel would send packets by a path.
+// hasLink reports whether the kernel would send packets over a path.
 func hasLink(h *netlink.NexthopInfo) bool {
 	return h.Flags&(unix.RTNH_F_DEAD|unix.RTNH_F_LINKDOWN) == 0
 }
 
-// gateway reads that of a route: RTA_GATEWAY, or RTA_VIA where it is of the other
-// family. It is not valid where there is none.
+// gateway returns the gateway of a route: RTA_GATEWAY, or RTA_VIA if it is of the other
+// family. It is invalid if there is none.
 func gateway(gw net.IP, via netlink.Destination) netip.Addr {
 	if v, ok := via.(*netlink.Via); ok && v != nil {
 		gw = v.Addr

@@ -12,33 +12,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rtaNhID is RTA_NH_ID of Linux' include/uapi/linux/rtnetlink.h.
+// rtaNhID is RTA_NH_ID of Linux's include/uapi/linux/rtnetlink.h.
 const rtaNhID = 30
 
-// Route is a route of ours as the kernel holds it.
+// Route is one of our routes in the kernel.
 type Route struct {
 	Prefix netip.Prefix `json:"prefix"`
-	// Group is the id of its next-hop group; 0 for a route without one, as
-	// others may put into a table.
+	// Group is the ID of its next-hop group; 0 for a route without one, which others may
+	// have added to a table.
 	Group    uint32 `json:"group"`
 	Metric   uint32 `json:"metric"`
 	Protocol uint8  `json:"protocol"`
 	Hops     []Hop  `json:"hops"`
-	// Resilient groups keep the other next hops' flows where they are when one
-	// leaves.
+	// Resilient groups do not move the flows of the other next hops when one leaves.
 	Resilient bool `json:"resilient"`
 }
 
-// Hop is one way of a route.
+// Hop is one path of a route.
 type Hop struct {
 	Gateway netip.Addr `json:"gateway"`
 	Device  string     `json:"device"`
 	Weight  int        `json:"weight"`
-	// Onlink: no network of this machine has the gateway's address.
+	// Onlink means that none of this machine's networks contains the gateway's address.
 	Onlink bool `json:"onlink,omitempty"`
 }
 
-// installed is a route of our protocol and metric that uses a group.
+// installed is a route with our protocol and metric that uses a group.
 type installed struct {
 	prefix netip.Prefix
 	group  uint32
@@ -47,7 +46,7 @@ type installed struct {
 func (t *Table) rtmsg(family uint8) *nl.RtMsg {
 	msg := nl.NewRtMsg()
 	msg.Family, msg.Protocol = family, t.c.Protocol
-	msg.Table = unix.RT_TABLE_UNSPEC // RTA_TABLE says it, for numbers above 255
+	msg.Table = unix.RT_TABLE_UNSPEC // RTA_TABLE contains it, for numbers above 255
 	return msg
 }
 
@@ -61,7 +60,7 @@ func (t *Table) listRoutes() ([]installed, error) {
 			return req
 		}, unix.RTM_NEWROUTE)
 		if errors.Is(err, unix.ENOENT) {
-			continue // the table has no route yet
+			continue // the table has no routes yet
 		}
 		if err != nil {
 			return nil, fmt.Errorf("list routes: %w", err)
@@ -105,7 +104,7 @@ func (t *Table) parseRoute(m []byte) (installed, bool) {
 	return r, table == t.c.Table && metric == t.c.Metric && r.group != 0
 }
 
-// putRoute adds a route, or lets ours use another group.
+// putRoute adds a route, or makes ours use another group.
 func (t *Table) putRoute(p netip.Prefix, group uint32, replace bool) error {
 	flags := unix.NLM_F_CREATE | unix.NLM_F_EXCL
 	if replace {
@@ -158,14 +157,14 @@ func (t *Table) present(k *kernel) []Route {
 	return out
 }
 
-// protocolNames are those of iproute2's etc/iproute2/rt_protos.
+// protocolNames are from iproute2's etc/iproute2/rt_protos.
 var protocolNames = map[uint8]string{
 	unix.RTPROT_KERNEL: "kernel", unix.RTPROT_BOOT: "boot", unix.RTPROT_STATIC: "static",
 	unix.RTPROT_ZEBRA: "zebra", unix.RTPROT_BIRD: "bird", unix.RTPROT_BGP: "bgp",
 }
 
-// Format prints routes just as "ip route" shows them (the paper's Fig. 12),
-// without its spaces at line ends.
+// Format formats routes like "ip route" (the paper's Fig. 12), without its trailing
+// spaces.
 func Format(routes []Route) string {
 	var b strings.Builder
 	for _, r := range routes {
@@ -184,7 +183,7 @@ func Format(routes []Route) string {
 		if !r.Prefix.Addr().Is4() {
 			tail += " pref medium"
 		}
-		// A group of one shows as a single way, in IPv4 only.
+		// A group of one is shown as a single path, for IPv4 only.
 		if len(r.Hops) == 1 && r.Prefix.Addr().Is4() {
 			h := r.Hops[0]
 			fmt.Fprintf(&b, " via %s dev %s%s%s\n", h.via(r.Prefix), h.Device, tail, h.flags())
@@ -198,7 +197,7 @@ func Format(routes []Route) string {
 	return b.String()
 }
 
-// via names the family of a gateway where it is not the prefix's.
+// via includes the family of a gateway if it differs from the prefix's.
 func (h Hop) via(p netip.Prefix) string {
 	if p.Addr().Is4() && h.Gateway.Is6() {
 		return "inet6 " + h.Gateway.String()

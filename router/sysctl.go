@@ -6,18 +6,18 @@ import (
 	"github.com/fairlead/fairlead/internal/sysctl"
 )
 
-// hashFields are source and destination address, protocol and both ports, the
-// bits 0x37 of fib_multipath_hash_fields (Linux' ip-sysctl.rst), without the
-// IPv6 flow label, which a sender may change.
+// hashFields are source and destination address, protocol and both ports, the bits 0x37
+// of fib_multipath_hash_fields (Linux ip-sysctl.rst), without the IPv6 flow label, which
+// a sender may change.
 const hashFields = "55"
 
-// hashSeed is there since Linux 6.11; one for both families.
+// hashSeed exists since Linux 6.11; one for both families.
 const hashSeed = "ipv4/fib_multipath_hash_seed"
 
-// RouterSysctls are what a router must have set in the calling thread's
-// namespace. Routers with one seed hash alike: a flow that another router gets
-// goes to the balancer it had. Where seed is 0 the kernel keeps its own, which
-// no other machine has.
+// RouterSysctls returns the settings that a router needs in the calling thread's
+// namespace. Routers with the same seed hash alike: a flow that moves to another router
+// reaches the load balancer that it had. With seed 0, the kernel keeps its own seed,
+// which no other machine has.
 func RouterSysctls(seed uint32) ([]sysctl.Setting, error) {
 	const (
 		forward = "a router forwards"

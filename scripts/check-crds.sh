@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Make the manifests and the copies' code of Fairlead's own resources from their
-# types, and compare with those that are committed. The argument is the folder of
-# the tools.
+# Generate the CRD manifests and the deepcopy code of Fairlead's own resources from their
+# types, and compare them with the committed files. The argument is the directory of the
+# tools.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 made=$(mktemp -d)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Build the BPF objects and the Go beside them in a copy of the tree, and
-# compare with those that are committed.
+# Build the BPF objects and the generated Go in a copy of the tree, and compare them with
+# the committed files.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 copy=$(mktemp -d)
@@ -8,12 +8,12 @@ trap 'rm -rf "$copy"' EXIT
 
 scripts/copy-tree.sh "$copy"
 
-# objects DIR: what generating makes there, but for what is not committed.
+# objects DIR: lists the generated files there, except those that are not committed.
 objects() {
 	(cd "$1" && find . -regex '.*_bpfe[lb]\(_test\)?\.\(go\|o\)' -not -path './out/*')
 }
 
-(cd "$copy" && objects . | xargs -r rm) # so that what is not made anew is missed
+(cd "$copy" && objects . | xargs -r rm) # so that files that are not regenerated are detected
 go -C "$copy" generate ./...
 
 wrong=()

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Copy the files of the tree, also those that are not committed yet, into a folder.
+# Copy the files of the tree, including uncommitted ones, to a directory.
 #
 #   scripts/copy-tree.sh DIR
 set -euo pipefail

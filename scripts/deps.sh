@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Install what the tests ("test"), those of them that need IPVS ("guest") or other
-# makes of BGP ("interop"), the checks ("lint"), the tests under other kernels
-# ("kernels"), a whole cluster of Kubernetes ("cluster"), what the simulator is
-# measured beside ("sim") or what looks at pages ("page") need beyond Go, from
-# Debian's packages. Does nothing where all of it is there.
+# Install what is needed in addition to Go, from Debian packages: for the tests ("test"),
+# the tests that need IPVS ("guest") or other BGP implementations ("interop"), the checks
+# ("lint"), the tests under other kernels ("kernels"), a complete Kubernetes cluster
+# ("cluster"), the comparison of the simulator ("sim") or the tests of web pages ("page").
+# Does nothing if everything is installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-guest=(gcc libc6-dev iproute2 iptables kmod) # a compiler for what the guest's kernel has preloaded
+guest=(gcc libc6-dev iproute2 iptables kmod) # a compiler for the library that is preloaded in the guest
 daemons=(frr bird2 gobgpd exabgp)            # the BGP implementations that interoperation is tested with
 plugins=containernetworking-plugins
 case "${1-}" in
@@ -37,13 +37,13 @@ for p in "${packages[@]}"; do
 done
 apt=(apt-get -qq -o DPkg::Lock::Timeout=120)
 
-# kernel: unpacks the guest's kernel and its modules into out/uml, where
-# lab/guest looks. It is not installed: nothing on this machine is to be of it.
+# kernel: unpacks the guest's kernel and its modules into out/uml, where lab/guest looks
+# for it. It is not installed, so that it does not affect this machine.
 kernel() {
 	[[ -e out/uml ]] && return
 	local work
 	work=$(mktemp -d)
-	chmod 777 "$work" # apt downloads as a user of its own
+	chmod 777 "$work" # apt downloads as its own user
 	(
 		trap 'rm -rf "$work"' EXIT
 		cd "$work"
@@ -52,13 +52,13 @@ kernel() {
 		cd - >/dev/null
 		mkdir -p out
 		cp -r "$work/root" "out/uml.$$"
-		mv -T "out/uml.$$" out/uml 2>/dev/null || rm -rf "out/uml.$$" # another was faster
+		mv -T "out/uml.$$" out/uml 2>/dev/null || rm -rf "out/uml.$$" # another process was faster
 	)
 	[[ -e out/uml ]] && echo "deps: unpacked user-mode-linux into out/uml"
 }
 
-# pods: unpacks into out/kube/pod what containers find beside agnhost: a shell
-# and the clients that Kubernetes' tests ask with.
+# pods: unpacks into out/kube/pod what containers need in addition to agnhost: a shell and
+# the clients that the Kubernetes tests use.
 pods() {
 	[[ -e out/kube/pod ]] && return
 	local work root deb
@@ -68,17 +68,17 @@ pods() {
 	(
 		trap 'rm -rf "$work"' EXIT
 		mkdir -p "$work/partial" "$root"/{dev,etc,proc,root,sys,tmp}
-		# With no status nothing counts as installed, and all that they need comes
-		# along. dash is /bin/sh: that of busybox would take its own nc.
+		# With no status, nothing counts as installed, so all dependencies are downloaded,
+		# too. dash is /bin/sh: the shell of busybox would use its built-in nc.
 		set -- -o Dir::State::status=/dev/null -o Dir::Cache::archives="$work" --no-install-recommends -y -d install dash curl netcat-openbsd busybox-static
 		"${apt[@]}" "$@" >/dev/null || { "${apt[@]}" update && "${apt[@]}" "$@" >/dev/null; }
 		for deb in "$work"/*.deb; do dpkg -x "$deb" "$root"; done
 		ln -s nc.openbsd "$root/bin/nc"
-		chroot "$root" /bin/busybox --install -s /bin 2>/dev/null # all but what is there
+		chroot "$root" /bin/busybox --install -s /bin 2>/dev/null # everything except what exists
 		rm -rf "$root"/usr/share/{doc,man,info,locale} "$root"/usr/lib/*/gconv
 		mkdir -p out/kube
 		cp -a "$root" "out/kube/pod.$$"
-		mv -T "out/kube/pod.$$" out/kube/pod 2>/dev/null || rm -rf "out/kube/pod.$$" # another was faster
+		mv -T "out/kube/pod.$$" out/kube/pod 2>/dev/null || rm -rf "out/kube/pod.$$" # another process was faster
 	)
 	[[ -e out/kube/pod ]] && echo "deps: unpacked the pods' programs into out/kube/pod"
 }
@@ -94,8 +94,8 @@ if ((EUID)); then
 	exit 1
 fi
 
-# The daemons are started by the tests, in namespaces; here they are not wanted,
-# now or after a restart of this machine.
+# The tests start the daemons in namespaces. On this machine they must not run, neither
+# now nor after a reboot.
 policy=/usr/sbin/policy-rc.d
 if [[ ! -e $policy ]]; then
 	trap 'rm -f "$policy"' EXIT

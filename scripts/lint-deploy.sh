@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Check the Helm chart with all of its parts on and that it refuses wrong values, and
-# compare what it gives with the plain manifests that are committed. The argument is helm.
+# Check the Helm chart with all of its features enabled, check that it rejects invalid
+# values, and compare its output with the committed plain manifests. The argument is helm.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 made=$(mktemp -d)
@@ -11,7 +11,7 @@ trap 'rm -rf "$made"' EXIT
 	--set cleanup.enabled=true,createNamespace=true,gatewayAPI.enabled=true,metrics.enabled=true,balancers[0].name=web,balancers[0].service=default/web,balancers[0].interface=net1,balancers[0].network=default/routers,nodeKey.secret=node,nodeKey.require=true \
 	--set 'bgp.peers={10.0.0.109},bgp.passwordSecret=bgp,bgp.peerSecrets={other},controller.requireClass=true,cloud.provider=aws,cloud.aws.routeTables={rtb-0123456789abcdef0},cloud.webhook.secret=webhook,agent.roles={balancer,server,proxy},agent.apiServer.host=10.0.0.1,vdn.enabled=true,vdn.controller.clusterIP=10.96.0.73,vdn.node.uplinks={eth1=10G,eth2=1.5G}'
 
-# refuse HELM FIELD VALUE: such a value is refused, by the name of its field.
+# refuse HELM FIELD VALUE: checks that the value is rejected with the name of its field.
 refuse() {
 	if said=$("$1" template fairlead deploy/helm/fairlead --kube-version 1.30 --set "$3" 2>&1) || [[ $said != *"$2"* ]]; then
 		echo "the chart takes the value $3, or does not name $2: $said" >&2

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Run every check of form; tell all that is wrong before failing. The argument
-# is the folder for the tools, which tools/go.mod pins.
+# Run every static check, and report all failures at the end. The argument is the
+# directory for the tools, which tools/go.mod pins.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 tools=$1
 failed=()
 
-# check NAME COMMAND...: a check that fails if the command does.
+# check NAME COMMAND...: runs a check that fails if the command does.
 check() {
 	local name=$1
 	shift
@@ -26,8 +26,8 @@ c_formatted() {
 	git ls-files -z --cached --others --exclude-standard 'bpf/*.c' 'bpf/*.h' | xargs -0r clang-format-19 --dry-run -Werror
 }
 
-# Without the vulnerability database there is nothing to compare with: say so,
-# and go on. Anything else that fails, fails.
+# Without the vulnerability database, print a notice and continue. Any other failure is an
+# error.
 vulnerabilities() {
 	local said
 	said=$("$tools/govulncheck" ./... 2>&1) && return

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Render the plain manifests from the Helm chart into a folder. The first argument
-# is helm, the second the folder.
+# Render the plain manifests from the Helm chart into a directory. The first argument is
+# helm, the second the directory.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 helm=$1 to=$2
 mkdir -p "$to"/{cleanup,gateway,proxy,vdn}
 
-# render FILE TEMPLATE VALUE...: writes one, without what only Helm wants to know.
+# render FILE TEMPLATE VALUE...: writes one manifest, without what is only for Helm.
 render() {
 	local file=$1 template=$2
 	shift 2

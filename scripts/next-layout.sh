@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Change the layouts of pinned maps in a copy of the tree, as a release might: a field
-# more at the beginning of entries, and another version. What comes of it is built by
-# make test-upgrade TO=next-layout, to see that a release reads maps that it does not know.
+# Change the layouts of pinned maps in a copy of the tree, as a release might: an
+# additional field at the start of entries, and a new version. make test-upgrade
+# TO=next-layout builds the result, to test that a release handles maps with an unknown
+# layout.
 #
 #   scripts/next-layout.sh DIR
 set -euo pipefail
@@ -13,13 +14,13 @@ field() {
 	sed -i "s/^struct $1 {\$/&\n\t$3/" "$2"
 }
 
-# after FILE LINE DECLARATION: of a struct whose beginning must stay.
+# after FILE LINE DECLARATION: for a struct whose beginning must not change.
 after() {
 	grep -q "$2" "$1" || { echo "next-layout: $1 has no line $2" >&2; exit 1; }
 	sed -i "/$2/a\\	$3" "$1"
 }
 
-# version FILE MAP...: gives maps of a table of kept maps another version.
+# version FILE MAP...: changes the version of maps in a table of persistent maps.
 version() {
 	local file=$1 name
 	shift

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Run a command in a clone of HEAD on a bare Debian, to see that scripts/deps.sh
-# installs all it needs:
+# Run a command in a clone of HEAD on a bare Debian, to check that scripts/deps.sh
+# installs everything it needs:
 #
 #   scripts/test-bare.sh [COMMAND...]     default: the README's make demo, then make test
 #
-# The bare machine is a new root of this machine's Debian release with the packages
-# every Debian has, make, and this machine's Go. Its caches of Go are empty. Where
-# packages and Go modules come from is as configured on this machine. It has mounts
-# and processes of its own, but this machine's kernel and network; everything is
-# removed at the end, also after a failure or an interrupt.
+# The bare machine is a new root file system of this machine's Debian release with the
+# packages of every Debian, make, and this machine's Go. Its Go caches are empty. Packages
+# and Go modules come from the sources configured on this machine. It has its own mounts
+# and processes, but this machine's kernel and network; everything is removed at the end,
+# even after a failure or an interrupt.
 set -euo pipefail
 script=$(readlink -f "$0")
 cd "$(dirname "$script")/.."
 
-# bootstrap ROOT: installs the packages every Debian has, and make.
+# bootstrap ROOT: installs the packages of every Debian, and make.
 bootstrap() {
 	local release mirror proxy=
 	release=$(. /etc/os-release && echo "$VERSION_CODENAME")
@@ -26,7 +26,7 @@ bootstrap() {
 		{ tail -20 "$1.log" >&2; return 1; }
 }
 
-# configure ROOT: makes apt, names and certificates work as they do on this machine.
+# configure ROOT: makes apt, names and certificates work as on this machine.
 configure() {
 	local certificates=${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}
 	rm -rf "$1"/etc/apt
@@ -36,8 +36,8 @@ configure() {
 	[[ ! -e $certificates ]] || cp -L "$certificates" "$1"/etc/host.crt
 }
 
-# mounts ROOT: makes it a mount with the kernel's file systems, a BPF file system of
-# its own, and Go.
+# mounts ROOT: makes it a mount point with the kernel's file systems, its own BPF file
+# system, and Go.
 mounts() {
 	local fs go
 	mount --bind "$1" "$1"
@@ -53,7 +53,7 @@ mounts() {
 	mount -o remount,bind,ro "$1"/usr/local/go
 }
 
-# environment: what the command inherits of this machine.
+# environment: prints what the command inherits from this machine.
 environment() {
 	local name
 	printf '%s\n' HOME=/root PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
@@ -66,7 +66,7 @@ environment() {
 	done
 }
 
-# inside ROOT COMMAND...: all of it, in namespaces that end with it.
+# inside ROOT COMMAND...: does everything, in namespaces that end with it.
 inside() {
 	local root=$1 env
 	shift
@@ -77,7 +77,7 @@ inside() {
 	mapfile -t env < <(environment)
 	echo "test-bare: $*"
 	cd "$root"
-	pivot_root . . # what it leaves below is this machine's root
+	pivot_root . . # what remains below is this machine's root
 	umount -l .
 	cd /src
 	env -i "${env[@]}" "$@" # not by exec: the first process has to reap orphans
@@ -94,7 +94,7 @@ scripts/deps.sh bare
 (($#)) || set -- bash -euc 'make demo; make test'
 work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
-set -m # a process group of its own, to be interrupted as a whole
+set -m # a separate process group, to be interrupted as a whole
 unshare --mount --pid --fork --kill-child --mount-proc "$script" --inside "$work/root" "$@" </dev/null &
 child=$!
 trap 'kill -INT -- "-$child" 2>/dev/null || true' INT TERM HUP

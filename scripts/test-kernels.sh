@@ -80,8 +80,8 @@ find_kernel() {
 	echo "$package backports apt-get"
 }
 
-# fetch SERIES: prints the release of its newest kernel; sees that $cache/RELEASE
-# holds vmlinuz and lib/modules. From Linux 7 on, they are in packages of their own.
+# fetch SERIES: prints the release of its newest kernel, and ensures that $cache/RELEASE
+# has vmlinuz and lib/modules. Since Linux 7, they are in separate packages.
 fetch() {
 	local found package release apt names deb to
 	found=$(find_kernel "$1")
@@ -118,7 +118,7 @@ mount -t tmpfs tmp /tmp; mount -t tmpfs run /run
 mount -t cgroup2 cg /sys/fs/cgroup; mount -t bpf bpf /sys/fs/bpf
 mount -t tracefs trace /sys/kernel/tracing
 ip link set lo up
-echo 1 >/proc/sys/net/core/fb_tunnels_only_for_init_net # a new namespace has lo alone
+echo 1 >/proc/sys/net/core/fb_tunnels_only_for_init_net # a new namespace has only lo
 echo "guest: kernel $(uname -r)"
 for m in $(cat /tests/modules); do modprobe "$m" || echo "guest: module $m did not load"; done
 while read -r binary dir run skip; do
@@ -148,7 +148,8 @@ install_program() {
 	done
 }
 
-# build_base ROOT: all of the initramfs but the kernel's modules and the list of tests.
+# build_base ROOT: the complete initramfs except the kernel's modules and the list of
+# tests.
 build_base() {
 	mkdir -p "$1"/{bin,sbin,usr/sbin,usr/bin,proc,sys,dev,etc,tmp,run,root,src,tests,xtables,lib/modules}
 	cp "$(command -v busybox)" "$1/bin/busybox"
@@ -196,7 +197,8 @@ initramfs() {
 
 # boot SECONDS ACCEL RELEASE INITRAMFS LOG: runs a guest to its end.
 boot() {
-	# Five-level page tables and the like make emulation slower, to no use here.
+	# Five-level page tables and similar features slow down emulation without benefit
+	# here.
 	local options=(-accel tcg,thread=multi -cpu max,-la57,-smap,-smep,-umip,-pku)
 	[[ $2 == tcg ]] || options=(-accel kvm -cpu host)
 	: >"$5"
@@ -211,8 +213,8 @@ boot() {
 	guest=
 }
 
-# choose_accel RELEASE: kvm if a guest without tests boots with it in half a
-# minute. A /dev/kvm alone says little: nested ones may not run other kernels.
+# choose_accel RELEASE: kvm if a guest without tests boots with it in half a minute. The
+# existence of /dev/kvm is not sufficient: nested KVM may not run other kernels.
 choose_accel() {
 	accel=${ACCEL-}
 	[[ ! $accel ]] || return 0
@@ -245,7 +247,7 @@ main() {
 	build_base "$work/base"
 	choose_accel "${releases[0]}"
 	limit=${LIMIT:-$([[ $accel == kvm ]] && echo 1800 || echo 7200)}
-	echo $((limit / 2)) >"$work/base/tests/timeout" # one package is not to take the time of all
+	echo $((limit / 2)) >"$work/base/tests/timeout" # a single package must not use up all the time
 	build_tests "$work/base"
 	for series; do
 		release=${releases[0]} releases=("${releases[@]:1}") began=$SECONDS

@@ -3,9 +3,9 @@
 #
 #   scripts/test-upgrade.sh FROM TO [TEST FLAG...]
 #
-# FROM is the commit that comes before. TO is this tree where it is empty, or a commit,
-# or next-layout: this tree with other layouts of its pinned maps. What is built from a
-# commit is kept in out/upgrade.
+# FROM is the previous commit. TO is empty for this tree, a commit, or next-layout: this
+# tree with different layouts of its pinned maps. Builds of commits are cached in
+# out/upgrade.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 from=${1:?FROM names the commit to upgrade from, as in make test-upgrade FROM=HEAD~20}
@@ -14,7 +14,7 @@ shift 2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# tree COMMIT DIR: what the commit has.
+# tree COMMIT DIR: extracts the files of the commit.
 tree() {
 	mkdir -p "$2"
 	git archive "$1" | tar -x -C "$2"
@@ -26,7 +26,7 @@ build() {
 	CGO_ENABLED=0 go build -C "$1" -trimpath -ldflags "-s -w -X github.com/fairlead/fairlead/internal/version.stamped=$3" -o "$2" ./cmd/fairlead
 }
 
-# commit COMMIT: builds one, and gives the file.
+# commit COMMIT: builds a commit, and prints the path of the binary.
 commit() {
 	local id file
 	id=$(git rev-parse --short=12 --verify "$1^{commit}")

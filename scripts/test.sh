@@ -23,13 +23,13 @@ done
 listed=$(go list -e "${packages[@]-./...}")
 ((${#packages[@]})) || mapfile -t packages < <(grep -v /lab/bench/kubeproxy <<<"$listed")
 
-# Background jobs get process groups of their own, which is what ends them whole:
-# a signal to this script, and one from the terminal to its group alike.
+# Background jobs get their own process groups, so that both a signal to this script and
+# one from the terminal to its group end them completely.
 set -m
 kube=
 if grep -qE '/kube(/|$)' <<<"$listed"; then
 	[[ -x out/kube/bin/kube-apiserver ]] || run+=(-last '/kube(/|$)')
-	nice scripts/kube.sh etcd kube-apiserver </dev/null & # raised by who waits for it
+	nice scripts/kube.sh etcd kube-apiserver </dev/null & # its priority is raised by waiting processes
 	kube=$!
 fi
 trap '[[ -z $kube ]] || kill -TERM -- "-$kube" 2>/dev/null || true' EXIT

@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead/fairlead/internal/datagram"
 )
 
-// unfiltered takes the kernel's filter off: receive must refuse the same.
+// unfiltered removes the kernel filter: receive must reject the same packets.
 func unfiltered(t *testing.T, e *Endpoint) {
 	t.Helper()
 	e.mu.Lock()
@@ -29,8 +29,8 @@ func unfiltered(t *testing.T, e *Endpoint) {
 	}
 }
 
-// sendAs sends packets from any address of 127.0.0.0/8, as who can forge addresses
-// does elsewhere.
+// sendAs sends packets from any address of 127.0.0.0/8, like an attacker with spoofed
+// addresses.
 func sendAs(t *testing.T, from, to string, port int, ttl255 bool) *net.UDPConn {
 	t.Helper()
 	c, err := net.DialUDP("udp", &net.UDPAddr{IP: net.ParseIP(from)}, &net.UDPAddr{IP: net.ParseIP(to), Port: port})
@@ -44,9 +44,9 @@ func sendAs(t *testing.T, from, to string, port int, ttl255 bool) *net.UDPConn {
 	return c
 }
 
-// Who forges a neighbour's address, and does not see its packets, cannot take a
-// session down: neither without our discriminator, nor by way of the port on which
-// the TTL does not count.
+// An attacker who spoofs a neighbor's address but does not see its packets cannot take a
+// session down: not without our discriminator, and not through the port on which the TTL
+// is not checked.
 func TestForgedPacketsDoNotEndASession(t *testing.T) {
 	for name, port := range map[string]uint16{"single hop": PortSingleHop, "multihop": PortMultihop} {
 		t.Run(name, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestForgedPacketsDoNotEndASession(t *testing.T) {
 	}
 }
 
-// A flood from strangers, or from too far away, does not crowd out a neighbour.
+// A flood from unknown senders, or from too far away, does not crowd out a neighbor.
 func TestFloodOfStrangers(t *testing.T) {
 	a, b := endpoint(t, "127.31.7.1"), endpoint(t, "127.31.7.2")
 	sa, lost := add(t, a, "127.31.7.2", Timing{Interval: 500 * time.Millisecond})

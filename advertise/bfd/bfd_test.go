@@ -47,8 +47,8 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// FuzzPacket gives a session any two packets. Nothing panics, what is taken reads
-// the same when it is written, and no interval is beyond reason.
+// FuzzPacket passes any two packets to a session. It must not panic, accepted packets
+// must marshal to the same bytes, and no interval may be unreasonable.
 func FuzzPacket(f *testing.F) {
 	down := packet{state: Down, detectMult: 3, my: 7, desiredMinTx: time.Second, requiredRx: time.Second}
 	up := packet{state: Up, poll: true, detectMult: 255, my: 7, your: 1, desiredMinTx: 1 << 31 * time.Microsecond}
@@ -154,7 +154,7 @@ func add(t *testing.T, e *Endpoint, remote string, timing Timing) (*Session, cha
 	return s, down
 }
 
-// IPv6 and many hops are tested between namespaces, by advertise/bgp.
+// IPv6 and multiple hops are tested between namespaces, by advertise/bgp.
 func TestUpThenSilence(t *testing.T) {
 	for _, port := range []uint16{PortMultihop, PortSingleHop} {
 		a, b := endpoint(t, "127.31.0.1"), endpoint(t, "127.31.0.2")
@@ -164,7 +164,7 @@ func TestUpThenSilence(t *testing.T) {
 		until(t, sa, Up)
 		until(t, sb, Up)
 		t.Logf("up after %s", time.Since(start))
-		// As if the link were cut: nothing of b comes any more.
+		// As if the link were cut: nothing arrives from b any more.
 		b.mu.Lock()
 		sb.end()
 		b.mu.Unlock()
@@ -194,7 +194,7 @@ func TestRestartedNeighbourIsSeen(t *testing.T) {
 		first, _ := add(t, b, "127.31.1.1", Timing{Port: port})
 		until(t, sa, Up)
 		until(t, first, Up)
-		second, _ := add(t, b, "127.31.1.1", Timing{Port: port}) // replaces the first, without a word
+		second, _ := add(t, b, "127.31.1.1", Timing{Port: port}) // replaces the first without notice
 		if reason := <-down; !strings.Contains(reason, want) {
 			t.Errorf("on port %d: reason %q, want %q", port, reason, want)
 		}
@@ -216,7 +216,7 @@ func TestClosingOnPurposeIsNoLoss(t *testing.T) {
 	select {
 	case reason := <-down:
 		t.Errorf("called back: %s", reason)
-	case <-time.After(2 * DefaultMultiplier * DefaultInterval): // longer than silence would take to be seen
+	case <-time.After(2 * DefaultMultiplier * DefaultInterval): // longer than detecting silence takes
 	}
 }
 
@@ -256,7 +256,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	}
 	hello := packet{state: Down, detectMult: 3, my: 5, desiredMinTx: time.Second, requiredRx: time.Second}
 	send("127.31.4.3", PortMultihop, true, hello)
-	send("127.31.4.2", PortSingleHop, false, hello) // a router on the way took one off its 255
+	send("127.31.4.2", PortSingleHop, false, hello) // a router on the path decremented the 255
 	wrong := hello
 	wrong.your = s.machine.local + 1
 	send("127.31.4.2", PortMultihop, true, wrong)

@@ -1,12 +1,11 @@
-// Package bfd finds out within a second that a neighbour is gone although no
-// link went down: Bidirectional Forwarding Detection in asynchronous mode,
-// without echo and authentication (RFC 5880, RFC 5881, RFC 5883). It knows no
-// routing protocol: an Endpoint holds the sockets of one local address, a
-// Session watches one neighbour and calls back when it is lost.
+// Package bfd detects within a second that a neighbor is gone although no link went down:
+// Bidirectional Forwarding Detection in asynchronous mode, without echo and
+// authentication (RFC 5880, RFC 5881, RFC 5883). It is independent of routing protocols:
+// an Endpoint holds the sockets of one local address, a Session watches one neighbor and
+// calls back when it is lost.
 //
-// gobgp has BFD too, but it starts a second late, takes the port for the whole
-// namespace, and can lock itself up when several sessions fail at once
-// (docs/decisions/0007).
+// gobgp has BFD too, but it starts a second late, takes the port for the whole namespace,
+// and can deadlock when several sessions fail at the same time (docs/decisions/0007).
 package bfd
 
 import (
@@ -20,14 +19,14 @@ import (
 	"github.com/fairlead/fairlead/internal/datagram"
 )
 
-// UDP ports: single hop (RFC 5881), where only packets that no router has
-// touched count, and multihop (RFC 5883).
+// UDP ports: single hop (RFC 5881), which only accepts packets that no router has
+// forwarded, and multihop (RFC 5883).
 const (
 	PortSingleHop = 3784
 	PortMultihop  = 4784
 )
 
-// maxPacket is what a packet is read up to, in bytes; ours have 24.
+// maxPacket limits the packet size that is read, in bytes; ours have 24.
 const maxPacket = 128
 
 // Endpoint receives for all sessions of one local address.
@@ -43,8 +42,8 @@ type Endpoint struct {
 	refused  uint64
 }
 
-// Listen opens both BFD ports of a local address. It fails where another
-// program (or another agent on the same address) has them.
+// Listen opens both BFD ports of a local address. It fails if another program, such as
+// another agent on the same address, has them.
 func Listen(local netip.Addr) (*Endpoint, error) {
 	e := &Endpoint{local: local, byRemote: map[netip.Addr]*Session{}, byLocal: map[uint32]*Session{}}
 	for _, port := range []uint16{PortSingleHop, PortMultihop} {
@@ -61,15 +60,15 @@ func Listen(local netip.Addr) (*Endpoint, error) {
 	return e, nil
 }
 
-// Refused counts packets that fitted no session or broke a rule, of those that the
-// filter let through.
+// Refused counts packets that passed the filter but matched no session or violated a
+// rule.
 func (e *Endpoint) Refused() uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.refused
 }
 
-// Close ends all sessions, telling the neighbours that it is on purpose.
+// Close ends all sessions, and notifies the neighbors that it is intentional.
 func (e *Endpoint) Close() {
 	e.mu.Lock()
 	e.closed = true
@@ -104,7 +103,7 @@ func (e *Endpoint) receive(c *net.UDPConn, singleHop bool) {
 	}
 }
 
-// drain takes in what already lies in the sockets.
+// drain processes what is already in the socket buffers.
 func (e *Endpoint) drain() {
 	for i, c := range e.sockets {
 		datagram.Pending(c, maxPacket, func(d datagram.Datagram) { e.handle(d, i == 0) })
@@ -114,7 +113,7 @@ func (e *Endpoint) drain() {
 // handle runs under e.mu.
 func (e *Endpoint) handle(d datagram.Datagram, singleHop bool) {
 	p, err := parse(d.Data)
-	// RFC 5881, section 5: a single hop's packet still has its 255.
+	// RFC 5881, section 5: a single-hop packet must still have TTL 255.
 	if err != nil || singleHop && d.TTL != datagram.MaxTTL {
 		e.refused++
 		return
@@ -128,9 +127,9 @@ func (e *Endpoint) handle(d datagram.Datagram, singleHop bool) {
 		s = e.byLocal[p.your]
 	}
 	if s == nil || s.remote != from || s.machine.state == Up && !singleHop && (p.your == 0 || s.port == PortSingleHop) {
-		// The last: where the TTL proves nothing, who takes a session down must
-		// know our discriminator. A neighbour that starts anew is noticed by its
-		// silence.
+		// The last condition: if the TTL proves nothing, only a sender that knows our
+		// discriminator may take a session down. A neighbor that restarts is detected by
+		// its silence.
 		e.refused++
 		return
 	}
@@ -141,7 +140,7 @@ func (e *Endpoint) handle(d datagram.Datagram, singleHop bool) {
 	s.heard(p, port)
 }
 
-// discriminator gives an unused nonzero number; runs under e.mu.
+// discriminator returns an unused nonzero number; runs under e.mu.
 func (e *Endpoint) discriminator() uint32 {
 	for {
 		if d := rand.Uint32(); d != 0 && e.byLocal[d] == nil {
@@ -150,8 +149,8 @@ func (e *Endpoint) discriminator() uint32 {
 	}
 }
 
-// jitter takes up to a quarter off an interval, so that systems do not fall
-// into step (RFC 5880, section 6.8.7).
+// jitter shortens an interval by up to a quarter, so that systems do not synchronize (RFC
+// 5880, section 6.8.7).
 func jitter(d time.Duration, mult uint8) time.Duration {
 	high := 1.0
 	if mult == 1 {

@@ -10,18 +10,18 @@ import (
 	"github.com/fairlead/fairlead/internal/datagram"
 )
 
-// maxFiltered is how many neighbours the kernel tells from strangers: its jumps are
-// short. With more, strangers are refused in receive, after they took room in the
-// socket's queue.
+// maxFiltered limits how many neighbors the kernel filter recognizes, because its jumps
+// are short. With more neighbors, unknown senders are rejected in receive, after they
+// took space in the socket's queue.
 const maxFiltered = 50
 
 // keepNet is SKF_NET_OFF: offsets from the IP header (linux/filter.h).
 const keepNet = 0xfff00000
 
-// filter has the kernel drop what receive would refuse by its TTL or its source, so
-// that a flood of it does not fill the queue that neighbours' packets need, too. It
-// is no more than that: where it cannot be set, receive refuses the same. Runs
-// under e.mu, or before the sockets are shared.
+// filter makes the kernel drop what receive would reject by its TTL or its source, so
+// that a flood of such packets does not fill the queue that packets of neighbors need,
+// too. It is only an optimization: if it cannot be set, receive rejects the same packets.
+// Runs under e.mu, or before the sockets are shared.
 func (e *Endpoint) filter() {
 	for i, c := range e.sockets {
 		program := e.program(i == 0)
@@ -38,7 +38,7 @@ func attach(fd int, program []unix.SockFilter) {
 		&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
 }
 
-// program is a filter in classic BPF.
+// program returns a filter in classic BPF.
 func (e *Endpoint) program(singleHop bool) (p []unix.SockFilter) {
 	ttl, source := uint32(keepNet+8), uint32(keepNet+12)
 	if e.local.Is6() {
@@ -64,11 +64,11 @@ var (
 	take = unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 1 << 16}
 )
 
-// fromAddress takes a packet from an address, else goes on.
+// fromAddress accepts a packet from an address, and otherwise falls through.
 func fromAddress(a netip.Addr, source uint32) (p []unix.SockFilter) {
 	words := a.AsSlice()
 	for i := 0; i < len(words); i += 4 {
-		left := uint8(len(words)-i)/4 - 1 // more words
+		left := uint8(len(words)-i)/4 - 1 // remaining words
 		p = append(p,
 			unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: source + uint32(i)},
 			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 2*left + 1, K: binary.BigEndian.Uint32(words[i:])})

@@ -2,13 +2,13 @@ package bfd
 
 import "time"
 
-// slowInterval is the least spacing of packets while a session is not up
-// (RFC 5880, section 6.8.3). Changes of state are told at once, so a session
-// still comes up within a round trip.
+// slowInterval is the minimum packet interval while a session is not up (RFC 5880,
+// section 6.8.3). State changes are sent immediately, so a session still comes up within
+// one round trip.
 const slowInterval = time.Second
 
-// machine is one session's state machine (RFC 5880, section 6.8), pure: it
-// has no clock and no socket.
+// machine is the state machine of a session (RFC 5880, section 6.8). It is pure: it has
+// no clock and no socket.
 type machine struct {
 	state, remoteState State
 	diag               uint8
@@ -35,8 +35,8 @@ func (m *machine) desiredMinTx() time.Duration {
 	return m.interval
 }
 
-// txInterval is the spacing of our packets before jitter; 0 means that the
-// other side asked for none.
+// txInterval is the interval of our packets before jitter; 0 means that the other side
+// requests none.
 func (m *machine) txInterval() time.Duration {
 	if m.remoteMinRx == 0 {
 		return 0
@@ -44,7 +44,7 @@ func (m *machine) txInterval() time.Duration {
 	return max(m.desiredMinTx(), m.remoteMinRx)
 }
 
-// detection is how long the other side may be silent; 0 before it was heard.
+// detection is how long the other side may be silent; 0 before anything was received.
 func (m *machine) detection() time.Duration {
 	return time.Duration(m.remoteMult) * max(m.interval, m.remoteMinTx)
 }
@@ -57,8 +57,7 @@ func (m *machine) out(final bool) packet {
 	}
 }
 
-// receive takes in a packet that belongs to this session and says whether the
-// state changed.
+// receive processes a packet for this session and reports whether the state changed.
 func (m *machine) receive(p packet) (changed bool) {
 	m.remote, m.remoteState = p.my, p.state
 	m.remoteMinTx, m.remoteMinRx, m.remoteMult = p.desiredMinTx, p.requiredRx, p.detectMult
@@ -75,7 +74,7 @@ func (m *machine) receive(p packet) (changed bool) {
 	case m.state == Down && p.state == Down:
 		m.state = Init
 	case m.state == Down && p.state == Init, m.state == Init && p.state >= Init:
-		// Our interval shrinks from the slow one: RFC 5880 wants a poll.
+		// Our interval decreases from the slow one: RFC 5880 requires a poll.
 		m.state, m.diag, m.polling = Up, diagNone, true
 	case m.state == Up && p.state == Down:
 		m.down(diagNeighborDown)
@@ -83,13 +82,13 @@ func (m *machine) receive(p packet) (changed bool) {
 	return m.state != before
 }
 
-// expire takes note that the other side was silent for too long.
+// expire handles that the other side was silent for too long.
 func (m *machine) expire() { m.down(diagExpired) }
 
 func (m *machine) down(diag uint8) {
 	m.state, m.diag, m.polling = Down, diag, false
 	if diag == diagExpired {
-		// A silent peer's discriminator is forgotten (section 6.8.1).
+		// The discriminator of a silent peer is forgotten (section 6.8.1).
 		m.remote = 0
 	}
 }

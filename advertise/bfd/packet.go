@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// State is a session's state (RFC 5880, section 4.1).
+// State is a session state (RFC 5880, section 4.1).
 type State uint8
 
-// The states, with the numbers they have on the wire.
+// Session states, with the values of the wire format.
 const (
 	AdminDown State = iota
 	Down
@@ -30,7 +30,7 @@ const (
 	diagAdministrative = 7
 )
 
-// packetSize is a control packet without authentication, in bytes.
+// packetSize is the size of a control packet without authentication, in bytes.
 const packetSize = 24
 
 const (
@@ -69,8 +69,8 @@ func (p packet) marshal() []byte {
 	return b
 }
 
-// parse reads a control packet and refuses what RFC 5880, section 6.8.6,
-// says must be discarded before a session is looked up.
+// parse parses a control packet and rejects what must be discarded before a session is
+// looked up according to RFC 5880, section 6.8.6.
 func parse(b []byte) (packet, error) {
 	if len(b) < packetSize {
 		return packet{}, fmt.Errorf("%d bytes, a control packet has at least %d", len(b), packetSize)

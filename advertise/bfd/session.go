@@ -13,26 +13,26 @@ import (
 	"github.com/fairlead/fairlead/internal/datagram"
 )
 
-// Defaults: lost after 0.9 s. On a busy two-core machine three times 100 ms
-// gave false alarms, three times 300 ms none.
+// Defaults: a neighbor is lost after 0.9 s. On a busy two-core machine, three times 100
+// ms resulted in false alarms, three times 300 ms in none.
 const (
 	DefaultInterval   = 300 * time.Millisecond
 	DefaultMultiplier = 3
 )
 
-// Timing says how often packets are sent and how many may be missed.
+// Timing configures how often packets are sent and how many may be missed.
 type Timing struct {
 	// Interval between packets, sent and expected; 0 means DefaultInterval.
 	Interval time.Duration
-	// Multiplier is how many packets in a row may be missed; 0 means
+	// Multiplier is how many consecutive packets may be missed; 0 means
 	// DefaultMultiplier.
 	Multiplier uint8
-	// Port the neighbour is first tried on; 0 means PortMultihop, which works
-	// over one hop too. A session follows the port its neighbour uses.
+	// Port is the first port to try; 0 means PortMultihop, which also works over one hop.
+	// A session follows the port that its neighbor uses.
 	Port uint16
 }
 
-// Validate names the field that is wrong.
+// Validate returns an error that names the invalid field.
 func (t Timing) Validate() error {
 	if t.Interval != 0 && (t.Interval < 10*time.Millisecond || t.Interval > time.Minute) {
 		return fmt.Errorf("BFD interval %s: want 10ms to 1m (300ms is the default)", t.Interval)
@@ -40,24 +40,23 @@ func (t Timing) Validate() error {
 	return nil
 }
 
-// Session watches one neighbour.
+// Session watches one neighbor.
 type Session struct {
 	e       *Endpoint
 	remote  netip.Addr
 	port    uint16
 	onDown  func(reason string)
-	machine machine // this and below: under e.mu
+	machine machine // this and the following: under e.mu
 	conn    *net.UDPConn
 	tx      *time.Timer
 	detect  *time.Timer
-	last    time.Time // when the neighbour was last heard
+	last    time.Time // when the neighbor was last heard
 	closed  bool
 }
 
-// Add starts watching a neighbour; a session with it that is still there is
-// replaced. onDown is called once for each loss of a session that was up, on
-// a goroutine of its own, with the reason in words; a neighbour that says it
-// stops on purpose is no loss.
+// Add starts to watch a neighbor and replaces an existing session with it. onDown is
+// called once for each loss of a session that was up, in a separate goroutine, with the
+// reason. A neighbor that reports an intentional shutdown is not lost.
 func (e *Endpoint) Add(remote netip.Addr, t Timing, onDown func(reason string)) (*Session, error) {
 	if t.Interval == 0 {
 		t.Interval = DefaultInterval
@@ -89,15 +88,15 @@ func (e *Endpoint) Add(remote netip.Addr, t Timing, onDown func(reason string)) 
 	return s, nil
 }
 
-// State tells how the session stands.
+// State returns the state of the session.
 func (s *Session) State() State {
 	s.e.mu.Lock()
 	defer s.e.mu.Unlock()
 	return s.machine.state
 }
 
-// Heard tells when the neighbour of a session that is up was last heard, and for
-// how long it may be silent. It is not up where limit is 0.
+// Heard returns when the neighbor of a session that is up was last heard, and how long it
+// may be silent. limit is 0 if the session is not up.
 func (s *Session) Heard() (last time.Time, limit time.Duration) {
 	s.e.mu.Lock()
 	defer s.e.mu.Unlock()
@@ -107,7 +106,7 @@ func (s *Session) Heard() (last time.Time, limit time.Duration) {
 	return s.last, s.machine.detection()
 }
 
-// Close tells the neighbour that we stop on purpose, and stops.
+// Close notifies the neighbor of an intentional shutdown, and stops.
 func (s *Session) Close() {
 	s.e.mu.Lock()
 	defer s.e.mu.Unlock()
@@ -132,8 +131,8 @@ func (s *Session) end() {
 	delete(s.e.byLocal, s.machine.local)
 }
 
-// dial opens the sending socket, whose port must be a high one (RFC 5881,
-// section 4) and whose packets start with TTL 255 (section 5).
+// dial opens the sending socket, which must have a high port (RFC 5881, section 4) and
+// send packets with TTL 255 (section 5).
 func (s *Session) dial() error {
 	to := net.UDPAddrFromAddrPort(netip.AddrPortFrom(s.remote, s.port))
 	var err error
@@ -156,9 +155,8 @@ func (s *Session) dial() error {
 	return fmt.Errorf("BFD from %s to %s: %w", s.e.local, s.remote, err)
 }
 
-// send writes a packet and sets the time of the next; runs under e.mu. What
-// the network says about a packet (port closed, no route) is no news here:
-// the detection timer judges.
+// send sends a packet and schedules the next; runs under e.mu. Network errors for a
+// packet (port closed, no route) are ignored: the detection timer decides.
 func (s *Session) send(final bool) {
 	_, _ = s.conn.Write(s.machine.out(final).marshal())
 	if final {
@@ -179,7 +177,7 @@ func (s *Session) tick() {
 	}
 }
 
-// heard takes in a packet; runs under e.mu.
+// heard processes a packet; runs under e.mu.
 func (s *Session) heard(p packet, port uint16) {
 	if port != s.port {
 		old := s.conn

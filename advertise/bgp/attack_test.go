@@ -23,8 +23,8 @@ import (
 	"github.com/fairlead/fairlead/core/route"
 )
 
-// attacked is a reflector with a good balancer and a router, all in this process,
-// which must not notice what others do to the reflector.
+// attacked is a reflector with a well-behaved load balancer and a router, all in this
+// process, which must not be affected by what others do to the reflector.
 type attacked struct {
 	t         *testing.T
 	port      uint16
@@ -36,7 +36,7 @@ type attacked struct {
 	use       usage
 }
 
-// usage is what a leak would add to.
+// usage measures what a leak would increase.
 type usage struct{ goroutines, files, heap int }
 
 func used(t *testing.T) usage {
@@ -70,7 +70,7 @@ func (l *lines) count() (n, size int) {
 
 const goodTable = "10.1.1.0/24 10.0.0.105"
 
-// underAttack starts all and waits for a steady state.
+// underAttack starts everything and waits for a steady state.
 func underAttack(t *testing.T, port uint16, more ...func(*ReflectorConfig)) *attacked {
 	t.Helper()
 	a := &attacked{t: t, port: port, log: &lines{}}
@@ -85,7 +85,7 @@ func underAttack(t *testing.T, port uint16, more ...func(*ReflectorConfig)) *att
 	}
 	eventually(t, "the good route", func() bool { return a.table() == goodTable })
 	eventually(t, "BFD", func() bool { return a.good.Peers()[0].BFD == "up" && a.router.Peers()[0].BFD == "up" })
-	time.Sleep(100 * time.Millisecond) // first audits
+	time.Sleep(100 * time.Millisecond) // the first audits
 	a.sessions, a.use = a.since(), used(t)
 	return a
 }
@@ -100,7 +100,7 @@ func (a *attacked) since() string {
 	return fmt.Sprint("good ", g.State, g.Since, g.Flaps, " router ", r.State, r.Since, r.Flaps)
 }
 
-// over sees that all is as it was before the attack.
+// over checks that everything is as before the attack.
 func (a *attacked) over() {
 	a.t.Helper()
 	eventually(a.t, "only the good route", func() bool { return a.table() == goodTable })
@@ -120,7 +120,7 @@ func (a *attacked) over() {
 	}
 }
 
-// connect gives a connection of the attacker's.
+// connect opens a connection from the attacker.
 func (a *attacked) connect(from string) net.Conn {
 	a.t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 20 * time.Second}
@@ -132,8 +132,8 @@ func (a *attacked) connect(from string) net.Conn {
 	return c
 }
 
-// ending gives the first NOTIFICATION that comes on a connection, as "code/subcode",
-// or "closed".
+// ending returns the first NOTIFICATION received on a connection, as "code/subcode", or
+// "closed".
 func ending(t *testing.T, c net.Conn) string {
 	t.Helper()
 	end := "closed"
@@ -155,7 +155,7 @@ func ending(t *testing.T, c net.Conn) string {
 	}
 }
 
-// openOf is an OPEN with these fields, and a capability for four octet AS numbers.
+// openOf returns an OPEN with these fields, and a capability for four-octet AS numbers.
 func openOf(version byte, as uint16, hold uint16, id [4]byte, more ...byte) []byte {
 	body := binary.BigEndian.AppendUint16([]byte{version}, as)
 	body = binary.BigEndian.AppendUint16(body, hold)
@@ -164,7 +164,8 @@ func openOf(version byte, as uint16, hold uint16, id [4]byte, more ...byte) []by
 	return message(pkt.BGP_MSG_OPEN, slices.Concat(body, []byte{byte(len(options))}, options))
 }
 
-// Whatever comes before a session ends the connection, and nothing else.
+// Whatever is received before a session is established ends the connection, and nothing
+// else.
 func TestAttacksBeforeASession(t *testing.T) {
 	a := underAttack(t, 20220, func(c *ReflectorConfig) { c.Groups[0].HoldTime = 3 * time.Second })
 	id := [4]byte{127, 21, 1, 60}
@@ -199,7 +200,7 @@ func TestAttacksBeforeASession(t *testing.T) {
 		id[3]++
 		say := slices.Clone(c.say)
 		if len(say) >= 28 && say[18] == pkt.BGP_MSG_OPEN && !bytes.Equal(say[24:28], make([]byte, 4)) {
-			copy(say[24:28], id[:]) // the connection before may not be gone yet: router IDs must differ
+			copy(say[24:28], id[:]) // the previous connection may still exist: router IDs must differ
 		}
 		conn := a.connect(netip.AddrFrom4(id).String())
 		_, _ = conn.Write(say)
@@ -216,8 +217,8 @@ func TestAttacksBeforeASession(t *testing.T) {
 	a.over()
 }
 
-// Strangers, and connections that never say enough, take no place from others: not
-// in memory, not in the log, and not in the list of who is cut.
+// Unknown senders, and incomplete connections, take no resources from others: not in
+// memory, in the log, or in the list of disconnected peers.
 func TestManyConnections(t *testing.T) {
 	a := underAttack(t, 20221, func(c *ReflectorConfig) { c.Groups[0].MaxPrefixes = 10 })
 	cut := startStray(t, netip.MustParseAddr("127.21.1.99"), a.port)
@@ -230,7 +231,7 @@ func TestManyConnections(t *testing.T) {
 		a.connect(fmt.Sprintf("127.22.%d.%d", i>>8, i&255)).Close()
 	}
 	var idle []net.Conn
-	for i := range 150 { // more than may be on their way
+	for i := range 150 { // more than may be pending
 		idle = append(idle, a.connect(fmt.Sprintf("127.21.1.%d", 100+i)))
 	}
 	late := startStray(t, netip.MustParseAddr("127.21.1.2"), a.port)
@@ -250,8 +251,8 @@ func TestManyConnections(t *testing.T) {
 	a.over()
 }
 
-// One malformed attribute that may be discarded does not hide what else is wrong:
-// the reflector must not pass on what has the router end its session.
+// A malformed attribute that may be discarded must not hide other errors: the reflector
+// must not pass on anything that makes the router end its session.
 func TestOneBadAttributeHidesNoOther(t *testing.T) {
 	a := underAttack(t, 20222)
 	aggregator := []byte{0xc0, 7, 3, 1, 2, 3} // malformed
@@ -293,7 +294,7 @@ func TestOneBadAttributeHidesNoOther(t *testing.T) {
 	a.over()
 }
 
-// A second OPEN ends the session. It would else have the session be watched twice.
+// A second OPEN ends the session. Otherwise, the session would be watched twice.
 func TestOpenInASession(t *testing.T) {
 	a := underAttack(t, 20223)
 	s := startStray(t, netip.MustParseAddr("127.21.1.60"), a.port)
@@ -307,7 +308,7 @@ func TestOpenInASession(t *testing.T) {
 	a.over()
 }
 
-// A NOTIFICATION is logged; a long one shortened.
+// A NOTIFICATION is logged; a long one is truncated.
 func TestLongNotification(t *testing.T) {
 	a := underAttack(t, 20224)
 	s := startStray(t, netip.MustParseAddr("127.21.1.60"), a.port)
@@ -322,7 +323,7 @@ func TestLongNotification(t *testing.T) {
 	a.over()
 }
 
-// Who comes and goes as fast as it can is slowed down; nobody else notices.
+// A neighbor that reconnects as fast as possible is slowed down; nobody else is affected.
 func TestFlappingSessions(t *testing.T) {
 	a := underAttack(t, 20225)
 	hello := slices.Concat(openOf(4, testAS, 90, [4]byte{127, 21, 1, 60}), message(pkt.BGP_MSG_KEEPALIVE, nil), updateOf(usual, prefix24))
@@ -360,8 +361,8 @@ func TestFlappingSessions(t *testing.T) {
 	a.over()
 }
 
-// A peer that asks for all routes without end is sent them once a second, and one
-// that takes nothing costs no more than what its connection holds.
+// A peer that continuously requests all routes gets them once per second, and one that
+// reads nothing costs no more than the buffers of its connection.
 func TestRouteRefreshFlood(t *testing.T) {
 	const port, routes = 20226, 2000
 	local, far := netip.MustParseAddr("127.21.4.11"), netip.MustParseAddr("127.21.4.12")
@@ -419,7 +420,7 @@ func TestRouteRefreshFlood(t *testing.T) {
 	if got < routes || got > most {
 		t.Errorf("%d routes were sent again, want %d to %d", got, routes, most)
 	}
-	close(pause) // now it reads nothing any more
+	close(pause) // now it does not read any more
 	send(2 * time.Second)
 	if now := used(t); now.heap > before.heap+16<<20 || now.goroutines > before.goroutines+5 {
 		t.Errorf("before the flood %+v, now %+v", before, now)
@@ -431,7 +432,7 @@ func TestRouteRefreshFlood(t *testing.T) {
 	<-took
 }
 
-// A peer that reads, but less than it is sent, does not have gobgp queue the rest.
+// A peer that reads more slowly than it is sent to does not make gobgp queue the rest.
 func TestSlowReader(t *testing.T) {
 	for name, c := range map[string]struct {
 		pause time.Duration
@@ -471,7 +472,7 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// A peer that takes the session and drops it at once is not dialled again and again.
+// A peer that accepts the session and immediately drops it is not dialed continuously.
 func TestFlappingPeerIsDialledLess(t *testing.T) {
 	const port = 20228
 	far := netip.MustParseAddr("127.21.4.14")
@@ -490,7 +491,7 @@ func TestFlappingPeerIsDialledLess(t *testing.T) {
 			sessions.Add(1)
 			_, _ = c.Write(slices.Concat(openOf(4, testAS, 90, [4]byte{127, 21, 4, 14}), message(pkt.BGP_MSG_KEEPALIVE, nil)))
 			b := make([]byte, 400)
-			for n := 0; n < 19+29; { // our OPEN at least, and KEEPALIVE
+			for n := 0; n < 19+29; { // at least our OPEN and KEEPALIVE
 				m, err := c.Read(b)
 				if n += m; err != nil {
 					break

@@ -16,22 +16,22 @@ import (
 	"github.com/fairlead/fairlead/core/route"
 )
 
-// bandwidthOfWeight is the link bandwidth that a weight of 1 stands for, in bytes
-// a second: 1 Mbit/s, the least that routers show.
+// bandwidthOfWeight is the link bandwidth of weight 1, in bytes per second: 1 Mbit/s, the
+// smallest unit that routers display.
 const bandwidthOfWeight = 125000
 
-// reservedAS marks our own notes on routes of a speaker (export.go): large
-// communities that no peer is sent. No AS can have this number (RFC 7300).
+// reservedAS identifies our internal marks on routes of a speaker (export.go): large
+// communities that are never sent to a peer. No AS can have this number (RFC 7300).
 const reservedAS = math.MaxUint32
 
-// said is what the wire tells of a prefix.
+// said is what is sent for a prefix.
 type said struct {
 	nextHop netip.Addr
-	// attributes are all others that we care for, in words.
+	// attributes describes all other attributes that matter to us.
 	attributes unique.Handle[string]
 }
 
-// checkAttributes names what no peer can be told.
+// checkAttributes rejects attributes that cannot be sent to any peer.
 func checkAttributes(a route.Attributes) error {
 	communities, err := a.Communities.Parse()
 	if err != nil {
@@ -46,8 +46,8 @@ func checkAttributes(a route.Attributes) error {
 	return nil
 }
 
-// encode gives attributes as BGP has them, those of which not every peer is told
-// too; as is our AS.
+// encode converts attributes to BGP path attributes, including those that not every peer
+// is sent; as is our AS.
 func encode(a route.Attributes, as uint32) (attrs []pkt.PathAttributeInterface) {
 	if a.MED != 0 {
 		attrs = append(attrs, pkt.NewPathAttributeMultiExitDisc(a.MED))
@@ -77,9 +77,9 @@ func encode(a route.Attributes, as uint32) (attrs []pkt.PathAttributeInterface) 
 	return attrs
 }
 
-// bandwidth gives the communities that carry a weight (RFC 10005): one that stays
-// within our AS, which is what older routers know, and one that crosses into
-// others. Who gets both takes the lower value, and they are the same.
+// bandwidth returns the communities that carry a weight (RFC 10005): a non-transitive
+// one, which older routers support, and a transitive one. A receiver of both uses the
+// lower value; they are equal.
 func bandwidth(weight, as uint32) []pkt.ExtendedCommunityInterface {
 	if as > math.MaxUint16 {
 		as = pkt.AS_TRANS
@@ -91,7 +91,7 @@ func bandwidth(weight, as uint32) []pkt.ExtendedCommunityInterface {
 	}
 }
 
-// words puts attributes into words that are the same for the same ones.
+// words formats attributes canonically.
 func words(attrs []pkt.PathAttributeInterface) unique.Handle[string] {
 	var parts []string
 	add := func(name string, values ...string) {
@@ -122,8 +122,8 @@ func words(attrs []pkt.PathAttributeInterface) unique.Handle[string] {
 	return unique.Make(strings.Join(parts, "; "))
 }
 
-// pathLength is how many ASes a path has: what they are called depends on what a
-// peer understands.
+// pathLength returns the number of ASes in a path: their encoding depends on the peer's
+// capabilities.
 func pathLength(a *pkt.PathAttributeAsPath) (n int) {
 	for _, segment := range a.Value {
 		n += len(segment.GetAS())
@@ -131,8 +131,7 @@ func pathLength(a *pkt.PathAttributeAsPath) (n int) {
 	return n
 }
 
-// extendedWords leaves out whether a link bandwidth may leave the AS, as gobgp's
-// parser does.
+// extendedWords ignores whether a link bandwidth is transitive, like gobgp's parser.
 func extendedWords(c pkt.ExtendedCommunityInterface) string {
 	b, _ := c.Serialize()
 	if typ, sub := c.GetTypes(); sub == pkt.EC_SUBTYPE_LINK_BANDWIDTH {
@@ -148,8 +147,8 @@ func each[T any](list []T, text func(T) string) (texts []string) {
 	return texts
 }
 
-// localPath is a route of ours as gobgp holds it, marked for those that may hear
-// of it.
+// localPath returns a route of ours as gobgp stores it, with marks for the peers that may
+// receive it.
 func localPath(r route.Route, as uint32, marks []*pkt.LargeCommunity) *apiutil.Path {
 	nlri, _ := pkt.NewIPAddrPrefix(r.Prefix)
 	family := pkt.RF_IPv4_UC
@@ -173,7 +172,7 @@ func localPath(r route.Route, as uint32, marks []*pkt.LargeCommunity) *apiutil.P
 	return &apiutil.Path{Family: family, Nlri: nlri, Attrs: attrs, Age: time.Now().Unix()}
 }
 
-// wanted gives the routes by prefix, and those that cannot be announced.
+// wanted returns the routes by prefix, and those that cannot be advertised.
 func wanted(routes []route.Route) (want map[netip.Prefix]route.Route, bad map[netip.Prefix]error) {
 	want, bad = make(map[netip.Prefix]route.Route, len(routes)), map[netip.Prefix]error{}
 	for _, r := range routes {
@@ -207,7 +206,7 @@ func checkRoute(r route.Route) error {
 	return checkAttributes(r.Attributes)
 }
 
-// mark makes a note of ours for a route.
+// mark returns an internal mark for a route.
 func mark(kind, value uint32) *pkt.LargeCommunity {
 	return pkt.NewLargeCommunity(reservedAS, kind, value)
 }

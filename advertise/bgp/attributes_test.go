@@ -9,8 +9,8 @@ import (
 	"github.com/fairlead/fairlead/core/route"
 )
 
-// What a session was sent is what is held to be due, attribute by attribute:
-// else each audit would send everything anew.
+// What a session was sent must equal what is due, attribute by attribute: otherwise each
+// audit would send everything again.
 func TestDueIsWhatIsSent(t *testing.T) {
 	const port = 20192
 	for i, as := range []uint32{testAS, 65110} {
@@ -55,7 +55,7 @@ func TestDueIsWhatIsSent(t *testing.T) {
 	}
 }
 
-// due gives what a session is to have been told.
+// due returns what a session should have been sent.
 func due(s *Speaker, t *tap) map[path]said {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func due(s *Speaker, t *tap) map[path]said {
 	return all
 }
 
-// holds says whether exactly this has been written.
+// holds reports whether exactly this has been written.
 func holds(t *tap, all map[path]said) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

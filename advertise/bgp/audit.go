@@ -9,16 +9,16 @@ import (
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
 
-// gobgp sends a new peer its table, and only a moment later counts the peer
-// among those that hear of changes. A route that comes or goes in between is
-// never told: the router would miss a balancer, or keep a dead one. So each
-// session's bytes, next hops and attributes too, are compared with the table, soon after it came up and now
-// and then, and what is amiss is mended.
+// gobgp sends a new peer its table, and only a moment later counts the peer among those
+// that receive changes. A route that is added or removed in between is never sent: the
+// router would miss a load balancer, or keep a dead one. Therefore what was written to
+// each session, including next hops and attributes, is compared with the table soon after
+// the session came up and periodically, and differences are fixed.
 var auditAfter = []time.Duration{0, 30 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond, time.Second}
 
 const auditEvery = 10 * time.Second
 
-// difference is what a peer was not sent but should, and the other way round.
+// difference is what a peer was not sent but should have been, and vice versa.
 type difference struct {
 	missing int
 	stale   map[path]bool
@@ -49,8 +49,8 @@ func (e *engine) auditLoop(t *tap) {
 	}
 }
 
-// awaitEstablishedInside waits until gobgp itself calls the session
-// established: it does so a little after the bytes show it.
+// awaitEstablishedInside waits until gobgp considers the session established, which is
+// slightly after the bytes show it.
 func (e *engine) awaitEstablishedInside(t *tap) bool {
 	for up := false; !up; {
 		_ = e.server.ListPeer(e.ctx, &api.ListPeerRequest{Address: t.peer.String()}, func(p *api.Peer) {
@@ -67,8 +67,8 @@ func (e *engine) awaitEstablishedInside(t *tap) bool {
 	return true
 }
 
-// audit mends what is amiss. To send something twice does no harm; a path that
-// is too much may just be on its way out, so it must have been so before.
+// audit fixes differences. Sending something twice is harmless. A superfluous path may
+// already be about to be withdrawn, so it must have been in the previous difference, too.
 func (e *engine) audit(t *tap, before difference) difference {
 	if t.queued() { // what is about to be sent is not missing
 		return before
@@ -94,9 +94,9 @@ func (e *engine) audit(t *tap, before difference) difference {
 	return now
 }
 
-// refreshEvery is how often, at most, a peer that asks for it is sent all routes
-// again. gobgp would answer every ROUTE-REFRESH of 23 bytes with its whole table,
-// and queue the answers without end.
+// refreshEvery is the minimum interval at which a peer can request all routes again.
+// gobgp would answer every ROUTE-REFRESH of 23 bytes with its complete table, and queue
+// the answers without limit.
 const refreshEvery = time.Second
 
 // refreshLoop answers the ROUTE-REFRESH messages of a peer until its session ends.
@@ -122,7 +122,7 @@ func (e *engine) refreshLoop(t *tap) {
 	}
 }
 
-// sendAgain sends a peer all that it is to be told.
+// sendAgain sends a peer all of its routes again.
 func (e *engine) sendAgain(t *tap) {
 	_ = e.server.ResetPeer(e.ctx, &api.ResetPeerRequest{Address: t.peer.String(), Soft: true, Direction: api.ResetPeerRequest_DIRECTION_OUT})
 }
@@ -139,7 +139,7 @@ func (e *engine) compare(t *tap) (difference, error) {
 			prefix := nlriPrefix(nlri)
 			several := addPath[family] != 0
 			if !several {
-				paths = paths[:min(1, len(paths))] // the best one
+				paths = paths[:min(1, len(paths))] // only the best one
 			}
 			for i, p := range paths {
 				if p.PeerAddress == t.peer || several && i >= int(t.group.sendMax) {
@@ -169,8 +169,8 @@ func (e *engine) compare(t *tap) (difference, error) {
 	return d, nil
 }
 
-// withdraw writes a withdrawal past gobgp. Each of its messages is one write,
-// so that ours comes between two of them.
+// withdraw writes a withdrawal, bypassing gobgp. gobgp writes each message with one call,
+// so ours goes between two of them.
 func (t *tap) withdraw(p path) error {
 	nlri, err := pkt.NewIPAddrPrefix(p.prefix)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 //
 //	speakers 127.21.1.x ── reflector 127.21.0.109:port ── router 127.21.0.110
 //
-// What needs links, kernels and kills is in netns_test.go.
+// Tests that need links, kernels and kills are in netns_test.go.
 var (
 	reflectorAddr = netip.MustParseAddr("127.21.0.109")
 	routerAddr    = netip.MustParseAddr("127.21.0.110")
@@ -33,8 +33,8 @@ var (
 
 const testAS = 65021
 
-// patient is BFD between roles that are all in one process, of which a busy machine
-// may hear nothing for a second.
+// patient is the BFD timing between roles in one process, which may be silent for a
+// second on a busy machine.
 var patient = bfd.Timing{Interval: time.Second}
 
 func testLog(t *testing.T) *slog.Logger {
@@ -92,7 +92,7 @@ func startRouter(t *testing.T, port uint16) (*Router, chan []advertise.RouteSet)
 			r.Close()
 			close(closed)
 		}()
-		for { // it may be about to tell what nobody has read
+		for { // it may be about to send what nobody has read
 			select {
 			case <-ch:
 			case <-closed:
@@ -201,18 +201,18 @@ func TestReflectorRestart(t *testing.T) {
 	start := time.Now()
 	startReflector(t, port)
 	eventually(t, "route again", there)
-	// What is counted outlives sessions.
+	// Counters survive sessions.
 	if p := s.Peers()[0]; p.Flaps != 1 || p.UpdatesSent < 2 || p.Sent != 1 {
 		t.Errorf("counted %+v, want one flap, and the route sent twice", p)
 	}
-	// Why a peer once left says nothing of one that is back.
+	// The reason why a peer left is cleared when it is back.
 	if p := s.Peers()[0]; p.State != stateEstablished || p.LastError != "" {
 		t.Errorf("a peer that is back is %s: %q", p.State, p.LastError)
 	}
 	t.Logf("reflector back to route at router: %s", time.Since(start))
 }
 
-// Balancers may peer with the router itself, and be in an AS of their own.
+// Load balancers may peer with the router directly, and be in their own AS.
 func TestDirectlyAndAcrossASes(t *testing.T) {
 	const port, foreignAS = 20186, 65100
 	var got atomic.Pointer[[]advertise.RouteSet]
@@ -241,8 +241,8 @@ func TestDirectlyAndAcrossASes(t *testing.T) {
 	})
 }
 
-// A reflector passes on the routes of balancers in another AS, each with its
-// own next hop.
+// A reflector passes on the routes of load balancers in another AS, each with its own
+// next hop.
 func TestReflectAcrossASes(t *testing.T) {
 	const port, foreignAS = 20187, 65100
 	startReflector(t, port, func(c *ReflectorConfig) { c.Groups[0].AS = foreignAS })
@@ -259,7 +259,7 @@ func TestReflectAcrossASes(t *testing.T) {
 	})
 }
 
-// A router whose address is within the clients' prefix is told of routes like any.
+// A router with an address within the clients' prefix receives routes like any other.
 func TestReflectToRouterAmongClients(t *testing.T) {
 	const port = 20188
 	startReflector(t, port, func(c *ReflectorConfig) { c.Groups[0].Prefixes = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} })

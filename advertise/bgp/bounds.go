@@ -10,39 +10,39 @@ import (
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
 
-// Limits for what one neighbour may send, and all together: the first stops a mistake
-// of one, the second bounds the memory of the process, however many neighbours there
-// are.
+// Limits for what one neighbor, and all together, may send: the former contains a
+// misconfiguration of one, the latter limits the memory of the process, however many
+// neighbors there are.
 const (
-	// DefaultMaxPrefixes and DefaultMaxRouterPrefixes are how many paths of each
-	// family a balancer may send, and a reflector. One balancer alone must not use up
+	// DefaultMaxPrefixes and DefaultMaxRouterPrefixes limit the paths of each family that
+	// a load balancer, or a reflector, may send. A single load balancer must not use up
 	// the 100,000 next hops that a router programs (package router).
 	DefaultMaxPrefixes       = 1 << 15
 	DefaultMaxRouterPrefixes = 1 << 20
-	// DefaultMaxTotal is how many paths all neighbours may send together, to a
-	// reflector; DefaultMaxRouterTotal to a router, which may hear of the same ones
+	// DefaultMaxTotal limits the paths that all neighbors together may send to a
+	// reflector; DefaultMaxRouterTotal those to a router, which may receive the same ones
 	// from two reflectors.
 	DefaultMaxTotal       = 1 << 19
 	DefaultMaxRouterTotal = 1 << 20
-	// DefaultMaxPeers is how many neighbours of a group may have sessions.
+	// DefaultMaxPeers limits the neighbors of a group with sessions.
 	DefaultMaxPeers = 1024
 
-	// countEvery is how often, at most, a neighbour's paths are counted. gobgp does
-	// nothing else meanwhile, so that all counts together may take a fifth of the time.
+	// countEvery is the minimum interval at which a neighbor's paths are counted. gobgp
+	// does nothing else meanwhile, so all counts together may take a fifth of the time.
 	countEvery = 20 * time.Millisecond
-	// leastGrowth is how many paths more there can be before they are counted.
+	// leastGrowth is the number of additional paths after which they are counted again.
 	leastGrowth = 64
-	// churn is how many times in a minute a neighbour may announce all the paths that
-	// it may send, but leastUpdates paths in any case.
+	// churn is how many times per minute a neighbor may advertise the maximum number of
+	// paths, but in any case leastUpdates paths.
 	churn        = 4
 	leastUpdates = 1000
 )
 
-// total is what all neighbours together may send.
+// total limits what all neighbors together may send.
 type total struct {
-	maxPaths int // of both families; 0: any number
-	// paths is how many there are at most: those that were counted, and all routes
-	// that came since.
+	maxPaths int // of both families; 0: no limit
+	// paths is the maximum current number: paths as counted, plus all routes received
+	// since.
 	paths atomic.Int64
 
 	mu      sync.Mutex
@@ -50,8 +50,8 @@ type total struct {
 	minute  time.Time
 }
 
-// updateLimit is how many routes a minute a neighbour may announce or withdraw that
-// has a limit for its paths.
+// updateLimit returns how many routes per minute a neighbor may advertise or withdraw if
+// its paths are limited.
 func (g *group) updateLimit() int {
 	if g.maxPaths == 0 {
 		return 0
@@ -59,8 +59,7 @@ func (g *group) updateLimit() int {
 	return max(churn*len(families)*int(g.maxPaths), leastUpdates)
 }
 
-// tally counts the routes of an UPDATE that came in: each is work for us and for all
-// routers.
+// tally counts the routes of a received UPDATE: each is work for us and for all routers.
 func (t *tap) tally(body []byte) {
 	if t.deaf {
 		return
@@ -80,7 +79,7 @@ func (t *tap) tally(body []byte) {
 	look := t.floods() || t.mayExceed() || t.limits.maxPaths > 0 && t.fresh > max(leastGrowth, t.all/8)
 	t.mu.Unlock()
 	if t.limits.add(n) || look {
-		t.recount() // and act on it
+		t.recount() // and act on the result
 	}
 }
 
@@ -90,7 +89,7 @@ func (t *tap) floods() bool {
 	return most > 0 && t.updates > most
 }
 
-// add counts routes of all neighbours, and says whether they are too many.
+// add counts routes of all neighbors, and reports whether there are too many.
 func (l *total) add(n int) bool {
 	if l.maxPaths == 0 {
 		return false
@@ -109,8 +108,8 @@ func (l *total) tooMany() bool {
 	return l.maxPaths > 0 && l.updates > max(churn*l.maxPaths, leastUpdates)
 }
 
-// countRoutes counts the routes that an UPDATE announces and withdraws; an UPDATE
-// without any is work, too, and counts as one.
+// countRoutes counts the routes that an UPDATE advertises and withdraws. An UPDATE
+// without any is also work, and counts as one.
 func countRoutes(body []byte, ids map[pkt.Family]bool) int {
 	before, attrs, nlri, ok := splitUpdate(body)
 	if !ok {
@@ -134,8 +133,8 @@ func countRoutes(body []byte, ids map[pkt.Family]bool) int {
 	return max(n, 1)
 }
 
-// countPrefixes counts prefixes as they stand in an UPDATE (RFC 4271, section 4.3),
-// behind path identifiers or not (RFC 7911).
+// countPrefixes counts prefixes as encoded in an UPDATE (RFC 4271, section 4.3), with or
+// without path identifiers (RFC 7911).
 func countPrefixes(b []byte, ids bool) (n int) {
 	for ; len(b) > 0; n++ {
 		at := 0
@@ -150,7 +149,7 @@ func countPrefixes(b []byte, ids bool) (n int) {
 	return n
 }
 
-// cutOff ends a session for sending too much, once.
+// cutOff ends a session that has sent too much, once.
 func (t *tap) cutOff(reason, flag string) {
 	t.mu.Lock()
 	again := t.cut
@@ -162,22 +161,22 @@ func (t *tap) cutOff(reason, flag string) {
 	}
 }
 
-// bounded says whether the neighbour's paths are to be counted.
+// bounded reports whether the neighbor's paths need to be counted.
 func (t *tap) bounded() bool {
 	return !t.deaf && (t.group.maxPaths > 0 || t.limits.maxPaths > 0)
 }
 
-// mayExceed says whether there could be more paths than a limit allows. Routes that
-// came since the last count may be the same ones as before. Runs under t.mu.
+// mayExceed reports whether there could be more paths than a limit allows. Routes
+// received since the last count may be the same as before. Runs under t.mu.
 func (t *tap) mayExceed() bool {
 	most, all := int(t.group.maxPaths), t.limits.maxPaths
 	return most > 0 && t.counted+t.fresh > most || all > 0 && t.fresh > 0 && t.limits.paths.Load() > int64(all)
 }
 
-// awaitCount has a neighbour that may exceed a limit wait until its paths are counted:
-// nothing is read of it meanwhile, so that it cannot be far above a limit before it
-// is cut. gobgp, which has a limit too, counts all paths at each update: with many
-// that takes longer than all the rest.
+// awaitCount blocks a neighbor that may exceed a limit until its paths are counted:
+// nothing is read from it meanwhile, so that it cannot exceed a limit by much before it
+// is disconnected. gobgp has a limit, too, but counts all paths at each update: with many
+// paths that takes longer than everything else.
 func (t *tap) awaitCount() {
 	if !t.bounded() {
 		return
@@ -202,8 +201,9 @@ func (t *tap) recount() {
 	}
 }
 
-// boundPaths counts a neighbour's paths when that is asked for, until its session
-// ends, and cuts who has too many in one family, or most where all have too many.
+// boundPaths counts a neighbor's paths on request, until its session ends. It disconnects
+// the neighbor if it has too many in one family, or the neighbor with the most if all
+// together have too many.
 func (e *engine) boundPaths(t *tap) {
 	defer e.wg.Done()
 	for {
@@ -234,7 +234,7 @@ func (e *engine) boundPaths(t *tap) {
 	}
 }
 
-// count counts a neighbour's paths, and gives the most that there are of one family.
+// count counts a neighbor's paths, and returns the larger number of both families.
 func (e *engine) count(t *tap) (most int) {
 	e.counting.Lock()
 	defer e.counting.Unlock()
@@ -259,14 +259,15 @@ func (e *engine) count(t *tap) (most int) {
 		t.counted, t.all, t.fresh = most, all, t.fresh-before
 	}
 	t.mu.Unlock()
-	if grew { // and may grow on: not all that was read need be in the table
+	if grew { // and may still grow: not everything that was read is already in the table
 		t.recount()
 	}
 	return most
 }
 
-// boundTotal cuts who sent most where all neighbours together have too many paths, or
-// announce and withdraw too many routes: a neighbour that has few goes on.
+// boundTotal disconnects the neighbor that sent the most if all neighbors together have
+// too many paths, or advertise and withdraw too many routes. Neighbors with few are not
+// affected.
 func (e *engine) boundTotal() {
 	if e.total.maxPaths == 0 {
 		return
@@ -301,7 +302,7 @@ func (e *engine) boundTotal() {
 	}
 }
 
-// overLimit says whether a session ended because the neighbour sent too much.
+// overLimit reports whether a session ended because the neighbor sent too much.
 func (t *tap) overLimit() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/rawbgp"
 )
 
-// A reflector's routers are sent routes; what they announce is not accepted, so that
-// one with a full table neither fills memory nor draws traffic to itself.
+// A reflector sends routes to routers, but does not accept routes from them, so that one
+// with a full table neither fills memory nor attracts traffic.
 func TestRoutesOfRoutersAreNotAccepted(t *testing.T) {
 	const port = 20230
 	r := startReflector(t, port)
@@ -34,7 +34,8 @@ func TestRoutesOfRoutersAreNotAccepted(t *testing.T) {
 	}
 }
 
-// All clients together are bounded, too: the one with most is cut, and the others go on.
+// All clients together are limited: the one with the most is disconnected, and the others
+// are not affected.
 func TestMaxTotal(t *testing.T) {
 	const port = 20231
 	r := startReflector(t, port, func(c *ReflectorConfig) { c.MaxTotal = 1000 })
@@ -68,7 +69,8 @@ func TestChurnIsCountedInRoutes(t *testing.T) {
 	wantError(t, r.Peers, a.String(), "127.21.1.1 announced and withdrew more than 8000 routes within a minute: it is cut")
 }
 
-// All clients together may change so many routes: the one that changes most is cut.
+// The changes of all clients together are limited: the client with the most changes is
+// disconnected.
 func TestTotalChurn(t *testing.T) {
 	const port = 20233
 	r := startReflector(t, port, func(c *ReflectorConfig) { c.MaxTotal = 1000 })
@@ -114,14 +116,14 @@ func TestCountRoutes(t *testing.T) {
 	}
 }
 
-// A neighbour cannot be far above its limit before it is cut, however fast it sends and
-// however long it takes to count: it is not read meanwhile.
+// A neighbor cannot exceed its limit by much before it is disconnected, however fast it
+// sends and however long counting takes: it is not read meanwhile.
 func TestLimitIsHardlyExceeded(t *testing.T) {
 	const port, limit = 20234, 2000
 	r := startReflector(t, port, func(c *ReflectorConfig) { c.Groups[0].MaxPrefixes = limit })
 	s := startStray(t, netip.MustParseAddr("127.21.1.1"), port)
 	eventually(t, "session", func() bool { return s.row(r).State == stateEstablished })
-	r.e.counting.Lock() // a count takes long
+	r.e.counting.Lock() // counting takes long
 	s.c.SetWriteDeadline(time.Now().Add(time.Minute))
 	sent := make(chan struct{})
 	go func() {

@@ -8,8 +8,8 @@ import (
 	"github.com/fairlead/fairlead/advertise/bfd"
 )
 
-// A speaker that ends in the moment in which its connection comes about must
-// not take its process along (engine.go says how gobgp would).
+// A speaker that is closed at the moment in which its connection is established must not
+// crash its process (engine.go describes how gobgp would).
 func TestCloseWhileConnecting(t *testing.T) {
 	const port = 20190
 	startReflector(t, port)
@@ -31,8 +31,8 @@ func TestCloseWhileConnecting(t *testing.T) {
 	}
 }
 
-// A session that comes up in the moment in which its speaker ends must not keep
-// BFD's ports: the next speaker of this process would have none.
+// A session that comes up at the moment in which its speaker is closed must not keep the
+// BFD ports, because the next speaker in this process needs them.
 func TestCloseBeforeBFD(t *testing.T) {
 	s := startSpeaker(t, "127.21.1.9", 20191)
 	if err := s.Close(); err != nil {

@@ -13,151 +13,149 @@ import (
 	"github.com/fairlead/fairlead/advertise/bfd"
 )
 
-// Defaults of a session.
+// Session defaults.
 const (
-	// DefaultPort is BGP's TCP port (RFC 4271).
+	// DefaultPort is the TCP port of BGP (RFC 4271).
 	DefaultPort = 179
-	// DefaultHoldTime is how long a peer may be silent where BFD does not run.
+	// DefaultHoldTime is how long a peer may be silent without BFD.
 	DefaultHoldTime = 9 * time.Second
-	// DefaultConnectRetry is the longest pause between attempts to reach a peer.
+	// DefaultConnectRetry is the maximum pause between connection attempts.
 	DefaultConnectRetry = 500 * time.Millisecond
 	// DefaultSendMax is how many next hops of a prefix a reflector passes on.
 	DefaultSendMax = 255
 )
 
-// PeerConfig is a neighbour that we dial.
+// PeerConfig is a neighbor to which we connect.
 type PeerConfig struct {
-	// Name is how routes, log lines and errors call the peer, without spaces;
-	// empty for its address.
+	// Name identifies the peer in routes, log lines and errors, without spaces; empty:
+	// its address.
 	Name string
-	// Address may be link-local, with the zone that is its link ("fe80::1%eth0").
-	// Such a peer is told our own link-local address as the next hop of all
-	// prefixes, also of IPv4 (RFC 8950). Where it is not valid, the peer of a
-	// speaker is the router that is heard on SourceInterface.
+	// Address may be link-local, with the interface as zone ("fe80::1%eth0"). Such a peer
+	// is sent our own link-local address as the next hop of all prefixes, including IPv4
+	// (RFC 8950). If it is invalid, the peer of a speaker is the router discovered on
+	// SourceInterface.
 	Address netip.Addr
-	// AS the peer must be in; 0 means our own (iBGP).
+	// AS is the AS that the peer must be in; 0 means our own (iBGP).
 	AS uint32
-	// Password signs every segment (RFC 2385); empty for none.
+	// Password is the TCP MD5 password (RFC 2385); empty: none.
 	Password string
 	// Port is the peer's TCP port; 0 means DefaultPort.
 	Port uint16
-	// SourceAddress is where the session starts from, and SourceInterface the
-	// interface that it keeps to; without them the speaker's LocalAddress, or
-	// what the kernel chooses.
+	// SourceAddress is the source address of the session, and SourceInterface the
+	// interface to which it is bound. Without them, the speaker's LocalAddress, or what
+	// the kernel chooses.
 	SourceAddress   netip.Addr
 	SourceInterface string
-	// HoldTime is whole seconds, 3 at least; 0 means DefaultHoldTime. The lower
-	// of ours and the peer's counts.
+	// HoldTime is in whole seconds, at least 3; 0 means DefaultHoldTime. The lower of
+	// ours and the peer's applies.
 	HoldTime time.Duration
-	// Keepalive is how often we tell that we are there, in whole seconds; 0
-	// means a third of the hold time.
+	// Keepalive is the interval of keepalives, in whole seconds; 0 means a third of the
+	// hold time.
 	Keepalive time.Duration
-	// ConnectRetry is the longest pause between attempts to reach the peer; 0
-	// means DefaultConnectRetry.
+	// ConnectRetry is the maximum pause between connection attempts; 0 means
+	// DefaultConnectRetry.
 	ConnectRetry time.Duration
-	// TTL is that of our segments, with eBGP; 0 means 255. 1 keeps a session on
-	// its link.
+	// TTL is the TTL of our segments for eBGP; 0 means 255. 1 keeps a session on its
+	// link.
 	TTL uint8
-	// TTLSecurity refuses segments that have come over more than so many hops, and
-	// lets ours begin with TTL 255 (RFC 5082); 0: off. The peer must do so too.
+	// TTLSecurity rejects segments that came over more than this many hops, and makes
+	// ours start with TTL 255 (RFC 5082); 0: off. The peer must do the same.
 	TTLSecurity uint8
-	// BFD watches the session where the peer does so too.
+	// BFD enables BFD if the peer uses it, too.
 	BFD bool
-	// Timing of BFD; the zero value is 3 times 300 ms.
+	// Timing configures BFD; the zero value is 3 times 300 ms.
 	Timing bfd.Timing
 }
 
-// NeighborGroup is a set of neighbours that dial us: all addresses of some
-// prefixes, none of them known beforehand.
+// NeighborGroup is a set of neighbors that connect to us: all addresses of some prefixes,
+// none of which is known in advance.
 type NeighborGroup struct {
-	// Name is how log lines and errors call the group.
+	// Name identifies the group in log lines and errors.
 	Name     string
 	Prefixes []netip.Prefix
-	// AS, Password, HoldTime, BFD and Timing are as in PeerConfig.
+	// AS, Password, HoldTime, BFD and Timing are the same as in PeerConfig.
 	AS       uint32
 	Password string
 	HoldTime time.Duration
 	BFD      bool
 	Timing   bfd.Timing
-	// SendMax is for routers: they are sent up to so many next hops for a
-	// prefix (add-path, RFC 7911), and what they announce is not accepted.
-	// Groups with SendMax 0 are sent nothing: balancers have no use for each
-	// other's routes.
+	// SendMax is for routers: they are sent up to this many next hops per prefix
+	// (ADD-PATH, RFC 7911), and their routes are not accepted. Groups with SendMax 0 are
+	// sent nothing: load balancers do not need each other's routes.
 	SendMax uint8
-	// MaxPrefixes is how many paths a neighbour may send, in each family: one
-	// that sends more is cut. 0 means without limit.
+	// MaxPrefixes limits the paths of each family that a neighbor may send: one that
+	// sends more is disconnected. 0: no limit.
 	MaxPrefixes uint32
-	// MaxPeers is how many neighbours of the group may have sessions; 0 means
-	// without limit.
+	// MaxPeers limits the neighbors of the group with sessions; 0: no limit.
 	MaxPeers int
 }
 
-// SpeakerConfig is a balancer's side.
+// SpeakerConfig configures a Speaker.
 type SpeakerConfig struct {
 	AS uint32
-	// RouterID must differ from every other speaker's; where it is not valid,
-	// an IPv4 LocalAddress serves.
+	// RouterID must differ from every other speaker's; if invalid, an IPv4 LocalAddress
+	// is used.
 	RouterID netip.Addr
-	// LocalAddress is where sessions start from; not valid: the kernel chooses.
+	// LocalAddress is the source address of sessions; if invalid, the kernel chooses.
 	LocalAddress netip.Addr
 	Peers        []PeerConfig
 	Log          *slog.Logger
 }
 
-// ReflectorConfig is a route reflector's side (RFC 4456).
+// ReflectorConfig configures a route reflector (RFC 4456).
 type ReflectorConfig struct {
 	AS       uint32
 	RouterID netip.Addr
-	// Listen are the addresses to take sessions on; none means all.
+	// Listen lists the addresses on which sessions are accepted; empty: all.
 	Listen []netip.Addr
 	// Port is the TCP port to listen on; 0 means DefaultPort.
 	Port uint16
-	// ClusterID marks routes that passed here; where it is not valid the
-	// RouterID serves. Two reflectors of the same clients may share one.
+	// ClusterID marks routes that passed through the reflector; if invalid, the RouterID
+	// is used. Two reflectors with the same clients may share one.
 	ClusterID netip.Addr
 	Groups    []NeighborGroup
-	// MaxTotal is how many paths of both families all neighbours together may
-	// send: where they send more, the one with most is cut. 0 means without limit.
+	// MaxTotal limits the paths of both families that all neighbors together may send: if
+	// they send more, the one with the most is disconnected. 0: no limit.
 	MaxTotal uint32
 	Log      *slog.Logger
 }
 
-// RouterConfig is an upstream router's side.
+// RouterConfig configures an upstream router.
 type RouterConfig struct {
 	AS           uint32
 	RouterID     netip.Addr
 	LocalAddress netip.Addr
-	// Peers are the reflectors, dialled.
+	// Peers are the reflectors to connect to.
 	Peers []PeerConfig
-	// Groups are balancers that peer with the router directly. Listen and
-	// Port matter only with them.
+	// Groups are load balancers that peer with the router directly. Listen and Port only
+	// apply to them.
 	Groups []NeighborGroup
 	Listen []netip.Addr
 	Port   uint16
-	// Accept are the prefixes within which routes are taken in; none: all but
+	// Accept lists the prefixes within which routes are accepted; empty: all except
 	// default routes.
 	Accept []netip.Prefix
-	// MaxPrefixes is how many paths each of Peers may send, in each family; 0
-	// means without limit.
+	// MaxPrefixes limits the paths of each family that each of Peers may send; 0: no
+	// limit.
 	MaxPrefixes uint32
-	// MaxTotal is as in ReflectorConfig.
+	// MaxTotal is the same as in ReflectorConfig.
 	MaxTotal uint32
-	// Held says that the kernel has routes from before the start: they stay
-	// until the peers have sent theirs.
+	// Held means that the kernel has routes from before the start: they stay until the
+	// peers have sent theirs.
 	Held bool
 	Log  *slog.Logger
 }
 
-// Validate names the field that is wrong and the mend.
+// Validate returns an error that names the invalid field and how to fix it.
 func (p PeerConfig) Validate() error { return validatePeer("peer", p, netip.Addr{}) }
 
-// Validate names the field that is wrong and the mend.
+// Validate returns an error that names the invalid field and how to fix it.
 func (c SpeakerConfig) Validate() error {
 	_, err := speakerEngine(c)
 	return err
 }
 
-// Validate names the field that is wrong and the mend.
+// Validate returns an error that names the invalid field and how to fix it.
 func (c ReflectorConfig) Validate() error {
 	if len(c.Groups) == 0 {
 		return errors.New("groups: none given; name the balancers' prefix and the router's address")
@@ -166,7 +164,7 @@ func (c ReflectorConfig) Validate() error {
 	return err
 }
 
-// Validate names the field that is wrong and the mend.
+// Validate returns an error that names the invalid field and how to fix it.
 func (c RouterConfig) Validate() error {
 	if len(c.Peers)+len(c.Groups) == 0 {
 		return errors.New("peers: none given; name a reflector, or a group of balancers")
@@ -203,7 +201,7 @@ func validateSession(field string, password string, hold time.Duration, t bfd.Ti
 
 func validatePeer(field string, p PeerConfig, local netip.Addr) error {
 	if p.unnumbered() {
-		p.Address, local = netip.MustParseAddr("fe80::1").WithZone(p.SourceInterface), netip.Addr{} // any will do
+		p.Address, local = netip.MustParseAddr("fe80::1").WithZone(p.SourceInterface), netip.Addr{} // any address will do
 	}
 	if p.SourceAddress.IsValid() {
 		local = p.SourceAddress

@@ -14,21 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Router discovery (RFC 4861): a peer of which only the link is known is the
-// router that is heard there. It may look for us in the same way, so that it is
-// told of us, too.
+// Router discovery (RFC 4861): a peer of which only the link is known is the router that
+// is discovered there. It may look for us in the same way, so it is informed of us, too.
 const (
 	listenFor = 5 * time.Second // in one round
 
 	routerSolicitation, routerAdvertisement = 133, 134
-	linkHops                                = 255 // what comes with less has left a link
+	linkHops                                = 255 // packets with less have been forwarded
 )
 
 var allNodes, allRouters = netip.MustParseAddr("ff02::1"), netip.MustParseAddr("ff02::2")
 
-// hearRouters asks once who is a router on a link, and says that we are there: one
-// that takes no packets, as its lifetime is 0. It gives the link-local addresses of
-// those that are heard in a while, the first first, or the first alone.
+// hearRouters asks once for routers on a link, and advertises us as a router that
+// forwards no packets, with lifetime 0. It returns the link-local addresses of the
+// routers that respond within a while, in order, or only the first.
 func hearRouters(ctx context.Context, device string, first bool) ([]netip.Addr, error) {
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var failed error
@@ -41,7 +40,7 @@ func hearRouters(ctx context.Context, device string, first bool) ([]netip.Addr, 
 	}
 	c := pc.(*net.IPConn)
 	defer c.Close()
-	// The kernel fills in the checksum of both.
+	// The kernel fills in the checksums.
 	for to, m := range map[netip.Addr][]byte{allRouters: make([]byte, 8), allNodes: make([]byte, 16)} {
 		m[0] = routerSolicitation
 		if to == allNodes {
@@ -93,7 +92,7 @@ func readRouters(ctx context.Context, c *net.IPConn, device string, first bool) 
 	}
 }
 
-// hopLimit reads that of a packet; 0 where it is not told.
+// hopLimit returns the hop limit of a packet; 0 if missing.
 func hopLimit(oob []byte) int {
 	all, _ := unix.ParseSocketControlMessage(oob)
 	for _, m := range all {

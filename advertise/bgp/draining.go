@@ -6,9 +6,9 @@ import (
 	"github.com/osrg/gobgp/v4/api"
 )
 
-// avoidDraining gives paths with the community GRACEFUL_SHUTDOWN (RFC 8326) a
-// local preference below all others: a balancer that drains gets no packets
-// where there is another one. It is 1, as gobgp takes 0 for none given.
+// avoidDraining gives paths with the community GRACEFUL_SHUTDOWN (RFC 8326) a local
+// preference below all others, so that a draining load balancer gets no packets if there
+// is another one. It is 1, because gobgp treats 0 as unset.
 func (e *engine) avoidDraining() error {
 	const name = "draining"
 	err := e.server.AddDefinedSet(e.ctx, &api.AddDefinedSetRequest{DefinedSet: &api.DefinedSet{

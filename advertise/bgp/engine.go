@@ -18,30 +18,30 @@ import (
 	"github.com/fairlead/fairlead/advertise/bfd"
 )
 
-// group is what we know of a kind of neighbour before any of it shows up. A
-// neighbour that we dial is a group of one address.
+// group is what is known about a kind of neighbor before any of them connects. A neighbor
+// to which we connect is a group of one address.
 type group struct {
 	name      string
-	peer      string // its name in the configuration, where it is one peer
+	peer      string // its name in the configuration, if it is a single peer
 	prefixes  []netip.Prefix
 	as        uint32
 	password  string
 	hold      time.Duration
 	keepalive time.Duration // 0: a third of hold
 	ttl       uint8         // of our segments to another AS; 0: 255
-	hops      uint8         // over how many at most the neighbour's come; 0: any number
+	hops      uint8         // maximum for the neighbor's segments; 0: no limit
 	bfd       bool
 	timing    bfd.Timing
 	client    bool   // of this route reflector
-	sendMax   uint8  // next hops of a prefix that it is sent
-	receive   bool   // several next hops of a prefix from it
-	silent    bool   // it is sent no route at all
-	maxPaths  uint32 // that it may send, in each family; 0: any number
+	sendMax   uint8  // next hops per prefix that it is sent
+	receive   bool   // accept several next hops per prefix from it
+	silent    bool   // it is sent no routes at all
+	maxPaths  uint32 // that it may send in each family; 0: no limit
 	dialled   bool   // by us
-	maxPeers  int    // neighbours with sessions; 0: any number
+	maxPeers  int    // neighbors with sessions; 0: no limit
 }
 
-// setup is what the three roles differ in.
+// setup contains what differs between the three roles.
 type setup struct {
 	as        uint32
 	routerID  netip.Addr
@@ -50,25 +50,25 @@ type setup struct {
 	listen    []netip.AddrPort
 	groups    []*group
 	dials     []*dialTarget
-	deaf      bool // no route is taken in: a speaker
-	avoids    bool // balancers that drain, where there are others
+	deaf      bool // accepts no routes: a speaker
+	avoids    bool // deprioritizes draining load balancers, if there are others
 	maxTotal  uint32
 	log       *slog.Logger
 }
 
 type dialTarget struct {
 	to     netip.AddrPort
-	from   netip.Addr // not valid: the kernel chooses
-	device string     // the interface to keep to; empty: any
+	from   netip.Addr // invalid: the kernel chooses
+	device string     // the interface to bind to; empty: any
 	retry  time.Duration
 	group  *group
 	config PeerConfig
-	// stop ends the loop that keeps the session, which then closes ended.
+	// stop ends the loop that maintains the session, which then closes ended.
 	stop  context.CancelFunc
 	ended chan struct{}
 }
 
-// engine is an embedded gobgp with the connections that we bring to it.
+// engine is an embedded gobgp with the connections that we hand to it.
 type engine struct {
 	setup
 	server *server.BgpServer
@@ -76,9 +76,9 @@ type engine struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	sweep  sync.Mutex // one removal of a dead neighbour at a time
+	sweep  sync.Mutex // one removal of a dead neighbor at a time
 	total  total
-	// counting is held while paths are counted. The next count begins at countNext.
+	// counting is held while paths are counted. The next count starts at countNext.
 	counting  sync.Mutex
 	countNext time.Time
 
@@ -86,11 +86,11 @@ type engine struct {
 	peers     map[netip.Addr]*peerState
 	endpoints map[netip.Addr]*bfd.Endpoint
 	numbers   map[string]uint32 // of peers' names, in marks
-	changed   chan struct{}     // closed and renewed on any change of a session
+	changed   chan struct{}     // closed and replaced on any change of a session
 	listeners []*net.TCPListener
 }
 
-// families that every session carries, whatever its own family.
+// families are carried by every session, whatever its own family.
 var families = []*api.Family{
 	{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST},
 	{Afi: api.Family_AFI_IP6, Safi: api.Family_SAFI_UNICAST},
@@ -195,8 +195,8 @@ func (e *engine) addGroup(g *group) error {
 	return nil
 }
 
-// addPolicies keeps balancers from being told of each other: each change would
-// go to all of them.
+// addPolicies prevents load balancers from receiving each other's routes: otherwise, each
+// change would go to all of them.
 func (e *engine) addPolicies() error {
 	if e.avoids {
 		if err := e.avoidDraining(); err != nil {
@@ -232,10 +232,10 @@ func (e *engine) reject(name string, neighbours []string, dir api.PolicyDirectio
 	return nil
 }
 
-// awaitGreetings waits until gobgp has sent its OPEN, or closed, on every
-// connection that it was handed. Stopped before that, it would greet without
-// knowing its own AS any more, and panic (4.8.0: active in fsm.go gets nil
-// from buildopen).
+// awaitGreetings waits until gobgp has sent its OPEN on every connection that it was
+// handed, or closed it. If it were stopped before that, it would send an OPEN without
+// knowing its own AS any more, and panic (4.8.0: active in fsm.go gets nil from
+// buildopen).
 func (e *engine) awaitGreetings() {
 	limit := time.After(time.Second)
 	for _, t := range e.taps() {
@@ -248,7 +248,7 @@ func (e *engine) awaitGreetings() {
 	}
 }
 
-// close ends all sessions; gobgp tells the peers first.
+// close ends all sessions; gobgp notifies the peers first.
 func (e *engine) close() {
 	e.cancel()
 	e.mu.Lock()

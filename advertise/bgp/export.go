@@ -12,21 +12,21 @@ import (
 	"github.com/fairlead/fairlead/core/route"
 )
 
-// gobgp has one path for a prefix and tells every peer the same. What is not for
-// all of them stands on the path as marks of ours, which a policy for each peer
-// reads and takes off: so a change of all that is one change of one path, and
-// one UPDATE to each peer that it concerns.
+// gobgp has one path per prefix and sends the same to every peer. What is not for all
+// peers is added to the path as internal marks, which a policy per peer evaluates and
+// removes. Any change of it is thus one change of one path, and one UPDATE to each
+// affected peer.
 const (
-	// markPeer has the number of a peer that is told of the route; 0: all are.
+	// markPeer contains the number of a peer that is sent the route; 0: all are.
 	markPeer = 1
-	// markPrepend has how often more our AS stands in the path.
+	// markPrepend contains how often our AS is prepended to the path.
 	markPrepend = 2
 )
 
-// defaultLocalPref is what a route without one has within an AS.
+// defaultLocalPref applies within an AS to a route without a local preference.
 const defaultLocalPref = 100
 
-// marks gives those of a route.
+// marks returns the marks of a route.
 func (e *engine) marks(r route.Attributes) (marks []*pkt.LargeCommunity) {
 	if r.Peers == "" {
 		marks = append(marks, mark(markPeer, 0))
@@ -40,7 +40,7 @@ func (e *engine) marks(r route.Attributes) (marks []*pkt.LargeCommunity) {
 	return marks
 }
 
-// number gives the number that stands for a peer's name, from 1.
+// number returns the number of a peer's name, from 1.
 func (e *engine) number(name string) uint32 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -53,7 +53,8 @@ func (e *engine) number(name string) uint32 {
 	return e.numbers[name]
 }
 
-// exportTo lets a speaker's peer hear what is for it, in the form that is for it.
+// exportTo configures the policy of a speaker's peer: which routes it receives, and in
+// what form.
 func (e *engine) exportTo(g *group) error {
 	err := e.server.AddDefinedSet(e.ctx, &api.AddDefinedSetRequest{DefinedSet: g.neighbours()})
 	if err != nil {
@@ -80,7 +81,7 @@ func (e *engine) exportTo(g *group) error {
 	tidy := &api.Actions{LargeCommunity: &api.CommunityAction{
 		Type: api.CommunityAction_TYPE_REMOVE, Communities: []string{fmt.Sprintf("^%d:.*$", uint32(reservedAS))}}}
 	if e.external(g) {
-		// To take any away takes also those that may not leave the AS (RFC 4360).
+		// Removing any of them also removes the non-transitive ones (RFC 4360).
 		tidy.ExtCommunity = &api.CommunityAction{Type: api.CommunityAction_TYPE_REMOVE, Communities: []string{"lb:^$"}}
 	}
 	if g.linkLocal() {
@@ -96,7 +97,7 @@ func (e *engine) exportTo(g *group) error {
 	return nil
 }
 
-// endExport takes back what exportTo did, as far as that came.
+// endExport reverts exportTo, even if that only completed in part.
 func (e *engine) endExport(g *group) {
 	policy := &api.Policy{Name: g.name}
 	_ = e.server.DeletePolicyAssignment(e.ctx, &api.DeletePolicyAssignmentRequest{Assignment: exports(policy)})
@@ -109,7 +110,7 @@ func exports(p *api.Policy) *api.PolicyAssignment {
 		Policies: []*api.Policy{p}, DefaultAction: api.RouteAction_ROUTE_ACTION_ACCEPT}
 }
 
-// neighbours is the set of a group's addresses.
+// neighbours returns the set of a group's addresses.
 func (g *group) neighbours() *api.DefinedSet {
 	set := &api.DefinedSet{DefinedType: api.DefinedType_DEFINED_TYPE_NEIGHBOR, Name: g.name}
 	for _, p := range g.prefixes {
@@ -118,7 +119,7 @@ func (g *group) neighbours() *api.DefinedSet {
 	return set
 }
 
-// markSet is a set of marks, in place of one of this name.
+// markSet creates or replaces a set of marks.
 func (e *engine) markSet(name string, marks ...*pkt.LargeCommunity) error {
 	set := &api.DefinedSet{DefinedType: api.DefinedType_DEFINED_TYPE_LARGE_COMMUNITY, Name: name}
 	for _, m := range marks {
@@ -129,11 +130,11 @@ func (e *engine) markSet(name string, marks ...*pkt.LargeCommunity) error {
 
 func (e *engine) external(g *group) bool { return g.as != e.as }
 
-// linkLocal says that a neighbour is known by its link alone. The next hop that
-// it is told is our address there.
+// linkLocal reports whether a neighbor is identified only by its link. It is sent our
+// address on that link as next hop.
 func (g *group) linkLocal() bool { return g.prefixes[0].Addr().IsLinkLocalUnicast() }
 
-// nextHopFor is the next hop that a session is told.
+// nextHopFor returns the next hop that a session is sent.
 func (t *tap) nextHopFor(nextHop netip.Addr) netip.Addr {
 	if t.group.linkLocal() {
 		return t.local.WithZone("")
@@ -141,8 +142,8 @@ func (t *tap) nextHopFor(nextHop netip.Addr) netip.Addr {
 	return nextHop
 }
 
-// told gives in words the attributes that a neighbour is told of a path, or that
-// it is not told of it at all: what exportTo and gobgp do to it.
+// told returns the attributes with which a path is sent to a neighbor, or false if it is
+// not sent at all. It mirrors what exportTo and gobgp do.
 func (e *engine) told(g *group, attrs []pkt.PathAttributeInterface) (out []pkt.PathAttributeInterface, is bool) {
 	prepend, preferred := uint32(1), false
 	for _, a := range attrs {
@@ -181,8 +182,8 @@ func (e *engine) told(g *group, attrs []pkt.PathAttributeInterface) (out []pkt.P
 	return out, is || !e.deaf
 }
 
-// transitive says that an extended community may leave the AS (RFC 4360, the bit
-// T of its type).
+// transitive reports whether an extended community is transitive (RFC 4360, the T bit of
+// its type).
 func transitive(c pkt.ExtendedCommunityInterface) bool {
 	typ, _ := c.GetTypes()
 	return typ&0x40 == 0

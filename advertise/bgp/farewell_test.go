@@ -12,7 +12,7 @@ import (
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
 
-// connected gives the two ends of a connection.
+// connected returns the two ends of a connection.
 func connected(t *testing.T) (ours, peers *net.TCPConn) {
 	t.Helper()
 	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 21, 0, 1)})
@@ -32,15 +32,15 @@ func connected(t *testing.T) (ours, peers *net.TCPConn) {
 	return ours, c
 }
 
-// sessionOn gives a session, as far as it needs no engine.
+// sessionOn returns a session that does not need an engine.
 func sessionOn(c *net.TCPConn) *tap {
 	session := (&engine{}).newTap(c, netip.MustParseAddr("127.21.0.2"), &group{hold: time.Minute})
 	session.change = func(*tap) {}
 	return session
 }
 
-// Who is rejected while more of what it sent is unread gets the NOTIFICATION and then
-// the end of the connection, and no reset, also where it goes on sending.
+// A peer that is rejected while data it sent is still unread receives the NOTIFICATION
+// and then the end of the connection, not a reset, even if it continues to send.
 func TestRejectionIsNoReset(t *testing.T) {
 	ours, peers := connected(t)
 	update := message(pkt.BGP_MSG_UPDATE, make([]byte, 4000))
@@ -63,8 +63,8 @@ func TestRejectionIsNoReset(t *testing.T) {
 	}
 }
 
-// A peer that ends a session, and whose reset comes before we have read why, is not
-// said to have been started again.
+// If a peer ends a session, and its reset arrives before we have read why, the reported
+// reason is the NOTIFICATION, not a restart.
 func TestNotificationCountsMoreThanTheReset(t *testing.T) {
 	ours, peers := connected(t)
 	session := sessionOn(ours)

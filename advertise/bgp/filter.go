@@ -9,19 +9,19 @@ import (
 )
 
 const (
-	// maxAttributes is how many bytes of attributes a route may have, without
-	// MP_REACH_NLRI and MP_UNREACH_NLRI. Ours have some hundred. More could make
-	// a table of allowed size large, and not fit into 4096 bytes when it is
-	// passed on to a peer without extended messages (RFC 8654).
+	// maxAttributes limits the size of the attributes of a route, in bytes, without
+	// MP_REACH_NLRI and MP_UNREACH_NLRI. Ours have about a hundred. More could make a
+	// table of permitted size large, and not fit into 4096 bytes when passed on to a peer
+	// without extended messages (RFC 8654).
 	maxAttributes = 2048
-	// maxNotification is the longest body of a NOTIFICATION that passes: a code,
-	// a subcode and a shutdown communication (RFC 9003). gobgp logs all of it.
+	// maxNotification is the longest NOTIFICATION body that is passed on: a code, a
+	// subcode and a shutdown communication (RFC 9003). gobgp logs all of it.
 	maxNotification = 2 + 1 + 255
 )
 
-// knownAttributes are the attributes that routes to balancers need. All other
-// optional ones are removed (attribute discard, RFC 7606): what
-// nobody here reads cannot do harm here, or at the routers behind a reflector.
+// knownAttributes are the attributes that routes to load balancers need. All other
+// optional ones are removed (attribute discard, RFC 7606): what nobody here reads cannot
+// do harm here, or at the routers behind a reflector.
 var knownAttributes = map[pkt.BGPAttrType]bool{
 	pkt.BGP_ATTR_TYPE_ORIGIN: true, pkt.BGP_ATTR_TYPE_AS_PATH: true, pkt.BGP_ATTR_TYPE_NEXT_HOP: true,
 	pkt.BGP_ATTR_TYPE_MULTI_EXIT_DISC: true, pkt.BGP_ATTR_TYPE_LOCAL_PREF: true, pkt.BGP_ATTR_TYPE_AS4_PATH: true,
@@ -35,8 +35,8 @@ func (t *tap) filter(typ uint8, body []byte) {
 	t.received(typ, body)
 	switch {
 	case typ == pkt.BGP_MSG_UPDATE && t.deaf, typ == pkt.BGP_MSG_ROUTE_REFRESH:
-		// Deaf: gobgp would keep all routes, to have them if a policy changed.
-		// A refresh is answered by refreshLoop.
+		// Deaf: gobgp would store all routes in case a policy changes. A refresh is
+		// answered by refreshLoop.
 		t.in.put(pkt.BGP_MSG_KEEPALIVE, nil)
 	case typ == pkt.BGP_MSG_UPDATE:
 		t.in.put(typ, scrub(body))
@@ -47,7 +47,7 @@ func (t *tap) filter(typ uint8, body []byte) {
 	}
 }
 
-// attribute is a path attribute as it was sent, whole.
+// attribute is a path attribute as received.
 type attribute struct {
 	flags pkt.BGPAttrFlag
 	typ   pkt.BGPAttrType
@@ -55,11 +55,10 @@ type attribute struct {
 	whole []byte
 }
 
-// scrub takes from an UPDATE the attributes that are not for us. Where what is left
-// cannot be a good route, it takes all but the prefixes: gobgp then misses ORIGIN
-// and treats the routes as withdrawn (RFC 7606). It must not be left to gobgp alone:
-// one malformed attribute that may be discarded makes gobgp 4.8 skip all checks of
-// the others.
+// scrub removes attributes that are not for us from an UPDATE. If the rest cannot be a
+// valid route, it removes everything except the prefixes: gobgp then misses ORIGIN and
+// treats the routes as withdrawn (RFC 7606). This cannot be left to gobgp: one malformed
+// attribute that may be discarded makes gobgp 4.8 skip all checks of the others.
 func scrub(body []byte) []byte {
 	before, attrs, nlri, ok := splitUpdate(body)
 	if !ok {
@@ -87,8 +86,8 @@ func scrub(body []byte) []byte {
 	return append(append(out, kept...), nlri...)
 }
 
-// splitUpdate gives the parts of an UPDATE: what stands before the length of the
-// attributes, the attributes, and the prefixes (RFC 4271, section 4.3).
+// splitUpdate returns the parts of an UPDATE: what precedes the length of the attributes,
+// the attributes, and the prefixes (RFC 4271, section 4.3).
 func splitUpdate(body []byte) (before, attrs, nlri []byte, ok bool) {
 	if len(body) < 4 {
 		return nil, nil, nil, false
@@ -104,8 +103,8 @@ func splitUpdate(body []byte) (before, attrs, nlri []byte, ok bool) {
 	return body[:start], body[start+2 : end], body[end:], true
 }
 
-// readAttributes gives the attributes up to the first that does not fit; whole says
-// that there is no such.
+// readAttributes returns the attributes up to the first that does not fit; whole means
+// that all fit.
 func readAttributes(b []byte) (all []attribute, whole bool) {
 	for len(b) > 0 {
 		if len(b) < 3 {
@@ -128,8 +127,8 @@ func readAttributes(b []byte) (all []attribute, whole bool) {
 	return all, true
 }
 
-// goodReach says whether a next hop in an MP_REACH_NLRI can be one; gobgp looks at
-// the one in NEXT_HOP alone. What is too short for one is left to gobgp.
+// goodReach reports whether the next hop in an MP_REACH_NLRI is valid; gobgp only checks
+// the one in NEXT_HOP. A value that is too short is left to gobgp.
 func goodReach(value []byte) bool {
 	if len(value) < 4 || len(value) < 4+int(value[3]) {
 		return true
@@ -138,7 +137,7 @@ func goodReach(value []byte) bool {
 	case 4, 16:
 		nh, _ := netip.AddrFromSlice(hops)
 		return goodNextHop(nh)
-	case 32: // zeros before a link-local one: see nextHop
+	case 32: // zeros before a link-local address: see nextHop
 		global, local := netip.AddrFrom16([16]byte(hops)), netip.AddrFrom16([16]byte(hops[16:]))
 		return goodNextHop(global) || global.IsUnspecified() && local.IsLinkLocalUnicast()
 	}

@@ -12,19 +12,18 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/server"
 )
 
-// gate is the channel on which gobgp takes connections that were accepted.
+// gate is the channel on which gobgp receives accepted connections.
 //
-// gobgp dials by itself only 1.5 to 2 s after it has decided to, rests 5 s
-// after a session that failed and 30 s after a reset: constants that no
-// option changes. A balancer would announce nothing for that long, and after
-// a reflector's restart the router would have no route at all. So we dial and
-// listen ourselves (transport.go) and hand gobgp each connection as if it had
-// accepted it; all its neighbours are passive. It has no call for that, hence
-// the reach into an unexported field, in this file only. TestGate fails where
-// a new gobgp no longer has it.
+// gobgp itself dials only 1.5 to 2 s after it has decided to, and pauses for 5 s after a
+// session that failed and 30 s after a reset: constants that no option changes. A load
+// balancer would advertise nothing for that long, and after a reflector's restart the
+// router would have no route at all. Therefore we dial and listen ourselves
+// (transport.go) and hand gobgp each connection as if it had accepted it; all its
+// neighbors are passive. It has no API for that, so this file, and only this file,
+// accesses an unexported field. TestGate fails if a new gobgp no longer has it.
 type gate chan<- net.Conn
 
-// openGate must be called before the server serves.
+// openGate must be called before the server starts serving.
 func openGate(s *server.BgpServer) (gate, error) {
 	field := reflect.ValueOf(s).Elem().FieldByName("acceptCh")
 	if !field.IsValid() || field.Type() != reflect.TypeFor[chan net.Conn]() {
@@ -38,13 +37,13 @@ func openGate(s *server.BgpServer) (gate, error) {
 	return ch, nil
 }
 
-// queue is what gobgp has yet to write to a neighbour. When a session ends, gobgp
-// 4.8 closes it and takes out what is ready just then. A goroutine that is about to
-// hand over the rest waits for ever: one is lost with each session, and with it all
-// that the neighbour had not taken. So whoever saw the session drains it.
+// queue is what gobgp has yet to write to a neighbor. When a session ends, gobgp 4.8
+// closes it and removes what is ready at that moment. A goroutine that is about to hand
+// over the rest blocks forever: each session leaks one, with everything that the neighbor
+// had not received. Therefore the owner of the session drains the queue.
 type queue = channels.InfiniteChannel
 
-// queueOf gives the queue of a neighbour that gobgp has, under gobgp's own lock.
+// queueOf returns the queue of a neighbor in gobgp, under gobgp's own lock.
 func queueOf(s *server.BgpServer, a netip.Addr) *queue {
 	v := reflect.ValueOf(s).Elem()
 	mu := (*sync.RWMutex)(v.FieldByName("shared").Elem().FieldByName("mu").Addr().UnsafePointer())
@@ -57,13 +56,13 @@ func queueOf(s *server.BgpServer, a netip.Addr) *queue {
 	return (*queue)(peer.Elem().FieldByName("fsm").Elem().FieldByName("outgoingCh").UnsafePointer())
 }
 
-// checkQueues says whether queueOf would find all that it reads.
+// checkQueues reports whether queueOf would find all the fields that it reads.
 func checkQueues() error {
 	field := func(t reflect.Type, name string, want reflect.Kind) reflect.Type {
 		if f, ok := t.FieldByName(name); ok && f.Type.Kind() == want {
 			return f.Type
 		}
-		return reflect.TypeFor[struct{}]() // has no field
+		return reflect.TypeFor[struct{}]() // has no fields
 	}
 	elem := func(t reflect.Type) reflect.Type {
 		for t.Kind() == reflect.Pointer || t.Kind() == reflect.Map {

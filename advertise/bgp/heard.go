@@ -8,16 +8,16 @@ import (
 	"github.com/fairlead/fairlead/advertise"
 )
 
-// heard is what a router has taken in: whole, and sorted by prefix.
+// heard is the set of routes that a router has accepted, complete and sorted by prefix.
 type heard struct {
 	accept []netip.Prefix
 	sets   []advertise.RouteSet
-	// refused are prefixes that peers announce and that are not taken, with
-	// the reason.
+	// refused holds the prefixes that peers advertise but that are not accepted, with the
+	// reason.
 	refused map[netip.Prefix]string
 }
 
-// all takes the whole of a table.
+// all replaces everything with the contents of a table.
 func (h *heard) all(sets []advertise.RouteSet) {
 	h.sets, h.refused = nil, map[netip.Prefix]string{}
 	for _, s := range sets {
@@ -27,8 +27,8 @@ func (h *heard) all(sets []advertise.RouteSet) {
 	}
 }
 
-// some takes what the table has now for prefixes that changed, in one pass however many
-// they are; sets are sorted by prefix.
+// some updates the prefixes that changed to their current state in the table, in one pass
+// however many there are; sets are sorted by prefix.
 func (h *heard) some(prefixes []netip.Prefix, sets []advertise.RouteSet) {
 	prefixes = slices.SortedFunc(slices.Values(prefixes), netip.Prefix.Compare)
 	for _, p := range prefixes {
@@ -54,7 +54,7 @@ func (h *heard) some(prefixes []netip.Prefix, sets []advertise.RouteSet) {
 	h.sets = append(append(merged, old...), sets...)
 }
 
-// welcome says whether a prefix is taken in, and notes why where it is not.
+// welcome reports whether a prefix is accepted, and records why if it is not.
 func (h *heard) welcome(p netip.Prefix) bool {
 	inside := func(outer netip.Prefix) bool { return outer.Bits() <= p.Bits() && outer.Contains(p.Addr()) }
 	switch {

@@ -15,7 +15,7 @@ func hostPrefix(i int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{40, byte(i >> 16), byte(i >> 8), byte(i)}), 32)
 }
 
-// Changes one after the other give what the whole table does.
+// Applying changes one after the other yields the same as the complete table.
 func TestHeardChangesMatchTheTable(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	accept := []netip.Prefix{netip.MustParsePrefix("40.0.0.0/26")}
@@ -48,7 +48,7 @@ func TestHeardChangesMatchTheTable(t *testing.T) {
 	}
 }
 
-// A flood of routes that come and go takes time that grows with their number.
+// A flood of changing routes takes time linear in their number.
 func TestHeardGrowth(t *testing.T) {
 	growth.Linear(t, 10000, func(n int) func() {
 		prefixes, sets := make([]netip.Prefix, n), make([]advertise.RouteSet, n)

@@ -11,27 +11,28 @@ import (
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
 
-// Whoever may dial us may also do us harm, by mistake or not. These bounds keep
-// what one neighbour costs from the others.
+// Anyone who can connect to us can also do harm, intentionally or not. These limits
+// prevent one neighbor from affecting the others.
 const (
-	// maxPending is how many connections may be on their way to a session; one
-	// more ends the oldest. A good neighbour needs milliseconds.
+	// maxPending limits connections that are not yet a session; one more closes the
+	// oldest. A well-behaved neighbor needs milliseconds.
 	maxPending = 128
-	// cutFor is how long a neighbour that was cut must stay away.
+	// cutFor is how long a disconnected neighbor must stay away.
 	cutFor = time.Minute
-	// tellEvery is how often it is told why.
+	// tellEvery is how often it is sent the reason.
 	tellEvery = time.Second
-	// A neighbour may connect connectBurst times at once, and connectsPerSecond.
+	// A neighbor may connect in bursts of connectBurst, and at a rate of
+	// connectsPerSecond.
 	connectBurst      = 30
 	connectsPerSecond = 1
-	// slowTimes hold times in a row a peer may keep us waiting to be sent more.
+	// slowTimes is how many consecutive hold times a peer may block our writes.
 	slowTimes = 3
-	// maxListed bounds the neighbours that are gone and still listed.
+	// maxListed limits the disconnected neighbors that are still listed.
 	maxListed = 1024
 )
 
-// admit says whether a connection that was just taken may go on. One that may not
-// it closes.
+// admit reports whether a newly accepted connection may proceed. It closes one that may
+// not.
 func (e *engine) admit(c *net.TCPConn, from netip.Addr) bool {
 	e.mu.Lock()
 	if p, now := e.peers[from], time.Now(); p != nil && now.Before(p.cutUntil) {
@@ -71,7 +72,7 @@ func (e *engine) admit(c *net.TCPConn, from netip.Addr) bool {
 	return true
 }
 
-// turnAway closes the connection of a neighbour that was cut, and may tell it why.
+// turnAway closes the connection of a disconnected neighbor, and may send the reason.
 func turnAway(c *net.TCPConn, tell bool) {
 	if !tell {
 		c.Close()
@@ -81,10 +82,10 @@ func turnAway(c *net.TCPConn, tell bool) {
 	c.Close()
 }
 
-// farewell sends a peer the NOTIFICATION that ends a session, if it takes that in time.
-// The kernel resets a connection that is closed with unread bytes in it, and a reset can
-// overtake the NOTIFICATION at the peer: so a copy of the socket stays open until the
-// peer closes it, at most for a second, and reads what comes.
+// farewell sends a peer the NOTIFICATION that ends a session, if it accepts that in time.
+// The kernel resets a connection that is closed with unread data, and the reset can
+// overtake the NOTIFICATION: therefore a copy of the socket stays open until the peer
+// closes it, for at most a second, and reads what arrives.
 func farewell(c *net.TCPConn, code, sub uint8, in time.Duration) {
 	b, err := pkt.NewBGPNotificationMessage(code, sub, nil).Serialize()
 	if err != nil {
@@ -105,8 +106,8 @@ func farewell(c *net.TCPConn, code, sub uint8, in time.Duration) {
 	}()
 }
 
-// judge looks at a neighbour that has told who it is, and says why it cannot have
-// a session, with the code that BGP has for that; runs under e.mu.
+// judge checks a neighbor that has identified itself. It returns why it cannot have a
+// session, with the BGP error code; runs under e.mu.
 func (e *engine) judge(t *tap) (code, sub uint8, reason string) {
 	if t.group.dialled {
 		return 0, 0, ""
@@ -125,7 +126,7 @@ func (e *engine) judge(t *tap) (code, sub uint8, reason string) {
 		p.tap.mu.Lock()
 		same := p.tap.peerID == id && p.tap.peerAS == as
 		p.tap.mu.Unlock()
-		// One speaker may have a session over each family.
+		// A speaker may have one session over each family.
 		if same && id.IsValid() && a.Is4() == t.peer.Is4() {
 			return pkt.BGP_ERROR_OPEN_MESSAGE_ERROR, pkt.BGP_ERROR_SUB_BAD_BGP_IDENTIFIER,
 				fmt.Sprintf("%s has the router ID %s, which %s has already: router IDs must differ; this one is refused while that one is there", t.peer, id, a)
@@ -138,16 +139,16 @@ func (e *engine) judge(t *tap) (code, sub uint8, reason string) {
 	return 0, 0, ""
 }
 
-// reject ends a connection with a reason, telling the peer the code.
+// reject ends a connection with a reason, and sends the peer the code.
 func (t *tap) reject(code, sub uint8, reason string) {
 	t.end(reason)
 	farewell(t.TCPConn, code, sub, 100*time.Millisecond)
 	t.Close()
 }
 
-// tooSlow notes how long a write took, and says whether the peer has kept us waiting
-// nearly all the time for some hold times. gobgp queues without end what such a
-// peer does not take (compare RFC 9687). Runs under t.writing.
+// tooSlow records how long a write took, and reports whether the peer has blocked our
+// writes nearly all the time for several hold times. gobgp queues without limit what such
+// a peer does not read (compare RFC 9687). Runs under t.writing.
 func (t *tap) tooSlow(took time.Duration) bool {
 	now := time.Now()
 	if t.paced.IsZero() {
@@ -163,18 +164,18 @@ func (t *tap) tooSlow(took time.Duration) bool {
 	return slow
 }
 
-// rejectHold ends a session that would never end by itself: without a hold time
-// nobody notices that the peer is gone (RFC 4271, section 6.2, allows to refuse).
+// rejectHold ends a session that would never end by itself: without a hold time, nobody
+// notices that the peer is gone (RFC 4271, section 6.2, permits the rejection).
 func (t *tap) rejectHold() {
 	t.reject(pkt.BGP_ERROR_OPEN_MESSAGE_ERROR, pkt.BGP_ERROR_SUB_UNACCEPTABLE_HOLD_TIME,
 		fmt.Sprintf("%s wants no hold time (0): its silence would never be noticed; give it one of 3 seconds at least", t.peer))
 }
 
-// wantsNoHold says whether an OPEN has a hold time of 0.
+// wantsNoHold reports whether an OPEN has a hold time of 0.
 func wantsNoHold(open []byte) bool { return len(open) >= 5 && open[3] == 0 && open[4] == 0 }
 
-// rejectOpen ends a session whose peer sends another OPEN (RFC 4271, section 8.2.2;
-// codes of RFC 6608). gobgp would ignore it in an established session.
+// rejectOpen ends a session whose peer sends another OPEN (RFC 4271, section 8.2.2; codes
+// of RFC 6608). gobgp would ignore it in an established session.
 func (t *tap) rejectOpen(state string) {
 	sub := uint8(pkt.BGP_ERROR_SUB_RECEIVE_UNEXPECTED_MESSAGE_IN_OPENCONFIRM_STATE)
 	if state == stateEstablished {
@@ -183,9 +184,9 @@ func (t *tap) rejectOpen(state string) {
 	t.reject(pkt.BGP_ERROR_FSM_ERROR, sub, fmt.Sprintf("%s sent an OPEN twice", t.peer))
 }
 
-// trim bounds what is listed of those that are gone: strangers go first, and then who
-// is gone longest. Who must stay away for a while stays listed until then, or it
-// could come back. Runs under e.mu.
+// trim limits the list of disconnected neighbors: unknown ones are removed first, then
+// those that disconnected first. One that must stay away for a while stays listed until
+// then, or it could come back. Runs under e.mu.
 func (e *engine) trim() {
 	now := time.Now()
 	var gone []netip.Addr
@@ -207,7 +208,7 @@ func (e *engine) trim() {
 		}
 		return p.Since.Compare(q.Since)
 	})
-	for _, a := range gone[:len(gone)-maxListed*3/4] { // not one by one
+	for _, a := range gone[:len(gone)-maxListed*3/4] { // in batches
 		delete(e.peers, a)
 	}
 }

@@ -58,8 +58,8 @@ func TestMaxPeers(t *testing.T) {
 	eventually(t, "its place is free", func() bool { return three.Peers()[0].State == stateEstablished })
 }
 
-// A client that announces more than it may is cut, by name, and stays away for a
-// while; what it announced goes, and the others' routes stay.
+// A client that advertises more than permitted is disconnected, by name, and must stay
+// away for a while. Its routes are removed, the others' routes stay.
 func TestMaxPrefixes(t *testing.T) {
 	const port = 20197
 	r := startReflector(t, port, func(c *ReflectorConfig) { c.Groups[0].MaxPrefixes = 100 })
@@ -75,7 +75,7 @@ func TestMaxPrefixes(t *testing.T) {
 	wantError(t, r.Peers, "127.21.1.2", "paths, a neighbour of balancers may send 100: it is cut, and refused for 1m0s")
 	wantError(t, bad.Peers, "127.21.0.109", "peer 127.21.0.109 cut us: we announce more prefixes than it takes")
 	eventually(t, "the good one's route alone", func() bool { rs, _ := router.Routes(); return show(rs) == "10.1.1.0/24 10.0.0.105" })
-	// It dials on, and is told nothing but that.
+	// It continues to dial, and is only sent the reason.
 	time.Sleep(refusedRetry)
 	if got := bad.Peers()[0].State; got == stateEstablished {
 		t.Error("it is back at once")
@@ -83,8 +83,8 @@ func TestMaxPrefixes(t *testing.T) {
 	wantError(t, r.Peers, "127.21.1.2", "a neighbour of balancers may send 100")
 }
 
-// A router cuts a reflector that sends it too much, too, and does not dial it again
-// for a while; another one's routes stay.
+// A router also disconnects a reflector that sends too much, and does not dial it again
+// for a while. Another reflector's routes stay.
 func TestMaxPrefixesOfRouter(t *testing.T) {
 	const port = 20201
 	calm, other := startReflector(t, port, at("127.21.0.108")), startReflector(t, port)
@@ -105,7 +105,7 @@ func TestMaxPrefixesOfRouter(t *testing.T) {
 	}
 	wantError(t, router.Peers, "127.21.0.109", "may send 100: it is cut, and refused for 1m0s")
 	eventually(t, "the other's route alone", func() bool { rs, _ := router.Routes(); return show(rs) == "10.1.1.0/24 10.0.0.105" })
-	wantError(t, other.Peers, routerAddr.String(), "cut us") // the cut has come to its end, too: what follows would be another one
+	wantError(t, other.Peers, routerAddr.String(), "cut us") // the disconnect has reached its end, too: anything later would be another one
 	before := other.Peers()
 	time.Sleep(refusedRetry)
 	for _, p := range router.Peers() {
@@ -125,7 +125,7 @@ func manyRoutes(n int) (all []route.Route) {
 	return all
 }
 
-// A client that says nothing new again and again is cut, too.
+// A client that repeatedly sends nothing new is disconnected, too.
 func TestTooManyUpdates(t *testing.T) {
 	const port = 20198
 	r := startReflector(t, port, func(c *ReflectorConfig) { c.Groups[0].MaxPrefixes = 10 })
@@ -161,9 +161,9 @@ func TestListedStaysBounded(t *testing.T) {
 	}
 }
 
-// TestFloodOfBadSessions has hundreds of connections of every bad kind at once, again and
-// again. Good clients keep their sessions, a change of theirs is in the router's
-// kernel, and what the reflector needs stays bounded.
+// TestFloodOfBadSessions keeps opening hundreds of concurrent connections of every bad
+// kind. Well-behaved clients keep their sessions, a change of theirs reaches the router's
+// kernel, and the resources of the reflector stay limited.
 //
 //	good     10.0.1.1, .2        (with a password) ──┐
 //	attacker 10.0.9.1 … .200, 10.0.1.200 … .250    ──┤ switch
@@ -194,7 +194,7 @@ func TestFloodOfBadSessions(t *testing.T) {
 	for i := range 250 {
 		from := netip.AddrFrom4([4]byte{10, 0, 9, byte(1 + i)})
 		if i >= 200 {
-			from = netip.AddrFrom4([4]byte{10, 0, 1, byte(i)}) // where a password is wanted
+			from = netip.AddrFrom4([4]byte{10, 0, 1, byte(i)}) // where a password is required
 		}
 		attackers.Go(func() { attack(ctx, l.Host("attacker"), from, i%4, &tried, &halfOpen) })
 	}
@@ -229,7 +229,7 @@ func TestFloodOfBadSessions(t *testing.T) {
 		}
 		return up == 3
 	})
-	// gobgp makes tables for each neighbour, and Go's heap is twice what lives.
+	// gobgp allocates tables per neighbor, and Go's heap is twice the live data.
 	if after := resident(t, reflector.PID()); after > before+256<<20 {
 		t.Errorf("the reflector holds %d MiB, before the flood %d", after>>20, before>>20)
 	} else {
@@ -254,8 +254,8 @@ func floodNetwork(t *testing.T) *lab.Lab {
 	return labtest.Build(t, top)
 }
 
-// attack connects again and again in one bad way: junk, silence, a session that
-// reads nothing and sends no keepalive, or half a message.
+// attack keeps connecting in one bad way: garbage, silence, a session that reads nothing
+// and sends no keepalives, or half a message.
 func attack(ctx context.Context, h *lab.Host, from netip.Addr, kind int, tried, held *atomic.Int64) {
 	for ctx.Err() == nil {
 		tried.Add(1)
@@ -296,7 +296,7 @@ func attack(ctx context.Context, h *lab.Host, from netip.Addr, kind int, tried, 
 	}
 }
 
-// established tells since when speakers have their sessions.
+// established returns since when speakers have their sessions.
 func established(all ...*player) string {
 	var words []string
 	for _, a := range all {
@@ -307,7 +307,7 @@ func established(all ...*player) string {
 	return strings.Join(words, ", ")
 }
 
-// resident gives the octets of memory that a process holds.
+// resident returns the resident memory of a process, in bytes.
 func resident(t *testing.T, pid int) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))

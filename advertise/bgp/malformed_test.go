@@ -19,7 +19,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/rawbgp"
 )
 
-// What strays announce.
+// Contents of the UPDATEs that strays send.
 var (
 	origin, noPath, preferred = rawbgp.Origin, rawbgp.NoPath, rawbgp.Preferred
 	viaStray                  = rawbgp.NextHop(netip.MustParseAddr("10.0.0.166"))
@@ -28,10 +28,10 @@ var (
 	updateOf                  = rawbgp.Update
 )
 
-// malformed are UPDATEs that are wrong in one way each.
+// malformed contains UPDATEs with one error each.
 var malformed = rawbgp.Malformed(netip.MustParseAddr("10.0.0.166"))
 
-// stray is a neighbour of the reflector that does what a test says.
+// stray is a neighbor of the reflector that is controlled by a test.
 type stray struct {
 	t    *testing.T
 	addr netip.Addr
@@ -58,14 +58,14 @@ func startStray(t *testing.T, addr netip.Addr, port uint16) *stray {
 	return s
 }
 
-// say does not mind that the other end has gone.
+// say ignores whether the other end has closed the connection.
 func (s *stray) say(messages ...[]byte) {
 	s.t.Helper()
 	_ = s.c.SetWriteDeadline(time.Now().Add(20 * time.Second))
 	_, _ = s.c.Write(slices.Concat(messages...))
 }
 
-// row is what the reflector says of it.
+// row is what the reflector reports about it.
 func (s *stray) row(r *Reflector) (row advertise.Peer) {
 	for _, p := range r.Peers() {
 		if p.Address == s.addr.String() {
@@ -75,9 +75,9 @@ func (s *stray) row(r *Reflector) (row advertise.Peer) {
 	return row
 }
 
-// TestMalformedUpdates has neighbours of a reflector send what is no UPDATE, or no
-// good one. Whatever becomes of their own sessions and routes, others' stay, and
-// the router receives nothing malformed.
+// TestMalformedUpdates has neighbors of a reflector send invalid UPDATEs. Whatever
+// happens to their own sessions and routes, those of others stay, and the router receives
+// nothing malformed.
 func TestMalformedUpdates(t *testing.T) {
 	const port = 20200
 	r := startReflector(t, port)
@@ -124,7 +124,7 @@ func TestMalformedUpdates(t *testing.T) {
 	}
 }
 
-// flood sends UPDATEs with some bytes changed at random, always the same ones.
+// flood sends UPDATEs with random, but reproducible, changes of some bytes.
 func flood(t *testing.T, port uint16, from netip.Addr) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)

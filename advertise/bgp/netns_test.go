@@ -17,13 +17,13 @@ import (
 	"github.com/fairlead/fairlead/router"
 )
 
-// paper draws the paper's Fig. 5: balancers in pods of the overlay network,
-// which the reflectors know and the router does not.
+// paper builds the network of the paper's Fig. 5: load balancers in pods of the overlay
+// network, which the reflectors know and the router does not.
 //
 //	pod-105 172.16.5.2 ── node-105 10.0.0.105 ──┐
 //	pod-106 172.16.6.2 ── node-106 10.0.0.106 ──┤ switch ── reflector 10.0.0.109
 //	pod-107 172.16.7.2 ── node-107 10.0.0.107 ──┘        ── second    10.0.0.108
-//	                                                     ── router    10.0.0.110
+//	── router    10.0.0.110
 func paper(t *testing.T) *lab.Lab {
 	t.Helper()
 	top := lab.Topology{Switches: []lab.SwitchSpec{{Name: "nodenet"}}}
@@ -108,7 +108,7 @@ func watch(t *testing.T, l *lab.Lab) watcher {
 	return watcher{t, table}
 }
 
-// now gives the table as "10.1.1.0/24 10.0.0.105 10.0.0.106; ...".
+// now returns the table as "10.1.1.0/24 10.0.0.105 10.0.0.106; ...".
 func (w watcher) now() string {
 	rs, err := w.table.List()
 	if err != nil {
@@ -125,7 +125,7 @@ func (w watcher) now() string {
 	return show(sets)
 }
 
-// until waits for the table to be so, and tells how long it took.
+// until waits for the table to have these contents, and returns how long that took.
 func (w watcher) until(want string, since time.Time) time.Duration {
 	w.t.Helper()
 	for last := ""; ; time.Sleep(time.Millisecond / 2) {
@@ -152,9 +152,9 @@ const (
 	three = "10.1.1.0/24 10.0.0.105 10.0.0.106 10.0.0.107"
 )
 
-// TestConvergence times what the issue promises. The bounds are far above
-// what was measured on an idle machine, which is logged, and below what gobgp's
-// own timers would take: after a reset it rests for 30 s.
+// TestConvergence measures convergence times. The limits are far above what was measured
+// on an idle machine, which is logged, and below what gobgp's own timers would take:
+// after a reset it pauses for 30 s.
 func TestConvergence(t *testing.T) {
 	l := paper(t)
 	enact(t, l.Host("reflector"), reflectorPart("10.0.0.109"))
@@ -200,7 +200,7 @@ func TestConvergence(t *testing.T) {
 	if err := l.Cut("node-106", "eth0"); err != nil {
 		t.Fatal(err)
 	}
-	// The hold time alone would need 9 s.
+	// The hold time would need 9 s.
 	check("silent cut to kernel route", kernel.until("", start), 5*time.Second)
 	eventually(t, "BFD named as the reason", func() bool {
 		ps := second.Ask().Peers
@@ -228,9 +228,9 @@ func TestReflectorProcessRestart(t *testing.T) {
 	t.Logf("reflector started again to kernel route: %s", kernel.until(two, start))
 }
 
-// TestRouterRestart kills the router: the kernel's table outlives it, and the
-// next one takes it over without taking anything away in between. A balancer
-// that left meanwhile goes then.
+// TestRouterRestart kills the router: the kernel table survives, and the next router
+// takes it over without removing anything in between. A load balancer that left meanwhile
+// is removed then.
 func TestRouterRestart(t *testing.T) {
 	l := paper(t)
 	enact(t, l.Host("reflector"), reflectorPart("10.0.0.109"))
@@ -262,11 +262,11 @@ func TestRouterRestart(t *testing.T) {
 	<-third.Done()
 	a.End()
 	enact(t, l.Host("router"), routerPart("10.0.0.109"))
-	kernel.until("", time.Now()) // though there was nothing to hear of
+	kernel.until("", time.Now()) // although there was nothing to receive
 }
 
-// TestReflectorOnThisMachine has an agent on a reflector's node, which speaks to it
-// from the reflector's own address: neither takes BFD's ports from the other, which
+// TestReflectorOnThisMachine runs an agent on a reflector's node, which connects to it
+// from the reflector's own address: neither takes the BFD ports from the other, which
 // needs them for others.
 func TestReflectorOnThisMachine(t *testing.T) {
 	l := paper(t)
@@ -295,7 +295,7 @@ func TestReflectorOnThisMachine(t *testing.T) {
 func TestTwoReflectors(t *testing.T) {
 	l := paper(t)
 	both := []string{"10.0.0.108", "10.0.0.109"}
-	calm := func(addr string) part { // a busy machine's silence would change routes, too
+	calm := func(addr string) part { // silence of a busy machine would also change routes
 		p := reflectorPart(addr)
 		for i := range p.Reflector.Groups {
 			p.Reflector.Groups[i].Timing = patient
@@ -351,8 +351,8 @@ func TestOverIPv6(t *testing.T) {
 	t.Logf("silent cut of an IPv6 session: %s", kernel.until("fd00:1:1::/64 fd00::106", start))
 }
 
-// TestBusyMachine holds sessions with BFD while all processors are busy; it
-// runs only where FAIRLEAD_BUSY says for how long ("30s").
+// TestBusyMachine keeps sessions with BFD up while all CPUs are busy. It only runs if
+// FAIRLEAD_BUSY specifies for how long ("30s").
 func TestBusyMachine(t *testing.T) {
 	how, err := time.ParseDuration(os.Getenv("FAIRLEAD_BUSY"))
 	if err != nil {

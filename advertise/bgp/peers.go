@@ -15,8 +15,8 @@ import (
 	"github.com/fairlead/fairlead/advertise/bfd"
 )
 
-// keepDead is how long a neighbour that went away is still listed, for its
-// reason to be seen.
+// keepDead is how long a disconnected neighbor is still listed, so that its reason can be
+// seen.
 const keepDead = 10 * time.Minute
 
 type peerState struct {
@@ -26,21 +26,21 @@ type peerState struct {
 	tap   *tap
 	watch *bfd.Session
 	noBFD string
-	// silentUntil is until when others may not have noticed the silence that ended
-	// its last session.
+	// silentUntil is until when others may not have noticed the silence that ended its
+	// last session.
 	silentUntil time.Time
 	count       *count
-	// admitted says that the session now has passed judge.
+	// admitted means that the current session has passed judge.
 	admitted bool
-	// cutUntil is when a neighbour that sent too much may come back.
+	// cutUntil is when a neighbor that sent too much may come back.
 	cutUntil time.Time
-	// connects counts its connections.
+	// connects limits its connections.
 	connects bucket
-	// told is when it was last told so.
+	// told is when it was last sent the reason.
 	told time.Time
 }
 
-// count is what is counted of a peer, whatever becomes of its sessions.
+// count holds a peer's counters across its sessions.
 type count struct{ received, sent, flaps atomic.Uint64 }
 
 // wake runs under e.mu.
@@ -49,7 +49,7 @@ func (e *engine) wake() {
 	e.changed = make(chan struct{})
 }
 
-// state gives a peer's entry, made if need be; runs under e.mu.
+// state returns a peer's entry, creating it if needed; runs under e.mu.
 func (e *engine) state(a netip.Addr, g *group) *peerState {
 	p := e.peers[a]
 	if p == nil {
@@ -74,7 +74,7 @@ func (e *engine) track(t *tap) {
 	e.forget()
 }
 
-// forget drops neighbours that dialled us once and are gone for long; runs
+// forget removes neighbors that connected to us once and disconnected long ago; runs
 // under e.mu.
 func (e *engine) forget() {
 	for a, p := range e.peers {
@@ -128,7 +128,7 @@ func (e *engine) taps() []*tap {
 	return all
 }
 
-// established counts the dialled peers whose session is up.
+// established counts the dialed peers whose session is up.
 func (e *engine) established() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -141,8 +141,8 @@ func (e *engine) established() int {
 	return n
 }
 
-// list gives all peers sorted by address, with what gobgp received. What was sent the
-// taps know: gobgp would apply its policies to the whole table, for each peer.
+// list returns all peers sorted by address, with what gobgp received. What was sent comes
+// from the taps: gobgp would apply its policies to the complete table for each peer.
 func (e *engine) list() []advertise.Peer {
 	e.mu.Lock()
 	rows := make(map[netip.Addr]advertise.Peer, len(e.peers))
@@ -193,8 +193,8 @@ func (p *peerState) bfdWords() string {
 	return p.watch.State().String()
 }
 
-// awaitEstablished waits for all dialled peers; its error names one that is
-// not up and why.
+// awaitEstablished waits for all dialed peers. The error names one that is not up, and
+// why.
 func (e *engine) awaitEstablished(ctx context.Context) error {
 	for {
 		e.mu.Lock()

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// Of log lines with the same text so many pass at once, and so many a second: peers
-// and strangers decide how often most of them are written.
+// Limits for log lines with the same text: a burst and a rate per second, because peers
+// and unknown senders determine how often most of them are written.
 const (
 	logBurst     = 200
 	logPerSecond = 10
-	// maxTexts bounds the texts that are told apart.
+	// maxTexts limits the number of distinct texts that are tracked.
 	maxTexts = 256
 )
 
-// quiet is a log handler with a limit for each text. The next line with a text that
-// had to be left out says how often it was.
+// quiet is a log handler with a rate limit per text. The next line with a suppressed text
+// says how often it was suppressed.
 type quiet struct {
 	slog.Handler
 	limits *logLimits
@@ -79,14 +79,14 @@ func (l *logLimits) take(text string, now time.Time) (dropped int, pass bool) {
 	return dropped, true
 }
 
-// bucket counts events and forgets some each second.
+// bucket is a leaky bucket of events.
 type bucket struct {
 	level float64
 	last  time.Time
 }
 
-// take says whether one more event is within burst at once and rate a second. One
-// that is not does not count.
+// take reports whether one more event is within the burst and the rate per second. An
+// event that is not does not count.
 func (b *bucket) take(now time.Time, burst int, rate float64) bool {
 	b.level = max(0, b.level-now.Sub(b.last).Seconds()*rate)
 	b.last = now

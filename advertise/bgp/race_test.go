@@ -10,9 +10,9 @@ import (
 	"github.com/fairlead/fairlead/core/route"
 )
 
-// A route that comes or goes in the very moment in which another session comes
-// up must not be lost (audit.go says why it could be). Without the audit, one
-// round in about two hundred loses one.
+// A route that is added or removed at the moment in which another session comes up must
+// not be lost (audit.go describes how it could be). Without the audit, about one round in
+// two hundred loses one.
 func TestChangeWhileSessionComesUp(t *testing.T) {
 	const port = 20185
 	startReflector(t, port)

@@ -7,8 +7,8 @@ import (
 	"github.com/fairlead/fairlead/advertise"
 )
 
-// Reflector gathers the routes of all balancers, which it knows by prefix
-// only, and passes every path on to the routers.
+// Reflector receives the routes of all load balancers, which it knows only by prefix, and
+// passes every path on to the routers.
 type Reflector struct{ e *engine }
 
 // NewReflector starts to listen.
@@ -94,13 +94,13 @@ func listenAddrs(addrs []netip.Addr, port uint16) []netip.AddrPort {
 	return out
 }
 
-// Peers tells how the sessions stand, refused neighbours too.
+// Peers returns the state of the sessions, including rejected neighbors.
 func (r *Reflector) Peers() []advertise.Peer { return r.e.list() }
 
-// Routes gives what the balancers announce now.
+// Routes returns what the load balancers currently advertise.
 func (r *Reflector) Routes() ([]advertise.RouteSet, error) { return r.e.routes() }
 
-// Close ends the sessions, telling the peers.
+// Close ends the sessions and notifies the peers.
 func (r *Reflector) Close() error {
 	r.e.close()
 	return nil

@@ -11,13 +11,13 @@ import (
 	"github.com/osrg/gobgp/v4/api"
 )
 
-// endLimit is how long the end of a session is waited for, each step of it.
+// endLimit is the timeout of each step of ending a session.
 const endLimit = time.Second
 
-// SetPeers has the speaker talk to exactly these peers. Sessions with others are
-// ended, telling them (cease, peer deconfigured); one whose peer is configured
-// otherwise than before is ended and begun anew; all others are left alone. New
-// peers are dialled, not waited for. Where one peer is wrong nothing changes.
+// SetPeers replaces the speaker's peers. Sessions with removed peers are ended with a
+// notification (cease, peer deconfigured); a session whose peer configuration changed is
+// restarted; all others are not affected. New peers are dialed in the background. If one
+// peer is invalid, nothing changes.
 func (s *Speaker) SetPeers(peers []PeerConfig) error {
 	s.peering.Lock()
 	defer s.peering.Unlock()
@@ -39,11 +39,10 @@ func (s *Speaker) SetPeers(peers []PeerConfig) error {
 	return err
 }
 
-// errNotPeers is what is wrong with peers as they are configured.
+// errNotPeers marks errors in the configuration of peers.
 var errNotPeers = errors.New("BGP speaker")
 
-// apply takes and drops peers, as far as their addresses are known; runs under
-// s.peering.
+// apply adds and removes peers whose addresses are known; runs under s.peering.
 func (s *Speaker) apply() error {
 	s.mu.Lock()
 	closed, peers := s.closed, s.resolve(s.configured)
@@ -69,9 +68,9 @@ func (s *Speaker) apply() error {
 	return errors.Join(errs...)
 }
 
-// dropBut ends the sessions with peers that are not to stay, all at once: one that is
-// stuck takes a while. It gives those that are there now: until one is gone no other
-// can have its address.
+// dropBut ends all sessions except those to keep, in parallel, because a stuck one takes
+// a while. It returns the peers that are still there: until a peer is gone, no other can
+// have its address.
 func (e *engine) dropBut(stays func(*dialTarget) bool) (there map[netip.Addr]bool, errs []error) {
 	there = map[netip.Addr]bool{}
 	var mu sync.Mutex
@@ -97,14 +96,14 @@ func (e *engine) dropBut(stays func(*dialTarget) bool) (there map[netip.Addr]boo
 	return there, errs
 }
 
-// dialled gives those that are dialled now.
+// dialled returns the peers that are currently dialed.
 func (e *engine) dialled() []*dialTarget {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.dials)
 }
 
-// take begins to dial one more peer.
+// take starts to dial one more peer.
 func (e *engine) take(d *dialTarget) error {
 	if err := e.addGroup(d.group); err != nil {
 		e.removeGroup(d.group)
@@ -117,14 +116,13 @@ func (e *engine) take(d *dialTarget) error {
 	return nil
 }
 
-// drop ends the session with a peer and forgets it. It may be called again where
-// it fails.
+// drop ends the session with a peer and removes it. It may be called again if it fails.
 func (e *engine) drop(d *dialTarget) error {
 	a := d.to.Addr()
 	d.stop()
 	deadline := time.Now().Add(3 * endLimit)
 	for over := false; !over; {
-		e.endSession(a) // also one that was about to come up
+		e.endSession(a) // including one that was about to come up
 		select {
 		case <-d.ended:
 			over = true
@@ -146,7 +144,7 @@ func (e *engine) drop(d *dialTarget) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if p := e.peers[a]; p != nil && p.watch != nil {
-		go p.watch.Close() // under the lock that a failing session of BFD has when it wants ours
+		go p.watch.Close() // asynchronously: a failing BFD session holds its lock when it wants ours
 	}
 	delete(e.peers, a)
 	e.dials = slices.DeleteFunc(e.dials, func(o *dialTarget) bool { return o == d })
@@ -154,7 +152,7 @@ func (e *engine) drop(d *dialTarget) error {
 	return nil
 }
 
-// endSession tells a peer that its session ends, if there is one, and ends it.
+// endSession ends the session with a peer, if any, and notifies it.
 func (e *engine) endSession(a netip.Addr) {
 	e.mu.Lock()
 	var t *tap
@@ -166,7 +164,7 @@ func (e *engine) endSession(a netip.Addr) {
 		return
 	}
 	limit := time.After(endLimit)
-	select { // before its OPEN is out gobgp may not know the neighbour yet
+	select { // before its OPEN is sent, gobgp may not know the neighbor yet
 	case <-t.greeted:
 	case <-t.done:
 	case <-limit:
@@ -180,7 +178,7 @@ func (e *engine) endSession(a netip.Addr) {
 	}
 }
 
-// removeGroup makes gobgp forget a group of one address.
+// removeGroup removes a group of one address from gobgp.
 func (e *engine) removeGroup(g *group) error {
 	if e.deaf {
 		defer e.endExport(g)

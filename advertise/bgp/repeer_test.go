@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/core/route"
 )
 
-// at is a reflector beside the usual one.
+// at configures an additional reflector.
 func at(addr string) func(*ReflectorConfig) {
 	return func(c *ReflectorConfig) {
 		c.RouterID = netip.MustParseAddr(addr)
@@ -28,8 +28,8 @@ func peerStates(s *Speaker) string {
 	return strings.Join(all, ", ")
 }
 
-// A peer that is to be found on a link is listed, with the reason why it is not
-// there, and goes when it is taken away; others are no matter of it.
+// A peer that must be discovered on a link is listed, with the reason why it is not
+// there, and disappears when it is removed. Others are not affected.
 func TestSetPeersThatAreSought(t *testing.T) {
 	const port = 20194
 	startReflector(t, port)
@@ -52,8 +52,8 @@ func TestSetPeersThatAreSought(t *testing.T) {
 	}
 }
 
-// A peer is listed also in the moment between its being found, or configured, and
-// its being dialled, and while it is dialled anew.
+// A peer is also listed between its discovery or configuration and the first dial, and
+// while it is dialed again.
 func TestPeersAboutToBeDialled(t *testing.T) {
 	const port = 20199
 	known := PeerConfig{Address: reflectorAddr, Port: port}
@@ -106,14 +106,14 @@ func TestSetPeers(t *testing.T) {
 	states("127.21.0.108 established, 127.21.0.109 established")
 	since := speaker.Peers()[1].Since
 
-	// Another hold time is another session; the first peer's goes on.
+	// A different hold time means a new session; the first peer's session is kept.
 	before := speaker.Peers()[0].Since
 	b.HoldTime = 30 * time.Second
 	set(b, a)
 	eventually(t, "a session anew", func() bool { p := speaker.Peers()[0]; return p.State == stateEstablished && p.Since.After(before) })
 	heard(second, "10.1.1.0/24 10.0.0.107")
 
-	// A peer that is taken away is told, and forgets our routes at once.
+	// A peer that is removed is notified, and immediately removes our routes.
 	set(a)
 	states("127.21.0.109 established")
 	heard(second, "")
@@ -133,7 +133,7 @@ func TestSetPeers(t *testing.T) {
 	heard(first, "10.1.1.0/24 10.0.0.107")
 }
 
-// TestSetPeersWhileConnecting takes peers away in whatever state they are.
+// TestSetPeersWhileConnecting removes peers in any state.
 func TestSetPeersWhileConnecting(t *testing.T) {
 	const port = 20192
 	startReflector(t, port)
@@ -189,8 +189,8 @@ func TestSetPeersRefuses(t *testing.T) {
 	}
 }
 
-// TestSetPeersMovesRoutes has a balancer go from one reflector to another, all in
-// namespaces of their own: the router has its route as long as there is any.
+// TestSetPeersMovesRoutes moves a load balancer from one reflector to another, all in
+// separate namespaces: the router has its route as long as there is any.
 func TestSetPeersMovesRoutes(t *testing.T) {
 	l := paper(t)
 	enact(t, l.Host("reflector"), reflectorPart("10.0.0.109"))

@@ -16,14 +16,14 @@ import (
 	"github.com/fairlead/fairlead/router"
 )
 
-// Speakers, reflectors and routers of the tests in netns_test.go are processes
-// of their own, so that they can be killed and their start can be timed.
+// Speakers, reflectors and routers of the tests in netns_test.go are separate processes,
+// so that they can be killed and their start can be timed.
 func TestMain(m *testing.M) {
 	actor.Play(play)
 	testkit.Main(m)
 }
 
-// part is what a process is to be.
+// part is the role of a process.
 type part struct {
 	Speaker   *SpeakerConfig
 	Routes    []route.Route
@@ -31,7 +31,7 @@ type part struct {
 	Router    *RouterConfig
 }
 
-// order is a line to a process, report one from it.
+// order is a line sent to a process, report one received from it.
 type order struct {
 	Set   []route.Route
 	Peers []PeerConfig
@@ -39,10 +39,10 @@ type order struct {
 
 type report struct {
 	Error  string
-	Routes []advertise.RouteSet // the router has put into the kernel
+	Routes []advertise.RouteSet // as written to the kernel by the router
 	Peers  []advertise.Peer
-	Calls  int // times that the router's routes changed
-	// Waits are the speaker's withdrawals that are not confirmed.
+	Calls  int // number of changes of the router's routes
+	// Waits lists the speaker's unconfirmed withdrawals.
 	Waits []advertise.Withdrawal
 }
 
@@ -135,7 +135,7 @@ func playRouter(p part) error {
 	}, r.Close)
 }
 
-// player is a process that plays a part in a host of a lab.
+// player is a process that plays a part on a host of a lab.
 type player struct {
 	*actor.Actor[order, report]
 	t *testing.T

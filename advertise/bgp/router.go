@@ -15,18 +15,17 @@ import (
 	"github.com/fairlead/fairlead/advertise"
 )
 
-// The router gathers changes that come together, such as all routes of a balancer
-// that went away, for as long as there is one each millisecond: for 20 ms, or for
-// as long as the last ones took to write, so that a long row of changes is not
-// written one by one while the next ones wait.
+// The router batches changes that occur together, such as all routes of a load balancer
+// that went away, as long as there is one each millisecond: for 20 ms, or for as long as
+// the last batch took to write, so that a long series of changes is not written one by
+// one while the next ones wait.
 const (
 	coalesce  = time.Millisecond
 	gatherFor = 20 * time.Millisecond
 	gatherMax = 250 * time.Millisecond
 )
 
-// Router hears of routes and says, whole, what should be in the kernel's
-// table.
+// Router receives routes and computes what should be in the kernel table.
 type Router struct {
 	e      *engine
 	accept []netip.Prefix
@@ -35,14 +34,14 @@ type Router struct {
 	wg     sync.WaitGroup
 
 	mu      sync.Mutex
-	changed map[netip.Prefix]bool // since they were last looked at
+	changed map[netip.Prefix]bool // since the last lookup
 }
 
-// NewRouter starts the sessions. change is called with the whole set of
-// routes, sorted by prefix, once the sessions have settled after the start,
-// and then whenever the set differs from the last one; the list is the callee's
-// to read until the next call. Calls do not overlap. While no session has come
-// up, it is not called: the kernel's table is better than none.
+// NewRouter starts the sessions. change is called with the complete set of routes, sorted
+// by prefix, once the sessions have settled after the start, and then whenever the set
+// differs from the last one; the callee may read the list until the next call. Calls do
+// not overlap. Before any session has come up, it is not called: the kernel's existing
+// table is better than none.
 func NewRouter(c RouterConfig, change func([]advertise.RouteSet)) (*Router, error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("BGP router: %w", err)
@@ -87,8 +86,8 @@ func routerEngine(c RouterConfig) (setup, error) {
 	})
 }
 
-// note marks prefixes of an event as changed. What they changed to is looked up
-// later: events may come in another order than the changes.
+// note marks the prefixes of an event as changed. Their state is looked up later: events
+// may arrive in a different order than the changes.
 func (r *Router) note(paths []*apiutil.Path, _ time.Time) {
 	r.mu.Lock()
 	for _, p := range paths {
@@ -109,7 +108,8 @@ func (r *Router) take() []netip.Prefix {
 	return prefixes
 }
 
-// listAll is how often the whole table is listed, for what no event told of.
+// listAll is the interval at which the complete table is listed, for changes without an
+// event.
 const listAll = 10 * time.Second
 
 // follow looks up what changed after each event.
@@ -158,7 +158,7 @@ func (r *Router) look(h *heard, whole bool, prefixes []netip.Prefix) error {
 	return nil
 }
 
-// heard waits for an event, at most limit; 0 means without limit.
+// heard waits for an event, for at most limit; 0 means no limit.
 func (r *Router) heard(limit time.Duration) bool {
 	var late <-chan time.Time
 	if limit > 0 {
@@ -189,7 +189,7 @@ func (r *Router) gather(limit time.Duration) {
 	}
 }
 
-// Routes gives what is heard now and taken in.
+// Routes returns what is currently received and accepted.
 func (r *Router) Routes() ([]advertise.RouteSet, error) {
 	sets, err := r.e.routes()
 	h := heard{accept: r.accept}
@@ -197,8 +197,8 @@ func (r *Router) Routes() ([]advertise.RouteSet, error) {
 	return h.sets, err
 }
 
-// Refused gives the prefixes that peers announce and that are not taken in,
-// with the reason.
+// Refused returns the prefixes that peers advertise but that are not accepted, with the
+// reason.
 func (r *Router) Refused() (map[netip.Prefix]string, error) {
 	sets, err := r.e.routes()
 	h := heard{accept: r.accept}
@@ -206,10 +206,10 @@ func (r *Router) Refused() (map[netip.Prefix]string, error) {
 	return h.refused, err
 }
 
-// Peers tells how the sessions stand.
+// Peers returns the state of the sessions.
 func (r *Router) Peers() []advertise.Peer { return r.e.list() }
 
-// AwaitEstablished waits until a session with every dialled peer is up.
+// AwaitEstablished waits until the sessions with all dialed peers are up.
 func (r *Router) AwaitEstablished(ctx context.Context) error { return r.e.awaitEstablished(ctx) }
 
 // Close ends the sessions; change is not called any more.

@@ -11,21 +11,21 @@ import (
 	"github.com/fairlead/fairlead/advertise"
 )
 
-// unnumbered says that a peer is known by its link alone.
+// unnumbered reports whether a peer is identified only by its link.
 func (p PeerConfig) unnumbered() bool { return !p.Address.IsValid() && p.SourceInterface != "" }
 
 // seeker looks for the peer on a link.
 type seeker struct {
 	stop  context.CancelFunc
 	ended chan struct{}
-	// These belong to Speaker.mu.
-	found netip.Addr // not valid: none yet
+	// The following fields are protected by Speaker.mu.
+	found netip.Addr // invalid: none yet
 	since time.Time
-	why   string // none was found, or it cannot be a peer
+	why   string // why none was found, or why it cannot be a peer
 }
 
-// resolve gives peers with the addresses that have been found, without those that
-// have none yet; runs under s.mu.
+// resolve fills in discovered addresses and omits peers without an address; runs under
+// s.mu.
 func (s *Speaker) resolve(peers []PeerConfig) (known []PeerConfig) {
 	for _, p := range peers {
 		if k := s.seekers[p.SourceInterface]; p.unnumbered() && k != nil {
@@ -38,8 +38,8 @@ func (s *Speaker) resolve(peers []PeerConfig) (known []PeerConfig) {
 	return known
 }
 
-// seekFor has a seeker for each of these peers that needs one, and no other; runs
-// under s.peering.
+// seekFor starts a seeker for each of these peers that needs one, and stops all others;
+// runs under s.peering.
 func (s *Speaker) seekFor(peers []PeerConfig) {
 	var gone []*seeker
 	s.mu.Lock()
@@ -50,7 +50,7 @@ func (s *Speaker) seekFor(peers []PeerConfig) {
 		}
 	}
 	for _, p := range peers {
-		if p.unnumbered() && s.seekers != nil && s.seekers[p.SourceInterface] == nil { // else it ends
+		if p.unnumbered() && s.seekers != nil && s.seekers[p.SourceInterface] == nil { // otherwise the speaker is closing
 			ctx, stop := context.WithCancel(s.e.ctx)
 			k := &seeker{stop: stop, ended: make(chan struct{}), since: time.Now()}
 			s.seekers[p.SourceInterface] = k
@@ -63,7 +63,7 @@ func (s *Speaker) seekFor(peers []PeerConfig) {
 	}
 }
 
-// seek looks for the router on a link, and again while its session is not up.
+// seek looks for the router on a link, and repeats while its session is not up.
 func (s *Speaker) seek(ctx context.Context, k *seeker, device string) {
 	defer close(k.ended)
 	defer k.stop()
@@ -102,7 +102,7 @@ func (s *Speaker) seek(ctx context.Context, k *seeker, device string) {
 // refusedPause follows a router that cannot be a peer.
 const refusedPause = 30 * time.Second
 
-// reapply has the speaker talk to what has been found, and says whether it can.
+// reapply applies the discovered peers, and reports whether that was possible.
 func (s *Speaker) reapply(k *seeker) bool {
 	s.peering.Lock()
 	defer s.peering.Unlock()
@@ -117,7 +117,7 @@ func (s *Speaker) reapply(k *seeker) bool {
 	return false
 }
 
-// up says whether a session with a peer is established.
+// up reports whether a session with a peer is established.
 func (e *engine) up(a netip.Addr) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -125,8 +125,8 @@ func (e *engine) up(a netip.Addr) bool {
 	return p != nil && p.State == stateEstablished
 }
 
-// unlisted gives the configured peers that are not among rows: they have not been
-// found, or are about to be dialled; runs under s.mu.
+// unlisted returns the configured peers that are not among rows: they have not been
+// discovered, or are about to be dialed; runs under s.mu.
 func (s *Speaker) unlisted(rows []advertise.Peer) (more []advertise.Peer) {
 	if s.closed {
 		return nil
@@ -136,7 +136,7 @@ func (s *Speaker) unlisted(rows []advertise.Peer) (more []advertise.Peer) {
 		address := p.Address
 		if p.unnumbered() {
 			k := s.seekers[p.SourceInterface]
-			if k == nil { // its search is at its end
+			if k == nil { // its search is ending
 				continue
 			}
 			address, row.Address, row.Since, row.LastError = k.found, "%"+p.SourceInterface, k.since, k.why
@@ -151,7 +151,7 @@ func (s *Speaker) unlisted(rows []advertise.Peer) (more []advertise.Peer) {
 	return more
 }
 
-// endSeeking ends all seekers.
+// endSeeking stops all seekers.
 func (s *Speaker) endSeeking() {
 	s.mu.Lock()
 	all := s.seekers

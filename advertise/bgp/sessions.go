@@ -15,15 +15,15 @@ import (
 	"github.com/fairlead/fairlead/internal/sleep"
 )
 
-// Waits between attempts to reach a peer: soon at first, so that a restarted
-// reflector has its routes back at once, and then up to the peer's ConnectRetry.
+// Pauses between connection attempts: short at first, so that a restarted reflector has
+// its routes back immediately, and then up to the peer's ConnectRetry.
 const (
 	firstRetry = 20 * time.Millisecond
-	// refusedRetry follows a peer that answered and then refused us: only a
-	// change of configuration mends that.
+	// refusedRetry follows a peer that answered and then rejected us: only a change of
+	// configuration fixes that.
 	refusedRetry = 2 * time.Second
-	// briefly is how long a session lasts that does not count as one: the pauses
-	// after such sessions grow up to refusedRetry (RFC 4271's DampPeerOscillations).
+	// briefly is the minimum duration of a session to count as one: the pauses after
+	// shorter sessions grow up to refusedRetry (RFC 4271's DampPeerOscillations).
 	briefly = 3 * time.Second
 )
 
@@ -69,7 +69,7 @@ func (e *engine) acceptLoop(l *net.TCPListener) {
 			continue
 		}
 		t := e.newTap(c, from, g)
-		e.track(t) // before the next connection is looked at
+		e.track(t) // before the next connection is examined
 		e.wg.Add(1)
 		go func() {
 			defer e.wg.Done()
@@ -79,9 +79,9 @@ func (e *engine) acceptLoop(l *net.TCPListener) {
 	}
 }
 
-// makeRoom says whether a neighbour may have a new connection. An established
-// session is not given up for it (RFC 4271, section 6.8); if its other end is
-// gone, BFD tells. One that is not getting anywhere is.
+// makeRoom reports whether a neighbor may open a new connection. An established session
+// is not given up for it (RFC 4271, section 6.8); if its other end is gone, BFD detects
+// that. A connection that makes no progress is given up.
 func (e *engine) makeRoom(from netip.Addr) bool {
 	e.mu.Lock()
 	p := e.peers[from]
@@ -99,7 +99,7 @@ func (e *engine) makeRoom(from netip.Addr) bool {
 	return true
 }
 
-// groupOf gives the group with the longest prefix around an address.
+// groupOf returns the group with the longest prefix that contains an address.
 func (e *engine) groupOf(a netip.Addr) *group {
 	var best *group
 	bits := -1
@@ -113,7 +113,7 @@ func (e *engine) groupOf(a netip.Addr) *group {
 	return best
 }
 
-// dial begins to keep a session with a peer.
+// dial starts to maintain a session with a peer.
 func (e *engine) dial(d *dialTarget) {
 	e.enter(d.to.Addr(), d.group, stateConnect) // so that it is listed from the start
 	ctx, stop := context.WithCancel(e.ctx)
@@ -156,8 +156,8 @@ func (e *engine) dialLoop(ctx context.Context, d *dialTarget) {
 	}
 }
 
-// oversee waits for a connection's end. One that is no session after the hold time
-// is ended: gobgp waits for ever for a peer that has spoken but does not hear us.
+// oversee waits for the end of a connection. If it is not a session after the hold time,
+// it is closed: gobgp waits forever for a peer that sends but does not receive.
 func (t *tap) oversee() {
 	late := time.NewTimer(t.group.hold)
 	defer late.Stop()
@@ -173,7 +173,7 @@ func (t *tap) oversee() {
 	<-t.done
 }
 
-// afterSession chooses how long to wait after a connection that came about.
+// afterSession returns the pause after a connection that was established.
 func afterSession(d *dialTarget, t *tap, wait time.Duration) time.Duration {
 	if t.overLimit() {
 		return cutFor
@@ -194,14 +194,14 @@ func afterSession(d *dialTarget, t *tap, wait time.Duration) time.Duration {
 	return min(2*wait, d.retry)
 }
 
-// sleepAbout waits, give or take a quarter so that many speakers do not knock in
-// step; false means that ctx has ended.
+// sleepAbout sleeps for d, plus or minus a quarter so that many speakers do not
+// synchronize. It returns false if ctx is done.
 func sleepAbout(ctx context.Context, d time.Duration) bool {
 	return sleep.For(ctx, time.Duration(float64(d)*(0.75+rand.Float64()/2)))
 }
 
-// hand gives a connection to gobgp, after what is left of an earlier session
-// with the same address is gone.
+// hand hands a connection to gobgp, after the remains of an earlier session with the same
+// address are gone.
 func (e *engine) hand(t *tap) {
 	deadline := time.Now().Add(time.Second)
 	for !e.bury(t.peer, t) {
@@ -218,10 +218,9 @@ func (e *engine) hand(t *tap) {
 	}
 }
 
-// bury removes a neighbour whose session failed before it was up: gobgp would
-// keep it for ever, and now and then refuse its connections. Only next, a
-// connection that is not yet handed over, may be there. It says whether no
-// neighbour with this address is left.
+// bury removes a neighbor whose session failed before it was up: gobgp would keep it
+// forever, and occasionally reject its connections. Only next, a connection that is not
+// yet handed over, may exist. It reports whether no neighbor with this address is left.
 func (e *engine) bury(addr netip.Addr, next *tap) bool {
 	e.sweep.Lock()
 	defer e.sweep.Unlock()
@@ -237,14 +236,14 @@ func (e *engine) bury(addr netip.Addr, next *tap) bool {
 		switch p.GetState().GetSessionState() {
 		case api.PeerState_SESSION_STATE_IDLE, api.PeerState_SESSION_STATE_ACTIVE:
 			left = e.server.DeletePeer(e.ctx, &api.DeletePeerRequest{Address: addr.String()}) != nil
-		default: // its connection is closed; gobgp is about to see it
+		default: // its connection is closed; gobgp is about to notice
 			left = true
 		}
 	})
 	return err == nil && !left
 }
 
-// onTap follows a session's changes of state.
+// onTap handles state changes of a session.
 func (e *engine) onTap(t *tap) {
 	state, since, as, reason, closed := t.status()
 	e.mu.Lock()
@@ -299,7 +298,7 @@ func (e *engine) onTap(t *tap) {
 	}
 }
 
-// ended notes the end of a session.
+// ended records the end of a session.
 func (p *peerState) ended(t *tap, reason, before string) {
 	p.State, p.Since, p.tap, p.watch = stateIdle, time.Now(), nil, nil
 	if t.overLimit() {
@@ -313,8 +312,8 @@ func (p *peerState) ended(t *tap, reason, before string) {
 	}
 }
 
-// keepQueue finds the queue of a session that comes up, while gobgp still has it,
-// and drains it at its end.
+// keepQueue looks up the queue of a session that comes up, while gobgp still has it, and
+// drains it when the session ends.
 func (e *engine) keepQueue(t *tap, state string, closed bool) {
 	t.mu.Lock()
 	q := t.queue
@@ -330,8 +329,8 @@ func (e *engine) keepQueue(t *tap, state string, closed bool) {
 	}
 }
 
-// onThisMachine is said in BFD's place of a peer at our own address: its end is
-// seen by the connection's, and it has BFD's ports, or wants them.
+// onThisMachine is reported instead of a BFD state for a peer at our own address: the end
+// of the connection reveals its end, and it has the BFD ports, or needs them.
 const onThisMachine = "not needed: on this machine"
 
 // watch starts BFD for an established session.
@@ -349,7 +348,7 @@ func (e *engine) watch(t *tap) {
 	defer e.mu.Unlock()
 	p := e.peers[t.peer]
 	switch {
-	case errors.Is(err, context.Canceled): // all ends
+	case errors.Is(err, context.Canceled): // shutting down
 	case err != nil:
 		if p != nil {
 			p.noBFD = err.Error()
@@ -381,8 +380,8 @@ func (e *engine) bfdSession(t *tap) (*bfd.Session, error) {
 	return ep.Add(t.peer, t.group.timing, func(reason string) { e.lose(t, reason) })
 }
 
-// await waits until done says so, at most limit; it is asked again whenever a
-// session changed.
+// await waits until done returns true, for at most limit. done is called again whenever a
+// session changes.
 func (e *engine) await(ctx context.Context, limit time.Duration, done func() bool) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()

@@ -7,14 +7,14 @@ import (
 	"github.com/osrg/gobgp/v4/api"
 )
 
-// A router that starts beside routes that the kernel holds from before must not
-// act on the first route of many: the others would be taken away and put back.
-// It waits until the sessions are up, settleLimit for the last of them once the
-// first is; then until every peer has sent its routes, and nothing was heard for
-// settleQuiet, again at most settleLimit. A peer that has no route to send looks
-// like one that is slow, and takes all of it, as do balancers that dial the
-// router, which cannot be counted. (Only peers that restart gracefully would say
-// where their routes end, RFC 4724; ours do not.)
+// A router that starts while the kernel has routes from before must not act on the first
+// of many routes: the others would be removed and added again. It waits until the
+// sessions are up, at most settleLimit for the last of them once the first is up; then
+// until every peer has sent its routes and nothing was received for settleQuiet, again at
+// most settleLimit. A peer without routes cannot be distinguished from a slow one and
+// takes the full time, as do load balancers that dial the router, which cannot be
+// counted. (Only peers with graceful restart would mark the end of their routes, RFC
+// 4724; ours do not support it.)
 const (
 	settleQuiet = 250 * time.Millisecond
 	settleLimit = 3 * time.Second
@@ -25,7 +25,7 @@ func (r *Router) settle() {
 		r.e.log.Warn("no BGP session yet; the kernel's routes stay as they are")
 	}
 	if !r.held {
-		return // nothing to take away
+		return // nothing to remove
 	}
 	all := func() bool { return len(r.e.dials) > 0 && r.e.established() >= len(r.e.dials) }
 	r.e.await(r.e.ctx, settleLimit, all)
@@ -36,7 +36,7 @@ func (r *Router) settle() {
 	}
 }
 
-// sentRoutes says whether each dialled peer has sent a route at least.
+// sentRoutes reports whether each dialed peer has sent at least one route.
 func (e *engine) sentRoutes() bool {
 	sent := 0
 	_ = e.server.ListPeer(context.Background(), &api.ListPeerRequest{}, func(p *api.Peer) {

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// silentPrefixes are where those are who are sent no route at all. A router within
-// the balancers' prefix is none of them: the longest prefix says who a neighbour
-// is (groupOf), also to gobgp's policies, which take any.
+// silentPrefixes returns the prefixes of neighbors that are sent no routes at all. A
+// router within the load balancers' prefix must be excluded: the longest prefix
+// determines the group of a neighbor (groupOf), but gobgp's policies match any prefix.
 func (e *engine) silentPrefixes() (all []string) {
 	var others []netip.Prefix
 	for _, g := range e.groups {
@@ -28,7 +28,7 @@ func (e *engine) silentPrefixes() (all []string) {
 	return all
 }
 
-// without gives what of a prefix is in none of the longer ones.
+// without returns the part of a prefix that is in none of the longer ones.
 func without(p netip.Prefix, others []netip.Prefix) []netip.Prefix {
 	others = slices.DeleteFunc(slices.Clone(others), func(o netip.Prefix) bool { return o.Bits() <= p.Bits() || !p.Overlaps(o) })
 	if len(others) == 0 {

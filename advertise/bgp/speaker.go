@@ -1,10 +1,10 @@
-// Package bgp tells the network's routers which balancers carry a prefix: the
-// Speaker in each balancer, the Reflector that gathers many of them, and the
-// Router that turns what it hears into whole route sets. gobgp does the
-// protocol; no type of it leaves this package. What gobgp is not quick or not
-// clear enough at is done here: bringing the connections (gate.go,
-// transport.go, sessions.go), saying in words why there is none (tap.go,
-// words.go), and noticing a silent peer (advertise/bfd).
+// Package bgp advertises to routers which load balancers serve a prefix: the Speaker runs
+// in each load balancer, the Reflector collects the routes of many of them, and the
+// Router converts what it receives into complete route sets. gobgp implements the
+// protocol; none of its types leaves this package. This package implements what gobgp is
+// not fast or precise enough at: establishing connections (gate.go, transport.go,
+// sessions.go), explaining why there is none (tap.go, words.go), and detecting a silent
+// peer (advertise/bfd).
 package bgp
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/fairlead/fairlead/core/route"
 )
 
-// Speaker announces a balancer's routes. It takes in none.
+// Speaker advertises a load balancer's routes. It accepts none.
 type Speaker struct {
 	e *engine
 
@@ -32,18 +32,18 @@ type Speaker struct {
 	mu        sync.Mutex // one Set at a time
 	closed    bool
 	announced map[netip.Prefix]route.Route
-	// leaving are routes that are withdrawn, and that a peer may still have.
+	// leaving holds routes that are withdrawn but that a peer may still have.
 	leaving map[netip.Prefix]*leaving
-	// configured are the peers as they were given, and seekers look for those
-	// that are known by their link alone, which is the key.
+	// configured lists the peers as given. seekers look for those that are identified
+	// only by their link, which is the key.
 	configured []PeerConfig
 	seekers    map[string]*seeker
 }
 
 var _ advertise.Announcer = (*Speaker)(nil)
 
-// NewSpeaker starts dialling the peers; it does not wait for them. There may be
-// none yet: SetPeers brings them.
+// NewSpeaker starts to dial the peers in the background. The list may be empty: SetPeers
+// sets them later.
 func NewSpeaker(c SpeakerConfig) (*Speaker, error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("BGP speaker: %w", err)
@@ -74,7 +74,7 @@ func speakerEngine(c SpeakerConfig) (setup, error) {
 	return s, s.addDials(numbered, func(*group) {})
 }
 
-// validatePeers names what is wrong with any, also with those that must be found.
+// validatePeers validates all peers, including those that must be discovered.
 func validatePeers(peers []PeerConfig, local netip.Addr) error {
 	links := map[string]int{}
 	for i, p := range peers {
@@ -91,7 +91,7 @@ func validatePeers(peers []PeerConfig, local netip.Addr) error {
 	return nil
 }
 
-// addDials makes a group of one address for each peer that is dialled.
+// addDials adds a group of one address for each peer to dial.
 func (s *setup) addDials(peers []PeerConfig, more func(*group)) error {
 	seen, names := map[netip.Addr]int{}, map[string]int{}
 	for i, p := range peers {
@@ -136,11 +136,11 @@ func (s *setup) defaults(g *group) {
 	}
 }
 
-// Set announces exactly these routes: what is no longer wanted is withdrawn
-// first, then what is new is announced, and what has another next hop or other
-// attributes is announced again, which replaces it. It does not wait for peers to
-// take it; Withdrawing says which have not. A route that cannot be announced leaves
-// its prefix as it was.
+// Set advertises exactly these routes: routes that are no longer desired are withdrawn
+// first, then new ones are advertised, and those with a different next hop or other
+// attributes are advertised again, which replaces them. It does not wait for peers;
+// Withdrawing reports which have not confirmed. A route that cannot be advertised leaves
+// its prefix unchanged.
 func (s *Speaker) Set(routes []route.Route) error {
 	want, bad := wanted(routes)
 	s.mu.Lock()
@@ -175,7 +175,7 @@ func (s *Speaker) Set(routes []route.Route) error {
 	return errors.Join(errs...)
 }
 
-// withdraw takes one route back; runs under s.mu.
+// withdraw withdraws one route; runs under s.mu.
 func (s *Speaker) withdraw(p netip.Prefix, r route.Route) error {
 	l := s.leaving[p]
 	if l == nil {
@@ -195,18 +195,18 @@ func (s *Speaker) path(r route.Route) *apiutil.Path {
 	return localPath(r, s.e.as, s.e.marks(r.Attributes))
 }
 
-// Announced gives what is announced now, for a look.
+// Announced returns a copy of what is currently advertised.
 func (s *Speaker) Announced() map[netip.Prefix]route.Route {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.announced)
 }
 
-// AwaitEstablished waits until a session with every peer is up.
+// AwaitEstablished waits until the sessions with all peers are up.
 func (s *Speaker) AwaitEstablished(ctx context.Context) error { return s.e.awaitEstablished(ctx) }
 
-// Peers tells how the sessions stand. Every configured peer is listed, from the
-// first moment.
+// Peers returns the state of the sessions. Every configured peer is listed from the
+// start.
 func (s *Speaker) Peers() []advertise.Peer {
 	rows := s.e.list()
 	s.mu.Lock()
@@ -214,7 +214,7 @@ func (s *Speaker) Peers() []advertise.Peer {
 	return append(s.unlisted(rows), rows...)
 }
 
-// Close withdraws everything, then ends the sessions, telling the peers.
+// Close withdraws everything, then ends the sessions and notifies the peers.
 func (s *Speaker) Close() error {
 	err := s.Set(nil)
 	s.endSeeking()

@@ -7,11 +7,11 @@ import (
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
 
-// marker begins every message (RFC 4271, section 4.1).
+// marker is the start of every message (RFC 4271, section 4.1).
 var marker = bytes.Repeat([]byte{0xff}, 16)
 
-// scanner cuts a stream into BGP messages, however it was chopped. Bodies of
-// updates are kept only where they are asked for.
+// scanner splits a stream into BGP messages, however it is fragmented. Bodies of updates
+// are only retained on request.
 type scanner struct {
 	message func(typ uint8, body []byte)
 	updates bool
@@ -31,7 +31,7 @@ func (s *scanner) feed(b []byte) {
 			}
 			s.left = bodyLength(s.head)
 			if !bytes.Equal(s.head[:16], marker) {
-				s.left = 0 // no message, so no length: whoever reads it refuses it
+				s.left = 0 // not a message, so there is no length: the reader rejects it
 			}
 			s.keep = s.head[18] != pkt.BGP_MSG_UPDATE || s.updates
 		}
@@ -48,7 +48,7 @@ func (s *scanner) feed(b []byte) {
 	}
 }
 
-// missing is how many bytes the current message lacks, as far as is known.
+// missing returns how many bytes of the current message are missing, as far as known.
 func (s *scanner) missing() int {
 	if len(s.head) < pkt.BGP_HEADER_LENGTH {
 		return pkt.BGP_HEADER_LENGTH - len(s.head)
@@ -56,13 +56,13 @@ func (s *scanner) missing() int {
 	return s.left
 }
 
-// bodyLength reads how long the body behind a header is (RFC 4271, section 4.1).
+// bodyLength returns the length of the body after a header (RFC 4271, section 4.1).
 func bodyLength(head []byte) int {
 	return max(int(binary.BigEndian.Uint16(head[16:]))-pkt.BGP_HEADER_LENGTH, 0)
 }
 
-// sieve stands between a socket and gobgp. Its scanner's callback sees each whole
-// message and decides with pass or put what gobgp reads in its place.
+// sieve sits between a socket and gobgp. Its scanner's callback receives each complete
+// message and decides with pass or put what gobgp reads instead.
 type sieve struct {
 	scanner
 	in   [4096]byte
@@ -70,8 +70,8 @@ type sieve struct {
 	room []byte // of out
 }
 
-// read gives what passes of what is read by from. Without ahead it stops at the
-// end of a message, so that gobgp acts on one before the next is looked at.
+// read returns what passes of the data read by from. Without ahead, it stops at the end
+// of a message, so that gobgp handles one before the next is examined.
 func (s *sieve) read(b []byte, ahead bool, from func([]byte) (int, error)) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
@@ -94,11 +94,10 @@ func (s *sieve) read(b []byte, ahead bool, from func([]byte) (int, error)) (int,
 	return n, nil
 }
 
-// pass lets the current message through as it came.
+// pass passes the current message unchanged.
 func (s *sieve) pass() { s.out = append(append(s.out, s.head...), s.body...) }
 
-// put has gobgp read another message in place of the current one. The marker stays:
-// gobgp checks it.
+// put replaces the current message for gobgp. The marker stays, because gobgp checks it.
 func (s *sieve) put(typ uint8, body []byte) {
 	s.out = append(s.out, s.head[:16]...)
 	s.out = binary.BigEndian.AppendUint16(s.out, uint16(pkt.BGP_HEADER_LENGTH+len(body)))

@@ -23,7 +23,7 @@ import (
 
 func message(typ uint8, body []byte) []byte { return rawbgp.Message(typ, body) }
 
-// chopped reads a text in pieces of some length.
+// chopped reads a text in pieces of a given length.
 type chopped struct {
 	text []byte
 	size int
@@ -39,7 +39,7 @@ func (c *chopped) read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Updates become keepalives, however the stream is chopped and read.
+// Updates become keepalives, however the stream is fragmented and read.
 func TestSieve(t *testing.T) {
 	open, dead := message(pkt.BGP_MSG_OPEN, bytes.Repeat([]byte{1}, 300)), message(pkt.BGP_MSG_NOTIFICATION, []byte{6, 2})
 	alive := message(pkt.BGP_MSG_KEEPALIVE, nil)
@@ -66,8 +66,8 @@ func TestSieve(t *testing.T) {
 	}
 }
 
-// FuzzTap gives a session any bytes, from the peer and from us. Nothing panics,
-// and of a peer's updates nothing passes.
+// FuzzTap passes arbitrary bytes to a session, from the peer and from us. It must not
+// panic, and no updates of the peer may pass.
 func FuzzTap(f *testing.F) {
 	open, _ := pkt.NewBGPOpenMessage(65000, 9, netip.MustParseAddr("10.0.0.1"), []pkt.OptionParameterInterface{
 		pkt.NewOptionParameterCapability([]pkt.ParameterCapabilityInterface{pkt.NewCapFourOctetASNumber(65000),
@@ -91,13 +91,13 @@ func FuzzTap(f *testing.F) {
 		fuzzlimit.Time(t)
 		session := &tap{deaf: true, group: &group{prefixes: []netip.Prefix{service}}, change: func(*tap) {}, sent: map[path]said{}, count: &count{}}
 		session.in.message = func(typ uint8, body []byte) {
-			if typ == pkt.BGP_MSG_OPEN { // a second one closes the connection, which there is none of
+			if typ == pkt.BGP_MSG_OPEN { // a second one closes the connection, which does not exist here
 				session.state = stateOpenSent
 			}
 			session.filter(typ, body)
 		}
 		session.out.message, session.out.updates = func(typ uint8, body []byte) {
-			if typ != pkt.BGP_MSG_OPEN { // there is one in a session
+			if typ != pkt.BGP_MSG_OPEN { // only one per session
 				session.wrote(typ, body)
 			}
 		}, true
@@ -120,12 +120,12 @@ func FuzzTap(f *testing.F) {
 	})
 }
 
-// A peer that floods a speaker with routes, or sends it nonsense, costs neither
-// memory nor the session.
+// A peer that floods a speaker with routes, or sends it garbage, costs neither memory nor
+// the session.
 func TestFlood(t *testing.T) {
 	const port = 20193
 	local, far := netip.MustParseAddr("127.21.4.1"), netip.MustParseAddr("127.21.4.2")
-	// What floods is a speaker, too, of which the one that is tested is the peer.
+	// The flooding side is also a speaker, whose peer is under test.
 	listener := listenOnce(t, netip.AddrPortFrom(far, port))
 	var mu sync.Mutex
 	var log strings.Builder
@@ -178,7 +178,7 @@ func TestFlood(t *testing.T) {
 	if err := s.Set([]route.Route{routeVia(service, "10.0.0.105")}); err != nil {
 		t.Fatal(err)
 	}
-	// The session ends only as the peer wants it, after all that.
+	// After all that, the session ends only when the peer requests it.
 	send(message(pkt.BGP_MSG_NOTIFICATION, []byte{pkt.BGP_ERROR_CEASE, pkt.BGP_ERROR_SUB_ADMINISTRATIVE_SHUTDOWN}))
 	eventually(t, "the session ends", func() bool { return ended("") })
 	if !ended("peer 127.21.4.2 shut the session down on purpose") {
@@ -197,7 +197,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// listenOnce gives the first connection that comes.
+// listenOnce returns the first connection.
 func listenOnce(t *testing.T, at netip.AddrPort) chan net.Conn {
 	t.Helper()
 	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))

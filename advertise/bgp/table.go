@@ -13,8 +13,8 @@ import (
 	"github.com/fairlead/fairlead/advertise"
 )
 
-// routes lists the table, or only some prefixes of it: the best paths of each,
-// every next hop once though two reflectors pass it on, sorted by prefix.
+// routes lists the table, or only some prefixes of it: the best paths of each, every next
+// hop once even if two reflectors pass it on, sorted by prefix.
 func (e *engine) routes(only ...netip.Prefix) ([]advertise.RouteSet, error) {
 	var all []advertise.RouteSet
 	for _, family := range []pkt.Family{pkt.RF_IPv4_UC, pkt.RF_IPv6_UC} {
@@ -41,8 +41,8 @@ func (e *engine) routes(only ...netip.Prefix) ([]advertise.RouteSet, error) {
 	return all, nil
 }
 
-// offer is a next hop with the bandwidth that it is said to have, in octets a
-// second; 0 where none is.
+// offer is a next hop with its advertised bandwidth, in octets per second; 0 if there is
+// none.
 type offer struct {
 	nextHop   netip.Addr
 	bandwidth float64
@@ -58,8 +58,8 @@ func routeSet(prefix netip.Prefix, paths []*apiutil.Path) advertise.RouteSet {
 	return fromOffers(prefix, offers)
 }
 
-// fromOffers sorts next hops and gives them weights. Where two reflectors tell
-// different bandwidths, as one may for a moment, the larger counts.
+// fromOffers sorts next hops and assigns weights. If two reflectors send different
+// bandwidths, as can happen for a moment, the larger one is used.
 func fromOffers(prefix netip.Prefix, offers []offer) advertise.RouteSet {
 	slices.SortFunc(offers, func(a, b offer) int {
 		return cmp.Or(a.nextHop.Compare(b.nextHop), cmp.Compare(b.bandwidth, a.bandwidth))
@@ -84,10 +84,10 @@ func fromOffers(prefix netip.Prefix, offers []offer) advertise.RouteSet {
 	return set
 }
 
-// nextHop gives the next hop of a path to an IPv4 prefix or to another. Of an UPDATE
-// with both kinds of them NEXT_HOP is for the former, MP_REACH_NLRI for those of its
-// own family (RFC 4760 section 3). Some who have a link-local address alone write it
-// behind one of zeros (RFC 2545 section 3).
+// nextHop returns the next hop of a path to an IPv4 prefix or to another. In an UPDATE
+// with both kinds, NEXT_HOP is for the former, MP_REACH_NLRI for those of its own family
+// (RFC 4760 section 3). Some speakers that only have a link-local address write it after
+// one of zeros (RFC 2545 section 3).
 func nextHop(attrs []pkt.PathAttributeInterface, v4 bool) (nh netip.Addr) {
 	for _, a := range attrs {
 		switch a := a.(type) {
@@ -107,8 +107,8 @@ func nextHop(attrs []pkt.PathAttributeInterface, v4 bool) (nh netip.Addr) {
 	return nh
 }
 
-// offered reads the link bandwidth of a path (RFC 10005), which may leave the AS or
-// not: gobgp takes both for one. Of two the lower one counts; 0 where there is none.
+// offered returns the link bandwidth of a path (RFC 10005), whether transitive or not:
+// gobgp treats both alike. Of two, the lower one counts; 0 if there is none.
 func offered(attrs []pkt.PathAttributeInterface) (lowest float64) {
 	for _, a := range attrs {
 		list, ok := a.(*pkt.PathAttributeExtendedCommunities)

@@ -43,7 +43,7 @@ func TestOffersBecomeShares(t *testing.T) {
 	}
 }
 
-// An UPDATE may have prefixes of both families, and so two next hops.
+// An UPDATE may have prefixes of both families, and therefore two next hops.
 func TestNextHopOfEachFamily(t *testing.T) {
 	four, err := pkt.NewPathAttributeNextHop(netip.MustParseAddr("10.0.0.105"))
 	if err != nil {
@@ -69,7 +69,7 @@ func TestNextHopOfEachFamily(t *testing.T) {
 	}
 }
 
-// The community as it is on the wire, transitive (0x00) and not (0x40).
+// The community in wire format, transitive (0x00) and not (0x40).
 func TestBandwidthOfBothKinds(t *testing.T) {
 	for _, wire := range [][]byte{
 		{0x40, 0x04, 0xfd, 0xfd, 0x4c, 0xee, 0x6b, 0x28},
@@ -86,8 +86,8 @@ func TestBandwidthOfBothKinds(t *testing.T) {
 	}
 }
 
-// TestHeardBitByBit makes random changes and compares what was followed with
-// the whole.
+// TestHeardBitByBit makes random changes and compares the incremental result with the
+// complete table.
 func TestHeardBitByBit(t *testing.T) {
 	accept := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00::/16")}
 	names := []string{"10.1.1.0/24", "10.1.2.3/32", "10.2.0.0/16", "10.0.0.0/8", "0.0.0.0/0", "::/0", "fd00:1::/64", "fe00::/16"}
@@ -161,7 +161,7 @@ func TestWeightsAndDrainsReachTheRouter(t *testing.T) {
 	say(two, "10.0.0.106", 1, "graceful-shutdown")
 	until("10.1.1.0/24 10.0.0.105")
 	say(one, "10.0.0.105", 1, "graceful-shutdown")
-	until("10.1.1.0/24 10.0.0.105 10.0.0.106") // better a balancer that drains than none
+	until("10.1.1.0/24 10.0.0.105 10.0.0.106") // a draining load balancer is better than none
 	say(two, "10.0.0.106", 1, "")
 	until("10.1.1.0/24 10.0.0.106")
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/fairlead/fairlead/advertise"
 )
 
-// tap is a BGP connection that we overhear: it tells how far the session is,
-// what routes have really been written to it, and why it ended, none of which
-// gobgp says in full. gobgp reads and writes it as it would the bare socket.
+// tap wraps a BGP connection and observes it: it knows the state of the session, which
+// routes have really been written, and why it ended, none of which gobgp reports
+// completely. gobgp reads and writes it like a plain socket.
 type tap struct {
 	*net.TCPConn
 	peer   netip.Addr
@@ -26,12 +26,12 @@ type tap struct {
 	ourAS  uint32
 	in     sieve
 	out    scanner
-	deaf   bool       // no update is taken in
-	limits *total     // of all neighbours together
-	change func(*tap) // called on any change of what follows, without lock
+	deaf   bool       // no updates are accepted
+	limits *total     // of all neighbors together
+	change func(*tap) // called without the lock on any change of the following fields
 	done   chan struct{}
 	count  *count // its peer's
-	// greeted is closed when our OPEN has gone out.
+	// greeted is closed when our OPEN has been sent.
 	greeted chan struct{}
 
 	writing sync.Mutex
@@ -44,39 +44,39 @@ type tap struct {
 	since  time.Time
 	peerAS uint32
 	peerID netip.Addr
-	cut    bool // it sent more than it may
-	// fresh routes came in since its paths were counted: the most in one family, and
-	// all. more is signalled when there could now be more than there may be, and
-	// recounted is closed and made again when they were counted.
+	cut    bool // it exceeded a limit
+	// fresh counts routes received since its paths were counted; counted is the larger
+	// count of both families, all the sum. more is signaled when a limit may be exceeded;
+	// recounted is closed and replaced after each count.
 	fresh, counted, all int
 	recounted           chan struct{}
 	more                chan struct{}
 	// queue is what gobgp has yet to write; nil before the session is established.
 	queue *queue
-	// asked is told when the peer wants to hear all routes again.
+	// asked receives a value when the peer requests all routes again.
 	asked chan struct{}
-	// updates are the routes that came or went since minute.
+	// updates counts the routes added or removed since minute.
 	updates int
 	minute  time.Time
 	heard   bool
 	reason  string
-	broke   string // why a write failed: what the peer says meanwhile counts more
+	broke   string // why a write failed: a message from the peer takes precedence
 	closed  bool
 	sent    map[path]said
-	most    int // entries that sent has had room for
-	// addPath says in which families path identifiers go out.
+	most    int // the maximum size that sent has had
+	// addPath says in which families path identifiers are sent.
 	addPath map[pkt.Family]pkt.BGPAddPathMode
-	// sendsIDs says in which families path identifiers come in.
+	// sendsIDs says in which families path identifiers are received.
 	sendsIDs map[pkt.Family]bool
 }
 
-// path names a route on the wire: id is 0 without add-path (RFC 7911).
+// path identifies a route on the wire: id is 0 without ADD-PATH (RFC 7911).
 type path struct {
 	prefix netip.Prefix
 	id     uint32
 }
 
-// Names of states (RFC 4271, section 8.2.2).
+// Names of the states (RFC 4271, section 8.2.2).
 const (
 	stateIdle        = "idle"
 	stateConnect     = "connect"
@@ -96,8 +96,8 @@ func (e *engine) newTap(c *net.TCPConn, peer netip.Addr, g *group) *tap {
 	return t
 }
 
-// Read overhears what comes in, and filters it. Before the session is established
-// gobgp may refuse it at any message, and the next must not count as heard.
+// Read observes and filters what is received. Before the session is established, gobgp
+// may reject it at any message, and the next one must not count as received.
 func (t *tap) Read(b []byte) (int, error) {
 	state, _, _, _, _ := t.status()
 	return t.in.read(b, state == stateEstablished, t.hear)
@@ -112,12 +112,12 @@ func (t *tap) hear(b []byte) (int, error) {
 	return n, err
 }
 
-// Write overhears what goes out, once it has gone out. gobgp's senders and the
-// audit may write at the same time, each whole messages.
+// Write observes what is sent, after it was sent. gobgp's senders and the audit may write
+// concurrently, each complete messages.
 func (t *tap) Write(b []byte) (int, error) {
 	t.writing.Lock()
 	defer t.writing.Unlock()
-	_ = t.SetWriteDeadline(time.Now().Add(t.group.hold)) // gobgp would gather without end
+	_ = t.SetWriteDeadline(time.Now().Add(t.group.hold)) // gobgp would queue without limit
 	began := time.Now()
 	n, err := t.TCPConn.Write(b)
 	t.written.Add(uint64(n)) // before a route counts as withdrawn
@@ -135,7 +135,7 @@ func (t *tap) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Close is called by gobgp, which does not say why.
+// Close is called by gobgp, which does not give a reason.
 func (t *tap) Close() error {
 	err := t.TCPConn.Close()
 	t.mu.Lock()
@@ -155,15 +155,15 @@ func (t *tap) Close() error {
 	return err
 }
 
-// fail ends the session for a reason of ours, telling the peer why if it can
-// still hear us (RFC 9384: cease, BFD down).
+// fail ends the session for a reason of ours, and sends it to the peer if it still
+// receives (RFC 9384: cease, BFD down).
 func (t *tap) fail(reason string) {
 	t.end(reason)
 	farewell(t.TCPConn, pkt.BGP_ERROR_CEASE, subBFDDown, 100*time.Millisecond)
 	t.Close()
 }
 
-// end keeps the first reason.
+// end records the reason unless there already is one.
 func (t *tap) end(reason string) {
 	t.mu.Lock()
 	if t.reason == "" {
@@ -181,14 +181,14 @@ func (t *tap) readFailure(err error) string {
 	return errorWords(err)
 }
 
-// status gives the state, since when, the peer's AS and why it ended.
+// status returns the state, since when, the peer's AS and why it ended.
 func (t *tap) status() (state string, since time.Time, peerAS uint32, reason string, closed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.state, t.since, t.peerAS, cmp.Or(t.reason, t.broke), t.closed
 }
 
-// queued says whether gobgp has yet to write something.
+// queued reports whether gobgp has yet to write something.
 func (t *tap) queued() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -247,7 +247,7 @@ func (t *tap) received(typ uint8, body []byte) {
 func (t *tap) wrote(typ uint8, body []byte) {
 	switch typ {
 	case pkt.BGP_MSG_OPEN:
-		close(t.greeted) // there is one in a session
+		close(t.greeted) // only one per session
 	case pkt.BGP_MSG_NOTIFICATION:
 		t.end(t.sentWords(body))
 	case pkt.BGP_MSG_UPDATE:
@@ -256,10 +256,10 @@ func (t *tap) wrote(typ uint8, body []byte) {
 	}
 }
 
-// noteSent reads an UPDATE of ours.
+// noteSent records an UPDATE that we sent.
 func (t *tap) noteSent(body []byte) {
 	t.mu.Lock()
-	// To read what we send as add-path is to receive it.
+	// Parsing what we send as ADD-PATH is the receive mode.
 	read := map[pkt.Family]pkt.BGPAddPathMode{}
 	for f := range t.addPath {
 		read[f] = pkt.BGP_ADD_PATH_RECEIVE
@@ -305,12 +305,12 @@ func (t *tap) withdrew(list []pkt.PathNLRI) {
 	}
 }
 
-// leastShrunk is how many routes a map had that is worth copying.
+// leastShrunk is the map size above which shrinking is worthwhile.
 const leastShrunk = 4096
 
-// readOpen reads an OPEN message: the AS, the four octet one if it is there
-// (RFC 6793), the router ID, and the families in which the peer receives several
-// paths of a prefix, or sends them.
+// readOpen parses an OPEN message: the AS, the four-octet one if present (RFC 6793), the
+// router ID, and the families in which the peer receives several paths of a prefix, or
+// sends them.
 func readOpen(body []byte) (as uint32, id netip.Addr, addPath map[pkt.Family]pkt.BGPAddPathMode, sends map[pkt.Family]bool) {
 	h := &pkt.BGPHeader{Type: pkt.BGP_MSG_OPEN, Len: uint16(pkt.BGP_HEADER_LENGTH + len(body))}
 	m, err := pkt.ParseBGPBody(h, body)

@@ -12,16 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel repeats a lost SYN only after a second, and a peer with a password
-// answers nothing while it is away: its kernel's resets are not signed. So a
-// dial sends several SYNs, one after the other.
+// The kernel retransmits a lost SYN only after a second, and a peer with a password does
+// not answer while it is down: its kernel's resets are not signed. Therefore several
+// connections are attempted, staggered.
 const (
 	connectTimeout = time.Second
 	connectStagger = 200 * time.Millisecond
 )
 
-// dialTCP connects to a peer, from the address and with the signatures and TTL
-// that are for it.
+// dialTCP connects to a peer, with its source address, signatures and TTL.
 func (d *dialTarget) dialTCP(ctx context.Context) (*net.TCPConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -56,7 +55,7 @@ func (d *dialTarget) dialTCP(ctx context.Context) (*net.TCPConn, error) {
 }
 
 func (d *dialTarget) dialOnce(ctx context.Context) (*net.TCPConn, error) {
-	dialer := net.Dialer{KeepAlive: -1, Control: d.prepare} // BGP has its own
+	dialer := net.Dialer{KeepAlive: -1, Control: d.prepare} // BGP has its own keepalives
 	dialer.SetMultipathTCP(false)
 	if d.from.IsValid() {
 		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(d.from, 0))
@@ -68,7 +67,7 @@ func (d *dialTarget) dialOnce(ctx context.Context) (*net.TCPConn, error) {
 	return c.(*net.TCPConn), nil
 }
 
-// prepare readies a socket for the very first segment.
+// prepare configures a socket before the first segment.
 func (d *dialTarget) prepare(_, _ string, c syscall.RawConn) error {
 	to := d.to.Addr()
 	if d.group.password != "" {
@@ -81,7 +80,7 @@ func (d *dialTarget) prepare(_, _ string, c syscall.RawConn) error {
 	return errors.Join(err, failed)
 }
 
-// bind keeps a socket to its interface.
+// bind binds a socket to its interface.
 func (d *dialTarget) bind(fd int) error {
 	if d.device == "" {
 		return nil
@@ -92,11 +91,11 @@ func (d *dialTarget) bind(fd int) error {
 	return nil
 }
 
-// minTTL is the least that segments of a neighbour arrive with (RFC 5082).
+// minTTL returns the minimum TTL of a neighbor's received segments (RFC 5082).
 func (g *group) minTTL() int { return 256 - int(g.hops) }
 
-// setTTL sets what our segments begin with, and what is refused of the
-// neighbour's. gobgp does so too, but only once the session is up.
+// setTTL sets the TTL of our segments, and the minimum for the neighbor's. gobgp does so
+// too, but only once the session is up.
 func (g *group) setTTL(fd int, ip4 bool) error {
 	level, ttl, least := unix.IPPROTO_IP, unix.IP_TTL, unix.IP_MINTTL
 	if !ip4 {
@@ -117,8 +116,8 @@ func (g *group) setTTL(fd int, ip4 bool) error {
 	return nil
 }
 
-// listenTCP listens on an address, expecting signatures from the prefixes of
-// groups that have a password.
+// listenTCP listens on an address, and expects signatures from the prefixes of groups
+// with a password.
 func listenTCP(ctx context.Context, at netip.AddrPort, groups []*group) (*net.TCPListener, error) {
 	network := "tcp6"
 	if at.Addr().Is4() {
@@ -140,7 +139,7 @@ func listenTCP(ctx context.Context, at netip.AddrPort, groups []*group) (*net.TC
 			return nil
 		},
 	}
-	lc.SetMultipathTCP(false) // MPTCP and MD5 exclude each other
+	lc.SetMultipathTCP(false) // MPTCP and TCP MD5 are mutually exclusive
 	l, err := lc.Listen(ctx, network, at.String())
 	if err != nil {
 		return nil, fmt.Errorf("listen for BGP on %s: %w", at, err)
@@ -148,12 +147,12 @@ func listenTCP(ctx context.Context, at netip.AddrPort, groups []*group) (*net.TC
 	return l.(*net.TCPListener), nil
 }
 
-// signTCP asks for TCP MD5 signatures to and from all addresses of a prefix
-// (RFC 2385; struct tcp_md5sig in Linux' include/uapi/linux/tcp.h).
+// signTCP enables TCP MD5 signatures to and from all addresses of a prefix (RFC 2385;
+// struct tcp_md5sig in Linux's include/uapi/linux/tcp.h).
 func signTCP(c syscall.RawConn, p netip.Prefix, password string) error {
 	sig := unix.TCPMD5Sig{Flags: unix.TCP_MD5SIG_FLAG_PREFIX, Prefixlen: uint8(p.Bits()), Keylen: uint16(len(password))}
-	// Addr is a sockaddr_storage: family, then what struct sockaddr_in or
-	// sockaddr_in6 has before the address.
+	// Addr is a sockaddr_storage: the family, then what precedes the address in struct
+	// sockaddr_in or sockaddr_in6.
 	if p.Addr().Is4() {
 		sig.Addr.Family = unix.AF_INET
 		copy(sig.Addr.Data[2:], p.Addr().AsSlice())

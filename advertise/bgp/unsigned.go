@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// watchSignatures says in the log when segments are dropped because their TCP
-// MD5 signature is wrong or missing: whoever sent them only sees a timeout.
-// The kernel counts them for the whole network namespace.
+// watchSignatures logs when segments are dropped because their TCP MD5 signature is wrong
+// or missing: the sender only sees a timeout. The kernel counts them for the complete
+// network namespace.
 func (e *engine) watchSignatures() {
 	defer e.wg.Done()
 	before, err := badSignatures()
 	if err != nil {
-		return // no /proc: nothing to be said
+		return // no /proc: cannot be checked
 	}
 	tick := time.NewTicker(signatureEvery)
 	defer tick.Stop()
@@ -34,7 +34,7 @@ func (e *engine) watchSignatures() {
 const signatureEvery = 5 * time.Second
 
 // badSignatures sums the TcpExt counters TCPMD5NotFound, TCPMD5Unexpected and
-// TCPMD5Failure (Linux' net/ipv4/proc.c).
+// TCPMD5Failure (Linux's net/ipv4/proc.c).
 func badSignatures() (sum uint64, err error) {
 	b, err := os.ReadFile("/proc/thread-self/net/netstat")
 	if err != nil {

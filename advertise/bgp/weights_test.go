@@ -11,9 +11,9 @@ import (
 	"github.com/fairlead/fairlead/lab/foreign"
 )
 
-// TestBandwidthsAtRouters has one balancer offer three times the bandwidth of the
-// other: our router and FRR give it three times the share, BIRD, which knows no
-// bandwidths, the same.
+// TestBandwidthsAtRouters has one load balancer advertise three times the bandwidth of
+// the other: our router and FRR give it three times the share, BIRD, which does not
+// support bandwidths, the same share.
 func TestBandwidthsAtRouters(t *testing.T) {
 	for router, want := range map[string]string{
 		"fairlead": "20: 10.0.0.105 10.0.0.106*3",

@@ -13,29 +13,29 @@ import (
 	"github.com/fairlead/fairlead/advertise/bfd"
 )
 
-// leaving is a route on its way out.
+// leaving is a route that is being withdrawn.
 type leaving struct {
 	since time.Time
-	// failed is why gobgp would not withdraw it.
+	// failed is why gobgp did not withdraw it.
 	failed error
-	// written is by session how many octets had been written when the route was not
-	// among them any more: once the peer has acknowledged so many, it has the
-	// withdrawal.
+	// written holds per session how many octets had been written when the route was no
+	// longer among them: once the peer has acknowledged that many, it has the withdrawal.
 	written map[*tap]uint64
 }
 
-// settled is how old a session must be for what was written to it to be all that it
-// was sent at its start (audit.go).
+// settled is the minimum age of a session for everything from its start to have been
+// written (audit.go).
 const settled = 500 * time.Millisecond
 
-// codeSendHold is RFC 9687's error code of a peer that does not take what it is sent.
+// codeSendHold is the error code of RFC 9687 for a peer that does not read what it is
+// sent.
 const codeSendHold = 8
 
-// Withdrawing lists routes that a peer may still have. A peer has heard of a
-// withdrawal when it has acknowledged the octets and, where BFD watches it, was
-// heard since: what died without a word may have told others before. One without a
-// session has none of our routes, unless others have not noticed its silence yet. One
-// that takes nothing for the hold time loses its session (RFC 9687).
+// Withdrawing lists routes that a peer may still have. A peer has received a withdrawal
+// when it has acknowledged the octets and, if BFD watches it, was heard since: a peer
+// that died silently may have told others before. A peer without a session has none of
+// our routes, unless others may not have noticed its silence yet. One that reads nothing
+// for the hold time loses its session (RFC 9687).
 func (s *Speaker) Withdrawing() []advertise.Withdrawal {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,16 +67,16 @@ func (s *Speaker) Withdrawing() []advertise.Withdrawal {
 	return all
 }
 
-// outlet is a peer, and how far what it is sent has come, at one moment.
+// outlet is a peer and the progress of what it is sent, at one moment.
 type outlet struct {
 	name string
 	tap  *tap // nil without an established session
-	// silentUntil is until when others may have what a session told that BFD ended.
+	// silentUntil is until when others may have routes from a session that BFD ended.
 	silentUntil time.Time
 	watched     bool
-	heard       time.Time // by BFD
+	heard       time.Time // as of the last BFD packet
 	fresh       bool
-	queued      bool // more is to be written
+	queued      bool // more must be written
 	written     uint64
 	acked       uint64
 }
@@ -99,15 +99,14 @@ func (e *engine) outlets() []*outlet {
 	e.mu.Unlock()
 	for _, o := range all {
 		if o.tap != nil {
-			o.written = o.tap.written.Load() // first: what comes later is not acknowledged yet
+			o.written = o.tap.written.Load() // first: what is written later is not acknowledged yet
 			o.queued, o.acked = o.tap.isQueued(), o.written-o.tap.unacknowledged(o.written)
 		}
 	}
 	return all
 }
 
-// mayHave says why a peer may have a route that is withdrawn; nothing where it has
-// not.
+// mayHave returns why a peer may have a withdrawn route, or "" if it does not.
 func (o *outlet) mayHave(p netip.Prefix, l *leaving, now time.Time) string {
 	if o.tap == nil {
 		if o.silentUntil.After(now) {
@@ -140,16 +139,16 @@ func (o *outlet) lacks(p netip.Prefix, l *leaving) string {
 	return ""
 }
 
-// giveUp ends a session whose peer has not taken a withdrawal for the hold time.
+// giveUp ends a session whose peer has not received a withdrawal for the hold time.
 func (t *tap) giveUp(why string) {
 	if _, _, _, reason, _ := t.status(); reason == "" {
 		reason = fmt.Sprintf("a withdrawal was not confirmed for the hold time of %s: %s", t.group.hold, why)
 		t.end(reason)
-		go t.reject(codeSendHold, 0, reason) // which writes
+		go t.reject(codeSendHold, 0, reason) // in the background, because it writes
 	}
 }
 
-// told says that a route has been written and not been taken back.
+// told reports whether a route has been written and not withdrawn.
 func (t *tap) told(p netip.Prefix) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -157,7 +156,7 @@ func (t *tap) told(p netip.Prefix) bool {
 	return is
 }
 
-// isQueued says that messages wait to be written, or one is being written.
+// isQueued reports whether messages are waiting to be written, or one is being written.
 func (t *tap) isQueued() bool {
 	if !t.writing.TryLock() {
 		return true
@@ -169,8 +168,8 @@ func (t *tap) isQueued() bool {
 	return q != nil && q.Len() > 0
 }
 
-// unacknowledged is how many octets that were written the peer's kernel has not
-// acknowledged; all of them where that cannot be said.
+// unacknowledged returns how many written octets the peer's kernel has not acknowledged;
+// all of them if unknown.
 func (t *tap) unacknowledged(written uint64) uint64 {
 	raw, err := t.SyscallConn()
 	if err != nil {
@@ -185,8 +184,8 @@ func (t *tap) unacknowledged(written uint64) uint64 {
 	return left
 }
 
-// lose ends a session whose peer is silent. Others notice that at most the time
-// between two packets later.
+// lose ends a session whose peer is silent. Others notice that at most one packet
+// interval later.
 func (e *engine) lose(t *tap, reason string) {
 	e.mu.Lock()
 	if p := e.peers[t.peer]; p != nil && p.tap == t {

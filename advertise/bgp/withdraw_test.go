@@ -26,11 +26,11 @@ import (
 	api "github.com/fairlead/fairlead/source"
 )
 
-// silenceSeen is how long BFD takes to see silence in TestWithdrawing: so long that a
-// busy machine can cut a link and withdraw a route before.
+// silenceSeen is how long BFD takes to detect silence in TestWithdrawing: long enough for
+// a busy machine to cut a link and withdraw a route before that.
 const silenceSeen = bfd.DefaultMultiplier * time.Second
 
-// waited gives those that are waited for, and why, once each.
+// waited returns the distinct peers and reasons of unconfirmed withdrawals.
 func waited(all []advertise.Withdrawal) string {
 	var words []string
 	for _, w := range all {
@@ -40,8 +40,8 @@ func waited(all []advertise.Withdrawal) string {
 	return strings.Join(slices.Compact(words), "; ")
 }
 
-// TestWithdrawing withdraws from peers that live, from one that has died without a
-// word, and from one whose silence has just been noticed; with BFD and without.
+// TestWithdrawing withdraws from live peers, from one that has died silently, and from
+// one whose silence has just been noticed; with BFD and without.
 func TestWithdrawing(t *testing.T) {
 	l := paper(t)
 	both := []string{"10.0.0.108", "10.0.0.109"}
@@ -95,8 +95,8 @@ func TestWithdrawing(t *testing.T) {
 	}
 }
 
-// frozen is a peer that takes a session and then reads nothing any more, though it
-// goes on to send keepalives where it is asked to.
+// frozen is a peer that accepts a session and then stops reading, but continues to send
+// keepalives if requested.
 type frozen struct {
 	addr  netip.AddrPort
 	ended chan struct{}
@@ -135,8 +135,8 @@ func freeze(t *testing.T, at string, alive bool, read func(net.Conn)) *frozen {
 	return f
 }
 
-// windowClosed says that a peer has not acknowledged anything for a while, though
-// there is something.
+// windowClosed reports whether a peer has not acknowledged anything for a while, although
+// there is something to acknowledge.
 func windowClosed(s *Speaker, peer string) bool {
 	for _, o := range s.e.outlets() {
 		if o.name == peer && o.tap != nil && o.acked < o.written {
@@ -149,9 +149,9 @@ func windowClosed(s *Speaker, peer string) bool {
 
 const stuckHold = 6 * time.Second
 
-// withStuck is a speaker with a reflector that lives, behind which is a router, and a
-// peer named stuck. The function has that one read nothing more, closes its window, and
-// returns since when it reads nothing: the hold time may begin at once.
+// withStuck returns a speaker with a live reflector, behind which is a router, and a peer
+// named stuck. The function makes that peer stop reading, closes its window, and returns
+// since when it has read nothing: the hold time may start immediately.
 func withStuck(t *testing.T, port uint16, at string, local string) (s *Speaker, r *Router, stick func() time.Time) {
 	t.Helper()
 	startReflector(t, port)
@@ -194,16 +194,16 @@ func withStuck(t *testing.T, port uint16, at string, local string) (s *Speaker, 
 	}
 }
 
-// withoutFill are the routes that withStuck has not made.
+// withoutFill returns the routes that withStuck has not made.
 func withoutFill(all map[netip.Prefix]route.Route) map[netip.Prefix]route.Route {
 	maps.DeleteFunc(all, func(_ netip.Prefix, r route.Route) bool { return r.Peers == "stuck" })
 	return all
 }
 
-// TestPeerThatReadsNothing withdraws a route from a peer whose receive window is
-// closed, beside one that lives: Set does not wait, the withdrawal counts as
-// unconfirmed, and the session ends after the hold time (RFC 9687). What the other is
-// told is not delayed.
+// TestPeerThatReadsNothing withdraws a route from a peer with a closed receive window,
+// next to a live one: Set does not wait, the withdrawal counts as unconfirmed, and the
+// session ends after the hold time (RFC 9687). Messages to the other peer are not
+// delayed.
 func TestPeerThatReadsNothing(t *testing.T) {
 	s, router, stick := withStuck(t, 20230, "127.21.4.16:20231", "127.21.1.9")
 	all := manyRoutes(1000)
@@ -241,9 +241,9 @@ func TestPeerThatReadsNothing(t *testing.T) {
 	})
 }
 
-// TestServicesBesideAPeerThatReadsNothing runs the loop with such a peer: the frontend
-// of a Service that goes is held until that peer is given up; another Service comes
-// and is announced to the living one meanwhile.
+// TestServicesBesideAPeerThatReadsNothing runs the loop with such a peer: the frontend of
+// a deleted Service stays programmed until that peer is given up; meanwhile another
+// Service is added and advertised to the live one.
 func TestServicesBesideAPeerThatReadsNothing(t *testing.T) {
 	s, router, stick := withStuck(t, 20232, "127.21.4.17:20233", "127.21.1.10")
 	plane, services := fake.New(), make(chan []*model.Service, 1)
@@ -289,7 +289,7 @@ func TestServicesBesideAPeerThatReadsNothing(t *testing.T) {
 	}
 }
 
-// source gives what is sent to it.
+// source publishes what is sent to it.
 type source chan []*model.Service
 
 func (s source) Run(ctx context.Context, publish func(api.Snapshot)) error {

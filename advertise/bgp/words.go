@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// subBFDDown is the cease subcode of RFC 9384, which gobgp has no name for.
+// subBFDDown is the cease subcode of RFC 9384, for which gobgp has no name.
 const subBFDDown = 10
 
 func isTimeout(err error) bool {
@@ -28,7 +28,7 @@ func isEOF(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET)
 }
 
-// errorWords says why an open connection ended.
+// errorWords explains why an open connection ended.
 func errorWords(err error) string {
 	switch {
 	case errors.Is(err, io.EOF):
@@ -43,7 +43,7 @@ func errorWords(err error) string {
 	return err.Error()
 }
 
-// dialWords says why no connection came about, and what to look at.
+// dialWords explains why a connection was not established, and what to check.
 func dialWords(to netip.AddrPort, local netip.Addr, password bool, waited time.Duration, err error) string {
 	switch {
 	case errors.Is(err, unix.ECONNREFUSED):
@@ -61,7 +61,7 @@ func dialWords(to netip.AddrPort, local netip.Addr, password bool, waited time.D
 	return err.Error()
 }
 
-// sentWords says why we ended the session.
+// sentWords explains why we ended the session.
 func (t *tap) sentWords(body []byte) string {
 	code, sub := notificationCode(body)
 	_, _, as, _, _ := t.status()
@@ -78,7 +78,7 @@ func (t *tap) sentWords(body []byte) string {
 	return "we ended the session: " + notificationName(code, sub)
 }
 
-// receivedWords says why the peer ended the session.
+// receivedWords explains why the peer ended the session.
 func (t *tap) receivedWords(body []byte) string {
 	code, sub := notificationCode(body)
 	_, _, as, _, _ := t.status()

@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/core/route"
 )
 
-// wantError waits until a peer's row says want.
+// wantError waits until a peer's row contains want.
 func wantError(t *testing.T, peers func() []advertise.Peer, address, want string) {
 	t.Helper()
 	var last string

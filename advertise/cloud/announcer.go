@@ -11,30 +11,30 @@ import (
 	"github.com/fairlead/fairlead/core/route"
 )
 
-// patience is how long Close waits for the cloud to withdraw what is left: the
-// process is about to end.
+// patience is how long Close waits for the cloud to withdraw what is left: the process is
+// about to end.
 const patience = 5 * time.Second
 
-// Announcer has a cloud lead prefixes to one balancer, which acts for itself. The
-// API is called in the background; Withdrawing says what it has not confirmed.
+// Announcer makes a cloud route prefixes to one load balancer that acts for itself. The
+// API is called in the background; Withdrawing reports what it has not confirmed.
 type Announcer struct {
 	node   string
 	keeper Keeper
 	stop   context.CancelFunc
 	ended  sync.WaitGroup
 	wake   chan struct{}
-	// passed is told after each call of the API.
+	// passed receives a value after each API call.
 	passed chan struct{}
 
-	mu    sync.Mutex // of what follows
-	offer []Offer    // nil: nothing has been set yet
+	mu    sync.Mutex // protects the following fields
+	offer []Offer    // nil: not set yet
 	state State
 	out   Out
 }
 
 var _ advertise.Announcer = (*Announcer)(nil)
 
-// NewAnnouncer makes one that leaves the cloud as it is until the first Set.
+// NewAnnouncer returns an Announcer that does not change the cloud before the first Set.
 func NewAnnouncer(node string, k Keeper) *Announcer {
 	ctx, stop := context.WithCancel(context.Background())
 	a := &Announcer{
@@ -45,7 +45,7 @@ func NewAnnouncer(node string, k Keeper) *Announcer {
 	return a
 }
 
-// Set has the cloud lead these prefixes here, soon, and no others.
+// Set asynchronously makes the cloud route exactly these prefixes here.
 func (a *Announcer) Set(routes []route.Route) error {
 	routes = Carried(routes)
 	a.mu.Lock()
@@ -59,14 +59,14 @@ func (a *Announcer) Set(routes []route.Route) error {
 	return nil
 }
 
-// Withdrawing are the prefixes that the cloud may still lead here.
+// Withdrawing lists the prefixes that the cloud may still route here.
 func (a *Announcer) Withdrawing() []advertise.Withdrawal {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.out.Withdrawing(a.state)
 }
 
-// routes are those that were set.
+// routes returns the routes that were set.
 func (a *Announcer) routes() []route.Route {
 	if len(a.offer) == 0 {
 		return nil
@@ -74,7 +74,7 @@ func (a *Announcer) routes() []route.Route {
 	return a.offer[0].Routes
 }
 
-// run calls the Keeper again and again: it knows when there is something to do.
+// run calls the Keeper periodically: the Keeper decides whether there is something to do.
 func (a *Announcer) run(ctx context.Context) {
 	every := time.NewTicker(changePause / 2)
 	defer every.Stop()
@@ -104,14 +104,14 @@ func (a *Announcer) run(ctx context.Context) {
 	}
 }
 
-// Peers is the cloud.
+// Peers returns the cloud.
 func (a *Announcer) Peers() []advertise.Peer {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return []advertise.Peer{a.state.Peer(len(a.routes()))}
 }
 
-// Close has the cloud lead nothing here any more, as far as it answers soon.
+// Close removes all routes from the cloud, if it answers soon.
 func (a *Announcer) Close() error {
 	a.mu.Lock()
 	begun := a.offer != nil
@@ -125,7 +125,7 @@ func (a *Announcer) Close() error {
 	return nil
 }
 
-// await waits a while until all is withdrawn.
+// await waits a while until everything is withdrawn.
 func (a *Announcer) await() {
 	limit := time.After(patience)
 	for {
@@ -142,20 +142,20 @@ func (a *Announcer) await() {
 	}
 }
 
-// Out are the prefixes that a cloud may lead to one balancer. It is for one
-// goroutine at a time.
+// Out tracks the prefixes that a cloud may route to one load balancer. It is not safe for
+// concurrent use.
 type Out struct {
-	// withdrawn is by prefix when it was withdrawn; zero for what is offered.
+	// withdrawn holds when each prefix was withdrawn; zero for those that are offered.
 	withdrawn map[netip.Prefix]time.Time
-	// unknown is since when it is not known what an earlier process has left there;
-	// zero once it is.
+	// unknown is since when it has been unknown what an earlier process left there; zero
+	// once it is known.
 	unknown time.Time
 }
 
-// NewOut knows nothing yet of what an earlier process has left in the cloud.
+// NewOut returns an Out that does not know what an earlier process left in the cloud.
 func NewOut(now time.Time) Out { return Out{withdrawn: map[netip.Prefix]time.Time{}, unknown: now} }
 
-// Offer says what is offered from now on.
+// Offer sets what is offered from now on.
 func (o *Out) Offer(routes []route.Route, now time.Time) {
 	offered := make(map[netip.Prefix]bool, len(routes))
 	for _, r := range routes {
@@ -169,7 +169,7 @@ func (o *Out) Offer(routes []route.Route, now time.Time) {
 	}
 }
 
-// Answered takes in how the cloud stands since it was told of these routes.
+// Answered processes the state of the cloud after it was passed these routes.
 func (o *Out) Answered(offered []route.Route, s State) {
 	is := make(map[netip.Prefix]bool, len(offered))
 	for _, r := range offered {
@@ -183,7 +183,7 @@ func (o *Out) Answered(offered []route.Route, s State) {
 	if o.unknown.IsZero() || s.State == Failing && len(s.Undone) == 0 {
 		return
 	}
-	for _, p := range s.Undone { // all that an earlier process has left
+	for _, p := range s.Undone { // everything that an earlier process left
 		if _, known := o.withdrawn[p]; !known && !is[p] {
 			o.withdrawn[p] = o.unknown
 		}
@@ -191,8 +191,8 @@ func (o *Out) Answered(offered []route.Route, s State) {
 	o.unknown = time.Time{}
 }
 
-// Withdrawing are the prefixes of which the cloud has not confirmed that it does not
-// lead them here.
+// Withdrawing lists the prefixes for which the cloud has not confirmed that it does not
+// route them here.
 func (o *Out) Withdrawing(s State) []advertise.Withdrawal {
 	from, reason := "cloud "+s.Name, "it has not answered yet"
 	if s.Name == "cloud" { // no controller has named it yet

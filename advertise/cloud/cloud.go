@@ -1,7 +1,7 @@
-// Package cloud makes VIPs reach balancers where nothing speaks BGP: by the API
-// of the cloud. A Provider is one such API, whole states go in; Keeper calls it
-// when it must be called; Announcer is the door for an agent that does so by
-// itself. The SDKs stay in the packages below.
+// Package cloud routes VIPs to load balancers through the API of the cloud, for networks
+// without BGP. A Provider implements one such API and receives complete states; Keeper
+// calls it when needed; Announcer is the interface for an agent that acts for itself. The
+// SDKs stay in the packages below.
 package cloud
 
 import (
@@ -19,14 +19,14 @@ import (
 	"github.com/fairlead/fairlead/core/route"
 )
 
-// Offer is what one balancer is ready to carry.
+// Offer contains the routes of one load balancer.
 type Offer struct {
 	Node   string
 	Routes []route.Route
 }
 
-// Carried gives of some routes those that a cloud is told of, and of these what it
-// takes: a route that is for some peers is not for a cloud, and no attribute is.
+// Carried returns the routes that a cloud can carry, without attributes: routes for
+// specific peers are not for a cloud.
 func Carried(routes []route.Route) (carried []route.Route) {
 	for _, r := range routes {
 		if r.Peers == "" {
@@ -36,22 +36,23 @@ func Carried(routes []route.Route) (carried []route.Route) {
 	return carried
 }
 
-// Refused tells by prefix why the cloud does not lead it here; somebody has to
-// mend that.
+// Refused contains, by prefix, why the cloud does not route it here; an operator must fix
+// that.
 type Refused map[netip.Prefix]string
 
-// Refuse notes why; what has been noted before stays.
+// Refuse records a reason, unless there already is one.
 func (r Refused) Refuse(p netip.Prefix, format string, values ...any) {
 	if _, ok := r[p]; !ok {
 		r[p] = fmt.Sprintf(format, values...)
 	}
 }
 
-// maxWords is how many bytes Words gives: they become a part of a Lease, and a cloud
-// may say anything.
+// maxWords limits the length of Words, in bytes: the text becomes part of a Lease, and a
+// cloud may return anything.
 const maxWords = 4096
 
-// Words gives them in one line, sorted; where they are too many, how many more there are.
+// Words returns the reasons in one line, sorted. If there are too many, it ends with the
+// number of omitted ones.
 func (r Refused) Words() string {
 	var words []string
 	for p, why := range r {
@@ -67,23 +68,24 @@ func (r Refused) Words() string {
 	return strings.Join(words, "; ")
 }
 
-// Provider is the API of a cloud. Only one may be at work for an owner at a time;
-// where two are for a moment, the next Sync heals it.
+// Provider is the API of a cloud. Only one may be active per owner at a time; if two are
+// for a moment, the next Sync corrects it.
 type Provider interface {
 	// Name is "aws", "gcp" or "webhook".
 	Name() string
-	// Sync reads what is there, and changes what is ours until exactly these
-	// offers are carried: first it withdraws. What is not ours it leaves, and
-	// refuses. An error means that not all was done, and it is to be called again;
-	// where it joins advertise.RouteErrors alone, all other prefixes are done.
+	// Sync reads the current state, and changes our resources until exactly these offers
+	// are carried, starting with withdrawals. It does not touch other resources, and
+	// rejects prefixes in conflict with them. An error means that something was not done,
+	// and Sync must be called again; if it only joins advertise.RouteErrors, all other
+	// prefixes are done.
 	Sync(ctx context.Context, offers []Offer) (Refused, error)
 }
 
-// Owner is what tells the resources of one installation from another's and from
-// everybody else's.
+// Owner matches valid owners, which distinguish the resources of one installation from
+// all others.
 var Owner = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,18}[a-z0-9])?$`)
 
-// CheckOwner says what is wrong with an owner's name.
+// CheckOwner returns what is wrong with the name of an owner, or nil.
 func CheckOwner(owner string) error {
 	if !Owner.MatchString(owner) {
 		return fmt.Errorf("the owner %q is not 1 to 20 of a-z, 0-9 and -, a letter first: it becomes a part of names in the cloud", owner)
@@ -91,13 +93,13 @@ func CheckOwner(owner string) error {
 	return nil
 }
 
-// Hop is a balancer to which a prefix may be led.
+// Hop is a load balancer to which a prefix can be routed.
 type Hop struct {
 	Node string     `json:"node"`
 	Addr netip.Addr `json:"address"`
 }
 
-// Hops gives by prefix all that offer it, sorted by node and address.
+// Hops returns by prefix all load balancers that offer it, sorted by node and address.
 func Hops(offers []Offer) map[netip.Prefix][]Hop {
 	hops := map[netip.Prefix][]Hop{}
 	for _, o := range offers {
@@ -112,7 +114,7 @@ func Hops(offers []Offer) map[netip.Prefix][]Hop {
 	return hops
 }
 
-// Prefixes gives those of hops, sorted.
+// Prefixes returns the prefixes of hops, sorted.
 func Prefixes[V any](hops map[netip.Prefix]V) []netip.Prefix {
 	var all []netip.Prefix
 	for p := range hops {
@@ -122,9 +124,9 @@ func Prefixes[V any](hops map[netip.Prefix]V) []netip.Prefix {
 	return all
 }
 
-// Choose gives the one of some hops that a prefix is led to where the cloud takes
-// only one: the highest random weight. Prefixes are so spread over the nodes, and
-// when a node goes only its own move. False where there is none.
+// Choose returns the hop to which a prefix is routed if the cloud supports only one, by
+// highest random weight: prefixes are spread over the nodes, and if a node is removed,
+// only its own move. It returns false if there is none.
 func Choose(prefix netip.Prefix, hops []Hop) (Hop, bool) {
 	if len(hops) == 0 {
 		return Hop{}, false
@@ -138,17 +140,17 @@ func weight(prefix netip.Prefix, h Hop) uint64 {
 	f := fnv.New64a()
 	// Writing to a hash never fails.
 	_, _ = fmt.Fprintf(f, "%s %s", prefix, h.Node)
-	// FNV leaves neighbours near each other: mix as splitmix64 does.
+	// FNV maps similar inputs to similar values: mix as in splitmix64.
 	x := f.Sum64()
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
 }
 
-// Undone collects what of a Sync could not be done.
+// Undone collects the errors of a Sync.
 type Undone struct{ errs []error }
 
-// Try does a thing, notes if that fails, and says whether it is done.
+// Try calls do, records an error, and reports success.
 func (u *Undone) Try(do func() error) bool {
 	err := do()
 	if err != nil {
@@ -157,7 +159,7 @@ func (u *Undone) Try(do func() error) bool {
 	return err == nil
 }
 
-// TryFor does a thing that concerns one prefix alone.
+// TryFor is like Try for something that only concerns one prefix.
 func (u *Undone) TryFor(p netip.Prefix, do func() error) bool {
 	return u.Try(func() error {
 		if err := do(); err != nil {
@@ -167,5 +169,5 @@ func (u *Undone) TryFor(p netip.Prefix, do func() error) bool {
 	})
 }
 
-// Err is what was noted.
+// Err returns the recorded errors.
 func (u *Undone) Err() error { return errors.Join(u.errs...) }

@@ -18,13 +18,13 @@ import (
 	"github.com/fairlead/fairlead/core/route"
 )
 
-// script is a cloud that answers as a test says.
+// script is a cloud with scripted answers.
 type script struct {
 	mu      sync.Mutex
 	got     [][]Offer
 	fail    error
 	refused Refused
-	// hold, where it is not nil, keeps Sync until it is closed.
+	// hold, if not nil, blocks Sync until it is closed.
 	hold chan struct{}
 }
 
@@ -80,8 +80,8 @@ func eventually(t *testing.T, what string, is func() bool) {
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// When a Keeper calls: for what is new, after a failure later and later, as late
-// as the cloud asks, and now and then.
+// A Keeper calls for changes, after a failure with backoff, as late as the cloud
+// requests, and periodically.
 func TestKeeperIsDue(t *testing.T) { synctest.Test(t, keeperIsDue) }
 
 func keeperIsDue(t *testing.T) {
@@ -112,7 +112,7 @@ func keeperIsDue(t *testing.T) {
 			t.Errorf("pause %d is %s", i, k.retry)
 		}
 	}
-	// What is new is not kept back by another failure, but where the cloud is busy.
+	// A change is not delayed by an unrelated failure, unless the cloud is busy.
 	k.at = k.at.Add(-changePause)
 	pass(one, Failing, 12)
 	s.fail = &Busy{7 * time.Second, errors.New("throttled")}
@@ -130,8 +130,8 @@ func keeperIsDue(t *testing.T) {
 	}
 }
 
-// An agent by itself: nothing before the first Set, all of it then, what is
-// withdrawn is gone when that is confirmed, or Close has returned.
+// An agent that acts for itself: nothing happens before the first Set, then everything is
+// offered, and what is withdrawn is gone when that is confirmed, or Close has returned.
 func TestAnnouncer(t *testing.T) { synctest.Test(t, announcer) }
 
 func announcer(t *testing.T) {
@@ -171,7 +171,7 @@ func announcer(t *testing.T) {
 	}
 }
 
-// A cloud that does not answer holds an agent up for a time that has an end.
+// A cloud that does not answer delays an agent only for a limited time.
 func TestAnnouncerDoesNotWaitForEver(t *testing.T) { synctest.Test(t, announcerDoesNotWaitForEver) }
 
 func announcerDoesNotWaitForEver(t *testing.T) {
@@ -187,8 +187,8 @@ func announcerDoesNotWaitForEver(t *testing.T) {
 	}
 }
 
-// What a cloud has not confirmed is waited for: all that it may lead here where an
-// earlier process may have left something, each prefix that fails, and nothing else.
+// Withdrawing lists what a cloud has not confirmed: everything if an earlier process may
+// have left something, each prefix that fails, and nothing else.
 func TestWithdrawing(t *testing.T) { synctest.Test(t, withdrawing) }
 
 func withdrawing(t *testing.T) {
@@ -216,7 +216,7 @@ func withdrawing(t *testing.T) {
 	s.set(func() {
 		s.fail = &advertise.RouteError{Prefix: netip.MustParsePrefix("10.9.9.0/24"), Err: errors.New("no right")}
 	})
-	waits("10.9.9.0/24 10.9.9.0/24: no right") // which is left of an earlier one
+	waits("10.9.9.0/24 10.9.9.0/24: no right") // left by an earlier one
 	if w := a.Withdrawing(); !w[0].Since.Equal(began) {
 		t.Errorf("waited for since %s, want since %s", w[0].Since, began)
 	}
@@ -231,7 +231,7 @@ func withdrawing(t *testing.T) {
 	}
 	set("10.1.3.0/24")
 	waits("10.1.1.0/24 500", "10.1.2.0/24 500")
-	set("10.1.1.0/24", "10.1.3.0/24") // which is wanted again
+	set("10.1.1.0/24", "10.1.3.0/24") // desired again
 	waits("10.1.2.0/24 500")
 	set("10.1.3.0/24")
 	s.set(func() {
@@ -291,7 +291,7 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// A cloud that refuses much, in many words, fills no Lease.
+// A cloud that rejects many prefixes, with long messages, does not fill a Lease.
 func TestWordsAreBounded(t *testing.T) {
 	r := Refused{}
 	for i := range 1000 {

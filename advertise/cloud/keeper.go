@@ -14,42 +14,42 @@ import (
 	"github.com/fairlead/fairlead/advertise"
 )
 
-// What a Keeper does by itself.
+// Timing of a Keeper.
 const (
-	// DefaultResync is how often all is compared with the cloud where nothing
-	// has changed.
+	// DefaultResync is the interval of comparisons with the cloud if nothing has changed.
 	DefaultResync = time.Minute
-	// retryFirst and retryLast bound the pauses after a failure, which double.
+	// retryFirst and retryLast limit the exponential backoff after failures.
 	retryFirst = time.Second
 	retryLast  = time.Minute
-	// changePause is between two Syncs at least, also where offers change.
+	// changePause is the minimum time between two Syncs, even if offers change.
 	changePause = time.Second
-	// syncTime bounds one Sync.
+	// syncTime is the timeout of one Sync.
 	syncTime = 2 * time.Minute
 )
 
-// Values of State.State, in addition to advertise.Established: all is carried.
+// Values of State.State, in addition to advertise.Established, which means that
+// everything is carried.
 const (
-	// Failing: not all is done, and it is tried again.
+	// Failing: something failed and is retried.
 	Failing = "failing"
-	// Blocked: something is refused, and somebody has to mend it.
+	// Blocked: something is rejected, and an operator must fix it.
 	Blocked = "refused"
 )
 
-// State is how a cloud stands, in words.
+// State describes the state of a cloud.
 type State struct {
-	// Name is the Provider's.
+	// Name is the name of the Provider.
 	Name      string    `json:"name"`
 	State     string    `json:"state"`
 	Since     time.Time `json:"since"`
 	LastError string    `json:"lastError,omitempty"`
-	// Undone are, where State is Failing, the prefixes of which something is not
-	// done, if all others are; none where that is not known.
+	// Undone lists, if State is Failing, the prefixes for which something is not done, if
+	// all others are done; empty if that is not known.
 	Undone []netip.Prefix `json:"undone,omitempty"`
 }
 
-// Done says whether the cloud carries a prefix as it was offered: also that it does
-// not where it was not.
+// Done reports whether the cloud carries a prefix as offered, or does not carry it if it
+// was not offered.
 func (s State) Done(p netip.Prefix) bool {
 	switch s.State {
 	case advertise.Established, Blocked:
@@ -60,11 +60,11 @@ func (s State) Done(p netip.Prefix) bool {
 	return false
 }
 
-// maxUndone is how many prefixes State.Undone has at most: they become a part of a
-// Lease.
+// maxUndone limits the prefixes in State.Undone, which become part of a Lease.
 const maxUndone = 256
 
-// undone gives the prefixes that an error is about; none where it is about more.
+// undone returns the prefixes that an error is about; none if it is about anything else,
+// too.
 func undone(err error) []netip.Prefix {
 	routes, rest := advertise.RouteErrors(err)
 	if len(rest) > 0 || len(routes) > maxUndone {
@@ -73,35 +73,34 @@ func undone(err error) []netip.Prefix {
 	return slices.SortedFunc(maps.Keys(routes), netip.Prefix.Compare)
 }
 
-// Peer shows a State among BGP's peers.
+// Peer returns a State in the form of a BGP peer.
 func (s State) Peer(sent int) advertise.Peer {
 	return advertise.Peer{Address: s.Name, State: s.State, Since: s.Since, LastError: s.LastError, BFD: "off", Sent: uint32(sent)}
 }
 
-// Waiting is the State before the first Sync.
+// Waiting returns the State before the first Sync.
 func Waiting(name string, now time.Time) State {
 	return State{Name: name, State: "waiting", Since: now}
 }
 
-// Keeper calls a Provider when something has changed, when something has failed,
-// later and later, and now and then. It belongs to one goroutine.
+// Keeper calls a Provider when something has changed, when something has failed, with
+// backoff, and periodically. It is used by one goroutine.
 type Keeper struct {
 	Provider Provider
-	// Resync is by default DefaultResync.
+	// Resync defaults to DefaultResync.
 	Resync time.Duration
 	Log    *slog.Logger
 
-	tried []Offer // last
+	tried []Offer // the last ones
 	at    time.Time
 	due   time.Time
 	retry time.Duration
-	busy  bool // the cloud asked for a pause
+	busy  bool // the cloud requested a pause
 	state State
 }
 
-// isDue says whether there is reason to call the Provider. What has changed goes
-// soon, also while something else fails, but not where the cloud asked for a
-// pause.
+// isDue reports whether the Provider should be called. Changes go out soon, even while
+// something else fails, but not if the cloud requested a pause.
 func (k *Keeper) isDue(now time.Time, offers []Offer) bool {
 	if !k.busy && !reflect.DeepEqual(offers, k.tried) && now.Sub(k.at) >= changePause {
 		return true
@@ -109,8 +108,8 @@ func (k *Keeper) isDue(now time.Time, offers []Offer) bool {
 	return !now.Before(k.due)
 }
 
-// Pass brings the offers to the cloud if that is due, and says how it stands and
-// whether that holds for these offers.
+// Pass passes the offers to the cloud if that is due, and returns its state and whether
+// the state applies to these offers.
 func (k *Keeper) Pass(ctx context.Context, offers []Offer) (s State, current bool) {
 	if !k.isDue(time.Now(), offers) {
 		return k.state, reflect.DeepEqual(offers, k.tried)
@@ -119,7 +118,7 @@ func (k *Keeper) Pass(ctx context.Context, offers []Offer) (s State, current boo
 	defer cancel()
 	refused, err := k.Provider.Sync(bounded, offers)
 	if ctx.Err() != nil {
-		return k.state, false // what was cut short says nothing of the cloud
+		return k.state, false // an interrupted call says nothing about the cloud
 	}
 	next := State{Name: k.Provider.Name(), State: advertise.Established}
 	pause := cmp.Or(k.Resync, DefaultResync)
@@ -144,7 +143,7 @@ func (k *Keeper) Pass(ctx context.Context, offers []Offer) (s State, current boo
 	return k.state, true
 }
 
-// set takes a State, and logs it where it is another.
+// set sets the State, and logs changes.
 func (k *Keeper) set(next State) {
 	next.Since = k.state.Since
 	if next.State != k.state.State {
@@ -158,19 +157,19 @@ func (k *Keeper) set(next State) {
 		k.Log.Log(context.Background(), level, "the cloud's routing", "cloud", next.Name, "state", next.State, "why", next.LastError, "retryIn", k.retry)
 	}
 	if next.LastError == "" && next.State == advertise.Established {
-		next.LastError = k.state.LastError // why it last failed
+		next.LastError = k.state.LastError // the reason of the last failure
 	}
 	k.state = next
 }
 
-// Busy is the answer of a cloud that wants to be left alone for a time.
+// Busy is the error of a cloud that requests a pause.
 type Busy struct {
 	After time.Duration
 	Err   error
 }
 
-// Error gives the answer's words.
+// Error returns the text of the answer.
 func (b *Busy) Error() string { return b.Err.Error() }
 
-// Unwrap gives the answer.
+// Unwrap returns the answer.
 func (b *Busy) Unwrap() error { return b.Err }

@@ -11,15 +11,15 @@ import (
 	"github.com/fairlead/fairlead/advertise/l2/wire"
 )
 
-// groups are the multicast groups in which an interface is asked for IPv6
-// VIPs. The kernel tells switches of them (MLD). The zero value has none.
+// groups manages the multicast groups on which an interface receives solicitations for
+// IPv6 VIPs. The kernel informs switches (MLD). The zero value has none.
 type groups struct {
-	// sockets hold the memberships; a socket has room for some hundreds.
+	// sockets hold the memberships; each socket supports a few hundred.
 	sockets []int
 	in      map[netip.Addr]int
 }
 
-// set joins what is missing and leaves what is too much.
+// set joins missing groups and leaves superfluous ones.
 func (g *groups) set(index int, vips []netip.Addr) error {
 	wanted := map[netip.Addr]bool{}
 	for _, a := range vips {

@@ -1,7 +1,7 @@
-// Package l2 announces VIPs where there is no BGP: one of several members on a
-// segment answers ARP and neighbour discovery for each, and another takes over
-// within a second when it is gone. Who answers is decided in elect; this is its
-// hands and ears: packet sockets, the hellos of the members, the clock.
+// Package l2 advertises VIPs without BGP: for each VIP, one of several members on a
+// segment answers ARP and neighbor discovery, and another one takes over within a second
+// when it is gone. Package elect decides who answers; this package does the I/O: packet
+// sockets, hellos between members, timers.
 package l2
 
 import (
@@ -22,38 +22,38 @@ import (
 	"github.com/fairlead/fairlead/internal/datagram"
 )
 
-// Port is where members say hello, by UDP.
+// Port is the UDP port of hellos.
 const Port = 7947
 
-// A member counts as gone after 0.9 s: as with BFD, on a busy machine three
-// times 300 ms gave no false alarm.
+// A member counts as gone after 0.9 s: as with BFD, three times 300 ms caused no false
+// alarms on a busy machine.
 const (
 	interval = 300 * time.Millisecond
 	hold     = 3 * interval
 )
 
-// lookEvery is how often interfaces are looked at.
+// lookEvery is the interval at which interfaces are checked.
 const lookEvery = time.Second
 
-// maxHello is more than a hello has, in bytes.
+// maxHello is more than the size of a hello, in bytes.
 const maxHello = 2048
 
-// Config is what an Announcer is made with.
+// Config configures an Announcer.
 type Config struct {
-	// Interfaces are those on whose segments VIPs are answered for.
+	// Interfaces are those on whose segments VIPs are answered.
 	Interfaces []string
-	// Self is the address of this node that the other members know it by.
+	// Self is the address by which the other members know this node.
 	Self netip.Addr
-	// Members are the addresses of all members; Self may be among them. None:
-	// this one is alone, and answers for everything.
+	// Members are the addresses of all members, possibly including Self. Empty: this node
+	// is the only member, and answers for everything.
 	Members []netip.Addr
-	// Password signs hellos; where it is empty they count if no router has
-	// touched them.
+	// Password signs hellos. Without it, hellos are accepted if no router has forwarded
+	// them.
 	Password string
 	Log      *slog.Logger
 }
 
-// Announcer answers for the VIPs that are this node's turn.
+// Announcer answers for the VIPs that this node owns.
 type Announcer struct {
 	Config
 	key  []byte
@@ -66,18 +66,19 @@ type Announcer struct {
 	closed bool
 	core   *elect.Core
 	links  []*link
-	// wanted is the last Set, refused what of it nobody here can answer for.
+	// wanted is the last Set, refused the part of it that this node cannot answer for.
 	wanted  []netip.Prefix
 	refused []advertise.Answered
-	// left are addresses that this node answered for and has let go of, since when.
+	// left contains addresses that this node answered for and released, with the time of
+	// that.
 	left map[netip.Addr]time.Time
-	// armed is when the clock rings next, looked when it looked at interfaces.
+	// armed is when the timer fires next, looked when interfaces were last checked.
 	armed, looked time.Time
 }
 
 var _ advertise.Announcer = (*Announcer)(nil)
 
-// New begins to say hello to the members; nothing is answered for yet.
+// New starts to send hellos to the members; nothing is answered yet.
 func New(c Config) (*Announcer, error) {
 	a := &Announcer{
 		Config: c, key: []byte(c.Password), left: map[netip.Addr]time.Time{}, wake: make(chan struct{}, 1), done: make(chan struct{}),
@@ -124,8 +125,8 @@ func random() uint64 {
 	return binary.NativeEndian.Uint64(b[:])
 }
 
-// Set says which addresses this node can answer for. When it returns, the
-// other members have been told.
+// Set sets the addresses that this node can answer for. When it returns, hellos to the
+// other members have been sent.
 func (a *Announcer) Set(routes []route.Route) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -151,7 +152,7 @@ func (a *Announcer) Set(routes []route.Route) error {
 	return nil
 }
 
-// owned are the addresses that this node answers for.
+// owned returns the addresses that this node answers for.
 func (a *Announcer) owned() map[netip.Addr]bool {
 	owned := map[netip.Addr]bool{}
 	for _, p := range a.wanted {
@@ -162,9 +163,9 @@ func (a *Announcer) owned() map[netip.Addr]bool {
 	return owned
 }
 
-// Withdrawing are the addresses that this node has let go of, and that the member
-// whose turn it is has not taken yet: until it announces them, the segment sends here.
-// A member that is silent is not waited for once it counts as gone. Where no other
+// Withdrawing lists the addresses that this node has released and that the member whose
+// turn it is has not taken yet: until it announces them, the segment still sends packets
+// here. A silent member is only waited for until it counts as gone. If no other member
 // offers an address, nobody will ever announce it.
 func (a *Announcer) Withdrawing() (all []advertise.Withdrawal) {
 	a.mu.Lock()
@@ -183,8 +184,8 @@ func (a *Announcer) Withdrawing() (all []advertise.Withdrawal) {
 	return all
 }
 
-// SetMembers says who the members are. If they know this node by another of
-// its addresses than Self, it takes that one.
+// SetMembers sets the members. If they know this node by another of its addresses than
+// Self, it adopts that address.
 func (a *Announcer) SetMembers(members []netip.Addr) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -208,7 +209,7 @@ func (a *Announcer) SetMembers(members []netip.Addr) error {
 	return nil
 }
 
-// ownAmong gives the first of some addresses that is this node's.
+// ownAmong returns the first address that belongs to this node.
 func ownAmong(addrs []netip.Addr) netip.Addr {
 	own, _ := net.InterfaceAddrs()
 	for _, a := range addrs {
@@ -221,7 +222,7 @@ func ownAmong(addrs []netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// offer gives the core what of the wishes can be answered for.
+// offer passes the addresses that can be answered for to the core.
 func (a *Announcer) offer(now time.Time) {
 	var addresses []netip.Addr
 	a.refused = nil
@@ -255,7 +256,7 @@ func (a *Announcer) impossible(p netip.Prefix) string {
 	return ""
 }
 
-// Peers are the other members.
+// Peers returns the other members.
 func (a *Announcer) Peers() (peers []advertise.Peer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -269,7 +270,7 @@ func (a *Announcer) Peers() (peers []advertise.Peer) {
 	return peers
 }
 
-// Answered tells of every address of the last Set, sorted.
+// Answered describes every address of the last Set, sorted.
 func (a *Announcer) Answered() []advertise.Answered {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -285,7 +286,7 @@ func (a *Announcer) Answered() []advertise.Answered {
 	return all
 }
 
-// Close tells the others that this member answers for nothing more.
+// Close informs the other members that this one does not answer for anything any more.
 func (a *Announcer) Close() error {
 	a.mu.Lock()
 	if a.closed {

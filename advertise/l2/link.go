@@ -15,22 +15,22 @@ import (
 	"github.com/fairlead/fairlead/internal/sysctl"
 )
 
-// link is an interface whose segment is answered on. It comes and goes with
-// the interface; where that is missing, or down, there is nothing to answer.
+// link is an interface on whose segment VIPs are answered. It follows the state of the
+// interface: while that is missing or down, there is nothing to answer.
 type link struct {
 	name    string
-	index   int // 0 where there is no such interface
+	index   int // 0 if there is no such interface
 	mac     wire.MAC
 	running bool
 	addrs   []netip.Addr
-	// fault is why nothing can be sent or heard there; nil where it can.
+	// fault is why nothing can be sent or received there, or nil.
 	fault   error
 	sockets []*os.File
 	groups  groups
 }
 
-// look brings a link to the state of its interface, and says whether anything
-// has changed. Received frames go to heard.
+// look updates a link to the state of its interface, and reports whether anything has
+// changed. Received frames are passed to heard.
 func (l *link) look(heard func(*link, wire.Message)) (changed bool) {
 	iface, err := net.InterfaceByName(l.name)
 	if err == nil && len(iface.HardwareAddr) != len(l.mac) {
@@ -66,7 +66,7 @@ func ownAddrs(iface *net.Interface) (own []netip.Addr) {
 	return own
 }
 
-// open makes the sockets: one for ARP, one for neighbour discovery.
+// open opens the sockets: one for ARP, one for neighbor discovery.
 func (l *link) open(heard func(*link, wire.Message)) error {
 	if err := sysctl.SetAll(l.sysctls()); err != nil {
 		return err
@@ -83,15 +83,15 @@ func (l *link) open(heard func(*link, wire.Message)) error {
 	return nil
 }
 
-// sysctls keep the kernel from answering for a VIP that it has on another
-// interface (for dr, for IPVS): who answers is decided here.
+// sysctls prevent the kernel from answering for a VIP that it has on another interface
+// (for dr or IPVS): this package decides who answers.
 func (l *link) sysctls() (todo []sysctl.Setting) {
 	for _, s := range []sysctl.Setting{
 		{Path: "arp_ignore", Value: "1", Why: "else the kernel answers ARP for VIPs that this node has on lo, whoever is to answer"},
 		{Path: "arp_announce", Value: "2", Why: "else the kernel tells others that such a VIP is here"},
 	} {
 		own := "ipv4/conf/" + l.name + "/" + s.Path
-		// The kernel takes the larger one.
+		// The kernel uses the larger one.
 		if max(sysctl.Read("ipv4/conf/all/"+s.Path), sysctl.Read(own)) < s.Value {
 			s.Path = own
 			todo = append(todo, s)
@@ -100,13 +100,13 @@ func (l *link) sysctls() (todo []sysctl.Setting) {
 	return todo
 }
 
-// receive ends when the socket is closed.
+// receive returns when the socket is closed.
 func (l *link) receive(s *os.File, heard func(*link, wire.Message)) {
 	frame := make([]byte, 2048)
 	for {
 		n, err := s.Read(frame)
 		switch {
-		case errors.Is(err, unix.ENETDOWN): // told once; it goes on when the interface is up
+		case errors.Is(err, unix.ENETDOWN): // reported once; it continues when the interface is up
 			continue
 		case err != nil:
 			return
@@ -117,8 +117,8 @@ func (l *link) receive(s *os.File, heard func(*link, wire.Message)) {
 	}
 }
 
-// send sends a frame made by this package. What the network does not take is
-// sent again: announcements are, and who asks asks again.
+// send sends a frame of this package. A failure is not retried here: announcements are
+// repeated, and hosts repeat their queries.
 func (l *link) send(frame []byte) {
 	if !l.running {
 		return

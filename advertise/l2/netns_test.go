@@ -25,22 +25,21 @@ import (
 
 const within = 30 * time.Second
 
-// segment is one Ethernet with three members, a client and a host that means
-// no harm but takes addresses:
+// segment is an Ethernet segment with three members, a client, and a host that uses
+// addresses it should not:
 //
 //	n1 10.0.0.1 ──┐
 //	n2 10.0.0.2 ──┤ switch ── client   10.0.0.9
 //	n3 10.0.0.3 ──┘        ── intruder 10.0.0.8
 //
-// All have fd00:: addresses alike. The VIPs are on lo of every member, as for
-// servers of dr: TCP to them is answered by whoever the frames come to.
+// All have corresponding fd00:: addresses. The VIPs are on lo of every member, as on
+// backends of method dr: TCP to them is answered by whichever member receives the frames.
 type segment struct {
 	t *testing.T
 	*lab.Lab
 	vips    []netip.Addr
 	members map[int]*player
-	// sockets are the client's for ARP and neighbour discovery; answers those
-	// that came since the last look, by VIP.
+	// sockets are the client's for ARP and neighbor discovery; seen receives the answers.
 	sockets [2]*os.File
 	seen    chan wire.Message
 	mac     wire.MAC
@@ -101,7 +100,7 @@ func (s *segment) wishes() (all wishes) {
 	return all
 }
 
-// start starts a member, or starts it again.
+// start starts or restarts a member.
 func (s *segment) start(n int) *player {
 	s.t.Helper()
 	s.members[n] = enact(s.t, s.Host(fmt.Sprint("n", n)), part{
@@ -110,9 +109,9 @@ func (s *segment) start(n int) *player {
 	return s.members[n]
 }
 
-// owners gives who says that it answers for what; where two do, or none does,
-// an error. Where not every one of them has heard what every other offers, it is
-// one, too: more may move yet.
+// owners returns which member answers for each VIP, according to the members. It is an
+// error if there are two or none, and also if a member has not received the offers of
+// every other, because more VIPs may still move.
 func (s *segment) owners(members ...int) (map[netip.Addr]int, error) {
 	all := map[netip.Addr]int{}
 	for _, n := range members {
@@ -145,9 +144,8 @@ func (s *segment) settled(members ...int) (owners map[netip.Addr]int) {
 	return owners
 }
 
-// oneAnswers sees that every VIP is answered for, and by one alone. A member
-// that the machine gave no time may have been taken for dead, and then two
-// answer for a moment; it must come to rest.
+// oneAnswers checks that exactly one member answers for every VIP. A member that got no
+// CPU time may have been considered dead, so that two answer for a moment; that must end.
 func (s *segment) oneAnswers() {
 	s.t.Helper()
 	testkit.Eventually(s.t, within, func() error {
@@ -159,8 +157,8 @@ func (s *segment) oneAnswers() {
 	})
 }
 
-// askAll asks for every VIP as a host does that has nothing in its tables, some
-// times over, and gives who answers for each.
+// askAll queries every VIP several times, like a host with empty tables, and returns who
+// answers for each.
 func (s *segment) askAll(rounds int) (map[netip.Addr]wire.MAC, error) {
 	s.t.Helper()
 	all := map[netip.Addr]wire.MAC{}
@@ -169,7 +167,7 @@ func (s *segment) askAll(rounds int) (map[netip.Addr]wire.MAC, error) {
 			<-s.seen
 		}
 		for _, vip := range s.vips {
-			// A probe is answered like any other question, and spoils no table.
+			// A probe is answered like any other query, and changes no tables.
 			socket := s.sockets[0]
 			if vip.Is6() {
 				socket = s.sockets[1]
@@ -193,7 +191,7 @@ func (s *segment) askAll(rounds int) (map[netip.Addr]wire.MAC, error) {
 	return all, nil
 }
 
-// who connects to a VIP and gives which member it is connected to.
+// who connects to a VIP and returns the member to which it is connected.
 func (s *segment) who(vip netip.Addr) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 250*time.Millisecond)
 	defer cancel()
@@ -207,8 +205,8 @@ func (s *segment) who(vip netip.Addr) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// reach waits until the client is served by a VIP's owner, and gives for how
-// long it was not by anybody.
+// reach waits until the client is served by a VIP's owner, and returns for how long it
+// was served by nobody.
 func (s *segment) reach(vip netip.Addr, owner int, since time.Time) time.Duration {
 	s.t.Helper()
 	testkit.Eventually(s.t, within, func() error {
@@ -237,8 +235,8 @@ func TestSegment(t *testing.T) {
 		s.reach(vip, before[vip], time.Now())
 	}
 
-	// Killed: what n2 had is taken over, and the client, whose tables know
-	// n2's Ethernet address, is told so.
+	// Killed: the VIPs of n2 are taken over, and the client, whose tables contain the
+	// Ethernet address of n2, is informed.
 	lost := slices.DeleteFunc(slices.Clone(s.vips), func(a netip.Addr) bool { return before[a] != 2 })
 	killed := time.Now()
 	if err := s.members[2].Kill(); err != nil {
@@ -251,7 +249,7 @@ func TestSegment(t *testing.T) {
 	s.settledAs(before)
 	t.Logf("back with all that it had %s after its start", time.Since(began))
 
-	// The link is cut: the same, and both sides of it answer for all.
+	// The link is cut: the same happens, and both sides answer for everything.
 	cut := time.Now()
 	if err := s.Cut("n2", "eth0"); err != nil {
 		t.Fatal(err)
@@ -269,13 +267,13 @@ func TestSegment(t *testing.T) {
 	}
 	s.oneAnswers()
 
-	// It says goodbye: nobody has to wait.
+	// It withdraws: nobody has to wait.
 	said := time.Now()
 	s.members[2].Tell(wishes{})
 	s.takenOver(before, lost, said, "a withdrawal")
 }
 
-// takenOver waits until the others have what n2 had, and nothing else has
+// takenOver waits until the others have the VIPs of n2, and checks that nothing else has
 // moved.
 func (s *segment) takenOver(before map[netip.Addr]int, lost []netip.Addr, since time.Time, what string) {
 	s.t.Helper()
@@ -308,11 +306,11 @@ func (s *segment) settledAs(before map[netip.Addr]int) {
 	})
 }
 
-// Somebody else has two of the VIPs. They are refused by name, and taken when
-// they are free.
+// Another host has two of the VIPs. They are rejected by name, and taken when they are
+// free.
 func TestAddressesInUse(t *testing.T) {
 	s := newSegment(t)
-	// Where no member runs, their kernels answer for what they have on lo.
+	// On hosts without a member, the kernel answers for the addresses on lo.
 	if err := s.Remove("n2", "n3"); err != nil {
 		t.Fatal(err)
 	}
@@ -353,7 +351,7 @@ func TestAddressesInUse(t *testing.T) {
 	s.settled(1)
 }
 
-// What cannot be answered for is refused by name.
+// Addresses that cannot be answered for are rejected by name.
 func TestRefusals(t *testing.T) {
 	s := newSegment(t)
 	one := s.start(1)
@@ -386,11 +384,11 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// Two that do not take each other's hellos do not both answer, if one was first:
-// the other finds the addresses in use.
+// Two members that reject each other's hellos do not both answer if one was first: the
+// other one finds the addresses in use.
 func TestOtherPassword(t *testing.T) {
 	s := newSegment(t)
-	if err := s.Remove("n3"); err != nil { // its kernel answers for what it has on lo
+	if err := s.Remove("n3"); err != nil { // its kernel answers for the addresses on lo
 		t.Fatal(err)
 	}
 	one := s.start(1)
@@ -413,8 +411,8 @@ func TestOtherPassword(t *testing.T) {
 	s.oneAnswers()
 }
 
-// The members are told of when it is running already, and know it by another
-// address than it took for its own.
+// The members are set while it is running, and know it by a different address than the
+// one it started with.
 func TestMembersComeLater(t *testing.T) {
 	s := newSegment(t)
 	one := enact(t, s.Host("n1"), part{Self: netip.MustParseAddr("fd00::1"), Later: []netip.Addr{s.self(1), s.self(2), netip.MustParseAddr("fd00::3")}})

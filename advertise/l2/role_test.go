@@ -16,25 +16,25 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/actor"
 )
 
-// Members are processes of their own, so that they can be killed.
+// Members are separate processes, so that they can be killed.
 func TestMain(m *testing.M) {
 	actor.Play(play)
 	testkit.Main(m)
 }
 
-// part is what a member is to be.
+// part is the role of a member.
 type part struct {
 	Self     netip.Addr
 	Members  []netip.Addr
-	Later    []netip.Addr // the members, told when it is running
+	Later    []netip.Addr // the members, set while it is running
 	Password string
 	Prefixes []netip.Prefix
 }
 
-// wishes are an order to a member; nil leaves those that it has.
+// wishes are an order to a member; nil changes nothing.
 type wishes []netip.Prefix
 
-// report is what a member says to them.
+// report is the answer of a member.
 type report struct {
 	Answered []advertise.Answered
 	Peers    []advertise.Peer
@@ -78,7 +78,7 @@ func play(p part) error {
 	}, func() error { return errors.Join(failed, a.Close()) })
 }
 
-// serve tells every client who it talks to.
+// serve sends every client the member's address.
 func serve(self netip.Addr) error {
 	ln, err := net.Listen("tcp", ":80")
 	if err != nil {

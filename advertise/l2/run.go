@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/internal/datagram"
 )
 
-// run is the clock.
+// run is the timer loop.
 func (a *Announcer) run() {
 	defer a.wg.Done()
 	timer := time.NewTimer(0)
@@ -28,7 +28,7 @@ func (a *Announcer) run() {
 	}
 }
 
-// tick does what is due, and says how long to wait then.
+// tick does what is due, and returns how long to wait.
 func (a *Announcer) tick() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -47,7 +47,7 @@ func (a *Announcer) tick() time.Duration {
 	return max(0, a.armed.Sub(now))
 }
 
-// look sees what has become of the interfaces.
+// look checks the state of the interfaces.
 func (a *Announcer) look(now time.Time) {
 	if now.Sub(a.looked) < lookEvery {
 		return
@@ -71,11 +71,11 @@ func (a *Announcer) look(now time.Time) {
 	}
 }
 
-// perform does what the core asks for, and sees that the clock rings in time.
+// perform executes the actions of the core, and arms the timer.
 func (a *Announcer) perform() {
 	out := a.core.Take()
 	for _, h := range out.Hellos {
-		// Who cannot be reached is silent soon.
+		// A member that cannot be reached will soon be silent.
 		_, _ = a.conn.WriteToUDPAddrPort(h.Marshal(a.key, a.Self, h.To), netip.AddrPortFrom(h.To, Port))
 	}
 	for _, l := range a.links {
@@ -103,7 +103,7 @@ func (a *Announcer) perform() {
 	}
 }
 
-// heard takes in what was said on a segment.
+// heard processes a message received on a segment.
 func (a *Announcer) heard(l *link, m wire.Message) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -123,7 +123,7 @@ func (a *Announcer) heard(l *link, m wire.Message) {
 	a.perform()
 }
 
-// listen takes in hellos until c is closed.
+// listen processes hellos until c is closed.
 func (a *Announcer) listen(c *net.UDPConn) {
 	defer a.wg.Done()
 	for {
@@ -140,7 +140,7 @@ func (a *Announcer) listen(c *net.UDPConn) {
 	}
 }
 
-// hear takes in a hello, or says why not.
+// hear processes a hello, or records why it is rejected.
 func (a *Announcer) hear(now time.Time, d datagram.Datagram) {
 	h, err := wire.ParseHello(d.Data, a.key, d.From, a.Self)
 	if err == nil && len(a.key) == 0 && d.TTL != datagram.MaxTTL {

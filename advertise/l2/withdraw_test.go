@@ -8,9 +8,9 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// TestWithdrawing: a member lets go of its VIPs while another, which takes its part of
-// them, is dead without that being noticed yet. They count as withdrawn when the living
-// one has taken all of them, and not before.
+// TestWithdrawing has a member release its VIPs while another, which takes over part of
+// them, is dead but not yet detected as such. They count as withdrawn when the live
+// member has taken all of them, and not before.
 func TestWithdrawing(t *testing.T) {
 	s := newSegment(t)
 	first := s.start(1)
@@ -55,7 +55,7 @@ func TestWithdrawing(t *testing.T) {
 			t.Errorf("nobody is waited for, and %s has no owner", vip)
 		}
 	}
-	// Nobody else offers what the last one lets go of.
+	// Nobody else offers what the last member releases.
 	if waits := third.Tell(wishes{}).Waits; len(waits) > 0 {
 		t.Errorf("nobody can take them, and waited for is %v", waits)
 	}

@@ -1,6 +1,6 @@
-// Package config is the agent's own configuration: what can be set, the
-// defaults, and what is refused, by flag and with the mend. It reads no file
-// and opens no socket but to look up the addresses of an interface.
+// Package config is the configuration of the agent: its settings, their defaults, and
+// their validation. Errors name the flag and the fix. It reads no files other than those
+// that settings name, and opens no sockets except to look up interface addresses.
 package config
 
 import (
@@ -22,98 +22,97 @@ import (
 	"github.com/fairlead/fairlead/source"
 )
 
-// Role is a part that an agent plays on its node.
+// Role is a function of an agent on its node.
 type Role string
 
-// The roles.
+// Roles.
 const (
-	Balancer Role = "balancer" // takes packets for VIPs and forwards them
-	Server   Role = "server"   // the other half of direct return, beside the real servers
-	Proxy    Role = "proxy"    // serves a cluster's Services to this node's clients, in place of kube-proxy
+	Balancer Role = "balancer" // receives packets for VIPs and forwards them
+	Server   Role = "server"   // DSR agent, on the nodes of the backends
+	Proxy    Role = "proxy"    // serves a cluster's Services to this node's clients, replacing kube-proxy
 )
 
-// Roles lists the valid ones.
+// Roles lists the valid roles.
 var Roles = []Role{Balancer, Server, Proxy}
 
-// Modes are the ways to attach an XDP program: auto takes native where the
-// driver has it, else generic.
+// Modes are the ways to attach an XDP program: auto uses native mode if the driver
+// supports it, otherwise generic.
 var Modes = []string{"auto", "native", "generic"}
 
-// DataPlanes are what may forward packets: auto takes xdp where the kernel can,
-// else ipvs.
+// DataPlanes lists the valid data planes: auto uses xdp if the kernel supports it,
+// otherwise ipvs.
 var DataPlanes = []string{"auto", "xdp", "ipvs"}
 
 // Agent is the configuration of fairlead agent.
 type Agent struct {
-	Services string // folder of manifests; empty where Kubernetes has the Services
-	// Kubernetes takes the Services from an API server: that of Kubeconfig, or
-	// where that is empty of the cluster that the agent is a pod of.
+	Services string // manifest directory; empty if Services come from Kubernetes
+	// Kubernetes reads Services from an API server: that of Kubeconfig or, if it is
+	// empty, of the cluster in which the agent is a pod.
 	Kubernetes bool
 	Kubeconfig string
-	// GatewayAPI has Gateways balanced, too.
+	// GatewayAPI enables support for Gateways.
 	GatewayAPI bool
-	// Only is the one Service, "namespace/name", that a dedicated balancer is for;
-	// empty for all that have none.
+	// Only is the single Service, "namespace/name", of a dedicated load balancer. Empty:
+	// all Services that are not dedicated.
 	Only string
-	// RequireClass leaves Services without spec.loadBalancerClass to others.
+	// RequireClass ignores Services without spec.loadBalancerClass.
 	RequireClass bool
 	Roles        []string
 	Node         string
-	// NodeLabels are the node's, for what selects nodes in the folder of manifests;
-	// in a cluster they are the Node's.
+	// NodeLabels are the node's labels for node selectors in the manifest directory. In a
+	// cluster, the labels of the Node are used.
 	NodeLabels map[string]string
 	Interfaces []string
 	DataPlane  string
 	Mode       string
-	// NextHops are announced; empty for the first interface's own addresses.
+	// NextHops are the advertised next hops; empty: the addresses of the first interface.
 	NextHops []string
 	AS       uint32
 	RouterID string
-	// Peers are "address", "address:port" or either with "@AS" behind it.
+	// Peers have the form "address" or "address:port", optionally followed by "@AS".
 	Peers        []string
 	PasswordFile string
 	BFD          bool
-	// Weight is what the node is worth where an Announcement weighs nodes; 0: 1.
+	// Weight is the node's weight in an Announcement that weights nodes; 0 means 1.
 	Weight uint32
 	BPFFS  string
 	Socket string
-	// StateDir is the folder of what must outlive the agent, with a folder of
-	// manifests; empty: next to Socket.
+	// StateDir is the directory for state that survives restarts, when Services come from
+	// manifests. Empty: next to Socket.
 	StateDir string
-	// Metrics is the address on which Prometheus may ask; empty for none.
+	// Metrics is the listen address of the Prometheus endpoint; empty: disabled.
 	Metrics string
 	Linger  time.Duration
-	// Balancers is the Service, "namespace/name", whose endpoints are the
-	// balancers themselves; empty for none.
+	// Balancers is the Service, "namespace/name", whose endpoints are the load balancers;
+	// empty: none.
 	Balancers string
-	// AcceptFrom selects the Services, "namespace/name" or "namespace/label=value", of the
-	// load balancers from which backends of this node accept tunnelled packets; AnySender,
-	// or none, accepts them from anyone.
+	// AcceptFrom selects the Services, as "namespace/name" or "namespace/label=value", of
+	// the load balancers from which backends of this node accept tunneled packets.
+	// AnySender or an empty list accepts packets from anyone.
 	AcceptFrom []string
-	// NodeKeyFile has the keys of the packets between load balancers and nodes; none where
-	// it is empty. RequireNodeKey refuses packets without a tag by one of them.
+	// NodeKeyFile contains the keys for packets between load balancers and nodes; empty:
+	// no keys. RequireNodeKey rejects packets without a tag by one of them.
 	NodeKeyFile    string
 	RequireNodeKey bool
 	Drain
-	// Keep is how old what the API server said last may be for an agent to begin
-	// with it while that is away; 0: nothing is kept.
+	// Keep is the maximum age of the cached state to start from while the API server is
+	// unreachable; 0: no cache.
 	Keep   time.Duration
 	Resync time.Duration
-	// MaxFrontends, MaxBackends and MaxFlows are what the data plane has room
-	// for; 0 for its own defaults.
+	// MaxFrontends, MaxBackends and MaxFlows limit the data plane; 0: its defaults.
 	MaxFrontends, MaxBackends, MaxFlows int
-	// SYNThreshold is from how many new TCP connections a second on a frontend may be
-	// under a SYN flood; 0 for the default.
+	// SYNThreshold is the number of new TCP connections per second above which a frontend
+	// may be under a SYN flood; 0: the default.
 	SYNThreshold int
 	ServiceProxy
 	Cloud  Cloud
 	Layer2 Layer2
-	// GUEPort is the UDP port of tunnels of the encapsulation gue, the same on
-	// balancers and servers; 0 for 6080.
+	// GUEPort is the UDP port of gue tunnels, the same on load balancers and backends; 0
+	// means 6080.
 	GUEPort uint16
 }
 
-// DefaultAgent gives the defaults.
+// DefaultAgent returns the defaults.
 func DefaultAgent() Agent {
 	host, err := os.Hostname()
 	if err != nil {
@@ -128,48 +127,48 @@ func DefaultAgent() Agent {
 	}
 }
 
-// Peer is a BGP neighbour.
+// Peer is a BGP neighbor.
 type Peer struct {
 	Address netip.AddrPort
 	AS      uint32
 }
 
-// DefaultAS is of the private range (RFC 6996), and the one of the papers.
+// DefaultAS is in the private range (RFC 6996), as in the papers.
 const DefaultAS = 65021
 
-// BGPPort is where BGP listens (RFC 4271).
+// BGPPort is the TCP port of BGP (RFC 4271).
 const BGPPort = 179
 
-// Resolved is a valid configuration with everything looked up.
+// Resolved is a valid configuration with all lookups done.
 type Resolved struct {
 	Agent
 	Balancer, Server   bool
 	Proxy              bool
 	NextHop4, NextHop6 netip.Addr
-	Source4, Source6   netip.Addr // the first interface's own addresses
+	Source4, Source6   netip.Addr // the addresses of the first interface
 	RouterID           netip.Addr
 	Peers              []Peer
 	Password           string
-	// AvoidCommunities are DrainCommunities.
+	// AvoidCommunities are the parsed DrainCommunities.
 	AvoidCommunities route.Communities
 	BalancersID      service.ID // of Balancers
 	OnlyID           service.ID // of Only
 	AcceptFrom       []source.Selector
 	NodeAuth         nodekey.Auth
 	Layer2           ResolvedLayer2
-	// NodePortPrefixes are those of NodePortAddresses; none: the Node's own.
+	// NodePortPrefixes are the parsed NodePortAddresses; empty: the Node's own addresses.
 	NodePortPrefixes []netip.Prefix
 }
 
-// ErrInvalid is what every error of Resolve is: the operator can mend it.
+// ErrInvalid matches every error of Resolve: the operator can fix it.
 var ErrInvalid = errors.New("invalid configuration")
 
-// invalid makes an error ErrInvalid without a word more.
+// invalid makes an error match ErrInvalid without changing its text.
 type invalid struct{ error }
 
 func (invalid) Is(target error) bool { return target == ErrInvalid }
 
-// Invalid makes an error one that the operator can mend; nil stays nil.
+// Invalid marks an error as one that the operator can fix; nil stays nil.
 func Invalid(err error) error {
 	if err == nil {
 		return nil
@@ -177,8 +176,8 @@ func Invalid(err error) error {
 	return invalid{err}
 }
 
-// Resolve checks a configuration and looks up what it leaves open. All that is
-// wrong is told at once.
+// Resolve validates a configuration and looks up what it omits. It reports all errors
+// together.
 func (a Agent) Resolve() (*Resolved, error) {
 	r, p := &Resolved{Agent: a}, &parser{}
 	r.resolveSource(p)
@@ -254,7 +253,7 @@ func (r *Resolved) resolveSenders(p *parser) {
 	}
 }
 
-// resolveNodeKey reads the keys of packets between nodes.
+// resolveNodeKey reads the keys for packets between nodes.
 func (r *Resolved) resolveNodeKey(p *parser) {
 	switch {
 	case r.NodeKeyFile == "" && r.RequireNodeKey:
@@ -273,7 +272,7 @@ func (r *Resolved) resolveNodeKey(p *parser) {
 	}
 }
 
-// resolveSource sees to where the Services come from.
+// resolveSource validates where the Services come from.
 func (r *Resolved) resolveSource(p *parser) {
 	info, err := os.Stat(r.Services)
 	switch {
@@ -300,8 +299,7 @@ func (r *Resolved) resolveSource(p *parser) {
 	}
 }
 
-// resolveAddresses finds the addresses that packets leave with and those that
-// are announced.
+// resolveAddresses finds the source addresses of packets and the next hops to advertise.
 func (r *Resolved) resolveAddresses(p *parser) {
 	if len(r.Interfaces) == 0 {
 		p.refuse("interface", "name the interface on which packets for the VIPs arrive")
@@ -346,8 +344,8 @@ func (r *Resolved) resolveBGP(p *parser) {
 	r.Password = p.password(r.PasswordFile)
 }
 
-// ParsePeer reads "10.0.0.109", "10.0.0.109:1179", "[2001:db8::1]:179" or any
-// of them with "@65000"; without it the peer is of our own AS.
+// ParsePeer parses "10.0.0.109", "10.0.0.109:1179", "[2001:db8::1]:179" or any of these
+// followed by "@65000". Without an AS, the peer is in our own AS.
 func ParsePeer(text string, as uint32) (Peer, error) {
 	host, number, found := strings.Cut(text, "@")
 	if found {
@@ -367,7 +365,7 @@ func ParsePeer(text string, as uint32) (Peer, error) {
 	return Peer{addr, as}, nil
 }
 
-// ReadPassword reads a password from a file: its first line.
+// ReadPassword reads a password from the first line of a file.
 func ReadPassword(file string) (string, error) {
 	text, err := limit.ReadFile(file, limit.Secret)
 	if err != nil {
@@ -380,7 +378,7 @@ func ReadPassword(file string) (string, error) {
 	return password, nil
 }
 
-// addresses gives the first global IPv4 and IPv6 address of an interface.
+// addresses returns the first global IPv4 and IPv6 addresses of an interface.
 func addresses(iface *net.Interface) (v4, v6 netip.Addr) {
 	all, _ := iface.Addrs()
 	for _, a := range all {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// onLoopback is a balancer that is right on every machine.
+// onLoopback returns a load balancer configuration that is valid on every machine.
 func onLoopback(t *testing.T) Agent {
 	a := DefaultAgent()
 	a.Services, a.Interfaces = t.TempDir(), []string{"lo"}
@@ -115,7 +115,7 @@ func TestAllMistakesAreToldAtOnce(t *testing.T) {
 	}
 }
 
-// TestSendersAndKeys has the flags of a backend node that checks who sends to it.
+// TestSendersAndKeys uses the flags of a backend node that checks senders.
 func TestSendersAndKeys(t *testing.T) {
 	key := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(key, []byte(strings.Repeat("k", 32)+"\n"+strings.Repeat("m", 32)+"\n"), 0o600); err != nil {
@@ -138,8 +138,8 @@ func TestSendersAndKeys(t *testing.T) {
 	}
 }
 
-// TestServerRoleNeedsNoBalancersSettings: the other half of direct return
-// neither announces nor takes packets in.
+// TestServerRoleNeedsNoBalancersSettings: the DSR agent neither advertises routes nor
+// receives packets for VIPs.
 func TestServerRoleNeedsNoBalancersSettings(t *testing.T) {
 	a := Agent{Services: t.TempDir(), Roles: []string{"server"}, Mode: "auto", Resync: time.Second}
 	r, err := a.Resolve()

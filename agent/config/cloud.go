@@ -7,35 +7,35 @@ import (
 	"slices"
 )
 
-// Clouds are the APIs by which prefixes may be led to balancers.
+// Clouds lists the APIs that can route prefixes to load balancers.
 var Clouds = []string{"aws", "gcp", "webhook"}
 
-// CloudController says that an agent offers to the controller what the cloud is to
-// lead to it.
+// CloudController makes an agent offer its routes to the controller, which calls the
+// cloud API.
 const CloudController = "controller"
 
-// Cloud says which API leads prefixes to balancers, and how.
+// Cloud configures which API routes prefixes to load balancers, and how.
 type Cloud struct {
-	// Cloud is one of Clouds, on an agent also CloudController; empty for none.
+	// Cloud is one of Clouds or, on an agent, CloudController; empty: none.
 	Cloud string
-	// Owner marks what is ours there.
+	// Owner marks the cloud resources that belong to us.
 	Owner string
-	// RouteTables and AddressesVPC are AWS's, one of the two is given.
+	// RouteTables and AddressesVPC are for AWS; exactly one is set.
 	RouteTables  []string
 	AddressesVPC string
-	// Project, Network and Priority are those of Google Cloud's routes.
+	// Project, Network and Priority are those of Google Cloud routes.
 	Project, Network string
 	Priority         int
-	// WebhookURL is told to everybody who lists processes; WebhookURLFile holds one
-	// with a password or a token in it.
+	// WebhookURL is visible in the process list. WebhookURLFile contains a URL with a
+	// password or token.
 	WebhookURL, WebhookURLFile string
 	WebhookSecretFile          string
 }
 
-// DefaultCloud gives the defaults.
+// DefaultCloud returns the defaults.
 func DefaultCloud() Cloud { return Cloud{Owner: "fairlead", Priority: 1000} }
 
-// Secret reads what signs a webhook's requests; empty where there is no file.
+// Secret reads the key that signs webhook requests; empty if there is no file.
 func (c Cloud) Secret() (string, error) {
 	if c.WebhookSecretFile == "" {
 		return "", nil
@@ -47,7 +47,7 @@ func (c Cloud) Secret() (string, error) {
 	return secret, nil
 }
 
-// Webhook is the URL that a webhook is posted to.
+// Webhook returns the URL of the webhook.
 func (c Cloud) Webhook() (string, error) {
 	switch {
 	case c.WebhookURLFile == "":
@@ -62,14 +62,13 @@ func (c Cloud) Webhook() (string, error) {
 	return text, nil
 }
 
-// ShownURL says that WebhookURL has what only its user is to know, and shows it in
-// the list of processes.
+// ShownURL reports whether WebhookURL contains secrets, which the process list exposes.
 func (c Cloud) ShownURL() bool {
 	u, err := url.Parse(c.WebhookURL)
 	return err == nil && (u.User != nil || u.RawQuery != "")
 }
 
-// CheckName says whether there is such a cloud.
+// CheckName validates the name of the cloud.
 func (c Cloud) CheckName() error {
 	if c.Cloud != "" && !slices.Contains(Clouds, c.Cloud) {
 		return invalid{fmt.Errorf("--cloud: %q is none of %s", c.Cloud, list(Clouds))}
@@ -80,7 +79,7 @@ func (c Cloud) CheckName() error {
 	return nil
 }
 
-// resolveCloud checks what can be known before the cloud is asked.
+// resolveCloud validates what can be known without calling the cloud.
 func (r *Resolved) resolveCloud(p *parser) {
 	c := r.Agent.Cloud
 	switch {

@@ -7,28 +7,28 @@ import (
 	"github.com/fairlead/fairlead/core/route"
 )
 
-// defaultTaints are the keys of taints for which a balancer drains where nothing
-// else is said: the one that people set, that of a node that is out of service
-// (KEP-2268), and the cluster autoscaler's of one that it is about to delete.
+// defaultTaints lists the default taint keys for which a load balancer drains: the one
+// that users set, that of an out-of-service node (KEP-2268), and the cluster autoscaler's
+// for a node that it is about to delete.
 var defaultTaints = []string{"fairlead.io/drain", "node.kubernetes.io/out-of-service", "ToBeDeletedByClusterAutoscaler"}
 
-// Drain is how, and when, a balancer leaves.
+// Drain configures when and how a load balancer drains.
 type Drain struct {
-	// DrainNotice is for how long its routes are announced with DrainCommunities
-	// and at least DrainMED before they are withdrawn.
+	// DrainNotice is how long its routes are advertised with DrainCommunities and at
+	// least DrainMED before they are withdrawn.
 	DrainNotice      time.Duration
 	DrainCommunities []string
 	DrainMED         uint32
-	// DrainTimeout is how long it then goes on for the flows that it remembers, and
-	// for peers of which nothing shows that they have heard that the routes are gone.
+	// DrainTimeout is how long it then keeps running for tracked flows, and for peers
+	// that have not confirmed the withdrawal.
 	DrainTimeout time.Duration
-	// DrainOnCordon drains where the Node is cordoned, DrainTaints where it has a
-	// taint of these keys.
+	// DrainOnCordon drains while the Node is cordoned, DrainTaints while it has a taint
+	// with one of these keys.
 	DrainOnCordon bool
 	DrainTaints   []string
 }
 
-// DefaultDrain gives the defaults.
+// DefaultDrain returns the defaults.
 func DefaultDrain() Drain {
 	return Drain{
 		DrainNotice: 2 * time.Second, DrainCommunities: []string{route.GracefulShutdown.String()}, DrainTimeout: 25 * time.Second,

@@ -11,20 +11,20 @@ import (
 	"github.com/fairlead/fairlead/vdn/store/etcd"
 )
 
-// Etcd is how the controllers of a domain reach the etcd that they share.
+// Etcd configures how the controllers of a domain reach their shared etcd.
 type Etcd struct {
-	// Endpoints are URLs of its members; none where there is no etcd.
+	// Endpoints are the URLs of the members; empty: no etcd.
 	Endpoints []string
-	// Prefix begins all keys; "/fairlead/vdn/DOMAIN" where empty.
+	// Prefix is the prefix of all keys; "/fairlead/vdn/DOMAIN" if empty.
 	Prefix string
-	// Cert and Key are files (PEM) with what etcd knows us by, CA one with who signs its
-	// certificates.
+	// Cert and Key are PEM files with our client certificate, CA is one with the CA of
+	// etcd's certificates.
 	Cert, Key, CA string
-	// User and PasswordFile are those of an account of etcd's.
+	// User and PasswordFile are the credentials of an etcd user.
 	User, PasswordFile string
 }
 
-// resolve checks and parses; nil where there is no etcd.
+// resolve validates and parses the configuration; nil without etcd.
 func (c Etcd) resolve(p *parser, domain string) *etcd.Config {
 	if len(c.Endpoints) == 0 {
 		if c.Prefix+c.Cert+c.Key+c.CA+c.User+c.PasswordFile != "" {
@@ -62,7 +62,7 @@ func (c Etcd) resolve(p *parser, domain string) *etcd.Config {
 	return r
 }
 
-// endpoint checks one, and says whether it is met by TLS.
+// endpoint validates one endpoint and reports whether it uses TLS.
 func (Etcd) endpoint(p *parser, text string) (secure bool) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.User != nil || u.Path != "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -76,8 +76,8 @@ func (Etcd) endpoint(p *parser, text string) (secure bool) {
 	return u.Scheme == "https"
 }
 
-// keys are what etcd is met with. The certificate is read for each connection: it ends
-// sooner than a controller.
+// keys returns the TLS configuration for etcd. The certificate is read for each
+// connection, because it may expire while the controller runs.
 func (c Etcd) keys(p *parser) *tls.Config {
 	r := &tls.Config{MinVersion: tls.VersionTLS12}
 	if (c.Cert == "") != (c.Key == "") {

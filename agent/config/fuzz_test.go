@@ -6,8 +6,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
-// FuzzPeer: a peer has an address, a port and an AS number; what it is written as is
-// read the same.
+// FuzzPeer checks that a parsed peer has an address, a port and an AS number, and that
+// its string parses to the same peer.
 func FuzzPeer(f *testing.F) {
 	for _, text := range []string{"10.0.0.109", "10.0.0.109:179", "10.0.0.109@65021", "10.0.0.109:1790@4294967295", "[fd00::1]:179@1", "fd00::1", "fe80::1%eth0@7", "@", "x@1", "10.0.0.1@0", "10.0.0.1:0"} {
 		f.Add(text, uint32(65000))

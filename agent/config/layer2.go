@@ -7,20 +7,19 @@ import (
 	"strings"
 )
 
-// Layer2 says how VIPs are answered for by ARP and neighbour discovery.
+// Layer2 configures how VIPs are answered by ARP and neighbor discovery.
 type Layer2 struct {
-	// Interfaces are those to answer on; none for no such answers.
+	// Interfaces lists the interfaces on which to answer; empty: disabled.
 	Interfaces []string
-	// Members are the addresses of all that take turns, this node's own
-	// among them. None: where the source knows the balancers, those, else this
-	// node is alone.
+	// Members lists the addresses of all members of the election, including this node.
+	// Empty: the load balancers that the source knows, otherwise only this node.
 	Members      []string
 	PasswordFile string
 }
 
-// ResolvedLayer2 is a valid Layer2, looked up.
+// ResolvedLayer2 is a valid Layer2 with all lookups done.
 type ResolvedLayer2 struct {
-	// Self is what the other members know this node by.
+	// Self is the address by which the other members know this node.
 	Self     netip.Addr
 	Members  []netip.Addr
 	Password string
@@ -53,8 +52,8 @@ func (r *Resolved) resolveLayer2(p *parser) {
 	r.Layer2.Self = p.self(r)
 }
 
-// self gives the address of this node among the members, or where they are not
-// named the interface's own.
+// self returns the address of this node among the members or, if none are configured, the
+// interface's own.
 func (p *parser) self(r *Resolved) netip.Addr {
 	members := r.Layer2.Members
 	if len(members) == 0 {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// onSegment makes an agent take turns on lo.
+// onSegment makes an agent take part in an election on lo.
 func onSegment(a *Agent, members ...string) {
 	a.Layer2.Interfaces, a.Layer2.Members = []string{"lo"}, members
 }

@@ -5,31 +5,31 @@ import (
 	"time"
 )
 
-// ServiceProxy is what the role proxy has beside.
+// ServiceProxy contains the additional settings of the role proxy.
 type ServiceProxy struct {
-	// Cgroup is the folder of the cgroup (v2) whose sockets are served; empty for
-	// the root of all.
+	// Cgroup is the directory of the cgroup (v2) whose sockets are served; empty: the
+	// root cgroup.
 	Cgroup string
-	// NodePortAddresses are prefixes: node ports are served on the node's addresses
-	// in them. Empty, or "primary": on the addresses that the Node has in Kubernetes.
+	// NodePortAddresses are prefixes: node ports are served on the node's addresses in
+	// them. Empty or "primary": on the addresses of the Node in Kubernetes.
 	NodePortAddresses []string
-	// Uplinks are the interfaces by which packets come from outside the node;
-	// empty for those that lead out by the node's routes.
+	// Uplinks are the interfaces on which packets arrive from outside the node; empty:
+	// those that the node's routes use.
 	Uplinks []string
-	// Health is where kube-proxy's /healthz is answered; empty for nowhere.
+	// Health is the listen address of kube-proxy's /healthz; empty: disabled.
 	Health string
-	// Window is how long changes are gathered while one follows the other, and
-	// MaxDelay how long one of them waits at most.
+	// Window is how long consecutive changes are batched, and MaxDelay the maximum time
+	// that a change waits.
 	Window, MaxDelay time.Duration
-	// MaxServiceFrontends and MaxServiceTargets are for how many frontends and
-	// endpoints of them there is room; 0 for the data plane's own defaults.
+	// MaxServiceFrontends and MaxServiceTargets limit frontends and their endpoints; 0:
+	// the data plane's defaults.
 	MaxServiceFrontends, MaxServiceTargets int
 }
 
-// primary stands for the node's own addresses, as kube-proxy has it.
+// primary selects the node's own addresses, as in kube-proxy.
 const primary = "primary"
 
-// resolveProxy sees to what the role proxy needs.
+// resolveProxy validates the settings of the role proxy.
 func (r *Resolved) resolveProxy(p *parser) {
 	if !r.Agent.Kubernetes {
 		p.refuse("role", "%s serves a cluster's Services: it needs --kubernetes", Proxy)

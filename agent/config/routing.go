@@ -16,22 +16,22 @@ type Reflector struct {
 	AS        uint32
 	RouterID  string
 	ClusterID string
-	// Listen are the addresses to take sessions on; none for all.
+	// Listen lists the addresses on which sessions are accepted; empty: all.
 	Listen []string
-	// Clients are the prefixes that balancers dial from, Routers the
-	// addresses or prefixes that routers do.
+	// Clients are the prefixes from which load balancers connect, Routers the addresses
+	// or prefixes from which routers do.
 	Clients, Routers []string
 	PasswordFile     string
 	BFD              bool
 	Socket           string
-	// Metrics is as in Agent.
+	// Metrics is the same as in Agent.
 	Metrics string
-	// MaxClients is how many balancers may have sessions, MaxPrefixes how many
-	// prefixes of each family one may announce; 0 for any number.
+	// MaxClients limits the sessions with load balancers, MaxPrefixes the prefixes of
+	// each family that one may advertise; 0: no limit.
 	MaxClients  int
 	MaxPrefixes uint32
-	// MaxTotal is how many prefixes of both families all balancers together may
-	// announce; 0 for any number.
+	// MaxTotal limits the prefixes of both families that all load balancers together may
+	// advertise; 0: no limit.
 	MaxTotal uint32
 }
 
@@ -48,7 +48,7 @@ type ResolvedReflector struct {
 	MaxTotal            uint32
 }
 
-// Resolve checks and parses; all that is wrong is told at once.
+// Resolve validates and parses the configuration. It reports all errors together.
 func (c Reflector) Resolve() (*ResolvedReflector, error) {
 	p := parser{}
 	r := &ResolvedReflector{
@@ -78,32 +78,32 @@ func (c Reflector) Resolve() (*ResolvedReflector, error) {
 type Router struct {
 	AS       uint32
 	RouterID string
-	// Peers are the reflectors, dialled: as in Agent.
+	// Peers are the reflectors to connect to, as in Agent.
 	Peers []string
-	// Balancers are prefixes from which balancers dial the router directly.
+	// Balancers are the prefixes from which load balancers connect to the router
+	// directly.
 	Balancers    []string
 	PasswordFile string
 	BFD          bool
 	Metric       int
 	Table        int
 	Socket       string
-	// Metrics is as in Agent.
+	// Metrics is the same as in Agent.
 	Metrics string
-	// Accept are the prefixes within which routes are taken in; none for all
-	// but default routes.
+	// Accept lists the prefixes within which routes are accepted; empty: all except
+	// default routes.
 	Accept []string
-	// MaxPrefixes is how many paths of each family a peer may send; 0 for any
-	// number.
+	// MaxPrefixes limits the paths of each family that a peer may send; 0: no limit.
 	MaxPrefixes uint32
-	// MaxTotal is how many paths of both families all peers together may send, and
-	// MaxClients how many balancers may have sessions; 0 for any number.
+	// MaxTotal limits the paths of both families that all peers together may send, and
+	// MaxClients the sessions with load balancers; 0: no limit.
 	MaxTotal   uint32
 	MaxClients int
-	// HashSeed is what several routers have alike to hash alike; 0 leaves the
-	// kernel its own.
+	// HashSeed must be the same on several routers so that they hash alike; 0: the
+	// kernel's own.
 	HashSeed uint32
-	// Beside names the protocols ("bgp", "bird", or a number) of the routes of
-	// another routing daemon that are to become resilient.
+	// Beside lists the protocols ("bgp", "bird", or a number) of another routing daemon
+	// for whose routes to install resilient shadow routes.
 	Beside []string
 }
 
@@ -118,7 +118,7 @@ type ResolvedRouter struct {
 	Password  string
 }
 
-// Resolve checks and parses; all that is wrong is told at once.
+// Resolve validates and parses the configuration. It reports all errors together.
 func (c Router) Resolve() (*ResolvedRouter, error) {
 	p := parser{}
 	r := &ResolvedRouter{
@@ -148,7 +148,7 @@ func (c Router) Resolve() (*ResolvedRouter, error) {
 	return r, p.err()
 }
 
-// routeProtocols are the names that ip route has for routing daemons (iproute2's
+// routeProtocols maps the names that ip route uses for routing daemons (iproute2's
 // etc/iproute2/rt_protos).
 var routeProtocols = map[string]uint8{"zebra": 11, "bird": 12, "bgp": 186}
 
@@ -157,7 +157,7 @@ func (p *parser) protocols(flag string, texts []string) []uint8 {
 	for _, text := range texts {
 		number, known := routeProtocols[text]
 		if n, err := strconv.ParseUint(text, 10, 8); err == nil && n > 4 {
-			number, known = uint8(n), true // up to 4 are the kernel's own and the administrator's
+			number, known = uint8(n), true // 1 to 4 are reserved for the kernel and the administrator
 		}
 		if !known {
 			p.refuse(flag, "%q is no routing daemon's protocol: bgp (FRR), bird, or the number that ip route shows", text)
@@ -167,7 +167,7 @@ func (p *parser) protocols(flag string, texts []string) []uint8 {
 	return all
 }
 
-// parser parses texts and gathers what is wrong with them.
+// parser parses texts and collects errors.
 type parser struct{ errs []error }
 
 func (p *parser) refuse(flag, format string, args ...any) {
@@ -181,7 +181,7 @@ func (p *parser) err() error {
 	return invalid{errors.Join(p.errs...)}
 }
 
-// as checks our own AS number.
+// as validates our own AS number.
 func (p *parser) as(number uint32) uint32 {
 	switch number {
 	case 0:
@@ -192,7 +192,7 @@ func (p *parser) as(number uint32) uint32 {
 	return number
 }
 
-// routerID parses a router ID, which must be given.
+// routerID parses a router ID, which is required.
 func (p *parser) routerID(text string) netip.Addr {
 	if text == "" {
 		p.refuse("router-id", "give an IPv4 address of this machine, unique among the speakers")
@@ -205,7 +205,7 @@ func (p *parser) routerID(text string) netip.Addr {
 	return id
 }
 
-// addr parses an address; an empty text is the zero Addr.
+// addr parses an address; an empty text yields the zero Addr.
 func (p *parser) addr(flag, text string) netip.Addr {
 	if text == "" {
 		return netip.Addr{}
@@ -217,7 +217,7 @@ func (p *parser) addr(flag, text string) netip.Addr {
 	return a
 }
 
-// prefixes parses prefixes; an address alone is one of its full length.
+// prefixes parses prefixes; an address yields a prefix of its full length.
 func (p *parser) prefixes(flag string, texts []string) []netip.Prefix {
 	var all []netip.Prefix
 	for _, text := range texts {
@@ -234,7 +234,7 @@ func (p *parser) prefixes(flag string, texts []string) []netip.Prefix {
 	return all
 }
 
-// service reads the name of a Service; none where text is empty.
+// service parses the name of a Service; empty text yields the zero ID.
 func (p *parser) service(flag, text string) service.ID {
 	if text == "" {
 		return service.ID{}
@@ -246,7 +246,7 @@ func (p *parser) service(flag, text string) service.ID {
 	return service.ID{Namespace: namespace, Name: name}
 }
 
-// peers parses neighbours; as is the AS of those that name none.
+// peers parses neighbors; as is the AS of those without one.
 func (p *parser) peers(texts []string, as uint32) []Peer {
 	var all []Peer
 	for _, text := range texts {
@@ -260,7 +260,7 @@ func (p *parser) peers(texts []string, as uint32) []Peer {
 	return all
 }
 
-// password reads a password file; no file is no password.
+// password reads a password file; no file means no password.
 func (p *parser) password(file string) string {
 	if file == "" {
 		return ""

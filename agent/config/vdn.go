@@ -17,35 +17,35 @@ import (
 	"github.com/fairlead/fairlead/vdn/store/etcd"
 )
 
-// DefaultVDNData is where the controller of virtually dedicated networks keeps
-// what it knows.
+// DefaultVDNData is the default data directory of the VDN controller.
 const DefaultVDNData = "/var/lib/fairlead/vdn"
 
-// VDN is the configuration of fairlead vdn.
+// VDN is the configuration of fairlead vdn, the VDN controller.
 type VDN struct {
-	// Name distinguishes it from other controllers of its domain; the machine's where empty.
+	// Name distinguishes this controller from the others of its domain; empty: the host
+	// name.
 	Name string
-	// Data is the folder of its store, if that is not in etcd.
+	// Data is the directory of its store, unless that is in etcd.
 	Data string
-	// Etcd is where its store is that it shares with other controllers.
+	// Etcd configures the store that it shares with other controllers.
 	Etcd Etcd
-	// Domain is the DNS name that other domains know this one by.
+	// Domain is the DNS name by which other domains know this one.
 	Domain string
 	// Listen is address:port, or unix:///path of a socket.
 	Listen string
-	// TLSCert and TLSKey are files (PEM); both or none.
+	// TLSCert and TLSKey are PEM files; set both or none.
 	TLSCert, TLSKey string
-	// TokenFile holds a token whose bearer may do everything, AccessFile several with
-	// roles; without both anybody may do everything.
+	// TokenFile contains a token that permits everything, AccessFile several tokens with
+	// roles. Without either, everyone may do everything.
 	TokenFile, AccessFile string
-	// AuditLog is the file of who changed what, or "-"; none where empty.
+	// AuditLog is the audit log file, or "-"; empty: none.
 	AuditLog string
-	// Kubernetes has a cluster's VirtualNetworks as its networks; Kubeconfig leads
-	// there, or, where it is empty, the service account of the pod that this is.
+	// Kubernetes uses the VirtualNetworks of a cluster as networks, accessed through
+	// Kubeconfig or, if that is empty, the service account of the pod.
 	Kubernetes bool
 	Kubeconfig string
-	// FederationListen is address:port for other domains; none where empty, and then
-	// none is asked. FederationKeys are needed with it.
+	// FederationListen is address:port for other domains; empty: federation is disabled
+	// in both directions. It requires FederationKeys.
 	FederationListen string
 	FederationKeys   federation.Keys
 }
@@ -53,17 +53,17 @@ type VDN struct {
 // ResolvedVDN is a valid VDN, parsed.
 type ResolvedVDN struct {
 	VDN
-	// Socket is the path where it listens on one.
+	// Socket is the path of the unix socket, if it listens on one.
 	Socket string
-	// TLS is nil where it speaks plainly.
+	// TLS is nil without TLS.
 	TLS *tls.Config
-	// Tokens are those that count; nil where none are asked for.
+	// Tokens are the valid tokens; nil if none are required.
 	Tokens access.Finder
-	// Store is where in etcd its store is; nil for a folder.
+	// Store is the configuration of its store in etcd; nil for a directory.
 	Store *etcd.Config
 }
 
-// Resolve checks and parses; all that is wrong is told at once.
+// Resolve validates and parses the configuration. It reports all errors together.
 func (c VDN) Resolve() (*ResolvedVDN, error) {
 	p, r := &parser{}, &ResolvedVDN{VDN: c}
 	if c.Data == "" && len(c.Etcd.Endpoints) == 0 {
@@ -100,7 +100,7 @@ func (c VDN) Resolve() (*ResolvedVDN, error) {
 		r.TLS = &tls.Config{GetCertificate: c.certificate(pair), MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	}
 	if r.Name == "" {
-		r.Name, _ = os.Hostname() // it is for people
+		r.Name, _ = os.Hostname() // informational only
 	}
 	r.Store = c.Etcd.resolve(p, c.Domain)
 	r.listen(p)
@@ -108,9 +108,9 @@ func (c VDN) Resolve() (*ResolvedVDN, error) {
 	return r, p.err()
 }
 
-// certificate gives what the files hold now, for each who connects: certificates end
-// sooner than controllers. While they cannot be read, as they are being replaced, what
-// was read last counts.
+// certificate returns the current contents of the files for each connection, because
+// certificates may expire while the controller runs. While they cannot be read, because
+// they are being replaced, the last contents are used.
 func (c VDN) certificate(first tls.Certificate) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	var last atomic.Pointer[tls.Certificate]
 	last.Store(&first)
@@ -122,7 +122,7 @@ func (c VDN) certificate(first tls.Certificate) func(*tls.ClientHelloInfo) (*tls
 	}
 }
 
-// federation sees to how other domains are met: by certificates, or not at all.
+// federation validates the certificates for other domains, which are required.
 func (c VDN) federation(p *parser) {
 	if k := c.FederationKeys; c.FederationListen == "" {
 		if k != (federation.Keys{}) {
@@ -137,7 +137,7 @@ func (c VDN) federation(p *parser) {
 	}
 }
 
-// listen sees to where it answers: without TLS only to this machine.
+// listen validates the listen address: without TLS only on this machine.
 func (r *ResolvedVDN) listen(p *parser) {
 	if path, ok := strings.CutPrefix(r.Listen, "unix://"); ok {
 		if !filepath.IsAbs(path) {

@@ -12,22 +12,23 @@ import (
 
 // VDNNode is the configuration of fairlead vdn agent.
 type VDNNode struct {
-	// Name is the node's; the machine's where empty.
+	// Name is the name of the node; empty: the host name.
 	Name string
-	// Controller is the URL of fairlead vdn, TokenFile and CAFile what it needs.
+	// Controller is the URL of the VDN controller; TokenFile and CAFile are used to
+	// connect.
 	Controller, TokenFile, CAFile string
-	// Uplinks are DEVICE=RATE each.
+	// Uplinks have the form DEVICE=RATE.
 	Uplinks []string
 	Gateway bool
-	// Means is "kernel" or "openvswitch", which needs Bridge.
+	// Means is "kernel" or "openvswitch", which requires Bridge.
 	Means, Bridge string
-	// BPFFS is the BPF file system to pin in.
+	// BPFFS is the BPF file system for pins.
 	BPFFS string
-	// Data is the folder that the last plan is kept in.
+	// Data is the directory in which the last plan is cached.
 	Data string
-	// Socket is where it answers who attaches pods.
+	// Socket is the unix socket for attaching pods.
 	Socket string
-	// MetricsAddress is where Prometheus may ask; nowhere where empty.
+	// MetricsAddress is the listen address of the Prometheus endpoint; empty: disabled.
 	MetricsAddress string
 }
 
@@ -36,20 +37,20 @@ type ResolvedVDNNode struct {
 	vdn.Node
 	Client client.Config
 	Bridge string
-	// Pins is a folder on a BPF file system, Kept a file, Socket one, too.
+	// Pins is a directory on a BPF file system. Kept and Socket are files.
 	Pins, Kept, Socket, MetricsAddress string
 }
 
-// Means of a node.
+// Enforcers of a node.
 const (
 	MeansKernel      = "kernel"
 	MeansOpenVSwitch = "openvswitch"
 )
 
-// VDNPins is where a node's programs are pinned, below a BPF file system.
+// VDNPins is where a node's programs are pinned, relative to a BPF file system.
 const VDNPins = "fairlead/vdn"
 
-// Resolve checks and parses; all that is wrong is told at once.
+// Resolve validates and parses the configuration. It reports all errors together.
 func (c VDNNode) Resolve() (*ResolvedVDNNode, error) {
 	p := &parser{}
 	r := &ResolvedVDNNode{

@@ -8,7 +8,8 @@ import (
 	"github.com/fairlead/fairlead/lab/pki"
 )
 
-// TestVDNCertificateIsReadAnew: a controller outlives its certificate.
+// TestVDNCertificateIsReadAnew checks that a renewed certificate is used without a
+// restart.
 func TestVDNCertificateIsReadAnew(t *testing.T) {
 	a, err := pki.New(t.TempDir())
 	if err != nil {

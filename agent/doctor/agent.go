@@ -26,10 +26,10 @@ func checkAgents(e exam) {
 	}
 }
 
-// mostWords is how many of an agent's problems are repeated.
+// mostWords limits how many of an agent's problems are repeated.
 const mostWords = 3
 
-// agent repeats what a running agent reports of itself.
+// agent reports what a running agent reports about itself.
 func (e exam) agent(a Agent) {
 	e.add("socket", OK, fmt.Sprintf("%s answers on %s (%s)", a.Role, a.Socket, a.Version), "")
 	if len(a.Waits) > 0 {

@@ -9,8 +9,7 @@ import (
 	"github.com/fairlead/fairlead/internal/privilege"
 )
 
-// Components are the parts that a role consists of, by their names in
-// internal/features.
+// components lists the components of each role, by their names in internal/features.
 var components = map[Role][]string{
 	Balancer: {"balancer", ipvsBalancer},
 	Server:   {"dsr-agent"},
@@ -21,7 +20,7 @@ var components = map[Role][]string{
 
 const ipvsBalancer = "ipvs-balancer"
 
-// Components gives the parts whose kernel features are to be probed.
+// Components returns the components whose kernel features must be probed.
 func (o Options) Components() (all []string) {
 	for _, role := range o.Roles {
 		for _, c := range components[role] {
@@ -34,7 +33,7 @@ func (o Options) Components() (all []string) {
 	return all
 }
 
-// lacks lists the essential features that a component does not get.
+// lacks lists the missing essential features of a component.
 func (e exam) lacks(component string) (names []string) {
 	for _, f := range e.Features[component].Value {
 		if f.Essential && !f.OK && !f.Untried {
@@ -44,14 +43,12 @@ func (e exam) lacks(component string) (names []string) {
 	return names
 }
 
-// hasEssentials reports whether no component lacks what it needs, as far as is
-// known.
+// hasEssentials reports whether no component is known to lack an essential feature.
 func (e exam) hasEssentials() bool {
 	return !slices.ContainsFunc(e.Components(), func(c string) bool { return len(e.lacks(c)) > 0 && e.other(c) == "" })
 }
 
-// other is the data plane that may be used in the place of a component; empty for
-// none.
+// other returns the data plane that can be used instead of a component, or "".
 func (e exam) other(component string) string {
 	if !e.usesXDP() || !e.usesIPVS() {
 		return ""
@@ -76,8 +73,8 @@ func checkFeatures(e exam) {
 	}
 }
 
-// component adds a line for all essential features together, and one for each
-// other. Those that an earlier component has are not repeated.
+// component adds one finding for all essential features, and one for each other feature.
+// Those already reported for an earlier component are not repeated.
 func (e exam) component(c string, features []Feature, seen map[string]bool) {
 	essential := 0
 	for _, f := range features {

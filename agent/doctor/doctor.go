@@ -13,9 +13,9 @@ import (
 // Status is the outcome of one check.
 type Status string
 
-// The statuses. Broken keeps a role from starting or from forwarding at all, so it
-// also keeps a pod's agent from starting; Degraded loses something that an operator
-// notices, also where load is the cause; Unknown could not be checked.
+// Statuses. Broken prevents a role from starting or from forwarding at all, and therefore
+// also prevents a pod's agent from starting. Degraded means a loss that an operator
+// notices, possibly only under load. Unknown could not be checked.
 const (
 	OK       Status = "ok"
 	Info     Status = "info"
@@ -27,16 +27,16 @@ const (
 // Finding is one result. Its JSON names are an interface.
 type Finding struct {
 	Area string `json:"area"`
-	// Check is the name of the check, with what it is about where there may be
-	// several: "rp-filter/eth0".
+	// Check is the name of the check, followed by its object if there can be several:
+	// "rp-filter/eth0".
 	Check   string `json:"check"`
 	Status  Status `json:"status"`
 	Message string `json:"message"`
-	// Fix is a command or a setting; degraded and broken findings have one.
+	// Fix is a command or a setting. Degraded and broken findings have one.
 	Fix string `json:"fix,omitempty"`
 }
 
-// Report is everything that was found. Its JSON names are an interface.
+// Report contains all findings. Its JSON names are an interface.
 type Report struct {
 	Kernel   string    `json:"kernel"`
 	Roles    []Role    `json:"roles"`
@@ -45,11 +45,11 @@ type Report struct {
 	Degraded int       `json:"degraded"`
 }
 
-// Role is a part that a machine plays.
+// Role is a function of a machine.
 type Role string
 
-// The roles: those of an agent, as config names them, and those that have a
-// command of their own.
+// The roles of an agent, as named in package config, and those with a command of their
+// own.
 const (
 	Balancer  Role = "balancer"
 	Server    Role = "server"
@@ -59,29 +59,28 @@ const (
 	Reflector Role = "reflector"
 )
 
-// Roles lists the valid ones.
+// Roles lists the valid roles.
 var Roles = []Role{Balancer, Server, Proxy, Router, VDN, Reflector}
 
-// DefaultRoles are examined where none is named and no agent runs.
+// DefaultRoles are examined if none is specified and no agent is running.
 var DefaultRoles = []Role{Balancer, Server}
 
 // Options says what to examine.
 type Options struct {
 	Roles []Role
-	// Interfaces are those on which packets arrive; empty for those with a
-	// default route.
+	// Interfaces lists those on which packets arrive; empty: those with a default route.
 	Interfaces []string
 	// DataPlane is "xdp", "ipvs" or "auto".
 	DataPlane string
 	BPFFS     string
-	// Socket is an agent's; empty for all in the usual folder.
+	// Socket is the socket of an agent; empty: all in the default directory.
 	Socket string
-	// Services is the folder of manifests; empty where there is none.
+	// Services is the manifest directory, if any.
 	Services string
-	// Cgroup is the root of cgroup version 2 for the role proxy; empty for the
-	// one that is mounted.
+	// Cgroup is the root of cgroup version 2 for the role proxy; empty: where it is
+	// mounted.
 	Cgroup string
-	// Metrics is the "address:port" that Prometheus scrapes; empty for none.
+	// Metrics is the "address:port" that Prometheus scrapes, if any.
 	Metrics string
 	// Health is the "address:port" of the service proxy's health check.
 	Health string
@@ -94,12 +93,12 @@ func (o Options) Has(roles ...Role) bool {
 	return slices.ContainsFunc(roles, func(r Role) bool { return slices.Contains(o.Roles, r) })
 }
 
-// usesXDP and usesIPVS say which data planes a load balancer may use.
+// usesXDP and usesIPVS report which data planes a load balancer may use.
 func (o Options) usesXDP() bool  { return o.Has(Balancer) && o.DataPlane != "ipvs" }
 func (o Options) usesIPVS() bool { return o.Has(Balancer) && o.DataPlane != "xdp" }
 
-// WithRoles fills in the roles where none is named: those that running agents
-// have, or else the default.
+// WithRoles fills in the roles if none is specified: those of running agents, otherwise
+// the default.
 func (o Options) WithRoles(agents []Agent) Options {
 	if len(o.Roles) > 0 {
 		return o
@@ -118,7 +117,7 @@ func (o Options) WithRoles(agents []Agent) Options {
 	return o
 }
 
-// exam is what one area's checks write to.
+// exam is the context in which the checks of one area run.
 type exam struct {
 	*Facts
 	Options
@@ -130,7 +129,7 @@ func (e exam) add(check string, s Status, message, fix string) {
 	*e.to = append(*e.to, Finding{Area: e.area, Check: check, Status: s, Message: message, Fix: fix})
 }
 
-// areas are the checks, in the order of the report.
+// areas lists the checks in report order.
 var areas = []struct {
 	name   string
 	checks []func(exam)

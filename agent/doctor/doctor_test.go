@@ -13,10 +13,10 @@ import (
 	"github.com/fairlead/fairlead/internal/privilege"
 )
 
-// always is a fact that is known.
+// always returns a known fact.
 func always[T any](v T) doctor.Known[T] { return doctor.Known[T]{Value: v} }
 
-// without takes capabilities away, and CAP_SYS_ADMIN, which includes others.
+// without removes capabilities, and CAP_SYS_ADMIN, which includes others.
 func without(caps ...privilege.Capability) func(*doctor.System) {
 	return func(s *doctor.System) {
 		for _, c := range append(caps, privilege.SysAdmin) {
@@ -25,7 +25,7 @@ func without(caps ...privilege.Capability) func(*doctor.System) {
 	}
 }
 
-// good are facts with which nothing is wrong.
+// good returns facts without any fault.
 func good() *doctor.Facts {
 	f := &doctor.Facts{
 		System: always(doctor.System{Release: "6.12.3", BTF: true, Root: true, Held: privilege.All, UnprivilegedBPF: "2", OpenFiles: 1 << 20,
@@ -58,7 +58,7 @@ func good() *doctor.Facts {
 	return f
 }
 
-// refuse has a component not get a feature.
+// refuse makes a feature unavailable to a component.
 func refuse(component string, feature doctor.Feature) func(*doctor.Facts, *doctor.Options) {
 	return func(f *doctor.Facts, _ *doctor.Options) {
 		feature.Since, feature.Message, feature.WhatLost = "5.2", "helper bpf_x: EPERM", "it is slow"
@@ -208,7 +208,7 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestGood: no role has anything wrong with good facts.
+// TestGood checks that good facts yield no bad findings for any role.
 func TestGood(t *testing.T) {
 	r := doctor.Examine(good(), doctor.Options{Roles: all, DataPlane: "auto"})
 	if r.Broken+r.Degraded+r.Count(doctor.Unknown) > 0 {
@@ -216,7 +216,7 @@ func TestGood(t *testing.T) {
 	}
 }
 
-// TestNothingKnown: without a fact there is no verdict, and no panic.
+// TestNothingKnown checks that without facts there is no verdict, and no panic.
 func TestNothingKnown(t *testing.T) {
 	f := &doctor.Facts{}
 	const late = "not finished in time"
@@ -228,7 +228,7 @@ func TestNothingKnown(t *testing.T) {
 	}
 }
 
-// TestReport sees what people and programs read.
+// TestReport checks the text and JSON reports.
 func TestReport(t *testing.T) {
 	f := good()
 	f.Network.Value.Links[0].Up = false
@@ -253,7 +253,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestNamesAreThoseOfOthers: roles are named as in config, components as in
+// TestNamesAreThoseOfOthers checks that roles are named as in config and components as in
 // internal/features.
 func TestNamesAreThoseOfOthers(t *testing.T) {
 	for _, r := range config.Roles {
@@ -272,7 +272,7 @@ func TestNamesAreThoseOfOthers(t *testing.T) {
 	}
 }
 
-// TestWithRoles: what is named counts, then who runs here, then the default.
+// TestWithRoles checks the precedence: specified roles, running agents, the default.
 func TestWithRoles(t *testing.T) {
 	agents := []doctor.Agent{{Role: "balancer, proxy"}, {Role: "router"}, {Role: "router"}}
 	for _, c := range []struct {

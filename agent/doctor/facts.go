@@ -6,20 +6,20 @@ import (
 	"github.com/fairlead/fairlead/internal/privilege"
 )
 
-// Known is a fact, or the reason why it is not known.
+// Known is a fact, or the reason why it is unknown.
 type Known[T any] struct {
 	Value T
-	// Err is empty where the value is known.
+	// Err is empty if the value is known.
 	Err string
 }
 
-// Get gives the value and whether it is known.
+// Get returns the value and whether it is known.
 func (k Known[T]) Get() (T, bool) { return k.Value, k.Err == "" }
 
-// Facts are what the checks look at.
+// Facts is the input of the checks.
 type Facts struct {
 	System Known[System]
-	// Features are the kernel's answers, by component (internal/features).
+	// Features holds the results of the feature probes, by component (internal/features).
 	Features   map[string]Known[[]Feature]
 	Pins       Known[BPFFS]
 	CgroupRoot Known[Cgroup]
@@ -27,8 +27,7 @@ type Facts struct {
 	Sysctls    Known[map[string]Sysctl]
 	Sockets    Known[[]Socket]
 	Processes  Known[[]Process]
-	// Chains are the names of chains of nftables and iptables that kube-proxy
-	// made.
+	// Chains lists the nftables and iptables chains of kube-proxy.
 	Chains Known[[]string]
 	// IPVSServices counts virtual services in the kernel.
 	IPVSServices Known[int]
@@ -37,27 +36,27 @@ type Facts struct {
 	Clock        Known[Clock]
 }
 
-// System is the kernel and this process.
+// System describes the kernel and this process.
 type System struct {
 	Release string
 	BTF     bool
 	Root    bool
-	// Held are the process's effective capabilities.
+	// Held is the set of effective capabilities of the process.
 	Held    privilege.Set
 	Seccomp bool
-	// Lockdown and LSM are empty where they are not known.
+	// Lockdown and LSM are empty if unknown.
 	Lockdown, LSM string
-	// UnprivilegedBPF is kernel.unprivileged_bpf_disabled, empty where unknown.
+	// UnprivilegedBPF is kernel.unprivileged_bpf_disabled; empty if unknown.
 	UnprivilegedBPF string
-	// MemoryMax is the memory limit of the process's cgroup in bytes, 0 for none.
+	// MemoryMax is the memory limit of the process's cgroup in bytes; 0: none.
 	MemoryMax uint64
-	// OpenFiles is the hard limit of open files, LockedMemory that of locked
-	// memory in bytes; ^0 for no limit.
+	// OpenFiles is the hard limit of open files, LockedMemory that of locked memory in
+	// bytes; ^0: no limit.
 	OpenFiles, LockedMemory uint64
 	CPUs                    int
 }
 
-// Feature is a kernel feature and the kernel's answer.
+// Feature is a kernel feature with the result of its probe.
 type Feature struct {
 	Name, Since               string
 	Essential, Silent         bool
@@ -65,71 +64,71 @@ type Feature struct {
 	Reason, Message, WhatLost string
 }
 
-// BPFFS is the folder for pins.
+// BPFFS is the directory for pins.
 type BPFFS struct {
 	Path string
-	// Mounted: it is on a BPF file system.
+	// Mounted means that it is on a BPF file system.
 	Mounted, Writable bool
-	// OtherLayouts are folders of pins that this version cannot take over.
+	// OtherLayouts lists pin directories that this version cannot take over.
 	OtherLayouts []string
-	// CarriedOver are folders of an older layout, which an agent takes over.
+	// CarriedOver lists directories of an older layout, which an agent takes over.
 	CarriedOver []string
 }
 
 // Cgroup is the root of cgroup version 2.
 type Cgroup struct {
-	// Path is empty where none is mounted.
+	// Path is empty if none is mounted.
 	Path string
-	// V2 and Root say what the path is.
+	// V2 and Root report whether Path is cgroup version 2 and its root.
 	V2, Root bool
 }
 
-// Network is what links and routes say.
+// Network describes links and routes.
 type Network struct {
 	Links []Link
-	// Names are all interfaces of the namespace.
+	// Names lists all interfaces of the namespace.
 	Names  []string
 	Routes []Route
-	// Neighbours counts entries, by family.
+	// Neighbours4 and Neighbours6 count neighbor entries by family.
 	Neighbours4, Neighbours6 int
 }
 
-// Link is an interface that is examined.
+// Link is an examined interface.
 type Link struct {
 	Name   string
 	Driver string // or the kind of a virtual device: "veth"
 	MTU    int
 	Up     bool
-	// Carrier: the other end is up, too.
+	// Carrier means that the other end is also up.
 	Carrier   bool
 	Addresses int
 	XDP       Known[XDPFeatures]
 	Queues    Known[Queues]
 	// Attached is the XDP program; nil for none.
 	Attached *Program
-	// TC are the programs at tcx and clsact.
+	// TC lists the programs attached to tcx and clsact.
 	TC Known[[]Program]
-	// RPFilter is the effective mode: the larger of the interface's and that of
-	// all.
+	// RPFilter is the effective mode: the larger of the interface's and that of "all".
 	RPFilter int
 }
 
-// XDPFeatures are what a driver says of itself (linux/netdev.h).
+// XDPFeatures are the features that a driver reports (linux/netdev.h).
 type XDPFeatures struct{ Basic, Redirect, RedirectTarget, Fragments bool }
 
-// Queues are a NIC's.
+// Queues are the receive queues of a NIC.
 type Queues struct{ RX, MaxRX int }
 
-// Nameless is the name of a program that this process may not ask for.
+// Nameless is the name of a program that this process may not query.
 const Nameless = "?"
 
-// Program is a BPF program at an interface.
+// Program is a BPF program attached to an interface.
 type Program struct {
 	ID   uint32
 	Name string
 	// Hook is "xdp", "tcx ingress", "clsact egress" and so on.
 	Hook string
-	// Ours: a link that Fairlead pinned holds it, or its filter is Fairlead's.
+	// Ours means that it is held by a link that Fairlead pinned, or is in a Fairlead
+	// filter.
 	Ours bool
 }
 
@@ -138,11 +137,12 @@ type Route struct {
 	// Prefix is "default" for a default route.
 	Prefix, Device string
 	Via            string // the gateway; empty for none
-	MTU            int    // 0 where it has none of its own
+	MTU            int    // 0 if it does not set one
 	IPv6           bool
 }
 
-// Sysctl is a setting, by its name: "net.ipv4.ip_forward".
+// Sysctl is the value of a kernel setting, which is keyed by name, like
+// "net.ipv4.ip_forward".
 type Sysctl struct {
 	Value    string
 	Writable bool
@@ -152,8 +152,8 @@ type Sysctl struct {
 type Socket struct {
 	UDP  bool
 	Port uint16
-	// PID and Comm are the owner's; 0 where it is in another PID namespace or may
-	// not be looked at.
+	// PID and Comm identify the owner; 0 if it is in another PID namespace or
+	// inaccessible.
 	PID  int
 	Comm string
 }
@@ -164,42 +164,42 @@ type Process struct {
 	Comm string
 }
 
-// Agent is what answers, or does not, on a status socket.
+// Agent describes the status socket of an agent, whether or not it responds.
 type Agent struct {
 	Socket string
-	// PID is the process's; 0 where unknown.
+	// PID is the process ID; 0 if unknown.
 	PID int
-	// Role is as its status has it: "balancer, server".
+	// Role is as in its status: "balancer, server".
 	Role, Version string
-	// Stale: the file is there, but nothing listens.
+	// Stale means that the file exists but nothing listens.
 	Stale bool
-	// Error is why it was not asked.
+	// Error is why it could not be queried.
 	Error string
-	// Waits are the reasons why it is not ready.
+	// Waits lists the reasons why it is not ready.
 	Waits []string
-	// Problems and Warnings are its own words.
+	// Problems and Warnings are as reported by the agent.
 	Problems, Warnings []string
-	// Degraded are the kernel features that it goes without, and what is lost.
+	// Degraded lists the kernel features that it runs without, and the consequences.
 	Degraded []string
 	Backends int
-	// IPVS: its data plane is the kernel's IPVS.
+	// IPVS means that its data plane is the kernel's IPVS.
 	IPVS bool
 }
 
-// Running reports whether it answers.
+// Running reports whether the agent responds.
 func (a Agent) Running() bool { return !a.Stale && a.Error == "" }
 
-// Manifests is the folder of --manifest-dir.
+// Manifests is the directory of --manifest-dir.
 type Manifests struct {
 	Path  string
 	Files int
-	// Error is why the folder, or a file in it, cannot be read.
+	// Error is why the directory, or a file in it, cannot be read.
 	Error string
 }
 
 // Clock is the wall clock.
 type Clock struct {
 	Now time.Time
-	// Synchronised: the kernel's clock is kept in step (adjtimex).
+	// Synchronised means that the kernel's clock is synchronized (adjtimex).
 	Synchronised Known[bool]
 }

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Selected gives the names of the interfaces to examine: those that are named, or
-// those with a default route.
+// Selected returns the names of the interfaces to examine: the specified ones, or those
+// with a default route.
 func Selected(o Options, routes []Route) []string {
 	if len(o.Interfaces) > 0 {
 		return o.Interfaces
@@ -24,8 +24,8 @@ func defaultDevices(routes []Route) (names []string) {
 	return names
 }
 
-// network gives what is known of the network; where nothing is, the first check
-// of an area says so.
+// network returns the network facts. If they are unknown, the first check of an area
+// reports that.
 func (e exam) network() Network { return e.Network.Value }
 
 func checkSelection(e exam) {
@@ -49,7 +49,7 @@ func checkSelection(e exam) {
 	}
 }
 
-// physical gives the names that may be meant: all but lo.
+// physical returns all interface names except lo, as suggestions.
 func (e exam) physical() []string {
 	names := slices.DeleteFunc(slices.Clone(e.network().Names), func(n string) bool { return n == "lo" })
 	if len(names) == 0 {
@@ -82,9 +82,9 @@ func driver(l Link) string {
 	return l.Driver
 }
 
-// pageMTU is about what a driver takes in one page with XDP: 4096 bytes less
-// headroom, the skb_shared_info and the Ethernet header. Drivers differ by some
-// hundred bytes.
+// pageMTU is about the largest MTU that a driver supports in one page with XDP: 4096
+// bytes minus headroom, the skb_shared_info and the Ethernet header. Drivers differ by a
+// few hundred bytes.
 const pageMTU = 3498
 
 func checkNativeXDP(e exam) {
@@ -143,8 +143,8 @@ func checkQueues(e exam) {
 	}
 }
 
-// What tunnels add to a packet, in bytes: IPIP in IPv4 at least, GUE in IPv6
-// with everything at most.
+// Bytes that tunnels add to a packet: at least IPIP over IPv4, at most GUE over IPv6 with
+// all options.
 const (
 	leastTunnel = 20
 	mostTunnel  = 148

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// vendors know other software's BPF programs by how their names begin.
+// vendors identifies other software by the prefixes of its BPF program names.
 var vendors = []struct{ prefix, name string }{
 	{"cil_", "Cilium"}, {"cali_", "Calico"}, {"calico_", "Calico"}, {"xdp_dispatcher", "libxdp"}, {"xdp_disp", "libxdp"},
 	{"balancer_ingres", "Katran"}, {"antrea", "Antrea"}, {"loxilb", "LoxiLB"}, {"classifier_", "bpfman"}, {"tcx_dispatcher", "bpfman"},
 }
 
-// vendor names whose program it is, in brackets, where that is known.
+// vendor returns the vendor of a program in parentheses, or "".
 func vendor(program string) string {
 	for _, v := range vendors {
 		if strings.HasPrefix(program, v.prefix) {
@@ -100,7 +100,7 @@ func checkIPVSServices(e exam) {
 	}
 }
 
-// KubeServices is the chain by which kube-proxy's rules begin.
+// KubeServices is the chain at which kube-proxy's rules start.
 const KubeServices = "KUBE-SERVICES"
 
 func checkKubeProxyChains(e exam) {
@@ -120,7 +120,7 @@ func checkKubeProxyChains(e exam) {
 	}
 }
 
-// rival is other software by its process.
+// rival is other software, identified by its process.
 type rival struct {
 	comm    string
 	roles   []Role
@@ -178,7 +178,7 @@ func checkProcesses(e exam) {
 	}
 }
 
-// port is one that a role binds, or whose packets it takes.
+// port is a port that a role binds, or whose packets it intercepts.
 type port struct {
 	name   string
 	udp    bool
@@ -213,7 +213,7 @@ func (o Options) ports() []port {
 	return all
 }
 
-// portOf is the port of "address:port" or ":port", 0 where there is none.
+// portOf returns the port of "address:port" or ":port", or 0.
 func portOf(text string) uint16 {
 	if strings.HasPrefix(text, ":") {
 		text = "0.0.0.0" + text
@@ -225,7 +225,7 @@ func portOf(text string) uint16 {
 	return at.Port()
 }
 
-// Ports lists the numbers that matter to the roles.
+// Ports lists the port numbers that are relevant to the roles.
 func (o Options) Ports() (numbers []uint16) {
 	for _, p := range o.ports() {
 		if o.Has(p.roles...) {
@@ -279,7 +279,7 @@ func (e exam) running() (agents []Agent) {
 	return agents
 }
 
-// isOurs: a running agent holds the socket.
+// isOurs reports whether a running agent owns the socket.
 func (e exam) isOurs(s Socket) bool {
 	return slices.ContainsFunc(e.running(), func(a Agent) bool { return s.PID != 0 && a.PID == s.PID })
 }

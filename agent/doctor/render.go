@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Lines shows a report to people: the findings by area, and what is broken or
-// degraded once more at the end.
+// Lines formats a report for display: the findings by area, and the broken and degraded
+// ones again at the end.
 func (r Report) Lines() []string {
 	roles := make([]string, len(r.Roles))
 	for i, role := range r.Roles {

@@ -28,8 +28,8 @@ func checkDefaultRoutes(e exam) {
 	}
 }
 
-// checkReversePath looks at the interfaces by which tunnelled packets arrive. Once
-// the tunnel is removed, their source is a client anywhere.
+// checkReversePath checks the interfaces on which tunneled packets arrive. After
+// decapsulation, their source is a client anywhere.
 func checkReversePath(e exam) {
 	if !e.Has(Server) {
 		return
@@ -53,8 +53,8 @@ func checkReversePath(e exam) {
 	}
 }
 
-// sysctlOf names a setting of an interface as sysctl(8) does: dots within the
-// interface's name become slashes.
+// sysctlOf returns the name of an interface setting as in sysctl(8): dots in the
+// interface name become slashes.
 func sysctlOf(family, device, setting string) string {
 	return "net." + family + ".conf." + strings.ReplaceAll(device, ".", "/") + "." + setting
 }
@@ -75,7 +75,7 @@ func checkRouteMTU(e exam) {
 	}
 }
 
-// command gives a route another MTU.
+// command returns the command that changes the MTU of a route.
 func (r Route) command(mtu int) string {
 	words := []string{"ip route change", r.Prefix}
 	if r.IPv6 {
@@ -87,13 +87,13 @@ func (r Route) command(mtu int) string {
 	return strings.Join(append(words, "dev", r.Device, "mtu", strconv.Itoa(mtu)), " ")
 }
 
-// wanted is a setting that a role has programmed itself when it starts.
+// wanted is a setting that a role configures itself when it starts.
 type wanted struct {
 	roles []Role
 	name  string
 	good  func(string) bool
 	value string
-	// lost says what is lost without it.
+	// lost describes the consequence of a wrong value.
 	lost string
 }
 
@@ -166,8 +166,8 @@ func (e exam) settings(all []wanted) {
 	}
 }
 
-// wrong judges a setting that is not as it must be: an agent sets it when it
-// starts, where it can.
+// wrong evaluates a setting with a wrong value. An agent corrects it when it starts, if
+// it can.
 func (e exam) wrong(w wanted, have Sysctl) {
 	message := fmt.Sprintf("%s is %s: %s", w.name, have.Value, w.lost)
 	fix := "sysctl -w " + w.name + "=" + w.value
@@ -183,7 +183,7 @@ func (e exam) wrong(w wanted, have Sysctl) {
 	}
 }
 
-// runs reports whether something with one of the roles runs.
+// runs reports whether something with one of the roles is running.
 func (e exam) runs(roles ...Role) bool {
 	for _, a := range e.Agents.Value {
 		for _, r := range roles {
@@ -195,11 +195,11 @@ func (e exam) runs(roles ...Role) bool {
 	return false
 }
 
-// short is a setting's name as that of a check.
+// short returns the check name of a setting.
 func short(name string) string { return "sysctl/" + strings.TrimPrefix(name, "net.") }
 
-// From these shares of a table's limit, in percent, it is nearly full, or as good
-// as full.
+// Percentages of a table's limit at which it counts as nearly full, or as practically
+// full.
 const (
 	crowded = 80
 	full    = 95
@@ -213,9 +213,9 @@ func checkNeighbours(e exam) {
 		name := "net." + family.name + ".neigh.default.gc_thresh3"
 		most, err := strconv.Atoi(e.Sysctls.Value[name].Value)
 		if err != nil || !e.Has(Balancer, Server, Proxy, Router, VDN) {
-			continue // only the initial network namespace has it
+			continue // exists only in the initial network namespace
 		}
-		need := max(family.now, e.backends()) // no more backends than that have an entry of their own
+		need := max(family.now, e.backends()) // at most one entry per backend
 		message := fmt.Sprintf("%s is %d, for %d neighbours now and %d backends", name, most, family.now, e.backends())
 		switch {
 		case family.now*100 >= most*full:
@@ -228,7 +228,7 @@ func checkNeighbours(e exam) {
 	}
 }
 
-// roomFor is the next power of two that leaves the table half empty.
+// roomFor returns the next power of two that leaves the table half empty.
 func roomFor(n int) int {
 	room := 1024
 	for room < 2*n {

@@ -10,14 +10,14 @@ import (
 	"github.com/fairlead/fairlead/internal/privilege"
 )
 
-// The first kernel that is tested, and a year that no correct clock is before.
+// The oldest tested kernel, and a year that any correct clock has passed.
 const (
 	firstMajor, firstMinor = 6, 1
 	firstYear              = 2024
 )
 
-// system gives the facts about the kernel; ok is false where there are none, and
-// then checkKernel has said so.
+// system returns the kernel facts. ok is false if they are unknown, which checkKernel
+// reports.
 func (e exam) system() (System, bool) { return e.System.Get() }
 
 func checkKernel(e exam) {
@@ -55,7 +55,7 @@ func checkBTF(e exam) {
 	}
 }
 
-// checkPrivileges distinguishes a process that lacks rights from an agent that would.
+// checkPrivileges distinguishes whether this process lacks privileges or an agent would.
 func checkPrivileges(e exam) {
 	s, known := e.system()
 	if !known {
@@ -88,8 +88,8 @@ func (e exam) missing() []privilege.Need {
 	return privilege.Missing(privilege.For(names...), e.System.Value.Held)
 }
 
-// unprobed lists the capabilities for want of which the kernel was not asked for
-// features: those that loading programs takes, whatever else the roles need.
+// unprobed lists the missing capabilities because of which features could not be probed:
+// those needed to load programs, whatever else the roles need.
 func (e exam) unprobed() []privilege.Need {
 	if e.Has(Balancer, Server, Proxy, VDN) {
 		return privilege.Missing(privilege.For(privilege.Balancer), e.System.Value.Held)
@@ -97,7 +97,7 @@ func (e exam) unprobed() []privilege.Need {
 	return e.missing()
 }
 
-// privileged names the roles as package privilege does.
+// privileged maps roles to their names in package privilege.
 var privileged = map[Role]string{
 	Balancer: privilege.Balancer, Server: privilege.Server, Proxy: privilege.Proxy,
 	Router: privilege.Router, VDN: privilege.VDNNode, Reflector: privilege.Reflector,
@@ -143,7 +143,7 @@ func checkJIT(e exam) {
 	e.add("bpf-jit", OK, jitName+" is "+jit.Value, "")
 }
 
-// What an agent needs at least: maps for the default sizes, and a descriptor for
+// Minimum requirements of an agent: maps of the default sizes, and a file descriptor for
 // each map, program, link, session and probe.
 const (
 	leastMemory    = 256 << 20

@@ -28,7 +28,7 @@ import (
 
 // Config selects the agents.
 type Config struct {
-	// Kubeconfig and Context are as kubectl's flags; empty for its defaults.
+	// Kubeconfig and Context are the same as kubectl's flags; empty: its defaults.
 	Kubeconfig, Context string
 	Namespace           string
 	// Selector selects the agents' pods by label.

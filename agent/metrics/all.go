@@ -9,7 +9,7 @@ import (
 	"github.com/fairlead/fairlead/core/plan"
 )
 
-// All are the metrics, in the order of docs/metrics.md.
+// All lists the metrics in the order of docs/metrics.md.
 var All = []Metric{
 	{"fairlead_build_info", "1; the labels say what runs.", []string{"version", "role", "node"}, false, func(s *status.Status, emit emit) {
 		emit(1, s.Version, s.Role, s.Node)
@@ -141,10 +141,11 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// nameOf is a peer's name in the configuration, or its address.
+// nameOf returns a peer's configured name, or its address.
 func nameOf(p *advertise.Peer) string { return cmp.Or(p.Name, p.Address) }
 
-// ofPeers leaves out strangers: whoever connects would choose the values of a label.
+// ofPeers omits unknown peers: otherwise anyone who connects could choose the values of a
+// label.
 func ofPeers(name, help string, counter bool, read func(*advertise.Peer) float64) Metric {
 	return Metric{name, help, []string{"peer"}, counter, func(s *status.Status, emit emit) {
 		for i := range s.Peers {
@@ -159,7 +160,7 @@ func ofPeers(name, help string, counter bool, read func(*advertise.Peer) float64
 func ofServices(name, help string, read func(*status.Frontend) uint64) Metric {
 	return Metric{name, help, []string{"service"}, true, func(s *status.Status, emit emit) {
 		if s.DataPlane == nil {
-			return // none of its business
+			return // does not apply
 		}
 		for i := range s.Services {
 			sum := uint64(0)
@@ -171,7 +172,7 @@ func ofServices(name, help string, read func(*status.Frontend) uint64) Metric {
 	}}
 }
 
-// synProtection counts the frontends of each Service that are being protected.
+// synProtection counts the frontends of each Service that are currently protected.
 func synProtection(s *status.Status, emit emit) {
 	if s.DataPlane == nil {
 		return
@@ -212,7 +213,7 @@ func ofProxy(name, help string, counter bool, read func(*status.ServiceProxy) fl
 	}}
 }
 
-// drainStages gives each stage that there may be.
+// drainStages emits every possible stage.
 func drainStages(s *status.Status, emit emit) {
 	if !strings.Contains(s.Role, "balancer") {
 		return
@@ -222,7 +223,7 @@ func drainStages(s *status.Status, emit emit) {
 	}
 }
 
-// tally counts by a label.
+// tally counts by label.
 type tally map[string]uint64
 
 func (t tally) emit(emit emit) {
@@ -231,8 +232,8 @@ func (t tally) emit(emit emit) {
 	}
 }
 
-// degraded counts the refusals of a feature with a reason: several components or
-// interfaces may have the same.
+// degraded counts degraded features by reason: several components or interfaces may have
+// the same.
 func degraded(s *status.Status, emit emit) {
 	type refusal struct{ feature, reason string }
 	count := map[refusal]int{}

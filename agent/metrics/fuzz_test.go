@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
-// FuzzMetrics shows any status to Prometheus: the registry takes all of it, so that no
-// two values have the same labels, and every label is UTF-8.
+// FuzzMetrics exports arbitrary statuses: the registry must accept all of them, so no two
+// values have the same labels, and every label is UTF-8.
 func FuzzMetrics(f *testing.F) {
 	seeds, err := filepath.Glob("../status/testdata/*-status.json")
 	if err != nil || len(seeds) == 0 {

@@ -1,5 +1,5 @@
-// Package metrics shows a Status to Prometheus: every metric is read off the one
-// value that fairlead status shows, when it is asked for. all.go lists them.
+// Package metrics exports a Status to Prometheus: every metric is computed from the same
+// value that fairlead status shows, at the time of the scrape. all.go lists them.
 package metrics
 
 import (
@@ -17,19 +17,19 @@ import (
 	"github.com/fairlead/fairlead/internal/webserve"
 )
 
-// Metric is one that there may be.
+// Metric is a metric that may be exported.
 type Metric struct {
 	Name, Help string
 	Labels     []string
-	// Counter says that it only grows, but for restarts; else it is a gauge.
+	// Counter means that it only grows, except for restarts; otherwise it is a gauge.
 	Counter bool
 	read    func(s *status.Status, emit emit)
 }
 
-// emit is given a value with those of the labels.
+// emit receives a value and its label values.
 type emit func(value float64, labels ...string)
 
-// collector reads all metrics off a Status.
+// collector computes all metrics from a Status.
 type collector struct {
 	get   func() status.Status
 	descs []*prometheus.Desc
@@ -43,14 +43,14 @@ func newCollector(get func() status.Status) *collector {
 	return c
 }
 
-// Describe tells which there may be; Prometheus' word, as is Collect.
+// Describe implements prometheus.Collector.
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range c.descs {
 		out <- d
 	}
 }
 
-// Collect gives the values now.
+// Collect implements prometheus.Collector.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	s := c.get()
 	for i, m := range All {
@@ -64,15 +64,15 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// Handler answers with what get says, and with what Go and the kernel say of the
-// process, from a registry of its own.
+// Handler serves the metrics of the status that get returns, and the Go and process
+// metrics, from its own registry.
 func Handler(get func() status.Status) http.Handler {
 	r := prometheus.NewRegistry()
 	r.MustRegister(newCollector(get), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: time.Minute})
 }
 
-// Listen makes the socket on which Serve answers.
+// Listen opens the socket for Serve.
 func Listen(address string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
@@ -81,12 +81,12 @@ func Listen(address string) (net.Listener, error) {
 	return l, nil
 }
 
-// Serve answers GET /metrics until ctx ends, and closes l.
+// Serve serves GET /metrics until ctx is canceled, and closes l.
 func Serve(ctx context.Context, l net.Listener, get func() status.Status) error {
 	return ServeHandler(ctx, l, Handler(get))
 }
 
-// ServeHandler is Serve with metrics of another kind.
+// ServeHandler is like Serve with a different handler.
 func ServeHandler(ctx context.Context, l net.Listener, h http.Handler) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", h)

@@ -20,7 +20,7 @@ import (
 	"github.com/fairlead/fairlead/internal/features"
 )
 
-// rows are those of the table of docs/metrics.md.
+// rows returns the rows of the table in docs/metrics.md.
 func rows() (all []string) {
 	for _, m := range All {
 		kind := "gauge"
@@ -52,8 +52,8 @@ func TestThePageListsThemAll(t *testing.T) {
 	}
 }
 
-// TestNames: a name ends in _total where the value only grows, and nowhere else
-// (OpenMetrics), as Prometheus takes a rate of the one and never of the other.
+// TestNames checks that a name ends in _total if and only if the value is a counter
+// (OpenMetrics), because Prometheus computes rates only of counters.
 func TestNames(t *testing.T) {
 	for _, m := range All {
 		if total := strings.HasSuffix(m.Name, "_total"); total != m.Counter {
@@ -62,7 +62,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// full has something of everything to tell.
+// full has a value for everything.
 func full() status.Status {
 	began := time.Unix(1700000000, 0)
 	return status.Status{
@@ -150,7 +150,7 @@ func TestEveryMetricIsReadOffTheStatus(t *testing.T) {
 	}
 }
 
-// What a role does not do, it does not tell.
+// Metrics that do not apply to a role are omitted.
 func TestARouterTellsOfRoutesAlone(t *testing.T) {
 	got := scrape(t, status.Status{Role: status.RoleRouter, Services: []status.Service{{ID: "a/b"}}})
 	for _, not := range []string{"fairlead_drain", "fairlead_service_", "fairlead_proxy", "fairlead_dsr", "fairlead_dropped"} {

@@ -10,16 +10,16 @@ import (
 	"github.com/fairlead/fairlead/reconciler"
 )
 
-// Drain is a balancer on its way out.
+// Drain is the drain state of a load balancer.
 type Drain struct {
-	// Stage is "kept" where it ought to drain but no other balancer would be left;
-	// else "asking", "withdrawn" or "drained".
+	// Stage is "kept" if it should drain but no other load balancer would be left;
+	// otherwise "asking", "withdrawn" or "drained".
 	Stage plan.Stage `json:"stage"`
 	Why   []string   `json:"why"`
-	// Since is when it began, Entered when its Stage did.
+	// Since is when the drain began, Entered when its Stage did.
 	Since   time.Time `json:"since"`
 	Entered time.Time `json:"entered"`
-	// Flows are those that the data plane remembers, as they were last counted.
+	// Flows is the number of tracked flows as of the last count.
 	Flows int `json:"flows"`
 }
 
@@ -34,7 +34,7 @@ func drainOf(v *reconciler.View) *Drain {
 	return &Drain{Stage: d.Stage, Why: slices.Clone(d.Why), Since: d.Since, Entered: d.Entered, Flows: d.Flows}
 }
 
-// DrainWords says how a balancer is on its way out.
+// DrainWords describes the drain state.
 func (s Status) DrainWords() string {
 	d := s.Drain
 	if d == nil {

@@ -14,35 +14,36 @@ import (
 	"github.com/fairlead/fairlead/internal/lpm"
 )
 
-// Rules beyond those that the plan knows; those of frontends are their states.
+// Rules in addition to those of the plan. Those of frontends are their states.
 const (
-	RuleAnnounced     plan.Rule = "announced"      // nothing is in the way
-	RuleNoPeers       plan.Rule = "no-peers"       // there is nobody to announce to
-	RuleMode          plan.Rule = "mode"           // the node does not announce in the way that is asked for
-	RuleNoSession     plan.Rule = "no-session"     // nobody hears it
-	RuleNotForPeer    plan.Rule = "not-for-peer"   // this node has none of the peers that it is for
-	RuleStandby       plan.Rule = "standby"        // another balancer answers on the segment
-	RuleNobody        plan.Rule = "not-answered"   // nobody does
-	RuleRefused       plan.Rule = "refused"        // the data plane cannot hold a frontend
-	RulePending       plan.Rule = "pending"        // it is about to be
-	RuleNotHere       plan.Rule = "not-a-balancer" // this agent announces nothing at all
+	RuleAnnounced     plan.Rule = "announced"      // no obstacle
+	RuleNoPeers       plan.Rule = "no-peers"       // there is no peer to advertise to
+	RuleMode          plan.Rule = "mode"           // the node does not advertise in the requested way
+	RuleNoSession     plan.Rule = "no-session"     // no peer is connected
+	RuleNotForPeer    plan.Rule = "not-for-peer"   // this node has none of the peers that the route is for
+	RuleStandby       plan.Rule = "standby"        // another load balancer answers on the segment
+	RuleNobody        plan.Rule = "not-answered"   // nobody answers
+	RuleRefused       plan.Rule = "refused"        // the data plane rejects a frontend
+	RulePending       plan.Rule = "pending"        // about to be programmed
+	RuleNotHere       plan.Rule = "not-a-balancer" // this agent advertises nothing at all
 	RuleNothingToHold plan.Rule = "no-frontend"    // no frontend has the address
 )
 
-// Verdict is whether this node announces an address of a Service, and by which rule.
+// Verdict says whether this node advertises an address of a Service, and which rule
+// decided that.
 type Verdict struct {
 	Service   string     `json:"service"`
 	VIP       netip.Addr `json:"vip"`
 	Announced bool       `json:"announced"`
 	Rule      plan.Rule  `json:"rule"`
-	// Reason is the rule in words, with what would mend it.
+	// Reason explains the rule, and how to fix it.
 	Reason string `json:"reason"`
-	// Prefix, NextHop and Attributes are the route's, where there is one.
+	// Prefix, NextHop and Attributes are those of the route, if there is one.
 	Prefix     netip.Prefix     `json:"prefix,omitzero"`
 	NextHop    netip.Addr       `json:"nextHop,omitzero"`
 	Attributes route.Attributes `json:"attributes,omitzero"`
 	Since      time.Time        `json:"since,omitzero"`
-	// Notes are what else there is to know.
+	// Notes contain additional information.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -65,7 +66,7 @@ func (s Status) ExplainServices() []Verdict {
 	return verdicts
 }
 
-// explainer is a Status whose routes are found by the addresses that they lead to.
+// explainer is a Status with its routes indexed by the addresses that they cover.
 type explainer struct {
 	Status
 	routes, refused lpm.Map[*Route]
@@ -74,7 +75,7 @@ type explainer struct {
 
 func newExplainer(s Status) *explainer {
 	e := &explainer{Status: s}
-	for i := range slices.Backward(s.Routes) { // of several for one prefix the first counts
+	for i := range slices.Backward(s.Routes) { // of several for one prefix, the first counts
 		switch r := &s.Routes[i]; {
 		case r.Rule == RuleWithdrawing && !r.Announced:
 		case r.NextHop.IsValid():
@@ -87,7 +88,7 @@ func newExplainer(s Status) *explainer {
 	return e
 }
 
-// judge asks the rules, the first of which that says no decides.
+// judge evaluates the rules; the first negative one decides.
 func (s *explainer) judge(v *Verdict, svc Service) {
 	if s.DataPlane == nil {
 		v.say(RuleNotHere, "this agent is a "+s.Role+", which announces nothing")
@@ -121,8 +122,8 @@ func (s *explainer) judge(v *Verdict, svc Service) {
 	s.heard(v, r.Layer2)
 }
 
-// frontendsLet says whether a frontend of the address is held; where none is, the
-// first says why.
+// frontendsLet reports whether a frontend of the address is programmed. If none is, the
+// first one gives the reason.
 func (s Status) frontendsLet(v *Verdict, svc Service) bool {
 	var no *Frontend
 	held := false
@@ -149,11 +150,12 @@ func (s Status) frontendsLet(v *Verdict, svc Service) bool {
 	return false
 }
 
-// heard says yes, where anybody hears it: a BGP peer, or who asks on a segment.
+// heard reports a positive verdict if anyone receives the route: a BGP peer, or hosts on
+// a segment.
 func (s Status) heard(v *Verdict, onSegment *Layer2) {
 	mode := v.Attributes.Mode
 	told := Status{Peers: slices.DeleteFunc(slices.Clone(s.Peers), func(p advertise.Peer) bool {
-		bgp := p.AS != 0 // else a member of layer 2, or a cloud
+		bgp := p.AS != 0 // otherwise a layer-2 member or a cloud
 		return bgp && !mode.Has(route.ModeBGP) || !bgp && (mode == route.ModeBGP || onSegment != nil) ||
 			v.Attributes.Peers != "" && !v.Attributes.Peers.Has(p.Name)
 	})}

@@ -27,8 +27,7 @@ func (among) Close() error                        { return nil }
 func (among) Withdrawing() []advertise.Withdrawal { return nil }
 func (a among) Peers() []advertise.Peer           { return a.list }
 
-// announcing is an agent with Services of which all that can be is held and
-// announced.
+// announcing is an agent whose Services are programmed and advertised as far as possible.
 func announcing(drain plan.Drain, sessions ...advertise.Peer) Agent {
 	private := named("private", "10.1.1.5", time.Hour, "172.16.5.1:80")
 	private.Dedicated = true

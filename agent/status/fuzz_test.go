@@ -14,8 +14,9 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
-// FuzzStatus has an agent answer anything. What is read is shown in every format: a
-// table moves no cursor, JSON is the same status, and YAML says what JSON says.
+// FuzzStatus has an agent send arbitrary answers. Whatever can be decoded is shown in
+// every format: a table contains no control characters, JSON decodes to the same status,
+// and YAML is equivalent to JSON.
 func FuzzStatus(f *testing.F) {
 	seeds, err := filepath.Glob("testdata/*-status.json")
 	if err != nil || len(seeds) == 0 {

@@ -23,48 +23,48 @@ import (
 	"github.com/fairlead/fairlead/reconciler/probe"
 )
 
-// Agent is where the Status of an agent is gathered from. DataPlane, ServerHalf,
-// Announcer and Probed are nil where the agent has none; an Announcer also where
-// it has no peer.
+// Agent is the source from which the Status of an agent is gathered. DataPlane,
+// ServerHalf, Announcer and Probed are nil if the agent has none; Announcer is also nil
+// without peers.
 type Agent struct {
 	Version, Kernel, Node, Role string
 
 	Started time.Time
-	// View is nil where only a service proxy runs. Source then tells what was
-	// refused of the input, and elsewhere what keeps it from being read a first
-	// time; nil for a source that needs nobody.
+	// View is nil if only a service proxy runs. Source then returns the rejected input;
+	// in other roles, it returns what prevents the input from being read the first time.
+	// It may be nil.
 	View      func() *reconciler.View
 	Source    func() []problem.Problem
 	DataPlane dataplane.DataPlane
-	// ServerHalf tells what the server half holds.
+	// ServerHalf returns the state of the DSR agent.
 	ServerHalf func() (dsr.State, error)
-	// ServiceProxy is nil where there is none.
+	// ServiceProxy is nil if there is none.
 	ServiceProxy func() ServiceProxy
 	Announcer    advertise.Announcer
-	// Cloud is nil where none leads here. Its peers are no reason not to be ready.
+	// Cloud is nil without a cloud. Its peers do not affect readiness.
 	Cloud advertise.Announcer
-	// Layer2 is nil where VIPs are not announced so.
+	// Layer2 is nil if VIPs are not advertised that way.
 	Layer2 segment
-	// PeersUnknown says that it is not known yet which peers the agent has.
+	// PeersUnknown means that the agent's peers are not known yet.
 	PeersUnknown bool
-	// ProxySync tells when the service proxy has written all last, and since when
-	// something waits; nil where there is none.
+	// ProxySync returns when the service proxy last wrote everything, and since when
+	// something is pending. May be nil.
 	ProxySync func() (last, waits time.Time)
-	// NodeKeys gives the keys of packets between nodes, and what is wrong with them; nil
-	// without keys.
+	// NodeKeys returns the keys for packets between nodes, and what is wrong with them.
+	// May be nil.
 	NodeKeys func() (NodeKeys, error)
-	// Lacks names the capabilities that the process lacks; nil for none.
+	// Lacks names the capabilities that the process lacks. May be nil.
 	Lacks error
-	// State is where the agent keeps what outlives it; nil where it keeps nothing.
+	// State is where the agent persists its state. May be nil.
 	State *statedir.Dir
-	// Degraded lists the optional kernel features that the agent goes without; nil
-	// for none.
+	// Degraded lists the optional kernel features that the agent runs without. May be
+	// nil.
 	Degraded func() []features.Degraded
-	// Probed gives what is known of a target; zero values for what is not.
+	// Probed returns the result for a target, or a zero value.
 	Probed func(health.Target) probe.Result
 }
 
-// Gather gives the Status at a moment.
+// Gather returns the Status at a given time.
 func (a Agent) Gather(now time.Time) Status {
 	g := gatherer{Agent: a, view: &reconciler.View{Plan: &plan.Plan{}}}
 	if a.View != nil {
@@ -133,12 +133,12 @@ type gatherer struct {
 	half   half
 	// peers are those of the Announcer.
 	peers []advertise.Peer
-	// answered is who answers for what on layer 2.
+	// answered holds who answers for each prefix on layer 2.
 	answered map[netip.Prefix]advertise.Answered
 }
 
-// allPeers lists whom the agent announces to, by BGP, a cloud's API and layer 2, and
-// remembers those of the Announcer.
+// allPeers lists all peers, for BGP, cloud APIs and layer 2, and remembers those of the
+// Announcer.
 func (g *gatherer) allPeers() []advertise.Peer {
 	if g.Announcer != nil {
 		g.peers = g.Announcer.Peers()
@@ -208,7 +208,7 @@ func (g *gatherer) frontend(f *plan.Frontend) Frontend {
 		if f.State != plan.Conflict {
 			if h, is := held[b.Addr]; is {
 				shown.InService, shown.HeldWeight = true, h.Weight
-				// One that was never up has nothing to drain.
+				// A backend that was never up has nothing to drain.
 				shown.Draining = h.Draining() && (b.Weight == 0 || wasUp || shown.Counts.Flows > 0)
 			}
 			shown.Local = g.local(f, b)
@@ -219,10 +219,10 @@ func (g *gatherer) frontend(f *plan.Frontend) Frontend {
 	return out
 }
 
-// state is the plan's, or what became of the plan's wish.
+// state returns the state in the plan, or that of the attempt to program it.
 func (g *gatherer) state(f *plan.Frontend, backends []Backend) (plan.State, string) {
 	half := g.DataPlane == nil
-	if f.Want == nil && !(half && (f.State == plan.Elsewhere || f.State == plan.Unannounced)) { // who balances is not the server half's affair
+	if f.Want == nil && !(half && (f.State == plan.Elsewhere || f.State == plan.Unannounced)) { // load balancing decisions do not concern the DSR agent
 		return f.State, f.Reason
 	}
 	if half {
@@ -256,7 +256,7 @@ func (g *gatherer) backend(b plan.Backend) (out Backend, wasUp bool) {
 
 func (g *gatherer) routes() []Route {
 	if g.DataPlane == nil {
-		return nil // none of its business
+		return nil // does not apply
 	}
 	var routes []Route
 	for _, r := range g.view.Plan.Routes {
@@ -288,7 +288,7 @@ func (g *gatherer) routes() []Route {
 
 func (g *gatherer) announces() bool { return g.Announcer != nil || g.Layer2 != nil || g.Cloud != nil }
 
-// lacks says what the agent would need to announce in a way; empty where it has it.
+// lacks returns what the agent would need to advertise in a way, or "".
 func (g *gatherer) lacks(m route.Mode) string {
 	switch {
 	case m == route.ModeBGP && g.Announcer == nil:
@@ -301,7 +301,7 @@ func (g *gatherer) lacks(m route.Mode) string {
 	return ""
 }
 
-// toNobody says that no peer has one of these names, where there are any.
+// toNobody reports whether names is not empty but matches no peer.
 func toNobody(names route.Names, peers []advertise.Peer) bool {
 	return names != "" && !slices.ContainsFunc(peers, func(p advertise.Peer) bool { return names.Has(p.Name) })
 }
@@ -312,7 +312,7 @@ func sortRoutes(routes []Route) {
 	})
 }
 
-// unannounced says why a route of the plan is not announced.
+// unannounced returns why a route of the plan is not advertised.
 func (g *gatherer) unannounced(r plan.Route) (plan.Rule, string) {
 	if !g.announces() {
 		return RuleNoPeers, "this agent announces nothing: name BGP peers, by --peer or by a BGPPeer, an interface by --l2-interfaces, or a cloud by --cloud"
@@ -331,7 +331,7 @@ func (g *gatherer) unannounced(r plan.Route) (plan.Rule, string) {
 	return RulePending, "the agent is about to announce it, or is leaving"
 }
 
-// failures tells what is being tried again, in a steady order.
+// failures lists the failures that are being retried, in a stable order.
 func (g *gatherer) failures() []problem.Problem {
 	var problems []problem.Problem
 	for _, what := range slices.Sorted(maps.Keys(g.view.Failures)) {
@@ -341,5 +341,5 @@ func (g *gatherer) failures() []problem.Problem {
 	return problems
 }
 
-// about gives what an error says of an object, without its name.
+// about returns an error message without the name of its object.
 func about(object, message string) string { return strings.TrimPrefix(message, object+": ") }

@@ -45,7 +45,7 @@ func named(name, vip string, age time.Duration, servers ...string) *service.Serv
 	return s
 }
 
-// scene is an agent with one Service of every fate.
+// scene is an agent with one Service for every outcome.
 func scene(t *testing.T) Agent {
 	services := []*service.Service{
 		named("double", "10.1.1.1", time.Hour, "172.16.5.1:80"),
@@ -168,8 +168,8 @@ func TestBackendsTellHealthServiceAndTraffic(t *testing.T) {
 	}
 }
 
-// A server that fails drains what it has. One that was never up has nothing, and counts
-// as down in any case.
+// A backend that fails drains its connections. One that was never up has none, and always
+// counts as down.
 func TestNeverUp(t *testing.T) {
 	a := scene(t)
 	for _, wasUp := range []bool{true, false} {
@@ -216,7 +216,7 @@ func TestWithoutPeersNothingIsAnnounced(t *testing.T) {
 	}
 }
 
-// A route for peers that this node does not have is told to nobody.
+// A route for peers that this node does not have is not advertised.
 func TestARouteForNoPeerIsNotAnnounced(t *testing.T) {
 	for names, want := range map[route.Names]string{
 		"tor-1": "", "tor-1 tor-9": "", "tor-8 tor-9": "nobody is told: this node has no peer of the name tor-8 or tor-9",
@@ -235,7 +235,8 @@ func TestARouteForNoPeerIsNotAnnounced(t *testing.T) {
 	}
 }
 
-// TestServiceIsToldFromWhatIsHeld, not from what is asked for.
+// TestServiceIsToldFromWhatIsHeld checks that the status shows what is programmed, not
+// what is desired.
 func TestServiceIsToldFromWhatIsHeld(t *testing.T) {
 	a := scene(t)
 	view := *a.View()
@@ -247,7 +248,7 @@ func TestServiceIsToldFromWhatIsHeld(t *testing.T) {
 		weight   uint32
 		draining bool
 	}{
-		0: {[]service.Backend{{Weight: 3}}, true, 3, false}, // to drain, but not yet written
+		0: {[]service.Backend{{Weight: 3}}, true, 3, false}, // to be drained, but not yet written
 		1: {[]service.Backend{{Weight: 0}}, true, 0, true},
 		2: {nil, false, 0, false},
 	} {
@@ -273,7 +274,7 @@ func TestServiceIsToldFromWhatIsHeld(t *testing.T) {
 	}
 }
 
-// serverScene is a node with a server half alone.
+// serverScene is a node with only a DSR agent.
 func serverScene(t *testing.T) Agent {
 	a := scene(t)
 	a.DataPlane, a.Announcer, a.Probed = nil, nil, nil
@@ -452,7 +453,8 @@ func TestSYNFloodsAreShown(t *testing.T) {
 	}
 }
 
-// TestSendersInWords has the status say that anyone is accepted, and name those that are.
+// TestSendersInWords checks that the status says if anyone is accepted, and lists the
+// accepted senders.
 func TestSendersInWords(t *testing.T) {
 	many := make([]netip.Addr, 12)
 	for i := range many {

@@ -39,7 +39,7 @@ func TestGathersLinearly(t *testing.T) {
 	}
 }
 
-// large is an agent that holds and announces all.
+// large is an agent that programs and advertises everything.
 func large(services, backends int) Agent {
 	var all []*service.Service
 	for i := range services {

@@ -9,20 +9,20 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// half is what a server half holds, by what it is looked up by.
+// half is the indexed state of a DSR agent.
 type half struct {
 	known  bool
 	here   map[place]Entry
 	abroad map[netip.Addr]string
 }
 
-// place is a frontend at a server.
+// place is a frontend at a backend.
 type place struct {
 	service.Key
 	server netip.AddrPort
 }
 
-// serverHalf reads the server half, and notes it for the backends.
+// serverHalf reads the state of the DSR agent and stores it for the backends.
 func (g *gatherer) serverHalf() (*ServerHalf, error) {
 	s, err := g.ServerHalf()
 	if err != nil {
@@ -48,7 +48,7 @@ func (g *gatherer) serverHalf() (*ServerHalf, error) {
 	return out, nil
 }
 
-// local says what the server half does for a backend; nil where none is asked.
+// local returns what the DSR agent does for a backend; nil if none is needed.
 func (g *gatherer) local(f *plan.Frontend, b plan.Backend) *Local {
 	if !g.half.known || f.Service.Method.LeadsBack() {
 		return nil
@@ -62,7 +62,7 @@ func (g *gatherer) local(f *plan.Frontend, b plan.Backend) *Local {
 	return &Local{Reason: "the server half does not hold it: fairlead status tells its problems"}
 }
 
-// halfState is the state of a frontend where there is no data plane.
+// halfState returns the state of a frontend if there is no data plane.
 func (g *gatherer) halfState(f *plan.Frontend, backends []Backend) (plan.State, string) {
 	for _, b := range backends {
 		if b.Local != nil && b.Local.Here {
@@ -78,7 +78,7 @@ func (g *gatherer) halfState(f *plan.Frontend, backends []Backend) (plan.State, 
 	return Idle, "none of its servers is on this node"
 }
 
-// complete gives s with no list nil.
+// complete returns s with empty instead of nil lists.
 func (s ServerHalf) complete() *ServerHalf {
 	s.Attached = append([]string{}, s.Attached...)
 	s.Entries = append([]Entry{}, s.Entries...)
@@ -86,15 +86,15 @@ func (s ServerHalf) complete() *ServerHalf {
 	return &s
 }
 
-// key gives "TCP 10.1.1.1:80".
+// key returns "TCP 10.1.1.1:80".
 func (e Entry) key() string {
 	return Frontend{VIP: e.VIP, Port: e.Port, Protocol: e.Protocol}.Key()
 }
 
-// shownSenders is how many addresses a line of status has room for.
+// shownSenders limits the addresses in one line of status.
 const shownSenders = 10
 
-// senders says from whom backends here accept tunnelled packets.
+// senders describes from whom backends here accept tunneled packets.
 func (s ServerHalf) senders() string {
 	if !s.ChecksSenders {
 		return "any: every host that reaches this node can tunnel packets to its backends, past rate limits (--accept-from closes that)"

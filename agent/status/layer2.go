@@ -10,24 +10,24 @@ import (
 	"github.com/fairlead/fairlead/core/problem"
 )
 
-// Layer2 is who answers for an address on the segments of a balancer.
+// Layer2 is who answers for an address on the segments of a load balancer.
 type Layer2 struct {
-	// State is "owner" where this node answers, "standby" where another does,
-	// else why nobody here does.
+	// State is "owner" if this node answers, "standby" if another one does, otherwise why
+	// nobody does.
 	State string `json:"state"`
-	// Owner is the member that answers; absent where none is known to.
+	// Owner is the member that answers, if known.
 	Owner  netip.Addr `json:"owner,omitzero"`
 	Reason string     `json:"reason"`
 	Since  time.Time  `json:"since,omitzero"`
 }
 
-// segment is where that is asked for.
+// segment provides the layer-2 state.
 type segment interface {
 	Answered() []advertise.Answered
 	Peers() []advertise.Peer
 }
 
-// answered gives who answers for what, and what of it is to be mended.
+// answered returns who answers for what, and the problems to fix.
 func (a Agent) answered() (by map[netip.Prefix]advertise.Answered, problems []problem.Problem) {
 	if a.Layer2 == nil {
 		return nil, nil
@@ -42,8 +42,8 @@ func (a Agent) answered() (by map[netip.Prefix]advertise.Answered, problems []pr
 	return by, problems
 }
 
-// setLayer2 tells of a route who answers for it; where it is announced in no
-// other way, that decides whether it is.
+// setLayer2 records who answers for a route. If the route is advertised in no other way,
+// that decides whether it is advertised.
 func (r *Route) setLayer2(s advertise.Answered, alone bool) {
 	r.Layer2 = &Layer2{State: s.State, Owner: s.Owner, Reason: s.Reason, Since: s.Since}
 	if alone && r.Announced && s.State != "owner" && !s.Owner.IsValid() {
@@ -51,7 +51,7 @@ func (r *Route) setLayer2(s advertise.Answered, alone bool) {
 	}
 }
 
-// layer2States gives "2 owner, 1 standby"; empty where there is no layer 2.
+// layer2States returns "2 owner, 1 standby", or "" without layer 2.
 func (s Status) layer2States() string {
 	count := map[string]uint64{}
 	for _, r := range s.Routes {
@@ -65,7 +65,7 @@ func (s Status) layer2States() string {
 	return tally(count)
 }
 
-// answers is the table of who answers.
+// answers writes the table of who answers.
 func (v routes) answers(t *table) {
 	if !slices.ContainsFunc(v.list, func(r Route) bool { return r.Layer2 != nil }) {
 		return

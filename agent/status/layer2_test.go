@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/core/route"
 )
 
-// members are a segment with one answer of every kind.
+// members is a segment with one answer of every kind.
 type members []advertise.Answered
 
 func (m members) Answered() []advertise.Answered { return m }
@@ -54,8 +54,8 @@ func TestLayer2(t *testing.T) {
 	}
 }
 
-// Where there is no BGP, who answers decides whether a VIP is announced; where
-// there is, it is all the same to it. What is to be mended is a problem in both.
+// Without BGP, the answers on the segment decide whether a VIP is advertised; with BGP
+// they do not matter. Conditions to fix are problems in both cases.
 func TestGatherLayer2(t *testing.T) {
 	conflict := advertise.Answered{Prefix: netip.MustParsePrefix("10.1.1.1/32"), State: "conflict", Reason: "somebody has it", Problem: true}
 	for _, bgp := range []bool{false, true} {
@@ -84,8 +84,8 @@ func TestGatherLayer2(t *testing.T) {
 	}
 }
 
-// An Announcement says in which way an address is announced; what the agent lacks
-// for it is the reason, whatever else it has.
+// An Announcement selects how an address is advertised. What the agent lacks for that is
+// the reason, whatever else it has.
 func TestModes(t *testing.T) {
 	up := advertise.Peer{AS: 65021, Name: "tor-1", Address: "10.0.0.1", State: advertise.Established}
 	owner := members{{Prefix: netip.MustParsePrefix("10.1.1.1/32"), State: "owner", Owner: netip.MustParseAddr("10.0.0.105"), Reason: "its turn"}}

@@ -8,13 +8,12 @@ import (
 	"github.com/fairlead/fairlead/advertise"
 )
 
-// PeersView looks at the routing sessions, a line each, and says where the balancer
-// is on its way out.
+// PeersView shows the routing sessions, one per line, and the drain state.
 func (s Status) PeersView() View { return peering{s.complete()} }
 
 type peering struct{ Status }
 
-// MarshalJSON shows the list alone.
+// MarshalJSON encodes only the list.
 func (v peering) MarshalJSON() ([]byte, error) { return marshal(v.Peers) }
 
 func (v peering) table(t *table) {
@@ -37,7 +36,7 @@ func (v overview) peers(t *table, wide bool) {
 			name = fmt.Sprintf("%s (%s)", p.Name, p.Address)
 		}
 		as := ""
-		if p.AS != 0 { // else a member of layer 2, or a cloud
+		if p.AS != 0 { // otherwise a layer-2 member or a cloud
 			as = fmt.Sprint(p.AS)
 		}
 		row := []string{name, as, p.State, age(p.Since, v.Time), p.BFD, fmt.Sprint(p.Received), fmt.Sprint(p.Sent)}
@@ -48,8 +47,8 @@ func (v overview) peers(t *table, wide bool) {
 	}
 }
 
-// OnlyPeers keeps the peers named, by their names or addresses; all of them where
-// none is named. One that fits none is an error.
+// OnlyPeers keeps the given peers, by name or address; all of them if none are given. An
+// argument that matches none is an error.
 func (s Status) OnlyPeers(names ...string) (Status, error) {
 	if len(names) == 0 {
 		return s, nil
@@ -68,8 +67,8 @@ func (s Status) OnlyPeers(names ...string) (Status, error) {
 	return s, nil
 }
 
-// peersDown gives "10.0.0.9 (active: no route to 10.0.0.9)" of each peer that is
-// not established, and how many are.
+// peersDown returns "10.0.0.9 (active: no route to 10.0.0.9)" for each peer that is not
+// established, and the number of those that are.
 func (s Status) peersDown() (down []string, up int) {
 	for _, p := range s.Peers {
 		if p.State == advertise.Established {

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestTablesMoveNoCursor: names may come from other domains.
+// TestTablesMoveNoCursor checks that tables contain no control characters: names may come
+// from other domains.
 func TestTablesMoveNoCursor(t *testing.T) {
 	var b bytes.Buffer
 	s := Sheet{Head: []string{"NETWORK", "WHY NOT"}, Rows: [][]string{{"a\x1b[2Jb", "ö \a"}}, Lines: []string{"note: \x1b]0;x"}}

@@ -13,14 +13,14 @@ import (
 	"github.com/fairlead/fairlead/source"
 )
 
-// conflicts gives a problem for each VIP of a Service that another Service or a node
+// conflicts returns a problem for each VIP of a Service that another Service or a node
 // has, in the order of frontends.
 func conflicts(frontends []plan.Frontend) (problems []problem.Problem) {
 	type claim struct {
 		id  service.ID
 		vip netip.Addr
 	}
-	at := map[claim]int{} // in problems
+	at := map[claim]int{} // index in problems
 	more := map[claim]int{}
 	for i := range frontends {
 		f := &frontends[i]
@@ -43,7 +43,7 @@ func conflicts(frontends []plan.Frontend) (problems []problem.Problem) {
 	return problems
 }
 
-// stateProblems gives what keeps an agent from remembering what must outlive it.
+// stateProblems returns the problems that prevent an agent from persisting its state.
 func stateProblems(dir *statedir.Dir) (problems []problem.Problem) {
 	for _, err := range dir.Problems() {
 		problems = append(problems, problem.Problem{
@@ -53,11 +53,11 @@ func stateProblems(dir *statedir.Dir) (problems []problem.Problem) {
 	return problems
 }
 
-// maxLines is how many lines a list in the overview has at most.
+// maxLines limits the lines of a list in the overview.
 const maxLines = 20
 
-// list writes a list below a label: how many there are, then a line each. What does
-// not fit is counted, and more says where it is found.
+// list writes a list below a label: the count, then one line each. What does not fit is
+// counted, and more says where to find it.
 func (t *table) list(label string, n int, lines []string, more string) {
 	t.fact(label, number(n))
 	for i, line := range lines {
@@ -69,11 +69,11 @@ func (t *table) list(label string, n int, lines []string, more string) {
 	}
 }
 
-// alike is how many problems that say the same are named one by one.
+// alike is the number of identical problems that are still listed individually.
 const alike = 3
 
-// problemLines writes problems, a line each; those of many objects that say the same
-// are one line.
+// problemLines formats problems, one per line. Identical problems of many objects share a
+// line.
 func problemLines(problems []problem.Problem) (lines []string) {
 	type says struct{ field, message string }
 	count := map[says]int{}
@@ -82,7 +82,7 @@ func problemLines(problems []problem.Problem) (lines []string) {
 	}
 	for _, p := range problems {
 		switch n := count[says{p.Field, p.Message}]; {
-		case n == 0: // told with the first
+		case n == 0: // covered by the first line
 		case n <= alike:
 			lines = append(lines, p.String())
 		default:
@@ -95,7 +95,7 @@ func problemLines(problems []problem.Problem) (lines []string) {
 	return lines
 }
 
-// staleLines writes what is stale, a line each.
+// staleLines formats stale objects, one per line.
 func staleLines(all []source.Stale, now time.Time) (lines []string) {
 	for _, o := range all {
 		what := problem.Problem{Where: o.Where, Object: o.Object, Message: "used as it was before it became invalid, since " + moment(o.Since, now)}
@@ -104,13 +104,13 @@ func staleLines(all []source.Stale, now time.Time) (lines []string) {
 	return lines
 }
 
-// moment gives a time and how long ago it was.
+// moment formats a time and how long ago it was.
 func moment(then, now time.Time) string {
 	return fmt.Sprintf("%s (%s ago)", then.UTC().Format(time.RFC3339), age(then, now))
 }
 
-// staleServices gives since when Services, "namespace/name", are stale: each since the
-// first of its objects is.
+// staleServices returns since when Services, "namespace/name", are stale: since the
+// earliest of their objects is.
 func staleServices(all []source.Stale) map[string]time.Time {
 	since := map[string]time.Time{}
 	for _, o := range all {

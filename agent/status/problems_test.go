@@ -17,8 +17,8 @@ import (
 	"github.com/fairlead/fairlead/source"
 )
 
-// TestManyServices: problems of very many Services take few lines, and no
-// address twice in one of them.
+// TestManyServices checks that problems of very many Services take few lines, and that no
+// line contains an address twice.
 func TestManyServices(t *testing.T) {
 	const all, room = 5000, 4096
 	a := scene(t)
@@ -60,8 +60,8 @@ func TestManyServices(t *testing.T) {
 	}
 }
 
-// TestDifferentProblems: problems that have nothing in common are cut off at a number of
-// lines, which says where the rest is.
+// TestDifferentProblems checks that distinct problems are truncated to a number of lines,
+// the last of which says where the rest is.
 func TestDifferentProblems(t *testing.T) {
 	s := balancer()
 	s.Problems = nil
@@ -83,7 +83,7 @@ func TestDifferentProblems(t *testing.T) {
 	}
 }
 
-// TestStale: a stale object is reported with the Service that it belongs to.
+// TestStale checks that a stale object is reported with the Service that it belongs to.
 func TestStale(t *testing.T) {
 	a := scene(t)
 	view := *a.View()
@@ -119,8 +119,8 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// TestConflictsOfOneService: a VIP of a Service is one problem, however many of its ports
-// another has.
+// TestConflictsOfOneService checks that a VIP of a Service is one problem, however many
+// of its ports are in conflict.
 func TestConflictsOfOneService(t *testing.T) {
 	loser := named("a", "10.1.1.1", time.Hour)
 	owner := named("b", "10.1.1.1", 2*time.Hour)
@@ -141,7 +141,7 @@ func TestConflictsOfOneService(t *testing.T) {
 	}
 }
 
-// tableOf writes a view as people see it.
+// tableOf formats a view as a table.
 func tableOf(t *testing.T, v View) string {
 	t.Helper()
 	var b strings.Builder

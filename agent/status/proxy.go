@@ -7,39 +7,39 @@ import (
 	"github.com/fairlead/fairlead/core/problem"
 )
 
-// ServiceProxy is what a service proxy holds, in numbers: there may be very many
+// ServiceProxy summarizes a service proxy in counts, because there may be very many
 // Services.
 type ServiceProxy struct {
-	// Attached says where it serves and how, a line each.
+	// Attached lists where it is attached and how, one line each.
 	Attached []string `json:"attached,omitempty"`
-	// Loaded says that the cluster has been read, Synced that the kernel holds
-	// everything as it should be, but what it has no room for.
+	// Loaded means that the cluster has been read, Synced that the kernel has everything
+	// as desired, except what it has no room for.
 	Loaded  bool `json:"loaded"`
 	Synced  bool `json:"synced"`
 	Healthy bool `json:"healthy"`
-	// Services and Frontends are known; Unwritten frontends are not yet held as
-	// they should be, Refused ones cannot be and are among the Status' problems.
+	// Services and Frontends count what is known. Unwritten counts frontends that are not
+	// yet programmed as desired, Refused those that cannot be, which are among the
+	// Status's problems.
 	Services  int `json:"services"`
 	Frontends int `json:"frontends"`
 	Unwritten int `json:"unwritten"`
 	Refused   int `json:"refused"`
-	// Changes counts what the cluster has told, Writes how often something was
-	// given to the kernel.
+	// Changes counts the changes from the cluster, Writes the writes to the kernel.
 	Changes uint64 `json:"changes"`
 	Writes  uint64 `json:"writes"`
-	// Entries counts those of the kernel's maps that were written or deleted; one
-	// that is as it should be is left alone.
+	// Entries counts the kernel map entries written or deleted. Entries that are already
+	// correct are not written.
 	Entries  uint64    `json:"entries"`
 	LastSync time.Time `json:"lastSync"`
-	// DelayP50 and DelayP99 are from when a change was told until it was written,
-	// of the recent ones, in nanoseconds.
+	// DelayP50 and DelayP99 are the latencies of recent changes from notification to
+	// write, in nanoseconds.
 	DelayP50 time.Duration `json:"delayP50"`
 	DelayP99 time.Duration `json:"delayP99"`
 	// Error is why the last write failed.
 	Error string `json:"error,omitempty"`
-	// Drops are packets dropped, by the name of the reason.
+	// Drops counts dropped packets by reason.
 	Drops map[string]uint64 `json:"drops,omitempty"`
-	// Problems are among the Status'.
+	// Problems are included in those of the Status.
 	Problems []problem.Problem `json:"-"`
 }
 

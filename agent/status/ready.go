@@ -13,19 +13,19 @@ import (
 
 const readyPath = "/v1/ready"
 
-// PeerGrace is for how long after its start an agent that has a BGP session is
-// not ready for want of the others.
+// PeerGrace is how long after its start an agent with at least one BGP session is not
+// ready because of the others.
 const PeerGrace = 30 * time.Second
 
-// Readiness says whether who is asked does all of its work, or what it waits for.
-// An agent that was ready may lose its sessions; what it has read and written once
-// keeps it ready.
+// Readiness says whether a process does all of its work, or what it waits for. An agent
+// that was ready may lose its sessions; once it has read and written everything, it stays
+// ready.
 type Readiness struct {
 	Ready bool     `json:"ready"`
 	Waits []string `json:"waits"`
 }
 
-// Sheet shows it, the reasons a line each.
+// Sheet returns it for display, one reason per line.
 func (r Readiness) Sheet() Sheet {
 	if r.Ready {
 		return Sheet{Value: r, Lines: []string{"ready"}}
@@ -33,7 +33,7 @@ func (r Readiness) Sheet() Sheet {
 	return Sheet{Value: r, Lines: r.Waits}
 }
 
-// Err is nil where Ready.
+// Err returns nil if Ready.
 func (r Readiness) Err() error {
 	if r.Ready {
 		return nil
@@ -41,9 +41,9 @@ func (r Readiness) Err() error {
 	return fmt.Errorf("not ready: %s", strings.Join(r.Waits, "; "))
 }
 
-// Ready says whether an agent is, at a moment: what it is told to serve is read,
-// the first whole pass is in the kernel, and where BGP peers are named at least
-// one session is established, all of them within PeerGrace.
+// Ready reports whether an agent is ready at a given time: its input is read, the first
+// complete pass is in the kernel and, if BGP peers are configured, at least one session
+// is established, and all of them within PeerGrace.
 func (a Agent) Ready(now time.Time) Readiness {
 	r := Readiness{Waits: []string{}}
 	if a.View != nil {
@@ -82,16 +82,16 @@ func (a Agent) waitsForPeers(now time.Time) string {
 	return ""
 }
 
-// ReadyEndpoint answers whether who serves it is ready. Without it, who answers
-// on a socket is.
+// ReadyEndpoint serves the readiness of a process. A process without it is ready if it
+// answers on its socket.
 func ReadyEndpoint(ready func() Readiness) Endpoint {
 	return Endpoint{Pattern: "GET " + readyPath, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(ready()) // the asker may be gone
+		_ = json.NewEncoder(w).Encode(ready()) // the client may be gone
 	})}
 }
 
-// FetchReady asks on the socket at path whether who answers there is ready.
+// FetchReady queries the readiness of the process that serves the socket at path.
 func FetchReady(ctx context.Context, path string) (r Readiness, err error) {
 	body, err := Ask(ctx, path, http.MethodGet, readyPath, nil)
 	if err != nil {

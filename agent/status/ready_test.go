@@ -25,7 +25,7 @@ func (s sessions) Peers() (all []advertise.Peer) {
 
 func TestReady(t *testing.T) {
 	whole, never := &reconciler.View{Loaded: true}, func() (time.Time, time.Time) { return time.Time{}, eleven }
-	synced := func() (time.Time, time.Time) { return eleven, eleven } // and something waits again
+	synced := func() (time.Time, time.Time) { return eleven, eleven } // and something is pending again
 	for _, c := range []struct {
 		name  string
 		agent Agent

@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Format is how a View is written.
+// Format is an output format of a View.
 type Format string
 
 // The formats. Wide is a table with all columns. Sections is for programs that merge the
@@ -98,7 +98,7 @@ func printable(text []byte) []byte {
 	}, text)
 }
 
-// marshal is json.Marshal but for "<" and ">" left as they are.
+// marshal is json.Marshal, but does not escape "<" and ">".
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -117,8 +117,7 @@ func renderJSON(v View) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// renderYAML turns the JSON into YAML, which keeps the names and the order of
-// the fields.
+// renderYAML converts JSON to YAML, preserving the names and the order of fields.
 func renderYAML(v View) ([]byte, error) {
 	raw, err := marshal(v)
 	if err != nil {
@@ -138,7 +137,7 @@ func renderYAML(v View) ([]byte, error) {
 	return b.Bytes(), enc.Close()
 }
 
-// blockStyle takes JSON's braces and quotes off; empty lists keep theirs.
+// blockStyle switches from JSON's flow style to block style, except for empty lists.
 func blockStyle(n *yaml.Node) {
 	if n.Kind == yaml.ScalarNode || len(n.Content) > 0 {
 		n.Style = 0
@@ -250,8 +249,8 @@ func colored(cell string, color bool) string {
 	return cell
 }
 
-// age gives how long ago a moment was, in its two largest units: "3m12s";
-// empty for a moment that never was.
+// age returns how long ago a time was, in its two largest units: "3m12s"; empty for the
+// zero time.
 func age(then, now time.Time) string {
 	if then.IsZero() {
 		return ""

@@ -15,40 +15,41 @@ import (
 	"github.com/fairlead/fairlead/router"
 )
 
-// The roles that route, as Status.Role has them.
+// Values of Status.Role for routing daemons.
 const (
 	RoleReflector = "reflector"
 	RoleRouter    = "router"
 )
 
-// Routing is where the Status of a reflector or a router is gathered from.
+// Routing is the source from which the Status of a reflector or a router is gathered.
 type Routing struct {
 	Version, Kernel, Node, Role string
 
 	Started time.Time
 	Peers   func() []advertise.Peer
-	// Heard gives what the peers announce.
+	// Heard returns the routes that the peers advertise.
 	Heard func() ([]advertise.RouteSet, error)
-	// Table is what the kernel holds; nil on a reflector.
+	// Table is the kernel's table; nil on a reflector.
 	Table KernelTable
-	// Degraded lists the optional kernel features that the router goes without; nil
-	// for none.
+	// Degraded lists the optional kernel features that the router runs without. May be
+	// nil.
 	Degraded func() []features.Degraded
-	// Refused gives the prefixes that are announced and not taken in, with the
-	// reason; nil where all are.
+	// Refused returns the prefixes that are advertised but not accepted, with the reason.
+	// May be nil.
 	Refused func() (map[netip.Prefix]string, error)
 }
 
-// KernelTable is a router's part of its kernel's table; router.Table is the real one.
+// KernelTable is a router's part of the kernel routing table. It is implemented by
+// router.Table.
 type KernelTable interface {
 	List() ([]router.Route, error)
-	// Faults are the prefixes whose routes are not as they should be, sorted.
+	// Faults returns the prefixes whose routes are not as desired, sorted.
 	Faults() []router.Fault
-	// Failed is what failed of no single prefix.
+	// Failed returns the error that concerns no single prefix.
 	Failed() error
 }
 
-// Gather gives the Status at a moment.
+// Gather returns the Status at a given time.
 func (r Routing) Gather(now time.Time) Status {
 	s := Status{
 		Version: r.Version, Kernel: r.Kernel, Node: r.Node, Role: r.Role, Started: r.Started, Time: now, Peers: r.Peers(),
@@ -77,11 +78,10 @@ func (r Routing) Gather(now time.Time) Status {
 	return s.complete()
 }
 
-// RuleDegraded is that of a router's route that the kernel does not hold as
-// received.
+// RuleDegraded is the rule of a router's route that the kernel does not have as received.
 const RuleDegraded plan.Rule = "degraded"
 
-// degraded names the prefixes whose routes are not as received.
+// degraded lists the prefixes whose routes are not as received.
 func degraded(faults []router.Fault) (problems []problem.Problem) {
 	for i, f := range faults {
 		if i == namedRefusals {
@@ -96,14 +96,14 @@ func degraded(faults []router.Fault) (problems []problem.Problem) {
 	return problems
 }
 
-// oneLine is an error that may be joined of several.
+// oneLine formats an error, which may be joined from several, on one line.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// namedRefusals is how many prefixes are named as refused.
+// namedRefusals limits how many rejected prefixes are listed.
 const namedRefusals = 20
 
-// refusals names the prefixes that are not taken in, and those whose next hops
-// do not get the shares that they name.
+// refusals lists the prefixes that are not accepted, and those whose next hops do not get
+// the advertised shares.
 func (r Routing) refusals(heard []advertise.RouteSet) (problems []problem.Problem) {
 	for _, set := range heard {
 		if set.Uneven != "" && len(problems) < namedRefusals {
@@ -115,7 +115,7 @@ func (r Routing) refusals(heard []advertise.RouteSet) (problems []problem.Proble
 	}
 	refused, err := r.Refused()
 	if err != nil {
-		return problems // said of the BGP table already
+		return problems // already reported for the BGP table
 	}
 	for i, p := range slices.SortedFunc(maps.Keys(refused), netip.Prefix.Compare) {
 		if i == namedRefusals {
@@ -127,7 +127,7 @@ func (r Routing) refusals(heard []advertise.RouteSet) (problems []problem.Proble
 	return problems
 }
 
-// paths are the routes that a reflector heard.
+// paths returns the routes that a reflector received.
 func paths(heard []advertise.RouteSet) []Route {
 	var routes []Route
 	for _, set := range heard {
@@ -139,8 +139,8 @@ func paths(heard []advertise.RouteSet) []Route {
 	return routes
 }
 
-// installed are the routes that a router's kernel holds, and those that were
-// heard and that it does not hold.
+// installed returns the routes that a router's kernel has, and those that were received
+// but are not in the kernel.
 func installed(heard []advertise.RouteSet, table []router.Route, faults []router.Fault) []Route {
 	var routes []Route
 	why := make(map[netip.Prefix]string, len(faults))
@@ -168,8 +168,8 @@ func installed(heard []advertise.RouteSet, table []router.Route, faults []router
 	return routes
 }
 
-// missing gives the next hops that the kernel does not have. One that is behind
-// a gateway is there under the gateway's name, and in its weight.
+// missing returns the next hops that the kernel does not have. One that is behind a
+// gateway is there under the gateway's address, and in its weight.
 func missing(set advertise.RouteSet, held router.Route) []netip.Addr {
 	has, want := 0, 0
 	for _, h := range held.Hops {

@@ -28,8 +28,8 @@ func kernelRoute(prefix string, group uint32, gateways ...string) router.Route {
 	return r
 }
 
-// routed is a router that heard of three prefixes; one has a next hop that
-// this machine cannot reach, one is behind a gateway.
+// routed is a router that received three prefixes: one has a next hop that this machine
+// cannot reach, one is behind a gateway.
 func routed(role string, faults ...router.Fault) Routing {
 	r := Routing{
 		Version: "v1", Kernel: "Linux 6.1", Node: "router1", Role: role, Started: eleven, Peers: peers{}.Peers,
@@ -47,7 +47,7 @@ func routed(role string, faults ...router.Fault) Routing {
 	return r
 }
 
-// kernelTable is a table of which a test says everything.
+// kernelTable is a table with configurable contents.
 type kernelTable struct {
 	routes []router.Route
 	faults []router.Fault
@@ -62,7 +62,7 @@ func fault(prefix string, err error) router.Fault {
 	return router.Fault{Prefix: netip.MustParsePrefix(prefix), Err: err, Since: eleven, Tries: 3}
 }
 
-// words gives routes as "10.1.1.0/24 10.0.0.105 true reason".
+// words formats routes as "10.1.1.0/24 10.0.0.105 true reason".
 func words(routes []Route) []string {
 	var all []string
 	for _, r := range routes {
@@ -79,7 +79,7 @@ func TestRouterTellsWhatItsKernelHolds(t *testing.T) {
 	if got := words(routed(RoleRouter).Gather(eleven).Routes); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	// A degraded route has its own reason, and no other route has it.
+	// A degraded route has its own reason, which no other route has.
 	s := routed(RoleRouter, fault("10.1.2.0/24", errors.New("next hop 10.9.9.9: no route to it"))).Gather(eleven)
 	want[2] = "10.1.2.0/24 10.9.9.9 false next hop 10.9.9.9: no route to it"
 	if got := words(s.Routes); !slices.Equal(got, want) || s.Routes[2].Rule != RuleDegraded {
@@ -96,8 +96,8 @@ func TestRouterTellsWhatItsKernelHolds(t *testing.T) {
 	}
 }
 
-// What is shown of a router with a route that lacks a next hop, and one that could
-// not be changed.
+// TestDegradedRoutesAreShown shows a router with one route that lacks a next hop, and one
+// that could not be changed.
 func TestDegradedRoutesAreShown(t *testing.T) {
 	s := routed(RoleRouter, fault("10.1.2.0/24", errors.New("next hop 10.9.9.9: no route to it")),
 		fault("10.1.3.0/24", errors.New("change group 100004: no"))).Gather(eleven)

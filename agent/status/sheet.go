@@ -1,16 +1,16 @@
 package status
 
-// Sheet is a View of what is not part of a Status: a value for JSON and YAML,
-// and the same as lines and then a table.
+// Sheet is a View of something outside a Status: a value for JSON and YAML, and lines
+// followed by a table.
 type Sheet struct {
 	Value any
 	Lines []string
-	// Head and Rows are the table; no Head, no table.
+	// Head and Rows form the table; without Head there is none.
 	Head []string
 	Rows [][]string
 }
 
-// MarshalJSON shows the value alone.
+// MarshalJSON encodes only the value.
 func (s Sheet) MarshalJSON() ([]byte, error) { return marshal(s.Value) }
 
 func (s Sheet) table(t *table) {

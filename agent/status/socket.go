@@ -24,23 +24,23 @@ import (
 	"github.com/fairlead/fairlead/internal/webserve"
 )
 
-// SocketDir is where agents, reflectors and routers answer unless they are told
-// otherwise, each on a socket of its role's name.
+// SocketDir is the default directory of the sockets of agents, reflectors and routers,
+// each named after its role.
 const SocketDir = "/run/fairlead"
 
-// Socket is where a role answers unless it is told otherwise.
+// Socket returns the default socket of a role.
 func Socket(role string) string { return filepath.Join(SocketDir, role+".sock") }
 
 const statusPath = "/v1/status"
 
 var (
-	// ErrNoAgent: nothing answers on the socket.
+	// ErrNoAgent means that nothing listens on the socket.
 	ErrNoAgent = errors.New("is it running? pass --socket if it answers elsewhere")
-	// ErrInUse: somebody else answers on the socket already.
+	// ErrInUse means that another process already listens on the socket.
 	ErrInUse = errors.New("another agent answers there: stop it, or give this one a --socket of its own")
 )
 
-// Serve listens on the unix socket at path and answers there, until ctx ends.
+// Serve listens on the unix socket at path and serves the status until ctx is canceled.
 func Serve(ctx context.Context, path string, get func() Status) error {
 	l, err := Listen(path)
 	if err != nil {
@@ -49,9 +49,8 @@ func Serve(ctx context.Context, path string, get func() Status) error {
 	return Answer(ctx, l, get)
 }
 
-// Listen makes the unix socket at path, which only its owner may connect to. A
-// socket file that a dead agent left is taken over; a living agent's is not
-// (ErrInUse).
+// Listen creates the unix socket at path, to which only its owner may connect. It
+// replaces the socket file of a dead agent, but not that of a running one (ErrInUse).
 func Listen(path string) (net.Listener, error) {
 	l, err := listen(path)
 	if err != nil {
@@ -60,20 +59,20 @@ func Listen(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// Endpoint is something more that is answered on the socket.
+// Endpoint is an additional endpoint on the socket.
 type Endpoint struct {
-	// Pattern is as in http.ServeMux: "POST /v1/trace".
+	// Pattern is a pattern of http.ServeMux: "POST /v1/trace".
 	Pattern string
 	http.Handler
 }
 
-// Answer answers GET /v1/status on l with what get says, as JSON, and more,
-// until ctx ends; then it closes l.
+// Answer serves GET /v1/status on l with the status that get returns, as JSON, and the
+// additional endpoints, until ctx is canceled; then it closes l.
 func Answer(ctx context.Context, l net.Listener, get func() Status, more ...Endpoint) error {
 	return webserve.Until(ctx, &http.Server{Handler: Handler(get, more...), ReadHeaderTimeout: 5 * time.Second}, l)
 }
 
-// Handler answers what Serve answers, for those who serve more than status.
+// Handler returns the handler of Serve, for callers that serve more than status.
 func Handler(get func() Status, more ...Endpoint) http.Handler {
 	mux := http.NewServeMux()
 	always := ReadyEndpoint(func() Readiness { return Readiness{Ready: true, Waits: []string{}} })
@@ -97,9 +96,9 @@ func Handler(get func() Status, more ...Endpoint) http.Handler {
 	return mux
 }
 
-// Find gives the socket in a folder on which somebody answers. Where several
-// do it names them; where nobody does it gives the agent's, for the error to
-// come.
+// Find returns the socket in a directory on which a process answers. If there are
+// several, the error lists them; if there is none, it returns the agent's socket, so that
+// connecting fails with a suitable error.
 func Find(ctx context.Context, dir string) (string, error) {
 	found, err := filepath.Glob(filepath.Join(dir, "*.sock"))
 	if err != nil {
@@ -118,7 +117,7 @@ func Find(ctx context.Context, dir string) (string, error) {
 	return "", fmt.Errorf("several answer here: pass --socket with one of %s", strings.Join(found, ", "))
 }
 
-// Fetch asks the agent at path for its Status.
+// Fetch queries the Status of the agent at path.
 func Fetch(ctx context.Context, path string) (Status, error) {
 	var s Status
 	resp, err := send(ctx, path, http.MethodGet, statusPath, nil)
@@ -133,7 +132,7 @@ func Fetch(ctx context.Context, path string) (Status, error) {
 	return s, err
 }
 
-// decode reads the JSON that an agent answers, of no more than most bytes.
+// decode decodes the JSON answer of an agent, limited to most bytes.
 func decode(from io.Reader, path string, most int64, into any) error {
 	if err := json.NewDecoder(limit.NewReader(from, "its answer", most)).Decode(into); err != nil {
 		return fmt.Errorf("the agent on %s answers what this version does not understand: %w", path, err)
@@ -141,8 +140,8 @@ func decode(from io.Reader, path string, most int64, into any) error {
 	return nil
 }
 
-// Ask asks the agent at path for one of its endpoints and gives the answer's body,
-// to be closed. An answer that says no becomes an error of its words.
+// Ask calls an endpoint of the agent at path and returns the body of the answer, which
+// the caller must close. An error response becomes an error with its text.
 func Ask(ctx context.Context, path, method, target string, body io.Reader) (io.ReadCloser, error) {
 	resp, err := send(ctx, path, method, target, body)
 	if err != nil {
@@ -186,7 +185,7 @@ func fetchError(path string, err error) error {
 	return fmt.Errorf("asking the agent on %s: %w", path, err)
 }
 
-// socket is a listener that takes its own file along when it closes.
+// socket is a listener that removes its own file when it is closed.
 type socket struct {
 	*net.UnixListener
 	path string
@@ -194,7 +193,7 @@ type socket struct {
 	once sync.Once
 }
 
-// listen makes the socket, and its folder where there is none.
+// listen creates the socket, and its directory if needed.
 func listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
@@ -219,7 +218,7 @@ func bind(path string) (*socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.SetUnlinkOnClose(false) // Close looks whose file it is first
+	l.SetUnlinkOnClose(false) // Close first checks whose file it is
 	self, err := os.Lstat(path)
 	if err == nil {
 		err = os.Chmod(path, 0o600)
@@ -231,9 +230,9 @@ func bind(path string) (*socket, error) {
 	return &socket{UnixListener: l, path: path, self: self}, nil
 }
 
-// Close removes the socket's file, unless a successor has put its own there,
-// and ends the socket. In this order, and once only: while the socket is open
-// its inode cannot become another file's.
+// Close removes the socket file, unless a successor has replaced it, and closes the
+// socket. It does so in this order and only once: while the socket is open, its inode
+// cannot be reused for another file.
 func (s *socket) Close() error {
 	err := net.ErrClosed
 	s.once.Do(func() { err = s.close() })
@@ -249,13 +248,13 @@ func (s *socket) close() error {
 		return errors.Join(err, os.Remove(s.path))
 	})
 	if errors.Is(err, fs.ErrNotExist) {
-		err = nil // the whole folder is gone
+		err = nil // the whole directory is gone
 	}
 	return errors.Join(err, s.UnixListener.Close())
 }
 
-// removeStale takes away the socket of an agent that is gone. What is no
-// socket is not ours to remove.
+// removeStale removes the socket of a dead agent. It does not remove files that are not
+// sockets.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -278,9 +277,9 @@ func removeStale(path string) error {
 	return os.Remove(path)
 }
 
-// withFolderLocked runs f while nobody else who asks for it has the lock on
-// path's folder, so that looking at a socket file and removing it are one step.
-// The kernel drops the lock when its holder dies.
+// withFolderLocked runs f while holding the lock on path's directory, so that checking
+// and removing a socket file is atomic. The kernel releases the lock when its holder
+// dies.
 func withFolderLocked(path string, f func() error) error {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {

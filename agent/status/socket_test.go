@@ -17,7 +17,7 @@ import (
 	"github.com/fairlead/fairlead/internal/limit"
 )
 
-// serve runs Serve until the returned stop is called, which gives its error.
+// serve runs Serve until the returned stop is called, which returns its error.
 func serve(t *testing.T, path, node string) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -91,7 +91,7 @@ func TestFindGivesTheOneThatAnswers(t *testing.T) {
 	}
 }
 
-// leaveStale makes a socket file on which nobody listens, as SIGKILL does.
+// leaveStale creates a socket file without a listener, as after SIGKILL.
 func leaveStale(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -120,8 +120,8 @@ func TestLivingAgentIsNotTakenOver(t *testing.T) {
 	}
 }
 
-// TestLeavingAgentSparesItsSuccessor: who closes late must not take the file
-// of another along.
+// TestLeavingAgentSparesItsSuccessor checks that an agent that closes late does not
+// remove the file of its successor.
 func TestLeavingAgentSparesItsSuccessor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.sock")
 	stopOld := serve(t, path, "old")
@@ -192,7 +192,7 @@ func TestOnlyStatusIsAnswered(t *testing.T) {
 	}
 }
 
-// Endpoints are answered beside the status; a no comes back in its own words.
+// Endpoints are served along with the status. An error response keeps its text.
 func TestEndpoints(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.sock")
 	l, err := Listen(path)
@@ -230,7 +230,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// An agent that does not stop answering is read no further than its limit.
+// An answer that never ends is read only up to its limit.
 func TestAnswerIsBounded(t *testing.T) {
 	var r Readiness
 	if err := decode(strings.NewReader(`{"ready":true}`), "a.sock", 14, &r); err != nil || !r.Ready {

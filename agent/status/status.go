@@ -1,6 +1,6 @@
-// Package status is what an agent, a reflector or a router says of itself: one
-// Status value, shown as table, JSON or YAML, and the local socket on which it
-// is asked for. Nothing is decided here, and nothing here changes anything.
+// Package status is what an agent, a reflector or a router reports about itself: a single
+// Status value, shown as table, JSON or YAML, and the local socket that serves it. It
+// decides nothing and changes nothing.
 package status
 
 import (
@@ -19,53 +19,53 @@ import (
 	"github.com/fairlead/fairlead/source"
 )
 
-// Status is the view of one agent, reflector or router at one moment. Its JSON
-// field names are an interface: they may be added to, never changed.
+// Status is the state of one agent, reflector or router at one moment. Its JSON field
+// names are an interface: fields may be added, never changed.
 type Status struct {
 	Version string `json:"version"`
-	// Kernel is as uname -sr says it.
+	// Kernel is the output of uname -sr.
 	Kernel string `json:"kernel"`
 	Node   string `json:"node"`
-	// Role is "balancer", "server", "balancer, server", "reflector" or
-	// "router".
+	// Role is "balancer", "server", "balancer, server", "reflector" or "router".
 	Role    string    `json:"role"`
 	Started time.Time `json:"started"`
-	// Time is when this was told; ages in tables count from it.
+	// Time is when the status was gathered. Ages in tables are relative to it.
 	Time time.Time `json:"time"`
-	// DataPlane is absent where the role has none.
+	// DataPlane is omitted if the role has none.
 	DataPlane *dataplane.Description `json:"dataPlane,omitempty"`
-	// NodeKeys is absent where packets between nodes are not authenticated.
+	// NodeKeys is omitted if packets between nodes are not authenticated.
 	NodeKeys *NodeKeys `json:"nodeKeys,omitempty"`
-	// ServerHalf is absent where the role has none.
+	// ServerHalf is omitted if the role has none.
 	ServerHalf *ServerHalf `json:"serverHalf,omitempty"`
-	// ServiceProxy is absent where the role has none.
+	// ServiceProxy is omitted if the role has none.
 	ServiceProxy *ServiceProxy `json:"serviceProxy,omitempty"`
 	// Services are sorted by ID.
 	Services []Service `json:"services"`
-	// Routes are sorted by prefix and next hop: on a balancer those it
-	// announces or would, on a reflector those it heard, on a router those it
-	// heard or its kernel holds.
+	// Routes are sorted by prefix and next hop: on a load balancer those that it
+	// advertises or would advertise, on a reflector those that it received, on a router
+	// those that it received or its kernel has.
 	Routes []Route `json:"routes"`
-	// Withdrawing are routes that a balancer has withdrawn, and of which somebody has
-	// not confirmed that; Leaving are the frontends that are held though nothing wants
-	// them any more.
+	// Withdrawing lists routes that a load balancer has withdrawn but that some peer has
+	// not confirmed. Leaving lists the frontends that are still programmed although they
+	// are no longer desired.
 	Withdrawing []advertise.Withdrawal `json:"withdrawing,omitempty"`
 	Leaving     []Leaving              `json:"leaving,omitempty"`
-	// Table is a router's part of its kernel's table.
+	// Table is a router's part of the kernel routing table.
 	Table []router.Route   `json:"table,omitempty"`
 	Peers []advertise.Peer `json:"peers"`
-	// Drain is how a balancer leaves; absent where it does not.
+	// Drain is the drain state of a load balancer; omitted if it is not draining.
 	Drain *Drain `json:"drain,omitempty"`
-	// Degraded are optional kernel features that are refused here, and what is
-	// lost with them.
+	// Degraded lists optional kernel features that are unavailable here, and the
+	// consequences.
 	Degraded []features.Degraded `json:"degraded"`
-	// Problems are what was refused of the input, and what failed.
+	// Problems lists rejected input and failures.
 	Problems []problem.Problem `json:"problems"`
-	// Stale are objects that are used as they were before a change that is rejected.
+	// Stale lists objects whose last change was rejected, so that the version before it
+	// is used.
 	Stale []source.Stale `json:"stale"`
 }
 
-// complete gives s with no list nil, so that JSON has [] and never null.
+// complete returns s with empty instead of nil lists, so that JSON has [] and never null.
 func (s Status) complete() Status {
 	s.Services = append([]Service{}, s.Services...)
 	for i := range s.Services {
@@ -96,21 +96,21 @@ type Service struct {
 	Check     service.CheckKind `json:"check,omitempty"`
 	// Origin is where it was read: "web.yaml:12".
 	Origin string `json:"origin,omitempty"`
-	// StaleSince is since when the Service, or an EndpointSlice of it, is not what its
-	// source says, which is rejected; zero where it is.
+	// StaleSince is since when a change of the Service, or of one of its EndpointSlices,
+	// has been rejected; zero if none is.
 	StaleSince time.Time  `json:"staleSince,omitzero"`
 	Frontends  []Frontend `json:"frontends"`
 }
 
-// The states of a frontend beyond those that the plan knows: what became of
-// its wish. All states but plan.Active come with a reason in words. Where there
-// is a server half alone, active means that a server of the frontend is here.
+// States of a frontend in addition to those of the plan: the result of programming it.
+// All states except plan.Active have a reason. On a node with only a DSR agent, active
+// means that the frontend has a local backend.
 const (
-	// Pending: wanted, but the data plane does not hold it yet.
+	// Pending: desired, but not yet programmed into the data plane.
 	Pending plan.State = "pending"
-	// Refused: the data plane cannot hold it as it is wanted.
+	// Refused: the data plane rejects it.
 	Refused plan.State = "refused"
-	// Idle: a server half has nothing to do for it.
+	// Idle: a DSR agent has nothing to do for it.
 	Idle plan.State = "idle"
 )
 
@@ -118,88 +118,89 @@ const (
 type Frontend struct {
 	VIP  netip.Addr `json:"vip"`
 	Port uint16     `json:"port"`
-	// LastPort ends a range of ports; ports 0 to 65535 are the whole address.
+	// LastPort is the end of a port range; ports 0 to 65535 are the whole address.
 	LastPort uint16 `json:"lastPort,omitempty"`
 	Protocol string `json:"protocol"`
 	PortName string `json:"portName,omitempty"`
-	// Reason says why State is not active.
+	// Reason explains why State is not active.
 	State  plan.State       `json:"state"`
 	Reason string           `json:"reason,omitempty"`
 	Counts dataplane.Counts `json:"counts"`
-	// SYNFlood is absent where no SYN flood has been met.
+	// SYNFlood is omitted if there has been no SYN flood.
 	SYNFlood *dataplane.SYNCounts `json:"synFlood,omitempty"`
 	Backends []Backend            `json:"backends"`
 }
 
-// SYNProtected says that the frontend is being protected from a SYN flood now.
+// SYNProtected reports whether the frontend is currently protected against a SYN flood.
 func (f Frontend) SYNProtected() bool { return f.SYNFlood != nil && f.SYNFlood.Guarded }
 
-// Key gives "TCP 10.1.1.1:80", as service.Key does.
+// Key returns "TCP 10.1.1.1:80", like service.Key.
 func (f Frontend) Key() string {
 	k := service.Key{VIP: f.VIP, Port: f.Port, Last: f.LastPort}
 	return f.Protocol + strings.TrimPrefix(k.String(), k.Protocol.String())
 }
 
-// Backend is one server behind a frontend.
+// Backend is one backend of a frontend.
 type Backend struct {
 	Address netip.AddrPort `json:"address"`
 	Name    string         `json:"name,omitempty"`
 	Node    string         `json:"node,omitempty"`
-	// Weight is the one asked for.
+	// Weight is the desired weight.
 	Weight uint32 `json:"weight"`
-	// Health is "up", "down", "gone" where it was down for longer than its
-	// connections are kept, "unknown" before the first probe, or "unchecked" where the Service asks for no checks, or this role makes none.
+	// Health is "up", "down", "gone" if it was down for longer than the drain timeout,
+	// "unknown" before the first probe, or "unchecked" if the Service has no health
+	// checks or this role does not run any.
 	Health string `json:"health"`
-	// Since is when Health last changed; zero where it never did.
+	// Since is when Health last changed; zero if it never did.
 	Since time.Time `json:"since,omitzero"`
 	// LastError is why the last failed probe failed.
 	LastError string `json:"lastError,omitempty"`
-	// InService: the data plane really holds it, HeldWeight with which weight.
+	// InService means that it is programmed into the data plane, with weight HeldWeight.
 	InService  bool   `json:"inService"`
 	HeldWeight uint32 `json:"heldWeight"`
-	// Draining: established flows stay, no new ones come. It is said of what
-	// is held, or where nothing is, of what is asked for.
+	// Draining means that established flows stay and new ones go elsewhere. It describes
+	// the programmed state or, if not programmed, the desired state.
 	Draining bool             `json:"draining"`
 	Counts   dataplane.Counts `json:"counts"`
-	// Local is absent where there is no server half, or none is needed.
+	// Local is omitted if there is no DSR agent, or none is needed.
 	Local *Local `json:"local,omitempty"`
 }
 
-// Local is what this node's server half does for a backend.
+// Local is what this node's DSR agent does for a backend.
 type Local struct {
-	// Here: the server is on this node, and is served.
+	// Here means that the backend is on this node and is served.
 	Here bool `json:"here"`
-	// Flows are the flows remembered.
+	// Flows is the number of tracked flows.
 	Flows int `json:"flows"`
-	// Reason says why it is not Here.
+	// Reason explains why it is not Here.
 	Reason string `json:"reason,omitempty"`
 }
 
-// NodeKeys names the keys of packets between nodes by their IDs, which nodes with the same
-// key agree on.
+// NodeKeys identifies the keys for packets between nodes. Nodes with the same key derive
+// the same ID.
 type NodeKeys struct {
 	Sends    string   `json:"sends"`
 	Accepts  []string `json:"accepts"`
 	Required bool     `json:"required"`
 }
 
-// ServerHalf is the servers' half of direct return as the kernel holds it.
+// ServerHalf is the state of the DSR agent in the kernel.
 type ServerHalf struct {
-	// Attached has one line a device.
+	// Attached has one line per device.
 	Attached []string `json:"attached"`
-	// Entries are the frontends at servers of this node.
+	// Entries are the frontends with backends on this node.
 	Entries []Entry `json:"entries"`
-	// Flows are all that are remembered.
+	// Flows is the total number of tracked flows.
 	Flows int `json:"flows"`
-	// Counters are packets, by what became of them.
+	// Counters counts packets by outcome.
 	Counters map[string]uint64 `json:"counters"`
-	// ChecksSenders says that tunnelled packets are accepted only from Senders.
+	// ChecksSenders means that tunneled packets are accepted only from Senders.
 	ChecksSenders bool `json:"checksSenders"`
 	// Senders are the addresses of load balancers.
 	Senders []netip.Addr `json:"senders"`
 }
 
-// Entry is one frontend at one server of this node.
+// Entry is one frontend at one backend on this node.
 type Entry struct {
 	VIP      netip.Addr     `json:"vip"`
 	Port     uint16         `json:"port"`
@@ -209,7 +210,7 @@ type Entry struct {
 	Flows    int            `json:"flows"`
 }
 
-// state sums a backend up in one word.
+// state summarizes a backend in one word.
 func (b Backend) state() string {
 	switch {
 	case b.InService && b.Draining:
@@ -222,22 +223,22 @@ func (b Backend) state() string {
 	return "out"
 }
 
-// Route is one prefix by one next hop.
+// Route is one prefix with one next hop.
 type Route struct {
 	Prefix netip.Prefix `json:"prefix"`
-	// NextHop is empty where this node has none to announce.
+	// NextHop is invalid if this node has none to advertise.
 	NextHop netip.Addr `json:"nextHop"`
-	// Attributes are what the route says beside its next hop.
+	// Attributes are the path attributes other than the next hop.
 	Attributes route.Attributes `json:"attributes,omitzero"`
-	// Announced: peers have been told (on a reflector: a balancer has told us;
-	// on a router: the kernel holds it).
+	// Announced means that it has been advertised to peers (on a reflector: received from
+	// a load balancer; on a router: installed in the kernel).
 	Announced bool `json:"announced"`
-	// Since is when a balancer announced it; zero where it did not.
+	// Since is when a load balancer advertised it; zero if it did not.
 	Since time.Time `json:"since,omitzero"`
-	// Rule names what keeps it from being announced, or from being announced as
-	// somebody wishes; Reason says the same in words.
+	// Rule says what prevents it from being advertised, or from being advertised as
+	// requested; Reason explains it.
 	Rule   plan.Rule `json:"rule,omitempty"`
 	Reason string    `json:"reason,omitempty"`
-	// Layer2 is absent where VIPs are not announced so.
+	// Layer2 is omitted if VIPs are not advertised that way.
 	Layer2 *Layer2 `json:"layer2,omitempty"`
 }

@@ -13,17 +13,16 @@ import (
 	"github.com/fairlead/fairlead/router"
 )
 
-// View is one way to look at a Status: what JSON and YAML show, and the table
-// of the same.
+// View is a presentation of a Status: what JSON and YAML show, and the same as a table.
 type View interface {
-	// table writes the view for people.
+	// table writes the view as a table.
 	table(t *table)
 }
 
-// Overview looks at everything, summed up in the table.
+// Overview returns a view of everything, summarized in the table.
 func (s Status) Overview() View { return overview{s.complete()} }
 
-// overview is a Status in JSON; the table sums up.
+// overview is a Status in JSON; the table is a summary.
 type overview struct{ Status }
 
 func (v overview) table(t *table) {
@@ -84,7 +83,7 @@ func (v overview) table(t *table) {
 	}
 }
 
-// words gives "5f is sent; 5f, a3 are accepted; packets without a tag are dropped".
+// words returns "5f is sent; 5f, a3 are accepted; packets without a tag are dropped".
 func (k NodeKeys) words() string {
 	others := "counted and accepted"
 	if k.Required {
@@ -93,7 +92,7 @@ func (k NodeKeys) words() string {
 	return fmt.Sprintf("%s is sent; %s accepted; packets without a right tag are %s", k.Sends, strings.Join(k.Accepts, ", "), others)
 }
 
-// half tells of the server half.
+// half writes the state of the DSR agent.
 func (v overview) half(t *table) {
 	h := v.ServerHalf
 	t.fact("server half", fmt.Sprintf("%d flows remembered", h.Flows))
@@ -109,7 +108,7 @@ func (v overview) half(t *table) {
 	t.list("servers", len(h.Entries), servers, "fairlead get backends")
 }
 
-// routing says that this is no agent.
+// routing reports whether this is a routing daemon instead of an agent.
 func (s Status) routing() bool { return s.Role == RoleReflector || s.Role == RoleRouter }
 
 func (v overview) frontendStates() string {
@@ -176,7 +175,7 @@ func (v overview) peerStates() string {
 	return tally(count)
 }
 
-// ServicesView looks at the services, a line a frontend.
+// ServicesView shows the Services, one frontend per line.
 func (s Status) ServicesView() View { return services{list: s.complete().Services, status: s} }
 
 type services struct {
@@ -184,7 +183,7 @@ type services struct {
 	status Status
 }
 
-// MarshalJSON shows the list alone.
+// MarshalJSON encodes only the list.
 func (v services) MarshalJSON() ([]byte, error) { return marshal(v.list) }
 
 func (v services) table(t *table) {
@@ -216,7 +215,7 @@ func (v services) table(t *table) {
 	}
 }
 
-// synFloods names the frontends that are being protected from one.
+// synFloods lists the frontends that are currently protected against one.
 func (s Status) synFloods() (all []string) {
 	for _, svc := range s.Services {
 		for _, f := range svc.Frontends {
@@ -228,7 +227,7 @@ func (s Status) synFloods() (all []string) {
 	return all
 }
 
-// reason says why a frontend of the Service is not as its source says.
+// reason explains why a frontend of the Service is not as its source specifies.
 func (s Service) reason(f Frontend, now time.Time) string {
 	reason := f.Reason
 	if reason == "" && f.SYNProtected() {
@@ -244,11 +243,11 @@ func (s Service) reason(f Frontend, now time.Time) string {
 	return reason + "; " + stale
 }
 
-// balances says that this is, or may be, a balancer's: a server half alone
-// neither probes nor counts.
+// balances reports whether this is, or may be, a load balancer: a node with only a DSR
+// agent neither probes nor counts.
 func (s Status) balances() bool { return s.DataPlane != nil || s.ServerHalf == nil }
 
-// count gives "3/4": of how many backends something is true.
+// count returns "3/4": how many backends satisfy a condition.
 func (f Frontend) count(is func(Backend) bool) string {
 	n := 0
 	for _, b := range f.Backends {
@@ -259,7 +258,7 @@ func (f Frontend) count(is func(Backend) bool) string {
 	return fmt.Sprintf("%d/%d", n, len(f.Backends))
 }
 
-// remembered are the flows that the server half remembers.
+// remembered returns the number of flows that the DSR agent tracks.
 func (f Frontend) remembered() int {
 	n := 0
 	for _, b := range f.Backends {
@@ -270,12 +269,12 @@ func (f Frontend) remembered() int {
 	return n
 }
 
-// BackendsView looks at the servers, a line a server and frontend.
+// BackendsView shows the backends, one backend of one frontend per line.
 func (s Status) BackendsView() View {
 	return backends{list: s.allBackends(), status: s}
 }
 
-// backendOf is a Backend with where it stands.
+// backendOf is a Backend with its Service and frontend.
 type backendOf struct {
 	Service  string `json:"service"`
 	Frontend string `json:"frontend"`
@@ -287,7 +286,7 @@ type backends struct {
 	status Status
 }
 
-// MarshalJSON shows the list alone.
+// MarshalJSON encodes only the list.
 func (v backends) MarshalJSON() ([]byte, error) { return marshal(v.list) }
 
 func (v backends) table(t *table) {
@@ -327,7 +326,7 @@ func (v backends) table(t *table) {
 	}
 }
 
-// weight tells both weights where they differ.
+// weight shows both weights if they differ.
 func (b Backend) weight() string {
 	if b.InService && b.HeldWeight != b.Weight {
 		return fmt.Sprintf("%d (held: %d)", b.Weight, b.HeldWeight)
@@ -335,7 +334,7 @@ func (b Backend) weight() string {
 	return fmt.Sprint(b.Weight)
 }
 
-// words gives the two cells on what the server half does for a backend.
+// words returns the two cells on what the DSR agent does for a backend.
 func (l *Local) words() []string {
 	switch {
 	case l == nil:
@@ -358,8 +357,8 @@ func (s Status) allBackends() []backendOf {
 	return all
 }
 
-// RoutesView looks at the routes, a line a prefix and next hop; a router's
-// table is the kernel's, just as ip route shows it.
+// RoutesView shows the routes, one prefix and next hop per line. For a router, it shows
+// the kernel's table in the format of ip route.
 func (s Status) RoutesView() View { return routes{list: s.complete().Routes, status: s} }
 
 type routes struct {
@@ -367,7 +366,7 @@ type routes struct {
 	status Status
 }
 
-// MarshalJSON shows the list alone.
+// MarshalJSON encodes only the list.
 func (v routes) MarshalJSON() ([]byte, error) { return marshal(v.list) }
 
 func (v routes) table(t *table) {
@@ -400,7 +399,7 @@ func (v routes) heard(t *table) {
 	}
 }
 
-// kernel shows the kernel's table, and then what of it is not as received.
+// kernel shows the kernel's table, and then everything that is not as received.
 func (v routes) kernel(t *table) {
 	for l := range strings.Lines(router.Format(v.status.Table)) {
 		t.line("%s", strings.TrimSuffix(l, "\n"))
@@ -426,8 +425,7 @@ func nonzero(count map[string]uint64) map[string]uint64 {
 	return count
 }
 
-// tally gives "3 up, 1 down", the largest count first, equals by name; "none"
-// of nothing.
+// tally returns "3 up, 1 down", largest count first, equal ones by name; "none" if empty.
 func tally(count map[string]uint64) string {
 	if len(count) == 0 {
 		return "none"
@@ -466,7 +464,7 @@ func yesNo(b bool) string {
 	return "no"
 }
 
-// size gives bytes as people read it: "1.5MiB".
+// size formats bytes for display: "1.5MiB".
 func size(n uint64) string {
 	const units = "KMGTPE"
 	if n < 1024 {

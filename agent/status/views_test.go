@@ -26,12 +26,12 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// eleven is the moment at which all goldens are told.
+// eleven is the current time of all golden files.
 var eleven = time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC)
 
 func ago(d time.Duration) time.Time { return eleven.Add(-d) }
 
-// balancer is a balancer with something of everything to tell.
+// balancer is a load balancer with a value for everything.
 func balancer() Status {
 	return Status{
 		Version: "v0.1.0", Kernel: "Linux 6.12.48", Node: "node1", Role: "balancer",
@@ -79,7 +79,7 @@ func web() Frontend {
 	}
 }
 
-// server is a node with the server half alone.
+// server is a node with only the DSR agent.
 func server() Status {
 	s := balancer()
 	s.Role, s.DataPlane, s.Routes, s.Peers, s.Problems = "server", nil, nil, nil, nil
@@ -125,7 +125,7 @@ func TestTableOptions(t *testing.T) {
 
 func reflector() Status { return routed(RoleReflector).Gather(eleven) }
 
-// draining is a balancer on its way out.
+// draining is a load balancer that is draining.
 func draining() Status {
 	s := balancer()
 	s.Drain = &Drain{Stage: plan.Withdrawn, Why: []string{"Node node1 is cordoned (kubectl uncordon node1)"}, Since: ago(4 * time.Second),
@@ -174,7 +174,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// TestYAMLSaysWhatJSONSays reads both back and compares.
+// TestYAMLSaysWhatJSONSays decodes both formats and compares the results.
 func TestYAMLSaysWhatJSONSays(t *testing.T) {
 	for name, v := range views(balancer()) {
 		var j, y bytes.Buffer

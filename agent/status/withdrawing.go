@@ -13,11 +13,11 @@ import (
 	"github.com/fairlead/fairlead/reconciler"
 )
 
-// RuleWithdrawing is that of a route that is withdrawn, but that somebody may still
-// have: packets may come for it, and its frontends are held.
+// RuleWithdrawing is the rule of a route that is withdrawn but that some peer may still
+// have: packets may still arrive, so its frontends stay programmed.
 const RuleWithdrawing plan.Rule = "withdrawing"
 
-// Leaving is a frontend that nothing wants any more and that is held until the
+// Leaving is a frontend that is no longer desired but stays programmed until the
 // withdrawal of its route is confirmed, and for --withdraw-grace-period after that.
 type Leaving struct {
 	// Frontend is "TCP 10.1.1.1:80".
@@ -38,7 +38,7 @@ func leaving(v *reconciler.View) (all []Leaving) {
 	return all
 }
 
-// waits says who is waited for.
+// waits lists the pending confirmations.
 func waits(all []advertise.Withdrawal) string {
 	words := make([]string, len(all))
 	for i, w := range all {
@@ -47,7 +47,7 @@ func waits(all []advertise.Withdrawal) string {
 	return strings.Join(words, "; ")
 }
 
-// perPrefix calls each with the withdrawals of a prefix, of some that are sorted.
+// perPrefix calls each with the withdrawals of every prefix; they must be sorted.
 func perPrefix(all []advertise.Withdrawal, each func(p netip.Prefix, of []advertise.Withdrawal)) {
 	for len(all) > 0 {
 		n := 1
@@ -59,8 +59,8 @@ func perPrefix(all []advertise.Withdrawal, each func(p netip.Prefix, of []advert
 	}
 }
 
-// withWithdrawing adds to routes those that somebody may still have, and says so of
-// those that are there for another reason.
+// withWithdrawing adds the routes that some peer may still have, and marks those already
+// listed for another reason.
 func withWithdrawing(routes []Route, all []advertise.Withdrawal) []Route {
 	at := make(map[netip.Prefix]int, len(routes))
 	for i, r := range routes {
@@ -80,11 +80,11 @@ func withWithdrawing(routes []Route, all []advertise.Withdrawal) []Route {
 	return routes
 }
 
-// patient is how long a withdrawal may take before it is a problem: all but a peer
-// that is stuck confirm it within that.
+// patient is how long a withdrawal may take before it is a problem: all peers except
+// stuck ones confirm it within that time.
 const patient = 5 * time.Second
 
-// overdue are the withdrawals that take too long.
+// overdue returns a problem for each withdrawal that takes too long.
 func (s Status) overdue() (problems []problem.Problem) {
 	more := 0
 	perPrefix(s.Withdrawing, func(p netip.Prefix, of []advertise.Withdrawal) {
@@ -102,13 +102,13 @@ func (s Status) overdue() (problems []problem.Problem) {
 	return problems
 }
 
-// WithdrawingPrefixes counts those of which a withdrawal is not confirmed.
+// WithdrawingPrefixes counts the prefixes with an unconfirmed withdrawal.
 func (s Status) WithdrawingPrefixes() (n int) {
 	perPrefix(s.Withdrawing, func(netip.Prefix, []advertise.Withdrawal) { n++ })
 	return n
 }
 
-// withdrawingWords sums up what is waited for; empty for nothing.
+// withdrawingWords summarizes the pending withdrawals; empty if there are none.
 func (s Status) withdrawingWords() string {
 	if len(s.Withdrawing) == 0 {
 		return ""

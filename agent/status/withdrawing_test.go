@@ -13,8 +13,8 @@ import (
 	"github.com/fairlead/fairlead/reconciler"
 )
 
-// waiting has an agent wait for a cloud to confirm two withdrawals: of a Service whose
-// servers are all down, and of one that is gone.
+// waiting is an agent that waits for a cloud to confirm two withdrawals: of a Service
+// whose backends are all down, and of one that was deleted.
 func waiting(drain plan.Drain) Agent {
 	a := announcing(drain, advertise.Peer{AS: 65021, Name: "tor-1", Address: "10.0.0.1", State: advertise.Established})
 	v := *a.View()
@@ -34,8 +34,9 @@ func waiting(drain plan.Drain) Agent {
 	return a
 }
 
-// TestWithdrawingIsShown: who is waited for, and since when, is in the overview, among
-// the routes and problems, in explain, in a drain's words and in JSON.
+// TestWithdrawingIsShown checks that pending confirmations, with their start times,
+// appear in the overview, among the routes and problems, in explain, in the drain state
+// and in JSON.
 func TestWithdrawingIsShown(t *testing.T) {
 	const old = "waiting for withdrawal from cloud webhook since 2026-03-01T10:59:00Z (HTTP 500)"
 	const young = "waiting for withdrawal from cloud webhook since 2026-03-01T10:59:59Z (HTTP 500)"

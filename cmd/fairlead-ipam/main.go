@@ -1,5 +1,5 @@
-// Command fairlead-ipam is started by container runtimes: see docs/cni.md. Only
-// wiring lives here.
+// Command fairlead-ipam is a CNI plugin run by container runtimes: see docs/cni.md. It
+// only contains wiring.
 package main
 
 import (

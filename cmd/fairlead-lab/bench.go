@@ -41,7 +41,7 @@ table and writes it to a file, and ends with 1 where a goal was missed.`,
 	return cmd
 }
 
-// benchOutput is where a benchmark's figures go.
+// benchOutput is the destination of a benchmark's results.
 type benchOutput struct{ dir, format string }
 
 func (b *benchOutput) flags(cmd *cobra.Command) {
@@ -62,7 +62,7 @@ func (b *benchOutput) validate() error {
 	return nil
 }
 
-// finish writes and prints a report; an error where a goal was missed.
+// finish writes and prints a report, and returns an error if a goal was missed.
 func (b *benchOutput) finish(cmd *cobra.Command, r *bench.Report) error {
 	path, err := r.WriteJSON(b.dir)
 	if err != nil {
@@ -90,7 +90,7 @@ func (b *benchOutput) print(cmd *cobra.Command, r *bench.Report) error {
 	return nil
 }
 
-// judged is an error where a goal was missed.
+// judged returns an error if a goal was missed.
 func judged(r *bench.Report) error {
 	if missed := r.Missed(); len(missed) > 0 {
 		return fmt.Errorf("%d goals were missed: %s", len(missed), strings.Join(missed, "; "))
@@ -213,11 +213,11 @@ It needs root. Everything happens in namespaces that end with it.`,
 	return cmd
 }
 
-// enterBench runs this program again in a sandbox of its own.
+// enterBench re-executes this program in its own sandbox.
 func enterBench() error { return sandbox.Enter(sandbox.Options{Name: "bench", Net: true}) }
 
-// runBenchPrograms measures in a sandbox of its own; what was measured before
-// something failed is told, too.
+// runBenchPrograms measures in its own sandbox. If something fails, it still reports what
+// was measured before.
 func runBenchPrograms(cmd *cobra.Command, out *benchOutput, measure func() (*bench.Report, error)) error {
 	if err := enterBench(); err != nil {
 		return err
@@ -283,7 +283,8 @@ and the peers' figures. It ends with 1 where a goal was missed.`,
 	return cmd
 }
 
-// newBenchServerCommand is what the experiments run as a server in its pod.
+// newBenchServerCommand returns the command that the experiments run as a backend in its
+// pod.
 func newBenchServerCommand() *cobra.Command {
 	var listen string
 	var number uint64

@@ -66,7 +66,7 @@ func runBenchCNI(cmd *cobra.Command, o cni.Options, out *benchOutput) error {
 		return err
 	}
 	if o.Plugin == "" {
-		o.Plugin, _ = sibling("fairlead-cni") // the case without it says so
+		o.Plugin, _ = sibling("fairlead-cni") // the case without it reports that
 	}
 	o.Progress = cmd.ErrOrStderr()
 	result, err := cni.Run(cmd.Context(), o)
@@ -80,7 +80,8 @@ func runBenchCNI(cmd *cobra.Command, o cni.Options, out *benchOutput) error {
 	return errors.Join(err, failed, out.finish(cmd, result.Report))
 }
 
-// newBenchCNIPeerCommand is what bench cni runs at both ends of what it measures.
+// newBenchCNIPeerCommand returns the command that bench cni runs at both ends of a
+// measurement.
 func newBenchCNIPeerCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "cni-peer",
@@ -94,7 +95,7 @@ func newBenchCNIPeerCommand() *cobra.Command {
 	}
 }
 
-// newBenchCNIForwardCommand is what bench cni has in flannel's place.
+// newBenchCNIForwardCommand returns the command that bench cni uses instead of flannel.
 func newBenchCNIForwardCommand() *cobra.Command {
 	var dev, local, peer string
 	cmd := &cobra.Command{

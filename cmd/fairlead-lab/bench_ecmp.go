@@ -89,7 +89,8 @@ func runBenchECMP(cmd *cobra.Command, o ecmp.Options, out *benchOutput) error {
 	return errors.Join(err, failed, out.finish(cmd, result.Report))
 }
 
-// newBenchSpeakersCommand is what bench ecmp runs for all balancers.
+// newBenchSpeakersCommand returns the command that bench ecmp runs for all load
+// balancers.
 func newBenchSpeakersCommand() *cobra.Command {
 	var reflectors []string
 	c := ecmp.Speakers{AS: config.DefaultAS}

@@ -42,7 +42,7 @@ It needs root. Everything happens in namespaces that end with it.`,
 	return cmd
 }
 
-// benchIPVS measures where there is IPVS.
+// benchIPVS measures on a kernel with IPVS.
 func benchIPVS(cmd *cobra.Command, o ipvsbench.Options) (*bench.Report, error) {
 	o.Progress = cmd.ErrOrStderr()
 	if guest.HasIPVS() {
@@ -52,7 +52,7 @@ func benchIPVS(cmd *cobra.Command, o ipvsbench.Options) (*bench.Report, error) {
 		"--sizes", joined(o.Sizes), "--runs", fmt.Sprint(o.Runs), "--iptables", o.IPTables.String())
 }
 
-// joined writes numbers as a flag takes them.
+// joined formats numbers for a flag.
 func joined(numbers []int) string {
 	var words []string
 	for _, n := range numbers {

@@ -77,7 +77,8 @@ func runBenchKube(cmd *cobra.Command, o kubeproxy.Options, out *benchOutput) err
 	})
 }
 
-// newBenchKubeFloorCommand is what bench kube compares a start with.
+// newBenchKubeFloorCommand returns the command that is the baseline for a start in bench
+// kube.
 func newBenchKubeFloorCommand() *cobra.Command {
 	var kubeconfig string
 	var entries int
@@ -144,8 +145,8 @@ namespaces that end with it.`,
 	return cmd
 }
 
-// benchRules measures each way where there is what it needs: IPVS in a guest where
-// this kernel has none, and there also what it is compared with.
+// benchRules measures each alternative where its requirements are met. If this kernel has
+// no IPVS, IPVS is measured in a guest, along with what it is compared with.
 func benchRules(ctx context.Context, o rules.Options) (*bench.Report, error) {
 	if guest.HasIPVS() || !slices.Contains(o.Ways, rules.IPVS) {
 		return rules.Run(ctx, o)

@@ -1,7 +1,7 @@
-// Command fairlead-lab demonstrates, measures and simulates Fairlead on one
-// machine. It runs the fairlead binary next to it, as it is installed. It is
-// never part of an image or a package of the product. Only flags and wiring
-// live here, one file a subcommand.
+// Command fairlead-lab demonstrates, measures and simulates Fairlead on one machine. It
+// runs the fairlead binary next to it, as it is installed. It is never part of an image
+// or a package of the product. This package only contains flags and wiring, one file per
+// subcommand.
 package main
 
 import (

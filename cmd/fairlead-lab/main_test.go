@@ -48,14 +48,14 @@ func TestWrongCommandsAreFound(t *testing.T) {
 	}
 }
 
-// TestScenariosAreBounded: a file that is too long is refused by name, whichever
-// way it is read.
+// TestScenariosAreBounded checks that a file that is too long is rejected by name,
+// however it is read.
 func TestScenariosAreBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "long.yaml")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(path, limit.Text+1); err != nil { // takes no room on disk
+	if err := os.Truncate(path, limit.Text+1); err != nil { // takes no space on disk
 		t.Fatal(err)
 	}
 	_, direct := scenarioIn(path)
@@ -68,8 +68,8 @@ func TestScenariosAreBounded(t *testing.T) {
 	}
 }
 
-// TestFindsTheProduct: the binary next to this program comes first, then $PATH,
-// and --fairlead overrides both.
+// TestFindsTheProduct checks that the binary next to this program takes precedence over
+// $PATH, and that --fairlead overrides both.
 func TestFindsTheProduct(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

@@ -38,7 +38,7 @@ func (p *product) find() (string, error) {
 	return filepath.Abs(path)
 }
 
-// sibling returns the path of a program in the folder of this one.
+// sibling returns the path of a program in the directory of this one.
 func sibling(name string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {

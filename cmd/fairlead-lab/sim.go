@@ -130,7 +130,7 @@ their parameters, which the page has.`,
 	return cmd
 }
 
-// validateFor also looks at what experiments are asked for.
+// validateFor also validates the parameters of the selected experiments.
 func (o *simOptions) validateFor(some simulated) (err error) {
 	if err := o.validate(); err != nil {
 		return err
@@ -187,7 +187,7 @@ func runSim(cmd *cobra.Command, some simulated, o *simOptions) error {
 	return err
 }
 
-// progress tells a terminal how far runs are; nobody else wants to know.
+// progress returns a function that shows the progress of runs on a terminal, or nil.
 func progress(out io.Writer) func(what string, part float64) {
 	if !cli.IsTerminal(out) {
 		return nil

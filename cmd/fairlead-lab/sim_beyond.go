@@ -30,14 +30,14 @@ func experiments() []beyond.Experiment {
 	}
 }
 
-// simulated are figures and experiments that are to be run.
+// simulated is a selection of figures and experiments to run.
 type simulated struct {
 	figures     []lvs.Figure
 	experiments []beyond.Experiment
 	scenarios   []*scenario.Scenario // read from files, not yet among experiments
 }
 
-// everything is all there are.
+// everything returns all figures and experiments.
 func everything() simulated { return simulated{figures: lvs.Figures(), experiments: experiments()} }
 
 func (s simulated) names() (names []string) {
@@ -50,7 +50,7 @@ func (s simulated) names() (names []string) {
 	return names
 }
 
-// named gives those of some names.
+// named selects figures and experiments by name.
 func (s simulated) named(names []string) (some simulated, err error) {
 	for _, name := range names {
 		f := slices.IndexFunc(s.figures, func(f lvs.Figure) bool { return f.Name == name })
@@ -100,7 +100,7 @@ func (s simulated) run(ctx context.Context, o *simOptions, progress func(what st
 	return r, err
 }
 
-// numbersOf reads the values of parameters.
+// numbersOf parses the values of parameters.
 func numbersOf(set map[string]string) (map[string]float64, error) {
 	numbers := map[string]float64{}
 	for name, text := range set {

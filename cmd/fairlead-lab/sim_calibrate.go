@@ -58,7 +58,7 @@ It needs root. Everything happens in namespaces that end with it.`,
 	return cmd
 }
 
-// writeCalibration writes and prints what there is.
+// writeCalibration writes and prints the available results.
 func writeCalibration(cmd *cobra.Command, out *benchOutput, r *calibrate.Result) error {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 )
 
 // TestInterruptKeepsWhatThereIs sends SIGINT to the binary, which TestMain has put into
-// the path, in the middle of runs that
-// would take hours: it writes what it has, says so, and fails.
+// the PATH, during runs that would take hours: it must write its partial results, report
+// that, and fail.
 func TestInterruptKeepsWhatThereIs(t *testing.T) {
 	long := strings.NewReplacer("SERVERS", "{name: web, count: 2}", "duration: 1s", "duration: 20h\ninterval: 60s", "rate: 100", "rate: 2000").
 		Replace(smallScenario) + "services: [{name: web, servers: web}]\n"
@@ -67,7 +67,7 @@ func TestInterruptKeepsWhatThereIs(t *testing.T) {
 	}
 }
 
-// cpuOf gives the processor time of a process so far.
+// cpuOf returns the CPU time of a process so far.
 func cpuOf(t *testing.T, pid int) time.Duration {
 	t.Helper()
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
@@ -75,7 +75,7 @@ func cpuOf(t *testing.T, pid int) time.Duration {
 		t.Fatal(err)
 	}
 	_, after, _ := strings.Cut(string(stat), ") ")
-	var ticks time.Duration // of 10 ms, user's and system's
+	var ticks time.Duration // of 10 ms each, user and system
 	for _, field := range strings.Fields(after)[11:13] {
 		n, err := strconv.Atoi(field)
 		if err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/scenario"
 )
 
-// isScenario says that an argument names a file rather than what is built in.
+// isScenario reports whether an argument is the name of a file instead of a built-in
+// scenario.
 func isScenario(arg string) bool {
 	return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(arg))
 }
@@ -26,7 +27,7 @@ func scenarioIn(file string) (*scenario.Scenario, error) {
 	return scenario.Parse(file, text, beside(file))
 }
 
-// beside reads the files that a scenario names.
+// beside reads the files to which a scenario refers.
 func beside(file string) scenario.Files {
 	return func(name string) ([]byte, error) {
 		if !filepath.IsAbs(name) {
@@ -36,7 +37,7 @@ func beside(file string) scenario.Files {
 	}
 }
 
-// take adds a scenario to what is run.
+// take adds a scenario to the run.
 func (s *simulated) take(c *scenario.Scenario) error {
 	if slices.ContainsFunc(s.scenarios, func(o *scenario.Scenario) bool { return o.Name == c.Name }) {
 		return fmt.Errorf("two scenarios are called %s: their results would have one name", c.Name)
@@ -45,8 +46,8 @@ func (s *simulated) take(c *scenario.Scenario) error {
 	return nil
 }
 
-// settle has scenarios run as their files say, unless flags say something else:
-// all with as many seeds as any of them wants.
+// settle applies the settings in the scenario files unless flags override them. All
+// scenarios run with the highest number of seeds that any of them requests.
 func (s *simulated) settle(cmd *cobra.Command, o *simOptions) {
 	seeds, clock := cmd.Flags().Changed("seeds"), cmd.Flags().Changed("clock")
 	for _, c := range s.scenarios {

@@ -45,8 +45,8 @@ func write(t *testing.T, name, text string) string {
 	return file
 }
 
-// TestSimRunScenario: results are printed and written; what cannot be is refused
-// with its line, and nothing is run.
+// TestSimRunScenario checks that results are printed and written, and that an invalid
+// scenario is rejected with its line number and nothing is run.
 func TestSimRunScenario(t *testing.T) {
 	good := strings.Replace(smallScenario, "SERVERS", "{name: web, count: 2}", 1) + "services: [{name: web, servers: web}]\n"
 	dir := filepath.Join(t.TempDir(), "out")
@@ -69,7 +69,7 @@ func TestSimRunScenario(t *testing.T) {
 	}
 }
 
-// TestSimWhatIf asks of the demo's manifests.
+// TestSimWhatIf uses the demo's manifests.
 func TestSimWhatIf(t *testing.T) {
 	demo, err := filepath.Abs("../../docs/scenarios/demo")
 	if err != nil {
@@ -125,8 +125,8 @@ endpoints: [{addresses: ["10.0.0.1"]}, {addresses: ["10.0.0.2"]}]
 ports: [{name: udp, port: 53, protocol: UDP}, {name: tcp, port: 53, protocol: TCP}]
 `
 
-// TestSimWhatIfSeveralVIPs: a Service's VIPs of both families, and its protocols at one
-// port, have names of their own, and each family its servers.
+// TestSimWhatIfSeveralVIPs checks that a Service's VIPs of both families, and its
+// protocols at one port, have separate names, and each family its backends.
 func TestSimWhatIfSeveralVIPs(t *testing.T) {
 	dir := filepath.Dir(write(t, "dns.yaml", severalVIPs))
 	ask := func(servers, to string) (string, string, int) {

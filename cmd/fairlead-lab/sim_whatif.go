@@ -34,7 +34,7 @@ what each event costs. Ctrl-C keeps what was done.`,
 			if err := o.validate(); err != nil {
 				return err
 			}
-			if !(times > 0 && times <= 1000) { // NaN is not, either
+			if !(times > 0 && times <= 1000) { // NaN is out of range, too
 				return fmt.Errorf("--times: %v is not between 0 and 1000", times)
 			}
 			return some.ask(cmd, &o, dir, file, times)
@@ -51,7 +51,7 @@ what each event costs. Ctrl-C keeps what was done.`,
 	return cmd
 }
 
-// ask adds what is asked of the manifests in a folder.
+// ask adds the what-if scenario for the manifests in a directory.
 func (s *simulated) ask(cmd *cobra.Command, o *simOptions, dir, file string, times float64) error {
 	snapshot, err := readOnce(cmd.Context(), dir)
 	if err != nil {
@@ -78,9 +78,9 @@ func (s *simulated) ask(cmd *cobra.Command, o *simOptions, dir, file string, tim
 	return nil
 }
 
-// readOnce gives what a folder of manifests has now.
+// readOnce returns the current contents of a manifest directory.
 func readOnce(ctx context.Context, dir string) (now source.Snapshot, err error) {
-	if _, err := os.ReadDir(dir); err != nil { // which a source would wait for
+	if _, err := os.ReadDir(dir); err != nil { // a source would wait for it
 		return now, err
 	}
 	ctx, stop := context.WithCancel(ctx)

@@ -140,8 +140,8 @@ func runAgent(ctx context.Context, c config.Agent) (err error) {
 	if err := a.open(); err != nil {
 		return err
 	}
-	// The loop ends with ctx, the others when it has drained. Whoever fails ends
-	// all.
+	// The loop ends with ctx, everything else when it has drained. The first failure
+	// stops everything.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	group, life := errgroup.WithContext(life)
@@ -165,43 +165,43 @@ func runAgent(ctx context.Context, c config.Agent) (err error) {
 	return group.Wait()
 }
 
-// agent is the parts of a running agent; those that its roles do not need are
+// agent contains the components of a running agent. Those that its roles do not need are
 // nil.
 type agent struct {
 	config  *config.Resolved
 	started time.Time
-	lacks   error // the capabilities that are missing; nil for none
+	lacks   error // missing capabilities, or nil
 	socket  net.Listener
-	metrics net.Listener  // for Prometheus; nil for none
-	state   *statedir.Dir // what outlives the agent; nil where it follows a cluster
+	metrics net.Listener  // for Prometheus; may be nil
+	state   *statedir.Dir // persistent state; nil if the agent follows a cluster
 	speaker *bgp.Speaker
-	cloud   advertise.Announcer // nil where no cloud leads here
+	cloud   advertise.Announcer // nil without a cloud
 	layer2  *l2.Announcer
-	plane   plane               // the data plane, or
-	xdp     *xdp.DataPlane      // the same, where it is XDP's
-	noXDP   []features.Degraded // why IPVS forwards in its place
+	plane   plane               // the data plane
+	xdp     *xdp.DataPlane      // the same, if it is XDP
+	noXDP   []features.Degraded // why IPVS is used instead
 	half    *dsr.Half
 	proxy   *serviceProxy // nil without that role
 	source  source.Source
-	cluster *kube.Source // where the Services are a cluster's
-	begun   *ahead       // then it is the source
-	// peersTold says that the cluster's BGPPeers are known.
+	cluster *kube.Source // if the Services come from a cluster
+	begun   *ahead       // in that case, the source
+	// peersTold means that the cluster's BGPPeers are known.
 	peersTold atomic.Bool
 	prober    *probe.Prober
 	loop      *reconciler.Loop
-	keys      *nodeKeys // nil without
+	keys      *nodeKeys // may be nil
 }
 
-// open makes the parts. The socket is first: where another agent has it, that
-// one is left alone. Then come those that need the network: sessions come up and a
-// cluster is listed while the programs load.
+// open creates the components. It starts with the socket, so that another agent that has
+// it is not disturbed. The components that need the network come next: sessions are
+// established and a cluster is listed while the programs load.
 func (a *agent) open() (err error) {
 	r, log := a.config, slog.Default()
 	if err := a.listen(); err != nil {
 		return err
 	}
 	a.prober = probe.New(log)
-	if r.Balancer && r.RouterID.IsValid() { // BGPPeers come later
+	if r.Balancer && r.RouterID.IsValid() { // BGPPeers follow later
 		if a.speaker, err = bgp.NewSpeaker(speakerConfig(r)); err != nil {
 			return err
 		}
@@ -249,7 +249,7 @@ func (a *agent) open() (err error) {
 	return nil
 }
 
-// openBalancer makes what announces, asks and forwards.
+// openBalancer creates the components that advertise, probe and forward.
 func (a *agent) openBalancer(loop *reconciler.Config) error {
 	loop.Prober, loop.Taken = a.prober, a.taken
 	a.tellDrains(loop)
@@ -269,7 +269,7 @@ func (a *agent) openBalancer(loop *reconciler.Config) error {
 	return nil
 }
 
-// listen makes the sockets on which the agent is asked.
+// listen creates the sockets of the status API and of Prometheus.
 func (a *agent) listen() (err error) {
 	if a.socket, err = status.Listen(a.config.Socket); err != nil {
 		return err
@@ -278,7 +278,7 @@ func (a *agent) listen() (err error) {
 	return err
 }
 
-// openSource says where Services come from, and begins to read a cluster's.
+// openSource opens the source of the Services, and starts to read a cluster's.
 func (a *agent) openSource() (err error) {
 	r, log := a.config, slog.Default()
 	if !r.Agent.Kubernetes {
@@ -320,8 +320,8 @@ func (a *agent) openSource() (err error) {
 	return nil
 }
 
-// follow does what the source says until ctx ends and, where there is a
-// balancer, it has drained.
+// follow applies what the source publishes until ctx is canceled and the load balancer,
+// if any, has drained.
 func (a *agent) follow(ctx context.Context) error {
 	if a.loop == nil {
 		return a.source.Run(ctx, nil)
@@ -337,7 +337,7 @@ func speakerConfig(r *config.Resolved) bgp.SpeakerConfig {
 	return c
 }
 
-// serverHalf speaks to the server half in the loop's terms.
+// serverHalf adapts the DSR agent to the interface of the loop.
 type serverHalf struct{ *dsr.Half }
 
 func (h serverHalf) Set(frontends []desired.Frontend) error {
@@ -347,17 +347,17 @@ func (h serverHalf) Set(frontends []desired.Frontend) error {
 		entries = append(entries, dsr.Entries(f)...)
 		sources = append(sources, dsr.Sources{Key: f.Key, Allow: f.Allow, Deny: f.Deny})
 	}
-	return errors.Join(h.SetSources(sources), h.Half.Set(entries)) // no packet meets a frontend without its ranges
+	return errors.Join(h.SetSources(sources), h.Half.Set(entries)) // a frontend must not receive packets before its source ranges are set
 }
 
-// close lets go of everything; the kernel goes on forwarding.
+// close closes everything; the kernel keeps forwarding.
 func (a *agent) close() error {
 	var errs []error
 	for _, l := range []net.Listener{a.socket, a.metrics} {
 		if l == nil {
 			continue
 		}
-		if err := l.Close(); !errors.Is(err, net.ErrClosed) { // by Serve, where it came to that
+		if err := l.Close(); !errors.Is(err, net.ErrClosed) { // may have been closed by Serve
 			errs = append(errs, err)
 		}
 	}
@@ -365,7 +365,7 @@ func (a *agent) close() error {
 		a.cluster.Told()
 	}
 	if a.begun != nil {
-		_ = a.begun.close() // what it ended with, Run has told
+		_ = a.begun.close() // Run has reported its error
 	}
 	if a.speaker != nil {
 		errs = append(errs, a.speaker.Close())
@@ -393,7 +393,7 @@ func (a *agent) status() status.Status { return a.teller().Gather(time.Now()) }
 
 func (a *agent) ready() status.Readiness { return a.teller().Ready(time.Now()) }
 
-// teller is what tells of the agent.
+// teller returns the source of the agent's status.
 func (a *agent) teller() status.Agent {
 	s := status.Agent{
 		Version: version.String(), Kernel: version.Kernel(), Node: a.config.Node, Role: strings.Join(a.config.Roles, ", "),

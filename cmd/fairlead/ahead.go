@@ -7,19 +7,19 @@ import (
 	"github.com/fairlead/fairlead/source"
 )
 
-// ahead is a source that begins before anybody wants its snapshots: a cluster is
-// listed while programs are loaded. The latest snapshot waits for Run.
+// ahead is a source that starts before its snapshots are needed, so that a cluster is
+// listed while programs load. The latest snapshot waits for Run.
 type ahead struct {
 	stop  context.CancelFunc
 	ended chan struct{}
-	err   error // once ended
+	err   error // valid once ended
 
 	mu      sync.Mutex
 	latest  *source.Snapshot
 	publish func(source.Snapshot)
 }
 
-// begin starts a source; snapshots says that somebody will want them.
+// begin starts a source. snapshots says whether snapshots will be needed.
 func begin(of source.Source, snapshots bool) *ahead {
 	ctx, stop := context.WithCancel(context.Background())
 	a := &ahead{stop: stop, ended: make(chan struct{})}
@@ -56,7 +56,7 @@ func (a *ahead) Run(ctx context.Context, publish func(source.Snapshot)) error {
 	return a.close()
 }
 
-// close ends the source, and gives its error.
+// close stops the source and returns its error.
 func (a *ahead) close() error {
 	a.stop()
 	<-a.ended

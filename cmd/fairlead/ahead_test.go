@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead/fairlead/source"
 )
 
-// numbered is a source that publishes what it is told to, until it ends.
+// numbered is a source that publishes what it receives, until it is closed.
 type numbered chan byte
 
 var errGaveUp = errors.New("gave up")
@@ -30,8 +30,8 @@ func (c numbered) Run(ctx context.Context, publish func(source.Snapshot)) error 
 	}
 }
 
-// TestASourceThatBegunAhead tells what it knows last, then all that follows, and
-// ends with who asked, or gives up.
+// TestASourceThatBegunAhead checks that the latest snapshot is published, then all
+// following ones, and that the source ends with its caller or by itself.
 func TestASourceThatBegunAhead(t *testing.T) {
 	for _, gives := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestASourceThatBegunAhead(t *testing.T) {
 	}
 }
 
-// TestASourceThatNobodyRuns ends with its close.
+// TestASourceThatNobodyRuns checks that close ends a source that was never run.
 func TestASourceThatNobodyRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		if err := begin(make(numbered), false).close(); err != nil {

@@ -22,7 +22,8 @@ import (
 	"github.com/fairlead/fairlead/router"
 )
 
-// runBeside makes the routes of another routing daemon resilient until ctx ends.
+// runBeside installs resilient shadow routes for the routes of another routing daemon
+// until ctx is canceled.
 func runBeside(ctx context.Context, r *config.ResolvedRouter) error {
 	table, err := besideTable(r.Metric, r.Table)
 	if err != nil {
@@ -53,15 +54,15 @@ func runBeside(ctx context.Context, r *config.ResolvedRouter) error {
 	return errors.Join(err, table.Close(true), guard.end())
 }
 
-// besideTable is the part of the kernel's table that holds resilient routes.
-// The ids of their next hops are apart from those of a router with sessions.
+// besideTable returns the part of the kernel routing table with the shadow routes. Its
+// next-hop IDs are disjoint from those of a router with sessions.
 func besideTable(metric, table int) (*router.Table, error) {
 	return router.New(router.Config{Metric: uint32(metric), Table: uint32(table), FirstID: 2 * router.DefaultFirstID, Log: slog.Default()})
 }
 
-// guard is a process that takes our routes away when this one is gone, however
-// it ended: a route that nobody keeps in step would lead to the dead. It waits
-// for the end of a pipe that only we hold open.
+// guard is a process that removes our routes when this process is gone, however it ended:
+// routes that nobody updates would lead to dead next hops. It waits for the end of a pipe
+// that only we hold open.
 type guard struct {
 	cmd   *exec.Cmd
 	pipe  io.Closer
@@ -71,7 +72,7 @@ type guard struct {
 func startGuard(metric, table int) (*guard, error) {
 	cmd := exec.Command("/proc/self/exe", "router", "guard", "--metric", strconv.Itoa(metric), "--table", strconv.Itoa(table))
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's interrupt is for us
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // keep a terminal's interrupt to ourselves
 	pipe, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -84,7 +85,7 @@ func startGuard(metric, table int) (*guard, error) {
 	return g, nil
 }
 
-// watch ends with an error where the guard ends before us.
+// watch returns an error if the guard ends before us.
 func (g *guard) watch(ctx context.Context) error {
 	select {
 	case <-ctx.Done():

@@ -107,14 +107,14 @@ func (c *capturer) run(cmd *cobra.Command) error {
 	return err
 }
 
-// The blocks of pcapng (draft-ietf-opsawg-pcapng, 4) that are looked at.
+// The pcapng block types that are inspected (draft-ietf-opsawg-pcapng, 4).
 const (
 	blockStatistics = 5
 	blockPacket     = 6
 )
 
-// copyBlocks copies pcapng block by block, so that the file ends well wherever
-// the stream does, and counts frames. What was lost the last statistics tell.
+// copyBlocks copies pcapng block by block, so that the file is valid wherever the stream
+// ends, and counts frames. The last statistics block says how many were lost.
 func copyBlocks(ctx context.Context, out io.Writer, in io.Reader) (frames int, lost uint64, err error) {
 	const head, most = 8, 1 << 20
 	for {

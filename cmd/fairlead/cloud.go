@@ -19,7 +19,7 @@ import (
 	source "github.com/fairlead/fairlead/source/kube"
 )
 
-// cloudFlags are those of an agent and of the controller.
+// cloudFlags adds the cloud flags of agents and the controller.
 func cloudFlags(cmd *cobra.Command, c *config.Cloud, names ...string) {
 	f := cmd.Flags()
 	f.StringVar(&c.Cloud, "cloud", "", "who leads prefixes to balancers where no router speaks BGP: "+strings.Join(names, ", "))
@@ -33,8 +33,8 @@ func cloudFlags(cmd *cobra.Command, c *config.Cloud, names ...string) {
 	_ = cmd.RegisterFlagCompletionFunc("cloud", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// newCloud makes the Provider that is configured; nil for none. node is the one
-// that acts for itself alone, empty: all nodes.
+// newCloud returns the configured Provider, or nil. If node is not empty, that node acts
+// only for itself, otherwise for all nodes.
 func newCloud(c config.Cloud, node string) (p cloud.Provider, err error) {
 	if err := c.CheckName(); err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func newCloud(c config.Cloud, node string) (p cloud.Provider, err error) {
 	return nil, nil
 }
 
-// openCloud makes a loop announce by a cloud, too, where that is asked for.
+// openCloud makes a loop also advertise through a cloud, if configured.
 func (a *agent) openCloud(loop *reconciler.Config) (err error) {
 	r := a.config
 	switch r.Agent.Cloud.Cloud {

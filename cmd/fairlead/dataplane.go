@@ -12,16 +12,16 @@ import (
 	"github.com/fairlead/fairlead/internal/features"
 )
 
-// plane is what every data plane of an agent can do.
+// plane is the interface of every data plane of an agent.
 type plane interface {
 	dataplane.DataPlane
 	EachFlow(dataplane.FlowQuery) iter.Seq2[dataplane.Flow, error]
 }
 
-// openPlane opens the data plane that is asked for; with auto XDP's, or IPVS
-// where this kernel cannot run that.
+// openPlane opens the configured data plane. With auto, that is XDP, or IPVS if this
+// kernel cannot run XDP.
 func (a *agent) openPlane() error {
-	var refusal error // of XDP
+	var refusal error // why XDP is not possible
 	why := ""
 	if a.config.DataPlane != "ipvs" {
 		d, err := a.newXDP()
@@ -49,7 +49,7 @@ func (a *agent) openPlane() error {
 	return nil
 }
 
-// useXDP lets XDP's take over from IPVS where that is there.
+// useXDP makes XDP take over from IPVS, if that is present.
 func (a *agent) useXDP(d *xdp.DataPlane) error {
 	a.plane, a.xdp = d, d
 	slog.Info("data plane attached", "interfaces", d.Describe().Attached)
@@ -75,8 +75,8 @@ func (a *agent) newXDP() (*xdp.DataPlane, error) {
 	})
 }
 
-// openIPVS opens IPVS's in this network namespace, which takes over from XDP where
-// that is there: its program takes the packets first.
+// openIPVS opens IPVS in this network namespace. If XDP is present, it must take over
+// from it: the XDP program receives the packets first.
 func (a *agent) openIPVS(why string) error {
 	d, err := ipvs.Open(ipvs.Config{GUEPort: a.config.GUEPort, Instead: why})
 	if err != nil {
@@ -96,7 +96,7 @@ func (a *agent) openIPVS(why string) error {
 	return moved(old, d)
 }
 
-// moved moves all to another data plane, and says what that costs.
+// moved moves everything to another data plane and logs the consequences.
 func moved(from, to dataplane.Removable) error {
 	was := from.Describe().Kind
 	if err := dataplane.Move(from, to); err != nil {
@@ -107,5 +107,5 @@ func moved(from, to dataplane.Removable) error {
 	return nil
 }
 
-// pins is the folder of XDP's pins.
+// pins returns the directory of the XDP pins.
 func (a *agent) pins() string { return filepath.Join(a.config.BPFFS, "fairlead", "balancer") }

@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/source/kube"
 )
 
-// degraded lists the optional kernel features that the agent's parts go without.
+// degraded lists the optional kernel features that the agent's components run without.
 func (a *agent) degraded() (all []features.Degraded) {
 	all = append(all, a.noXDP...)
 	if a.xdp != nil {
@@ -35,10 +35,10 @@ func (p *serviceProxy) degraded() (all []features.Degraded) {
 	return all
 }
 
-// nodePause is the time between two looks whether the Node is known.
+// nodePause is the interval at which to check whether the Node is known.
 const nodePause = time.Second
 
-// reportDegraded logs what is missing once and, in a cluster, makes an Event of the
+// reportDegraded logs once what is missing and, in a cluster, creates an Event of the
 // Node for each as soon as the Node is known.
 func (a *agent) reportDegraded(ctx context.Context) {
 	missing := a.degraded()

@@ -15,14 +15,14 @@ import (
 	"github.com/fairlead/fairlead/dataplane/xdp"
 )
 
-// container is what is checked of one in a manifest.
+// container contains the fields of a container in a manifest that are checked.
 type container struct {
 	Name           string
 	Args           []string
 	ReadinessProbe struct{ Exec struct{ Command []string } } `yaml:"readinessProbe"`
 }
 
-// containers gives those of all pods in a file of manifests.
+// containers returns those of all pods in a manifest file.
 func containers(t *testing.T, path string) (all []container) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -51,8 +51,8 @@ func containers(t *testing.T, path string) (all []container) {
 	}
 }
 
-// TestManifestsStartWhatThereIs: every container's arguments, and what its probe
-// runs, are taken.
+// TestManifestsStartWhatThereIs checks that every container's arguments and readiness
+// probe are valid command lines.
 func TestManifestsStartWhatThereIs(t *testing.T) {
 	checked := 0
 	for _, pattern := range []string{"*.yaml", "*/*.yaml"} {
@@ -79,8 +79,8 @@ func TestManifestsStartWhatThereIs(t *testing.T) {
 	}
 }
 
-// TestTheChartSizesAsTheAgentDoes: an agent by the chart and one without take over
-// each other's maps.
+// TestTheChartSizesAsTheAgentDoes checks that an agent from the chart and one without it
+// can take over each other's maps.
 func TestTheChartSizesAsTheAgentDoes(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(clitest.Repository, "deploy/helm/fairlead/values.yaml"))
 	if err != nil {

@@ -23,16 +23,17 @@ import (
 	"github.com/fairlead/fairlead/vdn/file"
 )
 
-// program is what pages, help texts and manifests have command lines of.
+// program is the program whose command lines in pages, help texts and manifests are
+// checked.
 var program = clitest.Program{Name: "fairlead", New: newRootCommand}
 
-// TestCommandsInThePagesAreRight: what a page tells people to type must be
-// something that make or fairlead takes.
+// TestCommandsInThePagesAreRight checks that every command in a page is valid for make or
+// fairlead.
 func TestCommandsInThePagesAreRight(t *testing.T) { program.CheckPages(t) }
 
 func TestExamplesInTheHelpAreRight(t *testing.T) { program.CheckExamples(t) }
 
-// TestWrongCommandsAreFound keeps the checks above honest.
+// TestWrongCommandsAreFound checks that the checks above can fail.
 func TestWrongCommandsAreFound(t *testing.T) {
 	for _, line := range []string{
 		"make tset", "fairlead demo", "fairlead satus", "fairlead status --nosuch", "fairlead status extra", "fairlead get services -o xml",
@@ -44,7 +45,7 @@ func TestWrongCommandsAreFound(t *testing.T) {
 	}
 }
 
-// TestLinksInThePagesLead to files and headings that exist.
+// TestLinksInThePagesLead checks that links lead to files and headings that exist.
 func TestLinksInThePagesLead(t *testing.T) {
 	pages := clitest.Pages(t)
 	for page, text := range pages {
@@ -82,7 +83,7 @@ func anchors(page string) (all []string) {
 	return all
 }
 
-// TestArchitectureNamesEveryFolder: the map has a line for each.
+// TestArchitectureNamesEveryFolder checks that the map has a line for each folder.
 func TestArchitectureNamesEveryFolder(t *testing.T) {
 	page := clitest.Pages(t)["ARCHITECTURE.md"]
 	entries, err := os.ReadDir(clitest.Repository)
@@ -97,14 +98,14 @@ func TestArchitectureNamesEveryFolder(t *testing.T) {
 	}
 }
 
-// TestManifestsInThePagesAreRight: what a page shows as a manifest is taken
-// without a word, and is a Service with servers.
+// TestManifestsInThePagesAreRight checks that manifests in pages are accepted without
+// problems and define a Service with backends.
 func TestManifestsInThePagesAreRight(t *testing.T) {
 	checked, senders := 0, 0
 	for page, text := range clitest.Pages(t) {
 		for _, s := range clitest.Snippets(text) {
-			// What is for a cluster, where Kubernetes writes the slices, is
-			// checked with its types: in kube.
+			// Manifests for a cluster, in which Kubernetes writes the EndpointSlices, are
+			// checked with their types in package kube.
 			if s.Language != "yaml" || !strings.Contains(s.Text, "kind: EndpointSlice") {
 				continue
 			}
@@ -129,8 +130,8 @@ func TestManifestsInThePagesAreRight(t *testing.T) {
 	}
 }
 
-// TestServicesPageIsWhole: it names every annotation, and every value of those
-// that have a few.
+// TestServicesPageIsWhole checks that the page lists every annotation, and every value of
+// enumerations.
 func TestServicesPageIsWhole(t *testing.T) {
 	page := clitest.Pages(t)["docs/services.md"]
 	words := []string{object.AnnotationBackendTimestamps}
@@ -147,8 +148,8 @@ func TestServicesPageIsWhole(t *testing.T) {
 	}
 }
 
-// TestRoutingInThePagesIsRight: peers and announcements are read from a folder as
-// they stand on their pages.
+// TestRoutingInThePagesIsRight reads the peers and advertisements on pages from a
+// manifest directory.
 func TestRoutingInThePagesIsRight(t *testing.T) {
 	for _, page := range []string{"docs/bgp.md", "docs/layer2.md"} {
 		checked := 0
@@ -159,7 +160,7 @@ func TestRoutingInThePagesIsRight(t *testing.T) {
 			checked++
 			for _, p := range manifest.Read("page.yaml", []byte(s.Text)).Problems {
 				if strings.Contains(p.Message, "is of a cluster only") {
-					continue // what else were wrong with it would be told, too
+					continue // any other error would be reported, too
 				}
 				t.Errorf("%s:%d: %s", page, s.Line, p)
 			}
@@ -170,7 +171,7 @@ func TestRoutingInThePagesIsRight(t *testing.T) {
 	}
 }
 
-// checkManifest reads a manifest as an agent does.
+// checkManifest reads a manifest like an agent.
 func checkManifest(text string) error {
 	got := manifest.Read("page.yaml", []byte(text))
 	switch {
@@ -189,7 +190,7 @@ func checkManifest(text string) error {
 	return nil
 }
 
-// checkBalancers reads a manifest as an agent does that accepts packets from the load
+// checkBalancers reads a manifest like an agent that accepts packets from the load
 // balancers in it.
 func checkBalancers(text string) error {
 	dir, err := os.MkdirTemp("", "page")
@@ -217,8 +218,8 @@ func checkBalancers(text string) error {
 	return nil
 }
 
-// TestNetworksInThePagesAreRight: networks, peers and requests of virtually
-// dedicated networks are read as the controller does.
+// TestNetworksInThePagesAreRight reads networks, peers and requests of virtually
+// dedicated networks like the controller.
 func TestNetworksInThePagesAreRight(t *testing.T) {
 	page, checked := clitest.Pages(t)["docs/vdn.md"], 0
 	for _, s := range clitest.Snippets(page) {

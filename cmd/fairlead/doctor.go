@@ -78,7 +78,7 @@ func doctorRoles() (names []string) {
 	return names
 }
 
-// doctorOptions checks what flags alone do not.
+// doctorOptions validates what flag parsing does not.
 func doctorOptions(o *doctor.Options, roles []string) error {
 	for _, name := range roles {
 		if !slices.Contains(doctor.Roles, doctor.Role(name)) {

@@ -123,14 +123,14 @@ func (a *agent) answerDrain(s *stream, r *http.Request) error {
 	return json.NewEncoder(s).Encode(map[string]bool{"drain": !undo})
 }
 
-// tellDrains has a loop's drains told of by Events, where there is a cluster.
+// tellDrains reports a loop's drains as Events, in a cluster.
 func (a *agent) tellDrains(loop *reconciler.Config) {
 	if a.cluster != nil {
 		loop.OnDrain = func(d reconciler.Drain) { a.cluster.Tell(drainEvent(d)) }
 	}
 }
 
-// drainEvent says of a change of stage what people are to read of the node.
+// drainEvent returns the Event for a change of stage.
 func drainEvent(d reconciler.Drain) kube.Event {
 	why := strings.Join(d.Why, "; ")
 	e := kube.Event{Action: "Drain"}

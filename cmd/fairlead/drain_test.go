@@ -9,7 +9,7 @@ import (
 	"github.com/fairlead/fairlead/reconciler"
 )
 
-// A drain is told of as it begins, goes on and ends; what is amiss is a warning.
+// Events report the start, progress and end of a drain. Abnormal ones are warnings.
 func TestDrainEvents(t *testing.T) {
 	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, c := range []struct {

@@ -23,7 +23,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
-// captures gives a frame as pcap, as pcap in gzip, and as pcapng.
+// captures returns a frame, and it as pcap, as gzipped pcap, and as pcapng.
 func captures(f testing.TB) (frame []byte, files [][]byte) {
 	f.Helper()
 	frame, err := craft.Packet{From: netip.MustParseAddrPort("192.0.2.7:1234"), To: netip.MustParseAddrPort("10.1.1.1:80"), Protocol: "tcp"}.Frame()
@@ -55,9 +55,9 @@ func captures(f testing.TB) (frame []byte, files [][]byte) {
 	return frame, [][]byte{pcap, zipped.Bytes(), ng.Bytes()}
 }
 
-// FuzzPcap takes a frame out of any file. What is refused is named; a frame that is
-// taken is no longer than the limit, and is read the same from the file that is
-// written of it.
+// FuzzPcap extracts a frame from an arbitrary file. An error names what is wrong. An
+// accepted frame is within the limit, and is read back the same from the file written
+// from it.
 func FuzzPcap(f *testing.F) {
 	_, files := captures(f)
 	for _, text := range files {
@@ -91,13 +91,13 @@ func FuzzPcap(f *testing.F) {
 	})
 }
 
-// A frame is bounded, also in a file that unfolds to far more.
+// A frame is limited even in a file that decompresses to far more.
 func TestFramesAreBounded(t *testing.T) {
 	var pcap bytes.Buffer
 	z := gzip.NewWriter(&pcap)
 	head := binary.LittleEndian.AppendUint32(nil, 0xa1b2c3d4)
 	head = binary.LittleEndian.AppendUint16(binary.LittleEndian.AppendUint16(head, 2), 4)
-	for _, n := range []uint32{0, 0, 1 << 31, 1, 0, 0, 64 << 20, 64 << 20} { // snaplen, Ethernet; a record's time, its lengths
+	for _, n := range []uint32{0, 0, 1 << 31, 1, 0, 0, 64 << 20, 64 << 20} { // snaplen, Ethernet; a record's time and lengths
 		head = binary.LittleEndian.AppendUint32(head, n)
 	}
 	_, _ = z.Write(head)
@@ -115,8 +115,8 @@ func TestFramesAreBounded(t *testing.T) {
 	}
 }
 
-// FuzzCapture copies what an agent streams. What is written are whole blocks of it, from
-// its beginning, each a packet or not.
+// FuzzCapture copies what an agent streams. The output consists of whole blocks from its
+// beginning, packets or others.
 func FuzzCapture(f *testing.F) {
 	_, files := captures(f)
 	f.Add(files[2])
@@ -148,8 +148,8 @@ func FuzzCapture(f *testing.F) {
 	})
 }
 
-// FuzzFlowQuery: a query is refused with the name of what is wrong, or is for addresses
-// that are valid, and no negative number.
+// FuzzFlowQuery checks that a query is either rejected with an error that names the
+// parameter, or has valid addresses and no negative number.
 func FuzzFlowQuery(f *testing.F) {
 	for _, q := range []string{"", "vip=10.1.1.1:80&limit=3", "client=::1&backend=[fd00::1]:80", "limit=-1", "vip=x", "vip=%zz"} {
 		f.Add(q)
@@ -171,7 +171,7 @@ func FuzzFlowQuery(f *testing.F) {
 	})
 }
 
-// FuzzStream reads what an agent streams: events, up to the first that is none.
+// FuzzStream decodes what an agent streams: events, up to the first invalid one.
 func FuzzStream(f *testing.F) {
 	f.Add([]byte(`{"reason":"no-frontend","data":"AAAA"} {}`))
 	f.Add([]byte(`{"data":"!"}`))

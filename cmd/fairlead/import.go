@@ -113,7 +113,7 @@ func markFlag(cmd *cobra.Command, marks importer.Marks) {
 	cmd.Flags().Func("mark", "what packets of a firewall mark are addressed to: `mark=address[:port[-port]][/protocol]`", marks.Set)
 }
 
-// readInput reads a file, or standard input where its name is "-".
+// readInput reads a file, or standard input if its name is "-".
 func readInput(cmd *cobra.Command, name string) (string, []byte, error) {
 	if name == "-" {
 		text, err := limit.ReadAll(cmd.InOrStdin(), "stdin", limit.Text)
@@ -123,7 +123,7 @@ func readInput(cmd *cobra.Command, name string) (string, []byte, error) {
 	return name, text, err
 }
 
-// includeFiles gives the files that keepalived would include, sorted.
+// includeFiles returns the files that keepalived would include, sorted.
 func includeFiles(from, pattern string) ([]keepalived.File, error) {
 	if !filepath.IsAbs(pattern) {
 		pattern = filepath.Join(filepath.Dir(from), pattern)
@@ -133,7 +133,7 @@ func includeFiles(from, pattern string) ([]keepalived.File, error) {
 		return nil, err
 	}
 	var files []keepalived.File
-	left := int64(limit.Text) // for all of them
+	left := int64(limit.Text) // for all of them together
 	for _, name := range names {
 		text, err := limit.ReadFile(name, left)
 		var long *limit.TooLong
@@ -149,7 +149,7 @@ func includeFiles(from, pattern string) ([]keepalived.File, error) {
 	return files, nil
 }
 
-// importWriter writes what an import comes to.
+// importWriter writes the result of an import.
 type importWriter struct{ format, into string }
 
 func (w *importWriter) flags(cmd *cobra.Command) {
@@ -159,12 +159,12 @@ func (w *importWriter) flags(cmd *cobra.Command) {
 	f.StringVar(&w.into, "output-dir", "", "write one file per Service into `DIR`; existing files are not overwritten")
 	cmd.MarkFlagsMutuallyExclusive("output", "output-dir")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(importFormats, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.MarkFlagDirname("output-dir") // these fail only for a flag that is not there
+	_ = cmd.MarkFlagDirname("output-dir") // these fail only for an undefined flag
 }
 
 var importFormats = []string{"yaml", "json"}
 
-// importFormat refuses a wrong -o while flags are parsed.
+// importFormat validates -o while flags are parsed.
 type importFormat string
 
 func (f *importFormat) String() string { return string(*f) }
@@ -203,7 +203,7 @@ func (w *importWriter) write(cmd *cobra.Command) func(*importer.Result, error) e
 	}
 }
 
-// tellImport says what was lost.
+// tellImport prints what was lost.
 func tellImport(out io.Writer, r *importer.Result) {
 	lines := importer.Lines(r.Losses)
 	for _, l := range lines {
@@ -219,8 +219,8 @@ func tellImport(out io.Writer, r *importer.Result) {
 	fmt.Fprintf(out, "Services: %d; %swithout counterpart: %d\n", len(r.Manifests), others, len(lines))
 }
 
-// writeManifests writes each Service, and each object of another kind, into a file of its own, or nothing where
-// one of them is there already.
+// writeManifests writes each Service, and each other object, to a separate file, or
+// nothing if one of the files exists.
 func writeManifests(dir string, r *importer.Result) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -241,8 +241,7 @@ func writeManifests(dir string, r *importer.Result) error {
 
 func manifestPath(dir string, m importer.Manifest) string { return filepath.Join(dir, m.Name+".yaml") }
 
-// writeNew makes a file that was not there, whole in one step: an agent may be
-// watching.
+// writeNew atomically creates a new file, because an agent may be watching the directory.
 func writeNew(path string, text []byte) error {
 	temp, err := os.CreateTemp(filepath.Dir(path), ".import.*")
 	if err != nil {

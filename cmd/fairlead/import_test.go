@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead/fairlead/source/importer/metallb"
 )
 
-// TestImportedCommandsAreRight: what an import says that balancers run is a
-// command line of the agent.
+// TestImportedCommandsAreRight checks that the agent command that an import prints is
+// valid.
 func TestImportedCommandsAreRight(t *testing.T) {
 	const peers = `
 {apiVersion: metallb.io/v1beta2, kind: BGPPeer, metadata: {name: a}, spec: {myASN: 64512, peerASN: 64513, peerAddress: 192.0.2.1, bfdProfile: x}}
@@ -40,7 +40,7 @@ func TestImportedCommandsAreRight(t *testing.T) {
 	if want := "fairlead agent --manifest-dir /etc/fairlead/services --local-asn 64512 --l2-interfaces eth0"; r.Command() != want {
 		t.Errorf("%q, want %q", r.Command(), want)
 	}
-	// Its objects are files of the folder, beside those of Services.
+	// Its objects are files in the directory, like those of Services.
 	dir := t.TempDir()
 	if err := writeManifests(dir, r); err != nil {
 		t.Fatal(err)
@@ -55,7 +55,8 @@ func TestImportedCommandsAreRight(t *testing.T) {
 	}
 }
 
-// TestImportPageIsRight: what the page shows is what comes of its example.
+// TestImportPageIsRight checks that the output shown on the page results from its
+// example.
 func TestImportPageIsRight(t *testing.T) {
 	const name = "docs/import.md"
 	page := clitest.Pages(t)[name]

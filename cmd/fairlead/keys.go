@@ -12,22 +12,22 @@ import (
 	"github.com/fairlead/fairlead/internal/nodekey"
 )
 
-// keyPause is the time between two looks at the key file. Kubernetes itself takes a minute
-// to change a file of a Secret.
+// keyPause is the interval at which the key file is read. Kubernetes itself takes a
+// minute to update a file of a Secret.
 const keyPause = 2 * time.Second
 
-// nodeKeys are the keys of packets between nodes, as their file has them.
+// nodeKeys holds the keys for packets between nodes, as read from their file.
 type nodeKeys struct {
 	file  string
-	set   []func(nodekey.Keys) error // for what makes or checks tags
-	cause error                      // why packets to backend nodes have none
+	set   []func(nodekey.Keys) error // for components that add or verify tags
+	cause error                      // why packets to backend nodes have no tags
 
 	mu   sync.Mutex
 	auth nodekey.Auth
-	err  error // of the last look at the file
+	err  error // of the last read of the file
 }
 
-// newKeys gives the keys of an agent's data plane and backends' side; nil without a file.
+// newKeys returns the keys of an agent's data plane and DSR agent, or nil without a file.
 func (a *agent) newKeys() *nodeKeys {
 	if len(a.config.NodeAuth.Keys) == 0 {
 		return nil
@@ -46,7 +46,8 @@ func (a *agent) newKeys() *nodeKeys {
 	return k
 }
 
-// follow takes up the file's changes until ctx ends. What cannot be read changes nothing.
+// follow applies changes of the file until ctx is canceled. An unreadable file changes
+// nothing.
 func (k *nodeKeys) follow(ctx context.Context) {
 	if k == nil {
 		return
@@ -83,7 +84,7 @@ func (k *nodeKeys) look() {
 	k.err = err
 }
 
-// state is what the status shows: never a key.
+// state returns what the status shows, which never includes a key.
 func (k *nodeKeys) state() (status.NodeKeys, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/fairlead/fairlead/internal/nodekey"
 )
 
-// TestKeysFollowTheirFile has the file change, become unreadable and come back: whatever is
-// wrong, the keys before stay in force.
+// TestKeysFollowTheirFile changes the file, makes it unreadable and restores it: on any
+// error, the previous keys stay in force.
 func TestKeysFollowTheirFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "key")
 	one, two := strings.Repeat("1", 32), strings.Repeat("2", 40)

@@ -23,8 +23,7 @@ func layer2Flags(f *pflag.FlagSet, c *config.Layer2) {
 	f.StringVar(&c.PasswordFile, "l2-password-file", "", fmt.Sprintf("`file` with the password that signs what the members tell each other (UDP port %d)", l2.Port))
 }
 
-// openLayer2 makes a loop announce by ARP and neighbour discovery, too, where
-// that is asked for.
+// openLayer2 makes a loop also advertise by ARP and neighbor discovery, if configured.
 func (a *agent) openLayer2(loop *reconciler.Config) (err error) {
 	r := a.config
 	asked := r.Agent.Layer2
@@ -44,7 +43,7 @@ func (a *agent) openLayer2(loop *reconciler.Config) (err error) {
 	return nil
 }
 
-// announceToo has a loop announce in one more way.
+// announceToo adds another announcer to a loop.
 func announceToo(loop *reconciler.Config, mode route.Mode, by advertise.Announcer) {
 	by = advertise.Only(mode, by)
 	if loop.Announcer != nil {
@@ -53,7 +52,7 @@ func announceToo(loop *reconciler.Config, mode route.Mode, by advertise.Announce
 	loop.Announcer = by
 }
 
-// memberSource tells layer 2 who the balancers are.
+// memberSource informs layer 2 of the load balancers.
 type memberSource struct {
 	source.Source
 	layer2 *l2.Announcer

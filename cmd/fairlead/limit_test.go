@@ -16,7 +16,7 @@ import (
 	"github.com/fairlead/fairlead/internal/limit"
 )
 
-// sparse makes a file of a size that takes no room on disk.
+// sparse creates a file of a size that takes no space on disk.
 func sparse(t *testing.T, name string, size int64) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -37,7 +37,7 @@ func wantTooLong(t *testing.T, what string, err error) {
 	}
 }
 
-// What commands read is bounded.
+// The input of commands is limited.
 func TestInputIsBounded(t *testing.T) {
 	path := sparse(t, "long.yaml", limit.Text+1)
 	_, _, err := readInput(&cobra.Command{}, path)
@@ -69,7 +69,7 @@ func TestInputIsBounded(t *testing.T) {
 	wantTooLong(t, "standard input", err)
 }
 
-// So is one value of what an agent streams, not the whole stream.
+// A single value of a stream is limited, the whole stream is not.
 func TestValuesAreBounded(t *testing.T) {
 	value := func(size int) string { return `"` + strings.Repeat("x", size) + `" ` }
 	n := 0
@@ -80,7 +80,7 @@ func TestValuesAreBounded(t *testing.T) {
 	wantTooLong(t, "one value", each(t.Context(), strings.NewReader(value(limit.Item)), count))
 }
 
-// An agent reads no more of a request than it needs, and says so.
+// An agent reads no more of a request than it needs, and reports that.
 func TestRequestsAreBounded(t *testing.T) {
 	body := `{"frame":"` + strings.Repeat("A", maxRequest) + `"}`
 	w := httptest.NewRecorder()

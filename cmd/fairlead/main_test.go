@@ -23,10 +23,10 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"fairlead": main})
 }
 
-// TestScripts runs the command lines in testdata/script. There,
-// "agent SOCKET FILE" begins to answer on a socket with the Status in a file,
-// "controller SOCKET" to be a controller of virtually dedicated networks there,
-// and "failed COMMAND..." and "usage COMMAND..." demand exit codes 1 and 2.
+// TestScripts runs the command lines in testdata/script. There, "agent SOCKET FILE"
+// starts to serve the Status in a file on a socket, "controller SOCKET" starts a VDN
+// controller there, and "failed COMMAND..." and "usage COMMAND..." require exit codes 1
+// and 2.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/script",
@@ -62,7 +62,7 @@ func answerAs(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// controlVDN runs a controller, which answers once this returns.
+// controlVDN starts a controller, which is ready when this returns.
 func controlVDN(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 1 || len(args) > 2 {
 		ts.Fatalf("usage: controller SOCKET [ACCESS-FILE]")

@@ -15,7 +15,7 @@ func metricsFlag(cmd *cobra.Command, address *string) {
 	cmd.Flags().StringVar(address, "metrics-address", "", "`address:port` on which Prometheus may ask for /metrics (default: none)")
 }
 
-// listenMetrics makes the socket for Prometheus, where it is to have one.
+// listenMetrics creates the socket for Prometheus, if enabled.
 func listenMetrics(address string) (net.Listener, error) {
 	if address == "" {
 		return nil, nil
@@ -23,8 +23,8 @@ func listenMetrics(address string) (net.Listener, error) {
 	return metrics.Listen(address)
 }
 
-// serveStatus answers on a unix socket, and to Prometheus where it may ask, until
-// ctx ends.
+// serveStatus serves the status on a unix socket and, if enabled, metrics to Prometheus,
+// until ctx is canceled.
 func serveStatus(ctx context.Context, socket, address string, get func() status.Status) error {
 	l, err := listenMetrics(address)
 	if err != nil {

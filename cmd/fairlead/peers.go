@@ -11,8 +11,8 @@ import (
 	"github.com/fairlead/fairlead/source/crd"
 )
 
-// setPeers makes the speaker talk to the peers named by flag and to those of the
-// cluster, and gives what is wrong with these.
+// setPeers configures the speaker with the peers from flags and from the cluster, and
+// returns the problems of the latter.
 func (a *agent) setPeers(of []crd.Peer) []problem.Problem {
 	defer a.peersTold.Store(true)
 	if a.speaker == nil {
@@ -25,7 +25,7 @@ func (a *agent) setPeers(of []crd.Peer) []problem.Problem {
 	return problems
 }
 
-// noSpeaker refuses peers where this node cannot speak BGP.
+// noSpeaker rejects peers if this node cannot speak BGP.
 func noSpeaker(of []crd.Peer) (problems []problem.Problem) {
 	for _, p := range of {
 		problems = append(problems, problem.Problem{Object: p.Object(), Message: "this node has no router ID, as its interface has no " +
@@ -34,8 +34,8 @@ func noSpeaker(of []crd.Peer) (problems []problem.Problem) {
 	return problems
 }
 
-// mergePeers gives the peers named by flag, and those of the cluster that are of
-// other addresses; and what is wrong with the rest, which is left out.
+// mergePeers returns the peers from flags and those from the cluster with other
+// addresses, and the problems of the rest, which is omitted.
 func mergePeers(flags []bgp.PeerConfig, of []crd.Peer) (peers []bgp.PeerConfig, problems []problem.Problem) {
 	owner := map[string]string{}
 	for _, p := range flags {
@@ -70,7 +70,7 @@ func mergePeers(flags []bgp.PeerConfig, of []crd.Peer) (peers []bgp.PeerConfig, 
 	return peers, problems
 }
 
-// taken gives addresses of others that no Service may have, and whose they are.
+// taken returns addresses that no Service may have, with their owners.
 func (a *agent) taken() map[netip.Addr]string {
 	all := map[netip.Addr]string{}
 	for _, hop := range []netip.Addr{a.config.NextHop4, a.config.NextHop6} {

@@ -11,9 +11,9 @@ import (
 	"github.com/fairlead/fairlead/internal/privilege/held"
 )
 
-// lacks warns of capabilities that these roles need and the process does not
-// have, and returns the same as an error. The process starts all the same: not all
-// it does needs all of them.
+// lacks logs the capabilities that these roles need and the process lacks, and returns
+// the same as an error. The process starts anyway, because not everything needs all of
+// them.
 func lacks(roles ...string) error {
 	err := held.Lacks(roles...)
 	if err != nil {
@@ -22,7 +22,7 @@ func lacks(roles ...string) error {
 	return err
 }
 
-// agentPrivileges names an agent's roles as package privilege does.
+// agentPrivileges returns an agent's roles as named in package privilege.
 func agentPrivileges(r *config.Resolved) (names []string) {
 	switch {
 	case r.Balancer && r.DataPlane == "ipvs":
@@ -39,14 +39,15 @@ func agentPrivileges(r *config.Resolved) (names []string) {
 	if r.Proxy {
 		names = append(names, privilege.Proxy)
 	}
-	// What an agent has mounted is further down: each role has a folder of its own.
+	// The file system that an agent mounted is further down: each role has its own
+	// directory.
 	if mounted, err := bpffs.Mounted(filepath.Join(r.BPFFS, "fairlead", r.Roles[0])); err == nil && !mounted {
 		names = append(names, privilege.OwnBPFFS)
 	}
 	return names
 }
 
-// routerPrivileges does so for a router.
+// routerPrivileges does the same for a router.
 func routerPrivileges(r *config.ResolvedRouter) []string {
 	if len(r.Router.Balancers) > 0 {
 		return []string{privilege.Router, privilege.RouterListens}
@@ -54,7 +55,7 @@ func routerPrivileges(r *config.ResolvedRouter) []string {
 	return []string{privilege.Router}
 }
 
-// cleanupPrivileges does so for a cleanup below a BPF file system.
+// cleanupPrivileges does the same for a cleanup below a BPF file system.
 func cleanupPrivileges(folder string) []string {
 	if _, err := os.Stat(filepath.Join(folder, config.VDNPins)); err != nil {
 		return []string{privilege.Cleanup}

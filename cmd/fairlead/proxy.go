@@ -24,7 +24,7 @@ import (
 	"github.com/fairlead/fairlead/source/kube"
 )
 
-// serviceProxy is the parts of the role proxy.
+// serviceProxy contains the components of the role proxy.
 type serviceProxy struct {
 	config  *config.Resolved
 	plane   *dpproxy.DataPlane
@@ -32,7 +32,7 @@ type serviceProxy struct {
 	loop    *proxy.Loop
 	ports   *healthport.Server
 	healthz *healthport.Healthz
-	// leaving says that the node is about to go.
+	// leaving means that the node is about to be removed.
 	leaving atomic.Bool
 }
 
@@ -49,8 +49,8 @@ func proxyFlags(f *pflag.FlagSet, c *config.ServiceProxy) {
 	f.DurationVar(&c.MaxDelay, "sync-max-delay", c.MaxDelay, "how long one of them waits for others at most")
 }
 
-// newProxy makes one that can be told of a cluster; what is in the kernel it has
-// by open.
+// newProxy returns a service proxy that can receive changes of a cluster. It has no data
+// plane before open.
 func newProxy(r *config.Resolved) *serviceProxy {
 	p := &serviceProxy{config: r}
 	p.healthz = &healthport.Healthz{Timeout: healthport.DefaultTimeout, Eligible: func() bool { return !p.leaving.Load() }}
@@ -60,7 +60,7 @@ func newProxy(r *config.Resolved) *serviceProxy {
 	return p
 }
 
-// open takes over what a predecessor left in the kernel.
+// open takes over the state that a predecessor left in the kernel.
 func (p *serviceProxy) open() (err error) {
 	r := p.config
 	pins := filepath.Join(r.BPFFS, "fairlead", "proxy")
@@ -74,11 +74,11 @@ func (p *serviceProxy) open() (err error) {
 		Maps: dpproxy.Folder(pins), PinDir: filepath.Join(r.BPFFS, "fairlead", "packets"), Uplinks: r.Uplinks,
 		MaxFlows: uint32(r.MaxFlows), Log: slog.Default(),
 	})
-	p.loop.Plane = p.plane // which Run alone asks for
+	p.loop.Plane = p.plane // used only by Run
 	return err
 }
 
-// onNode takes what Kubernetes says of this node.
+// onNode applies what Kubernetes reports about this node.
 func (p *serviceProxy) onNode(n kube.Node) {
 	p.leaving.Store(n.Leaving)
 	if len(p.config.NodePortPrefixes) == 0 {
@@ -97,8 +97,8 @@ func (p *serviceProxy) run(ctx context.Context, group *errgroup.Group) {
 	}
 }
 
-// answerHealthz serves /healthz. A port that another has is tried again: the
-// proxy serves without it.
+// answerHealthz serves /healthz. If the port is in use, it retries: the proxy works
+// without it.
 func (p *serviceProxy) answerHealthz(ctx context.Context) error {
 	for ctx.Err() == nil {
 		server := webserve.Bound(&http.Server{Addr: p.config.Health, Handler: p.healthz.Handler(), ReadHeaderTimeout: 5 * time.Second})
@@ -114,7 +114,7 @@ func (p *serviceProxy) answerHealthz(ctx context.Context) error {
 	return nil
 }
 
-// state is what the service proxy says of itself.
+// state returns the status of the service proxy.
 func (p *serviceProxy) state() status.ServiceProxy {
 	v := p.loop.View()
 	s := status.ServiceProxy{
@@ -132,7 +132,7 @@ func (p *serviceProxy) state() status.ServiceProxy {
 	return s
 }
 
-// close lets go of the kernel, which goes on.
+// close closes the data plane; the kernel keeps serving.
 func (p *serviceProxy) close() error {
 	var errs []error
 	if p.packets != nil {

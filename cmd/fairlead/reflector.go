@@ -80,15 +80,15 @@ func runReflector(ctx context.Context, c config.Reflector) (err error) {
 	return errors.Join(err, reflector.Close())
 }
 
-// collectLess has the garbage collector come less often, unless GOGC says how often:
-// of the second or two in which a full table comes it would take a fifth.
+// collectLess makes garbage collection less frequent, unless GOGC is set: it would take a
+// fifth of the second or two in which a full table arrives.
 func collectLess() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
 	}
 }
 
-// routing begins the Status of a role that routes.
+// routing returns the base of the Status of a routing daemon.
 func routing(role string) status.Routing {
 	node, err := os.Hostname()
 	if err != nil {

@@ -116,7 +116,7 @@ func runRouter(ctx context.Context, c config.Router, remove bool) (err error) {
 	return errors.Join(err, router.Close(), table.Close(remove))
 }
 
-// startRouter begins to hear of routes, and writes them.
+// startRouter starts to receive routes and install them.
 func startRouter(r *config.ResolvedRouter, table *router.Table) (*bgp.Router, error) {
 	before, err := table.List()
 	if err != nil {
@@ -125,12 +125,12 @@ func startRouter(r *config.ResolvedRouter, table *router.Table) (*bgp.Router, er
 	c := routerConfig(r)
 	c.Held = len(before) > 0
 	return bgp.NewRouter(c, func(routes []advertise.RouteSet) {
-		_ = table.Set(routes) // the table logs, reports and retries what fails
+		_ = table.Set(routes) // the table logs, reports and retries failures
 	})
 }
 
-// keepRouting holds the kernel to what was heard, and answers on the socket,
-// until ctx ends or either fails.
+// keepRouting keeps the kernel in line with the received routes, and serves the socket,
+// until ctx is canceled or either fails.
 func keepRouting(ctx context.Context, c *config.ResolvedRouter, router *bgp.Router, table *router.Table) error {
 	look := routing(status.RoleRouter)
 	look.Peers, look.Heard, look.Refused = router.Peers, router.Routes, router.Refused

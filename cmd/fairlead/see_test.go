@@ -52,7 +52,7 @@ func mustQuery(t *testing.T, q string) map[string][]string {
 	return values
 }
 
-// Tables as people read them.
+// TestSheets checks the tables.
 func TestSheets(t *testing.T) {
 	in, err := craft.Packet{
 		From: netip.MustParseAddrPort("192.0.2.7:1234"), To: netip.MustParseAddrPort("10.1.1.1:80"), Protocol: "tcp", Flags: []string{"SYN"},
@@ -116,7 +116,7 @@ func TestDroppedOf(t *testing.T) {
 	}
 }
 
-// A frame that trace writes is one that it reads.
+// A frame that trace writes can be read back.
 func TestPcapThereAndBack(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out.pcap")
 	frame := bytes.Repeat([]byte{1, 2, 3}, 20)
@@ -134,7 +134,7 @@ func TestPcapThereAndBack(t *testing.T) {
 	}
 }
 
-// Who has seen enough is told nothing more, however much has come at once.
+// A reader that has seen enough receives nothing more, however much has arrived at once.
 func TestEachEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var seen []int
@@ -149,7 +149,7 @@ func TestEachEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A stream that breaks off in the middle of a block leaves a whole file.
+// A stream that ends in the middle of a block results in a valid file.
 func TestCopyBlocks(t *testing.T) {
 	packet := append([]byte{6, 0, 0, 0, 16, 0, 0, 0, 1, 2, 3, 4}, 16, 0, 0, 0)
 	whole := bytes.Repeat(packet, 3)

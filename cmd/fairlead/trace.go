@@ -94,7 +94,7 @@ func (t *tracer) flags(cmd *cobra.Command) {
 	cmd.MarkFlagsRequiredTogether("from", "to")
 }
 
-// prepare makes the frame; what is wrong with it is a mistake of usage.
+// prepare builds the frame; errors are usage errors.
 func (t *tracer) prepare() (err error) {
 	if t.pcap != "" {
 		t.frame, err = frameOf(t.pcap, t.number)
@@ -124,7 +124,7 @@ func (t *tracer) prepare() (err error) {
 	return nil
 }
 
-// parseEnd reads an address, with a port or without.
+// parseEnd parses an address with an optional port.
 func parseEnd(text string) (netip.AddrPort, error) {
 	if a, err := netip.ParseAddr(text); err == nil {
 		return netip.AddrPortFrom(a, 0), nil
@@ -148,10 +148,10 @@ func (t *tracer) parseFragment() (err error) {
 	return nil
 }
 
-// maxFrame is the longest that tcpdump captures, in bytes.
+// maxFrame is the longest frame that tcpdump captures, in bytes.
 const maxFrame = 1 << 18
 
-// frameOf takes one frame out of a capture.
+// frameOf extracts one frame from a capture.
 func frameOf(path string, number int) ([]byte, error) {
 	if number < 1 {
 		return nil, fmt.Errorf("--packet: %d: they are counted from 1", number)
@@ -185,7 +185,7 @@ func frameOf(path string, number int) ([]byte, error) {
 	}
 }
 
-// openPcap reads either kind, which their first bytes tell.
+// openPcap opens either format, recognized by its first bytes.
 func openPcap(file io.ReadSeeker) (gopacket.PacketDataSource, layers.LinkType, error) {
 	var magic [4]byte
 	if _, err := io.ReadFull(file, magic[:]); err != nil {
@@ -194,7 +194,7 @@ func openPcap(file io.ReadSeeker) (gopacket.PacketDataSource, layers.LinkType, e
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return nil, 0, err
 	}
-	const section = 0x0a0d0d0a // pcapng's first block, the same in either byte order
+	const section = 0x0a0d0d0a // type of pcapng's first block, the same in either byte order
 	if binary.BigEndian.Uint32(magic[:]) == section {
 		r, err := pcapgo.NewNgReader(file, pcapgo.DefaultNgReaderOptions)
 		if err != nil {
@@ -206,7 +206,7 @@ func openPcap(file io.ReadSeeker) (gopacket.PacketDataSource, layers.LinkType, e
 	if err != nil {
 		return nil, 0, err
 	}
-	r.SetSnaplen(maxFrame) // the file's own may allow more
+	r.SetSnaplen(maxFrame) // the file's own limit may be higher
 	return r, r.LinkType(), nil
 }
 
@@ -227,7 +227,7 @@ func (t *tracer) run(cmd *cobra.Command) error {
 	return t.print(cmd.OutOrStdout(), traceSheet(got))
 }
 
-// traceSheet shows a trace: as it came, why, and as it leaves.
+// traceSheet shows a trace: the packet as received, the decision, and the packet as sent.
 func traceSheet(t xdp.Trace) status.Sheet {
 	var lines []string
 	put := func(label string, texts ...string) {
@@ -264,7 +264,7 @@ func traceSheet(t xdp.Trace) status.Sheet {
 	}{t, in, out}}
 }
 
-// verdictWords says what a verdict means.
+// verdictWords explains a verdict.
 func verdictWords(t xdp.Trace) string {
 	words := t.Verdict + meaning(t)
 	if t.Drop != "" && t.Verdict != "XDP_DROP" {

@@ -96,7 +96,7 @@ func runVDN(ctx context.Context, c config.VDN) error {
 	return errors.Join(answerVDN(ctx, r, kept), kept.Close())
 }
 
-// openStore opens the store in a folder, or in etcd.
+// openStore opens the store in a directory, or in etcd.
 func openStore(ctx context.Context, r *config.ResolvedVDN) (*store.Store, error) {
 	if r.Store == nil {
 		return store.Open(r.Data, r.Domain)
@@ -108,7 +108,7 @@ func openStore(ctx context.Context, r *config.ResolvedVDN) (*store.Store, error)
 	return store.New(ctx, store.Options{Backend: backend, Domain: r.Domain})
 }
 
-// answerVDN answers and asks until ctx ends, or one of these fails.
+// answerVDN serves and queries until ctx is canceled, or one of its parts fails.
 func answerVDN(ctx context.Context, r *config.ResolvedVDN, kept *store.Store) (err error) {
 	var trail *audit.Log
 	if r.AuditLog != "" {
@@ -140,14 +140,14 @@ func answerVDN(ctx context.Context, r *config.ResolvedVDN, kept *store.Store) (e
 			if err := together(ctx, follow, ask); err != nil {
 				return err
 			}
-			<-ctx.Done() // one that has nothing to do leads, too
+			<-ctx.Done() // keep leading even without work
 			return nil
 		})
 	}
 	return together(ctx, tell, lead, func(ctx context.Context) error { return s.Serve(ctx, l) })
 }
 
-// whereStored names the place for the log.
+// whereStored returns the location of the store, for the log.
 func whereStored(r *config.ResolvedVDN) string {
 	if r.Store != nil {
 		return "etcd " + r.Store.Prefix
@@ -155,8 +155,8 @@ func whereStored(r *config.ResolvedVDN) string {
 	return r.Data
 }
 
-// together runs functions until all end; where one fails the others are ended. Those
-// that are nil are left out.
+// together runs functions until all end; if one fails, the others are canceled. Nil
+// functions are skipped.
 func together(ctx context.Context, run ...func(context.Context) error) error {
 	all, ctx := errgroup.WithContext(ctx)
 	for _, f := range run {
@@ -167,7 +167,8 @@ func together(ctx context.Context, run ...func(context.Context) error) error {
 	return all.Wait()
 }
 
-// followCluster gives what keeps the store and a cluster alike; nil for no cluster.
+// followCluster returns the function that synchronizes the store with a cluster; nil
+// without a cluster.
 func followCluster(r *config.ResolvedVDN, kept *store.Store) (func(context.Context) error, error) {
 	if !r.Kubernetes {
 		return nil, nil
@@ -185,7 +186,7 @@ func followCluster(r *config.ResolvedVDN, kept *store.Store) (func(context.Conte
 	}, nil
 }
 
-// federate gives what informs other domains, and what queries them, where that is wanted.
+// federate returns the functions that inform and query other domains, if enabled.
 func federate(r *config.ResolvedVDN, s *server.Server) (tell, ask func(context.Context) error, err error) {
 	if r.FederationListen == "" {
 		return nil, nil, nil

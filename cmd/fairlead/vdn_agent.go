@@ -97,8 +97,8 @@ func openMeans(r *config.ResolvedVDNNode) (enforce.Enforcer, error) {
 	return kernel.Open(kernel.Config{PinDir: r.Pins, Uplinks: r.Uplinks, Gateway: r.Gateway})
 }
 
-// cleanUpVDN takes off what a node's daemon left, and its routes; a bridge of Open
-// vSwitch is its operator's.
+// cleanUpVDN removes the programs and routes of a node's daemon. A bridge of Open vSwitch
+// belongs to its operator.
 func cleanUpVDN(folder string) error {
 	if err := kernel.Clean(filepath.Join(folder, filepath.Base(config.VDNPins))); err != nil {
 		return err

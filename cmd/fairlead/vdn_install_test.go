@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestReplace replaces a program that runs, and leaves the old one where the new one
-// is not there.
+// TestReplace replaces a running program, and checks that the old one stays if the new
+// one does not exist.
 func TestReplace(t *testing.T) {
 	sleep, err := exec.LookPath("sleep")
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestCommandsInThePagesAreRight: the plug-in takes what pages tell people to
-// type. What follows its own flags is checked by cmd/fairlead.
+// TestCommandsInThePagesAreRight checks that the plugin accepts the commands in the
+// pages. What follows its own flags is checked by cmd/fairlead.
 func TestCommandsInThePagesAreRight(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/*.md")
 	if err != nil {

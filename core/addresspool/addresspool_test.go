@@ -67,7 +67,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// What is told is as much of the package as what is decided.
+// TestWords checks the messages, which are as much part of the package as the decisions.
 func TestWords(t *testing.T) {
 	a := New()
 	refused := a.SetPools([]Pool{
@@ -146,8 +146,8 @@ func TestRestoreLeavesAnAddressToTheFirst(t *testing.T) {
 	}
 }
 
-// BenchmarkAssign is an address more among 50,000, given back each time; many
-// of them with holes all over, which is the worst for a search.
+// BenchmarkAssign allocates one more address among 50,000 and releases it each time. The
+// variant with holes everywhere is the worst case for a search.
 func BenchmarkAssign(b *testing.B) {
 	for _, pool := range []string{"10.1.0.0/16", "2001:db8::/64"} {
 		for _, holes := range []bool{false, true} {
@@ -172,8 +172,8 @@ func BenchmarkAssign(b *testing.B) {
 	}
 }
 
-// BenchmarkRestore is a start with 50,000 Services, in an order that has
-// nothing to do with their addresses.
+// BenchmarkRestore measures a start with 50,000 Services, in an order unrelated to their
+// addresses.
 func BenchmarkRestore(b *testing.B) {
 	pools := []Pool{{Name: "p", Addresses: ranges(b, "10.1.0.0/16")}}
 	for b.Loop() {
@@ -187,8 +187,8 @@ func BenchmarkRestore(b *testing.B) {
 	}
 }
 
-// What a Service has no more is nobody else's before it is settled, whoever asks
-// and however.
+// TestLeaving checks that an address that a Service no longer has is not given to another
+// Service before it is settled, however it is requested.
 func TestLeaving(t *testing.T) {
 	a := New()
 	a.SetPools([]Pool{{Name: "p", Addresses: ranges(t, "10.1.1.0/30")}})
@@ -211,7 +211,7 @@ func TestLeaving(t *testing.T) {
 	want(ask("b", "", 80, "10.1.1.0"), "[] [AddressConflict]")
 	want(ask("b", "k", 81, "10.1.1.0"), "[] [AddressConflict]")
 	want(ask("b", "", 80), "[10.1.1.1] []")
-	want(ask("a", "k", 82), "[10.1.1.3] []") // other ports settle nothing
+	want(ask("a", "k", 82), "[10.1.1.3] []") // another port does not settle anything
 	want(ask("c", "k", 83), "[10.1.1.3] []")
 	want(ask("d", "", 80), "[10.1.1.2] []")
 	want(ask("e", "", 80), "[] [PoolExhausted]")

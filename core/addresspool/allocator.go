@@ -14,41 +14,41 @@ func compareClaims(a, b claim) int {
 	return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.First, b.First), cmp.Compare(a.Last, b.Last), a.id.Compare(b.id))
 }
 
-// Request is what a Service asks for.
+// Request describes what a Service asks for.
 type Request struct {
-	// Families are those of which it wants an address, one of each.
+	// Families lists the address families requested, one address of each.
 	Families []Family
-	// Required: all families, or no new address at all.
+	// Required: allocate all families, or no new address.
 	Required bool
-	// Wanted are the very addresses that it asks for, in place of any of a pool.
+	// Wanted lists explicitly requested addresses, instead of any address of a pool.
 	Wanted []netip.Addr
-	// Named, where there are any, are the only pools that it may have.
+	// Named, if not empty, lists the only pools to allocate from.
 	Named []string
-	// Barred says why a pool is not for it, and nothing where it is.
+	// Barred returns why the Service may not use a pool, or "" if it may.
 	Barred func(pool string) string
-	// SharingKey lets it share an address with Services of the same key, where
-	// their Ports do not overlap. Empty: it shares with none.
+	// SharingKey allows sharing an address with Services of the same key whose Ports do
+	// not overlap. Empty: no sharing.
 	SharingKey string
 	Ports      []Port
-	// Current are the addresses that it has had, for when the Allocator does not
-	// know of any.
+	// Current lists the addresses that the Service had before, used if the Allocator has
+	// no record of the Service.
 	Current []netip.Addr
 }
 
-// Allocator knows who has which address. It is not safe for several goroutines.
+// Allocator tracks which Service has which address. It is not safe for concurrent use.
 type Allocator struct {
 	pools  []*pool // by preference
 	nodes  map[netip.Addr]string
 	held   map[service.ID]holding
 	places map[netip.Addr]*tenancy
-	// leaving are the addresses that a Service has no more, and may be known by
-	// still.
+	// leaving holds the addresses that a Service no longer has but that may still be
+	// published in its status.
 	leaving map[service.ID][]netip.Addr
-	// byKey are the addresses that are had under a sharing key, sorted.
+	// byKey holds the addresses in use under each sharing key, sorted.
 	byKey map[string][]netip.Addr
 }
 
-// holding is what a Service has.
+// holding is what a Service currently has.
 type holding struct {
 	addrs []netip.Addr
 	key   string
@@ -59,7 +59,7 @@ func (h holding) equal(o holding) bool {
 	return h.key == o.key && slices.Equal(h.addrs, o.addrs) && slices.Equal(h.ports, o.ports)
 }
 
-// New makes an Allocator without pools.
+// New returns an Allocator without pools.
 func New() *Allocator {
 	return &Allocator{
 		held: map[service.ID]holding{}, places: map[netip.Addr]*tenancy{}, leaving: map[service.ID][]netip.Addr{},
@@ -67,13 +67,13 @@ func New() *Allocator {
 	}
 }
 
-// SetNodes says which addresses are nodes' own, and of which by name. No Service
-// gets any of them. It counts from the next SetPools on.
+// SetNodes sets the nodes' own addresses, with the name of each node. They are never
+// assigned to a Service. It takes effect with the next SetPools.
 func (a *Allocator) SetNodes(nodes map[netip.Addr]string) { a.nodes = nodes }
 
-// SetPools replaces all pools. Of two that overlap the later in the list is
-// refused; the errors are by the names of pools that are. Who has an address
-// keeps it.
+// SetPools replaces all pools. Of two pools that overlap, the later in the list is
+// rejected. The returned errors are keyed by the name of the rejected pool. Existing
+// assignments do not change.
 func (a *Allocator) SetPools(pools []Pool) map[string]error {
 	refused := map[string]error{}
 	a.pools = nil
@@ -97,10 +97,10 @@ func (a *Allocator) SetPools(pools []Pool) map[string]error {
 	return refused
 }
 
-// Restore gives a Service the addresses that it has by Request.Current, but not
-// those that another has under no key or another one: these it is leaving. It is
-// for the beginning, before anything is assigned, and quickest before SetPools;
-// who comes first keeps an address.
+// Restore assigns a Service the addresses in Request.Current, except those that another
+// Service has under no key or a different key: the Service is recorded as leaving these.
+// It is meant for startup, before any Assign, and is fastest before SetPools. The first
+// Service to claim an address keeps it.
 func (a *Allocator) Restore(id service.ID, r Request) {
 	a.Release(id)
 	kept := slices.DeleteFunc(distinct(r.Current), func(addr netip.Addr) bool { return !a.mayShare(addr, r) })
@@ -108,15 +108,15 @@ func (a *Allocator) Restore(id service.ID, r Request) {
 	a.hold(id, r, kept)
 }
 
-// Release takes from a Service what it has and what it is leaving, and says
-// whether that was anything.
+// Release removes a Service's addresses and the ones that it is leaving, and reports
+// whether there were any.
 func (a *Allocator) Release(id service.ID) bool {
 	had := len(a.held[id].addrs) > 0
 	a.vacate(id)
 	return a.Settle(id) || had
 }
 
-// vacate takes from a Service what it has.
+// vacate removes a Service's addresses.
 func (a *Allocator) vacate(id service.ID) {
 	h := a.held[id]
 	delete(a.held, id)
@@ -130,7 +130,7 @@ func (a *Allocator) vacate(id service.ID) {
 	}
 }
 
-// distinct copies a list without those that stand in it twice.
+// distinct returns a copy of a list without duplicates.
 func distinct(addrs []netip.Addr) (all []netip.Addr) {
 	for _, addr := range addrs {
 		if !slices.Contains(all, addr) {
@@ -140,7 +140,7 @@ func distinct(addrs []netip.Addr) (all []netip.Addr) {
 	return all
 }
 
-// hold makes addresses a Service's; it is not leaving these.
+// hold assigns addresses to a Service. They are no longer recorded as leaving.
 func (a *Allocator) hold(id service.ID, r Request, addrs []netip.Addr) {
 	if len(addrs) == 0 {
 		return
@@ -157,7 +157,7 @@ func (a *Allocator) hold(id service.ID, r Request, addrs []netip.Addr) {
 	}
 }
 
-// place gives the tenancy of an address, which is not free from now on.
+// place returns the tenancy of an address and marks the address as not free.
 func (a *Allocator) place(addr netip.Addr) *tenancy {
 	t := a.places[addr]
 	if t == nil {
@@ -170,7 +170,7 @@ func (a *Allocator) place(addr netip.Addr) *tenancy {
 	return t
 }
 
-// tidy makes an address free where nobody has it or is leaving it.
+// tidy frees an address that no Service has or is leaving.
 func (a *Allocator) tidy(addr netip.Addr) {
 	if t := a.places[addr]; t.users > 0 || len(t.leaving) > 0 {
 		return
@@ -198,10 +198,11 @@ func (a *Allocator) forgetKey(key string, addr netip.Addr) {
 	}
 }
 
-// Held gives what a Service has, sorted as it was asked for.
+// Held returns a Service's addresses in the order of its request.
 func (a *Allocator) Held(id service.ID) []netip.Addr { return slices.Clone(a.held[id].addrs) }
 
-// Usage gives how much of a pool is taken; false where there is no such pool.
+// Usage returns how many addresses of a pool are taken, or false if there is no such
+// pool.
 func (a *Allocator) Usage(name string) (byFamily [2]Usage, ok bool) {
 	for _, p := range a.pools {
 		if p.Name == name {
@@ -211,8 +212,8 @@ func (a *Allocator) Usage(name string) (byFamily [2]Usage, ok bool) {
 	return byFamily, false
 }
 
-// OfNodes says which addresses of a pool are not handed out as they are nodes'
-// own, in words; empty where none is.
+// OfNodes describes which addresses of a pool are not assigned because they belong to
+// nodes. Empty if there are none.
 func (a *Allocator) OfNodes(name string) string {
 	var all []string
 	for _, p := range a.pools {
@@ -226,7 +227,7 @@ func (a *Allocator) OfNodes(name string) string {
 	return shortList(all)
 }
 
-// PoolOf names the pool that hands out an address, or had it; empty for none.
+// PoolOf returns the name of the pool that an address belongs to, or "".
 func (a *Allocator) PoolOf(addr netip.Addr) string {
 	if p := a.poolOf(addr); p != nil {
 		return p.Name
@@ -234,7 +235,7 @@ func (a *Allocator) PoolOf(addr netip.Addr) string {
 	return ""
 }
 
-// poolOf gives the pool that may hand out an address.
+// poolOf returns the pool whose usable addresses contain an address.
 func (a *Allocator) poolOf(addr netip.Addr) *pool {
 	f := FamilyOf(addr)
 	for _, p := range a.pools {
@@ -245,7 +246,7 @@ func (a *Allocator) poolOf(addr netip.Addr) *pool {
 	return nil
 }
 
-// mayShare says whether nobody has an address, or only who shares it.
+// mayShare reports whether an address has no user, or only users of the same sharing key.
 func (a *Allocator) mayShare(addr netip.Addr, r Request) bool {
 	t := a.places[addr]
 	return t == nil || t.users == 0 || t.key != "" && t.key == r.SharingKey

@@ -9,55 +9,56 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// Reason is why a Service has not got what it asks for, or what is odd about
-// what it has: one word, as Kubernetes writes reasons of conditions.
+// Reason says why a Service did not get what it asks for, or what is wrong with what it
+// has. It is a CamelCase word like the reasons of Kubernetes conditions.
 type Reason string
 
-// The reasons.
+// Reasons.
 const (
-	// Exhausted: the pools that it may have are empty.
+	// Exhausted: the pools that the Service may use have no free address.
 	Exhausted Reason = "PoolExhausted"
-	// NoPool: there is no pool that it may have.
+	// NoPool: there is no pool that the Service may use.
 	NoPool Reason = "NoPool"
-	// NotInPool: the address that it asks for is in no pool that it may have.
+	// NotInPool: the requested address is in no pool that the Service may use.
 	NotInPool Reason = "NotInPool"
-	// Conflict: another Service has the address that it asks for.
+	// Conflict: another Service has the requested address.
 	Conflict Reason = "AddressConflict"
-	// WrongFamily: the address that it asks for is not of its families, or it
-	// requires a family of which it asks for none.
+	// WrongFamily: the requested address is not of the Service's families, or the Service
+	// requires a family of which it requests no address.
 	WrongFamily Reason = "WrongFamily"
-	// OutsidePools: it keeps an address that is in no pool any more.
+	// OutsidePools: the Service keeps an address that is no longer in any pool.
 	OutsidePools Reason = "OutsidePools"
-	// NotItsPool: it keeps an address of a pool that is not for it any more.
+	// NotItsPool: the Service keeps an address of a pool that it may no longer use.
 	NotItsPool Reason = "NotItsPool"
-	// PortOverlap: it shares an address, and one of its ports with another.
+	// PortOverlap: the Service shares an address, and one of its ports overlaps another
+	// Service's.
 	PortOverlap Reason = "PortOverlap"
 )
 
-// Finding is a Reason and what is to be said of it.
+// Finding is a Reason with its message.
 type Finding struct {
 	Reason  Reason
 	Message string
 }
 
-// Result is what a Service has now.
+// Result is what a Service has after Assign.
 type Result struct {
 	Addrs []netip.Addr
-	// Missing is what it asks for and has not got.
+	// Missing says what the Service asks for but did not get.
 	Missing []Finding
-	// Odd is what is to be said of what it has.
+	// Odd holds the findings about the addresses that the Service has.
 	Odd []Finding
-	// Changed says that its addresses are others than before, or what it serves
-	// on them: something may have become free.
+	// Changed reports whether its addresses or ports changed, so that something may have
+	// become free.
 	Changed bool
 }
 
-// Assign gives a Service what it asks for. What it has already stays, as long
-// as it asks for no other: another family, another address, another pool by
-// name. That holds too where its pool has gone, or is not for it any more;
-// Result.Odd then says so. Where it cannot get what it asks for, it keeps what
-// it has. The lowest address that is free is taken. What it had and has no more
-// is free for others only after Settle.
+// Assign gives a Service the addresses that it asks for. It keeps those that it has
+// unless it asks for different ones: another family, address or named pool. This also
+// holds if their pool no longer exists or is no longer usable for the Service; Result.Odd
+// then says so. If the request cannot be satisfied, the Service keeps what it has. Assign
+// takes the lowest free address. Addresses that the Service had before become available
+// to others only after Settle.
 func (a *Allocator) Assign(id service.ID, r Request) Result {
 	had := distinct(r.Current)
 	before, ok := a.held[id]
@@ -85,8 +86,8 @@ func (a *Allocator) Assign(id service.ID, r Request) Result {
 	return res
 }
 
-// settled says that a Service has just what it asks for: the usual case, which
-// moves nothing.
+// settled reports whether a Service already has exactly what it asks for: the common
+// case, which changes nothing.
 func (a *Allocator) settled(h holding, r Request) bool {
 	if h.key != r.SharingKey || !slices.Equal(h.ports, r.Ports) {
 		return false
@@ -101,7 +102,7 @@ func (a *Allocator) settled(h holding, r Request) bool {
 	})
 }
 
-// wanted gives the very addresses asked for, all or none of them.
+// wanted assigns the explicitly requested addresses, all or none.
 func (a *Allocator) wanted(id service.ID, r Request, had []netip.Addr) (res Result) {
 	res.Addrs = distinct(r.Wanted)
 	for _, addr := range res.Addrs {
@@ -123,7 +124,7 @@ func (a *Allocator) wanted(id service.ID, r Request, had []netip.Addr) (res Resu
 	return res
 }
 
-// keep leaves a Service what it has.
+// keep leaves the Service's addresses unchanged.
 func (res *Result) keep(a *Allocator, id service.ID, had []netip.Addr, r Request) {
 	res.Addrs, res.Odd = had, nil
 	for _, addr := range had {
@@ -131,7 +132,7 @@ func (res *Result) keep(a *Allocator, id service.ID, had []netip.Addr, r Request
 	}
 }
 
-// refuse says why a Service may not have an address that it asks for.
+// refuse returns why a Service may not have an address that it requests, or nil.
 func (a *Allocator) refuse(id service.ID, addr netip.Addr, r Request) *Finding {
 	if !slices.Contains(r.Families, FamilyOf(addr)) {
 		return &Finding{WrongFamily, fmt.Sprintf("it asks for %s, but its families are %s", addr, families(r.Families))}
@@ -156,7 +157,7 @@ func (a *Allocator) refuse(id service.ID, addr netip.Addr, r Request) *Finding {
 	return nil
 }
 
-// someone names a user of an address.
+// someone names one user of an address.
 func (t *tenancy) someone() string {
 	c, ok := t.clash(service.ID{}, []Port{{Protocol: service.AnyProtocol, Last: 65535}})
 	if !ok {
@@ -165,7 +166,7 @@ func (t *tenancy) someone() string {
 	return c.id.String()
 }
 
-// outside says why an address is in no pool that a Service may have.
+// outside returns why an address is in no pool that a Service may use, or nil.
 func (a *Allocator) outside(addr netip.Addr, r Request) *Finding {
 	p := a.poolOf(addr)
 	if p == nil {
@@ -199,7 +200,7 @@ func (r Request) barred(p *pool) string {
 	return r.Barred(p.Name)
 }
 
-// odd says what is to be said of an address that a Service has.
+// odd returns the findings about an address that a Service has.
 func (a *Allocator) odd(id service.ID, addr netip.Addr, r Request) (all []Finding) {
 	if f := a.outside(addr, Request{Barred: r.Barred}); f != nil {
 		reason := NotItsPool
@@ -216,7 +217,7 @@ func (a *Allocator) odd(id service.ID, addr netip.Addr, r Request) (all []Findin
 	return all
 }
 
-// anyOf gives an address of each family, of whatever pool.
+// anyOf assigns an address of each family, from any permitted pool.
 func (a *Allocator) anyOf(id service.ID, r Request, had []netip.Addr) (res Result) {
 	for _, f := range r.Families {
 		i := slices.IndexFunc(had, func(addr netip.Addr) bool {
@@ -247,8 +248,8 @@ func (a *Allocator) anyOf(id service.ID, r Request, had []netip.Addr) (res Resul
 	return res
 }
 
-// pick finds an address of a family: one that is shared already, else the
-// lowest that is free of the first pool that has one.
+// pick finds an address of a family: one that can be shared, otherwise the lowest free
+// address of the first pool that has one.
 func (a *Allocator) pick(id service.ID, f Family, r Request) (netip.Addr, *Finding) {
 	var ask []*pool
 	var not []string
@@ -284,8 +285,8 @@ func (a *Allocator) pick(id service.ID, f Family, r Request) (netip.Addr, *Findi
 	return netip.Addr{}, &Finding{Exhausted, shortList(full)}
 }
 
-// shared gives the lowest address of a pool that is had under a Service's key
-// and where its ports are free.
+// shared returns the lowest address of a pool that is in use under the Service's key and
+// on which its ports are free.
 func (a *Allocator) shared(id service.ID, p *pool, f Family, r Request) (netip.Addr, bool) {
 	for _, addr := range a.byKey[r.SharingKey] {
 		if FamilyOf(addr) != f || !p.usable[f].contains(addr) {
@@ -311,7 +312,7 @@ func (a *Allocator) noPool(f Family, r Request, not []string) string {
 	return fmt.Sprintf("no pool that it may have has %s addresses: pool %s", f, shortList(not))
 }
 
-// shortList writes a list, and of a long one only the beginning.
+// shortList joins a list, and truncates a long one.
 func shortList(all []string) string {
 	const most = 5
 	if len(all) > most {

@@ -7,8 +7,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
-// FuzzRange: what is read has its ends in it, in order, and is written as a text that
-// is read the same.
+// FuzzRange checks that a parsed range contains its ends in order, and that its string
+// parses to the same range.
 func FuzzRange(f *testing.F) {
 	for _, text := range []string{
 		"10.1.1.5", "10.1.1.0/24", "10.1.1.5-10.1.1.9", "10.1.1.5 - 10.1.1.9", "fd00::/64", "fd00::1-fd00::2", "10.1.1.1/24", "10.1.1.9-10.1.1.5",

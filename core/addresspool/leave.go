@@ -7,11 +7,11 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// An address that a Service has no more may still be published as its own: that
-// is over when a write has been confirmed. Until then nobody else gets it.
+// An address that a Service no longer has may still be published in its status until the
+// next status write is confirmed. Until then, no other Service gets it.
 
-// Settle says that a Service is known by no other addresses than those that it
-// has, and says whether it was leaving any: they may have become free.
+// Settle confirms that the Service is now published with its current addresses only. It
+// reports whether the Service was leaving any address, which may have become free.
 func (a *Allocator) Settle(id service.ID) bool {
 	was := a.leaving[id]
 	delete(a.leaving, id)
@@ -21,10 +21,10 @@ func (a *Allocator) Settle(id service.ID) bool {
 	return len(was) > 0
 }
 
-// Leaving gives the addresses that a Service is leaving.
+// Leaving returns the addresses that a Service is leaving.
 func (a *Allocator) Leaving(id service.ID) []netip.Addr { return slices.Clone(a.leaving[id]) }
 
-// depart notes that a Service is leaving addresses.
+// depart records that a Service is leaving addresses.
 func (a *Allocator) depart(id service.ID, addrs []netip.Addr) {
 	for _, addr := range addrs {
 		if !slices.Contains(a.leaving[id], addr) {
@@ -35,7 +35,7 @@ func (a *Allocator) depart(id service.ID, addrs []netip.Addr) {
 	}
 }
 
-// stay forgets that a Service is leaving an address.
+// stay records that a Service is no longer leaving an address.
 func (a *Allocator) stay(id service.ID, addr netip.Addr) {
 	left := slices.DeleteFunc(a.leaving[id], func(o netip.Addr) bool { return o == addr })
 	if a.leaving[id] = left; len(left) == 0 {
@@ -50,7 +50,7 @@ func (a *Allocator) endLeave(id service.ID, addr netip.Addr) {
 	a.tidy(addr)
 }
 
-// leaver gives another than id who is leaving an address.
+// leaver returns a Service other than id that is leaving the address.
 func (t *tenancy) leaver(id service.ID) (service.ID, bool) {
 	i := slices.IndexFunc(t.leaving, func(o service.ID) bool { return o != id })
 	if i < 0 {

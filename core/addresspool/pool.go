@@ -9,42 +9,42 @@ import (
 	"slices"
 )
 
-// Pool is addresses that may be handed out.
+// Pool is a set of addresses to assign.
 type Pool struct {
 	Name string
 	// Addresses may overlap each other, but not those of another pool.
 	Addresses []Range
-	// Reserved are never handed out, also not to who asks for them.
+	// Reserved addresses are never assigned, not even on explicit request.
 	Reserved []Range
-	// Manual pools serve only who names them, or one of their addresses.
+	// Manual pools serve only Services that name the pool or one of its addresses.
 	Manual bool
-	// Priority orders pools: the highest is asked first, and among equals the
-	// first by name.
+	// Priority orders pools: the highest is tried first; equal priorities are ordered by
+	// name.
 	Priority int32
-	// AvoidBuggy leaves out IPv4 addresses that end in .0 or .255.
+	// AvoidBuggy excludes IPv4 addresses that end in .0 or .255.
 	AvoidBuggy bool
 }
 
-// maxBuggy is how long an IPv4 range may be that buggy addresses are to be left
-// out of: it falls into pieces of 254.
+// maxBuggy limits the size of an IPv4 range with AvoidBuggy, because the range is split
+// into pieces of 254 addresses.
 const maxBuggy = 1 << 24
 
-// Usage is how much of a family of a pool is taken. Numbers end at 2^63-1,
-// which also means more.
+// Usage counts the addresses of one family of a pool. Counts saturate at 2^63-1.
 type Usage struct{ Total, Used, Free int64 }
 
-// pool is a Pool with what is left of it.
+// pool is a Pool with its free addresses.
 type pool struct {
 	Pool
-	// all are its addresses, usable those without the reserved and the buggy,
-	// free those of them that nobody has.
+	// all holds every address of the pool, usable those that are neither reserved nor
+	// buggy, and free the usable ones without a user.
 	all, usable, free [2]set
 	used              [2]int64
-	// ofNodes are those that only their being nodes' makes unusable, sorted.
+	// ofNodes lists the addresses that are unusable only because they belong to nodes,
+	// sorted.
 	ofNodes []netip.Addr
 }
 
-// newPool makes sets of a pool's ranges, without these nodes' addresses.
+// newPool builds the address sets of a pool, without the nodes' addresses.
 func newPool(p Pool, nodes map[netip.Addr]string) (*pool, error) {
 	made := &pool{Pool: p}
 	for _, r := range p.Addresses {
@@ -76,7 +76,7 @@ func newPool(p Pool, nodes map[netip.Addr]string) (*pool, error) {
 	return made, nil
 }
 
-// apartFrom says with which of some pools a pool has addresses in common.
+// apartFrom returns an error if the pool overlaps one of the others.
 func (p *pool) apartFrom(others []*pool) error {
 	for _, o := range others {
 		for f := range p.all {
@@ -110,7 +110,7 @@ func (p *pool) usage(f Family) Usage {
 	return Usage{Total: total, Used: p.used[f], Free: total - p.used[f]}
 }
 
-// byPreference sorts pools as they are asked.
+// byPreference orders pools as they are tried.
 func byPreference(a, b *pool) int {
 	return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Name, b.Name))
 }

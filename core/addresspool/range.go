@@ -1,7 +1,7 @@
-// Package addresspool decides which addresses Services of type LoadBalancer
-// get: from which pool, whether two may share one, what stays and what is
-// refused, with the reason in words. It is pure: who may have a pool is the
-// caller's to say, and what is assigned is kept where the caller keeps it.
+// Package addresspool decides which addresses Services of type LoadBalancer get: from
+// which pool, whether two Services may share one, which assignments stay and which
+// requests are rejected, with a readable reason. It is pure: the caller decides who may
+// use a pool and persists the assignments.
 package addresspool
 
 import (
@@ -17,13 +17,13 @@ import (
 // Family is IPv4 or IPv6.
 type Family uint8
 
-// The families; they index arrays of what is kept for each.
+// Address families. They also index per-family arrays.
 const (
 	IPv4 Family = iota
 	IPv6
 )
 
-// String gives "IPv4" or "IPv6", as Kubernetes writes them.
+// String returns "IPv4" or "IPv6", as in the Kubernetes API.
 func (f Family) String() string {
 	if f == IPv6 {
 		return "IPv6"
@@ -31,7 +31,7 @@ func (f Family) String() string {
 	return "IPv4"
 }
 
-// FamilyOf gives the family of an address.
+// FamilyOf returns the family of an address.
 func FamilyOf(a netip.Addr) Family {
 	if a.Is4() {
 		return IPv4
@@ -39,11 +39,11 @@ func FamilyOf(a netip.Addr) Family {
 	return IPv6
 }
 
-// Range is all addresses from First to Last, both included.
+// Range is all addresses from First to Last, inclusive.
 type Range struct{ First, Last netip.Addr }
 
-// ParseRange reads "10.1.1.5", "10.1.1.0/24" or "10.1.1.5-10.1.1.9", of unicast
-// addresses of one family.
+// ParseRange parses "10.1.1.5", "10.1.1.0/24" or "10.1.1.5-10.1.1.9": unicast addresses
+// of one family.
 func ParseRange(text string) (Range, error) {
 	low, high, isRange := strings.Cut(text, "-")
 	switch {
@@ -62,7 +62,7 @@ func ParseRange(text string) (Range, error) {
 	return checked(text, RangeOf(p))
 }
 
-// RangeOf gives all addresses of a prefix.
+// RangeOf returns all addresses of a prefix.
 func RangeOf(p netip.Prefix) Range {
 	p = p.Masked()
 	b := p.Addr().AsSlice()
@@ -100,12 +100,12 @@ func checked(text string, r Range) (Range, error) {
 	return r, nil
 }
 
-// Contains says whether an address is in the range.
+// Contains reports whether an address is in the range.
 func (r Range) Contains(a netip.Addr) bool {
 	return a.BitLen() == r.First.BitLen() && !a.Less(r.First) && !r.Last.Less(a)
 }
 
-// String gives "10.1.1.5-10.1.1.9", or the address where it is one alone.
+// String returns "10.1.1.5-10.1.1.9", or a single address if the range has only one.
 func (r Range) String() string {
 	if r.First == r.Last {
 		return r.First.String()
@@ -113,7 +113,7 @@ func (r Range) String() string {
 	return r.First.String() + "-" + r.Last.String()
 }
 
-// size is how many addresses there are, at most 2^64-1.
+// size returns the number of addresses, at most 2^64-1.
 func (r Range) size() uint64 {
 	if r.First.Is4() {
 		return word(r.Last, 12) - word(r.First, 12) + 1
@@ -126,7 +126,7 @@ func (r Range) size() uint64 {
 	return low + 1
 }
 
-// word gives up to eight bytes of an address, from one on, as a number.
+// word returns up to eight bytes of an address, starting at from, as a number.
 func word(a netip.Addr, from int) (n uint64) {
 	b := a.As16()
 	for _, one := range b[from:min(from+8, len(b))] {
@@ -135,8 +135,8 @@ func word(a netip.Addr, from int) (n uint64) {
 	return n
 }
 
-// withoutBuggy takes the addresses that end in .0 and .255 out of an IPv4
-// range: old routers take them for networks and broadcasts (RFC 4632).
+// withoutBuggy removes the addresses that end in .0 or .255 from an IPv4 range: old
+// routers mistake them for network and broadcast addresses (RFC 4632).
 func (r Range) withoutBuggy() (rest []Range) {
 	for at := r.First; at.IsValid() && !r.Last.Less(at); {
 		b := at.As4()

@@ -7,11 +7,11 @@ import (
 	"sort"
 )
 
-// set is addresses of one family as the fewest ranges, sorted. What it costs
-// grows with the ranges, not with the addresses.
+// set holds addresses of one family as a minimal, sorted list of ranges. Cost grows with
+// the number of ranges, not of addresses.
 type set []Range
 
-// from gives the index of the first range that does not end before a.
+// from returns the index of the first range that does not end before a.
 func (s set) from(a netip.Addr) int {
 	return sort.Search(len(s), func(i int) bool { return !s[i].Last.Less(a) })
 }
@@ -21,7 +21,7 @@ func (s set) contains(a netip.Addr) bool {
 	return i < len(s) && s[i].Contains(a)
 }
 
-// common gives the lowest part that a range has in common with the set.
+// common returns the lowest range of addresses that r and the set have in common.
 func (s set) common(r Range) (Range, bool) {
 	i := s.from(r.First)
 	if i == len(s) || r.Last.Less(s[i].First) {
@@ -53,13 +53,13 @@ func (s *set) remove(r Range) {
 		}
 	}
 	if i == 0 && len(rest) == 0 {
-		*s = (*s)[j:] // the usual case, without moving the others
+		*s = (*s)[j:] // the common case, which moves no other range
 		return
 	}
 	*s = slices.Replace(*s, i, j, rest...)
 }
 
-// size is how many addresses there are, at most 2^64-1.
+// size returns the number of addresses, at most 2^64-1.
 func (s set) size() (n uint64) {
 	for _, r := range s {
 		more := r.size()

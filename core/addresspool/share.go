@@ -7,14 +7,14 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// Port is what a Service serves on its addresses: a port, a range of them, or
-// with AnyProtocol and 0 to 65535 all.
+// Port is what a Service serves on its addresses: a port, a range of ports, or everything
+// (AnyProtocol with 0 to 65535).
 type Port struct {
 	Protocol    service.Protocol
 	First, Last uint16
 }
 
-// String gives "TCP 80", "UDP 10000-19999" or "all ports".
+// String returns "TCP 80", "UDP 10000-19999" or "all ports".
 func (p Port) String() string {
 	switch {
 	case p.Protocol == service.AnyProtocol:
@@ -25,7 +25,7 @@ func (p Port) String() string {
 	return fmt.Sprintf("%s %d-%d", p.Protocol, p.First, p.Last)
 }
 
-// overlaps says whether both serve some port.
+// overlaps reports whether p and o have a port in common.
 func (p Port) overlaps(o Port) bool {
 	either := p.Protocol == service.AnyProtocol || o.Protocol == service.AnyProtocol || p.Protocol == o.Protocol
 	return either && p.First <= o.Last && o.First <= p.Last
@@ -33,21 +33,22 @@ func (p Port) overlaps(o Port) bool {
 
 func (p Port) single() bool { return p.First == p.Last && p.Protocol != service.AnyProtocol }
 
-// claim is a port of one of an address' users.
+// claim is a port of one user of an address.
 type claim struct {
 	Port
 	id service.ID
 }
 
-// tenancy is who has an address, or is leaving it. All users of one have the same sharing key,
-// and where there are several it is not empty.
+// tenancy records who has an address or is leaving it. All users have the same sharing
+// key, which is not empty if there is more than one user.
 type tenancy struct {
 	key   string
 	users int
-	// single are the users of single ports, ranges all other claims.
+	// single holds the users of single ports, ranges all other claims.
 	single map[Port][]service.ID
 	ranges []claim
-	// leaving are those who have it no more, and may be known by it still.
+	// leaving lists the Services that no longer have the address but may still be
+	// published with it.
 	leaving []service.ID
 }
 
@@ -76,8 +77,8 @@ func (t *tenancy) leave(id service.ID, ports []Port) {
 	t.ranges = slices.DeleteFunc(t.ranges, func(c claim) bool { return c.id == id })
 }
 
-// clash gives a claim of another than id that one of the ports overlaps: the
-// first by port of those asked for, then by port and user of those there.
+// clash returns a claim of a Service other than id that overlaps one of the ports: the
+// first by requested port, then by existing port and user.
 func (t *tenancy) clash(id service.ID, ports []Port) (found claim, ok bool) {
 	consider := func(c claim) {
 		if c.id == id {

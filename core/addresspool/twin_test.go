@@ -15,14 +15,14 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// twin is an Allocator that tries every address there is, and remembers only
-// who has what and by which request.
+// twin is a reference allocator that tries every address, and records only each Service's
+// addresses and the request that led to them.
 type twin struct {
 	pools []Pool // by preference
 	nodes map[netip.Addr]string
 	has   map[service.ID][]netip.Addr
 	by    map[service.ID]Request
-	// leaves is what may be known of each still.
+	// leaves holds the addresses that may still be published for each Service.
 	leaves map[service.ID][]netip.Addr
 }
 
@@ -47,7 +47,7 @@ func (t *twin) setPools(pools []Pool) (refused []string) {
 	return refused
 }
 
-// left says whether somebody other than id is leaving an address.
+// left reports whether a Service other than id is leaving an address.
 func (t *twin) left(a netip.Addr, id service.ID) bool {
 	for o, addrs := range t.leaves {
 		if o != id && slices.Contains(addrs, a) {
@@ -57,7 +57,7 @@ func (t *twin) left(a netip.Addr, id service.ID) bool {
 	return false
 }
 
-// taken says whether somebody other than id has an address.
+// taken reports whether a Service other than id has an address.
 func (t *twin) taken(a netip.Addr, id service.ID) bool {
 	for o, addrs := range t.has {
 		if o != id && slices.Contains(addrs, a) {
@@ -85,8 +85,8 @@ func (t *twin) poolOf(a netip.Addr) *Pool {
 	return nil
 }
 
-// others says whether others have an address under another key or none, or
-// have one of the ports.
+// others reports whether other Services have an address under a different key or none, or
+// use one of the ports.
 func (t *twin) others(id service.ID, a netip.Addr, r Request) (foreign, clash bool) {
 	for o, addrs := range t.has {
 		if o == id || !slices.Contains(addrs, a) {
@@ -201,7 +201,7 @@ next:
 	return got, missing
 }
 
-// everyAddr are the addresses of the twin's small world, lowest first.
+// everyAddr lists all addresses that the test uses, lowest first.
 var everyAddr = func() (all []netip.Addr) {
 	for _, first := range []string{"10.1.0.248", "2001:db8::"} {
 		a := netip.MustParseAddr(first)
@@ -325,7 +325,7 @@ func reasons(all []Finding) (words []Reason) {
 	return words
 }
 
-// compare holds what is had and what is left against the twin.
+// compare compares assigned and leaving addresses with the twin's.
 func compare(t *testing.T, seed uint64, step int, a *Allocator, slow *twin) {
 	t.Helper()
 	for i := range 25 {

@@ -1,6 +1,6 @@
-// Package desired has the frontends that a data plane should hold, as the plan asks for
-// them and as each data plane lists them. What a Service says belongs in core/service,
-// what a data plane does in dataplane.
+// Package desired contains the frontends that a data plane should have, as the plan
+// requests them and as each data plane lists them. The configuration of a Service belongs
+// in core/service, the data planes themselves in dataplane.
 package desired
 
 import (
@@ -13,11 +13,11 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// Frontend is what a data plane is asked to hold for one VIP:port.
+// Frontend is the desired state of a data plane for one VIP:port.
 type Frontend struct {
 	service.Key
-	// What follows is as in service.Service; an empty Encapsulation is IPIP,
-	// and an empty Survival the best that there is for the rest.
+	// These fields have the same meaning as in service.Service. An empty Encapsulation
+	// means IPIP; an empty Survival means the best available with the other settings.
 	Method        service.Method
 	Encapsulation service.Encapsulation
 	Scheduler     service.Scheduler
@@ -26,15 +26,14 @@ type Frontend struct {
 	Affinity      time.Duration
 	Allow, Deny   []netip.Prefix
 	Limits        service.Limits
-	// SYNProtection matters where TCP is served.
+	// SYNProtection applies to frontends that serve TCP.
 	SYNProtection service.SYNProtection
-	// Backends are those to serve, sorted by address; weight 0 drains: flows
-	// that are established stay, no new ones come. Never empty.
+	// Backends lists the backends, sorted by address. Weight 0 drains: established flows
+	// stay, new flows go elsewhere. Never empty.
 	Backends []service.Backend
 }
 
-// FrontendOf gives what a data plane is asked to hold for a frontend of s, with
-// these of its backends.
+// FrontendOf returns the desired frontend for one key of s with the given backends.
 func FrontendOf(s *service.Service, k service.Key, backends []service.Backend) Frontend {
 	return Frontend{
 		Key: k, Method: s.Method, Encapsulation: s.Encapsulation, Scheduler: s.Scheduler, RingSize: s.RingSize,
@@ -42,20 +41,21 @@ func FrontendOf(s *service.Service, k service.Key, backends []service.Backend) F
 	}
 }
 
-// Stateful says that a data plane must remember each flow of f: because its
-// method translates on the way back, because its scheduler chooses anew for
-// every flow, or because it was asked to.
+// Stateful reports whether a data plane must track every flow of f: because its
+// forwarding mode translates replies, because its scheduler decides per flow, or because
+// it is configured to.
 func (f Frontend) Stateful() bool {
 	return service.NeedsFlowTable(f.Method, f.Scheduler) || f.Survival == service.FlowTable || f.Affinity > 0 ||
 		slices.ContainsFunc(f.Backends, func(b service.Backend) bool { return b.MaxConns > 0 })
 }
 
-// SecondChance says that packets of f name the servers that may know them.
+// SecondChance reports whether packets of f carry the addresses of backends that may know
+// the flow.
 func (f Frontend) SecondChance() bool {
 	return !f.Stateful() && (f.Survival == service.SecondChance || f.Survival == "" && f.Method != service.DR)
 }
 
-// HashBy is what of a flow says its slot.
+// HashBy returns the part of a flow that selects its slot.
 func (f Frontend) HashBy() schedule.By {
 	switch {
 	case f.Scheduler == service.DestinationHash:
@@ -66,13 +66,13 @@ func (f Frontend) HashBy() schedule.By {
 	return schedule.ByFlow
 }
 
-// Guarded says that not every packet to f is let in.
+// Guarded reports whether f has access lists or rate limits.
 func (f Frontend) Guarded() bool {
 	return len(f.Allow) > 0 || len(f.Deny) > 0 || f.Limits != service.Limits{}
 }
 
-// Protection is when f is protected from floods of SYNs; only connections of TCP are
-// opened by them.
+// Protection returns when f is protected against SYN floods. It is SYNOff unless f serves
+// TCP.
 func (f Frontend) Protection() service.SYNProtection {
 	if f.Protocol != service.TCP && f.Protocol != service.AnyProtocol {
 		return service.SYNOff
@@ -80,9 +80,9 @@ func (f Frontend) Protection() service.SYNProtection {
 	return cmp.Or(f.SYNProtection, service.SYNOff)
 }
 
-// Same says that a data plane that holds f needs no write to hold o. Names and
-// nodes are for people and make no difference; since when a backend drains is
-// told when it begins to.
+// Same reports whether a data plane that has f already satisfies o without a write. Names
+// and nodes are informational and do not count; neither does Backend.Drained, which is
+// only read when draining begins.
 func (f Frontend) Same(o Frontend) bool {
 	return f.Key == o.Key && f.Method == o.Method && f.Encapsulation == o.Encapsulation && f.Scheduler == o.Scheduler &&
 		f.RingSize == o.RingSize && f.Survival == o.Survival && f.Affinity == o.Affinity && f.Limits == o.Limits && f.Protection() == o.Protection() &&

@@ -18,8 +18,8 @@ func full() desired.Frontend {
 	}
 }
 
-// TestSame: every field that a data plane holds makes a difference, and what is
-// for people makes none.
+// TestSame checks that every field programmed into a data plane makes a difference and
+// that informational fields do not.
 func TestSame(t *testing.T) {
 	for name, change := range map[string]func(*desired.Frontend){
 		"":              func(*desired.Frontend) {},

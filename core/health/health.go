@@ -1,6 +1,6 @@
-// Package health says when a server counts as up: what is probed and the
-// thresholds, pure. The probes themselves use the network and live in
-// reconciler/probe; what a server's state means for traffic is for plan to say.
+// Package health defines when a backend is healthy: the probe target and the thresholds.
+// It is pure. The probes themselves use the network and are in reconciler/probe; package
+// plan decides what a state means for traffic.
 package health
 
 import (
@@ -9,18 +9,18 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// Target is one server probed in one way. Two Services that probe the same
-// server alike share one Target.
+// Target is one backend probed in one way. Two Services that probe the same backend in
+// the same way share a Target.
 type Target struct {
 	Addr  netip.AddrPort
 	Check service.HealthCheck
 }
 
-// State is what is known about a Target.
+// State is the health of a Target.
 type State uint8
 
-// The states: Unknown until the first probe has ended, Gone when a server has
-// been Down for so long that nobody waits for its connections any more.
+// Health states. A Target is Unknown until the first probe completes, and Gone when it
+// has been Down for the drain timeout, after which its connections are given up.
 const (
 	Unknown State = iota
 	Up

@@ -2,20 +2,20 @@ package health
 
 import "github.com/fairlead/fairlead/core/service"
 
-// Tracker turns the outcomes of probes into a State, as keepalived does. Its
-// zero value has seen nothing. It is a value: Next gives the one after.
+// Tracker turns probe results into a State, like keepalived. The zero value has no
+// results. A Tracker is a value: Next returns its successor.
 type Tracker struct {
 	State State
-	// Against counts the outcomes in a row that speak against State.
+	// Against counts consecutive results that contradict State.
 	Against int
-	// Bad counts the bad ones in a row since it went Down.
+	// Bad counts consecutive failures since the Target went Down.
 	Bad int
 }
 
-// Next gives the Tracker after one more probe. The very first probe decides
-// alone; from then on Rise good ones in a row are needed to come up and Fall
-// bad ones to go down, and then as many as there is time for in Drain until it is
-// gone. Thresholds below 1 count as 1.
+// Next returns the Tracker after one more probe. The first probe decides immediately.
+// After that, Rise consecutive successes are needed to come up and Fall consecutive
+// failures to go down, and then as many failures as fit in Drain until the Target is
+// Gone. Thresholds below 1 count as 1.
 func (t Tracker) Next(good bool, c service.HealthCheck) Tracker {
 	switch {
 	case good && t.State == Up:
@@ -39,7 +39,7 @@ func (t Tracker) Next(good bool, c service.HealthCheck) Tracker {
 	return down(Tracker{State: Down, Bad: t.Bad + 1}, c)
 }
 
-// down gives one that is down, or gone if its time is over.
+// down returns t, or a Gone Tracker if the drain timeout has passed.
 func down(t Tracker, c service.HealthCheck) Tracker {
 	if int64(t.Bad)*int64(max(c.Interval, service.MinInterval)) >= int64(c.Drain) {
 		return Tracker{State: Gone}

@@ -10,8 +10,8 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// letters writes the state after each outcome: outcomes are + and -, states
-// u(nknown), U(p), D(own) and G(one). drain is in probes.
+// letters returns the state after each result. Results are + and -, states are u(nknown),
+// U(p), D(own) and G(one). drain is a number of probes.
 func letters(outcomes string, rise, fall, drain int) string {
 	var t health.Tracker
 	var b strings.Builder
@@ -49,8 +49,8 @@ func TestThresholds(t *testing.T) {
 	}
 }
 
-// A server that stays down is gone after as many more bad probes as there is
-// time for; a good one between begins the time anew.
+// TestGone checks that a backend that stays down is Gone after as many further failures
+// as fit in the drain timeout, and that a success in between restarts the timeout.
 func TestGone(t *testing.T) {
 	for _, c := range []struct {
 		name              string
@@ -69,8 +69,8 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// The slow twin: the state after each probe is what the last change was to,
-// found by looking at the whole history each time.
+// slow is the reference implementation: it derives the state after each probe from the
+// complete history.
 func slow(outcomes string, rise, fall, drain int) string {
 	var states []byte
 	went := 0 // where it went down

@@ -5,14 +5,13 @@ import (
 	"math/bits"
 )
 
-// fill lets the walkers take turns until every slot has an owner. Each turn
-// earns a walker its weight in credit, and a slot costs the greatest weight, so
-// the heaviest takes one slot a turn and the others their fraction.
+// fill runs the walkers round robin until every slot has an owner. Each turn adds a
+// walker's weight to its credit, and a slot costs the greatest weight, so the heaviest
+// walker takes one slot per turn and the others a fraction of that.
 //
-// Nearly all the time goes into walking past slots that are taken: the last
-// free one of n takes n steps to find. So what is taken is looked up in bytes,
-// of which a cache holds many, and when few slots are left they are asked for
-// their place in a walk instead.
+// Nearly all the time is spent skipping taken slots: finding the last free slot of n
+// takes n steps. Taken slots are therefore recorded in bytes, many of which fit in a
+// cache, and when few slots are left, their position in a walk is computed instead.
 func fill(ring []uint32, ws []walker) {
 	var cost uint64
 	for _, w := range ws {
@@ -36,7 +35,8 @@ func fill(ring []uint32, ws []walker) {
 	}
 }
 
-// fewLeft is at how many free slots it costs as much to ask each as to walk.
+// fewLeft returns the number of free slots below which computing the position of each is
+// cheaper than walking.
 func fewLeft(size int) int {
 	if size > maxFraction {
 		return 0
@@ -44,9 +44,8 @@ func fewLeft(size int) int {
 	return min(size-1, 1<<((bits.Len(uint(size))+1)/2))
 }
 
-// walk gives the first free slot that a walker comes to, which is then taken.
-// It looks at four at once, which the CPU does side by side, while whether one
-// alone is free would be a branch that nobody can predict.
+// walk takes and returns the next free slot of a walker. It tests four slots at a time,
+// which the CPU executes in parallel; a branch per slot would be unpredictable.
 func (w *walker) walk(taken []uint8, size uint32) uint32 {
 	a := w.next
 	for {
@@ -64,14 +63,13 @@ func (w *walker) walk(taken []uint8, size uint32) uint32 {
 	}
 }
 
-// after gives the slot one stride on, without a branch that nobody could
-// predict.
+// after returns the slot one stride further, without an unpredictable branch.
 func after(at, skip, size uint32) uint32 {
 	next := at + skip - size
 	return next + size&uint32(int32(next)>>31)
 }
 
-// rest gives the last free slots away, from the turn of walker i on.
+// rest assigns the last free slots, starting with the turn of walker i.
 func rest(ring []uint32, ws []walker, cost uint64, i int, free []uint32) {
 	size := uint32(len(ring))
 	for ; len(free) > 0; i++ {
@@ -92,15 +90,15 @@ func rest(ring []uint32, ws []walker, cost uint64, i int, free []uint32) {
 	}
 }
 
-// maxFraction is the greatest size for which 64 bits tell the fractions of
-// nearest apart and have room for an index.
+// maxFraction is the largest size for which 64 bits can distinguish the fractions
+// computed by nearest and still hold an index.
 const maxFraction = 1 << 17
 
-// nearest gives which of the free slots a walker comes to first. It is at slot
-// s after (s-next)/skip steps, modulo the size. The fraction of that by the size,
-// in units of 2^-64, is one multiplication, and orders slots alike: their
-// fractions are 2^64/size > 2^46 apart, and rounding makes them off by less
-// than size^2 < 2^35. The lowest bits carry the index.
+// nearest returns which of the free slots a walker reaches first. It reaches slot s after
+// (s-next)/skip steps, modulo the size. That number divided by the size, in units of
+// 2^-64, takes one multiplication and sorts slots in the same order: the fractions are
+// 2^64/size > 2^46 apart, and the rounding error is less than size^2 < 2^35. The lowest
+// bits carry the index.
 func (w *walker) nearest(free []uint32, size uint32) int {
 	if w.unit == 0 {
 		w.unit = (^uint64(0)/uint64(size) + 1) * uint64(inverse(w.skip, size))
@@ -114,7 +112,7 @@ func (w *walker) nearest(free []uint32, size uint32) int {
 	return int(least & index)
 }
 
-// freeSlots gives the slots that are not taken.
+// freeSlots returns the slots that are not taken.
 func freeSlots(taken []uint8) (free []uint32) {
 	for from := 0; from < len(taken); {
 		i := bytes.IndexByte(taken[from:], 0)
@@ -127,7 +125,7 @@ func freeSlots(taken []uint8) (free []uint32) {
 	return free
 }
 
-// inverse gives what times a is 1 modulo a prime size, by Euclid's algorithm.
+// inverse returns the modular inverse of a for a prime size, by Euclid's algorithm.
 func inverse(a, size uint32) uint32 {
 	r, s := int64(size), int64(a)
 	var x, y int64 = 0, 1

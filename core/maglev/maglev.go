@@ -1,8 +1,8 @@
-// Package maglev turns weighted backends into a ring: a lookup table in which
-// every backend owns slots by its weight, and which changes little when the
-// backends do (Eisenbud et al., "Maglev", NSDI 2016, section 3.4). It is pure:
-// the ring depends on the backends' identities and weights alone, so every
-// balancer computes the same one, whatever the order it learnt of them.
+// Package maglev builds a ring from weighted backends: a lookup table in which every
+// backend owns slots in proportion to its weight, and which changes little when the
+// backends change (Eisenbud et al., "Maglev", NSDI 2016, section 3.4). It is pure: the
+// ring depends only on the backends' identities and weights, so every load balancer
+// computes the same ring, in whatever order it learns of the backends.
 package maglev
 
 import (
@@ -14,17 +14,17 @@ import (
 
 // Backend is one owner of slots.
 type Backend struct {
-	// ID is what the ring is seeded by: the server's own address and port.
+	// ID seeds the permutation: the backend's own address and port.
 	ID netip.AddrPort
-	// Weight is the share of slots relative to the others; 0 owns none.
+	// Weight is the relative share of slots; with 0 the backend owns none.
 	Weight uint32
 }
 
 // None marks a slot without an owner, in a ring where no backend has a weight.
 const None = ^uint32(0)
 
-// Build gives a ring of size slots, each the index in backends of its owner.
-// size must be a prime, or it is an error; two backends must not share an ID.
+// Build returns a ring of size slots, each the index of its owner in backends. It returns
+// an error if size is not a prime. No two backends may share an ID.
 func Build(size int, backends []Backend) ([]uint32, error) {
 	if !IsPrime(size) {
 		return nil, fmt.Errorf("ring size %d is not a prime: the nearest are %d and %d",
@@ -42,16 +42,16 @@ func Build(size int, backends []Backend) ([]uint32, error) {
 	return ring, nil
 }
 
-// walker goes through one backend's permutation of the slots.
+// walker iterates over one backend's permutation of the slots.
 type walker struct {
 	index          uint32 // in the caller's backends
-	next, skip     uint32 // the next slot wished for, and the stride to the one after
+	next, skip     uint32 // the next preferred slot, and the stride to the one after
 	skip2, skip4   uint32 // two strides, and four
 	unit           uint64 // for nearest; 0 until it is needed
 	weight, credit uint64
 }
 
-// walkers gives those that own slots, in the order of their identities.
+// walkers returns a walker for each backend with a weight, ordered by ID.
 func walkers(size uint32, backends []Backend) []walker {
 	var ws []walker
 	for i, b := range backends {
@@ -75,9 +75,9 @@ func walkers(size uint32, backends []Backend) []walker {
 	return ws
 }
 
-// hash mixes an identity into 64 bits: each half of the address and the port
-// through the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014). It
-// must never change: balancers of two versions share their ring.
+// hash mixes an identity into 64 bits: each half of the address and the port go through
+// the finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014). It must never change,
+// because load balancers of different versions must compute the same ring.
 func hash(id netip.AddrPort, seed uint64) uint64 {
 	a := id.Addr().As16()
 	h := mix(seed + 0x9e3779b97f4a7c15)
@@ -99,7 +99,7 @@ func be64(b []byte) (v uint64) {
 	return v
 }
 
-// IsPrime says whether n is a prime.
+// IsPrime reports whether n is a prime.
 func IsPrime(n int) bool {
 	if n < 2 {
 		return false
@@ -112,14 +112,14 @@ func IsPrime(n int) bool {
 	return true
 }
 
-// PrimeBelow gives the greatest prime below n, or 2.
+// PrimeBelow returns the greatest prime below n, or 2.
 func PrimeBelow(n int) int {
 	for n--; n > 2 && !IsPrime(n); n-- {
 	}
 	return max(n, 2)
 }
 
-// PrimeAbove gives the smallest prime above n.
+// PrimeAbove returns the smallest prime above n.
 func PrimeAbove(n int) int {
 	for n++; !IsPrime(n); n++ {
 	}

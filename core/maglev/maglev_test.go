@@ -34,8 +34,8 @@ func owners(ring []uint32, bs []Backend) []netip.AddrPort {
 	return ids
 }
 
-// slowTwin fills a ring from whole permutation tables, as the paper's
-// pseudocode does, with the weights as rational turns.
+// slowTwin fills a ring from complete permutation tables, like the paper's pseudocode,
+// with weights as rational turns.
 func slowTwin(size int, bs []Backend) []uint32 {
 	order := make([]int, 0, len(bs))
 	var heaviest uint32
@@ -89,7 +89,7 @@ func TestSlowTwin(t *testing.T) {
 	}
 }
 
-// The largest ring that the last slots of are asked for, and the next prime.
+// The largest ring for which nearest is used, and the next prime.
 func TestSlowTwinOfLargeRings(t *testing.T) {
 	bs := backends(1, 7, 3, 0, 2)
 	for _, size := range []int{131071, 131101} {
@@ -111,7 +111,7 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	}
 }
 
-// The ring is shared by balancers of different versions: it may never change.
+// Load balancers of different versions compute the ring: it must never change.
 func TestReproducible(t *testing.T) {
 	ring := mustBuild(t, 65537, backends(1, 1, 2, 3))
 	sum := crc32.NewIEEE()
@@ -143,7 +143,7 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// One backend of a hundred gone, come or drained: hardly any slot of the others
+// If one backend of a hundred is removed, added or drained, hardly any slot of the others
 // may move. The shares are logged.
 func TestLittleMoves(t *testing.T) {
 	bs := equal(101)

@@ -10,27 +10,27 @@ import (
 	"github.com/fairlead/fairlead/core/health"
 )
 
-// Where several Services claim one Key, or overlapping ranges of ports, the first of
-// these rules in which two of them differ decides:
+// If several Services claim the same Key, or overlapping port ranges, the first of these
+// rules in which two claims differ decides:
 //
-//  1. An address that is served counts before one that is not announced here.
-//  2. The kind of the address: given to a load balancer, external, cluster.
+//  1. An address that is served takes precedence over one that is not advertised here.
+//  2. The kind of address: load balancer IP, external IP, cluster IP.
 //  3. The Service for which the Key is programmed keeps it (Input.Owner).
-//  4. The older Service by creationTimestamp; one without counts as younger.
-//  5. The name, so that balancers which start at the same time choose alike.
+//  4. The older Service by creationTimestamp. A Service without one counts as younger.
+//  5. The name, so that load balancers that start at the same time choose alike.
 
-// claimRule names the rule that decided between two claims.
+// claimRule identifies the rule that decided between two claims.
 type claimRule int
 
 const (
 	byKind claimRule = iota // rules 1 and 2
 	byIncumbency
-	byDate // rule 4, where one has no creationTimestamp
+	byDate // rule 4, if one has no creationTimestamp
 	byAge
 	byName
 )
 
-// before orders two claims, and gives the rule that decided.
+// before orders two claims and returns the rule that decided.
 func (f *Frontend) before(o *Frontend) (order int, rule claimRule) {
 	rank := func(f *Frontend) int {
 		if f.State == Unannounced {
@@ -68,7 +68,7 @@ func (f *Frontend) compare(o *Frontend) int {
 	return order
 }
 
-// refuseConflicts sorts the frontends, and leaves each Key to the best claim to it.
+// refuseConflicts sorts the frontends and assigns each Key to its best claim.
 func (p *Plan) refuseConflicts(in Input) {
 	slices.SortStableFunc(p.Frontends, func(a, b Frontend) int { return a.Key.Compare(b.Key) })
 	for first := 0; first < len(p.Frontends); {
@@ -84,7 +84,7 @@ func (p *Plan) refuseConflicts(in Input) {
 	p.refuseOverlaps(in)
 }
 
-// settle leaves a Key to the best of several claims.
+// settle assigns a Key to the best of several claims.
 func (in Input) settle(claims []Frontend) {
 	in.findIncumbent(claims)
 	slices.SortStableFunc(claims, func(a, b Frontend) int { return a.compare(&b) })
@@ -96,9 +96,9 @@ func (in Input) settle(claims []Frontend) {
 	}
 }
 
-// findIncumbent marks the one of several claims to a Key for which it is programmed:
-// by the balancer's record, or where that has none of them, by the servers that the
-// data plane holds.
+// findIncumbent marks the claim for which a Key is already programmed: according to the
+// load balancer's record or, if that names none of the claims, according to the backends
+// in the data plane.
 func (in Input) findIncumbent(claims []Frontend) {
 	if in.Owner == nil {
 		return
@@ -119,7 +119,7 @@ func (in Input) findIncumbent(claims []Frontend) {
 	}
 }
 
-// refuseOverlaps leaves each port that several ranges have to the best claim to it.
+// refuseOverlaps assigns each port in overlapping ranges to its best claim.
 func (p *Plan) refuseOverlaps(in Input) {
 	var ranges []*Frontend
 	for i := range p.Frontends {
@@ -139,7 +139,7 @@ func (p *Plan) refuseOverlaps(in Input) {
 	}
 }
 
-// lose notes that another claim is better, why, and what to do.
+// lose records that another claim takes precedence, why, and how to fix it.
 func (f *Frontend) lose(owner *Frontend, fix string) {
 	_, rule := owner.before(f)
 	why := map[claimRule]string{
@@ -160,5 +160,5 @@ func (f *Frontend) lose(owner *Frontend, fix string) {
 	f.Reason = fmt.Sprintf("Service %s already has %s%s %s: %s", owner.Service.ID, owner.Key, where, why, fix)
 }
 
-// isNode says that an address is that of a node or the like.
+// isNode reports whether an address belongs to a node.
 func (in Input) isNode(a netip.Addr) bool { return in.Nodes[a] != "" }

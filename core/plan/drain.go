@@ -8,89 +8,89 @@ import (
 	"github.com/fairlead/fairlead/core/route"
 )
 
-// Stage is how far a balancer is on its way out.
+// Stage is the progress of draining a load balancer.
 type Stage string
 
-// The stages, in their order. From each of them a balancer that need not drain
-// any more is back at Serving at once.
+// Drain stages in order. From each of them, a load balancer that no longer needs to drain
+// returns to Serving immediately.
 const (
 	Serving Stage = "serving"
-	// Kept: it ought to drain, but is the last balancer that the source knows of.
+	// Kept: it should drain, but is the last active load balancer known to the source.
 	Kept Stage = "kept"
-	// Asking: routes are announced as ones to avoid; packets are served as ever.
+	// Asking: routes are advertised as least preferred; packets are served as before.
 	Asking Stage = "asking"
-	// Withdrawn: no route is announced any more; what still comes is served.
+	// Withdrawn: no route is advertised; packets that still arrive are served.
 	Withdrawn Stage = "withdrawn"
-	// Drained: no flow is left that needs this balancer, or there was no more time.
+	// Drained: no flow needs this load balancer, or the timeout has passed.
 	Drained Stage = "drained"
 )
 
-// Leaves says whether a balancer of this stage announces nothing.
+// Leaves reports whether a load balancer in this stage advertises nothing.
 func (s Stage) Leaves() bool { return s == Withdrawn || s == Drained }
 
-// Drain is how a balancer leaves.
+// Drain is the drain state of a load balancer.
 type Drain struct {
 	Stage Stage
-	// Why are the reasons to drain, in words; none where it need not.
+	// Why lists the reasons to drain. Empty: do not drain.
 	Why []string
 	Avoid
 }
 
-// Avoid is what tells routers to avoid a route (RFC 8326). The zero value leaves
-// routes as they are: there is then nothing to ask routers for.
+// Avoid marks a route as least preferred (RFC 8326). The zero value leaves routes
+// unchanged, so that there is no graceful shutdown stage.
 type Avoid struct {
-	// Communities are united with those of the route.
+	// Communities are added to those of the route.
 	Communities route.Communities
-	// MED replaces one that is lower; 0 replaces none.
+	// MED replaces a lower MED of the route. 0: unchanged.
 	MED uint32
 }
 
-// avoidedPreference is the local preference of a route to avoid: the least that
-// is not taken for none given. Routers of our own AS heed it, whether they know
-// RFC 8326 or not.
+// avoidedPreference is the local preference of a route to avoid: the lowest value that is
+// not mistaken for unset. Routers in our AS honor it whether or not they support RFC
+// 8326.
 const avoidedPreference = 1
 
-// mark gives the attributes that a route has while it is asked to be avoided.
+// mark returns the attributes of a route during graceful shutdown.
 func (a Avoid) mark(as route.Attributes) route.Attributes {
 	if a == (Avoid{}) {
 		return as
 	}
-	more, _ := a.Communities.Parse() // checked where they are set
+	more, _ := a.Communities.Parse() // validated where they are set
 	as.Communities = as.Communities.With(more...)
 	as.MED = max(as.MED, a.MED)
 	as.LocalPreference = avoidedPreference
 	return as
 }
 
-// DrainInput is all that the next Stage depends on.
+// DrainInput contains everything that the next Stage depends on.
 type DrainInput struct {
-	// Why are the reasons to drain; none for none.
+	// Why lists the reasons to drain. Empty: do not drain.
 	Why []string
-	// Last says that all reasons may be set aside, as no other balancer would
-	// be left.
+	// Last means that all reasons can be ignored because no other load balancer would be
+	// left.
 	Last bool
-	// In is for how long the present Stage has been.
+	// In is the time spent in the current stage.
 	In time.Duration
-	// Notice is for how long routers are asked before routes go, Linger how long
-	// packets may be on their way after, and Timeout for how long flows are then
-	// waited for.
+	// Notice is how long routes stay in graceful shutdown before they are withdrawn,
+	// Linger how long packets may still be in transit after that, and Timeout how long to
+	// wait for flows after that.
 	Notice, Linger, Timeout time.Duration
-	// Announces says that there are routes, Remembers that there are flows that
-	// would break if this balancer were not there.
+	// Announces means that there are routes, Remembers that there are flows that would
+	// break without this load balancer.
 	Announces, Remembers bool
-	// Unconfirmed says that somebody has not confirmed that routes are gone, and is
-	// waited for: packets may still come.
+	// Unconfirmed means that some peer has not confirmed the withdrawal, and that the
+	// load balancer waits for it: packets may still arrive.
 	Unconfirmed bool
-	// Told says that the other balancers can know that this one drains: before
-	// that they would take the packets of its flows for nobody's. It is waited for
-	// until NoticeLimit.
+	// Told means that the other load balancers can know that this one drains. Before
+	// that, they would treat packets of its flows as unknown. The load balancer waits for
+	// it until NoticeLimit.
 	Told        bool
 	NoticeLimit time.Duration
-	// Hurry waits for nothing but Linger.
+	// Hurry skips every wait except Linger.
 	Hurry bool
 }
 
-// Next gives the stage that follows, which may be the same.
+// Next returns the next stage, which may be the same.
 func (s Stage) Next(in DrainInput) Stage {
 	switch {
 	case len(in.Why) == 0:
@@ -119,7 +119,8 @@ func (s Stage) Next(in DrainInput) Stage {
 	return Withdrawn
 }
 
-// refuseDraining says of a prefix why it is not announced by one that drains.
+// refuseDraining removes all routes, and records for each prefix that the load balancer
+// drains.
 func (p *Plan) refuseDraining(d Drain) {
 	p.Refusals = slices.DeleteFunc(p.Refusals, func(r Refusal) bool { return r.Rule == RuleAttributes })
 	for _, r := range p.Routes {

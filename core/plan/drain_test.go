@@ -55,8 +55,8 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// drainingPlan is that of a balancer at a stage, with one Service announced in two
-// ways that differ.
+// drainingPlan returns the plan of a load balancer in a stage, with one Service that is
+// advertised by two differing offers.
 func drainingPlan(stage Stage, avoid Avoid) *Plan {
 	n := node
 	n.Drain = Drain{Stage: stage, Why: []string{"cordoned", "by command"}, Avoid: avoid}

@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/growth"
 )
 
-// many gives services with so many endpoints each.
+// many returns the given number of Services, with the given number of endpoints each.
 func many(services, endpoints int, change ...func(i int, s *service.Service)) []*service.Service {
 	all := make([]*service.Service, services)
 	for i := range all {
@@ -39,7 +39,8 @@ func servers(i, n int) []service.Backend {
 	return all
 }
 
-// at is a node that holds all servers and knows the health of none: the dearest case.
+// at returns the input of a node that has all backends programmed but knows the health of
+// none: the most expensive case.
 func at(services []*service.Service) Input {
 	held := map[service.Key]map[netip.AddrPort]health.State{}
 	for _, s := range services {
@@ -56,7 +57,7 @@ func at(services []*service.Service) Input {
 	}
 }
 
-// TestGrowsLinearly plans for ten times as many of what there may be many of.
+// TestGrowsLinearly builds plans for ten times as many Services, endpoints and offers.
 func TestGrowsLinearly(t *testing.T) {
 	offers := func(of ...route.Offer) func(*service.Service, netip.Addr) ([]route.Offer, string) {
 		return func(*service.Service, netip.Addr) ([]route.Offer, string) { return of, "" }
@@ -108,7 +109,7 @@ func TestGrowsLinearly(t *testing.T) {
 	}
 }
 
-// BenchmarkBuild plans what there may be most of.
+// BenchmarkBuild builds plans of large configurations.
 func BenchmarkBuild(b *testing.B) {
 	for _, c := range []struct{ services, endpoints int }{{1000, 1}, {10000, 1}, {100000, 1}, {10000, 100}, {1, 1000}, {1, 5000}, {1, 100000}} {
 		b.Run(fmt.Sprintf("%d services of %d endpoints", c.services, c.endpoints), func(b *testing.B) {

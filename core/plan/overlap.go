@@ -7,8 +7,8 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// portRanges are frontends with ranges of ports, of which no two overlap: by address
-// and protocol, sorted by port.
+// portRanges holds frontends with port ranges, no two of which overlap, by address and
+// protocol, sorted by port.
 type portRanges map[portsOf][]*Frontend
 
 type portsOf struct {
@@ -16,7 +16,7 @@ type portsOf struct {
 	protocol service.Protocol
 }
 
-// overlapping gives one that has a port in common with a range; nil where none has.
+// overlapping returns a frontend that has a port in common with a range, or nil.
 func (r portRanges) overlapping(k service.Key) *Frontend {
 	of := r[portsOf{k.VIP, k.Protocol}]
 	i, _ := slices.BinarySearchFunc(of, k.Port, func(f *Frontend, port uint16) int { return int(f.Key.Last) - int(port) })
@@ -26,7 +26,7 @@ func (r portRanges) overlapping(k service.Key) *Frontend {
 	return nil
 }
 
-// add takes in one that overlaps none.
+// add inserts a frontend that overlaps no other.
 func (r portRanges) add(f *Frontend) {
 	at := portsOf{f.Key.VIP, f.Key.Protocol}
 	i, _ := slices.BinarySearchFunc(r[at], f.Key.Port, func(f *Frontend, port uint16) int { return int(f.Key.Port) - int(port) })

@@ -8,7 +8,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// TestOverlaps compares with a walk over all ranges.
+// TestOverlaps compares the result with a scan of all ranges.
 func TestOverlaps(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 300 {

@@ -1,7 +1,7 @@
-// Package plan decides, purely: from the services, what is known of their
-// servers' health, and this node it makes the Plan: which frontends to hold,
-// which routes to announce, which servers to probe, and a named reason for
-// every no. It does nothing about it; control does.
+// Package plan computes the Plan of a node from the Services, the health of their
+// backends, and the node itself: which frontends to program, which routes to advertise,
+// which backends to probe, and a named reason for everything rejected. It is pure and
+// applies nothing; package reconciler does.
 package plan
 
 import (
@@ -15,23 +15,23 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// Node is what the plan must know of the balancer it is for.
+// Node is what the plan needs to know about the load balancer node.
 type Node struct {
 	Name string
-	// NextHop4 and NextHop6 are announced as the next hop of VIPs of their
-	// family; where one is invalid, such VIPs are not announced.
+	// NextHop4 and NextHop6 are advertised as the next hop of VIPs of their family. If
+	// one is invalid, such VIPs are not advertised.
 	NextHop4, NextHop6 netip.Addr
-	// Only is the one Service that this balancer is for; zero for all that are
-	// not dedicated to balancers of their own.
+	// Only is the single Service that this load balancer serves. Zero: all Services that
+	// do not have dedicated load balancers.
 	Only service.ID
-	// Weight is what the node is worth among balancers, where nothing else says
-	// so; 0: 1.
+	// Weight is the node's weight among load balancers if nothing else sets one. 0 means
+	// 1.
 	Weight uint32
-	// Drain is how far it is on its way out.
+	// Drain is the node's drain state.
 	Drain Drain
 }
 
-// elsewhere says why a Service is left to other balancers; empty where it is not.
+// elsewhere returns why a Service is left to other load balancers, or "".
 func (n Node) elsewhere(s *service.Service) string {
 	switch {
 	case n.Only != service.ID{} && n.Only != s.ID:
@@ -42,45 +42,45 @@ func (n Node) elsewhere(s *service.Service) string {
 	return ""
 }
 
-// Input is all that a Plan depends on.
+// Input contains everything that a Plan depends on.
 type Input struct {
 	// Services are sorted by ID.
 	Services []*service.Service
-	// Health gives what is known of a target.
+	// Health returns the health of a target.
 	Health func(health.Target) health.State
-	// Held gives as what the data plane holds the backends of a frontend now: Up, or
-	// Down where one gets no new flows; nil where it holds none. A backend whose first
-	// probe has not ended stays what it was, so that an agent that starts disturbs
-	// nothing. nil: nothing is held.
+	// Held returns how the data plane currently has the backends of a frontend: Up, or
+	// Down if a backend gets no new flows; nil if none is programmed. A backend whose
+	// first probe is pending keeps its state, so that a starting agent disrupts nothing.
+	// A nil function means that nothing is programmed.
 	Held func(service.Key) map[netip.AddrPort]health.State
-	// Owner gives the Service for which a Key was programmed last, if that is known: it
-	// keeps the Key against newcomers. nil has the Services' ages decide alone, as where
-	// all balancers know them.
+	// Owner returns the Service for which a Key was last programmed, if known. That
+	// Service keeps the Key against newcomers. If Owner is nil, only the age of the
+	// Services decides, which all load balancers know.
 	Owner func(service.Key) (service.ID, bool)
-	// Announce gives the offers by which this node announces a VIP of a Service;
-	// where there are none, why. nil announces all, by the prefixes that Services
-	// name themselves.
+	// Announce returns the offers under which this node advertises a VIP of a Service or,
+	// if there are none, why not. If it is nil, all VIPs are advertised, under the
+	// prefixes that Services specify themselves.
 	Announce func(*service.Service, netip.Addr) ([]route.Offer, string)
 	Node     Node
-	// Nodes are addresses that no Service may have, and whose they are: "balancer lb2".
-	// What is sent to those themselves would be lost.
+	// Nodes maps addresses that no Service may have to their owners: "balancer lb2".
+	// Traffic to these nodes would be lost.
 	Nodes map[netip.Addr]string
 }
 
-// State is what becomes of a frontend.
+// State is the outcome for a frontend.
 type State string
 
-// The states of a frontend; only Active, Draining and Panic ones are held.
+// Frontend states. Only Active, Draining and Panic frontends are programmed.
 const (
 	Active           State = "active"
-	Draining         State = "draining"           // every server has the weight 0: open connections stay, new ones are dropped
-	Panic            State = "panic"              // every server fails its checks: all are kept
-	NoEndpoints      State = "no-endpoints"       // the Service has no server
-	NoHealthyBackend State = "no-healthy-backend" // every server fails, and panic is off
-	AwaitingHealth   State = "awaiting-health"    // no first probe has ended yet
-	Conflict         State = "conflict"           // another Service has this VIP, port and protocol, or a node the address
-	Elsewhere        State = "elsewhere"          // other balancers are for this Service
-	Unannounced      State = "unannounced"        // an address that is served only where it is announced is not
+	Draining         State = "draining"           // all backends have weight 0: open connections stay, new ones are dropped
+	Panic            State = "panic"              // all backends fail their checks: all stay in use
+	NoEndpoints      State = "no-endpoints"       // the Service has no backend
+	NoHealthyBackend State = "no-healthy-backend" // all backends fail and panic mode is off
+	AwaitingHealth   State = "awaiting-health"    // no first probe has completed yet
+	Conflict         State = "conflict"           // another Service has this VIP, port and protocol, or a node has the address
+	Elsewhere        State = "elsewhere"          // other load balancers serve this Service
+	Unannounced      State = "unannounced"        // an address that is served only where it is advertised is not advertised
 )
 
 // Frontend is the decision on one frontend of one Service.
@@ -89,72 +89,71 @@ type Frontend struct {
 	Key      service.Key
 	PortName string
 	State    State
-	// Reason says in words why the state is not Active.
+	// Reason explains why the state is not Active.
 	Reason string
-	// Backends are all that the Service names, with their health; those that
-	// are used are in Want.
+	// Backends lists all backends of the Service with their health. Those in use are in
+	// Want.
 	Backends []Backend
-	// Want is what the data plane shall hold; nil where it shall not.
+	// Want is what to program into the data plane, or nil.
 	Want *desired.Frontend
-	// healthy is how many servers take new flows, and local the addresses of
-	// those of them that are on this node.
+	// healthy is the number of backends that take new flows, and local the addresses of
+	// those that are on this node.
 	healthy int
 	local   []netip.Addr
 	kind    service.AddressKind
-	// incumbent: the Key was programmed for this Service before.
+	// incumbent means that the Key was programmed for this Service before.
 	incumbent bool
 }
 
-// Backend is one server as the plan sees it.
+// Backend is one backend with its health.
 type Backend struct {
 	service.Backend
 	Target health.Target
 	Health health.State
 }
 
-// Route is a route to announce once what it leads to is held.
+// Route is a route to advertise once its frontends are programmed.
 type Route struct {
 	route.Route
-	// Frontends are those that the route leads to, sorted: also those that
-	// await their servers' health, whose packets it would bring too early.
+	// Frontends lists the frontends that the route leads to, sorted, including those that
+	// await their first health checks, whose packets would arrive too early.
 	Frontends []service.Key
 }
 
-// Refusal is a route that is not announced though its frontends are held, or not
-// as somebody wishes, and why.
+// Refusal is a route that is not advertised, or not with the requested attributes,
+// although its frontends are programmed.
 type Refusal struct {
 	Prefix netip.Prefix
-	// Rule is what said so, Reason the same in words.
+	// Rule identifies the cause; Reason explains it.
 	Rule   Rule
 	Reason string
 }
 
-// Rule names what kept a route from being announced, or from being announced as
-// somebody wishes.
+// Rule says what prevents a route from being advertised, or from being advertised as
+// requested.
 type Rule string
 
-// The rules.
+// Rules.
 const (
-	RuleAnnouncement Rule = "announcement" // no Announcement is for it here
-	RuleTerms        Rule = "terms"        // those that are do not have what they ask for
-	RuleNextHop      Rule = "no-next-hop"  // the node has no address of that family to announce
-	RuleAttributes   Rule = "attributes"   // two wish it announced in different ways
-	RuleDraining     Rule = "draining"     // the balancer is on its way out
+	RuleAnnouncement Rule = "announcement" // no Announcement applies here
+	RuleTerms        Rule = "terms"        // the conditions of those that apply are not met
+	RuleNextHop      Rule = "no-next-hop"  // the node has no address of that family to advertise
+	RuleAttributes   Rule = "attributes"   // two offers request different attributes
+	RuleDraining     Rule = "draining"     // the load balancer is draining
 )
 
-// Plan is a whole decision.
+// Plan is the complete decision for a node.
 type Plan struct {
-	// Frontends are sorted by Key: where several Services claim one, the first is the
-	// one that has it.
+	// Frontends is sorted by Key. If several Services claim a Key, the first one has it.
 	Frontends []Frontend
-	// Routes are sorted.
+	// Routes is sorted.
 	Routes   []Route
 	Refusals []Refusal
-	// Targets are the probes to run, each once, in no order.
+	// Targets lists the backends to probe, each once, in no particular order.
 	Targets []health.Target
 }
 
-// Prefixes are those of the routes.
+// Prefixes returns the prefixes of the routes.
 func (p *Plan) Prefixes() map[netip.Prefix]bool {
 	all := make(map[netip.Prefix]bool, len(p.Routes))
 	for _, r := range p.Routes {
@@ -163,7 +162,7 @@ func (p *Plan) Prefixes() map[netip.Prefix]bool {
 	return all
 }
 
-// Build makes the plan.
+// Build computes the plan.
 func Build(in Input) *Plan {
 	p := &Plan{}
 	n := 0
@@ -184,7 +183,7 @@ func Build(in Input) *Plan {
 }
 
 func (p *Plan) collectTargets() {
-	type key struct { // a Target, cheaper to compare
+	type key struct { // a Target, but cheaper to compare
 		addr  netip.AddrPort
 		check int
 	}
@@ -204,7 +203,7 @@ func (p *Plan) collectTargets() {
 			if b.Target.Check.Kind == service.CheckNone {
 				continue
 			}
-			if id == 0 || b.Target.Check != last { // of one Service nearly all are alike
+			if id == 0 || b.Target.Check != last { // nearly all targets of a Service have the same check
 				last = b.Target.Check
 				if id = checks[last]; id == 0 {
 					id = len(checks) + 1
@@ -219,7 +218,7 @@ func (p *Plan) collectTargets() {
 	}
 }
 
-// decide says what becomes of one frontend, conflicts apart.
+// decide returns the decision on one frontend, without regard to conflicts.
 func decide(in Input, s *service.Service, t targets, sf *service.Frontend) Frontend {
 	f := Frontend{Service: s, Key: sf.Key, PortName: sf.PortName, kind: sf.Kind, Backends: make([]Backend, len(sf.Backends))}
 	known := true
@@ -245,7 +244,7 @@ func decide(in Input, s *service.Service, t targets, sf *service.Frontend) Front
 		return f
 	}
 	var held map[netip.AddrPort]health.State
-	if !known && in.Held != nil { // else it makes no difference
+	if !known && in.Held != nil { // otherwise it makes no difference
 		held = in.Held(f.Key)
 	}
 	f.countHealthy(in, held)
@@ -261,9 +260,9 @@ func decide(in Input, s *service.Service, t targets, sf *service.Frontend) Front
 	return f
 }
 
-// unannounced says why an address is not served here that is served only where it
-// is announced; empty where it is. Such addresses nobody has given to the Service
-// as a load balancer's: packets for them may be others'.
+// unannounced returns why an address that is served only where it is advertised is not
+// served here, or "". Such addresses were not assigned to the Service as load balancer
+// IPs: packets to them may be for others.
 func (in Input) unannounced(s *service.Service, sf *service.Frontend) string {
 	if sf.Kind == service.LoadBalancerAddress || in.Announce == nil {
 		return ""
@@ -275,8 +274,8 @@ func (in Input) unannounced(s *service.Service, sf *service.Frontend) string {
 	return why
 }
 
-// countHealthy counts the servers that take new flows, by what the data plane
-// holds where no probe has ended yet.
+// countHealthy counts the backends that take new flows. Backends whose first probe is
+// pending count as the data plane has them.
 func (f *Frontend) countHealthy(in Input, held map[netip.AddrPort]health.State) {
 	for _, b := range f.Backends {
 		state := b.Health
@@ -293,11 +292,12 @@ func (f *Frontend) countHealthy(in Input, held map[netip.AddrPort]health.State) 
 	}
 }
 
-// targets says how the backends of a Service are probed.
+// targets says how to probe the backends of a Service.
 type targets struct {
 	check service.HealthCheck
-	// tcp are its TCP servers where it has others, too: in a Service that has both, and
-	// whose TCP servers are on other ports, the check is for them. nil: it has not both.
+	// tcp holds the TCP backends if the Service has other protocols, too. If its TCP
+	// backends use other ports, only they are checked. Nil: the Service does not have
+	// both.
 	tcp map[netip.AddrPort]bool
 }
 
@@ -318,7 +318,7 @@ func targetsOf(s *service.Service) targets {
 	return t
 }
 
-// of is how a backend of a frontend is probed.
+// of returns the probe target for a backend of a frontend.
 func (t targets) of(f *service.Frontend, b service.Backend) health.Target {
 	target := health.Target{Addr: b.Addr, Check: t.check}
 	switch {
@@ -330,8 +330,8 @@ func (t targets) of(f *service.Frontend, b service.Backend) health.Target {
 	return target
 }
 
-// choose gives the backends to use, in their order, and the state that makes. Where
-// those are all that there are, they are the same slice: it may be long.
+// choose returns the backends to use, in order, and the resulting state and reason. If
+// all are used, it returns the same slice, which may be long.
 func choose(s *service.Service, f *Frontend, all []service.Backend, held map[netip.AddrPort]health.State) ([]service.Backend, State, string) {
 	if len(f.Backends) == 0 {
 		return nil, NoEndpoints, "no EndpointSlice has a ready endpoint for the Service"
@@ -347,7 +347,7 @@ func choose(s *service.Service, f *Frontend, all []service.Backend, held map[net
 				waiting++
 			}
 			if state == health.Down && b.Draining() {
-				state = health.Up // weight 0 says no more than that
+				state = health.Up // weight 0 means draining, not down
 			}
 		}
 		if !b.Draining() {
@@ -369,8 +369,7 @@ func choose(s *service.Service, f *Frontend, all []service.Backend, held map[net
 	}
 	switch {
 	case waiting > 0 && !known:
-		// A ring of some servers only would send the flows of other balancers
-		// astray.
+		// A ring of only some backends would misdirect the flows of other load balancers.
 		return nil, AwaitingHealth, fmt.Sprintf("the first health check of %d of %d servers has not ended", waiting, len(f.Backends))
 	case serving > 0:
 		return good.list(), Active, ""
@@ -382,8 +381,8 @@ func choose(s *service.Service, f *Frontend, all []service.Backend, held map[net
 	return nil, NoHealthyBackend, fmt.Sprintf("none of %d servers passes its %s check, and panic mode is off", len(f.Backends), s.Health.Kind)
 }
 
-// subset is a part of a list, some of it changed: the list itself, and no copy, as long
-// as it is all of it.
+// subset is a possibly modified part of a list. It is the list itself, not a copy, as
+// long as nothing differs.
 type subset struct {
 	all, part []service.Backend
 	copied    bool
@@ -413,6 +412,6 @@ func (s *subset) list() []service.Backend {
 	return slices.Clip(s.all)
 }
 
-// waitsFor says whether the flows of a server that is down stay with it: not
-// where nothing tells a client that they are lost.
+// waitsFor reports whether the flows of a backend that is down stay with it. They do not
+// if nothing informs a client that its flow is lost.
 func waitsFor(p service.Protocol) bool { return p == service.TCP || p == service.SCTP }

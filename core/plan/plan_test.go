@@ -17,7 +17,7 @@ import (
 
 var node = Node{Name: "lb1", NextHop4: netip.MustParseAddr("10.0.0.105")}
 
-// web is a Service with one frontend and servers 172.16.0.1 to n.
+// web returns a Service with one frontend and backends 172.16.0.1 to n.
 func web(name, vip string, n int, change ...func(*service.Service)) *service.Service {
 	s := &service.Service{
 		ID: service.ID{Namespace: "default", Name: name}, Method: service.Tunnel, Scheduler: service.Maglev,
@@ -38,9 +38,9 @@ func drain(i int) func(*service.Service) {
 	return func(s *service.Service) { s.Frontends[0].Backends[i].Weight = 0 }
 }
 
-// build makes a plan in which the server with last byte i has the i-th letter
-// of states as its health: u(p), d(own), g(one), ? (unknown), h
-// (unknown, but held) or w (the same, with weight 0).
+// build builds a plan. The i-th letter of states is the health of the backend with last
+// byte i: u(p), d(own), g(one), ? (unknown), h (unknown, but programmed) or w (the same,
+// with weight 0).
 func build(states string, services ...*service.Service) *Plan {
 	letter := func(a netip.AddrPort) byte { return states[a.Addr().As4()[3]-1] }
 	return Build(Input{
@@ -64,8 +64,8 @@ func build(states string, services ...*service.Service) *Plan {
 	})
 }
 
-// want tells which servers are to be held, as "1 2=0 3": last byte, and the
-// weight where it is not 1.
+// want lists the backends to program, as "1 2=0 3": the last byte, and the weight if it
+// is not 1.
 func want(f Frontend) string {
 	if f.Want == nil {
 		return "none"
@@ -144,7 +144,7 @@ func TestOlderServiceKeepsItsVIP(t *testing.T) {
 	}
 }
 
-// What is sent to a node itself is no Service's, whoever claims it.
+// TestNodesKeepTheirAddresses checks that no Service gets a node's address.
 func TestNodesKeepTheirAddresses(t *testing.T) {
 	p := Build(Input{
 		Services: []*service.Service{web("a", "10.0.0.105", 1), web("b", "10.0.0.105", 1), web("c", "10.1.1.1", 1)}, Node: node,
@@ -162,8 +162,8 @@ func TestNodesKeepTheirAddresses(t *testing.T) {
 	}
 }
 
-// Addresses that nobody has given to a Service are served only where they are
-// announced, and count after those that somebody has.
+// TestAddressesOfOtherKinds checks that addresses that are not assigned as load balancer
+// IPs are served only where they are advertised, and rank below assigned ones.
 func TestAddressesOfOtherKinds(t *testing.T) {
 	of := func(name string, kind service.AddressKind, age int64) *service.Service {
 		return web(name, "10.1.1.1", 1, func(s *service.Service) { s.Frontends[0].Kind, s.Created = kind, time.Unix(age, 0) })
@@ -173,7 +173,7 @@ func TestAddressesOfOtherKinds(t *testing.T) {
 	}
 	for _, c := range []struct {
 		services []*service.Service
-		offered  string // the names of the Services that are
+		offered  string // names of the Services that are advertised
 		want     string
 	}{
 		{all, "a-cluster b-external c-given", "c-given active, b-external conflict, a-cluster conflict"},
@@ -233,7 +233,7 @@ func TestRangesOverlap(t *testing.T) {
 	}
 }
 
-// TestWantHasEverything: what a Service asks for reaches the data plane.
+// TestWantHasEverything checks that every setting of a Service reaches the data plane.
 func TestWantHasEverything(t *testing.T) {
 	s := web("all", "10.1.1.1", 1, func(s *service.Service) {
 		s.Method, s.Encapsulation, s.Scheduler, s.RingSize = service.Tunnel, service.GUE, service.WeightedLeastConn, 251
@@ -268,8 +268,8 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// TestAnnounceDecides: one address is announced by several prefixes, one for one
-// of two Services that share it, one not at all.
+// TestAnnounceDecides advertises one address by several prefixes, one for only one of the
+// two Services that share it, and one not at all.
 func TestAnnounceDecides(t *testing.T) {
 	other := func(s *service.Service) { s.Frontends[0].Key.Port = 81 }
 	services := []*service.Service{
@@ -304,8 +304,8 @@ func TestAnnounceDecides(t *testing.T) {
 	}
 }
 
-// TestRouteWaitsForAllItLeadsTo: one prefix for many, of which some are not
-// known yet.
+// TestRouteWaitsForAllItLeadsTo uses one prefix for several Services, some of which are
+// not known yet.
 func TestRouteWaitsForAllItLeadsTo(t *testing.T) {
 	prefix := func(s *service.Service) { s.Prefixes = []netip.Prefix{netip.MustParsePrefix("10.1.1.0/24")} }
 	second := func(s *service.Service) { s.Frontends[0].Backends = s.Frontends[0].Backends[1:] }
@@ -326,8 +326,8 @@ func TestTargetsAreProbedOnce(t *testing.T) {
 	}
 }
 
-// TestChecksAskNoUDPPortByTCP: a check goes over TCP, so that where a Service
-// has both, it says something of UDP servers on the same port only.
+// TestChecksAskNoUDPPortByTCP: checks use TCP. If a Service has both protocols, they only
+// apply to UDP backends on the same port.
 func TestChecksAskNoUDPPortByTCP(t *testing.T) {
 	udp := func(port uint16) func(*service.Service) {
 		return func(s *service.Service) {
@@ -393,7 +393,8 @@ func TestADedicatedServiceIsLeftToItsOwnBalancers(t *testing.T) {
 	}
 }
 
-// TestClaims: who keeps an address that several Services claim, whatever their order.
+// TestClaims checks which of several Services keeps an address, independent of their
+// order.
 func TestClaims(t *testing.T) {
 	dated := func(name string, unix int64) *service.Service {
 		return web(name, "10.1.1.1", 1, func(s *service.Service) { s.Created = time.Unix(unix, 0) })
@@ -403,8 +404,8 @@ func TestClaims(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		services []*service.Service
-		owner    string // on record
-		held     string // servers that the kernel holds, by their last byte
+		owner    string // as recorded
+		held     string // backends in the kernel, by last byte
 		want     string
 		why      string
 	}{
@@ -454,8 +455,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestUnchecked: servers that nobody asks for are up at once, and nobody is sent to
-// probe them.
+// TestUnchecked checks that backends without a health check are up immediately and are
+// not probed.
 func TestUnchecked(t *testing.T) {
 	p := build("??", web("a", "10.1.1.1", 2, func(s *service.Service) { s.Health.Kind = service.CheckNone }))
 	if f := p.Frontends[0]; f.State != Active || want(f) != "1 2" || len(p.Targets) > 0 {

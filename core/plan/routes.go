@@ -11,20 +11,21 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// wish is all that is wished of one prefix.
+// wish collects all offers for one prefix.
 type wish struct {
 	frontends []service.Key
-	// offers are those that may be taken, not is why others may not.
+	// offers lists the eligible offers, not lists why others are not eligible.
 	offers []route.Offer
 	not    []string
-	// unfit are the frontends that do not meet the terms of an offer, each reason once.
+	// unfit holds each distinct reason why a frontend does not meet an offer's
+	// conditions.
 	unfit map[string]bool
-	// local are the healthy servers on this node that it leads to.
+	// local lists the healthy backends on this node that the prefix leads to.
 	local []netip.Addr
 }
 
-// collectRoutes gives every prefix that leads to a frontend which is to be
-// held, or says why it cannot be announced.
+// collectRoutes adds a route for every prefix that leads to a frontend to program, or a
+// refusal.
 func (p *Plan) collectRoutes(in Input) {
 	decide := in.Announce
 	if decide == nil {
@@ -70,7 +71,7 @@ func (p *Plan) refuse(prefix netip.Prefix, rule Rule, why string) {
 	p.Refusals = append(p.Refusals, Refusal{prefix, rule, why})
 }
 
-// add notes that an offer leads to a frontend. All offers for one frontend are added
+// add records that an offer leads to a frontend. All offers for one frontend are added
 // before those for the next.
 func (w *wish) add(f *Frontend, o route.Offer) {
 	if n := len(w.frontends); n == 0 || w.frontends[n-1] != f.Key {
@@ -79,7 +80,7 @@ func (w *wish) add(f *Frontend, o route.Offer) {
 	}
 	why := f.unfit(o)
 	switch {
-	case why == "" && !slices.Contains(w.offers, o): // there are few
+	case why == "" && !slices.Contains(w.offers, o): // the list is short
 		w.offers = append(w.offers, o)
 	case why != "" && !w.unfit[why]:
 		if w.unfit == nil {
@@ -92,10 +93,10 @@ func (w *wish) add(f *Frontend, o route.Offer) {
 	}
 }
 
-// namedUnfit is how many frontends a refusal names that do not meet the terms.
+// namedUnfit limits how many frontends a refusal names.
 const namedUnfit = 10
 
-// whyNot says why no offer may be taken.
+// whyNot explains why no offer is eligible.
 func (w *wish) whyNot() string {
 	words := strings.Join(w.not, "; ")
 	if more := len(w.unfit) - len(w.not); more > 0 {
@@ -104,8 +105,8 @@ func (w *wish) whyNot() string {
 	return words
 }
 
-// unfit says why a frontend does not meet the terms of an offer; nothing where it
-// does, or where that is not known yet.
+// unfit returns why a frontend does not meet the conditions of an offer, or "" if it does
+// or if that is not yet known.
 func (f *Frontend) unfit(o route.Offer) string {
 	switch {
 	case f.State == AwaitingHealth:
@@ -120,7 +121,7 @@ func (f *Frontend) unfit(o route.Offer) string {
 	return ""
 }
 
-// route makes one route of all that is wished of a prefix.
+// route makes one route from all offers for a prefix.
 func (p *Plan) route(node Node, prefix netip.Prefix, w *wish) {
 	if len(w.offers) == 0 {
 		p.refuse(prefix, RuleTerms, w.whyNot())
@@ -139,7 +140,7 @@ func (p *Plan) route(node Node, prefix netip.Prefix, w *wish) {
 	made.Weight = w.weight(node, w.offers[0])
 	refused := len(p.Refusals)
 	for _, o := range w.offers[1:] {
-		more, _ := o.Communities.Parse() // checked where they are read
+		more, _ := o.Communities.Parse() // validated where they are read
 		made.Communities = made.Communities.With(more...)
 		made.Peers, made.Mode = unite(made.Peers, o.Peers), made.Mode.With(o.Mode)
 		if why := w.differ(node, w.offers[0], o); why != "" && !slices.Contains(p.Refusals[refused:], Refusal{prefix, RuleAttributes, why}) {
@@ -152,7 +153,7 @@ func (p *Plan) route(node Node, prefix netip.Prefix, w *wish) {
 	p.Routes = append(p.Routes, Route{route.Route{Prefix: prefix, NextHop: nextHop, Attributes: made}, w.frontends})
 }
 
-// unite gives the peers of two offers; those of none are all.
+// unite returns the union of two peer lists. An empty list means all peers.
 func unite(a, b route.Names) route.Names {
 	if a == "" || b == "" {
 		return ""
@@ -160,8 +161,8 @@ func unite(a, b route.Names) route.Names {
 	return route.NamesOf(append(a.List(), b.List()...)...)
 }
 
-// differ says in what an offer cannot have its way beside the first; nothing
-// where it can.
+// differ says which attributes of an offer are overridden by the first offer, or returns
+// "".
 func (w *wish) differ(node Node, first, o route.Offer) string {
 	var no []string
 	for _, field := range []struct {
@@ -182,22 +183,21 @@ func (w *wish) differ(node Node, first, o route.Offer) string {
 		first.By, strings.Join(no, " and "), o.By)
 }
 
-// weight gives the weight that an offer asks for.
+// weight returns the weight that an offer requests.
 func (w *wish) weight(node Node, o route.Offer) uint32 {
 	switch o.WeighBy {
 	case route.WeighByEndpoints:
 		slices.SortFunc(w.local, netip.Addr.Compare)
 		w.local = slices.Compact(w.local)
-		return uint32(max(len(w.local), 1)) // none is known while their health is awaited
+		return uint32(max(len(w.local), 1)) // none is known while their health is pending
 	case route.WeighByNode:
 		return cmp.Or(o.Weight, node.Weight, 1)
 	}
 	return 0
 }
 
-// byItself gives the prefix under which a VIP is announced where nobody else
-// decides: the widest of its Service's prefixes that contains it, or the address
-// alone.
+// byItself returns the prefix under which a VIP is advertised by default: the widest of
+// its Service's prefixes that contains it, or the address itself.
 func byItself(s *service.Service, vip netip.Addr) ([]route.Offer, string) {
 	widest := netip.PrefixFrom(vip, vip.BitLen())
 	for _, prefix := range s.Prefixes {

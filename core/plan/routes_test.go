@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// offering is a plan for one Service of three servers at 172.16.0.1 to .3, of
-// which on names the nodes and states the health, as in build.
+// offering returns a plan for one Service with three backends, 172.16.0.1 to .3. on gives
+// their nodes and states their health, as in build.
 func offering(states, on string, offers ...route.Offer) *Plan {
 	s := web("web", "10.1.1.1", 3)
 	for i, n := range on {
@@ -81,7 +81,7 @@ func TestTermsOfOffers(t *testing.T) {
 			"not 10.1.1.1/32: Announcement edge weighs nodes by their healthy servers (weight), and TCP 10.1.1.1:80 has none on this one"},
 		{"by the node's label", "uuu", "ttt", byNode(3), yes + " (weight 3)"},
 		{"by the agent's flag", "uuu", "ttt", byNode(0), yes + " (weight 7)"},
-		{"not known yet", "???", "ttt", local, yes}, // control waits for what it leads to
+		{"not known yet", "???", "ttt", local, yes}, // the reconciler waits for the frontends
 	} {
 		if got := offering(c.states, c.on, c.offer).routeWords(); got != c.want {
 			t.Errorf("%s:\n got %s\nwant %s", c.name, got, c.want)
@@ -89,8 +89,8 @@ func TestTermsOfOffers(t *testing.T) {
 	}
 }
 
-// Of several offers for one prefix the first by name counts; communities and peers
-// are united, other differences refused by name.
+// Of several offers for one prefix, the first by name wins. Communities and peers are
+// merged; other differences are rejected by name.
 func TestSeveralOffers(t *testing.T) {
 	offer := func(by string, a route.Attributes) route.Offer {
 		return route.Offer{By: "Announcement " + by, Attributes: a}
@@ -114,7 +114,7 @@ func TestSeveralOffers(t *testing.T) {
 	}
 }
 
-// What was held before a restart counts until probes have ended.
+// Backends programmed before a restart count as healthy until their probes complete.
 func TestTermsOutliveARestart(t *testing.T) {
 	s := web("web", "10.1.1.1", 2)
 	s.Frontends[0].Backends[0].Node = node.Name

@@ -1,21 +1,21 @@
-// Package problem has the type in which refused input is reported. Who refuses input
-// finds and words the problems; agent/status shows them.
+// Package problem defines the type in which rejected input is reported. The code that
+// rejects input creates the problems; agent/status displays them.
 package problem
 
-// Problem is something in the input that was refused, by name, and how to fix it.
+// Problem names something in the input that was rejected, and how to fix it.
 type Problem struct {
-	// Object is what was refused: "Service default/web" or "EndpointSlice
-	// default/web-1"; empty where the text did not even name one.
+	// Object is what was rejected: "Service default/web" or "EndpointSlice
+	// default/web-1". Empty if the text did not even name an object.
 	Object string `json:"object,omitempty"`
-	// Where is "file:line"; empty for objects that come from an API.
+	// Where is "file:line". Empty for objects from an API.
 	Where string `json:"where,omitempty"`
-	// Field is the path of the refused field: "spec.ports[0].port".
+	// Field is the path of the rejected field: "spec.ports[0].port".
 	Field string `json:"field,omitempty"`
-	// Message says what is wrong and what would be right.
+	// Message says what is wrong and what would be valid.
 	Message string `json:"message"`
 }
 
-// String gives "web.yaml:12: Service default/web: spec.ports[0].port: message".
+// String returns "web.yaml:12: Service default/web: spec.ports[0].port: message".
 func (p Problem) String() string {
 	s := ""
 	for _, part := range []string{p.Where, p.Object, p.Field} {

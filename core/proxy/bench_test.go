@@ -9,7 +9,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// many makes Services with so many endpoints each, of which a third runs on n0.
+// many returns Services with the given number of endpoints each, a third of them on n0.
 func many(count, endpoints int) ([]*proxy.Service, [][]*proxy.Slice) {
 	services, slices := make([]*proxy.Service, count), make([][]*proxy.Slice, count)
 	nodes := []string{"n0", "n1", "n2"}
@@ -25,7 +25,7 @@ func many(count, endpoints int) ([]*proxy.Service, [][]*proxy.Slice) {
 			Ports: []proxy.SlicePort{{Protocol: service.TCP, Port: 8080}},
 		}
 		for j := range endpoints {
-			k := (i*endpoints + j) * 7919 % (1 << 22) // in no order
+			k := (i*endpoints + j) * 7919 % (1 << 22) // unordered
 			sl.Endpoints = append(sl.Endpoints, proxy.Endpoint{
 				Addr: netip.AddrFrom4([4]byte{10, byte(100 + k>>16), byte(k >> 8), byte(k)}), Node: nodes[j%3], Ready: true, Serving: true,
 			})
@@ -35,8 +35,8 @@ func many(count, endpoints int) ([]*proxy.Service, [][]*proxy.Slice) {
 	return services, slices
 }
 
-// BenchmarkBuild makes all frontends of large clusters. What it allocates is what
-// they keep.
+// BenchmarkBuild builds all frontends of large clusters. All its allocations are retained
+// by the frontends.
 func BenchmarkBuild(b *testing.B) {
 	for _, size := range []struct{ services, endpoints int }{{50_000, 3}, {5_000, 50}} {
 		b.Run(fmt.Sprintf("%dx%d", size.services, size.endpoints), func(b *testing.B) {

@@ -8,11 +8,11 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// Build makes the frontends of one Service, sorted by Key, and names what it had
-// to leave out of them. slices are those of the Service, in an order that is
-// always the same. What it decides is what kube-proxy v1.36 does (pkg/proxy:
-// serviceport.go, endpointslicecache.go, topology.go), but that source ranges of
-// the other family alone close a load balancer's address instead of opening it.
+// Build returns the frontends of one Service, sorted by Key, and a Problem for everything
+// that it left out. slices are those of the Service, always in the same order. Its
+// decisions match kube-proxy v1.36 (pkg/proxy: serviceport.go, endpointslicecache.go,
+// topology.go), with one exception: source ranges that are all of the other family close
+// a load balancer IP instead of opening it.
 func Build(s *Service, slices []*Slice, n Node) ([]Frontend, []Problem) {
 	if s == nil || len(s.ClusterIPs) == 0 {
 		return nil, nil
@@ -34,7 +34,8 @@ func Build(s *Service, slices []*Slice, n Node) ([]Frontend, []Problem) {
 	return b.sorted(), b.problems
 }
 
-// most gives how many frontends a Service can have, which mostly it has.
+// most returns the maximum number of frontends of a Service, which is also the usual
+// number.
 func most(s *Service) int {
 	n := len(s.Ports) * (len(s.ClusterIPs) + len(s.ExternalIPs) + len(s.LoadBalancerIPs))
 	for _, p := range s.Ports {
@@ -53,10 +54,10 @@ type builder struct {
 	problems  []Problem
 }
 
-// served says whether an address can be a frontend's or an endpoint's.
+// served reports whether an address is valid for a frontend or an endpoint.
 func served(a netip.Addr) bool { return service.CheckUnicast(a) == nil }
 
-// doubled says whether there was already an address of the same family.
+// doubled reports whether an earlier address is of the same family.
 func doubled(before []netip.Addr, a netip.Addr) bool {
 	for _, o := range before {
 		if served(o) && o.Is4() == a.Is4() {
@@ -66,7 +67,7 @@ func doubled(before []netip.Addr, a netip.Addr) bool {
 	return false
 }
 
-// port adds the frontends that one port has in the family of clusterIP.
+// port adds the frontends of one port in the family of clusterIP.
 func (b *builder) port(p ServicePort, clusterIP netip.Addr) {
 	cluster, local := b.choices(p, clusterIP)
 	internal, external := cluster, cluster
@@ -81,7 +82,7 @@ func (b *builder) port(p ServicePort, clusterIP netip.Addr) {
 		Inside: internal, Outside: internal, Affinity: max(b.s.Affinity, 0),
 	}
 	b.frontends = append(b.frontends, f)
-	// What this node's clients send to an outer address never leaves it: no
+	// What this node's clients send to an external address never leaves the node: no
 	// policy applies to it.
 	f.Inside, f.Outside = cluster, external
 	b.each(b.s.LoadBalancerIPs, f, LoadBalancerIP)
@@ -95,7 +96,7 @@ func (b *builder) port(p ServicePort, clusterIP netip.Addr) {
 	}
 }
 
-// each adds a frontend like f for each address of f's family.
+// each adds a copy of f for each address of f's family.
 func (b *builder) each(addrs []netip.Addr, f Frontend, kind Kind) {
 	family := f.Addr.Is4()
 	f.Kind = kind
@@ -110,7 +111,7 @@ func (b *builder) each(addrs []netip.Addr, f Frontend, kind Kind) {
 	}
 }
 
-// allowed gives the source ranges of a family; none for everybody.
+// allowed returns the source ranges of a family. Empty: all clients.
 func (b *builder) allowed(is4 bool) (allow []netip.Prefix, closed bool) {
 	for _, p := range b.s.SourceRanges {
 		switch {
@@ -124,15 +125,15 @@ func (b *builder) allowed(is4 bool) (allow []netip.Prefix, closed bool) {
 	return allow, len(b.s.SourceRanges) > 0 && len(allow) == 0
 }
 
-// sorted gives the frontends by Key. An address that the Service has twice is
-// that of the kind that came first.
+// sorted returns the frontends by Key. If the Service has an address twice, the first
+// kind wins.
 func (b *builder) sorted() []Frontend {
 	slices.SortStableFunc(b.frontends, func(a, o Frontend) int { return a.Key.Compare(o.Key) })
 	return slices.CompactFunc(b.frontends, func(a, o Frontend) bool { return a.Key == o.Key })
 }
 
-// choices are what clients of one port get in one family by the policy Cluster
-// and, where the Service has such a policy, by Local.
+// choices returns what clients of one port get in one family with traffic policy Cluster
+// and, if the Service uses it, Local.
 func (b *builder) choices(p ServicePort, clusterIP netip.Addr) (cluster, local Choice) {
 	var few [16]candidate
 	all := b.candidates(few[:0], p, clusterIP)
@@ -160,7 +161,7 @@ func (b *builder) choices(p ServicePort, clusterIP netip.Addr) (cluster, local C
 	return cluster, local
 }
 
-// without gives those of a list that another has not; both are sorted.
+// without returns the elements of list that are not in other. Both are sorted.
 func without(list, other []Target) (rest []Target) {
 	for _, t := range list {
 		for len(other) > 0 && other[0].Addr.Compare(t.Addr) < 0 {
@@ -173,18 +174,18 @@ func without(list, other []Target) (rest []Target) {
 	return rest
 }
 
-// local says whether an endpoint runs on this node.
+// local reports whether an endpoint runs on this node.
 func (b *builder) local(e *Endpoint) bool { return e.Node != "" && e.Node == b.node.Name }
 
-// candidate is an endpoint and the address on which it serves a port.
+// candidate is an endpoint with the address on which it serves a port.
 type candidate struct {
 	*Endpoint
 	addr netip.AddrPort
 }
 
-// candidates appends the endpoints of one port to all, sorted by address and each once. Of
-// doubles, one that does not terminate wins: another pod may have got the address
-// of one that goes.
+// candidates appends the endpoints of one port to all, sorted by address and each once.
+// Of duplicates, one that is not terminating wins: another pod may have got the address
+// of a terminating one.
 func (b *builder) candidates(all []candidate, p ServicePort, clusterIP netip.Addr) []candidate {
 	for _, sl := range b.slices {
 		for _, sp := range sl.Ports {
@@ -218,12 +219,12 @@ func first(a, b bool) int {
 	return 1
 }
 
-// fits says whether an address can be that of an endpoint in the slice.
+// fits reports whether an address is valid for an endpoint of the slice.
 func (sl *Slice) fits(a netip.Addr) bool { return served(a) && a.Is6() == sl.IPv6 }
 
-// isSelf says whether an endpoint is the very port that it should serve: traffic
-// would go in circles. An outer address may be a node's own, where a pod in the
-// network of its node serves the same port: that one is none.
+// isSelf reports whether an endpoint is the same address and port that it should serve:
+// traffic would loop. An external address may be a node's own, on which a host-network
+// pod serves the same port: that is not a loop.
 func (b *builder) isSelf(e *Endpoint, port uint16, p ServicePort) bool {
 	if port != p.Port {
 		return false
@@ -232,9 +233,9 @@ func (b *builder) isSelf(e *Endpoint, port uint16, p ServicePort) bool {
 		e.Node == "" && (slices.Contains(b.s.ExternalIPs, e.Addr) || slices.Contains(b.s.LoadBalancerIPs, e.Addr))
 }
 
-// condition is which endpoints to take: the ready ones or, where there are none,
-// those that serve though they terminate (KEP-1669). Whoever serves keeps its
-// flows of UDP, whatever else is so (kube-proxy's conntrack/cleanup.go).
+// condition selects endpoints: the ready ones or, if there are none, those that are
+// terminating but serving (KEP-1669). An endpoint that serves keeps its UDP flows in any
+// case (kube-proxy's conntrack/cleanup.go).
 type condition uint8
 
 const (
@@ -253,7 +254,7 @@ func (c *candidate) is(wanted condition) bool {
 	return c.Serving
 }
 
-// place is where endpoints must be to be taken.
+// place restricts the location of endpoints.
 type place uint8
 
 const (
@@ -275,9 +276,9 @@ func (b *builder) isAt(e *Endpoint, p place) bool {
 	return true
 }
 
-// nearness gives where the hints send this node's clients. They count only where
-// every ready endpoint has some and one is for this node, else (KEP-3015) for its
-// zone.
+// nearness returns where topology hints direct this node's clients. Hints count only if
+// every ready endpoint has them and one is for this node or, failing that (KEP-3015), for
+// its zone.
 func (b *builder) nearness(all []candidate) place {
 	nodes, zones, node, zone := true, true, false, false
 	for i := range all {
@@ -314,12 +315,12 @@ func (b *builder) targets(all []candidate, wanted condition, where place) []Targ
 	return list
 }
 
-// String gives "10.96.0.1:80/TCP".
+// String returns "10.96.0.1:80/TCP".
 func (k Key) String() string {
 	return netip.AddrPortFrom(k.Addr, k.Port).String() + "/" + k.Protocol.String()
 }
 
-// Same says whether two frontends are alike in all.
+// Same reports whether two frontends are equal.
 func (f *Frontend) Same(o *Frontend) bool {
 	return f.Key == o.Key && f.Kind == o.Kind && f.Affinity == o.Affinity && f.Closed == o.Closed &&
 		f.Inside.same(o.Inside) && f.Outside.same(o.Outside) && slices.Equal(f.Allow, o.Allow)

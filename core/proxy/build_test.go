@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// All tests speak of this node; n2 is in its zone, n3 in another.
+// All tests use this node. n2 is in its zone, n3 in another.
 var here = proxy.Node{Name: "n1", Zone: "za"}
 
 func addrs(text string) []netip.Addr {
@@ -35,9 +35,9 @@ func web(change func(*proxy.Service)) *proxy.Service {
 	return s
 }
 
-// slice reads endpoints, one a line: "address node conditions hints", of which
-// conditions are letters of ready, serving and terminating, or "-", and hints
-// are like "zone=za,zb" and "node=n1". It is one of IPv6 if its first is.
+// slice parses endpoints, one per line: "address node conditions hints". Conditions are
+// letters of ready, serving and terminating, or "-"; hints look like "zone=za,zb" and
+// "node=n1". The slice is IPv6 if its first endpoint is.
 func slice(name, text string) *proxy.Slice {
 	sl := &proxy.Slice{
 		ID: proxy.SliceID{Namespace: "default", Name: name}, Service: "web",
@@ -65,8 +65,8 @@ func slice(name, text string) *proxy.Slice {
 	return sl
 }
 
-// print writes frontends as text, one a line: what clients on the node get and,
-// where it differs, what others get. Local targets have a star.
+// print formats frontends, one per line: what clients on the node get and, if different,
+// what others get. Local targets have a star.
 func print(frontends []proxy.Frontend) string {
 	kinds := []string{"cluster-ip", "external-ip", "load-balancer-ip", "node-port"}
 	list := func(targets []proxy.Target) (text string) {
@@ -116,7 +116,7 @@ func printProblems(problems []proxy.Problem) string {
 	return text
 }
 
-// compare looks at text line by line, without indentation.
+// compare compares text line by line, ignoring indentation.
 func compare(t *testing.T, what, got, want string) {
 	t.Helper()
 	trimmed := ""
@@ -130,26 +130,27 @@ func compare(t *testing.T, what, got, want string) {
 	}
 }
 
-// TestBuild holds Build to kube-proxy's rules, as read in pkg/proxy of v1.36:
+// TestBuild checks Build against kube-proxy's rules, as in pkg/proxy of v1.36:
 //
-//  1. Without a cluster IP of a family there is nothing of that family, whatever
-//     outer addresses there are (servicechangetracker.go, serviceToServiceMap).
+//  1. Without a cluster IP of a family there are no frontends of that family, whatever
+//     external addresses there are (servicechangetracker.go, serviceToServiceMap).
 //  2. Endpoints are those of the slices' ports of the same name and protocol, each
-//     address and port once; one that does not terminate wins over one that does
+//     address and port once; one that is not terminating wins over one that is
 //     (endpointslicecache.go, addEndpoints).
-//  3. The list Cluster is the ready endpoints that hints leave; where none is ready
-//     anywhere, all that serve and terminate (topology.go, CategorizeEndpoints).
-//  4. The list Local is the ready endpoints on this node whatever the hints; where
-//     there are none, those on this node that serve and terminate.
-//  5. Hints leave those for this node if every ready endpoint has hints for nodes
-//     and one is for this; else those for its zone likewise; else all.
-//  6. A cluster IP has the list of its internal policy. Outer addresses have Cluster
-//     for the node's own sockets and pods, and for others that of the external policy.
-//  7. Where a list is empty: refused if the Service has no endpoint in either
-//     condition on any node, else dropped (nftables/proxier.go, syncProxyRules).
-//  8. A flow of UDP stays with its endpoint as long as that serves, be it
-//     terminating or passed over by hints or policy (conntrack/cleanup.go).
-//  9. Source ranges are of load balancers' addresses only; a range /0 is everybody
+//  3. The Cluster list is the ready endpoints filtered by hints; if none is ready
+//     anywhere, all that are serving and terminating (topology.go, CategorizeEndpoints).
+//  4. The Local list is the ready endpoints on this node regardless of hints; if
+//     there are none, those on this node that are serving and terminating.
+//  5. Hints select the endpoints for this node if every ready endpoint has node hints
+//     and one is for this node; otherwise those for its zone by the same rule;
+//     otherwise all.
+//  6. A cluster IP uses the list of its internal policy. External addresses use Cluster
+//     for the node's own sockets and pods, and the external policy's list for others.
+//  7. If a list is empty: rejected if the Service has no endpoint in either
+//     condition on any node, otherwise dropped (nftables/proxier.go, syncProxyRules).
+//  8. A UDP flow stays with its endpoint as long as that serves, even if it is
+//     terminating or excluded by hints or policy (conntrack/cleanup.go).
+//  9. Source ranges apply only to load balancer IPs; a /0 range allows everyone
 //     (serviceport.go, newBaseServiceInfo).
 func TestBuild(t *testing.T) {
 	local := func(s *proxy.Service) { s.InternalLocal = true }
@@ -301,8 +302,8 @@ func TestBuildOfTwoFamilies(t *testing.T) {
 	compare(t, "the slow twin", print(twin(s, slices, here)), print(got))
 }
 
-// TestBuildOfTwoFamiliesAndEndpointsOfOne refuses clients of the other, whatever the
-// policies: it has no endpoint anywhere.
+// TestBuildOfTwoFamiliesAndEndpointsOfOne rejects clients of the other family, whatever
+// the policies, as it has no endpoint anywhere.
 func TestBuildOfTwoFamiliesAndEndpointsOfOne(t *testing.T) {
 	s := web(func(s *proxy.Service) {
 		s.ClusterIPs = addrs("fd00:96::1 10.96.0.1")
@@ -317,8 +318,8 @@ func TestBuildOfTwoFamiliesAndEndpointsOfOne(t *testing.T) {
 	compare(t, "problems", printProblems(problems), "")
 }
 
-// TestBuildOfANamedTargetPort has pods of two generations name different ports,
-// and one pod both.
+// TestBuildOfANamedTargetPort has two generations of pods with different ports of the
+// same name, and one pod with both.
 func TestBuildOfANamedTargetPort(t *testing.T) {
 	before, after := slice("web-1", "10.1.0.1 n1 rs\n10.1.0.2 n2 rs"), slice("web-2", "10.1.0.3 n1 rs\n10.1.0.2 n2 rs")
 	after.Ports[0].Port = 9090
@@ -326,8 +327,8 @@ func TestBuildOfANamedTargetPort(t *testing.T) {
 	compare(t, "frontends", print(got), "cluster-ip 10.96.0.1:80/TCP: 10.1.0.1:8080* 10.1.0.2:8080 10.1.0.2:9090 10.1.0.3:9090*")
 }
 
-// TestBuildDropsDoubles has the same endpoint in two slices: while it moves from
-// one to the other, and where a pod got the address of one that goes.
+// TestBuildDropsDoubles has the same endpoint in two slices: while it moves between them,
+// and when a pod got the address of a terminating one.
 func TestBuildDropsDoubles(t *testing.T) {
 	going, coming := slice("web-1", "10.1.0.1 n1 st\n10.1.0.2 n2 rs"), slice("web-2", "10.1.0.1 n1 rs\n10.1.0.2 n2 rs")
 	for _, order := range [][]*proxy.Slice{{going, coming}, {coming, going}} {
@@ -349,8 +350,8 @@ func TestBuildMatchesPortsByNameAndProtocol(t *testing.T) {
 		cluster-ip 10.96.0.1:80/TCP: 10.1.0.1:8080*`)
 }
 
-// TestBuildSharesTargets: frontends of a port with the same targets have the
-// very same slice.
+// TestBuildSharesTargets checks that frontends of a port with the same targets share the
+// slice.
 func TestBuildSharesTargets(t *testing.T) {
 	s := web(func(s *proxy.Service) {
 		s.Ports[0].NodePort, s.ExternalIPs, s.ExternalLocal, s.InternalLocal = 30080, addrs("192.0.2.1 192.0.2.2"), true, true
@@ -366,8 +367,7 @@ func TestBuildSharesTargets(t *testing.T) {
 	}
 }
 
-// TestBuildNamesWhatItLeavesOut has everything that an API server may let pass
-// and that makes no sense.
+// TestBuildNamesWhatItLeavesOut uses every invalid value that an API server may accept.
 func TestBuildNamesWhatItLeavesOut(t *testing.T) {
 	s := web(func(s *proxy.Service) {
 		s.ClusterIPs = addrs("10.96.0.1 10.96.0.2 ::ffff:10.96.0.3")
@@ -451,7 +451,7 @@ func TestHealthOf(t *testing.T) {
 	}
 }
 
-// TestSame changes each field of a frontend in turn.
+// TestSame changes the fields of a frontend one at a time.
 func TestSame(t *testing.T) {
 	s := web(func(s *proxy.Service) { s.LoadBalancerIPs, s.Affinity = addrs("198.51.100.1"), time.Hour })
 	build := func() proxy.Frontend {

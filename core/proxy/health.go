@@ -2,19 +2,19 @@ package proxy
 
 import "net/netip"
 
-// HealthCheck is what a Service's health check node port is to answer on this
-// node; the zero value: there is none.
+// HealthCheck is the answer of a Service's health check node port on this node. Zero
+// value: none.
 type HealthCheck struct {
 	Port uint16
-	// IPv4 and IPv6 are the families that the Service has; it is asked in them.
+	// IPv4 and IPv6 are the families that the Service has and on which the port listens.
 	IPv4, IPv6 bool
-	// Ready4 and Ready6 count the ready endpoints on this node, in each family. One that only
-	// terminates, though it still serves, is not counted: new clients shall stay
-	// away (KEP-1669).
+	// Ready4 and Ready6 count the ready endpoints on this node in each family. Endpoints
+	// that are terminating but serving do not count, so that new clients stay away
+	// (KEP-1669).
 	Ready4, Ready6 int
 }
 
-// HealthOf gives the health check of a Service whose slices are given.
+// HealthOf returns the health check of a Service with the given slices.
 func HealthOf(s *Service, slices []*Slice, n Node) HealthCheck {
 	if s == nil || s.HealthCheckNodePort == 0 || !s.ExternalLocal {
 		return HealthCheck{}
@@ -35,7 +35,7 @@ func HealthOf(s *Service, slices []*Slice, n Node) HealthCheck {
 	return h
 }
 
-// ready counts the addresses of the local endpoints that are ready for some port.
+// ready counts the addresses of local endpoints that are ready for some port.
 func (b *builder) ready(clusterIP netip.Addr) int {
 	ready := map[netip.Addr]bool{}
 	for _, p := range b.s.Ports {

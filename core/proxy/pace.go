@@ -2,20 +2,20 @@ package proxy
 
 import "time"
 
-// Good values of a Pace.
+// Default values of a Pace.
 const (
 	DefaultWindow   = 10 * time.Millisecond
 	DefaultMaxDelay = 40 * time.Millisecond
 )
 
-// Pace is how changes are gathered: one is written at once if nothing was for
-// Window before it; else when nothing more has changed for Window, or after
-// MaxDelay at the latest. Window 0 gathers only what changes while the plane
-// writes.
+// Pace controls how changes are batched: a change is written immediately if there was no
+// write within Window before it; otherwise when nothing more has changed for Window, or
+// after MaxDelay at the latest. With Window 0, only changes that arrive during a write
+// are batched.
 type Pace struct{ Window, MaxDelay time.Duration }
 
-// Due gives when to write what has changed: first and last are when the first and
-// the last change came that are not written, written is when the last write ended.
+// Due returns when to write pending changes. first and last are the times of the first
+// and last pending change; written is the end of the last write.
 func (p Pace) Due(first, last, written time.Time) time.Time {
 	if first.Sub(written) >= p.Window {
 		return first

@@ -9,7 +9,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// Problem is something of a Service, or of its slices, that is not served.
+// Problem is a part of a Service or its slices that is not served.
 type Problem struct {
 	Service service.ID `json:"service"`
 	problem.Problem
@@ -19,13 +19,13 @@ func (b *builder) problem(field, format string, args ...any) {
 	b.problems = append(b.problems, OfService(b.s.ID, field, format, args...))
 }
 
-// OfService is a Problem with a field of the Service itself.
+// OfService returns a Problem with a field of the Service itself.
 func OfService(id service.ID, field, format string, args ...any) Problem {
 	return Problem{id, problem.Problem{Object: "Service " + id.String(), Field: field, Message: fmt.Sprintf(format, args...)}}
 }
 
-// checkPort says whether a port can be served; without its node port where
-// only that is wrong.
+// checkPort reports whether a port can be served. If only its node port is invalid, it
+// clears that.
 func (b *builder) checkPort(i int, p *ServicePort) bool {
 	field := func(name string) string { return fmt.Sprintf("spec.ports[%d].%s", i, name) }
 	switch {
@@ -85,7 +85,7 @@ func (b *builder) checkAddresses() {
 	}
 }
 
-// checkSlices names, once a slice, what no target is made of.
+// checkSlices reports, once per slice, everything that yields no target.
 func (b *builder) checkSlices() {
 	for _, sl := range b.slices {
 		report := func(field, format string, args ...any) {
@@ -113,7 +113,7 @@ func (b *builder) checkSlices() {
 	}
 }
 
-// circles says whether an endpoint is left out of some port for being that port.
+// circles reports whether an endpoint is excluded from some port because it is that port.
 func (b *builder) circles(sl *Slice, e *Endpoint) bool {
 	for _, sp := range sl.Ports {
 		for _, p := range b.s.Ports {

@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
-// twin is Build again, slow and by the rules of TestBuild one after the other:
-// every frontend on its own.
+// twin is a slow reference implementation of Build that applies the rules of TestBuild
+// one by one to each frontend.
 func twin(s *proxy.Service, all []*proxy.Slice, n proxy.Node) []proxy.Frontend {
 	made := map[proxy.Key]proxy.Frontend{}
 	for _, is4 := range []bool{true, false} {
@@ -56,7 +56,7 @@ func twin(s *proxy.Service, all []*proxy.Slice, n proxy.Node) []proxy.Frontend {
 	return list
 }
 
-// of gives the usable addresses of a family.
+// of returns the usable addresses of a family.
 func of(is4 bool, addrs []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return service.CheckUnicast(a) != nil || a.Is4() != is4 })
 }
@@ -86,10 +86,10 @@ func twinFrontend(s *proxy.Service, all []*proxy.Slice, n proxy.Node, p proxy.Se
 	return f
 }
 
-// twinEndpoints gives the endpoints of a port by address and port.
+// twinEndpoints returns the endpoints of a port by address and port.
 func twinEndpoints(s *proxy.Service, all []*proxy.Slice, n proxy.Node, p proxy.ServicePort, is4 bool) map[netip.AddrPort]proxy.Endpoint {
 	endpoints := map[netip.AddrPort]proxy.Endpoint{}
-	// rank says how much rather an endpoint is taken than its double.
+	// rank is the preference of an endpoint over its duplicate.
 	rank := func(e proxy.Endpoint) (r int) {
 		for _, good := range []bool{!e.Terminating, e.Ready, e.Serving, e.Node != "" && e.Node == n.Name} {
 			if r *= 2; good {
@@ -159,7 +159,7 @@ func twinChoice(endpoints map[netip.AddrPort]proxy.Endpoint, n proxy.Node, local
 	return c
 }
 
-// dice makes Services of a few values each, so that they often meet.
+// dice generates Services from few values, so that they often collide.
 type dice struct{ roll func(n int) int }
 
 func (d dice) bool() bool { return d.roll(2) == 0 }
@@ -190,7 +190,7 @@ func (d dice) service() *proxy.Service {
 			Port: uint16(pick(d, 0, 80, 81, 8080)), NodePort: uint16(pick(d, 0, 30000, 30001, 30002)),
 		})
 	}
-	// Node ports given twice are an exception that the twin does not know.
+	// The twin does not support duplicate node ports.
 	for i := range s.Ports {
 		for _, o := range s.Ports[:i] {
 			if o.NodePort == s.Ports[i].NodePort && o.Protocol == s.Ports[i].Protocol {
@@ -224,7 +224,7 @@ func (d dice) slices() (list []*proxy.Slice) {
 	return list
 }
 
-// check holds Build to its twin and to what its contract promises.
+// check compares Build with its twin and checks the promises of its contract.
 func check(t *testing.T, s *proxy.Service, all []*proxy.Slice, n proxy.Node) {
 	t.Helper()
 	got, _ := proxy.Build(s, all, n)
@@ -248,7 +248,7 @@ func check(t *testing.T, s *proxy.Service, all []*proxy.Slice, n proxy.Node) {
 	}
 }
 
-// TestBuildAgainstTwin runs both on random Services.
+// TestBuildAgainstTwin compares both on random Services.
 func TestBuildAgainstTwin(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	d := dice{rng.IntN}
@@ -258,7 +258,7 @@ func TestBuildAgainstTwin(t *testing.T) {
 	}
 }
 
-// FuzzBuild lets the fuzzer throw the dice.
+// FuzzBuild compares both on fuzzed Services.
 func FuzzBuild(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("Fairlead guides a line to where it must run, with the least friction."))

@@ -11,20 +11,20 @@ import (
 	"github.com/fairlead/fairlead/core/maglev"
 )
 
-// Builder makes rings and remembers who owns which slot, so that a ring of which
-// one member has changed costs one new table and not one for each that it looks
-// back on. It is for one goroutine.
+// Builder builds rings and caches who owns which slot, so that a ring in which one member
+// has changed costs one new table instead of one per moment that it looks back on. It is
+// not safe for concurrent use.
 type Builder struct {
-	room   int                      // slots that may yet be remembered
+	room   int                      // slots that may still be cached
 	tables map[string]*list.Element // of *table
-	latest *list.List               // the one last used in front
+	latest *list.List               // most recently used first
 	spare  []Slot                   // for the next ring
 }
 
-// Reuse gives the Builder the slots of a ring that nobody uses any more, for the next.
+// Reuse gives the Builder the slots of an unused ring, for the next one.
 func (b *Builder) Reuse(slots []Slot) { b.spare = slots }
 
-// take gives slots for a ring, of any content.
+// take returns slots for a ring, with arbitrary content.
 func (b *Builder) take(size int) []Slot {
 	slots := b.spare
 	if b.spare = nil; cap(slots) < size {
@@ -33,24 +33,23 @@ func (b *Builder) take(size int) []Slot {
 	return slots[:size]
 }
 
-// NewBuilder gives a Builder that remembers tables of so many slots in all, of
-// 4 bytes each.
+// NewBuilder returns a Builder that caches tables of that many slots in total, 4 bytes
+// each.
 func NewBuilder(slots int) *Builder {
 	return &Builder{room: slots, tables: map[string]*list.Element{}, latest: list.New()}
 }
 
-// table says for each slot which of some members owns it, in the order of
-// addresses.
+// table maps each slot to its owner among some members, which are in address order.
 type table struct {
 	key      string
 	slots    []uint32
-	backends []maglev.Backend // until it is made
+	backends []maglev.Backend // until the table is built
 	err      error
 }
 
-// past is a table with its members' numbers.
+// past is a table with its members' IDs.
 type past struct {
-	slots []uint32 // nil where nobody owns any
+	slots []uint32 // nil if there is no owner
 	ids   []ID
 }
 
@@ -61,24 +60,24 @@ func (p *past) owner(slot int) ID {
 	return p.ids[p.slots[slot]]
 }
 
-// view is how members stood at a moment: what weight each had.
+// view is the state of the members at a moment: the weight of each.
 type view func(*Member) uint32
 
-// views gives how members stand now, and stood before each of the latest moments
-// at which any began or drained. Of members that drain since nobody knows when,
-// some may have drained before a moment and some after: there is one of all of the
-// one and one of all of the other. Of the former a balancer that has lived through
-// the earlier moments needs the latest alone: the rest its slots remember where it
-// is true.
+// views returns the state of the members now, and before each of the latest moments at
+// which any of them began or drained. If some have been draining since an unknown time,
+// they may have drained before or after a moment, so there are two views: one in which
+// all of them had, and one in which none had. Of the former, a load balancer that has
+// lived through the earlier moments only needs the latest: its slots remember the rest
+// where it applies.
 func views(members []Member, lived bool) (all []view) {
-	greatest := uint32(1) // what a draining member had is no longer known
+	greatest := uint32(1) // the weight of a draining member before it drained is no longer known
 	for _, m := range members {
 		greatest = max(greatest, m.Weight)
 	}
 	unknown := slices.ContainsFunc(members, func(m Member) bool { return m.Weight == 0 && m.Drained.IsZero() })
-	// The zero moment is now.
+	// The zero moment means now.
 	for i, t := range append([]time.Time{{}}, moments(members)...) {
-		for _, before := range []bool{true, false} { // did those of whom it is not known drain before
+		for _, before := range []bool{true, false} { // whether members with an unknown drain time drained before
 			if !before && !unknown || before && unknown && i > 1 && lived {
 				continue
 			}
@@ -88,9 +87,9 @@ func views(members []Member, lived bool) (all []view) {
 	return all
 }
 
-// history gives the owners of all slots in each view of the members, the present
-// one first, that the members before had not, but for who is gone; and those in
-// the earliest view of all.
+// history returns the owners of all slots in each view of the members, the present one
+// first, leaving out views that the members before (without those that were removed) had
+// already; and the owners in the earliest view.
 func (b *Builder) history(size int, members, before []Member, lived bool) (rings []past, earliest past, err error) {
 	members = sorted(members)
 	seen := seenBefore(size, members, before, lived)
@@ -117,9 +116,9 @@ func (b *Builder) history(size int, members, before []Member, lived bool) (rings
 	return rings[:fresh], rings[len(rings)-1], nil
 }
 
-// seenBefore gives the keys of the tables that the ring before was made from, but
-// for who is gone. Of how things would have been without those, its slots know
-// better: they know how things were.
+// seenBefore returns the keys of the tables from which the previous ring was built,
+// without the members that were removed. The ring's slots already know better than a
+// recalculation without those members: they record what was actually the case.
 func seenBefore(size int, members, before []Member, lived bool) map[string]bool {
 	seen := map[string]bool{}
 	before = sorted(before)
@@ -142,15 +141,14 @@ func sorted(members []Member) []Member {
 	return members
 }
 
-// fill makes tables, each on a processor of its own where there are so many, and
-// remembers them.
+// fill builds tables, in parallel, and caches them.
 func (b *Builder) fill(size int, lacking map[string]*table) error {
 	var all sync.WaitGroup
 	for _, t := range lacking {
 		all.Go(func() { t.slots, t.err = maglev.Build(size, t.backends) })
 	}
 	all.Wait()
-	for _, key := range slices.Sorted(maps.Keys(lacking)) { // the same ones are forgotten every time
+	for _, key := range slices.Sorted(maps.Keys(lacking)) { // for a deterministic eviction order
 		t := lacking[key]
 		if t.err != nil {
 			return t.err
@@ -161,8 +159,8 @@ func (b *Builder) fill(size int, lacking map[string]*table) error {
 	return nil
 }
 
-// weightBefore gives the weight that a member had before a moment, zero for
-// now; unknown says whether it had drained where nobody knows when it did.
+// weightBefore returns the weight of a member before a moment, where the zero time means
+// now. unknown says whether a member with an unknown drain time counts as drained.
 func weightBefore(m *Member, t time.Time, unknown bool, greatest uint32) uint32 {
 	switch {
 	case !t.IsZero() && !m.Since.Before(t):
@@ -175,8 +173,8 @@ func weightBefore(m *Member, t time.Time, unknown bool, greatest uint32) uint32 
 	return greatest
 }
 
-// moments gives the latest times at which members began or drained, the latest
-// first, and the first time at which any came to others.
+// moments returns the latest times at which members began or drained, latest first, and
+// the first time at which any member joined others.
 func moments(members []Member) []time.Time {
 	var began, drained []time.Time
 	for _, m := range members {
@@ -193,13 +191,14 @@ func moments(members []Member) []time.Time {
 	return latestFirst(append(began, drained[:min(len(drained), drains)]...))
 }
 
-// latestFirst sorts times, each once.
+// latestFirst sorts times, latest first, without duplicates.
 func latestFirst(times []time.Time) []time.Time {
 	slices.SortFunc(times, func(a, b time.Time) int { return b.Compare(a) })
 	return slices.CompactFunc(times, time.Time.Equal)
 }
 
-// keyOf gives what a table depends on in a view of the members, which are sorted.
+// keyOf returns everything that a table depends on in a view of the members, which are
+// sorted.
 func keyOf(size int, members []Member, v view) string {
 	key := binary.LittleEndian.AppendUint32(make([]byte, 0, 4+22*len(members)), uint32(size))
 	for i := range members {
@@ -213,7 +212,7 @@ func keyOf(size int, members []Member, v view) string {
 	return string(key)
 }
 
-// taking gives the numbers of those that own any slots.
+// taking returns the IDs of the members that own slots.
 func (v view) taking(members []Member) []ID {
 	ids := make([]ID, 0, len(members))
 	for i := range members {
@@ -224,7 +223,7 @@ func (v view) taking(members []Member) []ID {
 	return ids
 }
 
-// backends gives those themselves.
+// backends returns the members that own slots.
 func (v view) backends(members []Member) (all []maglev.Backend) {
 	for i := range members {
 		if w := v(&members[i]); w > 0 {
@@ -234,8 +233,7 @@ func (v view) backends(members []Member) (all []maglev.Backend) {
 	return all
 }
 
-// table gives who owns what. A table that is not known is added to those that are
-// lacking.
+// table returns the slot owners. If the table is not cached, it adds it to lacking.
 func (b *Builder) table(key string, v view, members []Member, lacking map[string]*table) *table {
 	if known := b.tables[key]; known != nil {
 		b.latest.MoveToFront(known)
@@ -251,7 +249,7 @@ func (b *Builder) table(key string, v view, members []Member, lacking map[string
 	return t
 }
 
-// remember keeps a table in place of those that were not used for longest.
+// remember caches a table and evicts the least recently used ones.
 func (b *Builder) remember(t *table) {
 	b.room -= len(t.slots)
 	b.tables[t.key] = b.latest.PushFront(t)

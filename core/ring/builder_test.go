@@ -11,13 +11,13 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// since gives a time in hours.
+// since returns a time in hours.
 func since(hour int) time.Time { return time.Unix(1e9+3600*int64(hour), 0) }
 
-// Members come one after the other, and some drain and return. A balancer that
-// starts at the end, and knows their ages alone, comes by the owner that a slot
-// had at any time, as does one that lived through it all, unless that was before
-// the slot had more owners than it remembers.
+// Members join one after the other, and some drain and return. A load balancer that
+// starts at the end and knows only their ages finds the owner that a slot had at any
+// time, like one that has lived through everything, unless the slot has had more owners
+// since than it can hold.
 func TestNewcomerKnowsEveryOwner(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	asked, lost := 0, 0
@@ -32,7 +32,7 @@ func TestNewcomerKnowsEveryOwner(t *testing.T) {
 				m := members(len(ms) + 1)[len(ms)]
 				m.Since = since(hour)
 				ms = append(ms, m)
-				if hour == 2 { // two at once
+				if hour == 2 { // two at the same time
 					m = members(len(ms) + 1)[len(ms)]
 					m.Since = since(hour)
 					ms = append(ms, m)
@@ -69,9 +69,9 @@ func TestNewcomerKnowsEveryOwner(t *testing.T) {
 	}
 }
 
-// Members come and drain one after the other, each at a time that is known. Who
-// starts at the end knows the owner that a slot had at any time between, unless
-// there were more than it remembers; without the times it does not.
+// Members join and drain one after the other, each at a known time. A load balancer that
+// starts at the end knows the owner that a slot had at any time, unless the slot had more
+// owners than it can hold. Without the times it does not.
 func TestNewcomerKnowsWhoOwnedBetweenDrains(t *testing.T) {
 	rng := rand.New(rand.NewPCG(17, 18))
 	asked, forgotten, missedWithout, crowded := 0, 0, 0, 0
@@ -124,7 +124,7 @@ func TestNewcomerKnowsWhoOwnedBetweenDrains(t *testing.T) {
 	}
 }
 
-// Slots hold each member once, nobody else, and nothing behind a zero.
+// Slots hold each member once, nobody else, and nothing after a zero.
 func TestSlotsAreWellFormed(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 14))
 	b := NewBuilder(5 * size)
@@ -161,7 +161,7 @@ func TestSlotsAreWellFormed(t *testing.T) {
 	}
 }
 
-// history is members that come, drain, go and change their weights at random.
+// history is a set of members that join, drain, leave and change their weights at random.
 type history struct {
 	rng   *rand.Rand
 	ms    []Member
@@ -177,7 +177,7 @@ func (h *history) step() {
 		m.Weight, m.Drained = 0, since(h.hours)
 	case 2:
 		m.Weight, m.Drained = 1, time.Time{}
-	case 3: // nobody knows since when
+	case 3: // at an unknown time
 		m.Weight, m.Drained = 0, time.Time{}
 	case 4:
 		m.Weight = 1 + h.rng.Uint32N(2)
@@ -193,8 +193,8 @@ func (h *history) step() {
 	h.rng.Shuffle(len(h.ms), func(i, j int) { h.ms[i], h.ms[j] = h.ms[j], h.ms[i] })
 }
 
-// whole makes a ring that follows another one of members that are known, slot by
-// slot and without a memory.
+// whole builds a ring after a previous one with known members, slot by slot and without a
+// cache.
 func whole(t *testing.T, prev []Slot, before, ms []Member) []Slot {
 	t.Helper()
 	next, err := NewBuilder(0).Next(size, ms, before, prev != nil)
@@ -212,10 +212,10 @@ func whole(t *testing.T, prev []Slot, before, ms []Member) []Slot {
 	return slots
 }
 
-// A slot that one member owns as before stays as it is, if nobody whom it names is
-// gone: it need not be made anew. Whether tables are remembered, and whether they
-// are asked at every slot, the rings are the same; and new flows go where they
-// would with a balancer that has just started.
+// A slot whose only owner, before and after, is one member stays as it is if no member in
+// it was removed, and need not be rebuilt. The rings are the same whether or not tables
+// are cached and whether or not every slot is evaluated. New flows go to the same backend
+// as on a load balancer that has just started.
 func TestSlotsOfWhomAlwaysOwnedThemStay(t *testing.T) {
 	rng := rand.New(rand.NewPCG(19, 20))
 	stayed, others, asked := 0, 0, 0
@@ -227,7 +227,7 @@ func TestSlotsOfWhomAlwaysOwnedThemStay(t *testing.T) {
 			h.step()
 			known := before
 			if rng.IntN(5) == 0 {
-				known = nil // a balancer that was started anew
+				known = nil // a restarted load balancer
 			}
 			next, err := b.Next(size, h.ms, known, true)
 			if err != nil {
@@ -258,9 +258,9 @@ func TestSlotsOfWhomAlwaysOwnedThemStay(t *testing.T) {
 	}
 }
 
-// Whatever happens, a ring that does not look back on what the one before did
-// knows whoever owned a slot since it began, or did before by what was known then,
-// and is still there: unless the slot has no room.
+// A ring that does not look back on what its predecessor did knows everyone who owned a
+// slot since it began, or before that as far as it was known then, and who is still
+// present, unless the slot has no room.
 func TestWhoReallyOwnedIsKnown(t *testing.T) {
 	rng := rand.New(rand.NewPCG(25, 26))
 	asked, forgotten := 0, 0
@@ -305,8 +305,8 @@ func TestWhoReallyOwnedIsKnown(t *testing.T) {
 	t.Logf("%d of %d were forgotten for later ones", forgotten, asked)
 }
 
-// One that drains costs a table, and so at most does one that goes, however many
-// moments are looked back on.
+// A member that drains costs one table, and a member that leaves at most one, however
+// many moments are considered.
 func TestWhoGoesCostsFewTables(t *testing.T) {
 	b := NewBuilder(100 * size)
 	ms := members(20)
@@ -339,8 +339,8 @@ func TestWhoGoesCostsFewTables(t *testing.T) {
 	}
 }
 
-// A Builder that remembers builds the same as one that does not, and keeps to
-// its room.
+// A Builder with a cache builds the same rings as one without, and stays within its
+// limit.
 func TestBuilderRemembers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(15, 16))
 	const room = 7*size + 5
@@ -348,7 +348,7 @@ func TestBuilderRemembers(t *testing.T) {
 	for range 300 {
 		ms := members(1 + rng.IntN(5))
 		for i := range ms {
-			ms[i].ID += ID(rng.IntN(2)) * 100 // whose number has changed since
+			ms[i].ID += ID(rng.IntN(2)) * 100 // the ID has changed since
 			ms[i].Weight, ms[i].Since = rng.Uint32N(2), since(rng.IntN(3))
 		}
 		got, err := b.Maglev(nil, size, ms, nil)
@@ -390,8 +390,7 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// BenchmarkChange is one of 100 members that drains and returns, among others
-// that have come one by one.
+// BenchmarkChange drains and restores one of 100 members that joined one by one.
 func BenchmarkChange(b *testing.B) {
 	for _, room := range []int{0, 1 << 21} {
 		b.Run(fmt.Sprintf("remembers %d", room), func(b *testing.B) {

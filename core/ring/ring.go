@@ -1,6 +1,6 @@
-// Package ring lays out the slots in which a data plane looks up the server of
-// a flow, and remembers in each slot who may hold its older flows: the second
-// chance. It is pure; writing slots into a kernel is the data plane's business.
+// Package ring lays out the slots in which a data plane looks up the backend of a flow.
+// Each slot also records which backends may have its older flows, for the second chance.
+// It is pure; the data plane writes the slots into the kernel.
 package ring
 
 import (
@@ -11,29 +11,29 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// ID is a data plane's own number for one backend of one frontend; 0 is none.
+// ID is a data plane's number for one backend of one frontend; 0 means none.
 type ID = uint32
 
-// Depth is how many servers a slot remembers beside its owner.
+// Depth is how many backends a slot remembers in addition to its owner.
 const Depth = 5
 
-// joins is how many times at which members began a ring looks back on: the
-// latest ones, and the first. drains is how many at which members drained.
+// joins is how many times at which members began a ring looks back on: the latest ones
+// and the first. drains is how many times at which members drained.
 const joins, drains = 8, 8
 
-// Slot is one place of a ring.
+// Slot is one slot of a ring.
 type Slot struct {
-	// First takes the slot's new flows; none where every backend drains.
+	// First gets the slot's new flows. None if every backend drains.
 	First ID
-	// Older may hold flows that are older than First's ownership, the likely
-	// ones first, with zeros at the end. What First does not know is sent on
-	// to them, one after the other.
+	// Older lists the backends that may have flows older than First's ownership, most
+	// likely first, zeros last. Packets that First does not know are forwarded to them
+	// one after the other.
 	Older [Depth]ID
 }
 
-// Chain gives those whom a packet names that may be of an older flow. With UDP
-// any packet may be one, so who owns the slot stands at the end too: what
-// nobody knows comes back to it as a new flow.
+// Chain returns the backends that a packet of a possibly older flow carries. With UDP any
+// packet may belong to one, so the slot's owner is also at the end: what nobody knows
+// comes back to it as a new flow.
 func (s Slot) Chain(p service.Protocol) []ID {
 	n := slices.Index(s.Older[:], 0)
 	if n < 0 {
@@ -45,32 +45,31 @@ func (s Slot) Chain(p service.Protocol) []ID {
 	return append(slices.Clone(s.Older[:min(n, Depth-1)]), s.First)
 }
 
-// Member is a backend with its number. A data plane must keep a backend's
-// number for as long as the backend stays in its frontend.
+// Member is a backend with its ID. A data plane must not change the ID of a backend as
+// long as the backend stays in its frontend.
 type Member struct {
 	ID     ID
 	Addr   netip.AddrPort
 	Weight uint32
-	// Since is when it began to take flows; zero for always.
+	// Since is when it began to take flows. Zero: always.
 	Since time.Time
-	// Drained is since when its Weight is 0; zero for not known.
+	// Drained is when its Weight became 0. Zero: unknown.
 	Drained time.Time
 }
 
-// For gives the slots of a scheduler, as Builder.For does, without a memory.
+// For returns the slots for a scheduler, like Builder.For without a cache.
 func For(s service.Scheduler, prev []Slot, size int, members []Member) ([]Slot, error) {
 	return NewBuilder(0).For(s, prev, size, members, nil)
 }
 
-// Maglev gives the ring that follows prev, as Builder.Maglev does, without a
-// memory.
+// Maglev returns the ring that follows prev, like Builder.Maglev without a cache.
 func Maglev(prev []Slot, size int, members []Member) ([]Slot, error) {
 	return NewBuilder(0).Maglev(prev, size, members, nil)
 }
 
-// For gives the slots of a scheduler: a ring that follows prev and has size
-// slots where the flow's hash says the slot, and else those of RoundRobin,
-// WeightedRoundRobin or Members.
+// For returns the slots for a scheduler: a ring of size slots that follows prev if the
+// flow's hash selects the slot, otherwise those of RoundRobin, WeightedRoundRobin or
+// Members.
 func (b *Builder) For(s service.Scheduler, prev []Slot, size int, members, before []Member) ([]Slot, error) {
 	switch s {
 	case service.RoundRobin:
@@ -83,17 +82,16 @@ func (b *Builder) For(s service.Scheduler, prev []Slot, size int, members, befor
 	return b.Maglev(prev, size, members, before)
 }
 
-// Maglev gives the ring that follows prev (nil for the first one), for the
-// schedulers maglev, sh and dh, which differ in what they hash alone.
+// Maglev returns the ring that follows prev (nil for the first one), for the schedulers
+// maglev, sh and dh, which differ only in what they hash.
 //
-// Who is first depends on the members alone, so that every balancer agrees.
-// Older are, each once, and no other than members: prev's First and prev's
-// Older; who would own the slot if no member were draining of which it is not
-// known since when; who owned it before each of the times at which members began
-// or drained, the latest first. All but prev's every balancer knows alike, also
-// one that has just started. A ring that
-// follows one of the same members is the same. before, where it is not nil, is what
-// prev was made from: see Next.
+// First depends only on the members, so that every load balancer agrees. Older has, each
+// once and only if they are members: prev's First and prev's Older; who would own the
+// slot if no member with an unknown drain time were draining; and who owned it before
+// each of the times at which members began or drained, latest first. Except for prev's,
+// every load balancer derives the same entries, even one that has just started. A ring
+// that follows one of the same members is the same. before, if not nil, is what prev was
+// made from: see Next.
 func (b *Builder) Maglev(prev []Slot, size int, members, before []Member) ([]Slot, error) {
 	lived := len(prev) == size
 	next, err := b.Next(size, members, before, lived)
@@ -101,7 +99,7 @@ func (b *Builder) Maglev(prev []Slot, size int, members, before []Member) ([]Slo
 		return nil, err
 	}
 	slots := b.take(size)
-	if !lived && len(next.rings) == 1 { // as when very many begin at once: nobody had a slot before
+	if !lived && len(next.rings) == 1 { // as when very many begin at the same time: nobody had a slot before
 		for i := range slots {
 			slots[i] = Slot{First: next.rings[0].owner(i)}
 		}
@@ -117,19 +115,18 @@ func (b *Builder) Maglev(prev []Slot, size int, members, before []Member) ([]Slo
 	return slots, nil
 }
 
-// Next is the ring that Maglev makes, for who asks only for the slots that may
-// have changed.
+// Next is the ring that Maglev builds, for callers that only need the slots that may have
+// changed.
 type Next struct {
 	rings    []past // now, and before each moment that is not known
 	earliest past
 	present  set
 }
 
-// Next prepares the ring of these members; lived says that it follows another
-// one of the same size. If that is known to have been made from the members
-// before, and nothing of it was lost, the new one does not look back again on
-// what that one did: not on how things would have been if who is gone had never
-// been there, either.
+// Next prepares the ring of these members. lived says that it follows another ring of the
+// same size. If that one is known to have been built from the members before and is
+// complete, the new ring does not look back again on what that one did, nor on how slots
+// would have been owned without the members that were removed.
 func (b *Builder) Next(size int, members, before []Member, lived bool) (*Next, error) {
 	rings, earliest, err := b.history(size, members, before, lived)
 	if err != nil {
@@ -138,7 +135,7 @@ func (b *Builder) Next(size int, members, before []Member, lived bool) (*Next, e
 	return &Next{rings, earliest, newSet(members)}, nil
 }
 
-// Slot gives what follows the slot before, nil where there is none.
+// Slot returns the successor of the slot before, which may be nil.
 func (n *Next) Slot(i int, before *Slot) Slot {
 	s := Slot{First: n.rings[0].owner(i)}
 	known := 0
@@ -154,9 +151,9 @@ func (n *Next) Slot(i int, before *Slot) Slot {
 	return s
 }
 
-// Always says that this member, and nobody else, owns a slot, now and before
-// each moment that is not known. If the slot before is its as well, and names
-// nobody who is gone, then it is the one that follows, too.
+// Always reports whether this member, and nobody else, owns a slot, now and before each
+// moment that is not known. If it also owns the slot before, and that slot names nobody
+// who was removed, then the slot does not change.
 func (n *Next) Always(i int, id ID) bool {
 	for j := range n.rings {
 		if n.rings[j].owner(i) != id {
@@ -166,20 +163,19 @@ func (n *Next) Always(i int, id ID) bool {
 	return true
 }
 
-// Has says whether somebody is among the members.
+// Has reports whether an ID is among the members.
 func (n *Next) Has(id ID) bool { return n.present.has(id) }
 
-// keepFirst sees to it that a slot with more owners than it remembers forgets one
-// between rather than the first of all, who had all the flows that there were when
-// the changes began.
+// keepFirst ensures that a slot with more owners than it can hold drops an intermediate
+// owner rather than the very first, who had all flows that existed when the changes
+// began.
 func (s *Slot) keepFirst(id ID) {
 	if id != 0 && id != s.First && s.Older[Depth-1] != 0 && !slices.Contains(s.Older[:], id) {
 		s.Older[Depth-1] = id
 	}
 }
 
-// follow remembers what is present of the slot before, and gives how many that
-// are.
+// follow copies the present members of the slot before and returns their number.
 func (s *Slot) follow(before *Slot, present set) (n int) {
 	if before.First != s.First && present.has(before.First) {
 		n = s.add(0, before.First)
@@ -195,7 +191,8 @@ func (s *Slot) follow(before *Slot, present set) (n int) {
 	return n
 }
 
-// add remembers one more, if it is one, and gives how many there are.
+// add adds an ID unless it is present or there is no room, and returns the new number of
+// IDs.
 func (s *Slot) add(n int, id ID) int {
 	if id == 0 || id == s.First || n == Depth {
 		return n
@@ -209,7 +206,7 @@ func (s *Slot) add(n int, id ID) int {
 	return n + 1
 }
 
-// set is a set of IDs, a bit each, from the lowest on.
+// set is a set of IDs, one bit each, starting from the lowest.
 type set struct {
 	lowest ID
 	bits   []uint64
@@ -231,6 +228,6 @@ func newSet(members []Member) set {
 }
 
 func (s set) has(id ID) bool {
-	at := id - s.lowest // of an id below, this is beyond the end
+	at := id - s.lowest // for a lower id, this wraps beyond the end
 	return int(at/64) < len(s.bits) && s.bits[at/64]>>(at%64)&1 == 1
 }

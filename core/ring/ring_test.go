@@ -21,7 +21,7 @@ func members(n int) []Member {
 
 var none [Depth]ID
 
-// knows says that a packet of the slot comes by a member.
+// knows reports whether packets of the slot reach a member.
 func knows(s Slot, id ID) bool { return s.First == id || slices.Contains(s.Older[:], id) }
 
 func build(t *testing.T, prev []Slot, ms []Member) []Slot {
@@ -41,8 +41,8 @@ func TestFirstRingHasNobodyOlder(t *testing.T) {
 	}
 }
 
-// A flow that lives on a server which starts to drain must be found again by
-// every balancer: by one that saw the change and by one that has just started.
+// Every load balancer must find a flow on a backend that starts to drain: one that saw
+// the change and one that has just started.
 func TestDrainingServerKeepsItsFlows(t *testing.T) {
 	ms := members(4)
 	before := build(t, nil, ms)
@@ -59,8 +59,8 @@ func TestDrainingServerKeepsItsFlows(t *testing.T) {
 	}
 }
 
-// Whoever owned a slot before the last change, and is still there, is its first
-// or its second.
+// A member that owned a slot before the last change, and is still present, is its first
+// or second.
 func TestOwnerBeforeIsNeverForgotten(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	all := members(8)
@@ -120,9 +120,9 @@ func TestRoundRobin(t *testing.T) {
 	}
 }
 
-// A balancer that has just started knows from the members' ages alone who owned
-// a slot at any time, as long as a slot has room for all that did. That there is
-// room nearly always is counted, too.
+// A load balancer that has just started knows from the members' ages who owned a slot at
+// any time, as long as the slot has room for all of them. The test also counts how often
+// there is room, which is nearly always.
 func TestJustStartedKnowsEveryOwner(t *testing.T) {
 	const base, later = 8, 7
 	ms := members(base + later)

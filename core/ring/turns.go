@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// MaxTurns bounds the slots of WeightedRoundRobin, one for each member apart:
-// weights that would need more are rounded.
+// MaxTurns limits the slots of WeightedRoundRobin, except that each member gets at least
+// one. Weights that would need more are rounded.
 const MaxTurns = 4096
 
-// Members gives a slot to every member that does not drain, in the order of
-// addresses: what the schedulers lc and wlc choose from. Weights and
-// connections stand beside it.
+// Members returns a slot for every member that does not drain, in address order: the
+// candidates of the schedulers lc and wlc. Weights and connection counts are kept
+// elsewhere.
 func Members(members []Member) []Slot {
 	var slots []Slot
 	for _, m := range taking(members) {
@@ -20,18 +20,18 @@ func Members(members []Member) []Slot {
 	return slots
 }
 
-// RoundRobin gives the slots that the scheduler rr takes in turn. The flow
-// table, not the slot, keeps a flow where it is.
+// RoundRobin returns the slots that the scheduler rr uses one after the other. The flow
+// table, not the slot, keeps a flow on its backend.
 func RoundRobin(members []Member) []Slot { return Members(members) }
 
-// WeightedRoundRobin gives the slots that the scheduler wrr takes in turn, and
-// p2c at random: as many of every member as its weight says, spread evenly.
+// WeightedRoundRobin returns the slots that the scheduler wrr uses one after the other,
+// and p2c at random: as many of every member as its weight, spread evenly.
 func WeightedRoundRobin(members []Member) []Slot {
 	members = taking(members)
 	reduce(members)
 	type turn struct {
 		member int
-		// The turn's place is number/weight of the whole round.
+		// The position of the turn in the round is number/weight.
 		number, weight uint64
 	}
 	var turns []turn
@@ -50,15 +50,15 @@ func WeightedRoundRobin(members []Member) []Slot {
 	return slots
 }
 
-// taking gives the members that take new flows, in the order of addresses.
+// taking returns the members that take new flows, in address order.
 func taking(members []Member) []Member {
 	members = slices.DeleteFunc(slices.Clone(members), func(m Member) bool { return m.Weight == 0 })
 	slices.SortFunc(members, func(a, b Member) int { return a.Addr.Compare(b.Addr) })
 	return members
 }
 
-// reduce makes weights as small as they can be; those whose sum is more than
-// MaxTurns are rounded down to it, but to no less than one turn.
+// reduce reduces weights to the smallest equivalent ones. If their sum exceeds MaxTurns,
+// it scales them down to that, but to no less than one turn each.
 func reduce(members []Member) {
 	sum := shorten(members)
 	if sum <= MaxTurns {
@@ -71,7 +71,7 @@ func reduce(members []Member) {
 	shorten(members)
 }
 
-// shorten divides weights by what they have in common and gives their sum.
+// shorten divides weights by their greatest common divisor and returns their sum.
 func shorten(members []Member) (sum uint64) {
 	var common uint32
 	for _, m := range members {

@@ -37,8 +37,8 @@ func TestWeightedRoundRobin(t *testing.T) {
 	}
 }
 
-// However the weights, every member gets its share of a round, within two turns,
-// and of every part of it too.
+// Whatever the weights, every member gets its share of a round and of each part of it,
+// within two turns.
 func TestTurnsAreSpreadEvenly(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 9))
 	for range 200 {

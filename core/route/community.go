@@ -10,19 +10,18 @@ import (
 	"strings"
 )
 
-// Community is a mark on a route that other networks act on: a standard one of
-// two parts (RFC 1997), where Global and Local1 have 16 bits, or a large one of
-// three (RFC 8092).
+// Community is a BGP community: a standard one of two parts (RFC 1997), where Global and
+// Local1 have 16 bits, or a large one of three (RFC 8092).
 type Community struct {
 	Large                  bool
 	Global, Local1, Local2 uint32
 }
 
-// Communities that all know (IANA's registry of BGP well-known communities).
+// Well-known communities (IANA registry of BGP well-known communities).
 var (
 	GracefulShutdown = Community{Global: 65535, Local1: 0}      // RFC 8326
 	Blackhole        = Community{Global: 65535, Local1: 666}    // RFC 7999
-	NoExport         = Community{Global: 65535, Local1: 0xff01} // this and what follows: RFC 1997
+	NoExport         = Community{Global: 65535, Local1: 0xff01} // this and the following: RFC 1997
 	NoAdvertise      = Community{Global: 65535, Local1: 0xff02}
 	NoExportSubConf  = Community{Global: 65535, Local1: 0xff03}
 	NoPeer           = Community{Global: 65535, Local1: 0xff04} // RFC 3765
@@ -36,7 +35,7 @@ var wellKnown = []struct {
 	{"no-export-subconfed", NoExportSubConf}, {"no-peer", NoPeer},
 }
 
-// ParseCommunity reads "65000:1", "65000:1:2" or a well-known name.
+// ParseCommunity parses "65000:1", "65000:1:2" or a well-known name.
 func ParseCommunity(text string) (Community, error) {
 	for _, known := range wellKnown {
 		if text == known.name {
@@ -74,7 +73,7 @@ func notCommunity(text string) error {
 	return fmt.Errorf("%q is not a community; want one like 65000:1 or 65000:1:2, or one of %s", text, strings.Join(names, ", "))
 }
 
-// String gives what ParseCommunity reads.
+// String returns the form that ParseCommunity parses.
 func (c Community) String() string {
 	for _, known := range wellKnown {
 		if c == known.Community {
@@ -93,11 +92,11 @@ func (c Community) compare(o Community) int {
 		cmp.Compare(c.Local1, o.Local1), cmp.Compare(c.Local2, o.Local2))
 }
 
-// Communities is a set of communities: their texts, sorted, with a space
-// between. It is comparable, so that a Route is.
+// Communities is a set of communities as sorted, space-separated text. It is comparable,
+// so that a Route is.
 type Communities string
 
-// CommunitiesOf makes a set.
+// CommunitiesOf returns a set.
 func CommunitiesOf(all ...Community) Communities {
 	all = slices.Clone(all)
 	slices.SortFunc(all, Community.compare)
@@ -108,7 +107,7 @@ func CommunitiesOf(all ...Community) Communities {
 	return Communities(strings.Join(texts, " "))
 }
 
-// Parse gives the communities of a set; its error names one that is none.
+// Parse returns the communities of a set. The error names an invalid one.
 func (s Communities) Parse() (all []Community, err error) {
 	for _, text := range strings.Fields(string(s)) {
 		c, err := ParseCommunity(text)
@@ -120,16 +119,16 @@ func (s Communities) Parse() (all []Community, err error) {
 	return all, nil
 }
 
-// With gives the set with more in it.
+// With returns the union of s and more.
 func (s Communities) With(more ...Community) Communities {
-	all, _ := s.Parse() // what is no community falls out
+	all, _ := s.Parse() // invalid entries are dropped
 	return CommunitiesOf(append(all, more...)...)
 }
 
-// MarshalJSON gives a list.
+// MarshalJSON encodes s as a list.
 func (s Communities) MarshalJSON() ([]byte, error) { return json.Marshal(strings.Fields(string(s))) }
 
-// UnmarshalJSON reads what MarshalJSON has written.
+// UnmarshalJSON decodes what MarshalJSON encodes.
 func (s *Communities) UnmarshalJSON(text []byte) error {
 	var all []string
 	err := json.Unmarshal(text, &all)
@@ -137,25 +136,25 @@ func (s *Communities) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// Names is a set of names without spaces, sorted, with a space between. It is
+// Names is a set of names without spaces, as sorted, space-separated text. It is
 // comparable.
 type Names string
 
-// NamesOf makes a set.
+// NamesOf returns a set.
 func NamesOf(all ...string) Names {
 	all = slices.Clone(all)
 	slices.Sort(all)
 	return Names(strings.Join(slices.Compact(all), " "))
 }
 
-// List gives the names of a set.
+// List returns the names of a set.
 func (n Names) List() []string { return strings.Fields(string(n)) }
 
-// MarshalJSON gives a list.
+// MarshalJSON encodes n as a list.
 func (n Names) MarshalJSON() ([]byte, error) { return Communities(n).MarshalJSON() }
 
-// UnmarshalJSON reads what MarshalJSON has written.
+// UnmarshalJSON decodes what MarshalJSON encodes.
 func (n *Names) UnmarshalJSON(text []byte) error { return (*Communities)(n).UnmarshalJSON(text) }
 
-// Has says whether a name is in the set.
+// Has reports whether a name is in the set.
 func (n Names) Has(name string) bool { return slices.Contains(n.List(), name) }

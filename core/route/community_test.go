@@ -39,7 +39,7 @@ func TestCommunities(t *testing.T) {
 	}
 }
 
-// Sets are the same whatever their order was: routes are compared by them.
+// Sets do not depend on the order of their elements, because routes are compared by them.
 func TestSets(t *testing.T) {
 	a := Community{Global: 65000, Local1: 10}
 	b := Community{Global: 65000, Local1: 9}

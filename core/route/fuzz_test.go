@@ -6,7 +6,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
-// FuzzCommunity: what is read is written as a text that is read the same.
+// FuzzCommunity checks that the string of a parsed community parses to the same
+// community.
 func FuzzCommunity(f *testing.F) {
 	for _, text := range []string{"65000:1", "65000:1:2", "no-export", "65535:666", "0:0", "4294967295:4294967295:4294967295", "65536:1", "1:2:3:4", ":", "+1:2", "x"} {
 		f.Add(text)

@@ -1,9 +1,9 @@
 package route
 
-// Mode is a way to make routes known.
+// Mode is a way to advertise routes.
 type Mode string
 
-// The ways; ModeAny is for all that a node has.
+// Modes. ModeAny means all that the node has.
 const (
 	ModeAny    Mode = ""
 	ModeBGP    Mode = "BGP"
@@ -11,7 +11,7 @@ const (
 	ModeCloud  Mode = "Cloud"
 )
 
-// With gives the way of a route that is wished for in both: where they differ, all.
+// With returns the mode of a route requested with both modes: all if they differ.
 func (m Mode) With(o Mode) Mode {
 	if m == o {
 		return m
@@ -19,5 +19,5 @@ func (m Mode) With(o Mode) Mode {
 	return ModeAny
 }
 
-// Has says whether routes of this way are made known in that one.
+// Has reports whether routes of mode m are advertised by mode o.
 func (m Mode) Has(o Mode) bool { return m == ModeAny || m == o }

@@ -2,28 +2,29 @@ package route
 
 import "net/netip"
 
-// Offer is a prefix by which a node may announce an address of a Service, and on
-// what terms.
+// Offer is a prefix under which a node may advertise an address of a Service, and the
+// conditions for it.
 type Offer struct {
-	// By says who offers, as "Announcement edge"; empty where nobody decides.
+	// By names the source of the offer, such as "Announcement edge". Empty for the
+	// default.
 	By     string
 	Prefix netip.Prefix
-	// Attributes are the route's. Weight is that of the node, where WeighBy asks
-	// for it and it is known.
+	// Attributes are those of the route. Weight is the node's, if WeighBy requests it and
+	// it is known.
 	Attributes
-	// MinimumHealthy is how many healthy servers there must be.
+	// MinimumHealthy is the minimum number of healthy backends.
 	MinimumHealthy int
-	// Local wants one of them on this very node.
+	// Local requires one of them on this node.
 	Local   bool
 	WeighBy WeighBy
 }
 
-// WeighBy is where the weight of a route comes from.
+// WeighBy says where the weight of a route comes from.
 type WeighBy uint8
 
-// The ways to weigh.
+// Sources of weights.
 const (
 	WeighByNothing   WeighBy = iota
-	WeighByEndpoints         // the healthy servers on this node
-	WeighByNode              // what the node itself is worth
+	WeighByEndpoints         // the number of healthy backends on this node
+	WeighByNode              // the weight of the node
 )

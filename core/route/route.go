@@ -1,5 +1,6 @@
-// Package route has the routes that a balancer may announce: their attributes, and the
-// offers that they are planned from. What makes routes known belongs in advertise.
+// Package route contains the routes that a load balancer may advertise: their attributes,
+// and the offers from which they are planned. Advertising routes belongs in package
+// advertise.
 package route
 
 import (
@@ -9,38 +10,36 @@ import (
 	"strings"
 )
 
-// Route is one prefix that this balancer offers to carry.
+// Route is one prefix that this load balancer advertises.
 type Route struct {
 	Prefix  netip.Prefix `json:"prefix"`
 	NextHop netip.Addr   `json:"nextHop"`
 	Attributes
 }
 
-// Attributes say how a route is to be taken. They are comparable; the zero value
-// says nothing.
+// Attributes are the path attributes of a route. They are comparable; the zero value sets
+// none.
 type Attributes struct {
 	Communities Communities `json:"communities,omitempty"`
-	// LocalPreference is for peers of our own AS: the highest wins. 0: none is
-	// given, which they take for 100.
+	// LocalPreference is for peers in our AS: the highest wins. 0: not set, for which
+	// they assume 100.
 	LocalPreference uint32 `json:"localPreference,omitempty"`
-	// MED is for all peers: of the routes from one AS the lowest wins. 0: none is
-	// given, which nearly all take for 0.
+	// MED is for all peers: among routes from one AS, the lowest wins. 0: not set, for
+	// which nearly all assume 0.
 	MED uint32 `json:"med,omitempty"`
-	// Prepend is how often more our AS stands in the path, at most MaxPrepend:
-	// the shortest path wins. It is for peers of other ASes.
+	// Prepend is how often our AS is additionally prepended to the AS path, at most
+	// MaxPrepend: the shortest path wins. It is for peers in other ASes.
 	Prepend uint32 `json:"prepend,omitempty"`
-	// Weight is this balancer's share of the flows relative to the others', for
-	// routers that honour link bandwidths (RFC 10005). 0: none
-	// is given.
+	// Weight is this load balancer's share of the flows relative to the others, for
+	// routers that support link bandwidth (RFC 10005). 0: not set.
 	Weight uint32 `json:"weight,omitempty"`
-	// Peers are the names of those to which the route is advertised; none: all.
+	// Peers names the peers to which the route is advertised. Empty: all.
 	Peers Names `json:"peers,omitempty"`
-	// Mode is how the route is made known; none: in all ways that there are.
+	// Mode is how the route is advertised. Empty: in every available way.
 	Mode Mode `json:"mode,omitempty"`
 }
 
-// MaxPrepend bounds Attributes.Prepend; paths that are far longer some routers
-// refuse.
+// MaxPrepend limits Attributes.Prepend: some routers reject much longer paths.
 const MaxPrepend = 10
 
 // Compare orders routes by prefix, then next hop.
@@ -49,7 +48,7 @@ func (r Route) Compare(o Route) int {
 		r.NextHop.Compare(o.NextHop))
 }
 
-// String gives "10.1.1.0/24 via 10.0.0.105", and the attributes if there are any.
+// String returns "10.1.1.0/24 via 10.0.0.105", followed by the attributes, if any.
 func (r Route) String() string {
 	s := fmt.Sprintf("%s via %s", r.Prefix, r.NextHop)
 	if r.Attributes != (Attributes{}) {
@@ -58,7 +57,7 @@ func (r Route) String() string {
 	return s
 }
 
-// String gives the attributes in words, empty where they say nothing.
+// String describes the attributes, or returns "" if none is set.
 func (a Attributes) String() string {
 	var words []string
 	add := func(given bool, format string, value any) {

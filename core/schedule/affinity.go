@@ -7,7 +7,7 @@ import (
 	"github.com/fairlead/fairlead/core/ring"
 )
 
-// Affinity remembers which server a client had last.
+// Affinity records the last backend of each client.
 type Affinity struct {
 	clients map[netip.Addr]lastServer
 }
@@ -17,8 +17,7 @@ type lastServer struct {
 	at time.Time
 }
 
-// Server gives the server that a client had, if that was no longer ago than
-// timeout.
+// Server returns the last backend of a client, if it was used within timeout.
 func (a *Affinity) Server(client netip.Addr, timeout time.Duration, now time.Time) (ring.ID, bool) {
 	last, ok := a.clients[client]
 	if ok && now.Sub(last.at) > timeout {
@@ -28,7 +27,7 @@ func (a *Affinity) Server(client netip.Addr, timeout time.Duration, now time.Tim
 	return last.id, ok
 }
 
-// Saw notes that a new flow of a client went to a server.
+// Saw records that a new flow of a client went to a backend.
 func (a *Affinity) Saw(client netip.Addr, id ring.ID, now time.Time) {
 	if a.clients == nil {
 		a.clients = map[netip.Addr]lastServer{}
@@ -36,7 +35,7 @@ func (a *Affinity) Saw(client netip.Addr, id ring.ID, now time.Time) {
 	a.clients[client] = lastServer{id, now}
 }
 
-// Keep forgets the clients of other servers.
+// Keep forgets the clients of all other backends.
 func (a *Affinity) Keep(stays func(ring.ID) bool) {
 	for client, last := range a.clients {
 		if !stays(last.id) {

@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// farm are servers, numbered from 1, and what they have.
+// farm is a set of backends, numbered from 1, with their connections.
 type farm struct {
 	servers   []Server
 	slots     []ring.Slot
@@ -38,7 +38,7 @@ func newFarm(t *testing.T, scheduler service.Scheduler, servers ...Server) *farm
 
 func (f *farm) look(id ring.ID) Server { return f.servers[id-1] }
 
-// open opens a flow and gives its server.
+// open opens a flow and returns its backend.
 func (f *farm) open() ring.ID {
 	f.flows++
 	hash := Hash(flow(fmt.Sprintf("192.168.%d.2:%d", f.flows>>14, 1024+f.flows&16383), "10.1.1.1", 80, service.TCP))
@@ -56,14 +56,15 @@ func weights(ws ...uint32) (servers []Server) {
 	return servers
 }
 
-// byWeight are the schedulers that go by weight: where flows are many and stay.
+// byWeight lists the schedulers that share flows by weight, if there are many lasting
+// flows.
 var byWeight = []service.Scheduler{service.Maglev, service.WeightedRoundRobin, service.WeightedLeastConn, service.PowerOfTwo}
 
 func TestSharesByWeight(t *testing.T) {
 	const flows = 20000
 	for _, scheduler := range service.Schedulers {
 		if scheduler == service.SourceHash || scheduler == service.DestinationHash {
-			continue // as maglev, but by another hash
+			continue // like maglev, but with a different hash
 		}
 		f := newFarm(t, scheduler, weights(1, 4, 0, 2, 1)...)
 		for range flows {
@@ -84,8 +85,8 @@ func TestSharesByWeight(t *testing.T) {
 	}
 }
 
-// Whatever servers have, lc and wlc take the one that a search by fractions
-// finds.
+// Whatever the backends' connections, lc and wlc choose the backend that a search by
+// fractions finds.
 func TestLeastConnTakesTheLeast(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 3))
 	for range 3000 {
@@ -135,7 +136,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// Every scheduler fills all servers and then has none.
+// Every scheduler fills all backends and then returns none.
 func TestMaxConns(t *testing.T) {
 	for _, scheduler := range service.Schedulers {
 		f := newFarm(t, scheduler, Server{1, 0, 40, 0}, Server{2, 0, 50, 0}, Server{1, 0, 60, 0})
@@ -148,7 +149,7 @@ func TestMaxConns(t *testing.T) {
 	}
 }
 
-// The two that p2c looks at are two, and the less loaded of them wins.
+// p2c compares two different backends, and the less loaded one wins.
 func TestPowerOfTwo(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 4))
 	f := newFarm(t, service.PowerOfTwo, weights(1, 1, 1, 1, 1, 1)...)
@@ -179,8 +180,8 @@ func TestPowerOfTwo(t *testing.T) {
 	}
 }
 
-// By random flows alone the fullest of 100 servers would have some 50 more than
-// its share of 400; the choice of two keeps that to a handful.
+// With purely random flows, the fullest of 100 backends would have about 50 flows more
+// than its share of 400. With the choice of two, the excess is only a handful.
 func TestPowerOfTwoBalances(t *testing.T) {
 	servers := make([]Server, 100)
 	for i := range servers {
@@ -227,7 +228,7 @@ func TestAffinity(t *testing.T) {
 	a.Saw(two, 8, start.Add(30*time.Second))
 	must(one, 90*time.Second, 7)
 	must(one, 91*time.Second, 0)
-	must(one, 0, 0) // what is over is forgotten
+	must(one, 0, 0) // expired entries are forgotten
 	a.Keep(func(id ring.ID) bool { return id == 7 })
 	must(two, 31*time.Second, 0)
 }

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// Odd numbers with no pattern: digits of the golden ratio, of the square roots
-// of 2, 3 and 5, and of pi.
+// Odd numbers without a pattern: digits of the golden ratio, of the square roots of 2, 3
+// and 5, and of pi.
 const (
 	k0 = 0x9e3779b97f4a7c15
 	k1 = 0x6a09e667f3bcc909
@@ -15,8 +15,8 @@ const (
 	k4 = 0x243f6a8885a308d3
 )
 
-// Hash gives a flow's 32 bits: the same as flow_hash in bpf/include/hash.h. It
-// must never change: balancers of two versions share their flows.
+// Hash returns the 32-bit hash of a flow: the same as flow_hash in bpf/include/hash.h. It
+// must never change, because load balancers of different versions share flows.
 func Hash(f Flow) uint32 {
 	word := binary.LittleEndian.Uint64
 	c, v := f.Client.Addr().As16(), f.VIP.As16()
@@ -28,16 +28,16 @@ func Hash(f Flow) uint32 {
 	return finish(h)
 }
 
-// AddrHash gives an address's 32 bits: the same as addr_hash in
-// bpf/include/hash.h. Its first bits are a place among those that say which
-// addresses may be a balancer's own.
+// AddrHash returns the 32-bit hash of an address: the same as addr_hash in
+// bpf/include/hash.h. Its first bits index the filter of addresses that may be a load
+// balancer's own.
 func AddrHash(a netip.Addr) uint32 {
 	word := binary.LittleEndian.Uint64
 	b := a.As16()
 	return finish(word(b[:8])*k0 ^ word(b[8:])*k1)
 }
 
-// finish lets every bit reach every other.
+// finish makes every output bit depend on every input bit.
 func finish(h uint64) uint32 {
 	h ^= h >> 32
 	h *= k0
@@ -46,5 +46,5 @@ func finish(h uint64) uint32 {
 	return uint32(h >> 32)
 }
 
-// slot gives the place of a hash on a ring of n slots, without a division.
+// slot maps a hash to one of n slots without a division.
 func slot(hash uint32, n int) int { return int(uint64(hash) * uint64(n) >> 32) }

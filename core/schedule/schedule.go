@@ -1,6 +1,6 @@
-// Package schedule says which server a flow gets: the schedulers as pure state
-// machines, without packets, clocks or kernels. The data planes do the same in
-// their own ways and are compared with it.
+// Package schedule decides which backend a flow gets. It implements the schedulers as
+// pure state machines, without packets, clocks or kernels. The data planes implement the
+// same in their own ways and are tested against it.
 package schedule
 
 import (
@@ -10,26 +10,26 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// Flow is a client's side of a connection and what it addresses.
+// Flow is the client side of a connection and its destination.
 type Flow struct {
 	Client netip.AddrPort
 	service.Key
 }
 
-// String gives "192.168.0.2:40000 to TCP 10.1.1.1:80".
+// String returns "192.168.0.2:40000 to TCP 10.1.1.1:80".
 func (f Flow) String() string { return f.Client.String() + " to " + f.Key.String() }
 
-// By is what of a flow says its slot.
+// By is the part of a flow that selects its slot.
 type By uint8
 
-// What a hash can be of.
+// Inputs of the hash.
 const (
 	ByFlow   By = iota // addresses, ports and protocol
 	ByClient           // the client's address: sh, and affinity
 	ByVIP              // the VIP: dh
 )
 
-// HashBy gives the hash of that of a flow.
+// HashBy returns the hash of the given part of a flow.
 func HashBy(by By, f Flow) uint32 {
 	switch by {
 	case ByClient:
@@ -40,40 +40,40 @@ func HashBy(by By, f Flow) uint32 {
 	return Hash(f)
 }
 
-// Slot gives the slot of a hash: the same for every packet of a flow, on every
+// Slot returns the slot for a hash: the same for every packet of a flow, on every load
 // balancer. slots must not be empty.
 func Slot(slots []ring.Slot, hash uint32) ring.Slot { return slots[slot(hash, len(slots))] }
 
-// Maglev gives the slot of a flow, by all of it.
+// Maglev returns the slot for a flow, hashing all of it.
 func Maglev(slots []ring.Slot, f Flow) ring.Slot { return Slot(slots, Hash(f)) }
 
-// Server is what a scheduler knows of one.
+// Server is what a scheduler knows about a backend.
 type Server struct {
 	Weight uint32
-	// Conns are the flows that it is remembered to have: every entry of the
-	// flow table is one.
+	// Conns is the number of tracked flows: every entry of the flow table counts.
 	Conns uint32
-	// MaxConns is how many it may have; 0: any number.
+	// MaxConns is the limit for Conns. 0: no limit.
 	MaxConns uint32
-	// Ended are those of Conns of which a FIN or RST was seen, of either side.
+	// Ended is how many of Conns have seen a FIN or RST from either side.
 	Ended uint32
 }
 
-// Full says that a server gets no new flows for now.
+// Full reports whether a backend currently gets no new flows.
 func (s Server) Full() bool { return s.MaxConns > 0 && s.Conns >= s.MaxConns }
 
-// Tries is how many slots are asked, one after the other, for a server that is
-// not full; what is beyond them has to wait for a next packet.
+// Tries limits how many slots are tried, one after the other, to find a backend that is
+// not full. If none is found, the next packet of the flow tries again.
 const Tries = 128
 
-// Chooser gives servers to new flows that will be remembered. Its zero value is
-// ready.
+// Chooser assigns backends to new flows that will be tracked. The zero value is ready to
+// use.
 type Chooser struct {
 	turn uint32
 }
 
-// Choose gives a server to a flow with that hash, from the slots that ring.For
-// has for the scheduler; 0 where all that it asks are full, or there are none.
+// Choose returns a backend for a flow with that hash, from the slots that ring.For
+// returned for the scheduler. It returns 0 if all backends that it tries are full, or
+// there are none.
 func (c *Chooser) Choose(s service.Scheduler, slots []ring.Slot, hash uint32, look func(ring.ID) Server) ring.ID {
 	if len(slots) == 0 {
 		return 0
@@ -95,7 +95,7 @@ func (c *Chooser) Choose(s service.Scheduler, slots []ring.Slot, hash uint32, lo
 	return fromSlot(slots, slot(hash, len(slots)), look)
 }
 
-// inTurn takes turns until one is of a server that is not full.
+// inTurn goes round robin until it finds a backend that is not full.
 func (c *Chooser) inTurn(slots []ring.Slot, look func(ring.ID) Server) ring.ID {
 	for range min(len(slots), Tries) {
 		id := slots[c.turn%uint32(len(slots))].First
@@ -107,7 +107,7 @@ func (c *Chooser) inTurn(slots []ring.Slot, look func(ring.ID) Server) ring.ID {
 	return 0
 }
 
-// fromSlot gives the owner of slot i, or of the first behind it that is not
+// fromSlot returns the owner of slot i, or of the first slot after it whose owner is not
 // full.
 func fromSlot(slots []ring.Slot, i int, look func(ring.ID) Server) ring.ID {
 	for n := range min(len(slots), Tries) {
@@ -119,8 +119,9 @@ func fromSlot(slots []ring.Slot, i int, look func(ring.ID) Server) ring.ID {
 	return 0
 }
 
-// least gives the server with the fewest connections for its weight, the first
-// of equals. IPVS has the same comparison (the kernel's ip_vs_lc.c and ip_vs_wlc.c).
+// least returns the backend with the fewest connections relative to its weight, or the
+// first of equals. IPVS uses the same comparison (the kernel's ip_vs_lc.c and
+// ip_vs_wlc.c).
 func least(slots []ring.Slot, look func(ring.ID) Server) (best ring.ID) {
 	var least Server
 	for _, s := range slots {
@@ -131,22 +132,23 @@ func least(slots []ring.Slot, look func(ring.ID) Server) (best ring.ID) {
 	return best
 }
 
-// goesOn is how many connections that have ended weigh as much as one that goes
-// on. Those share short connections out where few go on at any time.
+// goesOn is how many ended connections weigh as much as an open one. Ended connections
+// spread short connections when few are open at any time.
 const goesOn = 256
 
-// load is what connections weigh: as in IPVS (ip_vs_dest_conn_overhead), but that
-// one which is opening goes on, too: a burst is not for one server alone.
+// load is the weight of the connections, as in IPVS (ip_vs_dest_conn_overhead), except
+// that opening connections count as open, so that a burst does not go to a single
+// backend.
 func (s Server) load() uint64 { return uint64(s.Conns-s.Ended)*goesOn + uint64(s.Ended) }
 
-// lessLoaded compares what connections weigh for each unit of weight.
+// lessLoaded compares load per unit of weight.
 func (s Server) lessLoaded(o Server) bool {
 	return s.load()*uint64(o.Weight) < o.load()*uint64(s.Weight)
 }
 
-// powerOfTwo gives the less loaded of two slots (Mitzenmacher, "The Power of Two
-// Choices in Randomized Load Balancing", 2001), the first of equals. The flow's
-// hash is the dice: who has seen a flow knows its two.
+// powerOfTwo returns the less loaded backend of two slots (Mitzenmacher, "The Power of
+// Two Choices in Randomized Load Balancing", 2001), or the first of equals. The flow's
+// hash selects both slots, so every packet of a flow gets the same two.
 func powerOfTwo(slots []ring.Slot, hash uint32, look func(ring.ID) Server) ring.ID {
 	i := slot(hash, len(slots))
 	first := slots[i].First
@@ -168,6 +170,6 @@ func powerOfTwo(slots []ring.Slot, hash uint32, look func(ring.ID) Server) ring.
 	return fromSlot(slots, i, look)
 }
 
-// secondThrow makes another hash of a hash: odd, so that none is lost, and
-// without a pattern, so that the upper bits depend on all.
+// secondThrow derives a second hash: odd, so that no information is lost, and without a
+// pattern, so that the upper bits depend on all bits.
 const secondThrow = 0x9e3779b1

@@ -13,7 +13,7 @@ func flow(client, vip string, port uint16, protocol service.Protocol) Flow {
 	return Flow{netip.MustParseAddrPort(client), service.Key{VIP: netip.MustParseAddr(vip), Port: port, Protocol: protocol}}
 }
 
-// The hash is shared by balancers of different versions: it may never change.
+// Load balancers of different versions share the hash: it must never change.
 func TestHashIsReproducible(t *testing.T) {
 	for f, want := range map[Flow]uint32{
 		flow("192.168.0.2:40000", "10.1.1.1", 80, service.TCP):                 0x34fdb0e9,
@@ -28,7 +28,7 @@ func TestHashIsReproducible(t *testing.T) {
 	}
 }
 
-// The same goldens hold for the program: dataplane/xdp, TestAddrHash.
+// The BPF program must return the same values: dataplane/xdp, TestAddrHash.
 func TestAddrHashIsReproducible(t *testing.T) {
 	for a, want := range map[string]uint32{
 		"10.1.1.1": 0x303ac0ec, "::ffff:10.1.1.1": 0x303ac0ec, "10.1.1.2": 0xa22f4f7e, "2001:db8:1::1": 0xc0da3035, "::": 0,
@@ -39,8 +39,8 @@ func TestAddrHashIsReproducible(t *testing.T) {
 	}
 }
 
-// Neighbouring clients and ports must not fall on neighbouring slots: chi
-// squared over 64 cells stays near its expectation of 63.
+// Neighboring clients and ports must not map to neighboring slots: chi squared over 64
+// cells stays near its expectation of 63.
 func TestHashSpreads(t *testing.T) {
 	const flows, cells = 64000, 64
 	for name, nth := range map[string]func(i int) Flow{

@@ -24,7 +24,7 @@ func (v *validator) frontends(s *Service) {
 	}
 }
 
-// ports checks a frontend's protocol and ports, also against those before it.
+// ports validates a frontend's protocol and ports, also against the frontends before it.
 func (v *validator) ports(before []Frontend, k Key, field string) {
 	if k.Whole() {
 		return
@@ -58,8 +58,8 @@ func (v *validator) backend(m Method, f *Frontend, i int, b Backend, field strin
 		"%s is of another family than the VIP %s, which only method %s can serve", b.Addr.Addr(), f.VIP, Tunnel)
 }
 
-// CheckPort says why a server cannot get packets of a frontend on a port, or
-// nil. With port 0 it gets them on the one that the client addressed.
+// CheckPort returns why a backend cannot receive packets of a frontend on a port, or nil.
+// With port 0, it receives them on the port that the client addressed.
 func CheckPort(m Method, k Key, port uint16) error {
 	switch {
 	case k.Range() && port != 0:

@@ -36,7 +36,7 @@ func (v *validator) affinity(s *Service) {
 		DestinationHash)
 }
 
-// clients checks who is let in.
+// clients validates the client access lists.
 func (v *validator) clients(s *Service) {
 	v.ranges(s, "allow", s.Allow)
 	v.ranges(s, "deny", s.Deny)

@@ -1,6 +1,6 @@
-// Package service is the model: what a load-balanced service is, in plain
-// immutable values, and which values are valid. Everything else speaks in
-// these types; nothing here knows Kubernetes, a kernel, BGP or a clock.
+// Package service is the model of a load-balanced service, as plain immutable values, and
+// defines which values are valid. All other packages use these types. Nothing here knows
+// about Kubernetes, the kernel, BGP or a clock.
 package service
 
 import (
@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// ID names a Service as its source does.
+// ID identifies a Service as in its source.
 type ID struct {
 	Namespace, Name string
 }
 
-// String gives "namespace/name".
+// String returns "namespace/name".
 func (id ID) String() string { return id.Namespace + "/" + id.Name }
 
-// MarshalText makes an ID a string in JSON.
+// MarshalText encodes an ID as a string in JSON.
 func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
-// UnmarshalText reads what MarshalText has written.
+// UnmarshalText decodes what MarshalText encodes.
 func (id *ID) UnmarshalText(text []byte) error {
 	namespace, name, ok := strings.Cut(string(text), "/")
 	if !ok {
@@ -41,7 +41,7 @@ func (id ID) Compare(o ID) int {
 // Protocol is an IP protocol number.
 type Protocol uint8
 
-// The protocols a frontend can have. AnyProtocol is for a whole address.
+// Frontend protocols. AnyProtocol stands for a whole address.
 const (
 	AnyProtocol Protocol = 0
 	TCP         Protocol = 6
@@ -63,10 +63,10 @@ func (p Protocol) String() string {
 	return fmt.Sprintf("protocol(%d)", uint8(p))
 }
 
-// MarshalText makes a Protocol "TCP", "UDP", "SCTP" or "any" in JSON.
+// MarshalText encodes a Protocol as "TCP", "UDP", "SCTP" or "any" in JSON.
 func (p Protocol) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// UnmarshalText reads what MarshalText has written.
+// UnmarshalText decodes what MarshalText encodes.
 func (p *Protocol) UnmarshalText(text []byte) error {
 	for _, known := range []Protocol{AnyProtocol, TCP, UDP, SCTP} {
 		if string(text) == known.String() {
@@ -77,46 +77,46 @@ func (p *Protocol) UnmarshalText(text []byte) error {
 	return fmt.Errorf("protocol: %q is none of TCP, UDP, SCTP and any", text)
 }
 
-// Method is how a packet gets from the balancer to its server; the names are
-// those of LVS.
+// Method is how a packet gets from the load balancer to its backend. The names are those
+// of LVS.
 type Method string
 
 // The forwarding methods.
 const (
-	NAT     Method = "nat"     // rewrites the destination; the balancer is the servers' gateway
-	FullNAT Method = "fullnat" // rewrites source and destination; the way back leads through the balancer
-	DSRNAT  Method = "dsr-nat" // rewrites the destination; the server's node restores the VIP
-	DR      Method = "dr"      // rewrites the MAC address; server on the same segment, VIP on its loopback
-	Tunnel  Method = "tunnel"  // encapsulates; the server's node takes it off
+	NAT     Method = "nat"     // rewrites the destination; the load balancer is the backends' gateway
+	FullNAT Method = "fullnat" // rewrites source and destination; replies pass through the load balancer
+	DSRNAT  Method = "dsr-nat" // rewrites the destination; the backend's node restores the VIP
+	DR      Method = "dr"      // rewrites the MAC address; backend on the same segment, VIP on its loopback
+	Tunnel  Method = "tunnel"  // encapsulates; the backend's node decapsulates
 )
 
-// Encapsulation is how a tunnel wraps a packet.
+// Encapsulation is the format of a tunnel.
 type Encapsulation string
 
-// The encapsulations.
+// Encapsulations.
 const (
-	IPIP Encapsulation = "ipip" // IP in IP, of whatever families meet
-	GUE  Encapsulation = "gue"  // in UDP (draft-ietf-intarea-gue), as routers and NICs spread it best
+	IPIP Encapsulation = "ipip" // IP in IP, in any combination of families
+	GUE  Encapsulation = "gue"  // in UDP (draft-ietf-intarea-gue), which routers and NICs distribute best
 )
 
-// DefaultGUEPort is the UDP port that tunnels of GUE lead to: IANA's.
+// DefaultGUEPort is the UDP destination port of GUE tunnels, as assigned by IANA.
 const DefaultGUEPort = 6080
 
-// Survival is how an established flow stays with its server when servers or
+// Survival is how an established flow stays with its backend when backends or load
 // balancers change.
 type Survival string
 
-// The ways to survive.
+// Connection consistency modes.
 const (
-	SecondChance Survival = "second-chance" // packets name the servers that may know them; no state in the balancer
-	FlowTable    Survival = "flow-table"    // the balancer remembers flows
-	HashOnly     Survival = "hash-only"     // the hash alone
+	SecondChance Survival = "second-chance" // packets carry the backends that may know the flow; no state in the load balancer
+	FlowTable    Survival = "flow-table"    // the load balancer tracks flows
+	HashOnly     Survival = "hash-only"     // only the hash
 )
 
-// Scheduler is how a server is chosen for a new flow.
+// Scheduler is how a backend is chosen for a new flow.
 type Scheduler string
 
-// The schedulers.
+// Schedulers.
 const (
 	Maglev             Scheduler = "maglev"
 	RoundRobin         Scheduler = "rr"
@@ -125,25 +125,24 @@ const (
 	WeightedLeastConn  Scheduler = "wlc"
 	SourceHash         Scheduler = "sh"
 	DestinationHash    Scheduler = "dh"
-	PowerOfTwo         Scheduler = "p2c" // the less loaded of two taken at random
+	PowerOfTwo         Scheduler = "p2c" // the less loaded of two random backends
 )
 
-// SYNProtection is when a balancer protects a frontend from floods of SYNs with forged
-// sources; empty is SYNOff.
+// SYNProtection says when a load balancer protects a frontend against SYN floods with
+// spoofed sources. Empty means SYNOff.
 type SYNProtection string
 
-// When a frontend is protected.
+// Modes of SYN protection.
 const (
 	SYNOff    SYNProtection = "off"
-	SYNAuto   SYNProtection = "auto"   // while it is under pressure, where the data plane can
-	SYNAlways SYNProtection = "always" // all the time
+	SYNAuto   SYNProtection = "auto"   // while under attack, if the data plane supports it
+	SYNAlways SYNProtection = "always" // always
 )
 
 // SYNProtections lists the valid values.
 var SYNProtections = []SYNProtection{SYNOff, SYNAuto, SYNAlways}
 
-// Methods and Schedulers list the valid values, in the order they are told to
-// a user.
+// Methods and Schedulers list the valid values, in the order shown to users.
 var (
 	Methods        = []Method{NAT, FullNAT, DSRNAT, DR, Tunnel}
 	Encapsulations = []Encapsulation{IPIP, GUE}
@@ -153,31 +152,31 @@ var (
 	}
 )
 
-// Key is what a client addresses: a VIP, a port and a protocol; or a range of
-// ports; or the whole address.
+// Key is the destination that a client addresses: a VIP with a port and a protocol, or
+// with a range of ports, or the whole address.
 type Key struct {
 	VIP  netip.Addr
 	Port uint16
-	// Last ends a range of ports, itself included; 0 for one port alone.
-	// Port 0 to Last 65535 is the whole address.
+	// Last is the last port of a range, inclusive, or 0 for a single port. Port 0 with
+	// Last 65535 is the whole address.
 	Last     uint16
 	Protocol Protocol
 }
 
-// Range says that k is for several ports: such a frontend's backends may have
-// port 0, for the one that the client addressed.
+// Range reports whether k covers several ports. Backends of such a frontend may have port
+// 0, which stands for the port that the client addressed.
 func (k Key) Range() bool { return k.Last != 0 }
 
-// Whole says that k is a whole address, whatever the protocol.
+// Whole reports whether k is a whole address, with all protocols.
 func (k Key) Whole() bool { return k == Key{VIP: k.VIP, Last: 65535} }
 
-// Overlaps says that two ranges have a port in common. The whole address is no
-// such range: what has a port of it is looked for first.
+// Overlaps reports whether two ranges have a port in common. The whole address does not
+// count as a range: more specific keys take precedence over it.
 func (k Key) Overlaps(o Key) bool {
 	return k.Range() && o.Range() && k.VIP == o.VIP && k.Protocol == o.Protocol && k.Port <= o.Last && o.Port <= k.Last
 }
 
-// String gives "TCP 10.1.1.1:80", "UDP 10.1.1.1:8000-8999" or "any 10.1.1.1:*".
+// String returns "TCP 10.1.1.1:80", "UDP 10.1.1.1:8000-8999" or "any 10.1.1.1:*".
 func (k Key) String() string {
 	switch {
 	case k.Range() && k.Port == 0:
@@ -188,7 +187,7 @@ func (k Key) String() string {
 	return fmt.Sprintf("%s %s", k.Protocol, netip.AddrPortFrom(k.VIP, k.Port))
 }
 
-// host writes an address as it stands before a port.
+// host formats an address for use before a port.
 func host(a netip.Addr) string {
 	if a.Is4() {
 		return a.String()
@@ -202,44 +201,45 @@ func (k Key) Compare(o Key) int {
 		cmp.Compare(k.Protocol, o.Protocol))
 }
 
-// Backend is one real server behind a frontend.
+// Backend is one backend of a frontend.
 type Backend struct {
 	Addr netip.AddrPort
-	// Weight is the server's share of new flows relative to its siblings;
-	// 0 drains it: established flows stay, no new ones come.
+	// Weight is the backend's share of new flows relative to the others. 0 drains it:
+	// established flows stay, new flows go elsewhere.
 	Weight uint32
-	// Name says who this is (a pod, a host) to people; it decides nothing.
+	// Name is a readable name (a pod, a host). It has no effect.
 	Name string
-	// Node is where the server runs, where that is known.
+	// Node is the node on which the backend runs, if known.
 	Node string
-	// MaxConns is the number of connections from which on it gets no new
-	// ones (keepalived's uthreshold); 0: no limit.
+	// MaxConns is the number of connections at which the backend gets no new ones
+	// (keepalived's uthreshold). 0: no limit.
 	MaxConns uint32
-	// Since is when it began to take flows, where that is known: by it every
-	// balancer, also one that has just started, knows who had a flow before.
+	// Since is when it began to take flows, if known. From it, every load balancer, even
+	// one that has just started, derives which backend had a flow before.
 	Since time.Time
-	// Drained is since when it drains, where it does and that is known: of
-	// several that drained one after the other it says who had a flow between.
+	// Drained is when it began to drain, if it does and that is known. If several
+	// backends drained one after the other, it tells which of them had a flow in the
+	// meantime.
 	Drained time.Time
 }
 
-// Draining says that a backend takes no new flows.
+// Draining reports whether a backend takes no new flows.
 func (b Backend) Draining() bool { return b.Weight == 0 }
 
-// Compare orders backends by their address, their identity.
+// Compare orders backends by address, which identifies them.
 func (b Backend) Compare(o Backend) int { return b.Addr.Compare(o.Addr) }
 
-// AddressKind is where a Service has an address from.
+// AddressKind says where a Service has an address from.
 type AddressKind uint8
 
-// The kinds, of which the lower counts where two Services have one address.
+// Address kinds. If two Services have the same address, the lower kind wins.
 const (
-	LoadBalancerAddress AddressKind = iota // given to it as a load balancer's
-	ExternalAddress                        // of a cluster's spec.externalIPs, which who makes the Service takes for himself
+	LoadBalancerAddress AddressKind = iota // assigned to it as a load balancer IP
+	ExternalAddress                        // from spec.externalIPs, which the author of the Service chooses freely
 	ClusterAddress                         // spec.clusterIPs
 )
 
-// String gives the name that a kind has in an Announcement.
+// String returns the name that a kind has in an Announcement.
 func (k AddressKind) String() string {
 	switch k {
 	case ExternalAddress:
@@ -250,132 +250,130 @@ func (k AddressKind) String() string {
 	return "LoadBalancer"
 }
 
-// Frontend is one VIP:port of a Service with the servers behind it.
+// Frontend is one VIP:port of a Service with its backends.
 type Frontend struct {
 	Key
-	// Kind is the VIP's.
+	// Kind is the kind of the VIP.
 	Kind AddressKind
-	// PortName is the Service port's name, often empty.
+	// PortName is the name of the Service port, often empty.
 	PortName string
-	// Backends are sorted by address, with no address twice, all of one
-	// family.
+	// Backends are sorted by address, without duplicates, all of one family.
 	Backends []Backend
-	// NoBackends says in words why there are none, where that is known.
+	// NoBackends explains why there are none, if known.
 	NoBackends string `json:",omitempty"`
 }
 
-// CheckKind is what a health probe does.
+// CheckKind is the type of a health check.
 type CheckKind string
 
-// The health checks.
+// Health check types.
 const (
 	CheckNone CheckKind = "none"
 	CheckTCP  CheckKind = "tcp"
 	CheckHTTP CheckKind = "http"
 )
 
-// Checks lists the valid kinds.
+// Checks lists the valid types.
 var Checks = []CheckKind{CheckTCP, CheckHTTP, CheckNone}
 
-// HealthCheck says how the servers of a Service are probed; the meaning of the
-// fields is keepalived's (delay_loop, connect_timeout, rise, fall).
+// HealthCheck says how to probe the backends of a Service. The fields have the same
+// meaning as in keepalived (delay_loop, connect_timeout, rise, fall).
 type HealthCheck struct {
 	Kind CheckKind
-	// Path is what an HTTP probe GETs; 2xx and 3xx answers are good.
+	// Path is the path of an HTTP GET. Responses 2xx and 3xx are successes.
 	Path string
-	// Host is the HTTP probe's Host header; empty for the server's address.
+	// Host is the Host header of the HTTP request. Empty: the backend's address.
 	Host string
-	// Port is probed in place of the server's own; 0 for the server's own.
+	// Port is the port to probe. 0: the backend's own.
 	Port     uint16
 	Interval time.Duration
 	Timeout  time.Duration
-	// Rise good probes in a row bring a server up, Fall bad ones take it
-	// down. The very first probe decides alone.
+	// Rise consecutive successes mark a backend up, Fall consecutive failures mark it
+	// down. The very first probe decides immediately.
 	Rise, Fall int
-	// Drain is how long a server that is down is waited for: it gets no new
-	// connection and keeps those that it has, but for UDP. 0: not at all.
+	// Drain is how long a backend that is down keeps its existing connections, except for
+	// UDP. It gets no new ones. 0: not at all.
 	Drain time.Duration
 }
 
-// Defaults of what a Service leaves open.
+// Defaults for settings that a Service omits.
 const (
 	DefaultMethod        = Tunnel
 	DefaultEncapsulation = IPIP
 	DefaultScheduler     = Maglev
 	DefaultSYNProtection = SYNAuto
-	// DefaultSYNThreshold and LeastSYNThreshold are of new TCP connections a second on
-	// one frontend of one balancer, from which on SYNAuto looks for a flood. What is
-	// slower than the least is not noticed.
+	// DefaultSYNThreshold and LeastSYNThreshold are new TCP connections per second on one
+	// frontend of one load balancer, above which SYNAuto looks for a flood. Slower floods
+	// than the minimum are not detected.
 	DefaultSYNThreshold = 10000
 	LeastSYNThreshold   = 100
-	// DefaultAffinity is Kubernetes', for a Service that wants affinity and
-	// does not say for how long.
+	// DefaultAffinity is the Kubernetes default for a Service with affinity but without a
+	// timeout.
 	DefaultAffinity = 3 * time.Hour
-	// DefaultRingSize gives 160 equal servers shares within 1 %.
+	// DefaultRingSize gives 160 equal backends shares within 1 %.
 	DefaultRingSize = 16381
 	MaxRingSize     = 131071
 )
 
-// DefaultHealthCheck is used where a Service asks for nothing else.
+// DefaultHealthCheck is used if a Service does not configure health checks.
 var DefaultHealthCheck = HealthCheck{
 	Kind: CheckTCP, Path: "/", Interval: time.Second, Timeout: 500 * time.Millisecond, Rise: 2, Fall: 2, Drain: 30 * time.Second,
 }
 
-// Limits bound what one client, or all together, may send to a frontend; what
-// is more is dropped. 0: no limit.
+// Limits are the rate limits of a frontend, per client or in total. Packets above a limit
+// are dropped. 0: no limit.
 type Limits struct {
-	// ClientPackets and ClientOpens are of one client address, a second.
-	// Opens are packets that begin a flow: SYN, INIT, and with UDP every one.
+	// ClientPackets and ClientOpens apply per client address and second. Opens are
+	// packets that open a flow: SYN, INIT, and for UDP every packet.
 	ClientPackets, ClientOpens uint32
-	// Packets and Opens are of all clients together, on this balancer.
+	// Packets and Opens apply to all clients together, on this load balancer.
 	Packets, Opens uint32
 }
 
-// Service is one load-balanced service. A Service is never changed once it is
-// published: a source that learns of a change publishes a new one.
+// Service is one load-balanced service. It is immutable once published: a source
+// publishes a new Service for every change.
 type Service struct {
 	ID ID
-	// Created is the object's creationTimestamp, zero where it has none. It is one of
-	// the rules that decide between two Services that claim the same Key (plan).
+	// Created is the object's creationTimestamp, or zero. It is one of the rules that
+	// decide between two Services that claim the same Key (plan).
 	Created time.Time
 	Method  Method
-	// Encapsulation is the tunnel's; empty for other methods.
+	// Encapsulation is that of the tunnel; empty for other methods.
 	Encapsulation Encapsulation
 	Scheduler     Scheduler
-	// RingSize is the number of slots of the Maglev ring, a prime; all
-	// balancers must use the same.
+	// RingSize is the number of slots of the Maglev ring, a prime. All load balancers
+	// must use the same.
 	RingSize int
 	Survival Survival
-	// Affinity sends a client's new flows to the server that it had last, for
-	// so long after its last new flow (ClientIP); 0: none.
+	// Affinity is how long after its last new flow a client's flows go to the same
+	// backend (ClientIP). 0: none.
 	Affinity time.Duration
-	// Allow, where there are any, are the only clients that are served; Deny
-	// are not, also where Allow has them.
+	// Allow, if not empty, lists the only clients that are served. Deny lists clients
+	// that are not served, even if Allow contains them.
 	Allow, Deny   []netip.Prefix
 	Limits        Limits
 	SYNProtection SYNProtection
 	Health        HealthCheck
-	// Dedicated leaves the Service to balancers of its own.
+	// Dedicated leaves the Service to load balancers dedicated to it.
 	Dedicated bool
-	// Panic keeps all servers in service when every one fails its checks.
+	// Panic keeps all backends in service when every one fails its checks.
 	Panic bool
-	// LocalPolicy says that the Service asks for traffic only at nodes with servers
-	// of its own (externalTrafficPolicy Local), LocalPolicyCluster the same of its
-	// cluster addresses (internalTrafficPolicy). They decide nothing by themselves.
+	// LocalPolicy means that the Service requests traffic only at nodes with local
+	// backends (externalTrafficPolicy Local), LocalPolicyCluster the same for its cluster
+	// IPs (internalTrafficPolicy). They have no effect by themselves.
 	LocalPolicy, LocalPolicyCluster bool
-	// Prefixes are announced in place of each VIP's own /32 or /128 that they
-	// contain.
+	// Prefixes are advertised instead of the /32 or /128 of the VIPs that they contain.
 	Prefixes []netip.Prefix
-	// Labels say which Announcements of a cluster are for the Service; nil where
-	// it is of none.
+	// Labels select the Announcements of a cluster that apply to the Service. Nil
+	// outside a cluster.
 	Labels map[string]string
-	// Frontends are sorted by Key, with no Key twice.
+	// Frontends are sorted by Key, without duplicates.
 	Frontends []Frontend
-	// Origin says where this Service was read: "web.yaml:12".
+	// Origin is where the Service was read: "web.yaml:12".
 	Origin string
 }
 
-// KindOf gives the kind of one of the Service's addresses.
+// KindOf returns the kind of one of the Service's addresses.
 func (s *Service) KindOf(vip netip.Addr) AddressKind {
 	i := slices.IndexFunc(s.Frontends, func(f Frontend) bool { return f.VIP == vip })
 	if i < 0 {
@@ -384,7 +382,7 @@ func (s *Service) KindOf(vip netip.Addr) AddressKind {
 	return s.Frontends[i].Kind
 }
 
-// SortBackends orders backends by address and drops later doubles.
+// SortBackends orders backends by address and drops later duplicates.
 func SortBackends(bs []Backend) []Backend {
 	slices.SortStableFunc(bs, Backend.Compare)
 	return slices.CompactFunc(bs, func(a, b Backend) bool { return a.Addr == b.Addr })

@@ -1,7 +1,7 @@
 package service
 
-// NeedsFlowTable says that flows must be remembered: the method translates
-// their way back, or the scheduler chooses anew for each.
+// NeedsFlowTable reports whether flows must be tracked: because the method translates
+// replies, or because the scheduler decides per flow.
 func NeedsFlowTable(m Method, s Scheduler) bool {
 	switch s {
 	case RoundRobin, WeightedRoundRobin, LeastConn, WeightedLeastConn, PowerOfTwo:
@@ -10,13 +10,13 @@ func NeedsFlowTable(m Method, s Scheduler) bool {
 	return m.LeadsBack()
 }
 
-// LeadsBack says that answers come through the balancer: the server's node has
-// nothing to do.
+// LeadsBack reports whether replies pass through the load balancer, so that the backend's
+// node needs no DSR agent.
 func (m Method) LeadsBack() bool { return m == NAT || m == FullNAT }
 
-// DefaultSurvival is how flows survive where a Service does not say: by a
-// second chance where that can be, which with method dr takes a server half
-// that dr does without.
+// DefaultSurvival returns the default connection consistency: second chance if possible.
+// With method dr, second chance would require a DSR agent that dr otherwise does without,
+// so the default there is hash only.
 func (s *Service) DefaultSurvival() Survival {
 	switch {
 	case s.remembers() != "":
@@ -27,7 +27,7 @@ func (s *Service) DefaultSurvival() Survival {
 	return SecondChance
 }
 
-// remembers says what in s needs a flow table; nothing where none is needed.
+// remembers says what in s requires a flow table, or returns "".
 func (s *Service) remembers() string {
 	switch {
 	case s.Method == NAT, s.Method == FullNAT:

@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// Limits of what a Service may ask for.
+// Limits for the settings of a Service.
 const (
-	// MinRingSize still gives three servers shares within 1 %.
+	// MinRingSize still gives three backends shares within 1 %.
 	MinRingSize = 251
-	// MaxWeight is LVS's.
+	// MaxWeight is the limit of LVS.
 	MaxWeight = 65535
-	// MinInterval and MaxInterval bound the time between two probes.
+	// MinInterval and MaxInterval limit the time between two probes.
 	MinInterval = 10 * time.Millisecond
 	MaxInterval = time.Hour
-	// MaxHealthDrain bounds how long a server that is down is waited for.
+	// MaxHealthDrain limits how long a backend that is down keeps its connections.
 	MaxHealthDrain = 24 * time.Hour
-	// MaxThreshold bounds Rise and Fall.
+	// MaxThreshold limits Rise and Fall.
 	MaxThreshold = 1000
-	// MinAffinity and MaxAffinity are Kubernetes' limits.
+	// MinAffinity and MaxAffinity are the limits of Kubernetes.
 	MinAffinity = time.Second
 	MaxAffinity = 86400 * time.Second
 )
 
-// FieldError says which field of a Service is wrong and what would be right.
+// FieldError says which field of a Service is wrong and what would be valid.
 type FieldError struct {
 	// Field is the path in the model: "ringSize", "health.interval",
 	// "frontends[0].backends[2].weight".
@@ -36,8 +36,7 @@ type FieldError struct {
 
 func (e FieldError) Error() string { return e.Field + ": " + e.Message }
 
-// Validate gives everything that is wrong with s; nothing for a Service that
-// may be published.
+// Validate returns every error in s, or none if the Service may be published.
 func (s *Service) Validate() []FieldError {
 	v := &validator{}
 	v.check(s.ID.Namespace != "", "id.namespace", "is empty; every Service has a namespace")
@@ -58,7 +57,7 @@ func (s *Service) Validate() []FieldError {
 	return v.errs
 }
 
-// Alternatives writes valid values as a sentence does: "a, b or c".
+// Alternatives formats valid values as in a sentence: "a, b or c".
 func Alternatives[T ~string](valid []T) string {
 	b := &strings.Builder{}
 	for i, x := range valid {
@@ -75,7 +74,7 @@ func Alternatives[T ~string](valid []T) string {
 
 type validator struct{ errs []FieldError }
 
-// check notes what is wrong unless ok.
+// check records an error unless ok.
 func (v *validator) check(ok bool, field, format string, args ...any) bool {
 	if !ok {
 		v.errs = append(v.errs, FieldError{field, fmt.Sprintf(format, args...)})
@@ -88,7 +87,7 @@ func (v *validator) ringSize(n int) {
 		n, MinRingSize, MaxRingSize, DefaultRingSize) || isPrime(n) {
 		return
 	}
-	// Both limits are primes, so there is always one on either side.
+	// Both limits are primes, so there is always a prime on either side.
 	below, above := n-1, n+1
 	for !isPrime(below) {
 		below--
@@ -129,8 +128,7 @@ func (v *validator) health(h HealthCheck) {
 	}
 }
 
-// printable says that s has neither spaces nor control characters nor
-// anything beyond ASCII.
+// printable reports whether s contains only visible ASCII characters.
 func printable(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
 }
@@ -149,9 +147,8 @@ func (v *validator) prefixes(s *Service) {
 	}
 }
 
-// CheckUnicast says why a cannot be a VIP's or a server's address, or nil. It
-// refuses what Kubernetes refuses for endpoints, and addresses that have two
-// spellings.
+// CheckUnicast returns why a is not valid as the address of a VIP or a backend, or nil.
+// It rejects what Kubernetes rejects for endpoints, and addresses with two spellings.
 func CheckUnicast(a netip.Addr) error {
 	switch {
 	case !a.IsValid():

@@ -39,7 +39,7 @@ func TestValidate(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		change func(*service.Service)
-		want   string // "" for valid, else a part of the only error
+		want   string // "" if valid, otherwise a part of the only error
 	}{
 		"as it is":                 {func(s *service.Service) {}, ""},
 		"no namespace":             {func(s *service.Service) { s.ID.Namespace = "" }, "id.namespace: is empty"},
@@ -204,7 +204,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// Every wrong field is told at once, not one after each mend.
+// TestValidateTellsAll checks that every invalid field is reported in one pass.
 func TestValidateTellsAll(t *testing.T) {
 	errs := (&service.Service{Frontends: make([]service.Frontend, 1)}).Validate()
 	if len(errs) != 10 {

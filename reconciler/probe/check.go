@@ -18,10 +18,10 @@ import (
 	"github.com/fairlead/fairlead/internal/shorten"
 )
 
-// maxAnswer is how much of an HTTP answer is read, in bytes.
+// maxAnswer limits how much of an HTTP response is read, in bytes.
 const maxAnswer = 64 << 10
 
-// probe asks a target once; nil means that it is well.
+// probe probes a target once. Nil means success.
 func probe(ctx context.Context, t health.Target) error {
 	deadline := time.Now().Add(t.Check.Timeout)
 	dialer := net.Dialer{Deadline: deadline, KeepAlive: -1}
@@ -30,7 +30,7 @@ func probe(ctx context.Context, t health.Target) error {
 		return err
 	}
 	defer conn.Close()
-	// Closing by a reset leaves no socket in TIME_WAIT, on either side.
+	// Closing with a reset leaves no socket in TIME_WAIT on either side.
 	if err := conn.(*net.TCPConn).SetLinger(0); err != nil {
 		return err
 	}
@@ -44,8 +44,8 @@ func probe(ctx context.Context, t health.Target) error {
 	return get(conn, t)
 }
 
-// get makes one request by hand: a client of net/http would follow redirects,
-// keep connections and dial on after a request has given up.
+// get sends one request by hand: a net/http client would follow redirects, keep
+// connections and continue dialing after a request has given up.
 func get(conn net.Conn, t health.Target) error {
 	req, err := http.NewRequest(http.MethodGet, "http://"+t.Addr.String()+t.Check.Path, nil)
 	if err != nil {
@@ -72,21 +72,21 @@ func get(conn net.Conn, t health.Target) error {
 	case resp.StatusCode < 200 || resp.StatusCode > 399:
 		return fmt.Errorf("HTTP %d, wanted 2xx or 3xx", resp.StatusCode)
 	}
-	// The status decides; the body is read so that the server does not see
-	// its answer refused.
+	// Only the status matters. The body is read so that the backend does not see its
+	// response rejected.
 	_, _ = io.Copy(io.Discard, resp.Body)
 	return nil
 }
 
-// exhausted are errors of this machine, not of the server.
+// exhausted lists errors of this machine, not of the backend.
 var exhausted = []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL}
 
-// ours says that an error tells nothing about the server.
+// ours reports whether an error says nothing about the backend.
 func ours(err error) bool {
 	return slices.ContainsFunc(exhausted, func(e error) bool { return errors.Is(err, e) })
 }
 
-// words says an error of a probe to people.
+// words formats the error of a probe for display.
 func words(err error, timeout time.Duration) string {
 	var errno syscall.Errno
 	switch {
@@ -100,8 +100,8 @@ func words(err error, timeout time.Duration) string {
 	return shorten.Text(err.Error(), maxWords)
 }
 
-// maxWords is how much of an error is told, in bytes: one about a malformed answer
-// quotes it, and what a server says must not fill logs and Status.
+// maxWords limits how much of an error is reported, in bytes: errors about a malformed
+// response quote it, and backends must not be able to fill logs and status.
 const maxWords = 200
 
 func timedOut(err error) bool {

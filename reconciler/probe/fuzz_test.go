@@ -13,8 +13,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
-// FuzzAnswer has a server answer anything: it is well only if it begins like HTTP, and
-// what is told of it is short.
+// FuzzAnswer uses a backend with arbitrary responses: the probe succeeds only if the
+// response begins like HTTP, and the reported error is short.
 func FuzzAnswer(f *testing.F) {
 	for _, answer := range []string{
 		"", "HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\nnot there",
@@ -39,7 +39,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// answered has get ask a server that answers so and closes the connection.
+// answered runs get against a backend that sends this answer and closes the connection.
 func answered(t *testing.T, target health.Target, answer []byte) error {
 	t.Helper()
 	ours, theirs := net.Pipe()
@@ -57,7 +57,7 @@ func answered(t *testing.T, target health.Target, answer []byte) error {
 	return get(ours, target)
 }
 
-// TestProbeTellsLittle meets a server that answers a long line, on a real socket.
+// TestProbeTellsLittle uses a real socket and a backend that responds with a long line.
 func TestProbeTellsLittle(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/growth"
 )
 
-// TestSetGrowsLinearly sets ten times as many targets: new ones, the same again, the
-// half of them, and none.
+// TestSetGrowsLinearly sets ten times as many targets: new ones, the same again, half of
+// them, and none.
 func TestSetGrowsLinearly(t *testing.T) {
 	growth.Linear(t, 1000, func(size int) func() {
 		targets := make([]health.Target, size)

@@ -1,7 +1,6 @@
-// Package probe asks servers whether they are well: TCP connect and HTTP GET
-// from the network namespace of the process itself. It schedules the probes
-// and feeds their outcomes to the thresholds of package health; what a state
-// means for traffic is not decided here.
+// Package probe runs health probes: TCP connect and HTTP GET from the network namespace
+// of the process. It schedules the probes and passes their results to the thresholds of
+// package health. What a state means for traffic is decided elsewhere.
 package probe
 
 import (
@@ -16,25 +15,25 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// maxInFlight bounds the probes under way, and so the sockets. It is far more
-// than 10,000 living servers need at once; with more dead ones than this all
-// probes come later.
+// maxInFlight limits concurrent probes, and with them sockets. It is far more than 10,000
+// healthy backends need. If more backends than this do not respond, all probes are
+// delayed.
 const maxInFlight = 2048
 
-// Result is what is known about one target.
+// Result is the health of one target.
 type Result struct {
 	State health.State
 	// Since is when State last changed; zero while it is Unknown.
 	Since time.Time
-	// WasUp says that a probe has found it up at some time.
+	// WasUp means that it has been up at some time.
 	WasUp bool
-	// Error is why the latest probe failed, in words: "HTTP 503, wanted 2xx
-	// or 3xx". It is empty after a good one.
+	// Error is why the latest probe failed: "HTTP 503, wanted 2xx or 3xx". Empty after a
+	// success.
 	Error string
 }
 
-// Prober probes a set of targets, each on its own beat: the interval divides
-// time exactly, and each target's place within it comes from its name.
+// Prober probes a set of targets, each on its own schedule: probes of a target are
+// exactly one interval apart, with an offset derived from the target's name.
 type Prober struct {
 	log     *slog.Logger
 	epoch   time.Time
@@ -47,24 +46,24 @@ type Prober struct {
 	queue   queue
 }
 
-// entry is one target. The Prober's mutex guards all that changes.
+// entry is one target. The Prober's mutex protects its mutable fields.
 type entry struct {
 	target   health.Target
 	interval time.Duration
 	phase    time.Duration
 	due      time.Time
-	place    int // in the queue; -1 for none
+	place    int // in the queue; -1 if not queued
 
 	running bool
 	overdue bool // due again while still running
-	again   bool // its first probe was not answered in time, and is made once more
+	again   bool // its first probe timed out and is repeated once
 	tracker health.Tracker
 	since   time.Time
 	wasUp   bool
 	err     string
 }
 
-// New makes a Prober that has no targets yet.
+// New returns a Prober without targets.
 func New(log *slog.Logger) *Prober {
 	return &Prober{
 		log: log, epoch: time.Now(), entries: map[health.Target]*entry{},
@@ -72,8 +71,8 @@ func New(log *slog.Logger) *Prober {
 	}
 }
 
-// Set makes the targets exactly these. One that stays keeps its state and its
-// beat; one that goes is forgotten.
+// Set replaces the targets. A target that stays keeps its state and its schedule; one
+// that is removed is forgotten.
 func (p *Prober) Set(targets []health.Target) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,9 +98,9 @@ func (p *Prober) Set(targets []health.Target) {
 	signal(p.wake)
 }
 
-// start puts new entries in the queue. Their first probes come as soon as
-// possible, a millisecond apart, because a new server waits for its first
-// probe; but never slower than one interval for all.
+// start queues new entries. Their first probes run as soon as possible, a millisecond
+// apart, because a new backend waits for its first probe, but all within at most one
+// interval.
 func (p *Prober) start(fresh []*entry) {
 	now := time.Now()
 	for i, e := range fresh {
@@ -124,10 +123,10 @@ func newEntry(t health.Target) *entry {
 	return &entry{target: t, interval: interval, phase: time.Duration(h.Sum64() % uint64(interval)), place: -1}
 }
 
-// State gives the state of a target; Unknown for one that is not in the set.
+// State returns the state of a target, or Unknown if it is not in the set.
 func (p *Prober) State(t health.Target) health.State { return p.Result(t).State }
 
-// Result gives what is known about a target.
+// Result returns the result for a target.
 func (p *Prober) Result(t health.Target) Result {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,7 +136,7 @@ func (p *Prober) Result(t health.Target) Result {
 	return Result{}
 }
 
-// States gives the states of all targets at one moment.
+// States returns a consistent snapshot of the states of all targets.
 func (p *Prober) States() map[health.Target]health.State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,11 +147,11 @@ func (p *Prober) States() map[health.Target]health.State {
 	return states
 }
 
-// Changed is sent to after any state has changed. Changes that come before
-// the receiver looks are one.
+// Changed receives a value after any state has changed. Changes that occur before the
+// receiver reads are merged.
 func (p *Prober) Changed() <-chan struct{} { return p.changed }
 
-// Run probes until ctx ends and every probe under way has ended with it.
+// Run probes until ctx is canceled and all probes in flight have ended.
 func (p *Prober) Run(ctx context.Context) error {
 	var probes sync.WaitGroup
 	defer probes.Wait()
@@ -185,7 +184,7 @@ func (p *Prober) Run(ctx context.Context) error {
 	}
 }
 
-// next takes the entry that is due, or says how long to wait for one.
+// next takes the entry that is due, or returns how long to wait for one.
 func (p *Prober) next() (*entry, time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -206,9 +205,8 @@ func (p *Prober) next() (*entry, time.Duration) {
 	return nil, time.Hour
 }
 
-// beat gives the first time after now that is on e's own grid, so that
-// lateness never adds up. The beat that follows a first probe too closely is
-// left out.
+// beat returns the first time after now on e's schedule, so that delays do not
+// accumulate. A time too soon after the first probe is skipped.
 func (p *Prober) beat(e *entry, now time.Time) time.Time {
 	since := now.Sub(p.epoch) - e.phase
 	beats := since / e.interval
@@ -222,13 +220,13 @@ func (p *Prober) beat(e *entry, now time.Time) time.Time {
 	return due
 }
 
-// finish takes the outcome of a probe.
+// finish handles the result of a probe.
 func (p *Prober) finish(e *entry, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e.running = false
 	if p.entries[e.target] != e {
-		return // left the set meanwhile
+		return // removed from the set in the meantime
 	}
 	if e.overdue {
 		e.overdue = false
@@ -239,12 +237,12 @@ func (p *Prober) finish(e *entry, err error) {
 		e.err = words(err, e.target.Check.Timeout)
 	}
 	if ours(err) {
-		return // says nothing about the server
+		return // says nothing about the backend
 	}
 	if e.tracker.State == health.Unknown && !e.again && timedOut(err) {
 		e.again = true
 		p.hurry(e)
-		return // one lost packet, or a machine that is busy to begin: too little to decide alone
+		return // one lost packet or a busy machine at startup: not enough to decide immediately
 	}
 	before := e.tracker.State
 	e.tracker = e.tracker.Next(err == nil, e.target.Check)
@@ -271,7 +269,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// queue is a heap of entries by the time they are due.
+// queue is a heap of entries ordered by due time.
 type queue []*entry
 
 func (q queue) Len() int           { return len(q) }

@@ -20,7 +20,7 @@ import (
 	"github.com/fairlead/fairlead/reconciler/probe"
 )
 
-// patience is how long a busy machine may take for anything.
+// patience is the timeout for anything on a busy machine.
 const patience = 30 * time.Second
 
 func run(t *testing.T) *probe.Prober {
@@ -38,7 +38,7 @@ func run(t *testing.T) *probe.Prober {
 	return p
 }
 
-// await waits until the target's result is as wanted.
+// await waits until the target has the wanted result.
 func await(t *testing.T, p *probe.Prober, target health.Target, state health.State, words string) {
 	t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
@@ -58,7 +58,7 @@ func check(kind service.CheckKind) service.HealthCheck {
 	return c
 }
 
-// patient gives a check whose timeout a busy machine does not reach.
+// patient returns a check with a timeout that is not reached even on a busy machine.
 func patient(kind service.CheckKind) service.HealthCheck {
 	c := check(kind)
 	c.Timeout = patience
@@ -75,8 +75,8 @@ func listen(t *testing.T, addr string) net.Listener {
 	return l
 }
 
-// ownAddr is on an address where nobody else listens, so that a port that was let go
-// of stays free.
+// ownAddr has an address on which nobody else listens, so that a released port stays
+// free.
 const ownAddr = "127.77.0.1:0"
 
 func addrOf(l net.Listener) netip.AddrPort { return netip.MustParseAddrPort(l.Addr().String()) }
@@ -194,7 +194,7 @@ func TestHTTPServerIsNoHTTPServer(t *testing.T) {
 	}
 }
 
-// readRequest reads once, so that closing after it is no reset.
+// readRequest reads once, so that closing the connection afterwards does not reset it.
 func readRequest(c net.Conn) { _, _ = c.Read(make([]byte, 4096)) }
 
 func endless(c net.Conn) {
@@ -206,7 +206,7 @@ func endless(c net.Conn) {
 	}
 }
 
-// A server that accepts but never answers is well to TCP and down to HTTP.
+// A backend that accepts connections but never responds is up for TCP and down for HTTP.
 func TestTimeout(t *testing.T) {
 	l := listen(t, ownAddr) // the kernel accepts
 	p := run(t)
@@ -217,7 +217,7 @@ func TestTimeout(t *testing.T) {
 	await(t, p, connects, health.Up, "")
 }
 
-// A first probe that is not answered in time is made once more before it decides.
+// A first probe that times out is repeated once before it counts.
 func TestFirstSilenceIsNotTheLastWord(t *testing.T) {
 	var asked atomic.Int32
 	first := make(chan struct{})
@@ -239,7 +239,7 @@ func TestFirstSilenceIsNotTheLastWord(t *testing.T) {
 	}
 }
 
-// Rise and fall as seen from outside: a server that counts what it was asked.
+// TestRiseAndFall checks rise and fall from outside, with a backend that counts requests.
 func TestRiseAndFall(t *testing.T) {
 	var asked, bad atomic.Int32
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -255,8 +255,8 @@ func TestRiseAndFall(t *testing.T) {
 	target := health.Target{Addr: addrOf(srv.Listener), Check: c}
 	p.Set([]health.Target{target})
 	await(t, p, target, health.Up, "")
-	// One probe may be under way while the server changes its mind, so one
-	// more or less is asked than the threshold says.
+	// One probe may be in flight while the backend changes its response, so the number of
+	// requests may differ from the threshold by one.
 	for _, step := range []struct {
 		bad   int32
 		state health.State
@@ -272,7 +272,7 @@ func TestRiseAndFall(t *testing.T) {
 	}
 }
 
-// A target that stays keeps its state; one that comes back is new.
+// A target that stays keeps its state; one that is removed and added again starts over.
 func TestSetKeepsState(t *testing.T) {
 	l := listen(t, ownAddr)
 	c := patient(service.CheckTCP)
@@ -296,7 +296,7 @@ func TestSetKeepsState(t *testing.T) {
 	await(t, p, a, health.Down, "connection refused")
 }
 
-// Each target is asked once an interval, at its own time, without drift.
+// Each target is probed once per interval, at its own offset, without drift.
 func TestBeat(t *testing.T) {
 	var mu sync.Mutex
 	var times []time.Time
@@ -325,9 +325,9 @@ func TestBeat(t *testing.T) {
 			t.Fatalf("only %d probes in %s", n, patience)
 		}
 	}
-	// Lateness may leave beats out but never adds any: a beat too many would
-	// show as too little time, from wherever one counts. The first of a window may
-	// have been seen late, but not the first of every one.
+	// Delays may skip probes but never add any: an extra probe would make every window
+	// too short. The first probe of one window may have been seen late, but not the first
+	// of every window.
 	longest := time.Duration(0)
 	for i := 1; i+window <= probes; i++ {
 		longest = max(longest, times[i+window].Sub(times[i]))
@@ -349,7 +349,7 @@ func TestManyTargets(t *testing.T) {
 	}()
 	port := addrOf(l).Port()
 	c := service.DefaultHealthCheck
-	c.Interval, c.Timeout = 10*time.Second, 10*time.Second // patience for a busy machine
+	c.Interval, c.Timeout = 10*time.Second, 10*time.Second // for a busy machine
 	var targets []health.Target
 	for i := range 1000 {
 		addr := netip.AddrFrom4([4]byte{127, 1, byte(i / 250), byte(1 + i%250)})
@@ -375,7 +375,8 @@ func TestManyTargets(t *testing.T) {
 		case <-time.After(time.Second):
 		}
 	}
-	// Probes of one second must not stay in the kernel for the next sixty.
+	// Probes once per second must not leave sockets in the kernel for the next sixty
+	// seconds.
 	sockets, err := os.ReadFile("/proc/net/tcp")
 	if err != nil {
 		t.Fatal(err)
@@ -392,7 +393,7 @@ func TestManyTargets(t *testing.T) {
 	}
 }
 
-// Ten thousand targets that are set again and again cost little.
+// BenchmarkSet10000 sets the same ten thousand targets repeatedly, which must be cheap.
 func BenchmarkSet10000(b *testing.B) {
 	p := probe.New(slog.New(slog.DiscardHandler))
 	var targets []health.Target

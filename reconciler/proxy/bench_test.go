@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// void is a plane that costs nothing and holds nothing.
+// void is a plane that does nothing.
 type void struct{}
 
 func (void) Apply([]proxy.Frontend, []proxy.Key) error { return nil }
@@ -21,7 +21,7 @@ func (void) Keys() []proxy.Key                         { return nil }
 func (void) SetNodeAddresses([]netip.Addr) error       { return nil }
 func (void) Close() error                              { return nil }
 
-// cluster is a number of Services with three endpoints each.
+// cluster returns a number of Services with three endpoints each.
 func cluster(count int) ([]*proxy.Service, []*proxy.Slice) {
 	services, all := make([]*proxy.Service, count), make([]*proxy.Slice, count)
 	for i := range services {
@@ -50,7 +50,7 @@ func filled(services []*proxy.Service, all []*proxy.Slice) *Loop {
 	return l
 }
 
-// cpu gives the processor time that this process has used.
+// cpu returns the CPU time used by this process.
 func cpu() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -59,9 +59,9 @@ func cpu() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkColdStart tells a loop of 50,000 Services and lets it decide on them.
-// It reports what the loop then keeps beside what it was told, and the processor
-// time, which other work on the machine disturbs less.
+// BenchmarkColdStart passes 50,000 Services to a loop and lets it decide on them. It
+// reports the memory that the loop then uses in addition to its input, and the CPU time,
+// which is less affected by other load on the machine.
 func BenchmarkColdStart(b *testing.B) {
 	const count = 50_000
 	services, all := cluster(count)
@@ -84,8 +84,8 @@ func BenchmarkColdStart(b *testing.B) {
 	runtime.KeepAlive(all)
 }
 
-// BenchmarkChange changes one endpoint, among few Services and among many: the
-// cost is to be the same.
+// BenchmarkChange changes one endpoint, among few Services and among many: the cost must
+// be the same.
 func BenchmarkChange(b *testing.B) {
 	for _, count := range []int{10, 50_000} {
 		b.Run(fmt.Sprint(count), func(b *testing.B) {
@@ -106,7 +106,7 @@ func BenchmarkChange(b *testing.B) {
 	}
 }
 
-// BenchmarkConflicts lets all Services claim one key: the oldest goes, 1,000 times.
+// BenchmarkConflicts lets all Services claim one key and deletes the oldest, 1,000 times.
 func BenchmarkConflicts(b *testing.B) {
 	for b.Loop() {
 		l := New(Config{Plane: void{}, Log: slog.New(slog.DiscardHandler)})

@@ -1,8 +1,8 @@
-// Package proxy keeps a data plane of the service proxy as the source describes it:
-// it remembers Services and slices, lets proxy.Build decide again on those that
-// changed, and writes what came out differently. One change of an idle cluster
-// is written at once, many are gathered for a bounded time; the work is that of
-// the change, not of the cluster. What could not be written is tried again.
+// Package proxy keeps a data plane of the service proxy in line with the source: it
+// stores Services and slices, runs proxy.Build for those that changed, and writes the
+// differences. In an idle cluster, a change is written immediately; many changes are
+// batched for a limited time. The work depends on the size of the change, not of the
+// cluster. Failed writes are retried.
 package proxy
 
 import (
@@ -17,40 +17,40 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// Delays between passes after a failure: doubled from the first to the last.
+// Backoff between passes after a failure: doubled from the first to the last.
 const (
 	retryFirst = 100 * time.Millisecond
 	retryLast  = 10 * time.Second
 )
 
-// HealthPorts is told what health check node ports are to answer; the package
-// healthport is the real one.
+// HealthPorts serves the health check node ports. It is implemented by package
+// healthport.
 type HealthPorts interface {
-	// Set replaces the check of a Service; the zero value: it has none.
+	// Set replaces the check of a Service. The zero value removes it.
 	Set(service.ID, proxy.HealthCheck)
 }
 
-// Config is what the loop works on.
+// Config configures the loop.
 type Config struct {
 	Plane proxy.Plane
 	// Health may be nil.
 	Health HealthPorts
-	// Window and MaxDelay are the proxy.Pace of writing.
+	// Window and MaxDelay are those of the proxy.Pace for writing.
 	Window, MaxDelay time.Duration
-	// Resync is how often all is given to the plane again, which mends what
-	// others have broken; 0: never.
+	// Resync is the interval at which everything is written again, which repairs changes
+	// made by others. 0: never.
 	Resync time.Duration
 	Log    *slog.Logger
 }
 
-// Loop is a proxy.Sink that keeps a proxy.Plane as it is told.
+// Loop is a proxy.Sink that keeps a proxy.Plane in line with what it receives.
 type Loop struct {
 	Config
 	wake chan struct{}
 
-	// mu guards all that follows. It is not held while the plane writes.
+	// mu protects the following fields. It is not held while the plane writes.
 	mu sync.Mutex
-	// entries hold everything known of a Service or of slices that name one.
+	// entries holds everything known about a Service or about slices that name one.
 	entries map[service.ID]*entry
 	slices  map[proxy.SliceID]*proxy.Slice
 	// services counts the entries that have a Service.
@@ -58,62 +58,60 @@ type Loop struct {
 	node     proxy.Node
 	loaded   bool
 
-	// dirty are the entries that changed since they were last decided on, in
-	// that order; all says that every one has.
+	// dirty lists the entries that changed since the last decision on them, in that
+	// order; all means every entry.
 	dirty []*entry
 	all   bool
-	// first and last are when the first and the last change came that no pass has
-	// looked at; zero: none. waits is when the first came that is not written
-	// though one has.
+	// first and last are the times of the first and last change that no pass has handled;
+	// zero: none. waits is the time of the oldest change that is not written although a
+	// pass has handled it.
 	first, last, waits time.Time
 
-	// owners are the entries that have a key. Where others claim it too, these are
-	// its rivals.
+	// owners holds the entry that has each key, rivals the other entries that claim it.
 	owners map[proxy.Key]*entry
 	rivals map[proxy.Key][]*entry
-	// problems are those of the few entries that have some, health the checks of
+	// problems holds the problems of entries that have any, health the health checks of
 	// those that have one.
 	problems map[*entry][]proxy.Problem
 	health   map[*entry]proxy.HealthCheck
 
-	// fresh are the keys that are to be written, nil while all are, failed those
-	// that were when a pass failed; whole says that the latter may be so of every
-	// key, also of some that nobody knows, broken that something failed since all
-	// was written.
+	// fresh holds the keys to write, or is nil if all are; failed holds those that a
+	// failed pass was to write. whole means that any key, even an unknown one, may have
+	// failed. broken means that something failed since everything was written.
 	fresh, failed map[proxy.Key]struct{}
 	whole, broken bool
-	// refused are the keys that the plane cannot hold as they should be, and why.
+	// refused holds the keys that the plane rejects, and why.
 	refused map[proxy.Key]error
-	// noted says that a key was added to fresh since it was last unset.
+	// noted means that a key was added to fresh since it was last reset.
 	noted bool
-	// addrs are the node's addresses, nil for none told yet.
+	// addrs lists the node's addresses; nil if not set yet.
 	addrs                   []netip.Addr
 	addrsFresh, addrsFailed bool
-	// checks are health checks to be told of.
+	// checks holds health checks to pass on.
 	checks map[service.ID]proxy.HealthCheck
 
-	// written is when the plane was last done with a call; again, when what failed
-	// or was refused is due, zero if nothing was; resync, when everything is.
+	// written is when the last call to the plane ended; again, when failed or rejected
+	// keys are due, or zero; resync, when everything is.
 	written, again, resync time.Time
 	retry                  time.Duration
 	stats                  stats
 }
 
-// entry is what is known of one Service.
+// entry is what is known about one Service.
 type entry struct {
 	id      service.ID
 	service *proxy.Service
 	// slices are sorted by ID.
 	slices []*proxy.Slice
-	// since is when the entry changed, zero if it was decided on since.
+	// since is when the entry changed; zero if it has been decided on since.
 	since time.Time
 
-	// What follows was decided when it was last looked at.
+	// The following fields hold the last decision.
 	created   time.Time
 	frontends []proxy.Frontend
 }
 
-// New gives a loop that has not begun.
+// New returns a loop that is not running.
 func New(c Config) *Loop {
 	return &Loop{
 		Config: c, wake: make(chan struct{}, 1),
@@ -124,7 +122,7 @@ func New(c Config) *Loop {
 	}
 }
 
-// Run writes until ctx ends. What the plane holds stays.
+// Run runs until ctx is canceled. The contents of the plane stay.
 func (l *Loop) Run(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -146,12 +144,12 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 }
 
-// due says when the next pass is; zero: not before something changes.
+// due returns when the next pass is due; zero: not before something changes.
 func (l *Loop) due() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.loaded {
-		return time.Time{} // nothing is touched before all is known
+		return time.Time{} // change nothing before everything is known
 	}
 	due := l.again
 	sooner := func(t time.Time) {
@@ -218,7 +216,7 @@ func (l *Loop) DeleteSlice(id proxy.SliceID) {
 	}
 }
 
-// leave takes a slice from its Service.
+// leave removes a slice from its Service.
 func (l *Loop) leave(sl *proxy.Slice) {
 	e := l.entry(owner(sl))
 	if i, found := search(e.slices, sl.ID); found {
@@ -245,7 +243,7 @@ func (l *Loop) SetNode(n proxy.Node) {
 	}
 }
 
-// SetNodeAddresses names the addresses on which node ports are served.
+// SetNodeAddresses sets the addresses on which node ports are served.
 func (l *Loop) SetNodeAddresses(addrs []netip.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -265,7 +263,7 @@ func (l *Loop) Loaded() {
 	}
 }
 
-// entry gives that of a Service, made if there is none.
+// entry returns the entry of a Service, creating it if needed.
 func (l *Loop) entry(id service.ID) *entry {
 	e := l.entries[id]
 	if e == nil {
@@ -275,7 +273,7 @@ func (l *Loop) entry(id service.ID) *entry {
 	return e
 }
 
-// touch notes that something of a Service has changed.
+// touch records that something about a Service has changed.
 func (l *Loop) touch(e *entry) {
 	l.stats.changes++
 	now := time.Now()
@@ -289,7 +287,7 @@ func (l *Loop) touch(e *entry) {
 func (l *Loop) changed(now time.Time) {
 	l.last = now
 	if !l.first.IsZero() {
-		return // Run knows that there is something
+		return // Run is already notified
 	}
 	l.first = now
 	select {

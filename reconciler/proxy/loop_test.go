@@ -24,8 +24,7 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func id(name string) service.ID { return service.ID{Namespace: "default", Name: name} }
 
-// svc makes a Service with one port 80 on addr, created so many seconds after
-// the epoch.
+// svc returns a Service with port 80 on addr, created that many seconds after the epoch.
 func svc(name, addr string, age int, change ...func(*proxy.Service)) *proxy.Service {
 	s := &proxy.Service{
 		ID: id(name), Created: epoch.Add(time.Duration(age) * time.Second), ClusterIPs: []netip.Addr{netip.MustParseAddr(addr)},
@@ -41,7 +40,7 @@ func external(addr string) func(*proxy.Service) {
 	return func(s *proxy.Service) { s.ExternalIPs = append(s.ExternalIPs, netip.MustParseAddr(addr)) }
 }
 
-// eps makes a slice of a Service; the endpoints all run on n2.
+// eps returns a slice of a Service. The endpoints all run on n2.
 func eps(name, of string, addrs ...string) *proxy.Slice {
 	sl := &proxy.Slice{
 		ID: proxy.SliceID{Namespace: "default", Name: name}, Service: of, Ports: []proxy.SlicePort{{Protocol: service.TCP, Port: 8080}},
@@ -52,7 +51,7 @@ func eps(name, of string, addrs ...string) *proxy.Slice {
 	return sl
 }
 
-// world is a loop that runs, on a plane in memory.
+// world is a running loop on an in-memory plane.
 type world struct {
 	*Loop
 	t     *testing.T
@@ -60,7 +59,7 @@ type world struct {
 	fault *fake.Faulty
 }
 
-// run starts a loop in a bubble of synctest.
+// run starts a loop in a synctest bubble.
 func run(t *testing.T, c Config) *world {
 	w := &world{t: t, plane: fake.New()}
 	w.fault = fake.NewFaulty(w.plane, 0, 1)
@@ -81,8 +80,8 @@ func run(t *testing.T, c Config) *world {
 	return w
 }
 
-// holds waits until the loop has nothing more to do at once, and compares what
-// the plane holds: lines of "address target ...".
+// holds waits until the loop has nothing left to do immediately, and compares the plane's
+// contents: lines of "address target ...".
 func (w *world) holds(want ...string) {
 	w.t.Helper()
 	synctest.Wait()
@@ -105,7 +104,7 @@ func lines(frontends []proxy.Frontend) (text []string) {
 	return text
 }
 
-// did compares the plane's calls since the last time.
+// did compares the plane's calls since the last check.
 func (w *world) did(want fake.Calls) {
 	w.t.Helper()
 	synctest.Wait()
@@ -117,8 +116,7 @@ func (w *world) did(want fake.Calls) {
 
 var quick = Config{Window: proxy.DefaultWindow, MaxDelay: proxy.DefaultMaxDelay}
 
-// TestNothingIsTouchedBeforeAllIsKnown begins on a plane that a predecessor has
-// filled.
+// TestNothingIsTouchedBeforeAllIsKnown starts on a plane that a predecessor has filled.
 func TestNothingIsTouchedBeforeAllIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := run(t, quick)
@@ -161,10 +159,10 @@ func TestOneChangeWritesOnlyItself(t *testing.T) {
 		w.SetSlice(eps("s7-1", "s7", "10.1.0.1"))
 		w.did(fake.Calls{Applies: 1, Set: 1, Written: 1})
 		time.Sleep(time.Second)
-		w.SetSlice(eps("s7-1", "s8", "10.1.0.1")) // the slice now is another's
+		w.SetSlice(eps("s7-1", "s8", "10.1.0.1")) // the slice now belongs to a different Service
 		w.did(fake.Calls{Applies: 1, Set: 2, Written: 2})
 		time.Sleep(time.Second)
-		w.SetService(svc("s7", "10.96.1.7", 0)) // nothing new
+		w.SetService(svc("s7", "10.96.1.7", 0)) // no change
 		w.did(fake.Calls{})
 		w.DeleteService(id("s8"))
 		w.did(fake.Calls{Applies: 1, Gone: 1, Removed: 1})
@@ -179,8 +177,8 @@ func TestOneChangeWritesOnlyItself(t *testing.T) {
 	})
 }
 
-// TestChangesAreGathered: the first change of an idle loop is written at once,
-// those that follow together, and none waits for longer than MaxDelay.
+// TestChangesAreGathered checks that the first change of an idle loop is written
+// immediately, following ones together, and that none waits longer than MaxDelay.
 func TestChangesAreGathered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := run(t, Config{Window: 10 * time.Millisecond, MaxDelay: 40 * time.Millisecond})
@@ -200,13 +198,13 @@ func TestChangesAreGathered(t *testing.T) {
 		time.Sleep(9 * time.Millisecond)
 		change()
 		time.Sleep(9 * time.Millisecond)
-		w.did(fake.Calls{}) // not quiet for a whole window yet
+		w.did(fake.Calls{}) // not idle for a whole window yet
 		time.Sleep(time.Millisecond)
 		w.did(fake.Calls{Applies: 1, Set: 1, Written: 1})
 		if got := w.View().Latency.Max; got != 19*time.Millisecond {
 			t.Errorf("the slowest change took %s, want 19ms", got)
 		}
-		for range 100 { // never quiet
+		for range 100 { // never idle
 			time.Sleep(4 * time.Millisecond)
 			change()
 		}
@@ -222,8 +220,8 @@ func TestChangesAreGathered(t *testing.T) {
 	})
 }
 
-// TestRollingUpdate replaces 10 pods in each of 200 Services, one pod a Service
-// at a time, each by three changes of its slice, a millisecond apart.
+// TestRollingUpdate replaces 10 pods in each of 200 Services, one pod per Service at a
+// time, each with three changes of its slice, a millisecond apart.
 func TestRollingUpdate(t *testing.T) {
 	calls := map[string]fake.Calls{}
 	var slowest time.Duration
@@ -268,7 +266,7 @@ func byAddress(a, b string) int {
 	return addr(a).Compare(addr(b))
 }
 
-// TestTheOlderServiceHasTheKey: two Services and a third claim one address.
+// TestTheOlderServiceHasTheKey has several Services claim one address.
 func TestTheOlderServiceHasTheKey(t *testing.T) {
 	const shared = "192.0.2.1"
 	synctest.Test(t, func(t *testing.T) {
@@ -301,13 +299,13 @@ func TestTheOlderServiceHasTheKey(t *testing.T) {
 		w.Loaded()
 		b, c := svc("b", "10.96.0.2", 5, external(shared)), svc("c", "10.96.0.3", 5, external(shared))
 		step(func() { w.SetService(c) }, "10.1.0.3")
-		step(func() { w.SetService(b) }, "10.1.0.2", problem("c", "b")) // of the same age, but b is before c
+		step(func() { w.SetService(b) }, "10.1.0.2", problem("c", "b")) // of the same age, but b sorts before c
 		step(func() { w.SetService(svc("a", "10.96.0.1", 9, external(shared))) }, "10.1.0.2", problem("a", "b"), problem("c", "b"))
 		if v, err := w.Service(id("c")); err != nil || len(v.Frontends) != 1 || len(v.Problems) != 1 {
 			t.Errorf("Service c: %+v, %v; want one frontend and one problem", v, err)
 		}
 		step(func() { w.DeleteService(id("b")) }, "10.1.0.3", problem("a", "c"))
-		step(func() { w.SetService(svc("c", "10.96.0.3", 20, external(shared))) }, "10.1.0.1", problem("c", "a")) // made anew
+		step(func() { w.SetService(svc("c", "10.96.0.3", 20, external(shared))) }, "10.1.0.1", problem("c", "a")) // created again
 		w.plane.Calls()
 		step(func() { w.SetSlice(eps("c-1", "c", "10.1.0.33")) }, "10.1.0.1", problem("c", "a"))
 		w.did(fake.Calls{Applies: 1, Set: 1, Written: 1}) // its own address only
@@ -322,8 +320,8 @@ func TestTheOlderServiceHasTheKey(t *testing.T) {
 	})
 }
 
-// TestAClusterIPIsItsServices: an older Service may not take another one's cluster
-// IP by asking for it as an outer address.
+// TestAClusterIPIsItsServices checks that an older Service cannot take another one's
+// cluster IP by requesting it as an external IP.
 func TestAClusterIPIsItsServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := run(t, quick)
@@ -343,7 +341,7 @@ func TestAClusterIPIsItsServices(t *testing.T) {
 			t.Errorf("problems %v, want %s, and that of default/third", got, want)
 		}
 		time.Sleep(time.Second)
-		w.SetService(svc("new", "10.96.0.4", 9, external("10.96.0.2"))) // the same address, but only asked for
+		w.SetService(svc("new", "10.96.0.4", 9, external("10.96.0.2"))) // the same address, but only requested
 		w.holds("10.96.0.1:80/TCP 10.1.0.1", "10.96.0.2:80/TCP 10.1.0.3", "10.96.0.3:80/TCP 10.1.0.3", "10.96.0.4:80/TCP 10.1.0.2")
 		time.Sleep(time.Second)
 		w.SetService(svc("new", "10.96.0.2", 9, external("10.96.0.4")))
@@ -354,7 +352,8 @@ func TestAClusterIPIsItsServices(t *testing.T) {
 	})
 }
 
-// TestTheNodeChanges: all is decided anew, but only what differs is written.
+// TestTheNodeChanges checks that everything is decided again, but only differences are
+// written.
 func TestTheNodeChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := run(t, quick)
@@ -381,8 +380,8 @@ func TestTheNodeChanges(t *testing.T) {
 	})
 }
 
-// TestFailuresAreTriedAgain: no change is lost, the rest is written meanwhile,
-// and the status tells.
+// TestFailuresAreTriedAgain checks that no change is lost, that other changes are written
+// in the meantime, and that the status reports the failure.
 func TestFailuresAreTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := run(t, quick)
@@ -444,7 +443,7 @@ func TestResyncMendsWhatOthersBroke(t *testing.T) {
 	})
 }
 
-// told are the health checks that a loop has told of.
+// told records the health checks that a loop has set.
 type told struct {
 	mu     sync.Mutex
 	checks map[service.ID]proxy.HealthCheck
@@ -463,7 +462,8 @@ func (h *told) of(name string) proxy.HealthCheck {
 	return h.checks[id(name)]
 }
 
-// TestHealthIsToldOnceItIsTrue: after the frontends are written, not before.
+// TestHealthIsToldOnceItIsTrue checks that health checks are set after the frontends are
+// written, not before.
 func TestHealthIsToldOnceItIsTrue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &told{checks: map[service.ID]proxy.HealthCheck{}}
@@ -493,7 +493,7 @@ func TestHealthIsToldOnceItIsTrue(t *testing.T) {
 	})
 }
 
-// wanted is what a plane should hold, by building all anew.
+// wanted returns the expected contents of a plane, built from scratch.
 func wanted(services map[service.ID]*proxy.Service, all map[proxy.SliceID]*proxy.Slice, n proxy.Node) []proxy.Frontend {
 	byAge := []*proxy.Service{}
 	for _, s := range services {

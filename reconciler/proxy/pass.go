@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// pass decides on what has changed and writes what came out differently, with
-// what earlier passes could not.
+// pass decides on everything that has changed and writes the differences, along with
+// those that failed earlier.
 func (l *Loop) pass() {
 	started := time.Now()
 	w := l.decide(started)
@@ -24,12 +24,12 @@ func (l *Loop) pass() {
 	}
 }
 
-// tellHealth tells what checks are to answer now that all is written. That of a
-// Service of which something is refused stays as it was told last, but that there
-// is nothing left here is told.
+// tellHealth sets the health checks after everything is written. A check of a Service
+// with a rejected frontend stays as it was, unless the Service has no ready endpoints
+// here.
 func (l *Loop) tellHealth() {
 	refused := l.refusedServices()
-	for id, check := range l.checks { // which only this goroutine has
+	for id, check := range l.checks { // accessed only by this goroutine
 		if refused[id] && check.Ready4+check.Ready6 > 0 {
 			continue
 		}
@@ -40,18 +40,18 @@ func (l *Loop) tellHealth() {
 
 // work is what one pass has to write.
 type work struct {
-	// whole says that it is everything, retry that it includes what has failed.
+	// whole means that it is everything, retry that it includes what has failed.
 	whole, retry bool
 	set          []proxy.Frontend
 	gone         []proxy.Key
-	// addrs are nil where they are written.
+	// addrs is nil if already written.
 	addrs []netip.Addr
-	// owned says of a key that the plane holds whether somebody wants it; of a
-	// whole, all others go.
+	// owned reports whether a Service wants a key that the plane has. In a whole pass,
+	// all others are removed.
 	owned func(proxy.Key) bool
 }
 
-// idle says that there is nothing to write.
+// idle reports whether there is nothing to write.
 func (w *work) idle() bool { return !w.whole && w.addrs == nil && len(w.set)+len(w.gone) == 0 }
 
 // write is the only place that calls the plane to change something.
@@ -68,9 +68,9 @@ func (w *work) write(p proxy.Plane) (err error) {
 	return err
 }
 
-// decide looks at every entry that changed and gives what is to be written now:
-// what is fresh and, when it is due, what failed. So one frontend that cannot be
-// written delays no other.
+// decide evaluates every entry that changed and returns what to write now: new changes
+// and, when they are due, failed ones. One frontend that cannot be written therefore does
+// not delay others.
 func (l *Loop) decide(now time.Time) *work {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,7 +82,7 @@ func (l *Loop) decide(now time.Time) *work {
 		l.owners = make(map[proxy.Key]*entry, len(l.dirty))
 	}
 	if w.whole {
-		l.whole, l.fresh = true, nil // no key need be noted
+		l.whole, l.fresh = true, nil // no key needs to be recorded
 	}
 	if l.all {
 		for _, e := range l.entries {
@@ -99,7 +99,7 @@ func (l *Loop) decide(now time.Time) *work {
 	return w
 }
 
-// collect gives w what it is to write.
+// collect fills w.
 func (l *Loop) collect(w *work) {
 	if l.addrsFresh || w.retry && l.addrsFailed {
 		w.addrs, l.addrsFresh, l.addrsFailed = l.addrs, false, false
@@ -131,8 +131,8 @@ func (l *Loop) collect(w *work) {
 	}
 }
 
-// conclude notes how a pass ended. What is refused concerns its Services alone:
-// all else is as it should be.
+// conclude records the result of a pass. Rejections only concern their Services:
+// everything else is as desired.
 func (l *Loop) conclude(w *work, started time.Time, refused []proxy.Refusal, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,7 +147,7 @@ func (l *Loop) conclude(w *work, started time.Time, refused []proxy.Refusal, err
 		}
 	} else if w.retry {
 		l.whole, l.broken = false, false
-		l.failed = map[proxy.Key]struct{}{} // clearing a map costs as much as it ever held
+		l.failed = map[proxy.Key]struct{}{} // clearing a map costs as much as its largest size ever
 	}
 	l.noteRefused(w, refused)
 	l.fresh = map[proxy.Key]struct{}{}
@@ -165,7 +165,7 @@ func (l *Loop) conclude(w *work, started time.Time, refused []proxy.Refusal, err
 	}
 }
 
-// fail keeps for later what a pass could not write.
+// fail records what a pass could not write for later.
 func (l *Loop) fail(w *work, err error) {
 	maps.Copy(l.failed, l.fresh)
 	l.addrsFailed = l.addrsFailed || w.addrs != nil
@@ -176,10 +176,10 @@ func (l *Loop) fail(w *work, err error) {
 	l.Log.Error("cannot write all of the service proxy's frontends; trying again", "error", err, "frontends", len(w.set))
 }
 
-// tellRefused is how many frontends that are refused in one pass are logged.
+// tellRefused limits how many rejected frontends of one pass are logged.
 const tellRefused = 10
 
-// noteRefused keeps what the plane cannot hold, to be told of and tried again.
+// noteRefused records what the plane rejected, to report and retry it.
 func (l *Loop) noteRefused(w *work, refused []proxy.Refusal) {
 	before := l.refused
 	if w.whole {
@@ -204,7 +204,7 @@ func (l *Loop) noteRefused(w *work, refused []proxy.Refusal) {
 	}
 }
 
-// planRetry says when what failed or was refused is due.
+// planRetry schedules the retry of what failed or was rejected.
 func (l *Loop) planRetry(w *work, now time.Time) {
 	switch {
 	case !l.broken && len(l.refused) == 0:
@@ -215,7 +215,7 @@ func (l *Loop) planRetry(w *work, now time.Time) {
 	}
 }
 
-// refusedServices are those of which the plane cannot hold something.
+// refusedServices returns the Services of which the plane rejects something.
 func (l *Loop) refusedServices() map[service.ID]bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -228,7 +228,7 @@ func (l *Loop) refusedServices() map[service.ID]bool {
 	return ids
 }
 
-// rebuild decides on one entry anew.
+// rebuild decides on one entry again.
 func (l *Loop) rebuild(e *entry) {
 	since := e.since
 	e.since = time.Time{}
@@ -249,7 +249,7 @@ func (l *Loop) rebuild(e *entry) {
 	}
 }
 
-// put keeps a value of the few entries that have one.
+// put sets or removes the value of an entry.
 func put[V any](m map[*entry]V, e *entry, v V, has bool) {
 	if has {
 		m[e] = v
@@ -258,12 +258,12 @@ func put[V any](m map[*entry]V, e *entry, v V, has bool) {
 	}
 }
 
-// compare claims and releases keys for what an entry is about to have, and notes
-// those that are to be written.
+// compare claims and releases keys for an entry's next frontends, and records those to
+// write.
 func (l *Loop) compare(e *entry, next []proxy.Frontend) {
 	old := e.frontends
 	if e.service != nil && !e.service.Created.Equal(e.created) {
-		for i := range old { // another Service of that name: its age is another
+		for i := range old { // another Service of that name: its age differs
 			l.release(old[i].Key, e)
 		}
 		old, e.created = nil, e.service.Created
@@ -292,7 +292,7 @@ func (l *Loop) compare(e *entry, next []proxy.Frontend) {
 	}
 }
 
-// order compares the next keys of two lists; a list that has ended is last.
+// order compares the next keys of two lists. A list that has ended comes last.
 func order(old, next []proxy.Frontend, i, j int) int {
 	switch {
 	case i == len(old):
@@ -303,8 +303,8 @@ func order(old, next []proxy.Frontend, i, j int) int {
 	return old[i].Key.Compare(next[j].Key)
 }
 
-// claim gives e the key of a frontend that it is about to have, or makes it the
-// rival of a Service that has it with more right.
+// claim gives e the key of one of its next frontends, or makes it a rival if another
+// Service has precedence.
 func (l *Loop) claim(f *proxy.Frontend, e *entry) {
 	k := f.Key
 	had := l.owners[k]
@@ -319,7 +319,7 @@ func (l *Loop) claim(f *proxy.Frontend, e *entry) {
 	}
 }
 
-// release takes a key from e. If e had it, the rival with the most right gets it.
+// release takes a key from e. If e had it, the rival with precedence gets it.
 func (l *Loop) release(k proxy.Key, e *entry) {
 	rivals := l.rivals[k]
 	if l.owners[k] != e {
@@ -357,8 +357,8 @@ func (l *Loop) note(k proxy.Key) {
 	}
 }
 
-// before says whether e, whose frontend is of this kind, has more right to a key
-// than o: by the kinds, then by the age of their Services, then by ID.
+// before reports whether e, whose frontend is of this kind, takes precedence over o for a
+// key: by kind, then by the age of their Services, then by ID.
 func (e *entry) before(kind proxy.Kind, o *entry, other proxy.Kind) bool {
 	if kind.Beats(other) || other.Beats(kind) {
 		return kind.Beats(other)
@@ -366,7 +366,7 @@ func (e *entry) before(kind proxy.Kind, o *entry, other proxy.Kind) bool {
 	return cmp.Or(e.created.Compare(o.created), e.id.Compare(o.id)) < 0
 }
 
-// frontend gives the one of a key that the entry has.
+// frontend returns the entry's frontend with this key.
 func (e *entry) frontend(k proxy.Key) *proxy.Frontend {
 	i, _ := slices.BinarySearchFunc(e.frontends, k, func(f proxy.Frontend, k proxy.Key) int { return f.Key.Compare(k) })
 	return &e.frontends[i]

@@ -13,9 +13,8 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// TestRandomChanges tells a loop of random changes while one call in ten to its
-// plane fails. Whenever it had time, the plane holds what a build of all from
-// nothing gives.
+// TestRandomChanges applies random changes to a loop while one call in ten to its plane
+// fails. Whenever it had time, the plane has what a build from scratch yields.
 func TestRandomChanges(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
@@ -46,7 +45,7 @@ func TestRandomChanges(t *testing.T) {
 	}
 }
 
-// model knows what a loop was told.
+// model records what a loop was given.
 type model struct {
 	rng      *rand.Rand
 	services map[service.ID]*proxy.Service
@@ -54,7 +53,7 @@ type model struct {
 	node     proxy.Node
 }
 
-// change makes one: there are few names and addresses, so that they often meet.
+// change makes a change. There are few names and addresses, so that they often collide.
 func (m *model) change(l *Loop) {
 	name := fmt.Sprint("s", m.rng.IntN(6))
 	sliceID := proxy.SliceID{Namespace: "default", Name: fmt.Sprint("e", m.rng.IntN(8))}
@@ -109,8 +108,7 @@ func (m *model) verify(w *world) {
 	}
 }
 
-// TestSeveralTell has four goroutines tell of Services of their own, while two
-// others look.
+// TestSeveralTell has four goroutines change their own Services while two others read.
 func TestSeveralTell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := run(t, quick)

@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/proxy/fake"
 )
 
-// poison is a plane that refuses some addresses; all else it does.
+// poison is a plane that rejects some addresses.
 type poison struct {
 	*fake.Plane
 	addrs atomic.Pointer[[]netip.Addr]
@@ -42,7 +42,7 @@ func (p *poison) set(addrs ...string) {
 	p.addrs.Store(&list)
 }
 
-// well says whether nothing waits, and compares what is refused.
+// well checks that nothing is pending, and compares the rejected frontends.
 func (w *world) well(refused ...string) {
 	w.t.Helper()
 	synctest.Wait()
@@ -60,8 +60,8 @@ func (w *world) well(refused ...string) {
 	}
 }
 
-// TestOneThatIsRefusedHarmsNoOther: neither where the first pass meets it nor
-// later; it is named, and tried again.
+// TestOneThatIsRefusedHarmsNoOther checks that a rejected frontend affects no other,
+// neither in the first pass nor later, and that it is reported and retried.
 func TestOneThatIsRefusedHarmsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad := &poison{Plane: fake.New()}
@@ -96,7 +96,7 @@ func TestOneThatIsRefusedHarmsNoOther(t *testing.T) {
 		w.did(fake.Calls{Applies: 1, Gone: 1, Removed: 1})
 		w.well(three)
 		bad.set("10.96.0.1")
-		for i := range 20 { // what is refused now does not put off what was before
+		for i := range 20 { // new rejections do not postpone the retry of earlier ones
 			w.SetSlice(eps("bad-1", "bad", fmt.Sprintf("10.1.1.%d", i)))
 			time.Sleep(time.Second)
 		}
@@ -107,13 +107,13 @@ func TestOneThatIsRefusedHarmsNoOther(t *testing.T) {
 		w.well()
 		time.Sleep(time.Minute)
 		w.plane.Calls()
-		time.Sleep(time.Hour) // nothing is left to be tried
+		time.Sleep(time.Hour) // nothing is left to retry
 		w.did(fake.Calls{})
 	})
 }
 
-// TestARefusedFrontendKeepsNoOthersHealth: checks of other Services are told; of
-// the one itself only that it has nothing here.
+// TestARefusedFrontendKeepsNoOthersHealth checks that health checks of other Services are
+// set, and for the Service itself only that it has no endpoints here.
 func TestARefusedFrontendKeepsNoOthersHealth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &told{checks: map[service.ID]proxy.HealthCheck{}}

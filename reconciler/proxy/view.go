@@ -10,34 +10,34 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// View is what the loop knows and has done.
+// View is the state of the loop.
 type View struct {
-	// Loaded says that the source has told all, Synced that all is written but what
-	// the plane refuses.
+	// Loaded means that the source has reported everything, Synced that everything is
+	// written except what the plane rejects.
 	Loaded, Synced bool
-	// Services, Slices and Frontends are known now, Unwritten frontends not yet
-	// as they should be; after a failure to write all these may be all. Refused are
-	// those that the plane cannot hold; each is among the Problems, too.
+	// Services, Slices and Frontends count what is known now, Unwritten the frontends
+	// that are not yet as desired; after a failed write, it may count all of them.
+	// Refused counts those that the plane rejects; each of them is also in Problems.
 	Services, Slices, Frontends, Unwritten, Refused int
-	// Problems are what is not served and why, sorted by Service.
+	// Problems lists what is not served and why, sorted by Service.
 	Problems []proxy.Problem
-	// LastError is why something could not be written, nil once it is.
+	// LastError is why something could not be written; nil after success.
 	LastError error
-	// Changes counts what the source has told, Passes the calls to the plane, of which
-	// Failures failed, Set and Removed the frontends and keys given to it.
+	// Changes counts the changes from the source, Passes the calls to the plane, Failures
+	// the failed ones, Set and Removed the frontends and keys passed to it.
 	Changes, Passes, Failures, Set, Removed uint64
-	// LastSync is when all was written last, which took LastSyncTook.
+	// LastSync is when everything was last written, which took LastSyncTook.
 	LastSync     time.Time
 	LastSyncTook time.Duration
-	// Latency is how long recent changes took from the source's call until they
-	// were written.
+	// Latency is how long recent changes took from the source's call until they were
+	// written.
 	Latency Latency
 }
 
-// Latency sums up durations.
+// Latency summarizes durations.
 type Latency struct{ P50, P99, Max time.Duration }
 
-// Recent is over how many changes Latency is.
+// Recent is the number of changes that Latency covers.
 const Recent = 1024
 
 type stats struct {
@@ -45,15 +45,15 @@ type stats struct {
 	lastError                               error
 	lastSync                                time.Time
 	lastSyncTook                            time.Duration
-	// waiting are when the changes came that are decided on but not written, late
-	// those of them that failed.
+	// waiting lists the times of changes that are decided on but not written, late those
+	// of them that failed.
 	waiting, late []time.Time
-	// recent is a ring of which next is to be overwritten.
+	// recent is a ring buffer; next is the next index to overwrite.
 	recent []time.Duration
 	next   int
 }
 
-// pass counts one; clean says that nothing is left that failed.
+// pass counts a pass. clean means that nothing that failed is left.
 func (s *stats) pass(w *work, now time.Time, took time.Duration, err error, clean bool) {
 	if !w.idle() {
 		s.passes++
@@ -94,7 +94,7 @@ func (s *stats) latency() Latency {
 	return Latency{at(50), at(99), at(100)}
 }
 
-// View gives the present one.
+// View returns the current View.
 func (l *Loop) View() View {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -111,16 +111,15 @@ func (l *Loop) View() View {
 	return v
 }
 
-// Sync gives when all was written last, and since when something waits to be;
-// zero where nothing ever was or nothing does. It is what a healthport.Healthz
-// asks.
+// Sync returns when everything was last written, and since when something is pending;
+// zero if never or nothing. healthport.Healthz uses it.
 func (l *Loop) Sync() (last, waits time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.stats.lastSync, l.waitsSince()
 }
 
-// waitsSince says since when something waits to be written; zero: nothing does.
+// waitsSince returns since when something is pending; zero: nothing is.
 func (l *Loop) waitsSince() time.Time {
 	switch {
 	case !l.loaded:
@@ -131,8 +130,8 @@ func (l *Loop) waitsSince() time.Time {
 	return l.waits
 }
 
-// allProblems gives those of the entries, one for each frontend that the plane
-// refuses, and a conflict for each rival.
+// allProblems returns the problems of the entries, one for each frontend that the plane
+// rejects, and a conflict for each rival.
 func (l *Loop) allProblems() []proxy.Problem {
 	var all []proxy.Problem
 	for _, some := range l.problems {
@@ -154,7 +153,7 @@ func (l *Loop) allProblems() []proxy.Problem {
 	return all
 }
 
-// fields are where in a Service the address of a kind stands.
+// fields maps kinds to the field of a Service that contains the address.
 var fields = map[proxy.Kind]string{
 	proxy.ClusterIP: "spec.clusterIPs", proxy.ExternalIP: "spec.externalIPs",
 	proxy.LoadBalancerIP: "status.loadBalancer", proxy.NodePort: "spec.ports",
@@ -174,16 +173,16 @@ func (l *Loop) refusal(k proxy.Key, e *entry, err error) proxy.Problem {
 	return proxy.OfService(e.id, fields[e.frontend(k).Kind], "%s cannot be held as it should be: %s; what was held there stays, and it is tried again", k, err)
 }
 
-// ServiceView is what the loop knows of one Service.
+// ServiceView is the state of one Service.
 type ServiceView struct {
 	ID service.ID
-	// Frontends are those that the Service has, without those that another one
-	// has. They are shared: not to be changed.
+	// Frontends lists the frontends that the Service has, without those that another
+	// Service has. They are shared and must not be modified.
 	Frontends []proxy.Frontend
 	Problems  []proxy.Problem
 }
 
-// Service gives one; an error where it is not known.
+// Service returns one Service, or an error if it is not known.
 func (l *Loop) Service(id service.ID) (ServiceView, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -194,7 +193,7 @@ func (l *Loop) Service(id service.ID) (ServiceView, error) {
 	return l.viewOf(e), nil
 }
 
-// Services gives all, sorted by ID.
+// Services returns all Services, sorted by ID.
 func (l *Loop) Services() []ServiceView {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package record keeps for which Service each Key is programmed in a file that
-// outlives the agent. It decides nothing.
+// Package record stores in a file, across restarts of the agent, which Service each Key
+// is programmed for. It decides nothing.
 package record
 
 import (
@@ -14,10 +14,10 @@ import (
 	"github.com/fairlead/fairlead/internal/statedir"
 )
 
-// version is that of the file's form.
+// version is the version of the file format.
 const version = 1
 
-// name is the file's.
+// name is the name of the file.
 const name = "frontends"
 
 // Claims implements reconciler.Claims.
@@ -26,21 +26,22 @@ type Claims struct {
 	log   *slog.Logger
 }
 
-// New gives the record in a folder; without one it is forgotten with the agent.
+// New returns the record in a directory. Without a directory, the record is lost when the
+// agent stops.
 func New(dir *statedir.Dir, log *slog.Logger) Claims {
 	return Claims{dir.Files("owners", version), log}
 }
 
-// owners are written in a steady order.
+// owners are encoded in a stable order.
 type owners map[service.Key]service.ID
 
-// claim is one Key's.
+// claim is the entry of one Key.
 type claim struct {
 	Key     service.Key `json:"key"`
 	Service service.ID  `json:"service"`
 }
 
-// MarshalJSON writes owners as a list.
+// MarshalJSON encodes owners as a list.
 func (o owners) MarshalJSON() ([]byte, error) {
 	all := make([]claim, 0, len(o))
 	for _, k := range slices.SortedFunc(maps.Keys(o), service.Key.Compare) {
@@ -49,7 +50,7 @@ func (o owners) MarshalJSON() ([]byte, error) {
 	return json.Marshal(all)
 }
 
-// UnmarshalJSON reads what MarshalJSON has written.
+// UnmarshalJSON decodes what MarshalJSON encodes.
 func (o *owners) UnmarshalJSON(text []byte) error {
 	var all []claim
 	if err := json.Unmarshal(text, &all); err != nil {
@@ -62,8 +63,8 @@ func (o *owners) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Load gives what is recorded. A file that cannot be read counts as none, since what
-// the data plane holds says the same for all that is programmed.
+// Load returns the recorded owners. An unreadable file counts as empty, because the data
+// plane's state implies the same for everything that is programmed.
 func (c Claims) Load() map[service.Key]service.ID {
 	var all owners
 	if err := c.files.Read(name, &all); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -73,5 +74,5 @@ func (c Claims) Load() map[service.Key]service.ID {
 	return all
 }
 
-// Store records owners, soon; they must not change any more.
+// Store records owners asynchronously. The map must not be modified afterwards.
 func (c Claims) Store(now map[service.Key]service.ID) { c.files.Write(name, owners(now)) }

@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/internal/statedir"
 )
 
-// TestRecord: what is stored is there for the next agent; a file that is damaged counts
-// as none.
+// TestRecord checks that stored owners are available to the next agent and that a damaged
+// file counts as empty.
 func TestRecord(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	path := t.TempDir()

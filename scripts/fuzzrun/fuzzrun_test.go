@@ -61,7 +61,7 @@ func FuzzBad(f *testing.F) {
 func TestRun(t *testing.T) {
 	dir := module(t)
 	t.Chdir(dir)
-	t.Setenv("GOFLAGS", "") // -mod of the outer module does not fit
+	t.Setenv("GOFLAGS", "") // -mod of the outer module does not apply
 	var out strings.Builder
 	err := run(context.Background(), []string{"-time", "6s"}, &out)
 	if err == nil || !strings.Contains(err.Error(), "failed: example.test/m/bad.FuzzBad") || strings.Contains(err.Error(), "good") {
@@ -106,7 +106,7 @@ PASS
 	}
 }
 
-// An interrupt ends the run, and what it started.
+// An interrupt ends the run and everything that it started.
 func TestInterrupt(t *testing.T) {
 	t.Chdir(module(t))
 	t.Setenv("GOFLAGS", "")

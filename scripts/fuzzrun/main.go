@@ -2,13 +2,13 @@
 //
 //	fuzzrun [-time 1m] [-run REGEXP] [PACKAGE...]
 //
-// The time is the total budget of fuzzing. Each target gets the same share; building
-// the instrumented tests comes on top. An input that fails is left in the package's
+// The time is the total fuzzing budget. Each target gets the same share; building the
+// instrumented tests is not included. An input that fails is left in the package's
 // testdata/fuzz, where go test runs it again.
 //
-// Targets are found in the source, so that a new one needs no entry anywhere. A test
-// called TestFuzzX is one, too: it searches by itself for as long as FAIRLEAD_FUZZ_TIME
-// says, and reports as go test does.
+// Targets are found in the source, so that a new one does not need to be registered. A
+// test called TestFuzzX is also a target: it searches by itself for as long as
+// FAIRLEAD_FUZZ_TIME says, and reports like go test.
 package main
 
 import (
@@ -61,7 +61,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return fuzzAll(ctx, targets, share, out)
 }
 
-// fuzzAll goes on after a failure, so that one run finds as much as it can.
+// fuzzAll continues after a failure, so that one run finds as much as it can.
 func fuzzAll(ctx context.Context, targets []target, share time.Duration, out io.Writer) error {
 	var total counts
 	var failed []string

@@ -22,8 +22,8 @@ import (
 // target is one fuzz function.
 type target struct {
 	pkg, dir, name string
-	// test says that it is an ordinary test, TestFuzzX, which searches by itself for as
-	// long as FAIRLEAD_FUZZ_TIME says, and reports as a fuzz function does.
+	// test means that it is an ordinary test, TestFuzzX, which searches by itself for as
+	// long as FAIRLEAD_FUZZ_TIME says, and reports like a fuzz function.
 	test bool
 }
 
@@ -31,8 +31,8 @@ func (t target) String() string { return t.pkg + "." + t.name }
 
 var declaration = regexp.MustCompile(`(?m)^func (?:(Fuzz\w*)\(\w+ \*testing\.F\)|(TestFuzz\w*)\(\w+ \*testing\.T\))`)
 
-// find gives the targets of packages, from their test files: to have go test list them
-// would build every test of the module.
+// find returns the targets of packages, based on their test files: listing them with go
+// test would build every test of the module.
 func find(ctx context.Context, packages []string, wanted *regexp.Regexp) (all []target, err error) {
 	list := exec.CommandContext(ctx, "go", append([]string{"list", "-json=Dir,ImportPath,TestGoFiles,XTestGoFiles"}, packages...)...)
 	list.Stderr = os.Stderr
@@ -67,7 +67,7 @@ func find(ctx context.Context, packages []string, wanted *regexp.Regexp) (all []
 	return all, nil
 }
 
-// counts are what go test tells of its work.
+// counts are the statistics that go test prints.
 type counts struct{ execs, interesting int }
 
 func (c *counts) add(o counts) {
@@ -79,19 +79,19 @@ func (c counts) String() string {
 	return fmt.Sprintf("%d executions, %d new interesting inputs", c.execs, c.interesting)
 }
 
-// result is what became of one target.
+// result is the result of one target.
 type result struct {
 	counts
-	took   time.Duration // with building
+	took   time.Duration // including the build
 	output string
 	err    error
 }
 
-// killAfter is how long go test's output is awaited after an interrupt.
+// killAfter is how long to wait for go test's output after an interrupt.
 const killAfter = 10 * time.Second
 
-// fuzz runs one target for a time. To make an input smaller may take a tenth of it: go
-// test takes up to a minute for each unless told otherwise.
+// fuzz runs one target for a time. Minimizing an input may take a tenth of it: by
+// default, go test takes up to a minute for each.
 func fuzz(ctx context.Context, t target, share time.Duration) result {
 	args := []string{"-run", "^$", "-fuzz", "^" + t.name + "$", "-fuzztime", share.String(), "-fuzzminimizetime", (share / 10).String()}
 	if t.test {
@@ -99,7 +99,7 @@ func fuzz(ctx context.Context, t target, share time.Duration) result {
 	}
 	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"test", "-timeout", (share + time.Minute).String()}, args, []string{"."})...)
 	cmd.Dir, cmd.Env = t.dir, append(os.Environ(), "FAIRLEAD_FUZZ_TIME="+share.String())
-	// Of a group of its own: go test does not pass signals on to the fuzzer.
+	// In a separate process group: go test does not pass signals on to the fuzzer.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
 	cmd.WaitDelay = killAfter
@@ -117,7 +117,7 @@ var (
 	found    = regexp.MustCompile(`new interesting: (\d+)`)
 )
 
-// read gives what the last line of progress says. While go test still runs the known
+// read returns the counts in the last progress line. While go test still runs the known
 // inputs, its lines do not count new ones.
 func read(output string) (c counts) {
 	for _, m := range progress.FindAllStringSubmatch(output, -1) {
@@ -129,8 +129,8 @@ func read(output string) (c counts) {
 	return c
 }
 
-// outOfTime says that go test failed only because its time was over: until Go 1.27 the
-// end of -fuzztime may be reported as a failure (https://go.dev/issue/75804).
+// outOfTime reports whether go test failed only because its time was up: until Go 1.27,
+// the end of -fuzztime may be reported as a failure (https://go.dev/issue/75804).
 func outOfTime(output string) bool {
 	return strings.Contains(output, "\n    context deadline exceeded\n") &&
 		!strings.Contains(output, "Failing input written to") && !strings.Contains(output, "panic:")

@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	interrupted = 130              // exit code, as of a shell's command that SIGINT ended
+	interrupted = 130              // exit code, like that of a shell command that SIGINT ended
 	grace       = 10 * time.Second // between the first signal to the tests and SIGKILL
 )
 
@@ -107,8 +107,8 @@ func run(args []string, stdout, stderr io.Writer) (int, error) {
 	return code, err
 }
 
-// list gives the module's path and the packages that patterns match. Packages
-// with errors are among them: go test reports each in its place.
+// list returns the module's path and the packages that patterns match. Packages with
+// errors are included: go test reports each of them.
 func list(patterns []string, stderr io.Writer) (module string, packages []string, err error) {
 	cmd := exec.Command("go", slices.Concat([]string{"list", "-e", "-f", "{{with .Module}}{{.Path}}{{end}} {{.ImportPath}}"}, patterns)...)
 	cmd.Stderr = stderr
@@ -131,8 +131,8 @@ func list(patterns []string, stderr io.Writer) (module string, packages []string
 	return module, packages, nil
 }
 
-// test runs go test -json and feeds its events to the report. It gives the exit
-// code of go test.
+// test runs go test -json and feeds its events to the report. It returns the exit code of
+// go test.
 func test(r *report, args []string, stderr io.Writer) (int, error) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
@@ -140,8 +140,8 @@ func test(r *report, args []string, stderr io.Writer) (int, error) {
 
 	cmd := exec.Command("go", slices.Concat([]string{"test", "-json"}, args)...)
 	cmd.Stderr = stderr
-	// In a process group of their own, go test and all its children get the
-	// signals that this process passes on, wherever those came from.
+	// In a separate process group, go test and all its children receive the signals that
+	// this process passes on, wherever those came from.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {

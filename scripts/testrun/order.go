@@ -12,15 +12,15 @@ import (
 	"strings"
 )
 
-// worthOrdering is how many seconds a package takes to have a line in the file
-// of durations: where shorter ones start makes no difference.
+// worthOrdering is how many seconds a package must take to be listed in the file of
+// durations: the start order of faster ones makes no difference.
 const worthOrdering = 5
 
 const durationsHeader = `# How many seconds packages take, by which make test starts the slowest first.
 # make test RECORD=1 updates this file; packages that take less than 5 s are not in it.
 `
 
-// readDurations reads lines of seconds and package, the latter below the module.
+// readDurations reads lines with seconds and a package path relative to the module.
 func readDurations(name string) (map[string]float64, error) {
 	seconds := map[string]float64{}
 	if name == "" {
@@ -55,7 +55,7 @@ func writeDurations(name string, seconds map[string]float64) error {
 	return os.WriteFile(name, text.Bytes(), 0o644)
 }
 
-// merge replaces what is known of the packages that have run now.
+// merge replaces the durations of the packages that have run now.
 func merge(known, now map[string]float64) map[string]float64 {
 	all := maps.Clone(known)
 	for p, s := range now {
@@ -72,9 +72,8 @@ func slower(seconds map[string]float64) func(a, b string) int {
 	}
 }
 
-// order sorts packages as they are to start: the slowest first, so that no
-// processor idles while one of them runs alone at the end; after all others
-// those that have to wait for something.
+// order sorts packages by start order: the slowest first, so that no CPU is idle while
+// one of them runs alone at the end; last those that have to wait for something.
 func order(packages []string, module string, seconds map[string]float64, waits func(string) bool) {
 	slices.SortFunc(packages, func(a, b string) int {
 		if wa, wb := waits(a), waits(b); wa != wb {
@@ -87,7 +86,7 @@ func order(packages []string, module string, seconds map[string]float64, waits f
 	})
 }
 
-// short is a package's path below the module's.
+// short returns a package's path relative to the module.
 func short(path, module string) string {
 	if path == module {
 		return "."

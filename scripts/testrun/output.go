@@ -5,21 +5,21 @@ import (
 	"strings"
 )
 
-// Of the output of one failed test, the beginning (where a panic is) and the end
-// (where a log usually gets interesting) are kept.
+// Of the output of one failed test, the beginning (which contains a panic) and the end
+// (where a log usually gets interesting) are retained.
 const (
 	headLines = 40
 	tailLines = 80
 )
 
-// output is what one test prints, bounded.
+// output is the output of one test, with limited size.
 type output struct {
 	head, tail []string
 	omitted    int
-	partial    bool // the last line has no end yet
+	partial    bool // the last line is not complete yet
 }
 
-// add takes a piece of output as go test -json gives it: mostly a line.
+// add adds a piece of output as reported by go test -json: usually a line.
 func (o *output) add(text string) {
 	for line := range strings.Lines(text) {
 		if o.partial {
@@ -50,7 +50,7 @@ func (o *output) extend(text string) {
 	lines[len(lines)-1] += text
 }
 
-// lines gives the output without the lines that go test adds to each test.
+// lines returns the output without the lines that go test adds to each test.
 func (o *output) lines() []string {
 	var all []string
 	add := func(lines []string) {

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-const maxSkips = 20 // lines; more say less
+const maxSkips = 20 // more lines are less useful
 
 func (r *report) printf(format string, args ...any) {
 	fmt.Fprintf(r.out, format, args...)
 	r.printed = time.Now()
 }
 
-// packageLine is all that is shown of a package while others run.
+// packageLine prints the only line about a package while others are running.
 func (r *report) packageLine(e *event, p *packageRun, name string) {
 	verdict, took := "ok", fmt.Sprintf("%.1f s", e.Elapsed)
 	switch {
@@ -30,7 +30,7 @@ func (r *report) packageLine(e *event, p *packageRun, name string) {
 	r.printf("[%*d/%d] %-4s %9s  %s\n", width, r.done, r.total, verdict, took, name)
 }
 
-// stillRunning prints what takes long if nothing else has been printed.
+// stillRunning prints the slow packages if nothing else has been printed.
 func (r *report) stillRunning(now time.Time) {
 	if len(r.running) == 0 || now.Sub(r.printed) < silence {
 		return
@@ -76,7 +76,7 @@ func (r *report) end(took time.Duration, code int) {
 		r.printf("\nInterrupted.\n")
 	}
 	if code != 0 && r.results[failed] == 0 {
-		r.results[failed]++ // go test itself: what it says is on stderr
+		r.results[failed]++ // go test itself: its message is on stderr
 	}
 	r.printf("\n")
 	if r.logName != "" {
@@ -86,8 +86,8 @@ func (r *report) end(took time.Duration, code int) {
 	r.printf("%d passed, %d failed, %d skipped\n", r.results[passed], r.results[failed], r.results[skipped])
 }
 
-// unfinished counts what packages without a last event had done when go test
-// ended: it was killed.
+// unfinished counts the results of packages without a final event when go test ended,
+// because it was killed.
 func (r *report) unfinished() {
 	for _, path := range slices.Sorted(maps.Keys(r.running)) {
 		p := r.running[path]

@@ -18,7 +18,7 @@ type event struct {
 	Elapsed                                                float64
 }
 
-// failure is a test, or a package without one, and what it printed.
+// failure is a failed test, or a failed package without one, with its output.
 type failure struct {
 	pkg, test string
 	note      string
@@ -26,10 +26,10 @@ type failure struct {
 	output    []string
 }
 
-// packageRun is a package whose tests run.
+// packageRun is a package whose tests are running.
 type packageRun struct {
 	began   time.Time
-	tests   map[string]*output // that have begun and not ended
+	tests   map[string]*output // started but not finished
 	output  output             // of the package itself
 	cached  bool
 	results [3]int
@@ -55,11 +55,11 @@ type report struct {
 	failures      []failure
 	skips         []string
 	failedPackage []string
-	seconds       map[string]float64 // by package below the module, where it passed and was not cached
+	seconds       map[string]float64 // by package relative to the module, if it passed and was not cached
 	printed       time.Time
 }
 
-// silence is how long nothing is printed before a line says what runs.
+// silence is how long nothing is printed before a line lists what is running.
 const silence = time.Minute
 
 func newReport(out io.Writer, module string, total int) *report {
@@ -106,7 +106,7 @@ func (r *report) follow(in io.Reader) error {
 func (r *report) line(line []byte) {
 	var e event
 	if err := json.Unmarshal(line, &e); err != nil || e.Action == "" {
-		r.printf("%s", line) // not an event: print it as it is
+		r.printf("%s", line) // not an event: print it unchanged
 		return
 	}
 	switch {
@@ -187,7 +187,7 @@ func (r *report) packageEvent(e *event, p *packageRun) {
 	}
 }
 
-// packageFailed finds what made a package fail that no test's event has shown: a
+// packageFailed determines what made a package fail if no test's event has shown it: a
 // build, a panic, a timeout, or TestMain.
 func (r *report) packageFailed(e *event, p *packageRun, name string) {
 	r.failedPackage = append(r.failedPackage, name)
@@ -201,7 +201,7 @@ func (r *report) packageFailed(e *event, p *packageRun, name string) {
 		f := failure{pkg: name, note: "build failed"}
 		if b != nil {
 			f.output = b.lines()
-			*b = output{head: []string{"as for " + name}} // once is enough for what many packages import
+			*b = output{head: []string{"as for " + name}} // once is enough for a package that many import
 		}
 		r.fail(f)
 	case p.results[failed] == 0:
@@ -212,7 +212,7 @@ func (r *report) packageFailed(e *event, p *packageRun, name string) {
 	}
 }
 
-// fail keeps a failure. A test that failed since a subtest did adds nothing.
+// fail records a failure. A test that failed because of a subtest adds nothing.
 func (r *report) fail(f failure) {
 	if len(f.output) == 0 && f.test != "" {
 		if slices.ContainsFunc(r.failures, func(sub failure) bool {
@@ -224,7 +224,7 @@ func (r *report) fail(f failure) {
 	r.failures = append(r.failures, f)
 }
 
-// keep writes output to where all of it goes.
+// keep writes output to the complete log.
 func (r *report) keep(e *event, name string) {
 	end := ""
 	if !strings.HasSuffix(e.Output, "\n") {

@@ -20,7 +20,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// TestMain lets the tests start this program: it is testrun if so asked.
+// TestMain lets the tests start this program: the test binary acts as testrun if
+// BE_TESTRUN is set.
 func TestMain(m *testing.M) {
 	if os.Getenv("BE_TESTRUN") != "" {
 		main()
@@ -28,8 +29,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Each file of testdata is what a real go test -json has written, without times
-// and stack frames of the standard library.
+// Each file of testdata was written by a real go test -json, without times and stack
+// frames of the standard library.
 func TestRecorded(t *testing.T) {
 	recordings, err := filepath.Glob("testdata/*.json")
 	if err != nil || len(recordings) < 5 {
@@ -145,7 +146,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// scratch is a module with tests to run for real.
+// scratch is a module with real tests to run.
 func scratch(t *testing.T, files map[string]string) *exec.Cmd {
 	t.Helper()
 	dir := t.TempDir()
@@ -217,7 +218,7 @@ func TestWaits(t *testing.T) {
 }
 `
 
-// An interrupt ends go test and the tests it runs, wherever the signal goes.
+// An interrupt ends go test and the tests that it runs, wherever the signal is sent.
 func TestInterrupt(t *testing.T) {
 	cmd := scratch(t, map[string]string{"p_test.go": waits})
 	cmd.Args = append(cmd.Args, ".")

@@ -1,11 +1,11 @@
-// Command image makes an image of one static binary without Docker or a
-// registry: an OCI layout of one image a platform, with nothing in it but the
-// binaries, and beside it a bill of materials (CycloneDX) of each. The same
-// binaries give the same bytes.
+// Command image builds an image of static binaries without Docker or a registry: an OCI
+// layout with one image per platform that contains nothing but the binaries, and next to
+// it a bill of materials (CycloneDX) for each binary. The same binaries result in the
+// same bytes.
 //
 //	image -o out/image -version v1.2.3 linux/amd64=out/linux-amd64 linux/arm64=out/linux-arm64
 //
-// skopeo, crane, podman, nerdctl and ctr read the layout.
+// skopeo, crane, podman, nerdctl and ctr can read the layout.
 package main
 
 import (
@@ -87,7 +87,7 @@ func write(out, name, version string, platforms []string) error {
 	return nil
 }
 
-// image is one platform's.
+// image returns the image of one platform.
 func image(dir, system, arch, version string) (v1.Image, error) {
 	layer, err := pack(dir)
 	if err != nil {
@@ -116,8 +116,8 @@ func image(dir, system, arch, version string) (v1.Image, error) {
 	return mutate.ConfigFile(img, file)
 }
 
-// pack makes a layer of all files of a folder, and the folders that a container
-// mounts over.
+// pack returns a layer with all files of a directory, and the directories over which a
+// container mounts.
 func pack(dir string) ([]byte, error) {
 	names, err := files(dir)
 	if err != nil {
@@ -145,7 +145,7 @@ func pack(dir string) ([]byte, error) {
 	return b.Bytes(), w.Close()
 }
 
-// files are the names of a folder's files, sorted.
+// files returns the names of the files in a directory, sorted.
 func files(dir string) (names []string, err error) {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
@@ -159,7 +159,7 @@ func files(dir string) (names []string, err error) {
 	return names, err
 }
 
-// bills writes a bill of materials of every binary of a folder.
+// bills writes a bill of materials for every binary in a directory.
 func bills(to, platform, dir, version string) error {
 	names, err := files(dir)
 	if err != nil {
@@ -185,7 +185,7 @@ func bills(to, platform, dir, version string) error {
 	return nil
 }
 
-// bill says what a binary is made of: what the linker has written into it.
+// bill returns the contents of a binary, as recorded by the linker.
 func bill(path, version string) (*cdx.BOM, error) {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/fairlead/fairlead/advertise/cloud"
 )
 
-// An interface has a tag "fairlead/OWNER/10.0.0.50" for each address that we give
-// it: written before, deleted after. An address without one somebody else has
-// given. An Elastic IP with the tag "fairlead/OWNER" is made to lead to the
-// address that is the tag's value.
+// An interface has a tag "fairlead/OWNER/10.0.0.50" for each address that we assign to
+// it: written before and deleted after the assignment. An address without a tag was
+// assigned by someone else. An Elastic IP with the tag "fairlead/OWNER" is associated
+// with the address in the tag's value.
 
 func (w *work) addresses(ctx context.Context) error {
 	vips := w.vips()
@@ -39,8 +39,8 @@ func (w *work) addresses(ctx context.Context) error {
 
 func prefixOf(vip netip.Addr) netip.Prefix { return netip.PrefixFrom(vip, vip.BitLen()) }
 
-// vips are the addresses to give to interfaces, sorted; what else is offered is
-// refused.
+// vips returns the addresses to assign to interfaces, sorted; all other offers are
+// rejected.
 func (w *work) vips() (vips []netip.Addr) {
 	for _, p := range cloud.Prefixes(w.hops) {
 		switch {
@@ -55,8 +55,8 @@ func (w *work) vips() (vips []netip.Addr) {
 	return vips
 }
 
-// takeBack takes from interfaces what is for none: nobody offers it, or nobody who
-// has an interface.
+// takeBack removes addresses from interfaces that should not have them: nobody offers
+// them, or nobody with an interface.
 func (w *work) takeBack(ctx context.Context, all map[string]*eni, chosen map[netip.Addr]*eni) {
 	for _, e := range sorted(all) {
 		for addr := range e.owned {
@@ -74,7 +74,7 @@ func (w *work) takeBack(ctx context.Context, all map[string]*eni, chosen map[net
 	}
 }
 
-// give has an interface have an address.
+// give assigns an address to an interface.
 func (w *work) give(ctx context.Context, all map[string]*eni, vip netip.Addr, to *eni) {
 	holder, p := having(all, vip), prefixOf(vip)
 	if holder != nil && (!holder.owned[vip] || holder.holds[vip]) {
@@ -100,7 +100,7 @@ func (w *work) give(ctx context.Context, all map[string]*eni, vip netip.Addr, to
 	}
 }
 
-// elastic makes Elastic IPs lead to the addresses that their tags name.
+// elastic associates Elastic IPs with the addresses in their tags.
 func (w *work) elastic(ctx context.Context, all map[string]*eni, vips []netip.Addr) {
 	key := strings.TrimSuffix(w.tagPrefix(), "/")
 	found, err := w.api.DescribeAddresses(ctx, filter{"tag-key", []string{key}})
@@ -117,7 +117,7 @@ func (w *work) elastic(ctx context.Context, all map[string]*eni, vips []netip.Ad
 				continue
 			}
 			to := having(all, vip)
-			if to == nil || !to.owned[vip] { // it was refused, or could not be given
+			if to == nil || !to.owned[vip] { // it was rejected, or could not be assigned
 				continue
 			}
 			if a.NetworkInterface == to.id && a.Address == vip.String() {

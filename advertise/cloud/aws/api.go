@@ -27,17 +27,17 @@ import (
 	"github.com/fairlead/fairlead/internal/version"
 )
 
-// The EC2 Query API: a form goes out, XML comes back
-// (Amazon EC2 API Reference, "Query requests").
+// The EC2 Query API: requests are forms, responses are XML (Amazon EC2 API Reference,
+// "Query requests").
 const apiVersion = "2016-11-15"
 
-// tries is how often a request that is throttled, or fails, is made in all; the
-// pauses between grow, and all requests become rarer.
+// tries is the maximum number of attempts for a request that is throttled or fails. The
+// pauses in between grow, and all requests become less frequent.
 const tries = 5
 
-// api makes requests of EC2 by the SDK's core: its credentials, signature and
-// retries, without the client of all 700 requests, which takes longer to compile
-// than the rest of Fairlead.
+// api sends requests to EC2 through the core of the SDK: its credentials, signature and
+// retries, without the client for all 700 requests, which takes longer to compile than
+// the rest of Fairlead.
 type api struct {
 	http        sdk.HTTPClient
 	credentials sdk.CredentialsProvider
@@ -47,12 +47,12 @@ type api struct {
 	endpoint    string
 
 	mu sync.Mutex
-	// skew is how far the server's clock is ahead of ours, where that is more than a
-	// signature may be off.
+	// skew is how far the server's clock is ahead of ours, if that is more than a
+	// signature tolerates.
 	skew time.Duration
 }
 
-// connect finds out where EC2 is, and who we are there.
+// connect determines the EC2 endpoint and our credentials.
 func connect(ctx context.Context) (*api, error) {
 	found, err := config.LoadDefaultConfig(ctx, config.WithEC2IMDSRegion(), config.WithRetryer(func() sdk.Retryer { return newRetryer() }))
 	if err != nil {
@@ -74,8 +74,8 @@ func newRetryer() sdk.RetryerV2 {
 	})
 }
 
-// do makes a request, again where that may help, and reads the answer into a
-// struct; nil for one that says no more than that it is done.
+// do sends a request, retries if that may help, and decodes the answer into a struct; nil
+// for answers that only confirm success.
 func (a *api) do(ctx context.Context, action string, form url.Values, into any) error {
 	form.Set("Action", action)
 	form.Set("Version", apiVersion)
@@ -87,9 +87,9 @@ func (a *api) do(ctx context.Context, action string, form url.Values, into any) 
 	return nil
 }
 
-// attempts calls once until it succeeds, or the SDK's rules let it be.
+// attempts calls once until it succeeds, or the SDK's rules stop it.
 func (a *api) attempts(ctx context.Context, once func() error) error {
-	settle := func(error) error { return nil } // the price of the last retry
+	settle := func(error) error { return nil } // returns the tokens for the last retry
 	for n := 1; ; n++ {
 		release, err := a.retryer.GetAttemptToken(ctx)
 		if err != nil {
@@ -98,13 +98,14 @@ func (a *api) attempts(ctx context.Context, once func() error) error {
 		before := a.offset()
 		err = once()
 		_, _ = release(err), settle(err) // they never fail
-		// A signature that was too old, or of the future, is right by the server's clock.
+		// A signature that was too old, or in the future, is corrected with the server's
+		// clock.
 		if err == nil || n >= a.retryer.MaxAttempts() || !a.retryer.IsErrorRetryable(err) && a.offset() == before {
 			return err
 		}
 		paid, refused := a.retryer.GetRetryToken(ctx, err)
 		if refused != nil {
-			return err // what there is for retries is used up
+			return err // the retry tokens are used up
 		}
 		settle = paid
 		delay, unknown := a.retryer.RetryDelay(n, err)
@@ -117,7 +118,7 @@ func (a *api) attempts(ctx context.Context, once func() error) error {
 	}
 }
 
-// once makes one signed request.
+// once sends one signed request.
 func (a *api) once(ctx context.Context, body []byte, into any) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, a.endpoint, bytes.NewReader(body))
 	if err != nil {
@@ -158,12 +159,12 @@ func (a *api) once(ctx context.Context, body []byte, into any) error {
 	return nil
 }
 
-// refusal is the error that an answer tells of.
+// refusal returns the error that an answer contains.
 func refusal(answer *http.Response, text []byte) error {
 	var told struct {
 		Errors []struct{ Code, Message string } `xml:"Errors>Error"`
 	}
-	_ = xml.Unmarshal(text, &told) // what is no XML has no code
+	_ = xml.Unmarshal(text, &told) // an answer that is not XML has no code
 	said := &smithy.GenericAPIError{Code: http.StatusText(answer.StatusCode), Message: answer.Status}
 	if len(told.Errors) > 0 {
 		said.Code = cmp.Or(told.Errors[0].Code, said.Code)
@@ -172,10 +173,10 @@ func refusal(answer *http.Response, text []byte) error {
 	return &smithyhttp.ResponseError{Response: &smithyhttp.Response{Response: answer}, Err: said}
 }
 
-// maxSkew is how far clocks may be apart: a signature is taken for five minutes.
+// maxSkew is how far clocks may differ: a signature is valid for five minutes.
 const maxSkew = 4 * time.Minute
 
-// compareClocks notes how far the server's clock is ahead of ours.
+// compareClocks records how far the server's clock is ahead of ours.
 func (a *api) compareClocks(date string) {
 	at, err := http.ParseTime(date)
 	if err != nil {
@@ -194,7 +195,7 @@ func (a *api) offset() time.Duration {
 	return a.skew
 }
 
-// pages calls get with no token, and then with that of each page that follows.
+// pages calls get without a token, and then with the token of each following page.
 func pages(get func(token string) (next string, err error)) error {
 	for token := ""; ; {
 		next, err := get(token)

@@ -20,7 +20,7 @@ import (
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 )
 
-// Endpoints are where the SDK's rules for EC2 have them.
+// Endpoints are those of the SDK's rules for EC2.
 func TestEndpoints(t *testing.T) {
 	for _, c := range []struct {
 		region    string
@@ -45,8 +45,8 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// settings sets the environment that the SDK's configuration is read from, and
-// nothing else of this machine.
+// settings sets the environment from which the SDK's configuration is read, isolated from
+// this machine's configuration.
 func settings(t *testing.T, values map[string]string) {
 	t.Helper()
 	none := filepath.Join(t.TempDir(), "none")
@@ -71,7 +71,7 @@ func write(t *testing.T, text string) string {
 	return path
 }
 
-// Where EC2 is may be configured in all ways that the SDK has.
+// The EC2 endpoint can be configured in every way that the SDK supports.
 func TestConfiguredEndpoint(t *testing.T) {
 	shared := write(t, "[default]\nregion = eu-west-1\nservices = here\n[services here]\nec2 =\n  endpoint_url = https://shared.example\n")
 	for want, env := range map[string]map[string]string{
@@ -98,8 +98,8 @@ func TestConfiguredEndpoint(t *testing.T) {
 	}
 }
 
-// credentialServer hands out credentials in the ways of a container, an instance
-// and a service account (IRSA).
+// credentialServer provides credentials like for a container, an instance and a service
+// account (IRSA).
 func credentialServer(t *testing.T) string {
 	const expires = "2099-01-01T00:00:00Z"
 	mux := http.NewServeMux()
@@ -165,7 +165,7 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// signed checks a request's signature as EC2 does: at a time by its own clock.
+// signed verifies a request's signature like EC2, at a time of its own clock.
 func signed(t *testing.T, r *http.Request, now time.Time) (ok bool) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -189,7 +189,7 @@ func signed(t *testing.T, r *http.Request, now time.Time) (ok bool) {
 	return again.Header.Get("Authorization") == r.Header.Get("Authorization")
 }
 
-// Requests are signed, by the server's clock where ours is wrong.
+// Requests are signed with the server's time if ours is wrong.
 func TestSignature(t *testing.T) {
 	var ahead, asked atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -219,7 +219,7 @@ func TestSignature(t *testing.T) {
 	}
 }
 
-// An answer without end, and one that makes no sense, are errors.
+// An answer that never ends, and one that is invalid, are errors.
 func TestStrangeAnswers(t *testing.T) {
 	text := "<a"
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) }))

@@ -1,7 +1,7 @@
-// Package aws leads VIPs to balancers by the API of Amazon EC2: by routes in
-// tables of a VPC, or as secondary addresses of network interfaces, to which
-// Elastic IPs follow. It is the only package
-// that knows the SDK, of which it uses the core: credentials, signature, retries.
+// Package aws routes VIPs to load balancers through the Amazon EC2 API: by routes in the
+// route tables of a VPC, or as secondary addresses of network interfaces, with which
+// Elastic IPs can be associated. It is the only package that uses the AWS SDK, and only
+// its core: credentials, signature, retries.
 package aws
 
 import (
@@ -18,27 +18,27 @@ import (
 	"github.com/fairlead/fairlead/advertise/cloud"
 )
 
-// Config says what is to be written.
+// Config configures a Provider.
 type Config struct {
 	Owner string
-	// RouteTables are the IDs of those that lead VIPs to balancers, all of one VPC.
+	// RouteTables are the IDs of the route tables for VIPs, all of one VPC.
 	RouteTables []string
-	// VPC is the ID of the one whose network interfaces get VIPs as secondary
-	// addresses, in place of routes.
+	// VPC is the ID of the VPC whose network interfaces get VIPs as secondary addresses,
+	// instead of routes.
 	VPC string
 }
 
-// Provider is a cloud.Provider.
+// Provider implements cloud.Provider.
 type Provider struct {
 	c Config
-	// api is made by the first Sync: where it is in the network, and who we are
-	// there, may not be known before.
+	// api is created by the first Sync: endpoint and credentials may not be available
+	// before.
 	api *api
 }
 
 var _ cloud.Provider = (*Provider)(nil)
 
-// New checks a Config.
+// New validates a Config and returns a Provider.
 func New(c Config) (*Provider, error) {
 	if (c.VPC != "") == (len(c.RouteTables) > 0) {
 		return nil, errors.New("aws: name the route tables that lead to VIPs (--aws-route-table), or the VPC whose network interfaces get them (--aws-addresses); one of the two")
@@ -49,10 +49,10 @@ func New(c Config) (*Provider, error) {
 	return &Provider{c: c}, nil
 }
 
-// Name is "aws".
+// Name returns "aws".
 func (p *Provider) Name() string { return "aws" }
 
-// Sync makes route tables, or interfaces, hold the offers.
+// Sync makes route tables, or interfaces, match the offers.
 func (p *Provider) Sync(ctx context.Context, offers []cloud.Offer) (cloud.Refused, error) {
 	if p.api == nil {
 		var err error
@@ -68,7 +68,7 @@ func (p *Provider) Sync(ctx context.Context, offers []cloud.Offer) (cloud.Refuse
 	return w.refused, words(errors.Join(err(ctx), w.Err()))
 }
 
-// work is one Sync.
+// work is the state of one Sync.
 type work struct {
 	*Provider
 	cloud.Undone
@@ -79,17 +79,17 @@ type work struct {
 // eni is a network interface.
 type eni struct {
 	id    string
-	check bool // of source and destination
-	// owned are the addresses that we have given it, by its tags.
+	check bool // source/destination check
+	// owned are the addresses that we assigned to it, according to its tags.
 	owned map[netip.Addr]bool
-	// holds are all of its addresses: true for the primary one.
+	// holds contains all of its addresses: true for the primary one.
 	holds map[netip.Addr]bool
 }
 
-// atOnce is how many values a filter takes.
+// atOnce is the maximum number of values of a filter.
 const atOnce = 200
 
-// interfaces gives those of a VPC that match one of some filters.
+// interfaces returns the interfaces of a VPC that match any of the filters.
 func (w *work) interfaces(ctx context.Context, vpc string, filters ...filter) (map[string]*eni, error) {
 	found := map[string]*eni{}
 	for _, f := range filters {
@@ -132,7 +132,7 @@ func (w *work) read(i networkInterface) *eni {
 	return e
 }
 
-// having gives the one of some interfaces that has an address, or nil.
+// having returns the interface that has an address, or nil.
 func having(all map[string]*eni, addr netip.Addr) *eni {
 	for _, e := range all {
 		if _, ok := e.holds[addr]; ok {
@@ -142,7 +142,7 @@ func having(all map[string]*eni, addr netip.Addr) *eni {
 	return nil
 }
 
-// byAddress are the filters of the interfaces that have one of some addresses.
+// byAddress returns filters for the interfaces that have any of the addresses.
 func byAddress(addrs []netip.Addr) (filters []filter) {
 	v4, v6 := filter{name: "addresses.private-ip-address"}, filter{name: "ipv6-addresses.ipv6-address"}
 	for _, a := range addrs {
@@ -160,7 +160,7 @@ func byAddress(addrs []netip.Addr) (filters []filter) {
 	return filters
 }
 
-// nextHops are the addresses of all balancers that offer anything.
+// nextHops returns the addresses of all load balancers that offer anything.
 func (w *work) nextHops() (all []netip.Addr) {
 	for _, hops := range w.hops {
 		for _, h := range hops {
@@ -170,8 +170,8 @@ func (w *work) nextHops() (all []netip.Addr) {
 	return all
 }
 
-// choose gives the interface that a prefix is led to; nil, and a refusal, where
-// none of the next hops has one.
+// choose returns the interface to which a prefix is routed. If none of the next hops has
+// an interface, it returns nil and records a refusal.
 func (w *work) choose(p netip.Prefix, all map[string]*eni) *eni {
 	var names []string
 	var can []cloud.Hop
@@ -190,7 +190,7 @@ func (w *work) choose(p netip.Prefix, all map[string]*eni) *eni {
 	return having(all, chosen.Addr)
 }
 
-// tagPrefix begins the keys of the tags that say what is ours.
+// tagPrefix returns the key prefix of the tags that mark our resources.
 func (w *work) tagPrefix() string { return "fairlead/" + w.c.Owner + "/" }
 
 func (w *work) tag(ctx context.Context, on, what, value string) error {
@@ -201,7 +201,7 @@ func (w *work) untag(ctx context.Context, on, what string) error {
 	return w.api.DeleteTags(ctx, on, w.tagPrefix()+what)
 }
 
-// words says what errors of the API mean here, with the mend.
+// words explains errors of the API, and how to fix them.
 func words(err error) error {
 	if err == nil {
 		return nil

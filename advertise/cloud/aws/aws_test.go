@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/core/route"
 )
 
-// offer gives what a node offers: "a 10.0.0.1 10.1.1.0/24 ...".
+// offer parses an offer of a node: "a 10.0.0.1 10.1.1.0/24 ...".
 func offer(text string) cloud.Offer {
 	words := strings.Fields(text)
 	o := cloud.Offer{Node: words[0]}
@@ -42,7 +42,7 @@ func provider(t *testing.T, c Config) *Provider {
 
 var byTable = Config{RouteTables: []string{"rtb-1"}}
 
-// does is a Sync that must end without an error, and refuse what it is said to.
+// does runs a Sync that must succeed, and reject the given prefixes.
 func does(t *testing.T, p *Provider, of []cloud.Offer, refused ...string) {
 	t.Helper()
 	got, err := p.Sync(context.Background(), of)
@@ -59,7 +59,7 @@ func does(t *testing.T, p *Provider, of []cloud.Offer, refused ...string) {
 	}
 }
 
-// fails must give an error of these words.
+// fails runs a Sync that must return an error with these words.
 func fails(t *testing.T, p *Provider, of []cloud.Offer, words ...string) {
 	t.Helper()
 	_, err := p.Sync(context.Background(), of)
@@ -70,8 +70,8 @@ func fails(t *testing.T, p *Provider, of []cloud.Offer, words ...string) {
 	}
 }
 
-// A route is claimed, made, moved when its node goes, adopted by the next
-// provider, and deleted, and the interface takes packets for others.
+// A route is claimed, created, moved when its node is removed, adopted by the next
+// provider, and deleted, and the interface accepts packets for other addresses.
 func TestRoutes(t *testing.T) {
 	s := newServer(t)
 	p := provider(t, byTable)
@@ -92,7 +92,7 @@ func TestRoutes(t *testing.T) {
 		"ReplaceRoute DestinationCidrBlock=10.1.1.0/24 NetworkInterfaceId=eni-b RouteTableId=rtb-1",
 		"CreateTags ResourceId.1=rtb-1 Tag.1.Key=fairlead/lab/10.1.1.0/24 Tag.1.Value=eni-b",
 	)
-	// What goes, goes before anything comes.
+	// Withdrawals come before additions.
 	does(t, p, offers("b 10.0.0.2 fd00::/64"))
 	s.wants(
 		"DeleteRoute DestinationCidrBlock=10.1.1.0/24 RouteTableId=rtb-1",
@@ -102,7 +102,7 @@ func TestRoutes(t *testing.T) {
 	)
 }
 
-// Prefixes are spread over the nodes; when one goes only its own move.
+// Prefixes are spread over the nodes; when one is removed, only its own move.
 func TestRoutesAreSpread(t *testing.T) {
 	s := newServer(t)
 	p := provider(t, byTable)
@@ -132,8 +132,8 @@ func TestRoutesAreSpread(t *testing.T) {
 	}
 }
 
-// What somebody else has made is refused by name, and left: whether it was there
-// before, leads to a balancer, or took the place of ours.
+// Routes that others created are rejected by name and not touched: whether they existed
+// before, point to a load balancer, or replaced ours.
 func TestForeignRoutesAreLeft(t *testing.T) {
 	s := newServer(t)
 	p := provider(t, byTable)
@@ -149,8 +149,8 @@ func TestForeignRoutesAreLeft(t *testing.T) {
 	s.wants()
 }
 
-// A request that is throttled is made again, others are not; what fails keeps
-// nothing else back; and an error says what to do.
+// A throttled request is retried, others are not; a failure does not block anything else;
+// and an error says what to do.
 func TestFailures(t *testing.T) {
 	s := newServer(t)
 	p := provider(t, byTable)
@@ -171,7 +171,7 @@ func TestFailures(t *testing.T) {
 	fails(t, p, of, "--aws-route-table")
 	s.fail["DescribeRouteTables"] = &failure{"AuthFailure", 401, 1}
 	fails(t, p, of, "the credentials are not taken")
-	// A replacement that fails half-way is ended by the next.
+	// A replacement that fails half-way is completed by the next Sync.
 	s.fail["ReplaceRoute"] = &failure{"IncorrectState", 400, 1}
 	of = offers("b 10.0.0.2 10.1.1.0/24")
 	fails(t, p, of, "ec2:ReplaceRoute: IncorrectState")
@@ -181,7 +181,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// Two leaders for a moment: the later one's word stands after its next Sync.
+// If two are leader for a moment, the state of the later one applies after its next Sync.
 func TestTwoLeaders(t *testing.T) {
 	s := newServer(t)
 	old, later := provider(t, byTable), provider(t, byTable)
@@ -197,8 +197,8 @@ func TestTwoLeaders(t *testing.T) {
 	}
 }
 
-// An address is given, follows its node's end to another, with its Elastic IP, and
-// is taken back.
+// An address is assigned, moves to another node with its Elastic IP when its node is
+// removed, and is removed.
 func TestAddresses(t *testing.T) {
 	s := newServer(t)
 	p := provider(t, Config{VPC: "vpc-1"})
@@ -226,8 +226,8 @@ func TestAddresses(t *testing.T) {
 	)
 }
 
-// What the last one that can carry it withdraws is taken away, also where another
-// offers it that the VPC has no interface of.
+// A prefix withdrawn by the last node that can carry it is removed, even if another node
+// offers it for which the VPC has no interface.
 func TestWithdrawnThoughAnotherOffersIt(t *testing.T) {
 	s := newServer(t)
 	p := provider(t, byTable)

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestPoliciesAreThoseThatAreNeeded holds the page's two policies to the calls in
-// the source: none is missing, and none is more.
+// TestPoliciesAreThoseThatAreNeeded checks that the page's two policies allow exactly the
+// calls in the source.
 func TestPoliciesAreThoseThatAreNeeded(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/clouds.md")
 	if err != nil {
@@ -35,7 +35,7 @@ func TestPoliciesAreThoseThatAreNeeded(t *testing.T) {
 	}
 }
 
-// actions gives what a policy allows, sorted.
+// actions returns what a policy allows, sorted.
 func actions(t *testing.T, text string) (all []string) {
 	t.Helper()
 	var policy struct {
@@ -68,7 +68,7 @@ func actions(t *testing.T, text string) (all []string) {
 	return all
 }
 
-// calls gives the requests that a file makes.
+// calls returns the requests that a file makes.
 func calls(t *testing.T, file string) (all []string) {
 	t.Helper()
 	source, err := os.ReadFile(file)

@@ -9,12 +9,12 @@ import (
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
 )
 
-// partition is one of AWS's separate clouds: its regions, and the domains of its
+// partition is one of the isolated AWS partitions: its regions, and the domains of its
 // endpoints.
 type partition struct{ prefix, domain, dualStack string }
 
-// partitions by the prefixes of their regions; the last is for all others
-// (botocore's and the SDKs' partitions.json).
+// partitions by region prefix; the last one is the default (partitions.json of botocore
+// and the SDKs).
 var partitions = []partition{
 	{"cn-", "amazonaws.com.cn", "api.amazonwebservices.com.cn"},
 	{"eusc-", "amazonaws.eu", "api.amazonwebservices.eu"},
@@ -25,7 +25,7 @@ var partitions = []partition{
 	{"", "amazonaws.com", "api.aws"},
 }
 
-// endpoint is the URL of EC2 in a region (the SDK's endpoint rules for EC2).
+// endpoint returns the URL of EC2 in a region (the SDK's endpoint rules for EC2).
 func endpoint(region string, fips, dualStack bool) string {
 	host, domain := "ec2", ""
 	for _, p := range partitions {
@@ -37,13 +37,13 @@ func endpoint(region string, fips, dualStack bool) string {
 			break
 		}
 	}
-	if fips && (dualStack || !strings.HasPrefix(region, "us-gov-")) { // those of the government all are
+	if fips && (dualStack || !strings.HasPrefix(region, "us-gov-")) { // all endpoints of GovCloud are FIPS
 		host = "ec2-fips"
 	}
 	return "https://" + host + "." + region + "." + domain + "/"
 }
 
-// Where the SDK keeps what the environment and the shared files say.
+// Where the SDK stores settings from the environment and the shared files.
 type (
 	ignores interface {
 		GetIgnoreConfiguredEndpoints(context.Context) (bool, bool, error)
@@ -59,8 +59,8 @@ type (
 	}
 )
 
-// endpointOf gives the URL that is configured for EC2 (AWS_ENDPOINT_URL_EC2 and
-// the like), or else that of the region.
+// endpointOf returns the URL configured for EC2 (AWS_ENDPOINT_URL_EC2 and similar), or
+// otherwise that of the region.
 func endpointOf(ctx context.Context, found sdk.Config) (string, error) {
 	if ignore, err := first(found.ConfigSources, func(s ignores) (bool, bool, error) { return s.GetIgnoreConfiguredEndpoints(ctx) }); err != nil {
 		return "", err
@@ -84,7 +84,7 @@ func endpointOf(ctx context.Context, found sdk.Config) (string, error) {
 	return endpoint(found.Region, fips == sdk.FIPSEndpointStateEnabled, two == sdk.DualStackEndpointStateEnabled), err
 }
 
-// first gives what the first source that knows says.
+// first returns the value from the first source that has one.
 func first[S, V any](sources []any, get func(S) (V, bool, error)) (v V, err error) {
 	for _, s := range sources {
 		if of, ok := s.(S); ok {

@@ -15,15 +15,15 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
-// onlyOnce is a retryer that lets nothing be tried again.
+// onlyOnce is a retryer without retries.
 type onlyOnce struct{ sdk.NopRetryer }
 
 func (onlyOnce) GetAttemptToken(context.Context) (func(error) error, error) {
 	return func(error) error { return nil }, nil
 }
 
-// FuzzAnswer: whatever EC2 answers is an error that names the request, or is read as
-// addresses and prefixes that are valid.
+// FuzzAnswer checks that any answer of EC2 either results in an error that names the
+// request, or in valid addresses and prefixes.
 func FuzzAnswer(f *testing.F) {
 	s := (&ec2Server{
 		routes: map[string]map[string]string{"rtb-1": {"10.0.0.0/16": "local", "fd00::/64": "eni-a"}}, holds: map[string][]string{"eni-a": {"10.0.0.1", "10.0.0.50"}},

@@ -8,10 +8,10 @@ import (
 	"strconv"
 )
 
-// The requests that are made, and of the answers what is read (Amazon EC2 API
+// The requests in use, and the parts of their answers that are read (Amazon EC2 API
 // Reference).
 
-// filter has a Describe request give what has one of some values.
+// filter limits a Describe request to resources with one of some values.
 type filter struct {
 	name   string
 	values []string
@@ -58,7 +58,7 @@ type networkInterface struct {
 	Tags          []tag    `xml:"tagSet>item"`
 }
 
-// elasticIP is where an Elastic IP leads.
+// elasticIP is the association of an Elastic IP.
 type elasticIP struct {
 	Allocation       string `xml:"allocationId"`
 	NetworkInterface string `xml:"networkInterfaceId"`
@@ -82,7 +82,7 @@ func filtered(form url.Values, filters []filter) url.Values {
 	return form
 }
 
-// page has a Describe request continue where the page before has ended.
+// page makes a Describe request continue after the previous page.
 func page(form url.Values, token string) url.Values {
 	if token != "" {
 		form.Set("NextToken", token)
@@ -118,7 +118,7 @@ func (a *api) DescribeAddresses(ctx context.Context, filters ...filter) ([]elast
 	return got.Addresses, err
 }
 
-// routeForm names a route of a table.
+// routeForm identifies a route of a table.
 func routeForm(table string, p netip.Prefix) url.Values {
 	destination := "DestinationCidrBlock"
 	if p.Addr().Is6() {
@@ -151,7 +151,8 @@ func (a *api) DeleteTags(ctx context.Context, on, key string) error {
 	return a.do(ctx, "DeleteTags", url.Values{"ResourceId.1": {on}, "Tag.1.Key": {key}}, nil)
 }
 
-// ModifyNetworkInterfaceAttribute sets whether an interface checks source and destination.
+// ModifyNetworkInterfaceAttribute sets whether an interface checks source and
+// destination.
 func (a *api) ModifyNetworkInterfaceAttribute(ctx context.Context, id string, check bool) error {
 	return a.do(ctx, "ModifyNetworkInterfaceAttribute", url.Values{"NetworkInterfaceId": {id}, "SourceDestCheck.Value": {strconv.FormatBool(check)}}, nil)
 }
@@ -166,7 +167,8 @@ func (a *api) UnassignPrivateIpAddresses(ctx context.Context, id string, addr ne
 	return a.do(ctx, "UnassignPrivateIpAddresses", url.Values{"NetworkInterfaceId": {id}, "PrivateIpAddress.1": {addr.String()}}, nil)
 }
 
-// AssociateAddress has an Elastic IP lead to an address, wherever it led before.
+// AssociateAddress associates an Elastic IP with an address, whatever its previous
+// association.
 func (a *api) AssociateAddress(ctx context.Context, allocation, id string, addr netip.Addr) error {
 	return a.do(ctx, "AssociateAddress", url.Values{
 		"AllocationId": {allocation}, "NetworkInterfaceId": {id}, "PrivateIpAddress": {addr.String()}, "AllowReassociation": {"true"},

@@ -11,21 +11,21 @@ import (
 	"github.com/fairlead/fairlead/advertise/cloud"
 )
 
-// Routes have neither tags nor descriptions. So the table has a tag for each
-// prefix that is ours, "fairlead/OWNER/10.1.1.0/24", whose value are the network
-// interfaces that we lead it to: written before the route, deleted after it. A
-// route that leads anywhere else, or has no tag, somebody else has made.
+// Routes have neither tags nor descriptions. Therefore the table has a tag for each of
+// our prefixes, "fairlead/OWNER/10.1.1.0/24", whose value lists the network interfaces to
+// which we route it: written before the route and deleted after it. A route with a
+// different target or without a tag was created by someone else.
 
 // table is a route table.
 type table struct {
 	id, vpc string
-	// claims are our tags: by prefix, the interfaces.
+	// claims are our tags: the interfaces by prefix.
 	claims map[netip.Prefix][]string
-	// targets are where the table's routes lead.
+	// targets are the targets of the table's routes.
 	targets map[netip.Prefix]string
 }
 
-// mine says that a route is ours to change.
+// mine reports whether a route is ours.
 func (t *table) mine(p netip.Prefix) bool { return slices.Contains(t.claims[p], t.targets[p]) }
 
 func (w *work) tables(ctx context.Context) (all []*table, err error) {
@@ -52,14 +52,14 @@ func (w *work) readTable(r routeTable) *table {
 		}
 	}
 	for _, route := range r.Routes {
-		if p, err := netip.ParsePrefix(route.CIDR + route.IPv6CIDR); err == nil { // else a list of prefixes
+		if p, err := netip.ParsePrefix(route.CIDR + route.IPv6CIDR); err == nil { // otherwise a prefix list
 			t.targets[p] = target(route)
 		}
 	}
 	return t
 }
 
-// target names where a route leads.
+// target returns the target of a route.
 func target(r vpcRoute) string {
 	return cmp.Or(r.NetworkInterface, r.Instance, r.Gateway, r.NATGateway, r.TransitGateway, r.Peering, r.EgressOnly, r.Carrier, r.Local,
 		r.CoreNetwork, r.ODBNetwork, "somewhere unknown")
@@ -87,7 +87,7 @@ func (w *work) routes(ctx context.Context) error {
 		for _, p := range cloud.Prefixes(w.hops) {
 			to := w.choose(p, all)
 			if to == nil {
-				w.withdraw(ctx, t, p) // whom it leads to now may have withdrawn it
+				w.withdraw(ctx, t, p) // its current target may have withdrawn it
 				continue
 			}
 			if w.lead(ctx, t, p, to.id) && !unchecked[to.id] {
@@ -99,8 +99,8 @@ func (w *work) routes(ctx context.Context) error {
 	return nil
 }
 
-// interfacesOf gives by VPC the network interfaces that the tables' routes may lead
-// to; none for one that cannot be asked.
+// interfacesOf returns, by VPC, the network interfaces to which the tables' routes may
+// point; none for a VPC that cannot be queried.
 func (w *work) interfacesOf(ctx context.Context, tables []*table) map[string]map[string]*eni {
 	found, asked := map[string]map[string]*eni{}, map[string]bool{}
 	for _, t := range tables {
@@ -119,7 +119,7 @@ func (w *work) interfacesOf(ctx context.Context, tables []*table) map[string]map
 	return found
 }
 
-// withdraw deletes a prefix's route where it is ours.
+// withdraw deletes the route of a prefix if it is ours.
 func (w *work) withdraw(ctx context.Context, t *table, p netip.Prefix) {
 	if len(t.claims[p]) == 0 {
 		return
@@ -132,8 +132,8 @@ func (w *work) withdraw(ctx context.Context, t *table, p netip.Prefix) {
 	w.TryFor(p, func() error { return w.untag(ctx, t.id, p.String()) })
 }
 
-// lead makes a table's route of a prefix lead to an interface, and says whether
-// it is ours.
+// lead points a table's route of a prefix to an interface, and reports whether the route
+// is ours.
 func (w *work) lead(ctx context.Context, t *table, p netip.Prefix, to string) bool {
 	now, exists := t.targets[p]
 	if exists && !t.mine(p) {
@@ -163,7 +163,7 @@ func (w *work) claim(ctx context.Context, t *table, p netip.Prefix, to []string)
 	return w.TryFor(p, func() error { return w.tag(ctx, t.id, p.String(), strings.Join(to, " ")) })
 }
 
-// uncheck lets an interface take packets that are not for its own addresses.
+// uncheck makes an interface accept packets that are not for its own addresses.
 func (w *work) uncheck(ctx context.Context, e *eni) {
 	if !e.check {
 		return

@@ -14,21 +14,21 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// ec2Server answers the SDK as EC2 does, as far as it is asked here.
+// ec2Server implements the parts of EC2 that the tests use.
 type ec2Server struct {
 	t  *testing.T
 	mu sync.Mutex
-	// routes are the tables': by destination, "eni-..." or another target.
+	// routes maps tables to their routes: by destination, "eni-..." or another target.
 	routes map[string]map[string]string
-	// holds are the interfaces' addresses, the primary one first.
+	// holds contains the interfaces' addresses, the primary one first.
 	holds map[string][]string
 	check map[string]bool
 	tags  map[string]map[string]string
-	// elastic are allocations: where each leads, "eni-... address".
+	// elastic contains allocations and their associations, "eni-... address".
 	elastic map[string]string
-	// fail gives "code status" for an action, as often as it says.
+	// fail contains the errors to return for actions, and how often.
 	fail map[string]*failure
-	// wrote are the requests that change something.
+	// wrote lists the requests that change something.
 	wrote []string
 	asked map[string]int
 }
@@ -56,15 +56,14 @@ func newServer(t *testing.T) *ec2Server {
 	return s
 }
 
-// change lets a test look and change.
+// change lets a test read and modify the state.
 func (s *ec2Server) change(do func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	do()
 }
 
-// wants says what must have been written since it was called last, and how often
-// each.
+// wants checks which requests have been made since the last call.
 func (s *ec2Server) wants(want ...string) {
 	s.t.Helper()
 	s.change(func() {
@@ -118,7 +117,7 @@ func (s *ec2Server) refuse(w http.ResponseWriter, code string, status int) {
 	_, _ = fmt.Fprintf(w, `<Response><Errors><Error><Code>%s</Code><Message>said the server</Message></Error></Errors><RequestID>1</RequestID></Response>`, code)
 }
 
-// write does what changes something, and gives the code of an error.
+// write executes a request that changes something, and returns an error code.
 func (s *ec2Server) write(action string, f url.Values) string {
 	s.note(action, f)
 	destination := f.Get("DestinationCidrBlock") + f.Get("DestinationIpv6CidrBlock")

@@ -19,20 +19,20 @@ import (
 	"github.com/fairlead/fairlead/internal/version"
 )
 
-// scope is what credentials are asked for.
+// scope is the OAuth scope of the credentials.
 const scope = "https://www.googleapis.com/auth/compute"
 
-// networkRoute is one of a network (Compute Engine API, v1, routes).
+// networkRoute is a route of a network (Compute Engine API, v1, routes).
 type networkRoute struct {
 	Name        string `json:"name"`
 	Description string `json:"description,omitempty"`
 	Network     string `json:"network"`
 	DestRange   string `json:"destRange"`
 	NextHopIP   string `json:"nextHopIp,omitempty"`
-	Priority    int    `json:"priority"` // 0 is a priority, too
+	Priority    int    `json:"priority"` // 0 is a valid priority
 }
 
-// operation is work that the cloud has begun.
+// operation is an asynchronous operation of the cloud.
 type operation struct {
 	Name   string `json:"name"`
 	Status string `json:"status"`
@@ -46,24 +46,23 @@ type operationError struct {
 	Message string `json:"message"`
 }
 
-// api makes the few requests that are needed, without the client of all, which
-// takes long to compile.
+// api implements the few necessary requests, without the complete client, which takes
+// long to compile.
 type api struct {
 	http *http.Client
-	base string // URL of the project's global resources, with a slash at its end
-	// quota is the project that requests are charged to, where it is another.
+	base string // URL of the project's global resources, with a trailing slash
+	// quota is the project to which requests are charged, if different.
 	quota string
 }
 
-// connect finds credentials as Google's libraries do (Application Default
-// Credentials): a file that GOOGLE_APPLICATION_CREDENTIALS names (service account,
-// workload identity federation, impersonation), those of gcloud, or those of the
-// metadata server.
+// connect finds credentials like Google's libraries (Application Default Credentials):
+// the file in GOOGLE_APPLICATION_CREDENTIALS (service account, workload identity
+// federation, impersonation), those of gcloud, or those of the metadata server.
 func connect(ctx context.Context, c Config) (*api, error) {
 	a := &api{http: c.HTTP, quota: os.Getenv("GOOGLE_CLOUD_QUOTA_PROJECT")}
 	endpoint := c.Endpoint
 	if a.http == nil {
-		// The credentials outlive the request that asks for them first.
+		// The credentials outlive the request that first needs them.
 		found, err := google.FindDefaultCredentials(context.WithoutCancel(ctx), scope)
 		if err != nil {
 			return nil, fmt.Errorf("gcp: %w", err)
@@ -80,16 +79,16 @@ func connect(ctx context.Context, c Config) (*api, error) {
 	return a, nil
 }
 
-// quotaProject is the one that a file of credentials names.
+// quotaProject returns the quota project in a credentials file.
 func quotaProject(file []byte) string {
 	var of struct {
 		Project string `json:"quota_project_id"`
 	}
-	_ = json.Unmarshal(file, &of) // those of the metadata server have no file
+	_ = json.Unmarshal(file, &of) // credentials of the metadata server have no file
 	return of.Project
 }
 
-// list gives each route of the project.
+// list calls each for every route of the project.
 func (a *api) list(ctx context.Context, each func(*networkRoute)) error {
 	for token := ""; ; {
 		var page struct {
@@ -122,14 +121,13 @@ func (a *api) insert(ctx context.Context, r *networkRoute) (op operation, err er
 	return op, err
 }
 
-// wait answers when an operation has ended, or after two minutes.
+// wait returns when an operation has finished, or after two minutes.
 func (a *api) wait(ctx context.Context, name string) (op operation, err error) {
 	err = a.do(ctx, http.MethodPost, "operations/"+url.PathEscape(name)+"/wait", nil, &op)
 	return op, err
 }
 
-// do makes a request and reads its answer. What the cloud refuses is a
-// googleapi.Error.
+// do sends a request and decodes its answer. Errors of the cloud are a googleapi.Error.
 func (a *api) do(ctx context.Context, method, path string, body, into any) error {
 	var text []byte
 	if body != nil {

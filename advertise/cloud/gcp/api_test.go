@@ -16,8 +16,8 @@ import (
 	"testing"
 )
 
-// tokens hands out a token that names its way: of a service account's file, of a
-// user, of workload identity federation, or of the metadata server.
+// tokens issues tokens that name their source: a service account's file, a user, workload
+// identity federation, or the metadata server.
 func tokens(t *testing.T) string {
 	give := func(w http.ResponseWriter, token string) {
 		w.Header().Set("Content-Type", "application/json")
@@ -74,7 +74,7 @@ func write(t *testing.T, v any) string {
 	return path
 }
 
-// Credentials are found in all usual places, and requests bear their token.
+// Credentials are found in all usual places, and requests contain their token.
 func TestCredentials(t *testing.T) {
 	url := tokens(t)
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -114,7 +114,7 @@ func TestCredentials(t *testing.T) {
 			defer s.Close()
 			ctx, cancel := context.WithCancel(t.Context())
 			a, err := connect(ctx, Config{Project: "shop", Endpoint: s.URL + "/"})
-			cancel() // it is the first Sync's; later ones have their own
+			cancel() // the context of the first Sync; later ones have their own
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,7 +125,7 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// A user's file names the project that pays.
+// A user's file names the quota project.
 func TestUser(t *testing.T) {
 	t.Setenv("GOOGLE_CLOUD_QUOTA_PROJECT", "")
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", write(t, map[string]string{
@@ -137,7 +137,7 @@ func TestUser(t *testing.T) {
 	}
 }
 
-// Answers that make no sense are errors, also where they end too soon.
+// Invalid answers are errors, including truncated ones.
 func TestStrangeAnswers(t *testing.T) {
 	for _, text := range []string{"", "<html>", `{"items": [`, `{"items": 1}`} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) }))

@@ -1,7 +1,7 @@
-// Package gcp leads VIPs to balancers by static routes of a network of Google
-// Cloud: one for each balancer of a prefix, of one priority, among which the
-// network spreads flows (ECMP). It is the only package that knows
-// Google's libraries, of which it uses credentials and errors.
+// Package gcp routes VIPs to load balancers through static routes of a Google Cloud
+// network: one for each load balancer of a prefix, all with the same priority, over which
+// the network spreads flows (ECMP). It is the only package that uses Google's libraries,
+// and only for credentials and errors.
 package gcp
 
 import (
@@ -23,34 +23,34 @@ import (
 	"github.com/fairlead/fairlead/advertise/cloud"
 )
 
-// DefaultPriority is the one that Google Cloud gives to routes.
+// DefaultPriority is the default priority of routes in Google Cloud.
 const DefaultPriority = 1000
 
-// Config says what is to be written.
+// Config configures a Provider.
 type Config struct {
 	Owner string
-	// Project and Network are where the routes are.
+	// Project and Network are those of the routes.
 	Project, Network string
-	// Priority is that of the routes: the lowest wins.
+	// Priority is the priority of the routes: the lowest wins.
 	Priority int
-	// Node is the one whose routes alone are ours; empty: all nodes'.
+	// Node is the only node whose routes are ours; empty: those of all nodes.
 	Node string
-	// Endpoint is the URL of the API up to its version, and HTTP signs requests of it;
-	// by default both are found out.
+	// Endpoint is the URL of the API including its version, and HTTP a client that signs
+	// its requests; both are determined automatically by default.
 	Endpoint string
 	HTTP     *http.Client
 }
 
-// Provider is a cloud.Provider.
+// Provider implements cloud.Provider.
 type Provider struct {
 	c Config
-	// api is made by the first Sync.
+	// api is created by the first Sync.
 	api *api
 }
 
 var _ cloud.Provider = (*Provider)(nil)
 
-// New checks a Config.
+// New validates a Config and returns a Provider.
 func New(c Config) (*Provider, error) {
 	if c.Project == "" || c.Network == "" {
 		return nil, errors.New("gcp: name the project and the network of the routes (--gcp-project, --gcp-network)")
@@ -64,10 +64,10 @@ func New(c Config) (*Provider, error) {
 	return &Provider{c: c}, nil
 }
 
-// Name is "gcp".
+// Name returns "gcp".
 func (p *Provider) Name() string { return "gcp" }
 
-// Sync makes the network's routes those of the offers.
+// Sync makes the network's routes match the offers.
 func (p *Provider) Sync(ctx context.Context, offers []cloud.Offer) (cloud.Refused, error) {
 	if p.api == nil {
 		var err error
@@ -85,21 +85,21 @@ func (p *Provider) Sync(ctx context.Context, offers []cloud.Offer) (cloud.Refuse
 	return w.refused, w.Err()
 }
 
-// work is one Sync.
+// work is the state of one Sync.
 type work struct {
 	*Provider
 	cloud.Undone
 	refused cloud.Refused
-	// ours are by name, foreign by prefix the others of the network.
+	// ours contains our routes by name, foreign the network's other routes by prefix.
 	ours    map[string]*networkRoute
 	foreign map[netip.Prefix]string
 }
 
-// mark begins the description of a route that is ours, and its node's name ends
-// it.
+// mark returns the start of the description of our routes, which ends with the node's
+// name.
 func (p *Provider) mark() string { return "Made by Fairlead, owner " + p.c.Owner + ", for balancer " }
 
-// name is that of a route; it says the same as the route.
+// name returns the name of a route, which depends on everything in the route.
 func (p *Provider) name(prefix netip.Prefix, h cloud.Hop) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %d %s", prefix, h.Node, h.Addr, p.c.Priority, path.Base(p.c.Network)))
 	return p.namePrefix() + hex.EncodeToString(sum[:8])
@@ -107,7 +107,7 @@ func (p *Provider) name(prefix netip.Prefix, h cloud.Hop) string {
 
 func (p *Provider) namePrefix() string { return "fairlead-" + p.c.Owner + "-" }
 
-// list learns what there is.
+// list reads the existing routes.
 func (w *work) list(ctx context.Context) error {
 	return w.api.list(ctx, w.sort)
 }
@@ -127,7 +127,7 @@ func (w *work) sort(r *networkRoute) {
 	}
 }
 
-// wanted gives the routes of some offers, by name.
+// wanted returns the routes of the offers, by name.
 func (w *work) wanted(offers []cloud.Offer) map[string]*networkRoute {
 	wanted := map[string]*networkRoute{}
 	for p, hops := range cloud.Hops(offers) {
@@ -154,14 +154,14 @@ func (w *work) network() string {
 	return "projects/" + w.c.Project + "/global/networks/" + w.c.Network
 }
 
-// pending is an operation of the cloud that is under way.
+// pending is an operation in progress.
 type pending struct {
 	prefix           netip.Prefix
 	route, operation string
 }
 
-// remove begins to delete what is ours and nobody offers, and what would be ours
-// where another has the prefix.
+// remove starts to delete our routes that nobody offers, and those whose prefix someone
+// else has.
 func (w *work) remove(ctx context.Context, wanted map[string]*networkRoute) (begun []pending) {
 	for _, name := range names(w.ours) {
 		if wanted[name] != nil {
@@ -182,13 +182,13 @@ func (w *work) remove(ctx context.Context, wanted map[string]*networkRoute) (beg
 	return begun
 }
 
-// prefixOf is the prefix of a route of ours.
+// prefixOf returns the prefix of one of our routes.
 func prefixOf(r *networkRoute) netip.Prefix {
-	p, _ := netip.ParsePrefix(r.DestRange) // which we have written, or the cloud
+	p, _ := netip.ParsePrefix(r.DestRange) // written by us, or by the cloud
 	return p
 }
 
-// insert begins to make what is missing.
+// insert starts to create missing routes.
 func (w *work) insert(ctx context.Context, wanted map[string]*networkRoute) (begun []pending) {
 	for _, name := range names(wanted) {
 		if w.ours[name] != nil {
@@ -207,12 +207,12 @@ func (w *work) insert(ctx context.Context, wanted map[string]*networkRoute) (beg
 	return begun
 }
 
-// finish waits until the cloud has done what was begun.
+// finish waits for operations to finish.
 func (w *work) finish(ctx context.Context, what string, begun []pending) {
 	for _, b := range begun {
 		w.TryFor(b.prefix, func() error {
 			for {
-				// It answers when the operation has ended, or after two minutes.
+				// It returns when the operation has finished, or after two minutes.
 				op, err := w.api.wait(ctx, b.operation)
 				if err != nil {
 					return words("compute.globalOperations.get", err)
@@ -246,7 +246,7 @@ func code(err error) int {
 	return 0
 }
 
-// words says what errors of the API mean here, with the mend.
+// words explains errors of the API, and how to fix them.
 func words(permission string, err error) error {
 	e, ok := errors.AsType[*googleapi.Error](err)
 	if !ok {
@@ -269,7 +269,7 @@ func words(permission string, err error) error {
 	return fmt.Errorf("gcp: %w", err)
 }
 
-// after is how long the cloud asks to be left alone.
+// after returns how long a pause the cloud requests.
 func after(e *googleapi.Error) time.Duration {
 	seconds, err := strconv.Atoi(e.Header.Get("Retry-After"))
 	if err != nil || seconds < 0 {

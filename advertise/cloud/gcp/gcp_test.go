@@ -22,15 +22,15 @@ import (
 	"github.com/fairlead/fairlead/core/route"
 )
 
-// computeServer answers the SDK as Compute Engine does, as far as it is asked here.
+// computeServer implements the parts of Compute Engine that the tests use.
 type computeServer struct {
 	t      *testing.T
 	mu     sync.Mutex
 	routes []*networkRoute
 	wrote  []string
-	// fail are answers to give in place of the true one: by method, once.
+	// fail contains answers to return instead of the real one: by method, once.
 	fail map[string]func(http.ResponseWriter)
-	// broken is the error of operations on this prefix.
+	// broken is the prefix whose operations fail.
 	broken string
 	ops    map[string]string
 	lists  int
@@ -64,7 +64,7 @@ func (s *computeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		if s.ops[id] == "" {
-			s.ops[id] = "" // it has ended when it is asked again
+			s.ops[id] = "" // it has finished at the next query
 		}
 		s.give(w, op)
 	case r.Method == http.MethodPost && kind == "routes":
@@ -78,7 +78,7 @@ func (s *computeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// list gives one route a page.
+// list returns one route per page.
 func (s *computeServer) list(w http.ResponseWriter, token string) {
 	i := 0
 	_, _ = fmt.Sscan(token, &i)
@@ -132,7 +132,7 @@ func (s *computeServer) wants(want ...string) {
 	s.wrote = nil
 }
 
-// answer is one that refuses.
+// answer returns an error response.
 func answer(code int, reason, after string) func(http.ResponseWriter) {
 	return func(w http.ResponseWriter) {
 		w.Header().Set("Content-Type", "application/json")
@@ -179,8 +179,8 @@ func does(t *testing.T, p *Provider, refused string, of ...cloud.Offer) {
 
 const ours = " in projects/shop/global/networks/front, 900: Made by Fairlead, owner lab, for balancer "
 
-// Every balancer of a prefix has a route; that of a node that dies goes, and a
-// provider that begins finds what the one before has made.
+// Every load balancer of a prefix has a route; that of a dead node is deleted, and a new
+// provider finds what its predecessor created.
 func TestRoutes(t *testing.T) {
 	s, c := world(t)
 	p := provider(t, c)
@@ -200,8 +200,8 @@ func TestRoutes(t *testing.T) {
 	s.wants("delete 10.1.1.0/24 by 10.0.0.2" + ours + "b")
 }
 
-// Nothing is touched that is another owner's, another network's, of another's
-// making, or, where a node acts for itself, another node's.
+// Nothing is touched that belongs to another owner or another network, was created by
+// someone else or, if a node acts for itself, belongs to another node.
 func TestForeignRoutesAreLeft(t *testing.T) {
 	s, c := world(t)
 	s.routes = []*networkRoute{
@@ -219,7 +219,7 @@ func TestForeignRoutesAreLeft(t *testing.T) {
 	s.wants("delete 10.1.3.0/24 by 10.0.0.1" + ours + "a")
 }
 
-// What fails is told with its mend, and keeps nothing else back.
+// A failure is reported with its fix, and does not block anything else.
 func TestFailures(t *testing.T) {
 	s, c := world(t)
 	p := provider(t, c)
@@ -269,8 +269,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestPermissionsOfThePage: the page's role has what errors name as missing, and
-// the one that a route's network wants.
+// TestPermissionsOfThePage checks that the page's role has all permissions that errors
+// name as missing, and the one required for a route's network.
 func TestPermissionsOfThePage(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/clouds.md")
 	if err != nil {

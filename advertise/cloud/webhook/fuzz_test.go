@@ -13,7 +13,8 @@ type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// FuzzAnswer has a cloud's webhook answer anything: it is read, or refused in few words.
+// FuzzAnswer has a webhook return arbitrary answers: each is decoded, or rejected with a
+// short error.
 func FuzzAnswer(f *testing.F) {
 	f.Add(200, "application/json", "", []byte(`{"refused":{"10.1.2.0/24":"the firewall has it"}}`))
 	f.Add(200, "application/json", "", []byte(`{"refused":{"x":"y"}}`))

@@ -1,5 +1,4 @@
-// Package webhook tells a program of the operator's which prefixes are to be led
-// to which balancers, by HTTP.
+// Package webhook sends the desired routes to a program of the operator by HTTP.
 package webhook
 
 import (
@@ -24,48 +23,48 @@ import (
 	"github.com/fairlead/fairlead/internal/limit"
 )
 
-// The headers of a request.
+// Request headers.
 const (
-	// HeaderTime is when it was signed, in seconds of Unix.
+	// HeaderTime is the time of the signature, in Unix seconds.
 	HeaderTime = "Fairlead-Time"
 	// HeaderSignature is "sha256=" and the HMAC of HeaderTime, a dot and the body.
 	HeaderSignature = "Fairlead-Signature"
-	// HeaderKey is the same for two requests that say the same.
+	// HeaderKey is the same for two requests with the same content.
 	HeaderKey = "Idempotency-Key"
 )
 
-// Config says who is told.
+// Config configures a Provider.
 type Config struct {
 	URL string
-	// Secret signs what is sent; empty: it is not signed.
+	// Secret signs requests; empty: not signed.
 	Secret string
 	Owner  string
-	// Node is the one whose offers are told by itself; empty: all nodes'.
+	// Node is the only node whose offers are sent; empty: those of all nodes.
 	Node string
 }
 
-// State is the body of a request: all that is to be, also where it is nothing.
+// State is the body of a request: the complete desired state, even if it is empty.
 type State struct {
 	Owner string `json:"owner"`
-	// Node: the state is that of what this node offers, and no other's.
+	// Node means that the state only contains what this node offers.
 	Node   string  `json:"node,omitempty"`
 	Routes []Route `json:"routes"`
 }
 
-// Route is a prefix and the balancers to lead it to, sorted.
+// Route is a prefix and the load balancers to route it to, sorted.
 type Route struct {
 	Prefix   netip.Prefix `json:"prefix"`
 	NextHops []cloud.Hop  `json:"nextHops"`
 }
 
-// Answer may be the body of an answer of 2xx.
+// Answer is the optional body of a 2xx response.
 type Answer struct {
-	// Refused says by prefix why it is not led as told: also one that is not in the
-	// state, and is still led.
+	// Refused contains, by prefix, why it is not routed as requested. This includes
+	// prefixes that are not in the state but are still routed.
 	Refused map[netip.Prefix]string `json:"refused"`
 }
 
-// Provider is a cloud.Provider.
+// Provider implements cloud.Provider.
 type Provider struct {
 	c      Config
 	host   string // of the URL
@@ -74,30 +73,30 @@ type Provider struct {
 
 var _ cloud.Provider = (*Provider)(nil)
 
-// most is how much of an answer is read, in bytes.
+// most limits how much of a response is read, in bytes.
 const most = 1 << 20
 
-// mostWords is how much of a refusal is read, in bytes.
+// mostWords limits how much of an error response is read, in bytes.
 const mostWords = 4096
 
-// New checks a Config.
+// New validates a Config and returns a Provider.
 func New(c Config) (*Provider, error) {
 	u, err := url.Parse(c.URL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, errors.New("webhook: its URL is not a URL of http or https") // which may hold a password
+		return nil, errors.New("webhook: its URL is not a URL of http or https") // it may contain a password
 	}
 	if err := cloud.CheckOwner(c.Owner); err != nil {
 		return nil, err
 	}
-	// A POST that is sent elsewhere would become a GET.
+	// A redirected POST would become a GET.
 	never := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &Provider{c, u.Host, &http.Client{Timeout: 30 * time.Second, CheckRedirect: never}}, nil
 }
 
-// Name is "webhook".
+// Name returns "webhook".
 func (p *Provider) Name() string { return "webhook" }
 
-// Sync tells the whole state.
+// Sync sends the complete state.
 func (p *Provider) Sync(ctx context.Context, offers []cloud.Offer) (cloud.Refused, error) {
 	s := State{Owner: p.c.Owner, Node: p.c.Node, Routes: []Route{}}
 	hops := cloud.Hops(offers)
@@ -112,7 +111,7 @@ func (p *Provider) Sync(ctx context.Context, offers []cloud.Offer) (cloud.Refuse
 	if err != nil {
 		return nil, err
 	}
-	// A prefix that is refused and that nobody offers is one that it still leads.
+	// A rejected prefix that nobody offers is still routed.
 	var undone cloud.Undone
 	for prefix, why := range answer.Refused {
 		if len(hops[prefix]) == 0 {
@@ -141,7 +140,7 @@ func (p *Provider) post(ctx context.Context, body []byte) (a Answer, err error) 
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode/100 != 2 {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, mostWords)) // says what it can
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, mostWords)) // as far as readable
 		return a, refusal(resp, text)
 	}
 	text, err := limit.ReadAll(resp.Body, "the answer", most)
@@ -157,8 +156,8 @@ func (p *Provider) post(ctx context.Context, body []byte) (a Answer, err error) 
 	return a, nil
 }
 
-// unnamed has an error of http.Client name the host alone: the rest of a URL may
-// hold passwords and tokens, and errors show in logs and status.
+// unnamed makes an error of http.Client contain only the host: the rest of a URL may
+// contain passwords and tokens, and errors appear in logs and status.
 func unnamed(u *url.URL, err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		return fmt.Errorf("%s: %w", u.Host, e.Err)
@@ -166,7 +165,7 @@ func unnamed(u *url.URL, err error) error {
 	return err
 }
 
-// refusal says what an answer means that is none of 2xx.
+// refusal explains a response other than 2xx.
 func refusal(resp *http.Response, text []byte) error {
 	words := fmt.Sprintf("webhook: %s answered %s: %.200s", resp.Request.URL.Host, resp.Status,
 		cmp.Or(strings.TrimSpace(string(text)), "nothing"))
@@ -180,7 +179,7 @@ func refusal(resp *http.Response, text []byte) error {
 	return errors.New(words)
 }
 
-// Sign gives HeaderSignature for a body at a time.
+// Sign returns HeaderSignature for a body at a given time.
 func Sign(secret, at string, body []byte) string {
 	m := hmac.New(sha256.New, []byte(secret))
 	_, _ = io.WriteString(m, at+".")

@@ -27,8 +27,8 @@ func offer(node, hop string, prefixes ...string) cloud.Offer {
 	return o
 }
 
-// The whole state is posted, signed, in the same words whoever asks first, also
-// where it is nothing; and the answer may refuse prefixes.
+// The complete state is posted and signed, with the same content in any order of offers,
+// even if it is empty; and the response may reject prefixes.
 func TestState(t *testing.T) {
 	var keys, bodies []string
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -51,7 +51,7 @@ func TestState(t *testing.T) {
 	a, b := offer("a", "10.0.0.1", "10.1.2.0/24", "10.1.1.0/24"), offer("b", "10.0.0.2", "10.1.1.0/24")
 	for _, of := range [][]cloud.Offer{{a, b}, {b, a}, nil} {
 		refused, err := p.Sync(context.Background(), of)
-		// What is refused though nobody offers it is not withdrawn.
+		// A rejected prefix that nobody offers is not withdrawn.
 		undone, rest := advertise.RouteErrors(err)
 		if left := undone[netip.MustParsePrefix("10.1.2.0/24")]; len(rest) > 0 || (left != nil) != (of == nil) {
 			t.Errorf("of %v is undone %v, %v", of, undone, rest)
@@ -71,8 +71,8 @@ func TestState(t *testing.T) {
 	}
 }
 
-// TestSignature holds the words of docs/clouds.md to a figure made by openssl:
-// printf '1700000000.{}' | openssl dgst -sha256 -hmac secret
+// TestSignature compares the algorithm in docs/clouds.md with a value computed by
+// openssl: printf '1700000000.{}' | openssl dgst -sha256 -hmac secret
 func TestSignature(t *testing.T) {
 	if got := Sign("secret", "1700000000", []byte("{}")); got != "sha256=b8569b78799ff9e3cbff0fc2d63a33a2b57f3282abd07c37ae5e8e7d79a5f163" {
 		t.Error(got)
@@ -116,7 +116,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestPage: the example of the page is a state as it is posted.
+// TestPage checks that the example on the page is a state as it is posted.
 func TestPage(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/clouds.md")
 	if err != nil {
@@ -133,7 +133,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// An answer that is too long is an error of its own, not JSON that is cut off.
+// A response that is too long is a separate error, not truncated JSON.
 func TestAnswerIsBounded(t *testing.T) {
 	status := http.StatusOK
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -1,13 +1,12 @@
-// Package elect decides which member of a segment answers for which VIP, and
-// when it says so. It is a state machine without clock, sockets or randomness
-// of its own: what happens goes in with the time at which it did, what is to be
-// done comes out.
+// Package elect decides which member of a segment answers for which VIP, and when it
+// announces that. It is a state machine without its own clock, sockets or randomness:
+// events go in with their time, actions come out.
 //
-// Every member tells every other what it offers, three times a second; what
-// offers an address, is alive, and has the highest rank for it, answers. Nobody
-// asks anybody, and nobody needs an API server: the lists are the same, so the
-// answers are. One more rule keeps two from answering at once: nobody takes
-// what a living member still claims.
+// Every member sends every other its offers, three times per second. Of the live members
+// that offer an address, the one with the highest rank for it answers. No member queries
+// another, and none needs an API server: the lists are the same, so the results are. One
+// more rule prevents two from answering at the same time: nobody takes an address that a
+// live member still claims.
 package elect
 
 import (
@@ -20,54 +19,54 @@ import (
 	"github.com/fairlead/fairlead/advertise/l2/wire"
 )
 
-// Config is what a Core is made with.
+// Config configures a Core.
 type Config struct {
-	// Self is the address that the other members know this one by.
+	// Self is the address by which the other members know this one.
 	Self netip.Addr
-	// Interval is the time between hellos, Hold how long a member counts as
-	// alive without one.
+	// Interval is the time between hellos, Hold how long a member counts as alive without
+	// one.
 	Interval, Hold time.Duration
-	// Random gives numbers that nobody can guess.
+	// Random returns unpredictable numbers.
 	Random func() uint64
 }
 
-// When an owner announces an address after it took it, and from then on every
-// refresh: what was lost, or a table that was emptied, is put right.
+// When an owner announces an address after taking it, and then every refresh: this
+// repairs lost frames and flushed tables.
 var (
 	announceAt = []time.Duration{0, 100 * time.Millisecond, time.Second, 5 * time.Second}
 	refresh    = time.Minute
 )
 
-// Detection of duplicates: so many probes an Interval apart, and one more
-// Interval to listen (RFC 5227, section 1.1, has longer ones for links that it
-// knows nothing of).
+// Duplicate address detection: the number of probes, an Interval apart, followed by one
+// more Interval to listen (RFC 5227, section 1.1, has longer ones for arbitrary links).
 const probes = 3
 
 const (
 	// retryConflict is when an address that was found in use is probed again.
 	retryConflict = 10 * time.Second
-	// defendInterval is RFC 5227's DEFEND_INTERVAL: between two defences.
+	// defendInterval is DEFEND_INTERVAL of RFC 5227: the minimum time between two
+	// defenses.
 	defendInterval = 10 * time.Second
-	// settle is how long an address is offered before it is taken, so that
-	// those who claim it, or come first, are heard.
+	// settle is how long an address is offered before it is taken, so that members that
+	// claim it, or rank higher, are heard.
 	settle = 100 * time.Millisecond
-	// remember is how long somebody else's use of our address is told of:
-	// longer than refresh, after which another member shows itself again.
+	// remember is how long someone else's use of our address is reported: longer than
+	// refresh, after which another member is seen again.
 	remember = 90 * time.Second
-	// replyGap is between two hellos to one member that merely answer.
+	// replyGap is the minimum time between two hellos to a member that are only replies.
 	replyGap = 20 * time.Millisecond
 )
 
-// State is what becomes of an address at this member.
+// State is the state of an address at this member.
 type State string
 
-// The states of an address.
+// Address states.
 const (
-	Probing  State = "probing"  // it is being found out whether it is free
-	Conflict State = "conflict" // somebody who is no member has it
-	Standby  State = "standby"  // offered; another answers, or none yet
+	Probing  State = "probing"  // checking whether it is free
+	Conflict State = "conflict" // a host that is not a member has it
+	Standby  State = "standby"  // offered; another one answers, or none yet
 	Owner    State = "owner"    // this member answers
-	NoLink   State = "no-link"  // no interface can carry answers
+	NoLink   State = "no-link"  // no interface can send answers
 )
 
 // vip is one address.
@@ -75,42 +74,42 @@ type vip struct {
 	address netip.Addr
 	state   State
 	since   time.Time
-	// due is the next probe, retry or announcement, or the end of settle; zero
-	// for none. step counts them.
+	// due is the time of the next probe, retry or announcement, or the end of settle;
+	// zero: none. step counts them.
 	due  time.Time
 	step int
-	// stranger is who else uses the address, and seen when it was last seen.
+	// stranger is another user of the address, and seen when it was last seen.
 	stranger wire.MAC
 	seen     time.Time
 	defended time.Time
-	// contested: another member claims it, too, or may have done so while
-	// nothing was heard of it.
+	// contested means that another member also claims it, or may have done so while it
+	// was not heard.
 	contested bool
-	// claimant is who else claims it, best who should have it.
+	// claimant is the other member that claims it, best the member that should have it.
 	claimant, best netip.Addr
 	candidates     int
 }
 
-// Core is the state machine. It is for one goroutine at a time.
+// Core is the state machine. It is not safe for concurrent use.
 type Core struct {
 	Config
 	running bool
 	macs    []wire.MAC
 	vips    map[netip.Addr]*vip
-	sorted  []*vip // in the order of the wire
+	sorted  []*vip // in wire order
 	members map[netip.Addr]*member
-	// stale: who owns what must be found out anew.
+	// stale means that owners must be determined again.
 	stale bool
 	out   Actions
 }
 
-// Actions are what is to be done now, in this order.
+// Actions are the pending actions, to be executed in this order.
 type Actions struct {
-	// Hellos go to the members; all of one member in their order.
+	// Hellos go to the members; those to one member must stay in order.
 	Hellos []HelloTo
-	// Probe and Announce are addresses to be probed and announced.
+	// Probe and Announce are addresses to probe and announce.
 	Probe, Announce []netip.Addr
-	// Events are worth a line in a log.
+	// Events must be logged.
 	Events []Event
 }
 
@@ -124,16 +123,16 @@ type HelloTo struct {
 type Event struct {
 	Address netip.Addr
 	Text    string
-	// Bad: somebody should look at it.
+	// Bad means that an operator should look at it.
 	Bad bool
 }
 
-// New gives a Core without link, members and addresses.
+// New returns a Core without link, members and addresses.
 func New(c Config) *Core {
 	return &Core{Config: c, vips: map[netip.Addr]*vip{}, members: map[netip.Addr]*member{}}
 }
 
-// SetAddresses says which addresses this member can answer for: exactly these.
+// SetAddresses replaces the addresses that this member can answer for.
 func (c *Core) SetAddresses(now time.Time, addresses []netip.Addr) {
 	wanted := map[netip.Addr]bool{}
 	for _, a := range addresses {
@@ -156,9 +155,8 @@ func (c *Core) SetAddresses(now time.Time, addresses []netip.Addr) {
 	c.Tick(now)
 }
 
-// SetLink says whether any interface can carry answers, and the Ethernet
-// addresses of all. A link that comes back may have strangers on it: every
-// address is probed anew.
+// SetLink sets whether any interface can send answers, and the Ethernet addresses of all.
+// A link that comes back may have new hosts on it: every address is probed again.
 func (c *Core) SetLink(now time.Time, running bool, macs []wire.MAC) {
 	changed := running != c.running
 	if !changed && slices.Equal(macs, c.macs) {
@@ -174,7 +172,7 @@ func (c *Core) SetLink(now time.Time, running bool, macs []wire.MAC) {
 	c.Tick(now)
 }
 
-// probe begins to find out whether an address is free.
+// probe starts to check whether an address is free.
 func (c *Core) probe(now time.Time, v *vip) {
 	if !c.running {
 		c.turn(now, v, NoLink)
@@ -192,15 +190,14 @@ func (c *Core) turn(now time.Time, v *vip, s State) {
 	}
 }
 
-// Wanted says that somebody asks whether an address is free, to take it.
+// Wanted reports that another host probes an address, in order to take it.
 func (c *Core) Wanted(now time.Time, address netip.Addr, mac wire.MAC) {
 	if v := c.vips[address]; v != nil && v.state == Probing {
 		c.Used(now, address, mac)
 	}
 }
 
-// Used says that somebody on the segment uses an address: its Ethernet address
-// is mac.
+// Used reports that a host on the segment uses an address. mac is its Ethernet address.
 func (c *Core) Used(now time.Time, address netip.Addr, mac wire.MAC) {
 	v := c.vips[address]
 	if v == nil || slices.Contains(c.macs, mac) {
@@ -211,7 +208,7 @@ func (c *Core) Used(now time.Time, address netip.Addr, mac wire.MAC) {
 		v.stranger, v.seen = mac, now
 	case Owner:
 		if m := c.byMAC(mac); m != nil && m.alive {
-			return // it lets go as soon as it has our hello
+			return // it releases the address as soon as it has our hello
 		}
 		v.stranger, v.seen = mac, now
 		if now.Sub(v.defended) >= defendInterval {
@@ -222,14 +219,14 @@ func (c *Core) Used(now time.Time, address netip.Addr, mac wire.MAC) {
 	}
 }
 
-// Owns says whether to answer for an address.
+// Owns reports whether to answer for an address.
 func (c *Core) Owns(address netip.Addr) bool {
 	v := c.vips[address]
 	return v != nil && v.state == Owner
 }
 
-// Tick does what is due. It is called when Next says so; more often does no
-// harm.
+// Tick does what is due. It must be called at the time returned by Next; additional calls
+// are harmless.
 func (c *Core) Tick(now time.Time) {
 	c.expire(now)
 	for _, v := range c.sorted {
@@ -240,7 +237,7 @@ func (c *Core) Tick(now time.Time) {
 	c.act(now)
 }
 
-// act does what follows from what has happened.
+// act does what follows from an event.
 func (c *Core) act(now time.Time) {
 	if c.stale {
 		c.decide(now)
@@ -273,7 +270,7 @@ func (c *Core) step(now time.Time, v *vip) {
 	}
 }
 
-// judge ends the probing of an address. A member that has it will let go.
+// judge ends the probing of an address. A member that has it will release it.
 func (c *Core) judge(now time.Time, v *vip) {
 	if v.stranger == (wire.MAC{}) || c.byMAC(v.stranger) != nil {
 		v.stranger, v.seen = wire.MAC{}, time.Time{}
@@ -287,7 +284,7 @@ func (c *Core) judge(now time.Time, v *vip) {
 	c.event(v.address, true, "not taken: %s has it already; tried again in %s", c.whose(v.stranger), retryConflict)
 }
 
-// decide finds out for each address whether this member answers.
+// decide determines for each address whether this member answers.
 func (c *Core) decide(now time.Time) {
 	c.stale = false
 	for _, v := range c.sorted {
@@ -302,7 +299,7 @@ func (c *Core) decide(now time.Time) {
 		case v.state == Owner && v.claimant.IsValid():
 			v.contested = true
 		case v.state == Owner && v.contested:
-			// Tables have the other's Ethernet address.
+			// Tables contain the other member's Ethernet address.
 			v.contested = false
 			c.announce(now, v)
 		case v.state == Standby && v.due.IsZero() && mine && !v.claimant.IsValid():
@@ -315,13 +312,13 @@ func (c *Core) decide(now time.Time) {
 	c.stale = false
 }
 
-// announce begins the announcements of an address.
+// announce starts to announce an address.
 func (c *Core) announce(now time.Time, v *vip) {
 	v.step, v.due = 0, now
 	c.step(now, v)
 }
 
-// survey finds out who could have an address, and who has it.
+// survey determines who should have an address, and who claims it.
 func (c *Core) survey(v *vip) {
 	v.best, v.claimant, v.candidates = netip.Addr{}, netip.Addr{}, 0
 	better := func(m, than netip.Addr) bool { return !than.IsValid() || before(v.address, m, than) }
@@ -343,7 +340,7 @@ func (c *Core) survey(v *vip) {
 	}
 }
 
-// Next is when Tick is to be called next.
+// Next returns when to call Tick next.
 func (c *Core) Next() time.Time {
 	var next time.Time
 	sooner := func(t time.Time) {
@@ -365,7 +362,7 @@ func (c *Core) Next() time.Time {
 	return next
 }
 
-// Take gives what is to be done, once.
+// Take returns the pending actions, once.
 func (c *Core) Take() Actions {
 	out := c.out
 	c.out = Actions{}

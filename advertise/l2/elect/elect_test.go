@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/advertise/l2/wire"
 )
 
-// The rank is the same in every version and on every machine.
+// The rank must be the same in every version and on every machine.
 func TestRankIsPinned(t *testing.T) {
 	for want, pair := range map[uint64][2]string{
 		0x7c8cb0962070da55: {"10.1.0.1", "10.0.0.1"}, 0x798e306d07c7677c: {"fd00:1::1", "fd00::2"},
@@ -23,8 +23,7 @@ func TestRankIsPinned(t *testing.T) {
 	}
 }
 
-// Addresses are spread as evenly as chance does it, and a member that goes
-// moves its own alone.
+// Addresses are spread evenly, up to chance, and a member that leaves only moves its own.
 func TestSpreadAndMoves(t *testing.T) {
 	const members, addresses = 8, 8000
 	best := func(a netip.Addr, without int) (b int) {
@@ -65,7 +64,7 @@ func TestStartTakeoverAndReturn(t *testing.T) {
 	if !maps.Equal(before, s.slowTwin(0)) || len(before) != len(all) {
 		t.Fatalf("owners %v", before)
 	}
-	// One is killed: what it had is taken after the hold time, no more moves.
+	// One is killed: its addresses are taken after the hold time, no others move.
 	delete(s.nodes, at(2))
 	killed := s.now
 	for len(s.owners(0)) < len(all) {
@@ -79,13 +78,13 @@ func TestStartTakeoverAndReturn(t *testing.T) {
 			t.Errorf("%s moved from %s to %s though neither was killed", a, before[a], o)
 		}
 	}
-	// It comes back, and has what it had.
+	// It comes back, and gets its addresses back.
 	s.start(2, 3, all)
 	s.run(2 * time.Second)
 	if got := s.owners(0); !maps.Equal(got, before) {
 		t.Errorf("after the return %v, before %v", got, before)
 	}
-	// It stops offering: all is taken at once.
+	// It stops offering: everything is taken immediately.
 	s.nodes[at(2)].SetAddresses(s.now, nil)
 	s.carry(s.nodes[at(2)])
 	s.run(3 * delay)
@@ -94,8 +93,8 @@ func TestStartTakeoverAndReturn(t *testing.T) {
 	}
 }
 
-// Whatever happens, a while later everybody agrees with the slow twin. Where
-// no message is lost and nobody is cut off, two never answer at once.
+// Whatever happens, a while later all agree with the slow twin. If no message is lost and
+// nobody is cut off, two never answer at the same time.
 func TestRandomWorlds(t *testing.T) {
 	for seed := range uint64(16) {
 		s := newSegment(t, seed+1)
@@ -127,7 +126,7 @@ func TestRandomWorlds(t *testing.T) {
 	}
 }
 
-// disturb does something to the world; partitions only where asked for.
+// disturb does something random to the environment; partitions only on request.
 func (s *segment) disturb(of int, all []netip.Addr, partitions bool) {
 	i := 1 + s.rand.IntN(of)
 	n := s.nodes[at(i)]
@@ -147,7 +146,7 @@ func (s *segment) disturb(of int, all []netip.Addr, partitions bool) {
 	case partitions:
 		s.side[n.Self] = s.rand.IntN(2)
 	default:
-		delete(s.nodes, n.Self) // and is started anew before anybody notices
+		delete(s.nodes, n.Self) // and restarted before anyone notices
 		s.start(i, of, all)
 	}
 }
@@ -177,8 +176,7 @@ func TestPartitionAndHeal(t *testing.T) {
 	}
 }
 
-// Somebody has the address: it is refused by name, tried again, and taken once
-// it is free.
+// A host has the address: it is rejected by name, retried, and taken once it is free.
 func TestAddressInUse(t *testing.T) {
 	s := newSegment(t, 4)
 	all := vips(2)
@@ -199,7 +197,7 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-// Who uses an owned address is told off once in a while, not in a storm.
+// An owned address is defended once in a while, without a storm.
 func TestDefence(t *testing.T) {
 	s := newSegment(t, 5)
 	all := vips(1)
@@ -211,7 +209,7 @@ func TestDefence(t *testing.T) {
 		s.carry(n)
 		s.run(100 * time.Millisecond)
 	}
-	if got := s.announced[all[0]]; got != 1 && got != 2 { // 10 s of intrusion; a refresh may fall into it
+	if got := s.announced[all[0]]; got != 1 && got != 2 { // 10 s of intrusion, possibly with a refresh
 		t.Errorf("%d announcements in 10 s of intrusion", got)
 	}
 	if why := n.Addresses(s.now)[0].Why; !strings.Contains(why, "but 02:09:09:09:09:09 uses it, too, seen 0s ago") || !n.Owns(all[0]) {
@@ -219,7 +217,7 @@ func TestDefence(t *testing.T) {
 	}
 }
 
-// An owner says so at once, after 0.1, 1 and 5 seconds, and every minute.
+// An owner announces immediately, after 0.1, 1 and 5 seconds, and every minute.
 func TestAnnouncements(t *testing.T) {
 	s := newSegment(t, 6)
 	all := vips(1)
@@ -238,8 +236,8 @@ func TestAnnouncements(t *testing.T) {
 	}
 }
 
-// Where one hears nothing, though it is heard, the others go on without it, and
-// say what is wrong.
+// If a member receives nothing, though it is heard, the others continue without it, and
+// report the fault.
 func TestOneWay(t *testing.T) {
 	s := newSegment(t, 7)
 	all := vips(8)
@@ -260,7 +258,7 @@ func TestOneWay(t *testing.T) {
 	}
 }
 
-// Recordings of former sessions, and of this one, change nothing.
+// Replays of former sessions, and of the current one, have no effect.
 func TestReplay(t *testing.T) {
 	s := newSegment(t, 8)
 	all := vips(2)
@@ -271,7 +269,7 @@ func TestReplay(t *testing.T) {
 	if err := a.Hear(s.now, b.Self, recorded); err == nil {
 		t.Error("a hello is taken twice")
 	}
-	s.start(2, 2, all) // b is another now
+	s.start(2, 2, all) // b is a different instance now
 	s.run(time.Second)
 	recorded.Sequence = 1 << 40
 	if err := a.Hear(s.now, b.Self, recorded); err == nil || !a.members[b.Self].alive {

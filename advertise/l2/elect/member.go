@@ -9,34 +9,34 @@ import (
 	"github.com/fairlead/fairlead/advertise/l2/wire"
 )
 
-// member is another that could answer.
+// member is another member that could answer.
 type member struct {
 	address netip.Addr
 	alive   bool
 	since   time.Time
-	// deadline is when it is given up unless it is heard.
+	// deadline is when it counts as gone unless it is heard.
 	deadline time.Time
-	// mine is our token of the session, theirs the member's, sent and heard the
-	// last sequence numbers. echo is the token that it is told to be heard by,
-	// retired are those that it has replaced.
+	// mine is our token of the session, theirs the member's; sent and heard are the last
+	// sequence numbers. echo is the token sent back to it as confirmation, retired lists
+	// those that it has replaced.
 	mine, theirs, echo uint64
 	sent, heard        uint64
 	retired            []uint64
 	macs               []wire.MAC
-	// offers are its addresses; true for what it claims.
+	// offers are its addresses; true for those that it claims.
 	offers map[netip.Addr]bool
-	// due is the next hello to it, last the one before. All offers are told in
-	// the next whole hellos, after that one page of them each.
+	// due is the time of the next hello to it, last that of the previous one. The next
+	// whole hellos contain all offers, later ones one page of them each.
 	due, last   time.Time
 	whole, page int
 	fault       string
 	got, told   uint32
 }
 
-// wholeHellos is how often in a row all offers are told after a change.
+// wholeHellos is how many consecutive hellos contain all offers after a change.
 const wholeHellos = 3
 
-// SetMembers says who the members are; this one may be among them.
+// SetMembers sets the members, possibly including this one.
 func (c *Core) SetMembers(now time.Time, addresses []netip.Addr) {
 	for _, a := range addresses {
 		if c.members[a] == nil && a != c.Self {
@@ -52,13 +52,13 @@ func (c *Core) SetMembers(now time.Time, addresses []netip.Addr) {
 	c.Tick(now)
 }
 
-// SetSelf says by what address the others know this member from now on.
+// SetSelf sets the address by which the others know this member.
 func (c *Core) SetSelf(self netip.Addr) {
 	c.Self, c.stale = self, true
 	delete(c.members, self)
 }
 
-// token gives a number that no session has had.
+// token returns a number that no session has had.
 func (c *Core) token() uint64 {
 	for {
 		if t := c.Random(); t != 0 {
@@ -67,7 +67,7 @@ func (c *Core) token() uint64 {
 	}
 }
 
-// Hear takes in a hello.
+// Hear processes a hello.
 func (c *Core) Hear(now time.Time, from netip.Addr, h wire.Hello) error {
 	m := c.members[from]
 	if m == nil {
@@ -77,7 +77,7 @@ func (c *Core) Hear(now time.Time, from netip.Addr, h wire.Hello) error {
 		return fmt.Errorf("%s: a hello of an older session", from)
 	}
 	if h.Yours != m.mine {
-		// It does not know of this session yet; what it says may be old.
+		// It does not know this session yet; its contents may be old.
 		m.echo, m.fault = h.Mine, "it does not hear this node"
 		m.due = earlier(m.due, latest(now, m.last.Add(replyGap)))
 		c.hello(now)
@@ -95,12 +95,12 @@ func (c *Core) Hear(now time.Time, from netip.Addr, h wire.Hello) error {
 		c.reconsider(now)
 	}
 	c.stale = m.update(h) || c.stale
-	// Nobody is given up here: more hellos may lie unread.
+	// No member expires here: more hellos may be unread.
 	c.act(now)
 	return nil
 }
 
-// session begins anew with a member.
+// session starts a new session with a member.
 func (c *Core) session(now time.Time, m *member, h wire.Hello) {
 	if m.alive {
 		m.retired = append(m.retired, m.theirs)
@@ -115,15 +115,15 @@ func (c *Core) session(now time.Time, m *member, h wire.Hello) {
 	c.stale = true
 }
 
-// contest makes sure that what is owned is announced anew: where a member
-// comes back that was cut off, it has answered for the same addresses.
+// contest ensures that owned addresses are announced again: a member that was cut off and
+// comes back has answered for the same addresses.
 func (c *Core) contest() {
 	for _, v := range c.vips {
 		v.contested = v.state == Owner
 	}
 }
 
-// update takes over what a hello tells of, and says whether it is news.
+// update applies the contents of a hello, and reports whether anything changed.
 func (m *member) update(h wire.Hello) (news bool) {
 	said := make(map[netip.Addr]bool, len(h.Offers))
 	for _, o := range h.Offers {
@@ -141,15 +141,15 @@ func (m *member) update(h wire.Hello) (news bool) {
 	return news
 }
 
-// Refused says that what came from a member's address was no good hello.
+// Refused reports that a member sent an invalid hello.
 func (c *Core) Refused(from netip.Addr, why error) {
 	if m := c.members[from]; m != nil {
 		m.fault = why.Error()
 	}
 }
 
-// reconsider probes at once what was found in use by one who turns out to be a
-// member.
+// reconsider immediately probes addresses that were found in use by a host that turns out
+// to be a member.
 func (c *Core) reconsider(now time.Time) {
 	for _, v := range c.vips {
 		if v.state == Conflict && c.byMAC(v.stranger) != nil {
@@ -158,7 +158,7 @@ func (c *Core) reconsider(now time.Time) {
 	}
 }
 
-// expire gives up members that were silent for too long.
+// expire handles members that were silent for too long.
 func (c *Core) expire(now time.Time) {
 	for _, m := range c.members {
 		if !m.alive || m.deadline.After(now) {
@@ -173,7 +173,7 @@ func (c *Core) expire(now time.Time) {
 	}
 }
 
-// byMAC gives the member that has an Ethernet address, also one that is silent.
+// byMAC returns the member that has an Ethernet address, even if it is silent.
 func (c *Core) byMAC(mac wire.MAC) *member {
 	for _, m := range c.members {
 		if slices.Contains(m.macs, mac) {
@@ -183,7 +183,7 @@ func (c *Core) byMAC(mac wire.MAC) *member {
 	return nil
 }
 
-// whose names the owner of an Ethernet address.
+// whose describes the owner of an Ethernet address.
 func (c *Core) whose(mac wire.MAC) string {
 	if m := c.byMAC(mac); m != nil {
 		return fmt.Sprintf("member %s (%s), of which nothing is heard", m.address, mac)
@@ -191,14 +191,14 @@ func (c *Core) whose(mac wire.MAC) string {
 	return mac.String()
 }
 
-// tellAll makes every member hear at once how things stand.
+// tellAll sends the current state to every member immediately.
 func (c *Core) tellAll(now time.Time) {
 	for _, m := range c.members {
 		m.due, m.whole = now, wholeHellos
 	}
 }
 
-// hello says hello to those whose turn it is.
+// hello sends hellos that are due.
 func (c *Core) hello(now time.Time) {
 	var pages []wire.Hello
 	for _, m := range c.members {
@@ -221,12 +221,12 @@ func (c *Core) hello(now time.Time) {
 			h.Mine, h.Yours, h.Sequence = m.mine, m.echo, m.sent
 			c.out.Hellos = append(c.out.Hellos, HelloTo{m.address, h})
 		}
-		// Not all at the same moment for ever: up to a quarter earlier.
+		// Not all at the same moment forever: up to a quarter earlier.
 		m.last, m.due = now, now.Add(c.Interval-time.Duration(c.Random()%uint64(c.Interval/4)))
 	}
 }
 
-// pages are hellos that together tell of all addresses.
+// pages returns hellos that together contain all addresses.
 func (c *Core) pages() []wire.Hello {
 	var offers []wire.Offer
 	for _, v := range c.sorted {

@@ -5,10 +5,10 @@ import (
 	"net/netip"
 )
 
-// rank is how well a member is placed for an address, by rendezvous hashing:
-// of all that offer it the highest has it. Each address has an order of its own
-// among all members, so that they are spread evenly, and one that goes leaves
-// its addresses, and no others, to those that come next.
+// rank is the suitability of a member for an address, by rendezvous hashing: of all
+// members that offer the address, the highest one has it. Each address has its own order
+// of the members, so that addresses are spread evenly, and a member that leaves only
+// moves its own addresses, to those that come next.
 func rank(address, member netip.Addr) uint64 {
 	h := uint64(0)
 	for _, a := range [...]netip.Addr{address, member} {
@@ -27,7 +27,7 @@ func mix(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// before says that member a comes before member b for an address.
+// before reports whether member a precedes member b for an address.
 func before(address, a, b netip.Addr) bool {
 	ra, rb := rank(address, a), rank(address, b)
 	return ra > rb || ra == rb && b.Less(a)

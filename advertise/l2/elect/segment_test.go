@@ -14,25 +14,25 @@ import (
 const (
 	interval = 300 * time.Millisecond
 	hold     = 900 * time.Millisecond
-	delay    = time.Millisecond // of everything that is sent
+	delay    = time.Millisecond // of every transmission
 )
 
-// segment is an Ethernet segment in virtual time: cores, what is on its way
-// between them, and hosts that are no members.
+// segment is an Ethernet segment in virtual time: cores, messages in transit between
+// them, and hosts that are not members.
 type segment struct {
 	t     *testing.T
 	rand  *rand.Rand
 	now   time.Time
 	nodes map[netip.Addr]*node
-	// side says on which side of a partition a node is; hosts are on side 0.
+	// side is the side of a partition that a node is on; hosts are on side 0.
 	side  map[netip.Addr]int
 	hosts map[netip.Addr]wire.MAC
-	// deaf nodes hear nothing.
+	// deaf nodes receive nothing.
 	deaf  map[netip.Addr]bool
 	loss  float64
 	onWay []delivery
-	// announced counts announcements, and both is called whenever two on one
-	// side own an address.
+	// announced counts announcements, and both is called whenever two nodes on one side
+	// own an address.
 	announced map[netip.Addr]int
 	both      func(a netip.Addr)
 }
@@ -58,7 +58,7 @@ func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
 func at(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}) }
 
-// vips gives addresses of both families.
+// vips returns addresses of both families.
 func vips(n int) (all []netip.Addr) {
 	for i := range n {
 		if i%2 == 0 {
@@ -70,7 +70,7 @@ func vips(n int) (all []netip.Addr) {
 	return all
 }
 
-// start adds a member that offers addresses, or starts it anew.
+// start adds a member that offers addresses, or restarts it.
 func (s *segment) start(i, of int, addresses []netip.Addr) *node {
 	n := &node{mac: wire.MAC{2, 0, 0, 0, 0, byte(i)}, Core: New(Config{Self: at(i), Interval: interval, Hold: hold, Random: s.rand.Uint64})}
 	var all []netip.Addr
@@ -92,7 +92,7 @@ func (s *segment) send(from, to netip.Addr, do func()) {
 	s.onWay = append(s.onWay, delivery{s.now.Add(delay), do})
 }
 
-// carry takes what a node does to the others.
+// carry delivers a node's actions to the others.
 func (s *segment) carry(n *node) {
 	out := n.Take()
 	for _, h := range out.Hellos {
@@ -129,7 +129,7 @@ func (s *segment) carry(n *node) {
 	}
 }
 
-// tell lets all others see a frame about an address.
+// tell delivers a frame about an address to all others.
 func (s *segment) tell(n *node, a netip.Addr, how func(*Core, time.Time, netip.Addr, wire.MAC)) {
 	for _, o := range s.nodes {
 		if o != n {
@@ -152,7 +152,7 @@ func (s *segment) check() {
 	}
 }
 
-// run lets time pass.
+// run advances time.
 func (s *segment) run(d time.Duration) {
 	for end := s.now.Add(d); ; {
 		next := end
@@ -196,7 +196,7 @@ func (s *segment) sorted() (all []*node) {
 	return all
 }
 
-// owners gives who answers for each address on a side; twice is a failure.
+// owners returns who answers for each address on a side; two are a failure.
 func (s *segment) owners(side int) map[netip.Addr]netip.Addr {
 	s.t.Helper()
 	all := map[netip.Addr]netip.Addr{}
@@ -217,8 +217,8 @@ func (s *segment) owners(side int) map[netip.Addr]netip.Addr {
 	return all
 }
 
-// slowTwin gives who should answer: of those on a side that offer an address,
-// the one of the highest rank.
+// slowTwin returns who should answer: of those on a side that offer an address, the one
+// with the highest rank.
 func (s *segment) slowTwin(side int) map[netip.Addr]netip.Addr {
 	all := map[netip.Addr]netip.Addr{}
 	for _, n := range s.sorted() {

@@ -8,29 +8,28 @@ import (
 	"time"
 )
 
-// Address is how one address stands.
+// Address is the state of one address.
 type Address struct {
 	Address netip.Addr
 	State   State
-	// Owner is the member that answers, as far as it is known here; invalid
-	// where none does.
+	// Owner is the member that answers, as far as known here; invalid if none does.
 	Owner netip.Addr
-	// Why says in words why State is what it is.
+	// Why explains State.
 	Why   string
 	Since time.Time
 }
 
-// Member is how another member stands.
+// Member is the state of another member.
 type Member struct {
 	Address netip.Addr
 	Alive   bool
 	Since   time.Time
-	// Fault is why nothing, or nothing good, was heard of it last.
+	// Fault is why nothing, or nothing valid, was last received from it.
 	Fault          string
 	Received, Sent uint32
 }
 
-// Addresses tells of every address, sorted.
+// Addresses returns the state of every address, sorted.
 func (c *Core) Addresses(now time.Time) []Address {
 	all := make([]Address, 0, len(c.vips))
 	for _, v := range c.sorted {
@@ -77,14 +76,14 @@ func (c *Core) whyOwner(now time.Time, v *vip) string {
 	return text
 }
 
-// Strange says that somebody who is no member alive uses an address that is
-// this node's by right: it is to be mended by a person.
+// Strange reports whether a host that is not a live member uses an address that belongs
+// to this node: an operator must fix that.
 func (c *Core) Strange(now time.Time, a netip.Addr) bool {
 	v := c.vips[a]
 	return v != nil && (v.state == Conflict || v.state == Owner && !v.seen.IsZero() && now.Sub(v.seen) < remember)
 }
 
-// Members tells of every other member, sorted.
+// Members returns the state of every other member, sorted.
 func (c *Core) Members() []Member {
 	var all []Member
 	for _, m := range c.members {
@@ -98,9 +97,9 @@ func (c *Core) Members() []Member {
 	return all
 }
 
-// Heir says who may answer next for an address that this member has let go of: taken
-// by one that does already; or else, as awaited, the first by rank of those that are
-// alive and offer it. Neither: nobody will.
+// Heir returns who may answer next for an address that this member has released: taken is
+// a member that already does; otherwise, awaited is the first by rank of the live members
+// that offer it. If neither is valid, nobody will.
 func (c *Core) Heir(address netip.Addr) (taken, awaited netip.Addr) {
 	v := vip{address: address}
 	c.survey(&v)

@@ -1,5 +1,5 @@
-// Package packet opens sockets for the frames by which addresses are asked for and
-// told of: ARP and neighbour discovery. What they say is advertise/l2/wire's.
+// Package packet opens sockets for ARP and neighbor discovery frames. Package
+// advertise/l2/wire encodes and decodes them.
 package packet
 
 import (
@@ -11,9 +11,9 @@ import (
 	"github.com/fairlead/fairlead/advertise/l2/wire"
 )
 
-// Open gives a socket for the frames of one interface and EtherType (of IPv6:
-// neighbours' solicitations and advertisements alone), without those that this
-// host sends. It is of the calling thread's network namespace.
+// Open returns a socket for the frames of one interface and EtherType, without those that
+// this host sends; for IPv6, only neighbor solicitations and advertisements. It belongs
+// to the network namespace of the calling thread.
 func Open(index int, etherType uint16) (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -36,8 +36,8 @@ func Open(index int, etherType uint16) (*os.File, error) {
 	return s, nil
 }
 
-// onlyNeighbours lets ICMPv6 of the types 135 and 136 pass: all other IPv6 of
-// the node costs no more than this.
+// onlyNeighbours passes ICMPv6 types 135 and 136: all other IPv6 traffic of the node
+// costs no more than this filter.
 var onlyNeighbours = []unix.SockFilter{
 	{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: 14 + 6}, // next header
 	{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: 58, Jf: 4},

@@ -6,16 +6,16 @@ import (
 	"net/netip"
 )
 
-// ARP's operations (RFC 826).
+// ARP operations (RFC 826).
 const (
 	arpRequest = 1
 	arpReply   = 2
 )
 
-// arpLength is ARP for IPv4 over Ethernet, in bytes.
+// arpLength is the length of ARP for IPv4 over Ethernet, in bytes.
 const arpLength = 28
 
-// arpKind is how it begins: Ethernet, IPv4, and the lengths of both addresses.
+// arpKind is the start of the packet: Ethernet, IPv4, and the lengths of both addresses.
 const arpKind = 0x0001_0800_0604
 
 func arp(to MAC, operation uint16, fromMAC MAC, from netip.Addr, targetMAC MAC, target netip.Addr) []byte {
@@ -28,9 +28,9 @@ func arp(to MAC, operation uint16, fromMAC MAC, from netip.Addr, targetMAC MAC, 
 	return pad(frame)
 }
 
-// parseARP reads what follows an Ethernet header. Who announces an address, by
-// a request for it or by a reply, tells that it has it: the sender's addresses
-// count in both (RFC 5227, section 2.4).
+// parseARP parses what follows an Ethernet header. A host that announces an address, by a
+// request for it or by a reply, claims it: the sender's addresses are relevant in both
+// (RFC 5227, section 2.4).
 func parseARP(b []byte) (Message, error) {
 	if len(b) < arpLength {
 		return Message{}, fmt.Errorf("ARP of %d bytes, want %d", len(b), arpLength)
@@ -38,7 +38,7 @@ func parseARP(b []byte) (Message, error) {
 	head := binary.BigEndian.Uint64(b)
 	operation := uint16(head)
 	if head>>16 != arpKind || operation != arpRequest && operation != arpReply {
-		return Message{}, ErrOther // another medium, another network protocol
+		return Message{}, ErrOther // another medium or another network protocol
 	}
 	m := Message{From: MAC(b[8:14]), Sender: netip.AddrFrom4([4]byte(b[14:18])), Target: netip.AddrFrom4([4]byte(b[24:28]))}
 	if m.From[0]&1 != 0 {

@@ -1,6 +1,6 @@
-// Package wire is what announcements on a segment look like in bytes: ARP
-// (RFC 826, RFC 5227), neighbour discovery (RFC 4861), and the hello by which
-// the members of layer 2 know of each other. It is pure: bytes in, values out.
+// Package wire is the wire format of layer-2 advertisements: ARP (RFC 826, RFC 5227),
+// neighbor discovery (RFC 4861), and the hello by which the members know each other. It
+// is pure: bytes in, values out.
 package wire
 
 import (
@@ -13,12 +13,12 @@ import (
 // MAC is an Ethernet address.
 type MAC [6]byte
 
-// String gives "02:00:00:00:00:01".
+// String returns "02:00:00:00:00:01".
 func (m MAC) String() string {
 	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5])
 }
 
-// Broadcast is everybody on the segment.
+// Broadcast addresses all hosts on the segment.
 var Broadcast = MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
 // EtherTypes (IEEE 802).
@@ -27,36 +27,35 @@ const (
 	EtherTypeIPv6 = 0x86dd
 )
 
-// ethernet is the length of an Ethernet header, and leastFrame that of the
-// shortest frame without its checksum (IEEE 802.3), in bytes.
+// ethernet is the length of an Ethernet header, and leastFrame that of the shortest frame
+// without its checksum (IEEE 802.3), in bytes.
 const (
 	ethernet   = 14
 	leastFrame = 60
 )
 
-// ErrOther is a frame that is whole, but none of what this package reads.
+// ErrOther means that a frame is valid, but not of a kind that this package parses.
 var ErrOther = errors.New("neither ARP nor a neighbour's solicitation or advertisement")
 
-// Message is what a frame says of an address, whatever the family.
+// Message is the content of a frame about an address, of either family.
 type Message struct {
-	// Target is the address asked for or told of.
+	// Target is the address that is queried or announced.
 	Target netip.Addr
-	// Asks: the sender wants to know who has Target. Otherwise it says that it
+	// Asks means that the sender queries who has Target. Otherwise it announces that it
 	// has it itself.
 	Asks bool
-	// Sender is the asking side's own address; invalid (ARP's 0.0.0.0, ::) in a
-	// probe, which asks whether Target is free. For those that tell it is
-	// Target.
+	// Sender is the querying host's own address; invalid (ARP's 0.0.0.0, ::) in a probe,
+	// which checks whether Target is free. In announcements it equals Target.
 	Sender netip.Addr
 	// From is the sender's Ethernet address.
 	From MAC
 }
 
-// Probe says that the sender means to take Target if nobody has it.
+// Probe reports whether the sender intends to take Target if nobody has it.
 func (m Message) Probe() bool { return m.Asks && !m.Sender.IsValid() }
 
-// Parse reads an Ethernet frame. What breaks a rule of its protocol is an
-// error, as is everything else (ErrOther).
+// Parse parses an Ethernet frame. It returns an error for protocol violations and for all
+// other frames (ErrOther).
 func Parse(frame []byte) (Message, error) {
 	if len(frame) < ethernet {
 		return Message{}, fmt.Errorf("%d bytes are no Ethernet frame", len(frame))
@@ -71,7 +70,7 @@ func Parse(frame []byte) (Message, error) {
 	return Message{}, ErrOther
 }
 
-// header begins a frame.
+// header returns the start of a frame.
 func header(to, from MAC, etherType uint16) []byte {
 	frame := make([]byte, 0, 128)
 	frame = append(frame, to[:]...)
@@ -79,7 +78,7 @@ func header(to, from MAC, etherType uint16) []byte {
 	return binary.BigEndian.AppendUint16(frame, etherType)
 }
 
-// pad makes a frame as long as Ethernet wants.
+// pad extends a frame to the minimum length of Ethernet.
 func pad(frame []byte) []byte {
 	for len(frame) < leastFrame {
 		frame = append(frame, 0)
@@ -87,8 +86,8 @@ func pad(frame []byte) []byte {
 	return frame
 }
 
-// Probe asks whether vip is free (RFC 5227, section 2.1.1; RFC 4862, section
-// 5.4.2).
+// Probe returns a frame that checks whether vip is free (RFC 5227, section 2.1.1; RFC
+// 4862, section 5.4.2).
 func Probe(vip netip.Addr, from MAC) []byte {
 	if vip.Is4() {
 		return arp(Broadcast, arpRequest, from, netip.IPv4Unspecified(), MAC{}, vip)
@@ -96,9 +95,9 @@ func Probe(vip netip.Addr, from MAC) []byte {
 	return solicit(vip, from)
 }
 
-// Announce gives the frames that tell everybody that vip is at from: an ARP
-// request and a reply, since hosts differ in which they believe (RFC 5227,
-// section 3), or an unsolicited advertisement (RFC 4861, section 7.2.6).
+// Announce returns the frames that announce to everyone that vip is at from: an ARP
+// request and a reply, because hosts differ in which they accept (RFC 5227, section 3),
+// or an unsolicited advertisement (RFC 4861, section 7.2.6).
 func Announce(vip netip.Addr, from MAC) [][]byte {
 	if vip.Is4() {
 		return [][]byte{
@@ -109,8 +108,8 @@ func Announce(vip netip.Addr, from MAC) [][]byte {
 	return [][]byte{advertise(vip, from, allNodesMAC, allNodes, false)}
 }
 
-// Answer tells whoever asked that its target is at from. A probe is answered,
-// too: that is how its sender learns that the address is taken.
+// Answer returns a frame that informs the sender of a query that its target is at from.
+// Probes are answered, too: that is how the sender learns that the address is in use.
 func Answer(m Message, from MAC) []byte {
 	switch {
 	case m.Target.Is4() && m.Probe():

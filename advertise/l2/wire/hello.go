@@ -10,31 +10,30 @@ import (
 	"time"
 )
 
-// Hello is what a member says of itself to one other, again and again: that it
-// is there, and which VIPs it could answer for.
+// Hello is what a member periodically sends to each other member: that it is alive, and
+// for which VIPs it could answer.
 //
-//	 0  "FLL2"  magic
-//	 4  version, 1
-//	 5  flags: 1 signed
-//	 6  hold, in milliseconds
-//	 8  my token     16 your token     24 sequence number
-//	32  first and last address that this hello tells of, 16 bytes each
+//	0  "FLL2"  magic
+//	4  version, 1
+//	5  flags: 1 signed
+//	6  hold, in milliseconds
+//	8  my token     16 your token     24 sequence number
+//	32  first and last address that this hello covers, 16 bytes each
 //	64  number of Ethernet addresses, one byte; number of offers, two
 //	67  Ethernet addresses, 6 bytes each; offers, 17 each
-//	    where signed, HMAC-SHA-256 of sender, receiver and all of the above
+//	if signed, HMAC-SHA-256 of sender, receiver and all of the above
 //
 // IPv4 addresses are IPv4-mapped IPv6 addresses (RFC 4291, section 2.5.5.2).
 type Hello struct {
-	// Hold is how long the sender counts as there without a further word.
+	// Hold is how long the sender counts as alive without another hello.
 	Hold time.Duration
-	// Mine names the sender's view of this session, Yours is the receiver's as
-	// last heard: a hello that has the right one is no recording of an older
-	// session.
+	// Mine identifies the sender's side of this session, Yours is the receiver's as last
+	// received: a hello with the right one is not a replay from an older session.
 	Mine, Yours uint64
-	// Sequence grows from hello to hello of a session.
+	// Sequence increases with every hello of a session.
 	Sequence uint64
-	// First and Last are the range that Offers are all of: offers that do not
-	// fit one packet are told in several.
+	// First and Last are the range in which Offers is complete: offers that do not fit
+	// one packet are split over several.
 	First, Last netip.Addr
 	MACs        []MAC
 	// Offers are sorted by address.
@@ -44,11 +43,11 @@ type Hello struct {
 // Offer is an address that a member can answer for.
 type Offer struct {
 	Address netip.Addr
-	// Claimed: it does answer.
+	// Claimed means that it does answer.
 	Claimed bool
 }
 
-// Limits of a hello: so many fit a packet that needs no fragments.
+// Limits of a hello, so that a packet needs no fragmentation.
 const (
 	MaxOffers = 60
 	maxMACs   = 16
@@ -62,8 +61,8 @@ const (
 	helloSigned  = 1
 )
 
-// Marshal gives the bytes; signed with key unless that is empty. From and to
-// are the addresses of sender and receiver.
+// Marshal encodes the hello and signs it with key, unless key is empty. From and to are
+// the addresses of sender and receiver.
 func (h Hello) Marshal(key []byte, from, to netip.Addr) []byte {
 	b := append(make([]byte, 0, 1400), helloMagic...)
 	flags := byte(0)
@@ -97,8 +96,8 @@ func (h Hello) Marshal(key []byte, from, to netip.Addr) []byte {
 	return b
 }
 
-// ParseHello reads a hello. Where there is a key it must be signed with that,
-// and where there is none it must not be signed.
+// ParseHello parses a hello. It must be signed with the key if there is one, and unsigned
+// otherwise.
 func ParseHello(b, key []byte, from, to netip.Addr) (Hello, error) {
 	var h Hello
 	if len(b) < helloHead || string(b[:4]) != helloMagic {
@@ -133,7 +132,7 @@ func ParseHello(b, key []byte, from, to netip.Addr) (Hello, error) {
 	return h, nil
 }
 
-// authenticate gives the bytes without their signature.
+// authenticate verifies the signature and returns the bytes without it.
 func authenticate(b, key []byte, from, to netip.Addr) ([]byte, error) {
 	signed := b[5]&helloSigned != 0
 	switch {
@@ -161,7 +160,7 @@ func sign(b, key []byte, from, to netip.Addr) []byte {
 	return h.Sum(nil)
 }
 
-// Compare orders addresses as on the wire: IPv4 is somewhere in IPv6.
+// Compare orders addresses as in the wire format, with IPv4 mapped into IPv6.
 func Compare(a, b netip.Addr) int {
 	return netip.AddrFrom16(a.As16()).Compare(netip.AddrFrom16(b.As16()))
 }
@@ -173,7 +172,7 @@ func append16(b []byte, a netip.Addr) []byte {
 
 func read16(b []byte) netip.Addr { return netip.AddrFrom16([16]byte(b[:16])).Unmap() }
 
-// LowestAddress and HighestAddress are the ends of all addresses, in the order
+// LowestAddress and HighestAddress are the first and last of all addresses, in the order
 // of Compare.
 var (
 	LowestAddress  = netip.IPv6Unspecified()

@@ -27,14 +27,14 @@ var (
 	allNodesMAC = multicastMAC(allNodes)
 )
 
-// multicastMAC is RFC 2464, section 7.
+// multicastMAC returns the MAC of a multicast group (RFC 2464, section 7).
 func multicastMAC(group netip.Addr) MAC {
 	a := group.As16()
 	return MAC{0x33, 0x33, a[12], a[13], a[14], a[15]}
 }
 
-// SolicitedNode is the group of all that have an address like this one
-// (RFC 4291, section 2.7.1), where it is asked for.
+// SolicitedNode returns the multicast group on which an address is solicited (RFC 4291,
+// section 2.7.1).
 func SolicitedNode(a netip.Addr) netip.Addr {
 	group := netip.MustParseAddr("ff02::1:ff00:0").As16()
 	of := a.As16()
@@ -42,7 +42,8 @@ func SolicitedNode(a netip.Addr) netip.Addr {
 	return netip.AddrFrom16(group)
 }
 
-// solicit is duplicate-address detection's: from nobody.
+// solicit returns a solicitation for duplicate address detection, with unspecified
+// source.
 func solicit(target netip.Addr, from MAC) []byte {
 	group := SolicitedNode(target)
 	return icmp(multicastMAC(group), from, netip.IPv6Unspecified(), group, neighborSolicitation, 0, target, nil)
@@ -70,8 +71,8 @@ func icmp(toMAC, fromMAC MAC, from, to netip.Addr, kind byte, flags uint32, targ
 	return append(frame, body...)
 }
 
-// sum is the Internet checksum's sum (RFC 1071) of ICMPv6 with its pseudo
-// header (RFC 8200, section 8.1): 0xffff where its checksum is right.
+// sum is the Internet checksum sum (RFC 1071) of ICMPv6 with its pseudo header (RFC 8200,
+// section 8.1): 0xffff if its checksum is correct.
 func sum(from, to netip.Addr, body []byte) uint16 {
 	s := uint32(len(body)) + nextHeaderICMPv6
 	add := func(b []byte) {
@@ -91,8 +92,8 @@ func sum(from, to netip.Addr, body []byte) uint16 {
 	return uint16(s)
 }
 
-// parseNDP reads what follows an Ethernet header, by the rules of RFC 4861,
-// sections 7.1.1 and 7.1.2. What has extension headers is left to others.
+// parseNDP parses what follows an Ethernet header, by the rules of RFC 4861, sections
+// 7.1.1 and 7.1.2. It ignores packets with extension headers.
 func parseNDP(frameFrom MAC, b []byte) (Message, error) {
 	if len(b) < ipv6Header || b[0]>>4 != 6 {
 		return Message{}, errors.New("no whole IPv6 header")
@@ -139,8 +140,8 @@ func parseNDP(frameFrom MAC, b []byte) (Message, error) {
 	return m, nil
 }
 
-// linkAddress gives the Ethernet address among the options of a solicitation
-// or an advertisement; zero where there is none.
+// linkAddress returns the Ethernet address in the options of a solicitation or an
+// advertisement; zero if there is none.
 func linkAddress(options []byte, asks bool) (mac MAC, err error) {
 	want := byte(optionTargetMAC)
 	if asks {

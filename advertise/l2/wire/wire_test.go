@@ -31,7 +31,7 @@ func equal(t *testing.T, got, want any) {
 	}
 }
 
-// words are a frame as another implementation reads it, checksum included.
+// words formats a frame as parsed by another implementation, including the checksum.
 func words(t *testing.T, frame []byte) string {
 	t.Helper()
 	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default)
@@ -71,7 +71,7 @@ func TestFramesAsOthersReadThem(t *testing.T) {
 	}
 }
 
-// What is written is read again as it was meant.
+// What is written can be parsed with the same meaning.
 func TestParse(t *testing.T) {
 	request := Message{Target: vip4, Sender: who4, Asks: true, From: us}
 	solicitation := Message{Target: vip6, Sender: who6, Asks: true, From: us}
@@ -149,7 +149,7 @@ func TestHello(t *testing.T) {
 	for i := range MaxOffers {
 		full.Offers = append(full.Offers, Offer{Address: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})})
 	}
-	if b := full.Marshal([]byte("secret"), who4, who6); len(b) > 1232 { // the least MTU of IPv6, without headers
+	if b := full.Marshal([]byte("secret"), who4, who6); len(b) > 1232 { // the minimum MTU of IPv6, without headers
 		t.Errorf("a full hello has %d bytes", len(b))
 	}
 }
@@ -174,7 +174,7 @@ func TestHelloRefuses(t *testing.T) {
 		{"is not signed", plain, key, who6},
 		{"no password here", signed, nil, who6},
 		{"another password", signed, []byte("guess"), who6},
-		{"another password", signed, key, who4}, // said to another
+		{"another password", signed, key, who4}, // sent to another receiver
 		{"cut off", signed[:helloHead+5], key, who6},
 		{"lengths do not fit", plain[:len(plain)-1], nil, who6},
 		{"not in order", disorder.Marshal(nil, who4, who6), nil, who6},
@@ -186,8 +186,8 @@ func TestHelloRefuses(t *testing.T) {
 	}
 }
 
-// FuzzParse: no frame harms, and what is understood can be answered in a way
-// that is understood.
+// FuzzParse checks that no frame causes a panic, and that a frame that is understood can
+// be answered with one that is understood.
 func FuzzParse(f *testing.F) {
 	for _, vip := range []netip.Addr{vip4, vip6} {
 		f.Add(Probe(vip, us))
@@ -209,7 +209,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzHello: what is taken is what would be sent.
+// FuzzHello checks that an accepted hello marshals to the same bytes.
 func FuzzHello(f *testing.F) {
 	key := []byte("secret")
 	f.Add(hello().Marshal(nil, who4, who6))

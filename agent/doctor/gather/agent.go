@@ -18,7 +18,7 @@ func agentsPart(o doctor.Options) part {
 	return fact(func(f *doctor.Facts) *doctor.Known[[]doctor.Agent] { return &f.Agents }, with(o, agents))
 }
 
-// agents asks all that have a socket here, at the same time.
+// agents queries all agents with a socket here, in parallel.
 func agents(ctx context.Context, o doctor.Options) ([]doctor.Agent, error) {
 	paths := []string{o.Socket}
 	if o.Socket == "" {
@@ -33,7 +33,7 @@ func agents(ctx context.Context, o doctor.Options) ([]doctor.Agent, error) {
 		wait.Go(func() { all[i] = ask(ctx, path) })
 	}
 	wait.Wait()
-	// A socket that is named and not there is no agent.
+	// A socket that was specified but does not exist is no agent.
 	present := all[:0]
 	for _, a := range all {
 		if a.Socket != "" {
@@ -43,7 +43,7 @@ func agents(ctx context.Context, o doctor.Options) ([]doctor.Agent, error) {
 	return present, nil
 }
 
-// ask gives an Agent without a Socket where there is no such file.
+// ask returns an Agent without a Socket if the file does not exist.
 func ask(ctx context.Context, path string) doctor.Agent {
 	a := doctor.Agent{Socket: path}
 	pid, err := listener(ctx, path)
@@ -90,8 +90,8 @@ func ask(ctx context.Context, path string) doctor.Agent {
 	return a
 }
 
-// listener gives the process that listens on a unix socket; 0 where it is in
-// another PID namespace.
+// listener returns the process that listens on a unix socket; 0 if it is in another PID
+// namespace.
 func listener(ctx context.Context, path string) (pid int, err error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 	if err != nil {

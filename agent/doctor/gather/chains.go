@@ -15,11 +15,11 @@ import (
 	"github.com/fairlead/fairlead/agent/doctor"
 )
 
-// kubeProxyTable is the one that kube-proxy has in mode nftables.
+// kubeProxyTable is the table of kube-proxy in nftables mode.
 const kubeProxyTable = "kube-proxy"
 
-// chains looks for kube-proxy's, in nftables (which iptables-nft writes, too) and
-// in the older iptables.
+// chains looks for the chains of kube-proxy in nftables (which iptables-nft also uses)
+// and in legacy iptables.
 func chains(context.Context) (found []string, err error) {
 	all, err := nftChains()
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
@@ -41,19 +41,19 @@ func chains(context.Context) (found []string, err error) {
 	return slices.Compact(found), errors.Join(err, legacyErr)
 }
 
-// What <linux/netfilter_ipv4/ip_tables.h> has and no package does.
+// Constants from <linux/netfilter_ipv4/ip_tables.h> that no package provides.
 const (
 	iptGetInfo    = 64 // IPT_SO_GET_INFO
 	iptGetEntries = 65 // IPT_SO_GET_ENTRIES
 	iptNameLen    = 32 // XT_TABLE_MAXNAMELEN
-	iptInfoLen    = 84 // struct ipt_getinfo, whose last member is the entries' size
+	iptInfoLen    = 84 // struct ipt_getinfo, whose last member is the size of the entries
 	iptHeaderLen  = 40 // struct ipt_get_entries before the entries
 	natTable      = "nat"
 )
 
-// legacyNAT gives the entries of the nat table of iptables as the kernel has them:
-// names of chains stand in them as they are. A table that is not there is left
-// alone, as asking for it would make it.
+// legacyNAT returns the entries of the iptables nat table in the kernel's format, which
+// contains chain names verbatim. It does not query a table that does not exist, because
+// that would create it.
 func legacyNAT() ([]byte, error) {
 	names, err := os.ReadFile("/proc/self/net/ip_tables_names")
 	if os.IsNotExist(err) {

@@ -8,7 +8,7 @@ import (
 	"github.com/fairlead/fairlead/agent/doctor"
 )
 
-// driverOf gives the name of an interface's driver, or nothing.
+// driverOf returns the name of an interface's driver, or "".
 func driverOf(name string) string {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -29,8 +29,8 @@ type channels struct {
 	rx, tx, other, combined             uint32
 }
 
-// queuesOf asks for the receive queues of an interface. Devices without a say in
-// it have none.
+// queuesOf returns the receive queues of an interface. Devices that do not support the
+// query have none.
 func queuesOf(name string) (doctor.Queues, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -25,8 +25,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// expected is a finding: how the name of its check begins, and words of its
-// message and of its fix.
+// expected describes a finding: the prefix of its check name, and parts of its message
+// and fix.
 type expected struct {
 	check   string
 	status  doctor.Status
@@ -34,7 +34,7 @@ type expected struct {
 	fix     string
 }
 
-// fault is one thing that is wrong, set up for real.
+// fault is a real fault to set up.
 type fault struct {
 	name  string
 	roles []doctor.Role
@@ -50,8 +50,8 @@ var (
 	proxy    = []doctor.Role{doctor.Proxy}
 )
 
-// TestFaults sets up one fault at a time, and sees that it is found, with the
-// right status and a fix, and that nothing else is called broken.
+// TestFaults sets up one fault at a time and checks that it is found with the right
+// status and a fix, and that nothing else is reported as broken.
 func TestFaults(t *testing.T) {
 	for _, f := range slices.Concat(interfaceFaults, routingFaults, portFaults, softwareFaults, systemFaults, agentFaults) {
 		t.Run(f.name, func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestHealthy(t *testing.T) {
 		w.o.Roles, w.o.Cgroup = []doctor.Role{role}, w.mount("cgroup2", 0)
 		r := w.examine()
 		for _, f := range r.Findings {
-			// The clock and the limits of this machine are not the test's.
+			// The clock and the limits of this machine are not under test.
 			bad := f.Status == doctor.Broken || f.Status == doctor.Degraded || f.Status == doctor.Unknown
 			if bad && f.Area != "system" {
 				t.Errorf("%s: %+v", role, f)
@@ -267,7 +267,7 @@ var portFaults = []fault{
 	}, []expected{{"port/bgp", doctor.OK, "in use by Fairlead", ""}}},
 }
 
-// program makes one that does nothing, and ends with the test.
+// program loads a program that does nothing, until the test ends.
 func (w *world) program(kind ebpf.ProgramType, name string) *ebpf.Program {
 	w.Helper()
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: kind, Name: name, License: "GPL",
@@ -366,7 +366,7 @@ var systemFaults = []fault{
 		[]expected{{"bpf-jit", doctor.Degraded, "interpreted", "sysctl -w net.core.bpf_jit_enable=1"}}},
 }
 
-// answer has this process answer on the status socket, as an agent does.
+// answer serves the status socket like an agent.
 func (w *world) answer(s status.Status, more ...status.Endpoint) {
 	w.Helper()
 	l, err := status.Listen(w.o.Socket)
@@ -405,8 +405,8 @@ var agentFaults = []fault{
 		[]expected{{"manifests", doctor.Degraded, "no file that ends in .yaml", "manifests"}}},
 }
 
-// TestOursIsNotForeign opens the load balancer's data plane: its program at the
-// interface is no fault.
+// TestOursIsNotForeign opens the load balancer's data plane and checks that its program
+// on the interface is not a fault.
 func TestOursIsNotForeign(t *testing.T) {
 	w := healthy(t)
 	w.o.Roles, w.o.BPFFS = both, w.mount("bpf", 0)
@@ -421,7 +421,8 @@ func TestOursIsNotForeign(t *testing.T) {
 	}
 }
 
-// TestRolesOfTheAgent: where none is named, those of who runs here are examined.
+// TestRolesOfTheAgent checks that by default, the roles of the running agent are
+// examined.
 func TestRolesOfTheAgent(t *testing.T) {
 	w := healthy(t)
 	w.answer(status.Status{Role: "server, proxy"})

@@ -16,7 +16,7 @@ import (
 	"github.com/fairlead/fairlead/source/manifest"
 )
 
-// pinFolder is where agents pin, below a BPF file system.
+// pinFolder is the directory for pins, relative to a BPF file system.
 const pinFolder = "fairlead"
 
 func bpfFolder(_ context.Context, o doctor.Options) (doctor.BPFFS, error) {
@@ -29,13 +29,13 @@ func bpfFolder(_ context.Context, o doctor.Options) (doctor.BPFFS, error) {
 	b.Writable = b.Mounted && flags&unix.ST_RDONLY == 0 && unix.Access(o.BPFFS, unix.W_OK) == nil
 	b.CarriedOver, b.OtherLayouts, err = xdp.OlderLayouts(filepath.Join(o.BPFFS, pinFolder, "balancer"))
 	if errors.Is(err, fs.ErrPermission) {
-		err = nil // only root sees the pins
+		err = nil // only root can read the pins
 	}
 	return b, err
 }
 
-// fileSystem gives type and flags of the one that a path, or the nearest folder
-// above it that is there, is on.
+// fileSystem returns the type and flags of the file system of a path, or of its nearest
+// existing parent.
 func fileSystem(path string) (kind int64, flags int64, err error) {
 	for path = filepath.Clean(path); ; path = filepath.Dir(path) {
 		var st unix.Statfs_t
@@ -61,13 +61,13 @@ func cgroup(_ context.Context, o doctor.Options) (c doctor.Cgroup, err error) {
 		return c, fmt.Errorf("%s: %w", c.Path, err)
 	}
 	c.V2 = st.Type == unix.CGROUP2_SUPER_MAGIC
-	// Only a cgroup that is not the root has a type (cgroups(7)).
+	// Only a non-root cgroup has a type (cgroups(7)).
 	_, err = os.Stat(filepath.Join(c.Path, "cgroup.type"))
 	c.Root = errors.Is(err, fs.ErrNotExist)
 	return c, nil
 }
 
-// cgroupMount is where cgroup version 2 is mounted; empty for nowhere.
+// cgroupMount returns where cgroup version 2 is mounted, or "".
 func cgroupMount() (string, error) {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

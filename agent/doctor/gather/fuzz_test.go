@@ -7,8 +7,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 )
 
-// FuzzBoundPort: a line of /proc/net/tcp or udp gives a port and an inode of it, or none;
-// the line of a socket that listens gives its own.
+// FuzzBoundPort checks that a line of /proc/net/tcp or udp yields a port and an inode, or
+// nothing, and that the line of a listening socket yields its port.
 func FuzzBoundPort(f *testing.F) {
 	f.Add("  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode", false, uint16(1))
 	f.Add("   0: 00000000:00B3 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 12345 1 0", false, uint16(179))

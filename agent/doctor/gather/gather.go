@@ -1,8 +1,7 @@
-// Package gather collects the facts that package doctor judges: from /proc and
-// /sys, by netlink and BPF system calls, and from the sockets of running agents.
-// It reads; what must be tried is tried in scratch network namespaces
-// (internal/features). It decides nothing: which fact is good or bad is package
-// doctor's business.
+// Package gather collects the facts for package doctor: from /proc and /sys, through
+// netlink and BPF system calls, and from the sockets of running agents. It only reads;
+// features are probed in temporary network namespaces (internal/features). It decides
+// nothing: package doctor judges the facts.
 package gather
 
 import (
@@ -12,25 +11,25 @@ import (
 	"github.com/fairlead/fairlead/agent/doctor"
 )
 
-// Limit is how long collecting may take altogether.
+// Limit is the timeout for collecting all facts.
 const Limit = 2 * time.Second
 
-// askLimit is how long agents have for an answer: the rest waits for it, as it
-// may say which roles to examine.
+// askLimit is the timeout for querying agents. Everything else waits for them, because
+// they may determine the roles to examine.
 const askLimit = 600 * time.Millisecond
 
-// late is why a fact is not known that came after the limit.
+// late is why a fact is unknown that was not collected within the limit.
 const late = "not finished in time"
 
-// part is one fact, with how to get it.
+// part is one fact, and how to collect it.
 type part struct {
-	// get may block for good; it then leaks, with this short-lived process.
+	// get may block forever; it then leaks until this short-lived process ends.
 	get func(context.Context) func(*doctor.Facts)
-	// late notes that get has not finished.
+	// late records that get has not finished.
 	late func(*doctor.Facts)
 }
 
-// fact makes a part that sets one field.
+// fact returns a part that sets one field.
 func fact[T any](field func(*doctor.Facts) *doctor.Known[T], get func(context.Context) (T, error)) part {
 	set := func(k doctor.Known[T]) func(*doctor.Facts) {
 		return func(f *doctor.Facts) { *field(f) = k }
@@ -51,8 +50,8 @@ func known[T any](value T, err error) doctor.Known[T] {
 	return doctor.Known[T]{Value: value}
 }
 
-// Collect gets all facts that the roles need within Limit, and the options with
-// the roles filled in.
+// Collect collects all facts that the roles need within Limit, and returns the options
+// with the roles filled in.
 func Collect(ctx context.Context, o doctor.Options) (*doctor.Facts, doctor.Options) {
 	ctx, cancel := context.WithTimeout(ctx, Limit)
 	defer cancel()
@@ -65,14 +64,14 @@ func Collect(ctx context.Context, o doctor.Options) (*doctor.Facts, doctor.Optio
 	return f, o
 }
 
-// collect gets parts at the same time. What has not come when ctx ends is noted
+// collect runs parts in parallel. Parts that are not finished when ctx ends are recorded
 // as late.
 func collect(ctx context.Context, f *doctor.Facts, parts []part) {
 	type result struct {
 		index int
 		apply func(*doctor.Facts)
 	}
-	results := make(chan result, len(parts)) // nobody waits for who is late
+	results := make(chan result, len(parts)) // nobody waits for late parts
 	for i, p := range parts {
 		p.late(f)
 		go func() { results <- result{i, p.get(ctx)} }()
@@ -87,7 +86,7 @@ func collect(ctx context.Context, f *doctor.Facts, parts []part) {
 	}
 }
 
-// parts are the facts to get.
+// parts returns the facts to collect.
 func parts(o doctor.Options) []part {
 	all := []part{
 		fact(func(f *doctor.Facts) *doctor.Known[doctor.System] { return &f.System }, system),
@@ -108,7 +107,7 @@ func parts(o doctor.Options) []part {
 	return all
 }
 
-// with makes a getter of a function that depends on the options.
+// with binds a getter to the options.
 func with[T any](o doctor.Options, get func(context.Context, doctor.Options) (T, error)) func(context.Context) (T, error) {
 	return func(ctx context.Context) (T, error) { return get(ctx, o) }
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/fairlead/fairlead/agent/doctor"
 )
 
-// TestWhoHangsIsLate has one part hang for good: the others are there, and it is
-// noted as late.
+// TestWhoHangsIsLate has one part block forever: the others are collected, and it is
+// recorded as late.
 func TestWhoHangsIsLate(t *testing.T) {
 	hang := make(chan struct{})
 	defer close(hang)
@@ -39,7 +39,7 @@ func TestWhoHangsIsLate(t *testing.T) {
 	}
 }
 
-// TestBoundPort reads lines of /proc/net/tcp and udp.
+// TestBoundPort parses lines of /proc/net/tcp and udp.
 func TestBoundPort(t *testing.T) {
 	const rest = " 00000000:00000000 00:00000000 00000000     0        0 4711 1 0000000000000000 100 0 0 10 0"
 	for _, c := range []struct {

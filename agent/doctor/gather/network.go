@@ -17,8 +17,7 @@ import (
 	"github.com/fairlead/fairlead/internal/sysctl"
 )
 
-// network lists interfaces, routes and neighbours, and examines the interfaces
-// that matter.
+// network lists interfaces, routes and neighbors, and examines the relevant interfaces.
 func network(ctx context.Context, o doctor.Options) (n doctor.Network, err error) {
 	links, err := netlist.Whole(netlink.LinkList)
 	if err != nil {
@@ -43,7 +42,7 @@ func network(ctx context.Context, o doctor.Options) (n doctor.Network, err error
 	return n, nil
 }
 
-// mostRoutes is how many routes of a family are looked at: a router may have a
+// mostRoutes limits how many routes of a family are examined: a router may have a
 // million, and the kernel lists default routes first.
 const mostRoutes = 20000
 
@@ -63,7 +62,7 @@ func routes(ctx context.Context, names map[int]string) (all []doctor.Route, err 
 	return all, nil
 }
 
-// routesOf gives one for each device that a route leaves by.
+// routesOf returns one route for each outgoing device of a route.
 func routesOf(r netlink.Route, v6 bool, names map[int]string) (all []doctor.Route) {
 	prefix := "default"
 	if r.Dst != nil {
@@ -87,7 +86,7 @@ func routesOf(r netlink.Route, v6 bool, names map[int]string) (all []doctor.Rout
 	return all
 }
 
-// neighbours counts entries that count against gc_thresh3.
+// neighbours counts the entries that count toward gc_thresh3.
 func neighbours(family int) (n int) {
 	all, err := netlist.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(0, family) })
 	if err != nil {
@@ -101,7 +100,7 @@ func neighbours(family int) (n int) {
 	return n
 }
 
-// examine looks at one interface.
+// examine examines one interface.
 func examine(l netlink.Link, ours map[uint32]bool) doctor.Link {
 	at := l.Attrs()
 	link := doctor.Link{
@@ -118,7 +117,7 @@ func examine(l netlink.Link, ours map[uint32]bool) doctor.Link {
 	return link
 }
 
-// addresses counts those of global scope.
+// addresses counts the addresses of global scope.
 func addresses(l netlink.Link) (n int) {
 	all, err := netlist.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {
@@ -132,8 +131,8 @@ func addresses(l netlink.Link) (n int) {
 	return n
 }
 
-// reversePath gives the mode that counts: the larger of the interface's and that
-// of all (Linux' ip-sysctl.rst).
+// reversePath returns the effective mode: the larger of the interface's and that of "all"
+// (Linux ip-sysctl.rst).
 func reversePath(name string) int {
 	mode := 0
 	for _, device := range []string{"all", name} {
@@ -144,7 +143,7 @@ func reversePath(name string) int {
 	return mode
 }
 
-// nativeXDP asks the driver; kernels before 6.3 have no such question.
+// nativeXDP queries the driver; kernels before 6.3 do not support the query.
 func nativeXDP(l netlink.Link) doctor.Known[doctor.XDPFeatures] {
 	const basic, redirect, target, fragments = 1 << 0, 1 << 1, 1 << 2, 1 << 5 // NETDEV_XDP_ACT_*, linux/netdev.h
 	bits, err := xdp.DeviceFeatures(l)
@@ -153,7 +152,7 @@ func nativeXDP(l netlink.Link) doctor.Known[doctor.XDPFeatures] {
 	}, err)
 }
 
-// filters lists the BPF programs at clsact of one side of an interface.
+// filters lists the BPF programs on one side of an interface's clsact.
 func filters(l netlink.Link, parent uint32) (all []*netlink.BpfFilter, err error) {
 	list, err := netlist.Whole(func() ([]netlink.Filter, error) { return netlink.FilterList(l, parent) })
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
@@ -167,7 +166,7 @@ func filters(l netlink.Link, parent uint32) (all []*netlink.BpfFilter, err error
 	return all, err
 }
 
-// What <linux/netfilter/nfnetlink.h> has and the library does not.
+// Constants from <linux/netfilter/nfnetlink.h> that the library does not provide.
 const (
 	nftGetChain = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETCHAIN
 	nfgenmsgLen = 4
@@ -179,7 +178,7 @@ type nfgenmsg struct{}
 func (nfgenmsg) Len() int          { return nfgenmsgLen }
 func (nfgenmsg) Serialize() []byte { return make([]byte, nfgenmsgLen) }
 
-// nftChains lists the chains of nftables, as table and chain.
+// nftChains lists the nftables chains, as table and chain.
 func nftChains() (all [][2]string, err error) {
 	req := nl.NewNetlinkRequest(nftGetChain, unix.NLM_F_DUMP)
 	req.AddData(nfgenmsg{})

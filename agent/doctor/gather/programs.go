@@ -15,15 +15,15 @@ import (
 	"github.com/fairlead/fairlead/internal/tc"
 )
 
-// pinnedPrograms lists the programs of links that Fairlead pinned. Where pins may
-// not be read there are none.
+// pinnedPrograms lists the programs of links that Fairlead pinned, or none if pins are
+// not readable.
 func pinnedPrograms(bpffs string) map[uint32]bool {
 	ours := map[uint32]bool{}
 	_ = filepath.WalkDir(filepath.Join(bpffs, pinFolder), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || !strings.Contains(entry.Name(), "link_") {
-			return nil // what cannot be read is no pin of ours
+			return nil // what cannot be read is not our pin
 		}
-		l, err := link.LoadPinnedLink(path, nil) // the kernel opens no link read-only
+		l, err := link.LoadPinnedLink(path, nil) // the kernel cannot open links read-only
 		if err != nil {
 			return nil
 		}
@@ -36,8 +36,8 @@ func pinnedPrograms(bpffs string) map[uint32]bool {
 	return ours
 }
 
-// programName gives the name of a program, or doctor.Nameless where that may not
-// be asked.
+// programName returns the name of a program, or doctor.Nameless if querying it is not
+// permitted.
 func programName(id uint32) string {
 	p, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))
 	if err != nil {
@@ -51,7 +51,7 @@ func programName(id uint32) string {
 	return info.Name
 }
 
-// programsAt lists the programs at tcx and clsact of an interface.
+// programsAt lists the tcx and clsact programs of an interface.
 func programsAt(l netlink.Link, ours map[uint32]bool) (all []doctor.Program, err error) {
 	for _, side := range []struct {
 		name   string
@@ -66,7 +66,7 @@ func programsAt(l netlink.Link, ours map[uint32]bool) (all []doctor.Program, err
 				all = append(all, doctor.Program{ID: id, Name: programName(id), Hook: "tcx " + side.name, Ours: ours[id]})
 			}
 		case !errors.Is(err, ebpf.ErrNotSupported) && !errors.Is(err, unix.EINVAL):
-			return all, err // those without tcx have no programs there
+			return all, err // kernels without tcx have no programs there
 		}
 		list, err := filters(l, side.parent)
 		if err != nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/fairlead/fairlead/agent/doctor"
 )
 
-// sockets lists who has bound the ports that matter to the roles.
+// sockets lists who has bound the ports that are relevant to the roles.
 func sockets(ctx context.Context, o doctor.Options) (all []doctor.Socket, err error) {
 	wanted := o.Ports()
-	inodes := map[string]int{} // to the index in all
+	inodes := map[string]int{} // maps to the index in all
 	for _, table := range []struct {
 		file string
 		udp  bool
@@ -41,8 +41,8 @@ func sockets(ctx context.Context, o doctor.Options) (all []doctor.Socket, err er
 	return all, nil
 }
 
-// boundPort reads a line of /proc/net/tcp or udp (proc(5)): the port of a socket
-// that listens, or of a UDP socket without a peer.
+// boundPort parses a line of /proc/net/tcp or udp (proc(5)): the port of a listening TCP
+// socket, or of a UDP socket without a peer.
 func boundPort(line string, udp bool) (port uint16, inode string, ok bool) {
 	const listens, closed = "0A", "07"
 	fields := strings.Fields(line)
@@ -54,8 +54,7 @@ func boundPort(line string, udp bool) (port uint16, inode string, ok bool) {
 	return uint16(n), fields[9], err == nil
 }
 
-// findOwners looks for sockets among the open files of all processes that may be
-// looked at.
+// findOwners looks for sockets among the open files of all accessible processes.
 func findOwners(ctx context.Context, inodes map[string]int, all []doctor.Socket) {
 	left := len(inodes)
 	for _, pid := range pids() {
@@ -88,7 +87,7 @@ func pids() (all []int) {
 	return all
 }
 
-// processes lists those that may be in the way.
+// processes lists the processes that may interfere.
 func processes(ctx context.Context) (all []doctor.Process, err error) {
 	wanted := doctor.Comms()
 	for _, pid := range pids() {
@@ -102,8 +101,8 @@ func processes(ctx context.Context) (all []doctor.Process, err error) {
 	return all, nil
 }
 
-// ipvsServices counts the virtual services of this network namespace without
-// loading the module.
+// ipvsServices counts the virtual services of this network namespace without loading the
+// module.
 func ipvsServices(context.Context) (n int, err error) {
 	text, err := os.ReadFile("/proc/self/net/ip_vs")
 	if os.IsNotExist(err) {

@@ -39,13 +39,13 @@ func system(context.Context) (doctor.System, error) {
 	return s, nil
 }
 
-// read gives a file's only line, or nothing.
+// read returns the trimmed contents of a file, or "".
 func read(path string) string {
 	text, _ := os.ReadFile(path)
 	return strings.TrimSpace(string(text))
 }
 
-// memoryMax is the tightest memory.max of this process's cgroups; 0 for none.
+// memoryMax returns the lowest memory.max of this process's cgroups; 0: none.
 func memoryMax() (least uint64) {
 	root, err := cgroupMount()
 	if err != nil || root == "" {
@@ -66,7 +66,7 @@ func memoryMax() (least uint64) {
 	return least
 }
 
-// settings are the sysctls that are judged, below /proc/sys/net.
+// settings lists the sysctls to examine, below /proc/sys/net.
 var settings = []string{
 	"core/bpf_jit_enable",
 	"ipv4/ip_forward", "ipv6/conf/all/forwarding",
@@ -89,12 +89,12 @@ func sysctls(context.Context) (map[string]doctor.Sysctl, error) {
 func clock(context.Context) (doctor.Clock, error) {
 	var t unix.Timex
 	state, err := unix.Adjtimex(&t)
-	// The state is an error also while a leap second is added; the flag is exact.
+	// The state also indicates an error while a leap second is added; the flag is exact.
 	synced := err == nil && state >= 0 && t.Status&unix.STA_UNSYNC == 0
 	return doctor.Clock{Now: time.Now(), Synchronised: known(synced, err)}, nil
 }
 
-// featuresPart probes the kernel on behalf of one component.
+// featuresPart probes the kernel for one component.
 func featuresPart(component string) part {
 	set := func(k doctor.Known[[]doctor.Feature]) func(*doctor.Facts) {
 		return func(f *doctor.Facts) { f.Features[component] = k }

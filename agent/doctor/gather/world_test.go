@@ -23,15 +23,15 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// These variables make the test's binary another program: one that examines the
-// namespace that it is started in, or one that waits under another name.
+// These variables turn the test binary into another program: one that examines the
+// namespace in which it is started, or one that waits under another name.
 const (
 	examineVariable = "FAIRLEAD_TEST_EXAMINE" // doctor.Options, as JSON
-	nobodyVariable  = "FAIRLEAD_TEST_NOBODY"  // not empty: examine as another user
-	nameVariable    = "FAIRLEAD_TEST_NAME"    // a process's name, to wait under
+	nobodyVariable  = "FAIRLEAD_TEST_NOBODY"  // if not empty: examine as another user
+	nameVariable    = "FAIRLEAD_TEST_NAME"    // name of a process that waits
 )
 
-// init has the first thread, whose name is the process's.
+// init runs on the first thread, whose name is that of the process.
 func init() {
 	if name := os.Getenv(nameVariable); name != "" {
 		b := append([]byte(name), 0)
@@ -54,7 +54,7 @@ func TestMain(m *testing.M) {
 	testkit.Main(m)
 }
 
-// examineHere is what the child does.
+// examineHere is the main function of the child.
 func examineHere(text string) error {
 	if os.Getenv(nobodyVariable) != "" {
 		if err := syscall.Setuid(65534); err != nil {
@@ -69,18 +69,18 @@ func examineHere(text string) error {
 	return json.NewEncoder(os.Stdout).Encode(doctor.Examine(facts, o))
 }
 
-// world is a network namespace with one interface, as a load balancer has it.
+// world is a network namespace with one interface, like that of a load balancer.
 type world struct {
 	*testing.T
 	ns *netns.NS
-	// o is what the child examines, env what it gets in its environment, and without
-	// the capabilities that it has not.
+	// o is what the child examines, env its environment, and without the capabilities
+	// that it lacks.
 	o       doctor.Options
 	env     []string
 	without []privilege.Capability
 }
 
-// healthy makes one in which nothing is wrong.
+// healthy returns a world without faults.
 func healthy(t *testing.T) *world {
 	w := &world{T: t, ns: testkit.NetNS(t), o: doctor.Options{DataPlane: "auto", BPFFS: "/sys/fs/bpf", Socket: t.TempDir() + "/none.sock"}}
 	w.do(func() error {
@@ -121,7 +121,7 @@ func (w *world) sysctl(name, value string) {
 	w.do(func() error { return netns.WriteSysctl(name, value) })
 }
 
-// link, up and address are for within do.
+// link, up and address must be called within do.
 func (w *world) link(name string) netlink.Link {
 	w.Helper()
 	l, err := netlink.LinkByName(name)
@@ -141,7 +141,7 @@ func (w *world) address(name, prefix string) {
 	w.must(netlink.AddrAdd(w.link(name), a))
 }
 
-// gro turns generic receive offload on (ethtool -K NAME gro on).
+// gro enables generic receive offload (ethtool -K NAME gro on).
 func gro(name string) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -187,7 +187,7 @@ func (w *world) examine() (r doctor.Report) {
 	return r
 }
 
-// process starts one of a name, which ends with the test.
+// process starts a process with a name, until the test ends.
 func (w *world) process(name string) {
 	w.Helper()
 	cmd := exec.Command("/proc/self/exe")
@@ -205,8 +205,8 @@ func (w *world) process(name string) {
 	}
 }
 
-// settings gives the child a tree of sysctls in place of /proc/sys/net: those that
-// exist once on a machine are not a test's to change.
+// settings gives the child a tree of sysctls in place of /proc/sys/net, because a test
+// must not change global settings of the machine.
 func (w *world) settings(values map[string]string) string {
 	w.Helper()
 	root := w.TempDir()
@@ -219,7 +219,7 @@ func (w *world) settings(values map[string]string) string {
 	return root
 }
 
-// mount puts a file system on a folder of the test's own.
+// mount mounts a file system on a temporary directory.
 func (w *world) mount(kind string, flags uintptr) string {
 	w.Helper()
 	dir := w.TempDir()

@@ -1,6 +1,6 @@
-// Package cli has what the command lines of fairlead and fairlead-lab share:
-// exit codes, the root command, completion, and how results are printed.
-// Subcommands belong to their programs.
+// Package cli contains what the command lines of fairlead and fairlead-lab share: exit
+// codes, the root command, completion, and output of results. Subcommands belong to their
+// programs.
 package cli
 
 import (
@@ -21,7 +21,7 @@ import (
 // Exit codes, the same for every subcommand.
 const (
 	ExitGood   = 0
-	ExitFailed = 1 // what was asked for failed
+	ExitFailed = 1 // the requested operation failed
 	ExitUsage  = 2 // the command line or the configuration is wrong
 )
 
@@ -76,8 +76,8 @@ func Run(ctx context.Context, root *cobra.Command, args []string) int {
 	return ExitFailed
 }
 
-// noteStart makes every command note when it starts its work: an error before
-// that is one of usage, wherever it was found.
+// noteStart makes every command record when it starts its work: any error before that is
+// a usage error.
 func noteStart(cmd *cobra.Command, started *bool) {
 	if work := cmd.RunE; work != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {

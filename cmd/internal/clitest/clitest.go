@@ -16,10 +16,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Repository is the root of the repository, seen from the folder of a command.
+// Repository is the root of the repository, relative to the directory of a command.
 const Repository = "../.."
 
-// Pages returns the text of every page for people, by its path.
+// Pages returns the text of every documentation page by its path.
 func Pages(t *testing.T) map[string]string {
 	t.Helper()
 	paths := []string{"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"}
@@ -48,7 +48,7 @@ func Pages(t *testing.T) map[string]string {
 // Snippet is a fenced block of a page.
 type Snippet struct {
 	Language, Text string
-	Line           int // of the page, where the text begins
+	Line           int // in the page, where the text begins
 }
 
 // Snippets returns the fenced blocks of a page.
@@ -69,7 +69,7 @@ func Snippets(page string) []Snippet {
 	return all
 }
 
-// programs are ours: each is checked by the tests of its own command.
+// programs lists our programs: each is checked by the tests of its own command.
 var programs = []string{"fairlead", "fairlead-lab"}
 
 // Program is one of our programs, whose command lines are checked.
@@ -79,8 +79,8 @@ type Program struct {
 	New func() *cobra.Command
 }
 
-// CheckPages checks every command line of the pages that is for this program,
-// and that every other one is for something that is checked elsewhere.
+// CheckPages checks every command line of the pages that uses this program, and that
+// every other one uses something that is checked elsewhere.
 func (p Program) CheckPages(t *testing.T) {
 	own := 0
 	for page, text := range Pages(t) {
@@ -144,7 +144,7 @@ func (p Program) CheckLine(line string) error {
 	case name == p.Name:
 		return p.CheckArgs(words[1:])
 	case slices.Contains(programs, name):
-		return nil // its own tests check it
+		return nil // checked by its own tests
 	case name == "make":
 		return p.checkMake(words[1:])
 	case name == "kubectl" || name == "helm":
@@ -172,12 +172,12 @@ func (p Program) CheckArgs(args []string) error {
 	return cmd.ValidateArgs(cmd.Flags().Args())
 }
 
-// checkCluster checks what is Fairlead's in a line for kubectl or helm: the
-// plug-in's command, and that files exist.
+// checkCluster checks the parts of a kubectl or helm command line that concern Fairlead:
+// the plugin's command, and that files exist.
 func (p Program) checkCluster(words []string) error {
 	if len(words) > 0 && words[0] == "fairlead" {
 		words = words[1:]
-		for len(words) > 1 && strings.HasPrefix(words[0], "-") { // the plug-in's own, which all have a value
+		for len(words) > 1 && strings.HasPrefix(words[0], "-") { // the plugin's own flags, which all have a value
 			words = words[2:]
 		}
 		if p.Name != "fairlead" {

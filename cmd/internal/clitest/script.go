@@ -7,8 +7,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// Exits returns a command for test scripts that runs a command line and
-// requires an exit code; the output is there for stdout and stderr.
+// Exits returns a command for test scripts that runs a command line and requires an exit
+// code. Its output is available to stdout and stderr.
 func Exits(want int) func(*testscript.TestScript, bool, []string) {
 	return func(ts *testscript.TestScript, neg bool, args []string) {
 		err := ts.Exec(args[0], args[1:]...)

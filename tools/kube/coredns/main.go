@@ -1,5 +1,5 @@
-// CoreDNS with no more than what a cluster under test asks of it: its own
-// program has plugins of many clouds, which take minutes to build.
+// CoreDNS with only what a cluster under test needs: the original program has plugins for
+// many clouds, which take minutes to build.
 package main
 
 import (
