@@ -162,8 +162,8 @@ func (f *failover) killOne(ctx context.Context, m *member) error {
 	return err
 }
 
-// await waits until n attachments requested after the given time are granted, and returns
-// when the first of these waits ended.
+// await waits until n attachments that were requested after the given time are granted,
+// and returns the time at which the last of them was.
 func (f *failover) await(ctx context.Context, after time.Time, n int) (time.Time, error) {
 	limit := time.After(startLimit)
 	for n > 0 {
