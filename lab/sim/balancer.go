@@ -59,7 +59,7 @@ type balancer[T Time] struct {
 	leadsBack bool    // replies return through the load balancer
 	byRing    bool    // the Maglev table selects, flows are not tracked
 	address   Node    // the address that flows are hashed with
-	chains    *chains // nil if there are none
+	chains    *chains // may be nil
 	builder   *ring.Builder
 	chooser   schedule.Chooser
 	slots     []ring.Slot

@@ -9,7 +9,7 @@ type Load interface {
 
 // Request is a client's request.
 type Request struct {
-	// Wait is the time until the next request, in seconds; negative if there is none.
+	// Wait is the time until the next request, in seconds; negative without a next one.
 	Wait float64
 	// Replies is the number of packets of the reply. If it is 0, a connection uses as
 	// many as Size needs.

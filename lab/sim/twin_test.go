@@ -41,7 +41,7 @@ func newTwins(t *testing.T, b Balancer, seed uint64) *twins {
 	return w
 }
 
-// some returns a random subset of the servers, sometimes draining or with a limit.
+// some returns a random subset of the servers, sometimes draining.
 func (w *twins) some() (of []Weighted) {
 	for len(of) == 0 {
 		for _, s := range w.servers {

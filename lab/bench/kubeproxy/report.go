@@ -55,7 +55,7 @@ var lines = []line{
 	{"killed and started again: requests with a packet lost", "lost", "requests", 100, 0},
 }
 
-// row returns the row of a line for some figures, or false if there are none.
+// row returns the row of a line for some figures, or false without any.
 func (l line) row(f figures, among int) (bench.Row, bool) {
 	values := f[l.key]
 	if len(values) == 0 {

@@ -127,7 +127,7 @@ type endpoint struct {
 	since, drained time.Time // drained is zero if it is not draining, or the time does not matter
 }
 
-// span returns since when the endpoint exists and, if known, since when it drains.
+// span returns the start time of the endpoint and, if known, the start of its draining.
 func (e endpoint) span() string {
 	text := e.pod.Addr.String() + "=" + e.since.UTC().Format(time.RFC3339Nano)
 	if !e.drained.IsZero() {

@@ -81,7 +81,7 @@ func attacked() []subject {
 type attackedRig struct {
 	*rig
 	attacks *ebpf.Map
-	steps   *ebpf.Map // nil if there is none; the kernel empties it when it is closed
+	steps   *ebpf.Map // may be nil; the kernel empties it when it is closed
 }
 
 func (r *attackedRig) Close() error {

@@ -123,7 +123,7 @@ func withoutQueuesNeighbours(w *world) {
 }
 
 // neighbour returns a pod's neighbor entry for an IPv4 address, and triggers its
-// resolution if there is none.
+// resolution if it is missing.
 func (w *world) neighbour(pod string, of netip.Addr) (mac net.HardwareAddr) {
 	w.t.Helper()
 	h := w.Host(pod)

@@ -49,7 +49,7 @@ type Drawing struct {
 	Curves []claim.Curve `json:"curves"`
 }
 
-// outcome summarizes the complete seeds. If there are none, it shows the results of a
+// outcome summarizes the complete seeds. Without any, it shows the results of a
 // partial seed without judging claims.
 func (e *Experiment) outcome(params map[string]float64, seeds, partial []*Result) (Outcome, error) {
 	o := Outcome{Experiment: e.Name, Title: e.Title, Question: e.Question, Params: params, Verdict: claim.Unsettled, Seeds: len(seeds),

@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/claim"
 )
 
-const width, height = 18, 9 // centimetres
+const width, height = 18, 9 // centimeters
 
 // picture is a picture to draw.
 type picture struct {

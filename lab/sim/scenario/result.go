@@ -84,8 +84,8 @@ func (o *outcome) events() beyond.Table {
 	return t
 }
 
-// least returns the lowest rate of replies of the intervals within a span, or NaN if
-// there is none.
+// least returns the lowest rate of replies of the intervals within a span, or NaN
+// without any.
 func (o *outcome) least(from, to float64) float64 {
 	least := math.NaN()
 	for i, bin := range o.bins {

@@ -66,7 +66,7 @@ func (h *histogram) add(seconds float64) {
 	h.total++
 }
 
-// quantile returns a quantile of the times, in seconds, or NaN if there are none.
+// quantile returns a quantile of the times, in seconds, or NaN without any.
 func (h *histogram) quantile(share float64) float64 {
 	wanted := uint64(math.Ceil(share * float64(h.total)))
 	for at, count := range h.counts {

@@ -77,7 +77,7 @@ func (r regions) root(name string) string {
 	}
 }
 
-// apart returns the first load balancer in each region. Whoever reaches it also reaches
+// apart returns the first load balancer in each region. A member that reaches it also reaches
 // the others in its region.
 func (r regions) apart(balancers []string) (firsts []string) {
 	seen := map[string]bool{}

@@ -83,8 +83,8 @@ func (f *Farm) Change(members []ring.Member, began []int) error {
 	return nil
 }
 
-// ring returns the Maglev table of load balancers with the given start time, or nil if
-// there are none.
+// ring returns the Maglev table of load balancers with the given start time, or nil
+// without any.
 func (f *Farm) ring(began int) []ring.Slot {
 	for i := range f.rings {
 		if f.rings[i].began == began {

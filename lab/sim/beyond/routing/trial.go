@@ -37,7 +37,7 @@ const Linger = 500 * time.Millisecond
 // Outcome is the result of a trial.
 type Outcome struct {
 	// Took is the time from the event until the last router had written its consequences,
-	// or, if there are none, until all nodes had processed it.
+	// or, without any, until all nodes had processed it.
 	Took time.Duration
 	// Blind is how long routers, on average, sent packets to a load balancer that did not
 	// forward them.
