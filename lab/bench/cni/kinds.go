@@ -27,7 +27,7 @@ const (
 var Kinds = []string{Host, Macvlan, HostDevice, HostGW, VXLAN, TunUDP}
 
 // behind contains the kinds whose pods are attached to a bridge on the node, with the
-// bridge's number. They correspond to flannel's backends of the same names.
+// bridge's number. They correspond to flannel's backends host-gw, vxlan and udp.
 var behind = map[string]int{HostGW: 0, VXLAN: 1, TunUDP: 2}
 
 // mtus contains the MTUs of their pods: 1500 bytes less the encapsulation overhead.
