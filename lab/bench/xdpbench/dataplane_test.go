@@ -9,8 +9,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// Each kind of measurement is made for a moment: every row has its ratio, and
-// what it was compared with.
+// Runs a short measurement of each kind. Every row must have its ratio to each floor.
 func TestDataplane(t *testing.T) {
 	for only, want := range map[string]struct{ rows, over int }{
 		"floor: a bare stateless balancer, 1 flow": {1, 1},
@@ -37,8 +36,8 @@ func TestDataplane(t *testing.T) {
 	testkit.NoLeftovers(t)
 }
 
-// Attacks of each kind of packet leave the established flows their servers: what a row
-// needs to be there. Its figures need more rounds.
+// Attacks with each kind of packet must not move established flows to other backends.
+// Otherwise there is no row. Meaningful figures need more rounds.
 func TestAttacks(t *testing.T) {
 	for _, only := range []string{
 		"flow table, attacked: one bucket", "flow table, attacked: SYN flood, protected",
@@ -57,8 +56,8 @@ func TestAttacks(t *testing.T) {
 	testkit.NoLeftovers(t)
 }
 
-// A build is compared with itself: each kind of case has a ratio of two figures, and
-// none of what no other build can have.
+// A build is compared with itself. Each kind of case yields a ratio of two figures,
+// except the cases that a comparison does not support.
 func TestDataplaneAgainst(t *testing.T) {
 	build, err := ReadBuild(t.Context(), "../../..")
 	if err != nil {
@@ -90,8 +89,8 @@ func TestDataplaneAgainst(t *testing.T) {
 	testkit.NoLeftovers(t)
 }
 
-// A build is an object, a checkout or a revision, and anything else is rejected by
-// its name.
+// A build is an object file, a checkout or a revision. Anything else is rejected with its
+// name in the error.
 func TestReadBuild(t *testing.T) {
 	object, err := ReadBuild(t.Context(), "../../../dataplane/xdp/balancer_bpfel.o")
 	if err != nil || len(object.Balancer) == 0 || object.Half != nil {
@@ -129,7 +128,8 @@ func TestEveryGoalHasACase(t *testing.T) {
 	}
 }
 
-// A checkout from before the packages were grouped has the server's half in another folder.
+// A checkout from before the packages were grouped has the DSR agent's object in another
+// folder.
 func TestReadFormerBuild(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"dataplane/xdp/balancer_bpfel.o": "balancer", "dataplane/xdp/xdpbench/server_bpfel.o": "half"} {

@@ -25,7 +25,7 @@ import (
 	"github.com/fairlead/fairlead/lab/netns"
 )
 
-// The node of the server's half:
+// The node of the DSR agent:
 //
 //	10.0.0.110 ── up0 [node 10.0.0.105] pod0 ── 172.16.1.2
 const (
@@ -43,13 +43,13 @@ var (
 	halfBalancer = netip.MustParseAddr("172.16.9.9")
 )
 
-// Verdicts of a tc program (linux/pkt_cls.h): on its way, and sent elsewhere.
+// Verdicts of a tc program (linux/pkt_cls.h): continue, and redirect.
 const (
 	actUnspec   = -1
 	actRedirect = 7
 )
 
-// half is the programs of bpf/bench/server.c on the maps of a server's half.
+// half contains the programs of bpf/bench/server.c on the maps of a DSR agent.
 type half struct {
 	serverObjects
 	checks checks
@@ -60,20 +60,20 @@ type half struct {
 	frame  []byte
 }
 
-// checks is what a half looks at besides.
+// checks selects what the DSR agent verifies in addition.
 type checks int
 
 const (
 	noChecks     checks = iota
-	checkSender         // its address
-	checkSendTag        // and the authentication tag
+	checkSender         // the sender's address
+	checkSendTag        // that and the authentication tag
 )
 
 func (c checks) String() string {
 	return map[checks]string{checkSender: "sender checked", checkSendTag: "sender and tag checked"}[c]
 }
 
-// benchKeys is a key as a node has it.
+// benchKeys is a key like that of a node.
 var benchKeys = nodekey.Keys{{K0: 0x0123456789abcdef, K1: 0xfedcba9876543210, ID: 0x5f}}
 
 func newHalf(c checks) (*half, error) {
@@ -119,7 +119,7 @@ func halfEntries() (all []dsr.Entry) {
 	return all
 }
 
-// wire makes the node's two devices, in its namespace.
+// wire creates the node's two devices, in its namespace.
 func (h *half) wire() error {
 	if err := netns.WriteSysctl("net.ipv4.ip_forward", "1"); err != nil {
 		return err
@@ -153,7 +153,7 @@ func (h *half) wire() error {
 		netlink.RouteAdd(&netlink.Route{LinkIndex: pod.Attrs().Index, Dst: to, Scope: netlink.SCOPE_LINK}))
 }
 
-// load loads the programs onto the half's maps: this build's, or those of another
+// load loads the programs on the DSR agent's maps: this build's, or those of another
 // object.
 func (h *half) load(object io.ReaderAt) error {
 	spec, err := loadServer()
@@ -181,8 +181,8 @@ func (h *half) load(object io.ReaderAt) error {
 		return err
 	}
 	if h.checks == checkSendTag {
-		// Each packet is of another flow, so its tag is wrong: that costs what a right one
-		// does, and is counted.
+		// Each packet belongs to another flow, so its tag is wrong. A wrong tag costs as
+		// much as a correct one, and is only counted.
 		if err := auth.Preset(spec, nodekey.Auth{Keys: benchKeys}); err != nil {
 			return err
 		}
@@ -194,10 +194,10 @@ func (h *half) load(object io.ReaderAt) error {
 	if h.checks != noChecks {
 		checked = 1
 	}
-	return errors.Join(h.RowsGeneration.Set(uint32(1)), h.BalancersChecked.Set(checked)) // as the agent has them
+	return errors.Join(h.RowsGeneration.Set(uint32(1)), h.BalancersChecked.Set(checked)) // as the agent sets them
 }
 
-// Close takes everything away.
+// Close removes everything.
 func (h *half) Close() error {
 	var errs []error
 	if h.under != nil {
@@ -212,9 +212,9 @@ func (h *half) Close() error {
 	return errors.Join(errs...)
 }
 
-// set has the half get frames like this one, whose headers are written anew, of
-// so many flows, a power of two. addr and port are where the client's are, and
-// option is behind the packet's first header.
+// set configures frames like this one, with new headers, of the given number of flows, a
+// power of two. side selects whether the client is the source or the destination. option
+// follows the packet's first header.
 func (h *half) set(p craft.Packet, tunnelled bool, option []byte, side int, flows uint32) error {
 	const eth, ip, tcp = 14, 20, 20
 	frame, err := p.Frame()
@@ -230,7 +230,7 @@ func (h *half) set(p craft.Packet, tunnelled bool, option []byte, side int, flow
 	if tunnelled {
 		tag := []byte(nil)
 		if h.checks == checkSendTag {
-			tag = append([]byte{0x9e, 10, benchKeys[0].ID}, make([]byte, 9)...) // an option with a tag alone
+			tag = append([]byte{0x9e, 10, benchKeys[0].ID}, make([]byte, 9)...) // an option with only a tag
 		}
 		frame = append(frame[:eth:eth], append(append(make([]byte, ip), tag...), frame[eth:]...)...)
 		headIPv4(frame[eth:], ip+len(tag), unix.IPPROTO_IPIP, halfBalancer, halfPod.Addr())
@@ -246,7 +246,7 @@ func (h *half) set(p craft.Packet, tunnelled bool, option []byte, side int, flow
 	return h.ServerBench.Put(uint32(0), h.state)
 }
 
-// headIPv4 writes an IPv4 header of so many bytes in front of what is there.
+// headIPv4 writes an IPv4 header of the given length at the start of b.
 func headIPv4(b []byte, bytes int, proto byte, from, to netip.Addr) {
 	b[0], b[8], b[9], b[10], b[11] = 0x40|byte(bytes/4), 64, proto, 0, 0
 	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
@@ -262,11 +262,10 @@ func headIPv4(b []byte, bytes int, proto byte, from, to netip.Addr) {
 	binary.BigEndian.PutUint16(b[10:], ^uint16(sum))
 }
 
-// run gives the pinned thread's CPU time of each of so many packets, in
-// nanoseconds.
+// run returns the pinned thread's CPU time per packet, in nanoseconds.
 func (h *half) run(prog *ebpf.Program, packets, want int) (perPacket float64, err error) {
 	var context [48]uint32
-	const ifindex = 10 // its place among the words of struct __sk_buff
+	const ifindex = 10 // its index among the words of struct __sk_buff
 	context[ifindex] = h.pod
 	opts := ebpf.RunOptions{Data: h.frame, Repeat: uint32(packets), Context: context[:]}
 	began, err := measure.ThreadTime()
@@ -284,11 +283,11 @@ func (h *half) run(prog *ebpf.Program, packets, want int) (perPacket float64, er
 	return float64((ended - began).Nanoseconds()) / float64(packets), err
 }
 
-// halfPackets are sent in a row.
+// halfPackets is the number of packets in a row.
 const halfPackets = 1 << 16
 
-// warm sets a case's frames, and sends every flow once, after those of the case
-// that makes the flows.
+// warm sets a case's frames, and sends every flow once. If the case has a first case that
+// creates the flows, it does the same for that one before.
 func (h *half) warm(c halfCase) error {
 	if c.first != nil {
 		if err := h.warm(*c.first); err != nil {
@@ -302,7 +301,7 @@ func (h *half) warm(c halfCase) error {
 	return err
 }
 
-// send sends a case's frames to the program that they are for.
+// send sends a case's frames to the matching program.
 func (h *half) send(c halfCase) (perPacket float64, err error) {
 	if c.answer {
 		return h.run(h.BenchFromServer, halfPackets, actRedirect)
@@ -310,8 +309,8 @@ func (h *half) send(c halfCase) (perPacket float64, err error) {
 	return h.run(h.BenchToServer, halfPackets, actUnspec)
 }
 
-// overhead is what the harness takes of a case's packet, by what its own programs
-// took: empty, store, room, rooms.
+// overhead returns the time of the harness per packet of a case, computed from the times
+// of its own programs: empty, store, room, rooms.
 func (c halfCase) overhead(took [4]float64) float64 {
 	ns := took[1] - took[0]
 	if c.tunnelled || len(c.option) > 0 {
@@ -320,7 +319,7 @@ func (c halfCase) overhead(took [4]float64) float64 {
 	return ns
 }
 
-// halfCase is one kind of packet at the server's node.
+// halfCase is one kind of packet at the backend's node.
 type halfCase struct {
 	name      string
 	flows     uint32
@@ -329,7 +328,7 @@ type halfCase struct {
 	option    []byte
 	side      int // 1: the client is the destination
 	answer    bool
-	first     *halfCase // is sent before, and makes the flows
+	first     *halfCase // sent before, to create the flows
 	checks    checks
 	goal      float64
 }
@@ -354,9 +353,9 @@ func halfCases() (all []halfCase) {
 		halfCase{name: "server's half, dsr-nat, known flow, 1 k flows", flows: 1 << 10, packet: toward(halfDirect), first: &optioned})
 }
 
-// serverHalf measures packets of known flows at the server's node, both ways: a
-// packet's whole time in BPF_PROG_TEST_RUN, its own loop among it, less what
-// restoring the packet costs by itself.
+// serverHalf measures packets of known flows at the backend's node, in both directions:
+// the total time of a packet in BPF_PROG_TEST_RUN, including its own loop, less the time
+// to restore the packet.
 func (m *meter) serverHalf(ctx context.Context) (err error) {
 	var h *half
 	defer func() {
