@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/lab/netns"
 )
 
-// The network of all measurements but the server half's:
+// The network of all measurements but the DSR agent's:
 //
 //	namespace generator           namespace balancer
 //	  net0 ────────────────────── eth0  172.16.0.2/24, fd00::2/64
