@@ -1,5 +1,5 @@
 // Package cluster runs Fairlead in the network of the papers: router, reflector
-// and the servers' half on every node from the start, balancers and web servers
+// and the DSR agent on every node from the start, balancers and web servers
 // in pods that come and go. What happens to them, and what comes of it, is the
 // business of those who use it: lab/demo and the end-to-end tests.
 package cluster
@@ -131,10 +131,10 @@ func (c *Cluster) StartReflector(name string) error {
 		"--client-range", strings.Join(clients, ","), "--router-range", paper.RouterAddr.String(), "--socket", status.Socket(name), c.opts.bfd())
 }
 
-// StartNode starts a node's agent, which is the servers' half, with further
+// StartNode starts a node's agent, which is the DSR agent, with further
 // arguments.
 func (c *Cluster) StartNode(node *paper.Node, args ...string) error {
-	return c.Start(node.Name, node.Name, append([]string{"agent", "--role", "server", "--node", node.Name,
+	return c.Start(node.Name, node.Name, append([]string{"agent", "--role", "dsr", "--node", node.Name,
 		"--manifest-dir", Manifests(all), "--bpffs", BPFFS(node.Name), "--socket", Socket(node.Name)}, args...)...)
 }
 

@@ -19,16 +19,16 @@ import (
 // Build contains the compiled programs of another version: the load balancer's, and the
 // harness around the DSR agent's. Half may be empty.
 type Build struct {
-	Name           string
-	Balancer, Half []byte
+	Name          string
+	Balancer, DSR []byte
 }
 
 // Paths of the objects, relative to the root of the repository.
 const (
 	balancerObject = "dataplane/xdp/balancer_bpfel.o"
-	halfObject     = "lab/bench/xdpbench/server_bpfel.o"
+	dsrObject      = "lab/bench/xdpbench/server_bpfel.o"
 	// the path in revisions before the packages were grouped
-	formerHalfObject = "dataplane/xdp/xdpbench/server_bpfel.o"
+	formerDSRObject = "dataplane/xdp/xdpbench/server_bpfel.o"
 )
 
 // ReadBuild reads a build from a load balancer object file, from the root of a checkout,
@@ -47,8 +47,8 @@ func ReadBuild(ctx context.Context, from string) (*Build, error) {
 		if b.Balancer, err = read(balancerObject); err != nil {
 			break
 		}
-		if b.Half, err = read(halfObject); err != nil {
-			b.Half, err = read(formerHalfObject)
+		if b.DSR, err = read(dsrObject); err != nil {
+			b.DSR, err = read(formerDSRObject)
 		}
 	}
 	if err != nil {
@@ -159,14 +159,14 @@ func (m *meter) compare(ctx context.Context, in *netns.NS, name string, load fun
 }
 
 // compareHalf compares the DSR agent's programs.
-func (m *meter) compareHalf(ctx context.Context, h *half, c halfCase) error {
-	if m.o.Against.Half == nil {
+func (m *meter) compareDSR(ctx context.Context, h *dsrAgent, c dsrCase) error {
+	if m.o.Against.DSR == nil {
 		m.report.Note("%s: not compared: %s is the balancer's object alone", c.name, m.o.Against.Name)
 		return nil
 	}
 	return m.compare(ctx, h.node, c.name, func() (both [2]contender, close func() error, err error) {
-		all := [2]half{*h, *h}
-		if err := all[0].load(bytes.NewReader(m.o.Against.Half)); err != nil {
+		all := [2]dsrAgent{*h, *h}
+		if err := all[0].load(bytes.NewReader(m.o.Against.DSR)); err != nil {
 			return both, nil, fmt.Errorf("%s: %w", m.o.Against.Name, err)
 		}
 		if err := all[1].load(nil); err != nil {
@@ -184,7 +184,7 @@ func (m *meter) compareHalf(ctx context.Context, h *half, c halfCase) error {
 
 // contender sends a case's frames, and returns their time less that of the harness
 // itself.
-func (h *half) contender(c halfCase) (run func() (float64, error), err error) {
+func (h *dsrAgent) contender(c dsrCase) (run func() (float64, error), err error) {
 	if err := h.node.Do(func() error { return h.warm(c) }); err != nil {
 		return nil, err
 	}
@@ -203,12 +203,12 @@ func (h *half) contender(c halfCase) (run func() (float64, error), err error) {
 
 // overhead returns the time that the harness itself takes per packet of a case: the
 // median of some runs.
-func (h *half) overhead(c halfCase) (float64, error) {
+func (h *dsrAgent) overhead(c dsrCase) (float64, error) {
 	var all []float64
 	for range 9 {
 		var took [4]float64
 		for i, prog := range []*ebpf.Program{h.BenchEmpty, h.BenchStore, h.BenchRoom, h.BenchRooms} {
-			ns, err := h.run(prog, halfPackets, actUnspec)
+			ns, err := h.run(prog, dsrPackets, actUnspec)
 			if err != nil {
 				return 0, err
 			}

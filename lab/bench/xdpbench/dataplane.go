@@ -50,7 +50,7 @@ func MeasureDataplane(ctx context.Context, o DataplaneOptions) (*bench.Report, e
 		return nil, fmt.Errorf("dataplane: %w", err)
 	}
 	m := &meter{n, o, bench.New("dataplane")}
-	parts := []func(context.Context) error{m.programs, m.serverHalf, m.attacks, m.changes}
+	parts := []func(context.Context) error{m.programs, m.dsrAgent, m.attacks, m.changes}
 	if o.Against != nil {
 		m.explainComparison()
 		parts = parts[:2]

@@ -14,7 +14,7 @@ func TestDataplane(t *testing.T) {
 	for only, want := range map[string]struct{ rows, over int }{
 		"floor: a bare stateless balancer, 1 flow": {1, 1},
 		"fullnat, both ways, 1 flow":               {1, 1},
-		"server's half, answer, 1 flow":            {1, 1},
+		"DSR agent, answer, 1 flow":                {1, 1},
 		"one of 100 servers replaced":              {3, 0},
 	} {
 		r, err := MeasureDataplane(t.Context(), DataplaneOptions{Rounds: 3, Only: only, Progress: t.Output()})
@@ -65,7 +65,7 @@ func TestDataplaneAgainst(t *testing.T) {
 	}
 	for only, want := range map[string]int{
 		"second chance, every packet new": 2 /* with a tag, too */, "fullnat, both ways, 1 flow": 1, "flow table, in a flood": 1,
-		"server's half, answer, 1 flow": 1, "floor:": 0, "one of 100": 0,
+		"DSR agent, answer, 1 flow": 1, "floor:": 0, "one of 100": 0,
 	} {
 		r, err := MeasureDataplane(t.Context(), DataplaneOptions{Rounds: 3, Only: only, Against: build, Progress: t.Output()})
 		if want == 0 {
@@ -93,7 +93,7 @@ func TestDataplaneAgainst(t *testing.T) {
 // name in the error.
 func TestReadBuild(t *testing.T) {
 	object, err := ReadBuild(t.Context(), "../../../dataplane/xdp/balancer_bpfel.o")
-	if err != nil || len(object.Balancer) == 0 || object.Half != nil {
+	if err != nil || len(object.Balancer) == 0 || object.DSR != nil {
 		t.Errorf("an object: %v", err)
 	}
 	if _, err := ReadBuild(t.Context(), "no-such-revision"); err == nil || !strings.Contains(err.Error(), `"no-such-revision"`) {
@@ -111,7 +111,7 @@ func TestEveryGoalHasACase(t *testing.T) {
 			}
 		}
 	}
-	for _, c := range halfCases() {
+	for _, c := range dsrCases() {
 		goals[c.name] = c.goal
 	}
 	for name, want := range map[string]float64{
@@ -120,7 +120,7 @@ func TestEveryGoalHasACase(t *testing.T) {
 		"flow table, 1 flow": 65, "flow table, 64 k flows": 140, "flow table, 1 M flows": 200, "flow table, every packet new": 200,
 		"flow table, aged, 64 k flows": 140, "flow table, aged, 1 M flows": 200,
 		"fullnat, both ways, 1 flow": 150, "fullnat, both ways, 1 k flows": 200,
-		"not a VIP, 1 flow": 20, "GUE, 1 flow": 60, "server's half, known flow, 1 flow": 120,
+		"not a VIP, 1 flow": 20, "GUE, 1 flow": 60, "DSR agent, known flow, 1 flow": 120,
 	} {
 		if goals[name] != want {
 			t.Errorf("%s: goal %v, want %v", name, goals[name], want)
@@ -132,7 +132,7 @@ func TestEveryGoalHasACase(t *testing.T) {
 // folder.
 func TestReadFormerBuild(t *testing.T) {
 	dir := t.TempDir()
-	for name, text := range map[string]string{"dataplane/xdp/balancer_bpfel.o": "balancer", "dataplane/xdp/xdpbench/server_bpfel.o": "half"} {
+	for name, text := range map[string]string{"dataplane/xdp/balancer_bpfel.o": "balancer", "dataplane/xdp/xdpbench/server_bpfel.o": "dsr"} {
 		file := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			t.Fatal(err)
@@ -142,7 +142,7 @@ func TestReadFormerBuild(t *testing.T) {
 		}
 	}
 	b, err := ReadBuild(t.Context(), dir)
-	if err != nil || string(b.Balancer) != "balancer" || string(b.Half) != "half" {
+	if err != nil || string(b.Balancer) != "balancer" || string(b.DSR) != "dsr" {
 		t.Errorf("%+v, %v", b, err)
 	}
 }

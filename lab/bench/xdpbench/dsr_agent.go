@@ -29,18 +29,18 @@ import (
 //
 //	10.0.0.110 ── up0 [node 10.0.0.105] pod0 ── 172.16.1.2
 const (
-	halfPins   = "/sys/fs/bpf/bench-half"
+	dsrPins    = "/sys/fs/bpf/bench-dsr"
 	nodeAddr   = "10.0.0.105/16"
 	nodeRouter = "10.0.0.110"
 )
 
 var (
-	halfClient = netip.MustParseAddrPort("192.168.0.7:1234")
-	halfVIP    = netip.MustParseAddrPort("10.1.1.1:80")
-	halfPod    = netip.MustParseAddrPort("172.16.1.2:8080")
-	halfDirect = netip.MustParseAddrPort("172.16.1.2:9090")
+	dsrClient = netip.MustParseAddrPort("192.168.0.7:1234")
+	dsrVIP    = netip.MustParseAddrPort("10.1.1.1:80")
+	dsrPod    = netip.MustParseAddrPort("172.16.1.2:8080")
+	dsrDirect = netip.MustParseAddrPort("172.16.1.2:9090")
 
-	halfBalancer = netip.MustParseAddr("172.16.9.9")
+	dsrBalancer = netip.MustParseAddr("172.16.9.9")
 )
 
 // Verdicts of a tc program (linux/pkt_cls.h): continue, and redirect.
@@ -50,11 +50,11 @@ const (
 )
 
 // half contains the programs of bpf/bench/server.c on the maps of a DSR agent.
-type half struct {
+type dsrAgent struct {
 	serverObjects
 	checks checks
 	node   *netns.NS
-	under  *dsr.Half
+	under  *dsr.Agent
 	pod    uint32
 	state  serverServerBench
 	frame  []byte
@@ -76,15 +76,15 @@ func (c checks) String() string {
 // benchKeys is a key like that of a node.
 var benchKeys = nodekey.Keys{{K0: 0x0123456789abcdef, K1: 0xfedcba9876543210, ID: 0x5f}}
 
-func newHalf(c checks) (*half, error) {
-	h := &half{checks: c}
+func newDSRAgent(c checks) (*dsrAgent, error) {
+	h := &dsrAgent{checks: c}
 	if err := h.make(); err != nil {
-		return nil, errors.Join(fmt.Errorf("server's half: %w", err), h.Close())
+		return nil, errors.Join(fmt.Errorf("DSR agent: %w", err), h.Close())
 	}
 	return h, nil
 }
 
-func (h *half) make() (err error) {
+func (h *dsrAgent) make() (err error) {
 	if h.node, err = netns.Create("node"); err != nil {
 		return err
 	}
@@ -92,27 +92,27 @@ func (h *half) make() (err error) {
 		return err
 	}
 	err = h.node.Do(func() error {
-		h.under, err = dsr.Open(dsr.Config{PinDir: halfPins, Log: slog.New(slog.DiscardHandler)})
+		h.under, err = dsr.Open(dsr.Config{PinDir: dsrPins, Log: slog.New(slog.DiscardHandler)})
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	if h.checks != noChecks {
-		if err := h.under.SetBalancers([]netip.Addr{halfBalancer}); err != nil {
+		if err := h.under.SetBalancers([]netip.Addr{dsrBalancer}); err != nil {
 			return err
 		}
 	}
-	if err := h.under.Set(halfEntries()); err != nil {
+	if err := h.under.Set(dsrEntries()); err != nil {
 		return err
 	}
 	return h.load(nil)
 }
 
-func halfEntries() (all []dsr.Entry) {
-	for server, method := range map[netip.AddrPort]service.Method{halfPod: service.Tunnel, halfDirect: service.DSRNAT} {
+func dsrEntries() (all []dsr.Entry) {
+	for server, method := range map[netip.AddrPort]service.Method{dsrPod: service.Tunnel, dsrDirect: service.DSRNAT} {
 		all = append(all, dsr.Entry{
-			Key:    service.Key{VIP: halfVIP.Addr(), Port: halfVIP.Port(), Protocol: service.TCP},
+			Key:    service.Key{VIP: dsrVIP.Addr(), Port: dsrVIP.Port(), Protocol: service.TCP},
 			Method: method, Server: server,
 		})
 	}
@@ -120,7 +120,7 @@ func halfEntries() (all []dsr.Entry) {
 }
 
 // wire creates the node's two devices, in its namespace.
-func (h *half) wire() error {
+func (h *dsrAgent) wire() error {
 	if err := netns.WriteSysctl("net.ipv4.ip_forward", "1"); err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (h *half) wire() error {
 	if err != nil {
 		return err
 	}
-	to, err := netlink.ParseIPNet(halfPod.Addr().String() + "/32")
+	to, err := netlink.ParseIPNet(dsrPod.Addr().String() + "/32")
 	return errors.Join(err, netlink.AddrAdd(up, addr),
 		netlink.RouteAdd(&netlink.Route{LinkIndex: up.Attrs().Index, Gw: netip.MustParseAddr(nodeRouter).AsSlice()}),
 		netlink.RouteAdd(&netlink.Route{LinkIndex: pod.Attrs().Index, Dst: to, Scope: netlink.SCOPE_LINK}))
@@ -155,7 +155,7 @@ func (h *half) wire() error {
 
 // load loads the programs on the DSR agent's maps: this build's, or those of another
 // object.
-func (h *half) load(object io.ReaderAt) error {
+func (h *dsrAgent) load(object io.ReaderAt) error {
 	spec, err := loadServer()
 	if object != nil {
 		spec, err = bpfload.Other(object, loadServer)
@@ -198,10 +198,10 @@ func (h *half) load(object io.ReaderAt) error {
 }
 
 // Close removes everything.
-func (h *half) Close() error {
+func (h *dsrAgent) Close() error {
 	var errs []error
 	if h.under != nil {
-		errs = append(errs, h.under.Detach(), os.RemoveAll(halfPins))
+		errs = append(errs, h.under.Detach(), os.RemoveAll(dsrPins))
 	}
 	if h.BenchEmpty != nil {
 		errs = append(errs, h.serverObjects.Close())
@@ -215,7 +215,7 @@ func (h *half) Close() error {
 // set configures frames like this one, with new headers, of the given number of flows, a
 // power of two. side selects whether the client is the source or the destination. option
 // follows the packet's first header.
-func (h *half) set(p craft.Packet, tunnelled bool, option []byte, side int, flows uint32) error {
+func (h *dsrAgent) set(p craft.Packet, tunnelled bool, option []byte, side int, flows uint32) error {
 	const eth, ip, tcp = 14, 20, 20
 	frame, err := p.Frame()
 	if err != nil {
@@ -233,7 +233,7 @@ func (h *half) set(p craft.Packet, tunnelled bool, option []byte, side int, flow
 			tag = append([]byte{0x9e, 10, benchKeys[0].ID}, make([]byte, 9)...) // an option with only a tag
 		}
 		frame = append(frame[:eth:eth], append(append(make([]byte, ip), tag...), frame[eth:]...)...)
-		headIPv4(frame[eth:], ip+len(tag), unix.IPPROTO_IPIP, halfBalancer, halfPod.Addr())
+		headIPv4(frame[eth:], ip+len(tag), unix.IPPROTO_IPIP, dsrBalancer, dsrPod.Addr())
 		inner += ip + len(tag)
 	}
 	l4 := inner + ip + len(option)
@@ -263,7 +263,7 @@ func headIPv4(b []byte, bytes int, proto byte, from, to netip.Addr) {
 }
 
 // run returns the pinned thread's CPU time per packet, in nanoseconds.
-func (h *half) run(prog *ebpf.Program, packets, want int) (perPacket float64, err error) {
+func (h *dsrAgent) run(prog *ebpf.Program, packets, want int) (perPacket float64, err error) {
 	var context [48]uint32
 	const ifindex = 10 // its index among the words of struct __sk_buff
 	context[ifindex] = h.pod
@@ -284,11 +284,11 @@ func (h *half) run(prog *ebpf.Program, packets, want int) (perPacket float64, er
 }
 
 // halfPackets is the number of packets in a row.
-const halfPackets = 1 << 16
+const dsrPackets = 1 << 16
 
 // warm sets a case's frames, and sends every flow once. If the case has a first case that
 // creates the flows, it does the same for that one before.
-func (h *half) warm(c halfCase) error {
+func (h *dsrAgent) warm(c dsrCase) error {
 	if c.first != nil {
 		if err := h.warm(*c.first); err != nil {
 			return err
@@ -302,16 +302,16 @@ func (h *half) warm(c halfCase) error {
 }
 
 // send sends a case's frames to the matching program.
-func (h *half) send(c halfCase) (perPacket float64, err error) {
+func (h *dsrAgent) send(c dsrCase) (perPacket float64, err error) {
 	if c.answer {
-		return h.run(h.BenchFromServer, halfPackets, actRedirect)
+		return h.run(h.BenchFromServer, dsrPackets, actRedirect)
 	}
-	return h.run(h.BenchToServer, halfPackets, actUnspec)
+	return h.run(h.BenchToServer, dsrPackets, actUnspec)
 }
 
 // overhead returns the time of the harness per packet of a case, computed from the times
 // of its own programs: empty, store, room, rooms.
-func (c halfCase) overhead(took [4]float64) float64 {
+func (c dsrCase) overhead(took [4]float64) float64 {
 	ns := took[1] - took[0]
 	if c.tunnelled || len(c.option) > 0 {
 		ns += (took[3] - took[2]) / 7
@@ -320,7 +320,7 @@ func (c halfCase) overhead(took [4]float64) float64 {
 }
 
 // halfCase is one kind of packet at the backend's node.
-type halfCase struct {
+type dsrCase struct {
 	name      string
 	flows     uint32
 	packet    craft.Packet
@@ -328,42 +328,42 @@ type halfCase struct {
 	option    []byte
 	side      int // 1: the client is the destination
 	answer    bool
-	first     *halfCase // sent before, to create the flows
+	first     *dsrCase // is sent before, and makes the flows
 	checks    checks
 	goal      float64
 }
 
-func halfCases() (all []halfCase) {
+func dsrCases() (all []dsrCase) {
 	toward := func(to netip.AddrPort) craft.Packet {
-		return craft.Packet{From: halfClient, To: to, Protocol: "tcp", Payload: 26, TTL: 63}
+		return craft.Packet{From: dsrClient, To: to, Protocol: "tcp", Payload: 26, TTL: 63}
 	}
-	option := append([]byte{0x9e, 8}, halfVIP.Addr().AsSlice()...) // OPTION4_TYPE
-	option = binary.BigEndian.AppendUint16(option, halfVIP.Port())
+	option := append([]byte{0x9e, 8}, dsrVIP.Addr().AsSlice()...) // OPTION4_TYPE
+	option = binary.BigEndian.AppendUint16(option, dsrVIP.Port())
 	for _, l := range []load{one, thou, sixty} {
-		known := halfCase{name: "server's half, known flow, " + l.name, flows: uint32(l.flows), packet: toward(halfVIP), tunnelled: true, goal: 120}
+		known := dsrCase{name: "DSR agent, known flow, " + l.name, flows: uint32(l.flows), packet: toward(dsrVIP), tunnelled: true, goal: 120}
 		all = append(all, known,
-			halfCase{name: "server's half, answer, " + l.name, flows: uint32(l.flows), side: 1, answer: true, first: &known,
-				packet: craft.Packet{From: halfPod, To: halfClient, Protocol: "tcp", Payload: 26}})
+			dsrCase{name: "DSR agent, answer, " + l.name, flows: uint32(l.flows), side: 1, answer: true, first: &known,
+				packet: craft.Packet{From: dsrPod, To: dsrClient, Protocol: "tcp", Payload: 26}})
 	}
 	for _, c := range []checks{checkSender, checkSendTag} {
-		all = append(all, halfCase{name: "server's half, known flow, " + c.String() + ", " + thou.name, flows: uint32(thou.flows), packet: toward(halfVIP), tunnelled: true, checks: c})
+		all = append(all, dsrCase{name: "DSR agent, known flow, " + c.String() + ", " + thou.name, flows: uint32(thou.flows), packet: toward(dsrVIP), tunnelled: true, checks: c})
 	}
-	optioned := halfCase{name: "server's half, dsr-nat, known flow, with the option, 1 k flows", flows: 1 << 10, packet: toward(halfDirect), option: option}
+	optioned := dsrCase{name: "DSR agent, dsr-nat, known flow, with the option, 1 k flows", flows: 1 << 10, packet: toward(dsrDirect), option: option}
 	return append(all, optioned,
-		halfCase{name: "server's half, dsr-nat, known flow, 1 k flows", flows: 1 << 10, packet: toward(halfDirect), first: &optioned})
+		dsrCase{name: "DSR agent, dsr-nat, known flow, 1 k flows", flows: 1 << 10, packet: toward(dsrDirect), first: &optioned})
 }
 
 // serverHalf measures packets of known flows at the backend's node, in both directions:
 // the total time of a packet in BPF_PROG_TEST_RUN, including its own loop, less the time
 // to restore the packet.
-func (m *meter) serverHalf(ctx context.Context) (err error) {
-	var h *half
+func (m *meter) dsrAgent(ctx context.Context) (err error) {
+	var h *dsrAgent
 	defer func() {
 		if h != nil {
 			err = errors.Join(err, h.Close())
 		}
 	}()
-	for _, c := range halfCases() {
+	for _, c := range dsrCases() {
 		if !m.wanted(c.name) {
 			continue
 		}
@@ -374,14 +374,14 @@ func (m *meter) serverHalf(ctx context.Context) (err error) {
 			h = nil
 		}
 		if h == nil {
-			if h, err = newHalf(c.checks); err != nil {
+			if h, err = newDSRAgent(c.checks); err != nil {
 				return err
 			}
-			m.report.Note("server's half: less what writing the headers anew and making room for what was taken off cost by themselves, measured in the same round")
+			m.report.Note("DSR agent: less what writing the headers anew and making room for what was taken off cost by themselves, measured in the same round")
 		}
-		measure := m.halfCase
+		measure := m.dsrCase
 		if m.o.Against != nil {
-			measure = m.compareHalf
+			measure = m.compareDSR
 		}
 		if err := measure(ctx, h, c); err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
@@ -390,7 +390,7 @@ func (m *meter) serverHalf(ctx context.Context) (err error) {
 	return nil
 }
 
-func (m *meter) halfCase(ctx context.Context, h *half, c halfCase) (err error) {
+func (m *meter) dsrCase(ctx context.Context, h *dsrAgent, c dsrCase) (err error) {
 	floor, err := floorRig(floorBare, 1, ringSize, m.eth0)
 	if err != nil {
 		return err
@@ -403,10 +403,10 @@ func (m *meter) halfCase(ctx context.Context, h *half, c halfCase) (err error) {
 		return err
 	}
 	turn := func(name string, prog *ebpf.Program, want int) contender {
-		return contender{name, func() (float64, error) { return h.run(prog, halfPackets, want) }}
+		return contender{name, func() (float64, error) { return h.run(prog, dsrPackets, want) }}
 	}
 	all := []contender{
-		{floorBare, func() (float64, error) { return floor.run(halfPackets) }},
+		{floorBare, func() (float64, error) { return floor.run(dsrPackets) }},
 		turn("empty", h.BenchEmpty, actUnspec), turn("store", h.BenchStore, actUnspec),
 		turn("room", h.BenchRoom, actUnspec), turn("rooms", h.BenchRooms, actUnspec),
 		{c.name, func() (float64, error) { return h.send(c) }},
