@@ -44,25 +44,18 @@ func newAgentCommand() *cobra.Command {
 	c := config.DefaultAgent()
 	cmd := &cobra.Command{
 		Use:   "agent",
-		Short: "Run a load balancer, a DSR agent, or a service proxy",
-		Long: `Agent reads Services and EndpointSlices from a folder, or with --kubernetes from
-an API server, probes the servers, holds the healthy ones in the kernel (XDP, or
-its IPVS), and announces the VIPs by BGP, on a segment without a router that speaks
-it by ARP and neighbour discovery, or has a cloud lead them here (--cloud).
+		Short: "Run a load balancer, DSR agent or service proxy on this node",
+		Long: `Run one or more roles on this node:
 
-With --role dsr it runs the DSR agent on a backend node: it decapsulates packets
-(tunnel) or rewrites them (dsr-nat), and sets the VIP as the source of replies.
---role balancer,dsr does both. --role proxy serves all
-Services of a cluster to the node's clients, in place of kube-proxy.
+  balancer  Forward traffic for VIPs to healthy backends in the kernel (XDP or IPVS),
+            and advertise the VIPs by BGP, on a layer 2 segment, or to a cloud.
+  dsr       On nodes with backends: receive packets of the forwarding modes tunnel and
+            dsr-nat, and restore the VIP as the source of replies.
+  proxy     Serve all Services of a cluster to this node, in place of kube-proxy.
 
-The kernel goes on forwarding while the agent is away: an agent that starts finds
-what its predecessor left and changes only what must change. When it is told to
-end (SIGTERM) it drains first: for --graceful-shutdown-period its routes ask routers to avoid
-it, then they are withdrawn, and where it remembers flows it goes on until they have
-ended, at most for --drain-timeout; meanwhile the balancers that stay hand it the
-packets of flows that they do not know, if --balancers tells them who is leaving. A
-second signal ends it at once. It drains, and stays, when its Node is cordoned or
-has a taint of --drain-taint, and on fairlead drain.`,
+Services and EndpointSlices come from --manifest-dir or, with --kubernetes, from the
+API server. The kernel keeps forwarding while the agent restarts. On SIGTERM the
+agent drains before it exits; a second signal ends it immediately.`,
 		Example: `  fairlead agent --manifest-dir /etc/fairlead/services --interface eth0 --peer 10.0.0.109
   fairlead agent --manifest-dir /etc/fairlead/services --l2-interfaces eth0 --l2-members 10.0.0.1,10.0.0.2
   fairlead agent --manifest-dir /etc/fairlead/services --role dsr
@@ -79,43 +72,43 @@ has a taint of --drain-taint, and on fairlead drain.`,
 
 func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f := cmd.Flags()
-	f.StringVar(&c.Services, "manifest-dir", c.Services, "`folder` of manifests, watched")
-	f.BoolVar(&c.Kubernetes, "kubernetes", false, "take Services from the API server of the cluster that this is a pod of, or of --kubeconfig")
-	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "`file` that says how to reach the API server")
-	f.BoolVar(&c.GatewayAPI, "gateway-api", false, "with --kubernetes: Gateways of the Gateway API, with their TCPRoutes and UDPRoutes, too")
-	f.StringVar(&c.Only, "dedicated-service", "", "`namespace/name` of the one Service that this balancer is for")
-	f.BoolVar(&c.RequireClass, "require-class", false, "leave Services without spec.loadBalancerClass to others, as the controller's --require-class does")
-	f.StringSliceVar(&c.Roles, "role", c.Roles, "balancer, dsr, proxy or several")
-	f.StringVar(&c.Node, "node", c.Node, "`name` of this node")
-	f.StringToStringVar(&c.NodeLabels, "node-labels", nil, "`key=value` labels of this node, for selectors of BGPPeers and Announcements in the folder")
-	f.StringSliceVar(&c.Interfaces, "interface", c.Interfaces, "`name`s of the interfaces on which packets for the VIPs arrive")
-	f.StringVar(&c.DataPlane, "dataplane", c.DataPlane, "xdp, ipvs, or auto: xdp where this kernel can, else ipvs")
-	f.StringVar(&c.Mode, "xdp-mode", c.Mode, "native, generic, or auto: native where the driver has it")
-	f.StringSliceVar(&c.NextHops, "next-hop", nil, "next-hop `address`es to announce (default: the interface's own)")
-	f.Uint32Var(&c.AS, "local-asn", c.AS, "our AS `number`")
-	f.StringVar(&c.RouterID, "router-id", "", "router ID, an IPv4 `address` (default: the interface's)")
-	f.StringSliceVar(&c.Peers, "peer", nil, "BGP peers: `address[:port][@AS]`, beside the BGPPeers of the cluster or folder. None at all announces nothing")
-	f.StringVar(&c.PasswordFile, "password-file", "", "`file` with the TCP MD5 password of the peers")
-	f.Uint32Var(&c.Weight, "weight", 0, "what this node is worth among balancers where an Announcement weighs nodes and its label fairlead.io/weight does not say (default 1)")
-	f.BoolVar(&c.BFD, "bfd", c.BFD, "watch the peers by BFD")
-	f.StringVar(&c.BPFFS, "bpffs", c.BPFFS, "BPF file system `folder` to pin in; mounted if it is none")
-	f.StringVar(&c.Socket, "socket", c.Socket, "`file` to answer status, services, backends and routes on")
-	f.StringVar(&c.StateDir, "state-dir", "", "with --manifest-dir: `folder` in which the last valid manifests, and which Service has which address, outlive the agent (default: SOCKET.state, which a reboot removes with /run)")
-	f.DurationVar(&c.Linger, "withdraw-grace-period", c.Linger, "how long packets are still forwarded after the withdrawal of a route was confirmed")
-	f.DurationVar(&c.Keep, "state-cache-max-age", c.Keep, "with --kubernetes: maximum age of the cached state to start from while the API server is unreachable; the cache is next to --socket; 0 disables it")
+	f.StringVar(&c.Services, "manifest-dir", c.Services, "`DIR` of manifests; changes are applied as they happen")
+	f.BoolVar(&c.Kubernetes, "kubernetes", false, "read Services from the API server (in-cluster, or by --kubeconfig)")
+	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "`FILE` with the credentials of the API server (default: in-cluster)")
+	f.BoolVar(&c.GatewayAPI, "gateway-api", false, "with --kubernetes: also serve Gateways, TCPRoutes and UDPRoutes of the Gateway API")
+	f.StringVar(&c.Only, "dedicated-service", "", "serve only the Service `NAMESPACE/NAME`, on a dedicated load balancer")
+	f.BoolVar(&c.RequireClass, "require-class", false, "ignore Services without spec.loadBalancerClass, as the controller does with the same flag")
+	f.StringSliceVar(&c.Roles, "role", c.Roles, "`ROLE`: balancer, dsr or proxy; repeatable")
+	f.StringVar(&c.Node, "node", c.Node, "`NAME` of this node")
+	f.StringToStringVar(&c.NodeLabels, "node-labels", nil, "labels of this node as `KEY=VALUE`, for the selectors of BGPPeers and advertisements in --manifest-dir")
+	f.StringSliceVar(&c.Interfaces, "interface", c.Interfaces, "`NAME` of an interface that receives traffic for VIPs; repeatable")
+	f.StringVar(&c.DataPlane, "dataplane", c.DataPlane, "xdp, ipvs or auto (xdp if this kernel supports it, otherwise ipvs)")
+	f.StringVar(&c.Mode, "xdp-mode", c.Mode, "native, generic or auto (native if the driver supports it)")
+	f.StringSliceVar(&c.NextHops, "next-hop", nil, "`ADDR` to advertise as next hop; repeatable (default: the interface's)")
+	f.Uint32Var(&c.AS, "local-asn", c.AS, "local AS `NUMBER`")
+	f.StringVar(&c.RouterID, "router-id", "", "router ID, an IPv4 `ADDR` (default: the interface's)")
+	f.StringSliceVar(&c.Peers, "peer", nil, "`ADDR[:PORT][@ASN]` of a BGP peer, in addition to BGPPeers; repeatable")
+	f.StringVar(&c.PasswordFile, "password-file", "", "`FILE` with the TCP MD5 password of the peers")
+	f.Uint32Var(&c.Weight, "weight", 0, "weight of this node where an advertisement weighs by nodes and the Node has no label fairlead.io/weight (default 1)")
+	f.BoolVar(&c.BFD, "bfd", c.BFD, "monitor the peers by BFD")
+	f.StringVar(&c.BPFFS, "bpffs", c.BPFFS, "`DIR` of the BPF file system, mounted if necessary")
+	f.StringVar(&c.Socket, "socket", c.Socket, "`FILE` of the socket for query commands")
+	f.StringVar(&c.StateDir, "state-dir", "", "with --manifest-dir: `DIR` of the last valid manifests and the owners of addresses (default: SOCKET.state)")
+	f.DurationVar(&c.Linger, "withdraw-grace-period", c.Linger, "time to keep forwarding after the withdrawal of a route is confirmed")
+	f.DurationVar(&c.Keep, "state-cache-max-age", c.Keep, "with --kubernetes: maximum age of the cached state to start from while the API server is unreachable; 0 disables the cache")
 	drainFlags(f, c)
-	f.StringVar(&c.Balancers, "balancers", c.Balancers, "`namespace/name` of the Service whose endpoints are the balancers themselves")
-	f.StringSliceVar(&c.AcceptFrom, "accept-from", nil, "with --role dsr: Services of load balancers, `namespace/name` or namespace/label=value, whose endpoints alone may tunnel packets to backends here (default any sender)")
-	f.StringVar(&c.NodeKeyFile, "node-key-file", "", "`file` with the key that load balancers and backend nodes authenticate their packets by: one line, or two while keys change, of which the first is used; followed")
-	f.BoolVar(&c.RequireNodeKey, "require-node-key", false, "drop packets of load balancers and nodes that have no tag by --node-key-file; otherwise they are counted")
-	f.DurationVar(&c.Resync, "resync", c.Resync, "how often everything is compared with the kernel again")
-	f.IntVar(&c.MaxFrontends, "max-frontends", 0, fmt.Sprintf("how many VIP:ports there may be (default %d)", xdp.DefaultMaxFrontends))
-	f.IntVar(&c.MaxBackends, "max-backends", 0, fmt.Sprintf("how many servers there may be (default %d)", xdp.DefaultMaxBackends))
-	f.IntVar(&c.MaxFlows, "max-flows", 0, fmt.Sprintf("how many flows are remembered (default %d; %d beside servers)",
+	f.StringVar(&c.Balancers, "balancers", c.Balancers, "Service `NAMESPACE/NAME` whose endpoints are the load balancer nodes")
+	f.StringSliceVar(&c.AcceptFrom, "accept-from", nil, "with --role dsr: Service `NAMESPACE/NAME` (or NAMESPACE/LABEL=VALUE) of load balancers that may tunnel packets to this node; repeatable (default: any sender)")
+	f.StringVar(&c.NodeKeyFile, "node-key-file", "", "`FILE` with the key that authenticates packets between nodes; a second line is also accepted, for key rotation; changes are applied")
+	f.BoolVar(&c.RequireNodeKey, "require-node-key", false, "drop packets between nodes without a valid tag; otherwise they are counted")
+	f.DurationVar(&c.Resync, "resync", c.Resync, "interval of a complete comparison with the kernel")
+	f.IntVar(&c.MaxFrontends, "max-frontends", 0, fmt.Sprintf("maximum `NUMBER` of frontends (default %d)", xdp.DefaultMaxFrontends))
+	f.IntVar(&c.MaxBackends, "max-backends", 0, fmt.Sprintf("maximum `NUMBER` of backends (default %d)", xdp.DefaultMaxBackends))
+	f.IntVar(&c.MaxFlows, "max-flows", 0, fmt.Sprintf("maximum `NUMBER` of tracked flows (default %d; %d for role dsr)",
 		xdp.DefaultMaxFlows, dsr.DefaultMaxFlows))
-	f.IntVar(&c.SYNThreshold, "syn-threshold", 0, fmt.Sprintf("from how many new TCP connections a second on a frontend is protected from SYN floods, "+
-		"where most of its packets are SYNs (default %d)", service.DefaultSYNThreshold))
-	f.Uint16Var(&c.GUEPort, "gue-port", 0, fmt.Sprintf("UDP port of GUE tunnels, the same everywhere (default %d)", service.DefaultGUEPort))
+	f.IntVar(&c.SYNThreshold, "syn-threshold", 0, fmt.Sprintf("new TCP connections per second on a frontend that activate SYN flood protection, "+
+		"if most of its packets are SYNs (default %d)", service.DefaultSYNThreshold))
+	f.Uint16Var(&c.GUEPort, "gue-port", 0, fmt.Sprintf("UDP `PORT` of GUE tunnels, the same on all nodes (default %d)", service.DefaultGUEPort))
 	metricsFlag(cmd, &c.Metrics)
 	proxyFlags(f, &c.ServiceProxy)
 	cloudFlags(cmd, &c.Cloud, config.CloudController, "gcp", "webhook")
