@@ -60,7 +60,7 @@ func (f *frontend) hash(p *packet) uint32 {
 	return flowHash(&p.Tuple)
 }
 
-// chooseNew selects a backend for a new flow, or returns why there is none. byHash uses
+// chooseNew selects a backend for a new flow, or returns why it cannot. byHash uses
 // the hash whatever the scheduler.
 func (m *model) chooseNew(p *packet, f *frontend, byHash bool) (uint32, reason) {
 	if id := m.recalled(p, f); id != 0 {

@@ -81,7 +81,7 @@ func (c *config) findBare(vip, server *wire.Addr, proto byte) *row {
 }
 
 // isServer reports whether an endpoint of a list is a backend of a row's frontend. If
-// ports is set, the list's port must be that backend's; without a port, the VIP's counts.
+// the port counts, it must be that backend's; port 0 is replaced with it.
 func (c *config) isServer(e *wire.Endpoint, vip wire.Endpoint, r *row, proto byte, ports bool) bool {
 	if !c.known {
 		return true

@@ -119,7 +119,7 @@ func worth(e *flow, f *wire.Tuple, now uint32) uint32 {
 	return idle + e.keep() - (now - e.seen)
 }
 
-// remember finds a place for a flow. It returns false if there is none.
+// remember finds a place for a flow. It returns false if the set is full.
 func (m *model) remember(f flow) bool {
 	set := m.table.set(&f.Tuple)
 	best, at := ^uint32(0), 0

@@ -15,7 +15,7 @@ type View struct {
 	TTL, TOS byte
 	Offset   int // of a fragment, in bytes
 	More     bool
-	Fragment int    // IPv6: offset of the fragment header, 0 if there is none
+	Fragment int    // IPv6: offset of the fragment header, or 0
 	ID       uint32 // of a fragment, as four bytes; for IPv4 the upper two are zero on a little-endian machine
 	// SourceRoute means that the sender chooses routers.
 	SourceRoute bool
