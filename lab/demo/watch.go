@@ -161,13 +161,13 @@ func (w *watch) print(format string, args ...any) {
 	fmt.Fprintf(w.r.Out, format+"\n", args...)
 }
 
-// samples gives the time series of the whole run for the report.
+// samples returns the time series of the whole run for the report.
 func (w *watch) samples(c *load.Client) []Sample {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	bins, i := c.Series(), 0
 	var all []Sample
-	for n := 0; n+2 < len(bins); n += 3 { // 300 ms, for calmer lines
+	for n := 0; n+2 < len(bins); n += 3 { // 300 ms, for smoother lines
 		s := Sample{At: time.Duration(n) * load.BinLength, PerServer: map[string]float64{}}
 		for _, b := range bins[n : n+3] {
 			s.Failed += uint64(b.Failed)
