@@ -31,8 +31,8 @@ type Prober interface {
 	Changed() <-chan struct{}
 }
 
-// ServerHalf is the DSR agent, the part of direct server return on the backends' node.
-type ServerHalf interface {
+// DSRAgent is the DSR agent, the part of direct server return on the backends' node.
+type DSRAgent interface {
 	// SetBalancers sets the only addresses from which tunneled packets are accepted; nil
 	// means any. It is called before the first Set.
 	SetBalancers([]netip.Addr) error
@@ -50,11 +50,11 @@ type Claims interface {
 // Config configures the loop. Source is required. Each of the others that is nil disables
 // that part of the work.
 type Config struct {
-	Source     source.Source
-	Prober     Prober
-	DataPlane  dataplane.DataPlane
-	Announcer  advertise.Announcer
-	ServerHalf ServerHalf
+	Source    source.Source
+	Prober    Prober
+	DataPlane dataplane.DataPlane
+	Announcer advertise.Announcer
+	DSRAgent  DSRAgent
 	// Claims protects what is programmed against newcomers that claim the same Keys. If
 	// it is nil, only the age of the Services decides, which all load balancers must then
 	// know.
@@ -142,7 +142,7 @@ type Loop struct {
 	// others is the set of load balancers configured in the data plane; nil before the
 	// first time.
 	others *balancers
-	// senders lists the accepted senders configured in the ServerHalf; nil before the
+	// senders lists the accepted senders configured in the DSRAgent; nil before the
 	// first time.
 	senders *[]netip.Addr
 	// sendersFailed means that the latest senders could not be configured.

@@ -66,7 +66,7 @@ func holding(s source.Snapshot) *Loop {
 		}
 	}
 	l := New(Config{
-		Prober: unprobed{}, DataPlane: plane, Announcer: &advertise.Fake{}, ServerHalf: nowhere{}, Linger: time.Hour, Resync: time.Hour,
+		Prober: unprobed{}, DataPlane: plane, Announcer: &advertise.Fake{}, DSRAgent: nowhere{}, Linger: time.Hour, Resync: time.Hour,
 		Node: plan.Node{Name: "lb1", NextHop4: netip.MustParseAddr("10.0.0.105")}, Log: slog.New(slog.DiscardHandler),
 	})
 	l.snapshot.Store(&s)

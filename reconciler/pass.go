@@ -46,9 +46,9 @@ func (l *Loop) pass() time.Duration {
 	if l.Prober != nil {
 		l.Prober.Set(p.Targets)
 	}
-	if l.ServerHalf != nil {
-		if err := l.setServerHalf(snapshot, p); err != nil {
-			failures["server half"] = err
+	if l.DSRAgent != nil {
+		if err := l.setDSRAgent(snapshot, p); err != nil {
+			failures["DSR agent"] = err
 		}
 	}
 	l.setBalancers(snapshot, failures)

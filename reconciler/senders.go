@@ -9,14 +9,14 @@ import (
 	"github.com/fairlead/fairlead/source"
 )
 
-// setServerHalf configures the DSR agent: first the accepted senders, then the frontends.
+// setDSRAgent configures the DSR agent: first the accepted senders, then the frontends.
 // No frontend is written until the senders have been written once.
-func (l *Loop) setServerHalf(s *source.Snapshot, p *plan.Plan) error {
+func (l *Loop) setDSRAgent(s *source.Snapshot, p *plan.Plan) error {
 	err := l.setSenders(s)
 	if err != nil && l.senders == nil {
 		return err
 	}
-	return errors.Join(err, l.ServerHalf.Set(everyFrontend(p)))
+	return errors.Join(err, l.DSRAgent.Set(everyFrontend(p)))
 }
 
 // setSenders writes the load balancers from which packets are accepted, if they have
@@ -32,7 +32,7 @@ func (l *Loop) setSenders(s *source.Snapshot) error {
 	if l.senders != nil && slices.Equal(*l.senders, now) && !l.sendersFailed {
 		return nil
 	}
-	err := l.ServerHalf.SetBalancers(now)
+	err := l.DSRAgent.SetBalancers(now)
 	if l.sendersFailed = err != nil; err == nil {
 		l.senders = &now
 	}

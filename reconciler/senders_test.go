@@ -50,7 +50,7 @@ func newBackends(t *testing.T, check bool, change ...func(*Config)) (*world, *ba
 	b := &backends{}
 	w := newWorld(t, fake.New(), func(w *world, c *Config) {
 		b.w = w
-		c.ServerHalf, c.CheckSenders, c.DataPlane, c.Announcer = b, check, nil, nil
+		c.DSRAgent, c.CheckSenders, c.DataPlane, c.Announcer = b, check, nil, nil
 		for _, f := range change {
 			f(c)
 		}

@@ -21,7 +21,7 @@ render namespace namespace --set createNamespace=true
 for name in rbac admission agent controller; do
 	render $name $name
 done
-render proxy/agent agent --set 'agent.roles={balancer,server,proxy}'
+render proxy/agent agent --set 'agent.roles={balancer,dsr,proxy}'
 render cleanup/cleanup cleanup --set cleanup.enabled=true
 render gateway/gateway gateway --set gatewayAPI.enabled=true
 render vdn/vdn vdn --set vdn.enabled=true

@@ -28,12 +28,12 @@ type Role string
 // Roles.
 const (
 	Balancer Role = "balancer" // receives packets for VIPs and forwards them
-	Server   Role = "server"   // DSR agent, on the nodes of the backends
+	DSR      Role = "dsr"      // DSR agent, on the nodes of the backends
 	Proxy    Role = "proxy"    // serves a cluster's Services to this node's clients, replacing kube-proxy
 )
 
 // Roles lists the valid roles.
-var Roles = []Role{Balancer, Server, Proxy}
+var Roles = []Role{Balancer, DSR, Proxy}
 
 // Modes are the ways to attach an XDP program: auto uses native mode if the driver
 // supports it, otherwise generic.
@@ -142,7 +142,7 @@ const BGPPort = 179
 // Resolved is a valid configuration with all lookups done.
 type Resolved struct {
 	Agent
-	Balancer, Server   bool
+	Balancer, DSR      bool
 	Proxy              bool
 	NextHop4, NextHop6 netip.Addr
 	Source4, Source6   netip.Addr // the addresses of the first interface
@@ -185,8 +185,8 @@ func (a Agent) Resolve() (*Resolved, error) {
 		switch Role(role) {
 		case Balancer:
 			r.Balancer = true
-		case Server:
-			r.Server = true
+		case DSR:
+			r.DSR = true
 		case Proxy:
 			r.Proxy = true
 		default:
@@ -240,8 +240,8 @@ func (r *Resolved) resolveSenders(p *parser) {
 	if slices.Equal(r.Agent.AcceptFrom, []string{AnySender}) || len(r.Agent.AcceptFrom) == 0 {
 		return
 	}
-	if !r.Server {
-		p.refuse("accept-from", "has no meaning without --role server: backends' nodes check who sends")
+	if !r.DSR {
+		p.refuse("accept-from", "has no meaning without --role dsr: backends' nodes check who sends")
 	}
 	for _, text := range r.Agent.AcceptFrom {
 		s, err := source.ParseSelector(text)
@@ -259,8 +259,8 @@ func (r *Resolved) resolveNodeKey(p *parser) {
 	case r.NodeKeyFile == "" && r.RequireNodeKey:
 		p.refuse("require-node-key", "name the file with the key by --node-key-file")
 	case r.NodeKeyFile == "":
-	case !r.Balancer && !r.Server:
-		p.refuse("node-key-file", "has no meaning without --role balancer or server")
+	case !r.Balancer && !r.DSR:
+		p.refuse("node-key-file", "has no meaning without --role balancer or dsr")
 	case r.Balancer && r.DataPlane == "ipvs":
 		p.refuse("node-key-file", "the kernel's IPVS cannot put a tag into packets: leave it out, or take --dataplane xdp")
 	default:

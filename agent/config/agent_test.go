@@ -29,8 +29,8 @@ func TestResolve(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !r.Balancer || r.Server {
-		t.Errorf("balancer %v, server %v; want a balancer alone", r.Balancer, r.Server)
+	if !r.Balancer || r.DSR {
+		t.Errorf("balancer %v, server %v; want a balancer alone", r.Balancer, r.DSR)
 	}
 	if r.NextHop4.String() != "10.0.0.105" || r.NextHop6.String() != "2001:db8::5" || r.RouterID.String() != "10.0.0.7" {
 		t.Errorf("next hops %v, %v, identifier %v", r.NextHop4, r.NextHop6, r.RouterID)
@@ -64,7 +64,7 @@ func TestMistakesAreNamedWithTheirFlag(t *testing.T) {
 		"--proxy-max-targets: -1 is not between":             func(a *Agent) { a.Roles, a.MaxServiceTargets = []string{"proxy"}, -1 },
 		`--dedicated-service: "web" is not a Service`:        func(a *Agent) { a.Only = "web" },
 		"is a file: name its folder":                         func(a *Agent) { a.Services = "/dev/null" },
-		`--role: "king" is none of balancer, server`:         func(a *Agent) { a.Roles = []string{"king"} },
+		`--role: "king" is none of balancer, dsr`:            func(a *Agent) { a.Roles = []string{"king"} },
 		`--dataplane: "lvs" is none of auto, xdp, ipvs`:      func(a *Agent) { a.DataPlane = "lvs" },
 		`--xdp-mode: "fast" is none of auto`:                 func(a *Agent) { a.Mode = "fast" },
 		"--state-cache-max-age: -1s is less than 0":          func(a *Agent) { a.Keep = -time.Second },
@@ -90,8 +90,8 @@ func TestMistakesAreNamedWithTheirFlag(t *testing.T) {
 		"--password-file: open /nonexistent":                 func(a *Agent) { a.PasswordFile = "/nonexistent" },
 		"--password-file: /dev/null: the first line i":       func(a *Agent) { a.PasswordFile = "/dev/null" },
 		"--accept-from: has no meaning without":              func(a *Agent) { a.AcceptFrom = []string{"lb/balancers"} },
-		`--accept-from: "balancers" selects no`:              func(a *Agent) { a.Roles, a.AcceptFrom = []string{"server"}, []string{"balancers"} },
-		`--accept-from: "any" selects no Services`:           func(a *Agent) { a.Roles, a.AcceptFrom = []string{"server"}, []string{"lb/x", "any"} },
+		`--accept-from: "balancers" selects no`:              func(a *Agent) { a.Roles, a.AcceptFrom = []string{"dsr"}, []string{"balancers"} },
+		`--accept-from: "any" selects no Services`:           func(a *Agent) { a.Roles, a.AcceptFrom = []string{"dsr"}, []string{"lb/x", "any"} },
 		"--node-key-file: open /nonexistent":                 func(a *Agent) { a.NodeKeyFile = "/nonexistent" },
 		"--node-key-file: /dev/null: no key":                 func(a *Agent) { a.NodeKeyFile = "/dev/null" },
 		"--require-node-key: name the file":                  func(a *Agent) { a.RequireNodeKey = true },
@@ -121,7 +121,7 @@ func TestSendersAndKeys(t *testing.T) {
 	if err := os.WriteFile(key, []byte(strings.Repeat("k", 32)+"\n"+strings.Repeat("m", 32)+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a := Agent{Services: t.TempDir(), Roles: []string{"server"}, Mode: "auto", Resync: time.Second}
+	a := Agent{Services: t.TempDir(), Roles: []string{"dsr"}, Mode: "auto", Resync: time.Second}
 	a.AcceptFrom, a.NodeKeyFile, a.RequireNodeKey = []string{"lb/balancers", "lb/fairlead.io/balancers=true"}, key, true
 	r, err := a.Resolve()
 	if err != nil {
@@ -141,9 +141,9 @@ func TestSendersAndKeys(t *testing.T) {
 // TestServerRoleNeedsNoBalancersSettings: the DSR agent neither advertises routes nor
 // receives packets for VIPs.
 func TestServerRoleNeedsNoBalancersSettings(t *testing.T) {
-	a := Agent{Services: t.TempDir(), Roles: []string{"server"}, Mode: "auto", Resync: time.Second}
+	a := Agent{Services: t.TempDir(), Roles: []string{"dsr"}, Mode: "auto", Resync: time.Second}
 	r, err := a.Resolve()
-	if err != nil || !r.Server || r.Balancer {
+	if err != nil || !r.DSR || r.Balancer {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

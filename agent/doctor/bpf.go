@@ -12,7 +12,7 @@ import (
 // components lists the components of each role, by their names in internal/features.
 var components = map[Role][]string{
 	Balancer: {"balancer", ipvsBalancer},
-	Server:   {"dsr-agent"},
+	DSR:      {"dsr-agent"},
 	Proxy:    {"socket-proxy", "packet-proxy"},
 	Router:   {"router"},
 	VDN:      {"vdn"},
@@ -120,7 +120,7 @@ func checkBPFFS(e exam) {
 	b, known := e.Pins.Get()
 	fix := "mount -t bpf bpf /sys/fs/bpf, or --bpffs with a folder on one"
 	switch {
-	case !e.Has(Balancer, Server, Proxy, VDN):
+	case !e.Has(Balancer, DSR, Proxy, VDN):
 	case !known:
 		e.add("bpffs", Unknown, "BPF file system: "+e.Pins.Err, "")
 	case !b.Mounted && e.System.Value.Root && !e.System.Value.Held.Has(privilege.SysAdmin):

@@ -52,7 +52,7 @@ type Role string
 // own.
 const (
 	Balancer  Role = "balancer"
-	Server    Role = "server"
+	DSR       Role = "dsr"
 	Proxy     Role = "proxy"
 	Router    Role = "router"
 	VDN       Role = "vdn"
@@ -60,10 +60,10 @@ const (
 )
 
 // Roles lists the valid roles.
-var Roles = []Role{Balancer, Server, Proxy, Router, VDN, Reflector}
+var Roles = []Role{Balancer, DSR, Proxy, Router, VDN, Reflector}
 
 // DefaultRoles are examined if none is specified and no agent is running.
-var DefaultRoles = []Role{Balancer, Server}
+var DefaultRoles = []Role{Balancer, DSR}
 
 // Options says what to examine.
 type Options struct {

@@ -103,7 +103,7 @@ func TestFindings(t *testing.T) {
 		}, "kernel", doctor.Broken, "Linux 6.1"},
 		"a kernel without a number": {all, sys(func(s *doctor.System) { s.Release = "?" }), "kernel", doctor.Unknown, ""},
 		"no BTF":                    {all, sys(func(s *doctor.System) { s.BTF = false }), "btf", doctor.Degraded, "CONFIG_DEBUG_INFO_BTF"},
-		"root without BPF":          {[]doctor.Role{doctor.Server}, sys(without(privilege.BPF)), "capabilities", doctor.Broken, "add BPF"},
+		"root without BPF":          {[]doctor.Role{doctor.DSR}, sys(without(privilege.BPF)), "capabilities", doctor.Broken, "add BPF"},
 		"not root": {all, sys(func(s *doctor.System) { s.Root, s.Held = false, 0 }),
 			"capabilities", doctor.Unknown, ""},
 		"a router needs no BPF":          {[]doctor.Role{doctor.Router}, sys(without(privilege.BPF)), "capabilities", doctor.OK, ""},
@@ -127,10 +127,10 @@ func TestFindings(t *testing.T) {
 			"clock", doctor.Broken, "chronyd"},
 		"a clock of its own": {all, func(f *doctor.Facts, _ *doctor.Options) { f.Clock.Value.Synchronised.Value = false },
 			"clock", doctor.Degraded, "chronyd"},
-		"an essential feature": {[]doctor.Role{doctor.Server}, refuse("dsr-agent", doctor.Feature{Name: "x", Essential: true}), "feature/x", doctor.Broken, "Linux 5.2"},
-		"an optional feature":  {[]doctor.Role{doctor.Server}, refuse("dsr-agent", doctor.Feature{Name: "x"}), "feature/x", doctor.Degraded, "Linux 5.2"},
-		"a silent feature":     {[]doctor.Role{doctor.Server}, refuse("dsr-agent", doctor.Feature{Name: "x", Silent: true}), "feature/x", doctor.Info, ""},
-		"a feature not tried":  {[]doctor.Role{doctor.Server}, refuse("dsr-agent", doctor.Feature{Name: "x", Untried: true}), "feature/x", doctor.Unknown, ""},
+		"an essential feature": {[]doctor.Role{doctor.DSR}, refuse("dsr-agent", doctor.Feature{Name: "x", Essential: true}), "feature/x", doctor.Broken, "Linux 5.2"},
+		"an optional feature":  {[]doctor.Role{doctor.DSR}, refuse("dsr-agent", doctor.Feature{Name: "x"}), "feature/x", doctor.Degraded, "Linux 5.2"},
+		"a silent feature":     {[]doctor.Role{doctor.DSR}, refuse("dsr-agent", doctor.Feature{Name: "x", Silent: true}), "feature/x", doctor.Info, ""},
+		"a feature not tried":  {[]doctor.Role{doctor.DSR}, refuse("dsr-agent", doctor.Feature{Name: "x", Untried: true}), "feature/x", doctor.Unknown, ""},
 		"no IPVS, where XDP works": {[]doctor.Role{doctor.Balancer}, refuse("ipvs-balancer", doctor.Feature{Name: "ipvs", Essential: true}),
 			"feature/ipvs", doctor.Info, ""},
 		"no XDP, where IPVS works": {[]doctor.Role{doctor.Balancer}, refuse("balancer", doctor.Feature{Name: "x", Essential: true}),
@@ -236,7 +236,7 @@ func TestReport(t *testing.T) {
 	r := doctor.Examine(f, doctor.Options{Roles: doctor.DefaultRoles, DataPlane: "xdp"})
 	text := strings.Join(r.Lines(), "\n")
 	head, tail, found := strings.Cut(text, "1 broken, 1 degraded")
-	if !found || !strings.HasPrefix(head, "Linux 6.12.3, roles balancer, server\n\nsystem\n") {
+	if !found || !strings.HasPrefix(head, "Linux 6.12.3, roles balancer, dsr\n\nsystem\n") {
 		t.Fatalf("%s", text)
 	}
 	first, second := strings.Index(tail, "  broken    interface/eth0: "), strings.Index(tail, "  degraded  bpf-jit: ")

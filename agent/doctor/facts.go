@@ -169,7 +169,7 @@ type Agent struct {
 	Socket string
 	// PID is the process ID; 0 if unknown.
 	PID int
-	// Role is as in its status: "balancer, server".
+	// Role is as in its status: "balancer, dsr".
 	Role, Version string
 	// Stale means that the file exists but nothing listens.
 	Stale bool

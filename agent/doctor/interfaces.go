@@ -33,7 +33,7 @@ func checkSelection(e exam) {
 		e.add("interfaces", Unknown, "interfaces and routes: "+e.Network.Err, "")
 		return
 	}
-	if !e.Has(Balancer, Server, Proxy, VDN) {
+	if !e.Has(Balancer, DSR, Proxy, VDN) {
 		return
 	}
 	names := Selected(e.Options, e.network().Routes)
@@ -121,7 +121,7 @@ func fragments(x XDPFeatures) string {
 }
 
 func checkQueues(e exam) {
-	if !e.Has(Balancer, Server, Router) {
+	if !e.Has(Balancer, DSR, Router) {
 		return
 	}
 	for _, l := range e.network().Links {

@@ -44,7 +44,7 @@ func checkXDPPrograms(e exam) {
 }
 
 func checkTCPrograms(e exam) {
-	if !e.Has(Server, Proxy, VDN) {
+	if !e.Has(DSR, Proxy, VDN) {
 		return
 	}
 	for _, l := range e.network().Links {
@@ -107,7 +107,7 @@ func checkKubeProxyChains(e exam) {
 	chains, known := e.Chains.Get()
 	const fix = "kubectl -n kube-system delete daemonset kube-proxy, then kube-proxy --cleanup on each node"
 	switch {
-	case !e.Has(Balancer, Server, Proxy):
+	case !e.Has(Balancer, DSR, Proxy):
 	case !known:
 		e.add("kube-proxy-rules", Unknown, "chains of nftables and iptables: "+e.Chains.Err, "")
 	case len(chains) == 0:
@@ -131,20 +131,20 @@ type rival struct {
 
 var rivals = []rival{
 	{"kube-proxy", []Role{Proxy}, Degraded, "serves the same Services as the role proxy", "kubectl -n kube-system delete daemonset kube-proxy"},
-	{"kube-proxy", []Role{Balancer, Server}, Info, "serves Services to this node's clients", ""},
+	{"kube-proxy", []Role{Balancer, DSR}, Info, "serves Services to this node's clients", ""},
 	{"keepalived", []Role{Balancer}, Degraded, "may manage VIPs and IPVS services of the same addresses",
 		"fairlead import keepalived /etc/keepalived/keepalived.conf --output-dir FOLDER, then systemctl disable --now keepalived"},
 	{"speaker", []Role{Balancer}, Degraded, "may be MetalLB's speaker, which announces addresses of the same Services",
 		"kubectl -n metallb-system delete daemonset speaker, or give its Services another loadBalancerClass"},
-	{"cilium-agent", []Role{Balancer, Server, Proxy}, Degraded, "attaches programs to the same hooks, and may serve the same Services",
+	{"cilium-agent", []Role{Balancer, DSR, Proxy}, Degraded, "attaches programs to the same hooks, and may serve the same Services",
 		"set kubeProxyReplacement=false and loadBalancer.acceleration=disabled in Cilium"},
-	{"calico-node", []Role{Balancer, Server, Proxy}, Info, "attaches programs to the same hooks where its eBPF data plane is on", ""},
+	{"calico-node", []Role{Balancer, DSR, Proxy}, Info, "attaches programs to the same hooks where its eBPF data plane is on", ""},
 	{"bgpd", []Role{Balancer, Reflector}, Info, "speaks BGP as well: it needs another router ID, and other peers", ""},
 	{"bgpd", []Role{Router}, Info, "speaks BGP: `fairlead router --shadow-protocol bgp` makes its routes resilient", ""},
 	{"bird", []Role{Balancer, Reflector}, Info, "speaks BGP as well: it needs another router ID, and other peers", ""},
 	{"bird", []Role{Router}, Info, "speaks BGP: `fairlead router --shadow-protocol bird` makes its routes resilient", ""},
 	{"katran", []Role{Balancer}, Degraded, "attaches its own XDP program", "systemctl disable --now katran"},
-	{"loxilb", []Role{Balancer, Server, Proxy}, Degraded, "attaches programs to the same hooks", "end loxilb"},
+	{"loxilb", []Role{Balancer, DSR, Proxy}, Degraded, "attaches programs to the same hooks", "end loxilb"},
 }
 
 // Comms lists the processes to look for.
@@ -199,7 +199,7 @@ func (o Options) ports() []port {
 			"end it, or --bfd=false"},
 	}
 	if o.GUEPort != 0 {
-		all = append(all, port{"gue", true, o.GUEPort, []Role{Server}, Degraded, "packets of GUE tunnels to backends here share its port",
+		all = append(all, port{"gue", true, o.GUEPort, []Role{DSR}, Degraded, "packets of GUE tunnels to backends here share its port",
 			"end it, or --gue-port with another on all load balancers and nodes"})
 	}
 	if n := portOf(o.Health); n != 0 {

@@ -8,7 +8,7 @@ import (
 )
 
 func checkDefaultRoutes(e exam) {
-	if e.Network.Err != "" || !e.Has(Balancer, Server, Proxy, Router, VDN) {
+	if e.Network.Err != "" || !e.Has(Balancer, DSR, Proxy, Router, VDN) {
 		return
 	}
 	devices := defaultDevices(e.network().Routes)
@@ -17,7 +17,7 @@ func checkDefaultRoutes(e exam) {
 		e.add("default-route", OK, "the default route leaves by "+devices[0], "")
 	case len(devices) > 1:
 		e.add("default-route", Info, "default routes leave by "+strings.Join(devices, " and ")+": packets may come in by one and be answered by another", "")
-	case e.Has(Server):
+	case e.Has(DSR):
 		e.add("default-route", Degraded, "there is no default route: backends here cannot answer clients that no other route covers",
 			"ip route add default via GATEWAY")
 	case e.Has(Balancer):
@@ -31,7 +31,7 @@ func checkDefaultRoutes(e exam) {
 // checkReversePath checks the interfaces on which tunneled packets arrive. After
 // decapsulation, their source is a client anywhere.
 func checkReversePath(e exam) {
-	if !e.Has(Server) {
+	if !e.Has(DSR) {
 		return
 	}
 	devices := defaultDevices(e.network().Routes)
@@ -60,7 +60,7 @@ func sysctlOf(family, device, setting string) string {
 }
 
 func checkRouteMTU(e exam) {
-	if !e.Has(Balancer, Server) {
+	if !e.Has(Balancer, DSR) {
 		return
 	}
 	mtu := map[string]int{}
@@ -212,7 +212,7 @@ func checkNeighbours(e exam) {
 	}{{"ipv4", e.network().Neighbours4}, {"ipv6", e.network().Neighbours6}} {
 		name := "net." + family.name + ".neigh.default.gc_thresh3"
 		most, err := strconv.Atoi(e.Sysctls.Value[name].Value)
-		if err != nil || !e.Has(Balancer, Server, Proxy, Router, VDN) {
+		if err != nil || !e.Has(Balancer, DSR, Proxy, Router, VDN) {
 			continue // exists only in the initial network namespace
 		}
 		need := max(family.now, e.backends()) // at most one entry per backend
@@ -248,7 +248,7 @@ func checkConntrack(e exam) {
 	const most, now = "net.netfilter.nf_conntrack_max", "net.netfilter.nf_conntrack_count"
 	limit, err1 := strconv.Atoi(e.Sysctls.Value[most].Value)
 	count, err2 := strconv.Atoi(e.Sysctls.Value[now].Value)
-	if err1 != nil || err2 != nil || limit == 0 || !e.Has(Balancer, Server, Proxy, Router, VDN) {
+	if err1 != nil || err2 != nil || limit == 0 || !e.Has(Balancer, DSR, Proxy, Router, VDN) {
 		return
 	}
 	message := fmt.Sprintf("connection tracking has %d of %d entries", count, limit)

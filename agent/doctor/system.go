@@ -46,7 +46,7 @@ func checkKernel(e exam) {
 func checkBTF(e exam) {
 	s, known := e.system()
 	switch {
-	case !known || !e.Has(Balancer, Server, Proxy, VDN):
+	case !known || !e.Has(Balancer, DSR, Proxy, VDN):
 	case s.BTF:
 		e.add("btf", OK, "/sys/kernel/btf/vmlinux is there", "")
 	default:
@@ -91,7 +91,7 @@ func (e exam) missing() []privilege.Need {
 // unprobed lists the missing capabilities because of which features could not be probed:
 // those needed to load programs, whatever else the roles need.
 func (e exam) unprobed() []privilege.Need {
-	if e.Has(Balancer, Server, Proxy, VDN) {
+	if e.Has(Balancer, DSR, Proxy, VDN) {
 		return privilege.Missing(privilege.For(privilege.Balancer), e.System.Value.Held)
 	}
 	return e.missing()
@@ -99,13 +99,13 @@ func (e exam) unprobed() []privilege.Need {
 
 // privileged maps roles to their names in package privilege.
 var privileged = map[Role]string{
-	Balancer: privilege.Balancer, Server: privilege.Server, Proxy: privilege.Proxy,
+	Balancer: privilege.Balancer, DSR: privilege.DSR, Proxy: privilege.Proxy,
 	Router: privilege.Router, VDN: privilege.VDNNode, Reflector: privilege.Reflector,
 }
 
 func checkSecurity(e exam) {
 	s, known := e.system()
-	if !known || !e.Has(Balancer, Server, Proxy, VDN) {
+	if !known || !e.Has(Balancer, DSR, Proxy, VDN) {
 		return
 	}
 	switch s.Lockdown {
@@ -133,7 +133,7 @@ const jitName = "net.core.bpf_jit_enable"
 
 func checkJIT(e exam) {
 	jit, known := e.Sysctls.Value[jitName]
-	if !known || !e.Has(Balancer, Server, Proxy, VDN) {
+	if !known || !e.Has(Balancer, DSR, Proxy, VDN) {
 		return
 	}
 	if jit.Value == "0" {
@@ -157,7 +157,7 @@ func checkLimits(e exam) {
 		return
 	}
 	switch {
-	case s.MemoryMax == 0 || !e.Has(Balancer, Server, Proxy, VDN):
+	case s.MemoryMax == 0 || !e.Has(Balancer, DSR, Proxy, VDN):
 	case s.MemoryMax < leastMemory:
 		e.add("memory-limit", Degraded, fmt.Sprintf("the cgroup's memory.max is %d MiB, and BPF maps count: loading may fail with ENOMEM", s.MemoryMax>>20),
 			fmt.Sprintf("raise resources.limits.memory, or MemoryMax= of the unit, to at least %dM", leastMemory>>20))
@@ -170,7 +170,7 @@ func checkLimits(e exam) {
 	} else {
 		e.add("open-files", OK, "at most "+limit(s.OpenFiles)+" open files", "")
 	}
-	if s.LockedMemory != noLimit && e.Has(Balancer, Server, Proxy, VDN) {
+	if s.LockedMemory != noLimit && e.Has(Balancer, DSR, Proxy, VDN) {
 		e.add("locked-memory", Info, fmt.Sprintf("at most %d KiB of locked memory: kernels since 5.11 charge BPF maps to the cgroup instead", s.LockedMemory>>10), "")
 	}
 }

@@ -101,19 +101,19 @@ var All = []Metric{
 			tally(s.DataPlane.Drops).emit(emit)
 		}
 	}},
-	{"fairlead_dsr_tracked_flows", "Flows that the servers' half remembers.", nil, false, func(s *status.Status, emit emit) {
-		if s.ServerHalf != nil {
-			emit(float64(s.ServerHalf.Flows))
+	{"fairlead_dsr_tracked_flows", "Flows tracked by the DSR agent.", nil, false, func(s *status.Status, emit emit) {
+		if s.DSRAgent != nil {
+			emit(float64(s.DSRAgent.Flows))
 		}
 	}},
-	{"fairlead_dsr_packets_total", "Packets at the servers' half, by what became of them.", []string{"outcome"}, true, func(s *status.Status, emit emit) {
-		if s.ServerHalf != nil {
-			tally(s.ServerHalf.Counters).emit(emit)
+	{"fairlead_dsr_packets_total", "Packets at the DSR agent, by outcome.", []string{"outcome"}, true, func(s *status.Status, emit emit) {
+		if s.DSRAgent != nil {
+			tally(s.DSRAgent.Counters).emit(emit)
 		}
 	}},
 	{"fairlead_dsr_known_senders", "Load balancers from which backends accept tunnelled packets; absent where anyone is accepted.", nil, false, func(s *status.Status, emit emit) {
-		if s.ServerHalf != nil && s.ServerHalf.ChecksSenders {
-			emit(float64(len(s.ServerHalf.Senders)))
+		if s.DSRAgent != nil && s.DSRAgent.ChecksSenders {
+			emit(float64(len(s.DSRAgent.Senders)))
 		}
 	}},
 	ofProxy("fairlead_proxy_services", "Services that the service proxy knows.", false, func(p *status.ServiceProxy) float64 { return float64(p.Services) }),

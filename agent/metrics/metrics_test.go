@@ -66,10 +66,10 @@ func TestNames(t *testing.T) {
 func full() status.Status {
 	began := time.Unix(1700000000, 0)
 	return status.Status{
-		Version: "v1", Role: "balancer, server, proxy", Node: "node1", Started: began,
-		DataPlane:  &dataplane.Description{Kind: "xdp", Drops: map[string]uint64{"ttl-exceeded": 3}},
-		Degraded:   []features.Degraded{{Feature: features.Capture, Reason: "EPERM"}},
-		ServerHalf: &status.ServerHalf{Flows: 5, Counters: map[string]uint64{"tunnel-delivered": 6}, ChecksSenders: true, Senders: make([]netip.Addr, 2)},
+		Version: "v1", Role: "balancer, dsr, proxy", Node: "node1", Started: began,
+		DataPlane: &dataplane.Description{Kind: "xdp", Drops: map[string]uint64{"ttl-exceeded": 3}},
+		Degraded:  []features.Degraded{{Feature: features.Capture, Reason: "EPERM"}},
+		DSRAgent:  &status.DSRAgent{Flows: 5, Counters: map[string]uint64{"tunnel-delivered": 6}, ChecksSenders: true, Senders: make([]netip.Addr, 2)},
 		ServiceProxy: &status.ServiceProxy{Services: 7, Frontends: 8, Unwritten: 1, Changes: 9, LastSync: began,
 			DelayP50: time.Millisecond, DelayP99: 20 * time.Millisecond, Drops: map[string]uint64{"no-endpoint": 2}},
 		Drain: &status.Drain{Stage: plan.Withdrawn, Flows: 4},
@@ -106,7 +106,7 @@ func scrape(t *testing.T, s status.Status) string {
 func TestEveryMetricIsReadOffTheStatus(t *testing.T) {
 	got := scrape(t, full())
 	for _, want := range []string{
-		`fairlead_build_info{node="node1",role="balancer, server, proxy",version="v1"} 1`,
+		`fairlead_build_info{node="node1",role="balancer, dsr, proxy",version="v1"} 1`,
 		`fairlead_bgp_session_up{peer="tor-1"} 1`, `fairlead_bgp_session_up{peer="10.0.0.2"} 0`,
 		`fairlead_bgp_advertised_prefixes{peer="tor-1"} 1`, `fairlead_bgp_received_prefixes{peer="tor-1"} 2`,
 		`fairlead_bgp_sent_updates_total{peer="tor-1"} 11`, `fairlead_bgp_received_updates_total{peer="tor-1"} 12`,

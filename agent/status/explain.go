@@ -91,7 +91,7 @@ func newExplainer(s Status) *explainer {
 // judge evaluates the rules; the first negative one decides.
 func (s *explainer) judge(v *Verdict, svc Service) {
 	if s.DataPlane == nil {
-		v.say(RuleNotHere, "this agent is a "+s.Role+", which announces nothing")
+		v.say(RuleNotHere, "this agent has the role "+s.Role+" and advertises no routes")
 		return
 	}
 	if !s.frontendsLet(v, svc) {

@@ -105,7 +105,7 @@ func TestExplainServices(t *testing.T) {
 		{"asking to be avoided", announcing(at(plan.Asking), up), []string{"web"}},
 		{"withdrawn", announcing(at(plan.Withdrawn), up), []string{"web"}},
 		{"kept, as the last", announcing(at(plan.Kept), up), []string{"web"}},
-		{"the servers' half", Agent{Role: "server", View: announcing(plan.Drain{}).View}, []string{"web"}},
+		{"the DSR agent", Agent{Role: "dsr", View: announcing(plan.Drain{}).View}, []string{"web"}},
 	} {
 		s, err := c.agent.Gather(eleven).Only(c.only...)
 		if err != nil {

@@ -29,7 +29,7 @@ func FuzzStatus(f *testing.F) {
 		}
 		f.Add(text)
 	}
-	f.Add([]byte(`{"services":[null,{"frontends":[{"backends":[{}]}]}],"peers":[{}],"drain":{},"routes":[{}],"dataPlane":{},"serverHalf":{},"serviceProxy":{}}`))
+	f.Add([]byte(`{"services":[null,{"frontends":[{"backends":[{}]}]}],"peers":[{}],"drain":{},"routes":[{}],"dataPlane":{},"dsr":{},"serviceProxy":{}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		fuzzlimit.Time(t)
 		var s Status

@@ -24,7 +24,7 @@ import (
 )
 
 // Agent is the source from which the Status of an agent is gathered. DataPlane,
-// ServerHalf, Announcer and Probed are nil if the agent has none; Announcer is also nil
+// DSRAgent, Announcer and Probed are nil if the agent has none; Announcer is also nil
 // without peers.
 type Agent struct {
 	Version, Kernel, Node, Role string
@@ -36,8 +36,8 @@ type Agent struct {
 	View      func() *reconciler.View
 	Source    func() []problem.Problem
 	DataPlane dataplane.DataPlane
-	// ServerHalf returns the state of the DSR agent.
-	ServerHalf func() (dsr.State, error)
+	// DSRAgent returns the state of the DSR agent.
+	DSRAgent func() (dsr.State, error)
 	// ServiceProxy is nil if there is none.
 	ServiceProxy func() ServiceProxy
 	Announcer    advertise.Announcer
@@ -90,10 +90,10 @@ func (a Agent) Gather(now time.Time) Status {
 			s.Problems = append(s.Problems, problem.Problem{Object: "data plane", Message: "reading its counters: " + err.Error()})
 		}
 	}
-	if a.ServerHalf != nil {
+	if a.DSRAgent != nil {
 		var err error
-		if s.ServerHalf, err = g.serverHalf(); err != nil {
-			s.Problems = append(s.Problems, problem.Problem{Object: "server half", Message: "reading what it holds: " + err.Error()})
+		if s.DSRAgent, err = g.dsrAgent(); err != nil {
+			s.Problems = append(s.Problems, problem.Problem{Object: "DSR agent", Message: "reading its state: " + err.Error()})
 		}
 	}
 	if a.Source != nil && !g.view.Loaded {
@@ -130,7 +130,7 @@ type gatherer struct {
 	Agent
 	view   *reconciler.View
 	counts map[service.Key]dataplane.FrontendCounters
-	half   half
+	dsr    dsrIndex
 	// peers are those of the Announcer.
 	peers []advertise.Peer
 	// answered holds who answers for each prefix on layer 2.
@@ -221,12 +221,12 @@ func (g *gatherer) frontend(f *plan.Frontend) Frontend {
 
 // state returns the state in the plan, or that of the attempt to program it.
 func (g *gatherer) state(f *plan.Frontend, backends []Backend) (plan.State, string) {
-	half := g.DataPlane == nil
-	if f.Want == nil && !(half && (f.State == plan.Elsewhere || f.State == plan.Unannounced)) { // load balancing decisions do not concern the DSR agent
+	onlyDSR := g.DataPlane == nil
+	if f.Want == nil && !(onlyDSR && (f.State == plan.Elsewhere || f.State == plan.Unannounced)) { // load balancing decisions do not concern the DSR agent
 		return f.State, f.Reason
 	}
-	if half {
-		return g.halfState(f, backends)
+	if onlyDSR {
+		return g.dsrState(f, backends)
 	}
 	if why, refused := g.view.Refused[f.Key]; refused {
 		return Refused, about(f.Key.String(), why)

@@ -282,7 +282,7 @@ func serverScene(t *testing.T) Agent {
 	view.Held, view.Announced, view.Refused, view.Failures = nil, nil, nil, nil
 	a.View = func() *reconciler.View { return &view }
 	web := service.Key{VIP: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: service.TCP}
-	a.ServerHalf = func() (dsr.State, error) {
+	a.DSRAgent = func() (dsr.State, error) {
 		return dsr.State{
 			Attached: []string{"veth1: tcx: servers behind it"},
 			Abroad: map[netip.Addr]string{
@@ -300,13 +300,13 @@ func serverScene(t *testing.T) Agent {
 	return a
 }
 
-func TestServerHalfTellsWhatItServes(t *testing.T) {
+func TestDSRAgentTellsWhatItServes(t *testing.T) {
 	s := serverScene(t).Gather(eleven)
 	if s.DataPlane != nil || len(s.Peers) != 0 || len(s.Routes) != 0 {
 		t.Errorf("data plane %v, peers %v, routes %v; want none", s.DataPlane, s.Peers, s.Routes)
 	}
-	if h := s.ServerHalf; h == nil || h.Flows != 2 || len(h.Entries) != 1 || h.Entries[0].Flows != 1 {
-		t.Fatalf("server half %+v", h)
+	if h := s.DSRAgent; h == nil || h.Flows != 2 || len(h.Entries) != 1 || h.Entries[0].Flows != 1 {
+		t.Fatalf("DSR agent %+v", h)
 	}
 	for id, want := range map[string]struct {
 		state  plan.State
@@ -335,15 +335,15 @@ func TestServerHalfTellsWhatItServes(t *testing.T) {
 		t.Errorf("the server that is elsewhere: %+v", l)
 	}
 	if b := backends[0]; b.Health != "unchecked" || b.InService {
-		t.Errorf("a server half neither probes nor balances: %+v", b)
+		t.Errorf("a DSR agent neither probes nor balances: %+v", b)
 	}
 }
 
-func TestServerHalfIsNotAskedForWhatLeadsBack(t *testing.T) {
+func TestDSRAgentIsNotNeededIfRepliesReturn(t *testing.T) {
 	for _, m := range []service.Method{service.NAT, service.FullNAT} {
 		a := serverScene(t)
-		state := a.ServerHalf
-		a.ServerHalf = func() (dsr.State, error) {
+		state := a.DSRAgent
+		a.DSRAgent = func() (dsr.State, error) {
 			s, err := state()
 			s.Entries = nil
 			return s, err
@@ -361,22 +361,22 @@ func TestServerHalfIsNotAskedForWhatLeadsBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := one.Services[0].Frontends[0]
-		if want := string(m) + " leads back through the balancer"; f.State != Idle || !strings.Contains(f.Reason, want) || f.Backends[0].Local != nil {
+		if want := string(m) + " returns replies through the load balancer"; f.State != Idle || !strings.Contains(f.Reason, want) || f.Backends[0].Local != nil {
 			t.Errorf("%s: %s %q, %+v", m, f.State, f.Reason, f.Backends[0].Local)
 		}
 	}
 }
 
-func TestServerHalfTellsItsFailures(t *testing.T) {
+func TestDSRAgentTellsItsFailures(t *testing.T) {
 	a := serverScene(t)
-	state := a.ServerHalf
-	a.ServerHalf = func() (dsr.State, error) {
+	state := a.DSRAgent
+	a.DSRAgent = func() (dsr.State, error) {
 		s, err := state()
 		s.Entries = nil
 		return s, err
 	}
 	view := *a.View()
-	view.Failures = map[string]error{"server half": errors.New("no room for it")}
+	view.Failures = map[string]error{"DSR agent": errors.New("no room for it")}
 	a.View = func() *reconciler.View { return &view }
 	one, err := a.Gather(eleven).Only("web")
 	if err != nil {
@@ -385,9 +385,9 @@ func TestServerHalfTellsItsFailures(t *testing.T) {
 	if f := one.Services[0].Frontends[0]; f.State != Pending || f.Reason != "no room for it" {
 		t.Errorf("%s %q", f.State, f.Reason)
 	}
-	a.ServerHalf = func() (dsr.State, error) { return dsr.State{}, dsr.ErrClosed }
-	if s := a.Gather(eleven); s.ServerHalf != nil || !strings.Contains(s.Problems[1].String(), "server half") {
-		t.Errorf("server half %v, problems %v", s.ServerHalf, s.Problems)
+	a.DSRAgent = func() (dsr.State, error) { return dsr.State{}, dsr.ErrClosed }
+	if s := a.Gather(eleven); s.DSRAgent != nil || !strings.Contains(s.Problems[1].String(), "DSR agent") {
+		t.Errorf("DSR agent %v, problems %v", s.DSRAgent, s.Problems)
 	}
 }
 
@@ -460,7 +460,7 @@ func TestSendersInWords(t *testing.T) {
 	for i := range many {
 		many[i] = netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})
 	}
-	for want, h := range map[string]ServerHalf{
+	for want, h := range map[string]DSRAgent{
 		"any: every host that reaches this node": {},
 		"none known, others are refused":         {ChecksSenders: true},
 		"1 known, others are refused: 10.0.0.0":  {ChecksSenders: true, Senders: many[:1]},

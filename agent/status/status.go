@@ -26,7 +26,7 @@ type Status struct {
 	// Kernel is the output of uname -sr.
 	Kernel string `json:"kernel"`
 	Node   string `json:"node"`
-	// Role is "balancer", "server", "balancer, server", "reflector" or "router".
+	// Role is "balancer", "dsr", "balancer, dsr", "reflector" or "router".
 	Role    string    `json:"role"`
 	Started time.Time `json:"started"`
 	// Time is when the status was gathered. Ages in tables are relative to it.
@@ -35,8 +35,8 @@ type Status struct {
 	DataPlane *dataplane.Description `json:"dataPlane,omitempty"`
 	// NodeKeys is omitted if packets between nodes are not authenticated.
 	NodeKeys *NodeKeys `json:"nodeKeys,omitempty"`
-	// ServerHalf is omitted if the role has none.
-	ServerHalf *ServerHalf `json:"serverHalf,omitempty"`
+	// DSRAgent is omitted if the role has none.
+	DSRAgent *DSRAgent `json:"dsr,omitempty"`
 	// ServiceProxy is omitted if the role has none.
 	ServiceProxy *ServiceProxy `json:"serviceProxy,omitempty"`
 	// Services are sorted by ID.
@@ -75,8 +75,8 @@ func (s Status) complete() Status {
 		}
 		s.Services[i].Frontends = fs
 	}
-	if s.ServerHalf != nil {
-		s.ServerHalf = s.ServerHalf.complete()
+	if s.DSRAgent != nil {
+		s.DSRAgent = s.DSRAgent.complete()
 	}
 	s.Routes = append([]Route{}, s.Routes...)
 	s.Peers = append([]advertise.Peer{}, s.Peers...)
@@ -184,8 +184,8 @@ type NodeKeys struct {
 	Required bool     `json:"required"`
 }
 
-// ServerHalf is the state of the DSR agent in the kernel.
-type ServerHalf struct {
+// DSRAgent is the state of the DSR agent in the kernel.
+type DSRAgent struct {
 	// Attached has one line per device.
 	Attached []string `json:"attached"`
 	// Entries are the frontends with backends on this node.

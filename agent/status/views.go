@@ -41,8 +41,8 @@ func (v overview) table(t *table) {
 	if v.NodeKeys != nil {
 		t.fact("node keys", v.NodeKeys.words())
 	}
-	if v.ServerHalf != nil {
-		v.half(t)
+	if v.DSRAgent != nil {
+		v.dsrAgent(t)
 	}
 	if v.ServiceProxy != nil {
 		v.serviceProxy(t)
@@ -92,10 +92,10 @@ func (k NodeKeys) words() string {
 	return fmt.Sprintf("%s is sent; %s accepted; packets without a right tag are %s", k.Sends, strings.Join(k.Accepts, ", "), others)
 }
 
-// half writes the state of the DSR agent.
-func (v overview) half(t *table) {
-	h := v.ServerHalf
-	t.fact("server half", fmt.Sprintf("%d flows remembered", h.Flows))
+// dsrAgent writes the state of the DSR agent.
+func (v overview) dsrAgent(t *table) {
+	h := v.DSRAgent
+	t.fact("DSR agent", fmt.Sprintf("%d flows tracked", h.Flows))
 	for _, a := range h.Attached {
 		t.fact("", a)
 	}
@@ -194,7 +194,7 @@ func (v services) table(t *table) {
 			head = append(head, "PACKETS", "BYTES")
 		}
 	}
-	if v.status.ServerHalf != nil {
+	if v.status.DSRAgent != nil {
 		head = append(head, "LOCAL", "TRACKED")
 	}
 	t.head(append(head, "REASON")...)
@@ -207,7 +207,7 @@ func (v services) table(t *table) {
 					row = append(row, fmt.Sprint(f.Counts.Packets), size(f.Counts.Bytes))
 				}
 			}
-			if v.status.ServerHalf != nil {
+			if v.status.DSRAgent != nil {
 				row = append(row, f.count(func(b Backend) bool { return b.Local != nil && b.Local.Here }), fmt.Sprint(f.remembered()))
 			}
 			t.row(append(row, s.reason(f, v.status.Time))...)
@@ -245,7 +245,7 @@ func (s Service) reason(f Frontend, now time.Time) string {
 
 // balances reports whether this is, or may be, a load balancer: a node with only a DSR
 // agent neither probes nor counts.
-func (s Status) balances() bool { return s.DataPlane != nil || s.ServerHalf == nil }
+func (s Status) balances() bool { return s.DataPlane != nil || s.DSRAgent == nil }
 
 // count returns "3/4": how many backends satisfy a condition.
 func (f Frontend) count(is func(Backend) bool) string {
@@ -302,7 +302,7 @@ func (v backends) table(t *table) {
 		}
 		head = append(head, "LAST ERROR")
 	}
-	if v.status.ServerHalf != nil {
+	if v.status.DSRAgent != nil {
 		head = append(head, "TRACKED", "LOCAL")
 	}
 	t.head(head...)
@@ -319,7 +319,7 @@ func (v backends) table(t *table) {
 			}
 			row = append(row, b.LastError)
 		}
-		if v.status.ServerHalf != nil {
+		if v.status.DSRAgent != nil {
 			row = append(row, b.Local.words()...)
 		}
 		t.row(row...)

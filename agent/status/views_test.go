@@ -82,8 +82,8 @@ func web() Frontend {
 // server is a node with only the DSR agent.
 func server() Status {
 	s := balancer()
-	s.Role, s.DataPlane, s.Routes, s.Peers, s.Problems = "server", nil, nil, nil, nil
-	s.ServerHalf = &ServerHalf{
+	s.Role, s.DataPlane, s.Routes, s.Peers, s.Problems = "dsr", nil, nil, nil, nil
+	s.DSRAgent = &DSRAgent{
 		Attached: []string{"eth0: tcx: packets that come in", "veth1: tcx: servers behind it"}, Flows: 12,
 		Entries: []Entry{{VIP: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: "TCP", Method: service.Tunnel,
 			Server: netip.MustParseAddrPort("172.16.1.10:8080"), Flows: 12}},
@@ -142,7 +142,7 @@ func views(s Status) map[string]View {
 }
 
 func TestGolden(t *testing.T) {
-	for who, s := range map[string]Status{"balancer": balancer(), "server": server(), "router": routing(), "reflector": reflector(), "draining": draining(), "empty": {Version: "devel", Kernel: "Linux 6.1", Node: "n", Role: "balancer", Started: eleven, Time: eleven}} {
+	for who, s := range map[string]Status{"balancer": balancer(), "dsr": server(), "router": routing(), "reflector": reflector(), "draining": draining(), "empty": {Version: "devel", Kernel: "Linux 6.1", Node: "n", Role: "balancer", Started: eleven, Time: eleven}} {
 		for name, v := range views(s) {
 			for _, f := range Formats {
 				t.Run(who+"/"+name+"/"+string(f), func(t *testing.T) {

@@ -174,7 +174,7 @@ func newBenchDataplaneCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dataplane",
 		Short: "Measure the programs packet by packet, beside goals and peers",
-		Long: `Dataplane measures the balancer's program and that of the server's half by
+		Long: `Dataplane measures the balancer's program and that of the DSR agent by
 BPF_PROG_TEST_RUN, every packet whole and of its own flow, for each method and for
 how many flows and VIPs; and how long it takes to write that a server has changed.
 

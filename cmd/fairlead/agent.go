@@ -44,15 +44,15 @@ func newAgentCommand() *cobra.Command {
 	c := config.DefaultAgent()
 	cmd := &cobra.Command{
 		Use:   "agent",
-		Short: "Run a balancer, the servers' half of direct return, or a service proxy",
+		Short: "Run a load balancer, a DSR agent, or a service proxy",
 		Long: `Agent reads Services and EndpointSlices from a folder, or with --kubernetes from
 an API server, probes the servers, holds the healthy ones in the kernel (XDP, or
 its IPVS), and announces the VIPs by BGP, on a segment without a router that speaks
 it by ARP and neighbour discovery, or has a cloud lead them here (--cloud).
 
-With --role server it is the other half of the tunnel and dsr-nat methods: on
-the node of the real servers it takes packets out of the tunnel and gives answers
-the VIP as their source. --role balancer,server does both. --role proxy serves all
+With --role dsr it runs the DSR agent on a backend node: it decapsulates packets
+(tunnel) or rewrites them (dsr-nat), and sets the VIP as the source of replies.
+--role balancer,dsr does both. --role proxy serves all
 Services of a cluster to the node's clients, in place of kube-proxy.
 
 The kernel goes on forwarding while the agent is away: an agent that starts finds
@@ -65,8 +65,8 @@ second signal ends it at once. It drains, and stays, when its Node is cordoned o
 has a taint of --drain-taint, and on fairlead drain.`,
 		Example: `  fairlead agent --manifest-dir /etc/fairlead/services --interface eth0 --peer 10.0.0.109
   fairlead agent --manifest-dir /etc/fairlead/services --l2-interfaces eth0 --l2-members 10.0.0.1,10.0.0.2
-  fairlead agent --manifest-dir /etc/fairlead/services --role server
-  fairlead agent --kubernetes --role balancer,server,proxy --node worker-1 --peer 10.0.0.109`,
+  fairlead agent --manifest-dir /etc/fairlead/services --role dsr
+  fairlead agent --kubernetes --role balancer,dsr,proxy --node worker-1 --peer 10.0.0.109`,
 		Args:    cobra.NoArgs,
 		GroupID: groupRun,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -85,7 +85,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.BoolVar(&c.GatewayAPI, "gateway-api", false, "with --kubernetes: Gateways of the Gateway API, with their TCPRoutes and UDPRoutes, too")
 	f.StringVar(&c.Only, "dedicated-service", "", "`namespace/name` of the one Service that this balancer is for")
 	f.BoolVar(&c.RequireClass, "require-class", false, "leave Services without spec.loadBalancerClass to others, as the controller's --require-class does")
-	f.StringSliceVar(&c.Roles, "role", c.Roles, "balancer, server, proxy or several")
+	f.StringSliceVar(&c.Roles, "role", c.Roles, "balancer, dsr, proxy or several")
 	f.StringVar(&c.Node, "node", c.Node, "`name` of this node")
 	f.StringToStringVar(&c.NodeLabels, "node-labels", nil, "`key=value` labels of this node, for selectors of BGPPeers and Announcements in the folder")
 	f.StringSliceVar(&c.Interfaces, "interface", c.Interfaces, "`name`s of the interfaces on which packets for the VIPs arrive")
@@ -105,7 +105,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.DurationVar(&c.Keep, "state-cache-max-age", c.Keep, "with --kubernetes: maximum age of the cached state to start from while the API server is unreachable; the cache is next to --socket; 0 disables it")
 	drainFlags(f, c)
 	f.StringVar(&c.Balancers, "balancers", c.Balancers, "`namespace/name` of the Service whose endpoints are the balancers themselves")
-	f.StringSliceVar(&c.AcceptFrom, "accept-from", nil, "with --role server: Services of load balancers, `namespace/name` or namespace/label=value, whose endpoints alone may tunnel packets to backends here (default any sender)")
+	f.StringSliceVar(&c.AcceptFrom, "accept-from", nil, "with --role dsr: Services of load balancers, `namespace/name` or namespace/label=value, whose endpoints alone may tunnel packets to backends here (default any sender)")
 	f.StringVar(&c.NodeKeyFile, "node-key-file", "", "`file` with the key that load balancers and backend nodes authenticate their packets by: one line, or two while keys change, of which the first is used; followed")
 	f.BoolVar(&c.RequireNodeKey, "require-node-key", false, "drop packets of load balancers and nodes that have no tag by --node-key-file; otherwise they are counted")
 	f.DurationVar(&c.Resync, "resync", c.Resync, "how often everything is compared with the kernel again")
@@ -120,7 +120,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	proxyFlags(f, &c.ServiceProxy)
 	cloudFlags(cmd, &c.Cloud, config.CloudController, "gcp", "webhook")
 	layer2Flags(f, &c.Layer2)
-	for flag, values := range map[string][]string{"dataplane": config.DataPlanes, "xdp-mode": config.Modes, "role": {string(config.Balancer), string(config.Server), string(config.Proxy)}} {
+	for flag, values := range map[string][]string{"dataplane": config.DataPlanes, "xdp-mode": config.Modes, "role": {string(config.Balancer), string(config.DSR), string(config.Proxy)}} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 }
@@ -180,7 +180,7 @@ type agent struct {
 	plane   plane               // the data plane
 	xdp     *xdp.DataPlane      // the same, if it is XDP
 	noXDP   []features.Degraded // why IPVS is used instead
-	half    *dsr.Half
+	dsr     *dsr.Agent
 	proxy   *serviceProxy // nil without that role
 	source  source.Source
 	cluster *kube.Source // if the Services come from a cluster
@@ -217,7 +217,7 @@ func (a *agent) open() (err error) {
 			return err
 		}
 	}
-	if !r.Balancer && !r.Server {
+	if !r.Balancer && !r.DSR {
 		return nil
 	}
 	loop := reconciler.Config{
@@ -235,14 +235,14 @@ func (a *agent) open() (err error) {
 			return err
 		}
 	}
-	if r.Server {
-		a.half, err = dsr.Open(dsr.Config{
+	if r.DSR {
+		a.dsr, err = dsr.Open(dsr.Config{
 			PinDir: filepath.Join(r.BPFFS, "fairlead", "server"), MaxFlows: uint32(r.MaxFlows), GUEPort: r.GUEPort, Auth: r.NodeAuth, Log: log,
 		})
 		if err != nil {
 			return err
 		}
-		loop.ServerHalf = serverHalf{a.half}
+		loop.DSRAgent = dsrAgent{a.dsr}
 	}
 	a.loop = reconciler.New(loop)
 	a.keys = a.newKeys()
@@ -295,7 +295,7 @@ func (a *agent) openSource() (err error) {
 	}
 	c := kube.Config{
 		Kubeconfig: r.Kubeconfig, Node: r.Node, Balancers: r.BalancersID, AcceptFrom: r.AcceptFrom, RequireClass: r.RequireClass,
-		GatewayAPI: r.GatewayAPI, Announcements: r.Balancer || r.Server, Log: log,
+		GatewayAPI: r.GatewayAPI, Announcements: r.Balancer || r.DSR, Log: log,
 	}
 	if r.Balancer {
 		c.OnPeers, c.DrainOnCordon, c.DrainTaints = a.setPeers, r.DrainOnCordon, r.DrainTaints
@@ -315,7 +315,7 @@ func (a *agent) openSource() (err error) {
 	if keep != nil {
 		of = keep.Before(a.cluster)
 	}
-	a.begun = begin(of, r.Balancer || r.Server)
+	a.begun = begin(of, r.Balancer || r.DSR)
 	a.source = a.begun
 	return nil
 }
@@ -337,17 +337,17 @@ func speakerConfig(r *config.Resolved) bgp.SpeakerConfig {
 	return c
 }
 
-// serverHalf adapts the DSR agent to the interface of the loop.
-type serverHalf struct{ *dsr.Half }
+// dsrAgent adapts the DSR agent to the interface of the loop.
+type dsrAgent struct{ *dsr.Agent }
 
-func (h serverHalf) Set(frontends []desired.Frontend) error {
+func (h dsrAgent) Set(frontends []desired.Frontend) error {
 	var entries []dsr.Entry
 	var sources []dsr.Sources
 	for _, f := range frontends {
 		entries = append(entries, dsr.Entries(f)...)
 		sources = append(sources, dsr.Sources{Key: f.Key, Allow: f.Allow, Deny: f.Deny})
 	}
-	return errors.Join(h.SetSources(sources), h.Half.Set(entries)) // a frontend must not receive packets before its source ranges are set
+	return errors.Join(h.SetSources(sources), h.Agent.Set(entries)) // a frontend must not receive packets before its source ranges are set
 }
 
 // close closes everything; the kernel keeps forwarding.
@@ -379,8 +379,8 @@ func (a *agent) close() error {
 	if a.plane != nil {
 		errs = append(errs, a.plane.Close())
 	}
-	if a.half != nil {
-		errs = append(errs, a.half.Close())
+	if a.dsr != nil {
+		errs = append(errs, a.dsr.Close())
 	}
 	a.state.Close()
 	if a.proxy != nil {
@@ -415,8 +415,8 @@ func (a *agent) teller() status.Agent {
 		s.DataPlane = a.plane
 		s.Probed = a.prober.Result
 	}
-	if a.half != nil {
-		s.ServerHalf = a.half.State
+	if a.dsr != nil {
+		s.DSRAgent = a.dsr.State
 	}
 	if a.speaker != nil && len(a.speaker.Peers()) > 0 {
 		s.Announcer = advertise.Announcer(a.speaker)

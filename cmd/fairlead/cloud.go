@@ -22,14 +22,14 @@ import (
 // cloudFlags adds the cloud flags of agents and the controller.
 func cloudFlags(cmd *cobra.Command, c *config.Cloud, names ...string) {
 	f := cmd.Flags()
-	f.StringVar(&c.Cloud, "cloud", "", "who leads prefixes to balancers where no router speaks BGP: "+strings.Join(names, ", "))
-	f.StringVar(&c.Owner, "cloud-owner", c.Owner, "`name` that marks what is ours there, another one for each installation")
-	f.StringVar(&c.Project, "gcp-project", "", "`name` of the project of the routes")
-	f.StringVar(&c.Network, "gcp-network", "", "`name` of the network of the routes")
-	f.IntVar(&c.Priority, "gcp-priority", c.Priority, "priority of the routes: the lowest wins")
-	f.StringVar(&c.WebhookURL, "webhook-url", "", "`URL` to which is posted what should be")
-	f.StringVar(&c.WebhookURLFile, "webhook-url-file", "", "`file` with that URL, where it has a password or a token, which the list of processes would show")
-	f.StringVar(&c.WebhookSecretFile, "webhook-secret-file", "", "`file` with the secret that signs it")
+	f.StringVar(&c.Cloud, "cloud", "", "where to program routes without a BGP router: "+strings.Join(names, ", "))
+	f.StringVar(&c.Owner, "cloud-owner", c.Owner, "`NAME` that marks the cloud objects of this installation")
+	f.StringVar(&c.Project, "gcp-project", "", "`NAME` of the project of the routes")
+	f.StringVar(&c.Network, "gcp-network", "", "`NAME` of the network of the routes")
+	f.IntVar(&c.Priority, "gcp-priority", c.Priority, "priority of the routes; the lowest wins")
+	f.StringVar(&c.WebhookURL, "webhook-url", "", "`URL` that receives the desired routes (POST)")
+	f.StringVar(&c.WebhookURLFile, "webhook-url-file", "", "`FILE` with the URL, to keep its secrets out of the process list")
+	f.StringVar(&c.WebhookSecretFile, "webhook-secret-file", "", "`FILE` with the secret that signs requests")
 	_ = cmd.RegisterFlagCompletionFunc("cloud", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 }
 

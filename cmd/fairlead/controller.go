@@ -16,13 +16,14 @@ func newControllerCommand() *cobra.Command {
 	clouds := config.DefaultCloud()
 	cmd := &cobra.Command{
 		Use:   "controller",
-		Short: "Give addresses to a cluster's Services",
-		Long: `Controller gives Services of type LoadBalancer addresses of AddressPools, and
-writes them to their status, and to their EndpointSlices since when each server
-takes flows. Run two or three of them: one leads, by a Lease, and what it has
-written is there for the next. Why a Service has no address is told in its
-conditions and Events. With --cloud it also has a cloud lead prefixes to the agents
-that offer them, where no router speaks BGP.`,
+		Short: "Assign addresses to a cluster's Services",
+		Long: `Assign addresses of AddressPools to Services of type LoadBalancer, and write them to
+their status. It also writes to EndpointSlices when each backend became ready. If a
+Service gets no address, its conditions and Events give the reason. With --cloud, it
+programs cloud routes to the agents that offer prefixes, for networks without a BGP
+router.
+
+Run two or three replicas: one leads, elected by a Lease.`,
 		Example: `  fairlead controller
   fairlead controller --kubeconfig admin.conf --require-class
   fairlead controller --cloud aws --aws-route-table rtb-0123456789abcdef0`,
@@ -43,16 +44,16 @@ that offer them, where no router speaks BGP.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&kubeconfig, "kubeconfig", "", "`file` that says how to reach the API server (default: as the pod that this is)")
-	f.StringVar(&c.Namespace, "lease-namespace", controller.DefaultNamespace, "`namespace` of the Lease")
-	f.StringVar(&c.Lease, "lease", controller.DefaultLease, "`name` of the Lease")
-	f.StringVar(&c.Identity, "identity", "", "our `name` in the Lease (default: the host's, with something random)")
-	f.DurationVar(&c.LeaseDuration, "lease-duration", controller.DefaultLeaseDuration, "how long a dead leader's Lease holds the others off")
-	f.DurationVar(&c.StatusInterval, "status-interval", controller.DefaultStatusInterval, "how often a pool's status is written at most")
-	f.BoolVar(&c.RequireClass, "require-class", false, "leave Services without spec.loadBalancerClass to others")
+	f.StringVar(&kubeconfig, "kubeconfig", "", "`FILE` with the credentials of the API server (default: in-cluster)")
+	f.StringVar(&c.Namespace, "lease-namespace", controller.DefaultNamespace, "`NAMESPACE` of the Lease")
+	f.StringVar(&c.Lease, "lease", controller.DefaultLease, "`NAME` of the Lease")
+	f.StringVar(&c.Identity, "identity", "", "`NAME` of this replica in the Lease (default: host name and a random suffix)")
+	f.DurationVar(&c.LeaseDuration, "lease-duration", controller.DefaultLeaseDuration, "time after which another replica replaces a leader that stopped")
+	f.DurationVar(&c.StatusInterval, "status-interval", controller.DefaultStatusInterval, "minimum interval between updates of a pool's status")
+	f.BoolVar(&c.RequireClass, "require-class", false, "ignore Services without spec.loadBalancerClass")
 	cloudFlags(cmd, &clouds, config.Clouds...)
-	f.StringSliceVar(&clouds.RouteTables, "aws-route-table", nil, "`ID`s of the route tables that lead to VIPs")
-	f.StringVar(&clouds.AddressesVPC, "aws-addresses", "", "`ID` of the VPC whose network interfaces get VIPs as addresses, in place of routes")
-	f.BoolVar(&c.GatewayAPI, "gateway-api", false, "give addresses to Gateways of the Gateway API, too, and write their conditions and those of their TCPRoutes and UDPRoutes")
+	f.StringSliceVar(&clouds.RouteTables, "aws-route-table", nil, "`ID` of a route table for VIPs; repeatable")
+	f.StringVar(&clouds.AddressesVPC, "aws-addresses", "", "`ID` of the VPC whose network interfaces get VIPs as addresses instead of routes")
+	f.BoolVar(&c.GatewayAPI, "gateway-api", false, "also manage Gateways, TCPRoutes and UDPRoutes of the Gateway API")
 	return cmd
 }

@@ -16,8 +16,8 @@ func (a *agent) degraded() (all []features.Degraded) {
 	if a.xdp != nil {
 		all = append(all, a.xdp.Degraded()...)
 	}
-	if a.half != nil {
-		all = append(all, a.half.Degraded()...)
+	if a.dsr != nil {
+		all = append(all, a.dsr.Degraded()...)
 	}
 	if a.proxy != nil {
 		all = append(all, a.proxy.degraded()...)

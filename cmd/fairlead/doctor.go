@@ -55,7 +55,7 @@ means that at least one finding is broken.`,
 	q.basicFlags(cmd)
 	cmd.GroupID = groupQuery
 	f := cmd.Flags()
-	f.StringSliceVar(&roles, "role", nil, "roles to check for: "+strings.Join(doctorRoles(), ", ")+" (default: those of the running agent, else balancer,server)")
+	f.StringSliceVar(&roles, "role", nil, "roles to check for: "+strings.Join(doctorRoles(), ", ")+" (default: those of the running agent, else balancer,dsr)")
 	f.StringSliceVar(&o.Interfaces, "interface", nil, "`NAME`s of the interfaces to check (default: those with a default route)")
 	f.StringVar(&o.DataPlane, "dataplane", o.DataPlane, "xdp, ipvs, or auto")
 	f.StringVar(&o.BPFFS, "bpffs", o.BPFFS, "`DIR` of the BPF file system")

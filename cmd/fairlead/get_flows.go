@@ -137,11 +137,11 @@ func (a *agent) answerFlows(s *stream, r *http.Request) error {
 			given++
 		}
 	}
-	if a.half == nil || q.Limit > 0 && given == q.Limit {
+	if a.dsr == nil || q.Limit > 0 && given == q.Limit {
 		return nil
 	}
 	q.Limit = max(0, q.Limit-given)
-	for f, err := range a.half.EachFlow(q) {
+	for f, err := range a.dsr.EachFlow(q) {
 		if err == nil {
 			err = enc.Encode(flow{f, "dsr"})
 		}

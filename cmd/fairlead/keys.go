@@ -39,8 +39,8 @@ func (a *agent) newKeys() *nodeKeys {
 	case a.plane != nil:
 		k.cause = errors.New("IPVS forwards and cannot put a tag into packets: nodes with --require-node-key drop them")
 	}
-	if a.half != nil {
-		k.set = append(k.set, a.half.SetKeys)
+	if a.dsr != nil {
+		k.set = append(k.set, a.dsr.SetKeys)
 	}
 	slog.Info("packets between nodes are authenticated", "keys", k.auth.Keys, "required", k.auth.Require)
 	return k

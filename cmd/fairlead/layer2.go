@@ -18,9 +18,9 @@ import (
 )
 
 func layer2Flags(f *pflag.FlagSet, c *config.Layer2) {
-	f.StringSliceVar(&c.Interfaces, "l2-interfaces", nil, "`name`s of the interfaces on which to answer ARP and neighbour discovery for the VIPs, in turns with --l2-members")
-	f.StringSliceVar(&c.Members, "l2-members", nil, "`address`es of all nodes that take turns, the same list on each (default: --balancers)")
-	f.StringVar(&c.PasswordFile, "l2-password-file", "", fmt.Sprintf("`file` with the password that signs what the members tell each other (UDP port %d)", l2.Port))
+	f.StringSliceVar(&c.Interfaces, "l2-interfaces", nil, "`NAME` of an interface on which to answer ARP and neighbor discovery for VIPs, one of --l2-members per VIP; repeatable")
+	f.StringSliceVar(&c.Members, "l2-members", nil, "`ADDR` of each node that may own VIPs, the same list on all; repeatable (default: --balancers)")
+	f.StringVar(&c.PasswordFile, "l2-password-file", "", fmt.Sprintf("`FILE` with the password that authenticates messages between members (UDP port %d)", l2.Port))
 }
 
 // openLayer2 makes a loop also advertise by ARP and neighbor discovery, if configured.

@@ -12,7 +12,7 @@ import (
 )
 
 func metricsFlag(cmd *cobra.Command, address *string) {
-	cmd.Flags().StringVar(address, "metrics-address", "", "`address:port` on which Prometheus may ask for /metrics (default: none)")
+	cmd.Flags().StringVar(address, "metrics-address", "", "`ADDR:PORT` of /metrics for Prometheus (default: none)")
 }
 
 // listenMetrics creates the socket for Prometheus, if enabled.

@@ -33,8 +33,8 @@ func agentPrivileges(r *config.Resolved) (names []string) {
 	if r.Balancer && len(r.Agent.Layer2.Interfaces) > 0 {
 		names = append(names, privilege.BalancerLayer2)
 	}
-	if r.Server {
-		names = append(names, privilege.Server)
+	if r.DSR {
+		names = append(names, privilege.DSR)
 	}
 	if r.Proxy {
 		names = append(names, privilege.Proxy)

@@ -37,16 +37,16 @@ type serviceProxy struct {
 }
 
 func proxyFlags(f *pflag.FlagSet, c *config.ServiceProxy) {
-	f.StringVar(&c.Cgroup, "cgroup", "", "`folder` of the cgroup (v2) whose sockets are served (default: the root of all)")
+	f.StringVar(&c.Cgroup, "cgroup", "", "`DIR` of the cgroup (v2) whose sockets are served (default: the root)")
 	f.StringSliceVar(&c.NodePortAddresses, "node-port-addresses", nil,
-		"`prefix`es: node ports are served on the node's addresses in them (default: those that the Node has in Kubernetes)")
-	f.StringSliceVar(&c.Uplinks, "uplink", nil, "`name`s of the interfaces by which clients from outside come (default: those with a route that leads out)")
-	f.StringVar(&c.Health, "health-address", c.Health, "`address:port` to answer /healthz on, as kube-proxy; empty for none")
-	f.IntVar(&c.MaxServiceFrontends, "proxy-max-frontends", 0, fmt.Sprintf("how many addresses with a port and protocol of a cluster's Services the role proxy has room for "+
-		"(default %d); another number needs an empty folder of pins", dpproxy.DefaultMaxFrontends))
-	f.IntVar(&c.MaxServiceTargets, "proxy-max-targets", 0, fmt.Sprintf("how many endpoints of these, twice while they change (default %d); likewise", dpproxy.DefaultMaxTargets))
-	f.DurationVar(&c.Window, "sync-min-period", c.Window, "how long changes of a cluster are gathered while one follows the other")
-	f.DurationVar(&c.MaxDelay, "sync-max-delay", c.MaxDelay, "how long one of them waits for others at most")
+		"`CIDR` of node addresses that serve node ports; repeatable (default: the addresses of the Node)")
+	f.StringSliceVar(&c.Uplinks, "uplink", nil, "`NAME` of an interface that receives external traffic; repeatable (default: those with a default route)")
+	f.StringVar(&c.Health, "health-address", c.Health, "`ADDR:PORT` of /healthz, as kube-proxy; empty disables it")
+	f.IntVar(&c.MaxServiceFrontends, "proxy-max-frontends", 0, fmt.Sprintf("maximum `NUMBER` of addresses with port and protocol of Services for role proxy "+
+		"(default %d); to change it, remove the pinned maps first", dpproxy.DefaultMaxFrontends))
+	f.IntVar(&c.MaxServiceTargets, "proxy-max-targets", 0, fmt.Sprintf("maximum `NUMBER` of endpoints of these, twice while they change (default %d); to change it, remove the pinned maps first", dpproxy.DefaultMaxTargets))
+	f.DurationVar(&c.Window, "sync-min-period", c.Window, "time to collect further changes after a change")
+	f.DurationVar(&c.MaxDelay, "sync-max-delay", c.MaxDelay, "maximum delay of a change")
 }
 
 // newProxy returns a service proxy that can receive changes of a cluster. It has no data

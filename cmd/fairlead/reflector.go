@@ -22,10 +22,10 @@ func newReflectorCommand() *cobra.Command {
 	c := config.Reflector{AS: config.DefaultAS, BFD: true, MaxClients: bgp.DefaultMaxPeers, MaxPrefixes: bgp.DefaultMaxPrefixes, MaxTotal: bgp.DefaultMaxTotal, Socket: status.Socket(status.RoleReflector)}
 	cmd := &cobra.Command{
 		Use:   "reflector",
-		Short: "Run the BGP route reflector between balancers and router",
-		Long: `Reflector takes BGP sessions from balancers of any address within the clients'
-prefixes, and passes all of their routes on to the routers (add-path), so that a
-router needs to know the reflector alone. Run two of them for redundancy.`,
+		Short: "Run a BGP route reflector between load balancers and routers",
+		Long: `Accept BGP sessions from load balancers within --client-range and reflect all of their
+paths to the routers (ADD-PATH), so that a router only peers with the reflector. Run
+two for redundancy.`,
 		Example: `  fairlead reflector --router-id 10.0.0.109 --client-range 172.16.0.0/16 --router-range 10.0.0.110`,
 		Args:    cobra.NoArgs,
 		GroupID: groupRun,
@@ -34,18 +34,18 @@ router needs to know the reflector alone. Run two of them for redundancy.`,
 		},
 	}
 	f := cmd.Flags()
-	f.Uint32Var(&c.AS, "local-asn", c.AS, "our AS `number`, and that of all neighbours")
-	f.StringVar(&c.RouterID, "router-id", "", "our router ID, an IPv4 `address` of this machine")
-	f.StringVar(&c.ClusterID, "cluster-id", "", "cluster ID, an IPv4 `address` (default: the router ID)")
-	f.StringSliceVar(&c.Listen, "listen", nil, "`address`es to take sessions on (default: all)")
-	f.StringSliceVar(&c.Clients, "client-range", nil, "`prefix`es from which balancers dial")
-	f.StringSliceVar(&c.Routers, "router-range", nil, "`address`es or prefixes from which routers dial")
-	f.StringVar(&c.PasswordFile, "password-file", "", "`file` with the TCP MD5 password of all sessions")
-	f.BoolVar(&c.BFD, "bfd", c.BFD, "watch neighbours by BFD")
-	f.IntVar(&c.MaxClients, "max-clients", c.MaxClients, "balancers that may have sessions; 0: any `number`")
-	f.Uint32Var(&c.MaxPrefixes, "max-prefixes", c.MaxPrefixes, "prefixes of each family that a balancer may announce; one that announces more is cut; 0: any `number`")
-	f.Uint32Var(&c.MaxTotal, "max-total-prefixes", c.MaxTotal, "prefixes of both families that all balancers together may announce; the one with most is cut; 0: any `number`")
-	f.StringVar(&c.Socket, "socket", c.Socket, "`file` to answer status and routes on")
+	f.Uint32Var(&c.AS, "local-asn", c.AS, "AS `NUMBER` of the reflector and its peers")
+	f.StringVar(&c.RouterID, "router-id", "", "router ID, an IPv4 `ADDR` of this machine")
+	f.StringVar(&c.ClusterID, "cluster-id", "", "cluster ID, an IPv4 `ADDR` (default: the router ID)")
+	f.StringSliceVar(&c.Listen, "listen", nil, "`ADDR` to listen on; repeatable (default: all)")
+	f.StringSliceVar(&c.Clients, "client-range", nil, "`CIDR` of load balancers; repeatable")
+	f.StringSliceVar(&c.Routers, "router-range", nil, "`CIDR` or address of routers; repeatable")
+	f.StringVar(&c.PasswordFile, "password-file", "", "`FILE` with the TCP MD5 password of all sessions")
+	f.BoolVar(&c.BFD, "bfd", c.BFD, "monitor peers by BFD")
+	f.IntVar(&c.MaxClients, "max-clients", c.MaxClients, "maximum `NUMBER` of load balancer sessions; 0 is no limit")
+	f.Uint32Var(&c.MaxPrefixes, "max-prefixes", c.MaxPrefixes, "maximum `NUMBER` of prefixes per family from a load balancer; one that sends more is disconnected; 0 is no limit")
+	f.Uint32Var(&c.MaxTotal, "max-total-prefixes", c.MaxTotal, "maximum `NUMBER` of prefixes from all load balancers; the one with the most is disconnected; 0 is no limit")
+	f.StringVar(&c.Socket, "socket", c.Socket, "`FILE` of the status socket")
 	metricsFlag(cmd, &c.Metrics)
 	return cmd
 }

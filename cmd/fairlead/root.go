@@ -30,6 +30,7 @@ connection.`)
 		newDoctorCommand(),
 		newImportCommand(),
 	)
+	groupDaemonFlags(root)
 	return root
 }
 

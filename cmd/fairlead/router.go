@@ -24,19 +24,18 @@ func newRouterCommand() *cobra.Command {
 	var remove bool
 	cmd := &cobra.Command{
 		Use:   "router",
-		Short: "Run an upstream router: learn all paths, spread packets over them",
-		Long: `Router learns the balancers' routes from reflectors (or from balancers that dial
-it) and puts them into this machine's kernel: for each prefix a resilient next-hop
-group, so that a balancer that goes takes only its own flows along. Next hops get
-shares by the bandwidths that their paths name.
+		Short: "Run an upstream BGP router with resilient ECMP",
+		Long: `Run a BGP router for load balancers: receive all paths of their prefixes and install
+each prefix as a resilient next-hop group, so that losing a load balancer moves only
+its own flows. Paths with a bandwidth get weights.
 
-It sets the sysctls that hashing needs. They and its routes stay when it ends, for
-packets to flow on and the next start to find, unless --remove-routes-on-exit says otherwise.
+It sets the sysctls that ECMP hashing needs. Routes and sysctls stay when it exits,
+unless --remove-routes-on-exit is set.
 
-With --shadow-protocol it has no BGP session: another routing daemon has them, and router
-holds, beside each of its routes with several next hops, one over a resilient group
-of the same next hops, which the kernel prefers. Those go when it ends, even when it
-is killed: packets then take the daemon's own routes.`,
+With --shadow-protocol it has no BGP sessions: another routing daemon has, and the
+router adds, for each of that daemon's multipath routes, a preferred route with a
+resilient group of the same next hops. These routes disappear when it exits or is
+killed; packets then use the daemon's routes.`,
 		Example: `  fairlead router --router-id 10.0.0.110 --peer 10.0.0.109
   fairlead router --shadow-protocol bgp --accept-prefixes 10.1.0.0/16`,
 		Args:    cobra.NoArgs,
@@ -55,23 +54,23 @@ is killed: packets then take the daemon's own routes.`,
 		},
 	}
 	f := cmd.Flags()
-	f.Uint32Var(&c.AS, "local-asn", c.AS, "our AS `number`")
-	f.StringVar(&c.RouterID, "router-id", "", "our router ID, an IPv4 `address` of this machine")
-	f.StringSliceVar(&c.Peers, "peer", nil, "reflectors to dial: `address[:port][@AS]`")
-	f.StringSliceVar(&c.Balancers, "listen-range", nil, "`prefix`es from which balancers dial us directly")
-	f.StringVar(&c.PasswordFile, "password-file", "", "`file` with the TCP MD5 password of all sessions")
-	f.BoolVar(&c.BFD, "bfd", c.BFD, "watch neighbours by BFD")
-	f.StringSliceVar(&c.Accept, "accept-prefixes", nil, "`prefix`es within which routes are taken in (default: all but default routes)")
-	f.Uint32Var(&c.MaxPrefixes, "max-prefixes", c.MaxPrefixes, fmt.Sprintf("paths of each family that a peer may send, %d by default where all are --listen-range; one that sends more is cut; 0: any `number`", bgp.DefaultMaxPrefixes))
-	f.Uint32Var(&c.MaxTotal, "max-total-prefixes", c.MaxTotal, "paths of both families that all peers together may send; the one with most is cut; 0: any `number`")
-	f.IntVar(&c.MaxClients, "max-clients", c.MaxClients, "balancers that may have sessions; 0: any `number`")
-	f.Uint32Var(&c.HashSeed, "hash-seed", 0, "`number` that several routers have alike, to send a flow to the same balancer (Linux 6.11)")
-	f.StringSliceVar(&c.Beside, "shadow-protocol", nil, "make the routes of another daemon resilient: their `protocol`, bgp (FRR), bird or a number")
+	f.Uint32Var(&c.AS, "local-asn", c.AS, "local AS `NUMBER`")
+	f.StringVar(&c.RouterID, "router-id", "", "router ID, an IPv4 `ADDR` of this machine")
+	f.StringSliceVar(&c.Peers, "peer", nil, "`ADDR[:PORT][@ASN]` of a route reflector; repeatable")
+	f.StringSliceVar(&c.Balancers, "listen-range", nil, "`CIDR` of load balancers that connect directly; repeatable")
+	f.StringVar(&c.PasswordFile, "password-file", "", "`FILE` with the TCP MD5 password of all sessions")
+	f.BoolVar(&c.BFD, "bfd", c.BFD, "monitor peers by BFD")
+	f.StringSliceVar(&c.Accept, "accept-prefixes", nil, "`CIDR` within which routes are accepted; repeatable (default: all except default routes)")
+	f.Uint32Var(&c.MaxPrefixes, "max-prefixes", c.MaxPrefixes, fmt.Sprintf("maximum `NUMBER` of paths per family from a peer; a peer that sends more is disconnected; 0 is no limit (default %d if all peers are --listen-range)", bgp.DefaultMaxPrefixes))
+	f.Uint32Var(&c.MaxTotal, "max-total-prefixes", c.MaxTotal, "maximum `NUMBER` of paths from all peers; the peer with the most is disconnected; 0 is no limit")
+	f.IntVar(&c.MaxClients, "max-clients", c.MaxClients, "maximum `NUMBER` of load balancer sessions; 0 is no limit")
+	f.Uint32Var(&c.HashSeed, "hash-seed", 0, "`NUMBER` that routers share to send a flow to the same load balancer (Linux 6.11)")
+	f.StringSliceVar(&c.Beside, "shadow-protocol", nil, "`PROTOCOL` of another daemon's routes (bgp, bird or a number) to shadow with resilient routes")
 	f.IntVar(&c.Metric, "metric", 0, fmt.Sprintf("metric of the routes (default: %d, with --shadow-protocol %d)", router.DefaultMetric, router.DefaultBesideMetric))
 	f.IntVar(&c.Table, "table", 0, "routing table (default: main)")
-	f.StringVar(&c.Socket, "socket", c.Socket, "`file` to answer status and routes on")
+	f.StringVar(&c.Socket, "socket", c.Socket, "`FILE` of the status socket")
 	metricsFlag(cmd, &c.Metrics)
-	f.BoolVar(&remove, "remove-routes-on-exit", false, "take the routes away when ending, and put the sysctls back")
+	f.BoolVar(&remove, "remove-routes-on-exit", false, "remove routes and restore sysctls on exit")
 	cmd.AddCommand(newRouterGuardCommand())
 	return cmd
 }

@@ -22,10 +22,10 @@ var (
 func newKeyedNode(t *testing.T, require bool, keys ...nodekey.Key) *node {
 	t.Helper()
 	n := newNode(t)
-	if err := n.half.Close(); err != nil {
+	if err := n.agent.Close(); err != nil {
 		t.Fatal(err)
 	}
-	n.half = openHalf(t, n.ns, Config{Auth: nodekey.Auth{Keys: keys, Require: require}}, tc.Open)
+	n.agent = openAgent(t, n.ns, Config{Auth: nodekey.Auth{Keys: keys, Require: require}}, tc.Open)
 	return n
 }
 
@@ -151,7 +151,7 @@ func TestTagsCoverThePacket(t *testing.T) {
 			copy(frame[at:], wrong[from:from+8])
 			fixIPv4(frame)
 			before := n.count(t, "dropped-wrong-auth-tag")
-			if verdict, _ := n.run(t, n.half.obj.ToServer, n.pod, frame); verdict != dropped || n.count(t, "dropped-wrong-auth-tag") != before+1 {
+			if verdict, _ := n.run(t, n.agent.obj.ToServer, n.pod, frame); verdict != dropped || n.count(t, "dropped-wrong-auth-tag") != before+1 {
 				t.Errorf("another %s: verdict %d", name, verdict)
 			}
 		}
@@ -203,7 +203,7 @@ func TestTagsOfOddPackets(t *testing.T) {
 		for _, gue := range []bool{false, true} {
 			for name, w := range map[string]wire{"first": {fragment: true}, "later": {later: true}} {
 				w.client, w.dst, w.udp, w.payload, w.tunnel, w.gue, w.key = c, v, true, "odd", p.Addr(), gue, keyA
-				if verdict, _ := n.run(t, n.half.obj.ToServer, n.pod, w.bytes(t)); verdict != untouched {
+				if verdict, _ := n.run(t, n.agent.obj.ToServer, n.pod, w.bytes(t)); verdict != untouched {
 					t.Errorf("%s fragment, gue %v: verdict %d", name, gue, verdict)
 				}
 				w.key = keyC
@@ -233,7 +233,7 @@ func TestTagsWithoutKeys(t *testing.T) {
 		n.steps(t, []step{{name: "dsr-nat", in: in, out: wire{client: c, dst: direct, payload: "x"}, verdict: untouched, counter: "dsr-nat-delivered"}})
 		in = wire{client: c, dst: v, payload: "x", tunnel: p.Addr(), key: keyA}
 		n.steps(t, []step{{name: "tunnel", in: in, out: wire{client: c, dst: p, payload: "x"}, verdict: untouched, counter: "tunnel-delivered"}})
-		if err := n.half.SetKeys(nodekey.Keys{keyA}); err == nil {
+		if err := n.agent.SetKeys(nodekey.Keys{keyA}); err == nil {
 			t.Error("keys where there were none: no error")
 		}
 	})
@@ -256,7 +256,7 @@ func TestKeysRotate(t *testing.T) {
 	}
 	set := func(keys ...nodekey.Key) {
 		t.Helper()
-		if err := n.half.SetKeys(keys); err != nil {
+		if err := n.agent.SetKeys(keys); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -270,7 +270,7 @@ func TestKeysRotate(t *testing.T) {
 		i := 0
 		for range turns {
 			i++
-			if err := n.half.SetKeys([]nodekey.Keys{{keyB, keyA}, {keyA, keyB}}[i%2]); err != nil {
+			if err := n.agent.SetKeys([]nodekey.Keys{{keyB, keyA}, {keyA, keyB}}[i%2]); err != nil {
 				t.Error(err)
 			}
 		}
@@ -291,7 +291,7 @@ func TestKeysRotate(t *testing.T) {
 	by(keyA, "the former key", false)
 	by(keyB, "the new one", true)
 	for _, keys := range [][]nodekey.Key{{}, {keyA, keyB, keyC}} {
-		if err := n.half.SetKeys(keys); err == nil {
+		if err := n.agent.SetKeys(keys); err == nil {
 			t.Errorf("%d keys: no error", len(keys))
 		}
 	}
@@ -320,7 +320,7 @@ func TestTagsTakeRoom(t *testing.T) {
 				} else {
 					w.dst, w.option = p, list{v}
 				}
-				if verdict, _ := n.run(t, n.half.obj.ToServer, n.pod, w.bytes(t)); verdict != untouched {
+				if verdict, _ := n.run(t, n.agent.obj.ToServer, n.pod, w.bytes(t)); verdict != untouched {
 					t.Fatalf("verdict %d", verdict)
 				}
 				want := map[bool]map[bool]int{false: {false: tc.v4, true: tc.key4}, true: {false: tc.v6, true: tc.key6}}[v.Addr().Is6()][keyed]

@@ -20,22 +20,22 @@ const balancerLinger = time.Minute
 // knownBalancers is the content of the map balancers.
 type knownBalancers map[serverAddr]serverKnownBalancer
 
-// SetBalancers makes the half accept encapsulated packets only from these addresses or,
+// SetBalancers makes the agent accept encapsulated packets only from these addresses or,
 // with nil, from any. The pinned state stays in force until the first call. Call it
 // before Set, so that no packet reaches a new entry unchecked.
-func (h *Half) SetBalancers(all []netip.Addr) error {
+func (h *Agent) SetBalancers(all []netip.Addr) error {
 	var wanted knownBalancers
 	if all != nil {
 		wanted = knownBalancers{}
 	}
 	for _, a := range all {
 		if !a.IsValid() {
-			return fmt.Errorf("server half: %q among the load balancers is no address", a)
+			return fmt.Errorf("DSR agent: %q is not a valid load balancer address", a)
 		}
 		wanted[addrOf(a.Unmap())] = serverKnownBalancer{}
 	}
 	if most := h.obj.Balancers.MaxEntries(); len(wanted) > int(most) {
-		return fmt.Errorf("server half: %d load balancers: at most %d fit", len(wanted), most)
+		return fmt.Errorf("DSR agent: %d load balancers exceed the limit of %d", len(wanted), most)
 	}
 	return h.worker.Do(func() error {
 		h.balancers, h.balancersSet = wanted, true
@@ -46,7 +46,7 @@ func (h *Half) SetBalancers(all []netip.Addr) error {
 // writeBalancers updates the map to the load balancers, including those that have left
 // recently. Checking is enabled after the map is written, and disabled before it is
 // emptied.
-func (h *Half) writeBalancers() error {
+func (h *Agent) writeBalancers() error {
 	if !h.balancersSet {
 		return nil
 	}
@@ -82,7 +82,7 @@ func (wanted knownBalancers) linger(held knownBalancers, now time.Duration) know
 
 // inheritBalancers makes the programs check senders from their first packet on, if a
 // predecessor did.
-func (h *Half) inheritBalancers() error {
+func (h *Agent) inheritBalancers() error {
 	held, err := bpfmap.Read[serverAddr, serverKnownBalancer](h.obj.Balancers)
 	if err != nil || len(held) == 0 {
 		return err
@@ -91,7 +91,7 @@ func (h *Half) inheritBalancers() error {
 }
 
 // senders reads the accepted senders from the kernel.
-func (h *Half) senders() (Senders, error) {
+func (h *Agent) senders() (Senders, error) {
 	var checked uint32
 	if err := h.obj.BalancersChecked.Get(&checked); err != nil || checked == 0 {
 		return Senders{}, err

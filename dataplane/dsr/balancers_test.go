@@ -26,7 +26,7 @@ func (n *node) setBalancers(t *testing.T, all ...netip.Addr) {
 	if all == nil {
 		all = []netip.Addr{}
 	}
-	if err := n.half.SetBalancers(all); err != nil {
+	if err := n.agent.SetBalancers(all); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -65,7 +65,7 @@ func TestTunnelsOfUnknownBalancers(t *testing.T) {
 			t.Helper()
 			for name, frame := range tunnelCases(t, v, p, s, c, netip.AddrPortFrom(from, 0)) {
 				before := n.count(t, "dropped-unknown-balancer")
-				verdict, _ := n.run(t, n.half.obj.ToServer, n.pod, frame)
+				verdict, _ := n.run(t, n.agent.obj.ToServer, n.pod, frame)
 				if counted := n.count(t, "dropped-unknown-balancer") != before; (verdict == dropped) == accepted || counted == accepted {
 					t.Errorf("%s: %s: verdict %d, counted %v; want it accepted: %v", when, name, verdict, counted, accepted)
 				}
@@ -84,12 +84,12 @@ func TestTunnelsOfUnknownBalancers(t *testing.T) {
 		check("a load balancer that has just left", balancer, true)
 		check("a stranger while there is no load balancer", stranger, false)
 		left := knownBalancers{addrOf(balancer): {Left: 1}}
-		if err := bpfmap.Hold(n.half.obj.Balancers, left); err != nil {
+		if err := bpfmap.Hold(n.agent.obj.Balancers, left); err != nil {
 			t.Fatal(err)
 		}
 		n.setBalancers(t)
 		check("a load balancer that left long ago", balancer, false)
-		if err := n.half.SetBalancers(nil); err != nil {
+		if err := n.agent.SetBalancers(nil); err != nil {
 			t.Fatal(err)
 		}
 		check("anyone is accepted again", stranger, true)
@@ -108,7 +108,7 @@ func TestSecondChanceKeepsTheSender(t *testing.T) {
 		}
 		for _, gue := range []bool{false, true} {
 			in := wire{client: c, dst: v, payload: "x", tunnel: p.Addr(), tunnelOption: list{s}, gue: gue}
-			verdict, out := first.run(t, first.half.obj.ToServer, first.pod, in.bytes(t))
+			verdict, out := first.run(t, first.agent.obj.ToServer, first.pod, in.bytes(t))
 			if verdict != sent {
 				t.Fatalf("gue %v: verdict %d, want it sent on", gue, verdict)
 			}
@@ -135,10 +135,10 @@ func TestBalancersOutliveTheAgent(t *testing.T) {
 		from := func(a netip.Addr) wire { w := in; w.tunnelFrom = a; return w }
 		again := func() {
 			t.Helper()
-			if err := n.half.Close(); err != nil {
+			if err := n.agent.Close(); err != nil {
 				t.Fatal(err)
 			}
-			n.half = openHalf(t, n.ns, Config{}, tc.Open)
+			n.agent = openAgent(t, n.ns, Config{}, tc.Open)
 		}
 		again()
 		n.steps(t, []step{{name: "after an agent that did not check", in: from(stranger), out: out, verdict: untouched, counter: "tunnel-delivered"}})
@@ -148,7 +148,7 @@ func TestBalancersOutliveTheAgent(t *testing.T) {
 			{name: "after one that checked, a load balancer", in: from(balancer), out: out, verdict: untouched, counter: "tunnel-delivered"},
 			{name: "after one that checked, a stranger", in: from(stranger), same: true, verdict: dropped, counter: "dropped-unknown-balancer"},
 		})
-		if err := n.half.SetBalancers(nil); err != nil {
+		if err := n.agent.SetBalancers(nil); err != nil {
 			t.Fatal(err)
 		}
 		again()
@@ -176,15 +176,15 @@ func TestBalancersLinger(t *testing.T) {
 func TestSetBalancersRefuses(t *testing.T) {
 	n := newNode(t)
 	n.setBalancers(t, balancer4)
-	many := make([]netip.Addr, n.half.obj.Balancers.MaxEntries()+1)
+	many := make([]netip.Addr, n.agent.obj.Balancers.MaxEntries()+1)
 	for i, a := 0, balancer6; i < len(many); i, a = i+1, a.Next() {
 		many[i] = a
 	}
 	for name, all := range map[string][]netip.Addr{"no address": {{}}, "too many": many} {
-		if err := n.half.SetBalancers(all); err == nil {
+		if err := n.agent.SetBalancers(all); err == nil {
 			t.Errorf("%s: no error", name)
 		}
-		held, err := bpfmap.Read[serverAddr, serverKnownBalancer](n.half.obj.Balancers)
+		held, err := bpfmap.Read[serverAddr, serverKnownBalancer](n.agent.obj.Balancers)
 		if err != nil || len(held) != 1 {
 			t.Errorf("%s: %d held, %v", name, len(held), err)
 		}

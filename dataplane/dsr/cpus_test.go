@@ -56,13 +56,13 @@ func TestFlowsOnSeveralCPUs(t *testing.T) {
 	done := func() bool { return !time.Now().Before(until) }
 	var group sync.WaitGroup
 	background := func(frames [][]byte) {
-		group.Go(func() { n.repeat(t, n.half.obj.ToServer, n.pod, frames, done, func([]byte) {}) })
+		group.Go(func() { n.repeat(t, n.agent.obj.ToServer, n.pod, frames, done, func([]byte) {}) })
 	}
 	background(turns)
 	for range max(0, runtime.NumCPU()-2) {
 		background(flood)
 	}
-	n.repeat(t, n.half.obj.FromServer, n.pod, [][]byte{answer}, done, func(out []byte) {
+	n.repeat(t, n.agent.obj.FromServer, n.pod, [][]byte{answer}, done, func(out []byte) {
 		from := netip.AddrPortFrom(netip.AddrFrom4([4]byte(out[26:30])), binary.BigEndian.Uint16(out[34:36]))
 		seen[from]++
 	})

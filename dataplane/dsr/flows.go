@@ -16,9 +16,9 @@ import (
 
 // Flows returns the tracked flows, in no order. Flows that start or end concurrently may
 // be missing.
-func (h *Half) Flows() ([]dataplane.Flow, error) { return devices.Ask(h.worker, h.flows) }
+func (h *Agent) Flows() ([]dataplane.Flow, error) { return devices.Ask(h.worker, h.flows) }
 
-func (h *Half) flows() (flows []dataplane.Flow, err error) {
+func (h *Agent) flows() (flows []dataplane.Flow, err error) {
 	err = h.scanFlows(func(f dataplane.Flow) bool {
 		flows = append(flows, f)
 		return true
@@ -27,9 +27,9 @@ func (h *Half) flows() (flows []dataplane.Flow, err error) {
 }
 
 // EachFlow returns the flows that match a query, read from the kernel in batches: others
-// are not stored, and the half does other work in between. Their states are "opening",
+// are not stored, and the agent does other work in between. Their states are "opening",
 // "established", "closed" and "reset". An error ends it.
-func (h *Half) EachFlow(q dataplane.FlowQuery) iter.Seq2[dataplane.Flow, error] {
+func (h *Agent) EachFlow(q dataplane.FlowQuery) iter.Seq2[dataplane.Flow, error] {
 	return func(yield func(dataplane.Flow, error) bool) {
 		cursor := newCursor()
 		q.Give(yield, func() (found []dataplane.Flow, more bool, err error) {
@@ -46,7 +46,7 @@ func (h *Half) EachFlow(q dataplane.FlowQuery) iter.Seq2[dataplane.Flow, error] 
 }
 
 // scanFlows passes every flow to see until that returns false.
-func (h *Half) scanFlows(see func(dataplane.Flow) bool) error {
+func (h *Agent) scanFlows(see func(dataplane.Flow) bool) error {
 	cursor := newCursor()
 	for more := true; more && !cursor.Done(); {
 		if err := h.scanSome(cursor, func(f dataplane.Flow) { more = more && see(f) }); err != nil {
@@ -64,7 +64,7 @@ type flowCursor = walk.Cursor[uint32, serverServerFlowSet]
 func newCursor() *flowCursor { return walk.New[uint32, serverServerFlowSet](setsAtOnce) }
 
 // scanSome passes the flows of the next sets to see.
-func (h *Half) scanSome(c *flowCursor, see func(dataplane.Flow)) error {
+func (h *Agent) scanSome(c *flowCursor, see func(dataplane.Flow)) error {
 	_, sets, err := c.Next(h.obj.FlowTable)
 	if err != nil {
 		return fmt.Errorf("list the flows: %w", err)

@@ -15,19 +15,19 @@ import (
 // establish exchanges packets between a client and the backend.
 func (n *node) establish(t *testing.T, c netip.AddrPort) {
 	t.Helper()
-	n.run(t, n.half.obj.ToServer, n.pod, wire{client: c, dst: vip, flags: "S", tunnel: pod.Addr()}.bytes(t))
-	n.run(t, n.half.obj.FromServer, n.pod, wire{client: pod, dst: c, flags: "SA", ttl: 64}.bytes(t))
-	n.run(t, n.half.obj.ToServer, n.pod, wire{client: c, dst: vip, tunnel: pod.Addr()}.bytes(t))
+	n.run(t, n.agent.obj.ToServer, n.pod, wire{client: c, dst: vip, flags: "S", tunnel: pod.Addr()}.bytes(t))
+	n.run(t, n.agent.obj.FromServer, n.pod, wire{client: pod, dst: c, flags: "SA", ttl: 64}.bytes(t))
+	n.run(t, n.agent.obj.ToServer, n.pod, wire{client: c, dst: vip, tunnel: pod.Addr()}.bytes(t))
 }
 
 // small has a table with so few sets that they are soon full.
 func small(t *testing.T, flows uint32) *node {
 	t.Helper()
 	n := newNode(t)
-	if err := n.half.Detach(); err != nil {
+	if err := n.agent.Detach(); err != nil {
 		t.Fatal(err)
 	}
-	n.half = openHalf(t, n.ns, Config{MaxFlows: flows}, tc.Open)
+	n.agent = openAgent(t, n.ns, Config{MaxFlows: flows}, tc.Open)
 	n.set(t, entry(service.Tunnel, vip, pod, service.TCP), entry(service.Tunnel, vip, pod, service.UDP))
 	return n
 }
@@ -45,7 +45,7 @@ func TestAFloodEvictsNoEstablishedFlow(t *testing.T) {
 	attacker := netip.MustParseAddr("203.0.113.1")
 	for i := range 1500 {
 		w := wire{client: netip.AddrPortFrom(attacker, uint16(1024+i)), dst: vip, tunnel: pod.Addr(), flags: []string{"S", "A", ""}[i%3], udp: i%3 == 2}
-		if verdict, _ := n.run(t, n.half.obj.ToServer, n.pod, w.bytes(t)); verdict != untouched {
+		if verdict, _ := n.run(t, n.agent.obj.ToServer, n.pod, w.bytes(t)); verdict != untouched {
 			t.Fatalf("packet %d: verdict %d", i, verdict)
 		}
 	}
@@ -71,10 +71,10 @@ func TestFlowsAimedAtOneSet(t *testing.T) {
 			continue
 		}
 		aimed++
-		n.run(t, n.half.obj.ToServer, n.pod, wire{client: c, dst: vip, flags: "S", tunnel: pod.Addr()}.bytes(t))
+		n.run(t, n.agent.obj.ToServer, n.pod, wire{client: c, dst: vip, flags: "S", tunnel: pod.Addr()}.bytes(t))
 	}
 	// By chance, nine of 64 in one of 512 sets do not happen.
-	if known, err := n.half.Flows(); err != nil || len(known) != flows {
+	if known, err := n.agent.Flows(); err != nil || len(known) != flows {
 		t.Errorf("%d of %d flows are remembered, %v", len(known), flows, err)
 	}
 }
@@ -87,7 +87,7 @@ func TestAFullTableRefusesByName(t *testing.T) {
 	}
 	syn := wire{client: client, dst: vip, flags: "S", tunnel: pod.Addr()}
 	n.steps(t, []step{{name: "one more", in: syn, same: true, verdict: dropped, counter: "dropped-flows-full"}})
-	n.run(t, n.half.obj.ToServer, n.pod, wire{client: netip.AddrPortFrom(client.Addr(), 20003), dst: vip, flags: "R", tunnel: pod.Addr()}.bytes(t))
+	n.run(t, n.agent.obj.ToServer, n.pod, wire{client: netip.AddrPortFrom(client.Addr(), 20003), dst: vip, flags: "R", tunnel: pod.Addr()}.bytes(t))
 	n.steps(t, []step{{name: "after one was reset", in: syn, out: wire{client: client, dst: pod, flags: "S"}, verdict: untouched, counter: "flow-made"}})
 }
 
@@ -96,7 +96,7 @@ func TestEachFlow(t *testing.T) {
 	n := small(t, 4096)
 	for i := range 300 {
 		c := netip.AddrPortFrom(client.Addr(), uint16(20000+i))
-		n.run(t, n.half.obj.ToServer, n.pod, wire{client: c, dst: vip, udp: i%3 == 0, flags: "S", tunnel: pod.Addr()}.bytes(t))
+		n.run(t, n.agent.obj.ToServer, n.pod, wire{client: c, dst: vip, udp: i%3 == 0, flags: "S", tunnel: pod.Addr()}.bytes(t))
 	}
 	n.establish(t, client)
 	for _, tc := range []struct {
@@ -108,7 +108,7 @@ func TestEachFlow(t *testing.T) {
 		{dataplane.FlowQuery{VIP: vip6}, 0}, {dataplane.FlowQuery{Server: second}, 0},
 	} {
 		got := 0
-		for f, err := range n.half.EachFlow(tc.q) {
+		for f, err := range n.agent.EachFlow(tc.q) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,8 +125,8 @@ func TestEachFlow(t *testing.T) {
 		}
 	}
 	testkit.Eventually(t, patience, func() error { // other calls in between are answered
-		for range n.half.EachFlow(dataplane.FlowQuery{}) {
-			if _, err := n.half.List(); err != nil {
+		for range n.agent.EachFlow(dataplane.FlowQuery{}) {
+			if _, err := n.agent.List(); err != nil {
 				return fmt.Errorf("list while flows are read: %w", err)
 			}
 		}

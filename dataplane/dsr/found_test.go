@@ -35,7 +35,7 @@ func TestBrokenHeadersStayBroken(t *testing.T) {
 		frame := w.bytes(t)
 		frame[14+4] ^= 0x40 // of the identification
 		wrong := sum16(frame[14:][:int(frame[14]&15)*4])
-		verdict, out := n.run(t, n.half.obj.ToServer, n.pod, frame)
+		verdict, out := n.run(t, n.agent.obj.ToServer, n.pod, frame)
 		if verdict == dropped || len(out) >= len(frame) {
 			t.Errorf("%s: verdict %d, %d bytes of %d", name, verdict, len(out), len(frame))
 			continue
@@ -69,7 +69,7 @@ func TestPortZero(t *testing.T) {
 func TestSpentErrorStaysAsItCame(t *testing.T) {
 	n := newNode(t)
 	n.set(t, entry(service.Tunnel, vip, pod, service.TCP))
-	n.run(t, n.half.obj.ToServer, n.pod, wire{client: client, dst: vip, flags: "S", tunnel: pod.Addr()}.bytes(t))
+	n.run(t, n.agent.obj.ToServer, n.pod, wire{client: client, dst: vip, flags: "S", tunnel: pod.Addr()}.bytes(t))
 	of := ipHead{src: pod.Addr(), dst: client.Addr(), ttl: 1}
 	frame := icmpFrame(t, of, wire{client: client, dst: pod}, 0)
 	n.check(t, "spent", serverProgFromServer, frame, untouched, frame, "passed-ttl")

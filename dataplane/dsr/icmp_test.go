@@ -134,7 +134,7 @@ func TestErrorsFromTheServer(t *testing.T) {
 		}
 		errorCases(func(name string, udp bool, cut4, cut6 int) {
 			cut := cutOf(v, cut4, cut6)
-			n.run(t, n.half.obj.ToServer, n.pod, wire{client: c, dst: v, udp: udp, flags: "S", tunnel: p.Addr()}.bytes(t))
+			n.run(t, n.agent.obj.ToServer, n.pod, wire{client: c, dst: v, udp: udp, flags: "S", tunnel: p.Addr()}.bytes(t))
 			got, sent6 := wire{client: c, dst: p, udp: udp, payload: "odd"}, wire{client: c, dst: v, udp: udp, payload: "odd"}
 			ofPod, ofVIP := ipHead{src: p.Addr(), dst: c.Addr(), ttl: 64}, ipHead{src: v.Addr(), dst: c.Addr(), ttl: 63}
 			n.check(t, name+" of the pod", serverProgFromServer, icmpFrame(t, ofPod, got, cut), sent, icmpFrame(t, ofVIP, sent6, cut), "error-restored")
@@ -143,7 +143,7 @@ func TestErrorsFromTheServer(t *testing.T) {
 			n.check(t, name+" of a server on the node", serverProgFromHost, icmpFrame(t, ofNode, got, cut), untouched, icmpFrame(t, own, sent6, cut), "error-restored")
 			stranger := got
 			stranger.client = netip.AddrPortFrom(c.Addr(), 1)
-			verdict, out := n.run(t, n.half.obj.FromServer, n.pod, icmpFrame(t, ofPod, stranger, cut))
+			verdict, out := n.run(t, n.agent.obj.FromServer, n.pod, icmpFrame(t, ofPod, stranger, cut))
 			if verdict != untouched {
 				t.Errorf("%s of no flow: verdict %d", name, verdict)
 			}

@@ -27,7 +27,7 @@ var unkeyedFlows = filepath.Join(layout, "server_flows")
 
 // takeOver replaces a predecessor's programs. Its state in maps that are no longer used
 // is copied twice: flows may start until its programs are replaced.
-func (h *Half) takeOver(state *bpfload.State, newHook tc.Opener) error {
+func (h *Agent) takeOver(state *bpfload.State, newHook tc.Opener) error {
 	old, err := h.openOlder()
 	if err != nil {
 		return err
@@ -66,7 +66,7 @@ func (h *Half) takeOver(state *bpfload.State, newHook tc.Opener) error {
 }
 
 // adoptSet stores the flows of a set from another table.
-func (h *Half) adoptSet(value []byte) error {
+func (h *Agent) adoptSet(value []byte) error {
 	var set serverServerFlowSet
 	if _, err := binary.Decode(value, binary.NativeEndian, &set); err != nil {
 		return err
@@ -74,7 +74,7 @@ func (h *Half) adoptSet(value []byte) error {
 	return h.adoptAll(&set)
 }
 
-func (h *Half) adoptAll(set *serverServerFlowSet) error {
+func (h *Agent) adoptAll(set *serverServerFlowSet) error {
 	for way, tag := range set.Tag {
 		if tag == 0 {
 			continue
@@ -112,7 +112,7 @@ type flow1 struct {
 	Seen     uint64
 }
 
-func (h *Half) openOlder() (*older, error) {
+func (h *Agent) openOlder() (*older, error) {
 	var old older
 	for name, m := range map[string]**ebpf.Map{
 		serverMapLocalVips: &old.localVIPs1, layout1Flows: &old.flows1, unkeyedFlows: &old.unkeyed,
@@ -135,7 +135,7 @@ func (o *older) close() {
 	}
 }
 
-func (h *Half) removeOlder() error {
+func (h *Agent) removeOlder() error {
 	var errs []error
 	for _, name := range []string{serverMapLocalVips, layout1Flows, serverMapServerCounters, unkeyedFlows} {
 		errs = append(errs, h.dir.Remove(name))
@@ -144,7 +144,7 @@ func (h *Half) removeOlder() error {
 }
 
 // carryOver copies what is not here yet.
-func (h *Half) carryOver(old *older) error {
+func (h *Agent) carryOver(old *older) error {
 	var errs []error
 	if old.localVIPs1 != nil {
 		errs = append(errs, h.carryRows(old.localVIPs1))
@@ -160,7 +160,7 @@ func (h *Half) carryOver(old *older) error {
 	return errors.Join(errs...)
 }
 
-func (h *Half) carryRows(from *ebpf.Map) error {
+func (h *Agent) carryRows(from *ebpf.Map) error {
 	var key serverLocalVipKey
 	var row localVIP1
 	it := from.Iterate()
@@ -186,7 +186,7 @@ func (h *Half) carryRows(from *ebpf.Map) error {
 
 // carryFlows1 makes the program itself store each flow of the first layout. Flows there
 // were established, or soon will be.
-func (h *Half) carryFlows1(from *ebpf.Map) error {
+func (h *Agent) carryFlows1(from *ebpf.Map) error {
 	const state = serverFlowStateFLOW_OPENED | serverFlowStateFLOW_ANSWERED | serverFlowStateFLOW_CONFIRMED
 	var key serverTuple
 	var old flow1
@@ -205,7 +205,7 @@ func (h *Half) carryFlows1(from *ebpf.Map) error {
 }
 
 // carryUnkeyed does so with the flows of a table whose hash has no key.
-func (h *Half) carryUnkeyed(from *ebpf.Map) error {
+func (h *Agent) carryUnkeyed(from *ebpf.Map) error {
 	for c := newCursor(); !c.Done(); {
 		_, sets, err := c.Next(from)
 		if err != nil {
@@ -222,7 +222,7 @@ func (h *Half) carryUnkeyed(from *ebpf.Map) error {
 
 // adopt stores a flow that is not known yet. If its set is full it is lost, as it would
 // be there.
-func (h *Half) adopt(f serverServerFlow) error {
+func (h *Agent) adopt(f serverServerFlow) error {
 	const ethernet = 14
 	frame, err := binary.Append(make([]byte, ethernet), binary.NativeEndian, f)
 	if err != nil {

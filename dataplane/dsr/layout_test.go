@@ -67,14 +67,14 @@ func (n *node) openLayout1(t *testing.T, in []byte) link.Link {
 	return l
 }
 
-// TestTheFirstLayoutIsCarriedOver opens a half after one of the first layout: its entries
+// TestTheFirstLayoutIsCarriedOver opens a DSR agent after one of the first layout: its entries
 // and flows are there, and its link has the new program.
 func TestTheFirstLayoutIsCarriedOver(t *testing.T) {
 	n := newNode(t)
-	if n.half.hook.Kind() != "tcx" {
+	if n.agent.hook.Kind() != "tcx" {
 		t.Skip("no tcx in this kernel")
 	}
-	if err := n.half.Detach(); err != nil {
+	if err := n.agent.Detach(); err != nil {
 		t.Fatal(err)
 	}
 	l := n.openLayout1(t, wire{client: client, dst: vip, flags: "S", tunnel: pod.Addr()}.bytes(t))
@@ -84,9 +84,9 @@ func TestTheFirstLayoutIsCarriedOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // the second time from its own layout
-		n.half = openHalf(t, n.ns, Config{}, tc.Open)
-		wantEntries(t, n.half, entry(service.Tunnel, vip, pod, service.TCP))
-		flows, err := n.half.Flows()
+		n.agent = openAgent(t, n.ns, Config{}, tc.Open)
+		wantEntries(t, n.agent, entry(service.Tunnel, vip, pod, service.TCP))
+		flows, err := n.agent.Flows()
 		if err != nil || len(flows) != 1 || flows[0].Client != client || flows[0].Server != pod || flows[0].VIP != vip {
 			t.Fatalf("flows %v, %v; want the one from before", flows, err)
 		}
@@ -102,30 +102,30 @@ func TestTheFirstLayoutIsCarriedOver(t *testing.T) {
 				out: wire{client: client, dst: pod}, verdict: untouched, counter: "tunnel-delivered"},
 			{name: "it is a tunnel's: no shortcut", prog: serverProgToHost, in: wire{client: client, dst: pod}, same: true, verdict: untouched},
 		})
-		names, err := n.half.dir.Names("")
+		names, err := n.agent.dir.Names("")
 		if err != nil || slices.Contains(names, layout1Flows) || !slices.Contains(names, layout) {
 			t.Errorf("pins are %v, %v; want those of the first layout gone", names, err)
 		}
-		if err := n.half.Close(); err != nil {
+		if err := n.agent.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	n.half = openHalf(t, n.ns, Config{}, tc.Open)
+	n.agent = openAgent(t, n.ns, Config{}, tc.Open)
 }
 
-// TestUnkeyedFlowsAreCarriedOver opens a half after a release that left its flows in a
+// TestUnkeyedFlowsAreCarriedOver opens a DSR agent after a release that left its flows in a
 // table whose hash has no key.
 func TestUnkeyedFlowsAreCarriedOver(t *testing.T) {
 	n := newNode(t)
 	n.set(t, entry(service.Tunnel, vip, pod, service.TCP))
 	n.establish(t, client)
-	was, err := n.half.Flows()
+	was, err := n.agent.Flows()
 	if err != nil || len(was) != 1 {
 		t.Fatalf("flows %v, %v", was, err)
 	}
 	n.leaveUnkeyed(t)
-	n.half = openHalf(t, n.ns, Config{}, tc.Open)
-	flows, err := n.half.Flows()
+	n.agent = openAgent(t, n.ns, Config{}, tc.Open)
+	flows, err := n.agent.Flows()
 	if err != nil || len(flows) != 1 || flows[0].Client != client || flows[0].State != was[0].State {
 		t.Errorf("flows %v, %v; want %v", flows, err, was)
 	}
@@ -136,19 +136,19 @@ func TestUnkeyedFlowsAreCarriedOver(t *testing.T) {
 	}
 }
 
-// leaveUnkeyed closes the half and leaves its flows in a table with the older name, each
+// leaveUnkeyed closes the agent and leaves its flows in a table with the older name, each
 // in another set than its key selects, and no key.
 func (n *node) leaveUnkeyed(t *testing.T) {
 	t.Helper()
 	old, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: uint32(binary.Size(serverServerFlowSet{})),
-		MaxEntries: n.half.obj.FlowTable.MaxEntries(), Flags: unix.BPF_F_MMAPABLE})
+		MaxEntries: n.agent.obj.FlowTable.MaxEntries(), Flags: unix.BPF_F_MMAPABLE})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer old.Close()
 	var set serverServerFlowSet
 	for i := range old.MaxEntries() {
-		if err := n.half.obj.FlowTable.Lookup(i, &set); err != nil {
+		if err := n.agent.obj.FlowTable.Lookup(i, &set); err != nil {
 			t.Fatal(err)
 		}
 		if set.Tag == [flowWays]uint32{} {
@@ -160,7 +160,7 @@ func (n *node) leaveUnkeyed(t *testing.T) {
 		}
 	}
 	dir := pinDir(t, n.ns)
-	err = errors.Join(n.half.Close(), old.Pin(filepath.Join(dir, unkeyedFlows)),
+	err = errors.Join(n.agent.Close(), old.Pin(filepath.Join(dir, unkeyedFlows)),
 		os.Remove(filepath.Join(dir, layout, serverMapFlowTable)), os.Remove(filepath.Join(dir, layout, flowKeyPin)))
 	if err != nil {
 		t.Fatal(err)
@@ -182,7 +182,7 @@ func TestFlowsAreLeftForReleasesWithoutKeys(t *testing.T) {
 	n.set(t, entry(service.Tunnel, vip, pod, service.TCP))
 	n.establish(t, client)
 	dir := pinDir(t, n.ns)
-	if err := n.half.Close(); err != nil {
+	if err := n.agent.Close(); err != nil {
 		t.Fatal(err)
 	}
 	// Such a release leaves unknown objects alone.
@@ -192,8 +192,8 @@ func TestFlowsAreLeftForReleasesWithoutKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	n.half = openHalf(t, n.ns, Config{}, tc.Open) // carries over as those do
-	flows, err := n.half.Flows()
+	n.agent = openAgent(t, n.ns, Config{}, tc.Open) // carries over as those do
+	flows, err := n.agent.Flows()
 	if err != nil || len(flows) != 1 || flows[0].Client != client || flows[0].State != "established" {
 		t.Errorf("flows %v, %v; want the one that was left", flows, err)
 	}
@@ -203,8 +203,8 @@ func TestFlowsAreLeftForReleasesWithoutKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	n.half = openHalf(t, n.ns, Config{}, tc.Open)
-	if flows, err = n.half.Flows(); err != nil || len(flows) != 1 || flows[0].Client != client {
+	n.agent = openAgent(t, n.ns, Config{}, tc.Open)
+	if flows, err = n.agent.Flows(); err != nil || len(flows) != 1 || flows[0].Client != client {
 		t.Errorf("flows %v, %v; want the one of the release without keys", flows, err)
 	}
 	if names, err := pinsIn(dir); err != nil || slices.Contains(names, layout1Flows) {

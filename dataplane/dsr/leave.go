@@ -20,7 +20,7 @@ import (
 // release any more.
 
 // leaveFlows writes the flows for a release without keyed hashes to take over.
-func (h *Half) leaveFlows() error {
+func (h *Agent) leaveFlows() error {
 	if err := h.dir.Remove(layout1Flows); err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func flowsToLeave(flows map[serverTuple]flow1, set *serverServerFlowSet) {
 
 // forgetLeft removes what an agent of this release left for older ones or, if one of
 // those has run since, this release's table.
-func (h *Half) forgetLeft() error {
+func (h *Agent) forgetLeft() error {
 	table, key := filepath.Join(layout, kept.Pin(serverMapFlowTable)), filepath.Join(layout, flowKeyPin)
 	if _, err := os.Stat(h.dir.Path(table)); errors.Is(err, os.ErrNotExist) {
 		return nil

@@ -115,7 +115,7 @@ func TestServersLinger(t *testing.T) {
 		n.steps(t, []step{{name: "a server", in: in, out: out, verdict: sent, counter: "second-chance"}})
 		n.setOnly(t, here, other)
 		n.steps(t, []step{{name: "one that has left", in: in, out: out, verdict: sent, counter: "second-chance"}})
-		n.half.cfg.Linger = -time.Hour
+		n.agent.cfg.Linger = -time.Hour
 		n.setOnly(t, here, other)
 		taken := wire{client: c, dst: p, payload: "x"}
 		n.steps(t, []step{{name: "one that left long ago", in: in, out: taken, verdict: untouched, counter: "skipped-unknown-server"}})
@@ -129,15 +129,15 @@ func TestServersOfAPredecessor(t *testing.T) {
 		n := newNode(t)
 		here := entry(service.Tunnel, v, p, service.TCP)
 		n.set(t, here)
-		servers, err := n.half.obj.NextServers.Clone()
+		servers, err := n.agent.obj.NextServers.Clone()
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer servers.Close()
-		if err := errors.Join(n.half.Close(), bpfmap.Hold(servers, nextServers{})); err != nil {
+		if err := errors.Join(n.agent.Close(), bpfmap.Hold(servers, nextServers{})); err != nil {
 			t.Fatal(err)
 		}
-		n.half = openHalf(t, n.ns, Config{}, tc.Open)
+		n.agent = openAgent(t, n.ns, Config{}, tc.Open)
 		in := wire{client: c, dst: v, payload: "x", tunnel: p.Addr(), tunnelOption: list{s}}
 		out := in
 		out.tunnel, out.tunnelOption = s.Addr(), nil
@@ -203,7 +203,7 @@ func TestGUEThatIsNotOurs(t *testing.T) {
 	} {
 		frame := wire{client: client, dst: vip, tunnel: pod.Addr(), gue: true, tunnelOption: list{second, second}, payload: "x"}.bytes(t)
 		change(frame)
-		verdict, out := n.run(t, n.half.obj.ToServer, n.pod, frame)
+		verdict, out := n.run(t, n.agent.obj.ToServer, n.pod, frame)
 		if verdict != untouched {
 			t.Errorf("%s: verdict %d", name, verdict)
 		}
@@ -227,7 +227,7 @@ func TestNoPacketGoesRound(t *testing.T) {
 			w := wire{client: netip.AddrPortFrom(c.Addr(), uint16(42000+i)), dst: v, udp: true, payload: "x",
 				tunnel: p.Addr(), tunnelOption: l, gue: i%2 == 1}
 			for hop := 0; ; hop++ {
-				verdict, out := n.run(t, n.half.obj.ToServer, n.pod, w.bytes(t))
+				verdict, out := n.run(t, n.agent.obj.ToServer, n.pod, w.bytes(t))
 				rest := w
 				for len(rest.tunnelOption) > 0 && rest.tunnelOption[0].Addr() == p.Addr() {
 					rest.tunnelOption = rest.tunnelOption[1:]
@@ -273,7 +273,7 @@ func frame(inner ipHead, payload []byte, outer ...ipHead) []byte {
 func (n *node) check(t *testing.T, name, prog string, in []byte, verdict int, want []byte, counter string) {
 	t.Helper()
 	before := n.count(t, counter)
-	got, out := n.run(t, n.half.obj.hooked()[prog].Program, n.pod, in)
+	got, out := n.run(t, n.agent.obj.hooked()[prog].Program, n.pod, in)
 	if got != verdict {
 		t.Errorf("%s: verdict %d, want %d", name, got, verdict)
 	}
@@ -342,7 +342,7 @@ func TestForgedINIT(t *testing.T) {
 		}
 		untouchedByUs := func(name, prog string, bytes []byte) {
 			t.Helper()
-			verdict, out := n.run(t, n.half.obj.hooked()[prog].Program, n.pod, bytes)
+			verdict, out := n.run(t, n.agent.obj.hooked()[prog].Program, n.pod, bytes)
 			if verdict != untouched {
 				t.Errorf("%s: verdict %d", name, verdict)
 			}
@@ -402,7 +402,7 @@ func TestRangeOfPorts(t *testing.T) {
 		whole := entry(service.DSRNAT, netip.AddrPortFrom(v.Addr(), 0), netip.AddrPortFrom(p.Addr(), 0), service.AnyProtocol)
 		whole.Last = 65535
 		n.set(t, ports, whole)
-		wantEntries(t, n.half, ports, whole)
+		wantEntries(t, n.agent, ports, whole)
 		at := func(a netip.AddrPort, port uint16) netip.AddrPort { return netip.AddrPortFrom(a.Addr(), port) }
 		n.steps(t, []step{
 			{name: "within", in: wire{client: c, dst: at(v, 8500), flags: "S", tunnel: p.Addr()}, out: wire{client: c, dst: at(p, 8500), flags: "S"},
@@ -422,7 +422,7 @@ func TestDR(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
 		n.set(t, entry(service.DR, v, p, service.TCP))
-		wantEntries(t, n.half, entry(service.DR, v, p, service.TCP))
+		wantEntries(t, n.agent, entry(service.DR, v, p, service.TCP))
 		c2 := netip.AddrPortFrom(c.Addr(), 40002)
 		to := func(dst netip.AddrPort, f func(*wire)) wire { w := wire{client: c, dst: dst}; f(&w); return w }
 		syn := func(w *wire) { w.flags = "S" }
@@ -441,7 +441,7 @@ func TestDR(t *testing.T) {
 			return addRoute(n.pod, netip.PrefixFrom(other.Addr(), other.Addr().BitLen()).String(), "")
 		})
 		n.set(t, entry(service.DR, v, p, service.TCP), entry(service.DR, v, other, service.TCP))
-		if got := n.half.Describe().Attached; len(got) == 0 || !contains(got, "dr cannot tell two servers of one VIP on a node apart") {
+		if got := n.agent.Describe().Attached; len(got) == 0 || !contains(got, "dr cannot tell two servers of one VIP on a node apart") {
 			t.Errorf("described as %q", got)
 		}
 	})

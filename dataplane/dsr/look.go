@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead/fairlead/internal/features"
 )
 
-// State is the state of the half at one time.
+// State is the state of the agent at one time.
 type State struct {
 	// Attached has one line per device: "veth1: tcx: servers behind it".
 	Attached []string
@@ -33,7 +33,7 @@ type Senders struct {
 }
 
 // State reads everything in one step.
-func (h *Half) State() (State, error) {
+func (h *Agent) State() (State, error) {
 	return devices.Ask(h.worker, func() (State, error) {
 		rows, err := h.rows()
 		flows, err2 := h.flows()
@@ -47,12 +47,12 @@ func (h *Half) State() (State, error) {
 }
 
 // Degraded lists the optional features that this kernel does not support.
-func (h *Half) Degraded() []features.Degraded { return h.missing }
+func (h *Agent) Degraded() []features.Degraded { return h.missing }
 
-// Counters returns the outcomes of packets since the half was first opened, by the names
+// Counters returns the outcomes of packets since the agent was first opened, by the names
 // of bpf/server/maps.h ("tunnel-delivered", "passed-fragment", "dropped-rewrite").
-func (h *Half) Counters() (map[string]uint64, error) { return devices.Ask(h.worker, h.counters) }
+func (h *Agent) Counters() (map[string]uint64, error) { return devices.Ask(h.worker, h.counters) }
 
-func (h *Half) counters() (map[string]uint64, error) {
+func (h *Agent) counters() (map[string]uint64, error) {
 	return counter.Read(loadServer, "server_counter", h.obj.ServerCounters)
 }

@@ -26,7 +26,7 @@ import (
 
 // load opens the pins, loads the programs with the pinned maps, and replaces a
 // predecessor's.
-func (h *Half) load(newHook tc.Opener) error {
+func (h *Agent) load(newHook tc.Opener) error {
 	if err := bpffs.Mount(h.cfg.PinDir); err != nil {
 		return fmt.Errorf("PinDir: %w", err)
 	}
@@ -76,7 +76,7 @@ var kept = bpfload.KeptMaps{
 }
 
 // openState sets the pins and sizes of the kept maps.
-func (h *Half) openState(spec *ebpf.CollectionSpec) (*bpfload.State, error) {
+func (h *Agent) openState(spec *ebpf.CollectionSpec) (*bpfload.State, error) {
 	if err := os.MkdirAll(h.dir.Path(layout), 0o700); err != nil {
 		return nil, fmt.Errorf("pins: %w", err)
 	}
@@ -94,7 +94,7 @@ func (h *Half) openState(spec *ebpf.CollectionSpec) (*bpfload.State, error) {
 		return nil, err
 	}
 	if flows.MaxEntries != flowSets(h.cfg.MaxFlows) {
-		h.log.Warn("server half: the table of flows keeps its size, for its flows' sake; Detach first to change it",
+		h.log.Warn("DSR agent: the flow table keeps its size to preserve its flows; to change it, call Detach first",
 			"flows", flows.MaxEntries*flowWays, "asked", h.cfg.MaxFlows)
 	}
 	return state, nil
@@ -107,7 +107,7 @@ var history []byte
 
 // flowKey is flow_key, generated if absent. It is stored as long as the table, in a map
 // that the programs do not use.
-func (h *Half) flowKey() (key [serverHashKeys]uint64, err error) {
+func (h *Agent) flowKey() (key [serverHashKeys]uint64, err error) {
 	m, err := ebpf.NewMapWithOptions(&ebpf.MapSpec{
 		Name: flowKeyPin, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(binary.Size(key)), MaxEntries: 1, Pinning: ebpf.PinByName,
 	}, ebpf.MapOptions{PinPath: h.dir.Path(layout)})
@@ -140,7 +140,7 @@ const flowWays = uint32(len(serverServerFlowSet{}.Flow))
 func flowSets(flows uint32) uint32 { return max(1, (flows+flowWays-1)/flowWays) }
 
 // release closes what is open. Pinned objects stay.
-func (h *Half) release() error {
+func (h *Agent) release() error {
 	var errs []error
 	if h.hook != nil {
 		errs = append(errs, h.hook.Close())
@@ -156,12 +156,12 @@ func (h *Half) release() error {
 }
 
 // rows returns the contents of local_vips.
-func (h *Half) rows() (rows, error) {
+func (h *Agent) rows() (rows, error) {
 	return bpfmap.Read[serverLocalVipKey, serverLocalVip](h.obj.LocalVips)
 }
 
 // upsert writes a row.
-func (h *Half) upsert(key serverLocalVipKey, row serverLocalVip) error {
+func (h *Agent) upsert(key serverLocalVipKey, row serverLocalVip) error {
 	if err := h.obj.LocalVips.Put(key, row); err != nil {
 		return fmt.Errorf("write %s: %w", entryOf(key, row), err)
 	}
@@ -169,7 +169,7 @@ func (h *Half) upsert(key serverLocalVipKey, row serverLocalVip) error {
 }
 
 // delete removes a row. An absent one is not an error.
-func (h *Half) delete(key serverLocalVipKey) error {
+func (h *Agent) delete(key serverLocalVipKey) error {
 	if err := h.obj.LocalVips.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("delete an entry: %w", err)
 	}
@@ -178,7 +178,7 @@ func (h *Half) delete(key serverLocalVipKey) error {
 
 // change updates the map to the wanted rows. Rows that are no longer wanted are marked as
 // left: they keep serving until sweep removes them.
-func (h *Half) change(held, wanted rows) error {
+func (h *Agent) change(held, wanted rows) error {
 	var errs []error
 	for key, row := range wanted {
 		if held[key] != row {
@@ -195,13 +195,13 @@ func (h *Half) change(held, wanted rows) error {
 }
 
 // forgetRows invalidates the programs' row caches, which may be one packet late.
-func (h *Half) forgetRows() error {
+func (h *Agent) forgetRows() error {
 	h.generation = max(1, h.generation+1)
 	return h.obj.RowsGeneration.Set(h.generation)
 }
 
 // sweep deletes rows that left long ago and whose flows have been silent since.
-func (h *Half) sweep(held rows) error {
+func (h *Agent) sweep(held rows) error {
 	before := uint64(max(0, clock.Now()-h.cfg.Linger))
 	old := maps.Clone(held)
 	maps.DeleteFunc(old, func(_ serverLocalVipKey, row serverLocalVip) bool {

@@ -129,7 +129,7 @@ func TestTrafficByDR(t *testing.T) {
 		name        string
 		v, server   netip.AddrPort
 		node, other string // gateways
-		half        *Half
+		half        *Agent
 	}{
 		{"A", vip, w.serverA, "10.1.1.0/24", "10.0.0.105", w.halfA}, {"A", vip6, w.serverA6, "2001:db8:1::/64", "2001:db8::105", w.halfA},
 		{"host", vip, w.hostServer, "10.1.1.0/24", "10.0.0.106", w.halfB}, {"host", vip6, w.hostServer6, "2001:db8:1::/64", "2001:db8::106", w.halfB},
@@ -157,7 +157,7 @@ func TestBundlesByGUEArePassed(t *testing.T) {
 	const contextGSOSize = 44 // its index among the words of struct __sk_buff
 	var context [48]uint32
 	context[contextGSOSize] = 60
-	verdict, err := n.half.obj.ToServer.Run(&ebpf.RunOptions{Data: frame, Context: context[:]})
+	verdict, err := n.agent.obj.ToServer.Run(&ebpf.RunOptions{Data: frame, Context: context[:]})
 	if err != nil || int(int32(verdict)) != untouched || n.count(t, "passed-bundle") != 1 {
 		t.Errorf("verdict %d, %v, %d passed as bundles; want 1", int32(verdict), err, n.count(t, "passed-bundle"))
 	}

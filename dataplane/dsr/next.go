@@ -53,7 +53,7 @@ func (wanted nextServers) linger(held nextServers, now, linger time.Duration) {
 }
 
 // setNextServers updates the map to these, including those that have left recently.
-func (h *Half) setNextServers(wanted nextServers) error {
+func (h *Agent) setNextServers(wanted nextServers) error {
 	held, err := bpfmap.Read[serverLocalVipKey, serverNextServer](h.obj.NextServers)
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func (h *Half) setNextServers(wanted nextServers) error {
 
 // inheritNextServers makes the programs accept any backend of a list until the first Set,
 // if the rows are from an agent that did not write next_servers.
-func (h *Half) inheritNextServers(held rows) error {
+func (h *Agent) inheritNextServers(held rows) error {
 	servers, err := bpfmap.Read[serverLocalVipKey, serverNextServer](h.obj.NextServers)
 	if err != nil || len(servers) > 0 || len(held) == 0 {
 		return err

@@ -43,10 +43,10 @@ const (
 )
 
 // node is a namespace with an uplink and a pod's device, both with an address at the
-// other end. The half is open but not attached to any device.
+// other end. The agent is open but not attached to any device.
 type node struct {
 	ns          *netns.NS
-	half        *Half
+	agent       *Agent
 	uplink, pod int
 }
 
@@ -72,19 +72,19 @@ func newNode(t testing.TB) *node {
 			addRoute(n.pod, "172.16.1.2/32", ""), addRoute(n.pod, "2001:db8:16:1::2/128", ""),
 		)
 	})
-	n.half = openHalf(t, n.ns, Config{}, tc.Open)
+	n.agent = openAgent(t, n.ns, Config{}, tc.Open)
 	return n
 }
 
-// openHalf opens a half in a namespace, with the test's own pins, and detaches it at the
+// openAgent opens a DSR agent in a namespace, with the test's own pins, and detaches it at the
 // end.
-func openHalf(t testing.TB, ns *netns.NS, cfg Config, hook tc.Opener) *Half {
+func openAgent(t testing.TB, ns *netns.NS, cfg Config, hook tc.Opener) *Agent {
 	t.Helper()
 	if cfg.PinDir == "" {
 		cfg.PinDir = pinDir(t, ns)
 	}
 	cfg.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
-	var h *Half
+	var h *Agent
 	testkit.Do(t, ns, func() (err error) {
 		h, err = open(cfg, hook)
 		return err
@@ -130,7 +130,7 @@ func addRoute(link int, dst, gw string) error {
 	return nil
 }
 
-// set makes the half serve entries, whose frontends also have backends on other nodes:
+// set makes the agent serve entries, whose frontends also have backends on other nodes:
 // those in the tests' lists.
 func (n *node) set(t *testing.T, entries ...Entry) {
 	t.Helper()
@@ -153,7 +153,7 @@ func (n *node) set(t *testing.T, entries ...Entry) {
 
 func (n *node) setOnly(t *testing.T, entries ...Entry) {
 	t.Helper()
-	if err := n.half.Set(entries); err != nil {
+	if err := n.agent.Set(entries); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -170,7 +170,7 @@ func entry(method service.Method, vip, server netip.AddrPort, proto service.Prot
 
 func (n *node) count(t *testing.T, name string) uint64 {
 	t.Helper()
-	counters, err := n.half.Counters()
+	counters, err := n.agent.Counters()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +209,7 @@ func (n *node) steps(t *testing.T, steps []step) {
 		if s.counter != "" {
 			before = n.count(t, s.counter)
 		}
-		verdict, out := n.run(t, n.half.obj.hooked()[s.prog].Program, n.pod, s.in.bytes(t))
+		verdict, out := n.run(t, n.agent.obj.hooked()[s.prog].Program, n.pod, s.in.bytes(t))
 		if verdict != s.verdict {
 			t.Errorf("%s: verdict %d, want %d", s.name, verdict, s.verdict)
 		}
@@ -231,7 +231,7 @@ func TestFramesForOtherHosts(t *testing.T) {
 		n.set(t, entry(service.DSRNAT, v, p, service.TCP))
 		in := wire{client: c, dst: p, flags: "S", option: list{v}}.bytes(t)
 		flooded := slices.Concat([]byte{2, 0, 0, 0, 0, 0x77}, in[6:])
-		program := n.half.obj.hooked()[serverProgToHost].Program
+		program := n.agent.obj.hooked()[serverProgToHost].Program
 		if verdict, _ := n.run(t, program, n.pod, in); verdict != sent {
 			t.Errorf("for this host: verdict %d, want %d", verdict, sent)
 		}
@@ -340,7 +340,7 @@ func TestForeignTunnelPacketsStayUntouched(t *testing.T) {
 			{name: "our option inside", in: with(func(w *wire) { w.option = list{v} }), same: true, verdict: untouched},
 			{name: "a pod's, where it comes in", prog: serverProgToHost, in: base, same: true, verdict: untouched},
 		})
-		if flows, err := n.half.Flows(); err != nil || len(flows) > 0 {
+		if flows, err := n.agent.Flows(); err != nil || len(flows) > 0 {
 			t.Errorf("flows %v, %v; want none", flows, err)
 		}
 	})
@@ -395,7 +395,7 @@ func TestFromServer(t *testing.T) {
 			overhead = 40 + 96
 		}
 		for _, udp := range []bool{false, true} {
-			n.run(t, n.half.obj.ToServer, n.pod, wire{client: c, dst: v, udp: udp, flags: "S", tunnel: p.Addr()}.bytes(t))
+			n.run(t, n.agent.obj.ToServer, n.pod, wire{client: c, dst: v, udp: udp, flags: "S", tunnel: p.Addr()}.bytes(t))
 		}
 		back := func(f func(*wire)) wire { w := wire{client: p, dst: c, ttl: 64}; f(&w); return w }
 		out := func(f func(*wire)) wire { w := wire{client: v, dst: c, ttl: 63}; f(&w); return w }
@@ -421,7 +421,7 @@ func TestFromServerWithoutARoute(t *testing.T) {
 	families(t, func(t *testing.T, v, p, _, c netip.AddrPort) {
 		n := newNode(t)
 		n.set(t, entry(service.Tunnel, v, p, service.TCP))
-		n.run(t, n.half.obj.ToServer, n.pod, wire{client: c, dst: v, flags: "S", tunnel: p.Addr()}.bytes(t))
+		n.run(t, n.agent.obj.ToServer, n.pod, wire{client: c, dst: v, flags: "S", tunnel: p.Addr()}.bytes(t))
 		testkit.Do(t, n.ns, func() error {
 			l, err := netlink.LinkByIndex(n.uplink)
 			if err != nil {
@@ -438,7 +438,7 @@ func TestDirectConnectionForgetsTheFlow(t *testing.T) {
 	families(t, func(t *testing.T, v, p, _, c netip.AddrPort) {
 		n := newNode(t)
 		n.set(t, entry(service.Tunnel, v, p, service.TCP))
-		n.run(t, n.half.obj.ToServer, n.pod, wire{client: c, dst: v, flags: "S", tunnel: p.Addr()}.bytes(t))
+		n.run(t, n.agent.obj.ToServer, n.pod, wire{client: c, dst: v, flags: "S", tunnel: p.Addr()}.bytes(t))
 		n.steps(t, []step{
 			{name: "direct SYN", in: wire{client: c, dst: p, flags: "S", seq: 77}, same: true, verdict: untouched},
 			{name: "direct answer", prog: serverProgFromServer, in: wire{client: p, dst: c, flags: "SA", ack: 78, mss: 1460}, same: true, verdict: untouched, counter: "flow-forgotten"},
@@ -503,8 +503,8 @@ func TestForgedSegmentsEndNoFlow(t *testing.T) {
 			back := func(flags string) wire { return wire{client: p, dst: c, flags: flags} }
 			restored := func(flags string) wire { return wire{client: v, dst: c, flags: flags, ttl: 62} }
 			for _, w := range []wire{in(wire{client: c, dst: v, flags: "S"}), in(wire{client: c, dst: v})} {
-				n.run(t, n.half.obj.ToServer, n.pod, w.bytes(t))
-				n.run(t, n.half.obj.FromServer, n.pod, back("SA").bytes(t))
+				n.run(t, n.agent.obj.ToServer, n.pod, w.bytes(t))
+				n.run(t, n.agent.obj.FromServer, n.pod, back("SA").bytes(t))
 			}
 			syn, delivered := wire{client: c, dst: p, flags: "S"}, wire{client: c, dst: p, payload: "data"}
 			n.steps(t, []step{
@@ -515,7 +515,7 @@ func TestForgedSegmentsEndNoFlow(t *testing.T) {
 				{name: "data at once", in: listed, out: delivered, verdict: untouched, counter: made},
 				{name: "the server goes on", prog: serverProgFromServer, in: back("A"), out: restored("A"), verdict: sent},
 			})
-			if flows, err := n.half.Flows(); err != nil || len(flows) != 1 || flows[0].State != "established" {
+			if flows, err := n.agent.Flows(); err != nil || len(flows) != 1 || flows[0].State != "established" {
 				t.Errorf("flows %v, %v; want one that is established", flows, err)
 			}
 			n.steps(t, []step{
@@ -531,12 +531,12 @@ func TestForgedSegmentsEndNoFlow(t *testing.T) {
 
 func TestMSSIsKeptWhereAsked(t *testing.T) {
 	n := newNode(t)
-	if err := n.half.Close(); err != nil {
+	if err := n.agent.Close(); err != nil {
 		t.Fatal(err)
 	}
-	n.half = openHalf(t, n.ns, Config{KeepMSS: true}, tc.Open)
+	n.agent = openAgent(t, n.ns, Config{KeepMSS: true}, tc.Open)
 	n.set(t, entry(service.Tunnel, vip, pod, service.TCP))
-	n.run(t, n.half.obj.ToServer, n.pod, wire{client: client, dst: vip, flags: "S", tunnel: pod.Addr()}.bytes(t))
+	n.run(t, n.agent.obj.ToServer, n.pod, wire{client: client, dst: vip, flags: "S", tunnel: pod.Addr()}.bytes(t))
 	n.steps(t, []step{{name: "SYN-ACK", prog: serverProgFromServer, in: wire{client: pod, dst: client, flags: "SA", mss: 1460},
 		out: wire{client: vip, dst: client, flags: "SA", mss: 1460, ttl: 62}, verdict: sent}})
 }
@@ -556,7 +556,7 @@ func TestCutFrames(t *testing.T) {
 		} {
 			whole := w.bytes(t)
 			for cut := shortest; cut < len(whole); cut++ {
-				for _, prog := range []*ebpf.Program{n.half.obj.ToServer, n.half.obj.FromServer, n.half.obj.ToHost, n.half.obj.FromHost} {
+				for _, prog := range []*ebpf.Program{n.agent.obj.ToServer, n.agent.obj.FromServer, n.agent.obj.ToHost, n.agent.obj.FromHost} {
 					verdict, out := n.run(t, prog, n.pod, whole[:cut])
 					if verdict != untouched || !bytes.Equal(out, whole[:cut]) {
 						t.Fatalf("cut to %d of %d bytes: verdict %d\n%s", cut, len(whole), verdict, decode(out))
@@ -564,7 +564,7 @@ func TestCutFrames(t *testing.T) {
 				}
 			}
 		}
-		if flows, err := n.half.Flows(); err != nil || len(flows) > 0 {
+		if flows, err := n.agent.Flows(); err != nil || len(flows) > 0 {
 			t.Errorf("flows %v, %v; want none", flows, err)
 		}
 	})

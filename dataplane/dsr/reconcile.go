@@ -11,7 +11,7 @@ import (
 // reconcile programs the desired state into the kernel: rows for the local backends, and
 // programs where the routes lead to them. It may run at any time and repeatedly. Before
 // the first Set it leaves the entries unchanged.
-func (h *Half) reconcile() error {
+func (h *Agent) reconcile() error {
 	if err := h.writeBalancers(); err != nil || h.desired == nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func (h *Half) reconcile() error {
 }
 
 // wanted are the rows of the local backends.
-func (h *Half) wanted(view *view, found map[netip.Addr]where) rows {
+func (h *Agent) wanted(view *view, found map[netip.Addr]where) rows {
 	wanted := rows{}
 	for _, server := range slices.SortedFunc(maps.Keys(h.desired.servers), netip.Addr.Compare) {
 		place := found[server].place
@@ -80,7 +80,7 @@ func entrances(at map[point]bool, view *view, rows rows) {
 }
 
 // serveDR informs the programs whether there is a backend with dr.
-func (h *Half) serveDR(sets ...rows) error {
+func (h *Agent) serveDR(sets ...rows) error {
 	served := uint32(0)
 	for _, rows := range sets {
 		for _, row := range rows {
@@ -94,7 +94,7 @@ func (h *Half) serveDR(sets ...rows) error {
 
 // locate finds each backend that is desired or still programmed, and records why desired
 // ones are not here. The error lists those that the kernel failed to locate.
-func (h *Half) locate(view *view, held rows) (found map[netip.Addr]where, failed error) {
+func (h *Agent) locate(view *view, held rows) (found map[netip.Addr]where, failed error) {
 	var errs []error
 	found, h.abroad = map[netip.Addr]where{}, map[netip.Addr]string{}
 	for server := range h.desired.servers {
@@ -121,7 +121,7 @@ func (h *Half) locate(view *view, held rows) (found map[netip.Addr]where, failed
 
 // keepUnknown keeps the programmed rows of desired backends with unknown location, and
 // all attached programs: some may be for those.
-func (h *Half) keepUnknown(wanted rows, at map[point]bool, held rows, found map[netip.Addr]where) {
+func (h *Agent) keepUnknown(wanted rows, at map[point]bool, held rows, found map[netip.Addr]where) {
 	any := false
 	for key, row := range held {
 		server := row.Server.netip()

@@ -36,8 +36,8 @@ func TestWithoutEssential(t *testing.T) {
 	}
 	n := newNode(t)
 	e := entry(service.Tunnel, vip, pod, service.TCP)
-	if err := n.half.Set([]Entry{e}); err != nil {
+	if err := n.agent.Set([]Entry{e}); err != nil {
 		t.Fatal(err)
 	}
-	refusals.Essential(t, features.DSRAgent, n.ns.Path(), func(t *testing.T) { wantEntries(t, n.half, e) })
+	refusals.Essential(t, features.DSRAgent, n.ns.Path(), func(t *testing.T) { wantEntries(t, n.agent, e) })
 }

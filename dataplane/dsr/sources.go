@@ -76,9 +76,9 @@ func (s Sources) key(list serverSourceList, p netip.Prefix) serverSourceKey {
 	return k
 }
 
-// SetSources makes the half drop packets of clients outside these ranges. The pinned
+// SetSources makes the agent drop packets of clients outside these ranges. The pinned
 // state stays in force until the first call.
-func (h *Half) SetSources(all []Sources) error {
+func (h *Agent) SetSources(all []Sources) error {
 	wanted := newSourceRanges(all)
 	return h.worker.Do(func() error {
 		if len(wanted) > 0 {
@@ -95,7 +95,7 @@ func (h *Half) SetSources(all []Sources) error {
 
 // writeSources changes the rule for clients in no range while all ranges, old and new,
 // are present: a client that both allow is never rejected.
-func (h *Half) writeSources(wanted sourceRanges) error {
+func (h *Agent) writeSources(wanted sourceRanges) error {
 	at, err := bpfmap.Read[serverSourceKey, serverSourceRule](h.obj.SourceRanges)
 	if err != nil {
 		return err
@@ -122,7 +122,7 @@ func (k serverSourceKey) isWhole() bool {
 }
 
 // inheritSources makes the programs check ranges that a predecessor left.
-func (h *Half) inheritSources() error {
+func (h *Agent) inheritSources() error {
 	held, err := bpfmap.Read[serverSourceKey, serverSourceRule](h.obj.SourceRanges)
 	if err != nil || len(held) == 0 {
 		return err

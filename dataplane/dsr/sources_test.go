@@ -30,14 +30,14 @@ func TestSourceRangesAtTheBackend(t *testing.T) {
 			t.Helper()
 			for name, w := range frames {
 				before := n.count(t, "dropped-source-denied")
-				verdict, _ := n.run(t, n.half.obj.ToServer, n.pod, w.bytes(t))
+				verdict, _ := n.run(t, n.agent.obj.ToServer, n.pod, w.bytes(t))
 				if got := verdict == dropped; got != want || n.count(t, "dropped-source-denied")-before != map[bool]uint64{true: 1}[want] {
 					t.Errorf("%s, %s: verdict %d, denied %v, want %v", when, name, verdict, got, want)
 				}
 			}
 			// Another frontend of the VIP has its own ranges: none.
 			free := wire{client: c, dst: other, udp: true, payload: "x", tunnel: p.Addr()}
-			if verdict, _ := n.run(t, n.half.obj.ToServer, n.pod, free.bytes(t)); verdict != untouched {
+			if verdict, _ := n.run(t, n.agent.obj.ToServer, n.pod, free.bytes(t)); verdict != untouched {
 				t.Errorf("%s, another frontend: verdict %d", when, verdict)
 			}
 		}
@@ -59,20 +59,20 @@ func TestSourceRangesAtTheBackend(t *testing.T) {
 			{"its network is denied", of(nil, []netip.Prefix{wide}), true},
 			{"a neighbour is denied", of(nil, []netip.Prefix{neighbour}), false},
 		} {
-			if err := n.half.SetSources(step.sources); err != nil {
+			if err := n.agent.SetSources(step.sources); err != nil {
 				t.Fatal(err)
 			}
 			denied(step.when, step.denied)
 		}
-		if err := n.half.SetSources(of([]netip.Prefix{neighbour}, nil)); err != nil {
+		if err := n.agent.SetSources(of([]netip.Prefix{neighbour}, nil)); err != nil {
 			t.Fatal(err)
 		}
-		if err := n.half.Close(); err != nil {
+		if err := n.agent.Close(); err != nil {
 			t.Fatal(err)
 		}
-		n.half = openHalf(t, n.ns, Config{}, tc.Open)
+		n.agent = openAgent(t, n.ns, Config{}, tc.Open)
 		denied("after a restart", true)
-		if err := n.half.SetSources(nil); err != nil {
+		if err := n.agent.SetSources(nil); err != nil {
 			t.Fatal(err)
 		}
 		denied("no ranges again", false)
@@ -87,10 +87,10 @@ func TestSourceRangesOfPorts(t *testing.T) {
 		n.setOnly(t, Entry{Key: key, Method: service.Tunnel, Server: netip.AddrPortFrom(p.Addr(), 0)})
 		at := wire{client: c, dst: netip.AddrPortFrom(v.Addr(), 1500), flags: "S", tunnel: p.Addr()}
 		for _, allow := range []netip.Addr{c.Addr(), c.Addr().Next()} {
-			if err := n.half.SetSources([]Sources{{Key: key, Allow: []netip.Prefix{netip.PrefixFrom(allow, allow.BitLen())}}}); err != nil {
+			if err := n.agent.SetSources([]Sources{{Key: key, Allow: []netip.Prefix{netip.PrefixFrom(allow, allow.BitLen())}}}); err != nil {
 				t.Fatal(err)
 			}
-			verdict, _ := n.run(t, n.half.obj.ToServer, n.pod, at.bytes(t))
+			verdict, _ := n.run(t, n.agent.obj.ToServer, n.pod, at.bytes(t))
 			if got, want := verdict == dropped, allow != c.Addr(); got != want {
 				t.Errorf("%s is allowed: verdict %d", allow, verdict)
 			}
@@ -121,7 +121,7 @@ func TestSourceRangesAgree(t *testing.T) {
 		n.set(t, entry(service.Tunnel, v, p, service.TCP))
 		for range 60 {
 			of := Sources{Key: service.Key{VIP: v.Addr(), Port: v.Port(), Protocol: service.TCP}, Allow: prefixes(), Deny: prefixes()}
-			if err := n.half.SetSources([]Sources{of}); err != nil {
+			if err := n.agent.SetSources([]Sources{of}); err != nil {
 				t.Fatal(err)
 			}
 			for range 8 {
@@ -129,7 +129,7 @@ func TestSourceRangesAgree(t *testing.T) {
 				within := func(p netip.Prefix) bool { return p.Contains(client) }
 				want := len(of.Allow) > 0 && !slices.ContainsFunc(of.Allow, within) || slices.ContainsFunc(of.Deny, within)
 				w := wire{client: netip.AddrPortFrom(client, 999), dst: v, flags: "S", tunnel: p.Addr()}
-				verdict, _ := n.run(t, n.half.obj.ToServer, n.pod, w.bytes(t))
+				verdict, _ := n.run(t, n.agent.obj.ToServer, n.pod, w.bytes(t))
 				if got := verdict == dropped; got != want {
 					t.Fatalf("client %s, allow %v, deny %v: denied %v, want %v", client, of.Allow, of.Deny, got, want)
 				}

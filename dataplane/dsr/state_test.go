@@ -63,7 +63,7 @@ func must(t testing.TB, err error) {
 // Both know each other's flows, including those that started during the takeover.
 func TestForwardAndBack(t *testing.T) {
 	n := newNode(t)
-	if n.half.hook.Kind() != "tcx" {
+	if n.agent.hook.Kind() != "tcx" {
 		t.Skip("no tcx in this kernel")
 	}
 	clients := make([]netip.AddrPort, 3)
@@ -77,22 +77,22 @@ func TestForwardAndBack(t *testing.T) {
 	}
 	n.set(t, entry(service.Tunnel, vip, pod, service.TCP))
 	n.establish(t, clients[0])
-	key, err := n.half.flowKey()
+	key, err := n.agent.flowKey()
 	must(t, err)
-	points := n.half.hook.Points()
-	must(t, n.half.Close())
+	points := n.agent.hook.Points()
+	must(t, n.agent.Close())
 	another := n.openAnother(t, key, points)
 	if verdict, out := n.run(t, another.Programs[serverProgToServer], n.pod, wire{client: clients[0], dst: vip, tunnel: pod.Addr(), tunnelOption: list{second}}.bytes(t)); verdict != untouched || len(out) == 0 {
 		t.Errorf("the other release does not know the first flow: verdict %d", verdict)
 	}
 	open(another.Programs, clients[1])
 
-	n.half = openHalf(t, n.ns, Config{}, func(dir *bpffs.Dir, programs tc.Programs) (tc.Hook, error) {
+	n.agent = openAgent(t, n.ns, Config{}, func(dir *bpffs.Dir, programs tc.Programs) (tc.Hook, error) {
 		open(another.Programs, clients[2]) // after the table was copied
 		return tc.Open(dir, programs)
 	})
-	wantEntries(t, n.half, entry(service.Tunnel, vip, pod, service.TCP))
-	flows, err := n.half.Flows()
+	wantEntries(t, n.agent, entry(service.Tunnel, vip, pod, service.TCP))
+	flows, err := n.agent.Flows()
 	must(t, err)
 	var known []uint16
 	for _, f := range flows {

@@ -35,7 +35,7 @@ func both(m service.Method, v, server netip.AddrPort) []Entry {
 	return []Entry{entry(m, v, server, service.TCP), entry(m, v, server, service.UDP)}
 }
 
-func (w *world) set(h *Half, entries ...[]Entry) {
+func (w *world) set(h *Agent, entries ...[]Entry) {
 	w.t.Helper()
 	var all []Entry
 	for _, es := range entries {
@@ -104,7 +104,7 @@ func (w *world) traffic(t *testing.T) {
 		for _, tc := range []struct {
 			name      string
 			v, server netip.AddrPort
-			half      *Half
+			half      *Agent
 		}{
 			{"A", vip, w.serverA, w.halfA}, {"A", vip6, w.serverA6, w.halfA},
 			{"host", vip, w.hostServer, w.halfB}, {"host", vip6, w.hostServer6, w.halfB},
@@ -135,7 +135,7 @@ func (w *world) eachWay(t *testing.T, f func(m service.Method, v, a, b netip.Add
 		} {
 			t.Run(fmt.Sprintf("%s %s", m, tc.v.Addr()), func(t *testing.T) {
 				w.t = t
-				for _, half := range []*Half{w.halfA, w.halfB} {
+				for _, half := range []*Agent{w.halfA, w.halfB} {
 					w.set(half, both(m, tc.v, tc.a), both(m, tc.v, tc.b), both(m, tc.v, tc.host))
 				}
 				f(m, tc.v, tc.a, tc.b)
@@ -205,7 +205,7 @@ func TestDirectConnections(t *testing.T) {
 	}
 	direct()
 	w.eachWay(t, func(service.Method, netip.AddrPort, netip.AddrPort, netip.AddrPort) { direct() })
-	for _, h := range []*Half{w.halfA, w.halfB} {
+	for _, h := range []*Agent{w.halfA, w.halfB} {
 		flows, err := h.Flows()
 		if err != nil || len(flows) > 0 {
 			t.Errorf("flows %v, %v; want none", flows, err)
@@ -213,7 +213,7 @@ func TestDirectConnections(t *testing.T) {
 	}
 }
 
-// TestRestartUnderTraffic closes the half during one transfer, and opens it again during
+// TestRestartUnderTraffic closes the agent during one transfer, and opens it again during
 // the next.
 func TestRestartUnderTraffic(t *testing.T) {
 	for name, hook := range hooks {
@@ -231,7 +231,7 @@ func TestRestartUnderTraffic(t *testing.T) {
 				})
 				w.wantBodies(c, v) // no agent runs
 				w.wantName(w.browser(), v, "A")
-				w.around(c, v, func() { w.halfA = openHalf(t, w.nodeA, Config{}, hook) })
+				w.around(c, v, func() { w.halfA = openAgent(t, w.nodeA, Config{}, hook) })
 				if held, err := w.halfA.List(); err != nil || len(held) != 2 {
 					w.t.Errorf("found %v, %v; want both entries", held, err)
 				}
@@ -251,7 +251,7 @@ func (w *world) around(c *http.Client, v netip.AddrPort, f func()) {
 	testnet.Around(w.t, c, v, bigBody, f, w.state)
 }
 
-func devicesOf(h *Half) []string { return h.Describe().Attached }
+func devicesOf(h *Agent) []string { return h.Describe().Attached }
 
 // TestRemovedServerKeepsItsFlows removes a server from the entries while it has a
 // connection.
@@ -260,7 +260,7 @@ func TestRemovedServerKeepsItsFlows(t *testing.T) {
 	if err := w.halfA.Close(); err != nil {
 		t.Fatal(err)
 	}
-	w.halfA = openHalf(t, w.nodeA, Config{Linger: 5 * time.Second}, tc.Open)
+	w.halfA = openAgent(t, w.nodeA, Config{Linger: 5 * time.Second}, tc.Open)
 	w.eachWay(t, func(m service.Method, v, a, _ netip.AddrPort) {
 		w.balancer.choose(v, choice{method: m, first: a})
 		c := w.browser()

@@ -34,7 +34,7 @@ type world struct {
 	client, router, lb      *netns.NS
 	nodeA, nodeB            *netns.NS
 	podA, podB              *netns.NS
-	halfA, halfB            *Half
+	halfA, halfB            *Agent
 	balancer                *balancer
 	hook                    tc.Opener
 	serverA, serverB        netip.AddrPort // in pods
@@ -66,8 +66,8 @@ func buildWorld(t *testing.T, hook tc.Opener, bridged bool) *world {
 	testnet.Serve(t, w.podB, w.serverB6, "B")
 	testnet.Serve(t, w.nodeB, w.hostServer, "host")
 	testnet.Serve(t, w.nodeB, w.hostServer6, "host")
-	w.halfA = openHalf(t, w.nodeA, Config{}, hook)
-	w.halfB = openHalf(t, w.nodeB, Config{}, hook)
+	w.halfA = openAgent(t, w.nodeA, Config{}, hook)
+	w.halfB = openAgent(t, w.nodeB, Config{}, hook)
 	w.balancer = newBalancer(t, w.lb)
 	return w
 }
@@ -260,7 +260,7 @@ func (w *world) wantDatagram(at netip.AddrPort, name string) {
 // state is the diagnostic output of a failed test.
 func (w *world) state() string {
 	var b bytes.Buffer
-	for _, h := range []*Half{w.halfA, w.halfB} {
+	for _, h := range []*Agent{w.halfA, w.halfB} {
 		counters, err := h.Counters()
 		flows, err2 := h.Flows()
 		fmt.Fprintf(&b, "%v\n%v %v\n%v %v\n", h.Describe().Attached, counters, err, flows, err2)

@@ -31,11 +31,11 @@ func list(roles ...string) string {
 
 // containers are the containers in the manifests, with their roles.
 var containers = map[string][]string{
-	"agent/doctor": {privilege.Balancer, privilege.Takeover, privilege.Server}, // as the agent, to find what the agent lacks
-	"agent/agent":  {privilege.Balancer, privilege.Takeover, privilege.Server},
+	"agent/doctor": {privilege.Balancer, privilege.Takeover, privilege.DSR}, // as the agent, to find what the agent lacks
+	"agent/agent":  {privilege.Balancer, privilege.Takeover, privilege.DSR},
 
-	"proxy/agent/doctor":       {privilege.Balancer, privilege.Takeover, privilege.Server, privilege.Proxy},
-	"proxy/agent/agent":        {privilege.Balancer, privilege.Takeover, privilege.Server, privilege.Proxy},
+	"proxy/agent/doctor":       {privilege.Balancer, privilege.Takeover, privilege.DSR, privilege.Proxy},
+	"proxy/agent/agent":        {privilege.Balancer, privilege.Takeover, privilege.DSR, privilege.Proxy},
 	"controller/controller":    {privilege.Controller},
 	"vdn/vdn/vdn":              {privilege.VDN},
 	"vdn/vdn/install-cni":      {},
@@ -180,7 +180,7 @@ func TestAgentCapabilities(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, roles := range [][]string{
-		{"balancer"}, {"server"}, {"proxy"}, {"balancer", "server"}, {"balancer", "proxy"}, {"server", "proxy"}, {"balancer", "server", "proxy"},
+		{"balancer"}, {"dsr"}, {"proxy"}, {"balancer", "dsr"}, {"balancer", "proxy"}, {"dsr", "proxy"}, {"balancer", "dsr", "proxy"},
 	} {
 		for _, plane := range []string{"auto", "xdp", "ipvs"} {
 			for _, interfaces := range [][]string{nil, {"eth0"}} {
@@ -229,7 +229,7 @@ var sprig = template.FuncMap{
 
 // units are the systemd services, with their roles.
 var units = map[string][]string{
-	"fairlead-agent":     {privilege.Balancer, privilege.Takeover, privilege.Server},
+	"fairlead-agent":     {privilege.Balancer, privilege.Takeover, privilege.DSR},
 	"fairlead-reflector": {privilege.Reflector},
 	"fairlead-router":    {privilege.Router, privilege.RouterListens},
 	"fairlead-vdn":       {privilege.VDN},

@@ -60,7 +60,7 @@ func table() string {
 func TestFor(t *testing.T) {
 	words := func(roles ...string) string { return privilege.Words(privilege.For(roles...)) }
 	for want, have := range map[string]string{
-		"CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON":              words(privilege.Balancer, privilege.Server),
+		"CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON":              words(privilege.Balancer, privilege.DSR),
 		"CAP_NET_ADMIN, CAP_SYS_ADMIN":                     words(privilege.Balancer, privilege.Takeover),
 		"CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_PERFMON": words(privilege.Balancer, privilege.BalancerLayer2),
 		"": words(privilege.Controller),
@@ -69,7 +69,7 @@ func TestFor(t *testing.T) {
 			t.Errorf("%s, want %s", have, want)
 		}
 	}
-	needs := privilege.For(privilege.Server)
+	needs := privilege.For(privilege.DSR)
 	for held, want := range map[privilege.Set]string{
 		0: "CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON", privilege.All: "", 1 << privilege.SysAdmin: "CAP_NET_ADMIN", 1 << privilege.BPF: "CAP_NET_ADMIN, CAP_PERFMON",
 	} {

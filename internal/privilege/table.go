@@ -7,7 +7,7 @@ const (
 	BalancerLayer2 = "balancer, --l2-interfaces"
 	BalancerIPVS   = "balancer, --dataplane ipvs"
 	OwnBPFFS       = "agent, --bpffs to mount"
-	Server         = "server"
+	DSR            = "dsr"
 	Proxy          = "proxy"
 	Router         = "router"
 	RouterListens  = "router, --listen-range"
@@ -42,7 +42,7 @@ var Table = []Role{
 	{OwnBPFFS, "fairlead agent --bpffs", []Need{
 		{SysAdmin, "mounts a BPF file system where --bpffs names none"},
 	}},
-	{Server, "fairlead agent --role server", []Need{
+	{DSR, "fairlead agent --role dsr", []Need{
 		{NetAdmin, "attaches tc programs to interfaces, and sets sysctls"},
 		{BPF, "loads BPF programs and maps"},
 		{Perfmon, "loads programs that compare and subtract packet pointers"},

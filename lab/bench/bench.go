@@ -1,6 +1,6 @@
-// Package bench is the common form of all benchmarks: rows of figures beside
-// their goals and the peers' figures, as a table and as JSON. The experiments
-// live below it.
+// Package bench defines the common report format of all benchmarks: rows of figures with
+// their goals and reference figures of peers, printed as a table or as JSON. The
+// experiments are in its subfolders.
 package bench
 
 import (
@@ -33,7 +33,7 @@ type Report struct {
 	Notes   []string  `json:"notes"`
 }
 
-// Row is one figure. Measured is the median of Runs, where there are several.
+// Row is one figure. Measured is the median if there are several Runs.
 type Row struct {
 	Case     string  `json:"case"`
 	Measured float64 `json:"measured"`
@@ -41,26 +41,27 @@ type Row struct {
 	Min      float64 `json:"min"`
 	Max      float64 `json:"max"`
 	Runs     int     `json:"runs"`
-	// Peer is whose figure PeerMeasured is; both are absent where none is known.
+	// Peer names the source of PeerMeasured. Both are absent if no peer's figure is
+	// known.
 	Peer         string   `json:"peer,omitempty"`
 	PeerMeasured *float64 `json:"peerMeasured,omitempty"`
-	// OverPeer is how many times the peer's figure ours is, where both were
-	// measured here in turns: over the rounds.
+	// OverPeer is the ratio of our figure to the peer's per round, if both were measured
+	// here in alternation.
 	OverPeer *Spread `json:"overPeer,omitempty"`
-	// Goal bounds Measured, or, where a note says so, Max; absent where the figure is there to compare with.
+	// Goal is the upper bound for Measured, or for Max if a note says so. It is absent if
+	// the figure is only there for comparison.
 	Goal *float64 `json:"goal,omitempty"`
-	// Met says whether this run reached the goal.
+	// Met reports whether this run reached the goal.
 	Met *bool `json:"met,omitempty"`
-	// Mean is estimated from the runs, where they are a sample of many that there
-	// could be.
+	// Mean is the estimated mean, if the runs are a sample of a larger population.
 	Mean *claim.Estimate `json:"mean,omitempty"`
-	// Raw is what was measured. Measured is that scaled by the first of Over,
-	// the floors that it was measured beside, where there are any.
+	// Raw is what was measured. If Over is not empty, Measured is Raw scaled by the first
+	// ratio in Over. Over has one ratio for each floor measured with the case.
 	Raw  *Spread `json:"raw,omitempty"`
 	Over []Ratio `json:"over,omitempty"`
 }
 
-// New begins a report of what runs here and now.
+// New starts a report about this machine, at the current time.
 func New(name string) *Report {
 	return &Report{
 		Name: name, Commit: version.String(), Machine: Machine(), Kernel: version.Release(),
@@ -68,7 +69,7 @@ func New(name string) *Report {
 	}
 }
 
-// Machine names the processor, as far as figures depend on it.
+// Machine returns the CPU model and the number of CPUs.
 func Machine() string {
 	model := runtime.GOARCH
 	text, _ := os.ReadFile("/proc/cpuinfo")
@@ -81,28 +82,28 @@ func Machine() string {
 	return fmt.Sprintf("%s, %d CPUs", model, runtime.NumCPU())
 }
 
-// AtMost gives a row the goal that it must not exceed.
+// AtMost sets an upper bound for Measured as the goal.
 func (r Row) AtMost(goal float64) Row {
 	met := r.Measured <= goal
 	r.Goal, r.Met = &goal, &met
 	return r
 }
 
-// WorstAtMost gives a row the goal that none of its runs must exceed.
+// WorstAtMost sets an upper bound for all runs, including the worst, as the goal.
 func (r Row) WorstAtMost(goal float64) Row {
 	met := r.Max <= goal
 	r.Goal, r.Met = &goal, &met
 	return r
 }
 
-// Beside puts a peer's figure next to a row.
+// Beside adds a peer's figure to a row.
 func (r Row) Beside(peer string, measured float64) Row {
 	r.Peer, r.PeerMeasured = peer, &measured
 	return r
 }
 
-// InTurns puts next to a row a peer's figure that was measured here, too, in turns:
-// ours and theirs are each round's.
+// InTurns adds a peer's figure that was measured here in alternation with ours. ours and
+// theirs contain one figure per round.
 func (r Row) InTurns(peer string, ours, theirs []float64) Row {
 	ratio := RatioTo(peer, ours, theirs)
 	r = r.Beside(peer, ratio.Raw.Median)
@@ -112,7 +113,7 @@ func (r Row) InTurns(peer string, ours, theirs []float64) Row {
 	return r
 }
 
-// Note adds a remark.
+// Note appends a note to the report.
 func (r *Report) Note(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
 }
@@ -127,7 +128,7 @@ func (r *Report) Missed() (missed []string) {
 	return missed
 }
 
-// WriteJSON writes the report to DIR/NAME.json and gives that path.
+// WriteJSON writes the report to DIR/NAME.json and returns that path.
 func (r *Report) WriteJSON(dir string) (path string, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
@@ -137,7 +138,8 @@ func (r *Report) WriteJSON(dir string) (path string, err error) {
 		return "", err
 	}
 	path = filepath.Join(dir, r.Name+".json")
-	// In one step: what was written before is kept until then.
+	// Rename at the end, so that the previous report survives until the new one is
+	// complete.
 	next := path + ".next"
 	if err := os.WriteFile(next, append(text, '\n'), 0o644); err != nil {
 		return path, err
@@ -145,8 +147,8 @@ func (r *Report) WriteJSON(dir string) (path string, err error) {
 	return path, os.Rename(next, path)
 }
 
-// ReadJSON reads a report that WriteJSON, or another benchmark of the common
-// form, has written.
+// ReadJSON reads a report written by WriteJSON, or by another benchmark that uses the
+// common format.
 func ReadJSON(path string) (*Report, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -167,8 +169,8 @@ func ReadJSON(path string) (*Report, error) {
 	return r, nil
 }
 
-// WriteFiles writes pictures and the like into a folder, each under its name, and
-// gives their paths.
+// WriteFiles writes files, such as pictures, into a folder under their names, and returns
+// their paths.
 func WriteFiles(dir string, files map[string][]byte) (paths []string, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -183,7 +185,7 @@ func WriteFiles(dir string, files map[string][]byte) (paths []string, err error)
 	return paths, nil
 }
 
-// WriteTable writes the rows for people.
+// WriteTable prints the rows as a table.
 func (r *Report) WriteTable(out io.Writer) error {
 	if slices.ContainsFunc(r.Rows, func(row Row) bool { return len(row.Over) > 0 }) {
 		return r.writePaired(out)
@@ -217,7 +219,7 @@ func (r *Report) WriteTable(out io.Writer) error {
 	return w.Flush()
 }
 
-// beside words what the figure is compared with.
+// beside formats the goal, whether it was met, and the peer's figure.
 func (r Row) beside() (goal, met, peer string) {
 	if r.Goal != nil {
 		goal, met = "<= "+r.figure(*r.Goal), "no"
@@ -231,10 +233,10 @@ func (r Row) beside() (goal, met, peer string) {
 	return goal, met, peer
 }
 
-// unitTimes is the unit of a row that is a ratio.
+// unitTimes is the unit of a row that contains a ratio.
 const unitTimes = "x"
 
-// figure writes a number of the row's unit: of a ratio, thousandths count.
+// figure formats a number in the row's unit. Ratios get three decimals.
 func (r Row) figure(f float64) string {
 	if r.Unit == unitTimes {
 		return strconv.FormatFloat(f, 'f', 3, 64)
@@ -242,7 +244,7 @@ func (r Row) figure(f float64) string {
 	return figure(f)
 }
 
-// times writes a ratio; a small one as what it is turned round.
+// times formats a ratio. Ratios below 0.1 are written as 1/N.
 func times(f float64) string {
 	if f > 0 && f < 0.1 {
 		return fmt.Sprintf("1/%.0f", 1/f)
@@ -250,7 +252,7 @@ func times(f float64) string {
 	return strconv.FormatFloat(f, 'f', 2, 64)
 }
 
-// figure writes a number with as many digits as it is worth.
+// figure formats a number with a sensible number of digits.
 func figure(f float64) string {
 	digits := 0
 	if f != float64(int64(f)) && math.Abs(f) < 1000 {

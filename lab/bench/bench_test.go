@@ -26,7 +26,7 @@ func TestGoalsAreJudged(t *testing.T) {
 	}
 }
 
-// The field names are what others read.
+// Other programs depend on the field names.
 func TestJSON(t *testing.T) {
 	path, err := report().WriteJSON(t.TempDir() + "/a/b")
 	if err != nil {
@@ -68,7 +68,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// What was written is read again; what is no report is refused.
+// ReadJSON reads what WriteJSON wrote, and rejects files that are not reports.
 func TestReadJSON(t *testing.T) {
 	path, err := report().WriteJSON(t.TempDir())
 	if err != nil {
@@ -129,8 +129,8 @@ func TestTableInTurns(t *testing.T) {
 	}
 }
 
-// A case that takes twice as long as its floor does so in every round, however
-// long a round takes.
+// A case that takes twice as long as its floor has the ratio 2 in every round, no matter
+// how long a round takes.
 func TestRatiosAreOfRounds(t *testing.T) {
 	floor, of := []float64{60, 90, 61, 120, 62}, []float64{120, 180, 122, 240, 124}
 	r := RatioTo("bare", of, floor)
@@ -168,8 +168,8 @@ func TestPairedTable(t *testing.T) {
 	}
 }
 
-// The interval of a median has its ranks by the binomial distribution: of six
-// figures all, of twenty the sixth and the fifteenth (as tables have it).
+// The ranks of a median's confidence interval follow from the binomial distribution: all
+// six of six figures, the 6th and 15th of twenty (as in published tables).
 func TestMedianInterval(t *testing.T) {
 	for n, want := range map[int][2]float64{1: {1, 1}, 5: {1, 5}, 6: {1, 6}, 8: {1, 8}, 9: {2, 8}, 10: {2, 9}, 20: {6, 15}, 31: {10, 22}} {
 		var all []float64
@@ -182,7 +182,7 @@ func TestMedianInterval(t *testing.T) {
 	}
 }
 
-// A goal of a comparison is missed only where the whole interval is above it.
+// A comparison misses its goal only if the whole interval is above the goal.
 func TestCompared(t *testing.T) {
 	now, then := []float64{105, 106, 107}, []float64{100, 100, 100}
 	for name, c := range map[string]struct {

@@ -11,17 +11,17 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/claim"
 )
 
-// Spread is what several runs gave.
+// Spread summarizes several runs.
 type Spread struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
-	// Low and High hold the middle half of them.
+	// Low and High are the quartiles: half of the runs are between them.
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
 }
 
-// SpreadOf sums up figures, of which there must be one.
+// SpreadOf summarizes figures, which must not be empty.
 func SpreadOf(all []float64) Spread {
 	s := slices.Sorted(slices.Values(all))
 	at := func(quarters int) float64 { return s[(len(s)-1)*quarters/4] }
@@ -32,12 +32,12 @@ func (s Spread) times(by float64) Spread {
 	return Spread{Median: s.Median * by, Min: s.Min * by, Max: s.Max * by, Low: s.Low * by, High: s.High * by}
 }
 
-// Ratio is how many times as long as a floor, what no program can be cheaper
-// than, a case took. Both are measured in every round, one right after the
-// other, and each round gives a ratio: a machine whose clock wanders slows both.
+// Ratio compares a case with a floor, the cheapest that any program can be. Both are
+// measured in every round, one right after the other, and each round yields a ratio. A
+// change of the CPU's clock rate therefore affects both.
 type Ratio struct {
 	Floor string `json:"floor"`
-	// Raw is the floor's own figure, Times the rounds' ratios.
+	// Raw is the floor's own figure, Times the ratios of the rounds.
 	Raw   Spread `json:"raw"`
 	Times Spread `json:"times"`
 }
@@ -51,8 +51,8 @@ func RatioTo(floor string, of, to []float64) Ratio {
 	return Ratio{Floor: floor, Raw: SpreadOf(to), Times: SpreadOf(ratios)}
 }
 
-// Scaled gives the row of a case on a machine where the first of these floors
-// takes so much: the ratios to it, times that.
+// Scaled returns the row of a case, scaled to a machine on which the first floor takes
+// there: the ratios to that floor times there.
 func Scaled(name, unit string, raw []float64, there float64, over ...Ratio) Row {
 	s, r := over[0].Times.times(there), SpreadOf(raw)
 	return Row{
@@ -60,10 +60,10 @@ func Scaled(name, unit string, raw []float64, there float64, over ...Ratio) Row 
 	}
 }
 
-// Compared gives the row of a case that was measured by two builds alternately: the
-// median of the ratios of several loads, of which none depends on another, and as
-// Min and Max the interval that holds it with 95 %. Raw is what this build took, and
-// the peer's figure is the other's.
+// Compared returns the row of a case that was measured with two builds in alternation.
+// Measured is the median of the ratios of several independent loads, Min and Max are its
+// 95 % confidence interval. Raw is this build's figure, and the peer's figure is the
+// other build's.
 func Compared(name, unit, before string, now, then, ratios []float64) Row {
 	low, high := medianInterval(ratios)
 	r := SpreadOf(now)
@@ -73,10 +73,10 @@ func Compared(name, unit, before string, now, then, ratios []float64) Row {
 	return row.Beside(before+", "+unit, SpreadOf(then).Median)
 }
 
-// medianInterval holds the median of what figures are a sample of with at least
-// 95 %, whatever its distribution: figures of rank k and n+1-k, where fewer than k
-// of n throws of a coin come up with at most 2.5 %. Of fewer than six figures it is
-// all that there are.
+// medianInterval returns a confidence interval of at least 95 % for the median of the
+// population that the figures are a sample of, for any distribution. It consists of the
+// figures with rank k and n+1-k, where fewer than k heads in n coin tosses have a
+// probability of at most 2.5 %. For fewer than six figures it is their whole range.
 func medianInterval(all []float64) (low, high float64) {
 	s := slices.Sorted(slices.Values(all))
 	n, k := len(s), 0
@@ -89,21 +89,22 @@ func medianInterval(all []float64) (low, high float64) {
 	return s[k-1], s[n-k]
 }
 
-// NotAbove gives a row of Compared the goal that its interval must not be wholly
-// above of.
+// NotAbove sets a goal for a row of Compared. It is missed only if the whole interval is
+// above the goal.
 func (r Row) NotAbove(goal float64) Row {
 	met := r.Min <= goal
 	r.Goal, r.Met = &goal, &met
 	return r
 }
 
-// Plain gives the row of figures that are not compared with a floor.
+// Plain returns the row of figures that are not compared with a floor.
 func Plain(name, unit string, all ...float64) Row {
 	s := SpreadOf(all)
 	return Row{Case: name, Measured: s.Median, Unit: unit, Min: s.Min, Max: s.Max, Runs: len(all), Raw: &s}
 }
 
-// Estimated gives the row of figures whose mean matters, with how sure it is.
+// Estimated returns a row with the estimated mean of the figures and its confidence
+// interval.
 func Estimated(name, unit string, all ...float64) Row {
 	row := Plain(name, unit, all...)
 	mean := claim.Mean(all)
@@ -111,9 +112,9 @@ func Estimated(name, unit string, all ...float64) Row {
 	return row
 }
 
-// writePaired writes a line for each row: what it took here, the ratio to its
-// floor with the middle half of the rounds', and scaled, or measured as it is;
-// at the end what other floors it was compared with.
+// writePaired prints one line per row: the figure measured here, the ratio to its floor
+// with the quartiles of the rounds, and the scaled figure, or the measured one if there
+// is no floor. The last column contains other floors it was compared with.
 func (r *Report) writePaired(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "CASE\tHERE\t/ FLOOR\tHALF WITHIN\tSCALED\tGOAL\tMET\tPEER\tALSO")

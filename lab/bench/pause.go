@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Pause waits, or gives ctx's error where that ends first.
+// Pause waits for d, or returns ctx's error if ctx ends first.
 func Pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -133,7 +133,7 @@ func (c *Cluster) StartReflector(name string) error {
 
 // StartNode starts a node's agent, which is the DSR agent, with additional arguments.
 func (c *Cluster) StartNode(node *paper.Node, args ...string) error {
-	return c.Start(node.Name, node.Name, append([]string{"agent", "--role", "server", "--node", node.Name,
+	return c.Start(node.Name, node.Name, append([]string{"agent", "--role", "dsr", "--node", node.Name,
 		"--manifest-dir", Manifests(all), "--bpffs", BPFFS(node.Name), "--socket", Socket(node.Name)}, args...)...)
 }
 

@@ -1,8 +1,8 @@
-// Package conformance is the suite that every data plane passes: the same
-// stories, told by frontends going in and packets coming out, each compared
-// with the in-memory twin. A data plane brings a Fixture and calls Run; what
-// it cannot do it refuses by name (dataplane.ErrUnsupported), and the suite
-// skips that story with the reason.
+// Package conformance is the test suite that every data plane must pass. Each story is a
+// test case: it programs frontends, sends packets, and compares the result with the
+// in-memory reference model. A data plane provides a Fixture and calls Run. It must
+// reject what it does not support with dataplane.ErrUnsupported, and the suite then skips
+// that story with the reason.
 package conformance
 
 import (
@@ -24,31 +24,30 @@ import (
 	"github.com/fairlead/fairlead/dataplane/fake"
 )
 
-// Fixture is a data plane with a wire into it.
+// Fixture is a data plane with a way to send packets through it.
 type Fixture interface {
-	// DataPlane gives the data plane as it is open now.
+	// DataPlane returns the currently open data plane.
 	DataPlane() dataplane.DataPlane
-	// Reopen closes it and opens it again, as a restarted agent does.
+	// Reopen closes the data plane and opens it again, as a restarted agent does.
 	Reopen(t *testing.T)
-	// Forward sends one packet of a flow through it, with length bytes of IP
-	// packet, and tells where it went. opens says that it is a SYN or an INIT.
-	// Its errors wrap memory.ErrNotOurs and those of memory.Drops. It skips
-	// the test where it cannot make such a packet.
+	// Forward sends one packet of a flow through it, an IP packet of length bytes, and
+	// returns where it went. opens marks a SYN or an INIT. Errors wrap fake.ErrNotOurs or
+	// one of fake.Drops. Forward skips the test if it cannot make such a packet.
 	Forward(t *testing.T, flow schedule.Flow, opens bool, length int) (fake.Decision, error)
 }
 
-// Finisher is a Fixture that can end flows of TCP.
+// Finisher is a Fixture that can end TCP flows.
 type Finisher interface {
-	// Finish sends a FIN of the client's, as Forward sends other packets.
+	// Finish sends a FIN from the client, as Forward sends other packets.
 	Finish(t *testing.T, flow schedule.Flow) (fake.Decision, error)
 }
 
-// Held is what a fixture's data plane was given: to ask a kernel for each packet
-// takes longer than all the rest.
+// Held contains the frontends programmed by a fixture. Querying the kernel for each
+// packet would take longer than everything else.
 type Held map[service.Key]desired.Frontend
 
-// Find gives the frontend that a packet is for: that of its port before one of a
-// range, before that of the whole address.
+// Find returns the frontend that matches a packet. A single port takes precedence over a
+// port range, and a range over the whole address.
 func (h Held) Find(k service.Key) (found desired.Frontend, ok bool) {
 	for _, f := range h {
 		has := f.VIP == k.VIP && (f.Whole() || f.Protocol == k.Protocol) && f.Port <= k.Port && k.Port <= max(f.Port, f.Last)
@@ -59,22 +58,22 @@ func (h Held) Find(k service.Key) (found desired.Frontend, ok bool) {
 	return found, ok
 }
 
-// OwnChoice is a fixture whose data plane chooses servers by rules of its own, as
-// the kernel's IPVS does. A new flow may then go to any server that takes new
-// flows; all else is compared with the twin as ever: to which server flows stick,
-// who drains, who is full, whose client it is, what was counted. What a scheduler
-// promises, the stories ask for themselves.
+// OwnChoice is a fixture whose data plane selects backends by its own rules, as the
+// kernel's IPVS does. A new flow may then go to any backend that accepts new flows.
+// Everything else is still compared with the reference model: flow stickiness, draining,
+// connection limits, client restrictions and counters. The stories check what each
+// scheduler guarantees.
 type OwnChoice interface {
-	// ChoosesItself does nothing: to have it is enough.
+	// ChoosesItself is a marker method.
 	ChoosesItself()
 }
 
-// ErrNowhere is what Forward of a data plane that names no reasons answers where
-// no server got the packet. That there is a reason the twin must agree.
+// ErrNowhere is returned by Forward of a data plane that reports no drop reasons, if no
+// backend received the packet. The reference model must then report a reason.
 var ErrNowhere = errors.New("no server got it")
 
-// Run tells every story to one fixture, which holds nothing when a story begins:
-// to open a data plane takes long. It gives what came of each.
+// Run runs every story on one fixture, because opening a data plane takes long. No
+// frontend is programmed when a story begins. It returns the outcome of each story.
 func Run(t *testing.T, open func(t *testing.T) Fixture) (all Outcomes) {
 	fixture := open(t)
 	for _, story := range stories {
@@ -119,17 +118,17 @@ var stories = []struct {
 	{"a random walk beside the twin", randomWalk},
 }
 
-// teller tells a story to a fixture and its twin at once.
+// teller runs a story on a fixture and on the reference model in parallel.
 type teller struct {
 	*testing.T
 	Fixture
 	twin  *fake.DataPlane
-	suite *testing.T // whose end is the fixture's
-	// outcome is the whole story's, also of a part.
+	suite *testing.T // the test whose end closes the fixture
+	// outcome belongs to the whole story, even in a part of it.
 	outcome *Outcome
 }
 
-// part tells a part of a story, which may be skipped by itself.
+// part runs a part of a story, which can be skipped separately.
 func (s *teller) part(name string, tell func(*teller)) {
 	s.outcome.inParts = true
 	s.Run(name, func(t *testing.T) {
@@ -138,7 +137,7 @@ func (s *teller) part(name string, tell func(*teller)) {
 	})
 }
 
-// reopen opens the fixture anew, for the stories that follow, too.
+// reopen reopens the fixture, also for the stories that follow.
 func (s *teller) reopen() {
 	s.Reopen(s.suite)
 	s.twin.Restart()
@@ -155,7 +154,7 @@ func (s *teller) empty() {
 	}
 }
 
-// upsert makes both hold f; a refusal by name ends the story.
+// upsert programs f in both. If the data plane does not support it, the story is skipped.
 func (s *teller) upsert(f desired.Frontend) {
 	s.Helper()
 	err := s.DataPlane().Upsert(f)
@@ -166,7 +165,7 @@ func (s *teller) upsert(f desired.Frontend) {
 	}
 	if err == nil {
 		kept := s.kept(f)
-		kept.RingSize = f.RingSize // the twin has a ring in any case
+		kept.RingSize = f.RingSize // the reference model always has a Maglev table
 		err = s.twin.Upsert(kept)
 	}
 	if err != nil {
@@ -174,7 +173,7 @@ func (s *teller) upsert(f desired.Frontend) {
 	}
 }
 
-// kept gives what the data plane keeps of f.
+// kept returns f in the form that the data plane stores.
 func (s *teller) kept(f desired.Frontend) desired.Frontend {
 	if d, ok := s.DataPlane().(dataplane.Canonical); ok {
 		return d.Canonical(f)
@@ -182,7 +181,8 @@ func (s *teller) kept(f desired.Frontend) desired.Frontend {
 	return f
 }
 
-// choosesItself says that servers need not be the twin's.
+// choosesItself reports whether the data plane may select other backends than the
+// reference model.
 func (s *teller) choosesItself() bool {
 	_, ok := s.Fixture.(OwnChoice)
 	return ok
@@ -195,7 +195,7 @@ func (s *teller) delete(k service.Key) {
 	}
 }
 
-// sameList fails unless both list the same.
+// sameList fails unless both list the same frontends.
 func (s *teller) sameList() {
 	s.Helper()
 	got, err := s.DataPlane().List()
@@ -234,12 +234,13 @@ func (s *teller) send(flow schedule.Flow, opens bool) (fake.Decision, error) {
 
 func same(a, b fake.Decision) bool { return a.Server == b.Server && slices.Equal(a.Older, b.Older) }
 
-// finds says that a packet comes by a server.
+// finds reports whether a packet reaches a backend, directly or through the chain of
+// previous owners.
 func finds(d fake.Decision, server netip.AddrPort) bool {
 	return d.Server == server || slices.Contains(d.Older, server)
 }
 
-// must sends a packet that has to go somewhere.
+// must sends a packet that must reach a backend.
 func (s *teller) must(flow schedule.Flow, opens bool) fake.Decision {
 	s.Helper()
 	d, err := s.send(flow, opens)
@@ -260,12 +261,12 @@ func sameReason(a, b error) bool {
 
 const packetLength = 120
 
-// frontend is the one that most stories are told of.
+// frontend returns the frontend that most stories use.
 func frontend(method service.Method, scheduler service.Scheduler, backends int) desired.Frontend {
 	return kind{method: method, scheduler: scheduler, protocol: service.TCP}.frontend(backends)
 }
 
-// kind is a frontend in short.
+// kind is a short description of a frontend.
 type kind struct {
 	method        service.Method
 	encapsulation service.Encapsulation
@@ -314,18 +315,18 @@ func server(i int) service.Backend {
 	return service.Backend{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, 16, 1, byte(i + 1)}), 8080), Weight: 1}
 }
 
-// with gives f with other backends.
+// with returns f with changed backends.
 func with(f desired.Frontend, change func([]service.Backend) []service.Backend) desired.Frontend {
 	f.Backends = change(slices.Clone(f.Backends))
 	return f
 }
 
-// drained gives f with the i-th backend taking no new flows.
+// drained returns f with the i-th backend draining.
 func drained(f desired.Frontend, i int) desired.Frontend {
 	return with(f, func(b []service.Backend) []service.Backend { b[i].Weight = 0; return b })
 }
 
-// joined gives f with one more backend, the i-th, since then.
+// joined returns f with one more backend, the i-th, which has the timestamp since.
 func joined(f desired.Frontend, i int, since time.Time) desired.Frontend {
 	return with(f, func(b []service.Backend) []service.Backend {
 		s := server(i)
@@ -334,7 +335,7 @@ func joined(f desired.Frontend, i int, since time.Time) desired.Frontend {
 	})
 }
 
-// flow is the i-th flow to a frontend.
+// flow returns the i-th flow to a frontend.
 func flow(k service.Key, i int) schedule.Flow {
 	client := netip.AddrFrom4([4]byte{192, 168, byte(i >> 14), byte(i>>6) | 1})
 	if k.VIP.Is6() {

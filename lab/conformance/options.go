@@ -11,13 +11,14 @@ import (
 	"github.com/fairlead/fairlead/dataplane/fake"
 )
 
-// from gives a flow of the i-th client, from the n-th of its ports.
+// from returns a flow of the i-th client from its n-th port.
 func from(k service.Key, i, n int) schedule.Flow {
 	client := netip.AddrFrom4([4]byte{192, 168, byte(i >> 8), byte(i)})
 	return schedule.Flow{Client: netip.AddrPortFrom(client, uint16(2000+n)), Key: k}
 }
 
-// distinct counts the servers that flows of several clients get.
+// distinct counts the backends selected for flows of several clients: the maximum per
+// client, and the total.
 func (s *teller) distinct(k service.Key, clients, ports int) (each, all int) {
 	s.Helper()
 	servers := map[netip.AddrPort]bool{}
@@ -111,7 +112,8 @@ func affinity(s *teller) {
 	}
 }
 
-// without gives f with servers that take flows on the port addressed.
+// without returns f with backends without a port, which receive flows on the port that
+// the client used.
 func without(f desired.Frontend) desired.Frontend {
 	return with(f, func(bs []service.Backend) []service.Backend {
 		for i := range bs {
@@ -190,14 +192,14 @@ func clients(s *teller) {
 	s.sameList()
 }
 
-// clientsOfRanges tells who is let in where a port and a whole address are of
-// different minds: the narrower has the word.
+// clientsOfRanges checks client restrictions where a port and the whole address differ.
+// The more specific one applies.
 func clientsOfRanges(s *teller) {
 	one, whole := frontend(service.Tunnel, service.Maglev, 3), without(frontend(service.Tunnel, service.Maglev, 3))
 	whole.Key = service.Key{VIP: one.VIP, Last: 65535}
 	denied := []netip.Prefix{netip.MustParsePrefix("192.168.0.3/32")}
 	other := service.Key{VIP: one.VIP, Port: one.Port + 1, Protocol: service.TCP}
-	flows := 0 // each is a new one
+	flows := 0 // each flow is a new one
 	meets := func(what string, k service.Key, want error) {
 		flows++
 		if _, err := s.send(from(k, 3, flows), true); !errors.Is(err, want) {

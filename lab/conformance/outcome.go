@@ -11,16 +11,17 @@ import (
 	"testing"
 )
 
-// update makes the tests of data planes write their outcomes anew, and the one
-// here the page.
+// update makes the tests of data planes rewrite their outcomes, and the test in this
+// package rewrite the documentation page.
 var update = flag.Bool("update", false, "write the outcomes of the conformance suite, or the page of them, anew")
 
-// Outcome is what came of a story.
+// Outcome is the outcome of a story.
 type Outcome struct {
 	Story string `json:"story"`
-	// Told says that the data plane was told it, in part at least.
+	// Told is set if at least a part of the story was run.
 	Told bool `json:"told"`
-	// Refused are the names of what it refused of it, sorted.
+	// Refused contains the names of the features that the data plane does not support,
+	// sorted.
 	Refused []string `json:"refused,omitempty"`
 
 	inParts bool
@@ -33,15 +34,15 @@ func (o *Outcome) refuse(what string) {
 	}
 }
 
-// Outcomes are of one data plane, a story each.
+// Outcomes contains the outcomes of one data plane, one per story.
 type Outcomes []Outcome
 
-// outcomesDir is where they are written, as seen from a data plane's folder.
+// outcomesDir is the folder of the recorded outcomes, relative to a data plane's package.
 const outcomesDir = "../../lab/conformance/testdata"
 
-// Recorded fails unless the file that docs/data-planes.md is made from says the
-// same of the data plane of that name. Where only some stories were to be told
-// it says nothing.
+// Recorded fails unless the recorded file of that data plane contains the same outcomes.
+// docs/data-planes.md is generated from these files. It does nothing if only some stories
+// were run.
 func (all Outcomes) Recorded(t *testing.T, name string) {
 	t.Helper()
 	if t.Failed() || len(all) < len(stories) || strings.Contains(flag.Lookup("test.run").Value.String(), "/") {

@@ -18,7 +18,7 @@ import (
 func verbs(s *teller) {
 	s.sameList()
 	f := frontend(service.Tunnel, service.Maglev, 3)
-	s.delete(f.Key) // what is absent is no error
+	s.delete(f.Key) // deleting an absent frontend is not an error
 	for range 2 {
 		s.upsert(f)
 		s.sameList()
@@ -34,7 +34,7 @@ func verbs(s *teller) {
 	s.must(flow(other.Key, 1), true)
 }
 
-// kinds are all that a Service may ask for.
+// kinds returns all combinations that a Service can request.
 func kinds() (all []kind) {
 	for _, method := range service.Methods {
 		for _, scheduler := range service.Schedulers {
@@ -56,8 +56,8 @@ func kinds() (all []kind) {
 	return all
 }
 
-// everyKind holds all of a method and scheduler side by side: to bring a method
-// in or out may take long.
+// everyKind programs all frontends of a method and scheduler at the same time, because
+// adding the first or removing the last frontend of a method can take long.
 func everyKind(s *teller) {
 	var held []desired.Frontend
 	for n, k := range kinds() {
@@ -105,7 +105,7 @@ func shares(s *teller) {
 	}
 }
 
-// newFlow returns the i-th flow, or another one where flows are tracked, as the i-th
+// newFlow returns the i-th flow, or another one if flows are tracked, because the i-th
 // would not be new again.
 func (s *teller) newFlow(f desired.Frontend, i int) schedule.Flow {
 	if s.kept(f).Stateful() {
@@ -114,8 +114,8 @@ func (s *teller) newFlow(f desired.Frontend, i int) schedule.Flow {
 	return flow(f.Key, i)
 }
 
-// ended: who counts connections sends new ones to where fewer go on, and looks at
-// those that have ended where as many do.
+// ended checks that schedulers that count connections prefer backends with fewer active
+// ones, and consider ended ones if the active ones are equal.
 func ended(s *teller) {
 	finisher, can := s.Fixture.(Finisher)
 	if !can {
@@ -146,7 +146,7 @@ func ended(s *teller) {
 	}
 }
 
-// promises: what a scheduler promises of shares, by the weights 1, 2 and 3.
+// promises checks the shares that schedulers guarantee, with the weights 1, 2 and 3.
 func promises(s *teller) {
 	ended(s)
 	for scheduler, want := range map[service.Scheduler][3]int{
@@ -204,7 +204,7 @@ func drainingBySchedule(s *teller) {
 			for i := range 60 {
 				before = append(before, s.must(flow(f.Key, i), true).Server)
 			}
-			for gone := range 2 { // one after the other, so that of the last too
+			for gone := range 2 { // one after the other, to also test draining all but one
 				f = drained(f, gone)
 				s.upsert(f)
 				for i, server := range before {
@@ -270,7 +270,7 @@ func roundRobin(s *teller) {
 	}
 	for i := range got {
 		want := f.Backends[i%3].Addr
-		if s.choosesItself() { // who is first is its own affair
+		if s.choosesItself() { // the data plane may start with any backend
 			want = got[i%3]
 		}
 		if turn := got[i-i%3 : i]; got[i] != want || slices.Contains(turn, want) {
@@ -372,14 +372,14 @@ func changes(s *teller) {
 
 func counters(s *teller) {
 	f := frontend(service.Tunnel, service.Maglev, 2)
-	f.Port = 4242 // of no other story: a kernel may still know its servers, and go on counting
+	f.Port = 4242 // used by no other story, because a kernel may still remember its backends and continue their counters
 	s.upsert(f)
 	for i := range 30 {
 		s.must(flow(f.Key, i), true)
 		s.must(flow(f.Key, i), false)
 	}
 	want, _ := s.twin.Counters()
-	// A kernel may add up what its CPUs have counted now and then only.
+	// A kernel may aggregate its per-CPU counters with a delay.
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 		got, err := s.DataPlane().Counters()
 		switch {
@@ -426,10 +426,10 @@ func randomWalk(s *teller) {
 		}
 		for range 40 {
 			k := keys[rng.IntN(len(keys))]
-			// A client's port is of one VIP's: with nat its server could not
-			// tell two apart.
+			// Use each client port with one VIP only. With nat, the backend could not
+			// distinguish two connections from the same port.
 			i := rng.IntN(64) + 64*int(k.Port-80)
-			s.send(flow(k, i), rng.IntN(3) == 0) //nolint:errcheck // only that both agree counts
+			s.send(flow(k, i), rng.IntN(3) == 0) //nolint:errcheck // only agreement matters
 		}
 	}
 }

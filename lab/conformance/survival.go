@@ -10,19 +10,19 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// then is a time, some hours after the first.
+// then returns a time that is some hours after a fixed start.
 func then(hours int) time.Time {
 	return time.Date(2026, time.January, 2, 15+hours, 4, 5, 0, time.UTC)
 }
 
-// life is a flow and where it was opened.
+// life is a flow and the backend it was opened on.
 type life struct {
 	flow   schedule.Flow
 	server netip.AddrPort
 }
 
-// history changes a frontend several times and opens flows after each change.
-// It gives the frontend as it is at the end.
+// history changes a frontend several times and opens flows after each change. It returns
+// the final frontend and the flows.
 func (s *teller) history(f desired.Frontend) (desired.Frontend, []life) {
 	var lives []life
 	s.upsert(f)
@@ -38,7 +38,7 @@ func (s *teller) history(f desired.Frontend) (desired.Frontend, []life) {
 			flow := flow(f.Key, step*150+i)
 			d := s.must(flow, true)
 			if f.Stateful() {
-				s.must(flow, false) // or a slow machine takes it for a flood's
+				s.must(flow, false) // otherwise a slow machine may take it for part of a SYN flood
 			}
 			lives = append(lives, life{flow, d.Server})
 		}
@@ -46,7 +46,7 @@ func (s *teller) history(f desired.Frontend) (desired.Frontend, []life) {
 	return f, lives
 }
 
-// survived fails unless the packets of all flows come by their servers.
+// survived fails unless the packets of all flows reach their backends.
 func (s *teller) survived(lives []life) {
 	s.Helper()
 	for _, l := range lives {
@@ -56,8 +56,8 @@ func (s *teller) survived(lives []life) {
 	}
 }
 
-// skipRemembering ends a story of what is not remembered where the data plane
-// remembers it even so.
+// skipRemembering skips a story about untracked flows if the data plane tracks them
+// anyway.
 func (s *teller) skipRemembering(f desired.Frontend) {
 	if s.kept(f).Stateful() {
 		const why = "it remembers these flows"
@@ -66,7 +66,8 @@ func (s *teller) skipRemembering(f desired.Frontend) {
 	}
 }
 
-// stateless are the ways to come by a server without remembering.
+// stateless returns the kinds of frontends whose flows reach their backends without flow
+// tracking.
 func stateless() []kind {
 	return []kind{
 		{method: service.Tunnel, scheduler: service.Maglev, protocol: service.TCP},
@@ -88,7 +89,8 @@ func chains(s *teller) {
 			if k.protocol != service.UDP {
 				return
 			}
-			// Any UDP packet may be the first: who is first comes last too.
+			// Any UDP packet may open a flow, so the current owner is also at the end of
+			// the chain.
 			for _, l := range lives {
 				if d := s.must(l.flow, false); len(d.Older) > 0 && d.Older[len(d.Older)-1] != d.Server {
 					s.Fatalf("%v: %v", l.flow, d)
@@ -109,8 +111,8 @@ func chains(s *teller) {
 	})
 }
 
-// newcomer: a balancer that is told of a frontend for the first time knows the
-// flows that others opened while it changed.
+// newcomer checks that a load balancer that gets a frontend for the first time forwards
+// the flows that others opened during earlier changes.
 func newcomer(s *teller) {
 	for _, k := range stateless() {
 		s.part(k.String(), func(s *teller) {
@@ -149,8 +151,8 @@ func noSurvival(s *teller) {
 	}
 }
 
-// remembers: where flows are remembered they stay, and no packet names another
-// server.
+// remembers checks that tracked flows stay on their backend, and that their packets name
+// no other backend.
 func remembers(s *teller) {
 	flowTable := frontend(service.Tunnel, service.Maglev, 6)
 	flowTable.Survival = service.FlowTable
@@ -171,7 +173,7 @@ func remembers(s *teller) {
 					s.Fatalf("%v lives on %s, but goes to %v", l.flow, l.server, d)
 				}
 			}
-			// A server that goes takes its flows along.
+			// Removing a backend ends its flows.
 			gone := f.Backends[0].Addr
 			s.upsert(with(f, func(b []service.Backend) []service.Backend { return slices.Delete(b, 0, 1) }))
 			for _, l := range lives {

@@ -21,7 +21,7 @@ Every data plane runs the same [conformance stories](../lab/conformance), each w
 
 `
 
-// TestPage: the committed page is what the outcomes say.
+// TestPage checks that the committed page matches the recorded outcomes.
 func TestPage(t *testing.T) {
 	names := []string{"xdp", "ipvs", "memory"}
 	var columns []map[string]Outcome

@@ -1,7 +1,7 @@
 package sim
 
-// accept is a packet of a connection at a server: one that the server knows not is
-// sent on to those who may, or reset.
+// accept handles a packet of a connection at a server. A packet of an unknown connection
+// is forwarded to the next server that may know it, or answered with a reset.
 func (n *Net[T]) accept(at Node, p int32) {
 	s, q := n.nodes[at].server, &n.pool.all[p]
 	switch {
@@ -20,7 +20,8 @@ func (n *Net[T]) accept(at Node, p int32) {
 	}
 }
 
-// request is one in a connection: if it is served already, or was, it is not again.
+// request handles a request on a connection. A request that is already being served, or
+// was served, is not served again.
 func (n *Net[T]) request(at Node, p int32) {
 	number := n.pool.extra(p).number
 	c := &n.conns[n.pool.all[p].flow]
@@ -35,7 +36,8 @@ func (n *Net[T]) request(at Node, p int32) {
 	}
 }
 
-// refuse drops a request that finds the queue full, as if it had not come.
+// refuse drops a request that finds the queue full, and undoes its effect on the
+// connection.
 func (n *Net[T]) refuse(at Node, p int32) {
 	if q := &n.pool.all[p]; q.carries == request {
 		n.conns[q.flow].begun = n.pool.extra(p).number - 1
@@ -43,8 +45,7 @@ func (n *Net[T]) refuse(at Node, p int32) {
 	n.lose(queueFull, at, p)
 }
 
-// unknown sends a packet on to the next server of its chain, or resets its
-// connection.
+// unknown forwards a packet to the next server of its chain, or resets its connection.
 func (n *Net[T]) unknown(at Node, p int32) {
 	q := &n.pool.all[p]
 	e := n.pool.extra(p)
@@ -57,7 +58,7 @@ func (n *Net[T]) unknown(at Node, p int32) {
 	n.forward(at, p)
 }
 
-// pop takes the next server to ask.
+// pop removes and returns the next server of the chain.
 func (e *extra) pop() Node {
 	first := e.chain[0]
 	copy(e.chain[:], e.chain[1:])

@@ -9,9 +9,9 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// anything is a network of switches, routers, balancers with all methods,
-// schedulers and ways to survive, servers and clients of all kinds, in which
-// anything may happen at any time. Loads end after a second.
+// anything is a random network of switches, routers, load balancers with all methods,
+// schedulers and consistency modes, servers and clients of all kinds, with random events
+// at any time. Load ends after a second.
 type anything[T Time] struct {
 	*Net[T]
 	t                                           *testing.T
@@ -54,7 +54,7 @@ func newAnything[T Time](t *testing.T, seed uint64) *anything[T] {
 	return a
 }
 
-// join joins everything by one or two switches, or at times a shared medium.
+// join connects everything with one or two switches, or sometimes a shared medium.
 func (a *anything[T]) join() {
 	all := append(append(append([]Node(nil), a.routers...), a.balancers...), a.servers...)
 	if a.sharedLAN = a.dice.IntN(4) == 0; a.sharedLAN {
@@ -106,7 +106,7 @@ func (a *anything[T]) anyBalancer(name string) Node {
 	return id
 }
 
-// someHops gives some of the balancers that serve a VIP.
+// someHops returns some of the load balancers that serve a VIP.
 func (a *anything[T]) someHops(vip Node) (of []Weighted) {
 	for _, b := range a.balancers {
 		if a.nodes[b].balancer.serves(vip) && a.dice.IntN(4) > 0 {
@@ -133,7 +133,7 @@ func (a *anything[T]) anyClient(name string) Node {
 	return a.Connections(c)
 }
 
-// happens is one thing that happens now; what cannot be says so, and is none.
+// happens triggers one random event now. Impossible events return an error.
 func (a *anything[T]) happens() error {
 	dice := a.dice
 	forwards := append(append(append(append([]Node(nil), a.routers...), a.switches...), a.balancers...), a.servers...)
@@ -161,7 +161,7 @@ func (a *anything[T]) happens() error {
 	return a.Reroute()
 }
 
-// laws are those that hold always.
+// laws checks the invariants that always hold.
 func (a *anything[T]) laws() {
 	a.t.Helper()
 	checkBooks(a.t, a.Net)
@@ -192,8 +192,8 @@ func (a *anything[T]) laws() {
 	}
 }
 
-// TestNothingVanishesInAnything, whatever happens; and in the end nothing is in
-// flight, and no connection open.
+// TestNothingVanishesInAnything checks that packets are conserved in random networks. At
+// the end nothing is in flight, and no connection is open.
 func TestNothingVanishesInAnything(t *testing.T) {
 	var all Connected
 	var lost Counts
@@ -234,7 +234,8 @@ func TestNothingVanishesInAnything(t *testing.T) {
 	}
 }
 
-// TestSameSeedSameAnything also where a run is made in pieces, by both clocks.
+// TestSameSeedSameAnything checks that runs are reproducible with both clocks, also if
+// they are split into pieces.
 func TestSameSeedSameAnything(t *testing.T) {
 	t.Run("seconds", sameAnything[Seconds])
 	t.Run("nanoseconds", sameAnything[Nanoseconds])

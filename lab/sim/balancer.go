@@ -10,65 +10,66 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// Balancer is who sends requests on to servers.
+// Balancer is a load balancer that forwards requests to servers.
 type Balancer struct {
 	Name string
-	// Method says what a packet grows by, and whether its answer comes back through
-	// the balancer.
+	// Method determines how much a packet grows, and whether its reply returns through
+	// the load balancer.
 	Method    service.Method
 	Scheduler service.Scheduler
 	Servers   []Weighted
-	// Serves are the VIPs that packets come for, beside its own address. Balancers
-	// of one VIP and the same servers choose alike where the hash chooses.
+	// Serves contains the VIPs whose packets it accepts, in addition to its own address.
+	// With hash-based selection, load balancers with the same VIP and the same servers
+	// make the same choices.
 	Serves []Node
-	// Survival says whether flows are remembered (also where it is empty), or the
-	// ring alone chooses, without or with a second chance at the servers.
+	// Survival determines whether flows are tracked (the default), or only the Maglev
+	// table selects, with or without second chance.
 	Survival service.Survival
-	// RingSize is a prime; 0: 2039.
+	// RingSize is the size of the Maglev table, a prime; 0 means 2039.
 	RingSize int
-	// Timeout is for how long after its last request a client's flow is
-	// remembered, in seconds; 0: always. Timeouts are for connections.
+	// Timeout is how long a client's flow is tracked after its last request, in seconds;
+	// 0 means forever. Timeouts are for connections.
 	Timeout  float64
 	Timeouts Timeouts
-	// Table is how the flows that are remembered are found.
+	// Table is how tracked flows are looked up.
 	Table ConnTable
-	// PerPacket takes every request for a new connection.
+	// PerPacket treats every request as a new connection.
 	PerPacket bool
 }
 
-// Weighted is a server or a next hop with its weight; 0 is 1.
+// Weighted is a server or a next hop with its weight; 0 means 1.
 type Weighted struct {
 	Node   Node
 	Weight uint32
-	// Draining servers get no new flows, nor do those that have MaxConns (0: any
-	// number).
+	// Draining servers get no new flows. The same applies to servers that have MaxConns
+	// connections (0: no limit).
 	Draining bool
 	MaxConns uint32
 }
 
-// encapsulation is what a tunnel adds to a packet, in bytes: an IPv4 header.
+// encapsulation is the overhead of a tunnel, in bytes: an IPv4 header.
 const encapsulation = 20
 
-// ringSize is the slots of a ring: what the product takes for small services.
+// ringSize is the default table size: the product's size for small services.
 const ringSize = 2039
 
 type balancer[T Time] struct {
 	Balancer
 	table[T]
-	leadsBack bool    // answers come through the balancer
-	byRing    bool    // alone: flows are not remembered
-	address   Node    // that flows are hashed with
-	chains    *chains // nil for none
+	leadsBack bool    // replies return through the load balancer
+	byRing    bool    // the Maglev table selects, flows are not tracked
+	address   Node    // the address that flows are hashed with
+	chains    *chains // may be nil
 	builder   *ring.Builder
 	chooser   schedule.Chooser
 	slots     []ring.Slot
 	members   []ring.Member
 	servers   []Node            // by ring.ID-1
-	ids       map[Node]ring.ID  // of those who are, or were, servers
+	ids       map[Node]ring.ID  // of current and former servers
 	state     []schedule.Server // by ring.ID-1
 }
 
-// Balancer adds one.
+// Balancer adds a load balancer.
 func (n *Net[T]) Balancer(c Balancer) (Node, error) {
 	id := Node(len(n.nodes))
 	b := &balancer[T]{Balancer: c, address: id, builder: ring.NewBuilder(0), ids: map[Node]ring.ID{}}
@@ -106,11 +107,11 @@ func (b *balancer[T]) serves(vip Node) bool { return slices.Contains(b.Serves, v
 // member is a server of an address.
 type member struct{ address, server Node }
 
-// age is what all balancers are told of a server.
+// age contains a server's timestamps, which are the same on all load balancers.
 type age struct{ since, drained time.Time }
 
-// SetServers gives a balancer other servers, or other weights, from now on. Flows
-// that it remembers of those who are gone it forgets; those who drain keep theirs.
+// SetServers changes a load balancer's servers or weights. Tracked flows of removed
+// servers are deleted. Draining servers keep theirs.
 func (n *Net[T]) SetServers(of Node, servers []Weighted) error {
 	b := n.nodes[of].balancer
 	if b == nil {
@@ -151,7 +152,8 @@ func (n *Net[T]) setServers(b *balancer[T], servers []Weighted) error {
 	return nil
 }
 
-// member gives a server its number at a balancer, and its age at the address.
+// member returns a server's ring member at a load balancer, with its ID there and its age
+// at the address.
 func (n *Net[T]) member(b *balancer[T], s Weighted) ring.Member {
 	id := b.ids[s.Node]
 	if id == 0 {
@@ -179,7 +181,8 @@ func (n *Net[T]) member(b *balancer[T], s Weighted) ring.Member {
 	return m
 }
 
-// moment gives the simulated time as the rings want it; the beginning is always.
+// moment returns the simulated time in the form that rings use. The start counts as
+// "always there".
 func (n *Net[T]) moment() time.Time {
 	if n.q.now == 0 {
 		return time.Time{}
@@ -187,7 +190,7 @@ func (n *Net[T]) moment() time.Time {
 	return time.Unix(0, int64(n.Now()*1e9))
 }
 
-// hash gives what a flow is looked up by in the slots.
+// hash returns the hash by which a flow is looked up in the slots.
 func (n *Net[T]) hash(b *balancer[T], f *flow) uint32 {
 	switch {
 	case b.Scheduler == service.SourceHash:
@@ -200,7 +203,7 @@ func (n *Net[T]) hash(b *balancer[T], f *flow) uint32 {
 	return schedule.Hash(f.toward(b.address))
 }
 
-// balance sends a request on to a server.
+// balance forwards a request to a server.
 func (n *Net[T]) balance(at Node, p int32) {
 	b, packet := n.nodes[at].balancer, &n.pool.all[p]
 	id := n.choose(at, b, p)
@@ -217,7 +220,7 @@ func (n *Net[T]) balance(at Node, p int32) {
 	n.forward(at, p)
 }
 
-// choose gives the server of a packet, or 0.
+// choose returns the server for a packet, or 0.
 func (n *Net[T]) choose(at Node, b *balancer[T], p int32) ring.ID {
 	packet := &n.pool.all[p]
 	if b.chains != nil {
@@ -234,8 +237,8 @@ func (n *Net[T]) choose(at Node, b *balancer[T], p int32) ring.ID {
 	return n.open(at, b, packet)
 }
 
-// fromRing gives the owner of a flow's slot; packets of older flows are given
-// those who may know them.
+// fromRing returns the owner of a flow's slot. Packets of older flows also get the chain
+// of previous owners.
 func (n *Net[T]) fromRing(b *balancer[T], p int32) ring.ID {
 	packet := &n.pool.all[p]
 	slot := schedule.Slot(b.slots, n.hash(b, &n.flows[packet.flow]))
@@ -246,13 +249,13 @@ func (n *Net[T]) fromRing(b *balancer[T], p int32) ring.ID {
 	for e.chained = 0; e.chained < ring.Depth && slot.Older[e.chained] != 0; e.chained++ {
 		e.chain[e.chained] = b.servers[slot.Older[e.chained]-1]
 	}
-	if slot.First == 0 && e.chained > 0 { // all drain
+	if slot.First == 0 && e.chained > 0 { // all servers are draining
 		return b.ids[e.pop()]
 	}
 	return slot.First
 }
 
-// open lets the scheduler choose, and remembers it.
+// open lets the scheduler select a server, and tracks the flow.
 func (n *Net[T]) open(at Node, b *balancer[T], k *packet[T]) ring.ID {
 	id := b.chooser.Choose(b.Scheduler, b.slots, n.hash(b, &n.flows[k.flow]), b.look)
 	if id == 0 || b.PerPacket && b.timeouts[stateless] == 0 {

@@ -8,9 +8,9 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// triangle is a client, a balancer and a server, each joined with the others by
-// lines of 1 Gb/s and 10 us: a packet of 500 bytes arrives after 14,000 ns, one of
-// 520 after 14,160.
+// triangle is a client, a load balancer and a server, all connected to each other by 1
+// Gbit/s lines with 10 us delay. A packet of 500 bytes arrives after 14,000 ns, one of
+// 520 after 14,160 ns.
 func triangle(t *testing.T, b Balancer, c Client) (n *Net[Nanoseconds], lb, web, client Node) {
 	t.Helper()
 	n = New[Nanoseconds](Config{})
@@ -28,8 +28,9 @@ func triangle(t *testing.T, b Balancer, c Client) (n *Net[Nanoseconds], lb, web,
 	return n, lb, web, client
 }
 
-// TestMethodsHaveTheirWays: answers come straight from the server, but with NAT
-// through the balancer; a tunnel's packets are longer on the way to the server.
+// TestMethodsHaveTheirWays checks that replies come directly from the server, except with
+// NAT, where they pass the load balancer, and that tunnel packets are longer on the way
+// to the server.
 func TestMethodsHaveTheirWays(t *testing.T) {
 	for method, want := range map[service.Method]Nanoseconds{
 		service.DR: 3 * 14000, service.DSRNAT: 3 * 14000, service.Tunnel: 2*14000 + 14160,
@@ -43,7 +44,8 @@ func TestMethodsHaveTheirWays(t *testing.T) {
 	}
 }
 
-// TestAnAnswerThatNobodyRemembers is lost with NAT, and arrives without.
+// TestAnAnswerThatNobodyRemembers checks that the reply of an untracked flow is lost with
+// NAT, and arrives otherwise.
 func TestAnAnswerThatNobodyRemembers(t *testing.T) {
 	for method, arrives := range map[service.Method]uint64{service.NAT: 0, service.DR: 1} {
 		n, lb, web, client := triangle(t, Balancer{Method: method, Scheduler: service.RoundRobin, Timeout: 10e-6}, Client{Load: atTimes(0)})
@@ -54,8 +56,8 @@ func TestAnAnswerThatNobodyRemembers(t *testing.T) {
 	}
 }
 
-// remembers wants a balancer to have so many connections until a moment, and none
-// after it.
+// remembers checks that a load balancer tracks conns connections until the given time,
+// and none afterwards.
 func remembers(t *testing.T, n *Net[Nanoseconds], lb Node, conns uint32, until float64) {
 	t.Helper()
 	for _, c := range []struct {
@@ -69,17 +71,17 @@ func remembers(t *testing.T, n *Net[Nanoseconds], lb Node, conns uint32, until f
 	}
 }
 
-// TestStatesHaveTheirTimes: what never got past its SYN is forgotten after 60 s, an
-// open connection after 900, one that is over after 120.
+// TestStatesHaveTheirTimes checks the timeouts: 60 s after the last SYN, 900 s for an
+// established connection, 120 s for a closed one.
 func TestStatesHaveTheirTimes(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		cut   float64 // when the line to the server is
+		cut   float64 // the time at which the line to the server is cut
 		until float64
 	}{
-		{"SYN alone", 0, 60 + 15},            // and four retries, the last at 15 s
-		{"established", 0.00005, 900 + 15},   // the request's retries
-		{"over", 10, 120 + 120e-6 - 25.7e-6}, // FIN at 83.3 us, some 10 after
+		{"SYN alone", 0, 60 + 15},            // plus four retries, the last one at 15 s
+		{"established", 0.00005, 900 + 15},   // plus the request's retries
+		{"over", 10, 120 + 120e-6 - 25.7e-6}, // the FIN is sent at 83.3 us and arrives about 10 us later
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := New[Nanoseconds](Config{})
@@ -97,8 +99,8 @@ func TestStatesHaveTheirTimes(t *testing.T) {
 	}
 }
 
-// TestAPortThatIsOpenedAnew after its connection's end is scheduled anew, though it
-// is remembered.
+// TestAPortThatIsOpenedAnew checks that a SYN after a connection's end is scheduled
+// again, although the old flow is still tracked.
 func TestAPortThatIsOpenedAnew(t *testing.T) {
 	n, lb, _, client := triangle(t, Balancer{Method: service.DR, Scheduler: service.RoundRobin}, Client{Load: Replay(nil)})
 	b := n.nodes[lb].balancer
@@ -119,7 +121,7 @@ func TestAPortThatIsOpenedAnew(t *testing.T) {
 	}
 }
 
-// TestChoiceIsTheProducts: where the hash chooses, a flow is where schedule has it.
+// TestChoiceIsTheProducts checks that hash-based selection matches package schedule.
 func TestChoiceIsTheProducts(t *testing.T) {
 	for _, survival := range []service.Survival{service.FlowTable, service.HashOnly, service.SecondChance} {
 		s := newSite(t, 2, 5, Balancer{Method: service.DR, Scheduler: service.Maglev, Survival: survival, RingSize: 251}, Modulo, 100)

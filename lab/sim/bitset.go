@@ -1,6 +1,6 @@
 package sim
 
-// bitset is a set of small numbers.
+// bitset is a set of small integers.
 type bitset []uint64
 
 func (b bitset) has(i int32) bool { return int(i>>6) < len(b) && b[i>>6]>>(i&63)&1 == 1 }

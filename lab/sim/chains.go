@@ -8,31 +8,32 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// ConnTable is a balancer's table of connections as IPVS has it
-// (net/netfilter/ipvs/ip_vs_conn.c): buckets by jhash of client, port and protocol,
-// with a chain of connections each, the newest first.
+// ConnTable is a load balancer's connection table, like that of IPVS
+// (net/netfilter/ipvs/ip_vs_conn.c): buckets selected by the jhash of client, port and
+// protocol, each with a chain of connections, the newest first.
 type ConnTable struct {
-	// Buckets is a power of two, 4096 in Linux (conn_tab_bits 12); 0: flows are found
-	// at once, wherever they are.
+	// Buckets is a power of two, 4096 in Linux (conn_tab_bits 12). With 0, lookups are
+	// free.
 	Buckets int
-	Seed    uint32 // the kernel's is drawn at its start
-	// Looks is what each connection that is looked at takes of the balancer's
-	// Processor, in seconds, beside what a packet takes.
+	Seed    uint32 // random at boot in the kernel
+	// Looks is the time of the load balancer's Processor per connection visited in a
+	// chain, in seconds, in addition to the time per packet.
 	Looks float64
 }
 
-// Chains is what became of a ConnTable.
+// Chains contains the statistics of a ConnTable.
 type Chains struct {
-	Connections int // that are in it
-	Longest     int // that a chain has been, in connections
-	// Lookups are those of packets, and Looked the connections that they looked at.
+	Connections int // currently in the table
+	Longest     int // the maximum length of a chain so far
+	// Lookups is the number of packet lookups, Looked the number of connections that they
+	// visited.
 	Lookups, Looked uint64
 }
 
 type chains struct {
 	ConnTable
 	Chains
-	heads, lengths []int32 // of buckets; a head is 1 more than the place in entries
+	heads, lengths []int32 // of buckets; a head is the index in entries plus 1
 	next, bucket   []int32 // of entries
 }
 
@@ -49,7 +50,7 @@ func newChains(c *Balancer, byRing bool) (*chains, error) {
 	return &chains{ConnTable: t, heads: make([]int32, t.Buckets), lengths: make([]int32, t.Buckets)}, nil
 }
 
-// Chains gives what became of a balancer's table; all 0 where it has none of those.
+// Chains returns the statistics of a load balancer's table, or zeros if it has none.
 func (n *Net[T]) Chains(of Node) Chains {
 	if b := n.nodes[of].balancer; b != nil && b.chains != nil {
 		return b.chains.Chains
@@ -57,7 +58,7 @@ func (n *Net[T]) Chains(of Node) Chains {
 	return Chains{}
 }
 
-// bucketOf gives the bucket of a flow, as ip_vs_conn_hashkey does on a little-endian
+// bucketOf returns the bucket of a flow, like ip_vs_conn_hashkey on a little-endian
 // machine.
 func (n *Net[T]) bucketOf(b *balancer[T], f int32) int32 {
 	way := n.flows[f].toward(b.address)
@@ -69,8 +70,7 @@ func (n *Net[T]) bucketOf(b *balancer[T], f int32) int32 {
 	return int32(hash & uint32(b.chains.Buckets-1))
 }
 
-// walk counts the connections that are looked at to find a flow, or to find that it
-// is not there.
+// walk counts the connections visited to find a flow, or to find that it is missing.
 func (n *Net[T]) walk(b *balancer[T], f int32) (looked uint64) {
 	c := b.chains
 	for i := c.heads[n.bucketOf(b, f)] - 1; i >= 0; i = c.next[i] - 1 {
@@ -82,13 +82,13 @@ func (n *Net[T]) walk(b *balancer[T], f int32) (looked uint64) {
 	return looked
 }
 
-// lookUp is a packet's look into the table.
+// lookUp is a packet's lookup in the table.
 func (n *Net[T]) lookUp(b *balancer[T], f int32) {
 	b.chains.Lookups++
 	b.chains.Looked += n.walk(b, f)
 }
 
-// link puts an entry at the head of its chain.
+// link adds an entry at the head of its chain.
 func (c *chains) link(i, bucket int32) {
 	for len(c.next) <= int(i) {
 		c.next, c.bucket = append(c.next, 0), append(c.bucket, 0)
@@ -100,7 +100,7 @@ func (c *chains) link(i, bucket int32) {
 	c.Longest = max(c.Longest, int(c.lengths[bucket]))
 }
 
-// unlink takes an entry out of its chain.
+// unlink removes an entry from its chain.
 func (c *chains) unlink(i int32) {
 	at := &c.heads[c.bucket[i]]
 	for *at != i+1 {
@@ -112,7 +112,7 @@ func (c *chains) unlink(i int32) {
 }
 
 // jhash3 is the kernel's jhash_3words (include/linux/jhash.h): lookup3 by Bob Jenkins
-// (http://burtleburtle.net/bob/c/lookup3.c) of three words.
+// (http://burtleburtle.net/bob/c/lookup3.c) for three words.
 func jhash3(a, b, c, seed uint32) uint32 {
 	const first, length = 0xdeadbeef, 3 << 2
 	seed += first + length

@@ -8,9 +8,8 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// TestJhash compares with what lookup3.c gives, compiled: the last but one row is
-// hashlittle's of "Four score a", the beginning of the text that it is published
-// with.
+// TestJhash compares with the results of the compiled lookup3.c. The last row but one is
+// hashlittle of "Four score a", the beginning of the text that it is published with.
 func TestJhash(t *testing.T) {
 	for _, c := range [][5]uint32{
 		{0, 0, 0, 0, 0x1b68e557},
@@ -26,7 +25,8 @@ func TestJhash(t *testing.T) {
 	}
 }
 
-// tabled has one user who asks as a trace says, and a balancer with a table.
+// tabled returns a network with one user who sends requests from a trace, and a load
+// balancer with a table.
 func tabled(t *testing.T, trace []Record, b Balancer, takes Draw) (n *Net[Nanoseconds], lb, user Node) {
 	t.Helper()
 	n = New[Nanoseconds](Config{})
@@ -45,8 +45,8 @@ func tabled(t *testing.T, trace []Record, b Balancer, takes Draw) (n *Net[Nanose
 	return n, lb, user
 }
 
-// TestChainsByHand has one bucket: three flows come, which are looked for in vain,
-// then each once more, and the newest is found first.
+// TestChainsByHand uses one bucket. Three flows arrive and are not found, then each
+// arrives once more, and the newest is found first.
 func TestChainsByHand(t *testing.T) {
 	trace := []Record{{At: 1, Flow: 0}, {At: 2, Flow: 1}, {At: 3, Flow: 2}, {At: 4, Flow: 0}, {At: 5, Flow: 1}, {At: 6, Flow: 2}}
 	n, lb, user := tabled(t, trace, Balancer{Timeout: 10, Table: ConnTable{Buckets: 1, Looks: 0.01}}, Always(0.1))
@@ -57,7 +57,7 @@ func TestChainsByHand(t *testing.T) {
 		{3.5, Chains{3, 3, 3, 0 + 1 + 2}},
 		{4.5, Chains{3, 3, 4, 3 + 3}},
 		{7, Chains{3, 3, 6, 3 + 3 + 2 + 1}},
-		{14.5, Chains{2, 3, 6, 9}}, // the first one's time is over
+		{14.5, Chains{2, 3, 6, 9}}, // the first one has timed out
 		{17, Chains{0, 3, 6, 9}},
 	} {
 		if err := n.Run(c.until); err != nil {
@@ -67,13 +67,14 @@ func TestChainsByHand(t *testing.T) {
 			t.Errorf("after %v s %+v, want %+v", c.until, got, c.want)
 		}
 	}
-	// Answers pass it, too, and are not looked up.
+	// Replies also take processor time, but are not looked up.
 	if got, want := n.At(user).Delay, 6*0.1+9*0.01+6*0.1; math.Abs(got-want) > 1e-6 {
 		t.Errorf("packets took %v s in all, want %v", got, want)
 	}
 }
 
-// TestChainsAreAsLongAsChanceHasThem: flows fall into buckets like balls into urns.
+// TestChainsAreAsLongAsChanceHasThem checks that flows are distributed randomly over the
+// buckets.
 func TestChainsAreAsLongAsChanceHasThem(t *testing.T) {
 	const flows, buckets = 20000, 4096
 	var trace []Record
@@ -92,7 +93,7 @@ func TestChainsAreAsLongAsChanceHasThem(t *testing.T) {
 			t.Errorf("round %d: %d lookups looked at %.3f connections each, want %d and %.3f", round, c.Lookups-before.Lookups, got, flows, want)
 		}
 	}
-	if c := n.Chains(lb); c.Connections != flows || c.Longest < 12 || c.Longest > 20 { // of Poisson's 4.9 on the mean, 4096 times
+	if c := n.Chains(lb); c.Connections != flows || c.Longest < 12 || c.Longest > 20 { // the maximum of 4096 Poisson variables with mean 4.9
 		t.Errorf("%+v", c)
 	}
 	empty := 0

@@ -2,17 +2,17 @@ package sim
 
 import "fmt"
 
-// Do makes a change at a moment, in seconds, which must not be past: whatever the
-// methods of the network do that say so (SetServers, SetHops, Kill, Revive, Cut,
-// Mend, Reroute). An error ends the run.
+// Do schedules a change at the given time in seconds, which must not be in the past. The
+// change may call those methods of the network that change it: SetServers, SetHops, Kill,
+// Revive, Cut, Mend, Reroute. An error ends the run.
 func (n *Net[T]) Do(at float64, what func() error) {
 	n.changes = append(n.changes, what)
 	n.q.at(max(n.q.now, n.span(at)), n.q.reserve(), event{kind: change, what: int32(len(n.changes) - 1)})
 }
 
-// Kill takes a server, a balancer, a router or a switch away, from now on: what it
-// has, and what comes to it, is lost, and it forgets all connections. Nobody is
-// told: whoever sends to it goes on.
+// Kill fails a server, a load balancer, a router or a switch from now on. The packets
+// that it has or receives are lost, and it forgets all connections. Other nodes are not
+// notified and continue to send to it.
 func (n *Net[T]) Kill(of Node) error {
 	k := &n.nodes[of]
 	if k.role == clientNode || k.role == vipNode {
@@ -46,7 +46,7 @@ func (n *Net[T]) Kill(of Node) error {
 	return nil
 }
 
-// Revive brings back who was killed, as one that has just started.
+// Revive restarts a failed node, without its former state.
 func (n *Net[T]) Revive(of Node) error {
 	k := &n.nodes[of]
 	if !k.dead {
@@ -60,8 +60,8 @@ func (n *Net[T]) Revive(of Node) error {
 	return nil
 }
 
-// Cut takes a line away, in both directions, from now on: what waits for it, and
-// what is sent by it, is lost; what is on its way arrives.
+// Cut cuts a line in both directions from now on. Queued packets and packets sent later
+// are lost. Packets in flight arrive.
 func (n *Net[T]) Cut(of Line) error {
 	if n.links[2*of].cut {
 		return fmt.Errorf("line %d: is cut already", of)
@@ -75,7 +75,7 @@ func (n *Net[T]) Cut(of Line) error {
 	return nil
 }
 
-// Mend brings a line back that was cut.
+// Mend restores a line that was cut.
 func (n *Net[T]) Mend(of Line) error {
 	if !n.links[2*of].cut {
 		return fmt.Errorf("line %d: is not cut", of)
@@ -87,7 +87,7 @@ func (n *Net[T]) Mend(of Line) error {
 	return nil
 }
 
-// flush loses what waits for a link.
+// flush drops the packets queued for a link.
 func (n *Net[T]) flush(l *link[T], why Cause) { n.loseAll(&l.queue, why, l.from) }
 
 func (n *Net[T]) loseAll(f *fifo, why Cause, at Node) {
@@ -96,9 +96,9 @@ func (n *Net[T]) loseAll(f *fifo, why Cause, at Node) {
 	}
 }
 
-// Reroute gives all nodes the shortest ways that there are now, without lines that
-// are cut and nodes that are dead: what routing does once it has converged. Who
-// cannot be reached any more loses what is sent to it, where that is known.
+// Reroute computes the shortest paths of all nodes, without lines that are cut and nodes
+// that are dead, as routing does once it has converged. Packets to unreachable nodes are
+// lost where the path is missing.
 func (n *Net[T]) Reroute() error {
 	seen := make([]uint32, len(n.nodes))
 	for i := range n.nodes {

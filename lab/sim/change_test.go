@@ -7,8 +7,8 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// square has two ways from a client to a server, by one router each; the one by
-// the first was made first.
+// square has two paths from a client to a server, through one router each. The path
+// through the first router was created first.
 func square(t *testing.T, load Load) (n *Net[Nanoseconds], client, web Node, routers [2]Node, lines []Line) {
 	t.Helper()
 	n = New[Nanoseconds](Config{})
@@ -23,11 +23,12 @@ func square(t *testing.T, load Load) (n *Net[Nanoseconds], client, web Node, rou
 
 func every(seconds float64) Load { return Steady(seconds, Always(0)) }
 
-// TestACutLine loses what is sent by it until the ways are others, or it is back.
+// TestACutLine checks that packets sent on a cut line are lost until traffic is rerouted,
+// or the line is restored.
 func TestACutLine(t *testing.T) {
 	n, client, web, routers, lines := square(t, every(0.1))
 	n.Do(1.05, func() error { return n.Cut(lines[1]) })
-	runTo(t, n, 2.01) // requests of 1.1 to 2.0 are lost
+	runTo(t, n, 2.01) // the requests from 1.1 to 2.0 s are lost
 	if c := n.At(routers[0]); c.Cut != 10 || n.At(web).Got != 11 {
 		t.Errorf("router has %+v, server %+v", c, n.At(web))
 	}
@@ -55,13 +56,14 @@ func TestACutLine(t *testing.T) {
 	}
 }
 
-// TestACutLosesWhatWaits, but not what is on its way, and a line that is back within
-// a packet's time sends one after the other.
+// TestACutLosesWhatWaits checks that queued packets are lost, packets in flight are not,
+// and a line restored within a packet's transmission time still sends packets one after
+// the other.
 func TestACutLosesWhatWaits(t *testing.T) {
 	n := New[Nanoseconds](Config{})
 	web := n.Server(Server{Name: "web"})
 	c := n.Client(Client{Name: "client", To: web, Load: atTimes(0, 0, 0, 2000, 2000)})
-	line := n.Link(c, web, 1e9, 10e-6, 0) // 4,000 ns each
+	line := n.Link(c, web, 1e9, 10e-6, 0) // 4,000 ns per packet
 	n.Do(1000e-9, func() error { return n.Cut(line) })
 	n.Do(1500e-9, func() error { return n.Mend(line) })
 	gets(t, n, web, 14000, 1)
@@ -73,7 +75,7 @@ func TestACutLosesWhatWaits(t *testing.T) {
 	checkBooks(t, n)
 }
 
-// TestADeadRouter swallows what comes.
+// TestADeadRouter checks that a dead router drops what it receives.
 func TestADeadRouter(t *testing.T) {
 	n, client, _, routers, _ := square(t, every(0.1))
 	n.Do(0.55, func() error { return n.Kill(routers[0]) })
@@ -86,7 +88,7 @@ func TestADeadRouter(t *testing.T) {
 	}
 }
 
-// TestAFailedChangeEndsTheRun, with what it is.
+// TestAFailedChangeEndsTheRun checks that the run returns the error of a change.
 func TestAFailedChangeEndsTheRun(t *testing.T) {
 	n, client, _, _, _ := square(t, every(0.1))
 	wrong := errors.New("no")
@@ -99,8 +101,8 @@ func TestAFailedChangeEndsTheRun(t *testing.T) {
 	}
 }
 
-// TestABalancerThatStartsAnew has forgotten what it knew, and chooses as the others
-// do.
+// TestABalancerThatStartsAnew checks that a restarted load balancer has lost its flow
+// table, and selects like the others.
 func TestABalancerThatStartsAnew(t *testing.T) {
 	for survival, breaks := range map[service.Survival]bool{service.FlowTable: true, service.SecondChance: false} {
 		s := newSite(t, 1, 4, Balancer{Method: service.DR, Scheduler: service.Maglev, Survival: survival}, Modulo, 50)

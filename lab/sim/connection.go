@@ -2,50 +2,50 @@ package sim
 
 import "math"
 
-// Connections are users behind one node who open connections that look like
-// TCP's: SYN, requests with their answers, FIN; each waits for its answer, and is
-// sent again where none comes, after twice the time each time. A connection is
-// broken when a server that does not know it resets it.
+// Connections represents users behind one node who open TCP-like connections: SYN,
+// requests with their replies, FIN. Each packet waits for its reply. Without one, it is
+// sent again, with a timeout that doubles each time. A connection breaks when a server
+// that does not know it resets it.
 type Connections struct {
 	Name string
-	To   Node // the balancer, or a VIP
-	// Start is when the load begins, in seconds. It says when connections are
-	// opened, and how much each of their requests asks for.
+	To   Node // the load balancer, or a VIP
+	// Start is when the load begins, in seconds. Load determines when connections are
+	// opened, and how many bytes each request asks for.
 	Start float64
 	Load  Load
-	// Requests are made in each connection, one after the other; 0: 1.
+	// Requests is the number of sequential requests per connection; 0 means 1.
 	Requests int
-	// Think draws the span between an answer and the next request, in seconds;
-	// nil: none.
+	// Think draws the pause between a reply and the next request, in seconds; nil means
+	// none.
 	Think Draw
-	// Window is how many packets of an answer come before the next ones are asked
-	// for; 0: 10, as in RFC 6928.
+	// Window is the number of packets of a reply that arrive before the next ones are
+	// requested; 0 means 10, as in RFC 6928.
 	Window int
-	// Patience is the span, in seconds, after which a packet is sent again for the
-	// first time; 0: 1, as in RFC 6298.
+	// Patience is the initial retransmission timeout in seconds; 0 means 1, as in RFC
+	// 6298.
 	Patience float64
-	// Retries are how often a packet is sent again before the connection is given
-	// up; 0: 6, as in Linux; below 0: never.
+	// Retries is how often a packet is retransmitted before the connection is given up; 0
+	// means 6, as in Linux, and negative values mean never.
 	Retries int
-	// Done is told of each answer that comes whole, with the seconds since its
-	// request (since the SYN, of the first); nil for nobody.
+	// Done is called for each complete reply, with the seconds since its request (since
+	// the SYN, for the first one). It may be nil.
 	Done func(seconds float64)
 }
 
 const (
 	controlBytes = 40 // of a packet without data: two headers
-	timeWait     = 60 // seconds for which a port rests (Linux' TCP_TIMEWAIT_LEN)
+	timeWait     = 60 // seconds before a port is reused (Linux' TCP_TIMEWAIT_LEN)
 )
 
 type users[T Time] struct {
 	Connections
 	random   *Stream
-	resting  fifo    // flows whose connections are over
-	patience []int32 // lanes, by how often a packet was sent again
+	resting  fifo    // flows whose connections are closed
+	patience []int32 // lanes, by number of retransmissions
 	timeWait T
 }
 
-// phase is how far a connection has come.
+// phase is the state of a connection.
 type phase uint8
 
 const (
@@ -56,25 +56,25 @@ const (
 	closing
 )
 
-// conn is a connection, in its flow's place.
+// conn is a connection, at the index of its flow.
 type conn[T Time] struct {
-	since    T // of the SYN, the request that is waited for, or the end
+	since    T // time of the SYN, of the pending request, or of the end
 	exchange int32
 	retries  int32
-	left     int32 // requests
-	size     int32 // bytes that each asks for
-	total    int32 // packets of the answer
-	next     int32 // that is waited for
-	round    int32 // the end of those that were asked for
+	left     int32 // remaining requests
+	size     int32 // bytes requested by each
+	total    int32 // packets of the reply
+	next     int32 // the next packet expected
+	round    int32 // the end of the packets requested so far
 	turn     uint32
 	phase    phase
-	// What servers know of it: who has begun to serve which exchange, and which
-	// was answered.
+	// What servers know of it: which server has started which exchange, and the last
+	// exchange that was answered.
 	server          Node
 	begun, answered int32
 }
 
-// Connections adds such users.
+// Connections adds users.
 func (n *Net[T]) Connections(c Connections) Node {
 	id, k := n.add(c.Name, clientNode)
 	c.Requests = max(c.Requests, 1)
@@ -99,10 +99,10 @@ func (n *Net[T]) Connections(c Connections) Node {
 	return id
 }
 
-// newStream gives numbers of its own to who must not be disturbed by others' use.
+// newStream returns a separate stream of random numbers, which is not affected by others.
 func (n *Net[T]) newStream(of uint32) *Stream { return newStream(n.config.Seed, of) }
 
-// userComes opens a connection, and says when the next one is opened.
+// userComes opens a connection, and schedules the next one.
 func (n *Net[T]) userComes(id Node) {
 	k := &n.nodes[id]
 	r := k.load.Next(int(k.number), k.users.random)
@@ -121,7 +121,7 @@ func (n *Net[T]) userComes(id Node) {
 	}
 }
 
-// freePort gives a flow whose last connection is over for long, or a new one.
+// freePort returns a flow whose last connection ended long enough ago, or a new one.
 func (n *Net[T]) freePort(id Node) int32 {
 	u := n.nodes[id].users
 	if u.resting.len() > 0 {
@@ -137,14 +137,15 @@ func (n *Net[T]) freePort(id Node) int32 {
 	return f
 }
 
-// exchange sends what is next, and waits for the answer.
+// exchange sends the next request and waits for the reply.
 func (n *Net[T]) exchange(f int32, c *conn[T]) {
 	c.exchange++
 	c.retries, c.next, c.round = 0, 0, 0
 	n.ask(f, c)
 }
 
-// ask sends a packet by where the connection is, and sets the time to do so again.
+// ask sends a packet according to the connection's phase, and sets the retransmission
+// timer.
 func (n *Net[T]) ask(f int32, c *conn[T]) {
 	id := n.flows[f].client
 	k := &n.nodes[id]
@@ -173,7 +174,7 @@ func (n *Net[T]) ask(f int32, c *conn[T]) {
 	n.forward(id, p)
 }
 
-// again sends a packet that was not answered in time.
+// again retransmits a packet that was not answered in time.
 func (n *Net[T]) again(f int32, turn uint32) {
 	c := &n.conns[f]
 	if c.turn != turn {
@@ -195,13 +196,13 @@ func (n *Net[T]) again(f int32, turn uint32) {
 	n.ask(f, c)
 }
 
-// answered is a packet from a server.
+// answered handles a packet from a server.
 func (n *Net[T]) answered(id int32) {
 	p, e := &n.pool.all[id], n.pool.extra(id)
 	f, c := p.flow, &n.conns[p.flow]
 	k := &n.nodes[p.client]
 	switch {
-	case c.phase == over || c.phase == thinking || e.number != c.exchange: // late
+	case c.phase == over || c.phase == thinking || e.number != c.exchange: // a late reply
 	case p.carries == reset && c.phase == closing:
 		k.Closed++
 		n.ended(f, c, k)
@@ -220,7 +221,7 @@ func (n *Net[T]) answered(id int32) {
 	}
 }
 
-// part is the next packet of an answer.
+// part handles the next packet of a reply.
 func (n *Net[T]) part(f int32, c *conn[T], k *node[T]) {
 	switch {
 	case c.next >= c.total:
@@ -237,7 +238,7 @@ func (n *Net[T]) part(f int32, c *conn[T], k *node[T]) {
 	}
 }
 
-// proceed goes on after an answer.
+// proceed continues after a complete reply.
 func (n *Net[T]) proceed(f int32, c *conn[T], k *node[T]) {
 	c.left--
 	switch {

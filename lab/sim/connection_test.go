@@ -7,8 +7,8 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// direct is a client with connections that has a server at the end of a line of
-// 1 Gb/s and 10 us: 40 bytes arrive after 10,320 ns, 500 after 14,000.
+// direct is a client with connections to a server at the end of a line with 1 Gbit/s and
+// 10 us delay: 40 bytes arrive after 10,320 ns, 500 bytes after 14,000 ns.
 func direct(t *testing.T, s Server, c Connections) (n *Net[Nanoseconds], client, server Node, line Line, took *[]float64) {
 	t.Helper()
 	n = New[Nanoseconds](Config{})
@@ -29,8 +29,8 @@ func runTo(t *testing.T, n *Net[Nanoseconds], seconds float64) {
 	checkBooks(t, n)
 }
 
-// checkBooks: every packet is consumed, lost or in flight; and without a shared
-// medium every loss has its reason at a node.
+// checkBooks checks that every packet is consumed, lost or in flight, and that without a
+// shared medium every loss has its reason at a node.
 func checkBooks[T Time](t *testing.T, n *Net[T]) {
 	t.Helper()
 	b := n.Balance()
@@ -46,8 +46,8 @@ func checkBooks[T Time](t *testing.T, n *Net[T]) {
 	}
 }
 
-// TestAConnectionTakesThreeRoundTrips: SYN and its answer 2 x 10,320 ns, request and
-// answer 2 x 14,000, FIN as the SYN; the service 1 ms.
+// TestAConnectionTakesThreeRoundTrips: SYN and its reply take 2 x 10,320 ns, request and
+// reply 2 x 14,000 ns, FIN the same as the SYN, and the service 1 ms.
 func TestAConnectionTakesThreeRoundTrips(t *testing.T) {
 	n, client, server, _, took := direct(t, Server{Name: "web", Takes: Always(1e-3)}, Connections{Name: "users", Load: atTimes(0)})
 	const answer = 20640 + 28000 + 1e6
@@ -65,8 +65,8 @@ func TestAConnectionTakesThreeRoundTrips(t *testing.T) {
 	}
 }
 
-// TestAnAnswerComesInWindows: 25 packets, 10 at once: the last of ten comes nine
-// times 4,000 ns after the first, then 40 bytes ask for more.
+// TestAnAnswerComesInWindows: 25 packets come in windows of 10. The last of ten comes
+// nine times 4,000 ns after the first, and then 40 bytes request more.
 func TestAnAnswerComesInWindows(t *testing.T) {
 	n, client, _, _, took := direct(t, Server{Name: "web"}, Connections{Name: "users", Load: Replay([]Record{{Size: 24*500 + 1}})})
 	runTo(t, n, 1)
@@ -79,7 +79,8 @@ func TestAnAnswerComesInWindows(t *testing.T) {
 	}
 }
 
-// TestRequestsFollowEachOther in one connection, after a pause each.
+// TestRequestsFollowEachOther checks several requests on one connection, with a pause
+// before each.
 func TestRequestsFollowEachOther(t *testing.T) {
 	n, client, _, _, took := direct(t, Server{Name: "web"},
 		Connections{Name: "users", Load: atTimes(0), Requests: 3, Think: Always(1)})
@@ -93,8 +94,8 @@ func TestRequestsFollowEachOther(t *testing.T) {
 	}
 }
 
-// TestRetriesBackOff: with the line cut a SYN is sent at 0, 1, 3, 7 and 15 s, and
-// given up at 31.
+// TestRetriesBackOff: with the line cut, a SYN is sent at 0, 1, 3, 7 and 15 s, and given
+// up at 31 s.
 func TestRetriesBackOff(t *testing.T) {
 	n, client, _, line, _ := direct(t, Server{Name: "web"}, Connections{Name: "users", Load: atTimes(1), Retries: 4})
 	n.Do(0, func() error { return n.Cut(line) })
@@ -110,8 +111,8 @@ func TestRetriesBackOff(t *testing.T) {
 	}
 }
 
-// TestALostPartIsAskedForAgain: a queue of 5 drops five of ten packets; after a
-// second the rest is asked for, from where it is missing.
+// TestALostPartIsAskedForAgain: a queue of 5 drops five of ten packets. After a second,
+// the rest is requested from the first missing packet on.
 func TestALostPartIsAskedForAgain(t *testing.T) {
 	n := New[Nanoseconds](Config{})
 	web := n.Server(Server{Name: "web"})
@@ -127,7 +128,8 @@ func TestALostPartIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// TestARequestIsServedOnce, though its client sends it again while it is served.
+// TestARequestIsServedOnce checks this although the client retransmits the request while
+// it is being served.
 func TestARequestIsServedOnce(t *testing.T) {
 	n, client, server, _, _ := direct(t, Server{Name: "web", Takes: Always(2.5)}, Connections{Name: "users", Load: atTimes(0)})
 	runTo(t, n, 10)
@@ -136,7 +138,8 @@ func TestARequestIsServedOnce(t *testing.T) {
 	}
 }
 
-// TestAFullServerIsAskedAgain: of two requests one waits for no core.
+// TestAFullServerIsAskedAgain: a request that is dropped because the queue is full is
+// retransmitted.
 func TestAFullServerIsAskedAgain(t *testing.T) {
 	n, client, server, _, _ := direct(t, Server{Name: "web", Takes: Always(0.4), Queue: 1}, Connections{Name: "users", Load: atTimes(0, 0, 0)})
 	runTo(t, n, 10)
@@ -145,7 +148,7 @@ func TestAFullServerIsAskedAgain(t *testing.T) {
 	}
 }
 
-// TestAServerThatDoesNotKnowResets: it died and came back between two requests.
+// TestAServerThatDoesNotKnowResets: the server is restarted between two requests.
 func TestAServerThatDoesNotKnowResets(t *testing.T) {
 	n, client, server, _, _ := direct(t, Server{Name: "web"}, Connections{Name: "users", Load: atTimes(0), Requests: 2, Think: Always(1)})
 	n.Do(0.4, func() error { return n.Kill(server) })
@@ -156,7 +159,8 @@ func TestAServerThatDoesNotKnowResets(t *testing.T) {
 	}
 }
 
-// TestADeadServerTakesItsWorkAlong: what is served and what waits is lost.
+// TestADeadServerTakesItsWorkAlong checks that requests being served and queued requests
+// are lost.
 func TestADeadServerTakesItsWorkAlong(t *testing.T) {
 	n, client, server, _, _ := direct(t, Server{Name: "web", Takes: Always(0.2)}, Connections{Name: "users", Load: atTimes(0, 0), Retries: -1})
 	n.Do(0.1, func() error { return n.Kill(server) })
@@ -170,7 +174,7 @@ func TestADeadServerTakesItsWorkAlong(t *testing.T) {
 	}
 }
 
-// TestPortsRest: a port is not used for a minute; then it is used again.
+// TestPortsRest checks that a port is not used for a minute, and then used again.
 func TestPortsRest(t *testing.T) {
 	n, client, _, _, _ := direct(t, Server{Name: "web"}, Connections{Name: "users", Load: Steady(1, Always(1))})
 	runTo(t, n, 200)
@@ -179,7 +183,7 @@ func TestPortsRest(t *testing.T) {
 	}
 }
 
-// site is a VIP on balancers behind a router, and servers, all at one switch.
+// site is a VIP on load balancers behind a router, and servers, all on one switch.
 type site struct {
 	*Net[Nanoseconds]
 	t                    *testing.T
@@ -189,7 +193,7 @@ type site struct {
 	weighted, ofBalancer []Weighted
 }
 
-// newSite has users with long connections: a request a second, ten of them.
+// newSite creates users with long connections: ten requests, one per second.
 func newSite(t *testing.T, balancers, servers int, b Balancer, d Division, rate float64) *site {
 	t.Helper()
 	s := &site{Net: New[Nanoseconds](Config{}), t: t}
@@ -220,15 +224,15 @@ func newSite(t *testing.T, balancers, servers int, b Balancer, d Division, rate 
 
 func (s *site) broken() uint64 { return s.At(s.users).Broken }
 
-// TestSurvival: what a change of servers and of balancers breaks, by how flows
-// survive: with the ring alone a part, with a second chance none; a flow table
-// survives a change of servers, but not one of balancers by modulo.
+// TestSurvival checks which changes of servers and load balancers break connections in
+// each consistency mode: some with hash-only, none with second chance. A flow table
+// survives a change of servers, but with modulo hashing no change of load balancers.
 func TestSurvival(t *testing.T) {
 	for _, c := range []struct {
 		name              string
 		survival          service.Survival
 		division          Division
-		servers, balances bool // that one joins
+		servers, balances bool // whether one joins
 		breaks            bool
 	}{
 		{"ring alone, server joins", service.HashOnly, Modulo, true, false, true},
@@ -266,8 +270,8 @@ func TestSurvival(t *testing.T) {
 	}
 }
 
-// TestADrainedServerKeepsItsConnections, and gets no other, with each survival that
-// promises it.
+// TestADrainedServerKeepsItsConnections checks that it does, and gets no others, in each
+// mode that guarantees this.
 func TestADrainedServerKeepsItsConnections(t *testing.T) {
 	for _, survival := range []service.Survival{service.SecondChance, service.FlowTable} {
 		s := newSite(t, 2, 4, Balancer{Method: service.DR, Scheduler: service.Maglev, Survival: survival}, Resilient, 50)
@@ -285,7 +289,7 @@ func TestADrainedServerKeepsItsConnections(t *testing.T) {
 	}
 }
 
-// TestADeadServer breaks its own connections alone.
+// TestADeadServer checks that it breaks only its own connections.
 func TestADeadServer(t *testing.T) {
 	s := newSite(t, 2, 4, Balancer{Method: service.DSRNAT, Scheduler: service.Maglev, Survival: service.SecondChance}, Resilient, 50)
 	s.Do(20, func() error { return s.Kill(s.servers[0]) })
@@ -299,8 +303,8 @@ func TestADeadServer(t *testing.T) {
 	}
 }
 
-// TestADeadBalancer with its routes taken away costs nothing where no flow is
-// remembered.
+// TestADeadBalancer checks that without flow tracking its failure breaks nothing once its
+// routes are withdrawn.
 func TestADeadBalancer(t *testing.T) {
 	s := newSite(t, 4, 4, Balancer{Method: service.DR, Scheduler: service.Maglev, Survival: service.SecondChance}, Resilient, 50)
 	s.Do(20, func() error { return s.Kill(s.balancers[2]) })

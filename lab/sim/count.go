@@ -2,47 +2,47 @@ package sim
 
 import "math"
 
-// Cause is why a packet was lost, or a frame not heard.
+// Cause is the reason why a packet was lost, or a frame not received.
 type Cause uint8
 
-// What packets and frames are lost by.
+// Causes of losses.
 const (
-	queueFull Cause = iota // of a link, an interface or a server
-	givenUp                // after as many collisions as a frame may have
-	silent                 // the frame's beginning came in a gap of its receiver
-	collided               // another frame came while it was being received
-	dead                   // it came to a node that was dead, or was there when that died
-	cut                    // of the line that it was to take
-	unserved               // no way leads on, no server takes it, or it is an answer that nobody knows
+	queueFull Cause = iota // the queue of a link, an interface or a server is full
+	givenUp                // a frame had the maximum number of collisions
+	silent                 // the start of the frame came in an interframe gap of its receiver
+	collided               // another frame arrived while it was being received
+	dead                   // it came to a dead node, or was there when the node died
+	cut                    // the line that it was to take is cut
+	unserved               // no route, no server accepts it, or a reply to an unknown connection
 	causes
 )
 
-// Counts is what happened at a node since the beginning, or in one bin.
+// Counts contains the counters of a node since the beginning, or in one bin.
 type Counts struct {
-	// Sent are requests of a client, or replies of a server; Got what came: replies
-	// at a client, packets at a balancer, requests at a server.
+	// Sent counts requests of a client, or replies of a server. Got counts what arrived:
+	// replies at a client, packets at a load balancer, requests at a server.
 	Sent, Got uint64
-	// Delay is the sum, in seconds, of the times that Got replies took from the
-	// request on; with connections that answers took which came whole.
+	// Delay is the sum, in seconds, of the times from request to reply of the replies in
+	// Got. With connections, it counts only complete replies.
 	Delay float64
-	// Dropped are packets lost in queues, GivenUp frames after too many
-	// collisions. Silent and Collided are frames for this node that it did not
-	// hear: their senders did not notice, or sent them again.
+	// Dropped counts packets lost in queues, GivenUp frames with too many collisions.
+	// Silent and Collided count frames for this node that it did not receive: their
+	// senders did not notice, or sent them again.
 	Dropped, GivenUp, Silent, Collided uint64
-	// Dead are packets that came to the node while it was dead or were there when
-	// it died, Cut those whose line was cut, Unserved those that had no way to go
-	// on, no server, or no connection that they are an answer of.
+	// Dead counts packets that came to the node while it was dead, or were there when it
+	// died. Cut counts those whose line was cut, and Unserved those without a route, a
+	// server, or a connection that they belong to.
 	Dead, Cut, Unserved uint64
 	Connected
 }
 
-// Connected is what became of a client's connections: those that it opened are
-// closed in order, broken (reset by a server that does not know them), given up
-// since no answer came, or still there.
+// Connected counts a client's connections: those opened are closed in order, broken
+// (reset by a server that does not know them), given up because no reply came, or still
+// open.
 type Connected struct {
 	Opened, Closed, Broken, TimedOut uint64
-	Answers                          uint64 // that came whole
-	Retried                          uint64 // packets sent again, as no answer came in time
+	Answers                          uint64 // complete replies
+	Retried                          uint64 // packets retransmitted because no reply came in time
 }
 
 func (c Counts) minus(o Counts) Counts {
@@ -56,14 +56,14 @@ func (c Connected) minus(o Connected) Connected {
 		c.Answers - o.Answers, c.Retried - o.Retried}
 }
 
-// Lost is what was lost at the node for good; of a shared medium what ns-2 traces
-// as such.
+// Lost is the number of packets permanently lost at the node. For a shared medium, it is
+// what ns-2 traces as lost.
 func (c Counts) Lost() uint64 { return c.Dropped + c.GivenUp + c.Dead + c.Cut + c.Unserved }
 
-// At gives what has happened at a node.
+// At returns the counters of a node.
 func (n *Net[T]) At(node Node) Counts { return n.nodes[node].Counts }
 
-// Bins gives what happened at a node in each whole bin of the time that was run.
+// Bins returns the counters of a node for each complete bin so far.
 func (n *Net[T]) Bins(node Node) []Counts {
 	all := make([]Counts, len(n.bins))
 	var before Counts
@@ -74,7 +74,7 @@ func (n *Net[T]) Bins(node Node) []Counts {
 	return all
 }
 
-// closeBins notes the counts of the bins that end up to a moment.
+// closeBins records the counters of the bins that end up to the given time.
 func (n *Net[T]) closeBins(now T) {
 	for n.binEnd <= now {
 		snap := make([]Counts, len(n.nodes))
@@ -86,7 +86,7 @@ func (n *Net[T]) closeBins(now T) {
 	}
 }
 
-// FirstLoss gives when a node first lost a packet, in seconds; NaN for never.
+// FirstLoss returns when a node first lost a packet, in seconds, or NaN if it never did.
 func (n *Net[T]) FirstLoss(node Node) float64 {
 	if t := n.nodes[node].firstLoss; t >= 0 {
 		return float64(t) / n.second
@@ -94,7 +94,7 @@ func (n *Net[T]) FirstLoss(node Node) float64 {
 	return math.NaN()
 }
 
-// note counts what a node lost.
+// note counts a loss at a node.
 func (n *Net[T]) note(c Cause, at Node) {
 	k := &n.nodes[at]
 	switch c {
@@ -120,18 +120,17 @@ func (n *Net[T]) note(c Cause, at Node) {
 	}
 }
 
-// lose counts a packet that goes no further, and lets it go.
+// lose counts a lost packet and releases it.
 func (n *Net[T]) lose(c Cause, at Node, p int32) {
 	n.note(c, at)
 	n.pool.drop(p)
 }
 
-// Balance is where all packets are that there ever were: Made and Copied (a frame
-// that came twice, as its sender thought it lost) are Consumed by those whom they
-// were for, Lost, or InFlight.
+// Balance accounts for all packets: those Made and Copied (a frame that arrived twice,
+// because its sender thought it lost) are Consumed by their receivers, Lost, or InFlight.
 type Balance struct{ Made, Copied, Consumed, Lost, InFlight uint64 }
 
-// Balance gives that.
+// Balance returns the account of all packets.
 func (n *Net[T]) Balance() Balance {
 	p := &n.pool
 	return Balance{p.made, p.copied - p.retired, p.consumed, p.lost, uint64(len(p.all) - len(p.free))}

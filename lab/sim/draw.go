@@ -2,35 +2,34 @@ package sim
 
 import "math"
 
-// Draw gives a number at random. It may use the Stream, and nothing else that is
-// not its own.
+// Draw returns a random number. It may use the Stream, and no other shared state.
 type Draw func(*Stream) float64
 
-// Always gives one number.
+// Always returns a constant.
 func Always(x float64) Draw { return func(*Stream) float64 { return x } }
 
-// Exponential draws from the exponential distribution with a mean.
+// Exponential draws from the exponential distribution with the given mean.
 func Exponential(mean float64) Draw {
 	return func(s *Stream) float64 { return -mean * Ln(s.Float()) }
 }
 
-// Pareto draws from the Pareto distribution of a shape, bounded by low and high:
-// the smaller the shape, the heavier the tail.
+// Pareto draws from the Pareto distribution with the given shape, bounded by low and
+// high. The smaller the shape, the heavier the tail.
 func Pareto(shape, low, high float64) Draw {
-	cut := 1 - Exp(shape*(Ln(low)-Ln(high))) // the part of the unbounded one below high
+	cut := 1 - Exp(shape*(Ln(low)-Ln(high))) // the probability that the unbounded one is below high
 	return func(s *Stream) float64 {
 		x := float64(cut * s.Float())
 		return min(high, low*Exp(-Ln(1-x)/shape))
 	}
 }
 
-// Lognormal draws numbers whose logarithm is normal, with that median; sigma is
-// the standard deviation of the logarithm.
+// Lognormal draws numbers whose logarithm is normally distributed, with the given median.
+// sigma is the standard deviation of the logarithm.
 func Lognormal(median, sigma float64) Draw {
 	return func(s *Stream) float64 { return median * Exp(sigma*normal(s)) }
 }
 
-// normal draws from the standard normal distribution, by Marsaglia's polar method.
+// normal draws from the standard normal distribution, using Marsaglia's polar method.
 func normal(s *Stream) float64 {
 	for {
 		u, v := float64(2*s.Float())-1, float64(2*s.Float())-1
@@ -41,12 +40,12 @@ func normal(s *Stream) float64 {
 	}
 }
 
-// Ln and Exp are math's, but the same to the last bit on any machine: that
-// package has assembly on some, and a compiler may round a product and a sum
-// together unless a conversion stands between.
+// Ln and Exp are like those of package math, but bit-identical on any machine. Package
+// math has assembly on some, and a compiler may fuse a product and a sum unless a
+// conversion separates them.
 
-// Ln gives the logarithm of what is above 0, by the series of 2 artanh(z) for
-// z = (f-1)/(f+1), f between the roots of 1/2 and 2.
+// Ln returns the logarithm of a positive number, from the series of 2 artanh(z) for z =
+// (f-1)/(f+1), with f between the square roots of 1/2 and 2.
 func Ln(x float64) float64 {
 	f, e := math.Frexp(x)
 	if f < math.Sqrt2/2 {
@@ -60,7 +59,8 @@ func Ln(x float64) float64 {
 	return float64(float64(e)*math.Ln2) + float64(2*z*sum)
 }
 
-// Exp gives e to the x, by the series for what is left of x beyond a power of 2.
+// Exp returns e to the power of x, from the series for the remainder of x beyond a power
+// of 2.
 func Exp(x float64) float64 {
 	if x < -700 {
 		return 0

@@ -22,10 +22,11 @@ func TestLogarithmAndPowerAreRight(t *testing.T) {
 	}
 }
 
-// TestDrawsAreOfTheirDistributions: mean and median of many, and the bounds.
+// TestDrawsAreOfTheirDistributions checks mean, median and bounds of many draws.
 func TestDrawsAreOfTheirDistributions(t *testing.T) {
-	// Pareto of shape a from l to h: mean a/(a-1) * l^a * (l^(1-a) - h^(1-a)) / (1 - (l/h)^a),
-	// median where half of the unbounded one's part below h is.
+	// Pareto with shape a from l to h: the mean is a/(a-1) * l^a * (l^(1-a) - h^(1-a)) /
+	// (1 - (l/h)^a). The median is the point with half of the unbounded distribution's
+	// probability below h.
 	const shape, low, high = 1.5, 1.0, 1000.0
 	cut := 1 - math.Pow(low/high, shape)
 	for _, c := range []struct {
@@ -60,7 +61,7 @@ func TestDrawsAreOfTheirDistributions(t *testing.T) {
 	}
 }
 
-// TestStreamsAreApart: neighbours' numbers have nothing to do with each other.
+// TestStreamsAreApart checks that adjacent streams are uncorrelated.
 func TestStreamsAreApart(t *testing.T) {
 	a, b := newStream(1, 1), newStream(1, 2)
 	sum, n := 0.0, 100000
@@ -72,7 +73,8 @@ func TestStreamsAreApart(t *testing.T) {
 	}
 }
 
-// TestLoadsComeWhenTheyShould: a trace to the moment, with its flows and sizes.
+// TestLoadsComeWhenTheyShould checks that the requests of a trace have exact times, flows
+// and sizes.
 func TestLoadsComeWhenTheyShould(t *testing.T) {
 	n := New[Nanoseconds](Config{Bin: 0.1})
 	web := n.Server(Server{Name: "web", Speed: 1000})

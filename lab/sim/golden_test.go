@@ -7,8 +7,8 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// topology1 is the paper's first: clients by lines of 10 Mb/s to the balancer,
-// which has a LAN with its servers, by which replies come back.
+// topology1 is the paper's first topology: clients connected by lines of 10 Mbit/s to the
+// load balancer, which shares a LAN with its servers. Replies return through the LAN.
 func topology1[T Time](t *testing.T, clients, servers int, rate, every float64, m service.Method) (n *Net[T], lb Node, all []Node, users []Node) {
 	t.Helper()
 	n = New[T](Config{Seed: 1})
@@ -34,7 +34,7 @@ func topology1[T Time](t *testing.T, clients, servers int, rate, every float64, 
 	return n, lb, all, users
 }
 
-// TestGolden compares with what ns-2 2.35 gives, to the last digit.
+// TestGolden compares with the results of ns-2 2.35, to the last digit.
 func TestGolden(t *testing.T) {
 	const fast, faster = 100e6, 1000e6
 	for _, c := range []struct {
@@ -43,7 +43,7 @@ func TestGolden(t *testing.T) {
 		rate, every      float64
 		method           service.Method
 		replies          []uint64 // of seconds 1, 2, …
-		rtt              string   // mean of the seconds of replies
+		rtt              string   // mean over the seconds of replies
 		lbLoss, loss     string
 	}{
 		{"6 clients", 6, 1, fast, 0.001, service.NAT, []uint64{5960}, "0.007233", "NaN", "NaN"},
@@ -107,7 +107,7 @@ func BenchmarkSaturated(b *testing.B) {
 	}
 }
 
-// saturated is a second at 30,000 requests.
+// saturated simulates one second with 30,000 requests per iteration.
 func saturated[T Time](b *testing.B, servers int) {
 	n, _, _, _ := topology1[T](&testing.T{}, 30, servers, 100e6, 0.001, service.NAT)
 	if err := n.Run(1.5); err != nil {

@@ -1,23 +1,23 @@
 package sim
 
-// The shared medium is that of ns-2's Mac/802_3: half duplex, collisions noticed
-// by the first bit of another's frame, no jam on the wire. Two things are unlike a
-// real Ethernet, and part of what the model is compared with: who has sent all of
-// a frame takes it for heard, and who hears the beginning of one in the gap after
-// another does not hear it at all.
+// The shared medium is modeled after Mac/802_3 of ns-2: half duplex, collisions detected
+// at the first bit of another frame, no jam signal on the wire. Two properties differ
+// from a real Ethernet, and are part of the model to compare with: a sender that has sent
+// a complete frame assumes that it was received, and a station that receives the start of
+// a frame in the gap after another one does not receive it at all.
 
-// Bytes that a frame has, or costs, beside its packet.
+// Bytes of a frame, or its overhead, in addition to the packet.
 const (
 	frameHeader = 14
 	frameLeast  = 64
 	gapBytes    = 12
-	jamBytes    = 16 // with the gap after it
+	jamBytes    = 16 // including the gap after it
 	slotBytes   = 64
 )
 
 const (
-	attemptsMost = 16 // then a frame is given up
-	backoffMost  = 10 // doublings of the slots that a pause is drawn from
+	attemptsMost = 16 // after which a frame is given up
+	backoffMost  = 10 // maximum number of doublings of the backoff range
 	firstBitTime = 4e-6
 )
 
@@ -29,13 +29,13 @@ const (
 	receiving
 )
 
-// station is a node's interface at a LAN. Its timers are known by their turn, so
-// that one that was stopped does nothing when it ends; 0 is none.
+// station is a node's interface on a LAN. Its timers are identified by their turn, so
+// that a timer that was stopped has no effect; 0 means none.
 type station struct {
 	node     Node
 	mode     mode
-	retry    bool // a pause before another attempt is running
-	blocked  bool // a frame is not done with, the queue waits
+	retry    bool // a backoff before another attempt is running
+	blocked  bool // a frame is in progress, the queue waits
 	wanted   bool // the frame being received is for this station
 	attempts int32
 	held     int32 // the frame to send
@@ -44,7 +44,7 @@ type station struct {
 	gap      uint32
 }
 
-// backlog is what waits at a station, and the limit for that.
+// backlog is a station's queue and its limit.
 type backlog struct {
 	fifo
 	limit int
@@ -55,21 +55,21 @@ type lan[T Time] struct {
 	rate                    float64
 	up, down, tau, gap, jam int32
 	stations                []station
-	backlogs                []backlog // of stations
-	gapEnds                 []T       // of stations
+	backlogs                []backlog // by station
+	gapEnds                 []T       // by station
 	turns                   uint32
 	shortGaps, longGaps     shared[T]
 	sizes                   []frameTime
 }
 
-// shared is a timer that stations have in common, which started it at one event.
+// shared is a timer shared by the stations that started it at the same event.
 type shared[T Time] struct {
-	at   uint64 // the event's place
+	at   uint64 // the sequence number of the event
 	turn uint32
 	end  T
 }
 
-// frameTime is the lane of a frame with a packet of a size.
+// frameTime is the lane for frames with packets of this size.
 type frameTime struct{ bytes, lane int32 }
 
 func (n *Net[T]) newLAN(rate, delay float64) lan[T] {
@@ -80,7 +80,7 @@ func (n *Net[T]) newLAN(rate, delay float64) lan[T] {
 	}
 }
 
-// frameLane gives the lane of the time that a frame takes.
+// frameLane returns the lane for the transmission time of a frame.
 func (n *Net[T]) frameLane(l *lan[T], bytes int32) int32 {
 	for _, f := range l.sizes {
 		if f.bytes == bytes {
@@ -92,7 +92,7 @@ func (n *Net[T]) frameLane(l *lan[T], bytes int32) int32 {
 	return lane
 }
 
-// stationOf numbers the stations of all LANs.
+// stationOf returns the number of a station among the stations of all LANs.
 func stationOf(lan, i int) int32 { return int32(lan<<16 | i) }
 
 func (n *Net[T]) station(who int32) (*lan[T], int, *station) {
@@ -100,7 +100,7 @@ func (n *Net[T]) station(who int32) (*lan[T], int, *station) {
 	return l, i, &l.stations[i]
 }
 
-// enqueue takes a packet from the link layer into a station's queue.
+// enqueue moves a packet from the link layer to a station's queue.
 func (n *Net[T]) enqueue(who, p int32) {
 	l, i, st := n.station(who)
 	if !st.blocked {
@@ -115,8 +115,8 @@ func (n *Net[T]) enqueue(who, p int32) {
 	n.lose(queueFull, st.node, p)
 }
 
-// transmit sends the held frame, if the station may: else the end of its gap comes
-// back to it.
+// transmit sends the held frame if the station may send. Otherwise the end of the gap
+// calls it again.
 func (n *Net[T]) transmit(l *lan[T], st *station, who int32) {
 	if st.mode != idle || st.gap != 0 {
 		return
@@ -124,12 +124,12 @@ func (n *Net[T]) transmit(l *lan[T], st *station, who int32) {
 	st.mode = sending
 	l.turns++
 	st.send = l.turns
-	n.pool.all[st.held].held++ // by the air
+	n.pool.all[st.held].held++ // held by the medium
 	n.q.after(l.tau, event{kind: firstBit, who: who, what: st.held})
 	n.q.after(n.frameLane(l, n.pool.all[st.held].size), event{kind: sent, who: who, turn: st.send})
 }
 
-// sent is the end of a frame at its sender, whatever became of it elsewhere.
+// sent handles the end of a frame at its sender, independent of its receivers.
 func (n *Net[T]) sent(who int32, turn uint32) {
 	l, i, st := n.station(who)
 	if st.send != turn {
@@ -140,8 +140,8 @@ func (n *Net[T]) sent(who int32, turn uint32) {
 	n.startGap(l, i, who, l.gap, &l.shortGaps)
 }
 
-// startGap starts the gap of a station, which shares its end with those that start
-// theirs at the same event.
+// startGap starts the gap of a station. Stations that start theirs at the same event
+// share one timer.
 func (n *Net[T]) startGap(l *lan[T], i int, who, lane int32, with *shared[T]) {
 	if with.at != n.q.turn || with.turn == 0 {
 		n.shareGap(l, who, lane, with)
@@ -155,7 +155,7 @@ func (n *Net[T]) shareGap(l *lan[T], who, lane int32, with *shared[T]) {
 	n.q.after(lane, event{kind: gapEnd, who: who, turn: l.turns})
 }
 
-// gapEnd ends a gap at all stations that have it still; who is the first that had.
+// gapEnd ends a gap at all stations that still have it. who is the first that started it.
 func (n *Net[T]) gapEnd(who int32, turn uint32) {
 	l, first, _ := n.station(who)
 	for i := first; i < len(l.stations); i++ {
@@ -166,7 +166,7 @@ func (n *Net[T]) gapEnd(who int32, turn uint32) {
 	}
 }
 
-// resume is for a station whose medium is free again.
+// resume continues at a station whose medium is free again.
 func (n *Net[T]) resume(l *lan[T], i int, who int32) {
 	st := &l.stations[i]
 	st.mode = idle
@@ -186,7 +186,7 @@ func (n *Net[T]) resume(l *lan[T], i int, who int32) {
 	n.transmit(l, st, who)
 }
 
-// firstBit is a frame's beginning at all stations but its sender.
+// firstBit handles the start of a frame at all stations except its sender.
 func (n *Net[T]) firstBit(who, p int32) {
 	l, from, _ := n.station(who)
 	to := n.pool.all[p].hop
@@ -211,8 +211,8 @@ func (n *Net[T]) firstBit(who, p int32) {
 	}
 }
 
-// interrupt is the first bit of a frame to some node, at a station that does not wait
-// for one: it says whether it hears the frame nevertheless.
+// interrupt handles the first bit of a frame at a station that is not idle. It reports
+// whether the station receives the frame nevertheless.
 func (n *Net[T]) interrupt(l *lan[T], i int, who int32, to Node) bool {
 	st := &l.stations[i]
 	if st.gap != 0 {
@@ -235,7 +235,7 @@ func (n *Net[T]) interrupt(l *lan[T], i int, who int32, to Node) bool {
 	return false
 }
 
-// collide is the first bit of another frame at a station that sends or receives.
+// collide handles the first bit of another frame at a station that sends or receives.
 func (n *Net[T]) collide(l *lan[T], i int, who int32) {
 	st := &l.stations[i]
 	n.startGap(l, i, who, l.jam, &l.longGaps)
@@ -259,10 +259,10 @@ func (n *Net[T]) collide(l *lan[T], i int, who int32) {
 	slots := n.random.Below(1 << min(st.attempts, backoffMost))
 	pause := T(T(slots)*n.bits(8*slotBytes, l.rate)) + n.q.lanes[l.jam].delay
 	n.q.at(n.q.now+pause, n.q.reserve(), event{kind: retry, who: who})
-	l.longGaps = shared[T]{} // without a slot the pause ends between this gap and the next station's
+	l.longGaps = shared[T]{} // without a slot, the backoff ends between this gap and the next station's
 }
 
-// retried is the end of the pause before another attempt.
+// retried handles the end of the backoff before another attempt.
 func (n *Net[T]) retried(who int32) {
 	l, _, st := n.station(who)
 	st.retry = false
@@ -270,8 +270,8 @@ func (n *Net[T]) retried(who int32) {
 	n.transmit(l, st, who)
 }
 
-// received is a frame's end at all stations that heard all of it; who is the first
-// that heard its beginning.
+// received handles the end of a frame at all stations that received all of it. who is the
+// first that received its start.
 func (n *Net[T]) received(who, p int32, turn uint32) {
 	l, first, _ := n.station(who)
 	delivered := false

@@ -9,13 +9,13 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// random is a network with any topology, load and limits.
+// random returns a network with random topology, load and limits.
 func random[T Time](t *testing.T, seed uint64) *Net[T] {
 	t.Helper()
 	dice := rand.New(rand.NewPCG(seed, 2))
 	n := New[T](Config{Seed: uint32(seed), PacketBytes: 40 + dice.IntN(1400), Bin: 0.01})
 	var top []Weighted
-	for b := range 1 + dice.IntN(3) { // balancers behind the balancer
+	for b := range 1 + dice.IntN(3) { // load balancers behind the load balancer
 		var farm []Weighted
 		for i := range 1 + dice.IntN(4) {
 			s := Server{Name: fmt.Sprint("server", b, i)}
@@ -65,7 +65,8 @@ func (bursts) Next(number int, r *Stream) Request {
 	return Request{Wait: 1e-4 * float64(r.Below(20)), Replies: r.Below(4)}
 }
 
-// TestNothingVanishes: every packet is consumed, lost or in flight, always.
+// TestNothingVanishes checks that every packet is consumed, lost or in flight at any
+// time.
 func TestNothingVanishes(t *testing.T) {
 	for seed := range uint64(30) {
 		n := random[Nanoseconds](t, seed)
@@ -80,7 +81,7 @@ func TestNothingVanishes(t *testing.T) {
 	}
 }
 
-// TestSameSeedSameResult also where a run is made in pieces.
+// TestSameSeedSameResult also splits a run into pieces.
 func TestSameSeedSameResult(t *testing.T) {
 	for seed := range uint64(20) {
 		one, two := random[Seconds](t, seed), random[Seconds](t, seed)

@@ -1,34 +1,34 @@
 package sim
 
-// link is one direction of a line between two nodes, with a drop-tail queue in
-// front: a packet takes its bits' time at the line's rate, and the line's delay.
+// link is one direction of a line between two nodes, with a drop-tail queue. A packet
+// takes its transmission time at the line's rate, plus the line's delay.
 type link[T Time] struct {
 	line     int32
 	from, to Node
-	limit    int // of the queue: limit-1 packets wait; of a line that is cut 0
+	limit    int // of the queue: limit-1 packets may wait; 0 if the line is cut
 	queue    fifo
-	asked    bool // there is an event for when the line is free
+	asked    bool // an event for when the line is free is scheduled
 	cut      bool
-	uncut    int // the limit that it had
-	// free is when what is being sent has been sent; ticket is the place of that
-	// moment's event, which is asked for only where a packet waits for it.
+	uncut    int // the limit before the cut
+	// free is the end of the current transmission. ticket is the sequence number of that
+	// time's event, which is only scheduled if a packet is waiting.
 	free   T
 	ticket uint64
 }
 
-// line is what lines of one kind have in common.
+// line contains what all lines of the same kind share.
 type line[T Time] struct {
 	rate  float64
 	delay T
-	ether bool // packets are in frames
+	ether bool // packets are sent in Ethernet frames
 	sizes []passage[T]
 }
 
-// passage is how long a packet of a size takes.
+// passage contains the times for packets of one size.
 type passage[T Time] struct {
 	bytes int32
-	takes T     // to be sent
-	lane  int32 // of its arrival
+	takes T     // transmission time
+	lane  int32 // of the arrival
 }
 
 func (n *Net[T]) line(rate, delay float64, ether bool) int32 {
@@ -54,7 +54,7 @@ func (n *Net[T]) passage(id, bytes int32) passage[T] {
 	return l.sizes[len(l.sizes)-1]
 }
 
-// send puts a packet on a link, or into its queue.
+// send sends a packet on a link, or queues it.
 func (n *Net[T]) send(id, p int32) {
 	l := &n.links[id]
 	if n.q.now > l.free || n.q.now == l.free && n.q.turn >= l.ticket {
@@ -83,14 +83,14 @@ func (n *Net[T]) serialise(id, p int32) {
 	l.free, l.ticket = n.q.now+its.takes, n.q.reserve()
 }
 
-// lineFree sends what waits first.
+// lineFree sends the first packet of the queue.
 func (n *Net[T]) lineFree(id int32) {
 	l := &n.links[id]
 	switch {
 	case l.queue.len() == 0: // flushed
 		l.asked = false
 		return
-	case n.q.now < l.free: // cut and mended meanwhile
+	case n.q.now < l.free: // cut and restored meanwhile
 		n.q.at(l.free, l.ticket, event{kind: lineFree, who: id})
 		return
 	}

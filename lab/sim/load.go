@@ -1,33 +1,33 @@
 package sim
 
-// Load says when a client asks, and for what. It may use the Stream, and nothing
-// else that is not its own.
+// Load determines when a client sends requests, and for what. It may use the Stream, and
+// no other shared state.
 type Load interface {
-	// Next gives the request that is made now, and when the one after it is.
+	// Next returns the current request, and when the next one follows.
 	Next(number int, random *Stream) Request
 }
 
-// Request is what a client asks for.
+// Request is a client's request.
 type Request struct {
-	// Wait is the span until the next request, in seconds; below 0: there is none.
+	// Wait is the time until the next request, in seconds; negative without a next one.
 	Wait float64
-	// Replies are the packets of the answer. A connection takes as many as Size
-	// needs where it is 0.
+	// Replies is the number of packets of the reply. If it is 0, a connection uses as
+	// many as Size needs.
 	Replies int
-	// Size is what is asked for, in bytes: see Server.Speed.
+	// Size is the number of bytes requested: see Server.Speed.
 	Size int
-	// Flow says which of a client's flows it is of: each has a port of its own. A
-	// connection always is a flow of its own.
+	// Flow is the number of the client's flow. Each flow has its own port. A connection
+	// is always a separate flow.
 	Flow int
 }
 
-// starter is a load that does not begin at its client's start, but later.
+// starter is a load that begins later than its client's start.
 type starter interface {
 	first(random *Stream) float64
 }
 
-// Poisson asks at random, so often a second on the mean, for sizes that are drawn
-// (nil: 0), with one reply each.
+// Poisson sends requests at random with the given mean rate per second and with random
+// sizes (nil: 0), with one reply each.
 func Poisson(rate float64, size Draw) Load { return poisson{Exponential(1 / rate), size} }
 
 type poisson struct{ wait, size Draw }
@@ -42,8 +42,7 @@ func (p poisson) Next(_ int, random *Stream) Request {
 	return r
 }
 
-// Steady asks once in so many seconds, for sizes that are drawn, with one reply
-// each.
+// Steady sends a request every so many seconds, with random sizes and one reply each.
 func Steady(every float64, size Draw) Load { return steady{every, size} }
 
 type steady struct {
@@ -57,12 +56,12 @@ func (s steady) Next(_ int, random *Stream) Request {
 
 // Record is a request of a trace.
 type Record struct {
-	At   float64 // seconds after the client's start; never before the record before it
-	Size int     // bytes asked for
+	At   float64 // seconds after the client's start, in ascending order
+	Size int     // number of bytes requested
 	Flow int     // 0, 1, …
 }
 
-// Replay asks as a trace says, with one reply each.
+// Replay sends the requests of a trace, with one reply each.
 func Replay(trace []Record) Load { return replay(trace) }
 
 type replay []Record

@@ -1,56 +1,57 @@
-// Package sim simulates networks with virtual servers, packet by packet: clients,
-// lines, LANs with collisions, load balancers, which run the project's own
-// schedulers, and servers. It knows no figure, no file and no wall clock: the
-// same seed gives the same result on any machine.
+// Package sim simulates networks with virtual servers, packet by packet: clients, lines,
+// LANs with collisions, servers, and load balancers, which run the project's own
+// schedulers. It does not use figures, files or the wall clock. The same seed gives the
+// same result on any machine.
 package sim
 
 import "math"
 
-// Seconds is the clock of ns-2: its sums are rounded as there, and the rounding
-// decides what happens first.
+// Seconds is the clock of ns-2. Sums are rounded as in ns-2, and rounding determines the
+// order of events.
 type Seconds float64
 
 // Nanoseconds is the exact clock.
 type Nanoseconds int64
 
-// Config is what a whole network has in common.
+// Config contains the settings of a whole network.
 type Config struct {
-	Seed uint32 // 0 as 1
-	// PacketBytes of requests and replies; 0: 500.
+	Seed uint32 // 0 means 1
+	// PacketBytes is the size of requests and replies; 0 means 500.
 	PacketBytes int
-	// Bin is the span, in seconds, for which results are counted apart; 0: 1.
+	// Bin is the interval, in seconds, for which results are counted separately; 0 means
+	// 1.
 	Bin float64
 }
 
-// Node is the number of a node, from 0 in the order in which they were added.
+// Node is the number of a node, from 0, in the order in which nodes were added.
 type Node = int32
 
-// none stands for no packet, no node, no link.
+// none means no packet, no node or no link.
 const none = -1
 
-// Net is a network, and what happens in it. Build it whole, then Run it.
+// Net is a network and its state. Build it completely, and then Run it.
 type Net[T Time] struct {
 	config   Config
-	second   float64 // in T
-	rounding T       // what sums of times may be wrong by
+	second   float64 // one second in units of T
+	rounding T       // the maximum rounding error of sums of times
 	q        queue[T]
 	random   *Stream
 	pool     pool[T]
 	nodes    []node[T]
 	flows    []flow
-	conns    []conn[T] // by flow; of those of Connections
+	conns    []conn[T] // by flow, for flows of Connections
 	links    []link[T]
 	lines    []line[T]
 	lans     []lan[T]
 	routed   bool
 	binEnd   T
 	changes  []func() error
-	failed   error           // of a change
-	ages     map[member]*age // what is known of the balancers' servers
+	failed   error           // the error of a change
+	ages     map[member]*age // timestamps of the load balancers' servers
 	bins     [][]Counts      // totals of all nodes at the end of each bin
 }
 
-// New gives an empty network.
+// New returns an empty network.
 func New[T Time](c Config) *Net[T] {
 	if c.PacketBytes == 0 {
 		c.PacketBytes = 500
@@ -66,13 +67,13 @@ func New[T Time](c Config) *Net[T] {
 	return n
 }
 
-// ns2Rounding is 1e-15 s: ns-2 takes a timer with less than that left for ended.
+// ns2Rounding is 1e-15 s. ns-2 considers a timer with less time left as expired.
 func ns2Rounding[T Time]() T {
 	x := 1e-15
 	return T(x)
 }
 
-// span gives so many seconds.
+// span converts seconds to T.
 func (n *Net[T]) span(seconds float64) T {
 	if n.second == 1 {
 		return T(seconds)
@@ -80,36 +81,36 @@ func (n *Net[T]) span(seconds float64) T {
 	return T(math.Round(seconds * n.second))
 }
 
-// bits gives the time of bits at a rate.
+// bits returns the transmission time of bits at a rate.
 func (n *Net[T]) bits(count int, rate float64) T { return n.span(float64(count) / rate) }
 
-// Now is the simulated time, in seconds.
+// Now returns the simulated time, in seconds.
 func (n *Net[T]) Now() float64 { return float64(n.q.now) / n.second }
 
-// kind is what an event is.
+// kind is the kind of an event.
 type kind uint8
 
 const (
 	clientSends kind = iota
-	arrival          // of packet what at node who
-	enqueue          // of packet what at station who, after the link layer
+	arrival          // packet what arrives at node who
+	enqueue          // packet what arrives at station who, after the link layer
 	lineFree
 	firstBit
 	sent
 	received
 	gapEnd
 	retry
-	served // packet what by server who
-	expiry // of connection what at balancer who
+	served // packet what was served by server who
+	expiry // connection what at load balancer who expires
 	processed
 	userComes
-	again      // the time of connection who
-	bucketsDue // of the route to what at router who
+	again      // the timer of connection who
+	bucketsDue // buckets of the route to what at router who are due
 	change
 )
 
-// Run goes on until a moment, in seconds from the beginning; it may be called
-// again with a later one.
+// Run runs until the given time, in seconds from the beginning. It may be called again
+// with a later time.
 func (n *Net[T]) Run(until float64) error {
 	if n.failed == nil && !n.routed {
 		n.failed = n.route()
@@ -160,7 +161,7 @@ func (n *Net[T]) Run(until float64) error {
 	return n.failed
 }
 
-// happenToo is for what the paper's networks have not.
+// happenToo handles the events that do not occur in the paper's networks.
 func (n *Net[T]) happenToo(e event) {
 	switch e.kind {
 	case processed:
@@ -173,7 +174,7 @@ func (n *Net[T]) happenToo(e event) {
 		n.bucketsDue(e.who, e.what, e.turn)
 	case change:
 		if n.failed = n.changes[e.what](); n.failed != nil {
-			n.q.clear() // nothing more happens
+			n.q.clear() // stop the run
 		}
 	}
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// TestWhatCannotRunIsRefused by name, before anything happens.
+// TestWhatCannotRunIsRefused checks that invalid networks are rejected by name, before
+// anything happens.
 func TestWhatCannotRunIsRefused(t *testing.T) {
 	for want, c := range map[string]struct {
 		every                float64
@@ -39,8 +40,8 @@ func TestWhatCannotRunIsRefused(t *testing.T) {
 	}
 }
 
-// TestAServerHasCoresAndAQueue: of four requests in one moment one core serves
-// one, one waits, and two are dropped.
+// TestAServerHasCoresAndAQueue: of four simultaneous requests, one core serves one, one
+// waits, and two are dropped.
 func TestAServerHasCoresAndAQueue(t *testing.T) {
 	n := New[Nanoseconds](Config{Bin: 0.1})
 	web := n.Server(Server{Name: "web", Cores: 1, Queue: 1, Takes: func(*Stream) float64 { return 0.01 }})
@@ -61,7 +62,7 @@ func TestAServerHasCoresAndAQueue(t *testing.T) {
 	if c := n.At(web); c.Got != 4 || c.Dropped != 2 || c.Sent != 2 {
 		t.Errorf("the server has %+v, want 4 requests, 2 dropped, 2 replies", c)
 	}
-	// A way takes 2 x 1 ms and 2 x 4 us; the second waits for the first.
+	// A round trip takes 2 x 1 ms and 2 x 4 us. The second request waits for the first.
 	for i, want := range []float64{0.014, 0.024} {
 		if got := n.At(users[i]).Delay; got < want || got > want+1e-4 {
 			t.Errorf("client %d waited %.6f s, want %.3f", i, got, want)

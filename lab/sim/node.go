@@ -10,24 +10,24 @@ const (
 	serverNode
 	routerNode
 	switchNode
-	vipNode // an address, which is nowhere
+	vipNode // an address without a place in the network
 )
 
-// node is who has interfaces. A balancer may be another's server: then requests
-// that come for it go on to servers of its own.
+// node is a node with interfaces. A load balancer may be a server of another one. It then
+// forwards the requests that it receives to its own servers.
 type node[T Time] struct {
 	role    role
-	special bool // there is more to do than in the paper's networks: see pass
+	special bool // needs more handling than in the paper's networks: see pass
 	dead    bool
-	// Of clients.
+	// For clients.
 	flow   int32 // the first one
-	lane   int32 // of the span between two requests
+	lane   int32 // for the time between two requests
 	target Node
 	number int32
 	load   Load
 
-	ways []hop // to each node; of a client one for all of them
-	// Each nil for others.
+	ways []hop // to each node; a client has one for all of them
+	// Each one is nil for other nodes.
 	balancer *balancer[T]
 	server   *server[T]
 	Counts
@@ -36,12 +36,12 @@ type node[T Time] struct {
 	processor *processor[T]
 	users     *users[T]
 	done      func(seconds float64)
-	flows     []int32 // of a client, by the number that a load gives them
-	doors     []hop   // to neighbours; of a LAN one for all of them
+	flows     []int32 // of a client, by the number that a load uses
+	doors     []hop   // to neighbors; a LAN has one for all of its neighbors
 	name      string
 }
 
-// forwards says that ways may lead through a node.
+// forwards reports whether paths may lead through a node.
 func (k *node[T]) forwards() bool {
 	return k.role == balancerNode || k.role == routerNode || k.role == switchNode
 }
@@ -52,32 +52,31 @@ func (n *Net[T]) add(name string, r role) (Node, *node[T]) {
 	return id, &n.nodes[id]
 }
 
-// Name gives a node's name.
+// Name returns a node's name.
 func (n *Net[T]) Name(of Node) string { return n.nodes[of].name }
 
-// VIP adds an address that balancers serve (Balancer.Serves) and routers have
-// routes to.
+// VIP adds an address that load balancers serve (Balancer.Serves) and routers have routes
+// to.
 func (n *Net[T]) VIP(name string) Node {
 	id, _ := n.add(name, vipNode)
 	return id
 }
 
-// Client is who sends requests in single packets.
+// Client sends requests in single packets.
 type Client struct {
 	Name string
-	To   Node // the balancer, or a VIP
-	// Start is when the first request is sent, in seconds; a Poisson load and a
-	// trace begin there.
+	To   Node // the load balancer, or a VIP
+	// Start is the time of the first request, in seconds. A Poisson load or a trace
+	// begins at that time.
 	Start float64
-	// Every is the span between two, in seconds, where no Load says it.
+	// Every is the time between two requests, in seconds, if Load is nil.
 	Every float64
 	Load  Load
-	// Done is told of each reply that comes, with the seconds since its request;
-	// nil for nobody.
+	// Done is called for each reply, with the seconds since its request. It may be nil.
 	Done func(seconds float64)
 }
 
-// Client adds one.
+// Client adds a client.
 func (n *Net[T]) Client(c Client) Node {
 	id, k := n.add(c.Name, clientNode)
 	k.target, k.load, k.done, k.special = c.To, c.Load, c.Done, c.Done != nil
@@ -92,11 +91,11 @@ func (n *Net[T]) Client(c Client) Node {
 	return id
 }
 
-// bytes is so many, or as many as a packet can ask for.
+// bytes limits a size to what a packet can request.
 func bytes(size int) int32 { return int32(max(0, min(size, math.MaxInt32))) }
 
-// lead is how long after a client's start its load begins, in seconds; below 0:
-// never.
+// lead returns how long after a client's start its load begins, in seconds, or a negative
+// number if it never does.
 func (n *Net[T]) lead(l Load, random *Stream) float64 {
 	if s, ok := l.(starter); ok {
 		return s.first(random)
@@ -132,7 +131,7 @@ func (n *Net[T]) clientSends(id Node) {
 	}
 }
 
-// arrive is a packet at a node.
+// arrive handles a packet that arrives at a node.
 func (n *Net[T]) arrive(at Node, p int32) {
 	p = n.pool.own(p)
 	k := &n.nodes[at]
@@ -162,8 +161,8 @@ func (n *Net[T]) arrive(at Node, p int32) {
 	}
 }
 
-// pass does what the paper's nodes do not: it says whether the packet is then to be
-// handled as theirs.
+// pass handles what the paper's nodes do not do. It reports whether the packet must then
+// be handled like in the paper's networks.
 func (n *Net[T]) pass(at Node, k *node[T], p int32) bool {
 	packet := &n.pool.all[p]
 	switch {

@@ -2,59 +2,60 @@ package sim
 
 import "github.com/fairlead/fairlead/core/ring"
 
-// carries is what a packet is for.
+// carries is the type of a packet.
 type carries uint8
 
-// What packets carry. All but the first are of a connection, and their answers
-// carry the same, or a reset.
+// Types of packets. All except datagram belong to a connection. Replies have the type of
+// their request, or are resets.
 const (
 	datagram carries = iota
 	syn
 	request
-	more // an acknowledgement, which asks for the next part of an answer
+	more // an acknowledgment, which requests the next part of a reply
 	fin
-	reset // an answer alone: the server does not know the connection
+	reset // only in replies: the server does not know the connection
 )
 
-// packet is a request or a reply on its way. Several places may hold it at once
-// (a frame in the air, and its sender), so it has a count of them.
+// packet is a request or a reply in flight. Several owners may hold it at the same time
+// (a frame on the medium, and its sender), so it has a reference count.
 type packet[T Time] struct {
 	born    T     // when the client sent the request
-	client  int32 // the node it is from, or the reply goes to
-	to      int32 // the node it goes to now
-	hop     int32 // the next node on its way, where that is at a shared medium
+	client  int32 // the client that sent the request, and gets the reply
+	to      int32 // current destination
+	hop     int32 // the next node, if it is on a shared medium
 	flow    int32
-	size    int32  // bytes
-	via     int32  // the balancer that the reply goes back by; none: straight to the client
-	replies uint16 // that the request asks for
+	size    int32  // in bytes
+	via     int32  // the load balancer through which the reply returns; none: directly to the client
+	replies uint16 // number of replies requested
 	held    uint8
 	carries carries
 	reply   bool
-	reached bool // the end of its line or LAN, while its sender holds it
-	ready   bool // a processor has done with it
+	reached bool // at the end of its line or LAN, while its sender still holds it
+	ready   bool // a processor has handled it
 	more    bool // it has an extra
 }
 
-// extra is what only some packets have: they are many, and should be small.
+// extra contains the fields that only some packets need. Packets are many, and should be
+// small.
 type extra struct {
-	number  int32 // of a flow's exchanges
-	index   int32 // of the reply among those of an answer, or of the first that is asked for
-	asks    int32 // bytes that the request is for
-	vip     Node  // what it went to, where a router has chosen a router; none: to
-	chained int   // how many servers there are to ask yet
+	number  int32 // of the exchange in the flow
+	index   int32 // index of this reply packet, or of the first one requested
+	asks    int32 // number of bytes requested
+	vip     Node  // original destination, if a router has selected a load balancer; none: to
+	chained int   // number of servers left to try
 	chain   [ring.Depth]Node
 }
 
-// pool holds the packets on their way, so that none costs an allocation, and
-// counts what becomes of them.
+// pool contains the packets in flight, to avoid allocations, and counts what happens to
+// them.
 type pool[T Time] struct {
 	all                                   []packet[T]
-	extras                                []extra // at the places of their packets
+	extras                                []extra // at the indexes of their packets
 	free                                  []int32
 	made, copied, retired, consumed, lost uint64
 }
 
-// extra gives a packet's, until the next one is asked for.
+// extra returns a packet's extra. The pointer is valid until the next call.
 func (p *pool[T]) extra(id int32) *extra {
 	if !p.all[id].more {
 		p.all[id].more = true
@@ -66,7 +67,7 @@ func (p *pool[T]) extra(id int32) *extra {
 	return &p.extras[id]
 }
 
-// copy makes a packet of its own of another one.
+// copy makes a separate copy of a packet.
 func (p *pool[T]) copy(from int32) int32 {
 	id := p.take()
 	p.all[id] = p.all[from]
@@ -78,7 +79,8 @@ func (p *pool[T]) copy(from int32) int32 {
 	return id
 }
 
-// take gives a packet, which its caller holds, and must fill but for its count.
+// take returns a packet that the caller holds. The caller must set all fields except the
+// reference count.
 func (p *pool[T]) take() int32 {
 	if n := len(p.free); n > 0 {
 		id := p.free[n-1]
@@ -90,8 +92,8 @@ func (p *pool[T]) take() int32 {
 	return int32(len(p.all) - 1)
 }
 
-// drop is for who holds a packet no more. It is lost where nobody does, unless it
-// had reached who was to have it, of which a copy goes on.
+// drop releases a reference to a packet. Without references the packet is lost, unless it
+// has reached its receiver, which continues with a copy.
 func (p *pool[T]) drop(id int32) {
 	k := &p.all[id]
 	k.held--
@@ -106,14 +108,14 @@ func (p *pool[T]) drop(id int32) {
 	p.free = append(p.free, id)
 }
 
-// consume ends a packet at who it was for, who alone holds it.
+// consume ends a packet at its receiver, which holds the only reference.
 func (p *pool[T]) consume(id int32) {
 	p.consumed++
 	p.free = append(p.free, id)
 }
 
-// own gives a packet that has come, for its receiver alone: a copy, where its
-// sender holds it still, to send it again.
+// own returns an arrived packet that only its receiver holds. It is a copy if the sender
+// still holds the packet to retransmit it.
 func (p *pool[T]) own(id int32) int32 {
 	if k := &p.all[id]; k.held == 1 {
 		k.reached = false
@@ -125,9 +127,9 @@ func (p *pool[T]) own(id int32) int32 {
 	return mine
 }
 
-// fifo is packets that wait.
+// fifo is a queue of packets.
 type fifo struct {
-	ring       []int32 // a power of two long
+	ring       []int32 // its length is a power of two
 	head, tail int
 }
 
@@ -151,5 +153,5 @@ func (f *fifo) pop() int32 {
 	return id
 }
 
-// first gives the one that waits longest.
+// first returns the packet that has waited longest.
 func (f *fifo) first() int32 { return f.ring[f.head&(len(f.ring)-1)] }

@@ -1,11 +1,11 @@
 package sim
 
-// Processor is what a balancer or a router needs for each packet that it handles.
+// Processor is the processing capacity of a load balancer or a router.
 type Processor struct {
 	// Cores handle one packet each at a time, which takes Takes seconds.
 	Cores int
 	Takes Draw
-	// Queue is how many packets may wait for a core; 0: any number.
+	// Queue is the maximum number of packets that wait for a core; 0 means no limit.
 	Queue int
 }
 
@@ -13,17 +13,17 @@ type processor[T Time] struct {
 	Processor
 	busy    int
 	waiting fifo
-	turn    uint32 // of the life that packets are handled in
+	turn    uint32 // identifies the current life; later ones discard its packets
 }
 
-// Processor gives a balancer, a router or a switch one. Without it packets take no
-// time there, as in ns-2.
+// Processor adds a processor to a load balancer, a router or a switch. Without one,
+// packets take no time there, as in ns-2.
 func (n *Net[T]) Processor(of Node, p Processor) {
 	p.Cores = max(p.Cores, 1)
 	n.nodes[of].processor, n.nodes[of].special = &processor[T]{Processor: p}, true
 }
 
-// process takes a packet in.
+// process accepts a packet.
 func (n *Net[T]) process(at Node, p int32) {
 	c := n.nodes[at].processor
 	switch {
@@ -46,7 +46,7 @@ func (n *Net[T]) start(at Node, p int32) {
 	n.q.at(n.q.now+n.span(takes), n.q.reserve(), event{kind: processed, who: at, what: p, turn: c.turn})
 }
 
-// processed is a packet that a core has done with.
+// processed handles a packet that a core has completed.
 func (n *Net[T]) processed(at Node, p int32, turn uint32) {
 	c := n.nodes[at].processor
 	if turn != c.turn {

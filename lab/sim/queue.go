@@ -2,49 +2,49 @@ package sim
 
 import "github.com/fairlead/fairlead/lab/sim/agenda"
 
-// Time is a moment or a span of simulated time: seconds as floating point (the
-// clock of ns-2, whose rounding decides ties), or whole nanoseconds.
+// Time is a point in time or a duration in simulated time: seconds as floating point (the
+// clock of ns-2, whose rounding decides ties), or integer nanoseconds.
 type Time interface{ ~float64 | ~int64 }
 
-// event is what happens at a moment. What who, what and turn mean depends on
-// the kind.
+// event is a scheduled event. The meaning of who, what and turn depends on its kind.
 type event struct {
 	kind      kind
 	who, what int32
 	turn      uint32
 }
 
-// head is the place of the first event of a lane.
+// head is the position of the first event of a lane.
 type head[T Time] struct {
 	at   T
 	seq  uint64
 	lane int32
 }
 
-// lane holds events that are all asked for with one delay, and so come due in
-// the order in which they were asked for.
+// lane contains events that are scheduled with the same delay, and therefore become due
+// in the order in which they were scheduled.
 type lane[T Time] struct {
 	delay      T
-	ring       []agenda.Entry[T, event] // a power of two long
-	head, tail int                      // ever rising
+	ring       []agenda.Entry[T, event] // its length is a power of two
+	head, tail int                      // ever increasing
 }
 
-// lanesMost is how many delays have lanes. Who uses more has no few constants.
+// lanesMost is the maximum number of delays with lanes. More distinct delays are hardly
+// constants.
 const lanesMost = 32
 
-// queue is the events to come. Nearly all delays of a network are one of a few
-// constants, so it is a few FIFOs, whose heads are sorted, and a heap for what is of
-// no lane.
+// queue contains the pending events. Nearly all delays in a network are one of a few
+// constants, so it consists of a few FIFOs with sorted heads, and a heap for the events
+// without a lane.
 type queue[T Time] struct {
 	now   T
-	turn  uint64 // the seq of the event that happens now
+	turn  uint64 // the seq of the current event
 	seq   uint64
 	lanes []lane[T]
 	heads []head[T] // of lanes that are not empty, the first one last
 	loose agenda.Heap[T, event]
 }
 
-// lane gives the lane for a delay.
+// lane returns the lane for a delay.
 func (q *queue[T]) lane(delay T) int32 {
 	for i := range q.lanes {
 		if q.lanes[i].delay == delay {
@@ -59,7 +59,7 @@ func (q *queue[T]) lane(delay T) int32 {
 	return int32(len(q.lanes) - 1)
 }
 
-// after asks for an event after the delay of a lane.
+// after schedules an event after the delay of a lane.
 func (q *queue[T]) after(l int32, e event) {
 	in := &q.lanes[l]
 	q.seq++
@@ -88,7 +88,7 @@ func (l *lane[T]) grow() {
 	l.ring = all
 }
 
-// insert puts a head where it belongs, in place of the last.
+// insert moves a new head to its position, starting from the end.
 func (q *queue[T]) insert(n head[T]) {
 	h := q.heads
 	i := len(h) - 1
@@ -101,20 +101,19 @@ func (q *queue[T]) insert(n head[T]) {
 	h[i] = n
 }
 
-// reserve takes a place among the events of a moment, for an event that may be
-// asked for later, by at.
+// reserve reserves a sequence number for an event that may be scheduled later with at.
 func (q *queue[T]) reserve() uint64 {
 	q.seq++
 	return q.seq
 }
 
-// at asks for an event at any moment that is not past.
+// at schedules an event at any time that is not in the past.
 func (q *queue[T]) at(t T, seq uint64, e event) {
 	q.loose.Push(agenda.Entry[T, event]{At: t, Seq: seq, E: e})
 }
 
-// next takes the first event, and sets the clock to its moment; false where
-// none is before end.
+// next removes the first event and sets the clock to its time. It returns false if there
+// is no event before end.
 func (q *queue[T]) next(end T) (event, bool) {
 	last := len(q.heads) - 1
 	loose := q.loose.First()
@@ -139,7 +138,7 @@ func (q *queue[T]) next(end T) (event, bool) {
 	return e, true
 }
 
-// nextLoose is for a first event that is of no lane.
+// nextLoose handles a first event without a lane.
 func (q *queue[T]) nextLoose(first *agenda.Entry[T, event], end T) (event, bool) {
 	if first == nil || first.At >= end {
 		return event{}, false
@@ -150,7 +149,7 @@ func (q *queue[T]) nextLoose(first *agenda.Entry[T, event], end T) (event, bool)
 	return e, true
 }
 
-// clear takes all away.
+// clear removes all events.
 func (q *queue[T]) clear() {
 	q.heads = q.heads[:0]
 	q.loose.Clear()

@@ -9,7 +9,7 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/agenda"
 )
 
-// slowQueue is the queue's twin: a list, sorted anew for every event.
+// slowQueue is the reference model of the queue: a list that is sorted for every event.
 type slowQueue[T Time] struct {
 	now T
 	all []agenda.Entry[T, event]
@@ -34,7 +34,8 @@ func TestQueueIsInOrder(t *testing.T) {
 	t.Run("nanoseconds", func(t *testing.T) { compareQueues(t, []Nanoseconds{0, 1, 2, 3, 1000}) })
 }
 
-// compareQueues asks a queue and its twin for the same at random, with many ties.
+// compareQueues makes the same random requests to a queue and its reference model, with
+// many ties.
 func compareQueues[T Time](t *testing.T, delays []T) {
 	for seed := range uint64(60) {
 		dice := rand.New(rand.NewPCG(seed, 1))

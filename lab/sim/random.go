@@ -1,7 +1,8 @@
 package sim
 
-// Stream is random numbers by L'Ecuyer's MRG32k3a (Operations Research 47(1),
-// 1999), the generator of ns-2. Same seed, same numbers, on any machine.
+// Stream is a stream of random numbers from L'Ecuyer's MRG32k3a (Operations Research
+// 47(1), 1999), the generator of ns-2. The same seed gives the same numbers on any
+// machine.
 type Stream struct{ a, b [3]int64 }
 
 // Constants of the generator, as published.
@@ -10,14 +11,14 @@ const (
 	a12, a13n, a21, a23n = 1403580, 810728, 527612, 1370589
 )
 
-// NewStream gives the stream whose six numbers of state are all the seed, which
-// is 1 at least.
+// NewStream returns the stream whose six state numbers are all equal to the seed, which
+// is at least 1.
 func NewStream(seed uint32) *Stream {
 	s := int64(max(seed, 1))
 	return &Stream{[3]int64{s, s, s}, [3]int64{s, s, s}}
 }
 
-// Float gives a number between 0 and 1, neither of them.
+// Float returns a number between 0 and 1, both excluded.
 func (s *Stream) Float() float64 {
 	p := (a12*s.a[1] - a13n*s.a[0]) % m1
 	if p < 0 {
@@ -36,14 +37,13 @@ func (s *Stream) Float() float64 {
 	return float64(d) * (1.0 / (m1 + 1))
 }
 
-// Below gives a whole number from 0 to n-1 as ns-2 does: by the remainder of 31
-// bits.
+// Below returns an integer from 0 to n-1, as ns-2 does: the remainder of 31 bits.
 func (s *Stream) Below(n int) int { return int(s.bits()) % n }
 
 func (s *Stream) bits() int32 { return int32(s.Float() * (1 << 31)) }
 
-// newStream gives the numbers of one user of a seed: all six of the state differ,
-// so that the streams of neighbours have nothing in common.
+// newStream returns the stream for one user of a seed. All six state numbers differ, so
+// that adjacent streams are independent.
 func newStream(seed, user uint32) *Stream {
 	z := uint64(max(seed, 1))<<32 | uint64(user)
 	next := func(below uint64) int64 { // SplitMix64 (Steele, Lea, Flood, OOPSLA 2014)

@@ -2,26 +2,25 @@ package sim
 
 import "github.com/fairlead/fairlead/lab/sim/resilient"
 
-// Resilient groups are those of Linux (net/ipv4/nexthop.c): a table of buckets,
-// each with its hop. Buckets of hops that have gone move at once; those of hops that
-// have too many move when they are idle, or when the shares have been uneven for too
-// long.
+// bucket is a bucket of a resilient group, with its hop. Groups work like those of Linux
+// (net/ipv4/nexthop.c). Buckets of removed hops move immediately. Excess buckets of other
+// hops move when they are idle, or when the shares have been uneven for too long.
 
 type bucket[T Time] struct {
 	hop            Node
 	used, migrated T
 }
 
-// resilience are a group's timers.
+// resilience contains a group's timers.
 type resilience[T Time] struct {
 	idle, unbalanced T
-	since            T // that shares are uneven
+	since            T // the time since which shares are uneven
 	uneven           bool
-	turn             uint32 // of the next look
+	turn             uint32 // of the next check
 }
 
-// rebalance counts anew how many buckets each hop is to have, and moves those that
-// may move.
+// rebalance recalculates the number of buckets for each hop, and moves those that may
+// move.
 func (n *Net[T]) rebalance(at, vip Node, g *group[T]) {
 	hops := make([]Node, len(g.Hops))
 	for i, h := range g.Hops {
@@ -36,7 +35,8 @@ func (n *Net[T]) rebalance(at, vip Node, g *group[T]) {
 	n.upkeep(at, vip, g)
 }
 
-// upkeep moves the buckets that may move, and comes again when the next one may.
+// upkeep moves the buckets that may move, and schedules a check for when the next one
+// may.
 func (n *Net[T]) upkeep(at, vip Node, g *group[T]) {
 	t := &g.timers
 	t.turn++
@@ -69,7 +69,8 @@ func (n *Net[T]) upkeep(at, vip Node, g *group[T]) {
 	}
 }
 
-// idlePoint is when a bucket is idle; one that was not used since it moved is now.
+// idlePoint returns when a bucket becomes idle. A bucket that was not used since it moved
+// is idle now.
 func (t *resilience[T]) idlePoint(b *bucket[T], now T) T {
 	if b.used == b.migrated {
 		return now
@@ -77,7 +78,7 @@ func (t *resilience[T]) idlePoint(b *bucket[T], now T) T {
 	return b.used + t.idle
 }
 
-// bucketsDue is when a bucket may move.
+// bucketsDue handles the time at which a bucket may move.
 func (n *Net[T]) bucketsDue(at, vip Node, turn uint32) {
 	if g := n.group(at, vip); g != nil && g.timers.turn == turn {
 		n.upkeep(at, vip, g)

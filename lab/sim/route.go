@@ -6,16 +6,15 @@ import (
 	"slices"
 )
 
-// hop is the first step of a way to a node: by a link, or by a station of a LAN.
+// hop is the first step of a path to a node: a link, or a station of a LAN.
 type hop struct {
-	link, station int32 // none where it is the other
+	link, station int32 // none for the one that is not used
 	next          Node
 }
 
 var noHop = hop{none, none, none}
 
-// DefaultQueue is the limit of a queue of which nothing is said: one packet less
-// waits in it.
+// DefaultQueue is the default limit of a queue. One packet less can wait in it.
 const DefaultQueue = 100
 
 func limit(queue int) int {
@@ -25,11 +24,11 @@ func limit(queue int) int {
 	return queue
 }
 
-// Line is the number of a line, from 0 in the order in which they were made.
+// Line is the number of a line, from 0, in the order in which lines were created.
 type Line = int32
 
-// Link joins two nodes by a line, in both directions: bits a second, the delay in
-// seconds, and the limit of the queue in front of either (0: DefaultQueue).
+// Link connects two nodes by a line, in both directions. It has a rate in bit/s, a delay
+// in seconds, and a limit for the queue at either end (0: DefaultQueue).
 func (n *Net[T]) Link(a, b Node, rate, delay float64, queue int) Line {
 	return n.join(a, b, n.line(rate, delay, false), queue)
 }
@@ -42,21 +41,19 @@ func (n *Net[T]) join(a, b Node, line int32, queue int) Line {
 	return Line(len(n.links)/2 - 1)
 }
 
-// Attached is a node at a LAN, with the limit of its interface's queue (0:
-// DefaultQueue).
+// Attached is a node on a LAN, with the limit of its interface's queue (0: DefaultQueue).
 type Attached struct {
 	Node  Node
 	Queue int
 }
 
-// SharedLAN joins nodes by a medium that they share: bits a second, and the delay
-// of the link layer in seconds, which a packet has on its way down and on its way
-// up.
+// SharedLAN connects nodes by a shared medium, with a rate in bit/s and the delay of the
+// link layer in seconds, which applies to both sending and receiving.
 func (n *Net[T]) SharedLAN(rate, delay float64, nodes []Attached) {
 	id := len(n.lans)
 	l := n.newLAN(rate, delay)
 	nodes = slices.Clone(nodes)
-	slices.Reverse(nodes) // who joined last hears first, as in ns-2
+	slices.Reverse(nodes) // the last one attached receives first, as in ns-2
 	for i, a := range nodes {
 		l.stations = append(l.stations, station{node: a.Node, held: none, attempts: 1})
 		l.backlogs = append(l.backlogs, backlog{limit: limit(a.Queue)})
@@ -66,9 +63,9 @@ func (n *Net[T]) SharedLAN(rate, delay float64, nodes []Attached) {
 	n.lans = append(n.lans, l)
 }
 
-// route finds the shortest way from every node to every other that it sends to;
-// of equal ones it is the one by the door that was made first. No way leads
-// through a client, nor through a server that is not a balancer, too.
+// route finds the shortest path from every node to every other that it sends to. Of
+// equally short paths it takes the one through the first door created. No path leads
+// through a client, or through a server that is not also a load balancer.
 func (n *Net[T]) route() error {
 	seen := make([]uint32, len(n.nodes))
 	for i := range n.nodes {
@@ -77,7 +74,7 @@ func (n *Net[T]) route() error {
 	return n.checkWays()
 }
 
-// routeFrom finds a node's ways; of a client one only.
+// routeFrom finds a node's paths. A client has only one.
 func (n *Net[T]) routeFrom(id Node, seen []uint32) {
 	from := &n.nodes[id]
 	switch from.role {
@@ -98,7 +95,7 @@ func (n *Net[T]) routeFrom(id Node, seen []uint32) {
 	}
 }
 
-// wayTo gives a client's hops, which is one only.
+// wayTo returns a client's only hop.
 func (n *Net[T]) wayTo(from, to Node, seen []uint32) (ways []hop) {
 	n.search(from, seen, func(at Node, first hop) bool {
 		if at == to {
@@ -109,7 +106,7 @@ func (n *Net[T]) wayTo(from, to Node, seen []uint32) (ways []hop) {
 	return ways
 }
 
-// checkWays finds who cannot reach those whom it has to.
+// checkWays returns an error if a node cannot reach another that it sends to.
 func (n *Net[T]) checkWays() error {
 	for i := range n.nodes {
 		k := &n.nodes[i]
@@ -139,7 +136,8 @@ func (n *Net[T]) checkWays() error {
 	return nil
 }
 
-// checkHops finds next hops that a router cannot reach, the first by its number.
+// checkHops returns an error for the first next hop, by number, that a router cannot
+// reach.
 func (n *Net[T]) checkHops(k *node[T]) error {
 	for _, vip := range slices.Sorted(maps.Keys(k.router.groups)) {
 		for _, h := range k.router.groups[vip].Hops {
@@ -151,8 +149,8 @@ func (n *Net[T]) checkHops(k *node[T]) error {
 	return nil
 }
 
-// search visits the nodes that can be reached, the nearest first, with the first
-// hop of the way; until visit is false.
+// search visits all reachable nodes, the nearest first, with the first hop of the path,
+// until visit returns false.
 func (n *Net[T]) search(from Node, seen []uint32, visit func(Node, hop) bool) {
 	mark := uint32(from) + 1
 	seen[from] = mark
@@ -184,7 +182,7 @@ func (n *Net[T]) search(from Node, seen []uint32, visit func(Node, hop) bool) {
 	}
 }
 
-// doors gives the hops to a node's neighbours that can be used.
+// doors returns the usable hops to a node's neighbors.
 func (n *Net[T]) doors(from Node) (all []hop) {
 	k := &n.nodes[from]
 	for _, d := range k.doors {
@@ -206,7 +204,7 @@ func (n *Net[T]) doors(from Node) (all []hop) {
 	return all
 }
 
-// addresses gives the VIPs that end at a node, for those who look for a way.
+// addresses returns the VIPs that are reached at a node.
 func (n *Net[T]) addresses(k *node[T]) []Node {
 	switch {
 	case k.balancer != nil:
@@ -217,7 +215,7 @@ func (n *Net[T]) addresses(k *node[T]) []Node {
 	return nil
 }
 
-// forward sends a packet on.
+// forward sends a packet to the next hop.
 func (n *Net[T]) forward(at Node, p int32) {
 	k, from := &n.pool.all[p], &n.nodes[at]
 	h := from.ways[0]

@@ -7,57 +7,57 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/resilient"
 )
 
-// Division is how a router divides flows among next hops.
+// Division is how a router spreads flows over next hops.
 type Division uint8
 
 // The divisions.
 const (
-	// Modulo takes the hash modulo the hops, each as often as its weight says: any
-	// change moves nearly all flows.
+	// Modulo takes the hash modulo the hops, each repeated by its weight. Any change
+	// moves nearly all flows.
 	Modulo Division = iota
-	// Threshold gives each hop a range of the hash, as Linux' plain groups do
-	// (RFC 2992): a change moves half of the flows at most.
+	// Threshold assigns a range of hash values to each hop, as Linux does for plain
+	// groups (RFC 2992). A change moves at most half of the flows.
 	Threshold
-	// Resilient has buckets that change their hop no more than they must, and only
-	// when they are idle, as Linux' resilient groups.
+	// Resilient has buckets, like Linux resilient groups. As few of them as possible
+	// change their hop, and only when they are idle.
 	Resilient
 )
 
-// Group is a route to an address over several next hops.
+// Group is a route to an address with several next hops.
 type Group struct {
 	Division Division
-	// Hops are balancers that serve the address, or routers that have a route to
-	// it; Weight 0 is 1. Their order is that of their numbers, however they are
-	// given, since another order would move flows.
+	// Hops are load balancers that serve the address, or routers that have a route to it.
+	// Weight 0 means 1. They are ordered by their numbers, independent of the given
+	// order, because another order would move flows.
 	Hops []Weighted
-	// Buckets of a resilient group; 0: 512, as the product has it.
+	// Buckets is the number of buckets of a resilient group; 0 means 512, as in the
+	// product.
 	Buckets int
-	// Idle is for how long a bucket has to see no packet before it may move, and
-	// Unbalanced after how long of uneven shares it must; in seconds. Unbalanced 0
-	// is never.
+	// Idle is how long a bucket must receive no packet before it may move. Unbalanced is
+	// how long shares may be uneven before it must; 0 means forever. Both are in seconds.
 	Idle, Unbalanced float64
 }
 
-// defaultBuckets is fib's.
+// defaultBuckets is the default of package fib.
 const defaultBuckets = 512
 
 type router[T Time] struct {
 	seed   uint32
-	groups map[Node]*group[T] // by where they lead
+	groups map[Node]*group[T] // by destination
 }
 
-// group has the hops, and by the division what a hash is looked up in.
+// group contains the hops, and the lookup structure of its division.
 type group[T Time] struct {
 	Group
-	turns  []Node   // Modulo: hops, each as often as it weighs
-	upper  []uint64 // Threshold: where the range of each hop ends
+	turns  []Node   // Modulo: the hops, each repeated by its weight
+	upper  []uint64 // Threshold: the end of each hop's range
 	table  []bucket[T]
 	shares *resilient.Shares[Node]
 	timers resilience[T]
 }
 
-// Router adds one. Routers with one seed hash alike: a flow that another one gets
-// takes the same hop. All know the ways to all nodes from the beginning; see
+// Router adds a router. Routers with the same seed hash equally: a flow that moves to
+// another one takes the same hop. All routers initially know the paths to all nodes; see
 // Reroute.
 func (n *Net[T]) Router(name string, seed uint32) Node {
 	id, k := n.add(name, routerNode)
@@ -66,7 +66,7 @@ func (n *Net[T]) Router(name string, seed uint32) Node {
 	return id
 }
 
-// Route gives a router a route to a VIP.
+// Route adds a route to a VIP on a router.
 func (n *Net[T]) Route(at, vip Node, g Group) error {
 	r := n.nodes[at].router
 	switch {
@@ -90,8 +90,8 @@ func (n *Net[T]) Route(at, vip Node, g Group) error {
 	return n.SetHops(at, vip, g.Hops)
 }
 
-// SetHops gives a router's route to a VIP other next hops; without any its packets
-// are lost there.
+// SetHops changes the next hops of a router's route to a VIP. Without any, packets to the
+// VIP are lost there.
 func (n *Net[T]) SetHops(at, vip Node, hops []Weighted) error {
 	g := n.group(at, vip)
 	if g == nil {
@@ -135,7 +135,7 @@ func (g *group[T]) weights() []uint32 {
 	return all
 }
 
-// hop gives where a hash leads.
+// hop returns the next hop for a hash.
 func (n *Net[T]) hop(g *group[T], hash uint32) Node {
 	switch {
 	case len(g.Hops) == 0:
@@ -155,7 +155,7 @@ func (n *Net[T]) hop(g *group[T], hash uint32) Node {
 	return b.hop
 }
 
-// routeOn sends a packet on: by the group of where it goes to, if there is one.
+// routeOn forwards a packet, through the group of its destination if there is one.
 func (n *Net[T]) routeOn(at Node, p int32) {
 	q, r := &n.pool.all[p], n.nodes[at].router
 	vip := q.to

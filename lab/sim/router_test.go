@@ -8,7 +8,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// hops is a router with a route to a VIP over balancers, without a network.
+// hops is a router with a route to a VIP through load balancers, without a network.
 type hops struct {
 	*Net[Nanoseconds]
 	t           *testing.T
@@ -34,7 +34,7 @@ func newHops(t *testing.T, count int, g Group) *hops {
 	return h
 }
 
-// set gives the route hops with weights, 0 for none.
+// set sets the weights of the route's hops, 0 for none.
 func (h *hops) set(weights ...uint32) {
 	h.t.Helper()
 	var of []Weighted
@@ -48,7 +48,7 @@ func (h *hops) set(weights ...uint32) {
 	}
 }
 
-// where gives the hop of each of many flows.
+// where returns the hop of each of many flows.
 func (h *hops) where() (of []Node) {
 	for i := range uint32(20000) {
 		of = append(of, h.hop(h.group(h.router, h.vip), spread(i*2654435761, 1)))
@@ -56,7 +56,7 @@ func (h *hops) where() (of []Node) {
 	return of
 }
 
-// buckets gives the hop of each bucket.
+// buckets returns the hop of each bucket.
 func (h *hops) buckets() (of []Node) {
 	for _, b := range h.group(h.router, h.vip).table {
 		of = append(of, b.hop)
@@ -72,7 +72,7 @@ func count(of []Node) map[Node]int {
 	return all
 }
 
-// moved is the part of what is elsewhere now, of those of a hop and of the others.
+// moved returns the share of flows that moved, of those of one hop and of the others.
 func moved(before, after []Node, of Node) (its, others float64) {
 	var all, own, moved float64
 	for i := range before {
@@ -92,9 +92,10 @@ func moved(before, after []Node, of Node) (its, others float64) {
 	return its / own, moved / all
 }
 
-// TestWhatAChangeOfHopsMoves when the second of four goes: by modulo two thirds of
-// the others' flows, too; by thresholds a ninth of them, as the third's range was
-// from 1/2 to 3/4 and is from 1/3 to 2/3; with buckets none.
+// TestWhatAChangeOfHopsMoves checks what moves when the second of four hops is removed.
+// With Modulo, two thirds of the other hops' flows move, too. With Threshold, a ninth of
+// them moves, because the third hop's range was from 1/2 to 3/4 and is now from 1/3 to
+// 2/3. With buckets, none do.
 func TestWhatAChangeOfHopsMoves(t *testing.T) {
 	for _, c := range []struct {
 		division Division
@@ -116,7 +117,7 @@ func TestWhatAChangeOfHopsMoves(t *testing.T) {
 	}
 }
 
-// TestWeightsDivideFlows, and the order in which hops are given does not matter.
+// TestWeightsDivideFlows also checks that the order of the given hops does not matter.
 func TestWeightsDivideFlows(t *testing.T) {
 	for _, d := range []Division{Modulo, Threshold, Resilient} {
 		h := newHops(t, 2, Group{Division: d})
@@ -134,8 +135,8 @@ func TestWeightsDivideFlows(t *testing.T) {
 	}
 }
 
-// TestBucketsAreTheKernels: what the kernel's own groups do in fib's tests: weights
-// 1 and 3 divide 512 buckets 128 to 384, and a newcomer takes only what it needs.
+// TestBucketsAreTheKernels checks what the kernel's own groups do in fib's tests: weights
+// 1 and 3 divide 512 buckets 128 to 384, and a new hop takes only what it needs.
 func TestBucketsAreTheKernels(t *testing.T) {
 	h := newHops(t, 3, Group{Division: Resilient})
 	h.set(1, 3)
@@ -163,8 +164,9 @@ func TestBucketsAreTheKernels(t *testing.T) {
 	}
 }
 
-// TestBusyBucketsWait until they are idle, or shares have been uneven for too long:
-// four buckets are used at 9.5 s, when two of them are to go to a newcomer at 10 s.
+// TestBusyBucketsWait checks that buckets move when they are idle, or when the shares
+// have been uneven for too long. Four buckets are used at 9.5 s, and two of them must
+// move to a new hop at 10 s.
 func TestBusyBucketsWait(t *testing.T) {
 	for _, c := range []struct{ unbalanced, moves float64 }{{0, 11.5}, {1, 11}} {
 		h := newHops(t, 2, Group{Division: Resilient, Buckets: 4, Idle: 2, Unbalanced: c.unbalanced})
@@ -194,8 +196,8 @@ func TestBusyBucketsWait(t *testing.T) {
 	}
 }
 
-// TestRoutersBehindRouters divide by secrets of their own: with one secret the
-// second router would send all it gets to one of its hops.
+// TestRoutersBehindRouters checks that routers hash with separate secrets. With a common
+// secret, the second router would send everything to one of its hops.
 func TestRoutersBehindRouters(t *testing.T) {
 	for _, c := range []struct {
 		seed uint32
@@ -210,7 +212,7 @@ func TestRoutersBehindRouters(t *testing.T) {
 			t.Fatal(err)
 		}
 		ports := []Port{{0, 0, 0}}[:0]
-		for _, id := range append(h.all, h.router, below, h.all[0]-1) { // the last is the server
+		for _, id := range append(h.all, h.router, below, h.all[0]-1) { // the last one is the server
 			ports = append(ports, Port{id, 10e9, 0})
 		}
 		h.SwitchedLAN("switch", 1e-6, ports)

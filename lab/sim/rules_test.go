@@ -5,17 +5,16 @@ import (
 	"testing"
 )
 
-// ether is a LAN of 100 Mb/s without a link layer's delay, on the exact clock,
-// worked out by hand: a frame of 500 bytes takes 41,120 ns, the gap after it 960,
-// jam and gap 1,280, a slot 5,120, and the first bit is heard 4,000 ns after it is
-// sent.
+// ether is a LAN of 100 Mbit/s without link layer delay, on the exact clock, calculated
+// by hand: a frame of 500 bytes takes 41,120 ns, the gap after it 960, jam and gap 1,280,
+// a slot 5,120, and the first bit is received 4,000 ns after it is sent.
 type ether struct {
 	*Net[Nanoseconds]
 	t *testing.T
 }
 
-// newEther has stations with queues of a limit. The first of the stream's numbers
-// are, modulo 2: 0, 1, 0, 1.
+// newEther creates stations with a queue limit. The first numbers of the stream are,
+// modulo 2: 0, 1, 0, 1.
 func newEther(t *testing.T, stations, limit int) ether {
 	e := ether{New[Nanoseconds](Config{}), t}
 	var at []Attached
@@ -28,10 +27,10 @@ func newEther(t *testing.T, stations, limit int) ether {
 	return e
 }
 
-// at gives a node's station, which are held in turned order.
+// at returns a node's station. Stations are in reverse order.
 func (e ether) at(node int) (who int32) { return stationOf(0, len(e.nodes)-1-node) }
 
-// send has a node send a packet at a time.
+// send schedules a packet from one node to another.
 func (e ether) send(when Nanoseconds, from, to, bytes int) {
 	p := e.pool.take()
 	e.pool.made++
@@ -39,14 +38,14 @@ func (e ether) send(when Nanoseconds, from, to, bytes int) {
 	e.q.at(when, e.q.reserve(), event{kind: enqueue, who: e.at(from), what: p})
 }
 
-// got wants a node to get its n-th packet at that time, and not before.
+// got checks that a node receives its n-th packet at the given time, and not before.
 func (e ether) got(when Nanoseconds, node int, n uint64) {
 	e.t.Helper()
 	for _, c := range []struct {
 		end  Nanoseconds
 		want uint64
 	}{{when, n - 1}, {when + 1, n}} {
-		if err := e.Run(float64(c.end) / 1e9); err != nil { // up to, but without, that moment
+		if err := e.Run(float64(c.end) / 1e9); err != nil { // up to, but not including, that time
 			e.t.Fatal(err)
 		}
 		if got := e.At(Node(node)).Got; got != c.want {
@@ -55,7 +54,7 @@ func (e ether) got(when Nanoseconds, node int, n uint64) {
 	}
 }
 
-// ends runs to the end, and wants these counts at a node.
+// ends runs to the end, and checks the counts of a node.
 func (e ether) ends(node int, want Counts) {
 	e.t.Helper()
 	if err := e.Run(0.01); err != nil {
@@ -102,15 +101,15 @@ func TestAFullQueueDropsAndHoldsOneLess(t *testing.T) {
 	for range 4 {
 		e.send(0, 0, 1, 500)
 	}
-	e.ends(0, Counts{Dropped: 1}) // one is sent, two wait
+	e.ends(0, Counts{Dropped: 1}) // one is being sent, and two wait
 	if got := e.At(1).Got; got != 3 {
 		t.Errorf("%d packets came, want 3", got)
 	}
 }
 
-// TestACollisionIsTriedAgain: both senders hear it at 4,000 ns. Node 2 hears
-// first and draws 0 slots, node 0 draws 1; so node 2 sends from 5,280 on, and node
-// 0, whose pause ends while it hears that, after it.
+// TestACollisionIsTriedAgain: both senders detect the collision at 4,000 ns. Node 2
+// detects it first and draws 0 slots, node 0 draws 1. So node 2 sends from 5,280 on. The
+// backoff of node 0 ends while it receives that, so it sends afterwards.
 func TestACollisionIsTriedAgain(t *testing.T) {
 	e := newEther(t, 3, 100)
 	e.send(0, 0, 1, 500)
@@ -123,8 +122,8 @@ func TestACollisionIsTriedAgain(t *testing.T) {
 	e.ends(1, Counts{Got: 2, Collided: 2})
 }
 
-// TestAFirstBitInTheGapIsNotHeard: nodes 0 and 2 collide as above, and the first
-// bit of node 3 comes at 5,000, when everybody is in the gap up to 5,280.
+// TestAFirstBitInTheGapIsNotHeard: nodes 0 and 2 collide as above, and the first bit of
+// node 3 comes at 5,000, when all stations are in the gap until 5,280.
 func TestAFirstBitInTheGapIsNotHeard(t *testing.T) {
 	e := newEther(t, 4, 100)
 	e.send(0, 0, 1, 500)
@@ -137,14 +136,14 @@ func TestAFirstBitInTheGapIsNotHeard(t *testing.T) {
 		t.Errorf("node 1: %+v, want one frame not heard after two that collided", c)
 	}
 	e.ends(0, Counts{})
-	if got := e.At(1).Got; got != 3 { // all three knew, and tried again
+	if got := e.At(1).Got; got != 3 { // all three noticed, and tried again
 		t.Errorf("%d packets came, want 3", got)
 	}
 }
 
-// TestWhoHasSentAllTakesItForHeard: node 0's short frame is sent by 5,120. Node
-// 2's, begun at 3,000, collides with it at node 1 alone at 7,000; node 2 has heard
-// of it at 4,000, node 0 never does.
+// TestWhoHasSentAllTakesItForHeard: node 0 has sent its short frame by 5,120. The frame
+// of node 2, started at 3,000, collides with it only at node 1, at 7,000. Node 2 detects
+// that at 4,000, and node 0 never does.
 func TestWhoHasSentAllTakesItForHeard(t *testing.T) {
 	e := newEther(t, 3, 100)
 	e.send(0, 0, 1, 10)
@@ -167,9 +166,9 @@ func TestAFrameIsGivenUpAfterSixteenAttempts(t *testing.T) {
 	}
 }
 
-// TestAGapThatEndsNowLetsItsStationSendFirst: node 1 has a frame ready when node
-// 0's second begins, just as the gap after the first ends: it sends, and both
-// collide, as ns-2 has it for fairness.
+// TestAGapThatEndsNowLetsItsStationSendFirst: node 1 has a frame ready when the second
+// one of node 0 starts, exactly when the gap after the first ends. It sends, and both
+// collide. ns-2 does this for fairness.
 func TestAGapThatEndsNowLetsItsStationSendFirst(t *testing.T) {
 	e := newEther(t, 2, 100)
 	e.send(0, 0, 1, 500)

@@ -1,15 +1,15 @@
 package sim
 
-// Server is who answers requests.
+// Server answers requests.
 type Server struct {
 	Name string
-	// Cores serve one request each at a time, first come, first served. It takes
-	// Takes seconds, and the time of the bytes that are asked for at Speed, which
-	// is in bytes a second. Without either answers are there at once, as in ns-2.
+	// Cores serve one request each at a time, first come, first served. A request takes
+	// Takes seconds, plus the transfer time of the requested bytes at Speed, in bytes per
+	// second. Without either, replies are immediate, as in ns-2.
 	Cores int
 	Takes Draw
 	Speed float64
-	// Queue is how many requests may wait for a core; 0: any number.
+	// Queue is the maximum number of requests that wait for a core; 0 means no limit.
 	Queue int
 }
 
@@ -18,10 +18,10 @@ type server[T Time] struct {
 	busy    int
 	waiting fifo
 	known   bitset // flows with a connection here
-	turn    uint32 // of the life that requests are served in
+	turn    uint32 // identifies the current life; later ones discard its requests
 }
 
-// Server adds one.
+// Server adds a server.
 func (n *Net[T]) Server(s Server) Node {
 	id, k := n.add(s.Name, serverNode)
 	s.Cores = max(s.Cores, 1)
@@ -29,7 +29,7 @@ func (n *Net[T]) Server(s Server) Node {
 	return id
 }
 
-// take gives a request to a core, now or later.
+// take assigns a request to a core, now or later.
 func (n *Net[T]) take(at Node, p int32) {
 	s := n.nodes[at].server
 	switch {
@@ -86,7 +86,7 @@ func (n *Net[T]) answer(at Node, p int32) {
 	}
 }
 
-// answerAll is for an answer of several packets, the first in the request's place.
+// answerAll sends a reply of several packets. The first one reuses the request.
 func (n *Net[T]) answerAll(at Node, p int32) {
 	last := int32(n.pool.all[p].replies) - 1
 	for i := int32(0); i < last; i++ {

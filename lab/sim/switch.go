@@ -1,7 +1,7 @@
 package sim
 
-// Bytes that a frame of a switched LAN has, or costs, beside its packet: header
-// and check; at least; preamble; the gap to the next.
+// Bytes of a frame on a switched LAN, or its overhead, in addition to the packet: header
+// and checksum, minimum size, preamble, and gap.
 const (
 	etherHeader   = 18
 	etherLeast    = 64
@@ -9,18 +9,18 @@ const (
 	etherGap      = 12
 )
 
-// Port is a node at a switch.
+// Port is a node on a switch.
 type Port struct {
 	Node Node
-	Rate float64 // bits a second, in both directions
+	Rate float64 // bit/s, in both directions
 	// Queue is the limit of the queue at either end (0: DefaultQueue).
 	Queue int
 }
 
-// SwitchedLAN joins nodes by a switch: full duplex, store and forward, a queue for
-// each port. Frames have Ethernet's header, padding, preamble and gap. delay is
-// that of a cable, in seconds. It gives the switch, at which packets that find a
-// queue full are counted, and the lines in the order of the ports.
+// SwitchedLAN connects nodes by a switch: full duplex, store and forward, with a queue
+// per port. Frames have Ethernet header, padding, preamble and gap. delay is the delay of
+// a cable, in seconds. It returns the switch, which counts the packets that find a queue
+// full, and the lines in the order of the ports.
 func (n *Net[T]) SwitchedLAN(name string, delay float64, ports []Port) (Node, []Line) {
 	id, _ := n.add(name, switchNode)
 	var lines []Line
@@ -30,8 +30,8 @@ func (n *Net[T]) SwitchedLAN(name string, delay float64, ports []Port) (Node, []
 	return id, lines
 }
 
-// onWire gives the bytes that a packet takes of a line's time, and how many of
-// them come before its end is there.
+// onWire returns the transmission time of a packet in bytes, including the gap, and how
+// many of them pass before the packet has arrived.
 func (l *line[T]) onWire(bytes int) (takes, arrives int) {
 	if !l.ether {
 		return bytes, bytes

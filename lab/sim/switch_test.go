@@ -6,7 +6,7 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// atTimes is a load that asks at moments given in nanoseconds.
+// atTimes is a load with requests at the given times in nanoseconds.
 func atTimes(all ...int) Load {
 	var trace []Record
 	for _, at := range all {
@@ -15,10 +15,10 @@ func atTimes(all ...int) Load {
 	return Replay(trace)
 }
 
-// star has clients and a server at one switch of 1 Gb/s with 1 us cables. A packet
-// of 500 bytes is 526 on the wire (preamble, header, check), 4,208 ns, and 538 with
-// the gap, 4,304 ns: it is at the switch 5,208 ns after it was sent, and at the
-// server as long after it was forwarded.
+// star has clients and a server on one switch with 1 Gbit/s and 1 us cables. A packet of
+// 500 bytes is 526 bytes on the wire (preamble, header, checksum), 4,208 ns, and 538
+// bytes with the gap, 4,304 ns. It arrives at the switch 5,208 ns after it was sent, and
+// at the server the same time after it was forwarded.
 func star(t *testing.T, queue int, loads ...Load) (n *Net[Nanoseconds], server Node, clients []Node) {
 	t.Helper()
 	n = New[Nanoseconds](Config{})
@@ -33,7 +33,7 @@ func star(t *testing.T, queue int, loads ...Load) (n *Net[Nanoseconds], server N
 	return n, server, clients
 }
 
-// gets wants a node's n-th packet at a time, and not before.
+// gets checks that a node receives the given number of packets at a time, and not before.
 func gets(t *testing.T, n *Net[Nanoseconds], node Node, at Nanoseconds, count uint64) {
 	t.Helper()
 	for _, c := range []struct {
@@ -56,8 +56,8 @@ func TestASwitchStoresAndForwards(t *testing.T) {
 	gets(t, n, clients[0], 20832, 1)
 }
 
-// TestASwitchIsFullDuplex: an answer and a request pass each other on one cable,
-// and requests of two clients wait for one another only where they meet.
+// TestASwitchIsFullDuplex: a reply and a request pass each other on one cable, and
+// requests of two clients only wait for each other where they meet.
 func TestASwitchIsFullDuplex(t *testing.T) {
 	n, server, clients := star(t, 0, atTimes(0), atTimes(0, 10000))
 	gets(t, n, server, 10416, 1)
@@ -66,8 +66,8 @@ func TestASwitchIsFullDuplex(t *testing.T) {
 	gets(t, n, clients[0], 20832, 1)
 }
 
-// TestASwitchDropsWhatAPortCannotHold: of four packets in one moment one is being
-// sent, one waits, as the limit is 2, and two are dropped.
+// TestASwitchDropsWhatAPortCannotHold: of four simultaneous packets, one is being sent,
+// one waits, because the limit is 2, and two are dropped.
 func TestASwitchDropsWhatAPortCannotHold(t *testing.T) {
 	n, server, _ := star(t, 2, atTimes(0), atTimes(0), atTimes(0), atTimes(0))
 	if err := n.Run(1); err != nil {
@@ -78,7 +78,7 @@ func TestASwitchDropsWhatAPortCannotHold(t *testing.T) {
 	}
 }
 
-// TestSmallPacketsArePadded: one of 10 bytes takes 72 on the wire, 576 ns.
+// TestSmallPacketsArePadded: a packet of 10 bytes is 72 bytes on the wire, 576 ns.
 func TestSmallPacketsArePadded(t *testing.T) {
 	n := New[Nanoseconds](Config{PacketBytes: 10})
 	server := n.Server(Server{Name: "server"})
@@ -87,7 +87,7 @@ func TestSmallPacketsArePadded(t *testing.T) {
 	gets(t, n, server, 2*576, 1)
 }
 
-// TestAProcessorTakesItsTime: a balancer of two cores needs 10 us for a packet, and
+// TestAProcessorTakesItsTime: a load balancer with two cores needs 10 us per packet, and
 // lets one wait.
 func TestAProcessorTakesItsTime(t *testing.T) {
 	n := New[Nanoseconds](Config{})
@@ -101,7 +101,7 @@ func TestAProcessorTakesItsTime(t *testing.T) {
 	for range 4 {
 		n.Link(n.Client(Client{Name: "client", To: lb, Load: atTimes(0)}), lb, 1e15, 0, 0)
 	}
-	for i, want := range []uint64{0, 2, 2, 3} { // before and after 10 us, before and after 20
+	for i, want := range []uint64{0, 2, 2, 3} { // before and after 10 us, before and after 20 us
 		if err := n.Run(float64(10000*(1+i/2)+i%2) / 1e9); err != nil {
 			t.Fatal(err)
 		}

@@ -2,40 +2,39 @@ package sim
 
 import "github.com/fairlead/fairlead/core/ring"
 
-// Timeouts are for how long after its last packet a balancer remembers a
-// connection, by how far that has come, in seconds; each 0: as IPVS, 60, 900 and
-// 120.
+// Timeouts contains how long a load balancer tracks a connection after its last packet,
+// by state, in seconds. The defaults for 0 are those of IPVS: 60, 900 and 120.
 type Timeouts struct{ SYN, Established, FIN float64 }
 
-// state is how far a connection has come, as a balancer sees it.
+// state is the state of a connection in the view of a load balancer.
 type state uint8
 
 const (
-	stateless state = iota // of datagrams
+	stateless state = iota // for datagrams
 	synSeen
 	established
 	finSeen
 	states
 )
 
-// stateOf is where packets take a connection.
+// stateOf is the state to which each type of packet moves a connection.
 var stateOf = [...]state{datagram: stateless, syn: synSeen, request: established, more: established, fin: finSeen}
 
-// table is what a balancer remembers of flows.
+// table is a load balancer's flow table.
 type table[T Time] struct {
-	by       []int32 // of flows: 1 more than the place in entries, 0 for none
+	by       []int32 // by flow: the index in entries plus 1, or 0 if not tracked
 	entries  []remembered[T]
 	free     []int32
-	timeouts [states]T // 0: always
+	timeouts [states]T // 0: unlimited
 	lanes    [states]int32
 }
 
-// remembered is what a balancer remembers of a flow.
+// remembered is a tracked flow.
 type remembered[T Time] struct {
 	flow  int32
 	id    ring.ID
 	last  T
-	back  Node // the balancer before, to which answers go; none: the client
+	back  Node // the previous load balancer, to which replies go; none: the client
 	turn  uint32
 	state state
 }
@@ -54,8 +53,8 @@ func (n *Net[T]) newTable(t *table[T], c Balancer) {
 	}
 }
 
-// remembered gives the server of a packet's flow, which is in the table; 0 for a
-// connection that is opened anew after its end, which is forgotten.
+// remembered returns the server of a packet's flow, which must be in the table. For a
+// connection that is opened again after its end, it removes the old entry and returns 0.
 func (n *Net[T]) remembered(at Node, b *balancer[T], p *packet[T]) ring.ID {
 	i := b.by[p.flow] - 1
 	c := &b.entries[i]
@@ -71,7 +70,7 @@ func (n *Net[T]) remembered(at Node, b *balancer[T], p *packet[T]) ring.ID {
 	return c.id
 }
 
-// turnTo takes a connection to another state, which may end sooner.
+// turnTo moves a connection to another state, which may expire sooner.
 func (n *Net[T]) turnTo(at Node, t *table[T], i int32, to state) {
 	c := &t.entries[i]
 	if to <= c.state {
@@ -84,7 +83,7 @@ func (n *Net[T]) turnTo(at Node, t *table[T], i int32, to state) {
 	c.state = to
 }
 
-// remember notes the server of a packet's flow.
+// remember adds a flow with its server.
 func (n *Net[T]) remember(at Node, b *balancer[T], p *packet[T], id ring.ID) {
 	t := &b.table
 	c := remembered[T]{flow: p.flow, id: id, last: n.q.now, back: p.via, state: stateOf[p.carries]}
@@ -111,7 +110,7 @@ func (n *Net[T]) remember(at Node, b *balancer[T], p *packet[T], id ring.ID) {
 	}
 }
 
-// expire forgets a flow, unless it was in use meanwhile.
+// expire removes a flow, unless it was used meanwhile.
 func (n *Net[T]) expire(at Node, i int32, turn uint32) {
 	b := n.nodes[at].balancer
 	c := &b.entries[i]
@@ -125,7 +124,7 @@ func (n *Net[T]) expire(at Node, i int32, turn uint32) {
 	b.forget(i)
 }
 
-// forget forgets a flow.
+// forget removes a flow.
 func (b *balancer[T]) forget(i int32) {
 	c := &b.entries[i]
 	b.state[c.id-1].Conns--
@@ -140,7 +139,7 @@ func (b *balancer[T]) forget(i int32) {
 	b.free = append(b.free, i)
 }
 
-// forgetIf forgets the flows of some servers.
+// forgetIf removes the flows of some servers.
 func (b *balancer[T]) forgetIf(gone func(ring.ID) bool) {
 	for i := range b.entries {
 		if id := b.entries[i].id; id != 0 && gone(id) {
@@ -149,7 +148,7 @@ func (b *balancer[T]) forgetIf(gone func(ring.ID) bool) {
 	}
 }
 
-// bringBack sends an answer back to where its request came from.
+// bringBack sends a reply back to where its request came from.
 func (n *Net[T]) bringBack(at Node, p int32) {
 	b, packet := n.nodes[at].balancer, &n.pool.all[p]
 	if b.chains != nil {

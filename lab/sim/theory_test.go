@@ -7,8 +7,8 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// queueing is one server under a Poisson load, without ways: arrivals a second, and
-// the seconds that are simulated.
+// queueing simulates one server with Poisson load and negligible network delay, with the
+// given rate of arrivals per second and for the given time.
 func queueing(t *testing.T, seed uint32, s Server, rate, seconds float64) (delay float64, of Counts) {
 	t.Helper()
 	n := New[Nanoseconds](Config{Seed: seed})
@@ -22,8 +22,8 @@ func queueing(t *testing.T, seed uint32, s Server, rate, seconds float64) (delay
 	return n.At(c).Delay / float64(n.At(c).Got), n.At(web)
 }
 
-// within wants the mean over seeds to be what theory says, and says by how much it
-// is off else.
+// within checks that the mean over seeds matches theory, and reports the difference
+// otherwise.
 func within(t *testing.T, what string, want, tolerance float64, one func(seed uint32) float64) {
 	t.Helper()
 	const seeds = 8
@@ -36,7 +36,7 @@ func within(t *testing.T, what string, want, tolerance float64, one func(seed ui
 	}
 }
 
-// Servers of rate 1,000 a second, at loads of 0.5 and 0.8.
+// Servers with a service rate of 1,000 per second, at loads of 0.5 and 0.8.
 func TestServersQueueAsInTheory(t *testing.T) {
 	const mu = 1000.0
 	for _, load := range []float64{0.5, 0.8} {
@@ -49,7 +49,8 @@ func TestServersQueueAsInTheory(t *testing.T) {
 			d, _ := queueing(t, seed, Server{Name: "d", Takes: Always(1 / mu)}, lambda, 100)
 			return d
 		})
-		// Erlang C for two cores: waits with probability 2r²/(1+r) for r the load of one.
+		// Erlang C for two cores: the probability to wait is 2r²/(1+r), with r the load
+		// of one core.
 		within(t, "M/M/2: time in the system", 1/mu+2*load*load/(1+load)/(2*mu-2*lambda), 0.03, func(seed uint32) float64 {
 			d, _ := queueing(t, seed, Server{Name: "m2", Cores: 2, Takes: Exponential(1 / mu)}, 2*lambda, 50)
 			return d
@@ -57,8 +58,8 @@ func TestServersQueueAsInTheory(t *testing.T) {
 	}
 }
 
-// TestLossIsAsInTheory: an M/M/1/3 queue loses (1-r) r³ / (1-r⁴); at overload it
-// serves at its rate.
+// TestLossIsAsInTheory: an M/M/1/3 queue loses (1-r) r³ / (1-r⁴). At overload it serves
+// at its rate.
 func TestLossIsAsInTheory(t *testing.T) {
 	const mu, r = 1000.0, 0.8
 	within(t, "M/M/1/3: part that is lost", (1-r)*r*r*r/(1-r*r*r*r), 0.03, func(seed uint32) float64 {
@@ -72,7 +73,7 @@ func TestLossIsAsInTheory(t *testing.T) {
 }
 
 // TestHeavyTailsWaitAsInTheory: an M/G/1 queue waits load/(1-load) * E(S²)/2E(S)
-// (Pollaczek and Khinchine), for a bounded Pareto of shape 2.5.
+// (Pollaczek-Khinchine), for a bounded Pareto distribution with shape 2.5.
 func TestHeavyTailsWaitAsInTheory(t *testing.T) {
 	const shape, low, high, load = 2.5, 1000.0, 50000.0, 0.6
 	moment := func(k float64) float64 {
@@ -92,9 +93,9 @@ func TestHeavyTailsWaitAsInTheory(t *testing.T) {
 	})
 }
 
-// TestLinesQueueAsInTheory: a line and a switch's port are M/D/1: 500 bytes take
-// 0.4 ms at 10 Mb/s; at a switch 538 of the line's time, of which the last 12 come
-// after the frame's end.
+// TestLinesQueueAsInTheory: a line and a switch's port are M/D/1 queues. 500 bytes take
+// 0.4 ms at 10 Mbit/s. At a switch they take as long as 538 bytes, of which the last 12
+// come after the frame's end.
 func TestLinesQueueAsInTheory(t *testing.T) {
 	const load = 0.7
 	wait := func(takes float64) float64 { return load / (1 - load) * takes / 2 }
@@ -111,7 +112,7 @@ func TestLinesQueueAsInTheory(t *testing.T) {
 			return n.At(c).Delay / float64(n.At(c).Got)
 		}
 	}
-	// Answers come back at the pace at which requests got through: they wait for nothing.
+	// Replies come at the rate at which requests got through, so they do not queue.
 	within(t, "a line's round trip", 2*line+wait(line), 0.03, one(func(n *Net[Nanoseconds], web, c Node) {
 		n.Link(c, web, 10e6, 0, 1<<30)
 	}, load/line))
@@ -120,7 +121,7 @@ func TestLinesQueueAsInTheory(t *testing.T) {
 	}, load/frame))
 }
 
-// TestAProcessorQueuesAsInTheory: the balancer is M/D/1.
+// TestAProcessorQueuesAsInTheory: the load balancer is an M/D/1 queue.
 func TestAProcessorQueuesAsInTheory(t *testing.T) {
 	const takes, load = 1e-3, 0.75
 	within(t, "a balancer's time", takes+load/(1-load)*takes/2, 0.04, func(seed uint32) float64 {

@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/fake"
 )
 
-// twins are a balancer of the simulator and a data plane that hold the same
+// twins are a load balancer of the simulator and the in-memory data plane with the same
 // servers.
 type twins struct {
 	*Net[Nanoseconds]
@@ -41,7 +41,7 @@ func newTwins(t *testing.T, b Balancer, seed uint64) *twins {
 	return w
 }
 
-// some are some of the servers, at times draining or limited.
+// some returns a random subset of the servers, sometimes draining.
 func (w *twins) some() (of []Weighted) {
 	for len(of) == 0 {
 		for _, s := range w.servers {
@@ -54,7 +54,7 @@ func (w *twins) some() (of []Weighted) {
 	return of
 }
 
-// upsert tells the data plane what the balancer has.
+// upsert programs the load balancer's frontend in the data plane.
 func (w *twins) upsert() {
 	w.t.Helper()
 	b := w.nodes[w.lb].balancer
@@ -72,8 +72,8 @@ func (w *twins) key() service.Key {
 	return service.Key{VIP: addressOf(w.lb).Addr(), Port: 80, Protocol: service.TCP}
 }
 
-// packet sends one of a flow to both, and compares where it goes, and whom it
-// names.
+// packet sends a packet of a flow to both, and compares where it goes, and which chain it
+// gets.
 func (w *twins) packet(number int, what carries) {
 	w.t.Helper()
 	flow := w.flowOf(w.client, number)
@@ -97,8 +97,8 @@ func (w *twins) packet(number int, what carries) {
 	w.pool.drop(p)
 }
 
-// TestChoicesAreADataPlanes with every scheduler and way to survive, as servers come,
-// go and drain.
+// TestChoicesAreADataPlanes compares every scheduler and consistency mode, while servers
+// join, leave and drain.
 func TestChoicesAreADataPlanes(t *testing.T) {
 	for _, scheduler := range service.Schedulers {
 		for _, survival := range service.Survivals {

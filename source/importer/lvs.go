@@ -322,7 +322,7 @@ func (s *lvsService) settleMethod() {
 	}
 	if s.method == service.Tunnel {
 		s.v.lose(s.v.At, "tunnels that the servers' kernels end", "Fairlead's tunnels are ended by Fairlead",
-			"run fairlead agent --role server on the servers' nodes")
+			"run fairlead agent --role dsr on the servers' nodes")
 	}
 }
 

@@ -217,7 +217,7 @@ func (s *settings) settleMethod(annotations map[string]string) []Fault {
 	if s.method != service.Tunnel && s.method != service.DSRNAT {
 		return nil
 	}
-	return []Fault{{annotation(AnnotationForwardingMode), fmt.Sprintf("%s needs the server half at the servers' devices, which on network %q are in the pods' own namespaces; want %s, %s or %s",
+	return []Fault{{annotation(AnnotationForwardingMode), fmt.Sprintf("%s needs the DSR agent at the backends' devices, which on network %q are in the pods' own namespaces; want %s, %s or %s",
 		s.method, s.network, service.FullNAT, service.NAT, service.DR)}}
 }
 

@@ -44,8 +44,8 @@ type fault struct {
 
 var (
 	balancer = []doctor.Role{doctor.Balancer}
-	server   = []doctor.Role{doctor.Server}
-	both     = []doctor.Role{doctor.Balancer, doctor.Server}
+	server   = []doctor.Role{doctor.DSR}
+	both     = []doctor.Role{doctor.Balancer, doctor.DSR}
 	router   = []doctor.Role{doctor.Router}
 	proxy    = []doctor.Role{doctor.Proxy}
 )
@@ -425,8 +425,8 @@ func TestOursIsNotForeign(t *testing.T) {
 // examined.
 func TestRolesOfTheAgent(t *testing.T) {
 	w := healthy(t)
-	w.answer(status.Status{Role: "server, proxy"})
-	if r := w.examine(); !slices.Equal(r.Roles, []doctor.Role{doctor.Server, doctor.Proxy}) {
+	w.answer(status.Status{Role: "dsr, proxy"})
+	if r := w.examine(); !slices.Equal(r.Roles, []doctor.Role{doctor.DSR, doctor.Proxy}) {
 		t.Errorf("roles are %v", r.Roles)
 	}
 }

@@ -1,4 +1,4 @@
-// Package benchtest is what the tests of experiments share.
+// Package benchtest contains helpers shared by the tests of the experiments.
 package benchtest
 
 import (
@@ -16,11 +16,12 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// Ground is a folder that an experiment's sandbox, which has another /run, sees too.
+// Ground is a folder that is also visible in an experiment's sandbox, which has its own
+// /run.
 const Ground = "/mnt"
 
-// Build makes the folder until the test ends, with fairlead and fairlead-lab in it,
-// and returns the path of the latter.
+// Build creates the folder for the duration of the test, builds fairlead and fairlead-lab
+// into it, and returns the path of fairlead-lab.
 func Build(t *testing.T) (binary string) {
 	t.Helper()
 	if err := unix.Mount("tmpfs", Ground, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
@@ -41,8 +42,8 @@ func Build(t *testing.T) (binary string) {
 	return binary
 }
 
-// Run runs `fairlead-lab bench` and gives what it reports. Goals may be missed: what takes
-// how long here nobody judges.
+// Run runs `fairlead-lab bench` and returns its report. Missed goals are not an error,
+// because timings on a test machine mean nothing.
 func Run(t *testing.T, binary, out string, args ...string) (report bench.Report) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -57,8 +58,8 @@ func Run(t *testing.T, binary, out string, args ...string) (report bench.Report)
 	return report
 }
 
-// Nonsense sees that options as they are by default make sense, and that those which
-// are spoilt do not, in words that name the flag.
+// Nonsense checks that the default options are valid, and that each spoilt variant is
+// rejected with an error that names the flag.
 func Nonsense[O interface{ Validate() error }](t *testing.T, defaults func() O, spoilt map[string]func(*O)) {
 	t.Helper()
 	if err := defaults().Validate(); err != nil {

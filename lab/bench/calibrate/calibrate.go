@@ -1,7 +1,7 @@
-// Package calibrate sets the simulator beside the lab: it measures what the
-// running machine takes for a packet, and what a link of the lab carries, has the
-// simulator predict by these how the ECMP experiment comes out, and runs that
-// experiment with real agents, reflector and router in network namespaces.
+// Package calibrate compares the simulator with the lab. It measures how long this
+// machine takes per packet and what a link of the lab carries. With these figures, the
+// simulator predicts the results of the ECMP experiment. Then the package runs the same
+// experiment with real agents, a reflector and a router in network namespaces.
 package calibrate
 
 import (
@@ -17,29 +17,29 @@ import (
 	"github.com/fairlead/fairlead/lab/bench/xdpbench"
 )
 
-// Options say what is run.
+// Options configures a run.
 type Options struct {
-	// Binary is the fairlead to run in the lab, Logs the folder for its logs.
+	// Binary is the fairlead binary to run in the lab, Logs the folder for its logs.
 	Binary, Logs string
-	// Balancers is up to how many there are, each with a link of LinkRate bits a
-	// second.
+	// Balancers is the maximum number of load balancers. LinkRate is the rate of each
+	// one's link, in bit/s.
 	Balancers int
 	LinkRate  uint64
-	// Rate is how many packets a second are sent, of so many Flows.
+	// Rate is the number of packets sent per second, spread over Flows flows.
 	Rate, Flows int
-	// Duration is how long each case is loaded.
+	// Duration is the duration of the load in each case.
 	Duration time.Duration
-	// Seeds the simulator predicts with.
+	// Seeds is the number of seeds that the simulator predicts with.
 	Seeds    int
 	Progress io.Writer
 }
 
-// DefaultOptions are those that fit two busy processors.
+// DefaultOptions returns options that suit two busy CPUs.
 func DefaultOptions() Options {
 	return Options{Balancers: 4, LinkRate: 8_000_000, Rate: 3200, Flows: 256, Duration: 6 * time.Second, Seeds: 10}
 }
 
-// Validate says which option is wrong.
+// Validate reports which option is invalid.
 func (o Options) Validate() error {
 	within := func(flag string, x, low, high int) error {
 		if x < low || x > high {
@@ -59,16 +59,16 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// PacketBytes is the size of packets as links count them, with Ethernet's header.
+// PacketBytes is the size of a packet on the link, including the Ethernet header.
 const PacketBytes = 1000
 
-// Result is what was measured and predicted. Its JSON field names are stable.
+// Result contains what was measured and predicted. Its JSON field names are stable.
 type Result struct {
 	Version string `json:"version"`
 	Kernel  string `json:"kernel"`
 	Machine string `json:"machine"`
-	// PacketNs is what the balancer's program takes for a packet, in nanoseconds;
-	// LinkBits what a link carries of LinkRate, in bits a second.
+	// PacketNs is the time that the load balancer's program takes per packet, in
+	// nanoseconds. LinkBits is what a link of rate LinkRate carries, in bit/s.
 	PacketNs float64 `json:"packetNs"`
 	LinkRate uint64  `json:"linkRate"`
 	LinkBits float64 `json:"linkBits"`
@@ -78,21 +78,22 @@ type Result struct {
 // Row is one case of the experiment.
 type Row struct {
 	Case string  `json:"case"`
-	Sent float64 `json:"sent"` // packets a second, as they were
-	// Received are packets a second at the servers while the load went on, Lost the
-	// part of the packets, in per cent, that came to none of them.
+	Sent float64 `json:"sent"` // packets per second, as measured
+	// Received is the number of packets per second that arrived at the backends under
+	// load. Lost is the percentage of packets that reached no backend.
 	Received float64 `json:"received"`
 	Lost     float64 `json:"lost"`
-	// NoticedMs is after how many milliseconds the router sent nothing more to a
-	// balancer that was cut off; BFD takes at most 900 where the machine lets it.
+	// NoticedMs is the time, in milliseconds, until the router stopped sending to a
+	// disconnected load balancer. BFD takes at most 900 ms, unless the machine is
+	// overloaded.
 	NoticedMs float64 `json:"noticedMs,omitempty"`
-	// ReceivedPredicted and LostPredicted are what the simulator said.
+	// ReceivedPredicted and LostPredicted are the simulator's predictions.
 	ReceivedPredicted bench.Spread `json:"receivedPredicted"`
 	LostPredicted     bench.Spread `json:"lostPredicted"`
 }
 
-// Run measures the machine, then each case in the lab, and predicts the same. What
-// could be measured is in the Result also where it ends with an error. It needs a
+// Run measures the machine and each case in the lab, and predicts the same cases. If it
+// returns an error, the Result contains what was measured before. It must run in a
 // sandbox.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	r := &Result{Version: version.String(), Kernel: version.Release(), Machine: bench.Machine(), LinkRate: o.LinkRate, Rows: []Row{}}
@@ -106,10 +107,11 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	return r, r.cases(ctx, o)
 }
 
-// measuredCase is the one whose cost is taken: 1,024 flows by tunnel and maglev.
+// measuredCase is the data plane case whose cost is used: 1,024 flows with tunnel and
+// Maglev.
 const measuredCase = "second chance, 1 k flows"
 
-// packetNs gives what the balancer's program takes for a packet.
+// packetNs returns the time that the load balancer's program takes per packet.
 func packetNs(ctx context.Context, o Options) (float64, error) {
 	report, err := xdpbench.MeasureDataplane(ctx, xdpbench.DataplaneOptions{Rounds: 9, Only: measuredCase, Progress: o.Progress})
 	if err != nil {
@@ -123,7 +125,7 @@ func packetNs(ctx context.Context, o Options) (float64, error) {
 	return 0, fmt.Errorf("calibrate: nothing says what case %q took", measuredCase)
 }
 
-// WriteTable writes it for people.
+// WriteTable prints the result as a table.
 func (r *Result) WriteTable(out io.Writer) error {
 	fmt.Fprintf(out, "a packet takes the balancer's program %.0f ns; a link of %.1f Mbit/s carries %.2f\n\n", r.PacketNs, float64(r.LinkRate)/1e6, r.LinkBits/1e6)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

@@ -15,17 +15,18 @@ import (
 )
 
 // drains is how long queues have to empty after the load, in the lab and in the
-// simulator, in whole seconds: what is left over would come in the next case.
+// simulator, in whole seconds. Leftover packets would be counted in the next case.
 func (o Options) drains() time.Duration {
 	full := time.Duration(linkQueue * PacketBytes * 8 * uint64(time.Second) / o.LinkRate)
 	return (2*time.Second + full + time.Second - 1).Truncate(time.Second)
 }
 
-// cases runs the experiment: with one balancer and more, and then with one less.
+// cases runs the experiment with 1 to Balancers load balancers, and then with one that is
+// disconnected midway.
 func (r *Result) cases(ctx context.Context, o Options) error {
 	s, err := newSystem(ctx, o)
 	if s != nil {
-		defer s.close() //nolint:errcheck // the sandbox takes away what is left
+		defer s.close() //nolint:errcheck // the sandbox removes what is left
 	}
 	if err != nil {
 		return err
@@ -44,7 +45,7 @@ func (r *Result) cases(ctx context.Context, o Options) error {
 	return r.add(ctx, s, o, o.Balancers, true)
 }
 
-// add measures a case and predicts it.
+// add measures and predicts one case.
 func (r *Result) add(ctx context.Context, s *system, o Options, balancers int, cut bool) error {
 	row := Row{Case: fmt.Sprintf("%d balancers", balancers)}
 	if balancers == 1 {
@@ -64,7 +65,7 @@ func (r *Result) add(ctx context.Context, s *system, o Options, balancers int, c
 	return nil
 }
 
-// measure loads the lab.
+// measure runs one case in the lab.
 func (s *system) measure(ctx context.Context, o Options, row *Row, cut bool) error {
 	from, err := open(s.Lab.Host(paper.Client), s.ClientAddrs, s.Services[0].VIP, o.Flows)
 	if err != nil {
@@ -93,8 +94,8 @@ func (s *system) measure(ctx context.Context, o Options, row *Row, cut bool) err
 	return errors.Join(s.FailedProcess(), ctx.Err())
 }
 
-// cut cuts off the first balancer, and gives after how long the router sends
-// nothing there any more.
+// cut disconnects the first load balancer. It sends on gone how long the router took to
+// stop forwarding to it.
 func (s *system) cut(ctx context.Context, gone chan<- time.Duration) error {
 	pod, began := s.Balancers(0)[0], time.Now()
 	go func() {
@@ -102,29 +103,30 @@ func (s *system) cut(ctx context.Context, gone chan<- time.Duration) error {
 			hops, err := s.RouterHops(0)
 			return err == nil && !slices.Contains(hops, pod.Node.Addr.String())
 		})
-		gone <- max(0, at.Sub(began)) // where it never does, FailedProcess or the loss shows it
+		gone <- max(0, at.Sub(began)) // if it never does, FailedProcess or the loss shows it
 	}()
 	return s.Lab.Cut(pod.Name, paper.Dev)
 }
 
-// noticed is after how long BFD misses a balancer that was cut off, the i-th of n
-// equally likely spans: three times 300 ms from the last packet on, which came up to
-// 300 ms before.
+// noticed is the time that BFD takes to detect a disconnected load balancer: the i-th of
+// n equally likely values. The detection time is three times 300 ms after the last
+// packet, which arrived up to 300 ms before the disconnect.
 func noticed(i, n int) time.Duration {
 	return 600*time.Millisecond + 300*time.Millisecond*time.Duration(2*i+1)/time.Duration(2*n)
 }
 
-// late is how much later than BFD allows the router of the lab was: a busy machine
-// keeps it from noticing in time, which the simulator knows nothing of.
+// late is how much longer the router of the lab took than BFD allows. A busy machine can
+// delay detection, and the simulator does not model that.
 func (r Row) late() time.Duration {
 	const latest = 900
 	return time.Duration(max(0, r.NoticedMs-latest)) * time.Millisecond
 }
 
-// linkQueue is how many packets wait for a shaped link: what a veth's queue holds.
+// linkQueue is the number of packets that wait for a shaped link: the queue length of a
+// veth.
 const linkQueue = 1000
 
-// predict asks the simulator.
+// predict runs the simulator for one case.
 func (r *Result) predict(ctx context.Context, o Options, row *Row, balancers int, cut bool) error {
 	var received, lost []float64
 	for seed := range o.Seeds {
@@ -157,7 +159,7 @@ func (r *Result) predict(ctx context.Context, o Options, row *Row, balancers int
 	return nil
 }
 
-// scenario writes a case as the simulator has it.
+// scenario returns the case as a simulator scenario.
 func (r *Result) scenario(o Options, sent float64, balancers int) string {
 	return fmt.Sprintf(`about: The ECMP experiment of the lab.
 duration: %.0fs

@@ -18,12 +18,12 @@ import (
 	"github.com/fairlead/fairlead/lab/paper"
 )
 
-// servers are those of the service.
+// servers is the number of backends of the service.
 const servers = 4
 
-// linkBits floods a link that is shaped as the balancers' are, and gives what comes
-// through, in bits a second. One that a busy machine cannot fill is taken for what
-// it is set to.
+// linkBits floods a link shaped like those of the load balancers, and returns the
+// throughput in bit/s. If a busy machine cannot fill the link, it returns the configured
+// rate.
 func linkBits(ctx context.Context, o Options) (bits float64, err error) {
 	const there = "10.1.1.1"
 	fmt.Fprintln(o.Progress, "calibrate: a link")
@@ -58,14 +58,14 @@ func linkBits(ctx context.Context, o Options) (bits float64, err error) {
 	return float64(o.LinkRate), nil
 }
 
-// floods is how often a link is tried to be filled.
+// floods is the maximum number of attempts to fill a link.
 const floods = 5
 
-// flood sends so many packets a second over a link, and gives what comes through, in
-// bits a second, and whether that is less than was sent: else the sender was the
-// slower of the two.
+// flood sends rate packets per second over a link. It returns the throughput in bit/s,
+// and whether the link was full, that is, carried less than was sent. Otherwise the
+// sender was the bottleneck.
 func flood(ctx context.Context, s *source, to *sink, rate int) (bits float64, full bool, err error) {
-	// A second until the queue is full, and two to count in.
+	// One second to fill the queue, and two to count.
 	var at time.Time
 	var got uint64
 	var sent int
@@ -77,7 +77,7 @@ func flood(ctx context.Context, s *source, to *sink, rate int) (bits float64, fu
 	return came * 8 * PacketBytes / time.Since(at).Seconds(), came < 0.9*offered, err
 }
 
-// system is the papers' network with one service.
+// system is the network of the papers with one service.
 type system struct {
 	*cluster.Cluster
 	sinks []*sink
@@ -113,7 +113,8 @@ func (s *system) close() error {
 	return s.Close()
 }
 
-// manifest is the service's: datagrams, and no checks, since nobody answers.
+// manifest returns the service's manifest: UDP, and no health checks, since nothing
+// answers them.
 func (s *system) manifest() string {
 	svc := s.Services[0]
 	var b strings.Builder
@@ -142,7 +143,7 @@ endpoints:
 	return b.String()
 }
 
-// inService waits until all balancers and nodes hold the service.
+// inService waits until all load balancers have programmed the service.
 func (s *system) inService(ctx context.Context) error {
 	holds := func(v status.Status) bool {
 		return len(v.Services) == 1 && len(v.Services[0].Frontends) == 1 && len(v.Services[0].Frontends[0].Backends) == servers
@@ -160,7 +161,7 @@ func (s *system) got() (sum uint64) {
 	return sum
 }
 
-// sink counts the datagrams that come to a host.
+// sink counts the datagrams that arrive at a host.
 type sink struct {
 	conn net.PacketConn
 	got  atomic.Uint64
@@ -190,8 +191,8 @@ func listen(h *lab.Host) (*sink, error) {
 
 func (s *sink) close() { s.conn.Close() }
 
-// roomy lets datagrams wait that a busy machine reads late: only links are to lose
-// any.
+// roomy enlarges the receive buffer for datagrams that a busy machine reads late. Only
+// links may lose packets.
 func roomy(c net.PacketConn) (err error) {
 	raw, err := c.(*net.UDPConn).SyscallConn()
 	if err != nil {
@@ -201,7 +202,7 @@ func roomy(c net.PacketConn) (err error) {
 	return errors.Join(failed, err)
 }
 
-// source sends datagrams of several flows in turn.
+// source sends datagrams of several flows in rotation.
 type source struct {
 	to    net.Addr
 	conns []net.PacketConn
@@ -227,15 +228,15 @@ func (s *source) close() {
 	}
 }
 
-// payload leaves room for the headers of Ethernet, IPv4 and UDP.
+// payload is PacketBytes without the Ethernet, IPv4 and UDP headers.
 const payload = PacketBytes - 14 - 20 - 8
 
-// late is how far behind its time a source may fall before it gives up what it has
-// not sent: a busy machine is to make it slower, not rougher.
+// late is how far a source may fall behind schedule before it skips what it has not sent.
+// On a busy machine the source must become slower, not burstier.
 const late = 20 * time.Millisecond
 
-// send sends so many packets a second for so long, and calls midway once, at its
-// time.
+// send sends rate packets per second for the duration long, and calls midway once, after
+// the duration when.
 func (s *source) send(ctx context.Context, rate int, long, when time.Duration, midway func() error) error {
 	each := time.Second / time.Duration(rate)
 	due, end := time.Now(), time.Now().Add(long)

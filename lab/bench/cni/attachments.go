@@ -9,13 +9,14 @@ import (
 )
 
 const (
-	// attaching are how many containers one controller must attach in attachGoal
-	// seconds, by so many clients at once, while it is killed so often.
+	// attaching is the number of containers that one controller must attach within
+	// attachGoal seconds for attachClients concurrent clients, while it is killed killing
+	// times.
 	attaching, attachGoal  = 500, 60
 	attachClients, killing = 8, 3
 )
 
-// attachments measures a controller that is killed meanwhile.
+// attachments measures a controller that is killed several times during the run.
 func attachments(ctx context.Context, o Options, r *Result) error {
 	o.say("attachments: %d, the controller killed %d times", attaching, killing)
 	got, err := vdn.Attachments(ctx, vdn.Options{Binary: o.Binary, Attachments: attaching, Clients: attachClients, Kills: killing})

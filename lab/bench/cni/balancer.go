@@ -25,46 +25,46 @@ import (
 )
 
 const (
-	// balancerPod and firstServer are last bytes of addresses; each of makers has
-	// the next one.
+	// balancerPod and firstServer are the last bytes of the first addresses. Each maker
+	// gets the next balancerPod address.
 	balancerPod = 20
 	firstServer = 100
-	// requesters are how many connections the client asks by at once.
+	// requesters is the number of concurrent connections of the client.
 	requesters = 64
-	// requesting is for how many seconds, for each of a measurement's.
+	// requesting is how many seconds requests run for each second of a measurement.
 	requesting = 0.4
-	// firstPort is that of the service with no server; each has one more for each.
+	// firstPort is the base port: the service with N backends uses firstPort+N.
 	firstPort = 7000
 )
 
-// pins is where the balancers' agents pin.
+// pins is the folder in which the load balancers' agents pin their BPF objects.
 const pins = "/sys/fs/bpf/cni"
 
-// flannel are its networks, in the order of the paper.
+// flannel contains flannel's networks, in the order of the paper.
 var flannel = []string{HostGW, VXLAN, TunUDP}
 
-// Whose balancers are measured: Fairlead's (Fig. 11 has IPVS there) and what
-// kube-proxy makes of rules (Fig. 12).
+// The load balancers that are measured: Fairlead (IPVS in the paper's Fig. 11) and
+// iptables rules like those of kube-proxy (Fig. 12).
 const (
 	ours     = "fairlead"
 	iptables = "iptables"
 )
 
-// makers are both, in the order of the paper.
+// makers contains both, in the order of the paper.
 var makers = []string{ours, iptables}
 
-// balanced is a balancer in a pod of Daejeon, with its servers in pods of Busan.
+// balanced is a load balancer in a pod in Daejeon, with its backends in pods in Busan.
 type balanced struct {
 	kind, maker string
 	pod         place
 	vip         netip.Addr
-	// servers that there are, of which each service has the first few.
+	// servers contains all backends. Each service uses the first few of them.
 	servers []netip.Addr
 }
 
 func (b *balanced) name() string { return b.maker + "-" + b.kind }
 
-// balancer measures requests through a balancer in each of flannel's networks.
+// balancer measures requests through a load balancer in each of flannel's networks.
 func balancer(ctx context.Context, o Options, r *Result) (err error) {
 	n, err := newNetwork(ctx, o)
 	if err != nil {
@@ -75,7 +75,8 @@ func balancer(ctx context.Context, o Options, r *Result) (err error) {
 	if err != nil {
 		return err
 	}
-	// What a program sends on loses the note that its checksum is still to be filled in.
+	// A packet that a program redirects loses the mark that its checksum is still to be
+	// computed.
 	if err := n.Lab.Host(n.Daejeon.Server).Offload(podDev, false); err != nil {
 		return err
 	}
@@ -102,7 +103,8 @@ func balancer(ctx context.Context, o Options, r *Result) (err error) {
 	return n.requests(ctx, client, all, r)
 }
 
-// servers makes the pods behind the balancers of a network, and gives their addresses.
+// servers creates the pods behind the load balancers of a network, and returns their
+// addresses.
 func (n *network) servers(ctx context.Context, kind string) (all []netip.Addr, err error) {
 	for i := range slices.Max(n.o.Pods) {
 		server, err := n.bridged(ctx, n.Busan, kind, fmt.Sprintf("server%d-%s", i+1, kind), firstServer+i, false)
@@ -120,7 +122,7 @@ func (n *network) servers(ctx context.Context, kind string) (all []netip.Addr, e
 	return all, nil
 }
 
-// balance makes a balancer's pod and starts it there.
+// balance creates a load balancer's pod and starts the load balancer in it.
 func (n *network) balance(ctx context.Context, b *balanced, last int) (err error) {
 	if b.pod, err = n.bridged(ctx, n.Daejeon, b.kind, b.name(), last, true); err != nil {
 		return err
@@ -135,8 +137,8 @@ func (n *network) balance(ctx context.Context, b *balanced, last int) (err error
 	return n.startAgent(b)
 }
 
-// writeRules does what kube-proxy does with a Service: each connection to a server at
-// random, with the balancer's address so that answers come by it.
+// writeRules does what kube-proxy does for a Service: it DNATs each connection to a
+// random backend, and masquerades it so that replies return through the load balancer.
 func (b *balanced) writeRules(ctx context.Context, pods []int) error {
 	var rules strings.Builder
 	rules.WriteString("*nat\n")
@@ -166,7 +168,7 @@ var manifestText string
 
 var manifestTemplate = template.Must(template.New("manifest").Parse(manifestText))
 
-// manifest has a service for each number of servers.
+// manifest returns one service for each number of backends.
 func (b *balanced) manifest(pods []int) (string, error) {
 	type service struct {
 		Name, VIP        string
@@ -182,8 +184,8 @@ func (b *balanced) manifest(pods []int) (string, error) {
 	return text.String(), err
 }
 
-// startAgent runs Fairlead's agent in the balancer's pod; there is nobody that it
-// would have to announce to.
+// startAgent runs Fairlead's agent in the load balancer's pod. It has no peers to
+// advertise to.
 func (n *network) startAgent(b *balanced) error {
 	name := b.name()
 	text, err := b.manifest(n.o.Pods)
@@ -201,7 +203,7 @@ func (n *network) startAgent(b *balanced) error {
 		"--bpffs", filepath.Join(pins, name), "--socket", cluster.Socket(name), "--health-address", "")
 }
 
-// await waits until a balancer serves.
+// await waits until a load balancer answers.
 func (n *network) await(ctx context.Context, client *peer, b *balanced) error {
 	var err error
 	_, ok := cluster.Await(ctx, 50*time.Millisecond, cluster.StartLimit, func() bool {
@@ -218,7 +220,8 @@ func (b *balanced) order(servers, connections int, seconds float64) order {
 	return order{Ask: netip.AddrPortFrom(b.vip, uint16(firstPort+servers)), Connections: connections, Seconds: seconds}
 }
 
-// point is one of the figures': a balancer, with RPS or not, and how many servers.
+// point is one point of the figures: a load balancer, with or without RPS, and its number
+// of backends.
 type point struct {
 	*balanced
 	steer bool
@@ -232,7 +235,7 @@ func (p point) line() string {
 	return p.kind + ", no RPS"
 }
 
-// points are all that is measured.
+// points returns everything that is measured.
 func (o Options) points(all []*balanced) (points []point) {
 	for _, b := range all {
 		for _, steer := range []bool{false, true} {
@@ -244,7 +247,7 @@ func (o Options) points(all []*balanced) (points []point) {
 	return points
 }
 
-// requests measures all points in turns.
+// requests measures all points, one at a time in rotating order.
 func (n *network) requests(ctx context.Context, client *peer, all []*balanced, r *Result) error {
 	points := n.o.points(all)
 	rates := map[point][]float64{}
@@ -285,7 +288,7 @@ func (r *Result) balancerRows(points []point, rates map[point][]float64, o Optio
 	return nil
 }
 
-// steer turns RPS on or off where packets come in.
+// steer turns RPS on or off on all hosts that packets pass.
 func (n *network) steer(on bool, all []*balanced) error {
 	mask := uint64(0)
 	if on {

@@ -1,10 +1,9 @@
-// Package cni is the experiment about how pods are joined to the network: the two
-// sites of "Open-Cloud Computing Platform Design based on Virtually Dedicated Network
-// and Container Interface" with pods of each kind of network, what they send and how
-// soon they are answered, and what processor time that takes; how many requests pass
-// a balancer whose pod is in each of flannel's networks, as in "A portable load
-// balancer for Kubernetes clusters" (in Japanese, 2017); and what virtually dedicated
-// networks promise.
+// Package cni measures how pods are attached to the network. It builds the two sites of
+// "Open-Cloud Computing Platform Design based on Virtually Dedicated Network and
+// Container Interface" with pods on each kind of network, and measures throughput,
+// latency and CPU time; how many requests pass a load balancer whose pod is in each of
+// flannel's networks, as in "A portable load balancer for Kubernetes clusters" (in
+// Japanese, 2017); and whether virtually dedicated networks keep their guarantees.
 package cni
 
 import (
@@ -21,32 +20,32 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// Options say what is run.
+// Options configures a run.
 type Options struct {
-	// Binary is the fairlead to run in the lab.
+	// Binary is the fairlead binary to run in the lab.
 	Binary string
-	// Plugin is the fairlead-cni that joins pods without a bridge, by a controller at
-	// each site; empty to do it by netlink alone.
+	// Plugin is the fairlead-cni binary that attaches pods without a bridge, through a
+	// controller at each site. If it is empty, they are attached by netlink only.
 	Plugin string
-	// Cases are what is measured, by name.
+	// Cases contains the names of the cases to measure.
 	Cases []string
-	// Rates are what the link between the sites is limited to: 1G, none. Plain are
-	// those of them at which it is measured without offloads, too.
+	// Rates contains the rate limits of the link between the sites, such as 1G or none.
+	// Plain contains those of them that are also measured without offloads.
 	Rates, Plain []string
-	// Rounds is how often each figure is measured, in turns with the others, and
-	// Seconds how long each time.
+	// Rounds is how often each figure is measured, in alternation with the others, and
+	// Seconds the duration of each measurement.
 	Rounds  int
 	Seconds float64
-	// Pods are how many servers are behind a balancer.
+	// Pods contains the numbers of backends behind a load balancer.
 	Pods []int
-	// Logs is the folder for the logs of all agents; empty for one that vanishes with
-	// the sandbox.
+	// Logs is the folder for the logs of all agents. If it is empty, the logs disappear
+	// with the sandbox.
 	Logs string
-	// Progress is told what goes on.
+	// Progress receives progress messages.
 	Progress io.Writer
 }
 
-// step is a case: what it does, in the order in which the default does them.
+// step is a case. The order of steps is the default order of the cases.
 type step struct {
 	name string
 	run  func(context.Context, Options, *Result) error
@@ -61,7 +60,7 @@ var steps = []step{
 	{"federation", federation},
 }
 
-// Cases names what can be measured.
+// Cases returns the names of all cases.
 func Cases() (names []string) {
 	for _, s := range steps {
 		names = append(names, s.name)
@@ -69,10 +68,10 @@ func Cases() (names []string) {
 	return names
 }
 
-// noRate is how a link without a limit is written.
+// noRate is the rate of a link without a limit.
 const noRate = "none"
 
-// DefaultOptions are the experiment as it is quoted.
+// DefaultOptions returns the options behind the published figures.
 func DefaultOptions() Options {
 	return Options{
 		Cases: Cases(), Rates: []string{"1G", "10G", noRate}, Plain: []string{"1G", noRate},
@@ -80,10 +79,10 @@ func DefaultOptions() Options {
 	}
 }
 
-// mostPods bounds the addresses of servers behind a balancer.
+// mostPods is the maximum number of backends behind a load balancer.
 const mostPods = 100
 
-// Validate says which option is wrong.
+// Validate reports which options are invalid.
 func (o Options) Validate() error {
 	var errs []error
 	if o.Rounds < 1 || o.Rounds > 1000 {
@@ -118,7 +117,7 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// limit reads a rate in bit/s; 0 for none.
+// limit parses a rate in bit/s. It returns 0 for none.
 func limit(text string) (vdn.Rate, error) {
 	if text == noRate {
 		return 0, nil
@@ -130,14 +129,14 @@ func limit(text string) (vdn.Rate, error) {
 	return rate, err
 }
 
-// Result is a report, and the pictures that belong to it.
+// Result is a report with its pictures.
 type Result struct {
 	*bench.Report
-	files map[string][]byte // by their names
+	files map[string][]byte // by name
 }
 
-// WriteFiles writes the pictures, and a page of all, into a folder, and gives their
-// paths.
+// WriteFiles writes the pictures and an HTML page with the whole report into a folder,
+// and returns their paths.
 func (r *Result) WriteFiles(dir string) ([]string, error) {
 	page, err := r.page()
 	if err != nil {
@@ -147,11 +146,11 @@ func (r *Result) WriteFiles(dir string) ([]string, error) {
 	return bench.WriteFiles(dir, r.files)
 }
 
-// Run measures the cases, one after the other. It needs the sandbox. Where it ends
-// with an error, the cases before are in the result.
+// Run measures the cases one after the other. It must run in the sandbox. If it returns
+// an error, the result contains the cases before.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	r := &Result{Report: bench.New("cni"), files: map[string][]byte{}}
-	// Temporary files of whatever is started go with the sandbox, too.
+	// Put the temporary files of child processes into the sandbox, too.
 	if err := os.Setenv("TMPDIR", sandbox.WorkDir); err != nil {
 		return r, err
 	}
@@ -181,8 +180,8 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 
 func (o Options) say(format string, args ...any) { fmt.Fprintf(o.Progress, format+"\n", args...) }
 
-// turn gives the members of a list in the order of a round: each begins one further,
-// so that none always comes after the same.
+// turn returns the list rotated for a round. Each round starts one element further, so
+// that no element always follows the same one.
 func turn[T any](all []T, round int) []T {
 	first := round % len(all)
 	return append(slices.Clone(all[first:]), all[:first]...)

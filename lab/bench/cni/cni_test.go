@@ -15,11 +15,11 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// smallRate is what the sites' link is limited to here, in Mbit/s.
+// smallRate is the limit of the link between the sites in this test, in Mbit/s.
 const smallRate = 20
 
-// TestCases runs all once, small and short: every kind of network carries packets,
-// and no faster than the link does. How fast is not judged.
+// TestCases runs all cases once, with small parameters. Every kind of network must carry
+// packets, and not more than the link does. Throughput is not checked further.
 func TestCases(t *testing.T) {
 	binary, out := benchtest.Build(t), filepath.Join(benchtest.Ground, "out")
 	if err := testkit.BuildPackage(filepath.Join(benchtest.Ground, "fairlead-cni"), "github.com/fairlead/fairlead/cmd/fairlead-cni"); err != nil {

@@ -20,19 +20,20 @@ import (
 )
 
 const (
-	// federationPort is where controllers tell each other what they share.
+	// federationPort is the port on which controllers exchange what they share.
 	federationPort = 7474
-	// refusedWithin is how long a connection that is to be refused is waited for: its
-	// first packet is sent a second time in that while. reachedWithin is for one that
-	// is asked for again and again.
+	// refusedWithin is how long to wait for a connection that must fail. It includes the
+	// first retransmission of the SYN. reachedWithin is the timeout of one attempt for a
+	// connection that is retried.
 	refusedWithin = 1500 * time.Millisecond
 	reachedWithin = 100 * time.Millisecond
-	// federated is the limit between the sites, and of what nodes and gateways share.
+	// federated is the rate limit between the sites, and of the uplinks of nodes and
+	// gateways.
 	federated vdn.Rate = 1e9
 )
 
-// federation has two controllers exchange their networks, and nodes and gateways
-// enforce them, and measures from a pod of the one to a pod of the other.
+// federation has two controllers exchange their networks, and nodes and gateways enforce
+// them. It then measures from a pod of one domain to a pod of the other.
 func federation(ctx context.Context, o Options, r *Result) (err error) {
 	if o.Plugin == "" {
 		r.Note("federation: left out, as there is no fairlead-cni beside the binary")
@@ -107,7 +108,7 @@ func (n *network) acrossDomains(ctx context.Context, from, to place, r *Result) 
 	return nil
 }
 
-// domains starts a domain at each site, with a pod, and waits until all is enforced.
+// domains starts a domain with one pod at each site, and waits until both are enforced.
 func (n *network) domains(ctx context.Context) (from, to place, err error) {
 	authority, err := pki.New(filepath.Join(sandbox.WorkDir, "federation-pki"))
 	if err != nil {
@@ -139,10 +140,10 @@ func (n *network) domains(ctx context.Context) (from, to place, err error) {
 	return from, to, nil
 }
 
-// refusedPort is what reaches asks for.
+// refusedPort is the port to which reaches connects.
 const refusedPort = 7
 
-// federationArgs gives a controller its certificate and where to listen.
+// federationArgs returns a controller's flags for its certificate and its listen address.
 func federationArgs(authority *pki.Authority, site *sites.Site) []string {
 	return []string{
 		"--federation-listen", federationAt(site), "--federation-cert", authority.Crt(site.Domain()),
@@ -163,7 +164,7 @@ func certify(authority *pki.Authority, site *sites.Site) error {
 	return authority.Write(site.Domain(), cert, key)
 }
 
-// enforce starts the daemons of a site's node and gateway.
+// enforce starts the VDN agents of a site's node and gateway.
 func (n *network) enforce(site *sites.Site) error {
 	for host, uplinks := range map[string][]string{site.Node: {sites.NodeDev}, site.Gateway: {"node", sites.WANDev}} {
 		args := []string{
@@ -183,8 +184,8 @@ func (n *network) enforce(site *sites.Site) error {
 	return nil
 }
 
-// enforced waits until a site's node and gateway hold what their controller says, and
-// the node guards the pod.
+// enforced waits until a site's node and gateway have applied their controller's state,
+// and the node guards the pod.
 func (n *network) enforced(ctx context.Context, site *sites.Site) error {
 	var v vdn.View
 	_, ok := cluster.Await(ctx, 50*time.Millisecond, cluster.StartLimit, func() bool {
@@ -206,7 +207,7 @@ func (n *network) enforced(ctx context.Context, site *sites.Site) error {
 	return nil
 }
 
-// allow makes the domains known to each other, and has their networks name each other.
+// allow registers the domains with each other, and lets their networks reach each other.
 func (n *network) allow(ctx context.Context) error {
 	for site, other := range map[*sites.Site]*sites.Site{n.Daejeon: n.Busan, n.Busan: n.Daejeon} {
 		asks := n.controllers[site].asks
@@ -226,7 +227,7 @@ func (n *network) allow(ctx context.Context) error {
 	return nil
 }
 
-// reaches says whether one pod can connect to the other within a while.
+// reaches reports whether one pod can connect to the other within a time limit.
 func (n *network) reaches(ctx context.Context, from, to place, within time.Duration) (bool, error) {
 	short, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

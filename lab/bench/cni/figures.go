@@ -17,11 +17,12 @@ import (
 	"github.com/fairlead/fairlead/lab/chart"
 )
 
-// drawn is a line of a picture: a way, and what the paper has for it.
+// drawn is a line of a picture: a pair of endpoints, a kind of network, and the paper's
+// figure.
 type drawn struct{ pair, kind, paper string }
 
-// figure5 and figure6 are what is in those of the paper. Flannel's overlays carry
-// only what goes from pod to pod.
+// figure5 and figure6 list the lines of the paper's figures 5 and 6. Flannel's overlays
+// carry only traffic between pods.
 var (
 	figure5 = []drawn{
 		{toServer, Host, "about 940"}, {toServer, Macvlan, "938"}, {toServer, HostDevice, "940"},
@@ -30,8 +31,8 @@ var (
 	figure6 = []drawn{{betweenPods, Macvlan, "9700"}, {betweenPods, HostDevice, "9880"}, {betweenPods, Host, "none"}}
 )
 
-// drawThroughput draws the paper's figures at each rate that was measured, and what
-// processor time each kind takes.
+// drawThroughput draws the paper's figures at each measured rate, and the CPU time of
+// each kind.
 func (r *Result) drawThroughput(all map[setting]measured) (err error) {
 	for s, got := range all {
 		if !s.offloads {
@@ -48,7 +49,8 @@ func (r *Result) drawThroughput(all map[setting]measured) (err error) {
 	return err
 }
 
-// drawOverTime draws what each tenth of a second gave, the rounds one after the other.
+// drawOverTime draws the throughput in each interval of sampleEvery, with the rounds one
+// after the other.
 func drawOverTime(figure int, s setting, all measured, lines []drawn) ([]byte, error) {
 	p := plot.New()
 	p.Title.Text = fmt.Sprintf("Throughput between the sites, %s (Fig. %d)", s, figure)
@@ -77,7 +79,8 @@ func drawOverTime(figure int, s setting, all measured, lines []drawn) ([]byte, e
 	return chart.SVG(p, 26, 12)
 }
 
-// drawCPU draws a group of bars a setting, one bar a kind, between pods.
+// drawCPU draws the CPU time between pods: one group of bars per setting, one bar per
+// kind.
 func drawCPU(all map[setting]measured) ([]byte, error) {
 	p := plot.New()
 	p.Title.Text, p.Y.Label.Text, p.Y.Min = "Processor time from pod to pod", "ms for each Gbit, whole machine", 0
@@ -110,7 +113,7 @@ var pageText string
 
 var pageTemplate = template.Must(template.New("page").Parse(pageText))
 
-// page is all of the report as HTML, with its pictures in it.
+// page returns the whole report as HTML, with its pictures embedded.
 func (r *Result) page() ([]byte, error) {
 	type picture struct {
 		Name string
@@ -119,7 +122,7 @@ func (r *Result) page() ([]byte, error) {
 	var pictures []picture
 	for _, name := range slices.Sorted(maps.Keys(r.files)) {
 		_, svg, _ := bytes.Cut(r.files[name], []byte("<svg"))
-		pictures = append(pictures, picture{name, template.HTML("<svg" + string(svg))}) //nolint:gosec // drawn by ourselves
+		pictures = append(pictures, picture{name, template.HTML("<svg" + string(svg))}) //nolint:gosec // drawn by this program
 	}
 	var table, out bytes.Buffer
 	if err := r.WriteTable(&table); err != nil {
@@ -129,8 +132,8 @@ func (r *Result) page() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// drawRequests draws Fig. 11 or 12: requests by the number of servers, a line for
-// each network, dashed without RPS.
+// drawRequests draws Fig. 11 or 12: requests per second by the number of backends, one
+// line per network, dashed without RPS.
 func drawRequests(figure int, maker string, points []point, rates map[point][]float64) ([]byte, error) {
 	p := plot.New()
 	p.Title.Text = fmt.Sprintf("Through a balancer of %s in flannel's networks (Fig. %d)", maker, figure)

@@ -13,13 +13,14 @@ import (
 	"github.com/fairlead/fairlead/lab"
 )
 
-// afBridge is the family of forwarding entries.
+// afBridge is the address family of FDB entries.
 const afBridge = unix.AF_BRIDGE
 
-// ready is what a process of ours says when it can be used.
+// ready is the line that a child process prints when it is ready for use.
 const ready = "ready"
 
-// startForwarder runs Forward in a node, with which it ends, and gives its process.
+// startForwarder runs Forward in a node and returns its PID. The process ends with the
+// node.
 func startForwarder(ctx context.Context, node *lab.Host, local, peer netip.Addr) (pid int, err error) {
 	at := func(a netip.Addr) string { return netip.AddrPortFrom(a, tunPort).String() }
 	p, _, out, err := node.Converse(lab.Self("bench", "cni-forward", "--dev", tunDev, "--local", at(local), "--peer", at(peer)))
@@ -35,10 +36,10 @@ func startForwarder(ctx context.Context, node *lab.Host, local, peer netip.Addr)
 	return p.PID(), nil
 }
 
-// Forward makes a tun device and carries its packets, in UDP, to a peer that does
-// the same, until reading either fails; it says on out when the device is there. It
-// is what flannel's udp backend does: every packet crosses into this process and out
-// again, at both ends.
+// Forward creates a tun device and exchanges its packets over UDP with a peer that does
+// the same, until reading from either fails. It prints a line to out when the device
+// exists. This is how flannel's udp backend works: every packet crosses into this process
+// and out again, at both ends.
 func Forward(dev string, local, peer netip.AddrPort, out io.Writer) error {
 	if !local.Addr().Is4() || !peer.Addr().Is4() {
 		return errors.New("--local and --peer: want addresses of IPv4")
@@ -64,7 +65,7 @@ func Forward(dev string, local, peer netip.AddrPort, out io.Writer) error {
 	return <-ended
 }
 
-// openTun makes the device; its packets come without a header (IFF_NO_PI).
+// openTun creates the device. Its packets have no header (IFF_NO_PI).
 func openTun(dev string) (int, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -78,12 +79,12 @@ func openTun(dev string) (int, error) {
 	return fd, unix.IoctlIfreq(fd, unix.TUNSETIFF, req)
 }
 
-// carry copies packets one by one. What cannot be sent now is lost, as on a wire.
+// carry copies packets one by one. Like a wire, it loses what cannot be sent immediately.
 func carry(from, to int) error {
 	for packet := make([]byte, 1<<16); ; {
 		n, err := unix.Read(from, packet)
 		switch {
-		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ECONNREFUSED): // the peer is not there yet
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ECONNREFUSED): // the peer is not up yet
 			continue
 		case err != nil:
 			return fmt.Errorf("read a packet: %w", err)

@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/lab/sites"
 )
 
-// Kinds of network that a pod may have.
+// Kinds of networks that a pod can be attached to.
 const (
 	Host       = "host"
 	Macvlan    = "macvlan"
@@ -23,44 +23,43 @@ const (
 	TunUDP     = "tun+udp"
 )
 
-// Kinds names them all, the floor first.
+// Kinds contains all kinds. The first is the floor.
 var Kinds = []string{Host, Macvlan, HostDevice, HostGW, VXLAN, TunUDP}
 
-// behind are those whose pods hang on a bridge of the node, by its number. flannel
-// has them as backends of these names.
+// behind contains the kinds whose pods are attached to a bridge on the node, with the
+// bridge's number. They correspond to flannel's backends host-gw, vxlan and udp.
 var behind = map[string]int{HostGW: 0, VXLAN: 1, TunUDP: 2}
 
-// mtus are those of their pods: what is left of 1500 bytes beside what they wrap
-// packets in.
+// mtus contains the MTUs of their pods: 1500 bytes less the encapsulation overhead.
 var mtus = map[string]int{HostGW: 1500, VXLAN: 1500 - 50, TunUDP: 1500 - 28}
 
 const (
 	podDev    = "eth0"
 	vxlanDev  = "flannel.1"
-	vxlanPort = 8472 // flannel's, and Linux' own before IANA gave 4789
+	vxlanPort = 8472 // the port of flannel, and of Linux before IANA assigned 4789
 	tunDev    = "flannel0"
-	tunPort   = 8285 // flannel's
+	tunPort   = 8285 // flannel's port
 )
 
-// place is where a pod, or what is measured in its stead, runs.
+// place is where a pod runs, or the host that is measured instead.
 type place struct {
 	host *lab.Host
 	addr netip.Addr
 }
 
-// network is the pods of every kind at both sites.
+// network contains pods of every kind at both sites.
 type network struct {
 	*sites.Sites
 	o Options
-	// from are Daejeon's pods by kind, to Busan's.
+	// from contains Daejeon's pods by kind, to contains Busan's.
 	from, to map[string]place
-	// forwarders are the processes of TunUDP.
+	// forwarders contains the PIDs of the TunUDP processes.
 	forwarders []int
-	// controllers are those that the plugin asks.
+	// controllers contains the controllers that the plugin queries.
 	controllers map[*sites.Site]*controller
 }
 
-// newNetwork builds the sites with a pod of every kind at each.
+// newNetwork builds the sites with a pod of every kind at each of them.
 func newNetwork(ctx context.Context, o Options) (*network, error) {
 	s, err := sites.New(ctx)
 	if err != nil {
@@ -75,7 +74,7 @@ func newNetwork(ctx context.Context, o Options) (*network, error) {
 	return n, nil
 }
 
-// populate makes a site's pods.
+// populate creates a site's pods.
 func (n *network) populate(ctx context.Context, site *sites.Site, places map[string]place) (err error) {
 	if err := n.bridges(ctx, site); err != nil {
 		return err
@@ -93,7 +92,7 @@ func (n *network) populate(ctx context.Context, site *sites.Site, places map[str
 	return nil
 }
 
-// pod makes the pod of a kind; the host's is the node itself.
+// pod creates the pod of a kind. For Host it is the node itself.
 func (n *network) pod(ctx context.Context, site *sites.Site, kind string) (place, error) {
 	name := site.Name + "-" + kind
 	switch {
@@ -109,10 +108,10 @@ func (n *network) pod(ctx context.Context, site *sites.Site, kind string) (place
 	return n.bridged(ctx, site, kind, name, firstPod, false)
 }
 
-// firstPod is the last byte of the addresses of pods, from it on.
+// firstPod is the last byte of the first pod's address.
 const firstPod = 10
 
-// direct makes a pod that has a device of the node's, or one on it.
+// direct creates a pod that gets one of the node's devices, or a device on top of one.
 func (n *network) direct(ctx context.Context, site *sites.Site, name string, subnet netip.Prefix, wire func(node, pod *lab.Host) error) (place, error) {
 	if err := n.Lab.Add(ctx, lab.Topology{Hosts: []lab.HostSpec{{Name: name, Is: "pod"}}}); err != nil {
 		return place{}, err
@@ -135,7 +134,8 @@ func (n *network) direct(ctx context.Context, site *sites.Site, name string, sub
 	return p, h.RouteAdd(&netlink.Route{LinkIndex: dev.Attrs().Index, Gw: sites.Nth(subnet, 1).AsSlice()})
 }
 
-// addMacvlan gives a pod a device on the node's, as the reference plugin macvlan does.
+// addMacvlan adds a macvlan device on the node's device to a pod, as the reference plugin
+// macvlan does.
 func addMacvlan(node, pod *lab.Host) error {
 	parent, err := node.Netlink().LinkByName(sites.NodeDev)
 	if err != nil {
@@ -149,7 +149,8 @@ func addMacvlan(node, pod *lab.Host) error {
 	})
 }
 
-// giveDevice moves the node's spare device into a pod, as host-device does.
+// giveDevice moves the node's spare device into a pod, as the reference plugin
+// host-device does.
 func giveDevice(node, pod *lab.Host) error {
 	dev, err := node.Netlink().LinkByName(sites.SpareDev)
 	if err != nil {
@@ -167,7 +168,7 @@ func giveDevice(node, pod *lab.Host) error {
 	return pod.Netlink().LinkSetName(dev, podDev)
 }
 
-// bridges makes the bridges of a site's node and the ways to those of the other site.
+// bridges creates the bridges of a site's node and the routes to those of the other site.
 func (n *network) bridges(ctx context.Context, site *sites.Site) error {
 	node := n.Lab.Host(site.Node)
 	for kind, i := range behind {
@@ -188,7 +189,7 @@ func (n *network) bridges(ctx context.Context, site *sites.Site) error {
 	return nil // host-gw: the gateways route to the nodes
 }
 
-// bridgeOf names a kind's bridge on the nodes.
+// bridgeOf returns the name of a kind's bridge on the nodes.
 func bridgeOf(kind string) string { return fmt.Sprintf("cni%d", behind[kind]) }
 
 func addBridge(h *netlink.Handle, name string, mtu int, addr netip.Addr) error {
@@ -202,9 +203,9 @@ func addBridge(h *netlink.Handle, name string, mtu int, addr netip.Addr) error {
 	return h.LinkSetUp(br)
 }
 
-// bridged makes the pod with a last byte of its address behind a bridge, as the
-// reference plugin bridge does; for a balancer one that forwards and whose
-// interface fits its program.
+// bridged creates a pod behind a bridge, with the given last byte of its address, as the
+// reference plugin bridge does. If balancer is set, the pod forwards packets and its
+// interface is prepared for XDP.
 func (n *network) bridged(ctx context.Context, site *sites.Site, kind, name string, last int, balancer bool) (place, error) {
 	subnet, i := site.Bridge(behind[kind]), behind[kind]
 	port := lab.At(site.Node, fmt.Sprintf("pod%d-%d", i, last))
@@ -235,13 +236,13 @@ func (n *network) bridged(ctx context.Context, site *sites.Site, kind, name stri
 	return place{n.Lab.Host(name), addr}, h.LinkSetMaster(dev, bridge)
 }
 
-// vtep is the address of a site's end of the VXLAN in each of both networks.
+// vtep returns the MAC address and the overlay address of a site's VXLAN endpoint.
 func vtep(s *sites.Site) (net.HardwareAddr, netip.Addr) {
 	return net.HardwareAddr{2, 0, 0, 0, 0, byte(s.Number)}, s.Bridge(behind[VXLAN]).Addr()
 }
 
-// addVXLAN makes a site's end as flannel's vxlan backend does: no learning, one
-// route, one neighbour and one forwarding entry a node.
+// addVXLAN creates a site's VXLAN endpoint as flannel's vxlan backend does: no learning,
+// and one route, one neighbor and one FDB entry per node.
 func addVXLAN(h *netlink.Handle, site, other *sites.Site) error {
 	under, err := h.LinkByName(sites.NodeDev)
 	if err != nil {
@@ -276,8 +277,8 @@ func addVXLAN(h *netlink.Handle, site, other *sites.Site) error {
 	})
 }
 
-// addTun starts a site's forwarder, as flannel's udp backend does, and leads to it
-// what is for the other site's pods.
+// addTun starts a site's forwarder, as flannel's udp backend does, and routes traffic for
+// the other site's pods to it.
 func (n *network) addTun(ctx context.Context, node *lab.Host, site, other *sites.Site) error {
 	pid, err := startForwarder(ctx, node, site.NodeAddr, other.NodeAddr)
 	if err != nil {

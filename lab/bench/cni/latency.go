@@ -9,10 +9,11 @@ import (
 	"github.com/fairlead/fairlead/lab/bench"
 )
 
-// asking is for how many seconds questions are asked, for each of a measurement's.
+// asking is how many seconds requests are sent for each second of a measurement.
 const asking = 0.3
 
-// latency asks by every way, without a limit, one question after the other.
+// latency measures request latency on every path without a rate limit, one request at a
+// time.
 func latency(ctx context.Context, o Options, r *Result) (err error) {
 	n, err := newNetwork(ctx, o)
 	if err != nil {

@@ -17,50 +17,50 @@ import (
 	"github.com/fairlead/fairlead/lab"
 )
 
-// Ports of every Peer.
+// Ports on which every Peer listens.
 const (
-	// sinkPort takes all it is sent.
+	// sinkPort discards everything it receives.
 	sinkPort = 5001
-	// echoPort answers each question of questionSize bytes with itself.
+	// echoPort echoes each request of questionSize bytes.
 	echoPort = 5002
-	// questionSize is about that of a short request and its answer.
+	// questionSize is about the size of a short request and its answer.
 	questionSize = 64
 )
 
-// chunk is what is written and read at a time, as iperf3 does.
+// chunk is the size of one write or read, the same as iperf3's.
 const chunk = 128 << 10
 
-// order is what a Peer is told; one of these.
+// order is a command for a Peer. Exactly one of Send, Stop, Sent and Ask is set.
 type order struct {
-	// Send begins to send to a sink, until Stop.
+	// Send starts to send to a sink, until Stop.
 	Send netip.AddrPort `json:"send,omitzero"`
 	Stop bool           `json:"stop,omitempty"`
-	// Sent asks how much of it has been acknowledged.
+	// Sent queries how many bytes have been acknowledged.
 	Sent bool `json:"sent,omitempty"`
-	// Ask asks questions one after the other for so many seconds, by so many
-	// connections at once.
+	// Ask sends requests one after the other for Seconds seconds, on Connections
+	// concurrent connections.
 	Ask         netip.AddrPort `json:"ask,omitzero"`
 	Seconds     float64        `json:"seconds,omitempty"`
 	Connections int            `json:"connections,omitempty"`
 }
 
-// answer is what it says to that.
+// answer is the reply to an order.
 type answer struct {
 	Error string `json:"error,omitempty"`
-	// Bytes were acknowledged At nanoseconds of the machine's clock, and
-	// Retransmits packets sent again.
+	// Bytes were acknowledged until At, in nanoseconds of the machine's clock.
+	// Retransmits is the number of retransmitted packets.
 	Bytes       uint64 `json:"bytes,omitempty"`
 	At          int64  `json:"at,omitempty"`
 	Retransmits uint32 `json:"retransmits,omitempty"`
-	// Answers came within Seconds; half of them within P50 microseconds.
+	// Answers is the number of answers within Seconds. P50 and P99 are in microseconds.
 	Answers int     `json:"answers,omitempty"`
 	Seconds float64 `json:"seconds,omitempty"`
 	P50     float64 `json:"p50,omitempty"`
 	P99     float64 `json:"p99,omitempty"`
 }
 
-// Peer is both ends of all that is measured: a sink, an echo, and what orders on in
-// say, each answered on out. It ends with in.
+// Peer is both ends of every measurement: a sink, an echo server, and a client that
+// executes orders from in and writes one answer per order to out. It ends when in does.
 func Peer(ctx context.Context, in io.Reader, out io.Writer) error {
 	for port, serve := range map[int]func(net.Conn){sinkPort: sink, echoPort: echo} {
 		ln, err := net.Listen("tcp4", fmt.Sprintf(":%d", port))
@@ -123,7 +123,7 @@ func echo(c net.Conn) {
 	}
 }
 
-// sender has the connection that sends.
+// sender owns the connection that sends.
 type sender struct {
 	conn *net.TCPConn
 	done chan struct{}
@@ -144,7 +144,7 @@ func (s *sender) obey(ctx context.Context, o order) (answer, error) {
 	return answer{}, errors.New("no such order")
 }
 
-// dialTimeout is time for a packet that is lost, and for its answer, too.
+// dialTimeout leaves time to retransmit a lost SYN or SYN-ACK.
 const dialTimeout = 10 * time.Second
 
 func dial(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
@@ -174,8 +174,8 @@ func (s *sender) send(ctx context.Context, to netip.AddrPort) (err error) {
 	return nil
 }
 
-// stop throws away what still waits to be sent: it is not to be in the way of what
-// comes next.
+// stop discards what still waits to be sent, so that it does not disturb the next
+// measurement.
 func (s *sender) stop() {
 	if s.conn == nil {
 		return
@@ -211,7 +211,7 @@ func (s *sender) sent() (a answer, err error) {
 	return a, nil
 }
 
-// ask asks by all connections, and sums up.
+// ask sends requests on all connections and sums up the results.
 func ask(ctx context.Context, o order) (answer, error) {
 	var conns []*net.TCPConn
 	defer func() {
@@ -243,7 +243,7 @@ func ask(ctx context.Context, o order) (answer, error) {
 	return answer{Answers: len(all), Seconds: time.Since(began).Seconds(), P50: us(50), P99: us(99)}, nil
 }
 
-// questions asks one after the other, and gives how long each answer took.
+// questions sends requests one after the other, and returns the response times.
 func questions(c net.Conn, began time.Time, long time.Duration) (took []time.Duration, err error) {
 	if err := c.SetDeadline(began.Add(long + dialTimeout)); err != nil {
 		return nil, err
@@ -263,7 +263,7 @@ func questions(c net.Conn, began time.Time, long time.Duration) (took []time.Dur
 	return took, nil
 }
 
-// peer is a Peer that runs in a host; it ends with it.
+// peer is a Peer that runs in a host. It ends with the host.
 type peer struct {
 	process *lab.Process
 	in      *json.Encoder

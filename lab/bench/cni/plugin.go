@@ -19,14 +19,14 @@ import (
 	"github.com/fairlead/fairlead/vdn/client"
 )
 
-// controller is the controller of a site's domain, which the plugin asks.
+// controller is the VDN controller of a site's domain, which the plugin queries.
 type controller struct {
 	url, folder string
 	asks        *client.Client
 }
 
-// startController runs one in a site's node, with further arguments, and tells it of
-// the networks of the pods there.
+// startController runs a controller in a site's node, with additional arguments, and
+// configures the networks of the pods there.
 func (n *network) startController(ctx context.Context, site *sites.Site, more ...string) (*controller, error) {
 	folder, err := os.MkdirTemp(sandbox.WorkDir, site.Name+"-")
 	if err != nil {
@@ -52,7 +52,7 @@ func (n *network) startController(ctx context.Context, site *sites.Site, more ..
 	return c, nil
 }
 
-// networks are those of the pods that are joined without a bridge.
+// networks returns the networks of the pods that are attached without a bridge.
 func networks(site *sites.Site) []vdn.Network {
 	subnet := func(p netip.Prefix) []vdn.Subnet {
 		return []vdn.Subnet{{
@@ -66,8 +66,8 @@ func networks(site *sites.Site) []vdn.Network {
 	}
 }
 
-// plugged makes a pod and has fairlead-cni join it to the network of its kind, as a
-// container runtime does.
+// plugged creates a pod and runs fairlead-cni to attach it to the network of its kind, as
+// a container runtime does.
 func (n *network) plugged(ctx context.Context, site *sites.Site, kind, name string) (place, error) {
 	if err := n.Lab.Add(ctx, lab.Topology{Hosts: []lab.HostSpec{{Name: name, Is: "pod"}}}); err != nil {
 		return place{}, err
@@ -102,7 +102,7 @@ func (n *network) plugged(ctx context.Context, site *sites.Site, kind, name stri
 	return place{pod, result.IPs[0].Address.Addr()}, nil
 }
 
-// start runs fairlead in a host, with a log.
+// start runs fairlead in a host, with a log file.
 func (n *network) start(h *lab.Host, name string, args ...string) error {
 	log, err := os.Create(n.logFile(name))
 	if err != nil {

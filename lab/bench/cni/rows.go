@@ -7,13 +7,13 @@ import (
 	"github.com/fairlead/fairlead/lab/bench"
 )
 
-// belowGoal is how many percent pods on macvlan and host-device may have less than
-// the host, where the link's rate is what limits.
+// belowGoal is the maximum percentage by which the throughput of pods on macvlan and
+// host-device may be below the host's, if the link's rate is the limit.
 const belowGoal = 3
 
-// published are the paper's averages in Mbit/s, from a pod to a server over 1 Gbit/s
-// (Fig. 5) and between pods over 10 Gbit/s (Fig. 6), under whose name. Its hosts have
-// "about 940".
+// published contains the paper's averages in Mbit/s, with their source: from a pod to a
+// server over 1 Gbit/s (Fig. 5), and between pods over 10 Gbit/s (Fig. 6). Its hosts
+// reach "about 940".
 var published = map[[3]string]struct {
 	whose string
 	mbits float64
@@ -26,7 +26,7 @@ var published = map[[3]string]struct {
 	{"10G", betweenPods, HostDevice}: {"paper", 9880},
 }
 
-// throughputRows tells what one setting gave.
+// throughputRows adds the rows of one setting.
 func (r *Result) throughputRows(s setting, all measured) {
 	for _, pair := range []string{toServer, betweenPods} {
 		for _, kind := range Kinds {
@@ -57,7 +57,7 @@ func (r *Result) throughputRows(s setting, all measured) {
 	}
 }
 
-// below gives by how many percent each round's figure is less than the floor's.
+// below returns by how many percent each round's figure is below the floor's.
 func below(figures, floor []float64) []float64 {
 	all := make([]float64, len(figures))
 	for i := range figures {
@@ -66,8 +66,8 @@ func below(figures, floor []float64) []float64 {
 	return all
 }
 
-// ahead compares the processor time for each Gbit with that of whatever of bridge and
-// overlays took least in the same round.
+// ahead compares the CPU time per Gbit with the lowest of bridge and overlays in the same
+// round.
 func ahead(name string, got runs, pair string, all measured) bench.Row {
 	ratios := make([]float64, len(got))
 	for i, mine := range got.cpu() {

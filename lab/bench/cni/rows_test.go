@@ -14,7 +14,7 @@ import (
 	slicesbench "github.com/fairlead/fairlead/lab/bench/slices"
 )
 
-// of makes runs of so many Mbit/s, which take so much time for each Gbit.
+// of returns runs with these throughputs, each with the CPU time cpu per Gbit.
 func of(cpu float64, mbits ...float64) (all runs) {
 	for _, m := range mbits {
 		all = append(all, run{mbits: m, samples: []float64{m}, used: usage{machine: cpu}})
@@ -58,7 +58,7 @@ func TestRowsJudgePairs(t *testing.T) {
 	if got := row(t, r, "1G, pod to server, macvlan: throughput"); got.Peer != "paper" || *got.PeerMeasured != 938 {
 		t.Errorf("%+v", got)
 	}
-	// What limits without a rate is the processor: nothing is promised.
+	// Without a rate limit, the CPU is the bottleneck, and there are no goals.
 	r.throughputRows(setting{noRate, true}, measured{{toServer, Host}: of(1, 1), {toServer, Macvlan}: of(1, 1), {toServer, HostGW}: of(1, 1)})
 	if slices.ContainsFunc(r.Rows, func(row bench.Row) bool {
 		return strings.HasPrefix(row.Case, "no limit") && strings.HasSuffix(row.Case, "less than the host")
@@ -109,7 +109,7 @@ func TestTurnBeginsOneFurther(t *testing.T) {
 	}
 }
 
-// TestUsageCountsWork burns processor time, which must be in both figures.
+// TestUsageCountsWork burns CPU time, which must show up in both figures.
 func TestUsageCountsWork(t *testing.T) {
 	pid := os.Getpid()
 	before, err := usageOf(pid)

@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	// attacking is for how many seconds each phase goes on, for each of a
-	// measurement's.
+	// attacking is how many seconds each phase takes for each second of a measurement.
 	attacking = 8
-	// leastPhase leaves some seconds to take the median of, after the first.
+	// leastPhase leaves enough seconds for a median, after the first one.
 	leastPhase = 4 * time.Second
-	// shortGoal is how many percent a slice may lack of what it is promised.
+	// shortGoal is the maximum percentage by which a slice may fall short of its
+	// guarantee.
 	shortGoal = 5
-	// payload is what of a frame of 1,514 bytes is TCP's to carry.
+	// payload is the share of a 1,514-byte frame that carries TCP payload.
 	payload = 1448.0 / 1514
 )
 
-// attacked measures a slice with a guarantee while another attacks it.
+// attacked measures a slice with a guarantee while another slice attacks it.
 func attacked(ctx context.Context, o Options, r *Result) error {
 	got, err := slices.SliceUnderAttack(ctx, slices.Options{
 		Phase:    max(leastPhase, time.Duration(attacking*o.Seconds*float64(time.Second))),
@@ -63,7 +63,7 @@ func (r *Result) slicesRows(got slices.Result) (err error) {
 	return err
 }
 
-// drawSlices draws both by the second, and what is guaranteed.
+// drawSlices draws the throughput of both slices per second, and the guarantee.
 func drawSlices(got slices.Result) ([]byte, error) {
 	p := plot.New()
 	p.Title.Text = fmt.Sprintf("A slice of %s guaranteed on an uplink of %s, attacked by another", got.Guarantee, got.Uplink)

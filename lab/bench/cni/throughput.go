@@ -13,22 +13,22 @@ import (
 	"github.com/fairlead/fairlead/lab/bench"
 )
 
-// Who sends to whom.
+// Pairs of senders and receivers.
 const (
 	toServer    = "pod to server"
 	betweenPods = "pod to pod"
 )
 
-// way is one of the ways whose packets are measured, from Daejeon to Busan.
+// way is one of the measured paths from Daejeon to Busan.
 type way struct {
 	pair, kind string
 	from, to   *peer
 	target     netip.Addr
 }
 
-// ways are those of every kind between pods, and to the server all that differ: what
-// the overlays' pods send to it leaves their nodes as HostGW's does, with the node's
-// address.
+// ways returns the paths of every kind between pods, and those to the server that differ.
+// Traffic of overlay pods to the server leaves the node like HostGW's, masqueraded with
+// the node's address, and is left out.
 func (n *network) ways() (all []way, err error) {
 	server, err := startPeer(n.Lab.Host(n.Busan.Server))
 	if err != nil {
@@ -51,7 +51,7 @@ func (n *network) ways() (all []way, err error) {
 	return all, nil
 }
 
-// setting is what the ways are measured under.
+// setting is the configuration under which the paths are measured.
 type setting struct {
 	rate     string
 	offloads bool
@@ -68,18 +68,18 @@ func (s setting) String() string {
 	return text
 }
 
-// run is one measurement of a way under a setting.
+// run is one measurement of a path under a setting.
 type run struct {
-	// mbits is the rate of what was acknowledged, in Mbit/s, and samples that of each
-	// tenth of a second.
+	// mbits is the rate of acknowledged data in Mbit/s, and samples contains the rate of
+	// each tenth of a second.
 	mbits   float64
 	samples []float64
-	// used is for each Gbit, in milliseconds.
+	// used is in milliseconds per Gbit.
 	used        usage
 	retransmits uint32
 }
 
-// runs are the rounds of one way.
+// runs contains one run of a path per round.
 type runs []run
 
 func (all runs) each(of func(run) float64) []float64 {
@@ -93,16 +93,16 @@ func (all runs) each(of func(run) float64) []float64 {
 func (all runs) rates() []float64 { return all.each(func(r run) float64 { return r.mbits }) }
 func (all runs) cpu() []float64   { return all.each(func(r run) float64 { return r.used.machine }) }
 
-// measured is runs by pair and kind.
+// measured contains runs by pair and kind.
 type measured map[[2]string]runs
 
 const (
-	// warmUp is for TCP to find its rate, and for the burst that a limiter lets by.
+	// warmUp gives TCP time to find its rate, and lets the limiter's initial burst pass.
 	warmUp      = 200 * time.Millisecond
 	sampleEvery = 100 * time.Millisecond
 )
 
-// throughput measures every way under every setting.
+// throughput measures every path under every setting.
 func throughput(ctx context.Context, o Options, r *Result) (err error) {
 	n, err := newNetwork(ctx, o)
 	if err != nil {
@@ -139,7 +139,7 @@ func throughput(ctx context.Context, o Options, r *Result) (err error) {
 	return r.drawThroughput(all)
 }
 
-// background tells what the machine does beside.
+// background notes how busy the machine is before the measurement.
 func (o Options) background(ctx context.Context, r *Result) error {
 	before, err := usageOf()
 	if err != nil {
@@ -158,7 +158,7 @@ func (o Options) background(ctx context.Context, r *Result) error {
 	return nil
 }
 
-// under measures the ways in turns.
+// under measures the paths under one setting, one at a time in rotating order.
 func (n *network) under(ctx context.Context, s setting, ways []way) (measured, error) {
 	rate, err := limit(s.rate)
 	if err != nil {
@@ -191,8 +191,9 @@ func (n *network) under(ctx context.Context, s setting, ways []way) (measured, e
 	return all, nil
 }
 
-// offload sets the interfaces of all pods and hosts that are measured. What a macvlan
-// hands on is cut up by the host's, below it, which is in the list, too.
+// offload turns offloads on or off on the interfaces of all measured pods and hosts.
+// Packets from a macvlan are segmented by the host's interface below it, which is also in
+// the list.
 func (n *network) offload(on bool) error {
 	for _, places := range []map[string]place{n.from, n.to} {
 		for kind, p := range places {
@@ -207,7 +208,7 @@ func (n *network) offload(on bool) error {
 	return n.Lab.Host(n.Busan.Server).Offload(podDev, on)
 }
 
-// measure sends by one way.
+// measure sends over one path and measures it.
 func (n *network) measure(ctx context.Context, w way) (got run, err error) {
 	if _, err := w.from.do(order{Send: netip.AddrPortFrom(w.target, sinkPort)}); err != nil {
 		return got, err
@@ -261,12 +262,12 @@ func mbits(from, to answer) float64 {
 	return float64(to.Bytes-from.Bytes) * 8e3 / float64(to.At-from.At)
 }
 
-// perGbit gives milliseconds for each Gbit.
+// perGbit converts seconds to milliseconds per Gbit.
 func (u usage) perGbit(gbits float64) usage {
 	return usage{1e3 * u.machine / gbits, 1e3 * u.softirq / gbits, 1e3 * u.processes / gbits}
 }
 
-// spread gives how much a run's samples differ, in percent of their mean.
+// spread returns the standard deviation of a run's samples, in percent of their mean.
 func (r run) spread() float64 {
 	sum, squares := 0.0, 0.0
 	for _, x := range r.samples {

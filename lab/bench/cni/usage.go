@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// usage is processor time in seconds, of a while.
+// usage is CPU time in seconds over a period.
 type usage struct {
-	// machine is all that no processor idled, by hundredths of seconds, and softirq
-	// what of it went to packets and timers, by the kernel's clock ticks.
+	// machine is the non-idle time of all CPUs, in hundredths of a second. softirq is the
+	// share of it that packets and timers took, in kernel clock ticks.
 	machine, softirq float64
-	// processes is that of the processes asked about, and of the packets that the
-	// kernel handled on their account; exact.
+	// processes is the exact time of the given processes, including packets that the
+	// kernel handled on their account.
 	processes float64
 }
 
@@ -25,13 +25,13 @@ func (u usage) since(before usage) usage {
 	return usage{u.machine - before.machine, u.softirq - before.softirq, u.processes - before.processes}
 }
 
-// started is when times are counted from.
+// started is the start of the time measurement.
 var started = time.Now()
 
-// userHz is the unit of /proc/stat, the same on every Linux that Go runs on.
+// userHz is the unit of /proc/stat. It is the same on every Linux that Go supports.
 const userHz = 100
 
-// usageOf reads what was used until now, by the machine and by processes.
+// usageOf reads the CPU time used so far by the machine and by processes.
 func usageOf(pids ...int) (usage, error) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -51,13 +51,12 @@ func usageOf(pids ...int) (usage, error) {
 		}
 		ticks[i] = float64(n) / userHz
 	}
-	// What is idle the kernel knows by the nanosecond, what a processor does only by
-	// the clock's ticks.
+	// The kernel accounts idle time in nanoseconds, but busy time only in clock ticks.
 	now := time.Since(started).Seconds() * float64(runtime.NumCPU())
 	u := usage{machine: now - ticks[4] - ticks[5] - ticks[8], softirq: ticks[7]}
 	for _, pid := range pids {
 		var t unix.Timespec
-		// The clock of a process of that number: clock_getcpuclockid(3).
+		// The clock ID of a process: see clock_getcpuclockid(3).
 		if err := unix.ClockGettime(int32(^pid<<3|2), &t); err != nil {
 			return u, fmt.Errorf("processor time of process %d: %w", pid, err)
 		}

@@ -16,11 +16,10 @@ import (
 	"github.com/fairlead/fairlead/lab/paper"
 )
 
-// bfdUsual is how long nothing may be taken for dead.
+// bfdUsual is the default duration during which no session may be declared down.
 const bfdUsual = 10 * time.Minute
 
-// bfd has every processor busy, and counts the sessions that end though nothing
-// fails.
+// bfd keeps every CPU busy, and counts the sessions that end although nothing fails.
 func bfd(ctx context.Context, o Options, r *Result) (err error) {
 	s, err := o.newSystem(ctx, "bfd", cluster.RouterFairlead, paper.Options{TwoReflectors: true})
 	if err != nil {
@@ -56,18 +55,18 @@ func bfd(ctx context.Context, o Options, r *Result) (err error) {
 // quiet is a system in which nothing should happen.
 type quiet struct {
 	*system
-	sides       map[string][]string // the processes of each
+	sides       map[string][]string // the processes of each side
 	began       time.Time
 	before, now alarms
 }
 
-// alarms are what has happened until a moment.
+// alarms counts what has happened up to a point in time.
 type alarms struct {
 	ended, changes float64
-	by             map[string]float64 // sessions that a side took for dead
+	by             map[string]float64 // sessions that a side declared down
 }
 
-// last lets it run for so long, and tells of it now and then.
+// last lets the system run for the duration long, and reports progress every tellEvery.
 func (q *quiet) last(ctx context.Context, long time.Duration, tell func()) error {
 	for told := q.began; time.Since(q.began) < long; {
 		if err := errors.Join(bench.Pause(ctx, time.Second), q.FailedProcess()); err != nil {
@@ -111,10 +110,10 @@ func (q *quiet) rows() []bench.Row {
 	return rows
 }
 
-// silences counts, by its log, how often a process has ended a session because BFD
-// heard nothing.
+// silences counts, from a process's log, how often it ended a session because BFD
+// received nothing.
 func (s *system) silences(host string) (n float64) {
-	text, _ := os.ReadFile(s.LogFile(host)) // who has written nothing has not
+	text, _ := os.ReadFile(s.LogFile(host)) // a process that logged nothing has no file
 	for line := range bytes.Lines(text) {
 		if bytes.Contains(line, []byte("BGP session ended")) && bytes.Contains(line, []byte("BFD is down: nothing heard")) {
 			n++
@@ -123,10 +122,10 @@ func (s *system) silences(host string) (n float64) {
 	return n
 }
 
-// count is a row of one number.
+// count returns a row with a single number.
 func count(name, unit string, n float64) bench.Row { return bench.Plain(name, unit, n) }
 
-// burn keeps so many processors busy until it is told to rest.
+// burn keeps the given number of CPUs busy until rest is called.
 func burn(threads int) (rest func()) {
 	quit := make(chan struct{})
 	var burning sync.WaitGroup

@@ -19,8 +19,9 @@ const (
 	startGoal, startMost = time.Second, 2 * time.Second
 )
 
-// convergence has another number of balancers run every few seconds, and measures
-// the delay until the router's kernel has just these: Fig. 13 (c) of the paper.
+// convergence changes the number of running load balancers every few seconds, and
+// measures the delay until the router's kernel has exactly these as next hops: Fig. 13
+// (c) of the paper.
 func convergence(ctx context.Context, o Options, r *Result) error {
 	var all []*changing
 	for _, router := range o.Routers {
@@ -44,10 +45,10 @@ func convergence(ctx context.Context, o Options, r *Result) error {
 	return err
 }
 
-// convergenceLength is how long the number changes.
+// convergenceLength is the default duration of a run.
 const convergenceLength = 3 * time.Minute
 
-// changing is a run with a number of balancers that changes.
+// changing is a run in which the number of load balancers changes.
 type changing struct {
 	*system
 	router        string
@@ -55,7 +56,7 @@ type changing struct {
 	starts, stops delays
 	going         sync.WaitGroup // those that have been told to end
 	mu            sync.Mutex
-	failed        error // of theirs
+	failed        error // the error of any of them
 }
 
 func (o Options) changeNumber(ctx context.Context, router string, r *Result) (c *changing, err error) {
@@ -77,7 +78,7 @@ func (o Options) changeNumber(ctx context.Context, router string, r *Result) (c 
 			return c, err
 		}
 		if now := time.Now(); now.After(next) {
-			next = now // one that took long is not hurried after
+			next = now // after a slow step, do not catch up
 		}
 		if time.Since(told) > tellEvery {
 			told = time.Now()
@@ -89,7 +90,7 @@ func (o Options) changeNumber(ctx context.Context, router string, r *Result) (c 
 	return c, nil
 }
 
-// rows are the figures so far.
+// rows returns the figures so far.
 func (c *changing) rows() (rows []bench.Row) {
 	if c.starts.Count() > 0 {
 		rows = append(rows, c.starts.rows("convergence: "+c.router+": balancers start", startGoal, startMost)...)
@@ -100,7 +101,7 @@ func (c *changing) rows() (rows []bench.Row) {
 	return rows
 }
 
-// tellEvery is how often progress is shown, and what is there kept.
+// tellEvery is how often progress is printed and the figures so far are saved.
 const tellEvery = 20 * time.Second
 
 func (c *changing) tell(since time.Duration) {
@@ -109,8 +110,8 @@ func (c *changing) tell(since time.Duration) {
 		c.starts.Count(), ms(c.starts.max), ms(c.starts.quantile(0.5)), c.stops.Count(), ms(c.stops.max), ms(c.stops.quantile(0.5)))
 }
 
-// step makes it another number of balancers at a given time, after all that went
-// before is over.
+// step changes the number of load balancers at a given time, after the previous change is
+// complete.
 func (c *changing) step(ctx context.Context, random *rand.Rand, at time.Time) error {
 	c.going.Wait()
 	if err := errors.Join(c.failed, c.FailedProcess()); err != nil {
@@ -119,7 +120,7 @@ func (c *changing) step(ctx context.Context, random *rand.Rand, at time.Time) er
 	running := c.Balancers(mainService)
 	want := 1 + random.IntN(c.o.Most-1)
 	if want >= len(running) {
-		want++ // another number than now
+		want++ // a different number than now
 	}
 	if want < len(running) {
 		return c.stop(ctx, at, running[:len(running)-want])

@@ -7,13 +7,13 @@ import (
 	"github.com/fairlead/fairlead/lab/load"
 )
 
-// delays are many times, in as little memory as few.
+// delays collects any number of delays in constant memory.
 type delays struct {
 	load.Histogram
 	min, max time.Duration
 }
 
-// Add counts one.
+// Add adds one delay.
 func (d *delays) Add(t time.Duration) {
 	if d.Count() == 0 {
 		d.min = t
@@ -22,10 +22,10 @@ func (d *delays) Add(t time.Duration) {
 	d.Histogram.Add(t)
 }
 
-// quantile is at most 1/16 too large, and never more than the longest.
+// quantile is at most 1/16 too large, and never exceeds the maximum.
 func (d *delays) quantile(q float64) time.Duration { return min(d.Quantile(q), d.max) }
 
-// rows give the median, and what nearly all and what all are within, with their
+// rows returns the median, the 99th percentile and the maximum, the latter two with their
 // goals.
 func (d *delays) rows(name string, nearly, all time.Duration) []bench.Row {
 	row := func(what string, t time.Duration) bench.Row {

@@ -1,8 +1,7 @@
-// Package ecmp is the experiment about the routes between balancers and router:
-// how soon the router's kernel has what balancers announce, what that does to
-// flows, and what traffic gets by it. Everything that takes part is a real process
-// in a network namespace of its own; only the case table has one that speaks for
-// all balancers.
+// Package ecmp is the experiment about the routes between load balancers and router: how
+// soon the router's kernel has the advertised routes, what route changes do to flows, and
+// what throughput results. Every participant is a real process in its own network
+// namespace, except in the case table, where one process speaks for all load balancers.
 package ecmp
 
 import (
@@ -20,37 +19,37 @@ import (
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
-// Options say what is run.
+// Options configures a run.
 type Options struct {
-	// Binary is the fairlead to run in the lab.
+	// Binary is the fairlead binary to run in the lab.
 	Binary string
-	// Cases are what is measured, by name.
+	// Cases contains the names of the cases to measure.
 	Cases []string
-	// Routers are what is upstream, one after the other.
+	// Routers contains the upstream routers to measure, one after the other.
 	Routers []string
-	// Duration is how long each run goes on whose length is free; 0: as long as is
-	// usual for its case. Every is the time between two changes there, Most how
-	// many balancers run at most, and Seed decides how many when.
+	// Duration is the length of each run with a free length; 0 means the default of its
+	// case. Every is the time between two changes in such a run, Most the maximum number
+	// of running load balancers, and Seed the seed that selects their numbers.
 	Duration, Every time.Duration
 	Most            int
 	Seed            uint64
-	// Rate is what a balancer's link is limited to, in Mbit/s.
+	// Rate is the rate limit of a load balancer's link, in Mbit/s.
 	Rate uint64
-	// Flows are how many flows are counted, or connections measured.
+	// Flows is the number of flows that are counted, or of connections that are measured.
 	Flows int
-	// Prefixes and Balancers are the size of the table, Rounds how often each
-	// figure is measured.
+	// Prefixes and Balancers are the size of the table, Rounds how often each figure is
+	// measured.
 	Prefixes, Balancers, Rounds int
-	// Logs is the folder for the logs of all processes; empty for one that
-	// vanishes with the sandbox.
+	// Logs is the folder for the logs of all processes. If it is empty, the logs
+	// disappear with the sandbox.
 	Logs string
-	// Progress is told what goes on.
+	// Progress receives progress messages.
 	Progress io.Writer
-	// Save, where it is given, is told of what is there of a result now and then.
+	// Save, if set, is called with the partial report from time to time.
 	Save func(*bench.Report) error
 }
 
-// cases are the measurements by name, each in labs of its own.
+// cases contains the measurements by name. Each one builds its own labs.
 var cases = map[string]func(context.Context, Options, *Result) error{
 	"convergence": convergence,
 	"failures":    failures,
@@ -62,10 +61,10 @@ var cases = map[string]func(context.Context, Options, *Result) error{
 	"table":       table,
 }
 
-// Cases names what can be measured.
+// Cases returns the names of all cases.
 func Cases() []string { return slices.Sorted(maps.Keys(cases)) }
 
-// DefaultOptions are the experiment as it is quoted.
+// DefaultOptions returns the options behind the published figures.
 func DefaultOptions() Options {
 	return Options{
 		Cases: Cases(), Routers: slices.Clone(cluster.Routers), Every: 5 * time.Second, Most: 4, Seed: 1, Rate: 20, Flows: 400,
@@ -73,14 +72,13 @@ func DefaultOptions() Options {
 	}
 }
 
-// Bounds of the table: prefixes are numbered within 10.128.0.0/9, balancers
-// within 10.0.1.0/24.
+// Bounds of the table: prefixes are in 10.128.0.0/9, load balancers in 10.0.1.0/24.
 const (
 	mostPrefixes  = 1 << 15
 	mostBalancers = 250
 )
 
-// Validate says which option is wrong.
+// Validate reports which options are invalid.
 func (o Options) Validate() error {
 	var errs []error
 	within := func(name string, n, low, high int) {
@@ -115,23 +113,23 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Result is a report, and the pictures that belong to it.
+// Result is a report with its pictures.
 type Result struct {
 	*bench.Report
-	plots map[string][]byte // SVG by the file's name
+	plots map[string][]byte // SVG by file name
 }
 
-// WritePlots writes the pictures into a folder, and gives their paths.
+// WritePlots writes the pictures into a folder, and returns their paths.
 func (r *Result) WritePlots(dir string) (paths []string, err error) {
 	return bench.WriteFiles(dir, r.plots)
 }
 
-// Run measures the cases, one after the other. It needs the sandbox. Where it ends
-// with an error, the cases before are in the result; where that is the context's,
-// also what there is of the one that was under way, if it is a long one.
+// Run measures the cases one after the other. It must run in the sandbox. If it returns
+// an error, the result contains the cases before. If that is the context's error, it also
+// contains what an interrupted long case has measured so far.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	r := &Result{Report: bench.New("ecmp"), plots: map[string][]byte{}}
-	// Temporary files of whatever is started go with the sandbox, too.
+	// Put the temporary files of child processes into the sandbox, too.
 	if err := os.Setenv("TMPDIR", sandbox.WorkDir); err != nil {
 		return r, err
 	}
@@ -149,7 +147,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 
 func (o Options) say(format string, args ...any) { fmt.Fprintf(o.Progress, format+"\n", args...) }
 
-// save keeps what is there of a result, with the rows of a case that goes on.
+// save saves the partial result with the rows of the running case.
 func (o Options) save(r *Result, more []bench.Row) {
 	if o.Save == nil {
 		return
@@ -161,7 +159,7 @@ func (o Options) save(r *Result, more []bench.Row) {
 	}
 }
 
-// long gives the length of a run: what is asked for, or what is usual.
+// long returns the length of a run: the requested or the default one.
 func (o Options) long(usual time.Duration) time.Duration {
 	if o.Duration != 0 {
 		return o.Duration

@@ -20,8 +20,8 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// TestCases runs each case small and short. What takes how long is not judged, what
-// is lost or moved is.
+// TestCases runs each case with small parameters. It does not check durations, but it
+// checks what is lost or moved.
 func TestCases(t *testing.T) {
 	binary := benchtest.Build(t)
 	t.Run("each", func(t *testing.T) {
@@ -39,7 +39,7 @@ func eachCase(t *testing.T, binary string) {
 		args  []string
 		rows  int
 		plots []string
-		// zero are rows that are 0 on any machine, by their beginning and end.
+		// zero lists the prefix and suffix of rows that are 0 on any machine.
 		zero [][2]string
 	}{
 		"convergence": {[]string{"--duration", "4s", "--every", "1s", "--most", "2"}, 6, []string{"ecmp-convergence.svg"}, nil},
@@ -87,7 +87,8 @@ func eachCase(t *testing.T, binary string) {
 	}
 }
 
-// interrupted ends a long run early: what it had is there, from before and then.
+// interrupted ends a long run early. Its figures must be saved, both before and at the
+// interruption.
 func interrupted(t *testing.T, binary string, name string, args ...string) {
 	t.Parallel()
 	out := filepath.Join(benchtest.Ground, name+"-interrupted")

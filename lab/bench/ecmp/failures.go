@@ -17,7 +17,8 @@ const (
 	mendGoal = 3000
 )
 
-// failures kills a balancer of two, and cuts its link silently and joins it again.
+// failures kills one of two load balancers, and cuts the other's link silently and
+// restores it.
 func failures(ctx context.Context, o Options, r *Result) error {
 	for _, router := range o.Routers {
 		kill, cut, mend, err := o.fail(ctx, router)
@@ -34,7 +35,7 @@ func failures(ctx context.Context, o Options, r *Result) error {
 	return nil
 }
 
-// outage is how long a link stays cut: as long as it takes to give up waiting.
+// outage is how long a link stays cut: long enough for peers to give up.
 const outage = 2 * time.Second
 
 func (o Options) fail(ctx context.Context, router string) (kill, cut, mend []float64, err error) {
@@ -76,7 +77,7 @@ func (o Options) fail(ctx context.Context, router string) (kill, cut, mend []flo
 }
 
 func (s *system) cutAndMend(ctx context.Context, timed func(*[]float64, string, func() error) error, cut, mend *[]float64) error {
-	// BFD is up a moment after its session.
+	// BFD comes up a moment after the BGP session.
 	if err := bench.Pause(ctx, outage); err != nil {
 		return err
 	}

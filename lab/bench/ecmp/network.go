@@ -26,20 +26,20 @@ var (
 
 // network is what the cases run in:
 //
-//	balancers 10.0.1.1 … ──┐ (as the case draws them)
+//	balancers 10.0.1.1 … ──┐ (their topology depends on the case)
 //	reflector 10.0.0.109 ──┤ switch
 //	router    10.0.0.110 ──┘
 type network struct {
 	o     Options
 	lab   *lab.Lab
 	dir   string
-	table *router.Table // of the router's kernel, to look at
+	table *router.Table // of the router's kernel, for inspection
 }
 
-// segment is the switch that all are at.
+// segment is the switch that connects all hosts.
 const segment = "nodes"
 
-// newNetwork builds it with the balancers as they are drawn.
+// newNetwork builds the network with the given load balancers.
 func newNetwork(ctx context.Context, o Options, balancers lab.Topology) (n *network, err error) {
 	l, err := lab.Build(ctx, lab.Topology{
 		Hosts:    append([]lab.HostSpec{{Name: "reflector"}, {Name: "router", Forward: true}}, balancers.Hosts...),
@@ -74,7 +74,7 @@ func (n *network) close() error {
 	return err
 }
 
-// start runs the binary in a host; its log is in the folder, by the host's name.
+// start runs the binary in a host. Its log is in the folder, named after the host.
 func (n *network) start(host string, args ...string) (*lab.Process, error) {
 	log, err := os.Create(filepath.Join(n.dir, host+".log"))
 	if err != nil {
@@ -100,14 +100,14 @@ func (n *network) startRouter() (*lab.Process, error) {
 		"--socket", filepath.Join(n.dir, "router.sock"))
 }
 
-// speakers is a process that speaks for some balancers.
+// speakers is a process that speaks BGP for some load balancers.
 type speakers struct {
 	in  io.WriteCloser
 	out *bufio.Scanner
 }
 
-// speak starts one in a host, and returns when all its balancers have their
-// sessions. It ends with the host.
+// speak starts such a process in a host, and returns when all its load balancers have
+// established their sessions. The process ends with the host.
 func (n *network) speak(host string, first, balancers int) (*speakers, error) {
 	_, in, out, err := n.lab.Host(host).Converse(lab.Self("bench", "speakers", "--reflector", reflectorAddr.String(),
 		"--first", fmt.Sprint(first), "--balancers", fmt.Sprint(balancers)))
@@ -132,13 +132,13 @@ func (s *speakers) answered() error {
 	return nil
 }
 
-// tell gives an order, and does not wait for it to be done.
+// tell sends an order and does not wait for completion.
 func (s *speakers) tell(o order) error { return json.NewEncoder(s.in).Encode(o) }
 
-// obey gives an order, and waits for it to be done.
+// obey sends an order and waits for completion.
 func (s *speakers) obey(o order) error { return errors.Join(s.tell(o), s.answered()) }
 
-// hops gives how many next hops the router's kernel has for a prefix.
+// hops returns the number of next hops in the router's kernel for a prefix.
 func (n *network) hops(i int) int {
 	to := servicePrefix(i)
 	rs, err := n.lab.Host("router").Netlink().RouteGetWithOptions(to.Addr().Next().AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
@@ -148,8 +148,9 @@ func (n *network) hops(i int) int {
 	return max(1, len(rs[0].MultiPath))
 }
 
-// until waits likewise, and tells how long it took since. Prefixes are looked
-// at one after the other: what is right stays right.
+// until waits until the first prefixes have the given number of next hops, and returns
+// how long that took since the given time. It checks prefixes one after the other,
+// because a prefix that is right stays right.
 func (n *network) until(ctx context.Context, since time.Time, prefixes, hops int) (time.Duration, error) {
 	for i := 0; i < prefixes; {
 		if n.hops(i) == hops {

@@ -19,18 +19,18 @@ import (
 	"github.com/fairlead/fairlead/router"
 )
 
-// hopCount is how many next hops there are, of which one is lost.
+// hopCount is the number of next hops, one of which is lost.
 const hopCount = 4
 
 // spreading is a way for a router to spread flows over next hops.
 type spreading struct {
 	name, router string
-	// beside has our router make FRR's routes resilient.
+	// beside runs our router next to FRR, to make FRR's routes resilient (shadow routes).
 	beside bool
 }
 
-// nexthops withdraws one of four next hops and counts the flows that change theirs:
-// the dead one's own, and others.
+// nexthops withdraws one of four next hops and counts the flows whose next hop changes:
+// those of the withdrawn next hop, and others.
 func nexthops(ctx context.Context, o Options, r *Result) error {
 	for _, how := range []spreading{
 		{"fairlead, resilient", cluster.RouterFairlead, false},
@@ -48,7 +48,7 @@ func nexthops(ctx context.Context, o Options, r *Result) error {
 	return nil
 }
 
-// loseHop measures one way.
+// loseHop measures one way of spreading.
 func (o Options) loseHop(ctx context.Context, how spreading, r *Result) (err error) {
 	n, err := newHops(ctx, o)
 	if err != nil {
@@ -87,7 +87,8 @@ func (o Options) loseHop(ctx context.Context, how spreading, r *Result) (err err
 	return nil
 }
 
-// hopsNetwork is a network whose balancers answer themselves, each with its name.
+// hopsNetwork is a network whose load balancers answer requests themselves, each with its
+// name.
 type hopsNetwork struct {
 	*network
 	flows *flows.Flows
@@ -102,7 +103,7 @@ var (
 	hopsService = netip.AddrPortFrom(servicePrefix(0).Addr().Next(), cluster.EchoPort)
 )
 
-// newHops draws, beside router and reflector, a client and the balancers:
+// newHops builds a client and the load balancers next to router and reflector:
 //
 //	client 192.168.0.2 ── .1 router ─┬─ hop-1 … hop-4, 10.0.1.1 … .4
 //	                                 └─ reflector
@@ -154,7 +155,7 @@ func (n *hopsNetwork) close() error {
 	return errors.Join(append(errs, n.network.close())...)
 }
 
-// start starts all that speaks.
+// start starts all BGP speakers.
 func (n *hopsNetwork) start(ctx context.Context, how spreading) error {
 	if _, err := n.startReflector(); err != nil {
 		return err
@@ -194,8 +195,8 @@ func (n *hopsNetwork) startSpreading(how spreading) error {
 	return err
 }
 
-// askWith has so many balancers announce, waits until every route of the router's
-// kernel has just these, and tells who answers each flow.
+// askWith lets count load balancers advertise, waits until every route of the router's
+// kernel has exactly these next hops, and returns which load balancer answers each flow.
 func (n *hopsNetwork) askWith(ctx context.Context, count int, how spreading) ([]string, error) {
 	last := order{}
 	if count == hopCount {

@@ -13,8 +13,8 @@ import (
 	"github.com/fairlead/fairlead/lab/chart"
 )
 
-// drawDelays draws Fig. 13 (c): how often a start, and a stop, took how long, one
-// line a router for each.
+// drawDelays draws Fig. 13 (c): the distribution of the delays of starts and stops, one
+// line each per router.
 func drawDelays(all []*changing) ([]byte, error) {
 	p := plot.New()
 	p.Title.Text = "Until the router's kernel has the balancers that run"
@@ -42,10 +42,10 @@ func drawDelays(all []*changing) ([]byte, error) {
 	return chart.SVG(p, 26, 12)
 }
 
-// barsAnOctave is how many bars there are for each doubling.
+// barsAnOctave is the number of bars per doubling.
 const barsAnOctave = 4
 
-// steps are the shares in bars that grow with the delay, in milliseconds.
+// steps returns the shares in bars of exponentially growing delays, in milliseconds.
 func (d *delays) steps() plotter.XYs {
 	bars := map[int]uint64{}
 	bar := func(ms float64) int { return int(math.Floor(barsAnOctave * math.Log2(ms))) }
@@ -63,8 +63,8 @@ func (d *delays) steps() plotter.XYs {
 	return append(xys, plotter.XY{X: at(last + 1)}, plotter.XY{X: at(last + 2)})
 }
 
-// drawThroughput draws Fig. 13 (a): what gets through so many balancers, and a line
-// through what gets through one.
+// drawThroughput draws Fig. 13 (a): the throughput by the number of load balancers, and a
+// line that extrapolates the throughput of one.
 func drawThroughput(o Options, shaped, unshaped [][]float64) ([]byte, error) {
 	p := plot.New()
 	p.Title.Text = "Throughput by the number of balancers"
@@ -95,8 +95,8 @@ func drawThroughput(o Options, shaped, unshaped [][]float64) ([]byte, error) {
 	return chart.SVG(p, 16, 12)
 }
 
-// drawOverTime draws Fig. 13 (b): the throughput of each second, and the number of
-// balancers times that of one.
+// drawOverTime draws Fig. 13 (b): the throughput of each second, and the number of load
+// balancers times the throughput of one.
 func drawOverTime(samples []sample, one float64) ([]byte, error) {
 	p := plot.New()
 	p.Title.Text = "Throughput while the number of balancers changes"

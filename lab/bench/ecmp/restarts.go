@@ -16,7 +16,7 @@ import (
 	"github.com/fairlead/fairlead/lab/paper"
 )
 
-// reflectors kills either of two reflectors and starts it again, under traffic.
+// reflectors kills each of two reflectors and starts it again, under traffic.
 func reflectors(ctx context.Context, o Options, r *Result) error {
 	for _, router := range o.Routers {
 		if err := o.killReflectors(ctx, router, r); err != nil {
@@ -50,8 +50,8 @@ func (o Options) killReflectors(ctx context.Context, router string, r *Result) (
 	return nil
 }
 
-// restarts ends what takes part and starts it again, as for an upgrade and by
-// force, under traffic.
+// restarts ends each component, gracefully as for an upgrade and by force, and starts it
+// again, under traffic.
 func restarts(ctx context.Context, o Options, r *Result) (err error) {
 	s, f, err := o.underFlows(ctx, "restarts", cluster.RouterFairlead)
 	if err != nil {
@@ -82,7 +82,7 @@ func restarts(ctx context.Context, o Options, r *Result) (err error) {
 	return nil
 }
 
-// traffic is flows that go on while something happens.
+// traffic contains flows that continue while something happens.
 type traffic struct {
 	*flows.Flows
 	before []string
@@ -90,8 +90,8 @@ type traffic struct {
 	close  func() error
 }
 
-// underFlows brings up a system with two reflectors, and flows through it that are
-// all answered.
+// underFlows brings up a system with two reflectors, and flows through it that are all
+// answered.
 func (o Options) underFlows(ctx context.Context, name, router string) (s *system, t *traffic, err error) {
 	if s, err = o.newSystem(ctx, name, router, paper.Options{TwoReflectors: true}); err != nil {
 		return nil, nil, err
@@ -133,7 +133,7 @@ func call(f func() error) error {
 	return f()
 }
 
-// Close ends the flows and those who answer.
+// Close ends the flows and the processes that answer them.
 func (t *traffic) Close() error {
 	var err error
 	if t.Flows != nil {
@@ -142,8 +142,8 @@ func (t *traffic) Close() error {
 	return errors.Join(err, call(t.close))
 }
 
-// through does something while the flows go on, and gives how many packets were
-// lost meanwhile.
+// through runs do while the flows continue, and returns how many packets were lost
+// meanwhile.
 func (t *traffic) through(do func() error) (lost int, err error) {
 	t.Sent, t.Lost = 0, 0
 	_, failed := t.During(t.before, func() { err = do() })
@@ -170,7 +170,7 @@ func (s *system) anew(ctx context.Context, process string, how unix.Signal, star
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if how == unix.SIGKILL { // whoever does not notice is to suffer from it
+	if how == unix.SIGKILL { // give peers time to notice the failure, or to suffer from it
 		if err := bench.Pause(ctx, time.Second); err != nil {
 			return err
 		}
@@ -178,8 +178,8 @@ func (s *system) anew(ctx context.Context, process string, how unix.Signal, star
 	return start()
 }
 
-// allUp waits until everyone speaks with everyone and the router's kernel is right,
-// and for what follows from that.
+// allUp waits until all sessions are up and the router's kernel has the right next hops,
+// plus one second for what follows from that.
 func (s *system) allUp(ctx context.Context) error {
 	if err := s.sessionsUp(ctx); err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/lab/cluster"
 )
 
-// peers asks the reflectors for their sessions, which are all that there are.
+// peers queries the reflectors for their sessions, which are all sessions of the system.
 func (s *system) peers(ctx context.Context) (all [][]advertise.Peer, err error) {
 	for _, name := range s.Reflectors() {
 		ctx, cancel := context.WithTimeout(ctx, cluster.StartLimit)
@@ -35,8 +35,8 @@ func (s *system) flaps(ctx context.Context) (n uint64, err error) {
 	return n, err
 }
 
-// sessionsUp waits until every balancer and the router have a session, watched by
-// BFD, with every reflector.
+// sessionsUp waits until every load balancer and the router have a session with every
+// reflector, monitored by BFD.
 func (s *system) sessionsUp(ctx context.Context) error {
 	want := len(s.Balancers(mainService)) + 1
 	var why error

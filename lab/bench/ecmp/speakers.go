@@ -14,35 +14,36 @@ import (
 	"github.com/fairlead/fairlead/core/route"
 )
 
-// order is a line to the process that speaks for all balancers: what they are to
-// announce. Its answer is a line with an error, empty for none.
+// order is one line of input for the process that speaks for all load balancers: what
+// they must advertise. Its answer is a line with an error, or an empty one.
 type order struct {
-	// All is how many prefixes each balancer announces.
+	// All is the number of prefixes that each load balancer advertises.
 	All int
-	// Less is how many of them, the first ones, the last balancer leaves out.
+	// Less is the number of prefixes, from the first on, that the last load balancer does
+	// not advertise.
 	Less int
 }
 
-// servicePrefix numbers prefixes, balancerAddr the addresses that balancers
-// speak from and are next hops by.
+// servicePrefix returns the i-th prefix, balancerAddr the address that the i-th load
+// balancer uses for its sessions and as its next hop.
 func servicePrefix(i int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 128 + byte(i>>8), byte(i), 0}), 24)
 }
 
 func balancerAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 1, 1 + byte(i)}) }
 
-// sessionsWithin is how long sessions may take to come up.
+// sessionsWithin is the time limit for sessions to come up.
 const sessionsWithin = time.Minute
 
-// Speakers say for which balancers a process speaks, and to whom.
+// Speakers configures the load balancers that a process speaks for, and their peers.
 type Speakers struct {
 	AS         uint32
 	Reflectors []netip.Addr
-	// First is the number of the first balancer, Balancers how many there are.
+	// First is the number of the first load balancer, Balancers how many there are.
 	First, Balancers int
 }
 
-// Speak announces for balancers as orders on in say, until in ends.
+// Speak advertises routes for load balancers as ordered on in, until in ends.
 func Speak(ctx context.Context, c Speakers, in io.Reader, out io.Writer) error {
 	var peers []bgp.PeerConfig
 	for _, a := range c.Reflectors {
@@ -84,7 +85,7 @@ func Speak(ctx context.Context, c Speakers, in io.Reader, out io.Writer) error {
 	return nil
 }
 
-// obey has all balancers announce at once.
+// obey lets all load balancers advertise concurrently.
 func (c Speakers) obey(speakers []*bgp.Speaker, o order) error {
 	errs := make([]error, len(speakers))
 	var wg sync.WaitGroup

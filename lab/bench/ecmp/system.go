@@ -14,21 +14,21 @@ import (
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
-// The one service of a system, and how many servers it has.
+// The only service of a system, and its number of backends.
 const (
 	mainService = 0
 	servers     = 2
 )
 
-// system is the papers' network with one service, real agents in it, and an ear at
-// the router's kernel.
+// system is the network of the papers with one service, real agents, and a watch on the
+// router's kernel.
 type system struct {
 	*cluster.Cluster
 	o     Options
 	watch *watch
 }
 
-// newSystem builds the network behind a router; no balancer is there yet.
+// newSystem builds the network behind a router, without load balancers.
 func (o Options) newSystem(ctx context.Context, name, router string, p paper.Options) (s *system, err error) {
 	logs := o.Logs
 	if logs == "" {
@@ -39,7 +39,7 @@ func (o Options) newSystem(ctx context.Context, name, router string, p paper.Opt
 		return nil, err
 	}
 	p.Services = make([]paper.ServiceOptions, 1)
-	// One balancer a node; those that go have theirs for a while.
+	// One load balancer per node. Those that are leaving keep their node for a while.
 	p.Nodes = 2 * o.Most
 	c, err := cluster.New(ctx, cluster.Options{Binary: o.Binary, Router: router, Logs: logs, Paper: p})
 	if err != nil {
@@ -71,10 +71,12 @@ func (s *system) close() error {
 	return s.Cluster.Close()
 }
 
-// routed says whether the router's kernel has just the balancers that there are.
+// routed reports whether the router's kernel has exactly the current load balancers as
+// next hops.
 func (s *system) routed() bool { return s.RouterHas(mainService, s.NextHops(mainService)) }
 
-// bringUp starts so many balancers and waits until the router has them.
+// bringUp starts the given number of load balancers and waits until the router has routes
+// to them.
 func (s *system) bringUp(ctx context.Context, balancers int) error {
 	for range balancers {
 		if _, err := s.Route(ctx, mainService); err != nil {
@@ -84,8 +86,8 @@ func (s *system) bringUp(ctx context.Context, balancers int) error {
 	return nil
 }
 
-// converge waits until the router's kernel is right, and gives how long that took
-// from began on.
+// converge waits until the router's kernel has the right next hops, and returns how long
+// that took since began.
 func (s *system) converge(ctx context.Context, what string, began time.Time) (time.Duration, error) {
 	at, ok := s.watch.until(ctx, cluster.StartLimit, s.routed)
 	if !ok {
@@ -96,7 +98,7 @@ func (s *system) converge(ctx context.Context, what string, began time.Time) (ti
 	return at.Sub(began), nil
 }
 
-// remove takes a balancer's pod and what it wrote away, once its process has ended.
+// remove removes a load balancer's pod and log, after its process has ended.
 func (s *system) remove(ctx context.Context, pod paper.Pod) error {
 	select {
 	case <-s.Process(pod.Name).Done():

@@ -19,10 +19,10 @@ const (
 	oneChangeGoal = 20
 )
 
-// changesARound is how many single changes each round measures.
+// changesARound is the number of single changes measured per round.
 const changesARound = 10
 
-// table measures how soon the router's kernel has a full table, and a change.
+// table measures how soon the router's kernel has a full table, and a single change.
 func table(ctx context.Context, o Options, r *Result) (err error) {
 	balancers := lab.HostSpec{Name: "balancers"}
 	for i := range o.Balancers {
@@ -68,10 +68,10 @@ func table(ctx context.Context, o Options, r *Result) (err error) {
 	return nil
 }
 
-// times are what was measured, in milliseconds.
+// times contains the measurements, in milliseconds.
 type times struct{ announce, start, withdraw, add, leave, announceCPU, startCPU []float64 }
 
-// round starts with an empty kernel and no route announced, and ends so.
+// round starts and ends with an empty kernel table and no route advertised.
 func (t *times) round(ctx context.Context, n *tableNetwork) error {
 	full, all := order{All: n.o.Prefixes}, n.o.Balancers
 	router, err := n.startRouter()
@@ -122,14 +122,14 @@ func (t *times) round(ctx context.Context, n *tableNetwork) error {
 	return n.obey(order{})
 }
 
-// tableNetwork is a network with one process that speaks for all balancers.
+// tableNetwork is a network with one process that speaks for all load balancers.
 type tableNetwork struct {
 	*network
 	*speakers
 }
 
-// order gives an order, waits for the router's kernel to have so many next hops
-// for each of the first prefixes, and tells how long that took.
+// order sends an order, waits until the router's kernel has the given number of next hops
+// for each of the first prefixes, and returns how long that took.
 func (n *tableNetwork) order(ctx context.Context, o order, prefixes, hops int) (time.Duration, error) {
 	began := time.Now()
 	if err := n.tell(o); err != nil {
@@ -148,12 +148,12 @@ func (n *tableNetwork) timed(ctx context.Context, o order, prefixes, hops int, i
 	return err
 }
 
-// processorTime is what a process has used so far, in milliseconds, in steps of
-// ten; 0 where it is gone. On a machine that does other things, too, it says more
-// than the clock.
+// processorTime returns the CPU time of a process so far, in milliseconds, in steps of
+// ten, or 0 if the process is gone. On a busy machine it is more meaningful than elapsed
+// time.
 func processorTime(pid int) float64 {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, after, _ := strings.Cut(string(text), ") ") // what is before is its name
+	_, after, _ := strings.Cut(string(text), ") ") // the process name comes before
 	fields := strings.Fields(after)
 	if len(fields) < 13 {
 		return 0

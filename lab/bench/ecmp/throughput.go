@@ -14,24 +14,24 @@ import (
 	"github.com/fairlead/fairlead/lab/paper"
 )
 
-// linearGoal is how many percent a throughput may differ from that of one balancer
-// times their number.
+// linearGoal is the maximum percentage by which the throughput may differ from that of
+// one load balancer times their number.
 const linearGoal = 5
 
 const (
-	// uploads is how many connections upload.
+	// uploads is the number of uploading connections.
 	uploads       = 32
 	overTimeUsual = 2 * time.Minute
 )
 
-// uploadSettle is how long a figure is not measured after a change: connections that
-// waited behind a full link send seconds apart, and need some to see that theirs is
-// another. Then it is, for as long as there is between two.
+// uploadSettle is how long nothing is measured after a change. Connections that were
+// stuck behind a full link retransmit seconds apart, and need several retransmissions to
+// notice that their path has changed. The measurement then takes as long as the settling.
 func (o Options) uploadSettle() time.Duration { return o.Every }
 
-// throughput is Fig. 13 (a) and (b) of the paper: what gets through 1 to Most
-// balancers whose links are limited to equal rates; the same while their number
-// changes; and, where nothing is limited, what these processors get through.
+// throughput is Fig. 13 (a) and (b) of the paper: the throughput of 1 to Most load
+// balancers whose links have the same rate limit; the same while their number changes;
+// and, without limits, what these CPUs can carry.
 func throughput(ctx context.Context, o Options, r *Result) error {
 	shaped, err := o.upload(ctx, o.Rate*1e6, r)
 	if err != nil {
@@ -57,8 +57,8 @@ func throughput(ctx context.Context, o Options, r *Result) error {
 	return err
 }
 
-// off gives by how many percent each round's figure differs from n times that of
-// one balancer.
+// off returns by how many percent each round's figure differs from n times that of one
+// load balancer.
 func off(figures, one []float64, n int) []float64 {
 	all := make([]float64, len(figures))
 	for i := range figures {
@@ -67,8 +67,8 @@ func off(figures, one []float64, n int) []float64 {
 	return all
 }
 
-// upload measures with 1 to Most balancers, Rounds times; where links are limited,
-// also while their number changes.
+// upload measures 1 to Most load balancers, Rounds times. If links are limited, it also
+// measures while their number changes.
 func (o Options) upload(ctx context.Context, rate uint64, r *Result) (rates [][]float64, err error) {
 	s, err := o.newSystem(ctx, "throughput", cluster.RouterFairlead, paper.Options{BalancerRate: rate})
 	if err != nil {
@@ -106,7 +106,7 @@ func (o Options) upload(ctx context.Context, rate uint64, r *Result) (rates [][]
 	return rates, s.overTime(ctx, u, bench.SpreadOf(rates[0]).Median, r)
 }
 
-// rate gives what is uploaded from now on, in Mbit/s.
+// rate returns the upload rate over the window from now on, in Mbit/s.
 func (u *upload) rate(ctx context.Context, window time.Duration) (float64, error) {
 	before, err := u.arrived()
 	if err != nil {
@@ -120,7 +120,7 @@ func (u *upload) rate(ctx context.Context, window time.Duration) (float64, error
 	return float64(now-before) * 8 / 1e6 / time.Since(began).Seconds(), err
 }
 
-// resize starts or ends balancers until there are so many.
+// resize starts or ends load balancers until there are n.
 func (s *system) resize(ctx context.Context, n int) error {
 	running := s.Balancers(mainService)
 	if more := n - len(running); more > 0 {
@@ -144,16 +144,15 @@ func (s *system) resize(ctx context.Context, n int) error {
 	return nil
 }
 
-// sample is the throughput in a second, and how many balancers there were at its
-// end.
+// sample is the throughput in one second, and the number of load balancers at its end.
 type sample struct {
 	at        time.Duration
 	rate      float64
 	balancers int
 }
 
-// overTime changes the number of balancers and compares the throughput of each span
-// without a change, once it has settled, with that number.
+// overTime changes the number of load balancers. For each span without a change, once
+// settled, it compares the throughput with that number.
 func (s *system) overTime(ctx context.Context, u *upload, one float64, r *Result) error {
 	settle := int(s.o.uploadSettle().Seconds())
 	random, began, long := rand.New(rand.NewPCG(s.o.Seed, 1)), time.Now(), s.o.long(overTimeUsual)

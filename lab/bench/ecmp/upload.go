@@ -15,11 +15,10 @@ import (
 	"github.com/fairlead/fairlead/lab/load"
 )
 
-// uploadChunk is what an uploading connection writes at a time.
+// uploadChunk is the size of one write of an uploading connection.
 const uploadChunk = 16 << 10
 
-// upload is traffic that takes all it can get: connections over each of which one
-// request goes whose body does not end.
+// upload is greedy traffic: each connection sends one request with an endless body.
 type upload struct {
 	conns []*uploading
 	end   context.CancelFunc
@@ -28,14 +27,14 @@ type upload struct {
 	err   error
 }
 
-// uploading is one of them.
+// uploading is one connection of an upload.
 type uploading struct {
 	*net.TCPConn
 	raw     syscall.RawConn
 	written atomic.Int64
 }
 
-// startUpload opens n connections from the client's addresses in turn.
+// startUpload opens n connections, which use the client's addresses in rotation.
 func startUpload(ctx context.Context, dial load.Dial, locals []netip.Addr, to netip.AddrPort, n int) (*upload, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	u := &upload{end: cancel}
@@ -70,8 +69,8 @@ func (c *uploading) run(to netip.AddrPort) error {
 	return fmt.Errorf("connection %s to %s: %w", c.LocalAddr(), to, err)
 }
 
-// arrived is how many bytes the servers have acknowledged: what was written less
-// what still waits for that. What is being written now counts for a little less.
+// arrived returns how many bytes the backends have acknowledged: the bytes written less
+// those not acknowledged yet. A write in progress is slightly undercounted.
 func (u *upload) arrived() (bytes int64, err error) {
 	for _, c := range u.conns {
 		written, waiting := c.written.Load(), 0
@@ -84,14 +83,14 @@ func (u *upload) arrived() (bytes int64, err error) {
 	return bytes, u.broken()
 }
 
-// broken gives what became of connections that ended by themselves.
+// broken returns the errors of connections that ended by themselves.
 func (u *upload) broken() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.err
 }
 
-// stop ends all of it, and gives what broken does.
+// stop ends all connections, and returns what broken does.
 func (u *upload) stop() error {
 	err := u.broken()
 	u.end()

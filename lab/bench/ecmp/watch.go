@@ -15,18 +15,18 @@ import (
 	"github.com/fairlead/fairlead/lab/netns"
 )
 
-// watch hears what the router's kernel says of its routes and next hops
-// (rtnetlink), and looks at the table each time.
+// watch subscribes to the router kernel's route and next hop events (rtnetlink), and
+// reads the table after each event.
 type watch struct {
 	kick   chan struct{}
 	events *nl.NetlinkSocket
 	quit   atomic.Bool
 	heard  sync.WaitGroup
-	// changes counts the times that the table was another one.
+	// changes counts the changes of the table.
 	changes atomic.Int64
 }
 
-// newWatch watches a namespace; hops looks at the table.
+// newWatch watches a namespace. hops reads the table.
 func newWatch(ns *netns.NS, hops func() ([]string, error)) (*watch, error) {
 	w := &watch{kick: make(chan struct{}, 1)}
 	var err error
@@ -65,11 +65,11 @@ func (w *watch) close() {
 	w.heard.Wait()
 }
 
-// fallBack is how often the kernel is asked though it said nothing.
+// fallBack is the interval at which the table is read without an event.
 const fallBack = 50 * time.Millisecond
 
-// until asks whether the table is right now, and after each message of the kernel,
-// and gives the time at which it was; false where it never was.
+// until calls right immediately and after each kernel event, and returns the time at
+// which it became true, or false if it did not within the limit.
 func (w *watch) until(ctx context.Context, within time.Duration, right func() bool) (time.Time, bool) {
 	end := time.NewTimer(within)
 	defer end.Stop()

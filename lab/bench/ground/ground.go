@@ -1,6 +1,7 @@
-// Package ground is the node on which service proxies are compared: addresses of
-// very many endpoints, a way to the addresses of Services, a cgroup, and one
-// server that is every endpoint. Who leads there is the experiments' business.
+// Package ground is the testbed for comparing service proxies: one node with the
+// addresses of very many endpoints, a route to the addresses of Services, a cgroup, and
+// one server that acts as every endpoint. Each experiment installs the proxy that it
+// measures.
 package ground
 
 import (
@@ -21,34 +22,34 @@ import (
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
-// Node is the node's address, and in Endpoints are those of all endpoints, which
-// serve on Port. Services are in kube.ServiceCIDR.
+// Node is the node's address. Endpoints contains the addresses of all endpoints, which
+// listen on Port. Services are in kube.ServiceCIDR.
 var (
 	Node      = netip.MustParseAddr("10.0.0.1")
 	Endpoints = netip.MustParsePrefix("10.128.0.0/9")
 )
 
-// Port is where every endpoint serves, ServicePort where Services do.
+// Port is the port of every endpoint, ServicePort the port of every Service.
 const (
 	Port        = 8080
 	ServicePort = 80
 )
 
-// cgroupPrefix begins the name of the cgroup of a run; the kernel keeps those of
-// runs that were killed.
+// cgroupPrefix is the prefix of the name of a run's cgroup. The kernel retains the
+// cgroups of runs that were killed.
 const cgroupPrefix = "fairlead-bench-"
 
-// Ground is the node's addresses, a cgroup with this process and all that it
-// starts, and the server.
+// Ground is the testbed: the node's addresses, a cgroup with this process and its
+// children, and the server.
 type Ground struct {
-	// Cgroup is the folder of the cgroup.
+	// Cgroup is the path of the cgroup.
 	Cgroup string
 
 	mount  string
 	server net.Listener
 }
 
-// New makes it in this network namespace, which is the sandbox's own.
+// New sets up the testbed in this network namespace, which must be the sandbox's.
 func New() (*Ground, error) {
 	g := &Ground{mount: filepath.Join(sandbox.WorkDir, "cgroup")}
 	if err := errors.Join(addresses(), g.enterCgroup()); err != nil {
@@ -62,8 +63,8 @@ func New() (*Ground, error) {
 	return g, nil
 }
 
-// addresses makes the endpoints' addresses the node's own, and gives packets to
-// Services a way, which kube-proxy's rules need.
+// addresses assigns the endpoints' addresses to the node, and adds a route to Services,
+// which kube-proxy's rules need.
 func addresses() error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -83,8 +84,8 @@ func addresses() error {
 	return nil
 }
 
-// enterCgroup puts this process into a cgroup of its own, so that what is
-// attached there touches nobody else's sockets.
+// enterCgroup moves this process into its own cgroup, so that programs attached there do
+// not affect other sockets.
 func (g *Ground) enterCgroup() error {
 	if err := os.Mkdir(g.mount, 0o700); err != nil {
 		return err
@@ -94,7 +95,7 @@ func (g *Ground) enterCgroup() error {
 	}
 	old, _ := filepath.Glob(filepath.Join(g.mount, cgroupPrefix+"*"))
 	for _, path := range old {
-		_ = os.Remove(path) // one with processes stays
+		_ = os.Remove(path) // fails if it still contains processes
 	}
 	own := filepath.Join(g.mount, cgroupPrefix+sandbox.OuterPID())
 	if err := os.Mkdir(own, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
@@ -104,12 +105,12 @@ func (g *Ground) enterCgroup() error {
 	return moveTo(own)
 }
 
-// moveTo puts this process into a cgroup.
+// moveTo moves this process into a cgroup.
 func moveTo(folder string) error {
 	return os.WriteFile(filepath.Join(folder, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
 }
 
-// Close takes it all away but for the addresses.
+// Close removes everything except the addresses.
 func (g *Ground) Close() error {
 	var errs []error
 	if g.server != nil {
@@ -124,8 +125,8 @@ func (g *Ground) Close() error {
 	return errors.Join(errs...)
 }
 
-// serve gives everybody a byte, and waits until they go: so the port is free
-// again at once.
+// serve sends one byte to each client and waits until the client closes, so that the
+// server's port is free again immediately.
 func serve(l net.Listener) {
 	for {
 		conn, err := l.Accept()

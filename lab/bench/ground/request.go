@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Request opens a connection to a Service, takes the byte that the server gives,
-// and says how long connecting took and how many packets had to be sent again.
+// Request opens a connection to a Service and reads the byte that the server sends. It
+// returns how long the connect took and how many packets were retransmitted.
 func Request(to netip.Addr, limit time.Duration) (took time.Duration, lost uint32, err error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -22,7 +22,7 @@ func Request(to netip.Addr, limit time.Duration) (took time.Duration, lost uint3
 			return 0, 0, err
 		}
 	}
-	// The port is free again as soon as the connection is closed.
+	// With linger 0, the port is free as soon as the connection is closed.
 	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil {
 		return 0, 0, err
 	}

@@ -11,12 +11,12 @@ import (
 	"github.com/fairlead/fairlead/lab/guest"
 )
 
-// guestLimit is how long the guest may take: half an hour at the sizes of the
-// table on a busy machine.
+// guestLimit is the time limit for the guest: with the table's sizes it takes half an
+// hour on a busy machine.
 const guestLimit = time.Hour
 
-// InGuest measures in a guest that has IPVS: this program is run there with args,
-// which have it write the report to its standard output as JSON.
+// InGuest measures in a UML guest that has IPVS. It runs this program there with args,
+// which must make it write the report to its standard output as JSON.
 func InGuest(ctx context.Context, args ...string) (*bench.Report, error) {
 	var out bytes.Buffer
 	status, err := guest.Run(ctx, guest.Options{Memory: 4096, Limit: guestLimit, Stdout: &out}, append([]string{"/proc/1/exe"}, args...)...)

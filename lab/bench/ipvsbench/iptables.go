@@ -11,11 +11,11 @@ import (
 	"github.com/fairlead/fairlead/lab/netns"
 )
 
-// iptablesRuns are how many services more are written to iptables at each size.
+// iptablesRuns is how many single services are added to iptables at each size.
 const iptablesRuns = 3
 
-// measureIPTables writes services as kube-proxy does, into iptables-legacy: all
-// of them at once, and then one more. It ends where a size took too long.
+// measureIPTables writes services to iptables-legacy as kube-proxy does: all of them in
+// one call, and then one more. It stops after a size that took too long.
 func measureIPTables(ctx context.Context, o Options, r *bench.Report) (err error) {
 	ns, err := netns.Create("bench-iptables")
 	if err != nil {
@@ -53,8 +53,8 @@ func measureIPTables(ctx context.Context, o Options, r *bench.Report) (err error
 	return nil
 }
 
-// rules gives the services from one to another, of kube-proxy's chains, as
-// iptables-restore reads them.
+// rules returns the services in [from, to) as chains like kube-proxy's, in the format of
+// iptables-restore.
 func rules(from, to int) string {
 	var chains, lines strings.Builder
 	if from == 0 {

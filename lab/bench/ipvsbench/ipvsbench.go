@@ -1,6 +1,6 @@
-// Package ipvsbench measures how long one service more takes to write among many:
-// by the IPVS data plane, by netlink calls alone, and as iptables rules of
-// kube-proxy's form. It needs a kernel with IPVS, which lab/guest has.
+// Package ipvsbench measures how long it takes to add one service to many: with the IPVS
+// data plane, with bare netlink calls, and as iptables rules like kube-proxy's. It needs
+// a kernel with IPVS, which lab/guest has.
 package ipvsbench
 
 import (
@@ -19,25 +19,25 @@ import (
 	"github.com/fairlead/fairlead/lab/netns"
 )
 
-// Options say what is measured, and how long.
+// Options configures what is measured.
 type Options struct {
-	// Sizes are how many services are there, ascending.
+	// Sizes contains the numbers of existing services, in ascending order.
 	Sizes []int
-	// Runs are how many services more are written at each size.
+	// Runs is how many single services are added at each size.
 	Runs int
-	// IPTables is how long iptables may take at one size: larger ones are left
-	// out behind the first that took longer.
+	// IPTables is the time limit for iptables at one size. After the first size that
+	// exceeds it, larger ones are skipped.
 	IPTables time.Duration
-	// Progress is told what goes on.
+	// Progress receives progress messages.
 	Progress io.Writer
 }
 
-// DefaultOptions are those of the published table, and one size more.
+// DefaultOptions returns the sizes of the published table, and one more.
 func DefaultOptions() Options {
 	return Options{Sizes: []int{1, 5000, 20000, 50000}, Runs: 101, IPTables: time.Minute}
 }
 
-// Validate says which option is wrong.
+// Validate reports which option is invalid.
 func (o Options) Validate() error {
 	switch {
 	case len(o.Sizes) == 0 || !slices.IsSorted(o.Sizes) || o.Sizes[0] < 1 || o.Sizes[len(o.Sizes)-1] > 65536:
@@ -50,16 +50,17 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// published are the figures of "Scale Kubernetes to Support 50,000 Services"
-// (slide "IPVS vs. IPTables Latency to Add Rules"), in ms.
+// published contains the figures of "Scale Kubernetes to Support 50,000 Services" (slide
+// "IPVS vs. IPTables Latency to Add Rules"), in ms.
 var published = map[int]struct{ ipvs, iptables float64 }{
 	1: {2, 2}, 5000: {2, 11 * 60e3}, 20000: {2, 5 * 3600e3},
 }
 
-// goal is what one service more may take at any size, in ms: the published figure.
+// goal is the maximum time to add one service at any size, in ms. It equals the published
+// figure.
 const goal = 2
 
-// frontend is the i-th service, of a VIP of its own and two servers.
+// frontend returns the i-th service, with its own VIP and two backends.
 func frontend(i int) desired.Frontend {
 	f := desired.Frontend{
 		Key:    service.Key{VIP: netip.AddrFrom4([4]byte{10, byte(1 + i>>16), byte(i >> 8), byte(i)}), Port: 80, Protocol: service.TCP},
@@ -71,13 +72,14 @@ func frontend(i int) desired.Frontend {
 	return f
 }
 
-// The services that come and go have numbers that none of those has that stay.
+// Numbers from which the added services start. They do not collide with those of the
+// existing services.
 const (
 	moreOurs = 1 << 17
 	moreBare = 1 << 18
 )
 
-// Measure measures at every size. It needs a sandbox.
+// Measure measures at every size. It must run in a sandbox.
 func Measure(ctx context.Context, o Options) (*bench.Report, error) {
 	r := bench.New("ipvs")
 	r.Note("Times are in milliseconds, of one service with a VIP of its own and two servers, until the kernel has all of it.")
@@ -131,9 +133,9 @@ func measureIPVS(ctx context.Context, o Options, r *bench.Report) (err error) {
 	return nil
 }
 
-// oneMore writes services beside those that are there, ours and bare calls in
-// turns, and takes all of them out in the end: with 50,000 routes there, to add and
-// remove one in turns takes the kernel a hundred times as long.
+// oneMore adds services to the existing ones, alternating between the data plane and bare
+// calls, and removes them all at the end. With 50,000 routes, alternating additions and
+// removals would take the kernel a hundred times as long.
 func oneMore(d *ipvs.DataPlane, runs int) (ours, bare []float64, err error) {
 	var undo []func() error
 	for i := range runs {
@@ -153,7 +155,7 @@ func oneMore(d *ipvs.DataPlane, runs int) (ours, bare []float64, err error) {
 	return ours, bare, err
 }
 
-// restart reads all that is held, as an agent that starts does.
+// restart reads the whole kernel state, as an agent does when it starts.
 func restart(path string, held int) (took float64, err error) {
 	var list []desired.Frontend
 	took, err = timed(func() (err error) {
@@ -170,7 +172,7 @@ func restart(path string, held int) (took float64, err error) {
 	return took, err
 }
 
-// timed gives how long something takes, in ms.
+// timed returns how long do takes, in ms.
 func timed(do func() error) (took float64, err error) {
 	began := time.Now()
 	err = do()

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.MainIPVS(m) }
 
-// Every figure of the table comes, and iptables ends where it is told to.
+// All rows of the table are measured, and iptables stops at its time limit.
 func TestMeasure(t *testing.T) {
 	o := Options{Sizes: []int{1, 20, 40}, Runs: 3, IPTables: time.Minute, Progress: io.Discard}
 	measure := func() (cases []string, r *bench.Report) {
@@ -49,7 +49,7 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// A service is eight rules, as in the published table.
+// A service has eight rules, as in the published table.
 func TestRulesAreOfKubeProxysForm(t *testing.T) {
 	if n := strings.Count(rules(1, 2), "\n-A "); n != 8 {
 		t.Errorf("%d rules, want 8:\n%s", n, rules(1, 2))

@@ -12,12 +12,13 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// pending are changes that the server has answered and the kernel does not have yet.
+// pending contains the changes that the API server has acknowledged and the kernel does
+// not have yet.
 type pending struct {
 	mu     sync.Mutex
 	pairs  []pair
 	since  []time.Time
-	delays []float64 // of those that it has, in milliseconds
+	delays []float64 // of the completed changes, in milliseconds
 }
 
 func (p *pending) add(made pair) {
@@ -26,7 +27,7 @@ func (p *pending) add(made pair) {
 	p.pairs, p.since = append(p.pairs, made), append(p.since, time.Now())
 }
 
-// look notes those that the kernel has by now, and gives how many it has not.
+// look records the changes that have reached the kernel, and returns how many have not.
 func (p *pending) look(s subject) (left int, err error) {
 	p.mu.Lock()
 	pairs := p.pairs
@@ -41,8 +42,8 @@ func (p *pending) look(s subject) (left int, err error) {
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// What came meanwhile stands behind those that were looked for. A Service that
-	// has a later change is past those before.
+	// Changes added meanwhile are at the end of the list, after those that were looked
+	// up. A completed change of a Service also completes that Service's earlier changes.
 	past := map[netip.Addr]bool{}
 	var rest pending
 	for i := len(p.pairs) - 1; i >= 0; i-- {
@@ -60,7 +61,7 @@ func (p *pending) look(s subject) (left int, err error) {
 	return len(p.pairs), nil
 }
 
-// watch looks until ctx ends and nothing is left.
+// watch looks until ctx ends and no change is pending.
 func (p *pending) watch(ctx context.Context, s subject) error {
 	deadline := time.Time{}
 	for {
@@ -83,8 +84,8 @@ func (p *pending) watch(ctx context.Context, s subject) error {
 	}
 }
 
-// churn makes changes at a rate, and measures the processor time that the proxy
-// takes meanwhile and each change's delay.
+// churn makes changes at a constant rate, and measures the proxy's CPU time and the delay
+// of each change.
 func (m *meter) churn(ctx context.Context) error {
 	var p pending
 	changing, stop := context.WithCancel(ctx)
@@ -113,7 +114,7 @@ func (m *meter) churn(ctx context.Context) error {
 	return m.told(ctx, Churn)
 }
 
-// makeChanges makes them at the rate until a time.
+// makeChanges makes changes at the rate until the given time.
 func (m *meter) makeChanges(ctx context.Context, p *pending, until time.Time) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(16)

@@ -22,10 +22,10 @@ import (
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
-// nodeName is the node that the proxies are for, as it is seeded.
+// nodeName is the name of the seeded node on which the proxies run.
 const nodeName = "node-0"
 
-// size is how many Services there are, of how many endpoints each.
+// size is the number of Services and the number of endpoints of each.
 type size struct{ services, endpoints int }
 
 // cluster is an API server with Services.
@@ -36,9 +36,10 @@ type cluster struct {
 	core, discovery rest.Interface
 
 	mu sync.Mutex
-	// added counts Services, fresh endpoints that are made beside the seeded ones.
+	// added counts the added Services, fresh the new endpoints, both on top of the seeded
+	// ones.
 	added, fresh int
-	// first are the first endpoints of the Services that have another.
+	// first contains the first endpoint of each Service whose first endpoint was changed.
 	first map[int]netip.Addr
 }
 
@@ -68,7 +69,7 @@ func newCluster(ctx context.Context, o Options, name string, s size) (*cluster, 
 	return c, nil
 }
 
-// close ends it, and takes its data away, which are in memory.
+// close stops the cluster and deletes its data, which is in memory.
 func (c *cluster) close() error {
 	if err := c.Close(); err != nil {
 		return err
@@ -76,7 +77,7 @@ func (c *cluster) close() error {
 	return os.RemoveAll(c.dir)
 }
 
-// connect returns clients of the two groups that are of interest.
+// connect returns clients for the core and discovery API groups.
 func connect(config *rest.Config) (core, discovery rest.Interface, err error) {
 	scheme, err := kubeclient.Scheme(corev1.AddToScheme, discoveryv1.AddToScheme)
 	if err != nil {
@@ -94,15 +95,15 @@ func (c *cluster) createNode(ctx context.Context) error {
 	return c.core.Post().Resource("nodes").Body(node).Do(ctx).Error()
 }
 
-// namespaces is over how many the Services are spread.
+// namespaces is the number of namespaces that the Services are spread over.
 const namespaces = 50
 
 func namespaceOf(i int) string { return fmt.Sprintf("ns-%d", i%namespaces) }
 
-// pair is what the kernel is to hold: clients of a Service are sent to an endpoint.
+// pair is an expected kernel entry: clients of the service are sent to the endpoint.
 type pair struct{ service, endpoint netip.Addr }
 
-// freshEndpoint gives an address that no endpoint ever had.
+// freshEndpoint returns an address that no endpoint has used before.
 func (c *cluster) freshEndpoint() netip.Addr {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,7 +111,7 @@ func (c *cluster) freshEndpoint() netip.Addr {
 	return kube.EndpointAddr(mostEndpoints + c.fresh)
 }
 
-// addService makes one more Service, after its slice, and returns when the
+// addService creates one more Service, after its EndpointSlice, and returns when the
 // server has answered.
 func (c *cluster) addService(ctx context.Context) (pair, error) {
 	i := c.services + c.added
@@ -126,8 +127,8 @@ func (c *cluster) addService(ctx context.Context) (pair, error) {
 	if err := c.discovery.Post().Namespace(meta.Namespace).Resource("endpointslices").Body(slice).Do(ctx).Error(); err != nil {
 		return made, err
 	}
-	// With an address asked for, the server does not look for one, which takes
-	// it long among many.
+	// Request a specific address, because allocating one takes the server long among many
+	// Services.
 	service := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
 		ClusterIP: made.service.String(),
 		Ports:     []corev1.ServicePort{{Name: "http", Port: ground.ServicePort, TargetPort: intstr.FromInt32(ground.Port)}},
@@ -135,7 +136,7 @@ func (c *cluster) addService(ctx context.Context) (pair, error) {
 	return made, c.core.Post().Namespace(meta.Namespace).Resource("services").Body(service).Do(ctx).Error()
 }
 
-// endpointsOf gives the endpoints that a seeded Service has now.
+// endpointsOf returns the current endpoints of a seeded Service.
 func (c *cluster) endpointsOf(i int) []netip.Addr {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,8 +150,8 @@ func (c *cluster) endpointsOf(i int) []netip.Addr {
 	return all
 }
 
-// changeEndpoint gives a seeded Service another first endpoint, and returns when
-// the server has answered.
+// changeEndpoint replaces the first endpoint of a seeded Service, and returns when the
+// server has answered.
 func (c *cluster) changeEndpoint(ctx context.Context, i int) (pair, error) {
 	to := c.freshEndpoint()
 	c.mu.Lock()
@@ -159,7 +160,7 @@ func (c *cluster) changeEndpoint(ctx context.Context, i int) (pair, error) {
 	return pair{kube.ServiceAddr(i), to}, c.setEndpoints(ctx, i, c.endpointsOf(i))
 }
 
-// setEndpoints gives the first slice of a seeded Service these endpoints.
+// setEndpoints sets the endpoints of a seeded Service's first slice.
 func (c *cluster) setEndpoints(ctx context.Context, i int, all []netip.Addr) error {
 	patch, err := json.Marshal(map[string]any{"endpoints": sliceEndpoints(all)})
 	if err != nil {
@@ -180,7 +181,7 @@ func sliceEndpoints(all []netip.Addr) (out []discoveryv1.Endpoint) {
 	return out
 }
 
-// pods gives addresses for so many.
+// pods returns addresses for n new pods.
 func (c *cluster) pods(n int) (all []netip.Addr) {
 	for range n {
 		all = append(all, c.freshEndpoint())

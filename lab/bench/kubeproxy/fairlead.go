@@ -19,7 +19,7 @@ import (
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
-// Where the agent pins and answers.
+// Where the agent pins its BPF objects, and its status socket.
 const bpffs = "/sys/fs/bpf"
 
 var (
@@ -46,15 +46,15 @@ func (f *fairlead) name() string           { return "fairlead" }
 func (f *fairlead) program() *kube.Program { return f.agent }
 func (f *fairlead) pause() time.Duration   { return 200 * time.Microsecond }
 
-// own is how many Services an API server has of its own: kubernetes.
+// own is the number of Services that an API server creates itself: kubernetes.
 const own = 1
 
-// keyOf is how clients address a Service.
+// keyOf returns the key of a Service.
 func keyOf(a netip.Addr) proxy.Key {
 	return proxy.Key{Addr: a, Port: ground.ServicePort, Protocol: service.TCP}
 }
 
-// open opens what the agent has pinned; false where that is not there yet.
+// open opens the agent's pinned maps. It returns false if they do not exist yet.
 func (f *fairlead) open() (bool, error) {
 	if f.reader != nil {
 		return true, nil
@@ -71,7 +71,7 @@ func (f *fairlead) complete() (bool, error) {
 	if ok, err := f.open(); !ok {
 		return false, err
 	}
-	// Counting costs as much as there is: one is looked for first.
+	// Counting takes time proportional to the size, so look up one Service first.
 	if _, found, err := f.reader.Get(keyOf(kube.ServiceAddr(f.cluster.services - 1))); !found {
 		return false, err
 	}
@@ -123,7 +123,7 @@ func (f *fairlead) held(all []pair) ([]bool, error) {
 	return out, nil
 }
 
-// clear removes the pins, which were all that kept the maps.
+// clear removes the pins, which were the last references to the maps.
 func (f *fairlead) clear() error {
 	var err error
 	if f.reader != nil {
@@ -133,7 +133,7 @@ func (f *fairlead) clear() error {
 	return errors.Join(err, os.RemoveAll(pins))
 }
 
-// state is what the agent says of its service proxy.
+// state returns the agent's status of the service proxy.
 func (f *fairlead) state(ctx context.Context) (status.ServiceProxy, error) {
 	s, err := status.Fetch(ctx, socket)
 	if err == nil && s.ServiceProxy == nil {
@@ -145,8 +145,8 @@ func (f *fairlead) state(ctx context.Context) (status.ServiceProxy, error) {
 	return *s.ServiceProxy, nil
 }
 
-// synced says whether the agent answers, knows all Services and has nothing to
-// write.
+// synced reports whether the agent answers, has received all Services and has nothing
+// left to write.
 func (f *fairlead) synced(ctx context.Context) bool {
 	s, err := f.state(ctx)
 	return err == nil && s.Synced && s.Refused == 0 && s.Services >= f.cluster.services

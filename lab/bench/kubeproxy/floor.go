@@ -21,13 +21,13 @@ import (
 	"github.com/fairlead/fairlead/lab/bench/proxybench"
 )
 
-// Bottom is what the floor took, in seconds.
+// Bottom contains the durations of the floor, in seconds.
 type Bottom struct{ List, Write float64 }
 
-// Floor does the least that a service proxy can do: a plain informer lists and
-// decodes all Services and slices, and as many entries are written to a map. It
-// prints what that took as JSON, and is a process of its own, to be compared
-// with one.
+// Floor does the minimum that a service proxy must do: a plain informer lists and decodes
+// all Services and EndpointSlices, and the same number of entries is written to a map. It
+// prints the durations as JSON. It runs in its own process, so that it is comparable with
+// a proxy.
 func Floor(ctx context.Context, kubeconfig string, entries int, out io.Writer) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -54,11 +54,11 @@ func Floor(ctx context.Context, kubeconfig string, entries int, out io.Writer) e
 	return json.NewEncoder(out).Encode(b)
 }
 
-// listed makes an informer ask for lists, which an API server gives sooner than
-// streams.
+// listed makes an informer use list requests, which an API server answers sooner than
+// streaming lists.
 type listed struct{ *cache.ListWatch }
 
-// IsWatchListSemanticsUnSupported is the name that client-go looks for.
+// IsWatchListSemanticsUnSupported has the name that client-go looks for.
 func (listed) IsWatchListSemanticsUnSupported() bool { return true }
 
 func informer(client cache.Getter, resource string, kind runtime.Object) cache.Controller {
@@ -69,7 +69,7 @@ func informer(client cache.Getter, resource string, kind runtime.Object) cache.C
 	return controller
 }
 
-// floorTime runs the floor, and gives how long it took from its start to its word.
+// floorTime runs the floor, and returns how long it took from process start to output.
 func (e *experiment) floorTime(ctx context.Context, c *cluster) (took float64, b Bottom, err error) {
 	entries := c.services * (1 + c.endpoints)
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", "bench", "kube-floor", "--kubeconfig", c.Kubeconfig, "--entries", strconv.Itoa(entries))

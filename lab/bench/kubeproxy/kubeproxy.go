@@ -1,11 +1,11 @@
-// Package kubeproxy measures the service proxy on Kubernetes as it is: a real
-// API server with very many Services, the agent as a process of its own, and
-// beside it, in the same run and the same namespaces, Kubernetes' own
-// kube-proxy (nftables). What counts is what the kernel holds, read from
-// outside; only where that cannot tell, the agent is asked.
+// Package kubeproxy measures the service proxy in a realistic setup: a real API server
+// with very many Services, and the agent as a separate process. In the same run and the
+// same namespaces it also measures Kubernetes' own kube-proxy (nftables). Results are
+// read from the kernel, from outside; the agent is queried only for what the kernel
+// cannot show.
 //
-// Package ground is where it happens, cluster.go the API server, fairlead.go and
-// peer.go the two that are measured, parts.go and the files it names how, and
+// Package ground is the testbed, cluster.go contains the API server, fairlead.go and
+// peer.go the two proxies, parts.go and the files it names the measurements, and
 // report.go the goals.
 package kubeproxy
 
@@ -24,7 +24,7 @@ import (
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
-// The parts of the experiment, in their order.
+// The parts of the experiment, in order.
 const (
 	Start   = "start"
 	Add     = "add"
@@ -37,36 +37,40 @@ const (
 	Big     = "big-services"
 )
 
-// Parts are all of them.
+// Parts contains all parts.
 var Parts = []string{Start, Add, Change, Churn, Memory, Packet, Restart, Rolling, Big}
 
-// Options say what is measured.
+// Options configures what is measured.
 type Options struct {
-	// Services, with so many Endpoints each, are what the proxy is measured among.
+	// Services is the number of Services with which the proxy is measured, each with
+	// Endpoints endpoints.
 	Services, Endpoints int
-	// PeerServices is kube-proxy's number, and that of Fairlead's figures to
-	// compare with, measured in turns; 0 leaves both out.
+	// PeerServices is the number of Services with which kube-proxy and, for comparison,
+	// Fairlead are measured in alternation. 0 skips both.
 	PeerServices int
-	// BigServices, with BigEndpoints each, are a cluster of its own.
+	// BigServices is the number of Services with BigEndpoints endpoints each. They are
+	// measured in a separate cluster.
 	BigServices, BigEndpoints int
-	// Starts is how often the proxy is started from nothing, and how many rounds
-	// kube-proxy and Fairlead take turns in, Changes how many
-	// changes are measured one by one, Connects how many connections.
+	// Starts is how often the proxy is started from scratch, and the number of rounds in
+	// which kube-proxy and Fairlead alternate. Changes is the number of changes measured
+	// one by one, Connects the number of connections.
 	Starts, Changes, Connects int
-	// Rate is of the changes a second of a part that goes on for Duration.
+	// Rate is the number of changes per second in the part Churn, which runs for
+	// Duration.
 	Rate     int
 	Duration time.Duration
-	// RollingPods are replaced, one after the other, in RollingServices.
+	// RollingPods is the number of pods that are replaced, one after the other, behind
+	// RollingServices Services.
 	RollingPods, RollingServices int
-	// Only are the parts that are measured.
+	// Only contains the parts to measure.
 	Only []string
-	// Binary is fairlead's; Logs is a folder for the logs of all programs.
+	// Binary is the fairlead binary, Logs the folder for the logs of all programs.
 	Binary, Logs string
-	// Progress is told what goes on.
+	// Progress receives progress messages.
 	Progress io.Writer
 }
 
-// DefaultOptions are those of the goals.
+// DefaultOptions returns the options that the goals apply to.
 func DefaultOptions() Options {
 	return Options{
 		Services: 50_000, Endpoints: 3, PeerServices: 1000, BigServices: 5000, BigEndpoints: 50,
@@ -75,10 +79,10 @@ func DefaultOptions() Options {
 	}
 }
 
-// mostEndpoints is for how many there are addresses.
+// mostEndpoints is the maximum number of endpoints, limited by the available addresses.
 const mostEndpoints = 1 << 20
 
-// Validate tells what makes no sense.
+// Validate reports which options are invalid.
 func (o Options) Validate() error {
 	var errs []error
 	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -112,9 +116,8 @@ func (o Options) wants(part string) bool { return slices.Contains(o.Only, part) 
 
 func (o Options) say(format string, args ...any) { fmt.Fprintf(o.Progress, format+"\n", args...) }
 
-// Run measures. It needs the sandbox, with a network of its own, and the
-// programs of Kubernetes. Where it ends with an error, what was measured before
-// is in the report.
+// Run runs the experiment. It needs the sandbox, with its own network, and the Kubernetes
+// programs. If it returns an error, the report contains what was measured before.
 func Run(ctx context.Context, o Options) (report *bench.Report, err error) {
 	if err := os.Setenv("TMPDIR", sandbox.WorkDir); err != nil {
 		return nil, err
@@ -135,13 +138,15 @@ func Run(ctx context.Context, o Options) (report *bench.Report, err error) {
 	return e.report(), err
 }
 
-// experiment is one run, with what it has found.
+// experiment is one run with its results.
 type experiment struct {
 	Options
 	ground *ground.Ground
-	// ours are Fairlead's figures among Services; big are those of BigServices.
+	// ours contains Fairlead's figures with Services Services, big those with
+	// BigServices.
 	ours, big figures
-	// few are those among PeerServices and peer kube-proxy's, round by round.
+	// few contains Fairlead's figures with PeerServices Services, and peer those of
+	// kube-proxy, by round.
 	few, peer []figures
 	notes     []string
 }
@@ -173,7 +178,7 @@ func (e *experiment) run(ctx context.Context) error {
 	return nil
 }
 
-// stage makes a cluster for a part of the experiment.
+// stage creates a cluster for a part of the experiment.
 func (e *experiment) stage(ctx context.Context, name string, s size, run func(context.Context, *cluster) error) (err error) {
 	e.say("%d Services of %d endpoints: starting etcd and kube-apiserver ...", s.services, s.endpoints)
 	began := time.Now()
@@ -186,8 +191,8 @@ func (e *experiment) stage(ctx context.Context, name string, s size, run func(co
 	return run(ctx, c)
 }
 
-// amongFew measures Fairlead and kube-proxy in turns, as many rounds as there are
-// starts, each with its share of all that is measured.
+// amongFew measures Fairlead and kube-proxy in alternation, in as many rounds as there
+// are starts. Each round makes its share of all measurements.
 func (e *experiment) amongFew(ctx context.Context, c *cluster) error {
 	round := *e
 	round.notes = nil
@@ -217,13 +222,13 @@ func (e *experiment) amongFew(ctx context.Context, c *cluster) error {
 	return nil
 }
 
-// amongAll measures Fairlead.
+// amongAll measures Fairlead with all Services.
 func (e *experiment) amongAll(ctx context.Context, c *cluster) error {
 	m := &meter{experiment: e, cluster: c, subject: newFairlead(e, c), into: e.ours, floor: true}
 	return m.measure(ctx, Start, Add, Change, Churn, Memory, Packet, Restart, Rolling)
 }
 
-// amongBig measures Fairlead's start among Services of many endpoints.
+// amongBig measures Fairlead's start with Services of many endpoints.
 func (e *experiment) amongBig(ctx context.Context, c *cluster) error {
 	m := &meter{experiment: e, cluster: c, subject: newFairlead(e, c), into: e.big, floor: true}
 	return errors.Join(m.part(ctx, Start), m.end())

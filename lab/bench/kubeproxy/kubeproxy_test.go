@@ -12,8 +12,8 @@ import (
 
 func TestMain(m *testing.M) { kube.Main(m, "kube-proxy") }
 
-// TestSmall runs the whole experiment small and short. What takes how long is
-// not judged, what is lost or written is.
+// TestSmall runs the whole experiment with small parameters. It does not check durations,
+// but it checks what is lost or written.
 func TestSmall(t *testing.T) {
 	report := benchtest.Run(t, benchtest.Build(t), benchtest.Ground, "kube",
 		"--services", "100", "--peer-services", "50", "--big-services", "20", "--starts", "1", "--changes", "5",

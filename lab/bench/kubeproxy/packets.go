@@ -13,16 +13,16 @@ import (
 	"github.com/fairlead/fairlead/lab/kube"
 )
 
-// requestLimit is how long an answer may take.
+// requestLimit is the timeout of a request.
 const requestLimit = 10 * time.Second
 
-// roundSize is how many connections one median is of.
+// roundSize is the number of connections per median.
 const roundSize = 50
 
-// firstPackets opens connections to the first and to the last Service in turns.
+// firstPackets opens connections to the first and the last Service in alternation.
 func (m *meter) firstPackets(ctx context.Context) error {
 	first, last := kube.ServiceAddr(0), kube.ServiceAddr(m.cluster.services-1)
-	for range roundSize { // routes and the like are cached afterwards
+	for range roundSize { // warm up caches of routes and the like
 		if _, _, err := ground.Request(first, requestLimit); err != nil {
 			return err
 		}
@@ -46,17 +46,17 @@ func (m *meter) firstPackets(ctx context.Context) error {
 	return nil
 }
 
-// stream is a steady one of requests to a Service.
+// stream is a steady stream of requests to a Service.
 type stream struct {
 	quit    chan struct{}
 	running sync.WaitGroup
 	sent    atomic.Int64
 	lost    atomic.Int64
 	mu      sync.Mutex
-	err     error // of the first request that failed
+	err     error // the first error of a request
 }
 
-// streams is how many requests are under way at a time.
+// streams is the number of concurrent requests.
 const streams = 4
 
 func newStream(to netip.Addr) *stream {
@@ -91,7 +91,7 @@ func (s *stream) stop() {
 	s.running.Wait()
 }
 
-// percentile gives that of values, of which there must be one.
+// percentile returns a percentile of values, which must not be empty.
 func percentile(values []float64, percent int) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[(len(sorted)-1)*percent/100]

@@ -9,7 +9,7 @@ import (
 	"github.com/fairlead/fairlead/lab/bench/proxybench"
 )
 
-// figures are what was measured, by what: a key of report.go.
+// figures contains measured values by key. The keys are those of report.go.
 type figures map[string][]float64
 
 func (f figures) add(what string, values ...float64) { f[what] = append(f[what], values...) }
@@ -20,11 +20,11 @@ type meter struct {
 	cluster *cluster
 	subject subject
 	into    figures
-	// floor says that the floor is measured beside the start.
+	// floor enables measuring the floor in alternation with the starts.
 	floor bool
 }
 
-// startLimit is for the start of a proxy, changeLimit for one change.
+// startLimit is the time limit for the start of a proxy, changeLimit for one change.
 const (
 	startLimit  = 30 * time.Minute
 	changeLimit = 2 * time.Minute
@@ -34,7 +34,7 @@ func (m *meter) say(format string, args ...any) {
 	m.experiment.say("  %s among %d: "+format, append([]any{m.subject.name(), m.cluster.services}, args...)...)
 }
 
-// measure makes the parts that are wanted, and ends the proxy.
+// measure measures the requested parts, and then ends the proxy.
 func (m *meter) measure(ctx context.Context, parts ...string) error {
 	for _, part := range parts {
 		if !m.wants(part) {
@@ -47,7 +47,7 @@ func (m *meter) measure(ctx context.Context, parts ...string) error {
 	return m.end()
 }
 
-// part makes one, on a proxy that has begun.
+// part measures one part, on a running proxy except for Start.
 func (m *meter) part(ctx context.Context, part string) error {
 	if part == Start {
 		return m.starts(ctx)
@@ -74,12 +74,12 @@ func (m *meter) part(ctx context.Context, part string) error {
 	return m.rolling(ctx)
 }
 
-// end kills the proxy and takes what it has left out of the kernel.
+// end kills the proxy and removes what it left in the kernel.
 func (m *meter) end() error {
 	return errors.Join(m.subject.program().Stop(), m.subject.clear())
 }
 
-// start starts the proxy and gives how long it took until the kernel had all.
+// start starts the proxy and returns how long it took until the kernel had everything.
 func (m *meter) start(ctx context.Context) (took float64, err error) {
 	began := time.Now()
 	if err := startUnready(ctx, m.subject.program()); err != nil {
@@ -92,12 +92,12 @@ func (m *meter) start(ctx context.Context) (took float64, err error) {
 	return took, m.subject.verify()
 }
 
-// starts are from nothing, in turns with the floor.
+// starts measures starts from scratch, in alternation with the floor.
 func (m *meter) starts(ctx context.Context) error {
 	n := 1
 	if m.floor {
 		n = m.Starts
-		if _, _, err := m.floorTime(ctx, m.cluster); err != nil { // which warms the server
+		if _, _, err := m.floorTime(ctx, m.cluster); err != nil { // warms up the server
 			return err
 		}
 	}
@@ -123,8 +123,8 @@ func (m *meter) starts(ctx context.Context) error {
 	return nil
 }
 
-// scattered gives the i-th of Services that lie far apart, each once before any
-// twice.
+// scattered returns the i-th of a sequence of Services that are far apart. It visits each
+// Service once before it repeats any.
 func (c *cluster) scattered(i int) int {
 	const step = 7919 // a prime
 	if c.services%step == 0 {
@@ -133,11 +133,11 @@ func (c *cluster) scattered(i int) int {
 	return i * step % c.services
 }
 
-// changes makes changes one by one, and measures from the server's answer until the
-// kernel has each.
+// changes makes changes one by one. It measures from the server's answer until the kernel
+// has the change.
 func (m *meter) changes(ctx context.Context, what string, change func(i int) (pair, error)) error {
 	for i := range m.Changes {
-		time.Sleep(150 * time.Millisecond) // so that none is gathered with the one before
+		time.Sleep(150 * time.Millisecond) // so that it is not batched with the previous one
 		made, err := change(i)
 		if err != nil {
 			return err
@@ -156,8 +156,8 @@ func (m *meter) changes(ctx context.Context, what string, change func(i int) (pa
 	return m.told(ctx, what)
 }
 
-// told notes what the agent says of its own part of the delay: from when it is
-// told of a change until that is written.
+// told records the agent's own part of the delay, as it reports it: from receiving a
+// change until it is written.
 func (m *meter) told(ctx context.Context, what string) error {
 	f, ours := m.subject.(*fairlead)
 	if !ours {
@@ -175,7 +175,8 @@ func (m *meter) told(ctx context.Context, what string) error {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// memory is the most that the process ever had, what it has now, and the kernel's.
+// memory measures the peak and the current memory of the process, and the memory of its
+// maps in the kernel.
 func (m *meter) memory() error {
 	most, now, err := residentOf(m.subject.program())
 	if err != nil {

@@ -18,11 +18,12 @@ import (
 	"github.com/fairlead/fairlead/lab/kube"
 )
 
-// kubeProxy is Kubernetes' own proxy, with nftables and its defaults.
+// kubeProxy is Kubernetes' own kube-proxy, with nftables and its defaults.
 type kubeProxy struct {
 	cluster *cluster
 	proxy   *kube.Program
-	// chains are the Services' as they were when one was missed.
+	// chains caches the chains of the Services. It is read again when a Service is
+	// missing.
 	chains map[netip.Addr]string
 }
 
@@ -51,19 +52,19 @@ func (k *kubeProxy) program() *kube.Program { return k.proxy }
 
 func (k *kubeProxy) pause() time.Duration { return 5 * time.Millisecond }
 
-// table is that of kube-proxy's rules. Its map service-ips leads from a Service's
-// address to a chain, and a map in that chain's only rule to an endpoint.
+// table is the table of kube-proxy's rules. Its map service-ips maps a Service's address
+// to a chain, and a map in that chain's only rule selects an endpoint.
 var table = &nftables.Table{Name: "kube-proxy", Family: nftables.TableFamilyIPv4}
 
 const chainPrefix = "service-"
 
-// gone is what the kernel answers of what is not there, or not any more. The
-// library keeps of its answer only the text.
+// gone reports whether the kernel's error means that something does not exist, or no
+// longer does. The library preserves only the text of the error.
 func gone(err error) bool {
 	return strings.HasSuffix(err.Error(), unix.ENOENT.Error()) || strings.HasSuffix(err.Error(), unix.EINTR.Error())
 }
 
-// readChains reads which chain each Service has.
+// readChains reads the chain of each Service.
 func (k *kubeProxy) readChains() error {
 	conn, err := nftables.New()
 	if err != nil {
@@ -83,7 +84,7 @@ func (k *kubeProxy) readChains() error {
 	return nil
 }
 
-// endpoints gives those to which a Service's clients are sent.
+// endpoints returns the endpoints to which a Service's clients are sent.
 func (k *kubeProxy) endpoints(conn *nftables.Conn, service netip.Addr) (all []netip.Addr, err error) {
 	name, known := k.chains[service]
 	if !known {

@@ -12,34 +12,33 @@ import (
 	"github.com/fairlead/fairlead/lab/kube"
 )
 
-// subject is a service proxy that is measured.
+// subject is a service proxy under measurement.
 type subject interface {
 	name() string
 	program() *kube.Program
-	// complete says whether the kernel has as many entries as the cluster has
-	// Services. It is asked again and again.
+	// complete reports whether the kernel has as many entries as the cluster has
+	// Services. It is polled.
 	complete() (bool, error)
-	// verify compares what the kernel holds with what was seeded.
+	// verify compares the kernel's contents with what was seeded.
 	verify() error
-	// held says of each pair whether the kernel has it.
+	// held reports for each pair whether the kernel has it.
 	held(all []pair) ([]bool, error)
-	// pause is how long to wait between two looks, so that looking costs little.
+	// pause is the polling interval, chosen so that polling costs little.
 	pause() time.Duration
-	// clear takes everything of a proxy that does not run out of the kernel.
+	// clear removes everything from the kernel that a stopped proxy left there.
 	clear() error
 }
 
-// startUnready starts a program and does not wait for it.
+// startUnready starts a program and does not wait until it is ready.
 func startUnready(ctx context.Context, p *kube.Program) error {
 	p.Ready = func(context.Context) error { return nil }
 	return p.Start(ctx)
 }
 
-// ticks is what /proc counts in (USER_HZ), a second.
+// ticks is the number of clock ticks of /proc per second (USER_HZ).
 const ticks = 100
 
-// cpuOf gives the processor time that a program has had, and those that it has
-// started and that have ended.
+// cpuOf returns the CPU time of a program, including its children that have ended.
 func cpuOf(p *kube.Program) (time.Duration, error) {
 	pid, err := p.PID()
 	if err != nil {
@@ -49,7 +48,8 @@ func cpuOf(p *kube.Program) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	// proc_pid_stat(5): after the name in brackets, utime to cstime are the 12th to 15th.
+	// proc_pid_stat(5): utime, stime, cutime and cstime are the 12th to 15th fields after
+	// the name in parentheses.
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	if len(fields) < 15 {
 		return 0, fmt.Errorf("/proc/%d/stat: %q", pid, text)
@@ -65,8 +65,7 @@ func cpuOf(p *kube.Program) (time.Duration, error) {
 	return time.Duration(sum) * time.Second / ticks, nil
 }
 
-// residentOf gives the most memory that a program has ever had and that which it has
-// now, in MB.
+// residentOf returns the peak and the current memory of a program, in MB.
 func residentOf(p *kube.Program) (most, now float64, err error) {
 	pid, err := p.PID()
 	if err != nil {
@@ -93,8 +92,8 @@ func residentOf(p *kube.Program) (most, now float64, err error) {
 	return most, now, nil
 }
 
-// await asks again and again until the answer is yes, and fails where the
-// program ends or the time is up.
+// await polls until done returns true. It fails if the program ends or the time limit is
+// exceeded.
 func await(ctx context.Context, p *kube.Program, what string, limit, pause time.Duration, done func() (bool, error)) error {
 	for deadline := time.Now().Add(limit); ; {
 		ok, err := done()

@@ -7,32 +7,32 @@ import (
 	"github.com/fairlead/fairlead/lab/bench"
 )
 
-// Goals (2 processors, a real API server, 50,000 Services of 3 endpoints).
+// Goals (2 CPUs, a real API server, 50,000 Services with 3 endpoints each).
 const (
 	goalStart, goalStartBig = 4.0, 6.0 // seconds
 	goalFloor               = 2.0      // times the floor of the same run
 	goalP50, goalAddP99     = 5.0, 25.0
 	goalChurnP99            = 50.0 // milliseconds
-	goalChurnCPU            = 5.0  // percent of a processor
+	goalChurnCPU            = 5.0  // percent of a CPU
 	goalRSS, goalMaps       = 300.0, 100.0
-	// goalSame is how much longer what should take equally long may: noise.
+	// goalSame is the tolerance for noise between two durations that should be equal.
 	goalSame = 1.2
-	// goalCost is how much more a change may cost the agent among all Services:
-	// what it looks up is in no cache then.
+	// goalCost is how much more a change may cost the agent with all Services, because
+	// lookups miss the CPU caches.
 	goalCost = 1.5
 )
 
-// line is a row of the report: what is taken of the figures by one key.
+// line is a row of the report, computed from the figures of one key.
 type line struct {
 	text, key, unit string
-	// percent says which percentile; 0 for the median.
+	// percent selects the percentile; 0 selects the median.
 	percent int
-	goal    float64 // less than 0: none
+	goal    float64 // negative: none
 }
 
 const none = -1
 
-// lines are the rows, in their order.
+// lines contains the rows in their order.
 var lines = []line{
 	{"process start to all in the kernel", "start", "s", 0, goalStart},
 	{"one Service more, p50", "add", "ms", 50, goalP50},
@@ -55,7 +55,7 @@ var lines = []line{
 	{"killed and started again: requests with a packet lost", "lost", "requests", 100, 0},
 }
 
-// row gives a line of some figures; false where there are none.
+// row returns the row of a line for some figures, or false without any.
 func (l line) row(f figures, among int) (bench.Row, bool) {
 	values := f[l.key]
 	if len(values) == 0 {
@@ -78,7 +78,7 @@ func (l line) of(values []float64) float64 {
 	return percentile(values, l.percent)
 }
 
-// report puts the figures into the benchmarks' common form.
+// report converts the figures to the common report format.
 func (e *experiment) report() *bench.Report {
 	r := bench.New("kube")
 	peer := fmt.Sprintf("kube-proxy among %d:", e.PeerServices)
@@ -105,13 +105,13 @@ func (e *experiment) report() *bench.Report {
 	return r
 }
 
-// after gives what belongs to a line and has no peer's figure.
+// after returns the additional rows of a line, which have no peer's figure.
 func (e *experiment) after(l line) []bench.Row {
 	switch l.key {
 	case "start":
 		return overFloor(e.ours, e.Services, goalFloor)
 	case "told p50 change":
-		// What a look takes is most of the delay by the server's answer.
+		// With delays from the server's answer on, one lookup takes most of the time.
 		if few := l.rounds(e.few); len(e.ours[l.key]) > 0 && len(few) > 0 {
 			text := fmt.Sprintf("one endpoint changed, the agent's part of it, p50, over that among %d", e.PeerServices)
 			return []bench.Row{single(text, "times", l.of(e.ours[l.key])/percentile(few, 50)).AtMost(goalCost)}
@@ -122,8 +122,8 @@ func (e *experiment) after(l line) []bench.Row {
 	return nil
 }
 
-// compared gives Fairlead's figures among as many Services as kube-proxy's, each the
-// median of the rounds, and the rounds' ratios.
+// compared returns Fairlead's figures with as many Services as kube-proxy's: the median
+// of the rounds, and the ratios per round.
 func (e *experiment) compared(peer string) (rows []bench.Row) {
 	for _, l := range lines {
 		ours, theirs := l.rounds(e.few), l.rounds(e.peer)
@@ -140,7 +140,7 @@ func (e *experiment) compared(peer string) (rows []bench.Row) {
 	return rows
 }
 
-// rounds gives a line's figure in each round that has it.
+// rounds returns a line's figure for each round that has one.
 func (l line) rounds(all []figures) (out []float64) {
 	for _, f := range all {
 		if len(f[l.key]) > 0 {
@@ -158,7 +158,7 @@ func overFloor(f figures, among int, goal float64) []bench.Row {
 	return append([]bench.Row{floor}, ratio(fmt.Sprintf("%d Services: start over the floor", among), f["start"], f["floor"], goal)...)
 }
 
-// ratio compares what was measured in turns.
+// ratio compares figures that were measured in alternation.
 func ratio(text string, of, to []float64, goal float64) []bench.Row {
 	if len(of) == 0 || len(of) != len(to) {
 		return nil
@@ -175,7 +175,8 @@ func single(text, unit string, value float64) bench.Row {
 	return bench.Row{Case: text, Measured: value, Unit: unit, Min: value, Max: value, Runs: 1}
 }
 
-// rolled gives the rolling update with changes gathered, beside the same without.
+// rolled returns the rolling update with batched changes, compared with the same without
+// batching.
 func (e *experiment) rolled() (rows []bench.Row) {
 	update := fmt.Sprintf("rolling update of %d pods in %d Services: ", e.RollingPods, e.RollingServices)
 	for _, l := range []struct{ key, text, unit string }{

@@ -8,7 +8,7 @@ import (
 	"github.com/fairlead/fairlead/lab/kube"
 )
 
-// restart kills the proxy and starts it again, while requests go on.
+// restart kills the proxy and starts it again while requests continue.
 func (m *meter) restart(ctx context.Context) error {
 	if ours, ok := m.subject.(*fairlead); ok {
 		if err := m.restartIdle(ctx, ours); err != nil {
@@ -18,7 +18,7 @@ func (m *meter) restart(ctx context.Context) error {
 	return m.restartBehind(ctx)
 }
 
-// restartIdle is without any change: nothing is to be written.
+// restartIdle restarts without any change, so nothing must be written.
 func (m *meter) restartIdle(ctx context.Context, f *fairlead) error {
 	n, before, err := f.reader.Entries()
 	if err != nil {
@@ -53,8 +53,8 @@ func (m *meter) restartIdle(ctx context.Context, f *fairlead) error {
 	return nil
 }
 
-// restartBehind is with a change while the proxy is away: it is in sync when the
-// kernel has that.
+// restartBehind restarts with a change while the proxy is down. The proxy is in sync when
+// the kernel has that change.
 func (m *meter) restartBehind(ctx context.Context) error {
 	var took time.Duration
 	err := m.whileRequests(func() error {

@@ -13,8 +13,8 @@ import (
 	"github.com/fairlead/fairlead/lab/kube"
 )
 
-// rolling replaces all pods behind many Services, one pod after the other: once
-// with changes gathered and once without.
+// rolling replaces all pods behind many Services, one pod after the other: once with
+// batched changes and once without.
 func (m *meter) rolling(ctx context.Context) error {
 	for _, way := range []struct {
 		name  string
@@ -45,7 +45,7 @@ func (m *meter) roll(ctx context.Context, f *fairlead, name string) error {
 	if err := startUnready(ctx, f.program()); err != nil {
 		return err
 	}
-	// That it has begun is not enough: the last change is to be there.
+	// A completed start is not enough: the last change must be in the kernel.
 	if err := m.awaitPairs(ctx, f, last); err != nil {
 		return err
 	}
@@ -80,8 +80,8 @@ func (m *meter) roll(ctx context.Context, f *fairlead, name string) error {
 	return nil
 }
 
-// deploy gives the first Services these pods, and what the kernel is to have of
-// it.
+// deploy sets the endpoints of the first RollingServices Services to these pods, and
+// returns the pairs that the kernel must have as a result.
 func (m *meter) deploy(ctx context.Context, pods []netip.Addr) (all []pair, err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(16)
@@ -93,7 +93,7 @@ func (m *meter) deploy(ctx context.Context, pods []netip.Addr) (all []pair, err 
 	return all, group.Wait()
 }
 
-// awaitPairs waits until all is written and the kernel has these.
+// awaitPairs waits until everything is written and the kernel has these pairs.
 func (m *meter) awaitPairs(ctx context.Context, f *fairlead, all []pair) error {
 	return await(ctx, f.program(), "all pods in the kernel", startLimit, time.Millisecond, func() (bool, error) {
 		if ok, err := f.open(); !ok {

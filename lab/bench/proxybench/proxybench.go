@@ -1,5 +1,5 @@
-// Package proxybench measures the kernel's part of the service proxy: what its
-// maps take, and what it costs to write as much as it does with nothing beside.
+// Package proxybench measures the kernel's part of the service proxy: the memory of its
+// maps, and the cost of writing as many entries as it does without any other work.
 package proxybench
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Memory gives what the kernel accounts for the maps that are pinned in a folder
-// and below, in bytes.
+// Memory returns how much memory the kernel accounts for the maps pinned in a folder and
+// its subfolders, in bytes.
 func Memory(folder string) (bytes uint64, err error) {
 	err = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -34,15 +34,14 @@ func Memory(folder string) (bytes uint64, err error) {
 	return bytes, err
 }
 
-// Sizes of the service proxy's entries (bpf/proxy/maps.h).
+// Sizes of the service proxy's map entries (bpf/proxy/maps.h).
 const (
 	keySize   = 20
 	valueSize = 32
-	lot       = 4096 // entries of a call
+	lot       = 4096 // entries per call
 )
 
-// WriteRaw writes so many entries to a map of its own, which has room for them
-// beforehand, and gives how long that took.
+// WriteRaw writes entries to its own preallocated map, and returns how long that took.
 func WriteRaw(entries int) (time.Duration, error) {
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: keySize, ValueSize: valueSize, MaxEntries: uint32(max(entries, 1))})
 	if err != nil {

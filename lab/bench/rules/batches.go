@@ -18,28 +18,28 @@ import (
 	loop "github.com/fairlead/fairlead/reconciler/proxy"
 )
 
-// The slides' "Batch processing": what 10 pods behind each of so many Services
-// cost their endpoints controller, in requests and in seconds, before and after it
-// gathered changes for half a second.
+// The figures of the slides' "Batch processing": what 10 pods behind each of the given
+// number of Services cost their endpoints controller, in requests and seconds, before and
+// after it batched changes for half a second.
 const podsEach = 10
 
 var batched = map[int]struct{ before, after, secondsBefore, secondsAfter float64 }{
 	100: {551, 10, 8.5, 3.5}, 150: {785, 14, 13.5, 5.3}, 200: {1105, 17, 22.8, 7.8},
 }
 
-// slidesInterval is how long they gathered.
+// slidesInterval is the batching interval of the slides.
 const slidesInterval = 500 * time.Millisecond
 
-// counting is a plane that notes when each pod is in the kernel.
+// counting is a plane that records when each pod reaches the kernel.
 type counting struct {
 	proxy.Plane
 	mu             sync.Mutex
 	calls, entries int
-	// told are when each Service's pods were told of, by their order; the first
-	// have of each are held.
+	// told contains, for each Service, the times at which its pods were added to the
+	// loop, in order. have is how many of them are programmed.
 	told   map[netip.Addr][]time.Time
 	have   map[netip.Addr]int
-	delays []float64 // milliseconds
+	delays []float64 // in milliseconds
 }
 
 // Apply implements proxy.Plane.
@@ -59,7 +59,7 @@ func (c *counting) Apply(set []proxy.Frontend, gone []proxy.Key) error {
 	return err
 }
 
-// tell notes that a Service has a pod more.
+// tell records that a Service gets one more pod.
 func (c *counting) tell(a netip.Addr) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,8 +72,8 @@ func (c *counting) held() int {
 	return len(c.delays)
 }
 
-// batches gives the rows of the slides' table: pods come up, one after the other
-// at a rate, behind Services that have none yet.
+// batches returns the rows of the slides' table: pods come up one after the other, at a
+// fixed rate, behind Services that have none yet.
 func (o Options) batches(ctx context.Context, g *ground.Ground) (rows []bench.Row, err error) {
 	for _, n := range o.Batches {
 		if n == 0 {
@@ -110,8 +110,8 @@ func (o Options) batches(ctx context.Context, g *ground.Ground) (rows []bench.Ro
 	return rows, nil
 }
 
-// comeUp has the pods of n Services come up, in no order, and waits until the kernel
-// has all.
+// comeUp brings up the pods of n Services in random order, and waits until the kernel has
+// all of them.
 func (o Options) comeUp(ctx context.Context, g *ground.Ground, n int, window, maxDelay time.Duration) (c *counting, took time.Duration, err error) {
 	p := &plane{ground: g}
 	if err := p.fill(ctx, 0); err != nil {
@@ -146,7 +146,7 @@ func (o Options) comeUp(ctx context.Context, g *ground.Ground, n int, window, ma
 	return c, time.Since(began), err
 }
 
-// tell has the pods come up at the rate.
+// tell brings up the pods at the rate.
 func (o Options) tell(ctx context.Context, l *loop.Loop, c *counting, n int) error {
 	turns := make([]int, 0, n*podsEach)
 	for i := range n * podsEach {
@@ -163,7 +163,7 @@ func (o Options) tell(ctx context.Context, l *loop.Loop, c *counting, n int) err
 		case <-tick.C:
 		}
 		up := proxy.Endpoint{Addr: kube.EndpointAddr(i*podsEach + len(endpoints[i])), Node: "another", Ready: true, Serving: true}
-		endpoints[i] = append(endpoints[i][:len(endpoints[i]):len(endpoints[i])], up) // what was told is never changed
+		endpoints[i] = append(endpoints[i][:len(endpoints[i]):len(endpoints[i])], up) // a slice passed to the loop must not be modified
 		c.tell(kube.ServiceAddr(i))
 		id := idOf(i)
 		l.SetSlice(&proxy.Slice{
@@ -176,7 +176,7 @@ func (o Options) tell(ctx context.Context, l *loop.Loop, c *counting, n int) err
 
 func idOf(i int) service.ID { return service.ID{Namespace: "default", Name: fmt.Sprintf("svc-%d", i)} }
 
-// settled waits until something is so.
+// settled waits until a condition holds.
 func settled(ctx context.Context, so func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

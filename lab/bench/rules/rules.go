@@ -1,10 +1,9 @@
-// Package rules compares ways to hold Services in one kernel: rules of iptables
-// one after the other, as kube-proxy's, the same as a search tree, maps of
-// nftables, IPVS, and Fairlead's maps of eBPF. No API server takes part: what is
-// measured is what it costs to write one Service more, and to connect to the
-// first, the middle and the last one ("Scale Kubernetes to support 50,000
-// services", its slides on iptables and IPVS); and what gathering changes saves
-// (batches.go).
+// Package rules compares ways to program Services in one kernel: a linear list of
+// iptables rules like kube-proxy's, the same as a search tree, nftables maps, IPVS, and
+// Fairlead's eBPF maps. It does not involve an API server. It measures the cost of adding
+// one Service, and of connecting to the first, the middle and the last one ("Scale
+// Kubernetes to support 50,000 services", its slides on iptables and IPVS), and what
+// batching changes saves (batches.go).
 package rules
 
 import (
@@ -25,7 +24,7 @@ import (
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
-// The ways.
+// The names of the ways.
 const (
 	Linear   = "iptables"
 	Tree     = "iptables-tree"
@@ -34,28 +33,28 @@ const (
 	EBPF     = "ebpf"
 )
 
-// Ways are all of them.
+// Ways contains all of them.
 var Ways = []string{Linear, Tree, NFTables, IPVS, EBPF}
 
-// Options say what is compared.
+// Options configures what is compared.
 type Options struct {
-	// Services are the numbers of them that are compared, growing.
+	// Services contains the numbers of Services to compare, in ascending order.
 	Services []int
 	Ways     []string
-	// Adds is how often a Service more is measured, Connects how many connections.
+	// Adds is how often adding a Service is measured, Connects the number of connections.
 	Adds, Connects int
-	// Limit is how long one way may take to write one number of Services; more
-	// are then not tried with it.
+	// Limit is the time limit for one way to write one number of Services. If it is
+	// exceeded, larger numbers are skipped for that way.
 	Limit time.Duration
-	// Batches are the numbers of Services behind which pods come up (0: none), Rate
-	// of them a second, with changes gathered for Window, MaxDelay at most.
+	// Batches contains the numbers of Services behind which pods come up (0: none), Rate
+	// pods per second. Changes are batched for Window, at most for MaxDelay.
 	Batches          []int
 	Rate             int
 	Window, MaxDelay time.Duration
 	Progress         io.Writer
 }
 
-// DefaultOptions are the slides' numbers.
+// DefaultOptions returns the numbers of the slides.
 func DefaultOptions() Options {
 	return Options{
 		Services: []int{1, 1000, 5000, 20_000, 50_000}, Ways: Ways, Adds: 5, Connects: 500, Limit: time.Minute,
@@ -63,7 +62,7 @@ func DefaultOptions() Options {
 	}
 }
 
-// Validate tells what makes no sense.
+// Validate reports which options are invalid.
 func (o Options) Validate() error {
 	var errs []error
 	if len(o.Services) == 0 || slices.Min(o.Services) < 1 || slices.Max(o.Services) > mostServices || !slices.IsSorted(o.Services) {
@@ -86,23 +85,23 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// mostServices is for how many there are addresses.
+// mostServices is the maximum number of Services, limited by the available addresses.
 const mostServices = 200_000
 
-// endpoints is how many each Service has.
+// endpoints is the number of endpoints of each Service.
 const endpoints = 3
 
-// way is one of the ways to hold Services 0, 1, 2 ...
+// way is one of the ways to program Services 0, 1, 2 ...
 type way interface {
-	// fill holds n Services where there were none.
+	// fill programs n Services, starting from none.
 	fill(ctx context.Context, n int) error
-	// add holds one more.
+	// add programs one more.
 	add(ctx context.Context, i int) error
-	// clear takes all away.
+	// clear removes everything.
 	clear(ctx context.Context) error
 }
 
-// Run compares. It needs the sandbox, with a network of its own.
+// Run runs the comparison. It needs the sandbox, with its own network.
 func Run(ctx context.Context, o Options) (report *bench.Report, err error) {
 	if err := os.Setenv("TMPDIR", sandbox.WorkDir); err != nil {
 		return nil, err
@@ -156,7 +155,7 @@ func open(name string, g *ground.Ground) (way, error) {
 	return newPlane(g)
 }
 
-// measure gives the rows of one way among n Services.
+// measure returns the rows of one way with n Services.
 func (o Options) measure(ctx context.Context, name string, w way, n int) (rows []bench.Row, err error) {
 	row := func(text, unit string, values ...float64) bench.Row {
 		r := bench.Plain(fmt.Sprintf("%s, %d Services: %s", name, n, text), unit, values...)
@@ -200,13 +199,13 @@ func (o Options) measure(ctx context.Context, name string, w way, n int) (rows [
 	return rows, nil
 }
 
-// slides are the milliseconds to add a rule, by the number of Services.
+// slides contains the milliseconds to add a rule, by the number of Services.
 var slides = map[string]map[int]float64{
 	Linear: {1: 2, 5000: 11 * 60 * 1000, 20_000: 5 * 3600 * 1000},
 	IPVS:   {1: 2, 5000: 2, 20_000: 2},
 }
 
-// connects gives how long connecting to a Service takes, in microseconds.
+// connects returns how long each connection to a Service takes, in microseconds.
 func (o Options) connects(to netip.Addr) (all []float64, err error) {
 	for range o.Connects {
 		took, _, err := ground.Request(to, 10*time.Second)

@@ -15,14 +15,13 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// TestSmall holds a few Services in each way; connections show that they are
-// served.
+// TestSmall programs a few Services in each way. Connections verify that they work.
 func TestSmall(t *testing.T) {
 	small(t, slices.DeleteFunc(slices.Clone(rules.Ways), func(w string) bool { return w == rules.IPVS }), []int{10})
 	testkit.NoLeftovers(t)
 }
 
-// TestIPVS does so where there is IPVS.
+// TestIPVS does the same with IPVS, in a UML guest if this kernel has none.
 func TestIPVS(t *testing.T) {
 	if guest.HasIPVS() {
 		small(t, []string{rules.Linear, rules.IPVS}, []int{0})

@@ -19,7 +19,7 @@ import (
 	"github.com/fairlead/fairlead/lab/kube"
 )
 
-// run gives a command its input; what it says is in the error.
+// run runs a command with the given input. Its output is part of the error.
 func run(ctx context.Context, input []byte, argv ...string) error {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Stdin = bytes.NewReader(input)
@@ -29,19 +29,19 @@ func run(ctx context.Context, input []byte, argv ...string) error {
 	return nil
 }
 
-// tables are rules of iptables: a chain for each Service and each endpoint, and to
-// the Services either one rule after the other, or a search tree of the networks
-// of 16 and 24 bits that they are in (the slides' CIDR list).
+// tables contains iptables rules: one chain per Service and per endpoint. Chains of
+// Services are reached either through a linear list of rules, or through a search tree of
+// the /16 and /24 networks of their addresses (the slides' CIDR list).
 type tables struct {
 	tree bool
-	nets map[string]bool // that have a chain
+	nets map[string]bool // networks that have a chain
 }
 
-// restore is the program for the kernel's old tables, which are rewritten as a
-// whole for every change.
+// restore is the program for the kernel's legacy tables, which are rewritten completely
+// for every change.
 const restore = "iptables-legacy-restore"
 
-// service writes the chains of one Service, and what leads there.
+// service writes the chains of one Service, and the rule that jumps to it.
 func (t *tables) service(w io.Writer, i int) {
 	for e := range endpoints {
 		fmt.Fprintf(w, ":SEP-%d-%d - [0:0]\n", i, e)
@@ -62,7 +62,7 @@ func (t *tables) service(w io.Writer, i int) {
 	}
 }
 
-// branch gives the chain for the network of 24 bits that an address is in.
+// branch returns the chain for the /24 network of an address, and creates missing chains.
 func (t *tables) branch(w io.Writer, vip netip.Addr) string {
 	from := "KUBE-SERVICES"
 	for _, bits := range []int{16, 24} {
@@ -100,10 +100,10 @@ func (t *tables) clear(ctx context.Context) error {
 	return run(ctx, []byte("*nat\nCOMMIT\n"), restore)
 }
 
-// maps are nftables': one from addresses to chains, as kube-proxy's.
+// maps contains nftables maps: one from addresses to chains, as kube-proxy uses.
 type maps struct{}
 
-// service writes one Service's chain and its element.
+// service writes one Service's chain and its map element.
 func (maps) service(w io.Writer, i int) {
 	fmt.Fprintf(w, "add chain ip rules svc-%d\nadd rule ip rules svc-%d meta l4proto tcp dnat ip to numgen random mod %d map {", i, i, endpoints)
 	for e := range endpoints {
@@ -135,13 +135,13 @@ func (maps) clear(ctx context.Context) error {
 	return run(ctx, []byte("add table ip rules\ndelete table ip rules\n"), "nft", "-f", "-")
 }
 
-// plane is Fairlead's, without the agent.
+// plane is Fairlead's proxy data plane, without the agent.
 type plane struct {
 	ground *ground.Ground
 	*dpproxy.DataPlane
 }
 
-// pins is where it pins its maps.
+// pins is the folder in which the plane pins its maps.
 const pins = "/sys/fs/bpf/rules"
 
 func newPlane(g *ground.Ground) (*plane, error) { return &plane{ground: g}, nil }
@@ -180,7 +180,7 @@ func (p *plane) clear(context.Context) error {
 	return errors.Join(err, os.RemoveAll(pins))
 }
 
-// virtual are services of IPVS, as its data plane writes them.
+// virtual contains IPVS services, written by Fairlead's IPVS data plane.
 type virtual struct{ *ipvs.DataPlane }
 
 func (v *virtual) fill(ctx context.Context, n int) (err error) {

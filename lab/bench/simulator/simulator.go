@@ -1,6 +1,5 @@
-// Package simulator measures what simulating costs, beside ns-2 where it is
-// installed: processor time of a simulated second, and whether both count the same
-// replies.
+// Package simulator measures the cost of simulation, and compares it with ns-2 if that is
+// installed: the CPU time per simulated second, and whether both count the same replies.
 package simulator
 
 import (
@@ -23,14 +22,14 @@ import (
 //go:embed topology1.tcl
 var topology1 string
 
-// Options say how much is measured.
+// Options configures how much is measured.
 type Options struct {
 	Rounds   int       // of all cases, one after the other
-	Seconds  int       // that a case simulates, beside the one that setting up is measured with
-	Progress io.Writer // for people
+	Seconds  int       // simulated seconds of a case, in addition to the one that measures setup
+	Progress io.Writer // for progress messages
 }
 
-// Validate refuses what cannot be measured.
+// Validate rejects options that cannot be measured.
 func (o Options) Validate() error {
 	if o.Rounds < 1 {
 		return fmt.Errorf("--rounds: %d is less than 1", o.Rounds)
@@ -41,7 +40,7 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// Goals, as parts of what ns-2 takes, and in milliseconds.
+// Goals, as fractions of the time of ns-2, and in milliseconds.
 const (
 	compatGoal = 0.7
 	scaleGoal  = 0.25
@@ -54,7 +53,7 @@ const (
 	peer    = "ns-2"
 )
 
-// Measure compares both clocks with ns-2 at 30,000 requests a second.
+// Measure compares both clocks with ns-2 at 30,000 requests per second.
 func Measure(ctx context.Context, o Options) (*bench.Report, error) {
 	r := bench.New("sim")
 	ns, err := exec.LookPath("ns")
@@ -79,12 +78,12 @@ func Measure(ctx context.Context, o Options) (*bench.Report, error) {
 	return r, nil
 }
 
-// turns is how often each clock is measured before ns-2 is, and again after it: all
-// of them together take about as long, so that whatever else the machine does
-// lengthens both alike.
+// turns is how often each clock is measured before ns-2, and again after it. All these
+// runs together take about as long as ns-2, so that other load on the machine affects
+// both equally.
 const turns = 2
 
-// compare adds the rows of one number of servers.
+// compare adds the rows for one number of backends.
 func compare(ctx context.Context, r *bench.Report, ns string, servers int, o Options) error {
 	took := map[string][]float64{}
 	for i := range o.Rounds {
@@ -101,8 +100,8 @@ func compare(ctx context.Context, r *bench.Report, ns string, servers int, o Opt
 	return nil
 }
 
-// round is what both clocks and ns-2 took for a second, in milliseconds, and the
-// replies that they counted.
+// round contains the milliseconds that each clock and ns-2 took per simulated second, and
+// the replies that they counted.
 type round struct {
 	servers, seconds int
 	took             map[string]float64
@@ -125,7 +124,7 @@ func (k *round) run(ctx context.Context, ns string) error {
 	return k.clocks(ctx)
 }
 
-// clocks measures both, in turns.
+// clocks measures both clocks, alternating.
 func (k *round) clocks(ctx context.Context) error {
 	for range turns {
 		for _, clock := range lvs.Clocks {
@@ -138,7 +137,7 @@ func (k *round) clocks(ctx context.Context) error {
 	return nil
 }
 
-// measure adds one of several measurements of one thing.
+// measure adds one of several measurements of the same thing.
 func (k *round) measure(name string, of float64, run func(seconds int) (ms float64, replies int, err error)) error {
 	short, _, err := run(1)
 	if err != nil {
@@ -157,8 +156,8 @@ func row(clock lvs.Clock, servers int, goal float64, took map[string][]float64) 
 	return bench.Scaled(name, "of "+peer+"'s time", raw, 1, bench.RatioTo(peer, raw, took[peer])).AtMost(goal)
 }
 
-// ours simulates seconds of load, and gives the milliseconds of processor time and
-// the replies.
+// ours simulates seconds of load, and returns the CPU time in milliseconds and the number
+// of replies.
 func ours(ctx context.Context, clock lvs.Clock, clients, servers, seconds int) (ms float64, replies int, err error) {
 	before := processor()
 	result, err := lvs.Setup{
@@ -174,14 +173,14 @@ func ours(ctx context.Context, clock lvs.Clock, clients, servers, seconds int) (
 	return float64(processor()-before) / 1e6, replies, nil
 }
 
-// processor is the processor time of this process so far.
+// processor returns the CPU time of this process so far.
 func processor() time.Duration {
 	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // fails for wrong arguments alone
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // fails only for invalid arguments
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// theirs has ns-2 do the same.
+// theirs does the same with ns-2.
 func theirs(ctx context.Context, ns string, clients, servers, seconds int) (ms float64, replies int, err error) {
 	cmd := exec.CommandContext(ctx, ns, "/dev/stdin", strconv.Itoa(clients), strconv.Itoa(servers), strconv.Itoa(1+seconds))
 	var out bytes.Buffer

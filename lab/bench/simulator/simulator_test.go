@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestMeasure also checks, where ns-2 is installed, that it counts the same.
+// TestMeasure also checks that ns-2 counts the same, if it is installed.
 func TestMeasure(t *testing.T) {
 	r, err := Measure(context.Background(), Options{Rounds: 1, Seconds: 5, Progress: io.Discard})
 	if err != nil {

@@ -1,6 +1,6 @@
-# The LVS paper's first topology for ns-2, with what Debian's package has: clients
-# on lines of 10 Mb/s to a balancer, which shares a LAN of 100 Mb/s with servers
-# that answer at once. Each client is sent to one server, in turn.
+# The LVS paper's first topology for ns-2, using what Debian's package contains: clients
+# on 10 Mbit/s lines to a load balancer, which shares a 100 Mbit/s LAN with servers that
+# answer immediately. Clients are assigned to servers round-robin.
 # Arguments: clients, servers, the second to end at.
 lassign $argv clients servers end
 remove-all-packet-headers

@@ -1,5 +1,6 @@
-// Package slices measures what a guarantee is worth: two networks on one uplink,
-// one with a guarantee, the other attacking it with all it has, second by second.
+// Package slices measures how well a guarantee holds: two networks share one uplink, one
+// has a guarantee, and the other attacks it with all it has. It records the throughput of
+// every second.
 package slices
 
 import (
@@ -21,32 +22,32 @@ import (
 	"github.com/fairlead/fairlead/vdn/enforce/kernel"
 )
 
-// Options say what is measured; zeros are the VDN paper's case: 400 Mbit/s
-// guaranteed of 500.
+// Options configures what is measured. Zero values mean the case of the VDN paper: 400
+// Mbit/s guaranteed of 500.
 type Options struct {
-	// Uplink is what the node's uplink carries, Guarantee what the one network has
-	// of it for sure.
+	// Uplink is the rate of the node's uplink, Guarantee the part of it that one network
+	// is guaranteed.
 	Uplink, Guarantee vdn.Rate
-	// Phase is how long each phase takes; 10 s where 0.
+	// Phase is the duration of each phase; 0 means 10 s.
 	Phase time.Duration
-	// Progress is told what is going on; may be nil.
+	// Progress receives the name of each phase. It may be nil.
 	Progress func(string)
 }
 
-// Phase names what goes on.
+// Phase is the name of a phase.
 type Phase string
 
-// The phases, in their order.
+// The phases, in order.
 const (
 	Alone         Phase = "alone"
 	Attacked      Phase = "attacked"
 	AttackerAlone Phase = "attacker alone"
 )
 
-// Second is what came of both networks in one second: payload of TCP and UDP,
+// Second contains the throughput of both networks in one second: TCP and UDP payload, in
 // bit/s.
 type Second struct {
-	// At is its end, in seconds since the first phase began.
+	// At is the end of the second, in seconds since the first phase began.
 	At         float64 `json:"at"`
 	Phase      Phase   `json:"phase"`
 	Guaranteed float64 `json:"guaranteed"`
@@ -60,8 +61,8 @@ type Result struct {
 	Seconds   []Second `json:"seconds"`
 }
 
-// Of gives what both networks got in a phase: the medians of its seconds but the
-// first, in which it begins.
+// Of returns the throughput of both networks in a phase: the medians over its seconds,
+// without the first one, in which the phase starts.
 func (r Result) Of(p Phase) (guaranteed, attacker float64) {
 	var g, a []float64
 	for _, s := range r.Seconds {
@@ -81,16 +82,17 @@ func median(all []float64) float64 {
 }
 
 const (
-	// port is where everybody takes everything.
+	// port is where every pod receives traffic.
 	port = 9
-	// attacking are the connections of TCP that attack beside the flood of UDP.
+	// attacking is the number of TCP connections of the attack, in addition to the UDP
+	// flood.
 	attacking = 32
 	// pins is a folder on a BPF file system.
 	pins = "/sys/fs/bpf/fairlead-bench"
 )
 
-// SliceUnderAttack builds a domain, enforces by the kernel, and measures. Call it
-// in a sandbox.
+// SliceUnderAttack builds a domain, enforces its networks in the kernel, and measures.
+// Call it in a sandbox.
 func SliceUnderAttack(ctx context.Context, o Options) (res Result, err error) {
 	o.Uplink = cmp.Or(o.Uplink, 500_000_000)
 	o.Guarantee = cmp.Or(o.Guarantee, 400_000_000)
@@ -131,7 +133,7 @@ func SliceUnderAttack(ctx context.Context, o Options) (res Result, err error) {
 	return res, nil
 }
 
-// guard enforces at both nodes, and gives what takes it off.
+// guard starts enforcement on both nodes, and returns a function that removes it.
 func guard(ctx context.Context, d *domain.Domain, o Options) (remove func() error, err error) {
 	var all []*kernel.Kernel
 	remove = func() error {
@@ -162,7 +164,7 @@ func guard(ctx context.Context, d *domain.Domain, o Options) (remove func() erro
 	return remove, nil
 }
 
-// meter counts what comes to the pods on the second node.
+// meter counts what arrives at the pods on the second node.
 type meter struct {
 	d                    *domain.Domain
 	guaranteed, attacker *pour.Sink
@@ -190,7 +192,7 @@ func (m *meter) at(pod string) netip.AddrPort {
 	return netip.AddrPortFrom(m.d.Pods[pod].Addrs[0], port)
 }
 
-// attack is all that a pod has: a flood of UDP, and connections.
+// attack sends as much as a pod can: a UDP flood and many TCP connections.
 func (m *meter) attack(ctx context.Context) error {
 	var all sync.WaitGroup
 	all.Go(func() { pour.TCP(ctx, m.d.Host("b1"), m.at("b2"), attacking) })
@@ -199,7 +201,7 @@ func (m *meter) attack(ctx context.Context) error {
 	return err
 }
 
-// run has flows pour for a while, and writes down each second.
+// run runs the flows for the given time, and records each second.
 func (m *meter) run(ctx context.Context, res *Result, phase Phase, long time.Duration, flows []func(context.Context) error) error {
 	ctx, stop := context.WithTimeout(ctx, long)
 	defer stop()

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// TestSliceUnderAttack measures a small uplink; FAIRLEAD_FULL=1 the paper's.
+// TestSliceUnderAttack measures a small uplink, or with FAIRLEAD_FULL=1 the paper's.
 func TestSliceUnderAttack(t *testing.T) {
 	o := Options{Uplink: 50_000_000, Guarantee: 40_000_000, Phase: 4 * time.Second}
 	if os.Getenv("FAIRLEAD_FULL") != "" {
@@ -31,8 +31,8 @@ func TestSliceUnderAttack(t *testing.T) {
 	testkit.NoLeftovers(t)
 }
 
-// check asks for 95 % of what was promised: of frames, of which TCP's payload is
-// 1448 bytes of 1514.
+// check requires 95 % of the guarantee. Rates apply to frames: 1448 of 1514 bytes are TCP
+// payload.
 func check(r Result) error {
 	const payload = 1448.0 / 1514
 	alone, _ := r.Of(Alone)

@@ -15,8 +15,8 @@ import (
 	"github.com/fairlead/fairlead/lab/paper"
 )
 
-// The events. Two balancers are added at a time, so that their number stays
-// what it was when one is removed and one is killed.
+// The events. AddBalancer adds two load balancers, so that the number is unchanged after
+// one is removed and one is killed.
 const (
 	AddBalancer    = "add-balancer"
 	RemoveBalancer = "remove-balancer"
@@ -24,33 +24,33 @@ const (
 	AddServer      = "add-server"
 	DrainServer    = "drain-server"
 	Reorder        = "reorder"
-	// AllAtOnce is all of the above in the same moment, Storm that again and
-	// again within ten seconds.
+	// AllAtOnce makes all changes above at the same moment. Storm does so repeatedly
+	// within ten seconds.
 	AllAtOnce = "all-at-once"
 	Storm     = "storm"
-	// KillServer is not part of the experiment unless asked for: what it
-	// breaks is counted apart.
+	// KillServer is only part of the experiment on request. The connections that it
+	// breaks are counted separately.
 	KillServer = "kill-server"
 )
 
-// Events lists them; DefaultEvents are the experiment.
+// Events contains all events, DefaultEvents those of the experiment.
 var (
 	DefaultEvents = []string{AddBalancer, RemoveBalancer, KillBalancer, AddServer, DrainServer, Reorder, AllAtOnce, Storm}
 	Events        = append(append([]string(nil), DefaultEvents...), KillServer)
 )
 
-// stormLength is how long all rounds of the storm take together.
+// stormLength is the total duration of all rounds of the storm.
 const stormLength = 10 * time.Second
 
-// startLimit is how long anything may take to take effect: many start at the
-// same time here, under load.
+// startLimit is the time limit for a change to take effect. It is long because many
+// processes start at the same time, under load.
 const startLimit = 3 * cluster.StartLimit
 
-// removalLimit is how long a balancer may take to go gracefully.
+// removalLimit is the time limit for a graceful removal of a load balancer.
 const removalLimit = 60 * time.Second
 
-// do makes one event and waits until it has taken effect; it tells whom it was
-// about.
+// do triggers one event and waits until it has taken effect. It returns the subject of
+// the event.
 func (s *system) do(ctx context.Context, name string, r *Result) (subject string, err error) {
 	switch name {
 	case AddBalancer:
@@ -100,8 +100,8 @@ func (s *system) everything(ctx context.Context) (string, error) {
 	return strings.TrimSpace(strings.Join(subjects, " ")), errors.Join(errs...)
 }
 
-// storm changes everything again and again, whether or not the change before
-// has taken effect.
+// storm makes all changes repeatedly, without waiting until the previous ones have taken
+// effect.
 func (s *system) storm(ctx context.Context) (string, error) {
 	var going sync.WaitGroup
 	errs := make([]error, s.opts.Rounds)
@@ -122,9 +122,9 @@ func (s *system) addBalancers(ctx context.Context) (string, error) {
 	return "+" + strings.Join(started, " +"), err
 }
 
-// takeBalancer takes the oldest balancer that gets packets and nobody has taken
-// yet. It waits until enough others get packets, too: with half of them left the
-// next one goes when another has come.
+// takeBalancer takes the oldest load balancer that receives packets and is not taken yet.
+// It first waits until more than half of the configured number receive packets. Otherwise
+// the next one leaves only after another has joined.
 func (s *system) takeBalancer(ctx context.Context) (paper.Pod, error) {
 	var taken *balancer
 	_, ok := cluster.Await(ctx, 5*time.Millisecond, startLimit, func() bool {
@@ -149,9 +149,9 @@ func (s *system) takeBalancer(ctx context.Context) (paper.Pod, error) {
 	return taken.pod, nil
 }
 
-// removeBalancer ends a balancer as an orchestrator does: it says so in the
-// endpoints, tells the process, and takes the pod away when that has ended.
-// It returns when the router has followed.
+// removeBalancer ends a load balancer as an orchestrator does: it marks the endpoint as
+// terminating, signals the process, and removes the pod when the process has ended. It
+// returns when the router has followed.
 func (s *system) removeBalancer(ctx context.Context) (string, error) {
 	pod, err := s.takeBalancer(ctx)
 	if err != nil {
@@ -175,8 +175,8 @@ func (s *system) removeBalancer(ctx context.Context) (string, error) {
 	return "-" + pod.Name, s.routed(ctx, pod)
 }
 
-// killBalancer cuts a balancer off and kills it, so that nobody hears from it
-// again.
+// killBalancer disconnects a load balancer and then kills it, so that no peer receives a
+// sign of its end.
 func (s *system) killBalancer(ctx context.Context) (string, error) {
 	pod, err := s.takeBalancer(ctx)
 	if err != nil {
@@ -193,7 +193,7 @@ func (s *system) killBalancer(ctx context.Context) (string, error) {
 	return "x" + pod.Name, s.removed(pod)
 }
 
-// routed waits until the router sends a balancer that goes no more packets.
+// routed waits until the router stops forwarding to a load balancer that is leaving.
 func (s *system) routed(ctx context.Context, pod paper.Pod) error {
 	_, ok := cluster.Await(ctx, 5*time.Millisecond, startLimit, func() bool { return !s.RouterLeadsTo(0, pod) })
 	if !ok {
@@ -202,7 +202,7 @@ func (s *system) routed(ctx context.Context, pod paper.Pod) error {
 	return nil
 }
 
-// removed takes the pod of a balancer away that has ended.
+// removed removes the pod of a load balancer that has ended.
 func (s *system) removed(pod paper.Pod) error {
 	s.mu.Lock()
 	for i, b := range s.balancers {
@@ -225,7 +225,7 @@ func (s *system) addServer(ctx context.Context) (string, error) {
 	return "+" + name, s.writeSlices()
 }
 
-// takeServer takes the oldest server that serves.
+// takeServer takes the oldest active backend.
 func (s *system) takeServer() (int, *server, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -246,7 +246,7 @@ func (s *system) drainServer() (string, error) {
 	return "~" + one.pod.Name, s.writeSlices()
 }
 
-// killServer kills a server with its pod; its connections go with it.
+// killServer kills a backend with its pod, which breaks its connections.
 func (s *system) killServer(r *Result) (string, error) {
 	i, one, err := s.takeServer()
 	if err != nil {

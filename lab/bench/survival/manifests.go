@@ -10,26 +10,26 @@ import (
 	"github.com/fairlead/fairlead/lab/paper"
 )
 
-// slicesOfService is how many EndpointSlices the servers are spread over.
+// slicesOfService is the number of EndpointSlices that the backends are spread over.
 const slicesOfService = 2
 
-// names of the manifests' files; a reordering gives them the next ones, so
-// that they are read in another order.
+// Prefixes of the names of the manifest files. Each reordering selects the next ones, so
+// that the files are read in a different order.
 var prefixes = []string{"a", "m", "z", "k", "b", "y"}
 
-// file gives the present name of one of the files.
+// file returns the current name of a file.
 func (s *system) file(what int) string {
 	return fmt.Sprintf("%s-%d.yaml", prefixes[(s.naming+what*s.naming/2)%len(prefixes)], what)
 }
 
-// Files of the folder: the Service, the balancers' own, then the slices.
+// Files of the folder: the Service, the load balancers, then the slices.
 const (
 	serviceFile = iota
 	balancersFile
 	firstSliceFile
 )
 
-// writeAll writes every manifest as things are now.
+// writeAll writes every manifest with the current state.
 func (s *system) writeAll() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -41,7 +41,7 @@ func (s *system) writeAll() error {
 	return nil
 }
 
-// writeSlices writes those of the servers.
+// writeSlices writes the slices of the backends.
 func (s *system) writeSlices() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -53,14 +53,14 @@ func (s *system) writeSlices() error {
 	return nil
 }
 
-// writeBalancers writes the one of the balancers themselves.
+// writeBalancers writes the manifest of the load balancers themselves.
 func (s *system) writeBalancers() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	return s.write(balancersFile)
 }
 
-// reorder gives every file another name and its content another order.
+// reorder renames every file and shuffles its content.
 func (s *system) reorder() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -124,10 +124,10 @@ spec:
 type endpoint struct {
 	pod            paper.Pod
 	draining       bool
-	since, drained time.Time // drained is zero for who does not, or nobody minds
+	since, drained time.Time // drained is zero if it is not draining, or the time does not matter
 }
 
-// span is since when it is there and, where that is known, drains.
+// span returns the start time of the endpoint and, if known, the start of its draining.
 func (e endpoint) span() string {
 	text := e.pod.Addr.String() + "=" + e.since.UTC().Format(time.RFC3339Nano)
 	if !e.drained.IsZero() {
@@ -145,7 +145,8 @@ func (e endpoint) String() string {
 		e.pod.Addr, e.pod.Node.Name, e.pod.Name, conditions)
 }
 
-// sliceManifest has those servers whose turn it is, in the present order.
+// sliceManifest returns the i-th slice with its share of the backends, in the current
+// order.
 func (s *system) sliceManifest(i int) string {
 	var endpoints []endpoint
 	s.mu.Lock()
@@ -158,11 +159,11 @@ func (s *system) sliceManifest(i int) string {
 	return s.endpointSlice(fmt.Sprintf("%s-%d", s.Services[0].Name, i), s.Services[0].Name, paper.ServerPort, endpoints)
 }
 
-// balancersService is whose endpoints the balancers are.
+// balancersService is the Service whose endpoints are the load balancers.
 const balancersService = "balancers"
 
-// balancersManifest is the Service of the balancers themselves, by which they
-// know who of them is leaving. It has no address: nobody forwards to it.
+// balancersManifest returns the Service of the load balancers themselves, from which they
+// learn which of them are leaving. It has no address, so nothing is forwarded to it.
 func (s *system) balancersManifest() string {
 	s.mu.Lock()
 	var endpoints []endpoint
@@ -204,7 +205,7 @@ endpoints:
 %s`, name, of, strings.Join(slices.Sorted(slices.Values(since)), ","), port, strings.Join(lines, ""))
 }
 
-// mix puts things into the present order, which is the same until the next
+// mix shuffles things into the current order, which stays the same until the next
 // reordering.
 func (s *system) mix(n int, swap func(i, j int)) {
 	rand.New(rand.NewPCG(uint64(s.shuffle), 0)).Shuffle(n, swap)

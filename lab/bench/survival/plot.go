@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/lab/chart"
 )
 
-// WritePlot draws the connections broken over time, one line a run, to
-// DIR/survival.svg, and gives that path.
+// WritePlot draws the broken connections over time, one line per run, to
+// DIR/survival.svg, and returns that path.
 func WritePlot(dir string, o Options, results []*Result) (path string, err error) {
 	p := plot.New()
 	p.Title.Text = fmt.Sprintf("Of %d open connections, broken until then", o.Connections)
@@ -50,7 +50,7 @@ func WritePlot(dir string, o Options, results []*Result) (path string, err error
 	return path, os.WriteFile(path, svg, 0o644)
 }
 
-// steps are how many connections had broken by then.
+// steps returns the number of broken connections over time.
 func (r *Result) steps() plotter.XYs {
 	xys := plotter.XYs{{}}
 	for i, b := range r.Breaks {
@@ -59,8 +59,8 @@ func (r *Result) steps() plotter.XYs {
 	return append(xys, plotter.XY{X: r.Length.Seconds(), Y: float64(len(r.Breaks))})
 }
 
-// events are those of the longest run; those of the others come at nearly the
-// same times.
+// events returns the events of the run as marks of the chart. They come at nearly the
+// same times in the other runs.
 func (r *Result) events() (events []chart.Event) {
 	for _, e := range r.Events {
 		events = append(events, chart.Event{At: e.At, Name: e.Name})

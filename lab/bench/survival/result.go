@@ -10,42 +10,43 @@ import (
 	"github.com/fairlead/fairlead/lab/bench"
 )
 
-// Result is what one run found.
+// Result contains the results of one run.
 type Result struct {
 	variant     variant
 	connections int
 	traffic     *traffic
-	killed      map[uint64]string // servers that were killed, by number
+	killed      map[uint64]string // killed backends by number
 
-	// Events are in their order.
+	// Events is in order of time.
 	Events []Event
-	// Breaks are those of all connections, in the order they were noticed;
-	// Killed are those on a server that was killed.
+	// Breaks contains the breaks of all connections, in the order in which they were
+	// noticed, except those to a killed backend, which are in Killed.
 	Breaks, Killed []Break
-	// Slowest is the longest that an answer took, Exchanges how many there were.
+	// Slowest is the longest response time, Exchanges the number of answers, Unopened the
+	// number of failed attempts to open a connection.
 	Slowest             time.Duration
 	Exchanges, Unopened uint64
-	// Length is how long the load ran.
+	// Length is the duration of the load.
 	Length time.Duration
 }
 
-// Event is one change, with what it cost.
+// Event is one change, with its effects.
 type Event struct {
 	Name, Subject string
-	// At counts from the beginning of the load.
+	// At is the time since the start of the load.
 	At time.Duration
-	// Broken are the connections that broke from this event on until the next.
+	// Broken is the number of connections that broke between this event and the next.
 	Broken int
-	// Reasons and Servers split them up.
+	// Reasons and Servers split Broken by reason and by backend.
 	Reasons map[string]int
 	Servers map[uint64]int
 }
 
-// firstRetry is how long a packet may be lost before it is sent again: a
-// connection that hangs may have been asked that much before what hurt it.
+// firstRetry is the time until a lost packet is first retransmitted. The request of a
+// connection that hangs may have been sent that long before the event that broke it.
 const firstRetry = 200 * time.Millisecond
 
-// finish counts.
+// finish assigns the breaks to the events and computes the totals.
 func (r *Result) finish() {
 	r.Length = time.Since(r.traffic.began)
 	r.Exchanges, r.Unopened = r.traffic.exchanges.Load(), r.traffic.unopened.Load()
@@ -73,8 +74,7 @@ func (r *Result) finish() {
 	}
 }
 
-// cause gives the event after which a connection broke; nil where there was
-// none yet.
+// cause returns the event after which a connection broke, or nil if there was none yet.
 func (r *Result) cause(b Break) *Event {
 	at := b.At
 	if b.Reason == timeout {
@@ -97,7 +97,7 @@ func (r *Result) verdict() string {
 	return text
 }
 
-// Report puts the runs into the benchmarks' common form.
+// Report converts the runs to the common report format.
 func Report(o Options, results []*Result) *bench.Report {
 	report := bench.New("survival")
 	report.Note("%d connections through %d balancers to %d servers, a request every %s on each; an answer may take %s",
@@ -125,7 +125,7 @@ func (r *Result) row(name string, broken int) bench.Row {
 	return row
 }
 
-// counts writes "12 reset, 3 timeout".
+// counts formats counts like "12 reset, 3 timeout".
 func counts[K string | uint64](m map[K]int) string {
 	var parts []string
 	for _, k := range slices.Sorted(maps.Keys(m)) {

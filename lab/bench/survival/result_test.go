@@ -19,15 +19,15 @@ func result(goal bool, breaks ...Break) *Result {
 	return r
 }
 
-// A break belongs to the event before it; one that shows by its timeout, to
-// the event before its request.
+// A break is attributed to the event before it. A break detected by timeout is attributed
+// to the event before its request.
 func TestBreaksAreCountedByEvent(t *testing.T) {
 	r := result(true,
 		Break{At: 11 * time.Second, Sent: 9 * time.Second, Reason: reset, Server: 1},
 		Break{At: 34 * time.Second, Sent: 19 * time.Second, Reason: timeout, Server: 2},
 		Break{At: 35 * time.Second, Sent: 20*time.Second - firstRetry, Reason: timeout, Server: 2},
 		Break{At: 21 * time.Second, Sent: 21 * time.Second, Reason: reset, Server: 3},
-		Break{At: 22 * time.Second, Sent: 22 * time.Second, Reason: reset, Server: 9}, // on a killed one
+		Break{At: 22 * time.Second, Sent: 22 * time.Second, Reason: reset, Server: 9}, // on a killed backend
 		Break{At: 5 * time.Second, Sent: 5 * time.Second, Reason: wrong, Server: 3},   // before any event
 	)
 	if r.Events[0].Broken != 2 || r.Events[1].Broken != 2 || len(r.Breaks) != 5 || len(r.Killed) != 1 || r.Slowest != 2*time.Second {
@@ -37,7 +37,7 @@ func TestBreaksAreCountedByEvent(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	report := Report(DefaultOptions(), []*Result{r})
-	// What broke before any event is in the sum alone, and is not forgiven.
+	// What broke before the first event is only in the total, and counts as missed.
 	want := []string{"second-chance: kill-balancer", "second-chance: drain-server", "second-chance: all events"}
 	if got := report.Missed(); !slices.Equal(got, want) || report.Rows[2].Measured != 5 {
 		t.Errorf("missed %q; %+v", got, report.Rows)
@@ -48,7 +48,7 @@ func TestNothingBrokenMeetsTheGoal(t *testing.T) {
 	if got := Report(DefaultOptions(), []*Result{result(true)}).Missed(); len(got) > 0 {
 		t.Errorf("missed %q", got)
 	}
-	// Without a goal there is none to miss.
+	// Without a goal, none can be missed.
 	r := result(false, Break{At: 11 * time.Second, Reason: reset, Server: 1})
 	if report := Report(DefaultOptions(), []*Result{r}); len(report.Missed()) > 0 || report.Rows[0].Goal != nil || report.Rows[0].Measured != 1 {
 		t.Errorf("%+v", report.Rows)

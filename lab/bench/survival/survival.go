@@ -1,8 +1,8 @@
-// Package survival is the experiment that tells what a change costs: many open
-// TCP connections through several balancers to several servers, data flowing
-// on all of them, while balancers and servers come and go, in the network of
-// the papers with real agents in it. It counts, exactly, the connections that
-// break, beside each other for each way to survive.
+// Package survival is the experiment that measures what changes cost. Many TCP
+// connections with traffic stay open through several load balancers to several backends,
+// while load balancers and backends come and go. It uses the network of the papers with
+// real agents. It counts exactly how many connections break, for each
+// connection-consistency mode.
 package survival
 
 import (
@@ -22,34 +22,33 @@ import (
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
-// Options say what is run.
+// Options configures a run.
 type Options struct {
-	// Binary is the fairlead to run in the lab.
+	// Binary is the fairlead binary to run in the lab.
 	Binary                           string
 	Connections, Balancers, Servers  int
 	Survivals                        []string
 	Method, Encapsulation, Scheduler string
-	// FullNAT runs graceful removals under fullnat, too.
+	// FullNAT also measures graceful removals with fullnat.
 	FullNAT bool
 	Events  []string
-	// Rounds is how often everything changes within the ten seconds of the
-	// storm.
+	// Rounds is how often everything changes within the ten seconds of the storm.
 	Rounds int
-	// Life is how long a connection lasts, about, before it is closed and
-	// opened anew; 0: as long as it can. Under fullnat it is fullNATLife.
+	// Life is the approximate lifetime of a connection, after which it is closed and
+	// opened again; 0 means unlimited. With fullnat it is fullNATLife.
 	Life time.Duration
-	// Every is the time between two requests of a connection, Timeout how
-	// long an answer may take before its connection counts as broken, Settle
-	// how long the load runs on after each event.
+	// Every is the time between two requests of a connection. Timeout is the response
+	// time after which a connection counts as broken. Settle is how long the load
+	// continues after each event.
 	Every, Timeout, Settle time.Duration
-	// Logs is the folder for the logs of all processes; empty for one that
-	// vanishes with the sandbox.
+	// Logs is the folder for the logs of all processes. If it is empty, the logs
+	// disappear with the sandbox.
 	Logs string
-	// Progress is told what goes on.
+	// Progress receives progress messages.
 	Progress io.Writer
 }
 
-// DefaultOptions are the experiment as it is quoted.
+// DefaultOptions returns the options behind the published figures.
 func DefaultOptions() Options {
 	return Options{
 		Connections: 10000, Balancers: 4, Servers: 8,
@@ -60,10 +59,10 @@ func DefaultOptions() Options {
 	}
 }
 
-// mostConnections is what the client's process may open files for.
+// mostConnections is limited by the number of files that the client's process may open.
 const mostConnections = 18000
 
-// Validate says which option is wrong.
+// Validate reports which options are invalid.
 func (o Options) Validate() error {
 	var errs []error
 	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -109,19 +108,19 @@ type variant struct {
 	name                                       string
 	method, encapsulation, scheduler, survival string
 	events                                     []string
-	// goal says that every event is to break nothing.
+	// goal requires that no event breaks a connection.
 	goal bool
-	// life is how long a connection lasts, about; 0: as long as it can.
+	// life is the approximate lifetime of a connection; 0 means unlimited.
 	life time.Duration
-	// drain is for how long a balancer that is removed goes on.
+	// drain is how long a load balancer that is removed continues to forward.
 	drain time.Duration
 }
 
-// fullNATLife is how long a connection lasts under fullnat, where a balancer
-// that is told to end waits for those that it has.
+// fullNATLife is the lifetime of a connection with fullnat, where a load balancer that is
+// ending waits for its existing connections.
 const fullNATLife = 15 * time.Second
 
-// variants are the runs that the options ask for.
+// variants returns the runs that the options request.
 func (o Options) variants() (all []variant) {
 	for _, s := range o.Survivals {
 		v := variant{
@@ -134,8 +133,8 @@ func (o Options) variants() (all []variant) {
 		all = append(all, v)
 	}
 	if o.FullNAT {
-		// A balancer that remembers its connections can go when they have
-		// ended: so here they do.
+		// A load balancer that tracks its connections can only leave after they have
+		// ended, so connections have a limited lifetime here.
 		all = append(all, variant{
 			name: string(service.FullNAT), method: string(service.FullNAT), scheduler: string(service.Maglev),
 			survival: string(service.FlowTable), events: []string{RemoveBalancer}, goal: true,
@@ -145,8 +144,8 @@ func (o Options) variants() (all []variant) {
 	return all
 }
 
-// Run runs the experiment. It needs the sandbox. Where it ends with an error,
-// the runs before are in the results.
+// Run runs the experiment. It must run in the sandbox. If it returns an error, the
+// results contain the completed runs.
 func Run(ctx context.Context, o Options) ([]*Result, error) {
 	if err := os.Setenv("TMPDIR", sandbox.WorkDir); err != nil {
 		return nil, err
@@ -168,7 +167,8 @@ func Run(ctx context.Context, o Options) ([]*Result, error) {
 	return results, nil
 }
 
-// spareNodes are for the balancers that come while others still go.
+// spareNodes is the number of nodes for load balancers that join while others are still
+// leaving.
 const spareNodes = 10
 
 func (o Options) runOne(ctx context.Context, v variant) (r *Result, err error) {
@@ -194,7 +194,7 @@ func (o Options) runOne(ctx context.Context, v variant) (r *Result, err error) {
 
 func (o Options) say(format string, args ...any) { fmt.Fprintf(o.Progress, format+"\n", args...) }
 
-// measure opens the connections, makes the changes and counts.
+// measure opens the connections, triggers the events and counts.
 func (s *system) measure(ctx context.Context) (*Result, error) {
 	load, end := context.WithCancel(ctx)
 	t := &traffic{
@@ -218,7 +218,7 @@ func (s *system) measure(ctx context.Context) (*Result, error) {
 			return r, fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	// What hangs shows by its timeout.
+	// Connections that hang are only detected by their timeout.
 	s.say("waiting for what hangs ...")
 	if err := bench.Pause(ctx, s.opts.Timeout+2*s.opts.Every); err != nil {
 		return r, err
@@ -228,8 +228,8 @@ func (s *system) measure(ctx context.Context) (*Result, error) {
 	return r, errors.Join(s.removals.wait(ctx), s.FailedProcess())
 }
 
-// event makes one change, waits until it has settled, and tells what it cost
-// so far.
+// event triggers one event, waits until it has settled, and reports how many connections
+// it has broken so far.
 func (s *system) event(ctx context.Context, r *Result, name string) error {
 	before := len(r.traffic.broken())
 	e := Event{Name: name, At: time.Since(r.traffic.began)}
@@ -247,7 +247,7 @@ func (s *system) event(ctx context.Context, r *Result, name string) error {
 	return s.FailedProcess()
 }
 
-// say tells what goes on in this run.
+// say reports progress of this run.
 func (s *system) say(format string, args ...any) {
 	s.opts.say("%s: "+format, append([]any{s.variant.name}, args...)...)
 }

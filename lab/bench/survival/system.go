@@ -14,32 +14,32 @@ import (
 	"github.com/fairlead/fairlead/lab/paper"
 )
 
-// system is the cluster with what the experiment knows of it.
+// system is the cluster with the experiment's state.
 type system struct {
 	*cluster.Cluster
 	opts    Options
 	variant variant
 
 	mu        sync.Mutex
-	servers   []*server // in the order they came; the number is the place plus one
+	servers   []*server // in order of creation; a backend's number is its index plus one
 	balancers []*balancer
 
-	writing         sync.Mutex // the manifests
-	naming, shuffle int        // of them
+	writing         sync.Mutex // for the manifests
+	naming, shuffle int        // state of the manifests' names and order
 	removals        removals
 }
 
 type server struct {
 	pod            paper.Pod
 	since, drained time.Time
-	// known says that the manifests have it.
+	// known is set when the manifests contain the backend.
 	known, draining, gone bool
 }
 
 type balancer struct {
 	pod   paper.Pod
 	since time.Time
-	// routed says that it gets packets, leaving that it goes.
+	// routed is set when it receives packets, leaving when it is being removed.
 	routed, leaving bool
 }
 
@@ -47,7 +47,7 @@ func newSystem(c *cluster.Cluster, o Options, v variant) *system {
 	return &system{Cluster: c, opts: o, variant: v}
 }
 
-// bringUp starts servers and balancers and waits until all is in service.
+// bringUp starts backends and load balancers and waits until all are in service.
 func (s *system) bringUp(ctx context.Context) error {
 	if err := s.startServers(ctx, s.opts.Servers); err != nil {
 		return err
@@ -61,8 +61,8 @@ func (s *system) bringUp(ctx context.Context) error {
 	return s.inService(ctx)
 }
 
-// startServers adds servers with one age, which the manifests have from the
-// next writing on.
+// startServers adds backends with the same timestamp. The manifests contain them from the
+// next write on.
 func (s *system) startServers(ctx context.Context, n int) error {
 	var added []*server
 	for range n {
@@ -82,7 +82,7 @@ func (s *system) startServers(ctx context.Context, n int) error {
 		}
 	}
 	for _, one := range added {
-		// As in a cluster, what does not answer is no endpoint yet.
+		// As in a cluster, a backend becomes an endpoint only when it answers.
 		if err := s.answers(ctx, one.pod); err != nil {
 			return err
 		}
@@ -96,7 +96,7 @@ func (s *system) startServers(ctx context.Context, n int) error {
 	return nil
 }
 
-// answers waits until a server listens.
+// answers waits until a backend listens.
 func (s *system) answers(ctx context.Context, pod paper.Pod) error {
 	host := s.Lab.Host(pod.Name)
 	_, ok := cluster.Await(ctx, 5*time.Millisecond, startLimit, func() bool {
@@ -112,8 +112,8 @@ func (s *system) answers(ctx context.Context, pod paper.Pod) error {
 	return nil
 }
 
-// startBalancers adds balancers at the same time, waits until the router sends
-// them packets, and gives their names.
+// startBalancers adds load balancers concurrently, waits until the router forwards
+// packets to them, and returns their names.
 func (s *system) startBalancers(ctx context.Context, n int) (names []string, err error) {
 	var starting sync.WaitGroup
 	errs := make([]error, n)
@@ -151,8 +151,8 @@ func (s *system) startBalancer(ctx context.Context, pod paper.Pod) error {
 	return nil
 }
 
-// inService waits until every balancer that stays treats every server as it
-// should.
+// inService waits until every load balancer that is not leaving has every backend in the
+// right state.
 func (s *system) inService(ctx context.Context) error {
 	s.mu.Lock()
 	want := map[string]bool{} // by address: draining
@@ -183,14 +183,14 @@ func (s *system) inService(ctx context.Context) error {
 	return nil
 }
 
-// removals are balancers that are on their way out.
+// removals are the graceful removals that are in progress.
 type removals struct {
 	going sync.WaitGroup
 	mu    sync.Mutex
 	errs  []error
 }
 
-// add has a removal finished in the background.
+// add completes a removal in the background.
 func (r *removals) add(f func() error) {
 	r.going.Go(func() {
 		if err := f(); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/fairlead/fairlead/lab/bench"
 )
 
-// Why a connection broke.
+// Reasons why a connection broke.
 const (
 	reset   = "reset"
 	timeout = "timeout"
@@ -26,45 +26,45 @@ const (
 	wrong   = "wrong answer"
 )
 
-// Break is the end of a connection that should have lived on. Times count
-// from the beginning of the measurement.
+// Break is the unexpected end of a connection. Times count from the start of the
+// measurement.
 type Break struct {
-	// At is when it was noticed, Sent when the request went out that got no
-	// answer; a connection may also break between two requests.
+	// At is when the break was noticed. Sent is when the last request was sent. A
+	// connection can also break between two requests.
 	At, Sent time.Duration
 	Reason   string
 	Client   netip.AddrPort
-	// Server is the number of the one that answered so far.
+	// Server is the number of the backend that answered so far.
 	Server uint64
 }
 
-// traffic is many connections that stay open, with a request on each every so
-// often. One that breaks is counted and opened anew.
+// traffic is many connections that stay open, with periodic requests on each. A
+// connection that breaks is counted and opened again.
 type traffic struct {
 	dial    func(context.Context, netip.Addr, netip.AddrPort) (net.Conn, error)
 	target  netip.AddrPort
 	locals  []netip.Addr
 	every   time.Duration // between two requests of a connection
-	timeout time.Duration // of an answer
-	life    time.Duration // of a connection, about; 0: for ever
+	timeout time.Duration // of a response
+	life    time.Duration // approximate lifetime of a connection; 0: unlimited
 
 	began     time.Time
 	open      atomic.Int64
-	ready     atomic.Int64 // those that have been open once
+	ready     atomic.Int64 // connections that have been open once
 	exchanges atomic.Uint64
-	unopened  atomic.Uint64 // attempts to open one that failed
+	unopened  atomic.Uint64 // failed attempts to open a connection
 	workers   sync.WaitGroup
 
 	mu      sync.Mutex
 	breaks  []Break
-	slowest map[time.Duration]time.Duration // answer, by the second it was asked for
-	first   map[uint64]int                  // connections by the server that they began with
+	slowest map[time.Duration]time.Duration // slowest response, by the second of its request
+	first   map[uint64]int                  // connections by the first backend that answered
 }
 
-// dialers bounds how many connections are opened at the same time.
+// dialers limits how many connections are opened concurrently.
 const dialers = 64
 
-// start opens n connections and returns when all have been answered once.
+// start opens n connections and returns when each has received an answer.
 func (t *traffic) start(ctx context.Context, n int, progress func(open int64)) error {
 	t.began = time.Now()
 	t.slowest, t.first = map[time.Duration]time.Duration{}, map[uint64]int{}
@@ -87,14 +87,14 @@ func (t *traffic) start(ctx context.Context, n int, progress func(open int64)) e
 	return nil
 }
 
-// openLimit is how long opening all connections may take, openPace how often
+// openLimit is the time limit for opening all connections, openPace the interval at which
 // they are counted.
 const (
 	openLimit = 2 * time.Minute
 	openPace  = 100 * time.Millisecond
 )
 
-// connection keeps the connection of that number open until ctx ends.
+// connection maintains the connection with this number until ctx ends.
 func (t *traffic) connection(ctx context.Context, number uint64, slots chan struct{}) {
 	var ready sync.Once
 	for ctx.Err() == nil {
@@ -135,9 +135,9 @@ func (t *traffic) dialOne(ctx context.Context, number uint64) (net.Conn, error) 
 	return t.dial(ctx, t.locals[number%uint64(len(t.locals))], t.target)
 }
 
-// talk makes one request after the other until the connection breaks, has
-// lived long enough, or ctx ends. While nothing is to be asked it reads, so
-// that a reset is noticed when it comes.
+// talk sends one request after the other until the connection breaks, reaches the end of
+// its lifetime, or ctx ends. Between requests it reads, so that it notices a reset
+// immediately.
 func (t *traffic) talk(ctx context.Context, conn net.Conn, number uint64, answered func(server uint64)) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
@@ -196,7 +196,7 @@ func (t *traffic) talk(ctx context.Context, conn net.Conn, number uint64, answer
 	}
 }
 
-// count notes an answer to what was sent then.
+// count records an answer to a request sent at the given time.
 func (t *traffic) count(sent time.Time) {
 	t.exchanges.Add(1)
 	took, second := time.Since(sent), sent.Sub(t.began).Truncate(time.Second)
@@ -207,10 +207,10 @@ func (t *traffic) count(sent time.Time) {
 	}
 }
 
-// wait returns when all connections have ended, which ctx makes them.
+// wait returns when all connections have ended. They end when ctx does.
 func (t *traffic) wait() { t.workers.Wait() }
 
-// broken gives the breaks so far.
+// broken returns the breaks so far.
 func (t *traffic) broken() []Break {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -219,7 +219,7 @@ func (t *traffic) broken() []Break {
 
 func jitter(d time.Duration) time.Duration { return rand.N(d + 1) }
 
-// reason names an error's cause.
+// reason returns the reason for an error.
 func reason(err error) string {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, unix.ETIMEDOUT):

@@ -13,10 +13,10 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// patience is how long a busy machine may take for anything.
+// patience is the timeout for anything on a busy machine.
 const patience = 30 * time.Second
 
-// place is a server on loopback whose connections a test can hurt.
+// place is a listener on loopback whose connections a test can break.
 type place struct {
 	ln net.Listener
 
@@ -36,7 +36,7 @@ func (p *place) Accept() (net.Conn, error) {
 func (p *place) Close() error   { return p.ln.Close() }
 func (p *place) Addr() net.Addr { return p.ln.Addr() }
 
-// each does something to the connections that there are now.
+// each applies f to all current connections.
 func (p *place) each(f func(*net.TCPConn)) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,7 +48,7 @@ func (p *place) each(f func(*net.TCPConn)) int {
 	return n
 }
 
-// startTraffic opens connections to what serves there.
+// startTraffic opens n connections to the server serve.
 func startTraffic(t *testing.T, n int, limit time.Duration, serve func(net.Listener)) (*traffic, *place) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -86,7 +86,7 @@ func TestTrafficFlowsAndIsCounted(t *testing.T) {
 	if b := tr.broken(); len(b) > 0 || tr.open.Load() != 40 || tr.first[7] != 40 {
 		t.Fatalf("%d broken: %v; %d open, %v", len(b), b, tr.open.Load(), tr.first)
 	}
-	// Every connection that is reset counts once, and is opened anew.
+	// Every reset connection counts once, and is opened again.
 	hurt := p.each(func(c *net.TCPConn) { c.SetLinger(0); c.Close() })
 	testkit.Eventually(t, patience, func() error {
 		if len(tr.broken()) < hurt || tr.open.Load() < 40 {
@@ -104,8 +104,7 @@ func TestTrafficFlowsAndIsCounted(t *testing.T) {
 	}
 }
 
-// answerOnce answers the first request of each connection, and then does
-// something else.
+// answerOnce answers the first request of each connection, and then calls then.
 func answerOnce(then func(net.Conn)) func(net.Listener) {
 	return func(ln net.Listener) {
 		for {
@@ -128,7 +127,7 @@ func answerOnce(then func(net.Conn)) func(net.Listener) {
 	}
 }
 
-// wrongAnswer answers the next request with one thing changed.
+// wrongAnswer answers the next request with one modification.
 func wrongAnswer(change func(*answer)) func(net.Conn) {
 	return func(c net.Conn) {
 		var in [requestBytes]byte
@@ -165,7 +164,7 @@ func TestEveryEndHasItsReason(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			limit := patience
 			if c.want == timeout {
-				limit = 3 * time.Second // even a busy machine has the first answer before
+				limit = 3 * time.Second // even a busy machine has sent the first answer by then
 			}
 			tr, _ := startTraffic(t, 1, limit, answerOnce(c.then))
 			testkit.Eventually(t, patience, func() error {
@@ -181,7 +180,7 @@ func TestEveryEndHasItsReason(t *testing.T) {
 	}
 }
 
-// A connection that has lived long enough ends without being broken.
+// A connection that reaches the end of its lifetime does not count as broken.
 func TestConnectionsEndWhenTheyHaveLived(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -7,10 +7,10 @@ import (
 	"net"
 )
 
-// What goes over a connection: the client asks with its connection's number
-// and the exchange's, the server answers with both, its own number, and how
-// many it has answered on this connection. So bytes that are lost, doubled or
-// another's are noticed by whoever gets them.
+// The protocol on a connection: the client sends the connection's number and a sequence
+// number. The server answers with both, its own number, and how many requests it has
+// answered on this connection. Both sides can thus detect lost, duplicated or foreign
+// bytes.
 const (
 	requestBytes = 16
 	answerBytes  = 32
@@ -42,8 +42,8 @@ func readAnswer(b []byte) answer {
 	return answer{readRequest(b), binary.BigEndian.Uint64(b[16:]), binary.BigEndian.Uint64(b[24:])}
 }
 
-// Serve answers on every connection that ln takes until ln is closed. number
-// is what the server calls itself.
+// Serve answers requests on every connection of ln until ln is closed. number identifies
+// the server.
 func Serve(ln net.Listener, number uint64) error {
 	for {
 		conn, err := ln.Accept()
@@ -63,7 +63,7 @@ func serve(conn net.Conn, number uint64) {
 	var out [answerBytes]byte
 	for answered := uint64(1); ; answered++ {
 		if _, err := io.ReadFull(conn, in[:]); err != nil {
-			return // the client has closed, or counts the break
+			return // the client has closed the connection, or counts the break
 		}
 		answer{readRequest(in[:]), number, answered}.put(out[:])
 		if _, err := conn.Write(out[:]); err != nil {

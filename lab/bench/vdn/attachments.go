@@ -1,5 +1,5 @@
-// Package vdn measures the controller of virtually dedicated networks as it runs:
-// a process of its own, which is killed while it is asked.
+// Package vdn measures the controller of virtually dedicated networks as a separate
+// process that is killed while clients use it.
 package vdn
 
 import (
@@ -19,38 +19,39 @@ import (
 	"github.com/fairlead/fairlead/vdn/client"
 )
 
-// Options say what Attachments does.
+// Options configures Attachments.
 type Options struct {
-	// Binary is fairlead.
+	// Binary is the fairlead binary.
 	Binary string
-	// Attachments are made in all, by so many Clients at once.
+	// Attachments is the total number of attachments, made by Clients concurrent clients.
 	Attachments, Clients int
-	// Kills are how often the controller is killed meanwhile (SIGKILL) and started
-	// again, evenly spread.
+	// Kills is how often the controller is killed (SIGKILL) and started again during the
+	// run, evenly spread.
 	Kills int
-	// Log takes what the controller says; nothing where nil.
+	// Log receives the controller's log. It may be nil.
 	Log *os.File
 }
 
-// Result is what came of it.
+// Result is the result of Attachments.
 type Result struct {
 	Attachments int
 	Elapsed     time.Duration
-	// PerMinute is how many were leased and up in a minute, with the controller's
-	// absences.
+	// PerMinute is the number of attachments leased and brought up per minute, including
+	// the controller's downtime.
 	PerMinute float64
-	// Kills were done, Retries requests asked again since the controller was away.
+	// Kills is the number of kills, Retries the number of requests repeated because the
+	// controller was down.
 	Kills, Retries int
-	// Double are addresses that two were given, Lost leases that were told but are
-	// not there in the end, or are others.
+	// Double is the number of addresses assigned twice. Lost is the number of granted
+	// leases that are missing or different at the end.
 	Double, Lost int
 }
 
-// network has an address for each, and some to spare.
+// network has enough addresses for all attachments.
 const network = "science"
 
-// Attachments attaches Options.Attachments containers, and brings each up, while
-// the controller is killed again and again.
+// Attachments attaches Options.Attachments containers and brings each of them up, while
+// the controller is killed repeatedly.
 func Attachments(ctx context.Context, o Options) (r Result, err error) {
 	folder, err := os.MkdirTemp("", "fairlead-vdn-")
 	if err != nil {
@@ -77,7 +78,7 @@ func Attachments(ctx context.Context, o Options) (r Result, err error) {
 	return r, nil
 }
 
-// judge compares what clients were told with what is kept.
+// judge compares the leases granted to clients with those that the controller has stored.
 func judge(told, kept []vdn.Attachment) (double, lost int) {
 	owner, there := map[netip.Prefix]string{}, map[string]vdn.Attachment{}
 	for _, a := range kept {
@@ -99,7 +100,7 @@ func judge(told, kept []vdn.Attachment) (double, lost int) {
 	return double, lost
 }
 
-// controller is the process.
+// controller is the controller process.
 type controller struct {
 	options Options
 	folder  string
@@ -107,10 +108,11 @@ type controller struct {
 	kills   int
 }
 
-// startLimit is how long it may take to answer; others may want the machine, too.
+// startLimit is the time limit for the controller to answer. It allows for a busy
+// machine.
 const startLimit = time.Minute
 
-// begin starts it, and makes the network.
+// begin starts the controller and creates the network.
 func (c *controller) begin(ctx context.Context) (*client.Client, error) {
 	ask, err := client.New(client.Config{URL: c.url(), Timeout: startLimit})
 	if err != nil {
@@ -137,7 +139,7 @@ func (c *controller) start() error {
 	return c.cmd.Start()
 }
 
-// kill ends it as a crash would; none there is fine.
+// kill ends the controller like a crash does. Without a running one it does nothing.
 func (c *controller) kill() error {
 	if c.cmd == nil || c.cmd.Process == nil {
 		return nil
@@ -151,7 +153,7 @@ func (c *controller) kill() error {
 	return err
 }
 
-// load has the clients attach, and kills meanwhile.
+// load lets the clients attach, and kills the controller meanwhile.
 func (c *controller) load(ctx context.Context, ask *client.Client) (told []vdn.Attachment, retries int, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -203,7 +205,7 @@ func (c *controller) load(ctx context.Context, ask *client.Client) (told []vdn.A
 	return told, retries, err
 }
 
-// attach leases one and brings it up.
+// attach leases one attachment and brings it up.
 func attach(ctx context.Context, ask *client.Client, i int) (a vdn.Attachment, retries int, err error) {
 	request := vdn.AttachmentRequest{
 		Network: network, Node: fmt.Sprintf("node-%d", i%10), Container: fmt.Sprintf("container-%d", i), Interface: "eth0",
@@ -223,7 +225,7 @@ func attach(ctx context.Context, ask *client.Client, i int) (a vdn.Attachment, r
 	return a, retries + more, err
 }
 
-// again asks until the controller is there.
+// again repeats a request until the controller is available.
 func again(ctx context.Context, ask func() error) (retries int, err error) {
 	const pause = 10 * time.Millisecond
 	ctx, cancel := context.WithTimeout(ctx, startLimit)

@@ -10,8 +10,8 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// TestNoneIsLostAndNoneDouble: 500 attachments by 8 clients, of a controller that is
-// killed in the middle several times.
+// TestNoneIsLostAndNoneDouble makes 500 attachments with 8 clients, while the controller
+// is killed several times.
 func TestNoneIsLostAndNoneDouble(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "fairlead")
 	if err := testkit.Build(binary); err != nil {
@@ -27,7 +27,7 @@ func TestNoneIsLostAndNoneDouble(t *testing.T) {
 	}
 }
 
-// TestWhatIsDoubleOrLostIsFound keeps the test above honest.
+// TestWhatIsDoubleOrLostIsFound checks that judge detects errors.
 func TestWhatIsDoubleOrLostIsFound(t *testing.T) {
 	at := func(id, address string, phase vdn.AttachmentPhase) vdn.Attachment {
 		return vdn.Attachment{ID: id, Phase: phase, Addresses: []netip.Prefix{netip.MustParsePrefix(address)}}

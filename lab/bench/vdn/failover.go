@@ -19,37 +19,40 @@ import (
 	"github.com/fairlead/fairlead/vdn/client"
 )
 
-// FailoverOptions say what Failover does.
+// FailoverOptions configures Failover.
 type FailoverOptions struct {
-	// Binary is fairlead, Etcd the flags by which it reaches an etcd, Controllers how
-	// many of it run there.
+	// Binary is the fairlead binary, Etcd the flags with which it reaches etcd, and
+	// Controllers the number of controllers.
 	Binary      string
 	Etcd        []string
 	Controllers int
-	// Clients attach and detach all the while, each its own containers.
+	// Clients is the number of clients that attach and detach all the time, each with its
+	// own containers.
 	Clients int
-	// Rounds are how often every pair of controllers is killed, one after the other.
+	// Rounds is how often every pair of neighboring controllers is killed, one pair after
+	// the other.
 	Rounds int
-	// Log takes what controllers say; nothing where nil.
+	// Log receives the controllers' logs. It may be nil.
 	Log *os.File
 }
 
-// FailoverResult is what came of it.
+// FailoverResult is the result of Failover.
 type FailoverResult struct {
 	Attached, Detached, Kills, Retries int
-	// Double are addresses that two had at once, Lost leases that were told and are not
-	// there, or are there though they were given back.
+	// Double is the number of addresses that two attachments had at the same time. Lost
+	// is the number of granted leases that are missing, or that still exist after their
+	// release.
 	Double, Lost int
-	// Resumed are how long after each kill the first attachment was granted that was
-	// asked for after it, in order.
+	// Resumed contains, for each kill in order, the time until the first attachment
+	// requested after it was granted.
 	Resumed []time.Duration
 	Elapsed time.Duration
 }
 
-// enough is how many attachments are granted between two kills.
+// enough is the number of attachments granted between two kills.
 const enough = 40
 
-// Failover has clients attach and detach while two of the controllers are killed at a
+// Failover lets clients attach and detach while two of the controllers are killed at a
 // time, each pair in turn.
 func Failover(ctx context.Context, o FailoverOptions) (r FailoverResult, err error) {
 	folder, err := os.MkdirTemp("", "fairlead-vdn-")
@@ -87,19 +90,19 @@ func Failover(ctx context.Context, o FailoverOptions) (r FailoverResult, err err
 	return f.r, err
 }
 
-// failover is one that runs.
+// failover is a run in progress.
 type failover struct {
 	o       FailoverOptions
 	members []*member
 	ask     *client.Client
-	granted chan time.Time // when each was asked for
+	granted chan time.Time // when each was requested
 
 	mu  sync.Mutex
 	r   FailoverResult
 	has map[string]netip.Prefix
 }
 
-// run has the clients work while it kills.
+// run lets the clients work while controllers are killed.
 func (f *failover) run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -108,7 +111,7 @@ func (f *failover) run(ctx context.Context) error {
 	for i := range f.o.Clients {
 		clients.Go(func() {
 			if errs[i] = f.work(ctx, done, i); errs[i] != nil {
-				stop() // no use to go on
+				stop() // pointless to continue
 			}
 		})
 	}
@@ -119,7 +122,7 @@ func (f *failover) run(ctx context.Context) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// killAll kills every pair, as often as is wanted.
+// killAll kills every pair Rounds times.
 func (f *failover) killAll(ctx context.Context) error {
 	for range f.o.Rounds {
 		for first := range f.members {
@@ -159,8 +162,8 @@ func (f *failover) killOne(ctx context.Context, m *member) error {
 	return err
 }
 
-// await waits until so many are granted that were asked for after a moment, and says
-// when.
+// await waits until n attachments that were requested after the given time are granted,
+// and returns the time at which the last of them was.
 func (f *failover) await(ctx context.Context, after time.Time, n int) (time.Time, error) {
 	limit := time.After(startLimit)
 	for n > 0 {
@@ -214,7 +217,7 @@ func (f *failover) attach(ctx context.Context, container string, i int) error {
 	}
 	select {
 	case f.granted <- asked:
-	default: // enough know
+	default: // the buffer already has enough
 	}
 	f.mu.Lock()
 	f.r.Attached, f.r.Retries = f.r.Attached+1, f.r.Retries+retries
@@ -238,7 +241,7 @@ func (f *failover) attach(ctx context.Context, container string, i int) error {
 func (f *failover) detach(ctx context.Context, container string, _ int) error {
 	id := container + ".eth0"
 	f.mu.Lock()
-	delete(f.has, id) // as soon as it is released another may have the address
+	delete(f.has, id) // once it is released, another client may get the address
 	f.mu.Unlock()
 	retries, err := again(ctx, func() error { return f.ask.Detach(ctx, id) })
 	f.mu.Lock()
@@ -247,7 +250,7 @@ func (f *failover) detach(ctx context.Context, container string, _ int) error {
 	return err
 }
 
-// compare looks whether what clients were told is what every controller has.
+// compare checks that every controller has exactly the leases that clients were granted.
 func (f *failover) compare(ctx context.Context) error {
 	for _, m := range f.members {
 		ask, err := client.New(client.Config{URL: m.url()})
@@ -286,7 +289,7 @@ type member struct {
 
 func (m *member) url() string { return "unix://" + m.socket }
 
-// start starts it, and waits until it answers.
+// start starts the controller and waits until it answers.
 func (m *member) start(ctx context.Context) error {
 	args := append([]string{"vdn", "controller", "--name", m.name, "--listen", m.url(), "--log-level", "WARN"}, m.o.Etcd...)
 	m.cmd = exec.Command(m.o.Binary, args...)
@@ -305,7 +308,7 @@ func (m *member) start(ctx context.Context) error {
 	return err
 }
 
-// kill ends it as a crash would; none there is fine.
+// kill ends the controller like a crash does. Without a running one it does nothing.
 func (m *member) kill() error {
 	if m.cmd == nil || m.cmd.Process == nil {
 		return nil

@@ -20,9 +20,9 @@ func TestMain(m *testing.M) {
 	testkit.Main(m)
 }
 
-// TestFailover has two of three controllers killed at a time, every pair in turn, on a
-// real etcd of three members that knows them by their certificates. FAIRLEAD_ROUNDS
-// does all of it more often (make test-failover).
+// TestFailover kills two of three controllers at a time, every pair in turn, with a real
+// etcd of three members that authenticates them by certificate. FAIRLEAD_ROUNDS repeats
+// it more often (make test-failover).
 func TestFailover(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "fairlead")
 	if err := testkit.Build(binary); err != nil {

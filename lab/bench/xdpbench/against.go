@@ -16,23 +16,23 @@ import (
 	"github.com/fairlead/fairlead/lab/netns"
 )
 
-// Build is the compiled programs of another version: the balancer's, and the
-// harness around the backend node's. The latter may be absent.
+// Build contains the compiled programs of another version: the load balancer's, and the
+// harness around the DSR agent's. Half may be empty.
 type Build struct {
-	Name           string
-	Balancer, Half []byte
+	Name          string
+	Balancer, DSR []byte
 }
 
-// Where a version has them, by its repository's root.
+// Paths of the objects, relative to the root of the repository.
 const (
 	balancerObject = "dataplane/xdp/balancer_bpfel.o"
-	halfObject     = "lab/bench/xdpbench/server_bpfel.o"
-	// where revisions before the packages were grouped have it
-	formerHalfObject = "dataplane/xdp/xdpbench/server_bpfel.o"
+	dsrObject      = "lab/bench/xdpbench/server_bpfel.o"
+	// the path in revisions before the packages were grouped
+	formerDSRObject = "dataplane/xdp/xdpbench/server_bpfel.o"
 )
 
-// ReadBuild reads a build from the balancer's object file, from the root of a
-// checkout, or from a revision of the repository in the working directory.
+// ReadBuild reads a build from a load balancer object file, from the root of a checkout,
+// or from a revision of the repository in the working directory.
 func ReadBuild(ctx context.Context, from string) (*Build, error) {
 	b := &Build{Name: from}
 	read := func(object string) ([]byte, error) { return fromGit(ctx, from, object) }
@@ -47,8 +47,8 @@ func ReadBuild(ctx context.Context, from string) (*Build, error) {
 		if b.Balancer, err = read(balancerObject); err != nil {
 			break
 		}
-		if b.Half, err = read(halfObject); err != nil {
-			b.Half, err = read(formerHalfObject)
+		if b.DSR, err = read(dsrObject); err != nil {
+			b.DSR, err = read(formerDSRObject)
 		}
 	}
 	if err != nil {
@@ -68,15 +68,16 @@ func fromGit(ctx context.Context, revision, path string) ([]byte, error) {
 	return text, nil
 }
 
-// How much slower a case may be than before, and how many rounds are made before
-// both programs are loaded again: where code lies in memory is chance, too.
+// slowerAtMost is how much slower a case may be than with the other build. roundsALoad is
+// the number of rounds before both programs are loaded again, because the position of
+// code in memory is random and affects speed.
 const (
 	slowerAtMost = 1.03
 	roundsALoad  = 3
 )
 
-// compareProgram measures a subject under its i-th load by this build's program
-// and the other's, alternately, on the same maps.
+// compareProgram measures a subject under its i-th load with this build's program and the
+// other's, alternately, on the same maps.
 func (m *meter) compareProgram(ctx context.Context, s subject, i int, name string) (err error) {
 	sc := &scene{meter: m, subject: s, load: s.loads[i], name: name}
 	defer func() { err = errors.Join(err, closeAll(sc.open)) }()
@@ -101,7 +102,7 @@ func (m *meter) compareProgram(ctx context.Context, s subject, i int, name strin
 				return both, nil, errors.Join(err, close())
 			}
 		}
-		sc.turn += 1 << 22 // beyond all packets of this load: what is new is new again
+		sc.turn += 1 << 22 // beyond all packets of this load, so that new flows are new again
 		return both, close, nil
 	})
 }
@@ -118,7 +119,7 @@ func otherRig(s *scene, b *Build) (*rig, error) {
 	return r, nil
 }
 
-// contender sends what the subject says by a rig, from that turn on.
+// contender sends the subject's packets through a rig, starting at the given turn.
 func (s *scene) contender(r *rig, turn uint64) (c contender, err error) {
 	if r.state, err = s.subject.state(s.load); err != nil {
 		return c, err
@@ -134,8 +135,8 @@ func (s *scene) contender(r *rig, turn uint64) (c contender, err error) {
 	return c, err
 }
 
-// compare has two contenders take turns, the build before and this one, which are
-// loaded again and again. Each load gives a ratio.
+// compare alternates between two contenders, the other build and this one, and loads them
+// again several times. Each load yields one ratio.
 func (m *meter) compare(ctx context.Context, in *netns.NS, name string, load func() ([2]contender, func() error, error)) error {
 	var before, now, ratios []float64
 	for range max(1, m.o.Rounds/roundsALoad) {
@@ -149,7 +150,7 @@ func (m *meter) compare(ctx context.Context, in *netns.NS, name string, load fun
 		if err := errors.Join(err, close()); err != nil {
 			return err
 		}
-		old, new := took[0][1:], took[1][1:] // the first round fills what programs keep
+		old, new := took[0][1:], took[1][1:] // the first round only fills maps and caches
 		before, now = append(before, old...), append(now, new...)
 		ratios = append(ratios, bench.RatioTo("", new, old).Times.Median)
 	}
@@ -157,15 +158,15 @@ func (m *meter) compare(ctx context.Context, in *netns.NS, name string, load fun
 	return nil
 }
 
-// compareHalf does so for the backend node's programs.
-func (m *meter) compareHalf(ctx context.Context, h *half, c halfCase) error {
-	if m.o.Against.Half == nil {
+// compareHalf compares the DSR agent's programs.
+func (m *meter) compareDSR(ctx context.Context, h *dsrAgent, c dsrCase) error {
+	if m.o.Against.DSR == nil {
 		m.report.Note("%s: not compared: %s is the balancer's object alone", c.name, m.o.Against.Name)
 		return nil
 	}
 	return m.compare(ctx, h.node, c.name, func() (both [2]contender, close func() error, err error) {
-		all := [2]half{*h, *h}
-		if err := all[0].load(bytes.NewReader(m.o.Against.Half)); err != nil {
+		all := [2]dsrAgent{*h, *h}
+		if err := all[0].load(bytes.NewReader(m.o.Against.DSR)); err != nil {
 			return both, nil, fmt.Errorf("%s: %w", m.o.Against.Name, err)
 		}
 		if err := all[1].load(nil); err != nil {
@@ -181,9 +182,9 @@ func (m *meter) compareHalf(ctx context.Context, h *half, c halfCase) error {
 	})
 }
 
-// contender sends a case's frames, and gives what they take less what the harness
-// takes by itself.
-func (h *half) contender(c halfCase) (run func() (float64, error), err error) {
+// contender sends a case's frames, and returns their time less that of the harness
+// itself.
+func (h *dsrAgent) contender(c dsrCase) (run func() (float64, error), err error) {
 	if err := h.node.Do(func() error { return h.warm(c) }); err != nil {
 		return nil, err
 	}
@@ -200,14 +201,14 @@ func (h *half) contender(c halfCase) (run func() (float64, error), err error) {
 	}, err
 }
 
-// overhead is what the harness itself takes of a case's packet: the median of some
-// runs.
-func (h *half) overhead(c halfCase) (float64, error) {
+// overhead returns the time that the harness itself takes per packet of a case: the
+// median of some runs.
+func (h *dsrAgent) overhead(c dsrCase) (float64, error) {
 	var all []float64
 	for range 9 {
 		var took [4]float64
 		for i, prog := range []*ebpf.Program{h.BenchEmpty, h.BenchStore, h.BenchRoom, h.BenchRooms} {
-			ns, err := h.run(prog, halfPackets, actUnspec)
+			ns, err := h.run(prog, dsrPackets, actUnspec)
 			if err != nil {
 				return 0, err
 			}

@@ -19,20 +19,21 @@ import (
 	"github.com/fairlead/fairlead/lab/bench/xdpbench/measure"
 )
 
-// attack is what is sent between the packets of established flows.
+// attack describes what is sent between the packets of established flows.
 type attack struct {
 	name      string
 	packet    craft.Packet
 	kind      harnessAttackKind
-	answered  bool // the frame is cut or grows at its end, as it becomes an answer
-	protected bool // the frontend is protected from SYN floods
-	bucket    bool // all packets are of one set of the flow table
+	answered  bool // the program truncates or extends the frame, because it sends a reply
+	protected bool // the frontend has SYN protection
+	bucket    bool // all packets hash to one bucket of the flow table
 }
 
-// The most that an attack may add to what an established flow's packet takes.
+// attackAtMost is the maximum factor by which an attack may increase the time of an
+// established flow's packet.
 const attackAtMost = 1.10
 
-// attackBurst and attackRuns are ATTACK_BURST and ATTACK_RUNS, attackTable the size of
+// attackBurst and attackRuns are ATTACK_BURST and ATTACK_RUNS. attackTable is the size of
 // the flow table, which an attack could fill many times over.
 const (
 	attackBurst = 64
@@ -48,7 +49,7 @@ func (s subject) attacks() []attack {
 	}
 	fragment := func(offset, payload int) craft.Packet {
 		p := tcp()
-		p.Payload = payload // with a TCP header, if any, a multiple of eight
+		p.Payload = payload // a multiple of eight, together with the TCP header if there is one
 		p.Fragment, p.Offset, p.More = true, offset, true
 		return p
 	}
@@ -68,7 +69,7 @@ func (s subject) attacks() []attack {
 	}
 }
 
-// attacked are the subjects that are attacked.
+// attacked returns the subjects that are attacked.
 func attacked() []subject {
 	return []subject{
 		tunnel.with("flow table", func(s *subject) { s.scheduler, s.flowTable = service.RoundRobin, attackTable }),
@@ -80,7 +81,7 @@ func attacked() []subject {
 type attackedRig struct {
 	*rig
 	attacks *ebpf.Map
-	steps   *ebpf.Map // nil: there are none; the kernel empties it when it is closed
+	steps   *ebpf.Map // may be nil; the kernel empties it when it is closed
 }
 
 func (r *attackedRig) Close() error {
@@ -111,8 +112,8 @@ func newAttackedRig(spec *ebpf.CollectionSpec, program *ebpf.ProgramSpec, opts e
 	return &attackedRig{&rig{harness: out.Attacked, bench: out.Bench, nic: uint32(nic)}, out.Attacks, out.Steps}, nil
 }
 
-// send sends so many packets of the flows, between bursts of the attack where that is
-// on, and gives the nanoseconds that one took.
+// send sends packets of the flows, alternating with bursts of the attack if on is set,
+// and returns the nanoseconds per packet.
 func (r *attackedRig) send(packets int, on uint32) (perPacket float64, err error) {
 	var a harnessAttack
 	if err := r.attacks.Lookup(uint32(0), &a); err != nil {
@@ -139,7 +140,7 @@ func (r *attackedRig) send(packets int, on uint32) (perPacket float64, err error
 	return float64(r.state.Ns) / float64(r.state.Timed), nil
 }
 
-// attacks measures what attacks make of the packets of established flows.
+// attacks measures how attacks affect the packets of established flows.
 func (m *meter) attacks(ctx context.Context) error {
 	for _, s := range attacked() {
 		for _, a := range s.attacks() {
@@ -163,7 +164,7 @@ func (m *meter) attack(ctx context.Context, s subject, a attack, name string) (e
 	if err := m.balancer.Do(func() error { return sc.establish(r) }); err != nil {
 		return err
 	}
-	if a.protected { // now that the flows are known
+	if a.protected { // after the flows are established
 		f := sc.frontend(0, 1)
 		f.SYNProtection = service.SYNAlways
 		if err := sc.under.Upsert(f); err != nil {
@@ -187,15 +188,15 @@ func (m *meter) attack(ctx context.Context, s subject, a attack, name string) (e
 		return err
 	}
 	ratios := make([]float64, len(took[0]))
-	for i := range ratios { // of the program alone
+	for i := range ratios { // of the program without the harness
 		ratios[i] = (took[2][i] - took[0][i]) / (took[1][i] - took[0][i])
 	}
 	m.report.Rows = append(m.report.Rows, bench.Compared(name, "ns/packet", "without", took[2], took[1], ratios).AtMost(attackAtMost))
 	return nil
 }
 
-// attacked opens the balancer with one frontend, and the harness around it and around
-// nothing.
+// attacked opens the load balancer with one frontend, and the harness both around it and
+// around an empty program.
 func (s *scene) attacked(a attack) (r, floor *attackedRig, err error) {
 	d, err := s.network.open(xdp.Config{MaxFlows: s.flowTable})
 	if err != nil {
@@ -235,7 +236,7 @@ func (s *scene) attacked(a attack) (r, floor *attackedRig, err error) {
 	return r, floor, s.arm(r, a, pins)
 }
 
-// arm gives the harness the attack.
+// arm configures the attack in the harness.
 func (s *scene) arm(r *attackedRig, a attack, pins string) error {
 	out := harnessAttack{Kind: a.kind}
 	if a.answered {
@@ -246,7 +247,7 @@ func (s *scene) arm(r *attackedRig, a attack, pins string) error {
 		return err
 	}
 	copy(frame, macBalancer)
-	if most := len(out.Frame) * 8; len(frame) > most { // an error: it may quote less
+	if most := len(out.Frame) * 8; len(frame) > most { // an ICMP error may quote less of the packet
 		frame = frame[:most]
 		binary.BigEndian.PutUint16(frame[16:], uint16(most-14))
 	} else {
@@ -263,8 +264,8 @@ func (s *scene) arm(r *attackedRig, a attack, pins string) error {
 	return r.attacks.Put(uint32(0), &out)
 }
 
-// establish sends every flow some packets, and under fullnat what their servers
-// answer: only that makes a flow an established one, which no flood evicts.
+// establish sends some packets of every flow and, with fullnat, the replies of their
+// backends. Only a reply makes a flow established, so that no flood evicts it.
 func (s *scene) establish(r *attackedRig) error {
 	return measure.Pinned(func() error {
 		if _, err := r.send(s.packets(), 0); err != nil || s.method != service.FullNAT {
@@ -282,7 +283,7 @@ func (s *scene) establish(r *attackedRig) error {
 	})
 }
 
-// established gives the measured flows and their servers.
+// established returns the measured flows and their backends.
 func (s *scene) established() (map[netip.AddrPort]netip.AddrPort, error) {
 	found := map[netip.AddrPort]netip.AddrPort{}
 	first := netip.MustParseAddr(firstClient)
@@ -300,7 +301,7 @@ func (s *scene) established() (map[netip.AddrPort]netip.AddrPort, error) {
 	return found, nil
 }
 
-// unharmed says whether a flow was evicted, sent elsewhere or denied.
+// unharmed returns an error if a flow was evicted, sent to another backend or denied.
 func (s *scene) unharmed(r *attackedRig, before map[netip.AddrPort]netip.AddrPort) error {
 	after, err := s.established()
 	if err != nil {
@@ -327,8 +328,8 @@ func (s *scene) unharmed(r *attackedRig, before map[netip.AddrPort]netip.AddrPor
 	return nil
 }
 
-// fillBucket finds flows that all are of the set of the flow table that has the first
-// of those that are measured: what only who knows the table's key can do.
+// fillBucket finds flows that all hash to the same flow table bucket as the first
+// measured flow. An attacker could only do this with the table's key.
 func (s *scene) fillBucket(out *harnessAttack, vip netip.AddrPort, pins string) error {
 	m, err := ebpf.LoadPinnedMap(filepath.Join(pins, "flow_secret"), nil)
 	if err != nil {
@@ -360,7 +361,7 @@ func (s *scene) fillBucket(out *harnessAttack, vip netip.AddrPort, pins string) 
 	return nil
 }
 
-// flowTag is flow_tag of bpf/balancer/flow.h, of a TCP flow over IPv4.
+// flowTag is flow_tag of bpf/balancer/flow.h, for a TCP flow over IPv4.
 func flowTag(secret *[12]uint64, client, vip netip.AddrPort) uint64 {
 	word := func(a netip.Addr) uint64 { return uint64(binary.NativeEndian.Uint32(a.AsSlice())) }
 	h := secret[0]*word(client.Addr()) + secret[4]*word(vip.Addr()) + secret[9]*6

@@ -11,15 +11,15 @@ import (
 	"github.com/fairlead/fairlead/internal/craft"
 )
 
-// load is what comes in at a measurement.
+// load is the traffic of a measurement.
 type load struct {
 	name  string
-	flows uint64 // a power of two; 0: every packet is a new one
+	flows uint64 // a power of two; 0: every packet starts a new flow
 	vips  int
 }
 
-// manyVIPs is the greatest number of VIPs in a load, wideRing the slots that
-// each then has for its hundred servers.
+// manyVIPs is the maximum number of VIPs in a load, wideRing the Maglev table size of
+// each of them, with a hundred backends.
 const (
 	manyVIPs = 10000
 	wideRing = 7253
@@ -35,49 +35,48 @@ var (
 	broad = load{"1 k VIPs and 1 M flows", 1 << 20, 1000}
 	many  = load{"10 k VIPs and 1 M flows", 1 << 20, manyVIPs}
 
-	few = []load{one, mill, fresh} // those that the goals name
+	few = []load{one, mill, fresh} // the loads named by the goals
 	all = []load{one, thou, sixty, mill, fresh}
 )
 
-// The floors of bpf/bench/harness.c: what no balancer can be cheaper than.
+// The floors of bpf/bench/harness.c: lower bounds for the cost of any load balancer.
 const (
 	floorTX    = "floor_tx"
 	floorParse = "floor_parse"
-	floorBare  = "floor_bare"       // a bare stateless balancer
-	floorRings = "floor_bare_rings" // the same, with rings of as many VIPs, of the same size
-	floorFlows = "floor_bare_flows" // a bare balancer with a flow table
+	floorBare  = "floor_bare"       // a bare stateless load balancer
+	floorRings = "floor_bare_rings" // the same, with as many VIPs and Maglev tables of the same size
+	floorFlows = "floor_bare_flows" // a bare load balancer with a flow table
 )
 
-// bareNS is what floorBare takes on the machine that goals and peers' figures
-// are of.
+// bareNS is the time of floorBare on the machine to which goals and peers' figures refer.
 const bareNS = 36
 
-// subject is what is measured: a program, and the frontends it has.
+// subject is what is measured: a program and its frontends.
 type subject struct {
 	name      string
-	floor     string // is measured in the balancer's place
+	floor     string // measured instead of the load balancer
 	method    service.Method
 	scheduler service.Scheduler
 	gue       bool
-	chain     bool // every slot has older owners
-	servers   int  // of each frontend, shared by all; 0: four of its own
+	chain     bool // every slot has previous owners
+	servers   int  // per frontend, shared by all; 0: four separate ones each
 	v6, udp   bool
-	flowTable int    // entries; 0: the default
+	flowTable int    // number of entries; 0: the default
 	aged      bool   // the flow table has been filled several times over
-	flood     bool   // as many packets that open a flow are sent between, and not counted
-	both      bool   // the servers' answers are sent, too
-	keyed     bool   // packets to the servers have an authentication tag
-	away      uint16 // another port: not served
-	elsewhere bool   // another address: not a VIP
+	flood     bool   // as many packets that open a flow are sent in between, and not counted
+	both      bool   // the backends' replies are sent, too
+	keyed     bool   // packets to backends have an authentication tag
+	away      uint16 // another port, which has no frontend
+	elsewhere bool   // another address, which is not a VIP
 	want      verdict
 	loads     []load
-	also      string    // another floor beside floorBare
-	goals     []float64 // nanoseconds where floorBare takes bareNS, by load
+	also      string    // another floor in addition to floorBare
+	goals     []float64 // in nanoseconds on a machine with bareNS, by load
 	peer      string
-	peers     []float64 // its nanoseconds there, by load
+	peers     []float64 // the peer's nanoseconds on that machine, by load
 }
 
-// verdict is what a program answers.
+// verdict is the return code of a program.
 type verdict uint32
 
 const (
@@ -86,10 +85,10 @@ const (
 	tx   verdict = 3
 )
 
-// tableSize is of the flow tables with goals: as floorFlows' is.
+// tableSize is the size of flow tables with goals, the same as that of floorFlows.
 const tableSize = 1 << 21
 
-// subjects gives all: the floors, those with goals, and others.
+// subjects returns all subjects: the floors, those with goals, and others.
 func subjects() []subject {
 	return slices.Concat([]subject{
 		{name: "floor: return XDP_TX", floor: floorTX, want: tx, loads: all[:1]},
@@ -108,10 +107,10 @@ func (s subject) with(name string, change func(*subject)) subject {
 	return s
 }
 
-// katran puts its figures beside, by load.
+// katran adds Katran's figures for comparison, by load.
 func (s *subject) katran(ns ...float64) { s.peer, s.peers = "Katran", ns }
 
-// goal is one for all loads.
+// goal sets one goal for all loads.
 func (s *subject) goal(ns float64) { s.goals = slices.Repeat([]float64{ns}, len(s.loads)) }
 
 func stateless() []subject {
@@ -152,7 +151,7 @@ func stateless() []subject {
 	}
 }
 
-// remembering gives those with a flow table.
+// remembering returns the subjects with a flow table.
 func remembering() []subject {
 	table := tunnel.with("flow table", func(s *subject) {
 		s.scheduler, s.flowTable, s.loads, s.also = service.RoundRobin, tableSize, all, floorFlows
@@ -175,7 +174,7 @@ func remembering() []subject {
 	}
 }
 
-// others gives those without goals.
+// others returns the subjects without goals.
 func others() []subject {
 	return []subject{
 		tunnel.with("tunnel, IPv6", func(s *subject) { s.v6 = true }),
@@ -205,7 +204,7 @@ func (s subject) vip(i int) netip.Addr {
 	return netip.AddrFrom16(a)
 }
 
-// server gives the n-th of all.
+// server returns the n-th backend.
 func (s subject) server(n int) netip.AddrPort {
 	port := uint16(8080)
 	if s.method == service.DR {
@@ -217,7 +216,7 @@ func (s subject) server(n int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, 16, 8 + byte(n>>8), byte(n)}), port)
 }
 
-// ringSlots is the size of the rings where there are so many VIPs.
+// ringSlots returns the Maglev table size for this number of VIPs.
 func (s subject) ringSlots(vips int) int {
 	switch {
 	case s.servers > 0:
@@ -228,7 +227,7 @@ func (s subject) ringSlots(vips int) int {
 	return ringSize
 }
 
-// frontend gives the i-th one. Unless servers are shared it has four of its own.
+// frontend returns the i-th frontend. Unless backends are shared, it has four of its own.
 func (s subject) frontend(i, vips int) desired.Frontend {
 	f := desired.Frontend{
 		Key:    service.Key{VIP: s.vip(i), Port: 80, Protocol: service.TCP},
@@ -245,13 +244,13 @@ func (s subject) frontend(i, vips int) desired.Frontend {
 	case s.servers > 0:
 		first, n = 0, s.servers
 	case s.both:
-		n = 1 // whose answers can be told by their ports alone
+		n = 1 // so that replies can be distinguished by their ports
 	case s.chain:
 		n = 8
 	}
 	for j := range n {
 		b := service.Backend{Addr: s.server(1 + first + j), Weight: 1}
-		if s.chain { // four old ones that drain: each slot is a younger one's
+		if s.chain { // four old backends that drain, so that each slot has a younger owner
 			b.Since = time.Unix(1000, 0)
 			if j < 4 {
 				b.Weight, b.Since = 0, time.Unix(0, 0)
@@ -263,7 +262,7 @@ func (s subject) frontend(i, vips int) desired.Frontend {
 	return f
 }
 
-// state is the harness's for a load.
+// state returns the harness's state for a load.
 func (s subject) state(l load) (harnessBench, error) {
 	client := netip.MustParseAddr(firstClient)
 	p := craft.Packet{
@@ -286,7 +285,7 @@ func (s subject) state(l load) (harnessBench, error) {
 	return out, setFrame(&out, p)
 }
 
-// setFrame makes the harness send this packet.
+// setFrame sets the packet that the harness sends.
 func setFrame(h *harnessBench, p craft.Packet) error {
 	frame, err := p.Frame()
 	if err != nil {

@@ -17,11 +17,11 @@ import (
 	"github.com/fairlead/fairlead/lab/bench/xdpbench/measure"
 )
 
-// changeKind is how a frontend of a hundred servers goes on changing.
+// changeKind is a way in which a frontend with a hundred backends changes repeatedly.
 type changeKind struct {
 	name string
-	ages bool // of the servers are known
-	// steps are made one after the other, for the i-th time.
+	ages bool // the backends have timestamps
+	// steps are made one after the other. Each one gets the iteration i.
 	steps []changeStep
 }
 
@@ -51,8 +51,8 @@ func changeKinds() []changeKind {
 	}
 }
 
-// changes measures how long it takes to write that one server of a hundred has
-// changed, and how many slots of the others move.
+// changes measures how long it takes to program a change of one backend of a hundred, and
+// how many slots of the other backends move.
 func (m *meter) changes(ctx context.Context) error {
 	for _, k := range changeKinds() {
 		if !m.wanted(k.name) {
@@ -73,7 +73,7 @@ func (m *meter) change(ctx context.Context, k changeKind) (err error) {
 	defer func() { err = errors.Join(err, d.Close()) }()
 	f := tunnelFrontend()
 	for i := range f.Backends {
-		if k.ages { // they began at three different times
+		if k.ages { // they started at three different times
 			f.Backends[i].Since = time.Unix(int64(1700000000+i/49), 0)
 		}
 	}
@@ -107,9 +107,8 @@ func (m *meter) change(ctx context.Context, k changeKind) (err error) {
 	return nil
 }
 
-// write writes a frontend and gives how many milliseconds that took, how many of
-// all processors, and what share of the slots of servers that stay moved, in
-// percent.
+// write writes a frontend. It returns how many milliseconds that took, the CPU time in
+// milliseconds, and the percentage of the slots of remaining backends that moved.
 func (r *ringReader) write(ctx context.Context, d *xdp.DataPlane, f desired.Frontend) (took [3]float64, err error) {
 	f.Backends = service.SortBackends(slices.Clone(f.Backends))
 	cpu, err := measure.ProcessTime()
@@ -136,8 +135,8 @@ func (r *ringReader) write(ctx context.Context, d *xdp.DataPlane, f desired.Fron
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// ringReader reads who owns each slot of the only ring, which lies at the
-// beginning of the only segment.
+// ringReader reads the owner of each slot of the only Maglev table, which is at the start
+// of the only segment.
 type ringReader struct {
 	*ebpf.Map
 	keys   []uint32
@@ -172,8 +171,8 @@ func (r *ringReader) read() error {
 	return nil
 }
 
-// movedShare gives the share of the slots that changed from one server to
-// another though both were there before and after.
+// movedShare returns the share of slots that moved from one backend to another although
+// both existed before and after.
 func movedShare(before, after []uint32) float64 {
 	had, has := map[uint32]bool{}, map[uint32]bool{}
 	for i := range before {

@@ -13,19 +13,20 @@ import (
 	"github.com/fairlead/fairlead/lab/netns"
 )
 
-// DataplaneOptions say what is measured, and how long.
+// DataplaneOptions configures what is measured.
 type DataplaneOptions struct {
-	// Rounds are made of each case; in each the floors and the case take turns.
+	// Rounds is the number of rounds per case. In each round, the floors and the case are
+	// measured one after the other.
 	Rounds int
-	// Only measures the cases whose name has this in it.
+	// Only selects the cases whose names contain it.
 	Only string
-	// Against compares the programs with another build's, in place of floors.
+	// Against is another build to compare the programs with, instead of floors.
 	Against *Build
-	// Progress is told what goes on.
+	// Progress receives progress messages.
 	Progress io.Writer
 }
 
-// Validate says which option is wrong.
+// Validate reports which option is invalid.
 func (o DataplaneOptions) Validate() error {
 	if o.Rounds < 3 || o.Rounds > 1000 {
 		return fmt.Errorf("--rounds: %d is not between 3 and 1000", o.Rounds)
@@ -33,23 +34,23 @@ func (o DataplaneOptions) Validate() error {
 	return nil
 }
 
-// meter measures one case after the other.
+// meter measures the cases one after the other.
 type meter struct {
 	*network
 	o      DataplaneOptions
 	report *bench.Report
 }
 
-// MeasureDataplane measures the programs packet by packet, and how long a
-// change takes. It needs a sandbox. What was measured before an error is in the
-// report.
+// MeasureDataplane measures the programs packet by packet, and how long a change takes.
+// It must run in a sandbox. If it returns an error, the report contains what was measured
+// before.
 func MeasureDataplane(ctx context.Context, o DataplaneOptions) (*bench.Report, error) {
 	n, err := newNetwork()
 	if err != nil {
 		return nil, fmt.Errorf("dataplane: %w", err)
 	}
 	m := &meter{n, o, bench.New("dataplane")}
-	parts := []func(context.Context) error{m.programs, m.serverHalf, m.attacks, m.changes}
+	parts := []func(context.Context) error{m.programs, m.dsrAgent, m.attacks, m.changes}
 	if o.Against != nil {
 		m.explainComparison()
 		parts = parts[:2]
@@ -88,7 +89,7 @@ func (m *meter) explainComparison() {
 		"a goal counts as missed where the whole interval is above it")
 }
 
-// wanted says whether a case is to be measured, and tells that it is.
+// wanted reports whether a case is selected, and prints its name if it is.
 func (m *meter) wanted(name string) bool {
 	if !strings.Contains(name, m.o.Only) {
 		return false
@@ -97,14 +98,14 @@ func (m *meter) wanted(name string) bool {
 	return true
 }
 
-// contender is one of those that take turns.
+// contender is one of the programs that are measured in alternation.
 type contender struct {
 	name string
 	run  func() (perPacket float64, err error)
 }
 
-// rounds has contenders take turns, on one processor of a namespace, and gives
-// what each took in each round. The order turns round, too.
+// rounds measures contenders in alternation, on one CPU in a namespace, and returns the
+// time of each in each round. The order is reversed every other round.
 func (m *meter) rounds(ctx context.Context, ns *netns.NS, all []contender) (took [][]float64, err error) {
 	took = make([][]float64, len(all))
 	err = ns.Do(func() error {
@@ -129,8 +130,8 @@ func (m *meter) turns(ctx context.Context, all []contender, took [][]float64) er
 	return nil
 }
 
-// row writes what the last of some contenders took, beside the others: the first
-// of these is the floor that it is scaled by.
+// row returns the row of the last contender with its ratios to the others. The first
+// contender is the floor by which it is scaled.
 func (m *meter) row(name string, all []contender, took [][]float64) bench.Row {
 	last := len(all) - 1
 	var over []bench.Ratio

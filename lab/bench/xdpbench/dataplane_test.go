@@ -9,13 +9,12 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// Each kind of measurement is made for a moment: every row has its ratio, and
-// what it was compared with.
+// Runs a short measurement of each kind. Every row must have its ratio to each floor.
 func TestDataplane(t *testing.T) {
 	for only, want := range map[string]struct{ rows, over int }{
 		"floor: a bare stateless balancer, 1 flow": {1, 1},
 		"fullnat, both ways, 1 flow":               {1, 1},
-		"server's half, answer, 1 flow":            {1, 1},
+		"DSR agent, answer, 1 flow":                {1, 1},
 		"one of 100 servers replaced":              {3, 0},
 	} {
 		r, err := MeasureDataplane(t.Context(), DataplaneOptions{Rounds: 3, Only: only, Progress: t.Output()})
@@ -37,8 +36,8 @@ func TestDataplane(t *testing.T) {
 	testkit.NoLeftovers(t)
 }
 
-// Attacks of each kind of packet leave the established flows their servers: what a row
-// needs to be there. Its figures need more rounds.
+// Attacks with each kind of packet must not move established flows to other backends.
+// Otherwise there is no row. Meaningful figures need more rounds.
 func TestAttacks(t *testing.T) {
 	for _, only := range []string{
 		"flow table, attacked: one bucket", "flow table, attacked: SYN flood, protected",
@@ -57,8 +56,8 @@ func TestAttacks(t *testing.T) {
 	testkit.NoLeftovers(t)
 }
 
-// A build is compared with itself: each kind of case has a ratio of two figures, and
-// none of what no other build can have.
+// A build is compared with itself. Each kind of case yields a ratio of two figures,
+// except the cases that a comparison does not support.
 func TestDataplaneAgainst(t *testing.T) {
 	build, err := ReadBuild(t.Context(), "../../..")
 	if err != nil {
@@ -66,7 +65,7 @@ func TestDataplaneAgainst(t *testing.T) {
 	}
 	for only, want := range map[string]int{
 		"second chance, every packet new": 2 /* with a tag, too */, "fullnat, both ways, 1 flow": 1, "flow table, in a flood": 1,
-		"server's half, answer, 1 flow": 1, "floor:": 0, "one of 100": 0,
+		"DSR agent, answer, 1 flow": 1, "floor:": 0, "one of 100": 0,
 	} {
 		r, err := MeasureDataplane(t.Context(), DataplaneOptions{Rounds: 3, Only: only, Against: build, Progress: t.Output()})
 		if want == 0 {
@@ -90,11 +89,11 @@ func TestDataplaneAgainst(t *testing.T) {
 	testkit.NoLeftovers(t)
 }
 
-// A build is an object, a checkout or a revision, and anything else is rejected by
-// its name.
+// A build is an object file, a checkout or a revision. Anything else is rejected with its
+// name in the error.
 func TestReadBuild(t *testing.T) {
 	object, err := ReadBuild(t.Context(), "../../../dataplane/xdp/balancer_bpfel.o")
-	if err != nil || len(object.Balancer) == 0 || object.Half != nil {
+	if err != nil || len(object.Balancer) == 0 || object.DSR != nil {
 		t.Errorf("an object: %v", err)
 	}
 	if _, err := ReadBuild(t.Context(), "no-such-revision"); err == nil || !strings.Contains(err.Error(), `"no-such-revision"`) {
@@ -112,7 +111,7 @@ func TestEveryGoalHasACase(t *testing.T) {
 			}
 		}
 	}
-	for _, c := range halfCases() {
+	for _, c := range dsrCases() {
 		goals[c.name] = c.goal
 	}
 	for name, want := range map[string]float64{
@@ -121,7 +120,7 @@ func TestEveryGoalHasACase(t *testing.T) {
 		"flow table, 1 flow": 65, "flow table, 64 k flows": 140, "flow table, 1 M flows": 200, "flow table, every packet new": 200,
 		"flow table, aged, 64 k flows": 140, "flow table, aged, 1 M flows": 200,
 		"fullnat, both ways, 1 flow": 150, "fullnat, both ways, 1 k flows": 200,
-		"not a VIP, 1 flow": 20, "GUE, 1 flow": 60, "server's half, known flow, 1 flow": 120,
+		"not a VIP, 1 flow": 20, "GUE, 1 flow": 60, "DSR agent, known flow, 1 flow": 120,
 	} {
 		if goals[name] != want {
 			t.Errorf("%s: goal %v, want %v", name, goals[name], want)
@@ -129,10 +128,11 @@ func TestEveryGoalHasACase(t *testing.T) {
 	}
 }
 
-// A checkout from before the packages were grouped has the server's half in another folder.
+// A checkout from before the packages were grouped has the DSR agent's object in another
+// folder.
 func TestReadFormerBuild(t *testing.T) {
 	dir := t.TempDir()
-	for name, text := range map[string]string{"dataplane/xdp/balancer_bpfel.o": "balancer", "dataplane/xdp/xdpbench/server_bpfel.o": "half"} {
+	for name, text := range map[string]string{"dataplane/xdp/balancer_bpfel.o": "balancer", "dataplane/xdp/xdpbench/server_bpfel.o": "dsr"} {
 		file := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			t.Fatal(err)
@@ -142,7 +142,7 @@ func TestReadFormerBuild(t *testing.T) {
 		}
 	}
 	b, err := ReadBuild(t.Context(), dir)
-	if err != nil || string(b.Balancer) != "balancer" || string(b.Half) != "half" {
+	if err != nil || string(b.Balancer) != "balancer" || string(b.DSR) != "dsr" {
 		t.Errorf("%+v, %v", b, err)
 	}
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// The same goldens hold for the Go twin: schedule, TestAddrHashIsReproducible.
+// The Go implementation must produce the same golden values: see
+// TestAddrHashIsReproducible in package schedule.
 func TestAddrHash(t *testing.T) {
 	spec, err := loadHarness()
 	if err != nil {

@@ -1,7 +1,6 @@
-// Package xdpbench measures the programs: packet by packet, each beside what no
-// balancer can be cheaper than, and live, as frames that come in by a veth and
-// leave by it again. It is what fairlead-lab bench runs; nothing else of Fairlead
-// needs it.
+// Package xdpbench measures the BPF programs in two ways: packet by packet, compared with
+// lower bounds for any load balancer, and live, with frames that arrive on a veth and
+// leave through it again. It is used by fairlead-lab bench only.
 package xdpbench
 
 import (
@@ -21,8 +20,8 @@ import (
 	"github.com/fairlead/fairlead/lab/bench/xdpbench/measure"
 )
 
-// The live measurement's addresses. The generator, the balancer and the sink at
-// net0 run on one processor.
+// The addresses of the live measurement. The generator, the load balancer and the sink on
+// net0 run on one CPU.
 const (
 	vipAddr     = "10.64.0.1"
 	firstClient = "11.0.0.0"
@@ -38,7 +37,7 @@ type Live struct {
 	under    io.Closer // what is attached to eth0
 }
 
-// NewLive makes the namespaces. It needs a sandbox.
+// NewLive creates the namespaces. It must run in a sandbox.
 func NewLive() (*Live, error) {
 	n, err := newNetwork()
 	if err != nil {
@@ -61,8 +60,8 @@ func (l *Live) start() error {
 	})
 }
 
-// Swap puts a program that only swaps the MAC addresses in the balancer's
-// place: the reference.
+// Swap attaches a program that only swaps the MAC addresses instead of the load balancer:
+// the reference.
 func (l *Live) Swap() error {
 	if err := l.clear(); err != nil {
 		return err
@@ -76,7 +75,7 @@ func (l *Live) Swap() error {
 	})
 }
 
-// Balance puts the balancer there, with one frontend of a hundred servers.
+// Balance attaches the load balancer with one frontend of a hundred backends.
 func (l *Live) Balance(f desired.Frontend) error {
 	if err := l.clear(); err != nil {
 		return err
@@ -89,7 +88,7 @@ func (l *Live) Balance(f desired.Frontend) error {
 	return d.Upsert(f)
 }
 
-// tunnelFrontend is what Balance is given for the tunnel rows.
+// tunnelFrontend returns the frontend of the tunnel rows.
 func tunnelFrontend() desired.Frontend {
 	f := desired.Frontend{
 		Key:    service.Key{VIP: netip.MustParseAddr(vipAddr), Port: 80, Protocol: service.TCP},
@@ -111,7 +110,7 @@ func (l *Live) clear() error {
 	return err
 }
 
-// Close takes everything away.
+// Close removes everything.
 func (l *Live) Close() error {
 	errs := []error{l.clear()}
 	if l.sink != nil {
@@ -123,21 +122,21 @@ func (l *Live) Close() error {
 	return errors.Join(append(errs, l.network.Close())...)
 }
 
-// Run is what one run gave.
+// Run is the result of one run.
 type Run struct {
-	// PerFrame is the processor's time a frame, in nanoseconds: generator,
-	// balancer and sink together.
+	// PerFrame is the CPU time per frame, in nanoseconds: the total of generator, load
+	// balancer and sink.
 	PerFrame float64
-	// Sent and Sunk count frames; Bytes is the length of one that came back.
+	// Sent and Sunk are numbers of frames. Bytes is the length of a returned frame.
 	Sent, Sunk uint64
 	Bytes      float64
 }
 
-// batch is how many frames the kernel sends before it lets the receivers
-// work; a veth's ring holds 256.
+// batch is the number of frames that the kernel sends before the receivers run. A veth's
+// ring has 256 entries.
 const batch = 64
 
-// Run sends so many frames of so many flows (a power of two).
+// Run sends frames of the given number of flows (a power of two).
 func (l *Live) Run(frames uint32, flows uint64) (r Run, err error) {
 	err = l.generator.Do(func() error {
 		return measure.Pinned(func() (err error) {
@@ -204,7 +203,7 @@ func (l *Live) sunk() (frames, bytes uint64, err error) {
 	return sums[0], sums[1], nil
 }
 
-// tcpFrame is an established connection's packet to the VIP: 64 bytes, ACK.
+// tcpFrame returns a packet of an established connection to the VIP: 64 bytes, ACK.
 func tcpFrame() []byte {
 	b := make([]byte, 64)
 	copy(b, macBalancer)

@@ -8,8 +8,8 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// TestLive measures for a moment: nothing may be lost, and what comes back
-// must be what the program is there to make.
+// TestLive runs a short measurement. No frame may be lost, and every returned frame must
+// be what the program is expected to send.
 func TestLive(t *testing.T) {
 	report, err := MeasureLive(t.Context(), LiveOptions{Rounds: 2, Frames: 1 << 14, Progress: t.Output()})
 	if err != nil {
@@ -32,7 +32,7 @@ func TestLive(t *testing.T) {
 	testkit.NoLeftovers(t)
 }
 
-// Every frame of the tunnel comes back 20 bytes longer, and all come back.
+// With the tunnel, every frame comes back, and 20 bytes longer.
 func TestLiveFramesGoThroughTheBalancer(t *testing.T) {
 	l, err := NewLive()
 	if err != nil {

@@ -14,14 +14,14 @@ import (
 	"github.com/fairlead/fairlead/lab/netns"
 )
 
-// The network of all measurements but the server half's:
+// The network of all measurements except the DSR agent's:
 //
 //	namespace generator           namespace balancer
 //	  net0 ────────────────────── eth0  172.16.0.2/24, fd00::2/64
 //	                                    gateway 172.16.0.1, fd00::1
 //
-// What the generator sends enters the balancer by eth0; what that sends back
-// ends at net0.
+// What the generator sends reaches the load balancer on eth0. What the load balancer
+// sends back ends at net0.
 const (
 	ownAddr     = "172.16.0.2"
 	ownAddr6    = "fd00::2"
@@ -35,13 +35,13 @@ var (
 	macBalancer  = net.HardwareAddr{2, 0, 0, 0, 0, 2}
 )
 
-// network is the two namespaces.
+// network contains the two namespaces.
 type network struct {
 	generator, balancer *netns.NS
 	net0, eth0          int
 }
 
-// newNetwork makes them. It needs a sandbox.
+// newNetwork creates the namespaces. It must run in a sandbox.
 func newNetwork() (*network, error) {
 	n := &network{}
 	if err := n.make(); err != nil {
@@ -70,7 +70,7 @@ func (n *network) make() (err error) {
 	})
 }
 
-// wire makes the veth, in the balancer's namespace.
+// wire creates the veth, in the load balancer's namespace.
 func (n *network) wire() error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.HardwareAddr = "eth0", macBalancer
@@ -107,7 +107,7 @@ func (n *network) wire() error {
 	return nil
 }
 
-// neighbour makes an address that of the generator.
+// neighbour adds a neighbor entry that maps an address to the generator.
 func (n *network) neighbour(addr string) error {
 	err := netlink.NeighSet(&netlink.Neigh{LinkIndex: n.eth0, IP: net.ParseIP(addr), HardwareAddr: macGenerator, State: netlink.NUD_PERMANENT})
 	if err != nil {
@@ -116,7 +116,7 @@ func (n *network) neighbour(addr string) error {
 	return nil
 }
 
-// detaching takes a data plane out of the kernel when it is closed.
+// detaching detaches a data plane from the kernel when it is closed.
 type detaching struct {
 	*xdp.DataPlane
 	in *netns.NS
@@ -124,7 +124,7 @@ type detaching struct {
 
 func (d detaching) Close() error { return errors.Join(d.in.Do(d.Detach), os.RemoveAll(pinDir)) }
 
-// open opens a data plane at eth0; c says the sizes.
+// open opens a data plane on eth0. c contains the sizes.
 func (n *network) open(c xdp.Config) (d detaching, err error) {
 	c.Interfaces, c.PinDir, c.Mode = []string{"eth0"}, pinDir, xdp.Native
 	c.SourceV4, c.SourceV6 = netip.MustParseAddr(ownAddr), netip.MustParseAddr(ownAddr6)
@@ -136,7 +136,7 @@ func (n *network) open(c xdp.Config) (d detaching, err error) {
 	return d, err
 }
 
-// Close takes the namespaces away.
+// Close removes the namespaces.
 func (n *network) Close() error {
 	var errs []error
 	for _, ns := range []*netns.NS{n.generator, n.balancer} {

@@ -21,7 +21,7 @@ import (
 	"github.com/fairlead/fairlead/lab/bench"
 )
 
-// programs measures the balancer's program, and the floors, in every case.
+// programs measures the load balancer's program and the floors in every case.
 func (m *meter) programs(ctx context.Context) error {
 	for _, s := range subjects() {
 		for i, l := range s.loads {
@@ -41,7 +41,7 @@ func (m *meter) programs(ctx context.Context) error {
 	return nil
 }
 
-// scene is all that is open for one case.
+// scene is everything that is open for one case.
 type scene struct {
 	*meter
 	subject
@@ -51,7 +51,7 @@ type scene struct {
 	under *xdp.DataPlane
 	all   []contender
 	last  *rig
-	turn  uint64 // of packets that were sent to compare two builds
+	turn  uint64 // number of packets sent when comparing two builds
 }
 
 // program measures a subject under its i-th load.
@@ -87,8 +87,8 @@ func (m *meter) program(ctx context.Context, s subject, i int, name string) (err
 	return nil
 }
 
-// packets is how many go in a row: many enough to come by a good part of what
-// they need from memory, few enough for both to see the same machine.
+// packets is the number of packets in a row: enough to touch a good part of the memory
+// they need, but few enough that floor and case see the same machine state.
 func (s *scene) packets() int {
 	if s.flows == 0 || s.flows > 1<<12 {
 		return 1 << 18
@@ -96,7 +96,7 @@ func (s *scene) packets() int {
 	return 1 << 16
 }
 
-// floors opens what the case is measured beside.
+// floors opens the floors of the case.
 func (s *scene) floors() error {
 	names := []string{floorBare}
 	if s.also != "" {
@@ -130,7 +130,8 @@ func (s *scene) enter(name string, r *rig, of subject, l load) (err error) {
 	return err
 }
 
-// contend opens the balancer, if it is what is measured, and fills it.
+// contend opens the load balancer, unless a floor is measured, and programs its
+// frontends.
 func (s *scene) contend() error {
 	if s.floor != "" {
 		return nil
@@ -168,7 +169,7 @@ func (s *scene) contend() error {
 	return s.enter("balancer", r, s.subject, s.load)
 }
 
-// link makes the servers neighbours, for dr.
+// link adds the backends as neighbors, for dr.
 func (s *scene) link() error {
 	for i := range 4 {
 		addr := s.server(1 + i).Addr()
@@ -180,7 +181,8 @@ func (s *scene) link() error {
 	return nil
 }
 
-// filled writes how long the frontends took to write, and the rings' memory.
+// filled reports how long programming the frontends took, and the memory of their Maglev
+// tables.
 func (s *scene) filled(took time.Duration) error {
 	_, pins, err := s.under.Programs()
 	if err != nil {
@@ -200,7 +202,7 @@ func (s *scene) filled(took time.Duration) error {
 	return closeAll(segments)
 }
 
-// ringSegments opens the maps that the rings lie in.
+// ringSegments opens the maps that contain the Maglev tables.
 func ringSegments(pins string) (all []*ebpf.Map, err error) {
 	outer, err := ebpf.LoadPinnedMap(filepath.Join(pins, "rings"), nil)
 	if err != nil {
@@ -218,8 +220,8 @@ func ringSegments(pins string) (all []*ebpf.Map, err error) {
 	return all, nil
 }
 
-// warm sends every flow once, so that what is kept is kept, and ages the flow
-// table before that.
+// warm sends every flow once to fill maps and caches. Before that, it ages the flow table
+// if the subject requires that.
 func (s *scene) warm() error {
 	if s.aged {
 		flows := s.last.state.Flows
@@ -239,7 +241,7 @@ func (s *scene) warm() error {
 	return s.sendBySubject()
 }
 
-// sendBySubject has the balancer's rig send what the subject says.
+// sendBySubject sets how the load balancer's rig sends, depending on the subject.
 func (s *scene) sendBySubject() error {
 	last := len(s.all) - 1
 	switch {
@@ -256,12 +258,12 @@ func (s *scene) sendBySubject() error {
 	return nil
 }
 
-// floodBurst is how many packets of a flood, and then of the flows that are
-// measured, go in a row: so many that what the kernel does before a run, some
-// 900 us, is little of it.
+// floodBurst is the number of packets of the flood, and then of the measured flows, in a
+// row. It is large enough that the kernel's work before a run, about 900 us, does not
+// matter.
 const floodBurst = 1 << 15
 
-// bursts sends the flows in bursts, and does something between them.
+// bursts sends the flows in bursts, and calls between before each.
 func (s *scene) bursts(r *rig, between func() error) func() (float64, error) {
 	return func() (sum float64, err error) {
 		n := s.packets() / floodBurst
@@ -291,7 +293,7 @@ func (s *scene) inFlood(r *rig) (run func() (float64, error), err error) {
 	}), nil
 }
 
-// thereAndBack sends the flows, and then what their servers answer.
+// thereAndBack sends the flows, and then the replies of their backends.
 func (s *scene) thereAndBack(forth *rig) (run func() (float64, error), err error) {
 	back, err := s.answers(forth)
 	if err != nil {
@@ -310,7 +312,7 @@ func (s *scene) thereAndBack(forth *rig) (run func() (float64, error), err error
 	}, nil
 }
 
-// answers gives a rig that sends what the servers of the flows answer.
+// answers returns a rig that sends the replies of the flows' backends.
 func (s *scene) answers(forth *rig) (*rig, error) {
 	back := *forth
 	source := netip.AddrPortFrom(netip.MustParseAddr(ownAddr), 1)
@@ -327,7 +329,7 @@ func (s *scene) answers(forth *rig) (*rig, error) {
 	return &back, nil
 }
 
-// flowsBegun counts the new flows of all frontends.
+// flowsBegun returns the number of new flows of all frontends.
 func (s *scene) flowsBegun() (sum uint64, err error) {
 	if s.under == nil {
 		return 0, nil
@@ -339,8 +341,8 @@ func (s *scene) flowsBegun() (sum uint64, err error) {
 	return sum, err
 }
 
-// judge says whether the packets had the verdict that they were to have, and
-// notes how many of them began a flow.
+// judge checks that the packets had the expected verdict, and notes how many of them
+// started a flow.
 func (s *scene) judge(before uint64) error {
 	after, err := s.flowsBegun()
 	if err != nil {

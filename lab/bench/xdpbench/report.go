@@ -10,9 +10,9 @@ import (
 	"github.com/fairlead/fairlead/lab/bench"
 )
 
-// What Katran and a swap of MAC addresses took on one and the same machine,
-// live over veth, medians in nanoseconds a frame: by how much another machine
-// is slower at swapping, it would be slower at Katran.
+// The times of Katran and of a MAC address swap on the same machine, live over veth, in
+// median nanoseconds per frame. The factor by which another machine is slower at swapping
+// is assumed to apply to Katran, too.
 const (
 	swapThere = 74
 	katran    = "Katran, scaled"
@@ -20,20 +20,20 @@ const (
 
 var katranThere = map[uint64]float64{1: 143, 1 << 10: 159, 1 << 16: 322, 1 << 20: 391}
 
-// goalFlows is the row with a goal: half of what Katran takes.
+// goalFlows is the row with a goal: half the time of Katran.
 const goalFlows = 1 << 16
 
-// LiveOptions say how long it is measured.
+// LiveOptions configures the measurement.
 type LiveOptions struct {
-	// Rounds are made one after the other, each row once in each.
+	// Rounds is the number of rounds. Each round measures every row once.
 	Rounds int
-	// Frames are sent for each figure.
+	// Frames is the number of frames per figure.
 	Frames uint32
-	// Progress is told what goes on.
+	// Progress receives progress messages.
 	Progress io.Writer
 }
 
-// Validate says which option is wrong.
+// Validate reports which options are invalid.
 func (o LiveOptions) Validate() error {
 	var errs []error
 	if o.Rounds < 1 || o.Rounds > 100 {
@@ -45,7 +45,7 @@ func (o LiveOptions) Validate() error {
 	return errors.Join(errs...)
 }
 
-// liveRow is one case and what its rounds gave.
+// liveRow is one case with the results of its rounds.
 type liveRow struct {
 	name  string
 	flows uint64
@@ -67,8 +67,8 @@ func liveRows() []*liveRow {
 	return rows
 }
 
-// MeasureLive measures the balancer on one processor, together with what sends
-// to it and what takes its packets. It needs a sandbox.
+// MeasureLive measures the load balancer on one CPU, together with the generator and the
+// sink. It must run in a sandbox.
 func MeasureLive(ctx context.Context, o LiveOptions) (*bench.Report, error) {
 	l, err := NewLive()
 	if err != nil {
@@ -100,7 +100,7 @@ func (l *Live) round(rows []*liveRow, frames uint32) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", row.name, err)
 		}
-		// Once through all flows first, so that what is kept is kept.
+		// Send all flows once first, to fill maps and caches.
 		if _, err := l.Run(max(frames/8, uint32(row.flows)), row.flows); err != nil {
 			return fmt.Errorf("%s: %w", row.name, err)
 		}

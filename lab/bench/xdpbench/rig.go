@@ -27,8 +27,7 @@ type xdpMD struct {
 	Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32
 }
 
-// rig is the harness of bpf/bench/harness.c around one program, and what it is
-// sent.
+// rig is the harness of bpf/bench/harness.c around one program, with what it sends.
 type rig struct {
 	harness *ebpf.Program
 	bench   *ebpf.Map
@@ -36,7 +35,7 @@ type rig struct {
 	nic     uint32
 }
 
-// graft gives the harness's instructions with others in place of under_test.
+// graft returns the harness's instructions with under_test replaced by program.
 func graft(harness, program asm.Instructions) (asm.Instructions, error) {
 	const place = "under_test"
 	begin := slices.IndexFunc(harness, func(i asm.Instruction) bool { return i.Symbol() == place })
@@ -52,7 +51,7 @@ func graft(harness, program asm.Instructions) (asm.Instructions, error) {
 	return slices.Concat(harness[:begin], program, harness[end:]), nil
 }
 
-// newRig loads the harness around a program that spec has.
+// newRig loads the harness around a program of spec.
 func newRig(spec *ebpf.CollectionSpec, program *ebpf.ProgramSpec, opts ebpf.CollectionOptions, nic int) (r *rig, err error) {
 	harness := spec.Programs[harnessProgHarness]
 	if harness.Instructions, err = graft(harness.Instructions, program.Instructions); err != nil {
@@ -68,8 +67,8 @@ func newRig(spec *ebpf.CollectionSpec, program *ebpf.ProgramSpec, opts ebpf.Coll
 	return &rig{harness: out.Harness, bench: out.Bench, nic: uint32(nic)}, nil
 }
 
-// balancerRig has the balancer, on the maps that d has pinned. On hardware, as
-// here, it answers XDP_TX.
+// balancerRig returns a rig with the load balancer, on the maps that d has pinned. It
+// answers XDP_TX, both here and on hardware.
 func balancerRig(d *xdp.DataPlane, nic int) (*rig, error) {
 	balancer, pins, err := d.Programs()
 	if err != nil {
@@ -78,7 +77,8 @@ func balancerRig(d *xdp.DataPlane, nic int) (*rig, error) {
 	return rigOf(balancer, pins, nic)
 }
 
-// rigOf has a balancer's program on the maps that are pinned in a folder.
+// rigOf returns a rig with a load balancer's program, on the maps that are pinned in a
+// folder.
 func rigOf(balancer *ebpf.CollectionSpec, pins string, nic int) (*rig, error) {
 	spec, err := harnessWith(balancer)
 	if err != nil {
@@ -87,7 +87,7 @@ func rigOf(balancer *ebpf.CollectionSpec, pins string, nic int) (*rig, error) {
 	return newRig(spec, balancer.Programs["balancer"], ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: pins}}, nic)
 }
 
-// harnessWith gives the harness with all that a balancer's programs need.
+// harnessWith returns the harness with everything that a load balancer's programs need.
 func harnessWith(balancer *ebpf.CollectionSpec) (*ebpf.CollectionSpec, error) {
 	spec, err := loadHarness()
 	if err != nil {
@@ -99,8 +99,8 @@ func harnessWith(balancer *ebpf.CollectionSpec) (*ebpf.CollectionSpec, error) {
 	return spec, nil
 }
 
-// floorRig has a floor, by its name in harness.c. Of floor_bare_rings there are
-// so many rings of so many slots.
+// floorRig returns a rig with a floor, by its name in harness.c. rings and slots are the
+// number and the size of the tables of floor_bare_rings.
 func floorRig(name string, rings, slots, nic int) (*rig, error) {
 	spec, err := loadHarness()
 	if err != nil {
@@ -127,10 +127,10 @@ func floorRig(name string, rings, slots, nic int) (*rig, error) {
 	return newRig(spec, spec.Programs[name], opts, nic)
 }
 
-// bareServers is how many the bare balancers have behind their rings.
+// bareServers is the number of backends of the bare load balancers.
 const bareServers = 100
 
-// fillBare gives the bare balancers their VIPs and servers.
+// fillBare sets the VIPs and backends of the bare load balancers.
 func fillBare(spec *ebpf.CollectionSpec) {
 	word := func(host uint32) uint32 {
 		return binary.NativeEndian.Uint32(binary.BigEndian.AppendUint32(nil, host))
@@ -149,7 +149,7 @@ func fillBare(spec *ebpf.CollectionSpec) {
 	}
 }
 
-// fillRings gives every slot a server.
+// fillRings assigns a backend to every slot.
 func fillRings(m *ebpf.Map) error {
 	memory, err := unix.Mmap(m.FD(), 0, int(m.MaxEntries())*8, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
@@ -164,9 +164,8 @@ func fillRings(m *ebpf.Map) error {
 
 func (r *rig) Close() error { return errors.Join(r.harness.Close(), r.bench.Close()) }
 
-// run sends so many packets and gives the nanoseconds of CPU time that each took
-// this thread, which is pinned and in the balancer's namespace, the harness's
-// own work among it.
+// run sends packets and returns the CPU time per packet in nanoseconds, including the
+// harness's own work. It must run on a pinned thread in the load balancer's namespace.
 func (r *rig) run(packets int) (perPacket float64, err error) {
 	if err := r.bench.Put(uint32(0), &r.state); err != nil {
 		return 0, err
@@ -191,17 +190,18 @@ func (r *rig) run(packets int) (perPacket float64, err error) {
 	if err := r.bench.Lookup(uint32(0), &r.state); err != nil {
 		return 0, err
 	}
-	// Its own count: a run that a signal breaks off is begun anew.
+	// Divide by the harness's own count, because a run interrupted by a signal is started
+	// again.
 	return float64((ended - began).Nanoseconds()) / float64(r.state.Turn-before), nil
 }
 
-// pinned gives the maps of a spec that are pinned in a folder, and fits their
-// sizes.
+// pinned returns the maps of a spec that are pinned in a folder, and adapts the spec to
+// their sizes.
 func pinned(spec *ebpf.CollectionSpec, folder string) (map[string]*ebpf.Map, error) {
 	found := map[string]*ebpf.Map{}
 	for name, s := range spec.Maps {
 		if strings.HasPrefix(name, ".") {
-			continue // a program's own, and no name for a pin
+			continue // internal to a program, and not a valid name for a pin
 		}
 		m, err := ebpf.LoadPinnedMap(filepath.Join(folder, name), nil)
 		if errors.Is(err, unix.ENOENT) {

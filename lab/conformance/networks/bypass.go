@@ -20,7 +20,7 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// bypassing tells a story with each kind of socket of a1 that skips its device's
+// bypassing runs a check with each kind of socket of a1 that bypasses its device's
 // queues.
 func (w *world) bypassing(tell func(way string, send func(frame []byte))) {
 	w.t.Helper()
@@ -41,8 +41,8 @@ func (w *world) bypassing(tell func(way string, send func(frame []byte))) {
 	}
 }
 
-// withoutQueues has a1 send every trick past its device's queues. Nobody on another
-// node may see one, and no socket of another network on its own node.
+// withoutQueues lets a1 send every trick past its device's queues. No other node may see
+// one, and no socket of another network on its own node.
 func withoutQueues(w *world) {
 	w.apply(nothing, nothing)
 	mark := []byte("bypassed")
@@ -52,7 +52,7 @@ func withoutQueues(w *world) {
 	}
 	neighbour := newEar(w.t, w.Host("b1"), unix.AF_INET, unix.IPPROTO_UDP)
 	all := w.tricks(mark)
-	// What b1 would take if it came from b2.
+	// A packet that b1 would accept if it came from b2.
 	forged := w.udp(mark, 0, from(w.addr("b2", 0)), to(w.addr("b1", 0)))
 	b2, b1 := w.podMAC("b2"), w.podMAC("b1")
 	copy(forged, b1[:])
@@ -70,7 +70,7 @@ func withoutQueues(w *world) {
 			}
 			return nil
 		})
-		// What follows by the ordinary way arrives after them.
+		// A packet sent afterwards on the normal path arrives after them.
 		w.onlyHears(ears, mark)
 		w.talks("b2", w.addr("b1", 0))
 		if neighbour.hears(mark) {
@@ -79,7 +79,7 @@ func withoutQueues(w *world) {
 	})
 }
 
-// allDrops are those of any reason on all nodes.
+// allDrops returns the drops of all reasons on all nodes.
 func (w *world) allDrops() (sum uint64) {
 	w.t.Helper()
 	for _, name := range w.nodes() {
@@ -92,8 +92,8 @@ func (w *world) allDrops() (sum uint64) {
 	return sum
 }
 
-// withoutQueuesNeighbours has a1 claim by ARP, past its queues, the address of the
-// other network's gateway: to all hosts of the segment, and to each alone.
+// withoutQueuesNeighbours lets a1 claim the address of the other network's gateway by
+// ARP, past its queues: to all hosts of the segment, and to each one separately.
 func withoutQueuesNeighbours(w *world) {
 	w.apply(nothing, nothing)
 	gateway := domain.Prefixes(domain.Visitors)[0].Addr().Next()
@@ -113,7 +113,7 @@ func withoutQueuesNeighbours(w *world) {
 				}
 			}
 		}
-		w.talks("a1", w.addr("a2", 0)) // they have passed by then
+		w.talks("a1", w.addr("a2", 0)) // they have passed when this returns
 		for _, name := range []string{"b1", "b2"} {
 			if got := w.neighbour(name, gateway); bytes.Equal(got, mac[:]) {
 				w.t.Errorf("%s sends to a1 what is for its gateway: a1 said so by %s", name, way)
@@ -122,8 +122,8 @@ func withoutQueuesNeighbours(w *world) {
 	})
 }
 
-// neighbour is the MAC address that a pod has for an IPv4 address, which it looks up
-// if it does not know it.
+// neighbour returns a pod's neighbor entry for an IPv4 address, and triggers its
+// resolution if it is missing.
 func (w *world) neighbour(pod string, of netip.Addr) (mac net.HardwareAddr) {
 	w.t.Helper()
 	h := w.Host(pod)
@@ -139,13 +139,14 @@ func (w *world) neighbour(pod string, of netip.Addr) (mac net.HardwareAddr) {
 				return nil
 			}
 		}
-		_ = w.connect(h, netip.Addr{}, of, time.Second) // nobody listens there; it is looked up
+		_ = w.connect(h, netip.Addr{}, of, time.Second) // nothing listens there, but the address is resolved
 		return errors.Join(err, fmt.Errorf("%s has no neighbour entry for %s", pod, of))
 	})
 	return mac
 }
 
-// withoutQueuesRate has a1 send more than it may, well-formed, past its queues.
+// withoutQueuesRate lets a1 send well-formed packets above its rate limit, past its
+// queues.
 func withoutQueuesRate(w *world) {
 	const most vdn.Rate = 8_000_000
 	w.apply(vdn.Slice{HostMax: most, Reach: []uint16{2}}, vdn.Slice{Reach: []uint16{1}})
@@ -162,7 +163,7 @@ func withoutQueuesRate(w *world) {
 		took := time.Since(start)
 		w.talks("a1", w.addr("b2", 0))
 		_, after := w.sinks["b2"].Received()
-		// 100 ms of it may come at once (bpf/vdn/bucket.h).
+		// A burst of 100 ms is allowed (bpf/vdn/bucket.h).
 		if got, may := float64(after-before)*8/took.Seconds(), float64(most)*1.3; got > may {
 			w.t.Errorf("b2 receives %.1f Mbit/s of a1 by %s; the host's max is %s", got/1e6, way, most)
 		}

@@ -1,6 +1,7 @@
-// Package networks is what every enforce.Enforcer must pass: stories with real
-// traffic between pods of two networks on two nodes, a gateway and a host outside.
-// What a means cannot do it must refuse by name, and do all else.
+// Package networks is the test suite that every enforce.Enforcer must pass. Its stories
+// (test cases) send real traffic between pods of two networks on two nodes, a gateway and
+// an external host. An enforcer must reject by name what it does not support, and
+// implement everything else.
 package networks
 
 import (
@@ -19,42 +20,42 @@ import (
 	"github.com/fairlead/fairlead/vdn/enforce"
 )
 
-// Node is where an Enforcer is to work.
+// Node is a node on which an Enforcer works.
 type Node struct {
 	Host    *lab.Host
 	Uplinks []vdn.Uplink
 	Gateway bool
 }
 
-// Rig is how the suite comes by a means.
+// Rig provides the suite with an enforcer.
 type Rig struct {
-	// Open opens it for a node, in the calling thread's network namespace, which is
-	// the node's; also where a predecessor was closed.
+	// Open opens the enforcer for a node. It is called in the node's network namespace,
+	// also after a predecessor was closed.
 	Open func(n Node) (enforce.Enforcer, error)
-	// Attach gives pods their devices; nil for macvlan.
+	// Attach attaches pods to their devices; nil selects macvlan.
 	Attach domain.Attach
-	// Ready is called with the domain before anything is enforced; may be nil.
+	// Ready is called with the domain before anything is enforced. It may be nil.
 	Ready func(d *domain.Domain) error
-	// Gateways says that it works on gateways, too; Lengths that it sees how long is
-	// what neighbours say, and all that is in it.
+	// Gateways is set if the enforcer also works on gateways. Lengths is set if it checks
+	// the length and the whole content of neighbor messages.
 	Gateways, Lengths bool
-	// Break takes away what it holds on a node and at a pod, as somebody else would.
+	// Break removes the enforcer's state on a node and at a pod, as a third party would.
 	Break func(t *testing.T, node *lab.Host, pod *domain.Pod)
-	// Held lists what it holds there, for comparison.
+	// Held lists the enforcer's state there, for comparison.
 	Held func(t *testing.T, node *lab.Host, pod *domain.Pod) []string
 }
 
-// uplink is what the nodes' uplinks carry: little, so that a busy machine has no
-// part in what is measured.
+// uplink is the rate of the nodes' uplinks. It is low, so that a busy machine does not
+// affect the measurements.
 const uplink vdn.Rate = 40_000_000
 
-// patience is how long something may take that is to happen.
+// patience is the timeout for an expected event.
 const patience = 60 * time.Second
 
-// port is where all pods, and the host outside, take everything.
+// port is the port on which all pods and the external host receive.
 const port = 9
 
-// world is a domain with an Enforcer on each node.
+// world is the environment: a domain with an Enforcer on each node.
 type world struct {
 	*domain.Domain
 	t     *testing.T
@@ -65,7 +66,7 @@ type world struct {
 	turn  uint64
 }
 
-// Run tells all stories of a means.
+// Run runs all stories with an enforcer.
 func Run(t *testing.T, rig Rig) {
 	w := newWorld(t, rig)
 	for _, s := range stories {
@@ -147,7 +148,7 @@ func (w *world) open(name string) {
 	})
 }
 
-// apply has the slices hold on all nodes.
+// apply applies the slices on all nodes.
 func (w *world) apply(science, visitors vdn.Slice) {
 	w.t.Helper()
 	w.turn++
@@ -158,8 +159,8 @@ func (w *world) apply(science, visitors vdn.Slice) {
 	}
 }
 
-// connect opens a TCP connection from a host to another, from a given address or
-// any.
+// connect opens a TCP connection from one host to another, from the given local address
+// or any.
 func (w *world) connect(from *lab.Host, local, to netip.Addr, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(w.t.Context(), within)
 	defer cancel()
@@ -170,7 +171,7 @@ func (w *world) connect(from *lab.Host, local, to netip.Addr, within time.Durati
 	return c.Close()
 }
 
-// talks sees that two hosts do, in both families.
+// talks checks that a host can connect to others, in both families.
 func (w *world) talks(from string, to ...netip.Addr) {
 	w.t.Helper()
 	for _, addr := range to {
@@ -183,11 +184,11 @@ func (w *world) talks(from string, to ...netip.Addr) {
 	}
 }
 
-// silent is how long what is dropped is waited for: longer than the first
+// silent is how long to wait for a packet that must be dropped: longer than the first
 // retransmission of a SYN.
 const silent = 1200 * time.Millisecond
 
-// refused sees that a host does not reach others, and that the drops are counted by
+// refused checks that a host cannot reach another, and that the drops are counted with
 // that reason.
 func (w *world) refused(reason, from string, local, to netip.Addr) {
 	w.t.Helper()
@@ -204,7 +205,7 @@ func (w *world) refused(reason, from string, local, to netip.Addr) {
 	})
 }
 
-// drops are those of a reason on all nodes.
+// drops returns the drops with a reason on all nodes.
 func (w *world) drops(reason string) (sum uint64) {
 	w.t.Helper()
 	for _, name := range w.nodes() {
@@ -224,7 +225,7 @@ func (w *world) counters(node string) []vdn.Counter {
 	return all
 }
 
-// counter is one of a node's; zero where there is none.
+// counter returns one of a node's counters, or zero if it does not exist.
 func (w *world) counter(node, network, attachment string) vdn.Counter {
 	w.t.Helper()
 	for _, c := range w.counters(node) {
@@ -235,8 +236,8 @@ func (w *world) counter(node, network, attachment string) vdn.Counter {
 	return vdn.Counter{}
 }
 
-// addr is a pod's by family: 0 for IPv4, 1 for IPv6.
+// addr returns a pod's address by family: 0 for IPv4, 1 for IPv6.
 func (w *world) addr(pod string, family int) netip.Addr { return w.Pods[pod].Addrs[family] }
 
-// at is where a pod takes everything, by IPv4.
+// at returns the IPv4 address and port on which a pod receives.
 func (w *world) at(pod string) netip.AddrPort { return netip.AddrPortFrom(w.addr(pod, 0), port) }

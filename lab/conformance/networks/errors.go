@@ -21,13 +21,13 @@ import (
 	"github.com/fairlead/fairlead/vdn/enforce"
 )
 
-// Behind the gateway are routers, and a link that is narrower than a pod's; beside
-// the nodes is somebody whom nothing enforces.
+// Behind the gateway are routers, and a link with a smaller MTU than a pod's. A host next
+// to the nodes, the stranger, has no enforcement.
 //
 //	gateway ── router ──(MTU 1300)── edge ── far      segment ── stranger
 const narrow = 1300
 
-const beyond = "eth3" // the gateway's
+const beyond = "eth3" // the gateway's device
 
 var (
 	farAddrs = []netip.Addr{netip.MustParseAddr("192.0.2.9"), netip.MustParseAddr("2001:db8:b::9")}
@@ -38,7 +38,7 @@ var (
 func farther() lab.Topology {
 	end := func(host, dev string, addrs ...string) lab.End {
 		e := lab.At(host, dev, addrs...)
-		e.TxChecksumOff = true // a switch in userspace fills none in
+		e.TxChecksumOff = true // a userspace switch does not compute checksums
 		return e
 	}
 	return lab.Topology{
@@ -59,8 +59,8 @@ func farther() lab.Topology {
 	}
 }
 
-// pathMTU sends more than a link on the way takes in one packet: a router in no
-// network, which nobody has allowed, tells the sender so.
+// pathMTU sends packets that are larger than a link on the path allows. A router that is
+// in no network, and not explicitly allowed, reports this to the sender.
 func pathMTU(w *world) {
 	for _, far := range farAddrs {
 		w.apply(vdn.Slice{Outside: farNets}, nothing)
@@ -79,7 +79,7 @@ func (w *world) sendsFar(far netip.Addr) {
 	before, _ := w.sinks["far"].Received()
 	drops := w.drops(enforce.Outside)
 	var writing sync.WaitGroup
-	writing.Go(func() { _, _ = c.Write(make([]byte, sent)) }) // what comes says enough
+	writing.Go(func() { _, _ = c.Write(make([]byte, sent)) }) // the check on the receiver is enough
 	defer func() {
 		c.Close()
 		writing.Wait()
@@ -94,7 +94,7 @@ func (w *world) sendsFar(far netip.Addr) {
 		if n, _ := w.sinks["far"].Received(); n >= before+sent {
 			w.t.Errorf("to %s: all has come, although the router's errors are dropped", far)
 		}
-		w.apply(vdn.Slice{Outside: slices.Concat(routers, farNets)}, nothing) // as the page says
+		w.apply(vdn.Slice{Outside: slices.Concat(routers, farNets)}, nothing) // as documented
 	}
 	testkit.Eventually(w.t, patience, func() error {
 		if n, _ := w.sinks["far"].Received(); n < before+sent {
@@ -104,24 +104,27 @@ func (w *world) sendsFar(far netip.Addr) {
 	})
 }
 
-// quote is an error about a packet.
+// quote describes an ICMP error about a packet.
 type quote struct {
 	name string
-	// kind and code of the error by family: IPv4, IPv6.
+	// kind contains type and code of the error by family: IPv4, IPv6.
 	kind [2][2]byte
-	// from is who has sent the packet, to whom it was for, teller who says so: a1, a
-	// place that is allowed, and a router that nobody knows where they are not valid.
+	// from is the sender of the quoted packet, to its destination, and teller the sender
+	// of the error. If they are not valid, they default to a1, an allowed destination,
+	// and an unknown router.
 	from, to, teller netip.Addr
-	proto            string // tcp where empty
-	// about changes what is quoted, and around what quotes it, from the IP header on.
+	proto            string // tcp if empty
+	// about modifies the quoted packet, and around the packet that quotes it, from the IP
+	// header on.
 	about, around edit
-	// passes, as a1 may send it; strays, as it comes to a1 with another's address.
+	// passes is set if a1 may have sent the quoted packet. strays is set if the error
+	// reaches a1 although it is addressed to another host.
 	passes, strays bool
 }
 
 type edit func(packet []byte, v6 bool) []byte
 
-// byFamily changes a packet where it is.
+// byFamily returns an edit that modifies a packet in place.
 func byFamily(v4, v6 func(b []byte)) edit {
 	return func(b []byte, is6 bool) []byte {
 		if is6 {
@@ -144,7 +147,7 @@ var (
 	tellers      = []netip.Addr{netip.MustParseAddr("198.18.7.7"), netip.MustParseAddr("2001:db8:77::7")}
 )
 
-// quotes are those that pass, and those that must not.
+// quotes returns the errors that must pass, and those that must not.
 func (w *world) quotes(family int) []quote {
 	other := w.addr("a2", family)
 	return []quote{
@@ -177,7 +180,7 @@ func (w *world) quotes(family int) []quote {
 	}
 }
 
-// packet is an error, and what it is known by.
+// packet returns the error, and a mark by which it is recognized.
 func (q quote) packet(w *world, number, family int) (packet, mark []byte) {
 	v6 := family == 1
 	or := func(a, b netip.Addr) netip.Addr {
@@ -208,8 +211,8 @@ func (q quote) packet(w *world, number, family int) (packet, mark []byte) {
 	return packet, mark
 }
 
-// errorsOfRouters has them come by the segment, past all gateways, and by a gateway
-// that enforces.
+// errorsOfRouters sends the errors on the segment, past all gateways, and through a
+// gateway with enforcement.
 func errorsOfRouters(w *world) {
 	var open vdn.Slice
 	for _, a := range knownPlaces {
@@ -224,7 +227,7 @@ func errorsOfRouters(w *world) {
 	}
 }
 
-// tells has somebody send all errors, and sees which come to a1.
+// tells lets a host send all errors, and checks which of them reach a1.
 func (w *world) tells(who *lab.Host, device string, to wire.MAC, family int) {
 	w.t.Helper()
 	protocol := []int{unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6}[family]
@@ -237,7 +240,7 @@ func (w *world) tells(who *lab.Host, device string, to wire.MAC, family int) {
 	all := w.quotes(family)
 	for i, q := range all {
 		if q.strays && who.Name() != "stranger" || q.passes && w.means.Errors {
-			continue // a gateway sends it on to whose address it has
+			continue // a gateway forwards these to the host that owns the address
 		}
 		packet, mark := q.packet(w, i, family)
 		say(packet)

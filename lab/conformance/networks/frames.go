@@ -20,7 +20,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// headerOf is how long an IP header is.
+// headerOf returns the length of an IP header.
 func headerOf(v6 bool) int {
 	if v6 {
 		return 40
@@ -28,7 +28,7 @@ func headerOf(v6 bool) int {
 	return 20
 }
 
-// macOf is the address of a host's device.
+// macOf returns the MAC address of a host's device.
 func (w *world) macOf(h *lab.Host, device string) wire.MAC {
 	w.t.Helper()
 	link, err := h.Netlink().LinkByName(device)
@@ -38,12 +38,12 @@ func (w *world) macOf(h *lab.Host, device string) wire.MAC {
 	return wire.MAC(link.Attrs().HardwareAddr)
 }
 
-// podMAC is a pod's.
+// podMAC returns a pod's MAC address.
 func (w *world) podMAC(pod string) wire.MAC {
 	return w.macOf(w.Host(pod), w.Pods[pod].Att.Interface)
 }
 
-// frame crafts one between two MAC addresses.
+// frame builds a frame from one MAC address to another.
 func (w *world) frame(to, from wire.MAC, p craft.Packet) []byte {
 	w.t.Helper()
 	b, err := p.Frame()
@@ -55,7 +55,7 @@ func (w *world) frame(to, from wire.MAC, p craft.Packet) []byte {
 	return b
 }
 
-// sendFrame sends a frame at a device of a host.
+// sendFrame sends a frame through a host's device.
 func (w *world) sendFrame(h *lab.Host, device string, priority int, frame []byte) {
 	w.t.Helper()
 	testkit.Do(w.t, h.Namespace(), func() error {
@@ -73,20 +73,20 @@ func (w *world) sendFrame(h *lab.Host, device string, priority int, frame []byte
 		}
 		err = unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: dev.Index, Halen: 6})
 		if errors.Is(err, unix.ENOBUFS) {
-			err = nil // that is how a packet socket hears of a drop
+			err = nil // this is how a packet socket reports a drop
 		}
 		return err
 	})
 }
 
-// ear is a socket that takes what comes to a host.
+// ear is a socket that receives packets on a host.
 type ear struct {
 	fd    int
 	heard [][]byte
 }
 
-// packets hears all frames that come to a device, also those that are dropped behind
-// it.
+// packets returns an ear for all frames that arrive at a device, including those that are
+// dropped later.
 func (w *world) packets(h *lab.Host, device string) *ear {
 	all := netorder.Port(unix.ETH_P_ALL)
 	e := newEar(w.t, h, unix.AF_PACKET, int(all))
@@ -101,7 +101,7 @@ func (w *world) packets(h *lab.Host, device string) *ear {
 	return e
 }
 
-// newEar hears what a raw socket of a host does.
+// newEar returns an ear with a raw socket on a host.
 func newEar(t *testing.T, h *lab.Host, family, protocol int) *ear {
 	t.Helper()
 	e := &ear{}
@@ -113,7 +113,7 @@ func newEar(t *testing.T, h *lab.Host, family, protocol int) *ear {
 	return e
 }
 
-// hears says whether something with those bytes has come.
+// hears reports whether a packet that contains mark has arrived.
 func (e *ear) hears(mark []byte) bool {
 	buf := make([]byte, 64<<10)
 	for {
@@ -126,8 +126,8 @@ func (e *ear) hears(mark []byte) bool {
 	return slices.ContainsFunc(e.heard, func(b []byte) bool { return bytes.Contains(b, mark) })
 }
 
-// icmp makes an IP packet with a message of ICMP in it: type, code and what follows
-// the checksum.
+// icmp returns an IP packet with an ICMP message: type, code and what follows the
+// checksum.
 func icmp(from, to netip.Addr, kind, code, hops byte, body []byte) []byte {
 	var l []gopacket.SerializableLayer
 	if to.Is4() {
@@ -136,17 +136,17 @@ func icmp(from, to netip.Addr, kind, code, hops byte, body []byte) []byte {
 	} else {
 		outer := &layers.IPv6{Version: 6, HopLimit: hops, NextHeader: layers.IPProtocolICMPv6, SrcIP: from.AsSlice(), DstIP: to.AsSlice()}
 		message := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(kind, code)}
-		_ = message.SetNetworkLayerForChecksum(outer) // it is one
+		_ = message.SetNetworkLayerForChecksum(outer) // the layer is always valid
 		l = append(l, outer, message, gopacket.Payload(body))
 	}
 	buf := gopacket.NewSerializeBuffer()
 	if err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, l...); err != nil {
-		panic(err) // no input makes it fail
+		panic(err) // cannot fail for any input
 	}
 	return slices.Clone(buf.Bytes())
 }
 
-// ethernet puts a frame around a packet.
+// ethernet adds an Ethernet header to a packet.
 func ethernet(to, from wire.MAC, packet []byte) []byte {
 	kind := []byte{8, 0}
 	if packet[0]>>4 == 6 {
@@ -155,8 +155,8 @@ func ethernet(to, from wire.MAC, packet []byte) []byte {
 	return slices.Concat(to[:], from[:], kind, packet)
 }
 
-// sumHeader gives an IPv4 header without options its checksum (RFC 791): a bridge
-// may look.
+// sumHeader sets the checksum of an IPv4 header without options (RFC 791), because a
+// bridge may verify it.
 func sumHeader(b []byte) {
 	b[10], b[11] = 0, 0
 	var sum uint32

@@ -17,31 +17,31 @@ import (
 	"github.com/fairlead/fairlead/vdn/enforce"
 )
 
-// trick is a frame that a1 must not get out of its device.
+// trick is a frame that a1 must not be able to send.
 type trick struct {
 	name   string
 	frame  []byte
 	reason string
 }
 
-// Groups and those whom everybody takes packets from.
+// Multicast and broadcast addresses whose packets every host accepts.
 var (
 	allNodes   = netip.MustParseAddr("ff02::1")
 	mldRouters = netip.MustParseAddr("ff02::16")
 	everybody  = netip.MustParseAddr("255.255.255.255")
 )
 
-// linkLocal is the address that a device makes of its MAC (RFC 4291).
+// linkLocal returns the link-local address derived from a MAC address (RFC 4291).
 func linkLocal(m wire.MAC) netip.Addr {
 	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]})
 }
 
-// tricks are all of them. mark is in those that have room for it.
+// tricks returns all tricks. Those with enough room contain mark.
 func (w *world) tricks(mark []byte) []trick {
 	return slices.Concat(w.addressTricks(mark), w.frameTricks(mark), w.neighbourTricks(mark))
 }
 
-// udp is what a1 may send to a2, but for what is changed.
+// udp returns a packet that a1 may send to a2, modified by changes.
 func (w *world) udp(mark []byte, family int, changes ...func(p *craft.Packet)) []byte {
 	p := craft.Packet{From: netip.AddrPortFrom(w.addr("a1", family), 4444), To: netip.AddrPortFrom(w.addr("a2", family), port), Protocol: "udp", Payload: 32}
 	for _, change := range changes {
@@ -60,10 +60,10 @@ func to(a netip.Addr) func(p *craft.Packet) {
 	return func(p *craft.Packet) { p.To = netip.AddrPortFrom(a, port) }
 }
 
-// aLater makes it a fragment that is not the first.
+// aLater makes the packet a non-first fragment.
 func aLater(p *craft.Packet) { p.Fragment, p.Offset, p.More = true, 64, true }
 
-// addressTricks are of addresses.
+// addressTricks returns the tricks with addresses.
 func (w *world) addressTricks(mark []byte) (all []trick) {
 	add := func(reason, name string, frame []byte) { all = append(all, trick{name, frame, reason}) }
 	for family := range 2 {
@@ -93,7 +93,7 @@ func (w *world) addressTricks(mark []byte) (all []trick) {
 	return all
 }
 
-// frameTricks are of frames, and of what is for many.
+// frameTricks returns the tricks with frame formats, broadcast and multicast.
 func (w *world) frameTricks(mark []byte) (all []trick) {
 	add := func(reason, name string, frame []byte) { all = append(all, trick{name, frame, reason}) }
 	for family := range 2 {
@@ -123,14 +123,14 @@ func (w *world) frameTricks(mark []byte) (all []trick) {
 	return all
 }
 
-// toAll sends a frame to everybody on the segment.
+// toAll makes a frame a broadcast.
 func toAll(b []byte) []byte {
 	copy(b, wire.Broadcast[:])
 	return b
 }
 
-// neighbourTricks are those of ARP, and of neighbour discovery and what is held to be
-// it.
+// neighbourTricks returns the tricks with ARP, neighbor discovery, and packets that hosts
+// take for it.
 func (w *world) neighbourTricks(mark []byte) (all []trick) {
 	own, other := w.podMAC("a1"), w.podMAC("a2")
 	link := linkLocal(own)
@@ -151,7 +151,7 @@ func (w *world) neighbourTricks(mark []byte) (all []trick) {
 	add(enforce.Isolated, "a probe of another network's address", wire.Probe(w.addr("b1", 0), own))
 	add(enforce.Spoofed, "a probe of another's address", wire.Probe(w.addr("a2", 1), own))
 
-	// nd is a message behind 4 bytes of flags, from a1's MAC address to all nodes.
+	// nd returns a message with 4 bytes of flags, from a1's MAC address to all nodes.
 	nd := func(from, to netip.Addr, kind, hops byte, body ...byte) []byte {
 		return ethernet(wire.MAC{0x33, 0x33, 0, 0, 0, 1}, own, icmp(from, to, kind, 0, hops, append(make([]byte, 4), body...)))
 	}
@@ -180,8 +180,8 @@ func (w *world) neighbourTricks(mark []byte) (all []trick) {
 	return all
 }
 
-// behind puts an extension header of eight bytes before what an IPv6 packet in a frame
-// carries.
+// behind inserts an extension header of eight bytes before the payload of an IPv6 packet
+// in a frame.
 func behind(b []byte, header byte, rest ...byte) []byte {
 	const at = 14 + 40
 	next := b[14+6]
@@ -190,7 +190,7 @@ func behind(b []byte, header byte, rest ...byte) []byte {
 	return slices.Insert(b, at, append([]byte{next}, rest...)...)
 }
 
-// hostile has a1 send what no pod may, and sees that nobody hears it.
+// hostile lets a1 send every trick, and checks that no host receives it.
 func hostile(w *world) {
 	w.apply(nothing, nothing)
 	mark := []byte("fairlead")
@@ -216,7 +216,8 @@ func hostile(w *world) {
 	w.onlyHears(ears, mark)
 }
 
-// onlyHears sees that an ear hears what it may, after what it must not.
+// onlyHears checks that the ears receive an allowed packet that was sent after the
+// forbidden ones, and none of those.
 func (w *world) onlyHears(ears map[string]*ear, mark []byte) {
 	fine := []byte("all fine")
 	good := w.udp(fine, 0)
@@ -228,7 +229,7 @@ func (w *world) onlyHears(ears map[string]*ear, mark []byte) {
 		}
 		return nil
 	})
-	const whole = 60 // bytes; what is shorter is the beginning of another
+	const whole = 60 // bytes; shorter frames are a prefix of others
 	for name, e := range ears {
 		for _, trick := range w.tricks(mark) {
 			if len(trick.frame) >= whole && e.hears(trick.frame) {
@@ -245,8 +246,8 @@ func (w *world) send(pod string, frame []byte) {
 	w.sendFrame(w.Host(pod), w.Pods[pod].Att.Interface, 0, frame)
 }
 
-// toEverybody has a1 send to all where that is allowed: a network's own hear it, no
-// others.
+// toEverybody lets a1 send broadcast and multicast where that is allowed. Only hosts of
+// its own network may receive it.
 func toEverybody(w *world) {
 	groups := []netip.Addr{everybody, allNodes}
 	var open vdn.Slice
@@ -262,7 +263,7 @@ func toEverybody(w *world) {
 		testkit.Eventually(w.t, patience, func() error {
 			w.send("a1", frame)
 			time.Sleep(10 * time.Millisecond)
-			if got("a2") < before["a2"]+10*500 { // others have had their time then
+			if got("a2") < before["a2"]+10*500 { // the others have had enough time by then
 				return fmt.Errorf("a2 does not hear what a1 sends to %s", group)
 			}
 			return nil
@@ -275,7 +276,7 @@ func toEverybody(w *world) {
 	}
 }
 
-// otherClass has a1 ask for the class of another network by what its sockets may say.
+// otherClass lets a1 try to select another network's traffic class by socket priority.
 func otherClass(w *world) {
 	w.apply(vdn.Slice{Max: uplink / 2}, vdn.Slice{Max: uplink / 2})
 	before := w.counter("n1", domain.Visitors, "").SentBytes

@@ -20,7 +20,8 @@ const (
 	end   = "<!-- end -->\n"
 )
 
-// TestPage: the page says of the means what they say of themselves.
+// TestPage checks that the documentation's table matches the capabilities that the
+// enforcers report.
 func TestPage(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil {

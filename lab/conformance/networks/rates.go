@@ -13,27 +13,27 @@ import (
 	"github.com/fairlead/fairlead/vdn/enforce"
 )
 
-// Payload of full frames, of their 1514 bytes.
+// The share of UDP and TCP payload in full frames of 1514 bytes.
 const (
 	udpShare = float64(pour.Datagram) / 1514
 	tcpShare = 1448.0 / 1514
 )
 
-// window is for how long a rate is measured, after begin.
+// window is how long a rate is measured, after waiting for begin.
 const (
 	begin  = 500 * time.Millisecond
 	window = 2500 * time.Millisecond
 )
 
-// flow is one that pours from a pod to a pod.
+// flow is traffic from one pod to another.
 type flow struct {
 	from, to string
-	tcp      int    // connections; 0: by UDP
-	rate     uint64 // of UDP, bit/s
+	tcp      int    // number of connections; 0: UDP
+	rate     uint64 // of UDP, in bit/s
 }
 
-// pours has flows run and gives what comes to pods meanwhile: bit/s on the wire, as
-// payload of full frames is.
+// pours runs the flows and returns the rate that each pod receives: in bit/s on the wire,
+// computed from the payload as if all frames were full.
 func (w *world) pours(flows ...flow) map[string]float64 {
 	w.t.Helper()
 	ctx, stop := context.WithCancel(w.t.Context())
@@ -60,7 +60,8 @@ func (w *world) pours(flows ...flow) map[string]float64 {
 	return rates
 }
 
-// received are the bytes of frames that have come to each, as their payload tells.
+// received returns the number of frame bytes that have arrived at each pod, computed from
+// their payload.
 func (w *world) received() map[string]float64 {
 	all := map[string]float64{}
 	for name, s := range w.sinks {
@@ -70,14 +71,14 @@ func (w *world) received() map[string]float64 {
 	return all
 }
 
-// settles pours until what comes is as wanted: a busy machine may not send what it
-// could for a while.
+// settles sends until the result is as wanted, because a busy machine may be too slow for
+// a while.
 func (w *world) settles(wanted func(map[string]float64) error, flows ...flow) {
 	w.t.Helper()
 	testkit.Eventually(w.t, patience, func() error { return wanted(w.pours(flows...)) })
 }
 
-// within says whether a rate is one, to so many per cent.
+// within checks that a rate is within percent of the wanted one.
 func within(what string, got float64, want vdn.Rate, percent float64) error {
 	if off := 100 * (got/float64(want) - 1); off > percent || off < -percent {
 		return fmt.Errorf("%s gets %.1f Mbit/s, want %s within %.0f %%", what, got/1e6, want, percent)
@@ -85,7 +86,7 @@ func within(what string, got float64, want vdn.Rate, percent float64) error {
 	return nil
 }
 
-// least says whether a rate is at least so many per cent of one.
+// least checks that a rate is at least percent of the wanted one.
 func least(what string, got float64, want vdn.Rate, percent float64) error {
 	if got < float64(want)*percent/100 {
 		return fmt.Errorf("%s gets %.1f Mbit/s, want %.0f %% of %s", what, got/1e6, percent, want)
@@ -93,7 +94,7 @@ func least(what string, got float64, want vdn.Rate, percent float64) error {
 	return nil
 }
 
-// hostMax has a pod send thrice what it may, and one be sent that.
+// hostMax sends three times the allowed rate from a pod, and then to it.
 func hostMax(w *world) {
 	const most vdn.Rate = 8_000_000
 	w.apply(vdn.Slice{HostMax: most, Reach: []uint16{2}}, vdn.Slice{Reach: []uint16{1}})
@@ -116,7 +117,7 @@ func sliceMax(w *world) {
 		flow{from: "a1", to: "a2", rate: 3 * uint64(most)})
 }
 
-// guarantee has science be attacked by visitors with all they have.
+// guarantee lets visitors attack science at full rate.
 func guarantee(w *world) {
 	const sure = uplink * 8 / 10
 	science := vdn.Slice{Guarantee: sure}

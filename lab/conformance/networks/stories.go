@@ -17,7 +17,8 @@ import (
 	"github.com/fairlead/fairlead/vdn/enforce"
 )
 
-// stories are told in this order in one world; each says all that is to hold.
+// stories run in this order in one world. Each one applies its own complete
+// configuration.
 var stories = []struct {
 	name string
 	tell func(w *world)
@@ -58,7 +59,7 @@ func sameNetwork(w *world) {
 func isolated(w *world) {
 	w.apply(nothing, nothing)
 	for family := range 2 {
-		w.refused(enforce.Isolated, "a1", netip.Addr{}, w.addr("b1", family)) // on one node
+		w.refused(enforce.Isolated, "a1", netip.Addr{}, w.addr("b1", family)) // on the same node
 		w.refused(enforce.Isolated, "a1", netip.Addr{}, w.addr("b2", family))
 	}
 	w.refused(enforce.Isolated, "b2", netip.Addr{}, w.addr("a1", 0))
@@ -69,7 +70,7 @@ func reach(w *world) {
 	w.apply(vdn.Slice{Reach: []uint16{2}}, vdn.Slice{Reach: []uint16{1}})
 	w.talks("a1", w.Pods["b2"].Addrs...)
 	w.talks("b1", w.Pods["a1"].Addrs...)
-	w.apply(vdn.Slice{Reach: []uint16{2}}, nothing) // one alone does not do
+	w.apply(vdn.Slice{Reach: []uint16{2}}, nothing) // must be configured on both sides
 	w.refused(enforce.Isolated, "a1", netip.Addr{}, w.addr("b2", 0))
 }
 
@@ -83,11 +84,11 @@ func outside(w *world) {
 	w.apply(open, nothing)
 	w.talks("a1", domain.OutsideAddrs...)
 	w.talks("outside", w.addr("a2", 0))
-	w.refused(enforce.Outside, "b1", netip.Addr{}, domain.OutsideAddrs[0]) // allowed to the other
+	w.refused(enforce.Outside, "b1", netip.Addr{}, domain.OutsideAddrs[0]) // only allowed for the other network
 	open.Outside = []netip.Prefix{netip.MustParsePrefix("203.0.113.128/25")}
 	w.apply(open, nothing)
 	w.refused(enforce.Outside, "a1", netip.Addr{}, domain.OutsideAddrs[0])
-	for family, all := range []string{"0.0.0.0/0", "::/0"} { // all of one family is nothing of the other
+	for family, all := range []string{"0.0.0.0/0", "::/0"} { // allowing all of one family allows nothing of the other
 		open.Outside = []netip.Prefix{netip.MustParsePrefix(all)}
 		w.apply(open, nothing)
 		w.talks("a1", domain.OutsideAddrs[family])
@@ -95,7 +96,7 @@ func outside(w *world) {
 	}
 }
 
-// spoofed has a pod take addresses of its network that are not its own.
+// spoofed lets a pod use addresses of its network that it does not own.
 func spoofed(w *world) {
 	w.apply(nothing, nothing)
 	h := w.Host("a1")
@@ -124,7 +125,8 @@ func spoofed(w *world) {
 	w.talks("a1", w.Pods["a2"].Addrs...)
 }
 
-// spoofedNeighbours has a pod say by ARP that it is another; nobody may hear it.
+// spoofedNeighbours lets a pod claim another address by ARP. No other host may receive
+// that.
 func spoofedNeighbours(w *world) {
 	w.apply(nothing, nothing)
 	w.talks("a2", w.addr("a1", 0))
@@ -140,7 +142,7 @@ func spoofedNeighbours(w *world) {
 	})
 }
 
-// counted has a megabyte sent.
+// counted sends a megabyte and checks the counters.
 func counted(w *world) {
 	w.apply(nothing, nothing)
 	const sent = 1 << 20
@@ -155,8 +157,8 @@ func counted(w *world) {
 	if _, err := io.Copy(c, io.LimitReader(zeros{}, sent)); err != nil {
 		w.t.Fatal(err)
 	}
-	// A sender may have to send again what the uplink's queue had no room for; and no
-	// place counts more than the one before, but for headers of segments.
+	// A sender may have to retransmit what the uplink's queue dropped. Apart from segment
+	// headers, each counter counts at most as much as the one before it on the path.
 	testkit.Eventually(w.t, patience, func() error {
 		first := w.counter("n1", domain.Science, "a1.net0").SentBytes - sender.SentBytes
 		then := w.counter("n1", domain.Science, "").SentBytes - slice.SentBytes
@@ -172,7 +174,7 @@ type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { return len(b), nil }
 
-// held is what there is on the nodes.
+// heldThere returns the enforcers' state on the nodes.
 func (w *world) heldThere() string {
 	w.t.Helper()
 	var all []string
@@ -198,7 +200,8 @@ func again(w *world) {
 	}
 }
 
-// restart has connections go on while there is no process, and with the next.
+// restart checks that connections continue while no process runs, and with the next
+// process.
 func restart(w *world) {
 	w.apply(nothing, nothing)
 	w.talks("a1", w.addr("a2", 0))
@@ -263,8 +266,8 @@ func heals(w *world) {
 	w.talks("a1", w.addr("a2", 0))
 }
 
-// gone has the plan name a pod whose namespace is not there any more, and later
-// not name it.
+// gone applies a plan with a pod whose namespace no longer exists, and then a plan
+// without it.
 func gone(w *world) {
 	w.apply(nothing, nothing)
 	held := w.heldThere()

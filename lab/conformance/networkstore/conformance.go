@@ -1,6 +1,5 @@
-// Package networkstore is what a store must do by every backend, and what every
-// backend must do for it: of one process, of several that share a state, and where
-// what they ask for fails.
+// Package networkstore tests the store with every backend: as a single process, as
+// several processes that share a state, and with failing backend requests.
 package networkstore
 
 import (
@@ -9,11 +8,12 @@ import (
 	"github.com/fairlead/fairlead/vdn/store"
 )
 
-// Open opens a store on one state, again and again: what was closed before is found.
-// The test's end closes it, where it is not by then.
+// Open opens a store on one state. It can be called repeatedly, and a later store sees
+// what an earlier one wrote. The store is closed at the end of the test unless it is
+// closed already.
 type Open func(t *testing.T) *store.Store
 
-// stories of one store at a time.
+// stories are the test cases with one store at a time.
 var stories = []struct {
 	name string
 	tell func(t *testing.T, open Open)
@@ -32,7 +32,7 @@ var stories = []struct {
 	{"a peer offers many networks", manyNetworksAreOffered},
 }
 
-// Run runs all stories. fresh gives an Open for a new, empty state.
+// Run runs all stories. fresh returns an Open for a new, empty state.
 func Run(t *testing.T, fresh func(t *testing.T) Open) {
 	for _, s := range stories {
 		t.Run(s.name, func(t *testing.T) { s.tell(t, fresh(t)) })

@@ -18,8 +18,8 @@ import (
 	"github.com/fairlead/fairlead/vdn/store"
 )
 
-// Several runs the stories of stores that share a state. fresh gives an Open for a
-// new, empty one, which opens as many at once as are wanted.
+// Several runs the test cases with several stores that share a state. fresh returns an
+// Open for a new, empty state that allows several open stores.
 func Several(t *testing.T, fresh func(t *testing.T) Open) {
 	t.Run("each sees what another does", func(t *testing.T) { eachSees(t, fresh(t)) })
 	t.Run("a request that was given up does not come later", func(t *testing.T) { givenUp(t, fresh(t)) })
@@ -27,7 +27,8 @@ func Several(t *testing.T, fresh func(t *testing.T) Open) {
 	t.Run("one leads", func(t *testing.T) { oneLeads(t, fresh(t)) })
 }
 
-// eachSees has a store refuse, and find, what another has done a moment before.
+// eachSees checks that a store sees, and takes into account, what another one has just
+// done.
 func eachSees(t *testing.T, open Open) {
 	one, two := open(t), open(t)
 	for i := range 50 {
@@ -58,33 +59,34 @@ func eachSees(t *testing.T, open Open) {
 	})
 }
 
-// givenUp has a client give up, and release what it may have got by another store.
+// givenUp lets a client give up its request, and release through another store what it
+// may have got.
 func givenUp(t *testing.T, open Open) {
 	one, two := open(t), open(t)
 	must(t, one, Network("a", "10.1.0.0/24"))
 	for i := range 100 {
 		id := fmt.Sprint("c", i)
 		r := Request("a", id)
-		go func() { _, _, _ = one.Attach(t.Context(), r, 1) }() // whatever comes of it
+		go func() { _, _, _ = one.Attach(t.Context(), r, 1) }() // the result does not matter
 		if i%2 == 0 {
 			time.Sleep(time.Duration(i) * 10 * time.Microsecond)
 		}
 		_ = two.Detach(t.Context(), r.ID())
 	}
-	// Those that were granted after their release are the ordinary race of who asks; each
-	// is there whole, and can be released.
+	// A lease granted after its release is a normal race between requests. It must be
+	// complete, and it must be possible to release it.
 	for _, a := range two.Attachments("a", "") {
 		eventually(t, func() error { return two.Detach(t.Context(), a.ID) })
 	}
 }
 
-// eventually has something done, by whomever can.
+// eventually retries until it succeeds, with any store.
 func eventually(t *testing.T, do func() error) {
 	t.Helper()
 	testkit.Eventually(t, time.Minute, do)
 }
 
-// troop are stores on one state, of which any may be ended and opened again.
+// troop contains stores on one state. Any of them can be closed and reopened at any time.
 type troop struct {
 	t    *testing.T
 	open Open
@@ -98,7 +100,7 @@ func (g *troop) one(r *rand.Rand) *store.Store {
 	return g.all[r.IntN(len(g.all))]
 }
 
-// end ends one after the other, as long as work is done.
+// end closes and reopens one store after the other, until done.
 func (g *troop) end(done <-chan struct{}) {
 	for i := 0; ; i = (i + 1) % len(g.all) {
 		select {
@@ -119,8 +121,8 @@ func (g *troop) end(done <-chan struct{}) {
 	}
 }
 
-// whoeverEnds has many attach and detach at once, by whichever store answers, while
-// those are ended one after the other.
+// whoeverEnds lets many clients attach and detach concurrently, through any available
+// store, while the stores are closed one after the other.
 func whoeverEnds(t *testing.T, open Open) {
 	g := &troop{t: t, open: open, all: []*store.Store{open(t), open(t), open(t)}}
 	eventually(t, func() error {
@@ -152,8 +154,8 @@ func whoeverEnds(t *testing.T, open Open) {
 	}
 }
 
-// work is one client, which asks until it has a word that counts, each time another
-// store.
+// work is one client. It retries, each time with a random store, until it gets a definite
+// answer.
 func (g *troop) work(w *twin, worker int, r *rand.Rand) {
 	for range 40 {
 		container := fmt.Sprintf("w%d-%d", worker, r.IntN(10))
@@ -179,7 +181,8 @@ func (g *troop) work(w *twin, worker int, r *rand.Rand) {
 	}
 }
 
-// oneLeads has three want to lead; when one ends, another does.
+// oneLeads lets three stores compete for leadership. When the leader ends, another one
+// takes over.
 func oneLeads(t *testing.T, open Open) {
 	leads := make(chan int, 10)
 	type member struct {

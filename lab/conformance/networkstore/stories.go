@@ -28,7 +28,7 @@ func must(t *testing.T, s *store.Store, all ...vdn.Network) {
 	}
 }
 
-// Request is of a container on node n1.
+// Request returns a request of a container on node n1.
 func Request(network, container string) vdn.AttachmentRequest {
 	return vdn.AttachmentRequest{Network: network, Node: "n1", Container: container, Interface: "net1"}
 }
@@ -42,7 +42,7 @@ func attach(t *testing.T, s *store.Store, r vdn.AttachmentRequest) vdn.Attachmen
 	return l.Attachment
 }
 
-// refused demands a no of a kind, with words in it.
+// refused checks that an error has this kind and contains want.
 func refused(t *testing.T, err error, kind vdn.Kind, want string) {
 	t.Helper()
 	if got, ok := vdn.KindOf(err); !ok || got != kind || !strings.Contains(err.Error(), want) {
@@ -120,9 +120,10 @@ func addressesAskedForReservedAndTaken(t *testing.T, open Open) {
 	refused(t, err, vdn.Conflict, "is empty but for what is reserved")
 }
 
-// aPodThatIsReplaced: its successor asks before it has gone itself. It gets an
-// address of its own, and what is reserved for both names only when that is given back;
-// that the predecessor goes late takes nothing from it. All of it also over restarts.
+// aPodThatIsReplaced checks a successor that attaches before its predecessor has
+// detached. It gets its own address. An address reserved for both is only assigned to it
+// after the predecessor has released it. The predecessor's late detach takes nothing from
+// it. All of this also holds across restarts.
 func aPodThatIsReplaced(t *testing.T, open Open) {
 	s := open(t)
 	again := func() {
@@ -159,7 +160,7 @@ func aPodThatIsReplaced(t *testing.T, open Open) {
 		t.Errorf("the successor has %s", a.Addresses[0])
 	}
 	again()
-	if err := errors.Join(s.Detach(t.Context(), old.ID), s.Detach(t.Context(), kept.ID)); err != nil { // asked again, late
+	if err := errors.Join(s.Detach(t.Context(), old.ID), s.Detach(t.Context(), kept.ID)); err != nil { // a late repetition
 		t.Fatal(err)
 	}
 	if left := len(s.Attachments("", "")); left != 2 {
@@ -167,9 +168,10 @@ func aPodThatIsReplaced(t *testing.T, open Open) {
 	}
 }
 
-// aPodThatIsRestarted continues its lease under another container's ID, as the node did
-// while nobody could be asked: the first of those named that there is, of the same pod
-// in the same place alone, and the same when asked again.
+// aPodThatIsRestarted checks a restarted pod that continues its lease with another
+// container ID, as the node did while no controller was reachable. It continues the first
+// existing lease of those named, only of the same pod in the same place, and repeated
+// requests get the same result.
 func aPodThatIsRestarted(t *testing.T, open Open) {
 	s := open(t)
 	must(t, s, Network("a", "10.1.0.0/24"), Network("b", "10.2.0.0/24"))
@@ -207,7 +209,7 @@ func aPodThatIsRestarted(t *testing.T, open Open) {
 	if left := s.Attachments("a", ""); len(left) != 2 {
 		t.Errorf("there are %+v", left)
 	}
-	// One that was released meanwhile is asked for by its address.
+	// If the lease was released meanwhile, the address itself is requested.
 	if err := s.Detach(t.Context(), "new.net1"); err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +311,7 @@ func collectReleasesWhatIsNotValid(t *testing.T, open Open) {
 	}
 }
 
-// manyAreCollected has more released at once than a backend takes in a batch.
+// manyAreCollected releases more leases than fit into one batch of a backend.
 func manyAreCollected(t *testing.T, open Open) {
 	s := open(t)
 	n := Network("a", "10.1.0.0/24")
@@ -335,8 +337,7 @@ func manyAreCollected(t *testing.T, open Open) {
 	}
 }
 
-// manyNetworksAreOffered has more networks numbered at once than a backend takes in a
-// batch.
+// manyNetworksAreOffered numbers more networks than fit into one batch of a backend.
 func manyNetworksAreOffered(t *testing.T, open Open) {
 	s := open(t)
 	peer := vdn.Peer{Domain: "busan", URL: "https://x:1", NextHops: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
@@ -365,7 +366,7 @@ func manyNetworksAreOffered(t *testing.T, open Open) {
 	}
 }
 
-// twin is what the store must hold, found the slow way.
+// twin is the reference model: what the store must contain, tracked in a simple way.
 type twin struct {
 	mu   sync.Mutex
 	has  map[string]netip.Addr
@@ -387,8 +388,8 @@ func (w *twin) attached(t *testing.T, a vdn.Attachment) {
 	w.seen++
 }
 
-// noAddressTwiceAndNoneLost: many attach and detach at once, and the store is
-// opened again and again.
+// noAddressTwiceAndNoneLost lets many clients attach and detach concurrently, while the
+// store is closed and reopened repeatedly.
 func noAddressTwiceAndNoneLost(t *testing.T, open Open) {
 	w := &twin{has: map[string]netip.Addr{}}
 	for round := range 6 {
@@ -423,13 +424,14 @@ func noAddressTwiceAndNoneLost(t *testing.T, open Open) {
 	}
 }
 
-// work is one client; each has containers of its own, so that the twin knows of
-// each what it must be.
+// work is one client. Each client has its own containers, so that the reference model
+// knows the expected state of each.
 func work(t *testing.T, s *store.Store, w *twin, worker int, r *rand.Rand) {
 	for range 40 {
 		container := fmt.Sprintf("w%d-%d", worker, r.IntN(10))
 		if r.IntN(2) == 0 {
-			// Out of the twin first: as soon as it is deleted, another may have it.
+			// Delete it from the model first. As soon as it is released, another client
+			// may get the address.
 			w.mu.Lock()
 			delete(w.has, container+".net1")
 			w.mu.Unlock()
@@ -449,8 +451,8 @@ func work(t *testing.T, s *store.Store, w *twin, worker int, r *rand.Rand) {
 	}
 }
 
-// addressesComeAgainLast: what was given back longest ago is given first, also
-// by a store that was opened since.
+// addressesComeAgainLast checks that the address released longest ago is assigned first,
+// also by a store that was opened since then.
 func addressesComeAgainLast(t *testing.T, open Open) {
 	s := open(t)
 	must(t, s, Network("a", "10.1.0.0/29"))
@@ -510,7 +512,7 @@ func offersSurviveAndHaveNumbers(t *testing.T, open Open) {
 	if n := state.Peers[0].Networks; len(state.Peers) != 1 || n[0].Refused != "" || !strings.Contains(n[1].Refused, "overlaps 10.1.0.0/24 of network a") {
 		t.Errorf("%+v", state.Peers)
 	}
-	// What stood in the way is gone.
+	// The conflict is gone.
 	if err := s.DeleteNetwork(t.Context(), "a", nil); err != nil {
 		t.Fatal(err)
 	}

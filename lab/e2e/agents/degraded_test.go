@@ -54,7 +54,7 @@ func (m *machine) attached() bool {
 // nothing.
 func (m *machine) agent(rules string) (cmd *exec.Cmd, stderr *bytes.Buffer) {
 	m.t.Helper()
-	args := []string{"agent", "--manifest-dir", m.dir, "--role", "balancer,server", "--interface", "eth0", "--xdp-mode", "generic", "--socket", m.socket,
+	args := []string{"agent", "--manifest-dir", m.dir, "--role", "balancer,dsr", "--interface", "eth0", "--xdp-mode", "generic", "--socket", m.socket,
 		"--bpffs", "/sys/fs/bpf"}
 	cmd = exec.Command(world.Binary, args...)
 	if rules != "" {

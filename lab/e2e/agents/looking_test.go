@@ -76,7 +76,7 @@ func (l *looking) flows(t *testing.T) {
 	for _, server := range l.Servers(web) {
 		for _, f := range l.flowsAt(t, server.Node.Name, l.held) {
 			l.server = server
-			l.isFlow(t, f, "server", dataplane.Flow{
+			l.isFlow(t, f, "dsr", dataplane.Flow{
 				Client: l.held, VIP: l.tunnel.HTTP(), Server: netip.AddrPortFrom(server.Addr, world.HTTPTarget), State: "established"})
 		}
 	}
@@ -110,7 +110,7 @@ type flowAt struct {
 
 func (l *looking) flowsAt(t *testing.T, host string, client netip.AddrPort) (found []flowAt) {
 	t.Helper()
-	l.Look(t, &found, "flows", "--client", client.String(), "--socket", cluster.Socket(host))
+	l.Look(t, &found, "get", "flows", "--client", client.String(), "--socket", cluster.Socket(host))
 	return found
 }
 

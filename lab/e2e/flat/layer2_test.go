@@ -72,7 +72,7 @@ func newFlat(t *testing.T) *flat {
 	}
 	f.write()
 	for _, name := range []string{"web1", "web2"} {
-		f.start(name, "--role", "server")
+		f.start(name, "--role", "dsr")
 	}
 	return f
 }

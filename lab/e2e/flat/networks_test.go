@@ -132,7 +132,7 @@ metadata:
 	}
 	startImported(t, l, "eth0,eth1", services, filepath.Join(dir, "agent.log"))
 	w.Eventually(t, "balancer", func(s status.Status) error {
-		if len(s.Services) != 3 || len(s.Problems) != 1 || !strings.Contains(s.Problems[0].Message, "tunnel needs the server half") {
+		if len(s.Services) != 3 || len(s.Problems) != 1 || !strings.Contains(s.Problems[0].Message, "tunnel needs the DSR agent") {
 			return fmt.Errorf("%d Services, problems %v", len(s.Services), s.Problems)
 		}
 		return nil

@@ -38,14 +38,14 @@ func (p *pods) everyRoleTells(t *testing.T) {
 	server := p.Servers(web)[0]
 	var s status.Status
 	p.Look(t, &s, "status", "--socket", cluster.Socket(server.Node.Name))
-	if s.ServerHalf == nil || len(s.ServerHalf.Attached) == 0 {
-		t.Fatalf("%s tells nothing of its server half: %+v", server.Node.Name, s)
+	if s.DSRAgent == nil || len(s.DSRAgent.Attached) == 0 {
+		t.Fatalf("%s reports no DSR agent: %+v", server.Node.Name, s)
 	}
 	at := netip.AddrPortFrom(server.Addr, world.HTTPTarget)
-	i := slices.IndexFunc(s.ServerHalf.Entries, func(e status.Entry) bool {
+	i := slices.IndexFunc(s.DSRAgent.Entries, func(e status.Entry) bool {
 		return e.Server == at && e.VIP == p.tunnel.HTTP().Addr()
 	})
-	if i < 0 || s.ServerHalf.Entries[i].Flows == 0 || s.ServerHalf.Counters["tunnel-delivered"] == 0 {
-		t.Errorf("%s serves %s, but tells %+v", server.Node.Name, at, s.ServerHalf)
+	if i < 0 || s.DSRAgent.Entries[i].Flows == 0 || s.DSRAgent.Counters["tunnel-delivered"] == 0 {
+		t.Errorf("%s serves %s, but tells %+v", server.Node.Name, at, s.DSRAgent)
 	}
 }

@@ -307,7 +307,7 @@ func (p *pods) secondAgents(t *testing.T) {
 		code          int
 	}{
 		{"interface", own, "/sys/fs/bpf/second", balancer, []string{"eth0", "another XDP program"}, 1},
-		{"socket", cluster.Socket(first.Name), "/sys/fs/bpf/second", []string{"--role", "server"},
+		{"socket", cluster.Socket(first.Name), "/sys/fs/bpf/second", []string{"--role", "dsr"},
 			[]string{cluster.Socket(first.Name), "another agent answers there"}, 1},
 		{"pins", own, cluster.BPFFS(first.Name), balancer, []string{"another agent", cluster.BPFFS(first.Name)}, 1},
 		{"everything", cluster.Socket(first.Name), cluster.BPFFS(first.Name), balancer, []string{"another agent"}, 1},

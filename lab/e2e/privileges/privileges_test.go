@@ -23,7 +23,7 @@ var stories = map[string]story{
 	privilege.Takeover:       {[]string{privilege.Balancer}, takeover},
 	privilege.BalancerLayer2: {[]string{privilege.Balancer}, layer2},
 	privilege.OwnBPFFS:       {[]string{privilege.Balancer}, ownBPFFS},
-	privilege.Server:         {run: server},
+	privilege.DSR:            {run: server},
 	privilege.Proxy:          {run: serviceProxy},
 	privilege.Router:         {run: router},
 	privilege.RouterListens:  {[]string{privilege.Router}, routerListens},

@@ -73,7 +73,7 @@ func ownBPFFS(p *place, caps privilege.Set) error {
 func server(p *place, caps privilege.Set) error {
 	services := p.services(vip.Addr().String(), "tunnel")
 	p.agent("lb", privilege.All, "--manifest-dir", services)
-	web := p.agent("web", caps, "--manifest-dir", services, "--role", "server")
+	web := p.agent("web", caps, "--manifest-dir", services, "--role", "dsr")
 	return web.until(func() error { return p.answered(vip) })
 }
 

@@ -27,7 +27,7 @@ func TestBadNextHop(t *testing.T) {
 	u.until("20: 10.0.1.1 10.0.1.2 10.0.1.3")
 	const why = "next hop 10.0.1.4 dev dead: network is down: Carrier for nexthop device is down"
 	u.shows("status", "routes      3 of 4 in the kernel, degraded prefixes: 1", "route 10.128.0.0/24: degraded since ", why)
-	u.shows("routes", "10.128.0.0/24 via 10.0.1.4 is not in the kernel: "+why)
+	u.shows("get routes", "10.128.0.0/24 via 10.0.1.4 is not in the kernel: "+why)
 
 	u.ip("route", "del", "10.0.1.4/32", "dev", "dead")
 	u.until(allFour)
@@ -49,7 +49,7 @@ func (u *upstream) ip(args ...string) {
 func (u *upstream) shows(command string, want ...string) {
 	u.t.Helper()
 	testkit.Eventually(u.t, world.Within, func() error {
-		out, err := exec.Command(world.Binary, command, "--socket", filepath.Join(u.dir, "router.sock")).CombinedOutput()
+		out, err := exec.Command(world.Binary, append(strings.Fields(command), "--socket", filepath.Join(u.dir, "router.sock"))...).CombinedOutput()
 		for _, w := range want {
 			if err == nil && !strings.Contains(string(out), w) {
 				err = fmt.Errorf("%s shows\n%s\nwithout %q", command, out, w)

@@ -61,7 +61,7 @@ func (p *place) listeners() {
 	p.secret("services/web.yaml", manifests)
 	p.keep(p.start("router", "router", "--router-id", "10.0.0.254", "--listen-range", "10.0.0.0/24", "--socket", p.path("router.sock")))
 	p.keep(p.start("lb", "agent", "--manifest-dir", p.path("services"), "--interface", "eth0", "--peer", "10.0.0.254", "--l2-interfaces", "eth0",
-		"--l2-members", "10.0.0.1,10.0.0.2", "--role", "balancer,server", "--metrics-address", "127.0.0.1:9474", "--socket", p.path("agent.sock")))
+		"--l2-members", "10.0.0.1,10.0.0.2", "--role", "balancer,dsr", "--metrics-address", "127.0.0.1:9474", "--socket", p.path("agent.sock")))
 	p.keep(p.start("pod", "reflector", "--router-id", "10.0.0.253", "--client-range", "10.0.0.0/24", "--router-range", "10.0.0.254", "--socket", p.path("reflector.sock")))
 	cert, key := p.keys("lb")
 	p.keep(p.start("lb", "vdn", "controller", "--data", p.path("vdn"), "--federation-listen", ":7474",

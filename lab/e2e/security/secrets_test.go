@@ -163,7 +163,7 @@ func (p *place) routing() {
 	p.start("lb", "agent", "--manifest-dir", p.path("services"), "--interface", "eth0", "--peer", "10.0.0.254", "--password-file", bgp,
 		"--l2-interfaces", "eth0", "--l2-members", "10.0.0.1,10.0.0.2", "--l2-password-file", p.secret("layer2", "%s\n"),
 		"--cloud", "webhook", "--webhook-url-file", hook, "--webhook-secret-file", p.secret("signs", "%s\n"),
-		"--role", "balancer,server", "--node-key-file", p.nodeKey(), "--require-node-key",
+		"--role", "balancer,dsr", "--node-key-file", p.nodeKey(), "--require-node-key",
 		"--socket", p.path("agent.sock"), "--metrics-address", "127.0.0.1:9003")
 	// Nobody listens there either: the controller sends requests with a token in vain.
 	p.start("lb", "controller", "--kubeconfig", p.secret("kubeconfig", kubeconfig))
@@ -283,7 +283,7 @@ func (p *place) refused() {
 	} {
 		must(p.t, os.Mkdir(p.path("services-"+name), 0o755))
 		p.secret("services-"+name+"/bad.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: second}\nstringData: "+text+"\n")
-		agent := p.start("pod", "agent", "--manifest-dir", p.path("services-"+name), "--role", "server", "--socket", p.path(name+".sock"), "--bpffs", "/sys/fs/bpf/fairlead/"+name)
+		agent := p.start("pod", "agent", "--manifest-dir", p.path("services-"+name), "--role", "dsr", "--socket", p.path(name+".sock"), "--bpffs", "/sys/fs/bpf/fairlead/"+name)
 		testkit.Eventually(p.t, world.Within, func() error {
 			said := p.fairlead("pod", "status", "--socket", p.path(name+".sock"))
 			if !strings.Contains(said, "bad.yaml") && !strings.Contains(said, "Secret") {

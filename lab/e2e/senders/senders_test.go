@@ -147,7 +147,7 @@ func (s *senders) nodes(t *testing.T, good func(status.Status) error, args ...st
 		began := time.Now()
 		s.again(t, node.Name, func() error { return s.StartNode(node, args...) })
 		s.Eventually(t, node.Name, func(st status.Status) error {
-			if st.Started.Before(began) || st.ServerHalf == nil || len(st.Services) == 0 {
+			if st.Started.Before(began) || st.DSRAgent == nil || len(st.Services) == 0 {
 				return fmt.Errorf("%s has not begun", node.Name)
 			}
 			return good(st)
@@ -163,7 +163,7 @@ func (s *senders) count(t *testing.T, counter string) (n uint64) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n += st.ServerHalf.Counters[counter]
+		n += st.DSRAgent.Counters[counter]
 	}
 	return n
 }
@@ -221,7 +221,7 @@ func (s *senders) anyone(t *testing.T) {
 func (s *senders) upgrade(t *testing.T) {
 	s.during(t, "nodes begin to check", func() {
 		s.nodes(t, func(st status.Status) error {
-			if h := st.ServerHalf; !h.ChecksSenders || len(h.Senders) != 6 {
+			if h := st.DSRAgent; !h.ChecksSenders || len(h.Senders) != 6 {
 				return fmt.Errorf("senders %v, checked: %v", h.Senders, h.ChecksSenders)
 			}
 			return nil
@@ -299,7 +299,7 @@ func (s *senders) comeAndGo(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Eventually(t, node.Name, func(st status.Status) error {
-			if !st.ServerHalf.ChecksSenders {
+			if !st.DSRAgent.ChecksSenders {
 				return fmt.Errorf("it accepts anyone")
 			}
 			return nil

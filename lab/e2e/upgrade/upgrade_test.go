@@ -204,7 +204,7 @@ func (d *deployment) startNode(t *testing.T, node *paper.Node) {
 		t.Fatal(err)
 	}
 	d.Eventually(t, node.Name, func(s status.Status) error {
-		if s.Started.Before(started) || s.ServerHalf == nil || len(s.ServerHalf.Entries) == 0 || len(s.Services) == 0 {
+		if s.Started.Before(started) || s.DSRAgent == nil || len(s.DSRAgent.Entries) == 0 || len(s.Services) == 0 {
 			return fmt.Errorf("%s serves nothing yet", node.Name)
 		}
 		return nil

@@ -182,7 +182,7 @@ func (w *world) agent(t *testing.T, name string) {
 	t.Helper()
 	kubeconfig, err := w.KubeconfigFor("system:serviceaccount:fairlead:fairlead-agent")
 	must(t, err)
-	role := map[byte]string{'n': "balancer", 's': "server"}[name[0]]
+	role := map[byte]string{'n': "balancer", 's': "dsr"}[name[0]]
 	w.start(t, name, name, "agent", "--kubernetes", "--kubeconfig", kubeconfig, "--node", name, "--role", role,
 		"--bpffs", filepath.Join("/sys/fs/bpf", name), "--socket", socket(name))
 }

@@ -123,7 +123,7 @@ func (w *world) installChart(ctx context.Context) error {
 	first := w.Nodes[0]
 	if err := w.write(w.work, "values.yaml", fmt.Sprintf(`image: {repository: %s, tag: %q}
 agent:
-  roles: [balancer, server, proxy]
+  roles: [balancer, dsr, proxy]
   apiServer: {host: %s, port: %s}
   extraArgs: ["%s"]
 bgp: {peers: [%s], bfd: false}

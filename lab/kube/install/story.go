@@ -160,21 +160,21 @@ func (w *world) expose(ctx context.Context) error {
 
 // look runs the query commands of an operator.
 func (w *world) look(ctx context.Context) error {
-	for _, command := range []string{"status", "services"} {
-		said, err := w.Kubectl(ctx, "fairlead", command)
+	for name, command := range map[string][]string{"status": {"status"}, "services": {"get", "services"}} {
+		said, err := w.Kubectl(ctx, append([]string{"fairlead"}, command...)...)
 		if err != nil {
 			return err
 		}
 		for _, n := range w.Nodes {
-			if !strings.Contains(said, n.Name+":\n") {
-				return fmt.Errorf("kubectl fairlead %s says nothing of %s:\n%s", command, n.Name, said)
+			if !strings.Contains(said, n.Name) {
+				return fmt.Errorf("kubectl fairlead %s does not show node %s:\n%s", name, n.Name, said)
 			}
 		}
-		if err := w.write(w.logs, command+".txt", said); err != nil {
+		if err := w.write(w.logs, name+".txt", said); err != nil {
 			return err
 		}
 	}
-	w.Say("kubectl fairlead status and services answer for both nodes")
+	w.Say("kubectl fairlead status and get services answer for both nodes")
 	return nil
 }
 

@@ -248,7 +248,7 @@ func (w *world) serveObservers(ctx context.Context) error {
 			return err
 		}
 		if s.method == "tunnel" || s.method == "dsr-nat" {
-			if err := w.refused(ctx, fmt.Sprintf("%s needs the server half at the servers' devices, which on network %q", s.method, "default/"+s.network)); err != nil {
+			if err := w.refused(ctx, fmt.Sprintf("%s needs the DSR agent at the backends' devices, which on network %q", s.method, "default/"+s.network)); err != nil {
 				return err
 			}
 			w.Say("%s is refused by name on network %s", s.method, s.network)

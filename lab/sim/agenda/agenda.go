@@ -1,30 +1,29 @@
-// Package agenda is what will happen, in order: the heap under the simulator's
-// queue, and an agenda over it for experiments that are not about packets.
+// Package agenda contains the event queue of the simulator: the heap of the packet
+// simulator's queue, and an event queue for experiments that do not simulate packets.
 package agenda
 
-// Agenda gives events in the order of their moments, at whole nanoseconds, those of
-// one moment in the order in which they were asked for. Its zero value is empty, at
-// moment 0.
+// Agenda is an event queue with times in whole nanoseconds. Events with the same time
+// come in the order in which they were added. The zero value is an empty queue at time 0.
 type Agenda[E any] struct {
 	now  int64
 	seq  uint64
 	heap Heap[int64, E]
 }
 
-// Now is the moment of the event given last, in nanoseconds.
+// Now returns the time of the last event returned, in nanoseconds.
 func (a *Agenda[E]) Now() int64 { return a.now }
 
-// Len is how many events are to come.
+// Len returns the number of pending events.
 func (a *Agenda[E]) Len() int { return a.heap.Len() }
 
-// At asks for an event at a moment, and now for one that would have been past.
+// At adds an event. A time in the past becomes the current time.
 func (a *Agenda[E]) At(at int64, e E) {
 	a.seq++
 	a.heap.Push(Entry[int64, E]{max(at, a.now), a.seq, e})
 }
 
-// Next gives the first event and makes its moment now; false where none is
-// before end.
+// Next returns the first event and advances the time to it. It returns false if there is
+// no event before end.
 func (a *Agenda[E]) Next(end int64) (e E, ok bool) {
 	first := a.heap.First()
 	if first == nil || first.At >= end {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Whatever is asked for, it comes in the order that sorting gives.
+// Events come in sorted order, however they are added.
 func TestOrder(t *testing.T) {
 	type event struct{ at, n int64 }
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -38,7 +38,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// What would be past happens now, not before what has happened.
+// An event in the past happens now, and not before past events.
 func TestPastIsNow(t *testing.T) {
 	var a Agenda[string]
 	a.At(10, "first")

@@ -1,6 +1,6 @@
 package agenda
 
-// Entry is an event with its place: those of one moment come by their numbers.
+// Entry is an event with its position. Entries with the same time are ordered by Seq.
 type Entry[T ~float64 | ~int64, E any] struct {
 	At  T
 	Seq uint64
@@ -14,10 +14,10 @@ func (a *Entry[T, E]) before(b *Entry[T, E]) bool {
 // Heap is a binary heap of entries. Its zero value is empty.
 type Heap[T ~float64 | ~int64, E any] struct {
 	all  []Entry[T, E]
-	hole bool // the first has been taken, and nobody was put in its place
+	hole bool // the first entry was dropped and not replaced yet
 }
 
-// Len is how many entries there are.
+// Len returns the number of entries.
 func (h *Heap[T, E]) Len() int {
 	if h.hole {
 		return len(h.all) - 1
@@ -25,7 +25,8 @@ func (h *Heap[T, E]) Len() int {
 	return len(h.all)
 }
 
-// First gives the first entry, until the heap changes; nil where there is none.
+// First returns the first entry, which is valid until the heap changes, or nil if there
+// is none.
 func (h *Heap[T, E]) First() *Entry[T, E] {
 	if h.hole {
 		h.fill()
@@ -36,11 +37,11 @@ func (h *Heap[T, E]) First() *Entry[T, E] {
 	return &h.all[0]
 }
 
-// Drop takes the entry away that First gave. Its place stays empty for a while:
-// what is pushed next mostly goes there.
+// Drop removes the entry that First returned. Its place stays empty until the next
+// operation, because the next Push can usually reuse it.
 func (h *Heap[T, E]) Drop() { h.hole = true }
 
-// fill puts the last entry where the first was.
+// fill moves the last entry to the place of the first.
 func (h *Heap[T, E]) fill() {
 	h.hole = false
 	last := len(h.all) - 1
@@ -73,7 +74,7 @@ func (h *Heap[T, E]) Push(n Entry[T, E]) {
 	all[i] = n
 }
 
-// Replace puts an entry in the place of the first, and down to where it belongs.
+// Replace replaces the first entry and moves the new one down to its position.
 func (h *Heap[T, E]) Replace(n Entry[T, E]) {
 	all := h.all
 	i := 0
@@ -94,5 +95,5 @@ func (h *Heap[T, E]) Replace(n Entry[T, E]) {
 	all[i] = n
 }
 
-// Clear takes all away.
+// Clear removes all entries.
 func (h *Heap[T, E]) Clear() { *h = Heap[T, E]{} }

@@ -1,7 +1,7 @@
-// Package beyond is what the simulator's experiments beyond the LVS paper have in
-// common: an experiment answers a question from its parameters and a seed, in
-// tables and curves, and makes claims that are judged over several seeds. It runs
-// them; it draws and writes nothing. Each experiment is a package below.
+// Package beyond contains the common parts of the experiments beyond the LVS paper. An
+// experiment answers a question from its parameters and a seed, with tables and curves,
+// and makes claims that are judged over several seeds. The package runs experiments, but
+// draws and writes nothing. Each experiment is a subpackage.
 package beyond
 
 import (
@@ -12,63 +12,61 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/claim"
 )
 
-// Experiment is a question with the way to its answer. docs/beyond has a page of
-// its name.
+// Experiment is a question and a method to answer it. docs/beyond has a page with its
+// name.
 type Experiment struct {
-	Name     string // hierarchy
+	Name     string // for example hierarchy
 	Title    string
 	Question string
 	Params   []Param
-	// Run answers it for one seed. All seeds must give tables with the same rows
-	// and curves with the same x. It gives an error where it was interrupted, and may
-	// give what it had.
+	// Run answers the question for one seed. All seeds must return tables with the same
+	// rows, and curves with the same x values. If it is interrupted it returns an error,
+	// and may also return partial results.
 	Run     func(*Run) (*Result, error)
 	Claims  []Claim
 	Remarks []string // on the model and its limits
 }
 
-// Claim is something that is said of what an experiment gives.
+// Claim is a statement about an experiment's results.
 type Claim = claim.Claim[*Result]
 
-// Param is a number that an experiment depends on.
+// Param is a numeric parameter of an experiment.
 type Param struct {
 	Name string
-	Says string // what it is, with its unit
-	// Full is its value where none is asked for, Small in the variant that takes
-	// seconds.
+	Says string // description, with the unit
+	// Full is the default value, Small the value in the variant that takes seconds.
 	Full, Small float64
-	// Least and Most bound it, both included.
+	// Least and Most are the bounds, both inclusive.
 	Least, Most float64
 }
 
-// Result is what came of one seed.
+// Result contains the results of one seed.
 type Result struct {
 	Tables   []Table
 	Pictures []Picture
 }
 
-// Table is rows of numbers with their names.
+// Table contains rows of numbers with their names.
 type Table struct {
 	Name, Title string
-	Keys        []string // the heads of the columns that name a row
-	Columns     []string // the heads of the numbers, with their units
+	Keys        []string // headings of the columns that name a row
+	Columns     []string // headings of the number columns, with units
 	Rows        []Row
 }
 
-// Row is one line of a table. A number that there is none of is NaN.
+// Row is one line of a table. A missing number is NaN.
 type Row struct {
 	Keys   []string
 	Values []float64
 }
 
-// Add puts a row behind the others.
+// Add appends a row.
 func (t *Table) Add(keys []string, values ...float64) { t.Rows = append(t.Rows, Row{keys, values}) }
 
-// Picture is curves over the same axes.
+// Picture contains curves with common axes.
 type Picture struct {
 	Name, Title, X, Y string
-	// LogX and LogY ask for logarithmic axes; what is not above 0 is left out
-	// there.
+	// LogX and LogY select logarithmic axes, which omit values that are not positive.
 	LogX, LogY bool
 	Series     []Series
 }
@@ -82,8 +80,8 @@ type Series struct {
 // XY is a point of a curve.
 type XY struct{ X, Y float64 }
 
-// Cell gives a table's number by the keys of its row, which must be there, and the
-// name of its column.
+// Cell returns a number of a table by the keys of its row and the name of its column.
+// Both must exist.
 func (r *Result) Cell(table, column string, keys ...string) float64 {
 	for _, t := range r.Tables {
 		if t.Name != table {
@@ -98,7 +96,7 @@ func (r *Result) Cell(table, column string, keys ...string) float64 {
 	panic(fmt.Sprintf("no cell %s of %q in table %s", column, keys, table))
 }
 
-// Curve gives the points of a picture's curve, which must be there.
+// Curve returns the points of a picture's curve, which must exist.
 func (r *Result) Curve(picture, series string) []XY {
 	for _, p := range r.Pictures {
 		if p.Name != picture {
@@ -113,23 +111,23 @@ func (r *Result) Curve(picture, series string) []XY {
 	panic(fmt.Sprintf("no curve %s in picture %s", series, picture))
 }
 
-// Run is one seed of an experiment under way.
+// Run is an experiment running with one seed.
 type Run struct {
 	Context context.Context
 	Seed    uint32
 	params  map[string]float64
 	workers int
-	// done tells how much of this seed is done, from 0 to 1.
+	// done reports the progress of this seed, from 0 to 1.
 	done func(part float64)
 }
 
-// NewRun gives a run by itself, with the parameters of the small variant but for
-// those that are named.
+// NewRun returns a single run with the parameters of the small variant, except for those
+// in set.
 func NewRun(ctx context.Context, e *Experiment, seed uint32, workers int, set map[string]float64) *Run {
 	return &Run{ctx, seed, e.values(true, set), workers, func(float64) {}}
 }
 
-// Param gives a parameter, which the experiment must have.
+// Param returns a parameter, which must exist.
 func (r *Run) Param(name string) float64 {
 	v, ok := r.params[name]
 	if !ok {
@@ -138,8 +136,8 @@ func (r *Run) Param(name string) float64 {
 	return v
 }
 
-// Int gives a parameter that is a whole number.
+// Int returns an integer parameter.
 func (r *Run) Int(name string) int { return int(r.Param(name)) }
 
-// Done tells how much of this seed is done, from 0 to 1, for a run without parts.
+// Done reports the progress of this seed, from 0 to 1, for a run without parts.
 func (r *Run) Done(part float64) { r.done(part) }

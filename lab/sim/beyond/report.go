@@ -9,21 +9,21 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/claim"
 )
 
-// Outcome is what came of an experiment. Its JSON field names are stable.
+// Outcome contains the results of an experiment. Its JSON field names are stable.
 type Outcome struct {
 	Experiment string             `json:"experiment"`
 	Title      string             `json:"title"`
 	Question   string             `json:"question"`
 	Params     map[string]float64 `json:"params"`
 	Verdict    claim.Verdict      `json:"verdict"`
-	Seeds      int                `json:"seeds"` // that all came to their end
+	Seeds      int                `json:"seeds"` // number of complete seeds
 	Findings   []claim.Finding    `json:"findings"`
 	Tables     []Means            `json:"tables"`
 	Pictures   []Drawing          `json:"pictures"`
 	Remarks    []string           `json:"remarks,omitempty"`
 }
 
-// Means are a table's means over the seeds.
+// Means contains a table's means over the seeds.
 type Means struct {
 	Name    string    `json:"name"`
 	Title   string    `json:"title"`
@@ -32,13 +32,13 @@ type Means struct {
 	Rows    []MeanRow `json:"rows"`
 }
 
-// MeanRow is one line; nil is for a number that there is none of.
+// MeanRow is one line. A missing number is nil.
 type MeanRow struct {
 	Keys   []string          `json:"keys"`
 	Values []*claim.Estimate `json:"values"`
 }
 
-// Drawing is a picture's means over the seeds.
+// Drawing contains a picture's means over the seeds.
 type Drawing struct {
 	Name   string        `json:"name"`
 	Title  string        `json:"title"`
@@ -49,8 +49,8 @@ type Drawing struct {
 	Curves []claim.Curve `json:"curves"`
 }
 
-// outcome sums up seeds that were whole; where there is none, it shows what one had
-// that was not, and says nothing of claims.
+// outcome summarizes the complete seeds. Without any, it shows the results of a
+// partial seed without judging claims.
 func (e *Experiment) outcome(params map[string]float64, seeds, partial []*Result) (Outcome, error) {
 	o := Outcome{Experiment: e.Name, Title: e.Title, Question: e.Question, Params: params, Verdict: claim.Unsettled, Seeds: len(seeds),
 		Findings: []claim.Finding{}, Tables: []Means{}, Pictures: []Drawing{}, Remarks: e.Remarks}
@@ -81,7 +81,7 @@ func (e *Experiment) outcome(params map[string]float64, seeds, partial []*Result
 
 var errShape = errors.New("seeds differ in their tables' rows or their curves' points")
 
-// check refuses tables with holes, and results that cannot be added up.
+// check rejects tables with missing cells, and results that cannot be combined.
 func check(seeds []*Result) error {
 	for _, t := range seeds[0].Tables {
 		for _, row := range t.Rows {
@@ -98,7 +98,7 @@ func check(seeds []*Result) error {
 	return nil
 }
 
-// shape names all rows and points, in their order.
+// shape names all rows and points, in order.
 func (r *Result) shape() (all []string) {
 	for _, t := range r.Tables {
 		for _, row := range t.Rows {
@@ -132,7 +132,8 @@ func meansOf(seeds []*Result, i int) Means {
 	return m
 }
 
-// known estimates the mean of what is a number, if anything is.
+// known estimates the mean of the values that are finite numbers, or returns nil if there
+// are none.
 func known(all []float64) *claim.Estimate {
 	all = slices.DeleteFunc(all, func(x float64) bool { return math.IsNaN(x) || math.IsInf(x, 0) })
 	if len(all) == 0 {

@@ -11,21 +11,21 @@ import (
 	"sync/atomic"
 )
 
-// Options say how experiments are run.
+// Options configures how experiments are run.
 type Options struct {
-	Seeds int // 1, 2, … up to this
-	// Workers are how many parts of a seed run at once. What comes out does not
-	// depend on it.
+	Seeds int // the seeds are 1 to Seeds
+	// Workers is the number of parts of a seed that run concurrently. It does not affect
+	// the results.
 	Workers int
-	// Small takes the variants that need seconds.
+	// Small selects the variants that take seconds.
 	Small bool
-	// Set has parameters that are not as they would be, by name.
+	// Set overrides parameters by name.
 	Set map[string]float64
-	// Progress is told how much of all is done, from 0 to 1; nil for nobody.
+	// Progress receives the total progress, from 0 to 1. It may be nil.
 	Progress func(part float64)
 }
 
-// Check refuses parameters that no experiment has, or that are out of bounds.
+// Check rejects parameters that no experiment has, or that are out of bounds.
 func (o *Options) Check(all []Experiment) error {
 	var errs []error
 	for name, value := range o.Set {
@@ -52,7 +52,7 @@ func (o *Options) Check(all []Experiment) error {
 	return errors.Join(errs...)
 }
 
-// values gives an experiment's parameters.
+// values returns an experiment's parameters.
 func (e *Experiment) values(small bool, set map[string]float64) map[string]float64 {
 	all := map[string]float64{}
 	for _, p := range e.Params {
@@ -67,9 +67,8 @@ func (e *Experiment) values(small bool, set map[string]float64) map[string]float
 	return all
 }
 
-// RunAll runs experiments one after the other, and the seeds of each. Where the
-// context ends before, outcomes have the seeds that were whole; interrupted says
-// so.
+// RunAll runs all seeds of each experiment, one after the other. If the context ends
+// before, interrupted is true and the outcomes contain the complete seeds.
 func RunAll(ctx context.Context, experiments []Experiment, o Options) (outcomes []Outcome, interrupted bool, err error) {
 	steps := float64(len(experiments) * o.Seeds)
 	for i := range experiments {
@@ -85,7 +84,7 @@ func RunAll(ctx context.Context, experiments []Experiment, o Options) (outcomes 
 			}}
 			result, err := e.Run(run)
 			if ctx.Err() != nil {
-				if len(results) == 0 && result != nil { // better than nothing
+				if len(results) == 0 && result != nil { // partial results are better than none
 					partial = append(partial, result)
 				}
 				break
@@ -106,9 +105,9 @@ func RunAll(ctx context.Context, experiments []Experiment, o Options) (outcomes 
 	return outcomes, interrupted, nil
 }
 
-// Each runs the n parts of a seed, several at once, and gives the first error by
-// their number. A part must use nothing that another one changes: then the result
-// is the same with any number of workers.
+// Each runs the n parts of a seed, several concurrently, and returns the error of the
+// first part that failed, by number. Parts must not share mutable state, so that the
+// result does not depend on the number of workers.
 func (r *Run) Each(n int, part func(i int) error) error {
 	errs := make([]error, n)
 	var next, done atomic.Int64

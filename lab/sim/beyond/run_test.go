@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/claim"
 )
 
-// toy gives a table and a curve of n parts, which depend on the seed.
+// toy returns a table and a curve with n parts, which depend on the seed.
 func toy() Experiment {
 	return Experiment{
 		Name:   "toy",
@@ -68,7 +68,7 @@ func TestAnInterruptedRunKeepsItsWholeSeeds(t *testing.T) {
 	second := toy()
 	second.Name = "second"
 	got, interrupted, err := RunAll(ctx, []Experiment{toy(), second}, Options{Seeds: 2, Workers: 1, Small: true, Progress: func(part float64) {
-		if part > 0.3 { // of which a half is the first experiment
+		if part > 0.3 { // the first experiment is half of it
 			stop()
 		}
 	}})

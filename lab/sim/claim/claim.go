@@ -1,25 +1,24 @@
-// Package claim is what can be said of a simulation's results, as quantities within
-// bounds, and what came of it over several seeds. It runs nothing.
+// Package claim contains verdicts on simulation results: claims that quantities are
+// within bounds, and their evaluation over several seeds. It runs nothing.
 package claim
 
 import "math"
 
-// Claim is something that is said of a result, of type T, as a quantity within
-// bounds.
+// Claim states that a quantity of a result, of type T, is within bounds.
 type Claim[T any] struct {
 	Says string
-	// of is nil where nothing can be measured.
+	// of is nil if nothing can be measured.
 	of        func(T) float64
 	low, high float64
-	// known is false where the quantity says nothing on whether the claim holds.
+	// known is false if the quantity does not determine whether the claim holds.
 	known bool
-	// seeds are how many it takes, 0 as 1.
+	// seeds is the number of seeds it needs; 0 means 1.
 	seeds int
-	// Why explains a claim that does not hold, or that nobody can check.
+	// Why explains why a claim does not hold, or cannot be checked.
 	Why string
 }
 
-// Between claims that a quantity is within bounds, both included.
+// Between claims that a quantity is within bounds, both inclusive.
 func Between[T any](says string, low, high float64, of func(T) float64) Claim[T] {
 	return Claim[T]{Says: says, of: of, low: low, high: high, known: true}
 }
@@ -34,7 +33,7 @@ func AtMost[T any](says string, high float64, of func(T) float64) Claim[T] {
 	return Between(says, math.Inf(-1), high, of)
 }
 
-// So claims something that is so or not.
+// So claims that a condition is true.
 func So[T any](says string, of func(T) bool) Claim[T] {
 	return Between(says, 1, 1, func(t T) float64 {
 		if of(t) {
@@ -44,27 +43,27 @@ func So[T any](says string, of func(T) bool) Claim[T] {
 	})
 }
 
-// ByModel is what the model says itself, for a reason.
+// ByModel is a claim that the model itself implies, with the reason.
 func ByModel[T any](says, why string) Claim[T] { return Claim[T]{Says: says, Why: why, known: true} }
 
-// Unknowable is what cannot be checked, for a reason.
+// Unknowable is a claim that cannot be checked, with the reason.
 func Unknowable[T any](says, why string) Claim[T] { return Claim[T]{Says: says, Why: why} }
 
-// Observed is what cannot be checked, either, but has a quantity to look at.
+// Observed is a claim that cannot be checked, but has a quantity to report.
 func Observed[T any](says, why string, of func(T) float64) Claim[T] {
 	return Claim[T]{Says: says, Why: why, of: of}
 }
 
-// Because gives a claim its reason, should it not hold.
+// Because sets the explanation in case the claim does not hold.
 func (c Claim[T]) Because(why string) Claim[T] {
 	c.Why = why
 	return c
 }
 
-// Measures says whether there is a quantity.
+// Measures reports whether the claim has a quantity.
 func (c Claim[T]) Measures() bool { return c.of != nil }
 
-// Over says how many seeds a claim takes.
+// Over sets the number of seeds that a claim needs.
 func (c Claim[T]) Over(seeds int) Claim[T] {
 	c.seeds = seeds
 	return c

@@ -1,9 +1,9 @@
 package claim
 
-// Curve is a series' means over the seeds.
+// Curve contains a series' means over the seeds.
 type Curve struct {
 	Name string `json:"name"`
-	// Aside is what claims look at, but the picture does not show.
+	// Aside is set if claims use the curve, but the picture does not show it.
 	Aside  bool    `json:"aside,omitempty"`
 	Points []Point `json:"points"`
 }

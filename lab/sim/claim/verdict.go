@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Verdict is what came of a claim.
+// Verdict is the result of judging a claim.
 type Verdict string
 
 // Verdicts.
@@ -14,11 +14,11 @@ const (
 	Holds     Verdict = "holds"
 	DoesNot   Verdict = "does not"
 	Unknown   Verdict = "cannot be known"
-	Unsettled Verdict = "interrupted" // the runs did not come to their end
-	None      Verdict = "done"        // nothing was claimed
+	Unsettled Verdict = "interrupted" // the runs did not complete
+	None      Verdict = "done"        // there were no claims
 )
 
-// Finding is a claim with what came of it.
+// Finding is a claim with its verdict.
 type Finding struct {
 	Says    string  `json:"says"`
 	Wanted  string  `json:"wanted,omitempty"`
@@ -28,21 +28,20 @@ type Finding struct {
 	Reason string    `json:"reason,omitempty"`
 }
 
-// Estimate is a mean over seeds. Low and High hold the mean of all seeds there
-// could be with 95 % confidence (Student's t); both are the mean where there was
-// one seed.
+// Estimate is a mean over seeds. Low and High are its 95 % confidence interval (Student's
+// t). With one seed, both are equal to the mean.
 type Estimate struct {
 	Mean float64 `json:"mean"`
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
 }
 
-// student has the 97.5 % quantiles of Student's t by degrees of freedom; beyond
-// its end the last is near enough, and on the wide side.
+// student contains the 97.5 % quantiles of Student's t by degrees of freedom. Beyond its
+// end the last one is a close upper bound.
 var student = []float64{0, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
 	2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042}
 
-// Mean estimates the mean from one value a seed, of which there is at least one.
+// Mean estimates the mean from one value per seed, of which there must be at least one.
 func Mean(all []float64) Estimate {
 	n := float64(len(all))
 	sum, squares := 0.0, 0.0
@@ -60,7 +59,7 @@ func Mean(all []float64) Estimate {
 	return Estimate{mean, mean - half, mean + half}
 }
 
-// Judge compares a claim with what each seed gave.
+// Judge evaluates a claim on the results of the seeds.
 func (c Claim[T]) Judge(seeds []T) Finding {
 	f := Finding{Says: c.Says, Wanted: c.wanted(), Verdict: Unknown, Reason: c.Why}
 	if c.of == nil {
@@ -74,7 +73,7 @@ func (c Claim[T]) Judge(seeds []T) Finding {
 		all[i] = c.of(result)
 	}
 	e := Mean(all)
-	if !math.IsNaN(e.Low) { // as with a ratio to nothing
+	if !math.IsNaN(e.Low) { // NaN for a ratio to zero, for example
 		f.Found = &e
 	}
 	switch {
@@ -99,7 +98,7 @@ func join(a, b string) string {
 	return a + "; " + b
 }
 
-// wanted words the bounds.
+// wanted formats the bounds.
 func (c Claim[T]) wanted() string {
 	low, high := !math.IsInf(c.low, -1), !math.IsInf(c.high, 1)
 	switch {
@@ -120,7 +119,7 @@ func (c Claim[T]) wanted() string {
 
 func number(x float64) string { return strconv.FormatFloat(x, 'g', 5, 64) }
 
-// Sum gives the verdict on all: they hold where all that can be known of them do.
+// Sum returns the overall verdict: the claims hold if all that can be checked do.
 func Sum(findings []Finding) Verdict {
 	v := Unknown
 	for _, f := range findings {

@@ -6,21 +6,21 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/claim"
 )
 
-// Figure is one of the paper's.
+// Figure is one of the paper's figures.
 type Figure struct {
-	Name    string // fig8
+	Name    string // for example fig8
 	Title   string
-	X, Y    string // what the axes show
+	X, Y    string // labels of the axes
 	Series  []Series
 	Claims  []Claim
 	Remarks []string // on what was run
 }
 
-// Series is a curve: a measure by the offered rate, from several setups, or by
-// the time of one.
+// Series is a curve: a measure by offered rate, from several setups, or over time, from
+// one setup.
 type Series struct {
 	Name string
-	// Aside is what claims look at, but the figure does not show.
+	// Aside is set if claims use the curve, but the figure does not show it.
 	Aside bool
 	of    Measure
 	at    []point
@@ -32,7 +32,7 @@ type point struct {
 	setup Setup
 }
 
-// over gives the curve of a setup over offered rates.
+// over returns the curve of a setup over offered rates.
 func over(name string, s Setup, rates []int, of Measure) Series {
 	c := Series{Name: name, of: of}
 	for _, r := range rates {
@@ -41,16 +41,16 @@ func over(name string, s Setup, rates []int, of Measure) Series {
 	return c
 }
 
-// overTime gives the curve of a setup over its seconds.
+// overTime returns the curve of a setup over its seconds.
 func overTime(name string, s Setup, of Measure) Series { return Series{Name: name, of: of, time: &s} }
 
-// aside takes a curve out of the figure.
+// aside removes a curve from the drawing of the figure.
 func (c Series) aside() Series {
 	c.Aside = true
 	return c
 }
 
-// setups are those that a figure needs.
+// setups returns the setups that a figure needs.
 func (f *Figure) setups() (all []Setup) {
 	for _, c := range f.Series {
 		if c.time != nil {
@@ -66,7 +66,7 @@ func (f *Figure) setups() (all []Setup) {
 // XY is a point of a curve.
 type XY struct{ X, Y float64 }
 
-// draw gives a curve from the results of one seed.
+// draw returns a curve from the results of one seed.
 func (c Series) draw(result func(Setup) *Result) (curve []XY) {
 	if c.time != nil {
 		for i, s := range result(*c.time).Seconds {
@@ -79,10 +79,10 @@ func (c Series) draw(result func(Setup) *Result) (curve []XY) {
 	return curve
 }
 
-// Curves are a figure's, of one seed, in the order of its series.
+// Curves contains a figure's curves for one seed, in the order of its series.
 type Curves [][]XY
 
-// at gives a curve's value, which must be there.
+// at returns a curve's value at x, which must exist.
 func (c Curves) at(series int, x float64) float64 {
 	for _, p := range c[series] {
 		if p.X == x {
@@ -92,7 +92,7 @@ func (c Curves) at(series int, x float64) float64 {
 	panic(fmt.Sprintf("curve %d has no point at %g", series, x))
 }
 
-// where gives the values of a curve's points from low to high.
+// where returns the values of a curve's points with x from low to high.
 func (c Curves) where(series int, low, high float64) (ys []float64) {
 	for _, p := range c[series] {
 		if p.X >= low && p.X <= high {
@@ -102,5 +102,5 @@ func (c Curves) where(series int, low, high float64) (ys []float64) {
 	return ys
 }
 
-// Claim is something that the paper says of a figure, or that ns-2 shows.
+// Claim is a statement of the paper about a figure, or a result of ns-2.
 type Claim = claim.Claim[Curves]

@@ -8,11 +8,11 @@ import (
 const (
 	offeredRate = "requests a second, offered"
 	perSecond   = "packets a second"
-	above       = 22e3 // requests a second; where the paper sees curves turn
+	above       = 22e3 // requests per second; the rate at which the paper's curves turn
 	most        = 40e3
 )
 
-// figures100 are those of a LAN of 100 Mb/s.
+// figures100 returns the figures with a LAN of 100 Mbit/s.
 func figures100() []Figure {
 	return []Figure{fig8(), fig9(), fig10(), fig11(), fig12(), fig13(), fig14(),
 		fig15(), fig16(), fig30(), fig31(), fig32(), fig33()}
@@ -117,7 +117,7 @@ func fig14() Figure {
 	}
 }
 
-// eightOver12 are the claims of Figs. 15 and 16.
+// eightOver12 returns the claims of Figs. 15 and 16.
 func eightOver12() []Claim {
 	return []Claim{
 		claim.AtMost("12 servers have fewer replies than 8, by more than 3 %, at 30,000 a second", 0.97, func(c Curves) float64 {
@@ -145,13 +145,13 @@ func fig16() Figure {
 	}
 }
 
-// tunneled is a figure of the appendix: one of NAT's, by tunnels.
+// tunneled is a figure of the appendix: one of the NAT figures, with tunnels.
 func tunneled(name, title string, mega int, y string, of Measure) Figure {
 	curves, claim := asNAT(mega, of)
 	return Figure{Name: name, Title: title, X: offeredRate, Y: y, Series: curves, Claims: []Claim{claim}}
 }
 
-// routed is a figure of the appendix: one of NAT's, by direct routing.
+// routed is a figure of the appendix: one of the NAT figures, with direct routing.
 func routed(name, title string, mega int, y string, of Measure) Figure {
 	return Figure{
 		Name: name, Title: title, X: offeredRate, Y: y, Series: farms(mega, service.DSRNAT, of),

@@ -7,7 +7,8 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/claim"
 )
 
-// figures1000 are those of topology 1 with a LAN of 1000 Mb/s, and of topology 2.
+// figures1000 returns the figures of topology 1 with a LAN of 1000 Mbit/s, and of
+// topology 2.
 func figures1000() []Figure {
 	return []Figure{
 		fig17(), fig18(), fig19(), fig20(), fig22(), fig34(), fig35(),
@@ -36,7 +37,7 @@ func fig17() Figure {
 	}
 }
 
-// severe are the claims of Figs. 18 and 19.
+// severe returns the claims of Figs. 18 and 19.
 func severe() []Claim {
 	return []Claim{
 		claim.AtMost("packets lost a second up to 50,000 a second", 0, func(c Curves) float64 { return total(c.where(0, 0, 50e3)) }),
@@ -73,11 +74,11 @@ func fig20() Figure {
 	return f
 }
 
-// burst is what topology 2 lets through of 1,000 bursts a second, one from all
-// clients: a queue and the frame being sent.
+// burst is the throughput of topology 2 with 1,000 bursts per second, each from all
+// clients: a full queue and the frame being sent.
 const burst = 100e3
 
-// topology2 is the paper's second.
+// topology2 is the paper's second topology.
 func topology2(m service.Method) Setup {
 	return Setup{Topology: Direct, LAN: Mega1000, Method: m, Scheduler: service.RoundRobin, Servers: 1, Every: 0.001, Seconds: 2}
 }

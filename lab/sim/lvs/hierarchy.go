@@ -7,10 +7,11 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/claim"
 )
 
-// figuresHierarchy compare two levels of balancers with one.
+// figuresHierarchy returns the figures that compare two levels of load balancers with
+// one.
 func figuresHierarchy() []Figure { return []Figure{fig27(), fig28(), fig29()} }
 
-// levels gives the curves of the hierarchy and of the flat virtual server.
+// levels returns the curves of the hierarchy and of the flat virtual server.
 func levels(of Measure) []Series {
 	flat := topology1(fast, service.DSRNAT, 8)
 	deep := flat

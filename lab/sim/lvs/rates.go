@@ -5,10 +5,10 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/claim"
 )
 
-// Offered rates that the curves have points at.
+// Offered rates at which the curves have points.
 var (
-	rates100  = append(thousands(1, 11, 1), thousands(12, 40, 2)...) // one server
-	rates100n = thousands(2, 30, 2)                                  // several
+	rates100  = append(thousands(1, 11, 1), thousands(12, 40, 2)...) // with one server
+	rates100n = thousands(2, 30, 2)                                  // with several
 	rates1000 = thousands(10, 120, 10)
 )
 
@@ -19,15 +19,15 @@ func thousands(from, to, step int) (all []int) {
 	return all
 }
 
-// numbers are how many servers the paper compares.
+// numbers contains the numbers of servers that the paper compares.
 var numbers = []int{1, 4, 8, 12}
 
 const (
-	slow = 100  // Mb/s of the LAN
+	slow = 100  // Mbit/s of the LAN
 	fast = 1000 //
 )
 
-// topology1 is the paper's first topology, under round robin.
+// topology1 is the paper's first topology, with round robin.
 func topology1(mega int, m service.Method, servers int) Setup {
 	s := Setup{Topology: Shared, LAN: Mega100, Method: m, Scheduler: service.RoundRobin, Servers: servers, Every: 0.001, Seconds: 5}
 	if mega == fast {
@@ -36,8 +36,8 @@ func topology1(mega int, m service.Method, servers int) Setup {
 	return s
 }
 
-// Names of curves by their methods. Direct routing rewrites another address than
-// NAT, of the same size and in no time: in the model both have one timing.
+// Names of curves by their methods. Direct routing rewrites a different address than NAT
+// does, but of the same size and in no time. In the model both have the same timing.
 const (
 	natAndDR = "NAT, DR"
 	tunnel   = "TUN"
@@ -47,7 +47,7 @@ const sameTiming = "NAT and DR keep a packet's size, and agents take no time in 
 
 const byChance = "ns-2's agents take no time: but for the tunnel's 20 bytes methods differ by nothing, and another seed moves the curves by more than that"
 
-// methods gives the curves of all methods, of one server.
+// methods returns the curves of all methods, with one server.
 func methods(mega int, rates []int, of Measure) []Series {
 	return []Series{
 		over(natAndDR, topology1(mega, service.DSRNAT, 1), rates, of),
@@ -55,8 +55,8 @@ func methods(mega int, rates []int, of Measure) []Series {
 	}
 }
 
-// farms gives the curves of all numbers of servers; those of several at fewer
-// rates, where the LAN is slow.
+// farms returns the curves of all numbers of servers. On the slow LAN, those with several
+// servers have fewer rates.
 func farms(mega int, m service.Method, of Measure) (all []Series) {
 	rates := rates100n
 	if mega == fast {
@@ -69,7 +69,7 @@ func farms(mega int, m service.Method, of Measure) (all []Series) {
 	return all
 }
 
-// Where farms' curves are.
+// Indexes of the curves of farms.
 const (
 	one = iota
 	four
@@ -77,11 +77,11 @@ const (
 	twelve
 )
 
-// longer is why tunnels do worse on a fast LAN; ns-2 has 51,200 replies with 4
-// servers at 90,000 a second where NAT has 57,100.
+// longer explains why tunnels do worse on a fast LAN. ns-2 has 51,200 replies with 4
+// servers at 90,000 per second, where NAT has 57,100.
 const longer = "so it is in ns-2: the first bit is on its way for 4 us, and 20 bytes lengthen the part of a frame in which its sender can hear a collision from 0.11 to 0.27 us; the balancer backs off more often, its queue loses more, and servers have less to lose"
 
-// asNAT gives farms' curves of a tunnel, with those of NAT aside, and the claim
+// asNAT returns the curves of farms for tunnels, with those of NAT aside, and the claim
 // that both are nearly the same.
 func asNAT(mega int, of Measure) ([]Series, Claim) {
 	all := farms(mega, service.Tunnel, of)

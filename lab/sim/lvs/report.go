@@ -2,23 +2,23 @@ package lvs
 
 import "github.com/fairlead/fairlead/lab/sim/claim"
 
-// Report is what came of figures. Its JSON field names are stable.
+// Report contains the results of figures. Its JSON field names are stable.
 type Report struct {
 	Clock   Clock     `json:"clock"`
 	Seeds   int       `json:"seeds"`
 	Figures []Outcome `json:"figures"`
-	// Interrupted is true where not all runs came to their end.
+	// Interrupted is true if not all runs completed.
 	Interrupted bool `json:"interrupted"`
 }
 
-// Outcome is what came of a figure.
+// Outcome contains the results of a figure.
 type Outcome struct {
 	Figure   string          `json:"figure"`
 	Title    string          `json:"title"`
 	X        string          `json:"x"`
 	Y        string          `json:"y"`
 	Verdict  claim.Verdict   `json:"verdict"`
-	Seeds    int             `json:"seeds"` // that all runs were made of
+	Seeds    int             `json:"seeds"` // number of seeds with all runs
 	Findings []claim.Finding `json:"findings"`
 	Curves   []claim.Curve   `json:"curves"`
 	Remarks  []string        `json:"remarks,omitempty"`
@@ -40,7 +40,7 @@ func report(figures []Figure, o Options, results map[job]*Result) *Report {
 	return r
 }
 
-// draw gives the curves of a seed, or nil where a run is missing.
+// draw returns the curves of a seed, or nil if a run is missing.
 func (f *Figure) draw(results map[job]*Result, seed uint32) (curves Curves) {
 	for _, s := range f.setups() {
 		if results[job{s, seed}] == nil {

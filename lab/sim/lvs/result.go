@@ -2,22 +2,21 @@ package lvs
 
 import "github.com/fairlead/fairlead/lab/sim"
 
-// Second is what happened within a second of simulated time, or on the mean of
-// several.
+// Second contains the counts of one second of simulated time, or the mean of several.
 type Second struct {
-	Replies      float64 // that came to clients: the paper's throughput
-	Received     float64 // requests that came to servers
-	BalancerLoss float64 // packets lost at the (first) balancer
-	ServerLoss   float64 // packets lost at servers, and at a second balancer
-	Unheard      float64 // frames that their receiver did not hear, and their sender did not know of
-	// By server: requests that came, replies sent, packets lost.
+	Replies      float64 // received by clients: the paper's throughput
+	Received     float64 // requests received by servers
+	BalancerLoss float64 // packets lost at the (first) load balancer
+	ServerLoss   float64 // packets lost at servers, and at a second load balancer
+	Unheard      float64 // frames that their receiver did not receive, without their sender noticing
+	// By server: requests received, replies sent, packets lost.
 	ReceivedBy, SentBy, LostBy []float64
 }
 
-// Result is what a run gave, from the first request on.
+// Result is the result of a run, from the first request on.
 type Result struct{ Seconds []Second }
 
-// result sums up the network's counts; the first second is before the start.
+// result summarizes the network's counts. The first second is before the start.
 func (n *site[T]) result() *Result {
 	r := &Result{}
 	clients, servers := n.bins(n.clients), n.bins(n.servers)
@@ -48,7 +47,7 @@ func (n *site[T]) bins(nodes []sim.Node) [][]sim.Counts {
 	return all
 }
 
-// mean gives the mean of a measure over all seconds.
+// mean returns the mean of a measure over all seconds.
 func (r *Result) mean(of Measure) float64 {
 	sum := 0.0
 	for _, s := range r.Seconds {
@@ -57,7 +56,7 @@ func (r *Result) mean(of Measure) float64 {
 	return sum / float64(len(r.Seconds))
 }
 
-// Measure takes a figure's y from a second.
+// Measure returns a figure's y value from a second.
 type Measure func(Second) float64
 
 func throughput(s Second) float64   { return s.Replies }

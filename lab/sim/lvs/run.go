@@ -11,9 +11,9 @@ import (
 	"sync/atomic"
 )
 
-// Figures are all of the paper that show a result, but Fig. 24, whose caption is
-// that of Fig. 23 and of which the text says nothing; and variants of ours, which
-// are named for what they are variants of and stand behind it.
+// Figures returns all figures of the paper that show a result, and our own variants,
+// which are named after the figure that they vary and follow it. Fig. 24 is missing: its
+// caption is that of Fig. 23, and the text does not mention it.
 func Figures() []Figure {
 	all := slices.Concat(figures100(), figures1000(), figuresSchedulers(), figuresHierarchy())
 	slices.SortFunc(all, func(a, b Figure) int { return cmp.Or(cmp.Compare(a.number(), b.number()), cmp.Compare(a.Name, b.Name)) })
@@ -26,24 +26,24 @@ func (f *Figure) number() int {
 	return n
 }
 
-// Options say how figures are run.
+// Options configures how figures are run.
 type Options struct {
 	Clock Clock
-	Seeds int // 1, 2, … up to this
-	// Workers run at once.
+	Seeds int // the seeds are 1 to Seeds
+	// Workers is the number of concurrent runs.
 	Workers int
-	// Progress is told how many runs are done; nil for nobody.
+	// Progress receives the number of completed runs. It may be nil.
 	Progress func(done, total int)
 }
 
-// job is a run.
+// job is one run.
 type job struct {
 	setup Setup
 	seed  uint32
 }
 
-// jobs gives every run that figures need, once: all of one seed before those of
-// the next, so that there is something whole after an interruption.
+// jobs returns every run that figures need, once. All runs of one seed come before those
+// of the next, so that an interrupted run has complete seeds.
 func jobs(figures []Figure, seeds int) (all []job) {
 	seen := map[job]bool{}
 	for seed := range uint32(seeds) {
@@ -59,8 +59,8 @@ func jobs(figures []Figure, seeds int) (all []job) {
 	return all
 }
 
-// Run runs figures. Where the context ends before, the report has what there is,
-// and says so.
+// Run runs figures. If the context ends before, the report contains the available results
+// and is marked as interrupted.
 func Run(ctx context.Context, figures []Figure, o Options) (*Report, error) {
 	all := jobs(figures, o.Seeds)
 	results := make([]*Result, len(all))

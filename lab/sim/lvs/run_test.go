@@ -13,11 +13,11 @@ import (
 func TestEveryFigureIsThere(t *testing.T) {
 	var want []string
 	for n := 8; n <= 45; n++ {
-		if n != 21 && n != 24 && n != 26 { // drawings, and one that says nothing
+		if n != 21 && n != 24 && n != 26 { // drawings, and one without a result
 			want = append(want, fmt.Sprint("fig", n))
 		}
 		if n == 25 {
-			want = append(want, "fig25-finite") // ours
+			want = append(want, "fig25-finite") // our own variant
 		}
 	}
 	var got []string
@@ -37,7 +37,7 @@ func TestEveryFigureIsThere(t *testing.T) {
 	}
 }
 
-// flat is results in which nothing ever happens.
+// flat returns results in which nothing ever happens.
 func flat(jobs []job) map[job]*Result {
 	all := map[job]*Result{}
 	for _, j := range jobs {
@@ -51,8 +51,8 @@ func flat(jobs []job) map[job]*Result {
 	return all
 }
 
-// TestClaimsLookAtPointsThatAreThere also where no packet moves; then some of
-// what the paper says must be wrong.
+// TestClaimsLookAtPointsThatAreThere checks that claims only use existing points, even if
+// no packet moves. Then some of the paper's claims must not hold.
 func TestClaimsLookAtPointsThatAreThere(t *testing.T) {
 	figures := Figures()
 	o := Options{Clock: Compat, Seeds: 2}
@@ -95,7 +95,7 @@ func named(t *testing.T, names ...string) (figures []Figure) {
 	return figures
 }
 
-// TestQuickFiguresHold runs those that take little, on both clocks.
+// TestQuickFiguresHold runs the figures that take little time, with both clocks.
 func TestQuickFiguresHold(t *testing.T) {
 	for _, clock := range Clocks {
 		r, err := Run(context.Background(), named(t, "fig25", "fig25-finite", "fig44", "fig45"), Options{Clock: clock, Seeds: 2, Workers: 2})
@@ -110,7 +110,8 @@ func TestQuickFiguresHold(t *testing.T) {
 	}
 }
 
-// TestAnInterruptedRunKeepsWhatItHas: the first figure is whole, the other not.
+// TestAnInterruptedRunKeepsWhatItHas checks that the first figure is complete, and the
+// other is not.
 func TestAnInterruptedRunKeepsWhatItHas(t *testing.T) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -130,15 +131,16 @@ func TestAnInterruptedRunKeepsWhatItHas(t *testing.T) {
 	}
 }
 
-// TestHierarchyHasTwoLevels: each balancer's servers get the same.
+// TestHierarchyHasTwoLevels checks that each load balancer spreads requests evenly over
+// its servers.
 func TestHierarchyHasTwoLevels(t *testing.T) {
-	s := levels(throughput)[0].at[0].setup.offered(2000) // one client: nothing collides
+	s := levels(throughput)[0].at[0].setup.offered(2000) // one client, so that nothing collides
 	s.PerPacket, s.Seconds = true, 1
 	r, err := s.Run(context.Background(), Compat, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	by := r.Seconds[0].ReceivedBy // servers 1 to 8, and the second balancer
+	by := r.Seconds[0].ReceivedBy // servers 1 to 8, and the second load balancer
 	if len(by) != 9 || by[0] < 490 || math.Abs(by[0]-by[8]) > 2 || math.Abs(by[3]*5-by[8]) > 10 {
 		t.Errorf("received by server: %v", by)
 	}

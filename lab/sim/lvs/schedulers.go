@@ -5,29 +5,29 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/claim"
 )
 
-// figuresSchedulers are those that compare schedulers, over time.
+// figuresSchedulers returns the figures that compare schedulers over time.
 func figuresSchedulers() []Figure {
 	return []Figure{fig23(), fig25(), fig25Finite(), fig42(), fig43(), fig44(), fig45()}
 }
 
 const second = "seconds"
 
-// weighted is what Figs. 23, 42 and 43 compare.
+// weighted is the setup of Figs. 23, 42 and 43.
 func weighted(s service.Scheduler) Setup {
 	return Setup{Topology: Shared, LAN: Mega1000, Method: service.DSRNAT, Scheduler: s, Servers: 2, Clients: 100, Every: 0.001,
 		Uneven: true, PerPacket: true, Seconds: 5}
 }
 
-// least is what Figs. 25, 44 and 45 compare. A connection ends a nanosecond before
-// the millisecond: what comes after just that is of a new one, and no rounding
-// decides it.
+// least is the setup of Figs. 25, 44 and 45. A connection ends a nanosecond before the
+// millisecond, so that a request exactly at the millisecond belongs to a new one and
+// rounding does not matter.
 func least(s service.Scheduler) Setup {
 	return Setup{Topology: Shared, LAN: Mega100, Method: service.DSRNAT, Scheduler: s, Servers: 2, Clients: 1, Every: 0.001,
 		Load: Odd, PerPacket: true, Timeout: 0.001 - 1e-9, Seconds: 10}
 }
 
-// compare gives the curves of two schedulers, and of each server where there are
-// several measures.
+// compare returns the curves of two schedulers, and of each server if there are several
+// measures.
 func compare(of func(service.Scheduler) Setup, schedulers []service.Scheduler, measures ...Measure) (all []Series) {
 	for _, s := range schedulers {
 		name := map[service.Scheduler]string{service.RoundRobin: "RR", service.WeightedRoundRobin: "WRR", service.LeastConn: "LC"}[s]
@@ -47,7 +47,7 @@ var (
 	rrAndLC  = []service.Scheduler{service.RoundRobin, service.LeastConn}
 )
 
-// leastRatio is the least of one curve by another, of all their points.
+// leastRatio is the minimum ratio of one curve to another, over all points.
 func leastRatio(c Curves, a, b int) float64 {
 	r := c[a][0].Y / c[b][0].Y
 	for i := range c[a] {
@@ -56,7 +56,7 @@ func leastRatio(c Curves, a, b int) float64 {
 	return r
 }
 
-// share is a curve's part of it and the next, over the whole time.
+// share is a curve's share of the sum of it and the next one, over the whole time.
 func share(c Curves, i int) float64 {
 	a, b := total(c.where(i, 0, 1e9)), total(c.where(i+1, 0, 1e9))
 	return a / (a + b)
@@ -94,12 +94,12 @@ func fig25() Figure {
 	}
 }
 
-// serving is what a server of the variant of Fig. 25 can make: less than the 2,000
-// replies a second that RR gives one of them to make, more than half of all.
+// serving is the capacity of a server in the variant of Fig. 25: less than the 2,000
+// replies per second that RR assigns to one of them, but more than half of the total.
 const serving = 1500
 
-// fig25Finite is Fig. 25 with servers that take time for each reply, and a line to
-// the client that carries all of them.
+// fig25Finite is Fig. 25 with servers that take time for each reply, and a line to the
+// client that is fast enough for all of them.
 func fig25Finite() Figure {
 	finite := func(s service.Scheduler) Setup {
 		setup := least(s)

@@ -1,7 +1,6 @@
-// Package lvs is the paper "Implementation, Simulation of Linux Virtual Server in
-// ns-2" as data: its networks, what each of its figures shows, and what can be
-// checked of what it says. It runs them in the simulator; it draws and writes
-// nothing.
+// Package lvs contains the paper "Implementation, Simulation of Linux Virtual Server in
+// ns-2" as data: its networks, what each of its figures shows, and its claims that can be
+// checked. It runs them in the simulator, but draws and writes nothing.
 package lvs
 
 import (
@@ -12,35 +11,34 @@ import (
 	"github.com/fairlead/fairlead/lab/sim"
 )
 
-// Topology is who is joined with whom.
+// Topology determines which nodes are connected.
 type Topology uint8
 
 // The paper's topologies.
 const (
-	// Shared has balancer and servers on one LAN, by which replies come back
-	// through the balancer (topology 1).
+	// Shared has the load balancer and servers on one LAN. Replies return through the
+	// load balancer (topology 1).
 	Shared Topology = iota
-	// Direct has lines from each server to each client for the replies
-	// (topology 2).
+	// Direct has lines from each server to each client for the replies (topology 2).
 	Direct
-	// Hierarchy has a second balancer among the servers, with five of the eight
-	// servers on a LAN of its own.
+	// Hierarchy has a second load balancer among the servers. Five of the eight servers
+	// are behind it, on a separate LAN.
 	Hierarchy
 )
 
-// Load is when clients ask, and for how much.
+// Load determines when clients send requests, and for how much.
 type Load uint8
 
 // The paper's loads.
 const (
-	// Steady clients ask once in each span.
+	// Steady clients send one request per interval.
 	Steady Load = iota
-	// Odd is one client that waits for one span or for half of it, at random, and
-	// gets three replies to each odd request.
+	// Odd is one client that waits for one interval or half of it, at random, and gets
+	// three replies to each odd request.
 	Odd
 )
 
-// Rates of the paper's lines and LANs, in bits a second.
+// Rates of the paper's lines and LANs, in bit/s.
 const (
 	Mega100  = 100e6
 	Mega1000 = 1000e6
@@ -48,54 +46,54 @@ const (
 )
 
 const (
-	waiting = 100   // requests at a server that takes time
+	waiting = 100   // maximum number of waiting requests at a server that takes time
 	delay   = 0.001 // of every line and of a LAN's link layer, in seconds
 	start   = 1.0   // of all clients, in seconds
 )
 
-// Setup is one network under one load. Equal setups with one seed have one
+// Setup is one network with one load. Equal setups with the same seed have the same
 // result.
 type Setup struct {
 	Topology  Topology
-	LAN       float64 // bits a second
+	LAN       float64 // bit/s
 	Method    service.Method
 	Scheduler service.Scheduler
 	Servers   int
 	Clients   int
 	Every     float64 // seconds between two requests of a client
 	Load      Load
-	// Uneven gives two servers the weights 1 and 3 and queues of 50 and 150
-	// packets, and the balancer one of 10,000.
+	// Uneven sets weights 1 and 3 and queues of 50 and 150 packets for two servers, and a
+	// queue of 10,000 for the load balancer.
 	Uneven bool
-	// PerPacket takes every request for a new connection, which lasts Timeout
-	// seconds; 0: for ever.
+	// PerPacket treats every request as a new connection, which lasts Timeout seconds; 0
+	// means forever.
 	PerPacket bool
 	Timeout   float64
-	// Serving is how many replies a server makes in a second; 0: any number, at
-	// once.
+	// Serving is the number of replies that a server can send per second; 0 means no
+	// limit and no delay.
 	Serving float64
-	Seconds int // that are measured
+	Seconds int // number of measured seconds
 }
 
-// offered sets the clients that ask so often together: requests a second.
+// offered sets the number of clients for a total rate in requests per second.
 func (s Setup) offered(rate int) Setup {
 	s.Clients = int(float64(rate)*s.Every + 0.5)
 	return s
 }
 
-// Clock says how the simulator counts time.
+// Clock determines how the simulator counts time.
 type Clock string
 
 // Clocks.
 const (
-	Compat Clock = "compat" // as ns-2, to the last digit
-	Scale  Clock = "scale"  // whole nanoseconds
+	Compat Clock = "compat" // like ns-2, to the last digit
+	Scale  Clock = "scale"  // integer nanoseconds
 )
 
-// Clocks are all of them.
+// Clocks contains all clocks.
 var Clocks = []Clock{Compat, Scale}
 
-// Run simulates a setup; an error also where the context ends before.
+// Run simulates a setup. It returns an error if the context ends before.
 func (s Setup) Run(ctx context.Context, clock Clock, seed uint32) (*Result, error) {
 	if clock == Scale {
 		return run[sim.Nanoseconds](ctx, s, seed)
@@ -103,11 +101,11 @@ func (s Setup) Run(ctx context.Context, clock Clock, seed uint32) (*Result, erro
 	return run[sim.Seconds](ctx, s, seed)
 }
 
-// site is a setup's network, with who is counted.
+// site is a setup's network, with the nodes whose counts matter.
 type site[T sim.Time] struct {
 	*sim.Net[T]
 	balancer sim.Node
-	servers  []sim.Node // and balancers in their place
+	servers  []sim.Node // including load balancers that take the place of servers
 	clients  []sim.Node
 }
 
@@ -147,7 +145,7 @@ func (n *site[T]) build(s Setup) error {
 		}
 		rate := lineRate
 		if s.Serving > 0 {
-			rate = Mega100 // or the line would be full first
+			rate = Mega100 // otherwise the line would be the bottleneck
 		}
 		id := n.Client(c)
 		n.clients = append(n.clients, id)
@@ -161,7 +159,7 @@ func (n *site[T]) build(s Setup) error {
 	return nil
 }
 
-// farm adds a balancer of servers, all on one LAN.
+// farm adds a load balancer with its servers, all on one LAN.
 func (n *site[T]) farm(name string, s Setup, servers []sim.Node) (sim.Node, error) {
 	var weighted []sim.Weighted
 	var others []sim.Attached
@@ -186,8 +184,8 @@ func (n *site[T]) farm(name string, s Setup, servers []sim.Node) (sim.Node, erro
 	return id, nil
 }
 
-// hierarchy has three servers and a balancer of the others behind the first
-// balancer.
+// hierarchy adds three servers and a load balancer with the other servers behind the
+// first load balancer.
 func (n *site[T]) hierarchy(s Setup) error {
 	const first = 3
 	below, err := n.farm("second balancer", s, n.servers[first:])
@@ -199,7 +197,7 @@ func (n *site[T]) hierarchy(s Setup) error {
 	return err
 }
 
-// odd is the load of that name.
+// odd is the load Odd.
 type odd struct{ every float64 }
 
 func (o odd) Next(number int, random *sim.Stream) sim.Request {

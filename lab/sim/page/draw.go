@@ -13,9 +13,9 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/claim"
 )
 
-const width, height = 18, 9 // centimetres
+const width, height = 18, 9 // centimeters
 
-// picture is what is drawn.
+// picture is a picture to draw.
 type picture struct {
 	name, title, x, y string
 	logX, logY        bool
@@ -23,8 +23,8 @@ type picture struct {
 	seeds             int
 }
 
-// plot draws as the paper does: a line with marks for each curve, and the
-// confidence intervals where there are several seeds.
+// plot draws like the paper: each curve is a line with marks, with confidence intervals
+// if there are several seeds.
 func (p *picture) plot() (*plot.Plot, error) {
 	drawn := plot.New()
 	drawn.Title.Text, drawn.X.Label.Text, drawn.Y.Label.Text = p.title, p.x, p.y
@@ -67,8 +67,8 @@ func (p *picture) plot() (*plot.Plot, error) {
 	return drawn, nil
 }
 
-// bounds gives the y axis some room above, and logarithmic ones a range, also
-// where there is no more than a point.
+// bounds adds some room at the top of the y axis, and gives logarithmic axes a range even
+// for a single point.
 func (p *picture) bounds(drawn *plot.Plot, top float64) {
 	if top == 0 {
 		top = 1
@@ -83,7 +83,7 @@ func (p *picture) bounds(drawn *plot.Plot, top float64) {
 	drawn.Y.Max = max(drawn.Y.Max, top*1.05)
 }
 
-// intervals gives the points of a curve that can be drawn.
+// intervals returns the points of a curve that can be drawn.
 func (p *picture) intervals(c claim.Curve) (points intervals) {
 	for _, at := range c.Points {
 		low := at.Low
@@ -91,7 +91,7 @@ func (p *picture) intervals(c claim.Curve) (points intervals) {
 			continue
 		}
 		if p.logY && low <= 0 {
-			low = at.Mean // no bar into the depths
+			low = at.Mean // no bar down to minus infinity
 		}
 		points.XYs = append(points.XYs, plotter.XY{X: at.X, Y: at.Mean})
 		points.YErrors = append(points.YErrors, struct{ Low, High float64 }{at.Mean - low, at.High - at.Mean})
@@ -99,7 +99,7 @@ func (p *picture) intervals(c claim.Curve) (points intervals) {
 	return points
 }
 
-// intervals are points with their confidence intervals.
+// intervals contains points with their confidence intervals.
 type intervals struct {
 	plotter.XYs
 	plotter.YErrors
@@ -110,7 +110,7 @@ func shape(i int) draw.GlyphDrawer {
 	return shapes[i%len(shapes)]
 }
 
-// draw gives a picture as SVG and as PNG.
+// draw returns a picture as SVG and as PNG.
 func (p *picture) draw() (svg, png []byte, err error) {
 	drawn, err := p.plot()
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/claim"
 )
 
-// WriteMarkdown writes the verdicts as a table for a page of documentation: a line
-// for each figure and experiment, and one for each claim.
+// WriteMarkdown writes the verdicts as a table for a documentation page: one line per
+// figure and experiment, and one per claim.
 func WriteMarkdown(out io.Writer, r *Report) error {
 	var b strings.Builder
 	b.WriteString("| | verdict | seeds | what is claimed | found | wanted |\n|---|---|---|---|---|---|\n")

@@ -1,6 +1,6 @@
-// Package page puts the results of the paper's figures, and of the experiments
-// beyond it, into files: a table and a picture of each, all of them as JSON, and
-// one HTML page with the verdicts.
+// Package page writes reports: the results of the paper's figures and of the other
+// experiments, as tables and pictures, as one JSON file, and as one HTML page with the
+// verdicts.
 package page
 
 import (
@@ -29,16 +29,16 @@ var reportHTML string
 
 var reportTemplate = template.Must(template.New("report").Funcs(template.FuncMap{"found": found, "words": words, "number": number}).Parse(reportHTML))
 
-// Report is what came of figures and of experiments. Its JSON field names are
+// Report contains the results of figures and experiments. Its JSON field names are
 // stable.
 type Report struct {
 	lvs.Report
 	Experiments []beyond.Outcome `json:"experiments,omitempty"`
 }
 
-// Write puts a report into a folder: report.html, results.json, a CSV, SVG and
-// PNG file for each figure and each experiment's picture that has curves, and a
-// CSV file for each experiment's table. It gives the path of the page.
+// Write writes a report into a folder: report.html, results.json, a CSV, SVG and PNG file
+// for each figure and each experiment's picture that has curves, and a CSV file for each
+// experiment's table. It returns the path of the page.
 func Write(dir string, r *Report) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
@@ -75,7 +75,7 @@ func Write(dir string, r *Report) (string, error) {
 	return path, os.WriteFile(path, html.Bytes(), 0o644)
 }
 
-// pictures gives all that can be drawn.
+// pictures returns everything that can be drawn.
 func (r *Report) pictures() (all []picture) {
 	for _, o := range r.Figures {
 		all = append(all, picture{name: o.Figure, title: o.Title, x: o.X, y: o.Y, curves: o.Curves, seeds: o.Seeds})
@@ -88,7 +88,7 @@ func (r *Report) pictures() (all []picture) {
 	return slices.DeleteFunc(all, func(p picture) bool { return len(p.curves) == 0 })
 }
 
-// write writes a picture and its points, and gives it for the page.
+// write writes a picture and its points, and returns it for the page.
 func (p *picture) write(dir string) (template.HTML, error) {
 	svg, png, err := p.draw()
 	if err != nil {
@@ -103,13 +103,13 @@ func (p *picture) write(dir string) (template.HTML, error) {
 			return "", err
 		}
 	}
-	if _, rest, ok := bytes.Cut(svg, []byte("<svg")); ok { // without the head of an XML file
+	if _, rest, ok := bytes.Cut(svg, []byte("<svg")); ok { // without the XML header
 		svg = append([]byte("<svg"), rest...)
 	}
 	return template.HTML(svg), nil
 }
 
-// points gives a picture's points as CSV.
+// points returns a picture's points as CSV.
 func (p *picture) points() ([]byte, error) {
 	rows := [][]string{{"curve", "x", "mean", "low", "high", "seeds"}}
 	for _, c := range p.curves {
@@ -126,8 +126,7 @@ func asCSV(rows [][]string) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// writeTables writes an experiment's tables, each to a file: a line for each
-// number.
+// writeTables writes each table of an experiment to a file, with one line per number.
 func writeTables(dir string, o *beyond.Outcome) error {
 	for _, t := range o.Tables {
 		rows := [][]string{append(slices.Clone(t.Keys), "measure", "mean", "low", "high", "seeds")}
@@ -153,7 +152,7 @@ func plain(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
 
 func number(x float64) string { return strconv.FormatFloat(x, 'g', 5, 64) }
 
-// found words what a claim's quantity came to.
+// found formats the measured quantity of a claim.
 func found(f claim.Finding) string {
 	switch e := f.Found; {
 	case e == nil:
@@ -167,7 +166,7 @@ func found(f claim.Finding) string {
 	}
 }
 
-// words words a mean, and what holds it.
+// words formats a mean and its confidence interval.
 func words(e *claim.Estimate) string {
 	switch {
 	case e == nil:
@@ -178,9 +177,8 @@ func words(e *claim.Estimate) string {
 	return fmt.Sprintf("%s (%s to %s)", number(e.Mean), number(e.Low), number(e.High))
 }
 
-// WriteTable writes results for people: the tables of experiments, then the
-// verdicts, a line for each figure and experiment, and below it one for each
-// claim.
+// WriteTable prints the results: the tables of the experiments, and then the verdicts,
+// one line per figure and experiment, followed by one line per claim.
 func WriteTable(out io.Writer, r *Report) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, o := range r.Experiments {

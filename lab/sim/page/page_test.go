@@ -14,8 +14,7 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/lvs"
 )
 
-// report has a figure that holds, over several seeds, and one that was
-// interrupted.
+// report has a figure that holds over several seeds, and an interrupted one.
 func report() *Report {
 	mean := claim.Estimate{Mean: 2, Low: 1, High: 3}
 	return &Report{Report: lvs.Report{

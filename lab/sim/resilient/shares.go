@@ -1,10 +1,10 @@
-// Package resilient is how a resilient group of next hops gives buckets to them, as
-// Linux does (net/ipv4/nexthop.c): when the hops change, each is to have a number of
-// buckets by its weight. Buckets of hops that have gone move, and those of hops that
-// have too many, as far as others lack some. When they may is for who asks.
+// Package resilient assigns the buckets of a resilient group to its next hops, like Linux
+// (net/ipv4/nexthop.c). When the hops change, each one must have a number of buckets
+// according to its weight. Buckets of removed hops move, and so do excess buckets as long
+// as other hops lack some. The caller decides when they may move.
 package resilient
 
-// Bounds divides so many by weights: where the part of each ends.
+// Bounds divides a total by weights, and returns the end of each part.
 func Bounds(of uint64, weights []uint32) []uint64 {
 	var total, sum uint64
 	for _, w := range weights {
@@ -18,16 +18,15 @@ func Bounds(of uint64, weights []uint32) []uint64 {
 	return ends
 }
 
-// Shares are how many buckets each hop has, and is to have.
+// Shares contains the current and the wanted number of buckets of each hop.
 type Shares[H comparable] struct {
 	hops        []H
 	has, wanted []int
 	place       map[H]int
-	lacking     int // no hop before lacks buckets
+	lacking     int // no hop before this index lacks buckets
 }
 
-// NewShares counts those of a table with so many buckets, of which hop tells the
-// hops that they have now.
+// NewShares counts the buckets of a table. hop returns the current hop of a bucket.
 func NewShares[H comparable](hops []H, weights []uint32, buckets int, hop func(bucket int) H) *Shares[H] {
 	s := &Shares[H]{hops: hops, has: make([]int, len(hops)), wanted: make([]int, len(hops)), place: make(map[H]int, len(hops))}
 	before := uint64(0)
@@ -43,7 +42,7 @@ func NewShares[H comparable](hops []H, weights []uint32, buckets int, hop func(b
 	return s
 }
 
-// Uneven says whether a hop lacks buckets.
+// Uneven reports whether a hop lacks buckets.
 func (s *Shares[H]) Uneven() bool {
 	for s.lacking < len(s.hops) && s.has[s.lacking] >= s.wanted[s.lacking] {
 		s.lacking++
@@ -51,15 +50,15 @@ func (s *Shares[H]) Uneven() bool {
 	return s.lacking < len(s.hops)
 }
 
-// Stays says whether a bucket stays where it is; gone is whether its hop is none of
-// the group any more.
+// Stays reports whether a bucket stays with its hop. gone is set if the hop is no longer
+// in the group.
 func (s *Shares[H]) Stays(of H) (stays, gone bool) {
 	i, there := s.place[of]
 	return there && (s.has[i] <= s.wanted[i] || !s.Uneven()), !there
 }
 
-// Move takes a bucket away from a hop, and gives who gets it: the first that lacks
-// one, or nobody where none does.
+// Move removes a bucket from a hop, and returns its new hop: the first that lacks one, or
+// nobody if none does.
 func (s *Shares[H]) Move(of, nobody H) H {
 	to := nobody
 	if s.Uneven() {

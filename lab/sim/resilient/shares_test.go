@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// change gives a table after its hops have become these, and how many buckets moved.
+// change returns a table after its hops have changed to hops, and how many buckets moved.
 func change(table []string, hops []string, weights ...uint32) (next []string, moved int) {
 	next = slices.Clone(table)
 	s := NewShares(hops, weights, len(table), func(i int) string { return table[i] })
@@ -45,7 +45,8 @@ func TestByHand(t *testing.T) {
 	}
 }
 
-// Whatever changes, each hop has its share afterwards, and no more has moved than must.
+// After any change, each hop has its share, and no more buckets have moved than
+// necessary.
 func TestNoMoreMovesThanMust(t *testing.T) {
 	dice := rand.New(rand.NewPCG(1, 1))
 	table := make([]string, 61)

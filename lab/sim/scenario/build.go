@@ -13,22 +13,23 @@ type site[T sim.Time] struct {
 	nodes map[string]sim.Node
 	lines map[[2]string]sim.Line // by their ends in order
 	vips  []sim.Node             // by service
-	// fronts are a balancer's parts, by service: itself where it has one service
-	// alone.
+	// fronts contains a load balancer's parts, by service. If it has only one service,
+	// the part is the load balancer itself.
 	fronts map[string]map[int]sim.Node
 	// clients, balancers and servers are in the order of the file.
 	routers, clients, balancers, servers []string
 	watch                                *watch
-	// hash is what routers hash with: all alike, so that a flow that comes to another
-	// one takes the same hop there; another seed has flows meet other hops.
+	// hash is the secret of the routers' hash. All routers use the same, so that a flow
+	// that moves to another router takes the same hop there. Another seed selects other
+	// hops.
 	hash uint32
 }
 
-// inside joins a balancer with its parts: nothing is lost there, and nothing takes
-// time.
+// inside is the rate that connects a load balancer with its parts. Nothing is lost there,
+// and nothing takes time.
 const inside, insideQueue = 1e15, 1 << 30
 
-// build gives the network, with everything in it that will happen.
+// build returns the network, with everything that will happen in it.
 func build[T sim.Time](s *Scenario, seed uint32) (*site[T], error) {
 	n := &site[T]{
 		Net: sim.New[T](sim.Config{Seed: seed, PacketBytes: s.Packet, Bin: s.Interval}), s: s, nodes: map[string]sim.Node{},
@@ -61,7 +62,7 @@ func build[T sim.Time](s *Scenario, seed uint32) (*site[T], error) {
 	return n, nil
 }
 
-// group adds those of a group that are not clients.
+// group adds the members of a group, except clients.
 func (n *site[T]) group(g *Group, k *knowledge) error {
 	for i, name := range g.Names() {
 		switch g.Role {
@@ -88,11 +89,11 @@ func (n *site[T]) group(g *Group, k *knowledge) error {
 	return nil
 }
 
-// balancer adds one. One that has several services is a router to its parts, each
-// of which has one of them.
+// balancer adds a load balancer. If it has several services, it becomes a router to its
+// parts, each of which has one service.
 func (n *site[T]) balancer(g *Group, name string, k *knowledge) error {
 	if n.fronts[name] != nil {
-		return nil // another one has it as a server
+		return nil // already added as a server of another one
 	}
 	n.fronts[name] = map[int]sim.Node{}
 	serves := k.services[name]
@@ -102,7 +103,7 @@ func (n *site[T]) balancer(g *Group, name string, k *knowledge) error {
 	takes := g.Takes
 	if len(serves) != 1 {
 		n.nodes[name] = n.Router(name, 0)
-		takes /= 2 // packets pass it on their way in, and on their way out
+		takes /= 2 // packets pass it on their way in and on their way out
 	}
 	for _, i := range serves {
 		part := name
@@ -132,14 +133,14 @@ func (n *site[T]) balancer(g *Group, name string, k *knowledge) error {
 	return nil
 }
 
-// below adds the balancers that some services have in place of servers.
+// below adds the load balancers that are servers of the given services.
 func (n *site[T]) below(services []int, k *knowledge) error {
 	for _, i := range services {
 		for _, ref := range n.s.Services[i].Servers {
 			for _, name := range n.s.find(ref) {
 				g := n.s.who[name].group
 				if g.Role != Balancer {
-					break // nor are the others that the name means
+					break // the same applies to the others of that name
 				}
 				if err := n.balancer(g, name, k); err != nil {
 					return err
@@ -150,7 +151,7 @@ func (n *site[T]) below(services []int, k *knowledge) error {
 	return nil
 }
 
-// front adds what a balancer is for one service.
+// front adds the part of a load balancer for one service.
 func (n *site[T]) front(part, balancer string, i int, k *knowledge) (sim.Node, error) {
 	s := &n.s.Services[i]
 	return n.Balancer(sim.Balancer{
@@ -168,7 +169,7 @@ func (n *site[T]) weighted(of []standing) []sim.Weighted {
 	return all
 }
 
-// routes gives a router its routes to all services that it can reach.
+// routes adds a router's routes to all services that it can reach.
 func (n *site[T]) routes(router string, k *knowledge) error {
 	g := n.s.who[router].group
 	division := map[ECMP]sim.Division{Resilient: sim.Resilient, Plain: sim.Threshold, Modulo: sim.Modulo}[g.ECMP]
@@ -181,7 +182,7 @@ func (n *site[T]) routes(router string, k *knowledge) error {
 	return nil
 }
 
-// hops gives balancers as next hops to a service.
+// hops returns load balancers as next hops of a service.
 func (n *site[T]) hops(names []string, i int) []sim.Weighted {
 	all := make([]sim.Weighted, len(names))
 	for j, name := range names {
@@ -190,14 +191,14 @@ func (n *site[T]) hops(names []string, i int) []sim.Weighted {
 	return all
 }
 
-// join makes links and LANs.
+// join creates links and LANs.
 func (n *site[T]) join() {
 	t := &n.s.Topology
 	queue := func(packets int) int {
 		if packets == 0 {
 			return 0
 		}
-		return packets + 1 // the simulator counts the one that is sent
+		return packets + 1 // the simulator also counts the packet being sent
 	}
 	for _, l := range t.Links {
 		for _, a := range n.s.find(l.Between[0]) {
@@ -231,7 +232,7 @@ func (n *site[T]) join() {
 	}
 }
 
-// find gives those whom a name means.
+// find returns the members that a name refers to.
 func (s *Scenario) find(ref Ref) []string {
 	if m := s.who[ref.Name]; m != nil {
 		return []string{ref.Name}
@@ -258,7 +259,7 @@ func (n *site[T]) revive(name string) error {
 	return nil
 }
 
-// parts gives somebody's nodes, in the order of their numbers.
+// parts returns a member's nodes, in the order of their numbers.
 func (n *site[T]) parts(name string) []sim.Node {
 	all := []sim.Node{n.nodes[name]}
 	for _, part := range n.fronts[name] {
@@ -270,14 +271,14 @@ func (n *site[T]) parts(name string) []sim.Node {
 	return all
 }
 
-// draw gives numbers with a mean.
+// draw returns a distribution with the given mean.
 func (t Tail) draw(mean float64) sim.Draw {
 	switch t {
 	case Exponential:
 		return sim.Exponential(mean)
 	case Pareto:
-		// Of exponent 1.5, from low to 10,000 times that: its mean is 2.97/0.999999
-		// of low.
+		// With exponent 1.5, from low to 10,000 times low, the mean is 2.97/0.999999
+		// times low.
 		low := mean / (2.97 / 0.999999)
 		return sim.Pareto(1.5, low, 1e4*low)
 	}
@@ -316,7 +317,7 @@ func (n *site[T]) load(of int, random *sim.Stream) {
 	}
 }
 
-// of gives the part of a load that one of several clients has, and when it begins.
+// of returns the share of a load for one of several clients, and when it begins.
 func (l *Load) of(i, clients int, size sim.Draw, random *sim.Stream) (sim.Load, float64) {
 	every := float64(clients) / l.Rate
 	if l.Arrivals == Steady {
@@ -328,7 +329,7 @@ func (l *Load) of(i, clients int, size sim.Draw, random *sim.Stream) (sim.Load, 
 	return &arrivals{wait: wait, size: size, left: l.End - start}, start
 }
 
-// arrivals is when one client asks.
+// arrivals is the load of one client.
 type arrivals struct {
 	wait sim.Draw
 	size sim.Draw

@@ -10,16 +10,16 @@ import (
 	"github.com/fairlead/fairlead/internal/suggest"
 )
 
-// mostIntervals bounds what results are kept.
+// mostIntervals limits the size of the results.
 const mostIntervals = 10_000
 
-// mostForwarding bounds those whom all others have ways to.
+// mostForwarding limits the number of nodes to which all others have paths.
 const mostForwarding = 5000
 
-// mostLinks bounds what links between groups come to.
+// mostLinks limits the number of links, counting those between groups individually.
 const mostLinks = 200_000
 
-// check refuses what is well written and yet cannot be.
+// check rejects what is syntactically valid but impossible.
 func check(r *reader, s *Scenario) {
 	if s.Interval > s.Duration || s.Duration/s.Interval > mostIntervals {
 		r.refuse(s.line, "interval", "%s does not go into the duration, %s, between 1 and %d times", show(s.Interval, seconds), show(s.Duration, seconds), mostIntervals)
@@ -33,12 +33,12 @@ func check(r *reader, s *Scenario) {
 	}
 }
 
-// member is one of a group.
+// member is one member of a group.
 type member struct {
 	name    string
 	group   *Group
 	present bool
-	doors   []string // those whom it has links with, and its LANs
+	doors   []string // the members it has links with, and its LANs
 }
 
 type checker struct {
@@ -47,10 +47,10 @@ type checker struct {
 	who    map[string]*member
 	groups map[string]*Group
 	lans   map[string]*LAN
-	links  map[[2]string]int // the lines of links, by their ends in order
+	links  map[[2]string]int // the lines of links in the file, by their ends in order
 }
 
-// Names gives the names of those in a group.
+// Names returns the names of the members of a group.
 func (g *Group) Names() []string {
 	switch {
 	case g.Count == 0:
@@ -64,7 +64,7 @@ func (g *Group) Names() []string {
 	return g.names
 }
 
-// members names everybody, each once.
+// members registers all names and rejects duplicates.
 func (c *checker) members() {
 	lines := map[string]int{}
 	taken := func(name string, line int, field string) bool {
@@ -113,7 +113,7 @@ func (c *checker) members() {
 	}
 }
 
-// find gives those whom a name means; none where it is refused.
+// find returns the members that a name refers to, or none if the name is rejected.
 func (c *checker) find(ref Ref, field string, want ...Role) []string {
 	g := c.groups[ref.Name]
 	var names []string
@@ -133,7 +133,8 @@ func (c *checker) find(ref Ref, field string, want ...Role) []string {
 	return names
 }
 
-// names are all that can be named, sorted: of large groups the first ones.
+// names returns all valid names, sorted. Of large groups it includes only the first
+// members.
 func (c *checker) names() (names []string) {
 	for _, g := range c.s.Topology.Groups {
 		names = append(names, g.Name)
@@ -191,7 +192,7 @@ func (c *checker) link(a, b string, line int, field string) {
 	}
 }
 
-// ends gives the two ends of a link in their order.
+// ends returns the two ends of a link in order.
 func ends(a, b string) [2]string {
 	if a > b {
 		a, b = b, a
@@ -230,10 +231,10 @@ func (c *checker) services() {
 	}
 }
 
-// behind refuses balancers in place of servers that do not lead to servers: what comes
-// to one is for its service, and must not come back.
+// behind rejects load balancers as servers that do not lead to servers. What arrives at
+// one is for its service, and must not come back.
 func (c *checker) behind() {
-	of := map[string][]*Service{} // by balancer
+	of := map[string][]*Service{} // by load balancer
 	for i := range c.s.Services {
 		for _, b := range c.all(c.s.Services[i].Balancers) {
 			of[b] = append(of[b], &c.s.Services[i])
@@ -263,7 +264,7 @@ func (c *checker) behind() {
 	}
 }
 
-// returns says whether some way on from a service leads back to it.
+// returns reports whether some path from a service leads back to it.
 func returns(leads map[*Service]map[*Service]bool, s *Service) bool {
 	seen := map[*Service]bool{}
 	queue := []*Service{s}
@@ -283,7 +284,7 @@ func returns(leads map[*Service]map[*Service]bool, s *Service) bool {
 	return false
 }
 
-// survival settles how flows survive: as well as can be, where nothing is said.
+// survival sets the connection-consistency mode, by default the best possible one.
 func (c *checker) survival(s *Service, field string) {
 	best := (&service.Service{Method: s.Method, Scheduler: s.Scheduler}).DefaultSurvival()
 	switch {
@@ -295,7 +296,7 @@ func (c *checker) survival(s *Service, field string) {
 	}
 }
 
-// distinct resolves names of which none may be meant twice.
+// distinct resolves names and rejects members that are named twice.
 func (c *checker) distinct(refs []Ref, field string, want ...Role) {
 	seen := map[string]bool{}
 	for _, ref := range refs {
@@ -339,7 +340,7 @@ func (c *checker) load() {
 	}
 }
 
-// schedule checks when a load comes, and how.
+// schedule checks when and how a load arrives.
 func (c *checker) schedule(l *Load, field string) {
 	if l.End == 0 {
 		l.End = c.s.Duration

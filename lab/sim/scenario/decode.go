@@ -10,24 +10,25 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// Defaults of what a scenario leaves open.
+// Defaults of a scenario.
 const (
 	defaultInterval = 1.0
 	defaultPacket   = 500
-	// defaultNoticed is what BFD takes as agents set it: three times 300 ms.
+	// defaultNoticed is the detection time of BFD with the agents' default: three times
+	// 300 ms.
 	defaultNoticed = 0.9
-	// defaultMissed is what checks of servers take as Services have them: two, a
-	// second apart, and the second one's timeout.
+	// defaultMissed is the detection time of health checks with a Service's default: two
+	// failures, a second apart, and the timeout of the second.
 	defaultMissed  = 1.5
-	defaultTimeout = 900.0 // of a connection in a balancer's table, as IPVS has it
-	udpTimeout     = 300.0 // of a flow of datagrams there
-	defaultRetries = 6     // as Linux has them for SYNs
+	defaultTimeout = 900.0 // of a connection in a load balancer's table, as in IPVS
+	udpTimeout     = 300.0 // of a UDP flow there
+	defaultRetries = 6     // as Linux has for SYNs
 )
 
-// scenario reads the whole of a file.
+// scenario reads a whole file.
 func (r *reader) scenario(n *yaml.Node) *Scenario {
 	s := &Scenario{Name: nameOf(r.file), Interval: defaultInterval, Seeds: 1, Clock: Scale, Packet: defaultPacket, Measures: Measures}
-	var duration, interval int // their lines
+	var duration, interval int // the lines of these fields
 	fields := map[string]field{
 		"about":     r.text(&s.About),
 		"duration!": noted(&duration, r.quantity(&s.Duration, seconds, 1e-3, mostSeconds)),
@@ -70,7 +71,7 @@ func (r *reader) scenario(n *yaml.Node) *Scenario {
 	return s
 }
 
-// noted reads a value, and notes its line.
+// noted reads a value and records its line.
 func noted(line *int, read field) field {
 	return func(n *yaml.Node, at string) {
 		*line = n.Line
@@ -78,7 +79,7 @@ func noted(line *int, read field) field {
 	}
 }
 
-// nameOf gives a file's name without its folder and ending.
+// nameOf returns a file's name without its folder and extension.
 func nameOf(file string) string {
 	base := path.Base(file)
 	return strings.TrimSuffix(base, path.Ext(base))
@@ -124,7 +125,7 @@ func (r *reader) group(n *yaml.Node, at string, role Role) Group {
 		fields["tail"] = word(r, &g.Tail, tails)
 		fields["cores"] = r.whole(&g.Cores, 1, 4096)
 		fields["queue"] = r.whole(&g.Queue, 1, 1<<30)
-		if r.held != nil { // the manifests say how many there are, and what they weigh
+		if r.held != nil { // the manifests determine their number and weights
 			fields["of!"] = r.nameOfService(&g.Of)
 			fields["spare"] = r.whole(&g.Spare, 0, mostNodes)
 			delete(fields, "count")
@@ -227,7 +228,7 @@ func (r *reader) load(n *yaml.Node, at string) Load {
 	return l
 }
 
-// event reads what happens: the action is the key of whom it is about.
+// event reads an event. The action is the key whose value is the subject.
 func (r *reader) event(n *yaml.Node, at string) Event {
 	e := Event{Line: n.Line, Noticed: -1}
 	act := func(a Action, read field) field {

@@ -7,8 +7,7 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/claim"
 )
 
-// Experiment makes a scenario one that can be run beside the others: its goals are
-// claims.
+// Experiment converts a scenario to an experiment. Its goals become claims.
 func (s *Scenario) Experiment() beyond.Experiment {
 	return beyond.Experiment{
 		Name: s.Name, Title: s.Name, Question: s.About, Claims: s.claims(), Remarks: remarks,
@@ -28,7 +27,7 @@ var remarks = []string{
 	"Balancers do not hand over flows that they remember: what a balancer remembers is lost with it.",
 }
 
-// claims are the scenario's goals.
+// claims returns the scenario's goals as claims.
 func (s *Scenario) claims() (all []beyond.Claim) {
 	value := func(row, unit string) func(*beyond.Result) float64 {
 		return func(r *beyond.Result) float64 { return r.Cell(tableSums, columnValue, row, unit) }

@@ -8,13 +8,13 @@ import (
 	"github.com/fairlead/fairlead/lab/sim"
 )
 
-// leaving is for how long one that has said that it leaves still serves what is on
-// its way, in seconds.
+// leaving is how long a node that has announced its departure still serves packets in
+// flight, in seconds.
 const leaving = 0.1
 
-// happen has the events happen, and the others learn of them.
+// happen schedules the events, and the reactions of the other nodes.
 func (n *site[T]) happen(k *knowledge) {
-	there := map[string]bool{} // drained, and so there still
+	there := map[string]bool{} // drained, and therefore still present
 	for i := range n.s.Events {
 		e := &n.s.Events[i]
 		if len(e.What) == 2 {
@@ -50,7 +50,7 @@ func (n *site[T]) cut(e *Event) {
 	}
 }
 
-// learn has routers and balancers do at each moment what they know then.
+// learn updates routers and load balancers whenever their knowledge changes.
 func (n *site[T]) learn(k *knowledge) {
 	ways := slices.ContainsFunc(n.s.Events, func(e Event) bool { return e.Action == Cuts })
 	last := n.decide(k)
@@ -77,7 +77,7 @@ func (n *site[T]) learn(k *knowledge) {
 	}
 }
 
-// decider is a router or a balancer, with one of its services.
+// decider is a router or a load balancer, with one of its services.
 type decider struct {
 	name    string
 	service int
@@ -87,7 +87,7 @@ func (d decider) compare(o decider) int {
 	return cmp.Or(cmp.Compare(d.name, o.name), cmp.Compare(d.service, o.service))
 }
 
-// decide gives the next hops of all routers and the servers of all balancers.
+// decide returns the next hops of all routers and the servers of all load balancers.
 func (n *site[T]) decide(k *knowledge) map[decider][]standing {
 	all := map[decider][]standing{}
 	for i := range n.s.Services {

@@ -5,29 +5,29 @@ import (
 	"slices"
 )
 
-// knowledge is what routers and balancers know of the others at a moment, which
-// is not always how things are.
+// knowledge is what routers and load balancers know of the others at a given time. It may
+// be outdated.
 type knowledge struct {
 	s *Scenario
-	// services are those that a balancer is for, by its name.
+	// services contains the services of each load balancer, by its name.
 	services map[string][]int
 	servers  [][]string // by service
 	udp      []bool     // by service
 	weights  map[string]uint32
-	away     map[string]bool // is not there, or nobody hears from it
-	gone     map[string]bool // is not waited for any more
+	away     map[string]bool // absent, or detected as unreachable
+	gone     map[string]bool // no longer waited for
 	draining map[string]bool
 	cut      map[[2]string]bool
 }
 
-// standing is a server as a balancer has it.
+// standing is a server in the view of a load balancer.
 type standing struct {
 	name     string
 	weight   uint32
 	draining bool
 }
 
-// newKnowledge is what is known in the beginning.
+// newKnowledge returns the initial knowledge.
 func newKnowledge(s *Scenario) *knowledge {
 	k := &knowledge{s: s, services: map[string][]int{}, weights: map[string]uint32{}, away: map[string]bool{}, gone: map[string]bool{},
 		draining: map[string]bool{}, cut: map[[2]string]bool{}}
@@ -57,9 +57,9 @@ func newKnowledge(s *Scenario) *knowledge {
 	return k
 }
 
-// hopsOf gives the balancers to which a router sends what is for a service: those
-// that it hears from by lines, LANs and other routers. What a balancer would pass on
-// does not count: BFD watches the way to the next hop itself.
+// hopsOf returns the load balancers to which a router forwards packets for a service:
+// those that it reaches through lines, LANs and other routers. Paths through load
+// balancers do not count, because BFD monitors the path to the next hop itself.
 func (k *knowledge) hopsOf(router string, service int) (hops []string) {
 	near := k.reach(router, Router)
 	for _, ref := range k.s.Services[service].Balancers {
@@ -72,9 +72,9 @@ func (k *knowledge) hopsOf(router string, service int) (hops []string) {
 	return hops
 }
 
-// serversOf gives the servers of a service as a balancer has them: those that it
-// does not hear from drain until they are not waited for any more, which with UDP
-// nobody is, as in plan.
+// serversOf returns the servers of a service in the view of a load balancer. Unreachable
+// ones drain until they are no longer waited for. With UDP they are removed immediately,
+// as in package plan.
 func (k *knowledge) serversOf(balancer string, service int) (all []standing) {
 	near := k.reach(balancer, Router, Balancer)
 	for _, name := range k.servers[service] {
@@ -85,7 +85,8 @@ func (k *knowledge) serversOf(balancer string, service int) (all []standing) {
 	return all
 }
 
-// reach gives those whom somebody hears from, by whoever has one of these roles.
+// reach returns the members that a member can reach through members with one of these
+// roles.
 func (k *knowledge) reach(from string, by ...Role) map[string]bool {
 	seen := map[string]bool{from: true}
 	queue := []string{from}
@@ -116,17 +117,17 @@ func (k *knowledge) doors(at string) (doors []string) {
 	return doors
 }
 
-// lesson is something that is learnt at a moment.
+// lesson is a change of knowledge at a given time.
 type lesson struct {
 	at    float64
 	learn func(*knowledge)
 }
 
-// waitedFor is for how long a server that is silent keeps its flows, in seconds: as
-// Services have it.
+// waitedFor is how long an unresponsive server retains its flows, in seconds. It is the
+// default of a Service.
 const waitedFor = 30
 
-// lessons gives what is learnt of the events, in the order of time.
+// lessons returns what nodes learn from the events, sorted by time.
 func (s *Scenario) lessons() (all []lesson) {
 	for i := range s.Events {
 		e := &s.Events[i]
@@ -143,8 +144,8 @@ func (s *Scenario) lessons() (all []lesson) {
 	return all
 }
 
-// subjects are whom an event is about: names, or ends of links with a blank
-// between.
+// subjects returns the subjects of an event: names, or the ends of links separated by a
+// space.
 func (s *Scenario) subjects(e *Event) (all []string) {
 	if len(e.What) == 1 {
 		return s.find(e.What[0])
@@ -155,7 +156,7 @@ func (s *Scenario) subjects(e *Event) (all []string) {
 	return all
 }
 
-// cuts gives the links that an event is about.
+// cuts returns the links that an event is about.
 func (s *Scenario) cuts(e *Event) (all [][2]string) {
 	of := func(ref Ref) []string {
 		if s.lans[ref.Name] != nil {
@@ -171,7 +172,7 @@ func (s *Scenario) cuts(e *Event) (all [][2]string) {
 	return all
 }
 
-// next gives when something else happens to a subject.
+// next returns the time of the next event for a subject.
 func (s *Scenario) next(event int, subject string) float64 {
 	for i := event + 1; i < len(s.Events); i++ {
 		if slices.Contains(s.subjects(&s.Events[i]), subject) {
@@ -181,7 +182,7 @@ func (s *Scenario) next(event int, subject string) float64 {
 	return s.Duration
 }
 
-// teaches gives what is learnt of an event about a subject.
+// teaches returns what nodes learn from an event about a subject.
 func (e *Event) teaches(subject string, s *Scenario) []lesson {
 	note := func(at float64, in func(*knowledge) map[string]bool, is bool) lesson {
 		return lesson{at: at, learn: func(k *knowledge) { in(k)[subject] = is }}

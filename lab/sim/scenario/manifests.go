@@ -13,21 +13,22 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// held is a frontend as balancers would hold it.
+// held is a frontend as load balancers would program it.
 type held struct {
 	plan.Frontend
-	// names are those that a scenario may call it by, the whole one last.
+	// names contains the names that a scenario may use for it, the full name last.
 	names []string
 }
 
 func (h held) name() string { return h.names[len(h.names)-1] }
 
-// Refused is a frontend of the manifests that no balancer would hold, and why.
+// Refused is a frontend in the manifests that no load balancer would program, with the
+// reason.
 type Refused struct{ Frontend, State, Reason string }
 
-// ParseFor reads a scenario whose services are those of manifests: held are the
-// frontends that the plan of a balancer has, as every balancer makes it whose
-// servers all pass their checks. Its error is Problems. It takes any text.
+// ParseFor reads a scenario whose services come from manifests: the frontends that a load
+// balancer would plan if all servers pass their health checks. Errors are of type
+// Problems. It accepts any text without panicking.
 func ParseFor(services []*service.Service, file string, text []byte, files Files) (*Scenario, []Refused, error) {
 	r := &reader{file: file, files: files, held: []held{}}
 	var refused []Refused
@@ -52,11 +53,11 @@ func ParseFor(services []*service.Service, file string, text []byte, files Files
 	return s, refused, err
 }
 
-// portOf names a frontend by its Service and port.
+// portOf returns the name of a frontend's Service and port.
 func portOf(f plan.Frontend) string { return fmt.Sprint(f.Service.ID, ":", f.Key.Port) }
 
-// planned gives what balancers decide on all frontends: those of a Service for
-// which it is dedicated, the others together.
+// planned returns what load balancers plan for all frontends. Those of a dedicated
+// Service are planned separately, and the others together.
 func planned(services []*service.Service) (all []plan.Frontend) {
 	in := plan.Input{
 		Services: services,
@@ -77,8 +78,8 @@ func planned(services []*service.Service) (all []plan.Frontend) {
 	return all
 }
 
-// nameOfService reads a name that services may have: in manifests also with a
-// namespace before it and a port behind it.
+// nameOfService reads the name of a service. With manifests, it may include a namespace
+// and a port.
 func (r *reader) nameOfService(into *Ref) field {
 	if r.held == nil {
 		return r.ref(into)
@@ -92,7 +93,7 @@ func (r *reader) nameOfService(into *Ref) field {
 	}
 }
 
-// meant gives the frontends that a name is of.
+// meant returns the frontends that a name refers to.
 func (r *reader) meant(name string) (all []held) {
 	for _, h := range r.held {
 		if slices.Contains(h.names, name) {
@@ -110,14 +111,13 @@ func (r *reader) known() string {
 	return cmp.Or(strings.Join(names, ", "), "none")
 }
 
-// adopt makes what the manifests hold the scenario's services, and their servers
-// its servers.
+// adopt adds the manifests' frontends as the scenario's services, with their servers.
 func (r *reader) adopt(s *Scenario) {
 	servers := r.servers(s)
 	for _, h := range r.held {
 		of := servers[h.name()]
 		if of == nil {
-			continue // nobody says what its servers are: it is not asked, either
+			continue // no group represents its servers, so it gets no load either
 		}
 		s.Services = append(s.Services, Service{
 			Name: h.name(), Line: of.Line, Method: h.Want.Method, Scheduler: h.Want.Scheduler, Survival: survival(h), RingSize: h.Want.RingSize,
@@ -129,7 +129,7 @@ func (r *reader) adopt(s *Scenario) {
 	}
 }
 
-// survival is how flows of a frontend survive, in the words of a Service.
+// survival returns the connection-consistency mode of a frontend.
 func survival(h held) service.Survival {
 	switch {
 	case h.Want.Stateful():
@@ -140,8 +140,8 @@ func survival(h held) service.Survival {
 	return service.HashOnly
 }
 
-// servers gives the groups that stand for Services' servers, by their frontends' names,
-// and fills in what the manifests say of them.
+// servers returns the groups that represent Services' servers, by the names of their
+// frontends, and sets the values that come from the manifests.
 func (r *reader) servers(s *Scenario) map[string]*Group {
 	groups := map[string]*Group{}
 	for i := range s.Topology.Groups {
@@ -174,21 +174,21 @@ func (r *reader) servers(s *Scenario) map[string]*Group {
 	return groups
 }
 
-// sharesServers says whether another frontend of the same Service has the same servers,
-// which VIPs of IPv4 and of IPv6 have not.
+// sharesServers reports whether another frontend of the same Service has the same
+// servers. IPv4 and IPv6 VIPs have different ones.
 func (h held) sharesServers(o held) bool {
 	return h.Service.ID == o.Service.ID && slices.EqualFunc(h.Want.Backends, o.Want.Backends, func(a, b service.Backend) bool {
 		return a.Addr.Addr() == b.Addr.Addr()
 	})
 }
 
-// missed is after how many seconds a server is taken for dead: half an interval
-// until the next check, and as many as it takes.
+// missed returns the time, in seconds, until a dead server is detected: half an interval
+// until the next check, and as many checks as it takes.
 func missed(c service.HealthCheck) float64 {
 	return (float64(c.Fall)-0.5)*c.Interval.Seconds() + c.Timeout.Seconds()
 }
 
-// balancersFor gives those that hold a frontend.
+// balancersFor returns the load balancers that have a frontend.
 func balancersFor(s *Scenario, r *reader, h held) (refs []Ref) {
 	for _, g := range s.Topology.Groups {
 		if g.Role != Balancer {
@@ -202,7 +202,7 @@ func balancersFor(s *Scenario, r *reader, h held) (refs []Ref) {
 	return refs
 }
 
-// ask gives a load the whole name of what it is for.
+// ask sets the full name of a load's service.
 func (r *reader) ask(s *Scenario, l *Load, field string) {
 	var names []string
 	for _, h := range r.meant(l.To.Name) {

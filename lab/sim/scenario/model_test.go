@@ -12,9 +12,9 @@ import (
 	"github.com/fairlead/fairlead/lab/sim"
 )
 
-// tiny is a line of four: everything in it can be worked out by hand. A packet of
-// 500 bytes takes 0.4 ms at 10 Mb/s and 1 ms of delay on each of two lines, there
-// and back.
+// tiny is a line of nodes in which everything can be calculated by hand. A packet of 500
+// bytes takes 0.4 ms at 10 Mbit/s, plus 1 ms of delay, on each of two lines in both
+// directions.
 const tiny = `about: x
 duration: 2s
 clock: CLOCK
@@ -45,8 +45,8 @@ func simulate(t *testing.T, text string, replace ...string) *outcome {
 	return o
 }
 
-// The time to an answer is that of four lines; a tunnel's is longer by that of 20
-// bytes on one of them.
+// The response time is that of four lines. With a tunnel, one of them carries 20 more
+// bytes.
 func TestTimeToAnswer(t *testing.T) {
 	for _, c := range []struct {
 		method string
@@ -64,7 +64,7 @@ func TestTimeToAnswer(t *testing.T) {
 	}
 }
 
-// What happens is felt at once, and known when it is noticed.
+// Events take effect immediately, and are known when they are noticed.
 func TestEvents(t *testing.T) {
 	reason := map[string]int{}
 	for i, r := range reasons {
@@ -104,7 +104,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// routed has two balancers behind a router, and two services.
+// routed has two load balancers behind a router, and two services.
 const routed = `duration: 4s
 topology:
   clients: [{name: a, count: 20}, {name: b, count: 20}]
@@ -124,7 +124,7 @@ load:
   - {from: b, to: calls, rate: 100, requests: 3, pause: 300ms, timeout: 500ms}
 `
 
-// A balancer has several services, each with its own servers.
+// A load balancer has several services, each with its own servers.
 func TestSeveralServices(t *testing.T) {
 	for _, method := range []string{"tunnel", "nat"} {
 		o := simulate(t, routed, "METHOD", method)
@@ -141,8 +141,8 @@ func TestSeveralServices(t *testing.T) {
 	}
 }
 
-// Without state in the balancers, what joins and leaves costs no connection; with
-// state the ones that the balancer knew break.
+// Without flow tracking, load balancers can join and leave without breaking connections.
+// With flow tracking, the connections of a leaving load balancer break.
 func TestChangesOfBalancers(t *testing.T) {
 	events := "events: [{at: 1s, joins: lb-3}, {at: 2s, leaves: lb-1}]\n"
 	if o := simulate(t, routed+events, "METHOD", "tunnel"); o.total.broken != 0 || o.shares["lb-3"].got < 300 {
@@ -154,8 +154,8 @@ func TestChangesOfBalancers(t *testing.T) {
 	}
 }
 
-// A cut that is noticed leads routers to the balancers that are left, and not by one
-// of them to the one that was cut off.
+// Once a cut is noticed, routers use the remaining load balancers, and not a path through
+// one of them to the disconnected one.
 func TestCutIsNoticed(t *testing.T) {
 	s := strings.Replace(routed, "members: [lb, web, api, router]", "members: [lb, web, api]", 1)
 	o := simulate(t, s+"events: [{at: 1s, cuts: [router, lb-1], noticed: 0.2s}]\n", "METHOD", "tunnel")
@@ -167,7 +167,7 @@ func TestCutIsNoticed(t *testing.T) {
 	}
 }
 
-// The same seed gives the same result, another one another.
+// The same seed gives the same result, and another seed a different one.
 func TestSameSeedSameResult(t *testing.T) {
 	one := func(seed uint32) string {
 		s, err := Parse("x.yaml", []byte(strings.Replace(routed, "METHOD", "tunnel", 1)+"events: [{at: 1s, dies: lb-1}, {at: 2s, drains: web-1}]\n"), nil)
@@ -189,7 +189,7 @@ func TestSameSeedSameResult(t *testing.T) {
 	}
 }
 
-// An interrupted run has what was done.
+// An interrupted run contains the partial results.
 func TestInterrupted(t *testing.T) {
 	s, err := Parse("x.yaml", []byte(strings.Replace(routed, "METHOD", "tunnel", 1)), nil)
 	if err != nil {
@@ -209,7 +209,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// It hears that it is interrupted long before an interval is over.
+// A run notices an interruption long before an interval is over.
 func TestInterruptedInTheInterval(t *testing.T) {
 	s, err := Parse("x.yaml", []byte(strings.NewReplacer("METHOD", "tunnel", "duration: 4s", "duration: 20h\ninterval: 10h").Replace(routed)), nil)
 	if err != nil {
@@ -222,7 +222,7 @@ func TestInterruptedInTheInterval(t *testing.T) {
 	}
 }
 
-// A balancer may stand in place of a server, wherever it is in the file.
+// A load balancer can be a server of another one, at any position in the file.
 func TestBalancerInPlaceOfServer(t *testing.T) {
 	const text = `duration: 2s
 topology:
@@ -248,8 +248,8 @@ load:
 	}
 }
 
-// TestNothingVanishes: whatever the method and the scheduler, and whatever happens,
-// each packet is consumed, lost or on its way, at any moment and by both clocks.
+// TestNothingVanishes checks that with any method, scheduler and events, each packet is
+// consumed, lost or in flight at any time, with both clocks.
 func TestNothingVanishes(t *testing.T) {
 	const events = `events:
   - {at: 0s, cuts: [pods, web-1], noticed: 0s}
@@ -291,7 +291,7 @@ func balanced[T sim.Time](t *testing.T, s *Scenario) {
 	}
 }
 
-// More load than a scenario may have is refused.
+// A load beyond the limits of a scenario is rejected.
 func TestTimes(t *testing.T) {
 	for _, c := range []struct {
 		factor float64
@@ -307,7 +307,7 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// A trace's requests come when its file says, from whom it says, and for as much.
+// The requests of a trace have the times, clients and sizes of its file.
 func TestTrace(t *testing.T) {
 	const text = `duration: 4s
 topology:
@@ -333,7 +333,7 @@ load: [{from: user, to: shop, protocol: PROTOCOL, trace: asked, start: 1s, end: 
 			}
 			for _, c := range []struct {
 				until  float64
-				counts [2]uint64 // of user-1, who is a and c, and of user-2, who is b and d
+				counts [2]uint64 // of user-1, which represents a and c, and of user-2, which represents b and d
 			}{{1.249, [2]uint64{}}, {1.251, [2]uint64{1}}, {1.499, [2]uint64{1}}, {1.501, [2]uint64{1, 1}}, {2.3, [2]uint64{3, 1}}, {4, [2]uint64{3, 2}}} {
 				if err := n.Run(c.until); err != nil {
 					t.Fatal(err)
@@ -353,7 +353,8 @@ load: [{from: user, to: shop, protocol: PROTOCOL, trace: asked, start: 1s, end: 
 	}
 }
 
-// TestTableOfOneBucket: a packet looks at all connections that are newer than its own.
+// TestTableOfOneBucket checks that a packet visits all connections that are newer than
+// its own.
 func TestTableOfOneBucket(t *testing.T) {
 	for _, services := range []string{"", "  - {name: other, servers: web}\n"} {
 		const text = `duration: 4s
@@ -367,13 +368,13 @@ services:
 OTHERload: [{from: user, to: shop, arrivals: trace, times: [0s, 1s, 2s]}]
 `
 		o := simulate(t, text, "OTHER", services)
-		// Each connection has SYN, request and FIN, and is the newest one then; its SYN
-		// looks at all of those before.
+		// Each connection has SYN, request and FIN, while it is the newest one. Its SYN
+		// visits all older ones.
 		want := found{"lb", "shop", 1, sim.Chains{Connections: 3, Longest: 3, Lookups: 9, Looked: 0 + 1 + 2 + 3*2}}
 		if len(o.tables) != 1 || o.tables[0] != want {
 			t.Errorf("%+v, want %+v", o.tables, want)
 		}
-		// The first waits for one look, the last for three.
+		// The first waits for one lookup step, the last for three.
 		if got := []float64{o.watch.all.quantile(0.3), o.watch.all.quantile(1)}; math.Abs(got[0]-0.01) > 0.001 || math.Abs(got[1]-0.03) > 0.001 {
 			t.Errorf("answers took from %v to %v s, want from 0.01 to 0.03", got[0], got[1])
 		}

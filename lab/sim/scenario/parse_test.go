@@ -20,8 +20,8 @@ import (
 
 var update = flag.Bool("update", false, "write what is refused into the files of testdata")
 
-// TestRefusals: each file of an archive in testdata is a scenario that cannot be,
-// and "refused" has all that is said of them.
+// TestRefusals: each YAML file of an archive in testdata is an invalid scenario, and the
+// file "refused" contains all error messages.
 func TestRefusals(t *testing.T) {
 	const name = "testdata/refused.txtar"
 	archive, err := txtar.ParseFile(name)
@@ -31,7 +31,7 @@ func TestRefusals(t *testing.T) {
 	var said strings.Builder
 	last := len(archive.Files) - 1
 	for _, f := range archive.Files[:last] {
-		if path.Ext(f.Name) != ".yaml" { // what others name
+		if path.Ext(f.Name) != ".yaml" { // files that scenarios refer to
 			continue
 		}
 		_, err := Parse(f.Name, f.Data, func(name string) ([]byte, error) {
@@ -60,8 +60,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever the text, nothing panics, and what is refused has a line
-// that is there.
+// FuzzParse checks that no text causes a panic, and that each problem has an existing
+// line number.
 func FuzzParse(f *testing.F) {
 	shipped, err := filepath.Glob("../../../docs/scenarios/*.yaml")
 	if err != nil || len(shipped) == 0 {
@@ -100,7 +100,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Units mean what they say.
+// Units are converted correctly.
 func TestQuantities(t *testing.T) {
 	for _, c := range []struct {
 		text  string
@@ -129,8 +129,8 @@ func TestQuantities(t *testing.T) {
 	}
 }
 
-// TestPage: what the page shows as a scenario is one, with the trace that it shows, and
-// can be run.
+// TestPage checks that each scenario shown on the documentation page is valid, with the
+// trace shown there, and can be run.
 func TestPage(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/scenarios.md")
 	if err != nil {
@@ -159,8 +159,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// FuzzTrace: whatever is in a trace, nothing panics, what passes is in order, and what
-// is refused has a line that is there.
+// FuzzTrace checks that no trace causes a panic, that accepted requests are in order, and
+// that each problem has an existing line number.
 func FuzzTrace(f *testing.F) {
 	for _, text := range []string{"time,client,bytes\n0,a,1\n", "0 1 2\n1 1 3 # x\n", ",,\n", "1,2,3\n0,2,3", "time\n"} {
 		f.Add(text)

@@ -15,16 +15,16 @@ import (
 	"github.com/fairlead/fairlead/internal/yamltree"
 )
 
-// Problem is something that was refused.
+// Problem is one error in a file.
 type Problem struct {
 	File string
 	Line int
-	// Field is the path of what was refused: "topology.links[0].rate".
+	// Field is the path of the rejected field: "topology.links[0].rate".
 	Field   string
 	Message string
 }
 
-// Error gives "slow.yaml:12: topology.links[0].rate: message".
+// Error returns "slow.yaml:12: topology.links[0].rate: message".
 func (p Problem) Error() string {
 	s := fmt.Sprintf("%s:%d: ", p.File, p.Line)
 	if p.Field != "" {
@@ -33,10 +33,10 @@ func (p Problem) Error() string {
 	return s + p.Message
 }
 
-// Problems are all that was refused in a file, in the order of its lines.
+// Problems contains all errors of a file, in the order of its lines.
 type Problems []Problem
 
-// Error gives a line for each.
+// Error returns one line per problem.
 func (ps Problems) Error() string {
 	lines := make([]string, len(ps))
 	for i, p := range ps {
@@ -45,21 +45,20 @@ func (ps Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Bounds of what is read, so that a slip of the pen is refused rather than run
-// for a week.
+// Limits for values, so that a typo is rejected instead of running for a week.
 const (
 	mostNodes    = 20_000
 	mostSeeds    = 1000
 	mostSeconds  = 86400
-	leastRate    = 1e-6 // of load, a second
+	leastRate    = 1e-6 // of a load, per second
 	mostRate     = 1e9
-	mostBits     = 1e13 // of lines, a second
-	mostBytes    = 1e12 // of an answer
+	mostBits     = 1e13 // of lines, in bit/s
+	mostBytes    = 1e12 // of a reply
 	mostProblems = 20
 )
 
-// Parse reads a scenario, with the files that it names; where files is nil it may name
-// none. Its error is Problems. It takes any text.
+// Parse reads a scenario with the files that it refers to. If files is nil, it must not
+// refer to any. Errors are of type Problems. Parse accepts any text without panicking.
 func Parse(file string, text []byte, files Files) (*Scenario, error) {
 	return (&reader{file: file, files: files}).parse(text)
 }
@@ -90,12 +89,12 @@ func (r *reader) parse(text []byte) (*Scenario, error) {
 	return nil, r.problems
 }
 
-// reader collects what is wrong with a file.
+// reader collects the problems of a file.
 type reader struct {
 	file  string
 	files Files
-	// held are the frontends that manifests have, where they say what the services
-	// are; nil where the scenario does.
+	// held contains the frontends of the manifests if they define the services, and is
+	// nil if the scenario does.
 	held     []held
 	problems Problems
 }
@@ -106,11 +105,10 @@ func (r *reader) refuse(line int, field, format string, args ...any) {
 	}
 }
 
-// field takes a value at a path.
+// field reads a value at a path.
 type field func(n *yaml.Node, at string)
 
-// object reads a mapping whose keys are all known. Those that are required end
-// in "!".
+// object reads a mapping with known keys only. Required ones end in "!".
 func (r *reader) object(n *yaml.Node, at string, fields map[string]field) {
 	if n.Kind != yaml.MappingNode {
 		r.refuse(n.Line, at, "want fields, got %s", got(n))
@@ -147,7 +145,7 @@ func (r *reader) object(n *yaml.Node, at string, fields map[string]field) {
 	}
 }
 
-// list reads each of a list.
+// list reads each element of a list.
 func (r *reader) list(n *yaml.Node, at string, each field) {
 	if n.Kind != yaml.SequenceNode {
 		r.refuse(n.Line, at, "want a list, got %s", got(n))
@@ -158,7 +156,7 @@ func (r *reader) list(n *yaml.Node, at string, each field) {
 	}
 }
 
-// scalar gives a value's text; false where it is none.
+// scalar returns a value's text, or false if it is not a scalar.
 func (r *reader) scalar(n *yaml.Node, at, want string) (string, bool) {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
 		r.refuse(n.Line, at, "want %s, got %s", want, got(n))
@@ -167,7 +165,7 @@ func (r *reader) scalar(n *yaml.Node, at, want string) (string, bool) {
 	return n.Value, true
 }
 
-// got says what a node is.
+// got describes a node.
 func got(n *yaml.Node) string {
 	if n.Kind == yaml.AliasNode {
 		return "an alias, which is not read here"
@@ -186,7 +184,7 @@ func (r *reader) text(into *string) field {
 	return func(n *yaml.Node, at string) { *into, _ = r.scalar(n, at, "text") }
 }
 
-// name reads a name of somebody.
+// name reads a member's or group's name.
 func (r *reader) name(into *string, line *int) field {
 	return func(n *yaml.Node, at string) {
 		*line = n.Line
@@ -212,7 +210,7 @@ func (r *reader) ref(into *Ref) field {
 	return func(n *yaml.Node, at string) { r.name(&into.Name, &into.Line)(n, at) }
 }
 
-// refs reads one name, or a list of them.
+// refs reads one name or a list of names.
 func (r *reader) refs(into *[]Ref) field {
 	one := func(n *yaml.Node, at string) {
 		var ref Ref
@@ -242,7 +240,7 @@ func (r *reader) pair(into *[2]Ref, line *int) field {
 	}
 }
 
-// word reads one of a few words.
+// word reads one of a set of words.
 func word[T ~string](r *reader, into *T, words []T) field {
 	return func(n *yaml.Node, at string) {
 		text, ok := r.scalar(n, at, "a word")
@@ -261,7 +259,7 @@ func all[T ~string](words []T) string {
 	return strings.Join(texts, ", ")
 }
 
-// whole reads a whole number between two.
+// whole reads an integer between two bounds.
 func (r *reader) whole(into *int, low, high int) field {
 	return func(n *yaml.Node, at string) {
 		text, ok := r.scalar(n, at, "a whole number")
@@ -278,7 +276,7 @@ func (r *reader) whole(into *int, low, high int) field {
 	}
 }
 
-// unit is what may stand behind a number.
+// unit is a unit that may follow a number.
 type unit struct {
 	name string
 	is   float64
@@ -292,7 +290,7 @@ var (
 	share   = []unit{{"%", 0.01}}
 )
 
-// quantity reads a number with one of its units, between two bounds.
+// quantity reads a number with one of the units, between two bounds.
 func (r *reader) quantity(into *float64, units []unit, low, high float64) field {
 	return func(n *yaml.Node, at string) {
 		text, ok := r.scalar(n, at, "a number")
@@ -314,7 +312,7 @@ func (r *reader) quantity(into *float64, units []unit, low, high float64) field 
 	}
 }
 
-// parse reads a number with a unit; zero needs none.
+// parse parses a number with a unit. Zero needs no unit.
 func parse(text string, units []unit) (float64, bool) {
 	number, scale := strings.ReplaceAll(text, "_", ""), 1.0
 	if len(units) > 0 {
@@ -339,7 +337,7 @@ func example(units []unit) string {
 	return strings.Join(names, ", ")
 }
 
-// show writes a bound with the largest unit that leaves it 1 or more.
+// show formats a bound with the largest unit in which it is 1 or more.
 func show(x float64, units []unit) string {
 	name, scale := "", 1.0
 	for i, u := range units {

@@ -9,7 +9,7 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/beyond"
 )
 
-// result puts an outcome into tables and pictures, as far as they are asked for.
+// result converts an outcome to the requested tables and pictures.
 func (o *outcome) result() *beyond.Result {
 	r := &beyond.Result{Tables: []beyond.Table{o.sums(), o.events()}}
 	if len(o.tables) > 0 {
@@ -41,14 +41,14 @@ func (o *outcome) result() *beyond.Result {
 	return r
 }
 
-// The names of tables and their columns that claims look at.
+// The names of tables and columns that claims use.
 const (
 	tableSums, columnValue     = "sums", "value"
 	rowFailed, rowP99          = "failed", "99 of 100 answers came within"
 	percent, milliseconds, one = "%", "ms", ""
 )
 
-// sums is the table of all the time together.
+// sums returns the table of totals.
 func (o *outcome) sums() beyond.Table {
 	t := beyond.Table{Name: tableSums, Title: "In all", Keys: []string{"measure", "unit"}, Columns: []string{columnValue}}
 	row := func(name, unit string, value float64) { t.Add([]string{name, unit}, value) }
@@ -67,7 +67,7 @@ func (o *outcome) sums() beyond.Table {
 	return t
 }
 
-// events is the table of what happened after each.
+// events returns the table of results between events.
 func (o *outcome) events() beyond.Table {
 	t := beyond.Table{Name: "events", Title: "What happened from each event to the next", Keys: []string{"at", "event"},
 		Columns: []string{"answers/s", "least in " + show(o.s.Interval, seconds) + ", answers/s", "broken", "given up", "packets lost", "p99 ms"}}
@@ -84,8 +84,8 @@ func (o *outcome) events() beyond.Table {
 	return t
 }
 
-// least gives the lowest rate of answers of the intervals that begin within a span,
-// NaN where none does.
+// least returns the lowest rate of replies of the intervals within a span, or NaN
+// without any.
 func (o *outcome) least(from, to float64) float64 {
 	least := math.NaN()
 	for i, bin := range o.bins {
@@ -97,7 +97,7 @@ func (o *outcome) least(from, to float64) float64 {
 	return least
 }
 
-// at words what happens at a moment.
+// at describes the events at a given time.
 func (s *Scenario) at(moment float64) string {
 	var words []string
 	for i := range s.Events {
@@ -112,7 +112,7 @@ func (s *Scenario) at(moment float64) string {
 	return strings.Join(words, ", ")
 }
 
-// chains is the table of what balancers looked through for each packet.
+// chains returns the table of the load balancers' lookups.
 func (o *outcome) chains() beyond.Table {
 	t := beyond.Table{Name: "tables", Title: "Tables of connections", Keys: []string{"balancer", "service"},
 		Columns: []string{"buckets", "connections at the end", "longest chain", "lookups", "looked at in each"}}
@@ -146,7 +146,7 @@ func (o *outcome) shareTable() beyond.Table {
 	return t
 }
 
-// of gives the names of all of a role.
+// of returns the names of all members with a role.
 func (s *Scenario) of(role Role) (names []string) {
 	for i := range s.Topology.Groups {
 		if g := &s.Topology.Groups[i]; g.Role == role {
@@ -156,7 +156,7 @@ func (s *Scenario) of(role Role) (names []string) {
 	return names
 }
 
-// curve draws something of each interval, at its end.
+// curve draws a value of each interval, at its end.
 func (o *outcome) curve(name string, of func(i int) float64) beyond.Series {
 	c := beyond.Series{Name: name}
 	for i := range o.bins {
@@ -165,7 +165,7 @@ func (o *outcome) curve(name string, of func(i int) float64) beyond.Series {
 	return c
 }
 
-// rate draws a count of each interval, a second.
+// rate draws a count of each interval as a rate per second.
 func (o *outcome) rate(name string, of func(*tally) float64) beyond.Series {
 	return o.curve(name, func(i int) float64 { return of(&o.bins[i]) / o.s.Interval })
 }
@@ -203,10 +203,10 @@ func (o *outcome) latency() beyond.Picture {
 	return p
 }
 
-// drawn is how many of a role have curves of their own.
+// drawn is the maximum number of members with separate curves.
 const drawn = 8
 
-// portions draws what came to each of a role, or the least and the most of many.
+// portions draws what each member of a role received, or the minimum and maximum of many.
 func (o *outcome) portions(role Role) beyond.Picture {
 	p := beyond.Picture{Name: string(role), Title: "What came to " + string(role), X: "seconds", Y: "packets a second"}
 	names := o.s.of(role)

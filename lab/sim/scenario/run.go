@@ -8,21 +8,21 @@ import (
 	"github.com/fairlead/fairlead/lab/sim"
 )
 
-// outcome is what came of one seed.
+// outcome is the result of one seed.
 type outcome struct {
 	s *Scenario
-	// until is how much of the time was run, in seconds.
+	// until is the simulated time, in seconds.
 	until float64
 	total tally
 	bins  []tally
 	spans []tally // between events
 	watch *watch
-	// By name: what came to a balancer or a server, and what was lost there.
+	// By name: what a load balancer or a server received, and what was lost there.
 	shares map[string]portion
 	tables []found
 }
 
-// found is what a balancer's table for a service came to.
+// found contains the statistics of a load balancer's table for a service.
 type found struct {
 	balancer, service string
 	buckets           int
@@ -34,16 +34,14 @@ type portion struct {
 	bins      []float64
 }
 
-// lingers is how long, in seconds, answers to single packets are waited for at the
-// end.
+// lingers is how long replies to single packets are awaited at the end, in seconds.
 const lingers = 1
 
-// mostStep is for how long, in seconds of its own time, a run does not hear that it is
-// interrupted.
+// mostStep is the maximum simulated time, in seconds, between checks for an interruption.
 const mostStep = 1
 
-// run simulates one seed; an interrupted one gives what there is, and the
-// context's error. progress is told how much is done, from 0 to 1.
+// run simulates one seed. If it is interrupted, it returns the partial outcome and the
+// context's error. progress receives the progress from 0 to 1.
 func (s *Scenario) run(ctx context.Context, seed uint32, progress func(float64)) (*outcome, error) {
 	if s.Clock == Compat {
 		return run[sim.Seconds](ctx, s, seed, progress)
@@ -85,7 +83,7 @@ func run[T sim.Time](ctx context.Context, s *Scenario, seed uint32, progress fun
 	return o, ctx.Err()
 }
 
-// everybody gives each node, and of clients the number of their load.
+// everybody visits each node. For clients, it passes the index of their load.
 func (n *site[T]) everybody(each func(node sim.Node, load *int)) {
 	for i := range n.s.Load {
 		for _, name := range n.s.find(n.s.Load[i].From) {
@@ -104,15 +102,14 @@ func (n *site[T]) everybody(each func(node sim.Node, load *int)) {
 	}
 }
 
-// tally sums up what happened until now.
+// tally sums up all counts so far.
 func (n *site[T]) tally() tally {
 	t := newTally(n.s)
 	n.everybody(func(node sim.Node, load *int) { t.add(n.s, load, n.At(node)) })
 	return t
 }
 
-// sum fills in what the network counted. What is not yet a whole interval is left
-// out.
+// sum fills in the network's counts. An incomplete interval is omitted.
 func (n *site[T]) sum(o *outcome) {
 	o.total = n.tally()
 	o.bins = make([]tally, int(math.Floor(o.until/n.s.Interval*(1+1e-12))))
@@ -132,7 +129,7 @@ func (n *site[T]) sum(o *outcome) {
 			c := n.At(node)
 			p.lost += float64(c.Lost())
 			if n.s.who[name].group.Role == Balancer && len(n.fronts[name]) > 1 && node == n.nodes[name] {
-				continue // its parts have what came
+				continue // its parts have counted them
 			}
 			p.got += float64(c.Got)
 			for i, bin := range n.Bins(node) {

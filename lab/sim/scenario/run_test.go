@@ -9,7 +9,7 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/beyond"
 )
 
-// TestShipped runs every scenario that is shipped, in its first seed.
+// TestShipped runs every shipped scenario with its first seed.
 func TestShipped(t *testing.T) {
 	files, err := filepath.Glob("../../../docs/scenarios/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -52,7 +52,7 @@ func values(row beyond.MeanRow) (all []float64) {
 	return all
 }
 
-// in gives the files of a folder.
+// in returns the files of a folder.
 func in(dir string) Files {
 	return func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(dir, name)) }
 }

@@ -1,47 +1,47 @@
-// Package scenario reads what is to be simulated from YAML: who is joined with
-// whom, the services, the load, and what happens when. It refuses by name and
-// line whatever cannot be, builds the network in the simulator, runs it, and says
-// what came of it. It reads no file and draws nothing.
+// Package scenario reads a simulation from YAML: the topology, the services, the load,
+// and events. It rejects what is invalid with the field and line, builds the network in
+// the simulator, runs it, and returns the results. It reads no files itself and draws
+// nothing.
 package scenario
 
 import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// Clock says how the simulator counts time.
+// Clock determines how the simulator counts time.
 type Clock string
 
 // Clocks.
 const (
-	Scale  Clock = "scale"  // whole nanoseconds
-	Compat Clock = "compat" // floating point, in the order of ns-2
+	Scale  Clock = "scale"  // integer nanoseconds
+	Compat Clock = "compat" // floating point, with the order of events of ns-2
 )
 
-// Clocks are all of them, the first that of scenarios that name none.
+// Clocks contains all clocks. The first is the default.
 var Clocks = []Clock{Scale, Compat}
 
-// Measure is something that a run is to say.
+// Measure is something that a run measures.
 type Measure string
 
 // Measures.
 const (
-	Throughput Measure = "throughput" // replies a second, beside what was asked for
-	Loss       Measure = "loss"       // packets lost a second, by reason
-	Broken     Measure = "broken"     // connections broken a second
-	Latency    Measure = "latency"    // percentiles of the time to the reply
-	Shares     Measure = "shares"     // requests a second of each balancer and each server
+	Throughput Measure = "throughput" // replies per second, and requests per second
+	Loss       Measure = "loss"       // packets lost per second, by reason
+	Broken     Measure = "broken"     // connections broken per second
+	Latency    Measure = "latency"    // percentiles of the response time
+	Shares     Measure = "shares"     // requests per second of each load balancer and each server
 )
 
-// Measures are all of them.
+// Measures contains all measures.
 var Measures = []Measure{Throughput, Loss, Broken, Latency, Shares}
 
-// Scenario is a file as it was read. Rates are a second, times in seconds.
+// Scenario is a parsed file. Rates are per second, times in seconds.
 type Scenario struct {
 	Name, About string
 	Duration    float64
-	// Interval is the span for which results are counted apart.
+	// Interval is the length of the intervals for which results are counted separately.
 	Interval float64
-	line     int // of the interval, else of the duration
+	line     int // line of the interval, or else of the duration
 	Seeds    int
 	Clock    Clock
 	// Packet is the size of requests and replies, in bytes.
@@ -53,23 +53,23 @@ type Scenario struct {
 	Measures []Measure
 	Goals    Goals
 
-	recovered []float64 // moments at which results are divided, too
+	recovered []float64 // additional times at which results are divided
 
-	who  map[string]*member // as checked
+	who  map[string]*member // set by check
 	lans map[string]*LAN
 }
 
-// Topology is who is there, and how they are joined.
+// Topology contains the members and how they are connected.
 type Topology struct {
 	Groups []Group
 	Links  []Link
 	LANs   []LAN
 }
 
-// Role is what somebody does.
+// Role is the role of a group.
 type Role string
 
-// Roles, as the lists of a topology are called.
+// Roles are named like the lists of a topology.
 const (
 	Client   Role = "clients"
 	Router   Role = "routers"
@@ -79,78 +79,78 @@ const (
 
 var roles = []Role{Client, Router, Balancer, Server}
 
-// Group is one, or several that are alike: NAME-1, NAME-2 and so on.
+// Group is a single member, or several identical ones: NAME-1, NAME-2 and so on.
 type Group struct {
 	Role Role
 	Name string
 	Line int
-	// Count is how many there are, 0 for one that is called NAME alone; Present how
-	// many of them from the beginning on.
+	// Count is the number of members, 0 for a single one named NAME. Present is the
+	// number of members that are present from the beginning.
 	Count, Present int
-	// Of routers.
+	// For routers.
 	ECMP ECMP
-	// Buckets of a resilient group.
+	// Buckets is the number of buckets of a resilient group.
 	Buckets int
-	// Of balancers and servers: Takes is for a packet, or for a request, in seconds,
-	// on one of Cores; Queue is how many may wait.
+	// For load balancers and servers: Takes is the time per packet, or per request, in
+	// seconds, on one of Cores. Queue is how many may wait.
 	Takes float64
 	Tail  Tail
 	Cores int
 	Queue int
-	// Weight of servers; Weights, where there are any, of each: 0 for one that
-	// drains.
+	// Weight is the weight of servers. Weights, if not empty, contains the weight of each
+	// one: 0 if it drains.
 	Weight  uint32
 	Weights []uint32
-	// Of is the Service of the manifests whose servers these are, Only the one that
-	// these balancers are for.
+	// Of is the Service in the manifests whose servers these are. Only is the only
+	// Service of these load balancers.
 	Of, Only Ref
-	// Spare servers are not in the manifests, but may join.
+	// Spare is the number of servers that are not in the manifests, but may join.
 	Spare int
-	// Missed is after how many seconds its checks miss a server that died; 0: as for
-	// a Service that says nothing.
+	// Missed is how long the health checks take to detect a dead server, in seconds; 0
+	// means the default of a Service.
 	Missed float64
 
-	names []string // kept by Names
+	names []string // cached by Names
 }
 
 // ECMP is how a router spreads packets.
 type ECMP string
 
-// The ways to.
+// The ways to spread.
 const (
-	Resilient ECMP = "resilient" // a group of buckets: only the dead hop's move
-	Plain     ECMP = "plain"     // ranges of the hash (RFC 2992): up to half of the flows move at each change
-	Modulo    ECMP = "modulo"    // the hash modulo the hops: nearly all move
+	Resilient ECMP = "resilient" // a group of buckets: only those of a dead hop move
+	Plain     ECMP = "plain"     // ranges of the hash (RFC 2992): each change moves up to half of the flows
+	Modulo    ECMP = "modulo"    // the hash modulo the hops: nearly all flows move
 )
 
-// Tail is how long the longest of what is drawn are.
+// Tail is the kind of distribution, by its tail.
 type Tail string
 
 // Tails.
 const (
 	Fixed       Tail = "fixed"
 	Exponential Tail = "exponential"
-	Pareto      Tail = "pareto" // with exponent 1.5: its variance is without bound
+	Pareto      Tail = "pareto" // with exponent 1.5, so its variance is infinite
 )
 
 var tails = []Tail{Fixed, Exponential, Pareto}
 
-// Ref is a name in a file: a group's, for all in it, or one's.
+// Ref is a reference by name in a file: to a group, that is, all of its members, or to
+// one member.
 type Ref struct {
 	Name string
 	Line int
 }
 
-// Link is a line of full rate in both directions. With groups it is one for each
-// pair.
+// Link is a full-duplex line. Between groups, it is one line for each pair.
 type Link struct {
 	Between     [2]Ref
 	Line        int
-	Rate, Delay float64 // bits a second; seconds
+	Rate, Delay float64 // bit/s; seconds
 	Queue       int
 }
 
-// LAN joins all its members.
+// LAN connects all its members.
 type LAN struct {
 	Name        string
 	Line        int
@@ -160,13 +160,13 @@ type LAN struct {
 	Queue       int
 }
 
-// Medium is what a LAN is.
+// Medium is the kind of a LAN.
 type Medium string
 
 // Media.
 const (
 	Switched Medium = "switched" // full duplex, no collisions
-	Shared   Medium = "shared"   // half duplex, as ns-2 has it
+	Shared   Medium = "shared"   // half duplex, as in ns-2
 )
 
 // Service is a VIP with its servers.
@@ -178,17 +178,16 @@ type Service struct {
 	Survival           service.Survival
 	RingSize           int
 	Balancers, Servers []Ref
-	// Timeout is for how long after its last packet a balancer remembers a
-	// connection.
+	// Timeout is how long a load balancer tracks a connection after its last packet.
 	Timeout float64
-	// Buckets are those of the table that its flows are found in by the kernel's
-	// jhash, 0 for a table without chains; Looks is what each flow of a chain takes
-	// that is looked at, in seconds.
+	// Buckets is the number of buckets of a table that is looked up by the kernel's
+	// jhash, 0 for a table without chains. Looks is the time per flow visited in a chain,
+	// in seconds.
 	Buckets int
 	Looks   float64
 }
 
-// Arrivals is when connections, or single requests, come.
+// Arrivals is how connections, or single requests, arrive.
 type Arrivals string
 
 // Arrivals.
@@ -198,69 +197,69 @@ const (
 	Trace   Arrivals = "trace"
 )
 
-// Load is what some clients ask of a service.
+// Load contains the requests of some clients to a service.
 type Load struct {
 	From, To Ref
 	Line     int
 	Protocol Protocol
 	Arrivals Arrivals
-	// Rate is of connections a second, of all clients together.
+	// Rate is the number of connections per second, of all clients together.
 	Rate    float64
-	Trace   []Asked // in the order of time
-	doubled bool    // there are times and a file
-	// Start and End are of the load, in seconds.
+	Trace   []Asked // sorted by time
+	doubled bool    // both times and a file are set
+	// Start and End are the start and end of the load, in seconds.
 	Start, End float64
-	// Answer is the size of what is asked for, in bytes, on the mean.
+	// Answer is the mean size of a reply, in bytes.
 	Answer float64
 	Tail   Tail
-	// Requests of a connection, one after the other, with Pause seconds between on
-	// the mean.
+	// Requests is the number of sequential requests per connection, with a mean of Pause
+	// seconds between them.
 	Requests int
 	Pause    float64
-	// Timeout is for how long an answer is waited for first, before a request is
-	// sent again, and Retries how often it is.
+	// Timeout is how long a client first waits for a reply before it sends the request
+	// again, and Retries how often it does.
 	Timeout float64
 	Retries int
 }
 
-// Protocol is how clients ask.
+// Protocol is the protocol of clients.
 type Protocol string
 
 // Protocols.
 const (
-	TCP Protocol = "tcp" // connections that wait, send again and can break
-	UDP Protocol = "udp" // single packets, each with one answer
+	TCP Protocol = "tcp" // connections that wait, retransmit and can break
+	UDP Protocol = "udp" // single packets, each with one reply
 )
 
-// Action is what happens.
+// Action is the kind of an event.
 type Action string
 
-// Actions. All but the last two are of balancers and servers.
+// Actions. All but the last two apply to load balancers and servers.
 const (
-	Dies   Action = "dies"   // silently
-	Leaves Action = "leaves" // having said so
-	Drains Action = "drains" // takes no new connections
+	Dies   Action = "dies"   // without notice
+	Leaves Action = "leaves" // with notice
+	Drains Action = "drains" // accepts no new connections
 	Joins  Action = "joins"
 	Cuts   Action = "cuts"  // a link
-	Mends  Action = "mends" // a link that is cut
+	Mends  Action = "mends" // a link that was cut
 )
 
-// Event is something that happens at a moment.
+// Event is something that happens at a given time.
 type Event struct {
 	Line   int
 	At     float64
 	Action Action
-	What   []Ref // one, or the two ends of a link
-	// Noticed is after how many seconds others notice that somebody died, or that
-	// a link was cut.
+	What   []Ref // one member, or the two ends of a link
+	// Noticed is how long others take to notice that a member died, or a link was cut, in
+	// seconds.
 	Noticed float64
 }
 
-// Goals are what an operator wants; 0 where nothing is wanted.
+// Goals are an operator's requirements; 0 means none.
 type Goals struct {
-	// Failed is the share of connections that may break or be given up, and of
-	// single requests that may stay without an answer.
+	// Failed is the maximum share of connections that break or are given up, and of
+	// single requests without a reply.
 	Failed float64
-	// P99 is what 99 of 100 answers may take, in seconds.
+	// P99 is the maximum 99th percentile of the response time, in seconds.
 	P99 float64
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// state is how somebody is, or a link.
+// state is the state of a member or a link.
 type state uint8
 
 const (
@@ -15,7 +15,7 @@ const (
 	absent
 )
 
-// moves says what a state becomes by an action; what is not in it cannot be.
+// moves contains the next state for each action and state. Missing ones are impossible.
 var moves = map[Action]map[state]state{
 	Dies:   {there: absent, draining: absent},
 	Leaves: {there: absent, draining: absent},
@@ -25,7 +25,7 @@ var moves = map[Action]map[state]state{
 	Mends:  {absent: there},
 }
 
-// events puts them in the order of time, and refuses what cannot happen.
+// events sorts the events by time, and rejects impossible ones.
 func (c *checker) events() {
 	t := &timeline{checker: c, states: map[string]state{}, last: map[string]*Event{}}
 	for name, m := range c.who {
@@ -39,11 +39,11 @@ func (c *checker) events() {
 	}
 }
 
-// timeline is how things are at a moment.
+// timeline contains the states at a given time.
 type timeline struct {
 	*checker
 	states map[string]state
-	last   map[string]*Event // what happened to whom
+	last   map[string]*Event // the last event of each subject
 }
 
 func (t *timeline) event(e *Event) {
@@ -69,7 +69,7 @@ func (t *timeline) event(e *Event) {
 	}
 }
 
-// groupOf gives the group of whom a name means, nil for nobody.
+// groupOf returns the group of the members that a name refers to, or nil.
 func (t *timeline) groupOf(ref Ref) *Group {
 	if m := t.who[ref.Name]; m != nil {
 		return m.group
@@ -77,7 +77,7 @@ func (t *timeline) groupOf(ref Ref) *Group {
 	return t.groups[ref.Name]
 }
 
-// cut is for the links between two names.
+// cut handles the links between two names.
 func (t *timeline) cut(e *Event, field string) {
 	for _, a := range t.end(e.What[0], field) {
 		for _, b := range t.end(e.What[1], field) {
@@ -90,7 +90,7 @@ func (t *timeline) cut(e *Event, field string) {
 	}
 }
 
-// end gives what a link may lead to: also a switched LAN.
+// end returns the members that can be the end of a link, including a switched LAN.
 func (t *timeline) end(ref Ref, field string) []string {
 	if t.lans[ref.Name] != nil {
 		return []string{ref.Name}
@@ -111,7 +111,7 @@ func (t *timeline) happens(e *Event, subject, field string) {
 	}
 }
 
-// as words a state that something cannot happen in.
+// as describes a state in which an event is impossible.
 func (t *timeline) as(was state, last *Event) string {
 	since := ""
 	if last != nil {

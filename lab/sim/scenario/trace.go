@@ -11,21 +11,21 @@ import (
 	"github.com/fairlead/fairlead/lab/sim"
 )
 
-// Files gives what is in a file that a scenario names, whose path is from the
-// scenario's folder on.
+// Files returns the content of a file that a scenario refers to, with a path relative to
+// the scenario's folder.
 type Files func(name string) ([]byte, error)
 
-// Asked is a request of a trace, or a connection.
+// Asked is a request, or a connection, of a trace.
 type Asked struct {
 	At     float64 // seconds after the load's start
-	Client int     // 0, 1, … in the order in which they come; more than there are take turns
-	Size   int     // of the answer, in bytes; 0: as the load says
+	Client int     // 0, 1, … in the order of appearance; excess ones share the load's clients
+	Size   int     // of the reply, in bytes; 0: the load's default
 }
 
-// mostAsked bounds what a trace has.
+// mostAsked limits the size of a trace.
 const mostAsked = 2_000_000
 
-// trace reads the file that a load is in.
+// trace reads the trace file of a load.
 func (r *reader) trace(into *[]Asked) field {
 	return func(n *yaml.Node, at string) {
 		name, ok := r.scalar(n, at, "a file's name")
@@ -54,8 +54,8 @@ func (r *reader) trace(into *[]Asked) field {
 	}
 }
 
-// traceReader reads a trace: a line for each request, with its second, its client
-// and the bytes that it asks for, between commas or blanks.
+// traceReader reads a trace: one line per request, with its time in seconds, its client
+// and the number of bytes requested, separated by commas or blanks.
 type traceReader struct {
 	*reader
 	clients map[string]int
@@ -118,7 +118,7 @@ func (t *traceReader) request(line int, columns []string) {
 	}
 }
 
-// sooner orders problems: those of the scenario first, each file's by lines.
+// sooner orders problems: those of the scenario first, and those of each file by line.
 func (r *reader) sooner(a, b Problem) int {
 	rank := func(p Problem) int {
 		if p.File == r.file {
@@ -129,8 +129,8 @@ func (r *reader) sooner(a, b Problem) int {
 	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
 }
 
-// replay divides a trace among clients. One that stands for several of the trace's
-// has a flow for each.
+// replay divides a trace among clients. A client that represents several of the trace's
+// clients has a flow for each of them.
 func (l *Load) replay(clients int, size sim.Draw, random *sim.Stream) [][]sim.Record {
 	all := make([][]sim.Record, clients)
 	for _, a := range l.Trace {

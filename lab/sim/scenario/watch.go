@@ -7,10 +7,10 @@ import (
 	"github.com/fairlead/fairlead/lab/sim"
 )
 
-// watch notes how long answers take, by intervals and by the spans between events.
+// watch records response times, by interval and by the spans between events.
 type watch struct {
 	interval float64
-	bounds   []float64 // where spans end
+	bounds   []float64 // the ends of the spans
 	spans    []histogram
 	bins     []histogram
 	all      histogram
@@ -32,7 +32,7 @@ func newWatch(s *Scenario) *watch {
 	return w
 }
 
-// took notes an answer to a load.
+// took records a reply to a load.
 func (w *watch) took(load int, now, seconds float64) {
 	if i := int(now / w.interval); i < len(w.bins) {
 		w.bins[i].add(seconds)
@@ -44,15 +44,15 @@ func (w *watch) took(load int, now, seconds float64) {
 	w.all.add(seconds)
 }
 
-// histogram counts times by the first six bits of their fraction: each is within
-// 1.6 % of its place's.
+// histogram counts times by exponent and the first bits of their fraction. Each time is
+// within 1.6 % of the value of its slot.
 type histogram struct {
 	counts []uint32
 	total  uint64
 }
 
-// dropped are the bits of a float64 that do not count, and shortest the place of a
-// nanosecond, the shortest time that is told from others.
+// dropped is the number of float64 bits that are ignored. shortest is the slot of a
+// nanosecond, the shortest time that is distinguished.
 const dropped = 52 - 5
 
 var shortest = int(math.Float64bits(1e-9) >> dropped)
@@ -66,7 +66,7 @@ func (h *histogram) add(seconds float64) {
 	h.total++
 }
 
-// quantile gives the time within which that share came, in seconds; NaN of nothing.
+// quantile returns a quantile of the times, in seconds, or NaN without any.
 func (h *histogram) quantile(share float64) float64 {
 	wanted := uint64(math.Ceil(share * float64(h.total)))
 	for at, count := range h.counts {
@@ -79,7 +79,7 @@ func (h *histogram) quantile(share float64) float64 {
 	return math.NaN()
 }
 
-// reasons are what packets are lost by.
+// reasons are the reasons why packets are lost.
 var reasons = []struct {
 	name string
 	of   func(sim.Counts) uint64
@@ -92,21 +92,21 @@ var reasons = []struct {
 	{"no way or server", func(c sim.Counts) uint64 { return c.Unserved }},
 }
 
-// tally is what happened in a whole network, in some time.
+// tally contains the counts of a whole network over some time.
 type tally struct {
-	asked, answered          float64 // connections opened and requests sent by udp; answers
-	begun                    float64 // of asked, those of connections
+	asked, answered          float64 // connections opened and requests sent with udp; replies
+	begun                    float64 // the connections in asked
 	broken, givenUp, retried float64
 	lost                     []float64 // by reason
-	unanswered               float64   // udp
-	loads                    []float64 // answers by load
+	unanswered               float64   // with udp
+	loads                    []float64 // replies by load
 }
 
 func newTally(s *Scenario) tally {
 	return tally{lost: make([]float64, len(reasons)), loads: make([]float64, len(s.Load))}
 }
 
-// add counts what happened at a node; load is nil of one that is no client.
+// add adds the counts of a node. load is nil if the node is not a client.
 func (t *tally) add(s *Scenario, load *int, c sim.Counts) {
 	for i, r := range reasons {
 		t.lost[i] += float64(r.of(c))
@@ -141,7 +141,7 @@ func (t tally) minus(o tally) tally {
 	return d
 }
 
-// failed is the share of what was asked for that came to nothing.
+// failed returns the share of requests and connections that failed.
 func (t tally) failed() float64 {
 	return (t.broken + t.givenUp + max(0, t.unanswered)) / max(1, t.asked)
 }

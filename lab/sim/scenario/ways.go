@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// ways checks that clients come to balancers, and balancers to servers.
+// ways checks that clients can reach load balancers, and load balancers can reach
+// servers.
 func (c *checker) ways() {
 	r := c.regions()
 	for i, l := range c.s.Load {
@@ -31,7 +32,7 @@ func (c *checker) ways() {
 
 const joinThem = ": join them by links, routers and LANs"
 
-// all gives everybody whom names mean that have been checked.
+// all returns all members that checked names refer to.
 func (c *checker) all(refs []Ref) (names []string) {
 	for _, ref := range refs {
 		names = append(names, c.find(ref, "")...)
@@ -39,11 +40,11 @@ func (c *checker) all(refs []Ref) (names []string) {
 	return names
 }
 
-// regions are the routers, balancers and LANs that reach each other, as a forest:
-// each has one root.
+// regions contains the routers, load balancers and LANs that can reach each other, as a
+// forest: each region has one root.
 type regions map[string]string
 
-// regions joins all that send on what is not for them.
+// regions connects everything that forwards packets.
 func (c *checker) regions() regions {
 	r := regions{}
 	for name, m := range c.who {
@@ -76,8 +77,8 @@ func (r regions) root(name string) string {
 	}
 }
 
-// apart gives the first of each region that balancers are in: who reaches that one
-// reaches the others there.
+// apart returns the first load balancer in each region. A member that reaches it also reaches
+// the others in its region.
 func (r regions) apart(balancers []string) (firsts []string) {
 	seen := map[string]bool{}
 	for _, b := range balancers {
@@ -89,7 +90,7 @@ func (r regions) apart(balancers []string) (firsts []string) {
 	return firsts
 }
 
-// missed gives one of some balancers that somebody does not reach, or "".
+// missed returns a load balancer that a member cannot reach, or "".
 func (r regions) missed(c *checker, from string, balancers []string) string {
 	at := []string{r.root(from)}
 	for _, door := range c.who[from].doors {

@@ -9,12 +9,13 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/beyond"
 )
 
-// leastGoal is the share that may fail where a scenario has no goal.
+// leastGoal is the default maximum share of failures if a scenario has no goal.
 const leastGoal = 0.001
 
-// WhatIf makes a scenario one that answers an operator's questions, beside what
-// Experiment does: what balancers hold, how many of them are needed, and how many
-// if one may die. refused are frontends that no balancer would hold.
+// WhatIf converts a scenario to an experiment that, in addition to what Experiment does,
+// answers an operator's questions: what load balancers program, how many of them are
+// needed, and how many if one may die. refused contains the frontends that no load
+// balancer would program.
 func (s *Scenario) WhatIf(refused []Refused) beyond.Experiment {
 	if s.Goals.Failed == 0 {
 		s.Goals.Failed = leastGoal
@@ -52,8 +53,8 @@ func (s *Scenario) WhatIf(refused []Refused) beyond.Experiment {
 	return e
 }
 
-// Times multiplies all rates of the load. Its error is a rate that no scenario may
-// have.
+// Times multiplies all rates of the load. It returns an error if a rate exceeds the
+// limits of a scenario.
 func (s *Scenario) Times(factor float64) error {
 	for i := range s.Load {
 		l := &s.Load[i]
@@ -64,11 +65,11 @@ func (s *Scenario) Times(factor float64) error {
 	return nil
 }
 
-// size is a number of balancers of a group.
+// size is a number of load balancers of a group.
 type size struct{ group, number int }
 
-// sizes are those that are tried: of each group up to all that it has, of large
-// ones some.
+// sizes returns the sizes to try: for each group up to its full size, for large groups
+// only some.
 func (s *Scenario) sizes() (all []size) {
 	for i := range s.Topology.Groups {
 		g := &s.Topology.Groups[i]
@@ -81,8 +82,9 @@ func (s *Scenario) sizes() (all []size) {
 	return all
 }
 
-// with gives the scenario with so many balancers and no events, but that one of
-// them dies in the middle, with as much time again once what was lost was sent again.
+// with returns the scenario with n load balancers and without events. If dies is set, one
+// of them dies in the middle, and the scenario continues for the same time after lost
+// packets were retransmitted.
 func (s *Scenario) with(n size, dies bool) *Scenario {
 	c := *s
 	c.Topology.Groups = slices.Clone(s.Topology.Groups)
@@ -97,7 +99,7 @@ func (s *Scenario) with(n size, dies bool) *Scenario {
 	return &c
 }
 
-// last has a scenario last longer, and its load where that went on to the end.
+// last extends a scenario, and its loads that continued to the end.
 func (s *Scenario) last(duration float64) {
 	s.Load = slices.Clone(s.Load)
 	for i := range s.Load {
@@ -108,11 +110,11 @@ func (s *Scenario) last(duration float64) {
 	s.Duration = duration
 }
 
-// settles is how long, in seconds, queues have to empty after the last packet was
-// sent again that was lost with somebody.
+// settles is how long queues have to empty after the retransmission of the packets that
+// were lost at the dead load balancer, in seconds.
 const settles = 0.5
 
-// patience is after how long clients send again what was not answered.
+// patience returns how long clients wait before they retransmit.
 func (s *Scenario) patience() (longest float64) {
 	for i := range s.Load {
 		longest = max(longest, s.Load[i].Timeout)
@@ -124,8 +126,8 @@ func (s *Scenario) patience() (longest float64) {
 var sweepColumns = []string{"answers/s", "failed %", "p99 ms", "packets lost", "enough",
 	"one dies: failed %", "broken", "packets lost", "answers/s afterwards", "p99 ms afterwards", "enough"}
 
-// sweep is the table of all sizes. Each says what became of those who ask the
-// group's services.
+// sweep returns the table of all sizes, with the results of the clients of the group's
+// services.
 func (s *Scenario) sweep(sizes []size, steady, dying []*outcome) beyond.Table {
 	t := beyond.Table{Name: "sizes", Title: "How many balancers (answers of the services that they have; enough: 1 where the goals are met)",
 		Keys: []string{"balancers", "number"}, Columns: sweepColumns}
@@ -147,8 +149,8 @@ func (s *Scenario) sweep(sizes []size, steady, dying []*outcome) beyond.Table {
 	return t
 }
 
-// loads gives the answers a second of those who ask a group of balancers in a span,
-// and the longest of the times within which 99 of 100 of any load came.
+// loads returns the rate of replies of a group's clients in a span, and the maximum of
+// the loads' 99th percentiles.
 func (o *outcome) loads(g *Group, span int) (rate, p99 float64) {
 	from := 0.0
 	if span > 0 {
@@ -167,10 +169,10 @@ func (o *outcome) loads(g *Group, span int) (rate, p99 float64) {
 	return rate, p99
 }
 
-// enoughAnswers is the part of the answers that must come again after a death.
+// enoughAnswers is the share of the reply rate that must be reached again after a death.
 const enoughAnswers = 0.95
 
-// enough is 1 where the goals are met, and else 0.
+// enough returns 1 if the goals are met, and 0 otherwise.
 func (s *Scenario) enough(failed, p99 float64) float64 {
 	if failed > s.Goals.Failed || s.Goals.P99 > 0 && !(p99 <= s.Goals.P99) {
 		return 0
@@ -178,7 +180,8 @@ func (s *Scenario) enough(failed, p99 float64) float64 {
 	return 1
 }
 
-// needed gives the smallest sizes that are enough; none where nothing tried is.
+// needed returns the smallest sufficient sizes, or none if no size that was tried is
+// sufficient.
 func (s *Scenario) needed(sizes []size, sweep *beyond.Table) beyond.Table {
 	t := beyond.Table{Name: "needed", Title: "How many balancers are needed: " + s.wanted(), Keys: []string{"balancers", "to meet the goals"}, Columns: []string{"number"}}
 	for _, ask := range []struct {
@@ -192,7 +195,7 @@ func (s *Scenario) needed(sizes []size, sweep *beyond.Table) beyond.Table {
 					continue
 				}
 				if sweep.Rows[k].Values[ask.column] == 0 {
-					break // what is more may be enough, and less would not be
+					break // larger sizes may be sufficient, but smaller ones would not be
 				}
 				least = float64(sizes[k].number)
 			}
@@ -204,7 +207,7 @@ func (s *Scenario) needed(sizes []size, sweep *beyond.Table) beyond.Table {
 	return t
 }
 
-// wanted words the goals.
+// wanted describes the goals.
 func (s *Scenario) wanted() string {
 	words := fmt.Sprintf("at most %s fails", show(s.Goals.Failed, share))
 	if s.Goals.P99 > 0 {
@@ -213,7 +216,7 @@ func (s *Scenario) wanted() string {
 	return words
 }
 
-// serviceTable says what balancers hold of the manifests.
+// serviceTable lists what load balancers program from the manifests.
 func (s *Scenario) serviceTable(refused []Refused) beyond.Table {
 	t := beyond.Table{Name: "services", Title: "What balancers hold", Keys: []string{"service", "method", "scheduler", "survival", "balancers", "remark"}, Columns: []string{"servers"}}
 	for i := range s.Services {

@@ -91,7 +91,7 @@ func (r *reader) finish(o *resource, m importer.Manifest, lose func(at importer.
 	r.Manifests = append(r.Manifests, m)
 	if o.get("metadata", "annotations", object.AnnotationForwardingMode).node == nil {
 		lose(o.at(), "the way from node to pod, kube-proxy's", "packets go to the pods straight from the balancer, by method "+string(service.DefaultMethod),
-			"run fairlead agent --role server on the pods' nodes, or set "+object.AnnotationForwardingMode+" to "+string(service.FullNAT))
+			"run fairlead agent --role dsr on the pods' nodes, or set "+object.AnnotationForwardingMode+" to "+string(service.FullNAT))
 	}
 }
 

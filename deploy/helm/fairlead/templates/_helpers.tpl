@@ -21,7 +21,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{/* From whom backends accept tunnelled packets: the chart's load balancers, unless agent.acceptFrom says otherwise. */}}
 {{- define "fairlead.acceptFrom" -}}
-{{- if not (has "server" .Values.agent.roles) }}
+{{- if not (has "dsr" .Values.agent.roles) }}
 {{- else if .Values.agent.acceptFrom }}
 {{- join "," .Values.agent.acceptFrom -}}
 {{- else if include "fairlead.balances" . }}
@@ -35,7 +35,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- $all := list "NET_ADMIN" -}}
 {{- if or (has "proxy" $a.roles) (and (has "balancer" $a.roles) (ne $a.dataplane "ipvs")) }}
 {{- $all = append $all "SYS_ADMIN" -}}
-{{- else if has "server" $a.roles }}
+{{- else if has "dsr" $a.roles }}
 {{- $all = concat $all (list "BPF" "PERFMON") -}}
 {{- end }}
 {{- if and (has "balancer" $a.roles) .Values.l2.interfaces }}

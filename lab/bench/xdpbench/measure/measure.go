@@ -1,5 +1,5 @@
-// Package measure times programs that run on a thread of our own: pinned to
-// one processor, by the time that the thread itself has taken there.
+// Package measure times programs that run on a thread pinned to one CPU, by the CPU time
+// of that thread.
 package measure
 
 import (
@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pinned runs f on a thread that stays on one CPU: the last that it may run on,
-// as interrupts like the first.
+// Pinned runs f on a thread pinned to one CPU: the last one that it may run on, because
+// interrupts prefer the first.
 func Pinned(f func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -31,10 +31,10 @@ func Pinned(f func() error) error {
 	return errors.Join(f(), unix.SchedSetaffinity(0, &before))
 }
 
-// ThreadTime is the processor time that the calling thread has taken.
+// ThreadTime returns the CPU time of the calling thread.
 func ThreadTime() (time.Duration, error) { return clock(unix.CLOCK_THREAD_CPUTIME_ID) }
 
-// ProcessTime is the time that all threads of this process have taken.
+// ProcessTime returns the CPU time of all threads of this process.
 func ProcessTime() (time.Duration, error) { return clock(unix.CLOCK_PROCESS_CPUTIME_ID) }
 
 func clock(id int32) (time.Duration, error) {

@@ -1,4 +1,4 @@
-// Package beyondtest is what the tests of experiments have in common.
+// Package beyondtest contains helpers shared by the tests of the experiments.
 package beyondtest
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/claim"
 )
 
-// Run runs the small variant of an experiment, and ends the test where it fails.
+// Run runs the small variant of an experiment, and fails the test on an error.
 func Run(t *testing.T, e *beyond.Experiment, seed uint32, workers int) *beyond.Result {
 	t.Helper()
 	r, err := e.Run(beyond.NewRun(t.Context(), e, seed, workers, nil))
@@ -22,8 +22,8 @@ func Run(t *testing.T, e *beyond.Experiment, seed uint32, workers int) *beyond.R
 	return r
 }
 
-// Same wants the small variant to give, bit by bit, what it gave when its sum was
-// noted, with any number of workers; and other things for another seed.
+// Same checks that the small variant's results are bit-identical to the recorded
+// checksum, with any number of workers, and that they differ with another seed.
 func Same(t *testing.T, e beyond.Experiment, want uint64) {
 	t.Helper()
 	for _, workers := range []int{1, 3} {
@@ -36,7 +36,7 @@ func Same(t *testing.T, e beyond.Experiment, want uint64) {
 	}
 }
 
-// Sum is of every name and every number's bits.
+// Sum returns a checksum over all names and the bits of all numbers.
 func Sum(r *beyond.Result) uint64 {
 	h := fnv.New64a()
 	number := func(x float64) { _, _ = h.Write(binary.LittleEndian.AppendUint64(nil, math.Float64bits(x))) }
@@ -60,8 +60,8 @@ func Sum(r *beyond.Result) uint64 {
 	return h.Sum64()
 }
 
-// Verdicts wants what is claimed of the small variant to be so, or not, as in the
-// order of the claims; Unknown is for what is not looked at here.
+// Verdicts checks the verdicts of the small variant's claims, in order. Claims with the
+// wanted verdict Unknown are skipped.
 func Verdicts(t *testing.T, e beyond.Experiment, want ...claim.Verdict) {
 	t.Helper()
 	if len(want) != len(e.Claims) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The bits of these may never change: results are quoted by seed.
+// These values must never change, because results are quoted by seed.
 func TestReproducible(t *testing.T) {
 	s := NewStream(1, 2)
 	for _, c := range []struct {
@@ -33,7 +33,7 @@ func TestMoments(t *testing.T) {
 	}
 }
 
-// Streams of neighbouring seeds and uses have nothing in common.
+// Streams of adjacent seeds and uses are uncorrelated.
 func TestStreamsDiffer(t *testing.T) {
 	const n = 10000
 	for _, other := range []Stream{NewStream(1, 1), NewStream(2, 0)} {

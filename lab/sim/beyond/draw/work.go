@@ -6,34 +6,35 @@ import (
 	"github.com/fairlead/fairlead/lab/sim"
 )
 
-// Work is how much there is to do for a request: a distribution with mean 1.
+// Work is the distribution of the amount of work per request, with mean 1.
 type Work struct {
 	Name string
-	// Second is its second moment, the mean of the squares.
+	// Second is the second moment, the mean of the squares.
 	Second float64
 	draw   sim.Draw
 }
 
-// Draw gives one request's.
+// Draw returns the work of one request.
 func (w Work) Draw(s Stream) float64 { return w.draw(s.s) }
 
-// Constant is always the same.
+// Constant is always 1.
 func Constant() Work { return Work{"constant", 1, sim.Always(1)} }
 
-// Exponential has no memory.
+// Exponential is the exponential, memoryless distribution.
 func Exponential() Work { return Work{"exponential", 2, exponential} }
 
-// Lognormal is what e to the power of a normal number is, of that deviation.
+// Lognormal is a log-normal distribution. sigma is the standard deviation of the
+// logarithm.
 func Lognormal(sigma float64) Work {
 	square := float64(sigma * sigma)
 	return Work{fmt.Sprintf("lognormal (σ %g)", sigma), sim.Exp(square), sim.Lognormal(sim.Exp(-square/2), sigma)}
 }
 
-// Pareto is from a least to ratio times as much, few of which have most of all
-// work. Its exponent is above 1, and not 2.
+// Pareto is a bounded Pareto distribution from a minimum to ratio times the minimum: a
+// few requests have most of the work. Its exponent alpha must be above 1, and not 2.
 func Pareto(alpha, ratio float64) Work {
 	power := func(x, y float64) float64 { return sim.Exp(float64(y * sim.Ln(x))) }
-	// The mean of the nth powers, where the least is 1.
+	// The n-th moment if the minimum is 1.
 	moment := func(n float64) float64 {
 		return alpha / (alpha - n) * (1 - power(ratio, n-alpha)) / (1 - power(ratio, -alpha))
 	}

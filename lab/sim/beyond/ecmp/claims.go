@@ -8,7 +8,7 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/claim"
 )
 
-// most gives the greatest number of connections broken by some scenarios.
+// most returns the largest number of connections broken by the selected scenarios.
 func most(r *beyond.Result, way follow.Way, of func(*scenario) bool) float64 {
 	worst := 0.0
 	for i := range scenarios {
@@ -26,7 +26,7 @@ func most(r *beyond.Result, way follow.Way, of func(*scenario) bool) float64 {
 
 func anything(*scenario) bool { return true }
 
-// only says that a scenario changes balancers alone, or servers alone.
+// only selects scenarios that change only load balancers, or only servers.
 func only(servers bool) func(*scenario) bool {
 	return func(s *scenario) bool {
 		for i := range s.changes {
@@ -74,7 +74,7 @@ func claims() []beyond.Claim {
 	}
 }
 
-// asMeasured claims that the model is not far from what was measured.
+// asMeasured claims that the model is close to the measurement.
 func asMeasured(way follow.Way, off float64, events ...string) beyond.Claim {
 	return claim.AtMost("survival, measured: the model is off by at most, "+way.String(), off, func(r *beyond.Result) float64 {
 		worst := 0.0

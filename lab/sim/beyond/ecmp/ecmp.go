@@ -1,6 +1,6 @@
-// Package ecmp asks what breaks when balancers and servers change at the scale of
-// the Internet: many balancers behind routers, many services, many connections, of
-// which some are followed one by one.
+// Package ecmp simulates what breaks when load balancers and servers change at Internet
+// scale: many load balancers behind routers, many services and many connections, of which
+// a sample is followed one by one.
 package ecmp
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/beyond/follow"
 )
 
-// Experiment is that.
+// Experiment returns the experiment.
 func Experiment() beyond.Experiment {
 	return beyond.Experiment{
 		Name:     "ecmp",
@@ -74,7 +74,7 @@ func run(r *beyond.Run) (*beyond.Result, error) {
 	return &beyond.Result{Tables: []beyond.Table{broken, sampling, w.evenness(fullest), survival}, Pictures: []beyond.Picture{ofWays(&broken)}}, nil
 }
 
-// all takes a service through all scenarios in all scopes.
+// all runs a service through all scenarios in all scopes.
 func (w *world) all(service int, fleets map[[2]int]*fleet, builder *ring.Builder) ([][]tally, error) {
 	all := make([][]tally, len(scenarios))
 	for i := range scenarios {
@@ -91,8 +91,7 @@ func (w *world) all(service int, fleets map[[2]int]*fleet, builder *ring.Builder
 
 const brokenTable, samplingTable, evennessTable = "broken", "sampling", "evenness"
 
-// tables adds the services up: connections that broke, and by how much a sample
-// may be off.
+// tables sums up the services: the connections that broke, and the sampling error.
 func (w *world) tables(sums [][][]tally) (broken, sampling beyond.Table) {
 	keys := []string{"change", "touched", "routers"}
 	var ways []string
@@ -127,7 +126,8 @@ func (w *world) tables(sums [][][]tally) (broken, sampling beyond.Table) {
 	return broken, sampling
 }
 
-// evenness is how much more than its share the fullest balancer and server get.
+// evenness returns the ratio of the maximum to the mean share, for load balancers and
+// servers.
 func (w *world) evenness(fullest []float64) beyond.Table {
 	t := beyond.Table{Name: evennessTable, Title: "The fullest, by the mean", Keys: []string{"of"}, Columns: []string{"fullest"}}
 	t.Add([]string{"balancers of a plain group"}, w.groups[0].Fullest(follow.Plain))
@@ -140,8 +140,8 @@ func (w *world) evenness(fullest []float64) beyond.Table {
 	return t
 }
 
-// ofWays draws the changes of one balancer, one server and both behind resilient
-// groups, side by side.
+// ofWays draws the changes of one load balancer, one server and both, with resilient
+// groups.
 func ofWays(broken *beyond.Table) beyond.Picture {
 	p := beyond.Picture{Name: "changes", Title: "Connections broken by a change of one in each, resilient groups", LogY: true,
 		X: "change, in the order of the table", Y: "connections broken"}

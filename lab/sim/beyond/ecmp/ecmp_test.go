@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/claim"
 )
 
-// TestSmallHolds: everything that is said holds in the small variant, too.
+// TestSmallHolds checks that every claim also holds in the small variant.
 func TestSmallHolds(t *testing.T) {
 	outcomes, _, err := beyond.RunAll(context.Background(), []beyond.Experiment{Experiment()}, beyond.Options{Seeds: 1, Workers: 2, Small: true})
 	if err != nil {

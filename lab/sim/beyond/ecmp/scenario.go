@@ -8,10 +8,10 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/beyond/follow"
 )
 
-// change is what happens in one moment. Balancers of the groups, and servers of the
-// services, that are touched; one each.
+// change contains simultaneous changes: one load balancer of each touched group, and one
+// server of each touched service.
 type change struct {
-	at                                   float64 // seconds
+	at                                   float64 // in seconds
 	addBalancer, removeBalancer          bool
 	addServer, removeServer, drainServer bool
 }
@@ -19,13 +19,13 @@ type change struct {
 func (c *change) ofBalancers() bool { return c.addBalancer || c.removeBalancer }
 func (c *change) ofServers() bool   { return c.addServer || c.removeServer || c.drainServer }
 
-// scenario is changes one after the other.
+// scenario is a sequence of changes.
 type scenario struct {
 	name    string
 	changes []change
 }
 
-// later is how many seconds after the first change a second one comes.
+// later is the time between the first and the second change, in seconds.
 const later = 30
 
 var scenarios = []scenario{
@@ -39,10 +39,11 @@ var scenarios = []scenario{
 	{"server added, then a balancer removed", []change{{addServer: true}, {at: later, removeBalancer: true}}},
 }
 
-// scope is how much is changed.
+// scope determines how much is changed.
 type scope struct {
 	name string
-	// touched gives of how many groups, or services, one balancer or server each is.
+	// touched returns the number of groups, or services, in which one load balancer or
+	// server changes.
 	touched func(all int) int
 }
 
@@ -51,14 +52,14 @@ var scopes = []scope{
 	{"1 in each", func(all int) int { return all }},
 }
 
-// fleet is the balancers before the first change and after each.
+// fleet contains the load balancers before the first change and after each one.
 type fleet struct {
 	groups [][]follow.Group
-	began  []int // by balancer
+	began  []int // start time by load balancer
 	alive  [][]int
 }
 
-// balancers follows a scenario through its changes of balancers.
+// balancers applies a scenario's changes of load balancers.
 func (w *world) balancers(s *scenario, touched int) *fleet {
 	f := &fleet{groups: [][]follow.Group{w.groups}, began: make([]int, w.balancersTotal+1), alive: [][]int{{0}}}
 	for step := range s.changes {
@@ -87,7 +88,7 @@ func (w *world) balancers(s *scenario, touched int) *fleet {
 	return f
 }
 
-// servers gives a service's members after a change.
+// servers returns a service's members after a change.
 func (c *change) servers(service int, members []ring.Member, place int) []ring.Member {
 	members = slices.Clone(members)
 	now := follow.Moment(c.at)

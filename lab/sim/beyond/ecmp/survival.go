@@ -9,27 +9,27 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/beyond/follow"
 )
 
-// The experiment of fairlead-lab bench survival: 10,000 connections without end, four
-// balancers behind one resilient group, eight servers.
+// The experiment of fairlead-lab bench survival: 10,000 connections of unlimited
+// lifetime, four load balancers behind one resilient group, and eight servers.
 const (
 	survivalConns     = 10000
 	survivalBalancers = 4
 	survivalServers   = 8
 	survivalSlots     = 16381
 	survivalBuckets   = 512
-	// survivalTimes as many connections are followed, so that the model's figures
-	// depend little on chance.
+	// survivalTimes is how many times as many connections are simulated, to reduce the
+	// sampling error.
 	survivalTimes = 4
 )
 
 const survivalName = "survival"
 
-// survivalWays are those that were measured, in the order of the columns.
+// survivalWays contains the measured ways, in the order of the columns.
 var survivalWays = []follow.Way{follow.SecondChance, follow.FlowTable, follow.Maglev}
 
-// event is one of the experiment's, with what docs/benchmarks has of 22 November
-// 2026. Balancers follow a change at once, servers when they have started and
-// answered a probe; so where both change, balancers do first.
+// event is an event of the experiment, with the figures in docs/benchmarks of November
+// 22, 2026. Load balancers take effect immediately, but servers must start and answer a
+// probe first. So load balancers change first if both do.
 type event struct {
 	name     string
 	steps    []change
@@ -51,7 +51,7 @@ var survivalEvents = []event{
 	{"storm", slices.Concat(everything, everything, everything), [3]float64{0, 7019, 6902}},
 }
 
-// survivalTable plays the experiment for each way.
+// survivalTable simulates the experiment for each way.
 func survivalTable(seed uint64) (beyond.Table, error) {
 	t := beyond.Table{Name: survivalName, Title: "fairlead-lab bench survival: the model, and what was measured, of 10,000 connections",
 		Keys: []string{"event"}}
@@ -84,7 +84,8 @@ type site struct {
 	next    ring.ID
 }
 
-// survive gives how many connections break by each event; each is opened anew.
+// survive returns how many connections each event breaks. Each broken connection is
+// opened again.
 func survive(way follow.Way, seed uint64) (broken []float64, err error) {
 	s := &site{members: follow.Members(int(seed), survivalServers), next: survivalServers + 1, hops: []follow.Balancer{1, 2, 3, 4}}
 	if s.state.Farm, err = follow.NewFarm(survivalSlots, ring.NewBuilder(32*survivalSlots), s.members); err != nil {
@@ -119,7 +120,7 @@ func survive(way follow.Way, seed uint64) (broken []float64, err error) {
 	return broken, nil
 }
 
-// change makes one: who goes or drains is the oldest.
+// change applies one change. The oldest one is removed or drained.
 func (s *site) change(c *change) error {
 	s.now++
 	now := follow.Moment(s.now)

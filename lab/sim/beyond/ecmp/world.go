@@ -10,16 +10,16 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/beyond/follow"
 )
 
-// world is what is there before anything changes.
+// world is the environment before anything changes.
 type world struct {
-	services, servers, slots int // servers and slots of each service
+	services, servers, slots int // servers and slots per service
 	balancersTotal           int
 	groups                   []follow.Group
-	places                   []int // of what changes, by group or service
+	places                   []int // position of what changes, by group or service
 	lives                    follow.Lives
-	rate                     float64 // connections a second of a service
-	mean                     float64 // life, in seconds
-	followed, closely        int     // connections of a service; of one that alone is touched
+	rate                     float64 // connections per second and service
+	mean                     float64 // mean lifetime, in seconds
+	followed, closely        int     // connections followed per service, and for a service that is the only one touched
 	seed                     uint64
 }
 
@@ -55,13 +55,14 @@ func newWorld(r *beyond.Run) (*world, error) {
 	return w, nil
 }
 
-// tally is what became of a service's connections, counted as the simulator follows
-// them: each stands for weight.
+// tally counts a service's simulated connections by their result. Each one represents
+// weight connections.
 type tally struct {
 	weight float64
-	// Followed are Open (at the end), Closed meanwhile, or Lost with their server.
+	// Every followed connection is open (at the end), closed meanwhile, or lost with its
+	// server.
 	followed, open, closed, lost int
-	// before were there at the first change.
+	// before is the number of connections open at the first change.
 	before int
 	broken [follow.Kinds][follow.Ways]int
 }
@@ -73,7 +74,7 @@ func (t *tally) check() error {
 	return nil
 }
 
-// follow takes a service through a scenario.
+// follow runs a service through a scenario.
 func (w *world) follow(service int, s *scenario, f *fleet, sc *scope, builder *ring.Builder) (*tally, error) {
 	touched := service < sc.touched(w.services)
 	n := w.followed
@@ -111,9 +112,9 @@ func (w *world) follow(service int, s *scenario, f *fleet, sc *scope, builder *r
 	return t, t.check()
 }
 
-// open gives the connections that are there before the first change. Of n that are
-// followed, those that are there and those that come until the end are as many as
-// their shares of time.
+// open returns the connections that are open before the first change. The n followed
+// connections are divided between these and the ones that arrive later, in proportion to
+// their expected numbers.
 func (w *world) open(service, n int, end float64, state *follow.State, t *tally, random *sim.Stream) []follow.Conn {
 	conns := make([]follow.Conn, 0, n)
 	for i := range int(float64(n) * w.mean / (w.mean + end)) {
@@ -124,7 +125,8 @@ func (w *world) open(service, n int, end float64, state *follow.State, t *tally,
 	return conns
 }
 
-// arrive opens the connections that come before a moment that is not the first.
+// arrive opens the connections that arrive before the given time, which is not the first
+// change.
 func (w *world) arrive(service int, conns []follow.Conn, n int, until, end float64, state *follow.State, t *tally, random *sim.Stream) []follow.Conn {
 	for i := t.followed; i < int(float64(n)*(w.mean+until)/(w.mean+end)); i++ {
 		born := until * random.Float()
@@ -134,8 +136,8 @@ func (w *world) arrive(service int, conns []follow.Conn, n int, until, end float
 	return conns
 }
 
-// packets sends a packet of all connections that are open at a moment, and gives
-// those.
+// packets sends a packet on each connection that is open at the given time, and returns
+// those connections.
 func packets(conns []follow.Conn, now float64, state *follow.State, t *tally) []follow.Conn {
 	left := conns[:0]
 	for i := range conns {
@@ -155,7 +157,7 @@ func packets(conns []follow.Conn, now float64, state *follow.State, t *tally) []
 	return left
 }
 
-// count notes for which ways a connection broke.
+// count records with which ways a connection broke.
 func (t *tally) count(c *follow.Conn) {
 	for k := range follow.Kinds {
 		for way := range follow.Ways {

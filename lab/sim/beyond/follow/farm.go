@@ -7,32 +7,32 @@ import (
 	"github.com/fairlead/fairlead/core/ring"
 )
 
-// Farm is a service's servers, and the rings that balancers have of them: one for
-// all that began at the same time, since what a ring remembers of earlier owners
-// depends on it.
+// Farm contains a service's servers, and the Maglev tables that load balancers have of
+// them. Load balancers that started at the same time share one, because a table's
+// previous owners depend on the start time.
 type Farm struct {
 	size    int
 	builder *ring.Builder
 	members []ring.Member
 	rings   []aged
-	serving int    // members that take new flows
-	there   []bool // by ring.ID
+	serving int    // number of members that accept new flows
+	there   []bool // existing servers, by ring.ID
 }
 
-// aged is the ring of balancers that began at some moment.
+// aged is the Maglev table of load balancers that started at the same time.
 type aged struct {
 	began int
 	slots []ring.Slot
 }
 
-// NewFarm gives the servers' farm with rings of size slots, for balancers that
-// began at moment 0. A builder may serve many farms, one after the other.
+// NewFarm returns a farm with Maglev tables of the given size, for load balancers that
+// started at time 0. A builder can be used for many farms, one after the other.
 func NewFarm(size int, builder *ring.Builder, members []ring.Member) (*Farm, error) {
 	f := &Farm{size: size, builder: builder}
 	return f, f.Change(members, []int{0})
 }
 
-// Members gives n servers, of weight 1, that have been there for ever.
+// Members returns n servers of weight 1 that have always been there.
 func Members(service, n int) []ring.Member {
 	all := make([]ring.Member, n)
 	for i := range all {
@@ -41,21 +41,21 @@ func Members(service, n int) []ring.Member {
 	return all
 }
 
-// NewMember gives a server that begins at a moment.
+// NewMember returns a server that starts at the given time.
 func NewMember(service int, id ring.ID, since time.Time) ring.Member {
 	a := Mix(uint64(service)<<32 | uint64(id))
 	addr := netip.AddrFrom4([4]byte{10, byte(a >> 16), byte(a >> 8), byte(a)})
 	return ring.Member{ID: id, Addr: netip.AddrPortFrom(addr, uint16(1024+id)), Weight: 1, Since: since}
 }
 
-// Moment gives the time of a second, for the ages of servers.
+// Moment converts seconds to a time, for the ages of servers.
 func Moment(second float64) time.Time {
 	return time.Unix(1e9, 0).Add(time.Duration(second * float64(time.Second)))
 }
 
-// Change makes the rings that follow, of balancers that began at these moments: 0
-// for those that were there first. Those that are not among the ones before begin
-// now.
+// Change builds the next Maglev tables, for load balancers with the given start times. 0
+// is the start time of the initial ones. Start times that did not exist before belong to
+// load balancers that start now.
 func (f *Farm) Change(members []ring.Member, began []int) error {
 	before, rings := f.members, make([]aged, len(began))
 	for i, moment := range began {
@@ -83,7 +83,8 @@ func (f *Farm) Change(members []ring.Member, began []int) error {
 	return nil
 }
 
-// ring gives that of balancers that began at a moment, nil where there are none.
+// ring returns the Maglev table of load balancers with the given start time, or nil
+// without any.
 func (f *Farm) ring(began int) []ring.Slot {
 	for i := range f.rings {
 		if f.rings[i].began == began {
@@ -93,13 +94,14 @@ func (f *Farm) ring(began int) []ring.Slot {
 	return nil
 }
 
-// Servers gives the members as they are now.
+// Servers returns the current members.
 func (f *Farm) Servers() []ring.Member { return f.members }
 
-// first gives who takes new flows of a slot: the same for all balancers.
+// first returns the server that gets new flows of a slot. It is the same for all load
+// balancers.
 func (f *Farm) first(slot int) ring.ID { return f.rings[0].slots[slot].First }
 
-// Fullest gives the greatest share of new flows that a server gets, by the mean.
+// Fullest returns the largest share of new flows of a server, divided by the mean.
 func (f *Farm) Fullest() float64 {
 	has, most := map[ring.ID]int{}, 0
 	for i := range f.size {

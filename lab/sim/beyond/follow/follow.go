@@ -1,7 +1,7 @@
-// Package follow follows connections, one by one, through changes of the balancers
-// that their packets go through and of the servers that they are for, and tells for
-// each way to keep them whether they break. The rings are the product's own. It is
-// for experiments in which packets would be too many.
+// Package follow follows connections one by one through changes of load balancers and
+// servers, and determines for each way of connection tracking whether they break. It uses
+// the product's own Maglev tables. It is for experiments with too many packets to
+// simulate.
 package follow
 
 import (
@@ -15,52 +15,52 @@ import (
 	"github.com/fairlead/fairlead/lab/sim"
 )
 
-// Way is how balancers keep connections with their servers.
+// Way is how load balancers preserve connections.
 type Way int
 
 // The ways.
 const (
-	// OwnChoice is a flow table, and for what it does not know a choice of the
-	// balancer's own: rr, lc and their like.
+	// OwnChoice is a flow table, with a separate choice by each load balancer for unknown
+	// flows: rr, lc and similar schedulers.
 	OwnChoice Way = iota
-	// FlowTable is one over a Maglev ring, which says where an unknown flow goes.
+	// FlowTable is a flow table, with a Maglev table for unknown flows.
 	FlowTable
-	// Maglev is the ring alone.
+	// Maglev is only the Maglev table.
 	Maglev
-	// SecondChance is the ring with the older owners of its slots, and no memory
-	// of flows.
+	// SecondChance is the Maglev table with the previous owners of its slots, without
+	// flow tracking.
 	SecondChance
 	Ways
 )
 
-// String names a way.
+// String returns the name of a way.
 func (w Way) String() string {
 	return [...]string{"own choice", "flow table", "maglev alone", "second chance"}[w]
 }
 
-// String names a kind.
+// String returns the name of a kind.
 func (k Kind) String() string { return [...]string{"plain", "resilient"}[k] }
 
-// Set says of each way and kind of groups whether it is in.
+// Set is a set of combinations of a way and a kind of group.
 type Set uint8
 
-// Bit gives the set of one.
+// Bit returns the set with one combination.
 func Bit(k Kind, w Way) Set { return 1 << (int(k)*int(Ways) + int(w)) }
 
 // Conn is a connection.
 type Conn struct {
-	hash   uint32 // of its addresses and ports, by the balancers
-	router uint64 // and by the routers
+	hash   uint32 // of its addresses and ports, for the load balancers
+	router uint64 // the same for the routers
 	Server ring.ID
-	// Born and Ends are when it was opened and will be closed, in seconds.
+	// Born and Ends are the times at which it opens and closes, in seconds.
 	Born, Ends float64
-	// Broken says for which ways it is.
+	// Broken contains the combinations for which it is broken.
 	Broken Set
 	met    [Kinds]meetings
 }
 
-// meetings are the balancers that packets of a connection have met, and that may
-// remember it, the latest ones.
+// meetings contains the last load balancers that received packets of a connection and may
+// track it.
 type meetings struct {
 	with [4]Balancer
 	next uint8
@@ -75,18 +75,18 @@ func (m *meetings) add(b Balancer) {
 	m.next++
 }
 
-// State is how things stand between two changes.
+// State is the state between two changes.
 type State struct {
-	// Groups are the routers', over which flows are spread evenly first.
+	// Groups contains the routers' groups, over which flows are spread evenly first.
 	Groups []Group
 	Farm   *Farm
-	// Began is since which moment each balancer, by its number, has had its ring;
-	// who is beyond its end since 0.
+	// Began contains the start time of each load balancer, by number. Load balancers
+	// beyond its end started at 0.
 	Began []int
 }
 
-// Open gives a connection that opens now, of a service; number makes it another
-// one than the others.
+// Open returns a connection of a service that opens now. number distinguishes it from
+// others.
 func (s *State) Open(service int, number uint64, born, ends float64) Conn {
 	c := Conn{Born: born, Ends: ends}
 	id := Mix(Mix(uint64(service)) + number)
@@ -98,7 +98,7 @@ func (s *State) Open(service int, number uint64, born, ends float64) Conn {
 	return c
 }
 
-// flowOf gives a client of the Internet, with its port.
+// flowOf returns a flow of an Internet client, with its port.
 func flowOf(vip int, id uint64) schedule.Flow {
 	var a, v [4]byte
 	binary.BigEndian.PutUint32(a[:], uint32(id))
@@ -111,14 +111,14 @@ func flowOf(vip int, id uint64) schedule.Flow {
 
 func (c *Conn) slot(f *Farm) int { return int(uint64(c.hash) * uint64(f.size) >> 32) }
 
-// at gives the balancer that a connection's packets meet.
+// at returns the load balancer that receives a connection's packets.
 func (s *State) at(c *Conn, k Kind) Balancer {
 	g := &s.Groups[c.router>>32*uint64(len(s.Groups))>>32]
 	return g.At(k, uint32(c.router))
 }
 
-// Step sends a packet of a connection, and says whether its server is still there.
-// Where it is not, the connection is lost whatever the balancers do.
+// Step sends a packet of a connection, and reports whether its server still exists. If it
+// does not, the connection is lost whatever the load balancers do.
 func (s *State) Step(c *Conn) (served bool) {
 	if !s.Farm.there[c.Server] {
 		return false
@@ -162,8 +162,8 @@ func (s *State) began(b Balancer) int {
 	return 0
 }
 
-// Mix gives 64 bits that look like chance, by the finaliser of SplitMix64 (Steele,
-// Lea, Flood, OOPSLA 2014).
+// Mix returns 64 pseudo-random bits, using the finalizer of SplitMix64 (Steele, Lea,
+// Flood, OOPSLA 2014).
 func Mix(z uint64) uint64 {
 	z += 0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
@@ -171,29 +171,29 @@ func Mix(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// NewStream gives the random numbers of some thing, of two numbers.
+// NewStream returns the stream of random numbers identified by two numbers.
 func NewStream(a, b uint64) *sim.Stream { return sim.NewStream(uint32(Mix(Mix(a)+b) >> 33)) }
 
-// Lives are how long connections live: log-normally, most shortly and a few for
+// Lives is the log-normal distribution of connection lifetimes: most are short, and a few
 // very long.
 type Lives struct {
-	// New gives the life of a connection that opens, in seconds.
+	// New draws the lifetime of a connection that opens, in seconds.
 	New sim.Draw
 	met sim.Draw
 }
 
-// NewLives gives lives of a mean, in seconds; sigma is the standard deviation of
-// their logarithm.
+// NewLives returns lifetimes with the given mean in seconds. sigma is the standard
+// deviation of their logarithm.
 func NewLives(mean, sigma float64) Lives {
 	square := sigma * sigma
 	return Lives{sim.Lognormal(rounded(mean*math.Exp(-square/2)), sigma), sim.Lognormal(rounded(mean*math.Exp(square/2)), sigma)}
 }
 
-// rounded takes off what machines may compute differently.
+// rounded removes the bits that may differ between machines.
 func rounded(x float64) float64 { return float64(float32(x)) }
 
-// Met gives the life of a connection that is met at some moment, of which longer
-// ones are met more often, and how much of it is over.
+// Met draws the lifetime of a connection that is open at a random time, and how much of
+// it is over. Longer connections are more likely to be open.
 func (l Lives) Met(s *sim.Stream) (life, over float64) {
 	life = l.met(s)
 	return life, life * s.Float()

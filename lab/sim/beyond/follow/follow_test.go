@@ -16,8 +16,8 @@ func hops(n int) (all []Balancer) {
 	return all
 }
 
-// moved gives the share of flows that go to another balancer, and how many of those
-// whose balancer stayed.
+// moved returns the share of flows that move to another load balancer, and the number of
+// those whose load balancer still exists.
 func moved(a, b Group, k Kind) (all, needless float64) {
 	const flows = 100000
 	for i := range uint64(flows) {
@@ -74,8 +74,8 @@ func farm(t *testing.T) *Farm {
 	return f
 }
 
-// follows sends a packet of each of many connections after a change, and gives how
-// many are broken for each way, behind resilient groups, and how many are lost.
+// follows sends a packet on each connection after a change, and returns how many are
+// broken with each way, with resilient groups, and how many are lost.
 func follows(t *testing.T, s *State, conns []Conn) (broken [Ways]int, lost int) {
 	t.Helper()
 	for i := range conns {
@@ -106,8 +106,8 @@ func change(t *testing.T, f *Farm, members []ring.Member, began ...int) {
 	}
 }
 
-// TestWhatBreaks takes connections through a server that joins and a balancer that
-// is replaced: each way breaks what it must, and nothing else.
+// TestWhatBreaks follows connections while a server joins and a load balancer is
+// replaced. Each way must break exactly the expected connections.
 func TestWhatBreaks(t *testing.T) {
 	const n = 8000
 	s := &State{Groups: []Group{NewGroup(hops(4), 512)}, Farm: farm(t), Began: make([]int, 5)}
@@ -136,7 +136,8 @@ func TestWhatBreaks(t *testing.T) {
 	}
 }
 
-// TestServersThatGo: their connections are lost, and what draining ones have is not.
+// TestServersThatGo checks that the connections of removed servers are lost, and those of
+// draining servers are not.
 func TestServersThatGo(t *testing.T) {
 	const n = 8000
 	s := &State{Groups: []Group{NewGroup(hops(4), 512)}, Farm: farm(t)}
@@ -155,8 +156,8 @@ func TestServersThatGo(t *testing.T) {
 	}
 }
 
-// TestANewBalancerNeedsAges: one that has just started knows who had a slot before
-// by the servers' ages alone.
+// TestANewBalancerNeedsAges checks that a load balancer that has just started knows the
+// previous owner of a slot only from the servers' ages.
 func TestANewBalancerNeedsAges(t *testing.T) {
 	for _, since := range []time.Time{{}, Moment(1)} {
 		s := &State{Groups: []Group{NewGroup(hops(4), 512)}, Farm: farm(t), Began: make([]int, 5)}
@@ -180,7 +181,7 @@ func TestLives(t *testing.T) {
 		life, so := l.Met(stream)
 		met, over = met+life/n, over+so/n
 	}
-	// Those that are met have the second moment by the first as their mean.
+	// The mean lifetime of open connections is the second moment divided by the first.
 	if want := 30 * math.E; math.Abs(born-30) > 0.5 || math.Abs(met-want) > 2 || math.Abs(over-want/2) > 1 {
 		t.Errorf("means %v, %v and %v, want 30, %v and half of that", born, met, over, want)
 	}

@@ -6,36 +6,36 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/resilient"
 )
 
-// Balancer is a balancer's number, from 1.
+// Balancer is a load balancer's number, starting at 1.
 type Balancer = uint32
 
-// Group is a router's next hops, for both kinds of groups. It does not change:
-// With gives the next one.
+// Group contains a router's next hops, for both kinds of groups. It is immutable: With
+// returns the next one.
 type Group struct {
 	hops    []Balancer
 	buckets []Balancer
 }
 
-// Kind is how a router divides flows among next hops.
+// Kind is how a router spreads flows over next hops.
 type Kind int
 
 // Kinds of groups.
 const (
-	// Plain gives each next hop a range of the hash (RFC 2992), as Linux does and
-	// most hardware.
+	// Plain assigns a range of hash values to each next hop (RFC 2992), as Linux and most
+	// hardware do.
 	Plain Kind = iota
-	// Resilient has buckets that stay with their next hop while it is there, as
-	// Linux' resilient groups with idle timer 0: what the product's router sets.
+	// Resilient has buckets that stay with their next hop while it exists, like Linux
+	// resilient groups with idle timer 0, which the product's router configures.
 	Resilient
 	Kinds
 )
 
-// NewGroup gives a group of next hops, in the order of their addresses.
+// NewGroup returns a group of next hops, in the order of their addresses.
 func NewGroup(hops []Balancer, buckets int) Group {
 	return Group{buckets: make([]Balancer, buckets)}.With(hops)
 }
 
-// With gives the group after its next hops have become these.
+// With returns the group after its next hops have changed to hops.
 func (g Group) With(hops []Balancer) Group {
 	next := Group{hops, slices.Clone(g.buckets)}
 	weights := slices.Repeat([]uint32{1}, len(hops))
@@ -48,7 +48,7 @@ func (g Group) With(hops []Balancer) Group {
 	return next
 }
 
-// At gives the balancer that a flow with that hash goes to.
+// At returns the load balancer for a flow with that hash.
 func (g *Group) At(kind Kind, hash uint32) Balancer {
 	if kind == Resilient {
 		return g.buckets[uint64(hash)*uint64(len(g.buckets))>>32]
@@ -56,10 +56,10 @@ func (g *Group) At(kind Kind, hash uint32) Balancer {
 	return g.hops[uint64(hash)*uint64(len(g.hops))>>32]
 }
 
-// Hops gives the next hops.
+// Hops returns the next hops.
 func (g *Group) Hops() []Balancer { return g.hops }
 
-// Fullest gives the greatest share of the flows that a next hop gets, by the mean.
+// Fullest returns the largest share of flows of a next hop, divided by the mean.
 func (g *Group) Fullest(kind Kind) float64 {
 	if kind == Plain {
 		return 1

@@ -7,15 +7,15 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/beyond"
 )
 
-// lans is how one LAN with a balancer does by its servers and the offered rate, as
-// the simulator has it packet by packet. Trees of any size are made of those.
+// lans contains how one LAN with a load balancer performs, by number of servers and
+// offered rate, as simulated packet by packet. Trees of any size are composed of those.
 type lans struct {
 	sizes, rates []float64
 	all          [][]outcome // by size and rate
 }
 
-// lan gives a LAN between those that were simulated, and the largest one for those
-// beyond, which is too kind: each server more costs replies.
+// lan interpolates between the simulated LANs. Beyond the largest one it uses that, which
+// is too optimistic, because each additional server costs replies.
 func (l *lans) lan(servers, rate float64) outcome {
 	i, x := between(l.sizes, math.Log(servers), math.Log)
 	k, y := between(l.rates, rate, func(r float64) float64 { return r })
@@ -24,7 +24,7 @@ func (l *lans) lan(servers, rate float64) outcome {
 		high := of(&l.all[i+1][k])*(1-y) + of(&l.all[i+1][k+1])*y
 		return low*(1-x) + high*x
 	}
-	scale := rate / at(func(o *outcome) float64 { return o.offered }) // below the lowest and above the highest rate, in proportion
+	scale := rate / at(func(o *outcome) float64 { return o.offered }) // outside the range of rates, scale in proportion
 	return outcome{
 		replies:  scale * at(func(o *outcome) float64 { return o.replies }),
 		received: scale * at(func(o *outcome) float64 { return o.received }),
@@ -34,7 +34,8 @@ func (l *lans) lan(servers, rate float64) outcome {
 	}
 }
 
-// between gives the two of some values that x is between, and where.
+// between returns the index of the interval that contains x, and the relative position in
+// it.
 func between(all []float64, x float64, of func(float64) float64) (at int, share float64) {
 	at = 0
 	for at < len(all)-2 && of(all[at+1]) <= x {
@@ -44,11 +45,11 @@ func between(all []float64, x float64, of func(float64) float64) (at int, share 
 	return at, min(max((x-low)/(high-low), 0), 1)
 }
 
-// flows gives what comes of a tree without packets: each level is many LANs, or
-// queues, that are alike, and share what comes through the level above.
+// flows computes the result of a tree without simulating packets: each level consists of
+// many identical LANs or queues, which share what passes the level above.
 func (t tree) flows(rate float64, l *lans) *outcome {
 	o := &outcome{lost: make([]float64, t.depth+1)}
-	requests, answered, many := rate, 1.0, 1.0 // at each balancer of a level; the share of replies that come up from there; balancers
+	requests, answered, many := rate, 1.0, 1.0 // requests at each load balancer of a level; share of replies that get back up from there; number of load balancers
 	for level := range t.depth {
 		var through float64
 		if t.medium == shared {
@@ -75,26 +76,25 @@ func (t tree) flows(rate float64, l *lans) *outcome {
 	return o
 }
 
-// queue gives what share of packets a queue loses that come at random, each of
-// which takes the same time, with room for so many, the one under way among them
-// (M/D/1/K), and how long one that is not lost is there, in times that a packet
-// takes. load is how many come in such a time. The distribution is the one that
-// packets leave behind (Gross and Harris, Fundamentals of Queueing Theory, on
-// M/G/1/K).
+// queue returns the loss rate of a queue with random arrivals, constant service time and
+// room packets, including the one in service (M/D/1/K), and the mean time in the system
+// of a packet that is not lost, in units of the service time. load is the number of
+// arrivals per service time. It uses the distribution that departing packets leave behind
+// (Gross and Harris, Fundamentals of Queueing Theory, on M/G/1/K).
 func queue(load float64, room int) (loss, stay float64) {
-	if load > 50 { // and below 1e-20 nothing is left of the others
+	if load > 50 { // the probability of the other states is below 1e-20
 		return 1 - 1/load, float64(room)
 	}
 	more := moreThan(load, room+1)
-	left := make([]float64, room) // what is left behind, by its share
+	left := make([]float64, room) // the share of each number of packets left behind
 	left[0] = 1
 	for j := range room - 1 {
-		// As often as from up to j to above it, it goes from j+1 to j.
+		// Transitions from states up to j to above j are as frequent as from j+1 to j.
 		sum := left[0] * more[j]
 		for i := 1; i <= j; i++ {
 			sum += left[i] * more[j-i+1]
 		}
-		if left[j+1] = sum / math.Exp(-load); left[j+1] > 1e200 { // only ratios count
+		if left[j+1] = sum / math.Exp(-load); left[j+1] > 1e200 { // only ratios matter
 			for i := range j + 2 {
 				left[i] /= 1e200
 			}
@@ -111,8 +111,8 @@ func queue(load float64, room int) (loss, stay float64) {
 	return loss, in / (load * (1 - loss))
 }
 
-// moreThan gives the chances that more than 0, 1, … n-1 packets come in the time
-// that one takes.
+// moreThan returns the probabilities that more than 0, 1, … n-1 packets arrive during one
+// service time.
 func moreThan(load float64, n int) []float64 {
 	chances := make([]float64, n+200)
 	chances[0] = math.Exp(-load)
@@ -126,7 +126,7 @@ func moreThan(load float64, n int) []float64 {
 	return chances[:n]
 }
 
-// measureLANs simulates one LAN in all sizes at all rates, as parts.
+// measureLANs simulates one LAN with all sizes and rates, as parts of the run.
 func measureLANs(r *beyond.Run, sizes, rates []float64) (*lans, error) {
 	l := &lans{sizes: sizes, rates: rates, all: make([][]outcome, len(sizes))}
 	for i := range l.all {
@@ -144,8 +144,8 @@ func measureLANs(r *beyond.Run, sizes, rates []float64) (*lans, error) {
 	return l, err
 }
 
-// shapes gives the trees of at least so many servers, from the flattest to the
-// deepest, each fan-out once.
+// shapes returns the trees with at least the given number of servers, from the flattest
+// to the deepest, each fan-out once.
 func shapes(servers int, deepest int) (all []tree) {
 	for depth := 1; depth <= deepest; depth++ {
 		fanOut := int(math.Ceil(math.Pow(float64(servers), 1/float64(depth)) - 1e-9))

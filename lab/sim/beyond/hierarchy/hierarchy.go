@@ -1,6 +1,6 @@
-// Package hierarchy asks what a tree of balancers gains: the structure of the LVS
-// paper's Fig. 26 in any depth, packet by packet where it is small, and by flows up
-// to 100,000 servers.
+// Package hierarchy simulates the benefit of a tree of load balancers: the structure of
+// Fig. 26 of the LVS paper with any depth, packet by packet for small trees, and by flows
+// up to 100,000 servers.
 package hierarchy
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/claim"
 )
 
-// Experiment is that.
+// Experiment returns the experiment.
 func Experiment() beyond.Experiment {
 	return beyond.Experiment{
 		Name:     "hierarchy",
@@ -34,7 +34,7 @@ func Experiment() beyond.Experiment {
 	}
 }
 
-// Rates offered to a tree of LANs, requests a second.
+// Rates offered to a tree of LANs, in requests per second.
 const (
 	low  = 40e3
 	high = 90e3
@@ -82,7 +82,7 @@ func run(r *beyond.Run) (*beyond.Result, error) {
 
 const comparedTable, levelsTable, sharedTable, switchedTable = "compared", "levels", "shared", "switched"
 
-// comparison is a tree that can be simulated packet by packet.
+// comparison is a tree that is small enough to simulate packet by packet.
 type comparison struct {
 	tree
 	rate, seconds float64
@@ -134,9 +134,9 @@ func sum(all []float64) (s float64) {
 	return s
 }
 
-const deepest = 17 // with 100,000 servers, two below each balancer
+const deepest = 17 // with 100,000 servers, two below each load balancer
 
-// sharedTrees are trees of LANs with many servers.
+// sharedTrees computes trees of LANs with many servers.
 func sharedTrees(servers int, l *lans) beyond.Table {
 	t := beyond.Table{Name: sharedTable, Title: fmt.Sprintf("Trees of shared LANs with %d servers, by flows", servers), Keys: []string{"tree"},
 		Columns: []string{"balancers", "replies/s of 40,000", "delay, ms", "replies/s of 90,000", "lost/s at the root", "at level 2", "below"}}
@@ -151,8 +151,8 @@ func sharedTrees(servers int, l *lans) beyond.Table {
 	return t
 }
 
-// switchedTrees are trees of switched balancers with many servers, for a scheduler
-// that looks at one server and for one that compares all.
+// switchedTrees computes trees of switched load balancers with many servers, for a
+// scheduler that looks at one server and for one that compares all.
 func switchedTrees(r *beyond.Run) beyond.Table {
 	servers := r.Int("servers")
 	t := beyond.Table{Name: switchedTable, Title: fmt.Sprintf("Trees of switched balancers with %d servers, by flows", servers), Keys: []string{"tree"},
@@ -273,7 +273,7 @@ func replies(r *beyond.Result, servers string, t tree) float64 {
 	return r.Cell(comparedTable, "replies/s", "shared LANs", servers, t.String(), fmt.Sprintf("%g/s", high))
 }
 
-// off is how far the flows are from the packets at most, for a measure.
+// off returns the maximum relative difference between flows and packets, for one column.
 func off(r *beyond.Result, medium string, at int) float64 {
 	worst := 0.0
 	for _, row := range rows(r, comparedTable) {

@@ -21,17 +21,17 @@ func TestSmallHolds(t *testing.T) {
 	}
 }
 
-// TestQueue compares with what is known of such queues.
+// TestQueue compares with known results for such queues.
 func TestQueue(t *testing.T) {
 	for _, c := range []struct {
 		load       float64
 		room       int
 		loss, stay float64
 	}{
-		{0.5, 1, 0.5 / 1.5, 1},  // Erlang's formula, for any times
-		{0.5, 1000, 0, 1.5},     // without bound: 1 + load/(2 (1-load))
+		{0.5, 1, 0.5 / 1.5, 1},  // Erlang's formula, for any service time distribution
+		{0.5, 1000, 0, 1.5},     // unlimited: 1 + load/(2 (1-load))
 		{0.9, 2000, 0, 5.5},     // the same
-		{2, 1000, 0.5, 999.5},   // full all the time
+		{2, 1000, 0.5, 999.5},   // always full
 		{80, 10, 1 - 1/80., 10}, // the same
 	} {
 		loss, stay := queue(c.load, c.room)
@@ -53,7 +53,7 @@ func TestShapesHoldAllServers(t *testing.T) {
 	}
 }
 
-// TestATreeAnswersAll where hardly anything is asked, whatever its depth.
+// TestATreeAnswersAll checks that a tree of any depth answers everything under low load.
 func TestATreeAnswersAll(t *testing.T) {
 	for _, s := range []tree{{medium: shared, fanOut: 3, depth: 3}, {switched, 3, 3, 1e-6, 10}} {
 		o, err := s.packets(context.Background(), 100, 4, 5)

@@ -9,38 +9,38 @@ import (
 	"github.com/fairlead/fairlead/lab/sim"
 )
 
-// medium is what joins a balancer with those below it.
+// medium is what connects a load balancer with the level below it.
 type medium int
 
 const (
-	// shared is the paper's LAN, on which frames collide; replies come back by it.
+	// shared is the paper's LAN, on which frames collide. Replies return through it.
 	shared medium = iota
-	// switched is a port at which packets queue for the balancer; replies go to the
-	// client directly.
+	// switched is a port with a queue in front of the load balancer. Replies go directly
+	// to the client.
 	switched
 )
 
 // Lines and packets.
 const (
-	lanRate  = 1000e6 // bits a second
+	lanRate  = 1000e6 // bit/s
 	lanDelay = 0.001  // of a LAN's link layer, in seconds
-	fast     = 1e12   // bits a second, of lines that are no bottleneck
+	fast     = 1e12   // bit/s, of lines that must not be a bottleneck
 	bits     = 8 * 500
 )
 
-// tree is a hierarchy: fan-out servers, or balancers, below each balancer.
+// tree is a hierarchy: each load balancer has fanOut servers or load balancers below it.
 type tree struct {
 	medium        medium
 	fanOut, depth int
-	// takes is for how long a switched balancer is busy with a packet, in seconds,
-	// and queue how many may be there.
+	// takes is how long a switched load balancer is busy with a packet, in seconds, and
+	// queue the maximum number of packets in it.
 	takes float64
 	queue int
 }
 
 func (t tree) servers() int { return int(math.Round(math.Pow(float64(t.fanOut), float64(t.depth)))) }
 
-// balancers are all of them.
+// balancers returns the total number of load balancers.
 func (t tree) balancers() float64 {
 	sum := 0.0
 	for level := range t.depth {
@@ -51,21 +51,21 @@ func (t tree) balancers() float64 {
 
 func (t tree) String() string { return fmt.Sprintf("%d deep, fan-out %d", t.depth, t.fanOut) }
 
-// outcome is what came of a tree, by the second.
+// outcome contains a tree's results per second.
 type outcome struct {
-	offered float64 // requests
+	offered float64 // in requests
 	replies float64
-	delay   float64 // of a reply, from the request on, in seconds
-	// lost are packets by the level of the balancers that lost them, from the root
-	// on, then of the servers; unheard are frames that nobody heard.
+	delay   float64 // from a request to its reply, in seconds
+	// lost is the number of lost packets by level of load balancers, from the root on,
+	// and then of servers. unheard is the number of frames that no station received.
 	lost    []float64
 	unheard float64
-	// received are requests that came to servers.
+	// received is the number of requests that reached servers.
 	received float64
 }
 
-// packets simulates a tree packet by packet: clients ask at random, rate times a
-// second, for some seconds.
+// packets simulates a tree packet by packet: random requests, rate per second, for some
+// seconds.
 func (t tree) packets(ctx context.Context, rate, seconds float64, seed uint32) (*outcome, error) {
 	n := &net{Net: sim.New[sim.Nanoseconds](sim.Config{Seed: seed, Bin: seconds / 2}), tree: t, levels: make([][]sim.Node, t.depth+1)}
 	root, err := n.below(0)
@@ -79,7 +79,7 @@ func (t tree) packets(ctx context.Context, rate, seconds float64, seed uint32) (
 			n.Link(s, client, fast, 0, math.MaxInt32)
 		}
 	}
-	const parts = 20 // between which one may interrupt
+	const parts = 20 // may be interrupted between parts
 	for i := range parts {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -94,14 +94,14 @@ func (t tree) packets(ctx context.Context, rate, seconds float64, seed uint32) (
 	return n.outcome(client, seconds/2), nil
 }
 
-// net is a tree's network; levels are the nodes that count a level's losses.
+// net is a tree's network. levels contains the nodes that count each level's losses.
 type net struct {
 	*sim.Net[sim.Nanoseconds]
 	tree
 	levels [][]sim.Node
 }
 
-// below adds what is from a level on down.
+// below adds a level and everything below it.
 func (n *net) below(level int) (sim.Node, error) {
 	if level == n.depth {
 		id := n.Server(sim.Server{Name: fmt.Sprint("server ", len(n.levels[level])+1)})
@@ -132,7 +132,7 @@ func (n *net) below(level int) (sim.Node, error) {
 	for _, c := range children {
 		n.Link(id, c, fast*100, 0, math.MaxInt32)
 	}
-	port, err := n.balancer(level, []sim.Node{id}) // in which packets queue for it
+	port, err := n.balancer(level, []sim.Node{id}) // the port in which packets queue for it
 	if err != nil {
 		return 0, err
 	}
@@ -141,7 +141,7 @@ func (n *net) below(level int) (sim.Node, error) {
 	return port, nil
 }
 
-// balancer gives each request to the next one of those below.
+// balancer adds a load balancer that spreads requests round-robin over its children.
 func (n *net) balancer(level int, children []sim.Node) (sim.Node, error) {
 	b := sim.Balancer{Name: fmt.Sprintf("balancer of level %d", level+1), Method: service.DSRNAT, Scheduler: service.RoundRobin, PerPacket: true}
 	for _, c := range children {
@@ -150,8 +150,8 @@ func (n *net) balancer(level int, children []sim.Node) (sim.Node, error) {
 	return n.Balancer(b)
 }
 
-// outcome is what happened in the second half of the time: in the first one the
-// tree fills.
+// outcome returns the results of the second half of the time. In the first half the tree
+// fills.
 func (n *net) outcome(client sim.Node, seconds float64) *outcome {
 	half := func(node sim.Node) sim.Counts { return n.Bins(node)[1] }
 	c := half(client)

@@ -13,21 +13,20 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/beyond/follow"
 )
 
-// move is what happens to the servers at a moment, and to one balancer.
+// move contains the changes of servers at one time, and of one load balancer.
 type move struct {
-	at                 float64 // seconds
+	at                 float64 // in seconds
 	add, drain, remove []ring.ID
-	balancer           bool // the oldest one is replaced
+	balancer           bool // replace the oldest load balancer
 }
 
-// scene is a service before anything moves.
+// scene is a service before any move.
 type scene struct {
 	servers, balancers, slots, buckets int
-	rate                               float64 // connections a second
-	mean                               float64 // life, in seconds
+	rate                               float64 // connections per second
+	mean                               float64 // mean lifetime, in seconds
 	lives                              follow.Lives
-	// forgetful are balancers to which nobody tells since when servers serve or
-	// drain.
+	// forgetful load balancers do not get the servers' timestamps.
 	forgetful bool
 	seed      uint64
 }
@@ -39,25 +38,26 @@ func newScene(r *beyond.Run) scene {
 	}
 }
 
-// every is how many seconds are between two looks at the servers' load.
+// every is the interval at which the servers' load is sampled, in seconds.
 const every = 5
 
-// played is what came of a series of moves.
+// played is the result of a series of moves.
 type played struct {
-	// Followed are open at the end, closed meanwhile, or lost with their server.
+	// Every followed connection is open at the end, closed meanwhile, or lost with its
+	// server.
 	followed, open, closed, lost int
 	broken                       [follow.Ways]int
-	// fullest is the most connections that a server which takes new ones had at any
-	// moment, by its share where all of the first number serve; emptiest the fewest,
-	// by the share of those that serve.
+	// fullest is the largest number of connections of an active server at any time,
+	// divided by its share if the initial number of servers were active. emptiest is the
+	// smallest one, divided by the share of the currently active servers.
 	fullest, emptiest float64
-	// even is when the emptiest had four fifths of its share, in seconds after
-	// servers came last; -1 for not before the end.
+	// even is the time at which the emptiest server reached 80 % of its share, in seconds
+	// after servers were last added, or -1 if it did not before the end.
 	even  float64
-	loads []beyond.XY // the fullest over time
+	loads []beyond.XY // of the fullest server over time
 }
 
-// play is a scene under way.
+// play is a scene in progress.
 type play struct {
 	scene
 	state   follow.State
@@ -65,12 +65,12 @@ type play struct {
 	members []ring.Member
 	conns   []follow.Conn
 	now     float64
-	came    float64 // when servers came last
+	came    float64 // time at which servers were last added
 	random  *sim.Stream
 	played
 }
 
-// play makes moves, which are in the order of time, and goes on until an end.
+// play makes the moves, which must be sorted by time, and continues until end.
 func (s scene) play(ctx context.Context, moves []move, end float64) (*played, error) {
 	p := &play{scene: s, members: follow.Members(0, s.servers), random: follow.NewStream(s.seed, 0)}
 	p.emptiest, p.even = 1, -1
@@ -115,7 +115,7 @@ func (p *play) open(born, ends float64) {
 	p.followed++
 }
 
-// advance lets time go by, in which connections come and end.
+// advance advances the time, while connections open and close.
 func (p *play) advance(to float64) {
 	span := to - p.now
 	for range int(p.rate*to) - int(p.rate*p.now) {
@@ -132,7 +132,7 @@ func (p *play) advance(to float64) {
 	})
 }
 
-// keep lets those go that are not to stay.
+// keep removes the connections for which stays returns false.
 func (p *play) keep(stays func(*follow.Conn) bool) {
 	left := p.conns[:0]
 	for i := range p.conns {
@@ -145,7 +145,7 @@ func (p *play) keep(stays func(*follow.Conn) bool) {
 	p.conns = left
 }
 
-// settle counts the ways for which connections that go had broken.
+// settle counts the ways with which removed connections had broken.
 func (p *play) settle(conns []follow.Conn) {
 	for i := range conns {
 		for way := range follow.Ways {
@@ -156,7 +156,7 @@ func (p *play) settle(conns []follow.Conn) {
 	}
 }
 
-// move makes one, and lets every connection send a packet.
+// move applies one move, and sends a packet on every connection.
 func (p *play) move(m *move) error {
 	now := follow.Moment(p.now)
 	p.members = slices.DeleteFunc(slices.Clone(p.members), func(one ring.Member) bool { return slices.Contains(m.remove, one.ID) })
@@ -199,7 +199,7 @@ func (p *play) move(m *move) error {
 	return nil
 }
 
-// look notes how far the load is from fair.
+// look records how far the load is from fair.
 func (p *play) look() {
 	has := map[ring.ID]int{}
 	for i := range p.conns {
@@ -222,8 +222,8 @@ func (p *play) look() {
 	p.loads = append(p.loads, beyond.XY{X: p.now, Y: most})
 }
 
-// inOrder sorts moves by time, and lets balancers be replaced meanwhile, one at a
-// time, if that is asked for.
+// inOrder sorts moves by time. If balancersEvery is not 0, load balancers are replaced
+// meanwhile, one at a time.
 func inOrder(moves []move, balancersEvery, until float64) []move {
 	if balancersEvery > 0 {
 		for t := balancersEvery / 2; t < until; t += balancersEvery {
@@ -234,7 +234,7 @@ func inOrder(moves []move, balancersEvery, until float64) []move {
 	return moves
 }
 
-// numbers gives servers from a number on.
+// numbers returns n consecutive server IDs.
 func numbers(from, n int) (ids []ring.ID) {
 	for i := range n {
 		ids = append(ids, ring.ID(from+i))
@@ -242,9 +242,9 @@ func numbers(from, n int) (ids []ring.ID) {
 	return ids
 }
 
-// rolling replaces all servers, a batch at a time, one batch every pace seconds. With
-// surge the new ones are there before the old ones drain; else they come half a pace
-// later. Drained servers end after drain seconds.
+// rolling replaces all servers in batches, one every pace seconds. With surge, the new
+// servers are added before the old ones drain. Otherwise they are added half a pace
+// later. Servers end drain seconds after they started to drain.
 func rolling(servers, batch int, drain, pace float64, surge bool) (moves []move, last float64) {
 	for i := 0; i < servers; i += batch {
 		n := min(batch, servers-i)
@@ -262,7 +262,8 @@ func rolling(servers, batch int, drain, pace float64, surge bool) (moves []move,
 	return moves, last
 }
 
-// storm adds and drains some servers in turns, every pace seconds, so often.
+// storm alternately adds and drains some servers, every pace seconds, for the given
+// number of times.
 func storm(servers, some, times int, drain, pace float64) (moves []move, last float64) {
 	for i := range times {
 		last = float64(2*i+1) * pace

@@ -1,5 +1,5 @@
-// Package rollout asks what breaks, and how far load departs from fair, while
-// servers are replaced batch by batch, or come and go in a storm.
+// Package rollout simulates what breaks, and how uneven the load becomes, while servers
+// are replaced in batches, or are added and removed in a storm.
 package rollout
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/claim"
 )
 
-// Experiment is that.
+// Experiment returns the experiment.
 func Experiment() beyond.Experiment {
 	return beyond.Experiment{
 		Name:     "rollout",
@@ -37,7 +37,7 @@ func Experiment() beyond.Experiment {
 
 const batchTable, drainTable, agesTable, stormTable = "batches", "drains", "ages", "storms"
 
-// piece is one series of moves with the table and row that it is for.
+// piece is one series of moves, with the table and row that it belongs to.
 type piece struct {
 	scene
 	table string
@@ -47,7 +47,7 @@ type piece struct {
 	got   *played
 }
 
-// settleTime is how long the load is looked at after the last move, in mean lives.
+// settleTime is how long the load is observed after the last move, in mean lifetimes.
 const settleTime = 20
 
 func run(r *beyond.Run) (*beyond.Result, error) {
@@ -95,19 +95,19 @@ func (p *played) row() (row []float64) {
 	return append(row, float64(p.lost), float64(p.followed), p.fullest, p.emptiest, p.even)
 }
 
-// Orders of a batch.
+// Orders within a batch.
 const newFirst, oldFirst = "new first", "old first"
 
-// Who knows since when servers serve and drain.
+// Whether load balancers know the servers' timestamps.
 const known, unknown = "known", "not known"
 
-// batches are the parts of the servers that are replaced at a time.
+// batches contains the shares of servers that are replaced at a time.
 var batches = []float64{0.02, 0.1, 0.2, 0.5, 1}
 
-// drains are drain times, in mean lives.
+// drains contains the drain times, in mean lifetimes.
 var drains = []float64{0, 0.5, 1, 2, 4, 10, 20}
 
-// storms are the shares of servers that come and go, and how often.
+// storms contains the shares of servers that are added and removed, and how often.
 var storms = []struct {
 	share float64
 	times int
@@ -123,7 +123,7 @@ func pieces(r *beyond.Run) (all []*piece) {
 	for _, order := range []string{newFirst, oldFirst} {
 		for _, share := range batches {
 			if order == oldFirst && share == 1 {
-				continue // nobody would be there
+				continue // no server would be left
 			}
 			moves, last := rolling(s.servers, size(share), drain, pace, order == newFirst)
 			add(s, batchTable, moves, last, 0, percent(share), order)
@@ -180,8 +180,8 @@ func claims() []beyond.Claim {
 	}
 }
 
-// total adds up a column of a table, over the rows that have a key at a place, where
-// one is named.
+// total sums up a column of a table, over all rows, or over those with the given key at
+// the given position.
 func total(r *beyond.Result, table, column string, where ...any) (sum float64) {
 	for _, t := range r.Tables {
 		if t.Name != table {

@@ -39,8 +39,8 @@ func scenery() scene {
 	return scene{servers: 10, balancers: 3, slots: 251, buckets: 512, rate: 100, mean: 30, lives: follow.NewLives(30, 0.5), seed: 9}
 }
 
-// TestDrainTimes: what ends at once loses all that it had; what ends after all have
-// ended loses nothing.
+// TestDrainTimes checks that a server that ends immediately loses all connections, and
+// that one that ends after all of them have closed loses none.
 func TestDrainTimes(t *testing.T) {
 	for drain, want := range map[float64]float64{0: 3000, 1000: 0} {
 		moves, last := rolling(10, 10, drain, 10, true)
@@ -54,8 +54,8 @@ func TestDrainTimes(t *testing.T) {
 	}
 }
 
-// TestLoadFollowsWhoServes: with half of the servers away, the others have up to
-// twice their share.
+// TestLoadFollowsWhoServes checks that if half of the servers are removed, the others get
+// up to twice their share.
 func TestLoadFollowsWhoServes(t *testing.T) {
 	got, err := scenery().play(context.Background(), []move{{drain: numbers(1, 5)}}, 600)
 	if err != nil || got.fullest < 1.9 || got.fullest > 2.4 {

@@ -7,8 +7,7 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/claim"
 )
 
-// over gives the greatest number of a column among the rows of something that
-// happens.
+// over returns the maximum of a column among the rows of one kind of event.
 func over(r *beyond.Result, what, column string) float64 {
 	most := math.Inf(-1)
 	for _, t := range r.Tables {
@@ -24,7 +23,7 @@ func over(r *beyond.Result, what, column string) float64 {
 	return most
 }
 
-// largest is how many balancers there are at most, as a key.
+// largest returns the maximum number of load balancers, as a key.
 func largest(r *beyond.Result) string {
 	for i := range r.Tables {
 		if t := &r.Tables[i]; t.Name == byEvent {

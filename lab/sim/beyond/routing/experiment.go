@@ -8,7 +8,7 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/beyond"
 )
 
-// Experiment is "routing".
+// Experiment returns the experiment "routing".
 func Experiment() beyond.Experiment {
 	return beyond.Experiment{
 		Name:     "routing",
@@ -52,7 +52,7 @@ const (
 	busiestNode = "updates at the busiest"
 )
 
-// study is a row to be, of several trials.
+// study is a row to compute, from several trials.
 type study struct {
 	table string
 	keys  []string
@@ -69,7 +69,7 @@ func base(r *beyond.Run) Config {
 	}
 }
 
-// speakersUpTo gives 100, 1000, … and the last.
+// speakersUpTo returns 100, 1000, … and most.
 func speakersUpTo(most int) (all []int) {
 	for n := 100; n < most; n *= 10 {
 		all = append(all, n)
@@ -79,12 +79,12 @@ func speakersUpTo(most int) (all []int) {
 
 const deepest = 3
 
-// intervals are those of MRAI: none, and what RFC 4271 suggests within an AS and
-// between.
+// intervals contains the values of MRAI: none, and what RFC 4271 suggests within and
+// between ASes.
 var intervals = []time.Duration{0, 5 * time.Second, 30 * time.Second}
 
-// silences are ways to notice silence: BFD by its interval, three times, and hold
-// times without it.
+// silences contains the ways to detect silence: BFD with an interval and multiplier 3,
+// and hold times without BFD.
 var silences = []struct {
 	name           string
 	interval, hold time.Duration
@@ -124,7 +124,7 @@ func studies(r *beyond.Run) (all []study) {
 
 func seconds(d time.Duration) string { return fmt.Sprint(d.Seconds()) }
 
-// try gives a row's numbers.
+// try returns the numbers of a row.
 func (s study) try(seed uint32, trials int, packets float64) ([]float64, error) {
 	var took, lost []float64
 	taken := int64(0)
@@ -171,7 +171,7 @@ func tables() []beyond.Table {
 	}
 }
 
-// standingTable is what there is to do while nothing happens: by arithmetic.
+// standingTable calculates the work while nothing happens.
 func standingTable(r *beyond.Run) beyond.Table {
 	t := beyond.Table{Name: standing, Title: "One reflector while nothing happens", Keys: []string{"balancers", "depth"},
 		Columns: []string{"sessions below, lowest level", "sessions below, highest level", "BFD packets a second, in and out", "keepalives a second, in and out", "paths, highest level"}}

@@ -1,7 +1,7 @@
-// Package routing asks how soon routers forget a balancer that goes, and how many
-// packets are lost until then, where thousands of BGP speakers announce through a
-// hierarchy of route reflectors: timers, what a node needs for each path, and the
-// pace at which routers write to their kernels.
+// Package routing simulates how soon routers remove a load balancer that goes away, and
+// how many packets are lost until then, with thousands of BGP speakers that advertise
+// through a hierarchy of route reflectors. It models timers, the work of a node per path,
+// and the rate at which routers write to their kernels.
 package routing
 
 import (
@@ -12,37 +12,37 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/beyond/draw"
 )
 
-// Costs are what work takes.
+// Costs contains the durations of work.
 type Costs struct {
-	// Link is one way between neighbours, Wake what passes besides until a node
-	// looks at a message, Death until neighbours of a process that was killed hear
-	// that its connections have ended.
+	// Link is the one-way delay between neighbors. Wake is the additional delay until a
+	// node processes a message. Death is the time until the neighbors of a killed process
+	// notice that its connections have ended.
 	Link, Wake, Death time.Duration
-	// Path is a node's work to take in one path, or a withdrawal; Send that to tell
-	// one to one peer; Write a router's to write one prefix to its kernel.
+	// Path is a node's work to process one path, or a withdrawal. Send is the work to
+	// send one to one peer. Write is a router's work to write one prefix to its kernel.
 	Path, Send, Write time.Duration
 }
 
-// Config is a network in which every speaker's routes have arrived.
+// Config is a network in which every speaker's routes have propagated.
 type Config struct {
 	Speakers int
-	// Depth is how many reflectors there are one above the other. Each is one of
-	// Reflectors that do the same, 1 or 2.
+	// Depth is the number of levels of reflectors. Each reflector is one of Reflectors
+	// redundant ones, 1 or 2.
 	Depth, Reflectors int
 	Routers           int
-	// Prefixes are those that a speaker announces; Width speakers announce the
-	// same ones.
+	// Prefixes is the number of prefixes that a speaker advertises. Width speakers
+	// advertise the same ones.
 	Prefixes, Width int
-	// MRAI is the least time between two updates from one node to one peer (RFC
-	// 4271, section 9.2.1.1); 0: none.
+	// MRAI is the minimum time between two updates from one node to one peer (RFC 4271,
+	// section 9.2.1.1); 0 means none.
 	MRAI time.Duration
-	// Hold is how long a peer may be silent, a third of which it is at most. BFD
-	// notices its silence after Multiplier times Interval; without it, 0.
+	// Hold is the hold time. Keepalives are sent at a third of it. BFD detects silence
+	// after Multiplier times Interval. Interval is 0 without BFD.
 	Hold, Interval time.Duration
 	Multiplier     int
-	// ToSpeakers says that reflectors tell speakers of each other.
+	// ToSpeakers makes reflectors also advertise the speakers' routes to speakers.
 	ToSpeakers bool
-	// Churn is how many speakers a second, of all, stop and start again meanwhile.
+	// Churn is how many of all speakers stop and start again per second meanwhile.
 	Churn float64
 	Costs
 	Seed uint32
@@ -51,35 +51,36 @@ type Config struct {
 // node is a reflector or a router.
 type node struct {
 	dead bool
-	// first is the first speaker that it hears of, and told, for each, who tells
-	// it: a bit each of the reflectors below, or the lowest for the speaker itself.
+	// first is the first speaker whose routes it receives. told contains, for each
+	// speaker from there on, from whom it has the routes: one bit per reflector below, or
+	// the lowest bit for the speaker itself.
 	first int32
 	told  []uint8
-	peers []peer // who it tells
-	below int    // peers that tell it
+	peers []peer // to which it advertises
+	below int    // number of peers that advertise to it
 
-	jobs []job // from next on, to be done one after the other
+	jobs []job // from next on, processed one after the other
 	next int
 	busy bool
 
-	router *router // of a router
-	// idle is since when there is nothing to do, or will be.
+	router *router // nil for a reflector
+	// idle is the time at which there is, or will be, nothing left to do.
 	idle  int64
-	taken int64 // updates taken in
+	taken int64 // number of updates processed
 }
 
-// peer is who a node tells.
+// peer is a node to which a node advertises.
 type peer struct {
 	to   int32
-	bit  uint8 // of the node among those that tell it
+	bit  uint8 // of this node among those that advertise to the peer
 	said []bool
-	// From free on another update may be sent; later are the speakers that wait
-	// for it.
+	// free is the time from which another update may be sent. later contains the speakers
+	// whose updates wait for it.
 	free  int64
 	later []int32
 }
 
-// job is an update that a node has heard.
+// job is an update that a node has received.
 type job struct {
 	speaker int32
 	bit     uint8
@@ -89,17 +90,17 @@ type job struct {
 type kind uint8
 
 const (
-	hears    kind = iota // a node: an update
-	did                  // a node has done its job
-	flushes              // a node: an interval toward a peer has ended
-	gathered             // a router: it may be time to write
+	hears    kind = iota // a node receives an update
+	did                  // a node has processed its job
+	flushes              // a node's MRAI interval toward a peer has ended
+	gathered             // a router may write now
 	wrote                // a router has written
-	lost                 // a node notices that the reflector bit below is gone
-	stops                // a speaker withdraws
-	starts               // a speaker announces
-	fails                // a reflector dies; silently, where peer is 1
-	dies                 // a speaker does; silently, where peer is 1
-	churns               // some speaker stops, and starts again
+	lost                 // a node detects that the reflector with that bit below it is gone
+	stops                // a speaker withdraws its routes
+	starts               // a speaker advertises its routes
+	fails                // a reflector dies, silently if peer is 1
+	dies                 // a speaker dies, silently if peer is 1
+	churns               // a random speaker stops, and starts again
 )
 
 type event struct {
@@ -109,23 +110,23 @@ type event struct {
 	job  job
 }
 
-// network is a Config at work.
+// network is a running Config.
 type network struct {
 	c      *Config
 	nodes  []node
-	leaves [][]int32 // by cluster of the lowest level, its reflectors
+	leaves [][]int32 // the reflectors of each cluster of the lowest level
 	fan    int
-	level  [][]int32 // the nodes of each level, from the lowest, then the routers
+	level  [][]int32 // the nodes of each level, from the lowest, and then the routers
 	to     agenda.Agenda[event]
 	random draw.Stream
 	groups int
-	up     []bool // which speakers announce
-	victim int32  // a speaker that does not churn
+	up     []bool // the speakers that currently advertise
+	victim int32  // a speaker that is excluded from churn
 	wrote  func(router int, speaker int32, up bool, at int64)
 }
 
-// fanOf is the least number of children with which a hierarchy of that depth has
-// room for all.
+// fanOf returns the minimum number of children with which a hierarchy of that depth has
+// room for all speakers.
 func fanOf(speakers, depth int) int {
 	for fan := 1; ; fan++ {
 		room := 1
@@ -141,7 +142,7 @@ func fanOf(speakers, depth int) int {
 func newNetwork(c *Config) *network {
 	n := &network{c: c, fan: fanOf(c.Speakers, c.Depth), random: draw.NewStream(c.Seed, 5), groups: (c.Speakers + c.Width - 1) / c.Width,
 		up: make([]bool, c.Speakers), victim: -1, wrote: func(int, int32, bool, int64) {}}
-	span := n.fan // speakers below a node of the level
+	span := n.fan // number of speakers below a node of this level
 	var below [][]int32
 	for level := range c.Depth {
 		if level == c.Depth-1 {
@@ -188,7 +189,7 @@ func (n *network) add(first, speakers int) int32 {
 	return int32(len(n.nodes) - 1)
 }
 
-// join lets all of a cluster tell all of those above it.
+// join makes all nodes of a cluster advertise to all nodes above.
 func (n *network) join(cluster, above []int32) {
 	for bit, id := range cluster {
 		k := &n.nodes[id]
@@ -198,7 +199,7 @@ func (n *network) join(cluster, above []int32) {
 	}
 }
 
-// settled makes it so that all speakers' routes have arrived everywhere.
+// settled sets the state in which all speakers' routes have propagated everywhere.
 func (n *network) settled() {
 	all := uint8(1<<n.c.Reflectors - 1)
 	for i := range n.up {
@@ -221,12 +222,12 @@ func (n *network) settled() {
 	}
 }
 
-// leavesOf are the reflectors that a speaker has sessions with.
+// leavesOf returns the reflectors that a speaker has sessions with.
 func (n *network) leavesOf(speaker int32) []int32 {
 	return n.leaves[min(int(speaker)/n.fan, len(n.leaves)-1)]
 }
 
-// run goes on until a moment.
+// run processes events until the given time.
 func (n *network) run(end int64) {
 	for e, ok := n.to.Next(end); ok; e, ok = n.to.Next(end) {
 		n.handle(e)
@@ -260,8 +261,7 @@ func (n *network) handle(e event) {
 	}
 }
 
-// announce lets a speaker tell its reflectors that its routes are there, or gone,
-// after a while.
+// announce lets a speaker advertise or withdraw its routes, after a delay.
 func (n *network) announce(speaker int32, up bool, after time.Duration) {
 	n.up[speaker] = up
 	for _, leaf := range n.leavesOf(speaker) {
@@ -269,8 +269,8 @@ func (n *network) announce(speaker int32, up bool, after time.Duration) {
 	}
 }
 
-// die lets a speaker end: each of its reflectors hears that the connection has
-// ended, or notices for itself that it is silent.
+// die ends a speaker. Each of its reflectors is notified that the connection has ended,
+// or detects the silence by itself.
 func (n *network) die(speaker int32, silently bool) {
 	if !silently {
 		n.announce(speaker, false, n.c.Death)
@@ -282,7 +282,7 @@ func (n *network) die(speaker int32, silently bool) {
 	}
 }
 
-// churn lets a speaker stop, for a second, and says when the next one does.
+// churn stops a speaker for a second, and schedules the next one.
 func (n *network) churn() {
 	if s := int32(n.random.Below(n.c.Speakers)); n.up[s] && s != n.victim {
 		n.announce(s, false, 0)
@@ -291,24 +291,24 @@ func (n *network) churn() {
 	n.to.At(n.to.Now()+int64(n.random.Exp()/n.c.Churn*float64(time.Second)), event{kind: churns})
 }
 
-// tell lets a node hear an update, after a while.
+// tell delivers an update to a node, after a delay.
 func (n *network) tell(to int32, j job, after time.Duration) {
 	n.to.At(n.to.Now()+int64(after+n.c.Link+n.c.Wake), event{kind: hears, node: to, job: j})
 }
 
-// silence draws after what time a neighbour notices that somebody is silent.
+// silence draws the time after which a neighbor detects silence.
 func (n *network) silence() time.Duration {
 	limit, period := n.c.Hold, n.c.Hold/3
 	if n.c.Interval > 0 {
 		limit, period = time.Duration(n.c.Multiplier)*n.c.Interval, n.c.Interval
 	}
-	// Both have up to a quarter taken off each pause (RFC 4271, section 10; RFC
-	// 5880, section 6.8.7).
+	// Both reduce each interval by up to a quarter (RFC 4271, section 10; RFC 5880,
+	// section 6.8.7).
 	since := n.random.Float() * float64(1-float64(n.random.Float()/4))
 	return limit - time.Duration(float64(since*float64(period)))
 }
 
-// Validate says which field is out of bounds.
+// Validate reports which field is out of bounds.
 func (c *Config) Validate() error {
 	switch {
 	case c.Speakers < 1 || c.Speakers > 1_000_000:

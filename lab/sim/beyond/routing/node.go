@@ -2,7 +2,7 @@ package routing
 
 import "time"
 
-// hear puts an update behind those that wait.
+// hear adds an update to the queue.
 func (n *network) hear(id int32, j job) {
 	k := &n.nodes[id]
 	if k.dead {
@@ -15,12 +15,12 @@ func (n *network) hear(id int32, j job) {
 	}
 }
 
-// begin starts on the next job, at a moment.
+// begin starts the next job at the given time.
 func (n *network) begin(id int32, at int64) {
 	n.to.At(at+int64(n.c.Prefixes)*int64(n.c.Path), event{kind: did, node: id})
 }
 
-// do ends a job: what it changes is told.
+// do ends a job and propagates what it changed.
 func (n *network) do(id int32) {
 	k := &n.nodes[id]
 	if k.dead {
@@ -50,7 +50,7 @@ func (n *network) do(id int32) {
 	k.busy, k.idle = false, at
 }
 
-// pass tells peers how it is with a speaker now, and gives the work of that.
+// pass propagates the state of a speaker to the peers, and returns the work for that.
 func (n *network) pass(id, speaker int32) (work time.Duration) {
 	k := &n.nodes[id]
 	if k.router != nil {
@@ -76,7 +76,7 @@ func (n *network) pass(id, speaker int32) (work time.Duration) {
 	return work
 }
 
-// interval draws the least time to the next update: up to a quarter is taken off.
+// interval draws the time to the next update: MRAI, reduced by up to a quarter.
 func (n *network) interval() int64 {
 	if n.c.MRAI == 0 {
 		return 0
@@ -84,7 +84,7 @@ func (n *network) interval() int64 {
 	return int64(float64(n.c.MRAI) * float64(1-float64(n.random.Float()/4)))
 }
 
-// say tells a peer how it is with a speaker, unless it knows, and gives the work.
+// say sends a peer the state of a speaker, unless the peer has it, and returns the work.
 func (n *network) say(id int32, p int, speaker int32, after time.Duration) time.Duration {
 	k := &n.nodes[id]
 	at, i := &k.peers[p], speaker-k.first
@@ -98,7 +98,7 @@ func (n *network) say(id int32, p int, speaker int32, after time.Duration) time.
 	return work
 }
 
-// flush tells a peer all that has waited for the end of its interval.
+// flush sends a peer everything that waited for the end of its interval.
 func (n *network) flush(id, p int32) {
 	k := &n.nodes[id]
 	if k.dead {
@@ -111,11 +111,11 @@ func (n *network) flush(id, p int32) {
 	at.later, at.free = at.later[:0], n.to.Now()+n.interval()
 }
 
-// purge takes back all that a reflector below, which is gone, has told of so many
-// speakers from the first on.
+// purge withdraws everything received from a failed reflector below, for the given
+// speakers.
 func (n *network) purge(id int32, bit uint8, first, speakers int32) {
 	k := &n.nodes[id]
-	waits := k.next < len(k.jobs) // which may be what it told
+	waits := k.next < len(k.jobs) // queued updates may be from that reflector
 	for s := first; s < first+speakers; s++ {
 		if waits || k.told[s-k.first]&bit != 0 {
 			n.hear(id, job{s, bit, false})
@@ -123,8 +123,8 @@ func (n *network) purge(id int32, bit uint8, first, speakers int32) {
 	}
 }
 
-// kill lets a reflector end. Those that it tells notice at once where they are
-// told that its connections have ended, and else by its silence.
+// kill ends a reflector. Its peers notice when they are notified that the connection has
+// ended, or otherwise by its silence.
 func (n *network) kill(id int32, silently bool) {
 	k := &n.nodes[id]
 	k.dead = true

@@ -2,27 +2,27 @@ package routing
 
 import "time"
 
-// How a router gathers changes before it writes them: as Fairlead's does
-// (advertise/bgp/router.go), for as long as there is one each millisecond, for 20
-// ms or as long as the last writing took, but 250 ms at most.
+// How a router batches changes before it writes them, like Fairlead's
+// (advertise/bgp/router.go): as long as there is at least one change per millisecond, for
+// 20 ms or as long as the last write took, but at most 250 ms.
 const (
 	coalesce  = int64(time.Millisecond)
 	gatherFor = 20 * int64(time.Millisecond)
 	gatherMax = 250 * int64(time.Millisecond)
 )
 
-// router is what a router has in its kernel.
+// router contains the state of a router's kernel.
 type router struct {
 	n      *network
 	id     int32
 	number int
 	held   []bool
-	// changed are the groups of prefixes to be looked at, each once.
+	// changed contains the groups of prefixes to check, each once.
 	changed []int32
 	marked  []bool
-	last    int64 // when something changed last
-	end     int64 // until when changes are gathered
-	took    int64 // what the last writing took
+	last    int64 // time of the last change
+	end     int64 // end of batching
+	took    int64 // duration of the last write
 	waiting bool  // for changes, or for the kernel
 }
 
@@ -49,7 +49,7 @@ func (r *router) gather(now int64) {
 	r.n.to.At(now+coalesce, event{kind: gathered, node: r.id})
 }
 
-// gathered writes, unless something has just changed.
+// gathered writes, unless something has changed recently.
 func (r *router) gathered() {
 	now := r.n.to.Now()
 	if r.last > now-coalesce && now < r.end {
@@ -71,7 +71,7 @@ func (r *router) gathered() {
 	r.n.to.At(at, event{kind: wrote, node: r.id})
 }
 
-// wrote goes on with what has changed meanwhile.
+// wrote continues with the changes that arrived meanwhile.
 func (r *router) wrote() {
 	r.waiting = false
 	if len(r.changed) > 0 {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// small is a network that can be worked out by hand.
+// small is a network that can be calculated by hand.
 func small() Config {
 	return Config{Speakers: 1, Depth: 1, Reflectors: 1, Routers: 1, Prefixes: 2, Width: 1, Hold: 9 * time.Second, Interval: 300 * time.Millisecond, Multiplier: 3,
 		Costs: Costs{Link: 100, Wake: 2000, Death: 40_000, Path: 500_000, Send: 6_000_000, Write: 70_000_000}, Seed: 1}
@@ -38,9 +38,8 @@ func TestByHand(t *testing.T) {
 	if o, more := try(t, deep, Stop), 2*(hop+2*one.Path+2*one.Send); o.Took != alone+more {
 		t.Errorf("through three reflectors: %+v, want %s", o, alone+more)
 	}
-	// The second reflector's news of the same is one update more for the router,
-	// which it has before it looks at the first; a withdrawal counts when both have
-	// told.
+	// The second reflector's update is one more for the router, which receives it before
+	// it has processed the first. A withdrawal takes effect when both have sent it.
 	two := one
 	two.Reflectors = 2
 	if o := try(t, two, Stop); o.Took != alone+2*one.Path || o.Taken != 2 {
@@ -53,7 +52,7 @@ func TestByHand(t *testing.T) {
 	}
 }
 
-// Silence is noticed within the limits of BFD, or of the hold time.
+// Silence is detected within the limits of BFD, or of the hold time.
 func TestSilence(t *testing.T) {
 	c := small()
 	c.Costs = Costs{}
@@ -71,8 +70,8 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// One of two reflectors may go: no packet is lost. Everything else has been told
-// twice, and is digested once for each path.
+// With one of two reflectors gone, no packet is lost. Every route was received twice, and
+// each path is processed once.
 func TestReflectorsAreTwo(t *testing.T) {
 	c := small()
 	c.Speakers, c.Reflectors, c.Width = 50, 2, 5
@@ -100,8 +99,8 @@ func TestIntervalsGather(t *testing.T) {
 	}
 }
 
-// Whatever happens in whatever network: when all is quiet, routers hold what is
-// there and can be heard of, and nothing else.
+// After any events in any network, once it is quiet, routers have exactly the routes that
+// exist and are reachable.
 func TestRoutersHoldWhatIsThere(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for round := range uint32(150) {
@@ -132,7 +131,7 @@ func TestRoutersHoldWhatIsThere(t *testing.T) {
 	}
 }
 
-// reaches says whether what these nodes hear comes to a router.
+// reaches reports whether updates to these nodes reach a router.
 func (n *network) reaches(ids []int32) bool {
 	for _, id := range ids {
 		var above []int32

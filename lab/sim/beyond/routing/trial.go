@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What happens in a trial.
+// The events of a trial.
 const (
 	Stop          = "a balancer stops in order"
 	Kill          = "a balancer is killed"
@@ -19,43 +19,43 @@ const (
 )
 
 const (
-	within = 500 * time.Millisecond // all start
-	before = 50 * time.Millisecond  // the balancer, the reflector dies
-	limit  = time.Hour              // of a trial
-	// What churns does so for a while, and for several times MRAI, before.
+	within = 500 * time.Millisecond // in which all speakers start
+	before = 50 * time.Millisecond  // how long the reflector dies before the load balancer
+	limit  = time.Hour              // of a trial's duration
+	// Churn starts earlier, by this time and by several times MRAI.
 	churnsBefore   = 2 * time.Second
 	churnIntervals = 2
 )
 
-// Happenings are all of these.
+// Happenings contains all events.
 var Happenings = []string{Stop, Kill, Cut, ReflectorKill, ReflectorCut, StopAfterKill, StopAfterCut, Start}
 
-// Linger is how long a balancer that stops goes on forwarding after its routes
-// were withdrawn: what the agent has by default.
+// Linger is how long a stopping load balancer continues to forward after its routes were
+// withdrawn: the agent's default.
 const Linger = 500 * time.Millisecond
 
-// Outcome is what came of a trial.
+// Outcome is the result of a trial.
 type Outcome struct {
-	// Took is from what happened until the last router had written what follows
-	// from it or, where nothing does, until all had digested it.
+	// Took is the time from the event until the last router had written its consequences,
+	// or, without any, until all nodes had processed it.
 	Took time.Duration
-	// Blind is for how long routers, on the mean, sent packets to a balancer that
-	// did not forward them.
+	// Blind is how long routers, on average, sent packets to a load balancer that did not
+	// forward them.
 	Blind time.Duration
-	// Taken are the updates that the busiest node had to take in.
+	// Taken is the number of updates that the busiest node had to process.
 	Taken int64
 }
 
-// trial is a network in which something happens.
+// trial is a network in which an event happens.
 type trial struct {
 	*network
-	at    int64   // when
-	ended []int64 // by router, when it had written that the victim has gone; 0: not yet
+	at    int64   // time of the event
+	ended []int64 // time at which each router had written that the victim is gone; 0: not yet
 	left  int
-	last  int64 // when a router wrote last
+	last  int64 // time of the last write of any router
 }
 
-// Try lets something happen.
+// Try simulates an event.
 func (c *Config) Try(what string) (*Outcome, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func (c *Config) Try(what string) (*Outcome, error) {
 		t.to.At(0, event{kind: churns})
 	}
 	t.at = int64(max(churnsBefore, churnIntervals*c.MRAI))
-	serves := t.at // until when the victim forwards
+	serves := t.at // the time until which the victim forwards
 	const loud, silent = 0, 1
 	switch what {
 	case StopAfterKill:
@@ -98,7 +98,7 @@ func (c *Config) Try(what string) (*Outcome, error) {
 	return t.await(serves)
 }
 
-// top is the reflector that dies: one of those that tell the routers.
+// top is the reflector that dies: one of those that advertise to the routers.
 func (t *trial) top() int32 { return t.level[t.c.Depth-1][0] }
 
 func (t *trial) note(router int, speaker int32, up bool, at int64) {
@@ -109,7 +109,7 @@ func (t *trial) note(router int, speaker int32, up bool, at int64) {
 	}
 }
 
-// await goes on until all routers know.
+// await runs until all routers have removed the victim.
 func (t *trial) await(serves int64) (*Outcome, error) {
 	for end := t.at; t.left > 0; end += int64(100 * time.Millisecond) {
 		if end > t.at+int64(limit) {
@@ -125,7 +125,7 @@ func (t *trial) await(serves int64) (*Outcome, error) {
 	return o, nil
 }
 
-// digest goes on until nothing is left to do.
+// digest runs until nothing is left to do.
 func (t *trial) digest() *Outcome {
 	t.run(math.MaxInt64)
 	o := &Outcome{Taken: t.busiest(), Took: time.Duration(t.last)}

@@ -2,22 +2,22 @@ package services
 
 import "time"
 
-// agent is a node's at work.
+// agent is a running agent of a node.
 type agent struct {
 	c       *Config
 	all     []write
-	known   []int64 // when each is decoded
-	next    int     // the first that no pass has had
-	written int64   // when the last pass ended; before all: long ago
-	resync  int64   // when the next comparison is due
+	known   []int64 // time at which each write is decoded
+	next    int     // the first write that no pass has included
+	written int64   // end of the last pass; initially long ago
+	resync  int64   // time of the next full comparison
 	passes  int
 	entries int
-	busy    int64 // processor time
+	busy    int64 // CPU time
 	done    []int64
 }
 
-// node gives when each write is in a node's kernel that hears of them at these
-// moments.
+// node returns a node's agent after all writes: heard contains the times at which the
+// node receives them.
 func (c *Config) node(all []write, heard []int64) *agent {
 	a := &agent{c: c, all: all, known: make([]int64, len(all)), written: -int64(time.Hour), resync: never, done: make([]int64, len(all))}
 	free := int64(0)
@@ -27,7 +27,7 @@ func (c *Config) node(all []write, heard []int64) *agent {
 	}
 	a.busy = int64(c.Decode) * int64(len(all))
 	if c.Resync > 0 {
-		// Nodes have not all started at the same moment.
+		// Nodes start at different times.
 		a.resync = int64(float64(heard[0]%997) / 997 * float64(c.Resync))
 	}
 	for a.next < len(all) {
@@ -36,7 +36,8 @@ func (c *Config) node(all []write, heard []int64) *agent {
 	return a
 }
 
-// due is when the next pass begins, as the pacer has it: anew with each change.
+// due returns the start of the next pass according to the pacer. Each change recalculates
+// it.
 func (a *agent) due() int64 {
 	first := a.known[a.next]
 	i := a.next
@@ -51,8 +52,8 @@ func (a *agent) due() int64 {
 
 func moment(at int64) time.Time { return time.Unix(0, at) }
 
-// pass writes all that is known by then; or, where that is due before, compares all
-// with the kernel.
+// pass writes everything known by then. If a full comparison is due before, it compares
+// everything with the kernel first.
 func (a *agent) pass(begin int64) {
 	work := int64(a.c.Pass) + int64(a.c.All)*int64(a.c.Services)
 	if again := max(a.resync, a.written); again <= begin {

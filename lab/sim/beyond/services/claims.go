@@ -9,11 +9,10 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/claim"
 )
 
-// usual is how the agent gathers by default, as the tables call it.
+// usual is the name in the tables of the agent's default batching.
 var usual = fmt.Sprintf("%d ms, %d at most", proxy.DefaultWindow.Milliseconds(), proxy.DefaultMaxDelay.Milliseconds())
 
-// saved is by how much a number is less with gathering than without, from 0 to 1,
-// where that is least.
+// saved returns the minimum relative saving by batching, from 0 to 1.
 func saved(r *beyond.Result, table, column string, without, with func(n int) []string) float64 {
 	least := math.Inf(1)
 	for _, n := range bursts {
@@ -22,7 +21,7 @@ func saved(r *beyond.Result, table, column string, without, with func(n int) []s
 	return least
 }
 
-// window and batch name rows of these tables.
+// window and batch return the keys of rows of these tables.
 func window(gathered string) func(int) []string {
 	return func(n int) []string { return []string{fmt.Sprint(n), gathered} }
 }
@@ -66,7 +65,7 @@ func claims() []beyond.Claim {
 	}
 }
 
-// first is the part with the least to give, but for one.
+// first returns the name of the part with the lowest limit, except for one.
 func first(r *beyond.Result, services, nodes, but string) (name string) {
 	least := math.Inf(1)
 	for _, t := range r.Tables {

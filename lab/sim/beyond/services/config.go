@@ -1,7 +1,7 @@
-// Package services asks how soon nodes have a change of a Service among very many:
-// the controller that writes it, the API servers that tell it to every node, and
-// the agent there, which gathers changes as Fairlead's does. What each has to do is
-// compared with what it can.
+// Package services simulates how soon nodes receive a change of one of very many
+// Services. It models the controller that writes the change, the API servers that send it
+// to every node, and the agent there, which batches changes as Fairlead's does. It
+// compares the work of each part with its capacity.
 package services
 
 import (
@@ -11,12 +11,12 @@ import (
 	"github.com/fairlead/fairlead/core/proxy"
 )
 
-// Pacer says when an agent writes what has changed: proxy.Pace is Fairlead's.
+// Pacer determines when an agent writes what has changed. Fairlead uses proxy.Pace.
 type Pacer interface {
 	Due(first, last, written time.Time) time.Time
 }
 
-// Least writes at most once in so long, as kube-proxy by its minSyncPeriod.
+// Least writes at most once in this period, like kube-proxy with minSyncPeriod.
 type Least time.Duration
 
 // Due implements Pacer.
@@ -29,22 +29,21 @@ func (l Least) Due(first, _, written time.Time) time.Time {
 
 var _ Pacer = proxy.Pace{}
 
-// Config is a cluster, and what changes in it.
+// Config is a cluster and its changes.
 type Config struct {
 	Services, Nodes int
 	Load
 	Controller
 	Server
 	Agent
-	// Sample is how many of the nodes are simulated: they differ in when they are
-	// told.
+	// Sample is the number of nodes that are simulated. They differ in when they are
+	// notified.
 	Sample int
 	Seed   uint32
 }
 
-// Load is what changes: endpoints of Services taken at random, Rate a second for a
-// time; or, where Burst is not 0, Pods behind each of so many Services, in no
-// order.
+// Load contains the changes: Rate endpoints of random Services per second for a time, or,
+// if Burst is not 0, Pods pods behind each of Burst Services, in random order.
 type Load struct {
 	Rate        float64
 	For         time.Duration
@@ -53,14 +52,14 @@ type Load struct {
 
 // Controller writes a Service's slice when its endpoints change.
 type Controller struct {
-	// Gather is how long it waits for more after the first change of a Service.
+	// Gather is how long it waits for more changes after the first change of a Service.
 	Gather time.Duration
-	// QPS is how many requests a second it may make, with Ahead saved up at most;
-	// 0: any number.
+	// QPS is the maximum number of requests per second, with a burst of Ahead; 0 means no
+	// limit.
 	QPS   float64
 	Ahead int
-	// Write is until the API server has answered one, Workers how many may wait for
-	// theirs.
+	// Write is the duration of a request to the API server, Workers the maximum number of
+	// concurrent requests.
 	Write   time.Duration
 	Workers int
 }
@@ -68,26 +67,26 @@ type Controller struct {
 // Server is one of the API servers, which share the nodes' watches.
 type Server struct {
 	Servers int
-	// Cores tell nodes of a change, which takes Event once and Watch for each node.
+	// Cores send a change to the nodes, which takes Event once, and Watch per node.
 	Cores        int
 	Event, Watch time.Duration
-	// Bytes are those of an event, Bandwidth the bits a second of a server.
+	// Bytes is the size of an event, Bandwidth a server's bandwidth in bit/s.
 	Bytes     int
 	Bandwidth float64
 }
 
-// Agent is what a node does.
+// Agent is the agent of a node.
 type Agent struct {
 	Pacer Pacer
-	// Decode is the work for an event; Pass that of writing, however little; Entry
-	// that for each Service that changed; All that for each one there is.
+	// Decode is the work per event, Pass the fixed work of a pass, Entry the work per
+	// changed Service, and All the work of a pass per existing Service.
 	Decode, Pass, Entry, All time.Duration
-	// Resync is how often all Services are compared with the kernel, which takes
-	// Compare for each; 0: never.
+	// Resync is the interval at which all Services are compared with the kernel, which
+	// takes Compare per Service; 0 means never.
 	Resync, Compare time.Duration
 }
 
-// tell is how long a server is busy with an event.
+// tell returns how long a server is busy with an event.
 func (c *Config) tell() time.Duration {
 	nodes := float64(c.watches())
 	work := time.Duration((float64(c.Event) + float64(nodes*float64(c.Watch))) / float64(c.Cores))
@@ -95,10 +94,10 @@ func (c *Config) tell() time.Duration {
 	return max(work, wire)
 }
 
-// watches is how many nodes an API server tells.
+// watches returns the number of nodes per API server.
 func (c *Config) watches() int { return (c.Nodes + c.Servers - 1) / c.Servers }
 
-// Validate says which field is out of bounds.
+// Validate reports which field is out of bounds.
 func (c *Config) Validate() error {
 	for _, f := range []struct {
 		name string

@@ -5,13 +5,13 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/beyond/draw"
 )
 
-// change is one of a Service's endpoints, at a moment in nanoseconds.
+// change is a change of a Service's endpoints, at a time in nanoseconds.
 type change struct {
 	at      int64
 	service int32
 }
 
-// changes gives all, in their order.
+// changes returns all changes in order.
 func (c *Config) changes() (all []change) {
 	s := draw.NewStream(c.Seed, 7)
 	now := int64(0)
@@ -29,21 +29,21 @@ func (c *Config) changes() (all []change) {
 		j := s.Below(i + 1)
 		all[i], all[j] = all[j], all[i]
 	}
-	for i := range all { // evenly: as they are told to the loop in fairlead-lab bench rules
+	for i := range all { // evenly spaced, as in fairlead-lab bench rules
 		all[i].at = int64(float64(i) / c.Rate * 1e9)
 	}
 	return all
 }
 
-// write is a request of the controller: a Service's slice, with all its changes
-// until then, and when the server had it.
+// write is a request of the controller: a Service's slice with all its changes until
+// then, and the time at which the server had it.
 type write struct {
 	at      int64
 	service int32
-	since   []int64 // the changes
+	since   []int64 // the times of the changes
 }
 
-// step is one of the controller's.
+// step is an event of the controller.
 type step struct {
 	kind    stepKind
 	service int32
@@ -54,26 +54,25 @@ type stepKind uint8
 
 const (
 	changed stepKind = iota
-	due              // a Service has been gathered
-	allowed          // there may be a request to spare
+	due              // batching of a Service has ended
+	allowed          // a request may be allowed now
 	written          // a request was answered
 )
 
-// controller is a Controller at work.
+// controller is a running Controller.
 type controller struct {
 	c       *Config
 	to      agenda.Agenda[step]
-	pending map[int32][]int64 // by Service, changes that are not in a request
+	pending map[int32][]int64 // by Service, the changes that are in no request yet
 	queue   []int32
-	busy    int   // workers
-	tokens  int64 // nanoseconds' worth of requests saved up
-	filled  int64 // when they were counted
-	asked   bool  // for allowed
+	busy    int   // number of busy workers
+	tokens  int64 // accumulated request budget, in nanoseconds
+	filled  int64 // when tokens was last updated
+	asked   bool  // a step of kind allowed is pending
 	done    []write
 }
 
-// writes gives the controller's requests, in the order in which the server has
-// them.
+// writes returns the controller's requests, in the order in which the server has them.
 func (c *Config) writes(all []change) []write {
 	k := &controller{c: c, pending: map[int32][]int64{}}
 	if c.QPS > 0 {
@@ -110,12 +109,12 @@ func (k *controller) change(service int32) {
 	}
 }
 
-// price is how long a request takes to be saved up.
+// price returns how long it takes to accumulate the budget for one request.
 func (k *controller) price() int64 { return int64(1e9 / k.c.QPS) }
 
 func (k *controller) most() int64 { return k.price() * int64(k.c.Ahead) }
 
-// start makes the requests that may be made now.
+// start sends the requests that are allowed now.
 func (k *controller) start() {
 	for len(k.queue) > 0 && k.busy < k.c.Workers {
 		if !k.pay() {
@@ -130,7 +129,7 @@ func (k *controller) start() {
 	}
 }
 
-// pay takes what a request costs, or comes back when there is enough.
+// pay takes the budget for a request, or schedules a retry for when there is enough.
 func (k *controller) pay() bool {
 	if k.c.QPS == 0 {
 		return true
@@ -148,8 +147,8 @@ func (k *controller) pay() bool {
 	return false
 }
 
-// told is when a node, at a place among those that one server tells, hears of
-// each write.
+// told returns when a node receives each write. place is its position among the nodes
+// that one server notifies.
 func (c *Config) told(all []write, place int) []int64 {
 	took, free := int64(c.tell()), int64(0)
 	part := float64(place+1) / float64(c.watches())

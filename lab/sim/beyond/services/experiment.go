@@ -9,7 +9,7 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/beyond"
 )
 
-// Experiment is "services".
+// Experiment returns the experiment "services".
 func Experiment() beyond.Experiment {
 	return beyond.Experiment{
 		Name:     "services",
@@ -54,7 +54,7 @@ const (
 	last = "first to last, s"
 )
 
-// paces are ways of an agent to gather, by name.
+// paces contains the agents' ways of batching, by name.
 var paces = []struct {
 	name  string
 	pacer Pacer
@@ -83,7 +83,7 @@ func base(r *beyond.Run) Config {
 	}
 }
 
-// study is a row to be.
+// study is a row to compute.
 type study struct {
 	table string
 	keys  []string
@@ -103,7 +103,7 @@ func studies(r *beyond.Run) (all []study) {
 	}
 	for _, n := range bursts {
 		for _, p := range paces {
-			// As measured: the loop is told of each at once, and alone.
+			// As measured: the loop receives each change separately and immediately.
 			add(byWindow, func(c *Config) {
 				c.Nodes, c.Sample, c.Servers, c.Event, c.Watch, c.Resync = 1, 1, 1, 0, 0, 0
 				c.Load, c.Controller, c.Pacer = Load{Rate: 500, Burst: n, Pods: 10}, Controller{Workers: 1 << 30}, p.pacer
@@ -136,7 +136,7 @@ func limitName(qps float64) string {
 	return fmt.Sprint(qps)
 }
 
-// row gives the numbers of a study, as its table has them.
+// row returns the numbers of a study for its table.
 func (s *study) row() ([]float64, error) {
 	o, err := s.c.Run()
 	if err != nil {
@@ -186,7 +186,7 @@ func tables() []beyond.Table {
 	}
 }
 
-// limitsTable has the changes a second at which each part has no more to give.
+// limitsTable contains the maximum rate of changes of each part.
 func limitsTable(r *beyond.Run) beyond.Table {
 	t := beyond.Table{Name: limits, Title: "Changes a second that each part can do at most", Keys: []string{"Services", "nodes", "part"}, Columns: []string{"changes a second"}}
 	for _, n := range sizes {

@@ -6,27 +6,28 @@ import (
 	"time"
 )
 
-// Outcome is what came of a Config.
+// Outcome is the result of a Config.
 type Outcome struct {
-	// Delays are from each change until each simulated node has it, sorted.
+	// Delays contains the time from each change until each simulated node has it, sorted.
 	Delays []time.Duration
-	// Requests are the controller's, Passes and Entries those of a node, on the
-	// mean, that wrote, and what they wrote.
+	// Requests is the number of the controller's requests. Passes and Entries are the
+	// number of passes of a node and the entries that they wrote, on average.
 	Requests        int
 	Passes, Entries float64
-	// Last is when the last node had the last change; the first was at 0 or later.
+	// Last is the time at which the last node had the last change. Changes start at 0 or
+	// later.
 	Last time.Duration
-	// Processor is a node's time, on the mean.
+	// Processor is a node's CPU time, on average.
 	Processor time.Duration
 }
 
-// Quantile gives that of the delays.
+// Quantile returns a quantile of the delays.
 func (o *Outcome) Quantile(p float64) time.Duration {
 	i := int(math.Ceil(float64(p*float64(len(o.Delays))))) - 1
 	return o.Delays[min(max(i, 0), len(o.Delays)-1)]
 }
 
-// Run simulates it.
+// Run simulates the cluster.
 func (c *Config) Run() (*Outcome, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -54,14 +55,14 @@ func (c *Config) Run() (*Outcome, error) {
 	return o, nil
 }
 
-// Part is what can be too much.
+// Part is a part that can be overloaded.
 type Part struct {
 	Name string
-	// Most are the changes a second, each of another Service, that it can do.
+	// Most is its maximum rate of changes per second, each of a different Service.
 	Most float64
 }
 
-// Parts gives all, by arithmetic.
+// Parts calculates the limits of all parts.
 func (c *Config) Parts() []Part {
 	per := func(work time.Duration) float64 { return 1 / max(work.Seconds(), 1e-12) }
 	requests := float64(c.Workers) * per(c.Write)
@@ -69,8 +70,7 @@ func (c *Config) Parts() []Part {
 		requests = min(requests, c.QPS)
 	}
 	tell := float64(c.Event) + float64(float64(c.watches())*float64(c.Watch))
-	// What is left of one processor when all is compared again and again, and that
-	// of a pass each so often.
+	// The share of one CPU that periodic full comparisons leave for other work.
 	left := 1.0
 	if c.Resync > 0 {
 		left = max(0, 1-c.Compare.Seconds()*float64(c.Services)/c.Resync.Seconds())

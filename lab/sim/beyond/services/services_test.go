@@ -12,7 +12,7 @@ import (
 
 const ms = time.Millisecond
 
-// small is a cluster that can be worked out by hand.
+// small is a cluster that can be calculated by hand.
 func small() Config {
 	return Config{Services: 10, Nodes: 4, Sample: 4, Seed: 1,
 		Load:       Load{Rate: 1, Burst: 1, Pods: 1},
@@ -33,7 +33,7 @@ func run1(t *testing.T, c Config) *Outcome {
 
 func TestOneChangeByHand(t *testing.T) {
 	o := run1(t, small())
-	// A server tells two nodes in 12 ms, the first after half of that.
+	// A server notifies two nodes in 12 ms, the first one after half of that.
 	first := 5*ms + 6*ms + 100*ms + 1007*ms
 	if want := []time.Duration{first, first + 6*ms}; !slices.Equal(o.Delays, want) {
 		t.Errorf("%v, want %v", o.Delays, want)
@@ -42,7 +42,7 @@ func TestOneChangeByHand(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 	slow := small()
-	slow.Bandwidth = 2 * 8 * 100 // both in a second
+	slow.Bandwidth = 2 * 8 * 100 // both in one second
 	if o := run1(t, slow); o.Delays[1]-o.Delays[0] != 500*ms {
 		t.Errorf("a slow wire: %v", o.Delays)
 	}
@@ -53,7 +53,8 @@ func TestOneChangeByHand(t *testing.T) {
 	}
 }
 
-// Requests of one Service that waits are one; those of others wait for theirs.
+// Pending requests of the same Service are merged. Requests of other Services wait for a
+// worker.
 func TestController(t *testing.T) {
 	c := small()
 	c.Workers = 1
@@ -77,7 +78,7 @@ func TestController(t *testing.T) {
 	is("two ahead, then ten a second", at(in(0, 1), in(0, 2), in(0, 3), in(0, 4)), 5, 1, 10, 1, 105, 1, 205, 1)
 }
 
-// Requests that come faster than nodes can be told wait for each other.
+// Requests that arrive faster than nodes can be notified are queued.
 func TestServerQueues(t *testing.T) {
 	c := small()
 	told := c.told([]write{{at: 0}, {at: int64(ms)}, {at: int64(100 * ms)}}, 1)
@@ -86,8 +87,8 @@ func TestServerQueues(t *testing.T) {
 	}
 }
 
-// With Poisson changes and a constant time to tell, a server is M/D/1: the mean
-// wait is that of Pollaczek and Khinchine.
+// With Poisson changes and a constant time to notify, a server is an M/D/1 queue: the
+// mean wait follows from the Pollaczek-Khinchine formula.
 func TestServerIsMD1(t *testing.T) {
 	c := small()
 	c.Load, c.Controller = Load{Rate: 0.7 / 0.012, For: 3000 * time.Second}, Controller{Workers: 1 << 30}
@@ -101,8 +102,8 @@ func TestServerIsMD1(t *testing.T) {
 	}
 }
 
-// As measured by the product's own loop (docs/benchmarks/2026-11-22-kube.md,
-// "Gathering changes"): 10 pods behind each of 100 Services, 500 a second.
+// As measured with the product's own loop (docs/benchmarks/2026-11-22-kube.md, "Gathering
+// changes"): 10 pods behind each of 100 Services, 500 per second.
 func TestGathersAsMeasured(t *testing.T) {
 	for _, m := range []struct {
 		window, most    time.Duration
@@ -135,7 +136,7 @@ func TestGathersAsMeasured(t *testing.T) {
 	}
 }
 
-// A comparison of all keeps changes waiting, and comes again and again.
+// Periodic full comparisons delay changes.
 func TestResync(t *testing.T) {
 	c := small()
 	c.Load = Load{Rate: 100, For: 30 * time.Second}

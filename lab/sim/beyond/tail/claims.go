@@ -6,12 +6,12 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/claim"
 )
 
-// p99 gives that of a row.
+// p99 returns the 99th percentile of a row.
 func p99(r *beyond.Result, table string, keys ...string) float64 {
 	return r.Cell(table, "p99", keys...)
 }
 
-// most gives a number of the row with the most balancers.
+// most returns a number of the row with the most load balancers.
 func most(r *beyond.Result, column string, s service.Scheduler) float64 {
 	for i := range r.Tables {
 		if t := &r.Tables[i]; t.Name == byBalancer {

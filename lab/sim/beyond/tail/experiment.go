@@ -9,7 +9,7 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/beyond/draw"
 )
 
-// Experiment is "tail".
+// Experiment returns the experiment "tail".
 func Experiment() beyond.Experiment {
 	return beyond.Experiment{
 		Name:     "tail",
@@ -34,7 +34,7 @@ func Experiment() beyond.Experiment {
 	}
 }
 
-// quantiles are what the tables have of a case.
+// quantiles contains the columns of the tables.
 var quantiles = []string{"p50", "p99", "p99.9", "fullest server"}
 
 // Names of the tables, and of their keys.
@@ -46,7 +46,7 @@ const (
 	byMix      = "mixed"
 )
 
-// study is a row to be.
+// study is a row to compute.
 type study struct {
 	table string
 	keys  []string
@@ -59,10 +59,10 @@ var (
 	lingers = []float64{0, 1, 10, 100, 1000}
 )
 
-// counting are those that look at connections; the others have nothing to see.
+// counting contains the schedulers that consider connection counts.
 var counting = []service.Scheduler{service.LeastConn, service.PowerOfTwo}
 
-// farms gives all cases of a run.
+// studies returns all cases of a run.
 func studies(r *beyond.Run) (all []study) {
 	pareto := draw.Pareto(r.Param("alpha"), r.Param("ratio"))
 	base := Case{Servers: equal(r.Int("servers"), r.Int("cores")), Balancers: 1, View: Own, Load: r.Param("load"),
@@ -104,7 +104,7 @@ func studies(r *beyond.Run) (all []study) {
 	return all
 }
 
-// balancersUpTo gives 1, 4, 16, … and the last.
+// balancersUpTo returns 1, 4, 16, … and most.
 func balancersUpTo(most int) (all []int) {
 	for n := 1; n < most; n *= 4 {
 		all = append(all, n)
@@ -119,8 +119,8 @@ func equal(n, cores int) (servers []Server) {
 	return servers
 }
 
-// mixed are as many cores, every second server with three times those of the
-// others, and of that weight.
+// mixed returns servers with the same total number of cores, where every second server
+// has three times the cores and the weight of the others.
 func mixed(n, cores int) (servers []Server) {
 	small := max(1, cores/2)
 	for i := range n {

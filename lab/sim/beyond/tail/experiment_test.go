@@ -10,13 +10,13 @@ import (
 
 func TestSameOnAnyMachine(t *testing.T) { beyondtest.Same(t, Experiment(), 0xceb7c45a40ae846e) }
 
-// What takes long runs or many balancers to show is not looked at here.
+// Claims that need long runs or many load balancers are not checked here.
 func TestVerdicts(t *testing.T) {
 	const yes, unseen = claim.Holds, claim.Unknown
 	beyondtest.Verdicts(t, Experiment(), unseen, yes, unseen, unseen, yes, unseen, yes, unseen, yes, unseen)
 }
 
-// Where weights are equal, those that look at them do as those that do not.
+// With equal weights, schedulers that consider weights behave like those that do not.
 func TestEqualWeightsMakeNoDifference(t *testing.T) {
 	e := Experiment()
 	r, err := e.Run(beyond.NewRun(t.Context(), &e, 3, 2, map[string]float64{"requests": 1000}))

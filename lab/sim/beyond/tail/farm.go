@@ -1,6 +1,6 @@
-// Package tail asks how long requests take when servers get them by each of the
-// schedulers: work with heavy tails, several balancers that each see their own
-// connections alone, and counts that are old. A server is cores and one queue.
+// Package tail simulates how long requests take with each of the schedulers: work with
+// heavy tails, several load balancers that see only their own connections, and outdated
+// counts. A server consists of cores and one queue.
 package tail
 
 import (
@@ -17,69 +17,71 @@ import (
 	"github.com/fairlead/fairlead/lab/sim/beyond/draw"
 )
 
-// View is what balancers know of servers' connections.
+// View is what load balancers know of servers' connections.
 type View string
 
 // Views. The product has Own.
 const (
-	// Own is each balancer its own connections, at once.
+	// Own means that each load balancer knows only its own connections, without delay.
 	Own View = "own"
-	// All is everybody's, at once: what one balancer alone knows.
+	// All means all connections without delay: what a single load balancer knows.
 	All View = "all"
-	// Reports are everybody's, as each server last told them.
+	// Reports means all connections, as last reported by each server.
 	Reports View = "reports"
-	// ReportsAndOwn are those, and what the balancer has opened since.
+	// ReportsAndOwn means the reports, plus what the load balancer has opened since.
 	ReportsAndOwn View = "reports+own"
 )
 
-// Server is cores that take requests from one queue, first come, first served.
+// Server consists of cores that take requests from one queue, first come, first served.
 type Server struct {
 	Cores  int
 	Weight uint32
 }
 
-// Case is one farm under one load. Times are in units of a request's mean work.
+// Case is one farm with one load. Times are in units of a request's mean work.
 type Case struct {
 	Scheduler service.Scheduler
 	Servers   []Server
 	Balancers int
 	View      View
-	// Age is how long a server's report stands until its next.
+	// Age is the interval between a server's reports.
 	Age float64
-	// Linger is for how long an ended connection still counts with Own and All.
+	// Linger is how long an ended connection still counts with Own and All.
 	Linger float64
-	// Load is the part of all cores that work keeps busy.
+	// Load is the utilization of all cores.
 	Load float64
 	Work draw.Work
-	// Requests are counted, after a quarter as many that are not.
+	// Requests is the number of measured requests. A quarter as many precede them as a
+	// warm-up.
 	Requests int
 	Seed     uint32
 }
 
-// Clients come to VIPs of the same servers, any to any alike.
+// Clients connect to VIPs with the same servers, uniformly at random.
 const (
 	clients = 20000
 	vips    = 512
 )
 
-// ringSize is the slots of a ring: what the product takes for small services.
+// ringSize is the Maglev table size: the product's size for small services.
 const ringSize = 2039
 
-// unit is the mean work in nanoseconds, for whole numbers to be fine enough.
+// unit is the mean work in nanoseconds. It is large enough for integer times to be
+// precise.
 const unit = 1e6
 
-// farm is a Case at work.
+// farm is a running Case.
 type farm struct {
 	c         *Case
 	slots     []ring.Slot
 	by        schedule.By
 	balancers []balancer
-	free      [][]int64 // by server and core, since when it is
-	given     []int64   // by server, all its work
-	running   []uint32  // by server, the connections that are open
-	told      []uint32  // by server, those of its last report
+	free      [][]int64 // by server and core, the time from which it is free
+	given     []int64   // by server, its total work
+	running   []uint32  // by server, the open connections
+	told      []uint32  // by server, the connections in its last report
 	ends      agenda.Agenda[end]
-	// looks is the balancer whose turn it is.
+	// looks is the load balancer that is currently selecting.
 	looks *balancer
 
 	arrivals, works, flows draw.Stream
@@ -87,14 +89,14 @@ type farm struct {
 
 type balancer struct {
 	chooser schedule.Chooser
-	// conns are its own by server; with ReportsAndOwn, those opened since the
-	// server's report.
+	// conns contains the load balancer's own connections by server; with ReportsAndOwn,
+	// those opened since the server's report.
 	conns []uint32
 }
 
-// end is that of a connection, for who counts it, or a server's report.
+// end is the end of a connection, or a server's report.
 type end struct {
-	balancer int32 // reports where it is a report
+	balancer int32 // report for a server's report
 	server   int32
 }
 
@@ -114,7 +116,7 @@ func newFarm(c *Case) (*farm, error) {
 		f.balancers[i].conns = make([]uint32, n)
 	}
 	if c.View == Reports || c.View == ReportsAndOwn {
-		for i := range c.Servers { // not all at once
+		for i := range c.Servers { // spread over time
 			f.ends.At(int64(c.Age*unit)*int64(i+1)/int64(n), end{report, int32(i)})
 		}
 	}
@@ -123,14 +125,14 @@ func newFarm(c *Case) (*farm, error) {
 	return f, err
 }
 
-// address gives number i of a network.
+// address returns address number i of a network.
 func address(network byte, i int) netip.Addr {
 	var a [4]byte
 	binary.BigEndian.PutUint32(a[:], uint32(network)<<24|uint32(i+1))
 	return netip.AddrFrom4(a)
 }
 
-// look is what the balancer whose turn it is knows of a server.
+// look returns what the currently selecting load balancer knows of a server.
 func (f *farm) look(id ring.ID) schedule.Server {
 	i := id - 1
 	s := schedule.Server{Weight: f.c.Servers[i].Weight}
@@ -147,17 +149,17 @@ func (f *farm) look(id ring.ID) schedule.Server {
 	return s
 }
 
-// Times is what came of a Case.
+// Times is the result of a Case.
 type Times struct {
-	// Took is how long each counted request took from its arrival to its end, in
+	// Took contains how long each measured request took from its arrival to its end, in
 	// the order of arrivals, in units of the mean work.
 	Took []float64
-	// Fullest is the load that the server with the most work got; from 1 on its
-	// queue grows for as long as the run is.
+	// Fullest is the utilization of the server with the most work. If it is 1 or more,
+	// the server's queue grows throughout the run.
 	Fullest float64
 }
 
-// Run simulates it.
+// Run simulates the case.
 func (c *Case) Run() (*Times, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -187,7 +189,7 @@ func (c *Case) Run() (*Times, error) {
 	return &Times{took, fullest}, nil
 }
 
-// serve gives how long a request that arrives now takes.
+// serve returns how long a request that arrives now takes.
 func (f *farm) serve(now int64) int64 {
 	for e, ok := f.ends.Next(now + 1); ok; e, ok = f.ends.Next(now + 1) {
 		f.end(e)

@@ -39,7 +39,7 @@ func near(t *testing.T, what string, got, want, by float64) {
 	}
 }
 
-// M/G/1: the mean wait is that of Pollaczek and Khinchine.
+// M/G/1: the mean wait follows from the Pollaczek-Khinchine formula.
 func TestPollaczekKhinchine(t *testing.T) {
 	for _, c := range []struct {
 		work draw.Work
@@ -54,7 +54,7 @@ func TestPollaczekKhinchine(t *testing.T) {
 	}
 }
 
-// M/M/1: the time in it is exponential, so its percentiles are known.
+// M/M/1: the time in the system is exponential, so its percentiles are known.
 func TestPercentilesOfOneQueue(t *testing.T) {
 	took := Case{Scheduler: service.Maglev, Servers: alike(1, 1), Balancers: 1, View: Own, Load: 0.7, Work: draw.Exponential(), Requests: 400_000, Seed: 2}.took(t)
 	slices.Sort(took)
@@ -63,7 +63,7 @@ func TestPercentilesOfOneQueue(t *testing.T) {
 	}
 }
 
-// M/M/c: the mean wait is Erlang's (C).
+// M/M/c: the mean wait follows from the Erlang C formula.
 func TestErlangC(t *testing.T) {
 	const load = 0.85
 	for _, cores := range []int{2, 8} {
@@ -79,7 +79,7 @@ func TestErlangC(t *testing.T) {
 	}
 }
 
-// Two choices, live counts: the mean of Mitzenmacher's fixed point (2001, section
+// Two choices with exact counts: the mean of Mitzenmacher's fixed point (2001, section
 // 2.2), for many servers.
 func TestPowerOfTwoChoices(t *testing.T) {
 	const load = 0.9
@@ -91,8 +91,9 @@ func TestPowerOfTwoChoices(t *testing.T) {
 	near(t, "p2c", mean(took), want, 0.03)
 }
 
-// Random servers are so many single queues: maglev gives each its share, a little
-// more or less; turns are better than chance, and the least loaded than turns.
+// With random selection, every server is a separate queue. Maglev gives each about its
+// share. Round robin is better than random, and least connections better than round
+// robin.
 func TestOrderOfSchedulers(t *testing.T) {
 	took := map[service.Scheduler]float64{}
 	for _, s := range []service.Scheduler{service.Maglev, service.RoundRobin, service.PowerOfTwo, service.LeastConn} {

@@ -20,7 +20,7 @@ import (
 // Target is the programs with their agent and their model.
 type Target struct {
 	net      *packetfuzz.Net
-	half     *dsr.Half
+	agent    *dsr.Agent
 	object   *packetfuzz.Object
 	reader   *reader
 	hooks    []hook
@@ -61,10 +61,10 @@ func (t *Target) open(object string) (err error) {
 	if t.net, err = newNet(); err != nil {
 		return err
 	}
-	if t.half, err = openHalf(); err != nil {
+	if t.agent, err = openAgent(); err != nil {
 		return err
 	}
-	if err := t.half.Set(frontendOf(rand.New(rand.NewPCG(1, 1)), false, 0)); err != nil {
+	if err := t.agent.Set(frontendOf(rand.New(rand.NewPCG(1, 1)), false, 0)); err != nil {
 		return err
 	}
 	var live map[string]*ebpf.Map
@@ -124,8 +124,8 @@ func (t *Target) hook() error {
 // Close closes everything.
 func (t *Target) Close() error {
 	var errs []error
-	if t.half != nil {
-		errs = append(errs, t.half.Detach())
+	if t.agent != nil {
+		errs = append(errs, t.agent.Detach())
 	}
 	if t.object != nil {
 		t.object.Close()

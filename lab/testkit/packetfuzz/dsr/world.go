@@ -68,7 +68,7 @@ var private = []string{"flow_table", "server_counters", "kept_rows", "server_scr
 // maxFlows is small, so that clearing the table before each case costs nothing.
 const maxFlows = 64
 
-func openHalf() (*dsr.Half, error) {
+func openAgent() (*dsr.Agent, error) {
 	return dsr.Open(dsr.Config{PinDir: "/sys/fs/bpf/fuzz-dsr", MaxFlows: maxFlows, Uplinks: []string{"eth0"}})
 }
 
@@ -164,11 +164,11 @@ func (t *Target) Enter(number uint64) error {
 
 // tell configures the agent, which rejects what is impossible.
 func (t *Target) tell() error {
-	if err := t.half.SetBalancers(t.senders); err != nil {
+	if err := t.agent.SetBalancers(t.senders); err != nil {
 		return err
 	}
-	_ = t.half.Set(t.entries) // the rows lack rejected entries
-	if err := t.half.SetSources(t.sources); err != nil {
+	_ = t.agent.Set(t.entries) // the rows lack rejected entries
+	if err := t.agent.SetSources(t.sources); err != nil {
 		return err
 	}
 	t.config.sources = t.sources

@@ -67,12 +67,12 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// ErrClosed is the error of a Half after Close or Detach.
+// ErrClosed is the error of an Agent after Close or Detach.
 var ErrClosed = devices.ErrClosed
 
-// Half is a DSR agent in the network namespace where Open was called. Its methods may be
+// Agent is a DSR agent in the network namespace where Open was called. Its methods may be
 // called from any goroutine.
-type Half struct {
+type Agent struct {
 	cfg    Config
 	log    *slog.Logger
 	worker *devices.Worker
@@ -95,13 +95,13 @@ type Half struct {
 // Open loads the programs, takes over what a predecessor left pinned in PinDir and
 // replaces its programs without interrupting traffic. Its entries stay in force until the
 // first Set.
-func Open(cfg Config) (*Half, error) {
+func Open(cfg Config) (*Agent, error) {
 	return open(cfg, tc.Open)
 }
 
-func open(cfg Config, newHook tc.Opener) (*Half, error) {
+func open(cfg Config, newHook tc.Opener) (*Agent, error) {
 	if cfg.PinDir == "" {
-		return nil, errors.New("server half: PinDir is empty: name a folder on a BPF file system")
+		return nil, errors.New("DSR agent: PinDir is empty: name a folder on a BPF file system")
 	}
 	if cfg.MaxFlows == 0 {
 		cfg.MaxFlows = DefaultMaxFlows
@@ -115,10 +115,10 @@ func open(cfg Config, newHook tc.Opener) (*Half, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	h := &Half{cfg: cfg, log: cfg.Log}
+	h := &Agent{cfg: cfg, log: cfg.Log}
 	var err error
 	h.worker, err = devices.Start(devices.Work{
-		Name: "server half", Log: h.log, Settle: settle, Relook: min(relook, max(cfg.Linger/2, settle)),
+		Name: "DSR agent", Log: h.log, Settle: settle, Relook: min(relook, max(cfg.Linger/2, settle)),
 		Begin: func() error { return h.load(newHook) }, Release: h.release, Reconcile: h.reconcile,
 	})
 	if err != nil {
@@ -133,13 +133,13 @@ const (
 	relook = 30 * time.Second
 )
 
-// Set makes the half serve exactly these entries, except those whose backends are not on
+// Set makes the agent serve exactly these entries, except those whose backends are not on
 // this node: they are added when a route makes them local. Invalid entries are rejected
 // with one error each, and the others are programmed. It may be called again with the
 // same entries.
 //
 // A backend that is left out keeps serving its existing flows.
-func (h *Half) Set(entries []Entry) error {
+func (h *Agent) Set(entries []Entry) error {
 	d, refused := newRowSet(entries)
 	return errors.Join(refused, h.worker.Do(func() error {
 		h.desired = d
@@ -149,7 +149,7 @@ func (h *Half) Set(entries []Entry) error {
 
 // List returns the entries programmed in the kernel, sorted, including a predecessor's,
 // but without those that only linger.
-func (h *Half) List() ([]Entry, error) {
+func (h *Agent) List() ([]Entry, error) {
 	return devices.Ask(h.worker, func() ([]Entry, error) {
 		rows, err := h.rows()
 		return entriesOf(rows), err
@@ -158,7 +158,7 @@ func (h *Half) List() ([]Entry, error) {
 
 // Local reports whether a backend is on this node: behind one of its veths, bridges or
 // taps, or the node itself.
-func (h *Half) Local(server netip.Addr) (bool, error) {
+func (h *Agent) Local(server netip.Addr) (bool, error) {
 	return devices.Ask(h.worker, func() (bool, error) {
 		view, err := h.routes.look(h.cfg.Uplinks)
 		if err != nil {
@@ -171,13 +171,13 @@ func (h *Half) Local(server netip.Addr) (bool, error) {
 
 // Pins returns the directory of the maps' pins, for loading other programs with them, as
 // benchmarks do.
-func (h *Half) Pins() (folder string, err error) {
+func (h *Agent) Pins() (folder string, err error) {
 	return devices.Ask(h.worker, func() (string, error) { return h.dir.Path(layout), nil })
 }
 
-// Describe reports where the half is attached and what it dropped.
-func (h *Half) Describe() dataplane.Description {
-	d := dataplane.Description{Kind: "server-half"}
+// Describe reports where the agent is attached and what it dropped.
+func (h *Agent) Describe() dataplane.Description {
+	d := dataplane.Description{Kind: "dsr"}
 	err := h.worker.Do(func() error {
 		d.Attached = describe(h.hook)
 		for _, server := range slices.SortedFunc(maps.Keys(h.abroad), netip.Addr.Compare) {
@@ -193,11 +193,11 @@ func (h *Half) Describe() dataplane.Description {
 	return d
 }
 
-// Close closes the half. What is programmed keeps working.
-func (h *Half) Close() error { return h.worker.End(h.leaveFlows) }
+// Close closes the agent. What is programmed keeps working.
+func (h *Agent) Close() error { return h.worker.End(h.leaveFlows) }
 
-// Detach removes the half from the kernel, with all its entries and flows, and closes it.
-func (h *Half) Detach() error {
+// Detach removes the agent from the kernel, with all its entries and flows, and closes it.
+func (h *Agent) Detach() error {
 	return h.worker.End(func() error {
 		err := errors.Join(h.hook.Keep(nil), h.dir.RemoveAll())
 		h.dir = nil

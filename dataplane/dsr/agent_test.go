@@ -27,7 +27,7 @@ import (
 var addrComparer = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 var portComparer = cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
 
-func wantEntries(t *testing.T, h *Half, want ...Entry) {
+func wantEntries(t *testing.T, h *Agent, want ...Entry) {
 	t.Helper()
 	got, err := h.List()
 	if err != nil {
@@ -53,12 +53,12 @@ func TestSetHoldsExactlyWhatIsAsked(t *testing.T) {
 		{[]Entry{c, a}, []Entry{a, c}},
 	} {
 		n.set(t, step.set...)
-		wantEntries(t, n.half, step.want...)
+		wantEntries(t, n.agent, step.want...)
 	}
 	mixed := entry(service.Tunnel, vip, pod6, service.TCP)
 	mixed.Deliver = pod.Addr()
 	n.set(t, mixed)
-	wantEntries(t, n.half, mixed)
+	wantEntries(t, n.agent, mixed)
 }
 
 func TestSetRefusesByNameAndHoldsTheRest(t *testing.T) {
@@ -70,7 +70,7 @@ func TestSetRefusesByNameAndHoldsTheRest(t *testing.T) {
 		bad  Entry
 		want string
 	}{
-		{entry(service.FullNAT, vip, pod, service.TCP), `fullnat TCP 10.1.1.1:80 at 172.16.1.2:8080: method "fullnat" needs no server half`},
+		{entry(service.FullNAT, vip, pod, service.TCP), `fullnat TCP 10.1.1.1:80 at 172.16.1.2:8080: method "fullnat" does not use the DSR agent`},
 		{entry(service.Tunnel, vip, pod, service.SCTP), "SCTP: the server's port must be the VIP's, 80"},
 		{entry(service.Tunnel, ap("0.0.0.0:80"), pod, service.TCP), "VIP: must be a unicast address"},
 		{entry(service.Tunnel, ap("10.1.1.1:0"), pod, service.TCP), "VIP: must be a unicast address"},
@@ -80,11 +80,11 @@ func TestSetRefusesByNameAndHoldsTheRest(t *testing.T) {
 		{deliver, "deliver: only for tunnel and dr"},
 		{entry(service.Tunnel, vip, ap("172.16.1.2:9090"), service.TCP), "cannot tell two servers on one address apart, and 172.16.1.2:8080 is there"},
 	} {
-		err := n.half.Set([]Entry{good, tc.bad})
+		err := n.agent.Set([]Entry{good, tc.bad})
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v, want one with %q", tc.bad, err, tc.want)
 		}
-		wantEntries(t, n.half, good)
+		wantEntries(t, n.agent, good)
 	}
 }
 
@@ -96,8 +96,8 @@ func TestOneServerThatCannotBeFoundSparesOthers(t *testing.T) {
 	a, b := entry(service.Tunnel, vip, pod, service.TCP), entry(service.Tunnel, vip6, pod6, service.TCP)
 	n.set(t, a)
 	before := n.attachedAt(t)
-	get := n.half.routes.get
-	n.half.routes.get = func(server net.IP) ([]netlink.Route, error) {
+	get := n.agent.routes.get
+	n.agent.routes.get = func(server net.IP) ([]netlink.Route, error) {
 		if server.Equal(pod.Addr().AsSlice()) {
 			return nil, unix.EAFNOSUPPORT
 		}
@@ -105,11 +105,11 @@ func TestOneServerThatCannotBeFoundSparesOthers(t *testing.T) {
 	}
 	fails := func(set []Entry, want ...Entry) {
 		t.Helper()
-		err := n.half.Set(set)
+		err := n.agent.Set(set)
 		if err == nil || !strings.Contains(err.Error(), "route to 172.16.1.2: address family not supported") {
 			t.Errorf("error %v", err)
 		}
-		wantEntries(t, n.half, want...)
+		wantEntries(t, n.agent, want...)
 	}
 	fails([]Entry{a, b}, a, b)
 	fails([]Entry{a}, a)
@@ -117,13 +117,13 @@ func TestOneServerThatCannotBeFoundSparesOthers(t *testing.T) {
 		t.Errorf("attached are %v, were %v", now, before)
 	}
 	n.set(t, b) // no longer desired entries are removed all the same
-	wantEntries(t, n.half, b)
+	wantEntries(t, n.agent, b)
 	fails([]Entry{a, b}, b)
-	n.half.routes.get = get
+	n.agent.routes.get = get
 	n.set(t, a, b)
-	wantEntries(t, n.half, a, b)
+	wantEntries(t, n.agent, a, b)
 	n.set(t, b)
-	wantEntries(t, n.half, b)
+	wantEntries(t, n.agent, b)
 }
 
 func TestEntriesOfAFrontend(t *testing.T) {
@@ -180,23 +180,23 @@ func TestDetachLeavesNothing(t *testing.T) {
 	for name, hook := range hooks {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
-			if err := n.half.Detach(); err != nil {
+			if err := n.agent.Detach(); err != nil {
 				t.Fatal(err)
 			}
 			for restarted := range 2 {
-				n.half = openHalf(t, n.ns, Config{}, hook)
+				n.agent = openAgent(t, n.ns, Config{}, hook)
 				n.set(t, entry(service.Tunnel, vip, pod, service.TCP), entry(service.Tunnel, vip, ap("10.0.0.105:80"), service.TCP))
 				if got := n.attachedAt(t); len(got) < 2 {
 					t.Fatalf("attached at %v only", got)
 				}
 				if restarted == 1 {
 					// Detaching what a predecessor attached.
-					if err := n.half.Close(); err != nil {
+					if err := n.agent.Close(); err != nil {
 						t.Fatal(err)
 					}
-					n.half = openHalf(t, n.ns, Config{}, hook)
+					n.agent = openAgent(t, n.ns, Config{}, hook)
 				}
-				if err := n.half.Detach(); err != nil {
+				if err := n.agent.Detach(); err != nil {
 					t.Fatal(err)
 				}
 				if got := n.attachedAt(t); len(got) > 0 {
@@ -206,7 +206,7 @@ func TestDetachLeavesNothing(t *testing.T) {
 					t.Errorf("pins are left: %v", err)
 				}
 			}
-			if err := n.half.Set(nil); !errors.Is(err, ErrClosed) {
+			if err := n.agent.Set(nil); !errors.Is(err, ErrClosed) {
 				t.Errorf("Set after Detach gave %v", err)
 			}
 		})
@@ -217,17 +217,17 @@ func TestDevicesComeAndGo(t *testing.T) {
 	for name, hook := range hooks {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
-			if err := n.half.Detach(); err != nil {
+			if err := n.agent.Detach(); err != nil {
 				t.Fatal(err)
 			}
-			n.half = openHalf(t, n.ns, Config{}, hook)
-			if name == "tcx" && n.half.hook.Kind() != name {
+			n.agent = openAgent(t, n.ns, Config{}, hook)
+			if name == "tcx" && n.agent.hook.Kind() != name {
 				t.Skip("no tcx in this kernel")
 			}
 			late := entry(service.Tunnel, vip, ap("172.16.1.77:80"), service.TCP)
 			n.setOnly(t, late)
-			wantEntries(t, n.half)
-			if got := n.half.Describe().Attached; len(got) != 1 || !strings.Contains(got[0], "172.16.1.77 is not here: its route leads by up0 to another node") {
+			wantEntries(t, n.agent)
+			if got := n.agent.Describe().Attached; len(got) != 1 || !strings.Contains(got[0], "172.16.1.77 is not here: its route leads by up0 to another node") {
 				t.Errorf("described as %q", got)
 			}
 			for range 2 { // the second device has another index
@@ -239,7 +239,7 @@ func TestDevicesComeAndGo(t *testing.T) {
 					return addRoute(index, "172.16.1.77/32", "")
 				})
 				n.eventuallyAttached(t, "late0: "+name+": servers behind it")
-				wantEntries(t, n.half, late)
+				wantEntries(t, n.agent, late)
 				testkit.Do(t, n.ns, func() error {
 					l, err := netlink.LinkByName("late0")
 					if err != nil {
@@ -248,7 +248,7 @@ func TestDevicesComeAndGo(t *testing.T) {
 					return netlink.LinkDel(l)
 				})
 				n.eventuallyAttached(t, "172.16.1.77 is not here: its route leads by up0 to another node")
-				wantEntries(t, n.half)
+				wantEntries(t, n.agent)
 			}
 		})
 	}
@@ -257,7 +257,7 @@ func TestDevicesComeAndGo(t *testing.T) {
 func (n *node) eventuallyAttached(t *testing.T, want ...string) {
 	t.Helper()
 	testkit.Eventually(t, patience, func() error {
-		if got := n.half.Describe().Attached; !slices.Equal(got, want) {
+		if got := n.agent.Describe().Attached; !slices.Equal(got, want) {
 			return fmt.Errorf("attached %q, want %q", got, want)
 		}
 		return nil
@@ -272,28 +272,28 @@ func TestASecondAgentIsRefused(t *testing.T) {
 		}
 		return nil
 	})
-	if err := n.half.Close(); err != nil {
+	if err := n.agent.Close(); err != nil {
 		t.Fatal(err)
 	}
-	n.half = openHalf(t, n.ns, Config{}, tc.Open)
+	n.agent = openAgent(t, n.ns, Config{}, tc.Open)
 }
 
 func TestTheFlowTableKeepsItsSize(t *testing.T) {
 	n := newNode(t)
 	n.set(t, entry(service.Tunnel, vip, pod, service.TCP))
-	n.run(t, n.half.obj.ToServer, n.pod, wire{client: client, dst: vip, flags: "S", tunnel: pod.Addr()}.bytes(t))
-	if err := n.half.Close(); err != nil {
+	n.run(t, n.agent.obj.ToServer, n.pod, wire{client: client, dst: vip, flags: "S", tunnel: pod.Addr()}.bytes(t))
+	if err := n.agent.Close(); err != nil {
 		t.Fatal(err)
 	}
-	n.half = openHalf(t, n.ns, Config{MaxFlows: 1000}, tc.Open)
-	if flows, err := n.half.Flows(); err != nil || len(flows) != 1 || flows[0].Client != client || flows[0].VIP != vip || flows[0].Server != pod {
+	n.agent = openAgent(t, n.ns, Config{MaxFlows: 1000}, tc.Open)
+	if flows, err := n.agent.Flows(); err != nil || len(flows) != 1 || flows[0].Client != client || flows[0].VIP != vip || flows[0].Server != pod {
 		t.Errorf("flows %v, %v; want the one from before", flows, err)
 	}
-	if err := n.half.Detach(); err != nil {
+	if err := n.agent.Detach(); err != nil {
 		t.Fatal(err)
 	}
-	n.half = openHalf(t, n.ns, Config{MaxFlows: 1000}, tc.Open)
-	if got := n.half.obj.FlowTable.MaxEntries() * flowWays; got != 1000 {
+	n.agent = openAgent(t, n.ns, Config{MaxFlows: 1000}, tc.Open)
+	if got := n.agent.obj.FlowTable.MaxEntries() * flowWays; got != 1000 {
 		t.Errorf("a new table has room for %d flows, want 1000", got)
 	}
 }
@@ -304,7 +304,7 @@ func TestLocal(t *testing.T) {
 		"172.16.1.2": true, "2001:db8:16:1::2": true, "10.0.0.105": true, "2001:db8::105": true,
 		"172.16.2.2": false, "10.0.0.106": false, "2001:db8::106": false, "192.168.0.7": false,
 	} {
-		got, err := n.half.Local(netip.MustParseAddr(addr))
+		got, err := n.agent.Local(netip.MustParseAddr(addr))
 		if err != nil || got != want {
 			t.Errorf("Local(%s) = %v, %v; want %v", addr, got, err, want)
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// half is the indexed state of a DSR agent.
-type half struct {
+// dsrIndex is the indexed state of a DSR agent.
+type dsrIndex struct {
 	known  bool
 	here   map[place]Entry
 	abroad map[netip.Addr]string
@@ -22,9 +22,9 @@ type place struct {
 	server netip.AddrPort
 }
 
-// serverHalf reads the state of the DSR agent and stores it for the backends.
-func (g *gatherer) serverHalf() (*ServerHalf, error) {
-	s, err := g.ServerHalf()
+// dsrAgent reads the state of the DSR agent and stores it for the backends.
+func (g *gatherer) dsrAgent() (*DSRAgent, error) {
+	s, err := g.DSRAgent()
 	if err != nil {
 		return nil, err
 	}
@@ -32,8 +32,8 @@ func (g *gatherer) serverHalf() (*ServerHalf, error) {
 	for _, f := range s.Flows {
 		flows[place{service.Key{VIP: f.VIP.Addr(), Port: f.VIP.Port(), Protocol: f.Protocol}, f.Server}]++
 	}
-	g.half = half{known: true, here: map[place]Entry{}, abroad: s.Abroad}
-	out := &ServerHalf{
+	g.dsr = dsrIndex{known: true, here: map[place]Entry{}, abroad: s.Abroad}
+	out := &DSRAgent{
 		Attached: s.Attached, Flows: len(s.Flows), Counters: s.Counters,
 		ChecksSenders: s.Senders.Checked, Senders: s.Senders.Known,
 	}
@@ -43,43 +43,43 @@ func (g *gatherer) serverHalf() (*ServerHalf, error) {
 			Flows: flows[place{e.Key, e.Delivered()}],
 		}
 		out.Entries = append(out.Entries, shown)
-		g.half.here[place{e.Key, e.Server}] = shown
+		g.dsr.here[place{e.Key, e.Server}] = shown
 	}
 	return out, nil
 }
 
 // local returns what the DSR agent does for a backend; nil if none is needed.
 func (g *gatherer) local(f *plan.Frontend, b plan.Backend) *Local {
-	if !g.half.known || f.Service.Method.LeadsBack() {
+	if !g.dsr.known || f.Service.Method.LeadsBack() {
 		return nil
 	}
-	if e, here := g.half.here[place{f.Key, b.Addr}]; here {
+	if e, here := g.dsr.here[place{f.Key, b.Addr}]; here {
 		return &Local{Here: true, Flows: e.Flows}
 	}
-	if why := g.half.abroad[b.Addr.Addr()]; why != "" {
+	if why := g.dsr.abroad[b.Addr.Addr()]; why != "" {
 		return &Local{Reason: why}
 	}
-	return &Local{Reason: "the server half does not hold it: fairlead status tells its problems"}
+	return &Local{Reason: "not programmed into the DSR agent: see the problems in fairlead status"}
 }
 
-// halfState returns the state of a frontend if there is no data plane.
-func (g *gatherer) halfState(f *plan.Frontend, backends []Backend) (plan.State, string) {
+// dsrState returns the state of a frontend if there is no data plane.
+func (g *gatherer) dsrState(f *plan.Frontend, backends []Backend) (plan.State, string) {
 	for _, b := range backends {
 		if b.Local != nil && b.Local.Here {
 			return plan.Active, ""
 		}
 	}
 	if m := f.Service.Method; m.LeadsBack() {
-		return Idle, fmt.Sprintf("%s leads back through the balancer and needs no server half", m)
+		return Idle, fmt.Sprintf("%s returns replies through the load balancer and does not use the DSR agent", m)
 	}
-	if err := g.view.Failures["server half"]; err != nil {
+	if err := g.view.Failures["DSR agent"]; err != nil {
 		return Pending, err.Error()
 	}
 	return Idle, "none of its servers is on this node"
 }
 
 // complete returns s with empty instead of nil lists.
-func (s ServerHalf) complete() *ServerHalf {
+func (s DSRAgent) complete() *DSRAgent {
 	s.Attached = append([]string{}, s.Attached...)
 	s.Entries = append([]Entry{}, s.Entries...)
 	s.Senders = append([]netip.Addr{}, s.Senders...)
@@ -95,7 +95,7 @@ func (e Entry) key() string {
 const shownSenders = 10
 
 // senders describes from whom backends here accept tunneled packets.
-func (s ServerHalf) senders() string {
+func (s DSRAgent) senders() string {
 	if !s.ChecksSenders {
 		return "any: every host that reaches this node can tunnel packets to its backends, past rate limits (--accept-from closes that)"
 	}

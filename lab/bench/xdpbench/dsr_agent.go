@@ -25,66 +25,66 @@ import (
 	"github.com/fairlead/fairlead/lab/netns"
 )
 
-// The node of the server's half:
+// The node of the DSR agent:
 //
 //	10.0.0.110 ── up0 [node 10.0.0.105] pod0 ── 172.16.1.2
 const (
-	halfPins   = "/sys/fs/bpf/bench-half"
+	dsrPins    = "/sys/fs/bpf/bench-dsr"
 	nodeAddr   = "10.0.0.105/16"
 	nodeRouter = "10.0.0.110"
 )
 
 var (
-	halfClient = netip.MustParseAddrPort("192.168.0.7:1234")
-	halfVIP    = netip.MustParseAddrPort("10.1.1.1:80")
-	halfPod    = netip.MustParseAddrPort("172.16.1.2:8080")
-	halfDirect = netip.MustParseAddrPort("172.16.1.2:9090")
+	dsrClient = netip.MustParseAddrPort("192.168.0.7:1234")
+	dsrVIP    = netip.MustParseAddrPort("10.1.1.1:80")
+	dsrPod    = netip.MustParseAddrPort("172.16.1.2:8080")
+	dsrDirect = netip.MustParseAddrPort("172.16.1.2:9090")
 
-	halfBalancer = netip.MustParseAddr("172.16.9.9")
+	dsrBalancer = netip.MustParseAddr("172.16.9.9")
 )
 
-// Verdicts of a tc program (linux/pkt_cls.h): on its way, and sent elsewhere.
+// Verdicts of a tc program (linux/pkt_cls.h): continue, and redirect.
 const (
 	actUnspec   = -1
 	actRedirect = 7
 )
 
-// half is the programs of bpf/bench/server.c on the maps of a server's half.
-type half struct {
+// half contains the programs of bpf/bench/server.c on the maps of a DSR agent.
+type dsrAgent struct {
 	serverObjects
 	checks checks
 	node   *netns.NS
-	under  *dsr.Half
+	under  *dsr.Agent
 	pod    uint32
 	state  serverServerBench
 	frame  []byte
 }
 
-// checks is what a half looks at besides.
+// checks selects what the DSR agent verifies in addition.
 type checks int
 
 const (
 	noChecks     checks = iota
-	checkSender         // its address
-	checkSendTag        // and the authentication tag
+	checkSender         // the sender's address
+	checkSendTag        // that and the authentication tag
 )
 
 func (c checks) String() string {
 	return map[checks]string{checkSender: "sender checked", checkSendTag: "sender and tag checked"}[c]
 }
 
-// benchKeys is a key as a node has it.
+// benchKeys is a key like that of a node.
 var benchKeys = nodekey.Keys{{K0: 0x0123456789abcdef, K1: 0xfedcba9876543210, ID: 0x5f}}
 
-func newHalf(c checks) (*half, error) {
-	h := &half{checks: c}
+func newDSRAgent(c checks) (*dsrAgent, error) {
+	h := &dsrAgent{checks: c}
 	if err := h.make(); err != nil {
-		return nil, errors.Join(fmt.Errorf("server's half: %w", err), h.Close())
+		return nil, errors.Join(fmt.Errorf("DSR agent: %w", err), h.Close())
 	}
 	return h, nil
 }
 
-func (h *half) make() (err error) {
+func (h *dsrAgent) make() (err error) {
 	if h.node, err = netns.Create("node"); err != nil {
 		return err
 	}
@@ -92,35 +92,35 @@ func (h *half) make() (err error) {
 		return err
 	}
 	err = h.node.Do(func() error {
-		h.under, err = dsr.Open(dsr.Config{PinDir: halfPins, Log: slog.New(slog.DiscardHandler)})
+		h.under, err = dsr.Open(dsr.Config{PinDir: dsrPins, Log: slog.New(slog.DiscardHandler)})
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	if h.checks != noChecks {
-		if err := h.under.SetBalancers([]netip.Addr{halfBalancer}); err != nil {
+		if err := h.under.SetBalancers([]netip.Addr{dsrBalancer}); err != nil {
 			return err
 		}
 	}
-	if err := h.under.Set(halfEntries()); err != nil {
+	if err := h.under.Set(dsrEntries()); err != nil {
 		return err
 	}
 	return h.load(nil)
 }
 
-func halfEntries() (all []dsr.Entry) {
-	for server, method := range map[netip.AddrPort]service.Method{halfPod: service.Tunnel, halfDirect: service.DSRNAT} {
+func dsrEntries() (all []dsr.Entry) {
+	for server, method := range map[netip.AddrPort]service.Method{dsrPod: service.Tunnel, dsrDirect: service.DSRNAT} {
 		all = append(all, dsr.Entry{
-			Key:    service.Key{VIP: halfVIP.Addr(), Port: halfVIP.Port(), Protocol: service.TCP},
+			Key:    service.Key{VIP: dsrVIP.Addr(), Port: dsrVIP.Port(), Protocol: service.TCP},
 			Method: method, Server: server,
 		})
 	}
 	return all
 }
 
-// wire makes the node's two devices, in its namespace.
-func (h *half) wire() error {
+// wire creates the node's two devices, in its namespace.
+func (h *dsrAgent) wire() error {
 	if err := netns.WriteSysctl("net.ipv4.ip_forward", "1"); err != nil {
 		return err
 	}
@@ -147,15 +147,15 @@ func (h *half) wire() error {
 	if err != nil {
 		return err
 	}
-	to, err := netlink.ParseIPNet(halfPod.Addr().String() + "/32")
+	to, err := netlink.ParseIPNet(dsrPod.Addr().String() + "/32")
 	return errors.Join(err, netlink.AddrAdd(up, addr),
 		netlink.RouteAdd(&netlink.Route{LinkIndex: up.Attrs().Index, Gw: netip.MustParseAddr(nodeRouter).AsSlice()}),
 		netlink.RouteAdd(&netlink.Route{LinkIndex: pod.Attrs().Index, Dst: to, Scope: netlink.SCOPE_LINK}))
 }
 
-// load loads the programs onto the half's maps: this build's, or those of another
+// load loads the programs on the DSR agent's maps: this build's, or those of another
 // object.
-func (h *half) load(object io.ReaderAt) error {
+func (h *dsrAgent) load(object io.ReaderAt) error {
 	spec, err := loadServer()
 	if object != nil {
 		spec, err = bpfload.Other(object, loadServer)
@@ -181,8 +181,8 @@ func (h *half) load(object io.ReaderAt) error {
 		return err
 	}
 	if h.checks == checkSendTag {
-		// Each packet is of another flow, so its tag is wrong: that costs what a right one
-		// does, and is counted.
+		// Each packet belongs to another flow, so its tag is wrong. A wrong tag costs as
+		// much as a correct one, and is only counted.
 		if err := auth.Preset(spec, nodekey.Auth{Keys: benchKeys}); err != nil {
 			return err
 		}
@@ -194,14 +194,14 @@ func (h *half) load(object io.ReaderAt) error {
 	if h.checks != noChecks {
 		checked = 1
 	}
-	return errors.Join(h.RowsGeneration.Set(uint32(1)), h.BalancersChecked.Set(checked)) // as the agent has them
+	return errors.Join(h.RowsGeneration.Set(uint32(1)), h.BalancersChecked.Set(checked)) // as the agent sets them
 }
 
-// Close takes everything away.
-func (h *half) Close() error {
+// Close removes everything.
+func (h *dsrAgent) Close() error {
 	var errs []error
 	if h.under != nil {
-		errs = append(errs, h.under.Detach(), os.RemoveAll(halfPins))
+		errs = append(errs, h.under.Detach(), os.RemoveAll(dsrPins))
 	}
 	if h.BenchEmpty != nil {
 		errs = append(errs, h.serverObjects.Close())
@@ -212,10 +212,10 @@ func (h *half) Close() error {
 	return errors.Join(errs...)
 }
 
-// set has the half get frames like this one, whose headers are written anew, of
-// so many flows, a power of two. addr and port are where the client's are, and
-// option is behind the packet's first header.
-func (h *half) set(p craft.Packet, tunnelled bool, option []byte, side int, flows uint32) error {
+// set configures frames like this one, with new headers, of the given number of flows, a
+// power of two. side selects whether the client is the source or the destination. option
+// follows the packet's first header.
+func (h *dsrAgent) set(p craft.Packet, tunnelled bool, option []byte, side int, flows uint32) error {
 	const eth, ip, tcp = 14, 20, 20
 	frame, err := p.Frame()
 	if err != nil {
@@ -230,10 +230,10 @@ func (h *half) set(p craft.Packet, tunnelled bool, option []byte, side int, flow
 	if tunnelled {
 		tag := []byte(nil)
 		if h.checks == checkSendTag {
-			tag = append([]byte{0x9e, 10, benchKeys[0].ID}, make([]byte, 9)...) // an option with a tag alone
+			tag = append([]byte{0x9e, 10, benchKeys[0].ID}, make([]byte, 9)...) // an option with only a tag
 		}
 		frame = append(frame[:eth:eth], append(append(make([]byte, ip), tag...), frame[eth:]...)...)
-		headIPv4(frame[eth:], ip+len(tag), unix.IPPROTO_IPIP, halfBalancer, halfPod.Addr())
+		headIPv4(frame[eth:], ip+len(tag), unix.IPPROTO_IPIP, dsrBalancer, dsrPod.Addr())
 		inner += ip + len(tag)
 	}
 	l4 := inner + ip + len(option)
@@ -246,7 +246,7 @@ func (h *half) set(p craft.Packet, tunnelled bool, option []byte, side int, flow
 	return h.ServerBench.Put(uint32(0), h.state)
 }
 
-// headIPv4 writes an IPv4 header of so many bytes in front of what is there.
+// headIPv4 writes an IPv4 header of the given length at the start of b.
 func headIPv4(b []byte, bytes int, proto byte, from, to netip.Addr) {
 	b[0], b[8], b[9], b[10], b[11] = 0x40|byte(bytes/4), 64, proto, 0, 0
 	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
@@ -262,11 +262,10 @@ func headIPv4(b []byte, bytes int, proto byte, from, to netip.Addr) {
 	binary.BigEndian.PutUint16(b[10:], ^uint16(sum))
 }
 
-// run gives the pinned thread's CPU time of each of so many packets, in
-// nanoseconds.
-func (h *half) run(prog *ebpf.Program, packets, want int) (perPacket float64, err error) {
+// run returns the pinned thread's CPU time per packet, in nanoseconds.
+func (h *dsrAgent) run(prog *ebpf.Program, packets, want int) (perPacket float64, err error) {
 	var context [48]uint32
-	const ifindex = 10 // its place among the words of struct __sk_buff
+	const ifindex = 10 // its index among the words of struct __sk_buff
 	context[ifindex] = h.pod
 	opts := ebpf.RunOptions{Data: h.frame, Repeat: uint32(packets), Context: context[:]}
 	began, err := measure.ThreadTime()
@@ -284,12 +283,12 @@ func (h *half) run(prog *ebpf.Program, packets, want int) (perPacket float64, er
 	return float64((ended - began).Nanoseconds()) / float64(packets), err
 }
 
-// halfPackets are sent in a row.
-const halfPackets = 1 << 16
+// halfPackets is the number of packets in a row.
+const dsrPackets = 1 << 16
 
-// warm sets a case's frames, and sends every flow once, after those of the case
-// that makes the flows.
-func (h *half) warm(c halfCase) error {
+// warm sets a case's frames, and sends every flow once. If the case has a first case that
+// creates the flows, it does the same for that one before.
+func (h *dsrAgent) warm(c dsrCase) error {
 	if c.first != nil {
 		if err := h.warm(*c.first); err != nil {
 			return err
@@ -302,17 +301,17 @@ func (h *half) warm(c halfCase) error {
 	return err
 }
 
-// send sends a case's frames to the program that they are for.
-func (h *half) send(c halfCase) (perPacket float64, err error) {
+// send sends a case's frames to the matching program.
+func (h *dsrAgent) send(c dsrCase) (perPacket float64, err error) {
 	if c.answer {
-		return h.run(h.BenchFromServer, halfPackets, actRedirect)
+		return h.run(h.BenchFromServer, dsrPackets, actRedirect)
 	}
-	return h.run(h.BenchToServer, halfPackets, actUnspec)
+	return h.run(h.BenchToServer, dsrPackets, actUnspec)
 }
 
-// overhead is what the harness takes of a case's packet, by what its own programs
-// took: empty, store, room, rooms.
-func (c halfCase) overhead(took [4]float64) float64 {
+// overhead returns the time of the harness per packet of a case, computed from the times
+// of its own programs: empty, store, room, rooms.
+func (c dsrCase) overhead(took [4]float64) float64 {
 	ns := took[1] - took[0]
 	if c.tunnelled || len(c.option) > 0 {
 		ns += (took[3] - took[2]) / 7
@@ -320,8 +319,8 @@ func (c halfCase) overhead(took [4]float64) float64 {
 	return ns
 }
 
-// halfCase is one kind of packet at the server's node.
-type halfCase struct {
+// halfCase is one kind of packet at the backend's node.
+type dsrCase struct {
 	name      string
 	flows     uint32
 	packet    craft.Packet
@@ -329,42 +328,42 @@ type halfCase struct {
 	option    []byte
 	side      int // 1: the client is the destination
 	answer    bool
-	first     *halfCase // is sent before, and makes the flows
+	first     *dsrCase // is sent before, and makes the flows
 	checks    checks
 	goal      float64
 }
 
-func halfCases() (all []halfCase) {
+func dsrCases() (all []dsrCase) {
 	toward := func(to netip.AddrPort) craft.Packet {
-		return craft.Packet{From: halfClient, To: to, Protocol: "tcp", Payload: 26, TTL: 63}
+		return craft.Packet{From: dsrClient, To: to, Protocol: "tcp", Payload: 26, TTL: 63}
 	}
-	option := append([]byte{0x9e, 8}, halfVIP.Addr().AsSlice()...) // OPTION4_TYPE
-	option = binary.BigEndian.AppendUint16(option, halfVIP.Port())
+	option := append([]byte{0x9e, 8}, dsrVIP.Addr().AsSlice()...) // OPTION4_TYPE
+	option = binary.BigEndian.AppendUint16(option, dsrVIP.Port())
 	for _, l := range []load{one, thou, sixty} {
-		known := halfCase{name: "server's half, known flow, " + l.name, flows: uint32(l.flows), packet: toward(halfVIP), tunnelled: true, goal: 120}
+		known := dsrCase{name: "DSR agent, known flow, " + l.name, flows: uint32(l.flows), packet: toward(dsrVIP), tunnelled: true, goal: 120}
 		all = append(all, known,
-			halfCase{name: "server's half, answer, " + l.name, flows: uint32(l.flows), side: 1, answer: true, first: &known,
-				packet: craft.Packet{From: halfPod, To: halfClient, Protocol: "tcp", Payload: 26}})
+			dsrCase{name: "DSR agent, answer, " + l.name, flows: uint32(l.flows), side: 1, answer: true, first: &known,
+				packet: craft.Packet{From: dsrPod, To: dsrClient, Protocol: "tcp", Payload: 26}})
 	}
 	for _, c := range []checks{checkSender, checkSendTag} {
-		all = append(all, halfCase{name: "server's half, known flow, " + c.String() + ", " + thou.name, flows: uint32(thou.flows), packet: toward(halfVIP), tunnelled: true, checks: c})
+		all = append(all, dsrCase{name: "DSR agent, known flow, " + c.String() + ", " + thou.name, flows: uint32(thou.flows), packet: toward(dsrVIP), tunnelled: true, checks: c})
 	}
-	optioned := halfCase{name: "server's half, dsr-nat, known flow, with the option, 1 k flows", flows: 1 << 10, packet: toward(halfDirect), option: option}
+	optioned := dsrCase{name: "DSR agent, dsr-nat, known flow, with the option, 1 k flows", flows: 1 << 10, packet: toward(dsrDirect), option: option}
 	return append(all, optioned,
-		halfCase{name: "server's half, dsr-nat, known flow, 1 k flows", flows: 1 << 10, packet: toward(halfDirect), first: &optioned})
+		dsrCase{name: "DSR agent, dsr-nat, known flow, 1 k flows", flows: 1 << 10, packet: toward(dsrDirect), first: &optioned})
 }
 
-// serverHalf measures packets of known flows at the server's node, both ways: a
-// packet's whole time in BPF_PROG_TEST_RUN, its own loop among it, less what
-// restoring the packet costs by itself.
-func (m *meter) serverHalf(ctx context.Context) (err error) {
-	var h *half
+// serverHalf measures packets of known flows at the backend's node, in both directions:
+// the total time of a packet in BPF_PROG_TEST_RUN, including its own loop, less the time
+// to restore the packet.
+func (m *meter) dsrAgent(ctx context.Context) (err error) {
+	var h *dsrAgent
 	defer func() {
 		if h != nil {
 			err = errors.Join(err, h.Close())
 		}
 	}()
-	for _, c := range halfCases() {
+	for _, c := range dsrCases() {
 		if !m.wanted(c.name) {
 			continue
 		}
@@ -375,14 +374,14 @@ func (m *meter) serverHalf(ctx context.Context) (err error) {
 			h = nil
 		}
 		if h == nil {
-			if h, err = newHalf(c.checks); err != nil {
+			if h, err = newDSRAgent(c.checks); err != nil {
 				return err
 			}
-			m.report.Note("server's half: less what writing the headers anew and making room for what was taken off cost by themselves, measured in the same round")
+			m.report.Note("DSR agent: less what writing the headers anew and making room for what was taken off cost by themselves, measured in the same round")
 		}
-		measure := m.halfCase
+		measure := m.dsrCase
 		if m.o.Against != nil {
-			measure = m.compareHalf
+			measure = m.compareDSR
 		}
 		if err := measure(ctx, h, c); err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
@@ -391,7 +390,7 @@ func (m *meter) serverHalf(ctx context.Context) (err error) {
 	return nil
 }
 
-func (m *meter) halfCase(ctx context.Context, h *half, c halfCase) (err error) {
+func (m *meter) dsrCase(ctx context.Context, h *dsrAgent, c dsrCase) (err error) {
 	floor, err := floorRig(floorBare, 1, ringSize, m.eth0)
 	if err != nil {
 		return err
@@ -404,10 +403,10 @@ func (m *meter) halfCase(ctx context.Context, h *half, c halfCase) (err error) {
 		return err
 	}
 	turn := func(name string, prog *ebpf.Program, want int) contender {
-		return contender{name, func() (float64, error) { return h.run(prog, halfPackets, want) }}
+		return contender{name, func() (float64, error) { return h.run(prog, dsrPackets, want) }}
 	}
 	all := []contender{
-		{floorBare, func() (float64, error) { return floor.run(halfPackets) }},
+		{floorBare, func() (float64, error) { return floor.run(dsrPackets) }},
 		turn("empty", h.BenchEmpty, actUnspec), turn("store", h.BenchStore, actUnspec),
 		turn("room", h.BenchRoom, actUnspec), turn("rooms", h.BenchRooms, actUnspec),
 		{c.name, func() (float64, error) { return h.send(c) }},

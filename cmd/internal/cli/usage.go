@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// groupAnnotation names the group of a flag in help texts.
+const groupAnnotation = "fairlead/group"
+
+// GroupFlags puts flags of a command into a group of its help, in the order of the calls.
+// A name that ends in "*" stands for all flags with that prefix.
+func GroupFlags(cmd *cobra.Command, title string, names ...string) {
+	for _, name := range names {
+		found := false
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			prefix, wild := strings.CutSuffix(name, "*")
+			if f.Name != name && (!wild || !strings.HasPrefix(f.Name, prefix)) {
+				return
+			}
+			found = true
+			if f.Annotations == nil {
+				f.Annotations = map[string][]string{}
+			}
+			if f.Annotations[groupAnnotation] == nil {
+				f.Annotations[groupAnnotation] = []string{title}
+			}
+		})
+		if !found {
+			panic("cli: " + cmd.Name() + " has no flag " + name)
+		}
+	}
+	titles := strings.Split(cmd.Annotations[groupAnnotation], "\n")
+	if cmd.Annotations == nil {
+		cmd.Annotations = map[string]string{}
+		titles = nil
+	}
+	cmd.Annotations[groupAnnotation] = strings.Join(append(titles, title), "\n")
+}
+
+// usageTemplate is cobra's, with flagUsages in place of its own list of flags.
+var usageTemplate = strings.NewReplacer(
+	"\n\nFlags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}", "{{flagUsages .}}",
+	"{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}", "{{inheritedUsages .}}",
+).Replace((&cobra.Command{}).UsageTemplate())
+
+func init() {
+	cobra.AddTemplateFunc("flagUsages", flagUsages)
+	cobra.AddTemplateFunc("inheritedUsages", func(cmd *cobra.Command) string {
+		return strings.TrimRight(listFlags(all(cmd.InheritedFlags())), "\n")
+	})
+}
+
+// flagUsages lists the flags of a command by group; those without one come last.
+func flagUsages(cmd *cobra.Command) string {
+	var b strings.Builder
+	rest := all(cmd.LocalFlags())
+	for _, title := range strings.Split(cmd.Annotations[groupAnnotation], "\n") {
+		var group []*pflag.Flag
+		rest = slices.DeleteFunc(rest, func(f *pflag.Flag) bool {
+			is := slices.Equal(f.Annotations[groupAnnotation], []string{title})
+			if is {
+				group = append(group, f)
+			}
+			return is
+		})
+		if len(group) > 0 {
+			fmt.Fprintf(&b, "\n\n%s flags:\n%s", title, strings.TrimRight(listFlags(group), "\n"))
+		}
+	}
+	title := "Flags"
+	if b.Len() > 0 {
+		title = "Other flags"
+	}
+	if len(rest) > 0 {
+		fmt.Fprintf(&b, "\n\n%s:\n%s", title, strings.TrimRight(listFlags(rest), "\n"))
+	}
+	return b.String()
+}
+
+func all(set *pflag.FlagSet) (flags []*pflag.Flag) {
+	set.VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			flags = append(flags, f)
+		}
+	})
+	return flags
+}
+
+// helpWidth is the width of help texts, in columns.
+const helpWidth = 100
+
+// listFlags writes each flag as "  -w, --watch DURATION   text (default 1s)", wrapped.
+func listFlags(flags []*pflag.Flag) string {
+	left := make([]string, len(flags))
+	width := 0
+	for i, f := range flags {
+		left[i] = "      --" + f.Name
+		if f.Shorthand != "" {
+			left[i] = "  -" + f.Shorthand + ", --" + f.Name
+		}
+		if kind := valueType(f); kind != "" {
+			left[i] += " " + kind
+		}
+		width = max(width, len(left[i]))
+	}
+	var b strings.Builder
+	for i, f := range flags {
+		_, text := pflag.UnquoteUsage(f)
+		indent := width + 3
+		fmt.Fprintf(&b, "%-*s%s\n", indent, left[i], wrap(text+defaultOf(f), max(helpWidth-indent, 30), indent))
+	}
+	return b.String()
+}
+
+// wrap breaks text into lines of at most width columns; all but the first are indented.
+func wrap(text string, width, indent int) string {
+	var b strings.Builder
+	column := 0
+	for _, word := range strings.Fields(text) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case column == 0:
+		case column+1+n > width:
+			b.WriteString("\n" + strings.Repeat(" ", indent))
+			column = 0
+		default:
+			b.WriteByte(' ')
+			column++
+		}
+		b.WriteString(word)
+		column += n
+	}
+	return b.String()
+}
+
+// valueType returns the type of a flag's value in upper case, "" for a switch.
+func valueType(f *pflag.Flag) string {
+	name, _ := pflag.UnquoteUsage(f)
+	switch name {
+	case "int", "uint", "uint16", "uint32", "uint64", "float":
+		return "NUMBER"
+	case "strings", "string":
+		return strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+	}
+	return strings.ToUpper(name)
+}
+
+// defaultOf returns " (default X)" unless the default is a zero value or in the text.
+func defaultOf(f *pflag.Flag) string {
+	if slices.Contains([]string{"", "0", "false", "[]", "0s"}, f.DefValue) || strings.Contains(f.Usage, "(default") {
+		return ""
+	}
+	return " (default " + strings.Trim(f.DefValue, "[]") + ")"
+}
