@@ -31,14 +31,14 @@ type (
 	}
 )
 
-// passProgram is "return XDP_PASS", written out here since a lab must not need
-// the product's loader.
+// passProgram is "return XDP_PASS", written out here because a lab must not depend on the
+// product's loader.
 var passProgram = []bpfInsn{
 	{code: unix.BPF_ALU64 | unix.BPF_MOV | unix.BPF_K, imm: 2},
 	{code: unix.BPF_JMP | unix.BPF_EXIT},
 }
 
-// attachXDP attaches a program to an interface, in the driver.
+// attachXDP attaches a program to an interface in native mode.
 func attachXDP(ns *netns.NS, dev netlink.Link, program []bpfInsn) error {
 	fd, err := loadXDP(program)
 	if err != nil {
@@ -55,14 +55,14 @@ func loadXDP(program []bpfInsn) (fd int, err error) {
 	license := []byte("GPL\x00")
 	attr := progLoad{
 		progType: unix.BPF_PROG_TYPE_XDP, insnCount: uint32(len(program)), insns: &program[0], license: &license[0],
-		flags: unix.BPF_F_XDP_HAS_FRAGS, // else the peer could send no GSO packet
+		flags: unix.BPF_F_XDP_HAS_FRAGS, // otherwise the peer could send no GSO packet
 	}
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	pin.Pin(attr.insns)
 	pin.Pin(attr.license)
-	// The verifier gives up where a signal is pending, as Go's runtime sends
-	// them to itself.
+	// The verifier gives up if a signal is pending, and Go's runtime sends signals to
+	// itself.
 	for range 100 {
 		r, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_PROG_LOAD, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))
 		if errno == 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/lab"
 )
 
-// What goes first does so before other sessions, too, and leaves this one as it is.
+// GoFirst takes precedence over other sessions too, and leaves this one unchanged.
 func TestGoFirst(t *testing.T) {
 	l, err := lab.Build(t.Context(), smallNetwork())
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/fairlead/fairlead/lab/netns"
 )
 
-// Host is a host that stands.
+// Host is a running host.
 type Host struct {
 	spec HostSpec
 	ns   *netns.NS
@@ -31,8 +31,8 @@ type Host struct {
 	listeners []net.Listener
 }
 
-// quiet are the settings of every host: no packet is sent, dropped or waited
-// for that the drawing does not ask for.
+// quiet are the settings of every host: no packet is sent, dropped or delayed unless the
+// topology requires it.
 var quiet = map[string]string{
 	"net.ipv4.conf.%s.rp_filter":            "0",
 	"net.ipv4.conf.%s.send_redirects":       "0",
@@ -81,7 +81,7 @@ func (h *Host) configure() (err error) {
 	return addAddresses(h.link, lo, h.spec.Loopback)
 }
 
-// finish does what needs the links.
+// finish does what requires the links.
 func (h *Host) finish(ctx context.Context) error {
 	if _, err := awaitDev(ctx, h.link, "lo", h.spec.Loopback); err != nil {
 		return err
@@ -103,21 +103,21 @@ func writeSysctls(ns *netns.NS, sysctls map[string]string) error {
 	})
 }
 
-// Name is the host's name, and its namespace's.
+// Name is the name of the host and of its namespace.
 func (h *Host) Name() string { return h.spec.Name }
 
 // Namespace is the host's network namespace.
 func (h *Host) Namespace() *netns.NS { return h.ns }
 
-// Netlink is a route netlink handle of the host's namespace; it lives as long
-// as the host.
+// Netlink is a route netlink handle in the host's namespace; it lives as long as the
+// host.
 func (h *Host) Netlink() *netlink.Handle { return h.link }
 
-// Do runs f in the host's namespace, as netns.NS.Do has it.
+// Do runs f in the host's namespace, like netns.NS.Do.
 func (h *Host) Do(f func() error) error { return h.ns.Do(f) }
 
-// Listen opens a listener in the host; it works from everywhere and is closed
-// with the host.
+// Listen opens a listener in the host; it can be used from everywhere and is closed with
+// the host.
 func (h *Host) Listen(network, address string) (net.Listener, error) {
 	var ln net.Listener
 	err := h.Do(func() (err error) {
@@ -143,14 +143,14 @@ func (h *Host) ListenPacket(network, address string) (net.PacketConn, error) {
 	return c, err
 }
 
-// Dial opens a TCP connection from the host, from a given local address or,
-// where that is the zero Addr, whichever the kernel takes.
+// Dial opens a TCP connection from the host, from a local address or, for the zero Addr,
+// from one that the kernel selects.
 func (h *Host) Dial(ctx context.Context, local netip.Addr, remote netip.AddrPort) (net.Conn, error) {
 	return h.ns.DialTCP(ctx, local, remote)
 }
 
-// Start starts a command in the host, as the leader of a process group of its
-// own. The lab ends it with the host at the latest.
+// Start starts a command in the host, as the leader of its own process group. The lab
+// ends it with the host at the latest.
 func (h *Host) Start(cmd *exec.Cmd) (*Process, error) {
 	p, err := start(h.ns, cmd)
 	if err != nil {
@@ -168,9 +168,9 @@ func (h *Host) Start(cmd *exec.Cmd) (*Process, error) {
 	return p, nil
 }
 
-// Converse is Start for what is told on its standard input and answers on its
-// standard output. It goes before other work on this machine, which is no part of
-// what is measured by it; what it says beside goes where this process says it.
+// Converse is Start for a command that reads orders from its standard input and answers
+// on its standard output. It takes precedence over other work on this machine, which is
+// not part of the measurement; its standard error is that of this process.
 func (h *Host) Converse(cmd *exec.Cmd) (p *Process, in io.WriteCloser, out io.ReadCloser, err error) {
 	cmd.Stderr = os.Stderr
 	if in, err = cmd.StdinPipe(); err != nil {
@@ -190,8 +190,8 @@ func (h *Host) Converse(cmd *exec.Cmd) (p *Process, in io.WriteCloser, out io.Re
 	return p, in, out, p.GoFirst()
 }
 
-// Self returns a command that runs this program again, for the parts of an
-// experiment that must be processes of their own.
+// Self returns a command that runs this program again, for parts of an experiment that
+// must be separate processes.
 func Self(args ...string) *exec.Cmd { return exec.Command("/proc/self/exe", args...) }
 
 // killAll kills the host's processes and waits for their end.

@@ -1,8 +1,8 @@
-// Package lab makes networks out of network namespaces from a Go value that
-// reads like a drawing: hosts, switches, links, routes, SNAT, shaping. Hosts
-// and links may come and go while it runs, and a link may be cut silently. It
-// needs root and a /run/netns of its own (lab/sandbox gives both); it knows
-// nothing of load balancing, which is lab/paper's and the demo's business.
+// Package lab creates networks of network namespaces from a Go value that reads like a
+// drawing: hosts, switches, links, routes, SNAT, shaping. Hosts and links may be added
+// and removed while it runs, and a link may be cut silently. It needs root and its own
+// /run/netns (lab/sandbox provides both). Load balancing does not belong here, but in
+// lab/paper and the demo.
 package lab
 
 import (
@@ -13,18 +13,18 @@ import (
 	"sync"
 )
 
-// Lab is a Topology that stands. Its methods may be called from any goroutine.
+// Lab is a running Topology. Its methods are safe for concurrent use.
 type Lab struct {
 	mu       sync.Mutex
 	title    string
 	hosts    []*Host
 	switches []*ethernetSwitch
 	links    []*link
-	panel    *patchPanel // made with the first cuttable link
+	panel    *patchPanel // created with the first cuttable link
 	made     int         // names for ports and bridges
 }
 
-// Build makes a topology. Where it fails it leaves nothing behind.
+// Build creates a topology. If it fails, it leaves nothing behind.
 func Build(ctx context.Context, t Topology) (*Lab, error) {
 	l := &Lab{title: t.Title}
 	if err := l.Add(ctx, t); err != nil {
@@ -33,8 +33,8 @@ func Build(ctx context.Context, t Topology) (*Lab, error) {
 	return l, nil
 }
 
-// Add makes more hosts, switches and links, which may join what stands. Where
-// it fails it takes its part away again.
+// Add creates more hosts, switches and links, which may connect to existing ones. If it
+// fails, it removes what it has created.
 func (l *Lab) Add(ctx context.Context, part Topology) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,8 +59,8 @@ func (l *Lab) Add(ctx context.Context, part Topology) error {
 	return fmt.Errorf("lab: %w", err)
 }
 
-// add makes things in the order in which they need each other: routes need
-// all addresses, sysctls may name interfaces.
+// add creates things in the order of their dependencies: routes need all addresses,
+// sysctls may name interfaces.
 func (l *Lab) add(ctx context.Context, part Topology) error {
 	var hosts []*Host
 	for _, spec := range part.Hosts {
@@ -101,8 +101,8 @@ func (l *Lab) add(ctx context.Context, part Topology) error {
 	return ctx.Err()
 }
 
-// Remove takes hosts away, with their links, processes and listeners. Names of
-// hosts that are gone already are no error.
+// Remove removes hosts, with their links, processes and listeners. Hosts that are already
+// gone are not an error.
 func (l *Lab) Remove(names ...string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,8 +128,8 @@ func (l *Lab) removeHost(h *Host) error {
 	return h.close()
 }
 
-// Close kills all processes and takes everything away. The kernel ends links
-// with their namespaces a moment later.
+// Close kills all processes and removes everything. The kernel removes links with their
+// namespaces a moment later.
 func (l *Lab) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -150,8 +150,8 @@ func (l *Lab) Close() error {
 	return errors.Join(errs...)
 }
 
-// Host gives the host of that name. It panics where there is none: names come
-// from the drawing, so that is a mistake in the program.
+// Host returns the host with that name. It panics if there is no such host, because names
+// come from the topology.
 func (l *Lab) Host(name string) *Host {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -171,7 +171,7 @@ func (l *Lab) find(name string) *Host {
 	return nil
 }
 
-// Topology draws what stands now.
+// Topology returns the current topology.
 func (l *Lab) Topology() Topology {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,7 +188,7 @@ func (l *Lab) Topology() Topology {
 	return t
 }
 
-// names are those taken; true for a switch.
+// names are the names in use; true for a switch.
 func (l *Lab) names() map[string]bool {
 	names := map[string]bool{}
 	for _, h := range l.hosts {

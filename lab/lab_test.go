@@ -29,10 +29,10 @@ func TestMain(m *testing.M) {
 	testkit.Main(m)
 }
 
-// long is far more than anything here takes.
+// long is far more than any step here takes.
 const long = 30 * time.Second
 
-// smallNetwork is what most tests stand on:
+// smallNetwork is the network of most tests:
 //
 //	outside ─ router ═ lan ═ a, b ; b ─ pod (cuttable)
 func smallNetwork() lab.Topology {
@@ -94,7 +94,7 @@ func build(t *testing.T, topology lab.Topology) *lab.Lab {
 	return l
 }
 
-// whoami serves, on a host, each caller's own address.
+// whoami serves, on a host, each client's own address.
 func whoami(t *testing.T, h *lab.Host, address string) {
 	t.Helper()
 	ln, err := h.Listen("tcp", address)
@@ -113,7 +113,7 @@ func whoami(t *testing.T, h *lab.Host, address string) {
 	}()
 }
 
-// ask gives the address that a whoami sees the host as.
+// ask returns the address that a whoami server sees for the host.
 func ask(h *lab.Host, remote string, patience time.Duration) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -317,7 +317,7 @@ func TestBuildInterruptedLeavesNothing(t *testing.T) {
 
 func TestProcesses(t *testing.T) {
 	l := build(t, smallNetwork())
-	// run starts a script and waits until it says "ready".
+	// run starts a script and waits until it prints "ready".
 	run := func(script string) *lab.Process {
 		t.Helper()
 		cmd := exec.Command("/bin/sh", "-c", script)

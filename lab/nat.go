@@ -52,7 +52,7 @@ func natChain(conn *nftables.Conn, v4 bool) *nftables.Chain {
 	})
 }
 
-// Which address of a packet is matched.
+// whichAddress is the address of a packet that is matched.
 type whichAddress int
 
 const (
@@ -60,8 +60,8 @@ const (
 	destination
 )
 
-// matchPrefix loads an address from the IP header (RFC 791, RFC 8200), masks
-// and compares it.
+// matchPrefix loads an address from the IP header (RFC 791, RFC 8200), masks it and
+// compares it.
 func matchPrefix(p netip.Prefix, which whichAddress, op expr.CmpOp) []expr.Any {
 	offset, length := uint32(8), uint32(net.IPv6len)
 	if p.Addr().Is4() {
@@ -80,7 +80,7 @@ func matchPrefix(p netip.Prefix, which whichAddress, op expr.CmpOp) []expr.Any {
 	}
 }
 
-// IPNet is a prefix, or an address with its prefix's length, as netlink takes it.
+// IPNet converts a prefix, or an address with its prefix length, for netlink.
 func IPNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }

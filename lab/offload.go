@@ -21,7 +21,7 @@ type ifreqData struct {
 	_    [16]byte
 }
 
-// setOffloads turns an end's offloads to what the drawing asks for.
+// setOffloads sets the offloads of an end as in the topology.
 func setOffloads(ns *netns.NS, e End) error {
 	if !e.TxChecksumOff && !e.GRO {
 		return nil
@@ -46,9 +46,9 @@ func setOffloads(ns *netns.NS, e End) error {
 	})
 }
 
-// Offload turns an interface's help with what is sent on or off: with it the kernel
-// hands on up to 64 KiB as one packet and leaves checksums to be filled in; without
-// it, as to a device that can do neither, packets of the MTU with their checksums.
+// Offload turns an interface's transmit offloads on or off. With them the kernel passes
+// on up to 64 KiB as one packet and leaves checksums incomplete; without them, packets of
+// the MTU with complete checksums, as to a device that supports neither.
 func (h *Host) Offload(dev string, on bool) error {
 	return h.Do(func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -60,8 +60,8 @@ func (h *Host) Offload(dev string, on bool) error {
 		if on {
 			value = 1
 		}
-		// Segmentation needs checksums: they are on first, and the kernel takes the
-		// one off with the other.
+		// Segmentation needs checksums: they are turned on first, and the kernel turns
+		// segmentation off with checksums.
 		for _, cmd := range []uint32{unix.ETHTOOL_STXCSUM, unix.ETHTOOL_SGSO, unix.ETHTOOL_STSO} {
 			if _, err := ethtool(fd, dev, cmd, value); err != nil {
 				return fmt.Errorf("host %s: %s: offloads: %w", h.Name(), dev, err)
@@ -71,7 +71,7 @@ func (h *Host) Offload(dev string, on bool) error {
 	})
 }
 
-// ethtool does one of the ethtool ioctls that set or get a single value.
+// ethtool makes one of the ethtool ioctls that set or get a single value.
 func ethtool(fd int, dev string, cmd, data uint32) (uint32, error) {
 	value := ethtoolValue{cmd: cmd, data: data}
 	req := ifreqData{data: &value}
@@ -83,8 +83,8 @@ func ethtool(fd int, dev string, cmd, data uint32) (uint32, error) {
 	return value.data, nil
 }
 
-// TxChecksumOff makes the kernel fill in checksums before a packet leaves a device,
-// as an End with that does.
+// TxChecksumOff makes the kernel complete checksums before a packet leaves a device, like
+// an End with that setting.
 func TxChecksumOff(ns *netns.NS, device string) error {
 	return setOffloads(ns, End{Dev: device, TxChecksumOff: true})
 }

@@ -30,7 +30,7 @@ func TestOffloadsAreAsDrawn(t *testing.T) {
 		{l.Host("b").ns, "eth0", 1, 0},
 		{l.Host("a").ns, "eth1", 0, 1},
 		{l.Host("c").ns, "eth0", 1, 0},
-		{l.panel.ns, "wire1b", 0, 1}, // c's neighbour in a's place
+		{l.panel.ns, "wire1b", 0, 1}, // c's neighbor in a's place
 		{l.panel.ns, "wire1a", 1, 0},
 	} {
 		var txsum, gro uint32

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// String draws the topology as a tree that hangs from its first host:
+// String draws the topology as a tree with its first host as root:
 //
 //	client                client           192.168.0.10/24
 //	└─ router             upstream router  192.168.0.1/24  10.0.0.110/16
@@ -16,7 +16,7 @@ import (
 //	      └═ node1        node             10.0.0.105/16
 //	         └─ web1      server           172.16.1.20/32
 //
-// Links that would close a ring are listed below it.
+// Links that would close a loop are listed below it.
 func (t Topology) String() string {
 	p := picture{topology: t, seen: map[string]bool{}, below: map[string][]*Link{}}
 	for _, h := range t.Hosts {
@@ -31,13 +31,13 @@ func (t Topology) String() string {
 type picture struct {
 	topology Topology
 	seen     map[string]bool
-	below    map[string][]*Link // the links by which others hang on a host
+	below    map[string][]*Link // the links to the children of a host
 	drawn    []*Link
-	rows     [][3]string // the tree, what it is, its addresses
+	rows     [][3]string // the tree, a description, the addresses
 }
 
-// span finds the tree below a root, breadth first: each hangs where it is
-// nearest to the root.
+// span finds the tree below a root, breadth first: each node is where it is nearest to
+// the root.
 func (p *picture) span(root string) {
 	p.seen[root] = true
 	for queue := []string{root}; len(queue) > 0; queue = queue[1:] {
@@ -56,11 +56,11 @@ func (p *picture) span(root string) {
 	}
 }
 
-// branches are how a neighbour hangs on a host or, true, on a switch.
+// branches are the connectors to a host or, true, to a switch.
 var branches = map[bool]string{false: "─ ", true: "═ "}
 
-// draw adds a host's row and those below it; from is the link by which it
-// hangs, above the one before that.
+// draw adds a host's row and those below it; from is the link to its parent, above the
+// one before that.
 func (p *picture) draw(name, lead, indent string, from, above *Link) {
 	is, addrs, isSwitch := p.describe(name)
 	if from.mtu() != above.mtu() {
@@ -81,7 +81,7 @@ func (p *picture) isSwitch(name string) bool {
 	return slices.ContainsFunc(p.topology.Switches, func(s SwitchSpec) bool { return s.Name == name })
 }
 
-// describe tells what a host or switch is, and its addresses.
+// describe returns what a host or switch is, and its addresses.
 func (p *picture) describe(name string) (is, addrs string, isSwitch bool) {
 	for _, s := range p.topology.Switches {
 		if s.Name == name {
@@ -104,7 +104,7 @@ func (p *picture) describe(name string) (is, addrs string, isSwitch bool) {
 	return is, strings.Join(few(distinct(own)), "  "), false
 }
 
-// few keeps a row short: the first addresses and how many more there are.
+// few shortens a row: the first addresses and how many more there are.
 func few(all []string) []string {
 	const most = 6
 	if len(all) <= most {
@@ -113,7 +113,7 @@ func few(all []string) []string {
 	return append(all[:2:2], fmt.Sprintf("and %d more", len(all)-2))
 }
 
-// mtu of a link; of none, the usual one.
+// mtu returns the MTU of a link; for nil, the default.
 func (l *Link) mtu() int {
 	if l == nil || l.MTU == 0 {
 		return defaultMTU
@@ -158,7 +158,7 @@ func pad(s string, width int) string {
 	return s + strings.Repeat(" ", width-utf8.RuneCountInString(s))
 }
 
-// other is the end that is not name's.
+// other is the end that does not belong to name.
 func (l *Link) other(name string) End {
 	if l.A.Host == name {
 		return l.B

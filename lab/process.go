@@ -25,7 +25,7 @@ func start(ns *netns.NS, cmd *exec.Cmd) (*Process, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
-	cmd.SysProcAttr.Setsid = true // a process group to kill, and scheduled apart: see GoFirst
+	cmd.SysProcAttr.Setsid = true // a process group to kill, and scheduled separately: see GoFirst
 	if err := ns.Do(cmd.Start); err != nil {
 		return nil, err
 	}
@@ -43,13 +43,13 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // Done is closed when the process has ended and its output is copied.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait waits for the end and gives exec.Cmd.Wait's answer.
+// Wait waits for the end and returns the result of exec.Cmd.Wait.
 func (p *Process) Wait() error {
 	<-p.done
 	return p.err
 }
 
-// Signal sends a signal to the process alone; one that has ended is no error.
+// Signal sends a signal only to the process itself; it is not an error if it has ended.
 func (p *Process) Signal(s os.Signal) error {
 	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -57,18 +57,18 @@ func (p *Process) Signal(s os.Signal) error {
 	return nil
 }
 
-// BeforeTheLoad is the nice value of what goes first.
+// BeforeTheLoad is the nice value of processes that take precedence.
 const BeforeTheLoad = -15
 
-// GoFirst has the process go before others. In a network of machines the load does
-// not take the routers' and balancers' processors; here all share one machine's. One
-// that has ended already is found out by whoever waits for it.
+// GoFirst gives the process precedence over others. In a network of real machines the
+// load does not use the CPUs of routers and load balancers; here all share one machine. A
+// process that has already ended is not an error: its waiter notices.
 func (p *Process) GoFirst() error { return GoFirst(p.PID()) }
 
-// GoFirst has the leader of a session and its process group go before others. Where
-// the kernel schedules each session as one (sched_autogroup_enabled), nice values
-// count within a session only, and the session has one of its own: BFD would
-// otherwise take a balancer for dead that another session's compiler keeps waiting.
+// GoFirst gives precedence to the leader of a session and its process group. If the
+// kernel schedules each session as one unit (sched_autogroup_enabled), nice values only
+// count within a session, and the session has its own: otherwise BFD would consider a
+// load balancer dead that is delayed by a compiler in another session.
 func GoFirst(pid int) error {
 	if err := unix.Setpriority(unix.PRIO_PGRP, pid, BeforeTheLoad); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("process %d: set its priority: %w", pid, err)
@@ -76,8 +76,8 @@ func GoFirst(pid int) error {
 	return SessionGoesFirst(pid)
 }
 
-// SessionGoesFirst has the session that a process leads go before others, as far as
-// the kernel schedules sessions. Within it all stays as it is.
+// SessionGoesFirst gives precedence to the session that a process leads, if the kernel
+// schedules sessions. Priorities within the session are unchanged.
 func SessionGoesFirst(pid int) error {
 	group := fmt.Sprintf("/proc/%d/autogroup", pid)
 	err := os.WriteFile(group, fmt.Append(nil, BeforeTheLoad), 0)
@@ -87,10 +87,10 @@ func SessionGoesFirst(pid int) error {
 	return nil
 }
 
-// Kill kills the process and its process group at once.
+// Kill kills the process and its process group.
 func (p *Process) Kill() error {
 	select {
-	case <-p.done: // its number may be another's by now
+	case <-p.done: // its process ID may have been reused
 		return nil
 	default:
 	}
@@ -100,8 +100,8 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Stop asks the process to end (SIGTERM), kills it where it has not within the
-// given time, and gives Wait's answer.
+// Stop sends SIGTERM to the process, kills it if it has not ended within the given time,
+// and returns the result of Wait.
 func (p *Process) Stop(within time.Duration) error {
 	if err := p.Signal(unix.SIGTERM); err != nil {
 		return err

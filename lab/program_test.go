@@ -21,8 +21,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// runHelper is a program as the demo is one: in a sandbox of its own it builds
-// a lab with a process in it, waits for SIGINT, and cleans up.
+// runHelper is a program like the demo: in its own sandbox it builds a lab with a process
+// in it, waits for SIGINT, and cleans up.
 func runHelper() int {
 	if err := sandbox.Enter(sandbox.Options{Name: "lab-helper", Net: true}); err != nil {
 		fmt.Println(err)
@@ -108,7 +108,7 @@ func TestProgramWithALabLeavesNothing(t *testing.T) {
 	}
 }
 
-// helpers are the processes that the helper, and what it starts, run as.
+// helpers are the processes of the helper and of what it starts.
 func helpers() []string {
 	var found []string
 	environs, _ := filepath.Glob("/proc/[0-9]*/environ")

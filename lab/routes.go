@@ -12,9 +12,9 @@ import (
 	"github.com/fairlead/fairlead/internal/netlist"
 )
 
-// Routes shows the routes of the host's main table to a prefix, each as its
-// metric and its next hops, sorted, with their weights where these are not all 1:
-// "20: 10.0.0.105 10.0.0.106*3".
+// Routes formats the routes of the host's main table to a prefix, each with its metric
+// and its next hops, sorted, with their weights unless all are 1: "20: 10.0.0.105
+// 10.0.0.106*3".
 func (h *Host) Routes(to netip.Prefix) ([]string, error) {
 	family := unix.AF_INET6
 	if to.Addr().Is4() {

@@ -15,10 +15,10 @@ import (
 // larger than the bucket.
 const minBurst = 2 * 1700
 
-// queueLimit is what a shaper lets wait, in bytes.
+// queueLimit is the queue length of a shaper, in bytes.
 const queueLimit = 256 << 10
 
-// shape puts an end's shaper in place.
+// shape attaches an end's shaper.
 func shape(h *netlink.Handle, dev netlink.Link, s Shape) error {
 	switch {
 	case s.Rate == 0:
@@ -29,14 +29,14 @@ func shape(h *netlink.Handle, dev netlink.Link, s Shape) error {
 	return addHTB(h, dev, s)
 }
 
-// Reshape puts another shaper, or none, in the place of what an interface has.
+// Reshape replaces an interface's shaper, or removes it.
 func (h *Host) Reshape(dev string, s Shape) error {
 	found, err := h.link.LinkByName(dev)
 	if err != nil {
 		return fmt.Errorf("host %s: %s: %w", h.Name(), dev, err)
 	}
 	root := &netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: found.Attrs().Index, Parent: netlink.HANDLE_ROOT}}
-	// There is none to delete where it has only the kernel's own.
+	// If it only has the kernel's default, there is nothing to delete.
 	if err := h.link.QdiscDel(root); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("host %s: %s: take its shaper away: %w", h.Name(), dev, err)
 	}
@@ -46,7 +46,7 @@ func (h *Host) Reshape(dev string, s Shape) error {
 	return nil
 }
 
-// bytesPerSecond and burst are a Shape's in the kernel's terms.
+// bytesPerSecond and burst convert a Shape's values for the kernel.
 func bytesPerSecond(bits uint64) uint64 { return bits / 8 }
 
 func (s Shape) burst() uint32 {
@@ -72,7 +72,7 @@ func addTBF(h *netlink.Handle, dev netlink.Link, s Shape) error {
 	return nil
 }
 
-// addHTB makes one class for the whole rate, under it one for each Class and
+// addHTB creates one class for the total rate, and as its children one for each Class and
 // one for the rest.
 func addHTB(h *netlink.Handle, dev netlink.Link, s Shape) error {
 	const rest = 0xffff
@@ -114,8 +114,8 @@ func addHTB(h *netlink.Handle, dev netlink.Link, s Shape) error {
 	return addClass(1, rest, max(left, s.Rate/100), s.Rate)
 }
 
-// classify sends an IPv4 destination to a class, by the u32 classifier: the
-// destination is the word at offset 16 (RFC 791).
+// classify sends an IPv4 destination to a class, with the u32 classifier: the destination
+// is the word at offset 16 (RFC 791).
 func classify(h *netlink.Handle, index int, to netip.Prefix, minor uint16) error {
 	mask := net.CIDRMask(to.Bits(), 32)
 	err := h.FilterAdd(&netlink.U32{

@@ -24,8 +24,7 @@ func pair(s lab.Shape) lab.Topology {
 	}
 }
 
-// flood sends from b to an address of a for as long as a test goes on, and
-// gives a's end.
+// flood sends from b to an address of a for the duration of a test, and returns a's end.
 func flood(t *testing.T, l *lab.Lab, to string) io.Reader {
 	t.Helper()
 	ln, err := l.Host("a").Listen("tcp", to)
@@ -50,13 +49,13 @@ type endless struct{}
 
 func (endless) Read(b []byte) (int, error) { return len(b), nil }
 
-// perSecond is a rate in bits.
+// perSecond is a rate in bits per second.
 func perSecond(bytes int64, since time.Time) float64 {
 	return float64(bytes) * 8 / time.Since(since).Seconds()
 }
 
-// The clock starts before the first byte can be sent, so a busy machine can
-// only make it look slower: the upper bound is the tight one.
+// The clock starts before the first byte can be sent, so a busy machine can only make it
+// look slower: the upper bound is the strict one.
 func TestTokenBucketLimits(t *testing.T) {
 	l := build(t, pair(lab.Shape{Rate: 20 * mbit}))
 	start := time.Now()
@@ -77,7 +76,7 @@ func TestClassesShare(t *testing.T) {
 	begun := time.Now()
 	guaranteed, rest := flood(t, l, "10.0.0.3:80"), flood(t, l, "10.0.0.1:80")
 	var both int64
-	// A class that a busy machine keeps from sending leaves its share to the other.
+	// If a busy machine keeps one class from sending, the other gets its share.
 	testkit.Eventually(t, long, func() error {
 		start := time.Now()
 		others := make(chan int64, 1)
@@ -101,7 +100,7 @@ func TestClassesShare(t *testing.T) {
 	})
 }
 
-// until reads until a moment has passed.
+// until is a Reader that ends at a given time.
 type until struct {
 	io.Reader
 	end time.Time

@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Steer hands what an interface receives to the processors of a mask (RPS), or, with
-// 0, leaves it where it came in.
+// Steer distributes packets that an interface receives to the CPUs of a mask (RPS), or,
+// with 0, leaves them on the receiving CPU.
 func (h *Host) Steer(dev string, processors uint64) error {
 	done := make(chan error)
 	go func() {
-		// Never unlocked: the thread ends with the mounts that it sees.
+		// Never unlocked: the thread ends with its mount namespace.
 		runtime.LockOSThread()
 		done <- h.steer(dev, processors)
 	}()
@@ -25,8 +25,8 @@ func (h *Host) Steer(dev string, processors uint64) error {
 	return nil
 }
 
-// steer writes to the sysfs of the host's namespace, which only who mounts it there
-// can see.
+// steer writes to the sysfs of the host's namespace, which is only visible to a process
+// that mounts it there.
 func (h *Host) steer(dev string, processors uint64) error {
 	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
 		return err

@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// Topology is a network drawn as a value: hosts, switches, and the links
-// between them. Addresses are text ("10.0.0.1/16", "fd00::1/64"), checked as a
-// whole before anything is made.
+// Topology is a network drawn as a value: hosts, switches, and the links between them.
+// Addresses are text ("10.0.0.1/16", "fd00::1/64"); all are validated before anything is
+// created.
 type Topology struct {
 	Title    string
 	Hosts    []HostSpec
@@ -18,12 +18,12 @@ type Topology struct {
 	Links    []Link
 }
 
-// HostSpec is a host: a network namespace of that name.
+// HostSpec is a host: a network namespace with that name.
 type HostSpec struct {
 	Name string
-	// Is says in pictures what the host is: "upstream router".
+	// Is describes the host in pictures: "upstream router".
 	Is string
-	// Forward makes it forward packets of both families.
+	// Forward enables forwarding for both families.
 	Forward bool
 	// Loopback are addresses on lo.
 	Loopback []string
@@ -33,46 +33,46 @@ type HostSpec struct {
 	SNAT []SNAT
 }
 
-// SNAT gives packets from a prefix the source address of the interface they
+// SNAT rewrites the source of packets from a prefix to the address of the interface they
 // leave by, unless they go to one of the spared prefixes.
 type SNAT struct {
 	From  string
 	Spare []string
 }
 
-// SwitchSpec is an Ethernet segment of any number of ports.
+// SwitchSpec is an Ethernet segment with any number of ports.
 type SwitchSpec struct {
 	Name string
-	// Is says in pictures what the segment is: "node network".
+	// Is describes the segment in pictures: "node network".
 	Is string
 }
 
-// Link joins two ends: two hosts, or a host and a switch.
+// Link connects two ends: two hosts, or a host and a switch.
 type Link struct {
 	A, B End
-	// MTU of both ends in bytes; 0 for 1500.
+	// MTU of both ends in bytes; 0 means 1500.
 	MTU int
-	// Cuttable lets Lab.Cut cut the link between two hosts, at the price of
-	// a bridge in its middle. A link to a switch always can be cut.
+	// Cuttable allows Lab.Cut for a link between two hosts, at the price of a bridge in
+	// its middle. A link to a switch can always be cut.
 	Cuttable bool
 }
 
-// End is where a link is plugged in. See At and Port.
+// End is one end of a link. See At and Port.
 type End struct {
 	// Host is the name of a host or switch.
 	Host string
-	// Dev names the interface; for a switch the lab finds a name.
+	// Dev is the interface's name; for a switch the lab selects a name.
 	Dev    string
 	Addrs  []string
 	Routes []Route
-	// TxChecksumOff makes the kernel fill in checksums before a packet
-	// leaves here; a peer that sends packets on by XDP needs that, since
-	// XDP loses the note that a checksum is still to be filled in.
+	// TxChecksumOff makes the kernel complete checksums before a packet leaves here. It
+	// is needed if the peer forwards packets by XDP, which loses the note that a checksum
+	// is incomplete.
 	TxChecksumOff bool
-	// GRO turns on generic receive offload, and with it the NAPI that a veth
-	// must have to take what its peer sends by XDP_REDIRECT.
+	// GRO turns on generic receive offload, and with it the NAPI that a veth needs to
+	// accept packets that its peer sends by XDP_REDIRECT.
 	GRO bool
-	// Shape limits what leaves here.
+	// Shape limits what this end sends.
 	Shape Shape
 }
 
@@ -80,40 +80,39 @@ type End struct {
 type Route struct {
 	// To is a prefix or "default".
 	To string
-	// Via is the gateway; empty where To is on the link itself.
+	// Via is the gateway; empty if To is on-link.
 	Via string
 }
 
-// Shape limits or shares what leaves an interface. The zero Shape does neither.
+// Shape limits or divides what leaves an interface. The zero Shape does neither.
 type Shape struct {
-	// Rate in bits per second. Alone it is a token bucket (TBF).
+	// Rate in bits per second. Without Classes it is a token bucket (TBF).
 	Rate uint64
-	// Burst in bytes; 0 for 10 ms worth of Rate, at least two packets.
+	// Burst in bytes; 0 means 10 ms worth of Rate, at least two packets.
 	Burst uint32
-	// Classes share Rate by destination (HTB); what is in no class gets what
-	// they leave.
+	// Classes divide Rate by destination (HTB); other traffic gets what they leave.
 	Classes []Class
 }
 
 // Class is a share of a Shape.
 type Class struct {
-	// To are the IPv4 destinations of this class, a prefix.
+	// To is the IPv4 destination prefix of this class.
 	To string
-	// Rate is guaranteed, Ceil the most it can borrow up to (0 for all), both
-	// in bits per second.
+	// Rate is guaranteed, Ceil is the maximum with borrowing (0 for all), both in bits
+	// per second.
 	Rate, Ceil uint64
 }
 
-// At is an end in a host: interface and addresses.
+// At is an end on a host: interface and addresses.
 func At(host, dev string, addrs ...string) End { return End{Host: host, Dev: dev, Addrs: addrs} }
 
-// Port is an end in a switch.
+// Port is an end on a switch.
 func Port(name string) End { return End{Host: name} }
 
 // To adds an on-link route.
 func (e End) To(prefix string) End { return e.Via("", prefix) }
 
-// Via adds routes by a gateway, "default" or prefixes.
+// Via adds routes through a gateway, "default" or prefixes.
 func (e End) Via(gateway string, prefixes ...string) End {
 	e.Routes = slices.Clone(e.Routes)
 	for _, p := range prefixes {
@@ -122,24 +121,24 @@ func (e End) Via(gateway string, prefixes ...string) End {
 	return e
 }
 
-// ForXDP makes this end a fit peer for an interface whose XDP program redirects
-// packets back or on. (XDP_TX would need an XDP program here too: see
-// veth_xdp_flush in Linux' drivers/net/veth.c.)
+// ForXDP makes this end a suitable peer for an interface whose XDP program redirects
+// packets back or on. (XDP_TX would also need an XDP program here: see veth_xdp_flush in
+// Linux' drivers/net/veth.c.)
 func (e End) ForXDP() End {
 	e.TxChecksumOff, e.GRO = true, true
 	return e
 }
 
-// Shaped limits what leaves here.
+// Shaped limits what this end sends.
 func (e End) Shaped(s Shape) End {
 	e.Shape = s
 	return e
 }
 
-// maxName is the longest name of an interface (IFNAMSIZ less its end).
+// maxName is the maximum length of an interface name (IFNAMSIZ without its terminator).
 const maxName = 15
 
-// check finds all mistakes in t, given what stands already.
+// check finds all mistakes in t, given the existing names.
 func (t Topology) check(standing map[string]bool) error {
 	names := maps.Clone(standing)
 	switches := map[string]bool{}
@@ -222,7 +221,7 @@ func (e End) check(isSwitch bool, devs map[string]bool) []error {
 	return errs
 }
 
-// parsedRoute is a Route in the kernel's terms; via is not valid for on-link.
+// parsedRoute is a Route in the kernel's terms; via is invalid for on-link routes.
 type parsedRoute struct {
 	to  netip.Prefix
 	via netip.Addr

@@ -17,31 +17,31 @@ import (
 	"github.com/fairlead/fairlead/lab/netns"
 )
 
-// defaultMTU is what a Link has that asks for nothing else.
+// defaultMTU is the MTU of a Link that sets none.
 const defaultMTU = 1500
 
-// bridgeMTU is the largest a Link may have that leads to or over a bridge.
+// bridgeMTU is the largest MTU of a Link through a bridge.
 const bridgeMTU = 9216
 
-// link is a Link that stands.
+// link is an existing Link.
 type link struct {
 	spec Link
-	// port is where it can be cut: a bridge's port, in that namespace. No
-	// bridge, no cut.
+	// port is where it can be cut: a bridge's port, in that namespace. Without a bridge
+	// it cannot be cut.
 	bridges *bridges
 	bridge  string
 	port    string
-	wire    string // the bridge of this link's own, in the patch panel
+	wire    string // this link's own bridge, in the patch panel
 }
 
-// bridges is a namespace that holds nothing but bridges.
+// bridges is a namespace that contains only bridges.
 type bridges struct {
 	ns   *netns.NS
 	link *netlink.Handle
 }
 
-// ethernetSwitch is a SwitchSpec that stands; patchPanel holds the bridges in
-// the middle of cuttable links. Both are unseen by all hosts.
+// ethernetSwitch is an existing SwitchSpec; patchPanel contains the bridges in the middle
+// of cuttable links. Both are invisible to all hosts.
 type (
 	ethernetSwitch struct {
 		bridges
@@ -59,7 +59,7 @@ func newBridges(name string) (b bridges, err error) {
 	if b.link, err = netlink.NewHandleAt(vnetns.NsHandle(b.ns.FD()), unix.NETLINK_ROUTE); err != nil {
 		return b, errors.Join(err, b.close())
 	}
-	// A bridge neither speaks nor listens itself.
+	// A bridge itself neither sends nor answers.
 	err = writeSysctls(b.ns, map[string]string{
 		"net.ipv6.conf.all.disable_ipv6":     "1",
 		"net.ipv6.conf.default.disable_ipv6": "1",
@@ -90,7 +90,7 @@ func (b *bridges) addBridge(name string) error {
 	return b.link.LinkSetUp(br)
 }
 
-// plug makes a port part of a bridge, or of none.
+// plug attaches a port to a bridge, or detaches it.
 func (b *bridges) plug(port, bridge string) error {
 	p, err := b.link.LinkByName(port)
 	if err != nil {
@@ -118,14 +118,14 @@ func newSwitch(spec SwitchSpec) (*ethernetSwitch, error) {
 	return s, nil
 }
 
-// side is one end of a veth to be made.
+// side is one end of a veth to be created.
 type side struct {
 	ns   *netns.NS
 	link *netlink.Handle
 	end  End
 }
 
-// addLink makes a link; what it leaves behind on failure goes with removeLink.
+// addLink creates a link; removeLink removes what it leaves behind on failure.
 func (l *Lab) addLink(spec Link) error {
 	spec.MTU = spec.mtu()
 	k := &link{spec: spec}
@@ -158,8 +158,8 @@ func (l *Lab) sideOf(e End) side {
 	return side{h.ns, h.link, e}
 }
 
-// addCuttable leads a link through the patch panel. Each of its two ports
-// there stands in for the host behind the other one, offloads included.
+// addCuttable routes a link through the patch panel. Each of its two ports there stands
+// for the host behind the other one, including offloads.
 func (l *Lab) addCuttable(k *link, a, b side) error {
 	if l.panel == nil {
 		made, err := newBridges("patch-panel")
@@ -189,7 +189,7 @@ func (l *Lab) addCuttable(k *link, a, b side) error {
 	return nil
 }
 
-// addVeth makes a pair of interfaces, each right in its namespace.
+// addVeth creates a pair of interfaces, each directly in its namespace.
 func addVeth(a, b side, mtu int) error {
 	veth := &netlink.Veth{
 		LinkAttrs: netlink.LinkAttrs{
@@ -200,8 +200,8 @@ func addVeth(a, b side, mtu int) error {
 	if err := a.link.LinkAdd(veth); err != nil {
 		return fmt.Errorf("veth: %w", err)
 	}
-	// Whether a veth may be redirected to is found out when its peer opens,
-	// from what is asked of it then: so all of that comes first.
+	// Whether a veth can be a redirect target is decided when its peer is opened, by its
+	// settings at that time: so all of them come first.
 	for _, step := range []func(side, netlink.Link) error{side.configure, side.open} {
 		for _, s := range []side{a, b} {
 			dev, err := s.link.LinkByName(s.end.Dev)
@@ -260,9 +260,9 @@ func (l *Lab) ready(ctx context.Context, e End) error {
 	return addRoutes(h.link, dev, e)
 }
 
-// awaitDev waits until an interface is up and has its addresses for good. The
-// kernel notices carriers once a second (linkwatch) and drops what is sent
-// earlier; IPv6 addresses become local a moment after they are added.
+// awaitDev waits until an interface is up and its addresses are permanent. The kernel
+// checks carriers once a second (linkwatch) and drops what is sent earlier; IPv6
+// addresses become local a moment after they are added.
 func awaitDev(ctx context.Context, h *netlink.Handle, name string, addrs []string) (netlink.Link, error) {
 	for {
 		dev, err := h.LinkByName(name)
@@ -304,7 +304,7 @@ func carries(h *netlink.Handle, dev netlink.Link, addrs []string) (bool, error) 
 	if !speaks6 || loopback {
 		return true, nil
 	}
-	// Without a link-local address it asks for no neighbour.
+	// Without a link-local address it cannot resolve neighbors.
 	all, err := netlist.Whole(func() ([]netlink.Addr, error) { return h.AddrList(dev, netlink.FAMILY_V6) })
 	return slices.ContainsFunc(all, func(a netlink.Addr) bool {
 		return a.IP.IsLinkLocalUnicast() && a.Flags&unix.IFA_F_TENTATIVE == 0
@@ -330,7 +330,7 @@ func addRoutes(h *netlink.Handle, dev netlink.Link, e End) error {
 	return nil
 }
 
-// removeLink deletes a link; what is gone already is no error.
+// removeLink deletes a link; it is not an error if it is already gone.
 func (l *Lab) removeLink(k *link) error {
 	l.links = slices.DeleteFunc(l.links, func(o *link) bool { return o == k })
 	var errs []error
@@ -359,11 +359,11 @@ func deleteDev(h *netlink.Handle, name string) error {
 	return nil
 }
 
-// Cut cuts a link silently, named by one of its ends: both ends stay up, but
-// nothing passes.
+// Cut silently cuts a link, identified by one of its ends: both ends stay up, but nothing
+// passes.
 func (l *Lab) Cut(host, dev string) error { return l.setCut(host, dev, true) }
 
-// Mend joins a cut link again; one that is whole is no error.
+// Mend restores a cut link; it is not an error if the link is not cut.
 func (l *Lab) Mend(host, dev string) error { return l.setCut(host, dev, false) }
 
 func (l *Lab) setCut(host, dev string, cut bool) error {

@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// The ethertype that echo programs answer to, for local experiments (IEEE 802),
-// as it lies in a frame.
+// echoType is the Ethernet type that echo programs answer, for local experiments (IEEE
+// 802), in network order.
 var echoType = [2]byte{0x88, 0xb5}
 
 // echo swaps a frame's addresses and ends with the given instructions.
@@ -58,8 +58,8 @@ var (
 	)
 )
 
-// What a pod's XDP program redirects back comes to the other end of the link,
-// over plain and cuttable links.
+// What a pod's XDP program redirects back reaches the other end of the link, over plain
+// and cuttable links.
 func TestEndsForXDPTakeWhatTheirPeersSend(t *testing.T) {
 	for _, cuttable := range []bool{false, true} {
 		t.Run(fmt.Sprint("cuttable ", cuttable), func(t *testing.T) {

@@ -1,7 +1,7 @@
-// Package archtest knows the rules that keep the house readable: who may import
-// what, who may look at a clock, how long files and functions are, and that
-// each package says once what it is for. Its test holds the whole module to
-// them; it runs nothing of the product.
+// Package archtest enforces the rules that keep the code readable: who may import what,
+// who may read a clock, how long files and functions may be, and that each package has
+// exactly one package comment. Its test checks the whole module; it runs nothing of the
+// product.
 package archtest
 
 import (
@@ -14,13 +14,13 @@ import (
 // module is this module's path.
 const module = "github.com/fairlead/fairlead"
 
-// pure are the packages that decide and calculate: they depend on their input
-// alone, so that the tests and the simulator can run them as they are.
+// pure are the packages that decide and compute: they depend only on their input, so that
+// tests and the simulator can run them unchanged.
 var pure = []string{"core/service", "core/proxy", "vdn", "vdn/file", "agent/doctor", "core/maglev", "core/schedule", "core/desired", "core/plan", "core/problem", "core/route", "core/health", "core/ring", "core/addresspool",
 	"advertise/l2/elect", "advertise/l2/wire", "lab/sim", "lab/sim/claim", "lab/sim/lvs", "lab/sim/beyond", "lab/sim/scenario",
 	"lab/sim/agenda", "lab/sim/resilient", "lab/sim/beyond/draw", "lab/sim/beyond/ecmp", "lab/sim/beyond/follow", "lab/sim/beyond/hierarchy", "lab/sim/beyond/rollout", "lab/sim/beyond/routing", "lab/sim/beyond/services", "lab/sim/beyond/tail"}
 
-// outside is what a pure package may not reach, itself or through others.
+// outside is what a pure package must not import, directly or indirectly.
 var outside = []Ban{
 	{"net", "sockets are I/O (net/netip is fine)"},
 	{"net/http", "sockets are I/O"},
@@ -32,16 +32,16 @@ var outside = []Ban{
 	{"golang.org/x/sys/...", "system calls are I/O"},
 }
 
-// outsideDirect is what a pure package may not import itself. Below fmt, os is
-// reached by everything.
+// outsideDirect is what a pure package must not import directly. Everything imports os
+// through fmt.
 var outsideDirect = []Ban{
 	{"os", "files and the environment are input: take them as arguments"},
 	{"os/exec", "processes are I/O"},
 	{"syscall", "system calls are I/O"},
 }
 
-// Ban is an import that is not allowed, and why. A path that ends in "/..."
-// means all below it, too.
+// Ban is a forbidden import with its reason. A path that ends in "/..." includes
+// everything below it.
 type Ban struct{ Path, Why string }
 
 func (b Ban) covers(imported string) bool {
@@ -52,7 +52,7 @@ func (b Ban) covers(imported string) bool {
 // Wall is a library that only some packages may import.
 type Wall struct {
 	Ban
-	// Only are the packages that may, each with those below it.
+	// Only are the packages that may, including those below them.
 	Only []string
 }
 
@@ -78,8 +78,8 @@ var walls = []Wall{
 	{Ban{module + "/core/maglev", "rings are made in one place, for all data planes and the simulator"}, []string{"core/ring", "lab/sim"}},
 }
 
-// testOnly are packages of this module that only tests may import, and the
-// packages below.
+// testOnly are packages of this module that only tests may import, including the packages
+// below them.
 var testOnly = []Ban{
 	{"lab/testkit/refuse/...", "the product runs on the kernel as it is"},
 	{"lab/testkit/refusals", "the product runs on the kernel as it is"},
@@ -87,11 +87,11 @@ var testOnly = []Ban{
 	{"internal/bpfload/layouttest", "it has a flag that writes golden files"},
 }
 
-// installed are the programs that users get, as INSTALLED in the Makefile has them.
+// installed are the programs that users get, as in INSTALLED in the Makefile.
 var installed = []string{"cmd/fairlead", "cmd/fairlead-cni", "cmd/fairlead-ipam", "cmd/kubectl-fairlead"}
 
-// notInstalled is what no installed program may contain, itself or through others.
-// They run with capabilities on other people's machines: whatever is in them can be
+// notInstalled is what no installed program may contain, directly or indirectly. These
+// programs run with capabilities on other people's machines: everything in them can be
 // attacked there, and is downloaded with every image.
 var notInstalled = []Ban{
 	{"lab/...", "labs, benchmarks, the simulator and test kits run the product from outside: they generate traffic, fill the kernel's tables, refuse system calls"},
@@ -110,9 +110,9 @@ var notInstalled = []Ban{
 	{"google.golang.org/api/compute/...", "compiles every request of Compute Engine: add the one that is needed to advertise/cloud/gcp"},
 }
 
-// shared is what must be used by several packages, so that none has a copy of its
-// own: the schedulers, which the data planes run, or are compared with by their
-// tests, and the simulator.
+// shared is what several packages must use, so that none has its own copy: the
+// schedulers, which the simulator uses, and which the data planes run or are compared
+// with in tests.
 var shared = []Need{
 	{"core/schedule", []string{"lab/sim", "lab/sim/beyond/follow", "lab/sim/beyond/tail", "dataplane/fake", "lab/conformance", "dataplane/xdp", "dataplane/ipvs"}},
 	{"core/ring", []string{"lab/sim", "lab/sim/beyond/follow", "core/schedule", "dataplane/fake", "dataplane/xdp"}},
@@ -125,16 +125,16 @@ type Need struct {
 	By   []string
 }
 
-// Package is what the rules look at of a package. Paths within this module are
-// relative to it.
+// Package is what the rules check about a package. Paths within this module are relative
+// to it.
 type Package struct {
 	Path string
-	// Imports are those of the package, TestImports those of its tests.
+	// Imports are the package's imports, TestImports those of its tests.
 	Imports, TestImports []string
 }
 
-// Breaches gives every breach of the walls, one line each with its mend. all
-// holds the module's packages and whatever they depend on.
+// Breaches returns every violation of the import rules, one line each with its fix. all
+// contains the module's packages and their dependencies.
 func Breaches(all []Package) []string {
 	byPath := map[string]Package{}
 	for _, p := range all {
@@ -157,7 +157,7 @@ func Breaches(all []Package) []string {
 	return slices.Compact(breaches)
 }
 
-// copies finds who does not import what it must; of those that there are.
+// copies finds packages that do not import what they must, among those that exist.
 func copies(byPath map[string]Package) (breaches []string) {
 	for _, n := range shared {
 		for _, by := range n.By {
@@ -169,8 +169,8 @@ func copies(byPath map[string]Package) (breaches []string) {
 	return breaches
 }
 
-// isOurs tells this module's packages from others: theirs begin with a host
-// name or are known to be of the standard library by the list's maker.
+// isOurs reports whether a package belongs to this module: other paths begin with a host
+// name, or with std: in the standard library.
 func isOurs(p string) bool { return !strings.HasPrefix(p, "std:") && !strings.Contains(first(p), ".") }
 
 func first(p string) string {
@@ -197,7 +197,7 @@ func throughWalls(p Package) []string {
 	return breaches
 }
 
-// testsAlone finds imports, other than by tests, of what only tests may import.
+// testsAlone finds imports of test-only packages outside tests.
 func testsAlone(p Package) (breaches []string) {
 	for _, b := range testOnly {
 		for _, i := range p.Imports {
@@ -231,8 +231,8 @@ func impure(p Package, byPath map[string]Package) []string {
 	return append(breaches, reached(p, byPath, outside, "is pure")...)
 }
 
-// reached follows the imports of a package to what it may not reach, as it is
-// what the word says.
+// reached follows the imports of a package to those that are banned for it; as describes
+// the package in the message.
 func reached(p Package, byPath map[string]Package, bans []Ban, as string) (breaches []string) {
 	seen := map[string]bool{}
 	var follow func(from string, way []string)

@@ -12,7 +12,7 @@ import (
 
 const root = "../.."
 
-// TestThisModuleKeepsItsWalls holds every package to the rules of imports.
+// TestThisModuleKeepsItsWalls checks the import rules for every package.
 func TestThisModuleKeepsItsWalls(t *testing.T) {
 	packages, err := List(root)
 	if err != nil {
@@ -26,8 +26,8 @@ func TestThisModuleKeepsItsWalls(t *testing.T) {
 	}
 }
 
-// TestInstalledIsWhatTheMakefileInstalls: the rule is about the programs that
-// users get, and the image has none but those.
+// TestInstalledIsWhatTheMakefileInstalls checks that the rule covers the programs that
+// users get, and that the image contains no others.
 func TestInstalledIsWhatTheMakefileInstalls(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	if err != nil {
@@ -57,7 +57,7 @@ func TestInstalledIsWhatTheMakefileInstalls(t *testing.T) {
 	}
 }
 
-// TestThisModuleIsReadable holds every file to the rules of the source.
+// TestThisModuleIsReadable checks the source rules for every file.
 func TestThisModuleIsReadable(t *testing.T) {
 	found, err := Faults(root)
 	if err != nil {

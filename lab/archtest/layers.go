@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Layer is a top-level folder of code, and the folders below it that it may import
-// other than by tests.
+// Layer is a top-level folder of code, and the lower folders that it may import outside
+// tests.
 type Layer struct {
 	Folder string
 	May    []string
 }
 
-// layers has every top-level folder of code from the bottom up. ARCHITECTURE.md draws
-// the same. Only lab and cmd may import lab, and no installed program does.
+// layers are the top-level folders of code from the bottom up, as drawn in
+// ARCHITECTURE.md. Only lab and cmd may import lab, and no installed program does.
 var layers = []Layer{
 	{"internal", nil},
 	{"core", []string{"internal"}},
@@ -33,7 +33,7 @@ var layers = []Layer{
 }
 
 // Misplaced returns every import between top-level folders that the layers do not allow,
-// and every folder that the layers lack: one line each.
+// and every folder that is missing in the layers: one line each.
 func Misplaced(all []Package, layers []Layer) (faults []string) {
 	may := map[string][]string{}
 	for _, l := range layers {
@@ -58,7 +58,7 @@ func Misplaced(all []Package, layers []Layer) (faults []string) {
 	return slices.Compact(faults)
 }
 
-// Upward gives the entries of a table that do not point downward.
+// Upward returns the entries of a table that do not point downward.
 func Upward(layers []Layer) (faults []string) {
 	var below []string
 	for _, l := range layers {

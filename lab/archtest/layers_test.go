@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestImportsPointDownward holds every import between top-level folders to the layers.
+// TestImportsPointDownward checks every import between top-level folders against the
+// layers.
 func TestImportsPointDownward(t *testing.T) {
 	packages, err := List(root)
 	if err != nil {
@@ -22,7 +23,8 @@ func TestImportsPointDownward(t *testing.T) {
 	}
 }
 
-// TestArchitectureNamesEveryLayer: the guide has a row for every folder of the table.
+// TestArchitectureNamesEveryLayer checks that the guide has a row for every folder in the
+// table.
 func TestArchitectureNamesEveryLayer(t *testing.T) {
 	guide, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
 	if err != nil {

@@ -10,9 +10,8 @@ import (
 	"strings"
 )
 
-// List gives the packages of the module in a folder, and all they depend on,
-// as the go command sees them. Those of the standard library have paths that
-// begin with "std:".
+// List returns the packages of the module in a folder, and all their dependencies, as
+// reported by the go command. Paths of the standard library begin with "std:".
 func List(folder string) ([]Package, error) {
 	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Standard,Imports,TestImports,XTestImports,Module", "./...")
 	cmd.Dir = folder
@@ -24,7 +23,7 @@ func List(folder string) ([]Package, error) {
 	return decode(&stdout)
 }
 
-// listed is what go list says of a package.
+// listed is the output of go list for a package.
 type listed struct {
 	ImportPath                         string
 	Standard                           bool

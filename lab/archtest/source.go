@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// Limits of hand-written code, in lines. Tests may have longer functions: a
-// table of cases is one.
+// Limits of hand-written code, in lines. Tests may have longer functions, because of
+// tables of cases.
 const (
 	maxFile     = 600
 	maxFunction = 60
@@ -27,8 +27,8 @@ var clocked = map[string][]string{
 	"context": {"WithTimeout", "WithTimeoutCause", "WithDeadline", "WithDeadlineCause"},
 }
 
-// Faults reads all Go and C in a folder and gives what breaks the rules that
-// one file shows, or one package: one line each.
+// Faults reads all Go and C code in a folder and returns violations of the rules that
+// apply to one file or one package: one line each.
 func Faults(root string) ([]string, error) {
 	f := faults{root: root, comments: map[string][]string{}}
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -52,7 +52,7 @@ func Faults(root string) ([]string, error) {
 	return f.found, nil
 }
 
-// isModule says that a folder is a module of its own, with rules of its own.
+// isModule reports whether a folder is a separate module, with its own rules.
 func isModule(folder string) bool {
 	_, err := os.Stat(filepath.Join(folder, "go.mod"))
 	return err == nil
@@ -131,8 +131,7 @@ func (f *faults) function(rel string, begin, end int, name string) {
 	}
 }
 
-// clock finds uses of the wall clock, under whatever name the package is
-// imported.
+// clock finds uses of the wall clock, under any import name.
 func (f *faults) clock(set *token.FileSet, rel string, file *ast.File) {
 	names := map[string][]string{}
 	for _, i := range file.Imports {
@@ -156,8 +155,8 @@ func (f *faults) clock(set *token.FileSet, rel string, file *ast.File) {
 	})
 }
 
-// cFile looks at C in the kernel's style, where a function's body is what
-// stands between braces in the first column.
+// cFile checks C in the kernel's style, where a function's body is between braces in the
+// first column.
 func (f *faults) cFile(rel string, text []byte) error {
 	f.length(rel, text)
 	begin, before := 0, ""
@@ -177,7 +176,7 @@ func (f *faults) cFile(rel string, text []byte) error {
 	return nil
 }
 
-// packages asks for exactly one package comment each.
+// packages requires exactly one package comment for each package.
 func (f *faults) packages() {
 	for _, folder := range slices.Sorted(maps.Keys(f.comments)) {
 		switch files := f.comments[folder]; {

@@ -1,6 +1,6 @@
-// Package bypass sends frames in the two ways by which a socket skips a device's
-// queues, and with them every program at tc there: what a hostile container with
-// CAP_NET_RAW does. What is in the frames is the caller's.
+// Package bypass sends frames in the two ways in which a socket bypasses a device's
+// queues, and with them every tc program there: what a hostile container with CAP_NET_RAW
+// does. The caller defines the content of the frames.
 package bypass
 
 import (
@@ -17,14 +17,14 @@ import (
 	"github.com/fairlead/fairlead/lab"
 )
 
-// Socket sends frames out of one device. It is not for concurrent use.
+// Socket sends frames through one device. It is not safe for concurrent use.
 type Socket interface {
-	// Send sends one frame. That it was dropped on its way is no error.
+	// Send sends one frame. It is not an error if the frame is dropped on its way.
 	Send(frame []byte) error
 	Close() error
 }
 
-// Ways are those to open a Socket at a device of a host, by their names.
+// Ways open a Socket at a device of a host, by name.
 var Ways = map[string]func(h *lab.Host, device string) (Socket, error){
 	"PACKET_QDISC_BYPASS": Packet, "AF_XDP": XDP,
 }
@@ -32,7 +32,7 @@ var Ways = map[string]func(h *lab.Host, device string) (Socket, error){
 // packet is a packet socket with PACKET_QDISC_BYPASS (packet(7)).
 type packet struct{ fd, index int }
 
-// Packet opens a packet socket that skips queues.
+// Packet opens a packet socket that bypasses queues.
 func Packet(h *lab.Host, device string) (Socket, error) {
 	p := &packet{fd: -1}
 	err := h.Do(func() error {
@@ -55,7 +55,7 @@ func Packet(h *lab.Host, device string) (Socket, error) {
 func (p *packet) Send(frame []byte) error {
 	err := unix.Sendto(p.fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: p.index, Halen: 6})
 	if errors.Is(err, unix.ENOBUFS) {
-		return nil // how a packet socket learns of a drop
+		return nil // how a packet socket reports a drop
 	}
 	return err
 }
@@ -67,7 +67,7 @@ func (p *packet) Close() error {
 	return unix.Close(p.fd)
 }
 
-// Sizes of an AF_XDP socket: one frame is on its way at a time.
+// Sizes of an AF_XDP socket: one frame is in flight at a time.
 const (
 	ringSize  = 64
 	chunkSize = 4096
@@ -77,13 +77,13 @@ const (
 // (Documentation/networking/af_xdp.rst). Its rings are shared with the kernel.
 type xdp struct {
 	fd                int
-	memory            []byte // of frames
+	memory            []byte // memory of frames
 	sending, complete []byte // rings
 	offsets           unix.XDPMmapOffsets
 }
 
-// XDP opens an AF_XDP socket at a device's first queue. One that was closed lets go
-// of the queue only a while later.
+// XDP opens an AF_XDP socket at a device's first queue. A closed socket releases the
+// queue only after a while.
 func XDP(h *lab.Host, device string) (Socket, error) {
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		x := &xdp{fd: -1}
@@ -111,7 +111,7 @@ func (x *xdp) open(device string) error {
 	return unix.Bind(x.fd, &unix.SockaddrXDP{Flags: unix.XDP_COPY, Ifindex: uint32(dev.Index)})
 }
 
-// rings registers the memory of frames and maps the rings.
+// rings registers the memory of frames and mmaps the rings.
 func (x *xdp) rings() (err error) {
 	if x.memory, err = unix.Mmap(-1, 0, ringSize*chunkSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
 		return err
@@ -165,7 +165,7 @@ func (x *xdp) Send(frame []byte) error {
 	return x.sent()
 }
 
-// sent has the kernel send, and waits until it has.
+// sent makes the kernel send, and waits until it has.
 func (x *xdp) sent() error {
 	done := counter(x.complete, x.offsets.Cr.Producer)
 	taken := counter(x.complete, x.offsets.Cr.Consumer)

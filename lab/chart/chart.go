@@ -1,6 +1,5 @@
-// Package chart is what the lab's pictures have in common: colours, marks of
-// events on a line of time, and SVG. What is drawn is the business of those
-// whose figures it is.
+// Package chart is shared by the lab's charts: colors, marks of events on a timeline, and
+// SVG. The packages with the figures decide what is drawn.
 package chart
 
 import (
@@ -20,17 +19,17 @@ var palette = []color.RGBA{
 	{0x94, 0x67, 0xbd, 0xff}, {0x8c, 0x56, 0x4b, 0xff}, {0xe3, 0x77, 0xc2, 0xff}, {0x17, 0xbe, 0xcf, 0xff},
 }
 
-// Color gives a series its colour, by its place.
+// Color returns the color of a series, by its index.
 func Color(i int) color.Color { return palette[i%len(palette)] }
 
-// Event is what happened at a time after the beginning.
+// Event is what happened at a time after the start.
 type Event struct {
 	At   time.Duration
 	Name string
 }
 
-// Mark draws events as upright lines a little higher than top, the highest
-// value, with their names beside.
+// Mark draws events as vertical lines a little higher than top, the highest value,
+// labeled with their names.
 func Mark(p *plot.Plot, top float64, events []Event) error {
 	if len(events) == 0 {
 		return nil
@@ -55,7 +54,7 @@ func Mark(p *plot.Plot, top float64, events []Event) error {
 	return nil
 }
 
-// SVG draws a plot of that many centimetres.
+// SVG draws a plot of this size in centimeters.
 func SVG(p *plot.Plot, width, height float64) ([]byte, error) {
 	canvas := vgsvg.New(vg.Length(width)*vg.Centimeter, vg.Length(height)*vg.Centimeter)
 	p.Draw(draw.New(canvas))

@@ -1,7 +1,7 @@
-// Package cluster runs Fairlead in the network of the papers: router, reflector
-// and the DSR agent on every node from the start, balancers and web servers
-// in pods that come and go. What happens to them, and what comes of it, is the
-// business of those who use it: lab/demo and the end-to-end tests.
+// Package cluster runs Fairlead in the network of the papers: router, reflector and the
+// DSR agent on every node from the start, load balancers and web servers in pods that are
+// added and removed. Scenarios and checks belong to its users: lab/demo and the
+// end-to-end tests.
 package cluster
 
 import (
@@ -24,45 +24,45 @@ import (
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
-// StartLimit is how long anything may take to come up.
+// StartLimit is how long any component may take to start.
 const StartLimit = 20 * time.Second
 
-// Options say what is run.
+// Options configure a cluster.
 type Options struct {
-	// Binary is the fairlead to run, Router what is upstream: one of Routers.
+	// Binary is the fairlead to run, Router is the upstream router: one of Routers.
 	Binary, Router string
 	// Logs is the folder for the logs of all processes.
 	Logs string
-	// Paper is the network; pods are made later.
+	// Paper is the network; pods are created later.
 	Paper paper.Options
-	// NoBFD leaves BGP sessions to their hold time, which no machine is too busy for.
+	// NoBFD leaves BGP sessions to their hold time, which works on any busy machine.
 	NoBFD bool
 }
 
-// bfd is for whatever has BGP sessions.
+// bfd is the flag for everything that has BGP sessions.
 func (o Options) bfd() string { return fmt.Sprintf("--bfd=%t", !o.NoBFD) }
 
-// Cluster is the network of the papers with everything that runs in it. Its
-// methods may be called from any goroutine.
+// Cluster is the network of the papers with everything that runs in it. Its methods are
+// safe for concurrent use.
 type Cluster struct {
 	Lab *lab.Lab
-	// Services are those that were drawn, Nodes the machines.
+	// Services are those in the topology, Nodes the machines.
 	Services []*paper.Service
 	Nodes    []*paper.Node
-	// ClientAddrs and ClientAddrs6 are the client's.
+	// ClientAddrs and ClientAddrs6 are the client's addresses.
 	ClientAddrs, ClientAddrs6 []netip.Addr
 
 	opts Options
 
 	mu        sync.Mutex
-	binary    string // of processes to come
+	binary    string // of processes started from now on
 	net       *paper.Net
-	processes map[string]*lab.Process // by name, agents and the like
+	processes map[string]*lab.Process // agents and similar, by name
 	servers   map[string]*load.Server // by pod
-	foreign   func() error            // stops a foreign router
+	foreign   func() error            // stops an FRR or BIRD router
 }
 
-// New builds the network and starts what is always there. It needs a sandbox.
+// New builds the network and starts the permanent components. It needs a sandbox.
 func New(ctx context.Context, o Options) (*Cluster, error) {
 	plan, err := paper.New(o.Paper)
 	if err != nil {
@@ -101,10 +101,10 @@ func (c *Cluster) startAlways() error {
 	return nil
 }
 
-// reflectorAddrs are where the reflectors are.
+// reflectorAddrs are the addresses of the reflectors.
 var reflectorAddrs = map[string]netip.Addr{paper.Reflector: paper.ReflectorAddr, paper.Second: paper.SecondAddr}
 
-// Reflectors names those that are drawn.
+// Reflectors are the names of those in the topology.
 func (c *Cluster) Reflectors() []string {
 	if c.opts.Paper.TwoReflectors {
 		return []string{paper.Reflector, paper.Second}
@@ -112,7 +112,7 @@ func (c *Cluster) Reflectors() []string {
 	return []string{paper.Reflector}
 }
 
-// reflectors are the addresses of those that are drawn, as --peer takes them.
+// reflectors are the addresses of those in the topology, in the format of --peer.
 func (c *Cluster) reflectors() string {
 	var all []string
 	for _, name := range c.Reflectors() {
@@ -121,7 +121,7 @@ func (c *Cluster) reflectors() string {
 	return strings.Join(all, ",")
 }
 
-// StartReflector starts one of the reflectors. The second has a socket of its own.
+// StartReflector starts one of the reflectors. The second one has a separate socket.
 func (c *Cluster) StartReflector(name string) error {
 	clients := []string{paper.Overlay.String()}
 	for _, node := range c.Nodes {
@@ -131,14 +131,13 @@ func (c *Cluster) StartReflector(name string) error {
 		"--client-range", strings.Join(clients, ","), "--router-range", paper.RouterAddr.String(), "--socket", status.Socket(name), c.opts.bfd())
 }
 
-// StartNode starts a node's agent, which is the DSR agent, with further
-// arguments.
+// StartNode starts a node's agent, which is the DSR agent, with additional arguments.
 func (c *Cluster) StartNode(node *paper.Node, args ...string) error {
 	return c.Start(node.Name, node.Name, append([]string{"agent", "--role", "dsr", "--node", node.Name,
 		"--manifest-dir", Manifests(all), "--bpffs", BPFFS(node.Name), "--socket", Socket(node.Name)}, args...)...)
 }
 
-// Use has processes that start from now on run another fairlead.
+// Use makes processes that start from now on run another fairlead.
 func (c *Cluster) Use(binary string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,7 +173,7 @@ func (c *Cluster) Run(host, name string, cmd *exec.Cmd) error {
 	return nil
 }
 
-// Process gives the running process of that name.
+// Process returns the running process with that name.
 func (c *Cluster) Process(name string) *lab.Process {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -193,7 +192,7 @@ func (c *Cluster) Serve(pod paper.Pod) error {
 	return nil
 }
 
-// AddBalancer makes the pod of one more balancer; its agent is still to start.
+// AddBalancer creates the pod of another load balancer, without starting its agent.
 func (c *Cluster) AddBalancer(ctx context.Context, service int) (paper.Pod, error) {
 	c.mu.Lock()
 	pod, part, err := c.net.AddBalancer(service)
@@ -204,7 +203,7 @@ func (c *Cluster) AddBalancer(ctx context.Context, service int) (paper.Pod, erro
 	return pod, c.Lab.Add(ctx, part)
 }
 
-// StartBalancer starts a balancer's agent in its pod, with further arguments.
+// StartBalancer starts a load balancer's agent in its pod, with additional arguments.
 func (c *Cluster) StartBalancer(pod paper.Pod, args ...string) error {
 	hops := pod.Node.Addr.String()
 	if pod.Node.Addr6.IsValid() {
@@ -215,8 +214,8 @@ func (c *Cluster) StartBalancer(pod paper.Pod, args ...string) error {
 		"--peer", c.reflectors(), "--bpffs", BPFFS(pod.Name), "--socket", Socket(pod.Name), c.opts.bfd()}, args...)...)
 }
 
-// Route makes a pod, starts a balancer in it, and waits until the router's
-// kernel sends it packets.
+// Route creates a pod, starts a load balancer in it, and waits until the router's kernel
+// sends it packets.
 func (c *Cluster) Route(ctx context.Context, service int, args ...string) (paper.Pod, error) {
 	pod, err := c.AddBalancer(ctx, service)
 	if err != nil {
@@ -235,8 +234,8 @@ func (c *Cluster) Route(ctx context.Context, service int, args ...string) (paper
 	return pod, nil
 }
 
-// AddServer makes the pod of one more server with its web server; no balancer
-// knows of it yet.
+// AddServer creates the pod of another backend with its web server; no load balancer
+// knows it yet.
 func (c *Cluster) AddServer(ctx context.Context, service int) (paper.Pod, error) {
 	pod, err := c.AddServerPod(ctx, service)
 	if err != nil {
@@ -245,7 +244,7 @@ func (c *Cluster) AddServer(ctx context.Context, service int) (paper.Pod, error)
 	return pod, c.Serve(pod)
 }
 
-// AddServerPod makes the pod of one more server with nothing in it.
+// AddServerPod creates the pod of another backend with nothing in it.
 func (c *Cluster) AddServerPod(ctx context.Context, service int) (paper.Pod, error) {
 	c.mu.Lock()
 	pod, part := c.net.AddServer(service)
@@ -253,13 +252,13 @@ func (c *Cluster) AddServerPod(ctx context.Context, service int) (paper.Pod, err
 	return pod, c.Lab.Add(ctx, part)
 }
 
-// Balancers and Servers give the pods of a service that are there.
+// Balancers returns the existing load balancer pods of a service.
 func (c *Cluster) Balancers(service int) []paper.Pod { return c.pods(true, service) }
 
-// Servers gives the servers of a service.
+// Servers returns the existing backend pods of a service.
 func (c *Cluster) Servers(service int) []paper.Pod { return c.pods(false, service) }
 
-// pods gives the balancers or the servers of a service.
+// pods returns the load balancers or the backends of a service.
 func (c *Cluster) pods(balancers bool, service int) []paper.Pod {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -269,21 +268,21 @@ func (c *Cluster) pods(balancers bool, service int) []paper.Pod {
 	return c.net.Servers(service)
 }
 
-// Forget plans without a pod from now on; it is still there.
+// Forget removes a pod from the plan; it still exists.
 func (c *Cluster) Forget(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.net.Leave(name)
 }
 
-// Remember plans with a pod again that Forget was told of.
+// Remember adds a pod to the plan again after Forget.
 func (c *Cluster) Remember(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.net.Stay(name)
 }
 
-// RemovePod takes a pod away with all that runs in it.
+// RemovePod removes a pod with everything that runs in it.
 func (c *Cluster) RemovePod(name string) error {
 	c.Forget(name)
 	c.mu.Lock()
@@ -301,18 +300,19 @@ func (c *Cluster) RemovePod(name string) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.net.Remove(name) // another pod may have its place from now on
+	c.net.Remove(name) // another pod may now get its place
 	return nil
 }
 
-// Status asks a balancer's agent.
+// Status queries a load balancer's agent.
 func (c *Cluster) Status(ctx context.Context, name string) (status.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	return status.Fetch(ctx, Socket(name))
 }
 
-// EveryBalancer says whether the agents of all balancers of a service say yes.
+// EveryBalancer reports whether yes accepts the status of all load balancers of a
+// service.
 func (c *Cluster) EveryBalancer(ctx context.Context, service int, yes func(status.Status) bool) bool {
 	for _, pod := range c.pods(true, service) {
 		s, err := c.Status(ctx, pod.Name)
@@ -323,7 +323,7 @@ func (c *Cluster) EveryBalancer(ctx context.Context, service int, yes func(statu
 	return true
 }
 
-// FailedProcess says which process ended though nobody told it to.
+// FailedProcess returns an error if a process has ended without being stopped.
 func (c *Cluster) FailedProcess() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -337,7 +337,7 @@ func (c *Cluster) FailedProcess() error {
 	return nil
 }
 
-// Close ends every process, the agents gently, and takes the network away.
+// Close stops every process, the agents gracefully, and removes the network.
 func (c *Cluster) Close() error {
 	c.mu.Lock()
 	var stopping sync.WaitGroup
@@ -363,17 +363,17 @@ func (c *Cluster) Close() error {
 // all is the folder with the manifests of all services, for the nodes.
 const all = "all"
 
-// Manifests is the folder that a service's balancers read.
+// Manifests is the folder that a service's load balancers read.
 func Manifests(service string) string { return filepath.Join(sandbox.WorkDir, "services", service) }
 
-// Socket is where the agent of that name answers.
+// Socket is the socket of the agent with that name.
 func Socket(name string) string { return filepath.Join(sandbox.WorkDir, "sockets", name) }
 
-// BPFFS is where the agent of that name pins.
+// BPFFS is the folder for pins of the agent with that name.
 func BPFFS(name string) string { return filepath.Join("/sys/fs/bpf", "cluster", name) }
 
-// Write gives a file of manifests, in one step, to a service's own balancers
-// and to the nodes.
+// Write atomically writes a file of manifests for a service's own load balancers and for
+// the nodes.
 func (c *Cluster) Write(service int, file, text string) error {
 	for _, folder := range []string{c.Services[service].Name, all} {
 		if err := replaceFile(filepath.Join(Manifests(folder), file), text); err != nil {
@@ -383,8 +383,7 @@ func (c *Cluster) Write(service int, file, text string) error {
 	return nil
 }
 
-// Rename gives a file of manifests another name, in a service's own folder
-// and in the nodes'.
+// Rename renames a file of manifests, in a service's own folder and in the nodes'.
 func (c *Cluster) Rename(service int, from, to string) error {
 	for _, folder := range []string{c.Services[service].Name, all} {
 		if err := os.Rename(filepath.Join(Manifests(folder), from), filepath.Join(Manifests(folder), to)); err != nil {
@@ -394,7 +393,7 @@ func (c *Cluster) Rename(service int, from, to string) error {
 	return nil
 }
 
-// replaceFile gives a file a new content in one step.
+// replaceFile atomically replaces the content of a file.
 func replaceFile(file, text string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
@@ -406,10 +405,10 @@ func replaceFile(file, text string) error {
 	return os.Rename(next, file)
 }
 
-// LogFile is where a process's log goes.
+// LogFile is a process's log file.
 func (c *Cluster) LogFile(name string) string { return filepath.Join(c.opts.Logs, name+".log") }
 
-// LastLines gives the end of a log, for errors.
+// LastLines returns the end of a log, for errors.
 func LastLines(file string) string {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -419,8 +418,8 @@ func LastLines(file string) string {
 	return strings.Join(lines[max(0, len(lines)-5):], "\n")
 }
 
-// NextHops are those that the router ought to have for a service: the nodes of
-// its balancers.
+// NextHops are the next hops that the router should have for a service: the nodes of its
+// load balancers.
 func (c *Cluster) NextHops(service int) []string {
 	var hops []string
 	for _, pod := range c.pods(true, service) {

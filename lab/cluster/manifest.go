@@ -8,7 +8,7 @@ import (
 	"github.com/fairlead/fairlead/lab/paper"
 )
 
-// EchoPort is where a service takes datagrams, and its servers have them.
+// EchoPort is a service's port for datagrams, and that of its backends.
 const EchoPort = 7
 
 //go:embed manifest.yaml.tmpl
@@ -16,17 +16,17 @@ var manifestText string
 
 var manifestTemplate = template.Must(template.New("manifest").Parse(manifestText))
 
-// Manifest says what a service is like, beside who its servers are.
+// Manifest describes a service, except for its backends.
 type Manifest struct {
-	// Namespace is the service's, of Kubernetes.
+	// Namespace is the service's Kubernetes namespace.
 	Namespace, Method, Scheduler string
-	// Echo gives it EchoPort.
+	// Echo adds EchoPort.
 	Echo bool
-	// Draining are the servers that take no new connections.
+	// Draining are the backends that accept no new connections.
 	Draining map[string]bool
 }
 
-// Text gives the manifest of a service with its servers.
+// Text returns the manifest of a service with its backends.
 func (m Manifest) Text(s *paper.Service, servers []paper.Pod) (string, error) {
 	type endpoint struct {
 		Addr, Name, Node string
@@ -48,8 +48,8 @@ func (m Manifest) Text(s *paper.Service, servers []paper.Pod) (string, error) {
 	return text.String(), err
 }
 
-// WriteManifest writes a service and its servers as they are now, once for its
-// own balancers and once for the nodes, which care for all services.
+// WriteManifest writes a service and its current backends, once for its own load
+// balancers and once for the nodes, which handle all services.
 func (c *Cluster) WriteManifest(service int, m Manifest) error {
 	s := c.Services[service]
 	text, err := m.Text(s, c.Servers(service))

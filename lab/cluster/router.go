@@ -5,7 +5,7 @@ import (
 	"github.com/fairlead/fairlead/lab/paper"
 )
 
-// The routers that can be upstream.
+// The available upstream routers.
 const (
 	RouterFairlead = "fairlead"
 	RouterFRR      = string(foreign.FRR)
@@ -15,8 +15,7 @@ const (
 // Routers lists them.
 var Routers = []string{RouterFairlead, RouterFRR, RouterBIRD}
 
-// StartRouter starts what is upstream: our own router, or another's daemon
-// that peers with the reflectors as ours does.
+// StartRouter starts the upstream router: our own, or FRR or BIRD with the same peers.
 func (c *Cluster) StartRouter() error {
 	if c.opts.Router == RouterFairlead {
 		return c.Start(paper.Router, paper.Router, "router", "--router-id", paper.RouterAddr.String(), "--peer", c.reflectors(), c.opts.bfd())

@@ -16,8 +16,7 @@ import (
 	"github.com/fairlead/fairlead/router"
 )
 
-// Table gives the service routes that the router's kernel holds, whoever put
-// them there.
+// Table returns the service routes in the router's kernel, whoever installed them.
 func (c *Cluster) Table() ([]router.Route, error) {
 	host := c.Lab.Host(paper.Router)
 	if c.opts.Router == RouterFairlead {
@@ -51,8 +50,7 @@ func (c *Cluster) isService(r netlink.Route) bool {
 	return slices.ContainsFunc(c.Services, func(s *paper.Service) bool { return r.Dst != nil && r.Dst.String() == s.Prefix.String() })
 }
 
-// kernelRoutes gives those of the router's IPv4 routes that filter matches by
-// its destination; nil for all.
+// kernelRoutes returns the router's IPv4 routes to a destination; nil for all.
 func (c *Cluster) kernelRoutes(dst *net.IPNet) ([]netlink.Route, error) {
 	mask := uint64(0)
 	if dst != nil {
@@ -63,7 +61,7 @@ func (c *Cluster) kernelRoutes(dst *net.IPNet) ([]netlink.Route, error) {
 	})
 }
 
-// Hops gives the gateways of a route, sorted.
+// Hops returns the gateways of a route, sorted.
 func Hops(r netlink.Route) []netip.Addr {
 	var all []netip.Addr
 	add := func(ip []byte) {
@@ -79,22 +77,21 @@ func Hops(r netlink.Route) []netip.Addr {
 	return all
 }
 
-// RouterHas says whether the router's kernel sends a service to just these
-// next hops.
+// RouterHas reports whether the router's kernel has exactly these next hops for a
+// service.
 func (c *Cluster) RouterHas(service int, want []string) bool {
 	have, err := c.RouterHops(service)
 	return err == nil && slices.Equal(have, want)
 }
 
-// RouterLeadsTo says whether the router's kernel sends a service to the node
-// of this balancer.
+// RouterLeadsTo reports whether the router's kernel forwards a service to the node of
+// this load balancer.
 func (c *Cluster) RouterLeadsTo(service int, pod paper.Pod) bool {
 	have, err := c.RouterHops(service)
 	return err == nil && slices.Contains(have, pod.Node.Addr.String())
 }
 
-// RouterHops gives the next hops that the router's kernel has for a service,
-// sorted.
+// RouterHops returns the router kernel's next hops for a service, sorted.
 func (c *Cluster) RouterHops(service int) (have []string, err error) {
 	p := c.Services[service].Prefix
 	dst := lab.IPNet(p)
@@ -111,8 +108,8 @@ func (c *Cluster) RouterHops(service int) (have []string, err error) {
 	return have, nil
 }
 
-// Await asks again and again, at the given pace, and gives the time at which
-// the answer was yes; false where it never was within the time given.
+// Await calls yes repeatedly, at the given pace, and returns the time at which it was
+// true; false if it never was within the given time.
 func Await(ctx context.Context, pace, within time.Duration, yes func() bool) (time.Time, bool) {
 	deadline := time.Now().Add(within)
 	for {

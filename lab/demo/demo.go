@@ -1,7 +1,7 @@
-// Package demo runs the whole system on one machine, with real traffic: the
-// drawing of lab/paper, real agents, reflector and router in it, and changes
-// made under load, each measured. It is what fairlead-lab demo does; the lab
-// itself, and the load, live in lab and lab/load.
+// Package demo runs the whole system on one machine, with real traffic: the network of
+// lab/paper with real agents, reflector and router, and changes made under load, each of
+// which is measured. It implements fairlead-lab demo; the lab itself and the load are in
+// lab and lab/load.
 package demo
 
 import (
@@ -19,34 +19,34 @@ import (
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
-// Options say what is run.
+// Options configure a demo.
 type Options struct {
 	// Binary is the fairlead to run in the lab.
 	Binary  string
 	Version string
-	// Balancers and Servers are those of the first service at the start.
+	// Balancers and Servers are the initial numbers of the first service.
 	Balancers, Servers int
 	Method, Scheduler  string
-	// Duration is how long the load runs, with all events in it.
+	// Duration is how long the load runs, including all events.
 	Duration time.Duration
 	Router   string
 	// Report is the file for the HTML report.
 	Report string
-	// Logs is the folder for the logs of all processes; empty for one that
-	// vanishes with the sandbox.
+	// Logs is the folder for the logs of all processes; if empty, one that is removed
+	// with the sandbox.
 	Logs string
-	// Keep waits before everything is taken away, until ctx ends.
+	// Keep waits until ctx ends before everything is removed.
 	Keep bool
-	// Out is for people; on a terminal of Width columns one line there is
-	// written over again and again, with 0 lines just follow each other.
+	// Out is for people. On a terminal with Width columns one line there is overwritten
+	// repeatedly; with 0, lines follow each other.
 	Out   io.Writer
 	Width int
 }
 
-// secondBalancers and secondServers are those of the other service.
+// secondBalancers and secondServers are the numbers of the other service.
 const secondBalancers, secondServers = 2, 2
 
-// Validate says which option is wrong.
+// Validate returns an error for each invalid option.
 func (o Options) Validate() error {
 	var errs []error
 	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -71,22 +71,21 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// stateless says whether the balancers remember no flows.
+// stateless reports whether the load balancers track no flows.
 func (o Options) stateless() bool {
 	return o.Method != string(service.FullNAT) && o.Scheduler == string(service.Maglev)
 }
 
-// ErrInterrupted is Run's answer where ctx ended it.
+// ErrInterrupted is the result of Run if ctx ended it.
 var ErrInterrupted = errors.New("interrupted; everything was taken away again")
 
-// Run runs the demo. It needs the sandbox. What it could measure is in the
-// Result also where it ends with an error; ctx ends it early, with everything
-// taken away.
+// Run runs the demo. It needs the sandbox. The Result contains what could be measured,
+// even if Run returns an error; ctx ends it early, with everything removed.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	if o.Logs == "" {
 		o.Logs = sandbox.WorkDir
 	}
-	// Temporary files of whatever we start go with the sandbox too.
+	// Temporary files of everything that is started are removed with the sandbox too.
 	if err := os.Setenv("TMPDIR", sandbox.WorkDir); err != nil {
 		return nil, err
 	}

@@ -11,28 +11,28 @@ import (
 	"github.com/fairlead/fairlead/lab/paper"
 )
 
-// change is one event: prepare what does not belong to it, do it, and say when
-// it has converged.
+// change is one event: prepare what does not belong to it, do it, and determine when it
+// has converged.
 type change struct {
 	name string
-	// prepare does what must be there before; it gives whom the event is about.
+	// prepare creates what must exist before; it returns the pod that the event is about.
 	prepare func(ctx context.Context) (paper.Pod, error)
-	// expect notes what is to be true afterwards, before the clock starts.
+	// expect records the expected state after the event, before the clock starts.
 	expect func(pod paper.Pod)
-	// do is the event itself; the clock runs from its start.
+	// do is the event itself; the clock starts with it.
 	do func(pod paper.Pod) error
-	// converged says whether the world is as it should be after it.
+	// converged reports whether the system has reached the expected state.
 	converged func(ctx context.Context, pod paper.Pod) bool
-	// pace is how often converged is asked.
+	// pace is how often converged is called.
 	pace time.Duration
-	// after cleans up once the event was measured.
+	// after cleans up when the event has been measured.
 	after func(pod paper.Pod) error
 }
 
-// mainService is the one that the events happen to.
+// mainService is the service of the events.
 const mainService = 0
 
-// changes are the events in their order.
+// changes are the events in order.
 func (c *system) changes() []change {
 	const tablePace, statusPace = time.Millisecond, 10 * time.Millisecond
 	routed := func(context.Context, paper.Pod) bool { return c.RouterHas(mainService, c.NextHops(mainService)) }
@@ -48,7 +48,7 @@ func (c *system) changes() []change {
 				<-c.Process(pod.Name).Done()
 				return remove(pod)
 			}},
-		// A killed container's network goes a little later, when its runtime
+		// The network of a killed container is removed a little later, when its runtime
 		// notices.
 		{name: KillBalancer, pace: tablePace, converged: routed, prepare: c.oneOfTwo, expect: leave,
 			do:    func(pod paper.Pod) error { return c.Process(pod.Name).Kill() },
@@ -68,8 +68,8 @@ func (c *system) changes() []change {
 	}
 }
 
-// oneOfTwo gives the balancer that came first, after a new one was started
-// where it is the only one, as whoever keeps their number would.
+// oneOfTwo returns the oldest load balancer. If it is the only one, it first starts
+// another, as an operator would.
 func (c *system) oneOfTwo(ctx context.Context) (paper.Pod, error) {
 	for len(c.Balancers(mainService)) < 2 {
 		if _, err := c.Route(ctx, mainService); err != nil {
@@ -79,7 +79,7 @@ func (c *system) oneOfTwo(ctx context.Context) (paper.Pod, error) {
 	return c.Balancers(mainService)[0], nil
 }
 
-// firstServer gives the first server that does not drain.
+// firstServer returns the first backend that does not drain.
 func (c *system) firstServer(context.Context) (paper.Pod, error) {
 	for _, pod := range c.Servers(mainService) {
 		if !c.draining[pod.Name] {
@@ -89,8 +89,8 @@ func (c *system) firstServer(context.Context) (paper.Pod, error) {
 	return paper.Pod{}, fmt.Errorf("no server is left: start with more")
 }
 
-// serves, drains and withdrew say whether every balancer's data plane gives a
-// server new flows, keeps only its old ones, or at least no new ones.
+// serves, drains and withdrew report whether every load balancer's data plane gives a
+// backend new flows, keeps only its old ones, or at least gives it no new ones.
 func (c *system) serves(ctx context.Context, pod paper.Pod) bool {
 	return c.inService(ctx, pod, func(b *status.Backend) bool { return b != nil && b.InService && b.HeldWeight > 0 })
 }

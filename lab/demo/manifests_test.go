@@ -12,8 +12,8 @@ import (
 
 var update = flag.Bool("update", false, "write the manifests of docs/scenarios/demo anew")
 
-// TestManifestsForScenarios: what the pages ask the simulator about are the demo's
-// own manifests.
+// TestManifestsForScenarios checks that the manifests with which the documentation
+// queries the simulator are those of the demo.
 func TestManifestsForScenarios(t *testing.T) {
 	n, err := paper.New(paper.Default())
 	if err != nil {

@@ -21,7 +21,7 @@ var reportHTML string
 
 var reportTemplate = template.Must(template.New("report").Parse(reportHTML))
 
-// WriteReport writes the run as one HTML file that needs nothing else.
+// WriteReport writes the run as a self-contained HTML file.
 func (r *Result) WriteReport(file, topology string, tables []string) error {
 	page := struct {
 		*Result
@@ -58,7 +58,7 @@ func (r *Result) WriteReport(file, topology string, tables []string) error {
 	return os.WriteFile(file, html.Bytes(), 0o644)
 }
 
-// plotRates draws one line a name over time, with the events as upright lines.
+// plotRates draws a line for each name over time, with the events as vertical lines.
 func (r *Result) plotRates(title string, of func(Sample) map[string]float64) (template.HTML, error) {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Min = title, "seconds", 0
@@ -83,7 +83,7 @@ func (r *Result) plotRates(title string, of func(Sample) map[string]float64) (te
 		return "", err
 	}
 	if n := len(r.samples); n > 0 {
-		p.X.Min, p.X.Max = 0, r.samples[n-1].At.Seconds()*1.15 // room for the legend
+		p.X.Min, p.X.Max = 0, r.samples[n-1].At.Seconds()*1.15 // space for the legend
 	}
 	p.Y.Max = top * 1.25
 	return svg(p, 22, 8)
@@ -96,7 +96,8 @@ func (r *Result) events() (events []chart.Event) {
 	return events
 }
 
-// plotShares draws each server's share while nothing changed, beside even.
+// plotShares draws each backend's share during the steady phase, compared with an even
+// share.
 func (r *Result) plotShares() (template.HTML, error) {
 	p := plot.New()
 	p.Title.Text, p.Y.Label.Text, p.Y.Min = "Share of the requests while nothing changed", "per cent", 0
@@ -152,7 +153,7 @@ func svg(p *plot.Plot, width, height float64) (template.HTML, error) {
 	if err != nil {
 		return "", err
 	}
-	// What stands before the element (an XML declaration) has no place in HTML.
+	// What precedes the element (an XML declaration) must not be in HTML.
 	if i := bytes.Index(text, []byte("<svg")); i > 0 {
 		text = text[i:]
 	}

@@ -9,30 +9,30 @@ import (
 	"time"
 )
 
-// Result is what a run found: the object that --json prints. Its field names
-// are stable.
+// Result is the result of a run: the object that --json prints. Its field names are
+// stable.
 type Result struct {
 	Version  string    `json:"version"`
 	Kernel   string    `json:"kernel"`
 	Services []Service `json:"services"`
 	Load     Load      `json:"load"`
 	Events   []Event   `json:"events"`
-	// Leftovers are what the run could not take away again.
+	// Leftovers are what the run could not remove.
 	Leftovers []string `json:"leftovers"`
 	// Report is the path of the HTML report.
 	Report string `json:"report"`
 	Passed bool   `json:"passed"`
-	// Reasons say why it did not pass.
+	// Reasons are why it did not pass.
 	Reasons []string `json:"reasons"`
-	// Shares are the servers' parts of the requests while nothing changed.
+	// Shares are the backends' shares of the requests during the steady phase.
 	Shares map[string]float64 `json:"shares"`
 
 	samples []Sample
-	// foreign says that the upstream router is not ours.
+	// foreign means that the upstream router is not ours.
 	foreign bool
-	// stateful says that the balancers remember flows.
+	// stateful means that the load balancers track flows.
 	stateful bool
-	// sampled is how many requests Shares rests on.
+	// sampled is the number of requests behind Shares.
 	sampled uint64
 }
 
@@ -47,17 +47,17 @@ type Service struct {
 	NextHops  []string `json:"nextHops"`
 }
 
-// Load sums up what the clients saw.
+// Load is the sum of what the clients observed.
 type Load struct {
 	Requests  uint64            `json:"requests"`
 	Failed    uint64            `json:"failed"`
 	PerServer map[string]uint64 `json:"perServer"`
-	// PerBalancer counts the connections opened through each, as its own data
-	// plane counted them.
+	// PerBalancer counts the connections opened through each load balancer, by its own
+	// data plane.
 	PerBalancer map[string]uint64 `json:"perBalancer"`
 }
 
-// The events, in their order.
+// The events, in order.
 const (
 	AddBalancer    = "add-balancer"
 	RemoveBalancer = "remove-balancer"
@@ -68,42 +68,41 @@ const (
 	KillServer     = "kill-server"
 )
 
-// Event is one change made under load. Times are in milliseconds; StartedMs
-// counts from the beginning of the load.
+// Event is one change made under load. Times are in milliseconds; StartedMs counts from
+// the start of the load.
 type Event struct {
 	Name      string  `json:"name"`
 	StartedMs float64 `json:"startedMs"`
-	// ConvergedMs counts from the event's start until the router's kernel
-	// table, or for servers the data plane of every balancer, was right; -1
-	// where it never was.
+	// ConvergedMs counts from the event's start until the router's kernel table, or for
+	// backends the data plane of every load balancer, was correct; -1 if it never was.
 	ConvergedMs float64 `json:"convergedMs"`
 	// Requests, Failed and BrokenConnections are those from the event's start
 	// until the next one's.
 	Requests          uint64 `json:"requests"`
 	Failed            uint64 `json:"failed"`
 	BrokenConnections uint64 `json:"brokenConnections"`
-	// Subject is the balancer or server that came or went.
+	// Subject is the load balancer or backend that was added or removed.
 	Subject string `json:"subject"`
 }
 
 // Sample is the state of the load in one short interval.
 type Sample struct {
 	At time.Duration
-	// Rates are in requests (servers) or packets (balancers) a second.
+	// Rates are in requests (backends) or packets (load balancers) per second.
 	PerServer, PerBalancer map[string]float64
 	Failed                 uint64
 }
 
-// bounds are the longest convergence times that pass, in milliseconds.
+// bounds are the longest acceptable convergence times, in milliseconds.
 var bounds = map[string]float64{
 	AddBalancer: 2000, RemoveBalancer: 100, KillBalancer: 100, CutBalancer: 1500,
 	AddServer: 2000, DrainServer: 2000,
 	KillServer: 3000, // two probes, half a second apart, and their timeouts
 }
 
-// bound is the longest convergence time of an event that passes. Other people's
-// routers have theirs besides: FRR's bgpd holds every change for 50 ms, twice
-// where a path is replaced and then withdrawn.
+// bound is the longest acceptable convergence time of an event. Other routers get
+// additional time: FRR's bgpd delays every change by 50 ms, twice if a path is replaced
+// and then withdrawn.
 func (r *Result) bound(event string) float64 {
 	if r.foreign && strings.HasSuffix(event, "-balancer") {
 		return bounds[event] + 200
@@ -111,9 +110,9 @@ func (r *Result) bound(event string) float64 {
 	return bounds[event]
 }
 
-// lossless says whether an event may cost the clients nothing. A balancer that
-// goes takes the flows it remembers along, so methods and schedulers that
-// remember flows are not lossless there.
+// lossless reports whether an event must cost the clients nothing. A load balancer that
+// is removed takes its tracked flows along, so modes and schedulers that track flows are
+// not lossless then.
 func lossless(event string, stateless bool) bool {
 	switch event {
 	case AddBalancer, RemoveBalancer:
@@ -124,9 +123,9 @@ func lossless(event string, stateless bool) bool {
 	return false
 }
 
-// shareTolerance is how far a server's share may be from even: 10 %, or four
-// standard deviations of chance where there are so many servers, or so few
-// requests, that chance alone goes further.
+// shareTolerance is how far a backend's share may be from even: 10 %, or four standard
+// deviations if there are so many backends, or so few requests, that chance alone exceeds
+// that.
 func shareTolerance(requests uint64, servers int) float64 {
 	if requests == 0 {
 		return 0.10
@@ -166,7 +165,7 @@ func (r *Result) judge(stateless bool) {
 	r.Passed = len(r.Reasons) == 0
 }
 
-// Verdict is the run in one line.
+// Verdict is the result of the run in one line.
 func (r *Result) Verdict() string {
 	if !r.Passed {
 		return "FAILED: " + strings.Join(r.Reasons, "; ")
@@ -181,8 +180,7 @@ func (r *Result) Verdict() string {
 	return text
 }
 
-// brokenByBalancers counts the connections that the events about balancers
-// broke.
+// brokenByBalancers counts the connections broken by events about load balancers.
 func (r *Result) brokenByBalancers() (broken uint64) {
 	for _, e := range r.Events {
 		if strings.HasSuffix(e.Name, "-balancer") {

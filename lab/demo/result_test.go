@@ -26,7 +26,7 @@ func good() *Result {
 func TestVerdict(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Result)
-		state  bool // flows are remembered in the balancer
+		state  bool // the load balancer tracks flows
 		want   string
 	}{
 		"good":                        {change: func(*Result) {}},

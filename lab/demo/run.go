@@ -20,11 +20,11 @@ type runner struct {
 	result  *Result
 	cluster *system
 	load    *load.Client
-	began   time.Time // of the load
+	began   time.Time // start of the load
 	watch   *watch
-	tables  []string // as shown, for the report
+	tables  []string // as printed, for the report
 	drawing string
-	// complete says that everything was done and measured.
+	// complete means that everything was done and measured.
 	complete bool
 }
 
@@ -50,8 +50,8 @@ func (r *runner) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// bringUp starts the balancers as in Fig. 12: one, all of the first service,
-// then those of the second.
+// bringUp starts the load balancers as in Fig. 12: one, all of the first service, then
+// those of the second.
 func (r *runner) bringUp(ctx context.Context) error {
 	for i := range r.Balancers {
 		if _, err := r.cluster.Route(ctx, mainService); err != nil {
@@ -86,7 +86,7 @@ func (r *runner) showTable(title string) error {
 	return nil
 }
 
-// underLoad runs the load and makes the changes.
+// underLoad starts the load and makes the changes.
 func (r *runner) underLoad(ctx context.Context) (err error) {
 	if r.load, err = r.startLoad(ctx); err != nil {
 		return err
@@ -94,7 +94,7 @@ func (r *runner) underLoad(ctx context.Context) (err error) {
 	r.began = r.load.Began()
 	r.watch = r.startWatch(ctx)
 	changes := r.cluster.changes()
-	// Three shares of the time are for the load with nothing changing.
+	// Three shares of the time are for the load without changes.
 	const quiet = 3
 	share := r.Duration / time.Duration(len(changes)+quiet)
 	err = r.steady(ctx, share*quiet)
@@ -111,8 +111,8 @@ func (r *runner) underLoad(ctx context.Context) (err error) {
 	return err
 }
 
-// startLoad starts the clients: most requests have a connection of their own,
-// some go over connections that stay open through all that happens.
+// startLoad starts the clients: most requests have their own connection, some use
+// connections that stay open all the time.
 func (r *runner) startLoad(ctx context.Context) (*load.Client, error) {
 	return load.Start(ctx, load.Config{
 		Dial: r.cluster.Lab.Host(paper.Client).Dial, Target: r.cluster.Services[mainService].VIP, Locals: r.cluster.ClientAddrs,
@@ -120,9 +120,9 @@ func (r *runner) startLoad(ctx context.Context) (*load.Client, error) {
 	})
 }
 
-// steady lets the load run while nothing changes, and keeps the shares.
+// steady lets the load run without changes, and records the shares.
 func (r *runner) steady(ctx context.Context, long time.Duration) error {
-	if err := sleep(ctx, long/8); err != nil { // connections open
+	if err := sleep(ctx, long/8); err != nil { // until connections are open
 		return err
 	}
 	mark := r.load.Mark()
@@ -137,7 +137,7 @@ func (r *runner) steady(ctx context.Context, long time.Duration) error {
 	return r.cluster.FailedProcess()
 }
 
-// change makes one change and lets the load run on until the given time.
+// change makes one change and lets the load run until the given time.
 func (r *runner) change(ctx context.Context, c change, until time.Time) error {
 	pod, err := c.prepare(ctx)
 	if err != nil {
@@ -169,7 +169,7 @@ func (r *runner) change(ctx context.Context, c change, until time.Time) error {
 	return errors.Join(err, r.cluster.FailedProcess())
 }
 
-// reasons tells what failures were, "" for none.
+// reasons describes the failures, "" for none.
 func reasons(count map[string]uint64) string {
 	var texts []string
 	for _, why := range sortedKeys(count) {
@@ -181,7 +181,7 @@ func reasons(count map[string]uint64) string {
 	return " (" + strings.Join(texts, ", ") + ")"
 }
 
-// describe fills in the services as they are at the end.
+// describe fills in the services at the end.
 func (r *runner) describe() {
 	for i, s := range r.cluster.Services {
 		d := Service{
@@ -195,7 +195,7 @@ func (r *runner) describe() {
 	}
 }
 
-// keep waits until ctx ends, and says how to look around meanwhile.
+// keep waits until ctx ends, and prints how to inspect the system in the meantime.
 func (r *runner) keep(ctx context.Context) {
 	pid := sandbox.OuterPID()
 	r.say("\nEverything stays up until you press Ctrl-C. To look around, in another terminal:\n"+
@@ -204,7 +204,7 @@ func (r *runner) keep(ctx context.Context) {
 	<-ctx.Done()
 }
 
-// report writes the report and prints what was found.
+// report writes the report and prints the result.
 func (r *runner) report() error {
 	if r.Report == "" {
 		return nil
@@ -220,7 +220,7 @@ func indent(text string) string {
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// sleep waits, or gives ctx's error where that ends first.
+// sleep waits, or returns ctx's error if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

@@ -15,7 +15,7 @@ type system struct {
 	draining map[string]bool // servers
 }
 
-// newSystem builds the network with its servers, and no balancer yet.
+// newSystem builds the network with its backends, without load balancers.
 func newSystem(ctx context.Context, o Options) (*system, error) {
 	c, err := cluster.New(ctx, cluster.Options{
 		Binary: o.Binary, Router: o.Router, Logs: o.Logs,
@@ -31,7 +31,7 @@ func newSystem(ctx context.Context, o Options) (*system, error) {
 	return s, nil
 }
 
-// writeManifests writes a service as it is now.
+// writeManifests writes the current state of a service.
 func (c *system) writeManifests(service int) error {
 	m := manifest(c.opts)
 	m.Draining = c.draining

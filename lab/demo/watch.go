@@ -11,11 +11,11 @@ import (
 	"github.com/fairlead/fairlead/lab/load"
 )
 
-// watchPace is how often the balancers are asked what they did.
+// watchPace is how often the load balancers are queried.
 const watchPace = 250 * time.Millisecond
 
-// watch follows the balancers' counters while the load runs, also those of
-// balancers that go, and shows the live view.
+// watch follows the load balancers' counters while the load runs, including those of
+// removed ones, and shows the live view.
 type watch struct {
 	r    *runner
 	end  context.CancelFunc
@@ -27,10 +27,10 @@ type watch struct {
 	label string
 }
 
-// counted are a balancer's totals when it was last asked.
+// counted are a load balancer's totals at the last query.
 type counted struct{ packets, flows uint64 }
 
-// rates are the packets a second of each balancer since the moment before.
+// rates are the packets per second of each load balancer since the previous query.
 type rates struct {
 	at  time.Duration
 	per map[string]float64
@@ -66,7 +66,7 @@ func (w *watch) stop() {
 	}
 }
 
-// look asks every balancer of the main service.
+// look queries every load balancer of the main service.
 func (w *watch) look(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -78,7 +78,7 @@ func (w *watch) look(ctx context.Context) {
 	for _, pod := range w.r.cluster.Balancers(mainService) {
 		s, err := w.r.cluster.Status(ctx, pod.Name)
 		if err != nil {
-			continue // it is coming or going
+			continue // it is being added or removed
 		}
 		c := sum(s)
 		if before, known := w.last[pod.Name]; known && c.packets >= before.packets {
@@ -99,7 +99,7 @@ func sum(s status.Status) (c counted) {
 	return c
 }
 
-// connections gives what each balancer opened in all.
+// connections returns the total number of connections of each load balancer.
 func (w *watch) connections() map[string]uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -112,13 +112,13 @@ func (w *watch) connections() map[string]uint64 {
 
 const clearLine = "\r\x1b[K"
 
-// show writes one line: requests a second by server, packets by balancer.
+// show writes one line: requests per second by backend, packets by load balancer.
 func (w *watch) show() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	bins := w.r.load.Series()
 	per, total := map[string]float64{}, 0.0
-	const recent = 10 // the last second, but for the bin that still grows
+	const recent = 10 // the last second, without the bin that still grows
 	for _, b := range bins[max(0, len(bins)-1-recent):max(0, len(bins)-1)] {
 		for name, n := range b.PerServer {
 			per[name] += float64(n)
@@ -134,7 +134,7 @@ func (w *watch) show() {
 	}
 }
 
-// words lists rates by name, without the service's own name before each.
+// words lists rates by name, without the service's name before each.
 func words(per map[string]float64) string {
 	var b strings.Builder
 	for _, name := range sortedKeys(per) {
@@ -144,14 +144,14 @@ func words(per map[string]float64) string {
 	return b.String()
 }
 
-// now names what goes on, for the live view.
+// now sets the label of the live view.
 func (w *watch) now(label string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.label = label
 }
 
-// print writes lines that stay.
+// print writes permanent lines.
 func (w *watch) print(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -161,13 +161,13 @@ func (w *watch) print(format string, args ...any) {
 	fmt.Fprintf(w.r.Out, format+"\n", args...)
 }
 
-// samples gives the time series of the whole run for the report.
+// samples returns the time series of the whole run for the report.
 func (w *watch) samples(c *load.Client) []Sample {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	bins, i := c.Series(), 0
 	var all []Sample
-	for n := 0; n+2 < len(bins); n += 3 { // 300 ms, for calmer lines
+	for n := 0; n+2 < len(bins); n += 3 { // 300 ms, for smoother lines
 		s := Sample{At: time.Duration(n) * load.BinLength, PerServer: map[string]float64{}}
 		for _, b := range bins[n : n+3] {
 			s.Failed += uint64(b.Failed)

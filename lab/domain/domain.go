@@ -1,6 +1,5 @@
-// Package domain builds what virtually dedicated networks live in, without
-// anything that enforces them: nodes on one segment, pods, a gateway, a host
-// outside.
+// Package domain builds the network of virtually dedicated networks, without anything
+// that enforces them: nodes on one segment, pods, a gateway, a host outside.
 //
 //	a1 b1      a2 b2
 //	 │ │        │ │     macvlan
@@ -25,8 +24,8 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// Uplink is the nodes' device on the segment, Spare another that may be given away,
-// Wide the gateway's other one.
+// Uplink is the nodes' device on the segment, Spare another one that can be given to a
+// pod, Wide the gateway's device toward outside.
 const (
 	Uplink = "eth1"
 	Spare  = "eth3"
@@ -39,7 +38,7 @@ const (
 	Science, Visitors = "science", "visitors"
 )
 
-// Prefixes of a network: 1 is science, 2 visitors.
+// Prefixes returns the prefixes of a network: 1 is science, 2 visitors.
 func Prefixes(network string) []netip.Prefix {
 	if network == Science {
 		return prefixes("10.1.0.0/24", "fd01::/64")
@@ -54,10 +53,10 @@ func prefixes(text ...string) (all []netip.Prefix) {
 	return all
 }
 
-// OutsideAddrs are the outside host's.
+// OutsideAddrs are the outside host's addresses.
 var OutsideAddrs = []netip.Addr{netip.MustParseAddr("203.0.113.9"), netip.MustParseAddr("2001:db8:9::9")}
 
-// Domain is one that stands.
+// Domain is a running domain.
 type Domain struct {
 	*lab.Lab
 	Pods map[string]*Pod
@@ -71,12 +70,12 @@ type Pod struct {
 	Addrs []netip.Addr // IPv4, IPv6
 }
 
-// Attach gives a pod its device, called as told and down, and says what it is on the
+// Attach gives a pod its device, with this name and down, and returns what it is on the
 // node.
 type Attach func(node, pod *lab.Host, device string) (vdn.UpReport, error)
 
-// Build makes the domain with pods a1, a2 of science and b1, b2 of visitors, each
-// with its number's node.
+// Build creates the domain with pods a1, a2 of science and b1, b2 of visitors, each on
+// the node with its number.
 func Build(ctx context.Context, attach Attach) (*Domain, error) {
 	l, err := lab.Build(ctx, topology())
 	if err != nil {
@@ -160,8 +159,8 @@ func (p *Pod) address(link netlink.Link, addr netip.Prefix, gateway netip.Addr) 
 	return nil
 }
 
-// Macvlan attaches a pod as fairlead-cni does: by a macvlan in bridge mode on the
-// node's uplink.
+// Macvlan attaches a pod like fairlead-cni: with a macvlan in bridge mode on the node's
+// uplink.
 func Macvlan(node, pod *lab.Host, device string) (up vdn.UpReport, err error) {
 	master, err := node.Netlink().LinkByName(Uplink)
 	if err != nil {
@@ -179,8 +178,8 @@ func Macvlan(node, pod *lab.Host, device string) (up vdn.UpReport, err error) {
 	return vdn.UpReport{Device: Uplink, MAC: link.Attrs().HardwareAddr.String(), NetNS: pod.Namespace().Path()}, nil
 }
 
-// HostDevice attaches a pod as fairlead-cni does on a network of whole devices: it gets
-// the node's spare one.
+// HostDevice attaches a pod like fairlead-cni on a network of whole devices: it gets the
+// node's spare one.
 func HostDevice(node, pod *lab.Host, device string) (up vdn.UpReport, err error) {
 	nic, err := node.Netlink().LinkByName(Spare)
 	if err != nil {
@@ -199,7 +198,7 @@ func HostDevice(node, pod *lab.Host, device string) (up vdn.UpReport, err error)
 	return vdn.UpReport{Device: Spare, MAC: inside.Attrs().HardwareAddr.String(), NetNS: pod.Namespace().Path()}, nil
 }
 
-// Plan is that of a node, with what the slices are to have beside their prefixes;
+// Plan returns the plan of a node, with the slices' settings other than their prefixes;
 // science is number 1.
 func (d *Domain) Plan(node string, revision uint64, science, visitors vdn.Slice) vdn.Plan {
 	science.ID, science.Name, science.Prefixes = 1, Science, Prefixes(Science)

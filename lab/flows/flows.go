@@ -1,6 +1,6 @@
-// Package flows is traffic that shows where each flow goes: many datagram flows
-// from one host to one address, and hosts that answer there with their names.
-// It counts what is lost, and which flows change their host.
+// Package flows is traffic that shows where each flow goes: many UDP flows from one host
+// to one address, and hosts that answer there with their names. It counts lost datagrams,
+// and flows that move to another host.
 package flows
 
 import (
@@ -18,11 +18,11 @@ import (
 	"github.com/fairlead/fairlead/lab"
 )
 
-// patience is how long an answer may take on a busy machine. A datagram without
-// one is lost.
+// patience is how long an answer may take on a busy machine. A datagram without an answer
+// counts as lost.
 const patience = 3 * time.Second
 
-// Answer has a host answer with its name at an address, until it is closed.
+// Answer makes a host answer with its name at an address, until it is closed.
 func Answer(h *lab.Host, at netip.AddrPort) (net.PacketConn, error) {
 	c, err := h.ListenPacket("udp", at.String())
 	if err != nil {
@@ -44,7 +44,7 @@ func Answer(h *lab.Host, at netip.AddrPort) (net.PacketConn, error) {
 	return c, nil
 }
 
-// roomFor lets datagrams of all flows wait at once, each in a page or two.
+// roomFor sets a receive buffer for one datagram of every flow, each in a page or two.
 func roomFor(c *net.UDPConn) error {
 	const room = 16 << 20
 	raw, err := c.SyscallConn()
@@ -55,17 +55,17 @@ func roomFor(c *net.UDPConn) error {
 	return errors.Join(failed, err)
 }
 
-// Flows are flows from one host to one address. Their methods are for one
-// goroutine at a time.
+// Flows are flows from one host to one address. Their methods are not safe for concurrent
+// use.
 type Flows struct {
 	to    netip.AddrPort
 	conns []net.PacketConn
 	sent  uint32
-	// Lost counts datagrams that nobody answered, Sent all of them.
+	// Lost counts datagrams without an answer, Sent all of them.
 	Lost, Sent int
 }
 
-// Open makes n flows from ports of a host.
+// Open opens n flows from ports of a host.
 func Open(h *lab.Host, from netip.Addr, to netip.AddrPort, n int) (*Flows, error) {
 	f := &Flows{to: to}
 	for range n {
@@ -78,7 +78,7 @@ func Open(h *lab.Host, from netip.Addr, to netip.AddrPort, n int) (*Flows, error
 	return f, nil
 }
 
-// Close ends them.
+// Close closes them.
 func (f *Flows) Close() error {
 	var errs []error
 	for _, c := range f.conns {
@@ -87,7 +87,7 @@ func (f *Flows) Close() error {
 	return errors.Join(errs...)
 }
 
-// Ask sends a datagram of each flow and tells who answered; "" where nobody did.
+// Ask sends a datagram on each flow and returns who answered; "" for no answer.
 func (f *Flows) Ask() ([]string, error) {
 	f.sent++
 	mark := fmt.Appendf(nil, "%08x", f.sent)
@@ -110,7 +110,7 @@ func (f *Flows) Ask() ([]string, error) {
 	return who, nil
 }
 
-// answer reads the answer to a mark, over those that came too late.
+// answer reads the answer to a mark, and skips late answers to others.
 func answer(c net.PacketConn, mark string) (string, error) {
 	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		return "", err
@@ -130,7 +130,7 @@ func answer(c net.PacketConn, mark string) (string, error) {
 	}
 }
 
-// Moved counts the flows that another host answers now, by the host before.
+// Moved counts the flows that another host answers now, by their previous host.
 func Moved(before, now []string) map[string]int {
 	moved := map[string]int{}
 	for i := range before {
@@ -150,8 +150,8 @@ func Shares(who []string) map[string]int {
 	return shares
 }
 
-// Held asks again and again until ctx ends, and gives how many flows were
-// answered by another host than before, each time that one was.
+// Held calls Ask repeatedly until ctx ends, and returns how many times a flow was
+// answered by another host than before.
 func (f *Flows) Held(ctx context.Context, before []string) (moved int, err error) {
 	for ctx.Err() == nil {
 		now, err := f.Ask()
@@ -166,7 +166,7 @@ func (f *Flows) Held(ctx context.Context, before []string) (moved int, err error
 	return moved, nil
 }
 
-// During runs f.Held beside what is done, and gives what it found.
+// During runs f.Held while do runs, and returns its result.
 func (f *Flows) During(before []string, do func()) (moved int, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup

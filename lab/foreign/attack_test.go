@@ -26,11 +26,10 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/actor"
 )
 
-// patience is how long anything may take on a busy machine: what is checked is not how
-// fast it is.
+// patience is how long any step may take on a busy machine: speed is not under test.
 const patience = 8 * time.Minute
 
-// siege is a network in which an attacker has sessions with all that FRR and BIRD
+// siege is a network in which an attacker has sessions with everything that FRR and BIRD
 // have sessions with. All are in one AS, on one switch:
 //
 //	node-105 ── reflector 109 ── FRR 110, BIRD 111      routes of 105
@@ -38,15 +37,15 @@ const patience = 8 * time.Minute
 //	FRR 110, BIRD 111 ── router 112                     a route of each of them
 //	attacker 10.0.66.0/24 ── reflector 109, router 112
 //
-// The hold time is 9 s for FRR and BIRD. The attacker, which must not give up before it
-// has done its worst, has 90 s.
+// The hold time is 9 s for FRR and BIRD. The attacker, which must not give up early, has
+// 90 s.
 type siege struct {
 	*lab.Lab
 	t         *testing.T
 	frr, bird *Daemon
-	// victims are the processes of ours that are attacked.
+	// victims are our processes under attack.
 	victims map[string]*actor.Actor[order, report]
-	// began is when BIRD said that its sessions had begun.
+	// began is when sessions began, as reported by BIRD.
 	began map[string]time.Time
 }
 
@@ -146,11 +145,11 @@ func (s *siege) speaker(n int, peers ...string) *actor.Actor[order, report] {
 	return a
 }
 
-// goodRoutes are what each router's kernel must have, and nothing else.
+// goodRoutes are exactly the routes that each router's kernel must have.
 var goodRoutes = map[string][2]int{"frr": {105, 106}, "bird": {105, 106}, "router": {110, 111}}
 
-// routes gives the routes in a host's kernel that came by BGP: those of the good, and
-// how many others there are.
+// routes returns the BGP routes in a host's kernel: the good ones, and the number of
+// others.
 func (s *siege) routes(host string) string {
 	var good []string
 	others := 0
@@ -185,7 +184,7 @@ func wantRoutes(host string) string {
 	return strings.Join(all, " ") + " and 0 others"
 }
 
-// settle waits until every router has the good routes and nothing else.
+// settle waits until every router has exactly the good routes.
 func (s *siege) settle() {
 	s.t.Helper()
 	for host := range goodRoutes {
@@ -198,7 +197,7 @@ func (s *siege) settle() {
 	}
 }
 
-// sessions says since when FRR and BIRD have their sessions, which must not change.
+// sessions returns the start times of FRR's and BIRD's sessions, which must not change.
 func (s *siege) sessions() string {
 	s.t.Helper()
 	var all []string
@@ -233,9 +232,9 @@ func (s *siege) sessions() string {
 	return strings.Join(all, "\n")
 }
 
-// since writes when a session of BIRD's began, as it was said at first if it is nearly
-// the same: BIRD calculates it from a clock of its own each time. A session that ended
-// takes a second at least to begin again.
+// since formats the start time of a BIRD session. It returns the first reported value if
+// the new one is nearly the same, because BIRD computes it from its own clock each time.
+// A session that ended takes at least a second to start again.
 func (s *siege) since(protocol string, at time.Time) string {
 	if before, known := s.began[protocol]; !known || at.Sub(before).Abs() > 500*time.Millisecond {
 		s.began[protocol] = at
@@ -254,8 +253,8 @@ func (s *siege) untilUp() {
 	})
 }
 
-// watch looks up the good addresses in each router's kernel, again and again until
-// it is stopped, and counts when one has no route, or a wrong one.
+// watch repeatedly looks up the good addresses in each router's kernel until it is
+// stopped, and counts lookups without a route or with a wrong one.
 func (s *siege) watch() (stop func()) {
 	done := make(chan struct{})
 	var all sync.WaitGroup
@@ -289,7 +288,7 @@ func (s *siege) watch() (stop func()) {
 	return func() { close(done); all.Wait() }
 }
 
-// via is by which gateway a host's kernel sends to an address.
+// via is the gateway of a host's kernel for an address.
 func (s *siege) via(host, to string) string {
 	rs, err := s.Host(host).Netlink().RouteGet(net.ParseIP(to))
 	if err != nil || len(rs) != 1 {
@@ -298,8 +297,8 @@ func (s *siege) via(host, to string) string {
 	return rs[0].Gw.String()
 }
 
-// accepted waits until a victim has so many paths at once, and then says that this is
-// enough.
+// accepted waits until a victim has this number of paths at the same time, and then
+// reports that this is enough.
 func (s *siege) accepted(victim string, want int, enough chan<- struct{}) {
 	defer close(enough)
 	most := 0
@@ -312,12 +311,12 @@ func (s *siege) accepted(victim string, want int, enough chan<- struct{}) {
 			s.t.Logf("%s has %d paths", victim, most)
 			return
 		}
-		time.Sleep(max(100*time.Millisecond, 10*time.Since(asked))) // to count them holds the victim up
+		time.Sleep(max(100*time.Millisecond, 10*time.Since(asked))) // counting them delays the victim
 	}
 	s.t.Errorf("%s had %d paths at once, want %d: it was hardly attacked", victim, most, want)
 }
 
-// usage of all victims.
+// usage returns the resource usage of all victims.
 func (s *siege) usage() map[string]usage {
 	all := map[string]usage{}
 	for name, v := range s.victims {
@@ -326,7 +325,7 @@ func (s *siege) usage() map[string]usage {
 	return all
 }
 
-// over sees that nothing is left of the attacks.
+// over checks that nothing is left of the attacks.
 func (s *siege) over(sessions string, before map[string]usage) {
 	s.t.Helper()
 	s.settle()
@@ -347,17 +346,17 @@ func (s *siege) over(sessions string, before map[string]usage) {
 	}
 }
 
-// scale is how much is attacked with: prefixes of each family by each of some
-// attackers, and by one that sends more than the limit for a balancer.
+// scale is the size of the attack: prefixes of each family from each of several
+// attackers, and from one that sends more than the limit for a load balancer.
 type scale struct {
 	rounds, flapping, attackers, prefixes, churn, tooMany int
 	limit                                                 uint32
 }
 
-// TestAttacksNextToFRRAndBIRD has peers misbehave in every way, towards each role: the
-// sessions of FRR and BIRD stay up, their routes and those that they give stay right
-// all the time, and no role keeps anything of it. The first round is there for maps
-// and buffers to reach the size that the limits allow: a leak would grow on.
+// TestAttacksNextToFRRAndBIRD has peers misbehave in every way, toward each role: the
+// sessions of FRR and BIRD stay up, their routes and those that they provide stay correct
+// all the time, and no role retains anything of it. The first round lets maps and buffers
+// reach the size that the limits allow: a leak would grow further.
 func TestAttacksNextToFRRAndBIRD(t *testing.T) {
 	by := scale{rounds: 1, flapping: 50, attackers: 2, prefixes: 2000, churn: 1, tooMany: 10_000, limit: 4096}
 	if os.Getenv("FAIRLEAD_BGP_ATTACK") != "" {
@@ -375,7 +374,7 @@ func TestAttacksNextToFRRAndBIRD(t *testing.T) {
 	for range by.rounds {
 		s.attack(by)
 	}
-	testkit.Eventually(t, patience, func() error { // the first of them is the flood
+	testkit.Eventually(t, patience, func() error { // the first attack is the flood
 		if n := bait.sessions.Load(); n < 4 {
 			return fmt.Errorf("the speaker had %d sessions with the attacker", n)
 		}

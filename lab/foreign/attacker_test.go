@@ -17,8 +17,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/rawbgp"
 )
 
-// attacker sends BGP messages from addresses of a host, with sessions that are
-// each as short as an attack: it does not mind how they end.
+// attacker sends BGP messages from addresses of a host, in sessions that are each as
+// short as one attack. It ignores how they end.
 type attacker struct {
 	t      *testing.T
 	ns     *netns.NS
@@ -28,7 +28,7 @@ type attacker struct {
 // nth is an address of the attacker's host.
 func nth(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 66, byte(n)}) }
 
-// session connects from the nth address and has a session, where it is let.
+// session connects from the nth address and establishes a session, if accepted.
 func (a *attacker) session(n int) (net.Conn, error) {
 	c, err := a.dial(n)
 	if err != nil {
@@ -42,7 +42,7 @@ func (a *attacker) session(n int) (net.Conn, error) {
 	return c, nil
 }
 
-// greet opens a session and waits until the other end has done so, too.
+// greet opens a session and waits until the other end has done so too.
 func greet(c net.Conn, id netip.Addr) error {
 	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
 	if _, err := c.Write(slices.Concat(rawbgp.Open(65021, 90, id), rawbgp.Keepalive())); err != nil {
@@ -70,8 +70,8 @@ func readMessage(c net.Conn) (typ byte, err error) {
 	return head[18], err
 }
 
-// send has a session from the nth address, reads what comes, sends these messages,
-// and stays for a while, or until the target ends it.
+// send establishes a session from the nth address, reads what arrives, sends these
+// messages, and stays for a while, or until the target ends it.
 func (a *attacker) send(n int, stay time.Duration, messages ...[]byte) error {
 	return a.sendUntil(n, stay, nil, messages...)
 }
@@ -113,7 +113,7 @@ func converse(c net.Conn, stay time.Duration, enough <-chan struct{}, messages .
 	}
 }
 
-// malformed sends each malformed UPDATE in a session of its own.
+// malformed sends each malformed UPDATE in its own session.
 func (a *attacker) malformed() {
 	n := 10
 	for name, m := range rawbgp.Malformed(nth(1)) {
@@ -124,8 +124,8 @@ func (a *attacker) malformed() {
 	}
 }
 
-// oversized sends routes with as many attributes as fit, and messages that are longer
-// than any may be.
+// oversized sends routes with as many attributes as fit, and messages that exceed the
+// maximum length.
 func (a *attacker) oversized() {
 	for i, m := range tooLarge() {
 		if err := a.send(60+i, 20*time.Millisecond, m); err != nil {
@@ -145,7 +145,7 @@ func tooLarge() [][]byte {
 		rawbgp.Message(rawbgp.TypeOpen, make([]byte, 5000)), rawbgp.Message(200, make([]byte, 5000))}
 }
 
-// slow has sessions that read nothing, and connections that say a byte a moment.
+// slow has sessions that read nothing, and connections that send a byte at a time.
 func (a *attacker) slow(during func()) {
 	var all []net.Conn
 	for n := 70; n < 80; n++ {
@@ -188,7 +188,7 @@ func (a *attacker) dial(n int) (c net.Conn, err error) {
 	return c, err
 }
 
-// flap has sessions that come, announce, and go, as fast as they can.
+// flap has sessions that are established, advertise, and end, as fast as they can.
 func (a *attacker) flap(times int) {
 	routes := rawbgp.Announce(netip.MustParseAddr("40.7.0.0"), nth(1), 1000)
 	var all sync.WaitGroup
@@ -210,9 +210,9 @@ func block(n, family int) netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf("2001:db8:%x::", 0x100+n))
 }
 
-// flood announces so many prefixes of each family from each of several addresses,
-// withdraws them and announces them again, several times, and has its sessions until
-// enough is closed. One more attacker announces too many, and must be cut.
+// flood advertises prefixes of each family from each of several addresses, withdraws them
+// and advertises them again, several times, and keeps its sessions until enough is
+// closed. One more attacker advertises too many, and must be disconnected.
 func (a *attacker) flood(by scale, enough <-chan struct{}) {
 	var all sync.WaitGroup
 	hop6 := netip.MustParseAddr("fd00::66:1")
@@ -236,7 +236,7 @@ func (a *attacker) flood(by scale, enough <-chan struct{}) {
 	all.Wait()
 }
 
-// lure is a peer that a speaker dials, which misbehaves in another way in each
+// lure is a peer to which a speaker connects, which misbehaves in another way in each
 // session. It counts the sessions.
 type lure struct {
 	listener net.Listener

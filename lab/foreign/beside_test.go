@@ -23,8 +23,8 @@ var (
 	service    = netip.MustParseAddrPort("10.1.1.1:7")
 )
 
-// upstream draws four balancers behind a router of another make; the reflector
-// and the speakers for all four are one process.
+// upstream is a network with four load balancers behind an FRR or BIRD router; one
+// process is the reflector and the speakers of all four.
 //
 //	client 192.168.0.2 ── router .1 / 10.0.0.110 ── switch ─┬─ node-104 … node-107
 //	                                                        └─ reflector 10.0.0.109
@@ -58,7 +58,8 @@ func upstream(t *testing.T) *lab.Lab {
 	return l
 }
 
-// beside is a follower of a daemon's routes, and what a test sees of both.
+// beside follows a daemon's routes with shadow routes, and records what a test sees of
+// both.
 type beside struct {
 	t     *testing.T
 	l     *lab.Lab
@@ -94,8 +95,8 @@ func startBeside(t *testing.T, l *lab.Lab, d *Daemon, protocol uint8) *beside {
 	return b
 }
 
-// until waits for the daemon's route and ours to have so many next hops each,
-// and tells how much later ours had them.
+// until waits for the daemon's route and ours to have these numbers of next hops, and
+// returns how much later ours had them.
 func (b *beside) until(plain, ours int) (late time.Duration) {
 	b.t.Helper()
 	count := func() (p, o int) {
@@ -128,9 +129,9 @@ func (b *beside) until(plain, ours int) (late time.Duration) {
 	}
 }
 
-// TestBeside has FRR's and BIRD's routes become resilient: when one of four
-// balancers leaves, only its flows move, and when we are gone packets take the
-// daemon's own routes.
+// TestBeside makes FRR's and BIRD's routes resilient: when one of four load balancers is
+// removed, only its flows move, and when our process is gone packets use the daemon's own
+// routes.
 func TestBeside(t *testing.T) {
 	for kind, how := range map[Kind]struct {
 		path     string

@@ -28,7 +28,7 @@ func (c Config) birdConf() string {
 	line("log stderr all;")
 	line("router id %s;", c.RouterID)
 	line("protocol device { scan time 1; }")
-	// Next hops of iBGP are resolved over what is directly connected.
+	// Next hops of iBGP are resolved over directly connected networks.
 	line("protocol direct { ipv4; ipv6; }")
 	for _, family := range []string{"ipv4", "ipv6"} {
 		line("protocol kernel kernel_%s {", family)

@@ -2,8 +2,7 @@ package foreign
 
 import "path/filepath"
 
-// exabgp gives ExaBGP; its configuration is Text alone, and it takes no
-// commands.
+// exabgp returns ExaBGP; its configuration is only Text, and it accepts no commands.
 func (c Config) exabgp(dir string) (programs []program, files map[string]string, debian string) {
 	return []program{{
 		name:  "exabgp",

@@ -1,8 +1,8 @@
-// Package foreign runs other people's routing daemons in a network namespace, FRR
-// and BIRD as the upstream router, GoBGP and ExaBGP as they are configured: to
-// show that Fairlead speaks BGP as others do. It writes their configuration into
-// a folder of its own, starts Debian's binaries and leaves nothing behind. It makes no
-// namespaces and looks at no routes.
+// Package foreign runs other routing daemons in a network namespace, FRR and BIRD as the
+// upstream router, GoBGP and ExaBGP with their own configuration, to test that Fairlead's
+// BGP interoperates with them. It writes their configuration into its own folder, starts
+// Debian's binaries and leaves nothing behind. It does not create namespaces or inspect
+// routes.
 package foreign
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/fairlead/fairlead/lab/netns"
 )
 
-// Kind is whose daemon it is.
+// Kind is the daemon's implementation.
 type Kind string
 
 // The kinds.
@@ -44,18 +44,17 @@ type Config struct {
 	RouterID     netip.Addr // IPv4
 	LocalAddress netip.Addr
 	Peers        []Peer
-	// MaxPaths is how many next hops a route may have; 0 means 16.
+	// MaxPaths is the maximum number of next hops of a route; 0 means 16.
 	MaxPaths int
-	// Metric of the kernel routes; 0 means 20. FRR has 20 and no choice.
+	// Metric of the kernel routes; 0 means 20. FRR always uses 20.
 	Metric int
-	// BFD watches the sessions, 3 times 300 ms.
+	// BFD monitors the sessions, 3 times 300 ms.
 	BFD bool
-	// Text is the configuration itself, the daemon's that speaks BGP, in place of
-	// one made of all that is above; FRR then also listens. GoBGP and ExaBGP need
-	// it.
+	// Text is the complete configuration of the BGP daemon, instead of one generated from
+	// the fields above; FRR then also listens. GoBGP and ExaBGP need it.
 	Text string
-	// Files are configurations that are taken as they are, by name (bgpd.conf,
-	// bfdd.conf, bird.conf), in place of those that are made of the rest.
+	// Files are configurations that are used unchanged, by name (bgpd.conf, bfdd.conf,
+	// bird.conf), instead of generated ones.
 	Files map[string]string
 }
 
@@ -70,7 +69,7 @@ type Peer struct {
 // readyWithin is how long a daemon may take to open its control socket.
 const readyWithin = 20 * time.Second
 
-// Daemon is a router that runs.
+// Daemon is a running router.
 type Daemon struct {
 	kind      Kind
 	dir       string
@@ -83,18 +82,18 @@ type process struct {
 	done chan struct{}
 }
 
-// program is a daemon to start: it is up when its socket takes connections, or
-// at once where it has none.
+// program is a daemon to start: it is up when its socket accepts connections, or
+// immediately without a socket.
 type program struct {
 	name   string
-	paths  []string // where Debian puts it
+	paths  []string // Debian's paths
 	args   []string
 	env    []string
 	socket string
 }
 
-// Start runs a router in a namespace and returns when it takes commands; its
-// sessions come up after that.
+// Start runs a router in a namespace and returns when it accepts commands; its sessions
+// come up later.
 func Start(ns *netns.NS, kind Kind, c Config) (*Daemon, error) {
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("%s: %w", kind, err)
@@ -172,7 +171,7 @@ func (d *Daemon) start(ns *netns.NS, programs []program, files map[string]string
 	return nil
 }
 
-// own gives the folder to the user that FRR's daemons become, if there is one.
+// own gives the folder to the user that FRR's daemons change to, if that user exists.
 func (d *Daemon) own() error {
 	u, err := user.Lookup(frrUser)
 	if err != nil {
@@ -211,7 +210,7 @@ func (d *Daemon) launch(ns *netns.NS, p program) error {
 	if err := ns.Do(cmd.Start); err != nil {
 		return err
 	}
-	// As Fairlead's own in labs: the load is to take other machines' processors.
+	// Like Fairlead's own processes in labs: the load must not compete for the CPUs.
 	if err := lab.GoFirst(cmd.Process.Pid); err != nil {
 		return errors.Join(err, cmd.Process.Kill(), cmd.Wait())
 	}
@@ -258,7 +257,7 @@ func (d *Daemon) tail(name string) string {
 	return strings.TrimSpace(string(b[max(0, len(b)-2000):]))
 }
 
-// Log gives what the daemons have written so far.
+// Log returns what the daemons have written so far.
 func (d *Daemon) Log() string {
 	var all strings.Builder
 	for _, p := range d.processes {
@@ -268,7 +267,7 @@ func (d *Daemon) Log() string {
 	return all.String()
 }
 
-// Ask gives the answer to a command of vtysh, birdc or gobgp.
+// Ask returns the output of a vtysh, birdc or gobgp command.
 func (d *Daemon) Ask(command string) (string, error) {
 	var cmd *exec.Cmd
 	switch d.kind {
@@ -288,7 +287,7 @@ func (d *Daemon) Ask(command string) (string, error) {
 	return string(answer), nil
 }
 
-// PIDs are the daemons' process ids.
+// PIDs are the daemons' process IDs.
 func (d *Daemon) PIDs() []int {
 	var ids []int
 	for _, p := range d.processes {
@@ -297,8 +296,8 @@ func (d *Daemon) PIDs() []int {
 	return ids
 }
 
-// Stop ends the daemons, the last first; they take their routes out of the
-// kernel. Their files are removed. A second Stop does nothing.
+// Stop stops the daemons, the last one first; they remove their routes from the kernel.
+// Their files are removed. A second Stop does nothing.
 func (d *Daemon) Stop() error {
 	for i := len(d.processes) - 1; i >= 0; i-- {
 		p := d.processes[i]

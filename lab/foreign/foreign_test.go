@@ -87,7 +87,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// kernelRoutes shows a namespace's routes to service prefixes, sorted.
+// kernelRoutes formats a namespace's routes to service prefixes, sorted.
 func kernelRoutes(h *netlink.Handle) string {
 	var lines []string
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
@@ -116,7 +116,7 @@ func kernelRoutes(h *netlink.Handle) string {
 	return strings.Join(lines, "; ")
 }
 
-// A router of another make gets the same routes from our reflector:
+// FRR and BIRD routers get the same routes from our reflector:
 //
 //	reflector 10.0.0.109, speakers 172.16.0.105, .106 ── router 10.0.0.110
 func TestAsRouter(t *testing.T) {
@@ -164,7 +164,7 @@ func TestAsRouter(t *testing.T) {
 				}
 				t.Logf("%s after %s", what, time.Since(start))
 			}
-			// BIRD gives IPv6 routes the metric that is asked for, FRR its 20.
+			// BIRD gives IPv6 routes the configured metric, FRR its 20.
 			wait("both balancers", "10.1.1.0/24 metric 20 via 10.0.0.105 10.0.0.106; fd00:1:1::/64 metric 20 via fd00::105 fd00::106")
 			speakers.Tell(order{Last: "withdraw"})
 			wait("one withdrew", "10.1.1.0/24 metric 20 via 10.0.0.105; fd00:1:1::/64 metric 20 via fd00::105")

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// frrUser is whom Debian's FRR runs as. Its daemons go by the groups of their
-// user, so that they cannot simply stay root.
+// frrUser is the user of Debian's FRR. Its daemons check the groups of their user, so
+// they cannot simply run as root.
 const frrUser = "frr"
 
-// frr gives FRR's daemons with their files. Each run has sockets and pid files
-// of its own, so that several do not meet.
+// frr returns FRR's daemons with their files. Each run has its own sockets and PID files,
+// so that several do not conflict.
 func (c Config) frr(dir string) (programs []program, files map[string]string, debian string) {
 	owner := frrUser
 	if _, err := user.Lookup(owner); err != nil {
-		owner = "root" // not Debian's FRR: one without the group frrvty, which root would have to be in
+		owner = "root" // not Debian's FRR, but one without the group frrvty, of which root would have to be a member
 	}
 	daemon := func(name string, more ...string) program {
 		return program{

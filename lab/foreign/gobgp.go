@@ -4,7 +4,7 @@ import "path/filepath"
 
 const gobgpSocket = "gobgp.ctl"
 
-// gobgp gives GoBGP's daemon; its configuration is Text alone.
+// gobgp returns GoBGP's daemon; its configuration is only Text.
 func (c Config) gobgp(dir string) (programs []program, files map[string]string, debian string) {
 	socket := filepath.Join(dir, gobgpSocket)
 	return []program{{

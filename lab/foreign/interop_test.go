@@ -19,8 +19,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/actor"
 )
 
-// meeting is where ours meet theirs. What is announced by way of 105 comes in a
-// session over IPv4, and by way of 106 in one over IPv6.
+// meeting is a network with our processes and theirs. Routes through 105 arrive in a
+// session over IPv4, and routes through 106 in one over IPv6.
 //
 //	node-105, -106, -107 ── switch ── reflector 109, second 108, router 110, speaker 111
 type meeting struct {
@@ -30,7 +30,7 @@ type meeting struct {
 
 const interopPassword = "sesame"
 
-// drained is a service of which 106 says that it drains.
+// drained is a service for which 106 advertises that it drains.
 var drained = netip.MustParsePrefix("10.1.1.2/32")
 
 func meet(t *testing.T) meeting {
@@ -44,15 +44,15 @@ func meet(t *testing.T) meeting {
 	return meeting{l, t}
 }
 
-// daemon runs one of theirs by a configuration of the guides.
+// daemon runs one of theirs with a configuration from the documentation.
 func (m meeting) daemon(host string, kind Kind, c Config) *Daemon {
 	m.t.Helper()
 	c.BFD = true
 	return start(m.t, m.Host(host), kind, c)
 }
 
-// start runs a daemon in a host until the test ends, which is skipped where the daemon
-// is not installed.
+// start runs a daemon in a host until the test ends. It skips the test if the daemon is
+// not installed.
 func start(t *testing.T, h *lab.Host, kind Kind, c Config) *Daemon {
 	t.Helper()
 	d, err := Start(h.Namespace(), kind, c)
@@ -108,7 +108,7 @@ func (m meeting) speaker(n int, p bgp.PeerConfig) *balancer {
 	return b
 }
 
-// refused sees that a balancer with another password stays outside.
+// refused checks that a load balancer with another password is not accepted.
 func (m meeting) refused(p bgp.PeerConfig) {
 	m.t.Helper()
 	p.Password = "another"
@@ -149,7 +149,7 @@ func signed(addr string) bgp.PeerConfig {
 	return bgp.PeerConfig{Address: netip.MustParseAddr(addr), Password: interopPassword, BFD: true}
 }
 
-// hops are the next hops that the router's kernel has.
+// hops are the next hops in the router's kernel.
 func (m meeting) hops(prefix netip.Prefix) (all []string) {
 	m.t.Helper()
 	routes, err := m.Host("router").Routes(prefix)
@@ -167,8 +167,8 @@ func (m meeting) hops(prefix netip.Prefix) (all []string) {
 	return all
 }
 
-// arrived waits until the router's kernel has all that was announced, and gives
-// what came over IPv4 and over IPv6.
+// arrived waits until the router's kernel has everything that was advertised, and returns
+// what arrived over IPv4 and over IPv6.
 func (m meeting) arrived() (over4, over6 string) {
 	m.t.Helper()
 	var families [2][]string
@@ -193,7 +193,7 @@ func (m meeting) arrived() (over4, over6 string) {
 	return strings.Join(families[0], ", "), strings.Join(families[1], ", ")
 }
 
-// bfd waits until BFD of the sessions with all these addresses says the same.
+// bfd waits until BFD has the same state in the sessions with all these addresses.
 func (m meeting) bfd(want string, peers func() []advertise.Peer, addrs ...string) string {
 	m.t.Helper()
 	testkit.Eventually(m.t, time.Minute, func() error {
@@ -211,11 +211,11 @@ func (m meeting) bfd(want string, peers func() []advertise.Peer, addrs ...string
 	return want
 }
 
-// without says of a session that it is up, and that BFD is not, as the other has
-// none.
+// without describes a session that is up, and whose BFD is not, because the other side
+// has none.
 func (m meeting) without(peers func() []advertise.Peer, who string, addrs ...string) string {
 	m.t.Helper()
-	time.Sleep(3 * time.Second) // BFD says hello every second
+	time.Sleep(3 * time.Second) // BFD sends a packet every second
 	m.bfd("down", peers, addrs...)
 	return who + " has none: the hold time tells"
 }
@@ -243,7 +243,7 @@ func (m meeting) routerMarks(d *Daemon, kind Kind) string {
 	return m.marks(d, "show route all "+drained.String(), "(65000,1)", "(64999, 1, 2)", "(65535,0)")
 }
 
-// heeded waits until our router avoids who drains.
+// heeded waits until our router avoids the draining load balancer.
 func (m meeting) heeded() string {
 	m.t.Helper()
 	testkit.Eventually(m.t, time.Minute, func() error {
@@ -317,8 +317,8 @@ func (m meeting) exabgp(theirs bool) (c cells) {
 	return c
 }
 
-// TestInterop has Fairlead meet other makes, each by the configuration that the
-// guides have, and holds the matrix in docs/interop.md to what came of it.
+// TestInterop connects Fairlead with other implementations, each with the configuration
+// in the documentation, and compares the matrix in docs/interop.md with the results.
 func TestInterop(t *testing.T) {
 	frr, bird := guideText(t, FRR), guideText(t, BIRD)
 	whole := true
@@ -353,7 +353,7 @@ func TestInterop(t *testing.T) {
 	}
 }
 
-// compareMatrix looks for the matrix in the page, or writes it there.
+// compareMatrix compares the matrix in the page, or writes it there.
 func compareMatrix(t *testing.T, table string) {
 	t.Helper()
 	const begin, end = "<!-- What follows is written by make test-interop ARGS=-update. -->\n\n", "\n<!-- What came of it ends here. -->"

@@ -18,13 +18,13 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// TestPeerOptions: what is set for a peer is what the peer sees.
+// TestPeerOptions checks that the peer sees the configured options.
 func TestPeerOptions(t *testing.T) {
 	for name, c := range map[string]struct {
 		as     uint32
 		change func(*bgp.PeerConfig)
 		frr    string
-		fails  string // no session: why
+		fails  string // reason why there is no session
 	}{
 		"TTL security": {as: 65110, change: func(p *bgp.PeerConfig) { p.TTLSecurity = 1 }, frr: " neighbor 10.0.0.105 ttl-security hops 1\n"},
 		"TTL security of the peer alone": {as: 65110, change: func(p *bgp.PeerConfig) { p.TTL, p.HoldTime = 64, 3*time.Second },
@@ -58,7 +58,7 @@ func TestPeerOptions(t *testing.T) {
 	}
 }
 
-// A twin of the router's ID is refused by name on our side.
+// A peer with the router's own ID is rejected with a reason on our side.
 func TestSameRouterID(t *testing.T) {
 	l := segment(t)
 	startText(t, l, FRR, fmt.Sprintf(frrText, 65021, 65021))
@@ -72,7 +72,7 @@ func TestSameRouterID(t *testing.T) {
 	})
 }
 
-// A peer that goes away is named, and had back when it is.
+// A lost peer is reported, and is recovered when it is back.
 func TestPeerGoesAndComes(t *testing.T) {
 	l := segment(t)
 	text := fmt.Sprintf(birdText, 65110, 65021)
@@ -100,7 +100,7 @@ func TestPeerGoesAndComes(t *testing.T) {
 	})
 }
 
-// linkLocal gives the link-local address of a host's eth0.
+// linkLocal returns the link-local address of a host's eth0.
 func linkLocal(t *testing.T, l *lab.Lab, host string) netip.Addr {
 	t.Helper()
 	var found netip.Addr
@@ -122,7 +122,7 @@ func linkLocal(t *testing.T, l *lab.Lab, host string) netip.Addr {
 	return found
 }
 
-// A peer that is known by its link alone learns IPv4 prefixes over our link-local
+// A peer that is configured only by its link receives IPv4 prefixes over our link-local
 // address (RFC 8950).
 func TestUnnumbered(t *testing.T) {
 	for kind, text := range map[Kind]string{
@@ -187,8 +187,8 @@ func untilBFD(t *testing.T, b *balancer) {
 	})
 }
 
-// viaIPv6 shows a namespace's routes to service addresses, with next hops of
-// either family.
+// viaIPv6 formats a namespace's routes to service addresses, with next hops of either
+// family.
 func viaIPv6(h *netlink.Handle) (string, error) {
 	var lines []string
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
@@ -213,7 +213,7 @@ func viaIPv6(h *netlink.Handle) (string, error) {
 	return strings.Join(lines, "; "), nil
 }
 
-// guideText gives the configuration of a router in docs/bgp.md.
+// guideText returns the configuration of a router in docs/bgp.md.
 func guideText(t *testing.T, kind Kind) string {
 	t.Helper()
 	begins := map[Kind]string{FRR: "router bgp", BIRD: "log stderr all;\nrouter id"}[kind]
@@ -225,7 +225,7 @@ func guideText(t *testing.T, kind Kind) string {
 	return begins + text + "\n"
 }
 
-// The routers' configurations in docs/bgp.md work as they stand there.
+// The router configurations in docs/bgp.md work unchanged.
 func TestGuide(t *testing.T) {
 	for _, kind := range []Kind{FRR, BIRD} {
 		t.Run(string(kind), func(t *testing.T) {
@@ -242,7 +242,7 @@ func TestGuide(t *testing.T) {
 	}
 }
 
-// FRR divides flows by the weights of two balancers, here of one host.
+// FRR divides flows by the weights of two load balancers, here on one host.
 func TestWeightsAtFRR(t *testing.T) {
 	l := segment(t)
 	h := l.Host("balancer").Netlink()
@@ -285,7 +285,7 @@ func TestWeightsAtFRR(t *testing.T) {
 	})
 }
 
-// A peer of which only the link is known is found there, and finds us.
+// A peer of which only the link is configured is found there, and finds us.
 func TestRouterIsFound(t *testing.T) {
 	l := segment(t)
 	const text = `

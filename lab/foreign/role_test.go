@@ -19,21 +19,21 @@ import (
 	"github.com/fairlead/fairlead/router"
 )
 
-// part is what a process of ours is to be, one of these.
+// part is the role of a process, one of these.
 type part struct {
 	Speaker   *bgp.SpeakerConfig
 	Reflector *bgp.ReflectorConfig
 	Router    *bgp.RouterConfig
-	// Nodes are a reflector and speakers on addresses of one host: "105,106"
-	// announces two next hops.
+	// Nodes are a reflector and speakers on addresses of one host: "105,106" advertises
+	// two next hops.
 	Nodes string
 }
 
 // order is a line to a process, report one from it.
 type order struct {
-	Routes []route.Route // of a speaker; nil leaves those that it has
+	Routes []route.Route // of a speaker; nil leaves its current ones
 	Last   string        // what the last of Nodes does: withdraw or announce
-	Usage  bool          // ask what the process uses
+	Usage  bool          // query the resource usage of the process
 }
 
 type report struct {
@@ -42,7 +42,7 @@ type report struct {
 	Usage usage
 }
 
-// usage is what a leak would add to, and the most memory that was ever resident.
+// usage is what a leak would increase, and the peak resident memory.
 type usage struct{ Goroutines, Files, Heap, Peak int }
 
 func used() (u usage) {
@@ -60,7 +60,7 @@ func used() (u usage) {
 	return u
 }
 
-// obey answers orders, those for what is used, too.
+// obey answers orders, including those for resource usage.
 func obey(do func(order) report, end func() error) error {
 	return actor.Obey(func(o order) report {
 		r := do(o)

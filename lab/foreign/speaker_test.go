@@ -19,7 +19,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/actor"
 )
 
-// balancer is a process that speaks in a host of a lab.
+// balancer is a BGP speaker process in a host of a lab.
 type balancer struct {
 	*actor.Actor[order, report]
 	t *testing.T
@@ -55,7 +55,7 @@ func (b *balancer) untilUp() {
 	})
 }
 
-// segment is a balancer and a router on one link:
+// segment is a load balancer and a router on one link:
 //
 //	balancer 10.0.0.105 fd00::105 ── router 10.0.0.110 fd00::110
 func segment(t *testing.T) *lab.Lab {
@@ -67,7 +67,7 @@ func segment(t *testing.T) *lab.Lab {
 	})
 }
 
-// startText runs a router by its own configuration.
+// startText runs a router with its own configuration.
 func startText(t *testing.T, l *lab.Lab, kind Kind, text string) *Daemon {
 	t.Helper()
 	return startConfig(t, l, kind, Config{Text: text})
@@ -136,7 +136,7 @@ func marked(a route.Attributes) []route.Route {
 	}
 }
 
-// frrPath is what vtysh shows of a path, as far as it matters.
+// frrPath is the relevant part of vtysh's output for a path.
 type frrPath struct {
 	AsPath            struct{ String string }
 	Metric, LocPrf    *uint32
@@ -161,7 +161,7 @@ func (p frrPath) words() string {
 		number(p.Metric), number(p.LocPrf), p.Community.String, p.LargeCommunity.String, p.ExtendedCommunity.String)
 }
 
-// frrShows gives what FRR has of a prefix.
+// frrShows returns what FRR has for a prefix.
 func frrShows(d *Daemon, prefix netip.Prefix) (string, error) {
 	family := "ipv4"
 	if prefix.Addr().Is6() {
@@ -192,7 +192,7 @@ func await(t *testing.T, what, want string, show func() (string, error)) {
 	})
 }
 
-// everything that a route can say.
+// everything sets all attributes of a route.
 var everything = route.Attributes{
 	Communities: route.Communities("65000:1 graceful-shutdown no-export 65000:1:2"), LocalPreference: 200, MED: 50, Prepend: 2, Weight: 3,
 }
@@ -208,8 +208,7 @@ func frrSession(t *testing.T, as uint32, change func(*bgp.PeerConfig), more stri
 	return d, b
 }
 
-// Each route says what it is to say, within an AS and to another one, in one
-// UPDATE.
+// Each route has the intended attributes, within an AS and to another one, in one UPDATE.
 func TestAttributesAtFRR(t *testing.T) {
 	for name, c := range map[string]struct {
 		as    uint32
@@ -219,7 +218,7 @@ func TestAttributesAtFRR(t *testing.T) {
 		"iBGP": {65021, "path Local; MED none; preference 100; communities , , ",
 			"path Local; MED 50; preference 200; communities 65000:1 graceful-shutdown no-export, 65000:1:2, " +
 				"LB:65021:375000 (3.000 Mbps) LB:65021:375000 (3.000 Mbps)"},
-		// FRR itself heeds the community: it takes the preference down to 0.
+		// FRR itself honors the community: it lowers the preference to 0.
 		"eBGP": {65110, "path 65021; MED none; preference none; communities , , ",
 			"path 65021 65021 65021; MED 50; preference 0; communities 65000:1 graceful-shutdown no-export, 65000:1:2, LB:65021:375000 (3.000 Mbps)"},
 	} {
@@ -233,7 +232,7 @@ func TestAttributesAtFRR(t *testing.T) {
 			b.set(marked(route.Attributes{})...)
 			b.untilUp()
 			shown(c.plain)
-			// A route that comes while the session is young may be sent twice.
+			// A route that arrives when the session is new may be sent twice.
 			testkit.Eventually(t, time.Minute, func() error {
 				b.set(marked(route.Attributes{})...)
 				shown(c.plain)
@@ -257,7 +256,7 @@ func TestAttributesAtFRR(t *testing.T) {
 	}
 }
 
-// frrUpdates is how many UPDATEs have come from a neighbour.
+// frrUpdates is the number of UPDATEs received from a neighbor.
 func frrUpdates(t *testing.T, d *Daemon, neighbour string) int {
 	t.Helper()
 	text, err := d.Ask("show bgp neighbors json")

@@ -1,8 +1,7 @@
-// Package guest runs a program under another kernel: one that has IPVS, where
-// this machine's has none. The guest is Debian's user-mode Linux, a kernel that
-// is a process here: it needs no virtualisation, boots in seconds, sees this
-// machine's files and can change none of them. It knows nothing about what runs
-// inside.
+// Package guest runs a program under another kernel, one with IPVS, if this machine's has
+// none. The guest is Debian's user-mode Linux, a kernel that is a process here: it needs
+// no virtualization, boots in seconds, sees this machine's files and can change none of
+// them. It does not depend on what runs inside.
 //
 //	Run ── this program again, as pid 1 ── the command
 //	 │     mounts, modules, lo             its output and exit status come back
@@ -31,43 +30,43 @@ import (
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
-// What a guest has where Options say nothing.
+// Defaults of Options.
 const (
 	DefaultMemory = 1024 // MiB
 	DefaultLimit  = 2 * time.Minute
 )
 
-// Options say what the guest is made of.
+// Options configure the guest.
 type Options struct {
-	// Memory is in MiB; what the guest does not touch costs nothing.
+	// Memory is in MiB; memory that the guest does not touch costs nothing.
 	Memory int
-	// Limit is how long the guest may take, with its boot.
+	// Limit is how long the guest may take, including its boot.
 	Limit time.Duration
-	// Dir is the command's working directory; empty for this process's.
+	// Dir is the command's working directory; the default is this process's.
 	Dir string
-	// Env is the command's environment; nil for this process's without TMPDIR,
-	// which need not be there inside.
+	// Env is the command's environment; nil means this process's without TMPDIR, which
+	// need not exist inside.
 	Env []string
-	// Writable are folders of this machine that the command may write to.
-	// Whatever it writes elsewhere is gone with the guest.
+	// Writable are folders of this machine that the command may write to. What it writes
+	// elsewhere is lost with the guest.
 	Writable []string
-	// Stdout and Stderr take the command's output; nil for this process's.
+	// Stdout and Stderr receive the command's output; nil means this process's.
 	Stdout, Stderr io.Writer
 }
 
-// HasIPVS says that the kernel here has IPVS loaded.
+// HasIPVS reports whether this kernel has IPVS loaded.
 func HasIPVS() bool {
 	_, err := os.Stat("/proc/net/ip_vs")
 	return err == nil
 }
 
-// ErrLimit is what Run answers, wrapped, where the guest took too long.
+// ErrLimit is wrapped in Run's error if the guest took too long.
 var ErrLimit = errors.New("guest: not done in time")
 
-// Run boots a guest, runs a command in it as root and gives its exit status
-// (128 + n where signal n killed it). The status is 0 wherever there is an
-// error. The guest has an IPVS with all schedulers, what iptables-legacy and
-// ipset need, and no network but lo. It dies with this process; it needs root.
+// Run boots a guest, runs a command in it as root and returns its exit status (128 + n if
+// signal n killed it). The status is 0 if there is an error. The guest has IPVS with all
+// schedulers, what iptables-legacy and ipset need, and no network except lo. It dies with
+// this process; it needs root.
 func Run(ctx context.Context, o Options, argv ...string) (status int, err error) {
 	o, err = o.complete()
 	if err != nil {
@@ -115,13 +114,13 @@ func (o Options) complete() (Options, error) {
 	return o, nil
 }
 
-// machine is a guest that runs.
+// machine is a running guest.
 type machine struct {
-	dir       string // for its files; goes with it
+	dir       string // for its files; removed with it
 	kernel    string
 	init, job string
-	log       tail // what the kernel says
-	result    last // what its first process says in the end
+	log       tail // output of the kernel
+	result    last // final output of its first process
 }
 
 func (g *machine) prepare(o Options, argv []string) error {
@@ -151,14 +150,14 @@ func (g *machine) command(ctx context.Context, memory int) *exec.Cmd {
 		fmt.Sprintf("mem=%dM", memory), "uml_dir="+g.dir,
 		"root=none", "rootfstype=hostfs", "rootflags=/", "ro",
 		"init="+g.init, jobVariable+"="+g.job,
-		// Consoles: the kernel's own, and three that carry bytes out.
+		// Consoles: the kernel's own, and three that transfer bytes out.
 		"con=null", "con0=null,fd:1", "con1=null,fd:3", "con2=null,fd:4", "con3=null,fd:5")
-	// TMPDIR is where the guest's memory is: a file without a name.
+	// TMPDIR contains the guest's memory: a file without a name.
 	cmd.Env = []string{"LD_PRELOAD=" + g.shim(), "TMPDIR=" + g.dir, "HOME=" + g.dir}
 	cmd.Stdout, cmd.Stderr = &g.log, &g.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		// Every process of the guest is one here, too: the kernel ends them
-		// all with the first.
+		// Every process of the guest is also one here: the kernel ends them all with the
+		// first.
 		Cloneflags: unix.CLONE_NEWPID,
 		Pdeathsig:  unix.SIGKILL,
 		Setpgid:    true,
@@ -167,10 +166,10 @@ func (g *machine) command(ctx context.Context, memory int) *exec.Cmd {
 }
 
 func (g *machine) run(ctx context.Context, o Options) (int, error) {
-	// The death signal comes when the thread ends that started the guest.
+	// The death signal is sent when the thread that started the guest ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	// Who has said how it ended has nothing left to do.
+	// A guest that has reported its result has nothing left to do.
 	running, end := context.WithCancel(ctx)
 	defer end()
 	g.result.said = end
@@ -203,13 +202,13 @@ func (g *machine) run(ctx context.Context, o Options) (int, error) {
 	return status, nil
 }
 
-// explained adds what the kernel said last.
+// explained adds the kernel's last output.
 func (g *machine) explained(err error) error {
 	return fmt.Errorf("%w; its kernel said last:\n%s", err, g.log.String())
 }
 
-// pipes gives a command a file for each writer, from descriptor 3 on. The
-// function that it returns waits for their ends.
+// pipes gives a command a file for each writer, from descriptor 3 on. The returned
+// function waits for their ends.
 func pipes(cmd *exec.Cmd, writers ...io.Writer) (wait func(), err error) {
 	var group sync.WaitGroup
 	for _, to := range writers {
@@ -242,7 +241,7 @@ func (t *tail) Write(p []byte) (int, error) {
 
 func (t *tail) String() string { return string(t.kept) }
 
-// last is a tail that tells when a line is whole.
+// last is a tail that reports when a line is complete.
 type last struct {
 	tail
 	said func()

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	testkit.Main(m)
 }
 
-// sh runs a script in a guest and gives its status and output.
+// sh runs a script in a guest and returns its status and output.
 func sh(t *testing.T, o guest.Options, script string) (status int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -54,8 +54,8 @@ func sh(t *testing.T, o guest.Options, script string) (status int, stdout, stder
 }
 
 func TestStatusAndOutput(t *testing.T) {
-	// Bytes that a terminal would change, more than any buffer holds, and then
-	// its end at once.
+	// Bytes that a terminal would change, more than any buffer holds, and then exit
+	// immediately.
 	status, out, errs := sh(t, guest.Options{Dir: "/usr/bin", Env: []string{"WORD=a b", "PATH=" + os.Getenv("PATH")}},
 		`id -u; pwd; echo "$WORD"; printf 'a\r\n\t\004b\n'; printf oops >&2; seq 300000; exit 37`)
 	var want strings.Builder
@@ -77,7 +77,8 @@ func TestKilledCommand(t *testing.T) {
 	}
 }
 
-// TestFiles: what the guest does to files shows where it was allowed alone.
+// TestFiles checks that the guest's changes to files are visible only where they are
+// allowed.
 func TestFiles(t *testing.T) {
 	shared, file := t.TempDir(), filepath.Join("/var/tmp", fmt.Sprintf("guest-test-%d", time.Now().UnixNano()))
 	if err := errors.Join(os.WriteFile(file, []byte("mine\n"), 0o644)); err != nil {
@@ -127,7 +128,8 @@ func TestCancel(t *testing.T) {
 	testkit.NoLeftovers(t)
 }
 
-// watcher calls a function when a word was written: output comes as it is made.
+// watcher calls a function when a word was written, which shows that output arrives as it
+// is written.
 type watcher struct {
 	until string
 	then  func()
@@ -141,10 +143,10 @@ func (w *watcher) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestKilled: a guest does not outlive the program that runs it.
+// TestKilled checks that a guest does not outlive the program that runs it.
 func TestKilled(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), helper+"=killed", "TMPDIR="+t.TempDir()) // what it leaves there is for no other test to find
+	cmd.Env = append(os.Environ(), helper+"=killed", "TMPDIR="+t.TempDir()) // what it leaves there must not be found by other tests
 	cmd.Stdout = &watcher{until: "up", then: func() { cmd.Process.Kill() }}
 	if err := cmd.Run(); cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != -1 {
 		t.Errorf("ended by itself: %v", err)
@@ -164,7 +166,7 @@ func TestCannotBoot(t *testing.T) {
 	testkit.NoLeftovers(t)
 }
 
-// TestWorlds: two guests at once each have a network of their own, with IPVS.
+// TestWorlds checks that two concurrent guests each have their own network, with IPVS.
 func TestWorlds(t *testing.T) {
 	var group sync.WaitGroup
 	for range 2 {
@@ -180,7 +182,7 @@ func TestWorlds(t *testing.T) {
 	testkit.NoLeftovers(t)
 }
 
-// world is what runs inside: two namespaces, a veth between, IPVS in both.
+// world is what runs inside: two namespaces, a veth between them, IPVS in both.
 func world() error {
 	a, err := netns.Create("a")
 	if err != nil {
@@ -213,7 +215,7 @@ func world() error {
 	})
 }
 
-// equip brings eth0 up and looks for IPVS.
+// equip brings eth0 up and checks for IPVS.
 func equip(addr string) error {
 	links, err := netlist.Whole(netlink.LinkList)
 	if err != nil || len(links) != 2 {

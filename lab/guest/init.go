@@ -17,7 +17,7 @@ import (
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
-// job is what the guest's first process is to do.
+// job is what the guest's first process has to do.
 type job struct {
 	Argv, Env []string
 	Dir       string
@@ -33,17 +33,17 @@ func (j job) write(path string) error {
 	return os.WriteFile(path, text, 0o600)
 }
 
-// jobVariable names the job's file in the environment of the first process:
-// the kernel puts there what it does not know of its command line.
+// jobVariable is the environment variable with the job's file: the kernel puts unknown
+// parameters of its command line into the environment of the first process.
 const jobVariable = "FAIRLEAD_GUEST"
 
-// What the first process says on its console in the end.
+// Final output of the first process on its console.
 const (
 	resultStatus = "status "
 	resultFailed = "failed "
 )
 
-// As a guest's first process this program never comes to its main.
+// As a guest's first process this program never reaches main.
 func init() {
 	path := os.Getenv(jobVariable)
 	if os.Getpid() != 1 || path == "" {
@@ -51,18 +51,18 @@ func init() {
 	}
 	runtime.LockOSThread()
 	if err := first(path); err != nil {
-		// Without a console for it: on the kernel's.
+		// Without its own console: on the kernel's.
 		fmt.Fprintln(os.Stderr, "guest:", err)
 		unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF) //nolint:errcheck // the kernel panics where pid 1 ends
 	}
-	// Who reads the result ends the guest: User-mode Linux has been seen to hang
-	// behind "System halted".
+	// The reader of the result ends the guest: user-mode Linux has been seen to hang
+	// after "System halted".
 	for {
 		unix.Pause() //nolint:errcheck // it ends by a signal
 	}
 }
 
-// first is pid 1's life.
+// first does the work of PID 1.
 func first(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -85,15 +85,15 @@ func first(path string) error {
 	} else {
 		said = fmt.Sprint(resultStatus, status)
 	}
-	unix.Sync() // what comes now is the end
+	unix.Sync() // the guest ends now
 	_, err = fmt.Fprintln(result, said)
 	return errors.Join(err, drain(result))
 }
 
-// Where the new root is put together: any folder that every machine has will do.
+// Where the new root is assembled: any folder that every machine has will do.
 const staging = "/tmp"
 
-// enter makes a root of this machine's files with a layer above that takes all
+// enter creates a root from this machine's files with an upper layer that receives all
 // writes, and makes it the only one.
 func (j job) enter() error {
 	if err := j.load("overlay"); err != nil {
@@ -117,14 +117,14 @@ func (j job) enter() error {
 	if err := j.mount(); err != nil {
 		return err
 	}
-	// The old root comes upon the new one, and goes.
+	// The old root is stacked on the new one, and unmounted.
 	if err := errors.Join(unix.PivotRoot(".", "."), unix.Unmount(".", unix.MNT_DETACH), os.Chdir("/")); err != nil {
 		return fmt.Errorf("change root: %w", err)
 	}
 	return nil
 }
 
-// mount puts the kernel's own file systems below the working directory.
+// mount mounts the kernel's own file systems below the working directory.
 func (j job) mount() error {
 	modules := filepath.Join("lib/modules", filepath.Base(j.Modules))
 	type mount struct {
@@ -140,7 +140,7 @@ func (j job) mount() error {
 		{"devpts", "dev/pts", "", 0},
 		{"tmpfs", "dev/shm", "", 0},
 		{"tmpfs", "run", "mode=0755", 0},
-		{"hostfs", modules, j.Modules, unix.MS_RDONLY}, // for modprobe, where there is one
+		{"hostfs", modules, j.Modules, unix.MS_RDONLY}, // for modprobe, if it exists
 	}
 	for _, w := range j.Writable {
 		mounts = append(mounts, mount{"hostfs", "." + w, w, 0})
@@ -161,9 +161,9 @@ func (j job) mount() error {
 	return legacyTables()
 }
 
-// legacyTables makes iptables and its kin, below the working directory, those
-// that this kernel has tables for: its nf_tables has none of IP. Debian's choice
-// of two is a folder of links; elsewhere there is none to make.
+// legacyTables makes iptables and related commands, below the working directory, those
+// that this kernel supports: its nf_tables has no IP tables. Debian's alternatives are a
+// folder of links; on other systems nothing needs to change.
 func legacyTables() error {
 	links, err := filepath.Glob("etc/alternatives/ip*tables*")
 	for _, link := range links {
@@ -196,12 +196,12 @@ func (j job) load(names ...string) error {
 	return nil
 }
 
-// run runs the command and gives its exit status.
+// run runs the command and returns its exit status.
 func (j job) run() (int, error) {
 	err := errors.Join(
 		j.load(wanted...),
-		netns.WriteSysctl("net.core.fb_tunnels_only_for_init_net", "1"), // a new namespace has lo alone
-		netns.LoopbackUp(), // IPVS takes no server before
+		netns.WriteSysctl("net.core.fb_tunnels_only_for_init_net", "1"), // a new namespace has only lo
+		netns.LoopbackUp(), // IPVS accepts no backend before
 	)
 	if err != nil {
 		return 0, err
@@ -240,7 +240,7 @@ func (j job) run() (int, error) {
 	return status, errors.Join(drain(stdout), drain(stderr))
 }
 
-// console opens the n-th console as a plain way out: no newline gets company.
+// console opens the n-th console in raw mode: newlines are not translated.
 func console(n int) (*os.File, error) {
 	f, err := os.OpenFile(fmt.Sprintf("/dev/tty%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -258,7 +258,7 @@ func console(n int) (*os.File, error) {
 	return f, nil
 }
 
-// drain waits until all that was written to a console is out (tcdrain(3)).
+// drain waits until everything written to a console has been transmitted (tcdrain(3)).
 func drain(f *os.File) error {
 	if err := unix.IoctlSetInt(int(f.Fd()), unix.TCSBRK, 1); err != nil {
 		return fmt.Errorf("%s: drain: %w", f.Name(), err)

@@ -14,16 +14,16 @@ import (
 	"github.com/fairlead/fairlead/internal/checkout"
 )
 
-// Where scripts/deps.sh unpacks Debian's package user-mode-linux, below the
-// repository, and what is in it.
+// Where scripts/deps.sh unpacks Debian's package user-mode-linux, relative to the
+// repository, and its contents.
 const (
 	packageFolder = "out/uml"
 	kernelPath    = "usr/bin/linux.uml"
 	modulesPath   = "usr/lib/uml/modules"
 )
 
-// fetched gives the folder of the unpacked package, and fetches it first where
-// it is not there yet.
+// fetched returns the folder of the unpacked package, and fetches the package if
+// necessary.
 func fetched() (string, error) {
 	repository, err := checkout.Root()
 	if err != nil {
@@ -41,8 +41,7 @@ func fetched() (string, error) {
 	return folder, err
 }
 
-// modulesFolder is the one of the package's kernel: its name is the kernel's
-// release.
+// modulesFolder is the folder of the package's kernel: its name is the kernel's release.
 func modulesFolder(root string) (string, error) {
 	found, err := filepath.Glob(filepath.Join(root, modulesPath, "*", "modules.dep"))
 	if err == nil && len(found) != 1 {
@@ -55,8 +54,8 @@ func modulesFolder(root string) (string, error) {
 }
 
 // wanted are the modules that every guest has, beside those that they need.
-// One that a kernel has built in, or does not have, is none the less fine:
-// who needs it will say so.
+// A module that a kernel has built in, or does not have, is not an error: the code that
+// needs it will report that.
 var wanted = strings.Fields(`
 	ip_vs ip_vs_rr ip_vs_wrr ip_vs_lc ip_vs_wlc ip_vs_sh ip_vs_dh ip_vs_mh
 	ip_vs_lblc ip_vs_lblcr ip_vs_sed ip_vs_nq ip_vs_fo ip_vs_ovf
@@ -69,8 +68,8 @@ var wanted = strings.Fields(`
 	ip_set_hash_net ip_set_hash_ip ip_set_hash_ipport ip_set_bitmap_port
 	sch_ingress cls_bpf act_bpf`)
 
-// inOrder gives the files of modules, each behind those that it needs; dep is
-// the text of modules.dep: "a.ko: b.ko c.ko", where b needs c.
+// inOrder returns the files of modules, each after its dependencies; dep is the text of
+// modules.dep: "a.ko: b.ko c.ko", where a needs b and b needs c.
 func inOrder(dep string, names []string) (files []string) {
 	needs, paths := map[string][]string{}, map[string]string{}
 	for line := range strings.Lines(dep) {
@@ -98,7 +97,7 @@ func inOrder(dep string, names []string) (files []string) {
 //go:embed shim/ptrace.c
 var shimSource string
 
-// buildShim compiles what the kernel's process has preloaded.
+// buildShim compiles the library that the kernel's process preloads.
 func buildShim(to string) error {
 	cc := exec.Command("cc", "-x", "c", "-shared", "-fPIC", "-O2", "-o", to, "-", "-ldl")
 	cc.Stdin = strings.NewReader(shimSource)

@@ -23,8 +23,8 @@ net/other.ko:
 	}
 }
 
-// TestShim hands FPU state over in part, as user-mode Linux does: the kernel
-// takes it with the shim alone.
+// TestShim sets a part of the FPU state, as user-mode Linux does: the kernel accepts it
+// only with the shim.
 func TestShim(t *testing.T) {
 	dir := t.TempDir()
 	shim, tracer := filepath.Join(dir, "shim.so"), filepath.Join(dir, "tracer")

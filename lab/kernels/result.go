@@ -16,14 +16,14 @@ import (
 	"strings"
 )
 
-// Results are those of all kernels, as RESULT.json and docs/kernels.json have them.
+// Results are those of all kernels, as stored in RESULT.json and docs/kernels.json.
 type Results struct {
 	Kernels []Kernel `json:"kernels"`
 }
 
-// Kernel is what came of one guest.
+// Kernel is the result of one guest.
 type Kernel struct {
-	Series  string `json:"series"`  // as asked for: "6.12", "newest"
+	Series  string `json:"series"`  // as requested: "6.12", "newest"
 	Release string `json:"release"` // what uname -r prints in the guest
 	Accel   string `json:"accel"`   // "kvm", or "tcg" for emulation
 	Date    string `json:"date"`
@@ -34,7 +34,7 @@ type Kernel struct {
 	Suites   []Suite `json:"suites"`
 }
 
-// Probe is the kernel's answer to one feature of internal/features.
+// Probe is the kernel's answer for one feature of internal/features.
 type Probe struct {
 	Feature string `json:"feature"`
 	OK      bool   `json:"ok"`
@@ -50,7 +50,7 @@ type Suite struct {
 	Skipped []Skipped `json:"skipped,omitempty"`
 	// SkippedSubtests counts subtests that skipped themselves.
 	SkippedSubtests int `json:"skippedSubtests,omitempty"`
-	// Problem is what else went wrong: the test binary crashed, the guest ended.
+	// Problem is any other failure: the test binary crashed, the guest ended.
 	Problem string `json:"problem,omitempty"`
 }
 

@@ -9,8 +9,8 @@ import (
 // A suite is one package whose tests run in each guest.
 type suite struct {
 	Package string
-	// Emulated restricts the tests where the guest is emulated, which is some
-	// thirty times slower: a regular expression for whole names, empty for all.
+	// Emulated restricts the tests if the guest is emulated, which is some thirty times
+	// slower: a regular expression for whole names, empty for all.
 	Emulated string
 	// NotRun are tests that cannot run in a guest at all.
 	NotRun []exclusion
@@ -51,8 +51,8 @@ func list(w io.Writer, emulated bool) {
 	}
 }
 
-// skip is the regular expression of the tests that no guest can run; one that
-// matches nothing where there are none.
+// skip is the regular expression of the tests that no guest can run, or one that matches
+// nothing.
 func (s suite) skip() string {
 	all := "-"
 	for _, e := range s.NotRun {

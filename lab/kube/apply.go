@@ -22,12 +22,11 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// servedWithin is how long a kind may take to be served once it is defined.
+// servedWithin is how long the API server may take to serve a new kind.
 const servedWithin = time.Minute
 
-// Apply makes the objects of a text in YAML, as kubectl apply --server-side does:
-// those that are there already are changed. A kind that is not served yet is
-// waited for, as its definition may be new.
+// Apply creates or changes the objects of a YAML text, as kubectl apply --server-side
+// does. It waits for kinds that are not served yet, because their definition may be new.
 func (c *Cluster) Apply(ctx context.Context, text string) error {
 	client, err := rest.HTTPClientFor(c.Config)
 	if err != nil {
@@ -52,8 +51,8 @@ func (c *Cluster) Apply(ctx context.Context, text string) error {
 	}
 }
 
-// plain asks an API server in JSON, for kinds of which it knows nothing. (client-go's
-// dynamic and discovery clients do the same, and compile all API groups for it.)
+// plain sends JSON requests to an API server, for kinds that it does not know.
+// (client-go's dynamic and discovery clients do the same, but link all API groups.)
 type plain struct {
 	*http.Client
 	host string
@@ -92,7 +91,7 @@ func groupPath(v schema.GroupVersion) string {
 	return "/apis/" + v.String()
 }
 
-// resourceOf gives the resource that objects of a kind are.
+// resourceOf returns the resource of a kind.
 func (p *plain) resourceOf(ctx context.Context, k schema.GroupVersionKind) (metav1.APIResource, error) {
 	var all metav1.APIResourceList
 	if err := p.do(ctx, http.MethodGet, groupPath(k.GroupVersion()), "", nil, &all); err != nil {
@@ -106,8 +105,8 @@ func (p *plain) resourceOf(ctx context.Context, k schema.GroupVersionKind) (meta
 	return metav1.APIResource{}, apierrors.NewNotFound(schema.GroupResource{Group: k.Group}, k.Kind)
 }
 
-// do makes a request; into may be nil. What the server refuses is an error as
-// client-go has it.
+// do makes a request; into may be nil. If the server rejects it, do returns client-go's
+// error type.
 func (p *plain) do(ctx context.Context, method, path, contentType string, body []byte, into any) error {
 	r, err := http.NewRequestWithContext(ctx, method, p.host+path, bytes.NewReader(body))
 	if err != nil {
@@ -130,7 +129,7 @@ func (p *plain) do(ctx context.Context, method, path, contentType string, body [
 		refused := &apierrors.StatusError{}
 		if json.Unmarshal(text, &refused.ErrStatus) != nil || refused.ErrStatus.Status != metav1.StatusFailure {
 			refused.ErrStatus = metav1.Status{Status: metav1.StatusFailure, Code: int32(answer.StatusCode), Message: string(text)}
-			if answer.StatusCode == http.StatusNotFound { // of a group that is not served yet
+			if answer.StatusCode == http.StatusNotFound { // the group is not served yet
 				refused.ErrStatus.Reason = metav1.StatusReasonNotFound
 			}
 		}

@@ -11,12 +11,12 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// BinariesEnv is the environment variable that names a folder with Kubernetes'
-// programs. Where it is not set they are built by scripts/kube.sh.
+// BinariesEnv is the environment variable with the folder of Kubernetes' programs. If it
+// is not set, scripts/kube.sh builds them.
 const BinariesEnv = "FAIRLEAD_KUBE_BIN"
 
-// Main is testkit.Main for a package whose tests need the programs: they are
-// built first where they are not there yet. Without them the tests fail. more are programs beside the control
+// Main is testkit.Main for a package whose tests need the programs: it builds missing
+// ones first. Without them the tests fail. more lists programs in addition to the control
 // plane's.
 func Main(m *testing.M, more ...string) {
 	if err := Prepare(append(more, "etcd", "kube-apiserver")...); err != nil {
@@ -26,8 +26,8 @@ func Main(m *testing.M, more ...string) {
 	testkit.Main(m)
 }
 
-// Prepare sees that programs by these names are there while there still is a
-// network to build them by, and that who is in a sandbox finds them.
+// Prepare builds missing programs by these names while the network is still available,
+// and makes sure that processes in a sandbox find them.
 func Prepare(names ...string) error {
 	folder, err := Binaries(names...)
 	if err == nil {
@@ -39,7 +39,7 @@ func Prepare(names ...string) error {
 	return os.Setenv(BinariesEnv, folder)
 }
 
-// Binaries gives the folder that holds programs by these names, built where need be.
+// Binaries returns the folder with programs by these names. It builds them if necessary.
 func Binaries(names ...string) (string, error) {
 	folder := os.Getenv(BinariesEnv)
 	if folder == "" {
@@ -59,7 +59,7 @@ func build(names []string) (string, error) {
 		return "", err
 	}
 	cmd := exec.Command(filepath.Join(repository, "scripts/kube.sh"), names...)
-	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr // it may take minutes: tell what it does
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr // it may take minutes: show progress
 	if err := cmd.Run(); err != nil {
 		return "", fmt.Errorf("scripts/kube.sh %s: %w", names, err)
 	}

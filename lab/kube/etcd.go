@@ -12,14 +12,14 @@ import (
 	"sync"
 )
 
-// etcd is etcd's API as JSON over HTTP (its documentation: "gRPC gateway"), of
-// which little is needed here.
+// etcd is the part of etcd's JSON API over HTTP ("gRPC gateway" in its documentation)
+// that this package uses.
 type etcd struct {
 	url    string
 	client *http.Client
 }
 
-// put is a key with its value, for which JSON has base64.
+// put is a key with its value. JSON encodes both in base64.
 type put struct {
 	Key   []byte `json:"key"`
 	Value []byte `json:"value"`
@@ -29,7 +29,7 @@ func (e etcd) healthy(ctx context.Context) error {
 	return get(ctx, e.client, e.url+"/health")
 }
 
-// write puts all in one transaction, which --max-txn-ops bounds.
+// write puts all in one transaction. --max-txn-ops limits its size.
 func (e etcd) write(ctx context.Context, puts []put) error {
 	type op struct {
 		Put put `json:"request_put"`
@@ -41,7 +41,7 @@ func (e etcd) write(ctx context.Context, puts []put) error {
 	return e.call(ctx, "kv/txn", map[string]any{"success": ops}, nil)
 }
 
-// compact forgets all revisions but the present one.
+// compact removes all revisions except the current one.
 func (e etcd) compact(ctx context.Context) error {
 	var now struct {
 		Header struct {
@@ -81,12 +81,12 @@ func (e etcd) call(ctx context.Context, method string, body, result any) error {
 	return nil
 }
 
-// givenPorts are those that freePorts has given.
+// givenPorts are the ports that freePorts has returned.
 var givenPorts sync.Map
 
-// freePorts finds TCP ports of loopback that nobody has, below those that the
-// kernel gives to clients: a client that asks for a stopped server again and
-// again could else be given the server's own port.
+// freePorts finds unused TCP ports on loopback, below the kernel's range of ephemeral
+// ports: a client that retries a stopped server could otherwise get the server's own
+// port.
 func freePorts(n int) ([]uint16, error) {
 	const first, last = 20000, 30000
 	var ports []uint16
@@ -102,7 +102,7 @@ func freePorts(n int) ([]uint16, error) {
 		}
 		port := first + rand.N(last-first)
 		if _, given := givenPorts.LoadOrStore(port, true); given {
-			continue // to another server, which may not have it yet
+			continue // given to another server, which may not listen yet
 		}
 		l, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {

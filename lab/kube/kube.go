@@ -1,8 +1,6 @@
-// Package kube runs a real Kubernetes for tests: its own etcd and
-// kube-apiserver, built from the Go module proxy, on loopback. It stops, pauses
-// and slows them where a test asks what happens then, and fills them with very
-// many Services faster than the API itself could. What is tested is the business
-// of those who use it.
+// Package kube runs a real Kubernetes for tests: its own etcd and kube-apiserver, built
+// from the Go module proxy, on loopback. It can stop, pause and slow them, and fill them
+// with many Services faster than through the API.
 //
 //	func TestMain(m *testing.M) { kube.Main(m) }
 //
@@ -30,53 +28,51 @@ import (
 	"github.com/fairlead/fairlead/lab/netns"
 )
 
-// ServiceCIDR is where Services get their addresses from.
+// ServiceCIDR is the range of Service addresses.
 const ServiceCIDR = "10.96.0.0/12"
 
-// startLimit is how long a program may take until it answers: a server with
-// 50,000 Services needs 14 s on a quiet machine.
+// startLimit is how long a program may take to become ready: a server with 50,000
+// Services needs 14 s on an idle machine.
 const startLimit = 3 * time.Minute
 
-// Options say what is run.
+// Options configure a cluster.
 type Options struct {
-	// Flags are further flags of kube-apiserver; they win over those that are
-	// given anyway.
+	// Flags are additional flags of kube-apiserver; they override the defaults.
 	Flags []string
-	// Seed, where not nil, is in etcd before kube-apiserver starts.
+	// Seed, if not nil, is written to etcd before kube-apiserver starts.
 	Seed *Seed
-	// Host, where not nil, is where both run, and the server is asked there;
-	// Address is the server's in it.
+	// Host, if not nil, is the network namespace in which both run and the server is
+	// queried; Address is the server's address there.
 	Host    *netns.NS
 	Address netip.Addr
 	// EtcdRelay puts a Relay between the server and etcd.
 	EtcdRelay bool
-	// Logs is the folder for the programs' logs; with their data where empty.
+	// Logs is the folder for the programs' logs. If empty, they are with their data.
 	Logs string
 }
 
 // Cluster is a control plane: etcd, and kube-apiserver in front of it.
 type Cluster struct {
-	// Config is an administrator's way to the server: protobuf, no limit of
-	// requests.
+	// Config is an administrator's client configuration: protobuf, without a rate limit.
 	Config *rest.Config
-	// Kubeconfig is a file that leads there, too.
+	// Kubeconfig is a file with the same access.
 	Kubeconfig string
 	// APIServer and Etcd are the programs; stop the server before etcd.
 	APIServer, Etcd *Program
-	// EtcdRelay is between them where Options ask for it; else nil.
+	// EtcdRelay is between them if Options request it, otherwise nil.
 	EtcdRelay *Relay
 
 	dir     string
 	opts    Options
 	place   *Place
 	pki     authority
-	address netip.AddrPort // the server's
+	address netip.AddrPort // of the server
 	etcd    etcd
 }
 
-// Start runs a control plane until the test ends, and ends the test where it
-// does not come up. Pods can be made, but run nowhere: no service account is asked
-// for, as nobody makes any.
+// Start runs a control plane until the test ends, and fails the test if it does not
+// become ready. Pods can be created but do not run; they need no service account, because
+// no controller creates any.
 func Start(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	o.Flags = append([]string{"--disable-admission-plugins=ServiceAccount"}, o.Flags...)
@@ -97,8 +93,8 @@ func Start(t testing.TB, o Options) *Cluster {
 	return c
 }
 
-// New runs a control plane whose data are in a folder, which stays. Nothing is
-// left running where it fails.
+// New runs a control plane with its data in a folder, which stays. If it fails, it leaves
+// nothing running.
 func New(ctx context.Context, dir string, o Options) (*Cluster, error) {
 	if !o.Address.IsValid() {
 		o.Address = loopback
@@ -117,10 +113,10 @@ func New(ctx context.Context, dir string, o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// loopback is where a server is that is given no address.
+// loopback is the default address of a server.
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
-// prepare makes keys and command lines.
+// prepare generates keys and command lines.
 func (c *Cluster) prepare() error {
 	bin, err := Binaries("etcd", "kube-apiserver")
 	if err != nil {
@@ -157,7 +153,8 @@ func (c *Cluster) prepare() error {
 	return nil
 }
 
-// enter takes a thread to where the programs run; nil for where we are.
+// enter returns a function that moves a thread into the programs' namespace, or nil for
+// the current one.
 func (c *Cluster) enter() func() error {
 	ns := c.opts.Host
 	if ns == nil {
@@ -166,7 +163,7 @@ func (c *Cluster) enter() func() error {
 	return func() error { return unix.Setns(ns.FD(), unix.CLONE_NEWNET) }
 }
 
-// relayEtcd makes the relay, and gives its URL.
+// relayEtcd creates the relay and returns its URL.
 func (c *Cluster) relayEtcd() (string, error) {
 	var l net.Listener
 	err := c.place.Do(func() (err error) {
@@ -182,7 +179,7 @@ func (c *Cluster) relayEtcd() (string, error) {
 	return "http://" + l.Addr().String(), nil
 }
 
-// credentials are the administrator's, and the server's own.
+// credentials creates those of the administrator and of the server.
 func (c *Cluster) credentials() (err error) {
 	const group = "system:masters"
 	if c.Config, err = c.ConfigFor("admin", group); err != nil {
@@ -197,8 +194,8 @@ func (c *Cluster) credentials() (err error) {
 	return c.pki.server("kube-apiserver", []string{group}, c.opts.Address)
 }
 
-// Program is one more program beside the server, from a folder of binaries. It
-// is not started yet.
+// Program returns another program that runs with the server, from a folder of binaries.
+// It is not started yet.
 func (c *Cluster) Program(folder, name string, ready func(context.Context) error, flags ...string) *Program {
 	return &Program{
 		Place: c.place,
@@ -220,9 +217,9 @@ func (c *Cluster) start(ctx context.Context) error {
 	return c.APIServer.Start(ctx)
 }
 
-// Close stops what runs; data and logs stay.
+// Close stops all programs; data and logs stay.
 func (c *Cluster) Close() error {
-	// The server first: without its etcd it would not end for a minute.
+	// The server first: without its etcd it would take a minute to exit.
 	err := errors.Join(c.APIServer.Stop(), c.Etcd.Stop())
 	if c.EtcdRelay != nil {
 		err = errors.Join(err, c.EtcdRelay.Close())
@@ -233,7 +230,7 @@ func (c *Cluster) Close() error {
 	return err
 }
 
-// etcdFlags are for speed: what a test writes need not outlive a power cut.
+// etcdFlags optimize for speed: what a test writes need not survive a power failure.
 func (c *Cluster) etcdFlags(peer string) []string {
 	return []string{
 		"--data-dir", filepath.Join(c.dir, "etcd"), "--unsafe-no-fsync", "--log-level", "warn",
@@ -258,14 +255,14 @@ func (c *Cluster) apiServerFlags(etcd string) []string {
 		"--service-cluster-ip-range", ServiceCIDR,
 	}
 	if c.address.Addr().IsLoopback() {
-		// The Service kubernetes may have no such endpoint.
+		// The Service kubernetes must not have a loopback endpoint.
 		flags = append(flags, "--endpoint-reconciler-type", "none")
 	}
 	return append(flags, c.opts.Flags...)
 }
 
-// ConfigFor leads to the server as a user in groups, with the rights that these
-// have by RBAC.
+// ConfigFor returns the client configuration of a user in groups, with their rights by
+// RBAC.
 func (c *Cluster) ConfigFor(user string, groups ...string) (*rest.Config, error) {
 	cert, key, err := c.pki.issue(user, groups)
 	if err != nil {
@@ -286,7 +283,7 @@ func (c *Cluster) ConfigFor(user string, groups ...string) (*rest.Config, error)
 	return config, nil
 }
 
-// KubeconfigFor writes what ConfigFor gives to a file, and names it.
+// KubeconfigFor writes the result of ConfigFor to a file and returns its name.
 func (c *Cluster) KubeconfigFor(user string, groups ...string) (string, error) {
 	config, err := c.ConfigFor(user, groups...)
 	if err != nil {
@@ -296,20 +293,20 @@ func (c *Cluster) KubeconfigFor(user string, groups ...string) (string, error) {
 	return path, os.WriteFile(path, kubeconfig(config), 0o600)
 }
 
-// Compact takes etcd's history away: who asks for what was before gets 410 Gone.
-// A running server still has what it remembers itself (its watch cache): stop it
-// before and start it afterwards where watches are to get 410, too.
+// Compact removes etcd's history: requests for older revisions get 410 Gone. A running
+// server still has its own watch cache: if watches should get 410 too, stop it before and
+// start it afterwards.
 func (c *Cluster) Compact(ctx context.Context) error { return c.etcd.compact(ctx) }
 
-// Certificate writes certificate and key of a server with addresses (or a client
-// of that name) and names the files.
+// Certificate writes certificate and key of a server with addresses (or of a client with
+// that name) and returns the file names.
 func (c *Cluster) Certificate(name string, addresses ...netip.Addr) (cert, key string, err error) {
 	err = c.pki.server(name, nil, addresses...)
 	return c.pki.Crt(name), c.pki.Key(name), err
 }
 
-// Authority names the files of what has signed all certificates.
+// Authority returns the files of the authority that signed all certificates.
 func (c *Cluster) Authority() (cert, key string) { return c.pki.Crt("ca"), c.pki.Key("ca") }
 
-// AccountKey names the file of the key that signs service accounts' tokens.
+// AccountKey returns the file of the key that signs service account tokens.
 func (c *Cluster) AccountKey() string { return c.pki.Key("sa") }

@@ -25,8 +25,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// victim is the environment variable that makes this test binary a program
-// which runs a control plane until it is killed.
+// victim is the environment variable that makes this test binary a program which runs a
+// control plane until it is killed.
 const victim = "KUBE_TEST_VICTIM"
 
 func TestMain(m *testing.M) {
@@ -69,7 +69,7 @@ func TestServes(t *testing.T) {
 	}
 }
 
-// TestOutages asks with writes, which no cache of the server can answer.
+// TestOutages uses writes, which no cache of the server can answer.
 func TestOutages(t *testing.T) {
 	c := kube.Start(t, kube.Options{EtcdRelay: true})
 	api := clientOf(t, c.Config)
@@ -117,7 +117,7 @@ func TestOutages(t *testing.T) {
 	}
 }
 
-// longWay makes the way to etcd long, and sees that a write takes so long.
+// longWay delays the connection to etcd, and checks that a write takes at least as long.
 func longWay(r *kube.Relay, write func() error) error {
 	const way = 100 * time.Millisecond
 	r.Delay(way)
@@ -134,7 +134,7 @@ func longWay(r *kube.Relay, write func() error) error {
 	}
 }
 
-// stands tells whether a program is stopped (proc_pid_stat(5)).
+// stands returns nil if a program is stopped (proc_pid_stat(5)).
 func stands(p *kube.Program) error {
 	pid, err := p.PID()
 	if err != nil {
@@ -175,8 +175,8 @@ func TestCompact(t *testing.T) {
 	}
 }
 
-// TestApply makes objects and changes them, of a kind that is defined in the same
-// moment, too.
+// TestApply creates and changes objects, including one whose kind is defined at the same
+// time.
 func TestApply(t *testing.T) {
 	c := kube.Start(t, kube.Options{})
 	const text = `
@@ -221,7 +221,7 @@ func TestErrorsSayWhatFailed(t *testing.T) {
 	testkit.NoLeftovers(t)
 }
 
-// runVictim prints its programs' process ids and waits.
+// runVictim prints its programs' process IDs and waits.
 func runVictim(dir string) int {
 	c, err := kube.New(context.Background(), dir, kube.Options{})
 	if err != nil {

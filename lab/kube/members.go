@@ -16,20 +16,20 @@ import (
 	"github.com/fairlead/fairlead/lab/pki"
 )
 
-// Members are an etcd of several members, of which each may be stopped, paused and
+// Members is an etcd cluster of several members, each of which can be stopped, paused and
 // started again. It has etcd's own limits.
 type Members struct {
 	Programs []*Program
-	// URLs are where clients ask each.
+	// URLs are the members' client URLs.
 	URLs []string
 
 	keys *pki.Authority
 	each []etcd
 }
 
-// StartEtcd runs an etcd of so many members until the test ends, and ends the test
-// where it does not come up. With keys clients are met by certificates of that
-// authority; the members' is called etcd.
+// StartEtcd runs an etcd cluster until the test ends, and fails the test if it does not
+// become ready. With keys, clients need certificates of that authority; the members'
+// certificate has the name etcd.
 func StartEtcd(t testing.TB, members int, keys *pki.Authority) *Members {
 	t.Helper()
 	bin, err := Binaries("etcd")
@@ -45,7 +45,7 @@ func StartEtcd(t testing.TB, members int, keys *pki.Authority) *Members {
 		t.Fatal(err)
 	}
 	m := &Members{keys: keys}
-	dirs := make([]string, members) // they go after what is in them
+	dirs := make([]string, members) // removed after their contents
 	for i := range dirs {
 		dirs[i] = t.TempDir()
 	}
@@ -79,7 +79,7 @@ func StartEtcd(t testing.TB, members int, keys *pki.Authority) *Members {
 	return m
 }
 
-// start starts all at once: none is ready before most are there.
+// start starts all members concurrently: none is ready before a majority runs.
 func (m *Members) start(ctx context.Context) error {
 	errs := make([]error, len(m.Programs))
 	var all sync.WaitGroup
@@ -90,7 +90,7 @@ func (m *Members) start(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// client asks members for their health.
+// client returns a client for the members' health checks.
 func (m *Members) client() (*http.Client, error) {
 	transport := &http.Transport{DisableKeepAlives: true}
 	if m.keys != nil {
@@ -127,6 +127,6 @@ func (m *Members) add(place *Place, program, dir string, i int, port uint16, pee
 	m.Programs = append(m.Programs, &Program{Place: place, Argv: append([]string{program}, flags...), Log: filepath.Join(dir, "etcd.log"), Ready: e.healthy})
 }
 
-// Compact takes all history away: who follows and has fallen behind must read
-// everything again.
+// Compact removes all history: a follower that has fallen behind must read everything
+// again.
 func (m *Members) Compact(ctx context.Context) error { return m.each[0].compact(ctx) }

@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/lab/pki"
 )
 
-// authority signs for everything in a cluster.
+// authority signs all certificates of a cluster.
 type authority struct{ *pki.Authority }
 
 func newPKI(dir string) (authority, error) {
@@ -22,8 +22,8 @@ func newPKI(dir string) (authority, error) {
 	return authority{a}, err
 }
 
-// server writes the files of one that serves at addresses, and may ask others as
-// one of some groups.
+// server writes the files of a server with addresses that may also be a client, as a
+// member of groups.
 func (p authority) server(name string, groups []string, addresses ...netip.Addr) error {
 	cert, key, err := p.issue(name, groups, addresses...)
 	if err != nil {
@@ -32,7 +32,7 @@ func (p authority) server(name string, groups []string, addresses ...netip.Addr)
 	return p.Write(name, cert, key)
 }
 
-// serviceAccounts writes the key that signs their tokens.
+// serviceAccounts writes the key that signs service account tokens.
 func (p authority) serviceAccounts() error {
 	_, key, err := pki.NewKey()
 	if err != nil {
@@ -41,12 +41,12 @@ func (p authority) serviceAccounts() error {
 	return os.WriteFile(p.Key("sa"), key, 0o600)
 }
 
-// issue gives certificate and key, as PEM, of a user in groups, or of a server
-// with addresses.
+// issue returns certificate and key, as PEM, of a user in groups, or of a server with
+// addresses.
 func (p authority) issue(name string, groups []string, addresses ...netip.Addr) (cert, key []byte, err error) {
 	template := &x509.Certificate{Subject: pkix.Name{CommonName: name, Organization: groups}}
 	if len(addresses) > 0 {
-		// All know the API server by these, too; to others they do no harm.
+		// These are names of the API server; in other certificates they do no harm.
 		template.DNSNames = []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}
 		addresses = append(addresses, netip.MustParsePrefix(ServiceCIDR).Addr().Next())
 	}
@@ -56,7 +56,7 @@ func (p authority) issue(name string, groups []string, addresses ...netip.Addr) 
 	return p.Issue(template)
 }
 
-// kubeconfig is a way to the server as kubectl and its like read it.
+// kubeconfig returns the client configuration in kubectl's format.
 func kubeconfig(c *rest.Config) []byte {
 	text := base64.StdEncoding.EncodeToString
 	return fmt.Appendf(nil, `apiVersion: v1

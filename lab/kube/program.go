@@ -14,26 +14,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Program is a process that may be stopped and started again. Its methods may
-// be called from any goroutine, but Start and Stop not at the same time.
+// Program is a process that can be stopped and started again. Its methods are safe for
+// concurrent use, except that Start and Stop must not run at the same time.
 type Program struct {
-	// Place is where it runs, Argv the program's path and arguments, Log the
-	// file that it writes to.
+	// Place starts it, Argv is the program's path and arguments, Log its log file.
 	Place *Place
 	Argv  []string
 	Log   string
-	// Ready is asked again and again after a start, until it answers nil.
+	// Ready is called repeatedly after a start, until it returns nil.
 	Ready func(context.Context) error
 
 	mu    sync.Mutex
 	cmd   *exec.Cmd
-	ended chan struct{} // closed when cmd has ended; nil where it was never started
+	ended chan struct{} // closed when cmd has ended; nil if it was never started
 }
 
 // Name is the name of the program's file.
 func (p *Program) Name() string { return filepath.Base(p.Argv[0]) }
 
-// PID is the running process's; an error where none runs.
+// PID returns the process ID, or an error if the program does not run.
 func (p *Program) PID() (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -55,8 +54,7 @@ func (p *Program) running() bool {
 	}
 }
 
-// Start starts the program and waits until it is ready. It goes on writing to
-// the same log.
+// Start starts the program and waits until it is ready. It appends to the same log.
 func (p *Program) Start(ctx context.Context) error {
 	if pid, err := p.PID(); err == nil {
 		return fmt.Errorf("%s runs already, as process %d", p.Name(), pid)
@@ -103,8 +101,8 @@ func (p *Program) launch() error {
 	return nil
 }
 
-// Stop kills the program and waits for its end; one that does not run is no
-// error. Its clients see their connections reset.
+// Stop kills the program and waits for its end. It is not an error if the program does
+// not run. Its clients see their connections reset.
 func (p *Program) Stop() error {
 	if p == nil || p.signal(unix.SIGKILL) != nil {
 		return nil
@@ -117,8 +115,8 @@ func (p *Program) Stop() error {
 	}
 }
 
-// Pause stops the program in its tracks (SIGSTOP), and returns when it stands:
-// connections stay open, and nothing answers.
+// Pause stops the program (SIGSTOP) and returns when it has stopped: connections stay
+// open, and nothing answers.
 func (p *Program) Pause() error {
 	pid, err := p.PID()
 	if err != nil {
@@ -135,11 +133,11 @@ func (p *Program) Pause() error {
 	}
 }
 
-// Resume lets a paused program go on.
+// Resume continues a paused program.
 func (p *Program) Resume() error { return p.signal(unix.SIGCONT) }
 
-// Slow lets the program run for a while and then stand for a while, in turns,
-// until the function that it gives back is called.
+// Slow alternately runs and stops the program for the given durations, until the returned
+// function is called.
 func (p *Program) Slow(run, stand time.Duration) (stop func() error) {
 	quit, done := make(chan struct{}), make(chan error)
 	go func() {
@@ -170,7 +168,7 @@ func (p *Program) signal(s unix.Signal) error {
 	return unix.Kill(pid, s)
 }
 
-// LastWords are the last lines of the log.
+// LastWords returns the last lines of the log.
 func (p *Program) LastWords() []byte {
 	const most = 3000
 	text, err := os.ReadFile(p.Log)

@@ -9,7 +9,7 @@ import (
 	"net/netip"
 )
 
-// Dial opens a connection in the cluster's host.
+// Dial opens a connection from the cluster's host.
 func (c *Cluster) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if c.opts.Host == nil {
 		return new(net.Dialer).DialContext(ctx, network, address)
@@ -21,8 +21,8 @@ func (c *Cluster) Dial(ctx context.Context, network, address string) (net.Conn, 
 	return c.opts.Host.DialTCP(ctx, netip.Addr{}, to)
 }
 
-// serves tells whether the server answers, and has made what every cluster has
-// before anybody asks for it.
+// serves returns nil if the server answers and has created the objects that every cluster
+// has.
 func serves(ctx context.Context, client *http.Client, url string) error {
 	for _, path := range []string{"/readyz", "/api/v1/namespaces/kube-system", "/api/v1/namespaces/default/services/kubernetes"} {
 		if err := get(ctx, client, url+path); err != nil {
@@ -48,8 +48,8 @@ func get(ctx context.Context, client *http.Client, url string) error {
 	return nil
 }
 
-// Page gives a check, as Program.Ready wants one, of whether a page is served
-// where dial leads; by whose certificate does not matter.
+// Page returns a check for Program.Ready: whether dial reaches a server of this page,
+// with any certificate.
 func Page(dial func(ctx context.Context, network, address string) (net.Conn, error), url string) func(context.Context) error {
 	client := &http.Client{Transport: &http.Transport{
 		DialContext:     dial,

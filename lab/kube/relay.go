@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// Relay stands between clients and a TCP server. It may be cut, and each way may
-// be made longer: what is sent comes later, but no less of it at a time. Its
-// methods may be called from any goroutine.
+// Relay forwards between clients and a TCP server. It can cut connections and add
+// latency, but does not reduce throughput. Its methods are safe for concurrent use.
 type Relay struct {
 	net.Listener
 	dial func() (net.Conn, error)
@@ -19,8 +18,8 @@ type Relay struct {
 	conns map[net.Conn]bool
 }
 
-// NewRelay takes connections on a listener, which it closes in the end, and dials
-// the server for each.
+// NewRelay accepts connections on a listener, which it closes in the end, and dials the
+// server for each.
 func NewRelay(l net.Listener, dial func() (net.Conn, error)) *Relay {
 	r := &Relay{Listener: l, dial: dial, conns: map[net.Conn]bool{}}
 	go r.serve()
@@ -55,13 +54,13 @@ func (r *Relay) join(from net.Conn) {
 	go r.carry(to, from)
 }
 
-// chunk is what was read at a time.
+// chunk is the result of one read.
 type chunk struct {
 	text []byte
 	due  time.Time
 }
 
-// carry takes what one end says to the other, until either is gone.
+// carry copies data from one end to the other until either is closed.
 func (r *Relay) carry(from, to net.Conn) {
 	way := make(chan chunk, 1024)
 	go func() {
@@ -72,7 +71,7 @@ func (r *Relay) carry(from, to net.Conn) {
 				break
 			}
 		}
-		for range way { // so that who reads does not wait
+		for range way { // so that the reader does not block
 		}
 	}()
 	defer close(way)
@@ -98,7 +97,7 @@ func (r *Relay) drop(conns ...net.Conn) {
 	}
 }
 
-// Cut closes all connections and takes no more, or takes them again.
+// Cut(true) closes all connections and accepts no more; Cut(false) accepts them again.
 func (r *Relay) Cut(cut bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,14 +108,14 @@ func (r *Relay) Cut(cut bool) {
 	}
 }
 
-// Delay is how much longer each way takes from now on.
+// Delay sets the additional latency in each direction.
 func (r *Relay) Delay(d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.delay = d
 }
 
-// Close ends all.
+// Close closes all connections and the listener.
 func (r *Relay) Close() error {
 	r.Cut(true)
 	return r.Listener.Close()

@@ -20,32 +20,32 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
-// Seed says which Services to write straight into etcd, as kube-apiserver would
-// have stored them: through the API, 50,000 take an hour, since the choice of
-// an address takes longer with every Service. Say so wherever a result rests on
-// it.
+// Seed describes Services to write directly into etcd, as kube-apiserver would store
+// them. Through the API, 50,000 take an hour, because allocating an address takes longer
+// with every Service. Mention it with every result that depends on it.
 //
-// Service i is svc-i of namespace ns-(i modulo Namespaces), at ServiceAddr(i):80,
-// with the endpoints EndpointAddr(i*Endpoints) and following, port 8080, on nodes
-// node-0, node-1, ... in turns.
+// Service i is svc-i of namespace ns-(i modulo Namespaces), at ServiceAddr(i):80, with
+// the endpoints EndpointAddr(i*Endpoints) and following, port 8080, on nodes node-0,
+// node-1, ... in rotation.
 type Seed struct {
-	// Services is how many, each with as many Endpoints; beyond 100 they are in
-	// several slices, as Kubernetes has it.
+	// Services is the number of Services, Endpoints that of each one. More than 100
+	// endpoints are in several slices, as in Kubernetes.
 	Services, Endpoints int
-	// Namespaces and Nodes are what they are spread over: 50 and 1,000 where 0.
+	// Namespaces and Nodes are how many the Services are distributed over; 0 means 50 and
+	// 1,000.
 	Namespaces, Nodes int
-	// Each, where given, may change a Service and its slices before they are
-	// written. It is called in order.
+	// Each, if not nil, may change a Service and its slices before they are written. It
+	// is called in order.
 	Each func(i int, s *corev1.Service, slices []*discoveryv1.EndpointSlice)
 }
 
 const (
-	sliceSize = 100 // most endpoints of a slice, by default of the endpointslice controller
-	batchSize = 500 // writes of a transaction
+	sliceSize = 100 // maximum endpoints per slice, the default of the endpointslice controller
+	batchSize = 500 // writes per transaction
 )
 
-// ServiceAddr is the cluster address of a seeded Service. The first ones of the
-// range are left to those that are made by the API.
+// ServiceAddr is the cluster address of a seeded Service. The first addresses of the
+// range are left for Services created through the API.
 func ServiceAddr(i int) netip.Addr { return nth(netip.MustParsePrefix(ServiceCIDR).Addr(), 4096+i) }
 
 // EndpointAddr is the address of an endpoint, counted over all seeded Services.
@@ -61,9 +61,8 @@ func nth(first netip.Addr, n int) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// Seed writes Services, their addresses and their slices. A running server
-// hears of them as of any other; one that starts afterwards has them from the
-// start.
+// Seed writes Services, their addresses and their slices. A running server sees them like
+// any others; one that starts afterwards has them from the start.
 func (c *Cluster) Seed(ctx context.Context, s Seed) error {
 	if s.Namespaces == 0 {
 		s.Namespaces = 50
@@ -107,7 +106,8 @@ func (s Seed) service(i int) (*corev1.Service, []*discoveryv1.EndpointSlice) {
 	return service, slices
 }
 
-// slice has n endpoints from the first on, counted over all Services.
+// slice returns an EndpointSlice with n endpoints, starting at first, counted over all
+// Services.
 func (s Seed) slice(of *corev1.Service, first, n, number int) *discoveryv1.EndpointSlice {
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
@@ -127,8 +127,8 @@ func (s Seed) slice(of *corev1.Service, first, n, number int) *discoveryv1.Endpo
 	return slice
 }
 
-// seeder writes objects in batches, several at a time. After its first error it
-// writes no more.
+// seeder writes objects in batches, several at a time. After its first error it writes
+// nothing more.
 type seeder struct {
 	ctx     context.Context
 	group   *errgroup.Group
@@ -139,8 +139,8 @@ type seeder struct {
 	err     error
 }
 
-// stored knows the kinds that are seeded, and no more: all of Kubernetes' would
-// be megabytes of every program that this is part of.
+// stored has only the kinds that are seeded: all of Kubernetes' kinds would add megabytes
+// to every program that imports this package.
 var stored = sync.OnceValue(func() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, networkingv1.AddToScheme} {
@@ -167,8 +167,8 @@ func (w *seeder) namespace(name string) {
 	})
 }
 
-// service writes the address beside the Service, as a claim that no other is
-// given it.
+// service also writes the IPAddress object of the Service, so that no other Service gets
+// the address.
 func (w *seeder) service(s *corev1.Service, slices []*discoveryv1.EndpointSlice) {
 	w.put("services/specs/"+s.Namespace+"/"+s.Name, s)
 	for n, ip := range s.Spec.ClusterIPs {

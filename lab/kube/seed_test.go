@@ -25,7 +25,7 @@ func TestSeed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(all.Items); n != services+1 { // and that of the API itself
+	if n := len(all.Items); n != services+1 { // and the API's own
 		t.Errorf("%d services, want %d", n, services+1)
 	}
 	slices, err := api.DiscoveryV1().EndpointSlices("ns-7").List(t.Context(), metav1.ListOptions{
@@ -45,7 +45,7 @@ func TestSeed(t *testing.T) {
 		t.Errorf("slices of %v endpoints, %d addresses", sizes, len(addresses))
 	}
 
-	// While the server runs: the second time the same names are changed.
+	// While the server runs: the second time, objects with the same names are changed.
 	err = c.Seed(t.Context(), kube.Seed{Services: 1, Endpoints: fewer, Each: func(_ int, s *corev1.Service, _ []*discoveryv1.EndpointSlice) {
 		s.Labels = map[string]string{"seeded": "again"}
 	}})
@@ -61,7 +61,7 @@ func TestSeed(t *testing.T) {
 	})
 }
 
-// TestSeedIsAsTheServerStores compares what is seeded with what the API makes.
+// TestSeedIsAsTheServerStores compares seeded objects with those that the API creates.
 func TestSeedIsAsTheServerStores(t *testing.T) {
 	c := kube.Start(t, kube.Options{Seed: &kube.Seed{Services: 1, Endpoints: 1}})
 	api := clientOf(t, c.Config)
@@ -103,7 +103,7 @@ func TestSeedIsAsTheServerStores(t *testing.T) {
 		}
 	}
 
-	// The seeded address is taken, and free again with its service.
+	// The seeded address is allocated, and becomes free with its service.
 	made.ObjectMeta = metav1.ObjectMeta{Name: "taker"}
 	if _, err := services(api).Create(t.Context(), made, metav1.CreateOptions{}); err == nil || !strings.Contains(err.Error(), "already allocated") {
 		t.Errorf("a second service with a seeded address: %v", err)
@@ -126,8 +126,8 @@ func TestSeedTellsWhatFailed(t *testing.T) {
 	}
 }
 
-// BenchmarkSeed tells what a big cluster costs: seconds to seed it, seconds until
-// a server is ready that starts with it, and what that one takes of memory.
+// BenchmarkSeed measures what a big cluster costs: seconds to seed it, seconds until a
+// server that starts with it is ready, and that server's memory.
 func BenchmarkSeed(b *testing.B) {
 	for _, size := range []kube.Seed{{Services: 50_000, Endpoints: 3}, {Services: 5_000, Endpoints: 50}} {
 		b.Run(fmt.Sprintf("%dx%d", size.Services, size.Endpoints), func(b *testing.B) {

@@ -1,4 +1,4 @@
-// Package labtest builds labs for tests, which end with them.
+// Package labtest builds labs for tests, which end with the test.
 package labtest
 
 import (
@@ -8,7 +8,7 @@ import (
 	"github.com/fairlead/fairlead/lab"
 )
 
-// Build gives a lab of a topology; what was left behind fails the test.
+// Build returns a lab with a topology; leftovers fail the test.
 func Build(t testing.TB, top lab.Topology) *lab.Lab {
 	t.Helper()
 	l, err := lab.Build(context.Background(), top)

@@ -11,62 +11,60 @@ import (
 	"time"
 )
 
-// Dial opens a TCP connection from one of the client's addresses, or from any
-// where local is the zero Addr. lab.Host.Dial is one.
+// Dial opens a TCP connection from one of the client's addresses, or from any for the
+// zero Addr. lab.Host.Dial is one.
 type Dial func(ctx context.Context, local netip.Addr, remote netip.AddrPort) (net.Conn, error)
 
-// Config is what a Client does.
+// Config configures a Client.
 type Config struct {
 	Dial   Dial
 	Target netip.AddrPort
-	// Locals are taken in turn; empty for any.
+	// Locals are local addresses, used in rotation; empty for any.
 	Locals []netip.Addr
-	// KeepAlive connections are held open, each with one request after the
-	// other; KeepAliveRate is how many requests a second all make together.
-	// A connection that ends is opened anew with the next request.
+	// KeepAlive is the number of connections that stay open, each with one request after
+	// the other; KeepAliveRate is the total number of their requests per second. A
+	// connection that ends is opened again with the next request.
 	KeepAlive     int
 	KeepAliveRate float64
-	// OneShotRate is how many requests a second have a connection of their
-	// own.
+	// OneShotRate is the number of requests per second with their own connection.
 	OneShotRate float64
-	// Path of the requests; empty for "/".
+	// Path of the requests; the default is "/".
 	Path string
-	// Timeout of a request, connection included; 0 for 5 s. The kernel sends
-	// a lost SYN again after 1 and 3 s: a request that comes through so has
-	// not failed, but its latency shows.
+	// Timeout of a request, including the connection; 0 means 5 s. The kernel retransmits
+	// a lost SYN after 1 and 3 s: a request that succeeds that way has not failed, but
+	// its latency shows it.
 	Timeout time.Duration
-	// MaxInFlight bounds the one-connection requests under way; 0 for 500.
+	// MaxInFlight limits the concurrent one-connection requests; 0 means 500.
 	MaxInFlight int
-	// MaxRequests ends the load; 0 for no bound. Time is bounded by Start's
-	// context.
+	// MaxRequests ends the load; 0 means no limit. Start's context limits the time.
 	MaxRequests uint64
 }
 
-// Client makes requests and counts. Its methods may be called from anywhere.
+// Client makes requests and counts. Its methods are safe for concurrent use.
 type Client struct {
 	cfg     Config
-	request [2][]byte // by closes
+	request [2][]byte // indexed by closes
 	begun   time.Time
 	stop    chan struct{} // no new requests
 	abort   context.Context
 	workers sync.WaitGroup
 	started atomic.Uint64
-	turn    atomic.Uint64 // of Locals
+	turn    atomic.Uint64 // index into Locals
 	flights atomic.Int64
 
 	mu       sync.Mutex
 	stopped  bool
 	total    Counts
 	bins     []Bin
-	oneShots map[*time.Time]bool // when those under way began
-	kept     []time.Time         // when each keep-alive connection's last ended request began
+	oneShots map[*time.Time]bool // start times of pending requests
+	kept     []time.Time         // start time of each keep-alive connection's last completed request
 }
 
 // Mark is a moment in a client's count.
 type Mark struct{ counts Counts }
 
-// Start starts the load. When ctx ends, everything ends at once, and what is
-// under way then does not count; Stop lets it end.
+// Start starts the load. When ctx ends, everything ends immediately, and pending requests
+// are not counted; Stop lets them end.
 func Start(ctx context.Context, cfg Config) (*Client, error) {
 	switch {
 	case cfg.Dial == nil || !cfg.Target.IsValid():
@@ -100,11 +98,10 @@ func Start(ctx context.Context, cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// Began is when the load began, and the time series with it.
+// Began is the start time of the load, and of the time series.
 func (c *Client) Began() time.Time { return c.begun }
 
-// Stop makes no new requests, waits for those under way, and closes all
-// connections.
+// Stop makes no new requests, waits for pending ones, and closes all connections.
 func (c *Client) Stop() {
 	c.mu.Lock()
 	if !c.stopped {
@@ -122,11 +119,11 @@ func (c *Client) Total() Counts {
 	return c.total.clone()
 }
 
-// Mark remembers this moment.
+// Mark returns a mark of this moment.
 func (c *Client) Mark() Mark { return Mark{c.Total()} }
 
-// Since is what was counted since a mark. For all that an event cost, call
-// Settle before: what it hit may be under way still.
+// Since is what was counted since a mark. For the full effect of an event, call Settle
+// first: affected requests may still be pending.
 func (c *Client) Since(m Mark) Counts { return c.Between(m, c.Mark()) }
 
 // Between is what was counted between two marks.
@@ -147,9 +144,8 @@ func (c *Client) Series() []Bin {
 	return bins
 }
 
-// Settle waits until every request that is under way now has ended and every
-// keep-alive connection has made one more, so that one that broke while it was
-// idle is found out.
+// Settle waits until every request that is pending now has ended and every keep-alive
+// connection has made one more, so that connections that broke while idle are detected.
 func (c *Client) Settle(ctx context.Context) error {
 	since := time.Now()
 	for !c.settled(since) {
@@ -183,7 +179,7 @@ func (c *Client) settled(since time.Time) bool {
 	return true
 }
 
-// ended tells whether no further request may begin.
+// ended reports whether no further request may begin.
 func (c *Client) ended() bool {
 	select {
 	case <-c.stop:
@@ -214,8 +210,8 @@ func (c *Client) pause(d time.Duration) bool {
 	return false
 }
 
-// keepAlive is the life of one kept connection. Requests that are late, since
-// the one before took long, are left out, not hurried after.
+// keepAlive runs one kept connection. Requests that are late, because the previous one
+// took long, are left out, not made up for.
 func (c *Client) keepAlive(i int) {
 	interval := time.Duration(float64(c.cfg.KeepAlive) / c.cfg.KeepAliveRate * float64(time.Second))
 	local := c.local()
@@ -235,7 +231,7 @@ func (c *Client) keepAlive(i int) {
 	}
 }
 
-// tick is how often the one-connection requests that are due are started.
+// tick is how often due one-connection requests are started.
 const tick = 5 * time.Millisecond
 
 func (c *Client) oneShotPacer() {

@@ -8,37 +8,37 @@ import (
 // BinLength is the length of a Bin.
 const BinLength = 100 * time.Millisecond
 
-// Counts are what happened in some span of time. A request counts when it ends.
+// Counts are what happened in a period of time. A request counts when it ends.
 type Counts struct {
-	// Requests are those that ended, whatever the end.
+	// Requests are all that ended, in whatever way.
 	Requests uint64 `json:"requests"`
-	// Failed are those that got no good answer: no connection, no whole
-	// answer in time, or a status other than 200.
+	// Failed are those without a good answer: no connection, no complete answer in time,
+	// or a status other than 200.
 	Failed uint64 `json:"failed"`
-	// BrokenConnections were established and then broke: reset, closed in the
-	// middle of an answer or without one, or silent for too long.
+	// BrokenConnections were established and then broke: reset, closed during an answer
+	// or without one, or silent for too long.
 	BrokenConnections uint64 `json:"brokenConnections"`
-	// Connections were opened; Closed were ended by the server in good order,
-	// between two requests or after an answer that said so.
+	// Connections were opened; Closed were closed by the server properly, between two
+	// requests or after an answer that announced it.
 	Connections uint64 `json:"connections"`
 	Closed      uint64 `json:"closed"`
-	// Skipped one-connection requests were due, but not made, since too many
-	// were under way.
+	// Skipped one-connection requests were due, but not made, because too many were
+	// pending.
 	Skipped uint64 `json:"skipped"`
 	// PerServer counts good answers by the server's own name.
 	PerServer map[string]uint64 `json:"perServer"`
-	// Reasons count what Failed and BrokenConnections count, by cause.
+	// Reasons count Failed and BrokenConnections by cause.
 	Reasons map[string]uint64 `json:"reasons,omitempty"`
-	// Latency is of good answers; a one-connection request's begins with the
+	// Latency is that of good answers; for a one-connection request it includes the
 	// connection.
 	Latency Histogram `json:"-"`
 }
 
-// Bin is a part of the time series.
+// Bin is one interval of the time series.
 type Bin struct {
 	Requests, Failed, BrokenConnections uint32
 	PerServer                           map[string]uint32
-	// Slowest is the longest a good answer took.
+	// Slowest is the longest time of a good answer.
 	Slowest time.Duration
 }
 
@@ -52,7 +52,7 @@ func (c *Counts) clone() Counts {
 	return d
 }
 
-// minus gives what happened since o, an earlier copy.
+// minus returns what happened since o, an earlier copy.
 func (c *Counts) minus(o *Counts) Counts {
 	return Counts{
 		Requests:          c.Requests - o.Requests,
@@ -67,7 +67,7 @@ func (c *Counts) minus(o *Counts) Counts {
 	}
 }
 
-// difference leaves out what did not change.
+// difference omits what did not change.
 func difference(now, then map[string]uint64) map[string]uint64 {
 	d := map[string]uint64{}
 	for k, n := range now {

@@ -16,11 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// connection is an established one. A nil connection is none.
+// connection is an established connection.
 type connection struct {
 	net.Conn
 	r    *bufio.Reader
-	free func() bool // keeps the end of the load from closing it
+	free func() bool // stops watching for the end of the load, which would close it
 }
 
 func (k *connection) close() {
@@ -30,9 +30,9 @@ func (k *connection) close() {
 	}
 }
 
-// exchange makes one request, on conn or, where that is nil or has ended, on a
-// new connection, counts what comes of it, and gives the connection where it
-// can serve again. There are no second tries.
+// exchange makes one request, on conn or, if that is nil or has ended, on a new
+// connection, counts the result, and returns the connection if it can be used again.
+// There are no retries.
 func (c *Client) exchange(conn *connection, local netip.Addr, began time.Time, closes bool) *connection {
 	ctx, cancel := context.WithDeadline(c.abort, began.Add(c.cfg.Timeout))
 	defer cancel()
@@ -77,7 +77,7 @@ func (c *Client) open(ctx context.Context, local netip.Addr) (*connection, error
 	}, nil
 }
 
-// ask sends one request and reads the whole answer.
+// ask sends one request and reads the complete answer.
 func (c *Client) ask(conn *connection, closes bool) (*http.Response, error) {
 	request := c.request[0]
 	if closes {
@@ -96,8 +96,8 @@ func (c *Client) ask(conn *connection, closes bool) (*http.Response, error) {
 	return resp, nil
 }
 
-// stillOpen looks what became of a connection while it was idle: it gives it
-// back where it is still open, else counts how it ended and gives nil.
+// stillOpen checks a connection that was idle: it returns it if it is still open,
+// otherwise it counts how it ended and returns nil.
 func (c *Client) stillOpen(conn *connection) *connection {
 	if conn == nil {
 		return nil
@@ -118,11 +118,11 @@ func (c *Client) stillOpen(conn *connection) *connection {
 	return nil
 }
 
-// errUnasked is what a server sends that was not asked.
+// errUnasked means that a server sent data without a request.
 var errUnasked = errors.New("data without a request")
 
-// peek gives nil for a connection that is open and has nothing to read, io.EOF
-// for one that the peer has closed.
+// peek returns nil for a connection that is open and has nothing to read, io.EOF for one
+// that the peer has closed.
 func peek(conn net.Conn) error {
 	raw, err := conn.(syscall.Conn).SyscallConn()
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Histogram counts durations in buckets that grow with them: 16 for each
-// doubling, so a quantile is at most 1/16 too large. The zero value is empty.
+// Histogram counts durations in exponential buckets: 16 for each doubling, so a quantile
+// is at most 1/16 too large. The zero value is empty.
 type Histogram struct {
 	buckets [bucketCount]uint64
 }
@@ -19,8 +19,8 @@ const (
 	bucketCount = 32 * subBuckets // up to 2^35 µs: nine hours
 )
 
-// bucketOf gives the bucket of a duration in microseconds: small ones have one
-// each, then come the leading bits.
+// bucketOf returns the bucket of a duration in microseconds: small ones have a bucket
+// each, larger ones are grouped by their leading bits.
 func bucketOf(us uint64) int {
 	if us < subBuckets {
 		return int(us)
@@ -41,7 +41,7 @@ func upper(bucket int) uint64 {
 // Add counts one duration.
 func (h *Histogram) Add(d time.Duration) { h.buckets[bucketOf(uint64(max(d, 0).Microseconds()))]++ }
 
-// Count is how many there are.
+// Count is the number of durations.
 func (h *Histogram) Count() uint64 {
 	var n uint64
 	for _, b := range h.buckets {
@@ -50,8 +50,8 @@ func (h *Histogram) Count() uint64 {
 	return n
 }
 
-// Quantile gives a duration that a share q of all does not exceed: 0.5 for the
-// median, 1 for the longest; 0 where there are none.
+// Quantile returns a duration that a share q of all does not exceed: 0.5 for the median,
+// 1 for the longest; 0 if the histogram is empty.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	total := h.Count()
 	if total == 0 {
@@ -67,8 +67,8 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	return 0
 }
 
-// Buckets gives the buckets that have any, the smallest first: the longest duration
-// of each, and how many there are.
+// Buckets returns the non-empty buckets, the smallest first: the longest duration of
+// each, and the count.
 func (h *Histogram) Buckets() iter.Seq2[time.Duration, uint64] {
 	return func(yield func(time.Duration, uint64) bool) {
 		for i, n := range h.buckets {
@@ -79,7 +79,7 @@ func (h *Histogram) Buckets() iter.Seq2[time.Duration, uint64] {
 	}
 }
 
-// minus gives what was added since o, an earlier copy.
+// minus returns what was added since o, an earlier copy.
 func (h *Histogram) minus(o *Histogram) Histogram {
 	var d Histogram
 	for i := range h.buckets {

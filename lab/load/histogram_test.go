@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A sorted list of all durations is the slow twin.
+// A sorted list of all durations is the reference model.
 func TestHistogramAgreesWithSortedList(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 50 {

@@ -56,12 +56,12 @@ func serve(t *testing.T, l *lab.Lab, name string) *load.Server {
 	return s
 }
 
-// run starts a load with what the config leaves open, and stops it in the end.
+// run starts a load with defaults for the rest of the config, and stops it in the end.
 func run(t *testing.T, l *lab.Lab, cfg load.Config) *load.Client {
 	t.Helper()
 	cfg.Dial, cfg.Target = l.Host("client").Dial, netip.MustParseAddrPort(target)
 	if cfg.Timeout == 0 {
-		cfg.Timeout = long // a busy machine is no failure
+		cfg.Timeout = long // a busy machine is not a failure
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	c, err := load.Start(ctx, cfg)
@@ -86,7 +86,7 @@ func until(t *testing.T, c *load.Client, what string, reached func(load.Counts) 
 	})
 }
 
-// brief is all but the histogram.
+// brief is everything except the histogram.
 func brief(n load.Counts) load.Counts {
 	n.Latency = load.Histogram{}
 	return n
@@ -132,7 +132,7 @@ func TestRatesAndBounds(t *testing.T) {
 	s := serve(t, l, "web-1")
 	c := run(t, l, load.Config{KeepAlive: 2, KeepAliveRate: 500, OneShotRate: 500, MaxRequests: 100})
 	until(t, c, "100 requests", requests(100))
-	time.Sleep(100 * time.Millisecond) // more of them would come now
+	time.Sleep(100 * time.Millisecond) // more of them would arrive now
 	if n := c.Total(); n.Requests != 100 || s.Requests() != 100 {
 		t.Errorf("%d requests, %d at the server; bound is 100", n.Requests, s.Requests())
 	}
@@ -164,7 +164,7 @@ func TestLocalsTakeTurns(t *testing.T) {
 	}
 }
 
-// script serves connections by hand.
+// script serves connections with a test's own code.
 func script(t *testing.T, l *lab.Lab, serve func(net.Conn, *bufio.Reader)) {
 	t.Helper()
 	ln := listen(t, l)
@@ -187,7 +187,7 @@ func script(t *testing.T, l *lab.Lab, serve func(net.Conn, *bufio.Reader)) {
 	})
 }
 
-// answerAll answers requests until the client ends the connection.
+// answerAll answers requests until the client closes the connection.
 func answerAll(c net.Conn, r *bufio.Reader, answer string) {
 	for readRequest(r) && write(c, answer) {
 	}
@@ -210,7 +210,7 @@ func reset(c net.Conn) {
 
 const good = "HTTP/1.1 200 OK\r\nX-Server: s\r\nContent-Length: 2\r\n\r\nok"
 
-// ends are what a server does to a request, and what that must count as.
+// ends are what a server does to a request, and how that must be counted.
 var ends = map[string]struct {
 	serve                  func(net.Conn, *bufio.Reader)
 	failed, broken, closed bool
@@ -261,7 +261,7 @@ func TestEveryEndIsCountedForWhatItIs(t *testing.T) {
 				cfg.Timeout = 200 * time.Millisecond
 			}
 			if strings.HasSuffix(name, "between requests") {
-				cfg.KeepAliveRate = 0.5 // so late that a busy machine has ended the connection before
+				cfg.KeepAliveRate = 0.5 // so late that even a busy machine has closed the connection before
 			}
 			c := run(t, l, cfg)
 			until(t, c, "3 requests", requests(3))
@@ -418,8 +418,8 @@ func TestBigBodies(t *testing.T) {
 	}
 }
 
-// The end of the context ends everything at once, and what it cut off is no
-// failure.
+// The end of the context ends everything immediately, and the requests that it cuts off
+// are not failures.
 func TestAbort(t *testing.T) {
 	l := newLab(t)
 	script(t, l, func(c net.Conn, r *bufio.Reader) { r.ReadString(0) })

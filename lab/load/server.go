@@ -1,6 +1,6 @@
-// Package load is real HTTP traffic for labs and the demo: the web server that
-// stands behind the balancers, and the client that counts, truthfully, what it
-// lost. Neither knows how packets get from one to the other.
+// Package load is real HTTP traffic for labs and the demo: the web server of the
+// backends, and the client that counts accurately what it lost. Neither depends on how
+// packets get from one to the other.
 package load
 
 import (
@@ -17,15 +17,14 @@ import (
 	"time"
 )
 
-// The headers by which a server names itself and its peer.
+// The headers in which a server names itself and its client.
 const (
 	ServerHeader = "X-Server"
 	ClientHeader = "X-Client"
 )
 
-// Server is a web server. It answers every path with its own name and the
-// client's address, and /bytes/N with N bytes; a request's body is read to its
-// end.
+// Server is a web server. It answers every path with its own name and the client's
+// address, and /bytes/N with N bytes; it reads a request's body to its end.
 type Server struct {
 	name     string
 	http     http.Server
@@ -45,7 +44,7 @@ func Serve(name string, listeners ...net.Listener) *Server {
 		Handler:           http.HandlerFunc(s.answer),
 		ConnState:         s.track,
 		ReadHeaderTimeout: time.Minute,
-		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // broken connections are counted by the client
+		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // the client counts broken connections
 	}
 	for _, ln := range listeners {
 		go s.http.Serve(ln)
@@ -53,13 +52,13 @@ func Serve(name string, listeners ...net.Listener) *Server {
 	return s
 }
 
-// Name is what the server calls itself.
+// Name is the server's name.
 func (s *Server) Name() string { return s.name }
 
-// Requests is how many have come.
+// Requests is the number of requests received.
 func (s *Server) Requests() uint64 { return s.requests.Load() }
 
-// Connections is how many are open.
+// Connections is the number of open connections.
 func (s *Server) Connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,13 +105,13 @@ func (s *Server) track(c net.Conn, state http.ConnState) {
 	}
 }
 
-// Drain asks each client, with the next answer, to close its connection. New
-// connections are still taken: those come to an end when the balancers know.
+// Drain asks each client, with the next answer, to close its connection. New connections
+// are still accepted; they stop when the load balancers know.
 func (s *Server) Drain() { s.draining.Store(true) }
 
-// Stop ends the server gracefully: it takes no more connections (call it when
-// no balancer sends any: what waits to be accepted is reset), drains, and waits
-// until the last one has ended. Where ctx ends first, it closes the rest.
+// Stop stops the server gracefully: it accepts no more connections (call it when no load
+// balancer sends any, because connections in the accept queue are reset), drains, and
+// waits until the last one has ended. If ctx ends first, it closes the rest.
 func (s *Server) Stop(ctx context.Context) error {
 	s.Drain()
 	errs := []error{s.closeListeners()}
@@ -131,8 +130,8 @@ func (s *Server) Stop(ctx context.Context) error {
 	}
 }
 
-// Kill ends the server as SIGKILL ends a process with unread data: listeners
-// close, and every connection is reset at once.
+// Kill ends the server as SIGKILL ends a process with unread data: listeners are closed,
+// and every connection is reset.
 func (s *Server) Kill() error {
 	err := s.closeListeners()
 	s.mu.Lock()
@@ -142,7 +141,7 @@ func (s *Server) Kill() error {
 		}
 	}
 	s.mu.Unlock()
-	if e := s.http.Close(); !errors.Is(e, net.ErrClosed) { // of the listeners, above
+	if e := s.http.Close(); !errors.Is(e, net.ErrClosed) { // closed above
 		err = errors.Join(err, e)
 	}
 	return err

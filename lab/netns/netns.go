@@ -1,5 +1,5 @@
-// Package netns makes named network namespaces and runs code in them. It
-// knows neither topologies nor tests; lab and lab/testkit build on it.
+// Package netns creates named network namespaces and runs code in them. Topologies and
+// tests do not belong here; lab and lab/testkit build on it.
 package netns
 
 import (
@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dir is where named namespaces are, as `ip netns` has it.
+// Dir is the folder of named namespaces, as in `ip netns`.
 const Dir = "/run/netns"
 
 // NS is a network namespace.
@@ -21,7 +21,7 @@ type NS struct {
 	file *os.File
 }
 
-// Create makes a namespace and names it under Dir, which must exist. Its lo is up.
+// Create creates a namespace and names it in Dir, which must exist. Its lo is up.
 func Create(name string) (*NS, error) {
 	path := filepath.Join(Dir, name)
 	mark, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o444)
@@ -60,26 +60,26 @@ func unshareOnto(path string) error {
 	return nil
 }
 
-// Name is the name the namespace was made with.
+// Name is the name with which the namespace was created.
 func (n *NS) Name() string { return n.name }
 
 // FD is a file descriptor of the namespace, valid until Close.
 func (n *NS) FD() int { return int(n.file.Fd()) }
 
-// Path is where others can open the namespace, for as long as it has its name.
+// Path is where others can open the namespace, as long as it has its name.
 func (n *NS) Path() string { return filepath.Join(Dir, n.name) }
 
-// Close takes the name away. The namespace itself lives on for as long as a
-// process or a socket is in it.
+// Close removes the name. The namespace itself exists as long as a process or a socket is
+// in it.
 func (n *NS) Close() error {
 	err := n.file.Close()
 	return errors.Join(err, unix.Unmount(n.Path(), unix.MNT_DETACH), os.Remove(n.Path()))
 }
 
-// Do runs f in the namespace and returns its error. Sockets that f opens and
-// processes that it starts belong to the namespace for good; goroutines that
-// it starts do not run there. A runtime.Goexit in f (as of testing's FailNow)
-// goes on in the caller.
+// Do runs f in the namespace and returns its error. Sockets that f opens and processes
+// that it starts permanently belong to the namespace; goroutines that it starts do not
+// run there. A runtime.Goexit in f (such as by testing's FailNow) continues in the
+// caller.
 func (n *NS) Do(f func() error) error {
 	var err error
 	returned := false
@@ -100,8 +100,8 @@ func (n *NS) Do(f func() error) error {
 	return err
 }
 
-// here runs f on this goroutine's thread. A thread that cannot be brought back
-// stays locked to the goroutine and so ends with it.
+// here runs f on this goroutine's thread. A thread that cannot be returned to its
+// namespace stays locked to the goroutine and so ends with it.
 func (n *NS) here(f func() error) error {
 	runtime.LockOSThread()
 	home, err := os.Open("/proc/thread-self/ns/net")

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DialTCP opens a TCP connection from the namespace; local may be the zero
-// Addr. Only making the socket happens on a thread in the namespace, so that
-// many connections may wait for their answer at once without a thread each.
+// DialTCP opens a TCP connection from the namespace; local may be the zero Addr. Only the
+// socket is created on a thread in the namespace, so that many connections can wait for
+// their answer without a thread each.
 func (n *NS) DialTCP(ctx context.Context, local netip.Addr, remote netip.AddrPort) (net.Conn, error) {
 	conn, err := n.dialTCP(ctx, local, remote)
 	if err != nil {
@@ -31,8 +31,8 @@ func (n *NS) dialTCP(ctx context.Context, local netip.Addr, remote netip.AddrPor
 	file := os.NewFile(uintptr(fd), "tcp")
 	defer file.Close() // net.FileConn has its own copy
 	if local.IsValid() {
-		// The port is chosen at connect, when the peer is known: there are
-		// many more of these.
+		// The port is selected at connect, when the peer is known: this allows many more
+		// connections.
 		if err := unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1); err != nil {
 			return nil, os.NewSyscallError("setsockopt", err)
 		}
@@ -64,7 +64,7 @@ func (n *NS) socket(remote netip.Addr) (fd int, err error) {
 	return fd, err
 }
 
-// connected waits for a connection that is under way.
+// connected waits for a pending connection.
 func connected(ctx context.Context, file *os.File) error {
 	stop := context.AfterFunc(ctx, func() { file.SetWriteDeadline(time.Unix(1, 0)) })
 	defer stop()

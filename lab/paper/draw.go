@@ -7,13 +7,13 @@ import (
 	"github.com/fairlead/fairlead/lab"
 )
 
-// The client's network has the router as its first address.
+// The router has the first address of the client's network.
 const (
 	clientGateway  = "192.168.0.1"
 	clientGateway6 = "fd00:192:168::1"
 )
 
-// Topology draws the network with the pods that are there now.
+// Topology returns the network with the current pods.
 func (n *Net) Topology() lab.Topology {
 	t := lab.Topology{
 		Title:    "A container cluster with redundant load balancers (Fig. 5)",
@@ -37,9 +37,8 @@ func (n *Net) Topology() lab.Topology {
 	return t
 }
 
-// routerSpec hashes a packet's own five fields, as RFC 2992 means it: the
-// kernel's default for TCP would follow the sender's txhash instead, which
-// changes within a connection.
+// routerSpec hashes a packet's own five fields, as in RFC 2992: the kernel's default for
+// TCP would use the sender's txhash instead, which changes within a connection.
 func (n *Net) routerSpec() lab.HostSpec {
 	const fiveTuple = "55" // FIB_MULTIPATH_HASH_FIELD_*: addresses, protocol, ports (net/ip_fib.h)
 	return lab.HostSpec{
@@ -123,7 +122,7 @@ func (n *Net) byRouter(e lab.End) lab.End {
 	return e
 }
 
-// overlay adds the ways to the pods of all other nodes.
+// overlay adds the routes to the pods of all other nodes.
 func (n *Net) overlay(e lab.End, self *Node) lab.End {
 	for _, o := range n.Nodes {
 		if o == self {
@@ -137,8 +136,8 @@ func (n *Net) overlay(e lab.End, self *Node) lab.End {
 	return e
 }
 
-// drawPod draws a pod on its node. The node has its network's first address on
-// each pod's link; through a balancer it routes the service's prefix (Fig. 7).
+// drawPod returns a pod on its node. The node has its network's first address on each
+// pod's link; through a load balancer it routes the service's prefix (Fig. 7).
 func (n *Net) drawPod(p Pod) lab.Topology {
 	s := n.Services[p.Service]
 	gateway := p.Node.Pods.Addr().Next()
@@ -160,7 +159,7 @@ func (n *Net) drawPod(p Pod) lab.Topology {
 		}
 		node = node.Shaped(ServiceShape(n.balancerRate, s.Prefix))
 	}
-	pod.GRO = true // a balancer on the node may redirect to it
+	pod.GRO = true // a load balancer on the node may redirect to it
 	return lab.Topology{
 		Hosts: []lab.HostSpec{{Name: p.Name, Is: is}},
 		Links: []lab.Link{{A: node, B: pod, MTU: overlayMTU, Cuttable: p.Balancer}},
@@ -170,11 +169,11 @@ func (n *Net) drawPod(p Pod) lab.Topology {
 // host is the prefix of one address.
 func host(a netip.Addr) string { return fmt.Sprintf("%s/%d", a, a.BitLen()) }
 
-// besides is the rate, in bits a second, of what is no packet of a service on a
-// link that has a rate for those: BGP's and BFD's must not wait behind them.
+// besides is the rate, in bits per second, of packets that do not belong to a service, on
+// a link with a limit for those that do: BGP and BFD must not queue behind them.
 const besides = 2_000_000
 
-// ServiceShape limits packets to a service; 0 does not.
+// ServiceShape limits packets to a service; 0 means no limit.
 func ServiceShape(rate uint64, prefix netip.Prefix) lab.Shape {
 	if rate == 0 {
 		return lab.Shape{}

@@ -1,18 +1,17 @@
-// Package paper is the ready-made drawing of the papers' container cluster
-// with redundant software load balancers ("A portable load balancer with ECMP
-// redundancy for container clusters", Fig. 5 and 7): who is there, with which
-// addresses and routes. It draws and counts; lab builds, and what runs in the
-// hosts is the caller's business.
+// Package paper is the ready-made topology of the papers' container cluster with
+// redundant software load balancers ("A portable load balancer with ECMP redundancy for
+// container clusters", Fig. 5 and 7): the hosts, with their addresses and routes. It
+// plans and draws; lab builds it, and the caller decides what runs in the hosts.
 //
 //	client ── upstream router ══ node network ══ route reflector
 //	192.168.0.0/24            10.0.0.0/16  ╠═ node1 ── web-lb1, web-1 …
 //	                                       ╠═ node2 ── web-lb2, shop-lb1, web-2 …
 //	                                       ╚═ …        (overlay 172.16.0.0/16)
 //
-// Balancers and servers are pods: hosts with a random address of the overlay
-// network behind a node, which routes the balancer's service prefix to it.
-// Nodes and the reflector know the overlay network, the router does not: what
-// a pod sends to the router or beyond leaves with its node's address.
+// Load balancers and backends are pods: hosts with a random address of the overlay
+// network behind a node, which routes the load balancer's service prefix to it. Nodes and
+// the reflector have routes to the overlay network, the router does not: what a pod sends
+// to the router or beyond leaves with its node's address.
 package paper
 
 import (
@@ -24,67 +23,67 @@ import (
 	"github.com/fairlead/fairlead/lab"
 )
 
-// Names of the hosts that are there once.
+// Names of the unique hosts.
 const (
 	Client    = "client"
 	Router    = "router"
 	Reflector = "reflector"
-	// Second is the other reflector, where there are two.
+	// Second is the second reflector, if there are two.
 	Second = "reflector2"
 	// Dev is the interface of every pod, node and reflector.
 	Dev = "eth0"
-	// AS is everyone's autonomous system.
+	// AS is the autonomous system of all hosts.
 	AS = 65021
-	// ServerPort is where the papers' servers listen.
+	// ServerPort is the port of the papers' backends.
 	ServerPort = 80
 )
 
 const (
 	segment = "nodes"
-	// overlayMTU lets a client's 1500 bytes through in a tunnel of either
-	// family, with Fairlead's option in it (40 + 24 bytes at most).
+	// overlayMTU allows a client's 1500 bytes in a tunnel of either family, with
+	// Fairlead's option in it (40 + 24 bytes at most).
 	overlayMTU = 1600
-	// firstNode to 108 are the nodes' last address bytes, as in Fig. 12;
-	// further nodes come after the router's 110.
+	// firstNode to 108 are the nodes' last address bytes, as in Fig. 12; further nodes
+	// come after the router's 110.
 	firstNode    = 105
 	secondNum    = 104
 	reflectorNum = 109
 	routerNum    = 110
 )
 
-// Options choose what is drawn.
+// Options select what is drawn.
 type Options struct {
-	// Services, at most 9; the papers' Fig. 12 (c) is Default's.
+	// Services, at most 9; Default returns those of the papers' Fig. 12 (c).
 	Services []ServiceOptions
-	// Nodes; 0 for one more than any service has balancers, at least 4.
+	// Nodes; 0 means one more than any service has load balancers, at least 4.
 	Nodes int
-	// IPv6 gives everything IPv6 addresses too.
+	// IPv6 adds IPv6 addresses to everything.
 	IPv6 bool
-	// ClientAddrs is how many addresses the client has; 0 for 16.
+	// ClientAddrs is the number of addresses of the client; 0 means 16.
 	ClientAddrs int
-	// OnNodes makes the nodes' links fit for balancers that run on the nodes
+	// OnNodes prepares the nodes' links for load balancers that run on the nodes
 	// themselves.
 	OnNodes bool
-	// TwoReflectors draws Second.
+	// TwoReflectors adds Second.
 	TwoReflectors bool
-	// BalancerRate is for what comes to a balancer for its service, in bits a
-	// second; 0 for any. What comes to its own address has a way beside that.
+	// BalancerRate limits packets to a load balancer for its service, in bits per second;
+	// 0 means no limit. Packets to its own address are not limited by it.
 	BalancerRate uint64
-	// Seed decides the pods' addresses.
+	// Seed determines the pods' addresses.
 	Seed uint64
 }
 
-// ServiceOptions say how many pods a service starts with.
+// ServiceOptions are the initial numbers of pods of a service.
 type ServiceOptions struct {
 	Balancers, Servers int
 }
 
-// Default is two services of three and two balancers.
+// Default is two services with three and two load balancers.
 func Default() Options {
 	return Options{Services: []ServiceOptions{{Balancers: 3, Servers: 4}, {Balancers: 2, Servers: 2}}}
 }
 
-// Service is one web service with balancers of its own.
+// Service is one web service with its own load balancers.
 type Service struct {
 	Name   string
 	Prefix netip.Prefix
@@ -93,14 +92,14 @@ type Service struct {
 	Prefix6 netip.Prefix
 	VIP6    netip.AddrPort
 
-	balancers, servers int // made so far
+	balancers, servers int // created so far
 }
 
-// Node is a machine that pods run on.
+// Node is a machine with pods.
 type Node struct {
 	Name string
 	Addr netip.Addr
-	// Pods are the addresses of its pods.
+	// Pods is the prefix of its pods' addresses.
 	Pods netip.Prefix
 	// Addr6 and Pods6 are not valid without IPv6.
 	Addr6 netip.Addr
@@ -109,7 +108,7 @@ type Node struct {
 	taken map[netip.Addr]bool
 }
 
-// Pod is a balancer or a server: a host of that name.
+// Pod is a load balancer or a backend: a host with that name.
 type Pod struct {
 	Name string
 	// Service is an index into Net.Services.
@@ -127,11 +126,11 @@ func (p Pod) NodeDev() string { return p.Name }
 type Net struct {
 	Services []*Service
 	Nodes    []*Node
-	// Pods are those that are there, in the order they came.
+	// Pods are the existing ones, in order of creation.
 	Pods []Pod
-	// leaving are those of Pods that nobody counts on any more.
+	// leaving are the pods that no longer count.
 	leaving map[string]bool
-	// ClientAddrs and ClientAddrs6 are the client's own.
+	// ClientAddrs and ClientAddrs6 are the client's own addresses.
 	ClientAddrs, ClientAddrs6 []netip.Addr
 
 	ipv6, onNodes, twoReflectors bool
@@ -140,7 +139,7 @@ type Net struct {
 	random *rand.Rand
 }
 
-// ReflectorAddr and RouterAddr are on the node network.
+// ReflectorAddr and RouterAddr are in the node network.
 var (
 	ReflectorAddr  = nodeAddr(reflectorNum)
 	ReflectorAddr6 = nodeAddr6(reflectorNum)
@@ -148,21 +147,21 @@ var (
 	SecondAddr6    = nodeAddr6(secondNum)
 	RouterAddr     = nodeAddr(routerNum)
 	RouterAddr6    = nodeAddr6(routerNum)
-	// Overlay is the pods' network, of which each node has a part.
+	// Overlay is the pods' network; each node has a part of it.
 	Overlay  = netip.MustParsePrefix("172.16.0.0/16")
 	Overlay6 = netip.MustParsePrefix("fd00:172:16::/48")
-	// NodeNetwork is the nodes'.
+	// NodeNetwork is the nodes' network.
 	NodeNetwork  = netip.MustParsePrefix("10.0.0.0/16")
 	NodeNetwork6 = netip.MustParsePrefix("fd00:10::/64")
 )
 
-// The IPv6 plan writes the IPv4 one's decimal digits as hexadecimal ones.
+// IPv6 addresses have the decimal digits of the IPv4 ones as hexadecimal digits.
 func nodeAddr(n int) netip.Addr  { return netip.MustParseAddr(fmt.Sprintf("10.0.0.%d", n)) }
 func nodeAddr6(n int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf("fd00:10::%d", n)) }
 
 var serviceNames = []string{"web", "shop", "mail", "wiki", "blog", "chat", "news", "maps", "docs"}
 
-// New plans the network with the pods that the options ask for.
+// New plans the network with the pods in the options.
 func New(o Options) (*Net, error) {
 	most := 0
 	for _, s := range o.Services {
@@ -248,8 +247,8 @@ func (n *Net) newService(i int) *Service {
 	return s
 }
 
-// AddBalancer plans one more balancer of a service, on the first node from the
-// service's own on that has none, and gives what lab.Lab.Add is to make.
+// AddBalancer plans another load balancer of a service, on the first node without one,
+// starting at the service's own node, and returns what lab.Lab.Add must create.
 func (n *Net) AddBalancer(service int) (Pod, lab.Topology, error) {
 	s := n.Services[service]
 	for i := range n.Nodes {
@@ -266,7 +265,7 @@ func (n *Net) AddBalancer(service int) (Pod, lab.Topology, error) {
 	return Pod{}, lab.Topology{}, fmt.Errorf("paper: every node has a balancer of %s already: draw more nodes", s.Name)
 }
 
-// AddServer plans one more server of a service, on the next node.
+// AddServer plans another backend of a service, on the next node.
 func (n *Net) AddServer(service int) (Pod, lab.Topology) {
 	s := n.Services[service]
 	node := n.Nodes[(service+s.servers)%len(n.Nodes)]
@@ -276,13 +275,13 @@ func (n *Net) AddServer(service int) (Pod, lab.Topology) {
 	return p, n.drawPod(p)
 }
 
-// Leave takes a pod out of Balancers and Servers; its place stays taken.
+// Leave removes a pod from Balancers and Servers; its place stays taken.
 func (n *Net) Leave(name string) { n.leaving[name] = true }
 
-// Stay takes it in again.
+// Stay adds it again.
 func (n *Net) Stay(name string) { delete(n.leaving, name) }
 
-// Remove forgets a pod, whose place becomes free. Its name is not used again.
+// Remove removes a pod, whose place becomes free. Its name is not reused.
 func (n *Net) Remove(name string) {
 	delete(n.leaving, name)
 	for i, p := range n.Pods {
@@ -293,10 +292,10 @@ func (n *Net) Remove(name string) {
 	}
 }
 
-// Balancers and Servers give the pods of one service.
+// Balancers returns the load balancers of one service.
 func (n *Net) Balancers(service int) []Pod { return n.pods(service, true) }
 
-// Servers gives the servers of one service.
+// Servers returns the backends of one service.
 func (n *Net) Servers(service int) []Pod { return n.pods(service, false) }
 
 func (n *Net) pods(service int, balancer bool) []Pod {
@@ -317,8 +316,8 @@ func (n *Net) balancerOn(node *Node, service int) bool {
 	return slices.ContainsFunc(n.Pods, func(p Pod) bool { return p.Balancer && p.Service == service && p.Node == node })
 }
 
-// newPod takes a random address of the node that no pod has had, or, when all have
-// been used, that none has now.
+// newPod takes a random address of the node that no pod has had, or, when all have been
+// used, that no pod has now.
 func (n *Net) newPod(name string, service int, node *Node) Pod {
 	for {
 		last := byte(2 + n.random.IntN(253))

@@ -35,7 +35,7 @@ func plan(t *testing.T, o paper.Options) *paper.Net {
 	return n
 }
 
-// The drawing is the same for the same seed.
+// The topology is the same for the same seed.
 func TestDrawing(t *testing.T) {
 	o := paper.Default()
 	o.ClientAddrs = 1
@@ -97,7 +97,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// network stands, with every host telling callers who they are.
+// network builds the network, with a server on every host that returns the client's
+// address.
 func network(t *testing.T) (*paper.Net, *lab.Lab) {
 	t.Helper()
 	o := paper.Default()
@@ -138,7 +139,7 @@ func whoami(t *testing.T, h *lab.Host) {
 	}()
 }
 
-// ask tells as whom the server sees the host; local may be the zero Addr.
+// ask returns the address that the server sees for the host; local may be the zero Addr.
 func ask(h *lab.Host, local netip.Addr, remote netip.AddrPort) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), long)
 	defer cancel()
@@ -166,7 +167,7 @@ func TestEveryoneReachesWhoTheyMust(t *testing.T) {
 		}
 	}
 	for _, p := range n.Pods {
-		// The reflector sees pods themselves, the router only nodes.
+		// The reflector sees the pods themselves, the router only nodes.
 		expect(p.Name, paper.ReflectorAddr, p.Addr)
 		expect(p.Name, paper.ReflectorAddr6, p.Addr6)
 		expect(p.Name, paper.RouterAddr, p.Node.Addr)
@@ -187,8 +188,8 @@ func TestEveryoneReachesWhoTheyMust(t *testing.T) {
 	}
 }
 
-// With the router's route to a node, a client's packet for the service comes
-// to the balancer in its pod, unchanged, and so for each balancer.
+// With the router's route to a node, a client's packet for the service reaches the load
+// balancer in its pod, unchanged, for each load balancer.
 func TestServicePrefixLeadsToTheBalancer(t *testing.T) {
 	n, l := network(t)
 	s := n.Services[0]
@@ -226,7 +227,8 @@ func TestServicePrefixLeadsToTheBalancer(t *testing.T) {
 	}
 }
 
-// What a balancer makes of a client's full packet passes whole to any server.
+// A client's full-size packet, as encapsulated by a load balancer, reaches any backend
+// unfragmented.
 func TestTunnelledPacketsFit(t *testing.T) {
 	n, l := network(t)
 	from, to := n.Balancers(0)[0], n.Servers(0)[3]

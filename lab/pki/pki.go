@@ -1,5 +1,5 @@
-// Package pki is a certificate authority for labs and tests. Its files, and those
-// of the certificates it issues, are in one folder: NAME.crt and NAME.key.
+// Package pki is a certificate authority for labs and tests. Its files, and those of the
+// certificates that it issues, are in one folder: NAME.crt and NAME.key.
 package pki
 
 import (
@@ -18,7 +18,7 @@ import (
 
 // Authority signs certificates.
 type Authority struct {
-	// PEM is its own certificate, which is in ca.crt, too.
+	// PEM is its own certificate, which is also in ca.crt.
 	PEM []byte
 
 	dir     string
@@ -26,7 +26,7 @@ type Authority struct {
 	private *ecdsa.PrivateKey
 }
 
-// New makes an authority, and the folder.
+// New creates an authority, and the folder.
 func New(dir string) (*Authority, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -52,9 +52,9 @@ func New(dir string) (*Authority, error) {
 	return a, a.Write("ca", a.PEM, key)
 }
 
-// Issue gives certificate and key, as PEM, for what template says of its subject
-// and names, to serve and to ask with. It holds from an hour ago on, for ten
-// years where template says nothing else.
+// Issue returns certificate and key, as PEM, with the subject and names of a template,
+// for servers and clients. It is valid from an hour ago on, for ten years unless template
+// sets another time.
 func (a *Authority) Issue(template *x509.Certificate) (cert, key []byte, err error) {
 	private, key, err := NewKey()
 	if err != nil {
@@ -79,7 +79,7 @@ func (a *Authority) sign(template *x509.Certificate, public *ecdsa.PublicKey) ([
 	return x509.CreateCertificate(rand.Reader, template, a.cert, public, a.private)
 }
 
-// NewKey makes a key, as it is and as PEM.
+// NewKey generates a key and returns it together with its PEM.
 func NewKey() (*ecdsa.PrivateKey, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package pour sends as many bytes as will go, and counts those that arrive: what
-// shares and limits of bandwidth are measured with. Requests and answers are
-// load's, single datagrams flows'.
+// Package pour sends as many bytes as possible, and counts those that arrive, to measure
+// shares and limits of bandwidth. For requests and answers use load, for single datagrams
+// flows.
 package pour
 
 import (
@@ -19,18 +19,18 @@ import (
 	"github.com/fairlead/fairlead/lab"
 )
 
-// Sink takes what comes to a port of a host, by TCP and UDP, and answers nothing.
+// Sink receives TCP and UDP on a port of a host, and answers nothing.
 type Sink struct {
 	tcp, udp atomic.Uint64
 	listener net.Listener
 	packets  net.PacketConn
 
 	mu    sync.Mutex
-	conns map[net.Conn]bool // nil when it is closed
+	conns map[net.Conn]bool // nil when the sink is closed
 	done  sync.WaitGroup
 }
 
-// Listen opens a sink at all addresses of a host.
+// Listen opens a sink on all addresses of a host.
 func Listen(h *lab.Host, port uint16) (*Sink, error) {
 	s := &Sink{conns: map[net.Conn]bool{}}
 	at := fmt.Sprintf("[::]:%d", port)
@@ -46,10 +46,10 @@ func Listen(h *lab.Host, port uint16) (*Sink, error) {
 	return s, nil
 }
 
-// Received is how many bytes of payload have come by TCP and by UDP.
+// Received is the number of payload bytes received by TCP and by UDP.
 func (s *Sink) Received() (tcp, udp uint64) { return s.tcp.Load(), s.udp.Load() }
 
-// Close ends it, with its connections.
+// Close closes it, with its connections.
 func (s *Sink) Close() error {
 	err := errors.Join(s.listener.Close(), s.packets.Close())
 	s.mu.Lock()
@@ -81,7 +81,7 @@ func (s *Sink) accept() {
 
 func (s *Sink) drain(c net.Conn) {
 	defer c.Close()
-	_, _ = io.Copy(counting{&s.tcp}, c) // its end is its sender's business
+	_, _ = io.Copy(counting{&s.tcp}, c) // the sender decides when it ends
 }
 
 type counting struct{ n *atomic.Uint64 }
@@ -102,8 +102,8 @@ func (s *Sink) receive() {
 	}
 }
 
-// TCP pours through so many connections from a host until ctx ends. What cannot be
-// opened is tried again.
+// TCP sends through this number of connections from a host until ctx ends. It retries
+// connections that cannot be opened.
 func TCP(ctx context.Context, h *lab.Host, to netip.AddrPort, connections int) {
 	var all sync.WaitGroup
 	for range connections {
@@ -125,7 +125,7 @@ func tcp(ctx context.Context, h *lab.Host, to netip.AddrPort) error {
 	}
 	defer c.Close()
 	if t, ok := c.(*net.TCPConn); ok {
-		_ = t.SetLinger(0) // what still waits at the end would be poured into what comes next
+		_ = t.SetLinger(0) // data that is still queued at the end would disturb the next measurement
 	}
 	defer context.AfterFunc(ctx, func() { c.SetWriteDeadline(time.Unix(1, 0)) })()
 	for block := make([]byte, 64<<10); err == nil; {
@@ -134,12 +134,11 @@ func tcp(ctx context.Context, h *lab.Host, to netip.AddrPort) error {
 	return err
 }
 
-// Datagram is how many bytes of payload UDP sends at once: with the headers of
-// IPv4 a full frame.
+// Datagram is the payload size of UDP datagrams: with IPv4 headers a full frame.
 const Datagram = 1472
 
-// UDP pours datagrams from a host until ctx ends: so many bit/s of payload, or all
-// that it can where that is 0.
+// UDP sends datagrams from a host until ctx ends: at this rate of payload in bit/s, or,
+// for 0, as fast as possible.
 func UDP(ctx context.Context, h *lab.Host, to netip.AddrPort, rate uint64) error {
 	var c net.Conn
 	err := h.Do(func() (err error) {
@@ -168,8 +167,8 @@ func UDP(ctx context.Context, h *lab.Host, to netip.AddrPort, rate uint64) error
 	return nil
 }
 
-// passing are errors of one datagram that may go at the next: a full queue, a
-// program that dropped it, nobody who listens yet.
+// passing reports errors of one datagram that may not affect the next: a full queue, a
+// program that dropped it, no listener yet.
 func passing(err error) bool {
 	return errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.ECONNREFUSED) ||
 		errors.Is(err, unix.EHOSTUNREACH)

@@ -14,12 +14,11 @@ import (
 	"github.com/fairlead/fairlead/lab/netns"
 )
 
-// exitSetup is init's exit code where the sandbox could not be made.
+// exitSetup is init's exit code if the sandbox could not be created.
 const exitSetup = 1
 
-// runInit is pid 1: it prepares the sandbox, starts the program in it, and
-// gives back the program's exit code. When it returns, the kernel kills what
-// still runs inside.
+// runInit is PID 1: it prepares the sandbox, starts the program in it, and returns the
+// program's exit code. When it returns, the kernel kills what still runs inside.
 func runInit(o Options) int {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, forwarded...)
@@ -29,7 +28,7 @@ func runInit(o Options) int {
 		io.Copy(io.Discard, os.NewFile(lifelineFD, "lifeline"))
 		os.Exit(128 + int(unix.SIGKILL))
 	}()
-	outside, _ := os.Readlink("/proc/self") // still the /proc of outside: the pid that we have there
+	outside, _ := os.Readlink("/proc/self") // still the outer /proc: our PID there
 	if err := prepare(o); err != nil {
 		fmt.Fprintf(os.Stderr, "sandbox %s: %v\n", o.Name, err)
 		return exitSetup
@@ -50,8 +49,8 @@ func runInit(o Options) int {
 	return Reap(pid)
 }
 
-// Reap is the life of a pid 1: it waits for every child, its own and adopted
-// ones, until the program ends, and gives that one's exit code.
+// Reap is the main loop of a PID 1: it waits for every child, its own and adopted ones,
+// until the program ends, and returns its exit code.
 func Reap(program int) int {
 	for {
 		var ws unix.WaitStatus
@@ -66,21 +65,21 @@ func Reap(program int) int {
 	}
 }
 
-// uncover takes away, here alone, what the machine has mounted below a folder that
-// is about to be covered: it would still be listed, and who reads the list, as
-// container runtimes do, takes it for what is there.
+// uncover unmounts, only in this namespace, what the machine has mounted below a folder
+// that is about to be covered: it would still be listed, and programs that read the list,
+// such as container runtimes, would consider it present.
 func uncover(folder string) {
 	table, _ := os.ReadFile("/proc/self/mounts")
 	lines := strings.Split(string(table), "\n")
-	for _, line := range slices.Backward(lines) { // what is on another first
+	for _, line := range slices.Backward(lines) { // mounts on top of others first
 		if fields := strings.Fields(line); len(fields) > 1 && strings.HasPrefix(fields[1], folder+"/") {
-			_ = unix.Unmount(fields[1], unix.MNT_DETACH) // what stays does no harm but to the list
+			_ = unix.Unmount(fields[1], unix.MNT_DETACH) // one that stays only affects the list
 		}
 	}
 }
 
-// prepare mounts what must be the sandbox's own. /run is replaced as a whole:
-// netns.Dir may not exist there, and making it would leave it behind.
+// prepare mounts the sandbox's own file systems. All of /run is replaced: netns.Dir may
+// not exist there, and creating it would leave it behind.
 func prepare(o Options) error {
 	const safe = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	mounts := []struct {
@@ -90,15 +89,15 @@ func prepare(o Options) error {
 		skip                 bool
 	}{
 		{"proc", "/proc", "proc", safe, "", false},
-		{"sysfs", "/sys", "sysfs", safe, "", !o.Net}, // shows the devices of the netns that mounts it
+		{"sysfs", "/sys", "sysfs", safe, "", !o.Net}, // shows the devices of the network namespace that mounts it
 		{"bpf", "/sys/fs/bpf", "bpf", safe, "mode=0700", false},
 		{"tmpfs", "/run", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=0755", false},
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make all mounts private: %w", err)
 	}
-	// What the machine has mounted there would be hidden, and yet be listed: container
-	// runtimes may take it for what is there.
+	// What the machine has mounted there would be hidden but still listed: container
+	// runtimes may consider it present.
 	for unix.Unmount(netns.Dir, unix.MNT_DETACH) == nil {
 	}
 	for _, m := range mounts {

@@ -13,10 +13,10 @@ import (
 	"github.com/fairlead/fairlead/lab/netns"
 )
 
-// Leftovers lists what a program inside a sandbox with Net has made and not
-// taken away: processes, network namespaces, links, pins of BPF objects and
-// mounts. The kernel takes them away with the sandbox; a program that means to
-// clean up after itself should find none.
+// Leftovers lists what a program inside a sandbox with Net has created and not removed:
+// processes, network namespaces, links, pins of BPF objects and mounts. The kernel
+// removes them with the sandbox; a program that intends to clean up after itself should
+// find none.
 func Leftovers() []string {
 	var left []string
 	left = append(left, processes()...)
@@ -26,7 +26,7 @@ func Leftovers() []string {
 	return append(left, mounts()...)
 }
 
-// processes are all but init and this one.
+// processes are all except init and this one.
 func processes() []string {
 	var left []string
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
@@ -36,7 +36,7 @@ func processes() []string {
 			continue
 		}
 		command, err := os.ReadFile(dir + "/cmdline")
-		if err != nil || len(command) == 0 { // ended meanwhile, or a zombie that init is about to reap
+		if err != nil || len(command) == 0 { // ended in the meantime, or a zombie that init is about to reap
 			continue
 		}
 		left = append(left, fmt.Sprintf("process %d %s", pid, bytes.TrimSpace(bytes.ReplaceAll(command, []byte{0}, []byte{' '}))))
@@ -44,8 +44,8 @@ func processes() []string {
 	return left
 }
 
-// namespaces are named ones, and those that this process still holds open or
-// has a thread in.
+// namespaces are the named ones, and those that this process still has open or has a
+// thread in.
 func namespaces() []string {
 	var left []string
 	named, _ := os.ReadDir(netns.Dir)
@@ -80,7 +80,7 @@ func links() []string {
 	return left
 }
 
-// pins leaves out what the kernel itself puts into every bpffs.
+// pins omits what the kernel itself puts into every bpffs.
 func pins() []string {
 	var left []string
 	all, _ := os.ReadDir("/sys/fs/bpf")
@@ -92,7 +92,7 @@ func pins() []string {
 	return left
 }
 
-// mounts are those under the folders that are the sandbox's own.
+// mounts are those below the sandbox's own folders.
 func mounts() []string {
 	var left []string
 	table, _ := os.ReadFile("/proc/self/mounts")

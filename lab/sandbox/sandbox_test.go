@@ -21,8 +21,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// helper is the environment variable that makes this test binary a program
-// which enters a sandbox of its own, inside that of the tests.
+// helper is the environment variable that makes this test binary a program which enters
+// its own sandbox, inside that of the tests.
 const helper = "SANDBOX_TEST_HELPER"
 
 func TestMain(m *testing.M) {
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	testkit.Main(m)
 }
 
-// runHelper is the program that the tests put into a sandbox.
+// runHelper is the program that the tests run in a sandbox.
 func runHelper(what string) int {
 	if what == "sleep" {
 		select {}
@@ -58,7 +58,7 @@ func runHelper(what string) int {
 	return 0
 }
 
-// look prints what a sandbox must have of its own.
+// look prints what must belong to a sandbox.
 func look() int {
 	netns, _ := os.ReadDir("/run/netns")
 	pins, _ := filepath.Glob("/sys/fs/bpf/*[^g]") // the kernel itself may offer maps.debug, progs.debug
@@ -67,8 +67,8 @@ func look() int {
 	return 0
 }
 
-// stay makes a mess (a process whose parent is gone, in its own process group,
-// a mount, a file), says so, and waits.
+// stay leaves things behind (a process whose parent is gone, in its own process group, a
+// mount, a file), reports it, and waits.
 func stay() int {
 	unix.Mount("tmpfs", sandbox.WorkDir, "tmpfs", 0, "")
 	os.WriteFile(filepath.Join(sandbox.WorkDir, "mess"), nil, 0o600)
@@ -84,8 +84,7 @@ func stay() int {
 	return 0
 }
 
-// reap runs many children that leave orphans behind, and waits for each child
-// as exec does.
+// reap runs many children that leave orphans behind, and waits for each child like exec.
 func reap() int {
 	var wg sync.WaitGroup
 	for range 20 {
@@ -108,7 +107,7 @@ func reap() int {
 	return 1
 }
 
-// count counts processes other than self by /proc/PID/stat behind the name.
+// count counts processes other than self by /proc/PID/stat after the name.
 func count(self int, match func(stat string) bool) int {
 	n := 0
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
@@ -127,7 +126,7 @@ func count(self int, match func(stat string) bool) int {
 func helperCommand(what string, args ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Env = append(os.Environ(), helper+"="+what)
-	// As a shell does with a job; the tests signal the whole group.
+	// Like a shell's job; the tests signal the whole group.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd
 }
@@ -161,8 +160,8 @@ func TestInitReapsOrphansOnly(t *testing.T) {
 	}
 }
 
-// A signal to the supervisor alone, or to its whole process group as a
-// terminal does it, ends the program; so does the supervisor's own death.
+// A signal to the supervisor only, or to its whole process group as from a terminal, ends
+// the program; so does the supervisor's own death.
 func TestEndsWithoutTrace(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -196,7 +195,7 @@ func TestEndsWithoutTrace(t *testing.T) {
 	}
 }
 
-// The same at whatever moment it comes, from before the namespaces are made.
+// The same at any moment, from before the namespaces are created.
 func TestEndsWithoutTraceAtAnyMoment(t *testing.T) {
 	for i := range 24 {
 		cmd := helperCommand("stay")
@@ -228,8 +227,8 @@ func signalTo(pid int, s unix.Signal, group bool) {
 	unix.Kill(pid, s)
 }
 
-// noLeftovers waits for the last helper to go: the namespaces they were in,
-// and all that these held, end with it.
+// noLeftovers waits for the last helper to end: its namespaces, and everything in them,
+// end with it.
 func noLeftovers(t *testing.T) {
 	t.Helper()
 	testkit.Eventually(t, 20*time.Second, func() error {

@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The signals that are handed on.
+// forwarded are the signals that are forwarded.
 var forwarded = []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT}
 
-// lastSignal is how many signals make the supervisor stop asking.
+// lastSignal is the number of signals after which the supervisor kills the sandbox.
 const lastSignal = 3
 
-// File descriptors that init inherits, beside the standard three.
+// File descriptors that init inherits, in addition to the standard three.
 const (
 	lifelineFD = 3 // reads EOF when the supervisor is gone
 	readyFD    = 4 // closed by init when it can take signals
@@ -28,7 +28,7 @@ const (
 
 // supervise starts init and waits for its end.
 func supervise(o Options) (int, error) {
-	// The death signal comes when the thread ends that started the child.
+	// The death signal is sent when the thread that started the child ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
@@ -79,16 +79,16 @@ func initCommand(o Options) *exec.Cmd {
 		SysProcAttr: &syscall.SysProcAttr{
 			Cloneflags: flags,
 			Pdeathsig:  unix.SIGKILL,
-			// Out of the terminal's foreground group: a Ctrl-C reaches the
-			// supervisor alone, which hands it on, so it never comes twice.
+			// Not in the terminal's foreground group: a Ctrl-C only reaches the
+			// supervisor, which forwards it, so it never arrives twice.
 			Setpgid: true,
 		},
 	}
 }
 
-// handOn passes signals to init. One that comes before init can take signals
-// would be lost (pid 1 has no default actions): nothing runs yet then, so it
-// ends init at once.
+// handOn forwards signals to init. A signal that arrives before init can handle it would
+// be lost (PID 1 has no default actions): nothing runs yet then, so it ends init
+// immediately.
 func handOn(init *os.Process, signals <-chan os.Signal, isReady io.Reader) {
 	ready := make(chan struct{})
 	go func() {
@@ -109,8 +109,8 @@ func handOn(init *os.Process, signals <-chan os.Signal, isReady io.Reader) {
 	}
 }
 
-// standardInput withholds a terminal: reading it from outside the foreground
-// group would stop the program.
+// standardInput does not pass on a terminal: reading it from outside the foreground group
+// would stop the program.
 func standardInput() io.Reader {
 	if _, err := unix.IoctlGetTermios(int(os.Stdin.Fd()), unix.TCGETS); err == nil {
 		return nil
@@ -121,8 +121,8 @@ func standardInput() io.Reader {
 // environment is this process's with another marker.
 func environment(stage string) []string { return append(Environ(), marker+"="+stage) }
 
-// Environ is this process's environment without what tells it that it runs in a
-// sandbox: for what runs in no sandbox of this machine.
+// Environ is this process's environment without the sandbox's variables, for processes
+// outside every sandbox of this machine.
 func Environ() []string {
 	return slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, marker) })
 }

@@ -10,8 +10,8 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// TestEachReachesEach connects every node and server to every other one, and a
-// limited link carries that, too.
+// TestEachReachesEach connects every node and server to every other one, also over a
+// limited link.
 func TestEachReachesEach(t *testing.T) {
 	s, err := sites.New(t.Context())
 	if err != nil {

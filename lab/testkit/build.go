@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead/fairlead/internal/checkout"
 )
 
-// Build gives a copy of fairlead as this checkout has it, for tests that run it.
-// It is linked once for all packages, and kept below out/test.
+// Build builds fairlead from this checkout and writes a copy to a path, for tests that
+// run it. It is linked once for all packages, and cached in out/test.
 func Build(to string) error { return BuildPackage(to, "github.com/fairlead/fairlead/cmd/fairlead") }
 
 // BuildLab is Build for fairlead-lab, which runs the fairlead next to it.
@@ -23,8 +23,8 @@ func BuildLab(to string) error {
 	return BuildPackage(to, "github.com/fairlead/fairlead/cmd/fairlead-lab")
 }
 
-// BuildPackage is Build for the main package at a path, of this module or of one
-// that it depends on.
+// BuildPackage is Build for the main package at an import path, in this module or a
+// dependency.
 func BuildPackage(to, path string) error {
 	root, err := checkout.Root()
 	if err != nil {
@@ -36,7 +36,7 @@ func BuildPackage(to, path string) error {
 			return err
 		}
 	}
-	one, err := lock(filepath.Dir(kept), unix.LOCK_EX) // packages are tested side by side
+	one, err := lock(filepath.Dir(kept), unix.LOCK_EX) // packages are tested concurrently
 	if err != nil {
 		return err
 	}
@@ -60,14 +60,14 @@ func copyProgram(from, to string) error {
 		return err
 	}
 	if _, err = io.Copy(out, in); err != nil {
-		_ = out.Close() // the first error counts
+		_ = out.Close() // return the first error
 		return err
 	}
 	return out.Close()
 }
 
-// WatchSources makes go test see that what Build makes depends on the whole
-// module: it takes an old answer only where what a test has opened is as it was.
+// WatchSources makes go test aware that the output of Build depends on the whole module:
+// go test uses a cached result only if all files that a test has opened are unchanged.
 func WatchSources(t testing.TB) {
 	t.Helper()
 	root, err := checkout.Root()

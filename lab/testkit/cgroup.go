@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroupPrefix begins the names of tests' cgroups. They are the one thing that a
-// sandbox does not take away: a killed test leaves them, and the next one that
-// makes a cgroup removes them.
+// cgroupPrefix is the prefix of test cgroups' names. Cgroups are the only thing that a
+// sandbox does not remove: a killed test leaves them, and the next one that creates a
+// cgroup removes them.
 const cgroupPrefix = "fairlead-test-"
 
-// Cgroup makes a cgroup of version 2 that ends with the test. Nobody is in it.
+// Cgroup creates an empty cgroup of version 2 that is removed after the test.
 func Cgroup(t testing.TB) string {
 	t.Helper()
 	own, err := OpenCgroup(t.TempDir())
@@ -30,8 +30,8 @@ func Cgroup(t testing.TB) string {
 	return own.Name()
 }
 
-// OpenCgroup makes a cgroup of version 2, whose hierarchy it mounts on a folder. Nobody
-// is in it. It is there until CloseCgroup.
+// OpenCgroup creates an empty cgroup of version 2, whose hierarchy it mounts on a folder,
+// for use until CloseCgroup.
 func OpenCgroup(root string) (*os.File, error) {
 	if err := unix.Mount("cgroup2", root, "cgroup2", 0, ""); err != nil {
 		return nil, fmt.Errorf("mount cgroup2 on %s: %w", root, err)
@@ -43,13 +43,13 @@ func OpenCgroup(root string) (*os.File, error) {
 	return own, nil
 }
 
-// CloseCgroup ends what OpenCgroup has made; no process may be left in it.
+// CloseCgroup removes what OpenCgroup has created; the cgroup must be empty.
 func CloseCgroup(own *os.File) error {
 	return errors.Join(os.Remove(own.Name()), own.Close(), unix.Unmount(filepath.Dir(own.Name()), unix.MNT_DETACH))
 }
 
-// EnterCgroup puts this process into a cgroup of the test's own: what is attached
-// there touches nobody else's sockets.
+// EnterCgroup moves this process into the test's own cgroup: programs attached there
+// affect no other sockets.
 func EnterCgroup(t testing.TB) string {
 	t.Helper()
 	own := Cgroup(t)
@@ -64,14 +64,14 @@ func EnterCgroup(t testing.TB) string {
 	return own
 }
 
-// JoinCgroup puts this process into a cgroup.
+// JoinCgroup moves this process into a cgroup.
 func JoinCgroup(folder string) error {
 	return os.WriteFile(filepath.Join(folder, "cgroup.procs"), []byte("0"), 0)
 }
 
-// heldCgroup makes a cgroup that is locked for as long as it is open, and removes
-// those that nobody has locked: their tests were killed. The root is locked
-// meanwhile, so that nobody removes what is about to be locked.
+// heldCgroup creates a cgroup that is locked for as long as it is open, and removes
+// unlocked ones, whose tests were killed. It locks the root, so that no other test
+// removes a cgroup that is about to be locked.
 func heldCgroup(root string) (*os.File, error) {
 	all, err := lock(root, unix.LOCK_EX)
 	if err != nil {
@@ -84,7 +84,7 @@ func heldCgroup(root string) (*os.File, error) {
 	}
 	for _, folder := range left {
 		if unused, err := lock(folder, unix.LOCK_EX|unix.LOCK_NB); err == nil {
-			_ = os.Remove(folder) // one whose processes are about to end stays, for the next test
+			_ = os.Remove(folder) // if its processes are still exiting, it stays for the next test
 			unused.Close()
 		}
 	}

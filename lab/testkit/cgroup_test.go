@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// TestKilledInItsCgroup is what TestCgroups kills.
+// TestKilledInItsCgroup is the process that TestCgroups kills.
 func TestKilledInItsCgroup(t *testing.T) {
 	if os.Getenv("TESTKIT_KILLED") == "" {
 		t.Skip("is run by TestCgroups")
@@ -23,8 +23,8 @@ func TestKilledInItsCgroup(t *testing.T) {
 	select {}
 }
 
-// TestCgroups: a killed test's cgroup goes when the next one is made, another's
-// that lives stays.
+// TestCgroups checks that a killed test's cgroup is removed when the next one is created,
+// and that the cgroup of a running test stays.
 func TestCgroups(t *testing.T) {
 	own := testkit.EnterCgroup(t)
 	if text, err := os.ReadFile("/proc/self/cgroup"); err != nil || !strings.Contains(string(text), "::/"+filepath.Base(own)+"\n") {
@@ -51,7 +51,7 @@ func TestCgroups(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	if err := unix.Flock(int(root.Fd()), unix.LOCK_EX); err != nil { // else another package's test may be the next
+	if err := unix.Flock(int(root.Fd()), unix.LOCK_EX); err != nil { // otherwise another package's test may remove it
 		t.Fatal(err)
 	}
 	if err := cmd.Process.Kill(); err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/fairlead/fairlead/lab/netns"
 )
 
-// DropInvalid gives a namespace a firewall that drops what connection tracking
-// calls invalid, as kube-proxy's does.
+// DropInvalid adds a firewall to a namespace that drops packets in connection tracking's
+// invalid state, as kube-proxy's does.
 func DropInvalid(t testing.TB, ns *netns.NS) {
 	t.Helper()
 	const invalid = 1 // NF_CT_STATE_INVALID_BIT

@@ -16,11 +16,10 @@ import (
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
-// MainIPVS is Main for a package whose tests need a kernel with IPVS: where
-// this one has none, they run in a guest that has it. Flags, output and exit
-// code are those of a plain `go test`; files that tests write are gone with
-// the guest, but with -update those beside the package. Without a guest the tests
-// fail.
+// MainIPVS is Main for a package whose tests need a kernel with IPVS. If this kernel
+// lacks it, they run in a guest that has it. Flags, output and exit code are those of a
+// plain `go test`. Files that tests write are lost with the guest, except with -update
+// those in the package's folder. Without a guest the tests fail.
 func MainIPVS(m *testing.M) {
 	if guest.HasIPVS() {
 		Main(m)
@@ -28,8 +27,8 @@ func MainIPVS(m *testing.M) {
 	os.Exit(runInGuest())
 }
 
-// runInGuest runs this very test binary in a guest. The sandbox around is for
-// the guest's own files and processes.
+// runInGuest runs this test binary in a guest. The sandbox around it is for the guest's
+// own files and processes.
 func runInGuest() int {
 	status, err := 1, enter(sandbox.Options{Name: "guest"})
 	if err == nil {
@@ -49,7 +48,7 @@ func runInGuest() int {
 	return status
 }
 
-// guestLimit is what -test.timeout allows the tests, and time to boot in.
+// guestLimit is the -test.timeout of the tests, plus time to boot.
 func guestLimit(args []string) time.Duration {
 	const boot, unlimited = time.Minute, 24 * time.Hour
 	for _, a := range args {

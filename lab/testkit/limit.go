@@ -13,10 +13,10 @@ import (
 	"github.com/fairlead/fairlead/internal/privilege"
 )
 
-// limitVariable makes a test's binary drop capabilities and become another program.
+// limitVariable makes a test binary drop capabilities and execute another program.
 const limitVariable = "FAIRLEAD_TEST_CAPABILITIES"
 
-// Limit has a command run with no capabilities but these, and with no way to more,
+// Limit makes a command run with only these capabilities, and without a way to gain more,
 // as in a container with allowPrivilegeEscalation: false.
 func Limit(cmd *exec.Cmd, to privilege.Set) {
 	cmd.Args = append([]string{"limited", cmd.Path}, cmd.Args[1:]...)
@@ -24,7 +24,7 @@ func Limit(cmd *exec.Cmd, to privilege.Set) {
 	cmd.Env = append(cmd.Environ(), fmt.Sprintf("%s=%x", limitVariable, uint64(to)))
 }
 
-// init is in the child before any test's own Main.
+// init runs in the child before any test's own Main.
 func init() {
 	if text := os.Getenv(limitVariable); text != "" {
 		fmt.Fprintln(os.Stderr, becomeLimited(text))
@@ -32,7 +32,8 @@ func init() {
 	}
 }
 
-// becomeLimited does what Limit asks for. It returns only with an error.
+// becomeLimited drops the capabilities and executes the command. It returns only with an
+// error.
 func becomeLimited(text string) error {
 	keep, err := strconv.ParseUint(text, 16, 64)
 	if err != nil {
@@ -43,8 +44,8 @@ func becomeLimited(text string) error {
 		if keep&(1<<c) != 0 {
 			continue
 		}
-		// What root has after execve(2) is the bounding set (capabilities(7)). EINVAL:
-		// this kernel has no such capability.
+		// The bounding set limits what root has after execve(2) (capabilities(7)).
+		// EINVAL: this kernel does not know the capability.
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0); err != nil && err != unix.EINVAL {
 			return fmt.Errorf("drop capability %d: %w", c, err)
 		}

@@ -10,8 +10,9 @@ import (
 
 var quotedName = regexp.MustCompile("`([^`]+)`")
 
-// Explained compares the first column of a table in a page, names in backquotes, with
-// what the table must explain. The header is the table's first line.
+// Explained compares the first column of a table in a documentation page, names in
+// backquotes, with the names that the table must explain. header is the table's first
+// line.
 func Explained(t *testing.T, page, header string, want []string) {
 	t.Helper()
 	text, err := os.ReadFile(page)

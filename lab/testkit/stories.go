@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Stories tells each txtar archive in testdata, by its name.
+// Stories runs each txtar archive in testdata as a subtest.
 func Stories(t *testing.T, tell func(t *testing.T, path string)) {
 	t.Helper()
 	stories, _ := filepath.Glob("testdata/*.txtar")

@@ -1,6 +1,6 @@
-// Package testkit is what tests of parts that touch the kernel share: a
-// sandbox around a whole package's tests, network namespaces, waiting with a
-// deadline. The product itself must not import it.
+// Package testkit is shared by tests of code that uses the kernel: a sandbox around all
+// tests of a package, network namespaces, waiting with a deadline. The product itself
+// must not import it.
 package testkit
 
 import (
@@ -17,16 +17,16 @@ import (
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
-// Main runs a package's tests inside a sandbox, so that even a killed test
-// leaves nothing behind:
+// Main runs a package's tests inside a sandbox, so that even a killed test leaves nothing
+// behind:
 //
 //	func TestMain(m *testing.M) { testkit.Main(m) }
 //
-// The tests have an own, empty network namespace with lo up, a bpffs on
-// /sys/fs/bpf, an empty /run, and TMPDIR within it. Flags, output, exit code
-// and coverage are those of a plain `go test`.
+// The tests have their own, empty network namespace with lo up, a bpffs on /sys/fs/bpf,
+// an empty /run, and TMPDIR within it. Flags, output, exit code and coverage are those of
+// a plain `go test`.
 //
-// A fuzzer, which has pipes that no sandbox passes on, runs without.
+// A fuzzer runs without a sandbox, which could not pass on its pipes.
 func Main(m *testing.M) {
 	if slices.ContainsFunc(os.Args, func(a string) bool { return strings.HasPrefix(a, "-test.fuzz=") || a == "-test.fuzzworker" }) {
 		os.Exit(m.Run())
@@ -42,7 +42,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// enter goes into a sandbox, and sees that temporary files go with it.
+// enter enters a sandbox, and makes sure that temporary files are removed with it.
 func enter(o sandbox.Options) error {
 	if err := sandbox.Enter(o); err != nil {
 		return err
@@ -56,7 +56,7 @@ func enter(o sandbox.Options) error {
 
 var netnsCount atomic.Int64
 
-// NetNS makes a network namespace that ends with the test. Its lo is up.
+// NetNS creates a network namespace that ends with the test. Its lo is up.
 func NetNS(t testing.TB) *netns.NS {
 	t.Helper()
 	if !sandbox.Inside("test") {
@@ -82,7 +82,7 @@ func plain(r rune) rune {
 	return '-'
 }
 
-// Do runs f in a namespace and ends the test where f fails.
+// Do runs f in a namespace and fails the test if f fails.
 func Do(t testing.TB, ns *netns.NS, f func() error) {
 	t.Helper()
 	if err := ns.Do(f); err != nil {
@@ -90,9 +90,9 @@ func Do(t testing.TB, ns *netns.NS, f func() error) {
 	}
 }
 
-// Eventually asks cond again and again until it answers nil, and ends the test
-// with its last answer where that does not come within the given time. Give it
-// many times what an idle machine needs.
+// Eventually calls cond repeatedly until it returns nil, and fails the test with its last
+// error if that does not happen within the given time. Allow many times what an idle
+// machine needs.
 func Eventually(t testing.TB, within time.Duration, cond func() error) {
 	t.Helper()
 	deadline := time.Now().Add(within)
@@ -110,8 +110,8 @@ func Eventually(t testing.TB, within time.Duration, cond func() error) {
 	}
 }
 
-// NoLeftovers ends the test where what sandbox.Leftovers lists does not go
-// away: call it when everything should have been cleaned up.
+// NoLeftovers fails the test if anything that sandbox.Leftovers lists does not disappear:
+// call it when everything should have been cleaned up.
 func NoLeftovers(t testing.TB) {
 	t.Helper()
 	Eventually(t, 30*time.Second, func() error {

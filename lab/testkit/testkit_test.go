@@ -61,7 +61,7 @@ func TestEventually(t *testing.T) {
 func TestLeftoverMounts(t *testing.T) {
 	testkit.NoLeftovers(t)
 	folder := t.TempDir()
-	for range 2 { // one on the other
+	for range 2 { // one on top of the other
 		if err := unix.Mount("tmpfs", folder, "tmpfs", 0, ""); err != nil {
 			t.Fatal(err)
 		}

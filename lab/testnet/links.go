@@ -1,6 +1,5 @@
-// Package testnet is what tests of programs at tc have in common: links between
-// namespaces, servers there and clients that talk to them, and a program run as
-// its device would.
+// Package testnet is shared by tests of tc programs: links between namespaces, servers
+// and clients there, and running a program as its device would.
 package testnet
 
 import (
@@ -19,8 +18,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// Namespaces makes one for each place given, all ended with the test. Link-local
-// addresses are good there at once: nothing asks for a neighbour before
+// Namespaces creates one for each pointer, all of which end with the test. Link-local
+// addresses can be used immediately: otherwise neighbors could not be resolved
 // (ndisc_solicit in net/ipv6/ndisc.c).
 func Namespaces(t testing.TB, places ...**netns.NS) {
 	t.Helper()
@@ -30,7 +29,7 @@ func Namespaces(t testing.TB, places ...**netns.NS) {
 	}
 }
 
-// Forward has the calling thread's namespace forward packets.
+// Forward enables forwarding in the calling thread's namespace.
 func Forward() error {
 	return errors.Join(netns.WriteSysctl("net.ipv4.ip_forward", "1"), netns.WriteSysctl("net.ipv6.conf.all.forwarding", "1"))
 }
@@ -43,7 +42,7 @@ func Pair(t testing.TB, a *netns.NS, nameA string, b *netns.NS, nameB string) {
 	})
 }
 
-// Bridge makes one with these addresses, up.
+// Bridge creates a bridge with these addresses, up.
 func Bridge(name string, addrs ...string) error {
 	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}); err != nil {
 		return err
@@ -64,7 +63,7 @@ func Enslave(port, bridge string) error {
 	return errors.Join(netlink.LinkSetMaster(l, b), netlink.LinkSetUp(l))
 }
 
-// Address gives a device addresses that are usable at once, and brings it up.
+// Address gives a device addresses that can be used immediately, and brings it up.
 func Address(device string, addrs ...string) error {
 	l, err := netlink.LinkByName(device)
 	if err != nil {
@@ -88,8 +87,8 @@ func Address(device string, addrs ...string) error {
 	return nil
 }
 
-// Offload sets one feature of a device, as unix.ETHTOOL_STXCSUM does, which with
-// 0 has it be given whole packets with whole checksums (linux/ethtool.h).
+// Offload sets one feature of a device, such as unix.ETHTOOL_STXCSUM, which with 0 makes
+// the kernel pass it packets with complete checksums (linux/ethtool.h).
 func Offload(device string, feature, value uint32) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -109,11 +108,11 @@ func Offload(device string, feature, value uint32) error {
 	return nil
 }
 
-// Run gives a frame to a program as if it passed a device of the namespace, and
-// gives the verdict and what became of the frame.
+// Run runs a program on a frame as if it passed a device of the namespace, and returns
+// the verdict and the resulting frame.
 func Run(t testing.TB, ns *netns.NS, program *ebpf.Program, device int, frame []byte) (verdict int, out []byte) {
 	t.Helper()
-	const contextIfindex = 10 // the place of ifindex among the words of struct __sk_buff
+	const contextIfindex = 10 // index of ifindex among the words of struct __sk_buff
 	var context [48]uint32
 	context[contextIfindex] = uint32(device)
 	opts := ebpf.RunOptions{Data: slices.Clone(frame), DataOut: make([]byte, len(frame)+256), Context: context[:]}

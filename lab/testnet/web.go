@@ -21,10 +21,10 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// Patience is how long a test waits for what takes milliseconds.
+// Patience is how long a test waits for something that takes milliseconds.
 const Patience = 30 * time.Second
 
-// Body is data that no two places of are alike.
+// Body is data without repetitions.
 func Body(n int) []byte {
 	b := make([]byte, n)
 	x := uint32(1)
@@ -35,10 +35,10 @@ func Body(n int) []byte {
 	return b
 }
 
-// Serve runs a web server at an address: / gives its name and whom it takes for
-// the client, GET /body/N a body of N bytes, PUT /sum the hash of what it was
-// sent. On the same port of UDP it answers with the same, and with what it was
-// sent; that is what is closed.
+// Serve runs a web server at an address: / returns its name and the client's address that
+// it sees, GET /body/N a body of N bytes, PUT /sum the hash of the request's body. On the
+// same UDP port it answers with name and client address, followed by the datagram. The
+// returned Closer closes it.
 func Serve(t testing.TB, ns *netns.NS, at netip.AddrPort, name string) io.Closer {
 	t.Helper()
 	var tcp net.Listener
@@ -87,7 +87,7 @@ func answerDatagrams(udp net.PacketConn, name string) {
 	}
 }
 
-// Dial opens a connection from a namespace, for as long as Patience.
+// Dial opens a connection from a namespace, within Patience.
 func Dial(ns *netns.NS, network string, to netip.AddrPort) (conn net.Conn, err error) {
 	err = ns.Do(func() error {
 		conn, err = (&net.Dialer{Timeout: Patience}).Dial(network, to.String())
@@ -111,8 +111,8 @@ func Browser(t testing.TB, ns *netns.NS) *http.Client {
 	return &http.Client{Transport: tr, Timeout: Patience}
 }
 
-// Ask gives the name of who serves, and whom that takes for the client. Where
-// there is no answer the test ends with its state.
+// Ask returns the server's name, and the client's address that it sees. Without an answer
+// the test fails with its state.
 func Ask(t testing.TB, c *http.Client, at netip.AddrPort, state func() string) (name string, seen netip.Addr) {
 	t.Helper()
 	resp, err := c.Get("http://" + at.String() + "/")
@@ -133,7 +133,7 @@ func read(t testing.TB, resp *http.Response, err error, state func() string) []b
 	return b
 }
 
-// WantBodies fetches and sends a body of so many bytes.
+// WantBodies downloads and uploads a body of this size.
 func WantBodies(t testing.TB, c *http.Client, at netip.AddrPort, size int, state func() string) {
 	t.Helper()
 	Around(t, c, at, size, func() {}, state)
@@ -147,8 +147,7 @@ func WantBodies(t testing.TB, c *http.Client, at netip.AddrPort, size int, state
 	}
 }
 
-// Around fetches a body of so many bytes, and does something when half of it is
-// there.
+// Around downloads a body of this size, and calls f when half of it has arrived.
 func Around(t testing.TB, c *http.Client, at netip.AddrPort, size int, f func(), state func() string) {
 	t.Helper()
 	resp, err := c.Get(fmt.Sprintf("http://%s/body/%d", at, size))
@@ -167,14 +166,14 @@ func Around(t testing.TB, c *http.Client, at netip.AddrPort, size int, f func(),
 	}
 }
 
-// Datagram sends something again and again, as any UDP client must, until an
-// answer comes, and gives that.
+// Datagram sends a datagram repeatedly, as any UDP client must, until an answer arrives,
+// and returns that.
 func Datagram(t testing.TB, conn net.Conn, question []byte, state func() string) (answer []byte) {
 	t.Helper()
 	return datagram(t, conn, question, func([]byte) bool { return true }, state)
 }
 
-// datagram is Datagram where some answers are not taken.
+// datagram is Datagram that ignores some answers.
 func datagram(t testing.TB, conn net.Conn, question []byte, takes func([]byte) bool, state func() string) (answer []byte) {
 	t.Helper()
 	buf := make([]byte, 1<<16)
@@ -196,12 +195,12 @@ func datagram(t testing.TB, conn net.Conn, question []byte, takes func([]byte) b
 	return answer
 }
 
-// asked are so many questions of AskDatagram.
+// asked counts the queries of AskDatagram.
 var asked atomic.Uint64
 
-// AskDatagram is Datagram to who serves as Serve does: it gives what Ask gives,
-// and whether the question, of 8 bytes at least, came back whole. Each begins with a
-// number of its own: what answers an earlier one, late, is not taken.
+// AskDatagram is Datagram to a server of Serve: it returns what Ask returns, and whether
+// the query, of at least 8 bytes, was returned completely. Each query begins with its own
+// number: late answers to earlier ones are ignored.
 func AskDatagram(t testing.TB, conn net.Conn, question []byte, state func() string) (name string, seen netip.Addr, whole bool) {
 	t.Helper()
 	question = slices.Clone(question)

@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead/fairlead/lab/paper"
 )
 
-// routing is a folder's word on BGP, with some of it left out or wrong.
+// routing is a folder's BGP configuration, with parts of it left out or wrong.
 func routing(change ...string) string {
 	text := fmt.Sprintf(`apiVersion: fairlead.io/v1alpha1
 kind: BGPPeer
@@ -26,14 +26,14 @@ spec: {endpoints: Local, med: 7, communities: ["65000:1"], peers: [reflector]}
 	return strings.NewReplacer(change...).Replace(text)
 }
 
-// TestRoutingFromTheFolder has balancers on two nodes, of which one has the
-// server, with peers and announcements from their folder alone.
+// TestRoutingFromTheFolder runs load balancers on two nodes, one of which has the
+// backend, with peers and announcements only from their folder.
 func TestRoutingFromTheFolder(t *testing.T) {
 	w := world.New(t, paper.Options{Services: make([]paper.ServiceOptions, 1), Nodes: 2, OnNodes: true}, 1)
 	s := world.Spec{Name: "tunnel", Host: 1}
 	w.HandIn(t, s)
 	for _, node := range w.Nodes {
-		w.Eventually(t, node.Name, func(status.Status) error { return nil }) // else it cannot take a signal yet
+		w.Eventually(t, node.Name, func(status.Status) error { return nil }) // otherwise it cannot handle a signal yet
 		if err := w.Process(node.Name).Stop(world.Within); err != nil {
 			t.Fatal(err)
 		}

@@ -22,7 +22,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/refuse"
 )
 
-// machine is one node with an interface, and nothing around it.
+// machine is one node with an interface, and no network around it.
 type machine struct {
 	*netns.NS
 	t      *testing.T
@@ -50,8 +50,8 @@ func (m *machine) attached() bool {
 	return strings.Contains(string(out), "prog/xdp")
 }
 
-// agent starts the agent where the kernel refuses what rules name; no rules, no
-// refusal.
+// agent starts the agent with a kernel that rejects what rules name; empty rules reject
+// nothing.
 func (m *machine) agent(rules string) (cmd *exec.Cmd, stderr *bytes.Buffer) {
 	m.t.Helper()
 	args := []string{"agent", "--manifest-dir", m.dir, "--role", "balancer,dsr", "--interface", "eth0", "--xdp-mode", "generic", "--socket", m.socket,
@@ -72,7 +72,7 @@ func (m *machine) agent(rules string) (cmd *exec.Cmd, stderr *bytes.Buffer) {
 	return cmd, stderr
 }
 
-// ask runs a command that asks the agent.
+// ask runs a command that queries the agent.
 func (m *machine) ask(args ...string) (out string, code int) {
 	cmd := exec.Command(world.Binary, append(args, "--socket", m.socket)...)
 	text, _ := cmd.CombinedOutput()
@@ -89,8 +89,8 @@ func (m *machine) ready(stderr *bytes.Buffer) {
 	})
 }
 
-// TestRefusedKernelFeatures has an agent run where the kernel refuses what is
-// optional, and not start where it refuses what is essential.
+// TestRefusedKernelFeatures runs an agent with a kernel that rejects optional features,
+// and checks that it does not start if the kernel rejects essential ones.
 func TestRefusedKernelFeatures(t *testing.T) {
 	m := newMachine(t)
 	cmd, stderr := m.agent("map:ringbuf=EPERM helper:perf_event_output=EINVAL attach:tcxingress=EPERM")

@@ -1,3 +1,3 @@
-// Package agents holds nothing but tests of the whole: balancers on nodes, and
-// what agents are asked and told by people: drains, readiness, routes, traces.
+// Package agents contains only end-to-end tests: load balancers on nodes, and the
+// commands of operators: drains, readiness, routes, traces.
 package agents

@@ -20,18 +20,18 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// askFor is for how long routers are asked to avoid a balancer here: long enough to
-// see on a busy machine that they do before its routes go.
+// askFor is the graceful shutdown period here: long enough to observe on a busy machine
+// that routers avoid a load balancer before its routes are withdrawn.
 const askFor = 6 * time.Second
 
-// metricsAt is where balancers answer Prometheus here.
+// metricsAt is where load balancers serve metrics here.
 const metricsAt = "127.0.0.1:9474"
 
-// drained is a world with a balancer that is drained.
+// drained is an environment with a load balancer that is drained.
 type drained struct{ *world.World }
 
-// TestDrain drains a balancer by command under load, behind our router and behind
-// another's, and lets it serve again: no request fails.
+// TestDrain drains a load balancer by command under load, behind our router and behind
+// FRR, and undrains it: no request fails.
 func TestDrain(t *testing.T) {
 	for _, router := range []string{cluster.RouterFairlead, cluster.RouterFRR} {
 		t.Run(router, func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// run runs a command that must go well, and gives what it says.
+// run runs a command that must succeed, and returns its output.
 func (w *drained) run(t *testing.T, args ...string) string {
 	t.Helper()
 	out, errs, code := w.Fairlead(t, "", args...)
@@ -78,7 +78,7 @@ func (w *drained) awaitHops(t *testing.T, want []string) {
 	})
 }
 
-// drain drains a balancer, and sees that the router sends it nothing before its
+// drain drains a load balancer, and checks that the router sends it nothing before its
 // routes are withdrawn.
 func (w *drained) drain(t *testing.T, pod paper.Pod) {
 	t.Helper()
@@ -108,8 +108,8 @@ func (w *drained) drain(t *testing.T, pod paper.Pod) {
 		avoided.Round(time.Millisecond), s.Drain.Entered.Sub(s.Drain.Since).Round(time.Millisecond), askFor)
 }
 
-// seeDrained sees how a drained balancer tells of itself: its sessions are there,
-// and its frontends are held.
+// seeDrained checks the status of a drained load balancer: its sessions are up, and its
+// frontends are programmed.
 func (w *drained) seeDrained(t *testing.T, pod paper.Pod, before advertise.Peer) {
 	t.Helper()
 	socket := cluster.Socket(pod.Name)
@@ -141,7 +141,7 @@ func (w *drained) seeDrained(t *testing.T, pod paper.Pod, before advertise.Peer)
 	}
 }
 
-// scrape asks a host's agent for its metrics, as Prometheus does.
+// scrape requests the metrics of a host's agent, as Prometheus does.
 func (w *drained) scrape(t *testing.T, host string, want ...string) {
 	t.Helper()
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {

@@ -28,19 +28,19 @@ import (
 	"github.com/fairlead/fairlead/lab/paper"
 )
 
-// looking is a world with one balancer, and a connection that stays open
-// through each of two Services.
+// looking is an environment with one load balancer, and an open connection through each
+// of two Services.
 type looking struct {
 	*world.World
 	tunnel, nat   world.Spec
 	balancer      string
 	held, natHeld netip.AddrPort
-	// server is who has held.
+	// server has the connection held.
 	server paper.Pod
 }
 
-// TestLooking asks agents under traffic what becomes of packets, by each
-// command that there is for it.
+// TestLooking queries agents under traffic, with each command that shows what happens to
+// packets.
 func TestLooking(t *testing.T) {
 	w := world.New(t, paper.Options{Services: make([]paper.ServiceOptions, 1), Nodes: 2, IPv6: true}, 2)
 	l := &looking{
@@ -59,7 +59,7 @@ func TestLooking(t *testing.T) {
 	})
 }
 
-// hold opens a connection, and gives the client's end.
+// hold opens a connection, and returns the client's address.
 func (l *looking) hold(t *testing.T, vip netip.AddrPort) netip.AddrPort {
 	t.Helper()
 	l.Answers(t, vip)
@@ -71,7 +71,7 @@ func (l *looking) hold(t *testing.T, vip netip.AddrPort) netip.AddrPort {
 	return conn.LocalAddr().(*net.TCPAddr).AddrPort()
 }
 
-// flows finds the connections where they are remembered, and nowhere else.
+// flows finds the connections where they are tracked, and nowhere else.
 func (l *looking) flows(t *testing.T) {
 	for _, server := range l.Servers(web) {
 		for _, f := range l.flowsAt(t, server.Node.Name, l.held) {
@@ -102,7 +102,7 @@ func (l *looking) flows(t *testing.T) {
 	}
 }
 
-// flowAt is a flow as fairlead get flows tells it.
+// flowAt is a flow in the output of fairlead get flows.
 type flowAt struct {
 	dataplane.Flow
 	At string
@@ -121,7 +121,7 @@ func (l *looking) isFlow(t *testing.T, f flowAt, at string, want dataplane.Flow)
 	}
 }
 
-// table gives what a looking command says to people.
+// table returns a command's output in the default format.
 func (l *looking) table(t *testing.T, host string, args ...string) string {
 	t.Helper()
 	stdout, stderr, code := l.Fairlead(t, "", append(args, "--socket", cluster.Socket(host))...)
@@ -131,13 +131,13 @@ func (l *looking) table(t *testing.T, host string, args ...string) string {
 	return stdout
 }
 
-// traced is a trace as fairlead trace tells it.
+// traced is a trace in the output of fairlead trace.
 type traced struct {
 	xdp.Trace
 	OutWords []string
 }
 
-// trace asks about a packet of every fate; the words are those that people see.
+// trace traces a packet with each outcome and checks the words in the output.
 func (l *looking) trace(t *testing.T) {
 	l.Draining[l.server.Name] = true
 	l.HandIn(t, l.tunnel)
@@ -158,7 +158,7 @@ func (l *looking) trace(t *testing.T) {
 		name, verdict, drop string
 		args                []string
 		words, not          []string
-		json                bool // as JSON, too: each trace loads the programs anew
+		json                bool // check JSON too: each trace loads the programs again
 	}{
 		{"a SYN", "XDP_REDIRECT", "", []string{"--to", vip.String(), "--flags", "SYN"}, append([]string{
 			"TCP, 40 bytes, opens a flow\n", frontend, belongs + ", which gets the flow that begins here\n",
@@ -203,7 +203,7 @@ func (l *looking) trace(t *testing.T) {
 	}
 }
 
-// traceJSON asks the same as table tells.
+// traceJSON checks that the JSON output agrees with table.
 func (l *looking) traceJSON(t *testing.T, table string, args []string, verdict, drop string) {
 	t.Helper()
 	var got traced
@@ -218,7 +218,7 @@ func (l *looking) traceJSON(t *testing.T, table string, args []string, verdict, 
 	}
 }
 
-// drops follows what is dropped while something is.
+// drops follows drops while packets are dropped.
 func (l *looking) drops(t *testing.T) {
 	knock := netip.AddrPortFrom(l.tunnel.HTTP().Addr(), 9998)
 	follow := []string{"drops", "--follow", "no-frontend", "--count", "1", "--socket", cluster.Socket(l.balancer)}
@@ -232,7 +232,7 @@ func (l *looking) drops(t *testing.T) {
 		Packet []string
 	}
 	often := func() {
-		for range 20 { // of which many come at once, and one is told
+		for range 20 { // many at the same time, of which one is printed
 			l.knock(t, knock)
 		}
 	}
@@ -253,7 +253,7 @@ func (l *looking) drops(t *testing.T) {
 	}
 }
 
-// knock sends a datagram, and waits for no answer.
+// knock sends a datagram without waiting for an answer.
 func (l *looking) knock(t *testing.T, to netip.AddrPort) {
 	t.Helper()
 	err := l.Lab.Host(paper.Client).Do(func() error {
@@ -269,8 +269,7 @@ func (l *looking) knock(t *testing.T, to netip.AddrPort) {
 	}
 }
 
-// until runs a command, does something again and again until it ends, and
-// gives what it said.
+// until runs a command, calls do repeatedly until it ends, and returns its output.
 func (l *looking) until(t *testing.T, do func(), args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), world.Within)
@@ -296,7 +295,8 @@ func (l *looking) until(t *testing.T, do func(), args ...string) string {
 	}
 }
 
-// capture writes what the balancer gets of one client, and what it makes of it.
+// capture captures the packets of one client before and after the load balancer handles
+// them.
 func (l *looking) capture(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "looking.pcapng")
 	vip, client := l.tunnel.HTTP(), l.ClientAddrs[0]

@@ -7,7 +7,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/refuse"
 )
 
-// web is the paper's service that the stories use.
+// web is the service of the paper that the scenarios use.
 const web = 0
 
 func TestMain(m *testing.M) {

@@ -9,23 +9,23 @@ import (
 	"github.com/fairlead/fairlead/lab/paper"
 )
 
-// TestOnNodes has the balancers straight on two of three nodes, each of which
-// also has a server's pod.
+// TestOnNodes runs the load balancers directly on two of three nodes, each of which also
+// has a backend pod.
 func TestOnNodes(t *testing.T) {
 	w := world.New(t, paper.Options{Services: make([]paper.ServiceOptions, 1), Nodes: 3, IPv6: true, OnNodes: true}, 3)
 	var hops, hops6 []netip.Addr
 	services := []world.Spec{
 		{Name: "tunnel", Host: 1},
 		{Name: "direct", Host: 2, Annotations: []string{"forwarding-mode: dsr-nat"}},
-		// A server's answer to fullnat would come in by its pod's interface,
-		// where no balancer's program runs: so far that needs a balancer in a
-		// pod, or servers elsewhere.
+		// A backend's answer with fullnat would arrive on its pod's interface, where no
+		// load balancer program runs: this needs a load balancer in a pod, or backends
+		// elsewhere.
 		{Name: "nat", Host: 3, Annotations: []string{"forwarding-mode: fullnat"}, Node: w.Nodes[2].Name},
 		{Name: "turns", Host: 4, Annotations: []string{"scheduler: rr"}},
 	}
 	w.HandIn(t, services...)
 	for _, node := range w.Nodes[:2] {
-		w.Eventually(t, node.Name, func(status.Status) error { return nil }) // else it cannot take a signal yet
+		w.Eventually(t, node.Name, func(status.Status) error { return nil }) // otherwise it cannot handle a signal yet
 		if err := w.Process(node.Name).Stop(world.Within); err != nil {
 			t.Fatal(err)
 		}

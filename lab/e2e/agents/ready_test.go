@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// ready waits until fairlead status --ready ends with a code, and says these words.
+// ready waits until fairlead status --ready exits with a code, and prints these words.
 func ready(t *testing.T, w *world.World, socket string, code int, words ...string) {
 	t.Helper()
 	testkit.Eventually(t, world.Within, func() error {
@@ -25,8 +25,8 @@ func ready(t *testing.T, w *world.World, socket string, code int, words ...strin
 	})
 }
 
-// TestReady: a balancer is ready when it holds what it is to serve and a peer
-// hears it, not when it answers.
+// TestReady checks that a load balancer is ready when its frontends are programmed and a
+// peer has its routes, not when its socket answers.
 func TestReady(t *testing.T) {
 	w := world.New(t, paper.Options{Services: make([]paper.ServiceOptions, 1), Nodes: 1}, 1)
 	w.HandIn(t, world.Spec{Name: "tunnel", Host: 1})
@@ -46,7 +46,7 @@ func TestReady(t *testing.T) {
 	if err := w.StartBalancer(pod); err != nil {
 		t.Fatal(err)
 	}
-	// All but the session is there.
+	// Everything is ready except the session.
 	w.Eventually(t, pod.Name, func(s status.Status) error {
 		if len(s.Services) != 1 || s.Services[0].Frontends[0].State != "active" {
 			return fmt.Errorf("it serves %+v", s.Services)

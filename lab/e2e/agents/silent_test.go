@@ -13,9 +13,9 @@ import (
 	"github.com/fairlead/fairlead/lab/paper"
 )
 
-// TestStopsAfterASilentReflector stops a balancer, whose pod is then gone, while
-// one of two reflectors has been silent for less time than anybody takes to notice.
-// What that one told stands in the router meanwhile, and yet no request fails.
+// TestStopsAfterASilentReflector stops a load balancer and removes its pod, while one of
+// two reflectors has been silent for less than the detection time. The router still has
+// that reflector's routes, and yet no request fails.
 func TestStopsAfterASilentReflector(t *testing.T) {
 	for _, router := range []string{cluster.RouterFairlead, cluster.RouterFRR} {
 		t.Run(router, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestStopsAfterASilentReflector(t *testing.T) {
 	}
 }
 
-// watched waits until BFD watches both sessions of a balancer.
+// watched waits until BFD monitors both sessions of a load balancer.
 func watched(t *testing.T, w *world.World, pod paper.Pod) {
 	t.Helper()
 	w.Eventually(t, pod.Name, func(s status.Status) error {
@@ -62,7 +62,7 @@ func watched(t *testing.T, w *world.World, pod paper.Pod) {
 	})
 }
 
-// remove stops a balancer and takes its pod away; it tells how long the former took.
+// remove stops a load balancer and removes its pod; it returns how long the former took.
 func remove(t *testing.T, w *world.World, pod paper.Pod) time.Duration {
 	t.Helper()
 	began := time.Now()

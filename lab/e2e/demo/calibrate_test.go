@@ -13,9 +13,9 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// TestCalibration: what the simulator predicts for the lab is near what the lab does.
-// A busy machine sends less, and notices later that a balancer is gone: the simulator
-// is given both as measured.
+// TestCalibration checks that the simulator's predictions for the lab are close to the
+// lab's results. A busy machine sends less, and detects later that a load balancer is
+// gone: the simulator gets the measured values of both.
 func TestCalibration(t *testing.T) {
 	testkit.WatchSources(t)
 	var stdout, stderr bytes.Buffer

@@ -23,10 +23,10 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// demo runs fairlead-lab demo as a terminal would run it, in a session and process
-// group of its own. The tests' sandbox is the machine that it runs on. Clients and
-// servers are part of that process: where other tests and compilers kept it waiting,
-// balancers would take the servers for dead, as they should.
+// demo runs fairlead-lab demo like a terminal, in its own session and process group. The
+// tests' sandbox is the machine that it runs on. Clients and backends are part of that
+// process: if other tests and compilers delayed it, load balancers would correctly
+// consider the backends dead.
 type demo struct {
 	cmd    *exec.Cmd
 	stdout bytes.Buffer
@@ -60,8 +60,8 @@ func startDemo(t *testing.T) *demo {
 	return d
 }
 
-// until reads what the demo says until a line has these words; io.EOF where
-// the demo ends first.
+// until reads the demo's output until a line has these words. It returns io.EOF if the
+// demo ends first.
 func (d *demo) until(t *testing.T, words string) error {
 	t.Helper()
 	limit := time.After(4 * world.Within)
@@ -81,16 +81,16 @@ func (d *demo) until(t *testing.T, words string) error {
 	}
 }
 
-// machine is what a demo could change of the machine, but for what
-// testkit.NoLeftovers looks for: settings of the kernel.
+// machine returns kernel settings that a demo could change. testkit.NoLeftovers checks
+// for everything else.
 func machine(t *testing.T) map[string]string {
 	t.Helper()
 	settings := map[string]string{}
 	err := filepath.WalkDir("/proc/sys/net", func(path string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() || strings.HasSuffix(path, "_count") { // of connections, and the like
+		if err != nil || d.IsDir() || strings.HasSuffix(path, "_count") { // the number of connections, and similar counters
 			return err
 		}
-		if text, err := os.ReadFile(path); err == nil { // some are for writing only
+		if text, err := os.ReadFile(path); err == nil { // some are write-only
 			settings[path] = string(text)
 		}
 		return nil
@@ -101,7 +101,7 @@ func machine(t *testing.T) map[string]string {
 	return settings
 }
 
-// untouched fails the test where a demo has left anything.
+// untouched fails the test if a demo has left anything.
 func untouched(t *testing.T, before map[string]string) {
 	t.Helper()
 	testkit.NoLeftovers(t)
@@ -116,8 +116,8 @@ func untouched(t *testing.T, before map[string]string) {
 	}
 }
 
-// TestDemo runs it whole. How fast things converge is for a quiet machine; what
-// may be lost is the same on all.
+// TestDemo runs the complete demo. Convergence times require an idle machine; what may be
+// lost is the same on all.
 func TestDemo(t *testing.T) {
 	testkit.WatchSources(t)
 	before := machine(t)
@@ -160,7 +160,7 @@ func TestDemo(t *testing.T) {
 	if html, err := os.ReadFile(r.Report); err != nil || !bytes.Contains(html, []byte("<svg")) {
 		t.Errorf("the report %q has no plot: %v", r.Report, err)
 	}
-	for i, want := range []int{3, 2} { // one comes, three go, and one comes since it takes two to lose one
+	for i, want := range []int{3, 2} { // one is added, three removed, and one added because losing one takes two
 		if len(r.Services) != 2 {
 			t.Fatalf("services %+v", r.Services)
 		}
@@ -196,13 +196,13 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// TestDemoEndsWithoutTrace ends it early, by Ctrl-C and by force.
+// TestDemoEndsWithoutTrace ends the demo early, by Ctrl-C and by SIGKILL.
 func TestDemoEndsWithoutTrace(t *testing.T) {
 	testkit.WatchSources(t)
 	before := machine(t)
 	for _, c := range []struct {
 		name   string
-		after  string // what it says last
+		after  string // its last output
 		signal unix.Signal
 		group  bool
 	}{

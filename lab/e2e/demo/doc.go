@@ -1,3 +1,3 @@
-// Package demo holds nothing but tests of the whole: the commands that build a
-// network of their own, in the size that a test has time for.
+// Package demo contains only end-to-end tests: the commands that create their own
+// network, in a size that a test has time for.
 package demo

@@ -12,9 +12,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// TestSurvival runs the survival experiment small and short: nothing breaks
-// with the second chance, and without it enough does for the experiment to be
-// believed.
+// TestSurvival runs a small and short survival experiment: with the second chance nothing
+// breaks, and without it enough breaks to show that the experiment works.
 func TestSurvival(t *testing.T) {
 	testkit.WatchSources(t)
 	out := filepath.Join(world.Ground, "survival")
@@ -52,7 +51,7 @@ func TestSurvival(t *testing.T) {
 		if kept.Unit == "" || kept.Measured > 0 || kept.Goal == nil || *kept.Goal != 0 || kept.Met == nil || !*kept.Met {
 			t.Errorf("second-chance, %s: %+v", event, kept)
 		}
-		// A ninth server takes a ninth of the slots: some 55 connections.
+		// A ninth backend gets a ninth of the slots: some 55 connections.
 		if lost.Measured < 20 || lost.Goal != nil {
 			t.Errorf("hash-only, %s: %+v", event, lost)
 		}

@@ -23,8 +23,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// TestWallClock sets the clock on the wall while everything runs: of a guest, as
-// this machine's is everybody's.
+// TestWallClock sets the wall clock of a guest while everything runs; the clock of this
+// machine is shared.
 func TestWallClock(t *testing.T) {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
@@ -42,15 +42,15 @@ func TestWallClock(t *testing.T) {
 	}
 }
 
-// clockPeer is watched by BFD, with intervals that a slow guest keeps.
+// clockPeer uses BFD with intervals that a slow guest can meet.
 const clockPeer = `apiVersion: fairlead.io/v1alpha1
 kind: BGPPeer
 metadata: {name: router}
 spec: {address: 10.0.0.254, bfdIntervalMilliseconds: 2000}
 `
 
-// clockNet has two balancers that take turns on a segment for one VIP, and announce
-// another to the router there.
+// clockNet has two load balancers that share one VIP on a segment, and advertise another
+// to the router there.
 //
 //	router 10.0.0.254 ──┐         ┌── lb1 10.0.0.1, lb2 .2
 //	client 10.0.0.9   ──┴ switch ─┴── web1 10.0.0.21, web2 .22
@@ -88,7 +88,7 @@ func newClockNet(t *testing.T) *clockNet {
 		}
 		server := load.Serve(name, ln)
 		n.servers[name] = server
-		t.Cleanup(func() { _ = server.Kill() }) // once more does no harm
+		t.Cleanup(func() { _ = server.Kill() }) // killing it twice does no harm
 	}
 	services := filepath.Join(n.dir, "services")
 	err := os.Mkdir(services, 0o755)
@@ -126,7 +126,7 @@ endpoints: [{addresses: [10.0.0.21]}, {addresses: [10.0.0.22]}]
 `, name, last)
 }
 
-// start runs fairlead in a host until the world ends.
+// start runs fairlead in a host until the test ends.
 func (n *clockNet) start(host string, args ...string) {
 	n.t.Helper()
 	log, err := os.Create(filepath.Join(n.dir, host+".log"))
@@ -141,7 +141,7 @@ func (n *clockNet) start(host string, args ...string) {
 	}
 }
 
-// set sets the clock on the wall.
+// set moves the wall clock.
 func (n *clockNet) set(by time.Duration) {
 	n.t.Helper()
 	before := time.Now()
@@ -155,8 +155,7 @@ func (n *clockNet) set(by time.Duration) {
 	}
 }
 
-// answers waits until just so many servers answer at
-// a VIP, from a host.
+// answers waits until exactly this number of backends answers at a VIP, from a host.
 func (n *clockNet) answers(from string, vip netip.AddrPort, want int) {
 	n.t.Helper()
 	testkit.Eventually(n.t, world.Within, func() error {
@@ -175,7 +174,7 @@ func (n *clockNet) answers(from string, vip netip.AddrPort, want int) {
 	})
 }
 
-// steady sees that a balancer's session is the one that it was.
+// steady checks that a load balancer's session is still the same one.
 func (n *clockNet) steady(name string) {
 	n.t.Helper()
 	n.Eventually(n.t, name, func(s status.Status) error {
@@ -188,9 +187,9 @@ func (n *clockNet) steady(name string) {
 	})
 }
 
-// setClock sets the clock ahead by an hour and back by two, and by a day, while
-// requests go on: no session ends, no route goes, no server is taken for dead, and
-// what ends, drains and answers after that does so in its time.
+// setClock sets the clock ahead by an hour and back by two, and by a day, during
+// continuous requests: no session ends, no route disappears, no backend is considered
+// dead, and shutdown, drain and answers after that take their normal time.
 func setClock(t *testing.T) {
 	n := newClockNet(t)
 	north, south := netip.MustParseAddrPort("10.0.0.200:80"), netip.MustParseAddrPort("10.0.0.201:80")
@@ -205,7 +204,7 @@ func setClock(t *testing.T) {
 	t.Cleanup(c.Stop)
 	for _, by := range []time.Duration{time.Hour, -2 * time.Hour, 24 * time.Hour, -23 * time.Hour} {
 		n.set(by)
-		time.Sleep(7 * time.Second) // longer than BFD waits, and BGP's hold time in all
+		time.Sleep(7 * time.Second) // longer than the BFD detection time; the sum exceeds BGP's hold time
 		n.steady("lb1")
 		n.steady("lb2")
 		n.answers("client", south, 2)
@@ -214,7 +213,7 @@ func setClock(t *testing.T) {
 	if total := c.Total(); total.Failed+total.BrokenConnections > 0 || total.Requests == 0 {
 		t.Errorf("of %d requests %d failed, %d connections broke: %v", total.Requests, total.Failed, total.BrokenConnections, total.Reasons)
 	}
-	n.fairlead("drain", "--socket", cluster.Socket("lb1")) // IPVS moves connections: they break
+	n.fairlead("drain", "--socket", cluster.Socket("lb1")) // with IPVS, connections that move break
 	n.set(-time.Hour)
 	n.fairlead("drain", "--wait", world.Within.String(), "--socket", cluster.Socket("lb1"))
 	n.set(time.Hour)
@@ -228,7 +227,7 @@ func setClock(t *testing.T) {
 	n.answers("client", south, 1)
 }
 
-// fairlead runs a command that must go well.
+// fairlead runs a command that must succeed.
 func (n *clockNet) fairlead(args ...string) {
 	n.t.Helper()
 	if _, errs, code := n.Fairlead(n.t, "", args...); code != 0 {

@@ -24,14 +24,14 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// operator is the program behind a webhook: it writes what it is told into the
+// operator is the program behind a webhook: it writes the routes that it receives to the
 // client's routing table.
 type operator struct {
 	f  *flat
 	mu sync.Mutex
-	// hops are by prefix the nodes' addresses.
+	// hops are the nodes' addresses by prefix.
 	hops map[string][]cloud.Hop
-	// broken has it answer 500 and do nothing.
+	// broken makes it answer 500 and do nothing.
 	broken bool
 }
 
@@ -104,7 +104,7 @@ func (o *operator) ip(args ...string) error {
 	return nil
 }
 
-// leads gives the nodes to which every VIP is led, or an error.
+// leads returns the nodes to which every VIP is routed, or an error if VIPs differ.
 func (o *operator) leads() (nodes []string, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -133,9 +133,9 @@ func (o *operator) wants(nodes ...string) {
 	})
 }
 
-// TestCloudByWebhook serves real connections where nothing but a webhook says
-// which balancers the VIPs are at: agents tell it when they hold them, and take
-// them back when they end in order.
+// TestCloudByWebhook serves real connections where only a webhook knows which load
+// balancers have the VIPs: agents report VIPs when they are programmed, and withdraw them
+// at a graceful shutdown.
 func TestCloudByWebhook(t *testing.T) {
 	f := newFlat(t)
 	o := &operator{f: f}
@@ -183,8 +183,9 @@ func TestCloudByWebhook(t *testing.T) {
 		return nil
 	})
 
-	// The operator's program breaks, and the last balancer is drained: it is not until
-	// that program has taken the routes away, and serves what comes meanwhile.
+	// The operator's program breaks, and the last load balancer is drained: the drain
+	// does not complete until that program has removed the routes, and the load balancer
+	// keeps serving in the meantime.
 	o.set(true)
 	_, errs, code := f.Fairlead(t, "", "drain", "--wait", "12s", "--socket", cluster.Socket("lb2"))
 	const waits = "waiting for withdrawal from cloud webhook since "

@@ -1,3 +1,3 @@
-// Package flat holds nothing but tests of the whole in networks without a router
-// that speaks BGP: layer 2, a cloud's webhook, and what was imported from LVS.
+// Package flat contains only end-to-end tests in networks without a BGP router: layer 2,
+// a cloud's webhook, and configurations imported from LVS.
 package flat

@@ -17,7 +17,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// What keepalived and the kernel were told; the first is what the papers'
+// The configuration of keepalived and of the kernel; the first is what the papers'
 // controller writes ("A portable load balancer for Kubernetes", Fig. 4).
 const (
 	keepalivedConf = `virtual_server fwmark 1 {
@@ -47,7 +47,7 @@ const (
 `
 )
 
-// importNet is LVS's own network, the balancer as the servers' gateway:
+// importNet is LVS's own network, with the load balancer as the backends' gateway:
 //
 //	client 192.0.2.2 ── eth0 balancer eth1 ── 172.16.21.2 web1
 //	                                  eth2 ── 172.16.80.2 web2
@@ -76,7 +76,7 @@ func importNet(t *testing.T) *lab.Lab {
 	return l
 }
 
-// TestImported balances real connections by what was imported, untouched.
+// TestImported balances real connections with the unmodified imported configuration.
 func TestImported(t *testing.T) {
 	testkit.WatchSources(t)
 	imported(t, "xdp")
@@ -110,7 +110,7 @@ func imported(t *testing.T, dataPlane string) {
 	}
 }
 
-// startImported starts a balancer's agent that lives as long as the test.
+// startImported starts a load balancer's agent that runs until the test ends.
 func startImported(t *testing.T, l *lab.Lab, interfaces, services, logFile string, args ...string) *lab.Process {
 	t.Helper()
 	return startImportedOf(t, world.Binary, l, interfaces, services, logFile, args...)
@@ -132,7 +132,7 @@ func startImportedOf(t *testing.T, binary string, l *lab.Lab, interfaces, servic
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = p.Stop(world.Within) // how it ends is another test's business
+		_ = p.Stop(world.Within) // its exit status is checked by other tests
 		if text, err := os.ReadFile(logFile); t.Failed() {
 			t.Logf("the agent: %v\n%s", err, text)
 		}

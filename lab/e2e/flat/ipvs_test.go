@@ -23,8 +23,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// TestIPVS tells the stories of an agent on IPVS; in a guest where this kernel
-// has none, which sees the binary outside.
+// TestIPVS runs the scenarios of an agent with IPVS; if this kernel lacks IPVS, in a
+// guest that can access the binary outside.
 func TestIPVS(t *testing.T) {
 	if guest.HasIPVS() {
 		t.Run("imported", func(t *testing.T) { imported(t, "ipvs") })
@@ -39,7 +39,7 @@ func TestIPVS(t *testing.T) {
 	}
 }
 
-// byHand are two Services of importNet's servers, one a file.
+// byHand returns two Services with importNet's backends, one per file.
 func byHand(name, vip, method string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Service
@@ -63,9 +63,9 @@ endpoints:
 `, name, vip, method)
 }
 
-// onIPVS: with auto the agent comes to IPVS where XDP cannot run, and says why;
-// its restart changes nothing and nobody notices, also with another version
-// (make test-upgrade); a Service that goes leaves nothing behind.
+// onIPVS checks that with auto the agent falls back to IPVS if XDP cannot run, and
+// reports why. Its restart changes nothing and disturbs nobody, also with another version
+// (make test-upgrade). A deleted Service leaves nothing behind.
 func onIPVS(t *testing.T) {
 	l, w, dir := importNet(t), &world.World{}, t.TempDir()
 	services := filepath.Join(dir, "services")
@@ -90,7 +90,8 @@ func onIPVS(t *testing.T) {
 	w.Eventually(t, "balancer", saysWhyIPVS)
 	before := kernelState(t, l)
 	for i, binary := range []string{next, previous} {
-		// Nobody hands flows to IPVS: the agent does not wait for the open one.
+		// IPVS does not support handover of flows: the agent does not wait for the open
+		// one.
 		asked := time.Now()
 		if err := agent.Stop(world.Within); err != nil || time.Since(asked) > world.Within/2 {
 			t.Errorf("the agent ended after %v: %v", time.Since(asked), err)
@@ -129,14 +130,13 @@ func saysWhyIPVS(s status.Status) error {
 	return nil
 }
 
-// kernelState is what Fairlead holds in the balancer's kernel, but for counts:
-// nothing where it holds nothing.
+// kernelState is what Fairlead has programmed in the load balancer's kernel, without
+// counters; empty if nothing is programmed.
 func kernelState(t *testing.T, l *lab.Lab) string {
 	t.Helper()
 	var text []byte
 	err := l.Host("balancer").Do(func() (err error) {
-		// The headline of ip_vs has three lines; its columns from the fifth on
-		// count.
+		// The header of ip_vs has three lines; columns from the fifth on are counters.
 		text, err = exec.Command("sh", "-c", `tail -n +4 /proc/thread-self/net/ip_vs | awk '{ print $1, $2, $3, $4 }'
 			ip route show table local proto 250
 			iptables-legacy-save | grep FAIRLEAD || true`).CombinedOutput()
@@ -173,7 +173,7 @@ func (a *ask) open(vip netip.AddrPort) {
 	a.again()
 }
 
-// again asks over the same connection, whose server is to be the same.
+// again sends a request over the same connection, which the same backend must answer.
 func (a *ask) again() {
 	a.t.Helper()
 	err := a.conn.SetDeadline(time.Now().Add(world.Within))

@@ -22,15 +22,15 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// flat is a network without a router: three balancers take turns on the one
-// segment that everybody is on, and answers go straight to the client.
+// flat is a network without a router: three load balancers share the VIPs on the only
+// segment, and answers go straight to the client.
 //
 //	client 10.0.0.9 ──┐         ┌── lb1 10.0.0.1, lb2 .2, lb3 .3
 //	                  ├─ switch ┤
 //	                  ┘         └── web1 10.0.0.21, web2 .22
 //
-// All have fd00:: addresses alike. The VIPs are of the segment's own prefix,
-// as are those of most such networks.
+// All have fd00:: addresses too. The VIPs are in the segment's own prefix, as in most
+// such networks.
 type flat struct {
 	*world.World
 	t    *testing.T
@@ -91,7 +91,7 @@ func (f *flat) close() {
 	}
 }
 
-// balancers is the Service by which balancers know each other.
+// balancers is the Service that lists the load balancers.
 const balancers = `apiVersion: v1
 kind: Service
 metadata: {name: balancers, namespace: lb}
@@ -105,9 +105,9 @@ ports: [{port: 179}]
 endpoints: [{addresses: ["10.0.0.1"]}, {addresses: ["10.0.0.2"]}, {addresses: ["10.0.0.3"]}]
 `
 
-// write gives every VIP a Service of its own, tunnelled to both servers. They
-// are not checked: on a busy machine a balancer that misses a probe has another
-// ring for a while, which is another test's business.
+// write gives every VIP its own Service, tunneled to both backends, without health
+// checks: on a busy machine a load balancer that misses a probe has another table for a
+// while, which other tests cover.
 func (f *flat) write() {
 	f.t.Helper()
 	var b strings.Builder
@@ -143,7 +143,7 @@ endpoints: [{addresses: [%q]}, {addresses: [%q]}]
 	}
 }
 
-// start starts an agent in the host of its name.
+// start starts an agent on the host with its name.
 func (f *flat) start(name string, args ...string) *lab.Process {
 	f.t.Helper()
 	log, err := os.OpenFile(filepath.Join(f.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -170,8 +170,8 @@ func (f *flat) balancer(name string) {
 	f.lbs[name] = f.start(name, append(members, "--l2-interfaces", "eth0")...)
 }
 
-// owners gives who says that it answers for which VIP. Where not every one of
-// them has heard what every other offers, it is an error: more may move yet.
+// owners returns which load balancer claims to answer for which VIP. It returns an error
+// if one of them has not received every other's offers, because more VIPs may still move.
 func (f *flat) owners(names ...string) (map[netip.AddrPort]string, error) {
 	owner := map[netip.AddrPort]string{}
 	for _, name := range names {
@@ -212,10 +212,9 @@ func (f *flat) settled(names ...string) (owners map[netip.AddrPort]string) {
 	return owners
 }
 
-// TestLayer2 serves real connections where there is no router: the frames come
-// to a balancer since it answered ARP or neighbour discovery, and the XDP
-// program takes them. Losing the balancer breaks no connection, since the next
-// one chooses the same servers.
+// TestLayer2 serves real connections without a router: frames reach a load balancer
+// because it answered ARP or neighbor discovery, and the XDP program handles them. Losing
+// the load balancer breaks no connection, because the next one chooses the same backends.
 func TestLayer2(t *testing.T) {
 	f := newFlat(t)
 	for _, name := range []string{"lb1", "lb2", "lb3"} {
@@ -264,7 +263,7 @@ func TestLayer2(t *testing.T) {
 	f.settled("lb1", "lb2", "lb3")
 	busy()
 
-	// The agent alone is killed; told to end another hands over in peace.
+	// Only the agent is killed; a graceful shutdown hands over without interruption.
 	if err := f.lbs["lb1"].Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -294,9 +293,9 @@ func TestLayer2(t *testing.T) {
 	}
 }
 
-// clientOf gives the address from which the client talks to VIP i of a family: through
-// two VIPs, connections from one address and port may meet at one port of one server,
-// which takes them for the same and refuses the second.
+// clientOf returns the address from which the client connects to VIP i of a family:
+// connections from one address and port through two VIPs may reach the same port of one
+// backend, which takes them for the same one and rejects the second.
 func clientOf(i int, six bool) netip.Addr {
 	if six {
 		return netip.MustParseAddr(fmt.Sprintf("fd00::%d", 150+i))
@@ -304,7 +303,7 @@ func clientOf(i int, six bool) netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf("10.0.0.%d", 150+i))
 }
 
-// clients gives each VIP some connections that last.
+// clients starts some long-lived connections to each VIP.
 func (f *flat) clients() (all []*load.Client) {
 	f.t.Helper()
 	for n, vip := range f.vips {
@@ -321,9 +320,8 @@ func (f *flat) clients() (all []*load.Client) {
 	return all
 }
 
-// asksAgain makes the client's kernel ask the VIP itself, by its Ethernet
-// address alone, whether it is still there: such a question comes to the XDP
-// program like any packet for the VIP.
+// asksAgain makes the client's kernel probe the VIP by its Ethernet address only: such a
+// probe reaches the XDP program like any packet for the VIP.
 func (f *flat) asksAgain(vip netip.Addr) {
 	f.t.Helper()
 	h, asked := f.lab.Host("client").Netlink(), false
@@ -336,7 +334,7 @@ func (f *flat) asksAgain(vip netip.Addr) {
 			switch {
 			case asked && e.State == unix.NUD_REACHABLE:
 				return nil
-			case e.State != unix.NUD_PROBE: // also where another member has announced itself since, which ends the question
+			case e.State != unix.NUD_PROBE: // also if another member has announced itself since, which ends the probe
 				e.State, asked = unix.NUD_PROBE, true
 				err = h.NeighSet(&e)
 			}

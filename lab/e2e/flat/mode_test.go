@@ -18,7 +18,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// modes say of two Services which is announced by BGP and which on the segment.
+// modes returns announcements of two Services, one by BGP and one on the segment.
 func modes(byBGP, onSegment string) string {
 	one := func(name, mode, service string) string {
 		return fmt.Sprintf(`apiVersion: fairlead.io/v1alpha1
@@ -30,8 +30,7 @@ spec: {mode: %s, serviceSelector: {matchLabels: {app: %s}}}
 	return one("routed", "BGP", byBGP) + "---\n" + one("segment", "Layer2", onSegment)
 }
 
-// between is a flat network with a router on it that speaks BGP; one balancer does
-// both.
+// between is a flat network with a BGP router on it; one load balancer does both.
 //
 //	client 10.0.0.9 ──┐         ┌── lb1 10.0.0.1
 //	                  ├─ switch ┤
@@ -75,7 +74,7 @@ endpoints: [{addresses: [10.0.0.21]}]
 	return b
 }
 
-// put writes a manifest in one step.
+// put writes a manifest atomically.
 func (b *between) put(file, text string) {
 	b.t.Helper()
 	next := filepath.Join(b.dir, ".next")
@@ -87,7 +86,7 @@ func (b *between) put(file, text string) {
 	}
 }
 
-// route runs our router, whose balancers dial it.
+// route runs our router, to which load balancers connect.
 func (b *between) route() {
 	b.t.Helper()
 	log, err := os.Create(filepath.Join(b.dir, "router.log"))
@@ -102,13 +101,13 @@ func (b *between) route() {
 	}
 }
 
-// routed says whether the router has a route to a VIP by the balancer.
+// routed reports whether the router has a route to a VIP through the load balancer.
 func (b *between) routed(vip netip.Addr) (bool, error) {
 	routes, err := b.lab.Host("router").Routes(netip.PrefixFrom(vip, 32))
 	return len(routes) == 1 && strings.HasSuffix(routes[0], ": 10.0.0.1"), err
 }
 
-// answered asks for a VIP on the segment anew, by ARP, and says whether somebody
+// answered resolves a VIP on the segment again, by ARP, and reports whether anybody
 // answers.
 func (b *between) answered(vip netip.Addr) (bool, error) {
 	client := b.lab.Host("client")
@@ -151,9 +150,9 @@ func (b *between) answered(vip netip.Addr) (bool, error) {
 	return false, fmt.Errorf("the client neither finds %s nor gives up", vip)
 }
 
-// TestModes has one running agent announce one Service by BGP and another on the
-// segment, and then the other way round, as its manifest says: each is made known
-// in its way alone.
+// TestModes has one running agent advertise one Service by BGP and another on the
+// segment, and then the reverse, as its manifest says: each is advertised only in its own
+// way.
 func TestModes(t *testing.T) {
 	b := newBetween(t)
 	b.route()

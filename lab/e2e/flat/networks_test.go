@@ -17,14 +17,14 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// scienceNet has pods on a macvlan network beside their cluster's, the balancer as
-// its gateway:
+// scienceNet has pods on a macvlan network in addition to their cluster's, with the load
+// balancer as its gateway:
 //
 //	client 192.0.2.2 ── eth0 balancer eth1 172.20.0.1 ── switch ─┬─ node1 eth0 ~ web1 net1 172.20.0.11
 //	                                                             └─ node2 eth0 ~ web2 net1 172.20.0.12
 //
 // A "~" is a macvlan device in bridge mode. The pods have the VIP of dr on their
-// loopbacks. Their addresses in the cluster (10.244.0.0/16) lead nowhere.
+// loopbacks. Their cluster addresses (10.244.0.0/16) are not routed.
 func scienceNet(t *testing.T) *lab.Lab {
 	t.Helper()
 	top := lab.Topology{
@@ -81,7 +81,7 @@ func run(t *testing.T, h *lab.Host, argv ...string) {
 	}
 }
 
-// onScience is a Service on that network, and where its pods are.
+// onScience is a Service on that network, and its pods' addresses.
 func onScience(name, vips, method string, port int) string {
 	if method != "" {
 		method = ", fairlead.io/forwarding-mode: " + method
@@ -105,8 +105,8 @@ endpoints:
 `, name, vips, method, port)
 }
 
-// TestSecondaryNetwork balances real connections to pods that are reached by their
-// macvlan devices alone, in every method that does without the DSR agent there.
+// TestSecondaryNetwork balances real connections to pods that are reached only through
+// their macvlan devices, in every forwarding mode that needs no DSR agent there.
 func TestSecondaryNetwork(t *testing.T) {
 	testkit.WatchSources(t)
 	l, w, dir := scienceNet(t), &world.World{}, t.TempDir()

@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// comeAndGo lets balancers and servers come and go under load.
+// comeAndGo adds and removes load balancers and backends under load.
 func (p *pods) comeAndGo(t *testing.T) {
 	all := []world.Traffic{
 		p.Load(t, "tunnel", p.tunnel.HTTP(), 20, 50),
@@ -47,7 +47,7 @@ func (p *pods) comeAndGo(t *testing.T) {
 			t.Errorf("%s: the draining server %s got %d new connections", s.Name, leaving.Name, n)
 		}
 	}
-	kept := uint64(0) // by those connections that it held before
+	kept := uint64(0) // on the connections that it had before
 	for _, tr := range all {
 		kept += tr.LostSince(t, tr.Mark()).PerServer[leaving.Name]
 	}
@@ -62,7 +62,7 @@ func (p *pods) comeAndGo(t *testing.T) {
 	})
 }
 
-// removeBalancer ends one gently and takes its pod away.
+// removeBalancer stops one gracefully and removes its pod.
 func (p *pods) removeBalancer(t *testing.T, pod paper.Pod) {
 	t.Helper()
 	p.Forget(pod.Name)

@@ -1,3 +1,3 @@
-// Package pods holds nothing but tests of the whole: balancers that live in pods,
-// on which restarts, changes and wrong input are tried under load.
+// Package pods contains only end-to-end tests: load balancers in pods, with restarts,
+// changes and invalid input under load.
 package pods

@@ -12,11 +12,10 @@ import (
 	"github.com/fairlead/fairlead/lab/e2e/internal/world"
 )
 
-// healthPort is where the servers say that they are well; nobody listens there
-// at first.
+// healthPort is the backends' health port; nobody listens there at first.
 const healthPort = 9000
 
-// checked is a Service whose servers are probed on healthPort.
+// checked is a Service whose backends are probed on healthPort.
 func checked(name string, host int, more ...string) world.Spec {
 	return world.Spec{Name: name, Of: web, Host: host, OwnRoute: true, Annotations: append([]string{
 		"health-check: http", fmt.Sprintf("health-check-port: %q", fmt.Sprint(healthPort)),
@@ -24,7 +23,7 @@ func checked(name string, host int, more ...string) world.Spec {
 	}, more...)}
 }
 
-// well makes every server well; ill ends that.
+// well makes every backend healthy; ill ends that.
 func (p *pods) well(t *testing.T, of int) (ill func()) {
 	t.Helper()
 	var listeners []net.Listener
@@ -52,8 +51,8 @@ func (p *pods) well(t *testing.T, of int) (ill func()) {
 	}
 }
 
-// frontends waits until every frontend of a Service has a state, on every
-// balancer, and each server a health.
+// frontends waits until every frontend of a Service has a state on every load balancer,
+// and every backend a health.
 func (p *pods) frontends(t *testing.T, of world.Spec, want plan.State, health string) {
 	t.Helper()
 	for _, balancer := range p.Balancers(of.Of) {
@@ -77,13 +76,13 @@ func (p *pods) frontends(t *testing.T, of world.Spec, want plan.State, health st
 	}
 }
 
-// panicMode: where every server fails its checks, all stay in service.
+// panicMode checks that all backends stay in service if every one fails its checks.
 func (p *pods) panicMode(t *testing.T) {
 	s := checked("brave", 11)
 	ill := p.well(t, web)
 	p.HandIn(t, s)
 	p.frontends(t, s, plan.Active, "up")
-	// One after the other is found ill, and keeps the connections that it has.
+	// One after the other becomes unhealthy, and keeps its connections.
 	all := []world.Traffic{p.Load(t, "panic", s.HTTP(), 10, 50)}
 	world.During(t, all, "every server ill", func() {
 		ill()
@@ -98,7 +97,8 @@ func (p *pods) panicMode(t *testing.T) {
 	ill()
 }
 
-// noPanic: without that mode the route goes, and comes back with the servers.
+// noPanic checks that without panic mode the route is withdrawn, and returns with the
+// backends.
 func (p *pods) noPanic(t *testing.T) {
 	s := checked("timid", 12, "panic-mode: disabled", "forwarding-mode: "+string(service.DSRNAT))
 	ill := p.well(t, web)

@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead/fairlead/lab/e2e/internal/world"
 )
 
-// everyRoleTells asks the router, the reflector and a server's node what they
-// do: by their sockets, as an operator would.
+// everyRoleTells queries the router, the reflector and a backend node through their
+// sockets, as an operator would.
 func (p *pods) everyRoleTells(t *testing.T) {
 	prefix := p.Services[web].Prefix
 	hops := p.NextHops(web)

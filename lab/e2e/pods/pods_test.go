@@ -12,14 +12,14 @@ import (
 	"github.com/fairlead/fairlead/lab/paper"
 )
 
-// The paper's services that the stories use: web has three balancers, shop one
-// in generic XDP mode.
+// The paper's services in the scenarios: web has three load balancers, shop one in
+// generic XDP mode.
 const (
 	web = iota
 	shop
 )
 
-// pods is a world whose balancers live in pods, and its Services.
+// pods is an environment with load balancers in pods, and its Services.
 type pods struct {
 	*world.World
 	tunnel, direct, nat     world.Spec // of web
@@ -49,8 +49,8 @@ func newPods(t *testing.T) *pods {
 	return p
 }
 
-// TestPods tells the stories of balancers in pods, one after the other in one
-// network; each leaves it as it should be for the next.
+// TestPods runs the scenarios of load balancers in pods, one after the other in one
+// network; each leaves it ready for the next.
 func TestPods(t *testing.T) {
 	p := newPods(t)
 	t.Run("every method", p.everyMethod)
@@ -70,15 +70,15 @@ func TestPods(t *testing.T) {
 	t.Run("no panic", p.noPanic)
 }
 
-// everyMethod asks every Service by TCP and UDP, over IPv4 and IPv6, on ports
-// that differ from the servers'.
+// everyMethod reaches every Service over TCP and UDP, IPv4 and IPv6, on ports that differ
+// from the backends'.
 func (p *pods) everyMethod(t *testing.T) {
 	for _, s := range []world.Spec{p.tunnel, p.direct, p.nat, p.roundRobin} {
 		t.Run(s.Name, func(t *testing.T) { p.Reach(t, s, true) })
 	}
 }
 
-// genericMode does the same through a program that runs in generic mode.
+// genericMode does the same with a program in generic mode.
 func (p *pods) genericMode(t *testing.T) {
 	p.Eventually(t, "shop-lb1", func(s status.Status) error {
 		if s.DataPlane == nil || len(s.DataPlane.Attached) != 1 || !strings.Contains(s.DataPlane.Attached[0], "generic") {
@@ -91,7 +91,7 @@ func (p *pods) genericMode(t *testing.T) {
 	}
 }
 
-// again starts a balancer's agent anew after a signal ended it.
+// again restarts a load balancer's agent after a signal ended it.
 func (p *pods) again(t *testing.T, pod paper.Pod, sig syscall.Signal, args ...string) {
 	t.Helper()
 	old := p.Process(pod.Name)
@@ -109,7 +109,7 @@ func (p *pods) again(t *testing.T, pod paper.Pod, sig syscall.Signal, args ...st
 	p.AwaitBack(t, pod, started)
 }
 
-// restart ends each balancer in turn, gently and by force, under load.
+// restart stops each load balancer, one at a time, gracefully and by SIGKILL, under load.
 func (p *pods) restart(t *testing.T) {
 	stateless := []world.Traffic{
 		p.Load(t, "tunnel", p.tunnel.HTTP(), 20, 50),
@@ -117,8 +117,8 @@ func (p *pods) restart(t *testing.T) {
 		p.Load(t, "dsr-nat", p.direct.HTTP(), 20, 50),
 		p.Load(t, "dsr-nat over IPv6", p.direct.HTTP6(), 10, 20),
 	}
-	// A connection of fullnat lives in one balancer, and breaks where the
-	// router sends it to another meanwhile.
+	// A connection with fullnat lives in one load balancer, and breaks if the router
+	// sends it to another in the meantime.
 	nat := p.Load(t, "fullnat", p.nat.HTTP(), 20, 20)
 	mark := nat.Mark()
 	for _, pod := range p.Balancers(web) {
@@ -137,8 +137,8 @@ func (p *pods) restart(t *testing.T) {
 	world.During(t, []world.Traffic{nat}, "nothing, after the restarts", func() { nat.AwaitSettled(t) })
 }
 
-// restartAlone restarts a service's only balancer: what it remembers of
-// connections is still there, and they go on.
+// restartAlone restarts a service's only load balancer: its tracked flows are still
+// there, and connections continue.
 func (p *pods) restartAlone(t *testing.T) {
 	all := []world.Traffic{
 		p.Load(t, "fullnat alone", p.shopNAT.HTTP(), 20, 0),

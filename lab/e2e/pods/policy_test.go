@@ -18,8 +18,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// pastTheBalancers has a client tunnel its packets straight to a backend, as a
-// balancer does: what loadBalancerSourceRanges says holds there too.
+// pastTheBalancers has a client tunnel its packets straight to a backend, like a load
+// balancer: loadBalancerSourceRanges applies there too.
 func (p *pods) pastTheBalancers(t *testing.T) {
 	s := world.Spec{Name: "private", Of: web, Host: 13}
 	restrict := func(ranges string) {
@@ -49,7 +49,7 @@ func (p *pods) pastTheBalancers(t *testing.T) {
 	eventually(true, "a client inside the source ranges again gets no answer")
 }
 
-// routeToPod has the router lead clients to a pod itself, as many networks do.
+// routeToPod makes the router route clients directly to a pod, as many networks do.
 func (p *pods) routeToPod(t *testing.T, pod paper.Pod) (remove func()) {
 	t.Helper()
 	change := func(verb string) {
@@ -63,7 +63,7 @@ func (p *pods) routeToPod(t *testing.T, pod paper.Pod) (remove func()) {
 	return func() { change("del") }
 }
 
-// asksPast sends a datagram for a VIP to a backend itself, in IP in IP, and says
+// asksPast sends a datagram for a VIP directly to a backend, in IP in IP, and reports
 // whether the VIP answers it.
 func (p *pods) asksPast(t *testing.T, backend netip.Addr, vip netip.AddrPort) bool {
 	t.Helper()

@@ -15,13 +15,13 @@ import (
 	"github.com/fairlead/fairlead/lab/paper"
 )
 
-// beside is the traffic that whatever is refused must not hurt.
+// beside starts the traffic that rejected input must not affect.
 func (p *pods) beside(t *testing.T) []world.Traffic {
 	return []world.Traffic{p.Load(t, "tunnel", p.tunnel.HTTP(), 10, 50), p.Load(t, "dsr-nat", p.direct.HTTP(), 10, 50)}
 }
 
-// refusedInput hands in one wrong version of a Service that is served after
-// the other; the former stays in force.
+// refusedInput writes one invalid version after the other of a Service in use; the
+// previous version stays in force.
 func (p *pods) refusedInput(t *testing.T) {
 	traffic := p.beside(t)
 	good := p.tunnel.Manifest(p.World)
@@ -62,8 +62,8 @@ func (p *pods) refusedInput(t *testing.T) {
 	}
 }
 
-// refusedFrontends hands in Services that are well-formed and cannot be
-// served, each beside those that are.
+// refusedFrontends writes Services that are well-formed but cannot be served, next to
+// others that are served.
 func (p *pods) refusedFrontends(t *testing.T) {
 	lonely := world.Spec{Name: "lonely", Of: web, Host: 21}
 	wrongFamily := world.Spec{Name: "family", Of: web, Host: 22, Annotations: []string{"forwarding-mode: dsr-nat"}}
@@ -116,9 +116,9 @@ func (p *pods) refusedFrontends(t *testing.T) {
 	}
 }
 
-// programmedStays breaks the manifest of a Service, and hands in another that claims its
-// address and is older. Both balancers and nodes serve on as they did, also when their
-// agents have been restarted or killed since.
+// programmedStays breaks the manifest of a Service, and writes another, older one that
+// claims its address. Load balancers and nodes keep serving as before, also after their
+// agents have been restarted or killed.
 func (p *pods) programmedStays(t *testing.T) {
 	traffic := p.beside(t)
 	file, good := p.tunnel.Name+".yaml", p.tunnel.Manifest(p.World)
@@ -180,7 +180,7 @@ func (p *pods) programmedStays(t *testing.T) {
 	})
 }
 
-// remove takes a file out of the web service's folders.
+// remove removes a file from the web service's folders.
 func (p *pods) remove(t *testing.T, file string) {
 	t.Helper()
 	for _, folder := range []string{p.Services[web].Name, "all"} {
@@ -190,8 +190,8 @@ func (p *pods) remove(t *testing.T, file string) {
 	}
 }
 
-// folderAndFiles takes the balancers' folder away for a while, and writes a
-// file in two halves.
+// folderAndFiles removes the load balancers' folder for a while, and writes a file in two
+// halves.
 func (p *pods) folderAndFiles(t *testing.T) {
 	traffic := p.beside(t)
 	folder := cluster.Manifests(p.Services[web].Name)
@@ -210,7 +210,7 @@ func (p *pods) folderAndFiles(t *testing.T) {
 	file := filepath.Join(folder, p.tunnel.Name+".yaml")
 	whole := p.tunnel.Manifest(p.World)
 	world.During(t, traffic, "a file half written", func() {
-		// In the middle of a word of the Service; of its slices nothing is left.
+		// In the middle of a word of the Service; its slices are missing.
 		half := whole[:strings.Index(whole, "LoadBalancer")+4]
 		if err := os.WriteFile(file, []byte(half), 0o644); err != nil {
 			t.Fatal(err)
@@ -223,8 +223,8 @@ func (p *pods) folderAndFiles(t *testing.T) {
 	})
 }
 
-// peer waits until an agent's only peer has an error with all of these words,
-// or, without words, is established.
+// peer waits until an agent's only peer has an error with all of these words, or, without
+// words, is established.
 func (p *pods) peer(t *testing.T, agent string, words ...string) {
 	t.Helper()
 	p.Eventually(t, agent, func(s status.Status) error {
@@ -239,8 +239,7 @@ func (p *pods) peer(t *testing.T, agent string, words ...string) {
 	})
 }
 
-// refusedPeers starts a further balancer with one wrong setting of BGP after
-// the other.
+// refusedPeers starts another load balancer with one invalid BGP setting after the other.
 func (p *pods) refusedPeers(t *testing.T) {
 	traffic := p.beside(t)
 	password := filepath.Join(t.TempDir(), "password")
@@ -286,7 +285,7 @@ func (p *pods) refusedPeers(t *testing.T) {
 	})
 }
 
-// secondAgents starts agents that get into the way of one that runs.
+// secondAgents starts agents that conflict with a running one.
 func (p *pods) secondAgents(t *testing.T) {
 	traffic := p.beside(t)
 	first := p.Balancers(web)[0]
@@ -295,7 +294,7 @@ func (p *pods) secondAgents(t *testing.T) {
 		t.Fatal(err)
 	}
 	own := filepath.Join(t.TempDir(), "socket")
-	t.Cleanup(func() { // the folders that they made before they were refused
+	t.Cleanup(func() { // the folders that they created before they were rejected
 		if err := os.RemoveAll("/sys/fs/bpf/second"); err != nil {
 			t.Error(err)
 		}

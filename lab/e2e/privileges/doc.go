@@ -1,5 +1,4 @@
-// Package privileges has nothing but tests of what the roles need of Linux
-// capabilities: the real binary does each role's work with exactly those that
-// internal/privilege lists, and fails or says what it lacks without any one of
-// them.
+// Package privileges contains only tests of the Linux capabilities that roles need: the
+// real binary does each role's work with exactly those that internal/privilege lists, and
+// without any one of them fails or reports what it lacks.
 package privileges

@@ -15,13 +15,13 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// cluster runs a control plane in router.
+// cluster runs a control plane on the host router.
 func (p *place) cluster() *kube.Cluster {
 	p.t.Helper()
 	return kube.Start(p.t, kube.Options{Host: p.lab.Host("router").Namespace(), Address: netip.MustParseAddr("10.0.0.254")})
 }
 
-// controller: a Service gets its address, which a balancer serves.
+// controller checks that a Service gets its address, which a load balancer serves.
 func controller(p *place, caps privilege.Set) error {
 	c := p.cluster()
 	for _, pattern := range []string{"manifests/namespace.yaml", "crds/*.yaml"} {
@@ -70,8 +70,8 @@ ports: [{name: http, port: 80}, {name: echo, port: 53, protocol: UDP}]
 endpoints: [{addresses: [%s], conditions: {ready: true}}]
 `
 
-// serviceProxy: a Service answers on the node, and a socket in another namespace
-// ends whose endpoint is gone.
+// serviceProxy checks that a Service answers on the node, and that a socket in another
+// namespace is closed when its endpoint is gone.
 func serviceProxy(p *place, caps privilege.Set) error {
 	c := p.cluster()
 	must(p.t, c.Apply(p.t.Context(), fmt.Sprintf(clusterService, "10.0.0.21")+`
@@ -82,7 +82,7 @@ metadata: {name: lb}
 `))
 	cgroup := testkit.EnterCgroup(p.t) // this process's sockets are the clients
 	lb := p.agent("lb", caps, "--kubernetes", "--kubeconfig", c.Kubeconfig, "--role", "proxy", "--cgroup", cgroup, "--health-address", "")
-	defer func() { // or the cgroup could not end
+	defer func() { // otherwise the cgroup could not be removed
 		must(p.t, lb.Kill())
 		<-lb.Done()
 	}()
@@ -99,7 +99,7 @@ metadata: {name: lb}
 	return p.endsSocket(lb, func() { must(p.t, c.Apply(p.t.Context(), fmt.Sprintf(clusterService, "10.0.0.22"))) })
 }
 
-// endsSocket has a UDP socket of another namespace lose its endpoint.
+// endsSocket removes the endpoint of a UDP socket in another namespace.
 func (p *place) endsSocket(lb *process, lose func()) error {
 	var socket net.Conn
 	must(p.t, p.lab.Host("web").Do(func() (err error) {

@@ -11,10 +11,10 @@ import (
 
 // story is a role's work.
 type story struct {
-	// beside are roles that the process has, too.
+	// beside are additional roles of the process.
 	beside []string
-	// run does the work with these capabilities, and gives what was said where that
-	// fails.
+	// run does the work with these capabilities, and returns the process's output as an
+	// error if that fails.
 	run func(p *place, caps privilege.Set) error
 }
 
@@ -36,11 +36,11 @@ var stories = map[string]story{
 	privilege.CNI:            {run: plugin},
 }
 
-// elsewhere are roles whose story needs another kernel: dataplane/ipvs has it.
+// elsewhere are roles whose test needs another kernel: dataplane/ipvs has it.
 var elsewhere = []string{privilege.BalancerIPVS}
 
-// TestRoles runs each role with exactly what the table says, and then without each
-// of that. The first must work and the others must not, each with words that name
+// TestRoles runs each role with exactly the capabilities in the table, and then without
+// each of them. The first must work and the others must not, and their errors must name
 // what is missing.
 func TestRoles(t *testing.T) {
 	testkit.WatchSources(t)

@@ -20,12 +20,12 @@ import (
 	vdnmodel "github.com/fairlead/fairlead/vdn"
 )
 
-// withRouter starts a router that balancers dial.
+// withRouter starts a router to which load balancers connect.
 func (p *place) withRouter(caps privilege.Set) *process {
 	return p.start("router", caps, "router", "--router-id", "10.0.0.254", "--listen-range", "10.0.0.0/24", "--socket", p.socket("router"), "--bfd=false")
 }
 
-// routed says whether the router sends what is for the VIP to lb.
+// routed checks that the router sends packets for the VIP to lb.
 func (p *place) routed() error {
 	routes, err := p.lab.Host("router").Routes(netip.PrefixFrom(vip.Addr(), 32))
 	if err == nil && (len(routes) != 1 || !strings.HasSuffix(routes[0], ": 10.0.0.1")) {
@@ -34,10 +34,10 @@ func (p *place) routed() error {
 	return err
 }
 
-// balancer: its session is up, and the VIP answers.
+// balancer checks that its session is up, and that the VIP answers.
 func balancer(p *place, caps privilege.Set) error { return balancers(p, caps, 1) }
 
-// takeover: so it is again after a restart.
+// takeover checks the same after a restart.
 func takeover(p *place, caps privilege.Set) error { return balancers(p, caps, 2) }
 
 func balancers(p *place, caps privilege.Set, n int) error {
@@ -53,14 +53,14 @@ func balancers(p *place, caps privilege.Set, n int) error {
 	return nil
 }
 
-// layer2: the client, which has no route there, finds the VIP by ARP.
+// layer2 checks that the client, which has no route to the VIP, finds it by ARP.
 func layer2(p *place, caps privilege.Set) error {
 	at := netip.MustParseAddrPort("10.0.0.200:80")
 	lb := p.agent("lb", caps, "--manifest-dir", p.services(at.Addr().String(), "fullnat"), "--l2-interfaces", "eth0", "--l2-members", "10.0.0.1")
 	return lb.until(func() error { return p.answered(at) })
 }
 
-// ownBPFFS: the agent mounts what it pins on.
+// ownBPFFS checks that the agent mounts the file system for its pins.
 func ownBPFFS(p *place, caps privilege.Set) error {
 	at := filepath.Join(p.dir, "bpf")
 	p.t.Cleanup(func() { _ = unix.Unmount(filepath.Join(at, "fairlead/balancer"), unix.MNT_DETACH) }) // where it was mounted
@@ -68,7 +68,8 @@ func ownBPFFS(p *place, caps privilege.Set) error {
 	return lb.until(func() error { return p.answered(vip) })
 }
 
-// server: it takes connections out of the balancer's tunnel, and answers as the VIP.
+// server checks that it decapsulates connections from the load balancer's tunnel, and
+// answers as the VIP.
 func server(p *place, caps privilege.Set) error {
 	services := p.services(vip.Addr().String(), "tunnel")
 	p.agent("lb", privilege.All, "--manifest-dir", services)
@@ -76,7 +77,8 @@ func server(p *place, caps privilege.Set) error {
 	return web.until(func() error { return p.answered(vip) })
 }
 
-// router: it dials a balancer's peer, and installs what that tells.
+// router checks that it connects to a load balancer's peer, and installs the routes of
+// that peer.
 func router(p *place, caps privilege.Set) error {
 	p.start("web", privilege.All, "reflector", "--router-id", "10.0.0.21", "--client-range", "10.0.0.1/32", "--router-range", "10.0.0.254",
 		"--socket", p.socket("web"), "--bfd=false")
@@ -85,14 +87,14 @@ func router(p *place, caps privilege.Set) error {
 	return r.until(p.routed)
 }
 
-// routerListens: the balancer dials it.
+// routerListens checks that the load balancer connects to it.
 func routerListens(p *place, caps privilege.Set) error {
 	r := p.withRouter(caps)
 	p.agent("lb", privilege.All, "--manifest-dir", p.services(vip.Addr().String(), "fullnat"), "--peer", "10.0.0.254")
 	return r.until(p.routed)
 }
 
-// reflector: a balancer has a session with it.
+// reflector checks that a load balancer has a session with it.
 func reflector(p *place, caps privilege.Set) error {
 	r := p.start("router", caps, "reflector", "--router-id", "10.0.0.254", "--client-range", "10.0.0.0/24", "--router-range", "10.0.0.21",
 		"--socket", p.socket("router"), "--bfd=false")
@@ -100,7 +102,7 @@ func reflector(p *place, caps privilege.Set) error {
 	return r.until(func() error { return p.established("lb") })
 }
 
-// cleanup takes off what an agent that was killed left.
+// cleanup removes what a killed agent left.
 func cleanup(p *place, caps privilege.Set) error {
 	lb := p.agent("lb", privilege.All, "--manifest-dir", p.services(vip.Addr().String(), "fullnat"))
 	if err := lb.until(func() error { return p.answered(vip) }); err != nil {
@@ -108,7 +110,7 @@ func cleanup(p *place, caps privilege.Set) error {
 	}
 	must(p.t, lb.Kill())
 	<-lb.Done()
-	must(p.t, p.answered(vip)) // the programs go on: there is something to take off
+	must(p.t, p.answered(vip)) // the programs are still running: there is something to remove
 	if err := p.start("lb", caps, "cleanup", "--bpffs", p.bpffs("lb")).succeeds(); err != nil {
 		return err
 	}
@@ -122,7 +124,7 @@ func cleanup(p *place, caps privilege.Set) error {
 	return nil
 }
 
-// cleanupVDN takes off what a node's daemon left at a pod.
+// cleanupVDN removes what a node's daemon left at a pod.
 func cleanupVDN(p *place, caps privilege.Set) error {
 	n, err := p.withNode(privilege.All)
 	must(p.t, err)
@@ -155,7 +157,7 @@ func (p *place) withVDN(caps privilege.Set) *process {
 	return v
 }
 
-// vdn: the controller takes a network and tells it.
+// vdn checks that the controller accepts a network and lists it.
 func vdn(p *place, caps privilege.Set) error {
 	v := p.withVDN(caps)
 	return v.until(func() error {
@@ -177,7 +179,7 @@ func (p *place) attach(verb string, caps privilege.Set) error {
 	return p.startCommand("lb", caps, cmd).succeeds()
 }
 
-// plugin: a pod gets its device, and loses it.
+// plugin checks that a pod gets its device, and loses it.
 func plugin(p *place, caps privilege.Set) error {
 	must(p.t, testkit.BuildPackage(filepath.Join(world.Ground, "fairlead-cni"), "github.com/fairlead/fairlead/cmd/fairlead-cni"))
 	p.withVDN(privilege.All)
@@ -190,7 +192,7 @@ func plugin(p *place, caps privilege.Set) error {
 	return p.attach("DEL", caps)
 }
 
-// vdnNode: the node enforces the plan at the uplink and at a pod's device.
+// vdnNode checks that the node enforces the plan at the uplink and at a pod's device.
 func vdnNode(p *place, caps privilege.Set) error {
 	_, err := p.withNode(caps)
 	return err
@@ -216,7 +218,7 @@ func (p *place) withNode(caps privilege.Set) (*process, error) {
 	})
 }
 
-// nodeHolds says whether the controller knows a node that holds the newest plan.
+// nodeHolds checks that the controller knows a node that enforces the newest plan.
 func (p *place) nodeHolds(name string) error {
 	look := p.start("lb", 0, "vdn", "get", "nodes", "-o", "json")
 	if err := look.succeeds(); err != nil {

@@ -31,13 +31,13 @@ func TestMain(m *testing.M) {
 	world.Main(m)
 }
 
-// place is where a role works, made anew for each run:
+// place is the network in which a role runs, created for each run:
 //
 //	client 10.0.0.9 ──────┐          ┌── lb 10.0.0.1
 //	                      ├─ switch ─┤
 //	router 10.0.0.254 ────┘          └── web 10.0.0.21
 //
-// The client sends what is for the VIP to lb. pod is a host without a device.
+// The client sends packets for the VIP to lb. pod is a host without a device.
 type place struct {
 	t   *testing.T
 	lab *lab.Lab
@@ -57,7 +57,7 @@ func newPlace(t *testing.T) *place {
 		top.Hosts = append(top.Hosts, lab.HostSpec{Name: name})
 		top.Links = append(top.Links, lab.Link{A: end, B: lab.Port("switch").ForXDP()})
 	}
-	dir := t.TempDir() // goes after the lab, whose processes write to it
+	dir := t.TempDir() // removed after the lab, whose processes write to it
 	p := &place{t: t, lab: labtest.Build(t, top), dir: dir}
 	ln, err := p.lab.Host("web").Listen("tcp", ":80")
 	must(t, err)
@@ -73,7 +73,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// services writes a folder with the Service of the VIP, and gives its path.
+// services writes a folder with the Service of the VIP, and returns its path.
 func (p *place) services(address, method string) string {
 	p.t.Helper()
 	dir := filepath.Join(p.dir, "services")
@@ -95,7 +95,7 @@ endpoints: [{addresses: [10.0.0.21]}]
 	return dir
 }
 
-// process is a fairlead, or its plugin, that runs.
+// process is a running fairlead, or its plugin.
 type process struct {
 	*lab.Process
 	place *place
@@ -103,7 +103,7 @@ type process struct {
 	said  *said
 }
 
-// said keeps what a process says.
+// said collects the output of a process.
 type said struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -141,7 +141,7 @@ func (p *place) startCommand(host string, caps privilege.Set, cmd *exec.Cmd) *pr
 	return started
 }
 
-// agent is start for an agent, with what the place needs.
+// agent is start for an agent, with the common arguments.
 func (p *place) agent(host string, caps privilege.Set, args ...string) *process {
 	p.t.Helper()
 	own := []string{"agent", "--node", host, "--socket", p.socket(host), "--bpffs", p.bpffs(host), "--bfd=false", "--graceful-shutdown-period=0s"}
@@ -156,12 +156,12 @@ func (p *place) bpffs(host string) string {
 	return filepath.Join("/sys/fs/bpf", filepath.Base(p.dir)+host)
 }
 
-// complaint is what a process says whom the kernel refuses something.
+// complaint matches the output of a process when the kernel rejects a call.
 var complaint = regexp.MustCompile(`operation not permitted|permission denied|EPERM|EACCES`)
 
-// until waits until a goal is reached, and gives nil; or until the process ends or
-// complains of the kernel, and gives what it said. It ends the test where neither
-// comes.
+// until waits until a goal is reached, and returns nil; or until the process ends or
+// reports an error of the kernel, and returns its output. It fails the test if neither
+// happens.
 func (c *process) until(goal func() error) error {
 	c.place.t.Helper()
 	var err error
@@ -174,7 +174,7 @@ func (c *process) until(goal func() error) error {
 		}
 		text := c.said.String()
 		if complaint.MatchString(text) {
-			// What it says of its end, if that is what comes of it, is worth waiting for.
+			// If the process is about to exit, wait for its last output.
 			select {
 			case <-c.Done():
 			case <-time.After(time.Second):
@@ -192,7 +192,7 @@ func (c *process) until(goal func() error) error {
 	return nil
 }
 
-// succeeds waits for the end of a command, and gives what it said where it failed.
+// succeeds waits for the end of a command, and returns its output if it failed.
 func (c *process) succeeds() error {
 	if err := c.Wait(); err != nil {
 		return fmt.Errorf("%w: %s", err, c.said)
@@ -200,7 +200,7 @@ func (c *process) succeeds() error {
 	return nil
 }
 
-// answered asks for the VIP from the client.
+// answered sends a request to the VIP from the client.
 func (p *place) answered(at netip.AddrPort) error {
 	name, err := world.AskHTTP(p.t.Context(), p.lab.Host("client"), at)
 	if err == nil && name != "web" {
@@ -209,7 +209,7 @@ func (p *place) answered(at netip.AddrPort) error {
 	return err
 }
 
-// established asks an agent, router or reflector for its only session.
+// established checks the only session of an agent, router or reflector.
 func (p *place) established(host string) error {
 	s, err := status.Fetch(p.t.Context(), p.socket(host))
 	if err != nil {

@@ -11,9 +11,10 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// TestBadNextHop: the router's only way to one of four balancers is a device without
-// a carrier, so that the kernel rejects its next hop. The routes go over the other
-// three, status names what is degraded and why, and all heals when the way is back.
+// TestBadNextHop checks a router whose only path to one of four load balancers is a
+// device without a carrier, so that the kernel rejects its next hop. The routes use the
+// other three, status reports what is degraded and why, and everything recovers when the
+// path is back.
 func TestBadNextHop(t *testing.T) {
 	u := newUpstream(t)
 	u.ip("link", "add", "dead", "type", "veth", "peer", "name", "far")

@@ -1,3 +1,3 @@
-// Package router holds nothing but tests of the whole: the router and the
-// reflectors as processes that die, with traffic by what they installed.
+// Package router contains only end-to-end tests: the router and the reflectors as
+// processes that are killed, with traffic over the routes that they installed.
 package router

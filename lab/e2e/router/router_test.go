@@ -24,8 +24,8 @@ import (
 	"github.com/fairlead/fairlead/router"
 )
 
-// upstream is the router's side of a system alone, with real processes: four
-// nodes that answer themselves, whose balancers do nothing but speak.
+// upstream is only the router's side of a system, with real processes: four nodes that
+// answer requests themselves, and whose load balancers only speak BGP.
 //
 //	client 192.168.0.2 ── router .1 / 10.0.0.110 ── switch ─┬─ node-1 … node-4, 10.0.1.1 … .4
 //	                                                        ├─ reflector 10.0.0.109
@@ -35,15 +35,15 @@ type upstream struct {
 	l     *lab.Lab
 	dir   string
 	flows *flows.Flows
-	// before is who answered each flow first.
+	// before is the node that first answered each flow.
 	before []string
 	orders []*json.Encoder
 }
 
 const balancedFlows = 100
 
-// noBFD: a process that a busy machine gives no processor for a second would be
-// dead to its peers.
+// noBFD is set because peers would consider a process dead that gets no CPU for a second
+// on a busy machine.
 const noBFD = "--bfd=false"
 
 func newUpstream(t *testing.T) *upstream {
@@ -86,7 +86,7 @@ func newUpstream(t *testing.T) *upstream {
 	return u
 }
 
-// start runs fairlead in a host until it takes commands.
+// start runs fairlead in a host until it accepts commands.
 func (u *upstream) start(host string, args ...string) *lab.Process {
 	u.t.Helper()
 	socket := filepath.Join(u.dir, host+".sock")
@@ -123,7 +123,7 @@ func (u *upstream) router(args ...string) *lab.Process {
 	return u.start("router", append([]string{"router", noBFD}, args...)...)
 }
 
-// speak has all nodes announce the service, and answer there.
+// speak has all nodes advertise the service, and answer there.
 func (u *upstream) speak(prefix string) {
 	u.t.Helper()
 	for i := 1; i <= 4; i++ {
@@ -145,7 +145,7 @@ func (u *upstream) speak(prefix string) {
 	}
 }
 
-// ask opens the flows once the router spreads them over so many nodes.
+// ask opens the flows once the routes are as wanted.
 func (u *upstream) ask(want string) {
 	u.t.Helper()
 	u.until(want)
@@ -156,8 +156,8 @@ func (u *upstream) ask(want string) {
 	}
 }
 
-// unharmed does something beside the flows, none of which may lose a datagram,
-// nor move where they may not.
+// unharmed calls do while the flows are active. None may lose a datagram, nor move unless
+// mayMove is set.
 func (u *upstream) unharmed(what string, mayMove bool, do func()) {
 	u.t.Helper()
 	moved, err := u.flows.During(u.before, do)
@@ -174,7 +174,7 @@ func (u *upstream) unharmed(what string, mayMove bool, do func()) {
 	u.flows.Sent, u.flows.Lost = 0, 0
 }
 
-// table shows the routes to the service.
+// table returns the routes to the service.
 func (u *upstream) table() string {
 	routes, err := u.l.Host("router").Routes(netip.MustParsePrefix("10.128.0.0/24"))
 	if err != nil {
@@ -193,8 +193,8 @@ func (u *upstream) until(want string) {
 	})
 }
 
-// peersUp waits until so many sessions of a host's process are up, and it has told,
-// or heard of, so many routes.
+// peersUp waits until this number of sessions of a host's process are up, and it has sent
+// or received this number of routes.
 func (u *upstream) peersUp(host string, want, routes int) {
 	u.t.Helper()
 	testkit.Eventually(u.t, world.Within, func() error {
@@ -235,8 +235,8 @@ func (u *upstream) end(p *lab.Process, how func() error) {
 	<-p.Done()
 }
 
-// TestRouterStartsAnew kills the router's process, and ends it as one does for
-// an upgrade, under traffic: no packet is lost, and no flow changes its balancer.
+// TestRouterStartsAnew kills the router's process, and stops it as for an upgrade, under
+// traffic: no packet is lost, and no flow changes its load balancer.
 func TestRouterStartsAnew(t *testing.T) {
 	u := newUpstream(t)
 	u.reflector("reflector", "10.0.0.109", "10.0.0.109")
@@ -249,16 +249,16 @@ func TestRouterStartsAnew(t *testing.T) {
 		u.end(router, how)
 		router = u.router(args...)
 		u.peersUp("router", 2, 2*4)
-		time.Sleep(time.Second) // what it takes wrongly for gone goes now
+		time.Sleep(time.Second) // until it would remove routes that it wrongly considers stale
 	}
 	u.unharmed("SIGKILL of the router", false, func() { again(router.Kill) })
 	u.unharmed("SIGTERM of the router", false, func() { again(func() error { return router.Signal(unix.SIGTERM) }) })
 	u.until(allFour)
 }
 
-// TestReflectorsDie kills either of two reflectors, with one cluster id and with
-// two, in front of routers of three makes: next hops are not doubled, no packet
-// is lost, and no flow changes its balancer.
+// TestReflectorsDie kills either of two reflectors, with one cluster ID and with two, in
+// front of three router implementations: next hops are not duplicated, no packet is lost,
+// and no flow changes its load balancer.
 func TestReflectorsDie(t *testing.T) {
 	for _, router := range []string{"fairlead", "frr", "bird"} {
 		for _, cluster := range []string{"one cluster id", "two cluster ids"} {
@@ -295,8 +295,7 @@ func TestReflectorsDie(t *testing.T) {
 	}
 }
 
-// foreign runs FRR or BIRD as docs/router.md has them, but for the services'
-// prefix.
+// foreign runs FRR or BIRD as in docs/router.md, except for the services' prefix.
 func (u *upstream) foreign(kind foreign.Kind) {
 	u.t.Helper()
 	files := map[string]string{}
@@ -329,8 +328,8 @@ func (u *upstream) foreign(kind foreign.Kind) {
 	})
 }
 
-// TestBesideFRRIsKilled kills the process that makes FRR's routes resilient: what
-// it put into the kernel goes, and packets take FRR's own routes.
+// TestBesideFRRIsKilled kills the process that makes FRR's routes resilient: what it
+// wrote to the kernel is removed, and packets use FRR's own routes.
 func TestBesideFRRIsKilled(t *testing.T) {
 	u := newUpstream(t)
 	u.reflector("reflector", "10.0.0.109", "10.0.0.109")

@@ -20,8 +20,8 @@ import (
 // compared with the default of the flag.
 var elsewhere = map[string]string{"tcp 10256": config.DefaultAgent().ServiceProxy.Health}
 
-// TestPorts: docs/security.md lists every port on which a role listens, and none
-// besides. What says that it is 127.0.0.1's is.
+// TestPorts checks that docs/security.md lists every port on which a role listens, and no
+// others, and which of them are on 127.0.0.1.
 func TestPorts(t *testing.T) {
 	p := newPlace(t)
 	documented := documentedPorts(t)
@@ -54,7 +54,7 @@ func TestPorts(t *testing.T) {
 	})
 }
 
-// listeners runs all roles that need no API server, with what makes them listen.
+// listeners runs all roles that need no API server, with the flags that make them listen.
 func (p *place) listeners() {
 	p.t.Helper()
 	must(p.t, os.Mkdir(p.path("services"), 0o755))
@@ -73,7 +73,7 @@ func (p *place) keep(process *lab.Process) { p.running = append(p.running, proce
 
 var portRow = regexp.MustCompile(`(?m)^\| ((?:tcp|udp) \d+) \| [^|]* \| ([^| ]+)`)
 
-// documentedPorts gives what the page says that a port is bound to.
+// documentedPorts returns the addresses that the page lists for each port.
 func documentedPorts(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile("../../../docs/security.md")
@@ -90,12 +90,12 @@ func documentedPorts(t *testing.T) map[string]string {
 	return all
 }
 
-// states of sockets as /proc/net shows them: that of a TCP socket which listens, and
-// of a UDP socket which is connected to nobody (include/net/tcp_states.h).
+// states are socket states in /proc/net: a listening TCP socket, and an unconnected UDP
+// socket (include/net/tcp_states.h).
 var states = map[string]string{"tcp": "0A", "tcp6": "0A", "udp": "07", "udp6": "07"}
 
-// sockets gives the ports on which a process, and no other of its namespace, takes
-// what others send. Ephemeral ports are those of its own requests.
+// sockets returns the ports on which a process, and no other in its namespace, accepts
+// data. Ephemeral ports belong to its own requests.
 func sockets(t *testing.T, process *lab.Process) map[string]netip.Addr {
 	t.Helper()
 	own := inodes(t, process.PID())
@@ -119,7 +119,7 @@ func sockets(t *testing.T, process *lab.Process) map[string]netip.Addr {
 	return all
 }
 
-// inodes are those of a process's sockets.
+// inodes returns those of a process's sockets.
 func inodes(t *testing.T, pid int) (all []string) {
 	t.Helper()
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
@@ -134,7 +134,8 @@ func inodes(t *testing.T, pid int) (all []string) {
 	return all
 }
 
-// address reads one of /proc/net: words in the machine's order, here little-endian.
+// address parses an address of /proc/net: words in the machine's byte order, here
+// little-endian.
 func address(t *testing.T, text string) netip.AddrPort {
 	t.Helper()
 	host, port, _ := strings.Cut(text, ":")

@@ -27,18 +27,18 @@ import (
 
 func TestMain(m *testing.M) { world.Main(m) }
 
-// place is two hosts, lb 10.0.0.1 and router 10.0.0.254, and a pod without a device.
-// All that is said there is kept in one file a process.
+// place is two hosts, lb 10.0.0.1 and router 10.0.0.254, and a pod without a device. The
+// output of each process is stored in a file.
 type place struct {
 	t   *testing.T
 	lab *lab.Lab
 	dir string
-	// secrets are the values, by what they are.
+	// secrets are the secret values, by name.
 	secrets map[string]string
-	// said are the outputs of commands that have ended, by their arguments.
+	// said are the outputs of completed commands, by their arguments.
 	said map[string]string
 	n    int
-	// running are those that TestPorts looks at.
+	// running are the processes that TestPorts inspects.
 	running []*lab.Process
 }
 
@@ -63,7 +63,7 @@ func newPlace(t *testing.T) *place {
 
 func (p *place) path(name string) string { return filepath.Join(p.dir, name) }
 
-// secret makes a value up, and gives a file with it in a text, where that has a %s.
+// secret generates a value, and returns a file with it in a text that has a %s.
 func (p *place) secret(name, text string) (file string) {
 	p.t.Helper()
 	value := fmt.Sprintf("s3cr3t-%s-%d", strings.ReplaceAll(name, "/", "-"), time.Now().UnixNano()%1e9)
@@ -73,7 +73,7 @@ func (p *place) secret(name, text string) (file string) {
 	return file
 }
 
-// start runs fairlead in a host, as loud as it can be.
+// start runs fairlead in a host, at its highest log level.
 func (p *place) start(host string, args ...string) *lab.Process {
 	p.t.Helper()
 	p.n++
@@ -87,7 +87,7 @@ func (p *place) start(host string, args ...string) *lab.Process {
 	return process
 }
 
-// run runs a command to its end, and keeps what it says, whatever that is.
+// run runs a command to its end, and stores its output, whether it succeeds or not.
 func (p *place) run(host string, cmd *exec.Cmd) string {
 	p.t.Helper()
 	var said strings.Builder
@@ -104,8 +104,8 @@ func (p *place) fairlead(host string, args ...string) string {
 	return p.run(host, exec.Command(world.Binary, args...))
 }
 
-// TestNothingTells configures a secret wherever one is taken, rightly and wrongly,
-// and looks for it in all that shows.
+// TestNothingTells configures a secret wherever one is accepted, correctly and
+// incorrectly, and searches all outputs for it.
 func TestNothingTells(t *testing.T) {
 	p := newPlace(t)
 	p.routing()
@@ -147,8 +147,8 @@ contexts: [{name: c, context: {cluster: c, user: u}}]
 current-context: c
 `
 
-// routing runs an agent with all that it is trusted with, a router that shares the
-// agents' password, and a reflector that has another one.
+// routing runs an agent with all its secrets, a router that shares the agents' password,
+// and a reflector that has another one.
 func (p *place) routing() {
 	p.t.Helper()
 	must(p.t, os.Mkdir(p.path("services"), 0o755))
@@ -158,14 +158,14 @@ func (p *place) routing() {
 		"--socket", p.path("router.sock"), "--metrics-address", "127.0.0.1:9001")
 	p.start("pod", "reflector", "--router-id", "10.0.0.253", "--client-range", "10.0.0.0/24", "--router-range", "10.0.0.254", "--listen", "127.0.0.1",
 		"--password-file", p.secret("reflector", "%s\n"), "--socket", p.path("reflector.sock"), "--metrics-address", "127.0.0.1:9002")
-	// Nobody listens there: errors that name the URL are the rule.
+	// Nobody listens there: there will be errors that contain the URL.
 	hook := p.secret("hook", "http://user:%[1]s@10.0.0.254:8/hook/%[1]s?token=%[1]s\n")
 	p.start("lb", "agent", "--manifest-dir", p.path("services"), "--interface", "eth0", "--peer", "10.0.0.254", "--password-file", bgp,
 		"--l2-interfaces", "eth0", "--l2-members", "10.0.0.1,10.0.0.2", "--l2-password-file", p.secret("layer2", "%s\n"),
 		"--cloud", "webhook", "--webhook-url-file", hook, "--webhook-secret-file", p.secret("signs", "%s\n"),
 		"--role", "balancer,dsr", "--node-key-file", p.nodeKey(), "--require-node-key",
 		"--socket", p.path("agent.sock"), "--metrics-address", "127.0.0.1:9003")
-	// Nor there: the controller asks in vain, with a token.
+	// Nobody listens there either: the controller sends requests with a token in vain.
 	p.start("lb", "controller", "--kubeconfig", p.secret("kubeconfig", kubeconfig))
 	testkit.Eventually(p.t, world.Within, func() error {
 		s, err := status.Fetch(p.t.Context(), p.path("agent.sock"))
@@ -179,7 +179,7 @@ func (p *place) routing() {
 	})
 }
 
-// nodeKey makes a key of packets between nodes, and counts what is derived from it among
+// nodeKey generates a key for packets between nodes, and adds what is derived from it to
 // the secrets.
 func (p *place) nodeKey() (file string) {
 	p.t.Helper()
@@ -192,7 +192,7 @@ func (p *place) nodeKey() (file string) {
 	return file
 }
 
-// networks runs a controller of networks with TLS and a token, and a node.
+// networks runs a VDN controller with TLS and a token, and a node.
 func (p *place) networks() {
 	p.t.Helper()
 	cert, key := p.keys("lb")
@@ -226,7 +226,7 @@ func (p *place) networks() {
 	}
 }
 
-// keys makes a certificate for lb, and counts its key among the secrets.
+// keys creates a certificate for lb, and adds its key to the secrets.
 func (p *place) keys(name string) (cert, key string) {
 	p.t.Helper()
 	ca, err := pki.New(p.path("pki"))
@@ -238,7 +238,7 @@ func (p *place) keys(name string) (cert, key string) {
 	return ca.Crt(name), ca.Key(name)
 }
 
-// attach has the plugin ask with the token, and with another.
+// attach runs the plugin with the token, and with another one.
 func (p *place) attach() {
 	p.t.Helper()
 	program := filepath.Join(world.Ground, "fairlead-cni")
@@ -254,8 +254,7 @@ func (p *place) attach() {
 	}
 }
 
-// refused gives files that are not as they must be: what is wrong is told, and not
-// what is in them.
+// refused uses invalid files: errors say what is wrong, but do not show the content.
 func (p *place) refused() {
 	p.t.Helper()
 	long := p.secret("long", "%[1]s%[1]s%[1]s%[1]s%[1]s%[1]s\n")
@@ -274,7 +273,8 @@ func (p *place) refused() {
 		if said := p.fairlead("lb", args...); !strings.Contains(said, words) {
 			p.t.Errorf("%s does not say %q: %s", args, words, said)
 		}
-		// The command line itself is the caller's business, and ends with it.
+		// The command line itself is the caller's responsibility, and ends with the
+		// process.
 		p.said[words] = p.said[strings.Join(args, " ")]
 		delete(p.said, strings.Join(args, " "))
 	}
@@ -296,7 +296,7 @@ func (p *place) refused() {
 	}
 }
 
-// looks asks everything in every format.
+// looks runs all query commands in every format.
 func (p *place) looks() {
 	p.t.Helper()
 	for _, format := range []string{"table", "json", "yaml"} {
@@ -317,7 +317,7 @@ func (p *place) looks() {
 	}
 }
 
-// metrics asks what Prometheus asks.
+// metrics requests the metrics like Prometheus.
 func (p *place) metrics(host, address string) string {
 	p.t.Helper()
 	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, to string) (net.Conn, error) {
@@ -335,8 +335,8 @@ func (p *place) metrics(host, address string) string {
 	return text.String()
 }
 
-// scan looks for every secret in all of that, in the logs, and in what /proc shows of
-// every process of the sandbox but this one, which is no part of the product.
+// scan searches for every secret in all of that, in the logs, and in what /proc shows of
+// every process in the sandbox except this one, which is not part of the product.
 func (p *place) scan() {
 	p.t.Helper()
 	all := p.said
@@ -345,7 +345,7 @@ func (p *place) scan() {
 		must(p.t, err)
 		for _, file := range files {
 			text, err := os.ReadFile(file)
-			if err == nil { // it may have ended
+			if err == nil { // it may have exited
 				all[file] = string(text)
 			}
 		}

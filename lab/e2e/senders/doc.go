@@ -1,3 +1,3 @@
-// Package senders holds nothing but tests of the whole: packets between load balancers and
-// backend nodes, which check who sends them, by address and by a key.
+// Package senders contains only end-to-end tests of packets between load balancers and
+// backend nodes, which check their senders, by address and by a key.
 package senders

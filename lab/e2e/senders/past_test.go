@@ -22,7 +22,7 @@ import (
 func socketOf(name string) string { return cluster.Socket(name) }
 
 // asksPast has the client tunnel a datagram for a VIP straight to a backend, from its own
-// address or with that of a load balancer, and says whether the VIP answers.
+// address or with that of a load balancer, and reports whether the VIP answers.
 func (s *senders) asksPast(t *testing.T, six, forged bool) bool {
 	t.Helper()
 	spec := s.specs[0]
@@ -63,7 +63,7 @@ func (s *senders) asksPast(t *testing.T, six, forged bool) bool {
 	return err == nil
 }
 
-// route has the router lead clients to a pod itself, as many networks do.
+// route makes the router route clients directly to a pod, as many networks do.
 func (s *senders) route(t *testing.T, pod, via netip.Addr) (remove func()) {
 	t.Helper()
 	change := func(verb string) {
@@ -77,7 +77,7 @@ func (s *senders) route(t *testing.T, pod, via netip.Addr) (remove func()) {
 	return func() { change("del") }
 }
 
-// tunnelled is a datagram in a tunnel from a sender to a backend.
+// tunnelled returns a datagram in a tunnel from a sender to a backend.
 func tunnelled(sender, backend netip.Addr, from, vip netip.AddrPort) ([]byte, error) {
 	udp := &layers.UDP{SrcPort: layers.UDPPort(from.Port()), DstPort: layers.UDPPort(vip.Port())}
 	inner, outer := header(from.Addr(), vip.Addr(), layers.IPProtocolUDP), header(sender, backend, layers.IPProtocolIPv4)
@@ -99,7 +99,7 @@ func header(from, to netip.Addr, proto layers.IPProtocol) gopacket.SerializableL
 	return &layers.IPv4{Version: 4, TTL: 64, Protocol: proto, SrcIP: from.AsSlice(), DstIP: to.AsSlice()}
 }
 
-// sendRaw sends a packet with the header that it has.
+// sendRaw sends a packet that includes its IP header.
 func sendRaw(to netip.Addr, packet []byte) error {
 	family, at := unix.AF_INET, unix.Sockaddr(nil)
 	if to.Is6() {

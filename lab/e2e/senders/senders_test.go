@@ -17,23 +17,23 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// Two groups of load balancers: shop's are dedicated to it.
+// Two groups of load balancers: those of shop are dedicated.
 const (
 	web = iota
 	shop
 )
 
-// senders is a world of two groups of load balancers, each with a Service that names them,
-// and of nodes that have backends of both.
+// senders is an environment with two groups of load balancers, each with a Service that
+// lists them, and nodes that have backends of both.
 type senders struct {
 	*world.World
 	specs []world.Spec
-	// gone are load balancers that no Service names.
+	// gone are load balancers that no Service lists.
 	gone map[string]bool
-	// key is the file of the nodes' key, keys its lines.
+	// key is the file of the node key, keys are its lines.
 	key  string
 	keys []string
-	// traffic flows through everything from the first story to the last.
+	// traffic flows from the first scenario to the last.
 	traffic []world.Traffic
 }
 
@@ -57,7 +57,7 @@ func newSenders(t *testing.T) *senders {
 	return s
 }
 
-// start makes one more load balancer. It is named when it runs, as an endpoint is in a
+// start starts another load balancer. It is listed when it runs, like an endpoint in a
 // cluster, and not before.
 func (s *senders) start(t *testing.T, of int) paper.Pod {
 	t.Helper()
@@ -81,7 +81,7 @@ func (s *senders) start(t *testing.T, of int) paper.Pod {
 	return pod
 }
 
-// args are those of a group's load balancers.
+// args are the arguments of a group's load balancers.
 func (s *senders) args(of int) []string {
 	return append([]string{"--balancers", "lb/" + s.Services[of].Name}, s.keyArgs()...)
 }
@@ -103,7 +103,7 @@ func (s *senders) awaitRouted(t *testing.T, of int) {
 	})
 }
 
-// name writes who the load balancers are, both groups' for all nodes.
+// name writes the lists of load balancers, both groups' for all nodes.
 func (s *senders) name(t *testing.T) {
 	t.Helper()
 	for of, group := range s.Services {
@@ -124,7 +124,7 @@ func (s *senders) name(t *testing.T) {
 	}
 }
 
-// again ends an agent gently and starts it with other arguments.
+// again stops an agent gracefully and starts it with other arguments.
 func (s *senders) again(t *testing.T, name string, start func() error) {
 	t.Helper()
 	old := s.Process(name)
@@ -139,8 +139,8 @@ func (s *senders) again(t *testing.T, name string, start func() error) {
 	}
 }
 
-// nodes starts the agents of all nodes again with these arguments, one after the other,
-// until good is so of each.
+// nodes restarts the agents of all nodes with these arguments, one after the other, until
+// good accepts the status of each.
 func (s *senders) nodes(t *testing.T, good func(status.Status) error, args ...string) {
 	t.Helper()
 	for _, node := range s.Nodes {
@@ -155,7 +155,7 @@ func (s *senders) nodes(t *testing.T, good func(status.Status) error, args ...st
 	}
 }
 
-// count sums a counter of all nodes up.
+// count returns the sum of a counter over all nodes.
 func (s *senders) count(t *testing.T, counter string) (n uint64) {
 	t.Helper()
 	for _, node := range s.Nodes {
@@ -168,7 +168,7 @@ func (s *senders) count(t *testing.T, counter string) (n uint64) {
 	return n
 }
 
-// during is world.During, and no node may have refused a packet meanwhile.
+// during is world.During, and also checks that no node rejects a packet in the meantime.
 func (s *senders) during(t *testing.T, what string, do func()) {
 	t.Helper()
 	refused := []string{"dropped-unknown-balancer", "dropped-no-auth-tag", "dropped-wrong-auth-tag"}
@@ -184,8 +184,8 @@ func (s *senders) during(t *testing.T, what string, do func()) {
 	}
 }
 
-// TestSenders runs the stories of packets between nodes, one after the other in one
-// network and under one load: each leaves it as it should be for the next.
+// TestSenders runs the scenarios of packets between nodes, one after the other in one
+// network and under one load; each leaves it ready for the next.
 func TestSenders(t *testing.T) {
 	s := newSenders(t)
 	for _, spec := range s.specs {
@@ -204,7 +204,7 @@ func TestSenders(t *testing.T) {
 	}
 }
 
-// anyone has nodes that are not told who the load balancers are, and say so.
+// anyone checks that nodes without a list of load balancers report that.
 func (s *senders) anyone(t *testing.T) {
 	out, _, _ := s.Fairlead(t, "", "status", "--socket", socketOf(s.Nodes[0].Name))
 	if !strings.Contains(out, "any: every host that reaches this node can tunnel packets") {
@@ -217,7 +217,7 @@ func (s *senders) anyone(t *testing.T) {
 	}
 }
 
-// upgrade has the agents of the nodes be followed by ones that check senders.
+// upgrade replaces the agents of the nodes with ones that check senders.
 func (s *senders) upgrade(t *testing.T) {
 	s.during(t, "nodes begin to check", func() {
 		s.nodes(t, func(st status.Status) error {
@@ -229,7 +229,7 @@ func (s *senders) upgrade(t *testing.T) {
 	})
 }
 
-// strangers send tunnelled packets straight to a backend.
+// strangers sends tunneled packets from unknown senders straight to a backend.
 func (s *senders) strangers(t *testing.T) {
 	for _, six := range []bool{false, true} {
 		before := s.count(t, "dropped-unknown-balancer")
@@ -240,14 +240,15 @@ func (s *senders) strangers(t *testing.T) {
 			t.Errorf("IPv6 %v: its packet is not counted", six)
 		}
 	}
-	// Without a key, a host that can forge a load balancer's address is taken for it.
+	// Without a key, a host that can forge a load balancer's address is accepted as that
+	// load balancer.
 	if !s.asksPast(t, false, true) {
 		t.Error("a forged load balancer is refused: it is not known how")
 	}
 }
 
-// secondChance has connections go on with their backends when others have their slots: by
-// way of another node.
+// secondChance checks that connections stay with their backends when others own their
+// slots: through another node.
 func (s *senders) secondChance(t *testing.T) {
 	before := s.count(t, "second-chance")
 	s.during(t, "a backend more", func() {
@@ -265,7 +266,7 @@ func (s *senders) secondChance(t *testing.T) {
 	})
 }
 
-// comeAndGo has load balancers start, restart, leave and die.
+// comeAndGo starts, restarts, removes and kills load balancers.
 func (s *senders) comeAndGo(t *testing.T) {
 	var added paper.Pod
 	s.during(t, "a load balancer more, in each group", func() {
@@ -306,7 +307,7 @@ func (s *senders) comeAndGo(t *testing.T) {
 	})
 }
 
-// write gives all agents a key file, as a Secret that changes.
+// write changes the key file of all agents, like a Secret that changes.
 func (s *senders) write(t *testing.T, keys ...string) {
 	t.Helper()
 	next := s.key + ".next"
@@ -318,7 +319,8 @@ func (s *senders) write(t *testing.T, keys ...string) {
 	}
 }
 
-// hasKeys says whether an agent uses so many keys, and demands tags.
+// hasKeys returns a check of whether an agent uses this number of keys, and requires
+// tags.
 func hasKeys(keys int, required bool) func(status.Status) error {
 	return func(st status.Status) error {
 		if k := st.NodeKeys; k == nil || len(k.Accepts) != keys || k.Required != required {
@@ -328,7 +330,8 @@ func hasKeys(keys int, required bool) func(status.Status) error {
 	}
 }
 
-// rollOut gives nodes and load balancers a key, in any order, and then has it required.
+// rollOut configures a key on nodes and load balancers, in any order, and then requires
+// it.
 func (s *senders) rollOut(t *testing.T) {
 	s.write(t, s.keys[0])
 	restart := func(pod paper.Pod) {

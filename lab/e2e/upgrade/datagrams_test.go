@@ -13,8 +13,8 @@ import (
 	"github.com/fairlead/fairlead/lab/paper"
 )
 
-// datagrams are UDP flows, each with a question every so often. A flow is broken
-// when another server answers than before, or none answers three questions.
+// datagrams are UDP flows, each with a periodic query. A flow is broken when another
+// backend answers than before, or none answers three queries.
 type datagrams struct {
 	name string
 	to   netip.AddrPort
@@ -24,7 +24,7 @@ type datagrams struct {
 	mu        sync.Mutex
 	exchanges int
 	broken    []string
-	clients   []netip.AddrPort // of those that are broken
+	clients   []netip.AddrPort // of the broken flows
 }
 
 const (
@@ -88,7 +88,7 @@ func (g *datagrams) flow(conn *net.UDPConn) {
 	}
 }
 
-// ask sends a question and reads until its answer comes.
+// ask sends a query and reads until its answer arrives.
 func ask(conn *net.UDPConn, number int) (server string, err error) {
 	question := fmt.Sprint("q", number)
 	if _, err := conn.Write([]byte(question)); err != nil {
@@ -124,7 +124,7 @@ func (g *datagrams) lastBroken() netip.AddrPort {
 	return g.clients[len(g.clients)-1]
 }
 
-// counts gives how many questions were answered, and which flows broke.
+// counts returns how many queries were answered, and which flows broke.
 func (g *datagrams) counts() (exchanges int, broken []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

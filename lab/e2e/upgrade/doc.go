@@ -1,4 +1,4 @@
-// Package upgrade holds nothing but tests of the whole: every component goes from
-// one version to another and back while traffic flows. Which version came before
-// is named by PreviousVariable; make test-upgrade builds one.
+// Package upgrade contains only end-to-end tests: every component is upgraded and
+// downgraded while traffic flows. previousVariable names the previous version; make
+// test-upgrade builds one.
 package upgrade

@@ -10,8 +10,8 @@ import (
 
 func TestMain(m *testing.M) { world.Main(m) }
 
-// Environment variables that name the fairlead of each version. Where they name
-// none it is this checkout's.
+// Environment variables with the fairlead of each version. The default is this
+// checkout's.
 const (
 	previousVariable = "FAIRLEAD_PREVIOUS"
 	nextVariable     = "FAIRLEAD_NEXT"
@@ -20,8 +20,8 @@ const (
 func previous() string { return cmp.Or(os.Getenv(previousVariable), world.Binary) }
 func next() string     { return cmp.Or(os.Getenv(nextVariable), world.Binary) }
 
-// needsVersions skips a test where both versions are the same: it takes minutes, and
-// other tests restart what there is.
+// needsVersions skips a test if both versions are the same: it takes minutes, and other
+// tests cover restarts of the same version.
 func needsVersions(t *testing.T) {
 	t.Helper()
 	if os.Getenv(previousVariable) == "" {

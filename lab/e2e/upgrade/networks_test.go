@@ -24,8 +24,8 @@ import (
 	"github.com/fairlead/fairlead/vdn/client"
 )
 
-// networks is a domain of virtual networks: a controller, the daemons of two nodes,
-// and traffic within a network and, in vain, to another.
+// networks is a domain of virtual networks: a controller, the daemons of two nodes, and
+// traffic within a network and, without success, to another.
 type networks struct {
 	*domain.Domain
 	*client.Client
@@ -34,7 +34,7 @@ type networks struct {
 	processes map[string]*lab.Process
 	within    []*load.Client
 	sent      atomic.Uint64
-	strayed   atomic.Uint64 // what came to another network
+	strayed   atomic.Uint64 // what reached another network
 	leases    int
 }
 
@@ -66,7 +66,7 @@ func newNetworks(t *testing.T) *networks {
 
 func (n *networks) url() string { return "unix://" + filepath.Join(n.dir, "api.sock") }
 
-// start runs a command of the version at hand in a host.
+// start runs a command of the current version in a host.
 func (n *networks) start(t *testing.T, host, name string, args ...string) {
 	t.Helper()
 	log, err := os.OpenFile(filepath.Join(n.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -87,7 +87,7 @@ func (n *networks) controller(t *testing.T) {
 	testkit.Eventually(t, world.Within, func() error { return n.Health(t.Context()) })
 }
 
-// node starts a node's daemon, and waits until it enforces what the controller says.
+// node starts a node's daemon, and waits until it enforces the controller's plan.
 func (n *networks) node(t *testing.T, name string) {
 	t.Helper()
 	started := time.Now()
@@ -111,7 +111,7 @@ func (n *networks) node(t *testing.T, name string) {
 	})
 }
 
-// describe hands both networks in.
+// describe configures both networks.
 func (n *networks) describe(t *testing.T) {
 	t.Helper()
 	var text bytes.Buffer
@@ -147,8 +147,8 @@ func (n *networks) attach(t *testing.T, name string) {
 	}
 }
 
-// traffic is HTTP within each network, and datagrams from one to the other by way of
-// the gateway, which are to get nowhere.
+// traffic starts HTTP within each network, and datagrams from one to the other through
+// the gateway, which must be dropped.
 func (n *networks) traffic(t *testing.T) {
 	t.Helper()
 	for _, pair := range [][2]string{{"a1", "a2"}, {"b1", "b2"}} {
@@ -202,8 +202,8 @@ func (n *networks) stray(t *testing.T, listener net.PacketConn) {
 	}()
 }
 
-// unharmed does something, which is to break no connection, let nothing through
-// between the networks, and keep every lease.
+// unharmed calls do, which must break no connection, let nothing through between the
+// networks, and keep every lease.
 func (n *networks) unharmed(t *testing.T, what string, do func()) {
 	t.Helper()
 	leases, sent := n.held(t), n.sent.Load()
@@ -246,7 +246,7 @@ func (n *networks) held(t *testing.T) (all []string) {
 	return all
 }
 
-// lease asks for one more, whose address nobody may have.
+// lease requests another lease, whose address nobody may have.
 func (n *networks) lease(t *testing.T) {
 	t.Helper()
 	n.leases++
@@ -272,7 +272,7 @@ func (n *networks) lease(t *testing.T) {
 	}
 }
 
-// again has a process run the version at hand.
+// again restarts a process with the current version.
 func (n *networks) again(t *testing.T, name string, how syscall.Signal, start func()) {
 	t.Helper()
 	p := n.processes[name]
@@ -313,7 +313,8 @@ func (n *networks) show(t *testing.T, name string) {
 }
 
 // TestNetworks upgrades the controller of virtual networks and the nodes' daemons, and
-// goes back: controllers go first, and back last, as docs/upgrade.md says.
+// downgrades them: controllers are upgraded first, and downgraded last, as in
+// docs/upgrade.md.
 func TestNetworks(t *testing.T) {
 	needsVersions(t)
 	for _, how := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {

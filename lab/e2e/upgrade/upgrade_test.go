@@ -15,8 +15,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// The paper's services: web has three balancers that remember nothing, shop one
-// that remembers its flows.
+// The paper's services: web has three stateless load balancers, shop has one that tracks
+// flows.
 const (
 	web = iota
 	shop
@@ -46,7 +46,7 @@ func newDeployment(t *testing.T) *deployment {
 	return d
 }
 
-// services are the frontends, with what each relies on.
+// services are the frontends, one for each feature that an upgrade could break.
 func services() []world.Spec {
 	return []world.Spec{
 		{Name: "tunnel", Of: web, Host: 1},
@@ -58,14 +58,14 @@ func services() []world.Spec {
 	}
 }
 
-// startTraffic starts all traffic, and has older flows depend on the second chance:
-// a server comes, another drains.
+// startTraffic starts all traffic, and makes older flows depend on the second chance: a
+// backend is added, another drains.
 func (d *deployment) startTraffic(t *testing.T) {
 	all := services()
 	for _, s := range all {
 		oneShots := 30.0
 		if s.Of == shop {
-			oneShots = 0 // no route leads there while its only balancer restarts
+			oneShots = 0 // there is no route while its only load balancer restarts
 		}
 		d.traffic = append(d.traffic, d.Load(t, s.Name, s.HTTP(), 20, oneShots), d.Load(t, s.Name+" over IPv6", s.HTTP6(), 10, oneShots/2))
 		d.datagrams = append(d.datagrams, d.startDatagrams(t, s.Name+" UDP", s, 20))
@@ -82,8 +82,8 @@ func (d *deployment) startTraffic(t *testing.T) {
 	})
 }
 
-// unharmed does something while all traffic flows, and fails the test where that
-// broke a connection or a flow.
+// unharmed calls do while all traffic flows, and fails the test if that breaks a
+// connection or a flow.
 func (d *deployment) unharmed(t *testing.T, what string, do func()) {
 	t.Helper()
 	before := make([]int, len(d.datagrams))
@@ -101,7 +101,7 @@ func (d *deployment) unharmed(t *testing.T, what string, do func()) {
 	d.broken(t, what, marks, before)
 }
 
-// broken fails the test for every traffic that lost something since.
+// broken fails the test for every traffic that has lost something since.
 func (d *deployment) broken(t *testing.T, what string, marks []load.Mark, before []int) {
 	t.Helper()
 	for i, tr := range d.traffic {
@@ -120,7 +120,8 @@ func (d *deployment) broken(t *testing.T, what string, marks []load.Mark, before
 	}
 }
 
-// explain shows what balancers do with a flow's datagrams, and which nodes know it.
+// explain shows what load balancers do with a flow's datagrams, and which nodes know the
+// flow.
 func (d *deployment) explain(t *testing.T, client, vip netip.AddrPort) {
 	t.Helper()
 	for _, service := range []int{web, shop} {
@@ -135,13 +136,13 @@ func (d *deployment) explain(t *testing.T, client, vip netip.AddrPort) {
 	}
 }
 
-// component is what is upgraded at a time.
+// component is one unit of an upgrade.
 type component struct {
 	name string
 	to   func(t *testing.T, how syscall.Signal)
 }
 
-// balancers, nodes and routing give the components of each kind.
+// balancers, nodes and routing return the components of each kind.
 func (d *deployment) balancers() (all []component) {
 	for _, service := range []int{web, shop} {
 		for _, pod := range d.Balancers(service) {
@@ -229,7 +230,7 @@ func (d *deployment) againReflector(t *testing.T, name string, how syscall.Signa
 	d.routesStand(t)
 }
 
-// peersUp waits until a process has so many sessions.
+// peersUp waits until a process has this number of sessions.
 func (d *deployment) peersUp(t *testing.T, socket string, want int) {
 	t.Helper()
 	testkit.Eventually(t, world.Within, func() error {
@@ -262,7 +263,7 @@ func (d *deployment) routesStand(t *testing.T) {
 	})
 }
 
-// roll has components run a version, one at a time.
+// roll makes components run a version, one at a time.
 func (d *deployment) roll(t *testing.T, to, binary string, how syscall.Signal, groups ...[]component) {
 	t.Helper()
 	d.Use(binary)
@@ -276,7 +277,7 @@ func (d *deployment) roll(t *testing.T, to, binary string, how syscall.Signal, g
 	}
 }
 
-// orders are in which order components go to another version.
+// orders are the orders in which components are upgraded.
 var orders = map[string]func(d *deployment) [][]component{
 	"nodes alone":     func(d *deployment) [][]component { return [][]component{d.nodes()} },
 	"balancers alone": func(d *deployment) [][]component { return [][]component{d.balancers()} },
@@ -285,7 +286,7 @@ var orders = map[string]func(d *deployment) [][]component{
 	"nodes first":     func(d *deployment) [][]component { return [][]component{d.nodes(), d.balancers(), d.routing()} },
 }
 
-// TestRolling upgrades everything and goes back, in several orders.
+// TestRolling upgrades and downgrades everything, in several orders.
 func TestRolling(t *testing.T) {
 	needsVersions(t)
 	for name, order := range orders {
@@ -301,7 +302,7 @@ func TestRolling(t *testing.T) {
 // crashes is how often a version is killed while it starts, each time later.
 const crashes = 12
 
-// crash starts a process again and again, and kills it a little later each time.
+// crash starts a process repeatedly, and kills it a little later each time.
 func (d *deployment) crash(t *testing.T, name string, start func() error) {
 	t.Helper()
 	for i := range crashes {
@@ -316,8 +317,8 @@ func (d *deployment) crash(t *testing.T, name string, start func() error) {
 	}
 }
 
-// TestCrashLoop upgrades a balancer and a node to a version that dies while it starts,
-// wherever it has come to, and goes back to the one before; and then upgrades them.
+// TestCrashLoop upgrades a load balancer and a node to a version that dies at different
+// points of its start, downgrades them, and then upgrades them.
 func TestCrashLoop(t *testing.T) {
 	needsVersions(t)
 	d := newDeployment(t)
@@ -347,7 +348,7 @@ func TestCrashLoop(t *testing.T) {
 	}
 }
 
-// TestKilled is TestRolling with versions that have no time to leave anything.
+// TestKilled is TestRolling with versions that are killed.
 func TestKilled(t *testing.T) {
 	needsVersions(t)
 	d := newDeployment(t)
@@ -356,8 +357,8 @@ func TestKilled(t *testing.T) {
 	d.roll(t, "N", previous(), syscall.SIGKILL, d.balancers(), d.nodes(), d.routing())
 }
 
-// TestOneOfEach goes through all of this with what there is, so that the stories above
-// stay true between releases.
+// TestOneOfEach runs all of this with the current version, so that the tests above keep
+// working between releases.
 func TestOneOfEach(t *testing.T) {
 	d := newDeployment(t)
 	d.startTraffic(t)

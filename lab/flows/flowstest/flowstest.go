@@ -1,5 +1,5 @@
-// Package flowstest gives a test the traffic of lab/flows: what cannot be opened
-// or is not answered ends the test, and all is closed with it.
+// Package flowstest provides the traffic of lab/flows to tests: what cannot be opened or
+// is not answered fails the test, and everything is closed with it.
 package flowstest
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead/fairlead/lab/flows"
 )
 
-// Answer has hosts answer with their names at an address.
+// Answer makes hosts answer with their names at an address.
 func Answer(t testing.TB, l *lab.Lab, at netip.AddrPort, hosts ...string) {
 	t.Helper()
 	for _, h := range hosts {
@@ -23,7 +23,7 @@ func Answer(t testing.TB, l *lab.Lab, at netip.AddrPort, hosts ...string) {
 	}
 }
 
-// Open makes n flows from a host's address.
+// Open opens n flows from a host's address.
 func Open(t testing.TB, l *lab.Lab, host string, from netip.Addr, to netip.AddrPort, n int) *flows.Flows {
 	t.Helper()
 	f, err := flows.Open(l.Host(host), from, to, n)
@@ -34,7 +34,7 @@ func Open(t testing.TB, l *lab.Lab, host string, from netip.Addr, to netip.AddrP
 	return f
 }
 
-// Ask tells who answers each flow; every one must be answered.
+// Ask returns who answers each flow; every one must be answered.
 func Ask(t testing.TB, f *flows.Flows) []string {
 	t.Helper()
 	who, err := f.Ask()

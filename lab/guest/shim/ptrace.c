@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is preloaded to linux.uml: a ptrace that hands over FPU state whole.
+ * A library that linux.uml preloads: a ptrace that sets the complete FPU state.
  *
- * User-mode Linux 6.1 restores 2696 bytes of it (x87 to PKRU). The kernel takes
- * nothing but the whole (arch/x86/kernel/fpu/regset.c, xstateregs_set), which is
- * more where the CPU has AMX, and the guest would end before its first process.
+ * User-mode Linux 6.1 restores 2696 bytes of it (x87 to PKRU). The kernel only
+ * accepts the complete state (arch/x86/kernel/fpu/regset.c, xstateregs_set), which
+ * is larger if the CPU has AMX, and the guest would end before its first process.
  */
 #define _GNU_SOURCE
 #include <cpuid.h>
@@ -16,14 +16,14 @@
 #include <sys/ptrace.h>
 #include <sys/uio.h>
 
-/* The XSAVE header lies behind the legacy region (Intel SDM, vol. 1, 13.4). */
+/* The XSAVE header follows the legacy region (Intel SDM, vol. 1, 13.4). */
 enum { HEADER = 512, HEADER_END = 576 };
 
 typedef long (*ptrace_fn)(int, long, void *, void *);
 
-/* Those components of state that lie within the first n bytes. CPUID is asked once: in
-   a virtual machine each of the sixty instructions leaves it, and this is called
-   whenever the guest changes between kernel and process. */
+/* The state components within the first n bytes. CPUID is executed only once: in a
+   virtual machine each of the sixty instructions causes an exit, and this function is
+   called whenever the guest switches between kernel and process. */
 static uint64_t components_within(size_t n)
 {
 	static uint64_t within;
@@ -52,8 +52,8 @@ static long set_whole(ptrace_fn real, long pid, void *kind, struct iovec *given)
 		return real(PTRACE_SETREGSET, pid, kind, given);
 	memset(state, 0, whole.iov_len);
 	memcpy(state, given->iov_base, given->iov_len);
-	/* What is not given is as at a process's start; the rest of the header is
-	   reserved. */
+	/* Components that are not given have their initial state; the rest of the
+	   header is reserved. */
 	memcpy(&present, state + HEADER, sizeof(present));
 	present &= components_within(given->iov_len);
 	memset(state + HEADER, 0, HEADER_END - HEADER);

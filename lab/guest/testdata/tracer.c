@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sets the first part of a stopped child's FPU state and sees whether it took;
- * what goes wrong is said, and the exit status is 1. The part is x87, SSE and AVX,
+/* Sets the first part of a stopped child's FPU state and checks the result. On an
+ * error it prints the error and exits with status 1. The part is x87, SSE and AVX,
  * or without AVX on a CPU that has no more than that. */
 #include <elf.h>
 #include <signal.h>
@@ -47,7 +47,7 @@ int main(void)
 
 	memset(before + XMM0, 0x5a, 16);
 	memcpy(&present, before + XFEATURES, sizeof(present));
-	present |= 2; /* SSE, and whatever there was: even of what is not handed over */
+	present |= 2; /* SSE, and the components present before, even those that are not passed on */
 	memcpy(before + XFEATURES, &present, sizeof(present));
 	v.iov_len = part;
 	check(!ptrace(PTRACE_SETREGSET, child, NT_X86_XSTATE, &v), "set");

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// outside are external addresses that count, others are nobody's to take.
+// outside are the external addresses that may be used; a Service cannot take others.
 const outside = `
 apiVersion: fairlead.io/v1alpha1
 kind: AddressPool
@@ -21,7 +21,7 @@ metadata: {name: external}
 spec: {addresses: [External], pools: [outside]}
 `
 
-// inside announces cluster addresses of Services that ask for it by a label.
+// inside advertises cluster addresses of Services with a label.
 const inside = `
 apiVersion: fairlead.io/v1alpha1
 kind: Announcement
@@ -29,8 +29,8 @@ metadata: {name: inside}
 spec: {addresses: [Cluster], serviceSelector: {matchLabels: {reach: datacenter}}}
 `
 
-// beyond reaches Services by their external and their cluster addresses, where
-// Announcements choose these, from behind the router.
+// beyond reaches Services from behind the router by the external and cluster addresses
+// that Announcements select.
 func (w *world) beyond(t *testing.T) {
 	const chosen, taken = "203.0.113.7", "203.0.113.77"
 	for name, labels := range map[string]string{"inner": "{reach: datacenter}", "other": "{}"} {
@@ -51,13 +51,13 @@ spec: {type: ClusterIP, externalIPs: [`+external+`], ports: [{name: http, port: 
 	must(t, w.Apply(t.Context(), outside))
 	w.routed(t, external, "n1", "n2")
 	w.answered(t, external, "s1", "s2")
-	w.routed(t, plain) // no Announcement is for it any more
+	w.routed(t, plain) // no Announcement selects it any more
 	must(t, w.Apply(t.Context(), inside))
 	w.routed(t, cluster, "n1", "n2")
 	w.answered(t, cluster, "s1", "s2")
 	must(t, w.Apply(t.Context(), `{apiVersion: fairlead.io/v1alpha1, kind: Announcement, metadata: {name: given}, spec: {addresses: [LoadBalancer]}}`))
 	w.routed(t, plain, "n1", "n2")
-	for _, by := range []string{"n1", "n2"} { // and each balancer forwards
+	for _, by := range []string{"n1", "n2"} { // and each load balancer forwards
 		w.by(t, external, by, func() { w.answered(t, external, "s1", "s2") })
 		w.by(t, cluster, by, func() { w.answered(t, cluster, "s1", "s2") })
 	}
@@ -82,7 +82,7 @@ spec: {type: ClusterIP, externalIPs: [`+external+`], ports: [{name: http, port: 
 	w.routed(t, plain)
 }
 
-// clusterIP gives the address that Kubernetes has given a Service.
+// clusterIP returns the cluster address of a Service.
 func (w *world) clusterIP(t *testing.T, name string) netip.Addr {
 	t.Helper()
 	s, err := w.api.CoreV1().Services("default").Get(t.Context(), name, metav1.GetOptions{})

@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// TestChain tells the stories one after the other in one world; each leaves it as
-// it should be for the next.
+// TestChain runs the scenarios one after the other in one environment; each leaves it
+// ready for the next.
 func TestChain(t *testing.T) {
 	w := newWorld(t)
 	t.Run("from Service to answers", w.whole)
@@ -18,11 +18,11 @@ func TestChain(t *testing.T) {
 	t.Run("two controllers", w.twoControllers)
 }
 
-// whole follows a Service from its address to its end.
+// whole follows a Service from its address to its deletion.
 func (w *world) whole(t *testing.T) {
 	w.service(t, "web")
 	vip := w.address(t, "web")
-	w.routed(t, vip) // nobody serves it
+	w.routed(t, vip) // no endpoints yet
 	w.endpoints(t, "web", "s1", "s2")
 	w.routed(t, vip, "n1", "n2")
 	w.answered(t, vip, "s1", "s2")
@@ -35,7 +35,7 @@ func (w *world) whole(t *testing.T) {
 	w.routed(t, vip, "n1", "n2")
 	w.answered(t, vip, "s1", "s2")
 
-	// An address of another is not given twice, and becomes free with its Service.
+	// An address in use is not assigned twice, and becomes free with its Service.
 	w.service(t, "shop")
 	w.endpoints(t, "shop", "s1")
 	other := w.address(t, "shop")

@@ -16,8 +16,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/refuse"
 )
 
-// degraded has a node's kernel refuse tracing programs and perf events. Its agent
-// balances and serves the node's own clients all the same; what is lost is in its
+// degraded makes the kernel of a node reject tracing programs and perf events. Its agent
+// still balances and serves the node's own clients; the missing features are in its
 // status and in Events of the Node.
 func (w *world) degraded(t *testing.T) {
 	vip := w.serving(t, "degraded", "s1")
@@ -29,7 +29,7 @@ func (w *world) degraded(t *testing.T) {
 	w.routed(t, vip)
 }
 
-// servesDegraded is a test of its own, so that its cgroup ends before what follows.
+// servesDegraded is a separate test, so that its cgroup ends before the next one.
 func (w *world) servesDegraded(t *testing.T, vip netip.Addr) {
 	kubeconfig, err := w.KubeconfigFor("system:serviceaccount:fairlead:fairlead-agent")
 	must(t, err)
@@ -52,17 +52,17 @@ func (w *world) servesDegraded(t *testing.T, vip netip.Addr) {
 		}
 		return nil
 	})
-	w.answered(t, vip, "s1") // by the balancer
+	w.answered(t, vip, "s1") // through the load balancer
 	conn, err := w.lab.Host("n1").Dial(t.Context(), netip.Addr{}, netip.AddrPortFrom(w.clusterIP(t, "degraded"), 80))
 	if err != nil {
-		t.Fatalf("a client on the node: %v", err) // by the service proxy
+		t.Fatalf("a client on the node: %v", err) // through the service proxy
 	}
 	conn.Close()
 	testkit.Eventually(t, within, func() error { return w.degradedEvents(t, lost) })
 	must(t, w.processes["n1"].Stop(within))
 }
 
-// degradedEvents wants an Event of n1 for each feature that is lost.
+// degradedEvents requires an Event of n1 for each missing feature.
 func (w *world) degradedEvents(t *testing.T, lost []string) error {
 	all, err := w.api.CoreV1().Events("").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,involvedObject.name=n1,reason=Degraded"})
 	if err != nil {
@@ -80,7 +80,7 @@ func (w *world) degradedEvents(t *testing.T, lost []string) error {
 	return nil
 }
 
-// degradedAgent starts the agent of n1 where the kernel refuses what rules name.
+// degradedAgent starts the agent of n1 with a kernel that rejects what rules name.
 func (w *world) degradedAgent(t *testing.T, rules string, args ...string) {
 	t.Helper()
 	log, err := os.OpenFile(w.log("n1"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)

@@ -1,4 +1,4 @@
-// Package chain is nothing but tests of the whole in Kubernetes: a real API
-// server, agents and controller as processes, and a router that is BIRD, from a
-// Service to a client's answers, and whatever may fail in between.
+// Package chain contains only end-to-end tests in Kubernetes: a real API server, agents
+// and controller as processes, and BIRD as the router, from a Service to a client's
+// answers, with failures in between.
 package chain

@@ -16,8 +16,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// outage is how long the API server is away: FAIRLEAD_OUTAGE, as make test-outage
-// sets it.
+// outage is how long the API server is unavailable: FAIRLEAD_OUTAGE, as set by make
+// test-outage.
 func outage(t *testing.T) time.Duration {
 	text := os.Getenv("FAIRLEAD_OUTAGE")
 	if text == "" {
@@ -28,13 +28,13 @@ func outage(t *testing.T) time.Duration {
 	return d
 }
 
-// agents are all of them.
+// agents are all agents.
 var agents = []string{"n1", "n2", "s1", "s2"}
 
-// serverAway has no API server for long. Agents serve on, notice by themselves
-// which servers answer, and say what is wrong; an agent that starts anew begins
-// with what was kept. Where that is too old it leaves the kernel as it is, and
-// announces nothing. Then there is a server again, which knows no history.
+// serverAway stops the API server for a long time. Agents keep serving, detect by
+// themselves which backends answer, and report the problem. An agent that restarts begins
+// with its cached state. If that is too old, it leaves the kernel as it is and advertises
+// nothing. Then the API server returns, without its history.
 func (w *world) serverAway(t *testing.T) {
 	vip := w.serving(t, "web", "s1", "s2")
 	tr := w.flow(t, vip, "n2")
@@ -52,7 +52,7 @@ func (w *world) serverAway(t *testing.T) {
 	w.routed(t, vip, "n2")
 	long := time.Now().Add(-25 * time.Hour)
 	must(t, os.Chtimes(keptBy("n1"), long, long))
-	w.by(t, vip, "n1", func() { // whose kernel goes on
+	w.by(t, vip, "n1", func() { // whose kernel still forwards
 		w.answered(t, vip, "s1", "s2")
 		w.agent(t, "n1")
 		w.says(t, "n1", true, "what the kernel holds is left as it is, and nothing is announced")
@@ -71,7 +71,7 @@ func (w *world) serverAway(t *testing.T) {
 	w.routed(t, vip, "n1", "n2")
 	w.answered(t, vip, "s1", "s2")
 
-	must(t, w.APIServer.Stop()) // it has ended
+	must(t, w.APIServer.Stop()) // it has exited
 	must(t, w.Compact(t.Context()))
 	must(t, w.APIServer.Start(t.Context()))
 	w.routed(t, vip, "n1", "n2")
@@ -80,16 +80,16 @@ func (w *world) serverAway(t *testing.T) {
 		w.says(t, name, false, "have not been read")
 	}
 	tr.unhurt(t, "the API server was away")
-	w.endpoints(t, "web", "s2") // changes are followed again, and given
+	w.endpoints(t, "web", "s2") // changes are followed again, and written
 	w.answered(t, vip, "s2")
 	w.drop(t, "web")
 	w.routed(t, vip)
 }
 
-// keptBy is the file of an agent that begins without an API server.
+// keptBy is the cache file of an agent that starts without an API server.
 func keptBy(agent string) string { return socket(agent) + ".kept" }
 
-// kept waits until an agent has kept a Service by its address.
+// kept waits until an agent has cached a Service with its address.
 func (w *world) kept(t *testing.T, agent string, vip netip.Addr) {
 	t.Helper()
 	testkit.Eventually(t, within, func() error {
@@ -101,8 +101,8 @@ func (w *world) kept(t *testing.T, agent string, vip netip.Addr) {
 	})
 }
 
-// healthAlone has all balancers start anew, and a server fail, while the API server
-// is away.
+// healthAlone restarts all load balancers, and lets a backend fail, while the API server
+// is unavailable.
 func (w *world) healthAlone(t *testing.T) {
 	vip := w.serving(t, "web", "s1", "s2")
 	balancers := []string{"n1", "n2"}
@@ -128,8 +128,7 @@ func (w *world) healthAlone(t *testing.T) {
 	w.routed(t, vip)
 }
 
-// slowStore has every word between API server and etcd take long, and then none
-// get through for a while.
+// slowStore delays the traffic between API server and etcd, and then cuts it for a while.
 func (w *world) slowStore(t *testing.T) {
 	vip := w.serving(t, "web", "s1", "s2")
 	tr := w.flow(t, vip, "n1")
@@ -149,7 +148,7 @@ func (w *world) slowStore(t *testing.T) {
 	w.routed(t, shop)
 }
 
-// endpointsFail sees that nothing can be written.
+// endpointsFail checks that nothing can be written.
 func (w *world) endpointsFail(t *testing.T, name string) {
 	t.Helper()
 	if err := w.tryEndpoints(t, name, "s2"); err == nil {
@@ -157,7 +156,7 @@ func (w *world) endpointsFail(t *testing.T, name string) {
 	}
 }
 
-// noRights takes the agents' rights away while they run.
+// noRights removes the agents' rights while they run.
 func (w *world) noRights(t *testing.T) {
 	vip := w.serving(t, "web", "s1", "s2")
 	tr := w.flow(t, vip, "n1")
@@ -186,8 +185,7 @@ func (w *world) noRights(t *testing.T) {
 	w.routed(t, vip)
 }
 
-// twoControllers stops the one that leads in its tracks, and lets it go on when
-// another does.
+// twoControllers pauses the leader, and resumes it when another leads.
 func (w *world) twoControllers(t *testing.T) {
 	w.control(t, "two")
 	vip := w.serving(t, "web", "s1")
@@ -226,7 +224,7 @@ func (w *world) twoControllers(t *testing.T) {
 	w.control(t, "one")
 }
 
-// serving makes a Service and waits until it is served by both balancers.
+// serving creates a Service and waits until both load balancers serve it.
 func (w *world) serving(t *testing.T, name string, by ...string) netip.Addr {
 	t.Helper()
 	w.service(t, name)
@@ -237,8 +235,8 @@ func (w *world) serving(t *testing.T, name string, by ...string) netip.Addr {
 	return vip
 }
 
-// by does something while the router sends packets for an address by one
-// balancer alone, whatever that announces.
+// by calls do while the router sends packets for an address only to one load balancer,
+// whatever that one advertises.
 func (w *world) by(t *testing.T, vip netip.Addr, host string, do func()) {
 	t.Helper()
 	route := &netlink.Route{Dst: &net.IPNet{IP: vip.AsSlice(), Mask: net.CIDRMask(32, 32)}, Gw: hosts[host].AsSlice(), Priority: 1, Protocol: 4 /* static */}
@@ -248,7 +246,7 @@ func (w *world) by(t *testing.T, vip netip.Addr, host string, do func()) {
 	do()
 }
 
-// logged waits for words in a process' log.
+// logged waits for words in a process's log.
 func (w *world) logged(t *testing.T, name, words string) {
 	t.Helper()
 	testkit.Eventually(t, within, func() error {

@@ -24,8 +24,8 @@ const (
 	echoPort               = 5353
 )
 
-// upgrade is a world whose components go from one version to another, and the traffic
-// that must not notice.
+// upgrade is an environment whose components change from one version to another, and the
+// traffic that must not be affected.
 type upgrade struct {
 	*world
 	cgroup    string
@@ -33,7 +33,7 @@ type upgrade struct {
 	datagrams map[string]*flows.Flows
 }
 
-// proxied is a Service with a cluster address and node ports.
+// proxied creates a Service with a cluster address and node ports.
 func (u *upgrade) proxied(t *testing.T) netip.Addr {
 	t.Helper()
 	const cluster = "10.96.7.7"
@@ -80,8 +80,9 @@ func (u *upgrade) proxy(t *testing.T) {
 	})
 }
 
-// traffic goes through balancers (from outside), through the proxy's packets (from
-// outside to a node port) and through its sockets (from the node itself).
+// traffic starts requests through load balancers (from outside), through the proxy's
+// packet programs (from outside to a node port) and through its socket programs (from the
+// node itself).
 func (u *upgrade) traffic(t *testing.T, vip, cluster netip.Addr) {
 	t.Helper()
 	flowstest.Answer(t, u.lab, netip.AddrPortFrom(netip.IPv4Unspecified(), echoPort), "s1", "s2")
@@ -113,8 +114,8 @@ func (u *upgrade) traffic(t *testing.T, vip, cluster netip.Addr) {
 	}
 }
 
-// unharmed does something while all traffic flows, and fails the test where a
-// connection broke or a flow of datagrams came to another server.
+// unharmed calls do while all traffic flows, and fails the test if a connection breaks or
+// a UDP flow moves to another backend.
 func (u *upgrade) unharmed(t *testing.T, what string, do func()) {
 	t.Helper()
 	marks := map[string]load.Mark{}
@@ -142,7 +143,7 @@ func (u *upgrade) unharmed(t *testing.T, what string, do func()) {
 	}
 }
 
-// to has every component run a version, one at a time.
+// to makes every component run a version, one at a time.
 func (u *upgrade) to(t *testing.T, version, binary string, vip netip.Addr) {
 	t.Helper()
 	u.binary = binary
@@ -167,7 +168,8 @@ func (u *upgrade) to(t *testing.T, version, binary string, vip netip.Addr) {
 	}
 	step("w1", func() { u.proxy(t) })
 
-	// While there is no API server, what the version before has kept is all there is.
+	// While there is no API server, the cached state of the previous version is all there
+	// is.
 	u.kept(t, "n1", vip)
 	u.unharmed(t, "the API server is away", func() { must(t, u.APIServer.Stop()) })
 }
@@ -181,9 +183,9 @@ func (u *upgrade) back(t *testing.T) {
 	})
 }
 
-// TestUpgrade has a cluster's components go from the version that FAIRLEAD_PREVIOUS
-// names to this one, or that of FAIRLEAD_NEXT, and back, one at a time; also a balancer
-// while there is no API server.
+// TestUpgrade upgrades a cluster's components from the version in FAIRLEAD_PREVIOUS to
+// this one, or to that in FAIRLEAD_NEXT, and downgrades them, one at a time; also a load
+// balancer without an API server.
 func TestUpgrade(t *testing.T) {
 	previous, next := os.Getenv("FAIRLEAD_PREVIOUS"), cmp.Or(os.Getenv("FAIRLEAD_NEXT"), binary)
 	if previous == "" {
@@ -198,7 +200,7 @@ func TestUpgrade(t *testing.T) {
 	u.unharmed(t, "nothing", func() { time.Sleep(time.Second) })
 	for _, v := range []struct{ name, binary, before string }{{"N+1", next, previous}, {"N", previous, next}} {
 		u.to(t, v.name, v.binary, vip)
-		// Across versions: what one has kept the other one begins with.
+		// Across versions: each starts from the state that the other one cached.
 		u.binary = v.before
 		u.unharmed(t, "n1 begins with what "+v.name+" has kept", func() {
 			must(t, u.processes["n1"].Signal(syscall.SIGKILL))

@@ -31,10 +31,10 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/refuse"
 )
 
-// within is how long anything may take on a busy machine.
+// within is how long any step may take on a busy machine.
 const within = time.Minute
 
-// binary is the fairlead that runs, built once.
+// binary is the fairlead under test, built once.
 var binary = filepath.Join(sandbox.WorkDir, "bin", "fairlead")
 
 func TestMain(m *testing.M) {
@@ -48,8 +48,8 @@ func TestMain(m *testing.M) {
 	kube.Main(m)
 }
 
-// The network. Packets for Services' addresses come from the client by the
-// router, answers go straight back to it.
+// The network. Packets to Services' addresses come from the client through the router;
+// answers go straight back to the client.
 //
 //	client 192.0.2.10 ── router 10.0.0.254 ──┐
 //	control plane      cp 10.0.0.10 ─────────┤
@@ -58,7 +58,7 @@ func TestMain(m *testing.M) {
 //	service proxy     w1  10.0.0.31 ─────────┘
 const routerAddr = "10.0.0.254"
 
-// hosts are those at the segment but for the router.
+// hosts are the hosts on the segment except the router.
 var hosts = map[string]netip.Addr{
 	"cp": netip.MustParseAddr("10.0.0.10"),
 	"n1": netip.MustParseAddr("10.0.0.1"), "n2": netip.MustParseAddr("10.0.0.2"),
@@ -81,23 +81,23 @@ func topology() lab.Topology {
 	return t
 }
 
-// world is all that runs, and the means to look at it and to disturb it.
+// world is everything that runs, with methods to inspect and disturb it.
 type world struct {
 	*kube.Cluster
 	api    kubernetes.Interface
 	lab    *lab.Lab
 	router *foreign.Daemon
 	logs   string
-	binary string // of processes that start
+	binary string // of processes that are started
 
 	processes map[string]*lab.Process
 	servers   map[string]*load.Server
 }
 
-// newWorld starts all but Services.
+// newWorld starts everything except Services.
 func newWorld(t *testing.T) *world { t.Helper(); return newWorldOf(t, binary) }
 
-// newWorldOf starts them with another fairlead.
+// newWorldOf starts it with another fairlead.
 func newWorldOf(t *testing.T, binary string) *world {
 	t.Helper()
 	testkit.WatchSources(t)
@@ -132,8 +132,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// install makes what deploy/ has and a cluster needs, the nodes, and what an
-// administrator says of addresses and routers.
+// install creates the objects in deploy/ that a cluster needs, the nodes, and an
+// administrator's configuration of addresses and routers.
 func (w *world) install(t *testing.T) {
 	t.Helper()
 	for _, pattern := range []string{"manifests/namespace.yaml", "crds/*.yaml", "manifests/rbac.yaml"} {
@@ -177,7 +177,7 @@ func (w *world) start(t *testing.T, host, name string, args ...string) {
 
 func (w *world) log(name string) string { return filepath.Join(w.logs, name+".log") }
 
-// agent starts the agent of a host, with the rights that deploy/ gives.
+// agent starts the agent of a host, with the rights in deploy/.
 func (w *world) agent(t *testing.T, name string) {
 	t.Helper()
 	kubeconfig, err := w.KubeconfigFor("system:serviceaccount:fairlead:fairlead-agent")
@@ -189,7 +189,7 @@ func (w *world) agent(t *testing.T, name string) {
 
 func socket(name string) string { return filepath.Join(sandbox.WorkDir, name+".sock") }
 
-// leaseFor is how long a controller that is gone holds the others off.
+// leaseFor is how long the Lease of a dead controller blocks the others.
 const leaseFor = 3 * time.Second
 
 func (w *world) control(t *testing.T, name string) {
@@ -200,7 +200,7 @@ func (w *world) control(t *testing.T, name string) {
 		"--lease-duration", leaseFor.String(), "--status-interval", "200ms")
 }
 
-// kill ends a process without a word to it.
+// kill ends a process without warning.
 func (w *world) kill(t *testing.T, name string) {
 	t.Helper()
 	must(t, w.processes[name].Kill())
@@ -216,7 +216,7 @@ func (w *world) serve(t *testing.T, name string) {
 	w.servers[name] = load.Serve(name, l)
 }
 
-// close ends all; what kube.Start has started ends before.
+// close stops everything; what kube.Start has started stops earlier.
 func (w *world) close(t *testing.T) {
 	for name, p := range w.processes {
 		if err := p.Stop(10 * time.Second); err != nil && !strings.Contains(err.Error(), "killed") {
@@ -243,7 +243,7 @@ func (w *world) close(t *testing.T) {
 	}
 }
 
-// apply makes a Service of type LoadBalancer.
+// service creates a Service of type LoadBalancer.
 func (w *world) service(t *testing.T, name string) {
 	t.Helper()
 	must(t, w.Apply(t.Context(), `
@@ -254,7 +254,7 @@ spec: {type: LoadBalancer, ports: [{name: http, port: 80, targetPort: `+fmt.Spri
 `))
 }
 
-// endpoints says which hosts serve a Service.
+// endpoints sets the hosts that serve a Service.
 func (w *world) endpoints(t *testing.T, name string, of ...string) {
 	t.Helper()
 	must(t, w.tryEndpoints(t, name, of...))
@@ -294,8 +294,8 @@ func (w *world) address(t *testing.T, name string) (vip netip.Addr) {
 	return vip
 }
 
-// hops gives by which balancers BIRD has the router's kernel send packets for an
-// address, sorted.
+// hops returns the load balancers that are next hops for an address in the router's
+// kernel, which BIRD writes, sorted.
 func (w *world) hops(vip netip.Addr) (names []string, err error) {
 	all, err := w.lab.Host("router").Netlink().RouteListFiltered(unix.AF_INET, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
 	if err != nil {
@@ -319,7 +319,7 @@ func (w *world) hops(vip netip.Addr) (names []string, err error) {
 	return names, nil
 }
 
-// routed waits until the router sends packets for an address by just these.
+// routed waits until the router's next hops for an address are exactly these.
 func (w *world) routed(t *testing.T, vip netip.Addr, by ...string) {
 	t.Helper()
 	testkit.Eventually(t, within, func() error {
@@ -331,8 +331,7 @@ func (w *world) routed(t *testing.T, vip netip.Addr, by ...string) {
 	})
 }
 
-// answered waits until requests are answered by just these servers, and none
-// fails.
+// answered waits until exactly these backends answer requests, and none fails.
 func (w *world) answered(t *testing.T, vip netip.Addr, by ...string) {
 	t.Helper()
 	testkit.Eventually(t, within, func() error {
@@ -359,8 +358,7 @@ func (w *world) answered(t *testing.T, vip netip.Addr, by ...string) {
 	})
 }
 
-// says waits until an agent's status has, or has no more, a problem with these
-// words.
+// says waits until an agent's status has, or no longer has, a problem with these words.
 func (w *world) says(t *testing.T, agent string, has bool, words string) {
 	t.Helper()
 	testkit.Eventually(t, within, func() error {
@@ -375,14 +373,13 @@ func (w *world) says(t *testing.T, agent string, has bool, words string) {
 	})
 }
 
-// traffic is requests that go on, and a watch on the route that they need.
+// traffic is continuous requests, and a watch on the route that they need.
 type traffic struct {
 	*load.Client
 	stop func() (missing time.Duration)
 }
 
-// flow starts traffic to an address. A route that is not there at any time is
-// noticed, however short.
+// flow starts traffic to an address. It detects any time without a route, however short.
 func (w *world) flow(t *testing.T, vip netip.Addr, host string) *traffic {
 	t.Helper()
 	c, err := load.Start(t.Context(), load.Config{
@@ -405,7 +402,7 @@ func (w *world) flow(t *testing.T, vip netip.Addr, host string) *traffic {
 	return &traffic{c, func() time.Duration { cancel(); watching.Wait(); return missing }}
 }
 
-// unhurt ends the traffic, and fails the test where anything was lost.
+// unhurt ends the traffic, and fails the test if anything was lost.
 func (tr *traffic) unhurt(t *testing.T, what string) {
 	t.Helper()
 	tr.Stop()

@@ -1,7 +1,6 @@
-// Conformance judges a service proxy: it runs Kubernetes' own conformance tests
-// of Services in a cluster of two real nodes (lab/kube/nodes), tells what came of
-// each, and leaves nothing behind but logs. Its exit code is 0 where all have
-// passed.
+// Conformance runs Kubernetes' own conformance tests of Services against a service proxy
+// in a cluster of two real nodes (lab/kube/nodes), prints each result, and leaves nothing
+// behind but logs. Its exit code is 0 if all have passed.
 //
 //	go run ./lab/kube/conformance -proxy fairlead
 package main
@@ -21,10 +20,10 @@ import (
 	"github.com/fairlead/fairlead/lab/kube/nodes"
 )
 
-// proxies are the service proxies that can be judged.
+// proxies are the service proxies that can be tested.
 const proxies = "fairlead, nftables or iptables (kube-proxy's modes), or none, with which the tests fail"
 
-// choose gives a service proxy by its name; fairlead is the program.
+// choose returns a service proxy by its name; fairlead is the program.
 func choose(name, fairlead string) (nodes.Proxy, error) {
 	switch name {
 	case "fairlead":
@@ -66,7 +65,7 @@ func main() {
 	}.Main(err)
 }
 
-// judge runs the tests, and fails where one has.
+// judge runs the tests, and returns an error if one fails.
 func judge(ctx context.Context, c *nodes.Cluster, focus, logs string) error {
 	began := time.Now()
 	specs, err := test(ctx, c, focus, logs)
@@ -91,8 +90,8 @@ type spec struct {
 	Failure                 struct{ Message string }
 }
 
-// test runs those tests whose names match, and gives those that have run. That
-// some have failed is no error.
+// test runs the tests whose names match, and returns those that have run. Failed tests
+// are not an error.
 func test(ctx context.Context, c *nodes.Cluster, focus, logs string) ([]spec, error) {
 	log, err := os.Create(filepath.Join(logs, "e2e.log"))
 	if err != nil {
@@ -121,8 +120,7 @@ func test(ctx context.Context, c *nodes.Cluster, focus, logs string) ([]spec, er
 	return specs, nil
 }
 
-// read gives the tests of a report that were not passed over, and whatever else
-// has failed.
+// read returns the tests of a report that were not skipped, and other failures.
 func read(path string) ([]spec, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -143,7 +141,7 @@ func read(path string) ([]spec, error) {
 	return ran, nil
 }
 
-// report prints a line for each, and gives how many have not passed.
+// report prints a line for each test, and returns how many have not passed.
 func report(specs []spec) (failed int) {
 	for _, s := range specs {
 		name := strings.Join(append(s.ContainerHierarchyTexts, s.LeafNodeText), " ")

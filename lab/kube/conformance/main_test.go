@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestRead takes what counts from a report: tests that have run, and whatever
-// around them has failed.
+// TestRead extracts the relevant entries of a report: tests that have run, and failures
+// around them.
 func TestRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report.json")
 	text := `[{"SpecReports":[

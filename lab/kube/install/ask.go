@@ -29,7 +29,7 @@ func (w *world) vip(ctx context.Context, service string) (vip netip.Addr, err er
 	return vip, err
 }
 
-// get asks the Service as the client.
+// get requests a page of the Service as the client.
 func (w *world) get(ctx context.Context, vip netip.Addr, page string) (string, error) {
 	return nodes.Get(ctx, w.Host("client"), "http://"+netip.AddrPortFrom(vip, 80).String()+page, "", nil)
 }
@@ -46,7 +46,7 @@ func (w *world) onRouter(argv ...string) (string, error) {
 	return b.String(), err
 }
 
-// routed waits until the router sends packets for an address by just these.
+// routed waits until the router's next hops for an address are exactly these.
 func (w *world) routed(ctx context.Context, vip netip.Addr, by ...string) error {
 	slices.Sort(by)
 	return w.await(ctx, "routes", func() error {
@@ -78,12 +78,12 @@ func (w *world) answered(ctx context.Context, vip netip.Addr) error {
 	})
 }
 
-// await asks again and again, for a minute.
+// await retries f for a minute.
 func (w *world) await(ctx context.Context, what string, f func() error) error {
 	return nodes.Await(ctx, what, time.Minute, f)
 }
 
-// tellState writes what helps to find out why something failed.
+// tellState writes information for debugging a failure.
 func (w *world) tellState() error {
 	all := w.State("pods,services,endpointslices", []string{"fairlead", "status"}, []string{"fairlead", "get", "services"}, []string{"fairlead", "drops"})
 	for _, argv := range [][]string{

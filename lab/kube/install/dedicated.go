@@ -9,7 +9,7 @@ import (
 	"github.com/fairlead/fairlead/lab/load"
 )
 
-// own is a Service with balancers of its own.
+// own is a Service with dedicated load balancers.
 const own = `apiVersion: v1
 kind: Service
 metadata: {name: own, annotations: {fairlead.io/dedicated: "true"}}
@@ -19,10 +19,10 @@ spec:
   ports: [{port: 80, targetPort: 8080}]
 `
 
-// dedicated scales the balancers of a Service's own while clients ask.
+// dedicated scales the dedicated load balancers of a Service while clients send requests.
 func (w *world) dedicated(ctx context.Context) error {
 	if !w.reflected() {
-		return nil // the plain manifests have none
+		return nil // the plain manifests have no dedicated load balancers
 	}
 	if err := w.apply(ctx, "own.yaml", own); err != nil {
 		return err
@@ -60,8 +60,7 @@ func (w *world) dedicated(ctx context.Context) error {
 	return err
 }
 
-// byOwn scales the balancers, and waits until the router sends packets by just
-// these.
+// byOwn scales the load balancers, and waits until the router uses exactly these.
 func (w *world) byOwn(ctx context.Context, vip netip.Addr, n int) error {
 	const what = "deployment/fairlead-balancer-own"
 	if _, err := w.Kubectl(ctx, "--namespace", "fairlead", "scale", what, fmt.Sprintf("--replicas=%d", n)); err != nil {

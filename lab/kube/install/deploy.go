@@ -12,11 +12,11 @@ import (
 	"github.com/fairlead/fairlead/lab/kube/nodes"
 )
 
-// way is a way to install what this cluster needs, and to take it away when no
-// agent runs any more.
+// way is a method to install what this cluster needs, and to remove it when no agent runs
+// any more.
 type way struct {
 	install, cleanup, remove func(*world, context.Context) error
-	// parts are what is installed.
+	// parts are the installed workloads.
 	parts []string
 }
 
@@ -31,11 +31,11 @@ var ways = map[string]way{
 	},
 }
 
-// apiServer is where it is reached while nothing serves its Service.
+// apiServer is its address while nothing serves its Service.
 const apiServer = "172.30.0.10"
 
-// cgroup is what the nodes have for the root of all, as they share a machine: the
-// folder where it is on each, and the flag that names it in the agents' pods.
+// cgroup returns the cgroup that is the root for the nodes, because they share a machine:
+// the folder on each node, and the flag that names it in the agents' pods.
 func (w *world) cgroup() (folder, flag string) {
 	n := w.Nodes[0]
 	folder, name := filepath.Split(n.Cgroup())
@@ -46,13 +46,13 @@ func (w *world) apiPort() string {
 	return w.Config.Host[strings.LastIndexByte(w.Config.Host, ':')+1:]
 }
 
-// applyManifests lays what is this cluster's own over the plain manifests.
+// applyManifests patches the plain manifests for this cluster and applies them.
 func (w *world) applyManifests(ctx context.Context) error {
 	folder := filepath.Join(w.work, "deploy")
 	if err := os.CopyFS(filepath.Join(folder, "fairlead"), os.DirFS(filepath.Join(w.root, "deploy"))); err != nil {
 		return err
 	}
-	// The agents that are a service proxy, too.
+	// The agents that are also a service proxy.
 	err := os.Rename(filepath.Join(folder, "fairlead/manifests/proxy/agent.yaml"), filepath.Join(folder, "fairlead/manifests/agent.yaml"))
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func (w *world) deleteManifests(ctx context.Context) error {
 	return err
 }
 
-// applyCleanup has what is left in the nodes' kernels taken away.
+// applyCleanup runs the cleanup of the nodes' kernels.
 func (w *world) applyCleanup(ctx context.Context) error {
 	cleanup, err := os.ReadFile(filepath.Join(w.root, "deploy/manifests/cleanup/cleanup.yaml"))
 	if err != nil {
@@ -102,18 +102,18 @@ func (w *world) applyCleanup(ctx context.Context) error {
 	return err
 }
 
-// cleaned waits until the cleanup has done its work on all nodes.
+// cleaned waits until the cleanup is done on all nodes.
 func (w *world) cleaned(ctx context.Context) error {
 	_, err := w.Kubectl(ctx, "--namespace", "fairlead", "rollout", "status", "daemonset/fairlead-cleanup", "--timeout=3m")
 	return err
 }
 
-// reflectorID is no node's: the agent beside the reflector has that.
+// reflectorID is no node's address: the agent on the reflector's node has that.
 const reflectorID = "172.30.0.1"
 
-// installChart installs it with this cluster's values: agents and balancers speak
-// to a reflector on the first node, and a Service has balancers of its own in pods
-// at the router's segment.
+// installChart installs the chart with this cluster's values: agents and load balancers
+// peer with a reflector on the first node, and a Service has dedicated load balancers in
+// pods on the router's segment.
 func (w *world) installChart(ctx context.Context) error {
 	if err := w.apply(ctx, "flat.yaml", "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: flat}, handler: "+nodes.Flat+"}\n"); err != nil {
 		return err
@@ -143,7 +143,7 @@ reflector:
 
 func (w *world) chart() string { return filepath.Join(w.root, "deploy/helm/fairlead") }
 
-// upgradeToCleanup takes the agents away, and has what they leave taken away.
+// upgradeToCleanup removes the agents, and runs the cleanup.
 func (w *world) upgradeToCleanup(ctx context.Context) error {
 	err := w.helm(ctx, "upgrade", "fairlead", w.chart(), "--reuse-values", "--set", "agent.enabled=false,cleanup.enabled=true")
 	if err != nil {
@@ -171,7 +171,7 @@ func (w *world) write(folder, name, text string) error {
 	return os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644)
 }
 
-// apply makes what a text in YAML says.
+// apply applies a YAML text.
 func (w *world) apply(ctx context.Context, name, text string) error {
 	if err := w.write(w.work, name, text); err != nil {
 		return err

@@ -1,8 +1,8 @@
-// Install sees Fairlead installed in a cluster of two real nodes without
-// kube-proxy as its users do it, by the plain manifests or the Helm chart, from
-// the image that make image makes: a Deployment gets an address that a client
-// beyond an ECMP router reaches, a node is drained, and when all is deleted
-// nothing is left on the nodes. Its exit code is 0 where all of that is so.
+// Install installs Fairlead in a cluster of two real nodes without kube-proxy as users
+// do, with the plain manifests or the Helm chart, from the image that make image builds.
+// It checks that a Deployment gets an address that a client behind an ECMP router
+// reaches, drains a node, and checks that after all is deleted nothing is left on the
+// nodes. Its exit code is 0 if all of that succeeds.
 //
 //	go run ./lab/kube/install -by chart
 package main
@@ -55,7 +55,7 @@ type world struct {
 	logs  string
 }
 
-// prepare packs the image, which the nodes begin with.
+// prepare packs the image, which the nodes have from the start.
 func (w *world) prepare(o nodes.Options) (_ nodes.Options, err error) {
 	w.logs = o.Logs
 	if w.root, err = checkout.Root(); err != nil {
@@ -73,7 +73,7 @@ func (w *world) prepare(o nodes.Options) (_ nodes.Options, err error) {
 	return o, nil
 }
 
-// The network around the cluster: a client beyond a router at the nodes' segment.
+// The network around the cluster: a client behind a router on the nodes' segment.
 const (
 	routerAddr = "172.30.0.2"
 	clientAddr = "192.0.2.10"
@@ -83,12 +83,12 @@ const (
 func around(t *lab.Topology) {
 	for i, l := range t.Links {
 		if len(l.A.Addrs) > 0 {
-			t.Links[i].A = l.A.Via(routerAddr, clientNet) // of a host; B is the switch
+			t.Links[i].A = l.A.Via(routerAddr, clientNet) // end A is on a host; B is the switch
 		}
 	}
 	t.Hosts = append(t.Hosts, lab.HostSpec{Name: "router", Is: "upstream router", Forward: true}, lab.HostSpec{Name: "client"})
 	t.Links = append(t.Links,
-		// The balancer of one Service's own speaks BGP from its pod.
+		// The dedicated load balancer of a Service speaks BGP from its pod.
 		lab.Link{A: lab.At("router", "eth0", routerAddr+"/24").Via("172.30.0.11", "10.244.1.0/24").Via("172.30.0.12", "10.244.2.0/24"), B: lab.Port("lan")},
 		lab.Link{A: lab.At("client", "eth0", clientAddr+"/24").Via("192.0.2.1", "default"), B: lab.At("router", "eth1", "192.0.2.1/24")})
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/fairlead/fairlead/lab/load"
 )
 
-// web is what a new user exposes. Its pods tell who asks them; before they end
-// they go on for as long as the news of that may take. They have their share of a
-// machine on which agents load their programs, too.
+// web is what a new user exposes. Its pods return the client's address. Before they
+// terminate they keep serving until everyone knows of it. They have CPU requests, so that
+// they run on a machine on which agents load their programs.
 const web = `apiVersion: fairlead.io/v1alpha1
 kind: AddressPool
 metadata: {name: web}
@@ -52,7 +52,7 @@ spec:
   ports: [{port: 80, targetPort: 8080}]
 `
 
-// story is what users do, one step after the other.
+// story is the user's steps, one after the other.
 func (w *world) story(ctx context.Context) error {
 	before := map[string]string{}
 	for _, n := range w.Nodes {
@@ -87,15 +87,15 @@ func (w *world) story(ctx context.Context) error {
 	return nil
 }
 
-// reflected says that a reflector is installed, too.
+// reflected reports whether a reflector is installed.
 func (w *world) reflected() bool {
 	return slices.Contains(ways[w.by].parts, "deployment/fairlead-reflector")
 }
 
 func (w *world) routerSocket() string { return filepath.Join(w.work, "router.sock") }
 
-// startRouter takes the balancers' sessions. Nobody uses BFD, which a machine that
-// is two nodes and their clients is too slow for.
+// startRouter accepts the load balancers' sessions. Nobody uses BFD: a machine that runs
+// two nodes and their clients is too slow for it.
 func (w *world) startRouter() error {
 	log, err := os.Create(filepath.Join(w.logs, "router.log"))
 	if err != nil {
@@ -127,7 +127,7 @@ func (w *world) install(ctx context.Context) error {
 	return nil
 }
 
-// expose waits for the address, and for answers of all pods by way of both nodes.
+// expose waits for the address, and for answers of all pods through both nodes.
 func (w *world) expose(ctx context.Context) error {
 	image, err := w.Agnhost()
 	if err != nil {
@@ -158,7 +158,7 @@ func (w *world) expose(ctx context.Context) error {
 	return err
 }
 
-// look asks as an operator does.
+// look runs the query commands of an operator.
 func (w *world) look(ctx context.Context) error {
 	for name, command := range map[string][]string{"status": {"status"}, "services": {"get", "services"}} {
 		said, err := w.Kubectl(ctx, append([]string{"fairlead"}, command...)...)
@@ -178,7 +178,7 @@ func (w *world) look(ctx context.Context) error {
 	return nil
 }
 
-// ask lets clients ask a VIP, one request a connection.
+// ask starts clients of a VIP, with one request per connection.
 func (w *world) ask(ctx context.Context) (*load.Client, netip.Addr, error) {
 	vip, err := w.vip(ctx, "web")
 	if err != nil {
@@ -190,7 +190,8 @@ func (w *world) ask(ctx context.Context) (*load.Client, netip.Addr, error) {
 	return clients, vip, err
 }
 
-// update replaces all agents while clients ask: one balancer is always there.
+// update replaces all agents while clients send requests: one load balancer is always
+// available.
 func (w *world) update(ctx context.Context) error {
 	clients, vip, err := w.ask(ctx)
 	if err != nil {
@@ -234,7 +235,7 @@ func (w *world) update(ctx context.Context) error {
 	return nil
 }
 
-// drain takes all pods off a node while clients ask.
+// drain evicts all pods of a node while clients send requests.
 func (w *world) drain(ctx context.Context) error {
 	clients, _, err := w.ask(ctx)
 	if err != nil {
@@ -246,7 +247,7 @@ func (w *world) drain(ctx context.Context) error {
 		return err
 	}
 	drained := time.Since(began)
-	// The balancer on it goes, too, and comes again.
+	// The load balancer on it is deleted too, and returns.
 	if _, err := w.Kubectl(ctx, "--namespace", "fairlead", "delete", "pods", "--field-selector", "spec.nodeName="+node,
 		"--selector", "app.kubernetes.io/component=agent", "--timeout=2m"); err != nil {
 		return err
@@ -268,8 +269,8 @@ func (w *world) drain(ctx context.Context) error {
 	return err
 }
 
-// knowEachOther looks whether the balancer that stayed was told that the other one
-// ended.
+// knowEachOther checks that the load balancer that stayed has learned that the other one
+// stopped.
 func (w *world) knowEachOther(ctx context.Context) error {
 	stayed, went := w.Nodes[0], w.Nodes[1]
 	pod, err := w.Kubectl(ctx, "--namespace", "fairlead", "get", "pods", "--field-selector", "spec.nodeName="+stayed.Name,
@@ -290,7 +291,7 @@ func (w *world) knowEachOther(ctx context.Context) error {
 	return fmt.Errorf("the balancer on %s was never told that %s, on %s, was ending", stayed.Name, went.Addr, went.Name)
 }
 
-// remove deletes all, in the order of docs/kubernetes.md.
+// remove deletes everything, in the order of docs/kubernetes.md.
 func (w *world) remove(ctx context.Context) error {
 	if _, err := w.Kubectl(ctx, "delete", "-f", filepath.Join(w.work, "web.yaml"), "--timeout=2m"); err != nil {
 		return err
@@ -305,8 +306,8 @@ func (w *world) remove(ctx context.Context) error {
 	return nil
 }
 
-// traces is what could be left on a node, line by line, without what its pods
-// come and go with.
+// traces returns what could be left on a node, line by line, without the devices of its
+// pods.
 func (w *world) traces(n *nodes.Node) (string, error) {
 	const script = `ip -o link | cut -d' ' -f2,3,4,5 | grep -v -e veth -e cni0
 for dev in $(ls /sys/class/net); do case $dev in veth*|cni0) ;; *)
@@ -323,7 +324,7 @@ nft list ruleset 2>/dev/null; true`
 	return said, nil
 }
 
-// added is what was not there before, by nodes' names.
+// added returns what was not there before, by node.
 func (w *world) added(before map[string]string) (string, error) {
 	var all strings.Builder
 	for _, n := range w.Nodes {

@@ -20,7 +20,7 @@ import (
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
-// Agnhost is the image of pods that serve and ask, which nodes have.
+// Agnhost returns the image of client and server pods, which nodes have.
 func (c *Cluster) Agnhost() (string, error) {
 	program := filepath.Join(c.Binaries, "agnhost")
 	said, err := exec.Command(program, "--version").Output() // "agnhost version 2.63.0"
@@ -31,13 +31,13 @@ func (c *Cluster) Agnhost() (string, error) {
 	return "registry.k8s.io/e2e-test-images/agnhost:" + fields[len(fields)-1], nil
 }
 
-// Kubectl runs it where the API server is reached, and gives what it says.
+// Kubectl runs kubectl where it can reach the API server, and returns its output.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return c.Tool(ctx, filepath.Join(c.Binaries, "kubectl"), args...)
 }
 
-// Tool runs a program of users' where the API server is reached, and gives what it
-// says. It finds those in the folders named.
+// Tool runs a user's program where it can reach the API server, and returns its output.
+// The program finds others in the folders of Options.Path.
 func (c *Cluster) Tool(ctx context.Context, program string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig, "HOME="+sandbox.WorkDir,
@@ -54,8 +54,8 @@ func (c *Cluster) Tool(ctx context.Context, program string, args ...string) (str
 	return b.String(), nil
 }
 
-// Get asks a web server from a host, by a connection of its own. An empty token is not
-// sent; config is for https.
+// Get requests a URL from a host, with a new connection. An empty token is not sent;
+// config is for https.
 func Get(ctx context.Context, from *lab.Host, url, token string, config *tls.Config) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -84,13 +84,13 @@ func Get(ctx context.Context, from *lab.Host, url, token string, config *tls.Con
 	return string(text), err
 }
 
-// Say tells people what has come about, and when.
+// Say prints a step of the job, with the elapsed time.
 func (c *Cluster) Say(format string, args ...any) {
 	fmt.Printf("%6.1f s  %s\n", time.Since(c.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// State is what kubectl says of a cluster where something has failed: of all objects of
-// the kinds, of Fairlead's pods, and what else is asked.
+// State returns kubectl's output about a cluster after a failure: all objects of the
+// kinds, Fairlead's pods, and additional commands.
 func (c *Cluster) State(kinds string, more ...[]string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -110,8 +110,8 @@ func (c *Cluster) State(kinds string, more ...[]string) string {
 	return all.String()
 }
 
-// Await asks f again and again until it answers nil, for as long as limit or the
-// context allows; its last error is told with what.
+// Await calls f repeatedly until it returns nil, for as long as limit or the context
+// allows; then it returns the last error of f together with what.
 func Await(ctx context.Context, what string, limit time.Duration, f func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -17,20 +17,19 @@ import (
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
-// cgroupFolder is where a node mounts what this machine has of cgroups, which
-// in a sandbox is not there.
+// cgroupFolder is where a node mounts this machine's cgroup hierarchies, which are
+// missing in a sandbox.
 const cgroupFolder = "/sys/fs/cgroup"
 
-// ours is what the names of our cgroups begin with. They are the one thing that
-// a sandbox does not take away: what was killed leaves them empty, and the next
-// one removes them.
+// ours is the prefix of our cgroups' names. Cgroups are the only thing that a sandbox
+// does not remove: a killed run leaves them empty, and the next one removes them.
 const ours = "fairlead-node-"
 
-// cgroupName has the process in it whose cgroups they are.
+// cgroupName contains the ID of the process that owns the cgroups.
 func cgroupName(node string) string { return ours + sandbox.OuterPID() + "-" + node }
 
-// hierarchies are this machine's (cgroups(7)): those of version 1 by their
-// controllers ("cpu,cpuacct", "name=systemd"), that of version 2 as "".
+// hierarchies returns this machine's hierarchies (cgroups(7)): those of version 1 by
+// their controllers ("cpu,cpuacct", "name=systemd"), that of version 2 as "".
 func hierarchies() ([]string, error) {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -47,7 +46,7 @@ func hierarchies() ([]string, error) {
 	return all, nil
 }
 
-// mountCgroups mounts them as a machine has them that was booted with them.
+// mountCgroups mounts the hierarchies as they are on a machine that booted with them.
 func mountCgroups() error {
 	all, err := hierarchies()
 	if err != nil {
@@ -83,8 +82,8 @@ func mountCgroups() error {
 	return err
 }
 
-// unified is the folder of version 2's hierarchy, which every machine has that
-// BPF programs can be attached to cgroups on.
+// unified returns the folder of the hierarchy of version 2. Every machine on which BPF
+// programs can be attached to cgroups has it.
 func unified() (string, error) {
 	for _, folder := range []string{cgroupFolder, cgroupFolder + "/unified"} {
 		if _, err := os.Stat(folder + "/cgroup.controllers"); err == nil {
@@ -94,7 +93,7 @@ func unified() (string, error) {
 	return "", errors.New("this machine has no cgroups of version 2: mount -t cgroup2 gives them")
 }
 
-// roots are the folders of all hierarchies that are mounted.
+// roots returns the folders of all mounted hierarchies.
 func roots() []string {
 	if only, err := unified(); err == nil && only == cgroupFolder {
 		return []string{cgroupFolder}
@@ -109,12 +108,12 @@ func roots() []string {
 	return found
 }
 
-// cgroup is one in each hierarchy.
+// cgroup is a node's cgroup in each hierarchy.
 type cgroup struct {
 	name string
-	held []*os.File // its folders, locked: whoever sweeps leaves it alone
-	// system is the one of version 2, below, where the node's own programs
-	// are: pods have others beside it.
+	held []*os.File // its folders, locked so that a sweep leaves them alone
+	// system is the child in version 2 for the node's own programs; pods are in its
+	// siblings.
 	system *os.File
 }
 
@@ -157,7 +156,7 @@ func (c *cgroup) makeIn(root string) error {
 	if err := unix.Flock(int(folder.Fd()), unix.LOCK_EX); err != nil {
 		return err
 	}
-	// Version 1: no process may enter a set of no processors.
+	// Version 1: no process can enter a cpuset without CPUs.
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		value, err := os.ReadFile(filepath.Join(root, file))
 		if err == nil {
@@ -170,7 +169,7 @@ func (c *cgroup) makeIn(root string) error {
 	return delegate(root, dir)
 }
 
-// delegate lets what is below a cgroup of version 2 have all controllers.
+// delegate enables all controllers for the children of cgroups of version 2.
 func delegate(dirs ...string) error {
 	for _, dir := range dirs {
 		controllers, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
@@ -189,7 +188,7 @@ func delegate(dirs ...string) error {
 	return nil
 }
 
-// processes are those in and below the cgroup.
+// processes returns the processes in the cgroup and its descendants.
 func (c *cgroup) processes() []int {
 	var pids []int
 	for _, root := range roots() {
@@ -209,8 +208,8 @@ func (c *cgroup) processes() []int {
 	return pids
 }
 
-// remove takes it away with all below it. It waits a while for processes that
-// are about to end.
+// remove removes the cgroup and its descendants. It waits a while for processes that are
+// exiting.
 func (c *cgroup) remove() error {
 	deadline := time.Now().Add(10 * time.Second)
 	for _, root := range roots() {
@@ -231,8 +230,8 @@ func (c *cgroup) remove() error {
 	return nil
 }
 
-// removeTree removes folders from the bottom upward: the files in those of
-// cgroups go with them.
+// removeTree removes folders from the bottom up; the files in cgroup folders disappear
+// with them.
 func removeTree(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -252,7 +251,7 @@ func removeTree(dir string) error {
 	return nil
 }
 
-// sweepCgroups removes the cgroups of those that were killed.
+// sweepCgroups removes the cgroups of killed runs.
 func sweepCgroups() error {
 	place, err := kube.NewPlace(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
@@ -277,7 +276,7 @@ func sweepCgroups() error {
 	})
 }
 
-// sweep removes a folder that nobody holds.
+// sweep removes a folder that no process has locked.
 func sweep(dir string) error {
 	folder, err := os.Open(dir)
 	if err != nil {

@@ -20,7 +20,7 @@ var (
 	flatNetwork string
 )
 
-// configure writes what containerd and kubelet are told.
+// configure writes the configuration of containerd and kubelet.
 func (n *Node) configure() error {
 	c := n.Cluster
 	cert, key, err := c.Certificate(n.Name, n.Addr)
@@ -71,11 +71,11 @@ func (n *Node) configure() error {
 	return nil
 }
 
-// pluginDir is where the container runtime of a node looks for network plugins; each
-// node has its own /opt.
+// pluginDir is where a node's container runtime looks for network plugins; each node has
+// its own /opt.
 const pluginDir = "/opt/cni/bin"
 
-// linkPlugins has all network plugins there.
+// linkPlugins links all network plugins there.
 func (n *Node) linkPlugins() error {
 	plugins, err := filepath.Glob("/usr/lib/cni/*")
 	if err != nil || len(plugins) == 0 {

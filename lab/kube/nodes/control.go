@@ -9,8 +9,8 @@ import (
 	"github.com/fairlead/fairlead/lab/kube"
 )
 
-// corefile serves pods where they are told to ask, on the control plane's
-// address: no service proxy is needed for names.
+// corefile serves DNS for pods on the control plane's address, so names do not need a
+// service proxy.
 const corefile = `.:53 {
   bind %s
   errors
@@ -71,8 +71,7 @@ func (c *Cluster) startDNS(ctx context.Context) error {
 	return c.startProgram(ctx, "coredns", "http://127.0.0.1:8181/ready", "-conf", path)
 }
 
-// startProgram starts one beside the server, and waits until a page of it is
-// served.
+// startProgram starts a program of the control plane, and waits until it serves a page.
 func (c *Cluster) startProgram(ctx context.Context, name, page string, flags ...string) error {
 	p := c.Program(c.Binaries, name, kube.Page(c.Dial, page), flags...)
 	c.programs = append(c.programs, p)

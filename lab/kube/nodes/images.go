@@ -19,8 +19,8 @@ import (
 // pauseImage holds a pod's namespaces.
 const pauseImage = "registry.k8s.io/pause:3.10.2"
 
-// makeImages writes what pods are made of: agnhost, with which Kubernetes' own
-// tests serve and ask, under the name by which they ask for it; and pause.
+// makeImages writes the images of pods: agnhost, the client and server of Kubernetes' own
+// tests, under the name that they use; and pause.
 func (c *Cluster) makeImages() ([]string, error) {
 	root, err := checkout.Root()
 	if err != nil {
@@ -49,8 +49,8 @@ func (c *Cluster) makeImages() ([]string, error) {
 	return paths, nil
 }
 
-// image is a container image of one layer: what is in a folder, if any, and
-// programs in /.
+// image is a container image of one layer: the contents of a folder, if any, and programs
+// in /.
 type image struct {
 	name          string
 	root          string
@@ -58,8 +58,7 @@ type image struct {
 	command, args []string
 }
 
-// write makes a file as ctr images import takes it (the OCI image layout, in a
-// tar).
+// write writes a file for ctr images import (the OCI image layout, in a tar).
 func (i image) write(path string) error {
 	layer, err := i.layer()
 	if err != nil {
@@ -107,7 +106,7 @@ func (i image) layer() ([]byte, error) {
 		}
 	}
 	for _, p := range i.programs {
-		real, err := filepath.EvalSymlinks(p) // in a folder of links to what was built elsewhere
+		real, err := filepath.EvalSymlinks(p) // p may be in a folder of links to programs built elsewhere
 		if err != nil {
 			return nil, err
 		}

@@ -16,24 +16,25 @@ import (
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
-// Job is what a program does with a cluster of its own.
+// Job is what a program does with its own cluster.
 type Job struct {
-	// Name is the program's, and its sandbox's.
+	// Name is the name of the program and of its sandbox.
 	Name string
-	// Programs are those of Kubernetes that it needs beside the nodes'.
+	// Programs are Kubernetes programs that it needs in addition to those of the nodes.
 	Programs []string
-	// Logs is the folder for logs, which is emptied; Limit how long all may take.
+	// Logs is the folder for logs, which Run empties first; Limit is the time limit of
+	// the job.
 	Logs  string
 	Limit time.Duration
-	// Prepare gives the cluster's options. It is called in the sandbox, and adds to
-	// those that it is given, which name the folder for logs.
+	// Prepare returns the cluster's options. It is called in the sandbox, and adds to the
+	// options that it gets, which contain the folder for logs.
 	Prepare func(Options) (Options, error)
-	// Do does it.
+	// Do does the work.
 	Do func(context.Context, *Cluster) error
 }
 
-// Run does a job in a sandbox, until it is done or a signal ends it, and leaves
-// nothing behind but logs.
+// Run runs a job in a sandbox, until it is done or a signal ends it, and leaves nothing
+// behind but logs.
 func (j Job) Run() (err error) {
 	if err := kube.Prepare(slices.Concat(Programs, j.Programs)...); err != nil {
 		return err
@@ -63,8 +64,8 @@ func (j Job) Run() (err error) {
 	return j.Do(ctx, c)
 }
 
-// Main is the end of a program's main: it runs the job, unless wrong says that it
-// was asked for what there is not, and ends with an exit code.
+// Main is the end of a program's main: it runs the job, unless wrong reports invalid
+// arguments, and exits with an exit code.
 func (j Job) Main(wrong error) {
 	code, err := 2, wrong
 	if wrong == nil {

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// PackImage packs the image that make image has made in a checkout, into a folder. It
-// gives the file, and the image's name and tag.
+// PackImage packs the image that make image has built in a checkout, into a folder. It
+// returns the file, and the image's name and tag.
 func PackImage(root, into string) (tarred, name string, err error) {
 	tarred = filepath.Join(into, "fairlead.tar")
 	if name, err = PackLayout(filepath.Join(root, "out/image"), tarred); err != nil {
@@ -19,8 +19,8 @@ func PackImage(root, into string) (tarred, name string, err error) {
 	return tarred, name, nil
 }
 
-// PackLayout packs an OCI layout as ctr images import takes it, and gives the name
-// by which the image is known then.
+// PackLayout packs an OCI layout for ctr images import, and returns the name of the
+// imported image.
 func PackLayout(folder, to string) (name string, err error) {
 	text, err := os.ReadFile(filepath.Join(folder, "index.json"))
 	if err != nil {

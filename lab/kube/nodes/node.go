@@ -24,13 +24,13 @@ import (
 type Node struct {
 	Name string
 	Addr netip.Addr
-	// PodCIDR is where its pods have their addresses.
+	// PodCIDR is the range of its pods' addresses.
 	PodCIDR string
-	// Host is its network, Place where its programs are started: they see the
-	// node's network, /sys, /run/netns and cgroups.
+	// Host is its network. Place starts its programs, which see the node's network, /sys,
+	// /run/netns and cgroups.
 	Host  *lab.Host
 	Place *kube.Place
-	// Cluster is what it belongs to.
+	// Cluster is the cluster of the node.
 	Cluster *Cluster
 
 	number     int
@@ -60,8 +60,8 @@ func newNode(c *Cluster, number int) (*Node, error) {
 	return n, nil
 }
 
-// enter takes a thread into the node: its network, and file systems that hide
-// the folders which machines have one of.
+// enter moves a thread into the node: its network, and file systems that hide the folders
+// of which a machine has only one.
 func (n *Node) enter() error {
 	if err := unix.Setns(n.Host.Namespace().FD(), unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("enter the node's network: %w", err)
@@ -80,11 +80,12 @@ func (n *Node) enter() error {
 			return err
 		}
 	}
-	// As systemd has all mounts: pods' namespaces come to containers that see it.
+	// Shared, as systemd makes all mounts, so that containers see the namespaces of new
+	// pods there.
 	if err := mount("", "/run/netns", "", unix.MS_SHARED, ""); err != nil {
 		return err
 	}
-	// sysfs shows the network devices of where it is mounted.
+	// sysfs shows the network devices of the namespace in which it is mounted.
 	if err := mount("sysfs", "/sys", "sysfs", 0, ""); err != nil {
 		return err
 	}
@@ -112,8 +113,8 @@ func mount(source, target, kind string, flags uintptr, data string) error {
 	return nil
 }
 
-// hideSysctls shows kubelet what it wants to see of settings that are the whole
-// machine's, which it would else change.
+// hideSysctls shows kubelet the values that it requires of machine-wide settings, which
+// it would otherwise change.
 func (n *Node) hideSysctls() error {
 	for name, value := range map[string]string{
 		"vm/overcommit_memory": "1", "vm/panic_on_oom": "0",
@@ -131,7 +132,7 @@ func (n *Node) hideSysctls() error {
 	return nil
 }
 
-// bridgeFlat makes the bridge of flat pods, with the device that leads out.
+// bridgeFlat creates the bridge of flat pods, with the device to the segment.
 func (n *Node) bridgeFlat() error {
 	to := n.Host.Netlink()
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "flat0"}}
@@ -145,8 +146,8 @@ func (n *Node) bridgeFlat() error {
 	if err != nil {
 		return err
 	}
-	// The kernel would answer for the node's address at eth0 here, too, with the
-	// bridge's own, which changes as pods come.
+	// Otherwise the kernel would also answer ARP for eth0's address here, with the
+	// bridge's own MAC address, which changes when pods are added.
 	return n.Host.Do(func() error { return netns.WriteSysctl("net.ipv4.conf.flat0.arp_ignore", "1") })
 }
 
@@ -167,8 +168,8 @@ func (n *Node) start(ctx context.Context, images []string) error {
 		"--cert-dir", n.file("pki"), "--node-ip", n.Addr.String(), "--hostname-override", n.Name)
 }
 
-// Start starts a program on the node, waits until it is ready (nil: at once), and
-// sees that it ends with the node. Its log is NODE-PROGRAM.log.
+// Start starts a program on the node, waits until it is ready (nil: immediately), and
+// makes sure that it ends with the node. Its log is NODE-PROGRAM.log.
 func (n *Node) Start(ctx context.Context, ready func(context.Context) error, argv ...string) error {
 	if ready == nil {
 		ready = func(context.Context) error { return nil }
@@ -178,7 +179,7 @@ func (n *Node) Start(ctx context.Context, ready func(context.Context) error, arg
 	return p.Start(ctx)
 }
 
-// End ends the programs of a name that Start started.
+// End stops the programs with a name that Start started.
 func (n *Node) End(program string) error {
 	var errs []error
 	for _, p := range n.programs {
@@ -189,11 +190,11 @@ func (n *Node) End(program string) error {
 	return errors.Join(errs...)
 }
 
-// Cgroup is the folder of the node's cgroup of version 2, as it is seen on the
-// node: its own programs and its pods are below it.
+// Cgroup is the folder of the node's cgroup of version 2, as seen on the node: its own
+// programs and its pods are in child cgroups.
 func (n *Node) Cgroup() string { return filepath.Dir(n.cgroup.system.Name()) }
 
-// Page gives a check of whether a page is served to those on the node.
+// Page returns a check of whether a page is served to clients on the node.
 func (n *Node) Page(url string) func(context.Context) error {
 	return kube.Page(func(ctx context.Context, _, address string) (net.Conn, error) {
 		to, err := netip.ParseAddrPort(address)
@@ -210,7 +211,7 @@ func (n *Node) log(program string) string {
 
 func (n *Node) file(name string) string { return filepath.Join(n.dir, name) }
 
-// ctr asks containerd.
+// ctr runs containerd's client.
 func (n *Node) ctr(ctx context.Context, args ...string) error {
 	cmd := exec.CommandContext(ctx, "ctr", append([]string{"--address", n.containerd, "--namespace", "k8s.io"}, args...)...)
 	said, err := n.Place.Run(cmd)
@@ -227,8 +228,8 @@ func (n *Node) answers(args ...string) func(context.Context) error {
 	return func(ctx context.Context) error { return n.ctr(ctx, args...) }
 }
 
-// close kills all that runs on the node, containers and their shims, too, whom
-// containerd leaves alive when it ends.
+// close kills everything that runs on the node, including containers and their shims,
+// which containerd leaves running when it ends.
 func (n *Node) close() error {
 	var errs []error
 	for _, p := range n.programs {
@@ -263,7 +264,7 @@ func (n *Node) killAll() error {
 	}
 }
 
-// inNamespace gives the processes that see the node's file systems.
+// inNamespace returns the processes in the node's mount namespace.
 func (n *Node) inNamespace() []int {
 	var pids []int
 	all, _ := filepath.Glob("/proc/[0-9]*/ns/mnt")

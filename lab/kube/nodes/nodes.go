@@ -1,19 +1,18 @@
-// Package nodes runs a whole Kubernetes on one machine: the control plane of
-// lab/kube with controllers, scheduler and DNS, and nodes with containerd and
-// kubelet whose pods really run. Each node has namespaces of its own, and cgroups
-// below one of its own:
+// Package nodes runs a whole Kubernetes on one machine: the control plane of lab/kube
+// with controllers, scheduler and DNS, and nodes with containerd and kubelet that run
+// real pods. Each node has its own namespaces, and its own cgroup as the parent of its
+// cgroups:
 //
 //	cp 172.30.0.10 ──┐
 //	n1 172.30.0.11 ──┤ lan     pods of n1: 10.244.1.0/24
 //	n2 172.30.0.12 ──┘         pods of n2: 10.244.2.0/24
 //
-// Pods whose RuntimeClass has the handler Flat have addresses of lan itself, by a
-// bridge of their node and a device of its own, eth1, as a secondary network gives
-// them.
+// Pods whose RuntimeClass has the handler Flat have addresses of lan itself, through a
+// bridge on their node and its second device, eth1, as in a secondary network.
 //
-// There is no service proxy but what Options.Proxy starts: to see whether one
-// does its work is what this is for. It needs root, a sandbox with Net around it
-// (lab/sandbox), and what scripts/deps.sh cluster installs.
+// There is no service proxy unless Options.Proxy starts one, because service proxies are
+// under test here. It needs root, a sandbox with Net around it (lab/sandbox), and what
+// scripts/deps.sh cluster installs.
 package nodes
 
 import (
@@ -34,16 +33,16 @@ import (
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
-// PodCIDR is where pods have their addresses; node n has 10.244.n.0/24.
+// PodCIDR is the range of pod addresses; node n has 10.244.n.0/24.
 const PodCIDR = "10.244.0.0/16"
 
-// Flat is the handler of pods at the nodes' own segment.
+// Flat is the handler of pods on the nodes' own segment.
 const Flat = "flat"
 
-// segment is what control plane, nodes and flat pods are at.
+// segment is the network of the control plane, nodes and flat pods.
 var segment = netip.MustParsePrefix("172.30.0.0/24")
 
-// flatPods is for how many a node has addresses; of the first eight nodes each.
+// flatPods is the number of flat pod addresses per node, for the first eight nodes.
 const flatPods = 16
 
 // flatAddr is the address of a node's flat pod.
@@ -51,44 +50,44 @@ func flatAddr(n, pod int) netip.Addr {
 	return netip.AddrFrom4([4]byte{172, 30, 0, byte(112 + flatPods*(n%8) + pod)})
 }
 
-// Options say what is run.
+// Options configure a cluster.
 type Options struct {
-	// Nodes is how many; 2 where 0, at most 100.
+	// Nodes is the number of nodes; 0 means 2, at most 100.
 	Nodes int
 	// Logs is the folder for the logs of all programs.
 	Logs string
-	// Images are files with images, beside those that nodes have anyway, as ctr
-	// images import takes them.
+	// Images are files with additional images for the nodes, in the format of ctr images
+	// import.
 	Images []string
-	// Plugins are programs that the container runtime finds beside the network plugins
-	// that there are, Handlers further networks of pods by their RuntimeClass.
+	// Plugins are additional network plugins for the container runtime, Handlers
+	// additional pod networks by RuntimeClass.
 	Plugins  []string
 	Handlers []Handler
-	// Path are folders where Tool's programs find others.
+	// Path lists folders in which Tool's programs find others.
 	Path []string
-	// Around, where not nil, adds to the network what is not the cluster's.
+	// Around, if not nil, adds hosts and links outside the cluster to the network.
 	Around func(*lab.Topology)
-	// Proxy, where not nil, is called for each node as soon as all are ready.
+	// Proxy, if not nil, is called for each node when all are ready.
 	Proxy Proxy
 }
 
-// Handler is what pods have as their network whose RuntimeClass has this handler.
+// Handler is the network of pods whose RuntimeClass has this handler.
 type Handler struct {
 	Name string
-	// Network is a list of network plugins (conflist), a template that knows a node's
-	// Name, Addr and Dir, where cni/pod.conflist is the cluster's own, CA and the
-	// Kubeconfig of who may do everything.
+	// Network is a list of network plugins (conflist): a template with a node's Name,
+	// Addr and Dir, in which cni/pod.conflist is the cluster's default network, the CA,
+	// and an administrator's Kubeconfig.
 	Network string
 }
 
 // Proxy starts a service proxy on a node.
 type Proxy func(context.Context, *Node) error
 
-// Cluster is a Kubernetes that runs.
+// Cluster is a running Kubernetes cluster.
 type Cluster struct {
 	*kube.Cluster
-	// Control is the host of the control plane: from there the server and all
-	// nodes and pods are reached.
+	// Control is the host of the control plane, from which the server and all nodes and
+	// pods can be reached.
 	Control *lab.Host
 	Nodes   []*Node
 	// Binaries is the folder with Kubernetes' programs.
@@ -96,13 +95,13 @@ type Cluster struct {
 
 	opts     Options
 	began    time.Time
-	work     string // data; gone with the sandbox
+	work     string // data; removed with the sandbox
 	lab      *lab.Lab
 	programs []*kube.Program
 }
 
-// Programs are those of scripts/kube.sh that a cluster is made of. They are built
-// where they are not there, which must happen before the sandbox.
+// Programs are the programs of a cluster that scripts/kube.sh builds. Missing ones are
+// built, which must happen before the sandbox starts.
 var Programs = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "coredns", "agnhost", "pause"}
 
 var controlAddr = netip.AddrFrom4([4]byte{172, 30, 0, 10})
@@ -110,8 +109,8 @@ var controlAddr = netip.AddrFrom4([4]byte{172, 30, 0, 10})
 func nodeAddr(n int) netip.Addr { return netip.AddrFrom4([4]byte{172, 30, 0, byte(10 + n)}) }
 func podCIDR(n int) string      { return fmt.Sprintf("10.244.%d.0/24", n) }
 
-// New starts everything and waits until all nodes are ready. Where it fails it
-// leaves nothing behind but logs.
+// New starts everything and waits until all nodes are ready. If it fails, it leaves
+// nothing behind but logs.
 func New(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Nodes == 0 {
 		o.Nodes = 2
@@ -167,16 +166,15 @@ func topology(nodes int) lab.Topology {
 	for n := 1; n <= nodes; n++ {
 		name := fmt.Sprintf("n%d", n)
 		t.Hosts = append(t.Hosts, lab.HostSpec{Name: name, Is: "node", Forward: true})
-		// Without a default route nothing sent to a Service would get as far
-		// as to where a proxy takes it.
+		// Without a default route, packets to a Service would not reach the hook of a
+		// proxy.
 		end := routes(plug(name, nodeAddr(n)), n).Via(controlAddr.String(), "default")
 		t.Links = append(t.Links, lab.Link{A: end, B: lab.Port("lan")}, lab.Link{A: lab.At(name, "eth1"), B: lab.Port("lan")})
 	}
 	return t
 }
 
-// startNodes starts them one after the other: they have the same disk and
-// processors.
+// startNodes starts the nodes one at a time, because they share disk and CPUs.
 func (c *Cluster) startNodes(ctx context.Context) error {
 	images, err := c.makeImages()
 	if err != nil {
@@ -196,8 +194,8 @@ func (c *Cluster) startNodes(ctx context.Context) error {
 	return nil
 }
 
-// awaitNodes waits until every node says that pods may come, and pods may: each
-// namespace must have got its service account.
+// awaitNodes waits until every node is ready, and until pods can be created: each
+// namespace needs its service account.
 func (c *Cluster) awaitNodes(ctx context.Context) error {
 	scheme, err := kubeclient.Scheme(corev1.AddToScheme)
 	if err != nil {
@@ -243,7 +241,7 @@ func ready(n *corev1.Node) error {
 	return fmt.Errorf("node %s says nothing of itself", n.Name)
 }
 
-// await asks f again and again until it answers nil or the context ends.
+// await calls f repeatedly until it returns nil or the context ends.
 func await(ctx context.Context, f func() error) error {
 	for {
 		err := f()
@@ -270,10 +268,10 @@ func (c *Cluster) startProxies(ctx context.Context) error {
 	return nil
 }
 
-// Host is a host of the network by its name; nil where there is none.
+// Host returns a host of the network by its name, or nil.
 func (c *Cluster) Host(name string) *lab.Host { return c.lab.Host(name) }
 
-// Close ends everything: programs, containers, cgroups, namespaces.
+// Close removes everything: programs, containers, cgroups, namespaces.
 func (c *Cluster) Close() error {
 	var errs []error
 	for _, n := range c.Nodes {

@@ -23,9 +23,9 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// TestCgroups sees a cgroup made, entered by a process, held against those who
-// sweep, and gone with what a container would have made below it when its maker
-// is.
+// TestCgroups creates a cgroup, has a process enter it, sweeps while it is locked, and
+// checks that it is removed, with child cgroups as a container runtime creates them, when
+// its owner is gone.
 func TestCgroups(t *testing.T) {
 	place := cgroupPlace(t)
 	do := func(f func() error) {
@@ -92,7 +92,7 @@ func cgroupPlace(t *testing.T) *kube.Place {
 	return place
 }
 
-// foundCgroups are those of this test.
+// foundCgroups returns those of this test.
 func foundCgroups(t *testing.T, place *kube.Place) (found []string) {
 	t.Helper()
 	place.Do(func() error {
@@ -105,8 +105,7 @@ func foundCgroups(t *testing.T, place *kube.Place) (found []string) {
 	return found
 }
 
-// TestImage reads an image as containerd does: from the index by digests to
-// the files.
+// TestImage reads an image like containerd: from the index through digests to the files.
 func TestImage(t *testing.T) {
 	root := t.TempDir()
 	for path, text := range map[string]string{"root/etc/motd": "hello", "prog": "program"} {
@@ -193,7 +192,7 @@ func content(t *testing.T, files map[string][]byte, b blob) []byte {
 	return got
 }
 
-// TestPlaceEndsWhatItStarted is what keeps a node's programs from outliving it.
+// TestPlaceEndsWhatItStarted checks that a node's programs cannot outlive it.
 func TestPlaceEndsWhatItStarted(t *testing.T) {
 	place, err := kube.NewPlace(nil)
 	if err != nil {

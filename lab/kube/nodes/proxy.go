@@ -9,7 +9,7 @@ import (
 	"github.com/fairlead/fairlead/lab/kube"
 )
 
-// Fairlead gives Fairlead's service proxy from the program at a path.
+// Fairlead runs Fairlead's service proxy with the program at a path.
 func Fairlead(binary string) Proxy {
 	return func(ctx context.Context, n *Node) error {
 		return n.Start(ctx, n.Page("http://127.0.0.1:10256/healthz"), binary,
@@ -18,7 +18,8 @@ func Fairlead(binary string) Proxy {
 	}
 }
 
-// KubeProxy gives Kubernetes' own service proxy in one of its modes: "nftables", "iptables".
+// KubeProxy runs Kubernetes' own service proxy in one of its modes: "nftables",
+// "iptables".
 func KubeProxy(mode string) Proxy {
 	return func(ctx context.Context, n *Node) error {
 		bin, err := kube.Binaries("kube-proxy")

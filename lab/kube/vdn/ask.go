@@ -20,7 +20,7 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// start runs our program on a host.
+// start runs fairlead on a host.
 func (w *world) start(host *lab.Host, args ...string) (*lab.Process, error) {
 	log, err := os.OpenFile(filepath.Join(w.logs, host.Name()+"-"+args[0]+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -32,14 +32,14 @@ func (w *world) start(host *lab.Host, args ...string) (*lab.Process, error) {
 	return host.Start(cmd)
 }
 
-// startBalancer has lb balance the cluster's Services.
+// startBalancer runs a load balancer for the cluster's Services on lb.
 func (w *world) startBalancer() error {
 	_, err := w.start(w.Host("lb"), "agent", "--kubernetes", "--kubeconfig", w.Kubeconfig, "--role", "balancer", "--interface", "eth1,eth2",
 		"--bpffs", "/sys/fs/bpf", "--socket", w.file("lb.sock"))
 	return err
 }
 
-// ask asks the controller in its pod by its REST interface.
+// ask queries the controller in its pod through its REST interface.
 func (w *world) ask(path string) (string, error) {
 	authority, _ := w.Authority()
 	pem, err := os.ReadFile(authority)
@@ -51,12 +51,12 @@ func (w *world) ask(path string) (string, error) {
 	return nodes.Get(context.Background(), w.Control, "https://"+w.controller.addr+":7473/v1/"+path, token, &tls.Config{RootCAs: roots, ServerName: vdnAddr})
 }
 
-// get asks a VIP from outside.
+// get requests a VIP from outside.
 func (w *world) get(ctx context.Context, vip string) (string, error) {
 	return nodes.Get(ctx, w.Host("client"), "http://"+vip+":80/hostname", "", nil)
 }
 
-// stored says what is wrong where the controller does not answer so.
+// stored returns an error if the controller's answer differs.
 func (w *world) stored(path, want string) error {
 	said, err := w.ask(path)
 	if err == nil && strings.TrimSpace(said) != want {
@@ -73,7 +73,7 @@ func (w *world) attachments() (all []vdn.Attachment, err error) {
 	return all, err
 }
 
-// leases says what is wrong where there are not so many; -1 for any number.
+// leases returns an error if the number of leases differs; -1 means any number.
 func (w *world) leases(want int) error {
 	all, err := w.attachments()
 	if err == nil && want >= 0 && len(all) != want {
@@ -82,10 +82,10 @@ func (w *world) leases(want int) error {
 	return err
 }
 
-// leaseText is all leases, to be compared.
+// leaseText returns all leases, for comparison.
 func (w *world) leaseText() (string, error) { return w.ask("attachments") }
 
-// leaseOf gives the only lease of a pod.
+// leaseOf returns the only lease of a pod.
 func (w *world) leaseOf(pod string) (string, error) {
 	all, err := w.attachments()
 	var ids []string
@@ -100,7 +100,7 @@ func (w *world) leaseOf(pod string) (string, error) {
 	return strings.Join(ids, " "), err
 }
 
-// pods gives the names of a workload's pods that run, sorted.
+// pods returns the names of a workload's running pods, sorted.
 func (w *world) pods(ctx context.Context, of string) ([]string, error) {
 	said, err := w.Kubectl(ctx, "get", "pods", "--selector", "app="+of, "--field-selector", "status.phase=Running", "--output", `jsonpath={range .items[*]}{.metadata.name}{"\n"}{end}`)
 	all := lines(said)
@@ -110,7 +110,7 @@ func (w *world) pods(ctx context.Context, of string) ([]string, error) {
 	return all, err
 }
 
-// addresses gives those of a workload's pods.
+// addresses returns the addresses of a workload's pods.
 func (w *world) addresses(ctx context.Context, of string) (all []netip.Addr, err error) {
 	said, err := w.Kubectl(ctx, "get", "pods", "--selector", "app="+of, "--output", `jsonpath={range .items[*]}{.status.podIP}{"\n"}{end}`)
 	for _, line := range lines(said) {
@@ -132,8 +132,8 @@ func (w *world) answers(ctx context.Context, from string, to netip.AddrPort) err
 	})
 }
 
-// everywhere is what could be left on the nodes, as text: their links, what is at the
-// uplink, notes of plugins, pods' namespaces, and pins.
+// everywhere returns what could be left on the nodes, as text: their links, the qdiscs
+// and filters at the uplink, records of plugins, pods' namespaces, and pins.
 func (w *world) everywhere() (map[string]string, error) {
 	all := map[string]string{}
 	for _, n := range w.Nodes {
@@ -154,7 +154,7 @@ func (w *world) everywhere() (map[string]string, error) {
 						all[n.Name+" "+dir] += path + " "
 					}
 					if errors.Is(err, fs.ErrNotExist) {
-						return nil // gone, or never made
+						return nil // gone, or never created
 					}
 					return err
 				})
@@ -167,8 +167,8 @@ func (w *world) everywhere() (map[string]string, error) {
 	return all, nil
 }
 
-// links gives a node's devices but for those of bridged pods, sorted: what there is,
-// of what kind, and whose alias.
+// links returns a node's devices except those of bridged pods, sorted: name, kind and
+// alias.
 func (w *world) links(n *nodes.Node) (string, error) {
 	said, err := n.Place.Run(exec.Command("ip", "-details", "-json", "link", "show"))
 	if err != nil {

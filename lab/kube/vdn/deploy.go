@@ -10,11 +10,10 @@ import (
 	"strings"
 )
 
-// vdnAddr is the address of the controller's Service, which plugins and daemons ask
-// it by.
+// vdnAddr is the address of the controller's Service, which plugins and daemons use.
 const vdnAddr = "10.96.0.73"
 
-// claim is for the controller's file, on the first node.
+// claim is the volume for the controller's file, on the first node.
 const claim = `apiVersion: v1
 kind: PersistentVolume
 metadata: {name: fairlead-vdn}
@@ -35,7 +34,7 @@ spec:
   resources: {requests: {storage: 1Gi}}
 `
 
-// kustomization lays what is this cluster's own over the plain manifests.
+// kustomization patches the plain manifests for this cluster.
 const kustomization = `resources: [vdn.yaml]
 images:
   - {name: %s, newTag: %q}
@@ -49,8 +48,8 @@ patches:
       - {op: add, path: /spec/template/spec/containers/0/args/-, value: --uplink=eth2=1G}
 `
 
-// install has the controller run in the cluster, and on every node what enforces
-// networks and the plugins, as docs/kubernetes.md says.
+// install runs the controller in the cluster, and the daemon and plugins on every node,
+// as described in docs/kubernetes.md.
 func (w *world) install(ctx context.Context) error {
 	for _, path := range []string{"deploy/crds/*.yaml", "deploy/manifests/namespace.yaml"} {
 		if err := w.applyFiles(ctx, path); err != nil {
@@ -82,7 +81,7 @@ func (w *world) install(ctx context.Context) error {
 	return w.knowController(ctx)
 }
 
-// applyFiles makes what files of the checkout say.
+// applyFiles applies files of the checkout.
 func (w *world) applyFiles(ctx context.Context, pattern string) error {
 	all, err := filepath.Glob(filepath.Join(w.root, pattern))
 	if err == nil && len(all) == 0 {
@@ -98,7 +97,7 @@ func (w *world) applyFiles(ctx context.Context, pattern string) error {
 	return err
 }
 
-// secrets are the controller's certificate, and the token of who asks it.
+// secrets creates the controller's certificate and its clients' token.
 func (w *world) secrets(ctx context.Context) error {
 	cert, key, err := w.Certificate("vdn", netip.MustParseAddr(vdnAddr))
 	if err != nil {
@@ -114,8 +113,8 @@ func (w *world) secrets(ctx context.Context) error {
 	return err
 }
 
-// knowController learns where its pod is asked from beside the cluster, and sees that
-// the nodes have told it of themselves.
+// knowController finds the controller's address for clients outside the cluster, and
+// checks that the nodes have reported to it.
 func (w *world) knowController(ctx context.Context) error {
 	said, err := w.Kubectl(ctx, "--namespace", "fairlead", "get", "pods", "--selector", "app.kubernetes.io/component=vdn",
 		"--output", "jsonpath={.items[*].metadata.uid} {.items[*].status.podIP}")
@@ -146,8 +145,8 @@ func (w *world) knowController(ctx context.Context) error {
 	})
 }
 
-// uninstall deletes all of it, and has what it leaves in the nodes' kernels taken
-// away: that of the service proxy, too, which has to end for that.
+// uninstall deletes everything, and cleans up the nodes' kernels, including the state of
+// the service proxy, which must stop for that.
 func (w *world) uninstall(ctx context.Context) error {
 	if _, err := w.Kubectl(ctx, "delete", "-k", w.work, "--timeout=2m"); err != nil {
 		return err

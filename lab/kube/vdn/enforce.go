@@ -11,11 +11,10 @@ import (
 	"github.com/fairlead/fairlead/vdn/enforce"
 )
 
-// hostMax is what network telescope allows one host, in bit/s, as it stands in
-// networks.
+// hostMax is the rate limit of network telescope for one host, in bit/s, as in networks.
 const hostMax = 40e6
 
-// view gives all that the controller knows.
+// view returns the controller's complete state.
 func (w *world) view() (v vdn.View, err error) {
 	said, err := w.ask("view")
 	if err == nil {
@@ -24,7 +23,7 @@ func (w *world) view() (v vdn.View, err error) {
 	return v, err
 }
 
-// dropped is how much the nodes have dropped of a network, by the reason.
+// dropped returns how much the nodes have dropped in a network, by reason.
 func (w *world) dropped(network, reason string) (sum uint64, err error) {
 	v, err := w.view()
 	for _, n := range v.Nodes {
@@ -37,12 +36,13 @@ func (w *world) dropped(network, reason string) (sum uint64, err error) {
 	return sum, err
 }
 
-// curl asks from a pod.
+// curl runs curl in a pod.
 func (w *world) curl(ctx context.Context, from, url string, args ...string) (string, error) {
 	return w.Kubectl(ctx, append([]string{"exec", from, "--", "curl", "--silent", "--show-error", "--fail", url}, args...)...)
 }
 
-// rate is how fast one pod gets 4 MB of another, in bit/s, from when they begin to come.
+// rate returns how fast one pod receives 4 MB from another, in bit/s, from the first byte
+// on.
 func (w *world) rate(ctx context.Context, from, addr string) (float64, error) {
 	said, err := w.curl(ctx, from, "http://"+addr+":8080/shell?cmd=yes%20fairlead%7Chead%20-c%204000000", "--max-time", "60",
 		"--output", "/dev/null", "--write-out", "%{size_download} %{time_starttransfer} %{time_total}")
@@ -56,8 +56,8 @@ func (w *world) rate(ctx context.Context, from, addr string) (float64, error) {
 	return size * 8 / (end - begin), nil
 }
 
-// capped sees that a pod gets no more on its network than one host may, and much more
-// on another.
+// capped checks that a pod receives at most one host's rate limit on its network, and
+// much more on another.
 func (w *world) capped(ctx context.Context) error {
 	pods, err := w.pods(ctx, "telescope")
 	if err != nil {
@@ -94,7 +94,8 @@ func (w *world) capped(ctx context.Context) error {
 	})
 }
 
-// apart sees that pods of two networks talk while both name each other, and never else.
+// apart checks that pods of two networks can communicate only while both networks name
+// each other.
 func (w *world) apart(ctx context.Context) error {
 	telescope, err := w.pods(ctx, "telescope")
 	if err != nil {

@@ -1,10 +1,10 @@
-// Vdn sees pods of a cluster of two real nodes on virtually dedicated networks, with
-// the controller, the nodes' daemon and the plugins installed by the plain manifests
-// from the image that make image makes: by fairlead-cni as the pods' network, with
-// macvlan and with NICs of their own (RuntimeClass macvlan and nic), and as further
-// networks by Multus (RuntimeClass multus); made, made anew, restarted and deleted,
-// reached by Services, held to their rates and kept apart; and that nothing is left on
-// the nodes or with the controller. Its exit code is 0 where all of that is so.
+// Vdn runs pods of a cluster of two real nodes on virtually dedicated networks, with the
+// controller, the nodes' daemon and the plugins installed by the plain manifests from the
+// image that make image builds: with fairlead-cni as the pods' network, with macvlan and
+// with dedicated NICs (RuntimeClass macvlan and nic), and as secondary networks with
+// Multus (RuntimeClass multus). It creates, recreates, restarts and deletes pods, reaches
+// them through Services, checks rate limits and isolation, and checks that nothing is
+// left on the nodes or in the controller. Its exit code is 0 if all of that succeeds.
 //
 //	go run ./lab/kube/vdn
 package main
@@ -48,12 +48,12 @@ func main() {
 	}.Main(wrong)
 }
 
-// world is a cluster, and what is beside it:
+// world is a cluster, and the network around it:
 //
 //	client 192.0.2.10 ── eth1 lb ─┬─ eth0 172.30.0.2 ── lan, where the nodes are
 //	                              └─ eth2 172.31.0.1 to 172.31.3.1 ── science ── n1, n2: eth2 (macvlan), nic0 to nic2 (host-device)
 //
-// lb is the gateway of all networks, and a balancer.
+// lb is the gateway of all networks, and a load balancer.
 type world struct {
 	*nodes.Cluster
 	root, work, logs string
@@ -61,17 +61,16 @@ type world struct {
 	controller       struct{ uid, addr string } // of its pod
 }
 
-// Addresses of what is beside the cluster.
+// Addresses outside the cluster.
 const (
 	lbAddr     = "172.30.0.2"
 	clientAddr = "192.0.2.10"
 )
 
-// token is what who asks the controller must know.
+// token authenticates clients of the controller.
 const token = "sesame"
 
-// nics is how many NICs of their own for pods a node has: two of network nics, one of
-// antenna.
+// nics is the number of NICs for pods on each node: two of network nics, one of antenna.
 const nics = 3
 
 func (w *world) prepare(o nodes.Options) (_ nodes.Options, err error) {
@@ -107,7 +106,7 @@ func (w *world) write(name, text string) error {
 	return os.WriteFile(w.file(name), []byte(text), 0o600)
 }
 
-// handlers are the networks of pods, by RuntimeClass.
+// handlers are the pod networks by RuntimeClass.
 func (w *world) handlers() []nodes.Handler {
 	all := []nodes.Handler{{Name: "multus", Network: multusNetwork}}
 	for name, network := range map[string]string{"macvlan": "science", "nic": "nics"} {
@@ -134,7 +133,7 @@ func around(t *lab.Topology) {
 	}
 }
 
-// tellState writes what helps to find out why something failed.
+// tellState writes information for debugging a failure.
 func (w *world) tellState() error {
 	all := w.State("pods,services,endpointslices,virtualnetworks,networkattachments", []string{"describe", "pods"})
 	for _, n := range w.Nodes {

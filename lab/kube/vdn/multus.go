@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/lab/kube/nodes"
 )
 
-// attachmentKind is the definition of Multus' resource, as far as it is used here.
+// attachmentKind is the definition of Multus' custom resource, as far as it is used here.
 const attachmentKind = `apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: network-attachment-definitions.k8s.cni.cncf.io}
@@ -31,7 +31,7 @@ spec:
           properties: {spec: {type: object, properties: {config: {type: string}}}}
 `
 
-// definition is one of a network, for all nodes: none is named in it.
+// definition is the attachment definition of a network, for all nodes: it names none.
 const definition = `apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
 metadata: {name: %[1]s}
@@ -41,8 +41,8 @@ spec:
      "defaultRoute": false, "capabilities": {"ips": true, "mac": true}}
 `
 
-// observers are pods with a network beside the cluster's, one on each node. They are
-// replaced all at once, as each node has one NIC for them.
+// observers are pods with a secondary network, one on each node. They are replaced all at
+// the same time, because each node has one NIC for them.
 const observers = `apiVersion: apps/v1
 kind: Deployment
 metadata: {name: %[1]s}
@@ -62,7 +62,7 @@ spec:
       containers: [{name: web, image: %[2]s, args: [netexec, --http-port=8080], readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 2, timeoutSeconds: 5}}]
 `
 
-// director is one that asks for its addresses and for its interface's name.
+// director is a pod that requests its addresses and the name of its interface.
 const director = `apiVersion: node.k8s.io/v1
 kind: RuntimeClass
 metadata: {name: multus}
@@ -81,10 +81,11 @@ spec:
   containers: [{name: web, image: %s, args: [netexec, --http-port=8080]}]
 `
 
-// beside are the networks that pods have by Multus, and the names of their Deployments.
+// beside are the secondary networks that pods have through Multus, and the names of their
+// Deployments.
 var beside = []string{"telescope", "antenna"}
 
-// overNetwork is a Service whose servers are reached on one of those networks.
+// overNetwork is a Service whose backends are reached on one of those networks.
 const overNetwork = `apiVersion: v1
 kind: Service
 metadata: {name: %[1]s, annotations: {fairlead.io/network: default/%[2]s%[3]s}}
@@ -94,22 +95,23 @@ spec:
   ports: [{port: 80, targetPort: 8080}]
 `
 
-// services are over both networks; the balancer is the gateway of both, which is what
-// nat asks for.
+// services use both networks. The load balancer is the gateway of both, which nat
+// requires.
 var services = []struct{ name, network, method, vip string }{
 	{"sky", "telescope", "", "10.1.1.3"}, {"sky-nat", "telescope", "nat", "10.1.1.4"},
 	{"ground", "antenna", "", "10.1.1.5"}, {"ground-nat", "antenna", "nat", "10.1.1.6"},
 	{"sky-tunnel", "telescope", "tunnel", "10.1.1.7"}, {"ground-direct", "antenna", "dsr-nat", "10.1.1.8"},
 }
 
-// multusNetwork has Multus as the network of pods, with the cluster's own as the first: by
-// its folder, as of a file named Multus forgets half before it deletes.
+// multusNetwork makes Multus the network of pods, with the cluster's default network as
+// the first one. It is referenced by its folder, because with a file name Multus forgets
+// half of it before it deletes.
 const multusNetwork = `{
   "cniVersion": "1.0.0", "name": "multus",
   "plugins": [{"type": "multus", "clusterNetwork": "{{.Dir}}/cni", "kubeconfig": "{{.Kubeconfig}}", "capabilities": {"portMappings": true}}]
 }`
 
-// observe has pods run on several networks by Multus.
+// observe runs pods on several networks with Multus.
 func (w *world) observe(ctx context.Context) error {
 	image, err := w.Agnhost()
 	if err != nil {
@@ -151,13 +153,14 @@ func (w *world) observe(ctx context.Context) error {
 	return nil
 }
 
-// attachedAs is what the annotation of Multus, or a lease, says of a pod's interface.
+// attachedAs is the description of a pod's interface by Multus' annotation, or by a
+// lease.
 func attachedAs(owner, network, iface string, addrs []string) string {
 	slices.SortFunc(addrs, func(a, b string) int { return netip.MustParseAddr(a).Compare(netip.MustParseAddr(b)) })
 	return fmt.Sprintf("%s %s %s %s", owner, network, iface, strings.Join(addrs, " "))
 }
 
-// leasesAs gives all leases so that have come by Multus.
+// leasesAs returns the descriptions of all leases created through Multus.
 func (w *world) leasesAs() (all []string, err error) {
 	leases, err := w.attachments()
 	for _, a := range leases {
@@ -174,7 +177,7 @@ func (w *world) leasesAs() (all []string, err error) {
 	return all, err
 }
 
-// leaseAt says what is wrong where there is no such lease.
+// leaseAt returns an error if there is no such lease.
 func (w *world) leaseAt(want string) error {
 	all, err := w.leasesAs()
 	if err == nil && !slices.Contains(all, want) {
@@ -183,8 +186,8 @@ func (w *world) leaseAt(want string) error {
 	return err
 }
 
-// observed waits until Multus' annotations say what the controller does: of two
-// observers on each network, and the director.
+// observed waits until Multus' annotations match the controller's leases: two observers
+// on each network, and the director.
 func (w *world) observed(ctx context.Context) error {
 	return w.await(ctx, "the networks' status", func() error {
 		said, err := w.Kubectl(ctx, "get", "pods", "--output", "json")
@@ -210,7 +213,7 @@ func (w *world) observed(ctx context.Context) error {
 			}
 			text, ok := p.Metadata.Annotations["k8s.v1.cni.cncf.io/network-status"]
 			if !ok {
-				continue // of no RuntimeClass with Multus
+				continue // a RuntimeClass without Multus
 			}
 			if err := json.Unmarshal([]byte(text), &status); err != nil {
 				return err
@@ -230,8 +233,8 @@ func (w *world) observed(ctx context.Context) error {
 	})
 }
 
-// serveObservers asks the Services over those networks, by each method that can be
-// there; those that cannot be are refused by name.
+// serveObservers sends requests to the Services on those networks, in each supported
+// forwarding mode; unsupported ones must be rejected with a reason.
 func (w *world) serveObservers(ctx context.Context) error {
 	for _, s := range services {
 		method := ""
@@ -266,7 +269,7 @@ func (w *world) serveObservers(ctx context.Context) error {
 	return nil
 }
 
-// refused waits until the balancer tells why it does not serve a Service.
+// refused waits until the load balancer reports why it does not serve a Service.
 func (w *world) refused(ctx context.Context, why string) error {
 	return w.await(ctx, "the balancer refuses it", func() error {
 		said, err := exec.CommandContext(ctx, w.program(), "status", "--socket", w.file("lb.sock"), "-o", "json").CombinedOutput()
@@ -313,7 +316,7 @@ func (w *world) disturb(ctx context.Context) error {
 	return nil
 }
 
-// observeNoMore deletes the pods of Multus', and sees all that they had given back.
+// observeNoMore deletes Multus' pods, and checks that all their leases are released.
 func (w *world) observeNoMore(ctx context.Context) error {
 	for _, s := range services {
 		if _, err := w.Kubectl(ctx, "delete", "service", s.name); err != nil {

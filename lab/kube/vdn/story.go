@@ -15,9 +15,9 @@ import (
 	"github.com/fairlead/fairlead/lab/kube/nodes"
 )
 
-// networks are four: on a device of the nodes' science and telescope, of NICs that pods
-// get whole nics and antenna. The second of each is beside the cluster's network.
-// 192.0.2.1 is what pods see of the balancer where it hides the client (fullnat).
+// networks are four: science and telescope are macvlans on a device of the nodes, nics
+// and antenna give pods whole NICs. The second of each is a secondary network. 192.0.2.1
+// is the load balancer's address as pods see it when it hides the client (fullnat).
 const networks = `apiVersion: fairlead.io/v1alpha1
 kind: VirtualNetwork
 metadata: {name: science}
@@ -72,9 +72,8 @@ metadata: {name: nic}
 handler: nic
 `
 
-// workload is pods of one RuntimeClass, two on each node, with a Service. Their
-// kubelet cannot reach pods on its own device, so that nothing is asked for but that
-// they run.
+// workload is pods of one RuntimeClass, two on each node, with a Service. Their kubelet
+// cannot reach pods on its own device, so they have no probes.
 const workload = `apiVersion: apps/v1
 kind: Deployment
 metadata: {name: %[1]s}
@@ -101,12 +100,12 @@ spec:
   ports: [{port: 80, targetPort: 8080}]
 `
 
-// workloads are by their RuntimeClass; with the addresses of their Services.
+// workloads are named after their RuntimeClass, with the addresses of their Services.
 var workloads = []struct{ name, cluster, vip string }{
 	{"macvlan", "10.96.0.101", "10.1.1.1"}, {"nic", "10.96.0.102", "10.1.1.2"},
 }
 
-// story is what users do, one step after the other.
+// story is the user's steps, one after the other.
 func (w *world) story(ctx context.Context) error {
 	before, err := w.everywhere()
 	if err != nil {
@@ -134,7 +133,7 @@ func (w *world) story(ctx context.Context) error {
 	return err
 }
 
-// seen sees that what could be left can be seen while it is there.
+// seen checks that anything which could be left behind is visible while it exists.
 func (w *world) seen(before map[string]string) error {
 	now, err := w.everywhere()
 	for _, n := range w.Nodes {
@@ -147,7 +146,7 @@ func (w *world) seen(before map[string]string) error {
 	return err
 }
 
-// begin installs everything, and starts the balancer.
+// begin installs everything, and starts the load balancer.
 func (w *world) begin(ctx context.Context) error {
 	if err := w.install(ctx); err != nil {
 		return err
@@ -159,7 +158,7 @@ func (w *world) begin(ctx context.Context) error {
 	return w.startBalancer()
 }
 
-// deploy has all pods run, and sees each shown with its address.
+// deploy starts all pods, and checks that each has the address of its lease.
 func (w *world) deploy(ctx context.Context) error {
 	image, err := w.Agnhost()
 	if err != nil {
@@ -183,8 +182,7 @@ func (w *world) ready(ctx context.Context, name string) error {
 	return err
 }
 
-// leased waits until just so many leases are up, each of a pod that has its address,
-// and shown beside it.
+// leased waits until exactly n leases are up, each of a pod with that address.
 func (w *world) leased(ctx context.Context, n int) error {
 	return w.await(ctx, "leases", func() error {
 		pods, err := w.Kubectl(ctx, "get", "pods", "--output", `jsonpath={range .items[*]}{.metadata.name} {.status.podIP}{"\n"}{end}`)
@@ -210,7 +208,7 @@ func lines(text string) []string {
 	return all
 }
 
-// reach asks every pod of every other network's and node's.
+// reach sends requests from every pod to pods of every other network and node.
 func (w *world) reach(ctx context.Context) error {
 	for _, l := range workloads {
 		addrs, err := w.addresses(ctx, l.name)
@@ -233,8 +231,8 @@ func (w *world) reach(ctx context.Context) error {
 	return nil
 }
 
-// serve asks Services: their cluster addresses from pods, by the service proxy, and
-// their VIPs from outside, by the balancer.
+// serve sends requests to Services: to their cluster addresses from pods, through the
+// service proxy, and to their VIPs from outside, through the load balancer.
 func (w *world) serve(ctx context.Context) error {
 	asker, err := w.pods(ctx, "macvlan")
 	if err != nil {
@@ -257,14 +255,14 @@ func (w *world) serve(ctx context.Context) error {
 	return nil
 }
 
-// give has a Service get its VIP.
+// give sets the VIP of a Service.
 func (w *world) give(ctx context.Context, service, vip string) error {
 	patch := fmt.Sprintf(`{"status":{"loadBalancer":{"ingress":[{"ip":%q}]}}}`, vip)
 	_, err := w.Kubectl(ctx, "patch", "service", service, "--subresource=status", "--type=merge", "--patch", patch)
 	return err
 }
 
-// allAnswer waits until so many pods have answered.
+// allAnswer waits until n pods have answered.
 func (w *world) allAnswer(ctx context.Context, n int, what string, ask func() (string, error)) error {
 	seen := map[string]bool{}
 	return w.await(ctx, what, func() error {
@@ -279,8 +277,8 @@ func (w *world) allAnswer(ctx context.Context, n int, what string, ask func() (s
 	})
 }
 
-// takeAll asks for one NIC more than there are: the pod waits, and says why, until
-// one is given back.
+// takeAll requests one NIC more than there are: the pod waits, with a reason, until one
+// is released.
 func (w *world) takeAll(ctx context.Context) error {
 	if _, err := w.Kubectl(ctx, "scale", "deployment/nic", "--replicas=5"); err != nil {
 		return err
@@ -301,8 +299,8 @@ func (w *world) takeAll(ctx context.Context) error {
 	return w.leased(ctx, 8)
 }
 
-// killSandbox kills what holds a pod's namespaces: kubelet makes it anew, with
-// another container's lease.
+// killSandbox kills the process that holds a pod's namespaces: kubelet creates a new
+// sandbox, with another container's lease.
 func (w *world) killSandbox(ctx context.Context) error {
 	for _, l := range workloads {
 		if err := w.anew(ctx, l.name); err != nil {
@@ -313,8 +311,8 @@ func (w *world) killSandbox(ctx context.Context) error {
 	return w.leased(ctx, 8)
 }
 
-// anew kills the sandbox of one of a Deployment's pods, and waits until it has another,
-// and another lease.
+// anew kills the sandbox of one of a Deployment's pods, and waits until it has a new
+// sandbox and a new lease.
 func (w *world) anew(ctx context.Context, name string) error {
 	pods, err := w.pods(ctx, name)
 	if err != nil {
@@ -343,7 +341,7 @@ func (w *world) anew(ctx context.Context, name string) error {
 	return w.ready(ctx, name)
 }
 
-// killIn kills a pod's process of a name; pause holds its namespaces.
+// killIn kills a pod's process by name; pause holds its namespaces.
 func killIn(uid, program string) error {
 	all, err := filepath.Glob("/proc/[0-9]*/cgroup")
 	if err != nil {
@@ -359,7 +357,7 @@ func killIn(uid, program string) error {
 	return fmt.Errorf("no %s of pod %s is found", program, uid)
 }
 
-// rollOver replaces all pods, while the controller is there again.
+// rollOver replaces all pods, with the controller running again.
 func (w *world) rollOver(ctx context.Context) error {
 	for _, l := range workloads {
 		if _, err := w.Kubectl(ctx, "rollout", "restart", "deployment/"+l.name); err != nil {
@@ -373,7 +371,7 @@ func (w *world) rollOver(ctx context.Context) error {
 	return w.leased(ctx, 8)
 }
 
-// restartController kills it, and has kubelet start it anew.
+// restartController kills the controller, and has kubelet restart it.
 func (w *world) restartController(ctx context.Context) error {
 	before, err := w.leaseText()
 	if err != nil {

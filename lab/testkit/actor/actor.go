@@ -1,6 +1,6 @@
-// Package actor lets a test have processes of its own, in hosts of a lab, that
-// can be killed and asked: the test's own binary, told by its environment what
-// to be. Orders go in and reports come out, a line of JSON each.
+// Package actor runs helper processes of a test, in hosts of a lab, which the test can
+// control and kill: the test's own binary, with its role in an environment variable.
+// Orders go in and reports come out, one line of JSON each.
 package actor
 
 import (
@@ -19,8 +19,8 @@ import (
 
 const variable = "FAIRLEAD_TEST_PART"
 
-// Play is for TestMain, before anything else: in a process that Start has
-// started it plays the part, and ends the process; else it does nothing.
+// Play must be called first in TestMain. In a process that Start has started it plays the
+// role and exits; otherwise it does nothing.
 func Play[Part any](play func(Part) error) {
 	text := os.Getenv(variable)
 	if text == "" {
@@ -38,7 +38,7 @@ func Play[Part any](play func(Part) error) {
 	os.Exit(0)
 }
 
-// Obey is for play: it answers orders until there are no more.
+// Obey is for play: it handles orders until its input ends.
 func Obey[Order, Report any](do func(Order) Report, end func() error) error {
 	in, out := bufio.NewScanner(os.Stdin), json.NewEncoder(os.Stdout)
 	in.Buffer(nil, 1<<20)
@@ -54,7 +54,7 @@ func Obey[Order, Report any](do func(Order) Report, end func() error) error {
 	return end()
 }
 
-// Actor is a process that plays a part.
+// Actor is a process with a role.
 type Actor[Order, Report any] struct {
 	*lab.Process
 	t   testing.TB
@@ -92,7 +92,7 @@ func Start[Order, Report, Part any](t testing.TB, h *lab.Host, p Part) *Actor[Or
 	return &Actor[Order, Report]{Process: process, t: t, in: stdin, out: out}
 }
 
-// Tell gives an order, and gives the report on it.
+// Tell sends an order, and returns its report.
 func (a *Actor[Order, Report]) Tell(o Order) (r Report) {
 	a.t.Helper()
 	a.mu.Lock()
@@ -109,14 +109,14 @@ func (a *Actor[Order, Report]) Tell(o Order) (r Report) {
 	return r
 }
 
-// Ask gives a report, for no order.
+// Ask returns a report for an empty order.
 func (a *Actor[Order, Report]) Ask() Report {
 	a.t.Helper()
 	var none Order
 	return a.Tell(none)
 }
 
-// End lets the process end in peace, and waits for it.
+// End lets the process exit normally, and waits for it.
 func (a *Actor[Order, Report]) End() {
 	a.t.Helper()
 	a.in.Close()

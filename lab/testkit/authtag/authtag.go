@@ -1,6 +1,6 @@
-// Package authtag makes the authentication tags of packets between nodes as
-// bpf/include/auth.h describes them, for tests that compare with the programs. It shares
-// no code with those, and nothing else may import it.
+// Package authtag computes the authentication tags of packets between nodes as described
+// in bpf/include/auth.h, for tests that compare with the programs. It shares no code with
+// them, and only tests may import it.
 package authtag
 
 import (
@@ -11,10 +11,10 @@ import (
 	"github.com/fairlead/fairlead/internal/nodekey"
 )
 
-// Place is where a list is.
+// Place is the location of a list.
 type Place byte
 
-// The places.
+// The locations.
 const (
 	Outer Place = 1 // an option of the outer header
 	GUE   Place = 2 // GUE's private data
@@ -24,16 +24,17 @@ const (
 // Packet is what a tag covers.
 type Packet struct {
 	Place Place
-	// Src and Dst are those of the outer header; a packet without one has none.
+	// Src and Dst are those of the outer header; they are unset without one.
 	Src, Dst netip.Addr
-	// From and To are the packet's own. Ports and Protocol are 0 where it is not plain.
+	// From and To are the packet's own. Ports and Protocol are 0 if the packet takes the
+	// slow path.
 	From, To netip.AddrPort
 	Protocol byte
-	// List are the endpoints; with Own the VIP is the first.
+	// List contains the endpoints; with Own the VIP is the first.
 	List []netip.AddrPort
 }
 
-// Tag gives the eight bytes of a tag.
+// Tag returns the eight bytes of a tag.
 func (p Packet) Tag(key nodekey.Key) []byte {
 	mac := Sum(key.K0, key.K1, p.covered())
 	return binary.LittleEndian.AppendUint64(nil, mac<<8|uint64(key.ID))
@@ -69,7 +70,7 @@ func endpoint(e netip.AddrPort) []byte {
 	return binary.BigEndian.AppendUint16(e.Addr().AsSlice(), e.Port())
 }
 
-// words adds zeros up to a whole word.
+// words pads b with zeros to a multiple of eight bytes.
 func words(b []byte) []byte { return append(b, make([]byte, (8-len(b)%8)%8)...) }
 
 // Sum is SipHash-2-4 (Aumasson and Bernstein, 2012).

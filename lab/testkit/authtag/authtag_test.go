@@ -2,8 +2,8 @@ package authtag
 
 import "testing"
 
-// TestSum has the vectors of the paper's appendix A and of its reference implementation:
-// the key is 00 to 0f, the message 00, 01 and so on.
+// TestSum checks the vectors in the paper's appendix A and in its reference
+// implementation: the key is 00 to 0f, the message 00, 01 and so on.
 func TestSum(t *testing.T) {
 	const k0, k1 = 0x0706050403020100, 0x0f0e0d0c0b0a0908
 	message := make([]byte, 63)

@@ -1,6 +1,6 @@
 // Package bpfstack checks that programs fit the stack of the oldest kernel that Fairlead
-// supports, on whichever kernel the tests run. It needs no such kernel, and so finds
-// only this: the rest is for `make test-kernels`.
+// supports, on whichever kernel the tests run. It detects only this problem of old
+// kernels; `make test-kernels` finds the others.
 package bpfstack
 
 import (
@@ -15,16 +15,15 @@ import (
 )
 
 const (
-	// limit is MAX_BPF_STACK of all functions that call each other
-	// (include/linux/filter.h).
+	// limit is MAX_BPF_STACK for a chain of function calls (include/linux/filter.h).
 	limit = 512
-	// grain is what each function's share is rounded up to by Linux before 6.9
+	// grain is what Linux before 6.9 rounds each function's stack up to
 	// (kernel/bpf/verifier.c, check_max_stack_depth); later kernels round up to 16.
 	grain = 32
 )
 
-// Check loads programs and reports those whose functions together need more stack than
-// Linux 6.1 gives. Maps are not pinned.
+// Check loads programs and reports call chains that need more stack than Linux 6.1
+// allows. Maps are not pinned.
 func Check(t *testing.T, spec *ebpf.CollectionSpec) {
 	t.Helper()
 	spec = spec.Copy()
@@ -49,7 +48,7 @@ func Check(t *testing.T, spec *ebpf.CollectionSpec) {
 	}
 }
 
-// chain is functions that call each other.
+// chain is a chain of function calls.
 type chain struct {
 	bytes int
 	calls []string
@@ -57,7 +56,7 @@ type chain struct {
 
 func (c chain) String() string { return strings.Join(c.calls, " > ") }
 
-// function is what the verifier leaves of one.
+// function is a function as the verifier leaves it.
 type function struct {
 	name  string
 	stack int
@@ -101,7 +100,7 @@ func functions(program *ebpf.Program) ([]function, error) {
 			all = append(all, function{name: f.Name})
 		}
 		if len(all) > 0 && it.Ins.IsFunctionCall() {
-			// Of a program that is compiled, the kernel shows the callee's number.
+			// For a compiled program, the kernel shows the callee's number.
 			f := &all[len(all)-1]
 			f.calls = append(f.calls, int(it.Ins.Constant))
 		}
@@ -116,7 +115,7 @@ func functions(program *ebpf.Program) ([]function, error) {
 	return all, readDepths(program.VerifierLog, all)
 }
 
-// readDepths takes each function's stack from the verifier's statistics.
+// readDepths reads each function's stack size from the verifier's statistics.
 func readDepths(log string, all []function) error {
 	m := depths.FindStringSubmatch(log)
 	if m == nil {

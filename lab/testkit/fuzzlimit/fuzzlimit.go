@@ -1,5 +1,5 @@
-// Package fuzzlimit bounds what one input of a fuzz target may cost. Only tests may
-// import it.
+// Package fuzzlimit limits the time that one input of a fuzz target may take. Only tests
+// may import it.
 package fuzzlimit
 
 import (
@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// most is far more than any input of a fuzzer needs, also on a busy machine under
-// coverage and the race detector.
+// most is far more than any input of a fuzzer needs, even on a busy machine with coverage
+// and the race detector.
 const most = 20 * time.Second
 
-// Time ends the process if the test still runs after 20 s. Go's fuzzer does not report
-// an input that hangs: it kills the worker at the end of -fuzztime. With the panic the
-// input is kept as a failure.
+// Time ends the process if the test still runs after 20 s. Go's fuzzer does not report an
+// input that hangs: it kills the worker at the end of -fuzztime. With the panic, the
+// input is stored as a failure.
 func Time(t testing.TB) {
 	timer := time.AfterFunc(most, func() {
 		debug.SetTraceback("all")

@@ -1,5 +1,5 @@
-// Package growth tests that work grows linearly with its input. It compares processor
-// times of one run with each other, never with a limit.
+// Package growth tests that work grows linearly with its input. It compares CPU times
+// within one run with each other, never with a limit.
 package growth
 
 import (
@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rounds is how often each size is measured; the least time counts.
+// rounds is how often each size is measured; the minimum counts.
 const rounds = 3
 
 // factor is the ratio of the two sizes. allowed is how much more each unit of work may
@@ -32,13 +32,13 @@ func Linear(t *testing.T, size int, prepare func(size int) (work func())) {
 	}
 }
 
-// ratio is how much more each unit of work costs at ten times a size.
+// ratio returns how much more each unit of work costs at ten times the size.
 func ratio(size int, prepare func(size int) (work func())) float64 {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	works := []struct {
 		do     func()
-		repeat int // so that both are as many units
+		repeat int // so that both do the same number of units
 		least  time.Duration
 	}{{do: prepare(size), repeat: factor}, {do: prepare(factor * size), repeat: 1}}
 	for round := range 1 + rounds {
@@ -49,7 +49,7 @@ func ratio(size int, prepare func(size int) (work func())) float64 {
 			for range w.repeat {
 				w.do()
 			}
-			if took := processor() - began; round == 1 || round > 1 && took < w.least { // the first warms up
+			if took := processor() - began; round == 1 || round > 1 && took < w.least { // the first round is a warm-up
 				w.least = took
 			}
 		}
@@ -61,7 +61,7 @@ func ratio(size int, prepare func(size int) (work func())) float64 {
 func processor() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
-		panic(err) // Linux has it since 2.6.12
+		panic(err) // supported since Linux 2.6.12
 	}
 	return time.Duration(t.Nano())
 }

@@ -4,7 +4,7 @@ import "testing"
 
 var sink int
 
-// TestRatio tells linear work from quadratic work.
+// TestRatio distinguishes linear from quadratic work.
 func TestRatio(t *testing.T) {
 	Linear(t, 20000, func(size int) func() {
 		return func() {

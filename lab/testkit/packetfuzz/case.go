@@ -15,35 +15,35 @@ type Kind uint8
 
 // The kinds of steps.
 const (
-	Packet Kind = iota // a frame comes in
+	Packet Kind = iota // a frame arrives
 	Wait               // time passes
-	Change             // the agent changes what it has told the programs
+	Change             // the agent changes the programs' configuration
 )
 
 // Step is one step of a case.
 type Step struct {
 	Kind Kind
-	// Hook says where a frame comes in: the number of one of the target's hooks.
+	// Hook is where a frame arrives: the number of one of the target's hooks.
 	Hook uint8
-	// Arg is a frame's note for its target, the nanoseconds of a wait, or the
-	// number of a change.
+	// Arg is a target-specific value of a frame, the nanoseconds of a wait, or the number
+	// of a change.
 	Arg uint64
-	// Ticks of the kernel's clock go by in a wait.
+	// Ticks are the kernel clock ticks that pass in a wait.
 	Ticks uint32
 	Frame []byte
 }
 
-// Case is steps that start from the same state every time, in one of a target's
-// worlds.
+// Case is a sequence of steps that always starts from the same state, in one of a
+// target's worlds.
 type Case struct {
 	World uint64
 	Steps []Step
 }
 
-// MaxSteps is how long a case may be.
+// MaxSteps is the maximum length of a case.
 const MaxSteps = 48
 
-// Clone gives a copy that shares no memory.
+// Clone returns a copy that shares no memory.
 func (c *Case) Clone() *Case {
 	d := &Case{World: c.World, Steps: slices.Clone(c.Steps)}
 	for i := range d.Steps {
@@ -52,7 +52,7 @@ func (c *Case) Clone() *Case {
 	return d
 }
 
-// Set makes c the same as another case, in c's own memory.
+// Set makes c equal to another case, in c's own memory.
 func (c *Case) Set(from *Case) {
 	c.World = from.World
 	c.Steps = c.Steps[:0]
@@ -63,7 +63,7 @@ func (c *Case) Set(from *Case) {
 	}
 }
 
-// Grow appends an empty step, whose frame has the memory that an earlier one had.
+// Grow appends an empty step, whose frame reuses the memory of an earlier one.
 func (c *Case) Grow() *Step {
 	if n := len(c.Steps); n < cap(c.Steps) {
 		c.Steps = c.Steps[:n+1]
@@ -85,7 +85,7 @@ func (c *Case) Packets() (n int) {
 	return n
 }
 
-// Text writes a case as people read it and ParseCase reads it:
+// Text formats a case for people and for ParseCase:
 //
 //	world 3
 //	packet eth0 0 45000028...
@@ -107,7 +107,7 @@ func (c *Case) Text(hooks []string) string {
 	return b.String()
 }
 
-// ParseCase reads what Text writes. Empty lines and those that begin with # are
+// ParseCase parses the output of Text. Empty lines and those that begin with # are
 // skipped.
 func ParseCase(text string, hooks []string) (*Case, error) {
 	c := &Case{}

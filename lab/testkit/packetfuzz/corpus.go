@@ -16,7 +16,8 @@ import (
 	"github.com/fairlead/fairlead/internal/wholefile"
 )
 
-// LoadCorpus reads what SaveCorpus has written; nothing where there is no such file.
+// LoadCorpus reads a file written by SaveCorpus, or returns nothing if there is no such
+// file.
 func LoadCorpus(path string, hooks []string) ([]*Case, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -48,7 +49,7 @@ func LoadCorpus(path string, hooks []string) ([]*Case, error) {
 	return all, nil
 }
 
-// SaveCorpus replaces a file by one with these cases, in one step.
+// SaveCorpus atomically replaces a file by one with these cases.
 func SaveCorpus(path string, hooks []string, all []*Case) error {
 	var b bytes.Buffer
 	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
@@ -67,8 +68,8 @@ func SaveCorpus(path string, hooks []string, all []*Case) error {
 	return wholefile.Write(path, 0o644, &b)
 }
 
-// Reduce gives few cases that reach the same as all: the smallest first, each that
-// reaches something which those before it do not.
+// Reduce returns a small subset of the cases that covers the same as all: the smallest
+// first, each of which covers something that those before it do not.
 func Reduce(t Target, all []*Case) ([]*Case, error) {
 	e := NewEngine(t, nil, NewStats(t.Name()))
 	all = slices.Clone(all)
@@ -84,8 +85,8 @@ func Reduce(t Target, all []*Case) ([]*Case, error) {
 	return few, err
 }
 
-// inTurn runs cases, those of a world one behind the other. The error is of the first
-// that violates the model: a *Failure.
+// inTurn runs cases one after the other, and enters each world once for adjacent cases.
+// The error is that of the first case that violates the model: a *Failure.
 func (e *Engine) inTurn(all []*Case, done func(*Case)) (err error) {
 	for i, c := range all {
 		if i > 0 && all[i-1].World == c.World {
@@ -102,7 +103,7 @@ func (e *Engine) inTurn(all []*Case, done func(*Case)) (err error) {
 	return nil
 }
 
-// bytes is how large a case is.
+// bytes is the size of a case.
 func (c *Case) bytes() (n int) {
 	for i := range c.Steps {
 		n += 16 + len(c.Steps[i].Frame)
@@ -110,8 +111,8 @@ func (c *Case) bytes() (n int) {
 	return n
 }
 
-// Replay runs cases, which are grouped by world, and gives how many blocks they reach.
-// The error is of the first that violates the model.
+// Replay runs cases, which are grouped by world, and returns how many blocks they reach.
+// The error is that of the first case that violates the model.
 func Replay(t Target, all []*Case) (blocks int, err error) {
 	e := NewEngine(t, nil, NewStats(t.Name()))
 	err = e.inTurn(all, func(*Case) { e.news() })

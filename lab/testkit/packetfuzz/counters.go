@@ -5,15 +5,15 @@ import (
 	"fmt"
 )
 
-// Counters are an array with a number for each reason, read by the names of a C enum.
+// Counters is an array with a counter for each reason, accessed by the names of a C enum.
 type Counters struct {
 	memory []byte
-	names  []string // by number; empty for what is not compared
+	names  []string // by number; empty for those that are not compared
 	before []uint64
 }
 
-// NewCounters gives those of a private map of an object; prefix is what all names begin
-// with.
+// NewCounters returns the counters in a private map of an object; prefix is what all
+// names begin with.
 func NewCounters(o *Object, name, enum, prefix string) (*Counters, error) {
 	names, err := EnumOf(o.Spec.Types, enum)
 	if err != nil {
@@ -32,7 +32,7 @@ func NewCounters(o *Object, name, enum, prefix string) (*Counters, error) {
 	return c, nil
 }
 
-// Begin makes what is counted up to now the beginning.
+// Begin makes the current values the reference.
 func (c *Counters) Begin() {
 	for i := range c.before {
 		c.before[i] = c.at(i)
@@ -41,7 +41,7 @@ func (c *Counters) Begin() {
 
 func (c *Counters) at(i int) uint64 { return binary.NativeEndian.Uint64(c.memory[8*i:]) }
 
-// Compare says which counter has not moved since Begin as it should have.
+// Compare returns an error if a counter has not changed since Begin as it should have.
 func (c *Counters) Compare(want map[string]uint64) error {
 	left := len(want)
 	for i, name := range c.names {
@@ -63,7 +63,7 @@ func (c *Counters) Compare(want map[string]uint64) error {
 	return nil
 }
 
-// Moved gives all that have moved, for people.
+// Moved returns all counters that have changed, for messages.
 func (c *Counters) Moved() map[string]uint64 {
 	all := map[string]uint64{}
 	for i, name := range c.names {

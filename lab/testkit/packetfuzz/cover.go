@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// uncovered lists the lines of C at which a block begins that has never run, with
-// the programs that it has not run in, for people.
+// uncovered lists the lines of C at which a block begins that has never run, with the
+// programs in which it has not run, for people.
 func uncovered(blocks []Block, covered []byte) string {
 	never := map[string][]string{}
 	ran := map[string]bool{}

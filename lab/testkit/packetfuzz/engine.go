@@ -12,35 +12,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Target is a set of programs with a world around them and a model of what they
-// must do. Its methods are called from one goroutine, on one thread.
+// Target is a set of programs with their environment and a model of what they must do.
+// Its methods are called from one goroutine, on one thread.
 type Target interface {
-	// Name is one word, the same as the target's package.
+	// Name is one word, the name of the target's package.
 	Name() string
-	// Hooks names where frames come in; a step has the number.
+	// Hooks are the names of the places where frames arrive; a step has the index.
 	Hooks() []string
-	// MaxFrame is the longest frame that the hooks take.
+	// MaxFrame is the longest frame that the hooks accept.
 	MaxFrame() int
-	// Enter configures the programs at random; the same way for the same world.
+	// Enter configures the programs at random, always in the same way for the same world.
 	Enter(world uint64) error
-	// Reset brings programs and model to the state that every case begins in.
+	// Reset brings programs and model to the initial state of every case.
 	Reset() error
-	// Next writes a step that could well come next, after those of this case.
+	// Next writes a step that could plausibly follow those of this case.
 	Next(rng *rand.Rand, s *Step)
-	// Do runs a step on the programs and on the model. What differs is a
-	// Violation.
+	// Do runs a step on the programs and on the model. A difference is a Violation.
 	Do(s *Step) error
-	// Finish compares what is remembered by both. What differs is a Violation.
+	// Finish compares the state of both. A difference is a Violation.
 	Finish() error
-	// Coverage is where the programs note what has run. The engine clears it.
+	// Coverage is where the programs record what has run. The engine clears it.
 	Coverage() []byte
-	// Features are what the model saw in addition: states that programs have no branch
-	// for. The engine clears them.
+	// Features are what the model saw in addition: states for which programs have no
+	// branch. The engine clears them.
 	Features() *Features
-	// Blocks are what Coverage's bytes stand for.
+	// Blocks are the blocks that Coverage's bytes stand for.
 	Blocks() []Block
-	// Outcomes counts what became of packets, by the target's own names. The engine
-	// takes them over into the stats and clears them.
+	// Outcomes counts the outcomes of packets, by the target's own names. The engine adds
+	// them to the stats and clears them.
 	Outcomes() map[string]uint64
 }
 
@@ -62,8 +61,8 @@ func (f *Features) Saw(n uint64) {
 	f[n>>3] |= 1 << (n & 7)
 }
 
-// Engine searches a target's cases for violations. Cases that reach something new
-// are kept and changed further.
+// Engine searches a target's cases for violations. Cases that reach something new are
+// kept and mutated.
 type Engine struct {
 	target   Target
 	rng      *rand.Rand
@@ -76,40 +75,39 @@ type Engine struct {
 	stats    *Stats
 	hooks    []uint64 // packets since settled
 	settled  time.Time
-	used     time.Duration // of a processor, then
-	// blocks and marks are how many blocks and features are covered.
+	used     time.Duration // CPU time at settled
+	// blocks and marks are the numbers of covered blocks and features.
 	blocks, marks int
 }
 
-// NewEngine gives an engine that begins with a corpus, which may be empty, and
-// adds to stats.
+// NewEngine returns an engine that starts with a corpus, which may be empty, and adds to
+// stats.
 func NewEngine(t Target, corpus []*Case, stats *Stats) *Engine {
 	return &Engine{target: t, corpus: corpus, covered: make([]byte, len(t.Coverage())), stats: stats, hooks: make([]uint64, len(t.Hooks()))}
 }
 
-// Limits say when an engine ends. Zero means no limit.
+// Limits define when an engine ends. Zero means no limit.
 type Limits struct {
 	Packets uint64
 	Time    time.Duration
-	// Processor is time of the thread that searches.
+	// Processor is the CPU time of the search thread.
 	Processor time.Duration
-	// Worlds and Seed are for tests that always do the same: so many worlds, from
-	// one on.
+	// Worlds and Seed are for reproducible tests: the number of worlds, from world 1 on.
 	Worlds uint64
 	Seed   uint64
-	// WorldTime is how long a world lasts, at least.
+	// WorldTime is the minimum duration of a world.
 	WorldTime time.Duration
-	// WorldPackets says so in packets, and independent of the machine's speed.
+	// WorldPackets sets it in packets, independent of the machine's speed.
 	WorldPackets uint64
-	// AfterWorld is called now and then, where nothing is under way.
+	// AfterWorld is called occasionally, when no case is running.
 	AfterWorld func() error
 }
 
-// Failure is a case that violates the model, as short as it could be made.
+// Failure is a case that violates the model, as short as possible.
 type Failure struct {
 	Case *Case
 	Why  error
-	// At is what was done when it was found.
+	// At is the state of the stats when it was found.
 	At Stats
 }
 
@@ -117,8 +115,8 @@ func (f *Failure) Error() string { return f.Why.Error() }
 
 func (f *Failure) Unwrap() error { return f.Why }
 
-// Run searches until a limit is reached (nil), the context ends, or something is
-// wrong: a *Failure for a violation.
+// Run searches until a limit is reached (nil), the context ends, or an error occurs: a
+// *Failure for a violation.
 func (e *Engine) Run(ctx context.Context, l Limits) error {
 	begin, started := time.Now(), processor()
 	e.settled, e.used = begin, started
@@ -145,7 +143,7 @@ func (e *Engine) Run(ctx context.Context, l Limits) error {
 			}
 			done += e.stats.Packets - before
 			if e.stats.Cases%256 != 0 && (l.Packets == 0 || e.stats.Packets < last) && (l.WorldPackets == 0 || done < l.WorldPackets) {
-				continue // the clock costs as much as a packet
+				continue // reading the clock costs as much as a packet
 			}
 			if ctx.Err() != nil || l.Packets > 0 && e.stats.Packets >= last || l.Time > 0 && time.Since(begin) >= l.Time ||
 				l.Processor > 0 && processor()-started >= l.Processor {
@@ -181,7 +179,7 @@ func (e *Engine) settle() {
 	e.stats.Features, e.stats.Corpus = max(e.stats.Features, e.marks), len(e.corpus)
 }
 
-// processor is the time that this thread has had on a processor.
+// processor returns the CPU time of this thread.
 func processor() time.Duration {
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_THREAD, &u) != nil {
@@ -190,14 +188,14 @@ func processor() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// world is how long one lasts.
+// world measures the duration of a world.
 type world struct {
 	number uint64
 	begin  time.Time
 	setup  time.Duration
 }
 
-// over says that it is time for another world: setting one up is to be a small
+// over reports whether it is time for another world. Setting one up should take a small
 // part of the time.
 func (w *world) over(l Limits, done uint64) bool {
 	if l.WorldPackets > 0 {
@@ -206,7 +204,7 @@ func (w *world) over(l Limits, done uint64) bool {
 	return time.Since(w.begin) > max(l.WorldTime, 3*time.Second, 20*w.setup)
 }
 
-// failed makes a violation's case short.
+// failed reduces the case of a violation.
 func (e *Engine) failed(world uint64, why error) error {
 	var v *Violation
 	if !errors.As(why, &v) {
@@ -221,7 +219,7 @@ func (e *Engine) failed(world uint64, why error) error {
 	return f
 }
 
-// one makes and runs one case.
+// one creates and runs one case.
 func (e *Engine) one() error {
 	e.stats.Cases++
 	generated := len(e.corpus) == 0 || e.rng.IntN(2) == 0
@@ -237,8 +235,8 @@ func (e *Engine) one() error {
 	return err
 }
 
-// keep adds the case that has just reached something new to the corpus, without steps
-// that are not needed for that: what has few steps is changed where it matters.
+// keep adds the current case, which has reached something new, to the corpus, without the
+// steps that are not needed for that: mutations of a short case hit the relevant steps.
 func (e *Engine) keep() error {
 	c, fresh := e.work.Clone(), slices.Clone(e.fresh)
 	c.World = e.world
@@ -259,7 +257,7 @@ func (e *Engine) keep() error {
 	return nil
 }
 
-// replay runs what is in the corpus, for its coverage in this world.
+// replay runs the cases of the corpus, for their coverage in this world.
 func (e *Engine) replay() error {
 	for _, c := range e.corpus {
 		e.work.Set(c)
@@ -271,7 +269,7 @@ func (e *Engine) replay() error {
 	return nil
 }
 
-// generate makes a case of the target's own steps, one after the other.
+// generate creates a case from the target's own steps, one after the other.
 func (e *Engine) generate() error {
 	e.work.Steps = e.work.Steps[:0]
 	if err := e.target.Reset(); err != nil {
@@ -287,7 +285,7 @@ func (e *Engine) generate() error {
 	return e.target.Finish()
 }
 
-// vary runs a changed case of the corpus, with some generated steps behind it.
+// vary runs a mutated case of the corpus, followed by some generated steps.
 func (e *Engine) vary() error {
 	e.work.Set(e.corpus[e.rng.IntN(len(e.corpus))])
 	if e.rng.IntN(8) > 0 {
@@ -333,7 +331,7 @@ func (e *Engine) do(s *Step) error {
 	return e.target.Do(s)
 }
 
-// Execute runs one case in its world, for a violation in it.
+// Execute runs one case in its world, and returns the violation, if any.
 func (e *Engine) Execute(c *Case) error {
 	if err := e.target.Enter(c.World); err != nil {
 		return err
@@ -342,8 +340,8 @@ func (e *Engine) Execute(c *Case) error {
 	return e.execute()
 }
 
-// news says whether the case that has just run reached something for the first time,
-// which e.fresh then has, and clears the notes of it.
+// news reports whether the last case reached something for the first time, which it
+// stores in e.fresh, and clears the records of it.
 func (e *Engine) news() bool {
 	e.fresh = e.fresh[:0]
 	e.merge(e.covered, e.target.Coverage(), false, &e.blocks)
@@ -367,7 +365,7 @@ func (f novelty) reached(t Target) bool {
 	return binary.NativeEndian.Uint64(all[f.at:])&f.bits == f.bits
 }
 
-// merge adds one set of bytes to another, counts what is new in it, and clears it.
+// merge adds one set of bytes to another, counts what is new, and clears it.
 func (e *Engine) merge(to, from []byte, isFeature bool, count *int) {
 	for at := 0; at+8 <= len(from); at += 8 {
 		w := binary.NativeEndian.Uint64(from[at:])
@@ -384,8 +382,8 @@ func (e *Engine) merge(to, from []byte, isFeature bool, count *int) {
 	}
 }
 
-// Covered gives how many blocks of the programs and features of the model have been
-// reached, and what the corpus has grown to.
+// Covered returns how many blocks of the programs and features of the model have been
+// reached, and the current corpus.
 func (e *Engine) Covered() (blocks, features int, corpus []*Case) {
 	return e.blocks, e.marks, e.corpus
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // locks is a target whose model is wrong after two frames that begin with certain bytes,
-// with no time between them.
+// without a wait between them.
 type locks struct {
 	coverage []byte
 	features Features
@@ -62,8 +62,8 @@ func (l *locks) Do(s *Step) error {
 	return nil
 }
 
-// Coverage leads to what chance alone would not find in so few packets, and what is found
-// is made short.
+// Coverage finds what pure chance would not find in so few packets, and the failing case
+// is reduced.
 func TestFindsByCoverage(t *testing.T) {
 	stats := NewStats("locks")
 	l := newLocks()
@@ -88,7 +88,7 @@ func TestFindsByCoverage(t *testing.T) {
 	}
 }
 
-// The same seed does the same.
+// The same seed gives the same run.
 func TestSeeds(t *testing.T) {
 	run := func(seed uint64) (string, Stats) {
 		l, stats := newLocks(), NewStats("locks")
@@ -189,7 +189,7 @@ func TestCorpusIsKept(t *testing.T) {
 	}
 }
 
-// A few cases reach what all do.
+// A few cases reach what all reach.
 func TestReduce(t *testing.T) {
 	l := newLocks()
 	frame := func(s string) Step { return Step{Frame: append(make([]byte, 14), s...)} }
@@ -221,7 +221,7 @@ func TestStats(t *testing.T) {
 	}
 }
 
-// Expected finds wrong bytes and wrong sums, and believes sums that are right.
+// Expected finds wrong bytes and wrong sums, and accepts correct sums.
 func TestExpected(t *testing.T) {
 	frame := []byte{1, 2, 0, 0, 5, 6}
 	var e Expected

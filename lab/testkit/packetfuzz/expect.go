@@ -8,19 +8,19 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// Expected is the frame that a model wants to come out. A model writes it byte by
-// byte, but for checksums: of those it says only what they cover, before and after,
-// and Compare adds both up. So no model has to repeat how a program computes them.
+// Expected is the frame that a model expects as output. A model writes it byte by byte,
+// except for checksums: for these it only states what they cover, before and after, and
+// Compare computes both sums. So no model has to repeat how a program computes them.
 type Expected struct {
 	Frame  []byte
 	fields []field
 	sums   []sum
 }
 
-// field is a place of which the program's own bytes are believed.
+// field is a place where the program's own bytes are accepted.
 type field struct{ at, bytes int }
 
-// sum is one that must be the same as before.
+// sum is a sum that must be the same as before.
 type sum struct {
 	what     string
 	before   uint64
@@ -37,21 +37,21 @@ func (e *Expected) Begin(frame []byte) {
 	e.fields, e.sums = e.fields[:0], e.sums[:0]
 }
 
-// Believe takes some bytes as the program has written them.
+// Believe accepts some bytes as the program has written them.
 func (e *Expected) Believe(at, bytes int) { e.fields = append(e.fields, field{at, bytes}) }
 
-// Right is the sum over what has a right checksum in it.
+// Right is the sum over data that includes a correct checksum.
 const Right = 0xffff
 
-// KeepSum says that the checksum at `at` makes the sum over bytes from..to, and
-// what is outside (a pseudo-header), the same as it was before the change: wrong
-// by as much, if it was wrong.
+// KeepSum requires that the checksum at `at` makes the sum over bytes from..to, plus
+// beside (a pseudo-header), the same as before the change: off by as much as before, if
+// it was wrong.
 func (e *Expected) KeepSum(what string, at int, before uint64, from, to int, beside uint64) {
 	e.Believe(at, 2)
 	e.sums = append(e.sums, sum{what: what, before: before, from: from, to: to, beside: beside, at: at})
 }
 
-// KeepUDP is KeepSum for UDP, where zero says that there is no checksum.
+// KeepUDP is KeepSum for UDP, where zero means that there is no checksum.
 func (e *Expected) KeepUDP(what string, at int, was uint16, before uint64, from, to int, beside uint64) {
 	if was == 0 {
 		return
@@ -60,14 +60,14 @@ func (e *Expected) KeepUDP(what string, at int, was uint16, before uint64, from,
 	e.sums[len(e.sums)-1].udp = true
 }
 
-// KeepSCTP says that the checksum of an SCTP packet is as right or wrong as it was
-// before (wire.SCTPError).
+// KeepSCTP requires that the checksum of an SCTP packet is as right or wrong as before
+// (wire.SCTPError).
 func (e *Expected) KeepSCTP(at int, before uint32, end int) {
 	e.Believe(at+8, 4)
 	e.sums = append(e.sums, sum{what: "SCTP", before: uint64(before), from: at, to: end, crc: true})
 }
 
-// Compare says what is wrong with a frame.
+// Compare returns an error that describes what is wrong with a frame.
 func (e *Expected) Compare(out []byte) error {
 	if len(out) != len(e.Frame) {
 		return fmt.Errorf("%d bytes came out, not %d\n%s", len(out), len(e.Frame), e.show(out))

@@ -16,45 +16,45 @@ const (
 	coverageMap = "fuzz_coverage"
 )
 
-// Control is what an instrumented program reads in place of the kernel's clocks
-// and its random numbers, and where it writes what it asks of the kernel that a
-// test run does not show. Its layout is controlMap's.
+// Control is what an instrumented program reads instead of the kernel's clocks and random
+// numbers, and where it writes the calls that a test run does not show. Its layout is
+// controlMap's.
 type Control struct {
-	Nanoseconds uint64 // of CLOCK_MONOTONIC, coarse and fine alike
+	Nanoseconds uint64 // CLOCK_MONOTONIC, both coarse and fine
 	Jiffies     uint64
 	Random      uint32 // state; each call of bpf_get_prandom_u32 takes NextRandom
-	// Redirect is the helper that the program redirected the frame by last, 0 for
-	// none, and what follows its arguments.
+	// Redirect is the last helper with which the program redirected the frame, 0 for
+	// none; its arguments follow.
 	Redirect  uint32
 	Ifindex   uint32
-	Family    uint32 // of the next hop that bpf_redirect_neigh was given, or 0
+	Family    uint32 // family of the next hop passed to bpf_redirect_neigh, or 0
 	Flags     uint64
 	Neighbour [16]byte // that next hop
-	// TCIndex is skb->tc_index before and after a program, where that is asked for: a
-	// test run can neither set nor show it.
+	// TCIndex is skb->tc_index before and after a program, if requested: a test run can
+	// neither set nor show it.
 	TCIndex uint32
 }
 
-// The helpers that redirect, as Control.Redirect has them.
+// The redirect helpers, as in Control.Redirect.
 const (
 	Redirect          = uint32(asm.FnRedirect)
 	RedirectMap       = uint32(asm.FnRedirectMap)
 	RedirectNeighbour = uint32(asm.FnRedirectNeigh)
 )
 
-// NextRandom gives the number that a program gets that calls for one while the
-// state is r, and is the state after that: a linear congruential generator
-// (Numerical Recipes), whose model is this one line.
+// NextRandom returns the number that a program gets in state r, which is also the next
+// state: a linear congruential generator (Numerical Recipes), so that its model is this
+// one line.
 func NextRandom(r uint32) uint32 { return r*1664525 + 1013904223 }
 
-// Instrument rewrites all programs of an object so that they take time and chance
-// from a Control and note which basic blocks have run. Everything else stays as
-// it was compiled; the verifier sees the same helpers but for those of time and
-// chance, which become loads of values that it does not know either.
+// Instrument rewrites all programs of an object so that they take time and random numbers
+// from a Control and record which basic blocks have run. Everything else stays as
+// compiled. The verifier sees the same helpers except those for time and random numbers,
+// which become loads of values that are also unknown to it.
 //
-// It gives the blocks that are counted, in the order of the coverage's bytes, and
-// how many are not, because they leave no register free. tcIndex has programs begin with
-// the tc_index of their Control and leave theirs there.
+// It returns the counted blocks, in the order of the coverage's bytes, and how many are
+// not counted because they leave no register free. With tcIndex, programs start with the
+// tc_index of their Control and store theirs there.
 func Instrument(spec *ebpf.CollectionSpec, tcIndex bool) (blocks []Block, skipped int, err error) {
 	names := make([]string, 0, len(spec.Programs))
 	for name := range spec.Programs {
@@ -82,7 +82,7 @@ func Instrument(spec *ebpf.CollectionSpec, tcIndex bool) (blocks []Block, skippe
 // Block is a basic block of a program.
 type Block struct {
 	Program, Function string
-	// Source is the line of C that it begins with, as the compiler has it.
+	// Source is the line of C at its beginning, from the compiler.
 	Source string
 }
 
@@ -93,14 +93,14 @@ type rewriter struct {
 	in      asm.Instructions
 	prefix  string
 	out     asm.Instructions
-	targets map[int]bool // instructions that are jumped to
+	targets map[int]bool // jump targets
 	live    []regs
-	blocks  []Block // the coverage's bytes
+	blocks  []Block // one for each byte of the coverage
 	skipped int
 	tcIndex bool
-	slot    int16 // below what the program's own function has on its stack
+	slot    int16 // below the stack of the program's main function
 
-	function, source string // where it is
+	function, source string // the current position
 	functions        int
 }
 
@@ -127,8 +127,8 @@ func (r *rewriter) rewrite() (asm.Instructions, error) {
 	return r.out, nil
 }
 
-// one writes an instruction, behind what counts its block if it begins one. A
-// function's first instruction stays first: it carries what BTF says of it.
+// one writes an instruction, after the code that counts its block if it begins one. A
+// function's first instruction stays first: it carries the function's BTF.
 func (r *rewriter) one(i int, ins asm.Instruction) {
 	function := ins.Symbol() != ""
 	if function {
@@ -160,14 +160,14 @@ func (r *rewriter) one(i int, ins asm.Instruction) {
 	}
 }
 
-// begins says that a block starts here by falling through: behind a jump, and as
-// a function's second instruction, for its first.
+// begins reports whether a block starts here by fall-through: after a jump, and at a
+// function's second instruction, for the first one.
 func (r *rewriter) begins(i int) bool {
 	before := r.in[i-1]
 	return isJump(before) && before.OpCode.JumpOp() != asm.Ja || before.Symbol() != ""
 }
 
-// count writes to the coverage, by a register that nobody needs here.
+// count writes to the coverage, with a register that is not live here.
 func (r *rewriter) count(i int) {
 	for reg := asm.R0; reg <= asm.R9; reg++ {
 		if r.live[i].has(reg) {
@@ -186,8 +186,8 @@ var tcIndexAt = int16(unsafe.Offsetof(Control{}.TCIndex))
 
 const skbTCIndex = 44 // in struct __sk_buff
 
-// takeTCIndex begins a program with the tc_index of its Control, and keeps its context for
-// when it ends. What comes first carries what BTF says of the program.
+// takeTCIndex makes a program start with the tc_index of its Control, and saves its
+// context for its end. The first instruction carries the program's BTF.
 func (r *rewriter) takeTCIndex(ins asm.Instruction) asm.Instruction {
 	first := asm.LoadMapValue(asm.R2, 0, 0)
 	first.Metadata = ins.Metadata
@@ -200,8 +200,8 @@ func (r *rewriter) takeTCIndex(ins asm.Instruction) asm.Instruction {
 	return ins.WithSource(source)
 }
 
-// leaveTCIndex writes it before the program ends: then all registers but its verdict are
-// free.
+// leaveTCIndex stores it before the program ends, when all registers except the verdict
+// are free.
 func (r *rewriter) leaveTCIndex() {
 	r.out = append(r.out,
 		asm.LoadMem(asm.R1, asm.R10, r.slot, asm.DWord),
@@ -214,7 +214,7 @@ func isExit(ins asm.Instruction) bool {
 	return ins.OpCode.Class().IsJump() && ins.OpCode.JumpOp() == asm.Exit
 }
 
-// below gives a place on the stack that a program's own function does not use.
+// below returns a stack offset that a program's main function does not use.
 func below(in asm.Instructions) int16 {
 	lowest := int64(0)
 	for i, ins := range in {
@@ -223,7 +223,7 @@ func below(in asm.Instructions) int16 {
 		}
 		switch class := ins.OpCode.Class(); {
 		case class.IsALU() && ins.OpCode.ALUOp() == asm.Add && ins.OpCode.Source() == asm.ImmSource && ins.Constant > -512:
-			lowest = min(lowest, ins.Constant) // of a pointer to the stack, perhaps
+			lowest = min(lowest, ins.Constant) // possibly of a pointer to the stack
 		case !class.IsALU() && (ins.Src == asm.R10 || ins.Dst == asm.R10):
 			lowest = min(lowest, int64(ins.Offset))
 		}
@@ -231,8 +231,8 @@ func below(in asm.Instructions) int16 {
 	return int16(lowest-8) &^ 7
 }
 
-// noteRedirect writes the arguments of a helper that redirects to Control. Before a
-// call register 0 is free, and register 5 where the helper does not take as many.
+// noteRedirect writes the arguments of a redirect helper to Control. Before a call
+// register 0 is free, and so is register 5 if the helper has fewer arguments.
 func (r *rewriter) noteRedirect(i int, ins *asm.Instruction) {
 	to := func(field uintptr) int16 { return int16(field) }
 	var c Control
@@ -262,8 +262,8 @@ func (r *rewriter) noteRedirect(i int, ins *asm.Instruction) {
 	}
 }
 
-// replaced gives what stands for an instruction: for the helpers of time and chance
-// loads from Control. Registers 1 to 5 are free: a call leaves nothing in them.
+// replaced returns the replacement of an instruction: loads from Control for time and
+// random helpers. Registers 1 to 5 are free, because a call clobbers them.
 func replaced(ins asm.Instruction) asm.Instructions {
 	var offset uint32
 	if !ins.IsBuiltinCall() {

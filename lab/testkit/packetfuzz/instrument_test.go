@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// loadOne instruments and loads a program of XDP.
+// loadOne instruments and loads an XDP program.
 func loadOne(t *testing.T, code asm.Instructions) (*ebpf.Program, *Control, []byte, []Block) {
 	t.Helper()
 	spec := &ebpf.CollectionSpec{
@@ -40,8 +40,8 @@ func loadOne(t *testing.T, code asm.Instructions) (*ebpf.Program, *Control, []by
 	return c.Programs["p"], (*Control)(unsafe.Pointer(&control[0])), coverage, blocks
 }
 
-// A program takes time and chance from its Control, and does the same as before with
-// them; what has run is noted, and no more than that.
+// A program takes time and random numbers from its Control, and otherwise behaves as
+// before; exactly the blocks that have run are recorded.
 func TestInstrument(t *testing.T) {
 	late := asm.JGT.Imm(asm.R0, 5, "")
 	late.Offset = 2
@@ -84,7 +84,7 @@ func TestInstrument(t *testing.T) {
 	}
 }
 
-// noted gives the blocks that have run, as bits.
+// noted returns the blocks that have run, as bits.
 func noted(coverage []byte) (bits uint64) {
 	for i, b := range coverage {
 		if b != 0 {
@@ -94,7 +94,7 @@ func noted(coverage []byte) (bits uint64) {
 	return bits
 }
 
-// A program at tc begins with a tc_index and leaves one, whatever it has on its stack.
+// A tc program starts with a tc_index and stores one, whatever is on its stack.
 func TestTCIndex(t *testing.T) {
 	stamped := asm.JEq.Imm(asm.R2, 7, "")
 	stamped.Offset = 4
@@ -135,7 +135,7 @@ func TestTCIndex(t *testing.T) {
 	}
 }
 
-// What a program asks of the kernel is noted.
+// The calls of a program that a test run does not show are recorded.
 func TestRedirectIsNoted(t *testing.T) {
 	p, control, _, _ := loadOne(t, asm.Instructions{
 		asm.Mov.Imm(asm.R1, 1).WithSymbol("p"),
@@ -152,7 +152,7 @@ func TestRedirectIsNoted(t *testing.T) {
 	}
 }
 
-// The kernel's routes of a namespace with the loopback device alone.
+// The kernel's routes in a namespace that has only the loopback device.
 func TestRoutes(t *testing.T) {
 	r, err := NewRoutes()
 	if err != nil {

@@ -18,7 +18,8 @@ func of(all ...asm.Register) (s regs) {
 	return s
 }
 
-// isJump says that an instruction may go on elsewhere in its function.
+// isJump reports whether execution may continue elsewhere in the function after an
+// instruction.
 func isJump(ins asm.Instruction) bool {
 	if !ins.OpCode.Class().IsJump() {
 		return false
@@ -27,7 +28,7 @@ func isJump(ins asm.Instruction) bool {
 	return op != asm.Call && op != asm.Exit
 }
 
-// jumpTargets gives where each jump leads, by the numbers of instructions.
+// jumpTargets returns the target of each jump, by instruction number.
 func jumpTargets(in asm.Instructions) (map[int]int, error) {
 	at := map[asm.RawInstructionOffset]int{}
 	for it := in.Iterate(); it.Next(); {
@@ -50,8 +51,9 @@ func jumpTargets(in asm.Instructions) (map[int]int, error) {
 	return jumps, nil
 }
 
-// liveness gives the registers whose values may be read from each instruction on.
-// Helpers and functions count as readers of all five arguments, whatever they have.
+// liveness returns the registers whose values may be read from each instruction on.
+// Helpers and functions count as readers of all five argument registers, whatever they
+// have.
 func liveness(in asm.Instructions, jumps map[int]int) []regs {
 	live := make([]regs, len(in)+1)
 	for changed := true; changed; {
@@ -76,7 +78,7 @@ func liveness(in asm.Instructions, jumps map[int]int) []regs {
 	return live[:len(in)]
 }
 
-// uses gives what an instruction reads and what it surely writes.
+// uses returns what an instruction reads and what it definitely writes.
 func uses(ins asm.Instruction) (reads, writes regs) {
 	op := ins.OpCode
 	switch class := op.Class(); {
@@ -90,7 +92,7 @@ func uses(ins asm.Instruction) (reads, writes regs) {
 	case class == asm.StXClass:
 		reads = of(ins.Dst, ins.Src)
 		if op.Mode() == asm.AtomicMode {
-			return reads | of(asm.R0), 0 // compare-and-exchange reads and writes it; nothing is lost by the rest
+			return reads | of(asm.R0), 0 // compare-and-exchange reads and writes it; treating it as read is safe
 		}
 		return reads, 0
 	case class.IsALU():

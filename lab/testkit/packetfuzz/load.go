@@ -10,24 +10,22 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// Object is a second copy of programs that an agent has loaded, instrumented, on
-// the maps that this agent writes, and with maps of its own for what packets
-// change.
+// Object is a second, instrumented copy of programs that an agent has loaded. It uses the
+// maps that this agent writes, and its own maps for what packets change.
 type Object struct {
 	*ebpf.Collection
 	Spec    *ebpf.CollectionSpec
 	Control *Control
 	// Coverage has a byte for each basic block.
 	Coverage []byte
-	// Blocks are those, and Skipped is how many there are without.
+	// Blocks are the counted blocks, Skipped is the number of others.
 	Blocks  []Block
 	Skipped int
 }
 
-// Load loads an object. live are the maps of the agent's program, by name; those
-// in private are created instead, as change has made them in spec; those with values
-// for each CPU as plain arrays. The other
-// constants and settings are the agent's.
+// Load loads an object. live are the maps of the agent's program, by name. Those in
+// private are created instead, as change has modified them in spec; per-CPU maps become
+// plain arrays. The other constants and settings are the agent's.
 func Load(spec *ebpf.CollectionSpec, live map[string]*ebpf.Map, private []string, change func(*ebpf.CollectionSpec) error) (*Object, error) {
 	return load(spec, live, private, change, false)
 }
@@ -74,8 +72,8 @@ func load(spec *ebpf.CollectionSpec, live map[string]*ebpf.Map, private []string
 	return o, err
 }
 
-// oneForAll makes an array that has values for each CPU one that has them once, and can
-// be mapped into memory: there is one thread. Programs use both alike.
+// oneForAll turns a per-CPU array into a plain array, which can be mmapped: there is one
+// thread. Programs use both in the same way.
 func oneForAll(m *ebpf.MapSpec) {
 	if m != nil && m.Type == ebpf.PerCPUArray {
 		m.Type = ebpf.Array
@@ -83,10 +81,10 @@ func oneForAll(m *ebpf.MapSpec) {
 	}
 }
 
-// short is a map's name as the kernel keeps it.
+// short is a map's name as truncated by the kernel.
 func short(name string) string { return name[:min(len(name), 15)] }
 
-// takeConstants gives an object those that the agent's program was loaded with.
+// takeConstants copies the constants with which the agent's program was loaded.
 func takeConstants(spec *ebpf.CollectionSpec, live map[string]*ebpf.Map) error {
 	for name, v := range spec.Variables {
 		there := live[short(v.SectionName)]
@@ -107,8 +105,8 @@ func takeConstants(spec *ebpf.CollectionSpec, live map[string]*ebpf.Map) error {
 	return nil
 }
 
-// LiveMaps gives the maps of a program and of those that it goes on in by tail
-// calls, by the names that the kernel keeps.
+// LiveMaps returns the maps of a program and of its tail call targets, by their names in
+// the kernel.
 func LiveMaps(id ebpf.ProgramID) (map[string]*ebpf.Map, error) {
 	maps := map[string]*ebpf.Map{}
 	return maps, addLiveMaps(maps, id)
@@ -163,14 +161,14 @@ func addLiveMap(maps map[string]*ebpf.Map, id ebpf.MapID) error {
 	return nil
 }
 
-// Layout is where the fields of a C struct lie. Models find them by name, so that
+// Layout contains the field offsets of a C struct. Models look fields up by name, so that
 // a struct that grows needs no change of a model.
 type Layout struct {
 	Size   int
 	fields map[string]int
 }
 
-// LayoutOf finds a struct. Fields of structs in it have names with a dot.
+// LayoutOf finds a struct. Fields of nested structs have names with a dot.
 func LayoutOf(types *btf.Spec, name string) (Layout, error) {
 	var s *btf.Struct
 	if err := types.TypeByName(name, &s); err != nil {
@@ -191,7 +189,7 @@ func (l *Layout) add(prefix string, at int, members []btf.Member) {
 	}
 }
 
-// At gives a field's offset. It panics where there is none: the model is out of
+// At returns a field's offset. It panics if the field is missing: the model is out of
 // date.
 func (l Layout) At(field string) int {
 	at, ok := l.fields[field]
@@ -201,7 +199,7 @@ func (l Layout) At(field string) int {
 	return at
 }
 
-// EnumOf gives the names of an enum's values, by value.
+// EnumOf returns the names of an enum's values, by value.
 func EnumOf(types *btf.Spec, name string) (map[uint64]string, error) {
 	var e *btf.Enum
 	if err := types.TypeByName(name, &e); err != nil {
@@ -214,8 +212,8 @@ func EnumOf(types *btf.Spec, name string) (map[uint64]string, error) {
 	return names, nil
 }
 
-// ShareNotes has an object that is loaded next note what runs, and be controlled, where
-// another copy of the same programs is.
+// ShareNotes makes an object that is loaded next share coverage and Control with another
+// copy of the same programs.
 func ShareNotes(live map[string]*ebpf.Map, with *Object) {
 	for _, name := range []string{controlMap, coverageMap} {
 		live[short(name)] = with.Maps[name]

@@ -8,12 +8,12 @@ import (
 
 func ones(w uint64) int { return bits.OnesCount64(w) }
 
-// minimiseRuns is how often a case is tried in shorter forms.
+// minimiseRuns is how many shorter forms of a case are tried.
 const minimiseRuns = 4000
 
-// Minimise makes a violating case short: without steps, and then with frames of
-// fewer bytes, that are not needed for a violation. The world stays as it is. Where
-// the case alone violates nothing, the failure says so.
+// Minimise reduces a violating case: it removes steps, and then bytes of frames, that are
+// not needed for a violation. The world stays the same. If the case by itself violates
+// nothing, the failure says so.
 func (e *Engine) Minimise(c *Case, why error) *Failure {
 	again := e.violates(c)
 	if again == nil {
@@ -54,7 +54,7 @@ func (e *Engine) Minimise(c *Case, why error) *Failure {
 	return &Failure{Case: c, Why: why}
 }
 
-// violates runs a case and gives the violation, if there is one.
+// violates runs a case and returns the violation, if any.
 func (e *Engine) violates(c *Case) error {
 	e.work.Set(c)
 	err := e.execute()

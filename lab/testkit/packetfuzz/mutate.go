@@ -6,14 +6,13 @@ import (
 	"slices"
 )
 
-// headers is how far into a frame most changes go: there is nothing to be found in
-// payloads.
+// headers is how far into a frame most changes go, because payloads do not matter.
 const headers = 14 + 8 + 40 + 124 + 40 + 40
 
-// bytes that mean something to some parser.
+// meaning are bytes that have a meaning for some parser.
 var meaning = []byte{0, 1, 2, 4, 5, 6, 7, 8, 17, 41, 43, 44, 50, 51, 58, 60, 132, 0x40, 0x44, 0x45, 0x46, 0x4f, 0x60, 0x7f, 0x80, 0x81, 0x86, 0x88, 0x9e, 0x1e, 0xdd, 0xff}
 
-// mutate changes a case in a few ways. other is another case to take from.
+// mutate changes a case in a few ways. other is another case to copy from.
 func mutate(rng *rand.Rand, c, other *Case, maxFrame int) {
 	for range 1 + rng.IntN(4) {
 		if len(c.Steps) == 0 {
@@ -45,13 +44,13 @@ func mutate(rng *rand.Rand, c, other *Case, maxFrame int) {
 	}
 }
 
-// insert puts a copy of a step at a place.
+// insert inserts a copy of a step.
 func (c *Case) insert(at int, s Step) {
 	s.Frame = slices.Clone(s.Frame)
 	c.Steps = slices.Insert(c.Steps, at, s)
 }
 
-// splice replaces the end of a case by the end of another.
+// splice replaces the end of a case with the end of another.
 func (c *Case) splice(rng *rand.Rand, other *Case) {
 	c.Steps = c.Steps[:1+rng.IntN(len(c.Steps))]
 	for _, s := range other.Steps[rng.IntN(len(other.Steps)):] {
@@ -62,7 +61,8 @@ func (c *Case) splice(rng *rand.Rand, other *Case) {
 	}
 }
 
-// RandomWait gives a time to wait: none that can be seen, some that ends lives.
+// RandomWait returns a time to wait: from an imperceptible one to some that exceed
+// timeouts.
 func RandomWait(rng *rand.Rand) uint64 {
 	const second = 1_000_000_000
 	switch rng.IntN(4) {
@@ -76,7 +76,7 @@ func RandomWait(rng *rand.Rand) uint64 {
 	return rng.Uint64N(1000 * second)
 }
 
-// place gives an offset in a frame, most likely one in its headers.
+// place returns an offset in a frame, most likely one in its headers.
 func place(rng *rand.Rand, n int) int {
 	switch {
 	case n <= 14 || rng.IntN(24) == 0:
@@ -102,21 +102,21 @@ func mutateFrame(rng *rand.Rand, b []byte, maxFrame int) []byte {
 		case 2:
 			b[at] = meaning[rng.IntN(len(meaning))]
 		case 3:
-			b[at] += byte(1 + 254*rng.IntN(2)) // one more or one less
+			b[at] += byte(1 + 254*rng.IntN(2)) // increment or decrement
 		case 4:
 			if at &^= 1; at+2 <= len(b) {
 				binary.BigEndian.PutUint16(b[at:], binary.BigEndian.Uint16(b[at:])+uint16(rng.IntN(17))-8)
 			}
-		case 5: // what stands elsewhere
+		case 5: // bytes from elsewhere
 			from, n := place(rng, len(b)), 1<<rng.IntN(5)
 			copy(b[at:], slices.Clone(b[from:min(len(b), from+n)]))
 		case 6:
 			return b[:max(14, at)]
-		case 7: // make room
+		case 7: // insert bytes
 			if n := 1 << rng.IntN(6); len(b)+n <= maxFrame {
 				b = slices.Insert(b, at, make([]byte, n)...)
 			}
-		case 8: // take away
+		case 8: // delete bytes
 			if at = max(at, 14); at < len(b) {
 				b = slices.Delete(b, at, min(len(b), at+1<<rng.IntN(6)))
 			}
@@ -125,7 +125,7 @@ func mutateFrame(rng *rand.Rand, b []byte, maxFrame int) []byte {
 	return b
 }
 
-// crossFrames puts some bytes of another frame into one, at the same place.
+// crossFrames copies some bytes of another frame to the same place in this one.
 func crossFrames(rng *rand.Rand, b, other []byte) {
 	n := min(len(b), len(other))
 	if n < 15 {

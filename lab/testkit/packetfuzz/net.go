@@ -12,15 +12,15 @@ import (
 	"github.com/fairlead/fairlead/lab/netns"
 )
 
-// Net is a network namespace that a target's programs work in, with wires that lead
-// to a namespace where nothing answers. Its methods keep the first error.
+// Net is a network namespace in which a target's programs run, with veth pairs to a
+// namespace where nothing answers. Its methods store the first error.
 type Net struct {
 	inside, outside *netns.NS
 	err             error
 }
 
-// NewNet makes a namespace and puts this thread, which the caller has locked, into
-// it for good.
+// NewNet creates a namespace and permanently moves this thread, which the caller has
+// locked, into it.
 func NewNet(name string) (*Net, error) {
 	n := &Net{}
 	if n.inside, n.err = netns.Create(name); n.err != nil {
@@ -35,7 +35,7 @@ func NewNet(name string) (*Net, error) {
 	return n, nil
 }
 
-// Visit runs f in the namespace, and comes back to another that this thread is in.
+// Visit runs f in the namespace, and returns to home, in which this thread is.
 func (n *Net) Visit(home *Net, f func() error) error {
 	if err := unix.Setns(n.inside.FD(), unix.CLONE_NEWNET); err != nil {
 		return err
@@ -43,10 +43,10 @@ func (n *Net) Visit(home *Net, f func() error) error {
 	return errors.Join(f(), unix.Setns(home.inside.FD(), unix.CLONE_NEWNET))
 }
 
-// Close ends both namespaces.
+// Close closes both namespaces.
 func (n *Net) Close() error { return errors.Join(n.inside.Close(), n.outside.Close()) }
 
-// Err is what went wrong first.
+// Err is the first error.
 func (n *Net) Err() error { return n.err }
 
 func (n *Net) keep(what string, err error) bool {
@@ -56,7 +56,7 @@ func (n *Net) keep(what string, err error) bool {
 	return n.err == nil
 }
 
-// Wire makes a device of a veth pair with addresses, and gives its index.
+// Wire creates one end of a veth pair with addresses, and returns its index.
 func (n *Net) Wire(name string, mac [6]byte, mtu int, addrs ...string) uint32 {
 	if n.err != nil {
 		return 0
@@ -78,7 +78,7 @@ func (n *Net) Wire(name string, mac [6]byte, mtu int, addrs ...string) uint32 {
 	return n.Up(name, addrs...)
 }
 
-// Up gives a device addresses and sets it up.
+// Up adds addresses to a device and sets it up.
 func (n *Net) Up(name string, addrs ...string) uint32 {
 	nic, err := netlink.LinkByName(name)
 	if !n.keep(name, err) {
@@ -96,7 +96,7 @@ func (n *Net) Up(name string, addrs ...string) uint32 {
 	return uint32(nic.Attrs().Index)
 }
 
-// Add makes any other device.
+// Add creates any other device.
 func (n *Net) Add(l netlink.Link) uint32 {
 	if n.err != nil || !n.keep("make "+l.Attrs().Name, netlink.LinkAdd(l)) {
 		return 0
@@ -104,7 +104,7 @@ func (n *Net) Add(l netlink.Link) uint32 {
 	return n.Up(l.Attrs().Name)
 }
 
-// Neighbour gives an address on a wire a MAC address.
+// Neighbour sets the MAC address of a neighbor.
 func (n *Net) Neighbour(nic uint32, ip string, mac [6]byte) {
 	if n.err == nil {
 		n.keep("neighbour "+ip, netlink.NeighSet(&netlink.Neigh{
@@ -113,7 +113,7 @@ func (n *Net) Neighbour(nic uint32, ip string, mac [6]byte) {
 	}
 }
 
-// Route adds a route; dst may be empty, for everything.
+// Route adds a route; an empty dst is the default route.
 func (n *Net) Route(dst string, r netlink.Route) {
 	if n.err != nil {
 		return
@@ -128,7 +128,7 @@ func (n *Net) Route(dst string, r netlink.Route) {
 	n.keep("route to "+dst, netlink.RouteAdd(&r))
 }
 
-// Program gives the XDP program of a device.
+// Program returns the XDP program of a device.
 func (n *Net) Program(nic string) (uint32, error) {
 	l, err := netlink.LinkByName(nic)
 	if err != nil {
@@ -140,8 +140,8 @@ func (n *Net) Program(nic string) (uint32, error) {
 	return 0, fmt.Errorf("%s has no XDP program", nic)
 }
 
-// OneCPU locks the goroutine to its thread and the thread to a CPU, so that what
-// programs keep for each CPU is in one place. It gives the CPU's number.
+// OneCPU locks the goroutine to its thread and the thread to a CPU, so that per-CPU state
+// is in one place. It returns the CPU's number.
 func OneCPU(wish int) (int, error) {
 	runtime.LockOSThread()
 	var allowed, one unix.CPUSet

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ring is the reading end of a BPF ring buffer that nobody else reads.
+// Ring is the consumer of a BPF ring buffer that has no other consumer.
 type Ring struct{ consumer, producer, data []byte }
 
 // NewRing maps a ring buffer (kernel/bpf/ringbuf.c: the consumer's page, the
@@ -27,7 +27,7 @@ func NewRing(m *ebpf.Map) (r Ring, err error) {
 	return r, nil
 }
 
-// Skip leaves out all records.
+// Skip skips all records.
 func (r *Ring) Skip() {
 	binary.NativeEndian.PutUint64(r.consumer, binary.NativeEndian.Uint64(r.producer))
 }

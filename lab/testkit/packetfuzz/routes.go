@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// Route is what the kernel's tables say of a way: bpf_fib_lookup's answer.
+// Route is the result of a route lookup in the kernel: the answer of bpf_fib_lookup.
 type Route struct {
 	Answer  int32 // BPF_FIB_LKUP_RET_*, or a negative error
 	Ifindex uint32
@@ -21,7 +21,7 @@ type Route struct {
 	Dest    [6]byte
 }
 
-// NextHop gives the family and the address of the next hop, in that family's form and
+// NextHop returns the family and the address of the next hop, in that family's form and
 // zero padded, as bpf_redirect_neigh takes them for a packet of a family.
 func (r *Route) NextHop(v6 bool) (family uint32, to wire.Addr) {
 	if wire.Addr(r.To).Is4() && !v6 {
@@ -43,9 +43,9 @@ const (
 	RouteTooBig        = 8
 )
 
-// Routes asks the kernel of this thread's namespace for ways, once for each
-// destination: the tables of a world do not change. What a route is, is the
-// kernel's to say and not a model's.
+// Routes looks up routes in the kernel of this thread's namespace, once for each
+// destination, because the tables of a world do not change. The kernel, not a model,
+// defines the routes.
 type Routes struct {
 	runner Runner
 	oracle *ebpf.Program
@@ -60,7 +60,7 @@ type routeKey struct {
 
 const fibParams = 64 // sizeof(struct bpf_fib_lookup)
 
-// NewRoutes loads the program that asks.
+// NewRoutes loads the program that does the lookups.
 func NewRoutes() (*Routes, error) {
 	// The frame is a struct bpf_fib_lookup; the answer is the verdict.
 	var code asm.Instructions
@@ -94,11 +94,11 @@ func NewRoutes() (*Routes, error) {
 	return &Routes{oracle: oracle, known: map[routeKey]*Route{}}, nil
 }
 
-// Forget has everything asked again: routes have changed.
+// Forget clears the cache when routes have changed.
 func (r *Routes) Forget() { clear(r.known) }
 
-// To gives the way of a packet that came in by an interface to a destination,
-// whatever its length: how long it may be is in MTU.
+// To returns the route of a packet from an interface to a destination, for any length;
+// the maximum length is in MTU.
 func (r *Routes) To(ifindex uint32, v6 bool, dst [16]byte) *Route {
 	k := routeKey{ifindex, v6, dst}
 	if way := r.known[k]; way != nil {
@@ -106,13 +106,13 @@ func (r *Routes) To(ifindex uint32, v6 bool, dst [16]byte) *Route {
 	}
 	way := r.ask(k, 0)
 	if long := r.ask(k, 0xffff); long.Answer == RouteTooBig {
-		way.MTU = long.MTU // also of a way whose next hop is not known
+		way.MTU = long.MTU // even if its next hop is not known
 	}
 	r.known[k] = way
 	return way
 }
 
-// ask fills in a struct bpf_fib_lookup (linux/bpf.h) for a packet of a length; 0:
+// ask fills in a struct bpf_fib_lookup (linux/bpf.h) for a packet of a length; 0 means
 // any.
 func (r *Routes) ask(k routeKey, length uint16) *Route {
 	var p [fibParams]byte

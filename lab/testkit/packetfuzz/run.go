@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// testRun is what bpf(2) takes for BPF_PROG_TEST_RUN (union bpf_attr, test).
+// testRun is the argument of bpf(2) for BPF_PROG_TEST_RUN (union bpf_attr, test).
 type testRun struct {
 	fd, verdict, sizeIn, sizeOut            uint32
 	dataIn, dataOut                         uint64
@@ -19,22 +19,22 @@ type testRun struct {
 
 const bpfTestRun = 10 // BPF_PROG_TEST_RUN
 
-// Room is how much longer a packet may become: the longest that a program puts
-// before it, and to spare.
+// Room is how much longer a packet may become: the most that a program prepends, plus a
+// reserve.
 const Room = 512
 
-// Runner runs programs on packets without a single allocation: one system call
-// for each, about half a microsecond in addition to the program's own time. It stays on
-// the thread that uses it, which says in which network namespace programs run.
+// Runner runs programs on packets without allocations: one system call for each, about
+// half a microsecond in addition to the program's own time. It stays on the thread that
+// uses it, which determines the network namespace in which programs run.
 type Runner struct {
 	attr    testRun
 	in, out [65536 + Room]byte
 	context [192]byte
 }
 
-// Run runs a program on a frame and a context (struct xdp_md or __sk_buff; may be
-// empty). What comes out is valid until the next call, as is what became of the
-// context, where the context is asked for.
+// Run runs a program on a frame and a context (struct xdp_md or __sk_buff; may be empty).
+// The output is valid until the next call, and so is the context afterwards, if
+// requested.
 func (r *Runner) Run(program int, frame, context []byte) (verdict int32, out []byte, err error) {
 	copy(r.in[:], frame)
 	copy(r.context[:], context)
@@ -54,11 +54,10 @@ func (r *Runner) Run(program int, frame, context []byte) (verdict int32, out []b
 	return int32(a.verdict), r.out[:a.sizeOut], nil
 }
 
-// Context is what the program left of the context that it ran with.
+// Context is the context that the program left.
 func (r *Runner) Context() []byte { return r.context[:r.attr.contextOut] }
 
-// Memory maps an array map of the flag BPF_F_MMAPABLE into this process until it
-// ends.
+// Memory mmaps an array map with the flag BPF_F_MMAPABLE until this process ends.
 func Memory(m *ebpf.Map) ([]byte, error) {
 	each := (int(m.ValueSize()) + 7) &^ 7
 	bytes := (each*int(m.MaxEntries()) + unix.Getpagesize() - 1) &^ (unix.Getpagesize() - 1)

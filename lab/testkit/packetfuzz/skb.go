@@ -5,16 +5,15 @@ import (
 	"strconv"
 )
 
-// Verdicts of programs at tc (linux/pkt_cls.h).
+// Verdicts of tc programs (linux/pkt_cls.h).
 const (
 	ActUnspec   = -1
 	ActShot     = 2
 	ActRedirect = 7
 )
 
-// SKBContext is what a test run takes of a struct __sk_buff for a frame that is met
-// at one device and came in by another, if by any. It is long enough for what comes
-// out.
+// SKBContext returns the part of a struct __sk_buff that a test run takes, for a frame at
+// one device that arrived on another one, if any. It is large enough for the output.
 func SKBContext(ifindex, ingress uint32) []byte {
 	b := make([]byte, 192)
 	binary.NativeEndian.PutUint32(b[36:], ingress)
@@ -25,11 +24,11 @@ func SKBContext(ifindex, ingress uint32) []byte {
 // Priority is skb->priority in such a context.
 func Priority(context []byte) uint32 { return binary.NativeEndian.Uint32(context[32:]) }
 
-// SetPriority sets it.
+// SetPriority sets skb->priority in such a context.
 func SetPriority(context []byte, p uint32) { binary.NativeEndian.PutUint32(context[32:], p) }
 
-// CanRun says that the kernel takes a frame for a test run at tc, which must have an IP
-// header if it says so (net/bpf/test_run.c).
+// CanRun reports whether the kernel accepts a frame for a test run at tc: a frame with an
+// IP EtherType must have an IP header (net/bpf/test_run.c).
 func CanRun(frame []byte) bool {
 	switch {
 	case len(frame) < 14:
@@ -42,7 +41,7 @@ func CanRun(frame []byte) bool {
 	return len(frame) > 14
 }
 
-// VerdictName gives a verdict's name, for people.
+// VerdictName returns the name of a verdict, for messages.
 func VerdictName(v int32) string {
 	switch v {
 	case ActUnspec:

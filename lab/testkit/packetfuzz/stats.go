@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead/fairlead/internal/wholefile"
 )
 
-// Stats add up over all runs of a target that are meant to be one.
+// Stats accumulate over several runs of a target that belong together.
 type Stats struct {
 	Target  string            `json:"target"`
 	Packets uint64            `json:"packets"`
@@ -20,27 +20,28 @@ type Stats struct {
 	Hooks   map[string]uint64 `json:"packetsByHook"`
 	// Outcomes are counted by the target's own names.
 	Outcomes map[string]uint64 `json:"outcomes"`
-	// Blocks are basic blocks of the programs that have run, of so many.
+	// Blocks is the number of basic blocks of the programs that have run, AllBlocks that
+	// of all blocks.
 	Blocks    int           `json:"blocks"`
 	AllBlocks int           `json:"allBlocks"`
 	Features  int           `json:"features"`
 	Corpus    int           `json:"corpus"`
 	Elapsed   time.Duration `json:"elapsedNanoseconds"`
-	// Processor is the time of the thread that searched.
+	// Processor is the CPU time of the search thread.
 	Processor time.Duration `json:"processorNanoseconds"`
-	// Commits are the packets that each version of the programs had.
+	// Commits are the numbers of packets for each version of the programs.
 	Commits map[string]uint64 `json:"packetsByCommit"`
-	// NextWorld is where a run that is resumed goes on.
+	// NextWorld is where a resumed run continues.
 	NextWorld  uint64   `json:"nextWorld"`
 	Violations []string `json:"violations"`
 }
 
-// NewStats gives those of a target that has not run yet.
+// NewStats returns the stats of a target that has not run yet.
 func NewStats(target string) *Stats {
 	return &Stats{Target: target, Hooks: map[string]uint64{}, Outcomes: map[string]uint64{}, Commits: map[string]uint64{}, Violations: []string{}}
 }
 
-// LoadStats reads what Save has written; new ones where there is no such file.
+// LoadStats reads a file written by Save; without such a file it returns new stats.
 func LoadStats(path, target string) (*Stats, error) {
 	s := NewStats(target)
 	text, err := os.ReadFile(path)
@@ -53,7 +54,7 @@ func LoadStats(path, target string) (*Stats, error) {
 	return s, json.Unmarshal(text, s)
 }
 
-// Save replaces a file in one step.
+// Save replaces a file atomically.
 func (s *Stats) Save(path string) error {
 	text, err := json.MarshalIndent(s, "", "\t")
 	if err != nil {

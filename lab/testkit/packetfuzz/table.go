@@ -9,19 +9,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Table is a small array map that cannot be mapped into memory, as one with locks in
-// it, read and cleared as a whole by one system call.
+// Table is a small array map that cannot be mmapped, such as one with locks in it. It is
+// read and cleared by one system call.
 type Table struct {
 	fd    int
 	size  int
 	keys  []byte
 	read  []byte // the keys that were read
 	zeros []byte
-	// Values are what Read has read, one behind the other.
+	// Values are the values read by Read, one after the other.
 	Values []byte
 }
 
-// NewTable gives the table of a map, or so much of it.
+// NewTable returns the table of a map, or its first most entries.
 func NewTable(m *ebpf.Map, most int) *Table {
 	n, size := min(int(m.MaxEntries()), most), int(m.ValueSize())
 	t := &Table{fd: m.FD(), size: size, Values: make([]byte, n*size), zeros: make([]byte, n*size)}
@@ -31,7 +31,7 @@ func NewTable(m *ebpf.Map, most int) *Table {
 	return t
 }
 
-// batch is what bpf(2) takes for the commands of batches.
+// batch is the argument of bpf(2) for batch commands.
 type batch struct {
 	in, out, keys, values uint64
 	count, fd             uint32
@@ -45,8 +45,8 @@ const (
 	updateBatch          = 26
 )
 
-// runBatch runs a command on so many elements of a map, or as many as there are, and
-// gives their number. Commands that read note at position how far they have come.
+// runBatch runs a command on up to count elements of a map, and returns their number.
+// Read commands store their progress in position.
 func runBatch(command uintptr, fd int, position *uint32, keys, values []byte, count int) (int, error) {
 	b := batch{
 		out: address(unsafe.Pointer(position)), keys: address(unsafe.Pointer(&keys[0])), values: address(unsafe.Pointer(&values[0])),
@@ -59,7 +59,7 @@ func runBatch(command uintptr, fd int, position *uint32, keys, values []byte, co
 	return int(b.count), nil
 }
 
-// Read reads all values, or so many of the first.
+// Read reads the first most values, or all.
 func (t *Table) Read(most int) error {
 	var position uint32
 	if t.read == nil {
@@ -79,21 +79,21 @@ func (t *Table) Clear() error {
 	return nil
 }
 
-// At gives one of the values that were read.
+// At returns one of the values that were read.
 func (t *Table) At(i int) []byte { return t.Values[i*t.size:][:t.size] }
 
-// Len is how many there are.
+// Len is the number of entries.
 func (t *Table) Len() int { return len(t.keys) / 4 }
 
 func address(p unsafe.Pointer) uint64 { return uint64(uintptr(p)) }
 
-// Hash is a hash map that is read and emptied as a whole by one system call.
+// Hash is a hash map that is read and emptied by one system call.
 type Hash struct {
 	fd, keySize, valueSize int
 	keys, values           []byte
 }
 
-// NewHash gives the hash of a map.
+// NewHash returns the hash of a map.
 func NewHash(m *ebpf.Map) *Hash {
 	h := &Hash{fd: m.FD(), keySize: int(m.KeySize()), valueSize: int(m.ValueSize())}
 	h.keys = make([]byte, h.keySize*int(m.MaxEntries()))
@@ -101,7 +101,7 @@ func NewHash(m *ebpf.Map) *Hash {
 	return h
 }
 
-// Drain reads and deletes all entries, and gives their number.
+// Drain reads and deletes all entries, and returns their number.
 func (h *Hash) Drain() (int, error) {
 	var position uint32
 	n, err := runBatch(lookupAndDeleteBatch, h.fd, &position, h.keys, h.values, len(h.keys)/h.keySize)
@@ -111,7 +111,7 @@ func (h *Hash) Drain() (int, error) {
 	return n, nil
 }
 
-// Entry gives one of the entries that Drain has read.
+// Entry returns one of the entries that Drain has read.
 func (h *Hash) Entry(i int) (key, value []byte) {
 	return h.keys[i*h.keySize:][:h.keySize], h.values[i*h.valueSize:][:h.valueSize]
 }

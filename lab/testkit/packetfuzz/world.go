@@ -7,7 +7,7 @@ import (
 	"github.com/fairlead/fairlead/lab/netns"
 )
 
-// SetForwarding has this thread's namespace forward packets, in most worlds.
+// SetForwarding enables forwarding of packets in this thread's namespace, in most worlds.
 func SetForwarding(rng *rand.Rand) error {
 	forward := "1"
 	if rng.IntN(8) == 0 {
@@ -21,8 +21,8 @@ func SetForwarding(rng *rand.Rand) error {
 	return nil
 }
 
-// Devices gives the indices of the devices that have MAC addresses here, and the MTUs
-// by index.
+// Devices returns the indexes of the devices with MAC addresses here, and the MTUs by
+// index.
 func Devices(macs map[string][6]byte) (indices map[string]uint32, mtus map[uint32]int, err error) {
 	indices, mtus = map[string]uint32{}, map[uint32]int{}
 	for name := range macs {

@@ -1,4 +1,4 @@
-// Package rawbgp writes BGP messages byte by byte, good and bad ones, for tests that
+// Package rawbgp writes BGP messages byte by byte, valid and invalid ones, for tests that
 // attack a speaker. It neither reads messages nor opens connections.
 package rawbgp
 
@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// Types of messages (RFC 4271, section 4.1, and RFC 2918).
+// Message types (RFC 4271, section 4.1, and RFC 2918).
 const (
 	TypeOpen         = 1
 	TypeUpdate       = 2
@@ -30,7 +30,7 @@ var (
 // NextHop is the attribute NEXT_HOP.
 func NextHop(a netip.Addr) []byte { return append([]byte{0x40, 3, 4}, a.AsSlice()...) }
 
-// Good are the attributes that every route within an AS needs.
+// Good returns the attributes that every route within an AS needs.
 func Good(nextHop netip.Addr) []byte {
 	return slices.Concat(Origin, NoPath, NextHop(nextHop), Preferred)
 }
@@ -55,17 +55,18 @@ func Open(as uint16, hold uint16, id netip.Addr) []byte {
 	return Message(TypeOpen, slices.Concat(body, []byte{byte(len(options))}, options))
 }
 
-// Update is an UPDATE that withdraws nothing.
+// Update is an UPDATE without withdrawn routes.
 func Update(attrs, nlri []byte) []byte {
 	body := binary.BigEndian.AppendUint16([]byte{0, 0}, uint16(len(attrs)))
 	return Message(TypeUpdate, slices.Concat(body, attrs, nlri))
 }
 
-// perUpdate is how many IPv6 addresses fit into an UPDATE, and IPv4 ones more easily.
+// perUpdate is the number of addresses per UPDATE; that many IPv6 addresses fit, and IPv4
+// addresses more easily.
 const perUpdate = 200
 
-// Announce gives the UPDATEs for n single addresses behind first, of either family,
-// with more attributes than a route needs.
+// Announce returns the UPDATEs for n single addresses from first on, of either family,
+// with additional attributes.
 func Announce(first, nextHop netip.Addr, n int, more ...byte) []byte {
 	return each(first, n, func(nlri []byte) []byte {
 		if first.Is4() {
@@ -76,7 +77,7 @@ func Announce(first, nextHop netip.Addr, n int, more ...byte) []byte {
 	})
 }
 
-// Withdraw gives the UPDATEs that withdraw what Announce announces.
+// Withdraw returns the UPDATEs that withdraw what Announce advertises.
 func Withdraw(first netip.Addr, n int) []byte {
 	return each(first, n, func(nlri []byte) []byte {
 		if first.Is4() {
@@ -87,7 +88,7 @@ func Withdraw(first netip.Addr, n int) []byte {
 	})
 }
 
-// Communities is the attribute COMMUNITIES with so many that differ by seed.
+// Communities returns a COMMUNITIES attribute with n communities that depend on seed.
 func Communities(n int, seed uint32) []byte {
 	var value []byte
 	for i := range n {
@@ -114,7 +115,7 @@ func each(first netip.Addr, n int, update func(nlri []byte) []byte) (all []byte)
 	return all
 }
 
-// Malformed are UPDATEs that are wrong in one way each, all for 10.3.0.0/24.
+// Malformed returns UPDATEs with one error each, all for 10.3.0.0/24.
 func Malformed(nextHop netip.Addr) map[string][]byte {
 	via, prefix := NextHop(nextHop), []byte{24, 10, 3, 0}
 	good := Good(nextHop)

@@ -1,10 +1,9 @@
-// Package refusals checks what a component does on kernels that refuse a feature
-// of the table in internal/features. Its rules come from that table, so that a new
-// row is tested without further work; how a feature is refused is the business of
-// lab/testkit/refuse.
+// Package refusals checks what a component does on kernels that reject a feature of the
+// table in internal/features. Its rules come from that table, so that a new row is tested
+// without further work; lab/testkit/refuse implements the rejection.
 //
-// By default each component is tested under a few refusals that differ in kind.
-// `make test-degraded` tests all of them (FAIRLEAD_REFUSALS=all).
+// By default each component is tested with a few features of different kinds. `make
+// test-degraded` tests all of them (FAIRLEAD_REFUSALS=all).
 package refusals
 
 import (
@@ -29,22 +28,21 @@ func Main(m *testing.M) {
 	testkit.Main(m)
 }
 
-// Environment of the copies of a test binary that run under a refusal.
+// Environment of copies of a test binary that run with a rejected feature.
 const (
 	refused = "FAIRLEAD_REFUSED" // the feature's name
-	place   = "FAIRLEAD_PLACE"   // what Essential was given
+	place   = "FAIRLEAD_PLACE"   // the argument of Essential
 	extent  = "FAIRLEAD_REFUSALS"
 )
 
-// errnos that kernels, LSMs and seccomp filters refuse with, used in rotation.
+// errnos that kernels, LSMs and seccomp filters return, used in rotation.
 var errnos = []string{"EPERM", "EINVAL", "EACCES", "ENOSYS"}
 
-// Tests are those that Optional runs, as regular expressions for -test.run.
+// Tests are the tests that Optional runs, as regular expressions for -test.run.
 type Tests struct {
 	// Few are quick and run by default, All under FAIRLEAD_REFUSALS=all.
 	Few, All string
-	// Instead has others for single features, where those above test the feature
-	// itself.
+	// Instead replaces them for features that these tests test themselves.
 	Instead map[string]string
 }
 
@@ -58,8 +56,8 @@ func (tests Tests) of(feature string) string {
 	return tests.Few
 }
 
-// Optional runs tests of this test binary, in a sandbox of their own, under the
-// refusal of each optional feature of a component. They must pass.
+// Optional runs tests of this test binary, in their own sandbox, with each optional
+// feature of a component rejected. They must pass.
 func Optional(t *testing.T, c features.Component, tests Tests) {
 	if os.Getenv(refused) != "" {
 		t.Skip("runs under a refusal itself")
@@ -78,8 +76,8 @@ func Optional(t *testing.T, c features.Component, tests Tests) {
 	})
 }
 
-// Attempt runs f in a copy of this process that Essential started, and reports
-// whether it is one: the test is then to return. at is what Essential was given.
+// Attempt runs f in a copy of this process that Essential started, and reports whether
+// this is such a copy: the test must then return. at is the argument of Essential.
 func Attempt(f func(at string) error) bool {
 	if os.Getenv(refused) == "" {
 		return false
@@ -88,10 +86,10 @@ func Attempt(f func(at string) error) bool {
 	return true
 }
 
-// Essential has the test's Attempt made in a copy of this process, in the same
-// sandbox, under the refusal of each essential feature of a component. It must fail
-// with one line that names the feature, but for features that it does not come to.
-// still checks that what was there before serves as before.
+// Essential runs the test's Attempt in a copy of this process, in the same sandbox, with
+// each essential feature of a component rejected. It must fail with one line that names
+// the feature, except for features that it does not reach. still checks that what was
+// programmed before still works.
 func Essential(t *testing.T, c features.Component, at string, still func(t *testing.T), except ...string) {
 	each(t, c, true, func(t *testing.T, f features.Feature, rules string) {
 		if slices.Contains(except, f.Name) {
@@ -123,7 +121,7 @@ func Essential(t *testing.T, c features.Component, at string, still func(t *test
 func InNamespace(path string, f func() error) error {
 	result := make(chan error)
 	go func() {
-		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		ns, err := netns.GetFromPath(path)
 		if err == nil {
 			defer ns.Close()
@@ -137,7 +135,7 @@ func InNamespace(path string, f func() error) error {
 	return <-result
 }
 
-// Without reports whether this process runs under the refusal of a feature.
+// Without reports whether this process runs with a feature rejected.
 func Without(feature string) bool { return os.Getenv(refused) == feature }
 
 // each runs f for the essential or the optional features of a component.
@@ -163,13 +161,13 @@ func each(t *testing.T, c features.Component, essential bool, f func(*testing.T,
 	}
 }
 
-// outside is the environment without the mark of this sandbox, so that a copy makes
-// one of its own.
+// outside is the environment without the mark of this sandbox, so that a copy creates its
+// own.
 func outside() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "FAIRLEAD_SANDBOX") || strings.HasPrefix(v, "TMPDIR=")
 	})
 }
 
-// tail is the end of what a copy printed.
+// tail is the end of a copy's output.
 func tail(out []byte) []byte { return out[max(0, len(out)-4000):] }

@@ -94,7 +94,7 @@ func parseAttach(name string) (matcher, []string) {
 		if cmd != unix.BPF_PROG_LOAD {
 			return slices.Contains(values, a.u32(attachType))
 		}
-		// 0 is cgroupinetingress, but also what programs have that expect nothing.
+		// 0 is cgroupinetingress, but also the value of programs that expect nothing.
 		expected := a.u32(progLoadExpected)
 		return expected != 0 && slices.Contains(values, expected)
 	}
@@ -112,8 +112,8 @@ func parseXDPMode(name string) (matcher, []string) {
 	}}, nil
 }
 
-// An instruction of BPF that calls: its opcode, and what its source register
-// says about the callee.
+// A BPF call instruction: its opcode, and the source register's value, which gives the
+// kind of callee.
 const (
 	insnLen      = 8
 	opCall       = unix.BPF_JMP | unix.BPF_CALL
@@ -132,8 +132,8 @@ func parseHelper(name string) (matcher, []string) {
 	}), nil
 }
 
-// parseKfunc knows no names: a program refers to a kfunc by an ID in the BTF of
-// one kernel.
+// parseKfunc accepts no names: a program refers to a kfunc by an ID in the BTF of one
+// kernel.
 func parseKfunc(name string) (matcher, []string) {
 	if name != "*" {
 		return nil, []string{"*"}

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// call is a system call that waits for an answer. What cannot be read is empty:
-// the call then matches no rule, and the kernel finds the same fault.
+// call is a system call that waits for an answer. What cannot be read is empty: the call
+// then matches no rule, and the kernel finds the same fault.
 type call struct {
 	tid  int
 	nr   int
 	args [6]uint64
-	// Read once, where a rule needs it.
+	// Read once, if a rule needs it.
 	attrRead, payloadRead bool
 	attrBytes             attr
 	payloadBytes          []byte
@@ -47,11 +47,10 @@ func (c *call) attr() attr {
 	return c.attrBytes
 }
 
-// maxPayload is more than any netlink message that the rules know.
+// maxPayload exceeds every netlink message that the rules know.
 const maxPayload = 1 << 20
 
-// payload is what the call sends to a netlink socket, empty if the address is
-// another one's.
+// payload is what the call sends to a netlink socket, empty for other addresses.
 func (c *call) payload() []byte {
 	if !c.payloadRead {
 		c.payloadRead = true
@@ -100,7 +99,7 @@ func (c *call) netlinkProtocol() int {
 	return protocol
 }
 
-// duplicate gives a file of the caller to this process.
+// duplicate duplicates a file of the caller into this process.
 func (c *call) duplicate(fd int) (int, error) {
 	const pidfdThread = unix.O_EXCL // PIDFD_THREAD, since Linux 6.9
 	pidfd, err := unix.PidfdOpen(c.tid, pidfdThread)

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runChild installs the filter, hands its listener to the supervisor and becomes
-// the command. The arguments are the file descriptor of a socket to the
-// supervisor, the path of the command, and what Parse takes.
+// runChild installs the filter, hands its listener to the supervisor and executes the
+// command. The arguments are the file descriptor of a socket to the supervisor, the path
+// of the command, and the arguments of Parse.
 func runChild(args []string) int {
 	socket, err := strconv.Atoi(args[0])
 	if err != nil {
@@ -26,7 +26,7 @@ func runChild(args []string) int {
 	if err != nil {
 		return fail(exitFailed, err)
 	}
-	// A filter belongs to a thread; of this one's process, execve leaves no other.
+	// A filter belongs to a thread; execve leaves only this thread of the process.
 	runtime.LockOSThread()
 	listener, err := install(filterFor(rules))
 	if err != nil {
@@ -47,8 +47,8 @@ func install(f filter) (int, error) {
 		return -1, err
 	}
 	prog := unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]}
-	// Without WAIT_KILLABLE_RECV a signal, such as those by which Go preempts
-	// goroutines, ends a call that waits, which begins again then.
+	// Without WAIT_KILLABLE_RECV a signal, such as those with which Go preempts
+	// goroutines, interrupts a waiting call, which then starts again.
 	fd, err := setFilter(unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, &prog)
 	if errors.Is(err, unix.EINVAL) { // before Linux 5.19
 		fd, err = setFilter(unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, &prog)
@@ -62,7 +62,7 @@ func install(f filter) (int, error) {
 	return fd, nil
 }
 
-// setFilter gives up further privileges only where that is the price.
+// setFilter sets no_new_privs only if the kernel requires it.
 func setFilter(flags uintptr, prog *unix.SockFprog) (int, error) {
 	set := func() (int, error) {
 		fd, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(prog)))
@@ -81,8 +81,8 @@ func setFilter(flags uintptr, prog *unix.SockFprog) (int, error) {
 	return fd, err
 }
 
-// handOver sends the supervisor the number of the listener, and waits until it
-// has taken it. No filter may notify of write(2) or read(2): nobody would answer.
+// handOver sends the supervisor the number of the listener, and waits until it has taken
+// it. No filter may notify of write(2) or read(2): nobody would answer.
 func handOver(socket, listener int) error {
 	if _, err := unix.Write(socket, binary.NativeEndian.AppendUint32(nil, uint32(listener))); err != nil {
 		return fmt.Errorf("hand the listener to the supervisor: %w", err)

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// filter says which system calls the supervisor has to see. All others, and
-// those of 32-bit programs, continue at once.
+// filter defines which system calls the supervisor has to see. All others, and those of
+// 32-bit programs, continue immediately.
 type filter struct {
 	commands  []uint32 // of bpf(2)
 	protocols []uint32 // of netlink, at socket(2)
@@ -24,7 +24,7 @@ func filterFor(rules []Rule) filter {
 	return f
 }
 
-// Offsets in struct seccomp_data. Of an argument, the half that holds an int.
+// Offsets in struct seccomp_data; for an argument, of the half that contains an int.
 const (
 	dataNr   = 0
 	dataArch = 4
@@ -72,8 +72,8 @@ func equal(value uint32, then, otherwise int) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: uint8(then), Jf: uint8(otherwise), K: value}
 }
 
-// onCall runs body, which returns, for one system call. The number of the
-// system call has to be loaded, and still is for others.
+// onCall runs body, which returns, for one system call. The number of the system call
+// must be loaded, and stays loaded for others.
 func onCall(nr uint32, body []unix.SockFilter) []unix.SockFilter {
 	return append([]unix.SockFilter{equal(nr, 0, len(body))}, body...)
 }

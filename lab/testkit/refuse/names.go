@@ -13,8 +13,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// names are the values of a kernel's enumeration by name. Two values can have
-// the same name in lower case: a rule with that name is about both.
+// names are the values of a kernel enumeration by name. Two values can have the same name
+// in lower case: a rule with that name applies to both.
 type names map[string][]uint32
 
 // enumerate lists the values from first that String knows. Values of Windows
@@ -51,7 +51,7 @@ func mapTypes() names {
 	return enumerate(1, 64, func(v uint32) string { return strings.ToLower(ebpf.MapType(v).String()) })
 }
 
-// attachTypes has a name of its own for 0, which String calls "None".
+// attachTypes has a separate name for 0, which String calls "None".
 func attachTypes() names {
 	all := enumerate(1, 96, func(v uint32) string { return strings.ToLower(ebpf.AttachType(v).String()) })
 	all["cgroupinetingress"] = []uint32{uint32(ebpf.AttachCGroupInetIngress)}
@@ -72,7 +72,7 @@ func helpers() names {
 	})
 }
 
-// commands are those of bpf(2). The last ones lack in package unix.
+// commands are those of bpf(2). Package unix lacks the last ones.
 func commands() names {
 	all := names{}
 	for v, name := range []string{

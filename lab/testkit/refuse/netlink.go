@@ -27,7 +27,7 @@ type messageMatcher struct {
 
 func (m messageMatcher) watch(f *filter) { f.sends = true }
 
-// matches looks at the socket last: that costs most, and few messages match.
+// matches checks the socket last, because that costs most and few messages match.
 func (m messageMatcher) matches(c *call) bool {
 	if c.nr != unix.SYS_SENDTO && c.nr != unix.SYS_SENDMSG {
 		return false
@@ -46,7 +46,7 @@ type message struct {
 	body []byte
 }
 
-// messages gives those that are complete.
+// messages returns the complete messages.
 func messages(b []byte) iter.Seq[message] {
 	return func(yield func(message) bool) {
 		for len(b) >= unix.SizeofNlMsghdr {
@@ -62,11 +62,11 @@ func messages(b []byte) iter.Seq[message] {
 	}
 }
 
-// align rounds up as NLMSG_ALIGN and NLA_ALIGN do.
+// align rounds up like NLMSG_ALIGN and NLA_ALIGN.
 func align(n int) int { return (n + 3) &^ 3 }
 
-// attribute returns what an attribute has, nil if it is missing. header is the
-// length of what comes before the attributes.
+// attribute returns the value of an attribute, nil if it is missing. header is the length
+// of what precedes the attributes.
 func (m message) attribute(header int, kind uint16) []byte {
 	const typeMask = 0x3fff // without NLA_F_NESTED and NLA_F_NET_BYTEORDER
 	for b := m.body[min(align(header), len(m.body)):]; len(b) >= unix.SizeofNlAttr; {
@@ -84,8 +84,7 @@ func (m message) attribute(header int, kind uint16) []byte {
 
 func text(attribute []byte) string { return strings.TrimRight(string(attribute), "\x00") }
 
-// Lengths of the headers before attributes, and a constant that package unix
-// lacks.
+// Lengths of the headers before attributes, and a constant that package unix lacks.
 const (
 	sizeofNhMsg    = 8  // struct nhmsg
 	sizeofTcMsg    = 20 // struct tcmsg
@@ -104,7 +103,7 @@ var netlinkFeatures = map[string]matcher{
 	"netfilter":         socketMatcher(unix.NETLINK_NETFILTER),
 }
 
-// genericPrefix begins the name of any family of generic netlink.
+// genericPrefix is the prefix of generic netlink families' names.
 const genericPrefix = "generic:"
 
 func netlinkNames() []string {
@@ -135,8 +134,8 @@ func newQdisc(kind string) matcher {
 	}}
 }
 
-// getFamily matches the question for a family's ID, without which a program
-// cannot talk to it.
+// getFamily matches the query for a family's ID, without which a program cannot talk to
+// it.
 func getFamily(family string) matcher {
 	return messageMatcher{unix.NETLINK_GENERIC, func(m message) bool {
 		return m.kind == unix.GENL_ID_CTRL && len(m.body) > 0 && m.body[0] == unix.CTRL_CMD_GETFAMILY &&

@@ -13,7 +13,7 @@ import (
 // notification is struct seccomp_notif.
 type notification struct {
 	id    uint64
-	tid   uint32 // as this process's PID namespace has it
+	tid   uint32 // in this process's PID namespace
 	flags uint32
 	nr    int32
 	arch  uint32
@@ -39,7 +39,7 @@ func ioctl(fd int, request uintptr, arg unsafe.Pointer) error {
 // judge applies rules to system calls.
 type judge struct {
 	rules    []Rule
-	rejected []atomic.Int64 // calls, by rule
+	rejected []atomic.Int64 // number of calls, by rule
 	log      io.Writer
 }
 
@@ -47,7 +47,7 @@ func newJudge(rules []Rule, log io.Writer) *judge {
 	return &judge{rules, make([]atomic.Int64, len(rules)), log}
 }
 
-// summarize makes visible that a rule was about nothing.
+// summarize shows rules that matched nothing.
 func (j *judge) summarize() {
 	for i, r := range j.rules {
 		fmt.Fprintf(j.log, "refuse: %v: rejected %d calls\n", r, j.rejected[i].Load())
@@ -63,7 +63,7 @@ func (j *judge) serve(listener int) {
 		var n notification
 		switch err := ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&n)); {
 		case errors.Is(err, unix.EINTR):
-		case errors.Is(err, unix.ENOENT): // the caller has ended, or all have
+		case errors.Is(err, unix.ENOENT): // the caller has exited, or all have
 			if hungUp(listener) {
 				return
 			}
@@ -89,7 +89,7 @@ func (j *judge) answer(listener int, n notification) {
 		if !rule.matches(c) {
 			continue
 		}
-		// If the caller has ended, what was read may be another process's.
+		// If the caller has exited, what was read may belong to another process.
 		if ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&n.id)) != nil {
 			return
 		}
@@ -98,6 +98,6 @@ func (j *judge) answer(listener int, n notification) {
 		fmt.Fprintf(j.log, "refuse: %v: system call %d of thread %d\n", rule, n.nr, n.tid)
 		break
 	}
-	// It fails only where the caller has ended.
+	// It fails only if the caller has exited.
 	_ = ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&r))
 }

@@ -37,15 +37,15 @@ import (
 	"strings"
 )
 
-// Exit codes where the command did not run, as those of env(1) and timeout(1).
+// Exit codes if the command did not run, like those of env(1) and timeout(1).
 const (
 	exitFailed     = 125
 	exitNotRunning = 126
 	exitNotFound   = 127
 )
 
-// A program that is started under one of these names plays that part. The name
-// of a program passes unnoticed through whatever happens to the environment.
+// A program started under one of these names plays that role. A program's name survives
+// any change of the environment.
 const (
 	supervisorName = "fairlead-refuse"
 	childName      = "fairlead-refuse-child"

@@ -58,7 +58,7 @@ func TestMain(m *testing.M) {
 
 const self = "/proc/self/exe"
 
-// outcomes is what comes of every attempt.
+// outcomes returns the outcome of every attempt.
 func outcomes(t *testing.T, cmd *exec.Cmd) map[string]string {
 	t.Helper()
 	cmd.Stderr = os.Stderr
@@ -77,10 +77,10 @@ func outcomes(t *testing.T, cmd *exec.Cmd) map[string]string {
 	return all
 }
 
-// TestRejects compares every attempt under each rule with what this kernel does
-// without: only what the rule is about changes.
+// TestRejects compares every attempt under each rule with the result without rules: only
+// what the rule is about changes.
 func TestRejects(t *testing.T) {
-	const errno = "EBADE" // which nothing here returns by itself
+	const errno = "EBADE" // which nothing here returns otherwise
 	plain := outcomes(t, exec.Command(self, "try"))
 	for _, name := range []string{"map-ringbuf", "prog-xdp", "prog-ktime", "test-run", "link-xdp-generic", "nexthop-resilient", "qdisc-clsact", "qdisc-htb", "family-nlctrl"} {
 		if plain[name] != "ok" {
@@ -145,7 +145,7 @@ func TestFirstRuleDecides(t *testing.T) {
 	}
 }
 
-// many makes maps on many threads, which signals interrupt.
+// many creates maps on many threads, which signals interrupt.
 func many() error {
 	var all sync.WaitGroup
 	results := make(chan error, 800)
@@ -227,7 +227,7 @@ func TestExitCode(t *testing.T) {
 	}
 }
 
-// TestNested has a clear message for what the kernel cannot do.
+// TestNested checks for a clear message about what the kernel cannot do.
 func TestNested(t *testing.T) {
 	out, err := refuse.Command("map:ringbuf=EPERM", self, "nested").CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "refuse does not run inside refuse") {
@@ -316,14 +316,14 @@ func TestFilesAreInherited(t *testing.T) {
 	}
 }
 
-// leave ends before its child, which has the files of both ends.
+// leave exits before its child, which has the files of both ends.
 func leave() error {
 	cmd := exec.Command(self, "stay")
 	cmd.Stdin, cmd.Stdout = os.Stdin, os.Stdout
 	return cmd.Start()
 }
 
-// stay makes a map when its input ends.
+// stay creates a map when its input ends.
 func stay() error {
 	if _, err := io.ReadAll(os.Stdin); err != nil {
 		return err
@@ -332,8 +332,8 @@ func stay() error {
 	return nil
 }
 
-// TestEndsWithCommand shows what the package comment says of processes that
-// the command leaves behind.
+// TestEndsWithCommand checks what the package comment says about processes that the
+// command leaves behind.
 func TestEndsWithCommand(t *testing.T) {
 	inR, inW, err := os.Pipe()
 	if err != nil {

@@ -29,10 +29,10 @@ func (r Rule) String() string {
 	return fmt.Sprintf("%s:%s=%s", r.Kind, r.Name, errnoName(r.Errno))
 }
 
-// kind is what comes before the colon of a rule.
+// kind is the part before the colon of a rule.
 type kind struct {
 	name, about string
-	// parse makes a matcher of a name. known are the names, or what they look like.
+	// parse returns a matcher for a name. known are the names, or a description of them.
 	parse func(name string) (m matcher, known []string)
 }
 
@@ -79,8 +79,8 @@ func Parse(args []string) (rules []Rule, command []string, err error) {
 	return rules, args, nil
 }
 
-// looksLikeRule is true for misspelled rules, too: as a command they would only
-// be not found.
+// looksLikeRule is also true for misspelled rules: as a command they would only be
+// reported as not found.
 func looksLikeRule(arg string) bool {
 	head, _, found := strings.Cut(arg, ":")
 	return found && head != "" && strings.Trim(head, "abcdefghijklmnopqrstuvwxyz") == ""
@@ -112,8 +112,8 @@ func parseRule(text string) (Rule, error) {
 // maxErrno is the kernel's MAX_ERRNO.
 const maxErrno = 4095
 
-// otherErrnos lack in unix.ErrnoName: second names, and ENOTSUPP, which is the
-// kernel's own, but which bpf(2) returns.
+// otherErrnos are missing in unix.ErrnoName: aliases, and ENOTSUPP, which is internal to
+// the kernel, but which bpf(2) returns.
 var otherErrnos = map[string]syscall.Errno{
 	"EOPNOTSUPP": unix.EOPNOTSUPP, "ENOTSUP": unix.ENOTSUP, "EWOULDBLOCK": unix.EWOULDBLOCK, "EDEADLOCK": unix.EDEADLK, "ENOTSUPP": 524,
 }

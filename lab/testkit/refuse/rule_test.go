@@ -59,7 +59,7 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// TestNames pins names against a change of the library's.
+// TestNames detects changes of the library's names.
 func TestNames(t *testing.T) {
 	for _, c := range []struct {
 		names names

@@ -28,11 +28,11 @@ func supervise(rules []Rule, path string, command []string, verbose io.Writer) (
 	}
 	go func() {
 		for s := range signals {
-			_ = cmd.Process.Signal(s) // it may have ended
+			_ = cmd.Process.Signal(s) // it may have exited
 		}
 	}()
 	listener, err := takeListener(socket, cmd.Process.Pid)
-	if errors.Is(err, io.EOF) { // the child has said why
+	if errors.Is(err, io.EOF) { // the child has reported why
 		return wait(cmd)
 	}
 	if err != nil {
@@ -49,8 +49,8 @@ func supervise(rules []Rule, path string, command []string, verbose io.Writer) (
 
 // start starts this program as the child, and returns a socket to it.
 func start(rules []Rule, path string, command []string) (*exec.Cmd, *os.File, error) {
-	// Not among ExtraFiles, which would take the place of a file that the
-	// command is to inherit.
+	// Not in ExtraFiles, where it would take the place of a file that the command should
+	// inherit.
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET, 0)
 	if err != nil {
 		return nil, nil, err
@@ -64,8 +64,8 @@ func start(rules []Rule, path string, command []string) (*exec.Cmd, *os.File, er
 	cmd := &exec.Cmd{
 		Path: "/proc/self/exe", Args: slices.Concat(argv, []string{"--"}, command),
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		// A process group of its own: what a terminal or timeout(1) sends to this
-		// one's group comes once.
+		// A separate process group: signals from a terminal or timeout(1) to this group
+		// arrive only once.
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Foreground: hasTerminal(), Pdeathsig: unix.SIGKILL},
 	}
 	if err := cmd.Start(); err != nil {
@@ -82,8 +82,8 @@ func hasTerminal() bool {
 	return err == nil && group == unix.Getpgrp()
 }
 
-// takeListener duplicates the file descriptor that the child has named. Passing
-// it would take a sendmsg(2), of which the filter may notify.
+// takeListener duplicates the file descriptor that the child has named. Passing it would
+// need a sendmsg(2), of which the filter may notify.
 func takeListener(socket *os.File, pid int) (int, error) {
 	defer socket.Close()
 	number := make([]byte, 4)
@@ -103,7 +103,7 @@ func takeListener(socket *os.File, pid int) (int, error) {
 	return listener, err
 }
 
-// wait returns the exit code as a shell gives it.
+// wait returns the exit code like a shell.
 func wait(cmd *exec.Cmd) (int, error) {
 	if err := cmd.Wait(); cmd.ProcessState == nil {
 		return 0, err

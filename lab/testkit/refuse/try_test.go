@@ -40,7 +40,7 @@ var attempts = []attempt{
 	{"prog-connect", load(ebpf.CGroupSockAddr, ebpf.AttachCGroupInet4Connect, allowCode)},
 	{"prog-ktime", load(ebpf.SocketFilter, 0, asm.Instructions{asm.FnKtimeGetNs.Call(), asm.Mov.Imm(asm.R0, 0), asm.Return()})},
 	{"prog-random", load(ebpf.SocketFilter, 0, asm.Instructions{asm.FnGetPrandomU32.Call(), asm.Mov.Imm(asm.R0, 0), asm.Return()})},
-	// Calls with the number of ktime_get_ns, 5, which are not calls of a helper.
+	// Calls with the number of ktime_get_ns, 5, which are not helper calls.
 	{"prog-kfunc", load(ebpf.SocketFilter, 0, calling(asm.PseudoKfuncCall))},
 	{"prog-function", load(ebpf.SocketFilter, 0, calling(asm.PseudoCall))},
 	{"test-run", withProgram(ebpf.SocketFilter, 0, exit, testRun)},
@@ -79,7 +79,7 @@ var attempts = []attempt{
 
 const loopback = 1
 
-// try makes attempts and prints what comes of each.
+// try makes attempts and prints each outcome.
 func try() error {
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -124,7 +124,7 @@ func bpf(cmd uintptr, f fields) (int, error) {
 	for tries := 1; ; tries++ {
 		fd, _, errno := unix.Syscall(unix.SYS_BPF, cmd, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))
 		switch {
-		case errno == unix.EAGAIN && tries < 30: // the verifier's, where a signal is pending
+		case errno == unix.EAGAIN && tries < 30: // from the verifier, if a signal is pending
 			continue
 		case errno != 0:
 			return -1, errno
@@ -137,7 +137,7 @@ func newMap(kind ebpf.MapType, key, value, entries uint64) error {
 	return attach(unix.BPF_MAP_CREATE, fields{0: uint64(kind), 4: key, 8: value, 12: entries})
 }
 
-// attach closes what it has made.
+// attach closes what it has created.
 func attach(cmd uintptr, f fields) error {
 	fd, err := bpf(cmd, f)
 	if err == nil && cmd != unix.BPF_PROG_ATTACH {
@@ -220,7 +220,7 @@ func nexthop(id uint32) request {
 		nl.NewRtAttr(unix.NHA_ID, nl.Uint32Attr(id)), nl.NewRtAttr(unix.NHA_BLACKHOLE, nil))
 }
 
-// nexthopGroup has nexthop 1 alone.
+// nexthopGroup has only nexthop 1.
 func nexthopGroup(id uint32, kind uint16) request {
 	return newRequest(unix.RTM_NEWNEXTHOP, create, make([]byte, 8),
 		nl.NewRtAttr(unix.NHA_ID, nl.Uint32Attr(id)), nl.NewRtAttr(unix.NHA_GROUP, append(nl.Uint32Attr(1), 0, 0, 0, 0)),
@@ -236,14 +236,13 @@ func resilientGroup(id uint32) request {
 	return r
 }
 
-// qdiscHTB changes the qdisc that there is at the root.
+// qdiscHTB replaces the existing root qdisc.
 func qdiscHTB() request {
 	msg := &nl.TcMsg{Ifindex: loopback, Parent: netlink.HANDLE_ROOT}
 	return newRequest(unix.RTM_NEWQDISC, unix.NLM_F_REPLACE, msg.Serialize(), nl.NewRtAttr(unix.TCA_KIND, nl.ZeroTerminated("htb")))
 }
 
-// exchange sends in several pieces with sendmsg(2), and returns what the kernel
-// answers.
+// exchange sends several pieces with sendmsg(2), and returns the kernel's answer.
 func (r request) exchange(protocol int) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
 	if err != nil {
@@ -265,7 +264,8 @@ func (r request) exchange(protocol int) error {
 	return nil
 }
 
-// nexthopDatagram sends what looks like a netlink message elsewhere.
+// nexthopDatagram sends something that looks like a netlink message to another kind of
+// socket.
 func nexthopDatagram() error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// echo starts a server that answers each datagram with its own name and what
-// it was sent.
+// echo starts a server that answers each datagram with its own name and the datagram's
+// content.
 func (w *World) echo(t *testing.T, host string) {
 	t.Helper()
 	conn, err := w.Lab.Host(host).ListenPacket("udp", fmt.Sprintf(":%d", EchoTarget))
@@ -37,9 +37,9 @@ func (w *World) echo(t *testing.T, host string) {
 	}()
 }
 
-// Ask sends a datagram from a fresh port, again and again until an answer
-// comes, and gives the server's name. The socket is connected: an answer from
-// anywhere but the VIP does not come through.
+// Ask sends a datagram from a new port, repeatedly until an answer arrives, and returns
+// the backend's name. The socket is connected, so an answer from an address other than
+// the VIP is not received.
 func (w *World) Ask(t *testing.T, local netip.Addr, vip netip.AddrPort) (server string, err error) {
 	t.Helper()
 	var conn net.Conn
@@ -54,7 +54,7 @@ func (w *World) Ask(t *testing.T, local netip.Addr, vip netip.AddrPort) (server 
 	b := make([]byte, 2000)
 	for deadline := time.Now().Add(Within); time.Now().Before(deadline); {
 		if _, err = conn.Write([]byte("question")); err != nil {
-			time.Sleep(10 * time.Millisecond) // an ICMP error of the datagram before
+			time.Sleep(10 * time.Millisecond) // an ICMP error for the previous datagram
 			continue
 		}
 		conn.SetReadDeadline(time.Now().Add(time.Second))
@@ -70,7 +70,7 @@ func (w *World) Ask(t *testing.T, local netip.Addr, vip netip.AddrPort) (server 
 	return "", err
 }
 
-// ClientAddr gives the client's address for what has none of its own.
+// ClientAddr returns the client's default address in the family of the VIP.
 func (w *World) ClientAddr(vip netip.AddrPort) netip.Addr {
 	if vip.Addr().Is6() {
 		return w.ClientAddrs6[0]
@@ -92,8 +92,8 @@ func (w *World) Answers(t *testing.T, vip netip.AddrPort) {
 	})
 }
 
-// Requests makes some, each with a connection of its own, and gives how many
-// each server answered.
+// Requests makes n requests, each with its own connection, and returns how many each
+// backend answered.
 func (w *World) Requests(t *testing.T, n uint64, vip netip.AddrPort) map[string]uint64 {
 	t.Helper()
 	c, err := load.Start(t.Context(), load.Config{
@@ -116,7 +116,8 @@ func (w *World) Requests(t *testing.T, n uint64, vip netip.AddrPort) map[string]
 	return c.Total().PerServer
 }
 
-// Reach asks a Service in every way, and expects every server to answer some.
+// Reach sends requests to a Service over each protocol and family, and expects every
+// backend to answer some.
 func (w *World) Reach(t *testing.T, s Spec, six bool) {
 	t.Helper()
 	for _, six := range []bool{false, six} {
@@ -142,7 +143,7 @@ func (w *World) Reach(t *testing.T, s Spec, six bool) {
 	}
 }
 
-// BothAnswer waits until both servers have answered at a VIP.
+// BothAnswer waits until both backends have answered at a VIP.
 func BothAnswer(t *testing.T, l *lab.Lab, vip netip.AddrPort) {
 	t.Helper()
 	answered := map[string]int{}
@@ -158,7 +159,7 @@ func BothAnswer(t *testing.T, l *lab.Lab, vip netip.AddrPort) {
 	})
 }
 
-// AskHTTP makes a connection of its own and gives the server's name.
+// AskHTTP makes a request with a new connection and returns the backend's name.
 func AskHTTP(ctx context.Context, from *lab.Host, vip netip.AddrPort) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

@@ -11,9 +11,9 @@ import (
 	"github.com/fairlead/fairlead/lab/paper"
 )
 
-// ownAddrs gives some of the client's addresses to one traffic alone. Through
-// two VIPs, connections from the same address and port may meet at one port of
-// one server, which takes them for the same.
+// ownAddrs reserves some of the client's addresses for one traffic. Connections from the
+// same address and port through two VIPs may reach the same port of one backend, which
+// takes them for the same one.
 func (w *World) ownAddrs(vip netip.AddrPort) []netip.Addr {
 	const each = 4
 	addrs := w.ClientAddrs
@@ -30,7 +30,7 @@ type Traffic struct {
 	name string
 }
 
-// Load starts traffic, and waits until it flows.
+// Load starts traffic, and waits until requests succeed.
 func (w *World) Load(t *testing.T, name string, vip netip.AddrPort, keepAlive int, oneShotRate float64) Traffic {
 	t.Helper()
 	w.Answers(t, vip)
@@ -47,10 +47,10 @@ func (w *World) Load(t *testing.T, name string, vip netip.AddrPort, keepAlive in
 	return tr
 }
 
-// Name is what the traffic is called.
+// Name is the name of the traffic.
 func (tr Traffic) Name() string { return tr.name }
 
-// AwaitSettled waits for what is under way.
+// AwaitSettled waits for pending requests.
 func (tr Traffic) AwaitSettled(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*Within)
@@ -60,14 +60,14 @@ func (tr Traffic) AwaitSettled(t *testing.T) {
 	}
 }
 
-// LostSince gives what was lost since a mark, once all of it has come out.
+// LostSince returns what was lost since a mark, after all pending requests have ended.
 func (tr Traffic) LostSince(t *testing.T, m load.Mark) load.Counts {
 	t.Helper()
 	tr.AwaitSettled(t)
 	return tr.Since(m)
 }
 
-// unhurt fails the test where a change that has settled cost anything.
+// unhurt fails the test if a completed change had any effect on the traffic.
 func (tr Traffic) unhurt(t *testing.T, m load.Mark, what string) {
 	t.Helper()
 	c := tr.Since(m)
@@ -77,7 +77,7 @@ func (tr Traffic) unhurt(t *testing.T, m load.Mark, what string) {
 	}
 }
 
-// During does something while all traffic flows and must not be hurt.
+// During calls do while all traffic flows, which must not be affected.
 func During(t *testing.T, all []Traffic, what string, do func()) {
 	t.Helper()
 	marks := make([]load.Mark, len(all))

@@ -15,8 +15,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// Fairlead runs a command to its end, in a host or, where that is empty,
-// outside of all, and gives its outputs and exit code.
+// Fairlead runs a command to its end, on a host or, if host is empty, outside all hosts,
+// and returns its outputs and exit code.
 func (w *World) Fairlead(t *testing.T, host string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -42,7 +42,7 @@ func (w *World) Fairlead(t *testing.T, host string, args ...string) (stdout, std
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// Status asks an agent as people do: by fairlead status -o json.
+// Status queries an agent like a user: with fairlead status -o json.
 func (w *World) Status(t *testing.T, agent string) (status.Status, error) {
 	t.Helper()
 	var s status.Status
@@ -53,7 +53,7 @@ func (w *World) Status(t *testing.T, agent string) (status.Status, error) {
 	return s, json.Unmarshal([]byte(out), &s)
 }
 
-// Eventually waits until an agent's status is as it should be.
+// Eventually waits until want accepts an agent's status.
 func (w *World) Eventually(t *testing.T, agent string, want func(status.Status) error) {
 	t.Helper()
 	testkit.Eventually(t, Within, func() error {
@@ -65,7 +65,7 @@ func (w *World) Eventually(t *testing.T, agent string, want func(status.Status) 
 	})
 }
 
-// Look reads what a looking command says as JSON.
+// Look decodes the JSON output of a command.
 func (w *World) Look(t *testing.T, into any, args ...string) {
 	t.Helper()
 	stdout, stderr, code := w.Fairlead(t, "", append(args, "-o", "json")...)
@@ -77,8 +77,8 @@ func (w *World) Look(t *testing.T, into any, args ...string) {
 	}
 }
 
-// InService waits until every balancer's data plane treats a server as it
-// should, in each frontend of a Service; nil stands for one that is not there.
+// InService waits until good accepts a backend's status on every load balancer, in each
+// frontend of a Service; nil means that it is missing.
 func (w *World) InService(t *testing.T, server paper.Pod, of Spec, good func(*status.Backend) bool) {
 	t.Helper()
 	for _, balancer := range w.Balancers(of.Of) {
@@ -103,8 +103,8 @@ func (w *World) InService(t *testing.T, server paper.Pod, of Spec, good func(*st
 	}
 }
 
-// Problem waits until an agent tells of a problem with all of these words, or,
-// without words, of none.
+// Problem waits until an agent reports a problem with all of these words, or, without
+// words, no problem.
 func (w *World) Problem(t *testing.T, agent string, words ...string) {
 	t.Helper()
 	w.Eventually(t, agent, func(s status.Status) error {
@@ -120,7 +120,7 @@ func (w *World) Problem(t *testing.T, agent string, words ...string) {
 	})
 }
 
-// HasAll says that a text has all of these words.
+// HasAll reports whether a text has all of these words.
 func HasAll(text string, words []string) bool {
 	for _, word := range words {
 		if !strings.Contains(text, word) {
@@ -130,7 +130,7 @@ func HasAll(text string, words []string) bool {
 	return true
 }
 
-// LastLine gives the last line of what a command says.
+// LastLine returns the last line of a command's output.
 func LastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return lines[len(lines)-1]

@@ -13,15 +13,15 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// Ground is a file system of the sandbox's own that the demo's sandbox, which
-// has another /run, sees too.
+// Ground is a file system of the sandbox that the demo's sandbox, which has another /run,
+// can see too.
 const Ground = "/mnt"
 
-// Binary is the fairlead that the stories run, built once; in a guest the one
-// outside that BinaryVariable names.
+// Binary is the fairlead under test, built once; in a guest, the one outside that
+// BinaryVariable names.
 var Binary = cmp.Or(os.Getenv(BinaryVariable), filepath.Join(Ground, "fairlead"))
 
-// BinaryVariable names the environment variable that names it there.
+// BinaryVariable is the environment variable with its path in a guest.
 const BinaryVariable = "FAIRLEAD_E2E_BINARY"
 
 // Main is testkit.Main for tests that run the binary:

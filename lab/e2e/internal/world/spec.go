@@ -10,29 +10,29 @@ import (
 	"github.com/fairlead/fairlead/lab/paper"
 )
 
-// Ports of the Services and of the servers behind them; they differ, so that
-// whoever forgets to rewrite one is found out.
+// Ports of the Services and of their backends. They differ, so that code which forgets to
+// rewrite one fails.
 const (
 	HTTPPort, HTTPTarget = 8080, paper.ServerPort
 	EchoPort, EchoTarget = 5300, 53
 )
 
-// Spec is a Service of the tests, with the servers of one of the paper's.
+// Spec is a Service of the tests, with the backends of one of the paper's services.
 type Spec struct {
 	Name string
-	// Of is the paper's service, whose balancers and servers it has.
+	// Of is the paper's service whose load balancers and backends it has.
 	Of int
-	// Host is the VIPs' last part.
+	// Host is the last part of the VIPs.
 	Host int
-	// Annotations without their prefix, "forwarding-mode: tunnel".
+	// Annotations are without their prefix, such as "forwarding-mode: tunnel".
 	Annotations []string
-	// OwnRoute announces the VIPs alone, not the whole prefix.
+	// OwnRoute advertises only the VIPs, not the whole prefix.
 	OwnRoute bool
-	// Node is where its servers are; empty for all.
+	// Node is the node of its backends; empty means all nodes.
 	Node string
 }
 
-// Servers gives those of a Service that are there now.
+// Servers returns the current backends of a Service.
 func (s Spec) Servers(w *World) []paper.Pod {
 	var pods []paper.Pod
 	for _, pod := range w.Servers(s.Of) {
@@ -43,7 +43,7 @@ func (s Spec) Servers(w *World) []paper.Pod {
 	return pods
 }
 
-// VIP gives the address of a family, with a port.
+// VIP returns the address of a family, with a port.
 func (s Spec) VIP(six bool, port uint16) netip.AddrPort {
 	text := fmt.Sprintf("10.1.%d.%d", s.Of+1, s.Host)
 	if six {
@@ -56,7 +56,7 @@ func (s Spec) VIP(six bool, port uint16) netip.AddrPort {
 func (s Spec) HTTP() netip.AddrPort  { return s.VIP(false, HTTPPort) }
 func (s Spec) HTTP6() netip.AddrPort { return s.VIP(true, HTTPPort) }
 
-// Manifest writes the Service and an EndpointSlice a family.
+// Manifest returns the Service and an EndpointSlice per family.
 func (s Spec) Manifest(w *World) string {
 	var b strings.Builder
 	drawn := w.Services[s.Of]
@@ -83,9 +83,9 @@ func (s Spec) Manifest(w *World) string {
 	return b.String()
 }
 
-// patience has checks wait for longer than a busy machine lets a server, or who asks
-// it, wait for a processor: what a server that is well but slow costs is no story's
-// business but that of those that say how they check.
+// patience sets check timeouts longer than a busy machine delays a backend, or its
+// checker: slow but healthy backends only matter in the scenarios that configure their
+// own checks.
 func (s Spec) patience() []string {
 	if slices.ContainsFunc(s.Annotations, func(a string) bool { return strings.HasPrefix(a, "health-check") }) {
 		return nil
@@ -111,7 +111,8 @@ func (s Spec) slice(b *strings.Builder, w *World, family string, addr func(paper
 	}
 }
 
-// spans says of the servers of which it is known since when they serve, and drain.
+// spans returns the annotation with the times since which backends serve, and drain, as
+// far as they are set.
 func (s Spec) spans(w *World, addr func(paper.Pod) netip.Addr) string {
 	var all []string
 	for _, pod := range s.Servers(w) {

@@ -1,5 +1,5 @@
-// Package world is what the tests of the whole share: the network of the papers
-// with the real binary in it, and the means to look at it and to talk to it.
+// Package world is shared by the end-to-end tests: the network of the papers with the
+// real binary in it, and methods to inspect it and to send traffic.
 package world
 
 import (
@@ -21,31 +21,31 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit"
 )
 
-// Within is how long anything may take on a busy machine.
+// Within is how long any step may take on a busy machine.
 const Within = 30 * time.Second
 
-// World is a cluster with the means to look at it and to talk to it.
+// World is a cluster with methods to inspect it and to send traffic.
 type World struct {
 	*cluster.Cluster
-	// Draining are the servers that end.
+	// Draining are the backends that are terminating.
 	Draining map[string]bool
-	// Since and Drained are when servers began to serve, and to drain, for those of
-	// which the manifests are to say so.
+	// Since and Drained are the times at which backends began to serve, and to drain, for
+	// those whose times the manifests contain.
 	Since, Drained map[string]time.Time
-	// taken are the client's addresses that have been given away.
+	// taken is the number of client addresses in use.
 	taken int
-	// CloseLater closes something with the world, not with a story.
+	// CloseLater registers a resource to close with the environment, not with a subtest.
 	CloseLater func(io.Closer)
 }
 
-// New builds a network with nothing but servers.
+// New builds a network with only backends.
 func New(t *testing.T, o paper.Options, servers int) *World {
 	t.Helper()
 	return NewBehind(t, cluster.RouterFairlead, o, servers)
 }
 
-// NewBehind builds it behind one of cluster.Routers. Nothing there watches its peers
-// by BFD, to which a process that gets no processor for a second is dead.
+// NewBehind builds it behind one of cluster.Routers. Nothing there uses BFD, which
+// considers a process dead if it gets no CPU for a second.
 func NewBehind(t *testing.T, router string, o paper.Options, servers int) *World {
 	t.Helper()
 	return build(t, cluster.Options{Router: router, Paper: o, NoBFD: true}, servers)
@@ -103,7 +103,7 @@ func (w *World) ShowLogs(t *testing.T, dir string) {
 	}
 }
 
-// NewServer starts a server for HTTP and one that echoes datagrams.
+// NewServer starts a backend with an HTTP server and a UDP echo server.
 func (w *World) NewServer(t *testing.T, service int) paper.Pod {
 	t.Helper()
 	pod, err := w.AddServer(t.Context(), service)
@@ -114,7 +114,7 @@ func (w *World) NewServer(t *testing.T, service int) paper.Pod {
 	return pod
 }
 
-// NewBalancer starts one more balancer and waits until traffic comes its way.
+// NewBalancer starts another load balancer and waits until the router sends it traffic.
 func (w *World) NewBalancer(t *testing.T, service int, args ...string) paper.Pod {
 	t.Helper()
 	pod, err := w.Route(t.Context(), service, args...)
@@ -124,7 +124,7 @@ func (w *World) NewBalancer(t *testing.T, service int, args ...string) paper.Pod
 	return pod
 }
 
-// HandIn hands a Service in, with the servers that are there now.
+// HandIn writes the manifests of Services, with their current backends.
 func (w *World) HandIn(t *testing.T, services ...Spec) {
 	t.Helper()
 	for _, s := range services {
@@ -134,8 +134,8 @@ func (w *World) HandIn(t *testing.T, services ...Spec) {
 	}
 }
 
-// Routed waits until the router's kernel has just these next hops for a
-// prefix; none for no route.
+// Routed waits until the router's kernel has exactly these next hops for a prefix; none
+// means no route.
 func (w *World) Routed(t *testing.T, prefix netip.Prefix, hops ...netip.Addr) {
 	t.Helper()
 	slices.SortFunc(hops, netip.Addr.Compare)
@@ -160,7 +160,7 @@ func (w *World) Routed(t *testing.T, prefix netip.Prefix, hops ...netip.Addr) {
 	})
 }
 
-// AwaitBack waits until a restarted balancer has announced again and the router
+// AwaitBack waits until a restarted load balancer has advertised again and the router
 // sends it packets.
 func (w *World) AwaitBack(t *testing.T, pod paper.Pod, started time.Time) {
 	t.Helper()

@@ -7,7 +7,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// answerPlain sends a server's answer to its client.
+// answerPlain sends a backend's answer to its client.
 func (m *model) answerPlain(p *packet, f *flow) int32 {
 	switch {
 	case p.malformed:
@@ -20,8 +20,8 @@ func (m *model) answerPlain(p *packet, f *flow) int32 {
 	return m.sendBack(&sending{packet: p, view: &view, plain: true}, f)
 }
 
-// answerOdd does the same for one that is odd, or for an error about what the server
-// was sent.
+// answerOdd does the same for a slow-path packet, or for an error about a packet that the
+// backend was sent.
 func (m *model) answerOdd(o *oddPacket, f *flow) int32 {
 	if o.ttl <= 1 {
 		return m.drop(ttlExpired)
@@ -48,11 +48,11 @@ func (m *model) sendBack(s *sending, f *flow) int32 {
 	return m.leave(w)
 }
 
-// comesFromServer says that an error comes from the server itself, which the client does not
-// know.
+// comesFromServer reports whether an error comes from the backend itself, which the
+// client does not know.
 func comesFromServer(s *sending) bool { return s.isError && s.view.Src == s.Src }
 
-// wayBack gives the way to a client, and how long a packet may be.
+// wayBack returns the route to a client, and the maximum length of a packet.
 func (m *model) wayBack(s *sending, client *wire.Addr) (way, int) {
 	if s.tagged {
 		w := m.way(s)
@@ -66,8 +66,8 @@ func (m *model) wayBack(s *sending, client *wire.Addr) (way, int) {
 	return w, 0xffff
 }
 
-// allowance is how many answers of its own a CPU may give: a thousand a second, a
-// hundred at once.
+// allowance limits the answers that a CPU generates: a thousand per second, a hundred at
+// the same time.
 type allowance struct {
 	at   uint64
 	left uint64
@@ -85,8 +85,8 @@ func (a *allowance) take(now uint64) bool {
 	return true
 }
 
-// tooBig deals with a packet that is too big for its way once so many bytes are
-// added to it.
+// tooBig handles a packet that exceeds the MTU of its route when more bytes are added to
+// it.
 func (m *model) tooBig(s *sending, mtu, more int) int32 {
 	s.gone = true
 	if s.plain {
@@ -102,7 +102,8 @@ func (m *model) tooBigAnswer(s *sending, mtu int) int32 {
 	return m.answerTooBig(s, mtu, 0, m.own(s.view.V6))
 }
 
-// answerTooBig sends the sender, in the name of its destination, the size that fits.
+// answerTooBig sends the size that fits to the sender, in the name of the packet's
+// destination.
 func (m *model) answerTooBig(s *sending, mtu, more int, as wire.Addr) int32 {
 	verdict := m.drop(tooBig)
 	v := s.view
@@ -130,7 +131,7 @@ func (m *model) answerTooBig(s *sending, mtu, more int, as wire.Addr) int32 {
 	return tx
 }
 
-// appendTooBig writes the headers of such an answer.
+// appendTooBig appends the headers of such an answer.
 func appendTooBig(b []byte, v *wire.View, src, dst wire.Addr, mtu, quoted int) []byte {
 	at := len(b)
 	if v.V6 {
@@ -149,14 +150,14 @@ func appendTooBig(b []byte, v *wire.View, src, dst wire.Addr, mtu, quoted int) [
 	return binary.BigEndian.AppendUint32(b, uint32(mtu))
 }
 
-// fragmentKey is what the fragments of a packet have in common.
+// fragmentKey identifies the fragments of a packet.
 type fragmentKey struct {
 	src, dst wire.Addr
 	id       uint32
 	proto    byte
 }
 
-// fragment is what a first one has left for the others.
+// fragment is what a first fragment leaves for the later ones.
 type fragment struct {
 	seen         uint64
 	sport, dport uint16
@@ -179,11 +180,11 @@ func (m *model) rememberFragment(o *oddPacket) {
 // fragmentLife is how long a first fragment is remembered.
 const fragmentLife = 2_000_000_000
 
-// orphanMost is the longest fragment that user space keeps.
+// orphanMost is the longest fragment that user space stores.
 const orphanMost = 3072
 
-// recall gives a later fragment what its first one had. Over: it goes to user space,
-// or ends here.
+// recall gives a later fragment the ports of its first one. over means that it goes to
+// user space, or ends here.
 func (m *model) recall(o *oddPacket) (verdict int32, over bool) {
 	f := m.fragments[keyOf(o)]
 	switch {
@@ -200,8 +201,8 @@ func (m *model) recall(o *oddPacket) (verdict int32, over bool) {
 	return 0, false
 }
 
-// peers are whom to ask for a flow that is not known here: the balancers that drain,
-// and at last this one again.
+// peers returns the load balancers that may know a flow which is unknown here: those that
+// drain, and finally this one again.
 func (m *model) peers() []wire.Endpoint {
 	family := 0
 	if m.config.own4.Zero() {
@@ -220,7 +221,7 @@ func (m *model) peers() []wire.Endpoint {
 	return append(list, wire.Endpoint{Addr: m.own(family == 1)})
 }
 
-// handOn sends a packet to the first balancer of a list.
+// handOn sends a packet to the first load balancer of a list.
 func (m *model) handOn(p *packet, list []wire.Endpoint, v6 bool, handed flags) int32 {
 	view, _ := wire.ReadIP(m.frame, 14, len(m.frame), v6, false)
 	s := &sending{packet: p, view: &view, plain: true, handed: handed}
@@ -228,10 +229,11 @@ func (m *model) handOn(p *packet, list []wire.Endpoint, v6 bool, handed flags) i
 	return m.tunnel(s, false)
 }
 
-// aim makes a list the packet's: its first is the destination, the others are listed.
+// aim gives a packet a list: the first entry becomes the destination, the others are
+// listed.
 func (m *model) aim(s *sending, list []wire.Endpoint) {
 	for i := range list {
-		list[i].Port = 0 // balancers have none
+		list[i].Port = 0 // load balancers have no port
 	}
 	s.server, s.chain, s.hash = &server{Endpoint: list[0]}, list[1:], flowHash(&s.Tuple)
 	if len(list) == 1 {
@@ -239,7 +241,7 @@ func (m *model) aim(s *sending, list []wire.Endpoint) {
 	}
 }
 
-// askOdd does so with one that is odd.
+// askOdd does the same as ask with a slow-path packet.
 func (m *model) askOdd(o *oddPacket) int32 {
 	list := m.handed
 	if o.handed == 0 {
@@ -252,7 +254,7 @@ func (m *model) askOdd(o *oddPacket) int32 {
 	return m.tunnel(s, false)
 }
 
-// handedOver serves what another balancer has handed to this one.
+// handedOver handles a packet that another load balancer has handed over.
 func (m *model) handedOver(v *wire.View, tagged bool) int32 {
 	list, inner, ok := m.readHanded(v)
 	if tagged || !ok || v.Broken || v.IsFragment() {
@@ -310,7 +312,7 @@ func (m *model) serveHanded(p *packet, v6 bool, rest flags) int32 {
 	return m.send(&sending{packet: p, view: &view, frontend: f, choice: c, plain: true, handed: rest})
 }
 
-// readHanded reads the list of an outer header, and where the packet within begins.
+// readHanded reads the list of an outer header, and where the inner packet begins.
 func (m *model) readHanded(v *wire.View) (list []wire.Endpoint, inner int, ok bool) {
 	b := m.frame
 	at, size, end := v.L3+22, 6, v.L4
@@ -333,7 +335,7 @@ func (m *model) readHanded(v *wire.View) (list []wire.Endpoint, inner int, ok bo
 		}
 	}
 	n, padded := bytes/size, listBytes(bytes/size, v.V6)
-	if n*size != bytes && bytes >= wire.TagBytes { // a tag may end it
+	if n*size != bytes && bytes >= wire.TagBytes { // it may end with a tag
 		n = (bytes - wire.TagBytes) / size
 		padded, bytes = taggedBytes(n, v.V6), bytes-wire.TagBytes
 	}
@@ -353,9 +355,9 @@ func (m *model) readHanded(v *wire.View) (list []wire.Endpoint, inner int, ok bo
 	return list, end, true
 }
 
-// isOurs says that a packet inside another is for this balancer to serve: to a
-// frontend that remembers flows; what is odd, whose frontend is not seen yet, to a
-// VIP.
+// isOurs reports whether this load balancer handles a tunneled packet: one to a frontend
+// that tracks flows, or, if it takes the slow path and its frontend is not known yet, one
+// to a VIP.
 func (m *model) isOurs(at int, v6 bool, list []wire.Endpoint) bool {
 	ports := false
 	for _, e := range list {

@@ -5,10 +5,10 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// affinity says how long a client is to come back to a server.
+// lasting is the affinity timeout, in ticks.
 func (f *frontend) lasting() uint32 { return uint32(uint64(f.affinity) * 1_000_000_000 >> tickShift) }
 
-// noteClient remembers where a client's flow went, where that is asked for.
+// noteClient records a client's backend, if affinity is configured.
 func (m *model) noteClient(p *packet, f *frontend, o *opened, before uint8) {
 	if f.affinity == 0 || o.flow == nil || !o.fresh && o.flow.state == before {
 		return
@@ -36,7 +36,7 @@ func (m *model) noteClient(p *packet, f *frontend, o *opened, before uint8) {
 	m.clients[k] = c
 }
 
-// recalled gives the server that a client's new flows go to; 0: any.
+// recalled returns the backend for a client's new flows; 0 means any.
 func (m *model) recalled(p *packet, f *frontend) uint32 {
 	c := m.clients[clientKey{p.Src, f.id}]
 	if f.affinity == 0 || c == nil || m.expired(c) {
@@ -49,7 +49,7 @@ func (m *model) recalled(p *packet, f *frontend) uint32 {
 	return s.id
 }
 
-// hash is what of a packet says its slot.
+// hash returns the part of a packet's hash that selects its slot.
 func (f *frontend) hash(p *packet) uint32 {
 	switch f.hashBy {
 	case schedule.ByClient:
@@ -60,8 +60,8 @@ func (f *frontend) hash(p *packet) uint32 {
 	return flowHash(&p.Tuple)
 }
 
-// chooseNew gives a new flow a server, or says why there is none. byHash: whatever
-// the scheduler, the one of the hash.
+// chooseNew selects a backend for a new flow, or returns why it cannot. byHash uses
+// the hash whatever the scheduler.
 func (m *model) chooseNew(p *packet, f *frontend, byHash bool) (uint32, reason) {
 	if id := m.recalled(p, f); id != 0 {
 		return id, ""
@@ -112,7 +112,7 @@ func (m *model) chooseNew(p *packet, f *frontend, byHash bool) (uint32, reason) 
 	return 0, noBackend
 }
 
-// chooser compares servers.
+// chooser compares backends.
 type chooser struct {
 	*model
 	frontend     *frontend
@@ -133,7 +133,7 @@ func (c *chooser) hasRoom(id uint32) bool {
 	return true
 }
 
-// compare takes a slot's server if it has less to do than the best so far.
+// compare selects a slot's backend if it is less loaded than the best so far.
 func (c *chooser) compare(slot uint32) {
 	id, chain := c.frontend.slot(slot)
 	if !c.hasRoom(id) {

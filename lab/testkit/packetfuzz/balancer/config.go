@@ -15,9 +15,9 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// frontend is what the model knows of one: what was asked for, and where the agent
-// has put its ring. Which server owns a slot is the agent's choice, which other
-// tests check; what follows from it is the programs'.
+// frontend is what the model knows about a frontend: its configuration, and where the
+// agent has put its table. Which backend owns a slot is the agent's choice, which other
+// tests check; what follows from it is up to the programs.
 type frontend struct {
 	desired.Frontend
 	stateful, guarded, chance bool
@@ -29,16 +29,16 @@ type frontend struct {
 	id          uint32
 	turn        uint32 // of rr and wrr
 	turned      bool   // in this case
-	entry       []byte // as it is in the map, with its key
+	entry       []byte // in the map, with its key
 	key         []byte
 	ring        []byte // its slots
 	slots       uint32
 	limits      limits
-	inRange     int // its place in port_ranges, -1: it has an entry of its own
+	inRange     int // its index in port_ranges; -1 if it has its own entry
 	first, last uint16
 }
 
-// server is one by its number.
+// server is a backend by its ID.
 type server struct {
 	wire.Endpoint
 	id, generation uint32
@@ -47,7 +47,7 @@ type server struct {
 	version        uint64 // when it was read
 }
 
-// limit is one of a frontend's, in the units of its bucket.
+// limit is one of a frontend's rate limits, in the units of its bucket.
 type limit struct{ step, depth uint64 }
 
 type limits struct {
@@ -62,28 +62,28 @@ type vipPort struct {
 	proto byte
 }
 
-// config is all that the agent has told the programs.
+// config is everything that the agent has written for the programs.
 type config struct {
 	frontends []*frontend
 	byPort    map[vipPort]*frontend
 	wide      map[wire.Addr]*wholeVIP // every VIP
 	reader    *reader
-	version   uint64                     // of what the agent holds
-	servers   []server                   // as they were read last
-	chains    map[uint32][]wire.Endpoint // those that were read in this version
+	version   uint64                     // of the agent's state
+	servers   []server                   // as read last
+	chains    map[uint32][]wire.Endpoint // those read in this version
 	natServer map[wire.Addr]bool
 	anyNAT    bool
 	own4      wire.Addr
 	own6      wire.Addr
-	known     map[wire.Addr]bool // balancers
+	known     map[wire.Addr]bool // load balancers
 	draining  [2][]wire.Addr     // IPv4, IPv6
 	asks      bool
 }
 
-// wholeVIP is what a VIP has in addition to its single ports.
+// wholeVIP is a VIP's configuration in addition to its single ports.
 type wholeVIP struct {
-	ranges []*frontend // in the order in which they are looked through
-	whole  *frontend   // or nil: nothing else is served
+	ranges []*frontend // in lookup order
+	whole  *frontend   // nil: nothing else has a frontend
 }
 
 // reader reads the agent's maps by the names of C's fields.
@@ -108,7 +108,7 @@ func newReader(o *packetfuzz.Object, live map[string]*ebpf.Map) (r *reader, err 
 
 func u32(b []byte, at int) uint32 { return binary.NativeEndian.Uint32(b[at:]) }
 
-// read reads all for the frontends that were asked for.
+// read reads everything for the configured frontends.
 func (r *reader) read(c *config, asked []desired.Frontend) error {
 	c.frontends, c.byPort, c.wide = c.frontends[:0], map[vipPort]*frontend{}, map[wire.Addr]*wholeVIP{}
 	c.natServer, c.anyNAT = map[wire.Addr]bool{}, false
@@ -197,7 +197,7 @@ func (r *reader) findRange(c *config, m *frontend) error {
 	return fmt.Errorf("its range of ports is not among %d", n)
 }
 
-// describe reads what the model needs of an entry.
+// describe reads what the model needs from an entry.
 func (r *reader) describe(m *frontend) error {
 	l := r.frontend
 	m.id, m.slots, m.turn = u32(m.entry, l.At("id")), u32(m.entry, l.At("slots")), u32(m.entry, l.At("turn"))
@@ -225,7 +225,7 @@ func (r *reader) describe(m *frontend) error {
 	return nil
 }
 
-// segment maps a segment of rings into memory.
+// segment mmaps a segment of tables.
 func (r *reader) segment(i uint32) ([]byte, error) {
 	if s := r.segments[i]; s != nil {
 		return s, nil
@@ -240,7 +240,7 @@ func (r *reader) segment(i uint32) ([]byte, error) {
 	return s, err
 }
 
-// server gives the server of an id, as the agent has it now.
+// server returns the backend with an ID, in the agent's current state.
 func (c *config) server(id uint32) *server {
 	if int(id) >= len(c.servers) {
 		return &server{}
@@ -252,7 +252,7 @@ func (c *config) server(id uint32) *server {
 	return &c.servers[id]
 }
 
-// chain gives the endpoints of a chain, as the agent has it now.
+// chain returns the endpoints of a chain, in the agent's current state.
 func (c *config) chain(i uint32) []wire.Endpoint {
 	held, ok := c.chains[i]
 	if !ok {
@@ -262,7 +262,7 @@ func (c *config) chain(i uint32) []wire.Endpoint {
 	return held
 }
 
-// value reads an array's, of which the agent has all.
+// value reads an array element, all of which the agent has.
 func (r *reader) value(name string, i uint32) []byte {
 	b, err := r.maps[name].LookupBytes(i)
 	if err != nil || b == nil {
@@ -304,8 +304,8 @@ func (r *reader) readSettings(c *config) error {
 	return nil
 }
 
-// find gives the frontend of a packet; vip says that the address is one, though it
-// may have no frontend for this packet.
+// find returns the frontend of a packet; vip means that the address is a VIP, which may
+// have no frontend for this packet.
 func (c *config) find(t *wire.Tuple) (f *frontend, vip bool) {
 	w := c.wide[t.Dst]
 	if w == nil {
@@ -322,15 +322,16 @@ func (c *config) find(t *wire.Tuple) (f *frontend, vip bool) {
 	return w.whole, true
 }
 
-// exact gives the frontend of a very port.
+// exact returns the frontend of exactly this port.
 func (c *config) exact(t *wire.Tuple) *frontend { return c.byPort[vipPort{t.Dst, t.DPort, t.Proto}] }
 
-// slot gives who owns a slot, and who may have its older flows.
+// slot returns the owner of a slot, and the chain of backends that may have its older
+// flows.
 func (f *frontend) slot(i uint32) (first, chain uint32) {
 	return u32(f.ring, int(8*i)), u32(f.ring, int(8*i)+4)
 }
 
-// serves says that a client is within the source ranges.
+// serves reports whether a client is within the source ranges.
 func (f *frontend) serves(client *wire.Addr) bool {
 	a := netip.AddrFrom16(*client).Unmap()
 	has := func(p netip.Prefix) bool { return p.Contains(a) }

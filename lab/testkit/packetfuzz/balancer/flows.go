@@ -7,37 +7,37 @@ const (
 	free uint8 = iota
 	opening
 	established
-	finishing // the client, or somebody in its name, says that it has finished
-	closed    // by a reset that counts
+	finishing // the client, or somebody in its name, has sent a FIN or similar
+	closed    // by a reset that is accepted
 	udpOpening
 	udp
 	clientOpening
 	client
-	answered    // the server has answered
-	clientReset // as finishing, by a reset
-	serverFin   // the server has finished
+	answered    // the backend has answered
+	clientReset // like finishing, by a reset
+	serverFin   // the backend has finished
 	timeWait    // both have
 )
 
-// tick is 2^30 ns: the clock of the flow table.
+// A tick of the flow table's clock is 2^30 ns.
 const tickShift = 30
 
 func ticks(seconds uint64) uint32 { return uint32(seconds * 1_000_000_000 >> tickShift) }
 
-// lives are for how long a flow may be silent.
+// lives are the timeouts of flows by state.
 var lives = [16]uint32{
 	opening: ticks(60), answered: ticks(60), established: ticks(900), udpOpening: ticks(300), udp: ticks(300),
 	finishing: ticks(120), clientReset: ticks(120), serverFin: ticks(120), timeWait: ticks(120), closed: ticks(10),
 }
 
-// lingers is for how long a flow that only seems to have ended is found after its time:
-// as long in all as one that goes on.
+// lingers is how long a flow that may not really have ended is still found after its
+// timeout: in total as long as an established flow.
 var lingers = ticks(900) - ticks(120)
 
-// renew is how much of a life must be gone before it is renewed.
+// renew is how much of a timeout must have elapsed before it is renewed.
 var renew = ticks(5)
 
-// flow is an entry of the flow table: a flow, or what is remembered of a client.
+// flow is an entry of the flow table: a flow, or a client's affinity.
 type flow struct {
 	wire.Tuple
 	tag        uint64
@@ -45,16 +45,16 @@ type flow struct {
 	generation uint32
 	state      uint8
 	nat        bool
-	described  bool   // its data says whose it is
-	natPort    uint16 // of fullnat
-	holds      bool   // a place among the answers
+	described  bool   // its entry in flow_data is written
+	natPort    uint16 // for fullnat
+	holds      bool   // an entry in flow_back
 	answer     wire.Tuple
 	expires    uint32
-	client     clientKey // where this is a client's
-	// seq and ack are the numbers that prove an end, by direct return: those of the first
-	// segment after the SYN; of SCTP the client's verification tag.
+	client     clientKey // if this is a client's affinity
+	// seq and ack are the numbers that prove an end, with direct return: those of the
+	// first segment after the SYN; for SCTP the client's verification tag.
 	seq, ack uint32
-	way      int // where in the table
+	way      int // its place in the table
 }
 
 type clientKey struct {
@@ -62,7 +62,7 @@ type clientKey struct {
 	frontend uint32
 }
 
-// remembered is what the programs remember of flows.
+// remembered is what the programs store about flows.
 type remembered struct {
 	pool        []flow // memory of one case
 	sets        [][8]*flow
@@ -70,10 +70,10 @@ type remembered struct {
 	clients     map[clientKey]*flow
 	answersOf   map[wire.Tuple]*flow
 	connections map[uint32]halves
-	translated  bool // some flow has had a place among the answers
+	translated  bool // some flow has had an entry in flow_back
 }
 
-// halves are a server's connections: those that go on and those that have ended.
+// halves are a backend's connections: active and ended.
 type halves struct{ on, ended int64 }
 
 func (h halves) weight(times int64) uint64 {
@@ -87,13 +87,13 @@ func (m *model) now() uint32 { return uint32(m.ns >> tickShift) }
 
 func (m *model) expired(f *flow) bool { return int32(f.expires-m.now()) <= 0 }
 
-// found says that packets find a flow.
+// found reports whether packets find a flow.
 func (m *model) found(f *flow) bool {
 	seems := f.state == finishing || f.state == clientReset
 	return !m.expired(f) || seems && m.now()-f.expires < lingers
 }
 
-// alive gives a flow's server, unless that is gone or another by now.
+// alive returns a flow's backend, unless it is gone or its ID was reused.
 func (m *model) alive(f *flow) *server {
 	s := m.config.server(f.server)
 	if !s.used || (s.generation^f.generation)&0x7f != 0 {
@@ -102,7 +102,7 @@ func (m *model) alive(f *flow) *server {
 	return s
 }
 
-// weighs is what a flow adds to the connections of its server.
+// weighs returns what a flow contributes to its backend's connections.
 func (f *flow) weighs() halves {
 	switch f.state {
 	case opening, answered, established, udpOpening, udp:
@@ -120,22 +120,22 @@ func (m *model) addConnections(id uint32, h halves, sign int64) {
 	m.connections[id] = c
 }
 
-// opening is what is found out about a packet's flow.
+// opened is what is known about a packet's flow.
 type opened struct {
-	flow    *flow // its entry, nil where the table has none
+	flow    *flow // its entry, nil if the table has none
 	tag     uint64
 	server  uint32
 	fresh   bool
 	natPort uint16
 }
 
-// choice gives who gets the packet.
+// choiceOf returns the backend that gets the packet.
 func (m *model) choiceOf(o *opened) choice {
 	return choice{server: m.config.server(o.server), hash: uint32(o.tag >> 32), fresh: o.fresh, natPort: o.natPort}
 }
 
-// stateful gives a packet's flow a server: the one that it has, or one that is
-// chosen. Where it gives nil the packet has ended with that verdict.
+// stateful assigns a backend to a packet's flow: its existing one, or a selected one. If
+// it returns nil, the packet ends with that verdict.
 func (m *model) stateful(p *packet, f *frontend, asks func() int32, isError bool) (*opened, int32) {
 	entry := m.flows[p.Tuple]
 	o := &opened{flow: entry, tag: flowTag(&p.Tuple)}
@@ -155,13 +155,13 @@ func (m *model) stateful(p *packet, f *frontend, asks func() int32, isError bool
 	if keep == 0 && asks != nil && m.mayAsk(p) {
 		return nil, asks()
 	}
-	if isError { // which opens nothing
+	if isError { // an error opens nothing
 		return nil, m.refuse(noFrontend)
 	}
 	return m.open(p, f, o, before, keep)
 }
 
-// mayAsk says that another balancer may know the flow.
+// mayAsk reports whether another load balancer may know the flow.
 func (m *model) mayAsk(p *packet) bool {
 	if p.flags&(opens|last) != 0 {
 		return false
@@ -169,8 +169,8 @@ func (m *model) mayAsk(p *packet) bool {
 	return p.flags&ask != 0 || m.config.asks
 }
 
-// knows says that a packet belongs to the flow of an entry. Where only the way back
-// is missing, because the method has changed, it gives the server that stays.
+// knows reports whether a packet belongs to the flow of an entry. If only the return path
+// is missing, because the forwarding mode has changed, it returns the backend to keep.
 func (m *model) knows(e *flow, p *packet, f *frontend) (known bool, keep uint32) {
 	if !m.found(e) || p.flags&opens != 0 && (e.state == timeWait || e.state == closed) || m.alive(e) == nil {
 		return false, 0
@@ -181,7 +181,7 @@ func (m *model) knows(e *flow, p *packet, f *frontend) (known bool, keep uint32)
 	return false, e.server
 }
 
-// open begins a flow.
+// open creates a flow.
 func (m *model) open(p *packet, f *frontend, o *opened, before uint8, keep uint32) (*opened, int32) {
 	v6 := !p.Dst.Is4()
 	o.fresh = true
@@ -232,7 +232,7 @@ func emptyOf(v6 bool) wire.Addr {
 	return wire.From4(make([]byte, 4))
 }
 
-// release gives back what an entry counted for.
+// release undoes what an entry was counted for.
 func (m *model) release(e *flow) {
 	if m.alive(e) != nil {
 		m.addConnections(e.server, e.weighs(), -1)
@@ -245,7 +245,7 @@ func (m *model) release(e *flow) {
 	delete(m.clients, e.client)
 }
 
-// openBack gives a flow of nat or fullnat answers that no other one has.
+// openBack reserves unique answers for a flow of nat or fullnat.
 func (m *model) openBack(e *flow, p *packet, f *frontend, s *server) bool {
 	v6 := !p.Dst.Is4()
 	e.described, m.translated = true, true
@@ -296,13 +296,14 @@ func (m *model) takeAnswer(e *flow, t wire.Tuple) bool {
 	return true
 }
 
-// end leaves of a flow nothing but its place.
+// end leaves only the place of a flow.
 func (m *model) end(f *flow) {
 	m.addConnections(f.server, f.weighs(), -1)
 	f.state, f.server, f.generation, f.expires = free, 0, 0, 0
 }
 
-// serverPort is the port that a server gets what was addressed to another on.
+// serverPort is the port on which a backend gets packets that were addressed to another
+// port.
 func (m *model) serverPort(s *server, addressed uint16) uint16 {
 	if s.Port != 0 {
 		return s.Port
@@ -317,7 +318,7 @@ func (m *model) own(v6 bool) wire.Addr {
 	return m.config.own4
 }
 
-// mayAnswer says that a packet could be a server's answer to nat or fullnat.
+// mayAnswer reports whether a packet could be a backend's answer with nat or fullnat.
 func (m *model) mayAnswer(t *wire.Tuple) bool {
 	if t.Dst == m.config.own4 || t.Dst == m.config.own6 {
 		return true
@@ -326,7 +327,7 @@ func (m *model) mayAnswer(t *wire.Tuple) bool {
 	return m.config.anyNAT && m.natBits[(hash>>6&1023)*8+hash&63/8]>>(hash&7)&1 != 0
 }
 
-// answered gives the flow that a packet is an answer of.
+// answered returns the flow that a packet answers.
 func (m *model) answered(t *wire.Tuple) *flow {
 	f := m.answersOf[*t]
 	if f == nil || !f.holds || !f.nat || !m.found(f) || m.alive(f) == nil {

@@ -8,26 +8,25 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// generator makes packets that could come next: of new flows and of those that are
-// remembered, answers, errors about what has been seen, what other balancers hand
-// over.
+// generator creates packets that could come next: of new and of known flows, answers,
+// errors about packets of this case, and packets handed over by other load balancers.
 type generator struct {
 	target *Target
 	aims   []aim
-	focus  [2]int     // aims that this case has more often than others
-	fresh  bool       // they are to be chosen
-	seen   [16][]byte // IP packets of this case, in and out
+	focus  [2]int     // aims that this case uses more often than others
+	fresh  bool       // focus must be selected
+	seen   [16][]byte // IP packets of this case, input and output
 	count  int
 	frame  wire.Frame
 	buffer []byte
 	memory struct{ payload, options []byte }
 }
 
-// aim is where clients send to.
+// aim is a destination of clients.
 type aim struct {
 	vip   wire.Addr
 	ports []uint16
-	proto byte // 0: any
+	proto byte // 0 means any
 }
 
 func (g *generator) reset() { g.count, g.fresh = 0, true }
@@ -44,7 +43,7 @@ func (g *generator) enter(world []desired.Frontend) {
 	}
 }
 
-// one gives one of the aims.
+// one returns one of the aims.
 func (g *generator) one(rng *rand.Rand) int {
 	if g.fresh {
 		g.focus, g.fresh = [2]int{rng.IntN(len(g.aims)), rng.IntN(len(g.aims))}, false
@@ -55,7 +54,7 @@ func (g *generator) one(rng *rand.Rand) int {
 	return rng.IntN(len(g.aims))
 }
 
-// came notes what went in and what came out.
+// came records input and output.
 func (g *generator) came(in, out []byte, verdict int32) {
 	for _, frame := range [][]byte{in, out} {
 		if ip := wire.IPOf(frame); len(ip) > 0 {
@@ -122,7 +121,7 @@ func (g *generator) next(rng *rand.Rand, hook uint8, b []byte) []byte {
 	return f.Append(b)
 }
 
-// transport gives the frame something to carry.
+// transport sets the frame's transport.
 func (g *generator) transport(rng *rand.Rand, proto byte) {
 	f := &g.frame
 	if f.Proto = proto; proto == 0 {
@@ -143,7 +142,7 @@ func (g *generator) transport(rng *rand.Rand, proto byte) {
 	}
 }
 
-// client is a packet of one of a few clients to a frontend.
+// client creates a packet from one of a few clients to a frontend.
 func (g *generator) client(rng *rand.Rand) {
 	f := &g.frame
 	a := &g.aims[g.one(rng)]
@@ -157,7 +156,7 @@ func (g *generator) client(rng *rand.Rand) {
 	case 1:
 		f.Src = g.address(rng, !f.Dst.Is4())
 	case 2:
-		f.V6 = rng.IntN(4) == 0 // IPv4's addresses in IPv6
+		f.V6 = rng.IntN(4) == 0 // IPv4 addresses in IPv6
 		if !f.Dst.Is4() {
 			f.Src = addr("::ffff:192.168.0.1")
 		}
@@ -166,10 +165,10 @@ func (g *generator) client(rng *rand.Rand) {
 	}
 }
 
-// again is a packet of a flow that the model remembers.
+// again creates a packet of a flow that the model knows.
 func (g *generator) again(rng *rand.Rand) {
 	e := &g.target.model.pool[rng.IntN(len(g.target.model.pool))]
-	if e.Dst.Zero() { // a client's
+	if e.Dst.Zero() { // a client's affinity
 		g.client(rng)
 		return
 	}
@@ -178,7 +177,7 @@ func (g *generator) again(rng *rand.Rand) {
 	g.transport(rng, e.Proto)
 }
 
-// answer is a packet of a server.
+// answer creates a packet of a backend.
 func (g *generator) answer(rng *rand.Rand) {
 	f := &g.frame
 	pool := g.target.model.pool
@@ -192,7 +191,7 @@ func (g *generator) answer(rng *rand.Rand) {
 	g.client(rng)
 }
 
-// address is any that means something here.
+// address returns any address with a meaning here.
 func (g *generator) address(rng *rand.Rand, v6 bool) wire.Addr {
 	i := family(v6)
 	texts := [2][]string{
@@ -202,7 +201,7 @@ func (g *generator) address(rng *rand.Rand, v6 bool) wire.Addr {
 	return addr(texts[rng.IntN(len(texts))])
 }
 
-// error is an ICMP error about a packet of this case, or about the answer to it.
+// error creates an ICMP error about a packet of this case, or about the answer to it.
 func (g *generator) error(rng *rand.Rand, b []byte) []byte {
 	f := &g.frame
 	about := append(g.buffer[:0], g.seen[rng.IntN(min(g.count, len(g.seen)))]...)
@@ -234,7 +233,7 @@ func dstOf(ip []byte) wire.Addr {
 	return wire.From4(ip[16:])
 }
 
-// echo is an echo request, or other ICMP.
+// echo creates an echo request, or other ICMP.
 func (g *generator) echo(rng *rand.Rand) {
 	f := &g.frame
 	g.client(rng)
@@ -251,7 +250,7 @@ func (g *generator) echo(rng *rand.Rand) {
 	f.Payload = wire.Random(rng, f.Payload, rng.IntN(30))
 }
 
-// handed is the frame inside a tunnel, as another balancer hands it over.
+// handed puts the frame into a tunnel, as another load balancer does for a handover.
 func (g *generator) handed(rng *rand.Rand, b []byte) []byte {
 	inner := g.frame
 	outer := &g.frame
@@ -285,7 +284,7 @@ func (g *generator) handed(rng *rand.Rand, b []byte) []byte {
 		outer.Proto = wire.IPv6
 	}
 	var tag []byte
-	if rng.IntN(10) == 0 { // nobody's, as this one has no key
+	if rng.IntN(10) == 0 { // invalid, because this load balancer has no key
 		tag = wire.Random(rng, nil, wire.TagBytes)
 	}
 	if v6 {

@@ -2,8 +2,8 @@ package balancer
 
 import "github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 
-// limited is what is remembered of how much clients have sent: for each bucket when
-// it will be full again (GCRA, ITU-T I.371).
+// limited is the state of rate limits: for each bucket the time at which it will be full
+// again (GCRA, ITU-T I.371).
 type limited struct {
 	each map[clientKey]*clientBuckets
 	all  map[uint32]*allBuckets // by frontend
@@ -16,8 +16,8 @@ type allBuckets struct {
 	packetsCredit, opensCredit uint32
 }
 
-// guard says whether a packet may go on to a frontend that has source ranges or
-// limits. One that comes back from other balancers has been charged here before.
+// guard reports whether a packet may pass to a frontend that has source ranges or rate
+// limits. A packet that returns from other load balancers has been charged here before.
 func (m *model) guard(p *packet, f *frontend, handed flags) bool {
 	if !f.serves(&p.Src) {
 		m.drop(sourceDenied)
@@ -41,8 +41,7 @@ func (m *model) guard(p *packet, f *frontend, handed flags) bool {
 	return ok
 }
 
-// ofClient takes a packet out of its client's buckets, in sixteenths of a
-// microsecond.
+// ofClient takes a packet out of its client's buckets, in sixteenths of a microsecond.
 func (m *model) ofClient(p *packet, f *frontend, isOpening bool) bool {
 	k := clientKey{p.Src, f.id}
 	now := uint32(m.ns * 2 / 125)
@@ -69,8 +68,8 @@ func takeEach(full *uint32, now uint32, l limit) bool {
 	return true
 }
 
-// ofAll takes a packet out of the buckets of all clients together, in sixteenths of
-// a nanosecond, by the batch.
+// ofAll takes a packet out of the buckets shared by all clients, in sixteenths of a
+// nanosecond, in batches.
 func (m *model) ofAll(f *frontend, isOpening bool) bool {
 	b := m.all[f.id]
 	if b == nil {

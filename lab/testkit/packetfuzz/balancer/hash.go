@@ -6,8 +6,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// The hashes of bpf/include/hash.h, written again. All read words as they lie, the
-// first byte lowest.
+// The hashes of bpf/include/hash.h, implemented again. All read words in memory order,
+// the first byte lowest.
 
 const (
 	hashK0 = 0x9e3779b97f4a7c15
@@ -39,7 +39,7 @@ func flowHash(t *wire.Tuple) uint32 {
 
 func addrHash(a *wire.Addr) uint32 { return hashFinish(half(a[:])*hashK0 ^ half(a[8:])*hashK1) }
 
-// slotOf gives the place of a hash among so many.
+// slotOf returns the slot of a hash among n.
 func slotOf(hash uint32, n uint32) uint32 { return uint32(uint64(hash) * uint64(n) >> 32) }
 
 func keyedAddr(k []uint64, a *wire.Addr, v6 bool) uint64 {
@@ -65,7 +65,7 @@ func flowTag(t *wire.Tuple) uint64 {
 	return tagFinish(h + k[9]*proto)
 }
 
-// clientTag is the tag of what is remembered of a client.
+// clientTag is the tag of a client's affinity.
 func clientTag(client *wire.Addr, frontend uint32) uint64 {
 	k := flowSecret[:]
 	return tagFinish(keyedAddr(k, client, true) + k[10]*uint64(frontend) + k[11])
@@ -84,7 +84,7 @@ func tagFinish(h uint64) uint64 {
 	return h
 }
 
-// guardSet is where the limits of a client are kept.
+// guardSet is the set that stores the rate limits of a client.
 func guardSet(frontend uint32, client *wire.Addr) uint32 {
 	h := (half(client[:]) ^ guardKey[0]) * hashK0
 	h ^= (half(client[8:]) ^ guardKey[1]) * hashK1

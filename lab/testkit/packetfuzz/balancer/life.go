@@ -3,17 +3,17 @@ package balancer
 import "github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 
 // How packets change flows. A host that knows a connection's addresses and ports can send
-// in the client's name: what a client seems to say alone must end no flow that may go
-// on. By nat and fullnat the server's answers tell; by direct return the numbers, which
-// only the connection's ends know.
+// packets in the client's name: a packet that only seems to come from the client must not
+// end a flow that may continue. With nat and fullnat the backend's answers decide; with
+// direct return the numbers, which only the connection's ends know.
 
-// numbers are how far from a connection's beginning its end is believed.
+// The maximum distance from a connection's first numbers at which its end is accepted.
 const (
 	sentMost     = 1 << 16
 	receivedMost = 1 << 20
 )
 
-// steady says that a packet leaves a flow as it is.
+// steady reports whether a packet leaves a flow as it is.
 func (f *flow) steady(p *packet, twoWay bool) bool {
 	switch f.state {
 	case established, udp:
@@ -24,7 +24,7 @@ func (f *flow) steady(p *packet, twoWay bool) bool {
 	return false
 }
 
-// sent notes that a client's packet of a flow went by.
+// sent records a client's packet of a flow.
 func (m *model) sent(f *flow, p *packet, twoWay bool) {
 	if f.steady(p, twoWay) {
 		m.touch(f, f.state)
@@ -43,7 +43,7 @@ func (m *model) sent(f *flow, p *packet, twoWay bool) {
 	m.touch(f, state)
 }
 
-// proves says that a packet has its connection's own numbers.
+// proves reports whether a packet has its connection's own numbers.
 func (f *flow) proves(p *packet) bool {
 	switch {
 	case f.nat || f.state == opening || f.state == udpOpening || f.state == answered:
@@ -63,7 +63,7 @@ func (f *flow) afterClient(p *packet, twoWay, proven bool) uint8 {
 		return udp
 	case p.flags&finishes != 0:
 		return f.afterEnd(p.flags&resets != 0, twoWay, proven)
-	case p.flags&continues == 0: // it opens, and its server says what that is worth
+	case p.flags&continues == 0: // a SYN: its backend decides
 		return f.state
 	}
 	switch f.state {
@@ -120,7 +120,7 @@ func (f *flow) afterEnd(isReset, twoWay, proven bool) uint8 {
 	return finishing
 }
 
-// came notes that a server's packet of a flow went by.
+// came records a backend's packet of a flow.
 func (m *model) came(f *flow, p *packet) {
 	if f.steady(p, false) {
 		m.touch(f, f.state)
@@ -129,14 +129,14 @@ func (m *model) came(f *flow, p *packet) {
 	m.touch(f, f.afterServer(p))
 }
 
-// afterServer is the state after a server's packet.
+// afterServer is the state after a backend's packet.
 func (f *flow) afterServer(p *packet) uint8 {
 	isOver := f.state == closed || f.state == timeWait
 	switch {
 	case p.Proto == wire.UDP:
 		return udp
 	case p.flags&resets != 0:
-		// Without ACK it answers an ACK, which may be forged.
+		// A reset without ACK answers an ACK, which may be forged.
 		if (f.state == opening || f.state == answered) && p.flags&continues == 0 {
 			return f.state
 		}
@@ -160,7 +160,7 @@ func (f *flow) afterServer(p *packet) uint8 {
 	return f.state
 }
 
-// touch notes that a packet went by, after which a flow is in a state.
+// touch records a packet, after which a flow is in a state.
 func (m *model) touch(f *flow, state uint8) {
 	expires := m.now() + lives[state]
 	if state == f.state && expires-f.expires < renew {

@@ -16,7 +16,7 @@ const (
 	redirect = 4
 )
 
-// reason is why a packet was dropped: the C name behind DROP_.
+// reason is why a packet was dropped: the C name after DROP_.
 type reason = string
 
 // The reasons that the model knows.
@@ -43,20 +43,21 @@ const (
 	unknownBalancer reason = "UNKNOWN_BALANCER"
 )
 
-// packet is a whole TCP, UDP or SCTP packet or a first fragment; of an ICMP error,
-// the flow that it is about; of a later fragment, what its first has left.
+// packet is a complete TCP, UDP or SCTP packet or a first fragment; for an ICMP error,
+// the flow that it is about; for a later fragment, what its first one has left.
 type packet struct {
 	wire.Tuple
 	length    int // of the IP packet
 	flags     flags
 	ttl, tos  byte
 	malformed bool
-	// seq and ack are the numbers of a TCP header, of SCTP the verification tag in both.
+	// seq and ack are the numbers of a TCP header; for SCTP both are the verification
+	// tag.
 	seq, ack uint32
 	payload  bool // TCP: it has data
 }
 
-// number reads a packet's place in its connection.
+// number reads a packet's position in its connection.
 func (p *packet) number(l4 []byte, room int) {
 	switch p.Proto {
 	case wire.TCP:
@@ -68,7 +69,7 @@ func (p *packet) number(l4 []byte, room int) {
 	}
 }
 
-// flags are what a segment or chunk says about its connection's life.
+// flags are what a segment or chunk means for its connection's state.
 type flags uint8
 
 const (
@@ -76,8 +77,8 @@ const (
 	finishes                    // FIN or RST, ABORT, SHUTDOWN COMPLETE
 	continues                   // ACK without SYN, any other chunk
 	resets                      // RST, ABORT, SHUTDOWN COMPLETE
-	ask                         // handed over, and another balancer may know the flow
-	last                        // handed over, and nobody else may
+	ask                         // handed over, and another load balancer may know the flow
+	last                        // handed over, and no other one may
 )
 
 func tcpFlags(b byte) (f flags) {
@@ -109,20 +110,20 @@ func sctpFlags(chunk byte) flags {
 	return continues
 }
 
-// model is what the programs must do, written from the documents: one way for every
-// packet, where the programs have several. It remembers what they must remember.
+// model is what the programs must do, written from the documentation: one path for every
+// packet, where the programs have several. It stores what they must store.
 type model struct {
 	config *config
 	routes *packetfuzz.Routes
 	saw    *packetfuzz.Features
 	device *device
-	ports  map[uint32]bool // of devices that packets may be redirected to
+	ports  map[uint32]bool // devices that packets may be redirected to
 
 	ns uint64
 
-	frame    []byte // as it is, while nothing has been changed
+	frame    []byte // unchanged if the packet was not rewritten
 	expected packetfuzz.Expected
-	changed  bool // expected is to come out, not frame
+	changed  bool // expected is the output, not frame
 	egress   uint32
 	drops    map[reason]uint64
 	counts   map[uint32]counts // by frontend
@@ -144,7 +145,7 @@ type model struct {
 
 type counts struct{ packets, bytes, flows uint64 }
 
-// packet gives the verdict on a frame.
+// packet returns the verdict on a frame.
 func (m *model) packet(frame []byte, d *device) int32 {
 	m.frame, m.device, m.changed, m.egress = frame, d, false, 0
 	if len(frame) < 14 || !d.takes(frame) {
@@ -161,7 +162,7 @@ func (m *model) packet(frame []byte, d *device) int32 {
 	return pass
 }
 
-// takes says that a frame is for this host.
+// takes reports whether a frame is for this host.
 func (d *device) takes(frame []byte) bool {
 	for _, mac := range d.macs {
 		if [6]byte(frame[:6]) == mac {
@@ -177,15 +178,15 @@ func (m *model) drop(why reason) int32 {
 	return drop
 }
 
-// change begins with what is to come out.
+// change starts the expected output.
 func (m *model) change() *packetfuzz.Expected {
 	m.expected.Begin(m.frame)
 	m.changed = true
 	return &m.expected
 }
 
-// readPlain reads a packet without options, extension headers and fragmentation.
-// False: it is odd.
+// readPlain reads a packet without options, extension headers and fragmentation. If it
+// returns false, the packet takes the slow path.
 func readPlain(b []byte, v6 bool) (p packet, ok bool) {
 	l3, header := 14, 20
 	if v6 {
@@ -223,11 +224,11 @@ func readPlain(b []byte, v6 bool) (p packet, ok bool) {
 	return p, true
 }
 
-// isMapped says that an IPv6 packet has an IPv4 address: such ones are on no wire,
-// and must not pass for IPv4's.
+// isMapped reports whether an IPv6 packet has an IPv4 address: such packets are not sent
+// on any wire, and must not be taken for IPv4.
 func isMapped(v6 bool, src, dst *wire.Addr) bool { return v6 && (src.Is4() || dst.Is4()) }
 
-// plain serves a packet without a tag, if it is as most are.
+// plain handles a packet without a VLAN tag, on the fast path if possible.
 func (m *model) plain(v6 bool) int32 {
 	p, ok := readPlain(m.frame, v6)
 	if !ok {
@@ -257,8 +258,8 @@ func (m *model) plain(v6 bool) int32 {
 	return m.servePlain(&p, f)
 }
 
-// staysHere says that the kernel would not send a packet on. What is of one link it
-// never does (rt6_need_strict in include/net/ip6_route.h).
+// staysHere reports whether the kernel would not forward a packet. It never forwards
+// link-local packets (rt6_need_strict in include/net/ip6_route.h).
 func (m *model) staysHere(src, dst *wire.Addr, v6 bool) bool {
 	if v6 && (src[0] == 0xff || src[0] == 0xfe && src[1]&0xc0 == 0x80 || *src == wire.Addr{15: 1}) {
 		return true
@@ -270,7 +271,7 @@ func (m *model) staysHere(src, dst *wire.Addr, v6 bool) bool {
 	return false
 }
 
-// unserved is to a VIP but to none of its frontends.
+// unserved handles a packet to a VIP that belongs to none of its frontends.
 func (m *model) unserved(p *packet, v6 bool) int32 {
 	if p.ttl <= 1 || m.staysHere(&p.Src, &p.Dst, v6) {
 		return pass
@@ -278,7 +279,7 @@ func (m *model) unserved(p *packet, v6 bool) int32 {
 	return m.drop(noFrontend)
 }
 
-// servePlain sends a packet to its frontend's server.
+// servePlain sends a packet to its frontend's backend.
 func (m *model) servePlain(p *packet, f *frontend) int32 {
 	v6 := !p.Dst.Is4()
 	var c choice
@@ -298,7 +299,7 @@ func (m *model) servePlain(p *packet, f *frontend) int32 {
 	return m.send(&sending{packet: p, view: &view, frontend: f, choice: c, plain: true})
 }
 
-// ask hands a packet on to the balancers that drain.
+// ask hands a packet over to the draining load balancers.
 func (m *model) ask(p *packet, v6 bool) int32 {
 	list := m.peers()
 	if list == nil {

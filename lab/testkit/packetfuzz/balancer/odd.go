@@ -6,14 +6,14 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// oddPacket is a packet that is not as most are: with a tag, options or extension
-// headers, a fragment, ICMP, too big.
+// oddPacket is a packet on the slow path: with a VLAN tag, options or extension headers,
+// a fragment, ICMP, too big.
 type oddPacket struct {
 	packet
 	view     wire.View
 	quoted   wire.View
 	sender   wire.Addr
-	vip      wire.Addr // where it is addressed to
+	vip      wire.Addr // its destination
 	isVIP    bool
 	tagged   bool
 	isError  bool
@@ -21,7 +21,7 @@ type oddPacket struct {
 	handed   flags
 }
 
-// odd serves any frame, however it looks. handed says that another balancer has
+// odd handles any frame on the slow path. handed means that another load balancer has
 // handed it over.
 func (m *model) odd(handed flags) int32 {
 	o, ok := m.readOdd(handed)
@@ -45,7 +45,7 @@ func (m *model) odd(handed flags) int32 {
 	return m.serveOdd(o)
 }
 
-// readOdd reads the frame. False: it holds no IP packet.
+// readOdd reads the frame. It returns false if the frame has no IP packet.
 func (m *model) readOdd(handed flags) (*oddPacket, bool) {
 	o := &m.work
 	*o = oddPacket{handed: handed}
@@ -100,14 +100,14 @@ func (o *oddPacket) isDiscovery() bool {
 	return o.view.V6 && o.ttl == 255 && o.icmpType >= 133 && o.icmpType <= 137
 }
 
-// concerns says that a packet is for a VIP, may be an answer, or a router's error
-// about a packet to a server of nat, which goes to the client.
+// concerns reports whether a packet is for a VIP, may be an answer, or may be a router's
+// error about a packet to a backend with nat, which goes to the client.
 func (m *model) concerns(o *oddPacket) bool {
 	return o.isVIP || m.mayAnswer(&o.Tuple) || m.config.anyNAT && isICMP(&o.view) && isErrorType(o.icmpType, o.view.V6)
 }
 
-// refuseOdd drops what is for a VIP; what is for an address of this host, too, the
-// kernel judges.
+// refuseOdd drops packets for a VIP, unless the VIP is also an address of this host:
+// those are left to the kernel.
 func (m *model) refuseOdd(o *oddPacket, why reason) int32 {
 	if !o.isVIP || m.staysHere(&o.Src, &o.vip, o.view.V6) {
 		return pass
@@ -118,7 +118,7 @@ func (m *model) refuseOdd(o *oddPacket, why reason) int32 {
 // refuse is refuseOdd for the packet in work.
 func (m *model) refuse(why reason) int32 { return m.refuseOdd(&m.work, why) }
 
-// unservedOdd is to a VIP, but to none of its frontends.
+// unservedOdd handles a packet to a VIP that belongs to none of its frontends.
 func (m *model) unservedOdd(o *oddPacket) int32 {
 	if o.ttl <= 1 {
 		return pass
@@ -126,13 +126,13 @@ func (m *model) unservedOdd(o *oddPacket) int32 {
 	return m.refuseOdd(o, noFrontend)
 }
 
-// isBrokenFragment says that no sender makes such lengths.
+// isBrokenFragment reports whether no sender creates such lengths.
 func isBrokenFragment(v *wire.View) bool {
 	bytes := v.End - v.L4
 	return v.Offset+bytes > 0xffff || v.More && (bytes <= 0 || bytes%8 != 0)
 }
 
-// flowOf finds out which flow a packet belongs to; over says that it has ended.
+// flowOf determines which flow a packet belongs to; over means that the packet has ended.
 func (m *model) flowOf(o *oddPacket) (verdict int32, over bool) {
 	switch v := &o.view; {
 	case isICMP(v):
@@ -153,8 +153,8 @@ func (m *model) flowOf(o *oddPacket) (verdict int32, over bool) {
 
 var leastTransport = map[byte]int{wire.TCP: 20, wire.UDP: 8, wire.SCTP: 12}
 
-// readPorts reads the transport header of a whole packet or a first fragment, and
-// says what is wrong with it.
+// readPorts reads the transport header of a complete packet or a first fragment, and
+// returns what is wrong with it.
 func (m *model) readPorts(o *oddPacket) reason {
 	v := &o.view
 	room := v.End - v.L4
@@ -189,7 +189,7 @@ func (m *model) readPorts(o *oddPacket) reason {
 	return ""
 }
 
-// serveOdd sends a packet of a known flow to its frontend's server, or back to its
+// serveOdd sends a packet of a known flow to its frontend's backend, or back to its
 // client.
 func (m *model) serveOdd(o *oddPacket) int32 {
 	if m.config.exact(&o.Tuple) == nil && m.mayAnswer(&o.Tuple) {
@@ -230,8 +230,8 @@ func (m *model) serveOdd(o *oddPacket) int32 {
 	return m.send(s)
 }
 
-// icmp serves what is ICMP: echo requests, and errors, which belong to the flow
-// whose packet they quote.
+// icmp handles ICMP: echo requests, and errors, which belong to the flow of the packet
+// that they quote.
 func (m *model) icmp(o *oddPacket) (verdict int32, over bool) {
 	v := &o.view
 	isError := isErrorType(o.icmpType, v.V6)
@@ -255,8 +255,8 @@ func (m *model) icmp(o *oddPacket) (verdict int32, over bool) {
 	return m.echo(o), true
 }
 
-// readQuoted reads the packet that an error is about. False: it names no flow from
-// where the error goes.
+// readQuoted reads the packet that an error is about. It returns false if that identifies
+// no flow in the error's direction.
 func (m *model) readQuoted(o *oddPacket) bool {
 	q, ok := wire.ReadIP(m.frame, o.view.L4+8, o.view.End, o.view.V6, true)
 	if !ok || q.Broken || q.Offset > 0 || !wire.HasPorts(q.Proto) || q.L4+8 > q.End {
@@ -269,7 +269,7 @@ func (m *model) readQuoted(o *oddPacket) bool {
 	return q.Src == o.vip
 }
 
-// echo answers.
+// echo answers an echo request.
 func (m *model) echo(o *oddPacket) int32 {
 	v := &o.view
 	e := m.change()
@@ -290,7 +290,7 @@ func (m *model) echo(o *oddPacket) int32 {
 	return tx
 }
 
-// isMartian says that nobody can have an address.
+// isMartian reports whether no host can have an address.
 func isMartian(a *wire.Addr) bool {
 	if a.Is4() {
 		return a[12] == 0 || a[12] == 127 || a[12] >= 224

@@ -7,11 +7,10 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// rewrite turns the packet into what its server is to get, under its own header: to
-// other ends, with a list in the place of so many bytes of the client's options, by
-// a way. In an ICMP error, whose flow's ends these are, it is the quoted packet that
-// changes, and of its own addresses the destination and, if it is to be hidden, the
-// source.
+// rewrite turns the packet into what its backend should get, with its own header: other
+// ends, a list in place of stripped bytes of the client's options, and the addresses of a
+// route. In an ICMP error, whose flow's ends these are, the quoted packet changes, and
+// the error's destination and, with hide, its source.
 func (m *model) rewrite(s *sending, to wire.Tuple, list []wire.Endpoint, stripped int, w way, hide bool) {
 	e := m.change()
 	v := s.view
@@ -55,8 +54,8 @@ func (m *model) putAddresses(ip []byte, src, dst wire.Addr, v6 bool) {
 	}
 }
 
-// reshape puts a list in the place of the client's options, and gives by how much
-// the packet has grown.
+// reshape replaces the client's options with a list, and returns by how much the packet
+// has grown.
 func (m *model) reshape(e *packetfuzz.Expected, s *sending, list []wire.Endpoint, stripped int) int {
 	v := s.view
 	header := headerBytes(v.V6)
@@ -88,7 +87,7 @@ func (m *model) reshape(e *packetfuzz.Expected, s *sending, list []wire.Endpoint
 // sumOfAddrs is what two addresses add to a checksum.
 func sumOfAddrs(a, b *wire.Addr) uint64 { return wire.Sum(a[:]) + wire.Sum(b[:]) }
 
-// reportTransport gives a transport header at l4 other ports, and says what its
+// reportTransport gives a transport header at l4 other ports, and records what its
 // checksum covers.
 func (m *model) reportTransport(e *packetfuzz.Expected, l4, end, shift int, from, to wire.Tuple) {
 	was := m.frame[l4:]
@@ -113,8 +112,8 @@ func (m *model) reportTransport(e *packetfuzz.Expected, l4, end, shift int, from
 	}
 }
 
-// requote turns a quoted packet into what was sent on the other side: it went the
-// other way than the flow's ends say.
+// requote turns a quoted packet into the one sent on the other side: its direction is the
+// reverse of the flow's ends.
 func (m *model) requote(e *packetfuzz.Expected, s *sending, to wire.Tuple, src wire.Addr, shift int) {
 	v, q := s.view, &s.quoted
 	turned, was := to.Turned(), s.Tuple.Turned()
@@ -122,7 +121,7 @@ func (m *model) requote(e *packetfuzz.Expected, s *sending, to wire.Tuple, src w
 	if !q.V6 {
 		e.KeepSum("the quoted IPv4", q.L3+shift+10, wire.Sum(m.frame[q.L3:q.L3+20]), q.L3+shift, q.L3+shift+20, 0)
 	}
-	if q.Proto == wire.SCTP { // whose receiver does not look at the checksum of a quotation
+	if q.Proto == wire.SCTP { // the receiver does not check the checksum of a quoted packet
 		binary.BigEndian.PutUint16(e.Frame[q.L4+shift:], turned.SPort)
 		binary.BigEndian.PutUint16(e.Frame[q.L4+shift+2:], turned.DPort)
 	} else {

@@ -8,17 +8,17 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// choice is who gets a packet.
+// choice is the backend that gets a packet.
 type choice struct {
 	server *server
-	chain  []wire.Endpoint // who else may have the flow
+	chain  []wire.Endpoint // other backends that may have the flow
 	hash   uint32
-	fresh  bool // to be counted as a flow
-	// natPort is fullnat's, toward the server.
+	fresh  bool // to be counted as a new flow
+	// natPort is fullnat's source port toward the backend.
 	natPort uint16
 }
 
-// choose gives the server of a packet's slot, where no flow is remembered.
+// choose returns the backend of a packet's slot, without flow tracking.
 func (m *model) choose(p *packet, f *frontend) (c choice) {
 	c.hash = f.hash(p)
 	c.fresh = p.flags&opens != 0
@@ -32,14 +32,14 @@ func (m *model) choose(p *packet, f *frontend) (c choice) {
 	switch {
 	case first != 0 && m.config.server(first).used:
 		c.server = m.config.server(first)
-	case first == 0 && len(c.chain) > 0: // all drain: the slot's older owners
+	case first == 0 && len(c.chain) > 0: // all drain: use the slot's older owners
 		c.server = &server{Endpoint: c.chain[0], used: true}
 		c.chain = c.chain[1:]
 	}
 	return c
 }
 
-// sending is a packet that has a server.
+// sending is a packet that has a backend.
 type sending struct {
 	*packet
 	view     *wire.View
@@ -50,28 +50,28 @@ type sending struct {
 	isError bool
 	quoted  wire.View
 	handed  flags
-	gone    bool // it was not sent to its server, but is dealt with
+	gone    bool // it was handled without being sent to its backend
 }
 
-// way is how a packet can leave.
+// way is a route by which a packet can leave.
 type way struct {
 	kind     wayKind
 	ifindex  uint32
 	mtu      int
 	to, from [6]byte
-	beyond   bool // there is a router between
+	beyond   bool // there is a router in between
 }
 
 type wayKind int
 
 const (
 	byKernel wayKind = iota
-	back             // out of the device that it came by
-	across           // out of another one
+	back             // through the device on which it arrived
+	across           // through another device
 	nowhere
 )
 
-// wayTo gives the way to an address for a packet of any length.
+// wayTo returns the route to an address for a packet of any length.
 func (m *model) wayTo(a *wire.Addr) way {
 	r := m.routes.To(m.device.index, !a.Is4(), *a)
 	w := way{ifindex: r.Ifindex, mtu: int(r.MTU), to: r.Dest, from: r.Source, beyond: r.To != *a}
@@ -85,13 +85,13 @@ func (m *model) wayTo(a *wire.Addr) way {
 		w.kind = across
 	}
 	if w.kind == byKernel {
-		w.mtu = 0xffff // the kernel fragments, or says that it may not
+		w.mtu = 0xffff // the kernel fragments, or reports that it must not
 	}
 	return w
 }
 
-// way gives the way to a packet's server; of one with a VLAN tag back to where it
-// came from.
+// way returns the route to a packet's backend; for a packet with a VLAN tag, back to
+// where it came from.
 func (m *model) way(s *sending) way {
 	if s.tagged {
 		return way{kind: back, ifindex: m.device.index, mtu: m.device.mtu}
@@ -99,7 +99,7 @@ func (m *model) way(s *sending) way {
 	return m.wayTo(&s.server.Addr)
 }
 
-// leave is the verdict for a way.
+// leave is the verdict for a route.
 func (m *model) leave(w way) int32 {
 	switch w.kind {
 	case back:
@@ -111,7 +111,7 @@ func (m *model) leave(w way) int32 {
 	return pass
 }
 
-// send sends a packet to its server by its frontend's method.
+// send sends a packet to its backend in its frontend's forwarding mode.
 func (m *model) send(s *sending) int32 {
 	var verdict int32
 	switch s.frontend.Method {
@@ -128,7 +128,7 @@ func (m *model) send(s *sending) int32 {
 	return verdict
 }
 
-// count counts what was sent to a server.
+// count counts a packet that was sent to a backend.
 func (m *model) count(s *sending) {
 	c := m.counts[s.frontend.id]
 	c.packets++
@@ -139,7 +139,7 @@ func (m *model) count(s *sending) {
 	m.counts[s.frontend.id] = c
 }
 
-// addresses writes the Ethernet addresses that a packet leaves with.
+// addresses writes the Ethernet addresses of an outgoing packet.
 func (m *model) addresses(b []byte, s *sending, w way) {
 	switch {
 	case s.tagged:
@@ -151,7 +151,7 @@ func (m *model) addresses(b []byte, s *sending, w way) {
 	}
 }
 
-// listBytes is how long a list is in an IP header, padded.
+// listBytes is the length of a list in an IP header, with padding.
 func listBytes(n int, v6 bool) int {
 	switch {
 	case n == 0:
@@ -162,7 +162,7 @@ func listBytes(n int, v6 bool) int {
 	return (2 + 6*n + 3) &^ 3
 }
 
-// taggedBytes is the same of a list that ends with an authentication tag.
+// taggedBytes is the same for a list that ends with an authentication tag.
 func taggedBytes(n int, v6 bool) int {
 	if v6 {
 		return (4 + 18*n + wire.TagBytes + 7) &^ 7
@@ -187,7 +187,7 @@ func headerBytes(v6 bool) int {
 	return 20
 }
 
-// tunnel puts a packet inside another one to the server.
+// tunnel encapsulates a packet for the backend.
 func (m *model) tunnel(s *sending, gue bool) int32 {
 	outer6 := !s.server.Addr.Is4()
 	extra := headerBytes(outer6) + listBytes(len(s.chain), outer6)
@@ -218,7 +218,7 @@ func (m *model) tunnel(s *sending, gue bool) int32 {
 	return m.leave(w)
 }
 
-// outer writes all that a tunnel puts before a packet.
+// outer writes everything that a tunnel prepends to a packet.
 func (m *model) outer(b []byte, s *sending, w way, gue, outer6 bool, extra int) []byte {
 	at, inner := len(b), byte(wire.IPIP)
 	if s.view.V6 {
@@ -258,7 +258,7 @@ func (m *model) outer(b []byte, s *sending, w way, gue, outer6 bool, extra int) 
 	return b
 }
 
-// guePort is where GUE is received.
+// guePort is the UDP port of GUE.
 const guePort = 6080
 
 func appendGUE(b []byte, s *sending, inner byte, length int, outer6 bool) []byte {
@@ -277,8 +277,8 @@ func appendGUE(b []byte, s *sending, inner byte, length int, outer6 bool) []byte
 	return b
 }
 
-// keep is where that begins of a packet which stays when the client's options go:
-// behind IPv4's, and from a fragment header on.
+// keepFrom is where the part of a packet begins that stays when the client's options are
+// removed: after IPv4 options, and from a fragment header on.
 func keepFrom(v *wire.View) int {
 	if v.Fragment > 0 {
 		return v.Fragment
@@ -286,7 +286,7 @@ func keepFrom(v *wire.View) int {
 	return v.L4
 }
 
-// direct sends a packet under its own header: dsr-nat and dr.
+// direct sends a packet with its own header: dsr-nat and dr.
 func (m *model) direct(s *sending) int32 {
 	nat := s.frontend.Method == service.DSRNAT
 	tells := nat || s.frontend.chance
@@ -303,7 +303,7 @@ func (m *model) direct(s *sending) int32 {
 	more := listBytes(len(list), v6) - stripped
 	w := m.way(s)
 	if s.length+more > w.mtu && w.kind != nowhere && len(list) > 0 && s.Proto == wire.UDP {
-		list, more = nil, -stripped // a full datagram goes without: its flow is known from others
+		list, more = nil, -stripped // a full datagram has no list: its flow is known from others
 	}
 	switch {
 	case w.kind == nowhere:
@@ -327,8 +327,8 @@ func (m *model) direct(s *sending) int32 {
 	return m.leave(w)
 }
 
-// cannotRewrite says why a packet cannot get other ends: the checksum of SCTP covers
-// the ports and what is in other fragments.
+// cannotRewrite returns why a packet cannot get other ends: the checksum of SCTP covers
+// the ports and data in other fragments.
 func (s *sending) cannotRewrite(to *wire.Tuple) reason {
 	if s.Proto == wire.SCTP && !s.isError && s.view.Offset == 0 && s.view.More && (s.SPort != to.SPort || s.DPort != to.DPort) {
 		return sctpFragment
@@ -336,7 +336,7 @@ func (s *sending) cannotRewrite(to *wire.Tuple) reason {
 	return ""
 }
 
-// translate sends a packet by nat or fullnat.
+// translate sends a packet with nat or fullnat.
 func (m *model) translate(s *sending) int32 {
 	w := m.way(s)
 	switch {

@@ -1,18 +1,18 @@
 package balancer
 
-// The table: sets of eight entries in two lines of four, of which one is a tag's
-// home. A new entry takes the place that is worth least:
+// The table: sets of eight entries in two lines of four, one of which is a tag's home
+// line. A new entry takes the least valuable place:
 //
 //  1. its own, whatever is there;
-//  2. the first that is free or over, from home on;
-//  3. of those that a flood may push out, the one nearest to its end, those at home
-//     first;
-//  4. of those that were silent for long, likewise; of those that only seem to have
-//     ended, for less long.
+//  2. the first that is free or expired, starting at home;
+//  3. of the entries that a flood may replace, the one that expires first, those at
+//     home first;
+//  4. of the entries that have been silent for long, the same; an entry that may not
+//     really have ended needs to be silent for less long.
 //
-// An established flow that is in use gives way to none.
+// An established flow that is in use is never replaced.
 
-// worth is what a place is worth; the least is taken.
+// worth is the value of a place; the lowest is taken.
 type worth struct {
 	kept, strong, beside bool
 	left                 int64
@@ -33,13 +33,13 @@ func (a worth) less(b worth) bool {
 	return a.order < b.order
 }
 
-// idle is for how long a flow must have been silent to give way to a new one.
+// idle is how long a flow must have been silent before a new one may replace it.
 var idle = ticks(200)
 
-// soonIdle is the same of one that seems to have ended, but may go on.
+// soonIdle is the same for a flow that seems to have ended, but may continue.
 var soonIdle = ticks(60)
 
-// worthOf gives what the i-th place from home is worth.
+// worthOf returns the value of the i-th place from home.
 func (m *model) worthOf(e *flow, tag uint64, i int) worth {
 	switch {
 	case e != nil && e.tag == tag:
@@ -61,8 +61,8 @@ func (m *model) worthOf(e *flow, tag uint64, i int) worth {
 	return w
 }
 
-// enter makes room for a tag, at a cost to who is there, but for one that must stay.
-// nil: there is none.
+// enter makes room for a tag by replacing another entry, except one that must stay. It
+// returns nil if there is no room.
 func (m *model) enter(tag uint64, spare *flow) *flow {
 	set := tag >> 32 * uint64(len(m.sets)) >> 32
 	home := int(tag>>1) & 4
@@ -90,7 +90,7 @@ func (m *model) enter(tag uint64, spare *flow) *flow {
 	return e
 }
 
-// take takes memory for an entry, which stays where it is.
+// take allocates an entry, which does not move afterwards.
 func (m *model) take() *flow {
 	if len(m.pool) == cap(m.pool) {
 		panic("a case with more flows than steps")
@@ -99,7 +99,7 @@ func (m *model) take() *flow {
 	return &m.pool[len(m.pool)-1]
 }
 
-// unremembered gives a server to a flow for which the table has no place.
+// unremembered selects a backend for a flow for which the table has no room.
 func (m *model) unremembered(p *packet, f *frontend, o *opened) (*opened, int32) {
 	if f.nat {
 		return nil, m.drop(flowsFull)

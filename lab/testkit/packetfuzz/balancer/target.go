@@ -1,6 +1,6 @@
 // Package balancer fuzzes the programs of bpf/balancer.c: balancer, slow_path and
 // handover. The real agent (dataplane/xdp) writes their configuration; the model
-// (model.go and the files next to it) says what must become of each packet.
+// (model.go and the files next to it) predicts what happens to each packet.
 package balancer
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// Target is the balancer's programs with their agent and their model.
+// Target is the load balancer's programs with their agent and their model.
 type Target struct {
 	net     *packetfuzz.Net
 	plane   *xdp.DataPlane
@@ -34,27 +34,27 @@ type Target struct {
 	features packetfuzz.Features
 	memory   memory
 	drops    *packetfuzz.Counters
-	start    uint64 // when the next case begins
+	start    uint64 // start of the next case
 
-	world     []desired.Frontend // as the world has them
+	world     []desired.Frontend // as in the world
 	asked     []desired.Frontend // as they are now
-	all       []netip.Addr       // balancers
+	all       []netip.Addr       // load balancers
 	draining  []netip.Addr
 	changed   map[int]bool // frontends that this case has changed
 	generator generator
 	outcomes  map[string]uint64
-	unsure    bool // after a violation: everything is to be cleared
+	unsure    bool // after a violation: everything must be cleared
 }
 
-// memory are maps of the programs that are mapped here.
+// memory are maps of the programs that are mmapped here.
 type memory struct {
 	flows, data, back, connections, guardClients, guardBuckets, guardCredit []byte
 	orphans                                                                 packetfuzz.Ring
 	dataLayout                                                              packetfuzz.Layout
 }
 
-// New opens the agent and loads the programs of an object file, which is the one that
-// the agent has, or one with bugs in it.
+// New opens the agent and loads the programs of an object file, either the agent's own or
+// one with bugs.
 func New(object string) (*Target, error) {
 	t := &Target{changed: map[int]bool{}, outcomes: map[string]uint64{}}
 	if err := t.open(object); err != nil {
@@ -133,7 +133,7 @@ func (t *Target) newModel() error {
 	return nil
 }
 
-// Close ends all.
+// Close closes everything.
 func (t *Target) Close() error {
 	var errs []error
 	if t.plane != nil {
@@ -169,8 +169,8 @@ func (t *Target) Blocks() []packetfuzz.Block { return t.object.Blocks }
 // Outcomes implements packetfuzz.Target.
 func (t *Target) Outcomes() map[string]uint64 { return t.outcomes }
 
-// caseTime is how far apart the beginnings of two cases are: a whole number of ticks
-// of every clock, and longer than anything is remembered of clients.
+// caseTime is the time between the starts of two cases: a whole number of ticks of every
+// clock, and longer than any client state lasts.
 const caseTime = 1 << 40
 
 // Reset implements packetfuzz.Target.
@@ -250,13 +250,13 @@ func (t *Target) resetFragments() error {
 	return nil
 }
 
-// bytes is struct fragment_key.
+// bytes encodes struct fragment_key.
 func (k fragmentKey) bytes() []byte {
 	b := append(append([]byte(nil), k.src[:]...), k.dst[:]...)
 	return append(binary.NativeEndian.AppendUint32(b, k.id), k.proto, 0, 0, 0)
 }
 
-// resetTurns puts back whose turn it is.
+// resetTurns restores the turns of rr and wrr.
 func (t *Target) resetTurns() error {
 	for _, f := range t.config.frontends {
 		if !f.turned {
@@ -294,7 +294,7 @@ func (t *Target) Do(s *packetfuzz.Step) error {
 	return t.judge(s.Frame, &t.devices[hook], verdict, out)
 }
 
-// judge compares what the programs did with what the model says.
+// judge compares what the programs did with the model's prediction.
 func (t *Target) judge(frame []byte, d *device, verdict int32, out []byte) (err error) {
 	defer func() { t.unsure = t.unsure || err != nil }()
 	m := &t.model
@@ -322,7 +322,7 @@ func (t *Target) judge(frame []byte, d *device, verdict int32, out []byte) (err 
 
 var verdictNames = [8]string{"aborted", "drop", "pass", "tx", "redirect", "?5", "?6", "?7"}
 
-// Finish implements packetfuzz.Target: what is remembered must be the same.
+// Finish implements packetfuzz.Target: the state must be the same.
 func (t *Target) Finish() (err error) {
 	defer func() { t.unsure = t.unsure || err != nil }()
 	if err := t.compareFlows(); err != nil {
@@ -385,7 +385,7 @@ func (t *Target) compareFlow(f *flow) error {
 	return t.compareData(f, t.memory.data[64*f.way:])
 }
 
-// entries lists the flow table, for people.
+// entries lists the flow table, for messages.
 func (t *Target) entries() (text string) {
 	for at := 0; at < len(t.memory.flows); at += 16 {
 		if tag := binary.NativeEndian.Uint64(t.memory.flows[at:]); tag != 0 {
@@ -395,7 +395,7 @@ func (t *Target) entries() (text string) {
 	return text
 }
 
-// compareData compares what the second table has of a flow.
+// compareData compares a flow's entry in the second table.
 func (t *Target) compareData(f *flow, b []byte) error {
 	if !f.described {
 		return nil

@@ -18,14 +18,14 @@ import (
 
 // The network of all worlds:
 //
-//	eth0  172.16.0.2/24, fd00::2/64, MTU 1500; the gateway for everything is
-//	      172.16.0.1, fd00::1. On it a macvlan with a MAC address of its own.
+//	eth0  172.16.0.2/24, fd00::2/64, MTU 1500; the default gateway is 172.16.0.1,
+//	      fd00::1. On it a macvlan with its own MAC address.
 //	eth1  172.17.0.2/24, fd01::2/64, MTU 1400; 172.17.0.3, fd01::3 is the gateway
 //	      of 10.9.0.0/16, fd09::/64
-//	both  neighbours .32 to .39 on their wires; .9 is not known
-//	10.8.0.0/16, fd08::/64 by the gateway of eth0, with an MTU of 1300
-//	172.31.0.0/16 is unreachable, 172.30.0.0/16 a black hole, 172.29.0.0/16
-//	forbidden, and so are fd31::/64 and so on
+//	both  neighbors .32 to .39 on their wires; .9 is not known
+//	10.8.0.0/16, fd08::/64 through the gateway of eth0, with an MTU of 1300
+//	172.31.0.0/16 is unreachable, 172.30.0.0/16 a blackhole, 172.29.0.0/16
+//	prohibited, and so are fd31::/64 and so on
 var (
 	macEth0    = [6]byte{2, 0, 0, 0, 0, 2}
 	macEth1    = [6]byte{2, 0, 0, 0, 1, 2}
@@ -39,7 +39,7 @@ var (
 
 func addr(text string) wire.Addr { return netip.MustParseAddr(text).As16() }
 
-// device is where frames come in.
+// device is where frames arrive.
 type device struct {
 	name  string
 	index uint32
@@ -99,19 +99,18 @@ func newNet() (*packetfuzz.Net, []device, error) {
 	return n, devices, n.Err()
 }
 
-// private are the maps that the instrumented programs have for themselves: all
-// that packets change.
+// private are the instrumented programs' own maps: all that packets change.
 var private = []string{
 	"flows", "flow_data", "flow_back", "connections", "flow_secret", "guard_buckets", "guard_credit", "guard_clients",
 	"fragments", "orphans", "answers", "drops", "drop_events", "frontend_counts", "server_cpu", "older_owners",
 	"rare_scratch", "handover_scratch", "nat_scratch", "auth_scratch", "syn_scratch", "syn_counts", "syn_hot", "syn_sources", "syn_flows", "steps", ".data.clock", ".bss", "watched", "watch_current", ".data.watch",
 }
 
-// mapped are those of them that are mapped into this process.
+// mapped are those of them that are mmapped into this process.
 var mapped = []string{"flows", "flow_data", "flow_back", "connections", "guard_clients", "guard_buckets"}
 
-// maxFlows is small, so that some cases fill the table, and all begin with an empty one
-// at no cost.
+// maxFlows is small, so that some cases fill the table, and clearing it before each case
+// costs nothing.
 const maxFlows = 16
 
 func openPlane() (*xdp.DataPlane, error) {
@@ -122,7 +121,7 @@ func openPlane() (*xdp.DataPlane, error) {
 	})
 }
 
-// load loads the programs of an object file onto the maps of the agent.
+// load loads the programs of an object file with the maps of the agent.
 func load(n *packetfuzz.Net, object string) (*packetfuzz.Object, map[string]*ebpf.Map, error) {
 	id, err := n.Program("eth0")
 	if err != nil {
@@ -163,8 +162,8 @@ func load(n *packetfuzz.Net, object string) (*packetfuzz.Object, map[string]*ebp
 	return o, live, o.Maps["flow_secret"].Put(uint32(0), secret)
 }
 
-// Keys that an agent makes by chance. Here they are always the same, so that a
-// case does the same wherever it runs.
+// Keys that an agent generates at random. Here they are always the same, so that cases
+// are reproducible.
 var (
 	guardKey   = [2]uint64{0x0123456789abcdef, 0xfedcba9876543210}
 	flowSecret [12]uint64

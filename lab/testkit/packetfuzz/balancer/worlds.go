@@ -14,15 +14,14 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// The addresses that worlds are made of, IPv4 and IPv6.
+// The addresses in worlds, IPv4 and IPv6.
 var (
-	// vips: the first has frontends of single ports, the second of ranges, the third
-	// of whole addresses.
+	// vips: the first has frontends with single ports, the second with ranges, the third
+	// with whole addresses.
 	vips = [3][2]string{{"10.1.1.1", "2001:db8:1::1"}, {"10.1.1.2", "2001:db8:1::2"}, {"10.1.1.3", "2001:db8:1::3"}}
-	// localVIPs are addresses of this host, too.
+	// localVIPs are also addresses of this host.
 	localVIPs = [2]string{"10.1.1.9", "2001:db8:1::9"}
-	// serverNets are where servers are: on the wires, behind routers, not to be
-	// reached.
+	// serverNets are where backends are: on the wires, behind routers, unreachable.
 	serverNets = [2][]string{
 		{"172.16.0.32", "172.16.0.32", "172.17.0.32", "172.16.5.1", "10.9.0.1", "10.8.0.1", "172.31.0.1", "172.30.0.1", "172.29.0.1", "172.16.0.9"},
 		{"fd00::20", "fd00::20", "fd01::20", "fd55::1", "fd09::1", "fd08::1", "fd31::1", "fd30::1", "fd29::1", "fd00::9"},
@@ -31,7 +30,7 @@ var (
 	peerNets = [2]string{"172.18.0.60", "fd18::60"}
 )
 
-// strangers are no balancers.
+// strangers are not load balancers.
 var strangers = [2]string{"172.18.0.99", "fd18::99"}
 
 func nth(first string, i int) netip.Addr {
@@ -49,8 +48,8 @@ func family(v6 bool) int {
 	return 0
 }
 
-// Enter implements packetfuzz.Target: it has the agent hold frontends, of all kinds
-// that there are.
+// Enter implements packetfuzz.Target: it configures the agent with frontends of all
+// kinds.
 func (t *Target) Enter(number uint64) error {
 	rng := rand.New(rand.NewPCG(number, 0xfa1e))
 	for _, f := range t.asked {
@@ -74,7 +73,7 @@ func (t *Target) Enter(number uint64) error {
 		}
 		t.asked = append(t.asked, f)
 	}
-	for i := range t.asked { // a past: servers that came, drain or are gone
+	for i := range t.asked { // a history: backends that were added, drain or are gone
 		for range rng.IntN(3) {
 			vary(rng, &t.asked[i])
 			if err := t.plane.Upsert(t.asked[i]); err != nil {
@@ -112,7 +111,7 @@ func (t *Target) choosePeers(rng *rand.Rand) {
 	}
 }
 
-// readConfig gives the model what the agent holds.
+// readConfig reads the agent's state into the model.
 func (t *Target) readConfig() error {
 	c := &t.config
 	if err := t.reader.read(c, t.asked); err != nil {
@@ -154,7 +153,7 @@ func randomFrontends(rng *rand.Rand) (all []desired.Frontend) {
 	return all
 }
 
-// keepTurns gives ranges a scheduler that does not write into their entries.
+// keepTurns gives ranges a scheduler that does not write to their entries.
 func keepTurns(f desired.Frontend) desired.Frontend {
 	if f.Scheduler == service.RoundRobin || f.Scheduler == service.WeightedRoundRobin {
 		f.Scheduler = service.LeastConn
@@ -162,7 +161,7 @@ func keepTurns(f desired.Frontend) desired.Frontend {
 	return f
 }
 
-// protocols gives a frontend for some of the protocols.
+// protocols returns a frontend for some of the protocols.
 func protocols(rng *rand.Rand, f desired.Frontend) (all []desired.Frontend) {
 	for _, p := range []service.Protocol{service.TCP, service.UDP, service.SCTP} {
 		if rng.IntN(3) > 0 {
@@ -175,7 +174,7 @@ func protocols(rng *rand.Rand, f desired.Frontend) (all []desired.Frontend) {
 	return all
 }
 
-// withPorts gives the servers ports that the frontend allows.
+// withPorts gives the backends ports that the frontend allows.
 func withPorts(rng *rand.Rand, f desired.Frontend) desired.Frontend {
 	port := f.Port
 	if rng.IntN(2) == 0 {
@@ -195,7 +194,7 @@ func withPorts(rng *rand.Rand, f desired.Frontend) desired.Frontend {
 
 func pick[T any](rng *rand.Rand, all []T) T { return all[rng.IntN(len(all))] }
 
-// randomFrontend gives one without a key, and with servers without ports.
+// randomFrontend returns a frontend without a key, and with backends without ports.
 func randomFrontend(rng *rand.Rand, v6 bool) desired.Frontend {
 	f := desired.Frontend{
 		Method: pick(rng, service.Methods), Scheduler: service.Maglev, RingSize: 61, Survival: pick(rng, service.Survivals),
@@ -228,7 +227,7 @@ func randomFrontend(rng *rand.Rand, v6 bool) desired.Frontend {
 	return f
 }
 
-// guard gives a frontend source ranges or limits.
+// guard gives a frontend source ranges or rate limits.
 func guard(rng *rand.Rand, f *desired.Frontend) {
 	some := func(texts ...string) (all []netip.Prefix) {
 		for _, text := range texts {
@@ -250,7 +249,7 @@ func guard(rng *rand.Rand, f *desired.Frontend) {
 	}
 }
 
-// addBackend adds a server, unless it is there.
+// addBackend adds a backend, unless it exists.
 func addBackend(rng *rand.Rand, f *desired.Frontend, v6 bool) {
 	nets := serverNets[family(v6)]
 	i := rng.IntN(len(nets))
@@ -297,7 +296,7 @@ func vary(rng *rand.Rand, f *desired.Frontend) {
 	}
 }
 
-// changeMethod gives a frontend another method, where its servers allow that.
+// changeMethod gives a frontend another forwarding mode, if its backends allow it.
 func changeMethod(rng *rand.Rand, f *desired.Frontend) {
 	was := f.Backends[0].Addr.Addr().Is6() == f.VIP.Is6()
 	method := pick(rng, service.Methods)
@@ -310,7 +309,7 @@ func changeMethod(rng *rand.Rand, f *desired.Frontend) {
 	}
 }
 
-// change has the agent change a frontend, as a number says.
+// change has the agent change a frontend, selected by a number.
 func (t *Target) change(number uint64) error {
 	if len(t.asked) == 0 {
 		return nil
@@ -335,7 +334,7 @@ func (t *Target) put(i int, f desired.Frontend) error {
 	return t.readConfig()
 }
 
-// undoChanges has the agent hold the world's frontends again.
+// undoChanges restores the world's frontends.
 func (t *Target) undoChanges() error {
 	for i := range t.changed {
 		if err := t.plane.Upsert(t.world[i]); err != nil {

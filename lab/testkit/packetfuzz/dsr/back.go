@@ -7,7 +7,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// back serves what a server sends.
+// back handles a packet from a backend.
 func (m *model) back() int32 {
 	v := &m.outer
 	switch v.Kind {
@@ -72,8 +72,8 @@ func (m *model) answer() int32 {
 	})
 }
 
-// answered sends an answer out: from a pod by the kernel's routes, unless the kernel
-// has to tell the server something; from the node itself as it was routed.
+// answered sends an answer out: from a pod by the kernel's routes, unless the kernel must
+// send the backend an error; from the node itself by the route that it already has.
 func (m *model) answered(place byte, restore func()) int32 {
 	v := &m.outer
 	stuck := m.stuck
@@ -112,7 +112,7 @@ func (m *model) answered(place byte, restore func()) int32 {
 	return packetfuzz.ActRedirect
 }
 
-// clamp leaves room in the segments that a client may send for what a balancer adds.
+// clamp lowers the client's segment size by what a load balancer adds.
 func (m *model) clamp(overhead int) {
 	l4 := m.outer.L4
 	tcp := m.expected.Frame[l4:]
@@ -143,8 +143,8 @@ func (m *model) clamp(overhead int) {
 	}
 }
 
-// errorBack makes an ICMP error of a server, or of this node, about what a client
-// sent, the VIP's.
+// errorBack rewrites an ICMP error of a backend, or of this node, about a client's
+// packet, so that it comes from the VIP.
 func (m *model) errorBack(place byte) int32 {
 	v := &m.outer
 	q, ok := v.ReadQuoted(m.frame)

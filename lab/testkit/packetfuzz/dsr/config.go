@@ -12,14 +12,14 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// key is how a frontend's row at a server is found (struct local_vip_key).
+// key finds the row of a frontend and a backend (struct local_vip_key).
 type key struct {
 	vip, server         wire.Addr
 	vipPort, serverPort uint16
 	proto               byte
 }
 
-// row is a frontend at a server of this node.
+// row is a frontend and a backend on this node.
 type row struct {
 	server, deliver wire.Addr
 	port            uint16
@@ -27,18 +27,18 @@ type row struct {
 	method, place   byte
 }
 
-// config is what the agent has told the programs.
+// config is what the agent has written for the programs.
 type config struct {
 	rows    map[key]*row
 	next    map[key]uint16 // the port in a range
 	known   bool           // next is written
 	dr      bool
-	senders map[wire.Addr]bool // who may send tunnelled packets; nil: anybody
+	senders map[wire.Addr]bool // accepted senders of tunneled packets; nil means all
 	sources []dsr.Sources
 	mtus    map[uint32]int // of devices
 }
 
-// flow gives a packet's flow as the server has it.
+// flow returns a packet's flow as the backend sees it.
 func (r *row) flow(t *wire.Tuple) *wire.Tuple {
 	f := *t
 	if f.Dst = r.deliver; r.port != 0 {
@@ -47,14 +47,14 @@ func (r *row) flow(t *wire.Tuple) *wire.Tuple {
 	return &f
 }
 
-// flowOfError gives the flow that an error toward the server is about.
+// flowOfError returns the flow that an error toward the backend is about.
 func (r *row) flowOfError(q *wire.Quoted) *wire.Tuple {
 	f := q.Turned()
 	return r.flow(&f)
 }
 
-// find gives the row of a packet: that of its very port, or a range's, of its protocol
-// or of every one.
+// find returns the row of a packet: of exactly its port, or of a range, for its protocol
+// or for all.
 func (c *config) find(k *key) *row {
 	if r := c.rows[*k]; r != nil {
 		return r
@@ -70,7 +70,7 @@ func (c *config) find(k *key) *row {
 	return nil
 }
 
-// findBare gives the row for what has no ports.
+// findBare returns the row for packets without ports.
 func (c *config) findBare(vip, server *wire.Addr, proto byte) *row {
 	k := key{vip: *vip, server: *server, proto: proto}
 	if r := c.rows[k]; r != nil {
@@ -80,8 +80,8 @@ func (c *config) findBare(vip, server *wire.Addr, proto byte) *row {
 	return c.rows[k]
 }
 
-// isServer says that an endpoint of a list is a server of a row's frontend. Where the
-// list's port counts it must be that server's; none stands for it.
+// isServer reports whether an endpoint of a list is a backend of a row's frontend. If
+// the port counts, it must be that backend's; port 0 is replaced with it.
 func (c *config) isServer(e *wire.Endpoint, vip wire.Endpoint, r *row, proto byte, ports bool) bool {
 	if !c.known {
 		return true
@@ -111,7 +111,7 @@ func (c *config) isServer(e *wire.Endpoint, vip wire.Endpoint, r *row, proto byt
 	return e.Port == port
 }
 
-// denied says that a client is outside the source ranges of a frontend.
+// denied reports whether a client is outside the source ranges of a frontend.
 func (c *config) denied(t *wire.Tuple, vip wire.Endpoint, r *row) bool {
 	client := netip.AddrFrom16(t.Src).Unmap()
 	has := func(p netip.Prefix) bool { return p.Contains(client) }
@@ -122,8 +122,8 @@ func (c *config) denied(t *wire.Tuple, vip wire.Endpoint, r *row) bool {
 	return len(s.Allow) > 0 && !slices.ContainsFunc(s.Allow, has) || slices.ContainsFunc(s.Deny, has)
 }
 
-// sourcesOf gives the source ranges of a frontend: a range's by its protocol, then
-// those of every one.
+// sourcesOf returns the source ranges of a frontend: for a range by its protocol, then
+// those for all protocols.
 func (c *config) sourcesOf(vip wire.Endpoint, proto byte, isRange bool) *dsr.Sources {
 	for _, p := range []byte{proto, 0} {
 		for i := range c.sources {

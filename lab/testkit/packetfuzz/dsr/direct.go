@@ -5,15 +5,15 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// found is whose a packet outside a tunnel is.
+// found is the frontend of a packet outside a tunnel.
 type found struct {
 	row  *row
 	vip  wire.Endpoint
 	list []wire.Endpoint
 }
 
-// findDirect looks at the list, which begins with the VIP, or at the destination. A
-// later fragment has no ports.
+// findDirect uses the list, which begins with the VIP, or the destination. A later
+// fragment has no ports.
 func (m *model) findDirect(port uint16, proto byte, ports bool) (f found, ok bool) {
 	v := &m.outer
 	f.list = readList(m.frame, listAt(v), v.List, v.V6)
@@ -36,7 +36,7 @@ func (m *model) findDirect(port uint16, proto byte, ports bool) (f found, ok boo
 	return f, f.row != nil && f.row.method != tunnel
 }
 
-// direct serves what came in no tunnel.
+// direct handles a packet outside a tunnel.
 func (m *model) direct() int32 {
 	v := &m.outer
 	if v.List == 0 && !m.config.dr {
@@ -80,7 +80,7 @@ func (m *model) direct() int32 {
 	return m.pass("DSR_NAT_DELIVERED")
 }
 
-// strip takes the whole list off.
+// strip removes the whole list.
 func (m *model) strip(e *packetfuzz.Expected) {
 	if m.outer.ListBytesIn() > 0 {
 		m.shorten(e, &m.outer, nil)
@@ -147,8 +147,8 @@ func (m *model) directError() int32 {
 	return m.pass("ERROR_DELIVERED")
 }
 
-// sendOn addresses a packet to the next server of its list, with the VIP and who is
-// left in it.
+// sendOn sends a packet to the next backend of its list, with the VIP and the rest of the
+// list.
 func (m *model) sendOn(list []wire.Endpoint, next wire.Endpoint, at int, q *wire.Quoted) int32 {
 	v := &m.outer
 	switch {
@@ -177,7 +177,7 @@ func (m *model) sendOn(list []wire.Endpoint, next wire.Endpoint, at int, q *wire
 	return m.sendToSecond(&next.Addr, len(e.Frame))
 }
 
-// notHere is a packet for a server that other programs look after.
+// notHere handles a packet for a backend at another hook.
 func (m *model) notHere(r *row) int32 {
 	if m.hook.place == host {
 		return m.shortcut(&r.server)
@@ -185,14 +185,14 @@ func (m *model) notHere(r *row) int32 {
 	return untouched
 }
 
-// plain is a packet as a server itself is addressed.
+// plain handles a packet that addresses a backend directly.
 func (m *model) plain() int32 {
 	v := &m.outer
 	f := m.table.find(&v.Tuple)
 	switch {
 	case f == nil:
 		return untouched
-	case v.Opens() && f.alive(m.now()): // it may be forged: the server's answer says
+	case v.Opens() && f.alive(m.now()): // it may be forged: the backend's answer decides
 		m.note(f, flowDoubted)
 		f.attempt = uint16(v.Attempt(m.frame))
 		return untouched
@@ -225,7 +225,7 @@ func (m *model) plainError() int32 {
 	return untouched
 }
 
-// shortcut hands a packet straight to its pod's device, where there is a way.
+// shortcut passes a packet directly to its pod's device, if there is a route.
 func (m *model) shortcut(server *wire.Addr) int32 {
 	v := &m.outer
 	if v.TTL <= 1 {

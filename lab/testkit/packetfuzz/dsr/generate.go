@@ -9,12 +9,12 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// generator makes packets that could come next: from balancers, from clients, from
-// servers, and errors about what has been seen.
+// generator creates packets that could come next: from load balancers, clients and
+// backends, and errors about packets of this case.
 type generator struct {
 	target *Target
 	aims   []dsr.Entry
-	focus  int // of this case: one entry more often than others
+	focus  int // one entry that this case uses more often than others
 	seen   [16][]byte
 	count  int
 	frame  wire.Frame
@@ -81,7 +81,7 @@ func (g *generator) next(rng *rand.Rand, s *packetfuzz.Step) {
 	}
 }
 
-// one gives one of the aims.
+// one returns one of the aims.
 func (g *generator) one(rng *rand.Rand) int {
 	if g.focus < 0 {
 		g.focus = rng.IntN(len(g.aims))
@@ -94,7 +94,7 @@ func (g *generator) one(rng *rand.Rand) int {
 
 func (g *generator) entry(rng *rand.Rand) *dsr.Entry { return &g.aims[g.one(rng)] }
 
-// transport gives the frame something to carry.
+// transport sets the frame's transport.
 func (g *generator) transport(rng *rand.Rand, proto byte) {
 	f := &g.frame
 	if f.Proto = proto; proto == 0 {
@@ -115,7 +115,7 @@ func (g *generator) transport(rng *rand.Rand, proto byte) {
 	}
 }
 
-// hookOf says where a packet to a server is met.
+// hookOf returns where a packet to a backend arrives.
 func hookOf(rng *rand.Rand, server wire.Addr) uint8 {
 	own := server == addr(locals[0][2]) || server == addr(locals[1][2])
 	if own == (rng.IntN(8) > 0) {
@@ -124,7 +124,7 @@ func hookOf(rng *rand.Rand, server wire.Addr) uint8 {
 	return toServer
 }
 
-// toward is a packet of a client as a balancer sends it on.
+// toward creates a client's packet as a load balancer forwards it.
 func (g *generator) toward(rng *rand.Rand, s *packetfuzz.Step) {
 	e, f := g.entry(rng), &g.frame
 	v6 := e.VIP.Is6()
@@ -168,11 +168,11 @@ func (g *generator) toward(rng *rand.Rand, s *packetfuzz.Step) {
 	s.Frame = f.Append(s.Frame)
 }
 
-// list gives who else may have a packet's flow.
+// list returns other backends that may have a packet's flow.
 func (g *generator) list(rng *rand.Rand, e *dsr.Entry) (list []wire.Endpoint) {
 	for range []int{0, 0, 1, 1, 2, 3, 5}[rng.IntN(7)] {
 		o := &g.aims[rng.IntN(len(g.aims))]
-		for range 8 { // most are servers of the same frontend
+		for range 8 { // most are backends of the same frontend
 			if o.Key == e.Key {
 				break
 			}
@@ -188,7 +188,8 @@ func (g *generator) list(rng *rand.Rand, e *dsr.Entry) (list []wire.Endpoint) {
 	return list
 }
 
-// tag is an authentication tag, which few lists have: nobody's, as no node has a key.
+// tag returns an authentication tag for a few lists. It is invalid, because no node has a
+// key.
 func tag(rng *rand.Rand) []byte {
 	if rng.IntN(8) > 0 {
 		return nil
@@ -196,7 +197,7 @@ func tag(rng *rand.Rand) []byte {
 	return wire.Random(rng, nil, wire.TagBytes)
 }
 
-// tell puts a list into the frame's own header.
+// tell adds a list to the frame's own header.
 func (g *generator) tell(rng *rand.Rand, list []wire.Endpoint) {
 	f, tag := &g.frame, tag(rng)
 	if len(list)+len(tag) == 0 {
@@ -210,7 +211,7 @@ func (g *generator) tell(rng *rand.Rand, list []wire.Endpoint) {
 	f.Extensions = append([]wire.Extension{{Header: wire.DstOpts, Rest: wire.Option6(nil, list, 0, tag...)[1:]}}, f.Extensions...)
 }
 
-// wrap puts the frame into a tunnel to a server, by IP in IP or GUE.
+// wrap puts the frame into a tunnel to a backend, with IP in IP or GUE.
 func (g *generator) wrap(rng *rand.Rand, s *packetfuzz.Step, server wire.Addr, list []wire.Endpoint) {
 	inner := g.frame
 	inner.VLANs = nil
@@ -250,7 +251,7 @@ func (g *generator) wrap(rng *rand.Rand, s *packetfuzz.Step, server wire.Addr, l
 	s.Frame = f.Append(s.Frame)
 }
 
-// known is a packet of a flow of the table, as the server is addressed.
+// known creates a packet of a tracked flow that addresses the backend directly.
 func (g *generator) known(rng *rand.Rand, s *packetfuzz.Step) {
 	pool := g.target.model.table.pool
 	e, f := &pool[rng.IntN(len(pool))], &g.frame
@@ -262,7 +263,7 @@ func (g *generator) known(rng *rand.Rand, s *packetfuzz.Step) {
 	s.Frame = f.Append(s.Frame)
 }
 
-// answer is a packet of a server.
+// answer creates a packet of a backend.
 func (g *generator) answer(rng *rand.Rand, s *packetfuzz.Step) {
 	pool := g.target.model.table.pool
 	e, f := &pool[rng.IntN(len(pool))], &g.frame
@@ -279,7 +280,7 @@ func (g *generator) answer(rng *rand.Rand, s *packetfuzz.Step) {
 	s.Frame = f.Append(s.Frame)
 }
 
-// past is a packet that has nothing to do with any frontend, or not the right thing.
+// past creates a packet that belongs to no frontend, or not correctly.
 func (g *generator) past(rng *rand.Rand, s *packetfuzz.Step) {
 	v6 := rng.IntN(2) == 0
 	f := &g.frame
@@ -296,7 +297,7 @@ func (g *generator) past(rng *rand.Rand, s *packetfuzz.Step) {
 	s.Frame = f.Append(s.Frame)
 }
 
-// error is an ICMP error about a packet of this case, or about the answer to it.
+// error creates an ICMP error about a packet of this case, or about the answer to it.
 func (g *generator) error(rng *rand.Rand, s *packetfuzz.Step) {
 	f := &g.frame
 	about := append([]byte(nil), g.seen[rng.IntN(min(g.count, len(g.seen)))]...)
@@ -313,7 +314,7 @@ func (g *generator) error(rng *rand.Rand, s *packetfuzz.Step) {
 	f.Error(rng, about, from)
 	s.Hook = uint8(rng.IntN(5))
 	f.To = macs[g.target.hooks[s.Hook].name]
-	if rng.IntN(3) > 0 { // on its way to a server, as a balancer sends it on
+	if rng.IntN(3) > 0 { // on its way to a backend, as a load balancer forwards it
 		e := g.entry(rng)
 		s.Hook = hookOf(rng, e.Server.Addr().As16())
 		f.To = macs[g.target.hooks[s.Hook].name]

@@ -11,24 +11,24 @@ import (
 type hook struct {
 	name    string
 	program string
-	place   byte // whose servers it looks after
+	place   byte // the kind of backends that it handles
 	ifindex uint32
 }
 
-// Places of servers, as rows have them.
+// Places of backends, as in rows.
 const (
 	pod  byte = 1
 	host byte = 2
 )
 
-// Methods, as rows have them.
+// Forwarding modes, as in rows.
 const (
 	tunnel    byte = 1
 	directNAT byte = 2
 	dr        byte = 3
 )
 
-// model is what the programs of the backend's node must do.
+// model is what the programs on the backend node must do.
 type model struct {
 	config *config
 	routes *packetfuzz.Routes
@@ -41,8 +41,8 @@ type model struct {
 	expected packetfuzz.Expected
 	changed  bool
 	way      wayOut
-	source   wire.Addr // what an answer gets,
-	stuck    bool      // and whether it cannot be given it
+	source   wire.Addr // the source of an answer,
+	stuck    bool      // and whether it cannot be set
 	counters map[string]uint64
 
 	table     table
@@ -58,7 +58,7 @@ type wayOut struct {
 
 func (m *model) count(what string) { m.counters[what]++ }
 
-// pass leaves the frame to the kernel, and says why.
+// pass leaves the frame to the kernel, and counts the reason.
 func (m *model) pass(why string) int32 {
 	m.count(why)
 	return packetfuzz.ActUnspec
@@ -71,7 +71,7 @@ func (m *model) drop(why string) int32 {
 
 const untouched = int32(packetfuzz.ActUnspec)
 
-// packet gives the verdict on a frame.
+// packet returns the verdict on a frame.
 func (m *model) packet(frame []byte, h *hook) int32 {
 	m.frame, m.hook, m.changed, m.way = frame, h, false, wayOut{}
 	kind := binary.BigEndian.Uint16(frame[12:])
@@ -98,7 +98,7 @@ func (m *model) packet(frame []byte, h *hook) int32 {
 
 func (h *hook) isOwn(frame []byte) bool { return [6]byte(frame[:6]) == macs[h.name] }
 
-// inner is what is inside a tunnel.
+// inner is the packet inside a tunnel.
 type inner struct {
 	wire.Packet
 	list   []wire.Endpoint
@@ -108,7 +108,7 @@ type inner struct {
 	sum    bool
 }
 
-// toward serves what comes to a server.
+// toward handles a packet toward a backend.
 func (m *model) toward() int32 {
 	v := &m.outer
 	t := &inner{}
@@ -145,7 +145,7 @@ func (m *model) toward() int32 {
 
 const guePort = 6080
 
-// readGUE reads the header of GUE: where the packet within begins.
+// readGUE reads the GUE header: where the inner packet begins.
 func (m *model) readGUE(t *inner) (l3 int, v6, ok bool) {
 	v, b := &m.outer, m.frame
 	at := v.L4 + 8
@@ -178,7 +178,7 @@ func listSize(v6 bool) int {
 	return 6
 }
 
-// listAt is where the list of an IP header has its first endpoint.
+// listAt is the offset of the first endpoint of the list in an IP header.
 func listAt(v *wire.Packet) int {
 	if v.V6 {
 		return v.L3 + 44
@@ -200,7 +200,7 @@ func readList(b []byte, at, n int, v6 bool) (list []wire.Endpoint) {
 	return list
 }
 
-// tunnelEnd serves what came in a tunnel.
+// tunnelEnd handles a tunneled packet.
 func (m *model) tunnelEnd(t *inner) int32 {
 	switch t.Kind {
 	case wire.Malformed:
@@ -218,7 +218,7 @@ func (m *model) tunnelEnd(t *inner) int32 {
 	return untouched
 }
 
-// tunnelled serves a packet with ports.
+// tunnelled handles a packet with ports.
 func (m *model) tunnelled(t *inner) int32 {
 	r := m.config.find(&key{vip: t.Dst, server: m.outer.Dst, vipPort: t.DPort, proto: t.Proto})
 	if r == nil || r.method != tunnel || r.deliver.Is4() == t.V6 {
@@ -262,13 +262,13 @@ func (m *model) tunnelled(t *inner) int32 {
 	return m.delivered("TUNNEL_DELIVERED", t)
 }
 
-// isSender says that tunnelled packets are taken from an address.
+// isSender reports whether tunneled packets from an address are accepted.
 func (m *model) isSender(a *wire.Addr) bool { return m.config.senders == nil || m.config.senders[*a] }
 
-// shiftOf is by how much what is within moves when the tunnel goes.
+// shiftOf is by how much the inner packet moves when the tunnel header is removed.
 func (m *model) shiftOf(t *inner) int { return m.outer.L3 - t.L3 }
 
-// unwrap takes the tunnel off.
+// unwrap removes the tunnel header.
 func (m *model) unwrap(t *inner) {
 	e := m.change()
 	e.Frame = append(e.Frame[:0], m.frame[:14]...)
@@ -280,8 +280,8 @@ func (m *model) unwrap(t *inner) {
 	e.Frame = append(e.Frame, m.frame[t.L3:]...)
 }
 
-// delivered ends with a packet that was in a tunnel: congestion met there is its own
-// (RFC 6040).
+// delivered ends with a decapsulated packet: the outer header's congestion mark is copied
+// to it (RFC 6040).
 func (m *model) delivered(what string, t *inner) int32 {
 	m.count(what)
 	if m.outer.TOS&3 != 3 || t.TOS&3 == 0 {
@@ -345,15 +345,14 @@ func (m *model) tunnelledError(t *inner) int32 {
 	return m.delivered("ERROR_DELIVERED", t)
 }
 
-// change begins with what is to come out.
+// change starts the expected output.
 func (m *model) change() *packetfuzz.Expected {
 	m.expected.Begin(m.frame)
 	m.changed = true
 	return &m.expected
 }
 
-// tunnelOn sends a packet in its tunnel to the next server, with who is behind that
-// in the list.
+// tunnelOn sends a packet in its tunnel to the next backend, with the rest of the list.
 func (m *model) tunnelOn(t *inner, next wire.Endpoint, at int) int32 {
 	v := &m.outer
 	if m.hook.place == host && v.TTL <= 1 {
@@ -377,7 +376,7 @@ func (m *model) tunnelOn(t *inner, next wire.Endpoint, at int) int32 {
 	return m.sendToSecond(&next.Addr, len(e.Frame))
 }
 
-// hop takes one off the TTL of what comes in from the network.
+// hop decrements the TTL of a packet from the network.
 func (m *model) hop(e *packetfuzz.Expected, v *wire.Packet) {
 	if m.hook.place != host {
 		return
@@ -389,14 +388,14 @@ func (m *model) hop(e *packetfuzz.Expected, v *wire.Packet) {
 	}
 }
 
-// keepHeader says that IPv4's checksum is as right as it was.
+// keepHeader requires that the IPv4 header checksum is as correct as before.
 func (m *model) keepHeader(e *packetfuzz.Expected, v *wire.Packet) {
 	if !v.V6 {
 		e.KeepSum("IPv4", 24, wire.Sum(m.frame[14:v.L4]), 14, 14+int(e.Frame[14]&15)*4, 0)
 	}
 }
 
-// shorten leaves of the list in the first IP header these.
+// shorten reduces the list in the first IP header to rest.
 func (m *model) shorten(e *packetfuzz.Expected, v *wire.Packet, rest []wire.Endpoint) {
 	before, after := v.ListBytesIn(), wire.ListBytes(len(rest), v.V6)
 	header := 20
@@ -425,7 +424,7 @@ func (m *model) shorten(e *packetfuzz.Expected, v *wire.Packet, rest []wire.Endp
 	}
 }
 
-// shortenGUE leaves of the list in GUE these.
+// shortenGUE reduces the list in GUE to rest.
 func (m *model) shortenGUE(e *packetfuzz.Expected, t *inner, rest []wire.Endpoint) {
 	v := &m.outer
 	left := wire.GUEListBytes(len(rest), false, v.V6)

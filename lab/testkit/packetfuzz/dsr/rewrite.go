@@ -7,20 +7,20 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// to gives a packet's ends with another destination.
+// to returns a packet's ends with another destination.
 func to(p *wire.Packet, dst wire.Addr, port uint16) wire.Tuple {
 	t := p.Tuple
 	t.Dst, t.DPort = dst, port
 	return t
 }
 
-// keepsPort says that a packet cannot get another port: SCTP's checksum is over all of
-// it. No agent has a server of SCTP at another port than the VIP's; but a packet may
-// say in its list that it was to another port than it is.
+// keepsPort reports whether a packet cannot get another port: SCTP's checksum covers the
+// whole packet. No agent has an SCTP backend on another port than the VIP's, but the list
+// of a packet may contain another port than its own.
 func keepsPort(p *wire.Packet, from, to uint16) bool { return p.Proto == wire.SCTP && from != to }
 
-// readdress gives the packet that p was other ends, where it is now: its header at l3,
-// its transport at l4. ports says that it has a transport header.
+// readdress gives the packet that was p other ends, at its current place: its header at
+// l3, its transport at l4. ports means that it has a transport header.
 func (m *model) readdress(p *wire.Packet, l3, l4 int, t wire.Tuple, ports bool) {
 	e := &m.expected
 	m.putAddresses(p, l3, l4, t.Src, t.Dst)
@@ -30,7 +30,7 @@ func (m *model) readdress(p *wire.Packet, l3, l4 int, t wire.Tuple, ports bool) 
 	m.putTransport(e, p, l4, t)
 }
 
-// putAddresses writes the addresses, and says what of IPv4's own checksum.
+// putAddresses writes the addresses, and records what the IPv4 header checksum covers.
 func (m *model) putAddresses(p *wire.Packet, l3, l4 int, src, dst wire.Addr) {
 	e := &m.expected
 	ip := e.Frame[l3:]
@@ -46,7 +46,7 @@ func (m *model) putAddresses(p *wire.Packet, l3, l4 int, src, dst wire.Addr) {
 
 func sumOfAddrs(t *wire.Tuple) uint64 { return wire.Sum(t.Src[:]) + wire.Sum(t.Dst[:]) }
 
-// putTransport writes the ports, and says what of the transport's checksum.
+// putTransport writes the ports, and records what the transport checksum covers.
 func (m *model) putTransport(e *packetfuzz.Expected, p *wire.Packet, l4 int, t wire.Tuple) {
 	was, is := m.frame[p.L4:], e.Frame[l4:]
 	binary.BigEndian.PutUint16(is, t.SPort)
@@ -62,9 +62,9 @@ func (m *model) putTransport(e *packetfuzz.Expected, p *wire.Packet, l4 int, t w
 	}
 }
 
-// translate makes one side of the packet that an ICMP error quotes another end, and
-// gives the error these addresses. The error, which was p, has moved by shift behind
-// its IP header, which is the frame's first now.
+// translate replaces one end of the packet that an ICMP error quotes, and gives the error
+// these addresses. The error, which was p, has moved by shift after its IP header, which
+// is now the frame's first.
 func (m *model) translate(p *wire.Packet, q *wire.Quoted, shift int, src bool, end wire.Endpoint, outerSrc, outerDst wire.Addr) {
 	e := &m.expected
 	m.putAddresses(p, 14, p.L4+shift, outerSrc, outerDst)
@@ -92,8 +92,8 @@ func (m *model) translate(p *wire.Packet, q *wire.Quoted, shift int, src bool, e
 	e.KeepSum("ICMP", p.L4+shift+2, before+wire.Sum(m.frame[p.L4:end4]), p.L4+shift, end4+shift, after)
 }
 
-// quotedTransport writes the ports of a quoted packet, and says what of its checksum,
-// if that is there.
+// quotedTransport writes the ports of a quoted packet, and records what its checksum
+// covers, if it is present.
 func (m *model) quotedTransport(q *wire.Quoted, l4 int, t *wire.Tuple) {
 	e := &m.expected
 	was, is := m.frame[q.L4:], e.Frame[l4:]
@@ -108,8 +108,8 @@ func (m *model) quotedTransport(q *wire.Quoted, l4 int, t *wire.Tuple) {
 	}
 }
 
-// wayTo gives the way from an address to another for a frame of so many bytes, and
-// what the kernel's tables say (bpf_fib_lookup, for a socket buffer).
+// wayTo returns the route from an address to another for a frame of this length, and the
+// answer of the kernel's tables (bpf_fib_lookup, for a socket buffer).
 func (m *model) wayTo(src, dst *wire.Addr, bytes int) (wayOut, int32) {
 	v6 := m.outer.V6
 	if v6 && (src.StaysOnLink() || dst.StaysOnLink()) {
@@ -128,7 +128,7 @@ func (m *model) wayTo(src, dst *wire.Addr, bytes int) (wayOut, int32) {
 	return w, answer
 }
 
-// sendToSecond sends a frame that is addressed to the next server there.
+// sendToSecond sends a frame to the next backend, to which it is addressed.
 func (m *model) sendToSecond(dst *wire.Addr, bytes int) int32 {
 	way, answer := m.wayTo(&m.outer.Src, dst, bytes)
 	switch answer {

@@ -4,18 +4,18 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// decision is what becomes of a packet for a server.
+// decision is what happens to a packet for a backend.
 type decision int
 
 const (
 	take decision = iota
 	sendOn
-	collision // the server has a flow of these ports by another VIP
+	collision // the backend has a flow with these ports through another VIP
 	tableFull
 	denied
 )
 
-// What has been seen of a flow, as the table has it.
+// What has been seen of a flow, as in the table.
 const (
 	flowOpened      = 1
 	flowAnswered    = 2
@@ -29,16 +29,16 @@ const (
 
 const tickShift = 30
 
-// flow is one that a server of this node has.
+// flow is a flow of a backend on this node.
 type flow struct {
-	wire.Tuple // as the server has it
+	wire.Tuple // as the backend sees it
 	vip        wire.Endpoint
 	overhead   int
 	seen       uint32
 	method     byte
 	place      byte
 	state      byte
-	attempt    uint16 // of the SYN or INIT past the VIP
+	attempt    uint16 // of the SYN or INIT that bypassed the VIP
 }
 
 // table is sets of eight.
@@ -51,7 +51,7 @@ func (t *table) set(f *wire.Tuple) *[8]*flow {
 	return &t.sets[uint64(tableHash(f))*uint64(len(t.sets))>>32]
 }
 
-// find gives a flow, however old.
+// find returns a flow, however old.
 func (t *table) find(f *wire.Tuple) *flow {
 	for _, e := range t.set(f) {
 		if e != nil && e.Tuple == *f {
@@ -61,7 +61,7 @@ func (t *table) find(f *wire.Tuple) *flow {
 	return nil
 }
 
-// forget takes one out of the table.
+// forget removes a flow from the table.
 func (t *table) forget(f *wire.Tuple) bool {
 	set := t.set(f)
 	for i, e := range set {
@@ -73,7 +73,7 @@ func (t *table) forget(f *wire.Tuple) bool {
 	return false
 }
 
-// ended says that a flow's connection is over.
+// ended reports whether a flow's connection has ended.
 func (f *flow) ended() bool {
 	return f.state&(flowReset|flowClientReset) != 0 || f.state&(flowClientFin|flowServerFin) == flowClientFin|flowServerFin
 }
@@ -101,7 +101,7 @@ func (f *flow) established() bool {
 	return f.state&flowAnswered != 0 && f.state&flowConfirmed != 0 && !f.ended()
 }
 
-// worth is what a place is worth to a flow; the least is taken, none from kept on.
+// worth is the value of a place for a flow; the lowest is taken, none from kept on.
 func worth(e *flow, f *wire.Tuple, now uint32) uint32 {
 	const early, idle, kept = 3, 1 << 12, 1 << 13
 	switch {
@@ -119,7 +119,7 @@ func worth(e *flow, f *wire.Tuple, now uint32) uint32 {
 	return idle + e.keep() - (now - e.seen)
 }
 
-// remember gives a flow a place. False: there is none.
+// remember finds a place for a flow. It returns false if the set is full.
 func (m *model) remember(f flow) bool {
 	set := m.table.set(&f.Tuple)
 	best, at := ^uint32(0), 0
@@ -142,7 +142,7 @@ func (m *model) remember(f flow) bool {
 
 func (m *model) now() uint32 { return uint32(m.ns >> tickShift) }
 
-// stateOf is what a client's packet says of its flow.
+// stateOf returns what a client's packet means for the state of its flow.
 func stateOf(p *wire.Packet) (state byte) {
 	if p.Finishes() {
 		state |= flowClientFin
@@ -153,8 +153,8 @@ func stateOf(p *wire.Packet) (state byte) {
 	return state
 }
 
-// decide says what becomes of a packet of a flow, as its server would have it, when
-// another server might know it.
+// decide determines what happens to a packet of a flow, as its backend would see it. more
+// means that another backend might know the flow.
 func (m *model) decide(t *wire.Tuple, p *wire.Packet, more bool, vip wire.Endpoint, r *row, overhead int) decision {
 	if m.config.denied(t, vip, r) {
 		return denied
@@ -193,8 +193,8 @@ func (m *model) note(f *flow, state byte) {
 	f.state |= state
 }
 
-// next gives the first server of a list, behind the first few, that is another than
-// this one and a server of the row's frontend; and its place.
+// next returns the first backend of a list, from an index on, that is not this one and is
+// a backend of the row's frontend; and its index.
 func (m *model) next(list []wire.Endpoint, first int, self, vip wire.Endpoint, r *row, proto byte, ports bool) (*wire.Endpoint, int) {
 	for at := first; at < len(list); at++ {
 		e := list[at]
@@ -209,7 +209,7 @@ func (m *model) next(list []wire.Endpoint, first int, self, vip wire.Endpoint, r
 	return nil, 0
 }
 
-// fate is what became of a first fragment.
+// fate is what happened to a first fragment.
 type fate byte
 
 const (

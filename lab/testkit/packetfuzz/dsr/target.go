@@ -1,7 +1,6 @@
-// Package dsr fuzzes the programs of bpf/server.c, on the node of backends that
-// answer their clients directly. The real agent (dataplane/dsr) writes their
-// configuration; the model (model.go and the files next to it) says what must become
-// of each packet.
+// Package dsr fuzzes the programs of bpf/server.c, on the node of backends that answer
+// their clients directly. The real agent (dataplane/dsr) writes their configuration; the
+// model (model.go and the files next to it) predicts what happens to each packet.
 package dsr
 
 import (
@@ -38,10 +37,10 @@ type Target struct {
 	set       packetfuzz.Layout
 	flow      packetfuzz.Layout
 	entries   []dsr.Entry
-	world     []dsr.Entry // as the world has them
+	world     []dsr.Entry // as in the world
 	sources   []dsr.Sources
 	balancers [2][]string  // of this world, by family
-	senders   []netip.Addr // those that are accepted; nil: anybody
+	senders   []netip.Addr // accepted load balancers; nil means all senders
 	start     uint64
 	changed   bool
 	unsure    bool
@@ -99,7 +98,7 @@ func (t *Target) open(object string) (err error) {
 	return nil
 }
 
-// hook lists where frames come in.
+// hook lists the hooks where frames arrive.
 func (t *Target) hook() error {
 	nics, mtus, err := packetfuzz.Devices(macs)
 	if err != nil {
@@ -122,7 +121,7 @@ func (t *Target) hook() error {
 	return nil
 }
 
-// Close ends all.
+// Close closes everything.
 func (t *Target) Close() error {
 	var errs []error
 	if t.agent != nil {
@@ -195,7 +194,7 @@ func (t *Target) Reset() error {
 	return nil
 }
 
-// bytes is struct fragment_key.
+// bytes encodes struct fragment_key.
 func (k fragmentKey) bytes() []byte {
 	b := append(append([]byte(nil), k.src[:]...), k.dst[:]...)
 	return append(binary.NativeEndian.AppendUint32(b, k.id), k.proto, 0, 0, 0)
@@ -225,7 +224,7 @@ func (t *Target) Do(s *packetfuzz.Step) error {
 	return err
 }
 
-// judge compares what a program did with what the model says.
+// judge compares what a program did with the model's prediction.
 func (t *Target) judge(frame []byte, h *hook, verdict int32, out []byte) error {
 	m := &t.model
 	want := m.packet(frame, h)
@@ -297,7 +296,7 @@ func (t *Target) compareTable() error {
 	return nil
 }
 
-// flowAt reads a struct server_flow.
+// flowAt decodes a struct server_flow.
 func (t *Target) flowAt(b []byte) flow {
 	l := &t.flow
 	port := func(name string) uint16 { return binary.BigEndian.Uint16(b[l.At(name):]) }
@@ -309,7 +308,7 @@ func (t *Target) flowAt(b []byte) flow {
 	}
 }
 
-// change has the agent change an entry, as a number says.
+// change has the agent change an entry, selected by a number.
 func (t *Target) change(number uint64) error {
 	rng := rand.New(rand.NewPCG(number, 9))
 	if len(t.entries) == 0 {
@@ -331,7 +330,7 @@ func (t *Target) change(number uint64) error {
 	return t.tell()
 }
 
-// changeMethod gives a frontend another method, where its servers are of its family.
+// changeMethod gives a frontend another forwarding mode, if its backends have its family.
 func changeMethod(all []dsr.Entry, k service.Key, method service.Method) {
 	for i := range all {
 		if e := &all[i]; e.Key == k && e.Method != service.DR && e.Server.Addr().Is4() == e.VIP.Is4() {

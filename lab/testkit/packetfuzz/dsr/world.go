@@ -20,8 +20,8 @@ import (
 
 // The node of all worlds:
 //
-//	eth0  the network: 10.0.0.105/16, 2001:db8::105/64, MTU 1400; the gateway for
-//	      everything is .110, balancers are from .120 on, another node .106
+//	eth0  the network: 10.0.0.105/16, 2001:db8::105/64, MTU 1400; the default gateway
+//	      is .110, load balancers are from .120 on, another node .106
 //	pod0  pods: 172.16.1.1/24, 2001:db8:16:1::1/64, MTU 1500; .2 and .3, whose MAC
 //	      address is not known
 //
@@ -62,17 +62,17 @@ func newNet() (*packetfuzz.Net, error) {
 	return n, n.Err()
 }
 
-// private are the maps that the instrumented programs have for themselves.
+// private are the instrumented programs' own maps.
 var private = []string{"flow_table", "server_counters", "kept_rows", "server_scratch", "auth_scratch", "server_fragments", ".data.key"}
 
-// maxFlows is small, so that a case begins with an empty table at no cost.
+// maxFlows is small, so that clearing the table before each case costs nothing.
 const maxFlows = 64
 
 func openAgent() (*dsr.Agent, error) {
 	return dsr.Open(dsr.Config{PinDir: "/sys/fs/bpf/fuzz-dsr", MaxFlows: maxFlows, Uplinks: []string{"eth0"}})
 }
 
-// liveMaps gives the maps of the agent's programs.
+// liveMaps returns the maps of the agent's programs.
 func liveMaps() (map[string]*ebpf.Map, error) {
 	nic, err := net.InterfaceByName("eth0")
 	if err != nil {
@@ -104,7 +104,7 @@ func load(object string) (*packetfuzz.Object, map[string]*ebpf.Map, error) {
 	return o, live, err
 }
 
-// flowKey is a key that an agent makes by chance.
+// flowKey replaces a key that an agent generates at random.
 var flowKey [10]uint64
 
 func init() {
@@ -116,7 +116,7 @@ func init() {
 
 func word32(b []byte) uint64 { return uint64(binary.LittleEndian.Uint32(b)) }
 
-// tableHash is the hash of a flow, written again (bpf/include/hash.h).
+// tableHash is the hash of a flow, implemented again (bpf/include/hash.h).
 func tableHash(t *wire.Tuple) uint32 {
 	of := func(k []uint64, a *wire.Addr) uint64 {
 		return k[0]*word32(a[12:]) + k[1]*word32(a[:]) + k[2]*word32(a[4:]) + k[3]*word32(a[8:])
@@ -140,7 +140,7 @@ func family(v6 bool) int {
 	return 0
 }
 
-// Enter implements packetfuzz.Target: it has the agent hold entries of all kinds.
+// Enter implements packetfuzz.Target: it configures the agent with entries of all kinds.
 func (t *Target) Enter(number uint64) error {
 	rng := rand.New(rand.NewPCG(number, 0xd52))
 	if err := packetfuzz.SetForwarding(rng); err != nil {
@@ -167,7 +167,7 @@ func (t *Target) tell() error {
 	if err := t.agent.SetBalancers(t.senders); err != nil {
 		return err
 	}
-	_ = t.agent.Set(t.entries) // what is refused the rows lack
+	_ = t.agent.Set(t.entries) // the rows lack rejected entries
 	if err := t.agent.SetSources(t.sources); err != nil {
 		return err
 	}
@@ -175,8 +175,8 @@ func (t *Target) tell() error {
 	return t.reader.read(&t.config)
 }
 
-// chooseSenders says which load balancers there are, and who is accepted. Those of a
-// world are accepted for a minute more, so that others have other addresses.
+// chooseSenders selects the load balancers, and the accepted ones. Those of a world are
+// accepted for another minute, so other worlds use other addresses.
 func (t *Target) chooseSenders(rng *rand.Rand, number uint64) {
 	t.senders = nil
 	if rng.IntN(2) == 0 {
@@ -194,7 +194,7 @@ func (t *Target) chooseSenders(rng *rand.Rand, number uint64) {
 	}
 }
 
-// frontendOf gives the entries of a frontend: at servers here and at others.
+// frontendOf returns the entries of a frontend: with backends here and elsewhere.
 func frontendOf(rng *rand.Rand, v6 bool, i int) (all []dsr.Entry) {
 	e := dsr.Entry{Key: service.Key{
 		VIP: netip.MustParseAddr(vips[family(v6)][rng.IntN(2)]), Port: uint16(80 + i),

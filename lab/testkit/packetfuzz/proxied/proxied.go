@@ -1,5 +1,5 @@
-// Package proxied is what the targets have in common that fuzz the service proxy:
-// frontends, held by the real agent, and how models look at them.
+// Package proxied is shared by the targets that fuzz the service proxy: frontends,
+// programmed by the real agent, and how models look them up.
 package proxied
 
 import (
@@ -23,12 +23,12 @@ type Key struct {
 	Proto byte
 }
 
-// KeyOf gives a frontend's.
+// KeyOf returns a frontend's key.
 func KeyOf(k proxy.Key) Key {
 	return Key{wire.Endpoint{Addr: k.Addr.As16(), Port: k.Port}, byte(k.Protocol)}
 }
 
-// AnyOf stands for all of the node's addresses of a family.
+// AnyOf stands for all of the node's addresses in a family.
 func AnyOf(v4 bool) wire.Addr {
 	if v4 {
 		return wire.Addr{10: 0xff, 11: 0xff}
@@ -36,12 +36,12 @@ func AnyOf(v4 bool) wire.Addr {
 	return wire.Addr{}
 }
 
-// EndpointOf gives where a target is.
+// EndpointOf returns the address and port of a target.
 func EndpointOf(t proxy.Target) wire.Endpoint {
 	return wire.Endpoint{Addr: t.Addr.Addr().As16(), Port: t.Addr.Port()}
 }
 
-// Find gives the target at an endpoint, nil where there is none.
+// Find returns the target at an endpoint, or nil.
 func Find(all []proxy.Target, e wire.Endpoint) *proxy.Target {
 	i := slices.IndexFunc(all, func(t proxy.Target) bool { return EndpointOf(t) == e })
 	if i < 0 {
@@ -50,14 +50,14 @@ func Find(all []proxy.Target, e wire.Endpoint) *proxy.Target {
 	return &all[i]
 }
 
-// Frontends are what an agent holds.
+// Frontends are the frontends that an agent has programmed.
 type Frontends struct {
 	ByKey map[Key]*proxy.Frontend
 	IDs   map[Key]uint32
 }
 
-// Hold has an agent hold these frontends, of a key the last, and no others. services is
-// the agent's map of them.
+// Hold makes an agent program exactly these frontends; for equal keys the last one
+// counts. services is the agent's map of them.
 func (f *Frontends) Hold(p *plane.DataPlane, all []proxy.Frontend, services *ebpf.Map, types *btf.Spec) error {
 	want := map[Key]*proxy.Frontend{}
 	for i := range all {
@@ -105,8 +105,8 @@ func (f *Frontends) readIDs(services *ebpf.Map, types *btf.Spec) error {
 	return nil
 }
 
-// Change changes the i-th of the frontends at random. choice makes targets, and fresh
-// another frontend.
+// Change changes the i-th frontend at random. choice creates endpoints, and fresh another
+// frontend.
 func Change(rng *rand.Rand, all []proxy.Frontend, i int, choice func(f *proxy.Frontend) proxy.Choice, fresh func() proxy.Frontend) []proxy.Frontend {
 	i %= len(all)
 	f := &all[i]
@@ -115,7 +115,7 @@ func Change(rng *rand.Rand, all []proxy.Frontend, i int, choice func(f *proxy.Fr
 		if len(all) > 1 {
 			return append(all[:i], all[i+1:]...)
 		}
-	case 1: // a target drains
+	case 1: // an endpoint drains
 		if n := len(f.Inside.Targets); n > 0 {
 			gone := f.Inside.Targets[rng.IntN(n)]
 			f.Outside.Targets, f.Inside.Targets = without(f.Outside.Targets, gone), without(f.Inside.Targets, gone)
@@ -146,7 +146,7 @@ func with(all []proxy.Target, one proxy.Target) []proxy.Target {
 	return all
 }
 
-// Sort puts targets in the order that agents want.
+// Sort sorts endpoints in the order that agents require.
 func Sort(all []proxy.Target) {
 	slices.SortFunc(all, func(a, b proxy.Target) int { return a.Addr.Compare(b.Addr) })
 }

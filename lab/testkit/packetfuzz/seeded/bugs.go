@@ -1,7 +1,7 @@
 package seeded
 
-// Bugs are mistakes that could have been made, in the order of the programs. They were
-// chosen by reading the programs, not by what the fuzzer finds.
+// Bugs are plausible mistakes, in the order of the programs. They were chosen by reading
+// the programs, not by what the fuzzer finds.
 var Bugs = []Bug{
 	{
 		Name: "gue-length", Target: "balancer", File: "balancer/gue.h",

@@ -1,6 +1,6 @@
-// Package seeded has mistakes that could have been made in the programs of bpf, to see
-// how long the packet fuzzer takes to find each. A bug is a substitution in a copy of the
-// source, which is compiled as the real program is; nothing of it is ever in the product.
+// Package seeded contains plausible mistakes in the programs of bpf, to measure how long
+// the packet fuzzer takes to find each. A bug is a substitution in a copy of the source,
+// which is compiled like the real program; it is never part of the product.
 package seeded
 
 import (
@@ -20,14 +20,14 @@ import (
 // Bug is a mistake in one place.
 type Bug struct {
 	Name   string
-	Target string // of packetfuzz/targets
-	File   string // below bpf
-	What   string // goes wrong
-	// Old is there once, and New in its place.
+	Target string // in packetfuzz/targets
+	File   string // relative to bpf
+	What   string // the effect
+	// Old occurs once, and is replaced with New.
 	Old, New string
 }
 
-// Source gives the file with the bug.
+// Source returns the file with the bug.
 func (b *Bug) Source(root string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(root, "bpf", b.File))
 	if err != nil {
@@ -39,7 +39,7 @@ func (b *Bug) Source(root string) (string, error) {
 	return strings.Replace(string(text), b.Old, b.New, 1), nil
 }
 
-// Build compiles the bug's program in a folder and gives the object.
+// Build compiles the bug's program in a folder and returns the object.
 func (b *Bug) Build(ctx context.Context, dir string) (object string, err error) {
 	root := targets.Root
 	entry, err := targets.ByName(b.Target)
@@ -71,20 +71,20 @@ func (b *Bug) Build(ctx context.Context, dir string) (object string, err error) 
 	return object, nil
 }
 
-// Result is how a bug was found.
+// Result describes how a bug was found.
 type Result struct {
 	Bug     Bug
 	Found   bool
 	Why     string        // the violation
-	Steps   int           // of the shortest case
+	Steps   int           // of the reduced case
 	Packets uint64        // until then
 	Worlds  uint64        // that were set up
-	CPU     time.Duration // of the thread that fuzzes, worlds and corpus included
+	CPU     time.Duration // of the fuzzing thread, including worlds and corpus
 	Clock   time.Duration
 }
 
-// Hunt fuzzes a bug's program until it is found or the limit of processor time is
-// reached. The caller has a thread to itself (packetfuzz.OneCPU).
+// Hunt fuzzes a bug's program until the bug is found or the limit of CPU time is reached.
+// The caller has its own thread (packetfuzz.OneCPU).
 func Hunt(ctx context.Context, b Bug, limit time.Duration, seed uint64) (r Result, err error) {
 	r.Bug = b
 	dir, err := os.MkdirTemp("", "seeded-")

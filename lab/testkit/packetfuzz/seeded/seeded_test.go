@@ -6,7 +6,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/targets"
 )
 
-// Bugs have the places that they are to be put into.
+// Every bug can be applied to its file.
 func TestBugs(t *testing.T) {
 	names := map[string]bool{}
 	for _, b := range Bugs {

@@ -7,7 +7,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// said is an ICMP error that a program makes.
+// said is an ICMP error that a program generates.
 type said int
 
 const (
@@ -16,7 +16,7 @@ const (
 	tooBig
 )
 
-// isNobody says that no host has an address: it may not be told anything.
+// isNobody reports whether no host has an address, so that no answer may be sent to it.
 func isNobody(a *wire.Addr) bool {
 	if a.Is4() {
 		return a[12] == 0 || a[12] == 127 || a[12] >= 224
@@ -24,7 +24,7 @@ func isNobody(a *wire.Addr) bool {
 	return a[0] == 0xff || a.Zero() || *a == wire.Addr{15: 1}
 }
 
-// header writes the IP header of an answer in the frame's place.
+// header writes the IP header of an answer in place of the frame.
 func (m *model) header(e *packetfuzz.Expected, proto byte, payload int, df bool) {
 	v := &m.v
 	b := e.Frame[:14]

@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// begin serves the first packet of a flow.
+// begin handles the first packet of a flow.
 func (m *model) begin() int32 {
 	v := &m.v
 	f := m.asked()
@@ -52,8 +52,8 @@ func allows(f *proxy.Frontend, client *wire.Addr) bool {
 	return len(f.Allow) == 0 || slices.ContainsFunc(f.Allow, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// notOurs is for no service. A SYN past a service raises doubts about an older flow of
-// the same ports.
+// notOurs handles a packet for no service. A SYN that bypasses a service raises doubts
+// about an older flow with the same ports.
 func (m *model) notOurs() int32 {
 	if m.hook.place == leaving || !m.v.Opens() {
 		return untouched
@@ -70,7 +70,7 @@ func (m *model) notOurs() int32 {
 	return untouched
 }
 
-// stray is a segment that opens nothing, of no flow that is known.
+// stray handles a segment that opens nothing, of an unknown flow.
 func (m *model) stray(f *proxy.Frontend) int32 {
 	v := &m.v
 	if v.Resets() || f.Kind == proxy.NodePort || m.config.nodes[v.Dst] {
@@ -80,7 +80,7 @@ func (m *model) stray(f *proxy.Frontend) int32 {
 	return m.answerReset()
 }
 
-// target gives the one that a client gets.
+// target selects an endpoint for a client.
 func (m *model) target(f *proxy.Frontend, c *proxy.Choice) wire.Endpoint {
 	k := clientKey{m.v.Src, m.config.IDs[proxied.KeyOf(f.Key)]}
 	if f.Affinity > 0 {
@@ -97,8 +97,8 @@ func (m *model) target(f *proxy.Frontend, c *proxy.Choice) wire.Endpoint {
 	return e
 }
 
-// choose gives a new flow, to a target and from whom that is to see. nil: the packet
-// ends with a verdict.
+// choose creates a new flow: its endpoint, and the source that this sees. If it returns
+// nil, the packet ends with a verdict.
 func (m *model) choose(f *proxy.Frontend, c *proxy.Choice) (*half, int32) {
 	v := &m.v
 	e := m.target(f, c)
@@ -129,7 +129,7 @@ func (m *model) choose(f *proxy.Frontend, c *proxy.Choice) (*half, int32) {
 	return h, untouched
 }
 
-// mask has a flow come from this node's own address.
+// mask gives a flow this node's own address as source.
 func (m *model) mask(h *half) int32 {
 	w, answer := m.way(&m.v.Src, &h.to.Dst, 1)
 	switch answer {
@@ -148,8 +148,8 @@ func (m *model) mask(h *half) int32 {
 	return untouched
 }
 
-// isOnOneBridge says that a target is behind another port of the bridge that a packet
-// came in by.
+// isOnOneBridge reports whether an endpoint is behind another port of the bridge on which
+// a packet arrived.
 func (m *model) isOnOneBridge(h *half) bool {
 	bridge, ok := m.config.bridges[m.hook.ifindex]
 	if !ok {
@@ -159,7 +159,7 @@ func (m *model) isOnOneBridge(h *half) bool {
 	return answer == packetfuzz.RouteFound && w.ifindex == bridge
 }
 
-// remember enters both halves of a flow.
+// remember stores both halves of a flow.
 func (m *model) remember(h *half) int32 {
 	claimed := h.kind&isMasked == 0 && m.claim(h)
 	for range 64 {
@@ -178,7 +178,7 @@ func (m *model) remember(h *half) int32 {
 	return untouched
 }
 
-// claim enters the target's half, unless another flow looks the same to the target.
+// claim stores the endpoint's half, unless another flow looks the same to the endpoint.
 func (m *model) claim(h *half) bool {
 	key := h.other(m.v.Proto)
 	back := h.turned(&m.v.Tuple)

@@ -11,12 +11,12 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// config is what the agent has told the programs.
+// config is what the agent has written for the programs.
 type config struct {
 	proxied.Frontends
 	nodes map[wire.Addr]bool
 
-	masks     map[uint32][2]wire.Addr // by device, of each family
+	masks     map[uint32][2]wire.Addr // by device and family
 	bridges   map[uint32]uint32
 	macs      map[uint32][6]byte
 	mtus      map[uint32]int
@@ -24,7 +24,7 @@ type config struct {
 	maskCount uint32
 }
 
-// maskOf gives the address that targets behind a device see.
+// maskOf returns the source address for endpoints behind a device.
 func (c *config) maskOf(ifindex uint32, v6 bool) wire.Addr {
 	if a := c.masks[ifindex][family(v6)]; !a.Zero() {
 		return a
@@ -44,7 +44,7 @@ func newReader(o *packetfuzz.Object, live map[string]*ebpf.Map) (r *reader, err 
 	return r, err
 }
 
-// devices reads what the agent has seen of the node's devices.
+// devices reads the agent's data about the node's devices.
 func (r *reader) devices(c *config) error {
 	c.masks, c.bridges, c.macs = map[uint32][2]wire.Addr{}, map[uint32]uint32{}, map[uint32][6]byte{}
 	var k uint32

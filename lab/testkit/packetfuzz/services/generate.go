@@ -9,12 +9,12 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// generator makes packets that could come next: of clients, of targets, and errors
-// about what has been seen.
+// generator creates packets that could come next: from clients and endpoints, and errors
+// about packets of this case.
 type generator struct {
 	target *Target
 	aims   []proxy.Frontend
-	focus  int // of this case: one frontend more often than others
+	focus  int // one frontend that this case uses more often than others
 	keys   []wire.Tuple
 	seen   [16][]byte
 	count  int
@@ -80,7 +80,7 @@ func (g *generator) next(rng *rand.Rand, s *packetfuzz.Step) {
 	}
 }
 
-// one gives one of the aims.
+// one returns one of the aims.
 func (g *generator) one(rng *rand.Rand) int {
 	if g.focus < 0 {
 		g.focus = rng.IntN(len(g.aims))
@@ -96,7 +96,7 @@ func (g *generator) send(s *packetfuzz.Step) {
 	s.Frame = g.frame.Append(s.Frame)
 }
 
-// transport gives the frame something to carry.
+// transport sets the frame's transport.
 func (g *generator) transport(rng *rand.Rand, proto byte) {
 	f := &g.frame
 	if f.Proto = proto; proto == 0 {
@@ -117,7 +117,7 @@ func (g *generator) transport(rng *rand.Rand, proto byte) {
 	}
 }
 
-// placeOf gives a client and where its packets are met.
+// placeOf returns a client and the hook where its packets arrive.
 func (g *generator) placeOf(rng *rand.Rand, v6 bool) (client wire.Addr, hook uint8) {
 	local := locals[family(v6)]
 	switch rng.IntN(8) {
@@ -135,7 +135,7 @@ func (g *generator) placeOf(rng *rand.Rand, v6 bool) (client wire.Addr, hook uin
 	return addr(pick(rng, strangers[family(v6)])), uint8(rng.IntN(8))
 }
 
-// toward is a packet of a client to a service.
+// toward creates a client's packet to a service.
 func (g *generator) toward(rng *rand.Rand, s *packetfuzz.Step) {
 	e, f := &g.aims[g.one(rng)], &g.frame
 	v6 := e.Addr.Is6()
@@ -150,13 +150,13 @@ func (g *generator) toward(rng *rand.Rand, s *packetfuzz.Step) {
 	g.send(s)
 }
 
-// some gives one of the flows' keys.
+// some returns one of the flows' keys.
 func (g *generator) some(rng *rand.Rand) wire.Tuple {
 	g.keys = g.keys[:0]
 	for k := range g.target.model.flows {
 		g.keys = append(g.keys, k)
 	}
-	// A map's order is not the same again.
+	// Iteration over the map would not be reproducible.
 	best := g.keys[0]
 	salt := rng.Uint64() | 1
 	for _, k := range g.keys[1:] {
@@ -175,7 +175,7 @@ func hash(t *wire.Tuple) uint64 {
 	return h ^ h>>29
 }
 
-// known is a packet of a flow, from either end, mostly where it is met.
+// known creates a packet of a flow, from either end, mostly at the hook where it belongs.
 func (g *generator) known(rng *rand.Rand, s *packetfuzz.Step) {
 	k, f := g.some(rng), &g.frame
 	h := g.target.model.flows[k]
@@ -193,7 +193,7 @@ func (g *generator) known(rng *rand.Rand, s *packetfuzz.Step) {
 	g.send(s)
 }
 
-// past is a packet for no service, or one straight to a target.
+// past creates a packet for no service, or one straight to an endpoint.
 func (g *generator) past(rng *rand.Rand, s *packetfuzz.Step) {
 	v6 := rng.IntN(2) == 0
 	f := &g.frame
@@ -201,7 +201,7 @@ func (g *generator) past(rng *rand.Rand, s *packetfuzz.Step) {
 	all := append(append(append([]string{}, locals[family(v6)]...), services[family(v6)]...), strangers[family(v6)]...)
 	f.Dst = addr(pick(rng, all))
 	f.SPort, f.DPort = uint16(1024+rng.IntN(3)), []uint16{8080, uint16(78 + rng.IntN(12))}[rng.IntN(2)]
-	if rng.IntN(2) == 0 && len(g.target.model.flows) > 0 { // as a client that goes past the service
+	if rng.IntN(2) == 0 && len(g.target.model.flows) > 0 { // like a client that bypasses the service
 		k := g.some(rng)
 		f.Src, f.Dst, f.SPort, f.DPort = k.Dst, k.Src, k.DPort, k.SPort
 		s.Hook = uint8(rng.IntN(3))
@@ -214,7 +214,7 @@ func (g *generator) past(rng *rand.Rand, s *packetfuzz.Step) {
 	g.send(s)
 }
 
-// error is an ICMP error about a packet of this case, or about its answer.
+// error creates an ICMP error about a packet of this case, or about its answer.
 func (g *generator) error(rng *rand.Rand, s *packetfuzz.Step) {
 	f := &g.frame
 	about := append([]byte(nil), g.seen[rng.IntN(min(g.count, len(g.seen)))]...)

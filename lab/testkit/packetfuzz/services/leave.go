@@ -7,8 +7,8 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// way gives the kernel's way from an address to another for a packet of so many bytes;
-// 0: it looks at the frame and the device.
+// way returns the kernel's route from an address to another for a packet of this length;
+// 0 means that it uses the frame and the device.
 func (m *model) way(src, dst *wire.Addr, bytes int) (redirection, int32) {
 	v6 := m.v.V6
 	if v6 && (src.StaysOnLink() || dst.StaysOnLink()) {
@@ -65,7 +65,7 @@ func (m *model) rememberFragment(h half) {
 	m.fragments[m.fragmentKey()] = &h
 }
 
-// later is a fragment that is not the first: it gets what that got.
+// later handles a fragment that is not the first: it gets the first one's translation.
 func (m *model) later() int32 {
 	h := m.fragments[m.fragmentKey()]
 	if h == nil || m.now()-h.seen >= 56 {
@@ -117,7 +117,7 @@ func (m *model) leaveStraight(h half, change func()) int32 {
 		}
 		return packetfuzz.ActShot
 	}
-	if cut && v.Fragment && isTransport { // all fragments go where it is cut
+	if cut && v.Fragment && isTransport { // all fragments go where the packet is fragmented
 		h.kind |= isCut
 		m.rememberFragment(h)
 	}
@@ -139,7 +139,7 @@ func (m *model) leaveStraight(h half, change func()) int32 {
 	return packetfuzz.ActRedirect
 }
 
-// leaveInward has the answer to a client of this node come in by the device that leads
+// leaveInward makes the answer to a client on this node arrive on the device of the route
 // to the service.
 func (m *model) leaveInward(e *packetfuzz.Expected, h *half) int32 {
 	w, answer := m.way(&h.to.Dst, &h.to.Src, 1)
@@ -153,7 +153,7 @@ func (m *model) leaveInward(e *packetfuzz.Expected, h *half) int32 {
 	return packetfuzz.ActRedirect
 }
 
-// bounce turns a frame round.
+// bounce turns a frame around.
 func (m *model) bounce(e *packetfuzz.Expected) int32 {
 	copy(e.Frame, m.frame[6:12])
 	copy(e.Frame[6:], m.frame[:6])
@@ -170,7 +170,7 @@ func (m *model) change() *packetfuzz.Expected {
 	return &m.expected
 }
 
-// error is an ICMP error about a packet of a flow, as it was on the wire.
+// error handles an ICMP error about a packet of a flow, as it was on the wire.
 func (m *model) error() int32 {
 	v := &m.v
 	q, ok := v.ReadQuoted(m.frame)
@@ -186,7 +186,7 @@ func (m *model) error() int32 {
 	before := h.to.Turned()
 	before.Proto = q.Proto
 	if v.Src != q.Dst && h.kind&(isMasked|isAnswer) != isMasked {
-		h.to.Src = v.Src // who says it keeps its own address
+		h.to.Src = v.Src // other senders keep their own address
 	}
 	m.count("ERROR")
 	return m.leaveChanged(h, func() { m.translate(&q, before, h.to.Src, h.to.Dst) })

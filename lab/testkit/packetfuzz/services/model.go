@@ -9,13 +9,13 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// place is where a packet is met.
+// place is where a packet is handled.
 type place int
 
 const (
-	outside place = iota // it comes in from the network
-	inside               // it comes in from a pod of this node
-	leaving              // it goes out
+	outside place = iota // it arrives from the network
+	inside               // it arrives from a pod on this node
+	leaving              // it leaves
 )
 
 // hook is a program at a device.
@@ -25,19 +25,19 @@ type hook struct {
 	program string
 	place   place
 	ifindex uint32
-	ingress uint32 // of what is forwarded: by which device it came in
+	ingress uint32 // for forwarded packets: the device on which they arrived
 }
 
 const untouched = int32(packetfuzz.ActUnspec)
 
-// What a flow's half is.
+// Properties of a flow's half.
 const (
 	isAnswer  = 1
-	isMasked  = 2  // the target sees this node's address
+	isMasked  = 2  // the endpoint sees this node's address
 	isOwn     = 4  // the client is this node itself
-	isBridged = 8  // target and client are ports of one bridge
-	isLooped  = 16 // target and client are both this node itself
-	isCut     = 32 // of a fragment: it is too long for the way
+	isBridged = 8  // endpoint and client are ports of one bridge
+	isLooped  = 16 // endpoint and client are both this node itself
+	isCut     = 32 // for fragments: the packet exceeds the MTU of its route
 )
 
 // What has been seen of a flow.
@@ -47,7 +47,7 @@ const (
 	clientFin = 4
 	targetFin = 8
 	reset     = 16
-	doubted   = 32 // a SYN came past the service
+	doubted   = 32 // a SYN bypassed the service
 )
 
 // half is one direction of a flow: what its packets get.
@@ -56,11 +56,11 @@ type half struct {
 	kind       byte
 	fromInside bool
 	state      byte
-	attempt    byte // of a SYN or INIT past the service: its digest
+	attempt    byte // of a SYN or INIT that bypassed the service: its digest
 	seen       uint32
 }
 
-// digest is what is kept of an attempt's number.
+// digest is the stored part of an attempt's number.
 func digest(n uint32) byte {
 	return byte(n) ^ byte(n>>8) ^ byte(n>>16) ^ byte(n>>24)
 }
@@ -79,13 +79,13 @@ type model struct {
 	expected packetfuzz.Expected
 	changed  bool
 	redirect redirection
-	mtu      uint32 // of a way that is too narrow
+	mtu      uint32 // of a route with a small MTU
 	counters map[string]uint64
 
 	flows      map[wire.Tuple]*half
 	affinities map[clientKey]*affinity
 	fragments  map[fragmentKey]*half
-	// connections counts the flows of each service, by its number.
+	// connections counts the flows of each service, by its ID.
 	connections map[uint32]uint64
 }
 
@@ -134,7 +134,7 @@ func (m *model) nextRandom() uint32 {
 	return m.random
 }
 
-// packet gives the verdict on a frame.
+// packet returns the verdict on a frame.
 func (m *model) packet(frame []byte, h *hook) int32 {
 	m.frame, m.hook, m.changed, m.redirect = frame, h, false, redirection{}
 	kind := binary.BigEndian.Uint16(frame[12:])
@@ -158,7 +158,7 @@ func (m *model) packet(frame []byte, h *hook) int32 {
 	return untouched
 }
 
-// keep is how long a flow is remembered, in ticks.
+// keep is the timeout of a flow, in ticks.
 func (h *half) keep(proto byte) uint32 {
 	switch {
 	case proto == wire.UDP && h.state&answered != 0:
@@ -181,7 +181,7 @@ func (h *half) over() bool {
 	return h.state&reset != 0 || h.state&(clientFin|targetFin) == clientFin|targetFin
 }
 
-// find gives the flow of a packet, unless its time is over.
+// find returns the flow of a packet, unless it has expired.
 func (m *model) find(t *wire.Tuple) *half {
 	h := m.flows[*t]
 	if h == nil || m.now()-h.seen >= h.keep(t.Proto) {
@@ -197,7 +197,8 @@ func (h *half) other(proto byte) wire.Tuple {
 	return t
 }
 
-// turned is what packets of the other half get, whose answers have this key.
+// turned returns what packets of the other half get, if packets of this half have the key
+// t.
 func (h *half) turned(t *wire.Tuple) *half {
 	o := *h
 	o.to = t.Turned()
@@ -215,7 +216,7 @@ func (m *model) forget(t *wire.Tuple) {
 	delete(m.flows, *t)
 }
 
-// isPlaceOf says that an entry's packets are changed where this one is met.
+// isPlaceOf reports whether packets of an entry are rewritten at this hook.
 func (m *model) isPlaceOf(kind byte) bool {
 	last := kind&isOwn != 0
 	if kind&isAnswer != 0 {
@@ -244,8 +245,8 @@ func (m *model) transport() int32 {
 	return m.begin()
 }
 
-// isPastAnswer says that a packet answers an attempt past the service. Where its sender
-// accepts that, the flow has ended.
+// isPastAnswer reports whether a packet answers an attempt that bypassed the service. If
+// its sender accepts the attempt, the flow has ended.
 func (m *model) isPastAnswer(h *half) bool {
 	attempt, may, ends := m.v.Answers(m.frame)
 	if h.kind&isAnswer == 0 || h.state&doubted == 0 || !may || h.attempt != digest(attempt) {
@@ -257,7 +258,7 @@ func (m *model) isPastAnswer(h *half) bool {
 	return true
 }
 
-// goesOn says that a packet goes where its flow went before.
+// goesOn reports whether a packet keeps the destination of its flow.
 func (m *model) goesOn(h *half) bool {
 	v := &m.v
 	if h.kind&isAnswer != 0 {
@@ -276,8 +277,8 @@ func (m *model) goesOn(h *half) bool {
 	return v.Proto != wire.UDP || !later || m.isServed(h)
 }
 
-// note notes a packet of a flow, in both halves. It says whether the flow had not been
-// seen for a while.
+// note records a packet of a flow, in both halves. It reports whether the flow had not
+// been seen for a while.
 func (m *model) note(h *half) (later bool) {
 	v := &m.v
 	state := h.state &^ reset
@@ -313,7 +314,7 @@ func (m *model) note(h *half) (later bool) {
 	return later
 }
 
-// asked gives the frontend that a packet asks for.
+// asked returns the frontend that a packet addresses.
 func (m *model) asked() *proxy.Frontend {
 	v := &m.v
 	k := proxied.Key{Endpoint: wire.Endpoint{Addr: v.Dst, Port: v.DPort}, Proto: v.Proto}
@@ -334,7 +335,7 @@ func choiceOf(f *proxy.Frontend, inside bool) *proxy.Choice {
 	return &f.Outside
 }
 
-// isServed says that a flow's target still is one of its service.
+// isServed reports whether a flow's endpoint still belongs to its service.
 func (m *model) isServed(h *half) bool {
 	f := m.asked()
 	if f == nil {

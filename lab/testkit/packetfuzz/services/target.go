@@ -1,8 +1,8 @@
-// Package services fuzzes the programs of bpf/proxy_tc.c: a node's proxy for
-// Services, where packets come in and leave. The real agents (dataplane/proxy and its
-// half for packets) write their configuration; the model (model.go and the files
-// next to it) says what must become of each packet. The programs for devices without
-// Ethernet headers cannot be run on packets at will; they are the same code.
+// Package services fuzzes the programs of bpf/proxy_tc.c: a node's proxy for Services,
+// where packets arrive and leave. The real agents (dataplane/proxy and its packet half)
+// write their configuration; the model (model.go and the files next to it) predicts what
+// happens to each packet. The programs for devices without Ethernet headers cannot be run
+// with arbitrary packets; they have the same code.
 package services
 
 import (
@@ -44,8 +44,8 @@ type Target struct {
 	entries     []proxy.Frontend // as they are now
 	start       uint64
 	changed     bool
-	left        bool // what is remembered is still to be cleared
-	thorough    bool // all is compared, also where nothing is to be remembered
+	left        bool // the state still has to be cleared
+	thorough    bool // compare everything, even if no state is expected
 	cases       uint64
 	generator   generator
 	outcomes    map[string]uint64
@@ -108,7 +108,7 @@ func (t *Target) open(object string) (err error) {
 	return nil
 }
 
-// maps finds what the programs remember.
+// maps finds the programs' state.
 func (t *Target) maps() (err error) {
 	t.flows = packetfuzz.NewHash(t.object.Maps["packet_flows"])
 	t.fragments = packetfuzz.NewHash(t.object.Maps["packet_fragments"])
@@ -128,7 +128,7 @@ func (t *Target) maps() (err error) {
 	return err
 }
 
-// hook lists where frames come in.
+// hook lists the hooks where frames arrive.
 func (t *Target) hook() error {
 	nics, mtus, err := packetfuzz.Devices(macs)
 	if err != nil {
@@ -158,7 +158,7 @@ func (t *Target) hook() error {
 	return nil
 }
 
-// Close ends all.
+// Close closes everything.
 func (t *Target) Close() error {
 	var errs []error
 	if t.agent != nil {
@@ -194,7 +194,7 @@ func (t *Target) Blocks() []packetfuzz.Block { return t.object.Blocks }
 // Outcomes implements packetfuzz.Target.
 func (t *Target) Outcomes() map[string]uint64 { return t.outcomes }
 
-// caseTime is how far apart cases are: nothing of one is left at the next.
+// caseTime is the time between cases: no state of one is left at the next.
 const caseTime = 1 << 50
 
 // Reset implements packetfuzz.Target.
@@ -257,7 +257,7 @@ func (t *Target) Do(s *packetfuzz.Step) error {
 	return err
 }
 
-// judge compares what a program did with what the model says.
+// judge compares what a program did with the model's prediction.
 func (t *Target) judge(frame []byte, h *hook, verdict int32, out []byte) error {
 	m := &t.model
 	want := m.packet(frame, h)
@@ -307,7 +307,7 @@ func (t *Target) Finish() error {
 	return err
 }
 
-// compare compares what is remembered.
+// compare compares the state.
 func (t *Target) compare() error {
 	m := &t.model
 	t.cases++
@@ -327,7 +327,7 @@ func (t *Target) compare() error {
 		{"fragments", t.fragments, len(m.fragments), t.compareFragment},
 		{"affinities", t.affinities, len(m.affinities), t.compareAffinity},
 	} {
-		if table.want == 0 && !all { // a system call costs as much as some packets
+		if table.want == 0 && !all { // a system call costs as much as several packets
 			continue
 		}
 		n, err := table.hash.Drain()
@@ -412,7 +412,7 @@ func (t *Target) compareAffinity(key, value []byte) error {
 	return packetfuzz.Violated("an affinity is remembered that should not: %v to service %d: %+v", client, id, is)
 }
 
-// change has the agent change a frontend, as a number says.
+// change has the agent change a frontend, selected by a number.
 func (t *Target) change(number uint64) error {
 	rng := rand.New(rand.NewPCG(number, 9))
 	if !t.changed {

@@ -27,15 +27,15 @@ import (
 
 // The node of all worlds:
 //
-//	eth0  the network: 10.0.0.11/24, 2001:db8::11/64; the gateway for everything is
-//	      .1, and .12 another node
+//	eth0  the network: 10.0.0.11/24, 2001:db8::11/64; the default gateway is .1, and
+//	      .12 another node
 //	pod0  a pod: 172.16.1.1/24, 2001:db8:16:1::1/64; .2 and .3, whose MAC address is
 //	      not known
 //	br0   a bridge for pods: 172.16.3.1/24, 2001:db8:16:3::1/64, with the ports pb0
 //	      and pb1
 //
-// Pods of the other node are in 172.16.2.0/24, 2001:db8:16:2::/64; what is in
-// 172.18.0.0/16 and fd18::/64 is behind a narrow way, 172.31.0.0/16 and fd31::/64 are
+// Pods of the other node are in 172.16.2.0/24, 2001:db8:16:2::/64; 172.18.0.0/16 and
+// fd18::/64 are behind a route with a small MTU, 172.31.0.0/16 and fd31::/64 are
 // unreachable.
 var macs = map[string][6]byte{
 	"eth0": {2, 0, 0, 0, 0, 11}, "pod0": {2, 0, 0, 0, 1, 1}, "br0": {2, 0, 0, 0, 3, 1}, "pb0": {2, 0, 0, 0, 3, 8}, "pb1": {2, 0, 0, 0, 3, 9},
@@ -85,7 +85,7 @@ func newNet() (*packetfuzz.Net, error) {
 	return n, n.Err()
 }
 
-// agent is the service proxy as a node has it.
+// agent is the service proxy of a node.
 type agent struct {
 	plane  *plane.DataPlane
 	half   *packet.Half
@@ -95,7 +95,7 @@ type agent struct {
 
 func openAgent() (a *agent, err error) {
 	a = &agent{}
-	// Where bridges show the firewall nothing, the agent notes their ports.
+	// If bridges do not pass packets to the firewall, the agent records their ports.
 	if err := netns.WriteSysctl("net.bridge.bridge-nf-call-iptables", "0"); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return a, err
 	}
@@ -139,11 +139,11 @@ func (a *agent) close() (errs []error) {
 	return errs
 }
 
-// private are the maps that the instrumented programs have for themselves.
+// private are the instrumented programs' own maps.
 var private = []string{"packet_flows", "packet_fragments", "packet_counters", "packet_scratch", "affinities", "connections"}
 
-// maxEntries is small, so that a case ends with emptying the maps at little cost; no
-// case has so many.
+// maxEntries is small, so that emptying the maps after a case costs little; no case has
+// so many.
 const maxEntries = 256
 
 func load(object string) (*packetfuzz.Object, map[string]*ebpf.Map, error) {
@@ -211,12 +211,12 @@ func (t *Target) Enter(world uint64) error {
 	return nil
 }
 
-// tell has the agents hold these frontends and no others.
+// tell configures the agents with exactly these frontends.
 func (t *Target) tell(all []proxy.Frontend) error {
 	return t.config.Hold(t.agent.plane, all, t.reader.maps["services"], t.object.Spec.Types)
 }
 
-// frontendOf gives a frontend at random. Few addresses have many ports.
+// frontendOf returns a random frontend. Few addresses have many ports.
 func frontendOf(rng *rand.Rand, v6 bool, i int) (f proxy.Frontend) {
 	f.Kind = pick(rng, []proxy.Kind{proxy.ClusterIP, proxy.ClusterIP, proxy.ExternalIP, proxy.LoadBalancerIP, proxy.NodePort})
 	f.Key = proxy.Key{Addr: netip.MustParseAddr(pick(rng, services[family(v6)])), Port: uint16(80 + i), Protocol: pick(rng, []service.Protocol{service.TCP, service.TCP, service.UDP, service.SCTP})}
@@ -246,7 +246,7 @@ func frontendOf(rng *rand.Rand, v6 bool, i int) (f proxy.Frontend) {
 	return f
 }
 
-// choice gives targets at random, sorted.
+// choice returns random endpoints, sorted.
 func choice(rng *rand.Rand, v6 bool, port uint16) (c proxy.Choice) {
 	c.Empty = pick(rng, []proxy.Empty{proxy.Refused, proxy.Dropped})
 	if rng.IntN(10) == 0 {

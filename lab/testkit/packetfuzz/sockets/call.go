@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// slots is how many sockets a case has at once.
+// slots is the number of concurrent sockets of a case.
 const slots = 6
 
 // System calls, as hooks.
@@ -22,25 +22,25 @@ const (
 	callConnect    = iota
 	callDisconnect // connect to AF_UNSPEC
 	callSend       // sendto an address
-	callReceive    // what a target sends
+	callReceive    // an endpoint sends
 	callPeer       // getpeername
 	callClose
 )
 
 var calls = []string{"connect", "disconnect", "send", "receive", "peer", "close"}
 
-// kind is what a socket is made as.
+// kind is how a socket is created.
 type kind struct{ v6, tcp, pod bool }
 
-// call is what a step says.
+// call is the content of a step.
 type call struct {
 	slot  int
-	kind  kind // of a new socket
-	fresh bool // in another's place
+	kind  kind // for a new socket
+	fresh bool // replaces the slot's socket
 	to    wire.Endpoint
 }
 
-// callSize is how long a step's frame is: a slot, flags, an address and a port.
+// callSize is the length of a step's frame: a slot, flags, an address and a port.
 const callSize = 20
 
 func parseCall(b []byte) (c call) {
@@ -59,10 +59,10 @@ func (c *call) append(b []byte, flags byte) []byte {
 	return binary.BigEndian.AppendUint16(b, c.to.Port)
 }
 
-// unknown is a peer that is the kernel's to choose.
+// unknown is a peer address that the kernel chooses.
 var unknown = wire.Endpoint{Port: 1}
 
-// own is one socket of this process.
+// own is a socket of this process.
 type own struct {
 	fd   int
 	kind kind
@@ -92,7 +92,7 @@ func (t *Target) newSocket(k kind) (s *own, err error) {
 	return s, where.Visit(t.net, open)
 }
 
-// socket gives a slot's socket, a new one where there is none.
+// socket returns a slot's socket, or creates one.
 func (t *Target) socket(c *call) (*own, *state, error) {
 	s := t.own[c.slot]
 	if s != nil && !c.fresh {
@@ -152,14 +152,14 @@ func (t *Target) call(what int, c call) error {
 	return t.peer(s, st)
 }
 
-// disconnect connects a UDP socket to nobody.
+// disconnect dissolves the association of a UDP socket.
 func disconnect(fd int) bool {
 	nobody := [16]byte{} // AF_UNSPEC
 	_, _, errno := unix.RawSyscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&nobody)), unsafe.Sizeof(nobody))
 	return errno == 0
 }
 
-// judge compares what became of an address with what the model says.
+// judge compares what happened to an address with the model's prediction.
 func (t *Target) judge(what string, c *call, want outcome, err error) error {
 	if n := t.spies[1].calls(); n != 1 {
 		return packetfuzz.Violated("%s to %+v: the programs were called %d times (%v)", what, c.to, n, err)
@@ -175,13 +175,13 @@ func (t *Target) judge(what string, c *call, want outcome, err error) error {
 
 func (t *Target) connect(c *call, s *own, st *state) error {
 	if s.kind.tcp && s.used {
-		return nil // the kernel refuses it before the programs
+		return nil // the kernel rejects it before the programs
 	}
 	err := unix.Connect(s.fd, sockaddr(c.to, s.kind.v6))
 	if t.spies[0].calls() == 0 && err != nil {
-		return nil // likewise
+		return nil // the same
 	}
-	c.to = t.spies[0].endpoint() // the kernel may have put in another
+	c.to = t.spies[0].endpoint() // the kernel may have changed it
 	want := t.model.connect(st, c.to)
 	s.used = true
 	if err := t.judge("connect", c, want, err); err != nil {
@@ -189,7 +189,7 @@ func (t *Target) connect(c *call, s *own, st *state) error {
 	}
 	if err == nil || errors.Is(err, unix.EINPROGRESS) {
 		if st.peer = want.to; want.to.Addr.Zero() || want.to.Addr == proxied.AnyOf(true) {
-			st.peer = unknown // the kernel takes an address of its own
+			st.peer = unknown // the kernel uses its own address
 		}
 		if s.kind.tcp {
 			t.accepted++
@@ -200,7 +200,7 @@ func (t *Target) connect(c *call, s *own, st *state) error {
 	return t.compareOrigin(s, st)
 }
 
-// compareOrigin compares what is remembered of a connected socket.
+// compareOrigin compares the stored origin of a connected socket.
 func (t *Target) compareOrigin(s *own, st *state) error {
 	b, err := t.object.Maps["origins"].LookupBytes(uint32(s.fd))
 	if err != nil {
@@ -232,21 +232,22 @@ func (t *Target) send(c *call, s *own, st *state) error {
 	}
 	err := unix.Sendto(s.fd, []byte("fairlead"), 0, sockaddr(c.to, s.kind.v6))
 	if t.spies[0].calls() == 0 {
-		return nil // the kernel refuses it before, or it was connected to just this address
+		return nil // the kernel rejects it before, or it was connected to exactly this address
 	}
-	c.to = t.spies[0].endpoint() // the kernel may have put in another
+	c.to = t.spies[0].endpoint() // the kernel may have changed it
 	want := t.model.toward(st, c.to, false)
 	if !want.refused && err != nil {
-		err = nil // no way: the kernel's business
+		err = nil // no route: up to the kernel
 	}
 	return t.judge("send", c, want, err)
 }
 
-// receive has a target send something to a socket, and the socket see who it was.
+// receive has an endpoint send something to a socket, and checks the sender that the
+// socket sees.
 func (t *Target) receive(c *call, s *own, st *state) error {
 	from := c.to
 	if st.peer != (wire.Endpoint{}) {
-		from = st.peer // from others it hears nothing
+		from = st.peer // it receives nothing from others
 	} else if len(st.targets) > 0 && c.to.Port%2 == 0 {
 		from = st.targets[int(c.to.Port)%len(st.targets)]
 	}
@@ -261,7 +262,7 @@ func (t *Target) receive(c *call, s *own, st *state) error {
 	var b [64]byte
 	_, who, err := unix.Recvfrom(s.fd, b[:], 0)
 	if err != nil {
-		return nil // it was not for this socket, or there was an error to be told first
+		return nil // it was not for this socket, or an error had to be returned first
 	}
 	t.model.counts["received"]++
 	got, want := endpoint(who), t.model.seen(st, from)
@@ -271,7 +272,7 @@ func (t *Target) receive(c *call, s *own, st *state) error {
 	return nil
 }
 
-// reachedAt gives where targets reach a socket.
+// reachedAt returns where endpoints reach a socket.
 func (t *Target) reachedAt(s *own, v4 bool) (e wire.Endpoint, ok bool) {
 	name, err := unix.Getsockname(s.fd)
 	if err != nil {
@@ -294,7 +295,7 @@ func endpoint(a unix.Sockaddr) wire.Endpoint {
 	return wire.Endpoint{}
 }
 
-// peer asks a socket whom it is connected to.
+// peer queries the peer of a socket.
 func (t *Target) peer(s *own, st *state) error {
 	name, err := unix.Getpeername(s.fd)
 	if err != nil || st.peer == unknown {
@@ -329,7 +330,7 @@ func (t *Target) Next(rng *rand.Rand, s *packetfuzz.Step) {
 	t.earlier = append(t.earlier, [callSize]byte(s.Frame))
 }
 
-// one gives one of the world's frontends, some of them more often in this case.
+// one returns one of the world's frontends; this case uses some of them more often.
 func (t *Target) one(rng *rand.Rand) int {
 	if t.fresh {
 		t.focus, t.fresh = [2]int{rng.IntN(len(t.world)), rng.IntN(len(t.world))}, false
@@ -340,7 +341,7 @@ func (t *Target) one(rng *rand.Rand) int {
 	return rng.IntN(len(t.world))
 }
 
-// some gives an address that could be connected to.
+// some returns an address that could be connected to.
 func (t *Target) some(rng *rand.Rand) (e wire.Endpoint) {
 	v6 := rng.IntN(2) == 0
 	switch rng.IntN(8) {

@@ -7,7 +7,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// client is who affinities and senders are remembered for.
+// client identifies whose affinities and senders are stored.
 type client struct {
 	cookie uint64
 	kind   byte
@@ -25,32 +25,32 @@ type chosen struct {
 	used   uint64
 }
 
-// sentKey is a target that an unconnected socket has sent to.
+// sentKey is an endpoint that an unconnected socket has sent to.
 type sentKey struct {
 	cookie uint64
 	target wire.Endpoint
 }
 
-// origin is what a connected socket has asked for.
+// origin is the address that a connected socket has requested.
 type origin struct {
-	service       proxied.Key // as it is held
+	service       proxied.Key // its key in the map
 	asked, target wire.Endpoint
 }
 
-// state is one socket as the model has it.
+// state is one socket in the model.
 type state struct {
 	cookie  uint64
 	proto   byte
 	pod     bool          // in the pod's namespace
-	peer    wire.Endpoint // it is connected to; no address: to nobody
+	peer    wire.Endpoint // connected peer; no address if unconnected
 	origin  *origin
-	targets []wire.Endpoint // it has sent to, for the generator
+	targets []wire.Endpoint // destinations so far, for the generator
 }
 
 // outcome is what a program must do.
 type outcome struct {
 	refused bool
-	to      wire.Endpoint // where it goes
+	to      wire.Endpoint // its destination
 }
 
 // model is what the programs must do.
@@ -74,7 +74,7 @@ func (m *model) nextRandom() uint32 {
 	return m.random
 }
 
-// meansThisHost: each namespace has a host of its own.
+// meansThisHost reports whether an address means a namespace's own host.
 func meansThisHost(a *wire.Addr) bool {
 	if a.Is4() {
 		return a[12] == 127 || a[12]|a[13]|a[14]|a[15] == 0
@@ -82,7 +82,7 @@ func meansThisHost(a *wire.Addr) bool {
 	return a.Zero() || *a == wire.Addr{15: 1}
 }
 
-// asked gives the frontend that a socket asks for, and the key that it is held by.
+// asked returns the frontend that a socket addresses, and its key in the map.
 func (m *model) asked(s *state, to wire.Endpoint) (*proxy.Frontend, proxied.Key) {
 	k := proxied.Key{Endpoint: to, Proto: s.proto}
 	any := proxied.Key{Endpoint: wire.Endpoint{Addr: proxied.AnyOf(to.Addr.Is4()), Port: to.Port}, Proto: s.proto}
@@ -101,7 +101,7 @@ func (m *model) asked(s *state, to wire.Endpoint) (*proxy.Frontend, proxied.Key)
 	return nil, k
 }
 
-// recall gives the target that a client had, if that is not too long ago.
+// recall returns a client's previous endpoint, if it is recent enough.
 func (m *model) recall(of map[client]*chosen, who client, seconds uint64, targets ...[]proxy.Target) *chosen {
 	had := of[who]
 	if had == nil || m.ns-had.used >= seconds*1_000_000_000 {
@@ -116,7 +116,7 @@ func (m *model) recall(of map[client]*chosen, who client, seconds uint64, target
 	return nil
 }
 
-// choose gives a target of a frontend that has some.
+// choose selects an endpoint of a frontend that has some.
 func (m *model) choose(f *proxy.Frontend, who client) wire.Endpoint {
 	seconds := uint64(f.Affinity.Seconds())
 	if seconds > 0 {
@@ -132,11 +132,11 @@ func (m *model) choose(f *proxy.Frontend, who client) wire.Endpoint {
 	return e
 }
 
-// toward is a socket that connects or sends.
+// toward handles a socket that connects or sends.
 func (m *model) toward(s *state, to wire.Endpoint, connects bool) outcome {
 	f, key := m.asked(s, to)
 	same := outcome{to: to}
-	if f == nil || len(f.Allow) > 0 || f.Closed { // those with ranges are for packets
+	if f == nil || len(f.Allow) > 0 || f.Closed { // frontends with source ranges are left to the packet programs
 		m.counts["untouched"]++
 		return same
 	}
@@ -173,8 +173,8 @@ func (m *model) cookieOf(s *state) uint64 {
 	return m.cookies[0]
 }
 
-// sender gives the target that a socket has sent to before, which it keeps for two
-// minutes, also where that takes no new flows.
+// sender returns the endpoint that a socket has sent to before. The socket keeps it for
+// two minutes, even if the endpoint takes no new flows.
 func (m *model) sender(who client, f *proxy.Frontend, connects bool) *chosen {
 	if connects {
 		return nil
@@ -182,13 +182,13 @@ func (m *model) sender(who client, f *proxy.Frontend, connects bool) *chosen {
 	return m.recall(m.senders, who, 120, f.Inside.Targets, f.Inside.Keeps)
 }
 
-// connect is a socket that connects.
+// connect handles a socket that connects.
 func (m *model) connect(s *state, to wire.Endpoint) outcome {
 	s.origin = nil
 	return m.toward(s, to, true)
 }
 
-// seen gives whom a socket sees where the kernel has an address.
+// seen returns the peer that a socket sees for the kernel's address.
 func (m *model) seen(s *state, from wire.Endpoint) wire.Endpoint {
 	if s.origin != nil && s.origin.target == from {
 		return s.origin.asked

@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// spy sees an address as the programs get it, where it is attached before them, or as
+// spy records an address as the programs get it, if it is attached before them, or as
 // they leave it.
 type spy struct {
 	memory []byte
@@ -22,7 +22,7 @@ type spy struct {
 // What a spy writes: how often it was called, and the address.
 const (
 	spyCalls  = 0
-	spyAddr   = 4 // 16 bytes, of IPv4 the first four
+	spyAddr   = 4 // 16 bytes, for IPv4 the first four
 	spyPort   = 20
 	spyFamily = 24 // 4 or 6
 	spySize   = 28
@@ -83,10 +83,10 @@ func newSpy(cgroup string) (*spy, error) {
 
 func (s *spy) reset() { clear(s.memory) }
 
-// calls is how often an address was let through or refused since reset.
+// calls is how often an address was passed or rejected since reset.
 func (s *spy) calls() uint32 { return binary.NativeEndian.Uint32(s.memory[spyCalls:]) }
 
-// endpoint is the last.
+// endpoint is the last address.
 func (s *spy) endpoint() (e wire.Endpoint) {
 	e.Port = binary.BigEndian.Uint16(s.memory[spyPort:])
 	if s.memory[spyFamily] == 6 {

@@ -1,8 +1,8 @@
-// Package sockets fuzzes the programs of bpf/proxy.c: what sockets of a node connect and
-// send to, and whom they see. The kernel runs such programs for real sockets alone: so
-// that is what steps do. The real agent (dataplane/proxy) writes the configuration.
+// Package sockets fuzzes the programs of bpf/proxy.c: what sockets on a node connect and
+// send to, and which peers they see. The kernel runs such programs only for real sockets,
+// so steps use real sockets. The real agent (dataplane/proxy) writes the configuration.
 //
-// A step's frame is a Call, and its hook which system call it is.
+// A step's frame is a call, and its hook is the system call.
 package sockets
 
 import (
@@ -28,8 +28,8 @@ type Target struct {
 	live      map[string]*ebpf.Map
 	object    *packetfuzz.Object
 	links     []link.Link
-	spies     [2]*spy               // before and behind the programs
-	peers     map[wire.Endpoint]int // UDP sockets of targets
+	spies     [2]*spy               // before and after the programs
+	peers     map[wire.Endpoint]int // UDP sockets of endpoints
 	listeners []int
 	accepted  int
 
@@ -46,8 +46,8 @@ type Target struct {
 	entries  []proxy.Frontend // as they are now
 	start    uint64
 	changed  bool
-	focus    [2]int           // frontends that this case has more often than others
-	fresh    bool             // they are to be chosen
+	focus    [2]int           // frontends that this case uses more often than others
+	fresh    bool             // focus must be selected
 	earlier  [][callSize]byte // calls of this case
 	outcomes map[string]uint64
 }
@@ -61,7 +61,7 @@ func New(object string) (*Target, error) {
 	return t, nil
 }
 
-// private are the maps that the instrumented programs have for themselves.
+// private are the instrumented programs' own maps.
 var private = []string{"affinities", "senders", "sent", "origins", "connections"}
 
 func (t *Target) open(object string) (err error) {
@@ -151,7 +151,7 @@ func (t *Target) maps() (err error) {
 	return err
 }
 
-// attach makes this process a client, at a cgroup with the programs and spies behind
+// attach makes this process a client, in a cgroup with the programs and with spies around
 // them.
 func (t *Target) attach() (err error) {
 	folder := t.agent.clients.Name()
@@ -171,7 +171,7 @@ func (t *Target) attach() (err error) {
 	return testkit.JoinCgroup(folder)
 }
 
-// Close ends all.
+// Close closes everything.
 func (t *Target) Close() error {
 	for i := range t.own {
 		t.end(i)
@@ -226,7 +226,7 @@ func (t *Target) Blocks() []packetfuzz.Block { return t.object.Blocks }
 // Outcomes implements packetfuzz.Target.
 func (t *Target) Outcomes() map[string]uint64 { return t.outcomes }
 
-// caseTime is how far apart cases are: nothing of one is left at the next.
+// caseTime is the time between cases: no state of one is left at the next.
 const caseTime = 1 << 50
 
 // Reset implements packetfuzz.Target.
@@ -264,7 +264,7 @@ func (t *Target) Reset() error {
 	return nil
 }
 
-// accept ends the connections that targets have, whose clients are gone.
+// accept closes the endpoints' connections whose clients are gone.
 func (t *Target) accept() {
 	for _, l := range t.listeners {
 		for {
@@ -362,7 +362,7 @@ func (t *Target) compareClients(what string, h *packetfuzz.Hash, want map[client
 	return nil
 }
 
-// change has the agent change a frontend, as a number says.
+// change has the agent change a frontend, selected by a number.
 func (t *Target) change(number uint64) error {
 	rng := rand.New(rand.NewPCG(number, 9))
 	if !t.changed {

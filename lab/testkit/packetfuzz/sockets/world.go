@@ -21,9 +21,9 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// The node of all worlds has all targets itself: what is sent to them arrives. eth0 is
-// 10.0.0.11/24, 2001:db8::11/64, with a gateway for everything, where nothing answers.
-// A pod has its own namespace with the same device.
+// The node of all worlds has all endpoints itself: packets to them arrive. eth0 is
+// 10.0.0.11/24, 2001:db8::11/64, with a default gateway that does not answer. A pod has
+// its own namespace with the same device.
 
 func addr(text string) wire.Addr { return netip.MustParseAddr(text).As16() }
 
@@ -69,7 +69,7 @@ func wired(name string, addrs ...string) (*packetfuzz.Net, error) {
 	return n, n.Err()
 }
 
-// agent is the service proxy for sockets as a node has it, at a cgroup where nobody is.
+// agent is the socket part of a node's service proxy, at an empty cgroup.
 type agent struct {
 	plane   *plane.DataPlane
 	root    string // of cgroups
@@ -117,7 +117,7 @@ func (a *agent) close() (errs []error) {
 	return errs
 }
 
-// listen opens sockets of targets, before this process is one of the clients.
+// listen opens the sockets of endpoints, before this process becomes one of the clients.
 func (t *Target) listen() error {
 	for f := range 2 {
 		for _, a := range targets[f] {
@@ -173,7 +173,7 @@ func (t *Target) Enter(world uint64) error {
 	return t.tell(t.world)
 }
 
-// tell has the agent hold these frontends and no others.
+// tell configures the agent with exactly these frontends.
 func (t *Target) tell(all []proxy.Frontend) error {
 	return t.model.Hold(t.agent.plane, all, t.live["services"], t.object.Spec.Types)
 }
@@ -187,7 +187,7 @@ func family(v6 bool) int {
 	return 0
 }
 
-// frontendOf gives a frontend at random.
+// frontendOf returns a random frontend.
 func frontendOf(rng *rand.Rand, v6 bool, i int) (f proxy.Frontend) {
 	f.Kind = pick(rng, []proxy.Kind{proxy.ClusterIP, proxy.ClusterIP, proxy.LoadBalancerIP, proxy.NodePort})
 	f.Key = proxy.Key{Addr: netip.MustParseAddr(pick(rng, services[family(v6)])), Port: uint16(80 + i), Protocol: pick(rng, []service.Protocol{service.TCP, service.UDP, service.UDP, service.SCTP})}
@@ -210,7 +210,7 @@ func frontendOf(rng *rand.Rand, v6 bool, i int) (f proxy.Frontend) {
 	return f
 }
 
-// choice gives targets at random, sorted.
+// choice returns random endpoints, sorted.
 func choice(rng *rand.Rand, v6 bool) (c proxy.Choice) {
 	c.Empty = pick(rng, []proxy.Empty{proxy.Refused, proxy.Dropped})
 	if rng.IntN(10) == 0 {

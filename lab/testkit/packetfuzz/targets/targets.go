@@ -1,5 +1,5 @@
-// Package targets lists what is fuzzed: all programs of bpf, by the file that they are
-// in. A new target is entered here and nowhere else.
+// Package targets lists what is fuzzed: all programs of bpf, by file. Add a new target
+// here and nowhere else.
 package targets
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/vdn"
 )
 
-// Target is one that is open.
+// Target is an open target.
 type Target interface {
 	packetfuzz.Target
 	Close() error
@@ -27,12 +27,12 @@ type Target interface {
 // Entry is a target that can be opened.
 type Entry struct {
 	Name string
-	// Source is the programs' file of C, and Object what it is compiled to, from the
+	// Source is the programs' C file, and Object the compiled file, relative to the
 	// module's root.
 	Source, Object string
-	// Open opens it, for an object of these programs or of such as have bugs. The
-	// caller's goroutine keeps its thread to itself (packetfuzz.OneCPU): that is in
-	// another network namespace afterwards.
+	// Open opens it, with an object of these programs, possibly with bugs. The caller's
+	// goroutine must have its own thread (packetfuzz.OneCPU), which is in another network
+	// namespace afterwards.
 	Open func(object string) (Target, error)
 }
 
@@ -49,7 +49,7 @@ func open[T Target](f func(string) (T, error)) func(string) (Target, error) {
 	return func(object string) (Target, error) { return f(object) }
 }
 
-// ByName finds one.
+// ByName returns a target by its name.
 func ByName(name string) (Entry, error) {
 	for _, e := range All {
 		if e.Name == name {
@@ -59,7 +59,7 @@ func ByName(name string) (Entry, error) {
 	return Entry{}, fmt.Errorf("no target %q: want one of %v", name, Names())
 }
 
-// Names are those of all targets.
+// Names returns the names of all targets.
 func Names() (names []string) {
 	for _, e := range All {
 		names = append(names, e.Name)
@@ -67,14 +67,14 @@ func Names() (names []string) {
 	return names
 }
 
-// Root is the module's folder, where programs and what is kept of them are: that of
-// when this was compiled, unless it is set to another.
+// Root is the module's folder, with the programs and the fuzzer's data: the folder at
+// compile time, unless it is set to another.
 var Root = func() string {
 	_, file, _, _ := runtime.Caller(0)
 	return filepath.Join(filepath.Dir(file), "../../../..")
 }()
 
-// Data is the folder of what is kept of a target: corpus and cases.
+// Data is the folder of stored corpora and cases.
 func Data() string { return filepath.Join(Root, "lab/testkit/packetfuzz/testdata") }
 
 // Corpus is a target's corpus.
@@ -83,8 +83,8 @@ func (e Entry) Corpus() string { return filepath.Join(Data(), "corpus", e.Name+"
 // Cases is the folder of a target's cases that once violated its model.
 func (e Entry) Cases() string { return filepath.Join(Data(), "cases", e.Name) }
 
-// Keep stores the case of a failure where TestPackets runs it from then on, and gives the
-// file's name.
+// Keep stores the case of a failure where TestPackets runs it from then on, and returns
+// the file's name.
 func (e Entry) Keep(f *packetfuzz.Failure, hooks []string) (path string, err error) {
 	text := f.Case.Text(hooks)
 	sum := fnv.New32a()
@@ -97,7 +97,7 @@ func (e Entry) Keep(f *packetfuzz.Failure, hooks []string) (path string, err err
 	return path, os.WriteFile(path, []byte(why+"\n"+text), 0o644)
 }
 
-// Stored reads the cases of a target, by the names of their files.
+// Stored reads the cases of a target, by file name.
 func (e Entry) Stored(hooks []string) (map[string]*packetfuzz.Case, error) {
 	files, err := filepath.Glob(filepath.Join(e.Cases(), "*.txt"))
 	if err != nil {

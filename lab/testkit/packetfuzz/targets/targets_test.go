@@ -45,8 +45,8 @@ func want(t *testing.T, e Entry, target Target, err error) {
 	}
 }
 
-// Whatever the agents hold, the programs do to packets what models say: in cases that
-// once violated a model, in the corpus, and in the same new packets in every run.
+// Whatever the agents program, the programs do to packets what models predict: in cases
+// that once violated a model, in the corpus, and in the same new packets in every run.
 func TestPackets(t *testing.T) {
 	for _, e := range All {
 		t.Run(e.Name, func(t *testing.T) {
@@ -71,7 +71,7 @@ func replayCases(t *testing.T, e Entry, target Target) {
 	}
 }
 
-// replayCorpus also sees that the corpus still reaches most of each program.
+// replayCorpus also checks that the corpus still reaches most of each program.
 func replayCorpus(t *testing.T, e Entry, target Target) {
 	t.Helper()
 	corpus, err := packetfuzz.LoadCorpus(e.Corpus(), target.Hooks())
@@ -103,7 +103,7 @@ func fuzz(t *testing.T, e Entry, target Target, l packetfuzz.Limits) {
 	want(t, e, target, err)
 }
 
-// fuzzFor fuzzes a target for as long as scripts/fuzzrun says, from another seed each
+// fuzzFor fuzzes a target for the time that scripts/fuzzrun sets, from another seed each
 // time.
 func fuzzFor(t *testing.T, name string) {
 	text := os.Getenv("FAIRLEAD_FUZZ_TIME")

@@ -9,10 +9,10 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/packetfuzz/wire"
 )
 
-// generator makes packets that could come next: of pods, to pods, and by the uplink.
+// generator creates packets that could come next: from pods, to pods, and at the uplink.
 type generator struct {
 	target *Target
-	others [2][]netip.Addr // that may be in a slice, or not, by family
+	others [2][]netip.Addr // some are in a slice, some not, by family
 	seen   [16][]byte
 	count  int
 	frame  wire.Frame
@@ -101,8 +101,8 @@ func (g *generator) next(rng *rand.Rand, s *packetfuzz.Step) {
 	}
 }
 
-// origin says whose socket a frame is and whether it has been seen at its pod's device:
-// most often as it is.
+// origin sets whose socket sent a frame and whether it has passed its pod's device: most
+// often as in reality.
 func (g *generator) origin(rng *rand.Rand, s *packetfuzz.Step, h *hook) {
 	sender, stamped := uint64(0), uint64(0)
 	if h.pod == nil && rng.IntN(4) == 0 {
@@ -118,7 +118,7 @@ func (g *generator) origin(rng *rand.Rand, s *packetfuzz.Step, h *hook) {
 	s.Arg = s.Arg&0xffffffff | sender<<32 | stamped<<34
 }
 
-// other gives any address of a family.
+// other returns any address of a family.
 func (g *generator) other(rng *rand.Rand, v6 bool) netip.Addr {
 	if v6 {
 		return pick(rng, g.others[1])
@@ -126,7 +126,7 @@ func (g *generator) other(rng *rand.Rand, v6 bool) netip.Addr {
 	return pick(rng, g.others[0])
 }
 
-// own gives an address of a pod, if it has one of the family.
+// own returns an address of a pod, if it has one of the family.
 func (g *generator) own(rng *rand.Rand, p *pod, v6 bool) netip.Addr {
 	for range 4 {
 		if a := pick(rng, p.addrs); a.Is6() == v6 {
@@ -136,7 +136,7 @@ func (g *generator) own(rng *rand.Rand, p *pod, v6 bool) netip.Addr {
 	return g.other(rng, v6)
 }
 
-// ends chooses who sends and who receives: most often the pod.
+// ends chooses sender and receiver: most often the pod.
 func (g *generator) ends(rng *rand.Rand, h *hook, p *pod, v6 bool) {
 	f := &g.frame
 	src, dst := g.own(rng, p, v6), g.other(rng, v6)
@@ -194,7 +194,7 @@ func (g *generator) arp(rng *rand.Rand, b []byte, p *pod) []byte {
 	b = append(append(b, mac[:]...), sender[:]...)
 	b = append(append(b, other[:]...), target[:]...)
 	if rng.IntN(2) == 0 {
-		b = append(b, make([]byte, 18)...) // to the least length of a frame
+		b = append(b, make([]byte, 18)...) // to the minimum length of a frame
 	}
 	if rng.IntN(12) == 0 {
 		b[14+rng.IntN(8)] ^= 1 << rng.IntN(8)
@@ -202,7 +202,7 @@ func (g *generator) arp(rng *rand.Rand, b []byte, p *pod) []byte {
 	return b
 }
 
-// discovery is a message of neighbour discovery.
+// discovery creates a neighbor discovery message.
 func (g *generator) discovery(rng *rand.Rand, s *packetfuzz.Step, p *pod) {
 	f := &g.frame
 	f.V6, f.TTL, f.Proto = true, 255, wire.ICMPv6
@@ -227,12 +227,12 @@ func (g *generator) discovery(rng *rand.Rand, s *packetfuzz.Step, p *pod) {
 		f.Extensions = wire.RandomExtensions(rng)
 	}
 	s.Frame = f.Append(s.Frame)
-	if rng.IntN(16) == 0 { // the header's length says something else
+	if rng.IntN(16) == 0 { // a wrong length in the header
 		s.Frame[18+rng.IntN(2)] ^= 1 << rng.IntN(8)
 	}
 }
 
-// report is one of MLD.
+// report creates an MLD report.
 func (g *generator) report(rng *rand.Rand, s *packetfuzz.Step, p *pod) {
 	f := &g.frame
 	f.V6, f.TTL, f.Proto = true, 1, wire.ICMPv6
@@ -258,7 +258,7 @@ func (g *generator) report(rng *rand.Rand, s *packetfuzz.Step, p *pod) {
 	s.Frame = f.Append(s.Frame)
 }
 
-// error is an ICMP error about a packet of this case, from anybody.
+// error creates an ICMP error about a packet of this case, from any sender.
 func (g *generator) error(rng *rand.Rand, s *packetfuzz.Step, h *hook, p *pod) {
 	f := &g.frame
 	about := append([]byte(nil), g.seen[rng.IntN(min(g.count, len(g.seen)))]...)

@@ -18,8 +18,7 @@ const (
 
 const major = 0xfa1e // of HTB
 
-// reason is why a packet is dropped: the C name behind VDN_REASON_; empty for what
-// passes.
+// reason is why a packet is dropped: the C name after VDN_REASON_; empty if it passes.
 type reason = string
 
 const (
@@ -29,24 +28,24 @@ const (
 	outside  reason = "OUTSIDE"
 	spoofed  reason = "SPOOFED"
 
-	// At uplinks, for frames that came past the programs at their pod's device.
+	// At uplinks, for frames that bypassed the programs at their pod's device.
 	bypassed  reason = "BYPASSED"
 	unstamped reason = "UNSTAMPED"
 )
 
-// stamp says in skb->tc_index that a frame has passed its pod's device.
+// stamp in skb->tc_index means that a frame has passed its pod's device.
 const stamp = 0xfa1e
 
-// pod is who a pod is.
+// pod is the identity of a pod.
 type pod struct {
 	name  string
 	slice uint16
 	mac   [6]byte
 	addrs []netip.Addr
-	// macvlan pods get others' broadcast past the uplink.
+	// macvlan pods get other pods' broadcast past the uplink.
 	macvlan bool
 
-	rate     uint64 // bit/s, each way
+	rate     uint64 // bit/s, in each direction
 	until    [2]uint64
 	counters [2]map[string]uint64
 }
@@ -56,15 +55,15 @@ const (
 	receives = 1
 )
 
-// frame is what a program gets in addition to its bytes.
+// frame is the input of a program.
 type frame struct {
 	bytes    []byte
 	priority uint32
 	tcIndex  uint32
-	sender   *pod // whose socket it is, nil: the node's
+	sender   *pod // owner of its socket; nil means the node
 }
 
-// refusedKey is who was refused at an uplink, and why.
+// refusedKey is who was rejected at an uplink, and why.
 type refusedKey struct {
 	slice uint16
 	why   reason
@@ -79,7 +78,7 @@ type model struct {
 	tcIndex  uint32
 }
 
-// owner gives the slice that an address is of, nil for none.
+// owner returns the slice of an address, or nil.
 func (m *model) owner(a netip.Addr) (s *plan.Slice) {
 	most := -1
 	for i := range m.slices {
@@ -110,7 +109,7 @@ func names(s *plan.Slice, id uint16) bool {
 	return false
 }
 
-// mayTalk says whether a slice may talk to an address, and be talked to by it.
+// mayTalk returns whether a slice may communicate with an address in both directions.
 func (m *model) mayTalk(id uint16, a netip.Addr) reason {
 	s, o := m.slice(id), m.owner(a)
 	switch {
@@ -147,13 +146,13 @@ func (p *pod) has(a netip.Addr) bool {
 	return false
 }
 
-// madeOfMAC is the link-local address of the pod's device.
+// madeOfMAC reports whether an address is the link-local address of the pod's device.
 func (p *pod) madeOfMAC(a netip.Addr) bool {
 	b := [16]byte{0xfe, 0x80, 8: p.mac[0] ^ 2, p.mac[1], p.mac[2], 0xff, 0xfe, p.mac[3], p.mac[4], p.mac[5]}
 	return a == netip.AddrFrom16(b)
 }
 
-// atPod gives the verdict at a pod's device.
+// atPod returns the verdict at a pod's device.
 func (m *model) atPod(p *pod, way int, f *frame) int32 {
 	m.priority, m.tcIndex = f.priority, f.tcIndex
 	why := fine
@@ -164,7 +163,7 @@ func (m *model) atPod(p *pod, way int, f *frame) int32 {
 		why = spoofed
 		m.refused[refusedKey{p.slice, bypassed}]++
 	default:
-		if p.macvlan && f.tcIndex != stamp { // something at the uplink takes stamps away
+		if p.macvlan && f.tcIndex != stamp { // something at the uplink removes stamps
 			m.refused[refusedKey{p.slice, unstamped}]++
 		}
 		why = m.receive(p, f.bytes)
@@ -189,7 +188,7 @@ func (m *model) atPod(p *pod, way int, f *frame) int32 {
 
 func kindOf(frame []byte) uint16 { return binary.BigEndian.Uint16(frame[12:]) }
 
-// send is what a pod may send.
+// send checks what a pod may send.
 func (m *model) send(p *pod, frame []byte) reason {
 	if [6]byte(frame[6:]) != p.mac {
 		return spoofed
@@ -213,7 +212,8 @@ func isPlainARP(b []byte) bool {
 	return len(b) >= 28 && [6]byte(b) == [6]byte{0, 1, 8, 0, 6, 4}
 }
 
-// sendARP: it says nothing of others, and asks for whom it may talk to.
+// sendARP checks that a pod claims only its own addresses, and queries only those that it
+// may communicate with.
 func (m *model) sendARP(p *pod, b []byte) reason {
 	if !isPlainARP(b) || [6]byte(b[8:]) != p.mac {
 		return spoofed
@@ -224,12 +224,13 @@ func (m *model) sendARP(p *pod, b []byte) reason {
 	return m.mayTalk(p.slice, address(b[24:28]))
 }
 
-// isNeighbourDiscovery says so of an IPv6 packet; there may be no more than its type.
+// isNeighbourDiscovery reports whether an IPv6 packet is neighbor discovery; only its
+// type needs to be present.
 func isNeighbourDiscovery(b []byte) bool {
 	return b[6] == wire.ICMPv6 && b[7] == 255 && len(b) > 40 && b[40] >= 133 && b[40] <= 137
 }
 
-// isReport says so of a report of MLD version 2.
+// isReport reports whether it is an MLD version 2 report.
 func isReport(b []byte) bool {
 	return b[6] == wire.HopOpts && b[7] == 1 && address(b[24:40]) == netip.MustParseAddr("ff02::16") &&
 		len(b) >= 49 && b[40] == wire.ICMPv6 && b[41] == 0 && b[48] == 143
@@ -244,7 +245,7 @@ func (m *model) send6(p *pod, b []byte) reason {
 	case dst.Is4In6():
 		return outside
 	case b[7] == 255 && (b[6] == wire.HopOpts || b[6] == wire.Routing || b[6] == wire.Fragment || b[6] == wire.DstOpts):
-		return spoofed // it could hide neighbour discovery
+		return spoofed // it could hide neighbor discovery
 	case p.has(src), (nd || report) && (src.IsUnspecified() || p.madeOfMAC(src)):
 	case p.madeOfMAC(src):
 		return isolated
@@ -263,8 +264,8 @@ func (m *model) send6(p *pod, b []byte) reason {
 	return m.mayTalk(p.slice, dst)
 }
 
-// sendDiscovery: a host solicits, and says of its own addresses alone that they are
-// its, with one option at most, where a MAC address is its own.
+// sendDiscovery checks that a host solicits, and advertises only its own addresses, with
+// at most one option, whose MAC address is its own.
 func (m *model) sendDiscovery(p *pod, b []byte, src netip.Addr) reason {
 	const solicitRouter, solicit, advertise = 133, 135, 136
 	before := 64
@@ -288,7 +289,7 @@ func (m *model) sendDiscovery(p *pod, b []byte, src netip.Addr) reason {
 		return spoofed
 	}
 	target := address(b[48:64])
-	if target.Is4In6() { // no neighbour has one
+	if target.Is4In6() { // no neighbor has one
 		return spoofed
 	}
 	if b[40] == advertise || src.IsUnspecified() {
@@ -303,7 +304,7 @@ func (m *model) sendDiscovery(p *pod, b []byte, src netip.Addr) reason {
 	return m.mayTalk(p.slice, target)
 }
 
-// receive is what a pod may receive.
+// receive checks what a pod may receive.
 func (m *model) receive(p *pod, frame []byte) reason {
 	b, why := frame[14:], fine
 	switch kindOf(frame) {
@@ -337,8 +338,9 @@ func (m *model) receive(p *pod, frame []byte) reason {
 	return why
 }
 
-// quoted gives whose packet an ICMP error is about, and to whom that was. It must be to
-// who sent it, and show eight bytes of a transport that cannot be an error itself.
+// quoted returns the sender and receiver of the packet that an ICMP error is about. The
+// error must go to that sender, and quote eight bytes of a transport that cannot be an
+// error itself.
 func quoted(frame []byte) (src, dst netip.Addr, ok bool) {
 	b := frame[14:]
 	switch kindOf(frame) {
@@ -365,7 +367,7 @@ func quoted4(b []byte) (src, dst netip.Addr, ok bool) {
 	return src, dst, isError && isQuery && first && q[0] == 0x45 && src == address(b[16:20])
 }
 
-// extension headers of IPv6: no quoted packet may have one.
+// extensions are IPv6 extension headers: no quoted packet may have one.
 var extensions = map[byte]bool{0: true, 43: true, 44: true, 51: true, 60: true, 135: true, 139: true, 140: true}
 
 func quoted6(b []byte) (src, dst netip.Addr, ok bool) {
@@ -380,7 +382,8 @@ func quoted6(b []byte) (src, dst netip.Addr, ok bool) {
 	return src, dst, isError && isQuery && q[0]>>4 == 6 && !extensions[q[6]] && src == address(b[24:40]) && !src.Is4In6() && !dst.Is4In6()
 }
 
-// atPort gives the verdict at the node's end of a pod's veth: all is the pod's.
+// atPort returns the verdict at the node's end of a pod's veth: all packets are the
+// pod's.
 func (m *model) atPort(f *frame) int32 {
 	m.priority, m.tcIndex = f.priority, f.tcIndex
 	if f.tcIndex == stamp {
@@ -390,7 +393,7 @@ func (m *model) atPort(f *frame) int32 {
 	return packetfuzz.ActShot
 }
 
-// atUplink gives the verdict at an uplink, of a gateway or of another node.
+// atUplink returns the verdict at an uplink, of a gateway or of another node.
 func (m *model) atUplink(f *frame, leaves, gateway bool) int32 {
 	m.priority, m.tcIndex = f.priority, f.tcIndex
 	if f.tcIndex != stamp && f.sender != nil {
@@ -407,7 +410,7 @@ func (m *model) atUplink(f *frame, leaves, gateway bool) int32 {
 		return packetfuzz.ActUnspec
 	}
 	if leaves && f.priority>>16 == major {
-		m.priority = 0 // who sends does not choose the class
+		m.priority = 0 // senders must not choose the class
 	}
 	frame := f.bytes
 	src, dst, ok := ends(frame)
@@ -442,13 +445,13 @@ func (m *model) atUplink(f *frame, leaves, gateway bool) int32 {
 	return packetfuzz.ActUnspec
 }
 
-// ends gives the ends of an IP packet that is no matter between neighbours.
+// ends returns the ends of an IP packet, unless it is a message between neighbors.
 func ends(frame []byte) (src, dst netip.Addr, ok bool) {
 	b := frame[14:]
 	switch kindOf(frame) {
 	case typeIPv4:
 		return address(b[12:16]), address(b[16:20]), true
-	case typeIPv6: // IPv4 addresses in one are judged as those
+	case typeIPv6: // IPv4 addresses in it are judged as IPv4
 		src, dst = address(b[8:24]).Unmap(), address(b[24:40]).Unmap()
 		return src, dst, !isNeighbourDiscovery(b) && !isReport(b)
 	}

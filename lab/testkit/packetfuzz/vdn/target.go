@@ -1,6 +1,6 @@
-// Package vdn fuzzes the programs of bpf/vdn.c: at the devices of pods, and at the
-// uplink of a node that is a gateway. The real agent (vdn/enforce/kernel) writes their
-// configuration; the model (model.go) says what must become of each packet.
+// Package vdn fuzzes the programs of bpf/vdn.c: at the devices of pods, and at the uplink
+// of a node that is a gateway. The real agent (vdn/enforce/kernel) writes their
+// configuration; the model (model.go) predicts what happens to each packet.
 package vdn
 
 import (
@@ -24,7 +24,7 @@ type hook struct {
 	pod     *pod // nil at the node's devices
 	way     int  // at a pod's device
 	leaves  bool // at the uplink
-	gateway bool // likewise
+	gateway bool // the same
 	port    bool // at the node's end of a veth
 	program int
 	context []byte
@@ -50,7 +50,7 @@ type Target struct {
 	podReasons      int
 	ifindex         uint32
 	cookie          uint64 // of this thread's namespace
-	sender          *pod   // whose that passes for
+	sender          *pod   // the pod that this namespace stands for
 	gateway         *packetfuzz.Object
 
 	world     []plan.Slice
@@ -117,7 +117,7 @@ func (t *Target) readReasons() error {
 	t.reasons = map[uint32]string{}
 	for n, name := range names {
 		if name == "VDN_REASONS" {
-			t.podReasons = int(n) // those before are counted for pods
+			t.podReasons = int(n) // earlier ones are counted per pod
 			continue
 		}
 		t.reasons[uint32(n)] = strings.TrimPrefix(name, "VDN_REASON_")
@@ -125,7 +125,7 @@ func (t *Target) readReasons() error {
 	return err
 }
 
-// hook lists where frames come in.
+// hook lists the hooks where frames arrive.
 func (t *Target) hook() error {
 	nic, err := net.InterfaceByName("eth0")
 	if err != nil {
@@ -153,7 +153,8 @@ func (t *Target) hook() error {
 		add(hook{name: "port_in", port: true}, t.objects[0], "port_in"))
 }
 
-// takeRates takes what the agent has set for each pod, which must be the slices'.
+// takeRates reads the rates that the agent has set for each pod, which must be the
+// slices'.
 func (t *Target) takeRates() error {
 	for i, p := range t.pods {
 		if p.rate = 0; t.model.slice(p.slice) != nil {
@@ -177,7 +178,7 @@ func (t *Target) takeRates() error {
 	return nil
 }
 
-// Close ends all.
+// Close closes everything.
 func (t *Target) Close() error {
 	var errs []error
 	if t.node != nil {
@@ -213,7 +214,7 @@ func (t *Target) Blocks() []packetfuzz.Block { return t.gateway.Blocks }
 // Outcomes implements packetfuzz.Target.
 func (t *Target) Outcomes() map[string]uint64 { return t.outcomes }
 
-// caseTime is how far apart cases are.
+// caseTime is the time between cases.
 const caseTime = 1 << 42
 
 // Reset implements packetfuzz.Target.
@@ -279,8 +280,8 @@ func (t *Target) Do(s *packetfuzz.Step) error {
 	return err
 }
 
-// frame reads a step's note: the priority, whose socket it is and the tc_index that it
-// has come to.
+// frame decodes a step's argument: the priority, the owner of its socket and its
+// tc_index.
 func (t *Target) frame(s *packetfuzz.Step) (f frame, err error) {
 	f = frame{bytes: s.Frame, priority: uint32(s.Arg), tcIndex: []uint32{0, stamp, stamp ^ 1, 7}[s.Arg>>34&3]}
 	if n := int(s.Arg >> 32 & 3); n > 0 {
@@ -289,7 +290,7 @@ func (t *Target) frame(s *packetfuzz.Step) (f frame, err error) {
 	if f.sender == t.sender {
 		return f, nil
 	}
-	// The sockets of test runs are this thread's: its namespace passes for the pod's.
+	// The sockets of test runs are this thread's: its namespace stands for the pod's.
 	t.sender = f.sender
 	namespaces := t.gateway.Maps["vdn_namespaces"]
 	if f.sender == nil {
@@ -298,7 +299,7 @@ func (t *Target) frame(s *packetfuzz.Step) (f frame, err error) {
 	return f, namespaces.Put(t.cookie, [2]uint16{f.sender.slice, 0})
 }
 
-// judge compares what a program did with what the model says.
+// judge compares what a program did with the model's prediction.
 func (t *Target) judge(f *frame, h *hook, verdict int32, out []byte) error {
 	m := &t.model
 	var want int32
@@ -331,7 +332,7 @@ func (t *Target) judge(f *frame, h *hook, verdict int32, out []byte) error {
 	return nil
 }
 
-// dropped gives the model's counters, for people.
+// dropped returns the model's counters, for messages.
 func (t *Target) dropped(p *pod) any {
 	if p == nil {
 		return t.model.refused
@@ -398,7 +399,7 @@ func (t *Target) compareRefused() error {
 	return nil
 }
 
-// change has the agent enforce other slices, as a number says.
+// change has the agent enforce other slices, selected by a number.
 func (t *Target) change(number uint64) error {
 	rng := rand.New(rand.NewPCG(number, 9))
 	other := slicesOf(rng)

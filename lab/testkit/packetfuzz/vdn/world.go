@@ -18,8 +18,8 @@ import (
 	"github.com/fairlead/fairlead/vdn/enforce/kernel"
 )
 
-// The node of all worlds has the uplink eth0 and these pods, on macvlan or veth. What its
-// slices are differs, but for whose the pods are.
+// The node of all worlds has the uplink eth0 and these pods, on macvlan or veth. Its
+// slices differ, except for the slices of the pods.
 func somePods() []*pod {
 	return []*pod{
 		{name: "a", macvlan: true, slice: 1, mac: [6]byte{2, 0, 0, 0, 1, 1}, addrs: []netip.Addr{ip("10.1.0.2"), ip("fd01::2")}},
@@ -62,7 +62,7 @@ func openNode(pods []*pod) (n *node, err error) {
 	return n, err
 }
 
-// device gives a pod its device.
+// device creates the device of a pod.
 func (n *node) device(p *pod, ns *netns.NS, eth0 uint32) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.HardwareAddr, attrs.Namespace = "net1", p.mac[:], netlink.NsFd(ns.FD())
@@ -91,14 +91,13 @@ func (n *node) close() (errs []error) {
 	return errs
 }
 
-// private are the maps that the instrumented programs have for themselves.
-// The others share the first one's.
+// private are the instrumented programs' own maps. The others share the first one's.
 var (
 	private = []string{"pod_buckets", "pod_counts"}
 	common  = []string{"vdn_refused", "vdn_namespaces"}
 )
 
-// programsOf gives the maps of the programs at a device, in a namespace.
+// programsOf returns the maps of the programs at a device, in a namespace.
 func programsOf(device string) (live map[string]*ebpf.Map, err error) {
 	nic, err := net.InterfaceByName(device)
 	if err != nil {
@@ -114,8 +113,8 @@ func programsOf(device string) (live map[string]*ebpf.Map, err error) {
 	return packetfuzz.LiveMaps(q.Programs[0].ID)
 }
 
-// load loads the programs as they are at the uplink, and once for each pod as they are
-// there. All share the notes of what has run.
+// load loads the programs at the uplink, and once for each pod those at its device. All
+// share the coverage.
 func (t *Target) load(object string) error {
 	shared, err := programsOf("eth0")
 	if err != nil {
@@ -173,7 +172,7 @@ func (t *Target) Enter(world uint64) error {
 	return t.tell()
 }
 
-// tell has the agent enforce the slices, for all pods.
+// tell makes the agent enforce the slices, for all pods.
 func (t *Target) tell() error {
 	p := plan.Plan{Revision: t.revision, Slices: t.model.slices}
 	t.revision++
@@ -193,7 +192,7 @@ func (t *Target) tell() error {
 	return t.takeRates()
 }
 
-// slicesOf gives slices at random. Their prefixes lie within each other at times.
+// slicesOf returns random slices. Their prefixes sometimes contain each other.
 func slicesOf(rng *rand.Rand) (all []plan.Slice) {
 	for id := uint16(1); id <= 4; id++ {
 		s := plan.Slice{ID: id, Name: fmt.Sprint("slice", id)}

@@ -5,38 +5,37 @@ import (
 	"hash/crc32"
 )
 
-// Frame says what a frame is to have. The zero value of a field is the plainest
-// one.
+// Frame describes a frame. The zero value of a field is the simplest one.
 type Frame struct {
 	To, From [6]byte
 	VLANs    []uint16 // tags, the outermost first
-	VLANType uint16   // of the outermost, where it is not 0x8100
+	VLANType uint16   // of the outermost tag, if it is not 0x8100
 
 	Src, Dst Addr
-	V6       bool // also where the addresses are IPv4's
+	V6       bool // even if the addresses are IPv4
 	TTL, TOS byte
 	ID       uint32
 	Label    uint32
 	DF       bool
 	Options  []byte // IPv4: padded here
-	// Extensions go behind an IPv6 header, each with its number.
+	// Extensions follow an IPv6 header, each with its number.
 	Extensions []Extension
 	Offset     int  // of a fragment, in bytes
 	More       bool // fragments
-	Fragmented bool // IPv6: a fragment header, also where it says nothing
+	Fragmented bool // IPv6: a fragment header, even if it is an atomic fragment
 
 	Proto        byte
 	SPort, DPort uint16
 	Flags        byte   // TCP's 13th byte, or SCTP's chunk type
-	Seq, Ack     uint32 // of TCP; of SCTP the first is the verification tag
+	Seq, Ack     uint32 // for TCP; for SCTP the first is the verification tag
 	TCPOptions   []byte
 	NoCheck      bool // UDP
-	// Payload is what the transport carries, or for other protocols all that
-	// follows the IP headers. A later fragment has the payload alone.
+	// Payload is what the transport carries, or for other protocols everything after the
+	// IP headers. A later fragment consists of the payload only.
 	Payload []byte
 }
 
-// Extension is one header of IPv6, without its first byte.
+// Extension is an IPv6 extension header, without its first byte.
 type Extension struct {
 	Header byte
 	Rest   []byte // its length is a multiple of 8, less 1
@@ -107,7 +106,7 @@ func (f *Frame) appendIPv6(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, 6<<28|uint32(f.TOS)<<20|f.Label&0xfffff)
 	b = append(b, 0, 0, 0, f.ttl())
 	b = append(append(b, f.Src[:]...), f.Dst[:]...)
-	next := at + 6 // where the next header's number goes
+	next := at + 6 // offset of the next header's number
 	for _, e := range f.Extensions {
 		b[next] = e.Header
 		next = len(b)
@@ -157,7 +156,7 @@ func (f *Frame) appendTransport(b []byte) []byte {
 		b = binary.BigEndian.AppendUint16(b, uint16(4+len(f.Payload)))
 		b = append(b, f.Payload...)
 		binary.LittleEndian.PutUint32(b[at+8:], crc32.Checksum(b[at:], castagnoli))
-	case ICMP, ICMPv6: // the payload has the header
+	case ICMP, ICMPv6: // the payload contains the header
 		b = append(b, f.Payload...)
 		if len(f.Payload) >= 4 {
 			b[at+2], b[at+3] = 0, 0
@@ -191,8 +190,8 @@ func (f *Frame) appendTCP(b []byte) []byte {
 	return b
 }
 
-// Checksum is that of a transport's bytes, whose own field is zero, under these
-// addresses.
+// Checksum returns the checksum of a transport header and payload, whose own field is
+// zero, with these addresses.
 func (f *Frame) Checksum(transport []byte) uint16 {
 	return ^Fold(Pseudo(f.Src, f.Dst, f.Proto, len(transport)) + Sum(transport))
 }
@@ -206,7 +205,7 @@ func Pseudo(src, dst Addr, proto byte, bytes int) uint64 {
 	return Sum(src[from:]) + Sum(dst[from:]) + uint64(proto) + uint64(bytes)
 }
 
-// List writes endpoints as the Fairlead option has them.
+// List appends endpoints in the format of the Fairlead option.
 func List(b []byte, all []Endpoint, v6 bool) []byte {
 	for _, e := range all {
 		if v6 {
@@ -225,7 +224,8 @@ type Endpoint struct {
 	Port uint16
 }
 
-// Option4 is a list as an option of an IPv4 header, padded, with what ends it.
+// Option4 appends a list as an option of an IPv4 header, padded, with end as its last
+// bytes.
 func Option4(b []byte, all []Endpoint, end ...byte) []byte {
 	at := len(b)
 	b = append(List(append(b, 0x9e, byte(2+6*len(all)+len(end))), all, false), end...)
@@ -235,8 +235,8 @@ func Option4(b []byte, all []Endpoint, end ...byte) []byte {
 	return b
 }
 
-// Option6 is a list as a destination options header that is followed by one of a
-// number, with what ends it.
+// Option6 appends a list as a destination options header that is followed by next, with
+// end as its last bytes.
 func Option6(b []byte, all []Endpoint, next byte, end ...byte) []byte {
 	at := len(b)
 	b = append(List(append(b, next, 0, 0x1e, byte(18*len(all)+len(end))), all, true), end...)

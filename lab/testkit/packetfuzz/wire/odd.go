@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 )
 
-// Odd gives a frame something that few have: options or extension headers, tags,
-// a place among fragments. Most frames stay as they are.
+// Odd adds something uncommon to a frame: options or extension headers, VLAN tags,
+// fragmentation. Most frames stay as they are.
 func (f *Frame) Odd(rng *rand.Rand) {
 	f.odd(rng)
 	for rng.IntN(4) == 0 {
@@ -34,15 +34,15 @@ func (f *Frame) odd(rng *rand.Rand) {
 	case 5:
 		f.TTL = byte(1 + rng.IntN(2))
 	case 7:
-		f.V6 = rng.IntN(4) == 0 // with what stands for IPv4 addresses elsewhere
-	case 6: // as large as a wire takes, or a little less or more
+		f.V6 = rng.IntN(4) == 0 // with IPv4-mapped addresses
+	case 6: // as large as the MTU, or a little less or more
 		n := []int{1500, 1400, 1300, 1280, 576, 1480, 1460}[rng.IntN(7)] - 20 - rng.IntN(160)
 		f.Payload = Pattern(f.Payload, max(0, n+rng.IntN(24)))
 	}
 }
 
-// Number gives a frame numbers within its connection. There are few, so that many
-// fit those of other packets, exactly or nearly.
+// Number sets the sequence numbers of a frame. The values are few, so that many match
+// those of other packets, exactly or nearly.
 func (f *Frame) Number(rng *rand.Rand) {
 	some := []uint32{0, 1, 2, 3, 100, 1 << 16, 1<<16 + 1, 1 << 20, 1<<20 + 1, 1 << 31, ^uint32(0)}
 	one := func() uint32 { return some[min(rng.IntN(len(some)), rng.IntN(len(some)))] + uint32(rng.IntN(2)) }
@@ -55,7 +55,7 @@ func (f *Frame) Number(rng *rand.Rand) {
 	}
 }
 
-// Pattern gives so many bytes.
+// Pattern returns n bytes.
 func Pattern(b []byte, n int) []byte {
 	b = b[:0]
 	for i := range n {
@@ -65,7 +65,7 @@ func Pattern(b []byte, n int) []byte {
 }
 
 // fragment makes a frame the first, a middle or the last fragment of a packet; or,
-// seldom, one that nobody makes.
+// rarely, one that no sender creates.
 func (f *Frame) fragment(rng *rand.Rand) {
 	f.ID = uint32(rng.IntN(3))
 	n := rng.IntN(60)
@@ -85,7 +85,7 @@ func (f *Frame) fragment(rng *rand.Rand) {
 	}
 	if rng.IntN(4) > 0 && f.More {
 		n = n &^ 7
-		if f.Offset == 0 && f.Proto == TCP { // with its header a multiple of eight
+		if f.Offset == 0 && f.Proto == TCP { // including its header, a multiple of eight
 			n += 4
 		} else if f.Offset == 0 && f.Proto == SCTP {
 			n &^= 7
@@ -94,7 +94,7 @@ func (f *Frame) fragment(rng *rand.Rand) {
 	f.Payload = Pattern(f.Payload, n)
 }
 
-// RandomOptions gives options of an IPv4 header.
+// RandomOptions returns options of an IPv4 header.
 func RandomOptions(rng *rand.Rand, b []byte) []byte {
 	b = b[:0]
 	for range 1 + rng.IntN(3) {
@@ -113,7 +113,7 @@ func RandomOptions(rng *rand.Rand, b []byte) []byte {
 	return b[:min(len(b), 40)]
 }
 
-// RandomExtensions gives headers between an IPv6 header and its transport.
+// RandomExtensions returns headers between an IPv6 header and its transport.
 func RandomExtensions(rng *rand.Rand) (all []Extension) {
 	for range 1 + rng.IntN(3)*rng.IntN(2) + 9*(rng.IntN(40)/39) {
 		e := Extension{Header: []byte{HopOpts, DstOpts, DstOpts, Routing, AH, Fragment}[rng.IntN(6)]}
@@ -146,8 +146,8 @@ func Random(rng *rand.Rand, b []byte, n int) []byte {
 	return b
 }
 
-// IPOf gives the IP packet of a frame without what follows it, at least its header;
-// nil where there is none.
+// IPOf returns the IP packet of a frame without trailing bytes, at least its header, or
+// nil.
 func IPOf(frame []byte) []byte {
 	l3 := 14
 	for l3+4 <= len(frame) && (frame[l3-2] == 0x81 && frame[l3-1] == 0 || frame[l3-2] == 0x88 && frame[l3-1] == 0xa8) {
@@ -163,8 +163,8 @@ func IPOf(frame []byte) []byte {
 	return nil
 }
 
-// Error fills in an ICMP error about a packet, to who sent that, from an address. It
-// quotes as much as there is room for, or less.
+// Error makes the frame an ICMP error about a packet, to its sender, from an address. It
+// quotes as much as fits, or less.
 func (f *Frame) Error(rng *rand.Rand, packet []byte, from Addr) {
 	v6 := packet[0]>>4 == 6
 	head := []byte{[]byte{3, 3, 11, 12, 4, 5}[rng.IntN(6)], byte(rng.IntN(6)), 0, 0, 0, 0, 5, 100}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// An answer is of the packet's IP version, whatever length the packet's header claims.
+// An answer has the packet's IP version, whatever length the packet's header claims.
 func TestTurn(t *testing.T) {
 	ip := make([]byte, 28)
 	ip[0], ip[1], ip[2], ip[3] = 0x40, 0x61, 0x62, 0x63

@@ -7,7 +7,7 @@ type Kind int
 
 // The kinds of packets, as bpf/skb distinguishes them.
 const (
-	Foreign Kind = iota // nothing that concerns anybody here
+	Foreign Kind = iota // not relevant here
 	Malformed
 	Transport // with ports
 	Later     // a fragment that is not the first
@@ -22,18 +22,18 @@ type Packet struct {
 	Kind         Kind
 	V6           bool
 	L3, L4, Room int
-	ID           uint32 // of a fragment, as it lies
-	List         int    // endpoints of a list
-	Tagged       bool   // an authentication tag ends it
+	ID           uint32 // of a fragment, in memory order
+	List         int    // number of endpoints in a list
+	Tagged       bool   // the list ends with an authentication tag
 	Next         byte   // IPv6: what follows the list's header
-	Flags        byte   // of TCP: its 13th byte, of SCTP: the chunk's type
+	Flags        byte   // for TCP its 13th byte, for SCTP the chunk's type
 	TTL, TOS     byte
 	Fragment     bool
 	Plain        bool // neither options nor extension headers
 	DF           bool
 }
 
-// ReadSKB reads the header at l3 of a frame whose bytes all can be read.
+// ReadSKB parses the header at l3 of a frame that is completely readable.
 func ReadSKB(b []byte, l3 int, v6 bool) (p Packet) {
 	p = Packet{L3: l3, V6: v6, Kind: Malformed}
 	header := 20
@@ -51,10 +51,11 @@ func ReadSKB(b []byte, l3 int, v6 bool) (p Packet) {
 	return p
 }
 
-// TagBytes is how long an authentication tag is, which may end a list.
+// TagBytes is the length of an authentication tag, which may end a list.
 const TagBytes = 8
 
-// listLength gives how many endpoints so many bytes are, and whether a tag ends them.
+// listLength returns how many endpoints a number of bytes contains, and whether a tag
+// ends them.
 func listLength(bytes, size int) (n int, tagged bool) {
 	if n = bytes / size; n <= 6 && n*size == bytes {
 		return n, false
@@ -66,10 +67,10 @@ func listLength(bytes, size int) (n int, tagged bool) {
 	return 0, false
 }
 
-// ListBytes is how long a list is in an IP header, padded.
+// ListBytes is the length of a list in an IP header, with padding.
 func ListBytes(n int, v6 bool) int { return listBytesOf(n, false, v6) }
 
-// ListBytesIn is how long that is which the packet has.
+// ListBytesIn is the length of the packet's own list.
 func (p *Packet) ListBytesIn() int { return listBytesOf(p.List, p.Tagged, p.V6) }
 
 func listBytesOf(n int, tagged, v6 bool) int {
@@ -86,7 +87,7 @@ func listBytesOf(n int, tagged, v6 bool) int {
 	return (2 + 6*n + tag + 3) &^ 3
 }
 
-// GUEListBytes is how long one is in GUE.
+// GUEListBytes is the length of a list in GUE.
 func GUEListBytes(n int, tagged, v6 bool) int {
 	tag := 0
 	if tagged {
@@ -176,7 +177,7 @@ func (p *Packet) ipv6(b []byte) {
 	p.payload(b, room)
 }
 
-// payload reads what follows the IP headers, which is so long.
+// payload parses what follows the IP headers, which has room bytes.
 func (p *Packet) payload(b []byte, room int) {
 	p.Room = room
 	t := b[min(p.L4, len(b)):]
@@ -218,27 +219,27 @@ func kindOf(proto byte, v6 bool) Kind {
 	return Foreign
 }
 
-// Opens says that a packet begins a connection: SYN without ACK, INIT.
+// Opens reports whether a packet begins a connection: SYN without ACK, INIT.
 func (p *Packet) Opens() bool {
 	return p.Proto == TCP && p.Flags&0x12 == 2 || p.Proto == SCTP && p.Flags == 1
 }
 
-// Accepts says that it accepts one: SYN and ACK.
+// Accepts reports whether it accepts one: SYN and ACK.
 func (p *Packet) Accepts() bool { return p.Proto == TCP && p.Flags&0x12 == 0x12 }
 
-// Finishes says that its sender has no more to say.
+// Finishes reports whether its sender has no more to send.
 func (p *Packet) Finishes() bool {
 	return p.Proto == TCP && p.Flags&1 != 0 || p.Proto == SCTP && (p.Flags == 7 || p.Flags == 8 || p.Flags == 14)
 }
 
-// Resets says that it ends its connection at once.
+// Resets reports whether it aborts its connection.
 func (p *Packet) Resets() bool {
 	return p.Proto == TCP && p.Flags&4 != 0 || p.Proto == SCTP && p.Flags == 6
 }
 
-// Attempt gives the number by which two attempts to open a connection differ: the
-// sequence number of a SYN, the initiate tag of an INIT. It is 0 where the frame ends
-// before.
+// Attempt returns the number that distinguishes attempts to open a connection: the
+// sequence number of a SYN, the initiate tag of an INIT. It is 0 if the frame is too
+// short.
 func (p *Packet) Attempt(b []byte) uint32 {
 	if p.Proto == SCTP {
 		return number(b, p.L4+16)
@@ -246,8 +247,8 @@ func (p *Packet) Attempt(b []byte) uint32 {
 	return number(b, p.L4+4)
 }
 
-// Answers gives the number of the attempt that a packet may be an answer to; whether it
-// may; and whether it says that an older connection of these ports has ended.
+// Answers returns the number of the attempt that a packet may answer; whether it may; and
+// whether it means that an older connection with these ports has ended.
 func (p *Packet) Answers(b []byte) (attempt uint32, may, ends bool) {
 	if p.Proto == SCTP {
 		const cookieAck = 11
@@ -270,8 +271,8 @@ type Quoted struct {
 	Room   int // bytes of the frame from L4 on
 }
 
-// ReadQuoted reads what an ICMP packet is about. False: it is no error, or about
-// nothing with ports.
+// ReadQuoted parses the packet that an ICMP error is about. It returns false if this is
+// not an error, or if the packet has no ports.
 func (p *Packet) ReadQuoted(b []byte) (q Quoted, ok bool) {
 	if p.L4 >= len(b) || !isErrorType(b[p.L4], p.V6) {
 		return q, false

@@ -2,35 +2,35 @@ package wire
 
 import "encoding/binary"
 
-// View is what a reader who trusts nothing finds of one IP packet in a frame: the
-// frame's own, or one that an ICMP error quotes.
+// View is the result of carefully parsing one IP packet in a frame: the frame's own, or
+// one that an ICMP error quotes.
 type View struct {
 	V6       bool
-	L3       int // where its header is,
-	L4       int // where that ends, behind options and extension headers,
-	End      int // and where the packet ends, or what there is of it
-	Claimed  int // where it says that it ends
+	L3       int // offset of its header,
+	L4       int // its end, after options and extension headers,
+	End      int // and the end of the packet, or of the part that exists
+	Claimed  int // the end that the header claims
 	Src, Dst Addr
 	Proto    byte
 	TTL, TOS byte
 	Offset   int // of a fragment, in bytes
 	More     bool
-	Fragment int    // IPv6: where the fragment header is, 0: nowhere
-	ID       uint32 // of a fragment, as four bytes; IPv4's in the upper two of a little-endian machine are zero
-	// SourceRoute says that the sender chooses routers.
+	Fragment int    // IPv6: offset of the fragment header, or 0
+	ID       uint32 // of a fragment, as four bytes; for IPv4 the upper two are zero on a little-endian machine
+	// SourceRoute means that the sender chooses routers.
 	SourceRoute bool
-	// Broken says that lengths do not fit.
+	// Broken means that lengths are inconsistent.
 	Broken bool
 }
 
-// IsFragment says that it is not a whole packet.
+// IsFragment reports whether it is not a complete packet.
 func (v *View) IsFragment() bool { return v.Offset > 0 || v.More }
 
-// Room is how many bytes there are behind the headers.
+// Room is the number of bytes after the headers.
 func (v *View) Room() int { return v.End - v.L4 }
 
-// ReadIP reads the header at l3 of a packet that reaches to limit at most. quoted
-// says that it may be cut off. ok is false where there is no such header.
+// ReadIP parses the header at l3 of a packet that ends at limit at the latest. quoted
+// means that it may be truncated. ok is false if there is no such header.
 func ReadIP(b []byte, l3, limit int, v6, quoted bool) (v View, ok bool) {
 	if v6 {
 		return readIPv6(b, l3, limit, quoted)
@@ -61,8 +61,8 @@ func readIPv4(b []byte, l3, limit int, quoted bool) (v View, ok bool) {
 	return v, true
 }
 
-// Options4 walks the options of an IPv4 header: whether they can be read, and
-// whether one of them names routers.
+// Options4 walks the options of an IPv4 header: whether they are invalid, and whether one
+// of them is a source route.
 func Options4(b []byte) (sourceRoute, broken bool) {
 	for i := 0; i < len(b); {
 		switch kind := b[i]; {
@@ -101,7 +101,7 @@ func readIPv6(b []byte, l3, limit int, quoted bool) (v View, ok bool) {
 	return v, true
 }
 
-// MaxExtensions is how many headers the balancer walks over.
+// MaxExtensions is the number of headers that the load balancer walks.
 const MaxExtensions = 8
 
 func isExtension(proto byte) bool {
@@ -112,8 +112,8 @@ func isExtension(proto byte) bool {
 	return false
 }
 
-// extensions walks to the transport header or to the body of a later fragment.
-// False: there is none that can be reached.
+// extensions walks to the transport header or to the body of a later fragment. It returns
+// false if it cannot reach one.
 func (v *View) extensions(b []byte) bool {
 	for n := 0; isExtension(v.Proto) && v.Offset == 0; n++ {
 		if n == MaxExtensions || v.L4+8 > v.End || v.L4+8 > len(b) {

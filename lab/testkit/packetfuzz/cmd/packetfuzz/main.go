@@ -2,13 +2,14 @@
 //
 //	packetfuzz [-targets balancer,dsr] [-time 8h | -packets 1000000000] [-resume] [-stats DIR]
 //
-// It alternates between the targets, each for a slice of time. What it did is in DIR, with
-// the cases that reached something new and the lines of C that the last turn did not
-// reach; -resume goes on from there. A violation ends it: its case is made short, shown,
-// and kept among the tests' cases. -corpus writes the corpora that the tests begin with.
+// It alternates between the targets, each for a slice of time. DIR contains its
+// statistics, the cases that reached something new and the lines of C that the last turn
+// did not reach; -resume continues from there. A violation ends it: its case is reduced,
+// printed, and stored among the tests' cases. -corpus writes the corpora that the tests
+// begin with.
 //
-// It makes network namespaces and loads programs, so it runs as root, in a sandbox of
-// its own that leaves nothing behind.
+// It creates network namespaces and loads programs, so it runs as root, in its own
+// sandbox that leaves nothing behind.
 package main
 
 import (

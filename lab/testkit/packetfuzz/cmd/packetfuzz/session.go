@@ -46,7 +46,7 @@ func (r *session) run(ctx context.Context) error {
 	}
 }
 
-// sum is what all targets had together.
+// sum returns the packets of all targets.
 func (r *session) sum() (n uint64) {
 	for _, s := range r.stats {
 		n += s.Packets
@@ -100,8 +100,8 @@ func (r *session) turn(ctx context.Context, e targets.Entry) (err error) {
 		packetfuzz.SaveCorpus(r.file(e, "corpus.gz"), target.Hooks(), r.corpora[e.Name]))
 }
 
-// statsOf gives those of a target, in its first turn from the files of an earlier
-// session where it is to go on.
+// statsOf returns the stats of a target, in its first turn from the files of an earlier
+// session if that is resumed.
 func (r *session) statsOf(e targets.Entry, target targets.Target) (s *packetfuzz.Stats, err error) {
 	if s := r.stats[e.Name]; s != nil {
 		return s, nil
@@ -123,7 +123,7 @@ func (r *session) statsOf(e targets.Entry, target targets.Target) (s *packetfuzz
 	return s, err
 }
 
-// end writes the tests' corpora, if it is to.
+// end writes the tests' corpora, if requested.
 func (r *session) end() error {
 	if !r.corpus {
 		return nil

@@ -1,11 +1,11 @@
-// Command seeded sees how long the packet fuzzer takes to find bugs that are put into
-// the programs of bpf (lab/testkit/packetfuzz/seeded), one after the other on one
-// CPU, and writes a table:
+// Command seeded measures how long the packet fuzzer takes to find bugs that are seeded
+// in the programs of bpf (lab/testkit/packetfuzz/seeded), one after the other on one CPU,
+// and writes a table:
 //
 //	seeded [-limit 10m] [-run REGEXP] [-seed 1]
 //
 // It runs as root and needs clang. It fails if a bug is not found within the limit, which
-// is time of the processor.
+// is CPU time.
 package main
 
 import (
@@ -69,7 +69,7 @@ func run() error {
 	return nil
 }
 
-// hunt has a thread of its own, which is in another namespace afterwards.
+// hunt runs on its own thread, which is in another namespace afterwards.
 func hunt(ctx context.Context, b seeded.Bug, limit time.Duration, seed uint64, cpu int) (r seeded.Result, err error) {
 	done := make(chan struct{})
 	go func() {
