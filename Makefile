@@ -190,5 +190,11 @@ bench-sim: lab ## measure the simulator, beside ns-2, and check that both count 
 	scripts/deps.sh sim
 	bin/fairlead-lab bench sim $(ARGS)
 
+docs: ## build the documentation site into out/site
+	scripts/docs.sh build
+
+docs-serve: ## serve the documentation site on http://127.0.0.1:8000, with changes as they are saved
+	scripts/docs.sh serve
+
 clean: ## remove what was built
 	rm -rf bin out

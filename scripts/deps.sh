@@ -2,7 +2,8 @@
 # Install what is needed in addition to Go, from Debian packages: for the tests ("test"),
 # the tests that need IPVS ("guest") or other BGP implementations ("interop"), the checks
 # ("lint"), the tests under other kernels ("kernels"), a complete Kubernetes cluster
-# ("cluster"), the comparison of the simulator ("sim") or the tests of web pages ("page").
+# ("cluster"), the comparison of the simulator ("sim"), the tests of web pages
+# ("page") or the documentation site ("docs").
 # Does nothing if everything is installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -20,8 +21,9 @@ cluster) packages=(containerd runc "$plugins" iproute2 nftables kmod procps gcc 
 sim) packages=(ns2) ;;
 page) packages=(chromium) ;;
 bare) packages=(debootstrap git) ;;
+docs) packages=(ca-certificates python3 python3-venv) ;;
 *)
-	echo "usage: $0 test|interop|guest|lint|kernels|cluster|sim|page|bare" >&2
+	echo "usage: $0 test|interop|guest|lint|kernels|cluster|sim|page|bare|docs" >&2
 	exit 2
 	;;
 esac

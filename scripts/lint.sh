@@ -18,7 +18,7 @@ formatted() {
 	local wrong
 	wrong=$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0r gofmt -l) || return
 	[[ -z $wrong ]] && return
-	printf 'not as gofmt has it (gofmt -w mends it):\n%s\n' "$wrong"
+	printf 'not formatted (fix: gofmt -w):\n%s\n' "$wrong"
 	return 1
 }
 
@@ -47,6 +47,8 @@ check govulncheck vulnerabilities
 check clang-format c_formatted
 check "BPF objects" scripts/check-objects.sh
 check resources scripts/check-crds.sh "$tools"
+check wording go run ./scripts/wording
+check "documentation site" scripts/docs.sh build
 
 if ((${#failed[@]})); then
 	printf 'lint: failed: %s\n' "${failed[*]}" >&2

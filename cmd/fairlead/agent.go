@@ -80,6 +80,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.BoolVar(&c.RequireClass, "require-class", false, "ignore Services without spec.loadBalancerClass, as the controller does with the same flag")
 	f.StringSliceVar(&c.Roles, "role", c.Roles, "`ROLE`: balancer, dsr or proxy; repeatable")
 	f.StringVar(&c.Node, "node", c.Node, "`NAME` of this node")
+	f.Lookup("node").DefValue = "the host name" // in the help, wherever it is printed
 	f.StringToStringVar(&c.NodeLabels, "node-labels", nil, "labels of this node as `KEY=VALUE`, for the selectors of BGPPeers and advertisements in --manifest-dir")
 	f.StringSliceVar(&c.Interfaces, "interface", c.Interfaces, "`NAME` of an interface that receives traffic for VIPs; repeatable")
 	f.StringVar(&c.DataPlane, "dataplane", c.DataPlane, "xdp, ipvs or auto (xdp if this kernel supports it, otherwise ipvs)")

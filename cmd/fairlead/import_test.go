@@ -87,4 +87,4 @@ func TestImportPageIsRight(t *testing.T) {
 	}
 }
 
-var updatePages = flag.Bool("update", false, "write what comes out into the pages")
+var updatePages = flag.Bool("update", false, "write the generated pages again")

@@ -50,14 +50,14 @@ var usageTemplate = strings.NewReplacer(
 ).Replace((&cobra.Command{}).UsageTemplate())
 
 func init() {
-	cobra.AddTemplateFunc("flagUsages", flagUsages)
+	cobra.AddTemplateFunc("flagUsages", FlagUsages)
 	cobra.AddTemplateFunc("inheritedUsages", func(cmd *cobra.Command) string {
 		return strings.TrimRight(listFlags(all(cmd.InheritedFlags())), "\n")
 	})
 }
 
-// flagUsages lists the flags of a command by group; those without one come last.
-func flagUsages(cmd *cobra.Command) string {
+// FlagUsages lists the flags of a command by group; those without one come last.
+func FlagUsages(cmd *cobra.Command) string {
 	var b strings.Builder
 	rest := all(cmd.LocalFlags())
 	for _, title := range strings.Split(cmd.Annotations[groupAnnotation], "\n") {
