@@ -54,6 +54,14 @@ test: ## install what the tests need, then run them all (root; PACKAGES=./lab/..
 	@scripts/deps.sh test
 	@VERBOSE="$(VERBOSE)" RECORD="$(RECORD)" scripts/test.sh $(PACKAGES) -- $(TESTFLAGS) -skip $(LONG) $(ARGS)
 
+BASE   ?= HEAD
+BUDGET ?= 60
+check: ## test what a change affects, nearest first, as far as 60 s reach (root; BASE=main compares with main, BUDGET=300)
+	@scripts/deps.sh test
+	@packages=$$(go run ./scripts/affected -base $(BASE) -budget $(BUDGET)); \
+	if [[ -z $$packages ]]; then echo "check: no package is affected"; exit; fi; \
+	go vet $$packages && scripts/test.sh $$packages -- $(TESTFLAGS) -skip $(LONG) $(ARGS)
+
 test-interop: ## have Fairlead meet FRR, BIRD, GoBGP and ExaBGP, as make test does, too (root; ARGS=-update writes docs/interop.md anew)
 	scripts/deps.sh interop
 	go test -count=1 -v -run '^TestInterop$$' ./lab/foreign $(ARGS)
