@@ -51,18 +51,18 @@ func admission(t *testing.T, w *world) {
 	for spec, want := range map[string]string{
 		"{pools: [p], aggregationLength: 24}": "",
 		"{aggregationLength: 33}":             "should be less than or equal to 32",
-		"{peers: [tor-1], communities: ['65000:1', '4200000000:1:2', no-export], localPreference: 4294967295, med: 1, prepend: 3}": "",
-		"{minimumHealthy: 2, endpoints: ByPolicy, weight: Endpoints}":                                                              "",
-		"{communities: ['65536:1']}":     "is not a community: want one like 65000:1 or 65000:1:2",
-		"{communities: [no-exprot]}":     "is not a community",
-		"{communities: ['1:2:3:4']}":     "is not a community",
-		"{localPreference: 4294967296}":  "should be less than or equal to 4294967295",
-		"{prepend: 11}":                  "should be less than or equal to 10",
-		"{endpoints: Near}":              "Unsupported value",
-		"{weight: Heavy}":                "Unsupported value",
-		"{peers: [tor-1], prepends: 11}": "unknown field",
+		"{peers: [tor-1], communities: ['65000:1', '4200000000:1:2', no-export], localPreference: 4294967295, med: 1, asPathPrepend: 3}": "",
+		"{minHealthyBackends: 2, trafficPolicy: FromService, weightBy: Endpoints}":                                                       "",
+		"{communities: ['65536:1']}":    "is not a community: want one like 65000:1 or 65000:1:2",
+		"{communities: [no-exprot]}":    "is not a community",
+		"{communities: ['1:2:3:4']}":    "is not a community",
+		"{localPreference: 4294967296}": "should be less than or equal to 4294967295",
+		"{asPathPrepend: 11}":           "should be less than or equal to 10",
+		"{trafficPolicy: Near}":         "Unsupported value",
+		"{weightBy: Heavy}":             "Unsupported value",
+		"{peers: [tor-1], prepend: 11}": "unknown field",
 	} {
-		wantRefusal(t, spec, want, w.strictly(strings.ReplaceAll(poolText("tried", spec), "AddressPool", "Announcement")))
+		wantRefusal(t, spec, want, w.strictly(strings.ReplaceAll(poolText("tried", spec), "AddressPool", "Advertisement")))
 	}
 	for name, want := range map[string]string{
 		object.AnnotationAddresses:   `metadata.annotations[fairlead.io/addresses]: "10.1.1.1; 10.1.1.2" is not a list of IP addresses; want one like 10.1.1.1,2001:db8::1`,

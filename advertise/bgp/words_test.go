@@ -183,7 +183,7 @@ func TestSetRefuses(t *testing.T) {
 		"10.1.1.0/24: it has no next hop":                                                              {{Prefix: service}},
 		"fd00:1:1::/64: by 10.0.0.1: an IPv6 prefix needs an IPv6 next hop":                            {routeVia(service6, "10.0.0.1")},
 		"10.1.1.0/24: it is given twice, as 10.1.1.0/24 via 10.0.0.1 and as 10.1.1.0/24 via 10.0.0.2;": {routeVia(service, "10.0.0.1"), routeVia(service, "10.0.0.2")},
-		"10.1.1.0/24: prepend: 11 times is too much":                                                   {with(route.Attributes{Prepend: 11})},
+		"10.1.1.0/24: asPathPrepend: 11 is not between 0 and 10":                                       {with(route.Attributes{ASPathPrepend: 11})},
 		`10.1.1.0/24: communities: "no-exprot" is not a community`:                                     {with(route.Attributes{Communities: "no-exprot"})},
 		"10.1.1.0/24: communities: AS 4294967295 is reserved":                                          {with(route.Attributes{Communities: "4294967295:1:0"})},
 	} {

@@ -87,7 +87,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.BoolVar(&c.RequireClass, "require-class", false, "leave Services without spec.loadBalancerClass to others, as the controller's --require-class does")
 	f.StringSliceVar(&c.Roles, "role", c.Roles, "balancer, server, proxy or several")
 	f.StringVar(&c.Node, "node", c.Node, "`name` of this node")
-	f.StringToStringVar(&c.NodeLabels, "node-labels", nil, "`key=value` labels of this node, for selectors of BGPPeers and Announcements in the folder")
+	f.StringToStringVar(&c.NodeLabels, "node-labels", nil, "`key=value` labels of this node, for selectors of BGPPeers and Advertisements in the folder")
 	f.StringSliceVar(&c.Interfaces, "interface", c.Interfaces, "`name`s of the interfaces on which packets for the VIPs arrive")
 	f.StringVar(&c.DataPlane, "dataplane", c.DataPlane, "xdp, ipvs, or auto: xdp where this kernel can, else ipvs")
 	f.StringVar(&c.Mode, "xdp-mode", c.Mode, "native, generic, or auto: native where the driver has it")
@@ -96,7 +96,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.StringVar(&c.RouterID, "router-id", "", "router ID, an IPv4 `address` (default: the interface's)")
 	f.StringSliceVar(&c.Peers, "peer", nil, "BGP peers: `address[:port][@AS]`, beside the BGPPeers of the cluster or folder. None at all announces nothing")
 	f.StringVar(&c.PasswordFile, "password-file", "", "`file` with the TCP MD5 password of the peers")
-	f.Uint32Var(&c.Weight, "weight", 0, "what this node is worth among balancers where an Announcement weighs nodes and its label fairlead.io/weight does not say (default 1)")
+	f.Uint32Var(&c.Weight, "weight", 0, "what this node is worth among balancers where an Advertisement weighs nodes and its label fairlead.io/weight does not say (default 1)")
 	f.BoolVar(&c.BFD, "bfd", c.BFD, "watch the peers by BFD")
 	f.StringVar(&c.BPFFS, "bpffs", c.BPFFS, "BPF file system `folder` to pin in; mounted if it is none")
 	f.StringVar(&c.Socket, "socket", c.Socket, "`file` to answer status, services, backends and routes on")
@@ -295,7 +295,7 @@ func (a *agent) openSource() (err error) {
 	}
 	c := kube.Config{
 		Kubeconfig: r.Kubeconfig, Node: r.Node, Balancers: r.BalancersID, AcceptFrom: r.AcceptFrom, RequireClass: r.RequireClass,
-		GatewayAPI: r.GatewayAPI, Announcements: r.Balancer || r.Server, Log: log,
+		GatewayAPI: r.GatewayAPI, Advertisements: r.Balancer || r.Server, Log: log,
 	}
 	if r.Balancer {
 		c.OnPeers, c.DrainOnCordon, c.DrainTaints = a.setPeers, r.DrainOnCordon, r.DrainTaints

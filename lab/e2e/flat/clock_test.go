@@ -92,7 +92,7 @@ func newClockNet(t *testing.T) *clockNet {
 	}
 	services := filepath.Join(n.dir, "services")
 	err := os.Mkdir(services, 0o755)
-	for name, text := range map[string]string{"peer": clockPeer, "announcements": modes("north", "south"), "north": clockService("north", 200), "south": clockService("south", 201)} {
+	for name, text := range map[string]string{"peer": clockPeer, "advertisements": modes("north", "south"), "north": clockService("north", 200), "south": clockService("south", 201)} {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(services, name+".yaml"), []byte(text), 0o600)
 		}

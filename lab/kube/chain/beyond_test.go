@@ -16,21 +16,21 @@ metadata: {name: outside}
 spec: {addresses: [203.0.113.0/28], autoAssign: false}
 ---
 apiVersion: fairlead.io/v1alpha1
-kind: Announcement
+kind: Advertisement
 metadata: {name: external}
-spec: {addresses: [External], pools: [outside]}
+spec: {addresses: [ExternalIP], pools: [outside]}
 `
 
 // inside announces cluster addresses of Services that ask for it by a label.
 const inside = `
 apiVersion: fairlead.io/v1alpha1
-kind: Announcement
+kind: Advertisement
 metadata: {name: inside}
-spec: {addresses: [Cluster], serviceSelector: {matchLabels: {reach: datacenter}}}
+spec: {addresses: [ClusterIP], serviceSelector: {matchLabels: {reach: datacenter}}}
 `
 
 // beyond reaches Services by their external and their cluster addresses, where
-// Announcements choose these, from behind the router.
+// Advertisements choose these, from behind the router.
 func (w *world) beyond(t *testing.T) {
 	const chosen, taken = "203.0.113.7", "203.0.113.77"
 	for name, labels := range map[string]string{"inner": "{reach: datacenter}", "other": "{}"} {
@@ -51,11 +51,11 @@ spec: {type: ClusterIP, externalIPs: [`+external+`], ports: [{name: http, port: 
 	must(t, w.Apply(t.Context(), outside))
 	w.routed(t, external, "n1", "n2")
 	w.answered(t, external, "s1", "s2")
-	w.routed(t, plain) // no Announcement is for it any more
+	w.routed(t, plain) // no Advertisement is for it any more
 	must(t, w.Apply(t.Context(), inside))
 	w.routed(t, cluster, "n1", "n2")
 	w.answered(t, cluster, "s1", "s2")
-	must(t, w.Apply(t.Context(), `{apiVersion: fairlead.io/v1alpha1, kind: Announcement, metadata: {name: given}, spec: {addresses: [LoadBalancer]}}`))
+	must(t, w.Apply(t.Context(), `{apiVersion: fairlead.io/v1alpha1, kind: Advertisement, metadata: {name: given}, spec: {addresses: [LoadBalancerIP]}}`))
 	w.routed(t, plain, "n1", "n2")
 	for _, by := range []string{"n1", "n2"} { // and each balancer forwards
 		w.by(t, external, by, func() { w.answered(t, external, "s1", "s2") })
@@ -67,13 +67,13 @@ spec: {type: ClusterIP, externalIPs: [`+external+`], ports: [{name: http, port: 
 	w.routed(t, refused)
 	w.routed(t, other)
 
-	w.remove(t, "announcements", "external")
+	w.remove(t, "advertisements", "external")
 	w.routed(t, external)
 	w.routed(t, cluster, "n1", "n2")
 	w.answered(t, cluster, "s2")
-	w.remove(t, "announcements", "inside")
+	w.remove(t, "advertisements", "inside")
 	w.routed(t, cluster)
-	w.remove(t, "announcements", "given")
+	w.remove(t, "advertisements", "given")
 	w.routed(t, plain, "n1", "n2")
 	for _, name := range []string{"inner", "other", "plain"} {
 		w.drop(t, name)

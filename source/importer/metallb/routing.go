@@ -103,18 +103,18 @@ func (r *reader) advertise(a advert) {
 				names = append(names, r.peerNames[p]...)
 			}
 			if len(names) == 0 {
-				r.lose(a.get("peers").at(), a.what+": peers", "none of them is among what is written here", "the Announcement is left out")
+				r.lose(a.get("peers").at(), a.what+": peers", "none of them is among what is written here", "the Advertisement is left out")
 				return
 			}
 			s.set("peers", names)
 		}
 	}
-	s.set("endpoints", "ByPolicy")
+	s.set("trafficPolicy", "FromService")
 	var all []*spec
 	for _, one := range s.selectors("nodeSelector", a.get("nodeSelectors")) {
 		all = append(all, one.selectors("serviceSelector", a.get("serviceSelectors"))...)
 	}
-	r.addEach(a.at(), a.what, "Announcement", importer.UniqueName(map[string]bool{}, a.name), all)
+	r.addEach(a.at(), a.what, "Advertisement", importer.UniqueName(map[string]bool{}, a.name), all)
 	r.interfacesOf(a)
 }
 
