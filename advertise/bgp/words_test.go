@@ -136,8 +136,8 @@ func TestValidate(t *testing.T) {
 		"peers[0].keepalive: 1.5s; want whole seconds":                 func(c *SpeakerConfig) { c.Peers[0].Keepalive = 1500 * time.Millisecond },
 		"peers[0].keepalive: 9s is not less than the hold time of 9s":  func(c *SpeakerConfig) { c.Peers[0].Keepalive = 9 * time.Second },
 		"peers[0].connectRetry: 1ms; want 100ms to 1h":                 func(c *SpeakerConfig) { c.Peers[0].ConnectRetry = time.Millisecond },
-		"peers[0].ttl: 1 has a meaning only with a peer of another AS": func(c *SpeakerConfig) { c.Peers[0].TTL = 1 },
-		"peers[0].ttl: ttlSecurity needs 255, not 2":                   func(c *SpeakerConfig) { c.Peers[0].AS, c.Peers[0].TTL, c.Peers[0].TTLSecurity = 65000, 2, 1 },
+		"peers[0].ebgpMultihop: 1 applies only to peers in another AS": func(c *SpeakerConfig) { c.Peers[0].EBGPMultihop = 1 },
+		"peers[0].ebgpMultihop: 2 and ttlSecurity are mutually exclusive":                   func(c *SpeakerConfig) { c.Peers[0].AS, c.Peers[0].EBGPMultihop, c.Peers[0].TTLSecurity = 65000, 2, 1 },
 		"peers[0].ttlSecurity: 255 hops are all":                       func(c *SpeakerConfig) { c.Peers[0].TTLSecurity = 255 },
 		"peers[0].timing: BFD interval 1ms":                            func(c *SpeakerConfig) { c.Peers[0].Timing = bfd.Timing{Interval: time.Millisecond} },
 	} {

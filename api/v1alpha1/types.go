@@ -143,48 +143,48 @@ type AddressPoolList struct {
 	Items           []AddressPool `json:"items"`
 }
 
-// BGPPeer is a router or a route reflector to which balancers announce.
+// BGPPeer is a router or route reflector to which load balancers advertise routes.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=fairlead
-// +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.spec.address`
+// +kubebuilder:printcolumn:name="Peer Address",type=string,JSONPath=`.spec.peerAddress`
 // +kubebuilder:printcolumn:name="Port",type=integer,JSONPath=`.spec.port`,priority=1
 // +kubebuilder:printcolumn:name="Interface",type=string,JSONPath=`.spec.interface`,priority=1
-// +kubebuilder:printcolumn:name="AS",type=integer,JSONPath=`.spec.as`
-// +kubebuilder:printcolumn:name="BFD",type=boolean,JSONPath=`.spec.bfd`
+// +kubebuilder:printcolumn:name="Peer ASN",type=integer,JSONPath=`.spec.peerASN`
+// +kubebuilder:printcolumn:name="BFD",type=boolean,JSONPath=`.spec.bfd.enabled`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type BGPPeer struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec says who the peer is, and which nodes' it is.
+	// Spec configures the peer, and selects the nodes that have it.
 	Spec BGPPeerSpec `json:"spec"`
 }
 
-// BGPPeerSpec says who a peer is, and which nodes' it is.
+// BGPPeerSpec configures a peer, and selects the nodes that have it.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.address) || has(self.interface)",message="want the peer's address, or the interface on which it is the router"
-// +kubebuilder:validation:XValidation:rule="!has(self.address) || !isIP(self.address) || !ip(self.address).isLinkLocalUnicast() || has(self.interface)",message="address is link-local, so that it is on every link: say on which one, by interface"
-// +kubebuilder:validation:XValidation:rule="!has(self.ttl) || has(self.as)",message="ttl has a meaning only with a peer of another AS: give as, or leave ttl out"
-// +kubebuilder:validation:XValidation:rule="!has(self.ttl) || !has(self.ttlSecurity)",message="ttlSecurity needs a ttl of 255: leave ttl out"
-// +kubebuilder:validation:XValidation:rule="!has(self.keepaliveSeconds) || self.keepaliveSeconds < (has(self.holdTimeSeconds) ? self.holdTimeSeconds : 9)",message="keepaliveSeconds is not less than holdTimeSeconds: a third of it is usual"
+// +kubebuilder:validation:XValidation:rule="has(self.peerAddress) || has(self.interface)",message="peerAddress or interface is required"
+// +kubebuilder:validation:XValidation:rule="!has(self.peerAddress) || !isIP(self.peerAddress) || !ip(self.peerAddress).isLinkLocalUnicast() || has(self.interface)",message="peerAddress is link-local: interface is required, too"
+// +kubebuilder:validation:XValidation:rule="!has(self.ebgpMultihop) || has(self.peerASN)",message="ebgpMultihop applies only to peers in another AS: set peerASN, or omit ebgpMultihop"
+// +kubebuilder:validation:XValidation:rule="!has(self.ebgpMultihop) || !has(self.ttlSecurity)",message="ebgpMultihop and ttlSecurity are mutually exclusive: omit one of them"
+// +kubebuilder:validation:XValidation:rule="!has(self.keepaliveSeconds) || self.keepaliveSeconds < (has(self.holdTimeSeconds) ? self.holdTimeSeconds : 9)",message="keepaliveSeconds must be less than holdTimeSeconds: use a third of it"
 type BGPPeerSpec struct {
-	// Address is the peer's, IPv4 or IPv6. A peer with a link-local one is told
-	// the balancer's own as the next hop of all prefixes, IPv4 too (RFC 8950).
-	// Without any the peer is the router that is heard on Interface, by its
-	// link-local address.
+	// PeerAddress is the IPv4 or IPv6 address of the peer. A peer with a link-local address
+	// gets the load balancer's own link-local address as the next hop of all prefixes, IPv4
+	// included (RFC 8950). If omitted, the peer is the router that sends router
+	// advertisements on Interface.
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:XValidation:rule="isIP(self) && !ip(self).isUnspecified()",message="is not the address of a peer: want one like 10.0.0.109 or 2001:db8::1"
 	// +optional
-	Address string `json:"address,omitempty"`
-	// Interface is the node's interface that the session keeps to. A link-local
-	// address needs one; else without it the routes say.
+	PeerAddress string `json:"peerAddress,omitempty"`
+	// Interface is the node's network interface to which the session is bound. It is
+	// required for a link-local peer address. If omitted, the routing table decides.
 	// +kubebuilder:validation:MaxLength=15
 	// +kubebuilder:validation:Pattern=`^[^\s/%]+$`
 	// +optional
 	Interface string `json:"interface,omitempty"`
-	// SourceAddress is the node's address that the session starts from, which is
-	// of use where a selector selects one node. Without it the kernel chooses.
+	// SourceAddress is the local address of the session. Use it together with a node
+	// selector that selects one node. If omitted, the kernel selects the address.
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:XValidation:rule="isIP(self) && !ip(self).isUnspecified()",message="is not an address of a node: want one like 10.0.0.105 or 2001:db8::5"
 	// +optional
@@ -195,67 +195,77 @@ type BGPPeerSpec struct {
 	// +kubebuilder:default=179
 	// +optional
 	Port int32 `json:"port,omitempty"`
-	// AS is the peer's autonomous system. Without it the peer is of the balancers'
-	// own.
+	// PeerASN is the AS number of the peer. If omitted, the peer is in the load balancers'
+	// own AS.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=4294967294
 	// +optional
-	AS int64 `json:"as,omitempty"`
-	// PasswordSecret names a Secret of the agents' namespace whose key "password"
-	// signs every segment of the session (RFC 2385). Without it there is no
-	// password.
+	PeerASN int64 `json:"peerASN,omitempty"`
+	// PasswordSecretRef is the name of a Secret in the agents' namespace whose key
+	// "password" contains the TCP MD5 password of the session (RFC 2385). If omitted, no
+	// password is used.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
-	PasswordSecret string `json:"passwordSecret,omitempty"`
-	// HoldTimeSeconds is how long a peer may be silent where BFD does not run.
+	PasswordSecretRef string `json:"passwordSecretRef,omitempty"`
+	// HoldTimeSeconds is the hold time of the session.
 	// +kubebuilder:validation:Minimum=3
 	// +kubebuilder:validation:Maximum=65535
 	// +kubebuilder:default=9
 	// +optional
 	HoldTimeSeconds int32 `json:"holdTimeSeconds,omitempty"`
-	// KeepaliveSeconds is how often the balancer says that it is there. Without it
-	// three times in the hold time.
+	// KeepaliveSeconds is the interval of keepalive messages. If omitted, it is a third of
+	// the hold time.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=21845
 	// +optional
 	KeepaliveSeconds int32 `json:"keepaliveSeconds,omitempty"`
-	// ConnectRetrySeconds is the longest pause between attempts to reach the peer.
-	// Without it half a second, so that a restarted router has its routes at once.
+	// ConnectRetrySeconds is the maximum pause between connection attempts. If omitted, it
+	// is half a second, so that a restarted router gets its routes soon.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=3600
 	// +optional
 	ConnectRetrySeconds int32 `json:"connectRetrySeconds,omitempty"`
-	// TTL is that of the balancer's segments to a peer of another AS: 1 keeps the
-	// session on its link. Without it 255.
+	// EBGPMultihop is the TTL of packets to a peer in another AS: the maximum number of hops
+	// to it. 1 keeps the session on the link. If omitted, it is 255.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=255
 	// +optional
-	TTL int32 `json:"ttl,omitempty"`
-	// TTLSecurity drops segments that have come over more than so many hops (RFC
-	// 5082); 1 is for a peer on the same link. The peer must do so, too.
+	EBGPMultihop int32 `json:"ebgpMultihop,omitempty"`
+	// TTLSecurity is the maximum number of hops of received packets (RFC 5082): 1 for a peer
+	// on the same link. Packets that have passed more hops are dropped. Configure the peer
+	// in the same way.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=254
 	// +optional
 	TTLSecurity int32 `json:"ttlSecurity,omitempty"`
-	// BFD watches the session, where the peer does so too (RFC 5880).
+	// BFD configures failure detection (RFC 5880). It requires BFD at the peer.
+	// +kubebuilder:default={}
+	// +optional
+	BFD *BFD `json:"bfd,omitempty"`
+	// NodeSelector selects the nodes whose load balancers have this peer, by label. If
+	// omitted, all have it.
+	// +optional
+	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
+}
+
+// BFD configures bidirectional forwarding detection.
+type BFD struct {
+	// Enabled turns BFD on.
 	// +kubebuilder:default=true
 	// +optional
-	BFD *bool `json:"bfd,omitempty"`
-	// BFDIntervalMilliseconds is how often BFD's packets go and are expected.
-	// Without it 300, which also a busy node keeps to.
+	Enabled *bool `json:"enabled,omitempty"`
+	// IntervalMilliseconds is the interval of BFD packets in both directions. If omitted, it
+	// is 300, which also a busy node can keep.
 	// +kubebuilder:validation:Minimum=10
 	// +kubebuilder:validation:Maximum=60000
 	// +optional
-	BFDIntervalMilliseconds int32 `json:"bfdIntervalMilliseconds,omitempty"`
-	// BFDMultiplier is how many of them may be missed. Without it 3.
+	IntervalMilliseconds int32 `json:"intervalMilliseconds,omitempty"`
+	// DetectMultiplier is the number of missed packets after which the session is down. If
+	// omitted, it is 3.
 	// +kubebuilder:validation:Minimum=2
 	// +kubebuilder:validation:Maximum=255
 	// +optional
-	BFDMultiplier int32 `json:"bfdMultiplier,omitempty"`
-	// NodeSelector selects the nodes whose balancers have this peer, by their
-	// labels. Without it all have.
-	// +optional
-	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
+	DetectMultiplier int32 `json:"detectMultiplier,omitempty"`
 }
 
 // BGPPeerList is a list of BGPPeers.

@@ -206,7 +206,7 @@ func TestAddressesOfOtherKinds(t *testing.T) {
 			t.Errorf("%q is offered: %d targets", c.offered, len(p.Targets))
 		}
 		if c.want == "b-external active, a-cluster conflict" && p.Frontends[1].Reason !=
-			"Service default/b-external already has TCP 10.1.1.1:80 as its External address, which counts before a Cluster one: give one of the two another address or port" {
+			"Service default/b-external already has TCP 10.1.1.1:80 as its ExternalIP, which takes precedence over a ClusterIP: give one of the two another address or port" {
 			t.Error(p.Frontends[1].Reason)
 		}
 	}

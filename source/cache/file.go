@@ -171,7 +171,7 @@ func parse(file string) (*state, error) {
 
 func withoutPasswords(peers []crd.Peer) (all []crd.Peer) {
 	for _, p := range peers {
-		if p.PasswordSecret == "" { // no session without its password
+		if p.PasswordSecretRef == "" { // no session without its password
 			all = append(all, p)
 		}
 	}

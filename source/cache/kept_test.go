@@ -189,7 +189,7 @@ func TestStory(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kept")
 	peers := []crd.Peer{
 		{Name: "open", Address: netip.AddrPortFrom(netip.Addr{}, 1179), Interface: "eth0"},
-		{Name: "closed", Address: netip.MustParseAddrPort("10.0.0.2:179"), PasswordSecret: "p", Password: "hush"},
+		{Name: "closed", Address: netip.MustParseAddrPort("10.0.0.2:179"), PasswordSecretRef: "p", Password: "hush"},
 	}
 	offer := route.Offer{
 		By: "Advertisement edge", Prefix: netip.MustParsePrefix("10.1.0.0/16"), MinHealthyBackends: 2, Local: true,

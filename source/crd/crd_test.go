@@ -66,20 +66,20 @@ func TestBarred(t *testing.T) {
 func TestPeersOf(t *testing.T) {
 	no := false
 	peers := []*v1alpha1.BGPPeer{
-		{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1alpha1.BGPPeerSpec{Address: "10.0.0.109", Port: 179, HoldTimeSeconds: 9}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1alpha1.BGPPeerSpec{PeerAddress: "10.0.0.109", Port: 179, HoldTimeSeconds: 9}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: v1alpha1.BGPPeerSpec{
-			Address: "2001:db8::1", Port: 1179, AS: 65000, PasswordSecret: "bgp", BFD: &no, NodeSelector: selecting("rack", "1"),
+			PeerAddress: "2001:db8::1", Port: 1179, PeerASN: 65000, PasswordSecretRef: "bgp", BFD: &v1alpha1.BFD{Enabled: &no}, NodeSelector: selecting("rack", "1"),
 		}},
-		{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: v1alpha1.BGPPeerSpec{Address: "10.0.0.110", NodeSelector: selecting("rack", "2")}},
-		{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: v1alpha1.BGPPeerSpec{Address: "router"}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: v1alpha1.BGPPeerSpec{PeerAddress: "10.0.0.110", NodeSelector: selecting("rack", "2")}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: v1alpha1.BGPPeerSpec{PeerAddress: "router"}},
 	}
 	got, err := PeersOf(peers, map[string]string{"rack": "1"})
-	if fmt.Sprint(err) != `[{BGPPeer d spec.address: "router" is not an IP address}]` {
+	if fmt.Sprint(err) != `[{BGPPeer d spec.peerAddress: "router" is not an IP address}]` {
 		t.Error(err)
 	}
 	want := []Peer{
 		{Name: "a", Address: netip.MustParseAddrPort("10.0.0.109:179"), HoldTime: 9 * time.Second, BFD: true},
-		{Name: "b", Address: netip.MustParseAddrPort("[2001:db8::1]:1179"), AS: 65000, PasswordSecret: "bgp"},
+		{Name: "b", Address: netip.MustParseAddrPort("[2001:db8::1]:1179"), AS: 65000, PasswordSecretRef: "bgp"},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
@@ -88,22 +88,22 @@ func TestPeersOf(t *testing.T) {
 
 func TestPeerHasEverything(t *testing.T) {
 	p := &v1alpha1.BGPPeer{ObjectMeta: metav1.ObjectMeta{Name: "tor"}, Spec: v1alpha1.BGPPeerSpec{
-		Address: "fe80::1", Interface: "eth1", SourceAddress: "fe80::5", Port: 1179, AS: 4200000001, PasswordSecret: "bgp", HoldTimeSeconds: 30,
-		KeepaliveSeconds: 10, ConnectRetrySeconds: 5, TTLSecurity: 1, BFDIntervalMilliseconds: 50, BFDMultiplier: 5,
+		PeerAddress: "fe80::1", Interface: "eth1", SourceAddress: "fe80::5", Port: 1179, PeerASN: 4200000001, PasswordSecretRef: "bgp", HoldTimeSeconds: 30,
+		KeepaliveSeconds: 10, ConnectRetrySeconds: 5, TTLSecurity: 1, BFD: &v1alpha1.BFD{IntervalMilliseconds: 50, DetectMultiplier: 5},
 	}}
 	want := Peer{
 		Name: "tor", Address: netip.AddrPortFrom(netip.MustParseAddr("fe80::1%eth1"), 1179), Interface: "eth1", Source: netip.MustParseAddr("fe80::5"),
-		AS: 4200000001, PasswordSecret: "bgp", HoldTime: 30 * time.Second, Keepalive: 10 * time.Second, ConnectRetry: 5 * time.Second,
+		AS: 4200000001, PasswordSecretRef: "bgp", HoldTime: 30 * time.Second, Keepalive: 10 * time.Second, ConnectRetry: 5 * time.Second,
 		TTLSecurity: 1, BFD: true, BFDInterval: 50 * time.Millisecond, BFDMultiplier: 5,
 	}
 	if got, err := ParsePeer(p); err != nil || got != want {
 		t.Errorf("got  %+v, %v\nwant %+v", got, err, want)
 	}
-	p.Spec = v1alpha1.BGPPeerSpec{Address: "fe80::1%eth0", SourceAddress: "me", Port: 70000, AS: 1 << 32, HoldTimeSeconds: -1, KeepaliveSeconds: 1 << 20,
-		ConnectRetrySeconds: 4000, TTL: 256, TTLSecurity: 255, BFDIntervalMilliseconds: 60001, BFDMultiplier: 256}
+	p.Spec = v1alpha1.BGPPeerSpec{PeerAddress: "fe80::1%eth0", SourceAddress: "me", Port: 70000, PeerASN: 1 << 32, HoldTimeSeconds: -1, KeepaliveSeconds: 1 << 20,
+		ConnectRetrySeconds: 4000, EBGPMultihop: 256, TTLSecurity: 255, BFD: &v1alpha1.BFD{IntervalMilliseconds: 60001, DetectMultiplier: 256}}
 	_, err := ParsePeer(p)
-	for _, field := range []string{"address", "sourceAddress", "port", "as", "holdTimeSeconds", "keepaliveSeconds", "connectRetrySeconds", "ttl",
-		"ttlSecurity", "bfdIntervalMilliseconds", "bfdMultiplier"} {
+	for _, field := range []string{"peerAddress", "sourceAddress", "port", "peerASN", "holdTimeSeconds", "keepaliveSeconds", "connectRetrySeconds", "ebgpMultihop",
+		"ttlSecurity", "bfd.intervalMilliseconds", "bfd.detectMultiplier"} {
 		if !strings.Contains(fmt.Sprint(err), "spec."+field+": ") {
 			t.Errorf("%v lacks spec.%s", err, field)
 		}

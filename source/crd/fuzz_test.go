@@ -13,10 +13,10 @@ import (
 func FuzzResources(f *testing.F) {
 	for _, text := range []string{
 		`{"metadata":{"name":"a"},"spec":{"addresses":["10.1.1.0/24","10.1.2.1-10.1.2.9"],"reserved":["10.1.1.1"],"serviceSelector":{"matchLabels":{"a":"b"}}}}`,
-		`{"metadata":{"name":"a"},"spec":{"address":"10.0.0.1","as":65001,"port":1790,"holdTimeSeconds":30,"ttlSecurity":1,"bfd":false}}`,
-		`{"metadata":{"name":"a"},"spec":{"address":"fe80::1","interface":"eth0","nodeSelector":{"matchExpressions":[{"key":"a","operator":"In","values":["b"]}]}}}`,
+		`{"metadata":{"name":"a"},"spec":{"peerAddress":"10.0.0.1","peerASN":65001,"port":1790,"holdTimeSeconds":30,"ttlSecurity":1,"bfd":{"enabled":false}}}`,
+		`{"metadata":{"name":"a"},"spec":{"peerAddress":"fe80::1","interface":"eth0","nodeSelector":{"matchExpressions":[{"key":"a","operator":"In","values":["b"]}]}}}`,
 		`{"metadata":{"name":"a"},"spec":{"pools":["p"],"communities":["65000:1","no-export"],"aggregationLength":24,"peers":["rack-1"],"weightBy":"Endpoints","mode":"BGP"}}`,
-		`{"spec":{"addresses":["10.1.1.1/24",""],"serviceSelector":{"matchExpressions":[{"operator":"x"}]},"as":-1,"asPathPrepend":99}}`,
+		`{"spec":{"addresses":["10.1.1.1/24",""],"serviceSelector":{"matchExpressions":[{"operator":"x"}]},"peerASN":-1,"asPathPrepend":99}}`,
 	} {
 		f.Add([]byte(text))
 	}

@@ -257,7 +257,7 @@ subjects: [{kind: ServiceAccount, name: fairlead-agent, namespace: fairlead}]
 // afterwards.
 func (r *routed) awaitRevoked(way *relay, config *rest.Config) {
 	r.own(kindAdvertisement, "b", "{pools: [web]}")
-	r.own(kindPeer, "stays", "{address: 10.0.0.108}")
+	r.own(kindPeer, "stays", "{peerAddress: 10.0.0.108}")
 	const stays = "stays 10.0.0.108:179 0 9s true "
 	r.awaitPrefixes("[10.1.1.1/32]")
 	r.awaitPeers(stays)
@@ -337,11 +337,11 @@ func (r *routed) awaitAdvertisements(rack, tier func(string)) {
 
 // awaitSessions creates, changes and deletes BGPPeers and a password.
 func (r *routed) awaitSessions(rack func(string)) {
-	r.own(kindPeer, "plain", "{address: 10.0.0.108, port: 1179, bfd: false, as: 65000}")
-	r.own(kindPeer, "signed", "{address: 10.0.0.109, passwordSecret: bgp, nodeSelector: {matchLabels: {rack: \"1\"}}}")
+	r.own(kindPeer, "plain", "{peerAddress: 10.0.0.108, port: 1179, bfd: {enabled: false}, peerASN: 65000}")
+	r.own(kindPeer, "signed", "{peerAddress: 10.0.0.109, passwordSecretRef: bgp, nodeSelector: {matchLabels: {rack: \"1\"}}}")
 	plain := "plain 10.0.0.108:1179 65000 9s false "
 	r.awaitPeers(plain)
-	r.follower.awaitProblem(true, "BGPPeer signed: spec.passwordSecret: ")
+	r.follower.awaitProblem(true, "BGPPeer signed: spec.passwordSecretRef: ")
 	r.secret("sesame")
 	r.awaitPeers(plain, "signed 10.0.0.109:179 0 9s true sesame")
 	r.follower.awaitProblem(false, "BGPPeer")

@@ -173,10 +173,10 @@ func (r *routing) make(of []*object.Object) {
 	all, _ := crd.PeersOf(peers, r.labels)
 	var told []crd.Peer
 	for _, p := range all {
-		p.Password = r.passwords[p.PasswordSecret]
-		if p.PasswordSecret != "" && p.Password == "" {
-			r.problems = append(r.problems, problem.Problem{Object: p.Object(), Field: "spec.passwordSecret",
-				Message: "there is no Secret " + p.PasswordSecret + " in this folder; the peer is left out until there is"})
+		p.Password = r.passwords[p.PasswordSecretRef]
+		if p.PasswordSecretRef != "" && p.Password == "" {
+			r.problems = append(r.problems, problem.Problem{Object: p.Object(), Field: "spec.passwordSecretRef",
+				Message: "Secret " + p.PasswordSecretRef + " not found in this folder: add it. The peer is left out until then"})
 			continue
 		}
 		told = append(told, p)

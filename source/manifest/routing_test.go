@@ -17,16 +17,16 @@ const routes = `apiVersion: fairlead.io/v1alpha1
 kind: BGPPeer
 metadata: {name: tor-1}
 spec:
-  address: 10.0.0.109
-  as: 65110
-  passwordSecret: bgp
+  peerAddress: 10.0.0.109
+  peerASN: 65110
+  passwordSecretRef: bgp
   ttlSecurity: 1
   nodeSelector: {matchLabels: {rack: "1"}}
 ---
 apiVersion: fairlead.io/v1alpha1
 kind: BGPPeer
 metadata: {name: tor-2}
-spec: {address: 10.0.0.110, nodeSelector: {matchLabels: {rack: "2"}}}
+spec: {peerAddress: 10.0.0.110, nodeSelector: {matchLabels: {rack: "2"}}}
 ---
 apiVersion: v1
 kind: Secret
@@ -114,7 +114,7 @@ func TestRouting(t *testing.T) {
 	r.write("bgp.yaml", strings.NewReplacer("10.0.0.109", "router", "65000:1", "x", "med: 10", "med: -1", "sesame", `""`, "10.1.1.0/24", "10.1.1.1/24").Replace(routes))
 	s = r.rest()
 	wantProblems(t, s,
-		`bgp.yaml:5: BGPPeer tor-1: spec.address: "router" is not an IP address`,
+		`bgp.yaml:5: BGPPeer tor-1: spec.peerAddress: "router" is not an IP address`,
 		"bgp.yaml:20: Secret default/bgp: stringData[password]: is missing or empty",
 		"bgp.yaml:25: AddressPool web: spec.addresses[0]: ",
 		`bgp.yaml:33: Advertisement edge: spec.communities[0]: "x" is not a community`,
@@ -142,9 +142,9 @@ func TestRouting(t *testing.T) {
 // are delivered again until there are none.
 func TestPeersThatCannotBe(t *testing.T) {
 	r := newRouted(t)
-	r.no = []problem.Problem{{Object: "BGPPeer tor-1", Field: "spec.address", Message: "is another's"}}
+	r.no = []problem.Problem{{Object: "BGPPeer tor-1", Field: "spec.peerAddress", Message: "is another's"}}
 	r.write("bgp.yaml", gold+"---\n"+strings.Replace(routes, "name: bgp", "name: other", 1))
-	wantProblems(t, r.rest(), "bgp.yaml:6: BGPPeer tor-1: spec.passwordSecret: there is no Secret bgp in this folder", "bgp.yaml:6: BGPPeer tor-1: spec.address: is another's")
+	wantProblems(t, r.rest(), "bgp.yaml:6: BGPPeer tor-1: spec.passwordSecretRef: Secret bgp not found in this folder", "bgp.yaml:6: BGPPeer tor-1: spec.peerAddress: is another's")
 	if r.peers != "" {
 		t.Errorf("told of %s, whose password is not known", r.peers)
 	}

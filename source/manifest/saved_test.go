@@ -162,7 +162,7 @@ func TestInUseWhileReplaced(t *testing.T) {
 func TestPeersAfterRestart(t *testing.T) {
 	l := newLooker(t)
 	const (
-		peer   = "apiVersion: fairlead.io/v1alpha1\nkind: BGPPeer\nmetadata: {name: rack}\nspec: {address: 10.0.0.109, passwordSecret: bgp}\n---\n"
+		peer   = "apiVersion: fairlead.io/v1alpha1\nkind: BGPPeer\nmetadata: {name: rack}\nspec: {peerAddress: 10.0.0.109, passwordSecretRef: bgp}\n---\n"
 		secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: bgp}\nstringData: {password: hush}\n---\n"
 		offer  = "apiVersion: fairlead.io/v1alpha1\nkind: Advertisement\nmetadata: {name: all}\nspec: {localPreference: 200}\n"
 	)

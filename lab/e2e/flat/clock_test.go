@@ -46,7 +46,7 @@ func TestWallClock(t *testing.T) {
 const clockPeer = `apiVersion: fairlead.io/v1alpha1
 kind: BGPPeer
 metadata: {name: router}
-spec: {address: 10.0.0.254, bfdIntervalMilliseconds: 2000}
+spec: {peerAddress: 10.0.0.254, bfd: {intervalMilliseconds: 2000}}
 `
 
 // clockNet has two balancers that take turns on a segment for one VIP, and announce

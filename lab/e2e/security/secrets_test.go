@@ -131,7 +131,7 @@ endpoints: [{addresses: [10.0.0.254]}]
 apiVersion: fairlead.io/v1alpha1
 kind: BGPPeer
 metadata: {name: second}
-spec: {address: 10.0.0.253, passwordSecret: second}
+spec: {peerAddress: 10.0.0.253, passwordSecretRef: second}
 ---
 apiVersion: v1
 kind: Secret
