@@ -132,14 +132,14 @@ func TestValidate(t *testing.T) {
 		"peers[1].sourceInterface: peers[0] is the router on eth0 already": func(c *SpeakerConfig) {
 			c.Peers = []PeerConfig{{Name: "a", SourceInterface: "eth0"}, {Name: "b", SourceInterface: "eth0"}}
 		},
-		"peers[0].holdTime: 1s; want whole":                            func(c *SpeakerConfig) { c.Peers[0] = PeerConfig{SourceInterface: "eth0", HoldTime: time.Second} },
-		"peers[0].keepalive: 1.5s; want whole seconds":                 func(c *SpeakerConfig) { c.Peers[0].Keepalive = 1500 * time.Millisecond },
-		"peers[0].keepalive: 9s is not less than the hold time of 9s":  func(c *SpeakerConfig) { c.Peers[0].Keepalive = 9 * time.Second },
-		"peers[0].connectRetry: 1ms; want 100ms to 1h":                 func(c *SpeakerConfig) { c.Peers[0].ConnectRetry = time.Millisecond },
-		"peers[0].ebgpMultihop: 1 applies only to peers in another AS": func(c *SpeakerConfig) { c.Peers[0].EBGPMultihop = 1 },
-		"peers[0].ebgpMultihop: 2 and ttlSecurity are mutually exclusive":                   func(c *SpeakerConfig) { c.Peers[0].AS, c.Peers[0].EBGPMultihop, c.Peers[0].TTLSecurity = 65000, 2, 1 },
-		"peers[0].ttlSecurity: 255 hops are all":                       func(c *SpeakerConfig) { c.Peers[0].TTLSecurity = 255 },
-		"peers[0].timing: BFD interval 1ms":                            func(c *SpeakerConfig) { c.Peers[0].Timing = bfd.Timing{Interval: time.Millisecond} },
+		"peers[0].holdTime: 1s; want whole":                               func(c *SpeakerConfig) { c.Peers[0] = PeerConfig{SourceInterface: "eth0", HoldTime: time.Second} },
+		"peers[0].keepalive: 1.5s; want whole seconds":                    func(c *SpeakerConfig) { c.Peers[0].Keepalive = 1500 * time.Millisecond },
+		"peers[0].keepalive: 9s is not less than the hold time of 9s":     func(c *SpeakerConfig) { c.Peers[0].Keepalive = 9 * time.Second },
+		"peers[0].connectRetry: 1ms; want 100ms to 1h":                    func(c *SpeakerConfig) { c.Peers[0].ConnectRetry = time.Millisecond },
+		"peers[0].ebgpMultihop: 1 applies only to peers in another AS":    func(c *SpeakerConfig) { c.Peers[0].EBGPMultihop = 1 },
+		"peers[0].ebgpMultihop: 2 and ttlSecurity are mutually exclusive": func(c *SpeakerConfig) { c.Peers[0].AS, c.Peers[0].EBGPMultihop, c.Peers[0].TTLSecurity = 65000, 2, 1 },
+		"peers[0].ttlSecurity: 255 hops are all":                          func(c *SpeakerConfig) { c.Peers[0].TTLSecurity = 255 },
+		"peers[0].timing: BFD interval 1ms":                               func(c *SpeakerConfig) { c.Peers[0].Timing = bfd.Timing{Interval: time.Millisecond} },
 	} {
 		c := good()
 		spoil(&c)

@@ -22,7 +22,7 @@ type described struct {
 // each with a description for kubectl explain.
 func TestManifestsAreOfTheTypes(t *testing.T) {
 	for name, of := range map[string]any{"addresspools": AddressPool{}, "bgppeers": BGPPeer{}, "advertisements": Advertisement{},
-		"virtualnetworks": VirtualNetwork{}, "networkattachments": NetworkAttachment{}} {
+		"virtualnetworks": VirtualNetwork{}, "networkleases": NetworkLease{}} {
 		text, err := os.ReadFile("../../deploy/crds/fairlead.io_" + name + ".yaml")
 		if err != nil {
 			t.Fatal(err)

@@ -201,7 +201,7 @@ func (p *place) networks() {
 		"--federation-listen", ":7474", "--federation-cert", cert, "--federation-key", key, "--federation-ca", p.path("pki/ca.crt"))
 	asks := []string{"--controller", "https://10.0.0.1:7473", "--ca-file", p.path("pki/ca.crt"), "--token-file", token}
 	must(p.t, os.WriteFile(p.path("networks.yaml"), []byte(`networks:
-- {name: science, devices: [eth0], subnets: [{prefix: 10.9.0.0/24}], guarantee: 100M}
+- {name: science, devices: [eth0], subnets: [{cidr: 10.9.0.0/24}], guaranteedRate: 100M}
 `), 0o644))
 	testkit.Eventually(p.t, world.Within, func() error {
 		if said := p.fairlead("lb", append([]string{"vdn", "apply", "-f", p.path("networks.yaml")}, asks...)...); !strings.Contains(said, "science") {
