@@ -256,7 +256,7 @@ func TestAttributesChangeWithoutAGap(t *testing.T) {
 		w := newWorld(t, fake.New())
 		began := time.Now()
 		terms := func(med uint32) {
-			w.publish(source.Snapshot{Services: []*service.Service{web(1, 1)}, Announcements: &priced{med}})
+			w.publish(source.Snapshot{Services: []*service.Service{web(1, 1)}, Advertisements: &priced{med}})
 		}
 		terms(0)
 		w.expect("upsert 10.1.1.1 1", "announce 1")

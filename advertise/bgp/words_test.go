@@ -132,14 +132,14 @@ func TestValidate(t *testing.T) {
 		"peers[1].sourceInterface: peers[0] is the router on eth0 already": func(c *SpeakerConfig) {
 			c.Peers = []PeerConfig{{Name: "a", SourceInterface: "eth0"}, {Name: "b", SourceInterface: "eth0"}}
 		},
-		"peers[0].holdTime: 1s; want whole":                            func(c *SpeakerConfig) { c.Peers[0] = PeerConfig{SourceInterface: "eth0", HoldTime: time.Second} },
-		"peers[0].keepalive: 1.5s; want whole seconds":                 func(c *SpeakerConfig) { c.Peers[0].Keepalive = 1500 * time.Millisecond },
-		"peers[0].keepalive: 9s is not less than the hold time of 9s":  func(c *SpeakerConfig) { c.Peers[0].Keepalive = 9 * time.Second },
-		"peers[0].connectRetry: 1ms; want 100ms to 1h":                 func(c *SpeakerConfig) { c.Peers[0].ConnectRetry = time.Millisecond },
-		"peers[0].ttl: 1 has a meaning only with a peer of another AS": func(c *SpeakerConfig) { c.Peers[0].TTL = 1 },
-		"peers[0].ttl: ttlSecurity needs 255, not 2":                   func(c *SpeakerConfig) { c.Peers[0].AS, c.Peers[0].TTL, c.Peers[0].TTLSecurity = 65000, 2, 1 },
-		"peers[0].ttlSecurity: 255 hops are all":                       func(c *SpeakerConfig) { c.Peers[0].TTLSecurity = 255 },
-		"peers[0].timing: BFD interval 1ms":                            func(c *SpeakerConfig) { c.Peers[0].Timing = bfd.Timing{Interval: time.Millisecond} },
+		"peers[0].holdTime: 1s; want whole":                               func(c *SpeakerConfig) { c.Peers[0] = PeerConfig{SourceInterface: "eth0", HoldTime: time.Second} },
+		"peers[0].keepalive: 1.5s; want whole seconds":                    func(c *SpeakerConfig) { c.Peers[0].Keepalive = 1500 * time.Millisecond },
+		"peers[0].keepalive: 9s is not less than the hold time of 9s":     func(c *SpeakerConfig) { c.Peers[0].Keepalive = 9 * time.Second },
+		"peers[0].connectRetry: 1ms; want 100ms to 1h":                    func(c *SpeakerConfig) { c.Peers[0].ConnectRetry = time.Millisecond },
+		"peers[0].ebgpMultihop: 1 applies only to peers in another AS":    func(c *SpeakerConfig) { c.Peers[0].EBGPMultihop = 1 },
+		"peers[0].ebgpMultihop: 2 and ttlSecurity are mutually exclusive": func(c *SpeakerConfig) { c.Peers[0].AS, c.Peers[0].EBGPMultihop, c.Peers[0].TTLSecurity = 65000, 2, 1 },
+		"peers[0].ttlSecurity: 255 hops are all":                          func(c *SpeakerConfig) { c.Peers[0].TTLSecurity = 255 },
+		"peers[0].timing: BFD interval 1ms":                               func(c *SpeakerConfig) { c.Peers[0].Timing = bfd.Timing{Interval: time.Millisecond} },
 	} {
 		c := good()
 		spoil(&c)
@@ -183,7 +183,7 @@ func TestSetRefuses(t *testing.T) {
 		"10.1.1.0/24: it has no next hop":                                                              {{Prefix: service}},
 		"fd00:1:1::/64: by 10.0.0.1: an IPv6 prefix needs an IPv6 next hop":                            {routeVia(service6, "10.0.0.1")},
 		"10.1.1.0/24: it is given twice, as 10.1.1.0/24 via 10.0.0.1 and as 10.1.1.0/24 via 10.0.0.2;": {routeVia(service, "10.0.0.1"), routeVia(service, "10.0.0.2")},
-		"10.1.1.0/24: prepend: 11 times is too much":                                                   {with(route.Attributes{Prepend: 11})},
+		"10.1.1.0/24: asPathPrepend: 11 is not between 0 and 10":                                       {with(route.Attributes{ASPathPrepend: 11})},
 		`10.1.1.0/24: communities: "no-exprot" is not a community`:                                     {with(route.Attributes{Communities: "no-exprot"})},
 		"10.1.1.0/24: communities: AS 4294967295 is reserved":                                          {with(route.Attributes{Communities: "4294967295:1:0"})},
 	} {

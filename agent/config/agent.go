@@ -73,7 +73,7 @@ type Agent struct {
 	Peers        []string
 	PasswordFile string
 	BFD          bool
-	// Weight is the node's weight in an Announcement that weights nodes; 0 means 1.
+	// Weight is the node's weight in an Advertisement that weights nodes; 0 means 1.
 	Weight uint32
 	BPFFS  string
 	Socket string

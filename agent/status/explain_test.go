@@ -45,10 +45,10 @@ func announcing(drain plan.Drain, sessions ...advertise.Peer) Agent {
 			return map[bool]health.State{true: health.Down, false: health.Up}[t.Addr.Addr() == netip.MustParseAddr("172.16.2.1")]
 		},
 		Announce: func(s *service.Service, vip netip.Addr) ([]route.Offer, string) {
-			offer := route.Offer{By: "Announcement edge", Prefix: netip.PrefixFrom(vip, vip.BitLen())}
+			offer := route.Offer{By: "Advertisement edge", Prefix: netip.PrefixFrom(vip, vip.BitLen())}
 			switch s.ID.Name {
 			case "elsewhere":
-				return nil, "no Announcement is for it on this node: edge is for nodes with labels rack=2"
+				return nil, "no Advertisement is for it on this node: edge is for nodes with labels rack=2"
 			case "unfit":
 				offer.Local = true
 			case "theirs":

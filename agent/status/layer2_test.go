@@ -84,7 +84,7 @@ func TestGatherLayer2(t *testing.T) {
 	}
 }
 
-// An Announcement selects how an address is advertised. What the agent lacks for that is
+// An Advertisement selects how an address is advertised. What the agent lacks for that is
 // the reason, whatever else it has.
 func TestModes(t *testing.T) {
 	up := advertise.Peer{AS: 65021, Name: "tor-1", Address: "10.0.0.1", State: advertise.Established}

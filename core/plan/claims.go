@@ -143,7 +143,7 @@ func (p *Plan) refuseOverlaps(in Input) {
 func (f *Frontend) lose(owner *Frontend, fix string) {
 	_, rule := owner.before(f)
 	why := map[claimRule]string{
-		byKind:       fmt.Sprintf("as its %s address, which counts before a %s one", owner.kind, f.kind),
+		byKind:       fmt.Sprintf("as its %s, which takes precedence over a %s", owner.kind, f.kind),
 		byIncumbency: "and was programmed first",
 		byDate:       "and has a creationTimestamp, which this one has not",
 		byAge:        "and is older",

@@ -65,8 +65,8 @@ func drainingPlan(stage Stage, avoid Avoid) *Plan {
 		Announce: func(*service.Service, netip.Addr) ([]route.Offer, string) {
 			prefix := netip.MustParsePrefix("10.1.1.1/32")
 			return []route.Offer{
-				{By: "Announcement a", Prefix: prefix, Attributes: route.Attributes{Communities: "65000:1", MED: 5, LocalPreference: 200}},
-				{By: "Announcement b", Prefix: prefix, Attributes: route.Attributes{MED: 6, LocalPreference: 200}},
+				{By: "Advertisement a", Prefix: prefix, Attributes: route.Attributes{Communities: "65000:1", MED: 5, LocalPreference: 200}},
+				{By: "Advertisement b", Prefix: prefix, Attributes: route.Attributes{MED: 6, LocalPreference: 200}},
 			}, ""
 		},
 	})

@@ -135,7 +135,7 @@ type Rule string
 
 // Rules.
 const (
-	RuleAnnouncement Rule = "announcement" // no Announcement applies here
+	RuleAnnouncement Rule = "announcement" // no Advertisement applies here
 	RuleTerms        Rule = "terms"        // the conditions of those that apply are not met
 	RuleNextHop      Rule = "no-next-hop"  // the node has no address of that family to advertise
 	RuleAttributes   Rule = "attributes"   // two offers request different attributes

@@ -189,13 +189,13 @@ func TestAddressesOfOtherKinds(t *testing.T) {
 				if strings.Contains(c.offered, s.ID.Name) {
 					return []route.Offer{{Prefix: netip.PrefixFrom(vip, 32)}}, ""
 				}
-				return nil, "no Announcement is for it"
+				return nil, "no Advertisement is for it"
 			},
 		})
 		var words []string
 		for _, f := range p.Frontends {
 			words = append(words, fmt.Sprint(f.Service.ID.Name, " ", f.State))
-			if held := f.State == Active; held != (f.Want != nil) || f.State == Unannounced && f.Reason != "no Announcement is for it" {
+			if held := f.State == Active; held != (f.Want != nil) || f.State == Unannounced && f.Reason != "no Advertisement is for it" {
 				t.Errorf("%s is %s, held %v: %s", f.Service.ID.Name, f.State, f.Want != nil, f.Reason)
 			}
 		}
@@ -206,7 +206,7 @@ func TestAddressesOfOtherKinds(t *testing.T) {
 			t.Errorf("%q is offered: %d targets", c.offered, len(p.Targets))
 		}
 		if c.want == "b-external active, a-cluster conflict" && p.Frontends[1].Reason !=
-			"Service default/b-external already has TCP 10.1.1.1:80 as its External address, which counts before a Cluster one: give one of the two another address or port" {
+			"Service default/b-external already has TCP 10.1.1.1:80 as its ExternalIP, which takes precedence over a ClusterIP: give one of the two another address or port" {
 			t.Error(p.Frontends[1].Reason)
 		}
 	}

@@ -27,7 +27,7 @@ func TestPeerOptions(t *testing.T) {
 		fails  string // reason why there is no session
 	}{
 		"TTL security": {as: 65110, change: func(p *bgp.PeerConfig) { p.TTLSecurity = 1 }, frr: " neighbor 10.0.0.105 ttl-security hops 1\n"},
-		"TTL security of the peer alone": {as: 65110, change: func(p *bgp.PeerConfig) { p.TTL, p.HoldTime = 64, 3*time.Second },
+		"TTL security of the peer alone": {as: 65110, change: func(p *bgp.PeerConfig) { p.EBGPMultihop, p.HoldTime = 64, 3*time.Second },
 			frr: " neighbor 10.0.0.105 ttl-security hops 1\n", fails: "hold time"},
 		"password": {as: 65110, change: func(p *bgp.PeerConfig) { p.Password = "secret" }, frr: " neighbor 10.0.0.105 password secret\n"},
 		"wrong password": {as: 65110, change: func(p *bgp.PeerConfig) { p.Password = "wrong" },

@@ -194,7 +194,7 @@ func await(t *testing.T, what, want string, show func() (string, error)) {
 
 // everything sets all attributes of a route.
 var everything = route.Attributes{
-	Communities: route.Communities("65000:1 graceful-shutdown no-export 65000:1:2"), LocalPreference: 200, MED: 50, Prepend: 2, Weight: 3,
+	Communities: route.Communities("65000:1 graceful-shutdown no-export 65000:1:2"), LocalPreference: 200, MED: 50, ASPathPrepend: 2, Weight: 3,
 }
 
 func frrSession(t *testing.T, as uint32, change func(*bgp.PeerConfig), more string) (*Daemon, *balancer) {

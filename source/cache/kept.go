@@ -116,7 +116,7 @@ func (s *Source) take(publish func(source.Snapshot)) func(source.Snapshot) {
 	return func(now source.Snapshot) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if was := s.live; was == nil || !slices.Equal(was.Services, now.Services) || was.Announcements != now.Announcements ||
+		if was := s.live; was == nil || !slices.Equal(was.Services, now.Services) || was.Advertisements != now.Advertisements ||
 			!slices.Equal(was.Balancers, now.Balancers) || !slices.Equal(was.Senders, now.Senders) {
 			s.changed = true
 		}

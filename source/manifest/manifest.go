@@ -1,9 +1,9 @@
 // Package manifest reads services from a directory: Kubernetes objects (v1 Service and Pod,
-// discovery.k8s.io/v1 EndpointSlice) and BGP configuration (BGPPeer, Announcement,
+// discovery.k8s.io/v1 EndpointSlice) and BGP configuration (BGPPeer, Advertisement,
 // AddressPool, and Secret for passwords), as YAML or JSON, decoded strictly, and watched. A
 // file passes through internal/yamltree (lines), decode.go (the API's types), object.go
 // (conversion, with package object), folder.go (what is in force), join.go (Services with
-// their backends) and routing.go (peers and announcements). The package knows the API's
+// their backends) and routing.go (peers and advertisements). The package knows the API's
 // types but no cluster, kernel or health checks. A rejected change keeps the previous
 // version.
 package manifest
@@ -62,7 +62,7 @@ func (s *Source) Balancers(id service.ID) { s.balancers = id }
 // backends accept packets.
 func (s *Source) AcceptFrom(by []source.Selector) { s.acceptFrom = by }
 
-// Routing uses the BGPPeers and Announcements for a node with these labels. onPeers is
+// Routing uses the BGPPeers and Advertisements for a node with these labels. onPeers is
 // called with the peers, sorted by name, when the directory has been read and after every
 // change, and returns their problems.
 func (s *Source) Routing(labels map[string]string, onPeers func([]crd.Peer) []problem.Problem) {

@@ -1,5 +1,5 @@
 // Package kube represents a domain's networks as Kubernetes resources: it stores the
-// networks that VirtualNetworks define (networks.go), shows leases as NetworkAttachments
+// networks that VirtualNetworks define (networks.go), shows leases as NetworkLeases
 // next to their pods (attachments.go), and releases the leases of deleted pods (gone.go).
 // All of it is level-triggered: the store and the cluster are compared in full after a
 // change of either and every minute.
@@ -96,7 +96,7 @@ func (s *Sync) dial() (err error) {
 		return err
 	}
 	s.networks = s.follow(listOwn(s.own, networksResource, func() runtime.Object { return &v1alpha1.VirtualNetworkList{} }), &v1alpha1.VirtualNetwork{})
-	s.attachments = s.follow(listOwn(s.own, attachmentsResource, func() runtime.Object { return &v1alpha1.NetworkAttachmentList{} }), &v1alpha1.NetworkAttachment{})
+	s.attachments = s.follow(listOwn(s.own, leasesResource, func() runtime.Object { return &v1alpha1.NetworkLeaseList{} }), &v1alpha1.NetworkLease{})
 	s.pods = s.follow(listPods(pods), &metav1.PartialObjectMetadata{})
 	return nil
 }

@@ -141,7 +141,7 @@ func statusOf(w *v1alpha1.VirtualNetwork, refused error) v1alpha1.VirtualNetwork
 // usage returns the number of free addresses of each subnet.
 func usage(n vdn.Network, free []float64) (all []v1alpha1.SubnetUsage) {
 	for i, f := range free {
-		one := v1alpha1.SubnetUsage{Prefix: v1alpha1.NetworkPrefix(n.Subnets[i].Prefix.String()), Free: math.MaxInt64}
+		one := v1alpha1.SubnetUsage{CIDR: v1alpha1.NetworkCIDR(n.Subnets[i].CIDR.String()), Free: math.MaxInt64}
 		if f < math.MaxInt64 {
 			one.Free = int64(f)
 		}

@@ -47,7 +47,7 @@ func (w *work) vips() (vips []netip.Addr) {
 		case p.Addr().Is6():
 			w.refused.Refuse(p, "an IPv6 address cannot be moved from one network interface to another: lead it by a route (--aws-route-table)")
 		case !p.IsSingleIP():
-			w.refused.Refuse(p, "a network interface takes single addresses, and this is a prefix: announce addresses (an Announcement with aggregation length 32), or lead it by a route (--aws-route-table)")
+			w.refused.Refuse(p, "a network interface takes single addresses, and this is a prefix: announce addresses (an Advertisement with aggregation length 32), or lead it by a route (--aws-route-table)")
 		default:
 			vips = append(vips, p.Addr())
 		}

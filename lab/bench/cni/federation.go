@@ -219,7 +219,7 @@ func (n *network) allow(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		net.Shared, net.Reach = []string{other.Domain()}, []string{other.Domain() + "/" + Macvlan}
+		net.SharedWith, net.PeerNetworks = []string{other.Domain()}, []string{other.Domain() + "/" + Macvlan}
 		if err := asks.PutNetwork(ctx, net); err != nil {
 			return err
 		}

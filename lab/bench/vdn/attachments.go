@@ -122,7 +122,7 @@ func (c *controller) begin(ctx context.Context) (*client.Client, error) {
 		return nil, err
 	}
 	n := vdn.Network{Name: network, Devices: []string{"eth1"}, Subnets: []vdn.Subnet{
-		{Prefix: netip.MustParsePrefix("10.64.0.0/16")}, {Prefix: netip.MustParsePrefix("fd64::/64")},
+		{CIDR: netip.MustParsePrefix("10.64.0.0/16")}, {CIDR: netip.MustParsePrefix("fd64::/64")},
 	}}
 	_, err = again(ctx, func() error { return ask.PutNetwork(ctx, n) })
 	return ask, err

@@ -149,7 +149,7 @@ func (w *world) neighbour(pod string, of netip.Addr) (mac net.HardwareAddr) {
 // queues.
 func withoutQueuesRate(w *world) {
 	const most vdn.Rate = 8_000_000
-	w.apply(vdn.Slice{HostMax: most, Reach: []uint16{2}}, vdn.Slice{Reach: []uint16{1}})
+	w.apply(vdn.Slice{MaxRatePerHost: most, PeerNetworks: []uint16{2}}, vdn.Slice{PeerNetworks: []uint16{1}})
 	w.talks("a1", w.addr("b2", 0))
 	p := craft.Packet{From: netip.AddrPortFrom(w.addr("a1", 0), 4444), To: w.at("b2"), Protocol: "udp", Payload: 1400}
 	long := w.frame(w.podMAC("b2"), w.podMAC("a1"), p)

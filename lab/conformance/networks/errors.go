@@ -63,7 +63,7 @@ func farther() lab.Topology {
 // in no network, and not explicitly allowed, reports this to the sender.
 func pathMTU(w *world) {
 	for _, far := range farAddrs {
-		w.apply(vdn.Slice{Outside: farNets}, nothing)
+		w.apply(vdn.Slice{AllowedCIDRs: farNets}, nothing)
 		w.sendsFar(far)
 	}
 }
@@ -94,7 +94,7 @@ func (w *world) sendsFar(far netip.Addr) {
 		if n, _ := w.sinks["far"].Received(); n >= before+sent {
 			w.t.Errorf("to %s: all has come, although the router's errors are dropped", far)
 		}
-		w.apply(vdn.Slice{Outside: slices.Concat(routers, farNets)}, nothing) // as documented
+		w.apply(vdn.Slice{AllowedCIDRs: slices.Concat(routers, farNets)}, nothing) // as the page says
 	}
 	testkit.Eventually(w.t, patience, func() error {
 		if n, _ := w.sinks["far"].Received(); n < before+sent {
@@ -216,7 +216,7 @@ func (q quote) packet(w *world, number, family int) (packet, mark []byte) {
 func errorsOfRouters(w *world) {
 	var open vdn.Slice
 	for _, a := range knownPlaces {
-		open.Outside = append(open.Outside, netip.PrefixFrom(a, a.BitLen()))
+		open.AllowedCIDRs = append(open.AllowedCIDRs, netip.PrefixFrom(a, a.BitLen()))
 	}
 	w.apply(open, nothing)
 	for family := range 2 {

@@ -252,7 +252,7 @@ func toEverybody(w *world) {
 	groups := []netip.Addr{everybody, allNodes}
 	var open vdn.Slice
 	for _, a := range groups {
-		open.Outside = append(open.Outside, netip.PrefixFrom(a, a.BitLen()))
+		open.AllowedCIDRs = append(open.AllowedCIDRs, netip.PrefixFrom(a, a.BitLen()))
 	}
 	w.apply(open, nothing)
 	for family, group := range groups {
@@ -278,7 +278,7 @@ func toEverybody(w *world) {
 
 // otherClass lets a1 try to select another network's traffic class by socket priority.
 func otherClass(w *world) {
-	w.apply(vdn.Slice{Max: uplink / 2}, vdn.Slice{Max: uplink / 2})
+	w.apply(vdn.Slice{MaxRate: uplink / 2}, vdn.Slice{MaxRate: uplink / 2})
 	before := w.counter("n1", domain.Visitors, "").SentBytes
 	long := append(wire.Announce(w.addr("a1", 0), w.podMAC("a1"))[0], make([]byte, 1400)...)
 	const frames = 50

@@ -55,8 +55,8 @@ func table(all ...enforce.Means) string {
 		what, not string
 		can       func(enforce.Means) bool
 	}{
-		{"guarantee", "no: refused by name", func(m enforce.Means) bool { return m.Guarantee }},
-		{"max of a network, max of a host", "no", func(m enforce.Means) bool { return m.Cap }},
+		{"`guaranteedRate`", "no: refused by name", func(m enforce.Means) bool { return m.Guarantee }},
+		{"`maxRate`, `maxRatePerHost`", "no", func(m enforce.Means) bool { return m.Cap }},
 		{"who may talk to whom, and outside", "no", func(m enforce.Means) bool { return m.Access }},
 		{"nobody sends from another's address", "no", func(m enforce.Means) bool { return m.Spoof }},
 		{"errors of ICMP from outside, about what was allowed", "no", func(m enforce.Means) bool { return m.Errors }},

@@ -95,9 +95,9 @@ func least(what string, got float64, want vdn.Rate, percent float64) error {
 }
 
 // hostMax sends three times the allowed rate from a pod, and then to it.
-func hostMax(w *world) {
+func maxRatePerHost(w *world) {
 	const most vdn.Rate = 8_000_000
-	w.apply(vdn.Slice{HostMax: most, Reach: []uint16{2}}, vdn.Slice{Reach: []uint16{1}})
+	w.apply(vdn.Slice{MaxRatePerHost: most, PeerNetworks: []uint16{2}}, vdn.Slice{PeerNetworks: []uint16{1}})
 	before := w.drops(enforce.OverRate)
 	w.settles(func(got map[string]float64) error { return within("who is sent to by a1", got["b2"], most, 10) },
 		flow{from: "a1", to: "b2", rate: 3 * uint64(most)})
@@ -112,7 +112,7 @@ func hostMax(w *world) {
 
 func sliceMax(w *world) {
 	const most vdn.Rate = 16_000_000
-	w.apply(vdn.Slice{Max: most}, nothing)
+	w.apply(vdn.Slice{MaxRate: most}, nothing)
 	w.settles(func(got map[string]float64) error { return within("science", got["a2"], most, 10) },
 		flow{from: "a1", to: "a2", rate: 3 * uint64(most)})
 }
@@ -120,7 +120,7 @@ func sliceMax(w *world) {
 // guarantee lets visitors attack science at full rate.
 func guarantee(w *world) {
 	const sure = uplink * 8 / 10
-	science := vdn.Slice{Guarantee: sure}
+	science := vdn.Slice{GuaranteedRate: sure}
 	if !w.means.Guarantee {
 		err := w.all["n1"].Apply(w.t.Context(), w.Plan("n1", w.turn, science, nothing))
 		if !errors.Is(err, enforce.ErrUnable) {

@@ -37,7 +37,7 @@ var stories = []struct {
 	{"sockets that skip the queues get nothing past the guard", withoutQueues},
 	{"sockets that skip the queues answer for nobody", withoutQueuesNeighbours},
 	{"sockets that skip the queues are held to a host's max", withoutQueuesRate},
-	{"a host has its max", hostMax},
+	{"a host has its max", maxRatePerHost},
 	{"a network has its max", sliceMax},
 	{"a guarantee holds under attack, and what it leaves is lent out", guarantee},
 	{"what is sent is counted", counted},
@@ -67,10 +67,10 @@ func isolated(w *world) {
 }
 
 func reach(w *world) {
-	w.apply(vdn.Slice{Reach: []uint16{2}}, vdn.Slice{Reach: []uint16{1}})
+	w.apply(vdn.Slice{PeerNetworks: []uint16{2}}, vdn.Slice{PeerNetworks: []uint16{1}})
 	w.talks("a1", w.Pods["b2"].Addrs...)
 	w.talks("b1", w.Pods["a1"].Addrs...)
-	w.apply(vdn.Slice{Reach: []uint16{2}}, nothing) // must be configured on both sides
+	w.apply(vdn.Slice{PeerNetworks: []uint16{2}}, nothing) // one alone does not do
 	w.refused(enforce.Isolated, "a1", netip.Addr{}, w.addr("b2", 0))
 }
 
@@ -80,16 +80,16 @@ func outside(w *world) {
 		w.refused(enforce.Outside, "a1", netip.Addr{}, addr)
 	}
 	w.refused(enforce.Outside, "outside", netip.Addr{}, w.addr("a1", 0))
-	open := vdn.Slice{Outside: []netip.Prefix{netip.MustParsePrefix("203.0.113.8/30"), netip.MustParsePrefix("2001:db8:9::/64")}}
+	open := vdn.Slice{AllowedCIDRs: []netip.Prefix{netip.MustParsePrefix("203.0.113.8/30"), netip.MustParsePrefix("2001:db8:9::/64")}}
 	w.apply(open, nothing)
 	w.talks("a1", domain.OutsideAddrs...)
 	w.talks("outside", w.addr("a2", 0))
-	w.refused(enforce.Outside, "b1", netip.Addr{}, domain.OutsideAddrs[0]) // only allowed for the other network
-	open.Outside = []netip.Prefix{netip.MustParsePrefix("203.0.113.128/25")}
+	w.refused(enforce.Outside, "b1", netip.Addr{}, domain.OutsideAddrs[0]) // allowed to the other
+	open.AllowedCIDRs = []netip.Prefix{netip.MustParsePrefix("203.0.113.128/25")}
 	w.apply(open, nothing)
 	w.refused(enforce.Outside, "a1", netip.Addr{}, domain.OutsideAddrs[0])
-	for family, all := range []string{"0.0.0.0/0", "::/0"} { // allowing all of one family allows nothing of the other
-		open.Outside = []netip.Prefix{netip.MustParsePrefix(all)}
+	for family, all := range []string{"0.0.0.0/0", "::/0"} { // all of one family is nothing of the other
+		open.AllowedCIDRs = []netip.Prefix{netip.MustParsePrefix(all)}
 		w.apply(open, nothing)
 		w.talks("a1", domain.OutsideAddrs[family])
 		w.refused(enforce.Outside, "a1", netip.Addr{}, domain.OutsideAddrs[1-family])
@@ -185,7 +185,7 @@ func (w *world) heldThere() string {
 }
 
 func again(w *world) {
-	science := vdn.Slice{Max: uplink / 2, HostMax: uplink / 4, Reach: []uint16{2}, Outside: domain.Prefixes("elsewhere")}
+	science := vdn.Slice{MaxRate: uplink / 2, MaxRatePerHost: uplink / 4, PeerNetworks: []uint16{2}, AllowedCIDRs: domain.Prefixes("elsewhere")}
 	w.apply(science, nothing)
 	w.talks("a1", w.addr("a2", 0))
 	before, sent := w.heldThere(), w.counter("n1", domain.Science, "a1.net0").SentBytes

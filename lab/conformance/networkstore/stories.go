@@ -16,7 +16,7 @@ import (
 )
 
 func Network(name, prefix string) vdn.Network {
-	return vdn.Network{Name: name, Devices: []string{"eth1", "eth2"}, Subnets: []vdn.Subnet{{Prefix: netip.MustParsePrefix(prefix)}}}
+	return vdn.Network{Name: name, Devices: []string{"eth1", "eth2"}, Subnets: []vdn.Subnet{{CIDR: netip.MustParsePrefix(prefix)}}}
 }
 
 func must(t *testing.T, s *store.Store, all ...vdn.Network) {
@@ -264,12 +264,12 @@ func networksWithLeasesChangeWithinBounds(t *testing.T, open Open) {
 	attach(t, s, r)
 	for want, change := range map[string]func(*vdn.Network){
 		"mode: host-device changes it under attachment c1.net1":         func(n *vdn.Network) { n.Mode = vdn.HostDevice },
-		"subnets: none is 10.1.0.0/24, of which attachment c1.net1 has": func(n *vdn.Network) { n.Subnets[0].Prefix = netip.MustParsePrefix("10.1.0.0/16") },
+		"subnets: none is 10.1.0.0/24, of which attachment c1.net1 has": func(n *vdn.Network) { n.Subnets[0].CIDR = netip.MustParsePrefix("10.1.0.0/16") },
 		"subnets[0].gateway: 10.1.0.50 is taken by attachment c1.net1":  func(n *vdn.Network) { n.Subnets[0].Gateway = netip.MustParseAddr("10.1.0.50") },
 		"subnets[0].ranges: none holds 10.1.0.50, which attachment c1.net1 has:": func(n *vdn.Network) {
 			n.Subnets[0].Ranges = []vdn.Range{{First: netip.MustParseAddr("10.1.0.2"), Last: netip.MustParseAddr("10.1.0.49")}}
 		},
-		"subnets[0].prefix: 10.2.0.0/16 overlaps 10.2.0.0/24 of network b": func(n *vdn.Network) { n.Subnets[0].Prefix = netip.MustParsePrefix("10.2.0.0/16") },
+		"subnets[0].cidr: 10.2.0.0/16 overlaps 10.2.0.0/24 of network b": func(n *vdn.Network) { n.Subnets[0].CIDR = netip.MustParsePrefix("10.2.0.0/16") },
 	} {
 		n := Network("a", "10.1.0.0/24")
 		change(&n)
@@ -315,7 +315,7 @@ func collectReleasesWhatIsNotValid(t *testing.T, open Open) {
 func manyAreCollected(t *testing.T, open Open) {
 	s := open(t)
 	n := Network("a", "10.1.0.0/24")
-	n.Subnets = append(n.Subnets, vdn.Subnet{Prefix: netip.MustParsePrefix("fd00::/64")})
+	n.Subnets = append(n.Subnets, vdn.Subnet{CIDR: netip.MustParsePrefix("fd00::/64")})
 	must(t, s, n)
 	const many = 100
 	for i := range many {

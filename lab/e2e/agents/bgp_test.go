@@ -19,9 +19,9 @@ metadata: {name: reflector}
 spec: {address: %s, nodeSelector: {matchLabels: {rack: "1"}}}
 ---
 apiVersion: fairlead.io/v1alpha1
-kind: Announcement
+kind: Advertisement
 metadata: {name: edge}
-spec: {endpoints: Local, med: 7, communities: ["65000:1"], peers: [reflector]}
+spec: {trafficPolicy: Local, med: 7, communities: ["65000:1"], peers: [reflector]}
 `, paper.ReflectorAddr)
 	return strings.NewReplacer(change...).Replace(text)
 }
@@ -65,7 +65,7 @@ func TestRoutingFromTheFolder(t *testing.T) {
 	}
 	prefix, vip := w.Services[web].Prefix, netip.PrefixFrom(s.HTTP().Addr(), 32)
 	says(with.Name, "this agent announces nothing: name BGP peers")
-	tell("kind: Announcement", "kind: AddressPool", "{endpoints: Local, med: 7, communities: [\"65000:1\"], peers: [reflector]}", "{addresses: [10.9.9.9]}")
+	tell("kind: Advertisement", "kind: AddressPool", "{trafficPolicy: Local, med: 7, communities: [\"65000:1\"], peers: [reflector]}", "{addresses: [10.9.9.9]}")
 	w.Routed(t, prefix, with.Addr, without.Addr)
 
 	tell()
@@ -73,10 +73,10 @@ func TestRoutingFromTheFolder(t *testing.T) {
 	w.Routed(t, vip, with.Addr)
 	w.Answers(t, s.HTTP())
 	says(with.Name, vip.String()+" true communities 65000:1, MED 7, to reflector")
-	says(without.Name, vip.String()+" false  Announcement edge is for nodes with a healthy server of their own (endpoints)")
+	says(without.Name, vip.String()+" false  Advertisement edge is for nodes with a healthy local backend (trafficPolicy)")
 
 	tell("med: 7", "med: seven", "rack: \"1\"", "rack: 1")
-	w.Problem(t, with.Name, "bgp.yaml:9", "Announcement edge", "spec.med", "want a whole number")
+	w.Problem(t, with.Name, "bgp.yaml:9", "Advertisement edge", "spec.med", "want a whole number")
 	w.Problem(t, with.Name, "bgp.yaml:4", "BGPPeer reflector", "spec.nodeSelector", "rack", "want text")
 	w.Routed(t, vip, with.Addr)
 

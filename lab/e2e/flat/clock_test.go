@@ -46,7 +46,7 @@ func TestWallClock(t *testing.T) {
 const clockPeer = `apiVersion: fairlead.io/v1alpha1
 kind: BGPPeer
 metadata: {name: router}
-spec: {address: 10.0.0.254, bfdIntervalMilliseconds: 2000}
+spec: {peerAddress: 10.0.0.254, bfd: {intervalMilliseconds: 2000}}
 `
 
 // clockNet has two load balancers that share one VIP on a segment, and advertise another
@@ -92,7 +92,7 @@ func newClockNet(t *testing.T) *clockNet {
 	}
 	services := filepath.Join(n.dir, "services")
 	err := os.Mkdir(services, 0o755)
-	for name, text := range map[string]string{"peer": clockPeer, "announcements": modes("north", "south"), "north": clockService("north", 200), "south": clockService("south", 201)} {
+	for name, text := range map[string]string{"peer": clockPeer, "advertisements": modes("north", "south"), "north": clockService("north", 200), "south": clockService("south", 201)} {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(services, name+".yaml"), []byte(text), 0o600)
 		}

@@ -142,8 +142,8 @@ func cleanupVDN(p *place, caps privilege.Set) error {
 const networks = `networks:
 - name: science
   devices: [eth0]
-  subnets: [{prefix: 10.9.0.0/24, ranges: [{first: 10.9.0.10, last: 10.9.0.99}]}]
-  guarantee: 100M
+  subnets: [{cidr: 10.9.0.0/24, ranges: [{first: 10.9.0.10, last: 10.9.0.99}]}]
+  guaranteedRate: 100M
 `
 
 // withVDN runs a controller in lb, with a network.

@@ -131,7 +131,7 @@ endpoints: [{addresses: [10.0.0.254]}]
 apiVersion: fairlead.io/v1alpha1
 kind: BGPPeer
 metadata: {name: second}
-spec: {address: 10.0.0.253, passwordSecret: second}
+spec: {peerAddress: 10.0.0.253, passwordSecretRef: second}
 ---
 apiVersion: v1
 kind: Secret
@@ -201,7 +201,7 @@ func (p *place) networks() {
 		"--federation-listen", ":7474", "--federation-cert", cert, "--federation-key", key, "--federation-ca", p.path("pki/ca.crt"))
 	asks := []string{"--controller", "https://10.0.0.1:7473", "--ca-file", p.path("pki/ca.crt"), "--token-file", token}
 	must(p.t, os.WriteFile(p.path("networks.yaml"), []byte(`networks:
-- {name: science, devices: [eth0], subnets: [{prefix: 10.9.0.0/24}], guarantee: 100M}
+- {name: science, devices: [eth0], subnets: [{cidr: 10.9.0.0/24}], guaranteedRate: 100M}
 `), 0o644))
 	testkit.Eventually(p.t, world.Within, func() error {
 		if said := p.fairlead("lb", append([]string{"vdn", "apply", "-f", p.path("networks.yaml")}, asks...)...); !strings.Contains(said, "science") {

@@ -117,9 +117,9 @@ func (n *networks) describe(t *testing.T) {
 	var text bytes.Buffer
 	fmt.Fprintln(&text, "networks:")
 	for _, name := range []string{domain.Science, domain.Visitors} {
-		fmt.Fprintf(&text, "- name: %s\n  devices: [%s]\n  hostMax: 50M\n  subnets:\n", name, domain.Uplink)
+		fmt.Fprintf(&text, "- name: %s\n  devices: [%s]\n  maxRatePerHost: 50M\n  subnets:\n", name, domain.Uplink)
 		for _, p := range domain.Prefixes(name) {
-			fmt.Fprintf(&text, "  - {prefix: %s, gateway: %s}\n", p, p.Addr().Next())
+			fmt.Fprintf(&text, "  - {cidr: %s, gateway: %s}\n", p, p.Addr().Next())
 		}
 	}
 	file := filepath.Join(n.dir, "networks.yaml")

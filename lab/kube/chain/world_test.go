@@ -159,7 +159,7 @@ spec: {addresses: [10.1.1.1-10.1.1.9]}
 apiVersion: fairlead.io/v1alpha1
 kind: BGPPeer
 metadata: {name: router}
-spec: {address: `+routerAddr+`, bfd: false} # a busy machine stands still for longer than BFD waits
+spec: {peerAddress: `+routerAddr+`, bfd: {enabled: false}} # a busy machine stands still for longer than BFD waits
 `))
 }
 

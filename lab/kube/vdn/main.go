@@ -135,7 +135,7 @@ func around(t *lab.Topology) {
 
 // tellState writes information for debugging a failure.
 func (w *world) tellState() error {
-	all := w.State("pods,services,endpointslices,virtualnetworks,networkattachments", []string{"describe", "pods"})
+	all := w.State("pods,services,endpointslices,virtualnetworks,networkleases", []string{"describe", "pods"})
 	for _, n := range w.Nodes {
 		said, err := w.links(n)
 		all += fmt.Sprintf("# %s: links %q %v\n", n.Name, said, err)

@@ -23,10 +23,10 @@ kind: VirtualNetwork
 metadata: {name: science}
 spec:
   devices: [eth2]
-  subnets: [{prefix: 172.31.0.0/24, gateway: 172.31.0.1, ranges: [{first: 172.31.0.100, last: 172.31.0.199}]}]
+  subnets: [{cidr: 172.31.0.0/24, gateway: 172.31.0.1, ranges: [{first: 172.31.0.100, last: 172.31.0.199}]}]
   mtu: 1400
-  reach: [nics]
-  outside: [192.0.2.1/32]
+  peerNetworks: [nics]
+  allowedCIDRs: [192.0.2.1/32]
 ---
 apiVersion: fairlead.io/v1alpha1
 kind: VirtualNetwork
@@ -34,9 +34,9 @@ metadata: {name: nics}
 spec:
   mode: host-device
   devices: [nic0, nic1]
-  subnets: [{prefix: 172.31.1.0/24, gateway: 172.31.1.1}]
-  reach: [science]
-  outside: [192.0.2.1/32]
+  subnets: [{cidr: 172.31.1.0/24, gateway: 172.31.1.1}]
+  peerNetworks: [science]
+  allowedCIDRs: [192.0.2.1/32]
 ---
 apiVersion: fairlead.io/v1alpha1
 kind: VirtualNetwork
@@ -44,12 +44,12 @@ metadata: {name: telescope}
 spec:
   devices: [eth2]
   subnets:
-    - {prefix: 172.31.2.0/24, gateway: 172.31.2.1, ranges: [{first: 172.31.2.100, last: 172.31.2.199}]}
-    - {prefix: "fd31:2::/64"}
+    - {cidr: 172.31.2.0/24, gateway: 172.31.2.1, ranges: [{first: 172.31.2.100, last: 172.31.2.199}]}
+    - {cidr: "fd31:2::/64"}
   routes: [{to: 172.31.0.0/24}, {to: 192.0.2.0/24}]
-  guarantee: 100M
-  hostMax: 40M
-  outside: [192.0.2.0/24]
+  guaranteedRate: 100M
+  maxRatePerHost: 40M
+  allowedCIDRs: [192.0.2.0/24]
 ---
 apiVersion: fairlead.io/v1alpha1
 kind: VirtualNetwork
@@ -57,9 +57,9 @@ metadata: {name: antenna}
 spec:
   mode: host-device
   devices: [nic2]
-  subnets: [{prefix: 172.31.3.0/24, gateway: 172.31.3.1}]
+  subnets: [{cidr: 172.31.3.0/24, gateway: 172.31.3.1}]
   routes: [{to: 192.0.2.0/24}]
-  outside: [192.0.2.0/24]
+  allowedCIDRs: [192.0.2.0/24]
 ---
 apiVersion: node.k8s.io/v1
 kind: RuntimeClass
@@ -189,7 +189,7 @@ func (w *world) leased(ctx context.Context, n int) error {
 		if err != nil {
 			return err
 		}
-		shown, err := w.Kubectl(ctx, "get", "networkattachments", "--output",
+		shown, err := w.Kubectl(ctx, "get", "networkleases", "--output",
 			`jsonpath={range .items[?(@.status.phase=="up")]}{.metadata.ownerReferences[0].name} {.status.addresses[0]}{"\n"}{end}`)
 		if err != nil {
 			return err

@@ -158,7 +158,7 @@ func (t *Target) hook() error {
 func (t *Target) takeRates() error {
 	for i, p := range t.pods {
 		if p.rate = 0; t.model.slice(p.slice) != nil {
-			p.rate = uint64(t.model.slice(p.slice).HostMax)
+			p.rate = uint64(t.model.slice(p.slice).MaxRatePerHost)
 		}
 		if t.live == nil {
 			continue
