@@ -22,7 +22,7 @@ func (l *Loop) claim(p *plan.Plan) {
 	}
 	now := make(map[service.Key]service.ID, len(p.Frontends))
 	for i := range p.Frontends {
-		if f := &p.Frontends[i]; f.State != plan.Conflict && f.State != plan.Unannounced {
+		if f := &p.Frontends[i]; f.State != plan.Conflict && f.State != plan.NotAdvertised {
 			now[f.Key] = f.Service.ID
 		}
 	}

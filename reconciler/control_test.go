@@ -305,7 +305,7 @@ func TestHealth(t *testing.T) {
 		w.expect("upsert 10.1.1.1 2", "announce 1")
 		w.setHealth(s, 0, health.Down)
 		w.expect("upsert 10.1.1.1 2") // it drains
-		w.setHealth(s, 0, health.Gone)
+		w.setHealth(s, 0, health.Removed)
 		w.expect("upsert 10.1.1.1 1")
 		w.setHealth(s, 1, health.Down)
 		w.expect("announce 0")

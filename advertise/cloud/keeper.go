@@ -33,7 +33,7 @@ const (
 	// Failing: something failed and is retried.
 	Failing = "failing"
 	// Blocked: something is rejected, and an operator must fix it.
-	Blocked = "refused"
+	Blocked = "rejected"
 )
 
 // State describes the state of a cloud.

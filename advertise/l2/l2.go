@@ -228,7 +228,7 @@ func (a *Announcer) offer(now time.Time) {
 	a.refused = nil
 	for _, p := range a.wanted {
 		if why := a.impossible(p); why != "" {
-			a.refused = append(a.refused, advertise.Answered{Prefix: p, State: "refused", Reason: why, Problem: true})
+			a.refused = append(a.refused, advertise.Answered{Prefix: p, State: "rejected", Reason: why, Problem: true})
 			continue
 		}
 		addresses = append(addresses, p.Addr())

@@ -44,14 +44,14 @@ var All = []Metric{
 	{"fairlead_routes", "Routes, by whether they are advertised (a router: in the kernel).", []string{"advertised"}, false, func(s *status.Status, emit emit) {
 		yes := 0
 		for _, r := range s.Routes {
-			if r.Announced {
+			if r.Advertised {
 				yes++
 			}
 		}
 		emit(float64(yes), "true")
 		emit(float64(len(s.Routes)-yes), "false")
 	}},
-	{"fairlead_withdrawing_routes", "Routes that are withdrawn, and of which a peer, a cloud or a member of layer 2 has not confirmed that; their frontends are held.",
+	{"fairlead_withdrawing_routes", "Withdrawn routes whose withdrawal a BGP peer, a cloud or a layer-2 member has not confirmed. Their frontends stay programmed.",
 		nil, false, func(s *status.Status, emit emit) {
 			if s.DataPlane != nil {
 				emit(float64(s.WithdrawingPrefixes()))

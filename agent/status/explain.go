@@ -23,7 +23,7 @@ const (
 	RuleNotForPeer    plan.Rule = "not-for-peer"   // this node has none of the peers that the route is for
 	RuleStandby       plan.Rule = "standby"        // another load balancer answers on the segment
 	RuleNobody        plan.Rule = "not-answered"   // nobody answers
-	RuleRefused       plan.Rule = "refused"        // the data plane rejects a frontend
+	RuleRejected      plan.Rule = "rejected"       // the data plane rejects a frontend
 	RulePending       plan.Rule = "pending"        // about to be programmed
 	RuleNotHere       plan.Rule = "not-a-balancer" // this agent advertises nothing at all
 	RuleNothingToHold plan.Rule = "no-frontend"    // no frontend has the address
@@ -32,10 +32,10 @@ const (
 // Verdict says whether this node advertises an address of a Service, and which rule
 // decided that.
 type Verdict struct {
-	Service   string     `json:"service"`
-	VIP       netip.Addr `json:"vip"`
-	Announced bool       `json:"announced"`
-	Rule      plan.Rule  `json:"rule"`
+	Service    string     `json:"service"`
+	VIP        netip.Addr `json:"vip"`
+	Advertised bool       `json:"advertised"`
+	Rule       plan.Rule  `json:"rule"`
 	// Reason explains the rule, and how to fix it.
 	Reason string `json:"reason"`
 	// Prefix, NextHop and Attributes are those of the route, if there is one.
@@ -77,7 +77,7 @@ func newExplainer(s Status) *explainer {
 	e := &explainer{Status: s}
 	for i := range slices.Backward(s.Routes) { // of several for one prefix, the first counts
 		switch r := &s.Routes[i]; {
-		case r.Rule == RuleWithdrawing && !r.Announced:
+		case r.Rule == RuleWithdrawing && !r.Advertised:
 		case r.NextHop.IsValid():
 			e.routes.Put(r.Prefix, r)
 		default:
@@ -115,7 +115,7 @@ func (s *explainer) judge(v *Verdict, svc Service) {
 	if refused != nil {
 		v.Notes = append(v.Notes, refused.Reason)
 	}
-	if !r.Announced {
+	if !r.Advertised {
 		v.say(r.Rule, r.Reason)
 		return
 	}
@@ -162,7 +162,7 @@ func (s Status) heard(v *Verdict, onSegment *Layer2) {
 	down, up := told.peersDown()
 	switch {
 	case len(told.Peers) == 0 && onSegment != nil && onSegment.State == "owner":
-		v.Announced = true
+		v.Advertised = true
 		v.say(RuleAnnounced, onSegment.Reason)
 	case len(told.Peers) == 0 && onSegment != nil:
 		v.say(RuleStandby, onSegment.Reason)
@@ -171,7 +171,7 @@ func (s Status) heard(v *Verdict, onSegment *Layer2) {
 		v.say(RuleNoSession, "no BGP session is established: with "+strings.Join(down, ", "))
 		return
 	default:
-		v.Announced = true
+		v.Advertised = true
 		v.say(RuleAnnounced, fmt.Sprintf("%d of %d peers are told", up, len(told.Peers)))
 	}
 	if len(down) > 0 {
@@ -197,7 +197,7 @@ func (s Status) ExplainServiceView() View {
 			shown = one.Prefix.String()
 		}
 		reason := strings.Join(append([]string{one.Reason}, one.Notes...), "; ")
-		v.Rows = append(v.Rows, []string{one.Service, one.VIP.String(), yesNo(one.Announced), string(one.Rule), shown, reason})
+		v.Rows = append(v.Rows, []string{one.Service, one.VIP.String(), yesNo(one.Advertised), string(one.Rule), shown, reason})
 	}
 	return v
 }

@@ -118,8 +118,8 @@ func TestExplainServices(t *testing.T) {
 	}
 	golden(t, "explain-announce.table", b.String())
 	for _, rule := range []plan.Rule{
-		RuleAnnounced, RuleNoSession, RuleNoPeers, RuleNotForPeer, RuleRefused, RuleNotHere, plan.RuleDraining, plan.RuleAnnouncement, plan.RuleTerms,
-		plan.RuleNextHop, plan.Rule(plan.NoHealthyBackend), plan.Rule(plan.Elsewhere), plan.Rule(plan.Conflict),
+		RuleAnnounced, RuleNoSession, RuleNoPeers, RuleNotForPeer, RuleRejected, RuleNotHere, plan.RuleDraining, plan.RuleAnnouncement, plan.RuleTerms,
+		plan.RuleNextHop, plan.Rule(plan.NoHealthyBackend), plan.Rule(plan.DedicatedElsewhere), plan.Rule(plan.Conflict),
 	} {
 		if !strings.Contains(b.String(), " "+string(rule)+" ") {
 			t.Errorf("no verdict is by the rule %s", rule)
@@ -136,7 +136,7 @@ func TestExplainServiceOnItsPage(t *testing.T) {
 	}
 	rules := map[plan.Rule]bool{}
 	for _, v := range s.ExplainServices() {
-		rules[v.Rule] = v.Announced
+		rules[v.Rule] = v.Advertised
 	}
 	if len(rules) != 5 || !rules[RuleAnnounced] {
 		t.Errorf("the rules are %v", rules)
@@ -171,7 +171,7 @@ func TestExplainServiceOnASegment(t *testing.T) {
 		for i := range s.Routes {
 			s.Routes[i].Layer2 = &Layer2{State: state, Reason: "its turn"}
 		}
-		if v := s.ExplainServices(); v[0].Rule != want || v[0].Announced != (want == RuleAnnounced) || v[0].Reason != "its turn" {
+		if v := s.ExplainServices(); v[0].Rule != want || v[0].Advertised != (want == RuleAnnounced) || v[0].Reason != "its turn" {
 			t.Errorf("%s: %+v", state, v)
 		}
 	}

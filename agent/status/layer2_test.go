@@ -39,7 +39,7 @@ func onSegment() members {
 func TestLayer2(t *testing.T) {
 	s := Status{Version: "v1", Kernel: "Linux 6.1", Node: "lb1", Role: "balancer", Started: ago(time.Hour), Time: eleven, Peers: members{}.Peers()}
 	for _, a := range onSegment() {
-		r := Route{Prefix: a.Prefix, NextHop: netip.MustParseAddr("10.0.0.1"), Announced: true, Since: ago(time.Hour)}
+		r := Route{Prefix: a.Prefix, NextHop: netip.MustParseAddr("10.0.0.1"), Advertised: true, Since: ago(time.Hour)}
 		r.setLayer2(a, true)
 		s.Routes = append(s.Routes, r)
 	}
@@ -71,7 +71,7 @@ func TestGatherLayer2(t *testing.T) {
 				shown = &s.Routes[i]
 			}
 		}
-		if shown == nil || shown.Layer2 == nil || shown.Announced != bgp || !bgp && shown.Reason != conflict.Reason {
+		if shown == nil || shown.Layer2 == nil || shown.Advertised != bgp || !bgp && shown.Reason != conflict.Reason {
 			t.Errorf("with BGP %v: %+v", bgp, shown)
 		}
 		found := false
@@ -123,7 +123,7 @@ func TestModes(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := s.ExplainServices()[0]
-		if string(got.Rule) != c.rule || c.reason != "" && got.Reason != c.reason || got.Announced != (c.rule == "announced") {
+		if string(got.Rule) != c.rule || c.reason != "" && got.Reason != c.reason || got.Advertised != (c.rule == "announced") {
 			t.Errorf("%q: %+v, want %s: %s", c.mode, got, c.rule, c.reason)
 		}
 	}

@@ -31,8 +31,8 @@ type Node struct {
 	Drain Drain
 }
 
-// elsewhere returns why a Service is left to other load balancers, or "".
-func (n Node) elsewhere(s *service.Service) string {
+// dedicatedElsewhere returns why a Service is left to other load balancers, or "".
+func (n Node) dedicatedElsewhere(s *service.Service) string {
 	switch {
 	case n.Only != service.ID{} && n.Only != s.ID:
 		return fmt.Sprintf("this balancer is for Service %s only", n.Only)
@@ -72,15 +72,15 @@ type State string
 
 // Frontend states. Only Active, Draining and Panic frontends are programmed.
 const (
-	Active           State = "active"
-	Draining         State = "draining"           // all backends have weight 0: open connections stay, new ones are dropped
-	Panic            State = "panic"              // all backends fail their checks: all stay in use
-	NoEndpoints      State = "no-endpoints"       // the Service has no backend
-	NoHealthyBackend State = "no-healthy-backend" // all backends fail and panic mode is off
-	AwaitingHealth   State = "awaiting-health"    // no first probe has completed yet
-	Conflict         State = "conflict"           // another Service has this VIP, port and protocol, or a node has the address
-	Elsewhere        State = "elsewhere"          // other load balancers serve this Service
-	Unannounced      State = "unannounced"        // an address that is served only where it is advertised is not advertised
+	Active             State = "active"
+	Draining           State = "draining"            // all backends have weight 0: open connections stay, new ones are dropped
+	Panic              State = "panic"               // all backends fail their checks: all stay in use
+	NoEndpoints        State = "no-endpoints"        // the Service has no backend
+	NoHealthyBackend   State = "no-healthy-backend"  // all backends fail and panic mode is off
+	AwaitingHealth     State = "awaiting-health"     // no first probe has completed yet
+	Conflict           State = "conflict"            // another Service has this VIP, port and protocol, or a node has the address
+	DedicatedElsewhere State = "dedicated-elsewhere" // other load balancers serve this Service
+	NotAdvertised      State = "not-advertised"      // an address that is served only where it is advertised is not advertised
 )
 
 // Frontend is the decision on one frontend of one Service.
@@ -196,7 +196,7 @@ func (p *Plan) collectTargets() {
 	var last service.HealthCheck
 	id := 0
 	for i := range p.Frontends {
-		if s := p.Frontends[i].State; s == Conflict || s == Elsewhere || s == Unannounced {
+		if s := p.Frontends[i].State; s == Conflict || s == DedicatedElsewhere || s == NotAdvertised {
 			continue
 		}
 		for _, b := range p.Frontends[i].Backends {
@@ -230,8 +230,8 @@ func decide(in Input, s *service.Service, t targets, sf *service.Frontend) Front
 		f.Backends[i] = Backend{b, target, state}
 		known = known && state != health.Unknown
 	}
-	if why := in.Node.elsewhere(s); why != "" {
-		f.State, f.Reason = Elsewhere, why
+	if why := in.Node.dedicatedElsewhere(s); why != "" {
+		f.State, f.Reason = DedicatedElsewhere, why
 		return f
 	}
 	if whose := in.Nodes[sf.VIP]; whose != "" {
@@ -239,8 +239,8 @@ func decide(in Input, s *service.Service, t targets, sf *service.Frontend) Front
 		f.Reason = fmt.Sprintf("%s is the address of %s, whose own traffic would be lost: give the Service another, and keep such addresses out of pools (reserved)", sf.VIP, whose)
 		return f
 	}
-	if why := in.unannounced(s, sf); why != "" {
-		f.State, f.Reason = Unannounced, why
+	if why := in.notAdvertised(s, sf); why != "" {
+		f.State, f.Reason = NotAdvertised, why
 		return f
 	}
 	var held map[netip.AddrPort]health.State
@@ -260,10 +260,10 @@ func decide(in Input, s *service.Service, t targets, sf *service.Frontend) Front
 	return f
 }
 
-// unannounced returns why an address that is served only where it is advertised is not
+// notAdvertised returns why an address that is served only where it is advertised is not
 // served here, or "". Such addresses were not assigned to the Service as load balancer
 // IPs: packets to them may be for others.
-func (in Input) unannounced(s *service.Service, sf *service.Frontend) string {
+func (in Input) notAdvertised(s *service.Service, sf *service.Frontend) string {
 	if sf.Kind == service.LoadBalancerAddress || in.Announce == nil {
 		return ""
 	}

@@ -50,7 +50,7 @@ func TestRoutingFromTheFolder(t *testing.T) {
 		t.Helper()
 		w.Eventually(t, node, func(s status.Status) error {
 			for _, r := range s.Routes {
-				if strings.Contains(fmt.Sprint(r.Prefix, " ", r.Announced, " ", r.Attributes, " ", r.Reason), words) {
+				if strings.Contains(fmt.Sprint(r.Prefix, " ", r.Advertised, " ", r.Attributes, " ", r.Reason), words) {
 					return nil
 				}
 			}
