@@ -118,7 +118,7 @@ func TestExplainServices(t *testing.T) {
 	}
 	golden(t, "explain-announce.table", b.String())
 	for _, rule := range []plan.Rule{
-		RuleAnnounced, RuleNoSession, RuleNoPeers, RuleNotForPeer, RuleRejected, RuleNotHere, plan.RuleDraining, plan.RuleAnnouncement, plan.RuleTerms,
+		RuleAdvertised, RuleNoSession, RuleNoPeers, RuleNoMatchingPeer, RuleRejected, RuleNotABalancer, plan.RuleDraining, plan.RuleNoMatchingAdvertisement, plan.RuleConditionsNotMet,
 		plan.RuleNextHop, plan.Rule(plan.NoHealthyBackend), plan.Rule(plan.DedicatedElsewhere), plan.Rule(plan.Conflict),
 	} {
 		if !strings.Contains(b.String(), " "+string(rule)+" ") {
@@ -138,7 +138,7 @@ func TestExplainServiceOnItsPage(t *testing.T) {
 	for _, v := range s.ExplainServices() {
 		rules[v.Rule] = v.Advertised
 	}
-	if len(rules) != 5 || !rules[RuleAnnounced] {
+	if len(rules) != 5 || !rules[RuleAdvertised] {
 		t.Errorf("the rules are %v", rules)
 	}
 	var b bytes.Buffer
@@ -163,7 +163,7 @@ func TestExplainServiceOnItsPage(t *testing.T) {
 
 // On a segment one balancer of all answers.
 func TestExplainServiceOnASegment(t *testing.T) {
-	for state, want := range map[string]plan.Rule{"owner": RuleAnnounced, "standby": RuleStandby} {
+	for state, want := range map[string]plan.Rule{"owner": RuleAdvertised, "standby": RuleStandby} {
 		s, err := announcing(plan.Drain{}, advertise.Peer{Address: "10.0.0.3", State: advertise.Established}).Gather(eleven).Only("web")
 		if err != nil {
 			t.Fatal(err)
@@ -171,7 +171,7 @@ func TestExplainServiceOnASegment(t *testing.T) {
 		for i := range s.Routes {
 			s.Routes[i].Layer2 = &Layer2{State: state, Reason: "its turn"}
 		}
-		if v := s.ExplainServices(); v[0].Rule != want || v[0].Advertised != (want == RuleAnnounced) || v[0].Reason != "its turn" {
+		if v := s.ExplainServices(); v[0].Rule != want || v[0].Advertised != (want == RuleAdvertised) || v[0].Reason != "its turn" {
 			t.Errorf("%s: %+v", state, v)
 		}
 	}

@@ -268,10 +268,10 @@ func (g *gatherer) routes() []Route {
 			shown.Rule, shown.Reason = g.notAdvertised(r)
 		case g.lacks(r.Mode) != "":
 			shown.Advertised, shown.Since = false, time.Time{}
-			shown.Rule, shown.Reason = RuleMode, fmt.Sprintf("it is to be announced by %s (mode), and this agent %s", r.Mode, g.lacks(r.Mode))
+			shown.Rule, shown.Reason = RuleModeNotAvailable, fmt.Sprintf("the advertisement requires the mode %s, but this agent %s", r.Mode, g.lacks(r.Mode))
 		case g.Announcer != nil && r.Mode.Has(route.ModeBGP) && toNobody(r.Peers, g.peers):
 			shown.Advertised, shown.Since = false, time.Time{}
-			shown.Rule, shown.Reason = RuleNotForPeer, "nobody is told: this node has no peer of the name "+strings.Join(r.Peers.List(), " or ")
+			shown.Rule, shown.Reason = RuleNoMatchingPeer, "no peer receives it: this node has no BGP peer named "+strings.Join(r.Peers.List(), " or ")
 		}
 		if s, ok := g.answered[r.Prefix]; ok {
 			shown.setLayer2(s, r.Mode == route.ModeLayer2 || g.Announcer == nil && g.Cloud == nil)
@@ -292,11 +292,11 @@ func (g *gatherer) announces() bool { return g.Announcer != nil || g.Layer2 != n
 func (g *gatherer) lacks(m route.Mode) string {
 	switch {
 	case m == route.ModeBGP && g.Announcer == nil:
-		return "has no BGP peer: name one, by --peer or by a BGPPeer"
+		return "has no BGP peer: configure one with --peer or a BGPPeer"
 	case m == route.ModeLayer2 && g.Layer2 == nil:
-		return "has no interface for that: name one by --l2-interfaces (the chart's l2.interfaces)"
+		return "has no layer-2 interface: set --l2-interfaces (l2.interfaces in the chart)"
 	case m == route.ModeCloud && g.Cloud == nil:
-		return "knows no cloud: name one by --cloud"
+		return "has no cloud: set --cloud"
 	}
 	return ""
 }
@@ -315,7 +315,7 @@ func sortRoutes(routes []Route) {
 // notAdvertised returns why a route of the plan is not advertised.
 func (g *gatherer) notAdvertised(r plan.Route) (plan.Rule, string) {
 	if !g.announces() {
-		return RuleNoPeers, "this agent announces nothing: name BGP peers, by --peer or by a BGPPeer, an interface by --l2-interfaces, or a cloud by --cloud"
+		return RuleNoPeers, "this agent advertises no routes: configure BGP peers (--peer or a BGPPeer), layer-2 interfaces (--l2-interfaces) or a cloud (--cloud)"
 	}
 	if err := cmp.Or(g.view.Failures["route "+r.Prefix.String()], g.view.Failures["announcer"]); err != nil {
 		return RulePending, err.Error()
@@ -328,7 +328,7 @@ func (g *gatherer) notAdvertised(r plan.Route) (plan.Rule, string) {
 			return RulePending, fmt.Sprintf("%s is not yet programmed into the data plane", k)
 		}
 	}
-	return RulePending, "the agent is about to announce it, or is leaving"
+	return RulePending, "not advertised yet, or the agent is stopping"
 }
 
 // failures lists the failures that are being retried, in a stable order.

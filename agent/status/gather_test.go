@@ -211,7 +211,7 @@ func TestWithoutPeersNothingIsAnnounced(t *testing.T) {
 	a := scene(t)
 	a.Announcer = nil
 	s := a.Gather(eleven)
-	if r := s.Routes[0]; r.Advertised || !strings.Contains(r.Reason, "announces nothing") || len(s.Peers) != 0 {
+	if r := s.Routes[0]; r.Advertised || !strings.Contains(r.Reason, "advertises no routes") || len(s.Peers) != 0 {
 		t.Errorf("route %+v, peers %v", r, s.Peers)
 	}
 }
@@ -219,7 +219,7 @@ func TestWithoutPeersNothingIsAnnounced(t *testing.T) {
 // A route for peers that this node does not have is not advertised.
 func TestARouteForNoPeerIsNotAnnounced(t *testing.T) {
 	for names, want := range map[route.Names]string{
-		"tor-1": "", "tor-1 tor-9": "", "tor-8 tor-9": "nobody is told: this node has no peer of the name tor-8 or tor-9",
+		"tor-1": "", "tor-1 tor-9": "", "tor-8 tor-9": "no peer receives it: this node has no BGP peer named tor-8 or tor-9",
 	} {
 		a := scene(t)
 		view := *a.View()

@@ -47,7 +47,7 @@ func (a Agent) answered() (by map[netip.Prefix]advertise.Answered, problems []pr
 func (r *Route) setLayer2(s advertise.Answered, alone bool) {
 	r.Layer2 = &Layer2{State: s.State, Owner: s.Owner, Reason: s.Reason, Since: s.Since}
 	if alone && r.Advertised && s.State != "owner" && !s.Owner.IsValid() {
-		r.Advertised, r.Since, r.Rule, r.Reason = false, time.Time{}, RuleNobody, s.Reason
+		r.Advertised, r.Since, r.Rule, r.Reason = false, time.Time{}, RuleNoL2Owner, s.Reason
 	}
 }
 

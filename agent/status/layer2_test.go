@@ -97,15 +97,15 @@ func TestModes(t *testing.T) {
 		rule   string
 		reason string
 	}{
-		{route.ModeAny, []advertise.Peer{up}, owner, "announced", "1 of 1 peers are told"},
-		{route.ModeBGP, []advertise.Peer{up}, members{}, "announced", "1 of 1 peers are told"},
-		{route.ModeBGP, nil, members{}, "mode", "it is to be announced by BGP (mode), and this agent has no BGP peer: name one, by --peer or by a BGPPeer"},
-		{route.ModeLayer2, []advertise.Peer{up}, owner, "announced", "its turn"},
+		{route.ModeAny, []advertise.Peer{up}, owner, "advertised", "1 of 1 peers receive it"},
+		{route.ModeBGP, []advertise.Peer{up}, members{}, "advertised", "1 of 1 peers receive it"},
+		{route.ModeBGP, nil, members{}, "mode-not-available", "the advertisement requires the mode BGP, but this agent has no BGP peer: configure one with --peer or a BGPPeer"},
+		{route.ModeLayer2, []advertise.Peer{up}, owner, "advertised", "its turn"},
 		{route.ModeLayer2, []advertise.Peer{up}, standby, "standby", "another's turn"},
 		{route.ModeLayer2, []advertise.Peer{up}, onSegment()[2:], "pending", ""},
-		{route.ModeLayer2, []advertise.Peer{up}, nil, "mode",
-			"it is to be announced by Layer2 (mode), and this agent has no interface for that: name one by --l2-interfaces (the chart's l2.interfaces)"},
-		{route.ModeCloud, []advertise.Peer{up}, owner, "mode", "it is to be announced by Cloud (mode), and this agent knows no cloud: name one by --cloud"},
+		{route.ModeLayer2, []advertise.Peer{up}, nil, "mode-not-available",
+			"the advertisement requires the mode Layer2, but this agent has no layer-2 interface: set --l2-interfaces (l2.interfaces in the chart)"},
+		{route.ModeCloud, []advertise.Peer{up}, owner, "mode-not-available", "the advertisement requires the mode Cloud, but this agent has no cloud: set --cloud"},
 	} {
 		a := announcing(plan.Drain{}, c.peers...)
 		a.Layer2 = c.layer2
@@ -123,7 +123,7 @@ func TestModes(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := s.ExplainServices()[0]
-		if string(got.Rule) != c.rule || c.reason != "" && got.Reason != c.reason || got.Advertised != (c.rule == "announced") {
+		if string(got.Rule) != c.rule || c.reason != "" && got.Reason != c.reason || got.Advertised != (c.rule == "advertised") {
 			t.Errorf("%q: %+v, want %s: %s", c.mode, got, c.rule, c.reason)
 		}
 	}

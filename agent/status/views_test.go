@@ -131,7 +131,7 @@ func draining() Status {
 	s.Drain = &Drain{Stage: plan.Withdrawn, Why: []string{"Node node1 is cordoned (kubectl uncordon node1)"}, Since: ago(4 * time.Second),
 		Entered: ago(2 * time.Second), Flows: 17}
 	s.Routes = []Route{{Prefix: netip.MustParsePrefix("10.1.1.0/24"), Rule: plan.RuleDraining,
-		Reason: "this balancer drains: Node node1 is cordoned (kubectl uncordon node1)"}}
+		Reason: "this load balancer is draining: Node node1 is cordoned (kubectl uncordon node1)"}}
 	return s
 }
 

@@ -57,7 +57,7 @@ func TestWithdrawingIsShown(t *testing.T) {
 		"overview": {shown(s.Overview(), Table), "withdrawing 2 routes, 3 frontends still programmed; 10.1.1.2/32: " + old + "\n"},
 		"problem":  {shown(s.Overview(), Table), "            route 10.1.1.2/32: its frontends stay programmed: " + old + "\n"},
 		"route":    {shown(s.RoutesView(), Table), "10.1.9.0/24 - no - - " + young + "\n"},
-		"explain":  {shown(down.ExplainServiceView(), Table), "panic mode is off; " + old + "\n"},
+		"explain":  {shown(down.ExplainServiceView(), Table), "panic mode is disabled; " + old + "\n"},
 		"held":     {shown(s.Overview(), JSON), `"reason": "packets may still be on their way (--withdraw-grace-period)"`},
 	} {
 		if !strings.Contains(strings.Join(strings.Fields(c.text), " "), strings.Join(strings.Fields(c.want), " ")) {

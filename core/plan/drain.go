@@ -122,9 +122,9 @@ func (s Stage) Next(in DrainInput) Stage {
 // refuseDraining removes all routes, and records for each prefix that the load balancer
 // drains.
 func (p *Plan) refuseDraining(d Drain) {
-	p.Refusals = slices.DeleteFunc(p.Refusals, func(r Refusal) bool { return r.Rule == RuleAttributes })
+	p.Refusals = slices.DeleteFunc(p.Refusals, func(r Refusal) bool { return r.Rule == RuleAttributeConflict })
 	for _, r := range p.Routes {
-		p.refuse(r.Prefix, RuleDraining, "this balancer drains: "+strings.Join(d.Why, "; "))
+		p.refuse(r.Prefix, RuleDraining, "this load balancer is draining: "+strings.Join(d.Why, "; "))
 	}
 	p.Routes = nil
 }

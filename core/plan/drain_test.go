@@ -76,7 +76,7 @@ func TestRoutesOfABalancerThatDrains(t *testing.T) {
 	const (
 		plain    = "10.1.1.1/32 via 10.0.0.105 (communities 65000:1, local preference 200, MED 5)\nnot 10.1.1.1/32: announced as"
 		marked   = "10.1.1.1/32 via 10.0.0.105 (communities 65000:1 graceful-shutdown, local preference 1, MED 5)\nnot 10.1.1.1/32: announced as"
-		withdraw = "not 10.1.1.1/32: this balancer drains: cordoned; by command"
+		withdraw = "not 10.1.1.1/32: this load balancer is draining: cordoned; by command"
 	)
 	shutdown := route.CommunitiesOf(route.GracefulShutdown)
 	for _, c := range []struct {

@@ -263,7 +263,7 @@ func TestRoutes(t *testing.T) {
 	if want := []string{"10.1.1.1/32 via 10.0.0.105", "10.1.2.0/24 via 10.0.0.105"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if len(p.Refusals) != 1 || p.Refusals[0].Reason != "this node has no IPv6 next hop to announce: set --next-hop" {
+	if len(p.Refusals) != 1 || p.Refusals[0].Reason != "this node has no IPv6 next hop to advertise: set --next-hop" {
 		t.Errorf("refusals %v", p.Refusals)
 	}
 }
@@ -371,9 +371,9 @@ func TestADedicatedServiceIsLeftToItsOwnBalancers(t *testing.T) {
 		only        service.ID
 		here, there string
 	}{
-		{service.ID{}, "10.1.1.1", "dedicated to balancers of its own, which are started with --dedicated-service default/own"},
-		{own.ID, "10.1.1.2", "this balancer is for Service default/own only"},
-		{shared.ID, "10.1.1.1", "this balancer is for Service default/shared only"},
+		{service.ID{}, "10.1.1.1", "served by dedicated load balancers, started with --dedicated-service default/own"},
+		{own.ID, "10.1.1.2", "this load balancer is dedicated to Service default/own"},
+		{shared.ID, "10.1.1.1", "this load balancer is dedicated to Service default/shared"},
 	} {
 		n := node
 		n.Only = c.only

@@ -64,7 +64,7 @@ func TestRoutingFromTheFolder(t *testing.T) {
 		}
 	}
 	prefix, vip := w.Services[web].Prefix, netip.PrefixFrom(s.HTTP().Addr(), 32)
-	says(with.Name, "this agent announces nothing: name BGP peers")
+	says(with.Name, "this agent advertises no routes: configure BGP peers")
 	tell("kind: Announcement", "kind: AddressPool", "{endpoints: Local, med: 7, communities: [\"65000:1\"], peers: [reflector]}", "{addresses: [10.9.9.9]}")
 	w.Routed(t, prefix, with.Addr, without.Addr)
 

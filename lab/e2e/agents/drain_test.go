@@ -128,9 +128,9 @@ func (w *drained) seeDrained(t *testing.T, pod paper.Pod, before advertise.Peer)
 		`fairlead_bgp_advertised_prefixes{peer="`+paper.ReflectorAddr.String()+`"} 0`, `fairlead_frontends{state="active"} `)
 	for _, c := range []struct{ args, want []string }{
 		{[]string{"status"}, []string{"drained for", "by command (fairlead drain)", "routes      0 of"}},
-		{[]string{"get", "routes"}, []string{"this balancer drains: by command"}},
+		{[]string{"get", "routes"}, []string{"this load balancer is draining: by command"}},
 		{[]string{"get", "peers", "-o", "wide"}, []string{"drained for", "established", "FLAPS"}},
-		{[]string{"explain", "service", "tunnel"}, []string{"default/tunnel", "draining", "this balancer drains"}},
+		{[]string{"explain", "service", "tunnel"}, []string{"default/tunnel", "draining", "this load balancer is draining"}},
 	} {
 		out := w.run(t, append(c.args, "--socket", socket)...)
 		for _, want := range c.want {
