@@ -264,7 +264,7 @@ func (w *stage) status() string {
 		}
 	}
 	if s.Drain != nil {
-		fmt.Fprintf(&b, "%s: %s\n", s.Drain.Stage, strings.Join(s.Drain.Why, "; "))
+		fmt.Fprintf(&b, "%s: %s\n", s.Drain.Stage, strings.Join(s.Drain.Reasons, "; "))
 	}
 	for _, f := range s.Leaving {
 		fmt.Fprintf(&b, "%s is held: %s\n", f.Frontend, sinceWhen.ReplaceAllString(f.Reason, ""))

@@ -102,9 +102,9 @@ func TestExplainServices(t *testing.T) {
 		{"serving, one of two peers", announcing(plan.Drain{}, up, down), nil},
 		{"no session", announcing(plan.Drain{}, down), []string{"web"}},
 		{"no peers", announcing(plan.Drain{}), []string{"web"}},
-		{"asking to be avoided", announcing(at(plan.Asking), up), []string{"web"}},
+		{"graceful shutdown", announcing(at(plan.GracefulShutdown), up), []string{"web"}},
 		{"withdrawn", announcing(at(plan.Withdrawn), up), []string{"web"}},
-		{"kept, as the last", announcing(at(plan.Kept), up), []string{"web"}},
+		{"deferred, as the last", announcing(at(plan.Deferred), up), []string{"web"}},
 		{"the DSR agent", Agent{Role: "dsr", View: announcing(plan.Drain{}).View}, []string{"web"}},
 	} {
 		s, err := c.agent.Gather(eleven).Only(c.only...)

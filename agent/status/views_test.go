@@ -128,7 +128,7 @@ func reflector() Status { return routed(RoleReflector).Gather(eleven) }
 // draining is a load balancer that is draining.
 func draining() Status {
 	s := balancer()
-	s.Drain = &Drain{Stage: plan.Withdrawn, Why: []string{"Node node1 is cordoned (kubectl uncordon node1)"}, Since: ago(4 * time.Second),
+	s.Drain = &Drain{Stage: plan.Withdrawn, Reasons: []string{"Node node1 is cordoned (kubectl uncordon node1)"}, Since: ago(4 * time.Second),
 		Entered: ago(2 * time.Second), Flows: 17}
 	s.Routes = []Route{{Prefix: netip.MustParsePrefix("10.1.1.0/24"), Rule: plan.RuleDraining,
 		Reason: "this load balancer is draining: Node node1 is cordoned (kubectl uncordon node1)"}}

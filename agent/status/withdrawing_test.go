@@ -68,7 +68,7 @@ func TestWithdrawingIsShown(t *testing.T) {
 		t.Errorf("what has just been withdrawn is a problem:\n%s", text)
 	}
 	drain := plan.Drain{Stage: plan.Withdrawn, Why: []string{"by command"}}
-	const words = "not all have confirmed that the routes are withdrawn (2 routes, 3 frontends still programmed; 10.1.1.2/32: " + old + "): by command"
+	const words = "waiting for confirmation that the routes are withdrawn (2 routes, 3 frontends still programmed; 10.1.1.2/32: " + old + "): by command"
 	if got := waiting(drain).Gather(eleven).DrainWords(); !strings.HasSuffix(got, words) {
 		t.Errorf("drain: %s", got)
 	}

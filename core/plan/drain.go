@@ -15,10 +15,10 @@ type Stage string
 // returns to Serving immediately.
 const (
 	Serving Stage = "serving"
-	// Kept: it should drain, but is the last active load balancer known to the source.
-	Kept Stage = "kept"
-	// Asking: routes are advertised as least preferred; packets are served as before.
-	Asking Stage = "asking"
+	// Deferred: it should drain, but is the last active load balancer known to the source.
+	Deferred Stage = "deferred"
+	// GracefulShutdown: routes are advertised as least preferred; packets are served as before.
+	GracefulShutdown Stage = "graceful-shutdown"
 	// Withdrawn: no route is advertised; packets that still arrive are served.
 	Withdrawn Stage = "withdrawn"
 	// Drained: no flow needs this load balancer, or the timeout has passed.
@@ -96,14 +96,14 @@ func (s Stage) Next(in DrainInput) Stage {
 	case len(in.Why) == 0:
 		return Serving
 	case in.Last:
-		return Kept
+		return Deferred
 	}
 	switch s {
-	case Asking:
+	case GracefulShutdown:
 		if in.Hurry || in.In >= in.Notice && (!in.Remembers || in.Told || in.In >= in.NoticeLimit) {
 			return Withdrawn
 		}
-		return Asking
+		return GracefulShutdown
 	case Withdrawn:
 		left := in.In - in.Linger
 		if left >= 0 && (in.Hurry || !in.Unconfirmed && (left >= in.Timeout || !in.Remembers && !in.Announces)) {
@@ -114,7 +114,7 @@ func (s Stage) Next(in DrainInput) Stage {
 		return Drained
 	}
 	if in.Announces || in.Remembers {
-		return Asking
+		return GracefulShutdown
 	}
 	return Withdrawn
 }

@@ -147,7 +147,7 @@ func (p *Plan) route(node Node, prefix netip.Prefix, w *wish) {
 			p.refuse(prefix, RuleAttributeConflict, why)
 		}
 	}
-	if node.Drain.Stage == Asking {
+	if node.Drain.Stage == GracefulShutdown {
 		made = node.Drain.mark(made)
 	}
 	p.Routes = append(p.Routes, Route{route.Route{Prefix: prefix, NextHop: nextHop, Attributes: made}, w.frontends})

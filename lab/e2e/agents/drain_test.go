@@ -96,7 +96,7 @@ func (w *drained) drain(t *testing.T, pod paper.Pod) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Drain == nil || s.Drain.Stage != plan.Asking || !strings.Contains(string(s.Routes[0].Attributes.Communities), "graceful-shutdown") {
+	if s.Drain == nil || s.Drain.Stage != plan.GracefulShutdown || !strings.Contains(string(s.Routes[0].Attributes.Communities), "graceful-shutdown") {
 		t.Errorf("the router avoids it when it is %+v, with routes %+v; want it while they ask for that", s.Drain, s.Routes)
 	}
 	w.run(t, "drain", "--wait", world.Within.String(), "--socket", cluster.Socket(pod.Name))
