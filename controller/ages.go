@@ -241,7 +241,7 @@ func (a *ages) annotate(ctx context.Context, s *slice, text string) bool {
 		return true
 	case apierrors.IsConflict(err): // the informer will deliver the change
 	case ctx.Err() == nil && a.complaints.TryAccept():
-		a.Log.Warn("since when servers take flows cannot be written; trying on", "slice", s.Namespace+"/"+s.Name, "why", words(err, "patch", "endpointslices", ""))
+		a.Log.Warn("failed to update backend timestamps, will retry", "slice", s.Namespace+"/"+s.Name, "error", words(err, "patch", "endpointslices", ""))
 	}
 	return false
 }

@@ -418,7 +418,7 @@ func (t *term) writeStatus(ctx context.Context, client rest.Interface, resource 
 		return true
 	case apierrors.IsConflict(err): // the informer will deliver the change
 	case ctx.Err() == nil && t.complaints.TryAccept():
-		t.Log.Warn("a status cannot be written; trying on", "resource", resource, "namespace", of.Namespace, "name", of.Name, "why", words(err, "patch", resource+"/status", ""))
+		t.Log.Warn("failed to update a status, will retry", "resource", resource, "namespace", of.Namespace, "name", of.Name, "error", words(err, "patch", resource+"/status", ""))
 	}
 	return false
 }

@@ -25,7 +25,7 @@ func (k *Controller) stand(ctx context.Context) {
 				why = words(err, verb, "leases", k.Namespace)
 			}
 			if why != said && why != "" {
-				k.Log.Warn("the Lease cannot be had; trying on", "lease", lease, "why", why)
+				k.Log.Warn("failed to acquire the Lease, will retry", "lease", lease, "error", why)
 			}
 			said = why
 		},

@@ -83,7 +83,7 @@ func (t *term) setPools() bool {
 	}
 	for name, err := range t.alloc.SetPools(pools) {
 		t.refused[name] = err
-		t.Log.Warn("a pool is refused", "pool", name, "why", err)
+		t.Log.Warn("AddressPool rejected", "pool", name, "error", err)
 	}
 	return true
 }
@@ -175,7 +175,7 @@ func (t *term) writePool(ctx context.Context, p *v1alpha1.AddressPool, status *v
 		return true
 	case apierrors.IsConflict(err):
 	case ctx.Err() == nil && t.complaints.TryAccept():
-		t.Log.Warn("a pool's status cannot be written; trying on", "pool", p.Name, "why", words(err, "patch", "addresspools/status", ""))
+		t.Log.Warn("failed to update the status of an AddressPool, will retry", "pool", p.Name, "error", words(err, "patch", "addresspools/status", ""))
 	}
 	return false
 }

@@ -203,14 +203,14 @@ func (l *Loop) enter(next plan.Stage, now time.Time) {
 			l.Log.Info("drain ended: no reason to drain is left", "after", now.Sub(d.began).Round(time.Millisecond))
 		}
 	case plan.Deferred:
-		l.Log.Warn("drain deferred: this is the last active load balancer", "why", reasons)
+		l.Log.Warn("drain deferred: this is the last active load balancer", "reason", reasons)
 	case plan.Drained:
 		if len(l.withdrawing) > 0 {
 			l.Log.Warn("not all withdrawals are confirmed", "routes", len(l.withdrawing), "reason", blocked(l.withdrawing).String())
 		}
-		l.Log.Info("drained", "why", reasons, "flows", d.flows, "after", now.Sub(d.began).Round(time.Millisecond))
+		l.Log.Info("drained", "reason", reasons, "flows", d.flows, "after", now.Sub(d.began).Round(time.Millisecond))
 	default:
-		l.Log.Info("draining", "stage", next, "why", reasons, "flows", d.flows)
+		l.Log.Info("draining", "stage", next, "reason", reasons, "flows", d.flows)
 	}
 }
 

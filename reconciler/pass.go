@@ -278,7 +278,7 @@ func (l *Loop) upsertOne(want desired.Frontend, failures map[string]error) {
 	case errors.Is(err, dataplane.ErrUnsupported):
 		l.refused[want.Key] = refusal{want, err}
 		delete(l.failed, want.Key)
-		l.Log.Warn("frontend refused", "frontend", want.Key, "error", err)
+		l.Log.Warn("frontend rejected", "frontend", want.Key, "error", err)
 	case err != nil:
 		l.fail(want.Key, want, err, failures)
 	default:

@@ -83,7 +83,7 @@ func (a *agent) openIPVS(why string) error {
 		return err
 	}
 	a.plane = d
-	slog.Info("data plane opened", "kind", "ipvs", "why", why)
+	slog.Info("data plane opened", "kind", "ipvs", "reason", why)
 	left, err := filepath.Glob(filepath.Join(a.pins(), "*"))
 	if err != nil || len(left) == 0 {
 		return err

@@ -89,7 +89,7 @@ func (s *Source) Run(ctx context.Context, publish func(source.Snapshot)) error {
 	go func() { ended <- s.of.Run(ctx, s.take(publish)) }()
 	last, err := s.read()
 	if err != nil {
-		s.Log.Info("nothing to begin with, should the API server be away", "reason", err)
+		s.Log.Info("no cached state to start from while the API server is unreachable", "error", err)
 	}
 	tick := time.NewTicker(look)
 	defer tick.Stop()

@@ -123,7 +123,7 @@ func (s *Source) tell(last *source.Snapshot, now source.Snapshot) {
 	}
 	for _, p := range now.Problems {
 		if !known[p] {
-			s.log.Warn("refused", "where", p.Where, "object", p.Object, "field", p.Field, "problem", p.Message)
+			s.log.Warn("manifest rejected", "where", p.Where, "object", p.Object, "field", p.Field, "error", p.Message)
 		}
 	}
 	stale := map[source.Stale]bool{}

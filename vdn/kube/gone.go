@@ -90,7 +90,7 @@ func (s *Sync) release(ctx context.Context, a vdn.Attachment, namespace, name st
 	}
 	note := fmt.Sprintf("pod %s/%s is gone for %s, and nobody has released its %s on network %s: %v are free again",
 		namespace, name, s.GoneAfter, a.Interface, a.Network, a.Addresses)
-	s.Log.Warn("attachment released", "attachment", a.ID, "node", a.Node, "why", note)
+	s.Log.Warn("attachment released", "attachment", a.ID, "node", a.Node, "reason", note)
 	s.tell(ctx, a, namespace, name, note)
 	return nil
 }
