@@ -47,7 +47,7 @@ func (t *term) loadGateways(ctx context.Context, running *sync.WaitGroup) bool {
 	g := &gatewayTerm{changed: make(chan struct{}, 1), held: map[service.ID]bool{}}
 	kinds, has := t.gatewayKinds(ctx, g)
 	if !has {
-		t.Log.Info("the cluster does not have the Gateway API with TCPRoute and UDPRoute; it is awaited")
+		t.Log.Info("the cluster does not have the Gateway API with TCPRoute and UDPRoute, waiting for it")
 		return true
 	}
 	var synced []cache.InformerSynced
@@ -169,7 +169,7 @@ func (t *term) awaitGateways(ctx context.Context) {
 			return
 		}
 		if _, has := t.gatewayKinds(ctx, &gatewayTerm{}); has {
-			t.Log.Info("the cluster has the Gateway API now; beginning anew")
+			t.Log.Info("the Gateway API is now available, restarting")
 			t.end()
 		}
 	}

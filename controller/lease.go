@@ -29,12 +29,12 @@ func (k *Controller) stand(ctx context.Context) {
 			}
 			said = why
 		},
-		Elected: func(identity string) { k.Log.Info("another leads", "identity", identity) },
+		Elected: func(identity string) { k.Log.Info("another controller is the leader", "identity", identity) },
 	}
 	c.Run(ctx, func(term context.Context, leading func() error) {
 		k.Log.Info("leading", "lease", lease, "identity", k.Identity)
 		k.lead(term, leading)
-		k.Log.Info("leading no more", "lease", lease)
+		k.Log.Info("lost leadership", "lease", lease)
 	})
 }
 

@@ -56,7 +56,7 @@ func (l *Loop) tellConflicts(p *plan.Plan) {
 		}
 	}
 	if fresh > tellFailures {
-		l.Log.Warn("more frontends are in conflict; the status names them", "frontends", fresh-tellFailures)
+		l.Log.Warn("more frontends in conflict, see the status", "frontends", fresh-tellFailures)
 	}
 	l.conflicts = now
 }

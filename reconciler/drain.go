@@ -240,7 +240,7 @@ func (l *Loop) sooner(next time.Duration) time.Duration {
 func (l *Loop) remembers(keeper dataplane.Peered) bool {
 	flows, err := keeper.Remembered()
 	if err != nil {
-		l.Log.Warn("cannot count the remembered flows", "error", err)
+		l.Log.Warn("failed to count tracked flows", "error", err)
 		return true
 	}
 	l.drain.flows = flows

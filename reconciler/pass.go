@@ -218,9 +218,9 @@ func (l *Loop) note(routes []route.Route) {
 		switch {
 		case !there:
 			at = time.Now()
-			l.Log.Info("route announced", "prefix", r.Prefix, "nextHop", r.NextHop, "attributes", r.Attributes.String())
+			l.Log.Info("route advertised", "prefix", r.Prefix, "nextHop", r.NextHop, "attributes", r.Attributes.String())
 		case was != r:
-			l.Log.Info("route announced otherwise", "prefix", r.Prefix, "nextHop", r.NextHop, "attributes", r.Attributes.String())
+			l.Log.Info("route attributes changed", "prefix", r.Prefix, "nextHop", r.NextHop, "attributes", r.Attributes.String())
 		}
 		since[r] = at
 	}
@@ -285,7 +285,7 @@ func (l *Loop) upsertOne(want desired.Frontend, failures map[string]error) {
 		delete(l.refused, want.Key)
 		delete(l.failed, want.Key)
 		l.held[want.Key] = want
-		l.Log.Debug("frontend written", "frontend", want.Key, "backends", len(want.Backends))
+		l.Log.Debug("frontend programmed", "frontend", want.Key, "backends", len(want.Backends))
 	}
 }
 
@@ -308,10 +308,10 @@ func (l *Loop) nextPass(due time.Duration, failures map[string]error) time.Durat
 	tried := slices.DeleteFunc(slices.Sorted(maps.Keys(failures)), func(what string) bool { return l.rested[what] })
 	for i, what := range tried {
 		if i == tellFailures {
-			l.Log.Error("more of the plan cannot be applied; the status names it", "calls", len(tried)-i)
+			l.Log.Error("more failures while applying the plan, see the status", "calls", len(tried)-i)
 			break
 		}
-		l.Log.Error("cannot apply the plan; trying again", "what", what, "error", failures[what], "in", due)
+		l.Log.Error("failed to apply the plan, will retry", "what", what, "error", failures[what], "in", due)
 	}
 	return due
 }

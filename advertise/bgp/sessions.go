@@ -48,7 +48,7 @@ func (e *engine) acceptLoop(l *net.TCPListener) {
 			return
 		}
 		if err != nil {
-			e.log.Warn("taking a BGP connection failed", "at", l.Addr(), "error", err)
+			e.log.Warn("failed to accept a BGP connection", "at", l.Addr(), "error", err)
 			if !sleepAbout(e.ctx, firstRetry) {
 				return
 			}
@@ -353,7 +353,7 @@ func (e *engine) watch(t *tap) {
 		if p != nil {
 			p.noBFD = err.Error()
 		}
-		e.log.Warn("BFD cannot run; a silent failure takes the hold time to be seen", "peer", t.peer, "error", err)
+		e.log.Warn("failed to start BFD, silent failures are detected by the hold time only", "peer", t.peer, "error", err)
 	case p == nil || p.tap != t:
 		go s.Close()
 	default:

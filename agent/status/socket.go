@@ -90,7 +90,7 @@ func Handler(get func() Status, more ...Endpoint) http.Handler {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		if _, err := w.Write(body); err != nil {
-			slog.Debug("status: asker went away", "error", err)
+			slog.Debug("status: client disconnected", "error", err)
 		}
 	})
 	return mux

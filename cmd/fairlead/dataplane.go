@@ -102,7 +102,7 @@ func moved(from, to dataplane.Removable) error {
 	if err := dataplane.Move(from, to); err != nil {
 		return err
 	}
-	slog.Warn("moved to another data plane: open connections go on where it chooses the server that they have, the others are reset",
+	slog.Warn("moved to another data plane: open connections survive if it selects the same backend, others are reset",
 		"from", was, "to", to.Describe().Kind)
 	return nil
 }

@@ -146,7 +146,7 @@ func (s *Source) stand(last *state, given *source.Snapshot, publish func(source.
 		return last, given
 	}
 	if given == nil {
-		s.Log.Warn("the API server is away; what was kept is served", "asOf", last.at, "services", len(last.Services))
+		s.Log.Warn("cannot reach the API server, serving from the cached state", "asOf", last.at, "services", len(last.Services))
 	}
 	publish(now)
 	return last, &now
@@ -176,7 +176,7 @@ func (s *Source) write(now time.Time) (next time.Time) {
 		s.mu.Lock()
 		s.changed = true
 		s.mu.Unlock()
-		s.Log.Warn("what is served cannot be kept for a start without the API server; it is tried again", "error", err)
+		s.Log.Warn("failed to cache the state for a start without the API server, will retry", "error", err)
 	}
 	return now.Add(max(writePause, writeShare*time.Since(now)))
 }
