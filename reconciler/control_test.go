@@ -360,7 +360,7 @@ func TestTheFirstWholePass(t *testing.T) {
 		expect("the Services have not been read yet")
 		w.setHealth(waits, 0, health.Unknown)
 		w.serve(known, waits)
-		expect("TCP 10.1.2.1:80 waits for the first probes of its servers")
+		expect("TCP 10.1.2.1:80 waits for the first health checks of its backends")
 		w.setFail(func() bool { return true })
 		w.setHealth(waits, 0, health.Up)
 		expect("announcer: no")

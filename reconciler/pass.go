@@ -332,7 +332,7 @@ func (l *Loop) failsBeyond(failures map[string]error) bool {
 func (l *Loop) list() error {
 	frontends, err := l.DataPlane.List()
 	if err != nil {
-		return fmt.Errorf("reading what the data plane holds: %w", err)
+		return fmt.Errorf("reading the programmed state: %w", err)
 	}
 	l.held = make(map[service.Key]desired.Frontend, len(frontends))
 	for _, f := range frontends {

@@ -213,7 +213,7 @@ func (t *Table) newGroup(id uint32, members []member) error {
 	if refusal == nil {
 		return err // this particular group is invalid
 	}
-	t.plain = "the kernel refuses resilient next-hop groups: " + refusal.Error()
+	t.plain = "the kernel rejects resilient next-hop groups: " + refusal.Error()
 	if again := t.putGroup(id, members, false); again != nil {
 		t.plain = ""
 		return err

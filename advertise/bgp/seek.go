@@ -80,7 +80,7 @@ func (s *Speaker) seek(ctx context.Context, k *seeker, device string) {
 		case err != nil:
 			k.why = err.Error()
 		case len(heard) == 0 && !was.IsValid():
-			k.why = fmt.Sprintf("no router is heard on %s: it must send router advertisements there", device)
+			k.why = fmt.Sprintf("no router advertisement received on %s: the router must send them there", device)
 		case len(heard) > 0 && !slices.Contains(heard, was) && !s.e.up(was):
 			k.found, k.why = heard[0], ""
 		}

@@ -308,7 +308,7 @@ func (r *Resolved) resolveAddresses(p *parser) {
 	for i, name := range r.Interfaces {
 		iface, err := net.InterfaceByName(name)
 		if err != nil {
-			p.refuse("interface", "there is no interface %s here (%s)", name, interfaceNames())
+			p.refuse("interface", "interface %s does not exist (%s)", name, interfaceNames())
 			continue
 		}
 		if i == 0 {

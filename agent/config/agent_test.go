@@ -78,7 +78,7 @@ func TestMistakesAreNamedWithTheirFlag(t *testing.T) {
 		"--syn-threshold: 99 is below 100":                   func(a *Agent) { a.SYNThreshold = 99 },
 		"--resync: 1ms is less than 1s":                      func(a *Agent) { a.Resync = time.Millisecond },
 		"--interface: name the interface":                    func(a *Agent) { a.Interfaces = nil },
-		"no interface eth77 here (there are: lo":             func(a *Agent) { a.Interfaces = []string{"eth77"} },
+		"interface eth77 does not exist (there are: lo":             func(a *Agent) { a.Interfaces = []string{"eth77"} },
 		`--next-hop: "ten" is not an IP address`:             func(a *Agent) { a.NextHops = []string{"ten"} },
 		`--router-id: "::1" is not an IPv4 address`:          func(a *Agent) { a.RouterID = "::1" },
 		"--router-id: the interface has no IPv4":             func(a *Agent) { a.RouterID, a.Peers = "", []string{"10.0.0.9"} },

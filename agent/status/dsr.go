@@ -75,7 +75,7 @@ func (g *gatherer) dsrState(f *plan.Frontend, backends []Backend) (plan.State, s
 	if err := g.view.Failures["DSR agent"]; err != nil {
 		return Pending, err.Error()
 	}
-	return Idle, "none of its servers is on this node"
+	return Idle, "none of its backends is on this node"
 }
 
 // complete returns s with empty instead of nil lists.

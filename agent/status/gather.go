@@ -100,8 +100,8 @@ func (a Agent) Gather(now time.Time) Status {
 		s.Problems = append(s.Problems, a.Source()...)
 	}
 	if a.View != nil && a.Source != nil && !g.view.Loaded {
-		s.Problems = append(s.Problems, problem.Problem{Object: "Services", Message: "have not been read since this agent started; " +
-			"until they are, what the kernel holds is left as it is, and nothing is announced"})
+		s.Problems = append(s.Problems, problem.Problem{Object: "Services", Message: "have not been read since this agent started: " +
+			"until then, the kernel state stays unchanged and nothing is advertised"})
 	}
 	if a.ServiceProxy != nil {
 		p := a.ServiceProxy()

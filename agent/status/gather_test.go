@@ -312,7 +312,7 @@ func TestDSRAgentTellsWhatItServes(t *testing.T) {
 		state  plan.State
 		reason string
 	}{
-		"default/web": {plan.Active, ""}, "default/late": {Idle, "none of its servers is on this node"},
+		"default/web": {plan.Active, ""}, "default/late": {Idle, "none of its backends is on this node"},
 		"default/double": {plan.Conflict, "already has"}, "default/empty": {plan.NoEndpoints, "EndpointSlice"},
 	} {
 		one, err := s.Only(id)

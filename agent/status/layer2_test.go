@@ -20,7 +20,7 @@ func (m members) Answered() []advertise.Answered { return m }
 func (members) Peers() []advertise.Peer {
 	return []advertise.Peer{
 		{Address: "10.0.0.2", State: "alive", Since: ago(time.Hour), Received: 12000, Sent: 12001},
-		{Address: "10.0.0.3", State: "silent", Since: ago(time.Minute), LastError: "nothing heard", Received: 7, Sent: 12001},
+		{Address: "10.0.0.3", State: "silent", Since: ago(time.Minute), LastError: "nothing received", Received: 7, Sent: 12001},
 	}
 }
 

@@ -37,7 +37,7 @@ var (
 	// ErrNoAgent means that nothing listens on the socket.
 	ErrNoAgent = errors.New("is it running? pass --socket if it answers elsewhere")
 	// ErrInUse means that another process already listens on the socket.
-	ErrInUse = errors.New("another agent answers there: stop it, or give this one a --socket of its own")
+	ErrInUse = errors.New("another agent is listening there: stop it, or use another --socket")
 )
 
 // Serve listens on the unix socket at path and serves the status until ctx is canceled.

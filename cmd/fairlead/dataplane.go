@@ -43,7 +43,7 @@ func (a *agent) openPlane() error {
 	if refusal != nil {
 		a.noXDP = []features.Degraded{{
 			Feature: "xdp-programs", Component: features.Balancer, Reason: features.Reason(refusal), Message: refusal.Error(),
-			Lost: "IPVS forwards in place of XDP: slower, and without what docs/data-planes.md says it cannot do",
+			Lost: "IPVS is used instead of XDP: it is slower, and lacks features (docs/data-planes.md)",
 		}}
 	}
 	return nil

@@ -116,7 +116,7 @@ func (d *drainCommand) await(cmd *cobra.Command, drain bool) error {
 // answerDrain orders a drain or its end; the status shows the result.
 func (a *agent) answerDrain(s *stream, r *http.Request) error {
 	if !a.config.Balancer {
-		return fmt.Errorf("this agent has no balancer role: nothing to drain")
+		return fmt.Errorf("this agent does not have the role balancer: nothing to drain")
 	}
 	undo := r.URL.Query().Get("undo") == "true"
 	a.loop.OrderDrain(!undo)

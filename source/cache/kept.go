@@ -141,7 +141,7 @@ func (s *Source) stand(last *state, given *source.Snapshot, publish func(source.
 		s.told, s.wrong = true, s.onPeers(last.peers())
 	}
 	now := last.snapshot(slices.Concat(problems, s.wrong, []problem.Problem{{Object: "Services", Message: fmt.Sprintf(
-		"have not been read since this agent started; what its predecessor read last, at %s, is served", last.at.UTC().Format(time.RFC3339))}}))
+		"have not been read since this agent started: what its predecessor read last, at %s, is served", last.at.UTC().Format(time.RFC3339))}}))
 	if given != nil && given.Equal(now) {
 		return last, given
 	}
