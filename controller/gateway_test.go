@@ -409,7 +409,7 @@ func TestOlderGatewayAPI(t *testing.T) {
 		return ""
 	})
 	w.serve(t, "next", annotated(object.AnnotationAddresses, "10.1.1.0"))
-	w.want(t, "next", " False AddressConflict: it asks for 10.1.1.0, which default/gateway/g has until its status says that it has it no more")
+	w.want(t, "next", " False AddressConflict: it requests 10.1.1.0, which is still in the status of default/gateway/g")
 	way.refuse.Store(nil)
 	w.want(t, "next", "10.1.1.0 True Assigned")
 	b.wantServed(t, "g", "TCP 10.1.1.3:80 -> 172.16.0.1:8080*1 172.16.0.2:8080*1")

@@ -200,7 +200,7 @@ func (w *world) agent(t *testing.T, audit string) {
 	if p := s.Problems(); len(p) > 0 {
 		t.Errorf("problems: %q", p)
 	}
-	s.Tell(sourcekube.Event{Reason: "BalancerDraining", Action: "Drain", Note: "Node node-a is cordoned"})
+	s.Tell(sourcekube.Event{Reason: "DrainStarted", Action: "Drain", Note: "Node node-a is cordoned"})
 	s.Told()
 }
 

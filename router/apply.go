@@ -213,13 +213,13 @@ func (t *Table) newGroup(id uint32, members []member) error {
 	if refusal == nil {
 		return err // this particular group is invalid
 	}
-	t.plain = "the kernel refuses resilient next-hop groups: " + refusal.Error()
+	t.plain = "the kernel rejects resilient next-hop groups: " + refusal.Error()
 	if again := t.putGroup(id, members, false); again != nil {
 		t.plain = ""
 		return err
 	}
 	t.degraded = []features.Degraded{features.NewDegraded(features.ResilientGroups, features.Router, refusal)}
-	t.c.Log.Warn("next-hop groups are not resilient: when a load balancer leaves, flows of the others move too", "error", refusal)
+	t.c.Log.Warn("no resilient next-hop groups: if a load balancer leaves, flows of the others move, too", "error", refusal)
 	return nil
 }
 

@@ -84,7 +84,7 @@ func (e *engine) audit(t *tap, before difference) difference {
 		if !before.stale[p] {
 			continue
 		}
-		e.log.Warn("a peer was not told of a withdrawal; told now", "peer", t.peer, "prefix", p.prefix)
+		e.log.Warn("sent a missed withdrawal to a BGP peer", "peer", t.peer, "prefix", p.prefix)
 		if err := t.withdraw(p); err != nil {
 			t.fail("a withdrawal could not be repeated: " + err.Error())
 			return now

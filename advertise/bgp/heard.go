@@ -59,7 +59,7 @@ func (h *heard) welcome(p netip.Prefix) bool {
 	inside := func(outer netip.Prefix) bool { return outer.Bits() <= p.Bits() && outer.Contains(p.Addr()) }
 	switch {
 	case p.Bits() == 0:
-		h.refused[p] = "a balancer's default route is never taken: every packet would go there"
+		h.refused[p] = "default routes from load balancers are rejected: they would attract all traffic"
 	case len(h.accept) > 0 && !slices.ContainsFunc(h.accept, inside):
 		h.refused[p] = fmt.Sprintf("it is outside of what --accept-prefixes names, %s", listed(h.accept))
 	default:

@@ -31,7 +31,7 @@ func TestTwinsAreRefusedByName(t *testing.T) {
 	one := startSpeaker(t, "127.21.1.1", port)
 	eventually(t, "session", func() bool { return one.Peers()[0].State == stateEstablished })
 	twin := startSpeaker(t, "127.21.1.2", port, func(c *SpeakerConfig) { c.RouterID = netip.MustParseAddr("127.21.1.1") })
-	wantError(t, r.Peers, "127.21.1.2", "127.21.1.2 has the router ID 127.21.1.1, which 127.21.1.1 has already")
+	wantError(t, r.Peers, "127.21.1.2", "127.21.1.2 is rejected: its router ID 127.21.1.1 is in use by 127.21.1.1")
 	wantError(t, twin.Peers, "127.21.0.109", "or another neighbour of it, has our own router ID")
 	if p := one.Peers()[0]; p.State != stateEstablished {
 		t.Errorf("the first of the twins: %+v", p)
@@ -50,7 +50,7 @@ func TestMaxPeers(t *testing.T) {
 		eventually(t, "session", func() bool { return s.Peers()[0].State == stateEstablished })
 	}
 	three := startSpeaker(t, "127.21.1.3", port)
-	wantError(t, r.Peers, "127.21.1.3", "refused 127.21.1.3: balancers has 2 neighbours already, as many as it may; give a higher --max-clients")
+	wantError(t, r.Peers, "127.21.1.3", "rejected 127.21.1.3: balancers already has the maximum of 2 neighbors; raise --max-clients")
 	wantError(t, three.Peers, "127.21.0.109", "peer 127.21.0.109 has as many neighbours as it takes (--max-clients there)")
 	if err := one.Close(); err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestMaxPrefixes(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantError(t, r.Peers, "127.21.1.2", "paths, a neighbour of balancers may send 100: it is cut, and refused for 1m0s")
-	wantError(t, bad.Peers, "127.21.0.109", "peer 127.21.0.109 cut us: we announce more prefixes than it takes")
+	wantError(t, bad.Peers, "127.21.0.109", "peer 127.21.0.109 closed the session: maximum number of prefixes")
 	eventually(t, "the good one's route alone", func() bool { rs, _ := router.Routes(); return show(rs) == "10.1.1.0/24 10.0.0.105" })
 	// It continues to dial, and is only sent the reason.
 	time.Sleep(refusedRetry)
@@ -105,7 +105,7 @@ func TestMaxPrefixesOfRouter(t *testing.T) {
 	}
 	wantError(t, router.Peers, "127.21.0.109", "may send 100: it is cut, and refused for 1m0s")
 	eventually(t, "the other's route alone", func() bool { rs, _ := router.Routes(); return show(rs) == "10.1.1.0/24 10.0.0.105" })
-	wantError(t, other.Peers, routerAddr.String(), "cut us") // the disconnect has reached its end, too: anything later would be another one
+	wantError(t, other.Peers, routerAddr.String(), "maximum number of prefixes") // the disconnect has reached its end, too: anything later would be another one
 	before := other.Peers()
 	time.Sleep(refusedRetry)
 	for _, p := range router.Peers() {

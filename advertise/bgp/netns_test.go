@@ -204,7 +204,7 @@ func TestConvergence(t *testing.T) {
 	check("silent cut to kernel route", kernel.until("", start), 5*time.Second)
 	eventually(t, "BFD named as the reason", func() bool {
 		ps := second.Ask().Peers
-		return strings.Contains(ps[0].LastError, "BFD is down: nothing heard from 10.0.0.109") || strings.Contains(ps[0].LastError, "no answer from 10.0.0.109:179")
+		return strings.Contains(ps[0].LastError, "BFD is down: nothing received from 10.0.0.109") || strings.Contains(ps[0].LastError, "no answer from 10.0.0.109:179")
 	})
 	if err := l.Mend("node-106", "eth0"); err != nil {
 		t.Fatal(err)

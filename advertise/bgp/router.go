@@ -124,7 +124,7 @@ func (r *Router) follow(change func([]advertise.RouteSet)) {
 		switch {
 		case err != nil && r.e.ctx.Err() == nil:
 			due = time.Time{}
-			r.e.log.Error("reading the BGP table failed; it is read again at the next change", "error", err)
+			r.e.log.Error("failed to read the BGP table, will retry at the next change", "error", err)
 		case err == nil && (first || !slices.EqualFunc(last, h.sets, advertise.RouteSet.Equal)):
 			first, last = false, slices.Clone(h.sets)
 			began := time.Now()

@@ -134,7 +134,7 @@ func (o *outlet) lacks(p netip.Prefix, l *leaving) string {
 	case o.acked < at:
 		return "the peer has not acknowledged it"
 	case o.watched && !o.heard.After(l.since):
-		return "nothing was heard of the peer since, by BFD"
+		return "BFD has received nothing from the peer since"
 	}
 	return ""
 }

@@ -34,9 +34,9 @@ func errorWords(err error) string {
 	case errors.Is(err, io.EOF):
 		return "the peer closed the connection: its process ended"
 	case errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
-		return "the peer reset the connection: its process or machine started anew"
+		return "the peer reset the connection: its process or machine restarted"
 	case errors.Is(err, unix.ETIMEDOUT):
-		return "the connection timed out: the peer or the way to it is gone"
+		return "the connection timed out: the peer or the path to it failed"
 	case errors.Is(err, net.ErrClosed):
 		return "the session was closed"
 	}
@@ -47,16 +47,16 @@ func errorWords(err error) string {
 func dialWords(to netip.AddrPort, local netip.Addr, password bool, waited time.Duration, err error) string {
 	switch {
 	case errors.Is(err, unix.ECONNREFUSED):
-		return fmt.Sprintf("%s refuses connections: nothing listens there; start the peer, or correct its address or port", to)
+		return fmt.Sprintf("%s refuses connections: nothing listens there. Start the peer, or correct its address or port", to)
 	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH):
 		return fmt.Sprintf("no route to %s: check the address and this machine's routes", to.Addr())
 	case errors.Is(err, unix.EADDRNOTAVAIL):
-		return fmt.Sprintf("%s is no address of this machine: correct the local address", local)
+		return fmt.Sprintf("%s is not an address of this machine: correct the local address", local)
 	case isTimeout(err), errors.Is(err, unix.ETIMEDOUT):
 		if password {
-			return fmt.Sprintf("no answer from %s within %s: it is down or cut off, a filter drops BGP, or its password is not ours (a wrong TCP MD5 password looks the same from here)", to, waited)
+			return fmt.Sprintf("no answer from %s within %s: it is down or unreachable, a filter drops BGP, or the TCP MD5 passwords differ", to, waited)
 		}
-		return fmt.Sprintf("no answer from %s within %s: it is down or cut off, a filter drops BGP, or it wants a password and we have none", to, waited)
+		return fmt.Sprintf("no answer from %s within %s: it is down or unreachable, a filter drops BGP, or it requires a TCP MD5 password", to, waited)
 	}
 	return err.Error()
 }
@@ -71,7 +71,7 @@ func (t *tap) sentWords(body []byte) string {
 	case code == pkt.BGP_ERROR_OPEN_MESSAGE_ERROR && sub == pkt.BGP_ERROR_SUB_BAD_BGP_IDENTIFIER:
 		return fmt.Sprintf("peer %s has our own router ID: router IDs must differ", t.peer)
 	case code == pkt.BGP_ERROR_HOLD_TIMER_EXPIRED:
-		return fmt.Sprintf("nothing heard from %s for the hold time", t.peer)
+		return fmt.Sprintf("nothing received from %s within the hold time", t.peer)
 	case code == pkt.BGP_ERROR_CEASE && sub == pkt.BGP_ERROR_SUB_PEER_DECONFIGURED:
 		return "ended by us"
 	}
@@ -88,13 +88,13 @@ func (t *tap) receivedWords(body []byte) string {
 	case code == pkt.BGP_ERROR_OPEN_MESSAGE_ERROR && sub == pkt.BGP_ERROR_SUB_BAD_BGP_IDENTIFIER:
 		return fmt.Sprintf("peer %s, or another neighbour of it, has our own router ID: router IDs must differ", t.peer)
 	case code == pkt.BGP_ERROR_CEASE && sub == pkt.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED:
-		return fmt.Sprintf("peer %s cut us: we announce more prefixes than it takes from one neighbour, or change them too often (--max-prefixes there)", t.peer)
+		return fmt.Sprintf("peer %s closed the session: maximum number of prefixes or changes reached (--max-prefixes on the peer)", t.peer)
 	case code == pkt.BGP_ERROR_CEASE && sub == pkt.BGP_ERROR_SUB_OUT_OF_RESOURCES:
 		return fmt.Sprintf("peer %s has as many neighbours as it takes (--max-clients there)", t.peer)
 	case code == pkt.BGP_ERROR_HOLD_TIMER_EXPIRED:
-		return fmt.Sprintf("peer %s heard nothing from us for its hold time", t.peer)
+		return fmt.Sprintf("peer %s received nothing from us within its hold time", t.peer)
 	case code == pkt.BGP_ERROR_CEASE && sub == subBFDDown:
-		return fmt.Sprintf("peer %s lost us by BFD", t.peer)
+		return fmt.Sprintf("peer %s lost the session by BFD", t.peer)
 	case code == pkt.BGP_ERROR_CEASE && (sub == pkt.BGP_ERROR_SUB_PEER_DECONFIGURED || sub == pkt.BGP_ERROR_SUB_ADMINISTRATIVE_SHUTDOWN):
 		return fmt.Sprintf("peer %s shut the session down on purpose", t.peer)
 	case code == pkt.BGP_ERROR_CEASE && sub == pkt.BGP_ERROR_SUB_CONNECTION_REJECTED:

@@ -65,7 +65,7 @@ func TestWrongPassword(t *testing.T) {
 	none := startSpeaker(t, "127.21.1.2", port)
 	right := startSpeaker(t, "127.21.1.3", port, func(c *SpeakerConfig) { c.Peers[0].Password = "right" })
 	eventually(t, "session with the right password", func() bool { return right.Peers()[0].State == stateEstablished })
-	wantError(t, wrong.Peers, "127.21.0.109", "no answer from 127.21.0.109:20182 within 1s: it is down or cut off, a filter drops BGP, or its password is not ours (a wrong TCP MD5 password looks the same from here)")
+	wantError(t, wrong.Peers, "127.21.0.109", "no answer from 127.21.0.109:20182 within 1s: it is down or unreachable, a filter drops BGP, or the TCP MD5 passwords differ")
 	wantError(t, none.Peers, "127.21.0.109", "or it wants a password and we have none")
 	eventually(t, "the reflector's log names the signatures", func() bool {
 		mu.Lock()
@@ -86,15 +86,15 @@ func TestUnwelcome(t *testing.T) {
 	eventually(t, "session", func() bool { return s.Peers()[0].State == stateEstablished })
 
 	stranger := startSpeaker(t, "127.99.0.1", port)
-	wantError(t, r.Peers, "127.99.0.1", "refused 127.99.0.1: no group of neighbours has a prefix with this address")
-	wantError(t, stranger.Peers, "127.21.0.109", "the peer closed the connection without a word: it expects no neighbour at our address")
+	wantError(t, r.Peers, "127.99.0.1", "rejected 127.99.0.1: no neighbor group includes this address")
+	wantError(t, stranger.Peers, "127.21.0.109", "the peer closed the connection without a notification: it has no neighbor with our address")
 
 	twin := startSpeaker(t, "127.21.1.2", port, func(c *SpeakerConfig) { c.RouterID = reflectorAddr })
 	wantError(t, twin.Peers, "127.21.0.109", "has our own router ID: router IDs must differ")
 	nowhere := startSpeaker(t, "127.21.1.3", port, func(c *SpeakerConfig) {
 		c.RouterID, c.LocalAddress = c.LocalAddress, netip.MustParseAddr("192.0.2.1")
 	})
-	wantError(t, nowhere.Peers, "127.21.0.109", "192.0.2.1 is no address of this machine")
+	wantError(t, nowhere.Peers, "127.21.0.109", "192.0.2.1 is not an address of this machine")
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}

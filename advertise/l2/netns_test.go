@@ -358,7 +358,7 @@ func TestRefusals(t *testing.T) {
 	all := append(s.wishes(), netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("fd00::1/128"))
 	refused := map[string]string{}
 	for _, a := range one.Tell(all).Answered {
-		if a.State == "refused" {
+		if a.State == "rejected" {
 			refused[a.Prefix.String()] = a.Reason
 		}
 	}

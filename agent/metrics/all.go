@@ -44,14 +44,14 @@ var All = []Metric{
 	{"fairlead_routes", "Routes, by whether they are advertised (a router: in the kernel).", []string{"advertised"}, false, func(s *status.Status, emit emit) {
 		yes := 0
 		for _, r := range s.Routes {
-			if r.Announced {
+			if r.Advertised {
 				yes++
 			}
 		}
 		emit(float64(yes), "true")
 		emit(float64(len(s.Routes)-yes), "false")
 	}},
-	{"fairlead_withdrawing_routes", "Routes that are withdrawn, and of which a peer, a cloud or a member of layer 2 has not confirmed that; their frontends are held.",
+	{"fairlead_withdrawing_routes", "Withdrawn routes whose withdrawal a BGP peer, a cloud or a layer-2 member has not confirmed. Their frontends stay programmed.",
 		nil, false, func(s *status.Status, emit emit) {
 			if s.DataPlane != nil {
 				emit(float64(s.WithdrawingPrefixes()))
@@ -63,8 +63,8 @@ var All = []Metric{
 				emit(float64(s.DegradedPrefixes()))
 			}
 		}},
-	{"fairlead_drain_stage", "1 for the stage in which a balancer is on its way out, 0 for the others; all 0 where it is not.", []string{"stage"}, false, drainStages},
-	{"fairlead_drain_flows", "Flows that a balancer on its way out remembers; absent where it is not.", nil, false, func(s *status.Status, emit emit) {
+	{"fairlead_drain_stage", "1 for the current drain stage of the load balancer, 0 for the others. All are 0 if it is not draining.", []string{"stage"}, false, drainStages},
+	{"fairlead_drain_flows", "Tracked flows of a draining load balancer. Omitted if it is not draining.", nil, false, func(s *status.Status, emit emit) {
 		if s.Drain != nil {
 			emit(float64(s.Drain.Flows))
 		}
@@ -218,7 +218,7 @@ func drainStages(s *status.Status, emit emit) {
 	if !strings.Contains(s.Role, "balancer") {
 		return
 	}
-	for _, stage := range []plan.Stage{plan.Kept, plan.Asking, plan.Withdrawn, plan.Drained} {
+	for _, stage := range []plan.Stage{plan.Deferred, plan.GracefulShutdown, plan.Withdrawn, plan.Drained} {
 		emit(truth(s.Drain != nil && s.Drain.Stage == stage), string(stage))
 	}
 }

@@ -57,7 +57,7 @@ func (b *benchOutput) formatFlag(cmd *cobra.Command) {
 
 func (b *benchOutput) validate() error {
 	if b.format != "table" && b.format != "json" {
-		return fmt.Errorf("--output: %q is none of table, json", b.format)
+		return fmt.Errorf("--output: %q is not one of table, json", b.format)
 	}
 	return nil
 }

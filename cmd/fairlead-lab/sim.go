@@ -82,13 +82,13 @@ func (o *simOptions) validate() error {
 	o.Clock = lvs.Clock(o.clock)
 	switch {
 	case !slices.Contains(lvs.Clocks, o.Clock):
-		return fmt.Errorf("--clock: %q is none of %s", o.clock, strings.Join(cli.Texts(lvs.Clocks), ", "))
+		return fmt.Errorf("--clock: %q is not one of %s", o.clock, strings.Join(cli.Texts(lvs.Clocks), ", "))
 	case o.Seeds < 1:
 		return fmt.Errorf("--seeds: %d is less than 1", o.Seeds)
 	case o.Workers < 1:
 		return fmt.Errorf("--workers: %d is less than 1", o.Workers)
 	case !slices.Contains(simFormats, o.format):
-		return fmt.Errorf("--output: %q is none of %s", o.format, strings.Join(simFormats, ", "))
+		return fmt.Errorf("--output: %q is not one of %s", o.format, strings.Join(simFormats, ", "))
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func (p *Plan) collectRoutes(in Input) {
 	}
 	for vip, why := range refused {
 		if !offered[vip] { // for another Service that shares it
-			p.refuse(netip.PrefixFrom(vip, vip.BitLen()), RuleAnnouncement, why)
+			p.refuse(netip.PrefixFrom(vip, vip.BitLen()), RuleNoMatchingAdvertisement, why)
 		}
 	}
 	for prefix, w := range wishes {
@@ -124,7 +124,7 @@ func (f *Frontend) unfit(o route.Offer) string {
 // route makes one route from all offers for a prefix.
 func (p *Plan) route(node Node, prefix netip.Prefix, w *wish) {
 	if len(w.offers) == 0 {
-		p.refuse(prefix, RuleTerms, w.whyNot())
+		p.refuse(prefix, RuleConditionsNotMet, w.whyNot())
 		return
 	}
 	nextHop, family := node.NextHop4, "IPv4"
@@ -132,7 +132,7 @@ func (p *Plan) route(node Node, prefix netip.Prefix, w *wish) {
 		nextHop, family = node.NextHop6, "IPv6"
 	}
 	if !nextHop.IsValid() {
-		p.refuse(prefix, RuleNextHop, fmt.Sprintf("this node has no %s next hop to announce: set --next-hop", family))
+		p.refuse(prefix, RuleNextHop, fmt.Sprintf("this node has no %s next hop to advertise: set --next-hop", family))
 		return
 	}
 	slices.SortStableFunc(w.offers, func(a, b route.Offer) int { return cmp.Compare(a.By, b.By) })
@@ -143,11 +143,11 @@ func (p *Plan) route(node Node, prefix netip.Prefix, w *wish) {
 		more, _ := o.Communities.Parse() // validated where they are read
 		made.Communities = made.Communities.With(more...)
 		made.Peers, made.Mode = unite(made.Peers, o.Peers), made.Mode.With(o.Mode)
-		if why := w.differ(node, w.offers[0], o); why != "" && !slices.Contains(p.Refusals[refused:], Refusal{prefix, RuleAttributes, why}) {
-			p.refuse(prefix, RuleAttributes, why)
+		if why := w.differ(node, w.offers[0], o); why != "" && !slices.Contains(p.Refusals[refused:], Refusal{prefix, RuleAttributeConflict, why}) {
+			p.refuse(prefix, RuleAttributeConflict, why)
 		}
 	}
-	if node.Drain.Stage == Asking {
+	if node.Drain.Stage == GracefulShutdown {
 		made = node.Drain.mark(made)
 	}
 	p.Routes = append(p.Routes, Route{route.Route{Prefix: prefix, NextHop: nextHop, Attributes: made}, w.frontends})

@@ -123,7 +123,7 @@ func (s *Source) tell(last *source.Snapshot, now source.Snapshot) {
 	}
 	for _, p := range now.Problems {
 		if !known[p] {
-			s.log.Warn("refused", "where", p.Where, "object", p.Object, "field", p.Field, "problem", p.Message)
+			s.log.Warn("manifest rejected", "where", p.Where, "object", p.Object, "field", p.Field, "error", p.Message)
 		}
 	}
 	stale := map[source.Stale]bool{}
@@ -134,7 +134,7 @@ func (s *Source) tell(last *source.Snapshot, now source.Snapshot) {
 	}
 	for _, o := range now.Stale {
 		if !stale[o] {
-			s.log.Warn("used as it was", "object", o.Object, "where", o.Where, "since", o.Since)
+			s.log.Warn("last change rejected, the previous version stays in use", "object", o.Object, "where", o.Where, "since", o.Since)
 		}
 	}
 	s.log.Info("services read", "services", len(now.Services), "problems", len(now.Problems), "stale", len(now.Stale))

@@ -114,7 +114,7 @@ func (s *Sync) follow(lw *cache.ListWatch, of runtime.Object) cache.SharedIndexI
 		AddFunc: func(any) { wake() }, UpdateFunc: func(any, any) { wake() }, DeleteFunc: func(any) { wake() },
 	})
 	err = errors.Join(err, i.SetTransform(slim), i.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-		s.Log.Warn("a resource cannot be followed; what was read last counts, and it is tried again", "resource", fmt.Sprintf("%T", of), "error", err)
+		s.Log.Warn("failed to watch a resource, will retry; the last state stays in use", "resource", fmt.Sprintf("%T", of), "error", err)
 	}))
 	if err != nil {
 		panic("vdn/kube: " + err.Error()) // only if the informer is already running

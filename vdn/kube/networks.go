@@ -77,7 +77,7 @@ func (s *Sync) putNetworks(ctx context.Context) (wrong error) {
 		if !slices.ContainsFunc(wanted, func(w *v1alpha1.VirtualNetwork) bool { return w.Name == n.Name }) {
 			if err := s.Store.DeleteNetwork(ctx, n.Name, nil); err != nil {
 				s.due = true
-				s.Log.Info("a network without a VirtualNetwork stays for now", "network", n.Name, "why", err)
+				s.Log.Info("a network without a VirtualNetwork stays for now", "network", n.Name, "error", err)
 			}
 		}
 	}

@@ -248,7 +248,7 @@ func TestOneWay(t *testing.T) {
 	s.deaf[at(1)] = true
 	s.run(2 * time.Second)
 	for _, m := range s.nodes[at(2)].Members() {
-		if deaf := m.Address == at(1); m.Alive == deaf || deaf && m.Fault != "it does not hear this node" {
+		if deaf := m.Address == at(1); m.Alive == deaf || deaf && m.Fault != "it does not receive this node's hellos" {
 			t.Errorf("%+v", m)
 		}
 	}

@@ -71,14 +71,14 @@ func (c *Core) token() uint64 {
 func (c *Core) Hear(now time.Time, from netip.Addr, h wire.Hello) error {
 	m := c.members[from]
 	if m == nil {
-		return fmt.Errorf("%s says hello, but is no member here", from)
+		return fmt.Errorf("%s sends hellos, but is not a member", from)
 	}
 	if slices.Contains(m.retired, h.Mine) {
 		return fmt.Errorf("%s: a hello of an older session", from)
 	}
 	if h.Yours != m.mine {
 		// It does not know this session yet; its contents may be old.
-		m.echo, m.fault = h.Mine, "it does not hear this node"
+		m.echo, m.fault = h.Mine, "it does not receive this node's hellos"
 		m.due = earlier(m.due, latest(now, m.last.Add(replyGap)))
 		c.hello(now)
 		return nil
@@ -104,7 +104,7 @@ func (c *Core) Hear(now time.Time, from netip.Addr, h wire.Hello) error {
 func (c *Core) session(now time.Time, m *member, h wire.Hello) {
 	if m.alive {
 		m.retired = append(m.retired, m.theirs)
-		c.event(m.address, false, "member started anew")
+		c.event(m.address, false, "member restarted")
 	} else {
 		c.event(m.address, false, "member is there")
 		m.alive, m.since = true, now
@@ -166,7 +166,7 @@ func (c *Core) expire(now time.Time) {
 		}
 		c.event(m.address, true, "member is silent")
 		m.alive, m.since = false, now
-		m.fault = "nothing heard"
+		m.fault = "nothing received"
 		m.mine, m.echo, m.retired = c.token(), 0, nil
 		clear(m.offers)
 		c.stale = true
@@ -186,7 +186,7 @@ func (c *Core) byMAC(mac wire.MAC) *member {
 // whose describes the owner of an Ethernet address.
 func (c *Core) whose(mac wire.MAC) string {
 	if m := c.byMAC(mac); m != nil {
-		return fmt.Sprintf("member %s (%s), of which nothing is heard", m.address, mac)
+		return fmt.Sprintf("member %s (%s), which sends no hellos", m.address, mac)
 	}
 	return mac.String()
 }

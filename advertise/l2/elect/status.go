@@ -58,7 +58,7 @@ func (c *Core) why(now time.Time, v *vip) string {
 	case v.best == c.Self && !v.claimant.IsValid():
 		return "this node comes first, and is about to take it"
 	case v.best == c.Self:
-		return fmt.Sprintf("%s has not let go of it yet, though this node comes first: does it hear this node?", v.claimant)
+		return fmt.Sprintf("%s has not let go of it yet, though this node comes first: does it receive this node's hellos?", v.claimant)
 	case v.best == v.claimant:
 		return fmt.Sprintf("%s comes first by rank of %d members that offer it", v.best, v.candidates)
 	}
@@ -89,7 +89,7 @@ func (c *Core) Members() []Member {
 	for _, m := range c.members {
 		shown := Member{Address: m.address, Alive: m.alive, Since: m.since, Fault: m.fault, Received: m.got, Sent: m.told}
 		if !m.alive {
-			shown.Fault = cmp.Or(m.fault, "nothing heard yet")
+			shown.Fault = cmp.Or(m.fault, "nothing received yet")
 		}
 		all = append(all, shown)
 	}

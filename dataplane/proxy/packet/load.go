@@ -119,7 +119,7 @@ func (h *Half) openState(spec *ebpf.CollectionSpec) (*bpfload.State, error) {
 		return nil, err
 	}
 	if h.cfg.MaxFlows != 0 && flows.MaxEntries != halves*asked {
-		h.log.Warn("packets: the table of flows keeps its size, for its flows' sake; Detach first to change it",
+		h.log.Warn("packets: the flow table keeps its size to preserve its flows; to change it, call Detach first",
 			"flows", flows.MaxEntries/halves, "asked", asked)
 	}
 	return state, nil

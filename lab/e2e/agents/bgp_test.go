@@ -50,7 +50,7 @@ func TestRoutingFromTheFolder(t *testing.T) {
 		t.Helper()
 		w.Eventually(t, node, func(s status.Status) error {
 			for _, r := range s.Routes {
-				if strings.Contains(fmt.Sprint(r.Prefix, " ", r.Announced, " ", r.Attributes, " ", r.Reason), words) {
+				if strings.Contains(fmt.Sprint(r.Prefix, " ", r.Advertised, " ", r.Attributes, " ", r.Reason), words) {
 					return nil
 				}
 			}
@@ -64,7 +64,7 @@ func TestRoutingFromTheFolder(t *testing.T) {
 		}
 	}
 	prefix, vip := w.Services[web].Prefix, netip.PrefixFrom(s.HTTP().Addr(), 32)
-	says(with.Name, "this agent announces nothing: name BGP peers")
+	says(with.Name, "this agent advertises no routes: configure BGP peers")
 	tell("kind: Advertisement", "kind: AddressPool", "{trafficPolicy: Local, med: 7, communities: [\"65000:1\"], peers: [reflector]}", "{addresses: [10.9.9.9]}")
 	w.Routed(t, prefix, with.Addr, without.Addr)
 

@@ -96,7 +96,7 @@ func (w *drained) drain(t *testing.T, pod paper.Pod) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Drain == nil || s.Drain.Stage != plan.Asking || !strings.Contains(string(s.Routes[0].Attributes.Communities), "graceful-shutdown") {
+	if s.Drain == nil || s.Drain.Stage != plan.GracefulShutdown || !strings.Contains(string(s.Routes[0].Attributes.Communities), "graceful-shutdown") {
 		t.Errorf("the router avoids it when it is %+v, with routes %+v; want it while they ask for that", s.Drain, s.Routes)
 	}
 	w.run(t, "drain", "--wait", world.Within.String(), "--socket", cluster.Socket(pod.Name))
@@ -128,9 +128,9 @@ func (w *drained) seeDrained(t *testing.T, pod paper.Pod, before advertise.Peer)
 		`fairlead_bgp_advertised_prefixes{peer="`+paper.ReflectorAddr.String()+`"} 0`, `fairlead_frontends{state="active"} `)
 	for _, c := range []struct{ args, want []string }{
 		{[]string{"status"}, []string{"drained for", "by command (fairlead drain)", "routes      0 of"}},
-		{[]string{"get", "routes"}, []string{"this balancer drains: by command"}},
+		{[]string{"get", "routes"}, []string{"this load balancer is draining: by command"}},
 		{[]string{"get", "peers", "-o", "wide"}, []string{"drained for", "established", "FLAPS"}},
-		{[]string{"explain", "service", "tunnel"}, []string{"default/tunnel", "draining", "this balancer drains"}},
+		{[]string{"explain", "service", "tunnel"}, []string{"default/tunnel", "draining", "this load balancer is draining"}},
 	} {
 		out := w.run(t, append(c.args, "--socket", socket)...)
 		for _, want := range c.want {

@@ -176,7 +176,7 @@ func TestCloudByWebhook(t *testing.T) {
 	}
 	f.World.Eventually(t, "lb2", func(s status.Status) error {
 		for _, r := range s.Routes {
-			if !r.Announced {
+			if !r.Advertised {
 				return fmt.Errorf("%s is not announced: %s", r.Prefix, r.Reason)
 			}
 		}

@@ -185,7 +185,7 @@ func (f *flat) owners(names ...string) (map[netip.AddrPort]string, error) {
 		}
 		for _, r := range routes {
 			vip := netip.AddrPortFrom(r.Prefix.Addr(), 80)
-			if r.Layer2 == nil || !r.Announced || len(names) > 1 && !strings.Contains(r.Layer2.Reason, fmt.Sprintf("of %d members", len(names))) {
+			if r.Layer2 == nil || !r.Advertised || len(names) > 1 && !strings.Contains(r.Layer2.Reason, fmt.Sprintf("of %d members", len(names))) {
 				return nil, fmt.Errorf("%s: %+v: %+v", name, r, r.Layer2)
 			}
 			if r.Layer2.State != "owner" {

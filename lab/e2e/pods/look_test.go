@@ -22,7 +22,7 @@ func (p *pods) everyRoleTells(t *testing.T) {
 		p.Look(t, &routes, "get", "routes", "--socket", status.Socket(role))
 		var told []string
 		for _, r := range routes {
-			if r.Prefix == prefix && r.Announced {
+			if r.Prefix == prefix && r.Advertised {
 				told = append(told, r.NextHop.String())
 			}
 		}

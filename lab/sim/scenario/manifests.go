@@ -64,7 +64,7 @@ func planned(services []*service.Service) (all []plan.Frontend) {
 		Health:   func(health.Target) health.State { return health.Up },
 	}
 	for _, f := range plan.Build(in).Frontends {
-		if f.State == plan.Elsewhere {
+		if f.State == plan.DedicatedElsewhere {
 			alone := in
 			alone.Node.Only = f.Service.ID
 			for _, own := range plan.Build(alone).Frontends {

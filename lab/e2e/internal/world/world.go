@@ -172,7 +172,7 @@ func (w *World) AwaitBack(t *testing.T, pod paper.Pod, started time.Time) {
 			return fmt.Errorf("no services yet")
 		}
 		for _, r := range s.Routes {
-			if !r.Announced {
+			if !r.Advertised {
 				return fmt.Errorf("route %s is not announced: %s", r.Prefix, r.Reason)
 			}
 		}
