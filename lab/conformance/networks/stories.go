@@ -21,7 +21,7 @@ import (
 // configuration.
 var stories = []struct {
 	name string
-	run func(w *world)
+	run  func(w *world)
 }{
 	{"pods of a network can connect", sameNetwork},
 	{"networks are isolated", isolated},

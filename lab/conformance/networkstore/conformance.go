@@ -16,7 +16,7 @@ type Open func(t *testing.T) *store.Store
 // stories are the test cases with one store at a time.
 var stories = []struct {
 	name string
-	run func(t *testing.T, open Open)
+	run  func(t *testing.T, open Open)
 }{
 	{"repeated requests return the same lease", repeatedRequests},
 	{"requested, reserved and assigned addresses", requestedAddresses},
