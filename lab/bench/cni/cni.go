@@ -158,7 +158,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		o.Logs = sandbox.WorkDir
 	}
 	if o.Plugin == "" {
-		r.Note("pods on macvlan and host-device are joined by netlink alone: there was no fairlead-cni beside the binary")
+		r.Note("pods on macvlan and host-device are attached by netlink only: fairlead-cni was not found next to the binary")
 	} else {
 		r.Note("pods on macvlan and host-device are joined by fairlead-cni, with addresses of a controller at each site; nothing is enforced but in federation")
 	}

@@ -36,7 +36,7 @@ const (
 // them. It then measures from a pod of one domain to a pod of the other.
 func federation(ctx context.Context, o Options, r *Result) (err error) {
 	if o.Plugin == "" {
-		r.Note("federation: left out, as there is no fairlead-cni beside the binary")
+		r.Note("federation: skipped, fairlead-cni was not found next to the binary")
 		return nil
 	}
 	s, err := sites.New(ctx)

@@ -66,9 +66,9 @@ type alarms struct {
 	by             map[string]float64 // sessions that a side declared down
 }
 
-// last lets the system run for the duration long, and reports progress every tellEvery.
-func (q *quiet) last(ctx context.Context, long time.Duration, tell func()) error {
-	for told := q.began; time.Since(q.began) < long; {
+// last lets the system run for the duration long, and reports progress every progressInterval.
+func (q *quiet) last(ctx context.Context, long time.Duration, report func()) error {
+	for reported := q.began; time.Since(q.began) < long; {
 		if err := errors.Join(bench.Pause(ctx, time.Second), q.FailedProcess()); err != nil {
 			return err
 		}
@@ -77,10 +77,10 @@ func (q *quiet) last(ctx context.Context, long time.Duration, tell func()) error
 			return err
 		}
 		q.now = now
-		if time.Since(told) > tellEvery {
-			told = time.Now()
+		if time.Since(reported) > progressInterval {
+			reported = time.Now()
 			q.o.say("bfd: %d of %d s, %.0f sessions ended", int(time.Since(q.began).Seconds()), int(long.Seconds()), now.ended-q.before.ended)
-			tell()
+			report()
 		}
 	}
 	return nil
@@ -100,12 +100,12 @@ func (q *quiet) count(ctx context.Context) (alarms, error) {
 
 func (q *quiet) rows() []bench.Row {
 	rows := []bench.Row{
-		bench.Plain("bfd: how long it went on", "s", time.Since(q.began).Seconds()),
+		bench.Plain("bfd: duration", "s", time.Since(q.began).Seconds()),
 		count("bfd: sessions that ended with every processor busy", "sessions", q.now.ended-q.before.ended).AtMost(0),
-		count("bfd: changes of the router's route meanwhile", "changes", q.now.changes-q.before.changes).AtMost(0),
+		count("bfd: changes of the router's route", "changes", q.now.changes-q.before.changes).AtMost(0),
 	}
 	for _, side := range slices.Sorted(maps.Keys(q.sides)) {
-		rows = append(rows, count("bfd: peers that "+side+" took for dead", "sessions", q.now.by[side]-q.before.by[side]).AtMost(0))
+		rows = append(rows, count("bfd: peers that "+side+" declared down", "sessions", q.now.by[side]-q.before.by[side]).AtMost(0))
 	}
 	return rows
 }

@@ -51,7 +51,7 @@ func throughput(ctx context.Context, o Options, r *Result) error {
 			}
 		}
 	}
-	r.Note("throughput: %d TCP connections upload through a tunnel; what the servers have acknowledged in %s, after %s; without limits all share %s",
+	r.Note("throughput: %d TCP connections upload through a tunnel; bytes acknowledged by the backends in %s, after %s; without limits all share %s",
 		uploads, o.Every, o.uploadSettle(), r.Machine)
 	r.plots["ecmp-throughput.svg"], err = drawThroughput(o, shaped, unshaped)
 	return err
@@ -133,7 +133,7 @@ func (s *system) resize(ctx context.Context, n int) error {
 			return err
 		}
 	}
-	if _, err := s.converge(ctx, fmt.Sprintf("%d balancers told to end", len(going)), time.Now()); err != nil {
+	if _, err := s.converge(ctx, fmt.Sprintf("%d balancers terminated", len(going)), time.Now()); err != nil {
 		return err
 	}
 	for _, pod := range going {

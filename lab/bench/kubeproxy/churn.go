@@ -111,7 +111,7 @@ func (m *meter) churn(ctx context.Context) error {
 	if rate := float64(len(p.delays)) / took.Seconds(); rate < 0.95*float64(m.Rate) {
 		m.note("%s among %d: the API server took %.0f changes a second, not %d", m.subject.name(), m.cluster.services, rate, m.Rate)
 	}
-	return m.told(ctx, Churn)
+	return m.recordAgent(ctx, Churn)
 }
 
 // makeChanges makes changes at the rate until the given time.

@@ -153,12 +153,12 @@ func (m *meter) changes(ctx context.Context, what string, change func(i int) (pa
 		m.into.add(what, milliseconds(time.Since(answered)))
 	}
 	m.say("%s: p50 %.1f ms, p99 %.1f ms", what, percentile(m.into[what], 50), percentile(m.into[what], 99))
-	return m.told(ctx, what)
+	return m.recordAgent(ctx, what)
 }
 
-// told records the agent's own part of the delay, as it reports it: from receiving a
+// recordAgent records the agent's own part of the delay, as it reports it: from receiving a
 // change until it is written.
-func (m *meter) told(ctx context.Context, what string) error {
+func (m *meter) recordAgent(ctx context.Context, what string) error {
 	f, ours := m.subject.(*fairlead)
 	if !ours {
 		return nil
@@ -167,8 +167,8 @@ func (m *meter) told(ctx context.Context, what string) error {
 	if err != nil {
 		return err
 	}
-	m.into.add("told p50 "+what, milliseconds(s.DelayP50))
-	m.into.add("told p99 "+what, milliseconds(s.DelayP99))
+	m.into.add("agent p50 "+what, milliseconds(s.DelayP50))
+	m.into.add("agent p99 "+what, milliseconds(s.DelayP99))
 	m.say("of that the agent: p50 %.2f ms, p99 %.2f ms", milliseconds(s.DelayP50), milliseconds(s.DelayP99))
 	return nil
 }

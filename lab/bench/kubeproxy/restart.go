@@ -46,7 +46,7 @@ func (m *meter) restartIdle(ctx context.Context, f *fairlead) error {
 	}
 	written := float64(s.Entries)
 	if written == 0 && after != before {
-		return fmt.Errorf("the agent says that it wrote nothing, but the %d entries are others than before", n)
+		return fmt.Errorf("the agent reports that it wrote nothing, but the %d entries changed", n)
 	}
 	m.into.add("rewritten", written)
 	m.say("started again: %.0f of %d entries written", written, n)

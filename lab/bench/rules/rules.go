@@ -122,7 +122,7 @@ func Run(ctx context.Context, o Options) (report *bench.Report, err error) {
 			rows, err := o.measure(ctx, name, w, n)
 			report.Rows = append(report.Rows, rows...)
 			if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-				report.Note("%s: %d Services, and %d one by one, were not written within %s", name, n, o.Adds, o.Limit)
+				report.Note("%s: %d Services, and %d one by one, were not programmed within %s", name, n, o.Adds, o.Limit)
 				break
 			}
 			if err != nil {
@@ -182,7 +182,7 @@ func (o Options) measure(ctx context.Context, name string, w way, n int) (rows [
 	}
 	add := row("one more", "ms", adds...)
 	if theirs, known := slides[name][n]; known {
-		add = add.Beside("slides:", theirs)
+		add = add.ComparedWith("slides:", theirs)
 	}
 	rows = append(rows, add)
 	o.Progress.Write(fmt.Appendf(nil, "%s, %d Services: all written in %.2f s, one more in %.1f ms\n", name, n, rows[0].Measured, add.Measured))

@@ -78,8 +78,8 @@ func (m *meter) explain() {
 	m.report.Note("scaled: that ratio times the %d ns that the floor takes on the machine that goals and peers' figures are of; it decides whether a goal is met", bareNS)
 	m.report.Note("also: the ratio to a floor over as much memory, and what that takes here: %s has rings of as many VIPs and of the same size, %s a flow table of %d flows",
 		floorRings, floorFlows, tableSize)
-	m.report.Note("in a flood: bursts of %d packets, each after as many that open a flow; only the former count, beside the same without the latter", floodBurst)
-	m.report.Note("one VIP with four servers on a ring of %d slots, where nothing else is said", ringSize)
+	m.report.Note("in a flood: bursts of %d packets, each after as many that open a flow; only the former count, compared with the same measurement without the latter", floodBurst)
+	m.report.Note("one VIP with four servers with a Maglev table of %d slots, unless noted otherwise", ringSize)
 }
 
 func (m *meter) explainComparison() {
