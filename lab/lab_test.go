@@ -200,7 +200,7 @@ func TestCutIsSilentAndMends(t *testing.T) {
 					t.Errorf("%s %s is %s: the cut is not silent", end[0], end[1], state)
 				}
 			}
-			if err := l.Mend(test.host, test.dev); err != nil {
+			if err := l.Restore(test.host, test.dev); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := ask(l.Host(test.from), test.to, long); err != nil {

@@ -206,7 +206,7 @@ func TestConvergence(t *testing.T) {
 		ps := second.Ask().Peers
 		return strings.Contains(ps[0].LastError, "BFD is down: nothing heard from 10.0.0.109") || strings.Contains(ps[0].LastError, "no answer from 10.0.0.109:179")
 	})
-	if err := l.Mend("node-106", "eth0"); err != nil {
+	if err := l.Restore("node-106", "eth0"); err != nil {
 		t.Fatal(err)
 	}
 	start = time.Now()

@@ -257,7 +257,7 @@ func TestSegment(t *testing.T) {
 	s.takenOver(before, lost, cut, "a link cut")
 	s.settled(2)
 	mended := time.Now()
-	if err := s.Mend("n2", "eth0"); err != nil {
+	if err := s.Restore("n2", "eth0"); err != nil {
 		t.Fatal(err)
 	}
 	s.settledAs(before)

@@ -81,7 +81,7 @@ func TestSimWhatIf(t *testing.T) {
 	}
 	out, errs, code := ask("{name: web, of: web, takes: 1ms}")
 	for _, want := range []string{
-		"demo/web:80  tunnel  maglev     second-chance  lb                 4", "lb         while nothing happens    1", "lb         though one of them dies  2",
+		"demo/web:80  tunnel  maglev     second-chance  lb                 4", "lb         while nothing happens    1", "lb         if one of them fails  2",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%d: %q is not in\n%s%s", code, want, out, errs)

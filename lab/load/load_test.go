@@ -383,7 +383,7 @@ func TestCutLinkShowsAsLatencyOrFailure(t *testing.T) {
 	until(t, hasty, "failures", func(n load.Counts) bool {
 		return n.Reasons["connect: timeout"] > 0 && n.BrokenConnections >= 3
 	})
-	if err := l.Mend("server", "eth0"); err != nil {
+	if err := l.Restore("server", "eth0"); err != nil {
 		t.Fatal(err)
 	}
 	if err := patient.Settle(t.Context()); err != nil {

@@ -90,5 +90,5 @@ func (s *system) cutAndRestore(ctx context.Context, timed func(*[]float64, strin
 		return err
 	}
 	s.Remember(pod.Name)
-	return timed(restore, "link of "+pod.Name+" is back", func() error { return s.Lab.Mend(pod.Name, paper.Dev) })
+	return timed(restore, "link of "+pod.Name+" is back", func() error { return s.Lab.Restore(pod.Name, paper.Dev) })
 }

@@ -257,7 +257,7 @@ func TestLayer2(t *testing.T) {
 	})
 	t.Logf("all of lb2's VIPs are answered for by others after %s", time.Since(cut))
 	busy()
-	if err := f.lab.Mend("lb2", "eth0"); err != nil {
+	if err := f.lab.Restore("lb2", "eth0"); err != nil {
 		t.Fatal(err)
 	}
 	f.settled("lb1", "lb2", "lb3")

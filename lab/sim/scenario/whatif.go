@@ -187,7 +187,7 @@ func (s *Scenario) needed(sizes []size, sweep *beyond.Table) beyond.Table {
 	for _, ask := range []struct {
 		question string
 		column   int
-	}{{"while nothing happens", slices.Index(sweepColumns, "enough")}, {"though one of them dies", len(sweepColumns) - 1}} {
+	}{{"without failures", slices.Index(sweepColumns, "enough")}, {"if one of them fails", len(sweepColumns) - 1}} {
 		for i := range s.Topology.Groups {
 			least := math.NaN()
 			for k := len(sizes) - 1; k >= 0; k-- {
