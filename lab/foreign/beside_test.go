@@ -157,7 +157,7 @@ func TestBeside(t *testing.T) {
 			four := flowstest.Ask(t, f)
 			last := func(o string, hops int) {
 				t.Helper()
-				speakers.Tell(order{Last: o})
+				speakers.Send(order{Last: o})
 				t.Logf("%s one: ours follows within %s of the daemon's route", o, b.until(hops, hops))
 			}
 			last("withdraw", 3)

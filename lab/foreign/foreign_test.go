@@ -166,10 +166,10 @@ func TestAsRouter(t *testing.T) {
 			}
 			// BIRD gives IPv6 routes the configured metric, FRR its 20.
 			wait("both balancers", "10.1.1.0/24 metric 20 via 10.0.0.105 10.0.0.106; fd00:1:1::/64 metric 20 via fd00::105 fd00::106")
-			speakers.Tell(order{Last: "withdraw"})
+			speakers.Send(order{Last: "withdraw"})
 			wait("one withdrew", "10.1.1.0/24 metric 20 via 10.0.0.105; fd00:1:1::/64 metric 20 via fd00::105")
 			testkit.Eventually(t, time.Minute, func() error {
-				for _, p := range speakers.Ask().Peers {
+				for _, p := range speakers.Query().Peers {
 					if p.Address == "10.0.0.110" && p.State == "established" && p.BFD == "up" {
 						return nil
 					}

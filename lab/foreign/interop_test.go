@@ -279,7 +279,7 @@ func (m meeting) reflected(kind Kind, files map[string]string) (c cells) {
 	text := files["bgpd.conf"] + files["bird.conf"]
 	d := m.daemon("router", kind, Config{Text: text, Files: files})
 	c.over4, c.over6 = m.arrived()
-	both := func() []advertise.Peer { return slices.Concat(one.Ask().Peers, two.Ask().Peers) }
+	both := func() []advertise.Peer { return slices.Concat(one.Query().Peers, two.Query().Peers) }
 	c.bfd = m.bfd("up", both, "10.0.0.110", "fd00::110")
 	c.communities = m.routerMarks(d, kind)
 	c.md5 = "yes"
@@ -313,7 +313,7 @@ func (m meeting) exabgp(theirs bool) (c cells) {
 	c.over4, c.over6 = m.arrived()
 	c.communities = communities()
 	c.md5 = "yes"
-	c.bfd = m.without(func() []advertise.Peer { return r.Ask().Peers }, "ExaBGP", "10.0.0.111", "fd00::111")
+	c.bfd = m.without(func() []advertise.Peer { return r.Query().Peers }, "ExaBGP", "10.0.0.111", "fd00::111")
 	return c
 }
 

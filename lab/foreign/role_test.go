@@ -62,7 +62,7 @@ func used() (u usage) {
 
 // obey answers orders, including those for resource usage.
 func obey(do func(order) report, end func() error) error {
-	return actor.Obey(func(o order) report {
+	return actor.Serve(func(o order) report {
 		r := do(o)
 		if o.Usage {
 			r.Usage = used()
@@ -157,7 +157,7 @@ func playNodes(nodes []string) error {
 			return err
 		}
 	}
-	return actor.Obey(func(o order) report {
+	return actor.Serve(func(o order) report {
 		var err error
 		switch o.Last {
 		case "withdraw":

@@ -153,7 +153,7 @@ func TestMutations(t *testing.T) {
 			}
 		}
 		if other.Text([]string{"a", "b"}) != text {
-			t.Fatal("the other case has changed, too")
+			t.Fatal("the other case changed, too")
 		}
 	}
 }
@@ -169,7 +169,7 @@ func TestCorpusIsKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "some", "corpus.gz")
 	hooks := []string{"a", "b"}
 	if none, err := LoadCorpus(path, hooks); err != nil || none != nil {
-		t.Errorf("%v, %v of a corpus that is not there", none, err)
+		t.Errorf("%v, %v for a missing corpus", none, err)
 	}
 	if err := SaveCorpus(path, hooks, all); err != nil {
 		t.Fatal(err)
@@ -243,7 +243,7 @@ func TestExpected(t *testing.T) {
 	e.Begin(frame)
 	e.KeepUDP("test", 2, 7, Right, 0, 6, binary.MaxVarintLen16)
 	if err := e.Compare(frame); err == nil || !strings.Contains(err.Error(), "sum") && !strings.Contains(err.Error(), "none is left") {
-		t.Errorf("a checksum that is gone: %v", err)
+		t.Errorf("a removed checksum: %v", err)
 	}
 }
 
