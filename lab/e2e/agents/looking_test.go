@@ -213,7 +213,7 @@ func (l *looking) traceJSON(t *testing.T, table string, args []string, verdict, 
 	}
 	for _, s := range got.Steps {
 		if s.Note == "" || !strings.Contains(table, s.Text+"\n") {
-			t.Errorf("the table does not tell of %+v", s)
+			t.Errorf("the table has no step %+v", s)
 		}
 	}
 }

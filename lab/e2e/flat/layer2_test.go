@@ -192,7 +192,7 @@ func (f *flat) owners(names ...string) (map[netip.AddrPort]string, error) {
 				continue
 			}
 			if owner[vip] != "" {
-				return nil, fmt.Errorf("%s is answered for by %s and %s", vip, owner[vip], name)
+				return nil, fmt.Errorf("%s is owned by %s and %s", vip, owner[vip], name)
 			}
 			owner[vip] = name
 		}
@@ -250,12 +250,12 @@ func TestLayer2(t *testing.T) {
 		after, err := f.owners("lb1", "lb3")
 		for vip, is := range after {
 			if was := before[vip]; was != "lb2" && was != is {
-				err = fmt.Errorf("%s is %s's, was %s's, which is well", vip, is, was)
+				err = fmt.Errorf("%s moved from %s to %s, although %s is up", vip, was, is, was)
 			}
 		}
 		return err
 	})
-	t.Logf("all of lb2's VIPs are answered for by others after %s", time.Since(cut))
+	t.Logf("all VIPs of lb2 have another owner after %s", time.Since(cut))
 	busy()
 	if err := f.lab.Restore("lb2", "eth0"); err != nil {
 		t.Fatal(err)

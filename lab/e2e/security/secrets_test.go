@@ -104,9 +104,9 @@ func (p *place) fairlead(host string, args ...string) string {
 	return p.run(host, exec.Command(world.Binary, args...))
 }
 
-// TestNothingTells configures a secret wherever one is accepted, correctly and
+// TestNoSecretIsLeaked configures a secret wherever one is accepted, correctly and
 // incorrectly, and searches all outputs for it.
-func TestNothingTells(t *testing.T) {
+func TestNoSecretIsLeaked(t *testing.T) {
 	p := newPlace(t)
 	p.routing()
 	p.networks()
@@ -356,7 +356,7 @@ func (p *place) scan() {
 	for where, text := range all {
 		for name, value := range p.secrets {
 			if at := strings.Index(text, value); at >= 0 {
-				p.t.Errorf("%s tells secret %s: ...%s...", where, name, text[max(0, at-120):min(len(text), at+len(value)+40)])
+				p.t.Errorf("%s contains secret %s: ...%s...", where, name, text[max(0, at-120):min(len(text), at+len(value)+40)])
 			}
 		}
 	}
