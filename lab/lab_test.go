@@ -176,7 +176,7 @@ func TestDialHonoursDeadlineAndSource(t *testing.T) {
 	}
 }
 
-func TestCutIsSilentAndMends(t *testing.T) {
+func TestCutIsSilentAndRestorable(t *testing.T) {
 	l := build(t, smallNetwork())
 	whoami(t, l.Host("pod"), ":80")
 	whoami(t, l.Host("a"), ":80")
@@ -204,7 +204,7 @@ func TestCutIsSilentAndMends(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := ask(l.Host(test.from), test.to, long); err != nil {
-				t.Errorf("after mending: %v", err)
+				t.Errorf("after Restore: %v", err)
 			}
 		})
 	}
@@ -277,7 +277,7 @@ func TestAFailedAddLeavesNothing(t *testing.T) {
 	}
 	part.Hosts[0].Sysctls = nil
 	if err := l.Add(t.Context(), part); err != nil {
-		t.Errorf("mended: %v", err)
+		t.Errorf("restored: %v", err)
 	}
 }
 

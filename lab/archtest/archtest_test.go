@@ -111,7 +111,7 @@ func TestBreachesAreFound(t *testing.T) {
 	}
 }
 
-func TestDecodeTellsOursFromOthers(t *testing.T) {
+func TestDecodeRecognizesOwnPackages(t *testing.T) {
 	got, err := decode(strings.NewReader(`
 {"ImportPath": "net", "Standard": true}
 {"ImportPath": "vendor/golang.org/x/net/dns/dnsmessage", "Standard": true}

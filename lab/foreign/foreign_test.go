@@ -23,7 +23,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/actor"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestMain(m *testing.M) {
 	actor.Play(play)

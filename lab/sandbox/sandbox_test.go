@@ -148,7 +148,7 @@ func TestEnterPassesThrough(t *testing.T) {
 	}
 }
 
-func TestEnterTellsOfKilledProgram(t *testing.T) {
+func TestEnterReportsKilledProgram(t *testing.T) {
 	if err := helperCommand("die").Run(); exitCode(err) != 128+9 {
 		t.Errorf("exit: %v, want %d", err, 128+9)
 	}
