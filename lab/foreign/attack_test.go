@@ -313,7 +313,7 @@ func (s *siege) accepted(victim string, want int, enough chan<- struct{}) {
 		}
 		time.Sleep(max(100*time.Millisecond, 10*time.Since(asked))) // counting them delays the victim
 	}
-	s.t.Errorf("%s had %d paths at once, want %d: it was hardly attacked", victim, most, want)
+	s.t.Errorf("%s had %d paths at once, want %d: the attack was too weak", victim, most, want)
 }
 
 // usage returns the resource usage of all victims.

@@ -54,7 +54,7 @@ func TestConfigurationFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		if text != string(want) {
-			t.Errorf("%s is not %s; run the test with -update if that is meant:\n%s", name, golden, text)
+			t.Errorf("%s differs from %s; run the test with -update if this is intended:\n%s", name, golden, text)
 		}
 	}
 }
@@ -83,7 +83,7 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	if _, err := find(program{paths: []string{"/nowhere/bgpd"}}); err == nil || !strings.Contains(err.Error(), "/nowhere/bgpd") {
-		t.Errorf("absent daemon: %v", err)
+		t.Errorf("missing daemon: %v", err)
 	}
 }
 

@@ -44,7 +44,7 @@ func (b *balancer) untilUp() {
 	testkit.Eventually(b.t, time.Minute, func() error {
 		peers := b.peers()
 		if len(peers) == 0 {
-			return errors.New("no peers are listed")
+			return errors.New("no peers")
 		}
 		for _, p := range peers {
 			if p.State != "established" {
