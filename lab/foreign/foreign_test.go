@@ -71,7 +71,7 @@ func TestRefusals(t *testing.T) {
 		{FRR, spoilt, "peers[0].password"},
 		{BIRD, Config{RouterID: example().RouterID}, "peers: none given"},
 		{BIRD, Config{Peers: example().Peers}, "routerID"},
-		{GoBGP, example(), "text: none given"},
+		{GoBGP, example(), "text: required"},
 		{"quagga", example(), `router "quagga" is not known`},
 	} {
 		d, err := Start(ns, c.kind, c.config)
