@@ -77,7 +77,7 @@ func (o Options) stateless() bool {
 }
 
 // ErrInterrupted is the result of Run if ctx ended it.
-var ErrInterrupted = errors.New("interrupted; everything was taken away again")
+var ErrInterrupted = errors.New("interrupted; everything was removed")
 
 // Run runs the demo. It needs the sandbox. The Result contains what could be measured,
 // even if Run returns an error; ctx ends it early, with everything removed.

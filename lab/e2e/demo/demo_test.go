@@ -149,7 +149,7 @@ func TestDemo(t *testing.T) {
 	}
 	in := json.NewDecoder(&d.stdout)
 	if err := in.Decode(&r); err != nil {
-		t.Fatalf("stdout is no JSON object: %v; stderr:\n%s", err, d.said.String())
+		t.Fatalf("stdout is not a JSON object: %v; stderr:\n%s", err, d.said.String())
 	}
 	if rest, _ := io.ReadAll(io.MultiReader(in.Buffered(), &d.stdout)); len(bytes.TrimSpace(rest)) > 0 {
 		t.Errorf("stdout has more than one object: %q", rest)

@@ -177,7 +177,7 @@ func (f *flat) owners(names ...string) (map[netip.AddrPort]string, error) {
 	for _, name := range names {
 		out, errs, code := f.Fairlead(f.t, "", "get", "routes", "-o", "json", "--socket", cluster.Socket(name))
 		if code != 0 {
-			return nil, fmt.Errorf("fairlead get routes ends with %d: %s", code, errs)
+			return nil, fmt.Errorf("fairlead get routes exits with %d: %s", code, errs)
 		}
 		var routes []status.Route
 		if err := json.Unmarshal([]byte(out), &routes); err != nil {
@@ -270,7 +270,7 @@ func TestLayer2(t *testing.T) {
 	f.settled("lb2", "lb3")
 	busy()
 	if err := f.lbs["lb3"].Stop(world.Within); err != nil {
-		t.Errorf("lb3 ends with %v", err)
+		t.Errorf("lb3 exits with %v", err)
 	}
 	f.settled("lb2")
 	busy()
@@ -339,6 +339,6 @@ func (f *flat) asksAgain(vip netip.Addr) {
 				err = h.NeighSet(&e)
 			}
 		}
-		return errors.Join(err, fmt.Errorf("the client asked for %s again (%v), and does not find it: %v", vip, asked, entries))
+		return errors.Join(err, fmt.Errorf("the client resolved %s again (%v), without an entry: %v", vip, asked, entries))
 	})
 }

@@ -271,7 +271,7 @@ func (p *pods) refusedPeers(t *testing.T) {
 				}
 				p.peer(t, pod.Name, c.words...)
 				if err := p.Process(pod.Name).Stop(world.Within); err != nil {
-					t.Errorf("it ends with %v", err)
+					t.Errorf("it exits with %v", err)
 				}
 			})
 		})
@@ -318,7 +318,7 @@ func (p *pods) secondAgents(t *testing.T) {
 				_, stderr, code := p.Fairlead(t, first.Name, append([]string{"agent", "--node", "second",
 					"--manifest-dir", cluster.Manifests("web"), "--socket", c.socket, "--bpffs", c.bpffs}, c.args...)...)
 				if last := world.LastLine(stderr); code != c.code || !world.HasAll(last, c.words) {
-					t.Errorf("it ends with %d and last says %q, want %d and %q; all of it:\n%s", code, last, c.code, c.words, stderr)
+					t.Errorf("exit code %d, last line %q; want %d, %q; output:\n%s", code, last, c.code, c.words, stderr)
 				}
 			})
 			after, err := p.Status(t, first.Name)

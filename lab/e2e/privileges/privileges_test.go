@@ -74,7 +74,7 @@ func (s story) prove(t *testing.T, name string) {
 			case err == nil:
 				t.Errorf("it works without %s, which the table lists as required", n.Capability)
 			case !strings.Contains(err.Error(), n.Capability.String()):
-				t.Errorf("it does not name %s: %v", n.Capability, err)
+				t.Errorf("the error does not name %s: %v", n.Capability, err)
 			}
 		})
 	}

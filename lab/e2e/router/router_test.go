@@ -165,7 +165,7 @@ func (u *upstream) unharmed(what string, mayMove bool, do func()) {
 		u.t.Fatal(err)
 	}
 	if u.flows.Lost > 0 || moved > 0 && !mayMove {
-		u.t.Errorf("%s: of %d datagrams %d were lost, and flows changed their balancer %d times", what, u.flows.Sent, u.flows.Lost, moved)
+		u.t.Errorf("%s: %d datagrams, %d lost; flows changed their load balancer %d times", what, u.flows.Sent, u.flows.Lost, moved)
 	}
 	u.t.Logf("%s: %d datagrams, %d lost; flows moved %d times", what, u.flows.Sent, u.flows.Lost, moved)
 	if u.before, err = u.flows.Ask(); err != nil {

@@ -300,7 +300,7 @@ func (s *senders) comeAndGo(t *testing.T) {
 		}
 		s.Eventually(t, node.Name, func(st status.Status) error {
 			if !st.DSRAgent.ChecksSenders {
-				return fmt.Errorf("it accepts anyone")
+				return fmt.Errorf("it accepts all senders")
 			}
 			return nil
 		})
