@@ -99,7 +99,7 @@ func balancer(ctx context.Context, o Options, r *Result) (err error) {
 			return err
 		}
 	}
-	o.say("balancer, %d rounds", o.Rounds)
+	o.logf("balancer, %d rounds", o.Rounds)
 	return n.requests(ctx, client, all, r)
 }
 
@@ -275,7 +275,7 @@ func (r *Result) balancerRows(points []point, rates map[point][]float64, o Optio
 			}
 		}
 		r.Rows = append(r.Rows, row)
-		o.say("  %-8s %-24s %2d servers %8.0f requests/s", p.maker, p.line(), p.of, row.Measured)
+		o.logf("  %-8s %-24s %2d servers %8.0f requests/s", p.maker, p.line(), p.of, row.Measured)
 	}
 	r.Note("balancer: fullnat in a pod of Daejeon, %d connections from Daejeon's server with %d bytes and their echo, one after the other, servers in pods of Busan; RPS at the nodes' and the balancers' eth0, to every processor, or none",
 		requesters, questionSize)

@@ -31,7 +31,7 @@ const (
 func attacked(ctx context.Context, o Options, r *Result) error {
 	got, err := slices.SliceUnderAttack(ctx, slices.Options{
 		Phase:    max(leastPhase, time.Duration(attacking*o.Seconds*float64(time.Second))),
-		Progress: func(phase string) { o.say("slices: %s", phase) },
+		Progress: func(phase string) { o.logf("slices: %s", phase) },
 	})
 	if err != nil {
 		return err

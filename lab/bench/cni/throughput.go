@@ -125,7 +125,7 @@ func throughput(ctx context.Context, o Options, r *Result) (err error) {
 	}
 	all := map[setting]measured{}
 	for i, s := range settings {
-		o.say("throughput %d/%d: %s, %d rounds", i+1, len(settings), s, o.Rounds)
+		o.logf("throughput %d/%d: %s, %d rounds", i+1, len(settings), s, o.Rounds)
 		if all[s], err = n.under(ctx, s, ways); err != nil {
 			return err
 		}
@@ -153,7 +153,7 @@ func (o Options) background(ctx context.Context, r *Result) error {
 		return err
 	}
 	busy := 100 * after.since(before).machine / float64(runtime.NumCPU()) / o.Seconds
-	o.say("before anything is sent, this machine is busy to %.0f %%", busy)
+	o.logf("background load before the measurement: %.0f %%", busy)
 	r.Note("background load: before the measurement, the machine was %.0f %% busy; this is included in the CPU of the machine", busy)
 	return nil
 }
@@ -186,7 +186,7 @@ func (n *network) under(ctx context.Context, s setting, ways []way) (measured, e
 	}
 	for _, w := range ways {
 		got := all[[2]string{w.pair, w.kind}]
-		n.o.say("  %-14s %-15s %8.0f Mbit/s %7.1f ms/Gbit", w.pair, w.kind, bench.SpreadOf(got.rates()).Median, bench.SpreadOf(got.cpu()).Median)
+		n.o.logf("  %-14s %-15s %8.0f Mbit/s %7.1f ms/Gbit", w.pair, w.kind, bench.SpreadOf(got.rates()).Median, bench.SpreadOf(got.cpu()).Median)
 	}
 	return all, nil
 }

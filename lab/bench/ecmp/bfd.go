@@ -47,7 +47,7 @@ func bfd(ctx context.Context, o Options, r *Result) (err error) {
 	q.now = q.before
 	err = q.last(ctx, o.long(bfdUsual), func() { o.save(r, q.rows()) })
 	r.Rows = append(r.Rows, q.rows()...)
-	r.Note("bfd: 3 x 300 ms, for %s of %s; %d balancers and a router with two reflectors each; %d threads do nothing but count, and what speaks BGP goes before them (nice -15), as it should on a node",
+	r.Note("bfd: 3 x 300 ms, for %s of %s; %d balancers and a router with two reflectors each; %d threads only count, and BGP processes have priority over them (nice -15), as they should on a node",
 		time.Since(q.began).Round(time.Second), o.long(bfdUsual), o.Most, runtime.NumCPU())
 	return err
 }
@@ -79,7 +79,7 @@ func (q *quiet) last(ctx context.Context, long time.Duration, report func()) err
 		q.now = now
 		if time.Since(reported) > progressInterval {
 			reported = time.Now()
-			q.o.say("bfd: %d of %d s, %.0f sessions ended", int(time.Since(q.began).Seconds()), int(long.Seconds()), now.ended-q.before.ended)
+			q.o.logf("bfd: %d of %d s, %.0f sessions ended", int(time.Since(q.began).Seconds()), int(long.Seconds()), now.ended-q.before.ended)
 			report()
 		}
 	}

@@ -105,7 +105,7 @@ func (c *changing) rows() (rows []bench.Row) {
 const progressInterval = 20 * time.Second
 
 func (c *changing) report(since time.Duration) {
-	c.o.say("convergence: %s, %d of %d s: %d times balancers started, within %.0f ms (median %.0f), %d times they stopped, within %.1f ms (median %.1f)",
+	c.o.logf("convergence: %s, %d of %d s: %d times balancers started, within %.0f ms (median %.0f), %d times they stopped, within %.1f ms (median %.1f)",
 		c.router, int(since.Seconds()), int(c.o.long(convergenceLength).Seconds()),
 		c.starts.Count(), ms(c.starts.max), ms(c.starts.quantile(0.5)), c.stops.Count(), ms(c.stops.max), ms(c.stops.quantile(0.5)))
 }

@@ -57,7 +57,7 @@ func (o Options) fail(ctx context.Context, router string) (kill, cut, restore []
 		return err
 	}
 	for i := range o.Rounds {
-		o.say("failures: %s, round %d of %d", router, i+1, o.Rounds)
+		o.logf("failures: %s, round %d of %d", router, i+1, o.Rounds)
 		pod := s.Balancers(mainService)[0]
 		s.Forget(pod.Name)
 		if err := timed(&kill, pod.Name+" killed", s.Process(pod.Name).Kill); err != nil {

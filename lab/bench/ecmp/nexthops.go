@@ -73,7 +73,7 @@ func (o Options) loseHop(ctx context.Context, how spreading, r *Result) (err err
 			all += count
 		}
 		dead := by[hopName(hopCount-1)]
-		o.say("nexthops: %s: of %d flows %d moved, the lost next hop had %d", how.name, len(now), all, dead)
+		o.logf("nexthops: %s: %d flows, %d moved, the lost next hop had %d", how.name, len(now), all, dead)
 		own, moved, others = append(own, float64(dead)), append(moved, float64(all)), append(others, float64(all-dead))
 	}
 	row := func(what string, figures []float64) bench.Row {
@@ -228,7 +228,7 @@ func (n *hopsNetwork) askWith(ctx context.Context, count int, how spreading) ([]
 	}
 	who, err := n.flows.Ask()
 	if err == nil && slices.Contains(who, "") {
-		err = fmt.Errorf("flows are not answered: %v", flows.Shares(who))
+		err = fmt.Errorf("flows get no replies: %v", flows.Shares(who))
 	}
 	return who, err
 }

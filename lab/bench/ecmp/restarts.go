@@ -45,7 +45,7 @@ func (o Options) killReflectors(ctx context.Context, router string, r *Result) (
 		r.Rows = append(r.Rows,
 			count(what+"changes of the route", "changes", float64(s.watch.changes.Load()-changes)).AtMost(0),
 			count(what+"packets lost", "packets", float64(lost)).AtMost(0))
-		o.say("%s%d changes, %d packets lost", what, s.watch.changes.Load()-changes, lost)
+		o.logf("%s%d changes, %d packets lost", what, s.watch.changes.Load()-changes, lost)
 	}
 	return nil
 }
@@ -75,7 +75,7 @@ func restarts(ctx context.Context, o Options, r *Result) (err error) {
 			}
 			name := fmt.Sprintf("restarts: %s ends by %s and starts again: packets lost", part.what, unix.SignalName(how))
 			r.Rows = append(r.Rows, count(name, "packets", float64(lost)).AtMost(0))
-			o.say("%s: %d", name, lost)
+			o.logf("%s: %d", name, lost)
 		}
 	}
 	r.Note("restarts: %d flows of datagrams are sent continuously, each with a reply: %d datagrams in total; two reflectors, %d balancers", o.Flows, f.sent, o.Most)

@@ -97,7 +97,7 @@ func (o Options) upload(ctx context.Context, rate uint64, r *Result) (rates [][]
 				return rates, err
 			}
 			rates[n] = append(rates[n], got)
-			o.say("throughput: %d balancers, %d Mbit/s a link: %.1f Mbit/s", n+1, rate/1e6, got)
+			o.logf("throughput: %d balancers, %d Mbit/s a link: %.1f Mbit/s", n+1, rate/1e6, got)
 		}
 	}
 	if rate == 0 {
@@ -176,7 +176,7 @@ func (s *system) overTime(ctx context.Context, u *upload, one float64, r *Result
 			}
 		}
 		differ = append(differ, off([]float64{span}, []float64{one}, n)...)
-		s.o.say("throughput: %d of %d s, %d balancers: %.1f Mbit/s", int(time.Since(began).Seconds()), int(long.Seconds()), n, span)
+		s.o.logf("throughput: %d of %d s, %d balancers: %.1f Mbit/s", int(time.Since(began).Seconds()), int(long.Seconds()), n, span)
 	}
 	r.Rows = append(r.Rows, bench.Plain("throughput: over time, off the number of balancers times one", "%", differ...).AtMost(linearGoal))
 	var err error

@@ -70,7 +70,7 @@ func (o Options) Validate() error {
 	}
 	for _, w := range o.Ways {
 		if !slices.Contains(Ways, w) {
-			errs = append(errs, fmt.Errorf("--only: %q is none of %s", w, strings.Join(Ways, ", ")))
+			errs = append(errs, fmt.Errorf("--only: %q is not one of %s", w, strings.Join(Ways, ", ")))
 		}
 	}
 	if o.Adds < 1 || o.Connects < 1 || o.Limit < time.Second {
