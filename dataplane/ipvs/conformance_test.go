@@ -34,8 +34,8 @@ type conformer struct {
 	current *DataPlane
 	// known reports for each flow whether it used the frontend's forwarding mode:
 	// tracked flows do not change it with their frontend.
-	known map[schedule.Flow]bool
-	programmed  conformance.Programmed
+	known      map[schedule.Flow]bool
+	programmed conformance.Programmed
 }
 
 func (c *conformer) open(t *testing.T) {
