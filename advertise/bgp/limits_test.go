@@ -199,10 +199,10 @@ func TestFloodOfBadSessions(t *testing.T) {
 		attackers.Go(func() { attack(ctx, l.Host("attacker"), from, i%4, &tried, &halfOpen) })
 	}
 	for ctx.Err() == nil {
-		good[1].Tell(order{Set: []route.Route{}})
+		good[1].Send(order{Set: []route.Route{}})
 		start := time.Now()
 		kernel.until(one, start)
-		good[1].Tell(order{Set: serviceVia(6)})
+		good[1].Send(order{Set: serviceVia(6)})
 		kernel.until(two, start)
 	}
 	attackers.Wait()
@@ -213,16 +213,16 @@ func TestFloodOfBadSessions(t *testing.T) {
 	if now := established(good...); now != since {
 		t.Errorf("good sessions came up at %s, after the flood they are of %s", since, now)
 	}
-	if p := router.Ask().Peers[0]; p.State != stateEstablished {
+	if p := router.Query().Peers[0]; p.State != stateEstablished {
 		t.Errorf("the router's session: %+v", p)
 	}
-	peers := reflector.Ask().Peers
+	peers := reflector.Query().Peers
 	if len(peers) > 260 {
 		t.Errorf("%d neighbours are listed", len(peers))
 	}
 	eventually(t, "bad connections are over", func() bool {
 		up := 0
-		for _, p := range reflector.Ask().Peers {
+		for _, p := range reflector.Query().Peers {
 			if p.State != stateIdle {
 				up++
 			}
@@ -300,7 +300,7 @@ func attack(ctx context.Context, h *lab.Host, from netip.Addr, kind int, tried, 
 func established(all ...*player) string {
 	var words []string
 	for _, a := range all {
-		for _, p := range a.Ask().Peers {
+		for _, p := range a.Query().Peers {
 			words = append(words, p.State+" "+p.Since.Format(time.RFC3339Nano))
 		}
 	}

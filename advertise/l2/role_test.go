@@ -70,7 +70,7 @@ func play(p part) error {
 		return err
 	}
 	var failed error
-	return actor.Obey(func(w wishes) report {
+	return actor.Serve(func(w wishes) report {
 		if w != nil {
 			failed = errors.Join(failed, set(w))
 		}

@@ -27,7 +27,7 @@ func TestConformance(t *testing.T) {
 		n := newNet(t)
 		testkit.Do(t, n.balancer, func() error { return addServers(t, n.eth0) })
 		n.open(t, spacious())
-		return conformer{n, conformance.Held{}}
+		return conformer{n, conformance.Programmed{}}
 	}).Recorded(t, "xdp")
 }
 
@@ -61,19 +61,19 @@ func serverMAC(i byte) net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 9,
 
 type conformer struct {
 	*testNet
-	held conformance.Held
+	programmed conformance.Programmed
 }
 
 // noted is the data plane, and records its input.
 type noted struct {
 	*DataPlane
-	conformance.Held
+	conformance.Programmed
 }
 
 func (n noted) Upsert(f desired.Frontend) error {
 	err := n.DataPlane.Upsert(f)
 	if err == nil {
-		n.Held[f.Key] = f
+		n.Programmed[f.Key] = f
 	}
 	return err
 }
@@ -81,12 +81,12 @@ func (n noted) Upsert(f desired.Frontend) error {
 func (n noted) Delete(k service.Key) error {
 	err := n.DataPlane.Delete(k)
 	if err == nil {
-		delete(n.Held, k)
+		delete(n.Programmed, k)
 	}
 	return err
 }
 
-func (c conformer) DataPlane() dataplane.DataPlane { return noted{c.current, c.held} }
+func (c conformer) DataPlane() dataplane.DataPlane { return noted{c.current, c.programmed} }
 
 func (c conformer) Reopen(t *testing.T) {
 	must(t, c.current.Close())
@@ -167,7 +167,7 @@ func toSCTP(frame []byte, opens bool) {
 func (c conformer) decide(t *testing.T, flow schedule.Flow, frame []byte) (d fake.Decision, err error) {
 	t.Helper()
 	way := readWay(t, frame)
-	f, _ := c.held.Find(flow.Key)
+	f, _ := c.programmed.Find(flow.Key)
 	for _, b := range f.Backends {
 		server := b.Addr
 		if server.Port() == 0 {

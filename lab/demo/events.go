@@ -86,7 +86,7 @@ func (c *system) firstServer(context.Context) (paper.Pod, error) {
 			return pod, nil
 		}
 	}
-	return paper.Pod{}, fmt.Errorf("no server is left: start with more")
+	return paper.Pod{}, fmt.Errorf("no server is left: increase --servers")
 }
 
 // serves, drains and withdrew report whether every load balancer's data plane gives a

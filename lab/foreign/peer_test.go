@@ -306,7 +306,7 @@ router bgp 65110
 		Peers: []bgp.PeerConfig{{Name: "tor", SourceInterface: "eth0", AS: 65110}}})
 	b.set(marked(route.Attributes{})...)
 	if p := b.peers()[0]; p.Name != "tor" || p.Address != "%eth0" || p.State != "idle" {
-		t.Errorf("before there is a router: %+v", p)
+		t.Errorf("without a router: %+v", p)
 	}
 	startText(t, l, FRR, text)
 	b.untilUp()

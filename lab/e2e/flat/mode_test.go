@@ -168,7 +168,7 @@ func TestModes(t *testing.T) {
 				}
 				answered, err := b.answered(vip)
 				if err == nil && (routed != (name == c.byBGP) || answered != (name == c.onSegment)) {
-					err = fmt.Errorf("%s is routed: %v, answered for by ARP: %v; want BGP for %s alone, layer 2 for %s alone", name, routed, answered, c.byBGP, c.onSegment)
+					err = fmt.Errorf("%s is routed: %v, answered by ARP: %v; want only BGP for %s, only layer 2 for %s", name, routed, answered, c.byBGP, c.onSegment)
 				}
 				return err
 			})

@@ -115,11 +115,11 @@ func cleanup(p *place, caps privilege.Set) error {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(p.bpffs("lb"), "fairlead")); !os.IsNotExist(err) {
-		return fmt.Errorf("pins are left: %v", err)
+		return fmt.Errorf("pins remain: %v", err)
 	}
 	link, err := p.lab.Host("lb").Netlink().LinkByName("eth0")
 	if must(p.t, err); link.Attrs().Xdp != nil && link.Attrs().Xdp.Attached {
-		return errors.New("a program is left at eth0")
+		return errors.New("a program is still attached to eth0")
 	}
 	return nil
 }
@@ -134,7 +134,7 @@ func cleanupVDN(p *place, caps privilege.Set) error {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(p.bpffs("lb"), "fairlead")); !os.IsNotExist(err) {
-		return fmt.Errorf("pins are left: %v", err)
+		return fmt.Errorf("pins remain: %v", err)
 	}
 	return nil
 }

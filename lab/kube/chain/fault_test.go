@@ -95,7 +95,7 @@ func (w *world) kept(t *testing.T, agent string, vip netip.Addr) {
 	testkit.Eventually(t, within, func() error {
 		text, err := os.ReadFile(keptBy(agent))
 		if err == nil && !strings.Contains(string(text), vip.String()) {
-			err = fmt.Errorf("%s has not kept %s", agent, vip)
+			err = fmt.Errorf("%s has not cached %s", agent, vip)
 		}
 		return err
 	})
@@ -152,7 +152,7 @@ func (w *world) slowStore(t *testing.T) {
 func (w *world) endpointsFail(t *testing.T, name string) {
 	t.Helper()
 	if err := w.tryEndpoints(t, name, "s2"); err == nil {
-		t.Error("without etcd, a change is taken")
+		t.Error("a change is accepted without etcd")
 	}
 }
 
@@ -252,7 +252,7 @@ func (w *world) logged(t *testing.T, name, words string) {
 	testkit.Eventually(t, within, func() error {
 		text, err := os.ReadFile(w.log(name))
 		if err == nil && !strings.Contains(string(text), words) {
-			err = fmt.Errorf("%s does not say %q", name, words)
+			err = fmt.Errorf("%s does not log %q", name, words)
 		}
 		return err
 	})

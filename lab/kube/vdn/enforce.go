@@ -51,7 +51,7 @@ func (w *world) rate(ctx context.Context, from, addr string) (float64, error) {
 	}
 	var size, begin, end float64
 	if _, err := fmt.Sscan(said, &size, &begin, &end); err != nil || size < 4e6 || end <= begin {
-		return 0, fmt.Errorf("%s asks %s: %q: %w", from, addr, said, err)
+		return 0, fmt.Errorf("request from %s to %s: %q: %w", from, addr, said, err)
 	}
 	return size * 8 / (end - begin), nil
 }
@@ -142,6 +142,6 @@ func (w *world) apart(ctx context.Context) error {
 			return err
 		}
 	}
-	w.Say("pods of two networks talk while both name each other, and what they send else is dropped and counted")
+	w.Say("pods of two networks can connect while both list each other; other packets are dropped and counted")
 	return nil
 }

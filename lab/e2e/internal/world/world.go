@@ -166,7 +166,7 @@ func (w *World) AwaitBack(t *testing.T, pod paper.Pod, started time.Time) {
 	t.Helper()
 	w.Eventually(t, pod.Name, func(s status.Status) error {
 		if s.Started.Before(started) {
-			return fmt.Errorf("it is the former agent of %s that answers", pod.Name)
+			return fmt.Errorf("the previous agent of %s answers", pod.Name)
 		}
 		if len(s.Services) == 0 {
 			return fmt.Errorf("no services yet")

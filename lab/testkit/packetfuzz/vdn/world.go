@@ -121,7 +121,7 @@ func (t *Target) load(object string) error {
 		return err
 	}
 	if t.gateway, err = loadOne(object, shared, append(slices.Clone(private), common...)); err != nil {
-		return fmt.Errorf("the uplink's: %w", err)
+		return fmt.Errorf("uplink: %w", err)
 	}
 	packetfuzz.ShareNotes(shared, t.gateway)
 	for _, name := range common {
@@ -169,11 +169,11 @@ func (t *Target) Enter(world uint64) error {
 	rng := rand.New(rand.NewPCG(world, 5))
 	t.world = slicesOf(rng)
 	t.model.slices = t.world
-	return t.tell()
+	return t.configure()
 }
 
-// tell makes the agent enforce the slices, for all pods.
-func (t *Target) tell() error {
+// configure makes the agent enforce the slices, for all pods.
+func (t *Target) configure() error {
 	p := plan.Plan{Revision: t.revision, Slices: t.model.slices}
 	t.revision++
 	for i, pod := range t.pods {
