@@ -212,7 +212,7 @@ func TestCloud(t *testing.T) {
 	above.wants(t, "10.1.1.0/24: a b")
 
 	w.must(t, b.Set(routesBy("10.0.0.2", "10.1.1.0/24", "10.1.3.0/24")))
-	stands(b, "refused 10.1.3.0/24: is another's")
+	stands(b, "rejected 10.1.3.0/24: is another's")
 	w.must(t, b.Close())
 	above.wants(t, "10.1.1.0/24: a")
 }

@@ -66,7 +66,7 @@ func TestWrongPassword(t *testing.T) {
 	right := startSpeaker(t, "127.21.1.3", port, func(c *SpeakerConfig) { c.Peers[0].Password = "right" })
 	eventually(t, "session with the right password", func() bool { return right.Peers()[0].State == stateEstablished })
 	wantError(t, wrong.Peers, "127.21.0.109", "no answer from 127.21.0.109:20182 within 1s: it is down or unreachable, a filter drops BGP, or the TCP MD5 passwords differ")
-	wantError(t, none.Peers, "127.21.0.109", "or it wants a password and we have none")
+	wantError(t, none.Peers, "127.21.0.109", "or it requires a TCP MD5 password")
 	eventually(t, "the reflector's log names the signatures", func() bool {
 		mu.Lock()
 		defer mu.Unlock()

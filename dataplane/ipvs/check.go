@@ -27,7 +27,7 @@ func checkWords(f desired.Frontend) string {
 		return "method dsr-nat: IPVS cannot tell the server's node which VIP to restore; want method tunnel, which the same node ends"
 	}
 	if _, ok := forwards[f.Method]; !ok {
-		return fmt.Sprintf("method %q", f.Method)
+		return fmt.Sprintf("forwarding mode %q", f.Method)
 	}
 	if f.Scheduler == service.PowerOfTwo {
 		return "scheduler p2c: few kernels' IPVS has one (ip_vs_twos), and another one; want lc or wlc"

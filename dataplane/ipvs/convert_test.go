@@ -148,7 +148,7 @@ func TestCanonicalIsWhatIsKept(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	for want, change := range map[string]func(*desired.Frontend){
 		"want method tunnel":                func(f *desired.Frontend) { f.Method = service.DSRNAT },
-		`method "x"`:                        func(f *desired.Frontend) { f.Method = "x" },
+		`forwarding mode "x"`:               func(f *desired.Frontend) { f.Method = "x" },
 		"scheduler p2c":                     func(f *desired.Frontend) { f.Scheduler = service.PowerOfTwo },
 		`scheduler "x"`:                     func(f *desired.Frontend) { f.Scheduler = "x" },
 		`encapsulation "x"`:                 func(f *desired.Frontend) { f.Encapsulation = "x" },

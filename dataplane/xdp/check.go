@@ -39,7 +39,7 @@ func (d *DataPlane) check(f desired.Frontend) error {
 // checkNames rejects names without a number in C.
 func checkNames(f desired.Frontend) string {
 	if _, ok := methods[f.Method]; !ok {
-		return fmt.Sprintf("method %q", f.Method)
+		return fmt.Sprintf("forwarding mode %q", f.Method)
 	}
 	if _, ok := schedulers[f.Scheduler]; !ok {
 		return fmt.Sprintf("scheduler %q", f.Scheduler)

@@ -54,7 +54,7 @@ func TestTrace(t *testing.T) {
 	}{
 		{"a SYN", packet{src: "192.0.2.7:1234", dst: "10.1.1.1:80", flags: "S"}, "XDP_REDIRECT", "", []string{
 			"packet: read as TCP, 40 bytes, opens a flow\n",
-			"frontend: frontend TCP 10.1.1.1:80 (Service default/web): method tunnel, scheduler maglev\n",
+			"frontend: frontend TCP 10.1.1.1:80 (Service default/web): forwarding mode tunnel, scheduler maglev\n",
 			" of 251\n", "server: the slot belongs to 172.16.5.1:8080, which gets the flow that begins here\n",
 			"ask: the kernel's routes: there is a way, MTU 1500\n", "next-hop: leaves by eth0 to 02:00:00:00:00:01\n",
 		}},

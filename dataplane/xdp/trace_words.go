@@ -190,7 +190,7 @@ func packetWords(a uint32, length uint64) string {
 
 func (w *traceWords) frontend(id uint32, b uint64) string {
 	flags := balancerFrontendFlags(uint32(b))
-	words := fmt.Sprintf("method %s, scheduler %s",
+	words := fmt.Sprintf("forwarding mode %s, scheduler %s",
 		nameOf(methods, balancerMethod(b>>32)), nameOf(schedulers, balancerScheduler(b>>40)))
 	if flags&balancerFrontendFlagsFRONTEND_STATEFUL != 0 {
 		words += ", flows are remembered"

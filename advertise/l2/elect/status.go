@@ -48,27 +48,27 @@ func (c *Core) why(now time.Time, v *vip) string {
 	case NoLink:
 		return "no interface of layer 2 has a link"
 	case Probing:
-		return "it is being found out whether the address is free on the segment"
+		return "checking whether the address is in use on the segment"
 	case Conflict:
-		return fmt.Sprintf("%s has the address already: it is not taken; it is probed again every %s", c.whose(v.stranger), retryConflict)
+		return fmt.Sprintf("%s already has the address, which is probed again every %s", c.whose(v.stranger), retryConflict)
 	case Owner:
 		return c.whyOwner(now, v)
 	}
 	switch {
 	case v.best == c.Self && !v.claimant.IsValid():
-		return "this node comes first, and is about to take it"
+		return "this node has the highest rank and is about to take over"
 	case v.best == c.Self:
-		return fmt.Sprintf("%s has not let go of it yet, though this node comes first: does it receive this node's hellos?", v.claimant)
+		return fmt.Sprintf("this node has the highest rank, but %s has not released the address yet: does it receive this node's hellos?", v.claimant)
 	case v.best == v.claimant:
-		return fmt.Sprintf("%s comes first by rank of %d members that offer it", v.best, v.candidates)
+		return fmt.Sprintf("%s has the highest rank of %d members that offer it", v.best, v.candidates)
 	}
-	return fmt.Sprintf("%s comes first by rank of %d members that offer it, and has not taken it yet", v.best, v.candidates)
+	return fmt.Sprintf("%s has the highest rank of %d members that offer it, and has not taken over yet", v.best, v.candidates)
 }
 
 func (c *Core) whyOwner(now time.Time, v *vip) string {
-	text := fmt.Sprintf("this node comes first by rank of %d members that offer it", v.candidates)
+	text := fmt.Sprintf("this node has the highest rank of %d members that offer it", v.candidates)
 	if v.candidates == 1 {
-		text = "no other member that is alive offers it"
+		text = "no other live member offers it"
 	}
 	if !v.seen.IsZero() && now.Sub(v.seen) < remember {
 		text += fmt.Sprintf("; but %s uses it, too, seen %s ago", c.whose(v.stranger), now.Sub(v.seen).Round(time.Second))

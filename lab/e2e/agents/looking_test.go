@@ -151,7 +151,7 @@ func (l *looking) trace(t *testing.T) {
 	}
 	vip, from := l.tunnel.HTTP(), l.held.String()
 	nobody := netip.AddrPortFrom(vip.Addr(), 9999).String()
-	frontend := fmt.Sprintf("frontend TCP %s (Service default/tunnel): method tunnel, scheduler maglev\n", vip)
+	frontend := fmt.Sprintf("frontend TCP %s (Service default/tunnel): forwarding mode tunnel, scheduler maglev\n", vip)
 	belongs := "the slot belongs to " + netip.AddrPortFrom(other.Addr, world.HTTPTarget).String()
 	leaves := []string{"the kernel's routes: there is a way, MTU 1600\n", "leaves by " + paper.Dev + " to "}
 	for _, c := range []struct {

@@ -32,7 +32,7 @@ func (p *pods) refusedInput(t *testing.T) {
 	}{
 		{"unknown field", "  type: LoadBalancer", "  typ: LoadBalancer", []string{file + ":", "spec.typ", "unknown field", "type"}},
 		{"wrong port", "port: 8080}", "port: 80800}", []string{file + ":", "spec.ports[0].port", "80800"}},
-		{"unknown method", "  annotations:\n", "  annotations:\n    fairlead.io/forwarding-mode: teleport\n",
+		{"unknown forwarding mode", "  annotations:\n", "  annotations:\n    fairlead.io/forwarding-mode: teleport\n",
 			[]string{file + ":", "fairlead.io/forwarding-mode", "teleport", "tunnel"}},
 		{"unknown scheduler", "  annotations:\n", "  annotations:\n    fairlead.io/scheduler: dice\n",
 			[]string{file + ":", "fairlead.io/scheduler", "dice", "maglev"}},

@@ -55,7 +55,7 @@ func (w *world) serverAway(t *testing.T) {
 	w.by(t, vip, "n1", func() { // whose kernel still forwards
 		w.answered(t, vip, "s1", "s2")
 		w.agent(t, "n1")
-		w.says(t, "n1", true, "what the kernel holds is left as it is, and nothing is announced")
+		w.says(t, "n1", true, "the kernel state stays unchanged and nothing is advertised")
 		w.says(t, "n1", true, "services: cannot be read")
 		w.answered(t, vip, "s1", "s2")
 	})
