@@ -126,7 +126,7 @@ func TestWhatDoesNotFitIsRefused(t *testing.T) {
 		{network("a", "10.1.0.0/25"), &s.Networks[0], ""},
 		{here, nil, "sharedWith: here is this domain itself"},
 		{guaranteed(200e6), nil, ""},
-		{guaranteed(201e6), nil, "network b, guaranteedRate: 501M are guaranteed in all (a 300M, b 201M), but uplink eth1 of node n1 carries 500M; guarantee less"},
+		{guaranteed(201e6), nil, "network b, guaranteedRate: 501M are guaranteed in all (a 300M, b 201M), but uplink eth1 of node n1 carries 500M: lower guaranteedRate"},
 		{guaranteed(201e6), &Network{GuaranteedRate: 900e6}, ""}, // too much, but less than before
 	} {
 		got := ""

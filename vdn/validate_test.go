@@ -65,7 +65,7 @@ func TestNetworksAreRefusedByFieldAndMend(t *testing.T) {
 		{`{"subnets": [{"cidr": "10.1.0.0/24", "reserved": [{"address": "10.1.0.9", "owner": "a/b"}, {"address": "10.1.0.9", "owner": "c/d"}]}]}`, `reserved[1].address: 10.1.0.9 is reserved for a/b already`},
 		{`{"mtu": 1000}`, `mtu: 1000 is none that its addresses can have: use 1280 to 65535`},
 		{`{"mtu": -1}`, `mtu: -1 is none`},
-		{`{"guaranteedRate": "2G"}`, `guaranteedRate: 2G is more than max, which is 1G`},
+		{`{"guaranteedRate": "2G"}`, `guaranteedRate: 2G exceeds maxRate (1G)`},
 		{`{"routes": [{"dst": "10.9.0.1/16"}]}`, `routes[0].dst: 10.9.0.1/16 has bits of a host`},
 		{`{"routes": [{"dst": "10.9.0.0/16", "gw": "10.2.0.1"}]}`, `routes[0].gw: 10.2.0.1 is outside of 10.1.0.0/24`},
 		{`{"routes": [{"dst": "fd09::/64"}]}`, `routes[0].gw: is required, because subnet fd00:1::/64 has no gateway`},

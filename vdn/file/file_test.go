@@ -46,7 +46,7 @@ func TestWhatIsWrongHasItsLine(t *testing.T) {
 	for _, c := range []struct{ old, new, want string }{
 		{"guaranteedRate: 400M", "guaranteedRat: 400M", `a.yaml:8: network science, guaranteedRat: not known; did you mean "guaranteedRate"?: use `},
 		{"guaranteedRate: 400M", "guaranteedRate: 400MB", `a.yaml:8: network science, guaranteedRate: the text "400MB" cannot be there: rate "400MB": want bit/s like 400M`},
-		{"guaranteedRate: 400M", "maxRate: 1M\n  guaranteedRate: 2M", `a.yaml:9: network science, guaranteedRate: 2M is more than max`},
+		{"guaranteedRate: 400M", "maxRate: 1M\n  guaranteedRate: 2M", `a.yaml:9: network science, guaranteedRate: 2M exceeds maxRate (1M)`},
 		{"10.1.0.1\n", "10.2.0.1\n", `a.yaml:6: network science, subnets[0].gateway: 10.2.0.1 is outside 10.1.0.0/24`},
 		{"10.1.0.0/24", "10.1.0.0/33", `a.yaml:5: network science, subnets[0].cidr: the text "10.1.0.0/33" cannot be there: `},
 		{"  devices: [eth1]\n", "", `a.yaml:2: network science, devices: there is none`},
@@ -54,7 +54,7 @@ func TestWhatIsWrongHasItsLine(t *testing.T) {
 		{"mtu: 1400", "mtu: much", `a.yaml:9: network science, mtu: the text "much" cannot be there`},
 		{"mtu: 1400", "mtu: 1400\n  mtu: 1500", `a.yaml:10: network science, mtu: it is there twice`},
 		{"mtu: 1400", "mtu:", `a.yaml:9: network science, mtu: want one word, got nothing`},
-		{"mtu: 1400", "mtu: &m 1400\n  max: *m", `a.yaml:10: network science, max: aliases are not read`},
+		{"mtu: 1400", "mtu: &m 1400\n  maxRate: *m", `a.yaml:10: network science, maxRate: aliases are not read`},
 		{"url: https", "url: http", `a.yaml:14: peer busan.example, url: "http://vdn.busan.example:7474" is not where`},
 		{"peers:", "peer:", `a.yaml:12: file, peer: not known; did you mean "peers"?: use networks, peers`},
 		{"  nextHops: [192.0.2.1]\n", "  nextHops: [192.0.2.1]\n- domain: busan.example\n", `a.yaml:16: peer busan.example: it is there already, in line 13`},
