@@ -105,7 +105,7 @@ func TestParse(t *testing.T) {
 		"tokens:\n- name: a\n  role: admin\n  sha256: abc": "sha256: it is no SHA-256",
 		"tokens:\n- name: a b\n  role: admin\n  sha256: " + hex.EncodeToString(make([]byte, 32)):   "name: \"a b\" is none",
 		example + strings.TrimPrefix(strings.Replace(example, "ops", "ops2", 1), "tokens:\n"):      "a.yaml:9: token ops2, sha256: token ops has the same",
-		example + "- name: ops\n  role: reader\n  sha256: " + hex.EncodeToString(make([]byte, 32)): "a.yaml:9: token ops, name: ops is there twice",
+		example + "- name: ops\n  role: reader\n  sha256: " + hex.EncodeToString(make([]byte, 32)): "a.yaml:9: token ops, name: ops is duplicated",
 	} {
 		if _, err := Parse("a.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)

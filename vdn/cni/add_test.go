@@ -150,7 +150,7 @@ func TestAPodIsReplaced(t *testing.T) {
 	_, err := Add(old)
 	must(t, err)
 	_, err = Add(fresh)
-	refusedWith(t, err, types.ErrTryAgainLater, "10.9.0.77, which is reserved for lab/telescope, is taken by attachment old.")
+	refusedWith(t, err, types.ErrTryAgainLater, "10.9.0.77, which is reserved for lab/telescope, is in use by attachment old.")
 	r.stop()
 	must(t, Del(old)) // reported to the controller later
 	r.start()

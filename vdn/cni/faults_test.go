@@ -38,7 +38,7 @@ func TestNoesHaveNames(t *testing.T) {
 			return r.held("tiny")
 		}},
 		"address taken": {network: "science", more: []string{`"runtimeConfig":{"ips":["10.9.0.77"]}`}, code: types.ErrTryAgainLater, says: []string{"reserved for lab/telescope"}},
-		"NIC taken elsewhere": {network: "whole", code: types.ErrTryAgainLater, says: []string{"nic1 is taken by attachment other.net1"}, before: func(*netns.NS) func() error {
+		"NIC taken elsewhere": {network: "whole", code: types.ErrTryAgainLater, says: []string{"nic1 is in use by attachment other.net1"}, before: func(*netns.NS) func() error {
 			return r.held("whole")
 		}},
 		"NICs in use": {network: "whole", code: ErrNode, says: []string{"nic1 is part of another", "nic2 has the node's address 192.0.2.1"}, before: nicsInUse(t)},

@@ -116,7 +116,7 @@ func (s *Server) routes(page http.Handler) http.Handler {
 }
 
 func notThere(r *http.Request) (answer, error) {
-	return answer{}, failure{http.StatusNotFound, r.URL.Path + ": not there: GET /v1/openapi.json lists what is"}
+	return answer{}, failure{http.StatusNotFound, r.URL.Path + ": not found: GET /v1/openapi.json lists all paths"}
 }
 
 // handle converts a route to an http.Handler.
