@@ -176,7 +176,7 @@ func TestCloud(t *testing.T) {
 	above.wants(t, "10.1.1.0/24: a b")
 
 	two, _ := w.control(t, named("two"), under(above))
-	two.wants(t, "another leads")
+	two.wants(t, "another controller leads")
 	_, before := above.last()
 	stopOne()
 	two.wants(t, "leading")

@@ -47,7 +47,7 @@ func (t *term) loadGateways(ctx context.Context, running *sync.WaitGroup) bool {
 	g := &gatewayTerm{changed: make(chan struct{}, 1), held: map[service.ID]bool{}}
 	kinds, has := t.gatewayKinds(ctx, g)
 	if !has {
-		t.Log.Info("the cluster does not have the Gateway API with TCPRoute and UDPRoute; it is awaited")
+		t.Log.Info("Gateway API with TCPRoute and UDPRoute not installed, waiting for it")
 		return true
 	}
 	var synced []cache.InformerSynced
@@ -169,7 +169,7 @@ func (t *term) awaitGateways(ctx context.Context) {
 			return
 		}
 		if _, has := t.gatewayKinds(ctx, &gatewayTerm{}); has {
-			t.Log.Info("the cluster has the Gateway API now; beginning anew")
+			t.Log.Info("Gateway API installed, restarting")
 			t.end()
 		}
 	}
@@ -217,7 +217,7 @@ func (t *term) judgeGateways(ctx context.Context) (done bool) {
 	for _, c := range v.Classes {
 		status := c.Status
 		status.Conditions = with(status.Conditions, metav1.Condition{
-			Type: "Accepted", Status: metav1.ConditionTrue, Reason: "Accepted", Message: "its Gateways are served by Fairlead", ObservedGeneration: c.Generation,
+			Type: "Accepted", Status: metav1.ConditionTrue, Reason: "Accepted", Message: "Fairlead serves Gateways of this class", ObservedGeneration: c.Generation,
 		})
 		done = t.writeStatus(ctx, t.api[gateway.V1], "gatewayclasses", &c.ObjectMeta, c.Status, status, map[string]any{"conditions": status.Conditions}) && done
 	}
@@ -418,7 +418,7 @@ func (t *term) writeStatus(ctx context.Context, client rest.Interface, resource 
 		return true
 	case apierrors.IsConflict(err): // the informer will deliver the change
 	case ctx.Err() == nil && t.complaints.TryAccept():
-		t.Log.Warn("a status cannot be written; trying on", "resource", resource, "namespace", of.Namespace, "name", of.Name, "why", words(err, "patch", resource+"/status", ""))
+		t.Log.Warn("failed to update a status, will retry", "resource", resource, "namespace", of.Namespace, "name", of.Name, "why", words(err, "patch", resource+"/status", ""))
 	}
 	return false
 }

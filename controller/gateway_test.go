@@ -217,7 +217,7 @@ func TestGatewayAPI(t *testing.T) {
 	w.install(t)
 	w.pool(t, "p", "{addresses: [10.1.1.0/30]}")
 	log, stop := w.control(t, gatewayAPI)
-	log.wants(t, "it is awaited")
+	log.wants(t, "not installed, waiting for it")
 	w.serve(t, "first")
 	w.want(t, "first", "10.1.1.0 True")
 	w.serve(t, "web", clusterIP)
@@ -236,7 +236,7 @@ func TestGatewayAPI(t *testing.T) {
 	})
 
 	w.installGatewayAPI(t, newGatewayAPI)
-	log.wants(t, "the cluster has the Gateway API now")
+	log.wants(t, "Gateway API installed, restarting")
 	eventually(t, "the class", func() string {
 		c := ofGatewayAPI[gateway.Class](t, w, "v1", "GatewayClass", "", "fairlead")
 		if got := tellConditions(c.Status.Conditions, c.Generation); !strings.Contains(got, "Accepted=True/Accepted") {

@@ -339,7 +339,7 @@ func serverAway(t *testing.T, w *world) {
 	w.serve(t, "a")
 	w.want(t, "a", "10.1.1.0 True")
 	w.must(t, w.cluster.APIServer.Stop())
-	log.wants(t, "leading no more")
+	log.wants(t, "stopped leading")
 	ctx, cancel := context.WithTimeout(context.Background(), long)
 	defer cancel()
 	w.must(t, w.cluster.APIServer.Start(ctx))

@@ -25,16 +25,16 @@ func (k *Controller) stand(ctx context.Context) {
 				why = words(err, verb, "leases", k.Namespace)
 			}
 			if why != said && why != "" {
-				k.Log.Warn("the Lease cannot be had; trying on", "lease", lease, "why", why)
+				k.Log.Warn("failed to acquire the Lease, will retry", "lease", lease, "why", why)
 			}
 			said = why
 		},
-		Elected: func(identity string) { k.Log.Info("another leads", "identity", identity) },
+		Elected: func(identity string) { k.Log.Info("another controller leads", "identity", identity) },
 	}
 	c.Run(ctx, func(term context.Context, leading func() error) {
 		k.Log.Info("leading", "lease", lease, "identity", k.Identity)
 		k.lead(term, leading)
-		k.Log.Info("leading no more", "lease", lease)
+		k.Log.Info("stopped leading", "lease", lease)
 	})
 }
 
@@ -44,7 +44,7 @@ func words(err error, verb, resource, namespace string) string {
 	case apierrors.IsForbidden(err):
 		return fmt.Sprintf("no right to %s %s: bind the ClusterRole fairlead-controller (deploy/manifests/rbac.yaml): %v", verb, resource, err)
 	case apierrors.IsNotFound(err) && namespace != "":
-		return fmt.Sprintf("namespace %s does not exist: make it, or name another: %v", namespace, err)
+		return fmt.Sprintf("namespace %s does not exist: create it, or use another: %v", namespace, err)
 	case apierrors.IsNotFound(err):
 		return fmt.Sprintf("the resource %s does not exist: kubectl apply -f deploy/crds: %v", resource, err)
 	}

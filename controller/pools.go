@@ -83,7 +83,7 @@ func (t *term) setPools() bool {
 	}
 	for name, err := range t.alloc.SetPools(pools) {
 		t.refused[name] = err
-		t.Log.Warn("a pool is refused", "pool", name, "why", err)
+		t.Log.Warn("pool rejected", "pool", name, "why", err)
 	}
 	return true
 }
@@ -129,7 +129,7 @@ func (t *term) poolStatus(p *v1alpha1.AddressPool) (*v1alpha1.AddressPoolStatus,
 	defer t.mu.Unlock()
 	status := p.Status.DeepCopy()
 	condition := metav1.Condition{
-		Type: ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", Message: "its addresses are handed out", ObservedGeneration: p.Generation,
+		Type: ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", Message: "addresses are assigned", ObservedGeneration: p.Generation,
 	}
 	status.IPv4, status.IPv6 = nil, nil
 	if err := t.refused[p.Name]; err != nil {
@@ -142,7 +142,7 @@ func (t *term) poolStatus(p *v1alpha1.AddressPool) (*v1alpha1.AddressPoolStatus,
 		}
 		if own := t.alloc.OfNodes(p.Name); own != "" {
 			condition.Reason = ReasonNodes
-			condition.Message = "its addresses are handed out but for nodes' own: " + own + "; reserve them (spec.reserved), or give the nodes others"
+			condition.Message = "addresses are assigned, except addresses of nodes: " + own + ": add them to spec.reserved, or change the addresses of the nodes"
 		}
 		status.IPv4, status.IPv6 = familyUsage(usage[addresspool.IPv4]), familyUsage(usage[addresspool.IPv6])
 	}
@@ -175,7 +175,7 @@ func (t *term) writePool(ctx context.Context, p *v1alpha1.AddressPool, status *v
 		return true
 	case apierrors.IsConflict(err):
 	case ctx.Err() == nil && t.complaints.TryAccept():
-		t.Log.Warn("a pool's status cannot be written; trying on", "pool", p.Name, "why", words(err, "patch", "addresspools/status", ""))
+		t.Log.Warn("failed to update the status of a pool, will retry", "pool", p.Name, "why", words(err, "patch", "addresspools/status", ""))
 	}
 	return false
 }

@@ -235,7 +235,7 @@ func (t *term) write(ctx context.Context, s *corev1.Service, status *corev1.Serv
 		return true
 	case apierrors.IsConflict(err): // the informer will deliver the change
 	case ctx.Err() == nil && t.complaints.TryAccept():
-		t.Log.Warn("a Service's status cannot be written; trying on", "service", idOf(s), "why", words(err, "patch", "services/status", ""))
+		t.Log.Warn("failed to update the status of a Service, will retry", "service", idOf(s), "why", words(err, "patch", "services/status", ""))
 	}
 	return false
 }

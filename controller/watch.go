@@ -105,7 +105,7 @@ func (k *Controller) informer(d kind) cache.SharedIndexInformer {
 	_ = made.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		if why := words(err, "list and watch", d.resource, ""); why != said && ctx.Err() == nil {
 			said = why
-			k.Log.Warn("watching has ended; beginning again", "resource", d.resource, "why", why)
+			k.Log.Warn("watch ended, restarting", "resource", d.resource, "why", why)
 		}
 	})
 	return made

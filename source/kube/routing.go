@@ -148,7 +148,7 @@ func (s *Source) awaitResource(resource string) {
 	defer s.mu.Unlock()
 	if !s.routing.awaited[resource] {
 		s.routing.awaited[resource] = true
-		s.config.Log.Info("the cluster does not define this resource; it is awaited", "resource", resource)
+		s.config.Log.Info("resource not installed, waiting for it", "resource", resource)
 	}
 }
 

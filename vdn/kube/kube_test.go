@@ -233,7 +233,7 @@ func TestNetworks(t *testing.T) {
 
 	// The API server itself rejects what the schema can check.
 	for spec, why := range map[string]string{
-		"{devices: [eth1], subnets: [{prefix: nowhere}]}":                               "is not a prefix",
+		"{devices: [eth1], subnets: [{cidr: nowhere}]}":                                 "is not in CIDR notation",
 		"{devices: [eth1], subnets: [{cidr: 10.0.0.0/8}], maxRate: fast}":               "spec.maxRate",
 		"{devices: [eth1], subnets: [{cidr: 10.0.0.0/8}], mode: bridge}":                "Unsupported value",
 		"{devices: [], subnets: [{cidr: 10.0.0.0/8}]}":                                  "spec.devices",

@@ -198,7 +198,7 @@ func (w *world) twoControllers(t *testing.T) {
 			t.Errorf("two Services have %s", vip)
 		}
 		must(t, w.processes[name].Signal(syscall.SIGCONT))
-		w.logged(t, name, "leading no more")
+		w.logged(t, name, "stopped leading")
 	}
 	w.kill(t, "one")
 	third := w.serving(t, "third", "s1")
