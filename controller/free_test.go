@@ -131,7 +131,7 @@ func diesBetween(t *testing.T, w *world) {
 	w.serve(t, "next", annotated(object.AnnotationAddresses, "10.1.1.7"))
 	w.want(t, "next", " False AddressConflict: it asks for 10.1.1.7, which default/first has")
 	w.change(t, "first", annotated(object.AnnotationAddresses, "10.1.1.8"))
-	one.wants(t, "a Service's status cannot be written")
+	one.wants(t, "failed to update the status of a Service")
 	w.serve(t, "third", annotated(object.AnnotationAddresses, "10.1.1.8"))
 	w.want(t, "third", " False AddressConflict: it asks for 10.1.1.8, which default/first has")
 	tries := way.refused.Load()

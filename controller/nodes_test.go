@@ -44,7 +44,7 @@ func nodesInPools(t *testing.T, w *world) {
 
 	// A node that is added later: the owner of its address keeps it, and is informed.
 	w.node(t, "n2", "10.1.1.2")
-	w.wantPool(t, "p", "4=3/0/3 6=1/0/1 True NodeAddresses: addresses are assigned, except addresses of nodes: 10.1.1.1 of node n1; 10.1.1.2 of node n2: add them")
+	w.wantPool(t, "p", "4=3/0/3 6=1/0/1 True NodeAddresses: addresses are assigned, except addresses of nodes: 10.1.1.1 of node n1; 10.1.1.2 of node n2; ")
 	w.want(t, "any", "10.1.1.2 True OutsidePools: it keeps 10.1.1.2, which is the address of node n2; it has 10.1.1.2")
 	stop()
 	_, stop = w.control(t) // the next leader reports the same

@@ -443,7 +443,7 @@ func TestKernelWithoutIPv6(t *testing.T) {
 	if err == nil || json.Unmarshal(out, &says) != nil {
 		t.Fatalf("it says %s, %v", out, err)
 	}
-	refusedWith(t, &says, ErrNode, "this kernel has IPv6 off")
+	refusedWith(t, &says, ErrNode, "IPv6 is disabled in this kernel")
 	r.nothingLeft()
 }
 

@@ -485,7 +485,7 @@ func offersSurviveAndHaveNumbers(t *testing.T, open Open) {
 		t.Fatal(err)
 	}
 	_, err := s.PutPeer(t.Context(), vdn.Peer{Domain: "here", URL: "https://x:1", NextHops: peer.NextHops})
-	refused(t, err, vdn.Invalid, "peer here, domain: it is this domain itself")
+	refused(t, err, vdn.Invalid, "peer here, domain: is this domain itself")
 	offer := []vdn.PeerView{{Peer: vdn.Peer{Domain: "busan"}, Connected: true, Networks: []vdn.SharedNetwork{
 		{Name: "c", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}},
 		{Name: "bad", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/25")}},
