@@ -32,7 +32,7 @@ func Add(args *skel.CmdArgs) (*current.Result, error) {
 	}
 	defer p.close()
 	if p.isAt(ownNamespace) {
-		return nil, fail(types.ErrInvalidNetNS, "CNI_NETNS %s: is the namespace of the node: pods need their own", c.netns)
+		return nil, fail(types.ErrInvalidNetNS, "CNI_NETNS %s: this is the node's own namespace: pods need their own", c.netns)
 	}
 	ctx, cancel := c.deadline()
 	defer cancel()

@@ -28,7 +28,7 @@ func (c *call) devices(host *netlink.Handle, n vdn.Network) (free []string, err 
 		if err == nil {
 			err = usable(host, n, l)
 		} else if absent(err) {
-			err = fmt.Errorf("device %s not found%s", name, c.givenTo(name))
+			err = fmt.Errorf("no device %s%s", name, c.givenTo(name))
 		}
 		if err != nil {
 			why = append(why, err.Error())
