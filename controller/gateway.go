@@ -217,7 +217,7 @@ func (t *term) judgeGateways(ctx context.Context) (done bool) {
 	for _, c := range v.Classes {
 		status := c.Status
 		status.Conditions = with(status.Conditions, metav1.Condition{
-			Type: "Accepted", Status: metav1.ConditionTrue, Reason: "Accepted", Message: "its Gateways are served by Fairlead", ObservedGeneration: c.Generation,
+			Type: "Accepted", Status: metav1.ConditionTrue, Reason: "Accepted", Message: "Fairlead serves Gateways of this class", ObservedGeneration: c.Generation,
 		})
 		done = t.writeStatus(ctx, t.api[gateway.V1], "gatewayclasses", &c.ObjectMeta, c.Status, status, map[string]any{"conditions": status.Conditions}) && done
 	}

@@ -79,15 +79,15 @@ func New(c Config) (*Controller, error) {
 	c.StatusInterval = cmp.Or(c.StatusInterval, DefaultStatusInterval)
 	c.Log = cmp.Or(c.Log, slog.Default())
 	if c.Client == nil {
-		return nil, errors.New("kube: Client is missing; give it the way to the API server")
+		return nil, errors.New("kube: Client is required")
 	}
 	if c.LeaseDuration < time.Second || c.LeaseDuration%time.Second != 0 {
-		return nil, fmt.Errorf("kube: LeaseDuration %s is not whole seconds, 1s at least", c.LeaseDuration)
+		return nil, fmt.Errorf("kube: LeaseDuration %s must be whole seconds, at least 1s", c.LeaseDuration)
 	}
 	if c.Identity == "" {
 		host, err := os.Hostname()
 		if err != nil {
-			return nil, fmt.Errorf("kube: Identity is not given, and the host has no name: %w", err)
+			return nil, fmt.Errorf("kube: Identity is required, because the host has no name: %w", err)
 		}
 		c.Identity = host + "-" + string(uuid.NewUUID())
 	}

@@ -44,7 +44,7 @@ func words(err error, verb, resource, namespace string) string {
 	case apierrors.IsForbidden(err):
 		return fmt.Sprintf("no right to %s %s: bind the ClusterRole fairlead-controller (deploy/manifests/rbac.yaml): %v", verb, resource, err)
 	case apierrors.IsNotFound(err) && namespace != "":
-		return fmt.Sprintf("namespace %s does not exist: make it, or name another: %v", namespace, err)
+		return fmt.Sprintf("namespace %s does not exist: create it, or use another: %v", namespace, err)
 	case apierrors.IsNotFound(err):
 		return fmt.Sprintf("the resource %s does not exist: kubectl apply -f deploy/crds: %v", resource, err)
 	}

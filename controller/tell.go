@@ -16,7 +16,7 @@ const component = "fairlead-controller"
 func (k *Controller) tell(about runtime.Object, warn bool, reason, action, message string) {
 	to, err := reference.GetReference(k.scheme, about)
 	if err != nil {
-		k.Log.Error("an Event has no object", "reason", reason, "error", err)
+		k.Log.Error("failed to create an Event: no object", "reason", reason, "error", err)
 		return
 	}
 	k.events.Record(kubeclient.Event{

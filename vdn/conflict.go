@@ -78,7 +78,7 @@ func Overbooked(networks []Network, nodes []Node) (words []string) {
 	for _, node := range nodes {
 		for _, u := range node.Uplinks {
 			if sum > u.Rate {
-				words = append(words, fmt.Sprintf("%s are guaranteed in all (%s), but uplink %s of node %s carries %s",
+				words = append(words, fmt.Sprintf("%s are guaranteed in total (%s), but uplink %s of node %s has a rate of %s",
 					sum, strings.Join(names, ", "), u.Device, node.Name, u.Rate))
 			}
 		}
@@ -146,16 +146,16 @@ type judge struct {
 func (j *judge) refusal(o offered) string {
 	c := &checker{object: "network " + o.name()}
 	if !label.MatchString(o.Name) {
-		c.add("name", "%q is no DNS label: %s", o.Name, labelWords)
+		c.add("name", "%q is not a DNS label: %s", o.Name, labelWords)
 	}
 	if j.names[o.name()] {
-		c.add("name", "it is told twice: %s must tell it once", o.Domain)
+		c.add("name", "is offered twice: %s must offer it once", o.Domain)
 	}
 	if len(o.Prefixes) == 0 {
-		c.add("prefixes", "there is none: %s must give it a subnet", o.Domain)
+		c.add("prefixes", "is empty: %s must add a subnet", o.Domain)
 	}
 	if len(o.Prefixes) > maxSubnets { // before comparing each with all others
-		c.add("prefixes", "there are %d: %s must make it networks of one IPv4 and one IPv6 subnet at most", len(o.Prefixes), o.Domain)
+		c.add("prefixes", "has %d entries: %s must split it into networks of at most one IPv4 and one IPv6 subnet", len(o.Prefixes), o.Domain)
 		return c.err().Error()
 	}
 	c.each("peerNetworks", o.PeerNetworks, label.MatchString, "is not a network of this domain: "+o.Domain+" must use its name without a domain")
@@ -165,11 +165,11 @@ func (j *judge) refusal(o offered) string {
 			continue
 		}
 		if p.Bits() == 0 {
-			c.add(at, "%s is everything: %s must share a smaller one", p, o.Domain)
+			c.add(at, "%s contains all addresses: %s must share a longer prefix", p, o.Domain)
 		} else if by := j.overlap(p); by != "" {
-			c.add(at, "%s overlaps %s: one of the two domains must choose another", p, by)
+			c.add(at, "%s overlaps %s: one of the two domains must use another", p, by)
 		} else if o.nextHop(p.Addr().Is4()) == (netip.Addr{}) {
-			c.add(at, "there is no way to %s: add an address of its family to nextHops of peer %s", p, o.Domain)
+			c.add(at, "%s has no next hop: add an address of its family to nextHops of peer %s", p, o.Domain)
 		}
 	}
 	if err := c.err(); err != nil {

@@ -17,7 +17,7 @@ func Decode(text []byte, into any) error {
 		return explain(err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows its end: send one JSON object")
+		return errors.New("unexpected data after the JSON object: send one object")
 	}
 	if bytes.Contains(text, []byte("null")) {
 		return noNulls(text)
@@ -41,7 +41,7 @@ func noNulls(text []byte) error {
 		case d != 0:
 			within = within[:len(within)-1]
 		case token == nil && len(within) > 0 && within[len(within)-1] == '[':
-			return fmt.Errorf("byte %d: null is nothing that a list can have: leave it out", dec.InputOffset())
+			return fmt.Errorf("byte %d: null is not allowed in a list: remove it", dec.InputOffset())
 		}
 	}
 }
@@ -53,15 +53,15 @@ func explain(err error) error {
 	unknown, isUnknown := strings.CutPrefix(err.Error(), "json: unknown field ")
 	switch {
 	case errors.As(err, &kind):
-		return fmt.Errorf("%s: a JSON %s cannot be there: see its schema in /v1/openapi.json", kind.Field, kind.Value)
+		return fmt.Errorf("%s: unexpected JSON %s: see its schema in /v1/openapi.json", kind.Field, kind.Value)
 	case errors.As(err, &syntax):
-		return fmt.Errorf("not valid JSON at byte %d: %w: send JSON", syntax.Offset, err)
+		return fmt.Errorf("invalid JSON at byte %d: %w", syntax.Offset, err)
 	case errors.Is(err, io.EOF):
-		return errors.New("it is empty: send a JSON object")
+		return errors.New("empty body: send a JSON object")
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return errors.New("it is JSON that ends too early: send all of it")
+		return errors.New("truncated JSON: send the whole object")
 	case isUnknown:
-		return fmt.Errorf("%s is not known: see /v1/openapi.json for what is", strings.Trim(unknown, `"`))
+		return fmt.Errorf("%s: unknown field: see /v1/openapi.json", strings.Trim(unknown, `"`))
 	}
 	return fmt.Errorf("%w: see its schema in /v1/openapi.json", err)
 }

@@ -36,7 +36,7 @@ func ChooseAddresses(n Network, pools []*Pool, r AttachmentRequest, owners Owner
 		got = append(got, netip.PrefixFrom(a, s.CIDR.Bits()))
 	}
 	if len(asked) > 0 {
-		return nil, conflict(object, "addresses", "%s is of a family that %s has no subnet of: ask for another", asked[0], n.Object())
+		return nil, conflict(object, "addresses", "%s has an address family that %s has no subnet of: request another", asked[0], n.Object())
 	}
 	return got, nil
 }
@@ -44,29 +44,29 @@ func ChooseAddresses(n Network, pools []*Pool, r AttachmentRequest, owners Owner
 func mayHave(object string, n Network, s Subnet, a netip.Addr, owner string, owners Owners) error {
 	const field = "addresses"
 	if by := owners.HasAddress(a); by != "" {
-		return conflict(object, field, "%s is taken by attachment %s: delete that, or ask for another", a, by)
+		return conflict(object, field, "%s is in use by attachment %s: delete it, or request another address", a, by)
 	}
 	if s.holds(a, owner) {
 		return nil
 	}
 	for _, r := range s.Reserved {
 		if r.Address == a {
-			return conflict(object, field, "%s is reserved for %s: ask for another", a, r.Owner)
+			return conflict(object, field, "%s is reserved for %s: request another address", a, r.Owner)
 		}
 	}
-	return conflict(object, field, "%s is not handed out by %s: ask for one of its ranges in %s", a, n.Object(), s.CIDR)
+	return conflict(object, field, "%s is not leased by %s: request an address of its ranges in %s", a, n.Object(), s.CIDR)
 }
 
 func noneLeft(object string, n Network, s Subnet, p *Pool, owner string, owners Owners) error {
 	for _, r := range s.Reserved {
 		if r.Owner == owner && owner != "" {
-			return conflict(object, "owner", "%s, which is reserved for %s, is taken by attachment %s: delete that first", r.Address, owner, owners.HasAddress(r.Address))
+			return conflict(object, "owner", "%s, reserved for %s, is in use by attachment %s: delete it first", r.Address, owner, owners.HasAddress(r.Address))
 		}
 	}
 	if p.Free() > 0 {
-		return conflict(object, "network", "the pool of %s in %s is empty but for what is reserved: delete attachments, or widen its ranges", n.Object(), s.CIDR)
+		return conflict(object, "network", "the pool of %s in %s has only reserved addresses left: delete attachments, or extend its ranges", n.Object(), s.CIDR)
 	}
-	return conflict(object, "network", "the pool of %s in %s is empty: delete attachments, or widen its ranges", n.Object(), s.CIDR)
+	return conflict(object, "network", "the pool of %s in %s is exhausted: delete attachments, or extend its ranges", n.Object(), s.CIDR)
 }
 
 // ChooseDevice chooses the node's device for a request: for HostDevice one that is free,
@@ -84,39 +84,39 @@ func ChooseDevice(n Network, r AttachmentRequest, owners Owners) (string, error)
 		if by == "" {
 			return d, nil
 		}
-		taken = append(taken, d+" is taken by attachment "+by)
+		taken = append(taken, d+" is in use by attachment "+by)
 	}
 	if n.Mode != HostDevice && len(r.Devices) == 0 {
 		return "", nil
 	}
-	why := "it has none of them"
+	why := "it has none of these devices"
 	if len(taken) > 0 {
 		why = strings.Join(taken, ", ")
 	}
-	return "", conflict("attachment "+r.ID(), "devices", "node %s has no device free of %s, which is on %s: %s; delete an attachment there, or give the node another device",
+	return "", conflict("attachment "+r.ID(), "devices", "node %s has no free device of %s, which uses %s: %s; delete an attachment there, or add a device to the node",
 		r.Node, n.Object(), strings.Join(n.Devices, ", "), why)
 }
 
 // Keeps returns an error if a changed network is incompatible with an existing attachment.
 func (n Network) Keeps(a Attachment, before Network) error {
 	if n.mode() != before.mode() {
-		return conflict(n.Object(), "mode", "%s changes it under attachment %s: delete that first", n.mode(), a.ID)
+		return conflict(n.Object(), "mode", "cannot change to %s while attachment %s exists: delete it first", n.mode(), a.ID)
 	}
 	for _, p := range a.Addresses {
 		i := slices.IndexFunc(n.Subnets, func(s Subnet) bool { return s.CIDR == p.Masked() })
 		if i < 0 {
-			return conflict(n.Object(), "subnets", "none is %s, of which attachment %s has %s: delete that first, or keep the subnet", p.Masked(), a.ID, p.Addr())
+			return conflict(n.Object(), "subnets", "%s is missing, in which attachment %s has %s: delete the attachment first, or keep the subnet", p.Masked(), a.ID, p.Addr())
 		}
 		s := n.Subnets[i]
 		switch {
 		case s.Gateway == p.Addr():
-			return conflict(n.Object(), index("subnets", i)+".gateway", "%s is taken by attachment %s: delete that first, or use another", p.Addr(), a.ID)
+			return conflict(n.Object(), index("subnets", i)+".gateway", "%s is in use by attachment %s: delete it first, or use another address", p.Addr(), a.ID)
 		case !s.mayStay(p.Addr()):
-			return conflict(n.Object(), index("subnets", i)+".ranges", "none holds %s, which attachment %s has: delete that first, or widen them", p.Addr(), a.ID)
+			return conflict(n.Object(), index("subnets", i)+".ranges", "%s, which attachment %s has, is in none of the ranges: delete the attachment first, or extend the ranges", p.Addr(), a.ID)
 		}
 	}
 	if n.mode() == HostDevice && a.Device != "" && !slices.Contains(n.Devices, a.Device) {
-		return conflict(n.Object(), "devices", "%s is not among them, which attachment %s has: delete that first, or keep the device", a.Device, a.ID)
+		return conflict(n.Object(), "devices", "%s, which attachment %s has, is not in the list: delete the attachment first, or keep the device", a.Device, a.ID)
 	}
 	return nil
 }
@@ -158,18 +158,18 @@ func (a Attachment) Continue(replaces []string) AttachmentRequest {
 // SameRequest returns an error if a request is not the one that created an attachment.
 func SameRequest(a Attachment, r AttachmentRequest) error {
 	object := "attachment " + a.ID
-	const mend = "delete it first, or name another interface"
+	const mend = "delete it first, or use another interface"
 	switch {
 	case a.Container != r.Container:
-		return conflict(object, "container", "it is of container %s, not of %s: %s", a.Container, r.Container, mend)
+		return conflict(object, "container", "belongs to container %s, not %s: %s", a.Container, r.Container, mend)
 	case a.Network != r.Network:
-		return conflict(object, "network", "it is in %s, not in %s: %s", a.Network, r.Network, mend)
+		return conflict(object, "network", "is in network %s, not %s: %s", a.Network, r.Network, mend)
 	case a.Node != r.Node:
-		return conflict(object, "node", "it is on %s, not on %s: %s", a.Node, r.Node, mend)
+		return conflict(object, "node", "is on node %s, not %s: %s", a.Node, r.Node, mend)
 	}
 	for _, asked := range r.Addresses {
 		if !a.Has(asked) {
-			return conflict(object, "addresses", "it has others than %s: %s", asked, mend)
+			return conflict(object, "addresses", "does not have address %s: %s", asked, mend)
 		}
 	}
 	return nil
@@ -180,13 +180,13 @@ func MayReplace(a Attachment, r AttachmentRequest) error {
 	object, field := "attachment "+r.ID(), "replaces"
 	switch {
 	case a.Network != r.Network, a.Node != r.Node, a.Interface != r.Interface:
-		return conflict(object, field, "%s is %s in network %s on node %s: name one in the same place", a.ID, a.Interface, a.Network, a.Node)
+		return conflict(object, field, "%s is interface %s in network %s on node %s: list attachments of the same interface, network and node", a.ID, a.Interface, a.Network, a.Node)
 	case a.OwnerUID != r.OwnerUID:
-		return conflict(object, field, "%s is another pod's: ask for addresses without it", a.ID)
+		return conflict(object, field, "%s belongs to another pod: remove it from the list", a.ID)
 	}
 	for _, asked := range r.Addresses {
 		if !a.Has(asked) {
-			return conflict(object, field, "%s has not the address %s: ask for its addresses, or without it", a.ID, asked)
+			return conflict(object, field, "%s does not have address %s: request its addresses, or remove it from the list", a.ID, asked)
 		}
 	}
 	return nil
@@ -195,7 +195,7 @@ func MayReplace(a Attachment, r AttachmentRequest) error {
 // MayBeUp returns an error if a node's report contradicts the lease.
 func MayBeUp(n Network, a Attachment, u UpReport) error {
 	if n.mode() == HostDevice && a.Device != u.Device {
-		return conflict("attachment "+a.ID, "device", "it was given %s, not %s: use that", a.Device, u.Device)
+		return conflict("attachment "+a.ID, "device", "the leased device is %s, not %s: use the leased device", a.Device, u.Device)
 	}
 	return nil
 }
@@ -207,5 +207,5 @@ func InUse(object string, attachments []string) error {
 	if more := len(attachments) - most; more > 0 {
 		names += " and " + strconv.Itoa(more) + " more"
 	}
-	return conflict(object, "", "it has attachments: delete %s first", names)
+	return conflict(object, "", "has attachments: delete %s first", names)
 }

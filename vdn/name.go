@@ -16,7 +16,7 @@ var (
 	macAddress  = regexp.MustCompile(`^[0-9a-f]{2}(:[0-9a-f]{2}){5}$`)
 )
 
-const labelWords = "want small letters, digits and -, up to 63, like science-1"
+const labelWords = "use up to 63 lowercase letters, digits and hyphens, such as science-1"
 
 // IsDomain reports whether s is a lowercase DNS name.
 func IsDomain(s string) bool {
@@ -38,7 +38,7 @@ func isDevice(s string) bool {
 		!strings.ContainsFunc(s, func(r rune) bool { return r == '/' || r == ':' || unicode.IsSpace(r) || !unicode.IsPrint(r) })
 }
 
-const deviceWords = "is no name of a device: up to 15 letters without / : and spaces, like eth1"
+const deviceWords = "is not a device name: use up to 15 characters without / : and spaces, such as eth1"
 
 // isPrintable reports whether a text is printable and at most 512 bytes long.
 func isPrintable(s string) bool {
@@ -49,13 +49,13 @@ func isPrintable(s string) bool {
 func (c *checker) address(field string, a netip.Addr) bool {
 	switch {
 	case !a.IsValid():
-		c.add(field, "an address is missing: write one like 10.1.0.1 or fd00:1::1")
+		c.add(field, "is required: use an address such as 10.1.0.1 or fd00:1::1")
 	case a.Is4In6():
-		c.add(field, "%s is an IPv4 address in IPv6's form: write %s", a, a.Unmap())
+		c.add(field, "%s is an IPv4-mapped IPv6 address: use %s", a, a.Unmap())
 	case a.Zone() != "":
-		c.add(field, "%s has a zone: write %s", a, a.WithZone(""))
+		c.add(field, "%s has a zone: use %s", a, a.WithZone(""))
 	case a.IsUnspecified() || a.IsMulticast() || a.IsLoopback():
-		c.add(field, "%s is no address of one host on a network: write another", a)
+		c.add(field, "%s is not a unicast host address: use another", a)
 	default:
 		return true
 	}
@@ -66,11 +66,11 @@ func (c *checker) address(field string, a netip.Addr) bool {
 func (c *checker) prefix(field string, p netip.Prefix) bool {
 	switch {
 	case !p.IsValid():
-		c.add(field, "a prefix is missing: write one like 10.1.0.0/24 or fd00:1::/64")
+		c.add(field, "is required: use a prefix such as 10.1.0.0/24 or fd00:1::/64")
 	case p.Addr().Is4In6():
-		c.add(field, "%s is an IPv4 prefix in IPv6's form: write it like 10.1.0.0/24", p)
+		c.add(field, "%s is an IPv4-mapped IPv6 prefix: use one such as 10.1.0.0/24", p)
 	case p != p.Masked():
-		c.add(field, "%s has bits of a host: write %s", p, p.Masked())
+		c.add(field, "%s has host bits set: use %s", p, p.Masked())
 	default:
 		return true
 	}
@@ -86,7 +86,7 @@ func (c *checker) each(field string, all []string, right func(string) bool, mend
 		case !right(s):
 			c.add(at, "%q %s", s, mend)
 		case seen[s]:
-			c.add(at, "%q is there twice: take one away", s)
+			c.add(at, "%q is duplicated: remove one", s)
 		}
 		seen[s] = true
 	}

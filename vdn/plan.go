@@ -46,7 +46,7 @@ func NumberSlices(known map[string]uint16, names []string, gone func(name string
 			left = goneNames(known, gone)
 		}
 		if len(left) == 0 {
-			return nil, nil, conflict("network "+name, "", "all %d numbers of slices are used: delete networks", MaxSlice)
+			return nil, nil, conflict("network "+name, "", "all %d slice IDs are in use: delete networks", MaxSlice)
 		}
 		given[name] = known[left[0]]
 		forgotten = append(forgotten, left[0])

@@ -80,22 +80,22 @@ func TestConflictsOfPeersAreNamed(t *testing.T) {
 		return strings.Join(lines, "\n")
 	}
 	wrong := []string{
-		"network busan/mine, prefixes[0]: 10.0.0.0/8 overlaps 10.1.0.0/24 of network a: one of the two domains must choose another",
-		"network busan/zero, prefixes[0]: 0.0.0.0/0 is everything: busan must share a smaller one",
-		"network busan/six, prefixes[0]: there is no way to fd00::/64: add an address of its family to nextHops of peer busan",
-		"network busan/host, prefixes[0]: 10.20.0.1/16 has bits of a host: write 10.20.0.0/16",
-		`network busan/C, name: "C" is no DNS label: ` + labelWords,
-		"network busan/e, name: it is told twice: busan must tell it once",
-		"network busan/none, prefixes: there is none: busan must give it a subnet",
+		"network busan/mine, prefixes[0]: 10.0.0.0/8 overlaps 10.1.0.0/24 of network a: one of the two domains must use another",
+		"network busan/zero, prefixes[0]: 0.0.0.0/0 contains all addresses: busan must share a longer prefix",
+		"network busan/six, prefixes[0]: fd00::/64 has no next hop: add an address of its family to nextHops of peer busan",
+		"network busan/host, prefixes[0]: 10.20.0.1/16 has host bits set: use 10.20.0.0/16",
+		`network busan/C, name: "C" is not a DNS label: ` + labelWords,
+		"network busan/e, name: is offered twice: busan must offer it once",
+		"network busan/none, prefixes: is empty: busan must add a subnet",
 		`network busan/f, peerNetworks[0]: "seoul/e" is not a network of this domain: busan must use its name without a domain`,
-		"network busan/many, prefixes: there are 3: busan must make it networks of one IPv4 and one IPv6 subnet at most",
+		"network busan/many, prefixes: has 3 entries: busan must split it into networks of at most one IPv4 and one IPv6 subnet",
 	}
-	fresh := strings.Join(append(append([]string{}, wrong...), "network seoul/first, prefixes[0]: 10.9.0.0/16 overlaps 10.9.1.0/24 of busan's network c: one of the two domains must choose another"), "\n")
+	fresh := strings.Join(append(append([]string{}, wrong...), "network seoul/first, prefixes[0]: 10.9.0.0/16 overlaps 10.9.1.0/24 of busan's network c: one of the two domains must use another"), "\n")
 	if d := cmp.Diff(fresh, refused(nil)); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
 	// What was accepted before stays accepted.
-	held := strings.Join(append([]string{"network busan/c, prefixes[0]: 10.9.1.0/24 overlaps 10.9.0.0/16 of seoul's network first: one of the two domains must choose another"}, wrong...), "\n")
+	held := strings.Join(append([]string{"network busan/c, prefixes[0]: 10.9.1.0/24 overlaps 10.9.0.0/16 of seoul's network first: one of the two domains must use another"}, wrong...), "\n")
 	if d := cmp.Diff(held, refused([]PeerView{peerOf("seoul", shared("first", "10.9.0.0/16"))})); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
@@ -126,7 +126,7 @@ func TestWhatDoesNotFitIsRefused(t *testing.T) {
 		{network("a", "10.1.0.0/25"), &s.Networks[0], ""},
 		{here, nil, "sharedWith: here is this domain itself"},
 		{guaranteed(200e6), nil, ""},
-		{guaranteed(201e6), nil, "network b, guaranteedRate: 501M are guaranteed in all (a 300M, b 201M), but uplink eth1 of node n1 carries 500M: lower guaranteedRate"},
+		{guaranteed(201e6), nil, "network b, guaranteedRate: 501M are guaranteed in total (a 300M, b 201M), but uplink eth1 of node n1 has a rate of 500M: lower guaranteedRate"},
 		{guaranteed(201e6), &Network{GuaranteedRate: 900e6}, ""}, // too much, but less than before
 	} {
 		got := ""
@@ -156,7 +156,7 @@ func TestSlicesKeepTheirNumbers(t *testing.T) {
 	if d := cmp.Diff(map[string]uint16{"x": 5, "y": 7}, given); d != "" || len(forgotten) != 2 || err != nil {
 		t.Errorf("%v, %v, -want +got:\n%s", forgotten, err, d)
 	}
-	if _, _, err = NumberSlices(known, []string{"x", "y", "z"}, gone); err == nil || !strings.Contains(err.Error(), "all 65534 numbers of slices are used") {
+	if _, _, err = NumberSlices(known, []string{"x", "y", "z"}, gone); err == nil || !strings.Contains(err.Error(), "all 65534 slice IDs are in use") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -90,5 +90,5 @@ func conflict(object, field, format string, args ...any) *Problem {
 
 // Missing returns a Problem for an object that does not exist.
 func Missing(object, mend string) *Problem {
-	return &Problem{Kind: NotFound, Object: object, Text: "not there: " + mend}
+	return &Problem{Kind: NotFound, Object: object, Text: "not found: " + mend}
 }

@@ -30,7 +30,7 @@ func ParseRate(s string) (Rate, error) {
 		}
 		return Rate(math.Round(f * u.bits)), nil
 	}
-	return 0, fmt.Errorf("rate %q: want bit/s like 400M, 1.5G or 9600", s)
+	return 0, fmt.Errorf("rate %q is invalid: use bit/s, such as 400M, 1.5G or 9600", s)
 }
 
 // String formats the rate for ParseRate with the largest unit that needs no rounding.

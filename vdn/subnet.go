@@ -87,7 +87,7 @@ func (s Subnet) holds(a netip.Addr, owner string) bool {
 
 func (c *checker) subnets(n Network) {
 	if len(n.Subnets) == 0 {
-		c.add("subnets", "there is none: name one of IPv4, one of IPv6 or both, so that hosts get addresses")
+		c.add("subnets", "is required: set an IPv4 subnet, an IPv6 subnet or both")
 	}
 	families := map[bool]netip.Prefix{}
 	for i, s := range n.Subnets {
@@ -97,16 +97,16 @@ func (c *checker) subnets(n Network) {
 		}
 		is4 := s.CIDR.Addr().Is4()
 		if other, twice := families[is4]; twice {
-			c.add(at+".cidr", "%s is the second of its family after %s: make it a network of its own", s.CIDR, other)
+			c.add(at+".cidr", "%s is the second subnet of its family, after %s: use another network for it", s.CIDR, other)
 		}
 		families[is4] = s.CIDR
 		if a := s.CIDR.Addr(); s.CIDR.Bits() == 0 || a.IsMulticast() || a.IsLoopback() || a.IsLinkLocalUnicast() {
-			c.add(at+".cidr", "%s has addresses that hosts cannot have: use one like 10.1.0.0/24 or fd00:1::/64", s.CIDR)
+			c.add(at+".cidr", "%s does not contain host addresses: use one such as 10.1.0.0/24 or fd00:1::/64", s.CIDR)
 		}
 		before := len(c.found)
 		c.subnet(at, s)
 		if len(c.found) == before && s.Size() == 0 {
-			c.add(at, "%s has no address to hand out: use a larger CIDR, or set ranges", s.CIDR)
+			c.add(at, "%s has no address to lease: use a larger CIDR, or set ranges", s.CIDR)
 		}
 	}
 }
@@ -119,7 +119,7 @@ func (c *checker) subnet(at string, s Subnet) {
 		c.within(at+".gateway", s, s.Gateway)
 	}
 	if len(s.Ranges) > maxRanges {
-		c.add(at+".ranges", "there are %d: %d is the most", len(s.Ranges), maxRanges)
+		c.add(at+".ranges", "has %d entries: use at most %d", len(s.Ranges), maxRanges)
 		return
 	}
 	for i, r := range s.Ranges {
@@ -129,16 +129,16 @@ func (c *checker) subnet(at string, s Subnet) {
 	for i, r := range s.Reserved {
 		field := index(at+".reserved", i)
 		if !isText(r.Owner) {
-			c.add(field+".owner", "there is none, or none to be read: write NAMESPACE/POD")
+			c.add(field+".owner", "is missing or not printable: use NAMESPACE/POD")
 		}
 		if !c.within(field+".address", s, r.Address) {
 			continue
 		}
 		if r.Address == s.Gateway {
-			c.add(field+".address", "%s is the gateway's: reserve another", r.Address)
+			c.add(field+".address", "%s is the gateway: reserve another address", r.Address)
 		}
 		if first, twice := owners[r.Address]; twice {
-			c.add(field+".address", "%s is reserved for %s already: reserve another", r.Address, first)
+			c.add(field+".address", "%s is already reserved for %s: reserve another address", r.Address, first)
 		}
 		owners[r.Address] = r.Owner
 	}
@@ -149,12 +149,12 @@ func (c *checker) rangeOf(at string, s Subnet, i int, r Range) {
 		return
 	}
 	if r.First.Compare(r.Last) > 0 {
-		c.add(at, "%s comes after %s: turn them round", r.First, r.Last)
+		c.add(at, "%s is after %s: swap them", r.First, r.Last)
 		return
 	}
 	for _, o := range s.Ranges[:i] {
 		if o.First.IsValid() && o.Last.IsValid() && r.First.Compare(o.Last) <= 0 && o.First.Compare(r.Last) <= 0 {
-			c.add(at, "%s to %s overlaps %s to %s: part them", r.First, r.Last, o.First, o.Last)
+			c.add(at, "%s to %s overlaps %s to %s: separate them", r.First, r.Last, o.First, o.Last)
 		}
 	}
 }
@@ -165,13 +165,13 @@ func (c *checker) within(field string, s Subnet, a netip.Addr) bool {
 	case !c.address(field, a):
 		return false
 	case !s.CIDR.Contains(a):
-		c.add(field, "%s is outside %s: use one of that", a, s.CIDR)
+		c.add(field, "%s is outside of %s: use an address in it", a, s.CIDR)
 		return false
 	case hasNetworkAddress(s.CIDR) && a == s.CIDR.Addr():
-		c.add(field, "%s is the address of %s itself: use one after it", a, s.CIDR)
+		c.add(field, "%s is the network address of %s: use a later address", a, s.CIDR)
 		return false
 	case a.Is4() && hasNetworkAddress(s.CIDR) && a == last(s.CIDR):
-		c.add(field, "%s is the broadcast address of %s: use one before it", a, s.CIDR)
+		c.add(field, "%s is the broadcast address of %s: use an earlier address", a, s.CIDR)
 		return false
 	}
 	return true

@@ -16,13 +16,13 @@ func (n Network) Object() string { return "network " + n.Name }
 func (n Network) Validate() error {
 	c := &checker{object: n.Object()}
 	if !label.MatchString(n.Name) {
-		c.add("name", "%q is no DNS label: %s", n.Name, labelWords)
+		c.add("name", "%q is not a DNS label: %s", n.Name, labelWords)
 	}
 	if n.Mode != "" && n.Mode != Macvlan && n.Mode != HostDevice {
-		c.add("mode", "%q is none: use macvlan or host-device", n.Mode)
+		c.add("mode", "%q is not a mode: use macvlan or host-device", n.Mode)
 	}
 	if len(n.Devices) == 0 {
-		c.add("devices", "there is none: name the nodes' devices that the network is on, like eth1")
+		c.add("devices", "is required: list the nodes' devices that carry the network, such as eth1")
 	}
 	c.each("devices", n.Devices, isDevice, deviceWords)
 	c.subnets(n)
@@ -68,7 +68,7 @@ func (c *checker) mtu(n Network) {
 		}
 	}
 	if n.MTU != 0 && (n.MTU < least || n.MTU > maxMTU) {
-		c.add("mtu", "%d is none that its addresses can have: use %d to %d, or 0 for the devices' own", n.MTU, least, maxMTU)
+		c.add("mtu", "%d is out of range: use %d to %d, or 0 for the MTU of the devices", n.MTU, least, maxMTU)
 	}
 }
 
@@ -108,10 +108,10 @@ func (c *checker) dns(d DNS) {
 		}
 	}
 	if d.Domain != "" && !isPrintable(d.Domain) {
-		c.add("dns.domain", "%q is no domain: write a DNS name", d.Domain)
+		c.add("dns.domain", "%q is not a domain: use a DNS name", d.Domain)
 	}
-	c.each("dns.search", d.Search, isText, "is no domain: write a DNS name")
-	c.each("dns.options", d.Options, isText, "is no option: write one like ndots:2")
+	c.each("dns.search", d.Search, isText, "is not a domain: use a DNS name")
+	c.each("dns.options", d.Options, isText, "is not an option: use one such as ndots:2")
 }
 
 func isText(s string) bool { return s != "" && isPrintable(s) }
@@ -123,13 +123,13 @@ func (p Peer) Object() string { return "peer " + p.Domain }
 func (p Peer) Validate() error {
 	c := &checker{object: p.Object()}
 	if !IsDomain(p.Domain) {
-		c.add("domain", "%q is no DNS name: write the one in its certificate, like busan.example", p.Domain)
+		c.add("domain", "%q is not a DNS name: use the name in its certificate, such as busan.example", p.Domain)
 	}
 	if u, err := url.Parse(p.URL); err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		c.add("url", "%q is not where a controller offers its networks: write one like https://vdn.busan.example:7474", p.URL)
+		c.add("url", "%q is not the URL of a controller: use one such as https://vdn.busan.example:7474", p.URL)
 	}
 	if len(p.NextHops) == 0 {
-		c.add("nextHops", "there is none: name its gateway's address")
+		c.add("nextHops", "is required: set the addresses of its gateways")
 	}
 	var seen []netip.Addr
 	for i, a := range p.NextHops {
@@ -139,7 +139,7 @@ func (p Peer) Validate() error {
 		}
 		for _, other := range seen {
 			if other.Is4() == a.Is4() {
-				c.add(at, "%s is the second of its family after %s: keep one", a, other)
+				c.add(at, "%s is the second address of its family, after %s: remove one", a, other)
 			}
 		}
 		seen = append(seen, a)
@@ -154,38 +154,38 @@ func (r AttachmentRequest) ID() string { return r.Container + "." + r.Interface 
 func (r AttachmentRequest) Validate() error {
 	c := &checker{object: "attachment " + r.ID()}
 	if !label.MatchString(r.Network) {
-		c.add("network", "%q is no DNS label: %s", r.Network, labelWords)
+		c.add("network", "%q is not a DNS label: %s", r.Network, labelWords)
 	}
 	c.node("node", r.Node)
 	if !containerID.MatchString(r.Container) {
-		c.add("container", "%q is no container's ID: want letters, digits and . _ -, beginning with a letter or digit", r.Container)
+		c.add("container", "%q is not a container ID: use letters, digits and . _ -, starting with a letter or digit", r.Container)
 	}
 	if !isDevice(r.Interface) {
 		c.add("interface", "%q %s", r.Interface, deviceWords)
 	}
 	if !isPrintable(r.Owner) {
-		c.add("owner", "it is too long or not to be read: write NAMESPACE/POD")
+		c.add("owner", "is too long or not printable: use NAMESPACE/POD")
 	}
 	if !isPrintable(r.OwnerUID) {
-		c.add("ownerUID", "it is too long or not to be read: write the pod's metadata.uid")
+		c.add("ownerUID", "is too long or not printable: use the metadata.uid of the pod")
 	}
 	for i, a := range r.Addresses {
 		at := index("addresses", i)
 		if c.address(at, a) && i > 0 && r.Addresses[i-1].Is4() == a.Is4() {
-			c.add(at, "%s is the second of its family: ask for one IPv4 and one IPv6 address at most", a)
+			c.add(at, "%s is the second address of its family: request at most one IPv4 and one IPv6 address", a)
 		}
 		if i > 1 {
-			c.add(at, "there are %d: ask for one IPv4 and one IPv6 address at most", len(r.Addresses))
+			c.add(at, "has %d addresses: request at most one IPv4 and one IPv6 address", len(r.Addresses))
 			break
 		}
 	}
 	c.each("devices", r.Devices, isDevice, deviceWords)
-	c.each("replaces", r.Replaces, isText, "is no attachment's ID: write CONTAINER.INTERFACE")
+	c.each("replaces", r.Replaces, isText, "is not the ID of an attachment: use CONTAINER.INTERFACE")
 	if len(r.Replaces) > maxReplaces {
-		c.add("replaces", "there are %d: name %d at most", len(r.Replaces), maxReplaces)
+		c.add("replaces", "has %d entries: list at most %d", len(r.Replaces), maxReplaces)
 	}
 	if len(r.Replaces) > 0 && r.OwnerUID == "" {
-		c.add("ownerUID", "it is missing: only the same pod may continue an attachment")
+		c.add("ownerUID", "is required: only the same pod may continue an attachment")
 	}
 	return c.err()
 }
@@ -196,7 +196,7 @@ const maxReplaces = 100
 
 func (c *checker) node(field, name string) {
 	if !nodeName.MatchString(name) {
-		c.add(field, "%q is no node's name: want letters, digits and . _ -, like node-1", name)
+		c.add(field, "%q is not a node name: use letters, digits and . _ -, such as node-1", name)
 	}
 }
 
@@ -207,10 +207,10 @@ func (u UpReport) Validate(id string) error {
 		c.add("device", "%q %s", u.Device, deviceWords)
 	}
 	if !macAddress.MatchString(strings.ToLower(u.MAC)) {
-		c.add("mac", "%q is no MAC address: write one like 02:00:00:00:00:01", u.MAC)
+		c.add("mac", "%q is not a MAC address: use one such as 02:00:00:00:00:01", u.MAC)
 	}
 	if !strings.HasPrefix(u.NetNS, "/") || !isPrintable(u.NetNS) {
-		c.add("netns", "%q is no path of a network namespace: write one like /run/netns/pod", u.NetNS)
+		c.add("netns", "%q is not the path of a network namespace: use one such as /run/netns/pod", u.NetNS)
 	}
 	return c.err()
 }
@@ -223,13 +223,13 @@ func (r NodeReport) Validate() error {
 	c := &checker{object: r.Object()}
 	c.node("name", r.Name)
 	if r.Means != "kernel" && r.Means != "openvswitch" {
-		c.add("means", "%q is none: use kernel or openvswitch", r.Means)
+		c.add("means", "%q is not an enforcer: use kernel or openvswitch", r.Means)
 	}
 	var devices []string
 	for i, u := range r.Uplinks {
 		devices = append(devices, u.Device)
 		if u.Rate == 0 {
-			c.add(index("uplinks", i)+".rate", "it is 0: write what %s carries, like 10G", u.Device)
+			c.add(index("uplinks", i)+".rate", "is 0: set the rate of %s, such as 10G", u.Device)
 		}
 	}
 	c.each("uplinks", devices, isDevice, deviceWords)

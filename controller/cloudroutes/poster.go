@@ -225,7 +225,7 @@ func (p *Poster) state() cloud.State {
 	case p.answer.Offer == sum(p.text):
 	case late:
 		s.State, s.Since = "waiting", p.since
-		s.LastError = "no controller answers what is offered since " + p.since.UTC().Format(time.RFC3339) + ": run fairlead controller with --cloud, and see its log"
+		s.LastError = "no controller has processed the offer since " + p.since.UTC().Format(time.RFC3339) + ": run fairlead controller with --cloud, and see its log"
 	default:
 		s = cloud.Waiting(s.Name, p.since)
 	}

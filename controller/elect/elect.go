@@ -53,7 +53,7 @@ type Candidate struct {
 
 // ErrNotLeading means that a process must not write: it does not hold the Lease, or could
 // not renew it for too long.
-var ErrNotLeading = errors.New("does not lead: the Lease is another's, or could not be renewed in time")
+var ErrNotLeading = errors.New("not the leader: another holder has the Lease, or it could not be renewed in time")
 
 // Run waits for the Lease, leads once, and returns when lead has returned and the Lease has
 // been released. It returns without leading if ctx ends first. The context of lead ends

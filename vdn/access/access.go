@@ -103,7 +103,7 @@ type Denied struct {
 }
 
 func (d *Denied) Error() string {
-	return fmt.Sprintf("request, Authorization: token %s (role %s) may not %s: that takes %s", d.Who.Name, d.Who.Role, d.Action, d.Takes)
+	return fmt.Sprintf("request, Authorization: token %s (role %s) may not %s: that requires %s", d.Who.Name, d.Who.Role, d.Action, d.Takes)
 }
 
 // May reports whether an identity may perform an action: nil, or a Denied error.

@@ -55,7 +55,7 @@ func TestMay(t *testing.T) {
 			if may := strings.ContainsRune(c.may, letter); may != (err == nil) {
 				t.Errorf("%s: %s: %v, want that it may: %v", i.Role, c.action, err, may)
 			}
-			if err != nil && (!strings.Contains(err.Error(), "token "+i.Name+" (role ") || !strings.Contains(err.Error(), "that takes role ")) {
+			if err != nil && (!strings.Contains(err.Error(), "token "+i.Name+" (role ") || !strings.Contains(err.Error(), "that requires role ")) {
 				t.Errorf("%v does not say who is missing what", err)
 			}
 		}
@@ -93,19 +93,19 @@ func TestParse(t *testing.T) {
 		return "tokens:\n- name: a\n  sha256: " + hex.EncodeToString(make([]byte, 32)) + "\n  " + rest + "\n"
 	}
 	for text, want := range map[string]string{
-		"": "the file is empty", "- a": "a.yaml:1: it has no list of tokens", "tokens: 3": "a.yaml:1: it has no list of tokens",
-		"tokens:\n- x":                                     "a.yaml:2: token , it has no fields",
-		row("role: boss"):                                  "a.yaml:2: token a, role: \"boss\" is none: use one of [admin tenant node reader]",
-		row("role: admin\n  networks: [a]"):                "networks: a tenant has some",
-		row("role: tenant"):                                "networks: a tenant has some",
-		row("role: tenant\n  networks: [\"*a\"]"):          "networks: \"*a\" is none",
-		row("role: node"):                                  "node: a node has one",
-		row("role: reader\n  node: n1"):                    "node: a node has one",
-		row("rol: admin"):                                  "rol: not known; did you mean \"role\"?",
-		"tokens:\n- name: a\n  role: admin\n  sha256: abc": "sha256: it is no SHA-256",
-		"tokens:\n- name: a b\n  role: admin\n  sha256: " + hex.EncodeToString(make([]byte, 32)):   "name: \"a b\" is none",
-		example + strings.TrimPrefix(strings.Replace(example, "ops", "ops2", 1), "tokens:\n"):      "a.yaml:9: token ops2, sha256: token ops has the same",
-		example + "- name: ops\n  role: reader\n  sha256: " + hex.EncodeToString(make([]byte, 32)): "a.yaml:9: token ops, name: ops is there twice",
+		"": "the file is empty", "- a": "a.yaml:1: list of tokens not found", "tokens: 3": "a.yaml:1: list of tokens not found",
+		"tokens:\n- x":                                     "a.yaml:2: token , has no fields",
+		row("role: boss"):                                  "a.yaml:2: token a, role: \"boss\" is not a role: use one of [admin tenant node reader]",
+		row("role: admin\n  networks: [a]"):                "networks: required for role tenant",
+		row("role: tenant"):                                "networks: required for role tenant",
+		row("role: tenant\n  networks: [\"*a\"]"):          "networks: \"*a\" is not a name",
+		row("role: node"):                                  "node: required for role node",
+		row("role: reader\n  node: n1"):                    "node: required for role node",
+		row("rol: admin"):                                  "rol: unknown field; did you mean \"role\"?",
+		"tokens:\n- name: a\n  role: admin\n  sha256: abc": "sha256: want a SHA-256 hash",
+		"tokens:\n- name: a b\n  role: admin\n  sha256: " + hex.EncodeToString(make([]byte, 32)):   "name: \"a b\" is not a name",
+		example + strings.TrimPrefix(strings.Replace(example, "ops", "ops2", 1), "tokens:\n"):      "a.yaml:9: token ops2, sha256: also used by token ops",
+		example + "- name: ops\n  role: reader\n  sha256: " + hex.EncodeToString(make([]byte, 32)): "a.yaml:9: token ops, name: ops is duplicated",
 	} {
 		if _, err := Parse("a.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)

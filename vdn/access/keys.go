@@ -70,17 +70,17 @@ func (e Entry) identity() (Identity, error) {
 	i := Identity{Name: e.Name, Role: e.Role, Networks: e.Networks, Node: e.Node}
 	switch {
 	case e.Name == "" || strings.ContainsFunc(e.Name, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return i, fmt.Errorf("name: %q is none: write one word, like node-1", e.Name)
+		return i, fmt.Errorf("name: %q is not a name: use one word, such as node-1", e.Name)
 	case !slices.Contains(Roles, e.Role):
-		return i, fmt.Errorf("role: %q is none: use one of %v", e.Role, Roles)
+		return i, fmt.Errorf("role: %q is not a role: use one of %v", e.Role, Roles)
 	case (e.Role == Tenant) != (len(e.Networks) > 0):
-		return i, errors.New("networks: a tenant has some, others none: write names, or beginnings like lab-*")
+		return i, errors.New("networks: required for role tenant, and not allowed for others: use names or prefixes such as lab-*")
 	case (e.Role == Node) != (e.Node != ""):
-		return i, errors.New("node: a node has one, others none: write its name, or \"*\" for any")
+		return i, errors.New("node: required for role node, and not allowed for others: use a node name, or \"*\" for any node")
 	}
 	for _, n := range e.Networks {
 		if n == "" || strings.Contains(strings.TrimSuffix(n, "*"), "*") {
-			return i, fmt.Errorf("networks: %q is none: write a name, or the beginning of names like lab-*", n)
+			return i, fmt.Errorf("networks: %q is not a name: use a name, or a prefix such as lab-*", n)
 		}
 	}
 	return i, nil
@@ -96,13 +96,13 @@ func Parse(name string, text []byte) (Tokens, error) {
 	for _, doc := range docs {
 		rows, line := rowsOf(doc)
 		if rows == nil {
-			faults = append(faults, fmt.Errorf("%s:%d: it has no list of tokens: write one below \"tokens:\"", name, line))
+			faults = append(faults, fmt.Errorf("%s:%d: list of tokens not found: add it below \"tokens:\"", name, line))
 			continue
 		}
 		for _, row := range rows.Content {
 			e, hash, err := entry(row)
 			if err == nil && names[e.Name] {
-				err = fmt.Errorf("name: %s is there twice: names tell tokens apart in the audit log", e.Name)
+				err = fmt.Errorf("name: %s is duplicated: names distinguish tokens in the audit log", e.Name)
 			}
 			i, identityErr := e.identity()
 			if err = cmp.Or(err, identityErr); err != nil {
@@ -110,7 +110,7 @@ func Parse(name string, text []byte) (Tokens, error) {
 				continue
 			}
 			if other, twice := tokens[hash]; twice {
-				faults = append(faults, fmt.Errorf("%s:%d: token %s, sha256: token %s has the same: make one of its own", name, row.Line, e.Name, other.Name))
+				faults = append(faults, fmt.Errorf("%s:%d: token %s, sha256: also used by token %s: create another token", name, row.Line, e.Name, other.Name))
 				continue
 			}
 			names[e.Name], tokens[hash] = true, i
@@ -133,11 +133,11 @@ func rowsOf(doc *yaml.Node) (rows *yaml.Node, line int) {
 // entry reads one row and rejects unknown fields by name.
 func entry(row *yaml.Node) (e Entry, hash sum, err error) {
 	if row.Kind != yaml.MappingNode {
-		return e, hash, fmt.Errorf("it has no fields: write %s", strings.Join(fields, ", "))
+		return e, hash, fmt.Errorf("has no fields: set %s", strings.Join(fields, ", "))
 	}
 	for k := 0; k < len(row.Content); k += 2 {
 		if field := row.Content[k].Value; !slices.Contains(fields, field) {
-			return e, hash, fmt.Errorf("%s: not known%s", field, suggest.DidYouMean(field, fields))
+			return e, hash, fmt.Errorf("%s: unknown field%s", field, suggest.DidYouMean(field, fields))
 		}
 	}
 	if err := row.Decode(&e); err != nil {
@@ -145,7 +145,7 @@ func entry(row *yaml.Node) (e Entry, hash sum, err error) {
 	}
 	b, err := hex.DecodeString(e.SHA256)
 	if err != nil || len(b) != len(hash) {
-		return e, hash, fmt.Errorf("sha256: it is no SHA-256 in hexadecimal digits: make a token by fairlead vdn token")
+		return e, hash, fmt.Errorf("sha256: want a SHA-256 hash in hexadecimal digits: create a token with fairlead vdn token")
 	}
 	return e, sum(b), nil
 }
@@ -192,7 +192,7 @@ func (f *File) Find(token string) (Identity, bool) {
 	defer f.mu.Unlock()
 	if info, err := os.Stat(f.path); err == nil && !info.ModTime().Equal(f.stamp) {
 		if err := f.read(); err != nil {
-			f.log.Error("vdn: the file of tokens has changed and is refused; what it said before counts", "error", err)
+			f.log.Error("vdn: invalid access file, keeping the previous tokens", "error", err)
 			f.stamp = info.ModTime() // log the error only once
 		}
 	}

@@ -109,7 +109,7 @@ func (l *Log) Write(r Record) {
 		l.written += int64(n)
 	}
 	if err != nil && !l.failing {
-		l.log.Error("the audit log cannot be written", "error", err)
+		l.log.Error("failed to write the audit log", "error", err)
 	}
 	l.failing = err != nil
 }

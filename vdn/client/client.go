@@ -117,13 +117,13 @@ func parse(where string) (base, socket string, err error) {
 	switch {
 	case err != nil || u.RawQuery != "" || u.Fragment != "":
 	case u.User != nil: // its credentials would appear in errors and logs
-		return "", "", fmt.Errorf("controller, url: %s has a user, whom no controller asks for: use a token file", u.Redacted())
+		return "", "", fmt.Errorf("controller, url: %s has user information, which controllers do not support: use a token file", u.Redacted())
 	case u.Scheme == "unix" && u.Host == "" && strings.HasPrefix(u.Path, "/"):
 		return "http://controller", u.Path, nil
 	case (u.Scheme == "http" || u.Scheme == "https") && u.Host != "":
 		return strings.TrimSuffix(where, "/"), "", nil
 	}
-	return "", "", fmt.Errorf("controller, url: %q is none: write one like %s, https://vdn.example:7473 or unix:///run/fairlead/vdn/api.sock", shown(where), DefaultURL)
+	return "", "", fmt.Errorf("controller, url: %q is not a URL: use one such as %s, https://vdn.example:7473 or unix:///run/fairlead/vdn/api.sock", shown(where), DefaultURL)
 }
 
 // shown returns a URL without parts that may contain a password or token: the query and the
@@ -144,7 +144,7 @@ func ReadToken(file string) (string, error) {
 	}
 	token := strings.TrimSpace(string(b))
 	if token == "" || strings.ContainsAny(token, "\r\n \t") {
-		return "", fmt.Errorf("token file %s: it must hold one word: write the controller's token there", file)
+		return "", fmt.Errorf("token file %s: want one word: write the controller's token there", file)
 	}
 	return token, nil
 }
@@ -152,11 +152,11 @@ func ReadToken(file string) (string, error) {
 func trust(file string) (*tls.Config, error) {
 	pem, err := limit.ReadFile(file, limit.Secret)
 	if err != nil {
-		return nil, fmt.Errorf("CA file: %w: write the certificate there that the controller's is signed by", err)
+		return nil, fmt.Errorf("CA file: %w: write the certificate of the controller's CA there", err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("CA file %s: no certificate in it: write PEM there", file)
+		return nil, fmt.Errorf("CA file %s: no certificate found: write it there in PEM format", file)
 	}
 	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
 }
@@ -252,7 +252,7 @@ func (c *Client) askOne(ctx context.Context, t *target, r request, within time.D
 	text, err := limit.ReadAll(resp.Body, "its answer", c.most)
 	var long *limit.TooLong
 	if errors.As(err, &long) {
-		return 0, fmt.Errorf("controller %s: %w: see to the URL", t.where, err)
+		return 0, fmt.Errorf("controller %s: %w: check the URL", t.where, err)
 	} else if err != nil {
 		return 0, t.unreachable(err)
 	}
@@ -260,7 +260,7 @@ func (c *Client) askOne(ctx context.Context, t *target, r request, within time.D
 		return resp.StatusCode, nil
 	}
 	if err := json.Unmarshal(text, out); err != nil {
-		return 0, fmt.Errorf("controller %s: what answers there is none: %w: see to the URL", t.where, err)
+		return 0, fmt.Errorf("controller %s: invalid response: %w: check the URL", t.where, err)
 	}
 	return resp.StatusCode, nil
 }
@@ -282,7 +282,7 @@ func (t *target) refusal(status int, text []byte) error {
 	if json.Unmarshal(text, &f) != nil || f.Error == "" {
 		f.Error = fmt.Sprintf("controller %s: it answers %d %s", t.where, status, http.StatusText(status))
 	} else if status >= http.StatusInternalServerError {
-		f.Error = fmt.Sprintf("the VDN controller at %s cannot answer: %s", t.where, f.Error)
+		f.Error = fmt.Sprintf("the VDN controller at %s is unavailable: %s", t.where, f.Error)
 	}
 	return &Error{Status: status, Message: f.Error}
 }

@@ -53,7 +53,7 @@ func TestTheNextIsAsked(t *testing.T) {
 		}
 	}
 	states := c.Controllers()
-	for i, want := range []string{"cannot reach the VDN controller at " + gone, "context deadline exceeded", "cannot answer: as configured", ""} {
+	for i, want := range []string{"cannot reach the VDN controller at " + gone, "context deadline exceeded", "is unavailable: as configured", ""} {
 		if s := states[i]; !s.Asked || s.Reachable != (want == "") || !strings.Contains(s.Error, want) {
 			t.Errorf("controller %d: %+v, want %q", i, s, want)
 		}
@@ -63,7 +63,7 @@ func TestTheNextIsAsked(t *testing.T) {
 	}
 	end()
 	err = c.Detach(t.Context(), "x")
-	if !IsUnavailable(err) || !strings.Contains(err.Error(), gone+": ") || !strings.Contains(err.Error(), cannot+" cannot answer: as configured") {
+	if !IsUnavailable(err) || !strings.Contains(err.Error(), gone+": ") || !strings.Contains(err.Error(), cannot+" is unavailable: as configured") {
 		t.Errorf("nobody answers: %v", err)
 	}
 	refuses, asked, _ := controllerThat(t, http.StatusForbidden)

@@ -24,7 +24,7 @@ func Add(args *skel.CmdArgs) (*current.Result, error) {
 		return nil, err
 	}
 	if c.Previous != nil {
-		return nil, invalid("prevResult: fairlead-cni makes the interface that others change: put it first in the chain")
+		return nil, invalid("prevResult: fairlead-cni creates the interface: put it first in the chain")
 	}
 	p, err := openPod(c.netns)
 	if err != nil {
@@ -32,7 +32,7 @@ func Add(args *skel.CmdArgs) (*current.Result, error) {
 	}
 	defer p.close()
 	if p.isAt(ownNamespace) {
-		return nil, fail(types.ErrInvalidNetNS, "CNI_NETNS %s: that is the node's own namespace: a pod must have one of its own", c.netns)
+		return nil, fail(types.ErrInvalidNetNS, "CNI_NETNS %s: this is the node's own namespace: pods need their own", c.netns)
 	}
 	ctx, cancel := c.deadline()
 	defer cancel()
@@ -63,7 +63,7 @@ func (c *call) afresh(p *pod) error {
 }
 
 func (c *call) twice() error {
-	return fail(ErrTaken, "CNI_CONTAINERID, CNI_IFNAME: attachment %s is made already: DEL comes before another ADD", c.id())
+	return fail(ErrTaken, "CNI_CONTAINERID, CNI_IFNAME: attachment %s exists already: call DEL before another ADD", c.id())
 }
 
 // whole records that an ADD completed.
@@ -84,7 +84,7 @@ func (c *call) noteOr(none note) note {
 // undo removes everything that a failed ADD made, and returns why the ADD failed.
 func (c *call) undo(p *pod, why error) error {
 	if err := c.takeAway(c.noteOr(note{ID: c.id()}), p); err != nil {
-		return fail(types.ErrInternal, "%v; and then, undoing it: %v: DEL tries again", why, err) // the note remains for DEL
+		return fail(types.ErrInternal, "%v; rollback failed: %v: DEL retries it", why, err) // the note remains for DEL
 	}
 	c.forget()
 	if err := p.stillThere(); err != nil {
@@ -182,7 +182,7 @@ func (c *call) request(ctx context.Context, devices []string) (vdn.Lease, error)
 		return vdn.Lease{}, c.refused(err)
 	}
 	if len(lease.Attachment.Addresses) == 0 {
-		return vdn.Lease{}, fail(types.ErrInternal, "network %s: its controller gave a lease without an address: give the network a subnet", c.Network)
+		return vdn.Lease{}, fail(types.ErrInternal, "network %s: the lease has no address: add a subnet to the network", c.Network)
 	}
 	n := c.note()
 	n.Lease = &lease
@@ -244,12 +244,12 @@ func adjusted(p *pod, l netlink.Link, mtu int, mac net.HardwareAddr) (netlink.Li
 	name := l.Attrs().Name
 	if mtu > 0 {
 		if err := p.links.LinkSetMTU(l, mtu); err != nil {
-			return nil, fail(ErrNode, "interface %s: MTU %d: %v: the NIC cannot do that: lower the network's mtu", name, mtu, err)
+			return nil, fail(ErrNode, "interface %s: MTU %d: %v: not supported by the NIC: lower the mtu of the network", name, mtu, err)
 		}
 	}
 	if mac != nil {
 		if err := p.links.LinkSetHardwareAddr(l, mac); err != nil {
-			return nil, fail(ErrNode, "interface %s: MAC %s: %v: the NIC cannot do that", name, mac, err)
+			return nil, fail(ErrNode, "interface %s: MAC %s: %v: not supported by the NIC", name, mac, err)
 		}
 	}
 	now, err := p.links.LinkByIndex(l.Attrs().Index)

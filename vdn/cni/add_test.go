@@ -89,7 +89,7 @@ func TestGuaranteedHostDevice(t *testing.T) {
 	whole.GuaranteedRate = 20_000_000_000 // a veth device reports 10G
 	must(t, r.vdn.PutNetwork(t.Context(), whole))
 	_, err = Add(args(r.conf("whole"), "one", ns.Path()))
-	refusedWith(t, err, ErrNode, "device upper0 shares the wire of eth1", "device nic1 carries 10G, and the network's guarantee is 20G", "device nic2 carries")
+	refusedWith(t, err, ErrNode, "device upper0 shares the wire of eth1", "device nic1 carries 10G, but guaranteedRate of the network is 20G", "device nic2 carries")
 	r.nothingLeft()
 	whole.GuaranteedRate = 10_000_000_000
 	must(t, r.vdn.PutNetwork(t.Context(), whole))
@@ -150,7 +150,7 @@ func TestAPodIsReplaced(t *testing.T) {
 	_, err := Add(old)
 	must(t, err)
 	_, err = Add(fresh)
-	refusedWith(t, err, types.ErrTryAgainLater, "10.9.0.77, which is reserved for lab/telescope, is taken by attachment old.")
+	refusedWith(t, err, types.ErrTryAgainLater, "10.9.0.77, reserved for lab/telescope, is in use by attachment old.")
 	r.stop()
 	must(t, Del(old)) // reported to the controller later
 	r.start()
@@ -196,7 +196,7 @@ func TestAddAgain(t *testing.T) {
 		must(t, err)
 		before := linkOf(t, ns, "net1").Attrs().Index
 		_, err = Add(a)
-		refusedWith(t, err, ErrTaken, "attachment one.net1 is made already", "DEL")
+		refusedWith(t, err, ErrTaken, "attachment one.net1 exists already", "DEL")
 		if now := linkOf(t, ns, "net1").Attrs().Index; now != before {
 			t.Errorf("%s: its device is another", network)
 		}
@@ -298,7 +298,7 @@ func TestCheckSees(t *testing.T) {
 		spoil func(l netlink.Link) error
 		says  string
 	}{
-		"renamed": {func(l netlink.Link) error { return p.links.LinkSetName(l, "eth7") }, "net1 is gone"},
+		"renamed": {func(l netlink.Link) error { return p.links.LinkSetName(l, "eth7") }, "net1 not found"},
 		"down":    {func(l netlink.Link) error { return p.links.LinkSetDown(l) }, "net1 is down"},
 		"MTU":     {func(l netlink.Link) error { return p.links.LinkSetMTU(l, 1300) }, "MTU 1300, want 1400"},
 		"MAC":     {func(l netlink.Link) error { return p.links.LinkSetHardwareAddr(l, net.HardwareAddr{2, 1, 1, 1, 1, 1}) }, "MAC 02:01"},
@@ -306,7 +306,7 @@ func TestCheckSees(t *testing.T) {
 			all, err := p.links.AddrList(l, unix.AF_INET)
 			must(t, err)
 			return p.links.AddrDel(l, &all[0])
-		}, "has not the address 10.9.0."},
+		}, "does not have address 10.9.0."},
 		"route": {func(l netlink.Link) error {
 			_, to, _ := net.ParseCIDR("10.7.0.0/16")
 			return p.links.RouteDel(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: to})

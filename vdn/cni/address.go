@@ -110,7 +110,7 @@ func sysctls(name, network string, r *current.Result) error {
 	}
 	if _, wants := first(r.IPs, func(ip *current.IPConfig) bool { return ip.Address.IP.To4() == nil }); wants {
 		if sysctl.Read(v6+"disable_ipv6") == "" {
-			return fail(ErrNode, "network %s has IPv6 addresses, and this kernel has IPv6 off (ipv6.disable=1): turn it on, or take the subnet out", network)
+			return fail(ErrNode, "network %s has IPv6 addresses, but IPv6 is disabled in this kernel (ipv6.disable=1): enable it, or remove the subnet", network)
 		}
 		settings = append(settings,
 			sysctl.Setting{Path: "ipv6/conf/lo/disable_ipv6", Value: "0", Why: "the network has IPv6 addresses"},
@@ -141,9 +141,9 @@ func addRoute(p *pod, l netlink.Link, r *types.Route) error {
 	err := p.links.RouteAdd(route)
 	switch ones, _ := r.Dst.Mask.Size(); {
 	case errors.Is(err, unix.EEXIST) && ones == 0:
-		return fail(ErrTaken, "route %s via %s: the pod has a default route already: write \"defaultRoute\": false where this network is not its main one", r.Dst.String(), r.GW)
+		return fail(ErrTaken, "route %s via %s: the pod already has a default route: set \"defaultRoute\": false for secondary networks", r.Dst.String(), r.GW)
 	case errors.Is(err, unix.EEXIST):
-		return fail(ErrTaken, "route %s via %s: another interface of the pod has a route there already: is the pod on this network twice?", r.Dst.String(), r.GW)
+		return fail(ErrTaken, "route %s via %s: another interface of the pod already has this route: is the pod attached to this network twice?", r.Dst.String(), r.GW)
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH):
 		return fail(types.ErrInvalidNetworkConfig, "route %s via %s: %v: the next hop must be in one of the network's subnets", r.Dst.String(), r.GW, err)
 	case err != nil:

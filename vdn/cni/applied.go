@@ -75,7 +75,7 @@ func (c *call) daemonAnswers() error {
 }
 
 func (c *call) deaf(err error) error {
-	return fmt.Errorf("network %s: the node's daemon at %s: %w: start it (fairlead vdn agent), or remove the socket of one that is no more", c.Network, node.Socket, err)
+	return fmt.Errorf("network %s: the node's daemon at %s: %w: start it (fairlead vdn agent), or remove its socket if it was uninstalled", c.Network, node.Socket, err)
 }
 
 // ask reports whether the plan is applied: 200 means yes, 304 not yet.

@@ -26,7 +26,7 @@ func Check(args *skel.CmdArgs) error {
 		return err
 	}
 	if c.Previous == nil {
-		return invalid("prevResult is missing: CHECK needs what ADD gave")
+		return invalid("prevResult is required: pass the result of ADD")
 	}
 	p, err := openPod(c.netns)
 	if err != nil {
@@ -51,7 +51,7 @@ func changed(format string, args ...any) error { return fail(ErrChanged, format,
 func (c *call) checkInterface(p *pod) (netlink.Link, error) {
 	at := c.told()
 	if at < 0 {
-		return nil, changed("prevResult has no interface %s in a sandbox: is it of this attachment?", c.iface)
+		return nil, changed("prevResult has no interface %s in a sandbox: pass the result of this attachment", c.iface)
 	}
 	want := c.Previous.Interfaces[at]
 	if want.Sandbox != c.netns {
@@ -59,7 +59,7 @@ func (c *call) checkInterface(p *pod) (netlink.Link, error) {
 	}
 	l, err := p.links.LinkByName(c.iface)
 	if absent(err) {
-		return nil, changed("interface %s is gone: the pod deleted or renamed it, or its NIC was taken out", c.iface)
+		return nil, changed("interface %s not found: the pod deleted or renamed it, or its NIC was removed", c.iface)
 	}
 	if err != nil {
 		return nil, err
@@ -94,10 +94,10 @@ func (c *call) checkKernel(p *pod, l netlink.Link) error {
 		}
 		a, there := first(have, func(a netlink.Addr) bool { return a.IPNet.String() == ip.Address.String() })
 		if !there {
-			return changed("interface %s has not the address %s", l.Attrs().Name, ip.Address.String())
+			return changed("interface %s does not have address %s", l.Attrs().Name, ip.Address.String())
 		}
 		if a.Flags&unix.IFA_F_DADFAILED != 0 {
-			return changed("interface %s: another host has the address %s, too", l.Attrs().Name, ip.Address.IP)
+			return changed("interface %s: another host also uses address %s", l.Attrs().Name, ip.Address.IP)
 		}
 	}
 	routes, err := netlist.Whole(func() ([]netlink.Route, error) {
@@ -108,7 +108,7 @@ func (c *call) checkKernel(p *pod, l netlink.Link) error {
 	}
 	for _, r := range c.Previous.Routes {
 		if _, there := first(routes, func(have netlink.Route) bool { return same(have, r) }); !there {
-			return changed("route %s is gone", r.String())
+			return changed("route %s not found", r.String())
 		}
 	}
 	return nil
@@ -128,14 +128,14 @@ func (c *call) sameLease(ctx context.Context) error {
 	case client.IsUnavailable(err):
 		return nil
 	case client.IsStatus(err, http.StatusNotFound):
-		return changed("network %s: the controller has no lease %s: delete the pod, and another gets one", c.Network, c.id())
+		return changed("network %s: the controller has no lease %s: delete the pod", c.Network, c.id())
 	case err != nil:
 		return c.refused(err)
 	}
 	mine := prefixes(c.Previous)
 	for _, p := range a.Addresses {
 		if !slices.Contains(mine, p) {
-			return changed("network %s: the lease %s has %s, which the pod has not", c.Network, a.ID, p)
+			return changed("network %s: the pod does not have address %[3]s of lease %[2]s", c.Network, a.ID, p)
 		}
 	}
 	return nil

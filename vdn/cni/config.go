@@ -90,7 +90,7 @@ func Parse(text []byte) (Config, error) {
 		return Config{}, err
 	}
 	if t := w.IPAM.Type; t != "" && t != "fairlead-ipam" {
-		return Config{}, invalid("ipam.type %q: the network's controller gives the addresses: leave ipam out", t)
+		return Config{}, invalid("ipam.type %q: the controller assigns the addresses: remove ipam", t)
 	}
 	return w.config(w.Settings, w.Timeout, w.DefaultRoute)
 }
@@ -102,7 +102,7 @@ func ParseIPAM(text []byte) (Config, error) {
 		return Config{}, err
 	}
 	if w.IPAM.Type == "" {
-		return Config{}, invalid("ipam.type is missing: write \"ipam\": {\"type\": \"fairlead-ipam\"}")
+		return Config{}, invalid("ipam.type is required: set \"ipam\": {\"type\": \"fairlead-ipam\"}")
 	}
 	return w.config(w.IPAM.Settings, w.IPAM.Timeout, w.IPAM.DefaultRoute)
 }
@@ -110,7 +110,7 @@ func ParseIPAM(text []byte) (Config, error) {
 func decode(text []byte) (*written, error) {
 	w := &written{}
 	if err := json.Unmarshal(text, w); err != nil {
-		return nil, fail(types.ErrDecodingFailure, "configuration: %v: is it one JSON object?", err)
+		return nil, fail(types.ErrDecodingFailure, "configuration: %v: want one JSON object", err)
 	}
 	if w.RawPrevResult == nil {
 		return w, nil
@@ -146,17 +146,17 @@ func (c *Config) check(timeout string) error {
 	if timeout != "" {
 		d, err := time.ParseDuration(timeout)
 		if err != nil || d <= 0 || d > maxTimeout {
-			return invalid("timeout %q: want more than 0s and up to %v, like 5s", timeout, maxTimeout)
+			return invalid("timeout %q: want more than 0s and at most %v, such as 5s", timeout, maxTimeout)
 		}
 		c.Timeout = d
 	}
 	for field, path := range map[string]string{"dataDir": c.DataDir, "tokenFile": c.TokenFile, "caFile": c.CAFile} {
 		if path != "" && !filepath.IsAbs(path) {
-			return invalid("%s %q: want a path from the root on, since runtimes start plugins anywhere", field, path)
+			return invalid("%s %q: want an absolute path", field, path)
 		}
 	}
 	if c.Network == "" {
-		return invalid("network is missing: name one of the controller's (fairlead vdn get networks)")
+		return invalid("network is required: use a network of the controller (fairlead vdn get networks)")
 	}
 	return nil
 }
@@ -169,7 +169,7 @@ func (c *Config) named() error {
 		c.Node = nodeName()
 	}
 	if c.Node == "" {
-		return invalid("node is missing, and this host has no name: write \"node\"")
+		return invalid("node is required, because this host has no name")
 	}
 	return nil
 }
@@ -179,7 +179,7 @@ func (w Wishes) read() (addresses []netip.Addr, mac net.HardwareAddr, err error)
 	for _, s := range w.IPs {
 		a, err := parseAddress(s)
 		if err != nil {
-			return nil, nil, invalid("runtimeConfig.ips %q: want an address like 10.1.0.5 or 10.1.0.5/24", s)
+			return nil, nil, invalid("runtimeConfig.ips %q: want an address such as 10.1.0.5 or 10.1.0.5/24", s)
 		}
 		addresses = append(addresses, a)
 	}
@@ -187,7 +187,7 @@ func (w Wishes) read() (addresses []netip.Addr, mac net.HardwareAddr, err error)
 		return addresses, nil, nil
 	}
 	if mac, err = parseMAC(w.MAC); err != nil {
-		return nil, nil, invalid("runtimeConfig.mac %q: want one host's Ethernet address like 02:00:00:00:00:05", w.MAC)
+		return nil, nil, invalid("runtimeConfig.mac %q: want a unicast MAC address such as 02:00:00:00:00:05", w.MAC)
 	}
 	return addresses, mac, nil
 }
@@ -204,7 +204,7 @@ func parseAddress(s string) (netip.Addr, error) {
 func parseMAC(s string) (net.HardwareAddr, error) {
 	mac, err := net.ParseMAC(s)
 	if err == nil && (len(mac) != 6 || mac[0]&1 != 0 || bytes.Equal(mac, make([]byte, 6))) {
-		err = &net.AddrError{Err: "no host's Ethernet address", Addr: s}
+		err = &net.AddrError{Err: "not a unicast MAC address", Addr: s}
 	}
 	return mac, err
 }
@@ -235,13 +235,13 @@ func parseArgs(s string) (podArgs, error) {
 	for _, ip := range strings.FieldsFunc(values["IP"], func(r rune) bool { return r == ',' }) { // Multus separates several by commas
 		a, err := parseAddress(ip)
 		if err != nil {
-			return podArgs{}, fail(types.ErrInvalidEnvironmentVariables, "CNI_ARGS: IP=%s: want an address like 10.1.0.5, or one of each family: 10.1.0.5,fd00::5", values["IP"])
+			return podArgs{}, fail(types.ErrInvalidEnvironmentVariables, "CNI_ARGS: IP=%s: want an address such as 10.1.0.5, or one of each family: 10.1.0.5,fd00::5", values["IP"])
 		}
 		p.addresses = append(p.addresses, a)
 	}
 	if mac := values["MAC"]; mac != "" {
 		if p.mac, err = parseMAC(mac); err != nil {
-			return podArgs{}, fail(types.ErrInvalidEnvironmentVariables, "CNI_ARGS: MAC=%s: want one host's Ethernet address like 02:00:00:00:00:05", mac)
+			return podArgs{}, fail(types.ErrInvalidEnvironmentVariables, "CNI_ARGS: MAC=%s: want a unicast MAC address such as 02:00:00:00:00:05", mac)
 		}
 	}
 	return p, nil

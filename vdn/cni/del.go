@@ -38,7 +38,7 @@ func (c *call) release() error {
 	debt := c.noteOr(c.note())
 	err := c.pay(ctx, debt)
 	if err != nil {
-		c.say("the lease is owed: %v", c.refused(err))
+		c.say("releasing the lease is pending: %v", c.refused(err))
 		debt.NIC = nil
 		if err := c.notes.write(owed, debt); err != nil {
 			return err

@@ -28,7 +28,7 @@ func (c *call) devices(host *netlink.Handle, n vdn.Network) (free []string, err 
 		if err == nil {
 			err = usable(host, n, l)
 		} else if absent(err) {
-			err = fmt.Errorf("there is no device %s%s", name, c.givenTo(name))
+			err = fmt.Errorf("no device %s%s", name, c.givenTo(name))
 		}
 		if err != nil {
 			why = append(why, err.Error())
@@ -65,7 +65,7 @@ func usable(host *netlink.Handle, n vdn.Network, l netlink.Link) error {
 	case a.Flags&net.FlagUp == 0:
 		return fmt.Errorf("device %s is down: ip link set %s up", a.Name, a.Name)
 	case n.MTU > a.MTU:
-		return fmt.Errorf("device %s has MTU %d, and the network wants %d: raise the one, or lower the other", a.Name, a.MTU, n.MTU)
+		return fmt.Errorf("device %s has MTU %d, but the network requires %d: raise the MTU of the device, or lower that of the network", a.Name, a.MTU, n.MTU)
 	}
 	return nil
 }
@@ -74,10 +74,10 @@ func usable(host *netlink.Handle, n vdn.Network, l netlink.Link) error {
 func notInUse(host *netlink.Handle, l netlink.Link) error {
 	a := l.Attrs()
 	if id, _ := marked(l); id != "" {
-		return fmt.Errorf("device %s was not given back by attachment %s: delete that", a.Name, id)
+		return fmt.Errorf("device %s was not returned by attachment %s: delete the attachment", a.Name, id)
 	}
 	if a.MasterIndex != 0 {
-		return fmt.Errorf("device %s is part of another (bridge, bond): take it out", a.Name)
+		return fmt.Errorf("device %s is part of another device (bridge, bond): remove it there", a.Name)
 	}
 	addresses, err := netlist.Whole(func() ([]netlink.Addr, error) { return host.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {
@@ -85,7 +85,7 @@ func notInUse(host *netlink.Handle, l netlink.Link) error {
 	}
 	for _, address := range addresses {
 		if address.Scope == unix.RT_SCOPE_UNIVERSE {
-			return fmt.Errorf("device %s has the node's address %s: take it off", a.Name, address.IP)
+			return fmt.Errorf("device %s has address %s of the node: remove the address", a.Name, address.IP)
 		}
 	}
 	return nil
@@ -136,7 +136,7 @@ func (c *call) takeAway(n note, p *pod) error {
 	if n.NIC != nil {
 		found, err := n.NIC.giveBack(n.ID, p)
 		if err == nil && !found {
-			c.say("device %s is nowhere: it was taken out, or died with the pod's namespace", n.NIC.Name)
+			c.say("device %s not found: it was removed, or deleted with the namespace of the pod", n.NIC.Name)
 		}
 		return err
 	}
@@ -188,7 +188,7 @@ func (c *call) free(p *pod) error {
 	if err != nil {
 		return err
 	}
-	return fail(ErrTaken, "CNI_IFNAME: the pod has an interface %s (%s) already, which is not this plugin's: use another name, or put fairlead-cni first in the chain", c.iface, l.Type())
+	return fail(ErrTaken, "CNI_IFNAME: the pod has an interface %s (%s) already, created by another plugin: use another name, or put fairlead-cni first in the chain", c.iface, l.Type())
 }
 
 // gone converts the absence of a namespace to an error of the specification.

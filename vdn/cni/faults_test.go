@@ -33,15 +33,15 @@ func TestNoesHaveNames(t *testing.T) {
 		code    uint
 		says    []string
 	}{
-		"network unknown": {network: "nosuch", code: types.ErrInvalidNetworkConfig, says: []string{"network nosuch", "not there"}},
-		"pool empty": {network: "tiny", code: types.ErrTryAgainLater, says: []string{"pool", "10.9.2.0/24", "empty"}, before: func(*netns.NS) func() error {
+		"network unknown": {network: "nosuch", code: types.ErrInvalidNetworkConfig, says: []string{"network nosuch", "not found"}},
+		"pool empty": {network: "tiny", code: types.ErrTryAgainLater, says: []string{"pool", "10.9.2.0/24", "exhausted"}, before: func(*netns.NS) func() error {
 			return r.held("tiny")
 		}},
 		"address taken": {network: "science", more: []string{`"runtimeConfig":{"ips":["10.9.0.77"]}`}, code: types.ErrTryAgainLater, says: []string{"reserved for lab/telescope"}},
-		"NIC taken elsewhere": {network: "whole", code: types.ErrTryAgainLater, says: []string{"nic1 is taken by attachment other.net1"}, before: func(*netns.NS) func() error {
+		"NIC taken elsewhere": {network: "whole", code: types.ErrTryAgainLater, says: []string{"nic1 is in use by attachment other.net1"}, before: func(*netns.NS) func() error {
 			return r.held("whole")
 		}},
-		"NICs in use": {network: "whole", code: ErrNode, says: []string{"nic1 is part of another", "nic2 has the node's address 192.0.2.1"}, before: nicsInUse(t)},
+		"NICs in use": {network: "whole", code: ErrNode, says: []string{"nic1 is part of another", "nic2 has address 192.0.2.1 of the node"}, before: nicsInUse(t)},
 		"no device": {network: "science", code: ErrNode, says: []string{"no device eth0", "no device eth1"}, before: func(*netns.NS) func() error {
 			return renamed(t, "eth1", "eth1x")
 		}},
@@ -49,7 +49,7 @@ func TestNoesHaveNames(t *testing.T) {
 			must(t, netlink.LinkSetDown(link(t, "eth1")))
 			return func() error { return netlink.LinkSetUp(link(t, "eth1")) }
 		}},
-		"MTU": {network: "science", code: ErrNode, says: []string{"eth1 has MTU 1300", "wants 1400"}, before: func(*netns.NS) func() error {
+		"MTU": {network: "science", code: ErrNode, says: []string{"eth1 has MTU 1300", "requires 1400"}, before: func(*netns.NS) func() error {
 			must(t, netlink.LinkSetMTU(link(t, "eth1"), 1300))
 			return func() error { return netlink.LinkSetMTU(link(t, "eth1"), 1600) }
 		}},
@@ -57,7 +57,7 @@ func TestNoesHaveNames(t *testing.T) {
 			testkit.Do(t, pod, func() error { return bridge("net1") })
 			return func() error { return pod.Do(func() error { return netlink.LinkDel(link(t, "net1")) }) }
 		}},
-		"NIC cannot do the MTU": {network: "huge", code: ErrNode, says: []string{"MTU 9000", "lower the network's mtu"}, before: func(*netns.NS) func() error {
+		"NIC cannot do the MTU": {network: "huge", code: ErrNode, says: []string{"MTU 9000", "lower the mtu of the network"}, before: func(*netns.NS) func() error {
 			return r.huge()
 		}},
 	} {
@@ -96,7 +96,7 @@ func TestAddressOfAStranger(t *testing.T) {
 			if err == nil {
 				return errors.New("ADD succeeds")
 			}
-			refusedWith(t, err, ErrTaken, "address "+netip.MustParsePrefix(address).Addr().String()+" is used by", "no host of the controller's")
+			refusedWith(t, err, ErrTaken, "address "+netip.MustParsePrefix(address).Addr().String()+" is used by", "unknown host")
 			return nil
 		})
 		must(t, leave())
@@ -278,7 +278,7 @@ func TestDeviceDeletedDuringADD(t *testing.T) {
 		}
 	})
 	if result, err := Add(a); err == nil { // only CHECK notices it
-		refusedWith(t, Check(args(with(t, r.conf("science"), result), "one", pod.Path())), ErrChanged, "net1 is gone")
+		refusedWith(t, Check(args(with(t, r.conf("science"), result), "one", pod.Path())), ErrChanged, "net1 not found")
 	}
 	r.onRequest(nil)
 	must(t, Del(a))
@@ -316,7 +316,7 @@ func TestNICThatVanishes(t *testing.T) {
 			must(t, err)
 			r.unplug("nic1")
 			r.unplug("nic2")
-			refusedWith(t, Check(args(with(t, r.conf("whole"), result), "one", pod.Path())), ErrChanged, "NIC was taken out")
+			refusedWith(t, Check(args(with(t, r.conf("whole"), result), "one", pod.Path())), ErrChanged, "NIC was removed")
 			if by == "DEL" {
 				must(t, Del(a))
 			} else {
@@ -443,7 +443,7 @@ func TestKernelWithoutIPv6(t *testing.T) {
 	if err == nil || json.Unmarshal(out, &says) != nil {
 		t.Fatalf("it says %s, %v", out, err)
 	}
-	refusedWith(t, &says, ErrNode, "this kernel has IPv6 off")
+	refusedWith(t, &says, ErrNode, "IPv6 is disabled in this kernel")
 	r.nothingLeft()
 }
 
@@ -464,7 +464,7 @@ func TestBadInput(t *testing.T) {
 		{`{"name":"a","tokenFile":"token"}`, "", types.ErrInvalidNetworkConfig, "tokenFile"},
 		{`{"name":"a","tokenFile":"/nosuch"}`, "", types.ErrInvalidNetworkConfig, "/nosuch"},
 		{`{"name":"a","ipam":{"type":"host-local"}}`, "", types.ErrInvalidNetworkConfig, "ipam.type"},
-		{`{}`, "", types.ErrInvalidNetworkConfig, "network is missing"},
+		{`{}`, "", types.ErrInvalidNetworkConfig, "network is required"},
 		{`{"name":"a","runtimeConfig":{"ips":["ten"]}}`, "", types.ErrInvalidNetworkConfig, "runtimeConfig.ips"},
 		{`{"name":"a","runtimeConfig":{"mac":"ff:ff:ff:ff:ff:ff"}}`, "", types.ErrInvalidNetworkConfig, "runtimeConfig.mac"},
 		{`{"name":"a","cniVersion":"1.1.0","prevResult":{"cniVersion":"7"}}`, "", types.ErrDecodingFailure, "prevResult"},

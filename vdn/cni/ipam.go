@@ -104,7 +104,7 @@ func CheckAddresses(args *skel.CmdArgs) error {
 		return err
 	}
 	if c.Previous == nil {
-		return invalid("prevResult is missing: CHECK needs what ADD gave")
+		return invalid("prevResult is required: pass the result of ADD")
 	}
 	ctx, cancel := c.brief()
 	defer cancel()

@@ -67,7 +67,7 @@ func (c *call) inherit(host *netlink.Handle, why error) (vdn.Lease, error) {
 	if err := c.notes.write(attached, n); err != nil {
 		return vdn.Lease{}, err
 	}
-	c.say("no controller answers (%v): it goes on with the lease of %s", why, debt.ID)
+	c.say("no controller answers (%v): continuing with the lease of %s", why, debt.ID)
 	return lease, c.notes.remove(owed, debt.ID) // while a note names it, the owed lease is not released
 }
 
@@ -133,7 +133,7 @@ func (c *call) handOver(ctx context.Context) (answers bool) {
 			return false
 		}
 		if err != nil {
-			c.say("the controller does not take that %s goes on with its lease: delete its pod: %v", a.ID, err)
+			c.say("the controller rejects that %s continues its lease: delete its pod: %v", a.ID, err)
 			continue
 		}
 		n.Replaces = nil

@@ -65,7 +65,7 @@ func (c *call) take(host *netlink.Handle, l netlink.Link, p *pod) (netlink.Link,
 		return nil, fmt.Errorf("device %s: alias: %w", name, err)
 	}
 	if err := move(l.Attrs().Index, p.ns.Fd(), c.iface); err != nil {
-		return nil, fmt.Errorf("device %s into the pod as %s: %w: is there another of that name?", name, c.iface, err)
+		return nil, fmt.Errorf("device %s into the pod as %s: %w: does another device have that name?", name, c.iface, err)
 	}
 	inside, err := p.links.LinkByName(c.iface)
 	if err != nil {
@@ -172,7 +172,7 @@ func (n *nic) bringHome(id string, p *pod) error {
 	}
 	err = p.run(func() error { return move(l.Attrs().Index, home.Fd(), n.Name) })
 	if errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("%w: another device of the node has that name now: rename it", err)
+		return fmt.Errorf("%w: another device of the node has that name: rename it", err)
 	}
 	return err
 }

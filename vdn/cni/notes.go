@@ -70,7 +70,7 @@ func (n notes) write(state string, one note) error {
 }
 
 func unwritable(id string, err error) error {
-	return fail(types.ErrIOFailure, "note of attachment %s: %v: is dataDir on a disk that can be written?", id, err)
+	return fail(types.ErrIOFailure, "note of attachment %s: %v: check that dataDir is writable", id, err)
 }
 
 // read returns nil if there is no valid note.

@@ -22,7 +22,7 @@ type pod struct {
 }
 
 // errGone means that the namespace does not exist any more.
-var errGone = errors.New("no network namespace there")
+var errGone = errors.New("network namespace not found")
 
 // openPod returns errGone, wrapped, if the path does not exist or is no longer a namespace.
 func openPod(path string) (*pod, error) {
@@ -69,7 +69,7 @@ func (p *pod) isAt(path string) bool {
 }
 
 func vanished(path string) error {
-	return fail(types.ErrUnknownContainer, "netns %s: the container's network namespace is gone: its pod was deleted meanwhile, and nothing is left to do", path)
+	return fail(types.ErrUnknownContainer, "netns %s: the container's network namespace is gone: the pod was deleted, nothing to do", path)
 }
 
 // mark begins the alias of an attachment's device: "fairlead ID", followed by its name on
@@ -96,7 +96,7 @@ func absent(err error) bool {
 func handle() (*netlink.Handle, error) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
-		return nil, fmt.Errorf("netlink: %w: do you have CAP_NET_ADMIN?", err)
+		return nil, fmt.Errorf("netlink: %w: CAP_NET_ADMIN is required", err)
 	}
 	return h, nil
 }

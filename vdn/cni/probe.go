@@ -94,7 +94,7 @@ func (c *call) probe(p *pod, l netlink.Link, r *current.Result) (probed bool, er
 	for _, a := range addresses(r) {
 		all.Go(func() error {
 			if by, used := s.answered(a, deadline); used {
-				return fail(ErrTaken, "network %s: address %s is used by %s, which is no host of the controller's: take it off there, or out of the network's ranges", c.Network, a, by)
+				return fail(ErrTaken, "network %s: address %s is used by unknown host %s: remove it there, or exclude it from the ranges of the network", c.Network, a, by)
 			}
 			return nil
 		})

@@ -87,7 +87,7 @@ func TestWhatIsLeftIsSaid(t *testing.T) {
 	})
 	a := args(r.conf("whole"), "one", pod.Path())
 	_, err = Add(a)
-	refusedWith(t, err, types.ErrInternal, "is gone", "another device of the node has that name now")
+	refusedWith(t, err, types.ErrInternal, "is gone", "another device of the node has that name")
 	r.onRequest(nil)
 	if n := (notes{r.dataDir}).all(attached); len(n) != 1 {
 		t.Errorf("notes are %+v", n)
@@ -104,7 +104,7 @@ func TestAddressesAgain(t *testing.T) {
 	pod := testkit.NetNS(t)
 	c.must("add", "lab", pod)
 	leases := r.leases()
-	if _, err := c.run("add", "lab", pod); err == nil || !strings.Contains(err.Error(), "is made already") {
+	if _, err := c.run("add", "lab", pod); err == nil || !strings.Contains(err.Error(), "exists already") {
 		t.Errorf("ADD again: %v", err)
 	}
 	if now := r.leases(); !slices.Equal(now, leases) || len(now) != 1 {
@@ -210,7 +210,7 @@ func TestGCGoesOn(t *testing.T) {
 	must(t, err)
 	must(t, bridge(a.Device)) // occupies the name that the NIC needs
 	err = GC(args(r.conf("whole"), "", ""))
-	if err == nil || !strings.Contains(err.Error(), "another device of the node has that name now") {
+	if err == nil || !strings.Contains(err.Error(), "another device of the node has that name") {
 		t.Errorf("GC says %v", err)
 	}
 	if ids := r.leases(); !slices.Equal(ids, []string{"one.net1"}) {

@@ -73,7 +73,7 @@ func (c *call) present(n vdn.Network) error {
 		}
 	}
 	if !slices.ContainsFunc(n.Devices, func(d string) bool { return there[d] }) {
-		return fail(types.ErrLimitedConnectivity, "network %s: node %s has none of its devices (%q): plug one in, or correct the network's devices", n.Name, c.Node, n.Devices)
+		return fail(types.ErrLimitedConnectivity, "network %s: node %s has none of its devices (%q): add one, or correct the devices of the network", n.Name, c.Node, n.Devices)
 	}
 	if n.Mode == vdn.HostDevice {
 		return nil

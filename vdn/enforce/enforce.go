@@ -50,7 +50,7 @@ type Means struct {
 }
 
 // ErrUnable is wrapped in Apply's error for what an Enforcer does not support.
-var ErrUnable = errors.New("cannot be enforced by these means")
+var ErrUnable = errors.New("not supported by this enforcer")
 
 // Unable names everything in a plan that the Enforcer does not support.
 func (m Means) Unable(p vdn.Plan) error {
@@ -63,7 +63,7 @@ func (m Means) Unable(p vdn.Plan) error {
 	if what == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: %w (%s caps, but does not guarantee): take the guarantee off, or use means kernel",
+	return fmt.Errorf("%s: %w (%s does not support guarantees): remove guaranteedRate, or use --enforcer kernel",
 		strings.Join(what, "; "), ErrUnable, m.Name)
 }
 

@@ -67,7 +67,7 @@ func (f *Federation) tell(ctx context.Context, v *vdn.PeerView, err error) {
 		f.o.Log.Info("peer answers", "domain", v.Domain, "networks", len(v.Networks))
 	}
 	if err := f.domain.SetOffers(ctx, []vdn.PeerView{*v}); err != nil {
-		f.o.Log.Error("what a peer says is not kept", "domain", v.Domain, "error", err)
+		f.o.Log.Error("failed to store the offer of a peer", "domain", v.Domain, "error", err)
 	}
 }
 
@@ -141,7 +141,7 @@ func (a *asker) read(resp *http.Response) (*vdn.Offer, error) {
 	}
 	switch {
 	case o.Domain != a.peer.Domain:
-		return nil, fmt.Errorf("peer %s says that it is %q: is its url another domain's?", a.peer.Domain, o.Domain)
+		return nil, fmt.Errorf("peer %s identifies itself as %q: check its url", a.peer.Domain, o.Domain)
 	case len(o.Networks) > mostNetworks:
 		return nil, fmt.Errorf("peer %s shares %d networks: at most %d are taken", a.peer.Domain, len(o.Networks), mostNetworks)
 	}
@@ -156,7 +156,7 @@ func inWords(p vdn.Peer, err error) error {
 		err = u.Err
 	}
 	if strings.Contains(err.Error(), "remote error: tls:") {
-		return fmt.Errorf("peer %s does not take our certificate (%w): is its authority among those that the peer was given?", p.Domain, err)
+		return fmt.Errorf("peer %s rejects our certificate (%w): add its CA at the peer", p.Domain, err)
 	}
 	return fmt.Errorf("peer %s at %s: %w", p.Domain, p.URL, err)
 }

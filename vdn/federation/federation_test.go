@@ -152,7 +152,7 @@ func TestExchange(t *testing.T) {
 	busan.shares(t, "daejeon", "genome", "10.1.0.0/24")
 	busan.shares(t, "seoul", "climate", "10.2.0.0/24")
 	daejeon.knows(t, "busan", busan.url)
-	if v := daejeon.sees(t, "busan", says("no peer has that domain here")); len(v.Networks) != 0 {
+	if v := daejeon.sees(t, "busan", says("no peer with that domain is configured")); len(v.Networks) != 0 {
 		t.Errorf("told though no peer: %+v", v)
 	}
 	busan.knows(t, "daejeon", daejeon.url)
@@ -262,9 +262,9 @@ func TestBadCertificates(t *testing.T) {
 		as   string // the name by which daejeon knows busan
 		want string
 	}{
-		"ours is of an authority that the peer does not know": {Keys{stranger.Cert, stranger.Key, ca.Crt("ca")}, "busan", "peer busan does not take our certificate"},
+		"ours is of an authority that the peer does not know": {Keys{stranger.Cert, stranger.Key, ca.Crt("ca")}, "busan", "peer busan rejects our certificate"},
 		"theirs is of an authority that we do not know":       {Keys{ca.Crt("busan"), ca.Key("busan"), other.Crt("ca")}, "busan", "unknown authority"},
-		"ours is over":            {certificate(t, ca, "over", late), "busan", "peer busan does not take our certificate"},
+		"ours is over":            {certificate(t, ca, "over", late), "busan", "peer busan rejects our certificate"},
 		"theirs has another name": {certificate(t, ca, "daejeon"), "seoul", "not seoul"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -24,7 +24,7 @@ func FuzzOffer(f *testing.F) {
 	f.Add(200, []byte(`{"domain":"busan","networks":[{},{}]}`))
 	f.Add(200, []byte(`{"domain":"seoul"}`))
 	f.Add(304, []byte{})
-	f.Add(403, []byte("certificate for x: no peer has that domain here"))
+	f.Add(403, []byte("certificate for x: no peer with that domain is configured"))
 	peer := vdn.Peer{Domain: "busan", URL: "https://busan:7474"}
 	own := []vdn.Network{{Name: "science", Subnets: []vdn.Subnet{{CIDR: netip.MustParsePrefix("10.1.0.0/24")}}}}
 	f.Fuzz(func(t *testing.T, status int, body []byte) {

@@ -30,11 +30,11 @@ func (k Keys) load() (*pair, error) {
 	}
 	pem, err := limit.ReadFile(k.CA, limit.Secret)
 	if err != nil {
-		return nil, fmt.Errorf("federation: authorities of peers: %w", err)
+		return nil, fmt.Errorf("federation: CA of peers: %w", err)
 	}
 	ca := x509.NewCertPool()
 	if !ca.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("federation: authorities of peers: %s has no certificate in PEM", k.CA)
+		return nil, fmt.Errorf("federation: CA of peers: %s contains no PEM certificate", k.CA)
 	}
 	return &pair{cert, ca}, nil
 }

@@ -71,7 +71,7 @@ func (f *Federation) offer(w http.ResponseWriter, r *http.Request) {
 // caller returns the peer that the client certificate identifies.
 func (f *Federation) caller(r *http.Request) (string, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
-		return "", fmt.Errorf("a certificate is needed")
+		return "", fmt.Errorf("client certificate required")
 	}
 	names := r.TLS.PeerCertificates[0].DNSNames
 	for _, p := range f.domain.Peers() {
@@ -79,7 +79,7 @@ func (f *Federation) caller(r *http.Request) (string, error) {
 			return p.Domain, nil
 		}
 	}
-	return "", fmt.Errorf("certificate for %s: no peer has that domain here", strings.Join(names, ", "))
+	return "", fmt.Errorf("certificate for %s: no peer with that domain is configured", strings.Join(names, ", "))
 }
 
 // encode encodes an offer, with an entity tag.

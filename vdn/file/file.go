@@ -81,7 +81,7 @@ func Read(name string, text []byte) ([]Item, error) {
 		r.document(doc)
 	}
 	if len(r.items) == 0 && len(r.faults) == 0 {
-		r.refuse(1, "there are neither networks nor peers in it: list them as networks: or peers:")
+		r.refuse(1, "no networks and no peers found: list them under networks: or peers:")
 	}
 	if err := errors.Join(r.faults...); err != nil {
 		return nil, err
@@ -122,14 +122,14 @@ func (r *reader) document(doc *yaml.Node) {
 // each processes a list of objects and rejects duplicates by their name field.
 func (r *reader) each(n *yaml.Node, list, by string, do func(*yaml.Node)) {
 	if n.Kind != yaml.SequenceNode {
-		r.refuse(n.Line, "file, %s: want a list, got %s: write each with a - before it", list, yamltree.Got(n))
+		r.refuse(n.Line, "file, %s: want a list, got %s: start each item with -", list, yamltree.Got(n))
 		return
 	}
 	first := map[string]int{}
 	for _, e := range n.Content {
 		name := nameOf(e, by)
 		if line, twice := first[name]; twice && name != "" {
-			r.refuse(e.Line, "%s %s: it is there already, in line %d: take one away", strings.TrimSuffix(list, "s"), name, line)
+			r.refuse(e.Line, "%s %s: is already defined in line %d: remove one", strings.TrimSuffix(list, "s"), name, line)
 			continue
 		}
 		first[name] = e.Line
@@ -175,9 +175,9 @@ func (r *reader) fields(n *yaml.Node, known map[string]func(*yaml.Node)) {
 		names := slices.Sorted(maps.Keys(known))
 		switch {
 		case !ok || key.Kind != yaml.ScalarNode:
-			r.refuse(key.Line, "%s, %s: not known%s: use %s", r.object, key.Value, suggest.DidYouMean(key.Value, names), strings.Join(names, ", "))
+			r.refuse(key.Line, "%s, %s: unknown field%s: use %s", r.object, key.Value, suggest.DidYouMean(key.Value, names), strings.Join(names, ", "))
 		case seen[key.Value]:
-			r.refuse(key.Line, "%s, %s: it is there twice: take one away", r.object, key.Value)
+			r.refuse(key.Line, "%s, %s: is duplicated: remove one", r.object, key.Value)
 		default:
 			do(value)
 		}
@@ -192,7 +192,7 @@ func (r *reader) value(n *yaml.Node, into reflect.Value, path string) {
 	_, isJSON := into.Addr().Interface().(json.Unmarshaler)
 	switch {
 	case n.Kind == yaml.AliasNode:
-		r.refuse(n.Line, "%s, %s: aliases are not read: write it out", r.object, path)
+		r.refuse(n.Line, "%s, %s: aliases are not supported: write the value", r.object, path)
 	case isText || isJSON:
 		r.scalar(n, into, path)
 	case into.Kind() == reflect.Struct:
@@ -204,7 +204,7 @@ func (r *reader) value(n *yaml.Node, into reflect.Value, path string) {
 		r.fields(n, known)
 	case into.Kind() == reflect.Slice:
 		if n.Kind != yaml.SequenceNode {
-			r.refuse(n.Line, "%s, %s: want a list, got %s: write [ ] around it", r.object, path, yamltree.Got(n))
+			r.refuse(n.Line, "%s, %s: want a list, got %s: put it in [ ]", r.object, path, yamltree.Got(n))
 			return
 		}
 		into.Set(reflect.MakeSlice(into.Type(), len(n.Content), len(n.Content)))
@@ -219,7 +219,7 @@ func (r *reader) value(n *yaml.Node, into reflect.Value, path string) {
 // scalar decodes one word as JSON does.
 func (r *reader) scalar(n *yaml.Node, into reflect.Value, path string) {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
-		r.refuse(n.Line, "%s, %s: want one word, got %s: write its value", r.object, path, yamltree.Got(n))
+		r.refuse(n.Line, "%s, %s: want a single value, got %s", r.object, path, yamltree.Got(n))
 		return
 	}
 	text := []byte(n.Value)
@@ -227,6 +227,6 @@ func (r *reader) scalar(n *yaml.Node, into reflect.Value, path string) {
 		text, _ = json.Marshal(n.Value) // a string always encodes
 	}
 	if err := json.Unmarshal(text, into.Addr().Interface()); err != nil {
-		r.refuse(n.Line, "%s, %s: %s cannot be there: %v", r.object, path, yamltree.Got(n), err)
+		r.refuse(n.Line, "%s, %s: cannot use %s: %v", r.object, path, yamltree.Got(n), err)
 	}
 }

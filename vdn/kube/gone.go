@@ -83,12 +83,12 @@ func (s *Sync) release(ctx context.Context, a vdn.Attachment, namespace, name st
 		return nil
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("attachment %s, pod %s/%s: whether it is gone is not known: %w", a.ID, namespace, name, err)
+		return fmt.Errorf("attachment %s, pod %s/%s: cannot determine whether the pod exists: %w", a.ID, namespace, name, err)
 	}
 	if err := s.Store.Detach(ctx, a.ID); err != nil {
 		return err
 	}
-	note := fmt.Sprintf("pod %s/%s is gone for %s, and nobody has released its %s on network %s: %v are free again",
+	note := fmt.Sprintf("pod %s/%s has not existed for %s: released the lease of its interface %s in network %s: %v",
 		namespace, name, s.GoneAfter, a.Interface, a.Network, a.Addresses)
 	s.Log.Warn("attachment released", "attachment", a.ID, "node", a.Node, "reason", note)
 	s.tell(ctx, a, namespace, name, note)

@@ -114,7 +114,7 @@ func (s *Sync) follow(lw *cache.ListWatch, of runtime.Object) cache.SharedIndexI
 		AddFunc: func(any) { wake() }, UpdateFunc: func(any, any) { wake() }, DeleteFunc: func(any) { wake() },
 	})
 	err = errors.Join(err, i.SetTransform(slim), i.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-		s.Log.Warn("failed to watch a resource, will retry; the last state stays in use", "resource", fmt.Sprintf("%T", of), "error", err)
+		s.Log.Warn("failed to watch a resource, using the last state, will retry", "resource", fmt.Sprintf("%T", of), "error", err)
 	}))
 	if err != nil {
 		panic("vdn/kube: " + err.Error()) // only if the informer is already running
@@ -157,7 +157,7 @@ func (s *Sync) Run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), read...) {
 		return nil
 	}
-	s.Log.Info("networks are those of the cluster's VirtualNetworks")
+	s.Log.Info("networks are defined by the cluster's VirtualNetworks")
 	changed := s.watchStore(ctx)
 	for {
 		err := s.reconcile(ctx)
@@ -166,7 +166,7 @@ func (s *Sync) Run(ctx context.Context) error {
 		}
 		wait := relook
 		if err != nil {
-			s.Log.Warn("the cluster and the store differ yet; it is tried again", "after", retry, "error", err)
+			s.Log.Warn("failed to synchronize cluster and store, will retry", "after", retry, "error", err)
 		}
 		if err != nil || s.due {
 			wait = retry

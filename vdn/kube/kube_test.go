@@ -199,7 +199,7 @@ func (w *world) shows(want ...string) {
 
 const (
 	science = "{devices: [eth1], subnets: [{cidr: 172.20.0.0/29, gateway: 172.20.0.1}, {cidr: 'fd20::/64'}], guaranteedRate: 400M}"
-	free    = "science: 0 172.20.0.0/29/5 fd20::/64/9223372036854775807 True the network is as its spec says"
+	free    = "science: 0 172.20.0.0/29/5 fd20::/64/9223372036854775807 True the network matches its spec"
 )
 
 // TestNetworks checks that the store's networks match the VirtualNetworks.
@@ -212,7 +212,7 @@ func TestNetworks(t *testing.T) {
 	w.network("other", "{devices: [eth1], subnets: [{cidr: 172.20.0.0/24}]}")
 	testkit.Eventually(t, patience, func() error { return w.refused("other", "172.20.0.0/29", "science") })
 	w.dropNetwork("science")
-	w.wants("other", "other: 0 172.20.0.0/24/254 True the network is as its spec says")
+	w.wants("other", "other: 0 172.20.0.0/24/254 True the network matches its spec")
 
 	// A change that would orphan a lease is rejected, and the previous version stays.
 	a := w.attach("other", "default/web", "c1", 0)
@@ -233,7 +233,7 @@ func TestNetworks(t *testing.T) {
 
 	// The API server itself rejects what the schema can check.
 	for spec, why := range map[string]string{
-		"{devices: [eth1], subnets: [{prefix: nowhere}]}":                               "is not a prefix",
+		"{devices: [eth1], subnets: [{cidr: nowhere}]}":                                 "is not in CIDR notation",
 		"{devices: [eth1], subnets: [{cidr: 10.0.0.0/8}], maxRate: fast}":               "spec.maxRate",
 		"{devices: [eth1], subnets: [{cidr: 10.0.0.0/8}], mode: bridge}":                "Unsupported value",
 		"{devices: [], subnets: [{cidr: 10.0.0.0/8}]}":                                  "spec.devices",
@@ -279,7 +279,7 @@ func TestAttachments(t *testing.T) {
 	w.must(err)
 	w.shows(fmt.Sprintf(line, "up"))
 	w.attach("science", "", "nobody", 0) // not shown, and never released
-	w.wants("science", "science: 2 172.20.0.0/29/3 fd20::/64/9223372036854775807 True the network is as its spec says")
+	w.wants("science", "science: 2 172.20.0.0/29/3 fd20::/64/9223372036854775807 True the network matches its spec")
 
 	// Changes by others are reverted.
 	w.apply("apiVersion: fairlead.io/v1alpha1\nkind: NetworkLease\nmetadata: {name: made-up, namespace: default}\n" +

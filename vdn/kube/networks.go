@@ -77,7 +77,7 @@ func (s *Sync) putNetworks(ctx context.Context) (wrong error) {
 		if !slices.ContainsFunc(wanted, func(w *v1alpha1.VirtualNetwork) bool { return w.Name == n.Name }) {
 			if err := s.Store.DeleteNetwork(ctx, n.Name, nil); err != nil {
 				s.due = true
-				s.Log.Info("a network without a VirtualNetwork stays for now", "network", n.Name, "error", err)
+				s.Log.Info("keeping a network without a VirtualNetwork, because it is in use", "network", n.Name, "why", err)
 			}
 		}
 	}
@@ -130,7 +130,7 @@ func (s *Sync) put(ctx context.Context, w *v1alpha1.VirtualNetwork, stands vdn.N
 func statusOf(w *v1alpha1.VirtualNetwork, refused error) v1alpha1.VirtualNetworkStatus {
 	status := *w.Status.DeepCopy()
 	c := metav1.Condition{Type: conditionReady, Status: metav1.ConditionTrue, Reason: reasonReady, ObservedGeneration: w.Generation,
-		Message: "the network is as its spec says"}
+		Message: "the network matches its spec"}
 	if refused != nil {
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, reasonRefused, refused.Error()
 	}

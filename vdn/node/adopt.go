@@ -75,7 +75,7 @@ func (d *Daemon) adopt(a Adoption) error {
 	}
 	d.mu.Unlock()
 	if err != nil {
-		return fmt.Errorf("attachment %s cannot be kept: %w", a.Attachment.ID, err)
+		return fmt.Errorf("failed to store attachment %s: %w", a.Attachment.ID, err)
 	}
 	d.log.Info("vdn node: a pod continues its lease without a controller", "attachment", a.Attachment.ID, "owner", a.Attachment.Owner, "replaces", a.Replaces)
 	d.again()
@@ -134,7 +134,7 @@ func (d *Daemon) effective() (whole, told *vdn.Plan) {
 	if len(left) < len(d.adopted) {
 		d.adopted = left
 		if err := d.saveAdopted(left); err != nil {
-			d.log.Warn("vdn node: what is continued cannot be kept", "error", err)
+			d.log.Warn("vdn node: failed to store continued leases", "error", err)
 		}
 	}
 	return &p, d.plan
@@ -155,7 +155,7 @@ func (d *Daemon) handOver(ctx context.Context) {
 		}
 		switch {
 		case err == nil:
-			d.log.Info("vdn node: a controller knows of an attachment that was continued without one", "attachment", id)
+			d.log.Info("vdn node: a controller accepted an attachment that was continued without one", "attachment", id)
 			d.mu.Lock()
 			if now, still := d.adopted[id]; still {
 				now.told = true
@@ -163,7 +163,7 @@ func (d *Daemon) handOver(ctx context.Context) {
 			}
 			d.mu.Unlock()
 		case !client.IsUnavailable(err):
-			d.log.Error("vdn node: an attachment that was continued without a controller is refused: delete its pod", "attachment", id, "owner", a.Attachment.Owner, "error", err)
+			d.log.Error("vdn node: an attachment that was continued without a controller was rejected: delete its pod", "attachment", id, "owner", a.Attachment.Owner, "error", err)
 		}
 	}
 }

@@ -73,7 +73,7 @@ func New(cfg Config) *Daemon {
 		d.log = slog.Default()
 	}
 	if err := d.restoreAdopted(); err != nil {
-		d.log.Warn("vdn node: what was continued without a controller cannot be read", "error", err)
+		d.log.Warn("vdn node: failed to read the leases that were continued without a controller", "error", err)
 	}
 	return d
 }
@@ -92,10 +92,10 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	defer routes.close()
 	for _, lost := range d.cfg.Enforcer.Degraded() {
-		d.log.Warn("vdn node: degraded: the kernel refuses an optional feature", "lost", lost)
+		d.log.Warn("vdn node: degraded: the kernel rejects an optional feature", "lost", lost)
 	}
 	if p, err := d.restore(); err != nil {
-		d.log.Warn("vdn node: the plan that was kept is of no use", "error", err)
+		d.log.Warn("vdn node: invalid cached plan", "error", err)
 	} else if p != nil {
 		d.contact.cached = true
 		d.take(*p)
@@ -149,7 +149,7 @@ func (d *Daemon) poll(ctx context.Context) {
 		switch changed := d.heard(err); {
 		case err != nil:
 			if changed {
-				d.log.Warn("vdn node: no plan from any controller; what is enforced stays", "error", err)
+				d.log.Warn("vdn node: no controller reachable, enforcement continues", "error", err)
 			}
 			wait = 0
 			sleep.For(ctx, pollRetry)
@@ -197,7 +197,7 @@ func (d *Daemon) apply(ctx context.Context, p vdn.Plan, routes *routes) {
 	d.changed = make(chan struct{})
 	d.mu.Unlock()
 	if err != nil && !told {
-		d.log.Warn("vdn node: not all of the plan holds", "revision", p.Revision, "error", err)
+		d.log.Warn("vdn node: the plan is not completely enforced", "revision", p.Revision, "error", err)
 	}
 	if first {
 		d.log.Info("vdn node: applied", "revision", p.Revision, "networks", len(p.Slices), "attachments", len(p.Local))
@@ -215,7 +215,7 @@ func (d *Daemon) saveOnce(p vdn.Plan) {
 		d.kept = p.Revision
 	} else if d.unkept != p.Revision {
 		d.unkept = p.Revision
-		d.log.Warn("vdn node: the plan is not kept; a start without the controller would take the one before", "error", err)
+		d.log.Warn("vdn node: failed to store the plan; a start without the controller would use the previous one", "error", err)
 	}
 }
 

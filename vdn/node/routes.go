@@ -51,7 +51,7 @@ func (r *routes) apply(wanted []vdn.Route) error {
 	for _, w := range wanted {
 		keep[w.Dst] = true
 		if !w.GW.IsValid() {
-			errs = append(errs, fmt.Errorf("route to %s: its domain has no next hop of that family: give the peer one", w.Dst))
+			errs = append(errs, fmt.Errorf("route to %s: its domain has no next hop of that address family: add one to the peer", w.Dst))
 			continue
 		}
 		if slices.ContainsFunc(held, func(have netlink.Route) bool { return same(have, w) }) {

@@ -112,7 +112,7 @@ func TestPage(t *testing.T) {
 		">lab/reader</td>", ">10.1.0.7</td>", ">391 Mbit/s</td>", ">5.0 Mbit/s</td>", `bad">12</td>`, // rates and drops
 		">400 Mbit/s</td>", "holds plan 7", "silent for 31 s", "n2 (gateway)",
 		">connected</text>", ">busan</text>", "10.1.0.0/16 overlaps", "b/writer", "lab/&lt;script&gt;alert(1)",
-		"400M are guaranteed in all (science 400M), but uplink eth1 of node n1 carries 300M",
+		"400M are guaranteed in total (science 400M), but uplink eth1 of node n1 has a rate of 300M",
 	} {
 		if !strings.Contains(dom, want) {
 			t.Errorf("the page has no %q", want)

@@ -80,10 +80,10 @@ func (s *Server) postGC(r *http.Request) (answer, error) {
 		return answer{}, err
 	}
 	if v.Network == "" {
-		return answer{}, invalid("node %s, network: it is missing: name the network whose attachments are to be looked at", r.PathValue("node"))
+		return answer{}, invalid("node %s, network: is required: use the network whose attachments are collected", r.PathValue("node"))
 	}
 	if v.Valid == nil {
-		return answer{}, invalid("node %s, valid: it is missing: name the attachments that are used, [] where none is", r.PathValue("node"))
+		return answer{}, invalid("node %s, valid: is required: list the attachments in use, [] if there are none", r.PathValue("node"))
 	}
 	released, err := s.store.Collect(r.Context(), r.PathValue("node"), v.Network, v.Valid)
 	if released == nil {

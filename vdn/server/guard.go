@@ -31,7 +31,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		}
 		if !known {
 			w.Header().Set("WWW-Authenticate", "Bearer")
-			err := failure{http.StatusUnauthorized, "request, Authorization: it does not bear a token that is known: send \"Bearer TOKEN\""}
+			err := failure{http.StatusUnauthorized, "request, Authorization: unknown or missing token: send \"Bearer TOKEN\""}
 			s.record(r, 0, err)
 			s.refuse(w, err)
 			return

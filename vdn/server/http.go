@@ -97,7 +97,7 @@ func (s *Server) routes(page http.Handler) http.Handler {
 	}
 	for path, can := range methods {
 		mux.Handle(path, s.handle(func(r *http.Request) (answer, error) {
-			return answer{}, failure{http.StatusMethodNotAllowed, fmt.Sprintf("%s, method: %s is none of %s: use one of these", r.URL.Path, r.Method, strings.Join(can, ", "))}
+			return answer{}, failure{http.StatusMethodNotAllowed, fmt.Sprintf("%s, method: %s is not allowed: use %s", r.URL.Path, r.Method, strings.Join(can, ", "))}
 		}))
 	}
 	mux.Handle("GET /metrics", s.metrics)
@@ -110,13 +110,13 @@ func (s *Server) routes(page http.Handler) http.Handler {
 	// A page of another site in an operator's browser must not change anything.
 	cross := http.NewCrossOriginProtection()
 	cross.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		s.refuse(w, failure{http.StatusForbidden, "request, Origin: it comes from a page of another site: ask from the controller's own"})
+		s.refuse(w, failure{http.StatusForbidden, "request, Origin: request from another site: use the page of the controller"})
 	}))
 	return cross.Handler(s.guard(mux))
 }
 
 func notThere(r *http.Request) (answer, error) {
-	return answer{}, failure{http.StatusNotFound, r.URL.Path + ": not there: GET /v1/openapi.json lists what is"}
+	return answer{}, failure{http.StatusNotFound, r.URL.Path + ": not found: GET /v1/openapi.json lists all paths"}
 }
 
 // handle converts a route to an http.Handler.
@@ -143,7 +143,7 @@ func write(w http.ResponseWriter, status int, body any) {
 	}
 	b, err := json.Marshal(body)
 	if err != nil { // cannot happen for the model's types
-		status, b = http.StatusInternalServerError, []byte(`{"error":"answer: it cannot be written as JSON: this is a bug"}`)
+		status, b = http.StatusInternalServerError, []byte(`{"error":"answer: cannot be encoded as JSON: this is a bug"}`)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
@@ -197,9 +197,9 @@ func body(r *http.Request, into any) error {
 	text, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {
-		return failure{http.StatusRequestEntityTooLarge, fmt.Sprintf("body: it has more than %d bytes: send less", maxBody)}
+		return failure{http.StatusRequestEntityTooLarge, fmt.Sprintf("body: longer than %d bytes: send less", maxBody)}
 	} else if err != nil {
-		return invalid("body: it ends too early: %v: send it again", err)
+		return invalid("body: truncated: %v: send it again", err)
 	}
 	if err := vdn.Decode(text, into); err != nil {
 		return invalid("body: %v", err)
@@ -213,7 +213,7 @@ func named(object string, in *string, path string) error {
 		*in = path
 	}
 	if *in != path {
-		return invalid("%s %s, name: the path says %s: make both the same", object, *in, path)
+		return invalid("%s %s, name: does not match %s in the path: use the same name", object, *in, path)
 	}
 	return nil
 }
@@ -227,19 +227,19 @@ func (s *Server) news(r *http.Request, sync func(context.Context) error, current
 	}
 	q := r.URL.Query()
 	if q.Get("wait") != "" && q.Get("after") == "" {
-		return false, invalid("query, after: it is missing: say which revision is known")
+		return false, invalid("query, after: is required: use the last known revision")
 	}
 	if q.Get("after") == "" {
 		return true, sync(r.Context())
 	}
 	after, err := strconv.ParseUint(q.Get("after"), 10, 64)
 	if err != nil {
-		return false, invalid("query, after: %q is no revision: write a number", q.Get("after"))
+		return false, invalid("query, after: %q is not a revision: use a number", q.Get("after"))
 	}
 	var wait time.Duration
 	if text := q.Get("wait"); text != "" {
 		if wait, err = time.ParseDuration(text); err != nil || wait < 0 || wait > maxWait {
-			return false, invalid("query, wait: %q is no time to wait: write one like 30s, up to %s", text, maxWait)
+			return false, invalid("query, wait: %q is not a duration: use one such as 30s, at most %s", text, maxWait)
 		}
 	}
 	if after == 0 || after > s.store.Revision() {
@@ -265,10 +265,10 @@ func (s *Server) news(r *http.Request, sync func(context.Context) error, current
 func only(r *http.Request, known ...string) error {
 	for name, values := range r.URL.Query() {
 		if !slices.Contains(known, name) {
-			return invalid("query, %s: not known: use %s", name, strings.Join(known, ", "))
+			return invalid("query, %s: unknown parameter: use %s", name, strings.Join(known, ", "))
 		}
 		if len(values) > 1 {
-			return invalid("query, %s: it is there %d times: say it once", name, len(values))
+			return invalid("query, %s: set %d times: set it once", name, len(values))
 		}
 	}
 	return nil

@@ -19,7 +19,7 @@ func newMetrics(s *Server) *metrics {
 	m := &metrics{
 		Handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
 		attached: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "fairlead_vdn_attach_seconds", Help: "How long an attachment took from its request to its answer, written to disk.",
+			Name: "fairlead_vdn_attach_seconds", Help: "Time from an attachment's request to its response, including the write to disk.",
 			Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2},
 		}),
 	}
@@ -31,17 +31,17 @@ func newMetrics(s *Server) *metrics {
 type gauges struct{ s *Server }
 
 var (
-	leases     = prometheus.NewDesc("fairlead_vdn_leases", "Attachments that have addresses, by network.", []string{"network"}, nil)
-	free       = prometheus.NewDesc("fairlead_vdn_pool_free_addresses", "Addresses left to hand out, with the reserved ones, by network and subnet.", []string{"network", "cidr"}, nil)
+	leases     = prometheus.NewDesc("fairlead_vdn_leases", "Attachments with leased addresses, by network.", []string{"network"}, nil)
+	free       = prometheus.NewDesc("fairlead_vdn_pool_free_addresses", "Free addresses, including reserved ones, by network and subnet.", []string{"network", "cidr"}, nil)
 	networks   = prometheus.NewDesc("fairlead_vdn_networks", "Networks of this domain.", nil, nil)
-	alive      = prometheus.NewDesc("fairlead_vdn_node_alive", "1 where a node has told of itself lately, else 0.", []string{"node"}, nil)
-	failed     = prometheus.NewDesc("fairlead_vdn_node_failed", "1 where a node could not do what it is told, else 0.", []string{"node"}, nil)
-	degraded   = prometheus.NewDesc("fairlead_vdn_node_degraded", "Optional kernel features that a node does without.", []string{"node"}, nil)
-	connected  = prometheus.NewDesc("fairlead_vdn_peer_connected", "1 where a peer's last answer is good, else 0.", []string{"peer"}, nil)
-	refused    = prometheus.NewDesc("fairlead_vdn_peer_rejected_networks", "Networks of a peer that do not count here.", []string{"peer"}, nil)
-	overbooked = prometheus.NewDesc("fairlead_vdn_overbooked_uplinks", "Uplinks that carry less than is guaranteed of them.", nil, nil)
-	storeUp    = prometheus.NewDesc("fairlead_vdn_store_up", "1 where the controller can store what it receives, else 0.", nil, nil)
-	leading    = prometheus.NewDesc("fairlead_vdn_leader", "1 where the controller is the one that asks other domains and follows a cluster, else 0.", nil, nil)
+	alive      = prometheus.NewDesc("fairlead_vdn_node_alive", "1 if the node has reported recently, else 0.", []string{"node"}, nil)
+	failed     = prometheus.NewDesc("fairlead_vdn_node_failed", "1 if the node could not apply its plan, else 0.", []string{"node"}, nil)
+	degraded   = prometheus.NewDesc("fairlead_vdn_node_degraded", "Optional kernel features that the node works without.", []string{"node"}, nil)
+	connected  = prometheus.NewDesc("fairlead_vdn_peer_connected", "1 if the last response of the peer was valid, else 0.", []string{"peer"}, nil)
+	refused    = prometheus.NewDesc("fairlead_vdn_peer_rejected_networks", "Networks of a peer that are not accepted.", []string{"peer"}, nil)
+	overbooked = prometheus.NewDesc("fairlead_vdn_overbooked_uplinks", "Uplinks with a lower rate than the sum of the guaranteed rates.", nil, nil)
+	storeUp    = prometheus.NewDesc("fairlead_vdn_store_up", "1 if the controller can use its store, else 0.", nil, nil)
+	leading    = prometheus.NewDesc("fairlead_vdn_leader", "1 if the controller leads: it queries other domains and follows a cluster, else 0.", nil, nil)
 	revision   = prometheus.NewDesc("fairlead_vdn_revision", "Revision of the state; it grows with each change.", nil, nil)
 )
 

@@ -79,11 +79,11 @@ func allow(r *http.Request) store.Allow {
 		}
 		switch {
 		case none == "*" && before != nil:
-			return changed(before.Object(), "If-None-Match", "it is there already: choose another name, or change it without that header")
+			return changed(before.Object(), "If-None-Match", "already exists: use another name, or change it without that header")
 		case match != "" && before == nil:
-			return changed("network", "If-Match", "it is not there any more: make it anew without that header")
+			return changed("network", "If-Match", "no longer exists: create it again without that header")
 		case match != "" && match != "*" && match != etag(*before):
-			return changed(before.Object(), "If-Match", "it has changed since it was read: read it again")
+			return changed(before.Object(), "If-Match", "has changed since it was read: read it again")
 		}
 		return nil
 	}

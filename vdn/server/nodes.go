@@ -140,7 +140,7 @@ func (s *Server) plan(name string, into *vdn.Plan) (revision, upon uint64, err e
 	state, local := s.store.State(name)
 	i := slices.IndexFunc(state.Nodes, func(n vdn.Node) bool { return n.Name == name })
 	if i < 0 {
-		return 0, 0, vdn.Missing("node "+name, "it has not told of itself yet: PUT /v1/nodes/"+name+" first")
+		return 0, 0, vdn.Missing("node "+name, "has not reported yet: PUT /v1/nodes/"+name+" first")
 	}
 	*into = vdn.PlanFor(state, state.Nodes[i], local)
 	into.Revision = 0

@@ -70,13 +70,13 @@ func TestRoles(t *testing.T) {
 	r, as, log := guarded(t)
 	ctx := r.ctx
 	check(t, as["lab"].PutNetwork(ctx, network("science", "10.1.0.0/24")), as["ops"].PutNetwork(ctx, network("other", "10.2.0.0/24")))
-	denied(t, as["lab"].PutNetwork(ctx, network("theirs", "10.3.0.0/24")), "token lab (role tenant) may not change network theirs: that takes role admin, or network theirs among the token's networks (science, lab-*)")
+	denied(t, as["lab"].PutNetwork(ctx, network("theirs", "10.3.0.0/24")), "token lab (role tenant) may not change network theirs: that requires role admin, or network theirs among the token's networks (science, lab-*)")
 	denied(t, as["lab"].DeleteNetwork(ctx, "other"), "role tenant")
-	denied(t, as["n1"].PutNetwork(ctx, network("science", "10.1.0.0/24")), "token n1 (role node) may not change network science: that takes role admin")
+	denied(t, as["n1"].PutNetwork(ctx, network("science", "10.1.0.0/24")), "token n1 (role node) may not change network science: that requires role admin")
 	denied(t, as["grafana"].DeleteNetwork(ctx, "science"), "role reader")
 
 	check(t, as["n1"].Report(ctx, vdn.NodeReport{Node: vdn.Node{Name: "n1", Means: "kernel"}}))
-	denied(t, as["n1"].Report(ctx, vdn.NodeReport{Node: vdn.Node{Name: "n2", Means: "kernel"}}), "may not act as node n2: that takes role node with node n2, or admin")
+	denied(t, as["n1"].Report(ctx, vdn.NodeReport{Node: vdn.Node{Name: "n2", Means: "kernel"}}), "may not act as node n2: that requires role node with node n2, or admin")
 	at := func(network, node, container string) vdn.AttachmentRequest {
 		return vdn.AttachmentRequest{Network: network, Node: node, Container: container, Interface: "net1"}
 	}
@@ -102,7 +102,7 @@ func TestRoles(t *testing.T) {
 	_, err = as["n1"].Collect(ctx, "n2", "other", nil)
 	denied(t, err, "act as node n2")
 	_, err = as["n1"].Networks(ctx)
-	denied(t, err, "that takes role admin or reader")
+	denied(t, err, "that requires role admin or reader")
 	denied(t, as["n1"].DeleteNode(ctx, "n1"), "delete node n1")
 	_, err = as["lab"].Attach(ctx, at("science", "n1", "c9"))
 	check(t, err)

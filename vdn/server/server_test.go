@@ -128,7 +128,7 @@ func TestTheLifeOfAnAttachment(t *testing.T) {
 	if got, err := r.Collect(r.ctx, "n1", "a", nil); err != nil || len(got) != 1 || got[0] != "c1.net1" {
 		t.Errorf("%v, %v", got, err)
 	}
-	if _, err := r.Attachment(r.ctx, "c1.net1"); !client.IsStatus(err, http.StatusNotFound) || !strings.Contains(err.Error(), "attachment c1.net1: not there") {
+	if _, err := r.Attachment(r.ctx, "c1.net1"); !client.IsStatus(err, http.StatusNotFound) || !strings.Contains(err.Error(), "attachment c1.net1: not found") {
 		t.Errorf("got %v", err)
 	}
 	check(t, r.Detach(r.ctx, "c1.net1"), r.DeleteNetwork(r.ctx, "a"), r.DeleteNetwork(r.ctx, "a"))
@@ -142,7 +142,7 @@ func TestTheLifeOfAnAttachment(t *testing.T) {
 func TestOnlyWhoIsConcernedHearsOfAChange(t *testing.T) {
 	r := start(t, server.Options{})
 	check(t, r.PutNetwork(r.ctx, network("a", "10.1.0.0/24")))
-	if _, _, err := r.Plan(r.ctx, "n1", 0, 0); !client.IsStatus(err, http.StatusNotFound) || !strings.Contains(err.Error(), "node n1: not there: it has not told of itself yet: PUT /v1/nodes/n1 first") {
+	if _, _, err := r.Plan(r.ctx, "n1", 0, 0); !client.IsStatus(err, http.StatusNotFound) || !strings.Contains(err.Error(), "node n1: not found: has not reported yet: PUT /v1/nodes/n1 first") {
 		t.Errorf("got %v", err)
 	}
 	check(t, r.Report(r.ctx, vdn.NodeReport{Node: vdn.Node{Name: "n1", Means: "kernel"}}))
@@ -193,7 +193,7 @@ func TestTheViewShowsNodesRatesAndWhatDoesNotHold(t *testing.T) {
 	if len(v.Nodes) != 1 || !v.Nodes[0].Alive || len(v.Nodes[0].Rates) != 1 || v.Nodes[0].Rates[0].Sent != 1e6 || v.Nodes[0].Rates[0].Drops != 2 {
 		t.Errorf("%+v", v.Nodes)
 	}
-	if want := "400M are guaranteed in all (a 400M), but uplink eth1 of node n1 carries 300M"; len(v.Notes) != 1 || v.Notes[0] != want {
+	if want := "400M are guaranteed in total (a 400M), but uplink eth1 of node n1 has a rate of 300M"; len(v.Notes) != 1 || v.Notes[0] != want {
 		t.Errorf("%q", v.Notes)
 	}
 	n.GuaranteedRate = 500e6
@@ -224,30 +224,30 @@ func TestBadRequestsAreRefusedByName(t *testing.T) {
 		status             int
 		want               string
 	}{
-		{"PUT", "/v1/networks/b", `{"name": "c"}`, 400, "network c, name: the path says b: make both the same"},
-		{"PUT", "/v1/networks/b", `{"gaurantee": "1M"}`, 400, "body: gaurantee is not known"},
-		{"PUT", "/v1/networks/b", `{"guaranteedRate": "1MB"}`, 400, `rate "1MB": want bit/s like 400M`},
+		{"PUT", "/v1/networks/b", `{"name": "c"}`, 400, "network c, name: does not match b in the path: use the same name"},
+		{"PUT", "/v1/networks/b", `{"gaurantee": "1M"}`, 400, "body: gaurantee: unknown field"},
+		{"PUT", "/v1/networks/b", `{"guaranteedRate": "1MB"}`, 400, `rate "1MB" is invalid: use bit/s, such as 400M`},
 		{"PUT", "/v1/networks/b", `{"subnets": [{"cidr": "10.1/16"}]}`, 400, "netip.ParsePrefix"},
-		{"PUT", "/v1/networks/b", `{}`, 400, "network b, devices: there is none"},
-		{"PUT", "/v1/networks/b", ``, 400, "body: it is empty"},
-		{"PUT", "/v1/networks/b", `{} x`, 400, "body: something follows its end"},
+		{"PUT", "/v1/networks/b", `{}`, 400, "network b, devices: is required"},
+		{"PUT", "/v1/networks/b", ``, 400, "body: empty body"},
+		{"PUT", "/v1/networks/b", `{} x`, 400, "body: unexpected data after"},
 		{"PUT", "/v1/networks/b", `{"devices": ["eth1"], "subnets": [{"cidr": "10.1.0.128/25"}]}`, 409, "overlaps 10.1.0.0/24 of network a"},
-		{"PUT", "/v1/networks/b", `"` + strings.Repeat("x", 1<<20) + `"`, 413, "body: it has more than 1048576 bytes"},
-		{"POST", "/v1/networks", `{}`, 405, "/v1/networks, method: POST is none of GET: use one of these"},
-		{"GET", "/v1/nothing", ``, 404, "/v1/nothing: not there"},
-		{"GET", "/", ``, 404, "/: not there"},
-		{"GET", "/v1/networks/none", ``, 404, "network none: not there"},
-		{"GET", "/v1/attachments?netwrok=a", ``, 400, "query, netwrok: not known: use network, node"},
-		{"GET", "/v1/attachments?node=a&node=b", ``, 400, "query, node: it is there 2 times"},
-		{"GET", "/v1/view?after=x", ``, 400, `query, after: "x" is no revision`},
-		{"GET", "/v1/view?after=1&wait=1h", ``, 400, `query, wait: "1h" is no time to wait`},
-		{"GET", "/v1/view?wait=1s", ``, 400, `query, after: it is missing`},
-		{"POST", "/v1/nodes/n1/gc", `{"valid": []}`, 400, "node n1, network: it is missing"},
-		{"POST", "/v1/nodes/n1/gc", `{"network": "a"}`, 400, "node n1, valid: it is missing"},
-		{"PUT", "/v1/nodes/n1", `{"name": "n2"}`, 400, "node n2, name: the path says n1"},
-		{"PUT", "/v1/peers/here", `{"url": "https://x", "nextHops": ["192.0.2.1"]}`, 400, "it is this domain itself"},
-		{"PUT", "/v1/peers/busan", `{"url": "https://x", "nextHops": ["::ffff:192.0.2.1"]}`, 400, "is an IPv4 address in IPv6's form: write 192.0.2.1"},
-		{"PUT", "/v1/attachments/none.x/up", `{"device": "eth1", "mac": "02:00:00:00:00:01", "netns": "/x"}`, 404, "attachment none.x: not there"},
+		{"PUT", "/v1/networks/b", `"` + strings.Repeat("x", 1<<20) + `"`, 413, "body: longer than 1048576 bytes"},
+		{"POST", "/v1/networks", `{}`, 405, "/v1/networks, method: POST is not allowed: use GET"},
+		{"GET", "/v1/nothing", ``, 404, "/v1/nothing: not found"},
+		{"GET", "/", ``, 404, "/: not found"},
+		{"GET", "/v1/networks/none", ``, 404, "network none: not found"},
+		{"GET", "/v1/attachments?netwrok=a", ``, 400, "query, netwrok: unknown parameter: use network, node"},
+		{"GET", "/v1/attachments?node=a&node=b", ``, 400, "query, node: set 2 times"},
+		{"GET", "/v1/view?after=x", ``, 400, `query, after: "x" is not a revision`},
+		{"GET", "/v1/view?after=1&wait=1h", ``, 400, `query, wait: "1h" is not a duration`},
+		{"GET", "/v1/view?wait=1s", ``, 400, `query, after: is required`},
+		{"POST", "/v1/nodes/n1/gc", `{"valid": []}`, 400, "node n1, network: is required"},
+		{"POST", "/v1/nodes/n1/gc", `{"network": "a"}`, 400, "node n1, valid: is required"},
+		{"PUT", "/v1/nodes/n1", `{"name": "n2"}`, 400, "node n2, name: does not match n1 in the path"},
+		{"PUT", "/v1/peers/here", `{"url": "https://x", "nextHops": ["192.0.2.1"]}`, 400, "is this domain itself"},
+		{"PUT", "/v1/peers/busan", `{"url": "https://x", "nextHops": ["::ffff:192.0.2.1"]}`, 400, "is an IPv4-mapped IPv6 address: use 192.0.2.1"},
+		{"PUT", "/v1/attachments/none.x/up", `{"device": "eth1", "mac": "02:00:00:00:00:01", "netns": "/x"}`, 404, "attachment none.x: not found"},
 	} {
 		status, text := r.ask(t, c.method, c.path, c.body)
 		var f server.Failure

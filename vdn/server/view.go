@@ -19,7 +19,7 @@ func (s *Server) View() vdn.View {
 		Notes: vdn.Overbooked(state.Networks, state.Nodes),
 	}
 	if err := s.store.Err(); err != nil {
-		v.Notes = append(v.Notes, fmt.Sprintf("controller %s: %v: nothing can be changed, and what is shown may be old", s.name, err))
+		v.Notes = append(v.Notes, fmt.Sprintf("controller %s: %v: changes are rejected, and the view may be outdated", s.name, err))
 	}
 	now := s.now()
 	for _, n := range state.Nodes {

@@ -100,11 +100,11 @@ func (m *memory) choose(n vdn.Network, r vdn.AttachmentRequest, now int64) (a vd
 }
 
 func noNetwork(name string) error {
-	return vdn.Missing("network "+name, "make it first, or name one that there is")
+	return vdn.Missing("network "+name, "create it first, or use an existing one")
 }
 
 func noAttachment(id string) error {
-	return vdn.Missing("attachment "+id, "it was never made, or is deleted: make it anew")
+	return vdn.Missing("attachment "+id, "was deleted, or never existed: create it again")
 }
 
 // MayTouch may deny a change of an attachment. It may be called more than once.

@@ -47,7 +47,7 @@ func (s *Store) change(ctx context.Context, p plan) error {
 	case s.writing <- struct{}{}:
 		defer func() { <-s.writing }()
 	case <-ctx.Done():
-		return fmt.Errorf("who asked has gone: %w", ctx.Err())
+		return fmt.Errorf("the client has disconnected: %w", ctx.Err())
 	}
 	current, until := !s.backend.Shared(), time.Now().Add(mostTries)
 	for {
@@ -113,7 +113,7 @@ func (s *Store) draft(ctx context.Context, p plan) (d *drafted, sure bool, err e
 		return nil, true, s.trouble
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, true, fmt.Errorf("who asked has gone: %w", err)
+		return nil, true, fmt.Errorf("the client has disconnected: %w", err)
 	}
 	e, err := p(s.mem)
 	if err != nil || len(e.early)+len(e.puts) == 0 && !(e.overtake && s.backend.Shared()) {
@@ -122,7 +122,7 @@ func (s *Store) draft(ctx context.Context, p plan) (d *drafted, sure bool, err e
 	d = &drafted{Batch: kv.Batch{Revision: s.mem.revision + 1, Writer: rand.Text(), Puts: append(e.early, e.puts...)}}
 	if most := s.backend.MaxPuts(); most > 0 && len(d.Puts) > most {
 		if len(e.early) == 0 {
-			return nil, true, fmt.Errorf("the store takes %d values at once, and this change has %d: make a smaller one", most, len(e.puts))
+			return nil, true, fmt.Errorf("the store accepts %d values at once, and this change has %d: use a smaller one", most, len(e.puts))
 		}
 		d.Puts, d.more = e.early[:min(most, len(e.early))], true
 	}
@@ -135,7 +135,7 @@ func (s *Store) commit(ctx context.Context, d drafted) error {
 	err := s.backend.Commit(ctx, d.Batch)
 	if err == nil {
 		if err := s.take(d.Batch); err != nil {
-			s.log.Error("vdn store: a change that is kept does not go with what is in memory; all is read again", "error", err)
+			s.log.Error("vdn store: a stored change contradicts the state in memory, reloading", "error", err)
 			_, err = s.load(ctx)
 			return err
 		}
@@ -150,20 +150,20 @@ func (s *Store) commit(ctx context.Context, d drafted) error {
 	case loadErr != nil && !s.backend.Shared():
 		return s.end(loadErr)
 	case loadErr != nil:
-		return fmt.Errorf("%w; whether this change is kept is not known: ask again", err)
+		return fmt.Errorf("%w; the outcome of the change is unknown: retry", err)
 	case snapshot.Revision == d.Revision && snapshot.Writer == d.Writer:
 		return nil
 	case errors.Is(err, kv.ErrUnavailable):
 		return kv.ErrConflict // retry, or give up with ctx
 	}
-	return fmt.Errorf("the store cannot be written: %w: see to its disk", err)
+	return fmt.Errorf("failed to write to the store: %w: check its disk", err)
 }
 
 // end stops the store permanently, with the reason.
 func (s *Store) end(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.broken = fmt.Errorf("the store cannot be read: %w", err)
+	s.broken = fmt.Errorf("failed to read the store: %w", err)
 	return s.broken
 }
 

@@ -19,19 +19,19 @@ func Copy(ctx context.Context, from, to kv.Backend) (values int, err error) {
 		return 0, err
 	}
 	if _, err := remember(snapshot); err != nil {
-		return 0, fmt.Errorf("what is to be copied cannot be read: %w", err)
+		return 0, fmt.Errorf("failed to read the source: %w", err)
 	}
 	revision, err := to.Revision(ctx)
 	if err != nil {
 		return 0, err
 	}
 	if revision != 0 {
-		return 0, fmt.Errorf("where it is to be copied to is a state already, of revision %d: use another prefix or folder", revision)
+		return 0, fmt.Errorf("the target already contains a state of revision %d: use another prefix or folder", revision)
 	}
 	for rest := snapshot.Puts; len(rest) > 0; revision++ {
 		n := min(len(rest), copiedAtOnce)
 		if err := to.Commit(ctx, kv.Batch{Revision: revision + 1, Writer: rand.Text(), Puts: rest[:n]}); err != nil {
-			return values, fmt.Errorf("after %d of %d values: %w: begin again, with another prefix or folder", values, len(snapshot.Puts), err)
+			return values, fmt.Errorf("after %d of %d values: %w: start again, with another prefix or folder", values, len(snapshot.Puts), err)
 		}
 		values, rest = values+n, rest[n:]
 	}

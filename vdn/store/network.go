@@ -115,7 +115,7 @@ func (s *Store) Peer(domain string) (vdn.PeerView, error) {
 	defer s.mu.RUnlock()
 	p, there := s.mem.peers[domain]
 	if !there {
-		return p, vdn.Missing("peer "+domain, "make it first, or name one that there is")
+		return p, vdn.Missing("peer "+domain, "create it first, or use an existing one")
 	}
 	return p, nil
 }
@@ -126,7 +126,7 @@ func (s *Store) PutPeer(ctx context.Context, p vdn.Peer) (created bool, err erro
 		return false, err
 	}
 	if p.Domain == s.domain {
-		return false, &vdn.Problem{Object: p.Object(), Field: "domain", Text: "it is this domain itself: name another"}
+		return false, &vdn.Problem{Object: p.Object(), Field: "domain", Text: "is this domain itself: use another"}
 	}
 	err = s.change(ctx, func(m *memory) (edit, error) {
 		view, there := m.peers[p.Domain]

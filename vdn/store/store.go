@@ -79,7 +79,7 @@ func (s *Store) Close() error {
 	s.stop()
 	s.done.Wait()
 	s.mu.Lock()
-	s.broken = errors.New("the store is closed: ask again once the controller is back")
+	s.broken = errors.New("the store is closed: retry when the controller is running")
 	s.mu.Unlock()
 	return s.backend.Close()
 }
@@ -101,7 +101,7 @@ func (s *Store) load(ctx context.Context) (kv.Snapshot, error) {
 		return snapshot, err
 	}
 	if snapshot.Revision < before {
-		s.log.Error("vdn store: the state has gone back: was it restored from a copy?", "revision", snapshot.Revision, "before", before)
+		s.log.Error("vdn store: the state is older than before: was it restored from a copy?", "revision", snapshot.Revision, "before", before)
 	} else if s.backend.Shared() && snapshot.Revision < s.mem.revision {
 		return snapshot, nil
 	}
@@ -151,7 +151,7 @@ func (s *Store) note(err error) {
 }
 
 // errGap means that batches are missing.
-var errGap = errors.New("batches are missing")
+var errGap = errors.New("missing batches")
 
 // take applies a batch to the memory, unless it is already applied.
 func (s *Store) take(b kv.Batch) error {

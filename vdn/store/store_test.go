@@ -81,7 +81,7 @@ func TestOneStoreAtATime(t *testing.T) {
 	}
 	folder := t.TempDir()
 	open(t, folder)
-	if _, err := Open(folder, "here"); err == nil || !strings.Contains(err.Error(), "another controller has it open") {
+	if _, err := Open(folder, "here"); err == nil || !strings.Contains(err.Error(), "another controller uses it") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -97,7 +97,7 @@ func TestWhatIsNoStoreIsRefused(t *testing.T) {
 	}{
 		{kv.Attachments, "x", string(twice), "both have 10.1.0.1"},
 		{kv.Networks, "a", "{", "networks, a: "},
-		{kv.Meta, kv.FormatKey, "2", "it is of format 2, this program knows 1"},
+		{kv.Meta, kv.FormatKey, "2", "has format 2, this program supports 1"},
 	} {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)

@@ -38,7 +38,7 @@ func seesOtherStores(t *testing.T, open Open) {
 		if _, err := one.Up(t.Context(), a.ID, vdn.UpReport{Device: "eth1", MAC: "02:00:00:00:00:01", NetNS: "/x"}); err != nil {
 			t.Fatal(err)
 		}
-		rejected(t, two.DeleteNetwork(t.Context(), name, nil), vdn.Conflict, "it has attachments")
+		rejected(t, two.DeleteNetwork(t.Context(), name, nil), vdn.Conflict, "has attachments")
 		if err := two.Detach(t.Context(), a.ID); err != nil {
 			t.Fatal(err)
 		}

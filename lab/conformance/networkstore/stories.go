@@ -59,17 +59,17 @@ func repeatedRequests(t *testing.T, open Open) {
 		t.Errorf("%v, %v, -want +got:\n%s", created, err, d)
 	}
 	_, _, err = s.Attach(t.Context(), Request("b", "c1"), 1)
-	rejected(t, err, vdn.Conflict, "attachment c1.net1, network: it is in a, not in b: delete it first")
+	rejected(t, err, vdn.Conflict, "attachment c1.net1, network: is in network a, not b: delete it first")
 	other := Request("a", "c1")
 	other.Node = "n2"
 	_, _, err = s.Attach(t.Context(), other, 1)
-	rejected(t, err, vdn.Conflict, "node: it is on n1, not on n2")
+	rejected(t, err, vdn.Conflict, "node: is on node n1, not n2")
 	other = Request("a", "c1")
 	other.Addresses = []netip.Addr{netip.MustParseAddr("10.1.0.200")}
 	_, _, err = s.Attach(t.Context(), other, 1)
-	rejected(t, err, vdn.Conflict, "addresses: it has others than 10.1.0.200")
+	rejected(t, err, vdn.Conflict, "addresses: does not have address 10.1.0.200")
 	_, _, err = s.Attach(t.Context(), Request("none", "c2"), 1)
-	rejected(t, err, vdn.NotFound, "network none: not there")
+	rejected(t, err, vdn.NotFound, "network none: not found")
 }
 
 func requestedAddresses(t *testing.T, open Open) {
@@ -93,15 +93,15 @@ func requestedAddresses(t *testing.T, open Open) {
 	for _, c := range []struct{ container, owner, address, want string }{
 		{"c1", "", "", "10.1.0.2/29"},
 		{"c2", "lab/store", "", "10.1.0.4/29"},
-		{"c3", "lab/store", "", "attachment c3.net1, owner: 10.1.0.4, which is reserved for lab/store, is taken by attachment c2.net1: delete that first"},
-		{"c4", "", "10.1.0.4", "addresses: 10.1.0.4 is taken by attachment c2.net1"},
-		{"c5", "", "10.1.0.1", "addresses: 10.1.0.1 is not handed out by network a"},
-		{"c6", "", "10.9.0.1", "addresses: 10.9.0.1 is not handed out by network a"},
-		{"c7", "", "fd00::1", "addresses: fd00::1 is of a family that network a has no subnet of"},
+		{"c3", "lab/store", "", "attachment c3.net1, owner: 10.1.0.4, reserved for lab/store, is in use by attachment c2.net1: delete it first"},
+		{"c4", "", "10.1.0.4", "addresses: 10.1.0.4 is in use by attachment c2.net1"},
+		{"c5", "", "10.1.0.1", "addresses: 10.1.0.1 is not leased by network a"},
+		{"c6", "", "10.9.0.1", "addresses: 10.9.0.1 is not leased by network a"},
+		{"c7", "", "fd00::1", "addresses: fd00::1 has an address family that network a has no subnet of"},
 		{"c8", "", "10.1.0.6", "10.1.0.6/29"},
 		{"c9", "", "", "10.1.0.3/29"},
 		{"c10", "", "", "10.1.0.5/29"},
-		{"c11", "", "", "attachment c11.net1, network: the pool of network a in 10.1.0.0/29 is empty: delete attachments, or widen its ranges"},
+		{"c11", "", "", "attachment c11.net1, network: the pool of network a in 10.1.0.0/29 is exhausted: delete attachments, or extend its ranges"},
 	} {
 		got, err := ask(c.container, c.owner, c.address)
 		if err != nil {
@@ -117,7 +117,7 @@ func requestedAddresses(t *testing.T, open Open) {
 	_, err := ask("c12", "x/y", "10.1.0.4")
 	rejected(t, err, vdn.Conflict, "10.1.0.4 is reserved for lab/store")
 	_, err = ask("c13", "", "")
-	rejected(t, err, vdn.Conflict, "is empty but for what is reserved")
+	rejected(t, err, vdn.Conflict, "has only reserved addresses left")
 }
 
 // replacedPod checks a successor that attaches before its predecessor has
@@ -148,7 +148,7 @@ func replacedPod(t *testing.T, open Open) {
 		t.Errorf("two pods with one name have %+v and %+v", old, fresh)
 	}
 	_, _, err := s.Attach(t.Context(), of("reserved", "newest", "2"), 1)
-	rejected(t, err, vdn.Conflict, "10.2.0.9, which is reserved for lab/db-0, is taken by attachment oldest.net1")
+	rejected(t, err, vdn.Conflict, "10.2.0.9, reserved for lab/db-0, is in use by attachment oldest.net1")
 	again()
 	if err := errors.Join(s.Detach(t.Context(), old.ID), s.Detach(t.Context(), kept.ID)); err != nil {
 		t.Fatal(err)
@@ -186,11 +186,11 @@ func restartedPod(t *testing.T, open Open) {
 		return r
 	}
 	for want, change := range map[string]func(r *vdn.AttachmentRequest){
-		"ownerUID: it is missing":                              func(r *vdn.AttachmentRequest) { r.OwnerUID = "" },
-		"replaces: old.net1 is another pod's":                  func(r *vdn.AttachmentRequest) { r.OwnerUID = "2" },
-		"replaces: old.net1 is net1 in network a on node n1":   func(r *vdn.AttachmentRequest) { r.Node = "n2" },
-		"replaces: old.net1 has not the address 10.1.0.77":     func(r *vdn.AttachmentRequest) { r.Addresses[0] = netip.MustParseAddr("10.1.0.77") },
-		"attachment new.net1, replaces: old.net1 is net1 in n": func(r *vdn.AttachmentRequest) { r.Network, r.Addresses = "b", nil },
+		"ownerUID: is required":                                          func(r *vdn.AttachmentRequest) { r.OwnerUID = "" },
+		"replaces: old.net1 belongs to another pod":                      func(r *vdn.AttachmentRequest) { r.OwnerUID = "2" },
+		"replaces: old.net1 is interface net1 in network a on node n1":   func(r *vdn.AttachmentRequest) { r.Node = "n2" },
+		"replaces: old.net1 does not have address 10.1.0.77":             func(r *vdn.AttachmentRequest) { r.Addresses[0] = netip.MustParseAddr("10.1.0.77") },
+		"attachment new.net1, replaces: old.net1 is interface net1 in n": func(r *vdn.AttachmentRequest) { r.Network, r.Addresses = "b", nil },
 	} {
 		if _, _, err := s.Attach(t.Context(), next(change), 1); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
@@ -238,9 +238,9 @@ func exclusiveDevices(t *testing.T, open Open) {
 		}
 	}
 	_, _, err := s.Attach(t.Context(), with("a", "c3", "eth1", "eth2"), 1)
-	rejected(t, err, vdn.Conflict, "attachment c3.net1, devices: node n1 has no device free of network a, which is on eth1, eth2: eth1 is taken by attachment c1.net1, eth2 is taken by attachment c2.net1;")
+	rejected(t, err, vdn.Conflict, "attachment c3.net1, devices: node n1 has no free device of network a, which uses eth1, eth2: eth1 is in use by attachment c1.net1, eth2 is in use by attachment c2.net1;")
 	_, _, err = s.Attach(t.Context(), with("a", "c3"), 1)
-	rejected(t, err, vdn.Conflict, "it has none of them")
+	rejected(t, err, vdn.Conflict, "it has none of these devices")
 	elsewhere := with("a", "c4", "eth1")
 	elsewhere.Node = "n2"
 	attach(t, s, elsewhere)
@@ -251,9 +251,9 @@ func exclusiveDevices(t *testing.T, open Open) {
 		t.Errorf("the released device is not assigned: %s", a.Device)
 	}
 	_, err = s.Up(t.Context(), "c3.net1", vdn.UpReport{Device: "eth2", MAC: "02:00:00:00:00:01", NetNS: "/x"})
-	rejected(t, err, vdn.Conflict, "attachment c3.net1, device: it was given eth1, not eth2")
+	rejected(t, err, vdn.Conflict, "attachment c3.net1, device: the leased device is eth1, not eth2")
 	_, err = s.Up(t.Context(), "c9.net1", vdn.UpReport{Device: "eth2", MAC: "02:00:00:00:00:01", NetNS: "/x"})
-	rejected(t, err, vdn.NotFound, "attachment c9.net1: not there")
+	rejected(t, err, vdn.NotFound, "attachment c9.net1: not found")
 }
 
 func changedNetworks(t *testing.T, open Open) {
@@ -263,10 +263,10 @@ func changedNetworks(t *testing.T, open Open) {
 	r.Addresses = []netip.Addr{netip.MustParseAddr("10.1.0.50")}
 	attach(t, s, r)
 	for want, change := range map[string]func(*vdn.Network){
-		"mode: host-device changes it under attachment c1.net1":         func(n *vdn.Network) { n.Mode = vdn.HostDevice },
-		"subnets: none is 10.1.0.0/24, of which attachment c1.net1 has": func(n *vdn.Network) { n.Subnets[0].CIDR = netip.MustParsePrefix("10.1.0.0/16") },
-		"subnets[0].gateway: 10.1.0.50 is taken by attachment c1.net1":  func(n *vdn.Network) { n.Subnets[0].Gateway = netip.MustParseAddr("10.1.0.50") },
-		"subnets[0].ranges: none holds 10.1.0.50, which attachment c1.net1 has:": func(n *vdn.Network) {
+		"mode: cannot change to host-device while attachment c1.net1 exists": func(n *vdn.Network) { n.Mode = vdn.HostDevice },
+		"subnets: 10.1.0.0/24 is missing, in which attachment c1.net1 has":   func(n *vdn.Network) { n.Subnets[0].CIDR = netip.MustParsePrefix("10.1.0.0/16") },
+		"subnets[0].gateway: 10.1.0.50 is in use by attachment c1.net1":      func(n *vdn.Network) { n.Subnets[0].Gateway = netip.MustParseAddr("10.1.0.50") },
+		"subnets[0].ranges: 10.1.0.50, which attachment c1.net1 has, is in none of the ranges:": func(n *vdn.Network) {
 			n.Subnets[0].Ranges = []vdn.Range{{First: netip.MustParseAddr("10.1.0.2"), Last: netip.MustParseAddr("10.1.0.49")}}
 		},
 		"subnets[0].cidr: 10.2.0.0/16 overlaps 10.2.0.0/24 of network b": func(n *vdn.Network) { n.Subnets[0].CIDR = netip.MustParsePrefix("10.2.0.0/16") },
@@ -282,7 +282,7 @@ func changedNetworks(t *testing.T, open Open) {
 	if a := attach(t, s, Request("a", "c2")); a.Addresses[0].String() != "10.1.0.51/24" {
 		t.Errorf("after the change %s is assigned", a.Addresses[0])
 	}
-	rejected(t, s.DeleteNetwork(t.Context(), "a", nil), vdn.Conflict, "network a: it has attachments: delete c1.net1, c2.net1 first")
+	rejected(t, s.DeleteNetwork(t.Context(), "a", nil), vdn.Conflict, "network a: has attachments: delete c1.net1, c2.net1 first")
 	if err := errors.Join(s.Detach(t.Context(), "c1.net1"), s.Detach(t.Context(), "c2.net1"), s.Detach(t.Context(), "c2.net1"), s.DeleteNetwork(t.Context(), "a", nil), s.DeleteNetwork(t.Context(), "a", nil)); err != nil {
 		t.Error(err)
 	}
@@ -487,7 +487,7 @@ func offeredNetworks(t *testing.T, open Open) {
 		t.Fatal(err)
 	}
 	_, err := s.PutPeer(t.Context(), vdn.Peer{Domain: "here", URL: "https://x:1", NextHops: peer.NextHops})
-	rejected(t, err, vdn.Invalid, "peer here, domain: it is this domain itself")
+	rejected(t, err, vdn.Invalid, "peer here, domain: is this domain itself")
 	offer := []vdn.PeerView{{Peer: vdn.Peer{Domain: "busan"}, Connected: true, Networks: []vdn.SharedNetwork{
 		{Name: "c", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}},
 		{Name: "bad", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/25")}},

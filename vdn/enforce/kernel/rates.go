@@ -32,7 +32,7 @@ func classes(u vdn.Uplink, slices []vdn.Slice) ([]class, error) {
 	left, without := total, uint64(1)
 	for _, s := range slices {
 		if uint64(s.GuaranteedRate) > left {
-			errs = append(errs, fmt.Errorf("network %s: guarantee %s: uplink %s of %s has but %s left: lower guarantees, or say a higher rate with --uplink",
+			errs = append(errs, fmt.Errorf("network %s: guarantee %s: uplink %s of %s has only %s left: lower guaranteed rates, or set a higher rate with --uplink",
 				s.Name, s.GuaranteedRate, u.Device, u.Rate, vdn.Rate(left)))
 		}
 		left -= min(left, uint64(s.GuaranteedRate))

@@ -84,7 +84,7 @@ func TestGuaranteesOfWholeDevices(t *testing.T) {
 		t.Errorf("a guarantee that the device carries: %v", err)
 	}
 	err := apply(2 * carries)
-	if why := enforce.Failed(err)["a1.net0"]; why == nil || !strings.Contains(why.Error(), "network science: device net0 carries 10G, and the network's guarantee is 20G") {
+	if why := enforce.Failed(err)["a1.net0"]; why == nil || !strings.Contains(why.Error(), "network science: device net0 carries 10G, but guaranteedRate of the network is 20G") {
 		t.Errorf("a guarantee of 20G: %v", err)
 	}
 	f.hello("a2")

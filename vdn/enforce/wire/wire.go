@@ -26,15 +26,15 @@ var ErrUnknown = errors.New("it does not report the rate of its wire")
 func Guarantees(l netlink.Link, rate vdn.Rate) error {
 	name := l.Attrs().Name
 	if with := sharedWith(l); with != "" {
-		return fmt.Errorf("device %s shares the wire of %s, so a guarantee of %s cannot hold: use a device with a wire of its own, mode macvlan, or no guarantee", name, with, rate)
+		return fmt.Errorf("device %s shares the wire of %s, so a guaranteed rate of %s is impossible: use a device with its own link, mode macvlan, or no guaranteedRate", name, with, rate)
 	}
 	speed, err := Speed(name)
 	switch {
 	case err != nil:
-		return fmt.Errorf("device %s: %w, so a guarantee of %s is not sure: set the device up and plug it in, set its speed where the driver lets you (ethtool -s %s speed MBITS), or take the guarantee off",
+		return fmt.Errorf("device %s: %w, so a guaranteed rate of %s cannot be verified: set the device up and connect it, set its speed (ethtool -s %s speed MBITS), or remove guaranteedRate",
 			name, err, rate, name)
 	case speed < rate:
-		return fmt.Errorf("device %s carries %s, and the network's guarantee is %s: use a faster device, or lower the guarantee", name, speed, rate)
+		return fmt.Errorf("device %s carries %s, but guaranteedRate of the network is %s: use a faster device, or lower guaranteedRate", name, speed, rate)
 	}
 	return nil
 }

@@ -20,13 +20,13 @@ func Handler(get func() node.Status) http.Handler {
 }
 
 var (
-	reachable   = desc("controller_reachable", "1 where the controller answered when it was asked last, else 0.", "url")
-	unreachable = desc("controllers_unreachable_seconds", "For how long no controller has answered; 0 where one does. What is enforced stays meanwhile.")
-	cached      = desc("plan_cached", "1 where the plan is that of the node's disk, and no controller has confirmed it since, else 0.")
+	reachable   = desc("controller_reachable", "1 if the controller answered the last request, else 0.", "url")
+	unreachable = desc("controllers_unreachable_seconds", "Time for which no controller has answered; 0 if one does. Enforcement continues.")
+	cached      = desc("plan_cached", "1 if the plan is the one on the node's disk and no controller has confirmed it since, else 0.")
 	plan        = desc("plan_revision", "Revision of the newest plan; 0 before the first.")
 	applied     = desc("applied_revision", "Revision of the plan that was applied last.")
-	failed      = desc("plan_failed", "1 where the newest plan does not hold entirely, else 0.")
-	degraded    = desc("degraded", "Optional kernel features that the node does without.")
+	failed      = desc("plan_failed", "1 if the newest plan is not completely enforced, else 0.")
+	degraded    = desc("degraded", "Optional kernel features that the node works without.")
 )
 
 func desc(name, help string, labels ...string) *prometheus.Desc {

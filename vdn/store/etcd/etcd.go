@@ -105,7 +105,7 @@ func (b *Backend) checkFormat(ctx context.Context) error {
 		return err
 	}
 	if got := d.number(); got != kv.Format {
-		return fmt.Errorf("%s is of format %d, this program knows %d: run the newer program", b.prefix, got, kv.Format)
+		return fmt.Errorf("%s has format %d, this program supports %d: use a newer version", b.prefix, got, kv.Format)
 	}
 	return nil
 }
@@ -182,7 +182,7 @@ func (b *Backend) Commit(ctx context.Context, batch kv.Batch) error {
 	case err != nil || d.yes:
 		return err
 	case d.number() == batch.Revision-1:
-		return errors.New("an address has an owner that the attachments do not show: see to who else writes below " + b.prefix)
+		return errors.New("an address has an owner without an attachment: check what else writes below " + b.prefix)
 	}
 	return kv.ErrConflict
 }
@@ -271,7 +271,7 @@ func (b *Backend) each(events []change, do func(kv.Batch) error) error {
 		}
 		if !whole {
 			if len(batch.Puts) > 0 {
-				b.log.Warn("vdn store: somebody else writes into etcd; that counts from the next start on", "key", b.key(batch.Puts[0].Bucket, batch.Puts[0].Key))
+				b.log.Warn("vdn store: another program writes to etcd; this takes effect at the next start", "key", b.key(batch.Puts[0].Bucket, batch.Puts[0].Key))
 			}
 			continue
 		}

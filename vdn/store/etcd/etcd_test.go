@@ -148,7 +148,7 @@ func TestWhatIsNotOursIsRefused(t *testing.T) {
 	if err := b.ask(t.Context(), kvTxn, txn(nil, []message{opPut("/a/meta/format", "2", 0)}, nil), &decided{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(t.Context(), Config{Endpoints: m.URLs, Prefix: "/a"}); err == nil || !strings.Contains(err.Error(), "/a/ is of format 2, this program knows 1") {
+	if _, err := Open(t.Context(), Config{Endpoints: m.URLs, Prefix: "/a"}); err == nil || !strings.Contains(err.Error(), "/a/ has format 2, this program supports 1") {
 		t.Errorf("a newer format: %v", err)
 	}
 	if err := m.Programs[0].Stop(); err != nil {

@@ -19,7 +19,7 @@ const leaders = "leaders"
 func (b *Backend) Lead(ctx context.Context, id string, run func(context.Context)) {
 	for ctx.Err() == nil {
 		if err := b.leadOnce(ctx, id, run); err != nil && ctx.Err() == nil {
-			b.log.Debug("vdn store: no leader can be chosen", "error", err)
+			b.log.Debug("vdn store: leader election failed", "error", err)
 		}
 		sleep.For(ctx, candidateWait)
 	}
@@ -51,7 +51,7 @@ func (b *Backend) leadOnce(ctx context.Context, id string, run func(context.Cont
 		run(leading)
 	}()
 	if err := b.renew(leading, lease.id, began, done); err != nil && ctx.Err() == nil {
-		b.log.Warn("vdn store: this controller leads no more", "id", id, "error", err)
+		b.log.Warn("vdn store: this controller stopped leading", "id", id, "error", err)
 	}
 	stop()
 	<-done
@@ -71,7 +71,7 @@ func (b *Backend) renew(ctx context.Context, lease int64, began time.Time, done 
 		}
 		at := time.Now()
 		if at.Sub(began) > leaderTTL {
-			return fmt.Errorf("etcd has not heard of it for %v: %w", leaderTTL, last)
+			return fmt.Errorf("etcd has not renewed it for %v: %w", leaderTTL, last)
 		}
 		until, cancel := context.WithDeadline(ctx, began.Add(leaderTTL))
 		err := b.keep(until, lease)

@@ -39,9 +39,9 @@ func Open(folder string) (*Backend, error) {
 	var err error
 	b.db, err = bbolt.Open(b.path, 0o600, &bbolt.Options{Timeout: lockWait})
 	if errors.Is(err, bolterrors.ErrTimeout) {
-		return nil, fmt.Errorf("store %s: another controller has it open: stop that, or use a folder of its own", b.path)
+		return nil, fmt.Errorf("store %s: another controller uses it: stop it, or use another folder", b.path)
 	} else if err != nil {
-		return nil, fmt.Errorf("store %s: %w: put a copy of it back, or start from scratch in another folder", b.path, err)
+		return nil, fmt.Errorf("store %s: %w: restore a copy, or start from scratch in another folder", b.path, err)
 	}
 	if err := b.db.Update(makeBuckets); err != nil {
 		return nil, errors.Join(fmt.Errorf("store %s: %w", b.path, err), b.db.Close())
@@ -62,7 +62,7 @@ func makeBuckets(tx *bbolt.Tx) error {
 	case kv.Format:
 		return nil
 	default:
-		return fmt.Errorf("it is of format %d, this program knows %d: run the newer program", got, kv.Format)
+		return fmt.Errorf("has format %d, this program supports %d: use a newer version", got, kv.Format)
 	}
 }
 
