@@ -26,7 +26,7 @@ func Move(from, to Removable) error {
 		err = errors.Join(err, to.Upsert(f))
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("%s cannot take over from %s, which goes on forwarding: %w",
+		return errors.Join(fmt.Errorf("%s cannot take over from %s, which continues to forward: %w",
 			to.Describe().Kind, from.Describe().Kind, err), from.Close())
 	}
 	return from.Detach()

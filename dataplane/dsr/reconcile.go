@@ -50,7 +50,7 @@ func (h *Agent) wanted(view *view, found map[netip.Addr]where) rows {
 				row.Deliver = key.Vip
 			}
 			if other, ok := wanted[key]; ok && other.Server != row.Server {
-				h.abroad[server] = fmt.Sprintf("it is here, but so is %s, and dr cannot tell two servers of one VIP on a node apart: use tunnel or dsr-nat",
+				h.abroad[server] = fmt.Sprintf("%s serves the same VIP on this node, and dr cannot distinguish two backends of one VIP on a node: use tunnel or dsr-nat",
 					other.Server.netip())
 				continue
 			}

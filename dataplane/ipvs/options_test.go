@@ -343,7 +343,7 @@ func TestHeals(t *testing.T) {
 		must(t, harm())
 		held := w.listed()
 		if slices.ContainsFunc(all, func(f desired.Frontend) bool { return !held[f.Key].Same(canonical(f)) }) == false {
-			t.Errorf("%s is harmed, and List tells nothing", name)
+			t.Errorf("%s: List does not show the damage", name)
 		}
 		for _, f := range all {
 			w.upsert(f)
@@ -527,8 +527,8 @@ func TestAllowAndDeny(t *testing.T) {
 			allow, deny []netip.Prefix
 			want        bool
 		}{
-			{"the client alone", []netip.Prefix{who}, nil, true},
-			{"others alone", []netip.Prefix{netip.PrefixFrom(vip, vip.BitLen())}, nil, false},
+			{"only the client", []netip.Prefix{who}, nil, true},
+			{"only others", []netip.Prefix{netip.PrefixFrom(vip, vip.BitLen())}, nil, false},
 			{"others and everybody", []netip.Prefix{netip.PrefixFrom(vip, vip.BitLen()), everybody}, nil, true},
 			{"everybody but the client", []netip.Prefix{everybody}, []netip.Prefix{who}, false},
 			{"not others", nil, []netip.Prefix{netip.PrefixFrom(vip, vip.BitLen())}, true},
@@ -550,7 +550,7 @@ func TestAllowAndDeny(t *testing.T) {
 		lets("a range that denies it", netip.AddrPortFrom(vip, 8001), false)
 		f.Deny = nil
 		w.upsert(f)
-		lets("beside such a range", port, true)
+		lets("a port next to such a range", port, true)
 	}
 	must(t, w.plane.Detach())
 	w.plane = nil

@@ -38,7 +38,7 @@ func (d *DataPlane) eachServer(id serviceID, f func(server, load)) error {
 		return err
 	})
 	if err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("ipvs: read servers: %w", err)
+		return fmt.Errorf("ipvs: read backends: %w", err)
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ func (d *DataPlane) Upsert(f desired.Frontend) error {
 	}
 	want := recordOf(f, mark, d.config.GUEPort)
 	if d.foreign[want.serviceID] {
-		return fmt.Errorf("%s: IPVS serves this already, by other hands: remove it there (ipvsadm -D), or choose another address or port", f.Key)
+		return fmt.Errorf("%s: IPVS already has a service with this key that another program created: remove it (ipvsadm -D), or use another address or port", f.Key)
 	}
 	if err := d.write(f.Key, want); err != nil {
 		d.stale = true
@@ -156,5 +156,5 @@ func (d *DataPlane) markOf(k service.Key) (uint32, error) {
 			return markSpace | d.lastMark, nil
 		}
 	}
-	return 0, dataplane.Unsupported(k, fmt.Sprintf("more than %d ranges of ports", markCount))
+	return 0, dataplane.Unsupported(k, fmt.Sprintf("more than %d port ranges", markCount))
 }

@@ -129,7 +129,7 @@ func mapped[T any](m *ebpf.Map, protection int) ([]T, error) {
 	var t T
 	memory, err := unix.Mmap(m.FD(), 0, int(m.MaxEntries())*int(unsafe.Sizeof(t)), protection, unix.MAP_SHARED)
 	if err != nil {
-		return nil, fmt.Errorf("map %s into memory: %w", m, err)
+		return nil, fmt.Errorf("mmap %s: %w", m, err)
 	}
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(memory))), m.MaxEntries()), nil
 }
@@ -210,7 +210,7 @@ func (d *DataPlane) SetNodeAddresses(addresses []netip.Addr) error {
 		wanted[toAddr(a.WithZone(""))] = true
 	}
 	if n := d.kernel.NodeAddresses.MaxEntries(); len(wanted) > int(n) {
-		return fmt.Errorf("proxy: %d node addresses: there is room for %d: name fewer for node ports", len(wanted), n)
+		return fmt.Errorf("proxy: %d node addresses exceed the limit of %d: select fewer for node ports", len(wanted), n)
 	}
 	for a := range d.nodes {
 		if wanted[a] {

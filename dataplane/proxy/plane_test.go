@@ -308,7 +308,7 @@ func TestRefusesByNameAndHoldsTheOthers(t *testing.T) {
 }
 
 // Damage by another process is repaired when everything is applied again.
-func TestMends(t *testing.T) {
+func TestRepairsDamage(t *testing.T) {
 	d := open(t, config(t))
 	m := model{}
 	for i := range 4 {
@@ -329,7 +329,7 @@ func TestMends(t *testing.T) {
 	}
 	m.check(t, d)
 	if d.Keys(); d.wrote {
-		t.Error("Keys did not read what is held")
+		t.Error("Keys did not read the map")
 	}
 }
 
@@ -345,7 +345,7 @@ func TestDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := newSocket(t, unix.AF_INET, unix.SOCK_STREAM).connect(netip.AddrPortFrom(f.Addr, f.Port)); !errors.Is(err, unix.ENETUNREACH) {
-		t.Errorf("the programs believed what does not add up: %v", err)
+		t.Errorf("the programs accepted an inconsistent entry: %v", err)
 	}
 	d = again(t, d)
 	model{other.Key: other}.check(t, d)
@@ -353,7 +353,7 @@ func TestDamage(t *testing.T) {
 	model{other.Key: other, f.Key: f}.check(t, d)
 }
 
-func TestReadsAnewAfterAFailure(t *testing.T) {
+func TestReadsAgainAfterAFailure(t *testing.T) {
 	d := open(t, config(t))
 	f := frontend(key("10.96.0.1:80", service.TCP), netip.MustParseAddrPort("10.0.0.1:80"))
 	other := frontend(key("10.96.0.2:80", service.TCP), netip.MustParseAddrPort("10.0.0.2:80"))
@@ -426,7 +426,7 @@ func TestRestartUnderConnections(t *testing.T) {
 	if err := s.connect(to); err != nil {
 		t.Fatal(err)
 	}
-	s.hear()
+	s.receive()
 	stop := dialing(t, to)
 	for range 5 {
 		d = again(t, d)
@@ -435,8 +435,8 @@ func TestRestartUnderConnections(t *testing.T) {
 	if _, err := unix.Write(s.fd, []byte("still?")); err != nil {
 		t.Fatal(err)
 	}
-	if said, _ := s.hear(); said != "still?" || s.peer() != to && !refusals.Without(features.PeerName) {
-		t.Errorf("the old connection says %q, of %s", said, s.peer())
+	if got, _ := s.receive(); got != "still?" || s.peer() != to && !refusals.Without(features.PeerName) {
+		t.Errorf("the old connection receives %q from %s", got, s.peer())
 	}
 	d.config.Cgroup = testkit.EnterCgroup(t)
 	again(t, d)

@@ -33,7 +33,7 @@ func (c *change) allow(f *proxy.Frontend, id uint32) error {
 			continue
 		}
 		if err := c.d.kernel.SourceRanges.Put(toRangeKey(id, p), uint8(1)); err != nil {
-			return fmt.Errorf("source range %s (of %d that there is room for): %w", p, c.d.config.MaxSourceRanges, err)
+			return fmt.Errorf("source range %s (limit %d): %w", p, c.d.config.MaxSourceRanges, err)
 		}
 		c.d.writes++
 	}

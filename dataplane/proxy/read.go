@@ -44,7 +44,7 @@ func (d *DataPlane) read() error {
 	}
 	d.ids = newSpace(uint32(len(ids)), taken)
 	if err := d.runs.settle(); err != nil {
-		return fmt.Errorf("%s is damaged (remove it, which ends service, and start again): %w", d.pins.Path(""), err)
+		return fmt.Errorf("%s is damaged: remove it (which interrupts service) and start again: %w", d.pins.Path(""), err)
 	}
 	if err := d.readRanges(); err != nil {
 		return err
@@ -68,9 +68,9 @@ func (d *DataPlane) adopt(e entry, ids []bool) error {
 	id := e.value.Id
 	switch {
 	case e.value.Check != checkOf(e.key, e.value) || id >= uint32(len(ids)):
-		return errors.New("it does not add up")
+		return errors.New("inconsistent entry")
 	case ids[id]:
-		return fmt.Errorf("another has its id %d", id)
+		return fmt.Errorf("duplicate ID %d", id)
 	}
 	if err := d.runs.adopt(e.value.Inside, e.value.Outside); err != nil {
 		return err
@@ -210,7 +210,7 @@ func (r *Reader) open(folder string) (err error) {
 	// The kernel does not map the memory of maps opened read-only.
 	targets, connections := load(proxyMapTargets, ebpf.LoadPinOptions{}), load(proxyMapConnections, ebpf.LoadPinOptions{})
 	if errors.Is(err, os.ErrNotExist) {
-		err = fmt.Errorf("nothing is held: %w", err)
+		err = fmt.Errorf("no frontends are programmed: %w", err)
 	}
 	if err == nil {
 		r.targets, err = mapped[proxyTarget](targets, readOnly)
@@ -317,7 +317,7 @@ func (r reader) held(e entry, ranges []proxySourceRangeKey) (h Held, err error) 
 
 func (r reader) choice(run proxyRun, empty proxyServiceEmpty) (proxy.Choice, error) {
 	if uint64(run.First)+uint64(run.length()) > uint64(len(r.targets)) {
-		return proxy.Choice{}, fmt.Errorf("targets %d of %d: the map is damaged", run.First, len(r.targets))
+		return proxy.Choice{}, fmt.Errorf("endpoints %d of %d: the map is damaged", run.First, len(r.targets))
 	}
 	all := r.targets[run.First:][:run.length()]
 	return proxy.Choice{Targets: fromTargets(all[:run.Count]), Keeps: fromTargets(all[run.Count:]), Empty: proxy.Empty(empty)}, nil

@@ -132,7 +132,7 @@ func (s *sweeper) sweep(own netns.NsHandle) error {
 	}
 	err = s.eachNamespace(own, func() error { return stale.endHere() })
 	if len(stale) > 0 {
-		err = errors.Join(err, fmt.Errorf("%d network namespaces with such sockets are not in %s: mount the folder where the container runtime keeps them",
+		err = errors.Join(err, fmt.Errorf("%d network namespaces with such sockets are not in %s: mount the container runtime's network namespace folder",
 			len(stale), s.config.Namespaces))
 	}
 	return err
@@ -189,7 +189,7 @@ func (s *sweeper) stale() (sockets, error) {
 		found[o.Netns][o.Cookie] = true
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read what sockets are connected to: %w", err)
+		return nil, fmt.Errorf("read the destinations of connected sockets: %w", err)
 	}
 	return found, nil
 }

@@ -64,7 +64,7 @@ func TestRefusalsByName(t *testing.T) {
 		`encapsulation "vxlan"`: with(service.Tunnel, func(f *desired.Frontend) { f.Encapsulation = "vxlan" }),
 		`survival "luck"`:       with(service.Tunnel, func(f *desired.Frontend) { f.Survival = "luck" }),
 		"port 0":                with(service.Tunnel, func(f *desired.Frontend) { f.Port = 0 }),
-		"any protocol on some ports only": with(service.Tunnel, func(f *desired.Frontend) {
+		"any protocol on some ports": with(service.Tunnel, func(f *desired.Frontend) {
 			f.Protocol = service.AnyProtocol
 		}),
 		"ends before it begins": with(service.Tunnel, func(f *desired.Frontend) { f.Last = 7 }),
@@ -76,7 +76,7 @@ func TestRefusalsByName(t *testing.T) {
 		"only some have a port": with(service.Tunnel, func(f *desired.Frontend) {
 			f.Backends = append(f.Backends, service.Backend{Addr: netip.MustParseAddrPort("172.16.5.9:0"), Weight: 1})
 		}),
-		"while the first --interface has no IPv6 address": with(service.Tunnel, func(f *desired.Frontend) {
+		"the first --interface has no IPv6 address": with(service.Tunnel, func(f *desired.Frontend) {
 			f.Backends[0].Addr = netip.MustParseAddrPort(servers[true])
 		}),
 	} {

@@ -134,7 +134,7 @@ func (d *DataPlane) writeSources(id uint32, allow, deny []netip.Prefix) error {
 		return absentIsFine(d.kernel.GuardRanges.Delete(id))
 	}
 	if n := len(allow) + len(deny); n > int(d.guardTrie.MaxEntries) {
-		return fmt.Errorf("%d source ranges: a frontend can have %d", n, d.guardTrie.MaxEntries)
+		return fmt.Errorf("%d source ranges exceed the limit of %d per frontend", n, d.guardTrie.MaxEntries)
 	}
 	trie, err := ebpf.NewMap(d.guardTrie)
 	if err != nil {

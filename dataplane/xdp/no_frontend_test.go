@@ -180,7 +180,7 @@ func TestVIPOfThisHost(t *testing.T) {
 }
 
 // An agent dies before it has written or removed the VIP's own entry.
-func TestDeathBesideTheVIP(t *testing.T) {
+func TestDeathWhileChangingTheVIPEntry(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
 	upsert(t, d, frontendBefore)

@@ -347,9 +347,9 @@ func TestVerifierStatistics(t *testing.T) {
 		jited, err := info.JitedSize()
 		t.Logf("%s: %s", name, strings.TrimSpace(p.VerifierLog))
 		t.Logf("%s: xlated %d instructions, jited %d bytes (%v)", name, xlated.Size()/asm.InstructionSize, jited, err)
-		n, told := info.VerifiedInstructions()
-		if !told {
-			t.Errorf("%s: the kernel does not say how many instructions its verifier looked at", name)
+		n, ok := info.VerifiedInstructions()
+		if !ok {
+			t.Errorf("%s: the kernel does not report the number of verified instructions", name)
 		}
 		if name != "handover" && name != "syn" { // which are loaded later
 			total += n

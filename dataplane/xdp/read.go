@@ -31,7 +31,7 @@ func (d *DataPlane) readLocked() error {
 	if err != nil {
 		return err
 	}
-	if err := d.mendVIPs(d.held, wholes); err != nil {
+	if err := d.repairVIPs(d.held, wholes); err != nil {
 		return err
 	}
 	if err := d.recountNAT(d.held); err != nil {
@@ -60,7 +60,7 @@ func (d *DataPlane) readHeld() (map[netip.Addr]balancerFrontend, error) {
 	if d.servers, err = d.readServers(); err != nil {
 		return nil, err
 	}
-	if err := d.mendMembers(frontends); err != nil {
+	if err := d.repairMembers(frontends); err != nil {
 		return nil, err
 	}
 	d.held = frontends
@@ -117,9 +117,9 @@ func (d *DataPlane) readMembers() (map[uint32][]memberEntry, error) {
 	return all, nil
 }
 
-// mendMembers assigns members to the frontends, and frees the servers that no frontend
+// repairMembers assigns members to the frontends, and frees the servers that no frontend
 // has.
-func (d *DataPlane) mendMembers(frontends map[service.Key]*held) error {
+func (d *DataPlane) repairMembers(frontends map[service.Key]*held) error {
 	entries, err := d.readMembers()
 	if err != nil {
 		return err
@@ -152,11 +152,11 @@ func (d *DataPlane) mendMembers(frontends map[service.Key]*held) error {
 	for _, h := range frontends {
 		slices.SortFunc(h.members, func(a, b member) int { return a.key.addr.Compare(b.key.addr) })
 	}
-	return d.mendServers()
+	return d.repairServers()
 }
 
-// mendServers sorts out the servers that frontends have.
-func (d *DataPlane) mendServers() error {
+// repairServers sorts out the servers that frontends have.
+func (d *DataPlane) repairServers() error {
 	t := &d.servers
 	for id, s := range t.byID {
 		if s.members > 0 {

@@ -346,7 +346,7 @@ func (d *DataPlane) setActive(h *held, p *pressure) error {
 	next := *h
 	next.value.Flags = flags
 	if err := d.rewrite(&next); err != nil {
-		return fmt.Errorf("%s: write whether it is under pressure: %w", h.key, err)
+		return fmt.Errorf("%s: write the pressure state: %w", h.key, err)
 	}
 	h.value.Flags = flags
 	return nil

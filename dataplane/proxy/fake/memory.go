@@ -46,7 +46,7 @@ func (p *Plane) Apply(set []proxy.Frontend, gone []proxy.Key) error {
 		named[k] = true
 	}
 	if len(named) != len(set)+len(gone) {
-		return fmt.Errorf("%d frontends and %d keys name only %d different ones", len(set), len(gone), len(named))
+		return fmt.Errorf("%d frontends and %d keys, but only %d are distinct", len(set), len(gone), len(named))
 	}
 	p.calls.Applies++
 	p.calls.Set += len(set)

@@ -85,7 +85,7 @@ func (h *Half) openShared(spec *ebpf.CollectionSpec) (map[string]*ebpf.Map, erro
 	for _, name := range shared {
 		m, err := ebpf.LoadPinnedMap(filepath.Join(h.cfg.Maps, proxy.Pin(name)), nil)
 		if err != nil {
-			return opened, fmt.Errorf("map %s of the service proxy: %w: open dataplane/proxy before, and give its folder as Maps", name, err)
+			return opened, fmt.Errorf("map %s of the service proxy: %w: open dataplane/proxy first, and set Maps to its folder", name, err)
 		}
 		opened[name] = m
 		spec.Maps[name].MaxEntries = m.MaxEntries()
@@ -105,7 +105,7 @@ func (h *Half) openState(spec *ebpf.CollectionSpec) (*bpfload.State, error) {
 	if asked == 0 {
 		var machine unix.Sysinfo_t
 		if err := unix.Sysinfo(&machine); err != nil {
-			return nil, fmt.Errorf("the machine's memory: %w", err)
+			return nil, fmt.Errorf("total memory of the node: %w", err)
 		}
 		asked = flowsFor(machine.Totalram * uint64(machine.Unit))
 	}
@@ -119,7 +119,7 @@ func (h *Half) openState(spec *ebpf.CollectionSpec) (*bpfload.State, error) {
 		return nil, err
 	}
 	if h.cfg.MaxFlows != 0 && flows.MaxEntries != halves*asked {
-		h.log.Warn("packets: the table of flows keeps its size, for its flows' sake; Detach first to change it",
+		h.log.Warn("packets: the flow table keeps its size to preserve its flows; to change it, call Detach first",
 			"flows", flows.MaxEntries/halves, "asked", asked)
 	}
 	return state, nil

@@ -32,7 +32,7 @@ func (h *Half) keepSwept() {
 		case <-tick.C:
 		}
 		if err := h.sweep(cursor); err != nil && !errors.Is(err, ErrClosed) {
-			h.log.Error("packets: take flows away that are over", "error", err)
+			h.log.Error("packets: failed to remove expired flows", "error", err)
 			cursor.Rewind()
 		}
 	}
@@ -127,7 +127,7 @@ func (h *Half) remove(key *packetTuple) error {
 		return nil
 	}
 	if err := h.obj.PacketFlows.Update(key, &f, ebpf.UpdateNoExist); err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
-		return fmt.Errorf("put a flow back: %w", err)
+		return fmt.Errorf("restore a flow: %w", err)
 	}
 	return nil
 }

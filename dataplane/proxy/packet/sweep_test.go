@@ -189,7 +189,7 @@ func TestSweepSparesTheNextFlow(t *testing.T) {
 			if left := w.entries(); len(left) != 2 || left[over[0]] != held[over[0]] || left[over[1]] != held[over[1]] {
 				w.t.Errorf("%s: %v is left of %v", c.name, left, held)
 			}
-			w.pass("it goes on", fromPodC, ack(client, vip), ack(client, target), untouched)
+			w.pass("it continues", fromPodC, ack(client, vip), ack(client, target), untouched)
 			w.pass("and is answered", toPodC, ack(target, client), ack(vip, client), untouched)
 			w.forgetAll()
 			if err := w.half.worker.Do(func() error { return w.half.removeOver(over) }); err != nil {
@@ -199,8 +199,8 @@ func TestSweepSparesTheNextFlow(t *testing.T) {
 	})
 }
 
-// TestSweepBesideTraffic has clients communicate while ended flows appear and are swept.
-func TestSweepBesideTraffic(t *testing.T) {
+// TestSweepDuringTraffic has clients communicate while ended flows appear and are swept.
+func TestSweepDuringTraffic(t *testing.T) {
 	w := newWorld(t)
 	if err := w.half.Close(); err != nil {
 		t.Fatal(err)
