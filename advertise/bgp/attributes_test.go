@@ -61,7 +61,7 @@ func due(s *Speaker, t *tap) map[path]said {
 	defer s.mu.Unlock()
 	all := map[path]said{}
 	for p, r := range s.announced {
-		if attrs, told := s.e.told(t.group, s.path(r).Attrs); told {
+		if attrs, is := s.e.exported(t.group, s.path(r).Attrs); is {
 			all[path{prefix: p}] = said{t.nextHopFor(r.NextHop), words(attrs)}
 		}
 	}

@@ -61,7 +61,7 @@ func (g *group) updateLimit() int {
 
 // tally counts the routes of a received UPDATE: each is work for us and for all routers.
 func (t *tap) tally(body []byte) {
-	if t.deaf {
+	if t.sendOnly {
 		return
 	}
 	t.mu.Lock()
@@ -157,13 +157,13 @@ func (t *tap) cutOff(reason, flag string) {
 	t.mu.Unlock()
 	if !again {
 		t.reject(pkt.BGP_ERROR_CEASE, pkt.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED,
-			fmt.Sprintf("%s: it is cut, and refused for %s; correct it, or give a higher %s", reason, cutFor, flag))
+			fmt.Sprintf("%s: disconnected for %s; correct the neighbor, or increase %s", reason, cutFor, flag))
 	}
 }
 
 // bounded reports whether the neighbor's paths need to be counted.
 func (t *tap) bounded() bool {
-	return !t.deaf && (t.group.maxPaths > 0 || t.limits.maxPaths > 0)
+	return !t.sendOnly && (t.group.maxPaths > 0 || t.limits.maxPaths > 0)
 }
 
 // mayExceed reports whether there could be more paths than a limit allows. Routes
@@ -276,7 +276,7 @@ func (e *engine) boundTotal() {
 	all, updates := map[*tap]int{}, map[*tap]int{}
 	for _, t := range e.taps() {
 		t.mu.Lock()
-		if !t.cut && !t.deaf {
+		if !t.cut && !t.sendOnly {
 			all[t], updates[t] = t.all, t.updates
 		}
 		t.mu.Unlock()

@@ -25,10 +25,10 @@ const (
 
 var allNodes, allRouters = netip.MustParseAddr("ff02::1"), netip.MustParseAddr("ff02::2")
 
-// hearRouters asks once for routers on a link, and advertises us as a router that
+// discoverRouters sends one solicitation for routers on a link, and advertises us as a router that
 // forwards no packets, with lifetime 0. It returns the link-local addresses of the
 // routers that respond within a while, in order, or only the first.
-func hearRouters(ctx context.Context, device string, first bool) ([]netip.Addr, error) {
+func discoverRouters(ctx context.Context, device string, first bool) ([]netip.Addr, error) {
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var failed error
 		err := c.Control(func(fd uintptr) { failed = prepareDiscovery(int(fd), device) })

@@ -50,7 +50,7 @@ type setup struct {
 	listen    []netip.AddrPort
 	groups    []*group
 	dials     []*dialTarget
-	deaf      bool // accepts no routes: a speaker
+	sendOnly  bool // accepts no routes: a speaker
 	avoids    bool // deprioritizes draining load balancers, if there are others
 	maxTotal  uint32
 	log       *slog.Logger
@@ -177,7 +177,7 @@ func (e *engine) addGroup(g *group) error {
 			AddPaths: &api.AddPaths{Config: &api.AddPathsConfig{Receive: g.receive, SendMax: uint32(g.sendMax)}},
 		})
 	}
-	if e.deaf {
+	if e.sendOnly {
 		if err := e.exportTo(g); err != nil {
 			return err
 		}

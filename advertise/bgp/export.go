@@ -69,7 +69,7 @@ func (e *engine) exportTo(g *group) error {
 	}
 	mine := &api.MatchSet{Type: api.MatchSet_TYPE_INVERT, Name: g.name}
 	err = e.markSet(g.name, mark(markPeer, 0), mark(markPeer, e.number(g.peer)))
-	add("is not told", mine, &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_REJECT})
+	add("other peers", mine, &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_REJECT})
 	for n := uint32(1); n <= route.MaxPrepend && e.external(g) && err == nil; n++ {
 		name := fmt.Sprintf("prepend %d", n)
 		err = e.markSet(name, mark(markPrepend, n))
@@ -87,7 +87,7 @@ func (e *engine) exportTo(g *group) error {
 	if g.linkLocal() {
 		tidy.Nexthop = &api.NexthopAction{Self: true}
 	}
-	add("is told", nil, tidy)
+	add("export", nil, tidy)
 	if err := e.server.AddPolicy(e.ctx, &api.AddPolicyRequest{Policy: policy}); err != nil {
 		return fmt.Errorf("routing policy: %w", err)
 	}
@@ -142,9 +142,9 @@ func (t *tap) nextHopFor(nextHop netip.Addr) netip.Addr {
 	return nextHop
 }
 
-// told returns the attributes with which a path is sent to a neighbor, or false if it is
+// exported returns the attributes with which a path is sent to a neighbor, or false if it is
 // not sent at all. It mirrors what exportTo and gobgp do.
-func (e *engine) told(g *group, attrs []pkt.PathAttributeInterface) (out []pkt.PathAttributeInterface, is bool) {
+func (e *engine) exported(g *group, attrs []pkt.PathAttributeInterface) (out []pkt.PathAttributeInterface, is bool) {
 	prepend, preferred := uint32(1), false
 	for _, a := range attrs {
 		switch a := a.(type) {
@@ -179,7 +179,7 @@ func (e *engine) told(g *group, attrs []pkt.PathAttributeInterface) (out []pkt.P
 	} else if !preferred {
 		out = append(out, pkt.NewPathAttributeLocalPref(defaultLocalPref))
 	}
-	return out, is || !e.deaf
+	return out, is || !e.sendOnly
 }
 
 // transitive reports whether an extended community is transitive (RFC 4360, the T bit of

@@ -19,8 +19,8 @@ const (
 	maxPending = 128
 	// cutFor is how long a disconnected neighbor must stay away.
 	cutFor = time.Minute
-	// tellEvery is how often it is sent the reason.
-	tellEvery = time.Second
+	// notifyEvery is how often it is sent the reason.
+	notifyEvery = time.Second
 	// A neighbor may connect in bursts of connectBurst, and at a rate of
 	// connectsPerSecond.
 	connectBurst      = 30
@@ -36,15 +36,15 @@ const (
 func (e *engine) admit(c *net.TCPConn, from netip.Addr) bool {
 	e.mu.Lock()
 	if p, now := e.peers[from], time.Now(); p != nil && now.Before(p.cutUntil) {
-		tell := now.Sub(p.told) > tellEvery
-		if tell {
-			p.told = now
+		notify := now.Sub(p.notified) > notifyEvery
+		if notify {
+			p.notified = now
 		}
 		e.mu.Unlock()
-		turnAway(c, tell)
+		turnAway(c, notify)
 		return false
 	} else if p != nil && p.tap == nil && !p.connects.take(now, connectBurst, connectsPerSecond) {
-		p.LastError = fmt.Sprintf("%s connects too often: more than %d connections ended soon, and one a second is taken now", from, connectBurst)
+		p.LastError = fmt.Sprintf("%s connects too often: more than %d short connections; accepting one connection per second", from, connectBurst)
 		e.mu.Unlock()
 		c.Close()
 		return false
@@ -66,15 +66,15 @@ func (e *engine) admit(c *net.TCPConn, from netip.Addr) bool {
 	}
 	e.mu.Unlock()
 	if pending >= maxPending {
-		oldest.end(fmt.Sprintf("%d connections are no sessions yet, and this was the oldest: it said too little, too slowly", maxPending))
+		oldest.end(fmt.Sprintf("too many pending connections (%d): closed the oldest one, which did not complete its session in time", maxPending))
 		oldest.Close()
 	}
 	return true
 }
 
 // turnAway closes the connection of a disconnected neighbor, and may send the reason.
-func turnAway(c *net.TCPConn, tell bool) {
-	if !tell {
+func turnAway(c *net.TCPConn, notify bool) {
+	if !notify {
 		c.Close()
 		return
 	}
@@ -129,7 +129,7 @@ func (e *engine) judge(t *tap) (code, sub uint8, reason string) {
 		// A speaker may have one session over each family.
 		if same && id.IsValid() && a.Is4() == t.peer.Is4() {
 			return pkt.BGP_ERROR_OPEN_MESSAGE_ERROR, pkt.BGP_ERROR_SUB_BAD_BGP_IDENTIFIER,
-				fmt.Sprintf("%s has the router ID %s, which %s has already: router IDs must differ; this one is refused while that one is there", t.peer, id, a)
+				fmt.Sprintf("%s has the router ID %s, which %s has already: router IDs must differ; the session is rejected while the other one exists", t.peer, id, a)
 		}
 	}
 	if most := t.group.maxPeers; most > 0 && peers >= most {
@@ -168,7 +168,7 @@ func (t *tap) tooSlow(took time.Duration) bool {
 // notices that the peer is gone (RFC 4271, section 6.2, permits the rejection).
 func (t *tap) rejectHold() {
 	t.reject(pkt.BGP_ERROR_OPEN_MESSAGE_ERROR, pkt.BGP_ERROR_SUB_UNACCEPTABLE_HOLD_TIME,
-		fmt.Sprintf("%s wants no hold time (0): its silence would never be noticed; give it one of 3 seconds at least", t.peer))
+		fmt.Sprintf("%s proposes hold time 0, with which a failure would never be detected: configure at least 3 seconds", t.peer))
 }
 
 // wantsNoHold reports whether an OPEN has a hold time of 0.
@@ -200,8 +200,8 @@ func (e *engine) trim() {
 	}
 	slices.SortFunc(gone, func(a, b netip.Addr) int {
 		p, q := e.peers[a], e.peers[b]
-		if stranger := p.group == nil; stranger != (q.group == nil) {
-			if stranger {
+		if unknown := p.group == nil; unknown != (q.group == nil) {
+			if unknown {
 				return -1
 			}
 			return 1

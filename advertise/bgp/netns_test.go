@@ -204,7 +204,7 @@ func TestConvergence(t *testing.T) {
 	check("silent cut to kernel route", kernel.until("", start), 5*time.Second)
 	eventually(t, "BFD named as the reason", func() bool {
 		ps := second.Ask().Peers
-		return strings.Contains(ps[0].LastError, "BFD is down: nothing heard from 10.0.0.109") || strings.Contains(ps[0].LastError, "no answer from 10.0.0.109:179")
+		return strings.Contains(ps[0].LastError, "BFD is down: no packets from 10.0.0.109") || strings.Contains(ps[0].LastError, "no answer from 10.0.0.109:179")
 	})
 	if err := l.Mend("node-106", "eth0"); err != nil {
 		t.Fatal(err)
@@ -283,8 +283,8 @@ func TestReflectorOnThisMachine(t *testing.T) {
 		}
 		return words
 	}
-	beside := enact(t, l.Host("node-105"), speaker("10.0.0.105"))
-	eventually(t, "no BFD on one machine", func() bool { return bfd(beside)["10.0.0.105"] == onThisMachine })
+	local := enact(t, l.Host("node-105"), speaker("10.0.0.105"))
+	eventually(t, "no BFD on one machine", func() bool { return bfd(local)["10.0.0.105"] == onThisMachine })
 	enact(t, l.Host("node-106"), speaker("10.0.0.106")).untilUp()
 	eventually(t, "the reflector says the same", func() bool {
 		words := bfd(reflector)

@@ -48,7 +48,7 @@ func reflectorEngine(c ReflectorConfig) (setup, error) {
 		g.client = g.as == c.AS
 		g.silent = g.sendMax == 0
 		if !g.client && !g.silent {
-			return fmt.Errorf("groups[%s].as: %d; a router that is sent routes must be in our AS %d, for across ASes BGP would put ourselves in as the next hop", g.name, g.as, c.AS)
+			return fmt.Errorf("groups[%s].as: %d; a router that receives routes must be in the reflector's AS %d: to other ASes, BGP would set the reflector as next hop", g.name, g.as, c.AS)
 		}
 		return nil
 	})

@@ -71,7 +71,7 @@ func (s *Speaker) seek(ctx context.Context, k *seeker, device string) {
 		s.mu.Lock()
 		was := k.found
 		s.mu.Unlock()
-		heard, err := hearRouters(ctx, device, !was.IsValid())
+		routers, err := discoverRouters(ctx, device, !was.IsValid())
 		if ctx.Err() != nil {
 			return
 		}
@@ -79,16 +79,16 @@ func (s *Speaker) seek(ctx context.Context, k *seeker, device string) {
 		switch {
 		case err != nil:
 			k.why = err.Error()
-		case len(heard) == 0 && !was.IsValid():
-			k.why = fmt.Sprintf("no router is heard on %s: it must send router advertisements there", device)
-		case len(heard) > 0 && !slices.Contains(heard, was) && !s.e.up(was):
-			k.found, k.why = heard[0], ""
+		case len(routers) == 0 && !was.IsValid():
+			k.why = fmt.Sprintf("no router found on %s: it must send router advertisements on this link", device)
+		case len(routers) > 0 && !slices.Contains(routers, was) && !s.e.up(was):
+			k.found, k.why = routers[0], ""
 		}
 		now := k.found
 		s.mu.Unlock()
 		pause := time.Second
 		if now != was {
-			s.e.log.Info("a router is heard", "interface", device, "address", now)
+			s.e.log.Info("discovered a router", "interface", device, "address", now)
 			if !s.reapply(k) {
 				pause = refusedPause
 			}
@@ -112,7 +112,7 @@ func (s *Speaker) reapply(k *seeker) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.e.log.Warn("a router that is heard cannot be a peer", "address", k.found, "error", err)
+	s.e.log.Warn("discovered router cannot be a peer", "address", k.found, "error", err)
 	k.found, k.why = netip.Addr{}, err.Error()
 	return false
 }

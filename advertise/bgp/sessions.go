@@ -94,7 +94,7 @@ func (e *engine) makeRoom(from netip.Addr) bool {
 	if state, since, _, _, _ := t.status(); state == stateEstablished || time.Since(since) < connectTimeout {
 		return false
 	}
-	t.end("the peer connected anew")
+	t.end("replaced by a new connection of the peer")
 	t.Close()
 	return true
 }
@@ -167,7 +167,7 @@ func (t *tap) oversee() {
 	case <-late.C:
 	}
 	if state, _, _, _, _ := t.status(); state != stateEstablished {
-		t.end(fmt.Sprintf("no session within the hold time of %s: the peer does not hear us; a filter may drop what we send, or the peer's TTL security", t.group.hold))
+		t.end(fmt.Sprintf("no session within the hold time of %s: the peer does not receive our packets; check filters and the peer's TTL security", t.group.hold))
 		t.Close()
 	}
 	<-t.done
@@ -186,9 +186,9 @@ func afterSession(d *dialTarget, t *tap, wait time.Duration) time.Duration {
 		return firstRetry
 	}
 	t.mu.Lock()
-	heard := t.heard
+	opened := t.opened
 	t.mu.Unlock()
-	if heard {
+	if opened {
 		return max(refusedRetry, d.retry)
 	}
 	return min(2*wait, d.retry)
@@ -353,7 +353,7 @@ func (e *engine) watch(t *tap) {
 		if p != nil {
 			p.noBFD = err.Error()
 		}
-		e.log.Warn("BFD cannot run; a silent failure takes the hold time to be seen", "peer", t.peer, "error", err)
+		e.log.Warn("BFD cannot run; a silent failure is only detected after the hold time", "peer", t.peer, "error", err)
 	case p == nil || p.tap != t:
 		go s.Close()
 	default:

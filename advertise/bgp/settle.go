@@ -22,7 +22,7 @@ const (
 
 func (r *Router) settle() {
 	for len(r.e.dials) > 0 && r.e.ctx.Err() == nil && !r.e.await(r.e.ctx, time.Minute, func() bool { return r.e.established() > 0 }) {
-		r.e.log.Warn("no BGP session yet; the kernel's routes stay as they are")
+		r.e.log.Warn("no BGP session yet; keeping the kernel's routes")
 	}
 	if !r.held {
 		return // nothing to remove
@@ -30,7 +30,7 @@ func (r *Router) settle() {
 	all := func() bool { return len(r.e.dials) > 0 && r.e.established() >= len(r.e.dials) }
 	r.e.await(r.e.ctx, settleLimit, all)
 	for end := time.Now().Add(settleLimit); r.e.ctx.Err() == nil && time.Now().Before(end); {
-		if !r.heard(settleQuiet) && all() && r.e.sentRoutes() {
+		if !r.await(settleQuiet) && all() && r.e.sentRoutes() {
 			return
 		}
 	}

@@ -41,7 +41,7 @@ func (e *engine) routes(only ...netip.Prefix) ([]advertise.RouteSet, error) {
 	return all, nil
 }
 
-// offer is a next hop with its advertised bandwidth, in octets per second; 0 if there is
+// offer is a next hop with its advertised bandwidth, in octets per second; 0 if it has
 // none.
 type offer struct {
 	nextHop   netip.Addr
@@ -108,7 +108,7 @@ func nextHop(attrs []pkt.PathAttributeInterface, v4 bool) (nh netip.Addr) {
 }
 
 // offered returns the link bandwidth of a path (RFC 10005), whether transitive or not:
-// gobgp treats both alike. Of two, the lower one counts; 0 if there is none.
+// gobgp treats both alike. Of two, the lower one counts; 0 without any.
 func offered(attrs []pkt.PathAttributeInterface) (lowest float64) {
 	for _, a := range attrs {
 		list, ok := a.(*pkt.PathAttributeExtendedCommunities)

@@ -34,9 +34,9 @@ func errorWords(err error) string {
 	case errors.Is(err, io.EOF):
 		return "the peer closed the connection: its process ended"
 	case errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
-		return "the peer reset the connection: its process or machine started anew"
+		return "the peer reset the connection: its process or machine restarted"
 	case errors.Is(err, unix.ETIMEDOUT):
-		return "the connection timed out: the peer or the way to it is gone"
+		return "the connection timed out: the peer or the path to it is down"
 	case errors.Is(err, net.ErrClosed):
 		return "the session was closed"
 	}
@@ -47,16 +47,16 @@ func errorWords(err error) string {
 func dialWords(to netip.AddrPort, local netip.Addr, password bool, waited time.Duration, err error) string {
 	switch {
 	case errors.Is(err, unix.ECONNREFUSED):
-		return fmt.Sprintf("%s refuses connections: nothing listens there; start the peer, or correct its address or port", to)
+		return fmt.Sprintf("%s refuses connections: nothing listens on this port; start the peer, or correct its address or port", to)
 	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH):
 		return fmt.Sprintf("no route to %s: check the address and this machine's routes", to.Addr())
 	case errors.Is(err, unix.EADDRNOTAVAIL):
-		return fmt.Sprintf("%s is no address of this machine: correct the local address", local)
+		return fmt.Sprintf("%s is not an address of this machine: correct the local address", local)
 	case isTimeout(err), errors.Is(err, unix.ETIMEDOUT):
 		if password {
-			return fmt.Sprintf("no answer from %s within %s: it is down or cut off, a filter drops BGP, or its password is not ours (a wrong TCP MD5 password looks the same from here)", to, waited)
+			return fmt.Sprintf("no answer from %s within %s: it is down or unreachable, a filter drops BGP, or the TCP MD5 passwords differ", to, waited)
 		}
-		return fmt.Sprintf("no answer from %s within %s: it is down or cut off, a filter drops BGP, or it wants a password and we have none", to, waited)
+		return fmt.Sprintf("no answer from %s within %s: it is down or unreachable, a filter drops BGP, or it requires a TCP MD5 password and none is configured", to, waited)
 	}
 	return err.Error()
 }
@@ -67,15 +67,15 @@ func (t *tap) sentWords(body []byte) string {
 	_, _, as, _, _ := t.status()
 	switch {
 	case code == pkt.BGP_ERROR_OPEN_MESSAGE_ERROR && sub == pkt.BGP_ERROR_SUB_BAD_PEER_AS:
-		return fmt.Sprintf("peer %s says it is in AS %d, expected %d: give --peer that AS as ADDRESS@AS, or correct the peer", t.peer, as, t.group.as)
+		return fmt.Sprintf("peer %s is in AS %d, expected %d: set --peer to ADDRESS@AS with the peer's AS, or correct the peer", t.peer, as, t.group.as)
 	case code == pkt.BGP_ERROR_OPEN_MESSAGE_ERROR && sub == pkt.BGP_ERROR_SUB_BAD_BGP_IDENTIFIER:
-		return fmt.Sprintf("peer %s has our own router ID: router IDs must differ", t.peer)
+		return fmt.Sprintf("peer %s has the same router ID as this speaker: router IDs must differ", t.peer)
 	case code == pkt.BGP_ERROR_HOLD_TIMER_EXPIRED:
-		return fmt.Sprintf("nothing heard from %s for the hold time", t.peer)
+		return fmt.Sprintf("hold timer expired: no messages from %s", t.peer)
 	case code == pkt.BGP_ERROR_CEASE && sub == pkt.BGP_ERROR_SUB_PEER_DECONFIGURED:
-		return "ended by us"
+		return "closed by this speaker"
 	}
-	return "we ended the session: " + notificationName(code, sub)
+	return "closed by this speaker: " + notificationName(code, sub)
 }
 
 // receivedWords explains why the peer ended the session.
@@ -84,23 +84,23 @@ func (t *tap) receivedWords(body []byte) string {
 	_, _, as, _, _ := t.status()
 	switch {
 	case code == pkt.BGP_ERROR_OPEN_MESSAGE_ERROR && sub == pkt.BGP_ERROR_SUB_BAD_PEER_AS:
-		return fmt.Sprintf("peer %s, which is in AS %d, does not expect us to be in AS %d: correct --local-asn or the peer", t.peer, as, t.ourAS)
+		return fmt.Sprintf("peer %s in AS %d does not expect AS %d: correct --local-asn or the peer", t.peer, as, t.ourAS)
 	case code == pkt.BGP_ERROR_OPEN_MESSAGE_ERROR && sub == pkt.BGP_ERROR_SUB_BAD_BGP_IDENTIFIER:
-		return fmt.Sprintf("peer %s, or another neighbour of it, has our own router ID: router IDs must differ", t.peer)
+		return fmt.Sprintf("peer %s, or another neighbor of it, has the same router ID as this speaker: router IDs must differ", t.peer)
 	case code == pkt.BGP_ERROR_CEASE && sub == pkt.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED:
-		return fmt.Sprintf("peer %s cut us: we announce more prefixes than it takes from one neighbour, or change them too often (--max-prefixes there)", t.peer)
+		return fmt.Sprintf("peer %s closed the session: maximum number of prefixes reached, or too many changes (see --max-prefixes there)", t.peer)
 	case code == pkt.BGP_ERROR_CEASE && sub == pkt.BGP_ERROR_SUB_OUT_OF_RESOURCES:
-		return fmt.Sprintf("peer %s has as many neighbours as it takes (--max-clients there)", t.peer)
+		return fmt.Sprintf("peer %s rejected the session: maximum number of clients reached (see --max-clients there)", t.peer)
 	case code == pkt.BGP_ERROR_HOLD_TIMER_EXPIRED:
-		return fmt.Sprintf("peer %s heard nothing from us for its hold time", t.peer)
+		return fmt.Sprintf("peer %s closed the session: its hold timer expired, it received no messages from this speaker", t.peer)
 	case code == pkt.BGP_ERROR_CEASE && sub == subBFDDown:
-		return fmt.Sprintf("peer %s lost us by BFD", t.peer)
+		return fmt.Sprintf("peer %s closed the session: BFD down", t.peer)
 	case code == pkt.BGP_ERROR_CEASE && (sub == pkt.BGP_ERROR_SUB_PEER_DECONFIGURED || sub == pkt.BGP_ERROR_SUB_ADMINISTRATIVE_SHUTDOWN):
-		return fmt.Sprintf("peer %s shut the session down on purpose", t.peer)
+		return fmt.Sprintf("peer %s closed the session: administrative shutdown", t.peer)
 	case code == pkt.BGP_ERROR_CEASE && sub == pkt.BGP_ERROR_SUB_CONNECTION_REJECTED:
-		return fmt.Sprintf("peer %s rejects us: no neighbour is configured there for our address", t.peer)
+		return fmt.Sprintf("peer %s rejected the session: it has no neighbor with this speaker's address", t.peer)
 	}
-	return fmt.Sprintf("peer %s ended the session: %s", t.peer, notificationName(code, sub))
+	return fmt.Sprintf("peer %s closed the session: %s", t.peer, notificationName(code, sub))
 }
 
 func notificationCode(body []byte) (code, sub uint8) {

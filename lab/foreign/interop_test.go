@@ -114,7 +114,7 @@ func (m meeting) refused(p bgp.PeerConfig) {
 	p.Password = "another"
 	b := m.speaker(107, p)
 	testkit.Eventually(m.t, time.Minute, func() error {
-		if p := b.peers()[0]; p.State == "established" || !strings.Contains(p.LastError, "password is not ours") {
+		if p := b.peers()[0]; p.State == "established" || !strings.Contains(p.LastError, "the TCP MD5 passwords differ") {
 			return fmt.Errorf("with another password: %+v", p)
 		}
 		return nil

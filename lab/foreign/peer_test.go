@@ -31,8 +31,8 @@ func TestPeerOptions(t *testing.T) {
 			frr: " neighbor 10.0.0.105 ttl-security hops 1\n", fails: "hold time"},
 		"password": {as: 65110, change: func(p *bgp.PeerConfig) { p.Password = "secret" }, frr: " neighbor 10.0.0.105 password secret\n"},
 		"wrong password": {as: 65110, change: func(p *bgp.PeerConfig) { p.Password = "wrong" },
-			frr: " neighbor 10.0.0.105 password secret\n", fails: "or its password is not ours"},
-		"wrong AS": {as: 65110, change: func(p *bgp.PeerConfig) { p.AS = 65111 }, fails: "says it is in AS 65110, expected 65111"},
+			frr: " neighbor 10.0.0.105 password secret\n", fails: "or the TCP MD5 passwords differ"},
+		"wrong AS": {as: 65110, change: func(p *bgp.PeerConfig) { p.AS = 65111 }, fails: "is in AS 65110, expected 65111"},
 		"interface, source and timers": {as: 65110, change: func(p *bgp.PeerConfig) {
 			p.SourceInterface, p.SourceAddress, p.HoldTime, p.Keepalive = "eth0", netip.MustParseAddr("10.0.0.105"), 30*time.Second, 7*time.Second
 		}},
@@ -65,7 +65,7 @@ func TestSameRouterID(t *testing.T) {
 	b := startBalancer(t, l.Host("balancer"), bgp.SpeakerConfig{AS: 65021, RouterID: netip.MustParseAddr("10.0.0.110"),
 		Peers: []bgp.PeerConfig{{Address: netip.MustParseAddr("10.0.0.110")}}})
 	testkit.Eventually(t, 30*time.Second, func() error {
-		if p := b.peers()[0]; !strings.Contains(p.LastError, "has our own router ID: router IDs must differ") {
+		if p := b.peers()[0]; !strings.Contains(p.LastError, "has the same router ID as this speaker: router IDs must differ") {
 			return fmt.Errorf("%s: %q", p.State, p.LastError)
 		}
 		return nil

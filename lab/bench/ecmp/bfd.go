@@ -115,7 +115,7 @@ func (q *quiet) rows() []bench.Row {
 func (s *system) silences(host string) (n float64) {
 	text, _ := os.ReadFile(s.LogFile(host)) // a process that logged nothing has no file
 	for line := range bytes.Lines(text) {
-		if bytes.Contains(line, []byte("BGP session ended")) && bytes.Contains(line, []byte("BFD is down: nothing heard")) {
+		if bytes.Contains(line, []byte("BGP session ended")) && bytes.Contains(line, []byte("BFD is down: no packets")) {
 			n++
 		}
 	}
