@@ -31,15 +31,15 @@ func TestParseRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, spoil := range map[string]func(b []byte) []byte{
-		"10 bytes":                     func(b []byte) []byte { return b[:10] },
-		"version 2":                    func(b []byte) []byte { b[0] = 2 << 5; return b },
-		"length field is 200":          func(b []byte) []byte { b[3] = 200; return b },
-		"length field is 20,":          func(b []byte) []byte { b[3] = 20; return b },
-		"authenticated":                func(b []byte) []byte { b[1] |= flagAuthentication; return b },
-		"multipoint":                   func(b []byte) []byte { b[1] |= flagMultipoint; return b },
-		"multiplier 0":                 func(b []byte) []byte { b[2] = 0; return b },
-		"discriminator 0":              func(b []byte) []byte { b[7] = 0; return b },
-		"state up without our discrim": func(b []byte) []byte { b[1] = byte(Up) << 6; return b },
+		"10 bytes":                           func(b []byte) []byte { return b[:10] },
+		"version 2":                          func(b []byte) []byte { b[0] = 2 << 5; return b },
+		"length field is 200":                func(b []byte) []byte { b[3] = 200; return b },
+		"length field is 20,":                func(b []byte) []byte { b[3] = 20; return b },
+		"authenticated":                      func(b []byte) []byte { b[1] |= flagAuthentication; return b },
+		"multipoint":                         func(b []byte) []byte { b[1] |= flagMultipoint; return b },
+		"multiplier 0":                       func(b []byte) []byte { b[2] = 0; return b },
+		"discriminator 0":                    func(b []byte) []byte { b[7] = 0; return b },
+		"state up without the local discrim": func(b []byte) []byte { b[1] = byte(Up) << 6; return b },
 	} {
 		if _, err := parse(spoil(append([]byte(nil), good...))); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)

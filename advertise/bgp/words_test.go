@@ -132,7 +132,7 @@ func TestValidate(t *testing.T) {
 		"peers[1].sourceInterface: peers[0] is the router on eth0 already": func(c *SpeakerConfig) {
 			c.Peers = []PeerConfig{{Name: "a", SourceInterface: "eth0"}, {Name: "b", SourceInterface: "eth0"}}
 		},
-		"peers[0].holdTime: 1s: use whole":                            func(c *SpeakerConfig) { c.Peers[0] = PeerConfig{SourceInterface: "eth0", HoldTime: time.Second} },
+		"peers[0].holdTime: 1s: use whole":                             func(c *SpeakerConfig) { c.Peers[0] = PeerConfig{SourceInterface: "eth0", HoldTime: time.Second} },
 		"peers[0].keepalive: 1.5s: use whole seconds":                  func(c *SpeakerConfig) { c.Peers[0].Keepalive = 1500 * time.Millisecond },
 		"peers[0].keepalive: 9s is not less than the hold time of 9s":  func(c *SpeakerConfig) { c.Peers[0].Keepalive = 9 * time.Second },
 		"peers[0].connectRetry: 1ms; want 100ms to 1h":                 func(c *SpeakerConfig) { c.Peers[0].ConnectRetry = time.Millisecond },

@@ -20,7 +20,7 @@ func (m members) Answered() []advertise.Answered { return m }
 func (members) Peers() []advertise.Peer {
 	return []advertise.Peer{
 		{Address: "10.0.0.2", State: "alive", Since: ago(time.Hour), Received: 12000, Sent: 12001},
-		{Address: "10.0.0.3", State: "silent", Since: ago(time.Minute), LastError: "nothing heard", Received: 7, Sent: 12001},
+		{Address: "10.0.0.3", State: "silent", Since: ago(time.Minute), LastError: "no hello received", Received: 7, Sent: 12001},
 	}
 }
 
@@ -28,11 +28,11 @@ func onSegment() members {
 	prefix := netip.MustParsePrefix
 	return members{
 		{Prefix: prefix("10.1.1.1/32"), State: "owner", Owner: netip.MustParseAddr("10.0.0.1"), Since: ago(time.Hour),
-			Reason: "this node comes first by rank of 2 members that offer it"},
+			Reason: "this node ranks first of 2 members that offer it"},
 		{Prefix: prefix("10.1.1.3/32"), State: "standby", Owner: netip.MustParseAddr("10.0.0.2"), Since: ago(time.Minute),
-			Reason: "10.0.0.2 comes first by rank of 2 members that offer it"},
+			Reason: "10.0.0.2 ranks first of 2 members that offer it"},
 		{Prefix: prefix("10.1.1.4/32"), State: "conflict", Since: ago(5 * time.Second), Problem: true,
-			Reason: "02:09:09:09:09:09 has the address already: it is not taken; it is probed again every 10s"},
+			Reason: "address conflict: 02:09:09:09:09:09 uses the address; probing again every 10s"},
 	}
 }
 

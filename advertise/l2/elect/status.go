@@ -46,32 +46,32 @@ func (c *Core) Addresses(now time.Time) []Address {
 func (c *Core) why(now time.Time, v *vip) string {
 	switch v.state {
 	case NoLink:
-		return "no interface of layer 2 has a link"
+		return "no layer 2 interface has a link"
 	case Probing:
-		return "it is being found out whether the address is free on the segment"
+		return "checking whether the address is free on the segment"
 	case Conflict:
-		return fmt.Sprintf("%s has the address already: it is not taken; it is probed again every %s", c.whose(v.stranger), retryConflict)
+		return fmt.Sprintf("address conflict: %s uses the address; probing again every %s", c.whose(v.otherUser), retryConflict)
 	case Owner:
 		return c.whyOwner(now, v)
 	}
 	switch {
 	case v.best == c.Self && !v.claimant.IsValid():
-		return "this node comes first, and is about to take it"
+		return "this node ranks first and is about to claim it"
 	case v.best == c.Self:
-		return fmt.Sprintf("%s has not let go of it yet, though this node comes first: does it hear this node?", v.claimant)
+		return fmt.Sprintf("%s has not released it yet, although this node ranks first: check that it receives hellos of this node", v.claimant)
 	case v.best == v.claimant:
-		return fmt.Sprintf("%s comes first by rank of %d members that offer it", v.best, v.candidates)
+		return fmt.Sprintf("%s ranks first of %d members that offer it", v.best, v.candidates)
 	}
-	return fmt.Sprintf("%s comes first by rank of %d members that offer it, and has not taken it yet", v.best, v.candidates)
+	return fmt.Sprintf("%s ranks first of %d members that offer it, and has not claimed it yet", v.best, v.candidates)
 }
 
 func (c *Core) whyOwner(now time.Time, v *vip) string {
-	text := fmt.Sprintf("this node comes first by rank of %d members that offer it", v.candidates)
+	text := fmt.Sprintf("this node ranks first of %d members that offer it", v.candidates)
 	if v.candidates == 1 {
-		text = "no other member that is alive offers it"
+		text = "no other live member offers it"
 	}
 	if !v.seen.IsZero() && now.Sub(v.seen) < remember {
-		text += fmt.Sprintf("; but %s uses it, too, seen %s ago", c.whose(v.stranger), now.Sub(v.seen).Round(time.Second))
+		text += fmt.Sprintf("; address conflict: %s also uses it, last seen %s ago", c.whose(v.otherUser), now.Sub(v.seen).Round(time.Second))
 	}
 	return text
 }
@@ -87,9 +87,9 @@ func (c *Core) Strange(now time.Time, a netip.Addr) bool {
 func (c *Core) Members() []Member {
 	var all []Member
 	for _, m := range c.members {
-		shown := Member{Address: m.address, Alive: m.alive, Since: m.since, Fault: m.fault, Received: m.got, Sent: m.told}
+		shown := Member{Address: m.address, Alive: m.alive, Since: m.since, Fault: m.fault, Received: m.hellosIn, Sent: m.hellosOut}
 		if !m.alive {
-			shown.Fault = cmp.Or(m.fault, "nothing heard yet")
+			shown.Fault = cmp.Or(m.fault, "no hello received yet")
 		}
 		all = append(all, shown)
 	}

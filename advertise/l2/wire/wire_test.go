@@ -111,7 +111,7 @@ func TestParseRefuses(t *testing.T) {
 		"neither ARP nor":              spoil(Probe(vip4, us), 12, 9),
 		"ARP of 10 bytes":              Probe(vip4, us)[:24],
 		"which is no host's":           arp(Broadcast, arpRequest, Broadcast, who4, MAC{}, vip4),
-		"no whole IPv6 header":         na[:30],
+		"truncated IPv6 header":        na[:30],
 		"in a frame of":                na[:len(na)-1],
 		"it came through a router":     spoil(na, 14+7, 254),
 		"code 1":                       spoil(na, 14+40+1, 1),
@@ -202,9 +202,9 @@ func FuzzParse(f *testing.F) {
 		if err != nil || !m.Asks {
 			return
 		}
-		told, err := Parse(Answer(m, them))
-		if err != nil || told.Asks || told.Target != m.Target || told.From != them {
-			t.Errorf("%+v is answered by %+v, %v", m, told, err)
+		answer, err := Parse(Answer(m, them))
+		if err != nil || answer.Asks || answer.Target != m.Target || answer.From != them {
+			t.Errorf("%+v is answered by %+v, %v", m, answer, err)
 		}
 	})
 }
