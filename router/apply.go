@@ -188,12 +188,12 @@ func (t *Table) ensure(k *kernel, c change) error {
 		return err
 	}
 	if err := t.newGroup(id, c.members); err != nil {
-		return fmt.Errorf("new group %d: %w", id, err)
+		return fmt.Errorf("create group %d: %w", id, err)
 	}
 	k.groups[id] = group{members: c.members, resilient: t.plain == ""}
 	err = t.putRoute(c.prefix, id, exists)
 	if errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("another program has a route to it with metric %d: remove that one, or choose another metric (%w)", t.c.Metric, errTaken)
+		return fmt.Errorf("another program has a route to this prefix with metric %d: remove it, or use another metric (%w)", t.c.Metric, errTaken)
 	}
 	if err != nil {
 		return fmt.Errorf("route: %w", err)
@@ -213,13 +213,13 @@ func (t *Table) newGroup(id uint32, members []member) error {
 	if refusal == nil {
 		return err // this particular group is invalid
 	}
-	t.plain = "the kernel refuses resilient next-hop groups: " + refusal.Error()
+	t.plain = "the kernel rejects resilient next-hop groups: " + refusal.Error()
 	if again := t.putGroup(id, members, false); again != nil {
 		t.plain = ""
 		return err
 	}
 	t.degraded = []features.Degraded{features.NewDegraded(features.ResilientGroups, features.Router, refusal)}
-	t.c.Log.Warn("next-hop groups are not resilient: when a load balancer leaves, flows of the others move too", "error", refusal)
+	t.c.Log.Warn("next-hop groups are not resilient: when a load balancer leaves, flows of other load balancers move, too", "error", refusal)
 	return nil
 }
 

@@ -55,31 +55,31 @@ func (t *Table) settle(tried map[netip.Prefix]error, now time.Time) {
 		t.faults[p] = &next
 	}
 	if logged == namedFaults {
-		t.c.Log.Warn("more routes have changed their state; the status names them", "degraded", len(t.faults))
+		t.c.Log.Warn("more routes changed state, see fairlead get routes", "degraded", len(t.faults))
 	}
 	if len(t.faults) > 0 {
-		t.poke()
+		t.notify()
 	}
 }
 
 func (t *Table) logFault(p netip.Prefix, was *Fault, err error, now time.Time) {
 	if err == nil {
-		t.c.Log.Info("route is as desired again", "prefix", p, "after", now.Sub(was.Since).Round(time.Millisecond))
+		t.c.Log.Info("route programmed again", "prefix", p, "after", now.Sub(was.Since).Round(time.Millisecond))
 		return
 	}
-	t.c.Log.Warn("route is not as desired; the others are not affected, will retry", "prefix", p, slog.Any("error", err))
+	t.c.Log.Warn("failed to program a route, will retry", "prefix", p, slog.Any("error", err))
 }
 
 // settleFailed records an error that concerns no single prefix.
 func (t *Table) settleFailed(err error) {
 	if err != nil && (t.failed == nil || t.failed.Error() != err.Error()) {
-		t.c.Log.Warn("the kernel's table is not as desired, will retry", slog.Any("error", err))
+		t.c.Log.Warn("failed to update the kernel's routing table, will retry", slog.Any("error", err))
 	}
 	t.failed = err
 }
 
-// poke wakes Keep or Follow to check when the next retry is due.
-func (t *Table) poke() {
+// notify wakes Keep or Follow to check when the next retry is due.
+func (t *Table) notify() {
 	select {
 	case t.wake <- struct{}{}:
 	default:

@@ -56,7 +56,7 @@ func (t *Table) newResolver(k *kernel) *resolver {
 }
 
 // member returns the ID of the next hop at an index of a route.
-func (r *resolver) member(w wish, i int) (uint32, error) {
+func (r *resolver) member(w desiredRoute, i int) (uint32, error) {
 	nh := w.NextHops[i]
 	if w.links != nil {
 		return r.id(hop{gateway: nh, oif: w.links[i].device, onlink: w.links[i].onlink})
@@ -133,7 +133,7 @@ func (t *Table) resolve(nh netip.Addr) (hop, error) {
 	case len(rs) == 0 || rs[0].Type != unix.RTN_UNICAST:
 		return hop{}, fmt.Errorf("next hop %s is an address of this machine", nh)
 	case rs[0].Dst == nil || rs[0].Dst.IP.IsUnspecified():
-		return hop{}, fmt.Errorf("next hop %s: only the default route leads to it; give it a network or a route of its own", nh)
+		return hop{}, fmt.Errorf("next hop %s: reachable only through the default route: add a connected network or a route to it", nh)
 	}
 	r := rs[0]
 	h := hop{gateway: nh, oif: r.LinkIndex, onlink: r.Flags&unix.RTNH_F_ONLINK != 0}
@@ -154,7 +154,7 @@ func hasLink(h *netlink.NexthopInfo) bool {
 }
 
 // gateway returns the gateway of a route: RTA_GATEWAY, or RTA_VIA if it is of the other
-// family. It is invalid if there is none.
+// family. It is invalid without either.
 func gateway(gw net.IP, via netlink.Destination) netip.Addr {
 	if v, ok := via.(*netlink.Via); ok && v != nil {
 		gw = v.Addr

@@ -210,7 +210,7 @@ func TestConvergence(t *testing.T) {
 		t.Fatal(err)
 	}
 	start = time.Now()
-	check("mended link to kernel route", kernel.until("10.1.1.0/24 10.0.0.106", start), 10*time.Second)
+	check("restored link to kernel route", kernel.until("10.1.1.0/24 10.0.0.106", start), 10*time.Second)
 }
 
 func TestReflectorProcessRestart(t *testing.T) {
