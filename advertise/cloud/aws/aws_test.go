@@ -284,7 +284,7 @@ func TestForeignAddressesAreLeft(t *testing.T) {
 	p := provider(t, Config{VPC: "vpc-1"})
 	s.holds["eni-x"] = append(s.holds["eni-x"], "10.0.0.50")
 	does(t, p, offers("a 10.0.0.1 10.0.0.50/32 10.0.0.9/32 10.1.0.0/24 fd00::1/128"),
-		"10.0.0.50/32: network interface eni-x has the address", "10.0.0.9/32: network interface eni-x",
+		"10.0.0.50/32: network interface eni-x already has the address", "10.0.0.9/32: network interface eni-x",
 		"10.1.0.0/24: a network interface accepts single addresses only", "fd00::1/128: an IPv6 address cannot be moved")
 	s.wants()
 }

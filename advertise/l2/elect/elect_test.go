@@ -184,7 +184,7 @@ func TestAddressInUse(t *testing.T) {
 	n := s.start(1, 1, all)
 	s.run(2 * time.Second)
 	state := n.Addresses(s.now)
-	if state[0].State != Conflict || !strings.HasPrefix(state[0].Why, "02:09:09:09:09:09 has the address already") || state[1].State != Owner {
+	if state[0].State != Conflict || !strings.HasPrefix(state[0].Why, "address conflict: 02:09:09:09:09:09 uses the address") || state[1].State != Owner {
 		t.Fatalf("%+v", state)
 	}
 	if !n.Strange(s.now, all[0]) || n.Strange(s.now, all[1]) {
