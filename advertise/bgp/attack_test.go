@@ -315,7 +315,7 @@ func TestLongNotification(t *testing.T) {
 	eventually(t, "session", func() bool { return s.row(a.reflector).State == stateEstablished })
 	_, before := a.log.count()
 	s.say(message(pkt.BGP_MSG_NOTIFICATION, append([]byte{6, 2}, bytes.Repeat([]byte{7}, 4000)...)))
-	eventually(t, "its end", func() bool { return strings.Contains(s.row(a.reflector).LastError, "on purpose") })
+	eventually(t, "its end", func() bool { return strings.Contains(s.row(a.reflector).LastError, "administrative shutdown") })
 	time.Sleep(100 * time.Millisecond)
 	if _, after := a.log.count(); after-before > 3000 {
 		t.Errorf("%d bytes were logged", after-before)

@@ -338,7 +338,7 @@ func TestAddressesInUse(t *testing.T) {
 	for i := range s.vips {
 		testkit.Eventually(t, within, func() error {
 			switch got := state(i); {
-			case i < len(taken) && (got.State != "conflict" || !got.Problem || !strings.HasPrefix(got.Reason, mac+" has the address already")),
+			case i < len(taken) && (got.State != "conflict" || !got.Problem || !strings.HasPrefix(got.Reason, "address conflict: "+mac+" uses the address")),
 				i >= len(taken) && got.State != "owner":
 				return fmt.Errorf("%+v", got)
 			}

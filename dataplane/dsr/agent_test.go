@@ -75,8 +75,8 @@ func TestSetRefusesByNameAndHoldsTheRest(t *testing.T) {
 		{entry(service.Tunnel, ap("0.0.0.0:80"), pod, service.TCP), "VIP: must be a unicast address"},
 		{entry(service.Tunnel, ap("10.1.1.1:0"), pod, service.TCP), "VIP: must be a unicast address"},
 		{entry(service.Tunnel, vip, ap("224.0.0.1:80"), service.TCP), "backend: must be a unicast address"},
-		{entry(service.Tunnel, vip, pod6, service.TCP), "say in deliver which address"},
-		{entry(service.DSRNAT, vip, pod6, service.TCP), "two families: use tunnel"},
+		{entry(service.Tunnel, vip, pod6, service.TCP), "set deliver to the backend's address"},
+		{entry(service.DSRNAT, vip, pod6, service.TCP), "different IP families: use tunnel"},
 		{deliver, "deliver: only for tunnel and dr"},
 		{entry(service.Tunnel, vip, ap("172.16.1.2:9090"), service.TCP), "cannot distinguish two backends with one address, and 172.16.1.2:8080 exists"},
 	} {

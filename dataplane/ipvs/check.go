@@ -39,7 +39,7 @@ func checkWords(f desired.Frontend) string {
 		return fmt.Sprintf("encapsulation %q", f.Encapsulation)
 	}
 	if f.Affinity < 0 || f.Affinity%time.Second != 0 || f.Affinity > service.MaxAffinity {
-		return fmt.Sprintf("affinity of %s: want whole seconds, at most %s", f.Affinity, service.MaxAffinity)
+		return fmt.Sprintf("affinity of %s: use whole seconds, at most %s", f.Affinity, service.MaxAffinity)
 	}
 	return ""
 }

@@ -277,8 +277,8 @@ func TestRefusesByNameAndHoldsTheOthers(t *testing.T) {
 		f   proxy.Frontend
 		say string
 	}{
-		{unsorted, "sort them"}, {many, "raise MaxTargets"}, {mixed, "another address family"},
-		{ranged, "another address family"}, {frontend(key("10.96.0.2:80", service.AnyProtocol)), "protocol any"},
+		{unsorted, "sort endpoints"}, {many, "raise MaxTargets"}, {mixed, "another IP family"},
+		{ranged, "another IP family"}, {frontend(key("10.96.0.2:80", service.AnyProtocol)), "protocol any"},
 		{proxy.Frontend{Key: proxy.Key{Protocol: service.TCP}}, "address"},
 	} {
 		err := d.Apply([]proxy.Frontend{bad.f, good}, nil)

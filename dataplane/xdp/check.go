@@ -60,7 +60,7 @@ func checkKey(f desired.Frontend) string { return dataplane.RefuseKey(f.Key) }
 
 func checkTimes(f desired.Frontend) string {
 	if f.Affinity < 0 || f.Affinity%time.Second != 0 || f.Affinity/time.Second > math.MaxUint32 {
-		return fmt.Sprintf("affinity of %s: want whole seconds", f.Affinity)
+		return fmt.Sprintf("affinity of %s: use whole seconds", f.Affinity)
 	}
 	return ""
 }

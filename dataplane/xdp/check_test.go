@@ -61,19 +61,19 @@ func TestRefusalsByName(t *testing.T) {
 		return f
 	}
 	for says, f := range map[string]desired.Frontend{
-		`encapsulation "vxlan"`: with(service.Tunnel, func(f *desired.Frontend) { f.Encapsulation = "vxlan" }),
-		`survival "luck"`:       with(service.Tunnel, func(f *desired.Frontend) { f.Survival = "luck" }),
-		"port 0":                with(service.Tunnel, func(f *desired.Frontend) { f.Port = 0 }),
+		`encapsulation "vxlan"`:         with(service.Tunnel, func(f *desired.Frontend) { f.Encapsulation = "vxlan" }),
+		`connection consistency "luck"`: with(service.Tunnel, func(f *desired.Frontend) { f.Survival = "luck" }),
+		"port 0":                        with(service.Tunnel, func(f *desired.Frontend) { f.Port = 0 }),
 		"any protocol on some ports": with(service.Tunnel, func(f *desired.Frontend) {
 			f.Protocol = service.AnyProtocol
 		}),
-		"ends before it begins": with(service.Tunnel, func(f *desired.Frontend) { f.Last = 7 }),
-		"whole seconds":         with(service.Tunnel, func(f *desired.Frontend) { f.Affinity = time.Millisecond }),
-		"dr to port 8080":       with(service.DR, func(*desired.Frontend) {}),
+		"last port is below": with(service.Tunnel, func(f *desired.Frontend) { f.Last = 7 }),
+		"whole seconds":      with(service.Tunnel, func(f *desired.Frontend) { f.Affinity = time.Millisecond }),
+		"dr to port 8080":    with(service.DR, func(*desired.Frontend) {}),
 		"backends without a port": with(service.Tunnel, func(f *desired.Frontend) {
 			f.Backends[0].Addr = netip.MustParseAddrPort("172.16.5.1:0")
 		}),
-		"only some have a port": with(service.Tunnel, func(f *desired.Frontend) {
+		"only some backends have a port": with(service.Tunnel, func(f *desired.Frontend) {
 			f.Backends = append(f.Backends, service.Backend{Addr: netip.MustParseAddrPort("172.16.5.9:0"), Weight: 1})
 		}),
 		"the first --interface has no IPv6 address": with(service.Tunnel, func(f *desired.Frontend) {
@@ -81,7 +81,7 @@ func TestRefusalsByName(t *testing.T) {
 		}),
 	} {
 		if err := d.Upsert(f); !errors.Is(err, dataplane.ErrUnsupported) || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: refused with %v", says, err)
+			t.Errorf("%s: rejected with %v", says, err)
 		}
 	}
 	if got := listed(t, d); got != "" {

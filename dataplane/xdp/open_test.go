@@ -83,10 +83,10 @@ func TestSecondAgentIsRefused(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
 	id := n.attachedProgram(t, "eth0")
-	n.refused(t, config(), bpffs.ErrInUse, "PinDir", config().PinDir, "end the other agent")
+	n.refused(t, config(), bpffs.ErrInUse, "PinDir", config().PinDir, "stop the other agent")
 	other := config()
 	other.PinDir += "2"
-	n.refused(t, other, ErrOccupied, "eth0", `"balancer"`, "end the agent")
+	n.refused(t, other, ErrOccupied, "eth0", `"balancer"`, "stop the agent")
 	if now := n.attachedProgram(t, "eth0"); now != id {
 		t.Errorf("program %d became %d", id, now)
 	}

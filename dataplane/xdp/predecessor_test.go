@@ -143,7 +143,7 @@ func TestTakeOverOfLayoutTwo(t *testing.T) {
 
 	holder, err := bpffs.Open(o.path)
 	must(t, err)
-	n.refused(t, c, bpffs.ErrInUse, "end the agent of the other version")
+	n.refused(t, c, bpffs.ErrInUse, "stop the agent of the other version")
 	must(t, holder.Close())
 	small := c
 	small.MaxBackends = 3

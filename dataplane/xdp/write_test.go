@@ -113,15 +113,15 @@ func TestRefusalsLeaveTheOld(t *testing.T) {
 		return f
 	}
 	for says, f := range map[string]desired.Frontend{
-		"is not a prime":   with(func(f *desired.Frontend) { f.RingSize = 250 }),
-		"MaxBackends":      frontend(service.Tunnel, vips[false], service.TCP, "172.16.6.1:1", "172.16.6.2:1"),
-		"no backends":      with(func(f *desired.Frontend) { f.Backends = nil }),
-		"nat44":            with(func(f *desired.Frontend) { f.Method = "nat44" }),
-		"lblc":             with(func(f *desired.Frontend) { f.Scheduler = "lblc" }),
-		"protocol(1)":      with(func(f *desired.Frontend) { f.Protocol = 1 }),
-		"another family":   frontend(service.FullNAT, vips[false], service.TCP, servers[true]),
-		"of both families": frontend(service.Tunnel, vips[false], service.TCP, servers[true], servers[false]),
-		"ring size":        with(func(f *desired.Frontend) { f.RingSize = -1 }),
+		"is not a prime":    with(func(f *desired.Frontend) { f.RingSize = 250 }),
+		"MaxBackends":       frontend(service.Tunnel, vips[false], service.TCP, "172.16.6.1:1", "172.16.6.2:1"),
+		"no backends":       with(func(f *desired.Frontend) { f.Backends = nil }),
+		"nat44":             with(func(f *desired.Frontend) { f.Method = "nat44" }),
+		"lblc":              with(func(f *desired.Frontend) { f.Scheduler = "lblc" }),
+		"protocol(1)":       with(func(f *desired.Frontend) { f.Protocol = 1 }),
+		"another IP family": frontend(service.FullNAT, vips[false], service.TCP, servers[true]),
+		"both IP families":  frontend(service.Tunnel, vips[false], service.TCP, servers[true], servers[false]),
+		"ring size":         with(func(f *desired.Frontend) { f.RingSize = -1 }),
 	} {
 		err := d.Upsert(f)
 		if err == nil || !strings.Contains(err.Error(), says) {
