@@ -18,8 +18,8 @@ type Removable interface {
 // from the kernel. At least one of them forwards at any time. If any frontend is
 // rejected, the other one keeps forwarding and is closed. Its tracked flows do not move.
 func Move(from, to Removable) error {
-	held, err := from.List()
-	for _, f := range held {
+	programmed, err := from.List()
+	for _, f := range programmed {
 		if f.RingSize == 0 { // a data plane without rings
 			f.RingSize = service.DefaultRingSize
 		}

@@ -109,7 +109,7 @@ func New(c Config) (*Table, error) {
 		return nil, fmt.Errorf("fib: netlink socket: %w", err)
 	}
 	if c.Plain {
-		t.plain = "asked for"
+		t.plain = "requested by configuration"
 	}
 	return t, nil
 }

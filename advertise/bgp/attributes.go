@@ -24,8 +24,8 @@ const bandwidthOfWeight = 125000
 // communities that are never sent to a peer. No AS can have this number (RFC 7300).
 const reservedAS = math.MaxUint32
 
-// said is what is sent for a prefix.
-type said struct {
+// sentRoute is what is sent for a prefix.
+type sentRoute struct {
 	nextHop netip.Addr
 	// attributes describes all other attributes that matter to us.
 	attributes unique.Handle[string]

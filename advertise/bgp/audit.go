@@ -153,7 +153,7 @@ func (e *engine) compare(t *tap) (difference, error) {
 				if !is {
 					continue
 				}
-				if sent[key] != (said{t.nextHopFor(nextHop(p.Attrs, prefix.Addr().Is4())), words(attrs)}) {
+				if sent[key] != (sentRoute{t.nextHopFor(nextHop(p.Attrs, prefix.Addr().Is4())), words(attrs)}) {
 					d.missing++
 				}
 				delete(sent, key)

@@ -89,7 +89,7 @@ func FuzzTap(f *testing.F) {
 	f.Add(bytes.Repeat([]byte{0}, 100))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		fuzzlimit.Time(t)
-		session := &tap{sendOnly: true, group: &group{prefixes: []netip.Prefix{service}}, change: func(*tap) {}, sent: map[path]said{}, count: &count{}}
+		session := &tap{sendOnly: true, group: &group{prefixes: []netip.Prefix{service}}, change: func(*tap) {}, sent: map[path]sentRoute{}, count: &count{}}
 		session.in.message = func(typ uint8, body []byte) {
 			if typ == pkt.BGP_MSG_OPEN { // a second one closes the connection, which does not exist here
 				session.state = stateOpenSent

@@ -62,11 +62,11 @@ type tap struct {
 	reason  string
 	broke   string // why a write failed: a message from the peer takes precedence
 	closed  bool
-	sent    map[path]said
+	sent    map[path]sentRoute
 	most    int // the maximum size that sent has had
-	// addPath says in which families path identifiers are sent.
+	// addPath lists the families in which path identifiers are sent.
 	addPath map[pkt.Family]pkt.BGPAddPathMode
-	// sendsIDs says in which families path identifiers are received.
+	// sendsIDs lists the families in which path identifiers are received.
 	sendsIDs map[pkt.Family]bool
 }
 
@@ -89,7 +89,7 @@ const (
 func (e *engine) newTap(c *net.TCPConn, peer netip.Addr, g *group) *tap {
 	t := &tap{
 		TCPConn: c, sendOnly: e.sendOnly || g.sendMax > 0, limits: &e.total, refresh: make(chan struct{}, 1), peer: peer, local: c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(), group: g, ourAS: e.as, change: e.onTap,
-		done: make(chan struct{}), greeted: make(chan struct{}), more: make(chan struct{}, 1), recounted: make(chan struct{}), state: stateOpenSent, since: time.Now(), sent: map[path]said{}, count: &count{},
+		done: make(chan struct{}), greeted: make(chan struct{}), more: make(chan struct{}, 1), recounted: make(chan struct{}), state: stateOpenSent, since: time.Now(), sent: map[path]sentRoute{}, count: &count{},
 	}
 	t.in.message, t.out.message = t.filter, t.wrote
 	t.in.updates, t.out.updates = !t.sendOnly, true
@@ -277,17 +277,17 @@ func (t *tap) noteSent(body []byte) {
 	for _, a := range u.PathAttributes {
 		switch a := a.(type) {
 		case *pkt.PathAttributeMpReachNLRI:
-			t.announced(a.Value, said{nextHop(u.PathAttributes, a.AFI == pkt.AFI_IP), attrs})
+			t.announced(a.Value, sentRoute{nextHop(u.PathAttributes, a.AFI == pkt.AFI_IP), attrs})
 		case *pkt.PathAttributeMpUnreachNLRI:
 			t.withdrew(a.Value)
 		}
 	}
-	t.announced(u.NLRI, said{nextHop(u.PathAttributes, true), attrs})
+	t.announced(u.NLRI, sentRoute{nextHop(u.PathAttributes, true), attrs})
 	t.mu.Unlock()
 	t.change(t)
 }
 
-func (t *tap) announced(list []pkt.PathNLRI, attrs said) {
+func (t *tap) announced(list []pkt.PathNLRI, attrs sentRoute) {
 	for _, n := range list {
 		t.sent[path{nlriPrefix(n.NLRI), n.ID}] = attrs
 	}
@@ -299,7 +299,7 @@ func (t *tap) withdrew(list []pkt.PathNLRI) {
 		delete(t.sent, path{nlriPrefix(n.NLRI), n.ID})
 	}
 	if t.most > leastShrunk && len(t.sent) < t.most/8 { // a map never shrinks
-		less := make(map[path]said, len(t.sent))
+		less := make(map[path]sentRoute, len(t.sent))
 		maps.Copy(less, t.sent)
 		t.sent, t.most = less, len(less)
 	}

@@ -161,12 +161,12 @@ func TestBalancersLinger(t *testing.T) {
 		return serverAddr{Word: netorder.Words(netip.AddrFrom4([4]byte{10, 0, 0, i}))}
 	}
 	const now = time.Hour
-	held := knownBalancers{
+	programmed := knownBalancers{
 		addr(1): {}, addr(2): {}, addr(3): {Left: uint64(now - balancerLinger + time.Second)}, addr(4): {Left: uint64(now - balancerLinger)},
 		addr(5): {Left: uint64(now - time.Second)},
 	}
-	got := knownBalancers{addr(1): {}, addr(5): {}, addr(6): {}}.linger(held, now)
-	want := knownBalancers{addr(1): {}, addr(5): {}, addr(6): {}, addr(2): {Left: uint64(now)}, addr(3): held[addr(3)]}
+	got := knownBalancers{addr(1): {}, addr(5): {}, addr(6): {}}.linger(programmed, now)
+	want := knownBalancers{addr(1): {}, addr(5): {}, addr(6): {}, addr(2): {Left: uint64(now)}, addr(3): programmed[addr(3)]}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -184,9 +184,9 @@ func TestSetBalancersRefuses(t *testing.T) {
 		if err := n.agent.SetBalancers(all); err == nil {
 			t.Errorf("%s: no error", name)
 		}
-		held, err := bpfmap.Read[serverAddr, serverKnownBalancer](n.agent.obj.Balancers)
-		if err != nil || len(held) != 1 {
-			t.Errorf("%s: %d held, %v", name, len(held), err)
+		programmed, err := bpfmap.Read[serverAddr, serverKnownBalancer](n.agent.obj.Balancers)
+		if err != nil || len(programmed) != 1 {
+			t.Errorf("%s: %d programmed, %v", name, len(programmed), err)
 		}
 	}
 }

@@ -43,11 +43,11 @@ func (h *Agent) takeOver(state *bpfload.State, newHook tc.Opener) error {
 	if err := h.carryOver(old); err != nil {
 		return fmt.Errorf("migrate pinned maps: %w", err)
 	}
-	held, err := h.rows()
+	programmed, err := h.rows()
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(h.serveDR(held), h.inheritNextServers(held), h.inheritSources(), h.inheritBalancers(), h.forgetRows()); err != nil {
+	if err := errors.Join(h.serveDR(programmed), h.inheritNextServers(programmed), h.inheritSources(), h.inheritBalancers(), h.forgetRows()); err != nil {
 		return err
 	}
 	if err := state.Replace(h.obj.hooked().All()...); err != nil {

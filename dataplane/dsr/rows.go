@@ -38,12 +38,12 @@ func newRowSet(entries []Entry) (*rowSet, error) {
 
 func (d *rowSet) add(e Entry) error {
 	server := e.Server.Addr()
-	held := d.servers[server]
-	if held == nil {
-		held = rows{}
+	programmed := d.servers[server]
+	if programmed == nil {
+		programmed = rows{}
 	}
 	for key, row := range e.rows() {
-		old, ok := held[key]
+		old, ok := programmed[key]
 		if !ok || old == row {
 			continue
 		}
@@ -52,12 +52,12 @@ func (d *rowSet) add(e Entry) error {
 		}
 	}
 	for key, row := range e.rows() {
-		if old, ok := held[key]; ok {
+		if old, ok := programmed[key]; ok {
 			row = merge(old, row)
 		}
-		held[key] = row
+		programmed[key] = row
 	}
-	d.servers[server] = held
+	d.servers[server] = programmed
 	return nil
 }
 

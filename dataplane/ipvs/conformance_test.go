@@ -21,7 +21,7 @@ import (
 
 func TestConformance(t *testing.T) {
 	conformance.Run(t, func(t *testing.T) conformance.Fixture {
-		c := &conformer{wire: newWire(t), known: map[schedule.Flow]bool{}, held: conformance.Held{}}
+		c := &conformer{wire: newWire(t), known: map[schedule.Flow]bool{}, programmed: conformance.Held{}}
 		c.open(t)
 		t.Cleanup(func() { must(t, c.current.Detach()) })
 		return c
@@ -34,8 +34,8 @@ type conformer struct {
 	current *DataPlane
 	// known reports for each flow whether it used the frontend's forwarding mode:
 	// tracked flows do not change it with their frontend.
-	known map[schedule.Flow]bool
-	held  conformance.Held
+	known      map[schedule.Flow]bool
+	programmed conformance.Held
 }
 
 func (c *conformer) open(t *testing.T) {
@@ -66,7 +66,7 @@ func (s settled) Upsert(f desired.Frontend) error {
 	if err := s.DataPlane.Upsert(f); err != nil {
 		return err
 	}
-	s.of.held[f.Key] = f
+	s.of.programmed[f.Key] = f
 	return s.settle(f.VIP)
 }
 
@@ -74,7 +74,7 @@ func (s settled) Delete(k service.Key) error {
 	if err := s.DataPlane.Delete(k); err != nil {
 		return err
 	}
-	delete(s.of.held, k)
+	delete(s.of.programmed, k)
 	if !k.Range() { // another frontend may take over a range's flows
 		maps.DeleteFunc(s.of.known, func(flow schedule.Flow, _ bool) bool { return flow.Key == k })
 	}
@@ -89,7 +89,7 @@ func (s settled) settle(vip netip.Addr) error {
 			if err != nil {
 				return err
 			}
-			f, _ := s.of.held.Find(service.Key{VIP: vip, Port: flow.VIP.Port(), Protocol: flow.Protocol})
+			f, _ := s.of.programmed.Find(service.Key{VIP: vip, Port: flow.VIP.Port(), Protocol: flow.Protocol})
 			if !slices.ContainsFunc(f.Backends, func(b service.Backend) bool { return endpoint(b, flow.VIP.Port()) == flow.Server }) {
 				lost++
 			}
@@ -130,7 +130,7 @@ func (c *conformer) Forward(t *testing.T, flow schedule.Flow, opens bool, length
 		}
 		return fake.Decision{}, conformance.ErrNowhere
 	}
-	f, ok := c.held.Find(flow.Key)
+	f, ok := c.programmed.Find(flow.Key)
 	if !ok {
 		return fake.Decision{}, fmt.Errorf("went to %v, and no frontend is there", out[0])
 	}

@@ -341,16 +341,16 @@ func TestHeals(t *testing.T) {
 			w.upsert(f)
 		}
 		must(t, harm())
-		held := w.listed()
-		if slices.ContainsFunc(all, func(f desired.Frontend) bool { return !held[f.Key].Same(canonical(f)) }) == false {
+		programmed := w.listed()
+		if slices.ContainsFunc(all, func(f desired.Frontend) bool { return !programmed[f.Key].Same(canonical(f)) }) == false {
 			t.Errorf("%s: List does not show the damage", name)
 		}
 		for _, f := range all {
 			w.upsert(f)
 		}
-		held = w.listed()
+		programmed = w.listed()
 		for _, f := range all {
-			if !held[f.Key].Same(canonical(f)) {
+			if !programmed[f.Key].Same(canonical(f)) {
 				t.Errorf("%s was harmed: %s is not as before", name, f.Key)
 			}
 		}

@@ -39,7 +39,7 @@ type DataPlane struct {
 	connections []uint64 // the kernel's, by id
 	runs        runs
 	ids         space
-	held        map[proxyServiceKey]proxyService
+	programmed  map[proxyServiceKey]proxyService
 	allowed     map[uint32][]netip.Prefix // of those that have any, by id, sorted
 	nodes       map[proxyAddr]bool
 	// stale reports that a write or a read failed: the state must be read again.
@@ -165,11 +165,11 @@ func (d *DataPlane) Keys() []proxy.Key {
 	}
 	if d.stale = d.stale || d.wrote; d.stale {
 		if err := d.read(); err != nil {
-			d.config.Log.Error("proxy: read what is held", "error", err)
+			d.config.Log.Error("proxy: failed to read programmed frontends", "error", err)
 		}
 	}
-	keys := make([]proxy.Key, 0, len(d.held))
-	for k := range d.held {
+	keys := make([]proxy.Key, 0, len(d.programmed))
+	for k := range d.programmed {
 		keys = append(keys, fromKey(k))
 	}
 	return keys
@@ -243,7 +243,7 @@ func (d *DataPlane) keeps(k proxyServiceKey, target netip.AddrPort) bool {
 	if d.closed || d.stale {
 		return true // as far as known
 	}
-	return d.runs.keeps(d.held[k].Inside, target)
+	return d.runs.keeps(d.programmed[k].Inside, target)
 }
 
 // Describe reports where the programs are attached.

@@ -40,15 +40,15 @@ var equal = gocmp.Options{
 func (m model) check(t testing.TB, d *DataPlane) {
 	t.Helper()
 	for _, list := range []func(func(Held, error) bool){d.List(), List(d.config.PinDir)} {
-		held := model{}
+		programmed := model{}
 		for h, err := range list {
 			if err != nil {
 				t.Fatal(err)
 			}
-			held[h.Key] = h.Frontend
+			programmed[h.Key] = h.Frontend
 		}
-		if diff := gocmp.Diff(m, held, equal); diff != "" {
-			t.Fatalf("held otherwise than meant (-meant +held):\n%s", diff)
+		if diff := gocmp.Diff(m, programmed, equal); diff != "" {
+			t.Fatalf("programmed frontends differ (-want +programmed):\n%s", diff)
 		}
 	}
 	keys := d.Keys()
@@ -156,10 +156,10 @@ func TestHoldsWhatIsMeant(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok := d.runs.space.take(c.MaxTargets); !ok || len(d.runs.byHash) > 0 {
-		t.Errorf("nothing is held, and %d runs still have targets", len(d.runs.byHash))
+		t.Errorf("no frontends are programmed, but %d runs still have endpoints", len(d.runs.byHash))
 	}
 	if _, ok := d.ids.take(c.MaxFrontends); !ok || len(d.allowed) > 0 {
-		t.Errorf("nothing is held, and some ids, or source ranges of %d, still are", len(d.allowed))
+		t.Errorf("no frontends are programmed, but some IDs, or source ranges of %d, are still in use", len(d.allowed))
 	}
 }
 
@@ -212,7 +212,7 @@ func TestWritesOnlyWhatDiffers(t *testing.T) {
 	before, writes := bytesOf(t, d), d.writes
 	state()
 	if d.writes != writes {
-		t.Errorf("%d entries written for what was held", d.writes-writes)
+		t.Errorf("%d entries written for what was programmed", d.writes-writes)
 	}
 	d = again(t, d)
 	state()
@@ -235,8 +235,8 @@ func TestEqualTargetsAreOneRun(t *testing.T) {
 	at := []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("10.0.0.2:80")}
 	a, b := key("10.96.0.1:80", service.TCP), key("0.0.0.0:30080", service.TCP)
 	apply(t, d, frontend(a, at...), frontend(b, at...))
-	runOf := func(k proxy.Key) proxyRun { return d.held[toKey(k)].Inside }
-	if runOf(a) != runOf(b) || runOf(a) != d.held[toKey(a)].Outside {
+	runOf := func(k proxy.Key) proxyRun { return d.programmed[toKey(k)].Inside }
+	if runOf(a) != runOf(b) || runOf(a) != d.programmed[toKey(a)].Outside {
 		t.Errorf("runs %v and %v", runOf(a), runOf(b))
 	}
 	d = again(t, d)
@@ -318,7 +318,7 @@ func TestRepairsDamage(t *testing.T) {
 	set := slices.Collect(maps.Values(m))
 	apply(t, d, set...)
 	alien := toKey(key("10.96.1.1:80", service.TCP))
-	v := d.held[toKey(set[0].Key)]
+	v := d.programmed[toKey(set[0].Key)]
 	v.Check = checkOf(alien, v)
 	if err := errors.Join(d.kernel.Services.Delete(toKey(set[1].Key)), d.kernel.Services.Put(alien, v)); err != nil {
 		t.Fatal(err)
@@ -339,7 +339,7 @@ func TestDamage(t *testing.T) {
 	f := frontend(key("10.96.0.1:80", service.TCP), netip.MustParseAddrPort("10.0.0.1:80"))
 	other := frontend(key("10.96.0.2:80", service.TCP), serveTCP(t, "127.1.0.1:0", "other"))
 	apply(t, d, f, other)
-	v := d.held[toKey(f.Key)]
+	v := d.programmed[toKey(f.Key)]
 	v.Inside.First++
 	if err := d.kernel.Services.Put(toKey(f.Key), v); err != nil {
 		t.Fatal(err)
@@ -573,7 +573,7 @@ func TestFiftyThousandServices(t *testing.T) {
 		}
 	}
 	if n != len(want) {
-		t.Errorf("%d frontends held of %d", n, len(want))
+		t.Errorf("%d frontends programmed of %d", n, len(want))
 	}
 	if kernel := kernelMemory(t, d); kernel > 100<<20 {
 		t.Errorf("%d MB of kernel memory", kernel>>20)

@@ -27,9 +27,9 @@ func (c *change) allow(f *proxy.Frontend, id uint32) error {
 		slices.SortFunc(wanted, comparePrefixes)
 		wanted = slices.Compact(wanted)
 	}
-	held := c.d.allowed[id]
+	programmed := c.d.allowed[id]
 	for _, p := range wanted {
-		if slices.Contains(held, p) {
+		if slices.Contains(programmed, p) {
 			continue
 		}
 		if err := c.d.kernel.SourceRanges.Put(toRangeKey(id, p), uint8(1)); err != nil {
@@ -37,7 +37,7 @@ func (c *change) allow(f *proxy.Frontend, id uint32) error {
 		}
 		c.d.writes++
 	}
-	for _, p := range held {
+	for _, p := range programmed {
 		if !slices.Contains(wanted, p) {
 			c.ranges = append(c.ranges, sourceRange{id, p})
 		}

@@ -440,7 +440,7 @@ func TestAffinityOutlivesAFloodOfSenders(t *testing.T) {
 	for all.Next(&k, &v) {
 		ids = append(ids, k.Id)
 	}
-	if want := []uint32{d.held[toKey(affine.Key)].Id}; all.Err() != nil || !slices.Equal(ids, want) {
+	if want := []uint32{d.programmed[toKey(affine.Key)].Id}; all.Err() != nil || !slices.Equal(ids, want) {
 		t.Errorf("affinities of %v, %v; want %v", ids, all.Err(), want)
 	}
 }

@@ -131,8 +131,8 @@ func entryOf(f desired.Frontend) balancerFrontend {
 	return v
 }
 
-// asked returns the input of entryOf, except key, guard and backends.
-func asked(v balancerFrontend) desired.Frontend {
+// requested returns the input of entryOf, except key, guard and backends.
+func requested(v balancerFrontend) desired.Frontend {
 	f := desired.Frontend{
 		Method: nameOf(methods, v.Method), Scheduler: nameOf(schedulers, v.Scheduler),
 		Encapsulation: nameOf(encapsulations, v.Encapsulation), Survival: nameOf(survivals, v.Survival),

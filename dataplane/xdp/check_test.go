@@ -17,7 +17,7 @@ import (
 func TestAllThatMayBeAskedFor(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
-	held, refused := 0, 0
+	programmed, refused := 0, 0
 	for _, method := range service.Methods {
 		for _, scheduler := range service.Schedulers {
 			for _, survival := range append(service.Survivals, "") {
@@ -34,7 +34,7 @@ func TestAllThatMayBeAskedFor(t *testing.T) {
 						continue
 					}
 					must(t, err)
-					held++
+					programmed++
 					list, err := d.List()
 					must(t, err)
 					if at := len(list) - 1; !list[0].Same(f) && !list[at].Same(f) {
@@ -44,9 +44,9 @@ func TestAllThatMayBeAskedFor(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d held, %d refused", held, refused)
-	if held == 0 {
-		t.Error("nothing is held")
+	t.Logf("%d programmed, %d refused", programmed, refused)
+	if programmed == 0 {
+		t.Error("no frontends are programmed")
 	}
 }
 

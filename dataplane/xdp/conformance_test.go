@@ -61,7 +61,7 @@ func serverMAC(i byte) net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 9,
 
 type conformer struct {
 	*testNet
-	held conformance.Held
+	programmed conformance.Held
 }
 
 // noted is the data plane, and records its input.
@@ -86,7 +86,7 @@ func (n noted) Delete(k service.Key) error {
 	return err
 }
 
-func (c conformer) DataPlane() dataplane.DataPlane { return noted{c.current, c.held} }
+func (c conformer) DataPlane() dataplane.DataPlane { return noted{c.current, c.programmed} }
 
 func (c conformer) Reopen(t *testing.T) {
 	must(t, c.current.Close())
@@ -167,7 +167,7 @@ func toSCTP(frame []byte, opens bool) {
 func (c conformer) decide(t *testing.T, flow schedule.Flow, frame []byte) (d fake.Decision, err error) {
 	t.Helper()
 	way := readWay(t, frame)
-	f, _ := c.held.Find(flow.Key)
+	f, _ := c.programmed.Find(flow.Key)
 	for _, b := range f.Backends {
 		server := b.Addr
 		if server.Port() == 0 {

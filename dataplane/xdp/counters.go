@@ -14,9 +14,9 @@ import (
 func (d *DataPlane) Counters() ([]dataplane.FrontendCounters, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	all := make([]dataplane.FrontendCounters, 0, len(d.held))
+	all := make([]dataplane.FrontendCounters, 0, len(d.programmed))
 	servers := make(map[uint32]dataplane.Counts, len(d.servers.byID))
-	for k, h := range d.held {
+	for k, h := range d.programmed {
 		total, err := d.frontendCounts(h.value.Id)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", k, err)

@@ -137,7 +137,7 @@ func (d *DataPlane) inheritAll(p *predecessor) error {
 			return err
 		}
 	}
-	for k := range d.held { // left by an interrupted attempt
+	for k := range d.programmed { // left by an interrupted attempt
 		if !stays[k] {
 			if err := d.Delete(k); err != nil {
 				return err

@@ -205,7 +205,7 @@ func (w *traceWords) frontend(id uint32, b uint64) string {
 func (w *traceWords) keyOf(id uint32) string {
 	w.d.mu.Lock()
 	defer w.d.mu.Unlock()
-	for k, h := range w.d.held {
+	for k, h := range w.d.programmed {
 		if h.value.Id != id {
 			continue
 		}

@@ -16,17 +16,17 @@ import (
 // address. With it the program detects packets to the VIP that match no frontend, and finds
 // its port ranges.
 type vip struct {
-	ports  int     // frontends of one port
-	whole  *held   // that of the whole address, or nil
-	ranges []*held // in the order of port_ranges: the first match applies
-	place  extent  // their location there
+	ports  int           // frontends of one port
+	whole  *programmed   // that of the whole address, or nil
+	ranges []*programmed // in the order of port_ranges: the first match applies
+	place  extent        // their location there
 }
 
 func (v *vip) empty() bool { return v.ports == 0 && v.whole == nil && len(v.ranges) == 0 }
 
 // with returns v with h among its frontends. fresh: h has a new key; else it replaces the
 // frontend with that key.
-func (v *vip) with(h *held, fresh bool) *vip {
+func (v *vip) with(h *programmed, fresh bool) *vip {
 	w := *v
 	switch {
 	case h.key.Whole():
@@ -42,7 +42,7 @@ func (v *vip) with(h *held, fresh bool) *vip {
 }
 
 // compareRanges sorts a protocol's frontend for all ports after its ranges.
-func compareRanges(a, b *held) int {
+func compareRanges(a, b *programmed) int {
 	return cmp.Or(-cmp.Compare(min(a.key.Port, 1), min(b.key.Port, 1)), a.key.Compare(b.key))
 }
 
@@ -53,7 +53,7 @@ func (v *vip) without(k service.Key) *vip {
 	case k.Whole():
 		w.whole = nil
 	case k.Range():
-		w.ranges = slices.DeleteFunc(slices.Clone(v.ranges), func(h *held) bool { return h.key == k })
+		w.ranges = slices.DeleteFunc(slices.Clone(v.ranges), func(h *programmed) bool { return h.key == k })
 	default:
 		w.ports--
 	}
@@ -172,7 +172,7 @@ func (d *DataPlane) turnOf(k service.Key) uint32 {
 // repairVIPs ensures that exactly the VIPs of these frontends have an entry, that each has
 // all its ranges, and that exactly their bits and our own are set. have are the existing
 // entries of whole addresses.
-func (d *DataPlane) repairVIPs(frontends map[service.Key]*held, have map[netip.Addr]balancerFrontend) error {
+func (d *DataPlane) repairVIPs(frontends map[service.Key]*programmed, have map[netip.Addr]balancerFrontend) error {
 	d.vips = map[netip.Addr]*vip{}
 	for k, h := range frontends {
 		v := d.vips[k.VIP]

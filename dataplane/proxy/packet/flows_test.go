@@ -16,11 +16,11 @@ func (w *world) changeFlows(edit func(*packetTuple, *packetPacketFlow) (keep boo
 	var key packetTuple
 	var f packetPacketFlow
 	it := w.half.obj.PacketFlows.Iterate()
-	held := map[packetTuple]packetPacketFlow{}
+	programmed := map[packetTuple]packetPacketFlow{}
 	for it.Next(&key, &f) {
-		held[key] = f
+		programmed[key] = f
 	}
-	for key, f := range held {
+	for key, f := range programmed {
 		err := error(nil)
 		if edit(&key, &f) {
 			err = w.half.obj.PacketFlows.Put(key, f)
