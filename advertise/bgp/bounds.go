@@ -222,7 +222,7 @@ func (e *engine) boundPaths(t *tap) {
 		flood := t.floods()
 		t.mu.Unlock()
 		if t.group.maxPaths > 0 && most > int(t.group.maxPaths) {
-			t.cutOff(fmt.Sprintf("%s sent %d paths, a neighbour of %s may send %d", t.peer, most, t.group.name, t.group.maxPaths), "--max-prefixes")
+			t.cutOff(fmt.Sprintf("%s sent %d paths, a neighbor of %s may send %d", t.peer, most, t.group.name, t.group.maxPaths), "--max-prefixes")
 		} else if flood {
 			t.cutOff(fmt.Sprintf("%s announced and withdrew more than %d routes within a minute", t.peer, t.group.updateLimit()), "--max-prefixes")
 		}
@@ -289,7 +289,7 @@ func (e *engine) boundTotal() {
 		}
 	}
 	if sum > e.total.maxPaths && largest != nil {
-		largest.cutOff(fmt.Sprintf("all neighbours together sent %d paths, of %d that they may send, and %s sent most, %d", sum, e.total.maxPaths, largest.peer, all[largest]), "--max-total-prefixes")
+		largest.cutOff(fmt.Sprintf("all neighbors together sent %d paths, more than the limit of %d; %s sent most, %d", sum, e.total.maxPaths, largest.peer, all[largest]), "--max-total-prefixes")
 	}
 	e.total.mu.Lock()
 	busy := e.total.tooMany() && busiest != nil
@@ -298,7 +298,7 @@ func (e *engine) boundTotal() {
 	}
 	e.total.mu.Unlock()
 	if busy {
-		busiest.cutOff(fmt.Sprintf("all neighbours together announced and withdrew more than %d routes within a minute, and %s did most, %d", churn*e.total.maxPaths, busiest.peer, updates[busiest]), "--max-total-prefixes")
+		busiest.cutOff(fmt.Sprintf("all neighbors together announced and withdrew more than %d routes within a minute, and %s did most, %d", churn*e.total.maxPaths, busiest.peer, updates[busiest]), "--max-total-prefixes")
 	}
 }
 

@@ -211,13 +211,13 @@ func validatePeer(field string, p PeerConfig, local netip.Addr) error {
 	case strings.ContainsFunc(p.Name, unicode.IsSpace):
 		return fmt.Errorf("%s.name: %q has a space", field, p.Name)
 	case !a.IsValid() || a.IsUnspecified() || a.IsMulticast() || a.Is4In6():
-		return fmt.Errorf("%s.address: %v is no neighbour's address", field, a)
+		return fmt.Errorf("%s.address: %v is not a valid neighbor address", field, a)
 	case a == local:
 		return fmt.Errorf("%s.address: %s is the speaker's own address", field, local)
 	case a.Is6() && a.IsLinkLocalUnicast() && a.Zone() == "":
-		return fmt.Errorf("%s.address: %s is on every link; say on which, as in %s%%eth0", field, a, a)
+		return fmt.Errorf("%s.address: %s is link-local; add the interface, as in %s%%eth0", field, a, a)
 	case a.Zone() != "" && !a.IsLinkLocalUnicast():
-		return fmt.Errorf("%s.address: %s has a zone and is no link-local address; leave %%%s out", field, a, a.Zone())
+		return fmt.Errorf("%s.address: %s has a zone but is not a link-local address; omit %%%s", field, a, a.Zone())
 	case local.IsValid() && local.Is4() != a.Is4():
 		return fmt.Errorf("%s.address: %s and the local address %s are of different families", field, a, local)
 	}
@@ -232,7 +232,7 @@ func validateTimers(field string, p PeerConfig) error {
 	case p.Keepalive >= hold:
 		return fmt.Errorf("%s.keepalive: %s is not less than the hold time of %s; a third of it is usual (RFC 4271)", field, p.Keepalive, hold)
 	case p.ConnectRetry < 0 || p.ConnectRetry != 0 && p.ConnectRetry < 100*time.Millisecond || p.ConnectRetry > time.Hour:
-		return fmt.Errorf("%s.connectRetry: %s; want 100ms to 1h", field, p.ConnectRetry)
+		return fmt.Errorf("%s.connectRetry: %s: use 100ms to 1h", field, p.ConnectRetry)
 	}
 	return nil
 }
@@ -240,9 +240,9 @@ func validateTimers(field string, p PeerConfig) error {
 func validateHops(field string, p PeerConfig) error {
 	switch {
 	case p.TTL != 0 && p.AS == 0:
-		return fmt.Errorf("%s.ttl: %d has a meaning only with a peer of another AS; leave it out", field, p.TTL)
+		return fmt.Errorf("%s.ttl: %d applies only to peers of another AS; omit it", field, p.TTL)
 	case p.TTL != 0 && p.TTLSecurity != 0:
-		return fmt.Errorf("%s.ttl: ttlSecurity needs 255, not %d; leave it out", field, p.TTL)
+		return fmt.Errorf("%s.ttl: ttlSecurity requires 255, not %d; omit it", field, p.TTL)
 	case p.TTLSecurity == 255:
 		return fmt.Errorf("%s.ttlSecurity: must be 0 to 254", field)
 	}
@@ -262,7 +262,7 @@ func validateGroup(i int, g NeighborGroup) error {
 			return fmt.Errorf("%s.prefixes: invalid prefix", field)
 		}
 		if p != p.Masked() {
-			return fmt.Errorf("%s.prefixes: %s has bits set behind its length; did you mean %s?", field, p, p.Masked())
+			return fmt.Errorf("%s.prefixes: %s has host bits set; use %s", field, p, p.Masked())
 		}
 	}
 	return validateSession(field, g.Password, g.HoldTime, g.Timing)

@@ -36,7 +36,7 @@ func discoverRouters(ctx context.Context, device string, first bool) ([]netip.Ad
 	}}
 	pc, err := lc.ListenPacket(ctx, "ip6:ipv6-icmp", "::")
 	if err != nil {
-		return nil, fmt.Errorf("looking for a router on %s: %w", device, err)
+		return nil, fmt.Errorf("discover a router on %s: %w", device, err)
 	}
 	c := pc.(*net.IPConn)
 	defer c.Close()
@@ -47,7 +47,7 @@ func discoverRouters(ctx context.Context, device string, first bool) ([]netip.Ad
 			m[0] = routerAdvertisement
 		}
 		if _, err := c.WriteTo(m, &net.IPAddr{IP: to.AsSlice(), Zone: device}); err != nil {
-			return nil, fmt.Errorf("looking for a router on %s: %w", device, err)
+			return nil, fmt.Errorf("discover a router on %s: %w", device, err)
 		}
 	}
 	return readRouters(ctx, c, device, first)

@@ -149,7 +149,7 @@ func (e *engine) configure() error {
 	}
 	for _, g := range e.groups {
 		if err := e.addGroup(g); err != nil {
-			return fmt.Errorf("neighbours %s: %w", g.name, err)
+			return fmt.Errorf("neighbors %s: %w", g.name, err)
 		}
 	}
 	return e.addPolicies()
@@ -210,9 +210,9 @@ func (e *engine) addPolicies() error {
 	return e.reject("balancers", silent, api.PolicyDirection_POLICY_DIRECTION_EXPORT)
 }
 
-func (e *engine) reject(name string, neighbours []string, dir api.PolicyDirection) error {
+func (e *engine) reject(name string, neighbors []string, dir api.PolicyDirection) error {
 	err := e.server.AddDefinedSet(e.ctx, &api.AddDefinedSetRequest{DefinedSet: &api.DefinedSet{
-		DefinedType: api.DefinedType_DEFINED_TYPE_NEIGHBOR, Name: name, List: neighbours}})
+		DefinedType: api.DefinedType_DEFINED_TYPE_NEIGHBOR, Name: name, List: neighbors}})
 	if err != nil {
 		return fmt.Errorf("routing policy: %w", err)
 	}

@@ -56,7 +56,7 @@ func (e *engine) number(name string) uint32 {
 // exportTo configures the policy of a speaker's peer: which routes it receives, and in
 // what form.
 func (e *engine) exportTo(g *group) error {
-	err := e.server.AddDefinedSet(e.ctx, &api.AddDefinedSetRequest{DefinedSet: g.neighbours()})
+	err := e.server.AddDefinedSet(e.ctx, &api.AddDefinedSetRequest{DefinedSet: g.neighbors()})
 	if err != nil {
 		return fmt.Errorf("routing policy: %w", err)
 	}
@@ -102,7 +102,7 @@ func (e *engine) endExport(g *group) {
 	policy := &api.Policy{Name: g.name}
 	_ = e.server.DeletePolicyAssignment(e.ctx, &api.DeletePolicyAssignmentRequest{Assignment: exports(policy)})
 	_ = e.server.DeletePolicy(e.ctx, &api.DeletePolicyRequest{Policy: policy, All: true})
-	_ = e.server.DeleteDefinedSet(e.ctx, &api.DeleteDefinedSetRequest{DefinedSet: g.neighbours(), All: true})
+	_ = e.server.DeleteDefinedSet(e.ctx, &api.DeleteDefinedSetRequest{DefinedSet: g.neighbors(), All: true})
 }
 
 func exports(p *api.Policy) *api.PolicyAssignment {
@@ -110,8 +110,8 @@ func exports(p *api.Policy) *api.PolicyAssignment {
 		Policies: []*api.Policy{p}, DefaultAction: api.RouteAction_ROUTE_ACTION_ACCEPT}
 }
 
-// neighbours returns the set of a group's addresses.
-func (g *group) neighbours() *api.DefinedSet {
+// neighbors returns the set of a group's addresses.
+func (g *group) neighbors() *api.DefinedSet {
 	set := &api.DefinedSet{DefinedType: api.DefinedType_DEFINED_TYPE_NEIGHBOR, Name: g.name}
 	for _, p := range g.prefixes {
 		set.List = append(set.List, p.String())

@@ -134,7 +134,7 @@ func (e *engine) judge(t *tap) (code, sub uint8, reason string) {
 	}
 	if most := t.group.maxPeers; most > 0 && peers >= most {
 		return pkt.BGP_ERROR_CEASE, pkt.BGP_ERROR_SUB_OUT_OF_RESOURCES,
-			fmt.Sprintf("refused %s: %s has %d neighbours already, as many as it may; give a higher --max-clients", t.peer, t.group.name, peers)
+			fmt.Sprintf("refused %s: %s already has the maximum of %d neighbors; increase --max-clients", t.peer, t.group.name, peers)
 	}
 	return 0, 0, ""
 }

@@ -50,7 +50,7 @@ func TestMaxPeers(t *testing.T) {
 		eventually(t, "session", func() bool { return s.Peers()[0].State == stateEstablished })
 	}
 	three := startSpeaker(t, "127.21.1.3", port)
-	wantError(t, r.Peers, "127.21.1.3", "refused 127.21.1.3: balancers has 2 neighbours already, as many as it may; give a higher --max-clients")
+	wantError(t, r.Peers, "127.21.1.3", "refused 127.21.1.3: balancers already has the maximum of 2 neighbors; increase --max-clients")
 	wantError(t, three.Peers, "127.21.0.109", "peer 127.21.0.109 rejected the session: maximum number of clients reached (see --max-clients there)")
 	if err := one.Close(); err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestMaxPrefixes(t *testing.T) {
 	if err := bad.Set(manyRoutes(1000)); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, r.Peers, "127.21.1.2", "paths, a neighbour of balancers may send 100: disconnected for 1m0s")
+	wantError(t, r.Peers, "127.21.1.2", "paths, a neighbor of balancers may send 100: disconnected for 1m0s")
 	wantError(t, bad.Peers, "127.21.0.109", "peer 127.21.0.109 closed the session: maximum number of prefixes reached")
 	eventually(t, "the good one's route alone", func() bool { rs, _ := router.Routes(); return show(rs) == "10.1.1.0/24 10.0.0.105" })
 	// It continues to dial, and is only sent the reason.
@@ -80,7 +80,7 @@ func TestMaxPrefixes(t *testing.T) {
 	if got := bad.Peers()[0].State; got == stateEstablished {
 		t.Error("it is back at once")
 	}
-	wantError(t, r.Peers, "127.21.1.2", "a neighbour of balancers may send 100")
+	wantError(t, r.Peers, "127.21.1.2", "a neighbor of balancers may send 100")
 }
 
 // A router also disconnects a reflector that sends too much, and does not dial it again
@@ -157,7 +157,7 @@ func TestListedStaysBounded(t *testing.T) {
 		e.refuse(netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}), "refused")
 	}
 	if len(e.peers) > maxListed {
-		t.Errorf("%d refused neighbours are listed, want %d at most", len(e.peers), maxListed)
+		t.Errorf("%d refused neighbors are listed, want %d at most", len(e.peers), maxListed)
 	}
 }
 
@@ -218,7 +218,7 @@ func TestFloodOfBadSessions(t *testing.T) {
 	}
 	peers := reflector.Ask().Peers
 	if len(peers) > 260 {
-		t.Errorf("%d neighbours are listed", len(peers))
+		t.Errorf("%d neighbors are listed", len(peers))
 	}
 	eventually(t, "bad connections are over", func() bool {
 		up := 0

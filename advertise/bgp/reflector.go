@@ -41,7 +41,7 @@ func reflectorEngine(c ReflectorConfig) (setup, error) {
 		cluster = id
 	}
 	if !cluster.Is4() {
-		return setup{}, fmt.Errorf("clusterID: %s is no IPv4 address", cluster)
+		return setup{}, fmt.Errorf("clusterID: %s is not an IPv4 address", cluster)
 	}
 	s := setup{maxTotal: c.MaxTotal, as: c.AS, routerID: id, clusterID: cluster, log: c.Log, listen: listenAddrs(c.Listen, c.Port)}
 	return s, s.addGroups(c.Groups, func(g *group) error {
@@ -67,7 +67,7 @@ func (s *setup) addGroups(groups []NeighborGroup, more func(*group) error) error
 		}
 		for _, p := range n.Prefixes {
 			if o, taken := owner[p]; taken {
-				return fmt.Errorf("groups[%s].prefixes: %s belongs to group %s already", g.name, p, o)
+				return fmt.Errorf("groups[%s].prefixes: %s already belongs to group %s", g.name, p, o)
 			}
 			owner[p] = g.name
 		}

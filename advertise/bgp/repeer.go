@@ -48,7 +48,7 @@ func (s *Speaker) apply() error {
 	closed, peers := s.closed, s.resolve(s.configured)
 	s.mu.Unlock()
 	if closed {
-		return errors.New("BGP speaker: it is closed")
+		return errors.New("BGP speaker: closed")
 	}
 	want := setup{as: s.e.as, local: s.e.local}
 	if err := want.addDials(peers, func(*group) {}); err != nil {

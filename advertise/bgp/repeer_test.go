@@ -170,7 +170,7 @@ func TestSetPeersRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, peers := range map[string][]PeerConfig{
-		"peers[0].address: 224.0.0.1 is no neighbour's": {{Address: netip.MustParseAddr("224.0.0.1")}},
+		"peers[0].address: 224.0.0.1 is not a valid neighbor": {{Address: netip.MustParseAddr("224.0.0.1")}},
 		"peers[1].address: 10.0.0.1 is peers[0] already": {
 			{Address: netip.MustParseAddr("10.0.0.1")}, {Address: netip.MustParseAddr("10.0.0.1"), Port: 1179}},
 	} {

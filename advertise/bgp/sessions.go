@@ -48,7 +48,7 @@ func (e *engine) acceptLoop(l *net.TCPListener) {
 			return
 		}
 		if err != nil {
-			e.log.Warn("taking a BGP connection failed", "at", l.Addr(), "error", err)
+			e.log.Warn("failed to accept a BGP connection", "at", l.Addr(), "error", err)
 			if !sleepAbout(e.ctx, firstRetry) {
 				return
 			}
@@ -57,7 +57,7 @@ func (e *engine) acceptLoop(l *net.TCPListener) {
 		from := c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
 		g := e.groupOf(from)
 		if g == nil {
-			e.refuse(from, fmt.Sprintf("refused %s: no group of neighbours has a prefix with this address", from))
+			e.refuse(from, fmt.Sprintf("refused %s: no group of neighbors has a prefix with this address", from))
 			c.Close()
 			continue
 		}

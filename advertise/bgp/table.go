@@ -77,7 +77,7 @@ func fromOffers(prefix netip.Prefix, offers []offer) advertise.RouteSet {
 		}
 	}
 	if with.IsValid() && without.IsValid() {
-		set.Uneven = fmt.Sprintf("%s names a bandwidth and %s does not: all next hops get equal shares", with, without)
+		set.Uneven = fmt.Sprintf("%s has a bandwidth and %s does not: all next hops get equal shares", with, without)
 		return set
 	}
 	set.Weights = advertise.Shares(bandwidths)

@@ -33,7 +33,7 @@ func TestOffersBecomeShares(t *testing.T) {
 		{"in proportion", offers("10.0.0.106", 3e9, "10.0.0.105", 1e9), "10.1.1.0/24 10.0.0.105*1 10.0.0.106*3", ""},
 		{"all alike", offers("10.0.0.106", 1e9, "10.0.0.105", 1e9), "10.1.1.0/24 10.0.0.105 10.0.0.106", ""},
 		{"one is missing", offers("10.0.0.106", 0.0, "10.0.0.105", 1e9), "10.1.1.0/24 10.0.0.105 10.0.0.106",
-			"10.0.0.105 names a bandwidth and 10.0.0.106 does not: all next hops get equal shares"},
+			"10.0.0.105 has a bandwidth and 10.0.0.106 does not: all next hops get equal shares"},
 		{"two reflectors differ", offers("10.0.0.105", 1e9, "10.0.0.106", 1e9, "10.0.0.105", 2e9), "10.1.1.0/24 10.0.0.105*2 10.0.0.106*1", ""},
 	} {
 		set := fromOffers(service, c.offers)

@@ -86,7 +86,7 @@ func TestUnwelcome(t *testing.T) {
 	eventually(t, "session", func() bool { return s.Peers()[0].State == stateEstablished })
 
 	unknown := startSpeaker(t, "127.99.0.1", port)
-	wantError(t, r.Peers, "127.99.0.1", "refused 127.99.0.1: no group of neighbours has a prefix with this address")
+	wantError(t, r.Peers, "127.99.0.1", "refused 127.99.0.1: no group of neighbors has a prefix with this address")
 	wantError(t, unknown.Peers, "127.21.0.109", "the peer closed the connection before sending an OPEN: it has no neighbor with this speaker's address")
 
 	twin := startSpeaker(t, "127.21.1.2", port, func(c *SpeakerConfig) { c.RouterID = reflectorAddr })
@@ -124,7 +124,7 @@ func TestValidate(t *testing.T) {
 			c.Peers = append(c.Peers, PeerConfig{Name: "a", Address: routerAddr})
 		},
 		"peers[0].address: fe80::1 is on every link": func(c *SpeakerConfig) { c.Peers[0].Address = netip.MustParseAddr("fe80::1") },
-		"has a zone and is no link-local address":    func(c *SpeakerConfig) { c.Peers[0].Address = netip.MustParseAddr("fd00::1%eth0") },
+		"has a zone but is not a link-local address": func(c *SpeakerConfig) { c.Peers[0].Address = netip.MustParseAddr("fd00::1%eth0") },
 		"fe80::1 is peers[0] already": func(c *SpeakerConfig) {
 			c.RouterID, c.LocalAddress = c.LocalAddress, netip.Addr{}
 			c.Peers = []PeerConfig{{Address: netip.MustParseAddr("fe80::1%eth0")}, {Address: netip.MustParseAddr("fe80::1%eth1")}}
@@ -135,9 +135,9 @@ func TestValidate(t *testing.T) {
 		"peers[0].holdTime: 1s: use whole":                             func(c *SpeakerConfig) { c.Peers[0] = PeerConfig{SourceInterface: "eth0", HoldTime: time.Second} },
 		"peers[0].keepalive: 1.5s: use whole seconds":                  func(c *SpeakerConfig) { c.Peers[0].Keepalive = 1500 * time.Millisecond },
 		"peers[0].keepalive: 9s is not less than the hold time of 9s":  func(c *SpeakerConfig) { c.Peers[0].Keepalive = 9 * time.Second },
-		"peers[0].connectRetry: 1ms; want 100ms to 1h":                 func(c *SpeakerConfig) { c.Peers[0].ConnectRetry = time.Millisecond },
+		"peers[0].connectRetry: 1ms: use 100ms to 1h":                  func(c *SpeakerConfig) { c.Peers[0].ConnectRetry = time.Millisecond },
 		"peers[0].ttl: 1 has a meaning only with a peer of another AS": func(c *SpeakerConfig) { c.Peers[0].TTL = 1 },
-		"peers[0].ttl: ttlSecurity needs 255, not 2":                   func(c *SpeakerConfig) { c.Peers[0].AS, c.Peers[0].TTL, c.Peers[0].TTLSecurity = 65000, 2, 1 },
+		"peers[0].ttl: ttlSecurity requires 255, not 2":                func(c *SpeakerConfig) { c.Peers[0].AS, c.Peers[0].TTL, c.Peers[0].TTLSecurity = 65000, 2, 1 },
 		"peers[0].ttlSecurity: must be 0 to 254":                       func(c *SpeakerConfig) { c.Peers[0].TTLSecurity = 255 },
 		"peers[0].timing: BFD interval 1ms":                            func(c *SpeakerConfig) { c.Peers[0].Timing = bfd.Timing{Interval: time.Millisecond} },
 	} {
@@ -159,9 +159,9 @@ func TestValidate(t *testing.T) {
 	}
 	for want, c := range map[string]ReflectorConfig{
 		"groups: must not be empty": {AS: testAS, RouterID: reflectorAddr},
-		"groups[bad].prefixes: 10.0.0.1/8 has bits set behind its length; did you mean 10.0.0.0/8?": group("10.0.0.1/8", 0, 0),
-		"groups[bad].prefixes: 127.21.1.0/24 belongs to group pods already":                         group("127.21.1.0/24", 0, 0),
-		"groups[bad].as: 65099; a router that receives routes must be in the reflector's AS 65021":  group("10.0.0.0/8", 9, 65099),
+		"groups[bad].prefixes: 10.0.0.1/8 has host bits set; use 10.0.0.0/8":                       group("10.0.0.1/8", 0, 0),
+		"groups[bad].prefixes: 127.21.1.0/24 belongs to group pods already":                        group("127.21.1.0/24", 0, 0),
+		"groups[bad].as: 65099; a router that receives routes must be in the reflector's AS 65021": group("10.0.0.0/8", 9, 65099),
 	} {
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
@@ -178,14 +178,14 @@ func with(a route.Attributes) route.Route {
 func TestSetRefuses(t *testing.T) {
 	s := startSpeaker(t, "127.21.1.1", 20184)
 	for want, routes := range map[string][]route.Route{
-		"a route has no prefix": {{}},
-		"10.1.1.1/24: it has bits set behind its length; did you mean 10.1.1.0/24?":                    {{Prefix: netip.MustParsePrefix("10.1.1.1/24"), NextHop: reflectorAddr}},
-		"10.1.1.0/24: it has no next hop":                                                              {{Prefix: service}},
-		"fd00:1:1::/64: by 10.0.0.1: an IPv6 prefix needs an IPv6 next hop":                            {routeVia(service6, "10.0.0.1")},
-		"10.1.1.0/24: it is given twice, as 10.1.1.0/24 via 10.0.0.1 and as 10.1.1.0/24 via 10.0.0.2;": {routeVia(service, "10.0.0.1"), routeVia(service, "10.0.0.2")},
-		"10.1.1.0/24: prepend: 11 times is too much":                                                   {with(route.Attributes{Prepend: 11})},
-		`10.1.1.0/24: communities: "no-exprot" is not a community`:                                     {with(route.Attributes{Communities: "no-exprot"})},
-		"10.1.1.0/24: communities: AS 4294967295 is reserved":                                          {with(route.Attributes{Communities: "4294967295:1:0"})},
+		"a route has no prefix":                                             {{}},
+		"10.1.1.1/24: it has host bits set; use 10.1.1.0/24":                {{Prefix: netip.MustParsePrefix("10.1.1.1/24"), NextHop: reflectorAddr}},
+		"10.1.1.0/24: it has no next hop":                                   {{Prefix: service}},
+		"fd00:1:1::/64: by 10.0.0.1: an IPv6 prefix needs an IPv6 next hop": {routeVia(service6, "10.0.0.1")},
+		"10.1.1.0/24: duplicate route with different attributes, 10.1.1.0/24 via 10.0.0.1 and 10.1.1.0/24 via 10.0.0.2": {routeVia(service, "10.0.0.1"), routeVia(service, "10.0.0.2")},
+		"10.1.1.0/24: prepend: 11 times is too much":               {with(route.Attributes{Prepend: 11})},
+		`10.1.1.0/24: communities: "no-exprot" is not a community`: {with(route.Attributes{Communities: "no-exprot"})},
+		"10.1.1.0/24: communities: AS 4294967295 is reserved":      {with(route.Attributes{Communities: "4294967295:1:0"})},
 	} {
 		if err := s.Set(routes); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)

@@ -148,7 +148,7 @@ func TestRestartLosesNothing(t *testing.T) {
 		more("while no agent runs")
 		d = n.open(t, config())
 		if now := listed(t, d); now != programmed {
-			t.Fatalf("lists\n %s\nheld\n %s", now, programmed)
+			t.Fatalf("lists\n %s\nprogrammed\n %s", now, programmed)
 		}
 		// There and back again, by every kind of change.
 		for _, size := range []int{251, 509} {

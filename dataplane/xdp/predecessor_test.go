@@ -294,7 +294,7 @@ func TestResize(t *testing.T) {
 		d = n.open(t, c)
 		traffic.more("after a change of sizes")
 		if now := listed(t, d); now != programmed {
-			t.Errorf("lists\n %s\nheld\n %s", now, programmed)
+			t.Errorf("lists\n %s\nprogrammed\n %s", now, programmed)
 		}
 		if now := ringsByAddress(t, d); now != rings {
 			t.Errorf("rings are\n %s\nwere\n %s", now, rings)

@@ -73,7 +73,7 @@ func TestRangesAndWholeAddress(t *testing.T) {
 		upsert(t, d, f)
 	}
 	if got := listed(t, d); got != programmed {
-		t.Errorf("lists\n %s\nheld\n %s", got, programmed)
+		t.Errorf("lists\n %s\nprogrammed\n %s", got, programmed)
 	}
 	if got := served(); got != want {
 		t.Errorf("served\n by %s, want\n %s", got, want)

@@ -113,7 +113,7 @@ func TestForwardAndBack(t *testing.T) {
 		d = n.open(t, c)
 		traffic.more("by this release again")
 		if now := listed(t, d); now != programmed {
-			t.Errorf("lists\n %s\nheld\n %s", now, programmed)
+			t.Errorf("lists\n %s\nprogrammed\n %s", now, programmed)
 		}
 		if now := ringsByAddress(t, d); now != rings {
 			t.Errorf("rings are\n %s\nwere\n %s", now, rings)

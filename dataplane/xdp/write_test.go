@@ -133,7 +133,7 @@ func TestRefusalsLeaveTheOld(t *testing.T) {
 		must(t, d.Delete(service.Key{VIP: own4, Port: 1, Protocol: service.TCP})) // heals
 		upsert(t, d, frontendBefore)
 		if got := state(t, d); got != programmed {
-			t.Errorf("%s: holds\n %s\nheld\n %s", says, got, programmed)
+			t.Errorf("%s: holds\n %s\nprogrammed\n %s", says, got, programmed)
 		}
 	}
 	upsert(t, d, frontend(service.Tunnel, "10.1.1.7:80", service.TCP, "172.16.6.1:1"))
@@ -158,7 +158,7 @@ func TestNoRoomForMembers(t *testing.T) {
 			t.Fatalf("%s with %d servers: %v", vip, len(servers), err)
 		}
 		if d.stale || state(t, d) != programmed {
-			t.Errorf("%s is refused; stale: %v; holds\n %s\nheld\n %s", vip, d.stale, state(t, d), programmed)
+			t.Errorf("%s is refused; stale: %v; holds\n %s\nprogrammed\n %s", vip, d.stale, state(t, d), programmed)
 		}
 	}
 	upsert(t, d, frontend(service.Tunnel, "10.1.1.1:80", service.TCP, "172.16.6.1:1", "172.16.6.2:1"))
@@ -289,7 +289,7 @@ func TestHealsWhatWasRemoved(t *testing.T) {
 	}
 	upsert(t, d, frontendBefore)
 	if got := state(t, d); got != programmed {
-		t.Errorf("holds\n %s\nheld\n %s", got, programmed)
+		t.Errorf("holds\n %s\nprogrammed\n %s", got, programmed)
 	}
 	must(t, d.kernel.Rings.Delete(d.programmed[frontendBefore.Key].value.Segment))
 	upsert(t, d, frontendBefore)
