@@ -123,7 +123,7 @@ func TestValidate(t *testing.T) {
 			c.Peers[0].Name = "a"
 			c.Peers = append(c.Peers, PeerConfig{Name: "a", Address: routerAddr})
 		},
-		"peers[0].address: fe80::1 is on every link": func(c *SpeakerConfig) { c.Peers[0].Address = netip.MustParseAddr("fe80::1") },
+		"peers[0].address: fe80::1 is link-local":    func(c *SpeakerConfig) { c.Peers[0].Address = netip.MustParseAddr("fe80::1") },
 		"has a zone but is not a link-local address": func(c *SpeakerConfig) { c.Peers[0].Address = netip.MustParseAddr("fd00::1%eth0") },
 		"fe80::1 is peers[0] already": func(c *SpeakerConfig) {
 			c.RouterID, c.LocalAddress = c.LocalAddress, netip.Addr{}
@@ -132,14 +132,14 @@ func TestValidate(t *testing.T) {
 		"peers[1].sourceInterface: peers[0] is the router on eth0 already": func(c *SpeakerConfig) {
 			c.Peers = []PeerConfig{{Name: "a", SourceInterface: "eth0"}, {Name: "b", SourceInterface: "eth0"}}
 		},
-		"peers[0].holdTime: 1s: use whole":                             func(c *SpeakerConfig) { c.Peers[0] = PeerConfig{SourceInterface: "eth0", HoldTime: time.Second} },
-		"peers[0].keepalive: 1.5s: use whole seconds":                  func(c *SpeakerConfig) { c.Peers[0].Keepalive = 1500 * time.Millisecond },
-		"peers[0].keepalive: 9s is not less than the hold time of 9s":  func(c *SpeakerConfig) { c.Peers[0].Keepalive = 9 * time.Second },
-		"peers[0].connectRetry: 1ms: use 100ms to 1h":                  func(c *SpeakerConfig) { c.Peers[0].ConnectRetry = time.Millisecond },
-		"peers[0].ttl: 1 has a meaning only with a peer of another AS": func(c *SpeakerConfig) { c.Peers[0].TTL = 1 },
-		"peers[0].ttl: ttlSecurity requires 255, not 2":                func(c *SpeakerConfig) { c.Peers[0].AS, c.Peers[0].TTL, c.Peers[0].TTLSecurity = 65000, 2, 1 },
-		"peers[0].ttlSecurity: must be 0 to 254":                       func(c *SpeakerConfig) { c.Peers[0].TTLSecurity = 255 },
-		"peers[0].timing: BFD interval 1ms":                            func(c *SpeakerConfig) { c.Peers[0].Timing = bfd.Timing{Interval: time.Millisecond} },
+		"peers[0].holdTime: 1s: use whole":                            func(c *SpeakerConfig) { c.Peers[0] = PeerConfig{SourceInterface: "eth0", HoldTime: time.Second} },
+		"peers[0].keepalive: 1.5s: use whole seconds":                 func(c *SpeakerConfig) { c.Peers[0].Keepalive = 1500 * time.Millisecond },
+		"peers[0].keepalive: 9s is not less than the hold time of 9s": func(c *SpeakerConfig) { c.Peers[0].Keepalive = 9 * time.Second },
+		"peers[0].connectRetry: 1ms: use 100ms to 1h":                 func(c *SpeakerConfig) { c.Peers[0].ConnectRetry = time.Millisecond },
+		"peers[0].ttl: 1 applies only to peers of another AS":         func(c *SpeakerConfig) { c.Peers[0].TTL = 1 },
+		"peers[0].ttl: ttlSecurity requires 255, not 2":               func(c *SpeakerConfig) { c.Peers[0].AS, c.Peers[0].TTL, c.Peers[0].TTLSecurity = 65000, 2, 1 },
+		"peers[0].ttlSecurity: must be 0 to 254":                      func(c *SpeakerConfig) { c.Peers[0].TTLSecurity = 255 },
+		"peers[0].timing: BFD interval 1ms":                           func(c *SpeakerConfig) { c.Peers[0].Timing = bfd.Timing{Interval: time.Millisecond} },
 	} {
 		c := good()
 		spoil(&c)
@@ -160,7 +160,7 @@ func TestValidate(t *testing.T) {
 	for want, c := range map[string]ReflectorConfig{
 		"groups: must not be empty": {AS: testAS, RouterID: reflectorAddr},
 		"groups[bad].prefixes: 10.0.0.1/8 has host bits set; use 10.0.0.0/8":                       group("10.0.0.1/8", 0, 0),
-		"groups[bad].prefixes: 127.21.1.0/24 belongs to group pods already":                        group("127.21.1.0/24", 0, 0),
+		"groups[bad].prefixes: 127.21.1.0/24 already belongs to group pods":                        group("127.21.1.0/24", 0, 0),
 		"groups[bad].as: 65099; a router that receives routes must be in the reflector's AS 65021": group("10.0.0.0/8", 9, 65099),
 	} {
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
@@ -183,7 +183,7 @@ func TestSetRefuses(t *testing.T) {
 		"10.1.1.0/24: it has no next hop":                                   {{Prefix: service}},
 		"fd00:1:1::/64: by 10.0.0.1: an IPv6 prefix needs an IPv6 next hop": {routeVia(service6, "10.0.0.1")},
 		"10.1.1.0/24: duplicate route with different attributes, 10.1.1.0/24 via 10.0.0.1 and 10.1.1.0/24 via 10.0.0.2": {routeVia(service, "10.0.0.1"), routeVia(service, "10.0.0.2")},
-		"10.1.1.0/24: prepend: 11 times is too much":               {with(route.Attributes{Prepend: 11})},
+		"10.1.1.0/24: prepend: 11 exceeds the limit":               {with(route.Attributes{Prepend: 11})},
 		`10.1.1.0/24: communities: "no-exprot" is not a community`: {with(route.Attributes{Communities: "no-exprot"})},
 		"10.1.1.0/24: communities: AS 4294967295 is reserved":      {with(route.Attributes{Communities: "4294967295:1:0"})},
 	} {
