@@ -29,7 +29,7 @@ ARGS ?=
 # No target is a file.
 .PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
-help: ## tell what there is
+help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
 
 # Without the grpcnotrace tag, gRPC, which gobgp imports, includes template-based pages:
@@ -38,10 +38,10 @@ help: ## tell what there is
 # an eighth of the compile time.
 go_build = CGO_ENABLED=0 go build -tags grpcnotrace -gcflags=all=-dwarf=false -trimpath -ldflags "$(LDFLAGS)" -o
 
-build: ## build what is installed into bin/: fairlead, its network plugins, its kubectl plug-in; needs Go alone
+build: ## build bin/fairlead, the network plugins and the kubectl plug-in; needs only Go
 	$(go_build) bin/ $(addprefix ./cmd/,$(INSTALLED))
 
-lab: ## build bin/fairlead-lab (demo, benchmarks, simulator) and the bin/fairlead that it runs; needs Go alone
+lab: ## build bin/fairlead-lab (demo, benchmarks, simulator) and the bin/fairlead that it runs; needs only Go
 	$(go_build) bin/ ./cmd/fairlead ./cmd/fairlead-lab
 
 refuse: ## build bin/refuse, which runs a command on a kernel that rejects chosen features
@@ -50,40 +50,48 @@ refuse: ## build bin/refuse, which runs a command on a kernel that rejects chose
 demo: lab ## show the whole system in namespaces of this machine, with real traffic (root)
 	bin/fairlead-lab demo $(ARGS)
 
-test: ## install what the tests need, then run them all (root; PACKAGES=./lab/..., ARGS="-run TestX", VERBOSE=1)
+test: ## install the dependencies of the tests, then run all tests (root; PACKAGES=./lab/..., ARGS="-run TestX", VERBOSE=1)
 	@scripts/deps.sh test
 	@VERBOSE="$(VERBOSE)" RECORD="$(RECORD)" scripts/test.sh $(PACKAGES) -- $(TESTFLAGS) -skip $(LONG) $(ARGS)
 
-test-interop: ## have Fairlead meet FRR, BIRD, GoBGP and ExaBGP, as make test does, too (root; ARGS=-update writes docs/interop.md anew)
+BASE   ?= HEAD
+BUDGET ?= 60
+check: ## test what a change affects, nearest first, as far as 60 s reach (root; BASE=main compares with main, BUDGET=300)
+	@scripts/deps.sh test
+	@packages=$$(go run ./scripts/affected -base $(BASE) -budget $(BUDGET)); \
+	if [[ -z $$packages ]]; then echo "check: no package is affected"; exit; fi; \
+	go vet $$packages && scripts/test.sh $$packages -- $(TESTFLAGS) -skip $(LONG) $(ARGS)
+
+test-interop: ## test interoperability with FRR, BIRD, GoBGP and ExaBGP; part of make test (root; ARGS=-update rewrites docs/interop.md)
 	scripts/deps.sh interop
 	go test -count=1 -v -run '^TestInterop$$' ./lab/foreign $(ARGS)
 
-test-bgp-attack: ## attack reflector, router and speaker at the size of their default limits, with FRR and BIRD sessions alongside (root; minutes)
+test-bgp-attack: ## attack reflector, router and speaker up to their default limits, with concurrent FRR and BIRD sessions (root; minutes)
 	scripts/deps.sh interop
 	FAIRLEAD_BGP_ATTACK=1 go test -count=1 -timeout 30m -v -run '^TestAttacksNextToFRRAndBIRD$$' ./lab/foreign
 
-test-ipvs: ## run the tests of IPVS, in a guest where this kernel has none (root)
+test-ipvs: ## run the IPVS tests, in a guest if this kernel has no IPVS (root)
 	scripts/deps.sh guest
 	go test $(TESTFLAGS) ./lab/guest ./dataplane/ipvs/... ./lab/bench/ipvsbench
 	go test $(TESTFLAGS) -run '^TestIPVS$$|^TestWallClock$$' ./lab/e2e/flat ./lab/bench/rules
 
-test-kube: ## run the tests that need a real kube-apiserver, which is built at the first time
+test-kube: ## run the tests that need a real kube-apiserver; builds it the first time
 	scripts/kube.sh etcd kube-apiserver
 	go test $(TESTFLAGS) $(addsuffix /...,$(wildcard ./api ./controller ./agent/kubectl ./lab/kube ./source/kube ./lab/bench/kubeproxy))
 
-test-outage: ## see the API server away for ten minutes, under a whole chain from Services to answers (root)
+test-outage: ## test an outage of the API server of ten minutes, end to end (root)
 	scripts/deps.sh test
 	scripts/kube.sh etcd kube-apiserver
 	FAIRLEAD_OUTAGE=10m go test -count=1 -timeout 30m -v -run '^TestChain$$/API_server_away' ./lab/kube/chain
 
-test-degraded: ## refuse every kernel feature in turn (docs/kernel-features.md) and run what is to work without it (root; slow)
+test-degraded: ## reject each optional kernel feature (docs/kernel-features.md) and test what must work without it (root; slow)
 	scripts/deps.sh test
 	FAIRLEAD_REFUSALS=all go test $(TESTFLAGS) -count=1 -timeout 60m -v -run '^TestWithout(Optional|Essential)$$' \
 		./dataplane/xdp ./dataplane/dsr ./dataplane/proxy/... ./vdn/enforce/kernel ./router | \
 		grep -E '^ *--- |^(ok|FAIL)|refusals.go'
 
 ROUNDS ?= 20
-test-failover: ## kill two of three controllers of networks at a time under load, every pair in turn, on a real etcd of three members (root; ROUNDS=20)
+test-failover: ## kill each pair of three VDN controllers under load, with a real etcd of three members (root; ROUNDS=20)
 	scripts/deps.sh test
 	scripts/kube.sh etcd
 	FAIRLEAD_ROUNDS=$(ROUNDS) go test -count=1 -timeout 60m -v -run '^TestFailover$$' ./lab/bench/vdn $(ARGS)
@@ -95,7 +103,7 @@ test-upgrade: ## upgrade everything from commit FROM to this tree and downgrade 
 	scripts/kube.sh etcd kube-apiserver
 	scripts/test-upgrade.sh "$(FROM)" "$(TO)" $(ARGS)
 
-test-page: ## see the page of networks in a headless Chromium, which is installed at the first time
+test-page: ## test the web page of networks in a headless Chromium; installs it the first time
 	scripts/deps.sh page
 	go test -count=1 -v ./vdn/page $(ARGS)
 
@@ -103,39 +111,39 @@ test-cluster: build ## run Kubernetes' conformance tests of Services on two real
 	scripts/deps.sh cluster
 	go run ./lab/kube/conformance $(ARGS)
 
-test-install: build image ## install Fairlead on two real nodes as its users do, use it, and remove it (root; ARGS="-by chart")
+test-install: build image ## install Fairlead on two real nodes from the manifests, use it, and remove it (root; ARGS="-by chart")
 	scripts/deps.sh cluster
 	go run ./lab/kube/install $(ARGS)
 
-test-cni: build image ## have pods on virtually dedicated networks on two real nodes, by fairlead-cni alone and by Multus: made, restarted, deleted, served, kept apart (root)
+test-cni: build image ## test pods on virtually dedicated networks on two real nodes, with fairlead-cni only and with Multus (root)
 	scripts/deps.sh cluster
 	go run ./lab/kube/vdn $(ARGS)
 
-test-kernels: ## run the tests that depend on the kernel under Linux 6.1, 6.12 and the newest in Debian's backports, in virtual machines (ARGS="-update 6.12", RUN=TestTunnel)
+test-kernels: ## run the kernel-dependent tests on Linux 6.1, 6.12 and the newest of Debian's backports, in virtual machines (ARGS="-update 6.12", RUN=TestTunnel)
 	scripts/test-kernels.sh $(ARGS)
 
-test-bare: ## run the README's commands on a bare Debian, which has Go and make alone (root; ARGS="make test PACKAGES=./lab/...")
+test-bare: ## run the README's commands on a minimal Debian with only Go and make (root; ARGS="make test PACKAGES=./lab/...")
 	scripts/test-bare.sh $(ARGS)
 
 FUZZTIME ?= 1m
-fuzz: ## run all fuzz targets, those of packets among them (root); FUZZTIME=1m is what they share, and building them comes on top (ARGS="-run REGEXP")
+fuzz: ## run all fuzz targets, including packets (root); they share FUZZTIME=1m, in addition to build time (ARGS="-run REGEXP")
 	go run ./scripts/fuzzrun -time $(FUZZTIME) $(ARGS) $(PACKAGES)
 
-fuzz-packets: ## fuzz the BPF programs with packets against models of what they must do, without end (root; ARGS="-time 8h -resume", "-targets dsr")
+fuzz-packets: ## fuzz the BPF programs with packets against reference models, until interrupted (root; ARGS="-time 8h -resume", "-targets dsr")
 	go run ./lab/testkit/packetfuzz/cmd/packetfuzz -commit "$$(git describe --always --dirty)" $(ARGS)
 
-fuzz-seeded: ## see how long the packet fuzzer takes to find bugs that are put into the BPF programs (root; ARGS="-limit 10m -run NAME")
+fuzz-seeded: ## measure how long the packet fuzzer takes to find seeded bugs in the BPF programs (root; ARGS="-limit 10m -run NAME")
 	scripts/deps.sh lint
 	go run ./lab/testkit/packetfuzz/cmd/seeded $(ARGS)
 
 race: ## run the tests with the race detector; needs a C compiler
 	go test -race $(TESTFLAGS) $(packages)
 
-lint: ## check form, known mistakes and vulnerabilities, and that BPF objects are current
+lint: ## check formatting, common mistakes, vulnerabilities, and that generated files are current
 	scripts/deps.sh lint
 	scripts/lint.sh "$(TOOLS)"
 
-generate: ## build the BPF objects and the Go beside them anew
+generate: ## rebuild the BPF objects and their Go bindings
 	scripts/deps.sh lint
 	go generate ./...
 
@@ -146,10 +154,10 @@ $(helm): tools/helm/go.mod
 manifests: $(helm) ## render deploy/manifests from the Helm chart; builds helm the first time, which takes minutes
 	scripts/manifests.sh $(helm) deploy/manifests
 
-lint-deploy: $(helm) ## check the Helm chart, and that deploy/manifests is what it gives
+lint-deploy: $(helm) ## check the Helm chart, and that deploy/manifests matches it
 	scripts/lint-deploy.sh $(helm)
 
-image: ## make an OCI image of the binary and the network plugins in out/image, without Docker, and its bill of materials beside it
+image: ## build an OCI image of the binary and the network plugins, and its SBOM, in out/image, without Docker
 	@set -- ; for p in $(PLATFORMS); do \
 		dir=$(CURDIR)/out/binaries/$${p/\//-}; rm -rf "$$dir"; mkdir -p "$$dir"; \
 		GOOS=$${p%/*} GOARCH=$${p#*/} $(go_build) "$$dir/" $(addprefix ./cmd/,$(IN_IMAGE)); \
@@ -157,44 +165,44 @@ image: ## make an OCI image of the binary and the network plugins in out/image, 
 	done; \
 	cd tools/image && go run . -o $(CURDIR)/out/image -version $(VERSION) "$$@"
 
-bench: ## run the benchmarks; the figures go to out/bench, too
+bench: ## run the benchmarks and write the results to out/bench
 	mkdir -p out/bench
 	go test -run '^$$' -bench . -benchmem $(packages) | tee out/bench/go.txt
 
-bench-dataplane: lab ## measure the programs packet by packet, beside goals and peers (root)
+bench-dataplane: lab ## measure the BPF programs per packet, compared with goals and peers (root)
 	bin/fairlead-lab bench dataplane $(ARGS)
 
-bench-live: lab ## measure the balancer on live frames over a veth, beside its goal (root)
+bench-live: lab ## measure the balancer on live frames over a veth (root)
 	bin/fairlead-lab bench live $(ARGS)
 
-bench-survival: lab ## count what breaks of 10,000 connections when all changes, for each way to survive (root)
+bench-survival: lab ## count which of 10,000 connections break during changes, for each connection consistency (root)
 	bin/fairlead-lab bench survival $(ARGS)
 
-bench-ipvs: lab ## measure how long one service more takes to write among 50,000, with IPVS and iptables (root)
+bench-ipvs: lab ## measure how long adding one Service to 50,000 takes, with IPVS and iptables (root)
 	scripts/deps.sh guest
 	bin/fairlead-lab bench ipvs $(ARGS)
 
-bench-kube: lab ## measure the service proxy among 50,000 Services, beside kube-proxy (root)
+bench-kube: lab ## measure the service proxy with 50,000 Services, compared with kube-proxy (root)
 	bin/fairlead-lab bench kube $(ARGS)
 
-bench-rules: lab ## compare ways to hold Services: iptables, a search tree of it, nftables, IPVS, eBPF (root)
+bench-rules: lab ## compare implementations of Services: iptables, a search tree of it, nftables, IPVS, eBPF (root)
 	bin/fairlead-lab bench rules $(ARGS)
 
 bench-ecmp: lab ## measure the routes between balancers and router: delays, flows, losses, throughput (root)
 	bin/fairlead-lab bench ecmp $(ARGS)
 
-bench-cni: build lab ## measure networks of pods between two sites: macvlan, host-device, bridge, overlays (root)
+bench-cni: build lab ## measure pod networks between two sites: macvlan, host-device, bridge, overlays (root)
 	bin/fairlead-lab bench cni $(ARGS)
 
-bench-sim: lab ## measure the simulator, beside ns-2, and check that both count the same
+bench-sim: lab ## measure the simulator, compared with ns-2, and check that both give the same results
 	scripts/deps.sh sim
 	bin/fairlead-lab bench sim $(ARGS)
 
 docs: ## build the documentation site into out/site
 	scripts/docs.sh build
 
-docs-serve: ## serve the documentation site on http://127.0.0.1:8000, with changes as they are saved
+docs-serve: ## serve the documentation site on http://127.0.0.1:8000, with live reload
 	scripts/docs.sh serve
 
-clean: ## remove what was built
+clean: ## remove all build results
 	rm -rf bin out

@@ -108,7 +108,7 @@ func (t *term) keepAges(ctx context.Context) {
 		for _, id := range a.behindNow(func(id service.ID) { a.looks.AddAfter(id, lookPause) }) {
 			a.look(ctx, id)
 		}
-		a.Log.Info("ages are known", "slices", len(a.slices.GetStore().ListKeys()))
+		a.Log.Info("backend timestamps read", "slices", len(a.slices.GetStore().ListKeys()))
 		a.listen()
 		running.Go(func() { drainQueue(ctx, a.looks, a.look) })
 		for range workers {
@@ -183,7 +183,7 @@ func (a *ages) due(id service.ID) map[*slice]string {
 	}
 	found, err := a.slices.GetIndexer().ByIndex(byService, id.String())
 	if err != nil {
-		a.Log.Error("no index of EndpointSlices", "error", err)
+		a.Log.Error("failed to index EndpointSlices", "error", err)
 	}
 	var times []*object.Times
 	for _, o := range found {
@@ -241,7 +241,7 @@ func (a *ages) annotate(ctx context.Context, s *slice, text string) bool {
 		return true
 	case apierrors.IsConflict(err): // the informer will deliver the change
 	case ctx.Err() == nil && a.complaints.TryAccept():
-		a.Log.Warn("since when servers take flows cannot be written; trying on", "slice", s.Namespace+"/"+s.Name, "why", words(err, "patch", "endpointslices", ""))
+		a.Log.Warn("failed to update backend timestamps, will retry", "slice", s.Namespace+"/"+s.Name, "error", words(err, "patch", "endpointslices", ""))
 	}
 	return false
 }

@@ -168,7 +168,7 @@ func between(at, from, to time.Time) bool {
 func agesOf(t *testing.T, w *world) {
 	log, stop := w.control(t)
 	defer func() { stop() }()
-	log.wants(t, "ages are known")
+	log.wants(t, "backend timestamps read")
 	w.pool(t, "p", "{addresses: [10.1.1.0/24]}")
 	w.serve(t, "web")
 	w.serve(t, "foreign", class("example.com/other"))
@@ -197,7 +197,7 @@ func agesOf(t *testing.T, w *world) {
 
 	stop()
 	log, stop = w.control(t)
-	log.wants(t, "ages are known")
+	log.wants(t, "backend timestamps read")
 	w.slice(t, "web-2", "web", "test", "10.200.0.2", "10.200.0.3", "10.200.0.4")
 	w.fill(t, "web-1", "10.200.0.1-")
 	b.await(t, "who moved", "web", func(s map[string]service.Backend) bool {
@@ -221,7 +221,7 @@ func agesOfMany(t *testing.T, w *world) {
 	const many = 200
 	log, stop := w.control(t)
 	defer stop()
-	log.wants(t, "ages are known")
+	log.wants(t, "backend timestamps read")
 	name := func(i int) string { return fmt.Sprint("many-", i) }
 	for i := range many {
 		w.serve(t, name(i))
@@ -290,7 +290,7 @@ func TestManagedAges(t *testing.T) {
 	_, err := w.core.CoreV1().Nodes().Create(context.Background(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}}, metav1.CreateOptions{})
 	w.must(t, err)
 	log, _ := w.control(t)
-	log.wants(t, "ages are known")
+	log.wants(t, "backend timestamps read")
 	w.pool(t, "p", "{addresses: [10.1.1.0/24]}")
 	w.serve(t, "web", func(s *corev1.Service) { s.Spec.Selector = map[string]string{"app": "web"} })
 	// It creates a slice first and fills it afterwards: every pod is later than the slice,

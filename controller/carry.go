@@ -17,7 +17,7 @@ const offersPause = time.Second
 func (t *term) carry(ctx context.Context) {
 	board, err := cloudroutes.NewBoard(t.Client, t.Namespace)
 	if err != nil {
-		t.Log.Error("the cloud is told nothing", "why", err)
+		t.Log.Error("failed to start updating cloud routes", "error", err)
 		return
 	}
 	keeper := cloud.Keeper{Provider: t.Cloud, Log: t.Log}
@@ -28,7 +28,7 @@ func (t *term) carry(ctx context.Context) {
 			why = err.Error()
 		}
 		if why != said && why != "" {
-			t.Log.Warn("offers of agents", "why", why)
+			t.Log.Warn("failed to update cloud routes from the agents' offers, will retry", "error", why)
 		}
 		said = why
 	}

@@ -176,7 +176,7 @@ func TestCloud(t *testing.T) {
 	above.wants(t, "10.1.1.0/24: a b")
 
 	two, _ := w.control(t, named("two"), under(above))
-	two.wants(t, "another leads")
+	two.wants(t, "another controller is the leader")
 	_, before := above.last()
 	stopOne()
 	two.wants(t, "leading")
@@ -212,7 +212,7 @@ func TestCloud(t *testing.T) {
 	above.wants(t, "10.1.1.0/24: a b")
 
 	w.must(t, b.Set(routesBy("10.0.0.2", "10.1.1.0/24", "10.1.3.0/24")))
-	stands(b, "refused 10.1.3.0/24: is another's")
+	stands(b, "rejected 10.1.3.0/24: is another's")
 	w.must(t, b.Close())
 	above.wants(t, "10.1.1.0/24: a")
 }

@@ -28,7 +28,7 @@ import (
 var kinds = map[string]func() any{
 	"AddressPool":         func() any { return &v1alpha1.AddressPool{} },
 	"BGPPeer":             func() any { return &v1alpha1.BGPPeer{} },
-	"Announcement":        func() any { return &v1alpha1.Announcement{} },
+	"Advertisement":       func() any { return &v1alpha1.Advertisement{} },
 	"VirtualNetwork":      func() any { return &v1alpha1.VirtualNetwork{} },
 	"Secret":              func() any { return &corev1.Secret{} },
 	"Service":             func() any { return &corev1.Service{} },

@@ -129,11 +129,11 @@ func diesBetween(t *testing.T, w *world) {
 	one, stopOne := w.control(t, named("one"), way.lay, brief)
 	defer stopOne()
 	w.serve(t, "next", annotated(object.AnnotationAddresses, "10.1.1.7"))
-	w.want(t, "next", " False AddressConflict: it asks for 10.1.1.7, which default/first has")
+	w.want(t, "next", " False AddressConflict: it requests 10.1.1.7, which default/first has")
 	w.change(t, "first", annotated(object.AnnotationAddresses, "10.1.1.8"))
-	one.wants(t, "a Service's status cannot be written")
+	one.wants(t, "failed to update the status of a Service")
 	w.serve(t, "third", annotated(object.AnnotationAddresses, "10.1.1.8"))
-	w.want(t, "third", " False AddressConflict: it asks for 10.1.1.8, which default/first has")
+	w.want(t, "third", " False AddressConflict: it requests 10.1.1.8, which default/first has")
 	tries := way.refused.Load()
 	eventually(t, "tries", func() string {
 		if n := way.refused.Load(); n < tries+2 {
@@ -142,7 +142,7 @@ func diesBetween(t *testing.T, w *world) {
 		return ""
 	})
 	w.want(t, "first", "10.1.1.7 True")
-	w.want(t, "next", " False AddressConflict: it asks for 10.1.1.7, which default/first has until its status says that it has it no more")
+	w.want(t, "next", " False AddressConflict: it requests 10.1.1.7, which is still in the status of default/first")
 	w.drop(t, "third")
 
 	// It dies silently, and another finds its unfinished work.

@@ -47,7 +47,7 @@ func (t *term) loadGateways(ctx context.Context, running *sync.WaitGroup) bool {
 	g := &gatewayTerm{changed: make(chan struct{}, 1), held: map[service.ID]bool{}}
 	kinds, has := t.gatewayKinds(ctx, g)
 	if !has {
-		t.Log.Info("the cluster does not have the Gateway API with TCPRoute and UDPRoute; it is awaited")
+		t.Log.Info("the cluster does not have the Gateway API with TCPRoute and UDPRoute, waiting for it")
 		return true
 	}
 	var synced []cache.InformerSynced
@@ -169,7 +169,7 @@ func (t *term) awaitGateways(ctx context.Context) {
 			return
 		}
 		if _, has := t.gatewayKinds(ctx, &gatewayTerm{}); has {
-			t.Log.Info("the cluster has the Gateway API now; beginning anew")
+			t.Log.Info("the Gateway API is now available, restarting")
 			t.end()
 		}
 	}
@@ -418,7 +418,7 @@ func (t *term) writeStatus(ctx context.Context, client rest.Interface, resource 
 		return true
 	case apierrors.IsConflict(err): // the informer will deliver the change
 	case ctx.Err() == nil && t.complaints.TryAccept():
-		t.Log.Warn("a status cannot be written; trying on", "resource", resource, "namespace", of.Namespace, "name", of.Name, "why", words(err, "patch", resource+"/status", ""))
+		t.Log.Warn("failed to update a status, will retry", "resource", resource, "namespace", of.Namespace, "name", of.Name, "error", words(err, "patch", resource+"/status", ""))
 	}
 	return false
 }

@@ -217,7 +217,7 @@ func TestGatewayAPI(t *testing.T) {
 	w.install(t)
 	w.pool(t, "p", "{addresses: [10.1.1.0/30]}")
 	log, stop := w.control(t, gatewayAPI)
-	log.wants(t, "it is awaited")
+	log.wants(t, "waiting for it")
 	w.serve(t, "first")
 	w.want(t, "first", "10.1.1.0 True")
 	w.serve(t, "web", clusterIP)
@@ -236,7 +236,7 @@ func TestGatewayAPI(t *testing.T) {
 	})
 
 	w.installGatewayAPI(t, newGatewayAPI)
-	log.wants(t, "the cluster has the Gateway API now")
+	log.wants(t, "the Gateway API is now available")
 	eventually(t, "the class", func() string {
 		c := ofGatewayAPI[gateway.Class](t, w, "v1", "GatewayClass", "", "fairlead")
 		if got := tellConditions(c.Status.Conditions, c.Generation); !strings.Contains(got, "Accepted=True/Accepted") {
@@ -409,7 +409,7 @@ func TestOlderGatewayAPI(t *testing.T) {
 		return ""
 	})
 	w.serve(t, "next", annotated(object.AnnotationAddresses, "10.1.1.0"))
-	w.want(t, "next", " False AddressConflict: it asks for 10.1.1.0, which default/gateway/g has until its status says that it has it no more")
+	w.want(t, "next", " False AddressConflict: it requests 10.1.1.0, which is still in the status of default/gateway/g")
 	way.refuse.Store(nil)
 	w.want(t, "next", "10.1.1.0 True Assigned")
 	b.wantServed(t, "g", "TCP 10.1.1.3:80 -> 172.16.0.1:8080*1 172.16.0.2:8080*1")

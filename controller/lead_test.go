@@ -83,7 +83,7 @@ func twoControllers(t *testing.T, w *world) {
 	one.wants(t, "loaded")
 	two, stopTwo := w.control(t, named("two"), brief)
 	defer stopTwo()
-	two.wants(t, "another leads")
+	two.wants(t, "another controller is the leader")
 	for i := range 10 {
 		w.serve(t, fmt.Sprint("a", i))
 	}
@@ -93,7 +93,7 @@ func twoControllers(t *testing.T, w *world) {
 		w.serve(t, fmt.Sprint("b", i))
 	}
 	w.wantUnique(t, 20)
-	one.wants(t, "leading no more")
+	one.wants(t, "lost leadership")
 	way.cut.Store(false)
 	stopTwo()
 	for i := range 10 {
@@ -131,7 +131,7 @@ func lateLeader(t *testing.T, w *world) {
 	before := w.versions(t)
 	way.slow.Store(false)
 	close(way.on)
-	one.wants(t, "leading no more")
+	one.wants(t, "lost leadership")
 	for name, version := range w.versions(t) {
 		if before[name] != version {
 			t.Errorf("%s has been written by who leads no more", name)
@@ -169,7 +169,7 @@ func wrongClocks(t *testing.T, w *world) {
 	for held := false; !held; {
 		other.renew(t)
 		log, stop = w.control(t, named("two"), patient)
-		log.wants(t, "another leads")
+		log.wants(t, "another controller is the leader")
 		var seen string
 		if seen, held = other.hold(t, log); !held {
 			stop()

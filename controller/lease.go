@@ -25,16 +25,16 @@ func (k *Controller) stand(ctx context.Context) {
 				why = words(err, verb, "leases", k.Namespace)
 			}
 			if why != said && why != "" {
-				k.Log.Warn("the Lease cannot be had; trying on", "lease", lease, "why", why)
+				k.Log.Warn("failed to acquire the Lease, will retry", "lease", lease, "error", why)
 			}
 			said = why
 		},
-		Elected: func(identity string) { k.Log.Info("another leads", "identity", identity) },
+		Elected: func(identity string) { k.Log.Info("another controller is the leader", "identity", identity) },
 	}
 	c.Run(ctx, func(term context.Context, leading func() error) {
 		k.Log.Info("leading", "lease", lease, "identity", k.Identity)
 		k.lead(term, leading)
-		k.Log.Info("leading no more", "lease", lease)
+		k.Log.Info("lost leadership", "lease", lease)
 	})
 }
 

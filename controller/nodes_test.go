@@ -34,29 +34,29 @@ func nodesInPools(t *testing.T, w *world) {
 	w.node(t, "n1", "10.1.1.1", "2001:db8::1")
 	_, stop := w.control(t)
 	w.pool(t, "p", "{addresses: [10.1.1.0-10.1.1.5, \"2001:db8::/127\"], reserved: [10.1.1.0]}")
-	w.wantPool(t, "p", "4=4/0/4 6=1/0/1 True NodeAddresses: its addresses are handed out but for nodes' own: "+
-		"10.1.1.1 of node n1; 2001:db8::1 of node n1; reserve them (spec.reserved), or give the nodes others")
-	w.wantEvent(t, "p", "NodeAddresses", "10.1.1.1 of node n1")
+	w.wantPool(t, "p", "4=4/0/4 6=1/0/1 True OverlapsNodeAddress: its addresses are assigned, except those of nodes: "+
+		"10.1.1.1 of node n1; 2001:db8::1 of node n1; reserve them (spec.reserved), or change the addresses of the nodes")
+	w.wantEvent(t, "p", "OverlapsNodeAddress", "10.1.1.1 of node n1")
 	w.serve(t, "any")
 	w.want(t, "any", "10.1.1.2 True Assigned")
 	w.serve(t, "asks", annotated(object.AnnotationAddresses, "10.1.1.1"))
-	w.want(t, "asks", " False NotInPool: it asks for 10.1.1.1, which is the address of node n1")
+	w.want(t, "asks", " False NotInPool: it requests 10.1.1.1, which is the address of node n1")
 
 	// A node that is added later: the owner of its address keeps it, and is informed.
 	w.node(t, "n2", "10.1.1.2")
-	w.wantPool(t, "p", "4=3/0/3 6=1/0/1 True NodeAddresses: its addresses are handed out but for nodes' own: 10.1.1.1 of node n1; 10.1.1.2 of node n2; ")
-	w.want(t, "any", "10.1.1.2 True OutsidePools: it keeps 10.1.1.2, which is the address of node n2; it has 10.1.1.2")
+	w.wantPool(t, "p", "4=3/0/3 6=1/0/1 True OverlapsNodeAddress: its addresses are assigned, except those of nodes: 10.1.1.1 of node n1; 10.1.1.2 of node n2; ")
+	w.want(t, "any", "10.1.1.2 True AddressOutsidePools: it keeps 10.1.1.2, which is the address of node n2; it has 10.1.1.2")
 	stop()
 	_, stop = w.control(t) // the next leader reports the same
 	defer stop()
 	w.serve(t, "next")
 	w.want(t, "next", "10.1.1.3 True Assigned")
-	w.want(t, "any", "10.1.1.2 True OutsidePools: it keeps 10.1.1.2, which is the address of node n2")
+	w.want(t, "any", "10.1.1.2 True AddressOutsidePools: it keeps 10.1.1.2, which is the address of node n2")
 
 	// Nodes change their addresses, and are deleted.
 	w.node(t, "n1", "10.9.9.9")
 	w.want(t, "asks", "10.1.1.1 True Assigned")
 	w.must(t, w.core.CoreV1().Nodes().Delete(context.Background(), "n2", metav1.DeleteOptions{}))
 	w.want(t, "any", "10.1.1.2 True Assigned")
-	w.wantPool(t, "p", "4=5/3/2 6=2/0/2 True Ready: its addresses are handed out")
+	w.wantPool(t, "p", "4=5/3/2 6=2/0/2 True Ready: its addresses are assigned")
 }

@@ -21,12 +21,12 @@ import (
 )
 
 // ConditionReady is the condition of an AddressPool that reports whether its addresses are
-// assigned, and why not; its reasons are Ready, Refused, and ReasonNodes.
+// assigned, and why not; its reasons are Ready, InvalidSpec, and ReasonOverlapsNodeAddress.
 const ConditionReady = "Ready"
 
-// ReasonNodes is the reason for a pool of which some addresses are not assigned because
+// ReasonOverlapsNodeAddress is the reason for a pool of which some addresses are not assigned because
 // they are nodes' own.
-const ReasonNodes = "NodeAddresses"
+const ReasonOverlapsNodeAddress = "OverlapsNodeAddress"
 
 // allPools returns the AddressPools, oldest first.
 func (t *term) allPools() (all []*v1alpha1.AddressPool) {
@@ -83,7 +83,7 @@ func (t *term) setPools() bool {
 	}
 	for name, err := range t.alloc.SetPools(pools) {
 		t.refused[name] = err
-		t.Log.Warn("a pool is refused", "pool", name, "why", err)
+		t.Log.Warn("AddressPool rejected", "pool", name, "error", err)
 	}
 	return true
 }
@@ -129,11 +129,11 @@ func (t *term) poolStatus(p *v1alpha1.AddressPool) (*v1alpha1.AddressPoolStatus,
 	defer t.mu.Unlock()
 	status := p.Status.DeepCopy()
 	condition := metav1.Condition{
-		Type: ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", Message: "its addresses are handed out", ObservedGeneration: p.Generation,
+		Type: ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", Message: "its addresses are assigned", ObservedGeneration: p.Generation,
 	}
 	status.IPv4, status.IPv6 = nil, nil
 	if err := t.refused[p.Name]; err != nil {
-		condition.Status, condition.Reason = metav1.ConditionFalse, "Refused"
+		condition.Status, condition.Reason = metav1.ConditionFalse, "InvalidSpec"
 		condition.Message = strings.ReplaceAll(err.Error(), "\n", "; ")
 	} else {
 		usage, ok := t.alloc.Usage(p.Name)
@@ -141,8 +141,8 @@ func (t *term) poolStatus(p *v1alpha1.AddressPool) (*v1alpha1.AddressPoolStatus,
 			return nil, false
 		}
 		if own := t.alloc.OfNodes(p.Name); own != "" {
-			condition.Reason = ReasonNodes
-			condition.Message = "its addresses are handed out but for nodes' own: " + own + "; reserve them (spec.reserved), or give the nodes others"
+			condition.Reason = ReasonOverlapsNodeAddress
+			condition.Message = "its addresses are assigned, except those of nodes: " + own + "; reserve them (spec.reserved), or change the addresses of the nodes"
 		}
 		status.IPv4, status.IPv6 = familyUsage(usage[addresspool.IPv4]), familyUsage(usage[addresspool.IPv6])
 	}
@@ -175,7 +175,7 @@ func (t *term) writePool(ctx context.Context, p *v1alpha1.AddressPool, status *v
 		return true
 	case apierrors.IsConflict(err):
 	case ctx.Err() == nil && t.complaints.TryAccept():
-		t.Log.Warn("a pool's status cannot be written; trying on", "pool", p.Name, "why", words(err, "patch", "addresspools/status", ""))
+		t.Log.Warn("failed to update the status of an AddressPool, will retry", "pool", p.Name, "error", words(err, "patch", "addresspools/status", ""))
 	}
 	return false
 }

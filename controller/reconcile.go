@@ -24,8 +24,8 @@ const ConditionAssigned = "fairlead.io/AddressAssigned"
 // Reasons of ConditionAssigned in addition to those of addresspool.
 const (
 	ReasonAssigned = "Assigned"
-	// ReasonInvalid: an annotation is invalid.
-	ReasonInvalid = "InvalidRequest"
+	// ReasonInvalidAnnotation: an annotation is invalid.
+	ReasonInvalidAnnotation = "InvalidAnnotation"
 )
 
 func conditionOf(s *corev1.Service) *metav1.Condition {
@@ -134,7 +134,7 @@ func (t *term) judge(s *corev1.Service, res addresspool.Result, invalid error) m
 	var words []string
 	found := slices.Concat(res.Missing, res.Odd)
 	if invalid != nil {
-		found = []addresspool.Finding{{Reason: ReasonInvalid, Message: strings.ReplaceAll(invalid.Error(), "\n", "; ")}}
+		found = []addresspool.Finding{{Reason: ReasonInvalidAnnotation, Message: strings.ReplaceAll(invalid.Error(), "\n", "; ")}}
 	}
 	for _, f := range found {
 		words = append(words, f.Message)
@@ -235,7 +235,7 @@ func (t *term) write(ctx context.Context, s *corev1.Service, status *corev1.Serv
 		return true
 	case apierrors.IsConflict(err): // the informer will deliver the change
 	case ctx.Err() == nil && t.complaints.TryAccept():
-		t.Log.Warn("a Service's status cannot be written; trying on", "service", idOf(s), "why", words(err, "patch", "services/status", ""))
+		t.Log.Warn("failed to update the status of a Service, will retry", "service", idOf(s), "error", words(err, "patch", "services/status", ""))
 	}
 	return false
 }

@@ -149,7 +149,7 @@ func (w *world) agent(t *testing.T, audit string) {
 	}, metav1.CreateOptions{})
 	w.must(t, err)
 	w.must(t, w.apply("apiVersion: fairlead.io/v1alpha1\nkind: BGPPeer\nmetadata: {name: router1}\n"+
-		"spec: {address: 10.0.0.110, as: 65021, passwordSecret: router1}"))
+		"spec: {peerAddress: 10.0.0.110, peerASN: 65021, passwordSecretRef: router1}"))
 	defer w.drop(t, onNetwork(t, w).Name)
 	kubeconfig, err := w.cluster.KubeconfigFor(agentUser)
 	w.must(t, err)
@@ -200,7 +200,7 @@ func (w *world) agent(t *testing.T, audit string) {
 	if p := s.Problems(); len(p) > 0 {
 		t.Errorf("problems: %q", p)
 	}
-	s.Tell(sourcekube.Event{Reason: "BalancerDraining", Action: "Drain", Note: "Node node-a is cordoned"})
+	s.Tell(sourcekube.Event{Reason: "DrainStarted", Action: "Drain", Note: "Node node-a is cordoned"})
 	s.Told()
 }
 

@@ -218,7 +218,7 @@ func (t *term) enqueueNamespace(o any) {
 	}
 	found, err := t.services.GetIndexer().ByIndex(byNamespace, n.Name)
 	if err != nil {
-		t.Log.Error("no index of namespaces", "error", err)
+		t.Log.Error("failed to index namespaces", "error", err)
 	}
 	for _, s := range t.ours(found) {
 		t.queue.Add(idOf(s))

@@ -74,7 +74,7 @@ func (k *Controller) await(ctx context.Context, d kind) bool {
 		}
 		if why := words(err, "list", d.resource, ""); why != said && ctx.Err() == nil {
 			said = why
-			k.Log.Warn("waiting", "resource", d.resource, "why", why)
+			k.Log.Warn("failed to list, will retry", "resource", d.resource, "error", why)
 		}
 		if !sleep.For(ctx, patience[min(try, len(patience)-1)]) {
 			return false
@@ -105,7 +105,7 @@ func (k *Controller) informer(d kind) cache.SharedIndexInformer {
 	_ = made.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		if why := words(err, "list and watch", d.resource, ""); why != said && ctx.Err() == nil {
 			said = why
-			k.Log.Warn("watching has ended; beginning again", "resource", d.resource, "why", why)
+			k.Log.Warn("watch failed, will list again", "resource", d.resource, "error", why)
 		}
 	})
 	return made

@@ -97,7 +97,7 @@ var resources = map[string]schema.GroupVersionResource{
 	"TCPRoute":                         {Group: "gateway.networking.k8s.io", Resource: "tcproutes"},
 	"UDPRoute":                         {Group: "gateway.networking.k8s.io", Resource: "udproutes"},
 	"ReferenceGrant":                   {Group: "gateway.networking.k8s.io", Resource: "referencegrants"},
-	"Announcement":                     {Group: "fairlead.io", Version: "v1alpha1", Resource: "announcements"},
+	"Advertisement":                    {Group: "fairlead.io", Version: "v1alpha1", Resource: "advertisements"},
 }
 
 // apply creates the objects of a text.
@@ -161,7 +161,7 @@ func (w *world) install(t *testing.T) {
 	t.Helper()
 	w.deploy(t, "crds/*.yaml")
 	eventually(t, "the resources are served", func() string {
-		for _, kind := range []string{"AddressPool", "BGPPeer", "Announcement"} {
+		for _, kind := range []string{"AddressPool", "BGPPeer", "Advertisement"} {
 			if _, err := w.any.Resource(resources[kind]).List(context.Background(), metav1.ListOptions{}); err != nil {
 				return err.Error()
 			}

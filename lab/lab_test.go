@@ -176,7 +176,7 @@ func TestDialHonoursDeadlineAndSource(t *testing.T) {
 	}
 }
 
-func TestCutIsSilentAndMends(t *testing.T) {
+func TestCutIsSilentAndRestorable(t *testing.T) {
 	l := build(t, smallNetwork())
 	whoami(t, l.Host("pod"), ":80")
 	whoami(t, l.Host("a"), ":80")
@@ -200,11 +200,11 @@ func TestCutIsSilentAndMends(t *testing.T) {
 					t.Errorf("%s %s is %s: the cut is not silent", end[0], end[1], state)
 				}
 			}
-			if err := l.Mend(test.host, test.dev); err != nil {
+			if err := l.Restore(test.host, test.dev); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := ask(l.Host(test.from), test.to, long); err != nil {
-				t.Errorf("after mending: %v", err)
+				t.Errorf("after Restore: %v", err)
 			}
 		})
 	}
@@ -247,7 +247,7 @@ func TestAddAndRemoveWhileItRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := p.Wait(); err == nil {
-			t.Error("the host's process ended well, want killed")
+			t.Error("the process of the host exited with 0, want killed")
 		}
 		if _, err := ask(l.Host("b"), "172.16.1.20:80", 300*time.Millisecond); err == nil {
 			t.Error("the removed host still answers")
@@ -273,11 +273,11 @@ func TestAFailedAddLeavesNothing(t *testing.T) {
 		t.Errorf("the topology became\n%s", after)
 	}
 	if _, err := l.Host("b").Netlink().LinkByName("late0"); err == nil {
-		t.Error("the node's end of the link is left over")
+		t.Error("the node's end of the link remains")
 	}
 	part.Hosts[0].Sysctls = nil
 	if err := l.Add(t.Context(), part); err != nil {
-		t.Errorf("mended: %v", err)
+		t.Errorf("restored: %v", err)
 	}
 }
 
@@ -328,7 +328,7 @@ func TestProcesses(t *testing.T) {
 			t.Fatal(err)
 		}
 		if line, err := bufio.NewReader(r).ReadString('\n'); line != "ready\n" {
-			t.Fatalf("the script says %q (%v)", line, err)
+			t.Fatalf("the script prints %q (%v)", line, err)
 		}
 		go io.Copy(io.Discard, r)
 		return p
@@ -344,7 +344,7 @@ func TestProcesses(t *testing.T) {
 		t.Errorf("a process of a does not see a's addresses (%v): %s", err, out.String())
 	}
 	if err := run("trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done").Stop(long); err != nil {
-		t.Errorf("Stop of a process that heeds SIGTERM: %v", err)
+		t.Errorf("Stop of a process that handles SIGTERM: %v", err)
 	}
 	if err := run("trap '' TERM; echo ready; while :; do sleep 0.05; done").Stop(200 * time.Millisecond); err == nil {
 		t.Error("Stop of a process that ignores SIGTERM gives nil, want killed")

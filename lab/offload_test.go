@@ -80,6 +80,6 @@ func TestOffload(t *testing.T) {
 		})
 	}
 	if err := l.Host("a").Offload("eth9", true); err == nil {
-		t.Error("an interface that is not there has been set")
+		t.Error("a missing interface was configured")
 	}
 }

@@ -79,7 +79,7 @@ func TestProgramWithALabLeavesNothing(t *testing.T) {
 			}
 			lines := bufio.NewReader(out)
 			if line, err := lines.ReadString('\n'); line != "ready\n" {
-				t.Fatalf("the program says %q (%v)", line, err)
+				t.Fatalf("the program prints %q (%v)", line, err)
 			}
 			testkit.Eventually(t, long, func() error {
 				if n := len(helpers()); n < 6 {
@@ -93,7 +93,7 @@ func TestProgramWithALabLeavesNothing(t *testing.T) {
 			}
 			unix.Kill(pid, test.signal)
 			if line, _ := lines.ReadString('\n'); line != test.says {
-				t.Errorf("the program says %q, want %q", line, test.says)
+				t.Errorf("the program prints %q, want %q", line, test.says)
 			}
 			if err := cmd.Wait(); (err == nil) != (test.signal == unix.SIGINT) {
 				t.Errorf("exit: %v", err)

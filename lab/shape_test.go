@@ -94,7 +94,7 @@ func TestClassesShare(t *testing.T) {
 			t.Fatalf("%.1f Mbit/s through a bucket of 20", all/mbit)
 		}
 		if first, second := perSecond(n, start), perSecond(other, start); first < 1.5*second || second == 0 {
-			return fmt.Errorf("of 20 Mbit/s the class with 15 gets %.1f, the rest %.1f", first/mbit, second/mbit)
+			return fmt.Errorf("20 Mbit/s in total: the class with 15 gets %.1f, the rest %.1f", first/mbit, second/mbit)
 		}
 		return nil
 	})
@@ -139,6 +139,6 @@ func TestReshape(t *testing.T) {
 		}
 	}
 	if err := l.Host("b").Reshape("eth9", lab.Shape{}); err == nil {
-		t.Error("an interface that is not there has been shaped")
+		t.Error("a missing interface was shaped")
 	}
 }

@@ -16,7 +16,7 @@ func TestSteer(t *testing.T) {
 		}
 	}
 	if err := h.Steer("eth9", 1); err == nil || !strings.Contains(err.Error(), "eth9") {
-		t.Errorf("an interface that is not there: %v", err)
+		t.Errorf("a missing interface: %v", err)
 	}
 	// b's eth0 is another one: this thread's view of the machine is unchanged.
 	if err := l.Host("b").Steer("eth0", 1); err != nil {

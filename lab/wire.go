@@ -363,8 +363,8 @@ func deleteDev(h *netlink.Handle, name string) error {
 // passes.
 func (l *Lab) Cut(host, dev string) error { return l.setCut(host, dev, true) }
 
-// Mend restores a cut link; it is not an error if the link is not cut.
-func (l *Lab) Mend(host, dev string) error { return l.setCut(host, dev, false) }
+// Restore restores a cut link; it is not an error if the link is not cut.
+func (l *Lab) Restore(host, dev string) error { return l.setCut(host, dev, false) }
 
 func (l *Lab) setCut(host, dev string, cut bool) error {
 	l.mu.Lock()

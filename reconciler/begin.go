@@ -53,7 +53,7 @@ func (l *Loop) unnamed(s *source.Snapshot, p *plan.Plan) []problem.Problem {
 		return nil
 	}
 	return []problem.Problem{{Object: "load balancer", Field: "--balancers", Message: fmt.Sprintf(
-		"packets leave from %s, which is no endpoint of that Service (it has %s): load balancers, and backend nodes that check senders, drop them; "+
+		"packets are sent from %s, which is not an endpoint of that Service (endpoints: %s): load balancers, and backend nodes that check senders, drop them; "+
 			"give --interface the interface with the address that the endpoint has, or the Service both families (ipFamilyPolicy: PreferDualStack)",
 		strings.Join(missing, " and "), orNone(s.Balancers))}}
 }

@@ -22,7 +22,7 @@ func (l *Loop) claim(p *plan.Plan) {
 	}
 	now := make(map[service.Key]service.ID, len(p.Frontends))
 	for i := range p.Frontends {
-		if f := &p.Frontends[i]; f.State != plan.Conflict && f.State != plan.Unannounced {
+		if f := &p.Frontends[i]; f.State != plan.Conflict && f.State != plan.NotAdvertised {
 			now[f.Key] = f.Service.ID
 		}
 	}
@@ -56,7 +56,7 @@ func (l *Loop) tellConflicts(p *plan.Plan) {
 		}
 	}
 	if fresh > tellFailures {
-		l.Log.Warn("more frontends are in conflict; the status names them", "frontends", fresh-tellFailures)
+		l.Log.Warn("more frontends in conflict, see the status", "frontends", fresh-tellFailures)
 	}
 	l.conflicts = now
 }

@@ -92,7 +92,7 @@ func (s *sky) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(map[string]any{"refused": refused})
+		_ = json.NewEncoder(w).Encode(map[string]any{"rejected": refused})
 	}
 	s.routes = told.Routes
 }

@@ -206,7 +206,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 	l.ending = true
 	if err := l.loop(context.WithoutCancel(ctx), ended); err != nil {
-		l.Log.Error("the source ended while draining", "error", err)
+		l.Log.Error("the source stopped during the drain", "error", err)
 		l.withdrawAll()
 	}
 	return nil
@@ -271,7 +271,7 @@ func (l *Loop) withdrawAll() {
 	failures := map[string]error{}
 	l.announce(nil, failures)
 	for what, err := range failures {
-		l.Log.Error("cannot withdraw the routes", "what", what, "error", err)
+		l.Log.Error("failed to withdraw the routes", "what", what, "error", err)
 	}
 	l.lookForConfirmations()
 	l.publish(l.view.Load().Plan, l.snapshot.Load(), l.view.Load().Failures)

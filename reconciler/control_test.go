@@ -256,7 +256,7 @@ func TestAttributesChangeWithoutAGap(t *testing.T) {
 		w := newWorld(t, fake.New())
 		began := time.Now()
 		terms := func(med uint32) {
-			w.publish(source.Snapshot{Services: []*service.Service{web(1, 1)}, Announcements: &priced{med}})
+			w.publish(source.Snapshot{Services: []*service.Service{web(1, 1)}, Advertisements: &priced{med}})
 		}
 		terms(0)
 		w.expect("upsert 10.1.1.1 1", "announce 1")
@@ -305,7 +305,7 @@ func TestHealth(t *testing.T) {
 		w.expect("upsert 10.1.1.1 2", "announce 1")
 		w.setHealth(s, 0, health.Down)
 		w.expect("upsert 10.1.1.1 2") // it drains
-		w.setHealth(s, 0, health.Gone)
+		w.setHealth(s, 0, health.Removed)
 		w.expect("upsert 10.1.1.1 1")
 		w.setHealth(s, 1, health.Down)
 		w.expect("announce 0")
@@ -360,7 +360,7 @@ func TestTheFirstWholePass(t *testing.T) {
 		expect("the Services have not been read yet")
 		w.setHealth(waits, 0, health.Unknown)
 		w.serve(known, waits)
-		expect("TCP 10.1.2.1:80 waits for the first probes of its servers")
+		expect("TCP 10.1.2.1:80 waits for the first health checks of its backends")
 		w.setFail(func() bool { return true })
 		w.setHealth(waits, 0, health.Up)
 		expect("announcer: no")

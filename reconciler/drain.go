@@ -83,7 +83,7 @@ const drainPace = time.Second
 
 // Reasons to drain that do not come from the source.
 const (
-	whyEnding  = "the agent was told to end"
+	whyEnding  = "the agent is stopping"
 	whyOrdered = "by command (fairlead drain)"
 )
 
@@ -185,7 +185,7 @@ func (l *Loop) lingers(now time.Time) (linger time.Duration, unconfirmed bool) {
 func (l *Loop) enter(next plan.Stage, now time.Time) {
 	d := &l.drain
 	was := d.stage
-	if was == "" || was == plan.Serving || was == plan.Kept {
+	if was == "" || was == plan.Serving || was == plan.Deferred {
 		d.began = now
 	}
 	if next == plan.Withdrawn {
@@ -200,17 +200,17 @@ func (l *Loop) enter(next plan.Stage, now time.Time) {
 	case plan.Serving:
 		d.flows = 0
 		if was != "" {
-			l.Log.Info("serving again: no reason to drain is left", "after", now.Sub(d.began).Round(time.Millisecond))
+			l.Log.Info("drain ended: no reason to drain is left", "after", now.Sub(d.began).Round(time.Millisecond))
 		}
-	case plan.Kept:
-		l.Log.Warn("not draining: no other balancer would be left", "why", reasons)
+	case plan.Deferred:
+		l.Log.Warn("drain deferred: this is the last active load balancer", "reason", reasons)
 	case plan.Drained:
 		if len(l.withdrawing) > 0 {
-			l.Log.Warn("not all routes are confirmed to be gone", "routes", len(l.withdrawing), "reason", blocked(l.withdrawing).String())
+			l.Log.Warn("not all withdrawals are confirmed", "routes", len(l.withdrawing), "reason", blocked(l.withdrawing).String())
 		}
-		l.Log.Info("drained", "why", reasons, "flows", d.flows, "after", now.Sub(d.began).Round(time.Millisecond))
+		l.Log.Info("drained", "reason", reasons, "flows", d.flows, "after", now.Sub(d.began).Round(time.Millisecond))
 	default:
-		l.Log.Info("draining", "stage", next, "why", reasons, "flows", d.flows)
+		l.Log.Info("draining", "stage", next, "reason", reasons, "flows", d.flows)
 	}
 }
 
@@ -221,11 +221,11 @@ func (l *Loop) sooner(next time.Duration) time.Duration {
 	linger, unconfirmed := l.lingers(now)
 	var due time.Duration
 	switch {
-	case d.stage == plan.Asking && in < l.DrainNotice:
+	case d.stage == plan.GracefulShutdown && in < l.DrainNotice:
 		due = l.DrainNotice - in
 	case d.stage == plan.Withdrawn && !unconfirmed && (in < linger || !d.confirmed.Before(l.passed)):
 		due = max(linger-in, time.Nanosecond)
-	case d.stage == plan.Asking:
+	case d.stage == plan.GracefulShutdown:
 		due = noticePace
 	case d.stage == plan.Withdrawn:
 		due = drainPace
@@ -240,7 +240,7 @@ func (l *Loop) sooner(next time.Duration) time.Duration {
 func (l *Loop) remembers(keeper dataplane.Peered) bool {
 	flows, err := keeper.Remembered()
 	if err != nil {
-		l.Log.Warn("cannot count the remembered flows", "error", err)
+		l.Log.Warn("failed to count tracked flows", "error", err)
 		return true
 	}
 	l.drain.flows = flows

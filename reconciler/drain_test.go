@@ -103,7 +103,7 @@ func TestDrainsUntilNothingIsRemembered(t *testing.T) {
 		w.expect("announce 0")
 		time.Sleep(10 * time.Second)
 		// A backend that dies in the meantime is still removed from the data plane.
-		w.setHealth(s, 0, health.Gone)
+		w.setHealth(s, 0, health.Removed)
 		w.expect("upsert 10.1.1.1 1")
 		plane.set(0, false)
 		if d := <-took; d < 10*time.Second || d > 12*time.Second {

@@ -34,7 +34,7 @@ func (l *Loop) pass() time.Duration {
 	node := l.Node
 	node.Drain = l.nextStage(snapshot)
 	in := plan.Input{Services: snapshot.Services, Health: l.health, Held: l.holds, Node: node, Nodes: l.nodes(snapshot)}
-	if a := snapshot.Announcements; a != nil {
+	if a := snapshot.Advertisements; a != nil {
 		in.Announce = a.Offers
 	}
 	if l.Claims != nil {
@@ -218,9 +218,9 @@ func (l *Loop) note(routes []route.Route) {
 		switch {
 		case !there:
 			at = time.Now()
-			l.Log.Info("route announced", "prefix", r.Prefix, "nextHop", r.NextHop, "attributes", r.Attributes.String())
+			l.Log.Info("route advertised", "prefix", r.Prefix, "nextHop", r.NextHop, "attributes", r.Attributes.String())
 		case was != r:
-			l.Log.Info("route announced otherwise", "prefix", r.Prefix, "nextHop", r.NextHop, "attributes", r.Attributes.String())
+			l.Log.Info("route attributes changed", "prefix", r.Prefix, "nextHop", r.NextHop, "attributes", r.Attributes.String())
 		}
 		since[r] = at
 	}
@@ -278,14 +278,14 @@ func (l *Loop) upsertOne(want desired.Frontend, failures map[string]error) {
 	case errors.Is(err, dataplane.ErrUnsupported):
 		l.refused[want.Key] = refusal{want, err}
 		delete(l.failed, want.Key)
-		l.Log.Warn("frontend refused", "frontend", want.Key, "error", err)
+		l.Log.Warn("frontend rejected", "frontend", want.Key, "error", err)
 	case err != nil:
 		l.fail(want.Key, want, err, failures)
 	default:
 		delete(l.refused, want.Key)
 		delete(l.failed, want.Key)
 		l.held[want.Key] = want
-		l.Log.Debug("frontend written", "frontend", want.Key, "backends", len(want.Backends))
+		l.Log.Debug("frontend programmed", "frontend", want.Key, "backends", len(want.Backends))
 	}
 }
 
@@ -308,10 +308,10 @@ func (l *Loop) nextPass(due time.Duration, failures map[string]error) time.Durat
 	tried := slices.DeleteFunc(slices.Sorted(maps.Keys(failures)), func(what string) bool { return l.rested[what] })
 	for i, what := range tried {
 		if i == tellFailures {
-			l.Log.Error("more of the plan cannot be applied; the status names it", "calls", len(tried)-i)
+			l.Log.Error("more failures while applying the plan, see the status", "calls", len(tried)-i)
 			break
 		}
-		l.Log.Error("cannot apply the plan; trying again", "what", what, "error", failures[what], "in", due)
+		l.Log.Error("failed to apply the plan, will retry", "what", what, "error", failures[what], "in", due)
 	}
 	return due
 }
@@ -332,7 +332,7 @@ func (l *Loop) failsBeyond(failures map[string]error) bool {
 func (l *Loop) list() error {
 	frontends, err := l.DataPlane.List()
 	if err != nil {
-		return fmt.Errorf("reading what the data plane holds: %w", err)
+		return fmt.Errorf("reading the programmed state: %w", err)
 	}
 	l.held = make(map[service.Key]desired.Frontend, len(frontends))
 	for _, f := range frontends {

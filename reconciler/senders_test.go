@@ -183,7 +183,7 @@ func TestUnnamedBalancerIsAProblem(t *testing.T) {
 		if p := problem("172.16.1.2", "172.16.4.2"); p != "" {
 			t.Errorf("it is named: %s", p)
 		}
-		if p := problem("172.16.4.2"); !strings.Contains(p, "packets leave from 172.16.1.2, which is no endpoint of that Service (it has 172.16.4.2)") {
+		if p := problem("172.16.4.2"); !strings.Contains(p, "packets are sent from 172.16.1.2, which is not an endpoint of that Service (endpoints: 172.16.4.2)") {
 			t.Errorf("it is not named: %q", p)
 		}
 	})

@@ -247,7 +247,7 @@ func (w *stage) status() string {
 		for _, f := range svc.Frontends {
 			serving := 0
 			for _, backend := range f.Backends {
-				if backend.InService && backend.HeldWeight > 0 {
+				if backend.InService && backend.ProgrammedWeight > 0 {
 					serving++
 				}
 			}
@@ -259,12 +259,12 @@ func (w *stage) status() string {
 		}
 	}
 	for _, r := range s.Routes {
-		if !r.Announced {
+		if !r.Advertised {
 			fmt.Fprintf(&b, "%s is not announced: %s\n", r.Prefix, sinceWhen.ReplaceAllString(r.Reason, ""))
 		}
 	}
 	if s.Drain != nil {
-		fmt.Fprintf(&b, "%s: %s\n", s.Drain.Stage, strings.Join(s.Drain.Why, "; "))
+		fmt.Fprintf(&b, "%s: %s\n", s.Drain.Stage, strings.Join(s.Drain.Reasons, "; "))
 	}
 	for _, f := range s.Leaving {
 		fmt.Fprintf(&b, "%s is held: %s\n", f.Frontend, sinceWhen.ReplaceAllString(f.Reason, ""))
@@ -354,7 +354,7 @@ type probes struct {
 }
 
 func (p *probes) say(server, state string) error {
-	known := map[string]health.State{"unknown": health.Unknown, "up": health.Up, "down": health.Down, "gone": health.Gone}
+	known := map[string]health.State{"unknown": health.Unknown, "up": health.Up, "down": health.Down, "removed": health.Removed}
 	s, ok := known[state]
 	if !ok {
 		return fmt.Errorf("%s is no state", state)

@@ -70,7 +70,7 @@ func (l *Loop) waits(p *plan.Plan, failures map[string]error) string {
 		switch {
 		case l.DataPlane == nil || held || refused || l.isHopeless(f.Key):
 		case f.State == plan.AwaitingHealth:
-			return fmt.Sprintf("%s waits for the first probes of its servers", f.Key)
+			return fmt.Sprintf("%s waits for the first health checks of its backends", f.Key)
 		case f.Want != nil:
 			return fmt.Sprintf("%s is not held yet", f.Key)
 		}

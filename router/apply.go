@@ -219,7 +219,7 @@ func (t *Table) newGroup(id uint32, members []member) error {
 		return err
 	}
 	t.degraded = []features.Degraded{features.NewDegraded(features.ResilientGroups, features.Router, refusal)}
-	t.c.Log.Warn("next-hop groups are not resilient: when a load balancer leaves, flows of other load balancers move, too", "error", refusal)
+	t.c.Log.Warn("no resilient next-hop groups: if a load balancer leaves, flows of the others move, too", "error", refusal)
 	return nil
 }
 

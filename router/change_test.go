@@ -161,7 +161,7 @@ func TestDefaultRouteIsNoWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = table.Set(set("10.1.1.0/24 10.0.0.105 192.0.2.1"))
-	if err == nil || !strings.Contains(err.Error(), "10.1.1.0/24: next hop 192.0.2.1: reachable only through the default route") {
+	if err == nil || !strings.Contains(err.Error(), "10.1.1.0/24: next hop 192.0.2.1: reachable by the default route only") {
 		t.Errorf("error %v", err)
 	}
 	if got := summary(t, table); got != "10.1.1.0/24 [10.0.0.105] [1]\n" {

@@ -55,7 +55,7 @@ func (t *Table) settle(tried map[netip.Prefix]error, now time.Time) {
 		t.faults[p] = &next
 	}
 	if logged == namedFaults {
-		t.c.Log.Warn("more routes changed state, see fairlead get routes", "degraded", len(t.faults))
+		t.c.Log.Warn("more routes changed their state, see the status", "degraded", len(t.faults))
 	}
 	if len(t.faults) > 0 {
 		t.notify()
@@ -64,16 +64,16 @@ func (t *Table) settle(tried map[netip.Prefix]error, now time.Time) {
 
 func (t *Table) logFault(p netip.Prefix, was *Fault, err error, now time.Time) {
 	if err == nil {
-		t.c.Log.Info("route programmed again", "prefix", p, "after", now.Sub(was.Since).Round(time.Millisecond))
+		t.c.Log.Info("route updated after a failure", "prefix", p, "after", now.Sub(was.Since).Round(time.Millisecond))
 		return
 	}
-	t.c.Log.Warn("failed to program a route, will retry", "prefix", p, slog.Any("error", err))
+	t.c.Log.Warn("failed to update a route, will retry", "prefix", p, slog.Any("error", err))
 }
 
 // settleFailed records an error that concerns no single prefix.
 func (t *Table) settleFailed(err error) {
 	if err != nil && (t.failed == nil || t.failed.Error() != err.Error()) {
-		t.c.Log.Warn("failed to update the kernel's routing table, will retry", slog.Any("error", err))
+		t.c.Log.Warn("failed to update the kernel routing table, will retry", slog.Any("error", err))
 	}
 	t.failed = err
 }

@@ -133,7 +133,7 @@ func (t *Table) resolve(nh netip.Addr) (hop, error) {
 	case len(rs) == 0 || rs[0].Type != unix.RTN_UNICAST:
 		return hop{}, fmt.Errorf("next hop %s is an address of this machine", nh)
 	case rs[0].Dst == nil || rs[0].Dst.IP.IsUnspecified():
-		return hop{}, fmt.Errorf("next hop %s: reachable only through the default route: add a connected network or a route to it", nh)
+		return hop{}, fmt.Errorf("next hop %s: reachable by the default route only; add a more specific route to it", nh)
 	}
 	r := rs[0]
 	h := hop{gateway: nh, oif: r.LinkIndex, onlink: r.Flags&unix.RTNH_F_ONLINK != 0}

@@ -123,7 +123,7 @@ func (t *Table) follow(b Shadow) error {
 	}
 	for p, err := range hidden {
 		if was := t.hidden[p]; was == nil || was.Error() != err.Error() {
-			t.c.Log.Warn("cannot shadow a route", "prefix", p, slog.Any("error", err))
+			t.c.Log.Warn("route left to the routing daemon", "prefix", p, slog.Any("error", err))
 		}
 	}
 	t.hidden = hidden

@@ -9,6 +9,6 @@ trap 'rm -rf "$made"' EXIT
 
 "$1/controller-gen" object crd paths=./api/v1alpha1 output:object:dir="$made/go" output:crd:dir="$made/crds"
 diff -r "$made/crds" deploy/crds && diff "$made/go/zz_generated.deepcopy.go" api/v1alpha1/ || {
-	echo "not what the types give; run: go generate ./api/..." >&2
+	echo "CRDs do not match the Go types; run: go generate ./api/..." >&2
 	exit 1
 }

@@ -21,6 +21,6 @@ while IFS= read -r f; do
 	cmp -s "$f" "$copy/$f" || wrong+=("$f")
 done < <({ objects .; objects "$copy"; } | sort -u)
 if ((${#wrong[@]})); then
-	printf 'not what the sources give: %s\nrun: make generate\n' "${wrong[*]}" >&2
+	printf 'BPF objects do not match their sources: %s\nrun: make generate\n' "${wrong[*]}" >&2
 	exit 1
 fi

@@ -29,7 +29,7 @@ docs) packages=(ca-certificates python3 python3-venv) ;;
 esac
 
 if ! command -v dpkg-query >/dev/null; then
-	echo "deps: no Debian here: please see to what these packages hold: ${packages[*]}" >&2
+	echo "deps: not a Debian system: install the contents of these packages: ${packages[*]}" >&2
 	exit 0
 fi
 
@@ -110,7 +110,7 @@ export DEBIAN_FRONTEND=noninteractive
 for p in "${missing[@]}"; do
 	[[ " ${daemons[*]} openvswitch-switch " == *" $p "* ]] || continue
 	service=${p/bird2/bird}
-	[[ ! -e /etc/init.d/$service ]] || update-rc.d "$service" disable || echo "deps: $service may start with this machine" >&2
-	! command -v systemctl >/dev/null || systemctl -q disable "$service.service" || echo "deps: $service may start with this machine" >&2
+	[[ ! -e /etc/init.d/$service ]] || update-rc.d "$service" disable || echo "deps: $service may start at boot" >&2
+	! command -v systemctl >/dev/null || systemctl -q disable "$service.service" || echo "deps: $service may start at boot" >&2
 done
 echo "deps: installed ${missing[*]}"

@@ -37,7 +37,7 @@ build() {
 	e2e.test) package=k8s.io/kubernetes/test/e2e command=(test -c -vet=off) ;;
 	kube-apiserver | kube-controller-manager | kube-scheduler | kube-proxy | kubelet | kubectl) package=k8s.io/kubernetes/cmd/$1 ;;
 	*)
-		echo "kube: no program is named $1; see build in scripts/kube.sh" >&2
+		echo "kube: unknown program $1; see build in scripts/kube.sh" >&2
 		return 1
 		;;
 	esac
@@ -57,7 +57,7 @@ from=$({ go version && cat go.mod go.sum coredns/* multus/* ../../scripts/kube.s
 for name; do
 	[[ -x $bin/$name && $(cat "$bin/.$name.from" 2>/dev/null) == "$from" ]] && continue
 	began=$SECONDS
-	echo "kube: building $name, which takes minutes the first time"
+	echo "kube: building $name (takes minutes the first time)"
 	# Moved into its place when finished: tests may be running its predecessor.
 	build "$name" "$bin/.$name.new"
 	mv "$bin/.$name.new" "$bin/$name"

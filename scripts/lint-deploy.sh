@@ -14,7 +14,7 @@ trap 'rm -rf "$made"' EXIT
 # refuse HELM FIELD VALUE: checks that the value is rejected with the name of its field.
 refuse() {
 	if said=$("$1" template fairlead deploy/helm/fairlead --kube-version 1.30 --set "$3" 2>&1) || [[ $said != *"$2"* ]]; then
-		echo "the chart takes the value $3, or does not name $2: $said" >&2
+		echo "the chart accepts the value $3, or its error does not name $2: $said" >&2
 		exit 1
 	fi
 }
@@ -39,6 +39,6 @@ refuse "$1" /agent/acceptFrom/0 'agent.acceptFrom={everybody}'
 
 scripts/manifests.sh "$1" "$made"
 diff -r "$made" deploy/manifests || {
-	echo "not what the chart gives; run: make manifests" >&2
+	echo "deploy/manifests does not match the chart; run: make manifests" >&2
 	exit 1
 }

@@ -32,7 +32,7 @@ vulnerabilities() {
 	local said
 	said=$("$tools/govulncheck" ./... 2>&1) && return
 	if grep -q 'fetching vulnerabilities' <<<"$said"; then
-		echo "vulnerability database not reachable: not checked"
+		echo "vulnerability database unreachable: check skipped"
 		return
 	fi
 	printf '%s\n' "$said"

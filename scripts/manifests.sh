@@ -11,7 +11,7 @@ render() {
 	local file=$1 template=$2
 	shift 2
 	{
-		echo "# Made from deploy/helm/fairlead by make manifests: change it there."
+		echo "# Generated from deploy/helm/fairlead by make manifests. Do not edit."
 		"$helm" template fairlead deploy/helm/fairlead --namespace fairlead --kube-version 1.30 --show-only "templates/$template.yaml" "$@" |
 			grep -v -e '^# Source: ' -e 'app.kubernetes.io/managed-by'
 	} >"$to/$file.yaml"

@@ -25,7 +25,7 @@ version() {
 	local file=$1 name
 	shift
 	for name; do
-		grep -qE "\<$name: *\{" "$file" || { echo "next-layout: $file keeps no $name" >&2; exit 1; }
+		grep -qE "\<$name: *\{" "$file" || { echo "next-layout: $file does not contain $name" >&2; exit 1; }
 		sed -Ei "s/\<$name:( *)\{(Version: [0-9]+, |Version: [0-9]+)?/$name:\1{Version: 1000, /" "$file"
 	done
 }

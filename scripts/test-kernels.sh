@@ -76,7 +76,7 @@ find_kernel() {
 		[[ ! $package ]] || { echo "$package apt-get"; return; }
 		package=$(newest "${1//./\\.}\\.[0-9]" backports apt-cache)
 	fi
-	[[ $package ]] || { echo "test-kernels: Debian has no kernel $1 here" >&2; return 1; }
+	[[ $package ]] || { echo "test-kernels: Debian has no kernel $1 for this machine" >&2; return 1; }
 	echo "$package backports apt-get"
 }
 
@@ -226,7 +226,7 @@ choose_accel() {
 		(cd "$work/probe" && find . | cpio --quiet -o -H newc) >"$work/initramfs"
 		boot 30 kvm "$1" "$work/initramfs" "$work/probe.log" >/dev/null
 		if grep -q '^guest: done' "$work/probe.log"; then accel=kvm && return; fi
-		echo "test-kernels: no guest boots with /dev/kvm here: $(grep -v '^ *$' "$work/probe.log" | head -1)"
+		echo "test-kernels: guests do not boot with /dev/kvm: $(grep -v '^ *$' "$work/probe.log" | head -1)"
 	fi
 	echo "test-kernels: without KVM the guests are emulated (tcg), and run a selection of the tests"
 }

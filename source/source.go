@@ -47,9 +47,9 @@ type Snapshot struct {
 	// left.
 	Drain []string
 	Last  bool
-	// Announcements select what this node advertises of the Services; nil: everything. If
+	// Advertisements select what this node advertises of the Services; nil: everything. If
 	// unchanged between two snapshots, it is the same pointer in both.
-	Announcements Announcements
+	Advertisements Advertisements
 	// Problems are what was rejected; the version before a rejected change is still among
 	// Services.
 	Problems []problem.Problem
@@ -57,9 +57,9 @@ type Snapshot struct {
 	Stale []Stale
 }
 
-// Announcements decide what a node advertises. The dynamic type is a pointer to an
+// Advertisements decide what a node advertises. The dynamic type is a pointer to an
 // immutable value.
-type Announcements interface {
+type Advertisements interface {
 	// Offers returns the offers with which the node advertises a VIP of a Service, or the
 	// reason if there are none.
 	Offers(s *service.Service, vip netip.Addr) ([]route.Offer, string)
@@ -70,7 +70,7 @@ func (s Snapshot) Equal(o Snapshot) bool {
 	return slices.Equal(s.Services, o.Services) && slices.Equal(s.Problems, o.Problems) && slices.Equal(s.Draining, o.Draining) &&
 		slices.Equal(s.Balancers, o.Balancers) && slices.Equal(s.Senders, o.Senders) && (s.Senders == nil) == (o.Senders == nil) &&
 		maps.Equal(s.Names, o.Names) && slices.Equal(s.Stale, o.Stale) &&
-		s.Announcements == o.Announcements && slices.Equal(s.Drain, o.Drain) && s.Last == o.Last
+		s.Advertisements == o.Advertisements && slices.Equal(s.Drain, o.Drain) && s.Last == o.Last
 }
 
 // Source publishes snapshots.

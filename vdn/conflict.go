@@ -12,21 +12,21 @@ import (
 // current version of the network, nil if it is new.
 func (n Network) Fits(before *Network, s State) error {
 	for i, sub := range n.Subnets {
-		if by := s.overlap(sub.Prefix, n.Name); by != "" {
-			return conflict(n.Object(), index("subnets", i)+".prefix", "%s overlaps %s: choose another", sub.Prefix, by)
+		if by := s.overlap(sub.CIDR, n.Name); by != "" {
+			return conflict(n.Object(), index("subnets", i)+".cidr", "%s overlaps %s: use another", sub.CIDR, by)
 		}
 	}
-	for _, domain := range n.Shared {
+	for _, domain := range n.SharedWith {
 		if domain == s.Domain {
-			return conflict(n.Object(), "shared", "%s is this domain itself: name another", domain)
+			return conflict(n.Object(), "sharedWith", "%s is this domain itself: remove it", domain)
 		}
 	}
-	if before != nil && n.Guarantee <= before.Guarantee {
+	if before != nil && n.GuaranteedRate <= before.GuaranteedRate {
 		return nil // an existing overcommitment does not get worse
 	}
 	networks := slices.DeleteFunc(slices.Clone(s.Networks), func(o Network) bool { return o.Name == n.Name })
 	if o := Overbooked(append(networks, n), s.Nodes); len(o) > 0 {
-		return conflict(n.Object(), "guarantee", "%s; guarantee less", o[0])
+		return conflict(n.Object(), "guaranteedRate", "%s: lower guaranteedRate", o[0])
 	}
 	return nil
 }
@@ -60,7 +60,7 @@ func overlapping(all []netip.Prefix, p netip.Prefix) (netip.Prefix, bool) {
 func (n Network) Prefixes() []netip.Prefix {
 	all := make([]netip.Prefix, len(n.Subnets))
 	for i, s := range n.Subnets {
-		all[i] = s.Prefix
+		all[i] = s.CIDR
 	}
 	return all
 }
@@ -70,9 +70,9 @@ func Overbooked(networks []Network, nodes []Node) (words []string) {
 	var sum Rate
 	var names []string
 	for _, n := range networks {
-		if n.Guarantee > 0 {
-			sum += n.Guarantee
-			names = append(names, fmt.Sprintf("%s %s", n.Name, n.Guarantee))
+		if n.GuaranteedRate > 0 {
+			sum += n.GuaranteedRate
+			names = append(names, fmt.Sprintf("%s %s", n.Name, n.GuaranteedRate))
 		}
 	}
 	for _, node := range nodes {
@@ -158,7 +158,7 @@ func (j *judge) refusal(o offered) string {
 		c.add("prefixes", "there are %d: %s must make it networks of one IPv4 and one IPv6 subnet at most", len(o.Prefixes), o.Domain)
 		return c.err().Error()
 	}
-	c.each("reach", o.Reach, label.MatchString, "is no network of this domain: "+o.Domain+" must write its bare name")
+	c.each("peerNetworks", o.PeerNetworks, label.MatchString, "is not a network of this domain: "+o.Domain+" must use its name without a domain")
 	for i, p := range o.Prefixes {
 		at := index("prefixes", i)
 		if !c.prefix(at, p) {

@@ -20,12 +20,12 @@ func ChooseAddresses(n Network, pools []*Pool, r AttachmentRequest, owners Owner
 	asked := slices.Clone(r.Addresses)
 	var got []netip.Prefix
 	for i, s := range n.Subnets {
-		of := slices.IndexFunc(asked, func(a netip.Addr) bool { return a.Is4() == s.Prefix.Addr().Is4() })
+		of := slices.IndexFunc(asked, func(a netip.Addr) bool { return a.Is4() == s.CIDR.Addr().Is4() })
 		if of >= 0 {
 			if err := mayHave(object, n, s, asked[of], r.Owner, owners); err != nil {
 				return nil, err
 			}
-			got = append(got, netip.PrefixFrom(asked[of], s.Prefix.Bits()))
+			got = append(got, netip.PrefixFrom(asked[of], s.CIDR.Bits()))
 			asked = slices.Delete(asked, of, of+1)
 			continue
 		}
@@ -33,7 +33,7 @@ func ChooseAddresses(n Network, pools []*Pool, r AttachmentRequest, owners Owner
 		if !ok {
 			return nil, noneLeft(object, n, s, pools[i], r.Owner, owners)
 		}
-		got = append(got, netip.PrefixFrom(a, s.Prefix.Bits()))
+		got = append(got, netip.PrefixFrom(a, s.CIDR.Bits()))
 	}
 	if len(asked) > 0 {
 		return nil, conflict(object, "addresses", "%s is of a family that %s has no subnet of: ask for another", asked[0], n.Object())
@@ -54,7 +54,7 @@ func mayHave(object string, n Network, s Subnet, a netip.Addr, owner string, own
 			return conflict(object, field, "%s is reserved for %s: ask for another", a, r.Owner)
 		}
 	}
-	return conflict(object, field, "%s is not handed out by %s: ask for one of its ranges in %s", a, n.Object(), s.Prefix)
+	return conflict(object, field, "%s is not handed out by %s: ask for one of its ranges in %s", a, n.Object(), s.CIDR)
 }
 
 func noneLeft(object string, n Network, s Subnet, p *Pool, owner string, owners Owners) error {
@@ -64,9 +64,9 @@ func noneLeft(object string, n Network, s Subnet, p *Pool, owner string, owners 
 		}
 	}
 	if p.Free() > 0 {
-		return conflict(object, "network", "the pool of %s in %s is empty but for what is reserved: delete attachments, or widen its ranges", n.Object(), s.Prefix)
+		return conflict(object, "network", "the pool of %s in %s is empty but for what is reserved: delete attachments, or widen its ranges", n.Object(), s.CIDR)
 	}
-	return conflict(object, "network", "the pool of %s in %s is empty: delete attachments, or widen its ranges", n.Object(), s.Prefix)
+	return conflict(object, "network", "the pool of %s in %s is empty: delete attachments, or widen its ranges", n.Object(), s.CIDR)
 }
 
 // ChooseDevice chooses the node's device for a request: for HostDevice one that is free,
@@ -103,7 +103,7 @@ func (n Network) Keeps(a Attachment, before Network) error {
 		return conflict(n.Object(), "mode", "%s changes it under attachment %s: delete that first", n.mode(), a.ID)
 	}
 	for _, p := range a.Addresses {
-		i := slices.IndexFunc(n.Subnets, func(s Subnet) bool { return s.Prefix == p.Masked() })
+		i := slices.IndexFunc(n.Subnets, func(s Subnet) bool { return s.CIDR == p.Masked() })
 		if i < 0 {
 			return conflict(n.Object(), "subnets", "none is %s, of which attachment %s has %s: delete that first, or keep the subnet", p.Masked(), a.ID, p.Addr())
 		}

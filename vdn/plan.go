@@ -75,21 +75,21 @@ func PlanFor(s State, node Node, local []Attachment) Plan {
 	for _, n := range s.Networks {
 		p.Slices = append(p.Slices, Slice{
 			ID: s.Slices[n.Name], Name: n.Name, Mode: n.wholeDevices(), Prefixes: n.Prefixes(),
-			Guarantee: n.Guarantee, Max: n.Max, HostMax: n.HostMax,
-			Reach: rights[n.Name], Outside: n.Outside,
+			GuaranteedRate: n.GuaranteedRate, MaxRate: n.MaxRate, MaxRatePerHost: n.MaxRatePerHost,
+			PeerNetworks: rights[n.Name], AllowedCIDRs: n.AllowedCIDRs,
 		})
 	}
 	for _, o := range s.accepted() {
 		name := o.name()
-		p.Slices = append(p.Slices, Slice{ID: s.Slices[name], Name: name, Prefixes: o.Prefixes, Reach: rights[name]})
+		p.Slices = append(p.Slices, Slice{ID: s.Slices[name], Name: name, Prefixes: o.Prefixes, PeerNetworks: rights[name]})
 		for _, to := range o.Prefixes {
 			if node.Gateway {
-				p.Routes = append(p.Routes, Route{To: to, Via: o.nextHop(to.Addr().Is4())})
+				p.Routes = append(p.Routes, Route{Dst: to, GW: o.nextHop(to.Addr().Is4())})
 			}
 		}
 	}
 	slices.SortFunc(p.Slices, func(a, b Slice) int { return cmp.Compare(a.ID, b.ID) })
-	slices.SortFunc(p.Routes, func(a, b Route) int { return comparePrefix(a.To, b.To) })
+	slices.SortFunc(p.Routes, func(a, b Route) int { return comparePrefix(a.Dst, b.Dst) })
 	return p
 }
 
@@ -123,10 +123,10 @@ func (s State) accepted() (all []offered) {
 func rightsOf(s State) map[string][]uint16 {
 	names := map[string]map[string]bool{} // what each network names
 	for _, n := range s.Networks {
-		names[n.Name] = setOf(n.Reach)
+		names[n.Name] = setOf(n.PeerNetworks)
 	}
 	for _, o := range s.accepted() {
-		names[o.name()] = setOf(o.Reach)
+		names[o.name()] = setOf(o.PeerNetworks)
 	}
 	rights := map[string][]uint16{}
 	for name, reach := range names {
@@ -164,13 +164,13 @@ func OfferFor(s State, domain string, attachments []Attachment) Offer {
 		hosts[a.Network] = append(hosts[a.Network], h)
 	}
 	for _, n := range s.Networks {
-		if !slices.Contains(n.Shared, domain) {
+		if !slices.Contains(n.SharedWith, domain) {
 			continue
 		}
 		shared := SharedNetwork{Name: n.Name, Prefixes: n.Prefixes(), Hosts: hosts[n.Name]}
-		for _, r := range n.Reach {
+		for _, r := range n.PeerNetworks {
 			if name, ok := strings.CutPrefix(r, domain+"/"); ok {
-				shared.Reach = append(shared.Reach, name)
+				shared.PeerNetworks = append(shared.PeerNetworks, name)
 			}
 		}
 		slices.SortFunc(shared.Hosts, func(a, b SharedHost) int { return slices.CompareFunc(a.Addresses, b.Addresses, netip.Addr.Compare) })

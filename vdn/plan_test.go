@@ -15,11 +15,11 @@ var comparePlans = cmp.Options{
 }
 
 func network(name, prefix string, reach ...string) Network {
-	return Network{Name: name, Devices: []string{"eth1"}, Subnets: []Subnet{{Prefix: netip.MustParsePrefix(prefix)}}, Reach: reach}
+	return Network{Name: name, Devices: []string{"eth1"}, Subnets: []Subnet{{CIDR: netip.MustParsePrefix(prefix)}}, PeerNetworks: reach}
 }
 
 func shared(name, prefix string, reach ...string) SharedNetwork {
-	return SharedNetwork{Name: name, Prefixes: []netip.Prefix{netip.MustParsePrefix(prefix)}, Reach: reach}
+	return SharedNetwork{Name: name, Prefixes: []netip.Prefix{netip.MustParsePrefix(prefix)}, PeerNetworks: reach}
 }
 
 func peerOf(domain string, networks ...SharedNetwork) PeerView {
@@ -28,8 +28,8 @@ func peerOf(domain string, networks ...SharedNetwork) PeerView {
 
 func TestPlanOfANodeAndOfAGateway(t *testing.T) {
 	a, b := network("a", "10.1.0.0/24", "b", "busan/c", "gone"), network("b", "10.2.0.0/24", "a")
-	a.Guarantee, a.Max, a.HostMax = 4e8, 1e9, 1e8
-	b.Outside = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}
+	a.GuaranteedRate, a.MaxRate, a.MaxRatePerHost = 4e8, 1e9, 1e8
+	b.AllowedCIDRs = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}
 	s := State{
 		Revision: 7, Networks: []Network{a, b, network("lonely", "10.3.0.0/24", "a")},
 		Slices: map[string]uint16{"a": 2, "b": 1, "lonely": 3, "busan/c": 4, "busan/d": 5, "old": 9},
@@ -39,10 +39,10 @@ func TestPlanOfANodeAndOfAGateway(t *testing.T) {
 	want := Plan{
 		Revision: 7, Local: []Attachment{{ID: "x.eth0"}, {ID: "y.eth0"}},
 		Slices: []Slice{
-			{ID: 1, Name: "b", Prefixes: b.Prefixes(), Reach: []uint16{2}, Outside: b.Outside},
-			{ID: 2, Name: "a", Prefixes: a.Prefixes(), Guarantee: 4e8, Max: 1e9, HostMax: 1e8, Reach: []uint16{1, 4}},
+			{ID: 1, Name: "b", Prefixes: b.Prefixes(), PeerNetworks: []uint16{2}, AllowedCIDRs: b.AllowedCIDRs},
+			{ID: 2, Name: "a", Prefixes: a.Prefixes(), GuaranteedRate: 4e8, MaxRate: 1e9, MaxRatePerHost: 1e8, PeerNetworks: []uint16{1, 4}},
 			{ID: 3, Name: "lonely", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.3.0.0/24")}},
-			{ID: 4, Name: "busan/c", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}, Reach: []uint16{2}},
+			{ID: 4, Name: "busan/c", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}, PeerNetworks: []uint16{2}},
 			{ID: 5, Name: "busan/d", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.8.0.0/24")}}, // b does not name it
 		},
 	}
@@ -87,7 +87,7 @@ func TestConflictsOfPeersAreNamed(t *testing.T) {
 		`network busan/C, name: "C" is no DNS label: ` + labelWords,
 		"network busan/e, name: it is told twice: busan must tell it once",
 		"network busan/none, prefixes: there is none: busan must give it a subnet",
-		`network busan/f, reach[0]: "seoul/e" is no network of this domain: busan must write its bare name`,
+		`network busan/f, peerNetworks[0]: "seoul/e" is not a network of this domain: busan must use its name without a domain`,
 		"network busan/many, prefixes: there are 3: busan must make it networks of one IPv4 and one IPv6 subnet at most",
 	}
 	fresh := strings.Join(append(append([]string{}, wrong...), "network seoul/first, prefixes[0]: 10.9.0.0/16 overlaps 10.9.1.0/24 of busan's network c: one of the two domains must choose another"), "\n")
@@ -107,34 +107,34 @@ func TestWhatDoesNotFitIsRefused(t *testing.T) {
 		Nodes: []Node{{Name: "n1", Uplinks: []Uplink{{"eth1", 500e6}}}},
 		Peers: []PeerView{peerOf("busan", shared("c", "10.9.0.0/24"), SharedNetwork{Name: "no", Refused: "so", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.4.0.0/24")}})},
 	}
-	s.Networks[0].Guarantee = 300e6
+	s.Networks[0].GuaranteedRate = 300e6
 	guaranteed := func(rate Rate) Network {
 		n := network("b", "10.2.0.0/24")
-		n.Guarantee = rate
+		n.GuaranteedRate = rate
 		return n
 	}
 	here := network("x", "10.5.0.0/24")
-	here.Shared = []string{"here"}
+	here.SharedWith = []string{"here"}
 	for _, c := range []struct {
 		network Network
 		before  *Network
 		want    string
 	}{
-		{network("x", "10.1.0.0/16"), nil, "network x, subnets[0].prefix: 10.1.0.0/16 overlaps 10.1.0.0/24 of network a: choose another"},
+		{network("x", "10.1.0.0/16"), nil, "network x, subnets[0].cidr: 10.1.0.0/16 overlaps 10.1.0.0/24 of network a: use another"},
 		{network("x", "10.9.0.128/25"), nil, "10.9.0.128/25 overlaps 10.9.0.0/24 of busan's network c"},
 		{network("x", "10.4.0.0/24"), nil, ""},
 		{network("a", "10.1.0.0/25"), &s.Networks[0], ""},
-		{here, nil, "shared: here is this domain itself"},
+		{here, nil, "sharedWith: here is this domain itself"},
 		{guaranteed(200e6), nil, ""},
-		{guaranteed(201e6), nil, "network b, guarantee: 501M are guaranteed in all (a 300M, b 201M), but uplink eth1 of node n1 carries 500M; guarantee less"},
-		{guaranteed(201e6), &Network{Guarantee: 900e6}, ""}, // too much, but less than before
+		{guaranteed(201e6), nil, "network b, guaranteedRate: 501M are guaranteed in all (a 300M, b 201M), but uplink eth1 of node n1 carries 500M: lower guaranteedRate"},
+		{guaranteed(201e6), &Network{GuaranteedRate: 900e6}, ""}, // too much, but less than before
 	} {
 		got := ""
 		if err := c.network.Fits(c.before, s); err != nil {
 			got = err.Error()
 		}
 		if !strings.Contains(got, c.want) || c.want == "" && got != "" {
-			t.Errorf("%s %s: got %q, want %q", c.network.Name, c.network.Guarantee, got, c.want)
+			t.Errorf("%s %s: got %q, want %q", c.network.Name, c.network.GuaranteedRate, got, c.want)
 		}
 	}
 }
@@ -163,12 +163,12 @@ func TestSlicesKeepTheirNumbers(t *testing.T) {
 
 func TestAnOfferTellsWhatIsShared(t *testing.T) {
 	a, b := network("a", "10.1.0.0/24", "busan/c", "seoul/d", "b"), network("b", "10.2.0.0/24")
-	a.Shared = []string{"busan"}
+	a.SharedWith = []string{"busan"}
 	up := Attachment{Network: "a", Phase: Up, Owner: "x/y", Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.0.7/24")}}
 	leased := Attachment{Network: "a", Phase: Leased, Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.0.8/24")}}
 	s := State{Domain: "daejeon", Revision: 3, Networks: []Network{a, b}}
 	want := Offer{Domain: "daejeon", Networks: []SharedNetwork{{
-		Name: "a", Prefixes: a.Prefixes(), Reach: []string{"c"}, Hosts: []SharedHost{{"x/y", []netip.Addr{netip.MustParseAddr("10.1.0.7")}}},
+		Name: "a", Prefixes: a.Prefixes(), PeerNetworks: []string{"c"}, Hosts: []SharedHost{{"x/y", []netip.Addr{netip.MustParseAddr("10.1.0.7")}}},
 	}}}
 	if d := cmp.Diff(want, OfferFor(s, "busan", []Attachment{up, leased}), comparePlans); d != "" {
 		t.Errorf("-want +got:\n%s", d)

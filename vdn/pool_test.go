@@ -19,7 +19,7 @@ type slowPool struct {
 func (p *slowPool) choose(owner string) (netip.Addr, bool) {
 	var mine, fresh, again []netip.Addr
 	any := false
-	for a := p.subnet.Prefix.Addr(); p.subnet.Prefix.Contains(a); a = a.Next() {
+	for a := p.subnet.CIDR.Addr(); p.subnet.CIDR.Contains(a); a = a.Next() {
 		i := slices.IndexFunc(p.subnet.Reserved, func(r Reservation) bool { return r.Address == a })
 		switch {
 		case i >= 0 && owner != "" && p.subnet.Reserved[i].Owner == owner:
@@ -47,9 +47,9 @@ func (p *slowPool) choose(owner string) (netip.Addr, bool) {
 }
 
 func randomSubnet(r *rand.Rand) Subnet {
-	s := Subnet{Prefix: netip.MustParsePrefix([]string{"10.1.0.0/27", "fd00::/123", "10.1.0.0/29"}[r.IntN(3)])}
+	s := Subnet{CIDR: netip.MustParsePrefix([]string{"10.1.0.0/27", "fd00::/123", "10.1.0.0/29"}[r.IntN(3)])}
 	at := func(n int) netip.Addr {
-		a := s.Prefix.Addr()
+		a := s.CIDR.Addr()
 		for range n {
 			a = a.Next()
 		}
@@ -103,7 +103,7 @@ func TestPoolsChooseAsTheSlowTwin(t *testing.T) {
 // TestAPoolForgetsWhatItMust checks that a pool with forgotten addresses still returns
 // every free address.
 func TestAPoolForgetsWhatItMust(t *testing.T) {
-	s := Subnet{Prefix: netip.MustParsePrefix("10.0.0.0/15")}
+	s := Subnet{CIDR: netip.MustParsePrefix("10.0.0.0/15")}
 	p := NewPool(s)
 	var forgotten int
 	for now := range uint64(s.Size()) {
@@ -133,7 +133,7 @@ func TestAPoolForgetsWhatItMust(t *testing.T) {
 
 func TestSizes(t *testing.T) {
 	for text, want := range map[string]float64{"10.0.0.0/24": 254, "10.0.0.0/30": 2, "10.0.0.0/31": 0, "10.0.0.0/32": 0, "10.0.0.0/8": 1<<24 - 2, "fd00::/126": 3, "fd00::/127": 2, "fd00::/128": 1} {
-		if got := (Subnet{Prefix: netip.MustParsePrefix(text)}).Size(); got != want {
+		if got := (Subnet{CIDR: netip.MustParsePrefix(text)}).Size(); got != want {
 			t.Errorf("%s has %v, want %v", text, got, want)
 		}
 	}

@@ -24,7 +24,7 @@ const (
 // Problem describes what is wrong with which field of which object, and how to fix it.
 type Problem struct {
 	Kind Kind
-	// Object is "network science"; Field is "subnets[0].prefix", or empty for the entire
+	// Object is "network science"; Field is "subnets[0].cidr", or empty for the entire
 	// object.
 	Object, Field, Text string
 }

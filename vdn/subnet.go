@@ -28,11 +28,11 @@ func (s Subnet) ranges() []Range {
 	if len(s.Ranges) > 0 {
 		return slices.SortedFunc(slices.Values(s.Ranges), func(a, b Range) int { return a.First.Compare(b.First) })
 	}
-	r := Range{s.Prefix.Masked().Addr(), last(s.Prefix)}
-	if s.Prefix.Addr().Is4() || hasNetworkAddress(s.Prefix) {
+	r := Range{s.CIDR.Masked().Addr(), last(s.CIDR)}
+	if s.CIDR.Addr().Is4() || hasNetworkAddress(s.CIDR) {
 		r.First = r.First.Next()
 	}
-	if s.Prefix.Addr().Is4() {
+	if s.CIDR.Addr().Is4() {
 		r.Last = r.Last.Prev()
 	}
 	if !r.First.IsValid() || !r.Last.IsValid() || r.First.Compare(r.Last) > 0 {
@@ -92,21 +92,21 @@ func (c *checker) subnets(n Network) {
 	families := map[bool]netip.Prefix{}
 	for i, s := range n.Subnets {
 		at := index("subnets", i)
-		if !c.prefix(at+".prefix", s.Prefix) {
+		if !c.prefix(at+".cidr", s.CIDR) {
 			continue
 		}
-		is4 := s.Prefix.Addr().Is4()
+		is4 := s.CIDR.Addr().Is4()
 		if other, twice := families[is4]; twice {
-			c.add(at+".prefix", "%s is the second of its family after %s: make it a network of its own", s.Prefix, other)
+			c.add(at+".cidr", "%s is the second of its family after %s: make it a network of its own", s.CIDR, other)
 		}
-		families[is4] = s.Prefix
-		if a := s.Prefix.Addr(); s.Prefix.Bits() == 0 || a.IsMulticast() || a.IsLoopback() || a.IsLinkLocalUnicast() {
-			c.add(at+".prefix", "%s has addresses that hosts cannot have: use one like 10.1.0.0/24 or fd00:1::/64", s.Prefix)
+		families[is4] = s.CIDR
+		if a := s.CIDR.Addr(); s.CIDR.Bits() == 0 || a.IsMulticast() || a.IsLoopback() || a.IsLinkLocalUnicast() {
+			c.add(at+".cidr", "%s has addresses that hosts cannot have: use one like 10.1.0.0/24 or fd00:1::/64", s.CIDR)
 		}
 		before := len(c.found)
 		c.subnet(at, s)
 		if len(c.found) == before && s.Size() == 0 {
-			c.add(at, "%s has no address to hand out: use a larger prefix, or name ranges", s.Prefix)
+			c.add(at, "%s has no address to hand out: use a larger CIDR, or set ranges", s.CIDR)
 		}
 	}
 }
@@ -164,14 +164,14 @@ func (c *checker) within(field string, s Subnet, a netip.Addr) bool {
 	switch {
 	case !c.address(field, a):
 		return false
-	case !s.Prefix.Contains(a):
-		c.add(field, "%s is outside %s: use one of that", a, s.Prefix)
+	case !s.CIDR.Contains(a):
+		c.add(field, "%s is outside %s: use one of that", a, s.CIDR)
 		return false
-	case hasNetworkAddress(s.Prefix) && a == s.Prefix.Addr():
-		c.add(field, "%s is the address of %s itself: use one after it", a, s.Prefix)
+	case hasNetworkAddress(s.CIDR) && a == s.CIDR.Addr():
+		c.add(field, "%s is the address of %s itself: use one after it", a, s.CIDR)
 		return false
-	case a.Is4() && hasNetworkAddress(s.Prefix) && a == last(s.Prefix):
-		c.add(field, "%s is the broadcast address of %s: use one before it", a, s.Prefix)
+	case a.Is4() && hasNetworkAddress(s.CIDR) && a == last(s.CIDR):
+		c.add(field, "%s is the broadcast address of %s: use one before it", a, s.CIDR)
 		return false
 	}
 	return true

@@ -29,23 +29,23 @@ func (n Network) Validate() error {
 	c.mtu(n)
 	c.routes(n)
 	c.dns(n.DNS)
-	if n.Max > 0 && n.Guarantee > n.Max {
-		c.add("guarantee", "%s is more than max, which is %s: raise max or lower guarantee", n.Guarantee, n.Max)
+	if n.MaxRate > 0 && n.GuaranteedRate > n.MaxRate {
+		c.add("guaranteedRate", "%s exceeds maxRate (%s): raise maxRate or lower guaranteedRate", n.GuaranteedRate, n.MaxRate)
 	}
-	c.each("reach", n.Reach, isReach, "is no network: write NAME, or DOMAIN/NAME for one of a federated domain")
-	for i, r := range n.Reach {
+	c.each("peerNetworks", n.PeerNetworks, isPeerNetwork, "is not a network: use NAME, or DOMAIN/NAME for a network of a federated domain")
+	for i, r := range n.PeerNetworks {
 		if r == n.Name {
-			c.add(index("reach", i), "%s is the network itself, which its hosts reach anyway: take it away", r)
+			c.add(index("peerNetworks", i), "%s is the network itself, whose hosts can always communicate: remove it", r)
 		}
 	}
-	for i, p := range n.Outside {
-		c.prefix(index("outside", i), p)
+	for i, p := range n.AllowedCIDRs {
+		c.prefix(index("allowedCIDRs", i), p)
 	}
-	c.each("shared", n.Shared, IsDomain, "is no domain: write its DNS name, like busan.example")
+	c.each("sharedWith", n.SharedWith, IsDomain, "is not a domain: use its DNS name, such as busan.example")
 	return c.err()
 }
 
-func isReach(s string) bool {
+func isPeerNetwork(s string) bool {
 	domain, name, federated := strings.Cut(s, "/")
 	if !federated {
 		return label.MatchString(s)
@@ -63,7 +63,7 @@ const (
 func (c *checker) mtu(n Network) {
 	least := minMTU4
 	for _, s := range n.Subnets {
-		if s.Prefix.Addr().Is6() {
+		if s.CIDR.Addr().Is6() {
 			least = minMTU6
 		}
 	}
@@ -75,18 +75,18 @@ func (c *checker) mtu(n Network) {
 func (c *checker) routes(n Network) {
 	for i, r := range n.Routes {
 		at := index("routes", i)
-		if !c.prefix(at+".to", r.To) {
+		if !c.prefix(at+".dst", r.Dst) {
 			continue
 		}
-		s, there := n.subnetOf(r.To.Addr().Is4())
-		via := r.Via
+		s, there := n.subnetOf(r.Dst.Addr().Is4())
+		gw := r.GW
 		switch {
 		case !there:
-			c.add(at+".to", "%s is of a family that the network has no subnet of: add a subnet, or take the route away", r.To)
-		case !via.IsValid() && !s.Gateway.IsValid():
-			c.add(at+".via", "there is none, and %s has no gateway: name one of them", s.Prefix)
-		case via.IsValid() && c.address(at+".via", via) && !s.Prefix.Contains(via):
-			c.add(at+".via", "%s is outside %s: name a neighbour of the hosts", via, s.Prefix)
+			c.add(at+".dst", "the network has no subnet of the address family of %s: add a subnet, or remove the route", r.Dst)
+		case !gw.IsValid() && !s.Gateway.IsValid():
+			c.add(at+".gw", "is required, because subnet %s has no gateway: set one of them", s.CIDR)
+		case gw.IsValid() && c.address(at+".gw", gw) && !s.CIDR.Contains(gw):
+			c.add(at+".gw", "%s is outside of %s: use an address in the subnet", gw, s.CIDR)
 		}
 	}
 }
@@ -94,7 +94,7 @@ func (c *checker) routes(n Network) {
 // subnetOf returns the subnet of a family.
 func (n Network) subnetOf(is4 bool) (Subnet, bool) {
 	for _, s := range n.Subnets {
-		if s.Prefix.Addr().Is4() == is4 {
+		if s.CIDR.Addr().Is4() == is4 {
 			return s, true
 		}
 	}

@@ -15,11 +15,11 @@ func science() Network {
 	return Network{
 		Name: "science", Devices: []string{"eth1"},
 		Subnets: []Subnet{{
-			Prefix: netip.MustParsePrefix("10.1.0.0/24"), Gateway: netip.MustParseAddr("10.1.0.1"),
+			CIDR: netip.MustParsePrefix("10.1.0.0/24"), Gateway: netip.MustParseAddr("10.1.0.1"),
 			Ranges:   []Range{{netip.MustParseAddr("10.1.0.10"), netip.MustParseAddr("10.1.0.19")}},
 			Reserved: []Reservation{{netip.MustParseAddr("10.1.0.5"), "lab/store"}},
-		}, {Prefix: netip.MustParsePrefix("fd00:1::/64")}},
-		Guarantee: 400e6, Max: 1e9,
+		}, {CIDR: netip.MustParsePrefix("fd00:1::/64")}},
+		GuaranteedRate: 400e6, MaxRate: 1e9,
 	}
 }
 
@@ -43,37 +43,37 @@ func TestNetworksAreRefusedByFieldAndMend(t *testing.T) {
 		{`{"devices": ["a/b"]}`, `devices[0]: "a/b" is no name of a device`},
 		{`{"devices": ["averyveryverylongname"]}`, `is no name of a device`},
 		{`{"subnets": []}`, `subnets: there is none`},
-		{`{"subnets": [{"prefix": "10.1.0.1/24"}]}`, `subnets[0].prefix: 10.1.0.1/24 has bits of a host: write 10.1.0.0/24`},
-		{`{"subnets": [{"prefix": "::ffff:10.1.0.0/120"}]}`, `subnets[0].prefix: ::ffff:10.1.0.0/120 is an IPv4 prefix in IPv6's form`},
-		{`{"subnets": [{"prefix": "0.0.0.0/0"}]}`, `has addresses that hosts cannot have`},
-		{`{"subnets": [{"prefix": "224.0.0.0/8"}]}`, `has addresses that hosts cannot have`},
-		{`{"subnets": [{"prefix": "fe80::/64"}]}`, `has addresses that hosts cannot have`},
-		{`{"subnets": [{"prefix": "10.1.0.0/24"}, {"prefix": "10.2.0.0/24"}]}`, `subnets[1].prefix: 10.2.0.0/24 is the second of its family after 10.1.0.0/24`},
-		{`{"subnets": [{"prefix": "10.1.0.0/32"}]}`, `subnets[0]: 10.1.0.0/32 has no address to hand out`},
-		{`{"subnets": [{"prefix": "10.1.0.0/30", "ranges": [{"first": "10.1.0.1", "last": "10.1.0.1"}], "gateway": "10.1.0.1"}]}`, `has no address to hand out`},
-		{`{"subnets": [{"prefix": "10.1.0.0/24", "gateway": "10.2.0.1"}]}`, `subnets[0].gateway: 10.2.0.1 is outside 10.1.0.0/24`},
-		{`{"subnets": [{"prefix": "10.1.0.0/24", "gateway": "::ffff:10.1.0.1"}]}`, `subnets[0].gateway: ::ffff:10.1.0.1 is an IPv4 address in IPv6's form: write 10.1.0.1`},
-		{`{"subnets": [{"prefix": "10.1.0.0/24", "ranges": [{"first": "10.1.0.9", "last": "10.1.1.9"}]}]}`, `subnets[0].ranges[0].last: 10.1.1.9 is outside 10.1.0.0/24`},
-		{`{"subnets": [{"prefix": "10.1.0.0/24", "ranges": [{"first": "10.1.0.9", "last": "10.1.0.3"}]}]}`, `ranges[0]: 10.1.0.9 comes after 10.1.0.3`},
-		{`{"subnets": [{"prefix": "10.1.0.0/24", "ranges": [{"first": "10.1.0.0", "last": "10.1.0.3"}]}]}`, `10.1.0.0 is the address of 10.1.0.0/24 itself`},
-		{`{"subnets": [{"prefix": "10.1.0.0/24", "ranges": [{"first": "10.1.0.7", "last": "10.1.0.255"}]}]}`, `10.1.0.255 is the broadcast address`},
-		{`{"subnets": [{"prefix": "10.1.0.0/24", "ranges": [{"first": "10.1.0.3", "last": "10.1.0.9"}, {"first": "10.1.0.9", "last": "10.1.0.12"}]}]}`, `ranges[1]: 10.1.0.9 to 10.1.0.12 overlaps 10.1.0.3 to 10.1.0.9`},
-		{`{"subnets": [{"prefix": "10.1.0.0/24", "ranges": [{"last": "10.1.0.9"}]}]}`, `ranges[0].first: an address is missing`},
-		{`{"subnets": [{"prefix": "fe80::%eth0/64"}]}`, `no`},
-		{`{"subnets": [{"prefix": "10.1.0.0/24", "reserved": [{"address": "10.1.0.9"}]}]}`, `reserved[0].owner: there is none`},
-		{`{"subnets": [{"prefix": "10.1.0.0/24", "gateway": "10.1.0.9", "reserved": [{"address": "10.1.0.9", "owner": "a/b"}]}]}`, `reserved[0].address: 10.1.0.9 is the gateway's`},
-		{`{"subnets": [{"prefix": "10.1.0.0/24", "reserved": [{"address": "10.1.0.9", "owner": "a/b"}, {"address": "10.1.0.9", "owner": "c/d"}]}]}`, `reserved[1].address: 10.1.0.9 is reserved for a/b already`},
+		{`{"subnets": [{"cidr": "10.1.0.1/24"}]}`, `subnets[0].cidr: 10.1.0.1/24 has bits of a host: write 10.1.0.0/24`},
+		{`{"subnets": [{"cidr": "::ffff:10.1.0.0/120"}]}`, `subnets[0].cidr: ::ffff:10.1.0.0/120 is an IPv4 prefix in IPv6's form`},
+		{`{"subnets": [{"cidr": "0.0.0.0/0"}]}`, `has addresses that hosts cannot have`},
+		{`{"subnets": [{"cidr": "224.0.0.0/8"}]}`, `has addresses that hosts cannot have`},
+		{`{"subnets": [{"cidr": "fe80::/64"}]}`, `has addresses that hosts cannot have`},
+		{`{"subnets": [{"cidr": "10.1.0.0/24"}, {"cidr": "10.2.0.0/24"}]}`, `subnets[1].cidr: 10.2.0.0/24 is the second of its family after 10.1.0.0/24`},
+		{`{"subnets": [{"cidr": "10.1.0.0/32"}]}`, `subnets[0]: 10.1.0.0/32 has no address to hand out`},
+		{`{"subnets": [{"cidr": "10.1.0.0/30", "ranges": [{"first": "10.1.0.1", "last": "10.1.0.1"}], "gateway": "10.1.0.1"}]}`, `has no address to hand out`},
+		{`{"subnets": [{"cidr": "10.1.0.0/24", "gateway": "10.2.0.1"}]}`, `subnets[0].gateway: 10.2.0.1 is outside 10.1.0.0/24`},
+		{`{"subnets": [{"cidr": "10.1.0.0/24", "gateway": "::ffff:10.1.0.1"}]}`, `subnets[0].gateway: ::ffff:10.1.0.1 is an IPv4 address in IPv6's form: write 10.1.0.1`},
+		{`{"subnets": [{"cidr": "10.1.0.0/24", "ranges": [{"first": "10.1.0.9", "last": "10.1.1.9"}]}]}`, `subnets[0].ranges[0].last: 10.1.1.9 is outside 10.1.0.0/24`},
+		{`{"subnets": [{"cidr": "10.1.0.0/24", "ranges": [{"first": "10.1.0.9", "last": "10.1.0.3"}]}]}`, `ranges[0]: 10.1.0.9 comes after 10.1.0.3`},
+		{`{"subnets": [{"cidr": "10.1.0.0/24", "ranges": [{"first": "10.1.0.0", "last": "10.1.0.3"}]}]}`, `10.1.0.0 is the address of 10.1.0.0/24 itself`},
+		{`{"subnets": [{"cidr": "10.1.0.0/24", "ranges": [{"first": "10.1.0.7", "last": "10.1.0.255"}]}]}`, `10.1.0.255 is the broadcast address`},
+		{`{"subnets": [{"cidr": "10.1.0.0/24", "ranges": [{"first": "10.1.0.3", "last": "10.1.0.9"}, {"first": "10.1.0.9", "last": "10.1.0.12"}]}]}`, `ranges[1]: 10.1.0.9 to 10.1.0.12 overlaps 10.1.0.3 to 10.1.0.9`},
+		{`{"subnets": [{"cidr": "10.1.0.0/24", "ranges": [{"last": "10.1.0.9"}]}]}`, `ranges[0].first: an address is missing`},
+		{`{"subnets": [{"cidr": "fe80::%eth0/64"}]}`, `no`},
+		{`{"subnets": [{"cidr": "10.1.0.0/24", "reserved": [{"address": "10.1.0.9"}]}]}`, `reserved[0].owner: there is none`},
+		{`{"subnets": [{"cidr": "10.1.0.0/24", "gateway": "10.1.0.9", "reserved": [{"address": "10.1.0.9", "owner": "a/b"}]}]}`, `reserved[0].address: 10.1.0.9 is the gateway's`},
+		{`{"subnets": [{"cidr": "10.1.0.0/24", "reserved": [{"address": "10.1.0.9", "owner": "a/b"}, {"address": "10.1.0.9", "owner": "c/d"}]}]}`, `reserved[1].address: 10.1.0.9 is reserved for a/b already`},
 		{`{"mtu": 1000}`, `mtu: 1000 is none that its addresses can have: use 1280 to 65535`},
 		{`{"mtu": -1}`, `mtu: -1 is none`},
-		{`{"guarantee": "2G"}`, `guarantee: 2G is more than max, which is 1G`},
-		{`{"routes": [{"to": "10.9.0.1/16"}]}`, `routes[0].to: 10.9.0.1/16 has bits of a host`},
-		{`{"routes": [{"to": "10.9.0.0/16", "via": "10.2.0.1"}]}`, `routes[0].via: 10.2.0.1 is outside 10.1.0.0/24`},
-		{`{"routes": [{"to": "fd09::/64"}]}`, `routes[0].via: there is none, and fd00:1::/64 has no gateway`},
-		{`{"reach": ["science"]}`, `reach[0]: science is the network itself`},
-		{`{"reach": ["a", "a"]}`, `reach[1]: "a" is there twice`},
-		{`{"reach": ["a/b/c"]}`, `reach[0]: "a/b/c" is no network`},
-		{`{"outside": ["10.0.0.1/8"]}`, `outside[0]: 10.0.0.1/8 has bits of a host`},
-		{`{"shared": ["Busan"]}`, `shared[0]: "Busan" is no domain`},
+		{`{"guaranteedRate": "2G"}`, `guaranteedRate: 2G exceeds maxRate (1G)`},
+		{`{"routes": [{"dst": "10.9.0.1/16"}]}`, `routes[0].dst: 10.9.0.1/16 has bits of a host`},
+		{`{"routes": [{"dst": "10.9.0.0/16", "gw": "10.2.0.1"}]}`, `routes[0].gw: 10.2.0.1 is outside of 10.1.0.0/24`},
+		{`{"routes": [{"dst": "fd09::/64"}]}`, `routes[0].gw: is required, because subnet fd00:1::/64 has no gateway`},
+		{`{"peerNetworks": ["science"]}`, `peerNetworks[0]: science is the network itself`},
+		{`{"peerNetworks": ["a", "a"]}`, `peerNetworks[1]: "a" is there twice`},
+		{`{"peerNetworks": ["a/b/c"]}`, `peerNetworks[0]: "a/b/c" is not a network`},
+		{`{"allowedCIDRs": ["10.0.0.1/8"]}`, `allowedCIDRs[0]: 10.0.0.1/8 has bits of a host`},
+		{`{"sharedWith": ["Busan"]}`, `sharedWith[0]: "Busan" is not a domain`},
 		{`{"dns": {"nameservers": ["0.0.0.0"]}}`, `dns.nameservers[0]: 0.0.0.0 is no address of one host`},
 	} {
 		n := science()
@@ -177,7 +177,7 @@ func TestUnknownKeysAreRefusedByName(t *testing.T) {
 		`{"name": 3}`:                     `name: a JSON number cannot be there`,
 		`{"name": `:                       `ends too early`,
 		``:                                `empty`,
-		`{"max": "fast"}`:                 `rate "fast": want bit/s`,
+		`{"maxRate": "fast"}`:             `rate "fast": want bit/s`,
 		`[]`:                              `a JSON array cannot be there`,
 	} {
 		if err := Decode([]byte(text), &n); err == nil || !strings.Contains(err.Error(), want) {
@@ -187,7 +187,7 @@ func TestUnknownKeysAreRefusedByName(t *testing.T) {
 }
 
 func FuzzNetworkBodies(f *testing.F) {
-	for _, seed := range []string{`{"name":"a","devices":["e"],"subnets":[{"prefix":"10.0.0.0/24","ranges":[{"first":"10.0.0.2","last":"10.0.0.9"}]}]}`, `{"max":1e9}`, `[`} {
+	for _, seed := range []string{`{"name":"a","devices":["e"],"subnets":[{"cidr":"10.0.0.0/24","ranges":[{"first":"10.0.0.2","last":"10.0.0.9"}]}]}`, `{"maxRate":1e9}`, `[`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -206,7 +206,7 @@ func FuzzNetworkBodies(f *testing.F) {
 		}
 		for _, s := range n.Subnets {
 			p := NewPool(s)
-			if a, ok := p.Choose(""); ok && (!s.Prefix.Contains(a) || a == s.Gateway) {
+			if a, ok := p.Choose(""); ok && (!s.CIDR.Contains(a) || a == s.Gateway) {
 				t.Fatalf("%s gives %s", body, a)
 			}
 		}

@@ -40,24 +40,24 @@ type Network struct {
 	DNS    DNS     `json:"dns,omitzero"`
 	// Guarantee is the rate that all its hosts together get at each uplink, however busy
 	// others are, in bit/s. Others may use what it leaves.
-	Guarantee Rate `json:"guarantee,omitempty"`
+	GuaranteedRate Rate `json:"guaranteedRate,omitempty"`
 	// Max is the maximum rate of all its hosts together at each uplink; 0 for no limit.
-	Max Rate `json:"max,omitempty"`
+	MaxRate Rate `json:"maxRate,omitempty"`
 	// HostMax is the maximum rate that one attachment may send, and may receive.
-	HostMax Rate `json:"hostMax,omitempty"`
+	MaxRatePerHost Rate `json:"maxRatePerHost,omitempty"`
 	// Reach lists other networks whose hosts it may communicate with, if they list it too:
 	// NAME, or DOMAIN/NAME in a federated domain.
-	Reach []string `json:"reach,omitempty"`
+	PeerNetworks []string `json:"peerNetworks,omitempty"`
 	// Outside lists permitted destinations that are in no network (vNAC). All others are
 	// dropped.
-	Outside []netip.Prefix `json:"outside,omitempty"`
+	AllowedCIDRs []netip.Prefix `json:"allowedCIDRs,omitempty"`
 	// Shared lists federated domains that this network is offered to.
-	Shared []string `json:"shared,omitempty"`
+	SharedWith []string `json:"sharedWith,omitempty"`
 }
 
 // Subnet is the address range of a network's hosts.
 type Subnet struct {
-	Prefix netip.Prefix `json:"prefix"`
+	CIDR netip.Prefix `json:"cidr"`
 	// Gateway is never leased. If invalid, there is no default route.
 	Gateway netip.Addr `json:"gateway,omitzero"`
 	// Ranges are the addresses to lease. The default is the entire prefix except its first
@@ -81,9 +81,9 @@ type Reservation struct {
 
 // Route is a route of a network's hosts.
 type Route struct {
-	To netip.Prefix `json:"to"`
+	Dst netip.Prefix `json:"dst"`
 	// Via defaults to the subnet's gateway.
-	Via netip.Addr `json:"via,omitzero"`
+	GW netip.Addr `json:"gw,omitzero"`
 }
 
 // DNS is the configuration for the container runtime.
@@ -225,13 +225,13 @@ type Slice struct {
 	// Mode is HostDevice, or empty for all others.
 	Mode Mode `json:"mode,omitempty"`
 	// Prefixes determine a packet's slice from its addresses.
-	Prefixes  []netip.Prefix `json:"prefixes"`
-	Guarantee Rate           `json:"guarantee,omitempty"`
-	Max       Rate           `json:"max,omitempty"`
-	HostMax   Rate           `json:"hostMax,omitempty"`
+	Prefixes       []netip.Prefix `json:"prefixes"`
+	GuaranteedRate Rate           `json:"guaranteedRate,omitempty"`
+	MaxRate        Rate           `json:"maxRate,omitempty"`
+	MaxRatePerHost Rate           `json:"maxRatePerHost,omitempty"`
 	// Reach are the IDs of other slices that it may communicate with.
-	Reach   []uint16       `json:"reach,omitempty"`
-	Outside []netip.Prefix `json:"outside,omitempty"`
+	PeerNetworks []uint16       `json:"peerNetworks,omitempty"`
+	AllowedCIDRs []netip.Prefix `json:"allowedCIDRs,omitempty"`
 }
 
 // View is the complete state for display, at one moment.
@@ -299,7 +299,7 @@ type SharedNetwork struct {
 	Name     string         `json:"name"`
 	Prefixes []netip.Prefix `json:"prefixes"`
 	// Reach lists networks of the receiving domain that it may communicate with.
-	Reach []string `json:"reach,omitempty"`
+	PeerNetworks []string `json:"peerNetworks,omitempty"`
 	// Hosts are the hosts that are up.
 	Hosts []SharedHost `json:"hosts,omitempty"`
 	// Refused is why it is not accepted; written by the receiver.

@@ -172,7 +172,7 @@ func TestUpThenSilence(t *testing.T) {
 		select {
 		case reason := <-downA:
 			t.Logf("seen after %s: %s", time.Since(start), reason)
-			if !strings.Contains(reason, "no packets from 127.31.0.2") {
+			if !strings.Contains(reason, "nothing received from 127.31.0.2") {
 				t.Errorf("reason %q", reason)
 			}
 		case <-time.After(20 * time.Second):
@@ -188,7 +188,7 @@ func TestUpThenSilence(t *testing.T) {
 }
 
 func TestRestartedNeighbourIsSeen(t *testing.T) {
-	for port, want := range map[uint16]string{PortSingleHop: "or restarted", PortMultihop: "no packets"} {
+	for port, want := range map[uint16]string{PortSingleHop: "restarted", PortMultihop: "nothing received"} {
 		a, b := endpoint(t, "127.31.1.1"), endpoint(t, "127.31.1.2")
 		sa, down := add(t, a, "127.31.1.2", Timing{Port: port})
 		first, _ := add(t, b, "127.31.1.1", Timing{Port: port})

@@ -202,7 +202,7 @@ func (s *Session) receive(p packet, port uint16) {
 		s.detect.Stop()
 	}
 	if wasUp && s.machine.state == Down && p.state == Down {
-		go s.onDown(fmt.Sprintf("BFD is down: %s reports the session down: it received no packets, or restarted", s.remote))
+		go s.onDown(fmt.Sprintf("BFD is down: %s reports that it lost the session or restarted", s.remote))
 	}
 }
 
@@ -225,6 +225,6 @@ func (s *Session) overdue() {
 	s.machine.expire()
 	s.send(false)
 	if wasUp {
-		go s.onDown(fmt.Sprintf("BFD is down: no packets from %s for %s", s.remote, silent.Round(time.Millisecond)))
+		go s.onDown(fmt.Sprintf("BFD is down: nothing received from %s for %s", s.remote, silent.Round(time.Millisecond)))
 	}
 }

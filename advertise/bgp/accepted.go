@@ -59,7 +59,7 @@ func (h *accepted) welcome(p netip.Prefix) bool {
 	inside := func(outer netip.Prefix) bool { return outer.Bits() <= p.Bits() && outer.Contains(p.Addr()) }
 	switch {
 	case p.Bits() == 0:
-		h.rejected[p] = "a default route from a load balancer is never accepted: it would attract all traffic"
+		h.rejected[p] = "default routes from load balancers are rejected: they would attract all traffic"
 	case len(h.accept) > 0 && !slices.ContainsFunc(h.accept, inside):
 		h.rejected[p] = fmt.Sprintf("it is outside --accept-prefixes %s", listed(h.accept))
 	default:

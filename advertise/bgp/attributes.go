@@ -40,8 +40,8 @@ func checkAttributes(a route.Attributes) error {
 	if slices.ContainsFunc(communities, func(c route.Community) bool { return c.Large && c.Global == reservedAS }) {
 		return fmt.Errorf("communities: AS %d is reserved (RFC 7300)", uint32(reservedAS))
 	}
-	if a.Prepend > route.MaxPrepend {
-		return fmt.Errorf("prepend: %d exceeds the limit of %d", a.Prepend, route.MaxPrepend)
+	if a.ASPathPrepend > route.MaxASPathPrepend {
+		return fmt.Errorf("asPathPrepend: %d is not between 0 and %d", a.ASPathPrepend, route.MaxASPathPrepend)
 	}
 	return nil
 }

@@ -26,9 +26,9 @@ func TestDueIsWhatIsSent(t *testing.T) {
 			s := startSpeaker(t, local, port, func(c *SpeakerConfig) { c.Peers = []PeerConfig{{Name: "far", Address: far, Port: port, AS: as}} })
 			eventually(t, "session", func() bool { return s.Peers()[0].State == stateEstablished })
 			for _, a := range []route.Attributes{
-				{}, {MED: 7}, {LocalPreference: 7}, {Prepend: 1}, {Prepend: route.MaxPrepend}, {Weight: 1}, {Weight: 1 << 20},
+				{}, {MED: 7}, {LocalPreference: 7}, {ASPathPrepend: 1}, {ASPathPrepend: route.MaxASPathPrepend}, {Weight: 1}, {Weight: 1 << 20},
 				{Communities: "65000:1 no-export"}, {Communities: "1:2:3"}, {Communities: "65000:1 1:2:3"}, {Peers: "far near"}, {Peers: "near"},
-				{Communities: "65000:1 blackhole 4200000000:1:1", LocalPreference: 9, MED: 8, Prepend: 3, Weight: 5, Peers: "far"},
+				{Communities: "65000:1 blackhole 4200000000:1:1", LocalPreference: 9, MED: 8, ASPathPrepend: 3, Weight: 5, Peers: "far"},
 			} {
 				routes := []route.Route{routeVia(service, "10.0.0.105"), routeVia(service6, "fd00::105")}
 				routes[0].Attributes, routes[1].Attributes = a, a

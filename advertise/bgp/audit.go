@@ -84,7 +84,7 @@ func (e *engine) audit(t *tap, before difference) difference {
 		if !before.stale[p] {
 			continue
 		}
-		e.log.Warn("a withdrawal was not sent to a peer; sent it again", "peer", t.peer, "prefix", p.prefix)
+		e.log.Warn("sent a missed withdrawal to a BGP peer", "peer", t.peer, "prefix", p.prefix)
 		if err := t.withdraw(p); err != nil {
 			t.fail("failed to repeat a withdrawal: " + err.Error())
 			return now

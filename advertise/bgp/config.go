@@ -55,9 +55,9 @@ type PeerConfig struct {
 	// ConnectRetry is the maximum pause between connection attempts; 0 means
 	// DefaultConnectRetry.
 	ConnectRetry time.Duration
-	// TTL is the TTL of our segments for eBGP; 0 means 255. 1 keeps a session on its
+	// EBGPMultihop is the TTL of our segments for eBGP; 0 means 255. 1 keeps a session on its
 	// link.
-	TTL uint8
+	EBGPMultihop uint8
 	// TTLSecurity rejects segments that came over more than this many hops, and makes
 	// ours start with TTL 255 (RFC 5082); 0: off. The peer must do the same.
 	TTLSecurity uint8
@@ -239,10 +239,10 @@ func validateTimers(field string, p PeerConfig) error {
 
 func validateHops(field string, p PeerConfig) error {
 	switch {
-	case p.TTL != 0 && p.AS == 0:
-		return fmt.Errorf("%s.ttl: %d applies only to peers of another AS; omit it", field, p.TTL)
-	case p.TTL != 0 && p.TTLSecurity != 0:
-		return fmt.Errorf("%s.ttl: ttlSecurity requires 255, not %d; omit it", field, p.TTL)
+	case p.EBGPMultihop != 0 && p.AS == 0:
+		return fmt.Errorf("%s.ebgpMultihop: %d applies only to peers in another AS; omit it", field, p.EBGPMultihop)
+	case p.EBGPMultihop != 0 && p.TTLSecurity != 0:
+		return fmt.Errorf("%s.ebgpMultihop: %d and ttlSecurity are mutually exclusive; omit one of them", field, p.EBGPMultihop)
 	case p.TTLSecurity == 255:
 		return fmt.Errorf("%s.ttlSecurity: must be 0 to 254", field)
 	}

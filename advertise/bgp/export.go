@@ -34,8 +34,8 @@ func (e *engine) marks(r route.Attributes) (marks []*pkt.LargeCommunity) {
 	for _, name := range r.Peers.List() {
 		marks = append(marks, mark(markPeer, e.number(name)))
 	}
-	if r.Prepend > 0 {
-		marks = append(marks, mark(markPrepend, r.Prepend))
+	if r.ASPathPrepend > 0 {
+		marks = append(marks, mark(markPrepend, r.ASPathPrepend))
 	}
 	return marks
 }
@@ -70,7 +70,7 @@ func (e *engine) exportTo(g *group) error {
 	mine := &api.MatchSet{Type: api.MatchSet_TYPE_INVERT, Name: g.name}
 	err = e.markSet(g.name, mark(markPeer, 0), mark(markPeer, e.number(g.peer)))
 	add("other peers", mine, &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_REJECT})
-	for n := uint32(1); n <= route.MaxPrepend && e.external(g) && err == nil; n++ {
+	for n := uint32(1); n <= route.MaxASPathPrepend && e.external(g) && err == nil; n++ {
 		name := fmt.Sprintf("prepend %d", n)
 		err = e.markSet(name, mark(markPrepend, n))
 		add(name, &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: name}, &api.Actions{AsPrepend: &api.AsPrependAction{Asn: e.as, Repeat: n}})

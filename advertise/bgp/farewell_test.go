@@ -85,7 +85,7 @@ func TestNotificationCountsMoreThanTheReset(t *testing.T) {
 			break
 		}
 	}
-	if _, _, _, reason, _ := session.status(); !strings.Contains(reason, "maximum number of prefixes reached") {
+	if _, _, _, reason, _ := session.status(); !strings.Contains(reason, "maximum number of prefixes") {
 		t.Errorf("the session ended because: %q", reason)
 	}
 }

@@ -27,7 +27,7 @@ type gate chan<- net.Conn
 func openGate(s *server.BgpServer) (gate, error) {
 	field := reflect.ValueOf(s).Elem().FieldByName("acceptCh")
 	if !field.IsValid() || field.Type() != reflect.TypeFor[chan net.Conn]() {
-		return nil, fmt.Errorf("gobgp's accept channel differs from that of 4.8.0: use that version, or adapt gate.go")
+		return nil, fmt.Errorf("this gobgp has no accept channel as 4.8.0 has: use that version, or fix gate.go")
 	}
 	if err := checkQueues(); err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func checkQueues() error {
 	neighbors := field(s, "neighborMap", reflect.Map)
 	out := field(elem(field(elem(neighbors), "fsm", reflect.Pointer)), "outgoingCh", reflect.Pointer)
 	if mu != reflect.TypeFor[sync.RWMutex]() || neighbors.Kind() != reflect.Map || neighbors.Key() != reflect.TypeFor[netip.Addr]() || out != reflect.TypeFor[*queue]() {
-		return errors.New("gobgp's queues differ from those of 4.8.0: use that version, or adapt gate.go")
+		return errors.New("this gobgp has no queues as 4.8.0 has: use that version, or fix gate.go")
 	}
 	return nil
 }

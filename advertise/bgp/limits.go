@@ -66,7 +66,7 @@ func (e *engine) admit(c *net.TCPConn, from netip.Addr) bool {
 	}
 	e.mu.Unlock()
 	if pending >= maxPending {
-		oldest.end(fmt.Sprintf("too many pending connections (%d): closed the oldest one, which did not complete its session in time", maxPending))
+		oldest.end(fmt.Sprintf("too many connections (%d) without a session: the oldest one was closed", maxPending))
 		oldest.Close()
 	}
 	return true
@@ -129,12 +129,12 @@ func (e *engine) judge(t *tap) (code, sub uint8, reason string) {
 		// A speaker may have one session over each family.
 		if same && id.IsValid() && a.Is4() == t.peer.Is4() {
 			return pkt.BGP_ERROR_OPEN_MESSAGE_ERROR, pkt.BGP_ERROR_SUB_BAD_BGP_IDENTIFIER,
-				fmt.Sprintf("%s has the router ID %s, which %s has already: router IDs must differ; the session is rejected while the other one exists", t.peer, id, a)
+				fmt.Sprintf("%s is rejected: its router ID %s is in use by %s; router IDs must be unique", t.peer, id, a)
 		}
 	}
 	if most := t.group.maxPeers; most > 0 && peers >= most {
 		return pkt.BGP_ERROR_CEASE, pkt.BGP_ERROR_SUB_OUT_OF_RESOURCES,
-			fmt.Sprintf("refused %s: %s already has the maximum of %d neighbors; increase --max-clients", t.peer, t.group.name, peers)
+			fmt.Sprintf("rejected %s: %s already has the maximum of %d neighbors; raise --max-clients", t.peer, t.group.name, peers)
 	}
 	return 0, 0, ""
 }
@@ -168,7 +168,7 @@ func (t *tap) tooSlow(took time.Duration) bool {
 // notices that the peer is gone (RFC 4271, section 6.2, permits the rejection).
 func (t *tap) rejectHold() {
 	t.reject(pkt.BGP_ERROR_OPEN_MESSAGE_ERROR, pkt.BGP_ERROR_SUB_UNACCEPTABLE_HOLD_TIME,
-		fmt.Sprintf("%s proposes hold time 0, with which a failure would never be detected: configure at least 3 seconds", t.peer))
+		fmt.Sprintf("%s requests the hold time 0, which would leave failures undetected; configure at least 3 seconds", t.peer))
 }
 
 // wantsNoHold reports whether an OPEN has a hold time of 0.

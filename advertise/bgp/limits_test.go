@@ -31,7 +31,7 @@ func TestTwinsAreRefusedByName(t *testing.T) {
 	one := startSpeaker(t, "127.21.1.1", port)
 	eventually(t, "session", func() bool { return one.Peers()[0].State == stateEstablished })
 	twin := startSpeaker(t, "127.21.1.2", port, func(c *SpeakerConfig) { c.RouterID = netip.MustParseAddr("127.21.1.1") })
-	wantError(t, r.Peers, "127.21.1.2", "127.21.1.2 has the router ID 127.21.1.1, which 127.21.1.1 has already")
+	wantError(t, r.Peers, "127.21.1.2", "127.21.1.2 is rejected: its router ID 127.21.1.1 is in use by 127.21.1.1")
 	wantError(t, twin.Peers, "127.21.0.109", "or another neighbor of it, has the same router ID as this speaker")
 	if p := one.Peers()[0]; p.State != stateEstablished {
 		t.Errorf("the first of the twins: %+v", p)
@@ -50,7 +50,7 @@ func TestMaxPeers(t *testing.T) {
 		eventually(t, "session", func() bool { return s.Peers()[0].State == stateEstablished })
 	}
 	three := startSpeaker(t, "127.21.1.3", port)
-	wantError(t, r.Peers, "127.21.1.3", "refused 127.21.1.3: balancers already has the maximum of 2 neighbors; increase --max-clients")
+	wantError(t, r.Peers, "127.21.1.3", "rejected 127.21.1.3: balancers already has the maximum of 2 neighbors; raise --max-clients")
 	wantError(t, three.Peers, "127.21.0.109", "peer 127.21.0.109 rejected the session: maximum number of clients reached (see --max-clients there)")
 	if err := one.Close(); err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestMaxPrefixes(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantError(t, r.Peers, "127.21.1.2", "paths, a neighbor of balancers may send 100: disconnected for 1m0s")
-	wantError(t, bad.Peers, "127.21.0.109", "peer 127.21.0.109 closed the session: maximum number of prefixes reached")
+	wantError(t, bad.Peers, "127.21.0.109", "peer 127.21.0.109 closed the session: maximum number of prefixes")
 	eventually(t, "the good one's route alone", func() bool { rs, _ := router.Routes(); return show(rs) == "10.1.1.0/24 10.0.0.105" })
 	// It continues to dial, and is only sent the reason.
 	time.Sleep(refusedRetry)
@@ -105,7 +105,7 @@ func TestMaxPrefixesOfRouter(t *testing.T) {
 	}
 	wantError(t, router.Peers, "127.21.0.109", "may send 100: disconnected for 1m0s")
 	eventually(t, "the other's route alone", func() bool { rs, _ := router.Routes(); return show(rs) == "10.1.1.0/24 10.0.0.105" })
-	wantError(t, other.Peers, routerAddr.String(), "maximum number of prefixes reached") // the disconnect has reached its end, too: anything later would be another one
+	wantError(t, other.Peers, routerAddr.String(), "maximum number of prefixes") // the disconnect has reached its end, too: anything later would be another one
 	before := other.Peers()
 	time.Sleep(refusedRetry)
 	for _, p := range router.Peers() {
@@ -199,10 +199,10 @@ func TestFloodOfBadSessions(t *testing.T) {
 		attackers.Go(func() { attack(ctx, l.Host("attacker"), from, i%4, &tried, &halfOpen) })
 	}
 	for ctx.Err() == nil {
-		good[1].Tell(order{Set: []route.Route{}})
+		good[1].Send(order{Set: []route.Route{}})
 		start := time.Now()
 		kernel.until(one, start)
-		good[1].Tell(order{Set: serviceVia(6)})
+		good[1].Send(order{Set: serviceVia(6)})
 		kernel.until(two, start)
 	}
 	attackers.Wait()
@@ -213,16 +213,16 @@ func TestFloodOfBadSessions(t *testing.T) {
 	if now := established(good...); now != since {
 		t.Errorf("good sessions came up at %s, after the flood they are of %s", since, now)
 	}
-	if p := router.Ask().Peers[0]; p.State != stateEstablished {
+	if p := router.Query().Peers[0]; p.State != stateEstablished {
 		t.Errorf("the router's session: %+v", p)
 	}
-	peers := reflector.Ask().Peers
+	peers := reflector.Query().Peers
 	if len(peers) > 260 {
 		t.Errorf("%d neighbors are listed", len(peers))
 	}
 	eventually(t, "bad connections are over", func() bool {
 		up := 0
-		for _, p := range reflector.Ask().Peers {
+		for _, p := range reflector.Query().Peers {
 			if p.State != stateIdle {
 				up++
 			}
@@ -300,7 +300,7 @@ func attack(ctx context.Context, h *lab.Host, from netip.Addr, kind int, tried, 
 func established(all ...*player) string {
 	var words []string
 	for _, a := range all {
-		for _, p := range a.Ask().Peers {
+		for _, p := range a.Query().Peers {
 			words = append(words, p.State+" "+p.Since.Format(time.RFC3339Nano))
 		}
 	}

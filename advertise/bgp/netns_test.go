@@ -141,7 +141,7 @@ func (w watcher) until(want string, since time.Time) time.Duration {
 func (a *player) untilUp() {
 	a.t.Helper()
 	eventually(a.t, "sessions and BFD up", func() bool {
-		ps := a.Ask().Peers
+		ps := a.Query().Peers
 		return len(ps) > 0 && !slices.ContainsFunc(ps, func(p advertise.Peer) bool { return p.State != stateEstablished || p.BFD != "up" })
 	})
 }
@@ -178,13 +178,13 @@ func TestConvergence(t *testing.T) {
 
 	for range 3 {
 		start = time.Now()
-		third.Tell(order{Set: serviceVia(7)})
+		third.Send(order{Set: serviceVia(7)})
 		check("announce to kernel route", kernel.until(three, start), 5*time.Second)
 		start = time.Now()
-		third.Tell(order{Set: []route.Route{}})
+		third.Send(order{Set: []route.Route{}})
 		check("withdraw to kernel route", kernel.until(two, start), 5*time.Second)
 	}
-	third.Tell(order{Set: serviceVia(7)})
+	third.Send(order{Set: serviceVia(7)})
 	kernel.until(three, time.Now())
 	start = time.Now()
 	third.End()
@@ -203,10 +203,10 @@ func TestConvergence(t *testing.T) {
 	// The hold time would need 9 s.
 	check("silent cut to kernel route", kernel.until("", start), 5*time.Second)
 	eventually(t, "BFD named as the reason", func() bool {
-		ps := second.Ask().Peers
-		return strings.Contains(ps[0].LastError, "BFD is down: no packets from 10.0.0.109") || strings.Contains(ps[0].LastError, "no answer from 10.0.0.109:179")
+		ps := second.Query().Peers
+		return strings.Contains(ps[0].LastError, "BFD is down: nothing received from 10.0.0.109") || strings.Contains(ps[0].LastError, "no answer from 10.0.0.109:179")
 	})
-	if err := l.Mend("node-106", "eth0"); err != nil {
+	if err := l.Restore("node-106", "eth0"); err != nil {
 		t.Fatal(err)
 	}
 	start = time.Now()
@@ -242,7 +242,7 @@ func TestRouterRestart(t *testing.T) {
 	first.Kill()
 	<-first.Done()
 	second := enact(t, l.Host("router"), routerPart("10.0.0.109"))
-	for second.Ask().Calls == 0 {
+	for second.Query().Calls == 0 {
 		if got := kernel.now(); got != two {
 			t.Fatalf("during the restart the kernel has %q, want %q", got, two)
 		}
@@ -278,7 +278,7 @@ func TestReflectorOnThisMachine(t *testing.T) {
 	}
 	bfd := func(a *player) map[string]string {
 		words := map[string]string{}
-		for _, p := range a.Ask().Peers {
+		for _, p := range a.Query().Peers {
 			words[p.Address] = p.BFD
 		}
 		return words
@@ -313,16 +313,16 @@ func TestTwoReflectors(t *testing.T) {
 	kernel.until(two, time.Now())
 	var before, after report
 	eventually(t, "router says that it holds both, by either reflector", func() bool {
-		before = router.Ask()
+		before = router.Query()
 		return show(before.Routes) == two && before.Peers[0].Received == 2 && before.Peers[1].Received == 2
 	})
 	first.Kill()
 	eventually(t, "router sees the reflector go", func() bool {
-		return slices.ContainsFunc(router.Ask().Peers, func(p advertise.Peer) bool { return p.Address == "10.0.0.109" && p.State != stateEstablished })
+		return slices.ContainsFunc(router.Query().Peers, func(p advertise.Peer) bool { return p.Address == "10.0.0.109" && p.State != stateEstablished })
 	})
-	b.Tell(order{Set: []route.Route{}})
+	b.Send(order{Set: []route.Route{}})
 	kernel.until(one, time.Now())
-	eventually(t, "router says that it holds one", func() bool { after = router.Ask(); return show(after.Routes) == one })
+	eventually(t, "router says that it holds one", func() bool { after = router.Query(); return show(after.Routes) == one })
 	if after.Calls != before.Calls+1 {
 		t.Errorf("routes changed %d times, want once: by the withdrawal, not by the reflector's death", after.Calls-before.Calls)
 	}
@@ -372,12 +372,12 @@ func TestBusyMachine(t *testing.T) {
 		enact(t, l.Host("node-105"), part{})
 	}
 	time.Sleep(how)
-	for _, p := range reflector.Ask().Peers {
+	for _, p := range reflector.Query().Peers {
 		if p.BFD != "up" || p.State != stateEstablished || time.Since(p.Since) < how {
 			t.Errorf("not held: %+v", p)
 		}
 	}
-	if calls := router.Ask().Calls; calls > 4 {
+	if calls := router.Query().Calls; calls > 4 {
 		t.Errorf("routes changed %d times", calls)
 	}
 }

@@ -100,7 +100,7 @@ func (e *engine) failed(d *dialTarget, reason string) {
 	defer e.mu.Unlock()
 	p := e.state(d.to.Addr(), d.group)
 	if p.LastError != reason {
-		e.log.Warn("BGP peer cannot be reached", "peer", d.to, "reason", reason)
+		e.log.Warn("cannot reach BGP peer", "peer", d.to, "error", reason)
 	}
 	p.LastError = reason
 }
@@ -110,7 +110,7 @@ func (e *engine) refuse(a netip.Addr, reason string) {
 	defer e.mu.Unlock()
 	p := e.state(a, nil)
 	if p.LastError != reason {
-		e.log.Warn("BGP connection refused", "from", a, "reason", reason)
+		e.log.Warn("BGP connection rejected", "from", a, "reason", reason)
 	}
 	p.LastError, p.Since = reason, time.Now()
 	e.forget()

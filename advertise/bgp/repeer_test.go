@@ -202,7 +202,7 @@ func TestSetPeersMovesRoutes(t *testing.T) {
 	balancer.untilUp()
 	peered := func(want ...string) {
 		t.Helper()
-		r := balancer.Tell(order{Peers: peers("overlay", want...)})
+		r := balancer.Send(order{Peers: peers("overlay", want...)})
 		if r.Error != "" || len(r.Peers) != len(want) {
 			t.Fatalf("with peers %v: %s, %+v", want, r.Error, r.Peers)
 		}
@@ -212,7 +212,7 @@ func TestSetPeersMovesRoutes(t *testing.T) {
 	peered("10.0.0.109", "10.0.0.108")
 	peered("10.0.0.108")
 	peered("10.0.0.108", "10.0.0.109")
-	if r := balancer.Tell(order{Peers: []PeerConfig{}}); r.Error != "" || len(r.Peers) != 0 {
+	if r := balancer.Send(order{Peers: []PeerConfig{}}); r.Error != "" || len(r.Peers) != 0 {
 		t.Fatalf("without peers: %+v", r)
 	}
 	kernel.until("", time.Now())

@@ -59,7 +59,7 @@ func play(p part) error {
 		if err != nil {
 			return err
 		}
-		return actor.Obey(func(o order) report { rs, _ := r.Routes(); return report{Peers: r.Peers(), Routes: rs} }, r.Close)
+		return actor.Serve(func(o order) report { rs, _ := r.Routes(); return report{Peers: r.Peers(), Routes: rs} }, r.Close)
 	}
 	if p.Router != nil {
 		return playRouter(p)
@@ -85,7 +85,7 @@ func playSpeaker(p part) error {
 	if err := s.Set(p.Routes); err != nil {
 		return err
 	}
-	return actor.Obey(func(o order) (r report) {
+	return actor.Serve(func(o order) (r report) {
 		if o.Set != nil {
 			if err := s.Set(o.Set); err != nil {
 				r.Error = err.Error()
@@ -128,7 +128,7 @@ func playRouter(p part) error {
 	if err != nil {
 		return err
 	}
-	return actor.Obey(func(order) report {
+	return actor.Serve(func(order) report {
 		mu.Lock()
 		defer mu.Unlock()
 		return report{Error: fault, Routes: slices.Clone(held), Calls: calls, Peers: r.Peers()}

@@ -80,7 +80,7 @@ func (s *Speaker) seek(ctx context.Context, k *seeker, device string) {
 		case err != nil:
 			k.why = err.Error()
 		case len(routers) == 0 && !was.IsValid():
-			k.why = fmt.Sprintf("no router found on %s: it must send router advertisements on this link", device)
+			k.why = fmt.Sprintf("no router advertisement received on %s: the router must send them there", device)
 		case len(routers) > 0 && !slices.Contains(routers, was) && !s.e.up(was):
 			k.found, k.why = routers[0], ""
 		}
@@ -88,7 +88,7 @@ func (s *Speaker) seek(ctx context.Context, k *seeker, device string) {
 		s.mu.Unlock()
 		pause := time.Second
 		if now != was {
-			s.e.log.Info("discovered a router", "interface", device, "address", now)
+			s.e.log.Info("router discovered", "interface", device, "address", now)
 			if !s.reapply(k) {
 				pause = refusedPause
 			}
@@ -112,7 +112,7 @@ func (s *Speaker) reapply(k *seeker) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.e.log.Warn("discovered router cannot be a peer", "address", k.found, "error", err)
+	s.e.log.Warn("cannot peer with a discovered router", "address", k.found, "error", err)
 	k.found, k.why = netip.Addr{}, err.Error()
 	return false
 }

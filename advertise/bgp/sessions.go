@@ -57,7 +57,7 @@ func (e *engine) acceptLoop(l *net.TCPListener) {
 		from := c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
 		g := e.groupOf(from)
 		if g == nil {
-			e.refuse(from, fmt.Sprintf("refused %s: no group of neighbors has a prefix with this address", from))
+			e.refuse(from, fmt.Sprintf("rejected %s: no neighbor group includes this address", from))
 			c.Close()
 			continue
 		}
@@ -94,7 +94,7 @@ func (e *engine) makeRoom(from netip.Addr) bool {
 	if state, since, _, _, _ := t.status(); state == stateEstablished || time.Since(since) < connectTimeout {
 		return false
 	}
-	t.end("replaced by a new connection of the peer")
+	t.end("the peer reconnected")
 	t.Close()
 	return true
 }
@@ -167,7 +167,7 @@ func (t *tap) oversee() {
 	case <-late.C:
 	}
 	if state, _, _, _, _ := t.status(); state != stateEstablished {
-		t.end(fmt.Sprintf("no session within the hold time of %s: the peer does not receive our packets; check filters and the peer's TTL security", t.group.hold))
+		t.end(fmt.Sprintf("no session within the hold time of %s: the peer receives nothing from us; a filter or the peer's TTL security may drop our packets", t.group.hold))
 		t.Close()
 	}
 	<-t.done
@@ -353,7 +353,7 @@ func (e *engine) watch(t *tap) {
 		if p != nil {
 			p.noBFD = err.Error()
 		}
-		e.log.Warn("BFD cannot run; a silent failure is only detected after the hold time", "peer", t.peer, "error", err)
+		e.log.Warn("failed to start BFD, silent failures are detected by the hold time only", "peer", t.peer, "error", err)
 	case p == nil || p.tap != t:
 		go s.Close()
 	default:

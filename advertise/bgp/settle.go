@@ -22,7 +22,7 @@ const (
 
 func (r *Router) settle() {
 	for len(r.e.dials) > 0 && r.e.ctx.Err() == nil && !r.e.await(r.e.ctx, time.Minute, func() bool { return r.e.established() > 0 }) {
-		r.e.log.Warn("no BGP session yet; keeping the kernel's routes")
+		r.e.log.Warn("no BGP session yet, the routes in the kernel stay unchanged")
 	}
 	if !r.held {
 		return // nothing to remove

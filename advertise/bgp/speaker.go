@@ -110,7 +110,7 @@ func (s *setup) addDials(peers []PeerConfig, more func(*group)) error {
 		names[name] = i
 		g := &group{
 			name: "peer " + p.Address.String(), peer: name, as: p.AS, password: p.Password, hold: p.HoldTime, keepalive: p.Keepalive,
-			prefixes: []netip.Prefix{netip.PrefixFrom(bare, bare.BitLen())}, bfd: p.BFD, timing: p.Timing, ttl: p.TTL, hops: p.TTLSecurity, dialled: true,
+			prefixes: []netip.Prefix{netip.PrefixFrom(bare, bare.BitLen())}, bfd: p.BFD, timing: p.Timing, ttl: p.EBGPMultihop, hops: p.TTLSecurity, dialled: true,
 		}
 		s.defaults(g)
 		more(g)

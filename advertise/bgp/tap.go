@@ -123,7 +123,7 @@ func (t *tap) Write(b []byte) (int, error) {
 	t.written.Add(uint64(n)) // before a route counts as withdrawn
 	t.out.feed(b[:n])
 	if err == nil && t.tooSlow(time.Since(began)) {
-		err = fmt.Errorf("the peer reads too slowly: writes were blocked for most of %s", slowTimes*t.group.hold)
+		err = fmt.Errorf("the peer reads too slowly: writing was blocked for %s", slowTimes*t.group.hold)
 		t.end(err.Error())
 	} else if err != nil && isTimeout(err) {
 		t.end(fmt.Sprintf("the peer read nothing for the hold time of %s", t.group.hold))
@@ -176,7 +176,7 @@ func (t *tap) readFailure(err error) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.opened && isEOF(err) {
-		return "the peer closed the connection before sending an OPEN: it has no neighbor with this speaker's address, or still has another session with it"
+		return "the peer closed the connection without a notification: it has no neighbor with our address, or another session with it"
 	}
 	return errorWords(err)
 }

@@ -134,7 +134,7 @@ func (o *outlet) lacks(p netip.Prefix, l *leaving) string {
 	case o.acked < at:
 		return "the peer has not acknowledged the withdrawal"
 	case o.watched && !o.received.After(l.since):
-		return "the peer has sent no BFD packet since"
+		return "BFD has received nothing from the peer since"
 	}
 	return ""
 }

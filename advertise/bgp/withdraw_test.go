@@ -59,13 +59,13 @@ func TestWithdrawing(t *testing.T) {
 	unwatched := enact(t, l.Host("pod-106"), bare)
 	watched.untilUp()
 	eventually(t, "sessions without BFD", func() bool {
-		ps := unwatched.Ask().Peers
+		ps := unwatched.Query().Peers
 		return len(ps) == 2 && ps[0].State == stateEstablished && ps[1].State == stateEstablished
 	})
-	withdraw := func(p *player) []advertise.Withdrawal { return p.Tell(order{Set: []route.Route{}}).Waits }
+	withdraw := func(p *player) []advertise.Withdrawal { return p.Send(order{Set: []route.Route{}}).Waits }
 	until := func(what, want string, p *player) time.Duration {
 		t.Helper()
-		return eventually(t, what, func() bool { return waited(p.Ask().Waits) == want })
+		return eventually(t, what, func() bool { return waited(p.Query().Waits) == want })
 	}
 	if len(withdraw(watched)) == 0 {
 		t.Error("confirmed before any peer can have received it")
@@ -73,8 +73,8 @@ func TestWithdrawing(t *testing.T) {
 	until("both have received it", "", watched)
 	withdraw(unwatched)
 	until("both unwatched peers have received it", "", unwatched)
-	watched.Tell(order{Set: serviceVia(5)})
-	unwatched.Tell(order{Set: serviceVia(6)})
+	watched.Send(order{Set: serviceVia(5)})
+	unwatched.Send(order{Set: serviceVia(6)})
 	time.Sleep(2 * settled)
 
 	if err := l.Cut("second", "eth0"); err != nil {

@@ -36,7 +36,7 @@ func errorWords(err error) string {
 	case errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
 		return "the peer reset the connection: its process or machine restarted"
 	case errors.Is(err, unix.ETIMEDOUT):
-		return "the connection timed out: the peer or the path to it is down"
+		return "the connection timed out: the peer or the path to it failed"
 	case errors.Is(err, net.ErrClosed):
 		return "the session was closed"
 	}
@@ -47,7 +47,7 @@ func errorWords(err error) string {
 func dialWords(to netip.AddrPort, local netip.Addr, password bool, waited time.Duration, err error) string {
 	switch {
 	case errors.Is(err, unix.ECONNREFUSED):
-		return fmt.Sprintf("%s refuses connections: nothing listens on this port; start the peer, or correct its address or port", to)
+		return fmt.Sprintf("%s refuses connections: nothing listens there. Start the peer, or correct its address or port", to)
 	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH):
 		return fmt.Sprintf("no route to %s: check the address and this machine's routes", to.Addr())
 	case errors.Is(err, unix.EADDRNOTAVAIL):
@@ -56,7 +56,7 @@ func dialWords(to netip.AddrPort, local netip.Addr, password bool, waited time.D
 		if password {
 			return fmt.Sprintf("no answer from %s within %s: it is down or unreachable, a filter drops BGP, or the TCP MD5 passwords differ", to, waited)
 		}
-		return fmt.Sprintf("no answer from %s within %s: it is down or unreachable, a filter drops BGP, or it requires a TCP MD5 password and none is configured", to, waited)
+		return fmt.Sprintf("no answer from %s within %s: it is down or unreachable, a filter drops BGP, or it requires a TCP MD5 password", to, waited)
 	}
 	return err.Error()
 }
@@ -71,7 +71,7 @@ func (t *tap) sentWords(body []byte) string {
 	case code == pkt.BGP_ERROR_OPEN_MESSAGE_ERROR && sub == pkt.BGP_ERROR_SUB_BAD_BGP_IDENTIFIER:
 		return fmt.Sprintf("peer %s has the same router ID as this speaker: router IDs must differ", t.peer)
 	case code == pkt.BGP_ERROR_HOLD_TIMER_EXPIRED:
-		return fmt.Sprintf("hold timer expired: no messages from %s", t.peer)
+		return fmt.Sprintf("nothing received from %s within the hold time", t.peer)
 	case code == pkt.BGP_ERROR_CEASE && sub == pkt.BGP_ERROR_SUB_PEER_DECONFIGURED:
 		return "closed by this speaker"
 	}
@@ -88,13 +88,13 @@ func (t *tap) receivedWords(body []byte) string {
 	case code == pkt.BGP_ERROR_OPEN_MESSAGE_ERROR && sub == pkt.BGP_ERROR_SUB_BAD_BGP_IDENTIFIER:
 		return fmt.Sprintf("peer %s, or another neighbor of it, has the same router ID as this speaker: router IDs must differ", t.peer)
 	case code == pkt.BGP_ERROR_CEASE && sub == pkt.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED:
-		return fmt.Sprintf("peer %s closed the session: maximum number of prefixes reached, or too many changes (see --max-prefixes there)", t.peer)
+		return fmt.Sprintf("peer %s closed the session: maximum number of prefixes or changes reached (--max-prefixes on the peer)", t.peer)
 	case code == pkt.BGP_ERROR_CEASE && sub == pkt.BGP_ERROR_SUB_OUT_OF_RESOURCES:
 		return fmt.Sprintf("peer %s rejected the session: maximum number of clients reached (see --max-clients there)", t.peer)
 	case code == pkt.BGP_ERROR_HOLD_TIMER_EXPIRED:
-		return fmt.Sprintf("peer %s closed the session: its hold timer expired, it received no messages from this speaker", t.peer)
+		return fmt.Sprintf("peer %s received nothing from us within its hold time", t.peer)
 	case code == pkt.BGP_ERROR_CEASE && sub == subBFDDown:
-		return fmt.Sprintf("peer %s closed the session: BFD down", t.peer)
+		return fmt.Sprintf("peer %s lost the session by BFD", t.peer)
 	case code == pkt.BGP_ERROR_CEASE && (sub == pkt.BGP_ERROR_SUB_PEER_DECONFIGURED || sub == pkt.BGP_ERROR_SUB_ADMINISTRATIVE_SHUTDOWN):
 		return fmt.Sprintf("peer %s closed the session: administrative shutdown", t.peer)
 	case code == pkt.BGP_ERROR_CEASE && sub == pkt.BGP_ERROR_SUB_CONNECTION_REJECTED:

@@ -66,7 +66,7 @@ func TestWrongPassword(t *testing.T) {
 	right := startSpeaker(t, "127.21.1.3", port, func(c *SpeakerConfig) { c.Peers[0].Password = "right" })
 	eventually(t, "session with the right password", func() bool { return right.Peers()[0].State == stateEstablished })
 	wantError(t, wrong.Peers, "127.21.0.109", "no answer from 127.21.0.109:20182 within 1s: it is down or unreachable, a filter drops BGP, or the TCP MD5 passwords differ")
-	wantError(t, none.Peers, "127.21.0.109", "or it requires a TCP MD5 password and none is configured")
+	wantError(t, none.Peers, "127.21.0.109", "or it requires a TCP MD5 password")
 	eventually(t, "the reflector's log names the signatures", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
@@ -81,13 +81,13 @@ func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 func TestUnwelcome(t *testing.T) {
 	const port = 20183
 	s := startSpeaker(t, "127.21.1.1", port)
-	wantError(t, s.Peers, "127.21.0.109", "127.21.0.109:20183 refuses connections: nothing listens on this port")
+	wantError(t, s.Peers, "127.21.0.109", "127.21.0.109:20183 refuses connections: nothing listens there")
 	r := startReflector(t, port)
 	eventually(t, "session", func() bool { return s.Peers()[0].State == stateEstablished })
 
 	unknown := startSpeaker(t, "127.99.0.1", port)
-	wantError(t, r.Peers, "127.99.0.1", "refused 127.99.0.1: no group of neighbors has a prefix with this address")
-	wantError(t, unknown.Peers, "127.21.0.109", "the peer closed the connection before sending an OPEN: it has no neighbor with this speaker's address")
+	wantError(t, r.Peers, "127.99.0.1", "rejected 127.99.0.1: no neighbor group includes this address")
+	wantError(t, unknown.Peers, "127.21.0.109", "the peer closed the connection without a notification: it has no neighbor with our address")
 
 	twin := startSpeaker(t, "127.21.1.2", port, func(c *SpeakerConfig) { c.RouterID = reflectorAddr })
 	wantError(t, twin.Peers, "127.21.0.109", "has the same router ID as this speaker: router IDs must differ")
@@ -132,14 +132,14 @@ func TestValidate(t *testing.T) {
 		"peers[1].sourceInterface: peers[0] is the router on eth0 already": func(c *SpeakerConfig) {
 			c.Peers = []PeerConfig{{Name: "a", SourceInterface: "eth0"}, {Name: "b", SourceInterface: "eth0"}}
 		},
-		"peers[0].holdTime: 1s: use whole":                            func(c *SpeakerConfig) { c.Peers[0] = PeerConfig{SourceInterface: "eth0", HoldTime: time.Second} },
-		"peers[0].keepalive: 1.5s: use whole seconds":                 func(c *SpeakerConfig) { c.Peers[0].Keepalive = 1500 * time.Millisecond },
-		"peers[0].keepalive: 9s is not less than the hold time of 9s": func(c *SpeakerConfig) { c.Peers[0].Keepalive = 9 * time.Second },
-		"peers[0].connectRetry: 1ms: use 100ms to 1h":                 func(c *SpeakerConfig) { c.Peers[0].ConnectRetry = time.Millisecond },
-		"peers[0].ttl: 1 applies only to peers of another AS":         func(c *SpeakerConfig) { c.Peers[0].TTL = 1 },
-		"peers[0].ttl: ttlSecurity requires 255, not 2":               func(c *SpeakerConfig) { c.Peers[0].AS, c.Peers[0].TTL, c.Peers[0].TTLSecurity = 65000, 2, 1 },
-		"peers[0].ttlSecurity: must be 0 to 254":                      func(c *SpeakerConfig) { c.Peers[0].TTLSecurity = 255 },
-		"peers[0].timing: BFD interval 1ms":                           func(c *SpeakerConfig) { c.Peers[0].Timing = bfd.Timing{Interval: time.Millisecond} },
+		"peers[0].holdTime: 1s: use whole":                                func(c *SpeakerConfig) { c.Peers[0] = PeerConfig{SourceInterface: "eth0", HoldTime: time.Second} },
+		"peers[0].keepalive: 1.5s: use whole seconds":                     func(c *SpeakerConfig) { c.Peers[0].Keepalive = 1500 * time.Millisecond },
+		"peers[0].keepalive: 9s is not less than the hold time of 9s":     func(c *SpeakerConfig) { c.Peers[0].Keepalive = 9 * time.Second },
+		"peers[0].connectRetry: 1ms: use 100ms to 1h":                     func(c *SpeakerConfig) { c.Peers[0].ConnectRetry = time.Millisecond },
+		"peers[0].ebgpMultihop: 1 applies only to peers in another AS":    func(c *SpeakerConfig) { c.Peers[0].EBGPMultihop = 1 },
+		"peers[0].ebgpMultihop: 2 and ttlSecurity are mutually exclusive": func(c *SpeakerConfig) { c.Peers[0].AS, c.Peers[0].EBGPMultihop, c.Peers[0].TTLSecurity = 65000, 2, 1 },
+		"peers[0].ttlSecurity: must be 0 to 254":                          func(c *SpeakerConfig) { c.Peers[0].TTLSecurity = 255 },
+		"peers[0].timing: BFD interval 1ms":                               func(c *SpeakerConfig) { c.Peers[0].Timing = bfd.Timing{Interval: time.Millisecond} },
 	} {
 		c := good()
 		spoil(&c)
@@ -183,9 +183,9 @@ func TestSetRefuses(t *testing.T) {
 		"10.1.1.0/24: it has no next hop":                                   {{Prefix: service}},
 		"fd00:1:1::/64: by 10.0.0.1: an IPv6 prefix needs an IPv6 next hop": {routeVia(service6, "10.0.0.1")},
 		"10.1.1.0/24: duplicate route with different attributes, 10.1.1.0/24 via 10.0.0.1 and 10.1.1.0/24 via 10.0.0.2": {routeVia(service, "10.0.0.1"), routeVia(service, "10.0.0.2")},
-		"10.1.1.0/24: prepend: 11 exceeds the limit":               {with(route.Attributes{Prepend: 11})},
-		`10.1.1.0/24: communities: "no-exprot" is not a community`: {with(route.Attributes{Communities: "no-exprot"})},
-		"10.1.1.0/24: communities: AS 4294967295 is reserved":      {with(route.Attributes{Communities: "4294967295:1:0"})},
+		"10.1.1.0/24: asPathPrepend: 11 is not between 0 and 10":                                                        {with(route.Attributes{ASPathPrepend: 11})},
+		`10.1.1.0/24: communities: "no-exprot" is not a community`:                                                      {with(route.Attributes{Communities: "no-exprot"})},
+		"10.1.1.0/24: communities: AS 4294967295 is reserved":                                                           {with(route.Attributes{Communities: "4294967295:1:0"})},
 	} {
 		if err := s.Set(routes); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)

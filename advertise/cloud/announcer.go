@@ -136,7 +136,7 @@ func (a *Announcer) await() {
 		select {
 		case <-a.passed:
 		case <-limit:
-			a.keeper.Log.Warn("the cloud may still lead withdrawn routes here", "routes", len(left), "first", left[0].Prefix, "reason", left[0].Reason)
+			a.keeper.Log.Warn("the cloud may still route withdrawn prefixes here", "routes", len(left), "first", left[0].Prefix, "reason", left[0].Reason)
 			return
 		}
 	}

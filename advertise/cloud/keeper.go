@@ -33,7 +33,7 @@ const (
 	// Failing: something failed and is retried.
 	Failing = "failing"
 	// Blocked: something is rejected, and an operator must fix it.
-	Blocked = "refused"
+	Blocked = "rejected"
 )
 
 // State describes the state of a cloud.
@@ -154,7 +154,7 @@ func (k *Keeper) set(next State) {
 		if next.State != advertise.Established {
 			level = slog.LevelWarn
 		}
-		k.Log.Log(context.Background(), level, "the cloud's routing", "cloud", next.Name, "state", next.State, "why", next.LastError, "retryIn", k.retry)
+		k.Log.Log(context.Background(), level, "cloud routes", "cloud", next.Name, "state", next.State, "error", next.LastError, "retryIn", k.retry)
 	}
 	if next.LastError == "" && next.State == advertise.Established {
 		next.LastError = k.state.LastError // the reason of the last failure

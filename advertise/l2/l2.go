@@ -228,7 +228,7 @@ func (a *Announcer) offer(now time.Time) {
 	a.refused = nil
 	for _, p := range a.wanted {
 		if why := a.impossible(p); why != "" {
-			a.refused = append(a.refused, advertise.Answered{Prefix: p, State: "refused", Reason: why, Problem: true})
+			a.refused = append(a.refused, advertise.Answered{Prefix: p, State: "rejected", Reason: why, Problem: true})
 			continue
 		}
 		addresses = append(addresses, p.Addr())
@@ -238,7 +238,7 @@ func (a *Announcer) offer(now time.Time) {
 			continue
 		}
 		if err := l.groups.set(l.index, addresses); err != nil {
-			a.Log.Error("layer 2: failed to join multicast groups, queries for IPv6 VIPs may not arrive", "interface", l.name, "error", err)
+			a.Log.Error("layer 2: neighbor solicitations for IPv6 VIPs may not reach this node", "interface", l.name, "error", err)
 		}
 	}
 	a.core.SetAddresses(now, addresses)

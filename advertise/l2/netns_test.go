@@ -115,7 +115,7 @@ func (s *segment) start(n int) *player {
 func (s *segment) owners(members ...int) (map[netip.Addr]int, error) {
 	all := map[netip.Addr]int{}
 	for _, n := range members {
-		for _, a := range s.members[n].Ask().Answered {
+		for _, a := range s.members[n].Query().Answered {
 			if len(members) > 1 && !strings.Contains(a.Reason, fmt.Sprintf("of %d members", len(members))) {
 				return nil, fmt.Errorf("n%d: %+v", n, a)
 			}
@@ -257,7 +257,7 @@ func TestSegment(t *testing.T) {
 	s.takenOver(before, lost, cut, "a link cut")
 	s.settled(2)
 	restored := time.Now()
-	if err := s.Mend("n2", "eth0"); err != nil {
+	if err := s.Restore("n2", "eth0"); err != nil {
 		t.Fatal(err)
 	}
 	s.settledAs(before)
@@ -269,7 +269,7 @@ func TestSegment(t *testing.T) {
 
 	// It withdraws: nobody has to wait.
 	said := time.Now()
-	s.members[2].Tell(prefixes{})
+	s.members[2].Send(prefixes{})
 	s.takenOver(before, lost, said, "a withdrawal")
 }
 
@@ -327,7 +327,7 @@ func TestAddressesInUse(t *testing.T) {
 	s.start(1)
 	mac := intruder.Attrs().HardwareAddr.String()
 	state := func(i int) (got advertise.Answered) {
-		for _, a := range s.members[1].Ask().Answered {
+		for _, a := range s.members[1].Query().Answered {
 			if a.Prefix.Addr() == s.vips[i] {
 				return a
 			}
@@ -338,7 +338,7 @@ func TestAddressesInUse(t *testing.T) {
 	for i := range s.vips {
 		testkit.Eventually(t, within, func() error {
 			switch got := state(i); {
-			case i < len(taken) && (got.State != "conflict" || !got.Problem || !strings.HasPrefix(got.Reason, "address conflict: "+mac+" uses the address")),
+			case i < len(taken) && (got.State != "conflict" || !got.Problem || !strings.HasPrefix(got.Reason, mac+" already has the address")),
 				i >= len(taken) && got.State != "owner":
 				return fmt.Errorf("%+v", got)
 			}
@@ -357,8 +357,8 @@ func TestRefusals(t *testing.T) {
 	one := s.start(1)
 	all := append(s.prefixes(), netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("fd00::1/128"))
 	refused := map[string]string{}
-	for _, a := range one.Tell(all).Answered {
-		if a.State == "refused" {
+	for _, a := range one.Send(all).Answered {
+		if a.State == "rejected" {
 			refused[a.Prefix.String()] = a.Reason
 		}
 	}
@@ -394,19 +394,19 @@ func TestOtherPassword(t *testing.T) {
 	one := s.start(1)
 	two := enact(t, s.Host("n2"), part{Self: s.self(2), Members: []netip.Addr{s.self(1)}, Password: "guess"})
 	s.settled(1)
-	two.Tell(s.prefixes())
+	two.Send(s.prefixes())
 	testkit.Eventually(t, within, func() error {
-		for _, a := range two.Ask().Answered {
+		for _, a := range two.Query().Answered {
 			if a.State != "conflict" {
 				return fmt.Errorf("%+v", a)
 			}
 		}
-		for _, p := range one.Ask().Peers {
+		for _, p := range one.Query().Peers {
 			if p.Address == s.self(2).String() && p.State == "silent" && strings.Contains(p.LastError, "another password") {
 				return nil
 			}
 		}
-		return fmt.Errorf("peers %+v", one.Ask().Peers)
+		return fmt.Errorf("peers %+v", one.Query().Peers)
 	})
 	s.oneAnswers()
 }
@@ -419,7 +419,7 @@ func TestMembersComeLater(t *testing.T) {
 	two := enact(t, s.Host("n2"), part{Self: s.self(2), Members: []netip.Addr{s.self(1), s.self(2)}})
 	testkit.Eventually(t, within, func() error {
 		for _, a := range []*player{one, two} {
-			if peers := a.Ask().Peers; len(peers) != 1 || peers[0].State != "alive" {
+			if peers := a.Query().Peers; len(peers) != 1 || peers[0].State != "alive" {
 				return fmt.Errorf("peers %+v", peers)
 			}
 		}

@@ -70,7 +70,7 @@ func play(p part) error {
 		return err
 	}
 	var failed error
-	return actor.Obey(func(w prefixes) report {
+	return actor.Serve(func(w prefixes) report {
 		if w != nil {
 			failed = errors.Join(failed, set(w))
 		}

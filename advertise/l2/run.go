@@ -151,6 +151,6 @@ func (a *Announcer) hello(now time.Time, d datagram.Datagram) {
 		return
 	}
 	if err := a.core.Receive(now, d.From, h); err != nil {
-		a.Log.Debug("layer 2: hello refused", "error", err)
+		a.Log.Debug("layer 2: hello rejected", "error", err)
 	}
 }

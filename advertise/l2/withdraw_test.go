@@ -26,7 +26,7 @@ func TestWithdrawing(t *testing.T) {
 	if err := s.members[2].Kill(); err != nil {
 		t.Fatal(err)
 	}
-	said := first.Tell(prefixes{}).Waits
+	said := first.Send(prefixes{}).Waits
 	if len(said) != len(had) {
 		t.Errorf("just let go of %d, and %d are waited for", len(had), len(said))
 	}
@@ -41,13 +41,13 @@ func TestWithdrawing(t *testing.T) {
 		t.Errorf("waited for are %v, want both others", from)
 	}
 	testkit.Eventually(t, within, func() error {
-		if waits := first.Ask().Waits; len(waits) > 0 {
+		if waits := first.Query().Waits; len(waits) > 0 {
 			return fmt.Errorf("%v", waits)
 		}
 		return nil
 	})
 	owned := map[netip.Addr]bool{}
-	for _, a := range third.Ask().Answered {
+	for _, a := range third.Query().Answered {
 		owned[a.Prefix.Addr()] = a.State == "owner"
 	}
 	for vip := range had {
@@ -56,7 +56,7 @@ func TestWithdrawing(t *testing.T) {
 		}
 	}
 	// Nobody else offers what the last member releases.
-	if waits := third.Tell(prefixes{}).Waits; len(waits) > 0 {
+	if waits := third.Send(prefixes{}).Waits; len(waits) > 0 {
 		t.Errorf("nobody can take them, and waited for is %v", waits)
 	}
 }

@@ -73,7 +73,7 @@ type Agent struct {
 	Peers        []string
 	PasswordFile string
 	BFD          bool
-	// Weight is the node's weight in an Announcement that weights nodes; 0 means 1.
+	// Weight is the node's weight in an Advertisement that weights nodes; 0 means 1.
 	Weight uint32
 	BPFFS  string
 	Socket string
@@ -190,11 +190,11 @@ func (a Agent) Resolve() (*Resolved, error) {
 		case Proxy:
 			r.Proxy = true
 		default:
-			p.refuse("role", "%q is none of %s", role, list(Roles))
+			p.refuse("role", "%q is not one of %s", role, list(Roles))
 		}
 	}
 	if !slices.Contains(Modes, a.Mode) {
-		p.refuse("xdp-mode", "%q is none of %s", a.Mode, strings.Join(Modes, ", "))
+		p.refuse("xdp-mode", "%q is not one of %s", a.Mode, strings.Join(Modes, ", "))
 	}
 	if a.Linger < 0 || a.Linger > time.Minute {
 		p.refuse("withdraw-grace-period", "%s is not between 0 and 1m", a.Linger)
@@ -212,14 +212,14 @@ func (a Agent) Resolve() (*Resolved, error) {
 	}
 	for flag, n := range map[string]int{"max-frontends": a.MaxFrontends, "max-backends": a.MaxBackends, "max-flows": a.MaxFlows} {
 		if n < 0 {
-			p.refuse(flag, "%d is negative: leave it out for the default", n)
+			p.refuse(flag, "%d is negative: omit it to use the default", n)
 		}
 	}
 	if a.SYNThreshold != 0 && a.SYNThreshold < service.LeastSYNThreshold {
-		p.refuse("syn-threshold", "%d is below %d: leave it out for the default", a.SYNThreshold, service.LeastSYNThreshold)
+		p.refuse("syn-threshold", "%d is below %d: omit it to use the default", a.SYNThreshold, service.LeastSYNThreshold)
 	}
 	if r.Balancer && !slices.Contains(DataPlanes, a.DataPlane) {
-		p.refuse("dataplane", "%q is none of %s", a.DataPlane, strings.Join(DataPlanes, ", "))
+		p.refuse("dataplane", "%q is not one of %s", a.DataPlane, strings.Join(DataPlanes, ", "))
 	}
 	if r.Balancer {
 		r.resolveAddresses(p)
@@ -241,7 +241,7 @@ func (r *Resolved) resolveSenders(p *parser) {
 		return
 	}
 	if !r.DSR {
-		p.refuse("accept-from", "has no meaning without --role dsr: backends' nodes check who sends")
+		p.refuse("accept-from", "requires --role dsr: backend nodes check the senders")
 	}
 	for _, text := range r.Agent.AcceptFrom {
 		s, err := source.ParseSelector(text)
@@ -257,12 +257,12 @@ func (r *Resolved) resolveSenders(p *parser) {
 func (r *Resolved) resolveNodeKey(p *parser) {
 	switch {
 	case r.NodeKeyFile == "" && r.RequireNodeKey:
-		p.refuse("require-node-key", "name the file with the key by --node-key-file")
+		p.refuse("require-node-key", "requires --node-key-file")
 	case r.NodeKeyFile == "":
 	case !r.Balancer && !r.DSR:
-		p.refuse("node-key-file", "has no meaning without --role balancer or dsr")
+		p.refuse("node-key-file", "requires --role balancer or dsr")
 	case r.Balancer && r.DataPlane == "ipvs":
-		p.refuse("node-key-file", "the kernel's IPVS cannot put a tag into packets: leave it out, or take --dataplane xdp")
+		p.refuse("node-key-file", "IPVS cannot add authentication tags to packets: omit it, or use --dataplane xdp")
 	default:
 		keys, err := nodekey.Read(r.NodeKeyFile)
 		if err != nil {
@@ -277,22 +277,22 @@ func (r *Resolved) resolveSource(p *parser) {
 	info, err := os.Stat(r.Services)
 	switch {
 	case r.Kubeconfig != "" && !r.Agent.Kubernetes:
-		p.refuse("kubeconfig", "has no meaning without --kubernetes")
+		p.refuse("kubeconfig", "requires --kubernetes")
 	case r.Agent.Kubernetes && len(r.NodeLabels) > 0:
-		p.refuse("node-labels", "with --kubernetes the labels are the Node's: kubectl label node %s", r.Node)
+		p.refuse("node-labels", "cannot be combined with --kubernetes, which uses the labels of the Node: kubectl label node %s", r.Node)
 	case r.GatewayAPI && !r.Agent.Kubernetes:
-		p.refuse("gateway-api", "has no meaning without --kubernetes")
+		p.refuse("gateway-api", "requires --kubernetes")
 	case r.RequireClass && !r.Agent.Kubernetes:
-		p.refuse("require-class", "has no meaning without --kubernetes")
+		p.refuse("require-class", "requires --kubernetes")
 	case r.Agent.Kubernetes && r.StateDir != "":
-		p.refuse("state-dir", "has no meaning with --kubernetes, where the API server has the Services")
+		p.refuse("state-dir", "cannot be combined with --kubernetes: Services come from the API server")
 	case r.Agent.Kubernetes && r.Services != "":
-		p.refuse("manifest-dir", "Services come from a folder or from --kubernetes, not from both")
+		p.refuse("manifest-dir", "cannot be combined with --kubernetes: Services come from one source")
 	case r.Agent.Kubernetes:
 	case r.Services == "":
-		p.refuse("manifest-dir", "name the folder of manifests, or take Services from a cluster by --kubernetes")
+		p.refuse("manifest-dir", "required: set the folder of manifests, or --kubernetes to read Services from a cluster")
 	case err == nil && !info.IsDir():
-		p.refuse("manifest-dir", "%s is a file: name its folder", r.Services)
+		p.refuse("manifest-dir", "%s is a file, not a folder", r.Services)
 	}
 	if r.StateDir == "" {
 		r.StateDir = r.Socket + ".state"
@@ -302,13 +302,13 @@ func (r *Resolved) resolveSource(p *parser) {
 // resolveAddresses finds the source addresses of packets and the next hops to advertise.
 func (r *Resolved) resolveAddresses(p *parser) {
 	if len(r.Interfaces) == 0 {
-		p.refuse("interface", "name the interface on which packets for the VIPs arrive")
+		p.refuse("interface", "required: set the interface that receives packets for the VIPs")
 		return
 	}
 	for i, name := range r.Interfaces {
 		iface, err := net.InterfaceByName(name)
 		if err != nil {
-			p.refuse("interface", "there is no interface %s here (%s)", name, interfaceNames())
+			p.refuse("interface", "interface %s does not exist (%s)", name, interfaceNames())
 			continue
 		}
 		if i == 0 {
@@ -338,7 +338,7 @@ func (r *Resolved) resolveBGP(p *parser) {
 		r.RouterID = p.routerID(text)
 	}
 	if len(r.Agent.Peers) > 0 && !r.RouterID.IsValid() {
-		p.refuse("router-id", "the interface has no IPv4 address to take it from: give one, unique among the speakers")
+		p.refuse("router-id", "required, because the interface has no IPv4 address: set one that is unique among the BGP speakers")
 	}
 	r.Peers = p.peers(r.Agent.Peers, p.as(r.AS))
 	r.Password = p.password(r.PasswordFile)

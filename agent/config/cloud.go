@@ -71,7 +71,7 @@ func (c Cloud) ShownURL() bool {
 // CheckName validates the name of the cloud.
 func (c Cloud) CheckName() error {
 	if c.Cloud != "" && !slices.Contains(Clouds, c.Cloud) {
-		return invalid{fmt.Errorf("--cloud: %q is none of %s", c.Cloud, list(Clouds))}
+		return invalid{fmt.Errorf("--cloud: %q is not one of %s", c.Cloud, list(Clouds))}
 	}
 	if c.Cloud == "" && (len(c.RouteTables) > 0 || c.AddressesVPC != "" || c.Project != "" || c.Network != "" || c.WebhookURL != "" || c.WebhookURLFile != "" || c.WebhookSecretFile != "") {
 		return invalid{errors.New("--cloud: name the one whose settings are given: " + list(Clouds))}
@@ -84,14 +84,14 @@ func (r *Resolved) resolveCloud(p *parser) {
 	c := r.Agent.Cloud
 	switch {
 	case c.Cloud != "" && r.Only != "":
-		p.refuse("cloud", "what a cloud leads to is a node, and a balancer of one Service (--dedicated-service) may not be the only one there: announce it by BGP")
+		p.refuse("cloud", "cannot be combined with --dedicated-service: a cloud routes to nodes, which may run other load balancers, too; advertise the Service by BGP")
 	case c.Cloud == CloudController && !r.Agent.Kubernetes:
-		p.refuse("cloud", "a controller is there with --kubernetes alone: name gcp or webhook, and this node acts for itself")
+		p.refuse("cloud", "requires --kubernetes, where a controller runs; without a cluster, use gcp or webhook")
 	case c.Cloud == CloudController:
 	case c.Cloud != "" && r.Agent.Kubernetes:
-		p.refuse("cloud", "in a cluster the controller asks the cloud, for all balancers: say %s here, and fairlead controller --cloud %s", CloudController, c.Cloud)
+		p.refuse("cloud", "in a cluster, the controller updates the cloud for all load balancers: use %s here, and fairlead controller --cloud %s", CloudController, c.Cloud)
 	case c.Cloud == "aws":
-		p.refuse("cloud", "AWS leads a prefix to one balancer, and one controller has to say which: it takes --kubernetes")
+		p.refuse("cloud", "aws requires --kubernetes: AWS routes a prefix to one load balancer, which a controller selects")
 	default:
 		if err := c.CheckName(); err != nil {
 			p.errs = append(p.errs, err)

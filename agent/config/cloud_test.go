@@ -10,13 +10,13 @@ import (
 
 func TestResolveCloud(t *testing.T) {
 	for want, change := range map[string]func(*Agent){
-		"": func(a *Agent) { a.Cloud.Cloud, a.Cloud.WebhookURL = "webhook", "http://10.0.0.1/" },
-		"--cloud: a controller is there with --kubernetes": func(a *Agent) { a.Cloud.Cloud = CloudController },
-		"--cloud: AWS leads a prefix to one balancer":      func(a *Agent) { a.Cloud.Cloud = "aws" },
-		`--cloud: "azure" is none of aws, gcp, webhook`:    func(a *Agent) { a.Cloud.Cloud = "azure" },
-		"--cloud: name the one whose settings are given":   func(a *Agent) { a.Cloud.Project = "shop" },
-		"--cloud: what a cloud leads to is a node":         func(a *Agent) { a.Cloud.Cloud, a.Only = "gcp", "default/web" },
-		"--cloud: in a cluster the controller asks": func(a *Agent) {
+		"":                                   func(a *Agent) { a.Cloud.Cloud, a.Cloud.WebhookURL = "webhook", "http://10.0.0.1/" },
+		"--cloud: requires --kubernetes":     func(a *Agent) { a.Cloud.Cloud = CloudController },
+		"--cloud: aws requires --kubernetes": func(a *Agent) { a.Cloud.Cloud = "aws" },
+		`--cloud: "azure" is not one of aws, gcp, webhook`:     func(a *Agent) { a.Cloud.Cloud = "azure" },
+		"--cloud: name the one whose settings are given":       func(a *Agent) { a.Cloud.Project = "shop" },
+		"--cloud: cannot be combined with --dedicated-service": func(a *Agent) { a.Cloud.Cloud, a.Only = "gcp", "default/web" },
+		"--cloud: in a cluster, the controller updates": func(a *Agent) {
 			a.Cloud.Cloud, a.Kubernetes, a.Services = "gcp", true, ""
 		},
 	} {

@@ -52,6 +52,6 @@ func (r *Resolved) resolveDrain(p *parser) {
 	}
 	r.AvoidCommunities = route.CommunitiesOf(all...)
 	if slices.Contains(r.DrainTaints, "") {
-		p.refuse("drain-taint", "a taint has a key: name it")
+		p.refuse("drain-taint", "the key of the taint is missing")
 	}
 }

@@ -28,7 +28,7 @@ type Etcd struct {
 func (c Etcd) resolve(p *parser, domain string) *etcd.Config {
 	if len(c.Endpoints) == 0 {
 		if c.Prefix+c.Cert+c.Key+c.CA+c.User+c.PasswordFile != "" {
-			p.refuse("etcd-endpoints", "none: name the members of etcd, like https://10.0.0.5:2379")
+			p.refuse("etcd-endpoints", "required: set the etcd members, for example https://10.0.0.5:2379")
 		}
 		return nil
 	}
@@ -44,14 +44,14 @@ func (c Etcd) resolve(p *parser, domain string) *etcd.Config {
 	}
 	switch {
 	case secure > 0 && secure < len(c.Endpoints):
-		p.refuse("etcd-endpoints", "some are https:// and some http://: make all the same")
+		p.refuse("etcd-endpoints", "all endpoints must have the same scheme")
 	case secure > 0:
 		r.TLS = c.keys(p)
 	case c.Cert+c.Key+c.CA != "":
-		p.refuse("etcd-cert", "it is of no use with http://: write https:// endpoints")
+		p.refuse("etcd-cert", "requires https:// endpoints")
 	}
 	if (c.User == "") != (c.PasswordFile == "") {
-		p.refuse("etcd-user", "it needs --etcd-password-file, and that needs it: name both, or none")
+		p.refuse("etcd-user", "must be set together with --etcd-password-file")
 	} else if c.User != "" {
 		text, err := limit.ReadFile(c.PasswordFile, limit.Secret)
 		if err != nil {
@@ -66,7 +66,7 @@ func (c Etcd) resolve(p *parser, domain string) *etcd.Config {
 func (Etcd) endpoint(p *parser, text string) (secure bool) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.User != nil || u.Path != "" || u.Scheme != "http" && u.Scheme != "https" {
-		p.refuse("etcd-endpoints", "%q is none: write one like https://10.0.0.5:2379", text)
+		p.refuse("etcd-endpoints", "%q is not a URL like https://10.0.0.5:2379", text)
 		return false
 	}
 	addr, err := netip.ParseAddr(u.Hostname())
@@ -81,7 +81,7 @@ func (Etcd) endpoint(p *parser, text string) (secure bool) {
 func (c Etcd) keys(p *parser) *tls.Config {
 	r := &tls.Config{MinVersion: tls.VersionTLS12}
 	if (c.Cert == "") != (c.Key == "") {
-		p.refuse("etcd-cert", "it needs --etcd-key, and that needs it: name both files, or none")
+		p.refuse("etcd-cert", "must be set together with --etcd-key")
 	} else if c.Cert != "" {
 		if _, err := tls.LoadX509KeyPair(c.Cert, c.Key); err != nil {
 			p.refuse("etcd-cert", "%v", err)
@@ -99,7 +99,7 @@ func (c Etcd) keys(p *parser) *tls.Config {
 		}
 		r.RootCAs = x509.NewCertPool()
 		if !r.RootCAs.AppendCertsFromPEM(text) {
-			p.refuse("etcd-ca", "%s: no certificate in it: write PEM there", c.CA)
+			p.refuse("etcd-ca", "%s contains no certificate in PEM format", c.CA)
 		}
 	}
 	return r

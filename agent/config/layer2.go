@@ -29,13 +29,13 @@ func (r *Resolved) resolveLayer2(p *parser) {
 	l := r.Agent.Layer2
 	if len(l.Interfaces) == 0 {
 		if len(l.Members) > 0 || l.PasswordFile != "" {
-			p.refuse("l2-interfaces", "name the interface to answer on: --l2-members and --l2-password-file are nothing without")
+			p.refuse("l2-interfaces", "required by --l2-members and --l2-password-file: set the interface to answer on")
 		}
 		return
 	}
 	for _, name := range l.Interfaces {
 		if !slices.Contains(r.Interfaces, name) && r.DataPlane != "ipvs" {
-			p.refuse("l2-interfaces", "packets for the VIPs will come in by %s: name it with --interface, too (there: %s)", name, strings.Join(r.Interfaces, ", "))
+			p.refuse("l2-interfaces", "packets for the VIPs arrive on %s: add it to --interface, too (now %s)", name, strings.Join(r.Interfaces, ", "))
 		}
 	}
 	if file := l.PasswordFile; file != "" {
@@ -73,12 +73,12 @@ func (p *parser) self(r *Resolved) netip.Addr {
 		})
 	})
 	if i < 0 {
-		p.refuse("l2-members", "none of them is an address of this node: give every node the same list, with all of them")
+		p.refuse("l2-members", "none is an address of this node: configure the same list of all members on every node")
 		return netip.Addr{}
 	}
 	for _, m := range members {
 		if m.Is4() != members[i].Is4() {
-			p.refuse("l2-members", "%s and %s are of two families, and members speak one", members[i], m)
+			p.refuse("l2-members", "%s and %s are of different families: members use one family", members[i], m)
 		}
 	}
 	return members[i]

@@ -32,13 +32,13 @@ func TestResolveLayer2(t *testing.T) {
 
 func TestMistakesInLayer2AreNamed(t *testing.T) {
 	for want, change := range map[string]func(*Agent){
-		"--l2-interfaces: name the interface to answer on": func(a *Agent) { a.Layer2.Members = []string{"10.0.0.1"} },
-		"will come in by eth1: name it with --interface":   func(a *Agent) { a.Layer2.Interfaces = []string{"eth1"} },
-		"--l2-members: none of them is an address":         func(a *Agent) { onSegment(a, "10.0.0.1") },
-		`--l2-members: "ten" is not an IP address`:         func(a *Agent) { onSegment(a, "ten", "127.0.0.1") },
-		"127.0.0.1 and fd00::1 are of two families":        func(a *Agent) { onSegment(a, "fd00::1", "127.0.0.1") },
-		"--l2-interfaces: interface lo has no address for": func(a *Agent) { onSegment(a) },
-		"--l2-password-file: open /nonexistent":            func(a *Agent) { onSegment(a, "127.0.0.1"); a.Layer2.PasswordFile = "/nonexistent" },
+		"--l2-interfaces: required by --l2-members and --l2-password-file": func(a *Agent) { a.Layer2.Members = []string{"10.0.0.1"} },
+		"arrive on eth1: add it to --interface":                            func(a *Agent) { a.Layer2.Interfaces = []string{"eth1"} },
+		"--l2-members: none is an address":                                 func(a *Agent) { onSegment(a, "10.0.0.1") },
+		`--l2-members: "ten" is not an IP address`:                         func(a *Agent) { onSegment(a, "ten", "127.0.0.1") },
+		"127.0.0.1 and fd00::1 are of different families":                  func(a *Agent) { onSegment(a, "fd00::1", "127.0.0.1") },
+		"--l2-interfaces: interface lo has no address for":                 func(a *Agent) { onSegment(a) },
+		"--l2-password-file: open /nonexistent":                            func(a *Agent) { onSegment(a, "127.0.0.1"); a.Layer2.PasswordFile = "/nonexistent" },
 	} {
 		a := onLoopback(t)
 		change(&a)

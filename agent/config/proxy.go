@@ -32,7 +32,7 @@ const primary = "primary"
 // resolveProxy validates the settings of the role proxy.
 func (r *Resolved) resolveProxy(p *parser) {
 	if !r.Agent.Kubernetes {
-		p.refuse("role", "%s serves a cluster's Services: it needs --kubernetes", Proxy)
+		p.refuse("role", "%s requires --kubernetes", Proxy)
 	}
 	for _, text := range r.NodePortAddresses {
 		prefix, err := netip.ParsePrefix(text)

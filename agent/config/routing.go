@@ -63,13 +63,13 @@ func (c Reflector) Resolve() (*ResolvedReflector, error) {
 		r.Listen = append(r.Listen, p.addr("listen", text))
 	}
 	if len(c.Clients) == 0 {
-		p.refuse("client-range", "name the prefix that balancers dial from, as in 172.16.0.0/16")
+		p.refuse("client-range", "required: set the prefix from which load balancers connect, for example 172.16.0.0/16")
 	}
 	if len(c.Routers) == 0 {
-		p.refuse("router-range", "name the address of the router that is to learn the routes")
+		p.refuse("router-range", "required: set the address of the router that receives the routes")
 	}
 	if c.MaxClients < 0 {
-		p.refuse("max-clients", "%d is negative; 0 means any number", c.MaxClients)
+		p.refuse("max-clients", "%d is negative; 0 means unlimited", c.MaxClients)
 	}
 	return r, p.err()
 }
@@ -128,22 +128,22 @@ func (c Router) Resolve() (*ResolvedRouter, error) {
 	}
 	switch peers := len(c.Peers) + len(c.Balancers); {
 	case peers == 0 && len(c.Beside) == 0:
-		p.refuse("peer", "name a reflector, or with --listen-range the prefix that balancers dial from, or with --shadow-protocol whose routes are to become resilient")
+		p.refuse("peer", "required: set a reflector (--peer), the prefix from which load balancers connect (--listen-range), or the protocol whose routes to make resilient (--shadow-protocol)")
 	case peers > 0 && len(c.Beside) > 0:
-		p.refuse("shadow-protocol", "the other daemon has the BGP sessions: leave out --peer and --listen-range, or --shadow-protocol")
+		p.refuse("shadow-protocol", "cannot be combined with --peer or --listen-range: the other daemon has the BGP sessions")
 	}
 	if c.MaxClients < 0 {
-		p.refuse("max-clients", "%d is negative; 0 means any number", c.MaxClients)
+		p.refuse("max-clients", "%d is negative; 0 means unlimited", c.MaxClients)
 	}
 	if len(c.Beside) == 0 {
 		p.as(c.AS)
 		r.RouterID = p.routerID(c.RouterID)
 	}
 	if c.Metric < 1 || int64(c.Metric) > math.MaxUint32 {
-		p.refuse("metric", "%d: want a positive number of 32 bits", c.Metric)
+		p.refuse("metric", "%d is not a positive 32-bit number", c.Metric)
 	}
 	if c.Table < 0 || int64(c.Table) > math.MaxUint32 {
-		p.refuse("table", "%d is no routing table: they have numbers of 32 bits, and 0 means main", c.Table)
+		p.refuse("table", "%d is not a routing table: want a 32-bit number, 0 for main", c.Table)
 	}
 	return r, p.err()
 }
@@ -195,12 +195,12 @@ func (p *parser) as(number uint32) uint32 {
 // routerID parses a router ID, which is required.
 func (p *parser) routerID(text string) netip.Addr {
 	if text == "" {
-		p.refuse("router-id", "give an IPv4 address of this machine, unique among the speakers")
+		p.refuse("router-id", "required: set an IPv4 address of this machine, unique among the BGP speakers")
 		return netip.Addr{}
 	}
 	id, err := netip.ParseAddr(text)
 	if err != nil || !id.Is4() || id.IsUnspecified() {
-		p.refuse("router-id", "%q is not an IPv4 address that a router can have", text)
+		p.refuse("router-id", "%q is not a valid IPv4 address of a router", text)
 	}
 	return id
 }

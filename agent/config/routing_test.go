@@ -21,17 +21,17 @@ func TestRoutingIsRefusedByFlag(t *testing.T) {
 		config Router
 		want   string
 	}{
-		{Router{}, "--peer: name a reflector"},
-		{Router{Beside: []string{"bgp"}, Metric: 10, Peers: []string{"10.0.0.109"}}, "--shadow-protocol: the other daemon has the BGP sessions"},
+		{Router{}, "--peer: required: set a reflector"},
+		{Router{Beside: []string{"bgp"}, Metric: 10, Peers: []string{"10.0.0.109"}}, "--shadow-protocol: cannot be combined with --peer"},
 		{Router{Beside: []string{"quagga"}, Metric: 10}, `--shadow-protocol: "quagga" is no routing daemon's protocol`},
 		{Router{Beside: []string{"2"}, Metric: 10}, `--shadow-protocol: "2" is no routing daemon's protocol`},
-		{Router{Beside: []string{"bgp"}}, "--metric: 0: want a positive number"},
-		{Router{Peers: []string{"10.0.0.109"}, Metric: 20}, "--router-id: give an IPv4 address of this machine"},
+		{Router{Beside: []string{"bgp"}}, "--metric: 0 is not a positive"},
+		{Router{Peers: []string{"10.0.0.109"}, Metric: 20}, "--router-id: required: set an IPv4 address of this machine"},
 		{Router{Peers: []string{"10.0.0.109"}, AS: 65535}, "--local-asn: 65535 is reserved"},
-		{Router{Peers: []string{"10.0.0.109"}, RouterID: "::1"}, `--router-id: "::1" is not an IPv4 address`},
-		{Router{Peers: []string{"10.0.0.109"}, Metric: 1 << 32}, "--metric: 4294967296: want a positive number of 32 bits"},
-		{Router{Beside: []string{"bgp"}, Table: -1}, "--table: -1 is no routing table"},
-		{Router{Peers: []string{"10.0.0.109"}, Table: 1 << 32}, "--table: 4294967296 is no routing table"},
+		{Router{Peers: []string{"10.0.0.109"}, RouterID: "::1"}, `--router-id: "::1" is not a valid IPv4 address`},
+		{Router{Peers: []string{"10.0.0.109"}, Metric: 1 << 32}, "--metric: 4294967296 is not a positive 32-bit number"},
+		{Router{Beside: []string{"bgp"}, Table: -1}, "--table: -1 is not a routing table"},
+		{Router{Peers: []string{"10.0.0.109"}, Table: 1 << 32}, "--table: 4294967296 is not a routing table"},
 		{Router{Peers: []string{"10.0.0.109"}, Metric: 20, Accept: []string{"10.1.1.1/16"}}, "--accept-prefixes: 10.1.1.1/16 has bits set behind its length"},
 	} {
 		if _, err := c.config.Resolve(); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -67,13 +67,13 @@ type ResolvedVDN struct {
 func (c VDN) Resolve() (*ResolvedVDN, error) {
 	p, r := &parser{}, &ResolvedVDN{VDN: c}
 	if c.Data == "" && len(c.Etcd.Endpoints) == 0 {
-		p.refuse("data", "name the folder where it keeps what it knows")
+		p.refuse("data", "required: set the folder for the persistent state")
 	}
 	if !vdn.IsDomain(c.Domain) {
-		p.refuse("domain", "%q is no DNS name of small letters: write one like daejeon.example", c.Domain)
+		p.refuse("domain", "%q is not a lower-case DNS name like daejeon.example", c.Domain)
 	}
 	if c.Kubeconfig != "" && !c.Kubernetes {
-		p.refuse("kubeconfig", "it has no meaning without --kubernetes: add that")
+		p.refuse("kubeconfig", "requires --kubernetes")
 	}
 	if c.TokenFile != "" {
 		token, err := client.ReadToken(c.TokenFile)
@@ -91,7 +91,7 @@ func (c VDN) Resolve() (*ResolvedVDN, error) {
 		r.Tokens = tokens
 	}
 	if (c.TLSCert == "") != (c.TLSKey == "") {
-		p.refuse("tls-cert", "it needs --tls-key, and that needs it: name both files, or none")
+		p.refuse("tls-cert", "must be set together with --tls-key")
 	} else if c.TLSCert != "" {
 		pair, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
 		if err != nil {
@@ -126,14 +126,14 @@ func (c VDN) certificate(first tls.Certificate) func(*tls.ClientHelloInfo) (*tls
 func (c VDN) federation(p *parser) {
 	if k := c.FederationKeys; c.FederationListen == "" {
 		if k != (federation.Keys{}) {
-			p.refuse("federation-cert", "it is of no use without --federation-listen: add that, like :7474")
+			p.refuse("federation-cert", "requires --federation-listen, for example :7474")
 		}
 		return
 	} else if k.Cert == "" || k.Key == "" || k.CA == "" {
-		p.refuse("federation-listen", "other domains are met by certificates only: name --federation-cert, --federation-key and --federation-ca")
+		p.refuse("federation-listen", "requires --federation-cert, --federation-key and --federation-ca")
 	}
 	if _, _, err := net.SplitHostPort(c.FederationListen); err != nil {
-		p.refuse("federation-listen", "%q is none: write address:port, or :port", c.FederationListen)
+		p.refuse("federation-listen", "%q is not address:port or :port", c.FederationListen)
 	}
 }
 
@@ -141,17 +141,17 @@ func (c VDN) federation(p *parser) {
 func (r *ResolvedVDN) listen(p *parser) {
 	if path, ok := strings.CutPrefix(r.Listen, "unix://"); ok {
 		if !filepath.IsAbs(path) {
-			p.refuse("listen", "%q is no socket: write its whole path, as in unix:///run/fairlead/vdn/api.sock", r.Listen)
+			p.refuse("listen", "%q is not the absolute path of a socket, for example unix:///run/fairlead/vdn/api.sock", r.Listen)
 		}
 		r.Socket = path
 		return
 	}
 	host, _, err := net.SplitHostPort(r.Listen)
 	if err != nil {
-		p.refuse("listen", "%q is none: write address:port, or unix:///path", r.Listen)
+		p.refuse("listen", "%q is not address:port or unix:///path", r.Listen)
 		return
 	}
 	if addr, err := netip.ParseAddr(host); r.TLSCert == "" && host != "localhost" && (err != nil || !addr.IsLoopback()) {
-		p.refuse("listen", "%s may be asked from other machines: give it --tls-cert and --tls-key, or listen on 127.0.0.1", r.Listen)
+		p.refuse("listen", "%s is reachable from other machines: set --tls-cert and --tls-key, or listen on 127.0.0.1", r.Listen)
 	}
 }

@@ -89,7 +89,7 @@ func (r *ResolvedVDNNode) uplinks(p *parser, all []string) {
 			continue
 		}
 		if slices.ContainsFunc(r.Uplinks, func(u vdn.Uplink) bool { return u.Device == device }) {
-			p.refuse("uplink", "%s is there twice: name each device once", device)
+			p.refuse("uplink", "%s is listed twice", device)
 			continue
 		}
 		r.Uplinks = append(r.Uplinks, vdn.Uplink{Device: device, Rate: parsed})

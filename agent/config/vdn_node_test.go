@@ -21,7 +21,7 @@ func TestVDNNode(t *testing.T) {
 		`"eth1" is none`:                  func(c *VDNNode) { c.Uplinks = []string{"eth1"} },
 		`"eth1=fast" is none`:             func(c *VDNNode) { c.Uplinks = []string{"eth1=fast"} },
 		`"eth1=0" is none`:                func(c *VDNNode) { c.Uplinks = []string{"eth1=0"} },
-		"eth1 is there twice":             func(c *VDNNode) { c.Uplinks = []string{"eth1=1G", "eth1=2G"} },
+		"eth1 is listed twice":            func(c *VDNNode) { c.Uplinks = []string{"eth1=1G", "eth1=2G"} },
 		`enforcer: "magic" is none`:       func(c *VDNNode) { c.Means = "magic" },
 		"bridge: means openvswitch needs": func(c *VDNNode) { c.Means = MeansOpenVSwitch },
 		"does not work on gateways":       func(c *VDNNode) { c.Means, c.Bridge, c.Gateway = MeansOpenVSwitch, "br0", true },

@@ -11,30 +11,30 @@ import (
 
 // All lists the metrics in the order of docs/metrics.md.
 var All = []Metric{
-	{"fairlead_build_info", "1; the labels say what runs.", []string{"version", "role", "node"}, false, func(s *status.Status, emit emit) {
+	{"fairlead_build_info", "Always 1. The labels identify the release, the role and the node.", []string{"version", "role", "node"}, false, func(s *status.Status, emit emit) {
 		emit(1, s.Version, s.Role, s.Node)
 	}},
-	{"fairlead_problems", "What was refused of the input, and what fails: fairlead status names each.", nil, false, func(s *status.Status, emit emit) {
+	{"fairlead_problems", "Rejected input and current failures, listed by fairlead status.", nil, false, func(s *status.Status, emit emit) {
 		emit(float64(len(s.Problems)))
 	}},
-	{"fairlead_stale_objects", "Objects that are used as they were, because what they say now is rejected: fairlead status names each.", nil, false, func(s *status.Status, emit emit) {
+	{"fairlead_stale_objects", "Objects whose last change is rejected, so that the previous version is in use, listed by fairlead status.", nil, false, func(s *status.Status, emit emit) {
 		emit(float64(len(s.Stale)))
 	}},
-	{"fairlead_degraded", "Optional kernel features that are refused on this node, by the kernel's reason; absent where there is none. " +
-		"fairlead status says what is lost.", []string{"feature", "reason"}, false, degraded},
-	ofPeers("fairlead_bgp_session_up", "1 where the BGP session with the peer is established, else 0.", false,
+	{"fairlead_degraded", "Optional kernel features that are unavailable on this node, by cause. Omitted if there are none. " +
+		"fairlead status shows the consequences.", []string{"feature", "reason"}, false, degraded},
+	ofPeers("fairlead_bgp_session_up", "1 if the BGP session with the peer is established, else 0.", false,
 		func(p *advertise.Peer) float64 { return truth(p.State == advertise.Established) }),
-	ofPeers("fairlead_bgp_advertised_prefixes", "Prefixes that are advertised to the peer now.", false,
+	ofPeers("fairlead_bgp_advertised_prefixes", "Prefixes currently advertised to the peer.", false,
 		func(p *advertise.Peer) float64 { return float64(p.Sent) }),
-	ofPeers("fairlead_bgp_received_prefixes", "Prefixes that are received from the peer now.", false,
+	ofPeers("fairlead_bgp_received_prefixes", "Prefixes currently received from the peer.", false,
 		func(p *advertise.Peer) float64 { return float64(p.Received) }),
 	ofPeers("fairlead_bgp_sent_updates_total", "BGP UPDATE messages sent to the peer.", true,
 		func(p *advertise.Peer) float64 { return float64(p.UpdatesSent) }),
-	ofPeers("fairlead_bgp_received_updates_total", "BGP UPDATE messages that came from the peer.", true,
+	ofPeers("fairlead_bgp_received_updates_total", "BGP UPDATE messages received from the peer.", true,
 		func(p *advertise.Peer) float64 { return float64(p.UpdatesReceived) }),
-	ofPeers("fairlead_bgp_session_flaps_total", "How often an established session with the peer has ended.", true,
+	ofPeers("fairlead_bgp_session_flaps_total", "Established sessions with the peer that ended.", true,
 		func(p *advertise.Peer) float64 { return float64(p.Flaps) }),
-	{"fairlead_bfd_session_up", "1 where BFD says that the peer is there, else 0; absent where it is off.", []string{"peer"}, false, func(s *status.Status, emit emit) {
+	{"fairlead_bfd_session_up", "1 if the BFD session with the peer is up, else 0. Omitted without BFD.", []string{"peer"}, false, func(s *status.Status, emit emit) {
 		for i := range s.Peers {
 			if p := &s.Peers[i]; p.BFD != "" && p.BFD != "off" {
 				emit(truth(p.BFD == "up"), nameOf(p))
@@ -44,14 +44,14 @@ var All = []Metric{
 	{"fairlead_routes", "Routes, by whether they are advertised (a router: in the kernel).", []string{"advertised"}, false, func(s *status.Status, emit emit) {
 		yes := 0
 		for _, r := range s.Routes {
-			if r.Announced {
+			if r.Advertised {
 				yes++
 			}
 		}
 		emit(float64(yes), "true")
 		emit(float64(len(s.Routes)-yes), "false")
 	}},
-	{"fairlead_withdrawing_routes", "Routes that are withdrawn, and of which a peer, a cloud or a member of layer 2 has not confirmed that; their frontends are held.",
+	{"fairlead_withdrawing_routes", "Withdrawn routes whose withdrawal a BGP peer, a cloud or a layer-2 member has not confirmed. Their frontends stay programmed.",
 		nil, false, func(s *status.Status, emit emit) {
 			if s.DataPlane != nil {
 				emit(float64(s.WithdrawingPrefixes()))
@@ -63,14 +63,14 @@ var All = []Metric{
 				emit(float64(s.DegradedPrefixes()))
 			}
 		}},
-	{"fairlead_drain_stage", "1 for the stage in which a balancer is on its way out, 0 for the others; all 0 where it is not.", []string{"stage"}, false, drainStages},
-	{"fairlead_drain_flows", "Flows that a balancer on its way out remembers; absent where it is not.", nil, false, func(s *status.Status, emit emit) {
+	{"fairlead_drain_stage", "1 for the current drain stage of the load balancer, 0 for the others. All are 0 if it is not draining.", []string{"stage"}, false, drainStages},
+	{"fairlead_drain_flows", "Tracked flows of a draining load balancer. Omitted if it is not draining.", nil, false, func(s *status.Status, emit emit) {
 		if s.Drain != nil {
 			emit(float64(s.Drain.Flows))
 		}
 	}},
-	{"fairlead_services", "Services that are known.", nil, false, func(s *status.Status, emit emit) { emit(float64(len(s.Services))) }},
-	{"fairlead_frontends", "Addresses with a port, by state.", []string{"state"}, false, func(s *status.Status, emit emit) {
+	{"fairlead_services", "Number of Services.", nil, false, func(s *status.Status, emit emit) { emit(float64(len(s.Services))) }},
+	{"fairlead_frontends", "Frontends by state.", []string{"state"}, false, func(s *status.Status, emit emit) {
 		count := tally{}
 		for _, svc := range s.Services {
 			for _, f := range svc.Frontends {
@@ -79,7 +79,7 @@ var All = []Metric{
 		}
 		count.emit(emit)
 	}},
-	{"fairlead_backends", "Servers behind frontends, by what their checks say.", []string{"health"}, false, func(s *status.Status, emit emit) {
+	{"fairlead_backends", "Backends of frontends, by health.", []string{"health"}, false, func(s *status.Status, emit emit) {
 		count := tally{}
 		for _, svc := range s.Services {
 			for _, f := range svc.Frontends {
@@ -90,13 +90,13 @@ var All = []Metric{
 		}
 		count.emit(emit)
 	}},
-	ofServices("fairlead_service_packets_total", "Packets toward the servers of a Service.", func(f *status.Frontend) uint64 { return f.Counts.Packets }),
-	ofServices("fairlead_service_bytes_total", "Bytes of these packets, as they came from clients.", func(f *status.Frontend) uint64 { return f.Counts.Bytes }),
+	ofServices("fairlead_service_packets_total", "Packets to the backends of a Service.", func(f *status.Frontend) uint64 { return f.Counts.Packets }),
+	ofServices("fairlead_service_bytes_total", "Bytes of these packets, as received from clients.", func(f *status.Frontend) uint64 { return f.Counts.Bytes }),
 	ofServices("fairlead_service_flows_total", "New flows of a Service.", func(f *status.Frontend) uint64 { return f.Counts.Flows }),
-	{"fairlead_service_syn_protection_active", "Frontends of a Service that are protected from a SYN flood now.", []string{"service"}, false, synProtection},
-	{"fairlead_service_syn_protection_packets_total", "Packets that were handled by the protection from SYN floods, by what became of them (docs/services.md). " +
-		"Absent where there was no flood.", []string{"service", "event"}, true, synEvents},
-	{"fairlead_dropped_packets_total", "Packets that the balancer dropped, by reason (docs/troubleshooting.md).", []string{"reason"}, true, func(s *status.Status, emit emit) {
+	{"fairlead_service_syn_protection_active", "Frontends of a Service that are currently protected against a SYN flood.", []string{"service"}, false, synProtection},
+	{"fairlead_service_syn_protection_packets_total", "Packets handled by SYN flood protection, by outcome (docs/services.md). " +
+		"Omitted if there was no flood.", []string{"service", "event"}, true, synEvents},
+	{"fairlead_dropped_packets_total", "Packets dropped by the load balancer, by reason (docs/troubleshooting.md).", []string{"reason"}, true, func(s *status.Status, emit emit) {
 		if s.DataPlane != nil {
 			tally(s.DataPlane.Drops).emit(emit)
 		}
@@ -111,23 +111,23 @@ var All = []Metric{
 			tally(s.DSRAgent.Counters).emit(emit)
 		}
 	}},
-	{"fairlead_dsr_known_senders", "Load balancers from which backends accept tunnelled packets; absent where anyone is accepted.", nil, false, func(s *status.Status, emit emit) {
+	{"fairlead_dsr_known_senders", "Load balancers from which backends accept tunnelled packets. Omitted if all senders are accepted.", nil, false, func(s *status.Status, emit emit) {
 		if s.DSRAgent != nil && s.DSRAgent.ChecksSenders {
 			emit(float64(len(s.DSRAgent.Senders)))
 		}
 	}},
-	ofProxy("fairlead_proxy_services", "Services that the service proxy knows.", false, func(p *status.ServiceProxy) float64 { return float64(p.Services) }),
-	ofProxy("fairlead_proxy_frontends", "Frontends that the service proxy knows.", false, func(p *status.ServiceProxy) float64 { return float64(p.Frontends) }),
-	ofProxy("fairlead_proxy_unwritten_frontends", "Those of them that the kernel does not hold as they should be yet.", false, func(p *status.ServiceProxy) float64 { return float64(p.Unwritten) }),
-	ofProxy("fairlead_proxy_changes_total", "Changes that the cluster has told the service proxy.", true, func(p *status.ServiceProxy) float64 { return float64(p.Changes) }),
-	ofProxy("fairlead_proxy_last_sync_timestamp_seconds", "When all was written last, in seconds since 1970.", false, func(p *status.ServiceProxy) float64 { return float64(p.LastSync.UnixMilli()) / 1000 }),
-	{"fairlead_proxy_programming_seconds", "From a change until it is written, of the recent changes.", []string{"quantile"}, false, func(s *status.Status, emit emit) {
+	ofProxy("fairlead_proxy_services", "Services of the service proxy.", false, func(p *status.ServiceProxy) float64 { return float64(p.Services) }),
+	ofProxy("fairlead_proxy_frontends", "Frontends of the service proxy.", false, func(p *status.ServiceProxy) float64 { return float64(p.Frontends) }),
+	ofProxy("fairlead_proxy_unwritten_frontends", "Frontends of the service proxy that are not yet programmed as desired.", false, func(p *status.ServiceProxy) float64 { return float64(p.Unwritten) }),
+	ofProxy("fairlead_proxy_changes_total", "Changes received from the cluster.", true, func(p *status.ServiceProxy) float64 { return float64(p.Changes) }),
+	ofProxy("fairlead_proxy_last_sync_timestamp_seconds", "Time of the last complete synchronization, in seconds since 1970.", false, func(p *status.ServiceProxy) float64 { return float64(p.LastSync.UnixMilli()) / 1000 }),
+	{"fairlead_proxy_programming_seconds", "Time from a change until it is programmed, of recent changes.", []string{"quantile"}, false, func(s *status.Status, emit emit) {
 		if p := s.ServiceProxy; p != nil {
 			emit(p.DelayP50.Seconds(), "0.5")
 			emit(p.DelayP99.Seconds(), "0.99")
 		}
 	}},
-	{"fairlead_proxy_dropped_packets_total", "Packets that the service proxy dropped, by reason.", []string{"reason"}, true, func(s *status.Status, emit emit) {
+	{"fairlead_proxy_dropped_packets_total", "Packets dropped by the service proxy, by reason.", []string{"reason"}, true, func(s *status.Status, emit emit) {
 		if s.ServiceProxy != nil {
 			tally(s.ServiceProxy.Drops).emit(emit)
 		}
@@ -218,7 +218,7 @@ func drainStages(s *status.Status, emit emit) {
 	if !strings.Contains(s.Role, "balancer") {
 		return
 	}
-	for _, stage := range []plan.Stage{plan.Kept, plan.Asking, plan.Withdrawn, plan.Drained} {
+	for _, stage := range []plan.Stage{plan.Deferred, plan.GracefulShutdown, plan.Withdrawn, plan.Drained} {
 		emit(truth(s.Drain != nil && s.Drain.Stage == stage), string(stage))
 	}
 }

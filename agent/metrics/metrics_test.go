@@ -78,7 +78,7 @@ func full() status.Status {
 				SYNFlood: &dataplane.SYNCounts{Guarded: true, CookiesSent: 21, CookiesAccepted: 2}, Backends: []status.Backend{{Health: "up"}, {Health: "down"}}},
 			{State: plan.Conflict, Counts: dataplane.Counts{Packets: 1}},
 		}}},
-		Routes: []status.Route{{Prefix: netip.MustParsePrefix("10.1.1.1/32"), Announced: true}, {}},
+		Routes: []status.Route{{Prefix: netip.MustParsePrefix("10.1.1.1/32"), Advertised: true}, {}},
 		Peers: []advertise.Peer{
 			{Name: "tor-1", Address: "10.0.0.1", State: advertise.Established, BFD: "up", Sent: 1, Received: 2, UpdatesSent: 11, UpdatesReceived: 12, Flaps: 13},
 			{Address: "10.0.0.2", State: "active", BFD: "off"},

@@ -12,10 +12,10 @@ import (
 
 // Drain is the drain state of a load balancer.
 type Drain struct {
-	// Stage is "kept" if it should drain but no other load balancer would be left;
-	// otherwise "asking", "withdrawn" or "drained".
-	Stage plan.Stage `json:"stage"`
-	Why   []string   `json:"why"`
+	// Stage is "deferred" if it should drain but no other load balancer would be left;
+	// otherwise "graceful-shutdown", "withdrawn" or "drained".
+	Stage   plan.Stage `json:"stage"`
+	Reasons []string   `json:"reasons"`
 	// Since is when the drain began, Entered when its Stage did.
 	Since   time.Time `json:"since"`
 	Entered time.Time `json:"entered"`
@@ -31,7 +31,7 @@ func drainOf(v *reconciler.View) *Drain {
 	if d == nil {
 		return nil
 	}
-	return &Drain{Stage: d.Stage, Why: slices.Clone(d.Why), Since: d.Since, Entered: d.Entered, Flows: d.Flows}
+	return &Drain{Stage: d.Stage, Reasons: slices.Clone(d.Why), Since: d.Since, Entered: d.Entered, Flows: d.Flows}
 }
 
 // DrainWords describes the drain state.
@@ -40,18 +40,18 @@ func (s Status) DrainWords() string {
 	if d == nil {
 		return "serving"
 	}
-	why := strings.Join(d.Why, "; ")
+	why := strings.Join(d.Reasons, "; ")
 	switch d.Stage {
-	case plan.Kept:
-		return "serving on, as no other balancer would be left, though " + why
+	case plan.Deferred:
+		return "drain deferred: this is the last active load balancer (" + why + ")"
 	case plan.Drained:
 		return fmt.Sprintf("drained for %s, after %s: %s", age(d.Entered, s.Time), age(d.Since, d.Entered), why)
 	}
-	stage := "routes ask to be avoided"
+	stage := "routes are in graceful shutdown"
 	if d.Stage == plan.Withdrawn {
 		stage = "routes are withdrawn"
 		if words := s.withdrawingWords(); words != "" {
-			stage = "not all have confirmed that the routes are withdrawn (" + words + ")"
+			stage = "waiting for confirmation that the routes are withdrawn (" + words + ")"
 		}
 	}
 	return fmt.Sprintf("draining for %s, %d flows left, %s: %s", age(d.Since, s.Time), d.Flows, stage, why)

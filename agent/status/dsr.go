@@ -39,7 +39,7 @@ func (g *gatherer) dsrAgent() (*DSRAgent, error) {
 	}
 	for _, e := range s.Entries {
 		shown := Entry{
-			VIP: e.VIP, Port: e.Port, Protocol: e.Protocol.String(), Method: e.Method, Server: e.Server,
+			VIP: e.VIP, Port: e.Port, Protocol: e.Protocol.String(), ForwardingMode: e.Method, Server: e.Server,
 			Flows: flows[place{e.Key, e.Delivered()}],
 		}
 		out.Entries = append(out.Entries, shown)
@@ -75,7 +75,7 @@ func (g *gatherer) dsrState(f *plan.Frontend, backends []Backend) (plan.State, s
 	if err := g.view.Failures["DSR agent"]; err != nil {
 		return Pending, err.Error()
 	}
-	return Idle, "none of its servers is on this node"
+	return Idle, "none of its backends is on this node"
 }
 
 // complete returns s with empty instead of nil lists.
@@ -106,5 +106,5 @@ func (s DSRAgent) senders() string {
 	if more := len(s.Senders) - len(words); more > 0 {
 		words = append(words, fmt.Sprintf("and %d more", more))
 	}
-	return strings.TrimSuffix(fmt.Sprintf("%s known, others are refused: %s", number(len(s.Senders)), strings.Join(words, ", ")), ": ")
+	return strings.TrimSuffix(fmt.Sprintf("%s known, others are rejected: %s", number(len(s.Senders)), strings.Join(words, ", ")), ": ")
 }

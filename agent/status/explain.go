@@ -16,26 +16,26 @@ import (
 
 // Rules in addition to those of the plan. Those of frontends are their states.
 const (
-	RuleAnnounced     plan.Rule = "announced"      // no obstacle
-	RuleNoPeers       plan.Rule = "no-peers"       // there is no peer to advertise to
-	RuleMode          plan.Rule = "mode"           // the node does not advertise in the requested way
-	RuleNoSession     plan.Rule = "no-session"     // no peer is connected
-	RuleNotForPeer    plan.Rule = "not-for-peer"   // this node has none of the peers that the route is for
-	RuleStandby       plan.Rule = "standby"        // another load balancer answers on the segment
-	RuleNobody        plan.Rule = "not-answered"   // nobody answers
-	RuleRefused       plan.Rule = "refused"        // the data plane rejects a frontend
-	RulePending       plan.Rule = "pending"        // about to be programmed
-	RuleNotHere       plan.Rule = "not-a-balancer" // this agent advertises nothing at all
-	RuleNothingToHold plan.Rule = "no-frontend"    // no frontend has the address
+	RuleAdvertised       plan.Rule = "advertised"         // no obstacle
+	RuleNoPeers          plan.Rule = "no-peers"           // there is no peer to advertise to
+	RuleModeNotAvailable plan.Rule = "mode-not-available" // the node does not advertise in the requested way
+	RuleNoSession        plan.Rule = "no-session"         // no peer is connected
+	RuleNoMatchingPeer   plan.Rule = "no-matching-peer"   // this node has none of the peers that the route is for
+	RuleStandby          plan.Rule = "standby"            // another load balancer answers on the segment
+	RuleNoL2Owner        plan.Rule = "no-l2-owner"        // nobody answers
+	RuleRejected         plan.Rule = "rejected"           // the data plane rejects a frontend
+	RulePending          plan.Rule = "pending"            // about to be programmed
+	RuleNotABalancer     plan.Rule = "not-a-balancer"     // this agent advertises nothing at all
+	RuleNoFrontend       plan.Rule = "no-frontend"        // no frontend has the address
 )
 
 // Verdict says whether this node advertises an address of a Service, and which rule
 // decided that.
 type Verdict struct {
-	Service   string     `json:"service"`
-	VIP       netip.Addr `json:"vip"`
-	Announced bool       `json:"announced"`
-	Rule      plan.Rule  `json:"rule"`
+	Service    string     `json:"service"`
+	VIP        netip.Addr `json:"vip"`
+	Advertised bool       `json:"advertised"`
+	Rule       plan.Rule  `json:"rule"`
 	// Reason explains the rule, and how to fix it.
 	Reason string `json:"reason"`
 	// Prefix, NextHop and Attributes are those of the route, if there is one.
@@ -77,7 +77,7 @@ func newExplainer(s Status) *explainer {
 	e := &explainer{Status: s}
 	for i := range slices.Backward(s.Routes) { // of several for one prefix, the first counts
 		switch r := &s.Routes[i]; {
-		case r.Rule == RuleWithdrawing && !r.Announced:
+		case r.Rule == RuleWithdrawing && !r.Advertised:
 		case r.NextHop.IsValid():
 			e.routes.Put(r.Prefix, r)
 		default:
@@ -91,7 +91,7 @@ func newExplainer(s Status) *explainer {
 // judge evaluates the rules; the first negative one decides.
 func (s *explainer) judge(v *Verdict, svc Service) {
 	if s.DataPlane == nil {
-		v.say(RuleNotHere, "this agent has the role "+s.Role+" and advertises no routes")
+		v.say(RuleNotABalancer, "this agent has the role "+s.Role+" and advertises no routes")
 		return
 	}
 	if !s.frontendsLet(v, svc) {
@@ -108,14 +108,14 @@ func (s *explainer) judge(v *Verdict, svc Service) {
 		v.Prefix = refused.Prefix
 		return
 	case r == nil:
-		v.say(RulePending, "no route leads to it yet")
+		v.say(RulePending, "no route covers it yet")
 		return
 	}
 	v.Prefix, v.NextHop, v.Attributes, v.Since = r.Prefix, r.NextHop, r.Attributes, r.Since
 	if refused != nil {
 		v.Notes = append(v.Notes, refused.Reason)
 	}
-	if !r.Announced {
+	if !r.Advertised {
 		v.say(r.Rule, r.Reason)
 		return
 	}
@@ -142,7 +142,7 @@ func (s Status) frontendsLet(v *Verdict, svc Service) bool {
 		return true
 	}
 	if no == nil {
-		v.say(RuleNothingToHold, "no frontend has this address")
+		v.say(RuleNoFrontend, "no frontend has this address")
 		return false
 	}
 	v.Notes = v.Notes[1:]
@@ -162,8 +162,8 @@ func (s Status) heard(v *Verdict, onSegment *Layer2) {
 	down, up := told.peersDown()
 	switch {
 	case len(told.Peers) == 0 && onSegment != nil && onSegment.State == "owner":
-		v.Announced = true
-		v.say(RuleAnnounced, onSegment.Reason)
+		v.Advertised = true
+		v.say(RuleAdvertised, onSegment.Reason)
 	case len(told.Peers) == 0 && onSegment != nil:
 		v.say(RuleStandby, onSegment.Reason)
 		return
@@ -171,11 +171,11 @@ func (s Status) heard(v *Verdict, onSegment *Layer2) {
 		v.say(RuleNoSession, "no BGP session is established: with "+strings.Join(down, ", "))
 		return
 	default:
-		v.Announced = true
-		v.say(RuleAnnounced, fmt.Sprintf("%d of %d peers are told", up, len(told.Peers)))
+		v.Advertised = true
+		v.say(RuleAdvertised, fmt.Sprintf("%d of %d peers receive it", up, len(told.Peers)))
 	}
 	if len(down) > 0 {
-		v.Notes = append(v.Notes, "not told: "+strings.Join(down, ", "))
+		v.Notes = append(v.Notes, "not received by: "+strings.Join(down, ", "))
 	}
 	if s.Drain != nil {
 		v.Notes = append(v.Notes, s.DrainWords())
@@ -197,7 +197,7 @@ func (s Status) ExplainServiceView() View {
 			shown = one.Prefix.String()
 		}
 		reason := strings.Join(append([]string{one.Reason}, one.Notes...), "; ")
-		v.Rows = append(v.Rows, []string{one.Service, one.VIP.String(), yesNo(one.Announced), string(one.Rule), shown, reason})
+		v.Rows = append(v.Rows, []string{one.Service, one.VIP.String(), yesNo(one.Advertised), string(one.Rule), shown, reason})
 	}
 	return v
 }

@@ -45,10 +45,10 @@ func announcing(drain plan.Drain, sessions ...advertise.Peer) Agent {
 			return map[bool]health.State{true: health.Down, false: health.Up}[t.Addr.Addr() == netip.MustParseAddr("172.16.2.1")]
 		},
 		Announce: func(s *service.Service, vip netip.Addr) ([]route.Offer, string) {
-			offer := route.Offer{By: "Announcement edge", Prefix: netip.PrefixFrom(vip, vip.BitLen())}
+			offer := route.Offer{By: "Advertisement edge", Prefix: netip.PrefixFrom(vip, vip.BitLen())}
 			switch s.ID.Name {
 			case "elsewhere":
-				return nil, "no Announcement is for it on this node: edge is for nodes with labels rack=2"
+				return nil, "no Advertisement is for it on this node: edge is for nodes with labels rack=2"
 			case "unfit":
 				offer.Local = true
 			case "theirs":
@@ -102,9 +102,9 @@ func TestExplainServices(t *testing.T) {
 		{"serving, one of two peers", announcing(plan.Drain{}, up, down), nil},
 		{"no session", announcing(plan.Drain{}, down), []string{"web"}},
 		{"no peers", announcing(plan.Drain{}), []string{"web"}},
-		{"asking to be avoided", announcing(at(plan.Asking), up), []string{"web"}},
+		{"graceful shutdown", announcing(at(plan.GracefulShutdown), up), []string{"web"}},
 		{"withdrawn", announcing(at(plan.Withdrawn), up), []string{"web"}},
-		{"kept, as the last", announcing(at(plan.Kept), up), []string{"web"}},
+		{"deferred, as the last", announcing(at(plan.Deferred), up), []string{"web"}},
 		{"the DSR agent", Agent{Role: "dsr", View: announcing(plan.Drain{}).View}, []string{"web"}},
 	} {
 		s, err := c.agent.Gather(eleven).Only(c.only...)
@@ -118,8 +118,8 @@ func TestExplainServices(t *testing.T) {
 	}
 	golden(t, "explain-announce.table", b.String())
 	for _, rule := range []plan.Rule{
-		RuleAnnounced, RuleNoSession, RuleNoPeers, RuleNotForPeer, RuleRefused, RuleNotHere, plan.RuleDraining, plan.RuleAnnouncement, plan.RuleTerms,
-		plan.RuleNextHop, plan.Rule(plan.NoHealthyBackend), plan.Rule(plan.Elsewhere), plan.Rule(plan.Conflict),
+		RuleAdvertised, RuleNoSession, RuleNoPeers, RuleNoMatchingPeer, RuleRejected, RuleNotABalancer, plan.RuleDraining, plan.RuleNoMatchingAdvertisement, plan.RuleConditionsNotMet,
+		plan.RuleNextHop, plan.Rule(plan.NoHealthyBackend), plan.Rule(plan.DedicatedElsewhere), plan.Rule(plan.Conflict),
 	} {
 		if !strings.Contains(b.String(), " "+string(rule)+" ") {
 			t.Errorf("no verdict is by the rule %s", rule)
@@ -136,9 +136,9 @@ func TestExplainServiceOnItsPage(t *testing.T) {
 	}
 	rules := map[plan.Rule]bool{}
 	for _, v := range s.ExplainServices() {
-		rules[v.Rule] = v.Announced
+		rules[v.Rule] = v.Advertised
 	}
-	if len(rules) != 5 || !rules[RuleAnnounced] {
+	if len(rules) != 5 || !rules[RuleAdvertised] {
 		t.Errorf("the rules are %v", rules)
 	}
 	var b bytes.Buffer
@@ -163,7 +163,7 @@ func TestExplainServiceOnItsPage(t *testing.T) {
 
 // On a segment one balancer of all answers.
 func TestExplainServiceOnASegment(t *testing.T) {
-	for state, want := range map[string]plan.Rule{"owner": RuleAnnounced, "standby": RuleStandby} {
+	for state, want := range map[string]plan.Rule{"owner": RuleAdvertised, "standby": RuleStandby} {
 		s, err := announcing(plan.Drain{}, advertise.Peer{Address: "10.0.0.3", State: advertise.Established}).Gather(eleven).Only("web")
 		if err != nil {
 			t.Fatal(err)
@@ -171,7 +171,7 @@ func TestExplainServiceOnASegment(t *testing.T) {
 		for i := range s.Routes {
 			s.Routes[i].Layer2 = &Layer2{State: state, Reason: "its turn"}
 		}
-		if v := s.ExplainServices(); v[0].Rule != want || v[0].Announced != (want == RuleAnnounced) || v[0].Reason != "its turn" {
+		if v := s.ExplainServices(); v[0].Rule != want || v[0].Advertised != (want == RuleAdvertised) || v[0].Reason != "its turn" {
 			t.Errorf("%s: %+v", state, v)
 		}
 	}

@@ -100,8 +100,8 @@ func (a Agent) Gather(now time.Time) Status {
 		s.Problems = append(s.Problems, a.Source()...)
 	}
 	if a.View != nil && a.Source != nil && !g.view.Loaded {
-		s.Problems = append(s.Problems, problem.Problem{Object: "Services", Message: "have not been read since this agent started; " +
-			"until they are, what the kernel holds is left as it is, and nothing is announced"})
+		s.Problems = append(s.Problems, problem.Problem{Object: "Services", Message: "have not been read since this agent started: " +
+			"until then, the kernel state stays unchanged and nothing is advertised"})
 	}
 	if a.ServiceProxy != nil {
 		p := a.ServiceProxy()
@@ -170,8 +170,8 @@ func (g *gatherer) services() []Service {
 		s := byID[f.Service.ID]
 		if s == nil {
 			s = &Service{
-				ID: f.Service.ID.String(), Method: f.Service.Method, Scheduler: f.Service.Scheduler,
-				RingSize: f.Service.RingSize, Check: f.Service.Health.Kind, Origin: f.Service.Origin,
+				ID: f.Service.ID.String(), ForwardingMode: f.Service.Method, Scheduler: f.Service.Scheduler,
+				MaglevTableSize: f.Service.RingSize, Check: f.Service.Health.Kind, Origin: f.Service.Origin,
 				StaleSince: stale[f.Service.ID.String()],
 			}
 			byID[f.Service.ID] = s
@@ -207,7 +207,7 @@ func (g *gatherer) frontend(f *plan.Frontend) Frontend {
 		shown.Counts = counts.Backends[b.Addr.String()]
 		if f.State != plan.Conflict {
 			if h, is := held[b.Addr]; is {
-				shown.InService, shown.HeldWeight = true, h.Weight
+				shown.InService, shown.ProgrammedWeight = true, h.Weight
 				// A backend that was never up has nothing to drain.
 				shown.Draining = h.Draining() && (b.Weight == 0 || wasUp || shown.Counts.Flows > 0)
 			}
@@ -222,14 +222,14 @@ func (g *gatherer) frontend(f *plan.Frontend) Frontend {
 // state returns the state in the plan, or that of the attempt to program it.
 func (g *gatherer) state(f *plan.Frontend, backends []Backend) (plan.State, string) {
 	onlyDSR := g.DataPlane == nil
-	if f.Want == nil && !(onlyDSR && (f.State == plan.Elsewhere || f.State == plan.Unannounced)) { // load balancing decisions do not concern the DSR agent
+	if f.Want == nil && !(onlyDSR && (f.State == plan.DedicatedElsewhere || f.State == plan.NotAdvertised)) { // load balancing decisions do not concern the DSR agent
 		return f.State, f.Reason
 	}
 	if onlyDSR {
 		return g.dsrState(f, backends)
 	}
 	if why, refused := g.view.Refused[f.Key]; refused {
-		return Refused, about(f.Key.String(), why)
+		return Rejected, about(f.Key.String(), why)
 	}
 	if _, held := g.view.Held[f.Key]; held {
 		return f.State, f.Reason
@@ -238,7 +238,7 @@ func (g *gatherer) state(f *plan.Frontend, backends []Backend) (plan.State, stri
 	if err != nil {
 		return Pending, about(f.Key.String(), err.Error())
 	}
-	return Pending, "the data plane does not hold it yet"
+	return Pending, "not yet programmed into the data plane"
 }
 
 func (g *gatherer) backend(b plan.Backend) (out Backend, wasUp bool) {
@@ -262,16 +262,16 @@ func (g *gatherer) routes() []Route {
 	for _, r := range g.view.Plan.Routes {
 		since, announced := g.view.Announced[r.Route]
 		announced = announced && g.announces()
-		shown := Route{Prefix: r.Prefix, NextHop: r.NextHop, Attributes: r.Attributes, Announced: announced, Since: since}
+		shown := Route{Prefix: r.Prefix, NextHop: r.NextHop, Attributes: r.Attributes, Advertised: announced, Since: since}
 		switch {
 		case !announced:
-			shown.Rule, shown.Reason = g.unannounced(r)
+			shown.Rule, shown.Reason = g.notAdvertised(r)
 		case g.lacks(r.Mode) != "":
-			shown.Announced, shown.Since = false, time.Time{}
-			shown.Rule, shown.Reason = RuleMode, fmt.Sprintf("it is to be announced by %s (mode), and this agent %s", r.Mode, g.lacks(r.Mode))
+			shown.Advertised, shown.Since = false, time.Time{}
+			shown.Rule, shown.Reason = RuleModeNotAvailable, fmt.Sprintf("the advertisement requires the mode %s, but this agent %s", r.Mode, g.lacks(r.Mode))
 		case g.Announcer != nil && r.Mode.Has(route.ModeBGP) && toNobody(r.Peers, g.peers):
-			shown.Announced, shown.Since = false, time.Time{}
-			shown.Rule, shown.Reason = RuleNotForPeer, "nobody is told: this node has no peer of the name "+strings.Join(r.Peers.List(), " or ")
+			shown.Advertised, shown.Since = false, time.Time{}
+			shown.Rule, shown.Reason = RuleNoMatchingPeer, "no peer receives it: this node has no BGP peer named "+strings.Join(r.Peers.List(), " or ")
 		}
 		if s, ok := g.answered[r.Prefix]; ok {
 			shown.setLayer2(s, r.Mode == route.ModeLayer2 || g.Announcer == nil && g.Cloud == nil)
@@ -292,11 +292,11 @@ func (g *gatherer) announces() bool { return g.Announcer != nil || g.Layer2 != n
 func (g *gatherer) lacks(m route.Mode) string {
 	switch {
 	case m == route.ModeBGP && g.Announcer == nil:
-		return "has no BGP peer: name one, by --peer or by a BGPPeer"
+		return "has no BGP peer: configure one with --peer or a BGPPeer"
 	case m == route.ModeLayer2 && g.Layer2 == nil:
-		return "has no interface for that: name one by --l2-interfaces (the chart's l2.interfaces)"
+		return "has no layer-2 interface: set --l2-interfaces (l2.interfaces in the chart)"
 	case m == route.ModeCloud && g.Cloud == nil:
-		return "knows no cloud: name one by --cloud"
+		return "has no cloud: set --cloud"
 	}
 	return ""
 }
@@ -312,23 +312,23 @@ func sortRoutes(routes []Route) {
 	})
 }
 
-// unannounced returns why a route of the plan is not advertised.
-func (g *gatherer) unannounced(r plan.Route) (plan.Rule, string) {
+// notAdvertised returns why a route of the plan is not advertised.
+func (g *gatherer) notAdvertised(r plan.Route) (plan.Rule, string) {
 	if !g.announces() {
-		return RuleNoPeers, "this agent announces nothing: name BGP peers, by --peer or by a BGPPeer, an interface by --l2-interfaces, or a cloud by --cloud"
+		return RuleNoPeers, "this agent advertises no routes: configure BGP peers (--peer or a BGPPeer), layer-2 interfaces (--l2-interfaces) or a cloud (--cloud)"
 	}
 	if err := cmp.Or(g.view.Failures["route "+r.Prefix.String()], g.view.Failures["announcer"]); err != nil {
 		return RulePending, err.Error()
 	}
 	for _, k := range r.Frontends {
 		if why, refused := g.view.Refused[k]; refused {
-			return RuleRefused, fmt.Sprintf("%s is refused: %s", k, about(k.String(), why))
+			return RuleRejected, fmt.Sprintf("%s is rejected: %s", k, about(k.String(), why))
 		}
 		if _, held := g.view.Held[k]; !held {
-			return RulePending, fmt.Sprintf("%s is not held by the data plane yet", k)
+			return RulePending, fmt.Sprintf("%s is not yet programmed into the data plane", k)
 		}
 	}
-	return RulePending, "the agent is about to announce it, or is leaving"
+	return RulePending, "not advertised yet, or the agent is stopping"
 }
 
 // failures lists the failures that are being retried, in a stable order.

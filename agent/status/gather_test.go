@@ -109,7 +109,7 @@ func TestEveryFateHasItsStateAndReason(t *testing.T) {
 	}{
 		"default/web": {plan.Active, ""}, "default/double": {plan.Conflict, "default/web already has"},
 		"default/empty": {plan.NoEndpoints, "EndpointSlice"}, "default/late": {Pending, "no space left in map"},
-		"default/odd": {Refused, "scheduler lc"}, "default/six": {plan.Active, ""},
+		"default/odd": {Rejected, "scheduler lc"}, "default/six": {plan.Active, ""},
 	} {
 		one, err := s.Only(id)
 		if err != nil {
@@ -127,13 +127,13 @@ func TestEveryRouteHasItsReason(t *testing.T) {
 	for _, r := range scene(t).Gather(eleven).Routes {
 		got[r.Prefix.String()] = r
 	}
-	if r := got["10.1.1.1/32"]; !r.Announced || r.Reason != "" || !r.Since.Equal(ago(90*time.Second)) {
+	if r := got["10.1.1.1/32"]; !r.Advertised || r.Reason != "" || !r.Since.Equal(ago(90*time.Second)) {
 		t.Errorf("the announced route: %+v", r)
 	}
 	for prefix, reason := range map[string]string{
-		"10.1.1.3/32": "not held by the data plane yet", "10.1.1.4/32": "is refused: scheduler lc", "2001:db8::1/128": "no IPv6 next hop",
+		"10.1.1.3/32": "not yet programmed into the data plane", "10.1.1.4/32": "is rejected: scheduler lc", "2001:db8::1/128": "no IPv6 next hop",
 	} {
-		if r := got[prefix]; r.Announced || !strings.Contains(r.Reason, reason) {
+		if r := got[prefix]; r.Advertised || !strings.Contains(r.Reason, reason) {
 			t.Errorf("%s: %+v, want the reason %q", prefix, r, reason)
 		}
 	}
@@ -179,7 +179,7 @@ func TestNeverUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := s.Services[0].Frontends[0].Backends[1]
-		if want := map[bool]string{true: "draining", false: "out"}[wasUp]; b.state() != want || b.Draining != wasUp || b.Health != "down" {
+		if want := map[bool]string{true: "draining", false: "excluded"}[wasUp]; b.state() != want || b.Draining != wasUp || b.Health != "down" {
 			t.Errorf("up before: %v: %s, want %s: %+v", wasUp, b.state(), want, b)
 		}
 		if text := tableOf(t, s.Overview()); !strings.Contains(text, "backends    1 down, 1 up\n") {
@@ -211,7 +211,7 @@ func TestWithoutPeersNothingIsAnnounced(t *testing.T) {
 	a := scene(t)
 	a.Announcer = nil
 	s := a.Gather(eleven)
-	if r := s.Routes[0]; r.Announced || !strings.Contains(r.Reason, "announces nothing") || len(s.Peers) != 0 {
+	if r := s.Routes[0]; r.Advertised || !strings.Contains(r.Reason, "advertises no routes") || len(s.Peers) != 0 {
 		t.Errorf("route %+v, peers %v", r, s.Peers)
 	}
 }
@@ -219,7 +219,7 @@ func TestWithoutPeersNothingIsAnnounced(t *testing.T) {
 // A route for peers that this node does not have is not advertised.
 func TestARouteForNoPeerIsNotAnnounced(t *testing.T) {
 	for names, want := range map[route.Names]string{
-		"tor-1": "", "tor-1 tor-9": "", "tor-8 tor-9": "nobody is told: this node has no peer of the name tor-8 or tor-9",
+		"tor-1": "", "tor-1 tor-9": "", "tor-8 tor-9": "no peer receives it: this node has no BGP peer named tor-8 or tor-9",
 	} {
 		a := scene(t)
 		view := *a.View()
@@ -229,8 +229,8 @@ func TestARouteForNoPeerIsNotAnnounced(t *testing.T) {
 		p.Routes[0].Peers = names
 		view.Plan, view.Announced[p.Routes[0].Route] = &p, eleven
 		a.View = func() *reconciler.View { return &view }
-		if r := a.Gather(eleven).Routes[0]; r.Reason != want || r.Announced != (want == "") {
-			t.Errorf("for %s: announced %v, %q", names, r.Announced, r.Reason)
+		if r := a.Gather(eleven).Routes[0]; r.Reason != want || r.Advertised != (want == "") {
+			t.Errorf("for %s: announced %v, %q", names, r.Advertised, r.Reason)
 		}
 	}
 }
@@ -268,7 +268,7 @@ func TestServiceIsToldFromWhatIsHeld(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := one.Services[0].Frontends[0].Backends[0]
-		if b.Weight != wished || b.InService != c.in || b.HeldWeight != c.weight || b.Draining != c.draining {
+		if b.Weight != wished || b.InService != c.in || b.ProgrammedWeight != c.weight || b.Draining != c.draining {
 			t.Errorf("asked for weight %d, held %v: %+v", wished, c.held, b)
 		}
 	}
@@ -312,7 +312,7 @@ func TestDSRAgentTellsWhatItServes(t *testing.T) {
 		state  plan.State
 		reason string
 	}{
-		"default/web": {plan.Active, ""}, "default/late": {Idle, "none of its servers is on this node"},
+		"default/web": {plan.Active, ""}, "default/late": {Idle, "none of its backends is on this node"},
 		"default/double": {plan.Conflict, "already has"}, "default/empty": {plan.NoEndpoints, "EndpointSlice"},
 	} {
 		one, err := s.Only(id)
@@ -462,8 +462,8 @@ func TestSendersInWords(t *testing.T) {
 	}
 	for want, h := range map[string]DSRAgent{
 		"any: every host that reaches this node": {},
-		"none known, others are refused":         {ChecksSenders: true},
-		"1 known, others are refused: 10.0.0.0":  {ChecksSenders: true, Senders: many[:1]},
+		"none known, others are rejected":        {ChecksSenders: true},
+		"1 known, others are rejected: 10.0.0.0": {ChecksSenders: true, Senders: many[:1]},
 		"10.0.0.9, and 2 more":                   {ChecksSenders: true, Senders: many},
 	} {
 		if got := h.senders(); !strings.Contains(got, want) {

@@ -30,7 +30,7 @@ func TestGathersLinearly(t *testing.T) {
 				a := large(c.services(size), c.backends(size))
 				return func() {
 					s := a.Gather(eleven)
-					if v := s.ExplainServices(); len(v) != c.services(size) || !v[0].Announced {
+					if v := s.ExplainServices(); len(v) != c.services(size) || !v[0].Advertised {
 						t.Fatalf("%d verdicts, the first %+v", len(v), v[0])
 					}
 				}

@@ -46,8 +46,8 @@ func (a Agent) answered() (by map[netip.Prefix]advertise.Answered, problems []pr
 // that decides whether it is advertised.
 func (r *Route) setLayer2(s advertise.Answered, alone bool) {
 	r.Layer2 = &Layer2{State: s.State, Owner: s.Owner, Reason: s.Reason, Since: s.Since}
-	if alone && r.Announced && s.State != "owner" && !s.Owner.IsValid() {
-		r.Announced, r.Since, r.Rule, r.Reason = false, time.Time{}, RuleNobody, s.Reason
+	if alone && r.Advertised && s.State != "owner" && !s.Owner.IsValid() {
+		r.Advertised, r.Since, r.Rule, r.Reason = false, time.Time{}, RuleNoL2Owner, s.Reason
 	}
 }
 

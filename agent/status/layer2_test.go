@@ -20,7 +20,7 @@ func (m members) Answered() []advertise.Answered { return m }
 func (members) Peers() []advertise.Peer {
 	return []advertise.Peer{
 		{Address: "10.0.0.2", State: "alive", Since: ago(time.Hour), Received: 12000, Sent: 12001},
-		{Address: "10.0.0.3", State: "silent", Since: ago(time.Minute), LastError: "no hello received", Received: 7, Sent: 12001},
+		{Address: "10.0.0.3", State: "silent", Since: ago(time.Minute), LastError: "nothing received", Received: 7, Sent: 12001},
 	}
 }
 
@@ -28,18 +28,18 @@ func onSegment() members {
 	prefix := netip.MustParsePrefix
 	return members{
 		{Prefix: prefix("10.1.1.1/32"), State: "owner", Owner: netip.MustParseAddr("10.0.0.1"), Since: ago(time.Hour),
-			Reason: "this node ranks first of 2 members that offer it"},
+			Reason: "this node has the highest rank of 2 members that offer it"},
 		{Prefix: prefix("10.1.1.3/32"), State: "standby", Owner: netip.MustParseAddr("10.0.0.2"), Since: ago(time.Minute),
-			Reason: "10.0.0.2 ranks first of 2 members that offer it"},
+			Reason: "10.0.0.2 has the highest rank of 2 members that offer it"},
 		{Prefix: prefix("10.1.1.4/32"), State: "conflict", Since: ago(5 * time.Second), Problem: true,
-			Reason: "address conflict: 02:09:09:09:09:09 uses the address; probing again every 10s"},
+			Reason: "02:09:09:09:09:09 already has the address, which is probed again every 10s"},
 	}
 }
 
 func TestLayer2(t *testing.T) {
 	s := Status{Version: "v1", Kernel: "Linux 6.1", Node: "lb1", Role: "balancer", Started: ago(time.Hour), Time: eleven, Peers: members{}.Peers()}
 	for _, a := range onSegment() {
-		r := Route{Prefix: a.Prefix, NextHop: netip.MustParseAddr("10.0.0.1"), Announced: true, Since: ago(time.Hour)}
+		r := Route{Prefix: a.Prefix, NextHop: netip.MustParseAddr("10.0.0.1"), Advertised: true, Since: ago(time.Hour)}
 		r.setLayer2(a, true)
 		s.Routes = append(s.Routes, r)
 	}
@@ -71,7 +71,7 @@ func TestGatherLayer2(t *testing.T) {
 				shown = &s.Routes[i]
 			}
 		}
-		if shown == nil || shown.Layer2 == nil || shown.Announced != bgp || !bgp && shown.Reason != conflict.Reason {
+		if shown == nil || shown.Layer2 == nil || shown.Advertised != bgp || !bgp && shown.Reason != conflict.Reason {
 			t.Errorf("with BGP %v: %+v", bgp, shown)
 		}
 		found := false
@@ -84,7 +84,7 @@ func TestGatherLayer2(t *testing.T) {
 	}
 }
 
-// An Announcement selects how an address is advertised. What the agent lacks for that is
+// An Advertisement selects how an address is advertised. What the agent lacks for that is
 // the reason, whatever else it has.
 func TestModes(t *testing.T) {
 	up := advertise.Peer{AS: 65021, Name: "tor-1", Address: "10.0.0.1", State: advertise.Established}
@@ -97,15 +97,15 @@ func TestModes(t *testing.T) {
 		rule   string
 		reason string
 	}{
-		{route.ModeAny, []advertise.Peer{up}, owner, "announced", "1 of 1 peers are told"},
-		{route.ModeBGP, []advertise.Peer{up}, members{}, "announced", "1 of 1 peers are told"},
-		{route.ModeBGP, nil, members{}, "mode", "it is to be announced by BGP (mode), and this agent has no BGP peer: name one, by --peer or by a BGPPeer"},
-		{route.ModeLayer2, []advertise.Peer{up}, owner, "announced", "its turn"},
+		{route.ModeAny, []advertise.Peer{up}, owner, "advertised", "1 of 1 peers receive it"},
+		{route.ModeBGP, []advertise.Peer{up}, members{}, "advertised", "1 of 1 peers receive it"},
+		{route.ModeBGP, nil, members{}, "mode-not-available", "the advertisement requires the mode BGP, but this agent has no BGP peer: configure one with --peer or a BGPPeer"},
+		{route.ModeLayer2, []advertise.Peer{up}, owner, "advertised", "its turn"},
 		{route.ModeLayer2, []advertise.Peer{up}, standby, "standby", "another's turn"},
 		{route.ModeLayer2, []advertise.Peer{up}, onSegment()[2:], "pending", ""},
-		{route.ModeLayer2, []advertise.Peer{up}, nil, "mode",
-			"it is to be announced by Layer2 (mode), and this agent has no interface for that: name one by --l2-interfaces (the chart's l2.interfaces)"},
-		{route.ModeCloud, []advertise.Peer{up}, owner, "mode", "it is to be announced by Cloud (mode), and this agent knows no cloud: name one by --cloud"},
+		{route.ModeLayer2, []advertise.Peer{up}, nil, "mode-not-available",
+			"the advertisement requires the mode Layer2, but this agent has no layer-2 interface: set --l2-interfaces (l2.interfaces in the chart)"},
+		{route.ModeCloud, []advertise.Peer{up}, owner, "mode-not-available", "the advertisement requires the mode Cloud, but this agent has no cloud: set --cloud"},
 	} {
 		a := announcing(plan.Drain{}, c.peers...)
 		a.Layer2 = c.layer2
@@ -123,7 +123,7 @@ func TestModes(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := s.ExplainServices()[0]
-		if string(got.Rule) != c.rule || c.reason != "" && got.Reason != c.reason || got.Announced != (c.rule == "announced") {
+		if string(got.Rule) != c.rule || c.reason != "" && got.Reason != c.reason || got.Advertised != (c.rule == "advertised") {
 			t.Errorf("%q: %+v, want %s: %s", c.mode, got, c.rule, c.reason)
 		}
 	}

@@ -47,7 +47,7 @@ func conflicts(frontends []plan.Frontend) (problems []problem.Problem) {
 func stateProblems(dir *statedir.Dir) (problems []problem.Problem) {
 	for _, err := range dir.Problems() {
 		problems = append(problems, problem.Problem{
-			Object: "state directory " + dir.Path(), Message: err.Error() + "; a restart while a manifest is invalid would lose what it said before",
+			Object: "state directory " + dir.Path(), Message: err.Error() + "; a restart while a manifest is invalid would lose the last valid version",
 		})
 	}
 	return problems
@@ -98,7 +98,7 @@ func problemLines(problems []problem.Problem) (lines []string) {
 // staleLines formats stale objects, one per line.
 func staleLines(all []source.Stale, now time.Time) (lines []string) {
 	for _, o := range all {
-		what := problem.Problem{Where: o.Where, Object: o.Object, Message: "used as it was before it became invalid, since " + moment(o.Since, now)}
+		what := problem.Problem{Where: o.Where, Object: o.Object, Message: "the last valid version is in use, since " + moment(o.Since, now)}
 		lines = append(lines, what.String())
 	}
 	return lines

@@ -72,7 +72,7 @@ func TestDifferentProblems(t *testing.T) {
 	text := tableOf(t, s.Overview())
 	for _, want := range []string{
 		"problems    1000\n", "a.yaml:1: Service default/a: 18 is wrong\n            and 981 more lines: fairlead status -o json\n",
-		"stale       1000\n", "a.yaml:1: Service default/s0: used as it was before it became invalid, since 2026-03-01T10:00:00Z (1h0m ago)\n",
+		"stale       1000\n", "a.yaml:1: Service default/s0: the last valid version is in use, since 2026-03-01T10:00:00Z (1h0m ago)\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("there is no %q in\n%s", want, text)

@@ -23,7 +23,7 @@ type ServiceProxy struct {
 	Services  int `json:"services"`
 	Frontends int `json:"frontends"`
 	Unwritten int `json:"unwritten"`
-	Refused   int `json:"refused"`
+	Refused   int `json:"rejected"`
 	// Changes counts the changes from the cluster, Writes the writes to the kernel.
 	Changes uint64 `json:"changes"`
 	Writes  uint64 `json:"writes"`
@@ -50,7 +50,7 @@ func (v overview) serviceProxy(t *table) {
 		state = fmt.Sprintf("%d frontends are not written", p.Unwritten)
 	}
 	if p.Refused > 0 {
-		state += fmt.Sprintf(" but %d that are refused", p.Refused)
+		state += fmt.Sprintf(" but %d that are rejected", p.Refused)
 	}
 	t.fact("service proxy", fmt.Sprintf("%d services, %d frontends, %s", p.Services, p.Frontends, state))
 	for _, a := range p.Attached {

@@ -119,7 +119,7 @@ func (r Routing) refusals(heard []advertise.RouteSet) (problems []problem.Proble
 	}
 	for i, p := range slices.SortedFunc(maps.Keys(refused), netip.Prefix.Compare) {
 		if i == namedRefusals {
-			more := fmt.Sprintf("and %d other prefixes are refused", len(refused)-namedRefusals)
+			more := fmt.Sprintf("and %d other prefixes are rejected", len(refused)-namedRefusals)
 			return append(problems, problem.Problem{Object: "BGP table", Message: more})
 		}
 		problems = append(problems, problem.Problem{Object: "route " + p.String(), Message: refused[p]})
@@ -132,7 +132,7 @@ func paths(heard []advertise.RouteSet) []Route {
 	var routes []Route
 	for _, set := range heard {
 		for _, nextHop := range set.NextHops {
-			routes = append(routes, Route{Prefix: set.Prefix, NextHop: nextHop, Announced: true})
+			routes = append(routes, Route{Prefix: set.Prefix, NextHop: nextHop, Advertised: true})
 		}
 	}
 	sortRoutes(routes)
@@ -151,12 +151,12 @@ func installed(heard []advertise.RouteSet, table []router.Route, faults []router
 	for _, r := range table {
 		held[r.Prefix] = r
 		for _, h := range r.Hops {
-			routes = append(routes, Route{Prefix: r.Prefix, NextHop: h.Gateway, Announced: true})
+			routes = append(routes, Route{Prefix: r.Prefix, NextHop: h.Gateway, Advertised: true})
 		}
 	}
 	for _, set := range heard {
 		for _, nextHop := range missing(set, held[set.Prefix]) {
-			routes = append(routes, Route{Prefix: set.Prefix, NextHop: nextHop, Reason: "the kernel does not hold it yet"})
+			routes = append(routes, Route{Prefix: set.Prefix, NextHop: nextHop, Reason: "not yet installed in the kernel"})
 		}
 	}
 	for i := range routes {

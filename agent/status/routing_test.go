@@ -66,7 +66,7 @@ func fault(prefix string, err error) router.Fault {
 func words(routes []Route) []string {
 	var all []string
 	for _, r := range routes {
-		all = append(all, strings.TrimSpace(fmt.Sprint(r.Prefix, " ", r.NextHop, " ", r.Announced, " ", r.Reason)))
+		all = append(all, strings.TrimSpace(fmt.Sprint(r.Prefix, " ", r.NextHop, " ", r.Advertised, " ", r.Reason)))
 	}
 	return all
 }
@@ -74,7 +74,7 @@ func words(routes []Route) []string {
 func TestRouterTellsWhatItsKernelHolds(t *testing.T) {
 	want := []string{
 		"10.1.1.0/24 10.0.0.105 true", "10.1.1.0/24 10.0.0.106 true",
-		"10.1.2.0/24 10.9.9.9 false the kernel does not hold it yet", "10.1.3.0/24 10.0.0.1 true",
+		"10.1.2.0/24 10.9.9.9 false not yet installed in the kernel", "10.1.3.0/24 10.0.0.1 true",
 	}
 	if got := words(routed(RoleRouter).Gather(eleven).Routes); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -146,7 +146,7 @@ func TestRouterTellsWhatItRefuses(t *testing.T) {
 		t.Fatalf("%d problems: %v", len(problems), problems)
 	}
 	for i, want := range map[int]string{
-		0: "route 10.1.1.0/24: " + uneven.Uneven, 1: "route 0.0.0.0/0: never", 21: "BGP table: and 6 other prefixes are refused",
+		0: "route 10.1.1.0/24: " + uneven.Uneven, 1: "route 0.0.0.0/0: never", 21: "BGP table: and 6 other prefixes are rejected",
 	} {
 		if got := problems[i].String(); got != want {
 			t.Errorf("problem %d: %s, want %s", i, got, want)

@@ -37,7 +37,7 @@ var (
 	// ErrNoAgent means that nothing listens on the socket.
 	ErrNoAgent = errors.New("is it running? pass --socket if it answers elsewhere")
 	// ErrInUse means that another process already listens on the socket.
-	ErrInUse = errors.New("another agent answers there: stop it, or give this one a --socket of its own")
+	ErrInUse = errors.New("another agent is listening there: stop it, or use another --socket")
 )
 
 // Serve listens on the unix socket at path and serves the status until ctx is canceled.
@@ -90,7 +90,7 @@ func Handler(get func() Status, more ...Endpoint) http.Handler {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		if _, err := w.Write(body); err != nil {
-			slog.Debug("status: asker went away", "error", err)
+			slog.Debug("status: client disconnected", "error", err)
 		}
 	})
 	return mux

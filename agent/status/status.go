@@ -89,11 +89,11 @@ func (s Status) complete() Status {
 // Service is one Service as this agent sees it.
 type Service struct {
 	// ID is "namespace/name".
-	ID        string            `json:"id"`
-	Method    service.Method    `json:"method"`
-	Scheduler service.Scheduler `json:"scheduler"`
-	RingSize  int               `json:"ringSize,omitempty"`
-	Check     service.CheckKind `json:"check,omitempty"`
+	ID              string            `json:"id"`
+	ForwardingMode  service.Method    `json:"forwardingMode"`
+	Scheduler       service.Scheduler `json:"scheduler"`
+	MaglevTableSize int               `json:"maglevTableSize,omitempty"`
+	Check           service.CheckKind `json:"check,omitempty"`
 	// Origin is where it was read: "web.yaml:12".
 	Origin string `json:"origin,omitempty"`
 	// StaleSince is since when a change of the Service, or of one of its EndpointSlices,
@@ -108,8 +108,8 @@ type Service struct {
 const (
 	// Pending: desired, but not yet programmed into the data plane.
 	Pending plan.State = "pending"
-	// Refused: the data plane rejects it.
-	Refused plan.State = "refused"
+	// Rejected: the data plane rejects it.
+	Rejected plan.State = "rejected"
 	// Idle: a DSR agent has nothing to do for it.
 	Idle plan.State = "idle"
 )
@@ -147,7 +147,7 @@ type Backend struct {
 	Node    string         `json:"node,omitempty"`
 	// Weight is the desired weight.
 	Weight uint32 `json:"weight"`
-	// Health is "up", "down", "gone" if it was down for longer than the drain timeout,
+	// Health is "up", "down", "removed" if it was down for longer than the drain timeout,
 	// "unknown" before the first probe, or "unchecked" if the Service has no health
 	// checks or this role does not run any.
 	Health string `json:"health"`
@@ -155,9 +155,9 @@ type Backend struct {
 	Since time.Time `json:"since,omitzero"`
 	// LastError is why the last failed probe failed.
 	LastError string `json:"lastError,omitempty"`
-	// InService means that it is programmed into the data plane, with weight HeldWeight.
-	InService  bool   `json:"inService"`
-	HeldWeight uint32 `json:"heldWeight"`
+	// InService means that it is programmed into the data plane, with weight ProgrammedWeight.
+	InService        bool   `json:"inService"`
+	ProgrammedWeight uint32 `json:"programmedWeight"`
 	// Draining means that established flows stay and new ones go elsewhere. It describes
 	// the programmed state or, if not programmed, the desired state.
 	Draining bool             `json:"draining"`
@@ -202,12 +202,12 @@ type DSRAgent struct {
 
 // Entry is one frontend at one backend on this node.
 type Entry struct {
-	VIP      netip.Addr     `json:"vip"`
-	Port     uint16         `json:"port"`
-	Protocol string         `json:"protocol"`
-	Method   service.Method `json:"method"`
-	Server   netip.AddrPort `json:"server"`
-	Flows    int            `json:"flows"`
+	VIP            netip.Addr     `json:"vip"`
+	Port           uint16         `json:"port"`
+	Protocol       string         `json:"protocol"`
+	ForwardingMode service.Method `json:"forwardingMode"`
+	Server         netip.AddrPort `json:"server"`
+	Flows          int            `json:"flows"`
 }
 
 // state summarizes a backend in one word.
@@ -215,12 +215,12 @@ func (b Backend) state() string {
 	switch {
 	case b.InService && b.Draining:
 		return "draining"
-	case b.InService && b.HeldWeight > 0:
+	case b.InService && b.ProgrammedWeight > 0:
 		return "in-service"
 	case b.Draining:
 		return "drained"
 	}
-	return "out"
+	return "excluded"
 }
 
 // Route is one prefix with one next hop.
@@ -230,9 +230,9 @@ type Route struct {
 	NextHop netip.Addr `json:"nextHop"`
 	// Attributes are the path attributes other than the next hop.
 	Attributes route.Attributes `json:"attributes,omitzero"`
-	// Announced means that it has been advertised to peers (on a reflector: received from
+	// Advertised means that it has been advertised to peers (on a reflector: received from
 	// a load balancer; on a router: installed in the kernel).
-	Announced bool `json:"announced"`
+	Advertised bool `json:"advertised"`
 	// Since is when a load balancer advertised it; zero if it did not.
 	Since time.Time `json:"since,omitzero"`
 	// Rule says what prevents it from being advertised, or from being advertised as

@@ -103,7 +103,7 @@ func (v overview) dsrAgent(t *table) {
 	t.fact("packets", tally(nonzero(h.Counters)))
 	var servers []string
 	for _, e := range h.Entries {
-		servers = append(servers, fmt.Sprintf("%s for %s by %s, %d flows", e.Server, e.key(), e.Method, e.Flows))
+		servers = append(servers, fmt.Sprintf("%s for %s by %s, %d flows", e.Server, e.key(), e.ForwardingMode, e.Flows))
 	}
 	t.list("servers", len(h.Entries), servers, "fairlead get backends")
 }
@@ -139,7 +139,7 @@ func (v overview) routeStates() string {
 	}
 	announced := 0
 	for _, r := range v.Routes {
-		if r.Announced {
+		if r.Advertised {
 			announced++
 		}
 	}
@@ -200,9 +200,9 @@ func (v services) table(t *table) {
 	t.head(append(head, "REASON")...)
 	for _, s := range v.list {
 		for _, f := range s.Frontends {
-			row := []string{s.ID, f.Key(), string(s.Method), string(s.Scheduler), string(f.State)}
+			row := []string{s.ID, f.Key(), string(s.ForwardingMode), string(s.Scheduler), string(f.State)}
 			if v.status.balances() {
-				row = append(row, f.count(func(b Backend) bool { return b.InService && b.HeldWeight > 0 }), fmt.Sprint(f.Counts.Flows))
+				row = append(row, f.count(func(b Backend) bool { return b.InService && b.ProgrammedWeight > 0 }), fmt.Sprint(f.Counts.Flows))
 				if t.wide {
 					row = append(row, fmt.Sprint(f.Counts.Packets), size(f.Counts.Bytes))
 				}
@@ -328,8 +328,8 @@ func (v backends) table(t *table) {
 
 // weight shows both weights if they differ.
 func (b Backend) weight() string {
-	if b.InService && b.HeldWeight != b.Weight {
-		return fmt.Sprintf("%d (held: %d)", b.Weight, b.HeldWeight)
+	if b.InService && b.ProgrammedWeight != b.Weight {
+		return fmt.Sprintf("%d (programmed: %d)", b.Weight, b.ProgrammedWeight)
 	}
 	return fmt.Sprint(b.Weight)
 }
@@ -387,7 +387,7 @@ func (v routes) table(t *table) {
 	}
 	t.head(cells("ATTRIBUTES", "PREFIX", "NEXT HOP", "ADVERTISED", "SINCE", "REASON")...)
 	for _, r := range v.list {
-		t.row(cells(r.Attributes.String(), r.Prefix.String(), address(r.NextHop), yesNo(r.Announced), age(r.Since, v.status.Time), r.Reason)...)
+		t.row(cells(r.Attributes.String(), r.Prefix.String(), address(r.NextHop), yesNo(r.Advertised), age(r.Since, v.status.Time), r.Reason)...)
 	}
 	v.answers(t)
 }
@@ -406,7 +406,7 @@ func (v routes) kernel(t *table) {
 	}
 	lacks := map[netip.Prefix]bool{}
 	for _, r := range v.list {
-		if !r.Announced {
+		if !r.Advertised {
 			lacks[r.Prefix] = true
 			t.line("%s via %s is not in the kernel: %s", r.Prefix, r.NextHop, r.Reason)
 		}

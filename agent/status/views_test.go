@@ -42,14 +42,14 @@ func balancer() Status {
 			Drops:    map[string]uint64{"ttl-exceeded": 3, "no-backend": 0, "fragment": 12},
 		},
 		Services: []Service{
-			{ID: "default/web", Method: service.Tunnel, Scheduler: service.Maglev, RingSize: 16381, Check: service.CheckHTTP,
+			{ID: "default/web", ForwardingMode: service.Tunnel, Scheduler: service.Maglev, MaglevTableSize: 16381, Check: service.CheckHTTP,
 				Origin: "web.yaml:1", Frontends: []Frontend{web()}},
-			{ID: "edge/dns", Method: service.FullNAT, Scheduler: service.RoundRobin, Check: service.CheckNone, Origin: "dns.yaml:1",
+			{ID: "edge/dns", ForwardingMode: service.FullNAT, Scheduler: service.RoundRobin, Check: service.CheckNone, Origin: "dns.yaml:1",
 				Frontends: []Frontend{{VIP: netip.MustParseAddr("2001:db8::53"), Port: 53, Protocol: "UDP", State: plan.NoEndpoints,
 					Reason: "no EndpointSlice names a ready endpoint"}}},
 		},
 		Routes: []Route{
-			{Prefix: netip.MustParsePrefix("10.1.1.0/24"), NextHop: netip.MustParseAddr("10.0.0.105"), Announced: true, Since: ago(90 * time.Second),
+			{Prefix: netip.MustParsePrefix("10.1.1.0/24"), NextHop: netip.MustParseAddr("10.0.0.105"), Advertised: true, Since: ago(90 * time.Second),
 				Attributes: route.Attributes{Communities: "65000:1 no-export", Weight: 3, Peers: "tor-1 tor-2"}},
 			{Prefix: netip.MustParsePrefix("2001:db8::53/128"), NextHop: netip.MustParseAddr("2001:db8:f::5"),
 				Reason: "edge/dns UDP [2001:db8::53]:53 is not served: no-endpoints"},
@@ -70,7 +70,7 @@ func web() Frontend {
 		Counts: dataplane.Counts{Packets: 123456, Bytes: 98765432, Flows: 4321},
 		Backends: []Backend{
 			{Address: netip.MustParseAddrPort("172.16.1.10:8080"), Name: "web-1", Node: "node1", Weight: 1, Health: "up",
-				Since: ago(3 * time.Hour), InService: true, HeldWeight: 2, Counts: dataplane.Counts{Packets: 61000, Bytes: 49000000, Flows: 2161}},
+				Since: ago(3 * time.Hour), InService: true, ProgrammedWeight: 2, Counts: dataplane.Counts{Packets: 61000, Bytes: 49000000, Flows: 2161}},
 			{Address: netip.MustParseAddrPort("172.16.2.10:8080"), Name: "web-2", Node: "node2", Weight: 1, Health: "down",
 				Since: ago(1500 * time.Millisecond), LastError: "GET /: connection refused\n(2 in a row)"},
 			{Address: netip.MustParseAddrPort("172.16.3.10:8080"), Name: "web-3", Weight: 0, Health: "up",
@@ -85,7 +85,7 @@ func server() Status {
 	s.Role, s.DataPlane, s.Routes, s.Peers, s.Problems = "dsr", nil, nil, nil, nil
 	s.DSRAgent = &DSRAgent{
 		Attached: []string{"eth0: tcx: packets that come in", "veth1: tcx: servers behind it"}, Flows: 12,
-		Entries: []Entry{{VIP: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: "TCP", Method: service.Tunnel,
+		Entries: []Entry{{VIP: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: "TCP", ForwardingMode: service.Tunnel,
 			Server: netip.MustParseAddrPort("172.16.1.10:8080"), Flows: 12}},
 		Counters:      map[string]uint64{"tunnel-delivered": 61000, "restored-straight": 70000, "passed-fragment": 0},
 		ChecksSenders: true, Senders: []netip.Addr{netip.MustParseAddr("10.0.0.105"), netip.MustParseAddr("10.0.0.106")},
@@ -128,10 +128,10 @@ func reflector() Status { return routed(RoleReflector).Gather(eleven) }
 // draining is a load balancer that is draining.
 func draining() Status {
 	s := balancer()
-	s.Drain = &Drain{Stage: plan.Withdrawn, Why: []string{"Node node1 is cordoned (kubectl uncordon node1)"}, Since: ago(4 * time.Second),
+	s.Drain = &Drain{Stage: plan.Withdrawn, Reasons: []string{"Node node1 is cordoned (kubectl uncordon node1)"}, Since: ago(4 * time.Second),
 		Entered: ago(2 * time.Second), Flows: 17}
 	s.Routes = []Route{{Prefix: netip.MustParsePrefix("10.1.1.0/24"), Rule: plan.RuleDraining,
-		Reason: "this balancer drains: Node node1 is cordoned (kubectl uncordon node1)"}}
+		Reason: "this load balancer is draining: Node node1 is cordoned (kubectl uncordon node1)"}}
 	return s
 }
 

@@ -93,11 +93,11 @@ func (s Status) overdue() (problems []problem.Problem) {
 		case len(problems) == namedRefusals:
 			more++
 		default:
-			problems = append(problems, problem.Problem{Object: "route " + p.String(), Message: "its frontends are held: " + waits(of)})
+			problems = append(problems, problem.Problem{Object: "route " + p.String(), Message: "its frontends stay programmed: " + waits(of)})
 		}
 	})
 	if more > 0 {
-		problems = append(problems, problem.Problem{Object: "routes", Message: fmt.Sprintf("of %d more the withdrawal is not confirmed", more)})
+		problems = append(problems, problem.Problem{Object: "routes", Message: fmt.Sprintf("the withdrawal of %d more routes is not confirmed", more)})
 	}
 	return problems
 }
@@ -114,5 +114,5 @@ func (s Status) withdrawingWords() string {
 		return ""
 	}
 	first := slices.MinFunc(s.Withdrawing, func(a, b advertise.Withdrawal) int { return a.Since.Compare(b.Since) })
-	return fmt.Sprintf("%d routes, %d frontends held; %s: %s", s.WithdrawingPrefixes(), len(s.Leaving), first.Prefix, first)
+	return fmt.Sprintf("%d routes, %d frontends still programmed; %s: %s", s.WithdrawingPrefixes(), len(s.Leaving), first.Prefix, first)
 }

@@ -54,10 +54,10 @@ func TestWithdrawingIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, c := range map[string]struct{ text, want string }{
-		"overview": {shown(s.Overview(), Table), "withdrawing 2 routes, 3 frontends held; 10.1.1.2/32: " + old + "\n"},
-		"problem":  {shown(s.Overview(), Table), "            route 10.1.1.2/32: its frontends are held: " + old + "\n"},
+		"overview": {shown(s.Overview(), Table), "withdrawing 2 routes, 3 frontends still programmed; 10.1.1.2/32: " + old + "\n"},
+		"problem":  {shown(s.Overview(), Table), "            route 10.1.1.2/32: its frontends stay programmed: " + old + "\n"},
 		"route":    {shown(s.RoutesView(), Table), "10.1.9.0/24 - no - - " + young + "\n"},
-		"explain":  {shown(down.ExplainServiceView(), Table), "panic mode is off; " + old + "\n"},
+		"explain":  {shown(down.ExplainServiceView(), Table), "panic mode is disabled; " + old + "\n"},
 		"held":     {shown(s.Overview(), JSON), `"reason": "packets may still be on their way (--withdraw-grace-period)"`},
 	} {
 		if !strings.Contains(strings.Join(strings.Fields(c.text), " "), strings.Join(strings.Fields(c.want), " ")) {
@@ -68,7 +68,7 @@ func TestWithdrawingIsShown(t *testing.T) {
 		t.Errorf("what has just been withdrawn is a problem:\n%s", text)
 	}
 	drain := plan.Drain{Stage: plan.Withdrawn, Why: []string{"by command"}}
-	const words = "not all have confirmed that the routes are withdrawn (2 routes, 3 frontends held; 10.1.1.2/32: " + old + "): by command"
+	const words = "waiting for confirmation that the routes are withdrawn (2 routes, 3 frontends still programmed; 10.1.1.2/32: " + old + "): by command"
 	if got := waiting(drain).Gather(eleven).DrainWords(); !strings.HasSuffix(got, words) {
 		t.Errorf("drain: %s", got)
 	}

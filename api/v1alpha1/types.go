@@ -1,6 +1,6 @@
 // Package v1alpha1 contains the types of Fairlead's custom resources, in the API group
-// fairlead.io/v1alpha1: AddressPool, BGPPeer, Announcement, VirtualNetwork and
-// NetworkAttachment. The manifests in deploy/crds are generated from them. The resources
+// fairlead.io/v1alpha1: AddressPool, BGPPeer, Advertisement, VirtualNetwork and
+// NetworkLease. The manifests in deploy/crds are generated from them. The resources
 // are interpreted in source/crd and vdn/kube.
 //
 // +kubebuilder:object:generate=true
@@ -20,8 +20,8 @@ var GroupVersion = schema.GroupVersion{Group: "fairlead.io", Version: "v1alpha1"
 
 // AddToScheme registers the types with a scheme.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &AddressPool{}, &AddressPoolList{}, &BGPPeer{}, &BGPPeerList{}, &Announcement{}, &AnnouncementList{},
-		&VirtualNetwork{}, &VirtualNetworkList{}, &NetworkAttachment{}, &NetworkAttachmentList{})
+	s.AddKnownTypes(GroupVersion, &AddressPool{}, &AddressPoolList{}, &BGPPeer{}, &BGPPeerList{}, &Advertisement{}, &AdvertisementList{},
+		&VirtualNetwork{}, &VirtualNetworkList{}, &NetworkLease{}, &NetworkLeaseList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }
@@ -143,48 +143,48 @@ type AddressPoolList struct {
 	Items           []AddressPool `json:"items"`
 }
 
-// BGPPeer is a router or a route reflector to which balancers announce.
+// BGPPeer is a router or route reflector to which load balancers advertise routes.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=fairlead
-// +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.spec.address`
+// +kubebuilder:printcolumn:name="Peer Address",type=string,JSONPath=`.spec.peerAddress`
 // +kubebuilder:printcolumn:name="Port",type=integer,JSONPath=`.spec.port`,priority=1
 // +kubebuilder:printcolumn:name="Interface",type=string,JSONPath=`.spec.interface`,priority=1
-// +kubebuilder:printcolumn:name="AS",type=integer,JSONPath=`.spec.as`
-// +kubebuilder:printcolumn:name="BFD",type=boolean,JSONPath=`.spec.bfd`
+// +kubebuilder:printcolumn:name="Peer ASN",type=integer,JSONPath=`.spec.peerASN`
+// +kubebuilder:printcolumn:name="BFD",type=boolean,JSONPath=`.spec.bfd.enabled`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type BGPPeer struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec says who the peer is, and which nodes' it is.
+	// Spec configures the peer, and selects the nodes that have it.
 	Spec BGPPeerSpec `json:"spec"`
 }
 
-// BGPPeerSpec says who a peer is, and which nodes' it is.
+// BGPPeerSpec configures a peer, and selects the nodes that have it.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.address) || has(self.interface)",message="want the peer's address, or the interface on which it is the router"
-// +kubebuilder:validation:XValidation:rule="!has(self.address) || !isIP(self.address) || !ip(self.address).isLinkLocalUnicast() || has(self.interface)",message="address is link-local, so that it is on every link: say on which one, by interface"
-// +kubebuilder:validation:XValidation:rule="!has(self.ttl) || has(self.as)",message="ttl has a meaning only with a peer of another AS: give as, or leave ttl out"
-// +kubebuilder:validation:XValidation:rule="!has(self.ttl) || !has(self.ttlSecurity)",message="ttlSecurity needs a ttl of 255: leave ttl out"
-// +kubebuilder:validation:XValidation:rule="!has(self.keepaliveSeconds) || self.keepaliveSeconds < (has(self.holdTimeSeconds) ? self.holdTimeSeconds : 9)",message="keepaliveSeconds is not less than holdTimeSeconds: a third of it is usual"
+// +kubebuilder:validation:XValidation:rule="has(self.peerAddress) || has(self.interface)",message="peerAddress or interface is required"
+// +kubebuilder:validation:XValidation:rule="!has(self.peerAddress) || !isIP(self.peerAddress) || !ip(self.peerAddress).isLinkLocalUnicast() || has(self.interface)",message="peerAddress is link-local: interface is required, too"
+// +kubebuilder:validation:XValidation:rule="!has(self.ebgpMultihop) || has(self.peerASN)",message="ebgpMultihop applies only to peers in another AS: set peerASN, or omit ebgpMultihop"
+// +kubebuilder:validation:XValidation:rule="!has(self.ebgpMultihop) || !has(self.ttlSecurity)",message="ebgpMultihop and ttlSecurity are mutually exclusive: omit one of them"
+// +kubebuilder:validation:XValidation:rule="!has(self.keepaliveSeconds) || self.keepaliveSeconds < (has(self.holdTimeSeconds) ? self.holdTimeSeconds : 9)",message="keepaliveSeconds must be less than holdTimeSeconds: use a third of it"
 type BGPPeerSpec struct {
-	// Address is the peer's, IPv4 or IPv6. A peer with a link-local one is told
-	// the balancer's own as the next hop of all prefixes, IPv4 too (RFC 8950).
-	// Without any the peer is the router that is heard on Interface, by its
-	// link-local address.
+	// PeerAddress is the IPv4 or IPv6 address of the peer. A peer with a link-local address
+	// gets the load balancer's own link-local address as the next hop of all prefixes, IPv4
+	// included (RFC 8950). If omitted, the peer is the router that sends router
+	// advertisements on Interface.
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:XValidation:rule="isIP(self) && !ip(self).isUnspecified()",message="is not the address of a peer: want one like 10.0.0.109 or 2001:db8::1"
 	// +optional
-	Address string `json:"address,omitempty"`
-	// Interface is the node's interface that the session keeps to. A link-local
-	// address needs one; else without it the routes say.
+	PeerAddress string `json:"peerAddress,omitempty"`
+	// Interface is the node's network interface to which the session is bound. It is
+	// required for a link-local peer address. If omitted, the routing table decides.
 	// +kubebuilder:validation:MaxLength=15
 	// +kubebuilder:validation:Pattern=`^[^\s/%]+$`
 	// +optional
 	Interface string `json:"interface,omitempty"`
-	// SourceAddress is the node's address that the session starts from, which is
-	// of use where a selector selects one node. Without it the kernel chooses.
+	// SourceAddress is the local address of the session. Use it together with a node
+	// selector that selects one node. If omitted, the kernel selects the address.
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:XValidation:rule="isIP(self) && !ip(self).isUnspecified()",message="is not an address of a node: want one like 10.0.0.105 or 2001:db8::5"
 	// +optional
@@ -195,67 +195,77 @@ type BGPPeerSpec struct {
 	// +kubebuilder:default=179
 	// +optional
 	Port int32 `json:"port,omitempty"`
-	// AS is the peer's autonomous system. Without it the peer is of the balancers'
-	// own.
+	// PeerASN is the AS number of the peer. If omitted, the peer is in the load balancers'
+	// own AS.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=4294967294
 	// +optional
-	AS int64 `json:"as,omitempty"`
-	// PasswordSecret names a Secret of the agents' namespace whose key "password"
-	// signs every segment of the session (RFC 2385). Without it there is no
-	// password.
+	PeerASN int64 `json:"peerASN,omitempty"`
+	// PasswordSecretRef is the name of a Secret in the agents' namespace whose key
+	// "password" contains the TCP MD5 password of the session (RFC 2385). If omitted, no
+	// password is used.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
-	PasswordSecret string `json:"passwordSecret,omitempty"`
-	// HoldTimeSeconds is how long a peer may be silent where BFD does not run.
+	PasswordSecretRef string `json:"passwordSecretRef,omitempty"`
+	// HoldTimeSeconds is the hold time of the session.
 	// +kubebuilder:validation:Minimum=3
 	// +kubebuilder:validation:Maximum=65535
 	// +kubebuilder:default=9
 	// +optional
 	HoldTimeSeconds int32 `json:"holdTimeSeconds,omitempty"`
-	// KeepaliveSeconds is how often the balancer says that it is there. Without it
-	// three times in the hold time.
+	// KeepaliveSeconds is the interval of keepalive messages. If omitted, it is a third of
+	// the hold time.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=21845
 	// +optional
 	KeepaliveSeconds int32 `json:"keepaliveSeconds,omitempty"`
-	// ConnectRetrySeconds is the longest pause between attempts to reach the peer.
-	// Without it half a second, so that a restarted router has its routes at once.
+	// ConnectRetrySeconds is the maximum pause between connection attempts. If omitted, it
+	// is half a second, so that a restarted router gets its routes soon.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=3600
 	// +optional
 	ConnectRetrySeconds int32 `json:"connectRetrySeconds,omitempty"`
-	// TTL is that of the balancer's segments to a peer of another AS: 1 keeps the
-	// session on its link. Without it 255.
+	// EBGPMultihop is the TTL of packets to a peer in another AS: the maximum number of hops
+	// to it. 1 keeps the session on the link. If omitted, it is 255.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=255
 	// +optional
-	TTL int32 `json:"ttl,omitempty"`
-	// TTLSecurity drops segments that have come over more than so many hops (RFC
-	// 5082); 1 is for a peer on the same link. The peer must do so, too.
+	EBGPMultihop int32 `json:"ebgpMultihop,omitempty"`
+	// TTLSecurity is the maximum number of hops of received packets (RFC 5082): 1 for a peer
+	// on the same link. Packets that have passed more hops are dropped. Configure the peer
+	// in the same way.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=254
 	// +optional
 	TTLSecurity int32 `json:"ttlSecurity,omitempty"`
-	// BFD watches the session, where the peer does so too (RFC 5880).
+	// BFD configures failure detection (RFC 5880). It requires BFD at the peer.
+	// +kubebuilder:default={}
+	// +optional
+	BFD *BFD `json:"bfd,omitempty"`
+	// NodeSelector selects the nodes whose load balancers have this peer, by label. If
+	// omitted, all have it.
+	// +optional
+	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
+}
+
+// BFD configures bidirectional forwarding detection.
+type BFD struct {
+	// Enabled turns BFD on.
 	// +kubebuilder:default=true
 	// +optional
-	BFD *bool `json:"bfd,omitempty"`
-	// BFDIntervalMilliseconds is how often BFD's packets go and are expected.
-	// Without it 300, which also a busy node keeps to.
+	Enabled *bool `json:"enabled,omitempty"`
+	// IntervalMilliseconds is the interval of BFD packets in both directions. If omitted, it
+	// is 300, which also a busy node can keep.
 	// +kubebuilder:validation:Minimum=10
 	// +kubebuilder:validation:Maximum=60000
 	// +optional
-	BFDIntervalMilliseconds int32 `json:"bfdIntervalMilliseconds,omitempty"`
-	// BFDMultiplier is how many of them may be missed. Without it 3.
+	IntervalMilliseconds int32 `json:"intervalMilliseconds,omitempty"`
+	// DetectMultiplier is the number of missed packets after which the session is down. If
+	// omitted, it is 3.
 	// +kubebuilder:validation:Minimum=2
 	// +kubebuilder:validation:Maximum=255
 	// +optional
-	BFDMultiplier int32 `json:"bfdMultiplier,omitempty"`
-	// NodeSelector selects the nodes whose balancers have this peer, by their
-	// labels. Without it all have.
-	// +optional
-	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
+	DetectMultiplier int32 `json:"detectMultiplier,omitempty"`
 }
 
 // BGPPeerList is a list of BGPPeers.
@@ -267,9 +277,9 @@ type BGPPeerList struct {
 	Items           []BGPPeer `json:"items"`
 }
 
-// Announcement says which addresses of Services are announced, by which nodes
-// and as which prefixes. Where there is no Announcement at all, all balancers
-// announce all addresses that they serve, each by itself.
+// Advertisement selects the addresses of Services that load balancers advertise, the nodes
+// that advertise them, and the prefixes and attributes of the routes. Without any
+// Advertisement, every load balancer advertises each address that it serves.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=fairlead
@@ -277,56 +287,57 @@ type BGPPeerList struct {
 // +kubebuilder:printcolumn:name="Length4",type=integer,JSONPath=`.spec.aggregationLength`
 // +kubebuilder:printcolumn:name="Length6",type=integer,JSONPath=`.spec.aggregationLengthV6`
 // +kubebuilder:printcolumn:name="Peers",type=string,JSONPath=`.spec.peers`
-// +kubebuilder:printcolumn:name="Endpoints",type=string,JSONPath=`.spec.endpoints`,priority=1
-// +kubebuilder:printcolumn:name="Weight",type=string,JSONPath=`.spec.weight`,priority=1
+// +kubebuilder:printcolumn:name="Traffic Policy",type=string,JSONPath=`.spec.trafficPolicy`,priority=1
+// +kubebuilder:printcolumn:name="Weight By",type=string,JSONPath=`.spec.weightBy`,priority=1
 // +kubebuilder:printcolumn:name="Communities",type=string,JSONPath=`.spec.communities`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-type Announcement struct {
+type Advertisement struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec says what is announced, by whom and how.
-	Spec AnnouncementSpec `json:"spec"`
+	// Spec selects what is advertised, by which nodes and how.
+	Spec AdvertisementSpec `json:"spec"`
 }
 
-// CommunityText is a community ("65000:1"), a large one ("65000:1:2") or a
-// well-known one by its name.
+// CommunityText is a community ("65000:1"), a large community ("65000:1:2") or the name
+// of a well-known community.
 //
 // +kubebuilder:validation:MaxLength=32
 // +kubebuilder:validation:XValidation:rule="self in ['graceful-shutdown', 'blackhole', 'no-export', 'no-advertise', 'no-export-subconfed', 'no-peer'] || self.matches('^[0-9]{1,5}:[0-9]{1,5}$') && self.split(':').all(n, int(n) <= 65535) || self.matches('^[0-9]{1,10}:[0-9]{1,10}:[0-9]{1,10}$') && self.split(':').all(n, int(n) <= 4294967295)",message="is not a community: want one like 65000:1 or 65000:1:2, or one of graceful-shutdown, blackhole, no-export, no-advertise, no-export-subconfed, no-peer"
 type CommunityText string
 
-// EndpointsRule is where the servers must be for a node to announce.
+// TrafficPolicy selects the nodes that advertise an address of a Service, depending on
+// where its backends are.
 //
-// +kubebuilder:validation:Enum=Any;Local;ByPolicy
-type EndpointsRule string
+// +kubebuilder:validation:Enum=Cluster;Local;FromService
+type TrafficPolicy string
 
-// Endpoints rules.
+// Traffic policies.
 const (
-	// EndpointsAny advertises on all nodes if the Service has endpoints.
-	EndpointsAny EndpointsRule = "Any"
-	// EndpointsLocal advertises only on nodes with a healthy local endpoint.
-	EndpointsLocal EndpointsRule = "Local"
-	// EndpointsByPolicy is Local for Services with externalTrafficPolicy Local.
-	EndpointsByPolicy EndpointsRule = "ByPolicy"
+	// TrafficPolicyCluster advertises on all nodes if the Service has backends.
+	TrafficPolicyCluster TrafficPolicy = "Cluster"
+	// TrafficPolicyLocal advertises only on nodes with a healthy local backend.
+	TrafficPolicyLocal TrafficPolicy = "Local"
+	// TrafficPolicyFromService is the traffic policy of the Service.
+	TrafficPolicyFromService TrafficPolicy = "FromService"
 )
 
-// WeightRule is what a node's share of the flows depends on.
+// WeightBy is what determines the weight of a node.
 //
 // +kubebuilder:validation:Enum=None;Endpoints;Node
-type WeightRule string
+type WeightBy string
 
-// Weight rules.
+// Sources of weights.
 const (
-	// WeightNone gives all nodes equal weight.
-	WeightNone WeightRule = "None"
-	// WeightEndpoints weights a node by its healthy local endpoints.
-	WeightEndpoints WeightRule = "Endpoints"
-	// WeightNode weights a node by its label fairlead.io/weight.
-	WeightNode WeightRule = "Node"
+	// WeightByNone gives all nodes equal weight.
+	WeightByNone WeightBy = "None"
+	// WeightByEndpoints weights a node by its healthy local endpoints.
+	WeightByEndpoints WeightBy = "Endpoints"
+	// WeightByNode weights a node by its label fairlead.io/weight.
+	WeightByNode WeightBy = "Node"
 )
 
-// Mode is how addresses are announced.
+// Mode is how addresses are advertised.
 //
 // +kubebuilder:validation:Enum=Any;BGP;Layer2;Cloud
 type Mode string
@@ -343,127 +354,126 @@ const (
 	ModeCloud Mode = "Cloud"
 )
 
-// AddressKind is where a Service has an address from.
+// AddressKind is the field of a Service that contains an address.
 //
-// +kubebuilder:validation:Enum=LoadBalancer;External;Cluster
+// +kubebuilder:validation:Enum=LoadBalancerIP;ExternalIP;ClusterIP
 type AddressKind string
 
 // Address kinds.
 const (
-	// AddressLoadBalancer is a load balancer address of a Service.
-	AddressLoadBalancer AddressKind = "LoadBalancer"
-	// AddressExternal is one of spec.externalIPs, which are not allocated by a controller.
-	AddressExternal AddressKind = "External"
-	// AddressCluster is one of spec.clusterIPs.
-	AddressCluster AddressKind = "Cluster"
+	// AddressLoadBalancerIP is a load balancer address of a Service.
+	AddressLoadBalancerIP AddressKind = "LoadBalancerIP"
+	// AddressExternalIP is one of spec.externalIPs, which are not allocated by a controller.
+	AddressExternalIP AddressKind = "ExternalIP"
+	// AddressClusterIP is one of spec.clusterIPs.
+	AddressClusterIP AddressKind = "ClusterIP"
 )
 
 // LabelWeight is the Node label that holds its weight among balancers.
 const LabelWeight = "fairlead.io/weight"
 
-// AnnouncementSpec says what is announced, by whom and how.
-type AnnouncementSpec struct {
-	// Pools are the AddressPools whose addresses are meant. Without any all are,
-	// also those of no pool.
+// AdvertisementSpec selects what is advertised, by which nodes and how.
+type AdvertisementSpec struct {
+	// Pools selects addresses by the AddressPools that contain them. If empty, all
+	// addresses are selected, also those outside every pool.
 	// +kubebuilder:validation:MaxItems=1024
 	// +listType=set
 	// +optional
 	Pools []string `json:"pools,omitempty"`
-	// Addresses are the kinds of addresses that are meant: those that Services have
-	// as load balancers' (LoadBalancer), their spec.externalIPs (External), their
-	// spec.clusterIPs (Cluster). The latter two balancers serve only where they are
-	// announced. Whoever may make Services chooses their externalIPs: say by pools
-	// which ones count.
+	// Addresses selects addresses by kind: load balancer addresses (LoadBalancerIP),
+	// spec.externalIPs (ExternalIP) and spec.clusterIPs (ClusterIP). Load balancers serve
+	// external and cluster IPs only where they are advertised. Anyone who may create
+	// Services chooses their external IPs: restrict them by pools.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=3
-	// +kubebuilder:default={LoadBalancer}
+	// +kubebuilder:default={LoadBalancerIP}
 	// +listType=set
 	// +optional
 	Addresses []AddressKind `json:"addresses,omitempty"`
-	// ServiceSelector selects Services by their labels. Without it all are meant.
+	// ServiceSelector selects Services by label. If omitted, all are selected.
 	// +optional
 	ServiceSelector *metav1.LabelSelector `json:"serviceSelector,omitempty"`
-	// NodeSelector selects the nodes whose balancers announce, by their labels.
-	// Without it all do.
+	// NodeSelector selects the nodes that advertise, by label. If omitted, all do.
 	// +optional
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
-	// Mode is how the addresses are announced: to BGP peers (BGP), by ARP and
-	// neighbour discovery on the interfaces of --l2-interfaces (Layer2), by a cloud's API
-	// (Cloud), or in all ways that the agent has (Any).
+	// Mode is how the addresses are advertised: to BGP peers (BGP), by ARP and neighbor
+	// discovery on the interfaces of --l2-interfaces (Layer2), through the API of a cloud
+	// provider (Cloud), or in every mode that the agent supports (Any).
 	// +kubebuilder:default=Any
 	// +optional
 	Mode Mode `json:"mode,omitempty"`
-	// AggregationLength is how long the prefixes are that stand for IPv4
+	// AggregationLength is the length of the prefixes that are advertised for IPv4
 	// addresses.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=32
 	// +kubebuilder:default=32
 	// +optional
 	AggregationLength int32 `json:"aggregationLength,omitempty"`
-	// AggregationLengthV6 is how long the prefixes are that stand for IPv6
+	// AggregationLengthV6 is the length of the prefixes that are advertised for IPv6
 	// addresses.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=128
 	// +kubebuilder:default=128
 	// +optional
 	AggregationLengthV6 int32 `json:"aggregationLengthV6,omitempty"`
-	// Peers are the names of the BGPPeers that are told, or the addresses of those
-	// that agents have by --peer. Without any all are.
+	// Peers selects the peers to which the routes are advertised, by the names of their
+	// BGPPeers, or by address for peers of the agents' flag --peer. If empty, all peers are
+	// selected.
 	// +kubebuilder:validation:MaxItems=1024
 	// +listType=set
 	// +optional
 	Peers []string `json:"peers,omitempty"`
-	// Communities mark the routes for other routers: communities ("65000:1"),
-	// large ones ("65000:1:2") and well-known ones ("no-export").
+	// Communities are added to the routes: communities ("65000:1"), large communities
+	// ("65000:1:2") and well-known communities ("no-export").
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=set
 	// +optional
 	Communities []CommunityText `json:"communities,omitempty"`
-	// LocalPreference is for peers of the balancers' own AS: the highest wins.
-	// Without it they take 100.
+	// LocalPreference is the LOCAL_PREF attribute, which is sent only to peers in the same
+	// AS. They prefer the highest value, and assume 100 if it is omitted.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=4294967295
 	// +optional
 	LocalPreference int64 `json:"localPreference,omitempty"`
-	// MED is for all peers: of the routes from one AS the lowest wins. Without it
-	// they take 0.
+	// MED is the MULTI_EXIT_DISC attribute, which is sent to all peers. Among routes from
+	// one AS, they prefer the lowest value, and assume 0 if it is omitted.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=4294967295
 	// +optional
 	MED int64 `json:"med,omitempty"`
-	// Prepend is how often more the balancers' AS stands in the path, for peers of
-	// other ASes: the shortest path wins.
+	// ASPathPrepend is how many more times the load balancers' AS is prepended to the AS
+	// path, for peers in other ASes. They prefer the shortest path.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10
 	// +optional
-	Prepend int32 `json:"prepend,omitempty"`
-	// MinimumHealthy is how many healthy servers a Service must have to be
-	// announced. With 0 it is announced also while all fail and are kept in
-	// service for want of better.
+	ASPathPrepend int32 `json:"asPathPrepend,omitempty"`
+	// MinHealthyBackends is the number of healthy backends below which an address is not
+	// advertised. With 0, it is advertised even while all backends fail and are kept in use.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100000
 	// +optional
-	MinimumHealthy int32 `json:"minimumHealthy,omitempty"`
-	// Endpoints says where servers must be for a node to announce: Any announces
-	// on all nodes, Local on those with a healthy server of their own, ByPolicy is
-	// Local for Services with externalTrafficPolicy Local.
-	// +kubebuilder:default=Any
+	MinHealthyBackends int32 `json:"minHealthyBackends,omitempty"`
+	// TrafficPolicy selects the nodes that advertise an address: all nodes (Cluster), nodes
+	// with a healthy local backend (Local), or the traffic policy of the Service
+	// (FromService): spec.internalTrafficPolicy for cluster IPs, spec.externalTrafficPolicy
+	// for all other addresses.
+	// +kubebuilder:default=Cluster
 	// +optional
-	Endpoints EndpointsRule `json:"endpoints,omitempty"`
-	// Weight says what a node's share of the flows depends on, at routers that
-	// honour link bandwidths (RFC 10005); others share alike. None has all share
-	// alike, Endpoints weighs a node by its healthy servers, Node by its label
-	// fairlead.io/weight, 1 where it has none.
+	TrafficPolicy TrafficPolicy `json:"trafficPolicy,omitempty"`
+	// WeightBy determines a node's share of the flows: equal shares (None), by its number
+	// of healthy local backends (Endpoints), or by its label fairlead.io/weight (Node; 1 if
+	// it has none). It requires routers that support the link bandwidth extended community
+	// (RFC 10005); all other routers give equal shares.
 	// +kubebuilder:default=None
 	// +optional
-	Weight WeightRule `json:"weight,omitempty"`
+	WeightBy WeightBy `json:"weightBy,omitempty"`
 }
 
-// AnnouncementList is a list of Announcements.
+// AdvertisementList is a list of Advertisements.
 //
 // +kubebuilder:object:root=true
-type AnnouncementList struct {
+type AdvertisementList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
-	Items           []Announcement `json:"items"`
+	Items           []Advertisement `json:"items"`
 }

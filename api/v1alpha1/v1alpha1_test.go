@@ -21,8 +21,8 @@ type described struct {
 // TestManifestsAreOfTheTypes checks that the manifests have the fields of the types,
 // each with a description for kubectl explain.
 func TestManifestsAreOfTheTypes(t *testing.T) {
-	for name, of := range map[string]any{"addresspools": AddressPool{}, "bgppeers": BGPPeer{}, "announcements": Announcement{},
-		"virtualnetworks": VirtualNetwork{}, "networkattachments": NetworkAttachment{}} {
+	for name, of := range map[string]any{"addresspools": AddressPool{}, "bgppeers": BGPPeer{}, "advertisements": Advertisement{},
+		"virtualnetworks": VirtualNetwork{}, "networkleases": NetworkLease{}} {
 		text, err := os.ReadFile("../../deploy/crds/fairlead.io_" + name + ".yaml")
 		if err != nil {
 			t.Fatal(err)

@@ -21,9 +21,9 @@ import (
 func newBenchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure Fairlead on this machine, beside its goals",
-		Long: `Bench runs the experiments that Fairlead's figures come from. Each prints its
-table and writes it to a file, and ends with 1 where a goal was missed.`,
+		Short: "Measure Fairlead on this machine and compare with its goals",
+		Long: `Run the experiments behind Fairlead's published figures. Each prints its table and
+writes it to a file, and exits with 1 if a goal is missed.`,
 		Example: `  fairlead-lab bench dataplane
   fairlead-lab bench live
   fairlead-lab bench survival
@@ -46,18 +46,18 @@ type benchOutput struct{ dir, format string }
 
 func (b *benchOutput) flags(cmd *cobra.Command) {
 	b.dir, b.format = filepath.Join("out", "bench"), "table"
-	cmd.Flags().StringVar(&b.dir, "out", b.dir, "`folder` for the figures")
+	cmd.Flags().StringVar(&b.dir, "out", b.dir, "`folder` for the results")
 	b.formatFlag(cmd)
 }
 
 func (b *benchOutput) formatFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&b.format, "output", "o", b.format, "what is printed: table or json")
+	cmd.Flags().StringVarP(&b.format, "output", "o", b.format, "output format: table or json")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 func (b *benchOutput) validate() error {
 	if b.format != "table" && b.format != "json" {
-		return fmt.Errorf("--output: %q is none of table, json", b.format)
+		return fmt.Errorf("--output: %q is not one of table, json", b.format)
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func (b *benchOutput) print(cmd *cobra.Command, r *bench.Report) error {
 // judged returns an error if a goal was missed.
 func judged(r *bench.Report) error {
 	if missed := r.Missed(); len(missed) > 0 {
-		return fmt.Errorf("%d goals were missed: %s", len(missed), strings.Join(missed, "; "))
+		return fmt.Errorf("%d goals missed: %s", len(missed), strings.Join(missed, "; "))
 	}
 	return nil
 }
@@ -105,15 +105,16 @@ func newBenchSurvivalCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "survival",
 		Short: "Count the connections that break when balancers and servers change",
-		Long: `Survival opens many TCP connections in the network of the paper, made of network
-namespaces, through several balancers to several servers, and keeps data flowing on
-all of them, while balancers come, go gracefully and are killed, servers come and
-drain, and every manifest is written anew in another order: each for itself, all in
-the same moment, and that several times within ten seconds. It counts what breaks,
-with the reason, for each way to survive; and under fullnat when balancers go
-gracefully. Goal: none with second-chance, and none under fullnat.
+		Long: `Open many TCP connections in the network of the paper, built from network
+namespaces, through several balancers to several servers, and keep data flowing on
+all of them. Meanwhile balancers are added, removed gracefully and killed, servers
+are added and drained, and every manifest is rewritten in another order: one at a
+time, all at once, and several times within ten seconds. Count the connections that
+break, with the reason, for each connection consistency; and with fullnat when
+balancers are removed gracefully. Goal: none with second-chance, and none with
+fullnat.
 
-It needs root. Everything happens in namespaces that end with it.`,
+Requires root. Everything runs in namespaces that end with the command.`,
 		Example: `  fairlead-lab bench survival
   fairlead-lab bench survival --connections 1000 --connection-consistency second-chance,hash-only --fullnat=false
   fairlead-lab bench survival --events kill-balancer,storm -o json`,
@@ -128,18 +129,18 @@ It needs root. Everything happens in namespaces that end with it.`,
 	f.IntVar(&o.Connections, "connections", o.Connections, "TCP connections to keep open")
 	f.IntVar(&o.Balancers, "balancers", o.Balancers, "balancers at the start")
 	f.IntVar(&o.Servers, "servers", o.Servers, "servers at the start")
-	f.StringSliceVar(&o.Survivals, "connection-consistency", o.Survivals, "ways to survive, one run each")
-	f.StringVar(&o.Method, "method", o.Method, "forwarding method of these runs")
-	f.StringVar(&o.Encapsulation, "encapsulation", o.Encapsulation, "of the tunnel: ipip or gue (default: the Service's)")
+	f.StringSliceVar(&o.Survivals, "connection-consistency", o.Survivals, "connection consistencies, one run each")
+	f.StringVar(&o.Method, "method", o.Method, "forwarding mode of these runs")
+	f.StringVar(&o.Encapsulation, "encapsulation", o.Encapsulation, "encapsulation of the tunnel: ipip or gue (default: as in the Service)")
 	f.StringVar(&o.Scheduler, "scheduler", o.Scheduler, "scheduler of these runs")
-	f.BoolVar(&o.FullNAT, "fullnat", o.FullNAT, "remove balancers gracefully under fullnat, too")
-	f.StringSliceVar(&o.Events, "events", o.Events, "what happens, in this order")
-	f.IntVar(&o.Rounds, "rounds", o.Rounds, "how often everything changes within the ten seconds of the storm")
+	f.BoolVar(&o.FullNAT, "fullnat", o.FullNAT, "also remove balancers gracefully with fullnat")
+	f.StringSliceVar(&o.Events, "events", o.Events, "events, in this order")
+	f.IntVar(&o.Rounds, "rounds", o.Rounds, "number of changes of everything within the ten seconds of the storm")
 	f.DurationVar(&o.Every, "every", o.Every, "time between two requests of a connection")
-	f.DurationVar(&o.Life, "life", o.Life, "how long a connection lasts, about, before another takes its place; 0 for ever")
-	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "how long an answer may take")
-	f.DurationVar(&o.Settle, "settle", o.Settle, "how long the load runs on after each event")
-	f.StringVar(&o.Logs, "logs", "", "`folder` to leave the logs of all processes in")
+	f.DurationVar(&o.Life, "life", o.Life, "approximate duration of a connection before another replaces it; 0 means unlimited")
+	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "maximum time for a reply")
+	f.DurationVar(&o.Settle, "settle", o.Settle, "duration of the load after each event")
+	f.StringVar(&o.Logs, "logs", "", "`folder` for the logs of all processes")
 	fairlead.flag(cmd)
 	out.flags(cmd)
 	for flag, values := range map[string][]string{
@@ -173,21 +174,23 @@ func newBenchDataplaneCommand() *cobra.Command {
 	var against string
 	cmd := &cobra.Command{
 		Use:   "dataplane",
-		Short: "Measure the programs packet by packet, beside goals and peers",
-		Long: `Dataplane measures the balancer's program and that of the DSR agent by
-BPF_PROG_TEST_RUN, every packet whole and of its own flow, for each method and for
-how many flows and VIPs; and how long it takes to write that a server has changed.
+		Short: "Measure the BPF programs per packet, compared with goals and peers",
+		Long: `Measure the program of the balancer and that of the DSR agent with
+BPF_PROG_TEST_RUN, with complete packets, each of its own flow, for each forwarding
+mode and different numbers of flows and VIPs; and the time to write a change of a
+server.
 
-Each case takes turns with a bare balancer, that does no more than it must, round by
-round: goals and peers' figures are compared with the median of the rounds' ratios,
-times what the bare one takes on the machine that they are of. So other work on this
-machine, or a clock that wanders, does no harm to the figures, but spreads them.
+Each case alternates round by round with a bare balancer that does the minimum.
+Goals and peers' figures are compared with the median of the ratios of all rounds,
+multiplied by the time of the bare balancer on the machine of those figures. Other
+work on this machine, or a drifting clock, thus does not bias the figures; it only
+increases their spread.
 
-With --against each case takes turns with the program of another build, on the same
-maps, in place of the floors: an object file, a checkout, or a revision of the
-repository in the working directory. The goal is to be at most 3 % slower.
+With --against, each case alternates with the program of another build instead, on
+the same maps: an object file, a checkout, or a revision of the repository in the
+working directory. The goal is to be at most 3 % slower.
 
-It needs root. Everything happens in namespaces that end with it.`,
+Requires root. Everything runs in namespaces that end with the command.`,
 		Example: `  fairlead-lab bench dataplane
   fairlead-lab bench dataplane --only 'second chance' --rounds 101
   fairlead-lab bench dataplane --against v1.2.0
@@ -206,7 +209,7 @@ It needs root. Everything happens in namespaces that end with it.`,
 			})
 		},
 	}
-	cmd.Flags().IntVar(&o.Rounds, "rounds", o.Rounds, "how often each figure is measured")
+	cmd.Flags().IntVar(&o.Rounds, "rounds", o.Rounds, "number of measurements per figure")
 	cmd.Flags().StringVar(&o.Only, "only", "", "measure the cases with this `text` in their name")
 	cmd.Flags().StringVar(&against, "against", "", "compare with this `build`: an object file, a checkout or a revision")
 	out.flags(cmd)
@@ -235,12 +238,12 @@ func newBenchLiveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "live",
 		Short: "Measure the balancer on live frames over a veth",
-		Long: `Live sends frames of many flows through the balancer's program on a veth and counts
-what comes back, all on one processor, beside a program that only swaps the MAC
+		Long: `Send frames of many flows through the program of the balancer on a veth and count
+what returns, on a single CPU, compared with a program that only swaps the MAC
 addresses. Goal: at most half of the time that Katran takes at 64 k flows, scaled by
 that swap.
 
-It needs root. Everything happens in namespaces that end with it.`,
+Requires root. Everything runs in namespaces that end with the command.`,
 		Example: `  fairlead-lab bench live
   fairlead-lab bench live --rounds 3 -o json`,
 		Args:    cobra.NoArgs,
@@ -252,7 +255,7 @@ It needs root. Everything happens in namespaces that end with it.`,
 			})
 		},
 	}
-	cmd.Flags().IntVar(&o.Rounds, "rounds", o.Rounds, "how often each figure is measured")
+	cmd.Flags().IntVar(&o.Rounds, "rounds", o.Rounds, "number of measurements per figure")
 	cmd.Flags().Uint32Var(&o.Frames, "frames", o.Frames, "frames sent for each figure")
 	out.flags(cmd)
 	return cmd
@@ -262,9 +265,9 @@ func newBenchShowCommand() *cobra.Command {
 	out := benchOutput{format: "table"}
 	cmd := &cobra.Command{
 		Use:   "show FILE",
-		Short: "Show figures that were measured before, beside their goals",
-		Long: `Show prints the figures in a file that a benchmark has written, beside their goals
-and the peers' figures. It ends with 1 where a goal was missed.`,
+		Short: "Show the results of an earlier benchmark with its goals",
+		Long: `Print the results in a file that a benchmark has written, with their goals and the
+peers' figures. Exit with 1 if a goal is missed.`,
 		Example: `  fairlead-lab bench show out/bench/survival.json`,
 		Args:    cobra.ExactArgs(1),
 		PreRunE: func(*cobra.Command, []string) error { return out.validate() },
@@ -305,6 +308,6 @@ func newBenchServerCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&listen, "listen", ":80", "`address` to listen on")
-	cmd.Flags().Uint64Var(&number, "number", 1, "what the server calls itself")
+	cmd.Flags().Uint64Var(&number, "number", 1, "number that the server reports")
 	return cmd
 }

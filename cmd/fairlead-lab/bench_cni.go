@@ -16,26 +16,27 @@ func newBenchCNICommand() *cobra.Command {
 	var fairlead product
 	cmd := &cobra.Command{
 		Use:   "cni",
-		Short: "Measure networks of pods between two sites: macvlan, host-device, bridge, overlays",
-		Long: `Cni builds two sites in network namespaces, Daejeon and Busan, with a link between
-them that can be limited, and at each a pod of every kind of network: the host's own,
-macvlan, host-device, and flannel's host-gw, vxlan and udp behind a bridge. Its cases:
+		Short: "Measure pod networks between two sites: macvlan, host-device, bridge, overlays",
+		Long: `Build two sites in network namespaces, Daejeon and Busan, with a link between them
+that can be limited, and at each site a pod of every kind of network: the host's
+own, macvlan, host-device, and flannel's host-gw, vxlan and udp behind a bridge.
+The cases:
 
   throughput  one TCP connection, from pods to a server and to pods of the other site,
               at each of --rates, and at those of --plain without offloads; its spread,
-              and the processor time that each Gbit takes
-  latency     a short question and its answer, p50 and p99
-  balancer    requests a second through Fairlead's balancer in a pod of each of
-              flannel's networks, to --pods servers, with RPS and without; rules of
-              iptables beside
-  slices      a network with a guarantee, attacked by another with all it has
+              and the CPU time per Gbit
+  latency     a short request and its reply, p50 and p99
+  balancer    requests per second through Fairlead's balancer in a pod of each of
+              flannel's networks, to --pods servers, with and without RPS; compared
+              with iptables rules
+  slices      a network with a guaranteed rate, under attack by another network
   attachments 500 on one controller, which is killed meanwhile
   federation  from pod to pod of two domains with a controller each, enforced
 
-All kinds take turns, --rounds times, and macvlan and host-device are compared with
+All kinds alternate, --rounds times, and macvlan and host-device are compared with
 the host round by round.
 
-It needs root. Everything happens in namespaces that end with it.`,
+Requires root. Everything runs in namespaces that end with the command.`,
 		Example: `  fairlead-lab bench cni
   fairlead-lab bench cni --case throughput --rates 1G --rounds 1 --seconds 1000
   fairlead-lab bench cni --case balancer --pods 1,2,4,8`,
@@ -47,14 +48,14 @@ It needs root. Everything happens in namespaces that end with it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runBenchCNI(cmd, o, &out) },
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&o.Cases, "case", o.Cases, "what is measured")
-	f.StringSliceVar(&o.Rates, "rates", o.Rates, "what the link between the sites is limited to: 1G, none")
-	f.StringSliceVar(&o.Plain, "plain", o.Plain, "at which of these it is measured without offloads, too")
-	f.IntVar(&o.Rounds, "rounds", o.Rounds, "how often each figure is measured")
-	f.Float64Var(&o.Seconds, "seconds", o.Seconds, "how long each time")
-	f.IntSliceVar(&o.Pods, "pods", o.Pods, "how many servers are behind a balancer")
-	f.StringVar(&o.Plugin, "plugin", "", "fairlead-cni that joins the pods on macvlan and host-device (default: that beside this binary, where there is one)")
-	f.StringVar(&o.Logs, "logs", "", "`folder` to leave the logs of all agents in")
+	f.StringSliceVar(&o.Cases, "case", o.Cases, "cases to run")
+	f.StringSliceVar(&o.Rates, "rates", o.Rates, "rate limits of the link between the sites: 1G, none")
+	f.StringSliceVar(&o.Plain, "plain", o.Plain, "rates that are also measured without offloads")
+	f.IntVar(&o.Rounds, "rounds", o.Rounds, "number of measurements per figure")
+	f.Float64Var(&o.Seconds, "seconds", o.Seconds, "duration of each measurement, in seconds")
+	f.IntSliceVar(&o.Pods, "pods", o.Pods, "numbers of servers behind a balancer")
+	f.StringVar(&o.Plugin, "plugin", "", "fairlead-cni that attaches the pods on macvlan and host-device (default: the one next to this binary, if it exists)")
+	f.StringVar(&o.Logs, "logs", "", "`folder` for the logs of all agents")
 	fairlead.flag(cmd)
 	out.flags(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("case", cobra.FixedCompletions(cni.Cases(), cobra.ShellCompDirectiveNoFileComp))
@@ -85,7 +86,7 @@ func runBenchCNI(cmd *cobra.Command, o cni.Options, out *benchOutput) error {
 func newBenchCNIPeerCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "cni-peer",
-		Short:   "Send, take and answer what bench cni measures, as standard input says",
+		Short:   "Send and receive the traffic of bench cni, controlled by standard input",
 		Hidden:  true,
 		Example: `  fairlead-lab bench cni-peer`,
 		Args:    cobra.NoArgs,
@@ -100,7 +101,7 @@ func newBenchCNIForwardCommand() *cobra.Command {
 	var dev, local, peer string
 	cmd := &cobra.Command{
 		Use:     "cni-forward",
-		Short:   "Carry packets of a tun device in UDP, as flannel's udp backend does",
+		Short:   "Tunnel packets of a tun device in UDP, like flannel's udp backend",
 		Hidden:  true,
 		Example: `  fairlead-lab bench cni-forward --dev flannel0 --local 10.1.0.2:8285 --peer 10.2.0.2:8285`,
 		Args:    cobra.NoArgs,
@@ -116,8 +117,8 @@ func newBenchCNIForwardCommand() *cobra.Command {
 			return cni.Forward(dev, from, to, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&dev, "dev", "", "`name` of the device to make")
+	cmd.Flags().StringVar(&dev, "dev", "", "`name` of the device to create")
 	cmd.Flags().StringVar(&local, "local", "", "`address:port` of this end")
-	cmd.Flags().StringVar(&peer, "peer", "", "`address:port` of the other")
+	cmd.Flags().StringVar(&peer, "peer", "", "`address:port` of the other end")
 	return cmd
 }

@@ -20,24 +20,27 @@ func newBenchECMPCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ecmp",
 		Short: "Measure the routes between balancers and router: delays, flows, losses, throughput",
-		Long: `Ecmp runs balancers, reflectors and a router in network namespaces and measures
-until the kernel of the router is right, and what that does to traffic. Its cases:
+		Long: `Run balancers, reflectors and a router in network namespaces, and measure the delay
+until the router's kernel has the correct routes, and the effect on traffic. The
+cases:
 
-  convergence  another number of balancers every few seconds: the delays until the
-               router's kernel has just these, for each make of router
-  failures     a balancer's process is killed; its link is cut silently, and is back
+  convergence  a new number of balancers every few seconds: the delay until the
+               router's kernel has exactly these, for each router implementation
+  failures     a balancer's process is killed; its link is cut silently and restored
   throughput   through 1 to --most balancers, with links of equal rates, also while
                their number changes, and without limits
-  bfd          sessions that end though nothing fails, with every processor busy
-  nexthops     flows that move when one of four next hops goes, resilient and plain
-  reflectors   either of two reflectors is killed: changes of the route, and losses
-  restarts     packets lost when router, reflector or agents end and start again
-  table        a full table from nothing, a router that starts beside a full one, one
-               prefix of many that gains or loses a balancer, a balancer that goes
+  bfd          sessions that end without a failure while every CPU is busy
+  nexthops     flows that move when one of four next hops is removed, with and
+               without resilient next-hop groups
+  reflectors   one of two reflectors is killed: changes of the route, and losses
+  restarts     packets lost when router, reflector or agents restart
+  table        a full table from nothing, a router that starts next to a full one, one
+               prefix of many that gains or loses a balancer, a balancer that is removed
 
-What convergence and bfd have measured is written every 20 s, and when they are
-interrupted. It needs root, and FRR and BIRD where --router names them. Everything happens in
-namespaces that end with it.`,
+Results of convergence and bfd are written every 20 s, and on interrupt.
+
+Requires root, and FRR and BIRD if --router names them. Everything runs in
+namespaces that end with the command.`,
 		Example: `  fairlead-lab bench ecmp
   fairlead-lab bench ecmp --case convergence --router fairlead --duration 20h
   fairlead-lab bench ecmp --case table --prefixes 100 --rounds 3`,
@@ -49,18 +52,18 @@ namespaces that end with it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runBenchECMP(cmd, o, &out) },
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&o.Cases, "case", o.Cases, "what is measured")
-	f.StringSliceVar(&o.Routers, "router", o.Routers, "what is upstream: convergence, failures and reflectors with each")
-	f.DurationVar(&o.Duration, "duration", 0, "how long the number of balancers changes, with each router, and how long bfd goes on (default: 3m, throughput 2m, bfd 10m)")
-	f.DurationVar(&o.Every, "every", o.Every, "time between two changes of that number")
-	f.IntVar(&o.Most, "most", o.Most, "how many balancers run at most")
-	f.Uint64Var(&o.Seed, "seed", o.Seed, "decides how many balancers run when")
-	f.Uint64Var(&o.Rate, "rate", o.Rate, "what the link of each balancer is limited to, in Mbit/s")
+	f.StringSliceVar(&o.Cases, "case", o.Cases, "cases to run")
+	f.StringSliceVar(&o.Routers, "router", o.Routers, "upstream routers: convergence, failures and reflectors run with each")
+	f.DurationVar(&o.Duration, "duration", 0, "duration of convergence (per router), of changes in throughput, and of bfd (default: 3m, throughput 2m, bfd 10m)")
+	f.DurationVar(&o.Every, "every", o.Every, "time between two changes of the number of balancers")
+	f.IntVar(&o.Most, "most", o.Most, "maximum number of balancers")
+	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed for the random numbers of balancers")
+	f.Uint64Var(&o.Rate, "rate", o.Rate, "rate limit of each balancer's link, in Mbit/s")
 	f.IntVar(&o.Flows, "flows", o.Flows, "flows whose next hops and losses are counted")
-	f.IntVar(&o.Prefixes, "prefixes", o.Prefixes, "table: service prefixes that every balancer announces")
-	f.IntVar(&o.Balancers, "balancers", o.Balancers, "table: balancers")
-	f.IntVar(&o.Rounds, "rounds", o.Rounds, "how often each figure is measured")
-	f.StringVar(&o.Logs, "logs", "", "`folder` to leave the logs of all processes in")
+	f.IntVar(&o.Prefixes, "prefixes", o.Prefixes, "table: service prefixes that every balancer advertises")
+	f.IntVar(&o.Balancers, "balancers", o.Balancers, "table: number of balancers")
+	f.IntVar(&o.Rounds, "rounds", o.Rounds, "number of measurements per figure")
+	f.StringVar(&o.Logs, "logs", "", "`folder` for the logs of all processes")
 	fairlead.flag(cmd)
 	out.flags(cmd)
 	for flag, values := range map[string][]string{"case": ecmp.Cases(), "router": cluster.Routers} {
@@ -96,7 +99,7 @@ func newBenchSpeakersCommand() *cobra.Command {
 	c := ecmp.Speakers{AS: config.DefaultAS}
 	cmd := &cobra.Command{
 		Use:     "speakers",
-		Short:   "Announce as many balancers do, as standard input says",
+		Short:   "Advertise routes like many balancers, controlled by standard input",
 		Hidden:  true,
 		Example: `  fairlead-lab bench speakers --reflector 10.0.0.109 --balancers 16`,
 		Args:    cobra.NoArgs,
@@ -111,8 +114,8 @@ func newBenchSpeakersCommand() *cobra.Command {
 			return ecmp.Speak(cmd.Context(), c, cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringSliceVar(&reflectors, "reflector", nil, "`address`es to announce to")
+	cmd.Flags().StringSliceVar(&reflectors, "reflector", nil, "`address`es of the reflectors")
 	cmd.Flags().IntVar(&c.First, "first", 0, "number of the first balancer")
-	cmd.Flags().IntVar(&c.Balancers, "balancers", 1, "how many")
+	cmd.Flags().IntVar(&c.Balancers, "balancers", 1, "number of balancers")
 	return cmd
 }

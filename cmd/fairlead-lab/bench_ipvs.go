@@ -19,14 +19,14 @@ func newBenchIPVSCommand() *cobra.Command {
 	var out benchOutput
 	cmd := &cobra.Command{
 		Use:   "ipvs",
-		Short: "Measure how long one service more takes to write among many, with IPVS and iptables",
-		Long: `IPVS measures how long the IPVS data plane takes to write one service more among
-many, beside the netlink calls alone and rules of kube-proxy's form in iptables: the
-table "IPVS vs. IPTables Latency to Add Rules" of the slides "Scale Kubernetes to
-Support 50,000 Services", and one size more. Goal: the published 2 ms at any size.
-Where this kernel has no IPVS it measures in a guest that has, in a checkout.
+		Short: "Measure how long adding one service to many takes, with IPVS and iptables",
+		Long: `Measure how long the IPVS data plane takes to add one service to many, compared with
+the netlink calls only and with iptables rules in the form of kube-proxy: the table
+"IPVS vs. IPTables Latency to Add Rules" of the slides "Scale Kubernetes to Support
+50,000 Services", and one more size. Goal: the published 2 ms at any size. If this
+kernel has no IPVS, measure in a guest that has it; this needs a checkout.
 
-It needs root. Everything happens in namespaces that end with it.`,
+Requires root. Everything runs in namespaces that end with the command.`,
 		Example: `  fairlead-lab bench ipvs
   fairlead-lab bench ipvs --sizes 1,1000 --runs 11`,
 		Args:    cobra.NoArgs,
@@ -35,9 +35,9 @@ It needs root. Everything happens in namespaces that end with it.`,
 			return runBenchPrograms(cmd, &out, func() (*bench.Report, error) { return benchIPVS(cmd, o) })
 		},
 	}
-	cmd.Flags().IntSliceVar(&o.Sizes, "sizes", o.Sizes, "how many services there are, ascending")
-	cmd.Flags().IntVar(&o.Runs, "runs", o.Runs, "services more that are written at each size")
-	cmd.Flags().DurationVar(&o.IPTables, "iptables", o.IPTables, "how long iptables may take at a size before larger ones are left out")
+	cmd.Flags().IntSliceVar(&o.Sizes, "sizes", o.Sizes, "numbers of existing services, ascending")
+	cmd.Flags().IntVar(&o.Runs, "runs", o.Runs, "services that are added at each size")
+	cmd.Flags().DurationVar(&o.IPTables, "iptables", o.IPTables, "time limit for iptables at a size; larger sizes are skipped")
 	out.flags(cmd)
 	return cmd
 }

@@ -24,17 +24,19 @@ func newBenchKubeCommand() *cobra.Command {
 	var fairlead product
 	cmd := &cobra.Command{
 		Use:   "kube",
-		Short: "Measure the service proxy among very many Services, beside kube-proxy",
-		Long: `Kube runs etcd and kube-apiserver with very many Services, and measures the service
-proxy there: how long it takes to start, what a change costs one by one and many a
-second, what memory it takes, whether packets are lost when it is killed, and what
-a rolling update costs. Kubernetes' own kube-proxy (nftables) is measured in the same
-run, in turns with Fairlead among as many Services, with the ratio of each round; these
-are fewer, since among 50,000 it needs more than ten minutes for each start.
+		Short: "Measure the service proxy with very many Services, compared with kube-proxy",
+		Long: `Run etcd and kube-apiserver with very many Services, and measure the service proxy:
+the time to start, the cost of changes one at a time and many per second, memory,
+packet loss when it is killed, and the cost of a rolling update. Kubernetes' own
+kube-proxy (nftables) is measured in the same run, alternating with Fairlead with
+the same number of Services, with the ratio of each round. This number is lower,
+because with 50,000 Services kube-proxy needs more than ten minutes per start.
 
-What counts is what the kernel holds. It needs root. The programs of Kubernetes are
-those in the folder that FAIRLEAD_KUBE_BIN names, or built from the checkout that
-this runs in. Everything happens in namespaces that end with it.`,
+A change counts when the kernel has it. The programs of Kubernetes are taken from
+the folder in FAIRLEAD_KUBE_BIN, or built from the checkout in the working
+directory.
+
+Requires root. Everything runs in namespaces that end with the command.`,
 		Example: `  fairlead-lab bench kube
   fairlead-lab bench kube --services 1000 --duration 5s --starts 1
   fairlead-lab bench kube --peer-services 0 --only start,change -o json
@@ -47,20 +49,20 @@ this runs in. Everything happens in namespaces that end with it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runBenchKube(cmd, o, &out) },
 	}
 	f := cmd.Flags()
-	f.IntVar(&o.Services, "services", o.Services, "how many Services there are")
-	f.IntVar(&o.Endpoints, "endpoints", o.Endpoints, "how many endpoints each has")
-	f.IntVar(&o.PeerServices, "peer-services", o.PeerServices, "how many there are for kube-proxy; 0 leaves it out")
-	f.IntVar(&o.BigServices, "big-services", o.BigServices, "how many Services of many endpoints there are, in a cluster of their own")
-	f.IntVar(&o.BigEndpoints, "big-endpoints", o.BigEndpoints, "how many endpoints each of these has")
-	f.IntVar(&o.Starts, "starts", o.Starts, "how often the proxy is started from nothing, and rounds beside kube-proxy")
-	f.IntVar(&o.Changes, "changes", o.Changes, "how many changes are measured one by one")
-	f.IntVar(&o.Connects, "connects", o.Connects, "how many connections are opened to the first and to the last Service")
-	f.IntVar(&o.Rate, "rate", o.Rate, "changes a second, where they go on")
-	f.DurationVar(&o.Duration, "duration", o.Duration, "how long they go on")
-	f.IntVar(&o.RollingPods, "rolling-pods", o.RollingPods, "pods that are replaced, one after the other")
-	f.IntVar(&o.RollingServices, "rolling-services", o.RollingServices, "in how many Services each of them is")
-	f.StringSliceVar(&o.Only, "only", o.Only, "what is measured")
-	f.StringVar(&o.Logs, "logs", "", "`folder` to leave the logs of all processes in")
+	f.IntVar(&o.Services, "services", o.Services, "number of Services")
+	f.IntVar(&o.Endpoints, "endpoints", o.Endpoints, "number of endpoints per Service")
+	f.IntVar(&o.PeerServices, "peer-services", o.PeerServices, "number of Services for kube-proxy; 0 skips it")
+	f.IntVar(&o.BigServices, "big-services", o.BigServices, "number of Services with many endpoints, in a separate cluster")
+	f.IntVar(&o.BigEndpoints, "big-endpoints", o.BigEndpoints, "number of endpoints per Service there")
+	f.IntVar(&o.Starts, "starts", o.Starts, "number of starts of the proxy from nothing, and of rounds with kube-proxy")
+	f.IntVar(&o.Changes, "changes", o.Changes, "number of changes that are measured one at a time")
+	f.IntVar(&o.Connects, "connects", o.Connects, "number of connections to the first and to the last Service")
+	f.IntVar(&o.Rate, "rate", o.Rate, "continuous changes per second")
+	f.DurationVar(&o.Duration, "duration", o.Duration, "duration of continuous changes")
+	f.IntVar(&o.RollingPods, "rolling-pods", o.RollingPods, "number of pods that are replaced, one at a time")
+	f.IntVar(&o.RollingServices, "rolling-services", o.RollingServices, "number of Services of each of these pods")
+	f.StringSliceVar(&o.Only, "only", o.Only, "parts to measure")
+	f.StringVar(&o.Logs, "logs", "", "`folder` for the logs of all processes")
 	fairlead.flag(cmd)
 	out.flags(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(kubeproxy.Parts, cobra.ShellCompDirectiveNoFileComp))
@@ -84,13 +86,13 @@ func newBenchKubeFloorCommand() *cobra.Command {
 	var entries int
 	cmd := &cobra.Command{
 		Use:     "kube-floor",
-		Short:   "List Services, write entries, and no more",
+		Short:   "List Services and write entries, as the baseline of bench kube",
 		Hidden:  true,
 		Example: `  fairlead-lab bench kube-floor --kubeconfig admin.kubeconfig --entries 200000`,
 		Args:    cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error {
 			if kubeconfig == "" || entries < 0 {
-				return fmt.Errorf("--kubeconfig, --entries: want a file, and a number that is not negative")
+				return fmt.Errorf("--kubeconfig, --entries: want a file, and a non-negative number")
 			}
 			return nil
 		},
@@ -98,8 +100,8 @@ func newBenchKubeFloorCommand() *cobra.Command {
 			return kubeproxy.Floor(cmd.Context(), kubeconfig, entries, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "`file` that says how to reach the API server")
-	cmd.Flags().IntVar(&entries, "entries", 0, "how many entries are written")
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig `file` of the API server")
+	cmd.Flags().IntVar(&entries, "entries", 0, "number of entries to write")
 	return cmd
 }
 
@@ -108,17 +110,17 @@ func newBenchRulesCommand() *cobra.Command {
 	var out benchOutput
 	cmd := &cobra.Command{
 		Use:   "rules",
-		Short: "Compare ways to hold Services: iptables, a search tree of it, nftables, IPVS, eBPF",
-		Long: `Rules writes more and more Services to the kernel in several ways: rules of iptables
-one after the other, as kube-proxy's, the same as a search tree over networks of 16
-and 24 bits, maps of nftables, IPVS, and Fairlead's maps of eBPF. For each it measures
-what one Service more costs, and connecting to the first, the middle and the last one.
-Where this kernel has no IPVS that is measured in a guest that has, in a checkout, and
-the two ways of iptables there once more. Then pods come up behind some Services, and
-it counts how often the service proxy writes with and without gathering changes.
+		Short: "Compare implementations of Services: iptables, a search tree of it, nftables, IPVS, eBPF",
+		Long: `Write a growing number of Services to the kernel with several implementations: a
+linear list of iptables rules, as kube-proxy does, the same as a search tree over
+networks of 16 and 24 bits, maps of nftables, IPVS, and Fairlead's eBPF maps. For each
+measure the cost of adding a Service, and of connections to the first, the middle and
+the last one. If this kernel has no IPVS, measure IPVS, and both kinds of iptables
+again, in a guest that has it; this needs a checkout. Then pods come up behind some
+Services, and the writes of the service proxy are counted, with and without batching.
 
-It needs root, iptables (with its legacy variant) and nft. Everything happens in
-namespaces that end with it.`,
+Requires root, iptables (with its legacy variant) and nft. Everything runs in
+namespaces that end with the command.`,
 		Example: `  fairlead-lab bench rules
   fairlead-lab bench rules --services 1,5000 --only iptables,ebpf`,
 		Args:    cobra.NoArgs,
@@ -131,15 +133,15 @@ namespaces that end with it.`,
 		},
 	}
 	f := cmd.Flags()
-	f.IntSliceVar(&o.Services, "services", o.Services, "`number`s of Services, growing")
-	f.StringSliceVar(&o.Ways, "only", o.Ways, "the ways that are compared")
-	f.IntVar(&o.Adds, "adds", o.Adds, "how often one Service more is measured")
-	f.IntVar(&o.Connects, "connects", o.Connects, "how many connections each figure is of")
-	f.DurationVar(&o.Limit, "limit", o.Limit, "how long one way may take for one number of Services; it is not tried with more")
-	f.IntSliceVar(&o.Batches, "batches", o.Batches, "`number`s of Services behind which pods come up; 0 leaves that out")
-	f.IntVar(&o.Rate, "rate", o.Rate, "how many pods come up a second")
-	f.DurationVar(&o.Window, "window", o.Window, "how long changes are gathered, as the agent's --sync-min-period")
-	f.DurationVar(&o.MaxDelay, "max-delay", o.MaxDelay, "how long at most, as its --sync-max-delay")
+	f.IntSliceVar(&o.Services, "services", o.Services, "`number`s of Services, ascending")
+	f.StringSliceVar(&o.Ways, "only", o.Ways, "implementations to compare")
+	f.IntVar(&o.Adds, "adds", o.Adds, "number of measurements of adding a Service")
+	f.IntVar(&o.Connects, "connects", o.Connects, "number of connections per figure")
+	f.DurationVar(&o.Limit, "limit", o.Limit, "time limit per implementation and number of Services; larger numbers are skipped")
+	f.IntSliceVar(&o.Batches, "batches", o.Batches, "`number`s of Services behind which pods come up; 0 skips this")
+	f.IntVar(&o.Rate, "rate", o.Rate, "pods that come up per second")
+	f.DurationVar(&o.Window, "window", o.Window, "batching period of changes, like the agent's --sync-min-period")
+	f.DurationVar(&o.MaxDelay, "max-delay", o.MaxDelay, "maximum delay of a change, like its --sync-max-delay")
 	out.flags(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(rules.Ways, cobra.ShellCompDirectiveNoFileComp))
 	return cmd

@@ -13,11 +13,11 @@ func newBenchSimCommand() *cobra.Command {
 	var out benchOutput
 	cmd := &cobra.Command{
 		Use:   "sim",
-		Short: "Measure the simulator, beside ns-2",
-		Long: `Sim measures the processor time that a simulated second takes, with one server and
-with twelve, on both clocks, and that of ns-2 in turns, where it is installed. The
-replies that ns-2 counts must be those of the clock compat. Goal: at most 0.7 of
-ns-2's time with compat and 0.25 with scale, and 100 ms to set up 1,000 clients.`,
+		Short: "Measure the simulator, compared with ns-2",
+		Long: `Measure the CPU time per simulated second, with one server and with twelve, on both
+clocks, alternating with ns-2 if it is installed. The replies that ns-2 counts must
+equal those of the clock compat. Goal: at most 0.7 of ns-2's time with compat and
+0.25 with scale, and 100 ms to set up 1,000 clients.`,
 		Example: `  fairlead-lab bench sim
   fairlead-lab bench sim --rounds 3 -o json`,
 		Args:    cobra.NoArgs,
@@ -31,8 +31,8 @@ ns-2's time with compat and 0.25 with scale, and 100 ms to set up 1,000 clients.
 			return out.finish(cmd, report)
 		},
 	}
-	cmd.Flags().IntVar(&o.Rounds, "rounds", o.Rounds, "how often each figure is measured")
-	cmd.Flags().IntVar(&o.Seconds, "seconds", o.Seconds, "seconds that each case simulates")
+	cmd.Flags().IntVar(&o.Rounds, "rounds", o.Rounds, "number of measurements per figure")
+	cmd.Flags().IntVar(&o.Seconds, "seconds", o.Seconds, "simulated seconds per case")
 	out.flags(cmd)
 	return cmd
 }

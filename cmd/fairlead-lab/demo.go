@@ -29,14 +29,14 @@ func newDemoCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Run the whole system on this machine, with real traffic",
-		Long: `Demo builds the network of the paper out of network namespaces: a client, an
-upstream router, a route reflector, balancers in namespaces of their own, and web
-servers. Under load it adds, removes, kills and cuts off balancers, and adds, drains
-and kills servers, and says for each when the kernel's routes (or the balancers'
-data planes) had followed and what the clients lost.
+		Long: `Build the network of the paper from network namespaces: a client, an upstream
+router, a route reflector, balancers in their own namespaces, and web servers. Under
+load, add, remove, kill and cut off balancers, and add, drain and kill servers.
+Report for each event when the kernel's routes (or the balancers' data planes) had
+followed, and what the clients lost.
 
-It needs root. Everything happens in namespaces that end with it: Ctrl-C at any
-moment leaves nothing behind.`,
+Requires root. Everything runs in namespaces that end with the command: Ctrl-C
+leaves nothing behind.`,
 		Example: `  fairlead-lab demo
   fairlead-lab demo --method fullnat --balancers 2
   fairlead-lab demo --router frr
@@ -53,16 +53,16 @@ moment leaves nothing behind.`,
 	f := cmd.Flags()
 	f.IntVar(&o.Balancers, "balancers", o.Balancers, "balancers of the first service at the start")
 	f.IntVar(&o.Servers, "servers", o.Servers, "servers of the first service at the start")
-	f.StringVar(&o.Method, "method", o.Method, "forwarding method: fullnat, dsr-nat or tunnel")
+	f.StringVar(&o.Method, "method", o.Method, "forwarding mode: fullnat, dsr-nat or tunnel")
 	f.StringVar(&o.Scheduler, "scheduler", o.Scheduler, "scheduler: maglev or rr")
-	f.DurationVar(&o.Duration, "duration", o.Duration, "how long the load runs")
+	f.DurationVar(&o.Duration, "duration", o.Duration, "duration of the load")
 	f.StringVar(&o.Router, "router", o.Router, "upstream router: fairlead, frr or bird")
 	f.StringVar(&o.Report, "report", o.Report, "`file` for the HTML report; empty for none")
-	f.StringVar(&o.Logs, "logs", "", "`folder` to leave the logs of all processes in")
-	f.BoolVar(&o.Keep, "keep", false, "leave everything up until Ctrl-C")
+	f.StringVar(&o.Logs, "logs", "", "`folder` for the logs of all processes")
+	f.BoolVar(&o.Keep, "keep", false, "keep everything running until Ctrl-C")
 	fairlead.flag(cmd)
 	print.formatFlag(cmd)
-	f.BoolVar(&asJSON, "json", false, "the same as --output json: one JSON object on stdout, all else on stderr")
+	f.BoolVar(&asJSON, "json", false, "same as --output json: one JSON object on stdout, everything else on stderr")
 	for flag, values := range map[string][]string{
 		"method": cli.Texts(service.Methods), "scheduler": cli.Texts(service.Schedulers), "router": cluster.Routers,
 	} {
@@ -94,7 +94,7 @@ func runDemo(cmd *cobra.Command, o demo.Options, asJSON bool) error {
 	}
 	fmt.Fprintln(o.Out, result.Verdict())
 	if !result.Passed {
-		return errors.New("the demo did not pass")
+		return errors.New("the demo failed")
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ func TestScenariosAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, direct := scenarioIn(path)
-	_, named := beside("x.yaml")(path)
+	_, named := filesNextTo("x.yaml")(path)
 	for _, err := range []error{direct, named} {
 		var long *limit.TooLong
 		if !errors.As(err, &long) || !strings.Contains(err.Error(), path) {

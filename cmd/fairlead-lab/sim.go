@@ -21,10 +21,10 @@ func newSimCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sim",
 		Short: "Simulate virtual servers, as the LVS paper did",
-		Long: `Sim runs the simulations of the paper "Implementation, Simulation of Linux Virtual
-Server in ns-2" with Fairlead's own schedulers, packet by packet, and says of each of
-its figures what holds, what does not, and what cannot be known. Experiments beyond
-the paper answer questions that it could not ask.`,
+		Long: `Run the simulations of the paper "Implementation, Simulation of Linux Virtual Server
+in ns-2" with Fairlead's own schedulers, packet by packet. Report for each of its
+figures which claims hold, which do not, and which cannot be checked. Further
+experiments answer questions beyond the paper.`,
 		Example: `  fairlead-lab sim list
   fairlead-lab sim run fig8
   fairlead-lab sim all`,
@@ -47,7 +47,7 @@ func newSimListCommand() *cobra.Command {
 			for _, f := range lvs.Figures() {
 				fmt.Fprintf(w, "%s\t%d\t%s\n", f.Name, len(f.Claims), f.Title)
 			}
-			fmt.Fprintln(w, "\nEXPERIMENT\tCLAIMS\tASKS")
+			fmt.Fprintln(w, "\nEXPERIMENT\tCLAIMS\tQUESTION")
 			for _, e := range experiments() {
 				fmt.Fprintf(w, "%s\t%d\t%s\n", e.Name, len(e.Claims), e.Question)
 			}
@@ -69,11 +69,11 @@ type simOptions struct {
 
 func (o *simOptions) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.IntVar(&o.Seeds, "seeds", 1, "`number` of seeds; from 2 on with confidence intervals")
+	f.IntVar(&o.Seeds, "seeds", 1, "`number` of seeds; 2 or more give confidence intervals")
 	f.StringVar(&o.clock, "clock", string(lvs.Compat), "compat (as ns-2, to the last digit) or scale (whole nanoseconds)")
-	f.IntVar(&o.Workers, "workers", runtime.NumCPU(), "`number` of runs at once")
+	f.IntVar(&o.Workers, "workers", runtime.NumCPU(), "`number` of concurrent runs")
 	f.StringVar(&o.dir, "out", filepath.Join("out", "sim"), "`folder` for the results")
-	f.StringVarP(&o.format, "output", "o", "table", "what is printed: table, json or markdown (the verdicts, for a page)")
+	f.StringVarP(&o.format, "output", "o", "table", "output format: table, json or markdown (the verdicts, for a page)")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(simFormats, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("clock", cobra.FixedCompletions(cli.Texts(lvs.Clocks), cobra.ShellCompDirectiveNoFileComp))
 }
@@ -82,13 +82,13 @@ func (o *simOptions) validate() error {
 	o.Clock = lvs.Clock(o.clock)
 	switch {
 	case !slices.Contains(lvs.Clocks, o.Clock):
-		return fmt.Errorf("--clock: %q is none of %s", o.clock, strings.Join(cli.Texts(lvs.Clocks), ", "))
+		return fmt.Errorf("--clock: %q is not one of %s", o.clock, strings.Join(cli.Texts(lvs.Clocks), ", "))
 	case o.Seeds < 1:
 		return fmt.Errorf("--seeds: %d is less than 1", o.Seeds)
 	case o.Workers < 1:
 		return fmt.Errorf("--workers: %d is less than 1", o.Workers)
 	case !slices.Contains(simFormats, o.format):
-		return fmt.Errorf("--output: %q is none of %s", o.format, strings.Join(simFormats, ", "))
+		return fmt.Errorf("--output: %q is not one of %s", o.format, strings.Join(simFormats, ", "))
 	}
 	return nil
 }
@@ -98,15 +98,14 @@ func newSimRunCommand() *cobra.Command {
 	var some simulated
 	cmd := &cobra.Command{
 		Use:   "run NAME|FILE.yaml...",
-		Short: "Run some of the paper's figures, experiments beyond it, and scenarios of yours",
-		Long: `Run simulates what figures of the paper show, what experiments ask, or what scenarios
-of your own say, which are files; it prints what holds of what is said of them, and
-writes tables, pictures and a page to a folder.
-Other seeds make other choices at random: with several, results are means with 95 %
-confidence intervals. Ctrl-C keeps what was done.
+		Short: "Run figures of the paper, further experiments, and your own scenarios",
+		Long: `Simulate figures of the paper, further experiments, or your own scenarios from
+files. Print which claims hold, and write tables, pictures and a page to a folder.
+Other seeds make other random choices: with several, results are means with 95 %
+confidence intervals. Ctrl-C keeps the results so far.
 
---small takes the variants of experiments that need seconds, --set other values of
-their parameters, which the page has.`,
+--small runs the variants of experiments that take seconds. --set changes their
+parameters, which the page lists.`,
 		Example: `  fairlead-lab sim run fig8
   fairlead-lab sim run fig12 fig13 fig14 --seeds 5
   fairlead-lab sim run fig27 --clock scale -o json
@@ -125,8 +124,8 @@ their parameters, which the page has.`,
 		},
 	}
 	o.flags(cmd)
-	cmd.Flags().BoolVar(&o.small, "small", false, "run the variants of experiments that take seconds")
-	cmd.Flags().StringToStringVar(&o.set, "set", nil, "parameters of experiments that are not as they would be (`NAME=NUMBER`,...)")
+	cmd.Flags().BoolVar(&o.small, "small", false, "run the variants of experiments that only take seconds")
+	cmd.Flags().StringToStringVar(&o.set, "set", nil, "parameters of experiments that override defaults (`NAME=NUMBER`,...)")
 	return cmd
 }
 
@@ -150,8 +149,8 @@ func newSimAllCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "all",
 		Short: "Run all of the paper's figures",
-		Long: `All simulates every figure of the paper as run does, each network once for all
-figures that show it.`,
+		Long: `Simulate every figure of the paper, as run does. A network that several figures show
+is simulated once.`,
 		Example: `  fairlead-lab sim all
   fairlead-lab sim all --seeds 20 --out out/sim20`,
 		Args:    cobra.NoArgs,
@@ -182,7 +181,7 @@ func runSim(cmd *cobra.Command, some simulated, o *simOptions) error {
 		}
 	}
 	if err == nil && report.Interrupted {
-		err = fmt.Errorf("interrupted: %s has what was done", o.dir)
+		err = fmt.Errorf("interrupted: partial results are in %s", o.dir)
 	}
 	return err
 }

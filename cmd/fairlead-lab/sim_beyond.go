@@ -69,7 +69,7 @@ func (s simulated) named(names []string) (some simulated, err error) {
 		case e >= 0:
 			some.experiments = append(some.experiments, s.experiments[e])
 		default:
-			return some, fmt.Errorf("%q is no figure, no experiment and no scenario (FILE.yaml): see fairlead-lab sim list", name)
+			return some, fmt.Errorf("%q is not a figure, an experiment or a scenario (FILE.yaml): see fairlead-lab sim list", name)
 		}
 	}
 	return some, nil

@@ -20,15 +20,15 @@ func newSimCalibrateCommand() *cobra.Command {
 	var fairlead product
 	cmd := &cobra.Command{
 		Use:   "calibrate",
-		Short: "Set what the simulator predicts of this machine's lab beside what that does",
-		Long: `Calibrate measures what the balancer's program takes here for a packet, by
-BPF_PROG_TEST_RUN, and what a shaped link of the lab carries. By these the simulator
-predicts how many packets come through, and how many are lost, with one balancer and
-more behind a router, each with a link of the same rate, and when one of them is cut
-off. The same is then measured in the lab: real agents, reflector and router in
+		Short: "Compare the simulator's predictions with measurements on this machine",
+		Long: `Measure the time per packet of the balancer's program on this machine, with
+BPF_PROG_TEST_RUN, and the capacity of a shaped link of the lab. From these the
+simulator predicts how many packets arrive and how many are lost, with one balancer
+and more behind a router, each with a link of the same rate, and when one of them is
+cut off. The same is then measured in the lab: real agents, reflector and router in
 network namespaces.
 
-It needs root. Everything happens in namespaces that end with it.`,
+Requires root. Everything runs in namespaces that end with the command.`,
 		Example: `  fairlead-lab sim calibrate
   fairlead-lab sim calibrate --balancers 2 --duration 4s -o json`,
 		Args: cobra.NoArgs,
@@ -46,13 +46,13 @@ It needs root. Everything happens in namespaces that end with it.`,
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&o.Balancers, "balancers", o.Balancers, "up to how many balancers")
-	f.Uint64Var(&o.LinkRate, "link-rate", o.LinkRate, "of each balancer's link, in `bits` a second")
-	f.IntVar(&o.Rate, "rate", o.Rate, "packets a second that are sent")
-	f.IntVar(&o.Flows, "flows", o.Flows, "flows that they are of")
-	f.DurationVar(&o.Duration, "duration", o.Duration, "how long each case is loaded")
-	f.IntVar(&o.Seeds, "seeds", o.Seeds, "seeds that are predicted with")
-	f.StringVar(&out.dir, "out", filepath.Join("out", "sim"), "`folder` for the figures")
+	f.IntVar(&o.Balancers, "balancers", o.Balancers, "maximum number of balancers")
+	f.Uint64Var(&o.LinkRate, "link-rate", o.LinkRate, "rate of each balancer's link, in `bits` per second")
+	f.IntVar(&o.Rate, "rate", o.Rate, "packets sent per second")
+	f.IntVar(&o.Flows, "flows", o.Flows, "number of flows")
+	f.DurationVar(&o.Duration, "duration", o.Duration, "duration of the load per case")
+	f.IntVar(&o.Seeds, "seeds", o.Seeds, "number of seeds of the predictions")
+	f.StringVar(&out.dir, "out", filepath.Join("out", "sim"), "`folder` for the results")
 	fairlead.flag(cmd)
 	out.formatFlag(cmd)
 	return cmd

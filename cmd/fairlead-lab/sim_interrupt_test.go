@@ -49,8 +49,8 @@ func TestInterruptKeepsWhatThereIs(t *testing.T) {
 			if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 1 {
 				t.Fatalf("%v, want exit code 1: %s", err, &errs)
 			}
-			if !strings.Contains(errs.String(), "interrupted: "+dir) {
-				t.Errorf("it says %q", &errs)
+			if !strings.Contains(errs.String(), "interrupted: partial results are in "+dir) {
+				t.Errorf("output: %q", &errs)
 			}
 			var r page.Report
 			if err := json.Unmarshal(out.Bytes(), &r); err != nil || !r.Interrupted || len(r.Figures)+len(r.Experiments) != 1 {
@@ -58,10 +58,10 @@ func TestInterruptKeepsWhatThereIs(t *testing.T) {
 			}
 			written, err := os.ReadFile(filepath.Join(dir, "report.html"))
 			if err != nil || !strings.Contains(strings.ToLower(string(written)), "interrupted") {
-				t.Errorf("%v: the page does not say so", err)
+				t.Errorf("%v: the page does not show the interruption", err)
 			}
 			if name == "scenario" && len(r.Experiments[0].Tables) == 0 {
-				t.Error("nothing is kept of the first seed")
+				t.Error("the results of the first seed are missing")
 			}
 		})
 	}

@@ -24,11 +24,11 @@ func scenarioIn(file string) (*scenario.Scenario, error) {
 	if err != nil {
 		return nil, err
 	}
-	return scenario.Parse(file, text, beside(file))
+	return scenario.Parse(file, text, filesNextTo(file))
 }
 
-// beside reads the files to which a scenario refers.
-func beside(file string) scenario.Files {
+// filesNextTo reads the files to which a scenario refers.
+func filesNextTo(file string) scenario.Files {
 	return func(name string) ([]byte, error) {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(filepath.Dir(file), name)
@@ -40,7 +40,7 @@ func beside(file string) scenario.Files {
 // take adds a scenario to the run.
 func (s *simulated) take(c *scenario.Scenario) error {
 	if slices.ContainsFunc(s.scenarios, func(o *scenario.Scenario) bool { return o.Name == c.Name }) {
-		return fmt.Errorf("two scenarios are called %s: their results would have one name", c.Name)
+		return fmt.Errorf("two scenarios are named %s: rename one", c.Name)
 	}
 	s.scenarios = append(s.scenarios, c)
 	return nil

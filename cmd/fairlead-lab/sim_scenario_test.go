@@ -81,17 +81,17 @@ func TestSimWhatIf(t *testing.T) {
 	}
 	out, errs, code := ask("{name: web, of: web, takes: 1ms}")
 	for _, want := range []string{
-		"demo/web:80  tunnel  maglev     second-chance  lb                 4", "lb         while nothing happens    1", "lb         though one of them dies  2",
+		"demo/web:80  tunnel           maglev     second-chance  lb                 4", "lb         without failures      1", "lb         if one of them fails  2",
 	} {
 		if !strings.Contains(out, want) {
-			t.Errorf("%d: %q is not in\n%s%s", code, want, out, errs)
+			t.Errorf("%d: %q is missing in\n%s%s", code, want, out, errs)
 		}
 	}
 	for servers, want := range map[string]string{
-		"{name: web, of: wbe}":           `small.yaml:7: topology.servers[0].of: no Service of the manifests that balancers hold is called "wbe"; there are demo/web:80, demo/shop:80`,
+		"{name: web, of: wbe}":           `small.yaml:7: topology.servers[0].of: no programmed Service in the manifests is named "wbe"; want one of demo/web:80, demo/shop:80`,
 		"{name: web}":                    "small.yaml:7: topology.servers[0].of: is missing",
 		"{name: web, of: web, count: 3}": "small.yaml:7: topology.servers[0].count: unknown key",
-		"{name: web, of: shop}":          "small.yaml:10: load[0].to: no group of servers is of web: add one to topology.servers",
+		"{name: web, of: shop}":          "small.yaml:10: load[0].to: no group of servers belongs to web: add one to topology.servers",
 	} {
 		if _, errs, code := ask(servers); code != cli.ExitUsage || !strings.Contains(errs, want) {
 			t.Errorf("%s: %d: %s", servers, code, errs)
@@ -145,10 +145,10 @@ func TestSimWhatIfSeveralVIPs(t *testing.T) {
 			t.Errorf("%s: %q, want %s servers", name, row, servers)
 		}
 	}
-	if _, errs, code = ask(both, "dns"); code != cli.ExitUsage || !strings.Contains(errs, "load[0].to: dns may be ") || !strings.Contains(errs, four) {
+	if _, errs, code = ask(both, "dns"); code != cli.ExitUsage || !strings.Contains(errs, "load[0].to: dns is ambiguous: ") || !strings.Contains(errs, four) {
 		t.Errorf("%d: %s", code, errs)
 	}
-	if _, errs, code = ask(`{name: four, of: dns}, {name: six, of: "`+six+`"}`, `"`+six+`"`); code != cli.ExitUsage || !strings.Contains(errs, "of: dns may be ") {
+	if _, errs, code = ask(`{name: four, of: dns}, {name: six, of: "`+six+`"}`, `"`+six+`"`); code != cli.ExitUsage || !strings.Contains(errs, "of: dns is ambiguous: ") {
 		t.Errorf("%d: %s", code, errs)
 	}
 }

@@ -21,12 +21,12 @@ func newSimWhatIfCommand() *cobra.Command {
 	var some simulated
 	cmd := &cobra.Command{
 		Use:   "what-if",
-		Short: "Ask of manifests how many balancers they need, and what breaks when",
-		Long: `What-if takes Services with their servers, schedulers and methods from a folder of
-manifests, as an agent does, and who is joined with whom, the load and the events
-from a scenario. It says what balancers would hold, and why not the rest; how many
-balancers are needed to meet the scenario's goals, and how many if one may die; and
-what each event costs. Ctrl-C keeps what was done.`,
+		Short: "Calculate how many balancers your manifests need, and what each event breaks",
+		Long: `Take Services with their servers, schedulers and forwarding modes from a folder of
+manifests, as an agent does, and the topology, the load and the events from a
+scenario. Report which frontends balancers would program, and why the others are
+rejected; how many balancers are needed to meet the scenario's goals, also if one of
+them fails; and what each event costs. Ctrl-C keeps the results so far.`,
 		Example: `  fairlead-lab sim what-if --manifests docs/scenarios/demo --scenario docs/scenarios/what-if/demo.yaml
   fairlead-lab sim what-if --manifests /etc/fairlead/services --scenario tomorrow.yaml --times 2.5 --seeds 5 -o json`,
 		Args: cobra.NoArgs,
@@ -37,34 +37,34 @@ what each event costs. Ctrl-C keeps what was done.`,
 			if !(times > 0 && times <= 1000) { // NaN is out of range, too
 				return fmt.Errorf("--times: %v is not between 0 and 1000", times)
 			}
-			return some.ask(cmd, &o, dir, file, times)
+			return some.whatIf(cmd, &o, dir, file, times)
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return runSim(cmd, some, &o) },
 	}
 	o.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&dir, "manifests", "", "`folder` of manifests: Services and EndpointSlices")
-	f.StringVar(&file, "scenario", "", "`file` of the scenario, which has no services of its own")
+	f.StringVar(&file, "scenario", "", "`file` of the scenario, without services")
 	f.Float64Var(&times, "times", 1, "`factor` for the load of the scenario")
 	_ = cmd.MarkFlagRequired("manifests")
 	_ = cmd.MarkFlagRequired("scenario")
 	return cmd
 }
 
-// ask adds the what-if scenario for the manifests in a directory.
-func (s *simulated) ask(cmd *cobra.Command, o *simOptions, dir, file string, times float64) error {
+// whatIf adds the what-if scenario for the manifests in a directory.
+func (s *simulated) whatIf(cmd *cobra.Command, o *simOptions, dir, file string, times float64) error {
 	snapshot, err := readOnce(cmd.Context(), dir)
 	if err != nil {
 		return err
 	}
 	for _, p := range snapshot.Problems {
-		fmt.Fprintln(cmd.ErrOrStderr(), "refused:", p)
+		fmt.Fprintln(cmd.ErrOrStderr(), "rejected:", p)
 	}
 	text, err := limit.ReadFile(file, limit.Text)
 	if err != nil {
 		return err
 	}
-	c, refused, err := scenario.ParseFor(snapshot.Services, file, text, beside(file))
+	c, refused, err := scenario.ParseFor(snapshot.Services, file, text, filesNextTo(file))
 	if err != nil {
 		return err
 	}

@@ -289,7 +289,7 @@ func (a *agent) openSource() (err error) {
 	}
 	c := kube.Config{
 		Kubeconfig: r.Kubeconfig, Node: r.Node, Balancers: r.BalancersID, AcceptFrom: r.AcceptFrom, RequireClass: r.RequireClass,
-		GatewayAPI: r.GatewayAPI, Announcements: r.Balancer || r.DSR, Log: log,
+		GatewayAPI: r.GatewayAPI, Advertisements: r.Balancer || r.DSR, Log: log,
 	}
 	if r.Balancer {
 		c.OnPeers, c.DrainOnCordon, c.DrainTaints = a.setPeers, r.DrainOnCordon, r.DrainTaints

@@ -43,7 +43,7 @@ func (a *agent) openPlane() error {
 	if refusal != nil {
 		a.noXDP = []features.Degraded{{
 			Feature: "xdp-programs", Component: features.Balancer, Reason: features.Reason(refusal), Message: refusal.Error(),
-			Lost: "IPVS forwards in place of XDP: slower, and without what docs/data-planes.md says it cannot do",
+			Lost: "IPVS is used instead of XDP: it is slower, and lacks features (docs/data-planes.md)",
 		}}
 	}
 	return nil
@@ -83,7 +83,7 @@ func (a *agent) openIPVS(why string) error {
 		return err
 	}
 	a.plane = d
-	slog.Info("data plane opened", "kind", "ipvs", "why", why)
+	slog.Info("data plane opened", "kind", "ipvs", "reason", why)
 	left, err := filepath.Glob(filepath.Join(a.pins(), "*"))
 	if err != nil || len(left) == 0 {
 		return err
@@ -102,7 +102,7 @@ func moved(from, to dataplane.Removable) error {
 	if err := dataplane.Move(from, to); err != nil {
 		return err
 	}
-	slog.Warn("moved to another data plane: open connections go on where it chooses the server that they have, the others are reset",
+	slog.Warn("moved to another data plane: open connections survive if it selects the same backend, others are reset",
 		"from", was, "to", to.Describe().Kind)
 	return nil
 }

@@ -43,7 +43,7 @@ const nodePause = time.Second
 func (a *agent) reportDegraded(ctx context.Context) {
 	missing := a.degraded()
 	for _, d := range missing {
-		slog.Warn("degraded: the kernel refuses an optional feature", "feature", d.Feature, "component", d.Component, "error", d.Message, "lost", d.Lost)
+		slog.Warn("degraded: the kernel rejects an optional feature", "feature", d.Feature, "component", d.Component, "error", d.Message, "lost", d.Lost)
 	}
 	if a.cluster == nil || len(missing) == 0 {
 		return

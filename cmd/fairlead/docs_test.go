@@ -166,7 +166,7 @@ func TestRoutingInThePagesIsRight(t *testing.T) {
 			}
 		}
 		if checked == 0 {
-			t.Errorf("%s shows neither peer nor announcement", page)
+			t.Errorf("%s shows neither peer nor advertisement", page)
 		}
 	}
 }

@@ -82,12 +82,12 @@ func doctorRoles() (names []string) {
 func doctorOptions(o *doctor.Options, roles []string) error {
 	for _, name := range roles {
 		if !slices.Contains(doctor.Roles, doctor.Role(name)) {
-			return config.Invalid(fmt.Errorf("--role: %q is none of %s", name, strings.Join(doctorRoles(), ", ")))
+			return config.Invalid(fmt.Errorf("--role: %q is not one of %s", name, strings.Join(doctorRoles(), ", ")))
 		}
 		o.Roles = append(o.Roles, doctor.Role(name))
 	}
 	if !slices.Contains(config.DataPlanes, o.DataPlane) {
-		return config.Invalid(fmt.Errorf("--dataplane: %q is none of %s", o.DataPlane, strings.Join(config.DataPlanes, ", ")))
+		return config.Invalid(fmt.Errorf("--dataplane: %q is not one of %s", o.DataPlane, strings.Join(config.DataPlanes, ", ")))
 	}
 	return nil
 }

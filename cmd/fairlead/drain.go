@@ -22,7 +22,7 @@ import (
 const drainPath = "/v1/drain"
 
 func drainFlags(f *pflag.FlagSet, c *config.Agent) {
-	f.DurationVar(&c.DrainNotice, "graceful-shutdown-period", c.DrainNotice, "time between asking routers to avoid this load balancer and withdrawing its routes")
+	f.DurationVar(&c.DrainNotice, "graceful-shutdown-period", c.DrainNotice, "time that routes are advertised with the lowest preference before they are withdrawn (RFC 8326)")
 	f.StringSliceVar(&c.DrainCommunities, "drain-community", c.DrainCommunities, "`COMMUNITY` that asks routers to avoid a route; repeatable")
 	f.Uint32Var(&c.DrainMED, "drain-med", 0, "minimum `MED` of routes while draining; 0 keeps the route's")
 	f.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "maximum time to wait for tracked flows while other --balancers exist, and at exit for confirmed withdrawals")
@@ -116,7 +116,7 @@ func (d *drainCommand) await(cmd *cobra.Command, drain bool) error {
 // answerDrain orders a drain or its end; the status shows the result.
 func (a *agent) answerDrain(s *stream, r *http.Request) error {
 	if !a.config.Balancer {
-		return fmt.Errorf("this agent has no balancer role: nothing to drain")
+		return fmt.Errorf("this agent does not have the role balancer: nothing to drain")
 	}
 	undo := r.URL.Query().Get("undo") == "true"
 	a.loop.OrderDrain(!undo)
@@ -135,20 +135,20 @@ func drainEvent(d reconciler.Drain) kube.Event {
 	why := strings.Join(d.Why, "; ")
 	e := kube.Event{Action: "Drain"}
 	switch d.Stage {
-	case plan.Kept:
-		e.Reason, e.Note, e.Warn = "BalancerKept", "the balancer does not drain, as no other would be left: "+why, true
-	case plan.Asking:
-		e.Reason, e.Note = "BalancerDraining", "its routes ask routers to avoid the balancer, and are withdrawn then: "+why
+	case plan.Deferred:
+		e.Reason, e.Note, e.Warn = "DrainDeferred", "this is the last active load balancer: "+why, true
+	case plan.GracefulShutdown:
+		e.Reason, e.Note = "DrainStarted", "routes are advertised with the lowest preference before they are withdrawn: "+why
 	case plan.Withdrawn:
-		e.Reason, e.Note = "BalancerWithdrawn", fmt.Sprintf("the balancer's routes are withdrawn, %d flows are left: %s", d.Flows, why)
+		e.Reason, e.Note = "RoutesWithdrawn", fmt.Sprintf("routes are withdrawn, %d flows are left: %s", d.Flows, why)
 	case plan.Drained:
-		e.Reason, e.Note = "BalancerDrained", fmt.Sprintf("after %s: %s", d.Entered.Sub(d.Since).Round(time.Millisecond), why)
+		e.Reason, e.Note = "DrainCompleted", fmt.Sprintf("drained after %s: %s", d.Entered.Sub(d.Since).Round(time.Millisecond), why)
 		if d.Flows > 0 {
 			e.Warn = true
-			e.Reason, e.Note = "BalancerDrainTimeout", fmt.Sprintf("%d flows are left that needed the balancer (--drain-timeout), %s", d.Flows, e.Note)
+			e.Reason, e.Note = "DrainTimedOut", fmt.Sprintf("%d flows were left at the end of --drain-timeout, %s", d.Flows, e.Note)
 		}
 	default:
-		e.Reason, e.Note = "BalancerServing", "the balancer serves again: no reason to drain is left"
+		e.Reason, e.Note = "DrainEnded", "the load balancer is in service again: no reason to drain is left"
 	}
 	return e
 }

@@ -17,12 +17,12 @@ func TestDrainEvents(t *testing.T) {
 		flows int
 		want  string
 	}{
-		{plan.Asking, 3, "BalancerDraining: its routes ask routers to avoid the balancer, and are withdrawn then: Node a is cordoned"},
-		{plan.Withdrawn, 3, "BalancerWithdrawn: the balancer's routes are withdrawn, 3 flows are left: Node a is cordoned"},
-		{plan.Drained, 0, "BalancerDrained: after 2s: Node a is cordoned"},
-		{plan.Drained, 3, "BalancerDrainTimeout: 3 flows are left that needed the balancer (--drain-timeout), after 2s: Node a is cordoned (warning)"},
-		{plan.Kept, 0, "BalancerKept: the balancer does not drain, as no other would be left: Node a is cordoned (warning)"},
-		{plan.Serving, 0, "BalancerServing: the balancer serves again: no reason to drain is left"},
+		{plan.GracefulShutdown, 3, "DrainStarted: routes are advertised with the lowest preference before they are withdrawn: Node a is cordoned"},
+		{plan.Withdrawn, 3, "RoutesWithdrawn: routes are withdrawn, 3 flows are left: Node a is cordoned"},
+		{plan.Drained, 0, "DrainCompleted: drained after 2s: Node a is cordoned"},
+		{plan.Drained, 3, "DrainTimedOut: 3 flows were left at the end of --drain-timeout, drained after 2s: Node a is cordoned (warning)"},
+		{plan.Deferred, 0, "DrainDeferred: this is the last active load balancer: Node a is cordoned (warning)"},
+		{plan.Serving, 0, "DrainEnded: the load balancer is in service again: no reason to drain is left"},
 	} {
 		e := drainEvent(reconciler.Drain{Stage: c.stage, Why: []string{"Node a is cordoned"}, Since: began, Entered: began.Add(2 * time.Second), Flows: c.flows})
 		got := fmt.Sprintf("%s: %s", e.Reason, e.Note)

@@ -90,7 +90,7 @@ func newImportMetallbCommand() *cobra.Command {
 		Long: `Read MetalLB resources, or its old ConfigMap, together with the Services and their
 EndpointSlices as printed by kubectl get -o yaml. Services get Fairlead's
 annotations in place of MetalLB's; pools, peers and advertisements become
-AddressPools, BGPPeers and Announcements.`,
+AddressPools, BGPPeers and Advertisements.`,
 		Example: `  fairlead import metallb metallb.yaml services.yaml --output-dir /etc/fairlead/services`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

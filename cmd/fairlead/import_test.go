@@ -50,7 +50,7 @@ func TestImportedCommandsAreRight(t *testing.T) {
 	for _, f := range all {
 		files = append(files, f.Name())
 	}
-	if want := "announcement-segment.yaml bgppeer-a.yaml bgppeer-b.yaml"; err != nil || strings.Join(files, " ") != want {
+	if want := "advertisement-segment.yaml bgppeer-a.yaml bgppeer-b.yaml"; err != nil || strings.Join(files, " ") != want {
 		t.Errorf("files %v, %v; want %s", files, err, want)
 	}
 }

@@ -79,7 +79,7 @@ func (k *nodeKeys) look() {
 		}
 	}
 	if err != nil && (k.err == nil || k.err.Error() != err.Error()) {
-		slog.Error("node keys cannot be changed; those before stay in force", "error", err)
+		slog.Error("failed to reload the node keys, the previous keys stay in use", "error", err)
 	}
 	k.err = err
 }

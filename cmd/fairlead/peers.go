@@ -46,13 +46,13 @@ func mergePeers(flags []bgp.PeerConfig, of []crd.Peer) (peers []bgp.PeerConfig, 
 		c := bgp.PeerConfig{
 			Name: p.Name, Address: p.Address.Addr(), Port: p.Address.Port(), AS: p.AS, Password: p.Password,
 			SourceAddress: p.Source, SourceInterface: p.Interface, HoldTime: p.HoldTime, Keepalive: p.Keepalive,
-			ConnectRetry: p.ConnectRetry, TTL: p.TTL, TTLSecurity: p.TTLSecurity,
+			ConnectRetry: p.ConnectRetry, EBGPMultihop: p.EBGPMultihop, TTLSecurity: p.TTLSecurity,
 			BFD: p.BFD, Timing: bfd.Timing{Interval: p.BFDInterval, Multiplier: p.BFDMultiplier},
 		}
 		refuse := func(field, message string) {
 			problems = append(problems, problem.Problem{Object: p.Object(), Field: field, Message: message})
 		}
-		at, field := c.Address.String(), "spec.address"
+		at, field := c.Address.String(), "spec.peerAddress"
 		if !c.Address.IsValid() {
 			at, field = "the router on "+c.SourceInterface, "spec.interface"
 		}

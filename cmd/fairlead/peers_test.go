@@ -35,8 +35,8 @@ func TestMergePeers(t *testing.T) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
 	for i, want := range []string{
-		"BGPPeer b: spec.address: --peer has 10.0.0.109 already, and counts; this one is left out",
-		"BGPPeer d: spec.address: BGPPeer a has 10.0.0.108 already, and counts; this one is left out",
+		"BGPPeer b: spec.peerAddress: --peer has 10.0.0.109 already, and counts; this one is left out",
+		"BGPPeer d: spec.peerAddress: BGPPeer a has 10.0.0.108 already, and counts; this one is left out",
 		"BGPPeer e: peer.password: 81 bytes, TCP MD5 accepts at most 80; it is left out",
 		"BGPPeer f: peer.address: 224.0.0.5 is not a valid neighbor address; it is left out",
 	} {

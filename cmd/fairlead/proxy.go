@@ -108,7 +108,7 @@ func (p *serviceProxy) answerHealthz(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		slog.Warn("health is not answered", "address", p.config.Health, "error", err)
+		slog.Warn("failed to serve the health check", "address", p.config.Health, "error", err)
 		sleep.For(ctx, healthport.DefaultRetry)
 	}
 	return nil

@@ -55,7 +55,7 @@ of them can stop.
 
 Requests from other machines need TLS. With --token-file or --access-file, every
 request needs a token; roles define its permissions. With --kubernetes, networks are
-the cluster's VirtualNetworks, and leases are shown as NetworkAttachments of pods.`,
+the cluster's VirtualNetworks, and leases are shown as NetworkLeases of pods.`,
 		Example: `  fairlead vdn controller --data /var/lib/fairlead/vdn
   fairlead vdn controller --domain daejeon.example --listen 10.0.0.5:7473 --tls-cert vdn.crt --tls-key vdn.key --token-file token
   fairlead vdn controller --listen unix:///run/fairlead/vdn/api.sock

@@ -109,13 +109,13 @@ func networksSheet(v vdn.View) status.Sheet {
 		s.Lines = append(s.Lines, "note: "+note)
 	}
 	for _, n := range v.Networks {
-		reach := n.Reach
-		for _, p := range n.Outside {
+		reach := n.PeerNetworks
+		for _, p := range n.AllowedCIDRs {
 			reach = append(reach[:len(reach):len(reach)], p.String())
 		}
 		s.Rows = append(s.Rows, []string{
 			n.Name, string(cmp.Or(n.Mode, vdn.Macvlan)), strings.Join(n.Devices, ","), words(n.Prefixes()), strconv.Itoa(hosts[n.Name]),
-			rateWord(n.Guarantee), rateWord(n.Max), rateWord(n.HostMax), strings.Join(reach, ","),
+			rateWord(n.GuaranteedRate), rateWord(n.MaxRate), rateWord(n.MaxRatePerHost), strings.Join(reach, ","),
 		})
 	}
 	return s

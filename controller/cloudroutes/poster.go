@@ -259,7 +259,7 @@ func (p *Poster) await() {
 			return
 		}
 		if time.Now().After(end) {
-			p.Log.Warn("the cloud may still lead withdrawn routes here", "routes", len(left), "first", left[0].Prefix, "reason", left[0].Reason)
+			p.Log.Warn("the cloud may still route withdrawn prefixes here", "routes", len(left), "first", left[0].Prefix, "reason", left[0].Reason)
 			return
 		}
 	}

@@ -92,34 +92,34 @@ func TestWords(t *testing.T) {
 		{"a", v4, "[10.1.1.1]"},
 		{"b", v4, "[10.1.1.2]"},
 		{"c", v4, "[] PoolExhausted: pool small has no IPv4 address left (2 of 2 in use)"},
-		{"c", with(func(r *Request) { r.Named = []string{"none"} }), "[] NoPool: no pool that it may have has IPv4 addresses: pool none does not exist or is refused"},
+		{"c", with(func(r *Request) { r.Named = []string{"none"} }), "[] NoMatchingPool: no pool that it may use has IPv4 addresses: pool none does not exist or is refused"},
 		{"c", with(func(r *Request) { r.Wanted = []netip.Addr{addr("10.1.1.1")} }),
-			"[] AddressConflict: it asks for 10.1.1.1, which default/a has; Services share an address if both have the same sharing key"},
-		{"c", with(func(r *Request) { r.Wanted = []netip.Addr{addr("10.1.1.0")} }), "[] NotInPool: it asks for 10.1.1.0, which is reserved or left out in pool small"},
-		{"c", with(func(r *Request) { r.Wanted = []netip.Addr{addr("10.9.9.9")} }), "[] NotInPool: it asks for 10.9.9.9, which is in no pool"},
-		{"c", with(func(r *Request) { r.Wanted = []netip.Addr{addr("2001:db8::1")} }), "[] WrongFamily: it asks for 2001:db8::1, but its families are IPv4"},
+			"[] AddressConflict: it requests 10.1.1.1, which default/a has; Services share an address if both have the same sharing key"},
+		{"c", with(func(r *Request) { r.Wanted = []netip.Addr{addr("10.1.1.0")} }), "[] NotInPool: it requests 10.1.1.0, which is reserved or excluded in pool small"},
+		{"c", with(func(r *Request) { r.Wanted = []netip.Addr{addr("10.9.9.9")} }), "[] NotInPool: it requests 10.9.9.9, which is in no pool"},
+		{"c", with(func(r *Request) { r.Wanted = []netip.Addr{addr("2001:db8::1")} }), "[] IPFamilyMismatch: it requests 2001:db8::1, but its families are IPv4"},
 		{"c", with(func(r *Request) { r.Wanted, r.SharingKey = []netip.Addr{addr("10.1.2.9")}, "k" }), "[10.1.2.9]"},
 		{"d", with(func(r *Request) { r.Wanted, r.SharingKey = []netip.Addr{addr("10.1.2.9")}, "k" }),
-			"[] AddressConflict: it asks for 10.1.2.9, where default/c has TCP 80"},
+			"[] AddressConflict: it requests 10.1.2.9, where default/c has TCP 80"},
 		{"d", with(func(r *Request) {
 			r.Named, r.SharingKey, r.Ports = []string{"kept"}, "k", []Port{{service.TCP, 81, 90}}
 		}), "[10.1.2.9]"},
 		{"d", with(func(r *Request) { r.SharingKey, r.Ports = "k", []Port{{service.TCP, 80, 90}} }),
 			"[10.1.2.9] PortOverlap: it shares 10.1.2.9 with default/c, which has TCP 80, too"},
-		{"e", Request{Families: []Family{IPv4, IPv6}, Named: []string{"kept"}, Ports: web}, "[10.1.2.0] NoPool: no pool has IPv6 addresses"},
-		{"f", Request{Families: []Family{IPv4, IPv6}, Required: true, Named: []string{"kept"}, Ports: web}, "[] NoPool: no pool has IPv6 addresses"},
+		{"e", Request{Families: []Family{IPv4, IPv6}, Named: []string{"kept"}, Ports: web}, "[10.1.2.0] NoMatchingPool: no pool has IPv6 addresses"},
+		{"f", Request{Families: []Family{IPv4, IPv6}, Required: true, Named: []string{"kept"}, Ports: web}, "[] NoMatchingPool: no pool has IPv6 addresses"},
 		{"a", with(func(r *Request) {
 			r.Named = []string{"small"}
 			r.Barred = func(string) string { return "is not for namespace default" }
 		}),
-			"[10.1.1.1] NotItsPool: it keeps 10.1.1.1 of pool small, which is not for namespace default"},
+			"[10.1.1.1] PoolNotAllowed: it keeps 10.1.1.1 of pool small, which is not for namespace default"},
 	} {
 		if got := words(a.Assign(id(step.name), step.r)); got != step.want {
 			t.Errorf("%s:\n got %s\nwant %s", step.name, got, step.want)
 		}
 	}
 	a.SetPools(nil)
-	if got := words(a.Assign(id("a"), v4)); got != "[10.1.1.1] OutsidePools: it keeps 10.1.1.1, which is in no pool" {
+	if got := words(a.Assign(id("a"), v4)); got != "[10.1.1.1] AddressOutsidePools: it keeps 10.1.1.1, which is in no pool" {
 		t.Error(got)
 	}
 }

@@ -17,19 +17,19 @@ type Reason string
 const (
 	// Exhausted: the pools that the Service may use have no free address.
 	Exhausted Reason = "PoolExhausted"
-	// NoPool: there is no pool that the Service may use.
-	NoPool Reason = "NoPool"
+	// NoMatchingPool: there is no pool that the Service may use.
+	NoMatchingPool Reason = "NoMatchingPool"
 	// NotInPool: the requested address is in no pool that the Service may use.
 	NotInPool Reason = "NotInPool"
 	// Conflict: another Service has the requested address.
 	Conflict Reason = "AddressConflict"
-	// WrongFamily: the requested address is not of the Service's families, or the Service
+	// IPFamilyMismatch: the requested address is not of the Service's families, or the Service
 	// requires a family of which it requests no address.
-	WrongFamily Reason = "WrongFamily"
-	// OutsidePools: the Service keeps an address that is no longer in any pool.
-	OutsidePools Reason = "OutsidePools"
-	// NotItsPool: the Service keeps an address of a pool that it may no longer use.
-	NotItsPool Reason = "NotItsPool"
+	IPFamilyMismatch Reason = "IPFamilyMismatch"
+	// AddressOutsidePools: the Service keeps an address that is no longer in any pool.
+	AddressOutsidePools Reason = "AddressOutsidePools"
+	// PoolNotAllowed: the Service keeps an address of a pool that it may no longer use.
+	PoolNotAllowed Reason = "PoolNotAllowed"
 	// PortOverlap: the Service shares an address, and one of its ports overlaps another
 	// Service's.
 	PortOverlap Reason = "PortOverlap"
@@ -115,7 +115,7 @@ func (a *Allocator) wanted(id service.ID, r Request, had []netip.Addr) (res Resu
 	for _, f := range r.Families {
 		of := func(addr netip.Addr) bool { return FamilyOf(addr) == f }
 		if r.Required && !slices.ContainsFunc(res.Addrs, of) {
-			res.Missing = append(res.Missing, Finding{WrongFamily, fmt.Sprintf("it requires %s, too, of which it asks for no address", f)})
+			res.Missing = append(res.Missing, Finding{IPFamilyMismatch, fmt.Sprintf("it requires %s, but requests no such address", f)})
 		}
 	}
 	if len(res.Missing) > 0 {
@@ -135,10 +135,10 @@ func (res *Result) keep(a *Allocator, id service.ID, had []netip.Addr, r Request
 // refuse returns why a Service may not have an address that it requests, or nil.
 func (a *Allocator) refuse(id service.ID, addr netip.Addr, r Request) *Finding {
 	if !slices.Contains(r.Families, FamilyOf(addr)) {
-		return &Finding{WrongFamily, fmt.Sprintf("it asks for %s, but its families are %s", addr, families(r.Families))}
+		return &Finding{IPFamilyMismatch, fmt.Sprintf("it requests %s, but its families are %s", addr, families(r.Families))}
 	}
 	if f := a.outside(addr, r); f != nil {
-		f.Message = "it asks for " + f.Message
+		f.Message = "it requests " + f.Message
 		return f
 	}
 	t := a.places[addr]
@@ -146,13 +146,13 @@ func (a *Allocator) refuse(id service.ID, addr netip.Addr, r Request) *Finding {
 		return nil
 	}
 	if !a.mayShare(addr, r) {
-		return &Finding{Conflict, fmt.Sprintf("it asks for %s, which %s has; Services share an address if both have the same sharing key", addr, t.someone())}
+		return &Finding{Conflict, fmt.Sprintf("it requests %s, which %s has; Services share an address if both have the same sharing key", addr, t.someone())}
 	}
 	if c, ok := t.clash(id, r.Ports); ok {
-		return &Finding{Conflict, fmt.Sprintf("it asks for %s, where %s has %s", addr, c.id, c.Port)}
+		return &Finding{Conflict, fmt.Sprintf("it requests %s, where %s has %s", addr, c.id, c.Port)}
 	}
 	if other, ok := t.leaver(id); ok {
-		return &Finding{Conflict, fmt.Sprintf("it asks for %s, which %s has until its status says that it has it no more", addr, other)}
+		return &Finding{Conflict, fmt.Sprintf("it requests %s, which is still in the status of %s", addr, other)}
 	}
 	return nil
 }
@@ -187,7 +187,7 @@ func (a *Allocator) nowhere(addr netip.Addr) string {
 	}
 	for _, p := range a.pools {
 		if p.all[FamilyOf(addr)].contains(addr) {
-			return "reserved or left out in pool " + p.Name
+			return "reserved or excluded in pool " + p.Name
 		}
 	}
 	return "in no pool"
@@ -203,9 +203,9 @@ func (r Request) barred(p *pool) string {
 // odd returns the findings about an address that a Service has.
 func (a *Allocator) odd(id service.ID, addr netip.Addr, r Request) (all []Finding) {
 	if f := a.outside(addr, Request{Barred: r.Barred}); f != nil {
-		reason := NotItsPool
+		reason := PoolNotAllowed
 		if a.poolOf(addr) == nil {
-			reason = OutsidePools
+			reason = AddressOutsidePools
 		}
 		all = append(all, Finding{reason, "it keeps " + f.Message})
 	}
@@ -268,7 +268,7 @@ func (a *Allocator) pick(id service.ID, f Family, r Request) (netip.Addr, *Findi
 		}
 	}
 	if len(ask) == 0 {
-		return netip.Addr{}, &Finding{NoPool, a.noPool(f, r, not)}
+		return netip.Addr{}, &Finding{NoMatchingPool, a.noPool(f, r, not)}
 	}
 	for _, p := range ask {
 		if addr, ok := a.shared(id, p, f, r); ok {
@@ -309,7 +309,7 @@ func (a *Allocator) noPool(f Family, r Request, not []string) string {
 	if len(not) == 0 {
 		return fmt.Sprintf("no pool has %s addresses", f)
 	}
-	return fmt.Sprintf("no pool that it may have has %s addresses: pool %s", f, shortList(not))
+	return fmt.Sprintf("no pool that it may use has %s addresses: pool %s", f, shortList(not))
 }
 
 // shortList joins a list, and truncates a long one.

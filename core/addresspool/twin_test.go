@@ -138,7 +138,7 @@ func (t *twin) wanted(id service.ID, r Request, had []netip.Addr) (got []netip.A
 		switch {
 		case slices.Contains(had, a):
 		case !slices.Contains(r.Families, FamilyOf(a)):
-			missing = append(missing, WrongFamily)
+			missing = append(missing, IPFamilyMismatch)
 		case p == nil || len(r.Named) > 0 && !slices.Contains(r.Named, p.Name) || r.Barred(p.Name) != "":
 			missing = append(missing, NotInPool)
 		case foreign || clash || t.left(a, id):
@@ -147,7 +147,7 @@ func (t *twin) wanted(id service.ID, r Request, had []netip.Addr) (got []netip.A
 	}
 	for _, f := range r.Families {
 		if r.Required && !slices.ContainsFunc(got, func(a netip.Addr) bool { return FamilyOf(a) == f }) {
-			missing = append(missing, WrongFamily)
+			missing = append(missing, IPFamilyMismatch)
 		}
 	}
 	return got, missing
@@ -162,7 +162,7 @@ next:
 				continue next
 			}
 		}
-		reason := NoPool
+		reason := NoMatchingPool
 		var free, shared netip.Addr
 		for _, p := range t.pools {
 			manual := p.Manual && len(r.Named) == 0

@@ -19,13 +19,13 @@ type Target struct {
 // State is the health of a Target.
 type State uint8
 
-// Health states. A Target is Unknown until the first probe completes, and Gone when it
+// Health states. A Target is Unknown until the first probe completes, and Removed when it
 // has been Down for the drain timeout, after which its connections are given up.
 const (
 	Unknown State = iota
 	Up
 	Down
-	Gone
+	Removed
 )
 
-func (s State) String() string { return [...]string{"unknown", "up", "down", "gone"}[s] }
+func (s State) String() string { return [...]string{"unknown", "up", "down", "removed"}[s] }

@@ -31,8 +31,8 @@ func (t Tracker) Next(good bool, c service.HealthCheck) Tracker {
 			return t
 		}
 		return down(Tracker{State: Down}, c)
-	case t.State == Gone:
-		return Tracker{State: Gone}
+	case t.State == Removed:
+		return Tracker{State: Removed}
 	case t.State == Unknown:
 		return down(Tracker{State: Down}, c)
 	}
@@ -42,7 +42,7 @@ func (t Tracker) Next(good bool, c service.HealthCheck) Tracker {
 // down returns t, or a Gone Tracker if the drain timeout has passed.
 func down(t Tracker, c service.HealthCheck) Tracker {
 	if int64(t.Bad)*int64(max(c.Interval, service.MinInterval)) >= int64(c.Drain) {
-		return Tracker{State: Gone}
+		return Tracker{State: Removed}
 	}
 	return t
 }

@@ -33,7 +33,7 @@ const (
 // before orders two claims and returns the rule that decided.
 func (f *Frontend) before(o *Frontend) (order int, rule claimRule) {
 	rank := func(f *Frontend) int {
-		if f.State == Unannounced {
+		if f.State == NotAdvertised {
 			return math.MaxInt
 		}
 		return int(f.kind)
@@ -90,7 +90,7 @@ func (in Input) settle(claims []Frontend) {
 	slices.SortStableFunc(claims, func(a, b Frontend) int { return a.compare(&b) })
 	owner := &claims[0]
 	for i := range claims[1:] {
-		if f := &claims[1+i]; f.State != Unannounced {
+		if f := &claims[1+i]; f.State != NotAdvertised {
 			f.lose(owner, "give one of the two another address or port")
 		}
 	}
@@ -123,7 +123,7 @@ func (in Input) findIncumbent(claims []Frontend) {
 func (p *Plan) refuseOverlaps(in Input) {
 	var ranges []*Frontend
 	for i := range p.Frontends {
-		if f := &p.Frontends[i]; f.Key.Range() && f.State != Conflict && f.State != Unannounced {
+		if f := &p.Frontends[i]; f.Key.Range() && f.State != Conflict && f.State != NotAdvertised {
 			in.findIncumbent(p.Frontends[i : i+1])
 			ranges = append(ranges, f)
 		}
@@ -143,7 +143,7 @@ func (p *Plan) refuseOverlaps(in Input) {
 func (f *Frontend) lose(owner *Frontend, fix string) {
 	_, rule := owner.before(f)
 	why := map[claimRule]string{
-		byKind:       fmt.Sprintf("as its %s address, which counts before a %s one", owner.kind, f.kind),
+		byKind:       fmt.Sprintf("as its %s, which takes precedence over a %s", owner.kind, f.kind),
 		byIncumbency: "and was programmed first",
 		byDate:       "and has a creationTimestamp, which this one has not",
 		byAge:        "and is older",

@@ -15,10 +15,10 @@ type Stage string
 // returns to Serving immediately.
 const (
 	Serving Stage = "serving"
-	// Kept: it should drain, but is the last active load balancer known to the source.
-	Kept Stage = "kept"
-	// Asking: routes are advertised as least preferred; packets are served as before.
-	Asking Stage = "asking"
+	// Deferred: it should drain, but is the last active load balancer known to the source.
+	Deferred Stage = "deferred"
+	// GracefulShutdown: routes are advertised as least preferred; packets are served as before.
+	GracefulShutdown Stage = "graceful-shutdown"
 	// Withdrawn: no route is advertised; packets that still arrive are served.
 	Withdrawn Stage = "withdrawn"
 	// Drained: no flow needs this load balancer, or the timeout has passed.
@@ -96,14 +96,14 @@ func (s Stage) Next(in DrainInput) Stage {
 	case len(in.Why) == 0:
 		return Serving
 	case in.Last:
-		return Kept
+		return Deferred
 	}
 	switch s {
-	case Asking:
+	case GracefulShutdown:
 		if in.Hurry || in.In >= in.Notice && (!in.Remembers || in.Told || in.In >= in.NoticeLimit) {
 			return Withdrawn
 		}
-		return Asking
+		return GracefulShutdown
 	case Withdrawn:
 		left := in.In - in.Linger
 		if left >= 0 && (in.Hurry || !in.Unconfirmed && (left >= in.Timeout || !in.Remembers && !in.Announces)) {
@@ -114,7 +114,7 @@ func (s Stage) Next(in DrainInput) Stage {
 		return Drained
 	}
 	if in.Announces || in.Remembers {
-		return Asking
+		return GracefulShutdown
 	}
 	return Withdrawn
 }
@@ -122,9 +122,9 @@ func (s Stage) Next(in DrainInput) Stage {
 // refuseDraining removes all routes, and records for each prefix that the load balancer
 // drains.
 func (p *Plan) refuseDraining(d Drain) {
-	p.Refusals = slices.DeleteFunc(p.Refusals, func(r Refusal) bool { return r.Rule == RuleAttributes })
+	p.Refusals = slices.DeleteFunc(p.Refusals, func(r Refusal) bool { return r.Rule == RuleAttributeConflict })
 	for _, r := range p.Routes {
-		p.refuse(r.Prefix, RuleDraining, "this balancer drains: "+strings.Join(d.Why, "; "))
+		p.refuse(r.Prefix, RuleDraining, "this load balancer is draining: "+strings.Join(d.Why, "; "))
 	}
 	p.Routes = nil
 }

@@ -24,15 +24,15 @@ func TestStages(t *testing.T) {
 		in       DrainInput
 	}{
 		{"no reason", Serving, Serving, in(func(i *DrainInput) { i.Why = nil })},
-		{"begins", Serving, Asking, in(func(i *DrainInput) {})},
+		{"begins", Serving, GracefulShutdown, in(func(i *DrainInput) {})},
 		{"an agent that starts so", "", Withdrawn, in(func(i *DrainInput) { i.Announces, i.Remembers = false, false })},
-		{"remembers, though nothing is announced", Serving, Asking, in(func(i *DrainInput) { i.Announces = false })},
-		{"asks for its time", Asking, Asking, in(func(i *DrainInput) { i.In = 2*s - 1 })},
-		{"and no longer", Asking, Withdrawn, in(func(i *DrainInput) { i.In = 2 * s })},
-		{"waits for the others to know", Asking, Asking, in(func(i *DrainInput) { i.In, i.Told = 2*s, false })},
-		{"not for ever", Asking, Withdrawn, in(func(i *DrainInput) { i.In, i.Told = 3*s, false })},
-		{"nobody needs to know", Asking, Withdrawn, in(func(i *DrainInput) { i.In, i.Told, i.Remembers = 2*s, false, false })},
-		{"hurry", Asking, Withdrawn, in(func(i *DrainInput) { i.Hurry = true })},
+		{"remembers, though nothing is announced", Serving, GracefulShutdown, in(func(i *DrainInput) { i.Announces = false })},
+		{"asks for its time", GracefulShutdown, GracefulShutdown, in(func(i *DrainInput) { i.In = 2*s - 1 })},
+		{"and no longer", GracefulShutdown, Withdrawn, in(func(i *DrainInput) { i.In = 2 * s })},
+		{"waits for the others to know", GracefulShutdown, GracefulShutdown, in(func(i *DrainInput) { i.In, i.Told = 2*s, false })},
+		{"not for ever", GracefulShutdown, Withdrawn, in(func(i *DrainInput) { i.In, i.Told = 3*s, false })},
+		{"nobody needs to know", GracefulShutdown, Withdrawn, in(func(i *DrainInput) { i.In, i.Told, i.Remembers = 2*s, false, false })},
+		{"hurry", GracefulShutdown, Withdrawn, in(func(i *DrainInput) { i.Hurry = true })},
 		{"packets are on their way", Withdrawn, Withdrawn, in(func(i *DrainInput) { i.In, i.Announces, i.Remembers = s-1, false, false })},
 		{"even in a hurry", Withdrawn, Withdrawn, in(func(i *DrainInput) { i.In, i.Hurry = s-1, true })},
 		{"no flow is left", Withdrawn, Drained, in(func(i *DrainInput) { i.In, i.Announces, i.Remembers = s, false, false })},
@@ -42,12 +42,12 @@ func TestStages(t *testing.T) {
 		{"for too long, either", Withdrawn, Drained, in(func(i *DrainInput) { i.In, i.Remembers = 21*s, false })},
 		{"in a hurry", Withdrawn, Drained, in(func(i *DrainInput) { i.In, i.Hurry = s, true })},
 		{"stays drained", Drained, Drained, in(func(i *DrainInput) {})},
-		{"undone while it asks", Asking, Serving, in(func(i *DrainInput) { i.Why = nil })},
+		{"undone while it asks", GracefulShutdown, Serving, in(func(i *DrainInput) { i.Why = nil })},
 		{"undone later", Withdrawn, Serving, in(func(i *DrainInput) { i.Why = nil })},
 		{"undone when drained", Drained, Serving, in(func(i *DrainInput) { i.Why = nil })},
-		{"the last one", Serving, Kept, in(func(i *DrainInput) { i.Last = true })},
-		{"the last one, found out later", Drained, Kept, in(func(i *DrainInput) { i.Last = true })},
-		{"no longer the last", Kept, Asking, in(func(i *DrainInput) {})},
+		{"the last one", Serving, Deferred, in(func(i *DrainInput) { i.Last = true })},
+		{"the last one, found out later", Drained, Deferred, in(func(i *DrainInput) { i.Last = true })},
+		{"no longer the last", Deferred, GracefulShutdown, in(func(i *DrainInput) {})},
 	} {
 		if got := c.from.Next(c.in); got != c.to {
 			t.Errorf("%s: from %q to %q, want %q", c.name, c.from, got, c.to)
@@ -65,8 +65,8 @@ func drainingPlan(stage Stage, avoid Avoid) *Plan {
 		Announce: func(*service.Service, netip.Addr) ([]route.Offer, string) {
 			prefix := netip.MustParsePrefix("10.1.1.1/32")
 			return []route.Offer{
-				{By: "Announcement a", Prefix: prefix, Attributes: route.Attributes{Communities: "65000:1", MED: 5, LocalPreference: 200}},
-				{By: "Announcement b", Prefix: prefix, Attributes: route.Attributes{MED: 6, LocalPreference: 200}},
+				{By: "Advertisement a", Prefix: prefix, Attributes: route.Attributes{Communities: "65000:1", MED: 5, LocalPreference: 200}},
+				{By: "Advertisement b", Prefix: prefix, Attributes: route.Attributes{MED: 6, LocalPreference: 200}},
 			}, ""
 		},
 	})
@@ -76,7 +76,7 @@ func TestRoutesOfABalancerThatDrains(t *testing.T) {
 	const (
 		plain    = "10.1.1.1/32 via 10.0.0.105 (communities 65000:1, local preference 200, MED 5)\nnot 10.1.1.1/32: announced as"
 		marked   = "10.1.1.1/32 via 10.0.0.105 (communities 65000:1 graceful-shutdown, local preference 1, MED 5)\nnot 10.1.1.1/32: announced as"
-		withdraw = "not 10.1.1.1/32: this balancer drains: cordoned; by command"
+		withdraw = "not 10.1.1.1/32: this load balancer is draining: cordoned; by command"
 	)
 	shutdown := route.CommunitiesOf(route.GracefulShutdown)
 	for _, c := range []struct {
@@ -84,10 +84,10 @@ func TestRoutesOfABalancerThatDrains(t *testing.T) {
 		avoid Avoid
 		want  string
 	}{
-		{"", Avoid{Communities: shutdown}, plain}, {Serving, Avoid{Communities: shutdown}, plain}, {Kept, Avoid{Communities: shutdown}, plain},
-		{Asking, Avoid{}, plain}, {Asking, Avoid{Communities: shutdown}, marked},
-		{Asking, Avoid{Communities: shutdown, MED: 3}, marked},
-		{Asking, Avoid{MED: 1000}, "10.1.1.1/32 via 10.0.0.105 (communities 65000:1, local preference 1, MED 1000)\nnot 10.1.1.1/32: announced as"},
+		{"", Avoid{Communities: shutdown}, plain}, {Serving, Avoid{Communities: shutdown}, plain}, {Deferred, Avoid{Communities: shutdown}, plain},
+		{GracefulShutdown, Avoid{}, plain}, {GracefulShutdown, Avoid{Communities: shutdown}, marked},
+		{GracefulShutdown, Avoid{Communities: shutdown, MED: 3}, marked},
+		{GracefulShutdown, Avoid{MED: 1000}, "10.1.1.1/32 via 10.0.0.105 (communities 65000:1, local preference 1, MED 1000)\nnot 10.1.1.1/32: announced as"},
 		{Withdrawn, Avoid{Communities: shutdown}, withdraw}, {Drained, Avoid{Communities: shutdown}, withdraw},
 	} {
 		p := drainingPlan(c.stage, c.avoid)

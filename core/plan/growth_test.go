@@ -80,7 +80,7 @@ func TestGrowsLinearly(t *testing.T) {
 		}},
 		"behind one prefix": {size: 3000, services: func(n int) []*service.Service { return many(n, 1) }, announce: offers(route.Offer{By: "a", Prefix: wide})},
 		"behind one prefix, unfit": {size: 3000, services: func(n int) []*service.Service { return many(n, 1) },
-			announce: offers(route.Offer{By: "a", Prefix: wide, MinimumHealthy: 2})},
+			announce: offers(route.Offer{By: "a", Prefix: wide, MinHealthyBackends: 2})},
 		"announced in two ways": {size: 3000, services: func(n int) []*service.Service { return many(n, 1) },
 			announce: func(_ *service.Service, vip netip.Addr) ([]route.Offer, string) {
 				p := netip.PrefixFrom(vip, 32)

@@ -31,13 +31,13 @@ type Node struct {
 	Drain Drain
 }
 
-// elsewhere returns why a Service is left to other load balancers, or "".
-func (n Node) elsewhere(s *service.Service) string {
+// dedicatedElsewhere returns why a Service is left to other load balancers, or "".
+func (n Node) dedicatedElsewhere(s *service.Service) string {
 	switch {
 	case n.Only != service.ID{} && n.Only != s.ID:
-		return fmt.Sprintf("this balancer is for Service %s only", n.Only)
+		return fmt.Sprintf("this load balancer is dedicated to Service %s", n.Only)
 	case n.Only == service.ID{} && s.Dedicated:
-		return "the Service is dedicated to balancers of its own, which are started with --dedicated-service " + s.ID.String()
+		return "the Service is served by dedicated load balancers, started with --dedicated-service " + s.ID.String()
 	}
 	return ""
 }
@@ -72,15 +72,15 @@ type State string
 
 // Frontend states. Only Active, Draining and Panic frontends are programmed.
 const (
-	Active           State = "active"
-	Draining         State = "draining"           // all backends have weight 0: open connections stay, new ones are dropped
-	Panic            State = "panic"              // all backends fail their checks: all stay in use
-	NoEndpoints      State = "no-endpoints"       // the Service has no backend
-	NoHealthyBackend State = "no-healthy-backend" // all backends fail and panic mode is off
-	AwaitingHealth   State = "awaiting-health"    // no first probe has completed yet
-	Conflict         State = "conflict"           // another Service has this VIP, port and protocol, or a node has the address
-	Elsewhere        State = "elsewhere"          // other load balancers serve this Service
-	Unannounced      State = "unannounced"        // an address that is served only where it is advertised is not advertised
+	Active             State = "active"
+	Draining           State = "draining"            // all backends have weight 0: open connections stay, new ones are dropped
+	Panic              State = "panic"               // all backends fail their checks: all stay in use
+	NoEndpoints        State = "no-endpoints"        // the Service has no backend
+	NoHealthyBackend   State = "no-healthy-backend"  // all backends fail and panic mode is disabled
+	AwaitingHealth     State = "awaiting-health"     // no first probe has completed yet
+	Conflict           State = "conflict"            // another Service has this VIP, port and protocol, or a node has the address
+	DedicatedElsewhere State = "dedicated-elsewhere" // other load balancers serve this Service
+	NotAdvertised      State = "not-advertised"      // an address that is served only where it is advertised is not advertised
 )
 
 // Frontend is the decision on one frontend of one Service.
@@ -135,11 +135,11 @@ type Rule string
 
 // Rules.
 const (
-	RuleAnnouncement Rule = "announcement" // no Announcement applies here
-	RuleTerms        Rule = "terms"        // the conditions of those that apply are not met
-	RuleNextHop      Rule = "no-next-hop"  // the node has no address of that family to advertise
-	RuleAttributes   Rule = "attributes"   // two offers request different attributes
-	RuleDraining     Rule = "draining"     // the load balancer is draining
+	RuleNoMatchingAdvertisement Rule = "no-matching-advertisement" // no Advertisement applies here
+	RuleConditionsNotMet        Rule = "conditions-not-met"        // the conditions of those that apply are not met
+	RuleNextHop                 Rule = "no-next-hop"               // the node has no address of that family to advertise
+	RuleAttributeConflict       Rule = "attribute-conflict"        // two offers request different attributes
+	RuleDraining                Rule = "draining"                  // the load balancer is draining
 )
 
 // Plan is the complete decision for a node.
@@ -196,7 +196,7 @@ func (p *Plan) collectTargets() {
 	var last service.HealthCheck
 	id := 0
 	for i := range p.Frontends {
-		if s := p.Frontends[i].State; s == Conflict || s == Elsewhere || s == Unannounced {
+		if s := p.Frontends[i].State; s == Conflict || s == DedicatedElsewhere || s == NotAdvertised {
 			continue
 		}
 		for _, b := range p.Frontends[i].Backends {
@@ -230,17 +230,17 @@ func decide(in Input, s *service.Service, t targets, sf *service.Frontend) Front
 		f.Backends[i] = Backend{b, target, state}
 		known = known && state != health.Unknown
 	}
-	if why := in.Node.elsewhere(s); why != "" {
-		f.State, f.Reason = Elsewhere, why
+	if why := in.Node.dedicatedElsewhere(s); why != "" {
+		f.State, f.Reason = DedicatedElsewhere, why
 		return f
 	}
 	if whose := in.Nodes[sf.VIP]; whose != "" {
 		f.State = Conflict
-		f.Reason = fmt.Sprintf("%s is the address of %s, whose own traffic would be lost: give the Service another, and keep such addresses out of pools (reserved)", sf.VIP, whose)
+		f.Reason = fmt.Sprintf("%s is the address of %s, whose own traffic would be lost: give the Service another address, and reserve this one in its pool (reserved)", sf.VIP, whose)
 		return f
 	}
-	if why := in.unannounced(s, sf); why != "" {
-		f.State, f.Reason = Unannounced, why
+	if why := in.notAdvertised(s, sf); why != "" {
+		f.State, f.Reason = NotAdvertised, why
 		return f
 	}
 	var held map[netip.AddrPort]health.State
@@ -260,10 +260,10 @@ func decide(in Input, s *service.Service, t targets, sf *service.Frontend) Front
 	return f
 }
 
-// unannounced returns why an address that is served only where it is advertised is not
+// notAdvertised returns why an address that is served only where it is advertised is not
 // served here, or "". Such addresses were not assigned to the Service as load balancer
 // IPs: packets to them may be for others.
-func (in Input) unannounced(s *service.Service, sf *service.Frontend) string {
+func (in Input) notAdvertised(s *service.Service, sf *service.Frontend) string {
 	if sf.Kind == service.LoadBalancerAddress || in.Announce == nil {
 		return ""
 	}
@@ -370,15 +370,15 @@ func choose(s *service.Service, f *Frontend, all []service.Backend, held map[net
 	switch {
 	case waiting > 0 && !known:
 		// A ring of only some backends would misdirect the flows of other load balancers.
-		return nil, AwaitingHealth, fmt.Sprintf("the first health check of %d of %d servers has not ended", waiting, len(f.Backends))
+		return nil, AwaitingHealth, fmt.Sprintf("the first health check of %d of %d backends is pending", waiting, len(f.Backends))
 	case serving > 0:
 		return good.list(), Active, ""
 	case active == 0 && up > 0:
-		return good.list(), Draining, fmt.Sprintf("none of %d servers takes new connections, as all have the weight 0 or are terminating: open ones continue; give a server a weight above 0 (fairlead.io/weights)", len(f.Backends))
+		return good.list(), Draining, fmt.Sprintf("all %d backends have weight 0 or are terminating: open connections continue, new ones are dropped; set a weight above 0 (fairlead.io/weights)", len(f.Backends))
 	case s.Panic:
-		return all, Panic, fmt.Sprintf("none of %d servers passes its %s check: all are kept in service", len(f.Backends), s.Health.Kind)
+		return all, Panic, fmt.Sprintf("none of %d backends passes its %s health check: all stay in service", len(f.Backends), s.Health.Kind)
 	}
-	return nil, NoHealthyBackend, fmt.Sprintf("none of %d servers passes its %s check, and panic mode is off", len(f.Backends), s.Health.Kind)
+	return nil, NoHealthyBackend, fmt.Sprintf("none of %d backends passes its %s health check, and panic mode is disabled", len(f.Backends), s.Health.Kind)
 }
 
 // subset is a possibly modified part of a list. It is the list itself, not a copy, as

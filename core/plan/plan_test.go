@@ -46,7 +46,7 @@ func build(states string, services ...*service.Service) *Plan {
 	return Build(Input{
 		Services: services, Node: node,
 		Health: func(t health.Target) health.State {
-			return map[byte]health.State{'u': health.Up, 'd': health.Down, 'g': health.Gone}[letter(t.Addr)]
+			return map[byte]health.State{'u': health.Up, 'd': health.Down, 'g': health.Removed}[letter(t.Addr)]
 		},
 		Held: func(k service.Key) map[netip.AddrPort]health.State {
 			held := map[netip.AddrPort]health.State{}
@@ -178,8 +178,8 @@ func TestAddressesOfOtherKinds(t *testing.T) {
 	}{
 		{all, "a-cluster b-external c-given", "c-given active, b-external conflict, a-cluster conflict"},
 		{all[:2], "a-cluster b-external", "b-external active, a-cluster conflict"},
-		{all[:2], "a-cluster", "a-cluster active, b-external unannounced"},
-		{all[:2], "", "a-cluster unannounced, b-external unannounced"},
+		{all[:2], "a-cluster", "a-cluster active, b-external not-advertised"},
+		{all[:2], "", "a-cluster not-advertised, b-external not-advertised"},
 		{all[2:], "", "c-given active"},
 	} {
 		p := Build(Input{
@@ -189,13 +189,13 @@ func TestAddressesOfOtherKinds(t *testing.T) {
 				if strings.Contains(c.offered, s.ID.Name) {
 					return []route.Offer{{Prefix: netip.PrefixFrom(vip, 32)}}, ""
 				}
-				return nil, "no Announcement is for it"
+				return nil, "no Advertisement is for it"
 			},
 		})
 		var words []string
 		for _, f := range p.Frontends {
 			words = append(words, fmt.Sprint(f.Service.ID.Name, " ", f.State))
-			if held := f.State == Active; held != (f.Want != nil) || f.State == Unannounced && f.Reason != "no Announcement is for it" {
+			if held := f.State == Active; held != (f.Want != nil) || f.State == NotAdvertised && f.Reason != "no Advertisement is for it" {
 				t.Errorf("%s is %s, held %v: %s", f.Service.ID.Name, f.State, f.Want != nil, f.Reason)
 			}
 		}
@@ -206,7 +206,7 @@ func TestAddressesOfOtherKinds(t *testing.T) {
 			t.Errorf("%q is offered: %d targets", c.offered, len(p.Targets))
 		}
 		if c.want == "b-external active, a-cluster conflict" && p.Frontends[1].Reason !=
-			"Service default/b-external already has TCP 10.1.1.1:80 as its External address, which counts before a Cluster one: give one of the two another address or port" {
+			"Service default/b-external already has TCP 10.1.1.1:80 as its ExternalIP, which takes precedence over a ClusterIP: give one of the two another address or port" {
 			t.Error(p.Frontends[1].Reason)
 		}
 	}
@@ -263,7 +263,7 @@ func TestRoutes(t *testing.T) {
 	if want := []string{"10.1.1.1/32 via 10.0.0.105", "10.1.2.0/24 via 10.0.0.105"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if len(p.Refusals) != 1 || p.Refusals[0].Reason != "this node has no IPv6 next hop to announce: set --next-hop" {
+	if len(p.Refusals) != 1 || p.Refusals[0].Reason != "this node has no IPv6 next hop to advertise: set --next-hop" {
 		t.Errorf("refusals %v", p.Refusals)
 	}
 }
@@ -371,9 +371,9 @@ func TestADedicatedServiceIsLeftToItsOwnBalancers(t *testing.T) {
 		only        service.ID
 		here, there string
 	}{
-		{service.ID{}, "10.1.1.1", "dedicated to balancers of its own, which are started with --dedicated-service default/own"},
-		{own.ID, "10.1.1.2", "this balancer is for Service default/own only"},
-		{shared.ID, "10.1.1.1", "this balancer is for Service default/shared only"},
+		{service.ID{}, "10.1.1.1", "served by dedicated load balancers, started with --dedicated-service default/own"},
+		{own.ID, "10.1.1.2", "this load balancer is dedicated to Service default/own"},
+		{shared.ID, "10.1.1.1", "this load balancer is dedicated to Service default/shared"},
 	} {
 		n := node
 		n.Only = c.only
@@ -383,7 +383,7 @@ func TestADedicatedServiceIsLeftToItsOwnBalancers(t *testing.T) {
 		for _, f := range p.Frontends {
 			if here := f.Key.VIP.String() == c.here; here != (f.Want != nil) {
 				t.Errorf("only %s: %s is %s (%s)", c.only, f.Key, f.State, f.Reason)
-			} else if !here && (f.State != Elsewhere || !strings.Contains(f.Reason, c.there)) {
+			} else if !here && (f.State != DedicatedElsewhere || !strings.Contains(f.Reason, c.there)) {
 				t.Errorf("only %s: %s is %s: %s", c.only, f.Key, f.State, f.Reason)
 			}
 		}

@@ -52,7 +52,7 @@ func (p *Plan) collectRoutes(in Input) {
 	}
 	for vip, why := range refused {
 		if !offered[vip] { // for another Service that shares it
-			p.refuse(netip.PrefixFrom(vip, vip.BitLen()), RuleAnnouncement, why)
+			p.refuse(netip.PrefixFrom(vip, vip.BitLen()), RuleNoMatchingAdvertisement, why)
 		}
 	}
 	for prefix, w := range wishes {
@@ -111,12 +111,12 @@ func (f *Frontend) unfit(o route.Offer) string {
 	switch {
 	case f.State == AwaitingHealth:
 		return ""
-	case f.healthy < o.MinimumHealthy:
-		return fmt.Sprintf("%s wants %d healthy servers (minimumHealthy), and %s has %d", o.By, o.MinimumHealthy, f.Key, f.healthy)
+	case f.healthy < o.MinHealthyBackends:
+		return fmt.Sprintf("%s requires %d healthy backends (minHealthyBackends), and %s has %d", o.By, o.MinHealthyBackends, f.Key, f.healthy)
 	case o.Local && len(f.local) == 0:
-		return fmt.Sprintf("%s is for nodes with a healthy server of their own (endpoints), and %s has none on this one", o.By, f.Key)
-	case o.WeighBy == route.WeighByEndpoints && len(f.local) == 0:
-		return fmt.Sprintf("%s weighs nodes by their healthy servers (weight), and %s has none on this one", o.By, f.Key)
+		return fmt.Sprintf("%s is for nodes with a healthy local backend (trafficPolicy), and %s has none on this one", o.By, f.Key)
+	case o.WeightBy == route.WeightByEndpoints && len(f.local) == 0:
+		return fmt.Sprintf("%s weights nodes by their healthy local backends (weightBy), and %s has none on this one", o.By, f.Key)
 	}
 	return ""
 }
@@ -124,7 +124,7 @@ func (f *Frontend) unfit(o route.Offer) string {
 // route makes one route from all offers for a prefix.
 func (p *Plan) route(node Node, prefix netip.Prefix, w *wish) {
 	if len(w.offers) == 0 {
-		p.refuse(prefix, RuleTerms, w.whyNot())
+		p.refuse(prefix, RuleConditionsNotMet, w.whyNot())
 		return
 	}
 	nextHop, family := node.NextHop4, "IPv4"
@@ -132,7 +132,7 @@ func (p *Plan) route(node Node, prefix netip.Prefix, w *wish) {
 		nextHop, family = node.NextHop6, "IPv6"
 	}
 	if !nextHop.IsValid() {
-		p.refuse(prefix, RuleNextHop, fmt.Sprintf("this node has no %s next hop to announce: set --next-hop", family))
+		p.refuse(prefix, RuleNextHop, fmt.Sprintf("this node has no %s next hop to advertise: set --next-hop", family))
 		return
 	}
 	slices.SortStableFunc(w.offers, func(a, b route.Offer) int { return cmp.Compare(a.By, b.By) })
@@ -143,11 +143,11 @@ func (p *Plan) route(node Node, prefix netip.Prefix, w *wish) {
 		more, _ := o.Communities.Parse() // validated where they are read
 		made.Communities = made.Communities.With(more...)
 		made.Peers, made.Mode = unite(made.Peers, o.Peers), made.Mode.With(o.Mode)
-		if why := w.differ(node, w.offers[0], o); why != "" && !slices.Contains(p.Refusals[refused:], Refusal{prefix, RuleAttributes, why}) {
-			p.refuse(prefix, RuleAttributes, why)
+		if why := w.differ(node, w.offers[0], o); why != "" && !slices.Contains(p.Refusals[refused:], Refusal{prefix, RuleAttributeConflict, why}) {
+			p.refuse(prefix, RuleAttributeConflict, why)
 		}
 	}
-	if node.Drain.Stage == Asking {
+	if node.Drain.Stage == GracefulShutdown {
 		made = node.Drain.mark(made)
 	}
 	p.Routes = append(p.Routes, Route{route.Route{Prefix: prefix, NextHop: nextHop, Attributes: made}, w.frontends})
@@ -169,7 +169,7 @@ func (w *wish) differ(node Node, first, o route.Offer) string {
 		name       string
 		its, first uint32
 	}{
-		{"localPreference", o.LocalPreference, first.LocalPreference}, {"med", o.MED, first.MED}, {"prepend", o.Prepend, first.Prepend},
+		{"localPreference", o.LocalPreference, first.LocalPreference}, {"med", o.MED, first.MED}, {"asPathPrepend", o.ASPathPrepend, first.ASPathPrepend},
 		{"weight", w.weight(node, o), w.weight(node, first)},
 	} {
 		if field.its != field.first {
@@ -185,12 +185,12 @@ func (w *wish) differ(node Node, first, o route.Offer) string {
 
 // weight returns the weight that an offer requests.
 func (w *wish) weight(node Node, o route.Offer) uint32 {
-	switch o.WeighBy {
-	case route.WeighByEndpoints:
+	switch o.WeightBy {
+	case route.WeightByEndpoints:
 		slices.SortFunc(w.local, netip.Addr.Compare)
 		w.local = slices.Compact(w.local)
 		return uint32(max(len(w.local), 1)) // none is known while their health is pending
-	case route.WeighByNode:
+	case route.WeightByNode:
 		return cmp.Or(o.Weight, node.Weight, 1)
 	}
 	return 0

@@ -27,9 +27,9 @@ type Attributes struct {
 	// MED is for all peers: among routes from one AS, the lowest wins. 0: not set, for
 	// which nearly all assume 0.
 	MED uint32 `json:"med,omitempty"`
-	// Prepend is how often our AS is additionally prepended to the AS path, at most
-	// MaxPrepend: the shortest path wins. It is for peers in other ASes.
-	Prepend uint32 `json:"prepend,omitempty"`
+	// ASPathPrepend is how often our AS is additionally prepended to the AS path, at most
+	// MaxASPathPrepend: the shortest path wins. It is for peers in other ASes.
+	ASPathPrepend uint32 `json:"asPathPrepend,omitempty"`
 	// Weight is this load balancer's share of the flows relative to the others, for
 	// routers that support link bandwidth (RFC 10005). 0: not set.
 	Weight uint32 `json:"weight,omitempty"`
@@ -39,8 +39,8 @@ type Attributes struct {
 	Mode Mode `json:"mode,omitempty"`
 }
 
-// MaxPrepend limits Attributes.Prepend: some routers reject much longer paths.
-const MaxPrepend = 10
+// MaxASPathPrepend limits Attributes.ASPathPrepend: some routers reject much longer paths.
+const MaxASPathPrepend = 10
 
 // Compare orders routes by prefix, then next hop.
 func (r Route) Compare(o Route) int {
@@ -68,7 +68,7 @@ func (a Attributes) String() string {
 	add(a.Communities != "", "communities %s", a.Communities)
 	add(a.LocalPreference != 0, "local preference %d", a.LocalPreference)
 	add(a.MED != 0, "MED %d", a.MED)
-	add(a.Prepend != 0, "prepended %d times", a.Prepend)
+	add(a.ASPathPrepend != 0, "prepended %d times", a.ASPathPrepend)
 	add(a.Weight != 0, "weight %d", a.Weight)
 	add(a.Peers != "", "to %s", a.Peers)
 	add(a.Mode != ModeAny, "by %s", a.Mode)

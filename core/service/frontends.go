@@ -55,7 +55,7 @@ func (v *validator) backend(m Method, f *Frontend, i int, b Backend, field strin
 	v.check(b.Addr.Addr().Is4() == f.Backends[0].Addr.Addr().Is4(), field+".addr",
 		"%s is of another family than its sibling %s", b.Addr.Addr(), f.Backends[0].Addr.Addr())
 	v.check(m == Tunnel || b.Addr.Addr().Is4() == f.VIP.Is4(), field+".addr",
-		"%s is of another family than the VIP %s, which only method %s can serve", b.Addr.Addr(), f.VIP, Tunnel)
+		"%s is of another family than the VIP %s, which only forwarding mode %s supports", b.Addr.Addr(), f.VIP, Tunnel)
 }
 
 // CheckPort returns why a backend cannot receive packets of a frontend on a port, or nil.
@@ -71,7 +71,7 @@ func CheckPort(m Method, k Key, port uint16) error {
 	case k.Protocol == SCTP:
 		return fmt.Errorf("%d is another port than the frontend's, and SCTP's checksum is over both; want %d", port, k.Port)
 	case m == DR:
-		return fmt.Errorf("%d is another port than the frontend's, and method %s leaves packets as they are; want %d, or method %s",
+		return fmt.Errorf("%d is another port than the frontend's, and forwarding mode %s does not rewrite packets; want %d, or forwarding mode %s",
 			port, DR, k.Port, Tunnel)
 	}
 	return nil

@@ -13,7 +13,7 @@ func (v *validator) encapsulation(s *Service) {
 		return
 	}
 	known := slices.Contains(Methods, s.Method)
-	v.check(!known || s.Encapsulation == "", "encapsulation", "has no meaning for method %s; leave it out, or set method %s", s.Method, Tunnel)
+	v.check(!known || s.Encapsulation == "", "encapsulation", "does not apply to forwarding mode %s; omit it, or use %s", s.Method, Tunnel)
 }
 
 func (v *validator) survival(s *Service) {

@@ -239,15 +239,15 @@ const (
 	ClusterAddress                         // spec.clusterIPs
 )
 
-// String returns the name that a kind has in an Announcement.
+// String returns the name that a kind has in an Advertisement.
 func (k AddressKind) String() string {
 	switch k {
 	case ExternalAddress:
-		return "External"
+		return "ExternalIP"
 	case ClusterAddress:
-		return "Cluster"
+		return "ClusterIP"
 	}
-	return "LoadBalancer"
+	return "LoadBalancerIP"
 }
 
 // Frontend is one VIP:port of a Service with its backends.
@@ -364,7 +364,7 @@ type Service struct {
 	LocalPolicy, LocalPolicyCluster bool
 	// Prefixes are advertised instead of the /32 or /128 of the VIPs that they contain.
 	Prefixes []netip.Prefix
-	// Labels select the Announcements of a cluster that apply to the Service. Nil
+	// Labels select the Advertisements of a cluster that apply to the Service. Nil
 	// outside a cluster.
 	Labels map[string]string
 	// Frontends are sorted by Key, without duplicates.

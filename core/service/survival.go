@@ -31,7 +31,7 @@ func (s *Service) DefaultSurvival() Survival {
 func (s *Service) remembers() string {
 	switch {
 	case s.Method == NAT, s.Method == FullNAT:
-		return "method " + string(s.Method)
+		return "forwarding mode " + string(s.Method)
 	case NeedsFlowTable(s.Method, s.Scheduler):
 		return "scheduler " + string(s.Scheduler)
 	case s.Affinity > 0:

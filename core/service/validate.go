@@ -41,7 +41,7 @@ func (s *Service) Validate() []FieldError {
 	v := &validator{}
 	v.check(s.ID.Namespace != "", "id.namespace", "is empty; every Service has a namespace")
 	v.check(s.ID.Name != "", "id.name", "is empty; every Service has a name")
-	v.check(slices.Contains(Methods, s.Method), "method", "unknown method %q; want %s", s.Method, Alternatives(Methods))
+	v.check(slices.Contains(Methods, s.Method), "method", "unknown forwarding mode %q; want %s", s.Method, Alternatives(Methods))
 	v.check(slices.Contains(Schedulers, s.Scheduler), "scheduler", "unknown scheduler %q; want %s",
 		s.Scheduler, Alternatives(Schedulers))
 	v.check(s.SYNProtection == "" || slices.Contains(SYNProtections, s.SYNProtection), "synProtection",

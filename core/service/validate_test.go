@@ -44,7 +44,7 @@ func TestValidate(t *testing.T) {
 		"as it is":                 {func(s *service.Service) {}, ""},
 		"no namespace":             {func(s *service.Service) { s.ID.Namespace = "" }, "id.namespace: is empty"},
 		"no name":                  {func(s *service.Service) { s.ID.Name = "" }, "id.name: is empty"},
-		"unknown method":           {func(s *service.Service) { s.Method = "tunel" }, `method: unknown method "tunel"; want nat, fullnat, dsr-nat, dr or tunnel`},
+		"unknown forwarding mode":  {func(s *service.Service) { s.Method = "tunel" }, `method: unknown forwarding mode "tunel"; want nat, fullnat, dsr-nat, dr or tunnel`},
 		"unknown scheduler":        {func(s *service.Service) { s.Scheduler = "" }, `scheduler: unknown scheduler ""; want maglev, rr, wrr, lc, wlc, sh, dh or p2c`},
 		"ring size not prime":      {func(s *service.Service) { s.RingSize = 16380 }, "ringSize: 16380 is not a prime; the nearest are 16369 and 16381"},
 		"ring size a square":       {func(s *service.Service) { s.RingSize = 361 }, "ringSize: 361 is not a prime; the nearest are 359 and 367"},
@@ -96,7 +96,7 @@ func TestValidate(t *testing.T) {
 		"other family by nat": {func(s *service.Service) {
 			s.Method, s.Encapsulation = service.DSRNAT, ""
 			s.Frontends[1].Backends = backends("172.16.1.2:80")
-		}, "frontends[1].backends[0].addr: 172.16.1.2 is of another family than the VIP 2001:db8::1, which only method tunnel can serve"},
+		}, "frontends[1].backends[0].addr: 172.16.1.2 is of another family than the VIP 2001:db8::1, which only forwarding mode tunnel supports"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := valid()
@@ -131,13 +131,13 @@ func TestValidateOptions(t *testing.T) {
 	}{
 		"gue":                    {[]func(*service.Service){func(s *service.Service) { s.Encapsulation = service.GUE }}, ""},
 		"unknown encapsulation":  {[]func(*service.Service){func(s *service.Service) { s.Encapsulation = "vxlan" }}, `encapsulation: unknown encapsulation "vxlan"; want ipip or gue`},
-		"encapsulation of a nat": {[]func(*service.Service){as(service.NAT), func(s *service.Service) { s.Encapsulation = service.GUE }}, "encapsulation: has no meaning for method nat; leave it out, or set method tunnel"},
+		"encapsulation of a nat": {[]func(*service.Service){as(service.NAT), func(s *service.Service) { s.Encapsulation = service.GUE }}, "encapsulation: does not apply to forwarding mode nat; omit it, or use tunnel"},
 		"nat":                    {[]func(*service.Service){as(service.NAT)}, ""},
 		"fullnat":                {[]func(*service.Service){as(service.FullNAT)}, ""},
 		"dr":                     {[]func(*service.Service){as(service.DR)}, ""},
 		"unknown survival":       {[]func(*service.Service){func(s *service.Service) { s.Survival = "luck" }}, `survival: unknown connection consistency "luck"; want second-chance, flow-table or hash-only`},
 		"no survival":            {[]func(*service.Service){func(s *service.Service) { s.Survival = service.HashOnly }}, ""},
-		"fullnat forgets":        {[]func(*service.Service){as(service.FullNAT), func(s *service.Service) { s.Survival = service.HashOnly }}, "survival: hash-only is not possible with method fullnat, for which flows must be remembered; want flow-table"},
+		"fullnat forgets":        {[]func(*service.Service){as(service.FullNAT), func(s *service.Service) { s.Survival = service.HashOnly }}, "survival: hash-only is not possible with forwarding mode fullnat, for which flows must be remembered; want flow-table"},
 		"lc by second chance":    {[]func(*service.Service){func(s *service.Service) { s.Scheduler = service.LeastConn }}, "survival: second-chance is not possible with scheduler lc, for which flows must be remembered; want flow-table"},
 		"affinity":               {[]func(*service.Service){func(s *service.Service) { s.Affinity = time.Minute; s.Survival = s.DefaultSurvival() }}, ""},
 		"affinity too long":      {[]func(*service.Service){func(s *service.Service) { s.Affinity, s.Survival = 25*time.Hour, service.FlowTable }}, "affinity: 25h0m0s is out of range; want whole seconds from 1s to 24h0m0s"},
@@ -161,7 +161,7 @@ func TestValidateOptions(t *testing.T) {
 		"deny":                    {[]func(*service.Service){func(s *service.Service) { s.Deny = []netip.Prefix{prefix("10.0.0.0/8")} }}, ""},
 		"sctp":                    {[]func(*service.Service){first(func(f *service.Frontend) { f.Protocol = service.SCTP })}, ""},
 		"sctp to another port":    {[]func(*service.Service){first(func(f *service.Frontend) { f.Protocol, f.Port = service.SCTP, 81 })}, "backends[0].port: 80 is another port than the frontend's, and SCTP's checksum is over both; want 81"},
-		"dr to another port":      {[]func(*service.Service){as(service.DR), first(func(f *service.Frontend) { f.Port = 81; f.Backends = f.Backends[:1] })}, "frontends[0].backends[0].port: 80 is another port than the frontend's, and method dr leaves packets as they are; want 81, or method tunnel"},
+		"dr to another port":      {[]func(*service.Service){as(service.DR), first(func(f *service.Frontend) { f.Port = 81; f.Backends = f.Backends[:1] })}, "frontends[0].backends[0].port: 80 is another port than the frontend's, and forwarding mode dr does not rewrite packets; want 81, or forwarding mode tunnel"},
 		"range":                   {[]func(*service.Service){ranged(8000, 8999, service.UDP, "172.16.1.2:0")}, ""},
 		"whole address":           {[]func(*service.Service){ranged(0, 65535, service.AnyProtocol, "172.16.1.2:0")}, ""},
 		"whole of one protocol":   {[]func(*service.Service){ranged(0, 65535, service.TCP)}, "frontends[0].port: 0 is out of range"},

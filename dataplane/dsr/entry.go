@@ -94,7 +94,7 @@ func (e Entry) plain() Entry {
 func (e Entry) check() error {
 	switch {
 	case methods[e.Method] == 0:
-		return fmt.Errorf("method %q does not use the DSR agent: use %q, %q or %q", e.Method, service.Tunnel, service.DSRNAT, service.DR)
+		return fmt.Errorf("forwarding mode %q does not use the DSR agent: use %q, %q or %q", e.Method, service.Tunnel, service.DSRNAT, service.DR)
 	case !usable(e.VIP) || e.Port == 0 && !e.Range():
 		return errors.New("VIP: must be a unicast address and a port")
 	case e.Range() && e.Last < e.Port:

@@ -133,7 +133,7 @@ func (s *Server) open(id service.ID, p *port) {
 			p.close()
 			p.err = err
 			if was == nil {
-				s.Log.Warn("cannot listen on a health check node port; trying again", "service", id, "error", err)
+				s.Log.Warn("failed to listen on a health check node port, will retry", "service", id, "error", err)
 			}
 			return
 		}
@@ -141,7 +141,7 @@ func (s *Server) open(id service.ID, p *port) {
 		p.listeners = append(p.listeners, listener{l, srv})
 		go func() {
 			if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
-				s.Log.Error("a health check node port is not answered any more", "service", id, "error", err)
+				s.Log.Error("health check node port stopped", "service", id, "error", err)
 			}
 		}()
 	}

@@ -21,7 +21,7 @@ import (
 
 func TestConformance(t *testing.T) {
 	conformance.Run(t, func(t *testing.T) conformance.Fixture {
-		c := &conformer{wire: newWire(t), known: map[schedule.Flow]bool{}, programmed: conformance.Held{}}
+		c := &conformer{wire: newWire(t), known: map[schedule.Flow]bool{}, programmed: conformance.Programmed{}}
 		c.open(t)
 		t.Cleanup(func() { must(t, c.current.Detach()) })
 		return c
@@ -35,7 +35,7 @@ type conformer struct {
 	// known reports for each flow whether it used the frontend's forwarding mode:
 	// tracked flows do not change it with their frontend.
 	known      map[schedule.Flow]bool
-	programmed conformance.Held
+	programmed conformance.Programmed
 }
 
 func (c *conformer) open(t *testing.T) {
@@ -52,8 +52,8 @@ func (c *conformer) Reopen(t *testing.T) {
 	c.open(t)
 }
 
-// ChoosesItself implements conformance.OwnChoice.
-func (c *conformer) ChoosesItself() {}
+// OwnChoice implements conformance.OwnChoice.
+func (c *conformer) OwnChoice() {}
 
 // settled is the data plane, whose calls wait until the kernel has removed the flows of
 // removed backends, which it does in the background.

@@ -165,7 +165,7 @@ func (d *DataPlane) Keys() []proxy.Key {
 	}
 	if d.stale = d.stale || d.wrote; d.stale {
 		if err := d.read(); err != nil {
-			d.config.Log.Error("proxy: failed to read programmed frontends", "error", err)
+			d.config.Log.Error("proxy: failed to read the programmed state", "error", err)
 		}
 	}
 	keys := make([]proxy.Key, 0, len(d.programmed))

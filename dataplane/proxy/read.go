@@ -28,7 +28,7 @@ func (d *DataPlane) read() error {
 			return err
 		}
 		if err := d.adopt(e, ids); err != nil {
-			d.config.Log.Warn("proxy: a frontend is damaged and taken away", "frontend", fromKey(e.key), "error", err)
+			d.config.Log.Warn("proxy: removed a damaged frontend", "frontend", fromKey(e.key), "error", err)
 			if err := d.kernel.Services.Delete(e.key); err != nil {
 				return err
 			}

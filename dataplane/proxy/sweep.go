@@ -104,7 +104,7 @@ func (s *sweeper) say(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil && (s.problem == nil || s.problem.Error() != err.Error()) {
-		s.config.Log.Warn("proxy: UDP sockets of targets that are gone", "error", err)
+		s.config.Log.Warn("proxy: failed to close UDP sockets of removed endpoints", "error", err)
 	}
 	s.problem = err
 }

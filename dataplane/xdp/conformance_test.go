@@ -27,7 +27,7 @@ func TestConformance(t *testing.T) {
 		n := newNet(t)
 		testkit.Do(t, n.balancer, func() error { return addServers(t, n.eth0) })
 		n.open(t, spacious())
-		return conformer{n, conformance.Held{}}
+		return conformer{n, conformance.Programmed{}}
 	}).Recorded(t, "xdp")
 }
 
@@ -61,19 +61,19 @@ func serverMAC(i byte) net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 9,
 
 type conformer struct {
 	*testNet
-	programmed conformance.Held
+	programmed conformance.Programmed
 }
 
 // noted is the data plane, and records its input.
 type noted struct {
 	*DataPlane
-	conformance.Held
+	conformance.Programmed
 }
 
 func (n noted) Upsert(f desired.Frontend) error {
 	err := n.DataPlane.Upsert(f)
 	if err == nil {
-		n.Held[f.Key] = f
+		n.Programmed[f.Key] = f
 	}
 	return err
 }
@@ -81,7 +81,7 @@ func (n noted) Upsert(f desired.Frontend) error {
 func (n noted) Delete(k service.Key) error {
 	err := n.DataPlane.Delete(k)
 	if err == nil {
-		delete(n.Held, k)
+		delete(n.Programmed, k)
 	}
 	return err
 }

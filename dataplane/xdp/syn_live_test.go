@@ -393,47 +393,60 @@ func TestSYNFloodWithRealClients(t *testing.T) {
 	for _, method := range []service.Method{service.NAT, service.FullNAT, service.DR} {
 		for _, v6 := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, v6 %v", method, v6), func(t *testing.T) {
-				results := map[service.SYNProtection]tries{}
-				for _, protection := range []service.SYNProtection{service.SYNOff, service.SYNAuto} {
-					t.Run(string(protection), func(t *testing.T) {
-						n := newRealNet(t)
-						haveVIPs(t, n)
-						toAnyone(t, n)
-						undefended(t, n.server)
-						d := openReal(t, n, func(c *Config) { c.SYNThreshold = 1000 })
-						f, listen := realFrontend(method, v6)
-						f.SYNProtection = protection
-						upsert(t, d, f)
-						echoTCP(t, n.server, listen, "")
-						vip := netip.AddrPortFrom(f.VIP, f.Port)
-						if calm := n.try(t, vip.String(), 1, patience); calm.failed > 0 {
-							t.Fatalf("before the flood: %v", calm)
-						}
-						fl := n.flood(t, vip)
-						testkit.Eventually(t, patience, func() error {
-							if fl.sent.Load() < 20_000 {
-								return errors.New("the flood has not begun")
-							}
-							if protection == service.SYNAuto && !synCountsOf(t, d, f.Key).Guarded {
-								return errors.New("nobody has noticed")
-							}
-							return nil
-						})
-						timeout := patience
-						if protection == service.SYNOff {
-							timeout = 2 * time.Second
-						}
-						r := n.try(t, vip.String(), connections, timeout)
-						results[protection] = r
-						t.Logf("%v; %d SYNs were forged; %+v", r, fl.sent.Load(), synCountsOf(t, d, f.Key))
-					})
-				}
-				if off, on := results[service.SYNOff], results[service.SYNAuto]; on.failed > 0 || off.failed < connections/4 {
-					t.Errorf("protected: %v; not protected: %v", on, off)
+				// A starved flood harms nobody, which says nothing of the protection.
+				for try := 1; ; try++ {
+					off, on := floodedTries(t, method, v6, connections)
+					if off.failed < connections/4 && on.failed == 0 && try < 3 {
+						continue
+					}
+					if on.failed > 0 || off.failed < connections/4 {
+						t.Errorf("protected: %v; not protected: %v", on, off)
+					}
+					break
 				}
 			})
 		}
 	}
+}
+
+// floodedTries opens connections during a SYN flood, without protection and with it.
+func floodedTries(t *testing.T, method service.Method, v6 bool, connections int) (off, on tries) {
+	results := map[service.SYNProtection]tries{}
+	for _, protection := range []service.SYNProtection{service.SYNOff, service.SYNAuto} {
+		t.Run(string(protection), func(t *testing.T) {
+			n := newRealNet(t)
+			haveVIPs(t, n)
+			toAnyone(t, n)
+			undefended(t, n.server)
+			d := openReal(t, n, func(c *Config) { c.SYNThreshold = 1000 })
+			f, listen := realFrontend(method, v6)
+			f.SYNProtection = protection
+			upsert(t, d, f)
+			echoTCP(t, n.server, listen, "")
+			vip := netip.AddrPortFrom(f.VIP, f.Port)
+			if calm := n.try(t, vip.String(), 1, patience); calm.failed > 0 {
+				t.Fatalf("before the flood: %v", calm)
+			}
+			fl := n.flood(t, vip)
+			testkit.Eventually(t, patience, func() error {
+				if fl.sent.Load() < 20_000 {
+					return errors.New("the flood has not begun")
+				}
+				if protection == service.SYNAuto && !synCountsOf(t, d, f.Key).Guarded {
+					return errors.New("nobody has noticed")
+				}
+				return nil
+			})
+			timeout := patience
+			if protection == service.SYNOff {
+				timeout = 2 * time.Second
+			}
+			r := n.try(t, vip.String(), connections, timeout)
+			results[protection] = r
+			t.Logf("%v; %d SYNs were forged; %+v", r, fl.sent.Load(), synCountsOf(t, d, f.Key))
+		})
+	}
+	return results[service.SYNOff], results[service.SYNAuto]
 }
 
 // A client behind a NAT router that drops what its connection tracking calls invalid

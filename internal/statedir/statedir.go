@@ -131,7 +131,7 @@ func (d *Dir) note(path string, err error) {
 		return
 	}
 	if d.wrong[path] = err; was == nil || was.Error() != err.Error() {
-		d.log.Warn("state is not persisted", "folder", d.path, "error", err)
+		d.log.Warn("failed to persist state", "folder", d.path, "error", err)
 	}
 }
 

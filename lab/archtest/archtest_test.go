@@ -19,7 +19,7 @@ func TestThisModuleKeepsItsWalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !slices.ContainsFunc(packages, func(p Package) bool { return p.Path == "core/service" }) {
-		t.Fatalf("the list of %d packages lacks core/service: the walls would hold nothing", len(packages))
+		t.Fatalf("the list of %d packages lacks core/service: nothing would be checked", len(packages))
 	}
 	for _, b := range Breaches(packages) {
 		t.Error(b)
@@ -48,7 +48,7 @@ func TestInstalledIsWhatTheMakefileInstalls(t *testing.T) {
 	}
 	image := words("IN_IMAGE")
 	if len(image) == 0 {
-		t.Error("the image has no program")
+		t.Error("the image contains no program")
 	}
 	for _, program := range image {
 		if !slices.Contains(installed, program) {
@@ -111,7 +111,7 @@ func TestBreachesAreFound(t *testing.T) {
 	}
 }
 
-func TestDecodeTellsOursFromOthers(t *testing.T) {
+func TestDecodeRecognizesOwnPackages(t *testing.T) {
 	got, err := decode(strings.NewReader(`
 {"ImportPath": "net", "Standard": true}
 {"ImportPath": "vendor/golang.org/x/net/dns/dnsmessage", "Standard": true}

@@ -39,7 +39,7 @@ func decode(r io.Reader) ([]Package, error) {
 		if err := dec.Decode(&l); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
-			return nil, fmt.Errorf("what go list says: %w", err)
+			return nil, fmt.Errorf("output of go list: %w", err)
 		}
 		standard[l.ImportPath] = l.Standard
 		all = append(all, l)

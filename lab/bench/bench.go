@@ -96,17 +96,17 @@ func (r Row) WorstAtMost(goal float64) Row {
 	return r
 }
 
-// Beside adds a peer's figure to a row.
-func (r Row) Beside(peer string, measured float64) Row {
+// ComparedWith adds a peer's figure to a row.
+func (r Row) ComparedWith(peer string, measured float64) Row {
 	r.Peer, r.PeerMeasured = peer, &measured
 	return r
 }
 
-// InTurns adds a peer's figure that was measured here in alternation with ours. ours and
+// Alternating adds a peer's figure that was measured here in alternation with ours. ours and
 // theirs contain one figure per round.
-func (r Row) InTurns(peer string, ours, theirs []float64) Row {
+func (r Row) Alternating(peer string, ours, theirs []float64) Row {
 	ratio := RatioTo(peer, ours, theirs)
-	r = r.Beside(peer, ratio.Raw.Median)
+	r = r.ComparedWith(peer, ratio.Raw.Median)
 	if ratio.Raw.Min > 0 {
 		r.OverPeer = &ratio.Times
 	}
@@ -156,14 +156,14 @@ func ReadJSON(path string) (*Report, error) {
 	}
 	r := &Report{}
 	if err := json.Unmarshal(text, r); err != nil {
-		return nil, fmt.Errorf("%s: %w: is it the figures of a benchmark?", path, err)
+		return nil, fmt.Errorf("%s: %w: is it a benchmark report?", path, err)
 	}
 	if r.Name == "" || len(r.Rows) == 0 {
-		return nil, fmt.Errorf("%s: has no name or no rows: is it the figures of a benchmark?", path)
+		return nil, fmt.Errorf("%s: has no name or no rows: is it a benchmark report?", path)
 	}
 	for _, row := range r.Rows {
 		if (row.Goal == nil) != (row.Met == nil) {
-			return nil, fmt.Errorf("%s: %q says goal or met without the other", path, row.Case)
+			return nil, fmt.Errorf("%s: %q has only one of goal and met", path, row.Case)
 		}
 	}
 	return r, nil
@@ -202,7 +202,7 @@ func (r *Report) WriteTable(out io.Writer) error {
 	}
 	fmt.Fprintln(w, head)
 	for _, row := range r.Rows {
-		goal, met, peer := row.beside()
+		goal, met, peer := row.comparison()
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", row.Case, row.figure(row.Measured), row.figure(row.Min), row.figure(row.Max), goal, met, peer, row.Unit)
 		if o := row.OverPeer; o != nil {
 			fmt.Fprintf(w, "\t%s\t%s\t%s", times(o.Median), times(o.Min), times(o.Max))
@@ -219,8 +219,8 @@ func (r *Report) WriteTable(out io.Writer) error {
 	return w.Flush()
 }
 
-// beside formats the goal, whether it was met, and the peer's figure.
-func (r Row) beside() (goal, met, peer string) {
+// comparison formats the goal, whether it was met, and the peer's figure.
+func (r Row) comparison() (goal, met, peer string) {
 	if r.Goal != nil {
 		goal, met = "<= "+r.figure(*r.Goal), "no"
 		if *r.Met {

@@ -14,7 +14,7 @@ func report() *Report {
 	r.Rows = append(r.Rows,
 		Row{Case: "plain", Measured: 12.34, Unit: "ns", Min: 11, Max: 13.9, Runs: 5},
 		Row{Case: "reached", Measured: 50, Unit: "ns", Min: 50, Max: 50, Runs: 1}.AtMost(50),
-		Row{Case: "missed", Measured: 0.5, Unit: "broken", Min: 0.5, Max: 0.5, Runs: 1}.AtMost(0).Beside("Katran", 1004),
+		Row{Case: "missed", Measured: 0.5, Unit: "broken", Min: 0.5, Max: 0.5, Runs: 1}.AtMost(0).ComparedWith("Katran", 1004),
 	)
 	r.Note("%d runs", 5)
 	return r
@@ -110,11 +110,11 @@ func TestTable(t *testing.T) {
 	}
 }
 
-func TestTableInTurns(t *testing.T) {
+func TestTableAlternating(t *testing.T) {
 	var out strings.Builder
 	r := &Report{Rows: []Row{
-		Plain("start", "s", 2, 3, 4).InTurns("theirs:", []float64{2, 3, 4}, []float64{8, 6, 400}),
-		Plain("lost", "requests", 0).InTurns("theirs:", []float64{0}, []float64{0}),
+		Plain("start", "s", 2, 3, 4).Alternating("theirs:", []float64{2, 3, 4}, []float64{8, 6, 400}),
+		Plain("lost", "requests", 0).Alternating("theirs:", []float64{0}, []float64{0}),
 	}}
 	if err := r.WriteTable(&out); err != nil {
 		t.Fatal(err)
@@ -150,7 +150,7 @@ func TestPairedTable(t *testing.T) {
 	var out strings.Builder
 	floor, of := []float64{50, 50, 50, 50, 50}, []float64{60, 70, 75, 80, 100}
 	r := &Report{Rows: []Row{
-		Scaled("paired", "ns", of, 36, RatioTo("bare", of, floor), RatioTo("large", of, []float64{75, 75, 75, 75, 75})).AtMost(55).Beside("Katran", 73),
+		Scaled("paired", "ns", of, 36, RatioTo("bare", of, floor), RatioTo("large", of, []float64{75, 75, 75, 75, 75})).AtMost(55).ComparedWith("Katran", 73),
 		Plain("several", "ms", 1, 2, 3, 4, 5),
 		Plain("one", "s", 6.5).AtMost(6),
 	}}

@@ -70,7 +70,7 @@ func Compared(name, unit, before string, now, then, ratios []float64) Row {
 	row := Row{
 		Case: name, Measured: SpreadOf(ratios).Median, Unit: unitTimes, Min: low, Max: high, Runs: len(ratios), Raw: &r,
 	}
-	return row.Beside(before+", "+unit, SpreadOf(then).Median)
+	return row.ComparedWith(before+", "+unit, SpreadOf(then).Median)
 }
 
 // medianInterval returns a confidence interval of at least 95 % for the median of the
@@ -136,7 +136,7 @@ func (r *Report) writePaired(out io.Writer) error {
 				within = figure(row.Raw.Low) + "-" + figure(row.Raw.High)
 			}
 		}
-		goal, met, peer := row.beside()
+		goal, met, peer := row.comparison()
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.Case, here, times, within, measured, goal, met, peer, strings.Join(also, ", "))
 	}
 	return w.Flush()

@@ -16,7 +16,7 @@ import (
 	"github.com/fairlead/fairlead/router"
 )
 
-// Table returns the service routes in the router's kernel, whoever installed them.
+// Table returns the service routes in the router's kernel, regardless of which daemon installed them.
 func (c *Cluster) Table() ([]router.Route, error) {
 	host := c.Lab.Host(paper.Router)
 	if c.opts.Router == RouterFairlead {

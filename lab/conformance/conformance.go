@@ -42,14 +42,14 @@ type Finisher interface {
 	Finish(t *testing.T, flow schedule.Flow) (fake.Decision, error)
 }
 
-// Held contains the frontends programmed by a fixture. Querying the kernel for each
+// Programmed contains the frontends programmed by a fixture. Querying the kernel for each
 // packet would take longer than everything else.
-type Held map[service.Key]desired.Frontend
+type Programmed map[service.Key]desired.Frontend
 
 // Find returns the frontend that matches a packet. A single port takes precedence over a
 // port range, and a range over the whole address.
-func (h Held) Find(k service.Key) (found desired.Frontend, ok bool) {
-	for _, f := range h {
+func (p Programmed) Find(k service.Key) (found desired.Frontend, ok bool) {
+	for _, f := range p {
 		has := f.VIP == k.VIP && (f.Whole() || f.Protocol == k.Protocol) && f.Port <= k.Port && k.Port <= max(f.Port, f.Last)
 		if has && (!ok || found.Whole() || !f.Range()) {
 			found, ok = f, true
@@ -64,13 +64,13 @@ func (h Held) Find(k service.Key) (found desired.Frontend, ok bool) {
 // connection limits, client restrictions and counters. The stories check what each
 // scheduler guarantees.
 type OwnChoice interface {
-	// ChoosesItself is a marker method.
-	ChoosesItself()
+	// OwnChoice is a marker method.
+	OwnChoice()
 }
 
 // ErrNowhere is returned by Forward of a data plane that reports no drop reasons, if no
 // backend received the packet. The reference model must then report a reason.
-var ErrNowhere = errors.New("no server got it")
+var ErrNowhere = errors.New("no backend received the packet")
 
 // Run runs every story on one fixture, because opening a data plane takes long. No
 // frontend is programmed when a story begins. It returns the outcome of each story.
@@ -79,10 +79,10 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) (all Outcomes) {
 	for _, story := range stories {
 		t.Run(story.name, func(test *testing.T) {
 			all = append(all, Outcome{Story: story.name})
-			s := &teller{T: test, Fixture: fixture, twin: fake.New(), suite: t, outcome: &all[len(all)-1]}
+			s := &runner{T: test, Fixture: fixture, model: fake.New(), suite: t, outcome: &all[len(all)-1]}
 			defer s.empty()
-			story.tell(s)
-			s.outcome.Told = s.outcome.Told || !s.outcome.inParts
+			story.run(s)
+			s.outcome.Run = s.outcome.Run || !s.outcome.inParts
 		})
 	}
 	return all
@@ -90,63 +90,63 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) (all Outcomes) {
 
 var stories = []struct {
 	name string
-	tell func(*teller)
+	run  func(*runner)
 }{
-	{"the verbs are idempotent", verbs},
-	{"every method, scheduler, family and protocol", everyKind},
-	{"flows are shared by weight", shares},
-	{"schedulers share as they promise", promises},
-	{"a draining server keeps its flows and gets no new ones", draining},
-	{"weight 0 drains under every scheduler", drainingBySchedule},
-	{"a removed server gets nothing", removal},
-	{"all servers drain", allDrain},
-	{"several changes in a row lose no flow", chains},
-	{"who has just started knows the flows of others", newcomer},
-	{"without survival the ring alone decides", noSurvival},
-	{"round robin takes turns and remembers", roundRobin},
-	{"what must remember its flows does", remembers},
-	{"a client's hash, a VIP's hash", hashes},
-	{"servers have no more connections than they may", maxConns},
-	{"clients stay with their server", affinity},
-	{"ranges of ports and whole addresses", ranges},
-	{"only who may is let in", clients},
-	{"only who may is let in to ranges", clientsOfRanges},
-	{"what is not ours is left alone", notOurs},
-	{"a restart changes nothing", restart},
-	{"everything changes while it runs", changes},
-	{"counters tell the truth", counters},
-	{"a random walk beside the twin", randomWalk},
+	{"upsert and delete are idempotent", verbs},
+	{"every forwarding mode, scheduler, address family and protocol", everyKind},
+	{"flows are distributed by weight", shares},
+	{"schedulers distribute flows as documented", promises},
+	{"a draining backend keeps its flows and receives no new ones", draining},
+	{"weight 0 drains with every scheduler", drainingBySchedule},
+	{"a removed backend receives no packets", removal},
+	{"all backends drain", allDrain},
+	{"consecutive changes break no flow", chains},
+	{"a new load balancer forwards existing flows", newcomer},
+	{"hash-only uses only the Maglev table", noSurvival},
+	{"round robin rotates and tracks flows", roundRobin},
+	{"tracked flows stay on their backend", remembers},
+	{"source hash and destination hash", hashes},
+	{"connection limits of backends are enforced", maxConns},
+	{"client affinity", affinity},
+	{"port ranges and all ports of an address", ranges},
+	{"allowed and denied clients", clients},
+	{"allowed and denied clients of port ranges", clientsOfRanges},
+	{"packets to other destinations are ignored", notOurs},
+	{"a restart preserves the state", restart},
+	{"all settings can be changed at runtime", changes},
+	{"counters are exact", counters},
+	{"random changes match the reference model", randomWalk},
 }
 
-// teller runs a story on a fixture and on the reference model in parallel.
-type teller struct {
+// runner runs a story on a fixture and on the reference model in parallel.
+type runner struct {
 	*testing.T
 	Fixture
-	twin  *fake.DataPlane
+	model *fake.DataPlane
 	suite *testing.T // the test whose end closes the fixture
 	// outcome belongs to the whole story, even in a part of it.
 	outcome *Outcome
 }
 
 // part runs a part of a story, which can be skipped separately.
-func (s *teller) part(name string, tell func(*teller)) {
+func (s *runner) part(name string, run func(*runner)) {
 	s.outcome.inParts = true
 	s.Run(name, func(t *testing.T) {
-		tell(&teller{T: t, Fixture: s.Fixture, twin: s.twin, suite: s.suite, outcome: s.outcome})
-		s.outcome.Told = true
+		run(&runner{T: t, Fixture: s.Fixture, model: s.model, suite: s.suite, outcome: s.outcome})
+		s.outcome.Run = true
 	})
 }
 
 // reopen reopens the fixture, also for the stories that follow.
-func (s *teller) reopen() {
+func (s *runner) reopen() {
 	s.Reopen(s.suite)
-	s.twin.Restart()
+	s.model.Restart()
 }
 
 // empty deletes every frontend.
-func (s *teller) empty() {
-	held, err := s.DataPlane().List()
-	for _, f := range held {
+func (s *runner) empty() {
+	programmed, err := s.DataPlane().List()
+	for _, f := range programmed {
 		err = errors.Join(err, s.DataPlane().Delete(f.Key))
 	}
 	if err != nil {
@@ -155,71 +155,71 @@ func (s *teller) empty() {
 }
 
 // upsert programs f in both. If the data plane does not support it, the story is skipped.
-func (s *teller) upsert(f desired.Frontend) {
+func (s *runner) upsert(f desired.Frontend) {
 	s.Helper()
 	err := s.DataPlane().Upsert(f)
 	if errors.Is(err, dataplane.ErrUnsupported) {
 		what, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), f.Key.String()+": "), ": ")
-		s.outcome.refuse(what)
+		s.outcome.addUnsupported(what)
 		s.Skip(err)
 	}
 	if err == nil {
-		kept := s.kept(f)
-		kept.RingSize = f.RingSize // the reference model always has a Maglev table
-		err = s.twin.Upsert(kept)
+		canonical := s.canonical(f)
+		canonical.RingSize = f.RingSize // the reference model always has a Maglev table
+		err = s.model.Upsert(canonical)
 	}
 	if err != nil {
 		s.Fatal(err)
 	}
 }
 
-// kept returns f in the form that the data plane stores.
-func (s *teller) kept(f desired.Frontend) desired.Frontend {
+// canonical returns f in the form that the data plane stores.
+func (s *runner) canonical(f desired.Frontend) desired.Frontend {
 	if d, ok := s.DataPlane().(dataplane.Canonical); ok {
 		return d.Canonical(f)
 	}
 	return f
 }
 
-// choosesItself reports whether the data plane may select other backends than the
+// ownChoice reports whether the data plane may select other backends than the
 // reference model.
-func (s *teller) choosesItself() bool {
+func (s *runner) ownChoice() bool {
 	_, ok := s.Fixture.(OwnChoice)
 	return ok
 }
 
-func (s *teller) delete(k service.Key) {
+func (s *runner) delete(k service.Key) {
 	s.Helper()
-	if err := errors.Join(s.DataPlane().Delete(k), s.twin.Delete(k)); err != nil {
+	if err := errors.Join(s.DataPlane().Delete(k), s.model.Delete(k)); err != nil {
 		s.Fatal(err)
 	}
 }
 
 // sameList fails unless both list the same frontends.
-func (s *teller) sameList() {
+func (s *runner) sameList() {
 	s.Helper()
 	got, err := s.DataPlane().List()
 	if err != nil {
 		s.Fatal(err)
 	}
 	slices.SortFunc(got, func(a, b desired.Frontend) int { return a.Key.Compare(b.Key) })
-	want, _ := s.twin.List()
+	want, _ := s.model.List()
 	for i := range want {
-		want[i] = s.kept(want[i])
+		want[i] = s.canonical(want[i])
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{})); diff != "" {
-		s.Fatalf("lists other than the twin (-twin +this):\n%s", diff)
+		s.Fatalf("list differs from the reference model (-model +this):\n%s", diff)
 	}
 }
 
 // send sends a packet through both and fails unless they agree.
-func (s *teller) send(flow schedule.Flow, opens bool) (fake.Decision, error) {
+func (s *runner) send(flow schedule.Flow, opens bool) (fake.Decision, error) {
 	s.Helper()
 	got, err := s.Forward(s.T, flow, opens, packetLength)
-	forward := s.twin.Forward
-	if s.choosesItself() {
+	forward := s.model.Forward
+	if s.ownChoice() {
 		forward = func(flow schedule.Flow, opens bool, length int) (fake.Decision, error) {
-			return s.twin.Follow(flow, opens, length, got.Server)
+			return s.model.Follow(flow, opens, length, got.Server)
 		}
 	}
 	want, wantErr := forward(flow, opens, packetLength)
@@ -227,7 +227,7 @@ func (s *teller) send(flow schedule.Flow, opens bool) (fake.Decision, error) {
 		err = wantErr
 	}
 	if !same(got, want) || !sameReason(err, wantErr) {
-		s.Fatalf("%v (opens %v): went to %v, %v; want %v, %v", flow, opens, got, err, want, wantErr)
+		s.Fatalf("%v (opens %v): got %v, %v; want %v, %v", flow, opens, got, err, want, wantErr)
 	}
 	return got, err
 }
@@ -241,7 +241,7 @@ func finds(d fake.Decision, server netip.AddrPort) bool {
 }
 
 // must sends a packet that must reach a backend.
-func (s *teller) must(flow schedule.Flow, opens bool) fake.Decision {
+func (s *runner) must(flow schedule.Flow, opens bool) fake.Decision {
 	s.Helper()
 	d, err := s.send(flow, opens)
 	if err != nil {

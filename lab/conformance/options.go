@@ -19,7 +19,7 @@ func from(k service.Key, i, n int) schedule.Flow {
 
 // distinct counts the backends selected for flows of several clients: the maximum per
 // client, and the total.
-func (s *teller) distinct(k service.Key, clients, ports int) (each, all int) {
+func (s *runner) distinct(k service.Key, clients, ports int) (each, all int) {
 	s.Helper()
 	servers := map[netip.AddrPort]bool{}
 	for i := range clients {
@@ -33,22 +33,22 @@ func (s *teller) distinct(k service.Key, clients, ports int) (each, all int) {
 	return each, len(servers)
 }
 
-func hashes(s *teller) {
+func hashes(s *runner) {
 	for scheduler, want := range map[service.Scheduler][2]int{service.SourceHash: {1, 4}, service.DestinationHash: {1, 1}, service.Maglev: {4, 4}} {
-		s.part(string(scheduler), func(s *teller) {
+		s.part(string(scheduler), func(s *runner) {
 			f := frontend(service.Tunnel, scheduler, 4)
 			s.upsert(f)
 			defer s.delete(f.Key)
 			if each, all := s.distinct(f.Key, 40, 12); each != want[0] || all != want[1] {
-				s.Errorf("a client got up to %d servers, all together %d; want %v", each, all, want)
+				s.Errorf("one client reached up to %d backends, all clients %d; want %v", each, all, want)
 			}
 		})
 	}
 }
 
-func maxConns(s *teller) {
+func maxConns(s *runner) {
 	for _, scheduler := range service.Schedulers {
-		s.part(string(scheduler), func(s *teller) {
+		s.part(string(scheduler), func(s *runner) {
 			f := frontend(service.Tunnel, scheduler, 3)
 			f.Survival = service.FlowTable
 			for i := range f.Backends {
@@ -67,20 +67,20 @@ func maxConns(s *teller) {
 				}
 			}
 			if _, err := s.send(flow(f.Key, 30), true); !errors.Is(err, fake.ErrFull) {
-				s.Errorf("one more: %v", err)
+				s.Errorf("a connection above the limit: %v", err)
 			}
 			s.must(flow(f.Key, 7), false)
 			s.upsert(with(f, func(b []service.Backend) []service.Backend { b[1].MaxConns++; return b }))
 			if d := s.must(flow(f.Key, 30), true); d.Server != f.Backends[1].Addr {
-				s.Errorf("the one more went to %v", d)
+				s.Errorf("after the limit was raised: connection forwarded to %v", d)
 			}
 		})
 	}
 }
 
-func affinity(s *teller) {
+func affinity(s *runner) {
 	for _, scheduler := range []service.Scheduler{service.Maglev, service.RoundRobin, service.LeastConn, service.PowerOfTwo} {
-		s.part(string(scheduler), func(s *teller) {
+		s.part(string(scheduler), func(s *runner) {
 			f := frontend(service.Tunnel, scheduler, 3)
 			f.Survival, f.Affinity = service.FlowTable, time.Hour
 			s.upsert(f)
@@ -97,14 +97,14 @@ func affinity(s *teller) {
 				change()
 				for i, server := range had {
 					if d := s.must(from(f.Key, i, step+1), true); d.Server != server {
-						s.Fatalf("step %d: client %d had %s and got %v", step, i, server, d)
+						s.Fatalf("step %d: client %d moved from %s to %v", step, i, server, d)
 					}
 				}
 			}
 			s.upsert(drained(f, 0))
 			for i := range had {
 				if d := s.must(from(f.Key, i, 9), true); d.Server == f.Backends[0].Addr {
-					s.Fatalf("client %d got %v, which drains", i, d)
+					s.Fatalf("client %d was forwarded to %v, which drains", i, d)
 				}
 				s.must(from(f.Key, i, 0), false)
 			}
@@ -123,9 +123,9 @@ func without(f desired.Frontend) desired.Frontend {
 	})
 }
 
-func ranges(s *teller) {
+func ranges(s *runner) {
 	for _, method := range service.Methods {
-		s.part(string(method), func(s *teller) {
+		s.part(string(method), func(s *runner) {
 			one := frontend(method, service.Maglev, 3)
 			some, more, whole := without(one), without(one), without(one)
 			one = kind{method: method, scheduler: service.Maglev, protocol: service.TCP}.frontend(3)
@@ -164,13 +164,13 @@ func ranges(s *teller) {
 			s.must(flow(at(8000, service.TCP), 3), true)
 			s.delete(whole.Key)
 			if _, err := s.send(flow(at(8000, service.TCP), 4), true); !errors.Is(err, fake.ErrNoFrontend) {
-				s.Errorf("without a range: %v", err)
+				s.Errorf("after the range is removed: %v", err)
 			}
 		})
 	}
 }
 
-func clients(s *teller) {
+func clients(s *runner) {
 	f := frontend(service.Tunnel, service.Maglev, 3)
 	f.Allow = []netip.Prefix{netip.MustParsePrefix("192.168.0.0/24")}
 	f.Deny = []netip.Prefix{netip.MustParsePrefix("192.168.0.128/25"), netip.MustParsePrefix("192.168.0.3/32")}
@@ -194,7 +194,7 @@ func clients(s *teller) {
 
 // clientsOfRanges checks client restrictions where a port and the whole address differ.
 // The more specific one applies.
-func clientsOfRanges(s *teller) {
+func clientsOfRanges(s *runner) {
 	one, whole := frontend(service.Tunnel, service.Maglev, 3), without(frontend(service.Tunnel, service.Maglev, 3))
 	whole.Key = service.Key{VIP: one.VIP, Last: 65535}
 	denied := []netip.Prefix{netip.MustParsePrefix("192.168.0.3/32")}
@@ -212,15 +212,15 @@ func clientsOfRanges(s *teller) {
 	defer s.delete(whole.Key)
 	meets("a denied client at the whole address", other, fake.ErrDenied)
 	s.upsert(one)
-	meets("at a port that is open", one.Key, nil)
-	meets("at a neighbouring port", other, fake.ErrDenied)
+	meets("at an allowed port", one.Key, nil)
+	meets("at another port of the address", other, fake.ErrDenied)
 	one.Deny, whole.Deny = denied, nil
 	s.upsert(one)
 	s.upsert(whole)
 	s.reopen()
 	s.sameList()
 	meets("at a port that denies it", one.Key, fake.ErrDenied)
-	meets("at a port beside that", other, nil)
+	meets("at another port", other, nil)
 	s.delete(one.Key)
 	meets("at the port without its frontend", one.Key, nil)
 }

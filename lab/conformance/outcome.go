@@ -13,24 +13,24 @@ import (
 
 // update makes the tests of data planes rewrite their outcomes, and the test in this
 // package rewrite the documentation page.
-var update = flag.Bool("update", false, "write the outcomes of the conformance suite, or the page of them, anew")
+var update = flag.Bool("update", false, "rewrite the outcomes of the conformance suite, or the page generated from them")
 
 // Outcome is the outcome of a story.
 type Outcome struct {
 	Story string `json:"story"`
-	// Told is set if at least a part of the story was run.
-	Told bool `json:"told"`
-	// Refused contains the names of the features that the data plane does not support,
+	// Run is set if at least a part of the story was run.
+	Run bool `json:"run"`
+	// Unsupported contains the names of the features that the data plane does not support,
 	// sorted.
-	Refused []string `json:"refused,omitempty"`
+	Unsupported []string `json:"unsupported,omitempty"`
 
 	inParts bool
 }
 
-func (o *Outcome) refuse(what string) {
-	if !slices.Contains(o.Refused, what) {
-		o.Refused = append(o.Refused, what)
-		slices.Sort(o.Refused)
+func (o *Outcome) addUnsupported(what string) {
+	if !slices.Contains(o.Unsupported, what) {
+		o.Unsupported = append(o.Unsupported, what)
+		slices.Sort(o.Unsupported)
 	}
 }
 
@@ -60,6 +60,6 @@ func (all Outcomes) Recorded(t *testing.T, name string) {
 		}
 	}
 	if recorded, err := os.ReadFile(file); err != nil || !bytes.Equal(recorded, text) {
-		t.Errorf("%s (%v) is not what came of this run; go test with -update, here and in lab/conformance, if that is meant:\n%s", file, err, text)
+		t.Errorf("%s (%v) differs from this run; if this is intended, run go test -update here and in lab/conformance:\n%s", file, err, text)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/fake"
 )
 
-func verbs(s *teller) {
+func verbs(s *runner) {
 	s.sameList()
 	f := frontend(service.Tunnel, service.Maglev, 3)
 	s.delete(f.Key) // deleting an absent frontend is not an error
@@ -58,37 +58,37 @@ func kinds() (all []kind) {
 
 // everyKind programs all frontends of a method and scheduler at the same time, because
 // adding the first or removing the last frontend of a method can take long.
-func everyKind(s *teller) {
-	var held []desired.Frontend
+func everyKind(s *runner) {
+	var programmed []desired.Frontend
 	for n, k := range kinds() {
 		k.port = uint16(8000 + n)
-		if len(held) > 0 && (held[0].Method != k.method || held[0].Scheduler != k.scheduler) {
-			s.deleteAll(held)
-			held = nil
+		if len(programmed) > 0 && (programmed[0].Method != k.method || programmed[0].Scheduler != k.scheduler) {
+			s.deleteAll(programmed)
+			programmed = nil
 		}
-		s.part(k.String(), func(s *teller) {
+		s.part(k.String(), func(s *runner) {
 			f := k.frontend(3)
 			s.upsert(f)
-			held = append(held, f)
+			programmed = append(programmed, f)
 			for i := 10 * n; i < 10*n+10; i++ {
 				opened := s.must(flow(f.Key, i), true)
 				if got := s.must(flow(f.Key, i), false); !same(got, opened) {
-					s.Fatalf("flow %d went to %v, then to %v", i, opened, got)
+					s.Fatalf("flow %d was forwarded to %v, then to %v", i, opened, got)
 				}
 			}
 		})
 	}
-	s.deleteAll(held)
+	s.deleteAll(programmed)
 }
 
-func (s *teller) deleteAll(all []desired.Frontend) {
+func (s *runner) deleteAll(all []desired.Frontend) {
 	s.Helper()
 	for _, f := range all {
 		s.delete(f.Key)
 	}
 }
 
-func shares(s *teller) {
+func shares(s *runner) {
 	f := frontend(service.Tunnel, service.Maglev, 4)
 	f.Backends[3].Weight = 3
 	s.upsert(f)
@@ -107,16 +107,16 @@ func shares(s *teller) {
 
 // newFlow returns the i-th flow, or another one if flows are tracked, because the i-th
 // would not be new again.
-func (s *teller) newFlow(f desired.Frontend, i int) schedule.Flow {
-	if s.kept(f).Stateful() {
+func (s *runner) newFlow(f desired.Frontend, i int) schedule.Flow {
+	if s.canonical(f).Stateful() {
 		i += 5000
 	}
 	return flow(f.Key, i)
 }
 
-// ended checks that schedulers that count connections prefer backends with fewer active
+// checkEnded checks that schedulers that count connections prefer backends with fewer active
 // ones, and consider ended ones if the active ones are equal.
-func ended(s *teller) {
+func checkEnded(s *runner) {
 	finisher, can := s.Fixture.(Finisher)
 	if !can {
 		return
@@ -131,8 +131,8 @@ func ended(s *teller) {
 				continue
 			}
 			got, err := finisher.Finish(s.T, flow)
-			if want, wantErr := s.twin.Finish(flow, packetLength); !same(got, want) || !sameReason(err, wantErr) {
-				s.Fatalf("the FIN of %v went to %v, %v; want %v, %v", flow, got, err, want, wantErr)
+			if want, wantErr := s.model.Finish(flow, packetLength); !same(got, want) || !sameReason(err, wantErr) {
+				s.Fatalf("the FIN of %v was forwarded to %v, %v; want %v, %v", flow, got, err, want, wantErr)
 			}
 		}
 		count := map[netip.AddrPort]int{}
@@ -140,20 +140,20 @@ func ended(s *teller) {
 			count[s.must(flow(f.Key, 30+i), true).Server]++
 		}
 		if scheduler != service.PowerOfTwo && count[busy] > 10 {
-			s.Errorf("%s: of 20 flows %v went to servers of which one has connections that go on", scheduler, count)
+			s.Errorf("%s: of 20 flows %v were forwarded; want fewer to the backend with active connections", scheduler, count)
 		}
 		s.delete(f.Key)
 	}
 }
 
 // promises checks the shares that schedulers guarantee, with the weights 1, 2 and 3.
-func promises(s *teller) {
-	ended(s)
+func promises(s *runner) {
+	checkEnded(s)
 	for scheduler, want := range map[service.Scheduler][3]int{
 		service.RoundRobin: {12, 12, 12}, service.LeastConn: {12, 12, 12},
 		service.WeightedRoundRobin: {6, 12, 18}, service.WeightedLeastConn: {6, 12, 18},
 	} {
-		s.part(string(scheduler), func(s *teller) {
+		s.part(string(scheduler), func(s *runner) {
 			f := frontend(service.Tunnel, scheduler, 3)
 			for i := range f.Backends {
 				f.Backends[i].Weight = uint32(i + 1)
@@ -173,7 +173,7 @@ func promises(s *teller) {
 	}
 }
 
-func draining(s *teller) {
+func draining(s *runner) {
 	f := frontend(service.Tunnel, service.Maglev, 4)
 	s.upsert(f)
 	gone := f.Backends[2].Addr
@@ -186,7 +186,7 @@ func draining(s *teller) {
 	for i, server := range before {
 		d := s.must(flow(f.Key, i), false)
 		if !finds(d, server) {
-			s.Fatalf("flow %d lives on %s, but goes to %v", i, server, d)
+			s.Fatalf("flow %d belongs to %s, but is forwarded to %v", i, server, d)
 		}
 		if opened := s.must(s.newFlow(f, i), true); opened.Server == gone || len(opened.Older) > 0 {
 			s.Fatalf("a new flow went to %v", opened)
@@ -194,9 +194,9 @@ func draining(s *teller) {
 	}
 }
 
-func drainingBySchedule(s *teller) {
+func drainingBySchedule(s *runner) {
 	for _, scheduler := range service.Schedulers {
-		s.part(string(scheduler), func(s *teller) {
+		s.part(string(scheduler), func(s *runner) {
 			f := frontend(service.Tunnel, scheduler, 3)
 			s.upsert(f)
 			defer s.delete(f.Key)
@@ -209,7 +209,7 @@ func drainingBySchedule(s *teller) {
 				s.upsert(f)
 				for i, server := range before {
 					if d := s.must(flow(f.Key, i), false); !finds(d, server) {
-						s.Fatalf("flow %d lives on %s, but goes to %v", i, server, d)
+						s.Fatalf("flow %d belongs to %s, but is forwarded to %v", i, server, d)
 					}
 				}
 				for i := range 60 {
@@ -223,9 +223,9 @@ func drainingBySchedule(s *teller) {
 	}
 }
 
-func removal(s *teller) {
+func removal(s *runner) {
 	for _, scheduler := range service.Schedulers {
-		s.part(string(scheduler), func(s *teller) {
+		s.part(string(scheduler), func(s *runner) {
 			f := frontend(service.Tunnel, scheduler, 4)
 			s.upsert(f)
 			defer s.delete(f.Key)
@@ -243,7 +243,7 @@ func removal(s *teller) {
 	}
 }
 
-func allDrain(s *teller) {
+func allDrain(s *runner) {
 	f := frontend(service.Tunnel, service.Maglev, 2)
 	s.upsert(f)
 	var before []netip.AddrPort
@@ -253,15 +253,15 @@ func allDrain(s *teller) {
 	s.upsert(with(f, func(b []service.Backend) []service.Backend { b[0].Weight, b[1].Weight = 0, 0; return b }))
 	for i, server := range before {
 		if _, err := s.send(s.newFlow(f, i), true); !errors.Is(err, fake.ErrNoServer) {
-			s.Fatalf("a new flow was taken: %v", err)
+			s.Fatalf("a new flow was accepted: %v", err)
 		}
 		if d := s.must(flow(f.Key, i), false); d.Server != server {
-			s.Fatalf("flow %d lives on %s, but goes to %v", i, server, d)
+			s.Fatalf("flow %d belongs to %s, but is forwarded to %v", i, server, d)
 		}
 	}
 }
 
-func roundRobin(s *teller) {
+func roundRobin(s *runner) {
 	f := frontend(service.Tunnel, service.RoundRobin, 3)
 	s.upsert(f)
 	var got []netip.AddrPort
@@ -270,22 +270,22 @@ func roundRobin(s *teller) {
 	}
 	for i := range got {
 		want := f.Backends[i%3].Addr
-		if s.choosesItself() { // the data plane may start with any backend
+		if s.ownChoice() { // the data plane may start with any backend
 			want = got[i%3]
 		}
 		if turn := got[i-i%3 : i]; got[i] != want || slices.Contains(turn, want) {
-			s.Errorf("flow %d went to %s, want %s: all together %v", i, got[i], want, got)
+			s.Errorf("flow %d went to %s, want %s; all: %v", i, got[i], want, got)
 		}
 	}
 	s.upsert(with(f, func(b []service.Backend) []service.Backend { return append(b, server(5)) }))
 	for i, want := range got {
 		if d := s.must(flow(f.Key, i), false); d.Server != want {
-			s.Errorf("flow %d moved from %s to %s when a server came", i, want, d.Server)
+			s.Errorf("flow %d moved from %s to %s after a backend was added", i, want, d.Server)
 		}
 	}
 }
 
-func notOurs(s *teller) {
+func notOurs(s *runner) {
 	f := frontend(service.Tunnel, service.Maglev, 2)
 	s.upsert(f)
 	for name, row := range map[string]struct {
@@ -317,29 +317,29 @@ func notOurs(s *teller) {
 	} {
 		step.do(f.Key)
 		if _, err := s.send(flow(f.Key, 1), false); !errors.Is(err, step.want) {
-			s.Errorf("after its removal: %v, want %v", err, step.want)
+			s.Errorf("after the frontend is removed: %v, want %v", err, step.want)
 		}
 	}
 }
 
-func restart(s *teller) {
-	kept := []desired.Frontend{frontend(service.Tunnel, service.Maglev, 4), frontend(service.DSRNAT, service.RoundRobin, 3)}
-	if errors.Is(s.DataPlane().Upsert(kept[1]), dataplane.ErrUnsupported) {
-		kept[1] = frontend(service.NAT, service.RoundRobin, 3)
+func restart(s *runner) {
+	frontends := []desired.Frontend{frontend(service.Tunnel, service.Maglev, 4), frontend(service.DSRNAT, service.RoundRobin, 3)}
+	if errors.Is(s.DataPlane().Upsert(frontends[1]), dataplane.ErrUnsupported) {
+		frontends[1] = frontend(service.NAT, service.RoundRobin, 3)
 	}
-	s.delete(kept[1].Key)
-	kept[1].Port = 443
-	for i, f := range kept {
+	s.delete(frontends[1].Key)
+	frontends[1].Port = 443
+	for i, f := range frontends {
 		s.upsert(f)
 		for n := range 20 {
 			s.must(flow(f.Key, n), true)
 		}
-		kept[i] = drained(f, 1)
-		s.upsert(kept[i])
+		frontends[i] = drained(f, 1)
+		s.upsert(frontends[i])
 	}
 	s.reopen()
 	s.sameList()
-	for _, f := range kept {
+	for _, f := range frontends {
 		for n := range 40 {
 			s.must(flow(f.Key, n), n >= 20)
 		}
@@ -350,7 +350,7 @@ func restart(s *teller) {
 	}
 }
 
-func changes(s *teller) {
+func changes(s *runner) {
 	for _, k := range kinds() {
 		if k.protocol != service.TCP || k.vip6 || k.server6 {
 			continue
@@ -358,7 +358,7 @@ func changes(s *teller) {
 		f := k.frontend(3)
 		err := s.DataPlane().Upsert(f)
 		if errors.Is(err, dataplane.ErrUnsupported) {
-			s.Logf("left out: %v", err)
+			s.Logf("skipped: %v", err)
 			continue
 		}
 		s.upsert(f)
@@ -370,7 +370,7 @@ func changes(s *teller) {
 	}
 }
 
-func counters(s *teller) {
+func counters(s *runner) {
 	f := frontend(service.Tunnel, service.Maglev, 2)
 	f.Port = 4242 // used by no other story, because a kernel may still remember its backends and continue their counters
 	s.upsert(f)
@@ -378,7 +378,7 @@ func counters(s *teller) {
 		s.must(flow(f.Key, i), true)
 		s.must(flow(f.Key, i), false)
 	}
-	want, _ := s.twin.Counters()
+	want, _ := s.model.Counters()
 	// A kernel may aggregate its per-CPU counters with a delay.
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 		got, err := s.DataPlane().Counters()
@@ -393,7 +393,7 @@ func counters(s *teller) {
 	}
 }
 
-func randomWalk(s *teller) {
+func randomWalk(s *runner) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	var all []kind
 	for _, k := range kinds() {
@@ -413,7 +413,7 @@ func randomWalk(s *teller) {
 		if rng.IntN(6) == 0 {
 			s.delete(f.Key)
 		} else if err := s.DataPlane().Upsert(f); errors.Is(err, dataplane.ErrUnsupported) {
-			s.Logf("left out: %v", err)
+			s.Logf("skipped: %v", err)
 			continue
 		} else {
 			s.upsert(f)

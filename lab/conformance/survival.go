@@ -23,7 +23,7 @@ type life struct {
 
 // history changes a frontend several times and opens flows after each change. It returns
 // the final frontend and the flows.
-func (s *teller) history(f desired.Frontend) (desired.Frontend, []life) {
+func (s *runner) history(f desired.Frontend) (desired.Frontend, []life) {
 	var lives []life
 	s.upsert(f)
 	for step, change := range []func(desired.Frontend) desired.Frontend{
@@ -47,21 +47,21 @@ func (s *teller) history(f desired.Frontend) (desired.Frontend, []life) {
 }
 
 // survived fails unless the packets of all flows reach their backends.
-func (s *teller) survived(lives []life) {
+func (s *runner) survived(lives []life) {
 	s.Helper()
 	for _, l := range lives {
 		if d := s.must(l.flow, false); !finds(d, l.server) {
-			s.Fatalf("%v lives on %s, but goes to %v", l.flow, l.server, d)
+			s.Fatalf("%v belongs to %s, but is forwarded to %v", l.flow, l.server, d)
 		}
 	}
 }
 
-// skipRemembering skips a story about untracked flows if the data plane tracks them
+// skipTracked skips a story about untracked flows if the data plane tracks them
 // anyway.
-func (s *teller) skipRemembering(f desired.Frontend) {
-	if s.kept(f).Stateful() {
-		const why = "it remembers these flows"
-		s.outcome.refuse(why)
+func (s *runner) skipTracked(f desired.Frontend) {
+	if s.canonical(f).Stateful() {
+		const why = "it tracks these flows"
+		s.outcome.addUnsupported(why)
 		s.Skip(why)
 	}
 }
@@ -79,9 +79,9 @@ func stateless() []kind {
 	}
 }
 
-func chains(s *teller) {
+func chains(s *runner) {
 	for _, k := range stateless() {
-		s.part(k.String(), func(s *teller) {
+		s.part(k.String(), func(s *runner) {
 			f, lives := s.history(k.frontend(6))
 			defer s.delete(f.Key)
 			s.survived(lives)
@@ -98,7 +98,7 @@ func chains(s *teller) {
 			}
 		})
 	}
-	s.part("SCTP", func(s *teller) {
+	s.part("SCTP", func(s *runner) {
 		f := kind{method: service.Tunnel, scheduler: service.Maglev, protocol: service.SCTP}.frontend(6)
 		s.upsert(f)
 		var lives []life
@@ -113,10 +113,10 @@ func chains(s *teller) {
 
 // newcomer checks that a load balancer that gets a frontend for the first time forwards
 // the flows that others opened during earlier changes.
-func newcomer(s *teller) {
+func newcomer(s *runner) {
 	for _, k := range stateless() {
-		s.part(k.String(), func(s *teller) {
-			s.skipRemembering(k.frontend(6))
+		s.part(k.String(), func(s *runner) {
+			s.skipTracked(k.frontend(6))
 			f, lives := s.history(k.frontend(6))
 			s.delete(f.Key)
 			s.upsert(f)
@@ -126,26 +126,26 @@ func newcomer(s *teller) {
 	}
 }
 
-func noSurvival(s *teller) {
+func noSurvival(s *runner) {
 	for _, method := range []service.Method{service.Tunnel, service.DSRNAT} {
-		s.part(string(method), func(s *teller) {
+		s.part(string(method), func(s *runner) {
 			f := frontend(method, service.Maglev, 6)
 			f.Survival = service.HashOnly
-			s.skipRemembering(f)
+			s.skipTracked(f)
 			f, lives := s.history(f)
 			defer s.delete(f.Key)
 			moved := 0
 			for _, l := range lives {
 				d := s.must(l.flow, false)
 				if len(d.Older) > 0 {
-					s.Fatalf("%v names %v", l.flow, d.Older)
+					s.Fatalf("%v has previous owners %v", l.flow, d.Older)
 				}
 				if d.Server != l.server {
 					moved++
 				}
 			}
 			if moved == 0 {
-				s.Error("no flow moved: the story proves nothing")
+				s.Error("no flow moved: the story tests nothing")
 			}
 		})
 	}
@@ -153,24 +153,24 @@ func noSurvival(s *teller) {
 
 // remembers checks that tracked flows stay on their backend, and that their packets name
 // no other backend.
-func remembers(s *teller) {
+func remembers(s *runner) {
 	flowTable := frontend(service.Tunnel, service.Maglev, 6)
 	flowTable.Survival = service.FlowTable
-	asked := map[string]desired.Frontend{
+	frontends := map[string]desired.Frontend{
 		"flow table": flowTable,
 		"nat":        frontend(service.NAT, service.Maglev, 6),
 		"fullnat":    frontend(service.FullNAT, service.Maglev, 6),
 		"wlc":        frontend(service.DSRNAT, service.WeightedLeastConn, 6),
 		"p2c":        frontend(service.FullNAT, service.PowerOfTwo, 6),
 	}
-	for name, f := range asked {
-		s.part(name, func(s *teller) {
+	for name, f := range frontends {
+		s.part(name, func(s *runner) {
 			f, lives := s.history(f)
 			defer s.delete(f.Key)
 			s.reopen()
 			for _, l := range lives {
 				if d := s.must(l.flow, false); d.Server != l.server || len(d.Older) > 0 {
-					s.Fatalf("%v lives on %s, but goes to %v", l.flow, l.server, d)
+					s.Fatalf("%v belongs to %s, but is forwarded to %v", l.flow, l.server, d)
 				}
 			}
 			// Removing a backend ends its flows.
@@ -178,7 +178,7 @@ func remembers(s *teller) {
 			s.upsert(with(f, func(b []service.Backend) []service.Backend { return slices.Delete(b, 0, 1) }))
 			for _, l := range lives {
 				if d := s.must(l.flow, false); d.Server == gone || l.server != gone && d.Server != l.server {
-					s.Fatalf("%v lives on %s, but goes to %v", l.flow, l.server, d)
+					s.Fatalf("%v belongs to %s, but is forwarded to %v", l.flow, l.server, d)
 				}
 			}
 		})

@@ -36,7 +36,7 @@ func TestPage(t *testing.T) {
 		for i, column := range columns {
 			o, ok := column[story.name]
 			if !ok {
-				t.Errorf("%s has not been told %q: run its tests with -update", names[i], story.name)
+				t.Errorf("%s has no result for %q: run its tests with -update", names[i], story.name)
 			}
 			fmt.Fprintf(b, " %s |", o.cell())
 		}
@@ -48,18 +48,18 @@ func TestPage(t *testing.T) {
 		}
 	}
 	if text, err := os.ReadFile(page); err != nil || string(text) != b.String() {
-		t.Errorf("%s (%v) is not what the outcomes say; go test ./lab/conformance -update writes it again:\n%s", page, err, b)
+		t.Errorf("%s (%v) does not match the outcomes; run go test ./lab/conformance -update:\n%s", page, err, b)
 	}
 }
 
 func (o Outcome) cell() string {
-	switch names := strings.Join(o.Refused, "; "); {
-	case o.Told && names == "":
+	switch names := strings.Join(o.Unsupported, "; "); {
+	case o.Run && names == "":
 		return "yes"
-	case o.Told:
+	case o.Run:
 		return "yes, without " + names
 	case names == "":
-		return "not told"
+		return "not run"
 	default:
 		return "no: " + names
 	}

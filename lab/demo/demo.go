@@ -49,24 +49,24 @@ const secondBalancers, secondServers = 2, 2
 // Validate returns an error for each invalid option.
 func (o Options) Validate() error {
 	var errs []error
-	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	reject := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if o.Balancers < 1 || o.Balancers > 16 {
-		refuse("--balancers: %d is not between 1 and 16", o.Balancers)
+		reject("--balancers: %d is not between 1 and 16", o.Balancers)
 	}
 	if o.Servers < 2 || o.Servers > 64 {
-		refuse("--servers: %d is not between 2 and 64: one drains and one is killed", o.Servers)
+		reject("--servers: %d is not between 2 and 64: one drains and one is killed", o.Servers)
 	}
 	if !slices.Contains(service.Methods, service.Method(o.Method)) {
-		refuse("--method: %q is none of %v", o.Method, service.Methods)
+		reject("--method: %q is not one of %v", o.Method, service.Methods)
 	}
 	if !slices.Contains(service.Schedulers, service.Scheduler(o.Scheduler)) {
-		refuse("--scheduler: %q is none of %v", o.Scheduler, service.Schedulers)
+		reject("--scheduler: %q is not one of %v", o.Scheduler, service.Schedulers)
 	}
 	if !slices.Contains(cluster.Routers, o.Router) {
-		refuse("--router: %q is none of %v", o.Router, cluster.Routers)
+		reject("--router: %q is not one of %v", o.Router, cluster.Routers)
 	}
 	if o.Duration < 15*time.Second || o.Duration > time.Hour {
-		refuse("--duration: %s is not between 15s and 1h", o.Duration)
+		reject("--duration: %s is not between 15s and 1h", o.Duration)
 	}
 	return errors.Join(errs...)
 }
@@ -77,7 +77,7 @@ func (o Options) stateless() bool {
 }
 
 // ErrInterrupted is the result of Run if ctx ended it.
-var ErrInterrupted = errors.New("interrupted; everything was taken away again")
+var ErrInterrupted = errors.New("interrupted; everything was removed")
 
 // Run runs the demo. It needs the sandbox. The Result contains what could be measured,
 // even if Run returns an error; ctx ends it early, with everything removed.

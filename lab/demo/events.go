@@ -86,13 +86,13 @@ func (c *system) firstServer(context.Context) (paper.Pod, error) {
 			return pod, nil
 		}
 	}
-	return paper.Pod{}, fmt.Errorf("no server is left: start with more")
+	return paper.Pod{}, fmt.Errorf("no server is left: increase --servers")
 }
 
 // serves, drains and withdrew report whether every load balancer's data plane gives a
 // backend new flows, keeps only its old ones, or at least gives it no new ones.
 func (c *system) serves(ctx context.Context, pod paper.Pod) bool {
-	return c.inService(ctx, pod, func(b *status.Backend) bool { return b != nil && b.InService && b.HeldWeight > 0 })
+	return c.inService(ctx, pod, func(b *status.Backend) bool { return b != nil && b.InService && b.ProgrammedWeight > 0 })
 }
 
 func (c *system) drains(ctx context.Context, pod paper.Pod) bool {

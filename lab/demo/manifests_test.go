@@ -10,7 +10,7 @@ import (
 	"github.com/fairlead/fairlead/lab/paper"
 )
 
-var update = flag.Bool("update", false, "write the manifests of docs/scenarios/demo anew")
+var update = flag.Bool("update", false, "rewrite the manifests of docs/scenarios/demo")
 
 // TestManifestsForScenarios checks that the manifests with which the documentation
 // queries the simulator are those of the demo.

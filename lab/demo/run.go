@@ -29,12 +29,12 @@ type runner struct {
 }
 
 func (r *runner) run(ctx context.Context) (err error) {
-	r.say("Building the network ...")
+	r.logf("Building the network ...")
 	if r.cluster, err = newSystem(ctx, r.Options); err != nil {
 		return err
 	}
 	r.drawing = r.cluster.Lab.Topology().String()
-	r.say("\n%s", r.drawing)
+	r.logf("\n%s", r.drawing)
 	if err := r.bringUp(ctx); err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (r *runner) showTable(title string) error {
 	}
 	text := router.Format(routes)
 	r.tables = append(r.tables, title+"\n"+text)
-	r.say("The router's routes, %s:\n%s", title, indent(text))
+	r.logf("The router's routes, %s:\n%s", title, indent(text))
 	return nil
 }
 
@@ -198,7 +198,7 @@ func (r *runner) describe() {
 // keep waits until ctx ends, and prints how to inspect the system in the meantime.
 func (r *runner) keep(ctx context.Context) {
 	pid := sandbox.OuterPID()
-	r.say("\nEverything stays up until you press Ctrl-C. To look around, in another terminal:\n"+
+	r.logf("\nEverything stays up until you press Ctrl-C. To inspect it, in another terminal:\n"+
 		"  nsenter -t %s -m -p ip netns exec %s ip route\n"+
 		"  nsenter -t %s -m -p %s services --socket %s", pid, paper.Router, pid, r.Binary, cluster.Socket(r.cluster.Balancers(mainService)[0].Name))
 	<-ctx.Done()
@@ -212,7 +212,7 @@ func (r *runner) report() error {
 	return r.result.WriteReport(r.Report, r.drawing, r.tables)
 }
 
-func (r *runner) say(format string, args ...any) { fmt.Fprintf(r.Out, format+"\n", args...) }
+func (r *runner) logf(format string, args ...any) { fmt.Fprintf(r.Out, format+"\n", args...) }
 
 func indent(text string) string {
 	return "  " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n  ") + "\n"

@@ -139,7 +139,7 @@ func (s *siege) speaker(n int, peers ...string) *actor.Actor[order, report] {
 	routes := []route.Route{
 		{Prefix: netip.MustParsePrefix(fmt.Sprintf("10.1.%d.0/24", n)), NextHop: c.LocalAddress},
 		{Prefix: netip.MustParsePrefix(fmt.Sprintf("fd00:1:%d::/64", n)), NextHop: netip.MustParseAddr(fmt.Sprintf("fd00::%d", n))}}
-	if r := a.Tell(order{Routes: routes}); r.Error != "" {
+	if r := a.Send(order{Routes: routes}); r.Error != "" {
 		s.t.Fatal(r.Error)
 	}
 	return a
@@ -304,7 +304,7 @@ func (s *siege) accepted(victim string, want int, enough chan<- struct{}) {
 	most := 0
 	for began := time.Now(); time.Since(began) < patience; {
 		asked, n := time.Now(), 0
-		for _, p := range s.victims[victim].Ask().Peers {
+		for _, p := range s.victims[victim].Query().Peers {
 			n += int(p.Received)
 		}
 		if most = max(most, n); most >= want {
@@ -313,14 +313,14 @@ func (s *siege) accepted(victim string, want int, enough chan<- struct{}) {
 		}
 		time.Sleep(max(100*time.Millisecond, 10*time.Since(asked))) // counting them delays the victim
 	}
-	s.t.Errorf("%s had %d paths at once, want %d: it was hardly attacked", victim, most, want)
+	s.t.Errorf("%s had %d paths at once, want %d: the attack was too weak", victim, most, want)
 }
 
 // usage returns the resource usage of all victims.
 func (s *siege) usage() map[string]usage {
 	all := map[string]usage{}
 	for name, v := range s.victims {
-		all[name] = v.Tell(order{Usage: true}).Usage
+		all[name] = v.Send(order{Usage: true}).Usage
 	}
 	return all
 }
@@ -398,7 +398,7 @@ func (s *siege) attack(by scale) {
 					go s.accepted(victim, 2*by.attackers*by.prefixes, enough)
 					a.flood(by, enough)
 					<-enough
-					for _, p := range s.victims[victim].Ask().Peers {
+					for _, p := range s.victims[victim].Query().Peers {
 						if p.LastError != "" && strings.HasPrefix(p.Address, "10.0.66.10") {
 							s.t.Logf("%s of %s: %s", victim, p.Address, p.LastError)
 						}
@@ -411,7 +411,7 @@ func (s *siege) attack(by scale) {
 			s.t.Logf("%s towards %s: %s", what, victim, time.Since(began).Round(time.Millisecond))
 		}
 	}
-	if p := s.victims["speaker"].Ask().Peers; slices.ContainsFunc(p, func(p advertise.Peer) bool { return p.Received > 0 }) {
+	if p := s.victims["speaker"].Query().Peers; slices.ContainsFunc(p, func(p advertise.Peer) bool { return p.Received > 0 }) {
 		s.t.Errorf("the speaker accepted routes: %+v", p)
 	}
 }

@@ -54,7 +54,7 @@ func greet(c net.Conn, id netip.Addr) error {
 			return err
 		}
 		if typ == rawbgp.TypeNotification {
-			return errors.New("the session is refused")
+			return errors.New("the session was rejected")
 		}
 		keepalive = typ == rawbgp.TypeKeepalive
 	}

@@ -99,7 +99,7 @@ func Start(ns *netns.NS, kind Kind, c Config) (*Daemon, error) {
 		return nil, fmt.Errorf("%s: %w", kind, err)
 	}
 	if c.Text == "" && (kind == GoBGP || kind == ExaBGP) {
-		return nil, fmt.Errorf("%s: text: none given, and none is made for it", kind)
+		return nil, fmt.Errorf("%s: text: required: it cannot be generated for this daemon", kind)
 	}
 	parts, known := map[Kind]func(string) ([]program, map[string]string, string){FRR: c.frr, BIRD: c.bird, GoBGP: c.gobgp, ExaBGP: c.exabgp}[kind]
 	if !known {
@@ -142,7 +142,7 @@ func (c *Config) validate() error {
 	c.Peers = slices.Clone(c.Peers)
 	for i, p := range c.Peers {
 		if strings.ContainsAny(p.Password, " \t\n\"\\;{}!#") {
-			return fmt.Errorf("peers[%d].password: has characters that a configuration file takes for its own", i)
+			return fmt.Errorf("peers[%d].password: contains characters with a special meaning in the configuration file", i)
 		}
 		if p.AS == 0 {
 			c.Peers[i].AS = c.AS
@@ -231,11 +231,11 @@ func (d *Daemon) launch(ns *netns.NS, p program) error {
 		}
 		select {
 		case <-run.done:
-			return fmt.Errorf("ended at once (%s): %s", cmd.ProcessState, d.tail(p.name))
+			return fmt.Errorf("exited immediately (%s): %s", cmd.ProcessState, d.tail(p.name))
 		case <-time.After(5 * time.Millisecond):
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("does not take commands after %s: %s", readyWithin, d.tail(p.name))
+			return fmt.Errorf("does not accept commands after %s: %s", readyWithin, d.tail(p.name))
 		}
 	}
 }
@@ -278,7 +278,7 @@ func (d *Daemon) Ask(command string) (string, error) {
 	case GoBGP:
 		cmd = exec.Command("gobgp", append([]string{"--target", "unix://" + filepath.Join(d.dir, gobgpSocket)}, strings.Fields(command)...)...)
 	default:
-		return "", fmt.Errorf("%s takes no commands", d.kind)
+		return "", fmt.Errorf("%s accepts no commands", d.kind)
 	}
 	answer, err := cmd.CombinedOutput()
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/fairlead/fairlead/lab/testkit/actor"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestMain(m *testing.M) {
 	actor.Play(play)
@@ -54,7 +54,7 @@ func TestConfigurationFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		if text != string(want) {
-			t.Errorf("%s is not %s; run the test with -update if that is meant:\n%s", name, golden, text)
+			t.Errorf("%s differs from %s; run the test with -update if this is intended:\n%s", name, golden, text)
 		}
 	}
 }
@@ -71,7 +71,7 @@ func TestRefusals(t *testing.T) {
 		{FRR, spoilt, "peers[0].password"},
 		{BIRD, Config{RouterID: example().RouterID}, "peers: none given"},
 		{BIRD, Config{Peers: example().Peers}, "routerID"},
-		{GoBGP, example(), "text: none given"},
+		{GoBGP, example(), "text: required"},
 		{"quagga", example(), `router "quagga" is not known`},
 	} {
 		d, err := Start(ns, c.kind, c.config)
@@ -83,7 +83,7 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	if _, err := find(program{paths: []string{"/nowhere/bgpd"}}); err == nil || !strings.Contains(err.Error(), "/nowhere/bgpd") {
-		t.Errorf("absent daemon: %v", err)
+		t.Errorf("missing daemon: %v", err)
 	}
 }
 
@@ -166,10 +166,10 @@ func TestAsRouter(t *testing.T) {
 			}
 			// BIRD gives IPv6 routes the configured metric, FRR its 20.
 			wait("both balancers", "10.1.1.0/24 metric 20 via 10.0.0.105 10.0.0.106; fd00:1:1::/64 metric 20 via fd00::105 fd00::106")
-			speakers.Tell(order{Last: "withdraw"})
+			speakers.Send(order{Last: "withdraw"})
 			wait("one withdrew", "10.1.1.0/24 metric 20 via 10.0.0.105; fd00:1:1::/64 metric 20 via fd00::105")
 			testkit.Eventually(t, time.Minute, func() error {
-				for _, p := range speakers.Ask().Peers {
+				for _, p := range speakers.Query().Peers {
 					if p.Address == "10.0.0.110" && p.State == "established" && p.BFD == "up" {
 						return nil
 					}

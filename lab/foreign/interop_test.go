@@ -108,13 +108,13 @@ func (m meeting) speaker(n int, p bgp.PeerConfig) *balancer {
 	return b
 }
 
-// refused checks that a load balancer with another password is not accepted.
-func (m meeting) refused(p bgp.PeerConfig) {
+// rejected checks that a load balancer with another password is not accepted.
+func (m meeting) rejected(p bgp.PeerConfig) {
 	m.t.Helper()
 	p.Password = "another"
 	b := m.speaker(107, p)
 	testkit.Eventually(m.t, time.Minute, func() error {
-		if p := b.peers()[0]; p.State == "established" || !strings.Contains(p.LastError, "the TCP MD5 passwords differ") {
+		if p := b.peers()[0]; p.State == "established" || !strings.Contains(p.LastError, "passwords differ") {
 			return fmt.Errorf("with another password: %+v", p)
 		}
 		return nil
@@ -186,7 +186,7 @@ func (m meeting) arrived() (over4, over6 string) {
 			}
 		}
 		if len(families[0])+len(families[1]) < 4 {
-			return fmt.Errorf("over IPv4 came %v, over IPv6 %v; the kernel has %v and %v", families[0], families[1], m.hops(prefix4), m.hops(prefix6))
+			return fmt.Errorf("routes over IPv4 %v, over IPv6 %v; the kernel has %v and %v", families[0], families[1], m.hops(prefix4), m.hops(prefix6))
 		}
 		return nil
 	})
@@ -217,7 +217,7 @@ func (m meeting) without(peers func() []advertise.Peer, who string, addrs ...str
 	m.t.Helper()
 	time.Sleep(3 * time.Second) // BFD sends a packet every second
 	m.bfd("down", peers, addrs...)
-	return who + " has none: the hold time tells"
+	return who + " has no BFD: the hold time applies"
 }
 
 // marks waits until a daemon shows all communities of a route.
@@ -243,8 +243,8 @@ func (m meeting) routerMarks(d *Daemon, kind Kind) string {
 	return m.marks(d, "show route all "+drained.String(), "(65000,1)", "(64999, 1, 2)", "(65535,0)")
 }
 
-// heeded waits until our router avoids the draining load balancer.
-func (m meeting) heeded() string {
+// drains waits until our router avoids the draining load balancer.
+func (m meeting) drains() string {
 	m.t.Helper()
 	testkit.Eventually(m.t, time.Minute, func() error {
 		if hops := m.hops(drained); !slices.Equal(hops, []string{"10.0.0.105"}) {
@@ -252,7 +252,7 @@ func (m meeting) heeded() string {
 		}
 		return nil
 	})
-	return "GRACEFUL_SHUTDOWN is heeded"
+	return "GRACEFUL_SHUTDOWN drains"
 }
 
 // cells are a row of the matrix.
@@ -267,8 +267,8 @@ func (m meeting) direct(kind Kind, text string) (c cells) {
 	both := func() []advertise.Peer { return slices.Concat(all[0].peers(), all[1].peers()) }
 	c.bfd = m.bfd("up", both, "10.0.0.110", "fd00::110")
 	c.communities = m.routerMarks(d, kind)
-	m.refused(over4)
-	c.md5 = "yes; another is refused"
+	m.rejected(over4)
+	c.md5 = "yes; another password is rejected"
 	return c
 }
 
@@ -279,7 +279,7 @@ func (m meeting) reflected(kind Kind, files map[string]string) (c cells) {
 	text := files["bgpd.conf"] + files["bird.conf"]
 	d := m.daemon("router", kind, Config{Text: text, Files: files})
 	c.over4, c.over6 = m.arrived()
-	both := func() []advertise.Peer { return slices.Concat(one.Ask().Peers, two.Ask().Peers) }
+	both := func() []advertise.Peer { return slices.Concat(one.Query().Peers, two.Query().Peers) }
 	c.bfd = m.bfd("up", both, "10.0.0.110", "fd00::110")
 	c.communities = m.routerMarks(d, kind)
 	c.md5 = "yes"
@@ -291,9 +291,9 @@ func (m meeting) gobgp() (c cells) {
 	m.router()
 	all := m.speakers(signed("10.0.0.109"), signed("fd00::109"))
 	c.over4, c.over6 = m.arrived()
-	c.communities = m.marks(d, "global rib -a ipv4 "+drained.String(), "65000:1", "64999:1:2", "planned-shut") + "; " + m.heeded()
-	m.refused(signed("10.0.0.109"))
-	c.md5 = "yes; another is refused"
+	c.communities = m.marks(d, "global rib -a ipv4 "+drained.String(), "65000:1", "64999:1:2", "planned-shut") + "; " + m.drains()
+	m.rejected(signed("10.0.0.109"))
+	c.md5 = "yes; another password is rejected"
 	both := func() []advertise.Peer { return slices.Concat(all[0].peers(), all[1].peers()) }
 	c.bfd = m.without(both, "GoBGP 3", "10.0.0.109", "fd00::109")
 	return c
@@ -302,7 +302,7 @@ func (m meeting) gobgp() (c cells) {
 // exabgp has our router behind our reflector, or BIRD.
 func (m meeting) exabgp(theirs bool) (c cells) {
 	r := m.reflector("reflector", 109, bgp.NeighborGroup{Name: "speakers", Prefixes: single("10.0.0.111", "fd00::111"), Password: interopPassword, BFD: true})
-	communities := m.heeded
+	communities := m.drains
 	if theirs {
 		d := m.daemon("router", BIRD, Config{Text: guide(m.t, "interop", "bird.conf")})
 		communities = func() string { return m.routerMarks(d, BIRD) }
@@ -313,7 +313,7 @@ func (m meeting) exabgp(theirs bool) (c cells) {
 	c.over4, c.over6 = m.arrived()
 	c.communities = communities()
 	c.md5 = "yes"
-	c.bfd = m.without(func() []advertise.Peer { return r.Ask().Peers }, "ExaBGP", "10.0.0.111", "fd00::111")
+	c.bfd = m.without(func() []advertise.Peer { return r.Query().Peers }, "ExaBGP", "10.0.0.111", "fd00::111")
 	return c
 }
 
@@ -323,7 +323,7 @@ func TestInterop(t *testing.T) {
 	frr, bird := guideText(t, FRR), guideText(t, BIRD)
 	whole := true
 	var table strings.Builder
-	table.WriteString("| peer | is | over IPv4 come | over IPv6 come | MD5 | BFD | communities at the far end |\n|---|---|---|---|---|---|---|\n")
+	table.WriteString("| peer | role | routes over IPv4 | routes over IPv6 | MD5 | BFD | communities at the receiver |\n|---|---|---|---|---|---|---|\n")
 	for _, row := range []struct {
 		peer, is string
 		run      func(meeting) cells
@@ -356,18 +356,18 @@ func TestInterop(t *testing.T) {
 // compareMatrix compares the matrix in the page, or writes it there.
 func compareMatrix(t *testing.T, table string) {
 	t.Helper()
-	const begin, end = "<!-- What follows is written by make test-interop ARGS=-update. -->\n\n", "\n<!-- What came of it ends here. -->"
+	const begin, end = "<!-- Generated by make test-interop ARGS=-update. -->\n\n", "\n<!-- End of the generated table. -->"
 	page := guide(t, "interop.md")
 	before, rest, found := strings.Cut(page, begin)
 	old, after, ended := strings.Cut(rest, end)
 	if !found || !ended {
-		t.Fatal("docs/interop.md has no place for the matrix")
+		t.Fatal("docs/interop.md has no markers for the matrix")
 	}
 	if *update {
 		if err := os.WriteFile(filepath.Join("..", "..", "docs", "interop.md"), []byte(before+begin+table+end+after), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	} else if old != table {
-		t.Errorf("docs/interop.md is not what came of it; make test-interop ARGS=-update writes it anew:\n%s", table)
+		t.Errorf("docs/interop.md does not match the results; run make test-interop ARGS=-update:\n%s", table)
 	}
 }

@@ -27,12 +27,12 @@ func TestPeerOptions(t *testing.T) {
 		fails  string // reason why there is no session
 	}{
 		"TTL security": {as: 65110, change: func(p *bgp.PeerConfig) { p.TTLSecurity = 1 }, frr: " neighbor 10.0.0.105 ttl-security hops 1\n"},
-		"TTL security of the peer alone": {as: 65110, change: func(p *bgp.PeerConfig) { p.TTL, p.HoldTime = 64, 3*time.Second },
+		"TTL security of the peer alone": {as: 65110, change: func(p *bgp.PeerConfig) { p.EBGPMultihop, p.HoldTime = 64, 3*time.Second },
 			frr: " neighbor 10.0.0.105 ttl-security hops 1\n", fails: "hold time"},
 		"password": {as: 65110, change: func(p *bgp.PeerConfig) { p.Password = "secret" }, frr: " neighbor 10.0.0.105 password secret\n"},
 		"wrong password": {as: 65110, change: func(p *bgp.PeerConfig) { p.Password = "wrong" },
 			frr: " neighbor 10.0.0.105 password secret\n", fails: "or the TCP MD5 passwords differ"},
-		"wrong AS": {as: 65110, change: func(p *bgp.PeerConfig) { p.AS = 65111 }, fails: "is in AS 65110, expected 65111"},
+		"wrong AS": {as: 65110, change: func(p *bgp.PeerConfig) { p.AS = 65111 }, fails: "says it is in AS 65110, expected 65111"},
 		"interface, source and timers": {as: 65110, change: func(p *bgp.PeerConfig) {
 			p.SourceInterface, p.SourceAddress, p.HoldTime, p.Keepalive = "eth0", netip.MustParseAddr("10.0.0.105"), 30*time.Second, 7*time.Second
 		}},
@@ -306,7 +306,7 @@ router bgp 65110
 		Peers: []bgp.PeerConfig{{Name: "tor", SourceInterface: "eth0", AS: 65110}}})
 	b.set(marked(route.Attributes{})...)
 	if p := b.peers()[0]; p.Name != "tor" || p.Address != "%eth0" || p.State != "idle" {
-		t.Errorf("before there is a router: %+v", p)
+		t.Errorf("without a router: %+v", p)
 	}
 	startText(t, l, FRR, text)
 	b.untilUp()

@@ -60,9 +60,9 @@ func used() (u usage) {
 	return u
 }
 
-// obey answers orders, including those for resource usage.
-func obey(do func(order) report, end func() error) error {
-	return actor.Obey(func(o order) report {
+// serve answers orders, including those for resource usage.
+func serve(do func(order) report, end func() error) error {
+	return actor.Serve(func(o order) report {
 		r := do(o)
 		if o.Usage {
 			r.Usage = used()
@@ -88,11 +88,11 @@ func play(p part) error {
 		if err != nil {
 			return err
 		}
-		return obey(func(o order) report {
+		return serve(func(o order) report {
 			if o.Routes == nil {
-				return told(nil, s.Peers())
+				return reportOf(nil, s.Peers())
 			}
-			return told(s.Set(o.Routes), s.Peers())
+			return reportOf(s.Set(o.Routes), s.Peers())
 		}, s.Close)
 	case p.Reflector != nil:
 		p.Reflector.Log = log
@@ -100,7 +100,7 @@ func play(p part) error {
 		if err != nil {
 			return err
 		}
-		return obey(func(order) report { return told(nil, r.Peers()) }, r.Close)
+		return serve(func(order) report { return reportOf(nil, r.Peers()) }, r.Close)
 	case p.Router != nil:
 		p.Router.Log = log
 		return playRouter(*p.Router)
@@ -108,7 +108,7 @@ func play(p part) error {
 	return playNodes(strings.Split(p.Nodes, ","))
 }
 
-func told(err error, peers []advertise.Peer) report {
+func reportOf(err error, peers []advertise.Peer) report {
 	if err != nil {
 		return report{Error: err.Error(), Peers: peers}
 	}
@@ -128,7 +128,7 @@ func playRouter(c bgp.RouterConfig) error {
 	if err != nil {
 		return err
 	}
-	return obey(func(order) report { return told(nil, r.Peers()) }, func() error { return errors.Join(r.Close(), table.Close(true)) })
+	return serve(func(order) report { return reportOf(nil, r.Peers()) }, func() error { return errors.Join(r.Close(), table.Close(true)) })
 }
 
 func playNodes(nodes []string) error {
@@ -157,7 +157,7 @@ func playNodes(nodes []string) error {
 			return err
 		}
 	}
-	return actor.Obey(func(o order) report {
+	return actor.Serve(func(o order) report {
 		var err error
 		switch o.Last {
 		case "withdraw":
@@ -165,6 +165,6 @@ func playNodes(nodes []string) error {
 		case "announce":
 			err = last.Set(routes)
 		}
-		return told(err, r.Peers())
+		return reportOf(err, r.Peers())
 	}, func() error { return nil })
 }

@@ -32,19 +32,19 @@ func startBalancer(t *testing.T, h *lab.Host, c bgp.SpeakerConfig) *balancer {
 
 func (b *balancer) set(routes ...route.Route) {
 	b.t.Helper()
-	if r := b.Tell(order{Routes: routes}); r.Error != "" {
+	if r := b.Send(order{Routes: routes}); r.Error != "" {
 		b.t.Fatal(r.Error)
 	}
 }
 
-func (b *balancer) peers() []advertise.Peer { return b.Ask().Peers }
+func (b *balancer) peers() []advertise.Peer { return b.Query().Peers }
 
 func (b *balancer) untilUp() {
 	b.t.Helper()
 	testkit.Eventually(b.t, time.Minute, func() error {
 		peers := b.peers()
 		if len(peers) == 0 {
-			return errors.New("no peers are listed")
+			return errors.New("no peers")
 		}
 		for _, p := range peers {
 			if p.State != "established" {
@@ -194,7 +194,7 @@ func await(t *testing.T, what, want string, show func() (string, error)) {
 
 // everything sets all attributes of a route.
 var everything = route.Attributes{
-	Communities: route.Communities("65000:1 graceful-shutdown no-export 65000:1:2"), LocalPreference: 200, MED: 50, Prepend: 2, Weight: 3,
+	Communities: route.Communities("65000:1 graceful-shutdown no-export 65000:1:2"), LocalPreference: 200, MED: 50, ASPathPrepend: 2, Weight: 3,
 }
 
 func frrSession(t *testing.T, as uint32, change func(*bgp.PeerConfig), more string) (*Daemon, *balancer) {

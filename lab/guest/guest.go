@@ -204,7 +204,7 @@ func (g *machine) run(ctx context.Context, o Options) (int, error) {
 
 // explained adds the kernel's last output.
 func (g *machine) explained(err error) error {
-	return fmt.Errorf("%w; its kernel said last:\n%s", err, g.log.String())
+	return fmt.Errorf("%w; last output of its kernel:\n%s", err, g.log.String())
 }
 
 // pipes gives a command a file for each writer, from descriptor 3 on. The returned

@@ -67,7 +67,7 @@ func TestStatusAndOutput(t *testing.T) {
 		t.Errorf("status %d, %d bytes beginning with %.40q, errors %q", status, len(out), out, errs)
 	}
 	if left, err := filepath.Glob(os.TempDir() + "/guest-*"); err != nil || len(left) > 0 {
-		t.Errorf("temporary files are left: %v, %v", left, err)
+		t.Errorf("temporary files remain: %v, %v", left, err)
 	}
 }
 
@@ -93,16 +93,16 @@ func TestFiles(t *testing.T) {
 		t.Fatalf("status %d: %s%s", status, out, errs)
 	}
 	if text, err := os.ReadFile(file); string(text) != "mine\n" {
-		t.Errorf("the file outside holds %q (%v)", text, err)
+		t.Errorf("the file outside contains %q (%v)", text, err)
 	}
 	if text, err := os.ReadFile("/etc/hosts"); !bytes.Equal(text, hosts) {
-		t.Errorf("/etc/hosts holds %q (%v)", text, err)
+		t.Errorf("/etc/hosts contains %q (%v)", text, err)
 	}
 	if _, err := os.Stat("/etc/fairlead-new"); err == nil {
-		t.Error("a new file came out")
+		t.Error("a new file is visible outside")
 	}
 	if text, err := os.ReadFile(shared + "/new"); string(text) != "new\n" {
-		t.Errorf("the shared folder holds %q (%v)", text, err)
+		t.Errorf("the shared folder contains %q (%v)", text, err)
 	}
 }
 
@@ -231,7 +231,7 @@ func equip(addr string) error {
 	}
 	text, err := os.ReadFile("/proc/thread-self/net/ip_vs")
 	if err == nil && !strings.HasPrefix(string(text), "IP Virtual Server") {
-		err = fmt.Errorf("/proc/net/ip_vs says %q", text)
+		err = fmt.Errorf("/proc/net/ip_vs contains %q", text)
 	}
 	loaded, _ := os.ReadFile("/proc/modules")
 	for _, scheduler := range strings.Fields("rr wrr lc wlc sh dh mh") {

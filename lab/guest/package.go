@@ -45,7 +45,7 @@ func fetched() (string, error) {
 func modulesFolder(root string) (string, error) {
 	found, err := filepath.Glob(filepath.Join(root, modulesPath, "*", "modules.dep"))
 	if err == nil && len(found) != 1 {
-		err = fmt.Errorf("%s has modules of %d kernels, want one: remove %s and fetch it anew", root, len(found), packageFolder)
+		err = fmt.Errorf("%s has modules of %d kernels, want one: remove %s and fetch it again", root, len(found), packageFolder)
 	}
 	if err != nil {
 		return "", err
@@ -53,7 +53,7 @@ func modulesFolder(root string) (string, error) {
 	return filepath.Dir(found[0]), nil
 }
 
-// wanted are the modules that every guest has, beside those that they need.
+// wanted are the modules that every guest has, in addition to their dependencies.
 // A module that a kernel has built in, or does not have, is not an error: the code that
 // needs it will report that.
 var wanted = strings.Fields(`

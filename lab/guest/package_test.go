@@ -35,7 +35,7 @@ func TestShim(t *testing.T) {
 		t.Fatalf("%v: %s", err, said)
 	}
 	if said, err := exec.Command(tracer).CombinedOutput(); err == nil {
-		t.Skipf("this kernel takes it in part: %s", said)
+		t.Skipf("this kernel accepts only part of it: %s", said)
 	}
 	cmd := exec.Command(tracer)
 	cmd.Env = append(os.Environ(), "LD_PRELOAD="+shim)

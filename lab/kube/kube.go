@@ -84,7 +84,7 @@ func Start(t testing.TB, o Options) *Cluster {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("kube-apiserver said last:\n%s", c.APIServer.LastWords())
+			t.Logf("last output of kube-apiserver:\n%s", c.APIServer.LastWords())
 		}
 		if err := c.Close(); err != nil {
 			t.Error(err)

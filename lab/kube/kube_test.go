@@ -51,12 +51,12 @@ func TestServes(t *testing.T) {
 		t.Errorf("by the kubeconfig: %v", err)
 	}
 
-	stranger, err := c.ConfigFor("stranger", "nobodies")
+	unprivileged, err := c.ConfigFor("unprivileged", "unprivileged")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = services(clientOf(t, stranger)).Get(t.Context(), "web", metav1.GetOptions{})
-	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "stranger") {
+	_, err = services(clientOf(t, unprivileged)).Get(t.Context(), "web", metav1.GetOptions{})
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "unprivileged") {
 		t.Errorf("a user without rights gets %v", err)
 	}
 
@@ -109,7 +109,7 @@ func TestOutages(t *testing.T) {
 		if step.writes {
 			testkit.Eventually(t, time.Minute, write)
 		} else if write() == nil {
-			t.Errorf("%s: and yet it takes writes", step.what)
+			t.Errorf("%s: writes are still accepted", step.what)
 		}
 	}
 	if err := c.APIServer.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "runs already") {
@@ -211,12 +211,12 @@ spec:
 func TestErrorsSayWhatFailed(t *testing.T) {
 	_, err := kube.New(t.Context(), t.TempDir(), kube.Options{Flags: []string{"--no-such-flag"}})
 	if err == nil || !strings.Contains(err.Error(), "kube-apiserver.log") || !strings.Contains(err.Error(), "--no-such-flag") {
-		t.Errorf("%v, want the log's path and what it says", err)
+		t.Errorf("%v, want the path and the contents of the log", err)
 	}
 	t.Setenv(kube.BinariesEnv, t.TempDir())
 	_, err = kube.New(t.Context(), t.TempDir(), kube.Options{})
 	if err == nil || !strings.Contains(err.Error(), kube.BinariesEnv) {
-		t.Errorf("%v, want the variable to mend", err)
+		t.Errorf("%v, want the name of the variable to set", err)
 	}
 	testkit.NoLeftovers(t)
 }
@@ -250,7 +250,7 @@ func TestDiesWithItsStarter(t *testing.T) {
 	cmd.Wait()
 	pids := strings.Fields(line)
 	if err != nil || len(pids) != 2 {
-		t.Fatalf("the victim says %q %q (%v)", line, rest, err)
+		t.Fatalf("the victim prints %q %q (%v)", line, rest, err)
 	}
 	for _, text := range pids {
 		if pid, err := strconv.Atoi(text); err != nil || pid <= 1 {

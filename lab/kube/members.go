@@ -52,7 +52,7 @@ func StartEtcd(t testing.TB, members int, keys *pki.Authority) *Members {
 	t.Cleanup(func() {
 		for _, p := range m.Programs {
 			if t.Failed() {
-				t.Logf("etcd said last:\n%s", p.LastWords())
+				t.Logf("last output of etcd:\n%s", p.LastWords())
 			}
 			if err := p.Stop(); err != nil {
 				t.Error(err)

@@ -57,7 +57,7 @@ func (p *Program) running() bool {
 // Start starts the program and waits until it is ready. It appends to the same log.
 func (p *Program) Start(ctx context.Context) error {
 	if pid, err := p.PID(); err == nil {
-		return fmt.Errorf("%s runs already, as process %d", p.Name(), pid)
+		return fmt.Errorf("%s is already running, as process %d", p.Name(), pid)
 	}
 	if err := p.launch(); err != nil {
 		return fmt.Errorf("start %s: %w", p.Name(), err)
@@ -111,7 +111,7 @@ func (p *Program) Stop() error {
 	case <-p.ended:
 		return nil
 	case <-time.After(30 * time.Second):
-		return fmt.Errorf("%s does not end, though killed", p.Name())
+		return fmt.Errorf("%s does not exit after SIGKILL", p.Name())
 	}
 }
 

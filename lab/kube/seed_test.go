@@ -55,7 +55,7 @@ func TestSeed(t *testing.T) {
 	testkit.Eventually(t, time.Minute, func() error {
 		s, err := api.CoreV1().Services("ns-0").List(t.Context(), metav1.ListOptions{LabelSelector: "seeded=again", ResourceVersion: "0"})
 		if err == nil && len(s.Items) != 1 {
-			err = fmt.Errorf("the server has not heard of it: %d services", len(s.Items))
+			err = fmt.Errorf("the API server does not have it yet: %d services", len(s.Items))
 		}
 		return err
 	})
@@ -99,7 +99,7 @@ func TestSeedIsAsTheServerStores(t *testing.T) {
 		{slice.Ports, madeSlice.Ports}, {slice.Generation, madeSlice.Generation},
 	} {
 		if diff := cmp.Diff(pair[0], pair[1]); diff != "" {
-			t.Errorf("seeded (-) is not as made (+):\n%s", diff)
+			t.Errorf("seeded (-) differs from created (+):\n%s", diff)
 		}
 	}
 
@@ -116,7 +116,7 @@ func TestSeedIsAsTheServerStores(t *testing.T) {
 	}
 }
 
-func TestSeedTellsWhatFailed(t *testing.T) {
+func TestSeedReportsFailure(t *testing.T) {
 	c := kube.Start(t, kube.Options{})
 	if err := c.Etcd.Stop(); err != nil {
 		t.Fatal(err)

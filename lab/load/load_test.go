@@ -110,7 +110,7 @@ func TestCountsAreWhatTheServerSaw(t *testing.T) {
 		t.Errorf("something went wrong: %+v", brief(n))
 	}
 	if oneShots := n.Connections - 4; n.Connections < 4 || oneShots < 20 || oneShots > n.Requests-20 {
-		t.Errorf("%d connections for %d requests: want four kept ones and both kinds of load", n.Connections, n.Requests)
+		t.Errorf("%d connections for %d requests: want four persistent ones and both kinds of load", n.Connections, n.Requests)
 	}
 	var inBins uint64
 	for _, b := range c.Series() {
@@ -308,7 +308,7 @@ func TestKilledServerCosts(t *testing.T) {
 			t.Errorf("good and failed are not all: %+v", brief(n))
 		}
 		if c == kept && n.BrokenConnections != 5 {
-			t.Errorf("five kept connections were cut off: %+v", brief(n))
+			t.Errorf("five persistent connections were closed: %+v", brief(n))
 		}
 	}
 
@@ -383,7 +383,7 @@ func TestCutLinkShowsAsLatencyOrFailure(t *testing.T) {
 	until(t, hasty, "failures", func(n load.Counts) bool {
 		return n.Reasons["connect: timeout"] > 0 && n.BrokenConnections >= 3
 	})
-	if err := l.Mend("server", "eth0"); err != nil {
+	if err := l.Restore("server", "eth0"); err != nil {
 		t.Fatal(err)
 	}
 	if err := patient.Settle(t.Context()); err != nil {
@@ -391,10 +391,10 @@ func TestCutLinkShowsAsLatencyOrFailure(t *testing.T) {
 	}
 	n := patient.Since(marks[0])
 	if n.Failed+n.BrokenConnections != 0 || n.Latency.Quantile(1) < 300*time.Millisecond {
-		t.Errorf("who can wait: %+v, longest %v", brief(n), n.Latency.Quantile(1))
+		t.Errorf("with a long timeout: %+v, longest %v", brief(n), n.Latency.Quantile(1))
 	}
 	if n := hasty.Since(marks[1]); n.Failed < 4 || n.BrokenConnections < 3 {
-		t.Errorf("who cannot: %+v", brief(n))
+		t.Errorf("with a short timeout: %+v", brief(n))
 	}
 }
 

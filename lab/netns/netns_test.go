@@ -64,7 +64,7 @@ func TestDoPassesGoexitOn(t *testing.T) {
 	}()
 	<-done
 	if after {
-		t.Error("the caller of a function that ended its goroutine goes on")
+		t.Error("the caller of a function that ended its goroutine continues")
 	}
 }
 

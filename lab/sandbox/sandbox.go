@@ -38,8 +38,8 @@ type Options struct {
 // ErrNotPermitted is wrapped in Enter's error if the caller may not create namespaces.
 var ErrNotPermitted = errors.New("needs root (CAP_SYS_ADMIN) to make namespaces: run it with sudo")
 
-// marker is the environment variable that tells a re-executed binary which of the three
-// processes it is.
+// marker is the environment variable that selects which of the three processes a
+// re-executed binary is.
 const marker = "FAIRLEAD_SANDBOX"
 
 // The main goroutine stays on the main thread, so that no goroutine that visits another

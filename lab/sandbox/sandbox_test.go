@@ -148,7 +148,7 @@ func TestEnterPassesThrough(t *testing.T) {
 	}
 }
 
-func TestEnterTellsOfKilledProgram(t *testing.T) {
+func TestEnterReportsKilledProgram(t *testing.T) {
 	if err := helperCommand("die").Run(); exitCode(err) != 128+9 {
 		t.Errorf("exit: %v, want %d", err, 128+9)
 	}
@@ -183,7 +183,7 @@ func TestEndsWithoutTrace(t *testing.T) {
 				t.Fatal(err)
 			}
 			if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
-				t.Fatalf("helper says %q (%v)", line, err)
+				t.Fatalf("the helper prints %q (%v)", line, err)
 			}
 			if len(helpers()) != 4 {
 				t.Errorf("processes are %v, want supervisor, init, program, child", helpers())

@@ -154,7 +154,7 @@ func (a *anything[T]) happens() error {
 	case 5:
 		l := a.lines[dice.IntN(len(a.lines))]
 		if a.links[2*l].cut {
-			return a.Mend(l)
+			return a.Restore(l)
 		}
 		return a.Cut(l)
 	}

@@ -99,9 +99,9 @@ func TestStatesHaveTheirTimes(t *testing.T) {
 	}
 }
 
-// TestAPortThatIsOpenedAnew checks that a SYN after a connection's end is scheduled
+// TestReopenedPort checks that a SYN after a connection's end is scheduled
 // again, although the old flow is still tracked.
-func TestAPortThatIsOpenedAnew(t *testing.T) {
+func TestReopenedPort(t *testing.T) {
 	n, lb, _, client := triangle(t, Balancer{Method: service.DR, Scheduler: service.RoundRobin}, Client{Load: Replay(nil)})
 	b := n.nodes[lb].balancer
 	packet := func(c carries) *packet[Nanoseconds] {

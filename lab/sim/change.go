@@ -4,7 +4,7 @@ import "fmt"
 
 // Do schedules a change at the given time in seconds, which must not be in the past. The
 // change may call those methods of the network that change it: SetServers, SetHops, Kill,
-// Revive, Cut, Mend, Reroute. An error ends the run.
+// Revive, Cut, Restore, Reroute. An error ends the run.
 func (n *Net[T]) Do(at float64, what func() error) {
 	n.changes = append(n.changes, what)
 	n.q.at(max(n.q.now, n.span(at)), n.q.reserve(), event{kind: change, what: int32(len(n.changes) - 1)})
@@ -75,8 +75,8 @@ func (n *Net[T]) Cut(of Line) error {
 	return nil
 }
 
-// Mend restores a line that was cut.
-func (n *Net[T]) Mend(of Line) error {
+// Restore restores a line that was cut.
+func (n *Net[T]) Restore(of Line) error {
 	if !n.links[2*of].cut {
 		return fmt.Errorf("line %d: is not cut", of)
 	}

@@ -23,9 +23,9 @@ func square(t *testing.T, load Load) (n *Net[Nanoseconds], client, web Node, rou
 
 func every(seconds float64) Load { return Steady(seconds, Always(0)) }
 
-// TestACutLine checks that packets sent on a cut line are lost until traffic is rerouted,
+// TestCutLine checks that packets sent on a cut line are lost until traffic is rerouted,
 // or the line is restored.
-func TestACutLine(t *testing.T) {
+func TestCutLine(t *testing.T) {
 	n, client, web, routers, lines := square(t, every(0.1))
 	n.Do(1.05, func() error { return n.Cut(lines[1]) })
 	runTo(t, n, 2.01) // the requests from 1.1 to 2.0 s are lost
@@ -43,29 +43,29 @@ func TestACutLine(t *testing.T) {
 	if c := n.At(client); c.Unserved != 10 {
 		t.Errorf("client has %+v: want ten without any way", c)
 	}
-	n.Do(4.05, func() error { return n.Mend(lines[1]) })
+	n.Do(4.05, func() error { return n.Restore(lines[1]) })
 	n.Do(4.06, n.Reroute)
 	runTo(t, n, 5.01)
 	if c := n.At(client); c.Got != 31 {
 		t.Errorf("client has %+v: want ten more", c)
 	}
-	for want, err := range map[string]error{"line 3: is cut already": n.Cut(lines[3]), "line 1: is not cut": n.Mend(lines[1])} {
+	for want, err := range map[string]error{"line 3: is cut already": n.Cut(lines[3]), "line 1: is not cut": n.Restore(lines[1])} {
 		if err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
 }
 
-// TestACutLosesWhatWaits checks that queued packets are lost, packets in flight are not,
+// TestCutLosesQueuedPackets checks that queued packets are lost, packets in flight are not,
 // and a line restored within a packet's transmission time still sends packets one after
 // the other.
-func TestACutLosesWhatWaits(t *testing.T) {
+func TestCutLosesQueuedPackets(t *testing.T) {
 	n := New[Nanoseconds](Config{})
 	web := n.Server(Server{Name: "web"})
 	c := n.Client(Client{Name: "client", To: web, Load: atTimes(0, 0, 0, 2000, 2000)})
 	line := n.Link(c, web, 1e9, 10e-6, 0) // 4,000 ns per packet
 	n.Do(1000e-9, func() error { return n.Cut(line) })
-	n.Do(1500e-9, func() error { return n.Mend(line) })
+	n.Do(1500e-9, func() error { return n.Restore(line) })
 	gets(t, n, web, 14000, 1)
 	gets(t, n, web, 2000+14000, 2)
 	gets(t, n, web, 6000+14000, 3)
@@ -75,8 +75,8 @@ func TestACutLosesWhatWaits(t *testing.T) {
 	checkBooks(t, n)
 }
 
-// TestADeadRouter checks that a dead router drops what it receives.
-func TestADeadRouter(t *testing.T) {
+// TestDeadRouter checks that a dead router drops what it receives.
+func TestDeadRouter(t *testing.T) {
 	n, client, _, routers, _ := square(t, every(0.1))
 	n.Do(0.55, func() error { return n.Kill(routers[0]) })
 	n.Do(1.05, n.Reroute)
@@ -88,8 +88,8 @@ func TestADeadRouter(t *testing.T) {
 	}
 }
 
-// TestAFailedChangeEndsTheRun checks that the run returns the error of a change.
-func TestAFailedChangeEndsTheRun(t *testing.T) {
+// TestFailedChangeEndsTheRun checks that the run returns the error of a change.
+func TestFailedChangeEndsTheRun(t *testing.T) {
 	n, client, _, _, _ := square(t, every(0.1))
 	wrong := errors.New("no")
 	n.Do(0.55, func() error { return wrong })
@@ -97,13 +97,13 @@ func TestAFailedChangeEndsTheRun(t *testing.T) {
 		t.Errorf("%v, %+v", err, n.At(client))
 	}
 	if err := n.Run(2); !errors.Is(err, wrong) || n.At(client).Sent != 6 {
-		t.Errorf("it went on: %v, %+v", err, n.At(client))
+		t.Errorf("it continued: %v, %+v", err, n.At(client))
 	}
 }
 
-// TestABalancerThatStartsAnew checks that a restarted load balancer has lost its flow
+// TestBalancerRestarts checks that a restarted load balancer has lost its flow
 // table, and selects like the others.
-func TestABalancerThatStartsAnew(t *testing.T) {
+func TestBalancerRestarts(t *testing.T) {
 	for survival, breaks := range map[service.Survival]bool{service.FlowTable: true, service.SecondChance: false} {
 		s := newSite(t, 1, 4, Balancer{Method: service.DR, Scheduler: service.Maglev, Survival: survival}, Modulo, 50)
 		lb := s.balancers[0]

@@ -46,9 +46,9 @@ func checkBooks[T Time](t *testing.T, n *Net[T]) {
 	}
 }
 
-// TestAConnectionTakesThreeRoundTrips: SYN and its reply take 2 x 10,320 ns, request and
+// TestConnectionTakesThreeRoundTrips: SYN and its reply take 2 x 10,320 ns, request and
 // reply 2 x 14,000 ns, FIN the same as the SYN, and the service 1 ms.
-func TestAConnectionTakesThreeRoundTrips(t *testing.T) {
+func TestConnectionTakesThreeRoundTrips(t *testing.T) {
 	n, client, server, _, took := direct(t, Server{Name: "web", Takes: Always(1e-3)}, Connections{Name: "users", Load: atTimes(0)})
 	const answer = 20640 + 28000 + 1e6
 	gets(t, n, client, answer, 2)
@@ -111,9 +111,9 @@ func TestRetriesBackOff(t *testing.T) {
 	}
 }
 
-// TestALostPartIsAskedForAgain: a queue of 5 drops five of ten packets. After a second,
+// TestLostSegmentIsRetransmitted: a queue of 5 drops five of ten packets. After a second,
 // the rest is requested from the first missing packet on.
-func TestALostPartIsAskedForAgain(t *testing.T) {
+func TestLostSegmentIsRetransmitted(t *testing.T) {
 	n := New[Nanoseconds](Config{})
 	web := n.Server(Server{Name: "web"})
 	users := n.Connections(Connections{Name: "users", To: web, Load: Replay([]Record{{Size: 5000}})})
@@ -128,9 +128,9 @@ func TestALostPartIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// TestARequestIsServedOnce checks this although the client retransmits the request while
+// TestRequestIsServedOnce checks this although the client retransmits the request while
 // it is being served.
-func TestARequestIsServedOnce(t *testing.T) {
+func TestRequestIsServedOnce(t *testing.T) {
 	n, client, server, _, _ := direct(t, Server{Name: "web", Takes: Always(2.5)}, Connections{Name: "users", Load: atTimes(0)})
 	runTo(t, n, 10)
 	if c := n.At(client).Connected; (c != Connected{Opened: 1, Closed: 1, Answers: 1, Retried: 1}) || n.At(server).Sent != 3 {
@@ -138,9 +138,9 @@ func TestARequestIsServedOnce(t *testing.T) {
 	}
 }
 
-// TestAFullServerIsAskedAgain: a request that is dropped because the queue is full is
+// TestDroppedRequestIsRetransmitted: a request that is dropped because the queue is full is
 // retransmitted.
-func TestAFullServerIsAskedAgain(t *testing.T) {
+func TestDroppedRequestIsRetransmitted(t *testing.T) {
 	n, client, server, _, _ := direct(t, Server{Name: "web", Takes: Always(0.4), Queue: 1}, Connections{Name: "users", Load: atTimes(0, 0, 0)})
 	runTo(t, n, 10)
 	if c := n.At(client).Connected; (c != Connected{Opened: 3, Closed: 3, Answers: 3, Retried: 1}) || n.At(server).Dropped != 1 {
@@ -148,8 +148,8 @@ func TestAFullServerIsAskedAgain(t *testing.T) {
 	}
 }
 
-// TestAServerThatDoesNotKnowResets: the server is restarted between two requests.
-func TestAServerThatDoesNotKnowResets(t *testing.T) {
+// TestRestartedServerResets: the server is restarted between two requests.
+func TestRestartedServerResets(t *testing.T) {
 	n, client, server, _, _ := direct(t, Server{Name: "web"}, Connections{Name: "users", Load: atTimes(0), Requests: 2, Think: Always(1)})
 	n.Do(0.4, func() error { return n.Kill(server) })
 	n.Do(0.6, func() error { return n.Revive(server) })
@@ -159,9 +159,9 @@ func TestAServerThatDoesNotKnowResets(t *testing.T) {
 	}
 }
 
-// TestADeadServerTakesItsWorkAlong checks that requests being served and queued requests
+// TestDeadServerLosesQueuedRequests checks that requests being served and queued requests
 // are lost.
-func TestADeadServerTakesItsWorkAlong(t *testing.T) {
+func TestDeadServerLosesQueuedRequests(t *testing.T) {
 	n, client, server, _, _ := direct(t, Server{Name: "web", Takes: Always(0.2)}, Connections{Name: "users", Load: atTimes(0, 0), Retries: -1})
 	n.Do(0.1, func() error { return n.Kill(server) })
 	n.Do(0.15, func() error { return n.Revive(server) })
@@ -270,9 +270,9 @@ func TestSurvival(t *testing.T) {
 	}
 }
 
-// TestADrainedServerKeepsItsConnections checks that it does, and gets no others, in each
+// TestDrainedServerKeepsConnections checks that it does, and gets no others, in each
 // mode that guarantees this.
-func TestADrainedServerKeepsItsConnections(t *testing.T) {
+func TestDrainedServerKeepsConnections(t *testing.T) {
 	for _, survival := range []service.Survival{service.SecondChance, service.FlowTable} {
 		s := newSite(t, 2, 4, Balancer{Method: service.DR, Scheduler: service.Maglev, Survival: survival}, Resilient, 50)
 		drained := append([]Weighted{{Node: s.servers[0], Draining: true}}, s.weighted[1:]...)
@@ -289,8 +289,8 @@ func TestADrainedServerKeepsItsConnections(t *testing.T) {
 	}
 }
 
-// TestADeadServer checks that it breaks only its own connections.
-func TestADeadServer(t *testing.T) {
+// TestDeadServer checks that it breaks only its own connections.
+func TestDeadServer(t *testing.T) {
 	s := newSite(t, 2, 4, Balancer{Method: service.DSRNAT, Scheduler: service.Maglev, Survival: service.SecondChance}, Resilient, 50)
 	s.Do(20, func() error { return s.Kill(s.servers[0]) })
 	for _, b := range s.balancers {
@@ -303,9 +303,9 @@ func TestADeadServer(t *testing.T) {
 	}
 }
 
-// TestADeadBalancer checks that without flow tracking its failure breaks nothing once its
+// TestDeadBalancer checks that without flow tracking its failure breaks nothing once its
 // routes are withdrawn.
-func TestADeadBalancer(t *testing.T) {
+func TestDeadBalancer(t *testing.T) {
 	s := newSite(t, 4, 4, Balancer{Method: service.DR, Scheduler: service.Maglev, Survival: service.SecondChance}, Resilient, 50)
 	s.Do(20, func() error { return s.Kill(s.balancers[2]) })
 	s.Do(20.3, func() error {

@@ -40,9 +40,9 @@ func TestWhatCannotRunIsRefused(t *testing.T) {
 	}
 }
 
-// TestAServerHasCoresAndAQueue: of four simultaneous requests, one core serves one, one
+// TestServerHasCoresAndAQueue: of four simultaneous requests, one core serves one, one
 // waits, and two are dropped.
-func TestAServerHasCoresAndAQueue(t *testing.T) {
+func TestServerHasCoresAndAQueue(t *testing.T) {
 	n := New[Nanoseconds](Config{Bin: 0.1})
 	web := n.Server(Server{Name: "web", Cores: 1, Queue: 1, Takes: func(*Stream) float64 { return 0.01 }})
 	lb, err := n.Balancer(Balancer{Name: "lb", Scheduler: service.RoundRobin, Servers: []Weighted{{Node: web}}})

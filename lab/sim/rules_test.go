@@ -70,7 +70,7 @@ func (e ether) ends(node int, want Counts) {
 	}
 }
 
-func TestAFrameTakesItsBitsAndTheWay(t *testing.T) {
+func TestFrameDuration(t *testing.T) {
 	e := newEther(t, 2, 100)
 	e.send(0, 0, 1, 500)
 	e.got(45120, 1, 1)
@@ -79,7 +79,7 @@ func TestAFrameTakesItsBitsAndTheWay(t *testing.T) {
 	e.got(5120+4000, 1, 1)
 }
 
-func TestAGapIsBetweenFrames(t *testing.T) {
+func TestInterframeGap(t *testing.T) {
 	e := newEther(t, 2, 100)
 	e.send(0, 0, 1, 500)
 	e.send(0, 0, 1, 500)
@@ -87,7 +87,7 @@ func TestAGapIsBetweenFrames(t *testing.T) {
 	e.got(41120+960+45120, 1, 2)
 }
 
-func TestWhoHearsAFrameForAnotherWaits(t *testing.T) {
+func TestNodeWaitsForFrameOfOthers(t *testing.T) {
 	e := newEther(t, 3, 100)
 	e.send(0, 0, 1, 500)
 	e.send(10000, 2, 0, 500)
@@ -96,7 +96,7 @@ func TestWhoHearsAFrameForAnotherWaits(t *testing.T) {
 	e.ends(2, Counts{})
 }
 
-func TestAFullQueueDropsAndHoldsOneLess(t *testing.T) {
+func TestFullQueueDropsAndHoldsOneLess(t *testing.T) {
 	e := newEther(t, 2, 3)
 	for range 4 {
 		e.send(0, 0, 1, 500)
@@ -107,10 +107,10 @@ func TestAFullQueueDropsAndHoldsOneLess(t *testing.T) {
 	}
 }
 
-// TestACollisionIsTriedAgain: both senders detect the collision at 4,000 ns. Node 2
+// TestCollisionIsRetried: both senders detect the collision at 4,000 ns. Node 2
 // detects it first and draws 0 slots, node 0 draws 1. So node 2 sends from 5,280 on. The
 // backoff of node 0 ends while it receives that, so it sends afterwards.
-func TestACollisionIsTriedAgain(t *testing.T) {
+func TestCollisionIsRetried(t *testing.T) {
 	e := newEther(t, 3, 100)
 	e.send(0, 0, 1, 500)
 	e.send(0, 2, 1, 500)
@@ -122,9 +122,9 @@ func TestACollisionIsTriedAgain(t *testing.T) {
 	e.ends(1, Counts{Got: 2, Collided: 2})
 }
 
-// TestAFirstBitInTheGapIsNotHeard: nodes 0 and 2 collide as above, and the first bit of
+// TestFirstBitInGapIsNotDetected: nodes 0 and 2 collide as above, and the first bit of
 // node 3 comes at 5,000, when all stations are in the gap until 5,280.
-func TestAFirstBitInTheGapIsNotHeard(t *testing.T) {
+func TestFirstBitInGapIsNotDetected(t *testing.T) {
 	e := newEther(t, 4, 100)
 	e.send(0, 0, 1, 500)
 	e.send(0, 2, 1, 500)
@@ -133,7 +133,7 @@ func TestAFirstBitInTheGapIsNotHeard(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c := e.At(1); c.Silent != 1 || c.Collided != 2 {
-		t.Errorf("node 1: %+v, want one frame not heard after two that collided", c)
+		t.Errorf("node 1: %+v, want one undetected frame after two that collided", c)
 	}
 	e.ends(0, Counts{})
 	if got := e.At(1).Got; got != 3 { // all three noticed, and tried again
@@ -141,10 +141,10 @@ func TestAFirstBitInTheGapIsNotHeard(t *testing.T) {
 	}
 }
 
-// TestWhoHasSentAllTakesItForHeard: node 0 has sent its short frame by 5,120. The frame
+// TestSenderAssumesDeliveryAfterLastBit: node 0 has sent its short frame by 5,120. The frame
 // of node 2, started at 3,000, collides with it only at node 1, at 7,000. Node 2 detects
 // that at 4,000, and node 0 never does.
-func TestWhoHasSentAllTakesItForHeard(t *testing.T) {
+func TestSenderAssumesDeliveryAfterLastBit(t *testing.T) {
 	e := newEther(t, 3, 100)
 	e.send(0, 0, 1, 10)
 	e.send(3000, 2, 1, 500)
@@ -154,7 +154,7 @@ func TestWhoHasSentAllTakesItForHeard(t *testing.T) {
 	}
 }
 
-func TestAFrameIsGivenUpAfterSixteenAttempts(t *testing.T) {
+func TestFrameIsDroppedAfterSixteenAttempts(t *testing.T) {
 	e := newEther(t, 3, 100)
 	_, _, st := e.station(e.at(0))
 	st.attempts = attemptsMost
@@ -166,10 +166,10 @@ func TestAFrameIsGivenUpAfterSixteenAttempts(t *testing.T) {
 	}
 }
 
-// TestAGapThatEndsNowLetsItsStationSendFirst: node 1 has a frame ready when the second
+// TestStationSendsFirstWhenGapEnds: node 1 has a frame ready when the second
 // one of node 0 starts, exactly when the gap after the first ends. It sends, and both
 // collide. ns-2 does this for fairness.
-func TestAGapThatEndsNowLetsItsStationSendFirst(t *testing.T) {
+func TestStationSendsFirstWhenGapEnds(t *testing.T) {
 	e := newEther(t, 2, 100)
 	e.send(0, 0, 1, 500)
 	e.send(0, 0, 1, 500)

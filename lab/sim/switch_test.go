@@ -49,16 +49,16 @@ func gets(t *testing.T, n *Net[Nanoseconds], node Node, at Nanoseconds, count ui
 	}
 }
 
-func TestASwitchStoresAndForwards(t *testing.T) {
+func TestSwitchStoresAndForwards(t *testing.T) {
 	n, server, clients := star(t, 0, atTimes(0, 0))
 	gets(t, n, server, 10416, 1)
 	gets(t, n, server, 10416+4304, 2)
 	gets(t, n, clients[0], 20832, 1)
 }
 
-// TestASwitchIsFullDuplex: a reply and a request pass each other on one cable, and
+// TestSwitchIsFullDuplex: a reply and a request pass each other on one cable, and
 // requests of two clients only wait for each other where they meet.
-func TestASwitchIsFullDuplex(t *testing.T) {
+func TestSwitchIsFullDuplex(t *testing.T) {
 	n, server, clients := star(t, 0, atTimes(0), atTimes(0, 10000))
 	gets(t, n, server, 10416, 1)
 	gets(t, n, server, 10416+4304, 2)
@@ -66,9 +66,9 @@ func TestASwitchIsFullDuplex(t *testing.T) {
 	gets(t, n, clients[0], 20832, 1)
 }
 
-// TestASwitchDropsWhatAPortCannotHold: of four simultaneous packets, one is being sent,
+// TestSwitchDropsWhenPortQueueIsFull: of four simultaneous packets, one is being sent,
 // one waits, because the limit is 2, and two are dropped.
-func TestASwitchDropsWhatAPortCannotHold(t *testing.T) {
+func TestSwitchDropsWhenPortQueueIsFull(t *testing.T) {
 	n, server, _ := star(t, 2, atTimes(0), atTimes(0), atTimes(0), atTimes(0))
 	if err := n.Run(1); err != nil {
 		t.Fatal(err)
@@ -87,9 +87,9 @@ func TestSmallPacketsArePadded(t *testing.T) {
 	gets(t, n, server, 2*576, 1)
 }
 
-// TestAProcessorTakesItsTime: a load balancer with two cores needs 10 us per packet, and
+// TestProcessingDelay: a load balancer with two cores needs 10 us per packet, and
 // lets one wait.
-func TestAProcessorTakesItsTime(t *testing.T) {
+func TestProcessingDelay(t *testing.T) {
 	n := New[Nanoseconds](Config{})
 	web := n.Server(Server{Name: "web"})
 	lb, err := n.Balancer(Balancer{Name: "lb", Method: service.DR, Scheduler: service.RoundRobin, Servers: []Weighted{{Node: web}}})

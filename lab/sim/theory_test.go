@@ -99,7 +99,7 @@ func TestHeavyTailsWaitAsInTheory(t *testing.T) {
 func TestLinesQueueAsInTheory(t *testing.T) {
 	const load = 0.7
 	wait := func(takes float64) float64 { return load / (1 - load) * takes / 2 }
-	const line, frame, heard = 500 * 8 / 10e6, 538 * 8 / 10e6, 526 * 8 / 10e6
+	const line, frame, received = 500 * 8 / 10e6, 538 * 8 / 10e6, 526 * 8 / 10e6
 	one := func(of func(n *Net[Nanoseconds], web, c Node), rate float64) func(uint32) float64 {
 		return func(seed uint32) float64 {
 			n := New[Nanoseconds](Config{Seed: seed})
@@ -116,13 +116,13 @@ func TestLinesQueueAsInTheory(t *testing.T) {
 	within(t, "a line's round trip", 2*line+wait(line), 0.03, one(func(n *Net[Nanoseconds], web, c Node) {
 		n.Link(c, web, 10e6, 0, 1<<30)
 	}, load/line))
-	within(t, "a switch's round trip", 4*heard+wait(frame), 0.03, one(func(n *Net[Nanoseconds], web, c Node) {
+	within(t, "a switch's round trip", 4*received+wait(frame), 0.03, one(func(n *Net[Nanoseconds], web, c Node) {
 		n.SwitchedLAN("switch", 0, []Port{{web, 10e6, 1 << 30}, {c, 10e6, 1 << 30}})
 	}, load/frame))
 }
 
-// TestAProcessorQueuesAsInTheory: the load balancer is an M/D/1 queue.
-func TestAProcessorQueuesAsInTheory(t *testing.T) {
+// TestProcessorQueuesAsInTheory: the load balancer is an M/D/1 queue.
+func TestProcessorQueuesAsInTheory(t *testing.T) {
 	const takes, load = 1e-3, 0.75
 	within(t, "a balancer's time", takes+load/(1-load)*takes/2, 0.04, func(seed uint32) float64 {
 		n := New[Nanoseconds](Config{Seed: seed})

@@ -59,14 +59,14 @@ func TestCgroups(t *testing.T) {
 	}
 	cmd.Wait() //nolint:errcheck // it was killed
 	if _, err := os.Stat(killed); killed == "" || err != nil {
-		t.Fatalf("the killed one left %q: %v", killed, err)
+		t.Fatalf("the killed process left %q: %v", killed, err)
 	}
 	if err := unix.Flock(int(root.Fd()), unix.LOCK_UN); err != nil {
 		t.Fatal(err)
 	}
 	other := testkit.Cgroup(t)
 	if _, err := os.Stat(killed); !os.IsNotExist(err) {
-		t.Errorf("what a killed test left is there: %v", err)
+		t.Errorf("state of a killed test remains: %v", err)
 	}
 	for _, living := range []string{own, other} {
 		if _, err := os.Stat(living); err != nil {

@@ -7,13 +7,13 @@ import (
 )
 
 // Stories runs each txtar archive in testdata as a subtest.
-func Stories(t *testing.T, tell func(t *testing.T, path string)) {
+func Stories(t *testing.T, run func(t *testing.T, path string)) {
 	t.Helper()
 	stories, _ := filepath.Glob("testdata/*.txtar")
 	if len(stories) == 0 {
 		t.Fatal("no stories")
 	}
 	for _, path := range stories {
-		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) { tell(t, path) })
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) { run(t, path) })
 	}
 }

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 func TestMainIsolates(t *testing.T) {
 	links, err := net.Interfaces()
 	if err != nil || len(links) != 1 || links[0].Name != "lo" || links[0].Flags&net.FlagUp == 0 {
-		t.Errorf("links are %v (%v), want lo alone, up", links, err)
+		t.Errorf("links are %v (%v), want only lo, up", links, err)
 	}
 	var fs unix.Statfs_t
 	if err := unix.Statfs("/sys/fs/bpf", &fs); err != nil || fs.Type != unix.BPF_FS_MAGIC {

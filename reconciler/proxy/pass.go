@@ -157,7 +157,7 @@ func (l *Loop) conclude(w *work, started time.Time, refused []proxy.Refusal, err
 	l.planRetry(w, now)
 	l.stats.pass(w, now, now.Sub(started), err, !l.broken)
 	if w.whole && err == nil {
-		l.Log.Info("all of the service proxy's frontends are written", "services", l.services, "frontends", len(w.set)-len(refused),
+		l.Log.Info("all frontends of the service proxy are programmed", "services", l.services, "frontends", len(w.set)-len(refused),
 			"refused", len(refused), "removed", len(w.gone), "took", now.Sub(started))
 		if l.Resync > 0 {
 			l.resync = now.Add(l.Resync)
@@ -173,7 +173,7 @@ func (l *Loop) fail(w *work, err error) {
 	if w.whole {
 		l.resync = time.Time{}
 	}
-	l.Log.Error("cannot write all of the service proxy's frontends; trying again", "error", err, "frontends", len(w.set))
+	l.Log.Error("failed to program all frontends of the service proxy, will retry", "error", err, "frontends", len(w.set))
 }
 
 // tellRefused limits how many rejected frontends of one pass are logged.
@@ -189,12 +189,12 @@ func (l *Loop) noteRefused(w *work, refused []proxy.Refusal) {
 	for _, r := range refused {
 		if before[r.Key] == nil {
 			if told++; told <= tellRefused {
-				l.Log.Warn("a frontend cannot be held; all others are", "service", l.owners[r.Key].id, "frontend", r.Key, "error", r.Err)
+				l.Log.Warn("failed to program a frontend, the others are programmed", "service", l.owners[r.Key].id, "frontend", r.Key, "error", r.Err)
 			}
 		}
 	}
 	if told > tellRefused {
-		l.Log.Warn("more frontends cannot be held; the status names them", "frontends", told-tellRefused)
+		l.Log.Warn("failed to program more frontends, see the status", "frontends", told-tellRefused)
 	}
 	for k := range l.fresh {
 		delete(l.refused, k)

@@ -68,7 +68,7 @@ func (o *owners) UnmarshalJSON(text []byte) error {
 func (c Claims) Load() map[service.Key]service.ID {
 	var all owners
 	if err := c.files.Read(name, &all); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		c.log.Warn("the record of which Service has which address is ignored", "error", err)
+		c.log.Warn("ignoring the record of programmed addresses", "error", err)
 		return nil
 	}
 	return all

@@ -65,7 +65,7 @@ func TestRun(t *testing.T) {
 	var out strings.Builder
 	err := run(context.Background(), []string{"-time", "6s"}, &out)
 	if err == nil || !strings.Contains(err.Error(), "failed: example.test/m/bad.FuzzBad") || strings.Contains(err.Error(), "good") {
-		t.Errorf("error %v, want FuzzBad alone", err)
+		t.Errorf("error %v, want only FuzzBad", err)
 	}
 	for _, want := range []string{
 		"fuzz: 3 targets, 2s each", "fuzz: [1/3] example.test/m/bad.FuzzBad", "FAIL example.test/m/bad.FuzzBad: ", "b is not 0",
@@ -77,7 +77,7 @@ func TestRun(t *testing.T) {
 	}
 	kept, _ := filepath.Glob(filepath.Join(dir, "bad/testdata/fuzz/FuzzBad/*"))
 	if len(kept) != 1 {
-		t.Errorf("%d failing inputs are kept, want 1", len(kept))
+		t.Errorf("%d failing inputs were saved, want 1", len(kept))
 	}
 }
 
@@ -102,7 +102,7 @@ PASS
 	}
 	over := "--- FAIL: FuzzX (1.00s)\n    context deadline exceeded\nFAIL\n"
 	if !outOfTime(over) || outOfTime(over+"    Failing input written to testdata/fuzz/FuzzX/1\n") || outOfTime("--- FAIL: FuzzX\n") {
-		t.Error("the end of the time is not told from a failure")
+		t.Error("a timeout is not distinguished from a failure")
 	}
 }
 

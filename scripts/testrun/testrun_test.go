@@ -51,7 +51,7 @@ func TestRecorded(t *testing.T) {
 			}
 			r.end(90*time.Second, 1)
 			if !closing.Match(out.Bytes()) {
-				t.Error("the last line has no counts")
+				t.Error("the last line contains no counts")
 			}
 			golden := strings.TrimSuffix(recording, ".json") + ".txt"
 			if *update {
@@ -103,7 +103,7 @@ func TestVerboseAndLog(t *testing.T) {
 	}
 	for name, text := range map[string]string{"output": out.String(), "log": log.String()} {
 		if !strings.Contains(text, "good:     a_test.go:3: quiet\n") {
-			t.Errorf("%s lacks what a test that passed has logged:\n%s", name, text)
+			t.Errorf("%s does not contain the log of a passed test:\n%s", name, text)
 		}
 	}
 }

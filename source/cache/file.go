@@ -33,7 +33,7 @@ type state struct {
 	Balancers []netip.Addr `json:"balancers,omitempty"`
 	// Senders is null in the file of a release without senders.
 	Senders []netip.Addr `json:"senders"`
-	// Announced is the result of Announcements for each VIP; Chosen is true if there are
+	// Announced is the result of Advertisements for each VIP; Chosen is true if there are
 	// any.
 	Announced []announced `json:"announced,omitempty"`
 	Chosen    bool        `json:"chosen"`
@@ -62,7 +62,7 @@ type announced struct {
 }
 
 func stateOf(s source.Snapshot, peers []crd.Peer) *state {
-	st := &state{Version: version, Services: s.Services, Balancers: s.Balancers, Senders: s.Senders, Chosen: s.Announcements != nil}
+	st := &state{Version: version, Services: s.Services, Balancers: s.Balancers, Senders: s.Senders, Chosen: s.Advertisements != nil}
 	for _, p := range peers {
 		st.Peers = append(st.Peers, peer{p, p.Address.Port()})
 	}
@@ -77,7 +77,7 @@ func stateOf(s source.Snapshot, peers []crd.Peer) *state {
 			}
 		}
 		for _, vip := range vips {
-			offers, why := s.Announcements.Offers(one, vip)
+			offers, why := s.Advertisements.Offers(one, vip)
 			st.Announced = append(st.Announced, announced{one.ID, vip, offers, why})
 		}
 	}
@@ -88,12 +88,12 @@ func stateOf(s source.Snapshot, peers []crd.Peer) *state {
 func (st *state) snapshot(problems []problem.Problem) source.Snapshot {
 	s := source.Snapshot{Services: st.Services, Balancers: st.Balancers, Senders: st.Senders, Problems: problems}
 	if st.Chosen {
-		s.Announcements = st
+		s.Advertisements = st
 	}
 	return s
 }
 
-// Offers implements source.Announcements.
+// Offers implements source.Advertisements.
 func (st *state) Offers(s *service.Service, vip netip.Addr) ([]route.Offer, string) {
 	a := st.said[about{s.ID, vip}]
 	return a.Offers, a.Why
@@ -171,7 +171,7 @@ func parse(file string) (*state, error) {
 
 func withoutPasswords(peers []crd.Peer) (all []crd.Peer) {
 	for _, p := range peers {
-		if p.PasswordSecret == "" { // no session without its password
+		if p.PasswordSecretRef == "" { // no session without its password
 			all = append(all, p)
 		}
 	}

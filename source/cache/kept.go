@@ -89,7 +89,7 @@ func (s *Source) Run(ctx context.Context, publish func(source.Snapshot)) error {
 	go func() { ended <- s.of.Run(ctx, s.take(publish)) }()
 	last, err := s.read()
 	if err != nil {
-		s.Log.Info("nothing to begin with, should the API server be away", "reason", err)
+		s.Log.Info("no cached state to start from while the API server is unreachable", "error", err)
 	}
 	tick := time.NewTicker(look)
 	defer tick.Stop()
@@ -116,7 +116,7 @@ func (s *Source) take(publish func(source.Snapshot)) func(source.Snapshot) {
 	return func(now source.Snapshot) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if was := s.live; was == nil || !slices.Equal(was.Services, now.Services) || was.Announcements != now.Announcements ||
+		if was := s.live; was == nil || !slices.Equal(was.Services, now.Services) || was.Advertisements != now.Advertisements ||
 			!slices.Equal(was.Balancers, now.Balancers) || !slices.Equal(was.Senders, now.Senders) {
 			s.changed = true
 		}
@@ -141,12 +141,12 @@ func (s *Source) stand(last *state, given *source.Snapshot, publish func(source.
 		s.told, s.wrong = true, s.onPeers(last.peers())
 	}
 	now := last.snapshot(slices.Concat(problems, s.wrong, []problem.Problem{{Object: "Services", Message: fmt.Sprintf(
-		"have not been read since this agent started; what its predecessor read last, at %s, is served", last.at.UTC().Format(time.RFC3339))}}))
+		"have not been read since this agent started: what its predecessor read last, at %s, is served", last.at.UTC().Format(time.RFC3339))}}))
 	if given != nil && given.Equal(now) {
 		return last, given
 	}
 	if given == nil {
-		s.Log.Warn("the API server is away; what was kept is served", "asOf", last.at, "services", len(last.Services))
+		s.Log.Warn("cannot reach the API server, serving from the cached state", "asOf", last.at, "services", len(last.Services))
 	}
 	publish(now)
 	return last, &now
@@ -176,7 +176,7 @@ func (s *Source) write(now time.Time) (next time.Time) {
 		s.mu.Lock()
 		s.changed = true
 		s.mu.Unlock()
-		s.Log.Warn("what is served cannot be kept for a start without the API server; it is tried again", "error", err)
+		s.Log.Warn("failed to cache the state for a start without the API server, will retry", "error", err)
 	}
 	return now.Add(max(writePause, writeShare*time.Since(now)))
 }

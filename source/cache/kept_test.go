@@ -189,16 +189,16 @@ func TestStory(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kept")
 	peers := []crd.Peer{
 		{Name: "open", Address: netip.AddrPortFrom(netip.Addr{}, 1179), Interface: "eth0"},
-		{Name: "closed", Address: netip.MustParseAddrPort("10.0.0.2:179"), PasswordSecret: "p", Password: "hush"},
+		{Name: "closed", Address: netip.MustParseAddrPort("10.0.0.2:179"), PasswordSecretRef: "p", Password: "hush"},
 	}
 	offer := route.Offer{
-		By: "Announcement edge", Prefix: netip.MustParsePrefix("10.1.0.0/16"), MinimumHealthy: 2, Local: true,
-		Attributes: route.Attributes{Communities: "65000:1", MED: 7, Peers: "open"}, WeighBy: route.WeighByEndpoints,
+		By: "Advertisement edge", Prefix: netip.MustParsePrefix("10.1.0.0/16"), MinHealthyBackends: 2, Local: true,
+		Attributes: route.Attributes{Communities: "65000:1", MED: 7, Peers: "open"}, WeightBy: route.WeightByEndpoints,
 	}
 	first := start(t, file, time.Hour, false)
 	first.tell(peers)
 	others := []netip.Addr{netip.MustParseAddr("10.0.0.3")}
-	first.says <- source.Snapshot{Services: []*service.Service{web("web")}, Announcements: &chosen{offer}, Balancers: others, Senders: others}
+	first.says <- source.Snapshot{Services: []*service.Service{web("web")}, Advertisements: &chosen{offer}, Balancers: others, Senders: others}
 	<-first.got
 	first.stop()
 	if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), "hush") {
@@ -213,7 +213,7 @@ func TestStory(t *testing.T) {
 	if !slices.Equal(names(now), []string{"web"}) || !slices.Equal(now.Balancers, others) || !slices.Equal(now.Senders, others) {
 		t.Errorf("served: %v by %v, accepted from %v", names(now), now.Balancers, now.Senders)
 	}
-	if all, why := now.Announcements.Offers(now.Services[0], netip.MustParseAddr("10.1.1.1")); !slices.Equal(all, []route.Offer{offer}) || why != "" {
+	if all, why := now.Advertisements.Offers(now.Services[0], netip.MustParseAddr("10.1.1.1")); !slices.Equal(all, []route.Offer{offer}) || why != "" {
 		t.Errorf("announced %v, %q", all, why)
 	}
 	if len(now.Problems) != 2 || !strings.Contains(now.Problems[1].Message, "what its predecessor read last") {

@@ -10,12 +10,12 @@ import (
 	"github.com/fairlead/fairlead/api/v1alpha1"
 )
 
-// kinds reads address kinds; the default is LoadBalancer.
+// kinds reads address kinds; the default is LoadBalancerIP.
 func (f *fields) kinds(all []v1alpha1.AddressKind) []v1alpha1.AddressKind {
-	known := []v1alpha1.AddressKind{v1alpha1.AddressLoadBalancer, v1alpha1.AddressExternal, v1alpha1.AddressCluster}
+	known := []v1alpha1.AddressKind{v1alpha1.AddressLoadBalancerIP, v1alpha1.AddressExternalIP, v1alpha1.AddressClusterIP}
 	for _, k := range all {
 		if !slices.Contains(known, k) {
-			f.refuse("addresses", "%q is none of LoadBalancer, External and Cluster", k)
+			f.refuse("addresses", "%q is none of LoadBalancerIP, ExternalIP and ClusterIP", k)
 		}
 	}
 	if len(all) == 0 {
@@ -24,7 +24,7 @@ func (f *fields) kinds(all []v1alpha1.AddressKind) []v1alpha1.AddressKind {
 	return all
 }
 
-// kindList returns text like "LoadBalancer and Cluster".
+// kindList returns text like "LoadBalancerIP and ClusterIP".
 func kindList(kinds []v1alpha1.AddressKind) string {
 	words := make([]string, len(kinds))
 	for i, k := range kinds {
@@ -46,14 +46,14 @@ type beyond struct {
 	external, cluster bool
 }
 
-// BeyondOf returns what Announcements for any node select, because the backends of a
-// Service may be on other nodes than its balancers. AnnouncedBy reports invalid ones.
-func BeyondOf(announcements []*v1alpha1.Announcement) *Beyond {
+// BeyondOf returns what Advertisements for any node select, because the backends of a
+// Service may be on other nodes than its balancers. AdvertisedBy reports invalid ones.
+func BeyondOf(advertisements []*v1alpha1.Advertisement) *Beyond {
 	made := &Beyond{}
-	sorted := slices.SortedFunc(slices.Values(announcements), func(a, b *v1alpha1.Announcement) int { return cmp.Compare(a.Name, b.Name) })
+	sorted := slices.SortedFunc(slices.Values(advertisements), func(a, b *v1alpha1.Advertisement) int { return cmp.Compare(a.Name, b.Name) })
 	for _, a := range sorted {
-		one := beyond{external: slices.Contains(a.Spec.Addresses, v1alpha1.AddressExternal), cluster: slices.Contains(a.Spec.Addresses, v1alpha1.AddressCluster)}
-		if !one.external && !one.cluster || ValidateAnnouncement(a) != nil {
+		one := beyond{external: slices.Contains(a.Spec.Addresses, v1alpha1.AddressExternalIP), cluster: slices.Contains(a.Spec.Addresses, v1alpha1.AddressClusterIP)}
+		if !one.external && !one.cluster || ValidateAdvertisement(a) != nil {
 			continue
 		}
 		one.services, _ = selector("", a.Spec.ServiceSelector) // already validated

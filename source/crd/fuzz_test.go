@@ -13,10 +13,10 @@ import (
 func FuzzResources(f *testing.F) {
 	for _, text := range []string{
 		`{"metadata":{"name":"a"},"spec":{"addresses":["10.1.1.0/24","10.1.2.1-10.1.2.9"],"reserved":["10.1.1.1"],"serviceSelector":{"matchLabels":{"a":"b"}}}}`,
-		`{"metadata":{"name":"a"},"spec":{"address":"10.0.0.1","as":65001,"port":1790,"holdTimeSeconds":30,"ttlSecurity":1,"bfd":false}}`,
-		`{"metadata":{"name":"a"},"spec":{"address":"fe80::1","interface":"eth0","nodeSelector":{"matchExpressions":[{"key":"a","operator":"In","values":["b"]}]}}}`,
-		`{"metadata":{"name":"a"},"spec":{"pools":["p"],"communities":["65000:1","no-export"],"aggregationLength":24,"peers":["rack-1"],"weight":"Endpoints","mode":"BGP"}}`,
-		`{"spec":{"addresses":["10.1.1.1/24",""],"serviceSelector":{"matchExpressions":[{"operator":"x"}]},"as":-1,"prepend":99}}`,
+		`{"metadata":{"name":"a"},"spec":{"peerAddress":"10.0.0.1","peerASN":65001,"port":1790,"holdTimeSeconds":30,"ttlSecurity":1,"bfd":{"enabled":false}}}`,
+		`{"metadata":{"name":"a"},"spec":{"peerAddress":"fe80::1","interface":"eth0","nodeSelector":{"matchExpressions":[{"key":"a","operator":"In","values":["b"]}]}}}`,
+		`{"metadata":{"name":"a"},"spec":{"pools":["p"],"communities":["65000:1","no-export"],"aggregationLength":24,"peers":["rack-1"],"weightBy":"Endpoints","mode":"BGP"}}`,
+		`{"spec":{"addresses":["10.1.1.1/24",""],"serviceSelector":{"matchExpressions":[{"operator":"x"}]},"peerASN":-1,"asPathPrepend":99}}`,
 	} {
 		f.Add([]byte(text))
 	}
@@ -31,7 +31,7 @@ func FuzzResources(f *testing.F) {
 				t.Errorf("%s is taken as %+v", text, made)
 			}
 		}
-		var a v1alpha1.Announcement
+		var a v1alpha1.Advertisement
 		if json.Unmarshal(text, &a) == nil {
 			for _, w := range wrongOf(&a) {
 				wantFields(t, text, w.Err)
@@ -58,8 +58,8 @@ func checkPool(t *testing.T, text []byte) {
 	}
 }
 
-func wrongOf(a *v1alpha1.Announcement) []Wrong {
-	_, wrong := AnnouncedBy([]*v1alpha1.Announcement{a}, nil, nil)
+func wrongOf(a *v1alpha1.Advertisement) []Wrong {
+	_, wrong := AdvertisedBy([]*v1alpha1.Advertisement{a}, nil, nil)
 	return wrong
 }
 

@@ -22,10 +22,10 @@ type Peer struct {
 	Source    netip.Addr
 	// AS 0 means the balancers' own AS.
 	AS                                uint32
-	PasswordSecret                    string // name of a Secret, or empty
+	PasswordSecretRef                 string // name of a Secret, or empty
 	Password                          string // its content, once read
 	HoldTime, Keepalive, ConnectRetry time.Duration
-	TTL, TTLSecurity                  uint8
+	EBGPMultihop, TTLSecurity         uint8
 	BFD                               bool
 	BFDInterval                       time.Duration
 	BFDMultiplier                     uint8
@@ -36,19 +36,22 @@ func ParsePeer(p *v1alpha1.BGPPeer) (Peer, error) {
 	s := &p.Spec
 	f := fields{}
 	made := Peer{
-		Name: p.Name, Interface: s.Interface, AS: uint32(f.within("as", s.AS, 0, math.MaxUint32-1)), PasswordSecret: s.PasswordSecret,
-		HoldTime:      time.Duration(f.within("holdTimeSeconds", int64(s.HoldTimeSeconds), 0, 65535)) * time.Second,
-		Keepalive:     time.Duration(f.within("keepaliveSeconds", int64(s.KeepaliveSeconds), 0, 21845)) * time.Second,
-		ConnectRetry:  time.Duration(f.within("connectRetrySeconds", int64(s.ConnectRetrySeconds), 0, 3600)) * time.Second,
-		TTL:           uint8(f.within("ttl", int64(s.TTL), 0, 255)),
-		TTLSecurity:   uint8(f.within("ttlSecurity", int64(s.TTLSecurity), 0, 254)),
-		BFD:           s.BFD == nil || *s.BFD,
-		BFDInterval:   time.Duration(f.within("bfdIntervalMilliseconds", int64(s.BFDIntervalMilliseconds), 0, 60000)) * time.Millisecond,
-		BFDMultiplier: uint8(f.within("bfdMultiplier", int64(s.BFDMultiplier), 0, 255)),
+		Name: p.Name, Interface: s.Interface, AS: uint32(f.within("peerASN", s.PeerASN, 0, math.MaxUint32-1)), PasswordSecretRef: s.PasswordSecretRef,
+		HoldTime:     time.Duration(f.within("holdTimeSeconds", int64(s.HoldTimeSeconds), 0, 65535)) * time.Second,
+		Keepalive:    time.Duration(f.within("keepaliveSeconds", int64(s.KeepaliveSeconds), 0, 21845)) * time.Second,
+		ConnectRetry: time.Duration(f.within("connectRetrySeconds", int64(s.ConnectRetrySeconds), 0, 3600)) * time.Second,
+		EBGPMultihop: uint8(f.within("ebgpMultihop", int64(s.EBGPMultihop), 0, 255)),
+		TTLSecurity:  uint8(f.within("ttlSecurity", int64(s.TTLSecurity), 0, 254)),
+		BFD:          true,
+	}
+	if b := s.BFD; b != nil {
+		made.BFD = b.Enabled == nil || *b.Enabled
+		made.BFDInterval = time.Duration(f.within("bfd.intervalMilliseconds", int64(b.IntervalMilliseconds), 0, 60000)) * time.Millisecond
+		made.BFDMultiplier = uint8(f.within("bfd.detectMultiplier", int64(b.DetectMultiplier), 0, 255))
 	}
 	var addr netip.Addr
-	if s.Address != "" || s.Interface == "" {
-		addr = f.address("address", s.Address)
+	if s.PeerAddress != "" || s.Interface == "" {
+		addr = f.address("peerAddress", s.PeerAddress)
 	}
 	if addr.Is6() && addr.IsLinkLocalUnicast() && s.Interface != "" {
 		addr = addr.WithZone(s.Interface)
@@ -59,13 +62,13 @@ func ParsePeer(p *v1alpha1.BGPPeer) (Peer, error) {
 	made.Address = netip.AddrPortFrom(addr, uint16(f.within("port", int64(s.Port), 0, 65535)))
 	switch { // the same rules as in the CRD
 	case addr.Is6() && addr.IsLinkLocalUnicast() && s.Interface == "":
-		f.refuse("address", "%s is link-local, so that it is on every link: say on which one, by spec.interface", addr)
-	case s.TTL != 0 && s.AS == 0:
-		f.refuse("ttl", "has a meaning only with a peer of another AS: give spec.as, or leave it out")
-	case s.TTL != 0 && s.TTLSecurity != 0:
-		f.refuse("ttl", "spec.ttlSecurity needs 255: leave it out")
+		f.refuse("peerAddress", "%s is link-local: spec.interface is required, too", addr)
+	case s.EBGPMultihop != 0 && s.PeerASN == 0:
+		f.refuse("ebgpMultihop", "applies only to peers in another AS: set spec.peerASN, or omit it")
+	case s.EBGPMultihop != 0 && s.TTLSecurity != 0:
+		f.refuse("ebgpMultihop", "is mutually exclusive with spec.ttlSecurity: omit one of them")
 	case s.KeepaliveSeconds != 0 && s.KeepaliveSeconds >= cmp.Or(s.HoldTimeSeconds, 9):
-		f.refuse("keepaliveSeconds", "%d is not less than spec.holdTimeSeconds: a third of it is usual", s.KeepaliveSeconds)
+		f.refuse("keepaliveSeconds", "%d is not less than spec.holdTimeSeconds: use a third of it", s.KeepaliveSeconds)
 	}
 	return made, f.err
 }

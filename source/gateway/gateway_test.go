@@ -259,7 +259,7 @@ func TestServe(t *testing.T) {
 		{"no endpoints", "", tcp80, "{name: none, port: 80}", "TCP 10.1.1.1:80 ->"},
 		{"one without endpoints", "", tcp80, "{name: none, port: 80}, {name: more, port: 80}", "TCP 10.1.1.1:80 -> 172.16.0.8:9090*1 172.16.0.9:9090*1"},
 		{"no Service", "", tcp80 + dns, "{name: nobody, port: 80}", "UDP 10.1.1.1:5300 -> 172.16.0.1:5353*1"},
-		{"refused", ", annotations: {fairlead.io/forwarding-mode: magic}", tcp80, "{name: web, port: 80}", "nothing [{metadata.annotations[fairlead.io/forwarding-mode] unknown method"},
+		{"refused", ", annotations: {fairlead.io/forwarding-mode: magic}", tcp80, "{name: web, port: 80}", "nothing [{metadata.annotations[fairlead.io/forwarding-mode] unknown forwarding mode"},
 		{"on another network", ", annotations: {fairlead.io/network: science}", tcp80, "{name: web, port: 80}", "nothing [{metadata.annotations[fairlead.io/network] is of Services only"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

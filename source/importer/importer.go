@@ -63,7 +63,7 @@ type Manifest struct {
 // Result is the result of an import.
 type Result struct {
 	Manifests []Manifest
-	// Routing has objects that are not Services, one each: BGPPeers, Announcements and
+	// Routing has objects that are not Services, one each: BGPPeers, Advertisements and
 	// AddressPools.
 	Routing []Manifest
 	// Losses are in the order of the input.

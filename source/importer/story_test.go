@@ -177,8 +177,8 @@ func held(t *testing.T, r *importer.Result) string {
 		Services: snapshot.Services, Health: func(health.Target) health.State { return health.Up },
 		Node: plan.Node{Name: "lb1", NextHop4: netip.MustParseAddr("10.0.0.105"), NextHop6: netip.MustParseAddr("2001:db8::105")},
 	}
-	if snapshot.Announcements != nil {
-		in.Announce = snapshot.Announcements.Offers
+	if snapshot.Advertisements != nil {
+		in.Announce = snapshot.Advertisements.Offers
 	}
 	p := plan.Build(in)
 	plane := fake.New()

@@ -78,13 +78,13 @@ func (s *Source) snapshot() (source.Snapshot, bool) {
 		}
 	}
 	b.merge(ids)
-	announcements, services := s.announcedNow(), s.withGateways(b.services, ids) // may find problems
+	advertisements, services := s.announcedNow(), s.withGateways(b.services, ids) // may find problems
 	members := object.Members(b.slices[s.config.Balancers], s.config.Balancers, s.pods.get)
 	balancers, _ := object.Balancers(members)
 	senders := s.sendersNow()
 	drain, last, leaving := s.drainNow(members)
 	return source.Snapshot{
-		Services: services, Announcements: announcements, Balancers: balancers, Draining: leaving, Senders: senders, Drain: drain, Last: last,
+		Services: services, Advertisements: advertisements, Balancers: balancers, Draining: leaving, Senders: senders, Drain: drain, Last: last,
 		Names: object.Names(members), Problems: s.problems.all(), Stale: b.staleNow(),
 	}, true
 }

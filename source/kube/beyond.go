@@ -29,7 +29,7 @@ func newBeyond() beyond {
 
 // wantedBeyond returns the desired selection. The caller holds the lock.
 func (s *Source) wantedBeyond() *crd.Beyond {
-	return crd.BeyondOf(slices.Collect(maps.Values(s.routing.announcements.held)))
+	return crd.BeyondOf(slices.Collect(maps.Values(s.routing.advertisements.held)))
 }
 
 // followBeyond returns a function that lists Services with follow, and restarts it when the
@@ -71,7 +71,7 @@ func (s *Source) listUntilOther(ctx context.Context, follow func(context.Context
 	}
 }
 
-// beyondRead reports whether a snapshot has everything that Announcements require. After
+// beyondRead reports whether a snapshot has everything that Advertisements require. After
 // the first snapshot, changes may arrive later. The caller holds the lock.
 func (s *Source) beyondRead() bool {
 	b := &s.routing.beyond

@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/source/crd"
 )
 
-// TestAnnouncedBeyond adds and removes cluster and external addresses with the Announcement
+// TestAnnouncedBeyond adds and removes cluster and external addresses with the Advertisement
 // that requests them, and checks that a new agent starts with them.
 func TestAnnouncedBeyond(t *testing.T) {
 	t.Parallel()
@@ -51,25 +51,25 @@ func TestAnnouncedBeyond(t *testing.T) {
 	r.follower = newFollower(t, c.Config, none, true)
 	await("given 10.1.1.1")
 	r.awaitDefined()
-	r.own(kindAnnouncement, "inner", `{addresses: [Cluster, External], serviceSelector: {matchLabels: {tier: gold}}, nodeSelector: {matchLabels: {rack: "7"}}}`)
+	r.own(kindAdvertisement, "inner", `{addresses: [ClusterIP, ExternalIP], serviceSelector: {matchLabels: {tier: gold}}, nodeSelector: {matchLabels: {rack: "7"}}}`)
 	const both = "given 10.1.1.1, inner 10.96.0.51, inner 192.0.2.1"
 	await(both)
-	r.patch(kindAnnouncement, "inner", `{"spec": {"addresses": ["External"]}}`)
+	r.patch(kindAdvertisement, "inner", `{"spec": {"addresses": ["ExternalIP"]}}`)
 	await("given 10.1.1.1, inner 192.0.2.1")
 	r.editService("inner", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"192.0.2.9"} })
 	await("given 10.1.1.1, inner 192.0.2.9")
-	r.patch(kindAnnouncement, "inner", `{"spec": {"addresses": ["LoadBalancer", "Cluster"], "serviceSelector": null}}`)
+	r.patch(kindAdvertisement, "inner", `{"spec": {"addresses": ["LoadBalancerIP", "ClusterIP"], "serviceSelector": null}}`)
 	await("given 10.1.1.1, given 10.96.0.53, inner 10.96.0.51, kubernetes 10.96.0.1, other 10.96.0.52")
 
 	// An agent without a balancer role follows them too, and its first snapshot is
 	// complete.
 	first := r.follower
-	r.follower = newFollower(t, c.Config, Config{Announcements: true}, true)
+	r.follower = newFollower(t, c.Config, Config{Advertisements: true}, true)
 	await("given 10.1.1.1, given 10.96.0.53, inner 10.96.0.51, kubernetes 10.96.0.1, other 10.96.0.52")
 	if got := words(r.follower.first); !strings.Contains(got, "inner 10.96.0.51") {
 		t.Errorf("it began with %s", got)
 	}
 	r.follower = first
-	r.drop(kindAnnouncement, "inner")
+	r.drop(kindAdvertisement, "inner")
 	await("given 10.1.1.1")
 }

@@ -286,7 +286,7 @@ func testBalancer(t *testing.T, c *labkube.Cluster, w world) {
 
 	// A rejected change keeps the previous version; a terminating endpoint drains.
 	w.editService("web", func(s *corev1.Service) { s.Annotations = map[string]string{"fairlead.io/forwarding-mode": "magic"} })
-	f.awaitProblem(true, "Service default/web: metadata.annotations[fairlead.io/forwarding-mode]: unknown method")
+	f.awaitProblem(true, "Service default/web: metadata.annotations[fairlead.io/forwarding-mode]: unknown forwarding mode")
 	f.awaitBalanced(both)
 	f.awaitStale("default/web")
 	w.editService("web", give("192.0.2.5")) // the former address may belong to another Service now

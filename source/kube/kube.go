@@ -50,12 +50,12 @@ type Config struct {
 	// RequireClass ignores Services without spec.loadBalancerClass.
 	RequireClass bool
 	// OnPeers, if set, is called with this node's BGPPeers, sorted by name, when they may
-	// have changed and every few minutes. It returns their problems. Announcements are then
+	// have changed and every few minutes. It returns their problems. Advertisements are then
 	// followed too.
 	OnPeers func([]crd.Peer) []problem.Problem
-	// Announcements follows Announcements even without OnPeers: an agent that serves
+	// Advertisements follows Advertisements even without OnPeers: an agent that serves
 	// Services only on behalf of others must know which addresses are advertised.
-	Announcements bool
+	Advertisements bool
 	// GatewayAPI also balances Gateways with their TCPRoutes and UDPRoutes.
 	GatewayAPI bool
 	// Namespace is the agents' namespace, whose Secrets have the passwords of BGPPeers; the

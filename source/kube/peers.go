@@ -59,14 +59,14 @@ func (s *Source) tellPeers(ctx context.Context) time.Duration {
 	var told []crd.Peer
 	for _, p := range peers {
 		var err error
-		if p.PasswordSecret != "" {
-			p.Password, err = s.password(ctx, p.PasswordSecret)
+		if p.PasswordSecretRef != "" {
+			p.Password, err = s.password(ctx, p.PasswordSecretRef)
 		}
 		if ctx.Err() != nil {
 			return lookAgain
 		}
 		if err != nil {
-			wrongs = append(wrongs, problem.Problem{Object: p.Object(), Field: "spec.passwordSecret", Message: err.Error()})
+			wrongs = append(wrongs, problem.Problem{Object: p.Object(), Field: "spec.passwordSecretRef", Message: err.Error()})
 		}
 		if err == nil || p.Password != "" {
 			told = append(told, p)

@@ -41,7 +41,7 @@ func (p *problems) put(in map[object.Key][]problem.Problem, k object.Key, now []
 	p.changed = true
 	for _, one := range now {
 		if !slices.Contains(was, one) {
-			p.log.Warn("refused", "object", one.Object, "field", one.Field, "problem", one.Message)
+			p.log.Warn("object rejected", "object", one.Object, "field", one.Field, "error", one.Message)
 		}
 	}
 	if in[k] = now; len(now) == 0 {

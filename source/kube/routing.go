@@ -23,8 +23,8 @@ import (
 
 // Names of Fairlead's resources and kinds.
 const (
-	bgpPeers, announcements, addressPools = "bgppeers", "announcements", "addresspools"
-	kindPeer, kindAnnouncement, kindPool  = "BGPPeer", "Announcement", "AddressPool"
+	bgpPeers, advertisements, addressPools = "bgppeers", "advertisements", "addresspools"
+	kindPeer, kindAdvertisement, kindPool  = "BGPPeer", "Advertisement", "AddressPool"
 )
 
 // ownRetry is the backoff for optional resources, longer because many clusters lack them.
@@ -32,16 +32,16 @@ var ownRetry = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps
 
 // routing is the BGP configuration of this node in the cluster's resources.
 type routing struct {
-	peers         *store[*v1alpha1.BGPPeer]
-	announcements *store[*v1alpha1.Announcement]
-	pools         *store[*v1alpha1.AddressPool]
-	labels        map[string]string // this node's
+	peers          *store[*v1alpha1.BGPPeer]
+	advertisements *store[*v1alpha1.Advertisement]
+	pools          *store[*v1alpha1.AddressPool]
+	labels         map[string]string // this node's
 	// awaited are the resources that did not exist when they were requested, forbidden
 	// those that the agent may not read at present.
 	awaited, forbidden map[string]bool
-	// announced is the result of the Announcements as of the last evaluation; stale means
+	// announced is the result of the Advertisements as of the last evaluation; stale means
 	// that it must be computed again.
-	announced source.Announcements
+	announced source.Advertisements
 	stale     bool
 	// wake has one element if the peers may have changed.
 	wake      chan struct{}
@@ -55,8 +55,8 @@ func newRouting(s *Source) routing {
 	r.peers = own(s, kindPeer, func(in *v1alpha1.BGPPeer) *v1alpha1.BGPPeer {
 		return &v1alpha1.BGPPeer{ObjectMeta: slim(&in.ObjectMeta), Spec: in.Spec}
 	}, s.rerouted)
-	r.announcements = own(s, kindAnnouncement, func(in *v1alpha1.Announcement) *v1alpha1.Announcement {
-		return &v1alpha1.Announcement{ObjectMeta: slim(&in.ObjectMeta), Spec: in.Spec}
+	r.advertisements = own(s, kindAdvertisement, func(in *v1alpha1.Advertisement) *v1alpha1.Advertisement {
+		return &v1alpha1.Advertisement{ObjectMeta: slim(&in.ObjectMeta), Spec: in.Spec}
 	}, s.rerouted)
 	r.pools = own(s, kindPool, func(in *v1alpha1.AddressPool) *v1alpha1.AddressPool {
 		return &v1alpha1.AddressPool{ObjectMeta: slim(&in.ObjectMeta), Spec: in.Spec}
@@ -90,9 +90,9 @@ func own[T any](s *Source, kind string, keep func(*T) *T, changed func()) *store
 func (s *Source) followRouting() []func(context.Context) {
 	r := &s.routing
 	peers := resource{client: s.client.own, name: bgpPeers, own: func() runtime.Object { return &v1alpha1.BGPPeerList{} }}
-	announced := resource{client: s.client.own, name: announcements, own: func() runtime.Object { return &v1alpha1.AnnouncementList{} }}
+	announced := resource{client: s.client.own, name: advertisements, own: func() runtime.Object { return &v1alpha1.AdvertisementList{} }}
 	pools := resource{client: s.client.own, name: addressPools, own: func() runtime.Object { return &v1alpha1.AddressPoolList{} }}
-	all := []func(context.Context){follow(s, announced, r.announcements), follow(s, pools, r.pools)}
+	all := []func(context.Context){follow(s, announced, r.advertisements), follow(s, pools, r.pools)}
 	if s.config.OnPeers != nil {
 		all = append(all, follow(s, peers, r.peers), s.followPeers)
 	}
@@ -100,9 +100,9 @@ func (s *Source) followRouting() []func(context.Context) {
 }
 
 // announces reports whether it is relevant what is advertised.
-func (s *Source) announces() bool { return s.config.OnPeers != nil || s.config.Announcements }
+func (s *Source) announces() bool { return s.config.OnPeers != nil || s.config.Advertisements }
 
-// rerouted is called when peers or Announcements may have changed. The caller holds the
+// rerouted is called when peers or Advertisements may have changed. The caller holds the
 // lock.
 func (s *Source) rerouted() {
 	s.routing.stale = true
@@ -135,7 +135,7 @@ func (s *Source) setLabels(now map[string]string) {
 func (s *Source) routingRead() bool {
 	r := &s.routing
 	return !s.announces() || s.nodeRead() &&
-		(r.announcements.loaded || r.forbidden[announcements]) && (r.pools.loaded || r.forbidden[addressPools])
+		(r.advertisements.loaded || r.forbidden[advertisements]) && (r.pools.loaded || r.forbidden[addressPools])
 }
 
 // nodeRead reports whether this node is known, or known not to be configured. The caller
@@ -148,7 +148,7 @@ func (s *Source) awaitResource(resource string) {
 	defer s.mu.Unlock()
 	if !s.routing.awaited[resource] {
 		s.routing.awaited[resource] = true
-		s.config.Log.Info("the cluster does not define this resource; it is awaited", "resource", resource)
+		s.config.Log.Info("the cluster does not define this resource, waiting for it", "resource", resource)
 	}
 }
 
@@ -160,8 +160,8 @@ func (s *Source) setForbidden(resource string, now bool) {
 	}
 }
 
-// announcedNow returns what Announcements select for this node. The caller holds the lock.
-func (s *Source) announcedNow() source.Announcements {
+// announcedNow returns what Advertisements select for this node. The caller holds the lock.
+func (s *Source) announcedNow() source.Advertisements {
 	r := &s.routing
 	if r.stale {
 		r.announced, r.stale = s.announce(), false
@@ -169,22 +169,22 @@ func (s *Source) announcedNow() source.Announcements {
 	return r.announced
 }
 
-func (s *Source) announce() source.Announcements {
+func (s *Source) announce() source.Advertisements {
 	r := &s.routing
 	for _, unread := range []struct {
 		resource string
 		is       bool
 	}{
-		{announcements, s.announces() && !r.announcements.loaded},
-		{addressPools, s.announces() && !r.pools.loaded && len(r.announcements.held) > 0},
+		{advertisements, s.announces() && !r.advertisements.loaded},
+		{addressPools, s.announces() && !r.pools.loaded && len(r.advertisements.held) > 0},
 	} {
 		if unread.is {
 			return &nothing{unread.resource + " cannot be read, which say what is announced: let this agent get, list and watch them (ClusterRole)"}
 		}
 	}
-	said, wrong := crd.AnnouncedBy(
-		slices.Collect(maps.Values(r.announcements.held)), slices.Collect(maps.Values(r.pools.held)), r.labels)
-	s.problems.put(s.problems.kinds, object.Key{Kind: kindAnnouncement}, problemsOf(wrong))
+	said, wrong := crd.AdvertisedBy(
+		slices.Collect(maps.Values(r.advertisements.held)), slices.Collect(maps.Values(r.pools.held)), r.labels)
+	s.problems.put(s.problems.kinds, object.Key{Kind: kindAdvertisement}, problemsOf(wrong))
 	if said == nil {
 		return nil
 	}

@@ -43,7 +43,7 @@ var kinds = map[string]schema.GroupVersionResource{
 	"Namespace":                {Version: "v1", Resource: "namespaces"},
 	kindPool:                   {Group: "fairlead.io", Version: "v1alpha1", Resource: addressPools},
 	kindPeer:                   {Group: "fairlead.io", Version: "v1alpha1", Resource: bgpPeers},
-	kindAnnouncement:           {Group: "fairlead.io", Version: "v1alpha1", Resource: announcements},
+	kindAdvertisement:          {Group: "fairlead.io", Version: "v1alpha1", Resource: advertisements},
 }
 
 // routed is a cluster with Fairlead's resources, and a follower.
@@ -156,7 +156,7 @@ func (r *routed) awaitPeers(want ...string) {
 }
 
 // awaitPrefixes waits until the address is advertised like this: prefixes, or words of the
-// reason why not, or "itself" if no Announcement applies.
+// reason why not, or "itself" if no Advertisement applies.
 func (r *routed) awaitPrefixes(want string) {
 	r.t.Helper()
 	r.follower.await(func() error {
@@ -164,7 +164,7 @@ func (r *routed) awaitPrefixes(want string) {
 			return errors.New("there is no snapshot with the Service")
 		}
 		got := "itself"
-		if a := r.follower.snapshot.Announcements; a != nil {
+		if a := r.follower.snapshot.Advertisements; a != nil {
 			offers, why := a.Offers(r.follower.snapshot.Services[0], netip.MustParseAddr("10.1.1.1"))
 			var prefixes []netip.Prefix
 			for _, o := range offers {
@@ -218,8 +218,8 @@ subjects: [{kind: ServiceAccount, name: fairlead-agent, namespace: fairlead}]
 	r.follower = newFollower(t, config, Config{Namespace: "fairlead", OnPeers: r.onPeers}, true)
 
 	// What may not be read might restrict it: everything is served, and nothing advertised.
-	r.awaitPrefixes("announcements cannot be read, which say what is announced: let this agent")
-	r.follower.awaitProblem(true, "announcements: cannot be read")
+	r.awaitPrefixes("advertisements cannot be read, which say what is announced: let this agent")
+	r.follower.awaitProblem(true, "advertisements: cannot be read")
 	r.follower.awaitProblem(true, "bgppeers: cannot be read")
 	r.mu.Lock()
 	if r.told > 0 {
@@ -232,7 +232,7 @@ subjects: [{kind: ServiceAccount, name: fairlead-agent, namespace: fairlead}]
 	r.awaitPrefixes("itself")
 	r.awaitPeers()
 	r.deploy("crds/*.yaml")
-	r.awaitAnnouncements(rack, tier)
+	r.awaitAdvertisements(rack, tier)
 	r.apply(mayGetPassword)
 	r.awaitSessions(rack)
 	r.awaitRevoked(way, config)
@@ -256,8 +256,8 @@ subjects: [{kind: ServiceAccount, name: fairlead-agent, namespace: fairlead}]
 // awaitRevoked revokes the permissions of a running agent, and of one that starts
 // afterwards.
 func (r *routed) awaitRevoked(way *relay, config *rest.Config) {
-	r.own(kindAnnouncement, "b", "{pools: [web]}")
-	r.own(kindPeer, "stays", "{address: 10.0.0.108}")
+	r.own(kindAdvertisement, "b", "{pools: [web]}")
+	r.own(kindPeer, "stays", "{peerAddress: 10.0.0.108}")
 	const stays = "stays 10.0.0.108:179 0 9s true "
 	r.awaitPrefixes("[10.1.1.1/32]")
 	r.awaitPeers(stays)
@@ -281,13 +281,13 @@ func (r *routed) awaitRevoked(way *relay, config *rest.Config) {
 			return errors.New(all)
 		})
 	}
-	forbidden(announcements)
+	forbidden(advertisements)
 	forbidden(bgpPeers)
 	r.awaitPrefixes("[10.1.1.1/32]")
 	r.awaitPeers(stays)
 	first := r.follower
 	r.follower = newFollower(r.t, config, Config{Namespace: "fairlead", OnPeers: func([]crd.Peer) []problem.Problem { return nil }}, true)
-	r.awaitPrefixes("announcements cannot be read")
+	r.awaitPrefixes("advertisements cannot be read")
 	binding.ResourceVersion = ""
 	_, err = all.Create(context.Background(), binding, metav1.CreateOptions{})
 	must(r.t, err)
@@ -296,7 +296,7 @@ func (r *routed) awaitRevoked(way *relay, config *rest.Config) {
 	r.follower.awaitProblem(false, "cannot be read")
 	r.awaitPrefixes("[10.1.1.1/32]")
 	// Deleting a CRD deletes all of its objects.
-	r.drop("CustomResourceDefinition", "announcements.fairlead.io")
+	r.drop("CustomResourceDefinition", "advertisements.fairlead.io")
 	r.awaitPrefixes("itself")
 }
 
@@ -304,17 +304,17 @@ func (r *routed) awaitRevoked(way *relay, config *rest.Config) {
 func (r *routed) awaitDefined() {
 	r.t.Helper()
 	r.follower.await(func() error {
-		_, err := r.any.Resource(kinds[kindAnnouncement]).List(context.Background(), metav1.ListOptions{})
+		_, err := r.any.Resource(kinds[kindAdvertisement]).List(context.Background(), metav1.ListOptions{})
 		_, err2 := r.any.Resource(kinds[kindPool]).List(context.Background(), metav1.ListOptions{})
 		_, err3 := r.any.Resource(kinds[kindPeer]).List(context.Background(), metav1.ListOptions{})
 		return errors.Join(err, err2, err3)
 	})
 }
 
-// awaitAnnouncements creates, changes and deletes Announcements.
-func (r *routed) awaitAnnouncements(rack, tier func(string)) {
+// awaitAdvertisements creates, changes and deletes Advertisements.
+func (r *routed) awaitAdvertisements(rack, tier func(string)) {
 	r.awaitDefined()
-	r.own(kindAnnouncement, "a", "{pools: [web], serviceSelector: {matchLabels: {tier: gold}}, "+
+	r.own(kindAdvertisement, "a", "{pools: [web], serviceSelector: {matchLabels: {tier: gold}}, "+
 		"nodeSelector: {matchLabels: {rack: \"1\"}}, aggregationLength: 24}")
 	r.awaitPrefixes("a is for addresses of pools web, and this one is of none")
 	r.own(kindPool, "web", "{addresses: [10.1.1.0/24]}")
@@ -325,23 +325,23 @@ func (r *routed) awaitAnnouncements(rack, tier func(string)) {
 	r.awaitPrefixes("[10.1.1.0/24]")
 	tier("tin")
 	r.awaitPrefixes("a is for Services with labels tier=gold")
-	r.patch(kindAnnouncement, "a", `{"spec": {"serviceSelector": null, "aggregationLength": 28}}`)
+	r.patch(kindAdvertisement, "a", `{"spec": {"serviceSelector": null, "aggregationLength": 28}}`)
 	r.awaitPrefixes("[10.1.1.0/28]")
-	r.patch(kindAnnouncement, "a", `{"spec": {"serviceSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}}`)
-	r.follower.awaitProblem(true, "Announcement a: spec.serviceSelector: ")
+	r.patch(kindAdvertisement, "a", `{"spec": {"serviceSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}}`)
+	r.follower.awaitProblem(true, "Advertisement a: spec.serviceSelector: ")
 	r.awaitPrefixes("a is refused")
-	r.drop(kindAnnouncement, "a")
+	r.drop(kindAdvertisement, "a")
 	r.awaitPrefixes("itself")
-	r.follower.awaitProblem(false, "Announcement a")
+	r.follower.awaitProblem(false, "Advertisement a")
 }
 
 // awaitSessions creates, changes and deletes BGPPeers and a password.
 func (r *routed) awaitSessions(rack func(string)) {
-	r.own(kindPeer, "plain", "{address: 10.0.0.108, port: 1179, bfd: false, as: 65000}")
-	r.own(kindPeer, "signed", "{address: 10.0.0.109, passwordSecret: bgp, nodeSelector: {matchLabels: {rack: \"1\"}}}")
+	r.own(kindPeer, "plain", "{peerAddress: 10.0.0.108, port: 1179, bfd: {enabled: false}, peerASN: 65000}")
+	r.own(kindPeer, "signed", "{peerAddress: 10.0.0.109, passwordSecretRef: bgp, nodeSelector: {matchLabels: {rack: \"1\"}}}")
 	plain := "plain 10.0.0.108:1179 65000 9s false "
 	r.awaitPeers(plain)
-	r.follower.awaitProblem(true, "BGPPeer signed: spec.passwordSecret: ")
+	r.follower.awaitProblem(true, "BGPPeer signed: spec.passwordSecretRef: ")
 	r.secret("sesame")
 	r.awaitPeers(plain, "signed 10.0.0.109:179 0 9s true sesame")
 	r.follower.awaitProblem(false, "BGPPeer")

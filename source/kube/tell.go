@@ -40,7 +40,7 @@ func (s *Source) Tell(e Event) {
 			Controller: component, Instance: n.Name, Reason: e.Reason, Action: e.Action, Note: e.Note, Warn: e.Warn,
 		})
 		if err != nil {
-			s.config.Log.Warn("an Event could not be made", "reason", e.Reason, "note", e.Note, "error", err)
+			s.config.Log.Warn("failed to create an Event", "reason", e.Reason, "note", e.Note, "error", err)
 		}
 	})
 }

@@ -26,8 +26,8 @@ func TestTell(t *testing.T) {
 		}
 		return nil
 	})
-	f.source.Tell(Event{Reason: "BalancerDraining", Action: "Drain", Note: "Node node-a is cordoned"})
-	f.source.Tell(Event{Reason: "BalancerKept", Action: "Drain", Note: strings.Repeat("→", 400), Warn: true})
+	f.source.Tell(Event{Reason: "DrainStarted", Action: "Drain", Note: "Node node-a is cordoned"})
+	f.source.Tell(Event{Reason: "DrainDeferred", Action: "Drain", Note: strings.Repeat("→", 400), Warn: true})
 	f.source.Told()
 	node, err := w.api.CoreV1().Nodes().Get(context.Background(), "node-a", metav1.GetOptions{})
 	must(t, err)
@@ -40,8 +40,8 @@ func TestTell(t *testing.T) {
 	}
 	slices.Sort(got)
 	want := []string{
-		"Normal BalancerDraining fairlead.io/agent Node node-a is cordoned",
-		"Warning BalancerKept fairlead.io/agent " + strings.Repeat("→", 40),
+		"Normal DrainStarted fairlead.io/agent Node node-a is cordoned",
+		"Warning DrainDeferred fairlead.io/agent " + strings.Repeat("→", 40),
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("Events %q, want %q", got, want)

@@ -381,7 +381,7 @@ func (d *folder) snapshot() source.Snapshot {
 		refused = append(refused, f.refused...)
 	}
 	objects, doubles := d.unique(objects)
-	announcements, wrong := d.routing.look(objects)
+	advertisements, wrong := d.routing.look(objects)
 	known := byKey(objects)
 	services, more := d.joiner.join(objects, known, refused)
 	slices.SortFunc(services, func(a, b *service.Service) int { return a.ID.Compare(b.ID) })
@@ -391,7 +391,7 @@ func (d *folder) snapshot() source.Snapshot {
 	balancers, draining := object.Balancers(members)
 	senders, more := object.Senders(object.Selected(objects, d.acceptFrom), d.acceptFrom, pods)
 	return source.Snapshot{
-		Services: services, Announcements: announcements, Balancers: balancers, Draining: draining, Senders: senders, Names: object.Names(members),
+		Services: services, Advertisements: advertisements, Balancers: balancers, Draining: draining, Senders: senders, Names: object.Names(members),
 		Problems: slices.Concat(problems, wrong, doubles, more), Stale: d.staleOf(objects),
 	}
 }

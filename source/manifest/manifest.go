@@ -1,9 +1,9 @@
 // Package manifest reads services from a directory: Kubernetes objects (v1 Service and Pod,
-// discovery.k8s.io/v1 EndpointSlice) and BGP configuration (BGPPeer, Announcement,
+// discovery.k8s.io/v1 EndpointSlice) and BGP configuration (BGPPeer, Advertisement,
 // AddressPool, and Secret for passwords), as YAML or JSON, decoded strictly, and watched. A
 // file passes through internal/yamltree (lines), decode.go (the API's types), object.go
 // (conversion, with package object), folder.go (what is in force), join.go (Services with
-// their backends) and routing.go (peers and announcements). The package knows the API's
+// their backends) and routing.go (peers and advertisements). The package knows the API's
 // types but no cluster, kernel or health checks. A rejected change keeps the previous
 // version.
 package manifest
@@ -62,7 +62,7 @@ func (s *Source) Balancers(id service.ID) { s.balancers = id }
 // backends accept packets.
 func (s *Source) AcceptFrom(by []source.Selector) { s.acceptFrom = by }
 
-// Routing uses the BGPPeers and Announcements for a node with these labels. onPeers is
+// Routing uses the BGPPeers and Advertisements for a node with these labels. onPeers is
 // called with the peers, sorted by name, when the directory has been read and after every
 // change, and returns their problems.
 func (s *Source) Routing(labels map[string]string, onPeers func([]crd.Peer) []problem.Problem) {
@@ -123,7 +123,7 @@ func (s *Source) tell(last *source.Snapshot, now source.Snapshot) {
 	}
 	for _, p := range now.Problems {
 		if !known[p] {
-			s.log.Warn("refused", "where", p.Where, "object", p.Object, "field", p.Field, "problem", p.Message)
+			s.log.Warn("manifest rejected", "where", p.Where, "object", p.Object, "field", p.Field, "error", p.Message)
 		}
 	}
 	stale := map[source.Stale]bool{}
@@ -134,7 +134,7 @@ func (s *Source) tell(last *source.Snapshot, now source.Snapshot) {
 	}
 	for _, o := range now.Stale {
 		if !stale[o] {
-			s.log.Warn("used as it was", "object", o.Object, "where", o.Where, "since", o.Since)
+			s.log.Warn("last change rejected, the previous version stays in use", "object", o.Object, "where", o.Where, "since", o.Since)
 		}
 	}
 	s.log.Info("services read", "services", len(now.Services), "problems", len(now.Problems), "stale", len(now.Stale))

@@ -179,7 +179,7 @@ func TestRefused(t *testing.T) {
 		{"spec:\n", "spec:\n  sessionAffinity: Cookie\n", `web.yaml:10: Service default/web: spec.sessionAffinity: unknown session affinity "Cookie"; want None or ClientIP`},
 		{"spec:\n", "spec:\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: 3}}\n", `web.yaml:10: Service default/web: spec.sessionAffinityConfig: has no meaning without sessionAffinity ClientIP; leave it out`},
 		{"spec:\n", "spec:\n  externalTrafficPolicy: local\n", `web.yaml:10: Service default/web: spec.externalTrafficPolicy: unknown policy "local"; want Cluster or Local`},
-		{"forwarding-mode: dsr-nat\nspec:\n", "forwarding-mode: fullnat\nspec:\n  externalTrafficPolicy: Local\n", `web.yaml:10: Service default/web: spec.externalTrafficPolicy: Local asks to keep the client's address, which method fullnat rewrites; want Cluster, or another method`},
+		{"forwarding-mode: dsr-nat\nspec:\n", "forwarding-mode: fullnat\nspec:\n  externalTrafficPolicy: Local\n", `web.yaml:10: Service default/web: spec.externalTrafficPolicy: Local asks to keep the client's address, which forwarding mode fullnat rewrites; want Cluster, or another forwarding mode`},
 		{"LoadBalancer", "Loadbalancer", `web.yaml:10: Service default/web: spec.type: unknown type "Loadbalancer"; did you mean "LoadBalancer"?`},
 		{"LoadBalancer", "x", `web.yaml:10: Service default/web: spec.type: unknown type "x"; want LoadBalancer, ClusterIP, NodePort or ExternalName`},
 
@@ -201,9 +201,9 @@ func TestRefused(t *testing.T) {
 		// Schedulers, connection consistency, limits and ranges.
 		{"forwarding-mode: dsr-nat", "scheduler: wlcc", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/scheduler]: unknown scheduler "wlcc"; want maglev, rr, wrr, lc, wlc, sh, dh or p2c`},
 		{"forwarding-mode: dsr-nat", "encapsulation: vxlan", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/encapsulation]: unknown encapsulation "vxlan"; want ipip or gue`},
-		{"forwarding-mode: dsr-nat", "forwarding-mode: nat\n    fairlead.io/encapsulation: gue", `web.yaml:9: Service default/web: metadata.annotations[fairlead.io/encapsulation]: has no meaning for method nat; leave it out, or set method tunnel`},
+		{"forwarding-mode: dsr-nat", "forwarding-mode: nat\n    fairlead.io/encapsulation: gue", `web.yaml:9: Service default/web: metadata.annotations[fairlead.io/encapsulation]: does not apply to forwarding mode nat; omit it, or use tunnel`},
 		{"forwarding-mode: dsr-nat", "connection-consistency: luck", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/connection-consistency]: unknown connection consistency "luck"; want second-chance, flow-table or hash-only`},
-		{"forwarding-mode: dsr-nat", "forwarding-mode: fullnat\n    fairlead.io/connection-consistency: hash-only", `web.yaml:9: Service default/web: metadata.annotations[fairlead.io/connection-consistency]: hash-only is not possible with method fullnat, for which flows must be remembered; want flow-table`},
+		{"forwarding-mode: dsr-nat", "forwarding-mode: fullnat\n    fairlead.io/connection-consistency: hash-only", `web.yaml:9: Service default/web: metadata.annotations[fairlead.io/connection-consistency]: hash-only is not possible with forwarding mode fullnat, for which flows must be remembered; want flow-table`},
 		{"forwarding-mode: dsr-nat", "max-connections: \"5\"\n    fairlead.io/connection-consistency: second-chance", `web.yaml:9: Service default/web: metadata.annotations[fairlead.io/connection-consistency]: second-chance is not possible with fairlead.io/max-connections, for which flows must be remembered; want flow-table`},
 		{"forwarding-mode: dsr-nat", "max-connections: \"0\"", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/max-connections]: "0" is not a number of connections; want 1 or more, or leave it out for no limit`},
 		{"forwarding-mode: dsr-nat", "max-connections: 172.16.1.2=many", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/max-connections]: "many" is not a number of connections for 172.16.1.2; want 1 or more, or leave it out for no limit`},
@@ -234,7 +234,7 @@ func TestRefused(t *testing.T) {
 			`web.yaml:10: Service default/web: spec.loadBalancerSourceRanges: has no prefix of the VIP 10.1.1.1's family, so that it would serve nobody; add one, or 0.0.0.0/0 for everybody`},
 
 		// Annotations.
-		{"forwarding-mode: dsr-nat", "forwarding-mode: tunel", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/forwarding-mode]: unknown method "tunel"; want nat, fullnat, dsr-nat, dr or tunnel`},
+		{"forwarding-mode: dsr-nat", "forwarding-mode: tunel", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/forwarding-mode]: unknown forwarding mode "tunel"; want nat, fullnat, dsr-nat, dr or tunnel`},
 		{"forwarding-mode: dsr-nat", "forwarding-mod: tunnel", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/forwarding-mod]: unknown annotation; did you mean "fairlead.io/forwarding-mode"?`},
 		{"forwarding-mode: dsr-nat", "maglev-table-size: '16380'", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/maglev-table-size]: 16380 is not a prime; the nearest are 16369 and 16381`},
 		{"forwarding-mode: dsr-nat", "maglev-table-size: '200000'", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/maglev-table-size]: 200000 is out of range; want a prime from 251 to 131071, such as 16381`},
@@ -261,7 +261,7 @@ func TestRefused(t *testing.T) {
 
 		// Unexpected objects.
 		{"kind: Service\n", "kind: Servcie\n", `web.yaml:3: Servcie default/web: kind: kind Servcie is not read here; did you mean "Service"?`},
-		{"kind: Service\n", "", `web.yaml:2: default/web: kind: is missing; want Service, EndpointSlice, Pod, BGPPeer, Announcement, AddressPool, Secret, List`},
+		{"kind: Service\n", "", `web.yaml:2: default/web: kind: is missing; want Service, EndpointSlice, Pod, BGPPeer, Advertisement, AddressPool, Secret, List`},
 		{"apiVersion: v1\n", "apiVersion: v2\n", `web.yaml:2: Service default/web: apiVersion: Service is read as "v1", got "v2"`},
 		{"discovery.k8s.io/v1\n", "discovery.k8s.io/v1beta1\n", `web.yaml:16: EndpointSlice default/web-1: apiVersion: EndpointSlice is read as "discovery.k8s.io/v1", got "discovery.k8s.io/v1beta1"`},
 		{"  name: web\n", "", `web.yaml:4: Service: metadata.name: is missing; every object has a name`},

@@ -19,16 +19,16 @@ import (
 
 // Kinds for routing.
 const (
-	kindPeer, kindAnnouncement, kindPool = "BGPPeer", "Announcement", "AddressPool"
-	kindSecret                           = "Secret"
-	ownVersion                           = "fairlead.io/v1alpha1"
+	kindPeer, kindAdvertisement, kindPool = "BGPPeer", "Advertisement", "AddressPool"
+	kindSecret                            = "Secret"
+	ownVersion                            = "fairlead.io/v1alpha1"
 	// passwordKey is the key of the password in a Secret.
 	passwordKey = "password"
 )
 
 // scoped removes the namespace from the key of a cluster-scoped object.
 func scoped(k object.Key) object.Key {
-	if k.Kind == kindPeer || k.Kind == kindAnnouncement || k.Kind == kindPool {
+	if k.Kind == kindPeer || k.Kind == kindAdvertisement || k.Kind == kindPool {
 		k.Namespace = ""
 	}
 	return k
@@ -52,10 +52,10 @@ func (r *reader) routing(n *yaml.Node, k object.Key, at object.Origin) (o *objec
 		if faults = r.dec.decode(n, p); len(faults) == 0 {
 			o, fs = object.Other(k, &p.ObjectMeta, at, p), faultsOf(&p.ObjectMeta, crd.ValidatePeer(p))
 		}
-	case kindAnnouncement:
-		a := &v1alpha1.Announcement{}
+	case kindAdvertisement:
+		a := &v1alpha1.Advertisement{}
 		if faults = r.dec.decode(n, a); len(faults) == 0 {
-			o, fs = object.Other(k, &a.ObjectMeta, at, a), append(faultsOf(&a.ObjectMeta, crd.ValidateAnnouncement(a)), notHere(a.Spec.Addresses)...)
+			o, fs = object.Other(k, &a.ObjectMeta, at, a), append(faultsOf(&a.ObjectMeta, crd.ValidateAdvertisement(a)), notHere(a.Spec.Addresses)...)
 		}
 	case kindPool:
 		p := &v1alpha1.AddressPool{}
@@ -74,14 +74,14 @@ func (r *reader) routing(n *yaml.Node, k object.Key, at object.Origin) (o *objec
 }
 
 // notHere rejects address kinds that exist only in a cluster: in a directory, all addresses
-// of Services are LoadBalancer addresses, in whatever field.
+// of Services are LoadBalancerIP addresses, in whatever field.
 func notHere(kinds []v1alpha1.AddressKind) []object.Fault {
 	other := func(k v1alpha1.AddressKind) bool {
-		return k == v1alpha1.AddressExternal || k == v1alpha1.AddressCluster
+		return k == v1alpha1.AddressExternalIP || k == v1alpha1.AddressClusterIP
 	}
 	if i := slices.IndexFunc(kinds, other); i >= 0 {
 		return []object.Fault{{Field: fmt.Sprintf("spec.addresses[%d]", i),
-			Message: fmt.Sprintf("%s is of a cluster only; all addresses in a folder, also externalIPs, are LoadBalancer ones: leave spec.addresses out", kinds[i])}}
+			Message: fmt.Sprintf("%s is of a cluster only; all addresses in a folder, also externalIPs, are LoadBalancerIP ones: leave spec.addresses out", kinds[i])}}
 	}
 	return nil
 }
@@ -124,7 +124,7 @@ type routing struct {
 	// of are the objects that the rest was computed from.
 	of        []*object.Object
 	looked    bool
-	announced *crd.Announced
+	announced *crd.Advertised
 	problems  []problem.Problem
 	// passwords are the last known passwords by Secret.
 	passwords map[string]string
@@ -133,7 +133,7 @@ type routing struct {
 // look computes the BGP configuration and its problems, and delivers the peers. An
 // unchanged result is the same again, at no cost, except that peers with problems are
 // delivered again.
-func (r *routing) look(objects []*object.Object) (source.Announcements, []problem.Problem) {
+func (r *routing) look(objects []*object.Object) (source.Advertisements, []problem.Problem) {
 	of := slices.DeleteFunc(slices.Clone(objects), func(o *object.Object) bool { return o.Value == nil })
 	if !r.looked || !slices.Equal(of, r.of) || len(r.problems) > 0 {
 		r.make(of)
@@ -145,13 +145,13 @@ func (r *routing) look(objects []*object.Object) (source.Announcements, []proble
 }
 
 func (r *routing) make(of []*object.Object) {
-	var announcements []*v1alpha1.Announcement
+	var advertisements []*v1alpha1.Advertisement
 	var pools []*v1alpha1.AddressPool
 	var peers []*v1alpha1.BGPPeer
 	for _, o := range of {
 		switch v := o.Value.(type) {
-		case *v1alpha1.Announcement:
-			announcements = append(announcements, v)
+		case *v1alpha1.Advertisement:
+			advertisements = append(advertisements, v)
 		case *v1alpha1.AddressPool:
 			pools = append(pools, v)
 		case *v1alpha1.BGPPeer:
@@ -164,7 +164,7 @@ func (r *routing) make(of []*object.Object) {
 		}
 	}
 	if !r.looked || !slices.Equal(of, r.of) {
-		r.announced, _ = crd.AnnouncedBy(announcements, pools, r.labels) // invalid ones are already rejected
+		r.announced, _ = crd.AdvertisedBy(advertisements, pools, r.labels) // invalid ones are already rejected
 	}
 	r.looked, r.of, r.problems = true, of, nil
 	if r.onPeers == nil {
@@ -173,10 +173,10 @@ func (r *routing) make(of []*object.Object) {
 	all, _ := crd.PeersOf(peers, r.labels)
 	var told []crd.Peer
 	for _, p := range all {
-		p.Password = r.passwords[p.PasswordSecret]
-		if p.PasswordSecret != "" && p.Password == "" {
-			r.problems = append(r.problems, problem.Problem{Object: p.Object(), Field: "spec.passwordSecret",
-				Message: "there is no Secret " + p.PasswordSecret + " in this folder; the peer is left out until there is"})
+		p.Password = r.passwords[p.PasswordSecretRef]
+		if p.PasswordSecretRef != "" && p.Password == "" {
+			r.problems = append(r.problems, problem.Problem{Object: p.Object(), Field: "spec.passwordSecretRef",
+				Message: "Secret " + p.PasswordSecretRef + " not found in this folder: add it. The peer is left out until then"})
 			continue
 		}
 		told = append(told, p)

@@ -17,16 +17,16 @@ const routes = `apiVersion: fairlead.io/v1alpha1
 kind: BGPPeer
 metadata: {name: tor-1}
 spec:
-  address: 10.0.0.109
-  as: 65110
-  passwordSecret: bgp
+  peerAddress: 10.0.0.109
+  peerASN: 65110
+  passwordSecretRef: bgp
   ttlSecurity: 1
   nodeSelector: {matchLabels: {rack: "1"}}
 ---
 apiVersion: fairlead.io/v1alpha1
 kind: BGPPeer
 metadata: {name: tor-2}
-spec: {address: 10.0.0.110, nodeSelector: {matchLabels: {rack: "2"}}}
+spec: {peerAddress: 10.0.0.110, nodeSelector: {matchLabels: {rack: "2"}}}
 ---
 apiVersion: v1
 kind: Secret
@@ -40,7 +40,7 @@ metadata: {name: web}
 spec: {addresses: [10.1.1.0/24]}
 ---
 apiVersion: fairlead.io/v1alpha1
-kind: Announcement
+kind: Advertisement
 metadata: {name: edge}
 spec:
   pools: [web]
@@ -79,10 +79,10 @@ func newRouted(t *testing.T) *routed {
 }
 
 func offers(s source.Snapshot) string {
-	if s.Announcements == nil {
+	if s.Advertisements == nil {
 		return "itself"
 	}
-	all, why := s.Announcements.Offers(s.Services[0], netip.MustParseAddr("10.1.1.1"))
+	all, why := s.Advertisements.Offers(s.Services[0], netip.MustParseAddr("10.1.1.1"))
 	var words []string
 	for _, o := range all {
 		words = append(words, fmt.Sprintf("%s %s (%s)", o.By, o.Prefix, o.Attributes))
@@ -101,24 +101,24 @@ func TestRouting(t *testing.T) {
 	r.write("bgp.yaml", routes)
 	s := r.rest()
 	wantProblems(t, s)
-	const tor, edge = "tor-1 10.0.0.109:0 AS65110 sesame", "Announcement edge 10.1.1.1/32 (communities 65000:1 no-export, MED 10, to tor-1)"
+	const tor, edge = "tor-1 10.0.0.109:0 AS65110 sesame", "Advertisement edge 10.1.1.1/32 (communities 65000:1 no-export, MED 10, to tor-1)"
 	if offers(s) != edge || r.peers != tor {
 		t.Errorf("offers %s, peers %s", offers(s), r.peers)
 	}
 	calls := r.calls
 	r.write("web.yaml", strings.Replace(gold, "port: 80", "port: 81", 1))
-	if after := r.rest(); after.Announcements != s.Announcements || r.calls != calls {
-		t.Errorf("a Service made the Announcements anew, or told peers: %d calls, then %d", calls, r.calls)
+	if after := r.rest(); after.Advertisements != s.Advertisements || r.calls != calls {
+		t.Errorf("a Service made the Advertisements anew, or told peers: %d calls, then %d", calls, r.calls)
 	}
 	// A rejected change keeps the previous version.
 	r.write("bgp.yaml", strings.NewReplacer("10.0.0.109", "router", "65000:1", "x", "med: 10", "med: -1", "sesame", `""`, "10.1.1.0/24", "10.1.1.1/24").Replace(routes))
 	s = r.rest()
 	wantProblems(t, s,
-		`bgp.yaml:5: BGPPeer tor-1: spec.address: "router" is not an IP address`,
+		`bgp.yaml:5: BGPPeer tor-1: spec.peerAddress: "router" is not an IP address`,
 		"bgp.yaml:20: Secret default/bgp: stringData[password]: is missing or empty",
 		"bgp.yaml:25: AddressPool web: spec.addresses[0]: ",
-		`bgp.yaml:33: Announcement edge: spec.communities[0]: "x" is not a community`,
-		"bgp.yaml:34: Announcement edge: spec.med: -1 is not between 0 and 4294967295",
+		`bgp.yaml:33: Advertisement edge: spec.communities[0]: "x" is not a community`,
+		"bgp.yaml:34: Advertisement edge: spec.med: -1 is not between 0 and 4294967295",
 	)
 	if offers(s) != edge || r.peers != tor {
 		t.Errorf("after a refusal: offers %s, peers %s", offers(s), r.peers)
@@ -126,7 +126,7 @@ func TestRouting(t *testing.T) {
 	// So do an unknown field, and a namespace.
 	r.write("bgp.yaml", strings.NewReplacer("ttlSecurity", "ttlSecurty", "{name: edge}", "{name: edge, namespace: x}").Replace(routes))
 	wantProblems(t, r.rest(), "bgp.yaml:8: BGPPeer tor-1: spec.ttlSecurty: unknown field; did you mean \"ttlSecurity\"?",
-		"bgp.yaml:29: Announcement edge: metadata.namespace: objects of this kind are in no namespace")
+		"bgp.yaml:29: Advertisement edge: metadata.namespace: objects of this kind are in no namespace")
 	r.write("bgp.yaml", strings.Replace(routes, "name: bgp", "name: other", 1))
 	r.rest()
 	if r.peers != tor {
@@ -142,9 +142,9 @@ func TestRouting(t *testing.T) {
 // are delivered again until there are none.
 func TestPeersThatCannotBe(t *testing.T) {
 	r := newRouted(t)
-	r.no = []problem.Problem{{Object: "BGPPeer tor-1", Field: "spec.address", Message: "is another's"}}
+	r.no = []problem.Problem{{Object: "BGPPeer tor-1", Field: "spec.peerAddress", Message: "is another's"}}
 	r.write("bgp.yaml", gold+"---\n"+strings.Replace(routes, "name: bgp", "name: other", 1))
-	wantProblems(t, r.rest(), "bgp.yaml:6: BGPPeer tor-1: spec.passwordSecret: there is no Secret bgp in this folder", "bgp.yaml:6: BGPPeer tor-1: spec.address: is another's")
+	wantProblems(t, r.rest(), "bgp.yaml:6: BGPPeer tor-1: spec.passwordSecretRef: Secret bgp not found in this folder", "bgp.yaml:6: BGPPeer tor-1: spec.peerAddress: is another's")
 	if r.peers != "" {
 		t.Errorf("told of %s, whose password is not known", r.peers)
 	}

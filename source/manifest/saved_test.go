@@ -162,9 +162,9 @@ func TestInUseWhileReplaced(t *testing.T) {
 func TestPeersAfterRestart(t *testing.T) {
 	l := newLooker(t)
 	const (
-		peer   = "apiVersion: fairlead.io/v1alpha1\nkind: BGPPeer\nmetadata: {name: rack}\nspec: {address: 10.0.0.109, passwordSecret: bgp}\n---\n"
+		peer   = "apiVersion: fairlead.io/v1alpha1\nkind: BGPPeer\nmetadata: {name: rack}\nspec: {peerAddress: 10.0.0.109, passwordSecretRef: bgp}\n---\n"
 		secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: bgp}\nstringData: {password: hush}\n---\n"
-		offer  = "apiVersion: fairlead.io/v1alpha1\nkind: Announcement\nmetadata: {name: all}\nspec: {localPreference: 200}\n"
+		offer  = "apiVersion: fairlead.io/v1alpha1\nkind: Advertisement\nmetadata: {name: all}\nspec: {localPreference: 200}\n"
 	)
 	var peers []crd.Peer
 	listen := func() {
@@ -187,7 +187,7 @@ func TestPeersAfterRestart(t *testing.T) {
 		l.restart()
 		listen()
 		s := l.rest()
-		offers, why := s.Announcements.Offers(s.Services[0], netip.MustParseAddr("10.1.1.1"))
+		offers, why := s.Advertisements.Offers(s.Services[0], netip.MustParseAddr("10.1.1.1"))
 		if !slices.Equal(peers, want) || len(offers) != 1 || offers[0].LocalPreference != 200 || len(s.Stale) == 0 {
 			t.Errorf("%s: peers %+v, offers %+v (%s), stale %v", text, peers, offers, why, s.Stale)
 		}

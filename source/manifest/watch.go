@@ -33,7 +33,7 @@ func newWatch(dir string, log *slog.Logger) *watch {
 	w := &watch{dir: dir, log: log}
 	var err error
 	if w.watcher, err = fsnotify.NewWatcher(); err != nil {
-		log.Warn("the folder cannot be watched and is read again and again", "every", unwatched, "error", err)
+		log.Warn("failed to watch the folder, reading it periodically", "every", unwatched, "error", err)
 	}
 	return w
 }
@@ -78,7 +78,7 @@ func (w *watch) followFolder() {
 		return
 	}
 	if err := w.watcher.Add(w.dir); err != nil {
-		w.log.Warn("the folder cannot be watched and is read again and again", "every", unwatched, "error", err)
+		w.log.Warn("failed to watch the folder, reading it periodically", "every", unwatched, "error", err)
 		return
 	}
 	w.watched = now

@@ -32,24 +32,24 @@ func TestAddressesBeyondThoseGiven(t *testing.T) {
 		want              string
 	}{
 		{"nothing is asked for", service(corev1.ServiceTypeClusterIP, none), false, false, "not ours"},
-		{"cluster addresses", service(corev1.ServiceTypeClusterIP, none), false, true, "10.96.0.1 Cluster, fd00::1 Cluster"},
-		{"external ones", service(corev1.ServiceTypeNodePort, none), true, false, "192.0.2.1 External"},
-		{"all", service(corev1.ServiceTypeLoadBalancer, given), true, true, "10.1.1.1 LoadBalancer, 10.96.0.1 Cluster, 192.0.2.1 External, fd00::1 Cluster"},
-		{"a load balancer's alone", service(corev1.ServiceTypeLoadBalancer, given), false, false, "10.1.1.1 LoadBalancer"},
+		{"cluster addresses", service(corev1.ServiceTypeClusterIP, none), false, true, "10.96.0.1 ClusterIP, fd00::1 ClusterIP"},
+		{"external ones", service(corev1.ServiceTypeNodePort, none), true, false, "192.0.2.1 ExternalIP"},
+		{"all", service(corev1.ServiceTypeLoadBalancer, given), true, true, "10.1.1.1 LoadBalancerIP, 10.96.0.1 ClusterIP, 192.0.2.1 ExternalIP, fd00::1 ClusterIP"},
+		{"a load balancer's alone", service(corev1.ServiceTypeLoadBalancer, given), false, false, "10.1.1.1 LoadBalancerIP"},
 		{"one that is given counts as such", service(corev1.ServiceTypeLoadBalancer, func(s *corev1.Service) {
 			given(s)
 			s.Spec.ExternalIPs = []string{"10.1.1.1"}
-		}), true, false, "10.1.1.1 LoadBalancer"},
-		{"none is given yet", service(corev1.ServiceTypeLoadBalancer, none), true, false, "192.0.2.1 External"},
+		}), true, false, "10.1.1.1 LoadBalancerIP"},
+		{"none is given yet", service(corev1.ServiceTypeLoadBalancer, none), true, false, "192.0.2.1 ExternalIP"},
 		{"neither given nor asked for", service(corev1.ServiceTypeLoadBalancer, none), false, false, "waiting"},
 		{"another's class", service(corev1.ServiceTypeLoadBalancer, func(s *corev1.Service) {
 			given(s)
 			s.Spec.LoadBalancerClass = new("metallb.io/lb")
-		}), false, true, "10.96.0.1 Cluster, fd00::1 Cluster"},
+		}), false, true, "10.96.0.1 ClusterIP, fd00::1 ClusterIP"},
 		{"nobody of a family is let in", service(corev1.ServiceTypeLoadBalancer, func(s *corev1.Service) {
 			given(s)
 			s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"}
-		}), false, true, "10.1.1.1 LoadBalancer, 10.96.0.1 Cluster"},
+		}), false, true, "10.1.1.1 LoadBalancerIP, 10.96.0.1 ClusterIP"},
 		{"headless", service(corev1.ServiceTypeClusterIP, func(s *corev1.Service) { s.Spec.ClusterIPs = []string{"None"} }), false, true, "not ours"},
 		{"DNS'", service(corev1.ServiceTypeExternalName, none), true, true, "not ours"},
 	} {

@@ -21,7 +21,7 @@ func (j *Joined) noBackends(f *service.Frontend, its []*Object) string {
 		return fmt.Sprintf("none of the %d EndpointSlices of the Service has endpoints", len(j.slices))
 	case len(its) == 0:
 		have, want := family(!f.VIP.Is6()), family(f.VIP.Is6())
-		return fmt.Sprintf("its EndpointSlices have %s endpoints only, which method %s cannot serve for the %s address %s: add %s endpoints, or use method %s",
+		return fmt.Sprintf("its EndpointSlices have %s endpoints only, which forwarding mode %s does not support for the %s address %s: add %s endpoints, or use forwarding mode %s",
 			have, j.object.service.template.Method, want, f.VIP, want, service.Tunnel)
 	case !f.Whole() && !slices.ContainsFunc(its, func(o *Object) bool { return o.slice.hasPort(f) }):
 		return fmt.Sprintf("no EndpointSlice of the Service has the port %s", portName(f.Protocol, f.PortName))

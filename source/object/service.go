@@ -311,7 +311,7 @@ func unserved(s *corev1.Service, m service.Method) (faults []Fault) {
 	case "", corev1.ServiceExternalTrafficPolicyCluster:
 	case corev1.ServiceExternalTrafficPolicyLocal:
 		if m == service.FullNAT {
-			refuse("spec.externalTrafficPolicy", "Local asks to keep the client's address, which method fullnat rewrites; want Cluster, or another method")
+			refuse("spec.externalTrafficPolicy", "Local asks to keep the client's address, which forwarding mode fullnat rewrites; want Cluster, or another forwarding mode")
 		}
 	default:
 		refuse("spec.externalTrafficPolicy", fmt.Sprintf("unknown policy %q; want Cluster or Local", p))

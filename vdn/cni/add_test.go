@@ -86,12 +86,12 @@ func TestGuaranteedHostDevice(t *testing.T) {
 	must(t, netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_PRIVATE}))
 	t.Cleanup(func() { must(t, netlink.LinkDel(link(t, "upper0"))) })
 	ns := testkit.NetNS(t)
-	whole.Guarantee = 20_000_000_000 // a veth device reports 10G
+	whole.GuaranteedRate = 20_000_000_000 // a veth device reports 10G
 	must(t, r.vdn.PutNetwork(t.Context(), whole))
 	_, err = Add(args(r.conf("whole"), "one", ns.Path()))
 	refusedWith(t, err, ErrNode, "device upper0 shares the wire of eth1", "device nic1 carries 10G, and the network's guarantee is 20G", "device nic2 carries")
 	r.nothingLeft()
-	whole.Guarantee = 10_000_000_000
+	whole.GuaranteedRate = 10_000_000_000
 	must(t, r.vdn.PutNetwork(t.Context(), whole))
 	_, err = Add(args(r.conf("whole"), "one", ns.Path()))
 	must(t, err)

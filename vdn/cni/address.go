@@ -30,11 +30,11 @@ func (c *call) result(lease vdn.Lease) *current.Result {
 		r.IPs = append(r.IPs, ip)
 	}
 	for _, route := range n.Routes {
-		via := route.Via
+		via := route.GW
 		if !via.IsValid() {
-			via = gatewayFor(n, route.To)
+			via = gatewayFor(n, route.Dst)
 		}
-		r.Routes = append(r.Routes, &types.Route{Dst: ipNet(route.To), GW: via.AsSlice()})
+		r.Routes = append(r.Routes, &types.Route{Dst: ipNet(route.Dst), GW: via.AsSlice()})
 	}
 	for _, server := range n.DNS.Nameservers {
 		r.DNS.Nameservers = append(r.DNS.Nameservers, server.String())
@@ -56,13 +56,13 @@ func zero(like netip.Addr) netip.Addr {
 
 // gateway returns the gateway of the subnet that contains an address.
 func gateway(n vdn.Network, a netip.Addr) netip.Addr {
-	s, _ := first(n.Subnets, func(s vdn.Subnet) bool { return s.Prefix.Contains(a) })
+	s, _ := first(n.Subnets, func(s vdn.Subnet) bool { return s.CIDR.Contains(a) })
 	return s.Gateway
 }
 
 // gatewayFor returns the gateway of a route's address family.
 func gatewayFor(n vdn.Network, to netip.Prefix) netip.Addr {
-	s, _ := first(n.Subnets, func(s vdn.Subnet) bool { return s.Prefix.Addr().Is4() == to.Addr().Is4() })
+	s, _ := first(n.Subnets, func(s vdn.Subnet) bool { return s.CIDR.Addr().Is4() == to.Addr().Is4() })
 	return s.Gateway
 }
 

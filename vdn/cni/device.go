@@ -56,10 +56,10 @@ func (c *call) givenTo(name string) string {
 func usable(host *netlink.Handle, n vdn.Network, l netlink.Link) error {
 	a := l.Attrs()
 	if n.Mode == vdn.HostDevice {
-		if err := notInUse(host, l); err != nil || n.Guarantee == 0 {
+		if err := notInUse(host, l); err != nil || n.GuaranteedRate == 0 {
 			return err
 		}
-		return wire.Guarantees(l, n.Guarantee)
+		return wire.Guarantees(l, n.GuaranteedRate)
 	}
 	switch {
 	case a.Flags&net.FlagUp == 0:

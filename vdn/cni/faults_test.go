@@ -167,7 +167,7 @@ func (r *rig) stranger(address string) (leave func() error) {
 func (r *rig) huge() func() error {
 	whole := networks()[1]
 	whole.Name, whole.MTU, whole.Devices = "huge", 9000, []string{"small"}
-	whole.Subnets = []vdn.Subnet{{Prefix: netip.MustParsePrefix("10.9.5.0/24")}}
+	whole.Subnets = []vdn.Subnet{{CIDR: netip.MustParsePrefix("10.9.5.0/24")}}
 	must(r.t, r.vdn.PutNetwork(context.Background(), whole))
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.ParentIndex = "small", link(r.t, "eth1").Attrs().Index

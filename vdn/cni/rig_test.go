@@ -130,21 +130,21 @@ func networks() []vdn.Network {
 	return []vdn.Network{{
 		Name: "science", Devices: []string{"eth0", "eth1"}, MTU: 1400,
 		Subnets: []vdn.Subnet{
-			{Prefix: p("10.9.0.0/24"), Gateway: a("10.9.0.1"), Ranges: []vdn.Range{{First: a("10.9.0.10"), Last: a("10.9.0.99")}},
+			{CIDR: p("10.9.0.0/24"), Gateway: a("10.9.0.1"), Ranges: []vdn.Range{{First: a("10.9.0.10"), Last: a("10.9.0.99")}},
 				Reserved: []vdn.Reservation{{Address: a("10.9.0.77"), Owner: "lab/telescope"}}},
-			{Prefix: p("fd09::/64"), Gateway: a("fd09::1"), Ranges: []vdn.Range{{First: a("fd09::10"), Last: a("fd09::ff")}}},
+			{CIDR: p("fd09::/64"), Gateway: a("fd09::1"), Ranges: []vdn.Range{{First: a("fd09::10"), Last: a("fd09::ff")}}},
 		},
-		Routes: []vdn.Route{{To: p("10.8.0.0/16")}, {To: p("10.7.0.0/16"), Via: a("10.9.0.2")}, {To: p("fd08::/64")}},
+		Routes: []vdn.Route{{Dst: p("10.8.0.0/16")}, {Dst: p("10.7.0.0/16"), GW: a("10.9.0.2")}, {Dst: p("fd08::/64")}},
 		DNS:    vdn.DNS{Nameservers: []netip.Addr{a("10.9.0.1")}, Search: []string{"science.example"}},
 	}, {
 		Name: "whole", Mode: vdn.HostDevice, Devices: []string{"nic1", "nic2"}, MTU: 1500,
 		Subnets: []vdn.Subnet{
-			{Prefix: p("10.9.1.0/24"), Ranges: []vdn.Range{{First: a("10.9.1.10"), Last: a("10.9.1.99")}}},
-			{Prefix: p("fd09:1::/64")},
+			{CIDR: p("10.9.1.0/24"), Ranges: []vdn.Range{{First: a("10.9.1.10"), Last: a("10.9.1.99")}}},
+			{CIDR: p("fd09:1::/64")},
 		},
 	}, {
 		Name: "tiny", Devices: []string{"eth1"},
-		Subnets: []vdn.Subnet{{Prefix: p("10.9.2.0/24"), Ranges: []vdn.Range{{First: a("10.9.2.5"), Last: a("10.9.2.5")}}}},
+		Subnets: []vdn.Subnet{{CIDR: p("10.9.2.0/24"), Ranges: []vdn.Range{{First: a("10.9.2.5"), Last: a("10.9.2.5")}}}},
 	}}
 }
 

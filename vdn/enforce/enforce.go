@@ -56,8 +56,8 @@ var ErrUnable = errors.New("cannot be enforced by these means")
 func (m Means) Unable(p vdn.Plan) error {
 	var what []string
 	for _, s := range p.Slices {
-		if s.Guarantee > 0 && !m.Guarantee {
-			what = append(what, fmt.Sprintf("network %s: guarantee %s", s.Name, s.Guarantee))
+		if s.GuaranteedRate > 0 && !m.Guarantee {
+			what = append(what, fmt.Sprintf("network %s: guarantee %s", s.Name, s.GuaranteedRate))
 		}
 	}
 	if what == nil {
@@ -113,7 +113,7 @@ const (
 func Reach(slices []vdn.Slice) map[[2]uint16]bool {
 	named := map[[2]uint16]bool{}
 	for _, s := range slices {
-		for _, to := range s.Reach {
+		for _, to := range s.PeerNetworks {
 			named[[2]uint16{s.ID, to}] = true
 		}
 	}

@@ -122,7 +122,7 @@ func (s *site) knows(t *testing.T, domain, url string) {
 func (s *site) shares(t *testing.T, with, name, prefix string) {
 	t.Helper()
 	_, err := s.store.PutNetwork(t.Context(), vdn.Network{
-		Name: name, Devices: []string{"eth1"}, Shared: []string{with}, Subnets: []vdn.Subnet{{Prefix: netip.MustParsePrefix(prefix)}},
+		Name: name, Devices: []string{"eth1"}, SharedWith: []string{with}, Subnets: []vdn.Subnet{{CIDR: netip.MustParsePrefix(prefix)}},
 	}, nil)
 	if err != nil {
 		t.Fatal(err)

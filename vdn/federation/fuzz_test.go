@@ -17,7 +17,7 @@ import (
 // or it is the offer of that domain, survives a round trip, and each of its networks is
 // accepted or has a reason for its rejection.
 func FuzzOffer(f *testing.F) {
-	good := `{"domain":"busan","networks":[{"name":"science","prefixes":["10.9.0.0/24","fd00:9::/64"],"reach":["science"],"hosts":[{"owner":"a/b","addresses":["10.9.0.7"]}]}]}`
+	good := `{"domain":"busan","networks":[{"name":"science","prefixes":["10.9.0.0/24","fd00:9::/64"],"peerNetworks":["science"],"hosts":[{"owner":"a/b","addresses":["10.9.0.7"]}]}]}`
 	f.Add(200, []byte(good))
 	f.Add(200, []byte(strings.ReplaceAll(good, "10.9.0.0/24", "10.1.0.7/16")))
 	f.Add(200, []byte(strings.ReplaceAll(good, `"science"`, `"../x"`)))
@@ -26,7 +26,7 @@ func FuzzOffer(f *testing.F) {
 	f.Add(304, []byte{})
 	f.Add(403, []byte("certificate for x: no peer has that domain here"))
 	peer := vdn.Peer{Domain: "busan", URL: "https://busan:7474"}
-	own := []vdn.Network{{Name: "science", Subnets: []vdn.Subnet{{Prefix: netip.MustParsePrefix("10.1.0.0/24")}}}}
+	own := []vdn.Network{{Name: "science", Subnets: []vdn.Subnet{{CIDR: netip.MustParsePrefix("10.1.0.0/24")}}}}
 	f.Fuzz(func(t *testing.T, status int, body []byte) {
 		fuzzlimit.Time(t)
 		a := asker{peer: peer}
@@ -50,7 +50,7 @@ func FuzzOffer(f *testing.F) {
 		}
 		for _, n := range vdn.Accept(own, nil, []vdn.PeerView{{Peer: peer, Networks: o.Networks}})[0].Networks {
 			for _, p := range n.Prefixes {
-				if n.Refused == "" && (!p.IsValid() || p.Overlaps(own[0].Subnets[0].Prefix)) {
+				if n.Refused == "" && (!p.IsValid() || p.Overlaps(own[0].Subnets[0].CIDR)) {
 					t.Errorf("%+v counts", n)
 				}
 			}

@@ -12,10 +12,10 @@ const good = `networks:
 - name: science
   devices: [eth1]
   subnets:
-  - prefix: 10.1.0.0/24
+  - cidr: 10.1.0.0/24
     gateway: 10.1.0.1
-  - prefix: fd00:1::/64
-  guarantee: 400M
+  - cidr: fd00:1::/64
+  guaranteedRate: 400M
   mtu: 1400
   dns: {nameservers: [10.1.0.2]}
 ---
@@ -31,30 +31,30 @@ func TestAFileIsRead(t *testing.T) {
 		t.Fatalf("%v, %v", items, err)
 	}
 	n, p := items[0].Network, items[1].Peer
-	if n.Name != "science" || n.Guarantee != 400e6 || n.MTU != 1400 || n.Subnets[0].Gateway.String() != "10.1.0.1" || len(n.DNS.Nameservers) != 1 || p.Domain != "busan.example" {
+	if n.Name != "science" || n.GuaranteedRate != 400e6 || n.MTU != 1400 || n.Subnets[0].Gateway.String() != "10.1.0.1" || len(n.DNS.Nameservers) != 1 || p.Domain != "busan.example" {
 		t.Errorf("%+v, %+v", n, p)
 	}
 	if err := items[0].Where(&vdn.Problem{Object: items[0].Object(), Text: "no"}); err.Error() != "a.yaml:2: network science: no" {
 		t.Errorf("got %v", err)
 	}
-	if items, err = Read("a.json", []byte(`{"networks": [{"name": "a", "devices": ["e"], "subnets": [{"prefix": "10.0.0.0/24"}], "max": 1000}]}`)); err != nil || items[0].Network.Max != 1000 {
+	if items, err = Read("a.json", []byte(`{"networks": [{"name": "a", "devices": ["e"], "subnets": [{"cidr": "10.0.0.0/24"}], "maxRate": 1000}]}`)); err != nil || items[0].Network.MaxRate != 1000 {
 		t.Errorf("%v, %v", items, err)
 	}
 }
 
 func TestWhatIsWrongHasItsLine(t *testing.T) {
 	for _, c := range []struct{ old, new, want string }{
-		{"guarantee: 400M", "guarante: 400M", `a.yaml:8: network science, guarante: not known; did you mean "guarantee"?: use `},
-		{"guarantee: 400M", "guarantee: 400MB", `a.yaml:8: network science, guarantee: the text "400MB" cannot be there: rate "400MB": want bit/s like 400M`},
-		{"guarantee: 400M", "max: 1M\n  guarantee: 2M", `a.yaml:9: network science, guarantee: 2M is more than max`},
+		{"guaranteedRate: 400M", "guaranteedRat: 400M", `a.yaml:8: network science, guaranteedRat: not known; did you mean "guaranteedRate"?: use `},
+		{"guaranteedRate: 400M", "guaranteedRate: 400MB", `a.yaml:8: network science, guaranteedRate: the text "400MB" cannot be there: rate "400MB": want bit/s like 400M`},
+		{"guaranteedRate: 400M", "maxRate: 1M\n  guaranteedRate: 2M", `a.yaml:9: network science, guaranteedRate: 2M exceeds maxRate (1M)`},
 		{"10.1.0.1\n", "10.2.0.1\n", `a.yaml:6: network science, subnets[0].gateway: 10.2.0.1 is outside 10.1.0.0/24`},
-		{"10.1.0.0/24", "10.1.0.0/33", `a.yaml:5: network science, subnets[0].prefix: the text "10.1.0.0/33" cannot be there: `},
+		{"10.1.0.0/24", "10.1.0.0/33", `a.yaml:5: network science, subnets[0].cidr: the text "10.1.0.0/33" cannot be there: `},
 		{"  devices: [eth1]\n", "", `a.yaml:2: network science, devices: there is none`},
 		{"devices: [eth1]", "devices: eth1", `a.yaml:3: network science, devices: want a list, got the text "eth1"`},
 		{"mtu: 1400", "mtu: much", `a.yaml:9: network science, mtu: the text "much" cannot be there`},
 		{"mtu: 1400", "mtu: 1400\n  mtu: 1500", `a.yaml:10: network science, mtu: it is there twice`},
 		{"mtu: 1400", "mtu:", `a.yaml:9: network science, mtu: want one word, got nothing`},
-		{"mtu: 1400", "mtu: &m 1400\n  max: *m", `a.yaml:10: network science, max: aliases are not read`},
+		{"mtu: 1400", "mtu: &m 1400\n  maxRate: *m", `a.yaml:10: network science, maxRate: aliases are not read`},
 		{"url: https", "url: http", `a.yaml:14: peer busan.example, url: "http://vdn.busan.example:7474" is not where`},
 		{"peers:", "peer:", `a.yaml:12: file, peer: not known; did you mean "peers"?: use networks, peers`},
 		{"  nextHops: [192.0.2.1]\n", "  nextHops: [192.0.2.1]\n- domain: busan.example\n", `a.yaml:16: peer busan.example: it is there already, in line 13`},

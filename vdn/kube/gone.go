@@ -90,7 +90,7 @@ func (s *Sync) release(ctx context.Context, a vdn.Attachment, namespace, name st
 	}
 	note := fmt.Sprintf("pod %s/%s is gone for %s, and nobody has released its %s on network %s: %v are free again",
 		namespace, name, s.GoneAfter, a.Interface, a.Network, a.Addresses)
-	s.Log.Warn("attachment released", "attachment", a.ID, "node", a.Node, "why", note)
+	s.Log.Warn("attachment released", "attachment", a.ID, "node", a.Node, "reason", note)
 	s.tell(ctx, a, namespace, name, note)
 	return nil
 }
@@ -102,6 +102,6 @@ func (s *Sync) tell(ctx context.Context, a vdn.Attachment, namespace, name, note
 		Controller: "fairlead.io/vdn", Instance: a.Node, Reason: "AttachmentReleased", Action: "Release", Note: note, Warn: true,
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
-		s.Log.Warn("an Event could not be made", "note", note, "error", err)
+		s.Log.Warn("failed to create an Event", "note", note, "error", err)
 	}
 }

@@ -1,5 +1,5 @@
 // Package kube represents a domain's networks as Kubernetes resources: it stores the
-// networks that VirtualNetworks define (networks.go), shows leases as NetworkAttachments
+// networks that VirtualNetworks define (networks.go), shows leases as NetworkLeases
 // next to their pods (attachments.go), and releases the leases of deleted pods (gone.go).
 // All of it is level-triggered: the store and the cluster are compared in full after a
 // change of either and every minute.
@@ -96,7 +96,7 @@ func (s *Sync) dial() (err error) {
 		return err
 	}
 	s.networks = s.follow(listOwn(s.own, networksResource, func() runtime.Object { return &v1alpha1.VirtualNetworkList{} }), &v1alpha1.VirtualNetwork{})
-	s.attachments = s.follow(listOwn(s.own, attachmentsResource, func() runtime.Object { return &v1alpha1.NetworkAttachmentList{} }), &v1alpha1.NetworkAttachment{})
+	s.attachments = s.follow(listOwn(s.own, leasesResource, func() runtime.Object { return &v1alpha1.NetworkLeaseList{} }), &v1alpha1.NetworkLease{})
 	s.pods = s.follow(listPods(pods), &metav1.PartialObjectMetadata{})
 	return nil
 }
@@ -114,7 +114,7 @@ func (s *Sync) follow(lw *cache.ListWatch, of runtime.Object) cache.SharedIndexI
 		AddFunc: func(any) { wake() }, UpdateFunc: func(any, any) { wake() }, DeleteFunc: func(any) { wake() },
 	})
 	err = errors.Join(err, i.SetTransform(slim), i.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-		s.Log.Warn("a resource cannot be followed; what was read last counts, and it is tried again", "resource", fmt.Sprintf("%T", of), "error", err)
+		s.Log.Warn("failed to watch a resource, will retry; the last state stays in use", "resource", fmt.Sprintf("%T", of), "error", err)
 	}))
 	if err != nil {
 		panic("vdn/kube: " + err.Error()) // only if the informer is already running

@@ -45,7 +45,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, cluster: labkube.Start(t, labkube.Options{})}
-	for _, file := range []string{"crds/fairlead.io_virtualnetworks.yaml", "crds/fairlead.io_networkattachments.yaml", "manifests/namespace.yaml", "manifests/vdn/vdn.yaml"} {
+	for _, file := range []string{"crds/fairlead.io_virtualnetworks.yaml", "crds/fairlead.io_networkleases.yaml", "manifests/namespace.yaml", "manifests/vdn/vdn.yaml"} {
 		text, err := os.ReadFile(filepath.Join("../../deploy", file))
 		w.must(err)
 		w.must(w.cluster.Apply(t.Context(), string(text)))
@@ -128,7 +128,7 @@ func (w *world) wants(stored string, said ...string) {
 			}
 			line := fmt.Sprintf("%s: %d", n.Name, n.Status.Attachments)
 			for _, s := range n.Status.Subnets {
-				line += fmt.Sprintf(" %s/%d", s.Prefix, s.Free)
+				line += fmt.Sprintf(" %s/%d", s.CIDR, s.Free)
 			}
 			got = append(got, fmt.Sprintf("%s %s %s", line, c.Status, c.Message))
 		}
@@ -177,8 +177,8 @@ func (w *world) create(p corev1.Pod) *corev1.Pod {
 func (w *world) shows(want ...string) {
 	w.t.Helper()
 	testkit.Eventually(w.t, patience, func() error {
-		var all v1alpha1.NetworkAttachmentList
-		if err := w.own.Get().Resource(attachmentsResource).Do(w.t.Context()).Into(&all); err != nil {
+		var all v1alpha1.NetworkLeaseList
+		if err := w.own.Get().Resource(leasesResource).Do(w.t.Context()).Into(&all); err != nil {
 			return err
 		}
 		var got []string
@@ -198,7 +198,7 @@ func (w *world) shows(want ...string) {
 }
 
 const (
-	science = "{devices: [eth1], subnets: [{prefix: 172.20.0.0/29, gateway: 172.20.0.1}, {prefix: 'fd20::/64'}], guarantee: 400M}"
+	science = "{devices: [eth1], subnets: [{cidr: 172.20.0.0/29, gateway: 172.20.0.1}, {cidr: 'fd20::/64'}], guaranteedRate: 400M}"
 	free    = "science: 0 172.20.0.0/29/5 fd20::/64/9223372036854775807 True the network is as its spec says"
 )
 
@@ -209,7 +209,7 @@ func TestNetworks(t *testing.T) {
 	w.network("science", science)
 	w.wants("science", free)
 	// An overlap is rejected by name, and accepted once the other network is gone.
-	w.network("other", "{devices: [eth1], subnets: [{prefix: 172.20.0.0/24}]}")
+	w.network("other", "{devices: [eth1], subnets: [{cidr: 172.20.0.0/24}]}")
 	testkit.Eventually(t, patience, func() error { return w.refused("other", "172.20.0.0/29", "science") })
 	w.dropNetwork("science")
 	w.wants("other", "other: 0 172.20.0.0/24/254 True the network is as its spec says")
@@ -217,9 +217,9 @@ func TestNetworks(t *testing.T) {
 	// A change that would orphan a lease is rejected, and the previous version stays.
 	a := w.attach("other", "default/web", "c1", 0)
 	w.pod("web")
-	w.network("other", "{devices: [eth1], subnets: [{prefix: 10.1.0.0/24}]}")
+	w.network("other", "{devices: [eth1], subnets: [{cidr: 10.1.0.0/24}]}")
 	testkit.Eventually(t, patience, func() error { return w.refused("other", a.ID) })
-	if n, err := w.store.Network("other"); err != nil || n.Subnets[0].Prefix.String() != "172.20.0.0/24" {
+	if n, err := w.store.Network("other"); err != nil || n.Subnets[0].CIDR.String() != "172.20.0.0/24" {
 		t.Errorf("%v, %v", n, err)
 	}
 	// Without a VirtualNetwork, a network is deleted with its last attachment, even across
@@ -233,11 +233,11 @@ func TestNetworks(t *testing.T) {
 
 	// The API server itself rejects what the schema can check.
 	for spec, why := range map[string]string{
-		"{devices: [eth1], subnets: [{prefix: nowhere}]}":                                 "is not a prefix",
-		"{devices: [eth1], subnets: [{prefix: 10.0.0.0/8}], max: fast}":                   "spec.max",
-		"{devices: [eth1], subnets: [{prefix: 10.0.0.0/8}], mode: bridge}":                "Unsupported value",
-		"{devices: [], subnets: [{prefix: 10.0.0.0/8}]}":                                  "spec.devices",
-		"{devices: [eth1], subnets: [{prefix: 10.0.0.0/8, ranges: [{first: 10.0.0.1}]}]}": "last",
+		"{devices: [eth1], subnets: [{prefix: nowhere}]}":                               "is not a prefix",
+		"{devices: [eth1], subnets: [{cidr: 10.0.0.0/8}], maxRate: fast}":               "spec.maxRate",
+		"{devices: [eth1], subnets: [{cidr: 10.0.0.0/8}], mode: bridge}":                "Unsupported value",
+		"{devices: [], subnets: [{cidr: 10.0.0.0/8}]}":                                  "spec.devices",
+		"{devices: [eth1], subnets: [{cidr: 10.0.0.0/8, ranges: [{first: 10.0.0.1}]}]}": "last",
 	} {
 		err := w.cluster.Apply(t.Context(), "apiVersion: fairlead.io/v1alpha1\nkind: VirtualNetwork\nmetadata: {name: wrong}\nspec: "+spec+"\n")
 		if err == nil || !strings.Contains(err.Error(), why) {
@@ -282,7 +282,7 @@ func TestAttachments(t *testing.T) {
 	w.wants("science", "science: 2 172.20.0.0/29/3 fd20::/64/9223372036854775807 True the network is as its spec says")
 
 	// Changes by others are reverted.
-	w.apply("apiVersion: fairlead.io/v1alpha1\nkind: NetworkAttachment\nmetadata: {name: made-up, namespace: default}\n" +
+	w.apply("apiVersion: fairlead.io/v1alpha1\nkind: NetworkLease\nmetadata: {name: made-up, namespace: default}\n" +
 		"status: {id: x, network: science, pod: x, interface: x, node: x, phase: up, since: '2026-01-01T00:00:00Z'}\n")
 	w.shows(fmt.Sprintf(line, "up"))
 

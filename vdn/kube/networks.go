@@ -77,7 +77,7 @@ func (s *Sync) putNetworks(ctx context.Context) (wrong error) {
 		if !slices.ContainsFunc(wanted, func(w *v1alpha1.VirtualNetwork) bool { return w.Name == n.Name }) {
 			if err := s.Store.DeleteNetwork(ctx, n.Name, nil); err != nil {
 				s.due = true
-				s.Log.Info("a network without a VirtualNetwork stays for now", "network", n.Name, "why", err)
+				s.Log.Info("a network without a VirtualNetwork stays for now", "network", n.Name, "error", err)
 			}
 		}
 	}
@@ -141,7 +141,7 @@ func statusOf(w *v1alpha1.VirtualNetwork, refused error) v1alpha1.VirtualNetwork
 // usage returns the number of free addresses of each subnet.
 func usage(n vdn.Network, free []float64) (all []v1alpha1.SubnetUsage) {
 	for i, f := range free {
-		one := v1alpha1.SubnetUsage{Prefix: v1alpha1.NetworkPrefix(n.Subnets[i].Prefix.String()), Free: math.MaxInt64}
+		one := v1alpha1.SubnetUsage{CIDR: v1alpha1.NetworkCIDR(n.Subnets[i].CIDR.String()), Free: math.MaxInt64}
 		if f < math.MaxInt64 {
 			one.Free = int64(f)
 		}

@@ -16,10 +16,10 @@ import (
 // model.
 func TestVirtualNetworkIsTheModel(t *testing.T) {
 	n := &v1alpha1.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Name: "science"}}
-	text := `{"mode":"macvlan","devices":["eth1"],"subnets":[{"prefix":"172.20.0.0/16","gateway":"172.20.0.1",` +
+	text := `{"mode":"macvlan","devices":["eth1"],"subnets":[{"cidr":"172.20.0.0/16","gateway":"172.20.0.1",` +
 		`"ranges":[{"first":"172.20.0.2","last":"172.20.0.9"}],"reserved":[{"address":"172.20.0.7","owner":"default/web"}]}],` +
-		`"mtu":9000,"routes":[{"to":"10.0.0.0/8","via":"172.20.0.1"}],"dns":{"nameservers":["172.20.0.1"],"domain":"a.org","search":["b.org"],"options":["ndots:1"]},` +
-		`"guarantee":"400M","max":"1.5G","hostMax":"100M","reach":["lab","busan/lab"],"outside":["192.0.2.0/24"],"shared":["busan"]}`
+		`"mtu":9000,"routes":[{"dst":"10.0.0.0/8","gw":"172.20.0.1"}],"dns":{"nameservers":["172.20.0.1"],"domain":"a.org","search":["b.org"],"options":["ndots:1"]},` +
+		`"guaranteedRate":"400M","maxRate":"1.5G","maxRatePerHost":"100M","peerNetworks":["lab","busan/lab"],"allowedCIDRs":["192.0.2.0/24"],"sharedWith":["busan"]}`
 	if err := yaml.UnmarshalStrict([]byte(text), &n.Spec); err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestVirtualNetworkIsTheModel(t *testing.T) {
 	set(reflect.ValueOf(got))
 	set(reflect.ValueOf(got.Subnets[0]))
 	set(reflect.ValueOf(got.DNS))
-	n.Spec.Guarantee = "fast"
+	n.Spec.GuaranteedRate = "fast"
 	if _, err := networkOf(n); err == nil {
 		t.Error("a rate that is none passes")
 	}
@@ -51,8 +51,8 @@ func TestVirtualNetworkIsTheModel(t *testing.T) {
 // name.
 func FuzzVirtualNetwork(f *testing.F) {
 	for _, text := range []string{
-		`{"metadata":{"name":"a"},"spec":{"devices":["eth1"],"subnets":[{"prefix":"10.9.0.0/24","gateway":"10.9.0.1"}],"max":"400M","guarantee":"1.5G"}}`,
-		`{"spec":{"subnets":[{"prefix":"x"}],"max":-1}}`,
+		`{"metadata":{"name":"a"},"spec":{"devices":["eth1"],"subnets":[{"cidr":"10.9.0.0/24","gateway":"10.9.0.1"}],"maxRate":"400M","guaranteedRate":"1.5G"}}`,
+		`{"spec":{"subnets":[{"cidr":"x"}],"maxRate":-1}}`,
 	} {
 		f.Add([]byte(text))
 	}

@@ -71,7 +71,7 @@ func newWorld(t *testing.T) *world {
 	for _, name := range []string{domain.Science, domain.Visitors} {
 		n := vdn.Network{Name: name, Devices: []string{domain.Uplink}}
 		for _, p := range domain.Prefixes(name) {
-			n.Subnets = append(n.Subnets, vdn.Subnet{Prefix: p, Gateway: p.Addr().Next()})
+			n.Subnets = append(n.Subnets, vdn.Subnet{CIDR: p, Gateway: p.Addr().Next()})
 		}
 		if err := w.PutNetwork(t.Context(), n); err != nil {
 			t.Fatal(err)

@@ -49,16 +49,16 @@ func (r *routes) apply(wanted []vdn.Route) error {
 	var errs []error
 	keep := map[netip.Prefix]bool{}
 	for _, w := range wanted {
-		keep[w.To] = true
-		if !w.Via.IsValid() {
-			errs = append(errs, fmt.Errorf("route to %s: its domain has no next hop of that family: give the peer one", w.To))
+		keep[w.Dst] = true
+		if !w.GW.IsValid() {
+			errs = append(errs, fmt.Errorf("route to %s: its domain has no next hop of that family: give the peer one", w.Dst))
 			continue
 		}
 		if slices.ContainsFunc(held, func(have netlink.Route) bool { return same(have, w) }) {
 			continue
 		}
 		if err := r.nl.RouteReplace(routeOf(w)); err != nil {
-			errs = append(errs, fmt.Errorf("route to %s via %s: %w", w.To, w.Via, err))
+			errs = append(errs, fmt.Errorf("route to %s via %s: %w", w.Dst, w.GW, err))
 		}
 	}
 	for _, have := range held {
@@ -73,14 +73,14 @@ func (r *routes) apply(wanted []vdn.Route) error {
 }
 
 func routeOf(w vdn.Route) *netlink.Route {
-	p := w.To.Masked()
+	p := w.Dst.Masked()
 	dst := &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
-	return &netlink.Route{Dst: dst, Gw: w.Via.AsSlice(), Protocol: Protocol, Priority: metric}
+	return &netlink.Route{Dst: dst, Gw: w.GW.AsSlice(), Protocol: Protocol, Priority: metric}
 }
 
 func same(have netlink.Route, w vdn.Route) bool {
 	via, _ := netip.AddrFromSlice(have.Gw)
-	return prefixOf(have.Dst) == w.To.Masked() && via.Unmap() == w.Via && have.Priority == metric
+	return prefixOf(have.Dst) == w.Dst.Masked() && via.Unmap() == w.GW && have.Priority == metric
 }
 
 func prefixOf(n *net.IPNet) netip.Prefix {

@@ -39,17 +39,17 @@ func TestOthersRoutesStay(t *testing.T) {
 		defer r.close()
 		before := routesTo(t)
 		claimed := []vdn.Route{
-			{To: netip.MustParsePrefix("192.0.2.0/24"), Via: netip.MustParseAddr("192.0.2.17")},
-			{To: netip.MustParsePrefix("2001:db8::/64"), Via: netip.MustParseAddr("2001:db8::17")},
+			{Dst: netip.MustParsePrefix("192.0.2.0/24"), GW: netip.MustParseAddr("192.0.2.17")},
+			{Dst: netip.MustParsePrefix("2001:db8::/64"), GW: netip.MustParseAddr("2001:db8::17")},
 		}
 		for range 2 {
 			if err := r.apply(claimed); err != nil {
 				return err
 			}
 			for _, p := range claimed {
-				via, err := netlink.RouteGet(p.Via.AsSlice())
+				via, err := netlink.RouteGet(p.GW.AsSlice())
 				if err != nil || len(via) != 1 || via[0].Gw != nil {
-					t.Errorf("%s is reached by %+v, %v", p.Via, via, err)
+					t.Errorf("%s is reached by %+v, %v", p.GW, via, err)
 				}
 			}
 		}

@@ -70,8 +70,8 @@ func controller(t *testing.T, token string) *httptest.Server {
 	must(t, err)
 	ctx := t.Context()
 	must(t, c.PutNetwork(ctx, vdn.Network{
-		Name: "science", Devices: []string{"eth1"}, Guarantee: 400e6, Reach: []string{"busan/genome"},
-		Subnets: []vdn.Subnet{{Prefix: netip.MustParsePrefix("10.1.0.0/24"), Ranges: []vdn.Range{{First: netip.MustParseAddr("10.1.0.7"), Last: netip.MustParseAddr("10.1.0.9")}}}},
+		Name: "science", Devices: []string{"eth1"}, GuaranteedRate: 400e6, PeerNetworks: []string{"busan/genome"},
+		Subnets: []vdn.Subnet{{CIDR: netip.MustParsePrefix("10.1.0.0/24"), Ranges: []vdn.Range{{First: netip.MustParseAddr("10.1.0.7"), Last: netip.MustParseAddr("10.1.0.9")}}}},
 	}))
 	for i, owner := range []string{"lab/reader", "lab/<script>alert(1)</script>"} {
 		_, err := c.Attach(ctx, vdn.AttachmentRequest{Network: "science", Node: fmt.Sprintf("n%d", i+1), Container: fmt.Sprintf("c%d", i+1), Interface: "net1", Owner: owner})

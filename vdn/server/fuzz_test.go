@@ -30,7 +30,7 @@ func FuzzRequests(f *testing.F) {
 		path, body string
 	}{
 		{0, "/v1/networks", ""}, {0, "/v1/networks?after=1&wait=1ms", ""}, {0, "/v1/view", ""}, {0, "/v1/nodes/n1/plan?after=0", ""}, {0, "/v1/openapi.json", ""},
-		{1, "/v1/networks/art", `{"devices":["eth1"],"subnets":[{"prefix":"10.9.0.0/24","gateway":"10.9.0.1"}],"max":"400M","share":[{"domain":"busan"}]}`},
+		{1, "/v1/networks/art", `{"devices":["eth1"],"subnets":[{"cidr":"10.9.0.0/24","gateway":"10.9.0.1"}],"maxRate":"400M","share":[{"domain":"busan"}]}`},
 		{1, "/v1/networks/art", `{"name":"b"}`}, {1, "/v1/networks/%2e%2e", `[[[[`}, {1, "/v1/nodes/n1", `{"devices":["eth1"]}`},
 		{1, "/v1/peers/busan", `{"url":"https://busan:7474"}`}, {1, "/v1/attachments/c1.net1/up", `{"netns":"/run/netns/c1","mac":"02:00:00:00:00:01"}`},
 		{2, "/v1/attachments", `{"network":"science","node":"n1","container":"c1","interface":"net1","addresses":["10.5.0.7"]}`},
@@ -44,7 +44,7 @@ func FuzzRequests(f *testing.F) {
 	}
 	f.Cleanup(func() { _ = kept.Close() })
 	s := server.New(server.Options{Store: kept, Log: slog.New(slog.DiscardHandler)})
-	if code, said := send(f, s, http.MethodPut, "/v1/networks/science", `{"devices":["eth1"],"subnets":[{"prefix":"10.5.0.0/24"}]}`); code >= 300 {
+	if code, said := send(f, s, http.MethodPut, "/v1/networks/science", `{"devices":["eth1"],"subnets":[{"cidr":"10.5.0.0/24"}]}`); code >= 300 {
 		f.Fatal(said)
 	}
 	f.Fuzz(func(t *testing.T, method uint8, path string, body []byte) {

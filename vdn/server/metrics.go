@@ -64,7 +64,7 @@ func (g gauges) Collect(to chan<- prometheus.Metric) {
 		emit(leases, float64(count[n.Name]), n.Name)
 		for i, s := range n.Subnets {
 			if i < len(left[n.Name]) {
-				emit(free, left[n.Name][i], n.Name, s.Prefix.String())
+				emit(free, left[n.Name][i], n.Name, s.CIDR.String())
 			}
 		}
 	}

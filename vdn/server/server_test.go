@@ -78,7 +78,7 @@ func (r *rig) ask(t *testing.T, method, path, body string, header ...string) (in
 }
 
 func network(name, prefix string) vdn.Network {
-	return vdn.Network{Name: name, Devices: []string{"eth1"}, Subnets: []vdn.Subnet{{Prefix: netip.MustParsePrefix(prefix)}}}
+	return vdn.Network{Name: name, Devices: []string{"eth1"}, Subnets: []vdn.Subnet{{CIDR: netip.MustParsePrefix(prefix)}}}
 }
 
 func check(t *testing.T, all ...error) {
@@ -180,7 +180,7 @@ func TestTheViewShowsNodesRatesAndWhatDoesNotHold(t *testing.T) {
 	now := time.Unix(1000, 0)
 	r := start(t, server.Options{Now: func() time.Time { return now }})
 	n := network("a", "10.1.0.0/24")
-	n.Guarantee = 400e6
+	n.GuaranteedRate = 400e6
 	check(t, r.PutNetwork(r.ctx, n))
 	report := vdn.NodeReport{Node: vdn.Node{Name: "n1", Means: "kernel", Uplinks: []vdn.Uplink{{Device: "eth1", Rate: 300e6}}}}
 	report.Counters = []vdn.Counter{{Network: "a", Device: "eth1", SentBytes: 1000, Drops: map[string]uint64{"outside": 1}}, {Network: "gone", Device: "eth1", SentBytes: 5}}
@@ -196,8 +196,8 @@ func TestTheViewShowsNodesRatesAndWhatDoesNotHold(t *testing.T) {
 	if want := "400M are guaranteed in all (a 400M), but uplink eth1 of node n1 carries 300M"; len(v.Notes) != 1 || v.Notes[0] != want {
 		t.Errorf("%q", v.Notes)
 	}
-	n.Guarantee = 500e6
-	if err := r.PutNetwork(r.ctx, n); !client.IsStatus(err, http.StatusConflict) || !strings.Contains(err.Error(), "guarantee less") {
+	n.GuaranteedRate = 500e6
+	if err := r.PutNetwork(r.ctx, n); !client.IsStatus(err, http.StatusConflict) || !strings.Contains(err.Error(), "lower guaranteedRate") {
 		t.Errorf("got %v", err)
 	}
 	now = now.Add(time.Minute)
@@ -226,12 +226,12 @@ func TestBadRequestsAreRefusedByName(t *testing.T) {
 	}{
 		{"PUT", "/v1/networks/b", `{"name": "c"}`, 400, "network c, name: the path says b: make both the same"},
 		{"PUT", "/v1/networks/b", `{"gaurantee": "1M"}`, 400, "body: gaurantee is not known"},
-		{"PUT", "/v1/networks/b", `{"guarantee": "1MB"}`, 400, `rate "1MB": want bit/s like 400M`},
-		{"PUT", "/v1/networks/b", `{"subnets": [{"prefix": "10.1/16"}]}`, 400, "netip.ParsePrefix"},
+		{"PUT", "/v1/networks/b", `{"guaranteedRate": "1MB"}`, 400, `rate "1MB": want bit/s like 400M`},
+		{"PUT", "/v1/networks/b", `{"subnets": [{"cidr": "10.1/16"}]}`, 400, "netip.ParsePrefix"},
 		{"PUT", "/v1/networks/b", `{}`, 400, "network b, devices: there is none"},
 		{"PUT", "/v1/networks/b", ``, 400, "body: it is empty"},
 		{"PUT", "/v1/networks/b", `{} x`, 400, "body: something follows its end"},
-		{"PUT", "/v1/networks/b", `{"devices": ["eth1"], "subnets": [{"prefix": "10.1.0.128/25"}]}`, 409, "overlaps 10.1.0.0/24 of network a"},
+		{"PUT", "/v1/networks/b", `{"devices": ["eth1"], "subnets": [{"cidr": "10.1.0.128/25"}]}`, 409, "overlaps 10.1.0.0/24 of network a"},
 		{"PUT", "/v1/networks/b", `"` + strings.Repeat("x", 1<<20) + `"`, 413, "body: it has more than 1048576 bytes"},
 		{"POST", "/v1/networks", `{}`, 405, "/v1/networks, method: POST is none of GET: use one of these"},
 		{"GET", "/v1/nothing", ``, 404, "/v1/nothing: not there"},
@@ -260,7 +260,7 @@ func TestBadRequestsAreRefusedByName(t *testing.T) {
 func TestChangesMayBeHeldToWhatWasSeen(t *testing.T) {
 	r := start(t, server.Options{})
 	body := func(max string) string {
-		return `{"devices": ["eth1"], "subnets": [{"prefix": "10.1.0.0/24"}], "max": "` + max + `"}`
+		return `{"devices": ["eth1"], "subnets": [{"cidr": "10.1.0.0/24"}], "maxRate": "` + max + `"}`
 	}
 	put := func(want int, max string, header ...string) {
 		t.Helper()
@@ -337,12 +337,12 @@ func TestWhenTheStoreFailsTheControllerIsAway(t *testing.T) {
 func TestFederationHasItsDoors(t *testing.T) {
 	r := start(t, server.Options{})
 	a := network("a", "10.1.0.0/24")
-	a.Shared, a.Reach = []string{"busan"}, []string{"busan/c"}
+	a.SharedWith, a.PeerNetworks = []string{"busan"}, []string{"busan/c"}
 	via := netip.MustParseAddr("192.0.2.1")
 	check(t, r.PutNetwork(r.ctx, a), r.PutPeer(r.ctx, vdn.Peer{Domain: "busan", URL: "https://x:1", NextHops: []netip.Addr{via}}),
 		r.Report(r.ctx, vdn.NodeReport{Node: vdn.Node{Name: "gw", Means: "kernel", Gateway: true}}))
 	offer, revision := r.server.Offer("busan")
-	if len(offer.Networks) != 1 || offer.Networks[0].Reach[0] != "c" || offer.Domain != "here" {
+	if len(offer.Networks) != 1 || offer.Networks[0].PeerNetworks[0] != "c" || offer.Domain != "here" {
 		t.Errorf("%+v", offer)
 	}
 	done := make(chan uint64)
@@ -355,10 +355,10 @@ func TestFederationHasItsDoors(t *testing.T) {
 		t.Errorf("an offer that nothing concerns is %+v, then %+v", offer, again)
 	}
 	check(t, r.server.SetOffers(t.Context(), []vdn.PeerView{{Peer: vdn.Peer{Domain: "busan"}, Connected: true, Networks: []vdn.SharedNetwork{
-		{Name: "c", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}, Reach: []string{"a"}}}}}))
+		{Name: "c", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}, PeerNetworks: []string{"a"}}}}}))
 	plan, _, err := r.Plan(r.ctx, "gw", 0, 0)
 	check(t, err)
-	if len(plan.Slices) != 3 || plan.Slices[2].Name != "busan/c" || plan.Slices[2].Reach[0] != plan.Slices[0].ID || len(plan.Routes) != 1 || plan.Routes[0].Via != via {
+	if len(plan.Slices) != 3 || plan.Slices[2].Name != "busan/c" || plan.Slices[2].PeerNetworks[0] != plan.Slices[0].ID || len(plan.Routes) != 1 || plan.Routes[0].GW != via {
 		t.Errorf("%+v", plan)
 	}
 	if peers, err := r.Peers(r.ctx); err != nil || len(peers) != 1 || peers[0].Domain != "busan" {

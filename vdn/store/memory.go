@@ -227,7 +227,7 @@ func (m *memory) freedIn(n vdn.Network) []netip.Addr {
 // poolOf returns the pool of an address, or nil if it is in no subnet.
 func (m *memory) poolOf(network string, a netip.Addr) *vdn.Pool {
 	for i, s := range m.networks[network].Subnets {
-		if s.Prefix.Contains(a) && i < len(m.pools[network]) {
+		if s.CIDR.Contains(a) && i < len(m.pools[network]) {
 			return m.pools[network][i]
 		}
 	}

@@ -27,7 +27,7 @@ func open(t *testing.T, folder string) *Store {
 }
 
 func network(name, prefix string) vdn.Network {
-	return vdn.Network{Name: name, Devices: []string{"eth1", "eth2"}, Subnets: []vdn.Subnet{{Prefix: netip.MustParsePrefix(prefix)}}}
+	return vdn.Network{Name: name, Devices: []string{"eth1", "eth2"}, Subnets: []vdn.Subnet{{CIDR: netip.MustParsePrefix(prefix)}}}
 }
 
 func must(t *testing.T, s *Store, all ...vdn.Network) {

@@ -47,7 +47,7 @@ func (w *work) vips() (vips []netip.Addr) {
 		case p.Addr().Is6():
 			w.refused.Refuse(p, "an IPv6 address cannot be moved between network interfaces: route it with --aws-route-table")
 		case !p.IsSingleIP():
-			w.refused.Refuse(p, "a network interface accepts single addresses only: advertise addresses (an Announcement with aggregation length 32), or route the prefix with --aws-route-table")
+			w.refused.Refuse(p, "a network interface accepts single addresses only: advertise addresses (an Advertisement with aggregation length 32), or route the prefix with --aws-route-table")
 		default:
 			vips = append(vips, p.Addr())
 		}

@@ -16,8 +16,8 @@ func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f
 // FuzzAnswer has a webhook return arbitrary answers: each is decoded, or rejected with a
 // short error.
 func FuzzAnswer(f *testing.F) {
-	f.Add(200, "application/json", "", []byte(`{"refused":{"10.1.2.0/24":"the firewall has it"}}`))
-	f.Add(200, "application/json", "", []byte(`{"refused":{"x":"y"}}`))
+	f.Add(200, "application/json", "", []byte(`{"rejected":{"10.1.2.0/24":"the firewall has it"}}`))
+	f.Add(200, "application/json", "", []byte(`{"rejected":{"x":"y"}}`))
 	f.Add(204, "", "", []byte{})
 	f.Add(429, "text/plain", "30", []byte("too many"))
 	f.Add(401, "", "-1", []byte("\x00\xff"))

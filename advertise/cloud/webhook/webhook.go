@@ -61,7 +61,7 @@ type Route struct {
 type Answer struct {
 	// Refused contains, by prefix, why it is not routed as requested. This includes
 	// prefixes that are not in the state but are still routed.
-	Refused map[netip.Prefix]string `json:"refused"`
+	Refused map[netip.Prefix]string `json:"rejected"`
 }
 
 // Provider implements cloud.Provider.

@@ -41,7 +41,7 @@ func TestState(t *testing.T) {
 		}
 		keys, bodies = append(keys, r.Header.Get("Idempotency-Key")), append(bodies, string(body))
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{"refused": {"10.1.2.0/24": "the firewall has it"}}`)
+		_, _ = io.WriteString(w, `{"rejected": {"10.1.2.0/24": "the firewall has it"}}`)
 	}))
 	defer s.Close()
 	p, err := New(Config{URL: s.URL + "/routes", Secret: "open sesame", Owner: "lab"})
@@ -88,7 +88,7 @@ func TestRefusals(t *testing.T) {
 		"answered 302 Found": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) },
 		"the answer cannot be read": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
-			_, _ = io.WriteString(w, `{"refused": 7}`)
+			_, _ = io.WriteString(w, `{"rejected": 7}`)
 		},
 		"answered 429 Too Many Requests: nothing": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "9")
@@ -139,7 +139,7 @@ func TestAnswerIsBounded(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
-		_, _ = io.WriteString(w, `{"refused":{}}`+strings.Repeat(" ", most))
+		_, _ = io.WriteString(w, `{"rejected":{}}`+strings.Repeat(" ", most))
 	}))
 	defer s.Close()
 	p, err := New(Config{URL: s.URL, Owner: "lab"})

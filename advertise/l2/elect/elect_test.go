@@ -184,7 +184,7 @@ func TestAddressInUse(t *testing.T) {
 	n := s.start(1, 1, all)
 	s.run(2 * time.Second)
 	state := n.Addresses(s.now)
-	if state[0].State != Conflict || !strings.HasPrefix(state[0].Why, "address conflict: 02:09:09:09:09:09 uses the address") || state[1].State != Owner {
+	if state[0].State != Conflict || !strings.HasPrefix(state[0].Why, "02:09:09:09:09:09 already has the address") || state[1].State != Owner {
 		t.Fatalf("%+v", state)
 	}
 	if !n.Strange(s.now, all[0]) || n.Strange(s.now, all[1]) {
@@ -248,7 +248,7 @@ func TestOneWay(t *testing.T) {
 	s.deaf[at(1)] = true
 	s.run(2 * time.Second)
 	for _, m := range s.nodes[at(2)].Members() {
-		if sendOnly := m.Address == at(1); m.Alive == sendOnly || sendOnly && m.Fault != "it does not receive hellos of this node" {
+		if deaf := m.Address == at(1); m.Alive == deaf || deaf && m.Fault != "it does not receive this node's hellos" {
 			t.Errorf("%+v", m)
 		}
 	}

@@ -71,14 +71,14 @@ func (c *Core) token() uint64 {
 func (c *Core) Receive(now time.Time, from netip.Addr, h wire.Hello) error {
 	m := c.members[from]
 	if m == nil {
-		return fmt.Errorf("hello from %s, which is not a member", from)
+		return fmt.Errorf("%s sends hellos, but is not a member", from)
 	}
 	if slices.Contains(m.retired, h.Mine) {
 		return fmt.Errorf("%s: hello of an older session", from)
 	}
 	if h.Yours != m.mine {
 		// It does not know this session yet; its contents may be old.
-		m.echo, m.fault = h.Mine, "it does not receive hellos of this node"
+		m.echo, m.fault = h.Mine, "it does not receive this node's hellos"
 		m.due = earlier(m.due, latest(now, m.last.Add(replyGap)))
 		c.hello(now)
 		return nil
@@ -166,7 +166,7 @@ func (c *Core) expire(now time.Time) {
 		}
 		c.event(m.address, true, "member is silent")
 		m.alive, m.since = false, now
-		m.fault = "no hello received"
+		m.fault = "nothing received"
 		m.mine, m.echo, m.retired = c.token(), 0, nil
 		clear(m.offers)
 		c.stale = true
@@ -186,7 +186,7 @@ func (c *Core) byMAC(mac wire.MAC) *member {
 // whose describes the owner of an Ethernet address.
 func (c *Core) whose(mac wire.MAC) string {
 	if m := c.byMAC(mac); m != nil {
-		return fmt.Sprintf("silent member %s (%s)", m.address, mac)
+		return fmt.Sprintf("member %s (%s), which sends no hellos", m.address, mac)
 	}
 	return mac.String()
 }

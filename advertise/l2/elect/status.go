@@ -48,25 +48,25 @@ func (c *Core) why(now time.Time, v *vip) string {
 	case NoLink:
 		return "no layer 2 interface has a link"
 	case Probing:
-		return "checking whether the address is free on the segment"
+		return "checking whether the address is in use on the segment"
 	case Conflict:
-		return fmt.Sprintf("address conflict: %s uses the address; probing again every %s", c.whose(v.otherUser), retryConflict)
+		return fmt.Sprintf("%s already has the address, which is probed again every %s", c.whose(v.otherUser), retryConflict)
 	case Owner:
 		return c.whyOwner(now, v)
 	}
 	switch {
 	case v.best == c.Self && !v.claimant.IsValid():
-		return "this node ranks first and is about to claim it"
+		return "this node has the highest rank and is about to take over"
 	case v.best == c.Self:
-		return fmt.Sprintf("%s has not released it yet, although this node ranks first: check that it receives hellos of this node", v.claimant)
+		return fmt.Sprintf("this node has the highest rank, but %s has not released the address yet: does it receive this node's hellos?", v.claimant)
 	case v.best == v.claimant:
-		return fmt.Sprintf("%s ranks first of %d members that offer it", v.best, v.candidates)
+		return fmt.Sprintf("%s has the highest rank of %d members that offer it", v.best, v.candidates)
 	}
-	return fmt.Sprintf("%s ranks first of %d members that offer it, and has not claimed it yet", v.best, v.candidates)
+	return fmt.Sprintf("%s has the highest rank of %d members that offer it, and has not taken over yet", v.best, v.candidates)
 }
 
 func (c *Core) whyOwner(now time.Time, v *vip) string {
-	text := fmt.Sprintf("this node ranks first of %d members that offer it", v.candidates)
+	text := fmt.Sprintf("this node has the highest rank of %d members that offer it", v.candidates)
 	if v.candidates == 1 {
 		text = "no other live member offers it"
 	}
@@ -89,7 +89,7 @@ func (c *Core) Members() []Member {
 	for _, m := range c.members {
 		shown := Member{Address: m.address, Alive: m.alive, Since: m.since, Fault: m.fault, Received: m.hellosIn, Sent: m.hellosOut}
 		if !m.alive {
-			shown.Fault = cmp.Or(m.fault, "no hello received yet")
+			shown.Fault = cmp.Or(m.fault, "nothing received yet")
 		}
 		all = append(all, shown)
 	}

@@ -14,10 +14,6 @@ import (
 // Limit is the timeout for collecting all facts.
 const Limit = 2 * time.Second
 
-// askLimit is the timeout for querying agents. Everything else waits for them, because
-// they may determine the roles to examine.
-const askLimit = 600 * time.Millisecond
-
 // late is why a fact is unknown that was not collected within the limit.
 const late = "not finished in time"
 
@@ -53,10 +49,16 @@ func known[T any](value T, err error) doctor.Known[T] {
 // Collect collects all facts that the roles need within Limit, and returns the options
 // with the roles filled in.
 func Collect(ctx context.Context, o doctor.Options) (*doctor.Facts, doctor.Options) {
-	ctx, cancel := context.WithTimeout(ctx, Limit)
+	return CollectWithin(ctx, o, Limit)
+}
+
+// CollectWithin is Collect with another limit.
+func CollectWithin(ctx context.Context, o doctor.Options, limit time.Duration) (*doctor.Facts, doctor.Options) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	f := &doctor.Facts{Features: map[string]doctor.Known[[]doctor.Feature]{}}
-	asking, stop := context.WithTimeout(ctx, askLimit)
+	// Everything else waits for the agents, because their roles decide what to collect.
+	asking, stop := context.WithTimeout(ctx, limit*3/10)
 	defer stop()
 	collect(asking, f, []part{agentsPart(o)})
 	o = o.WithRoles(f.Agents.Value)

@@ -65,7 +65,8 @@ func examineHere(text string) error {
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
 		return err
 	}
-	facts, o := gather.Collect(context.Background(), o)
+	// A busy machine may need longer than a user waits.
+	facts, o := gather.CollectWithin(context.Background(), o, 10*gather.Limit)
 	return json.NewEncoder(os.Stdout).Encode(doctor.Examine(facts, o))
 }
 

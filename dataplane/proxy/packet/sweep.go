@@ -32,7 +32,7 @@ func (h *Half) keepSwept() {
 		case <-tick.C:
 		}
 		if err := h.sweep(cursor); err != nil && !errors.Is(err, ErrClosed) {
-			h.log.Error("packets: failed to remove expired flows", "error", err)
+			h.log.Error("packets: failed to remove ended flows", "error", err)
 			cursor.Rewind()
 		}
 	}

@@ -53,7 +53,7 @@ func Run(t *testing.T, binary, out string, args ...string) (report bench.Report)
 		t.Errorf("%v: %s", err, stderr.String())
 	}
 	if err := json.Unmarshal(stdout.Bytes(), &report); err != nil {
-		t.Fatalf("stdout is no report: %v: %q: %s", err, stdout.String(), stderr.String())
+		t.Fatalf("stdout is not a report: %v: %q: %s", err, stdout.String(), stderr.String())
 	}
 	return report
 }

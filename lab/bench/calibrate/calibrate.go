@@ -122,7 +122,7 @@ func packetNs(ctx context.Context, o Options) (float64, error) {
 			return row.Raw.Median, nil
 		}
 	}
-	return 0, fmt.Errorf("calibrate: nothing says what case %q took", measuredCase)
+	return 0, fmt.Errorf("calibrate: the report has no case %q", measuredCase)
 }
 
 // WriteTable prints the result as a table.

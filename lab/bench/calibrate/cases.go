@@ -152,7 +152,7 @@ func (r *Result) predict(ctx context.Context, o Options, row *Row, balancers int
 				}
 			}
 		}
-		sent := result.Cell("sums", "value", "asked", "connections and single requests")
+		sent := result.Cell("sums", "value", "requested", "connections and single requests")
 		received, lost = append(received, sum/o.Duration.Seconds()), append(lost, 100*max(0, 1-all/sent))
 	}
 	row.ReceivedPredicted, row.LostPredicted = bench.SpreadOf(received), bench.SpreadOf(lost)

@@ -149,7 +149,7 @@ func (s *system) inService(ctx context.Context) error {
 		return len(v.Services) == 1 && len(v.Services[0].Frontends) == 1 && len(v.Services[0].Frontends[0].Backends) == servers
 	}
 	if _, ok := cluster.Await(ctx, 20*time.Millisecond, cluster.StartLimit, func() bool { return s.EveryBalancer(ctx, 0, holds) }); !ok {
-		return errors.Join(ctx.Err(), errors.New("calibrate: the balancers never held the service"))
+		return errors.Join(ctx.Err(), errors.New("calibrate: the load balancers did not program the service"))
 	}
 	return nil
 }

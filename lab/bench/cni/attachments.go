@@ -18,7 +18,7 @@ const (
 
 // attachments measures a controller that is killed several times during the run.
 func attachments(ctx context.Context, o Options, r *Result) error {
-	o.say("attachments: %d, the controller killed %d times", attaching, killing)
+	o.logf("attachments: %d, the controller killed %d times", attaching, killing)
 	got, err := vdn.Attachments(ctx, vdn.Options{Binary: o.Binary, Attachments: attaching, Clients: attachClients, Kills: killing})
 	if err != nil {
 		return err
@@ -30,6 +30,6 @@ func attachments(ctx context.Context, o Options, r *Result) error {
 		bench.Plain(name+"addresses given twice", "addresses", float64(got.Double)).AtMost(0),
 		bench.Plain(name+"leases lost", "leases", float64(got.Lost)).AtMost(0),
 	)
-	r.Note("attachments: leased and up, by %d clients at once, with the controller's absences; %d requests were asked again", attachClients, got.Retries)
+	r.Note("attachments: leased and up, by %d clients at once, including outages of the controller; %d requests were retried", attachClients, got.Retries)
 	return nil
 }

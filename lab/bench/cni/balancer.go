@@ -99,7 +99,7 @@ func balancer(ctx context.Context, o Options, r *Result) (err error) {
 			return err
 		}
 	}
-	o.say("balancer, %d rounds", o.Rounds)
+	o.logf("balancer, %d rounds", o.Rounds)
 	return n.requests(ctx, client, all, r)
 }
 
@@ -271,15 +271,15 @@ func (r *Result) balancerRows(points []point, rates map[point][]float64, o Optio
 		row := bench.Estimated(fmt.Sprintf("balancer, %s, %s, %d servers", p.maker, p.line(), p.of), "requests/s", rates[p]...)
 		for _, other := range points {
 			if p.maker == ours && other.maker == iptables && other.line() == p.line() && other.of == p.of {
-				row = row.InTurns(iptables, rates[p], rates[other])
+				row = row.Alternating(iptables, rates[p], rates[other])
 			}
 		}
 		r.Rows = append(r.Rows, row)
-		o.say("  %-8s %-24s %2d servers %8.0f requests/s", p.maker, p.line(), p.of, row.Measured)
+		o.logf("  %-8s %-24s %2d servers %8.0f requests/s", p.maker, p.line(), p.of, row.Measured)
 	}
 	r.Note("balancer: fullnat in a pod of Daejeon, %d connections from Daejeon's server with %d bytes and their echo, one after the other, servers in pods of Busan; RPS at the nodes' and the balancers' eth0, to every processor, or none",
 		requesters, questionSize)
-	r.Note("balancer: the paper's Fig. 11 to 13 are pictures whose numbers its text does not tell; it says that host-gw is fastest, vxlan next and udp far behind, that RPS is much faster than none, that IPVS and iptables hardly differ, and shows one run of 164,718 requests/s on eight machines of 16 processors")
+	r.Note("balancer: the paper's text does not contain the numbers of Fig. 11 to 13; it states that host-gw is fastest, vxlan next and udp far behind, that RPS is much faster than none, that IPVS and iptables hardly differ, and shows one run of 164,718 requests/s on eight machines of 16 processors")
 	for i, maker := range makers {
 		if r.files[fmt.Sprintf("cni-figure%d.svg", 11+i)], err = drawRequests(11+i, maker, points, rates); err != nil {
 			return err

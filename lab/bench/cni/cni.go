@@ -96,7 +96,7 @@ func (o Options) Validate() error {
 	}
 	for _, name := range o.Cases {
 		if !slices.Contains(Cases(), name) {
-			errs = append(errs, fmt.Errorf("--case: %q is none of %v", name, Cases()))
+			errs = append(errs, fmt.Errorf("--case: %q is not one of %v", name, Cases()))
 		}
 	}
 	for _, text := range o.Rates {
@@ -106,7 +106,7 @@ func (o Options) Validate() error {
 	}
 	for _, text := range o.Plain {
 		if !slices.Contains(o.Rates, text) {
-			errs = append(errs, fmt.Errorf("--plain: %q is none of --rates", text))
+			errs = append(errs, fmt.Errorf("--plain: %q is not one of --rates", text))
 		}
 	}
 	for _, n := range o.Pods {
@@ -158,7 +158,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		o.Logs = sandbox.WorkDir
 	}
 	if o.Plugin == "" {
-		r.Note("pods on macvlan and host-device are joined by netlink alone: there was no fairlead-cni beside the binary")
+		r.Note("pods on macvlan and host-device are attached by netlink only: fairlead-cni was not found next to the binary")
 	} else {
 		r.Note("pods on macvlan and host-device are joined by fairlead-cni, with addresses of a controller at each site; nothing is enforced but in federation")
 	}
@@ -170,15 +170,15 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		if err := s.run(ctx, o, r); err != nil {
 			return r, fmt.Errorf("case %s: %w", s.name, err)
 		}
-		o.say("%s took %s", s.name, time.Since(began).Round(time.Second))
+		o.logf("%s took %s", s.name, time.Since(began).Round(time.Second))
 	}
 	if left := sandbox.Leftovers(); len(left) > 0 {
-		return r, fmt.Errorf("left behind: %v", left)
+		return r, fmt.Errorf("not cleaned up: %v", left)
 	}
 	return r, nil
 }
 
-func (o Options) say(format string, args ...any) { fmt.Fprintf(o.Progress, format+"\n", args...) }
+func (o Options) logf(format string, args ...any) { fmt.Fprintf(o.Progress, format+"\n", args...) }
 
 // turn returns the list rotated for a round. Each round starts one element further, so
 // that no element always follows the same one.

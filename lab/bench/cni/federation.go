@@ -36,7 +36,7 @@ const (
 // them. It then measures from a pod of one domain to a pod of the other.
 func federation(ctx context.Context, o Options, r *Result) (err error) {
 	if o.Plugin == "" {
-		r.Note("federation: left out, as there is no fairlead-cni beside the binary")
+		r.Note("federation: skipped, fairlead-cni was not found next to the binary")
 		return nil
 	}
 	s, err := sites.New(ctx)
@@ -103,7 +103,7 @@ func (n *network) acrossDomains(ctx context.Context, from, to place, r *Result) 
 		bench.Estimated(fmt.Sprintf("federation, pod to pod, %s: throughput", federated), "Mbit/s", all.rates()...),
 		bench.Estimated("federation, pod to pod: p50", "us", p50...),
 	)
-	n.o.say("  %8.0f Mbit/s, %.1f us", bench.SpreadOf(all.rates()).Median, bench.SpreadOf(p50).Median)
+	n.o.logf("  %8.0f Mbit/s, %.1f us", bench.SpreadOf(all.rates()).Median, bench.SpreadOf(p50).Median)
 	r.Note("federation: pods on macvlan, each of a domain with a controller of its own; nodes and gateways enforce by the kernel, and the controllers speak over mutually authenticated TLS")
 	return nil
 }
@@ -219,7 +219,7 @@ func (n *network) allow(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		net.Shared, net.Reach = []string{other.Domain()}, []string{other.Domain() + "/" + Macvlan}
+		net.SharedWith, net.PeerNetworks = []string{other.Domain()}, []string{other.Domain() + "/" + Macvlan}
 		if err := asks.PutNetwork(ctx, net); err != nil {
 			return err
 		}

@@ -24,7 +24,7 @@ func latency(ctx context.Context, o Options, r *Result) (err error) {
 	if err != nil {
 		return err
 	}
-	o.say("latency, %d rounds", o.Rounds)
+	o.logf("latency, %d rounds", o.Rounds)
 	p50, p99 := map[[2]string][]float64{}, map[[2]string][]float64{}
 	for round := range o.Rounds {
 		for _, w := range turn(ways, round) {
@@ -44,7 +44,7 @@ func latency(ctx context.Context, o Options, r *Result) (err error) {
 			if key := [2]string{pair, kind}; len(p50[key]) > 0 {
 				name := fmt.Sprintf("latency, %s, %s: ", pair, kind)
 				r.Rows = append(r.Rows, bench.Estimated(name+"p50", "us", p50[key]...), bench.Estimated(name+"p99", "us", p99[key]...))
-				o.say("  %-14s %-15s %6.1f us", pair, kind, bench.SpreadOf(p50[key]).Median)
+				o.logf("  %-14s %-15s %6.1f us", pair, kind, bench.SpreadOf(p50[key]).Median)
 			}
 		}
 	}

@@ -141,7 +141,7 @@ func (s *sender) obey(ctx context.Context, o order) (answer, error) {
 		s.stop()
 		return answer{}, nil
 	}
-	return answer{}, errors.New("no such order")
+	return answer{}, errors.New("unknown order")
 }
 
 // dialTimeout leaves time to retransmit a lost SYN or SYN-ACK.
@@ -188,11 +188,11 @@ func (s *sender) stop() {
 
 func (s *sender) sent() (a answer, err error) {
 	if s.conn == nil {
-		return a, errors.New("nothing is being sent")
+		return a, errors.New("no transfer is running")
 	}
 	select {
 	case <-s.done:
-		return a, errors.New("the connection has broken")
+		return a, errors.New("the connection broke")
 	default:
 	}
 	raw, err := s.conn.SyscallConn()

@@ -56,7 +56,7 @@ func (n *network) startController(ctx context.Context, site *sites.Site, more ..
 func networks(site *sites.Site) []vdn.Network {
 	subnet := func(p netip.Prefix) []vdn.Subnet {
 		return []vdn.Subnet{{
-			Prefix: p, Gateway: sites.Nth(p, 1),
+			CIDR: p, Gateway: sites.Nth(p, 1),
 			Ranges: []vdn.Range{{First: sites.Nth(p, firstPod), Last: sites.Nth(p, firstPod)}},
 		}}
 	}

@@ -37,7 +37,7 @@ func (r *Result) throughputRows(s setting, all measured) {
 			name := fmt.Sprintf("%s, %s, %s: ", s, pair, kind)
 			rate := bench.Estimated(name+"throughput", "Mbit/s", got.rates()...)
 			if p, ok := published[[3]string{s.rate, pair, kind}]; ok && s.offloads {
-				rate = rate.Beside(p.whose, p.mbits)
+				rate = rate.ComparedWith(p.whose, p.mbits)
 			}
 			r.Rows = append(r.Rows, rate)
 			if s.rate != noRate && (kind == Macvlan || kind == HostDevice) {

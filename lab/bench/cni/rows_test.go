@@ -84,7 +84,7 @@ func TestSlicesRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, met := range map[string]bool{"alone": true, "attacked": false, "its attacker, alone": true} {
-		got := row(t, r, "slices, 400M guaranteed of 500M, "+name+": less than it may have")
+		got := row(t, r, "slices, 400M guaranteed of 500M, "+name+": below its share")
 		if got.Met == nil || *got.Met != met {
 			t.Errorf("%s: %+v", name, got)
 		}
@@ -150,7 +150,7 @@ func TestPeerRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != 4 || !strings.Contains(lines[1], "nothing is being sent") || !strings.Contains(lines[2], "no such order") || lines[3] != "{}" {
+	if len(lines) != 4 || !strings.Contains(lines[1], "no transfer is running") || !strings.Contains(lines[2], "unknown order") || lines[3] != "{}" {
 		t.Errorf("%q", lines)
 	}
 }

@@ -31,7 +31,7 @@ const (
 func attacked(ctx context.Context, o Options, r *Result) error {
 	got, err := slices.SliceUnderAttack(ctx, slices.Options{
 		Phase:    max(leastPhase, time.Duration(attacking*o.Seconds*float64(time.Second))),
-		Progress: func(phase string) { o.say("slices: %s", phase) },
+		Progress: func(phase string) { o.logf("slices: %s", phase) },
 	})
 	if err != nil {
 		return err
@@ -55,10 +55,10 @@ func (r *Result) slicesRows(got slices.Result) (err error) {
 		r.Rows = append(r.Rows, bench.Plain(name, "Mbit/s", row.measured/1e6))
 		if row.promised > 0 {
 			short := 100 * (1 - row.measured/(payload*float64(row.promised)))
-			r.Rows = append(r.Rows, bench.Plain(name+": less than it may have", "%", short).AtMost(shortGoal))
+			r.Rows = append(r.Rows, bench.Plain(name+": below its share", "%", short).AtMost(shortGoal))
 		}
 	}
-	r.Note("slices: payload; what it may have is %.1f %% of its guarantee, or alone of the whole uplink, as frames have headers. The attacker sends a flood of UDP and 32 connections of TCP. Medians of the seconds of each phase but its first", 100*payload)
+	r.Note("slices: payload; its share is %.1f %% of its guarantee, or of the uplink without other traffic, because frames have headers. The attacker sends a flood of UDP and 32 connections of TCP. Medians of the seconds of each phase but its first", 100*payload)
 	r.files["cni-slices.svg"], err = drawSlices(got)
 	return err
 }

@@ -125,7 +125,7 @@ func throughput(ctx context.Context, o Options, r *Result) (err error) {
 	}
 	all := map[setting]measured{}
 	for i, s := range settings {
-		o.say("throughput %d/%d: %s, %d rounds", i+1, len(settings), s, o.Rounds)
+		o.logf("throughput %d/%d: %s, %d rounds", i+1, len(settings), s, o.Rounds)
 		if all[s], err = n.under(ctx, s, ways); err != nil {
 			return err
 		}
@@ -133,9 +133,9 @@ func throughput(ctx context.Context, o Options, r *Result) (err error) {
 	for _, s := range settings {
 		r.throughputRows(s, all[s])
 	}
-	r.Note("throughput: one TCP connection from Daejeon to Busan; what was acknowledged in %g s, after %s; spread is the standard deviation of its tenths of seconds over their mean. Hosts are measured beside, round by round",
+	r.Note("throughput: one TCP connection from Daejeon to Busan; bytes acknowledged in %g s, after %s; spread is the standard deviation of its tenths of seconds over their mean. Hosts are measured in the same rounds",
 		o.Seconds, warmUp)
-	r.Note("CPU: of the whole machine (/proc/stat: what was neither idle nor stolen, softirq counted), and of that softirq alone; processes: sender, receiver and tun's forwarders, exact, with the packets that the kernel handles on their account, but without ksoftirqd")
+	r.Note("CPU: of the machine (/proc/stat: neither idle nor stolen, including softirq), and softirq only; processes: sender, receiver and tun's forwarders, exact, including packets that the kernel handles on their behalf, excluding ksoftirqd")
 	return r.drawThroughput(all)
 }
 
@@ -153,8 +153,8 @@ func (o Options) background(ctx context.Context, r *Result) error {
 		return err
 	}
 	busy := 100 * after.since(before).machine / float64(runtime.NumCPU()) / o.Seconds
-	o.say("before anything is sent, this machine is busy to %.0f %%", busy)
-	r.Note("other work: before anything was sent, the machine was busy to %.0f %%; that is in the CPU of the whole machine, too", busy)
+	o.logf("background load before the measurement: %.0f %%", busy)
+	r.Note("background load: before the measurement, the machine was %.0f %% busy; this is included in the CPU of the machine", busy)
 	return nil
 }
 
@@ -186,7 +186,7 @@ func (n *network) under(ctx context.Context, s setting, ways []way) (measured, e
 	}
 	for _, w := range ways {
 		got := all[[2]string{w.pair, w.kind}]
-		n.o.say("  %-14s %-15s %8.0f Mbit/s %7.1f ms/Gbit", w.pair, w.kind, bench.SpreadOf(got.rates()).Median, bench.SpreadOf(got.cpu()).Median)
+		n.o.logf("  %-14s %-15s %8.0f Mbit/s %7.1f ms/Gbit", w.pair, w.kind, bench.SpreadOf(got.rates()).Median, bench.SpreadOf(got.cpu()).Median)
 	}
 	return all, nil
 }
@@ -252,7 +252,7 @@ func (n *network) measure(ctx context.Context, w way) (got run, err error) {
 	}
 	got.mbits, got.retransmits = mbits(first, last), last.Retransmits-first.Retransmits
 	if last.Bytes == first.Bytes {
-		return got, fmt.Errorf("nothing was acknowledged in %g s", n.o.Seconds)
+		return got, fmt.Errorf("no data was acknowledged in %g s", n.o.Seconds)
 	}
 	got.used = after.since(before).perGbit(float64(last.Bytes-first.Bytes) * 8 / 1e9)
 	return got, nil

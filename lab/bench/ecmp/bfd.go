@@ -47,7 +47,7 @@ func bfd(ctx context.Context, o Options, r *Result) (err error) {
 	q.now = q.before
 	err = q.last(ctx, o.long(bfdUsual), func() { o.save(r, q.rows()) })
 	r.Rows = append(r.Rows, q.rows()...)
-	r.Note("bfd: 3 x 300 ms, for %s of %s; %d balancers and a router with two reflectors each; %d threads do nothing but count, and what speaks BGP goes before them (nice -15), as it should on a node",
+	r.Note("bfd: 3 x 300 ms, for %s of %s; %d balancers and a router with two reflectors each; %d threads only count, and BGP processes have priority over them (nice -15), as they should on a node",
 		time.Since(q.began).Round(time.Second), o.long(bfdUsual), o.Most, runtime.NumCPU())
 	return err
 }
@@ -66,9 +66,9 @@ type alarms struct {
 	by             map[string]float64 // sessions that a side declared down
 }
 
-// last lets the system run for the duration long, and reports progress every tellEvery.
-func (q *quiet) last(ctx context.Context, long time.Duration, tell func()) error {
-	for told := q.began; time.Since(q.began) < long; {
+// last lets the system run for the duration long, and reports progress every progressInterval.
+func (q *quiet) last(ctx context.Context, long time.Duration, report func()) error {
+	for reported := q.began; time.Since(q.began) < long; {
 		if err := errors.Join(bench.Pause(ctx, time.Second), q.FailedProcess()); err != nil {
 			return err
 		}
@@ -77,10 +77,10 @@ func (q *quiet) last(ctx context.Context, long time.Duration, tell func()) error
 			return err
 		}
 		q.now = now
-		if time.Since(told) > tellEvery {
-			told = time.Now()
-			q.o.say("bfd: %d of %d s, %.0f sessions ended", int(time.Since(q.began).Seconds()), int(long.Seconds()), now.ended-q.before.ended)
-			tell()
+		if time.Since(reported) > progressInterval {
+			reported = time.Now()
+			q.o.logf("bfd: %d of %d s, %.0f sessions ended", int(time.Since(q.began).Seconds()), int(long.Seconds()), now.ended-q.before.ended)
+			report()
 		}
 	}
 	return nil
@@ -100,12 +100,12 @@ func (q *quiet) count(ctx context.Context) (alarms, error) {
 
 func (q *quiet) rows() []bench.Row {
 	rows := []bench.Row{
-		bench.Plain("bfd: how long it went on", "s", time.Since(q.began).Seconds()),
+		bench.Plain("bfd: duration", "s", time.Since(q.began).Seconds()),
 		count("bfd: sessions that ended with every processor busy", "sessions", q.now.ended-q.before.ended).AtMost(0),
-		count("bfd: changes of the router's route meanwhile", "changes", q.now.changes-q.before.changes).AtMost(0),
+		count("bfd: changes of the router's route", "changes", q.now.changes-q.before.changes).AtMost(0),
 	}
 	for _, side := range slices.Sorted(maps.Keys(q.sides)) {
-		rows = append(rows, count("bfd: peers that "+side+" took for dead", "sessions", q.now.by[side]-q.before.by[side]).AtMost(0))
+		rows = append(rows, count("bfd: peers that "+side+" declared down", "sessions", q.now.by[side]-q.before.by[side]).AtMost(0))
 	}
 	return rows
 }
@@ -115,7 +115,7 @@ func (q *quiet) rows() []bench.Row {
 func (s *system) silences(host string) (n float64) {
 	text, _ := os.ReadFile(s.LogFile(host)) // a process that logged nothing has no file
 	for line := range bytes.Lines(text) {
-		if bytes.Contains(line, []byte("BGP session ended")) && bytes.Contains(line, []byte("BFD is down: no packets")) {
+		if bytes.Contains(line, []byte("BGP session ended")) && bytes.Contains(line, []byte("BFD is down: nothing received")) {
 			n++
 		}
 	}

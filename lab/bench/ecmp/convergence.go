@@ -54,7 +54,7 @@ type changing struct {
 	router        string
 	began         time.Time
 	starts, stops delays
-	going         sync.WaitGroup // those that have been told to end
+	going         sync.WaitGroup // those that are terminating
 	mu            sync.Mutex
 	failed        error // the error of any of them
 }
@@ -70,8 +70,8 @@ func (o Options) changeNumber(ctx context.Context, router string, r *Result) (c 
 	if err := s.bringUp(ctx, 1); err != nil {
 		return c, err
 	}
-	random, told := rand.New(rand.NewPCG(o.Seed, 0)), time.Now()
-	began := told
+	random, reported := rand.New(rand.NewPCG(o.Seed, 0)), time.Now()
+	began := reported
 	for next := began; time.Since(began) < o.long(convergenceLength) || c.starts.Count() == 0 || c.stops.Count() == 0; {
 		next = next.Add(o.Every)
 		if err := c.step(ctx, random, next); err != nil {
@@ -80,13 +80,13 @@ func (o Options) changeNumber(ctx context.Context, router string, r *Result) (c 
 		if now := time.Now(); now.After(next) {
 			next = now // after a slow step, do not catch up
 		}
-		if time.Since(told) > tellEvery {
-			told = time.Now()
-			c.tell(time.Since(began))
+		if time.Since(reported) > progressInterval {
+			reported = time.Now()
+			c.report(time.Since(began))
 			o.save(r, c.rows())
 		}
 	}
-	c.tell(time.Since(began))
+	c.report(time.Since(began))
 	return c, nil
 }
 
@@ -101,11 +101,11 @@ func (c *changing) rows() (rows []bench.Row) {
 	return rows
 }
 
-// tellEvery is how often progress is printed and the figures so far are saved.
-const tellEvery = 20 * time.Second
+// progressInterval is how often progress is printed and the figures so far are saved.
+const progressInterval = 20 * time.Second
 
-func (c *changing) tell(since time.Duration) {
-	c.o.say("convergence: %s, %d of %d s: %d times balancers started, within %.0f ms (median %.0f), %d times they stopped, within %.1f ms (median %.1f)",
+func (c *changing) report(since time.Duration) {
+	c.o.logf("convergence: %s, %d of %d s: %d times balancers started, within %.0f ms (median %.0f), %d times they stopped, within %.1f ms (median %.1f)",
 		c.router, int(since.Seconds()), int(c.o.long(convergenceLength).Seconds()),
 		c.starts.Count(), ms(c.starts.max), ms(c.starts.quantile(0.5)), c.stops.Count(), ms(c.stops.max), ms(c.stops.quantile(0.5)))
 }
@@ -166,7 +166,7 @@ func (c *changing) stop(ctx context.Context, at time.Time, pods []paper.Pod) err
 			return err
 		}
 	}
-	took, err := c.converge(ctx, fmt.Sprintf("%d balancers told to end", len(pods)), began)
+	took, err := c.converge(ctx, fmt.Sprintf("%d balancers terminated", len(pods)), began)
 	if err != nil {
 		return err
 	}

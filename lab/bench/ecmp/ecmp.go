@@ -104,7 +104,7 @@ func (o Options) Validate() error {
 		}
 		for _, name := range given {
 			if !slices.Contains(known, name) {
-				errs = append(errs, fmt.Errorf("--%s: %q is none of %v", flag, name, known))
+				errs = append(errs, fmt.Errorf("--%s: %q is not one of %v", flag, name, known))
 			}
 		}
 	}
@@ -134,18 +134,18 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		return r, err
 	}
 	for _, name := range o.Cases {
-		o.say("%s ...", name)
+		o.logf("%s ...", name)
 		if err := cases[name](ctx, o, r); err != nil {
 			return r, fmt.Errorf("case %s: %w", name, err)
 		}
 	}
 	if left := sandbox.Leftovers(); len(left) > 0 {
-		return r, fmt.Errorf("left behind: %v", left)
+		return r, fmt.Errorf("not cleaned up: %v", left)
 	}
 	return r, nil
 }
 
-func (o Options) say(format string, args ...any) { fmt.Fprintf(o.Progress, format+"\n", args...) }
+func (o Options) logf(format string, args ...any) { fmt.Fprintf(o.Progress, format+"\n", args...) }
 
 // save saves the partial result with the rows of the running case.
 func (o Options) save(r *Result, more []bench.Row) {
@@ -155,7 +155,7 @@ func (o Options) save(r *Result, more []bench.Row) {
 	so := *r.Report
 	so.Rows = slices.Concat(r.Rows, more)
 	if err := o.Save(&so); err != nil {
-		o.say("cannot keep the figures so far: %v", err)
+		o.logf("cannot save the results so far: %v", err)
 	}
 }
 

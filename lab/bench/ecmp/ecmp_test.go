@@ -106,7 +106,7 @@ func interrupted(t *testing.T, binary string, name string, args ...string) {
 		}
 	}
 	testkit.Eventually(t, 2*time.Minute, func() error { _, err := os.Stat(file); return err })
-	figures("while it goes on")
+	figures("during the run")
 	if err := errors.Join(os.Remove(file), cmd.Process.Signal(unix.SIGINT)); err != nil {
 		t.Error(err)
 	}

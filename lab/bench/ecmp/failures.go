@@ -12,16 +12,16 @@ import (
 
 // Goals of the case failures, in milliseconds.
 const (
-	killGoal = 100
-	cutGoal  = 1000
-	mendGoal = 3000
+	killGoal    = 100
+	cutGoal     = 1000
+	restoreGoal = 3000
 )
 
 // failures kills one of two load balancers, and cuts the other's link silently and
 // restores it.
 func failures(ctx context.Context, o Options, r *Result) error {
 	for _, router := range o.Routers {
-		kill, cut, mend, err := o.fail(ctx, router)
+		kill, cut, restore, err := o.fail(ctx, router)
 		if err != nil {
 			return fmt.Errorf("%s: %w", router, err)
 		}
@@ -29,7 +29,7 @@ func failures(ctx context.Context, o Options, r *Result) error {
 			return bench.Plain("failures: "+router+": "+what, "ms", figures...).WorstAtMost(goal)
 		}
 		r.Rows = append(r.Rows, row("a balancer's process is killed", kill, killGoal),
-			row("a balancer's link is cut silently, BFD 3 x 300 ms", cut, cutGoal), row("its link is back", mend, mendGoal))
+			row("a balancer's link is cut silently, BFD 3 x 300 ms", cut, cutGoal), row("its link is back", restore, restoreGoal))
 	}
 	r.Note("failures: until the router's kernel has just the next hops that it should; goals are for the worst of %d rounds", o.Rounds)
 	return nil
@@ -38,7 +38,7 @@ func failures(ctx context.Context, o Options, r *Result) error {
 // outage is how long a link stays cut: long enough for peers to give up.
 const outage = 2 * time.Second
 
-func (o Options) fail(ctx context.Context, router string) (kill, cut, mend []float64, err error) {
+func (o Options) fail(ctx context.Context, router string) (kill, cut, restore []float64, err error) {
 	s, err := o.newSystem(ctx, "failures", router, paper.Options{})
 	if err != nil {
 		return nil, nil, nil, err
@@ -57,26 +57,26 @@ func (o Options) fail(ctx context.Context, router string) (kill, cut, mend []flo
 		return err
 	}
 	for i := range o.Rounds {
-		o.say("failures: %s, round %d of %d", router, i+1, o.Rounds)
+		o.logf("failures: %s, round %d of %d", router, i+1, o.Rounds)
 		pod := s.Balancers(mainService)[0]
 		s.Forget(pod.Name)
 		if err := timed(&kill, pod.Name+" killed", s.Process(pod.Name).Kill); err != nil {
-			return kill, cut, mend, err
+			return kill, cut, restore, err
 		}
 		if err := s.remove(ctx, pod); err != nil {
-			return kill, cut, mend, err
+			return kill, cut, restore, err
 		}
 		if err := s.bringUp(ctx, 1); err != nil {
-			return kill, cut, mend, err
+			return kill, cut, restore, err
 		}
-		if err := s.cutAndMend(ctx, timed, &cut, &mend); err != nil {
-			return kill, cut, mend, err
+		if err := s.cutAndRestore(ctx, timed, &cut, &restore); err != nil {
+			return kill, cut, restore, err
 		}
 	}
-	return kill, cut, mend, nil
+	return kill, cut, restore, nil
 }
 
-func (s *system) cutAndMend(ctx context.Context, timed func(*[]float64, string, func() error) error, cut, mend *[]float64) error {
+func (s *system) cutAndRestore(ctx context.Context, timed func(*[]float64, string, func() error) error, cut, restore *[]float64) error {
 	// BFD comes up a moment after the BGP session.
 	if err := bench.Pause(ctx, outage); err != nil {
 		return err
@@ -90,5 +90,5 @@ func (s *system) cutAndMend(ctx context.Context, timed func(*[]float64, string, 
 		return err
 	}
 	s.Remember(pod.Name)
-	return timed(mend, "link of "+pod.Name+" is back", func() error { return s.Lab.Mend(pod.Name, paper.Dev) })
+	return timed(restore, "link of "+pod.Name+" is back", func() error { return s.Lab.Restore(pod.Name, paper.Dev) })
 }

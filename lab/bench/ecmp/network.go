@@ -120,7 +120,7 @@ func (n *network) speak(host string, first, balancers int) (*speakers, error) {
 
 func (s *speakers) answered() error {
 	if !s.out.Scan() {
-		return fmt.Errorf("the balancers' process has ended: %v", s.out.Err())
+		return fmt.Errorf("the load balancers' process exited: %v", s.out.Err())
 	}
 	said := ""
 	if err := json.Unmarshal(s.out.Bytes(), &said); err != nil {
@@ -132,11 +132,11 @@ func (s *speakers) answered() error {
 	return nil
 }
 
-// tell sends an order and does not wait for completion.
-func (s *speakers) tell(o order) error { return json.NewEncoder(s.in).Encode(o) }
+// send sends an order and does not wait for completion.
+func (s *speakers) send(o order) error { return json.NewEncoder(s.in).Encode(o) }
 
 // obey sends an order and waits for completion.
-func (s *speakers) obey(o order) error { return errors.Join(s.tell(o), s.answered()) }
+func (s *speakers) obey(o order) error { return errors.Join(s.send(o), s.answered()) }
 
 // hops returns the number of next hops in the router's kernel for a prefix.
 func (n *network) hops(i int) int {

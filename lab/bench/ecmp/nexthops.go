@@ -25,8 +25,8 @@ const hopCount = 4
 // spreading is a way for a router to spread flows over next hops.
 type spreading struct {
 	name, router string
-	// beside runs our router next to FRR, to make FRR's routes resilient (shadow routes).
-	beside bool
+	// shadow runs our router next to FRR, to make FRR's routes resilient (shadow routes).
+	shadow bool
 }
 
 // nexthops withdraws one of four next hops and counts the flows whose next hop changes:
@@ -35,7 +35,7 @@ func nexthops(ctx context.Context, o Options, r *Result) error {
 	for _, how := range []spreading{
 		{"fairlead, resilient", cluster.RouterFairlead, false},
 		{"frr, plain", cluster.RouterFRR, false},
-		{"frr, resilient by fairlead beside it", cluster.RouterFRR, true},
+		{"frr, with fairlead's shadow routes", cluster.RouterFRR, true},
 	} {
 		if !slices.Contains(o.Routers, how.router) {
 			continue
@@ -73,14 +73,14 @@ func (o Options) loseHop(ctx context.Context, how spreading, r *Result) (err err
 			all += count
 		}
 		dead := by[hopName(hopCount-1)]
-		o.say("nexthops: %s: of %d flows %d moved, the lost next hop had %d", how.name, len(now), all, dead)
+		o.logf("nexthops: %s: %d flows, %d moved, the lost next hop had %d", how.name, len(now), all, dead)
 		own, moved, others = append(own, float64(dead)), append(moved, float64(all)), append(others, float64(all-dead))
 	}
 	row := func(what string, figures []float64) bench.Row {
 		return bench.Plain("nexthops: "+how.name+": "+what, fmt.Sprintf("of %d flows", o.Flows), figures...)
 	}
 	last := row("of other next hops, moved", others)
-	if how.beside || how.router == cluster.RouterFairlead {
+	if how.shadow || how.router == cluster.RouterFairlead {
 		last = last.WorstAtMost(0)
 	}
 	r.Rows = append(r.Rows, row("of the lost next hop", own), row("moved", moved), last)
@@ -189,7 +189,7 @@ func (n *hopsNetwork) startSpreading(how spreading) error {
 		return err
 	}
 	n.ends = append(n.ends, d.Stop)
-	if how.beside {
+	if how.shadow {
 		_, err = n.network.start("router", "router", "--shadow-protocol", "bgp", "--socket", filepath.Join(n.dir, "router.sock"))
 	}
 	return err
@@ -207,7 +207,7 @@ func (n *hopsNetwork) askWith(ctx context.Context, count int, how spreading) ([]
 	}
 	want := []string{}
 	metrics := []int{router.DefaultMetric}
-	if how.beside {
+	if how.shadow {
 		metrics = []int{router.DefaultShadowMetric, router.DefaultMetric}
 	}
 	for _, metric := range metrics {
@@ -228,7 +228,7 @@ func (n *hopsNetwork) askWith(ctx context.Context, count int, how spreading) ([]
 	}
 	who, err := n.flows.Ask()
 	if err == nil && slices.Contains(who, "") {
-		err = fmt.Errorf("flows are not answered: %v", flows.Shares(who))
+		err = fmt.Errorf("flows get no replies: %v", flows.Shares(who))
 	}
 	return who, err
 }

@@ -23,7 +23,7 @@ func reflectors(ctx context.Context, o Options, r *Result) error {
 			return fmt.Errorf("%s: %w", router, err)
 		}
 	}
-	r.Note("reflectors: %d flows of datagrams go on all the time, each with an answer; a change is a message of the router's kernel that the route is another one", o.Flows)
+	r.Note("reflectors: %d flows of datagrams are sent continuously, each with a reply; a change is a netlink message about a changed route in the router", o.Flows)
 	return nil
 }
 
@@ -36,7 +36,7 @@ func (o Options) killReflectors(ctx context.Context, router string, r *Result) (
 	for _, name := range s.Reflectors() {
 		changes := s.watch.changes.Load()
 		lost, err := f.through(func() error {
-			return errors.Join(s.anew(ctx, name, unix.SIGKILL, func() error { return s.StartReflector(name) }), s.allUp(ctx))
+			return errors.Join(s.restart(ctx, name, unix.SIGKILL, func() error { return s.StartReflector(name) }), s.allUp(ctx))
 		})
 		if err != nil {
 			return err
@@ -45,7 +45,7 @@ func (o Options) killReflectors(ctx context.Context, router string, r *Result) (
 		r.Rows = append(r.Rows,
 			count(what+"changes of the route", "changes", float64(s.watch.changes.Load()-changes)).AtMost(0),
 			count(what+"packets lost", "packets", float64(lost)).AtMost(0))
-		o.say("%s%d changes, %d packets lost", what, s.watch.changes.Load()-changes, lost)
+		o.logf("%s%d changes, %d packets lost", what, s.watch.changes.Load()-changes, lost)
 	}
 	return nil
 }
@@ -69,16 +69,16 @@ func restarts(ctx context.Context, o Options, r *Result) (err error) {
 		{"server's node's agent", balancer.Node.Name, func() error { return s.StartNode(balancer.Node) }},
 	} {
 		for _, how := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
-			lost, err := f.through(func() error { return errors.Join(s.anew(ctx, part.process, how, part.start), s.allUp(ctx)) })
+			lost, err := f.through(func() error { return errors.Join(s.restart(ctx, part.process, how, part.start), s.allUp(ctx)) })
 			if err != nil {
 				return fmt.Errorf("%s: %w", part.what, err)
 			}
 			name := fmt.Sprintf("restarts: %s ends by %s and starts again: packets lost", part.what, unix.SignalName(how))
 			r.Rows = append(r.Rows, count(name, "packets", float64(lost)).AtMost(0))
-			o.say("%s: %d", name, lost)
+			o.logf("%s: %d", name, lost)
 		}
 	}
-	r.Note("restarts: %d flows of datagrams go on all the time, each with an answer: %d datagrams in all; two reflectors, %d balancers", o.Flows, f.sent, o.Most)
+	r.Note("restarts: %d flows of datagrams are sent continuously, each with a reply: %d datagrams in total; two reflectors, %d balancers", o.Flows, f.sent, o.Most)
 	return nil
 }
 
@@ -157,8 +157,8 @@ func (t *traffic) through(do func() error) (lost int, err error) {
 	return t.Lost, nil
 }
 
-// anew ends a process and starts it again.
-func (s *system) anew(ctx context.Context, process string, how unix.Signal, start func() error) error {
+// restart ends a process and starts it again.
+func (s *system) restart(ctx context.Context, process string, how unix.Signal, start func() error) error {
 	old := s.Process(process)
 	if err := old.Signal(how); err != nil {
 		return err

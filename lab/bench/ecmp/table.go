@@ -132,7 +132,7 @@ type tableNetwork struct {
 // for each of the first prefixes, and returns how long that took.
 func (n *tableNetwork) order(ctx context.Context, o order, prefixes, hops int) (time.Duration, error) {
 	began := time.Now()
-	if err := n.tell(o); err != nil {
+	if err := n.send(o); err != nil {
 		return 0, err
 	}
 	took, err := n.until(ctx, began, prefixes, hops)

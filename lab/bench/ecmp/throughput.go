@@ -51,7 +51,7 @@ func throughput(ctx context.Context, o Options, r *Result) error {
 			}
 		}
 	}
-	r.Note("throughput: %d TCP connections upload through a tunnel; what the servers have acknowledged in %s, after %s; without limits all share %s",
+	r.Note("throughput: %d TCP connections upload through a tunnel; bytes acknowledged by the backends in %s, after %s; without limits all share %s",
 		uploads, o.Every, o.uploadSettle(), r.Machine)
 	r.plots["ecmp-throughput.svg"], err = drawThroughput(o, shaped, unshaped)
 	return err
@@ -97,7 +97,7 @@ func (o Options) upload(ctx context.Context, rate uint64, r *Result) (rates [][]
 				return rates, err
 			}
 			rates[n] = append(rates[n], got)
-			o.say("throughput: %d balancers, %d Mbit/s a link: %.1f Mbit/s", n+1, rate/1e6, got)
+			o.logf("throughput: %d balancers, %d Mbit/s a link: %.1f Mbit/s", n+1, rate/1e6, got)
 		}
 	}
 	if rate == 0 {
@@ -133,7 +133,7 @@ func (s *system) resize(ctx context.Context, n int) error {
 			return err
 		}
 	}
-	if _, err := s.converge(ctx, fmt.Sprintf("%d balancers told to end", len(going)), time.Now()); err != nil {
+	if _, err := s.converge(ctx, fmt.Sprintf("%d balancers terminated", len(going)), time.Now()); err != nil {
 		return err
 	}
 	for _, pod := range going {
@@ -176,7 +176,7 @@ func (s *system) overTime(ctx context.Context, u *upload, one float64, r *Result
 			}
 		}
 		differ = append(differ, off([]float64{span}, []float64{one}, n)...)
-		s.o.say("throughput: %d of %d s, %d balancers: %.1f Mbit/s", int(time.Since(began).Seconds()), int(long.Seconds()), n, span)
+		s.o.logf("throughput: %d of %d s, %d balancers: %.1f Mbit/s", int(time.Since(began).Seconds()), int(long.Seconds()), n, span)
 	}
 	r.Rows = append(r.Rows, bench.Plain("throughput: over time, off the number of balancers times one", "%", differ...).AtMost(linearGoal))
 	var err error

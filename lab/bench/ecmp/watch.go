@@ -18,10 +18,10 @@ import (
 // watch subscribes to the router kernel's route and next hop events (rtnetlink), and
 // reads the table after each event.
 type watch struct {
-	kick   chan struct{}
-	events *nl.NetlinkSocket
-	quit   atomic.Bool
-	heard  sync.WaitGroup
+	kick    chan struct{}
+	events  *nl.NetlinkSocket
+	quit    atomic.Bool
+	reading sync.WaitGroup
 	// changes counts the changes of the table.
 	changes atomic.Int64
 }
@@ -39,7 +39,7 @@ func newWatch(ns *netns.NS, hops func() ([]string, error)) (*watch, error) {
 		w.events.Close()
 		return nil, err
 	}
-	w.heard.Go(func() {
+	w.reading.Go(func() {
 		for {
 			_, _, err := w.events.Receive()
 			if w.quit.Load() || err != nil && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
@@ -62,7 +62,7 @@ func newWatch(ns *netns.NS, hops func() ([]string, error)) (*watch, error) {
 func (w *watch) close() {
 	w.quit.Store(true)
 	w.events.Close()
-	w.heard.Wait()
+	w.reading.Wait()
 }
 
 // fallBack is the interval at which the table is read without an event.

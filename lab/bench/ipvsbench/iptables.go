@@ -41,7 +41,7 @@ func measureIPTables(ctx context.Context, o Options, r *bench.Report) (err error
 		}
 		row := bench.Plain(fmt.Sprintf("iptables, one more among %d", size), "ms", more...)
 		if p, known := published[size]; known {
-			row = row.Beside("published, iptables", p.iptables)
+			row = row.ComparedWith("published, iptables", p.iptables)
 		}
 		r.Rows = append(r.Rows, row)
 		if next := o.Sizes[i:]; (all+more[0])/1000 > o.IPTables.Seconds() && len(next) > 1 {

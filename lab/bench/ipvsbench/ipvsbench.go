@@ -83,7 +83,7 @@ const (
 func Measure(ctx context.Context, o Options) (*bench.Report, error) {
 	r := bench.New("ipvs")
 	r.Note("Times are in milliseconds, of one service with a VIP of its own and two servers, until the kernel has all of it.")
-	r.Note("\"fairlead\" and \"netlink calls alone\" take turns in one kernel; the latter are composed before. \"restart\" is opening the data plane anew and reading all that is held.")
+	r.Note("\"fairlead\" and \"netlink calls only\" alternate in one kernel; the latter are prepared in advance. \"restart\" is opening the data plane again and reading everything that is programmed.")
 	r.Note("\"published\" are the figures of the slides \"Scale Kubernetes to Support 50,000 Services\", on another machine.")
 	err := measureIPVS(ctx, o, r)
 	if err == nil {
@@ -120,10 +120,10 @@ func measureIPVS(ctx context.Context, o Options, r *bench.Report) (err error) {
 		}
 		row := bench.Plain(fmt.Sprintf("fairlead, one more among %d", size), "ms", ours...).AtMost(goal)
 		if p, known := published[size]; known {
-			row = row.Beside("published, IPVS", p.ipvs)
+			row = row.ComparedWith("published, IPVS", p.ipvs)
 		}
-		row.Over = []bench.Ratio{bench.RatioTo("netlink calls alone", ours, bare)}
-		alone := bench.Plain(fmt.Sprintf("netlink calls alone, one more among %d", size), "ms", bare...)
+		row.Over = []bench.Ratio{bench.RatioTo("netlink calls only", ours, bare)}
+		alone := bench.Plain(fmt.Sprintf("netlink calls only, one more among %d", size), "ms", bare...)
 		again, err := restart(ns.Path(), size)
 		if err != nil {
 			return err

@@ -32,7 +32,7 @@ func TestMeasure(t *testing.T) {
 	}
 	cases, r := measure()
 	for _, want := range []string{
-		"fairlead, one more among 40", "netlink calls alone, one more among 40", "restart over 40",
+		"fairlead, one more among 40", "netlink calls only, one more among 40", "restart over 40",
 		"iptables, all of 40 at once (from 20)", "iptables, one more among 40",
 	} {
 		if !slices.Contains(cases, want) {

@@ -106,12 +106,12 @@ func (m *meter) churn(ctx context.Context) error {
 	}
 	m.into.add("churn cpu", 100*(after-before).Seconds()/took.Seconds())
 	m.into.add("churn", p.delays...)
-	m.say("%d changes in %.1f s: %.1f %% of a processor; p50 %.1f ms, p99 %.1f ms", len(p.delays), took.Seconds(),
+	m.logf("%d changes in %.1f s: %.1f %% of a processor; p50 %.1f ms, p99 %.1f ms", len(p.delays), took.Seconds(),
 		m.into["churn cpu"][0], percentile(p.delays, 50), percentile(p.delays, 99))
 	if rate := float64(len(p.delays)) / took.Seconds(); rate < 0.95*float64(m.Rate) {
 		m.note("%s among %d: the API server took %.0f changes a second, not %d", m.subject.name(), m.cluster.services, rate, m.Rate)
 	}
-	return m.told(ctx, Churn)
+	return m.recordAgent(ctx, Churn)
 }
 
 // makeChanges makes changes at the rate until the given time.

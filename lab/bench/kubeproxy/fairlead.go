@@ -137,7 +137,7 @@ func (f *fairlead) clear() error {
 func (f *fairlead) state(ctx context.Context) (status.ServiceProxy, error) {
 	s, err := status.Fetch(ctx, socket)
 	if err == nil && s.ServiceProxy == nil {
-		err = errors.New("the agent says nothing of a service proxy")
+		err = errors.New("the agent reports no service proxy")
 	}
 	if err != nil {
 		return status.ServiceProxy{}, err

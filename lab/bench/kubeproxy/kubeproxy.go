@@ -85,36 +85,36 @@ const mostEndpoints = 1 << 20
 // Validate reports which options are invalid.
 func (o Options) Validate() error {
 	var errs []error
-	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	reject := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	for _, part := range o.Only {
 		if !slices.Contains(Parts, part) {
-			refuse("--only: %q is none of %s", part, strings.Join(Parts, ", "))
+			reject("--only: %q is not one of %s", part, strings.Join(Parts, ", "))
 		}
 	}
 	if o.Services < 10 || o.Endpoints < 1 || o.Endpoints > 100 || o.Services*o.Endpoints > mostEndpoints {
-		refuse("--services, --endpoints: want at least 10 Services of 1 to 100 endpoints, and at most %d endpoints", mostEndpoints)
+		reject("--services, --endpoints: want at least 10 Services of 1 to 100 endpoints, and at most %d endpoints", mostEndpoints)
 	}
 	if o.PeerServices != 0 && (o.PeerServices < 10 || o.PeerServices > o.Services) {
-		refuse("--peer-services: %d is not 0, nor from 10 to --services", o.PeerServices)
+		reject("--peer-services: %d is not 0, nor from 10 to --services", o.PeerServices)
 	}
 	if o.BigServices < 1 || o.BigEndpoints < 1 || o.BigServices*o.BigEndpoints > mostEndpoints {
-		refuse("--big-services, --big-endpoints: want at least 1 of each and at most %d endpoints", mostEndpoints)
+		reject("--big-services, --big-endpoints: want at least 1 of each and at most %d endpoints", mostEndpoints)
 	}
 	if o.Starts < 1 || o.Changes < 1 || o.Changes > 1000 || o.Connects < 100 || o.Rate < 1 || o.Rate > 1000 {
-		refuse("--starts, --changes, --connects, --rate: want at least 1; 1 to 1000; at least 100; 1 to 1000")
+		reject("--starts, --changes, --connects, --rate: want at least 1; 1 to 1000; at least 100; 1 to 1000")
 	}
 	if o.Duration < time.Second || o.Duration > 10*time.Minute {
-		refuse("--duration: %s is not from 1s to 10m", o.Duration)
+		reject("--duration: %s is not from 1s to 10m", o.Duration)
 	}
 	if o.RollingPods < 1 || o.RollingPods > 100 || o.RollingServices < 1 || o.RollingServices > o.Services {
-		refuse("--rolling-pods, --rolling-services: want 1 to 100 pods, and 1 to --services")
+		reject("--rolling-pods, --rolling-services: want 1 to 100 pods, and 1 to --services")
 	}
 	return errors.Join(errs...)
 }
 
 func (o Options) wants(part string) bool { return slices.Contains(o.Only, part) }
 
-func (o Options) say(format string, args ...any) { fmt.Fprintf(o.Progress, format+"\n", args...) }
+func (o Options) logf(format string, args ...any) { fmt.Fprintf(o.Progress, format+"\n", args...) }
 
 // Run runs the experiment. It needs the sandbox, with its own network, and the Kubernetes
 // programs. If it returns an error, the report contains what was measured before.
@@ -133,7 +133,7 @@ func Run(ctx context.Context, o Options) (report *bench.Report, err error) {
 	err = e.run(ctx)
 	err = errors.Join(err, g.Close())
 	if left := sandbox.Leftovers(); err == nil && len(left) > 0 {
-		err = fmt.Errorf("left behind: %v", left)
+		err = fmt.Errorf("not cleaned up: %v", left)
 	}
 	return e.report(), err
 }
@@ -180,14 +180,14 @@ func (e *experiment) run(ctx context.Context) error {
 
 // stage creates a cluster for a part of the experiment.
 func (e *experiment) stage(ctx context.Context, name string, s size, run func(context.Context, *cluster) error) (err error) {
-	e.say("%d Services of %d endpoints: starting etcd and kube-apiserver ...", s.services, s.endpoints)
+	e.logf("%d Services of %d endpoints: starting etcd and kube-apiserver ...", s.services, s.endpoints)
 	began := time.Now()
 	c, err := newCluster(ctx, e.Options, name, s)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
-	e.say("they serve after %.1f s", time.Since(began).Seconds())
+	e.logf("ready after %.1f s", time.Since(began).Seconds())
 	return run(ctx, c)
 }
 

@@ -46,7 +46,7 @@ func TestSmall(t *testing.T) {
 	}
 	for _, name := range []string{"process start to all in the kernel", "one Service more, p50", "changes all the time: processor", "connect to the last Service"} {
 		if r := rows["50 Services: "+name]; r.OverPeer == nil || r.OverPeer.Median <= 0 {
-			t.Errorf("%s, beside kube-proxy: %+v", name, r)
+			t.Errorf("%s, compared with kube-proxy: %+v", name, r)
 		}
 	}
 	for _, name := range []string{"entries rewritten", "requests with a packet lost"} {

@@ -41,7 +41,7 @@ func (m *meter) firstPackets(ctx context.Context) error {
 		m.into.add("packet first", percentile(both[0], 50))
 		m.into.add("packet last", percentile(both[1], 50))
 	}
-	m.say("connecting to Service 1 takes %.1f µs, to the last one %.1f µs",
+	m.logf("connecting to Service 1 takes %.1f µs, to the last one %.1f µs",
 		percentile(m.into["packet first"], 50), percentile(m.into["packet last"], 50))
 	return nil
 }

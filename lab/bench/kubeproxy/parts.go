@@ -30,8 +30,8 @@ const (
 	changeLimit = 2 * time.Minute
 )
 
-func (m *meter) say(format string, args ...any) {
-	m.experiment.say("  %s among %d: "+format, append([]any{m.subject.name(), m.cluster.services}, args...)...)
+func (m *meter) logf(format string, args ...any) {
+	m.experiment.logf("  %s among %d: "+format, append([]any{m.subject.name(), m.cluster.services}, args...)...)
 }
 
 // measure measures the requested parts, and then ends the proxy.
@@ -111,14 +111,14 @@ func (m *meter) starts(ctx context.Context) error {
 				return err
 			}
 			m.into.add("floor", took)
-			m.say("floor %.2f s (listed and decoded %.2f s, written %.3f s)", took, b.List, b.Write)
+			m.logf("floor %.2f s (listed and decoded %.2f s, written %.3f s)", took, b.List, b.Write)
 		}
 		took, err := m.start(ctx)
 		if err != nil {
 			return err
 		}
 		m.into.add("start", took)
-		m.say("all in the kernel after %.2f s", took)
+		m.logf("all in the kernel after %.2f s", took)
 	}
 	return nil
 }
@@ -152,13 +152,13 @@ func (m *meter) changes(ctx context.Context, what string, change func(i int) (pa
 		}
 		m.into.add(what, milliseconds(time.Since(answered)))
 	}
-	m.say("%s: p50 %.1f ms, p99 %.1f ms", what, percentile(m.into[what], 50), percentile(m.into[what], 99))
-	return m.told(ctx, what)
+	m.logf("%s: p50 %.1f ms, p99 %.1f ms", what, percentile(m.into[what], 50), percentile(m.into[what], 99))
+	return m.recordAgent(ctx, what)
 }
 
-// told records the agent's own part of the delay, as it reports it: from receiving a
+// recordAgent records the agent's own part of the delay, as it reports it: from receiving a
 // change until it is written.
-func (m *meter) told(ctx context.Context, what string) error {
+func (m *meter) recordAgent(ctx context.Context, what string) error {
 	f, ours := m.subject.(*fairlead)
 	if !ours {
 		return nil
@@ -167,9 +167,9 @@ func (m *meter) told(ctx context.Context, what string) error {
 	if err != nil {
 		return err
 	}
-	m.into.add("told p50 "+what, milliseconds(s.DelayP50))
-	m.into.add("told p99 "+what, milliseconds(s.DelayP99))
-	m.say("of that the agent: p50 %.2f ms, p99 %.2f ms", milliseconds(s.DelayP50), milliseconds(s.DelayP99))
+	m.into.add("agent p50 "+what, milliseconds(s.DelayP50))
+	m.into.add("agent p99 "+what, milliseconds(s.DelayP99))
+	m.logf("of that the agent: p50 %.2f ms, p99 %.2f ms", milliseconds(s.DelayP50), milliseconds(s.DelayP99))
 	return nil
 }
 
@@ -184,12 +184,12 @@ func (m *meter) memory() error {
 	}
 	m.into.add("rss most", most)
 	m.into.add("rss now", now)
-	m.say("%.0f MB of memory at most, %.0f MB now", most, now)
+	m.logf("%.0f MB of memory at most, %.0f MB now", most, now)
 	if _, ours := m.subject.(*fairlead); !ours {
 		return nil
 	}
 	maps, err := proxybench.Memory(pins)
 	m.into.add("maps", float64(maps)/1e6)
-	m.say("%.0f MB of maps", float64(maps)/1e6)
+	m.logf("%.0f MB of maps", float64(maps)/1e6)
 	return err
 }

@@ -104,10 +104,10 @@ func await(ctx context.Context, p *kube.Program, what string, limit, pause time.
 			return nil
 		}
 		if _, err := p.PID(); err != nil {
-			return fmt.Errorf("%s: %w; it said last:\n%s", what, err, p.LastWords())
+			return fmt.Errorf("%s: %w; last output:\n%s", what, err, p.LastWords())
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%s: not within %s; %s said last:\n%s", what, limit, p.Name(), p.LastWords())
+			return fmt.Errorf("%s: not within %s; last output of %s:\n%s", what, limit, p.Name(), p.LastWords())
 		}
 		select {
 		case <-ctx.Done():

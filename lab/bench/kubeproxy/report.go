@@ -39,12 +39,12 @@ var lines = []line{
 	{"one Service more, p99", "add", "ms", 99, goalAddP99},
 	{"one endpoint changed, p50", "change", "ms", 50, goalP50},
 	{"one endpoint changed, p99", "change", "ms", 99, none},
-	{"one endpoint changed, the agent's part of it, p50", "told p50 change", "ms", 0, none},
-	{"one endpoint changed, the agent's part of it, p99", "told p99 change", "ms", 0, none},
+	{"one endpoint changed, the agent's part of it, p50", "agent p50 change", "ms", 0, none},
+	{"one endpoint changed, the agent's part of it, p99", "agent p99 change", "ms", 0, none},
 	{"changes all the time: processor", "churn cpu", "% of one", 0, goalChurnCPU},
 	{"changes all the time: delay, p50", "churn", "ms", 50, none},
 	{"changes all the time: delay, p99", "churn", "ms", 99, goalChurnP99},
-	{"changes all the time: the agent's part of the delay, p99", "told p99 churn", "ms", 0, none},
+	{"changes all the time: the agent's part of the delay, p99", "agent p99 churn", "ms", 0, none},
 	{"memory at most (RSS)", "rss most", "MB", 0, goalRSS},
 	{"memory in the end (RSS)", "rss now", "MB", 0, none},
 	{"memory of the kernel's maps", "maps", "MB", 0, goalMaps},
@@ -85,7 +85,7 @@ func (e *experiment) report() *bench.Report {
 	for _, l := range lines {
 		row, ok := l.row(e.ours, e.Services)
 		if theirs := l.rounds(e.peer); ok && len(theirs) > 0 {
-			row = row.Beside(peer, percentile(theirs, 50))
+			row = row.ComparedWith(peer, percentile(theirs, 50))
 		}
 		if ok {
 			r.Rows = append(r.Rows, row)
@@ -100,7 +100,7 @@ func (e *experiment) report() *bench.Report {
 		r.Rows = append(r.Rows, overFloor(e.big, e.BigServices, none)...)
 	}
 	r.Notes = e.notes
-	r.Note("%d endpoints a Service; Services are seeded into etcd, changes are made through the API server; delays count from its answer: a change that the kernel had before takes the time of a look", e.Endpoints)
+	r.Note("%d endpoints a Service; Services are seeded into etcd, changes are made through the API server; delays count from its answer: a change that was already in the kernel takes the time of one read", e.Endpoints)
 	r.Note("the floor is a process that lists and decodes everything by a plain informer and writes as many entries to one map")
 	return r
 }
@@ -110,7 +110,7 @@ func (e *experiment) after(l line) []bench.Row {
 	switch l.key {
 	case "start":
 		return overFloor(e.ours, e.Services, goalFloor)
-	case "told p50 change":
+	case "agent p50 change":
 		// With delays from the server's answer on, one lookup takes most of the time.
 		if few := l.rounds(e.few); len(e.ours[l.key]) > 0 && len(few) > 0 {
 			text := fmt.Sprintf("one endpoint changed, the agent's part of it, p50, over that among %d", e.PeerServices)
@@ -133,7 +133,7 @@ func (e *experiment) compared(peer string) (rows []bench.Row) {
 		row := bench.Plain(fmt.Sprintf("%d Services: %s", e.PeerServices, l.text), l.unit, ours...)
 		row.Raw = nil
 		if len(theirs) == len(ours) {
-			row = row.InTurns(peer, ours, theirs)
+			row = row.Alternating(peer, ours, theirs)
 		}
 		rows = append(rows, row)
 	}
@@ -187,7 +187,7 @@ func (e *experiment) rolled() (rows []bench.Row) {
 	} {
 		gathered, once := e.ours[l.key+"gathered"], e.ours[l.key+"at once"]
 		if len(gathered) > 0 && len(once) > 0 {
-			rows = append(rows, single(update+l.text, l.unit, gathered[0]).Beside("not gathered:", once[0]))
+			rows = append(rows, single(update+l.text, l.unit, gathered[0]).ComparedWith("not gathered:", once[0]))
 		}
 	}
 	return rows

@@ -46,10 +46,10 @@ func (m *meter) restartIdle(ctx context.Context, f *fairlead) error {
 	}
 	written := float64(s.Entries)
 	if written == 0 && after != before {
-		return fmt.Errorf("the agent says that it wrote nothing, but the %d entries are others than before", n)
+		return fmt.Errorf("the agent reports that it wrote nothing, but the %d entries changed", n)
 	}
 	m.into.add("rewritten", written)
-	m.say("started again: %.0f of %d entries written", written, n)
+	m.logf("started again: %.0f of %d entries written", written, n)
 	return nil
 }
 
@@ -80,7 +80,7 @@ func (m *meter) restartBehind(ctx context.Context) error {
 		return err
 	}
 	m.into.add("restart", took.Seconds())
-	m.say("started again: in sync after %.2f s; %.0f requests lost", took.Seconds(), m.into["lost"][len(m.into["lost"])-1])
+	m.logf("started again: in sync after %.2f s; %.0f requests lost", took.Seconds(), m.into["lost"][len(m.into["lost"])-1])
 	return m.subject.verify()
 }
 

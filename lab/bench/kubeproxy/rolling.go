@@ -75,7 +75,7 @@ func (m *meter) roll(ctx context.Context, f *fairlead, name string) error {
 	m.into.add("rolling entries, "+name, float64(after.Entries-before.Entries))
 	m.into.add("rolling cpu, "+name, milliseconds(cpuAfter-cpu))
 	m.into.add("rolling delay, "+name, milliseconds(took-changed))
-	m.say("rolling update, %s: %d changes in %.1f s, %d writes of %d entries, %.0f ms of a processor", name,
+	m.logf("rolling update, %s: %d changes in %.1f s, %d writes of %d entries, %.0f ms of a processor", name,
 		m.RollingPods*m.RollingServices, changed.Seconds(), after.Writes-before.Writes, after.Entries-before.Entries, milliseconds(cpuAfter-cpu))
 	return nil
 }

@@ -35,9 +35,9 @@ type counting struct {
 	proxy.Plane
 	mu             sync.Mutex
 	calls, entries int
-	// told contains, for each Service, the times at which its pods were added to the
+	// added contains, for each Service, the times at which its pods were added to the
 	// loop, in order. have is how many of them are programmed.
-	told   map[netip.Addr][]time.Time
+	added  map[netip.Addr][]time.Time
 	have   map[netip.Addr]int
 	delays []float64 // in milliseconds
 }
@@ -51,22 +51,22 @@ func (c *counting) Apply(set []proxy.Frontend, gone []proxy.Key) error {
 	c.calls++
 	c.entries += len(set) + len(gone)
 	for _, f := range set {
-		for _, told := range c.told[f.Addr][c.have[f.Addr]:len(f.Inside.Targets)] {
-			c.delays = append(c.delays, float64(now.Sub(told))/float64(time.Millisecond))
+		for _, at := range c.added[f.Addr][c.have[f.Addr]:len(f.Inside.Targets)] {
+			c.delays = append(c.delays, float64(now.Sub(at))/float64(time.Millisecond))
 		}
 		c.have[f.Addr] = len(f.Inside.Targets)
 	}
 	return err
 }
 
-// tell records that a Service gets one more pod.
-func (c *counting) tell(a netip.Addr) {
+// add records that a Service gets one more pod.
+func (c *counting) add(a netip.Addr) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.told[a] = append(c.told[a], time.Now())
+	c.added[a] = append(c.added[a], time.Now())
 }
 
-func (c *counting) held() int {
+func (c *counting) programmed() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.delays)
@@ -98,12 +98,12 @@ func (o Options) batches(ctx context.Context, g *ground.Ground) (rows []bench.Ro
 				r.Raw = nil
 				return r
 			}
-			calls, all := row("times written", "times", float64(c.calls)), row("first pod told of to all in the kernel", "s", took.Seconds())
+			calls, all := row("times written", "times", float64(c.calls)), row("first pod added to all in the kernel", "s", took.Seconds())
 			if _, known := batched[n]; known && way.slides != nil {
 				requests, seconds := way.slides(n)
-				calls, all = calls.Beside("slides, requests:", requests), all.Beside("slides:", seconds)
+				calls, all = calls.ComparedWith("slides, requests:", requests), all.ComparedWith("slides:", seconds)
 			}
-			rows = append(rows, calls, row("entries written", "entries", float64(c.entries)), row("a pod told of to in the kernel", "ms", c.delays...), all)
+			rows = append(rows, calls, row("entries written", "entries", float64(c.entries)), row("a pod added to in the kernel", "ms", c.delays...), all)
 			fmt.Fprintf(o.Progress, "%d Services, %s: %d writes of %d entries\n", n, way.name, c.calls, c.entries)
 		}
 	}
@@ -118,7 +118,7 @@ func (o Options) comeUp(ctx context.Context, g *ground.Ground, n int, window, ma
 		return nil, 0, err
 	}
 	defer func() { err = errors.Join(err, p.clear(ctx)) }()
-	c = &counting{Plane: p.DataPlane, told: map[netip.Addr][]time.Time{}, have: map[netip.Addr]int{}}
+	c = &counting{Plane: p.DataPlane, added: map[netip.Addr][]time.Time{}, have: map[netip.Addr]int{}}
 	l := loop.New(loop.Config{Plane: c, Window: window, MaxDelay: maxDelay, Log: slog.New(slog.DiscardHandler)})
 	l.SetNode(proxy.Node{Name: "node"})
 	for i := range n {
@@ -139,15 +139,15 @@ func (o Options) comeUp(ctx context.Context, g *ground.Ground, n int, window, ma
 	c.calls, c.entries = 0, 0
 	c.mu.Unlock()
 	began := time.Now()
-	if err := o.tell(ctx, l, c, n); err != nil {
+	if err := o.addPods(ctx, l, c, n); err != nil {
 		return nil, 0, err
 	}
-	err = settled(ctx, func() bool { return c.held() == n*podsEach })
+	err = settled(ctx, func() bool { return c.programmed() == n*podsEach })
 	return c, time.Since(began), err
 }
 
-// tell brings up the pods at the rate.
-func (o Options) tell(ctx context.Context, l *loop.Loop, c *counting, n int) error {
+// addPods brings up the pods at the rate.
+func (o Options) addPods(ctx context.Context, l *loop.Loop, c *counting, n int) error {
 	turns := make([]int, 0, n*podsEach)
 	for i := range n * podsEach {
 		turns = append(turns, i%n)
@@ -164,7 +164,7 @@ func (o Options) tell(ctx context.Context, l *loop.Loop, c *counting, n int) err
 		}
 		up := proxy.Endpoint{Addr: kube.EndpointAddr(i*podsEach + len(endpoints[i])), Node: "another", Ready: true, Serving: true}
 		endpoints[i] = append(endpoints[i][:len(endpoints[i]):len(endpoints[i])], up) // a slice passed to the loop must not be modified
-		c.tell(kube.ServiceAddr(i))
+		c.add(kube.ServiceAddr(i))
 		id := idOf(i)
 		l.SetSlice(&proxy.Slice{
 			ID: proxy.SliceID{Namespace: id.Namespace, Name: id.Name + "-0"}, Service: id.Name,
@@ -183,7 +183,7 @@ func settled(ctx context.Context, so func() bool) error {
 	for !so() {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("what was told is not written: %w", ctx.Err())
+			return fmt.Errorf("timeout waiting for all pods in the kernel: %w", ctx.Err())
 		case <-time.After(time.Millisecond):
 		}
 	}

@@ -70,7 +70,7 @@ func (o Options) Validate() error {
 	}
 	for _, w := range o.Ways {
 		if !slices.Contains(Ways, w) {
-			errs = append(errs, fmt.Errorf("--only: %q is none of %s", w, strings.Join(Ways, ", ")))
+			errs = append(errs, fmt.Errorf("--only: %q is not one of %s", w, strings.Join(Ways, ", ")))
 		}
 	}
 	if o.Adds < 1 || o.Connects < 1 || o.Limit < time.Second {
@@ -122,7 +122,7 @@ func Run(ctx context.Context, o Options) (report *bench.Report, err error) {
 			rows, err := o.measure(ctx, name, w, n)
 			report.Rows = append(report.Rows, rows...)
 			if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-				report.Note("%s: %d Services, and %d one by one, were not written within %s", name, n, o.Adds, o.Limit)
+				report.Note("%s: %d Services, and %d one by one, were not programmed within %s", name, n, o.Adds, o.Limit)
 				break
 			}
 			if err != nil {
@@ -182,7 +182,7 @@ func (o Options) measure(ctx context.Context, name string, w way, n int) (rows [
 	}
 	add := row("one more", "ms", adds...)
 	if theirs, known := slides[name][n]; known {
-		add = add.Beside("slides:", theirs)
+		add = add.ComparedWith("slides:", theirs)
 	}
 	rows = append(rows, add)
 	o.Progress.Write(fmt.Appendf(nil, "%s, %d Services: all written in %.2f s, one more in %.1f ms\n", name, n, rows[0].Measured, add.Measured))

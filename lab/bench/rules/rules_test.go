@@ -56,7 +56,7 @@ func small(t *testing.T, ways []string, batches []int) {
 			}
 		}
 	}
-	for _, what := range []string{"times written", "entries written", "a pod told of to in the kernel", "first pod told of to all in the kernel"} {
+	for _, what := range []string{"times written", "entries written", "a pod added to in the kernel", "first pod added to all in the kernel"} {
 		for _, way := range []string{"not gathered", "gathered for 10ms, 40ms at most", "gathered for 500ms"} {
 			if name := fmt.Sprintf("10 pods in 10 Services, %s: %s", way, what); got[name] != (batches[0] > 0) {
 				t.Errorf("%q: %v", name, got[name])

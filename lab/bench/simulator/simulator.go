@@ -58,7 +58,7 @@ func Measure(ctx context.Context, o Options) (*bench.Report, error) {
 	r := bench.New("sim")
 	ns, err := exec.LookPath("ns")
 	if err != nil {
-		r.Note("ns-2 is not installed here (Debian: ns2), so that nothing is compared with it")
+		r.Note("ns-2 is not installed (Debian: ns2): results are not compared with it")
 	}
 	for _, servers := range []int{1, 12} {
 		if err := compare(ctx, r, ns, servers, o); err != nil {
@@ -190,7 +190,7 @@ func theirs(ctx context.Context, ns string, clients, servers, seconds int) (ms f
 	}
 	_, count, _ := strings.Cut(out.String(), "replies ")
 	if replies, err = strconv.Atoi(strings.TrimSpace(count)); err != nil {
-		return 0, 0, fmt.Errorf("%s said no replies, but %q", ns, &out)
+		return 0, 0, fmt.Errorf("%s printed no replies, but %q", ns, &out)
 	}
 	return float64((cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Microseconds()) / 1e3, replies, nil
 }

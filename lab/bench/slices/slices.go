@@ -153,7 +153,7 @@ func guard(ctx context.Context, d *domain.Domain, o Options) (remove func() erro
 			})
 			if err == nil {
 				all = append(all, k)
-				err = k.Apply(ctx, d.Plan(node, 1, vdn.Slice{Guarantee: o.Guarantee}, vdn.Slice{}))
+				err = k.Apply(ctx, d.Plan(node, 1, vdn.Slice{GuaranteedRate: o.Guarantee}, vdn.Slice{}))
 			}
 			return err
 		})

@@ -144,7 +144,7 @@ func (s *system) takeBalancer(ctx context.Context) (paper.Pod, error) {
 		return true
 	})
 	if !ok {
-		return paper.Pod{}, errors.Join(ctx.Err(), errors.New("too few balancers are left for one to go: start with more"))
+		return paper.Pod{}, errors.Join(ctx.Err(), errors.New("too few load balancers are left to remove one: start with more"))
 	}
 	return taken.pod, nil
 }
@@ -197,7 +197,7 @@ func (s *system) killBalancer(ctx context.Context) (string, error) {
 func (s *system) routed(ctx context.Context, pod paper.Pod) error {
 	_, ok := cluster.Await(ctx, 5*time.Millisecond, startLimit, func() bool { return !s.RouterLeadsTo(0, pod) })
 	if !ok {
-		return errors.Join(ctx.Err(), fmt.Errorf("the router still leads to %s", pod.Name))
+		return errors.Join(ctx.Err(), fmt.Errorf("the router still forwards to %s", pod.Name))
 	}
 	return nil
 }
@@ -235,7 +235,7 @@ func (s *system) takeServer() (int, *server, error) {
 			return i, one, nil
 		}
 	}
-	return 0, nil, errors.New("no server is left: start with more")
+	return 0, nil, errors.New("no backend is left: start with more")
 }
 
 func (s *system) drainServer() (string, error) {

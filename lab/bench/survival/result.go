@@ -100,7 +100,7 @@ func (r *Result) verdict() string {
 // Report converts the runs to the common report format.
 func Report(o Options, results []*Result) *bench.Report {
 	report := bench.New("survival")
-	report.Note("%d connections through %d balancers to %d servers, a request every %s on each; an answer may take %s",
+	report.Note("%d connections through %d balancers to %d servers, a request every %s on each; timeout %s",
 		o.Connections, o.Balancers, o.Servers, o.Every, o.Timeout)
 	report.Note("storm: everything changes %d times within %s; each event has %s before the next", o.Rounds, stormLength, o.Settle)
 	for _, r := range results {

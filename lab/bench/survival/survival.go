@@ -65,10 +65,10 @@ const mostConnections = 18000
 // Validate reports which options are invalid.
 func (o Options) Validate() error {
 	var errs []error
-	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	reject := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	within := func(name string, n, low, high int) {
 		if n < low || n > high {
-			refuse("--%s: %d is not between %d and %d", name, n, low, high)
+			reject("--%s: %d is not between %d and %d", name, n, low, high)
 		}
 	}
 	within("connections", o.Connections, 1, mostConnections)
@@ -77,28 +77,28 @@ func (o Options) Validate() error {
 	within("rounds", o.Rounds, 1, 5)
 	for _, s := range o.Survivals {
 		if !slices.Contains(service.Survivals, service.Survival(s)) {
-			refuse("--connection-consistency: %q is none of %v", s, service.Survivals)
+			reject("--connection-consistency: %q is not one of %v", s, service.Survivals)
 		}
 	}
 	if !slices.Contains(service.Methods, service.Method(o.Method)) {
-		refuse("--method: %q is none of %v", o.Method, service.Methods)
+		reject("--method: %q is not one of %v", o.Method, service.Methods)
 	}
 	if o.Encapsulation != "" && !slices.Contains(service.Encapsulations, service.Encapsulation(o.Encapsulation)) {
-		refuse("--encapsulation: %q is none of %v", o.Encapsulation, service.Encapsulations)
+		reject("--encapsulation: %q is not one of %v", o.Encapsulation, service.Encapsulations)
 	}
 	if !slices.Contains(service.Schedulers, service.Scheduler(o.Scheduler)) {
-		refuse("--scheduler: %q is none of %v", o.Scheduler, service.Schedulers)
+		reject("--scheduler: %q is not one of %v", o.Scheduler, service.Schedulers)
 	}
 	for _, e := range o.Events {
 		if !slices.Contains(Events, e) {
-			refuse("--events: %q is none of %v", e, Events)
+			reject("--events: %q is not one of %v", e, Events)
 		}
 	}
 	if len(o.Survivals) == 0 && !o.FullNAT {
-		refuse("--connection-consistency: name one of %v, or leave --fullnat on", service.Survivals)
+		reject("--connection-consistency: name one of %v, or leave --fullnat on", service.Survivals)
 	}
 	if o.Every < 10*time.Millisecond || o.Timeout < time.Second || o.Settle < 0 || o.Timeout > 2*time.Minute || o.Settle > time.Minute || o.Life < 0 {
-		refuse("--every, --timeout, --settle, --life: want at least 10ms; 1s to 2m; 0s to 1m; at least 0s")
+		reject("--every, --timeout, --settle, --life: want at least 10ms; 1s to 2m; 0s to 1m; at least 0s")
 	}
 	return errors.Join(errs...)
 }
@@ -162,7 +162,7 @@ func Run(ctx context.Context, o Options) ([]*Result, error) {
 		results = append(results, r)
 	}
 	if left := sandbox.Leftovers(); len(left) > 0 {
-		return results, fmt.Errorf("left behind: %v", left)
+		return results, fmt.Errorf("not cleaned up: %v", left)
 	}
 	return results, nil
 }
@@ -176,7 +176,7 @@ func (o Options) runOne(ctx context.Context, v variant) (r *Result, err error) {
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		return nil, err
 	}
-	o.say("%s: building the network, %d balancers, %d servers ...", v.name, o.Balancers, o.Servers)
+	o.logf("%s: building the network, %d balancers, %d servers ...", v.name, o.Balancers, o.Servers)
 	c, err := cluster.New(ctx, cluster.Options{
 		Binary: o.Binary, Router: cluster.RouterFairlead, Logs: logs,
 		Paper: paper.Options{Services: make([]paper.ServiceOptions, 1), Nodes: o.Balancers + spareNodes, ClientAddrs: 64},
@@ -192,7 +192,7 @@ func (o Options) runOne(ctx context.Context, v variant) (r *Result, err error) {
 	return s.measure(ctx)
 }
 
-func (o Options) say(format string, args ...any) { fmt.Fprintf(o.Progress, format+"\n", args...) }
+func (o Options) logf(format string, args ...any) { fmt.Fprintf(o.Progress, format+"\n", args...) }
 
 // measure opens the connections, triggers the events and counts.
 func (s *system) measure(ctx context.Context) (*Result, error) {
@@ -204,11 +204,11 @@ func (s *system) measure(ctx context.Context) (*Result, error) {
 	defer t.wait()
 	defer end()
 	began := time.Now()
-	err := t.start(load, s.opts.Connections, func(open int64) { s.say("%d connections open", open) })
+	err := t.start(load, s.opts.Connections, func(open int64) { s.logf("%d connections open", open) })
 	if err != nil {
 		return nil, err
 	}
-	s.say("%d connections open after %.1f s", s.opts.Connections, time.Since(began).Seconds())
+	s.logf("%d connections open after %.1f s", s.opts.Connections, time.Since(began).Seconds())
 	r := &Result{variant: s.variant, connections: s.opts.Connections, traffic: t, killed: map[uint64]string{}}
 	if err := bench.Pause(ctx, s.opts.Settle+2*s.opts.Every); err != nil {
 		return nil, err
@@ -219,12 +219,12 @@ func (s *system) measure(ctx context.Context) (*Result, error) {
 		}
 	}
 	// Connections that hang are only detected by their timeout.
-	s.say("waiting for what hangs ...")
+	s.logf("waiting for stalled connections ...")
 	if err := bench.Pause(ctx, s.opts.Timeout+2*s.opts.Every); err != nil {
 		return r, err
 	}
 	r.finish()
-	s.say("%s", r.verdict())
+	s.logf("%s", r.verdict())
 	return r, errors.Join(s.removals.wait(ctx), s.FailedProcess())
 }
 
@@ -243,11 +243,11 @@ func (s *system) event(ctx context.Context, r *Result, name string) error {
 	if err := bench.Pause(ctx, s.opts.Settle); err != nil {
 		return err
 	}
-	s.say("%-15s %-40s took %5.2f s; %d connections broken so far", name, subject, took.Seconds(), len(r.traffic.broken())-before)
+	s.logf("%-15s %-40s took %5.2f s; %d connections broken so far", name, subject, took.Seconds(), len(r.traffic.broken())-before)
 	return s.FailedProcess()
 }
 
-// say reports progress of this run.
-func (s *system) say(format string, args ...any) {
-	s.opts.say("%s: "+format, append([]any{s.variant.name}, args...)...)
+// logf reports progress of this run.
+func (s *system) logf(format string, args ...any) {
+	s.opts.logf("%s: "+format, append([]any{s.variant.name}, args...)...)
 }

@@ -107,7 +107,7 @@ func (s *system) answers(ctx context.Context, pod paper.Pod) error {
 		return err == nil
 	})
 	if !ok {
-		return fmt.Errorf("server %s never answered: %s", pod.Name, cluster.LastLines(s.LogFile(pod.Name)))
+		return fmt.Errorf("backend %s did not answer: %s", pod.Name, cluster.LastLines(s.LogFile(pod.Name)))
 	}
 	return nil
 }
@@ -146,7 +146,7 @@ func (s *system) startBalancer(ctx context.Context, pod paper.Pod) error {
 	}
 	_, ok := cluster.Await(ctx, 5*time.Millisecond, startLimit, func() bool { return s.RouterLeadsTo(0, pod) })
 	if !ok {
-		return errors.Join(ctx.Err(), fmt.Errorf("the router never learnt of balancer %s: %s", pod.Name, cluster.LastLines(s.LogFile(pod.Name))))
+		return errors.Join(ctx.Err(), fmt.Errorf("the router did not learn of load balancer %s: %s", pod.Name, cluster.LastLines(s.LogFile(pod.Name))))
 	}
 	return nil
 }
@@ -178,7 +178,7 @@ func (s *system) inService(ctx context.Context) error {
 	}
 	_, ok := cluster.Await(ctx, 10*time.Millisecond, startLimit, func() bool { return s.EveryBalancer(ctx, 0, right) })
 	if !ok {
-		return errors.Join(ctx.Err(), errors.New("not every balancer has every server in service"))
+		return errors.Join(ctx.Err(), errors.New("not every load balancer has every backend in service"))
 	}
 	return nil
 }

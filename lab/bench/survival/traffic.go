@@ -74,7 +74,7 @@ func (t *traffic) start(ctx context.Context, n int, progress func(open int64)) e
 	}
 	for waited := 0; t.ready.Load() < int64(n); waited++ {
 		if time.Since(t.began) > openLimit {
-			return fmt.Errorf("only %d of %d connections could be opened within %s (%d attempts failed)",
+			return fmt.Errorf("only %d of %d connections opened within %s (%d attempts failed)",
 				t.ready.Load(), n, openLimit, t.unopened.Load())
 		}
 		if err := bench.Pause(ctx, openPace); err != nil {

@@ -59,32 +59,32 @@ func Attachments(ctx context.Context, o Options) (r Result, err error) {
 	}
 	c := &controller{options: o, folder: folder}
 	defer func() { err = errors.Join(err, c.kill(), os.RemoveAll(folder)) }()
-	ask, err := c.begin(ctx)
+	api, err := c.begin(ctx)
 	if err != nil {
 		return r, err
 	}
 	began := time.Now()
-	told, retries, err := c.load(ctx, ask)
-	r = Result{Attachments: len(told), Elapsed: time.Since(began), Kills: c.kills, Retries: retries}
+	granted, retries, err := c.load(ctx, api)
+	r = Result{Attachments: len(granted), Elapsed: time.Since(began), Kills: c.kills, Retries: retries}
 	if err != nil {
 		return r, err
 	}
-	r.PerMinute = float64(len(told)) / r.Elapsed.Minutes()
-	kept, err := ask.Attachments(ctx, network, "")
+	r.PerMinute = float64(len(granted)) / r.Elapsed.Minutes()
+	stored, err := api.Attachments(ctx, network, "")
 	if err != nil {
 		return r, err
 	}
-	r.Double, r.Lost = judge(told, kept)
+	r.Double, r.Lost = judge(granted, stored)
 	return r, nil
 }
 
 // judge compares the leases granted to clients with those that the controller has stored.
-func judge(told, kept []vdn.Attachment) (double, lost int) {
+func judge(granted, stored []vdn.Attachment) (double, lost int) {
 	owner, there := map[netip.Prefix]string{}, map[string]vdn.Attachment{}
-	for _, a := range kept {
+	for _, a := range stored {
 		there[a.ID] = a
 	}
-	for _, a := range append(slices.Clone(told), kept...) {
+	for _, a := range append(slices.Clone(granted), stored...) {
 		for _, p := range a.Addresses {
 			if by := owner[p]; by != "" && by != a.ID {
 				double++
@@ -92,7 +92,7 @@ func judge(told, kept []vdn.Attachment) (double, lost int) {
 			owner[p] = a.ID
 		}
 	}
-	for _, a := range told {
+	for _, a := range granted {
 		if k, ok := there[a.ID]; !ok || k.Phase != vdn.Up || !slices.Equal(k.Addresses, a.Addresses) {
 			lost++
 		}
@@ -114,7 +114,7 @@ const startLimit = time.Minute
 
 // begin starts the controller and creates the network.
 func (c *controller) begin(ctx context.Context) (*client.Client, error) {
-	ask, err := client.New(client.Config{URL: c.url(), Timeout: startLimit})
+	api, err := client.New(client.Config{URL: c.url(), Timeout: startLimit})
 	if err != nil {
 		return nil, err
 	}
@@ -122,10 +122,10 @@ func (c *controller) begin(ctx context.Context) (*client.Client, error) {
 		return nil, err
 	}
 	n := vdn.Network{Name: network, Devices: []string{"eth1"}, Subnets: []vdn.Subnet{
-		{Prefix: netip.MustParsePrefix("10.64.0.0/16")}, {Prefix: netip.MustParsePrefix("fd64::/64")},
+		{CIDR: netip.MustParsePrefix("10.64.0.0/16")}, {CIDR: netip.MustParsePrefix("fd64::/64")},
 	}}
-	_, err = again(ctx, func() error { return ask.PutNetwork(ctx, n) })
-	return ask, err
+	_, err = again(ctx, func() error { return api.PutNetwork(ctx, n) })
+	return api, err
 }
 
 func (c *controller) url() string { return "unix://" + filepath.Join(c.folder, "api.sock") }
@@ -154,7 +154,7 @@ func (c *controller) kill() error {
 }
 
 // load lets the clients attach, and kills the controller meanwhile.
-func (c *controller) load(ctx context.Context, ask *client.Client) (told []vdn.Attachment, retries int, err error) {
+func (c *controller) load(ctx context.Context, api *client.Client) (granted []vdn.Attachment, retries int, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	type done struct {
@@ -178,7 +178,7 @@ func (c *controller) load(ctx context.Context, ask *client.Client) (told []vdn.A
 	for range c.options.Clients {
 		clients.Go(func() {
 			for i := range next {
-				a, tries, err := attach(ctx, ask, i)
+				a, tries, err := attach(ctx, api, i)
 				results <- done{a, tries, err}
 			}
 		})
@@ -194,24 +194,24 @@ func (c *controller) load(ctx context.Context, ask *client.Client) (told []vdn.A
 			stop()
 			continue
 		}
-		told = append(told, r.attachment)
-		if err == nil && c.kills < c.options.Kills && len(told) >= (c.kills+1)*c.options.Attachments/(c.options.Kills+1) {
+		granted = append(granted, r.attachment)
+		if err == nil && c.kills < c.options.Kills && len(granted) >= (c.kills+1)*c.options.Attachments/(c.options.Kills+1) {
 			c.kills++
 			if err = errors.Join(c.kill(), c.start()); err != nil {
 				stop()
 			}
 		}
 	}
-	return told, retries, err
+	return granted, retries, err
 }
 
 // attach leases one attachment and brings it up.
-func attach(ctx context.Context, ask *client.Client, i int) (a vdn.Attachment, retries int, err error) {
+func attach(ctx context.Context, api *client.Client, i int) (a vdn.Attachment, retries int, err error) {
 	request := vdn.AttachmentRequest{
 		Network: network, Node: fmt.Sprintf("node-%d", i%10), Container: fmt.Sprintf("container-%d", i), Interface: "eth0",
 	}
 	retries, err = again(ctx, func() error {
-		lease, err := ask.Attach(ctx, request)
+		lease, err := api.Attach(ctx, request)
 		a = lease.Attachment
 		return err
 	})
@@ -219,19 +219,19 @@ func attach(ctx context.Context, ask *client.Client, i int) (a vdn.Attachment, r
 		return a, retries, err
 	}
 	more, err := again(ctx, func() error {
-		_, err := ask.Up(ctx, a.ID, vdn.UpReport{Device: "eth1", MAC: fmt.Sprintf("02:00:00:00:%02x:%02x", i>>8&0xff, i&0xff), NetNS: "/run/netns/" + request.Container})
+		_, err := api.Up(ctx, a.ID, vdn.UpReport{Device: "eth1", MAC: fmt.Sprintf("02:00:00:00:%02x:%02x", i>>8&0xff, i&0xff), NetNS: "/run/netns/" + request.Container})
 		return err
 	})
 	return a, retries + more, err
 }
 
 // again repeats a request until the controller is available.
-func again(ctx context.Context, ask func() error) (retries int, err error) {
+func again(ctx context.Context, call func() error) (retries int, err error) {
 	const pause = 10 * time.Millisecond
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	for {
-		if err = ask(); !client.IsUnavailable(err) {
+		if err = call(); !client.IsUnavailable(err) {
 			return retries, err
 		}
 		retries++

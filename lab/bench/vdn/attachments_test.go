@@ -32,9 +32,9 @@ func TestWhatIsDoubleOrLostIsFound(t *testing.T) {
 	at := func(id, address string, phase vdn.AttachmentPhase) vdn.Attachment {
 		return vdn.Attachment{ID: id, Phase: phase, Addresses: []netip.Prefix{netip.MustParsePrefix(address)}}
 	}
-	told := []vdn.Attachment{at("a", "10.0.0.1/24", vdn.Leased), at("b", "10.0.0.1/24", vdn.Leased), at("c", "10.0.0.3/24", vdn.Leased), at("d", "10.0.0.4/24", vdn.Leased), at("e", "10.0.0.5/24", vdn.Leased)}
-	kept := []vdn.Attachment{at("a", "10.0.0.1/24", vdn.Up), at("c", "10.0.0.9/24", vdn.Up), at("d", "10.0.0.4/24", vdn.Leased), at("e", "10.0.0.5/24", vdn.Up)}
-	if double, lost := judge(told, kept); double != 2 || lost != 3 {
+	granted := []vdn.Attachment{at("a", "10.0.0.1/24", vdn.Leased), at("b", "10.0.0.1/24", vdn.Leased), at("c", "10.0.0.3/24", vdn.Leased), at("d", "10.0.0.4/24", vdn.Leased), at("e", "10.0.0.5/24", vdn.Leased)}
+	stored := []vdn.Attachment{at("a", "10.0.0.1/24", vdn.Up), at("c", "10.0.0.9/24", vdn.Up), at("d", "10.0.0.4/24", vdn.Leased), at("e", "10.0.0.5/24", vdn.Up)}
+	if double, lost := judge(granted, stored); double != 2 || lost != 3 {
 		t.Errorf("%d double, %d lost; want 2 (a and b, b and a again), and 3 (b, c and d)", double, lost)
 	}
 }

@@ -79,7 +79,7 @@ func Failover(ctx context.Context, o FailoverOptions) (r FailoverResult, err err
 	if f.ask, err = client.New(client.Config{URL: strings.Join(urls, ",")}); err != nil {
 		return r, err
 	}
-	n := vdn.Network{Name: network, Devices: []string{"eth1"}, Subnets: []vdn.Subnet{{Prefix: netip.MustParsePrefix("10.64.0.0/22")}}}
+	n := vdn.Network{Name: network, Devices: []string{"eth1"}, Subnets: []vdn.Subnet{{CIDR: netip.MustParsePrefix("10.64.0.0/22")}}}
 	if _, err := again(ctx, func() error { return f.ask.PutNetwork(ctx, n) }); err != nil {
 		return r, err
 	}

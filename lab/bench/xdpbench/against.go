@@ -161,7 +161,7 @@ func (m *meter) compare(ctx context.Context, in *netns.NS, name string, load fun
 // compareHalf compares the DSR agent's programs.
 func (m *meter) compareDSR(ctx context.Context, h *dsrAgent, c dsrCase) error {
 	if m.o.Against.DSR == nil {
-		m.report.Note("%s: not compared: %s is the balancer's object alone", c.name, m.o.Against.Name)
+		m.report.Note("%s: not compared: %s contains only the balancer's program", c.name, m.o.Against.Name)
 		return nil
 	}
 	return m.compare(ctx, h.node, c.name, func() (both [2]contender, close func() error, err error) {

@@ -72,18 +72,18 @@ func MeasureDataplane(ctx context.Context, o DataplaneOptions) (*bench.Report, e
 }
 
 func (m *meter) explain() {
-	m.report.Note("here: CPU time of one pinned thread a packet, the median; every packet is whole and of its own flow, the harness's own share is included")
-	m.report.Note("/ floor: a case and its floors take turns in every round, and each round gives a ratio to %s at the same load, a bare stateless balancer: "+
+	m.report.Note("here: CPU time of one pinned thread a packet, the median; every packet is complete and of its own flow; the overhead of the harness is included")
+	m.report.Note("/ floor: a case and its floors alternate in every round, and each round gives a ratio to %s at the same load, a bare stateless balancer: "+
 		"the median, and what holds the middle half of %d rounds", floorBare, m.o.Rounds)
-	m.report.Note("scaled: that ratio times the %d ns that the floor takes on the machine that goals and peers' figures are of; it decides whether a goal is met", bareNS)
-	m.report.Note("also: the ratio to a floor over as much memory, and what that takes here: %s has rings of as many VIPs and of the same size, %s a flow table of %d flows",
+	m.report.Note("scaled: that ratio times the %d ns that the floor takes on the machine of the goals' and peers' figures; it decides whether a goal is met", bareNS)
+	m.report.Note("also: the ratio to a floor with as much memory, and its time here: %s has Maglev tables of the same number and size, %s a flow table of %d flows",
 		floorRings, floorFlows, tableSize)
-	m.report.Note("in a flood: bursts of %d packets, each after as many that open a flow; only the former count, beside the same without the latter", floodBurst)
-	m.report.Note("one VIP with four servers on a ring of %d slots, where nothing else is said", ringSize)
+	m.report.Note("in a flood: bursts of %d packets, each after as many that open a flow; only the former count, compared with the same measurement without the latter", floodBurst)
+	m.report.Note("one VIP with four servers with a Maglev table of %d slots, unless noted otherwise", ringSize)
 }
 
 func (m *meter) explainComparison() {
-	m.report.Note("ratio: what a packet takes by this build's program over what it takes by that of %s, on the same maps, alternating round by round; "+
+	m.report.Note("ratio: time per packet of this build's program divided by that of %s, on the same maps, alternating round by round; "+
 		"both are loaded again every %d rounds, which give a ratio by their median", m.o.Against.Name, roundsALoad)
 	m.report.Note("measured is the median of the loads' ratios, min and max are the 95 %% interval of that median (order statistics); " +
 		"a goal counts as missed where the whole interval is above it")

@@ -353,7 +353,7 @@ func dsrCases() (all []dsrCase) {
 		dsrCase{name: "DSR agent, dsr-nat, known flow, 1 k flows", flows: 1 << 10, packet: toward(dsrDirect), first: &optioned})
 }
 
-// serverHalf measures packets of known flows at the backend's node, in both directions:
+// dsrAgent measures packets of known flows at the backend's node, in both directions:
 // the total time of a packet in BPF_PROG_TEST_RUN, including its own loop, less the time
 // to restore the packet.
 func (m *meter) dsrAgent(ctx context.Context) (err error) {
@@ -377,7 +377,7 @@ func (m *meter) dsrAgent(ctx context.Context) (err error) {
 			if h, err = newDSRAgent(c.checks); err != nil {
 				return err
 			}
-			m.report.Note("DSR agent: less what writing the headers anew and making room for what was taken off cost by themselves, measured in the same round")
+			m.report.Note("DSR agent: without the cost of rewriting the headers and restoring the removed room, measured in the same round")
 		}
 		measure := m.dsrCase
 		if m.o.Against != nil {

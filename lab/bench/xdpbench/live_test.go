@@ -22,8 +22,8 @@ func TestLive(t *testing.T) {
 		if r.Measured <= 0 || r.Min > r.Measured || r.Measured > r.Max || r.Runs != 2 {
 			t.Errorf("%+v", r)
 		}
-		if beside := r.PeerMeasured != nil; beside != (i > 0) {
-			t.Errorf("%s: beside a peer %v", r.Case, beside)
+		if compared := r.PeerMeasured != nil; compared != (i > 0) {
+			t.Errorf("%s: compared with a peer: %v", r.Case, compared)
 		}
 		if aimed := r.Goal != nil; aimed != (i == 3) || aimed && *r.Met != (r.Measured <= *r.Goal) {
 			t.Errorf("%s: goal %v, met %v", r.Case, r.Goal, r.Met)

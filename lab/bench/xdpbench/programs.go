@@ -81,7 +81,7 @@ func (m *meter) program(ctx context.Context, s subject, i int, name string) (err
 		row = row.AtMost(s.goals[i])
 	}
 	if i < len(s.peers) {
-		row = row.Beside(s.peer, s.peers[i])
+		row = row.ComparedWith(s.peer, s.peers[i])
 	}
 	m.report.Rows = append(m.report.Rows, row)
 	return nil
@@ -197,8 +197,8 @@ func (s *scene) filled(took time.Duration) error {
 		slots += int(m.MaxEntries())
 	}
 	s.report.Rows = append(s.report.Rows,
-		bench.Plain(s.name+": rings filled in", "s", took.Seconds()).AtMost(10).Beside("Katran", 179),
-		bench.Plain(s.name+": ring memory", "MB", float64(slots*8)/1e6).AtMost(600).Beside("Katran", 5200))
+		bench.Plain(s.name+": Maglev tables filled in", "s", took.Seconds()).AtMost(10).ComparedWith("Katran", 179),
+		bench.Plain(s.name+": Maglev table memory", "MB", float64(slots*8)/1e6).AtMost(600).ComparedWith("Katran", 5200))
 	return closeAll(segments)
 }
 

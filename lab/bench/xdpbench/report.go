@@ -118,7 +118,7 @@ func median(all []float64) float64 { return slices.Sorted(slices.Values(all))[le
 
 func liveReport(rows []*liveRow) *bench.Report {
 	report := bench.New("live")
-	report.Note("frames that the kernel sends (BPF_F_TEST_XDP_LIVE_FRAMES), every header written anew, into a veth, through the program, back, and dropped by a counter: " +
+	report.Note("frames that the kernel sends (BPF_F_TEST_XDP_LIVE_FRAMES), every header rewritten, into a veth, through the program, back, and dropped by a counter: " +
 		"one processor's time a frame for all of that, the median of the rounds")
 	report.Note("the balancer has one VIP with %d servers on a ring of %d, and leaves by a redirect, as on every veth", servers, ringSize)
 	scale := median(rows[0].all) / swapThere
@@ -129,7 +129,7 @@ func liveReport(rows []*liveRow) *bench.Report {
 			Min: slices.Min(row.all), Max: slices.Max(row.all), Runs: len(row.all),
 		}
 		if !row.swap {
-			r = r.Beside(katran, katranThere[row.flows]*scale)
+			r = r.ComparedWith(katran, katranThere[row.flows]*scale)
 		}
 		if !row.swap && row.flows == goalFlows {
 			r = r.AtMost(katranThere[row.flows] * scale / 2)

@@ -20,16 +20,16 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// bypassing runs a check with each kind of socket of a1 that bypasses its device's
+// bypassQueues runs a check with each kind of socket of a1 that bypasses its device's
 // queues.
-func (w *world) bypassing(tell func(way string, send func(frame []byte))) {
+func (w *world) bypassQueues(run func(way string, send func(frame []byte))) {
 	w.t.Helper()
 	for way, open := range bypass.Ways {
 		s, err := open(w.Host("a1"), w.Pods["a1"].Att.Interface)
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		tell(way, func(frame []byte) {
+		run(way, func(frame []byte) {
 			w.t.Helper()
 			if err := s.Send(frame); err != nil {
 				w.t.Fatalf("%s: %v", way, err)
@@ -41,40 +41,40 @@ func (w *world) bypassing(tell func(way string, send func(frame []byte))) {
 	}
 }
 
-// withoutQueues lets a1 send every trick past its device's queues. No other node may see
+// withoutQueues lets a1 send every forgery past its device's queues. No other node may see
 // one, and no socket of another network on its own node.
 func withoutQueues(w *world) {
 	w.apply(nothing, nothing)
 	mark := []byte("bypassed")
-	ears := map[string]*ear{"gateway": w.packets(w.Host("gateway"), domain.Uplink)}
+	sniffers := map[string]*sniffer{"gateway": w.packets(w.Host("gateway"), domain.Uplink)}
 	for _, name := range []string{"a2", "b2"} {
-		ears[name] = w.packets(w.Host(name), w.Pods[name].Att.Interface)
+		sniffers[name] = w.packets(w.Host(name), w.Pods[name].Att.Interface)
 	}
-	neighbour := newEar(w.t, w.Host("b1"), unix.AF_INET, unix.IPPROTO_UDP)
-	all := w.tricks(mark)
+	neighbor := newSniffer(w.t, w.Host("b1"), unix.AF_INET, unix.IPPROTO_UDP)
+	all := w.forgeries(mark)
 	// A packet that b1 would accept if it came from b2.
 	forged := w.udp(mark, 0, from(w.addr("b2", 0)), to(w.addr("b1", 0)))
 	b2, b1 := w.podMAC("b2"), w.podMAC("b1")
 	copy(forged, b1[:])
 	copy(forged[6:], b2[:])
-	all = append(all, trick{"a packet of b1's network to b1", forged, ""})
-	all = append(all, trick{"a packet of b1's network to all", toAll(bytes.Clone(forged)), ""})
-	w.bypassing(func(way string, send func([]byte)) {
+	all = append(all, forgery{"a packet of b1's network to b1", forged, ""})
+	all = append(all, forgery{"a packet of b1's network to all", toAll(bytes.Clone(forged)), ""})
+	w.bypassQueues(func(way string, send func([]byte)) {
 		before := w.allDrops()
-		for _, trick := range all {
-			send(trick.frame)
+		for _, forgery := range all {
+			send(forgery.frame)
 		}
 		testkit.Eventually(w.t, patience, func() error {
 			if n := w.allDrops() - before; n < uint64(len(all)) {
-				return fmt.Errorf("%s: of %d frames %d are counted as dropped", way, len(all), n)
+				return fmt.Errorf("%s: %d frames sent, %d counted as dropped", way, len(all), n)
 			}
 			return nil
 		})
 		// A packet sent afterwards on the normal path arrives after them.
-		w.onlyHears(ears, mark)
+		w.receivesOnly(sniffers, mark)
 		w.talks("b2", w.addr("b1", 0))
-		if neighbour.hears(mark) {
-			w.t.Errorf("a socket of b1, on the same node, receives what a1 sent by %s", way)
+		if neighbor.received(mark) {
+			w.t.Errorf("a socket of b1on the same node receives packets that a1 sent by %s", way)
 		}
 	})
 }
@@ -99,32 +99,32 @@ func withoutQueuesNeighbours(w *world) {
 	gateway := domain.Prefixes(domain.Visitors)[0].Addr().Next()
 	mac := w.podMAC("a1")
 	for _, name := range []string{"b1", "b2"} {
-		w.neighbour(name, gateway)
+		w.neighbor(name, gateway)
 	}
-	w.bypassing(func(way string, send func([]byte)) {
+	w.bypassQueues(func(way string, send func([]byte)) {
 		for _, name := range []string{"b1", "b2"} {
 			for _, frame := range wire.Announce(gateway, mac) {
-				alone := bytes.Clone(frame)
+				single := bytes.Clone(frame)
 				b := w.podMAC(name)
-				copy(alone, b[:])
+				copy(single, b[:])
 				for range 3 {
 					send(frame)
-					send(alone)
+					send(single)
 				}
 			}
 		}
 		w.talks("a1", w.addr("a2", 0)) // they have passed when this returns
 		for _, name := range []string{"b1", "b2"} {
-			if got := w.neighbour(name, gateway); bytes.Equal(got, mac[:]) {
-				w.t.Errorf("%s sends to a1 what is for its gateway: a1 said so by %s", name, way)
+			if got := w.neighbor(name, gateway); bytes.Equal(got, mac[:]) {
+				w.t.Errorf("%s uses a1's MAC address for its gateway after a1 spoofed it by %s", name, way)
 			}
 		}
 	})
 }
 
-// neighbour returns a pod's neighbor entry for an IPv4 address, and triggers its
+// neighbor returns a pod's neighbor entry for an IPv4 address, and triggers its
 // resolution if it is missing.
-func (w *world) neighbour(pod string, of netip.Addr) (mac net.HardwareAddr) {
+func (w *world) neighbor(pod string, of netip.Addr) (mac net.HardwareAddr) {
 	w.t.Helper()
 	h := w.Host(pod)
 	link, err := h.Netlink().LinkByName(w.Pods[pod].Att.Interface)
@@ -140,7 +140,7 @@ func (w *world) neighbour(pod string, of netip.Addr) (mac net.HardwareAddr) {
 			}
 		}
 		_ = w.connect(h, netip.Addr{}, of, time.Second) // nothing listens there, but the address is resolved
-		return errors.Join(err, fmt.Errorf("%s has no neighbour entry for %s", pod, of))
+		return errors.Join(err, fmt.Errorf("%s has no neighbor entry for %s", pod, of))
 	})
 	return mac
 }
@@ -149,11 +149,11 @@ func (w *world) neighbour(pod string, of netip.Addr) (mac net.HardwareAddr) {
 // queues.
 func withoutQueuesRate(w *world) {
 	const most vdn.Rate = 8_000_000
-	w.apply(vdn.Slice{HostMax: most, Reach: []uint16{2}}, vdn.Slice{Reach: []uint16{1}})
+	w.apply(vdn.Slice{MaxRatePerHost: most, PeerNetworks: []uint16{2}}, vdn.Slice{PeerNetworks: []uint16{1}})
 	w.talks("a1", w.addr("b2", 0))
 	p := craft.Packet{From: netip.AddrPortFrom(w.addr("a1", 0), 4444), To: w.at("b2"), Protocol: "udp", Payload: 1400}
 	long := w.frame(w.podMAC("b2"), w.podMAC("a1"), p)
-	w.bypassing(func(way string, send func([]byte)) {
+	w.bypassQueues(func(way string, send func([]byte)) {
 		_, before := w.sinks["b2"].Received()
 		const duration = time.Second
 		start := time.Now()
@@ -165,7 +165,7 @@ func withoutQueuesRate(w *world) {
 		_, after := w.sinks["b2"].Received()
 		// A burst of 100 ms is allowed (bpf/vdn/bucket.h).
 		if got, may := float64(after-before)*8/took.Seconds(), float64(most)*1.3; got > may {
-			w.t.Errorf("b2 receives %.1f Mbit/s of a1 by %s; the host's max is %s", got/1e6, way, most)
+			w.t.Errorf("b2 receives %.1f Mbit/s from a1 by %s; the maximum rate of the pod is %s", got/1e6, way, most)
 		}
 	})
 }

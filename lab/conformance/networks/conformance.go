@@ -72,7 +72,7 @@ func Run(t *testing.T, rig Rig) {
 	for _, s := range stories {
 		ok := t.Run(s.name, func(t *testing.T) {
 			w.t = t
-			s.tell(w)
+			s.run(w)
 		})
 		if !ok && w.all == nil {
 			return
@@ -188,9 +188,9 @@ func (w *world) talks(from string, to ...netip.Addr) {
 // retransmission of a SYN.
 const silent = 1200 * time.Millisecond
 
-// refused checks that a host cannot reach another, and that the drops are counted with
+// blocked checks that a host cannot reach another, and that the drops are counted with
 // that reason.
-func (w *world) refused(reason, from string, local, to netip.Addr) {
+func (w *world) blocked(reason, from string, local, to netip.Addr) {
 	w.t.Helper()
 	before := w.drops(reason)
 	testkit.Eventually(w.t, patience, func() error {

@@ -22,9 +22,9 @@ import (
 )
 
 // Behind the gateway are routers, and a link with a smaller MTU than a pod's. A host next
-// to the nodes, the stranger, has no enforcement.
+// to the nodes, named unenforced, has no enforcement.
 //
-//	gateway ── router ──(MTU 1300)── edge ── far      segment ── stranger
+//	gateway ── router ──(MTU 1300)── edge ── far      segment ── unenforced
 const narrow = 1300
 
 const beyond = "eth3" // the gateway's device
@@ -42,7 +42,7 @@ func farther() lab.Topology {
 		return e
 	}
 	return lab.Topology{
-		Hosts: []lab.HostSpec{{Name: "router", Forward: true}, {Name: "edge", Forward: true}, {Name: "far"}, {Name: "stranger"}},
+		Hosts: []lab.HostSpec{{Name: "router", Forward: true}, {Name: "edge", Forward: true}, {Name: "far"}, {Name: "unenforced"}},
 		Links: []lab.Link{
 			{A: end("gateway", beyond, "198.51.100.1/24", "2001:db8:a::1/64").
 				Via("198.51.100.2", "192.0.2.0/24").Via("2001:db8:a::2", "2001:db8:b::/64"),
@@ -54,7 +54,7 @@ func farther() lab.Topology {
 					Via("198.51.101.1", "default").Via("2001:db8:c::1", "default"), MTU: narrow},
 			{A: end("edge", "eth1", "192.0.2.1/24", "2001:db8:b::1/64"),
 				B: end("far", "eth0", "192.0.2.9/24", "2001:db8:b::9/64").Via("192.0.2.1", "default").Via("2001:db8:b::1", "default")},
-			{A: end("stranger", "eth0"), B: lab.Port("segment")},
+			{A: end("unenforced", "eth0"), B: lab.Port("segment")},
 		},
 	}
 }
@@ -63,7 +63,7 @@ func farther() lab.Topology {
 // in no network, and not explicitly allowed, reports this to the sender.
 func pathMTU(w *world) {
 	for _, far := range farAddrs {
-		w.apply(vdn.Slice{Outside: farNets}, nothing)
+		w.apply(vdn.Slice{AllowedCIDRs: farNets}, nothing)
 		w.sendsFar(far)
 	}
 }
@@ -87,18 +87,18 @@ func (w *world) sendsFar(far netip.Addr) {
 	if !w.means.Errors {
 		testkit.Eventually(w.t, patience, func() error {
 			if w.drops(enforce.Outside) == drops {
-				return fmt.Errorf("to %s: no error of the router is counted as outside", far)
+				return fmt.Errorf("to %s: no ICMP error from the router is counted as outside", far)
 			}
 			return nil
 		})
 		if n, _ := w.sinks["far"].Received(); n >= before+sent {
-			w.t.Errorf("to %s: all has come, although the router's errors are dropped", far)
+			w.t.Errorf("to %s: all bytes arrived, although the router's ICMP errors are dropped", far)
 		}
-		w.apply(vdn.Slice{Outside: slices.Concat(routers, farNets)}, nothing) // as documented
+		w.apply(vdn.Slice{AllowedCIDRs: slices.Concat(routers, farNets)}, nothing) // as the page says
 	}
 	testkit.Eventually(w.t, patience, func() error {
 		if n, _ := w.sinks["far"].Received(); n < before+sent {
-			return fmt.Errorf("of %d bytes to %s %d have come: they are longer than the way takes", sent, far, n-before)
+			return fmt.Errorf("%d bytes sent to %s, %d received: the packets exceed the path MTU", sent, far, n-before)
 		}
 		return nil
 	})
@@ -109,10 +109,10 @@ type quote struct {
 	name string
 	// kind contains type and code of the error by family: IPv4, IPv6.
 	kind [2][2]byte
-	// from is the sender of the quoted packet, to its destination, and teller the sender
+	// from is the sender of the quoted packet, to its destination, and router the sender
 	// of the error. If they are not valid, they default to a1, an allowed destination,
 	// and an unknown router.
-	from, to, teller netip.Addr
+	from, to, router netip.Addr
 	proto            string // tcp if empty
 	// about modifies the quoted packet, and around the packet that quotes it, from the IP
 	// header on.
@@ -139,12 +139,12 @@ func byFamily(v4, v6 func(b []byte)) edit {
 func not(_ []byte) {}
 
 var (
-	tooBig       = [2][2]byte{{3, 4}, {2, 0}}
-	unreachable  = [2][2]byte{{3, 1}, {1, 3}}
-	timeExceeded = [2][2]byte{{11, 0}, {3, 0}}
-	knownPlaces  = domain.OutsideAddrs
-	otherPlaces  = []netip.Addr{netip.MustParseAddr("198.18.0.9"), netip.MustParseAddr("2001:db8:99::9")}
-	tellers      = []netip.Addr{netip.MustParseAddr("198.18.7.7"), netip.MustParseAddr("2001:db8:77::7")}
+	tooBig         = [2][2]byte{{3, 4}, {2, 0}}
+	unreachable    = [2][2]byte{{3, 1}, {1, 3}}
+	timeExceeded   = [2][2]byte{{11, 0}, {3, 0}}
+	knownPlaces    = domain.OutsideAddrs
+	otherPlaces    = []netip.Addr{netip.MustParseAddr("198.18.0.9"), netip.MustParseAddr("2001:db8:99::9")}
+	defaultRouters = []netip.Addr{netip.MustParseAddr("198.18.7.7"), netip.MustParseAddr("2001:db8:77::7")}
 )
 
 // quotes returns the errors that must pass, and those that must not.
@@ -157,16 +157,16 @@ func (w *world) quotes(family int) []quote {
 		{name: "about UDP", kind: unreachable, proto: "udp", passes: true},
 		{name: "about an echo", kind: tooBig, proto: "icmp", passes: true},
 		{name: "about a first fragment", kind: tooBig, about: byFamily(func(b []byte) { b[6] |= 0x20 }, not), passes: true},
-		{name: "about what another has sent", kind: tooBig, from: other},
-		{name: "about what another has sent, to that", kind: tooBig, from: other, strays: true},
-		{name: "about what is for a place that is not allowed", kind: tooBig, to: otherPlaces[family]},
-		{name: "about what is for another network", kind: tooBig, to: w.addr("b1", family)},
-		{name: "from another network", kind: tooBig, teller: w.addr("b2", family)},
+		{name: "about a packet of another pod", kind: tooBig, from: other},
+		{name: "about a packet of another pod, sent to that pod", kind: tooBig, from: other, strays: true},
+		{name: "about a packet to an address that is not allowed", kind: tooBig, to: otherPlaces[family]},
+		{name: "about a packet to another network", kind: tooBig, to: w.addr("b1", family)},
+		{name: "from another network", kind: tooBig, router: w.addr("b2", family)},
 		{name: "a redirect", kind: [2][2]byte{{5, 1}, {137, 0}}},
 		{name: "a request", kind: [2][2]byte{{8, 0}, {128, 0}}},
-		{name: "cut in the transport", kind: tooBig, about: func(b []byte, v6 bool) []byte { return b[:headerOf(v6)+7] }},
-		{name: "cut in the header", kind: tooBig, about: func(b []byte, v6 bool) []byte { return b[:headerOf(v6)-4] }},
-		{name: "of nothing", kind: tooBig, about: func(b []byte, v6 bool) []byte { return nil }},
+		{name: "truncated transport header", kind: tooBig, about: func(b []byte, v6 bool) []byte { return b[:headerOf(v6)+7] }},
+		{name: "truncated IP header", kind: tooBig, about: func(b []byte, v6 bool) []byte { return b[:headerOf(v6)-4] }},
+		{name: "without a quoted packet", kind: tooBig, about: func(b []byte, v6 bool) []byte { return nil }},
 		{name: "longer in the frame than in the packet", kind: tooBig, around: byFamily(
 			func(b []byte) { binary.BigEndian.PutUint16(b[2:], 20+8+20+7); sumHeader(b) },
 			func(b []byte) { binary.BigEndian.PutUint16(b[4:], 8+40+7) })},
@@ -174,7 +174,7 @@ func (w *world) quotes(family int) []quote {
 		{name: "about a short header, or a routing header", kind: tooBig, about: byFamily(func(b []byte) { b[0] = 0x44 }, func(b []byte) { b[6] = unix.IPPROTO_ROUTING })},
 		{name: "about a later fragment", kind: tooBig, about: byFamily(func(b []byte) { b[7] = 1 }, func(b []byte) { b[6] = unix.IPPROTO_FRAGMENT })},
 		{name: "about an error", kind: timeExceeded, proto: "icmp", about: byFamily(func(b []byte) { b[20] = 3 }, func(b []byte) { b[40] = 2 })},
-		{name: "about a redirect, or a neighbour", kind: timeExceeded, proto: "icmp", about: byFamily(func(b []byte) { b[20] = 5 }, func(b []byte) { b[40] = 135 })},
+		{name: "about a redirect, or a neighbor", kind: timeExceeded, proto: "icmp", about: byFamily(func(b []byte) { b[20] = 5 }, func(b []byte) { b[40] = 135 })},
 		{name: "about the other family", kind: tooBig, about: byFamily(func(b []byte) { b[0] = 0x65 }, func(b []byte) { b[0] = 0x45 })},
 		{name: "in a fragment, or behind a header", kind: tooBig, around: byFamily(func(b []byte) { b[6] |= 0x20; sumHeader(b) }, func(b []byte) { b[6] = unix.IPPROTO_DSTOPTS })},
 	}
@@ -204,7 +204,7 @@ func (q quote) packet(w *world, number, family int) (packet, mark []byte) {
 	if q.strays {
 		to = q.from
 	}
-	packet = icmp(or(q.teller, tellers[family]), to, q.kind[family][0], q.kind[family][1], 64, slices.Concat([]byte{0, 0, 5, 0x14}, inner))
+	packet = icmp(or(q.router, defaultRouters[family]), to, q.kind[family][0], q.kind[family][1], 64, slices.Concat([]byte{0, 0, 5, 0x14}, inner))
 	if q.around != nil {
 		packet = q.around(packet, v6)
 	}
@@ -216,40 +216,40 @@ func (q quote) packet(w *world, number, family int) (packet, mark []byte) {
 func errorsOfRouters(w *world) {
 	var open vdn.Slice
 	for _, a := range knownPlaces {
-		open.Outside = append(open.Outside, netip.PrefixFrom(a, a.BitLen()))
+		open.AllowedCIDRs = append(open.AllowedCIDRs, netip.PrefixFrom(a, a.BitLen()))
 	}
 	w.apply(open, nothing)
 	for family := range 2 {
-		w.tells(w.Host("stranger"), "eth0", w.podMAC("a1"), family)
+		w.injectErrors(w.Host("unenforced"), "eth0", w.podMAC("a1"), family)
 		if w.rig.Gateways {
-			w.tells(w.Host("outside"), "eth0", w.macOf(w.Host("gateway"), domain.Wide), family)
+			w.injectErrors(w.Host("outside"), "eth0", w.macOf(w.Host("gateway"), domain.Wide), family)
 		}
 	}
 }
 
-// tells lets a host send all errors, and checks which of them reach a1.
-func (w *world) tells(who *lab.Host, device string, to wire.MAC, family int) {
+// injectErrors lets a host send all errors, and checks which of them reach a1.
+func (w *world) injectErrors(who *lab.Host, device string, to wire.MAC, family int) {
 	w.t.Helper()
 	protocol := []int{unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6}[family]
-	hears := newEar(w.t, w.Host("a1"), []int{unix.AF_INET, unix.AF_INET6}[family], protocol)
+	pod := newSniffer(w.t, w.Host("a1"), []int{unix.AF_INET, unix.AF_INET6}[family], protocol)
 	from := w.macOf(who, device)
-	say := func(packet []byte) { w.sendFrame(who, device, 0, ethernet(to, from, packet)) }
+	inject := func(packet []byte) { w.sendFrame(who, device, 0, ethernet(to, from, packet)) }
 	dropped := func() uint64 { return w.drops(enforce.Outside) + w.drops(enforce.Isolated) }
-	before, refused := dropped(), uint64(0)
+	before, rejected := dropped(), uint64(0)
 	marks := map[string][]byte{}
 	all := w.quotes(family)
 	for i, q := range all {
-		if q.strays && who.Name() != "stranger" || q.passes && w.means.Errors {
+		if q.strays && who.Name() != "unenforced" || q.passes && w.means.Errors {
 			continue // a gateway forwards these to the host that owns the address
 		}
 		packet, mark := q.packet(w, i, family)
-		say(packet)
-		refused++
+		inject(packet)
+		rejected++
 		marks[q.name] = mark
 	}
 	testkit.Eventually(w.t, patience, func() error {
-		if n := dropped() - before; n < refused {
-			return fmt.Errorf("of %d errors of ICMP from %s that are none of a1's %d are dropped", refused, who.Name(), n)
+		if n := dropped() - before; n < rejected {
+			return fmt.Errorf("%d ICMP errors from %s are not for packets of a1, %d were dropped", rejected, who.Name(), n)
 		}
 		return nil
 	})
@@ -259,17 +259,17 @@ func (w *world) tells(who *lab.Host, device string, to wire.MAC, family int) {
 		}
 		packet, mark := q.packet(w, i, family)
 		testkit.Eventually(w.t, patience, func() error {
-			say(packet)
+			inject(packet)
 			time.Sleep(time.Millisecond)
-			if !hears.hears(mark) {
-				return fmt.Errorf("an error of ICMP from %s does not come to a1: IPv%d, %s", who.Name(), 4+2*family, q.name)
+			if !pod.received(mark) {
+				return fmt.Errorf("ICMP error from %s does not reach a1: IPv%d, %s", who.Name(), 4+2*family, q.name)
 			}
 			return nil
 		})
 	}
 	for name, mark := range marks {
-		if hears.hears(mark) {
-			w.t.Errorf("an error of ICMP from %s comes to a1: IPv%d, %s", who.Name(), 4+2*family, name)
+		if pod.received(mark) {
+			w.t.Errorf("ICMP error from %s reaches a1: IPv%d, %s", who.Name(), 4+2*family, name)
 		}
 	}
 }

@@ -79,17 +79,17 @@ func (w *world) sendFrame(h *lab.Host, device string, priority int, frame []byte
 	})
 }
 
-// ear is a socket that receives packets on a host.
-type ear struct {
-	fd    int
-	heard [][]byte
+// sniffer is a socket that receives packets on a host.
+type sniffer struct {
+	fd     int
+	frames [][]byte
 }
 
-// packets returns an ear for all frames that arrive at a device, including those that are
+// packets returns a sniffer for all frames that arrive at a device, including those that are
 // dropped later.
-func (w *world) packets(h *lab.Host, device string) *ear {
+func (w *world) packets(h *lab.Host, device string) *sniffer {
 	all := netorder.Port(unix.ETH_P_ALL)
-	e := newEar(w.t, h, unix.AF_PACKET, int(all))
+	e := newSniffer(w.t, h, unix.AF_PACKET, int(all))
 	testkit.Do(w.t, h.Namespace(), func() error {
 		dev, err := net.InterfaceByName(device)
 		if err != nil {
@@ -101,10 +101,10 @@ func (w *world) packets(h *lab.Host, device string) *ear {
 	return e
 }
 
-// newEar returns an ear with a raw socket on a host.
-func newEar(t *testing.T, h *lab.Host, family, protocol int) *ear {
+// newSniffer returns a sniffer with a raw socket on a host.
+func newSniffer(t *testing.T, h *lab.Host, family, protocol int) *sniffer {
 	t.Helper()
-	e := &ear{}
+	e := &sniffer{}
 	testkit.Do(t, h.Namespace(), func() (err error) {
 		e.fd, err = unix.Socket(family, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, protocol)
 		return err
@@ -113,17 +113,17 @@ func newEar(t *testing.T, h *lab.Host, family, protocol int) *ear {
 	return e
 }
 
-// hears reports whether a packet that contains mark has arrived.
-func (e *ear) hears(mark []byte) bool {
+// received reports whether a packet that contains mark has arrived.
+func (e *sniffer) received(mark []byte) bool {
 	buf := make([]byte, 64<<10)
 	for {
 		n, _, err := unix.Recvfrom(e.fd, buf, 0)
 		if err != nil {
 			break
 		}
-		e.heard = append(e.heard, slices.Clone(buf[:n]))
+		e.frames = append(e.frames, slices.Clone(buf[:n]))
 	}
-	return slices.ContainsFunc(e.heard, func(b []byte) bool { return bytes.Contains(b, mark) })
+	return slices.ContainsFunc(e.frames, func(b []byte) bool { return bytes.Contains(b, mark) })
 }
 
 // icmp returns an IP packet with an ICMP message: type, code and what follows the

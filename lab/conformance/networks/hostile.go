@@ -17,8 +17,8 @@ import (
 	"github.com/fairlead/fairlead/vdn/enforce"
 )
 
-// trick is a frame that a1 must not be able to send.
-type trick struct {
+// forgery is a frame that a1 must not be able to send.
+type forgery struct {
 	name   string
 	frame  []byte
 	reason string
@@ -36,9 +36,9 @@ func linkLocal(m wire.MAC) netip.Addr {
 	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]})
 }
 
-// tricks returns all tricks. Those with enough room contain mark.
-func (w *world) tricks(mark []byte) []trick {
-	return slices.Concat(w.addressTricks(mark), w.frameTricks(mark), w.neighbourTricks(mark))
+// forgeries returns all forgeries. Those with enough room contain mark.
+func (w *world) forgeries(mark []byte) []forgery {
+	return slices.Concat(w.addressForgeries(mark), w.frameForgeries(mark), w.neighborForgeries(mark))
 }
 
 // udp returns a packet that a1 may send to a2, modified by changes.
@@ -63,20 +63,20 @@ func to(a netip.Addr) func(p *craft.Packet) {
 // aLater makes the packet a non-first fragment.
 func aLater(p *craft.Packet) { p.Fragment, p.Offset, p.More = true, 64, true }
 
-// addressTricks returns the tricks with addresses.
-func (w *world) addressTricks(mark []byte) (all []trick) {
-	add := func(reason, name string, frame []byte) { all = append(all, trick{name, frame, reason}) }
+// addressForgeries returns the forgeries with addresses.
+func (w *world) addressForgeries(mark []byte) (all []forgery) {
+	add := func(reason, name string, frame []byte) { all = append(all, forgery{name, frame, reason}) }
 	for family := range 2 {
 		a2, b1, b2 := w.addr("a2", family), w.addr("b1", family), w.addr("b2", family)
 		stolen, foreign := w.udp(mark, family), w.podMAC("b1")
 		copy(stolen[6:], foreign[:])
-		add(enforce.Spoofed, "another's MAC address", stolen)
-		add(enforce.Spoofed, "an address of its own network", w.udp(mark, family, from(a2)))
+		add(enforce.Spoofed, "another pod's MAC address", stolen)
+		add(enforce.Spoofed, "another address of its network", w.udp(mark, family, from(a2)))
 		add(enforce.Spoofed, "an address of another network", w.udp(mark, family, from(b1)))
-		add(enforce.Spoofed, "an address of outside", w.udp(mark, family, from(otherPlaces[family])))
+		add(enforce.Spoofed, "an external address", w.udp(mark, family, from(otherPlaces[family])))
 		add(enforce.Isolated, "a packet to another network, by its own peer's MAC address", w.udp(mark, family, to(b2)))
-		add(enforce.Spoofed, "a later fragment from another's address", w.udp(mark, family, aLater, from(a2)))
-		add(enforce.Isolated, "a later fragment to another network", w.udp(mark, family, aLater, to(b1)))
+		add(enforce.Spoofed, "a non-first fragment from another pod's address", w.udp(mark, family, aLater, from(a2)))
+		add(enforce.Isolated, "a non-first fragment to another network", w.udp(mark, family, aLater, to(b1)))
 	}
 	mapped := func(src, dst netip.Addr) []byte {
 		b, s, d := w.udp(mark, 1), src.As16(), dst.As16()
@@ -89,13 +89,13 @@ func (w *world) addressTricks(mark []byte) (all []trick) {
 	carrier := w.udp(mark, 1, to(w.addr("b1", 1)))
 	carrier[14+6] = unix.IPPROTO_IPIP
 	add(enforce.Isolated, "IPv4 in IPv6 to another network", carrier)
-	add(enforce.Spoofed, "nobody's address", w.udp(mark, 0, from(netip.IPv4Unspecified())))
+	add(enforce.Spoofed, "the unspecified address", w.udp(mark, 0, from(netip.IPv4Unspecified())))
 	return all
 }
 
-// frameTricks returns the tricks with frame formats, broadcast and multicast.
-func (w *world) frameTricks(mark []byte) (all []trick) {
-	add := func(reason, name string, frame []byte) { all = append(all, trick{name, frame, reason}) }
+// frameForgeries returns the forgeries with frame formats, broadcast and multicast.
+func (w *world) frameForgeries(mark []byte) (all []forgery) {
+	add := func(reason, name string, frame []byte) { all = append(all, forgery{name, frame, reason}) }
 	for family := range 2 {
 		tag := func(kind, tag uint16) []byte {
 			b := w.udp(mark, family, func(p *craft.Packet) { p.VLAN = 7 })
@@ -103,19 +103,19 @@ func (w *world) frameTricks(mark []byte) (all []trick) {
 			binary.BigEndian.PutUint16(b[14:], tag)
 			return b
 		}
-		add(enforce.Isolated, "a VLAN's", tag(0x8100, 7))
-		add(enforce.Isolated, "a priority's tag", tag(0x8100, 5<<13))
-		add(enforce.Isolated, "a provider's VLAN's", tag(0x88a8, 7))
+		add(enforce.Isolated, "a VLAN tag", tag(0x8100, 7))
+		add(enforce.Isolated, "a priority tag", tag(0x8100, 5<<13))
+		add(enforce.Isolated, "a provider VLAN tag", tag(0x88a8, 7))
 	}
-	add(enforce.Spoofed, "a cut IPv4 header", w.udp(mark, 0)[:14+12])
-	add(enforce.Spoofed, "a cut IPv6 header", w.udp(mark, 1)[:14+30])
-	add(enforce.Outside, "an offer of DHCP to all", toAll(w.udp(mark, 0, func(p *craft.Packet) {
+	add(enforce.Spoofed, "a truncated IPv4 header", w.udp(mark, 0)[:14+12])
+	add(enforce.Spoofed, "a truncated IPv6 header", w.udp(mark, 1)[:14+30])
+	add(enforce.Outside, "a DHCP offer to all", toAll(w.udp(mark, 0, func(p *craft.Packet) {
 		p.From, p.To = netip.AddrPortFrom(w.addr("a1", 0), 67), netip.AddrPortFrom(everybody, 68)
 	})))
 	add(enforce.Isolated, "a broadcast into another network", toAll(w.udp(mark, 0, to(netip.MustParseAddr("10.2.0.255")))))
-	add(enforce.Outside, "a packet to a group", toAll(w.udp(mark, 0, to(netip.MustParseAddr("224.0.0.251")))))
+	add(enforce.Outside, "a packet to a multicast group", toAll(w.udp(mark, 0, to(netip.MustParseAddr("224.0.0.251")))))
 	add(enforce.Outside, "a packet to all nodes", toAll(w.udp(mark, 1, to(allNodes))))
-	for name, kind := range map[string]uint16{"a frame of spanning tree": 38, "LLDP": 0x88cc, "RARP": 0x8035, "MPLS": 0x8847} {
+	for name, kind := range map[string]uint16{"a spanning tree frame": 38, "LLDP": 0x88cc, "RARP": 0x8035, "MPLS": 0x8847} {
 		b := toAll(w.udp(mark, 0))
 		binary.BigEndian.PutUint16(b[12:], kind)
 		add(enforce.Isolated, name, b)
@@ -129,14 +129,14 @@ func toAll(b []byte) []byte {
 	return b
 }
 
-// neighbourTricks returns the tricks with ARP, neighbor discovery, and packets that hosts
+// neighborForgeries returns the forgeries with ARP, neighbor discovery, and packets that hosts
 // take for it.
-func (w *world) neighbourTricks(mark []byte) (all []trick) {
+func (w *world) neighborForgeries(mark []byte) (all []forgery) {
 	own, other := w.podMAC("a1"), w.podMAC("a2")
 	link := linkLocal(own)
 	add := func(reason, name string, frame ...[]byte) {
 		for _, b := range frame {
-			all = append(all, trick{name, b, reason})
+			all = append(all, forgery{name, b, reason})
 		}
 	}
 	gateways := []netip.Addr{netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("fd01::1")}
@@ -146,7 +146,7 @@ func (w *world) neighbourTricks(mark []byte) (all []trick) {
 			copy(b[6:], own[:])
 			add(enforce.Spoofed, "an announcement of its own address for another", b)
 		}
-		add(enforce.Spoofed, "an answer for the gateway", wire.Answer(wire.Message{Target: gateway, Asks: true, Sender: w.addr("a2", family), From: other}, own))
+		add(enforce.Spoofed, "a reply for the gateway's address", wire.Answer(wire.Message{Target: gateway, Asks: true, Sender: w.addr("a2", family), From: other}, own))
 	}
 	add(enforce.Isolated, "a probe of another network's address", wire.Probe(w.addr("b1", 0), own))
 	add(enforce.Spoofed, "a probe of another's address", wire.Probe(w.addr("a2", 1), own))
@@ -170,12 +170,12 @@ func (w *world) neighbourTricks(mark []byte) (all []trick) {
 		add(enforce.Isolated, "a solicitation to another network", nd(w.addr("a1", 1), w.addr("b2", 1), 135, hops, target(w.addr("a2", 1))...))
 		add(enforce.Outside, "a router's solicitation to outside", nd(w.addr("a1", 1), knownPlaces[1], 133, hops, mac(1, own)...))
 	}
-	add(enforce.Isolated, "data to those who hear reports of groups", behind(nd(link, mldRouters, 128, 1, mark...), unix.IPPROTO_HOPOPTS, 0, 5, 2, 0, 0, 1, 0))
+	add(enforce.Isolated, "data to the MLD routers", behind(nd(link, mldRouters, 128, 1, mark...), unix.IPPROTO_HOPOPTS, 0, 5, 2, 0, 0, 1, 0))
 	add(enforce.Isolated, "data from its link-local address", nd(link, linkLocal(w.podMAC("b1")), 128, 64, mark...))
 	if w.rig.Lengths {
 		add(enforce.Spoofed, "a router's solicitation for another's MAC address", nd(link, allNodes, 133, 255, mac(1, other)...))
-		add(enforce.Spoofed, "a letter in a solicitation", nd(link, allNodes, 135, 255, target(link, append(mac(1, own), append([]byte{253, 3}, append(mark, mark...)...)...)...)...))
-		add(enforce.Spoofed, "a letter in a router's solicitation", nd(link, allNodes, 133, 255, append(mac(1, own), append([]byte{253, 2}, mark...)...)...))
+		add(enforce.Spoofed, "data in a solicitation", nd(link, allNodes, 135, 255, target(link, append(mac(1, own), append([]byte{253, 3}, append(mark, mark...)...)...)...)...))
+		add(enforce.Spoofed, "data in a router solicitation", nd(link, allNodes, 133, 255, append(mac(1, own), append([]byte{253, 2}, mark...)...)...))
 	}
 	return all
 }
@@ -190,54 +190,54 @@ func behind(b []byte, header byte, rest ...byte) []byte {
 	return slices.Insert(b, at, append([]byte{next}, rest...)...)
 }
 
-// hostile lets a1 send every trick, and checks that no host receives it.
+// hostile lets a1 send every forgery, and checks that no host receives it.
 func hostile(w *world) {
 	w.apply(nothing, nothing)
 	mark := []byte("fairlead")
-	ears := map[string]*ear{"gateway": w.packets(w.Host("gateway"), domain.Uplink)}
+	sniffers := map[string]*sniffer{"gateway": w.packets(w.Host("gateway"), domain.Uplink)}
 	for _, name := range []string{"a2", "b1", "b2"} {
-		ears[name] = w.packets(w.Host(name), w.Pods[name].Att.Interface)
+		sniffers[name] = w.packets(w.Host(name), w.Pods[name].Att.Interface)
 	}
 	for _, reason := range []string{enforce.Spoofed, enforce.Isolated, enforce.Outside} {
 		before, sent := w.drops(reason), uint64(0)
-		for _, trick := range w.tricks(mark) {
-			if trick.reason == reason {
-				w.send("a1", trick.frame)
+		for _, forgery := range w.forgeries(mark) {
+			if forgery.reason == reason {
+				w.send("a1", forgery.frame)
 				sent++
 			}
 		}
 		testkit.Eventually(w.t, patience, func() error {
 			if n := w.drops(reason) - before; n < sent {
-				return fmt.Errorf("of %d frames that are %s %d are dropped", sent, reason, n)
+				return fmt.Errorf("%d frames sent that are %s, %d dropped", sent, reason, n)
 			}
 			return nil
 		})
 	}
-	w.onlyHears(ears, mark)
+	w.receivesOnly(sniffers, mark)
 }
 
-// onlyHears checks that the ears receive an allowed packet that was sent after the
+// receivesOnly checks that the sniffers receive an allowed packet that was sent after the
 // forbidden ones, and none of those.
-func (w *world) onlyHears(ears map[string]*ear, mark []byte) {
+func (w *world) receivesOnly(sniffers map[string]*sniffer, mark []byte) {
 	fine := []byte("all fine")
 	good := w.udp(fine, 0)
 	testkit.Eventually(w.t, patience, func() error {
 		w.send("a1", good)
 		time.Sleep(time.Millisecond)
-		if !ears["a2"].hears(fine) {
-			return fmt.Errorf("a2 does not hear what a1 may send")
+		if !sniffers["a2"].received(fine) {
+			return fmt.Errorf("a2 does not receive allowed packets from a1")
 		}
 		return nil
 	})
 	const whole = 60 // bytes; shorter frames are a prefix of others
-	for name, e := range ears {
-		for _, trick := range w.tricks(mark) {
-			if len(trick.frame) >= whole && e.hears(trick.frame) {
-				w.t.Errorf("%s hears from a1: %s", name, trick.name)
+	for name, e := range sniffers {
+		for _, forgery := range w.forgeries(mark) {
+			if len(forgery.frame) >= whole && e.received(forgery.frame) {
+				w.t.Errorf("%s receives from a1: %s", name, forgery.name)
 			}
 		}
-		if e.hears(mark) {
-			w.t.Errorf("%s hears what a1 may not send", name)
+		if e.received(mark) {
+			w.t.Errorf("%s receives packets that a1 must not send", name)
 		}
 	}
 }
@@ -252,7 +252,7 @@ func toEverybody(w *world) {
 	groups := []netip.Addr{everybody, allNodes}
 	var open vdn.Slice
 	for _, a := range groups {
-		open.Outside = append(open.Outside, netip.PrefixFrom(a, a.BitLen()))
+		open.AllowedCIDRs = append(open.AllowedCIDRs, netip.PrefixFrom(a, a.BitLen()))
 	}
 	w.apply(open, nothing)
 	for family, group := range groups {
@@ -264,13 +264,13 @@ func toEverybody(w *world) {
 			w.send("a1", frame)
 			time.Sleep(10 * time.Millisecond)
 			if got("a2") < before["a2"]+10*500 { // the others have had enough time by then
-				return fmt.Errorf("a2 does not hear what a1 sends to %s", group)
+				return fmt.Errorf("a2 does not receive packets that a1 sends to %s", group)
 			}
 			return nil
 		})
 		for _, name := range []string{"b1", "b2"} {
 			if got(name) > before[name] {
-				w.t.Errorf("%s, of another network, hears what a1 sends to %s", name, group)
+				w.t.Errorf("%s, in another network, receives packets that a1 sends to %s", name, group)
 			}
 		}
 	}
@@ -278,23 +278,23 @@ func toEverybody(w *world) {
 
 // otherClass lets a1 try to select another network's traffic class by socket priority.
 func otherClass(w *world) {
-	w.apply(vdn.Slice{Max: uplink / 2}, vdn.Slice{Max: uplink / 2})
+	w.apply(vdn.Slice{MaxRate: uplink / 2}, vdn.Slice{MaxRate: uplink / 2})
 	before := w.counter("n1", domain.Visitors, "").SentBytes
 	long := append(wire.Announce(w.addr("a1", 0), w.podMAC("a1"))[0], make([]byte, 1400)...)
 	const frames = 50
-	ear := w.packets(w.Host("gateway"), domain.Uplink)
+	sniffer := w.packets(w.Host("gateway"), domain.Uplink)
 	for range frames {
 		for _, class := range []int{0xfa1e0003, 0xfa1e0000} {
 			w.sendFrame(w.Host("a1"), w.Pods["a1"].Att.Interface, class, long)
 		}
 	}
 	testkit.Eventually(w.t, patience, func() error {
-		if !ear.hears(long) {
-			return fmt.Errorf("the gateway does not hear what a1 says of its own address")
+		if !sniffer.received(long) {
+			return fmt.Errorf("the gateway does not receive a1's announcement of its own address")
 		}
 		return nil
 	})
 	if n := w.counter("n1", domain.Visitors, "").SentBytes - before; n >= frames/2*1400 {
-		w.t.Errorf("%d bytes that a1 has sent are counted for visitors", n)
+		w.t.Errorf("%d bytes sent by a1 are counted for visitors", n)
 	}
 }

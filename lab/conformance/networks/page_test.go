@@ -12,11 +12,11 @@ import (
 	"github.com/fairlead/fairlead/vdn/enforce/openvswitch"
 )
 
-var update = flag.Bool("update", false, "write the page's table anew")
+var update = flag.Bool("update", false, "rewrite the table of the page")
 
 const (
 	page  = "../../../docs/vdn-enforcement.md"
-	begin = "<!-- what each means can: written by go test ./lab/conformance/networks -update -->\n"
+	begin = "<!-- capabilities of each enforcer: written by go test ./lab/conformance/networks -update -->\n"
 	end   = "<!-- end -->\n"
 )
 
@@ -30,7 +30,7 @@ func TestPage(t *testing.T) {
 	before, rest, ok := strings.Cut(string(text), begin)
 	_, after, closed := strings.Cut(rest, end)
 	if !ok || !closed {
-		t.Fatalf("%s lacks the marks of the table", page)
+		t.Fatalf("%s has no markers for the table", page)
 	}
 	want := before + begin + table((*kernel.Kernel)(nil).Means(), (*openvswitch.Switch)(nil).Means()) + end + after
 	if *update {
@@ -40,7 +40,7 @@ func TestPage(t *testing.T) {
 		return
 	}
 	if want != string(text) {
-		t.Errorf("%s is not what the means say: go test ./lab/conformance/networks -update writes it again", page)
+		t.Errorf("%s does not match the capabilities of the enforcers; run go test ./lab/conformance/networks -update", page)
 	}
 }
 
@@ -55,11 +55,11 @@ func table(all ...enforce.Means) string {
 		what, not string
 		can       func(enforce.Means) bool
 	}{
-		{"guarantee", "no: refused by name", func(m enforce.Means) bool { return m.Guarantee }},
-		{"max of a network, max of a host", "no", func(m enforce.Means) bool { return m.Cap }},
-		{"who may talk to whom, and outside", "no", func(m enforce.Means) bool { return m.Access }},
-		{"nobody sends from another's address", "no", func(m enforce.Means) bool { return m.Spoof }},
-		{"errors of ICMP from outside, about what was allowed", "no", func(m enforce.Means) bool { return m.Errors }},
+		{"guarantee", "no: rejected", func(m enforce.Means) bool { return m.Guarantee }},
+		{"maximum rate of a network and of a pod", "no", func(m enforce.Means) bool { return m.Cap }},
+		{"access between networks and to external addresses", "no", func(m enforce.Means) bool { return m.Access }},
+		{"spoofed source addresses are dropped", "no", func(m enforce.Means) bool { return m.Spoof }},
+		{"ICMP errors from outside pass for allowed packets", "no", func(m enforce.Means) bool { return m.Errors }},
 	} {
 		fmt.Fprintf(b, "\n| %s |", row.what)
 		for _, m := range all {

@@ -32,9 +32,9 @@ type flow struct {
 	rate     uint64 // of UDP, in bit/s
 }
 
-// pours runs the flows and returns the rate that each pod receives: in bit/s on the wire,
+// rates runs the flows and returns the rate that each pod receives: in bit/s on the wire,
 // computed from the payload as if all frames were full.
-func (w *world) pours(flows ...flow) map[string]float64 {
+func (w *world) rates(flows ...flow) map[string]float64 {
 	w.t.Helper()
 	ctx, stop := context.WithCancel(w.t.Context())
 	var all sync.WaitGroup
@@ -71,11 +71,11 @@ func (w *world) received() map[string]float64 {
 	return all
 }
 
-// settles sends until the result is as wanted, because a busy machine may be too slow for
+// eventuallyRates sends until the result is as wanted, because a busy machine may be too slow for
 // a while.
-func (w *world) settles(wanted func(map[string]float64) error, flows ...flow) {
+func (w *world) eventuallyRates(wanted func(map[string]float64) error, flows ...flow) {
 	w.t.Helper()
-	testkit.Eventually(w.t, patience, func() error { return wanted(w.pours(flows...)) })
+	testkit.Eventually(w.t, patience, func() error { return wanted(w.rates(flows...)) })
 }
 
 // within checks that a rate is within percent of the wanted one.
@@ -95,46 +95,50 @@ func least(what string, got float64, want vdn.Rate, percent float64) error {
 }
 
 // hostMax sends three times the allowed rate from a pod, and then to it.
-func hostMax(w *world) {
+func maxRatePerHost(w *world) {
 	const most vdn.Rate = 8_000_000
-	w.apply(vdn.Slice{HostMax: most, Reach: []uint16{2}}, vdn.Slice{Reach: []uint16{1}})
+	w.apply(vdn.Slice{MaxRatePerHost: most, PeerNetworks: []uint16{2}}, vdn.Slice{PeerNetworks: []uint16{1}})
 	before := w.drops(enforce.OverRate)
-	w.settles(func(got map[string]float64) error { return within("who is sent to by a1", got["b2"], most, 10) },
+	w.eventuallyRates(func(got map[string]float64) error { return within("the receiver of a1's traffic", got["b2"], most, 10) },
 		flow{from: "a1", to: "b2", rate: 3 * uint64(most)})
 	if w.drops(enforce.OverRate) == before {
 		w.t.Error("no drop is counted as over-rate")
 	}
-	w.settles(func(got map[string]float64) error { return within("a1", got["a1"], most, 10) },
+	w.eventuallyRates(func(got map[string]float64) error { return within("a1", got["a1"], most, 10) },
 		flow{from: "b2", to: "a1", rate: 3 * uint64(most)})
-	w.settles(func(got map[string]float64) error { return within("a2 by TCP", got["a2"], most, 10) },
+	w.eventuallyRates(func(got map[string]float64) error { return within("a2 by TCP", got["a2"], most, 10) },
 		flow{from: "a1", to: "a2", tcp: 4})
 }
 
 func sliceMax(w *world) {
 	const most vdn.Rate = 16_000_000
-	w.apply(vdn.Slice{Max: most}, nothing)
-	w.settles(func(got map[string]float64) error { return within("science", got["a2"], most, 10) },
+	w.apply(vdn.Slice{MaxRate: most}, nothing)
+	w.eventuallyRates(func(got map[string]float64) error { return within("science", got["a2"], most, 10) },
 		flow{from: "a1", to: "a2", rate: 3 * uint64(most)})
 }
 
 // guarantee lets visitors attack science at full rate.
 func guarantee(w *world) {
 	const sure = uplink * 8 / 10
-	science := vdn.Slice{Guarantee: sure}
+	science := vdn.Slice{GuaranteedRate: sure}
 	if !w.means.Guarantee {
 		err := w.all["n1"].Apply(w.t.Context(), w.Plan("n1", w.turn, science, nothing))
 		if !errors.Is(err, enforce.ErrUnable) {
-			w.t.Errorf("a guarantee that cannot be given: %v, want it refused by name", err)
+			w.t.Errorf("Apply with an unsupported guaranteed rate: %v, want ErrUnable", err)
 		}
 		return
 	}
 	w.apply(science, nothing)
 	wanted := flow{from: "a1", to: "a2", tcp: 1}
 	attack := []flow{{from: "b1", to: "b2", tcp: 32}, {from: "b1", to: "b2"}}
-	w.settles(func(got map[string]float64) error { return least("science, alone,", got["a2"], uplink, 95) }, wanted)
-	w.settles(func(got map[string]float64) error {
-		return errors.Join(least("science, attacked,", got["a2"], sure, 95),
-			least("who attacks", got["b2"], uplink-sure, 50))
+	w.eventuallyRates(func(got map[string]float64) error {
+		return least("science without other traffic", got["a2"], uplink, 95)
+	}, wanted)
+	w.eventuallyRates(func(got map[string]float64) error {
+		return errors.Join(least("science under attack", got["a2"], sure, 95),
+			least("the attacker", got["b2"], uplink-sure, 50))
 	}, append(attack, wanted)...)
-	w.settles(func(got map[string]float64) error { return least("visitors, alone,", got["b2"], uplink, 95) }, attack...)
+	w.eventuallyRates(func(got map[string]float64) error {
+		return least("visitors without other traffic", got["b2"], uplink, 95)
+	}, attack...)
 }

@@ -21,31 +21,31 @@ import (
 // configuration.
 var stories = []struct {
 	name string
-	tell func(w *world)
+	run  func(w *world)
 }{
-	{"hosts of one network talk", sameNetwork},
+	{"pods of a network can connect", sameNetwork},
 	{"networks are isolated", isolated},
-	{"networks that name each other talk", reach},
-	{"what is outside is denied, but what is allowed", outside},
-	{"a router outside tells of its link's MTU", pathMTU},
-	{"a router's errors are about what was allowed", errorsOfRouters},
-	{"nobody sends from another's address", spoofed},
-	{"nobody answers for another's address", spoofedNeighbours},
-	{"nobody gets tricks past the guard", hostile},
-	{"what is for all is for one's own", toEverybody},
-	{"nobody takes another's class", otherClass},
-	{"sockets that skip the queues get nothing past the guard", withoutQueues},
-	{"sockets that skip the queues answer for nobody", withoutQueuesNeighbours},
-	{"sockets that skip the queues are held to a host's max", withoutQueuesRate},
-	{"a host has its max", hostMax},
-	{"a network has its max", sliceMax},
-	{"a guarantee holds under attack, and what it leaves is lent out", guarantee},
-	{"what is sent is counted", counted},
-	{"the same plan again changes nothing", again},
+	{"networks that list each other can connect", reach},
+	{"only allowed external addresses can be reached", outside},
+	{"path MTU discovery through an external router", pathMTU},
+	{"ICMP errors pass only for allowed packets", errorsOfRouters},
+	{"spoofed source addresses are dropped", spoofed},
+	{"spoofed neighbor messages are dropped", spoofedNeighbours},
+	{"forged frames are dropped", hostile},
+	{"broadcast and multicast stay in the network", toEverybody},
+	{"pods cannot select the traffic class of another network", otherClass},
+	{"sockets that bypass the queues are filtered", withoutQueues},
+	{"sockets that bypass the queues cannot spoof neighbor messages", withoutQueuesNeighbours},
+	{"sockets that bypass the queues are limited to the pod's maximum rate", withoutQueuesRate},
+	{"the maximum rate of a pod is enforced", maxRatePerHost},
+	{"the maximum rate of a network is enforced", sliceMax},
+	{"a guaranteed rate holds under load, and unused rate is shared", guarantee},
+	{"sent packets are counted", counted},
+	{"applying the same plan again changes nothing", again},
 	{"a restart changes nothing", restart},
-	{"what somebody took away comes back", heals},
-	{"a pod that is gone harms nobody", gone},
-	{"all goes with the plan", shrinks},
+	{"externally removed state is restored", repairs},
+	{"a deleted pod does not affect others", gone},
+	{"an empty plan removes all state", shrinks},
 }
 
 var nothing vdn.Slice
@@ -59,40 +59,40 @@ func sameNetwork(w *world) {
 func isolated(w *world) {
 	w.apply(nothing, nothing)
 	for family := range 2 {
-		w.refused(enforce.Isolated, "a1", netip.Addr{}, w.addr("b1", family)) // on the same node
-		w.refused(enforce.Isolated, "a1", netip.Addr{}, w.addr("b2", family))
+		w.blocked(enforce.Isolated, "a1", netip.Addr{}, w.addr("b1", family)) // on the same node
+		w.blocked(enforce.Isolated, "a1", netip.Addr{}, w.addr("b2", family))
 	}
-	w.refused(enforce.Isolated, "b2", netip.Addr{}, w.addr("a1", 0))
+	w.blocked(enforce.Isolated, "b2", netip.Addr{}, w.addr("a1", 0))
 	w.talks("a1", w.addr("a2", 0))
 }
 
 func reach(w *world) {
-	w.apply(vdn.Slice{Reach: []uint16{2}}, vdn.Slice{Reach: []uint16{1}})
+	w.apply(vdn.Slice{PeerNetworks: []uint16{2}}, vdn.Slice{PeerNetworks: []uint16{1}})
 	w.talks("a1", w.Pods["b2"].Addrs...)
 	w.talks("b1", w.Pods["a1"].Addrs...)
-	w.apply(vdn.Slice{Reach: []uint16{2}}, nothing) // must be configured on both sides
-	w.refused(enforce.Isolated, "a1", netip.Addr{}, w.addr("b2", 0))
+	w.apply(vdn.Slice{PeerNetworks: []uint16{2}}, nothing) // must be configured on both sides
+	w.blocked(enforce.Isolated, "a1", netip.Addr{}, w.addr("b2", 0))
 }
 
 func outside(w *world) {
 	w.apply(nothing, nothing)
 	for _, addr := range domain.OutsideAddrs {
-		w.refused(enforce.Outside, "a1", netip.Addr{}, addr)
+		w.blocked(enforce.Outside, "a1", netip.Addr{}, addr)
 	}
-	w.refused(enforce.Outside, "outside", netip.Addr{}, w.addr("a1", 0))
-	open := vdn.Slice{Outside: []netip.Prefix{netip.MustParsePrefix("203.0.113.8/30"), netip.MustParsePrefix("2001:db8:9::/64")}}
+	w.blocked(enforce.Outside, "outside", netip.Addr{}, w.addr("a1", 0))
+	open := vdn.Slice{AllowedCIDRs: []netip.Prefix{netip.MustParsePrefix("203.0.113.8/30"), netip.MustParsePrefix("2001:db8:9::/64")}}
 	w.apply(open, nothing)
 	w.talks("a1", domain.OutsideAddrs...)
 	w.talks("outside", w.addr("a2", 0))
-	w.refused(enforce.Outside, "b1", netip.Addr{}, domain.OutsideAddrs[0]) // only allowed for the other network
-	open.Outside = []netip.Prefix{netip.MustParsePrefix("203.0.113.128/25")}
+	w.blocked(enforce.Outside, "b1", netip.Addr{}, domain.OutsideAddrs[0]) // only allowed for the other network
+	open.AllowedCIDRs = []netip.Prefix{netip.MustParsePrefix("203.0.113.128/25")}
 	w.apply(open, nothing)
-	w.refused(enforce.Outside, "a1", netip.Addr{}, domain.OutsideAddrs[0])
+	w.blocked(enforce.Outside, "a1", netip.Addr{}, domain.OutsideAddrs[0])
 	for family, all := range []string{"0.0.0.0/0", "::/0"} { // allowing all of one family allows nothing of the other
-		open.Outside = []netip.Prefix{netip.MustParsePrefix(all)}
+		open.AllowedCIDRs = []netip.Prefix{netip.MustParsePrefix(all)}
 		w.apply(open, nothing)
 		w.talks("a1", domain.OutsideAddrs[family])
-		w.refused(enforce.Outside, "a1", netip.Addr{}, domain.OutsideAddrs[1-family])
+		w.blocked(enforce.Outside, "a1", netip.Addr{}, domain.OutsideAddrs[1-family])
 	}
 }
 
@@ -117,7 +117,7 @@ func spoofed(w *world) {
 		if own.Is6() {
 			family = 1
 		}
-		w.refused(enforce.Spoofed, "a1", own, w.addr("a2", family))
+		w.blocked(enforce.Spoofed, "a1", own, w.addr("a2", family))
 		if err := h.Netlink().AddrDel(link, addr); err != nil {
 			w.t.Fatal(err)
 		}
@@ -136,7 +136,7 @@ func spoofedNeighbours(w *world) {
 	}
 	testkit.Eventually(w.t, patience, func() error {
 		if w.drops(enforce.Spoofed) == before {
-			return errors.New("an ARP that names another's address is not counted as spoofed")
+			return errors.New("an ARP message with another pod's address is not counted as spoofed")
 		}
 		return nil
 	})
@@ -164,7 +164,7 @@ func counted(w *world) {
 		then := w.counter("n1", domain.Science, "").SentBytes - slice.SentBytes
 		last := w.counter("n2", domain.Science, "a2.net0").ReceivedBytes - receiver.ReceivedBytes
 		if first < sent || first > 4*sent || then < sent || then > first*12/10 || last < sent || last > then*12/10 {
-			return fmt.Errorf("of %d bytes sent the sender has counted %d, its network %d, the receiver %d", sent, first, then, last)
+			return fmt.Errorf("%d bytes sent: the sender counted %d, its network %d, the receiver %d", sent, first, then, last)
 		}
 		return nil
 	})
@@ -174,8 +174,8 @@ type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { return len(b), nil }
 
-// heldThere returns the enforcers' state on the nodes.
-func (w *world) heldThere() string {
+// enforcedState returns the enforcers' state on the nodes.
+func (w *world) enforcedState() string {
 	w.t.Helper()
 	var all []string
 	for _, name := range []string{"a1", "b1", "a2", "b2"} {
@@ -185,15 +185,15 @@ func (w *world) heldThere() string {
 }
 
 func again(w *world) {
-	science := vdn.Slice{Max: uplink / 2, HostMax: uplink / 4, Reach: []uint16{2}, Outside: domain.Prefixes("elsewhere")}
+	science := vdn.Slice{MaxRate: uplink / 2, MaxRatePerHost: uplink / 4, PeerNetworks: []uint16{2}, AllowedCIDRs: domain.Prefixes("elsewhere")}
 	w.apply(science, nothing)
 	w.talks("a1", w.addr("a2", 0))
-	before, sent := w.heldThere(), w.counter("n1", domain.Science, "a1.net0").SentBytes
+	before, sent := w.enforcedState(), w.counter("n1", domain.Science, "a1.net0").SentBytes
 	for range 3 {
 		w.apply(science, nothing)
 	}
-	if after := w.heldThere(); after != before {
-		w.t.Errorf("the same plan again changed what is held:\n%s\nbefore:\n%s", after, before)
+	if after := w.enforcedState(); after != before {
+		w.t.Errorf("applying the same plan again changed the enforced state:\n%s\nbefore:\n%s", after, before)
 	}
 	if after := w.counter("n1", domain.Science, "a1.net0").SentBytes; after < sent || sent == 0 {
 		w.t.Errorf("counted %d bytes before, %d after the same plan", sent, after)
@@ -220,21 +220,21 @@ func restart(w *world) {
 		}
 		testkit.Eventually(w.t, patience, func() error {
 			if n, _ := w.sinks["a2"].Received(); n < before+1000 {
-				return fmt.Errorf("%s: nothing comes through the connection", when)
+				return fmt.Errorf("%s: no data arrives through the connection", when)
 			}
 			return nil
 		})
 	}
 	flows("before")
-	held, sent := w.heldThere(), w.counter("n1", domain.Science, "a1.net0").SentBytes
+	held, sent := w.enforcedState(), w.counter("n1", domain.Science, "a1.net0").SentBytes
 	for _, name := range w.nodes() {
 		if err := w.all[name].Close(); err != nil {
 			w.t.Fatal(err)
 		}
 	}
-	flows("while nobody is there")
+	flows("while no enforcer runs")
 	if err := w.connect(w.Host("a1"), netip.Addr{}, w.addr("b2", 0), silent); err == nil {
-		w.t.Error("while nobody is there networks are not isolated")
+		w.t.Error("networks are not isolated while no enforcer runs")
 	}
 	for _, name := range w.nodes() {
 		w.open(name)
@@ -242,27 +242,27 @@ func restart(w *world) {
 	flows("before the first plan")
 	w.apply(nothing, nothing)
 	flows("after")
-	if now := w.heldThere(); now != held {
-		w.t.Errorf("held after a restart:\n%s\nbefore:\n%s", now, held)
+	if now := w.enforcedState(); now != held {
+		w.t.Errorf("enforced state after a restart:\n%s\nbefore:\n%s", now, held)
 	}
 	if now := w.counter("n1", domain.Science, "a1.net0").SentBytes; now < sent {
 		w.t.Errorf("counted %d bytes before a restart, %d after", sent, now)
 	}
-	w.refused(enforce.Isolated, "a1", netip.Addr{}, w.addr("b2", 0))
+	w.blocked(enforce.Isolated, "a1", netip.Addr{}, w.addr("b2", 0))
 }
 
-func heals(w *world) {
+func repairs(w *world) {
 	w.apply(nothing, nothing)
-	held := w.heldThere()
+	held := w.enforcedState()
 	w.rig.Break(w.t, w.Pods["a1"].Node, w.Pods["a1"])
-	if broken := w.heldThere(); broken == held {
+	if broken := w.enforcedState(); broken == held {
 		w.t.Fatalf("nothing was broken:\n%s", held)
 	}
 	w.apply(nothing, nothing)
-	if now := w.heldThere(); now != held {
-		w.t.Errorf("held:\n%s\nwant:\n%s", now, held)
+	if now := w.enforcedState(); now != held {
+		w.t.Errorf("enforced state:\n%s\nwant:\n%s", now, held)
 	}
-	w.refused(enforce.Isolated, "a1", netip.Addr{}, w.addr("b1", 0))
+	w.blocked(enforce.Isolated, "a1", netip.Addr{}, w.addr("b1", 0))
 	w.talks("a1", w.addr("a2", 0))
 }
 
@@ -270,19 +270,19 @@ func heals(w *world) {
 // without it.
 func gone(w *world) {
 	w.apply(nothing, nothing)
-	held := w.heldThere()
+	held := w.enforcedState()
 	p := w.Plan("n1", w.turn, nothing, nothing)
 	ghost := p.Local[0]
 	ghost.ID, ghost.Container, ghost.NetNS, ghost.Device = "ghost.net0", "ghost", "/run/netns/ghost", "ghost"
 	ghost.MAC, ghost.Addresses = "02:00:00:00:00:77", []netip.Prefix{netip.MustParsePrefix("10.1.0.77/24")}
 	p.Local = append(p.Local, ghost)
 	if err := w.all["n1"].Apply(w.t.Context(), p); err != nil {
-		w.t.Errorf("a pod that is gone: %v", err)
+		w.t.Errorf("Apply with a deleted pod: %v", err)
 	}
 	w.talks("a1", w.addr("a2", 0))
 	w.apply(nothing, nothing)
-	if now := w.heldThere(); now != held {
-		w.t.Errorf("held:\n%s\nwant:\n%s", now, held)
+	if now := w.enforcedState(); now != held {
+		w.t.Errorf("enforced state:\n%s\nwant:\n%s", now, held)
 	}
 }
 
@@ -293,8 +293,8 @@ func shrinks(w *world) {
 			w.t.Fatal(err)
 		}
 	}
-	if held := w.heldThere(); held != "" {
-		w.t.Errorf("left over by an empty plan:\n%s", held)
+	if held := w.enforcedState(); held != "" {
+		w.t.Errorf("left by an empty plan:\n%s", held)
 	}
 	w.apply(nothing, nothing)
 	for _, name := range w.nodes() {
@@ -303,7 +303,7 @@ func shrinks(w *world) {
 		}
 		delete(w.all, name)
 	}
-	if held := w.heldThere(); held != "" {
-		w.t.Errorf("left over by Remove:\n%s", held)
+	if held := w.enforcedState(); held != "" {
+		w.t.Errorf("left by Remove:\n%s", held)
 	}
 }

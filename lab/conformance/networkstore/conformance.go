@@ -16,25 +16,25 @@ type Open func(t *testing.T) *store.Store
 // stories are the test cases with one store at a time.
 var stories = []struct {
 	name string
-	tell func(t *testing.T, open Open)
+	run  func(t *testing.T, open Open)
 }{
-	{"the same request is answered the same", theSameRequestIsAnsweredTheSame},
-	{"addresses are asked for, reserved and taken", addressesAskedForReservedAndTaken},
-	{"a pod is replaced", aPodThatIsReplaced},
-	{"a pod is restarted without a controller", aPodThatIsRestarted},
-	{"devices are given to one each", devicesAreGivenToOneEach},
-	{"networks with leases change within bounds", networksWithLeasesChangeWithinBounds},
-	{"what is not valid is collected", collectReleasesWhatIsNotValid},
-	{"many are collected", manyAreCollected},
-	{"no address is given twice, and none is lost", noAddressTwiceAndNoneLost},
-	{"addresses come again last", addressesComeAgainLast},
-	{"offers survive and have numbers", offersSurviveAndHaveNumbers},
-	{"a peer offers many networks", manyNetworksAreOffered},
+	{"repeated requests return the same lease", repeatedRequests},
+	{"requested, reserved and assigned addresses", requestedAddresses},
+	{"a pod is replaced", replacedPod},
+	{"a pod restarts while no controller is reachable", restartedPod},
+	{"a device is assigned to one pod only", exclusiveDevices},
+	{"changes of networks with leases are validated", changedNetworks},
+	{"invalid leases are collected", collectInvalid},
+	{"many leases are collected", collectMany},
+	{"addresses stay unique and none is lost", uniqueAddresses},
+	{"released addresses are reused last", reuseOrder},
+	{"offered networks persist and have numeric IDs", offeredNetworks},
+	{"a peer offers many networks", manyOfferedNetworks},
 }
 
 // Run runs all stories. fresh returns an Open for a new, empty state.
 func Run(t *testing.T, fresh func(t *testing.T) Open) {
 	for _, s := range stories {
-		t.Run(s.name, func(t *testing.T) { s.tell(t, fresh(t)) })
+		t.Run(s.name, func(t *testing.T) { s.run(t, fresh(t)) })
 	}
 }

@@ -21,15 +21,15 @@ import (
 // Several runs the test cases with several stores that share a state. fresh returns an
 // Open for a new, empty state that allows several open stores.
 func Several(t *testing.T, fresh func(t *testing.T) Open) {
-	t.Run("each sees what another does", func(t *testing.T) { eachSees(t, fresh(t)) })
-	t.Run("a request that was given up does not come later", func(t *testing.T) { givenUp(t, fresh(t)) })
-	t.Run("no address is given twice, and none is lost, whichever ends", func(t *testing.T) { whoeverEnds(t, fresh(t)) })
-	t.Run("one leads", func(t *testing.T) { oneLeads(t, fresh(t)) })
+	t.Run("a store sees changes of other stores", func(t *testing.T) { seesOtherStores(t, fresh(t)) })
+	t.Run("a canceled request has no late effect", func(t *testing.T) { canceledRequest(t, fresh(t)) })
+	t.Run("addresses stay unique while stores restart", func(t *testing.T) { storesRestart(t, fresh(t)) })
+	t.Run("a single leader is elected", func(t *testing.T) { leaderElection(t, fresh(t)) })
 }
 
-// eachSees checks that a store sees, and takes into account, what another one has just
+// seesOtherStores checks that a store sees, and takes into account, what another one has just
 // done.
-func eachSees(t *testing.T, open Open) {
+func seesOtherStores(t *testing.T, open Open) {
 	one, two := open(t), open(t)
 	for i := range 50 {
 		name := fmt.Sprint("n", i)
@@ -38,13 +38,13 @@ func eachSees(t *testing.T, open Open) {
 		if _, err := one.Up(t.Context(), a.ID, vdn.UpReport{Device: "eth1", MAC: "02:00:00:00:00:01", NetNS: "/x"}); err != nil {
 			t.Fatal(err)
 		}
-		refused(t, two.DeleteNetwork(t.Context(), name, nil), vdn.Conflict, "it has attachments")
+		rejected(t, two.DeleteNetwork(t.Context(), name, nil), vdn.Conflict, "it has attachments")
 		if err := two.Detach(t.Context(), a.ID); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, func() error { return one.Sync(t.Context()) })
 		if left := one.Attachments(name, ""); len(left) > 0 {
-			t.Fatalf("after Sync %+v is there, which another has released", left)
+			t.Fatalf("after Sync %+v still exists, although another store released it", left)
 		}
 	}
 	before := one.Revision()
@@ -53,15 +53,15 @@ func eachSees(t *testing.T, open Open) {
 	}
 	testkit.Eventually(t, time.Minute, func() error {
 		if one.Revision() == before {
-			return errors.New("nobody learns what another does")
+			return errors.New("a store does not see the change of another store")
 		}
 		return nil
 	})
 }
 
-// givenUp lets a client give up its request, and release through another store what it
+// canceledRequest lets a client give up its request, and release through another store what it
 // may have got.
-func givenUp(t *testing.T, open Open) {
+func canceledRequest(t *testing.T, open Open) {
 	one, two := open(t), open(t)
 	must(t, one, Network("a", "10.1.0.0/24"))
 	for i := range 100 {
@@ -86,22 +86,22 @@ func eventually(t *testing.T, do func() error) {
 	testkit.Eventually(t, time.Minute, do)
 }
 
-// troop contains stores on one state. Any of them can be closed and reopened at any time.
-type troop struct {
+// stores contains stores on one state. Any of them can be closed and reopened at any time.
+type stores struct {
 	t    *testing.T
 	open Open
 	mu   sync.Mutex
 	all  []*store.Store
 }
 
-func (g *troop) one(r *rand.Rand) *store.Store {
+func (g *stores) one(r *rand.Rand) *store.Store {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.all[r.IntN(len(g.all))]
 }
 
 // end closes and reopens one store after the other, until done.
-func (g *troop) end(done <-chan struct{}) {
+func (g *stores) end(done <-chan struct{}) {
 	for i := 0; ; i = (i + 1) % len(g.all) {
 		select {
 		case <-done:
@@ -121,15 +121,15 @@ func (g *troop) end(done <-chan struct{}) {
 	}
 }
 
-// whoeverEnds lets many clients attach and detach concurrently, through any available
+// storesRestart lets many clients attach and detach concurrently, through any available
 // store, while the stores are closed one after the other.
-func whoeverEnds(t *testing.T, open Open) {
-	g := &troop{t: t, open: open, all: []*store.Store{open(t), open(t), open(t)}}
+func storesRestart(t *testing.T, open Open) {
+	g := &stores{t: t, open: open, all: []*store.Store{open(t), open(t), open(t)}}
 	eventually(t, func() error {
 		_, err := g.all[0].PutNetwork(t.Context(), Network("a", "10.1.0.0/26"), nil)
 		return err
 	})
-	w := &twin{has: map[string]netip.Addr{}}
+	w := &model{has: map[string]netip.Addr{}}
 	done := make(chan struct{})
 	var ender, workers sync.WaitGroup
 	ender.Go(func() { g.end(done) })
@@ -150,13 +150,13 @@ func whoeverEnds(t *testing.T, open Open) {
 		}
 	}
 	if w.seen < 100 {
-		t.Errorf("only %d attachments were made", w.seen)
+		t.Errorf("only %d attachments were created", w.seen)
 	}
 }
 
 // work is one client. It retries, each time with a random store, until it gets a definite
 // answer.
-func (g *troop) work(w *twin, worker int, r *rand.Rand) {
+func (g *stores) work(w *model, worker int, r *rand.Rand) {
 	for range 40 {
 		container := fmt.Sprintf("w%d-%d", worker, r.IntN(10))
 		if r.IntN(2) == 0 {
@@ -181,9 +181,9 @@ func (g *troop) work(w *twin, worker int, r *rand.Rand) {
 	}
 }
 
-// oneLeads lets three stores compete for leadership. When the leader ends, another one
+// leaderElection lets three stores compete for leadership. When the leader ends, another one
 // takes over.
-func oneLeads(t *testing.T, open Open) {
+func leaderElection(t *testing.T, open Open) {
 	leads := make(chan int, 10)
 	type member struct {
 		s    *store.Store
@@ -209,18 +209,18 @@ func oneLeads(t *testing.T, open Open) {
 		select {
 		case i := <-leads:
 			if seen[i] {
-				t.Fatalf("%d leads twice", i)
+				t.Fatalf("store %d leads twice", i)
 			}
 			seen[i] = true
 			select {
 			case other := <-leads:
-				t.Errorf("%d leads while %d does", other, i)
+				t.Errorf("store %d leads while store %d does", other, i)
 			case <-time.After(100 * time.Millisecond):
 			}
 			all[i].stop()
 			<-all[i].done
 		case <-time.After(time.Minute):
-			t.Fatal("nobody leads")
+			t.Fatal("no store becomes leader")
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 )
 
 func Network(name, prefix string) vdn.Network {
-	return vdn.Network{Name: name, Devices: []string{"eth1", "eth2"}, Subnets: []vdn.Subnet{{Prefix: netip.MustParsePrefix(prefix)}}}
+	return vdn.Network{Name: name, Devices: []string{"eth1", "eth2"}, Subnets: []vdn.Subnet{{CIDR: netip.MustParsePrefix(prefix)}}}
 }
 
 func must(t *testing.T, s *store.Store, all ...vdn.Network) {
@@ -42,15 +42,15 @@ func attach(t *testing.T, s *store.Store, r vdn.AttachmentRequest) vdn.Attachmen
 	return l.Attachment
 }
 
-// refused checks that an error has this kind and contains want.
-func refused(t *testing.T, err error, kind vdn.Kind, want string) {
+// rejected checks that an error has this kind and contains want.
+func rejected(t *testing.T, err error, kind vdn.Kind, want string) {
 	t.Helper()
 	if got, ok := vdn.KindOf(err); !ok || got != kind || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v (%v), want %s (%v)", err, got, want, kind)
 	}
 }
 
-func theSameRequestIsAnsweredTheSame(t *testing.T, open Open) {
+func repeatedRequests(t *testing.T, open Open) {
 	s := open(t)
 	must(t, s, Network("a", "10.1.0.0/24"), Network("b", "10.2.0.0/24"))
 	first := attach(t, s, Request("a", "c1"))
@@ -59,20 +59,20 @@ func theSameRequestIsAnsweredTheSame(t *testing.T, open Open) {
 		t.Errorf("%v, %v, -want +got:\n%s", created, err, d)
 	}
 	_, _, err = s.Attach(t.Context(), Request("b", "c1"), 1)
-	refused(t, err, vdn.Conflict, "attachment c1.net1, network: it is in a, not in b: delete it first")
+	rejected(t, err, vdn.Conflict, "attachment c1.net1, network: it is in a, not in b: delete it first")
 	other := Request("a", "c1")
 	other.Node = "n2"
 	_, _, err = s.Attach(t.Context(), other, 1)
-	refused(t, err, vdn.Conflict, "node: it is on n1, not on n2")
+	rejected(t, err, vdn.Conflict, "node: it is on n1, not on n2")
 	other = Request("a", "c1")
 	other.Addresses = []netip.Addr{netip.MustParseAddr("10.1.0.200")}
 	_, _, err = s.Attach(t.Context(), other, 1)
-	refused(t, err, vdn.Conflict, "addresses: it has others than 10.1.0.200")
+	rejected(t, err, vdn.Conflict, "addresses: it has others than 10.1.0.200")
 	_, _, err = s.Attach(t.Context(), Request("none", "c2"), 1)
-	refused(t, err, vdn.NotFound, "network none: not there")
+	rejected(t, err, vdn.NotFound, "network none: not there")
 }
 
-func addressesAskedForReservedAndTaken(t *testing.T, open Open) {
+func requestedAddresses(t *testing.T, open Open) {
 	s := open(t)
 	n := Network("a", "10.1.0.0/29")
 	n.Subnets[0].Gateway = netip.MustParseAddr("10.1.0.1")
@@ -115,16 +115,16 @@ func addressesAskedForReservedAndTaken(t *testing.T, open Open) {
 		t.Fatal(err)
 	}
 	_, err := ask("c12", "x/y", "10.1.0.4")
-	refused(t, err, vdn.Conflict, "10.1.0.4 is reserved for lab/store")
+	rejected(t, err, vdn.Conflict, "10.1.0.4 is reserved for lab/store")
 	_, err = ask("c13", "", "")
-	refused(t, err, vdn.Conflict, "is empty but for what is reserved")
+	rejected(t, err, vdn.Conflict, "is empty but for what is reserved")
 }
 
-// aPodThatIsReplaced checks a successor that attaches before its predecessor has
+// replacedPod checks a successor that attaches before its predecessor has
 // detached. It gets its own address. An address reserved for both is only assigned to it
 // after the predecessor has released it. The predecessor's late detach takes nothing from
 // it. All of this also holds across restarts.
-func aPodThatIsReplaced(t *testing.T, open Open) {
+func replacedPod(t *testing.T, open Open) {
 	s := open(t)
 	again := func() {
 		t.Helper()
@@ -145,10 +145,10 @@ func aPodThatIsReplaced(t *testing.T, open Open) {
 	again()
 	fresh := attach(t, s, of("plain", "new", "2"))
 	if fresh.Addresses[0] == old.Addresses[0] || old.OwnerUID != "1" || fresh.OwnerUID != "2" {
-		t.Errorf("two pods of one name have %+v and %+v", old, fresh)
+		t.Errorf("two pods with one name have %+v and %+v", old, fresh)
 	}
 	_, _, err := s.Attach(t.Context(), of("reserved", "newest", "2"), 1)
-	refused(t, err, vdn.Conflict, "10.2.0.9, which is reserved for lab/db-0, is taken by attachment oldest.net1")
+	rejected(t, err, vdn.Conflict, "10.2.0.9, which is reserved for lab/db-0, is taken by attachment oldest.net1")
 	again()
 	if err := errors.Join(s.Detach(t.Context(), old.ID), s.Detach(t.Context(), kept.ID)); err != nil {
 		t.Fatal(err)
@@ -164,15 +164,15 @@ func aPodThatIsReplaced(t *testing.T, open Open) {
 		t.Fatal(err)
 	}
 	if left := len(s.Attachments("", "")); left != 2 {
-		t.Errorf("%d are left, want 2", left)
+		t.Errorf("%d leases are left, want 2", left)
 	}
 }
 
-// aPodThatIsRestarted checks a restarted pod that continues its lease with another
+// restartedPod checks a restarted pod that continues its lease with another
 // container ID, as the node did while no controller was reachable. It continues the first
 // existing lease of those named, only of the same pod in the same place, and repeated
 // requests get the same result.
-func aPodThatIsRestarted(t *testing.T, open Open) {
+func restartedPod(t *testing.T, open Open) {
 	s := open(t)
 	must(t, s, Network("a", "10.1.0.0/24"), Network("b", "10.2.0.0/24"))
 	first := Request("a", "old")
@@ -199,7 +199,7 @@ func aPodThatIsRestarted(t *testing.T, open Open) {
 	for range 2 {
 		a := attach(t, s, next(func(*vdn.AttachmentRequest) {}))
 		if a.Addresses[0] != old.Addresses[0] || a.ID != "new.net1" || a.Phase != vdn.Leased {
-			t.Errorf("it continues as %+v", a)
+			t.Errorf("the lease continues as %+v", a)
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
@@ -207,7 +207,7 @@ func aPodThatIsRestarted(t *testing.T, open Open) {
 		s = open(t)
 	}
 	if left := s.Attachments("a", ""); len(left) != 2 {
-		t.Errorf("there are %+v", left)
+		t.Errorf("leases: %+v", left)
 	}
 	// If the lease was released meanwhile, the address itself is requested.
 	if err := s.Detach(t.Context(), "new.net1"); err != nil {
@@ -215,11 +215,11 @@ func aPodThatIsRestarted(t *testing.T, open Open) {
 	}
 	last := attach(t, s, next(func(r *vdn.AttachmentRequest) { r.Container, r.Replaces = "newer", []string{"new.net1"} }))
 	if last.Addresses[0] != old.Addresses[0] {
-		t.Errorf("after its release it gets %s", last.Addresses[0])
+		t.Errorf("after the release the pod gets %s", last.Addresses[0])
 	}
 }
 
-func devicesAreGivenToOneEach(t *testing.T, open Open) {
+func exclusiveDevices(t *testing.T, open Open) {
 	s := open(t)
 	n, other := Network("a", "10.1.0.0/24"), Network("b", "10.2.0.0/24")
 	n.Mode, other.Mode = vdn.HostDevice, vdn.HostDevice
@@ -234,13 +234,13 @@ func devicesAreGivenToOneEach(t *testing.T, open Open) {
 		want    string
 	}{{with("a", "c1", "eth2", "eth1", "eth9"), "eth1"}, {with("b", "c2", "eth1", "eth2"), "eth2"}} {
 		if a := attach(t, s, c.request); a.Device != c.want {
-			t.Errorf("%s gets %s, want %s", a.ID, a.Device, c.want)
+			t.Errorf("%s is assigned %s, want %s", a.ID, a.Device, c.want)
 		}
 	}
 	_, _, err := s.Attach(t.Context(), with("a", "c3", "eth1", "eth2"), 1)
-	refused(t, err, vdn.Conflict, "attachment c3.net1, devices: node n1 has no device free of network a, which is on eth1, eth2: eth1 is taken by attachment c1.net1, eth2 is taken by attachment c2.net1;")
+	rejected(t, err, vdn.Conflict, "attachment c3.net1, devices: node n1 has no device free of network a, which is on eth1, eth2: eth1 is taken by attachment c1.net1, eth2 is taken by attachment c2.net1;")
 	_, _, err = s.Attach(t.Context(), with("a", "c3"), 1)
-	refused(t, err, vdn.Conflict, "it has none of them")
+	rejected(t, err, vdn.Conflict, "it has none of them")
 	elsewhere := with("a", "c4", "eth1")
 	elsewhere.Node = "n2"
 	attach(t, s, elsewhere)
@@ -248,15 +248,15 @@ func devicesAreGivenToOneEach(t *testing.T, open Open) {
 		t.Fatal(err)
 	}
 	if a := attach(t, s, with("a", "c3", "eth1", "eth2")); a.Device != "eth1" {
-		t.Errorf("what is free again is not given: %s", a.Device)
+		t.Errorf("the released device is not assigned: %s", a.Device)
 	}
 	_, err = s.Up(t.Context(), "c3.net1", vdn.UpReport{Device: "eth2", MAC: "02:00:00:00:00:01", NetNS: "/x"})
-	refused(t, err, vdn.Conflict, "attachment c3.net1, device: it was given eth1, not eth2")
+	rejected(t, err, vdn.Conflict, "attachment c3.net1, device: it was given eth1, not eth2")
 	_, err = s.Up(t.Context(), "c9.net1", vdn.UpReport{Device: "eth2", MAC: "02:00:00:00:00:01", NetNS: "/x"})
-	refused(t, err, vdn.NotFound, "attachment c9.net1: not there")
+	rejected(t, err, vdn.NotFound, "attachment c9.net1: not there")
 }
 
-func networksWithLeasesChangeWithinBounds(t *testing.T, open Open) {
+func changedNetworks(t *testing.T, open Open) {
 	s := open(t)
 	must(t, s, Network("a", "10.1.0.0/24"), Network("b", "10.2.0.0/24"))
 	r := Request("a", "c1")
@@ -264,35 +264,35 @@ func networksWithLeasesChangeWithinBounds(t *testing.T, open Open) {
 	attach(t, s, r)
 	for want, change := range map[string]func(*vdn.Network){
 		"mode: host-device changes it under attachment c1.net1":         func(n *vdn.Network) { n.Mode = vdn.HostDevice },
-		"subnets: none is 10.1.0.0/24, of which attachment c1.net1 has": func(n *vdn.Network) { n.Subnets[0].Prefix = netip.MustParsePrefix("10.1.0.0/16") },
+		"subnets: none is 10.1.0.0/24, of which attachment c1.net1 has": func(n *vdn.Network) { n.Subnets[0].CIDR = netip.MustParsePrefix("10.1.0.0/16") },
 		"subnets[0].gateway: 10.1.0.50 is taken by attachment c1.net1":  func(n *vdn.Network) { n.Subnets[0].Gateway = netip.MustParseAddr("10.1.0.50") },
 		"subnets[0].ranges: none holds 10.1.0.50, which attachment c1.net1 has:": func(n *vdn.Network) {
 			n.Subnets[0].Ranges = []vdn.Range{{First: netip.MustParseAddr("10.1.0.2"), Last: netip.MustParseAddr("10.1.0.49")}}
 		},
-		"subnets[0].prefix: 10.2.0.0/16 overlaps 10.2.0.0/24 of network b": func(n *vdn.Network) { n.Subnets[0].Prefix = netip.MustParsePrefix("10.2.0.0/16") },
+		"subnets[0].cidr: 10.2.0.0/16 overlaps 10.2.0.0/24 of network b": func(n *vdn.Network) { n.Subnets[0].CIDR = netip.MustParsePrefix("10.2.0.0/16") },
 	} {
 		n := Network("a", "10.1.0.0/24")
 		change(&n)
 		_, err := s.PutNetwork(t.Context(), n, nil)
-		refused(t, err, vdn.Conflict, "network a, "+want)
+		rejected(t, err, vdn.Conflict, "network a, "+want)
 	}
 	narrow := Network("a", "10.1.0.0/24")
 	narrow.Subnets[0].Ranges = []vdn.Range{{First: netip.MustParseAddr("10.1.0.50"), Last: netip.MustParseAddr("10.1.0.51")}}
 	must(t, s, narrow)
 	if a := attach(t, s, Request("a", "c2")); a.Addresses[0].String() != "10.1.0.51/24" {
-		t.Errorf("after the change %s is given", a.Addresses[0])
+		t.Errorf("after the change %s is assigned", a.Addresses[0])
 	}
-	refused(t, s.DeleteNetwork(t.Context(), "a", nil), vdn.Conflict, "network a: it has attachments: delete c1.net1, c2.net1 first")
+	rejected(t, s.DeleteNetwork(t.Context(), "a", nil), vdn.Conflict, "network a: it has attachments: delete c1.net1, c2.net1 first")
 	if err := errors.Join(s.Detach(t.Context(), "c1.net1"), s.Detach(t.Context(), "c2.net1"), s.Detach(t.Context(), "c2.net1"), s.DeleteNetwork(t.Context(), "a", nil), s.DeleteNetwork(t.Context(), "a", nil)); err != nil {
 		t.Error(err)
 	}
 	must(t, s, Network("a", "10.1.0.0/24"))
 	if a := attach(t, s, Request("a", "c1")); a.Addresses[0].String() != "10.1.0.1/24" {
-		t.Errorf("of a network that is gone it is remembered what was given back: %s comes first", a.Addresses[0])
+		t.Errorf("released addresses of a deleted network are remembered: %s is assigned first", a.Addresses[0])
 	}
 }
 
-func collectReleasesWhatIsNotValid(t *testing.T, open Open) {
+func collectInvalid(t *testing.T, open Open) {
 	s := open(t)
 	must(t, s, Network("a", "10.1.0.0/24"), Network("b", "10.2.0.0/24"))
 	for _, c := range []string{"c1", "c2", "c3"} {
@@ -307,15 +307,15 @@ func collectReleasesWhatIsNotValid(t *testing.T, open Open) {
 		t.Errorf("%v, -want +got:\n%s", err, d)
 	}
 	if left := len(s.Attachments("", "")); left != 3 {
-		t.Errorf("%d are left, want 3", left)
+		t.Errorf("%d leases are left, want 3", left)
 	}
 }
 
-// manyAreCollected releases more leases than fit into one batch of a backend.
-func manyAreCollected(t *testing.T, open Open) {
+// collectMany releases more leases than fit into one batch of a backend.
+func collectMany(t *testing.T, open Open) {
 	s := open(t)
 	n := Network("a", "10.1.0.0/24")
-	n.Subnets = append(n.Subnets, vdn.Subnet{Prefix: netip.MustParsePrefix("fd00::/64")})
+	n.Subnets = append(n.Subnets, vdn.Subnet{CIDR: netip.MustParsePrefix("fd00::/64")})
 	must(t, s, n)
 	const many = 100
 	for i := range many {
@@ -323,7 +323,7 @@ func manyAreCollected(t *testing.T, open Open) {
 	}
 	released, err := s.Collect(t.Context(), "n1", "a", []string{"c7.net1"})
 	if len(released) != many-1 || err != nil {
-		t.Errorf("%d are released, %v", len(released), err)
+		t.Errorf("%d leases were released, %v", len(released), err)
 	}
 	if err := s.Detach(t.Context(), "c7.net1"); err != nil {
 		t.Fatal(err)
@@ -333,12 +333,12 @@ func manyAreCollected(t *testing.T, open Open) {
 	}
 	must(t, s, n)
 	if a := attach(t, s, Request("a", "d")); a.Addresses[0].String() != "10.1.0.1/24" {
-		t.Errorf("of a network that is gone it is remembered what was given back: %s comes first", a.Addresses[0])
+		t.Errorf("released addresses of a deleted network are remembered: %s is assigned first", a.Addresses[0])
 	}
 }
 
-// manyNetworksAreOffered numbers more networks than fit into one batch of a backend.
-func manyNetworksAreOffered(t *testing.T, open Open) {
+// manyOfferedNetworks numbers more networks than fit into one batch of a backend.
+func manyOfferedNetworks(t *testing.T, open Open) {
 	s := open(t)
 	peer := vdn.Peer{Domain: "busan", URL: "https://x:1", NextHops: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
 	if _, err := s.PutPeer(t.Context(), peer); err != nil {
@@ -362,23 +362,23 @@ func manyNetworksAreOffered(t *testing.T, open Open) {
 		numbers[id] = true
 	}
 	if len(numbers) != many || len(state.Peers[0].Networks) != many {
-		t.Errorf("%d networks have %d numbers", len(state.Peers[0].Networks), len(numbers))
+		t.Errorf("%d networks have %d IDs", len(state.Peers[0].Networks), len(numbers))
 	}
 }
 
-// twin is the reference model: what the store must contain, tracked in a simple way.
-type twin struct {
+// model is the reference model: what the store must contain, tracked in a simple way.
+type model struct {
 	mu   sync.Mutex
 	has  map[string]netip.Addr
 	seen int
 }
 
-func (w *twin) attached(t *testing.T, a vdn.Attachment) {
+func (w *model) attached(t *testing.T, a vdn.Attachment) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for id, addr := range w.has {
 		if addr == a.Addresses[0].Addr() && id != a.ID {
-			t.Errorf("%s is given to %s and to %s", addr, id, a.ID)
+			t.Errorf("%s is assigned to %s and to %s", addr, id, a.ID)
 		}
 	}
 	if was, again := w.has[a.ID]; again && was != a.Addresses[0].Addr() {
@@ -388,10 +388,10 @@ func (w *twin) attached(t *testing.T, a vdn.Attachment) {
 	w.seen++
 }
 
-// noAddressTwiceAndNoneLost lets many clients attach and detach concurrently, while the
+// uniqueAddresses lets many clients attach and detach concurrently, while the
 // store is closed and reopened repeatedly.
-func noAddressTwiceAndNoneLost(t *testing.T, open Open) {
-	w := &twin{has: map[string]netip.Addr{}}
+func uniqueAddresses(t *testing.T, open Open) {
+	w := &model{has: map[string]netip.Addr{}}
 	for round := range 6 {
 		s := open(t)
 		if round == 0 {
@@ -420,13 +420,13 @@ func noAddressTwiceAndNoneLost(t *testing.T, open Open) {
 		}
 	}
 	if w.seen < 100 {
-		t.Errorf("only %d attachments were made", w.seen)
+		t.Errorf("only %d attachments were created", w.seen)
 	}
 }
 
 // work is one client. Each client has its own containers, so that the reference model
 // knows the expected state of each.
-func work(t *testing.T, s *store.Store, w *twin, worker int, r *rand.Rand) {
+func work(t *testing.T, s *store.Store, w *model, worker int, r *rand.Rand) {
 	for range 40 {
 		container := fmt.Sprintf("w%d-%d", worker, r.IntN(10))
 		if r.IntN(2) == 0 {
@@ -451,9 +451,9 @@ func work(t *testing.T, s *store.Store, w *twin, worker int, r *rand.Rand) {
 	}
 }
 
-// addressesComeAgainLast checks that the address released longest ago is assigned first,
+// reuseOrder checks that the address released longest ago is assigned first,
 // also by a store that was opened since then.
-func addressesComeAgainLast(t *testing.T, open Open) {
+func reuseOrder(t *testing.T, open Open) {
 	s := open(t)
 	must(t, s, Network("a", "10.1.0.0/29"))
 	for i := range 4 {
@@ -479,7 +479,7 @@ func addressesComeAgainLast(t *testing.T, open Open) {
 	}
 }
 
-func offersSurviveAndHaveNumbers(t *testing.T, open Open) {
+func offeredNetworks(t *testing.T, open Open) {
 	s := open(t)
 	must(t, s, Network("a", "10.1.0.0/24"))
 	peer := vdn.Peer{Domain: "busan", URL: "https://x:1", NextHops: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
@@ -487,7 +487,7 @@ func offersSurviveAndHaveNumbers(t *testing.T, open Open) {
 		t.Fatal(err)
 	}
 	_, err := s.PutPeer(t.Context(), vdn.Peer{Domain: "here", URL: "https://x:1", NextHops: peer.NextHops})
-	refused(t, err, vdn.Invalid, "peer here, domain: it is this domain itself")
+	rejected(t, err, vdn.Invalid, "peer here, domain: it is this domain itself")
 	offer := []vdn.PeerView{{Peer: vdn.Peer{Domain: "busan"}, Connected: true, Networks: []vdn.SharedNetwork{
 		{Name: "c", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}},
 		{Name: "bad", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/25")}},
@@ -497,10 +497,10 @@ func offersSurviveAndHaveNumbers(t *testing.T, open Open) {
 	}
 	revision := s.Revision()
 	if err := s.SetOffers(t.Context(), offer); err != nil || s.Revision() != revision {
-		t.Errorf("the same again: %v, revision %d became %d", err, revision, s.Revision())
+		t.Errorf("setting the same offers again: %v, revision %d became %d", err, revision, s.Revision())
 	}
 	_, err = s.PutNetwork(t.Context(), Network("z", "10.9.0.0/16"), nil)
-	refused(t, err, vdn.Conflict, "10.9.0.0/16 overlaps 10.9.0.0/24 of busan's network c")
+	rejected(t, err, vdn.Conflict, "10.9.0.0/16 overlaps 10.9.0.0/24 of busan's network c")
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -517,7 +517,7 @@ func offersSurviveAndHaveNumbers(t *testing.T, open Open) {
 		t.Fatal(err)
 	}
 	if n := s.Peers()[0].Networks; n[1].Refused != "" {
-		t.Errorf("still %s", n[1].Refused)
+		t.Errorf("still rejected: %s", n[1].Refused)
 	}
 	if err := s.DeletePeer(t.Context(), "busan"); err != nil || len(s.Peers()) != 0 {
 		t.Errorf("%v, %v", err, s.Peers())

@@ -19,9 +19,9 @@ metadata: {name: reflector}
 spec: {address: %s, nodeSelector: {matchLabels: {rack: "1"}}}
 ---
 apiVersion: fairlead.io/v1alpha1
-kind: Announcement
+kind: Advertisement
 metadata: {name: edge}
-spec: {endpoints: Local, med: 7, communities: ["65000:1"], peers: [reflector]}
+spec: {trafficPolicy: Local, med: 7, communities: ["65000:1"], peers: [reflector]}
 `, paper.ReflectorAddr)
 	return strings.NewReplacer(change...).Replace(text)
 }
@@ -46,42 +46,42 @@ func TestRoutingFromTheFolder(t *testing.T) {
 	if without == with {
 		without = w.Nodes[1]
 	}
-	says := func(node, words string) {
+	shows := func(node, words string) {
 		t.Helper()
 		w.Eventually(t, node, func(s status.Status) error {
 			for _, r := range s.Routes {
-				if strings.Contains(fmt.Sprint(r.Prefix, " ", r.Announced, " ", r.Attributes, " ", r.Reason), words) {
+				if strings.Contains(fmt.Sprint(r.Prefix, " ", r.Advertised, " ", r.Attributes, " ", r.Reason), words) {
 					return nil
 				}
 			}
 			return fmt.Errorf("routes are %+v, want one with %q", s.Routes, words)
 		})
 	}
-	tell := func(change ...string) {
+	write := func(change ...string) {
 		t.Helper()
 		if err := w.Write(web, "bgp.yaml", routing(change...)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	prefix, vip := w.Services[web].Prefix, netip.PrefixFrom(s.HTTP().Addr(), 32)
-	says(with.Name, "this agent announces nothing: name BGP peers")
-	tell("kind: Announcement", "kind: AddressPool", "{endpoints: Local, med: 7, communities: [\"65000:1\"], peers: [reflector]}", "{addresses: [10.9.9.9]}")
+	shows(with.Name, "this agent advertises no routes: configure BGP peers")
+	write("kind: Advertisement", "kind: AddressPool", "{trafficPolicy: Local, med: 7, communities: [\"65000:1\"], peers: [reflector]}", "{addresses: [10.9.9.9]}")
 	w.Routed(t, prefix, with.Addr, without.Addr)
 
-	tell()
+	write()
 	w.Routed(t, prefix)
 	w.Routed(t, vip, with.Addr)
 	w.Answers(t, s.HTTP())
-	says(with.Name, vip.String()+" true communities 65000:1, MED 7, to reflector")
-	says(without.Name, vip.String()+" false  Announcement edge is for nodes with a healthy server of their own (endpoints)")
+	shows(with.Name, vip.String()+" true communities 65000:1, MED 7, to reflector")
+	shows(without.Name, vip.String()+" false  Advertisement edge is for nodes with a healthy local backend (trafficPolicy)")
 
-	tell("med: 7", "med: seven", "rack: \"1\"", "rack: 1")
-	w.Problem(t, with.Name, "bgp.yaml:9", "Announcement edge", "spec.med", "want a whole number")
+	write("med: 7", "med: seven", "rack: \"1\"", "rack: 1")
+	w.Problem(t, with.Name, "bgp.yaml:9", "Advertisement edge", "spec.med", "want a whole number")
 	w.Problem(t, with.Name, "bgp.yaml:4", "BGPPeer reflector", "spec.nodeSelector", "rack", "want text")
 	w.Routed(t, vip, with.Addr)
 
-	tell("rack: \"1\"", "rack: \"2\"")
+	write("rack: \"1\"", "rack: \"2\"")
 	w.Routed(t, vip)
-	tell()
+	write()
 	w.Routed(t, vip, with.Addr)
 }

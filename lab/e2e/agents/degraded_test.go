@@ -112,10 +112,10 @@ func TestRefusedKernelFeatures(t *testing.T) {
 		t.Errorf("status:\n%s", out)
 	}
 	if out, code := m.ask("capture", "--count", "1", "--output", filepath.Join(m.dir, "out.pcap")); code != 1 || !strings.Contains(out, "capture: helper bpf_perf_event_output: invalid argument (EINVAL)") {
-		t.Errorf("capture ends with %d: %s", code, out)
+		t.Errorf("capture exits with %d: %s", code, out)
 	}
 	if out, code := m.ask("drops", "--follow", "--count", "1"); code != 1 || !strings.Contains(out, "map type RingBuf: operation not permitted (EPERM)") {
-		t.Errorf("drops ends with %d: %s", code, out)
+		t.Errorf("drops exits with %d: %s", code, out)
 	}
 	_ = cmd.Process.Signal(unix.SIGTERM)
 	_ = cmd.Wait()
@@ -124,7 +124,7 @@ func TestRefusedKernelFeatures(t *testing.T) {
 	err := cmd.Wait()
 	last := world.LastLine(stderr.String())
 	if err == nil || cmd.ProcessState.ExitCode() != 1 || !strings.Contains(last, "essential feature xdp-programs: program type XDP: operation not permitted (EPERM)") {
-		t.Errorf("without XDP it ends with %v: %s", err, stderr)
+		t.Errorf("without XDP it exits with %v: %s", err, stderr)
 	}
 	if strings.Contains(last, "needs root") {
 		t.Errorf("a cause is guessed: %s", last)
@@ -133,11 +133,11 @@ func TestRefusedKernelFeatures(t *testing.T) {
 		t.Error("the previous agent's program is no longer attached")
 	}
 	if _, err := os.Stat(m.socket); err == nil {
-		t.Error("the socket is left behind")
+		t.Error("the socket was not removed")
 	}
 	_, stderr = m.agent("")
 	m.ready(stderr)
 	if out, _ := m.ask("status"); !strings.Contains(out, "degraded    none") {
-		t.Errorf("status once nothing is refused:\n%s", out)
+		t.Errorf("status with all features:\n%s", out)
 	}
 }

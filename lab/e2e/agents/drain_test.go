@@ -62,7 +62,7 @@ func (w *drained) run(t *testing.T, args ...string) string {
 	t.Helper()
 	out, errs, code := w.Fairlead(t, "", args...)
 	if code != 0 {
-		t.Fatalf("fairlead %s ends with %d: %s", strings.Join(args, " "), code, errs)
+		t.Fatalf("fairlead %s exits with %d: %s", strings.Join(args, " "), code, errs)
 	}
 	return out
 }
@@ -96,15 +96,15 @@ func (w *drained) drain(t *testing.T, pod paper.Pod) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Drain == nil || s.Drain.Stage != plan.Asking || !strings.Contains(string(s.Routes[0].Attributes.Communities), "graceful-shutdown") {
-		t.Errorf("the router avoids it when it is %+v, with routes %+v; want it while they ask for that", s.Drain, s.Routes)
+	if s.Drain == nil || s.Drain.Stage != plan.GracefulShutdown || !strings.Contains(string(s.Routes[0].Attributes.Communities), "graceful-shutdown") {
+		t.Errorf("the router avoids it with drain state %+v and routes %+v; want it during graceful shutdown", s.Drain, s.Routes)
 	}
 	w.run(t, "drain", "--wait", world.Within.String(), "--socket", cluster.Socket(pod.Name))
 	s, err = w.Status(t, pod.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("after %v the router avoids it, after %v it is drained, of which its routes asked for %v",
+	t.Logf("the router avoids it after %v, drained after %v, of which graceful shutdown lasted %v",
 		avoided.Round(time.Millisecond), s.Drain.Entered.Sub(s.Drain.Since).Round(time.Millisecond), askFor)
 }
 
@@ -115,7 +115,7 @@ func (w *drained) seeDrained(t *testing.T, pod paper.Pod, before advertise.Peer)
 	socket := cluster.Socket(pod.Name)
 	w.Eventually(t, pod.Name, func(s status.Status) error {
 		if s.Drain == nil || s.Drain.Stage != plan.Drained || s.Peers[0].State != advertise.Established || !s.Peers[0].Since.Equal(before.Since) {
-			return fmt.Errorf("drain %+v, peers %+v; want it drained, and the session as it was: %+v", s.Drain, s.Peers, before)
+			return fmt.Errorf("drain %+v, peers %+v; want it drained, and the session unchanged: %+v", s.Drain, s.Peers, before)
 		}
 		for _, svc := range s.Services {
 			if f := svc.Frontends[0]; f.State != plan.Active {
@@ -128,14 +128,14 @@ func (w *drained) seeDrained(t *testing.T, pod paper.Pod, before advertise.Peer)
 		`fairlead_bgp_advertised_prefixes{peer="`+paper.ReflectorAddr.String()+`"} 0`, `fairlead_frontends{state="active"} `)
 	for _, c := range []struct{ args, want []string }{
 		{[]string{"status"}, []string{"drained for", "by command (fairlead drain)", "routes      0 of"}},
-		{[]string{"get", "routes"}, []string{"this balancer drains: by command"}},
+		{[]string{"get", "routes"}, []string{"this load balancer is draining: by command"}},
 		{[]string{"get", "peers", "-o", "wide"}, []string{"drained for", "established", "FLAPS"}},
-		{[]string{"explain", "service", "tunnel"}, []string{"default/tunnel", "draining", "this balancer drains"}},
+		{[]string{"explain", "service", "tunnel"}, []string{"default/tunnel", "draining", "this load balancer is draining"}},
 	} {
 		out := w.run(t, append(c.args, "--socket", socket)...)
 		for _, want := range c.want {
 			if !strings.Contains(out, want) {
-				t.Errorf("fairlead %s says %q, without %q", strings.Join(c.args, " "), out, want)
+				t.Errorf("fairlead %s prints %q, without %q", strings.Join(c.args, " "), out, want)
 			}
 		}
 	}

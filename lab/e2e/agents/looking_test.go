@@ -81,10 +81,10 @@ func (l *looking) flows(t *testing.T) {
 		}
 	}
 	if l.server.Name == "" {
-		t.Fatalf("no server's node remembers %s", l.held)
+		t.Fatalf("no backend node tracks %s", l.held)
 	}
 	if found := l.flowsAt(t, l.balancer, l.held); len(found) > 0 {
-		t.Errorf("the balancer remembers %+v", found)
+		t.Errorf("the load balancer tracks %+v", found)
 	}
 	found := l.flowsAt(t, l.balancer, l.natHeld)
 	if len(found) != 1 {
@@ -185,15 +185,15 @@ func (l *looking) trace(t *testing.T) {
 			}
 			for _, w := range c.words {
 				if !strings.Contains(table, w) {
-					t.Errorf("no word of %q", w)
+					t.Errorf("output without %q", w)
 				}
 			}
 			if !strings.Contains(table, ", of the same source as the traced one; it was not run\n") {
-				t.Error("it does not name the attached program")
+				t.Error("the output does not name the attached program")
 			}
 			for _, w := range c.not {
 				if strings.Contains(table, w) {
-					t.Errorf("it says %q", w)
+					t.Errorf("unexpected output: %q", w)
 				}
 			}
 			if want := "\nverdict   " + c.verdict + ": "; !strings.Contains(table, want) {
@@ -213,7 +213,7 @@ func (l *looking) traceJSON(t *testing.T, table string, args []string, verdict, 
 	}
 	for _, s := range got.Steps {
 		if s.Note == "" || !strings.Contains(table, s.Text+"\n") {
-			t.Errorf("the table does not tell of %+v", s)
+			t.Errorf("the table has no step %+v", s)
 		}
 	}
 }
@@ -225,7 +225,7 @@ func (l *looking) drops(t *testing.T) {
 	said := l.until(t, func() { l.knock(t, knock) }, follow...)
 	if line := world.LastLine(said); !strings.HasPrefix(said, "REASON") || !world.HasAll(line, []string{
 		" " + paper.Dev + " cpu ", " no-frontend, ", "IPv4 " + l.ClientAddrs[0].String() + " > " + knock.Addr().String(), "UDP ", " > 9998, 5 bytes of data"}) {
-		t.Errorf("it says\n%s", said)
+		t.Errorf("output:\n%s", said)
 	}
 	var e struct {
 		xdp.Event
@@ -334,7 +334,7 @@ func (l *looking) capture(t *testing.T) {
 			}
 		case nic.Name != paper.Dev+" out XDP_REDIRECT" || len(words) < 4 || !strings.Contains(words[1], ", IPv4, ") ||
 			!slices.Equal(words[len(words)-2:], before[len(before)-2:]):
-			t.Errorf("frame %d, %s: %q, before it was %q", packets, nic.Name, words, before)
+			t.Errorf("frame %d, %s: %q, previously %q", packets, nic.Name, words, before)
 		}
 	}
 	if packets != 6 {

@@ -19,7 +19,7 @@ func ready(t *testing.T, w *world.World, socket string, code int, words ...strin
 	testkit.Eventually(t, world.Within, func() error {
 		stdout, stderr, got := w.Fairlead(t, "", "status", "--ready", "--socket", socket)
 		if got != code || !world.HasAll(stdout+stderr, words) {
-			return fmt.Errorf("it ends with %d, and says %q; want %d, %q", got, strings.TrimSpace(stdout+stderr), code, words)
+			return fmt.Errorf("exit code %d, output %q; want %d, %q", got, strings.TrimSpace(stdout+stderr), code, words)
 		}
 		return nil
 	})
@@ -49,7 +49,7 @@ func TestReady(t *testing.T) {
 	// Everything is ready except the session.
 	w.Eventually(t, pod.Name, func(s status.Status) error {
 		if len(s.Services) != 1 || s.Services[0].Frontends[0].State != "active" {
-			return fmt.Errorf("it serves %+v", s.Services)
+			return fmt.Errorf("services %+v", s.Services)
 		}
 		return nil
 	})
@@ -59,6 +59,6 @@ func TestReady(t *testing.T) {
 	}
 	ready(t, w, socket, 0, "ready")
 	if r, err := status.FetchReady(t.Context(), socket); err != nil || !r.Ready || len(r.Waits) > 0 {
-		t.Errorf("asked without the command: %+v, %v", r, err)
+		t.Errorf("queried without the command: %+v, %v", r, err)
 	}
 }

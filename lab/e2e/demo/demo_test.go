@@ -76,7 +76,7 @@ func (d *demo) until(t *testing.T, words string) error {
 				return nil
 			}
 		case <-limit:
-			t.Fatalf("the demo never says %q; it said:\n%s", words, d.said.String())
+			t.Fatalf("the demo did not print %q; output:\n%s", words, d.said.String())
 		}
 	}
 }
@@ -149,7 +149,7 @@ func TestDemo(t *testing.T) {
 	}
 	in := json.NewDecoder(&d.stdout)
 	if err := in.Decode(&r); err != nil {
-		t.Fatalf("stdout is no JSON object: %v; stderr:\n%s", err, d.said.String())
+		t.Fatalf("stdout is not a JSON object: %v; stderr:\n%s", err, d.said.String())
 	}
 	if rest, _ := io.ReadAll(io.MultiReader(in.Buffered(), &d.stdout)); len(bytes.TrimSpace(rest)) > 0 {
 		t.Errorf("stdout has more than one object: %q", rest)
@@ -215,7 +215,7 @@ func TestDemoEndsWithoutTrace(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			d := startDemo(t)
 			if err := d.until(t, c.after); err != nil {
-				t.Fatalf("%v; it said:\n%s", err, d.said.String())
+				t.Fatalf("%v; output:\n%s", err, d.said.String())
 			}
 			pid := d.cmd.Process.Pid
 			if c.group {
@@ -227,12 +227,12 @@ func TestDemoEndsWithoutTrace(t *testing.T) {
 			if err := d.until(t, ""); err != io.EOF {
 				t.Fatal(err)
 			}
-			d.cmd.Wait() //nolint:errcheck // it was told to end
+			d.cmd.Wait() //nolint:errcheck // it was signalled to exit
 			if code := d.cmd.ProcessState.ExitCode(); code == 0 {
-				t.Error("it says that all is well")
+				t.Error("exit code 0 after a signal")
 			}
 			if c.signal == unix.SIGINT && !strings.Contains(d.said.String(), "interrupted") {
-				t.Errorf("it does not say that it was interrupted:\n%s", d.said.String())
+				t.Errorf("the output does not mention the interruption:\n%s", d.said.String())
 			}
 			untouched(t, before)
 		})

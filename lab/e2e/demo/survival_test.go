@@ -40,7 +40,7 @@ func TestSurvival(t *testing.T) {
 		Rows []row
 	}
 	if err := json.Unmarshal(stdout.Bytes(), &report); err != nil {
-		t.Fatalf("stdout is no JSON object: %v: %q", err, stdout.String())
+		t.Fatalf("stdout is not a JSON object: %v: %q", err, stdout.String())
 	}
 	rows := map[string]row{}
 	for _, r := range report.Rows {

@@ -38,7 +38,7 @@ func TestWallClock(t *testing.T) {
 	o := guest.Options{Limit: 4 * time.Minute, Env: append(os.Environ(), world.BinaryVariable+"="+world.Binary, "TMPDIR=/tmp")}
 	status, err := guest.Run(t.Context(), o, "/proc/1/exe", "-test.run=^TestWallClock$", "-test.v", "-test.timeout=3m30s")
 	if err != nil || status != 0 {
-		t.Errorf("the story in the guest ends with %d, %v", status, err)
+		t.Errorf("the test in the guest exits with %d, %v", status, err)
 	}
 }
 
@@ -46,7 +46,7 @@ func TestWallClock(t *testing.T) {
 const clockPeer = `apiVersion: fairlead.io/v1alpha1
 kind: BGPPeer
 metadata: {name: router}
-spec: {address: 10.0.0.254, bfdIntervalMilliseconds: 2000}
+spec: {peerAddress: 10.0.0.254, bfd: {intervalMilliseconds: 2000}}
 `
 
 // clockNet has two load balancers that share one VIP on a segment, and advertise another
@@ -92,7 +92,7 @@ func newClockNet(t *testing.T) *clockNet {
 	}
 	services := filepath.Join(n.dir, "services")
 	err := os.Mkdir(services, 0o755)
-	for name, text := range map[string]string{"peer": clockPeer, "announcements": modes("north", "south"), "north": clockService("north", 200), "south": clockService("south", 201)} {
+	for name, text := range map[string]string{"peer": clockPeer, "advertisements": modes("north", "south"), "north": clockService("north", 200), "south": clockService("south", 201)} {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(services, name+".yaml"), []byte(text), 0o600)
 		}
@@ -211,7 +211,7 @@ func setClock(t *testing.T) {
 	}
 	c.Stop()
 	if total := c.Total(); total.Failed+total.BrokenConnections > 0 || total.Requests == 0 {
-		t.Errorf("of %d requests %d failed, %d connections broke: %v", total.Requests, total.Failed, total.BrokenConnections, total.Reasons)
+		t.Errorf("%d requests, %d failed, %d connections broke: %v", total.Requests, total.Failed, total.BrokenConnections, total.Reasons)
 	}
 	n.fairlead("drain", "--socket", cluster.Socket("lb1")) // with IPVS, connections that move break
 	n.set(-time.Hour)
@@ -231,6 +231,6 @@ func setClock(t *testing.T) {
 func (n *clockNet) fairlead(args ...string) {
 	n.t.Helper()
 	if _, errs, code := n.Fairlead(n.t, "", args...); code != 0 {
-		n.t.Fatalf("fairlead %v ends with %d: %s", args, code, errs)
+		n.t.Fatalf("fairlead %v exits with %d: %s", args, code, errs)
 	}
 }

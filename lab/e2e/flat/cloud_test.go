@@ -115,7 +115,7 @@ func (o *operator) leads() (nodes []string, err error) {
 		}
 		slices.Sort(now)
 		if nodes != nil && !slices.Equal(nodes, now) {
-			return nil, fmt.Errorf("%s is led to %q, others to %q", vip, now, nodes)
+			return nil, fmt.Errorf("%s is routed to %q, others to %q", vip, now, nodes)
 		}
 		nodes = append([]string{}, now...)
 	}
@@ -127,7 +127,7 @@ func (o *operator) wants(nodes ...string) {
 	testkit.Eventually(o.f.t, world.Within, func() error {
 		got, err := o.leads()
 		if err == nil && !slices.Equal(got, nodes) {
-			err = fmt.Errorf("led to %q, want %q", got, nodes)
+			err = fmt.Errorf("routed to %q, want %q", got, nodes)
 		}
 		return err
 	})
@@ -169,14 +169,14 @@ func TestCloudByWebhook(t *testing.T) {
 	}
 	<-one.Done()
 	if got, err := o.leads(); err != nil || !slices.Equal(got, []string{"lb2"}) {
-		t.Errorf("after lb1 has ended, VIPs are led to %q, %v", got, err)
+		t.Errorf("after lb1 has exited, VIPs are routed to %q, %v", got, err)
 	}
 	for _, vip := range f.vips {
 		world.BothAnswer(t, f.lab, vip)
 	}
 	f.World.Eventually(t, "lb2", func(s status.Status) error {
 		for _, r := range s.Routes {
-			if !r.Announced {
+			if !r.Advertised {
 				return fmt.Errorf("%s is not announced: %s", r.Prefix, r.Reason)
 			}
 		}
@@ -190,7 +190,7 @@ func TestCloudByWebhook(t *testing.T) {
 	_, errs, code := f.Fairlead(t, "", "drain", "--wait", "12s", "--socket", cluster.Socket("lb2"))
 	const waits = "waiting for withdrawal from cloud webhook since "
 	if code == 0 || !strings.Contains(errs, waits) || !strings.Contains(errs, "500 Internal Server Error") {
-		t.Errorf("drain ends with %d: %s", code, errs)
+		t.Errorf("drain exits with %d: %s", code, errs)
 	}
 	for _, command := range [][]string{{"status"}, {"get", "routes"}} {
 		if out, _, _ := f.Fairlead(t, "", append(command, "--socket", cluster.Socket("lb2"))...); !strings.Contains(out, waits) {
@@ -202,7 +202,7 @@ func TestCloudByWebhook(t *testing.T) {
 	}
 	o.set(false)
 	if _, errs, code := f.Fairlead(t, "", "drain", "--wait", "1m", "--socket", cluster.Socket("lb2")); code != 0 {
-		t.Errorf("drain ends with %d: %s", code, errs)
+		t.Errorf("drain exits with %d: %s", code, errs)
 	}
 	o.wants()
 }

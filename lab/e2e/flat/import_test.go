@@ -95,7 +95,7 @@ func imported(t *testing.T, dataPlane string) {
 		{"import", "ipvsadm", filepath.Join(dir, "rules"), "--output-dir", services},
 	} {
 		if _, errs, code := w.Fairlead(t, "", args...); code != 0 {
-			t.Fatalf("%s ends with %d: %s", args, code, errs)
+			t.Fatalf("%s exits with %d: %s", args, code, errs)
 		}
 	}
 	startImported(t, l, "eth0,eth1,eth2", services, filepath.Join(dir, "agent.log"), "--dataplane", dataPlane)

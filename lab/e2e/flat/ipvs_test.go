@@ -35,7 +35,7 @@ func TestIPVS(t *testing.T) {
 	o := guest.Options{Limit: 4 * time.Minute, Env: append(os.Environ(), world.BinaryVariable+"="+world.Binary, "TMPDIR=/tmp")}
 	status, err := guest.Run(t.Context(), o, "/proc/1/exe", "-test.run=^TestIPVS$", "-test.v", "-test.timeout=3m30s")
 	if err != nil || status != 0 {
-		t.Errorf("the stories in the guest end with %d, %v", status, err)
+		t.Errorf("the tests in the guest exit with %d, %v", status, err)
 	}
 }
 
@@ -94,7 +94,7 @@ func onIPVS(t *testing.T) {
 		// one.
 		asked := time.Now()
 		if err := agent.Stop(world.Within); err != nil || time.Since(asked) > world.Within/2 {
-			t.Errorf("the agent ended after %v: %v", time.Since(asked), err)
+			t.Errorf("the agent exited after %v: %v", time.Since(asked), err)
 		}
 		kept.again()
 		restarted := time.Now()
@@ -117,7 +117,7 @@ func onIPVS(t *testing.T) {
 	}
 	testkit.Eventually(t, world.Within, func() error {
 		if left := kernelState(t, l); left != "" {
-			return fmt.Errorf("is left:\n%s", left)
+			return fmt.Errorf("remains:\n%s", left)
 		}
 		return nil
 	})

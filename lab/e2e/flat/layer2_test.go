@@ -177,7 +177,7 @@ func (f *flat) owners(names ...string) (map[netip.AddrPort]string, error) {
 	for _, name := range names {
 		out, errs, code := f.Fairlead(f.t, "", "get", "routes", "-o", "json", "--socket", cluster.Socket(name))
 		if code != 0 {
-			return nil, fmt.Errorf("fairlead get routes ends with %d: %s", code, errs)
+			return nil, fmt.Errorf("fairlead get routes exits with %d: %s", code, errs)
 		}
 		var routes []status.Route
 		if err := json.Unmarshal([]byte(out), &routes); err != nil {
@@ -185,14 +185,14 @@ func (f *flat) owners(names ...string) (map[netip.AddrPort]string, error) {
 		}
 		for _, r := range routes {
 			vip := netip.AddrPortFrom(r.Prefix.Addr(), 80)
-			if r.Layer2 == nil || !r.Announced || len(names) > 1 && !strings.Contains(r.Layer2.Reason, fmt.Sprintf("of %d members", len(names))) {
+			if r.Layer2 == nil || !r.Advertised || len(names) > 1 && !strings.Contains(r.Layer2.Reason, fmt.Sprintf("of %d members", len(names))) {
 				return nil, fmt.Errorf("%s: %+v: %+v", name, r, r.Layer2)
 			}
 			if r.Layer2.State != "owner" {
 				continue
 			}
 			if owner[vip] != "" {
-				return nil, fmt.Errorf("%s is answered for by %s and %s", vip, owner[vip], name)
+				return nil, fmt.Errorf("%s is owned by %s and %s", vip, owner[vip], name)
 			}
 			owner[vip] = name
 		}
@@ -250,14 +250,14 @@ func TestLayer2(t *testing.T) {
 		after, err := f.owners("lb1", "lb3")
 		for vip, is := range after {
 			if was := before[vip]; was != "lb2" && was != is {
-				err = fmt.Errorf("%s is %s's, was %s's, which is well", vip, is, was)
+				err = fmt.Errorf("%s moved from %s to %s, although %s is up", vip, was, is, was)
 			}
 		}
 		return err
 	})
-	t.Logf("all of lb2's VIPs are answered for by others after %s", time.Since(cut))
+	t.Logf("all VIPs of lb2 have another owner after %s", time.Since(cut))
 	busy()
-	if err := f.lab.Mend("lb2", "eth0"); err != nil {
+	if err := f.lab.Restore("lb2", "eth0"); err != nil {
 		t.Fatal(err)
 	}
 	f.settled("lb1", "lb2", "lb3")
@@ -270,7 +270,7 @@ func TestLayer2(t *testing.T) {
 	f.settled("lb2", "lb3")
 	busy()
 	if err := f.lbs["lb3"].Stop(world.Within); err != nil {
-		t.Errorf("lb3 ends with %v", err)
+		t.Errorf("lb3 exits with %v", err)
 	}
 	f.settled("lb2")
 	busy()
@@ -339,6 +339,6 @@ func (f *flat) asksAgain(vip netip.Addr) {
 				err = h.NeighSet(&e)
 			}
 		}
-		return errors.Join(err, fmt.Errorf("the client asked for %s again (%v), and does not find it: %v", vip, asked, entries))
+		return errors.Join(err, fmt.Errorf("the client resolved %s again (%v), without an entry: %v", vip, asked, entries))
 	})
 }

@@ -22,7 +22,7 @@ import (
 func modes(byBGP, onSegment string) string {
 	one := func(name, mode, service string) string {
 		return fmt.Sprintf(`apiVersion: fairlead.io/v1alpha1
-kind: Announcement
+kind: Advertisement
 metadata: {name: %s}
 spec: {mode: %s, serviceSelector: {matchLabels: {app: %s}}}
 `, name, mode, service)
@@ -156,10 +156,10 @@ func (b *between) answered(vip netip.Addr) (bool, error) {
 func TestModes(t *testing.T) {
 	b := newBetween(t)
 	b.route()
-	b.put("announcements.yaml", modes("north", "south"))
+	b.put("advertisements.yaml", modes("north", "south"))
 	b.start("lb1", "--interface", "eth0", "--l2-interfaces", "eth0", "--l2-members", "10.0.0.1", "--peer", "10.0.0.254")
 	for _, c := range []struct{ byBGP, onSegment string }{{"north", "south"}, {"south", "north"}, {"north", "south"}} {
-		b.put("announcements.yaml", modes(c.byBGP, c.onSegment))
+		b.put("advertisements.yaml", modes(c.byBGP, c.onSegment))
 		for name, vip := range b.vips {
 			testkit.Eventually(t, world.Within, func() error {
 				routed, err := b.routed(vip)
@@ -168,7 +168,7 @@ func TestModes(t *testing.T) {
 				}
 				answered, err := b.answered(vip)
 				if err == nil && (routed != (name == c.byBGP) || answered != (name == c.onSegment)) {
-					err = fmt.Errorf("%s is routed: %v, answered for by ARP: %v; want BGP for %s alone, layer 2 for %s alone", name, routed, answered, c.byBGP, c.onSegment)
+					err = fmt.Errorf("%s is routed: %v, answered by ARP: %v; want only BGP for %s, only layer 2 for %s", name, routed, answered, c.byBGP, c.onSegment)
 				}
 				return err
 			})

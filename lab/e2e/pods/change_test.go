@@ -52,7 +52,7 @@ func (p *pods) comeAndGo(t *testing.T) {
 		kept += tr.LostSince(t, tr.Mark()).PerServer[leaving.Name]
 	}
 	if kept == 0 {
-		t.Errorf("no connection that %s held goes on", leaving.Name)
+		t.Errorf("no connection to %s continues", leaving.Name)
 	}
 	world.During(t, all, "the server back", func() {
 		delete(p.Draining, leaving.Name)

@@ -110,7 +110,7 @@ func (p *pods) noPanic(t *testing.T) {
 	}
 	route := netip.PrefixFrom(s.HTTP().Addr(), 32)
 	p.Routed(t, route, hops...)
-	all := []world.Traffic{p.Load(t, "beside", p.tunnel.HTTP(), 10, 50)}
+	all := []world.Traffic{p.Load(t, "unaffected", p.tunnel.HTTP(), 10, 50)}
 	world.During(t, all, "every server of another Service ill", func() {
 		ill()
 		p.frontends(t, s, plan.NoHealthyBackend, "down")

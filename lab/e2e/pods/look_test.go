@@ -12,23 +12,23 @@ import (
 	"github.com/fairlead/fairlead/lab/e2e/internal/world"
 )
 
-// everyRoleTells queries the router, the reflector and a backend node through their
+// everyRoleReports queries the router, the reflector and a backend node through their
 // sockets, as an operator would.
-func (p *pods) everyRoleTells(t *testing.T) {
+func (p *pods) everyRoleReports(t *testing.T) {
 	prefix := p.Services[web].Prefix
 	hops := p.NextHops(web)
 	for _, role := range []string{status.RoleRouter, status.RoleReflector} {
 		var routes []status.Route
 		p.Look(t, &routes, "get", "routes", "--socket", status.Socket(role))
-		var told []string
+		var received []string
 		for _, r := range routes {
-			if r.Prefix == prefix && r.Announced {
-				told = append(told, r.NextHop.String())
+			if r.Prefix == prefix && r.Advertised {
+				received = append(received, r.NextHop.String())
 			}
 		}
-		slices.Sort(told)
-		if !slices.Equal(told, hops) {
-			t.Errorf("%s: next hops %v, want %v", role, told, hops)
+		slices.Sort(received)
+		if !slices.Equal(received, hops) {
+			t.Errorf("%s: next hops %v, want %v", role, received, hops)
 		}
 	}
 	table, stderr, code := p.Fairlead(t, "", "get", "routes", "--socket", status.Socket(status.RoleRouter))
@@ -46,6 +46,6 @@ func (p *pods) everyRoleTells(t *testing.T) {
 		return e.Server == at && e.VIP == p.tunnel.HTTP().Addr()
 	})
 	if i < 0 || s.DSRAgent.Entries[i].Flows == 0 || s.DSRAgent.Counters["tunnel-delivered"] == 0 {
-		t.Errorf("%s serves %s, but tells %+v", server.Node.Name, at, s.DSRAgent)
+		t.Errorf("%s serves %s, but reports %+v", server.Node.Name, at, s.DSRAgent)
 	}
 }

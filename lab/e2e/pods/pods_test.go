@@ -55,7 +55,7 @@ func TestPods(t *testing.T) {
 	p := newPods(t)
 	t.Run("every method", p.everyMethod)
 	t.Run("generic mode", p.genericMode)
-	t.Run("every role tells", p.everyRoleTells)
+	t.Run("every role reports its state", p.everyRoleReports)
 	t.Run("restart", p.restart)
 	t.Run("restart alone", p.restartAlone)
 	t.Run("come and go", p.comeAndGo)
@@ -131,7 +131,7 @@ func (p *pods) restart(t *testing.T) {
 		c.Failed, c.Requests, c.BrokenConnections, c.Reasons)
 	for why, n := range c.Reasons {
 		if !strings.HasSuffix(why, "reset") {
-			t.Errorf("fullnat: %d connections ended by %s: whose balancer changes is to be told at once", n, why)
+			t.Errorf("fullnat: %d connections ended with %s: clients must be notified immediately when the load balancer changes", n, why)
 		}
 	}
 	world.During(t, []world.Traffic{nat}, "nothing, after the restarts", func() { nat.AwaitSettled(t) })

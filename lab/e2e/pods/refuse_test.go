@@ -15,15 +15,15 @@ import (
 	"github.com/fairlead/fairlead/lab/paper"
 )
 
-// beside starts the traffic that rejected input must not affect.
-func (p *pods) beside(t *testing.T) []world.Traffic {
+// unaffected starts the traffic that rejected input must not affect.
+func (p *pods) unaffected(t *testing.T) []world.Traffic {
 	return []world.Traffic{p.Load(t, "tunnel", p.tunnel.HTTP(), 10, 50), p.Load(t, "dsr-nat", p.direct.HTTP(), 10, 50)}
 }
 
 // refusedInput writes one invalid version after the other of a Service in use; the
 // previous version stays in force.
 func (p *pods) refusedInput(t *testing.T) {
-	traffic := p.beside(t)
+	traffic := p.unaffected(t)
 	good := p.tunnel.Manifest(p.World)
 	file := p.tunnel.Name + ".yaml"
 	for _, c := range []struct {
@@ -32,7 +32,7 @@ func (p *pods) refusedInput(t *testing.T) {
 	}{
 		{"unknown field", "  type: LoadBalancer", "  typ: LoadBalancer", []string{file + ":", "spec.typ", "unknown field", "type"}},
 		{"wrong port", "port: 8080}", "port: 80800}", []string{file + ":", "spec.ports[0].port", "80800"}},
-		{"unknown method", "  annotations:\n", "  annotations:\n    fairlead.io/forwarding-mode: teleport\n",
+		{"unknown forwarding mode", "  annotations:\n", "  annotations:\n    fairlead.io/forwarding-mode: teleport\n",
 			[]string{file + ":", "fairlead.io/forwarding-mode", "teleport", "tunnel"}},
 		{"unknown scheduler", "  annotations:\n", "  annotations:\n    fairlead.io/scheduler: dice\n",
 			[]string{file + ":", "fairlead.io/scheduler", "dice", "maglev"}},
@@ -76,7 +76,7 @@ func (p *pods) refusedFrontends(t *testing.T) {
 	younger := strings.Replace(double.Manifest(p.World), "2026-01-01", "2026-06-01", 1)
 	loneService, _, _ := strings.Cut(lonely.Manifest(p.World), "---\n")
 
-	traffic := p.beside(t)
+	traffic := p.unaffected(t)
 	for _, c := range []struct {
 		of      world.Spec
 		text    string
@@ -120,7 +120,7 @@ func (p *pods) refusedFrontends(t *testing.T) {
 // claims its address. Load balancers and nodes keep serving as before, also after their
 // agents have been restarted or killed.
 func (p *pods) programmedStays(t *testing.T) {
-	traffic := p.beside(t)
+	traffic := p.unaffected(t)
 	file, good := p.tunnel.Name+".yaml", p.tunnel.Manifest(p.World)
 	newcomer := world.Spec{Name: "aaa", Of: web, Host: p.tunnel.Host}
 	older := strings.Replace(newcomer.Manifest(p.World), "2026-01-01", "2020-01-01", 1)
@@ -193,7 +193,7 @@ func (p *pods) remove(t *testing.T, file string) {
 // folderAndFiles removes the load balancers' folder for a while, and writes a file in two
 // halves.
 func (p *pods) folderAndFiles(t *testing.T) {
-	traffic := p.beside(t)
+	traffic := p.unaffected(t)
 	folder := cluster.Manifests(p.Services[web].Name)
 	move := func(from, to string) {
 		t.Helper()
@@ -241,7 +241,7 @@ func (p *pods) peer(t *testing.T, agent string, words ...string) {
 
 // refusedPeers starts another load balancer with one invalid BGP setting after the other.
 func (p *pods) refusedPeers(t *testing.T) {
-	traffic := p.beside(t)
+	traffic := p.unaffected(t)
 	password := filepath.Join(t.TempDir(), "password")
 	if err := os.WriteFile(password, []byte("open sesame\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -271,7 +271,7 @@ func (p *pods) refusedPeers(t *testing.T) {
 				}
 				p.peer(t, pod.Name, c.words...)
 				if err := p.Process(pod.Name).Stop(world.Within); err != nil {
-					t.Errorf("it ends with %v", err)
+					t.Errorf("it exits with %v", err)
 				}
 			})
 		})
@@ -287,7 +287,7 @@ func (p *pods) refusedPeers(t *testing.T) {
 
 // secondAgents starts agents that conflict with a running one.
 func (p *pods) secondAgents(t *testing.T) {
-	traffic := p.beside(t)
+	traffic := p.unaffected(t)
 	first := p.Balancers(web)[0]
 	before, err := p.Status(t, first.Name)
 	if err != nil {
@@ -318,7 +318,7 @@ func (p *pods) secondAgents(t *testing.T) {
 				_, stderr, code := p.Fairlead(t, first.Name, append([]string{"agent", "--node", "second",
 					"--manifest-dir", cluster.Manifests("web"), "--socket", c.socket, "--bpffs", c.bpffs}, c.args...)...)
 				if last := world.LastLine(stderr); code != c.code || !world.HasAll(last, c.words) {
-					t.Errorf("it ends with %d and last says %q, want %d and %q; all of it:\n%s", code, last, c.code, c.words, stderr)
+					t.Errorf("exit code %d, last line %q; want %d, %q; output:\n%s", code, last, c.code, c.words, stderr)
 				}
 			})
 			after, err := p.Status(t, first.Name)

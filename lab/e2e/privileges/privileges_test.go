@@ -11,8 +11,8 @@ import (
 
 // story is a role's work.
 type story struct {
-	// beside are additional roles of the process.
-	beside []string
+	// with are additional roles of the process.
+	with []string
 	// run does the work with these capabilities, and returns the process's output as an
 	// error if that fails.
 	run func(p *place, caps privilege.Set) error
@@ -57,7 +57,7 @@ func TestRoles(t *testing.T) {
 }
 
 func (s story) prove(t *testing.T, name string) {
-	needs := privilege.For(append(s.beside, name)...)
+	needs := privilege.For(append(s.with, name)...)
 	var all privilege.Set
 	for _, n := range needs {
 		all |= 1 << n.Capability
@@ -72,9 +72,9 @@ func (s story) prove(t *testing.T, name string) {
 			err := s.run(newPlace(t), all&^(1<<n.Capability))
 			switch {
 			case err == nil:
-				t.Errorf("it works without %s, which the table says it needs", n.Capability)
+				t.Errorf("it works without %s, which the table lists as required", n.Capability)
 			case !strings.Contains(err.Error(), n.Capability.String()):
-				t.Errorf("it does not name %s: %v", n.Capability, err)
+				t.Errorf("the error does not name %s: %v", n.Capability, err)
 			}
 		})
 	}

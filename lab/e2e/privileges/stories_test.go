@@ -115,11 +115,11 @@ func cleanup(p *place, caps privilege.Set) error {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(p.bpffs("lb"), "fairlead")); !os.IsNotExist(err) {
-		return fmt.Errorf("pins are left: %v", err)
+		return fmt.Errorf("pins remain: %v", err)
 	}
 	link, err := p.lab.Host("lb").Netlink().LinkByName("eth0")
 	if must(p.t, err); link.Attrs().Xdp != nil && link.Attrs().Xdp.Attached {
-		return errors.New("a program is left at eth0")
+		return errors.New("a program is still attached to eth0")
 	}
 	return nil
 }
@@ -134,7 +134,7 @@ func cleanupVDN(p *place, caps privilege.Set) error {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(p.bpffs("lb"), "fairlead")); !os.IsNotExist(err) {
-		return fmt.Errorf("pins are left: %v", err)
+		return fmt.Errorf("pins remain: %v", err)
 	}
 	return nil
 }
@@ -142,8 +142,8 @@ func cleanupVDN(p *place, caps privilege.Set) error {
 const networks = `networks:
 - name: science
   devices: [eth0]
-  subnets: [{prefix: 10.9.0.0/24, ranges: [{first: 10.9.0.10, last: 10.9.0.99}]}]
-  guarantee: 100M
+  subnets: [{cidr: 10.9.0.0/24, ranges: [{first: 10.9.0.10, last: 10.9.0.99}]}]
+  guaranteedRate: 100M
 `
 
 // withVDN runs a controller in lb, with a network.

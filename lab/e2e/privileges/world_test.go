@@ -185,10 +185,10 @@ func (c *process) until(goal func() error) error {
 			return nil
 		}
 		if ended {
-			return fmt.Errorf("%s ended: %w; it said:\n%s", c.name, err, c.said)
+			return fmt.Errorf("%s exited: %w; output:\n%s", c.name, err, c.said)
 		}
 	}
-	c.place.t.Fatalf("%s neither works nor says why: %v; it said:\n%s", c.name, err, c.said)
+	c.place.t.Fatalf("%s neither works nor reports an error: %v; output:\n%s", c.name, err, c.said)
 	return nil
 }
 

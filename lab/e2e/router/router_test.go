@@ -165,7 +165,7 @@ func (u *upstream) unharmed(what string, mayMove bool, do func()) {
 		u.t.Fatal(err)
 	}
 	if u.flows.Lost > 0 || moved > 0 && !mayMove {
-		u.t.Errorf("%s: of %d datagrams %d were lost, and flows changed their balancer %d times", what, u.flows.Sent, u.flows.Lost, moved)
+		u.t.Errorf("%s: %d datagrams, %d lost; flows changed their load balancer %d times", what, u.flows.Sent, u.flows.Lost, moved)
 	}
 	u.t.Logf("%s: %d datagrams, %d lost; flows moved %d times", what, u.flows.Sent, u.flows.Lost, moved)
 	if u.before, err = u.flows.Ask(); err != nil {
@@ -211,15 +211,15 @@ func (u *upstream) peersUp(host string, want, routes int) {
 		if err := json.Unmarshal(out, &s); err != nil {
 			return err
 		}
-		up, told := 0, 0
+		up, exchanged := 0, 0
 		for _, p := range s.Peers {
 			if p.State == "established" {
 				up++
 			}
-			told += p.Received + p.Sent
+			exchanged += p.Received + p.Sent
 		}
-		if up < want || told < routes {
-			return fmt.Errorf("%d of %d sessions are up, %d of %d routes are told: %s", up, want, told, routes, out)
+		if up < want || exchanged < routes {
+			return fmt.Errorf("%d of %d sessions are up, %d of %d routes were exchanged: %s", up, want, exchanged, routes, out)
 		}
 		return nil
 	})
@@ -235,9 +235,9 @@ func (u *upstream) end(p *lab.Process, how func() error) {
 	<-p.Done()
 }
 
-// TestRouterStartsAnew kills the router's process, and stops it as for an upgrade, under
+// TestRouterRestarts kills the router's process, and stops it as for an upgrade, under
 // traffic: no packet is lost, and no flow changes its load balancer.
-func TestRouterStartsAnew(t *testing.T) {
+func TestRouterRestarts(t *testing.T) {
 	u := newUpstream(t)
 	u.reflector("reflector", "10.0.0.109", "10.0.0.109")
 	u.reflector("second", "10.0.0.108", "10.0.0.109")
@@ -328,9 +328,9 @@ func (u *upstream) foreign(kind foreign.Kind) {
 	})
 }
 
-// TestBesideFRRIsKilled kills the process that makes FRR's routes resilient: what it
+// TestShadowRouterIsKilled kills the process that makes FRR's routes resilient: what it
 // wrote to the kernel is removed, and packets use FRR's own routes.
-func TestBesideFRRIsKilled(t *testing.T) {
+func TestShadowRouterIsKilled(t *testing.T) {
 	u := newUpstream(t)
 	u.reflector("reflector", "10.0.0.109", "10.0.0.109")
 	u.reflector("second", "10.0.0.108", "10.0.0.109")
@@ -340,13 +340,13 @@ func TestBesideFRRIsKilled(t *testing.T) {
 	shadow := u.router("--shadow-protocol", "bgp", "--accept-prefixes", "10.128.0.0/16")
 	both := strings.Replace(allFour, "20:", "10:", 1) + "; " + allFour
 	u.ask(both)
-	u.unharmed("SIGKILL of the router beside FRR", true, func() {
+	u.unharmed("SIGKILL of the router next to FRR", true, func() {
 		u.end(shadow, shadow.Kill)
 		u.until(allFour)
 	})
 	shadow = u.router("--shadow-protocol", "bgp")
 	u.until(both)
-	u.unharmed("SIGTERM of the router beside FRR", true, func() {
+	u.unharmed("SIGTERM of the router next to FRR", true, func() {
 		u.end(shadow, func() error { return shadow.Signal(unix.SIGTERM) })
 		u.until(allFour)
 	})

@@ -33,10 +33,10 @@ func TestPorts(t *testing.T) {
 	}
 	p.listeners()
 	testkit.Eventually(t, world.Within, func() error {
-		heard := map[string]bool{}
+		bound := map[string]bool{}
 		for _, process := range p.running {
 			for port, at := range sockets(t, process) {
-				heard[port] = true
+				bound[port] = true
 				if documented[port] == "" {
 					t.Fatalf("port %s is not in docs/security.md", port)
 				}
@@ -46,8 +46,8 @@ func TestPorts(t *testing.T) {
 			}
 		}
 		for port := range documented {
-			if !heard[port] {
-				return fmt.Errorf("nobody listens on port %s, which docs/security.md has", port)
+			if !bound[port] {
+				return fmt.Errorf("no process listens on port %s, which docs/security.md documents", port)
 			}
 		}
 		return nil

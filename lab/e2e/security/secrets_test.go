@@ -104,9 +104,9 @@ func (p *place) fairlead(host string, args ...string) string {
 	return p.run(host, exec.Command(world.Binary, args...))
 }
 
-// TestNothingTells configures a secret wherever one is accepted, correctly and
+// TestNoSecretIsLeaked configures a secret wherever one is accepted, correctly and
 // incorrectly, and searches all outputs for it.
-func TestNothingTells(t *testing.T) {
+func TestNoSecretIsLeaked(t *testing.T) {
 	p := newPlace(t)
 	p.routing()
 	p.networks()
@@ -131,7 +131,7 @@ endpoints: [{addresses: [10.0.0.254]}]
 apiVersion: fairlead.io/v1alpha1
 kind: BGPPeer
 metadata: {name: second}
-spec: {address: 10.0.0.253, passwordSecret: second}
+spec: {peerAddress: 10.0.0.253, passwordSecretRef: second}
 ---
 apiVersion: v1
 kind: Secret
@@ -201,11 +201,11 @@ func (p *place) networks() {
 		"--federation-listen", ":7474", "--federation-cert", cert, "--federation-key", key, "--federation-ca", p.path("pki/ca.crt"))
 	asks := []string{"--controller", "https://10.0.0.1:7473", "--ca-file", p.path("pki/ca.crt"), "--token-file", token}
 	must(p.t, os.WriteFile(p.path("networks.yaml"), []byte(`networks:
-- {name: science, devices: [eth0], subnets: [{prefix: 10.9.0.0/24}], guarantee: 100M}
+- {name: science, devices: [eth0], subnets: [{cidr: 10.9.0.0/24}], guaranteedRate: 100M}
 `), 0o644))
 	testkit.Eventually(p.t, world.Within, func() error {
 		if said := p.fairlead("lb", append([]string{"vdn", "apply", "-f", p.path("networks.yaml")}, asks...)...); !strings.Contains(said, "science") {
-			return fmt.Errorf("apply says %s", said)
+			return fmt.Errorf("apply: %s", said)
 		}
 		return nil
 	})
@@ -271,7 +271,7 @@ func (p *place) refused() {
 		"not a URL of http or ht": append(agent, "--cloud", "webhook", "--webhook-url", "ftp://user:"+p.secrets["url"]+"@10.0.0.254/hook"),
 	} {
 		if said := p.fairlead("lb", args...); !strings.Contains(said, words) {
-			p.t.Errorf("%s does not say %q: %s", args, words, said)
+			p.t.Errorf("%s does not print %q: %s", args, words, said)
 		}
 		// The command line itself is the caller's responsibility, and ends with the
 		// process.
@@ -287,7 +287,7 @@ func (p *place) refused() {
 		testkit.Eventually(p.t, world.Within, func() error {
 			said := p.fairlead("pod", "status", "--socket", p.path(name+".sock"))
 			if !strings.Contains(said, "bad.yaml") && !strings.Contains(said, "Secret") {
-				return fmt.Errorf("the Secret is not refused: %s", said)
+				return fmt.Errorf("the Secret is not rejected: %s", said)
 			}
 			return nil
 		})
@@ -356,7 +356,7 @@ func (p *place) scan() {
 	for where, text := range all {
 		for name, value := range p.secrets {
 			if at := strings.Index(text, value); at >= 0 {
-				p.t.Errorf("%s tells secret %s: ...%s...", where, name, text[max(0, at-120):min(len(text), at+len(value)+40)])
+				p.t.Errorf("%s contains secret %s: ...%s...", where, name, text[max(0, at-120):min(len(text), at+len(value)+40)])
 			}
 		}
 	}

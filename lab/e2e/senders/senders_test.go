@@ -193,12 +193,12 @@ func TestSenders(t *testing.T) {
 	}
 	for _, story := range []struct {
 		name string
-		tell func(*testing.T)
+		run  func(*testing.T)
 	}{
-		{"anyone", s.anyone}, {"upgrade", s.upgrade}, {"strangers", s.strangers}, {"come and go", s.comeAndGo},
+		{"anyone", s.anyone}, {"upgrade", s.upgrade}, {"unknown senders", s.unknownSenders}, {"come and go", s.comeAndGo},
 		{"second chance", s.secondChance}, {"keys", s.rollOut}, {"forged", s.forged}, {"rotation", s.rotate}, {"second chance with keys", s.secondChance},
 	} {
-		if !t.Run(story.name, story.tell) {
+		if !t.Run(story.name, story.run) {
 			return
 		}
 	}
@@ -208,11 +208,11 @@ func TestSenders(t *testing.T) {
 func (s *senders) anyone(t *testing.T) {
 	out, _, _ := s.Fairlead(t, "", "status", "--socket", socketOf(s.Nodes[0].Name))
 	if !strings.Contains(out, "any: every host that reaches this node can tunnel packets") {
-		t.Errorf("the status does not say who may send:\n%s", out)
+		t.Errorf("the status does not show the allowed senders:\n%s", out)
 	}
 	for _, six := range []bool{false, true} {
 		if !s.asksPast(t, six, false) {
-			t.Errorf("IPv6 %v: a stranger is refused by a node that knows nobody", six)
+			t.Errorf("IPv6 %v: an unknown sender is rejected by a node without a list of senders", six)
 		}
 	}
 }
@@ -229,12 +229,12 @@ func (s *senders) upgrade(t *testing.T) {
 	})
 }
 
-// strangers sends tunneled packets from unknown senders straight to a backend.
-func (s *senders) strangers(t *testing.T) {
+// unknownSenders sends tunneled packets from unknown senders straight to a backend.
+func (s *senders) unknownSenders(t *testing.T) {
 	for _, six := range []bool{false, true} {
 		before := s.count(t, "dropped-unknown-balancer")
 		if s.asksPast(t, six, false) {
-			t.Errorf("IPv6 %v: a stranger gets an answer", six)
+			t.Errorf("IPv6 %v: an unknown sender gets a reply", six)
 		}
 		if s.count(t, "dropped-unknown-balancer") == before {
 			t.Errorf("IPv6 %v: its packet is not counted", six)
@@ -243,7 +243,7 @@ func (s *senders) strangers(t *testing.T) {
 	// Without a key, a host that can forge a load balancer's address is accepted as that
 	// load balancer.
 	if !s.asksPast(t, false, true) {
-		t.Error("a forged load balancer is refused: it is not known how")
+		t.Error("a forged load balancer address is rejected: want it accepted without a key")
 	}
 }
 
@@ -260,7 +260,7 @@ func (s *senders) secondChance(t *testing.T) {
 	})
 	testkit.Eventually(t, world.Within, func() error {
 		if n := s.count(t, "second-chance") - before; n == 0 {
-			return fmt.Errorf("no packet went on to another node")
+			return fmt.Errorf("no packet was forwarded to another node")
 		}
 		return nil
 	})
@@ -300,7 +300,7 @@ func (s *senders) comeAndGo(t *testing.T) {
 		}
 		s.Eventually(t, node.Name, func(st status.Status) error {
 			if !st.DSRAgent.ChecksSenders {
-				return fmt.Errorf("it accepts anyone")
+				return fmt.Errorf("it accepts all senders")
 			}
 			return nil
 		})

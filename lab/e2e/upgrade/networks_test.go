@@ -117,9 +117,9 @@ func (n *networks) describe(t *testing.T) {
 	var text bytes.Buffer
 	fmt.Fprintln(&text, "networks:")
 	for _, name := range []string{domain.Science, domain.Visitors} {
-		fmt.Fprintf(&text, "- name: %s\n  devices: [%s]\n  hostMax: 50M\n  subnets:\n", name, domain.Uplink)
+		fmt.Fprintf(&text, "- name: %s\n  devices: [%s]\n  maxRatePerHost: 50M\n  subnets:\n", name, domain.Uplink)
 		for _, p := range domain.Prefixes(name) {
-			fmt.Fprintf(&text, "  - {prefix: %s, gateway: %s}\n", p, p.Addr().Next())
+			fmt.Fprintf(&text, "  - {cidr: %s, gateway: %s}\n", p, p.Addr().Next())
 		}
 	}
 	file := filepath.Join(n.dir, "networks.yaml")
@@ -217,11 +217,11 @@ func (n *networks) unharmed(t *testing.T, what string, do func()) {
 			t.Fatal(err)
 		}
 		if lost := c.Since(marks[i]); lost.Failed+lost.BrokenConnections > 0 || lost.Requests == 0 {
-			t.Errorf("%s: of %d requests %d failed, %d connections broke: %v", what, lost.Requests, lost.Failed, lost.BrokenConnections, lost.Reasons)
+			t.Errorf("%s: %d requests, %d failed, %d connections broke: %v", what, lost.Requests, lost.Failed, lost.BrokenConnections, lost.Reasons)
 		}
 	}
 	if strayed := n.strayed.Load(); strayed > 0 || n.sent.Load() == sent {
-		t.Errorf("%s: %d of %d datagrams came to another network", what, strayed, n.sent.Load()-sent)
+		t.Errorf("%s: %d of %d datagrams reached another network", what, strayed, n.sent.Load()-sent)
 	}
 	if now := n.held(t); !slices.Equal(now, leases) {
 		t.Errorf("%s: leases are %v, were %v", what, now, leases)
@@ -286,7 +286,7 @@ func (n *networks) again(t *testing.T, name string, how syscall.Signal, start fu
 func (n *networks) close(t *testing.T) {
 	for name, p := range n.processes {
 		if err := p.Stop(world.Within); err != nil && !t.Failed() {
-			t.Errorf("%s ends with %v", name, err)
+			t.Errorf("%s exits with %v", name, err)
 		}
 		if t.Failed() {
 			n.show(t, name)

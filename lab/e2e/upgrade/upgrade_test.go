@@ -107,7 +107,7 @@ func (d *deployment) broken(t *testing.T, what string, marks []load.Mark, before
 	for i, tr := range d.traffic {
 		c := tr.LostSince(t, marks[i])
 		if c.Failed+c.BrokenConnections > 0 || c.Requests == 0 {
-			t.Errorf("%s: %s: of %d requests %d failed, %d connections broke: %v", what, tr.Name(), c.Requests, c.Failed, c.BrokenConnections, c.Reasons)
+			t.Errorf("%s: %s: %d requests, %d failed, %d connections broke: %v", what, tr.Name(), c.Requests, c.Failed, c.BrokenConnections, c.Reasons)
 		}
 	}
 	for i, g := range d.datagrams {

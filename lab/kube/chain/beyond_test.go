@@ -16,17 +16,17 @@ metadata: {name: outside}
 spec: {addresses: [203.0.113.0/28], autoAssign: false}
 ---
 apiVersion: fairlead.io/v1alpha1
-kind: Announcement
+kind: Advertisement
 metadata: {name: external}
-spec: {addresses: [External], pools: [outside]}
+spec: {addresses: [ExternalIP], pools: [outside]}
 `
 
 // inside advertises cluster addresses of Services with a label.
 const inside = `
 apiVersion: fairlead.io/v1alpha1
-kind: Announcement
+kind: Advertisement
 metadata: {name: inside}
-spec: {addresses: [Cluster], serviceSelector: {matchLabels: {reach: datacenter}}}
+spec: {addresses: [ClusterIP], serviceSelector: {matchLabels: {reach: datacenter}}}
 `
 
 // beyond reaches Services from behind the router by the external and cluster addresses
@@ -51,11 +51,11 @@ spec: {type: ClusterIP, externalIPs: [`+external+`], ports: [{name: http, port: 
 	must(t, w.Apply(t.Context(), outside))
 	w.routed(t, external, "n1", "n2")
 	w.answered(t, external, "s1", "s2")
-	w.routed(t, plain) // no Announcement selects it any more
+	w.routed(t, plain) // no Advertisement is for it any more
 	must(t, w.Apply(t.Context(), inside))
 	w.routed(t, cluster, "n1", "n2")
 	w.answered(t, cluster, "s1", "s2")
-	must(t, w.Apply(t.Context(), `{apiVersion: fairlead.io/v1alpha1, kind: Announcement, metadata: {name: given}, spec: {addresses: [LoadBalancer]}}`))
+	must(t, w.Apply(t.Context(), `{apiVersion: fairlead.io/v1alpha1, kind: Advertisement, metadata: {name: given}, spec: {addresses: [LoadBalancerIP]}}`))
 	w.routed(t, plain, "n1", "n2")
 	for _, by := range []string{"n1", "n2"} { // and each load balancer forwards
 		w.by(t, external, by, func() { w.answered(t, external, "s1", "s2") })
@@ -67,13 +67,13 @@ spec: {type: ClusterIP, externalIPs: [`+external+`], ports: [{name: http, port: 
 	w.routed(t, refused)
 	w.routed(t, other)
 
-	w.remove(t, "announcements", "external")
+	w.remove(t, "advertisements", "external")
 	w.routed(t, external)
 	w.routed(t, cluster, "n1", "n2")
 	w.answered(t, cluster, "s2")
-	w.remove(t, "announcements", "inside")
+	w.remove(t, "advertisements", "inside")
 	w.routed(t, cluster)
-	w.remove(t, "announcements", "given")
+	w.remove(t, "advertisements", "given")
 	w.routed(t, plain, "n1", "n2")
 	for _, name := range []string{"inner", "other", "plain"} {
 		w.drop(t, name)

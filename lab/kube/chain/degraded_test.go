@@ -69,11 +69,11 @@ func (w *world) degradedEvents(t *testing.T, lost []string) error {
 		return err
 	}
 	for _, feature := range lost {
-		told := false
+		found := false
 		for _, e := range all.Items {
-			told = told || e.Type == "Warning" && strings.HasPrefix(e.Message, feature+" (")
+			found = found || e.Type == "Warning" && strings.HasPrefix(e.Message, feature+" (")
 		}
-		if !told {
+		if !found {
 			return fmt.Errorf("no Event of Node n1 about %s among %d", feature, len(all.Items))
 		}
 	}

@@ -55,7 +55,7 @@ func (w *world) serverAway(t *testing.T) {
 	w.by(t, vip, "n1", func() { // whose kernel still forwards
 		w.answered(t, vip, "s1", "s2")
 		w.agent(t, "n1")
-		w.says(t, "n1", true, "what the kernel holds is left as it is, and nothing is announced")
+		w.says(t, "n1", true, "the kernel state stays unchanged and nothing is advertised")
 		w.says(t, "n1", true, "services: cannot be read")
 		w.answered(t, vip, "s1", "s2")
 	})
@@ -95,7 +95,7 @@ func (w *world) kept(t *testing.T, agent string, vip netip.Addr) {
 	testkit.Eventually(t, within, func() error {
 		text, err := os.ReadFile(keptBy(agent))
 		if err == nil && !strings.Contains(string(text), vip.String()) {
-			err = fmt.Errorf("%s has not kept %s", agent, vip)
+			err = fmt.Errorf("%s has not cached %s", agent, vip)
 		}
 		return err
 	})
@@ -152,7 +152,7 @@ func (w *world) slowStore(t *testing.T) {
 func (w *world) endpointsFail(t *testing.T, name string) {
 	t.Helper()
 	if err := w.tryEndpoints(t, name, "s2"); err == nil {
-		t.Error("without etcd, a change is taken")
+		t.Error("a change is accepted without etcd")
 	}
 }
 
@@ -196,7 +196,7 @@ func (w *world) twoControllers(t *testing.T) {
 			t.Errorf("two Services have %s", vip)
 		}
 		must(t, w.processes[name].Signal(syscall.SIGCONT))
-		w.logged(t, name, "leading no more")
+		w.logged(t, name, "lost leadership")
 	}
 	w.kill(t, "one")
 	third := w.serving(t, "third", "s1")
@@ -252,7 +252,7 @@ func (w *world) logged(t *testing.T, name, words string) {
 	testkit.Eventually(t, within, func() error {
 		text, err := os.ReadFile(w.log(name))
 		if err == nil && !strings.Contains(string(text), words) {
-			err = fmt.Errorf("%s does not say %q", name, words)
+			err = fmt.Errorf("%s does not log %q", name, words)
 		}
 		return err
 	})

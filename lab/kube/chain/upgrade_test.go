@@ -135,7 +135,7 @@ func (u *upgrade) unharmed(t *testing.T, what string, do func()) {
 	for name, c := range u.http {
 		must(t, c.Settle(t.Context()))
 		if n := c.Since(marks[name]); n.Failed+n.BrokenConnections > 0 || n.Requests == 0 {
-			t.Errorf("%s: %s: of %d requests %d failed, %d connections broke: %v", what, name, n.Requests, n.Failed, n.BrokenConnections, n.Reasons)
+			t.Errorf("%s: %s: %d requests, %d failed, %d connections broke: %v", what, name, n.Requests, n.Failed, n.BrokenConnections, n.Reasons)
 		}
 	}
 	if t.Failed() {

@@ -159,7 +159,7 @@ spec: {addresses: [10.1.1.1-10.1.1.9]}
 apiVersion: fairlead.io/v1alpha1
 kind: BGPPeer
 metadata: {name: router}
-spec: {address: `+routerAddr+`, bfd: false} # a busy machine stands still for longer than BFD waits
+spec: {peerAddress: `+routerAddr+`, bfd: {enabled: false}} # a busy machine stands still for longer than BFD waits
 `))
 }
 
@@ -220,7 +220,7 @@ func (w *world) serve(t *testing.T, name string) {
 func (w *world) close(t *testing.T) {
 	for name, p := range w.processes {
 		if err := p.Stop(10 * time.Second); err != nil && !strings.Contains(err.Error(), "killed") {
-			t.Errorf("%s ends with %v", name, err)
+			t.Errorf("%s exits with %v", name, err)
 		}
 		if t.Failed() {
 			text, _ := os.ReadFile(w.log(name))
@@ -411,7 +411,7 @@ func (tr *traffic) unhurt(t *testing.T, what string) {
 	}
 	c := tr.Total()
 	if c.Failed+c.BrokenConnections+c.Skipped > 0 || c.Requests == 0 {
-		t.Errorf("%s: of %d requests %d failed, %d connections broke, %d were not made: %v",
+		t.Errorf("%s: %d requests, %d failed, %d connections broke, %d were not opened: %v",
 			what, c.Requests, c.Failed, c.BrokenConnections, c.Skipped, c.Reasons)
 	}
 	t.Logf("%s: %d requests, %d failed, %d connections broke", what, c.Requests, c.Failed, c.BrokenConnections)

@@ -49,7 +49,7 @@ func main() {
 	flag.Parse()
 	proxy, err := choose(*name, *fairlead)
 	if flag.NArg() > 0 {
-		err = errors.Join(err, fmt.Errorf("%q is not asked for", flag.Args()))
+		err = errors.Join(err, fmt.Errorf("unexpected arguments: %q", flag.Args()))
 	}
 	began := time.Now()
 	nodes.Job{

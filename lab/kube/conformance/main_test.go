@@ -47,6 +47,6 @@ func TestChoose(t *testing.T) {
 		}
 	}
 	if _, err := choose("fairlead", "no/such/program"); err == nil {
-		t.Error("a program that is not there is taken")
+		t.Error("a missing program is accepted")
 	}
 }

@@ -83,8 +83,8 @@ func (w *world) await(ctx context.Context, what string, f func() error) error {
 	return nodes.Await(ctx, what, time.Minute, f)
 }
 
-// tellState writes information for debugging a failure.
-func (w *world) tellState() error {
+// writeState writes information for debugging a failure.
+func (w *world) writeState() error {
 	all := w.State("pods,services,endpointslices", []string{"fairlead", "status"}, []string{"fairlead", "get", "services"}, []string{"fairlead", "drops"})
 	for _, argv := range [][]string{
 		{filepath.Join(w.root, "bin/fairlead"), "get", "routes", "--socket", w.routerSocket()}, {"ip", "route"}, {"ip", "nexthop"},

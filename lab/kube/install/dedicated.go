@@ -37,7 +37,7 @@ func (w *world) dedicated(ctx context.Context) error {
 	if err := w.answered(ctx, vip); err != nil {
 		return err
 	}
-	w.Say("the Service own has the address %s; its one balancer, a pod at the router's segment, led the client to all 4 pods", vip)
+	w.Say("the Service own has the address %s; its load balancer, a pod on the router's segment, forwarded the client to all 4 pods", vip)
 	clients, err := load.Start(ctx, load.Config{
 		Dial: w.Host("client").Dial, Target: netip.AddrPortFrom(vip, 80), OneShotRate: 50, KeepAlive: 20, KeepAliveRate: 20, Path: "/hostname",
 	})
@@ -52,9 +52,9 @@ func (w *world) dedicated(ctx context.Context) error {
 	}
 	clients.Stop()
 	counts := clients.Total()
-	w.Say("from 1 to 3 balancers and back: %d requests, %d failed, %d connections broke %v", counts.Requests, counts.Failed, counts.BrokenConnections, counts.Reasons)
+	w.Say("scaled from 1 to 3 load balancers and back: %d requests, %d failed, %d connections broke %v", counts.Requests, counts.Failed, counts.BrokenConnections, counts.Reasons)
 	if counts.Requests == 0 || counts.Failed+counts.BrokenConnections > 0 {
-		return fmt.Errorf("%d of %d requests failed and %d connections broke while balancers came and went", counts.Failed, counts.Requests, counts.BrokenConnections)
+		return fmt.Errorf("%d of %d requests failed and %d connections broke while load balancers were scaled", counts.Failed, counts.Requests, counts.BrokenConnections)
 	}
 	_, err = w.Kubectl(ctx, "delete", "service", "own")
 	return err

@@ -28,7 +28,7 @@ func main() {
 	flag.Parse()
 	var wrong error
 	if ways[*by].install == nil || flag.NArg() > 0 {
-		wrong = errors.New("-by manifests or -by chart, and nothing else is asked for")
+		wrong = errors.New("-by manifests or -by chart, and no arguments")
 	}
 	w := &world{by: *by, work: filepath.Join(sandbox.WorkDir, "install")}
 	nodes.Job{
@@ -38,7 +38,7 @@ func main() {
 			w.Cluster = c
 			w.Say("two nodes are ready, without any service proxy")
 			if err := w.story(ctx); err != nil {
-				return errors.Join(err, w.tellState())
+				return errors.Join(err, w.writeState())
 			}
 			return nil
 		},

@@ -75,7 +75,7 @@ func (w *world) story(ctx context.Context) error {
 		return err
 	}
 	if n := strings.Count(left, "/sys/fs/bpf/fairlead/proxy/"); n < len(w.Nodes) || !strings.Contains(left, "eth0 xdp") {
-		return fmt.Errorf("what is on the nodes cannot be seen: %q", left)
+		return fmt.Errorf("the state of the nodes cannot be read: %q", left)
 	}
 	if err := w.remove(ctx); err != nil {
 		return err
@@ -154,7 +154,7 @@ func (w *world) expose(ctx context.Context) error {
 	if err == nil && !strings.HasPrefix(from, clientAddr+":") {
 		err = fmt.Errorf("a pod saw the client as %s: it is %s", from, clientAddr)
 	}
-	w.Say("the client beyond the router got answers of all 4 pods, announced by both nodes; they saw it as %s", from)
+	w.Say("the client behind the router received replies from all 4 pods, advertised by both nodes; they saw it as %s", from)
 	return err
 }
 
@@ -228,9 +228,9 @@ func (w *world) update(ctx context.Context) error {
 	}
 	clients.Stop()
 	counts := clients.Total()
-	w.Say("all agents were replaced, with %d balancers at least: %d requests, %d failed %v", least, counts.Requests, counts.Failed, counts.Reasons)
+	w.Say("all agents were replaced, with at least %d load balancers: %d requests, %d failed %v", least, counts.Requests, counts.Failed, counts.Reasons)
 	if least == 0 || counts.Requests == 0 || counts.Failed > 0 {
-		return fmt.Errorf("while all agents were replaced the router had %d ways at least, and %d of %d requests failed", least, counts.Failed, counts.Requests)
+		return fmt.Errorf("while all agents were replaced, the router had at least %d next hops, and %d of %d requests failed", least, counts.Failed, counts.Requests)
 	}
 	return nil
 }
@@ -257,7 +257,7 @@ func (w *world) drain(ctx context.Context) error {
 	}
 	clients.Stop()
 	counts := clients.Total()
-	w.Say("%s was drained within %.1f s and its balancer started anew: %d requests, %d failed %v",
+	w.Say("%s was drained within %.1f s and its balancer restarted: %d requests, %d failed %v",
 		node, drained.Seconds(), counts.Requests, counts.Failed, counts.Reasons)
 	if counts.Requests == 0 || counts.Failed > 0 {
 		return fmt.Errorf("%d of %d requests failed while node %s was drained", counts.Failed, counts.Requests, node)
@@ -284,11 +284,11 @@ func (w *world) knowEachOther(ctx context.Context) error {
 	}
 	for line := range strings.Lines(log) {
 		if strings.Contains(line, "other balancers draining") && strings.Contains(line, went.Addr.String()) {
-			w.Say("the balancer on %s knew that the one on %s was ending", stayed.Name, went.Name)
+			w.Say("the load balancer on %s knew that the one on %s was terminating", stayed.Name, went.Name)
 			return nil
 		}
 	}
-	return fmt.Errorf("the balancer on %s was never told that %s, on %s, was ending", stayed.Name, went.Addr, went.Name)
+	return fmt.Errorf("the load balancer on %s did not learn that %s, on %s, was terminating", stayed.Name, went.Addr, went.Name)
 }
 
 // remove deletes everything, in the order of docs/kubernetes.md.
@@ -302,7 +302,7 @@ func (w *world) remove(ctx context.Context) error {
 	if err := ways[w.by].remove(w, ctx); err != nil {
 		return err
 	}
-	w.Say("all is deleted")
+	w.Say("everything is deleted")
 	return nil
 }
 
@@ -319,7 +319,7 @@ find /sys/fs/bpf -mindepth 1
 nft list ruleset 2>/dev/null; true`
 	said, err := n.Place.Run(exec.Command("sh", "-c", script))
 	if err != nil {
-		return "", fmt.Errorf("look at node %s: %w: %s", n.Name, err, said)
+		return "", fmt.Errorf("inspect node %s: %w: %s", n.Name, err, said)
 	}
 	return said, nil
 }

@@ -208,7 +208,7 @@ func TestPlaceEndsWhatItStarted(t *testing.T) {
 	select {
 	case <-ended:
 	case <-time.After(time.Minute):
-		t.Error("it lives on")
+		t.Error("it is still running")
 		cmd.Process.Kill()
 	}
 }

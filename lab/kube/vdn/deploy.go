@@ -85,7 +85,7 @@ func (w *world) install(ctx context.Context) error {
 func (w *world) applyFiles(ctx context.Context, pattern string) error {
 	all, err := filepath.Glob(filepath.Join(w.root, pattern))
 	if err == nil && len(all) == 0 {
-		err = fmt.Errorf("there is no %s", pattern)
+		err = fmt.Errorf("no file matches %s", pattern)
 	}
 	for _, path := range all {
 		text, e := os.ReadFile(path)
@@ -172,6 +172,6 @@ func (w *world) uninstall(ctx context.Context) error {
 			return err
 		}
 	}
-	w.Say("all is uninstalled, and the nodes' kernels are cleaned up")
+	w.Say("everything is uninstalled, and the kernels of the nodes are cleaned up")
 	return nil
 }

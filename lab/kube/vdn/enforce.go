@@ -12,7 +12,7 @@ import (
 )
 
 // hostMax is the rate limit of network telescope for one host, in bit/s, as in networks.
-const hostMax = 40e6
+const maxRatePerHost = 40e6
 
 // view returns the controller's complete state.
 func (w *world) view() (v vdn.View, err error) {
@@ -51,7 +51,7 @@ func (w *world) rate(ctx context.Context, from, addr string) (float64, error) {
 	}
 	var size, begin, end float64
 	if _, err := fmt.Sscan(said, &size, &begin, &end); err != nil || size < 4e6 || end <= begin {
-		return 0, fmt.Errorf("%s asks %s: %q: %w", from, addr, said, err)
+		return 0, fmt.Errorf("request from %s to %s: %q: %w", from, addr, said, err)
 	}
 	return size * 8 / (end - begin), nil
 }
@@ -86,7 +86,7 @@ func (w *world) capped(ctx context.Context) error {
 		if err := errors.Join(err, errToo, errDrops); err != nil {
 			return err
 		}
-		if slow > hostMax*1.25 || free < 2*slow || drops == 0 {
+		if slow > maxRatePerHost*1.25 || free < 2*slow || drops == 0 {
 			return fmt.Errorf("%.0f Mbit/s, %d packets over the rate; by the cluster's network %.0f Mbit/s", slow/1e6, drops, free/1e6)
 		}
 		w.Say("a pod of 40 Mbit/s gets %.0f, and by the cluster's network %.0f; %d packets were over the rate", slow/1e6, free/1e6, drops)
@@ -125,7 +125,7 @@ func (w *world) apart(ctx context.Context) error {
 	}
 	reach := func(ofTelescope, ofScience string) error {
 		for name, list := range map[string]string{"telescope": ofTelescope, "science": ofScience} {
-			if _, err := w.Kubectl(ctx, "patch", "virtualnetwork", name, "--type=merge", "--patch", `{"spec":{"reach":[`+list+`]}}`); err != nil {
+			if _, err := w.Kubectl(ctx, "patch", "virtualnetwork", name, "--type=merge", "--patch", `{"spec":{"peerNetworks":[`+list+`]}}`); err != nil {
 				return err
 			}
 		}
@@ -142,6 +142,6 @@ func (w *world) apart(ctx context.Context) error {
 			return err
 		}
 	}
-	w.Say("pods of two networks talk while both name each other, and what they send else is dropped and counted")
+	w.Say("pods of two networks can connect while both list each other; other packets are dropped and counted")
 	return nil
 }

@@ -31,7 +31,7 @@ func main() {
 	flag.Parse()
 	var wrong error
 	if flag.NArg() > 0 {
-		wrong = fmt.Errorf("%q is not asked for", flag.Args())
+		wrong = fmt.Errorf("unexpected arguments: %q", flag.Args())
 	}
 	w := &world{work: filepath.Join(sandbox.WorkDir, "files")}
 	nodes.Job{
@@ -41,7 +41,7 @@ func main() {
 			w.Cluster = c
 			w.Say("two nodes are ready")
 			if err := w.story(ctx); err != nil {
-				return errors.Join(err, w.tellState())
+				return errors.Join(err, w.writeState())
 			}
 			return nil
 		},
@@ -133,8 +133,8 @@ func around(t *lab.Topology) {
 	}
 }
 
-// tellState writes information for debugging a failure.
-func (w *world) tellState() error {
+// writeState writes information for debugging a failure.
+func (w *world) writeState() error {
 	all := w.State("pods,services,endpointslices,virtualnetworks,networkattachments", []string{"describe", "pods"})
 	for _, n := range w.Nodes {
 		said, err := w.links(n)

@@ -81,9 +81,9 @@ spec:
   containers: [{name: web, image: %s, args: [netexec, --http-port=8080]}]
 `
 
-// beside are the secondary networks that pods have through Multus, and the names of their
+// secondary are the networks that pods have through Multus, and the names of their
 // Deployments.
-var beside = []string{"telescope", "antenna"}
+var secondary = []string{"telescope", "antenna"}
 
 // overNetwork is a Service whose backends are reached on one of those networks.
 const overNetwork = `apiVersion: v1
@@ -119,11 +119,11 @@ func (w *world) observe(ctx context.Context) error {
 	}
 	authority, _ := w.Authority()
 	all := []string{attachmentKind}
-	for _, name := range beside {
+	for _, name := range secondary {
 		all = append(all, fmt.Sprintf(definition, name, vdnAddr, w.file("token"), authority))
 	}
 	all = append(all, fmt.Sprintf(director, image))
-	for _, name := range beside {
+	for _, name := range secondary {
 		all = append(all, fmt.Sprintf(observers, name, image))
 	}
 	for _, text := range all {
@@ -131,7 +131,7 @@ func (w *world) observe(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, name := range beside {
+	for _, name := range secondary {
 		if err := w.ready(ctx, name); err != nil {
 			return err
 		}
@@ -149,7 +149,7 @@ func (w *world) observe(ctx context.Context) error {
 	if err := errors.Join(err, w.leaseAt("default/director telescope sky0 172.31.2.177 fd31:2::177")); err != nil {
 		return err
 	}
-	w.Say("Multus has given pods a macvlan device or a NIC beside the cluster's network, and one pod the addresses it asked for")
+	w.Say("Multus has given pods a macvlan device or a NIC next to the cluster network, and one pod the addresses that it requested")
 	return nil
 }
 
@@ -164,7 +164,7 @@ func attachedAs(owner, network, iface string, addrs []string) string {
 func (w *world) leasesAs() (all []string, err error) {
 	leases, err := w.attachments()
 	for _, a := range leases {
-		if !slices.Contains(beside, a.Network) {
+		if !slices.Contains(secondary, a.Network) {
 			continue
 		}
 		var addrs []string
@@ -205,7 +205,7 @@ func (w *world) observed(ctx context.Context) error {
 		if err := json.Unmarshal([]byte(said), &pods); err != nil {
 			return err
 		}
-		var told []string
+		var reported []string
 		for _, p := range pods.Items {
 			var status []struct {
 				Name, Interface string
@@ -220,14 +220,14 @@ func (w *world) observed(ctx context.Context) error {
 			}
 			for _, s := range status {
 				if network, ok := strings.CutPrefix(s.Name, "default/"); ok {
-					told = append(told, attachedAs("default/"+p.Metadata.Name, network, s.Interface, s.IPs))
+					reported = append(reported, attachedAs("default/"+p.Metadata.Name, network, s.Interface, s.IPs))
 				}
 			}
 		}
-		slices.Sort(told)
+		slices.Sort(reported)
 		leased, err := w.leasesAs()
-		if err == nil && (!slices.Equal(told, leased) || len(told) != 5) {
-			err = fmt.Errorf("pods are told to have %q, the controller has leased %q", told, leased)
+		if err == nil && (!slices.Equal(reported, leased) || len(reported) != 5) {
+			err = fmt.Errorf("pods report %q, the controller has leased %q", reported, leased)
 		}
 		return err
 	})
@@ -251,7 +251,7 @@ func (w *world) serveObservers(ctx context.Context) error {
 			if err := w.refused(ctx, fmt.Sprintf("%s needs the DSR agent at the backends' devices, which on network %q", s.method, "default/"+s.network)); err != nil {
 				return err
 			}
-			w.Say("%s is refused by name on network %s", s.method, s.network)
+			w.Say("%s is rejected with its name on network %s", s.method, s.network)
 			continue
 		}
 		if err := w.allAnswer(ctx, 2, s.vip, func() (string, error) { return w.get(ctx, s.vip) }); err != nil {
@@ -282,21 +282,21 @@ func (w *world) refused(ctx context.Context, why string) error {
 				return nil
 			}
 		}
-		return errors.Join(err, fmt.Errorf("no problem says %q:\n%s", why, said))
+		return errors.Join(err, fmt.Errorf("no problem contains %q:\n%s", why, said))
 	})
 }
 
 // disturb kills a pod's sandbox on each network, and then replaces all pods.
 func (w *world) disturb(ctx context.Context) error {
-	for _, name := range beside {
-		if err := w.anew(ctx, name); err != nil {
+	for _, name := range secondary {
+		if err := w.recreate(ctx, name); err != nil {
 			return err
 		}
 	}
 	if err := w.observed(ctx); err != nil {
 		return err
 	}
-	for _, name := range beside {
+	for _, name := range secondary {
 		if _, err := w.Kubectl(ctx, "rollout", "restart", "deployment/"+name); err != nil {
 			return err
 		}
@@ -307,7 +307,7 @@ func (w *world) disturb(ctx context.Context) error {
 	if err := w.observed(ctx); err != nil {
 		return err
 	}
-	w.Say("pods of Multus' are made anew, and have their networks again, and no lease more")
+	w.Say("recreated pods have their Multus networks again, and no extra leases")
 	for _, s := range []int{0, 2} {
 		if err := w.allAnswer(ctx, 2, services[s].vip, func() (string, error) { return w.get(ctx, services[s].vip) }); err != nil {
 			return err

@@ -23,10 +23,10 @@ kind: VirtualNetwork
 metadata: {name: science}
 spec:
   devices: [eth2]
-  subnets: [{prefix: 172.31.0.0/24, gateway: 172.31.0.1, ranges: [{first: 172.31.0.100, last: 172.31.0.199}]}]
+  subnets: [{cidr: 172.31.0.0/24, gateway: 172.31.0.1, ranges: [{first: 172.31.0.100, last: 172.31.0.199}]}]
   mtu: 1400
-  reach: [nics]
-  outside: [192.0.2.1/32]
+  peerNetworks: [nics]
+  allowedCIDRs: [192.0.2.1/32]
 ---
 apiVersion: fairlead.io/v1alpha1
 kind: VirtualNetwork
@@ -34,9 +34,9 @@ metadata: {name: nics}
 spec:
   mode: host-device
   devices: [nic0, nic1]
-  subnets: [{prefix: 172.31.1.0/24, gateway: 172.31.1.1}]
-  reach: [science]
-  outside: [192.0.2.1/32]
+  subnets: [{cidr: 172.31.1.0/24, gateway: 172.31.1.1}]
+  peerNetworks: [science]
+  allowedCIDRs: [192.0.2.1/32]
 ---
 apiVersion: fairlead.io/v1alpha1
 kind: VirtualNetwork
@@ -44,12 +44,12 @@ metadata: {name: telescope}
 spec:
   devices: [eth2]
   subnets:
-    - {prefix: 172.31.2.0/24, gateway: 172.31.2.1, ranges: [{first: 172.31.2.100, last: 172.31.2.199}]}
-    - {prefix: "fd31:2::/64"}
+    - {cidr: 172.31.2.0/24, gateway: 172.31.2.1, ranges: [{first: 172.31.2.100, last: 172.31.2.199}]}
+    - {cidr: "fd31:2::/64"}
   routes: [{to: 172.31.0.0/24}, {to: 192.0.2.0/24}]
-  guarantee: 100M
-  hostMax: 40M
-  outside: [192.0.2.0/24]
+  guaranteedRate: 100M
+  maxRatePerHost: 40M
+  allowedCIDRs: [192.0.2.0/24]
 ---
 apiVersion: fairlead.io/v1alpha1
 kind: VirtualNetwork
@@ -57,9 +57,9 @@ metadata: {name: antenna}
 spec:
   mode: host-device
   devices: [nic2]
-  subnets: [{prefix: 172.31.3.0/24, gateway: 172.31.3.1}]
+  subnets: [{cidr: 172.31.3.0/24, gateway: 172.31.3.1}]
   routes: [{to: 192.0.2.0/24}]
-  outside: [192.0.2.0/24]
+  allowedCIDRs: [192.0.2.0/24]
 ---
 apiVersion: node.k8s.io/v1
 kind: RuntimeClass
@@ -128,7 +128,7 @@ func (w *world) story(ctx context.Context) error {
 		return err
 	})
 	if err == nil {
-		w.Say("nothing is left: no lease, link, queue, note, pin or namespace, and all NICs are back")
+		w.Say("no state is left: no lease, link, queue, record, pin or namespace, and all NICs are back")
 	}
 	return err
 }
@@ -154,7 +154,7 @@ func (w *world) begin(ctx context.Context) error {
 	if _, err := w.Kubectl(ctx, "wait", "virtualnetwork", "--all", "--for=condition=Ready", "--timeout=1m"); err != nil {
 		return err
 	}
-	w.Say("the controller has all networks of the API server, and both nodes hold its plan")
+	w.Say("the controller has all networks of the API server, and both nodes applied its plan")
 	return w.startBalancer()
 }
 
@@ -189,7 +189,7 @@ func (w *world) leased(ctx context.Context, n int) error {
 		if err != nil {
 			return err
 		}
-		shown, err := w.Kubectl(ctx, "get", "networkattachments", "--output",
+		shown, err := w.Kubectl(ctx, "get", "networkleases", "--output",
 			`jsonpath={range .items[?(@.status.phase=="up")]}{.metadata.ownerReferences[0].name} {.status.addresses[0]}{"\n"}{end}`)
 		if err != nil {
 			return err
@@ -215,26 +215,26 @@ func (w *world) reach(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		asker, err := w.pods(ctx, "macvlan")
+		clients, err := w.pods(ctx, "macvlan")
 		if err != nil {
 			return err
 		}
 		for _, a := range addrs {
-			for _, from := range asker[:2] {
+			for _, from := range clients[:2] {
 				if err := w.answers(ctx, from, netip.AddrPortFrom(a, 8080)); err != nil {
 					return err
 				}
 			}
 		}
 	}
-	w.Say("pods reach each other within a network, on one node and between nodes, and by the gateway")
+	w.Say("pods reach each other within a network: on one node, between nodes, and through the gateway")
 	return nil
 }
 
 // serve sends requests to Services: to their cluster addresses from pods, through the
 // service proxy, and to their VIPs from outside, through the load balancer.
 func (w *world) serve(ctx context.Context) error {
-	asker, err := w.pods(ctx, "macvlan")
+	clients, err := w.pods(ctx, "macvlan")
 	if err != nil {
 		return err
 	}
@@ -243,7 +243,7 @@ func (w *world) serve(ctx context.Context) error {
 			return err
 		}
 		if err := w.allAnswer(ctx, 4, l.cluster, func() (string, error) {
-			return w.Kubectl(ctx, "exec", asker[0], "--", "curl", "--silent", "--show-error", "--fail", "--max-time", "5", "http://"+l.cluster+"/hostname")
+			return w.Kubectl(ctx, "exec", clients[0], "--", "curl", "--silent", "--show-error", "--fail", "--max-time", "5", "http://"+l.cluster+"/hostname")
 		}); err != nil {
 			return err
 		}
@@ -295,7 +295,7 @@ func (w *world) takeAll(ctx context.Context) error {
 	if _, err := w.Kubectl(ctx, "scale", "deployment/nic", "--replicas=4"); err != nil {
 		return err
 	}
-	w.Say("a fifth pod finds no free NIC, and says so by name")
+	w.Say("a fifth pod finds no free NIC, and its error names it")
 	return w.leased(ctx, 8)
 }
 
@@ -303,17 +303,17 @@ func (w *world) takeAll(ctx context.Context) error {
 // sandbox, with another container's lease.
 func (w *world) killSandbox(ctx context.Context) error {
 	for _, l := range workloads {
-		if err := w.anew(ctx, l.name); err != nil {
+		if err := w.recreate(ctx, l.name); err != nil {
 			return err
 		}
 	}
-	w.Say("pods whose sandbox is killed get another, and the former's lease is given back")
+	w.Say("pods whose sandbox is killed get a new one, and the old lease is released")
 	return w.leased(ctx, 8)
 }
 
-// anew kills the sandbox of one of a Deployment's pods, and waits until it has a new
+// recreate kills the sandbox of one of a Deployment's pods, and waits until it has a new
 // sandbox and a new lease.
-func (w *world) anew(ctx context.Context, name string) error {
+func (w *world) recreate(ctx context.Context, name string) error {
 	pods, err := w.pods(ctx, name)
 	if err != nil {
 		return err
@@ -391,7 +391,7 @@ func (w *world) restartController(ctx context.Context) error {
 	if err == nil && after != before {
 		err = fmt.Errorf("leases before %s, after %s", before, after)
 	}
-	w.Say("the controller is killed and started anew, and has all leases")
+	w.Say("the killed and restarted controller has all leases")
 	return err
 }
 

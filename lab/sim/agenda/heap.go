@@ -25,8 +25,8 @@ func (h *Heap[T, E]) Len() int {
 	return len(h.all)
 }
 
-// First returns the first entry, which is valid until the heap changes, or nil if there
-// is none.
+// First returns the first entry, which is valid until the heap changes, or nil if the
+// heap is empty.
 func (h *Heap[T, E]) First() *Entry[T, E] {
 	if h.hole {
 		h.fill()

@@ -32,8 +32,8 @@ type Claim = claim.Claim[*Result]
 
 // Param is a numeric parameter of an experiment.
 type Param struct {
-	Name string
-	Says string // description, with the unit
+	Name        string
+	Description string // with the unit
 	// Full is the default value, Small the value in the variant that takes seconds.
 	Full, Small float64
 	// Least and Most are the bounds, both inclusive.

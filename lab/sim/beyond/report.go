@@ -132,8 +132,8 @@ func meansOf(seeds []*Result, i int) Means {
 	return m
 }
 
-// known estimates the mean of the values that are finite numbers, or returns nil if there
-// are none.
+// known estimates the mean of the values that are finite numbers, or returns nil if no
+// value is finite.
 func known(all []float64) *claim.Estimate {
 	all = slices.DeleteFunc(all, func(x float64) bool { return math.IsNaN(x) || math.IsInf(x, 0) })
 	if len(all) == 0 {

@@ -46,7 +46,7 @@ func (o *Options) Check(all []Experiment) error {
 		if !found {
 			slices.Sort(known)
 			have := strings.Join(slices.Compact(known), ", ")
-			errs = append(errs, fmt.Errorf("no parameter %s among those of what is run: %s", name, cmp.Or(have, "it has none")))
+			errs = append(errs, fmt.Errorf("unknown parameter %s: the selected experiments have %s", name, cmp.Or(have, "none")))
 		}
 	}
 	return errors.Join(errs...)

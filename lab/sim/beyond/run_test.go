@@ -81,7 +81,7 @@ func TestParametersAreChecked(t *testing.T) {
 	all := []Experiment{toy()}
 	for set, want := range map[string]string{
 		"parts": "101 is not from 1 to 100",
-		"other": "no parameter other among those of what is run: parts",
+		"other": "unknown parameter other: the selected experiments have parts",
 	} {
 		o := Options{Set: map[string]float64{set: 101}}
 		if err := o.Check(all); err == nil || !strings.Contains(err.Error(), want) {

@@ -6,7 +6,7 @@ import "math"
 
 // Claim states that a quantity of a result, of type T, is within bounds.
 type Claim[T any] struct {
-	Says string
+	Text string
 	// of is nil if nothing can be measured.
 	of        func(T) float64
 	low, high float64
@@ -19,23 +19,23 @@ type Claim[T any] struct {
 }
 
 // Between claims that a quantity is within bounds, both inclusive.
-func Between[T any](says string, low, high float64, of func(T) float64) Claim[T] {
-	return Claim[T]{Says: says, of: of, low: low, high: high, known: true}
+func Between[T any](text string, low, high float64, of func(T) float64) Claim[T] {
+	return Claim[T]{Text: text, of: of, low: low, high: high, known: true}
 }
 
 // AtLeast claims that a quantity is not below a bound.
-func AtLeast[T any](says string, low float64, of func(T) float64) Claim[T] {
-	return Between(says, low, math.Inf(1), of)
+func AtLeast[T any](text string, low float64, of func(T) float64) Claim[T] {
+	return Between(text, low, math.Inf(1), of)
 }
 
 // AtMost claims that a quantity is not above a bound.
-func AtMost[T any](says string, high float64, of func(T) float64) Claim[T] {
-	return Between(says, math.Inf(-1), high, of)
+func AtMost[T any](text string, high float64, of func(T) float64) Claim[T] {
+	return Between(text, math.Inf(-1), high, of)
 }
 
 // So claims that a condition is true.
-func So[T any](says string, of func(T) bool) Claim[T] {
-	return Between(says, 1, 1, func(t T) float64 {
+func So[T any](text string, of func(T) bool) Claim[T] {
+	return Between(text, 1, 1, func(t T) float64 {
 		if of(t) {
 			return 1
 		}
@@ -44,14 +44,14 @@ func So[T any](says string, of func(T) bool) Claim[T] {
 }
 
 // ByModel is a claim that the model itself implies, with the reason.
-func ByModel[T any](says, why string) Claim[T] { return Claim[T]{Says: says, Why: why, known: true} }
+func ByModel[T any](text, why string) Claim[T] { return Claim[T]{Text: text, Why: why, known: true} }
 
 // Unknowable is a claim that cannot be checked, with the reason.
-func Unknowable[T any](says, why string) Claim[T] { return Claim[T]{Says: says, Why: why} }
+func Unknowable[T any](text, why string) Claim[T] { return Claim[T]{Text: text, Why: why} }
 
 // Observed is a claim that cannot be checked, but has a quantity to report.
-func Observed[T any](says, why string, of func(T) float64) Claim[T] {
-	return Claim[T]{Says: says, Why: why, of: of}
+func Observed[T any](text, why string, of func(T) float64) Claim[T] {
+	return Claim[T]{Text: text, Why: why, of: of}
 }
 
 // Because sets the explanation in case the claim does not hold.

@@ -20,7 +20,7 @@ const (
 
 // Finding is a claim with its verdict.
 type Finding struct {
-	Says    string  `json:"says"`
+	Text    string  `json:"text"`
 	Wanted  string  `json:"wanted,omitempty"`
 	Verdict Verdict `json:"verdict"`
 	// Found is the quantity's mean over the seeds.
@@ -61,7 +61,7 @@ func Mean(all []float64) Estimate {
 
 // Judge evaluates a claim on the results of the seeds.
 func (c Claim[T]) Judge(seeds []T) Finding {
-	f := Finding{Says: c.Says, Wanted: c.wanted(), Verdict: Unknown, Reason: c.Why}
+	f := Finding{Text: c.Text, Wanted: c.wanted(), Verdict: Unknown, Reason: c.Why}
 	if c.of == nil {
 		if c.known {
 			f.Verdict, f.Wanted = Holds, ""

@@ -91,7 +91,7 @@ func fig22() Figure {
 			over(natAndDR, nat, rates1000, throughput), over(tunnel, topology2(service.Tunnel), rates1000, throughput),
 			over("topology 1, NAT, DR", shared, rates1000, throughput),
 			over("lost on the server", nat, rates1000, serverLoss).aside(),
-			over("not heard", nat, rates1000, unheard).aside(),
+			over("undetected", nat, rates1000, undetected).aside(),
 		},
 		Remarks: []string{sameTiming},
 		Claims: []Claim{

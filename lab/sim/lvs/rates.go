@@ -79,7 +79,7 @@ const (
 
 // longer explains why tunnels do worse on a fast LAN. ns-2 has 51,200 replies with 4
 // servers at 90,000 per second, where NAT has 57,100.
-const longer = "so it is in ns-2: the first bit is on its way for 4 us, and 20 bytes lengthen the part of a frame in which its sender can hear a collision from 0.11 to 0.27 us; the balancer backs off more often, its queue loses more, and servers have less to lose"
+const longer = "so it is in ns-2: the first bit is on its way for 4 us, and 20 bytes lengthen the part of a frame in which its sender can detect a collision from 0.11 to 0.27 us; the balancer backs off more often, its queue loses more, and servers have less to lose"
 
 // asNAT returns the curves of farms for tunnels, with those of NAT aside, and the claim
 // that both are nearly the same.

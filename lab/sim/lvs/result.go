@@ -8,7 +8,7 @@ type Second struct {
 	Received     float64 // requests received by servers
 	BalancerLoss float64 // packets lost at the (first) load balancer
 	ServerLoss   float64 // packets lost at servers, and at a second load balancer
-	Unheard      float64 // frames that their receiver did not receive, without their sender noticing
+	Undetected   float64 // frames that their receiver did not receive, without their sender noticing
 	// By server: requests received, replies sent, packets lost.
 	ReceivedBy, SentBy, LostBy []float64
 }
@@ -21,7 +21,7 @@ func (n *site[T]) result() *Result {
 	r := &Result{}
 	clients, servers := n.bins(n.clients), n.bins(n.servers)
 	for i, balancer := range n.Bins(n.balancer)[1:] {
-		s := Second{BalancerLoss: float64(balancer.Lost()), Unheard: float64(balancer.Silent)}
+		s := Second{BalancerLoss: float64(balancer.Lost()), Undetected: float64(balancer.Silent)}
 		for _, bins := range clients {
 			s.Replies += float64(bins[i+1].Got)
 		}
@@ -29,7 +29,7 @@ func (n *site[T]) result() *Result {
 			b := bins[i+1]
 			s.Received += float64(b.Got)
 			s.ServerLoss += float64(b.Lost())
-			s.Unheard += float64(b.Silent)
+			s.Undetected += float64(b.Silent)
 			s.ReceivedBy = append(s.ReceivedBy, float64(b.Got))
 			s.SentBy = append(s.SentBy, float64(b.Sent))
 			s.LostBy = append(s.LostBy, float64(b.Lost()))
@@ -63,7 +63,7 @@ func throughput(s Second) float64   { return s.Replies }
 func receiving(s Second) float64    { return s.Received }
 func balancerLoss(s Second) float64 { return s.BalancerLoss }
 func serverLoss(s Second) float64   { return s.ServerLoss }
-func unheard(s Second) float64      { return s.Unheard }
+func undetected(s Second) float64   { return s.Undetected }
 
 func receivedBy(i int) Measure { return func(s Second) float64 { return s.ReceivedBy[i] } }
 func sentBy(i int) Measure     { return func(s Second) float64 { return s.SentBy[i] } }

@@ -24,11 +24,11 @@ func TestEveryFigureIsThere(t *testing.T) {
 	for _, f := range Figures() {
 		got = append(got, f.Name)
 		if len(f.Claims) == 0 || len(f.Series) == 0 || f.Title == "" {
-			t.Errorf("%s says or shows nothing", f.Name)
+			t.Errorf("%s text or shows nothing", f.Name)
 		}
 		for _, c := range f.Claims {
 			if !c.Measures() && c.Why == "" {
-				t.Errorf("%s: %q has neither a quantity nor a reason", f.Name, c.Says)
+				t.Errorf("%s: %q has neither a quantity nor a reason", f.Name, c.Text)
 			}
 		}
 	}

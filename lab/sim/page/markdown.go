@@ -27,10 +27,10 @@ func markdown(b *strings.Builder, name, title string, seeds int, verdict claim.V
 	cell := strings.NewReplacer("|", `\|`, "<", "&lt;", "\n", " ").Replace
 	fmt.Fprintf(b, "| **%s** | **%s** | %d | %s | | |\n", cell(name), verdict, seeds, cell(title))
 	for _, f := range findings {
-		says := f.Says
+		text := f.Text
 		if f.Reason != "" {
-			says += " [" + f.Reason + "]"
+			text += " [" + f.Reason + "]"
 		}
-		fmt.Fprintf(b, "| | %s | | %s | %s | %s |\n", f.Verdict, cell(says), cell(found(f)), cell(f.Wanted))
+		fmt.Fprintf(b, "| | %s | | %s | %s | %s |\n", f.Verdict, cell(text), cell(found(f)), cell(f.Wanted))
 	}
 }

@@ -212,10 +212,10 @@ func writeMeans(w io.Writer, t *beyond.Means) {
 func writeFindings(w io.Writer, name, title string, verdict claim.Verdict, findings []claim.Finding) {
 	fmt.Fprintf(w, "%s\t%s\t\t\t%s\n", name, verdict, title)
 	for _, f := range findings {
-		says := f.Says
+		text := f.Text
 		if f.Reason != "" {
-			says += " [" + f.Reason + "]"
+			text += " [" + f.Reason + "]"
 		}
-		fmt.Fprintf(w, "\t- %s\t%s\t%s\t%s\n", f.Verdict, found(f), f.Wanted, says)
+		fmt.Fprintf(w, "\t- %s\t%s\t%s\t%s\n", f.Verdict, found(f), f.Wanted, text)
 	}
 }

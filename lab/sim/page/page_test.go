@@ -22,7 +22,7 @@ func report() *Report {
 		Figures: []lvs.Outcome{
 			{
 				Figure: "fig8", Title: "Throughput & more", Verdict: claim.Holds, Seeds: 20,
-				Findings: []claim.Finding{{Says: "the peak", Wanted: "1 to 3", Verdict: claim.Holds, Found: &mean}},
+				Findings: []claim.Finding{{Text: "the peak", Wanted: "1 to 3", Verdict: claim.Holds, Found: &mean}},
 				Curves:   []claim.Curve{{Name: "NAT", Points: []claim.Point{{X: 1000, Estimate: mean}, {X: 2000, Estimate: mean}}}},
 			},
 			{Figure: "fig9", Title: "Loss", Verdict: claim.Unsettled},
@@ -104,7 +104,7 @@ deep    holds                            How deep is best?
 
 func TestWriteMarkdown(t *testing.T) {
 	r := report()
-	r.Figures[0].Findings = append(r.Figures[0].Findings, claim.Finding{Says: "a | b", Wanted: "<= 1", Verdict: claim.Unknown, Reason: "why"})
+	r.Figures[0].Findings = append(r.Figures[0].Findings, claim.Finding{Text: "a | b", Wanted: "<= 1", Verdict: claim.Unknown, Reason: "why"})
 	var out bytes.Buffer
 	if err := WriteMarkdown(&out, r); err != nil {
 		t.Fatal(err)

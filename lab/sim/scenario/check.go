@@ -22,7 +22,7 @@ const mostLinks = 200_000
 // check rejects what is syntactically valid but impossible.
 func check(r *reader, s *Scenario) {
 	if s.Interval > s.Duration || s.Duration/s.Interval > mostIntervals {
-		r.refuse(s.line, "interval", "%s does not go into the duration, %s, between 1 and %d times", show(s.Interval, seconds), show(s.Duration, seconds), mostIntervals)
+		r.refuse(s.line, "interval", "%s: want 1 to %[3]d intervals in the duration, %[2]s", show(s.Interval, seconds), show(s.Duration, seconds), mostIntervals)
 	}
 	c := &checker{reader: r, s: s, who: map[string]*member{}, groups: map[string]*Group{}}
 	defer func() { s.who, s.lans = c.who, c.lans }()
@@ -69,7 +69,7 @@ func (c *checker) members() {
 	lines := map[string]int{}
 	taken := func(name string, line int, field string) bool {
 		if was := lines[name]; was != 0 {
-			c.refuse(line, field, "%s is there already, in line %d: give one of the two another name", name, was)
+			c.refuse(line, field, "%s already exists, in line %d: rename one of the two", name, was)
 			return true
 		}
 		lines[name] = line
@@ -80,18 +80,18 @@ func (c *checker) members() {
 		g := &c.s.Topology.Groups[i]
 		field := fmt.Sprintf("topology.%s %s", g.Role, g.Name)
 		if total += max(1, g.Count); total > mostNodes {
-			c.refuse(g.Line, field, "more than %d nodes in all", mostNodes)
+			c.refuse(g.Line, field, "more than %d nodes in total", mostNodes)
 			return
 		}
 		if g.Role != Client {
 			forwarding += max(1, g.Count)
 		}
 		if forwarding > mostForwarding {
-			c.refuse(g.Line, field, "more than %d routers, balancers and servers in all", mostForwarding)
+			c.refuse(g.Line, field, "more than %d routers, balancers and servers in total", mostForwarding)
 			return
 		}
 		if g.Present > max(1, g.Count) {
-			c.refuse(g.Line, field, "%d are to be present of %d", g.Present, max(1, g.Count))
+			c.refuse(g.Line, field, "present is %d, but count is %d", g.Present, max(1, g.Count))
 		}
 		names := g.Names()
 		if g.Count > 0 && taken(g.Name, g.Line, field) {
@@ -124,7 +124,7 @@ func (c *checker) find(ref Ref, field string, want ...Role) []string {
 	}
 	switch {
 	case g == nil:
-		c.refuse(ref.Line, field, "%s leads nowhere: nobody has that name%s", ref.Name, suggest.DidYouMean(ref.Name, c.names()))
+		c.refuse(ref.Line, field, "%s does not exist%s", ref.Name, suggest.DidYouMean(ref.Name, c.names()))
 		return nil
 	case len(want) > 0 && !slices.Contains(want, g.Role):
 		c.refuse(ref.Line, field, "%s is one of %s, want one of %s", ref.Name, g.Role, all(want))
@@ -153,7 +153,7 @@ func (c *checker) joined() {
 		field := fmt.Sprintf("topology.links[%d].between", i)
 		as, bs := c.find(l.Between[0], field), c.find(l.Between[1], field)
 		if len(c.links)+len(as)*len(bs) > mostLinks {
-			c.refuse(l.Line, field, "more than %d links in all", mostLinks)
+			c.refuse(l.Line, field, "more than %d links in total", mostLinks)
 			return
 		}
 		for _, a := range as {
@@ -168,7 +168,7 @@ func (c *checker) joined() {
 			for _, name := range c.find(ref, field) {
 				m := c.who[name]
 				if slices.Contains(m.doors, l.Name) {
-					c.refuse(ref.Line, field, "%s is in %s twice", name, l.Name)
+					c.refuse(ref.Line, field, "%s occurs in %s twice", name, l.Name)
 				}
 				m.doors = append(m.doors, l.Name)
 				if l.Kind == Switched {
@@ -185,7 +185,7 @@ func (c *checker) link(a, b string, line int, field string) {
 	case a == b:
 		c.refuse(line, field, "a link from %s to itself", a)
 	case was != 0:
-		c.refuse(line, field, "%s and %s have a link already, in line %d", a, b, was)
+		c.refuse(line, field, "%s and %s already have a link, in line %d", a, b, was)
 	default:
 		c.links[key] = line
 		c.who[a].doors, c.who[b].doors = append(c.who[a].doors, b), append(c.who[b].doors, a)
@@ -206,15 +206,15 @@ func (c *checker) services() {
 		s := &c.s.Services[i]
 		field := fmt.Sprintf("services[%d]", i)
 		if was := lines[s.Name]; was != 0 {
-			c.refuse(s.Line, field, "%s is there already, in line %d: give one of the two another name", s.Name, was)
+			c.refuse(s.Line, field, "%s already exists, in line %d: rename one of the two", s.Name, was)
 		}
 		lines[s.Name] = s.Line
 		c.survival(s, field+".connectionConsistency")
 		switch {
 		case s.Buckets > 0 && s.Survival != service.FlowTable:
-			c.refuse(s.Line, field+".buckets", "flows are not remembered with connection consistency %s; want %s", s.Survival, service.FlowTable)
+			c.refuse(s.Line, field+".buckets", "flows are not tracked with connection consistency %s; want %s", s.Survival, service.FlowTable)
 		case s.Looks > 0 && s.Buckets == 0:
-			c.refuse(s.Line, field+".looks", "there are no chains to look through: give it buckets")
+			c.refuse(s.Line, field+".looks", "no hash chains to search: set buckets")
 		}
 		if len(s.Balancers) == 0 {
 			for _, g := range c.s.Topology.Groups {
@@ -224,7 +224,7 @@ func (c *checker) services() {
 			}
 		}
 		if len(s.Balancers) == 0 {
-			c.refuse(s.Line, field+".balancers", "there is no balancer")
+			c.refuse(s.Line, field+".balancers", "no balancer exists")
 		}
 		c.distinct(s.Balancers, field+".balancers", Balancer)
 		c.distinct(s.Servers, field+".servers", Server, Balancer)
@@ -249,7 +249,7 @@ func (c *checker) behind() {
 				switch {
 				case c.who[name].group.Role != Balancer:
 				case len(of[name]) != 1:
-					c.refuse(ref.Line, fmt.Sprintf("services[%d].servers", i), "%s is a balancer of %d services: in place of a server it needs one that is its own", name, len(of[name]))
+					c.refuse(ref.Line, fmt.Sprintf("services[%d].servers", i), "%s is a balancer of %d services: as a server, it must be a balancer of a single service", name, len(of[name]))
 					return
 				default:
 					leads[s][of[name][0]] = true
@@ -259,7 +259,7 @@ func (c *checker) behind() {
 	}
 	for i := range c.s.Services {
 		if s := &c.s.Services[i]; returns(leads, s) {
-			c.refuse(s.Line, fmt.Sprintf("services[%d].servers", i), "what is for %s would come back to its own balancers", s.Name)
+			c.refuse(s.Line, fmt.Sprintf("services[%d].servers", i), "packets for %s would return to its own balancers", s.Name)
 		}
 	}
 }
@@ -291,7 +291,7 @@ func (c *checker) survival(s *Service, field string) {
 	case s.Survival == "":
 		s.Survival = best
 	case best == service.FlowTable && s.Survival != best:
-		c.refuse(s.Line, field, "%s is not possible with method %s and scheduler %s, for which flows must be remembered; want %s",
+		c.refuse(s.Line, field, "%s is not possible with method %s and scheduler %s, which require tracked flows; want %s",
 			s.Survival, s.Method, s.Scheduler, best)
 	}
 }
@@ -316,7 +316,7 @@ func (c *checker) load() {
 		field := fmt.Sprintf("load[%d]", i)
 		for _, client := range c.find(l.From, field+".from", Client) {
 			if was := asked[client]; was != 0 {
-				c.refuse(l.Line, field+".from", "%s asks for something already, in line %d: add other clients for this", client, was)
+				c.refuse(l.Line, field+".from", "%s already has a load, in line %d: add other clients", client, was)
 				break
 			}
 			asked[client] = l.Line
@@ -326,14 +326,14 @@ func (c *checker) load() {
 			for _, s := range c.s.Services {
 				names = append(names, s.Name)
 			}
-			c.refuse(l.To.Line, field+".to", "no service is called %s; there are %s", l.To.Name, strings.Join(names, ", "))
+			c.refuse(l.To.Line, field+".to", "no service %s; want one of %s", l.To.Name, strings.Join(names, ", "))
 		}
 		c.schedule(l, field)
 	}
 	for _, g := range c.s.Topology.Groups {
 		for _, name := range g.Names() {
 			if g.Role == Client && asked[name] == 0 {
-				c.refuse(g.Line, "topology.clients "+g.Name, "%s asks for nothing: add it to load", name)
+				c.refuse(g.Line, "topology.clients "+g.Name, "%s sends no requests: add it to load", name)
 				break
 			}
 		}
@@ -347,7 +347,7 @@ func (c *checker) schedule(l *Load, field string) {
 	}
 	switch {
 	case l.Arrivals == Trace && (l.Rate > 0 || len(l.Trace) == 0):
-		c.refuse(l.Line, field, "a trace has a file or times, and no rate")
+		c.refuse(l.Line, field, "a trace needs a file or times, and no rate")
 	case l.doubled:
 		c.refuse(l.Line, field, "a trace has a file or times, not both")
 	case l.Arrivals != Trace && (l.Rate == 0 || len(l.Trace) > 0):
@@ -359,7 +359,7 @@ func (c *checker) schedule(l *Load, field string) {
 	case !slices.IsSortedFunc(l.Trace, func(a, b Asked) int { return cmp.Compare(a.At, b.At) }):
 		c.refuse(l.Line, field+".times", "they are not in order")
 	case l.Protocol == UDP && (l.Requests > 1 || l.Pause > 0):
-		c.refuse(l.Line, field, "requests and pause are of connections, which udp has not")
+		c.refuse(l.Line, field, "requests and pause apply to connections, which udp does not have")
 	}
 }
 

@@ -39,7 +39,7 @@ func (r *reader) scenario(n *yaml.Node) *Scenario {
 		"topology!": func(n *yaml.Node, at string) { r.topology(n, at, &s.Topology) },
 		"load!": func(n *yaml.Node, at string) {
 			if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
-				r.refuse(n.Line, at, "nobody asks for anything")
+				r.refuse(n.Line, at, "no load is defined")
 			}
 			r.list(n, at, func(n *yaml.Node, at string) { s.Load = append(s.Load, r.load(n, at)) })
 		},
@@ -183,7 +183,7 @@ func (r *reader) service(n *yaml.Node, at string) Service {
 		"buckets": func(n *yaml.Node, at string) {
 			r.whole(&s.Buckets, 1, 1<<20)(n, at)
 			if s.Buckets&(s.Buckets-1) != 0 {
-				r.refuse(n.Line, at, "%d is no power of two", s.Buckets)
+				r.refuse(n.Line, at, "%d is not a power of two", s.Buckets)
 			}
 		},
 		"looks": r.quantity(&s.Looks, seconds, 0, 1),
@@ -234,7 +234,7 @@ func (r *reader) event(n *yaml.Node, at string) Event {
 	act := func(a Action, read field) field {
 		return func(n *yaml.Node, at string) {
 			if e.Action != "" {
-				r.refuse(n.Line, at, "one event is one thing: %s stands here, too", e.Action)
+				r.refuse(n.Line, at, "an event has one action: %s is another one", e.Action)
 			}
 			e.Action = a
 			read(n, at)
@@ -256,12 +256,12 @@ func (r *reader) event(n *yaml.Node, at string) Event {
 	for _, a := range []Action{Dies, Leaves, Drains, Joins} {
 		fields[string(a)] = act(a, one)
 	}
-	for _, a := range []Action{Cuts, Mends} {
+	for _, a := range []Action{Cuts, Restores} {
 		fields[string(a)] = act(a, two)
 	}
 	r.object(n, at, fields)
 	if e.Action == "" && n.Kind == yaml.MappingNode {
-		r.refuse(n.Line, at, "nothing happens: want one of dies, leaves, drains, joins, cuts, mends")
+		r.refuse(n.Line, at, "no action: want one of dies, leaves, drains, joins, cuts, restores")
 	}
 	return e
 }

@@ -33,10 +33,10 @@ func (s *Scenario) claims() (all []beyond.Claim) {
 		return func(r *beyond.Result) float64 { return r.Cell(tableSums, columnValue, row, unit) }
 	}
 	if g := s.Goals.Failed; g > 0 {
-		all = append(all, claim.AtMost(fmt.Sprintf("goal: at most %s of what is asked for fails (in %%)", show(g, share)), 100*g, value(rowFailed, percent)))
+		all = append(all, claim.AtMost(fmt.Sprintf("goal: at most %s of requests fail (in %%)", show(g, share)), 100*g, value(rowFailed, percent)))
 	}
 	if g := s.Goals.P99; g > 0 {
-		all = append(all, claim.AtMost(fmt.Sprintf("goal: 99 of 100 answers come within %s (in ms)", show(g, seconds)), 1e3*g, value(rowP99, milliseconds)))
+		all = append(all, claim.AtMost(fmt.Sprintf("goal: 99 %% of responses within %s (in ms)", show(g, seconds)), 1e3*g, value(rowP99, milliseconds)))
 	}
 	return all
 }

@@ -45,7 +45,7 @@ func (n *site[T]) cut(e *Event) {
 			if e.Action == Cuts {
 				return n.Cut(line)
 			}
-			return n.Mend(line)
+			return n.Restore(line)
 		})
 	}
 }

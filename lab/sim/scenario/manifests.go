@@ -64,7 +64,7 @@ func planned(services []*service.Service) (all []plan.Frontend) {
 		Health:   func(health.Target) health.State { return health.Up },
 	}
 	for _, f := range plan.Build(in).Frontends {
-		if f.State == plan.Elsewhere {
+		if f.State == plan.DedicatedElsewhere {
 			alone := in
 			alone.Node.Only = f.Service.ID
 			for _, own := range plan.Build(alone).Frontends {
@@ -88,7 +88,7 @@ func (r *reader) nameOfService(into *Ref) field {
 		text, ok := r.scalar(n, at, "the name of a Service")
 		*into = Ref{text, n.Line}
 		if ok && len(r.meant(text)) == 0 {
-			r.refuse(n.Line, at, "no Service of the manifests that balancers hold is called %q; there are %s", text, r.known())
+			r.refuse(n.Line, at, "no programmed Service in the manifests is named %q; want one of %s", text, r.known())
 		}
 	}
 }
@@ -154,11 +154,11 @@ func (r *reader) servers(s *Scenario) map[string]*Group {
 		first, backends := hs[0], hs[0].Want.Backends
 		for _, h := range hs[1:] {
 			if !first.sharesServers(h) {
-				r.refuse(g.Of.Line, field+".of", "%s may be %s or %s: say which", g.Of.Name, first.name(), h.name())
+				r.refuse(g.Of.Line, field+".of", "%s is ambiguous: %s or %s", g.Of.Name, first.name(), h.name())
 			}
 		}
 		if was := groups[first.name()]; was != nil {
-			r.refuse(g.Of.Line, field+".of", "%s are the servers of %s already", was.Name, first.name())
+			r.refuse(g.Of.Line, field+".of", "%s are already the servers of %s", was.Name, first.name())
 			continue
 		}
 		for _, h := range r.held {
@@ -214,8 +214,8 @@ func (r *reader) ask(s *Scenario, l *Load, field string) {
 	case 1:
 		l.To.Name = names[0]
 	case 0:
-		r.refuse(l.To.Line, field, "no group of servers is of %s: add one to topology.servers", l.To.Name)
+		r.refuse(l.To.Line, field, "no group of servers belongs to %s: add one to topology.servers", l.To.Name)
 	default:
-		r.refuse(l.To.Line, field, "%s may be %s: say which", l.To.Name, strings.Join(names, " or "))
+		r.refuse(l.To.Line, field, "%s is ambiguous: %s", l.To.Name, strings.Join(names, " or "))
 	}
 }

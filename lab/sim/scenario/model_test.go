@@ -75,13 +75,13 @@ func TestEvents(t *testing.T) {
 		answers               float64
 		lost                  map[string]float64
 	}{
-		{name: "dies", events: "{at: 1.01s, dies: web-1, noticed: 0.5s}", answers: 11, lost: map[string]float64{"sent to the dead": 5, "no way or server": 4}},
-		{name: "dies beside another", servers: "web", events: "{at: 1.01s, dies: web-1, noticed: 0.5s}", answers: 20 - 5,
-			lost: map[string]float64{"sent to the dead": 5}},
-		{name: "leaves", events: "{at: 1.01s, leaves: web-1}", answers: 11, lost: map[string]float64{"no way or server": 9}},
+		{name: "dies", events: "{at: 1.01s, dies: web-1, noticed: 0.5s}", answers: 11, lost: map[string]float64{"sent to a failed node": 5, "no path or server": 4}},
+		{name: "one of two dies", servers: "web", events: "{at: 1.01s, dies: web-1, noticed: 0.5s}", answers: 20 - 5,
+			lost: map[string]float64{"sent to a failed node": 5}},
+		{name: "leaves", events: "{at: 1.01s, leaves: web-1}", answers: 11, lost: map[string]float64{"no path or server": 9}},
 		{name: "comes back", events: "{at: 1.01s, dies: web-1, noticed: 0.9s}, {at: 1.31s, joins: web-1}", answers: 17,
-			lost: map[string]float64{"sent to the dead": 3}},
-		{name: "link", events: "{at: 1.01s, cuts: [user, lb]}, {at: 1.41s, mends: [user, lb]}", answers: 16, lost: map[string]float64{"link cut": 4}},
+			lost: map[string]float64{"sent to a failed node": 3}},
+		{name: "link", events: "{at: 1.01s, cuts: [user, lb]}, {at: 1.41s, restores: [user, lb]}", answers: 16, lost: map[string]float64{"link cut": 4}},
 		{name: "drains", events: "{at: 1.01s, drains: web-1}", answers: 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -254,7 +254,7 @@ func TestNothingVanishes(t *testing.T) {
 	const events = `events:
   - {at: 0s, cuts: [pods, web-1], noticed: 0s}
   - {at: 0.5s, dies: web-2, noticed: 0.1s}
-  - {at: 0.5s, mends: [pods, web-1]}
+  - {at: 0.5s, restores: [pods, web-1]}
   - {at: 1s, joins: lb-3}
   - {at: 1s, dies: lb-1}
   - {at: 1s, joins: web-2}

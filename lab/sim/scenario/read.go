@@ -130,7 +130,7 @@ func (r *reader) object(n *yaml.Node, at string, fields map[string]field) {
 		case key.Kind != yaml.ScalarNode:
 			r.refuse(key.Line, at, "want a field's name, got %s", got(key))
 		case twice:
-			r.refuse(key.Line, path, "is given twice, first in line %d", line)
+			r.refuse(key.Line, path, "duplicate key, first in line %d", line)
 		case take == nil || strings.HasSuffix(key.Value, "!"):
 			r.refuse(key.Line, path, "unknown key%s", cmp.Or(suggest.DidYouMean(key.Value, names), "; there are "+strings.Join(names, ", ")))
 		default:
@@ -190,7 +190,7 @@ func (r *reader) name(into *string, line *int) field {
 		*line = n.Line
 		text, ok := r.scalar(n, at, "a name")
 		if ok && !valid(text) {
-			r.refuse(n.Line, at, "%q is no name: want small letters, digits and dashes, a letter first", text)
+			r.refuse(n.Line, at, "%q is not a valid name: want lower-case letters, digits and dashes, starting with a letter", text)
 		}
 		*into = text
 	}
@@ -245,7 +245,7 @@ func word[T ~string](r *reader, into *T, words []T) field {
 	return func(n *yaml.Node, at string) {
 		text, ok := r.scalar(n, at, "a word")
 		if ok && !slices.Contains(words, T(text)) {
-			r.refuse(n.Line, at, "%q is none of %s", text, all(words))
+			r.refuse(n.Line, at, "%q is not one of %s", text, all(words))
 		}
 		*into = T(text)
 	}

@@ -44,32 +44,32 @@ func (o *outcome) result() *beyond.Result {
 // The names of tables and columns that claims use.
 const (
 	tableSums, columnValue     = "sums", "value"
-	rowFailed, rowP99          = "failed", "99 of 100 answers came within"
+	rowFailed, rowP99          = "failed", "99 % of responses within"
 	percent, milliseconds, one = "%", "ms", ""
 )
 
 // sums returns the table of totals.
 func (o *outcome) sums() beyond.Table {
-	t := beyond.Table{Name: tableSums, Title: "In all", Keys: []string{"measure", "unit"}, Columns: []string{columnValue}}
+	t := beyond.Table{Name: tableSums, Title: "Total", Keys: []string{"measure", "unit"}, Columns: []string{columnValue}}
 	row := func(name, unit string, value float64) { t.Add([]string{name, unit}, value) }
 	sum, h := &o.total, &o.watch.all
-	row("asked", "connections and single requests", sum.asked)
-	row("answers", "a second", sum.answered/o.until)
+	row("requested", "connections and single requests", sum.asked)
+	row("replies", "per second", sum.answered/o.until)
 	row("connections broken", one, sum.broken)
 	row("connections given up", one, sum.givenUp)
-	row("packets sent again", one, sum.retried)
+	row("packets retransmitted", one, sum.retried)
 	row(rowFailed, percent, 100*sum.failed())
-	row("half of the answers came within", milliseconds, 1e3*h.quantile(0.5))
-	row("9 of 10 answers came within", milliseconds, 1e3*h.quantile(0.9))
+	row("50 % of responses within", milliseconds, 1e3*h.quantile(0.5))
+	row("90 % of responses within", milliseconds, 1e3*h.quantile(0.9))
 	row(rowP99, milliseconds, 1e3*h.quantile(0.99))
-	row("999 of 1000 answers came within", milliseconds, 1e3*h.quantile(0.999))
+	row("99.9 % of responses within", milliseconds, 1e3*h.quantile(0.999))
 	row("packets lost", one, sum.losses())
 	return t
 }
 
 // events returns the table of results between events.
 func (o *outcome) events() beyond.Table {
-	t := beyond.Table{Name: "events", Title: "What happened from each event to the next", Keys: []string{"at", "event"},
+	t := beyond.Table{Name: "events", Title: "From each event to the next", Keys: []string{"at", "event"},
 		Columns: []string{"answers/s", "least in " + show(o.s.Interval, seconds) + ", answers/s", "broken", "given up", "packets lost", "p99 ms"}}
 	from, what := 0.0, "the beginning"
 	for i, to := range o.watch.bounds {
@@ -114,7 +114,7 @@ func (s *Scenario) at(moment float64) string {
 
 // chains returns the table of the load balancers' lookups.
 func (o *outcome) chains() beyond.Table {
-	t := beyond.Table{Name: "tables", Title: "Tables of connections", Keys: []string{"balancer", "service"},
+	t := beyond.Table{Name: "tables", Title: "Flow tables", Keys: []string{"balancer", "service"},
 		Columns: []string{"buckets", "connections at the end", "longest chain", "lookups", "looked at in each"}}
 	for _, f := range o.tables {
 		t.Add([]string{f.balancer, f.service}, float64(f.buckets), float64(f.Connections), float64(f.Longest), float64(f.Lookups),
@@ -132,7 +132,7 @@ func (o *outcome) lossTable() beyond.Table {
 }
 
 func (o *outcome) shareTable() beyond.Table {
-	t := beyond.Table{Name: "shares", Title: "Who had what", Keys: []string{"", "name"}, Columns: []string{"packets/s", "%", "lost there"}}
+	t := beyond.Table{Name: "shares", Title: "Distribution", Keys: []string{"", "name"}, Columns: []string{"packets/s", "%", "lost there"}}
 	for _, role := range []Role{Balancer, Server} {
 		names, sum := o.s.of(role), 0.0
 		for _, name := range names {
@@ -193,7 +193,7 @@ func (o *outcome) broken() beyond.Picture {
 }
 
 func (o *outcome) latency() beyond.Picture {
-	p := beyond.Picture{Name: "latency", Title: "Time to the answer", X: "seconds", Y: "milliseconds"}
+	p := beyond.Picture{Name: "latency", Title: "Response time", X: "seconds", Y: "milliseconds"}
 	for _, q := range []struct {
 		name  string
 		share float64
@@ -208,7 +208,7 @@ const drawn = 8
 
 // portions draws what each member of a role received, or the minimum and maximum of many.
 func (o *outcome) portions(role Role) beyond.Picture {
-	p := beyond.Picture{Name: string(role), Title: "What came to " + string(role), X: "seconds", Y: "packets a second"}
+	p := beyond.Picture{Name: string(role), Title: "Received by " + string(role), X: "seconds", Y: "packets a second"}
 	names := o.s.of(role)
 	if len(names) <= drawn {
 		for _, name := range names {

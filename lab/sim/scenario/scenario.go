@@ -236,12 +236,12 @@ type Action string
 
 // Actions. All but the last two apply to load balancers and servers.
 const (
-	Dies   Action = "dies"   // without notice
-	Leaves Action = "leaves" // with notice
-	Drains Action = "drains" // accepts no new connections
-	Joins  Action = "joins"
-	Cuts   Action = "cuts"  // a link
-	Mends  Action = "mends" // a link that was cut
+	Dies     Action = "dies"   // without notice
+	Leaves   Action = "leaves" // with notice
+	Drains   Action = "drains" // accepts no new connections
+	Joins    Action = "joins"
+	Cuts     Action = "cuts"     // a link
+	Restores Action = "restores" // a link that was cut
 )
 
 // Event is something that happens at a given time.

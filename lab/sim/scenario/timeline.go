@@ -17,12 +17,12 @@ const (
 
 // moves contains the next state for each action and state. Missing ones are impossible.
 var moves = map[Action]map[state]state{
-	Dies:   {there: absent, draining: absent},
-	Leaves: {there: absent, draining: absent},
-	Drains: {there: draining},
-	Joins:  {absent: there, draining: there},
-	Cuts:   {there: absent},
-	Mends:  {absent: there},
+	Dies:     {there: absent, draining: absent},
+	Leaves:   {there: absent, draining: absent},
+	Drains:   {there: draining},
+	Joins:    {absent: there, draining: there},
+	Cuts:     {there: absent},
+	Restores: {absent: there},
 }
 
 // events sorts the events by time, and rejects impossible ones.
@@ -53,7 +53,7 @@ func (t *timeline) event(e *Event) {
 	case e.At >= t.s.Duration:
 		t.refuse(e.Line, field, "it is at the end, %s, or after it", show(t.s.Duration, seconds))
 	case e.Noticed >= 0 && !silent:
-		t.refuse(e.Line, field, "noticed is for dies and cuts: whoever %s says so", e.Action)
+		t.refuse(e.Line, field, "noticed applies to dies and cuts only: %s is not silent", e.Action)
 	case e.Noticed < 0 && silent:
 		e.Noticed = defaultNoticed
 		if g := t.groupOf(e.What[0]); len(e.What) == 1 && g != nil && g.Role == Server {
@@ -103,7 +103,7 @@ func (t *timeline) happens(e *Event, subject, field string) {
 	next, ok := moves[e.Action][was]
 	switch {
 	case last != nil && last.At == e.At:
-		t.refuse(e.Line, field, "something else happens to %s at this moment, in line %d", subject, last.Line)
+		t.refuse(e.Line, field, "%s has another event at this time, in line %d", subject, last.Line)
 	case !ok:
 		t.refuse(e.Line, field, "%s %s", subject, t.as(was, last))
 	default:
@@ -121,7 +121,7 @@ func (t *timeline) as(was state, last *Event) string {
 	case was == draining:
 		return "drains already" + since
 	case was == there && last == nil:
-		return "is there from the beginning"
+		return "is up from the beginning"
 	case was == there:
 		return "is there" + since
 	case last == nil:

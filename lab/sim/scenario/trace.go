@@ -33,7 +33,7 @@ func (r *reader) trace(into *[]Asked) field {
 			return
 		}
 		if r.files == nil {
-			r.refuse(n.Line, at, "files are not read here")
+			r.refuse(n.Line, at, "trace files are not supported here")
 			return
 		}
 		text, err := r.files(name)
@@ -49,7 +49,7 @@ func (r *reader) trace(into *[]Asked) field {
 		t.read(string(text))
 		r.problems = append(r.problems, t.problems...)
 		if *into = t.asked; len(t.asked) == 0 && len(t.problems) == 0 {
-			r.refuse(n.Line, at, "%s asks for nothing", name)
+			r.refuse(n.Line, at, "%s contains no requests", name)
 		}
 	}
 }

@@ -86,10 +86,10 @@ var reasons = []struct {
 }{
 	{"queue full", func(c sim.Counts) uint64 { return c.Dropped }},
 	{"collisions", func(c sim.Counts) uint64 { return c.GivenUp }},
-	{"not heard in a gap", func(c sim.Counts) uint64 { return c.Silent }},
-	{"sent to the dead", func(c sim.Counts) uint64 { return c.Dead }},
+	{"collision not detected in a gap", func(c sim.Counts) uint64 { return c.Silent }},
+	{"sent to a failed node", func(c sim.Counts) uint64 { return c.Dead }},
 	{"link cut", func(c sim.Counts) uint64 { return c.Cut }},
-	{"no way or server", func(c sim.Counts) uint64 { return c.Unserved }},
+	{"no path or server", func(c sim.Counts) uint64 { return c.Unserved }},
 }
 
 // tally contains the counts of a whole network over some time.

@@ -129,7 +129,7 @@ var sweepColumns = []string{"answers/s", "failed %", "p99 ms", "packets lost", "
 // sweep returns the table of all sizes, with the results of the clients of the group's
 // services.
 func (s *Scenario) sweep(sizes []size, steady, dying []*outcome) beyond.Table {
-	t := beyond.Table{Name: "sizes", Title: "How many balancers (answers of the services that they have; enough: 1 where the goals are met)",
+	t := beyond.Table{Name: "sizes", Title: "Number of balancers (replies of the services that they have; enough: 1 if the goals are met)",
 		Keys: []string{"balancers", "number"}, Columns: sweepColumns}
 	for i, n := range sizes {
 		g := &s.Topology.Groups[n.group]
@@ -183,11 +183,11 @@ func (s *Scenario) enough(failed, p99 float64) float64 {
 // needed returns the smallest sufficient sizes, or none if no size that was tried is
 // sufficient.
 func (s *Scenario) needed(sizes []size, sweep *beyond.Table) beyond.Table {
-	t := beyond.Table{Name: "needed", Title: "How many balancers are needed: " + s.wanted(), Keys: []string{"balancers", "to meet the goals"}, Columns: []string{"number"}}
+	t := beyond.Table{Name: "needed", Title: "Number of balancers needed: " + s.wanted(), Keys: []string{"balancers", "to meet the goals"}, Columns: []string{"number"}}
 	for _, ask := range []struct {
 		question string
 		column   int
-	}{{"while nothing happens", slices.Index(sweepColumns, "enough")}, {"though one of them dies", len(sweepColumns) - 1}} {
+	}{{"without failures", slices.Index(sweepColumns, "enough")}, {"if one of them fails", len(sweepColumns) - 1}} {
 		for i := range s.Topology.Groups {
 			least := math.NaN()
 			for k := len(sizes) - 1; k >= 0; k-- {
@@ -209,16 +209,16 @@ func (s *Scenario) needed(sizes []size, sweep *beyond.Table) beyond.Table {
 
 // wanted describes the goals.
 func (s *Scenario) wanted() string {
-	words := fmt.Sprintf("at most %s fails", show(s.Goals.Failed, share))
+	words := fmt.Sprintf("at most %s of requests fail", show(s.Goals.Failed, share))
 	if s.Goals.P99 > 0 {
-		words += fmt.Sprintf(", 99 of 100 answers within %s", show(s.Goals.P99, seconds))
+		words += fmt.Sprintf(", 99 %% of responses within %s", show(s.Goals.P99, seconds))
 	}
 	return words
 }
 
 // serviceTable lists what load balancers program from the manifests.
 func (s *Scenario) serviceTable(refused []Refused) beyond.Table {
-	t := beyond.Table{Name: "services", Title: "What balancers hold", Keys: []string{"service", "method", "scheduler", "survival", "balancers", "remark"}, Columns: []string{"servers"}}
+	t := beyond.Table{Name: "services", Title: "Services of the balancers", Keys: []string{"service", "forwarding mode", "scheduler", "consistency", "balancers", "remark"}, Columns: []string{"servers"}}
 	for i := range s.Services {
 		v := &s.Services[i]
 		var balancers []string

@@ -38,8 +38,8 @@ func Play[Part any](play func(Part) error) {
 	os.Exit(0)
 }
 
-// Obey is for play: it handles orders until its input ends.
-func Obey[Order, Report any](do func(Order) Report, end func() error) error {
+// Serve is for play: it handles orders until its input ends.
+func Serve[Order, Report any](do func(Order) Report, end func() error) error {
 	in, out := bufio.NewScanner(os.Stdin), json.NewEncoder(os.Stdout)
 	in.Buffer(nil, 1<<20)
 	for in.Scan() {
@@ -92,8 +92,8 @@ func Start[Order, Report, Part any](t testing.TB, h *lab.Host, p Part) *Actor[Or
 	return &Actor[Order, Report]{Process: process, t: t, in: stdin, out: out}
 }
 
-// Tell sends an order, and returns its report.
-func (a *Actor[Order, Report]) Tell(o Order) (r Report) {
+// Send sends an order, and returns its report.
+func (a *Actor[Order, Report]) Send(o Order) (r Report) {
 	a.t.Helper()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -101,7 +101,7 @@ func (a *Actor[Order, Report]) Tell(o Order) (r Report) {
 		a.t.Fatal(err)
 	}
 	if !a.out.Scan() {
-		a.t.Fatalf("process %d said nothing: %v", a.PID(), a.out.Err())
+		a.t.Fatalf("no report from process %d: %v", a.PID(), a.out.Err())
 	}
 	if err := json.Unmarshal(a.out.Bytes(), &r); err != nil {
 		a.t.Fatal(err)
@@ -109,11 +109,11 @@ func (a *Actor[Order, Report]) Tell(o Order) (r Report) {
 	return r
 }
 
-// Ask returns a report for an empty order.
-func (a *Actor[Order, Report]) Ask() Report {
+// Query returns a report for an empty order.
+func (a *Actor[Order, Report]) Query() Report {
 	a.t.Helper()
 	var none Order
-	return a.Tell(none)
+	return a.Send(none)
 }
 
 // End lets the process exit normally, and waits for it.
@@ -123,6 +123,6 @@ func (a *Actor[Order, Report]) End() {
 	select {
 	case <-a.Done():
 	case <-time.After(20 * time.Second):
-		a.t.Fatalf("process %d does not end", a.PID())
+		a.t.Fatalf("process %d does not exit", a.PID())
 	}
 }

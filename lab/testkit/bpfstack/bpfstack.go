@@ -119,7 +119,7 @@ func functions(program *ebpf.Program) ([]function, error) {
 func readDepths(log string, all []function) error {
 	m := depths.FindStringSubmatch(log)
 	if m == nil {
-		return fmt.Errorf("the verifier does not say how deep the stack is: %q", log)
+		return fmt.Errorf("the verifier does not report the stack depth: %q", log)
 	}
 	numbers := strings.Split(m[1], "+")
 	if len(numbers) != len(all) {

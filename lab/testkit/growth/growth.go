@@ -26,7 +26,7 @@ const (
 func Linear(t *testing.T, size int, prepare func(size int) (work func())) {
 	t.Helper()
 	if r := ratio(size, prepare); r > allowed {
-		t.Errorf("at %d each unit costs %.1f times as much as at %d: something grows with the square", factor*size, r, size)
+		t.Errorf("at %d each unit costs %.1f times as much as at %d: the cost grows quadratically", factor*size, r, size)
 	} else {
 		t.Logf("at %d each unit costs %.1f times as much as at %d", factor*size, r, size)
 	}

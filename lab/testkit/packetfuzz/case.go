@@ -160,7 +160,7 @@ func (c *Case) parseLine(words []string, hooks []string) (err error) {
 		}
 		c.Steps = append(c.Steps, Step{Kind: Packet, Hook: uint8(hook), Arg: number(2), Frame: frame})
 	default:
-		return fmt.Errorf("no such step: want packet, wait, change or world")
+		return fmt.Errorf("unknown step: want packet, wait, change or world")
 	}
 	return err
 }

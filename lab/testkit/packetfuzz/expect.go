@@ -25,7 +25,7 @@ type sum struct {
 	what     string
 	before   uint64
 	from, to int
-	beside   uint64
+	pseudo   uint64
 	at       int
 	udp      bool
 	crc      bool
@@ -44,19 +44,19 @@ func (e *Expected) Believe(at, bytes int) { e.fields = append(e.fields, field{at
 const Right = 0xffff
 
 // KeepSum requires that the checksum at `at` makes the sum over bytes from..to, plus
-// beside (a pseudo-header), the same as before the change: off by as much as before, if
+// pseudo (a pseudo-header), the same as before the change: off by as much as before, if
 // it was wrong.
-func (e *Expected) KeepSum(what string, at int, before uint64, from, to int, beside uint64) {
+func (e *Expected) KeepSum(what string, at int, before uint64, from, to int, pseudo uint64) {
 	e.Believe(at, 2)
-	e.sums = append(e.sums, sum{what: what, before: before, from: from, to: to, beside: beside, at: at})
+	e.sums = append(e.sums, sum{what: what, before: before, from: from, to: to, pseudo: pseudo, at: at})
 }
 
 // KeepUDP is KeepSum for UDP, where zero means that there is no checksum.
-func (e *Expected) KeepUDP(what string, at int, was uint16, before uint64, from, to int, beside uint64) {
+func (e *Expected) KeepUDP(what string, at int, was uint16, before uint64, from, to int, pseudo uint64) {
 	if was == 0 {
 		return
 	}
-	e.KeepSum(what, at, before, from, to, beside)
+	e.KeepSum(what, at, before, from, to, pseudo)
 	e.sums[len(e.sums)-1].udp = true
 }
 
@@ -70,7 +70,7 @@ func (e *Expected) KeepSCTP(at int, before uint32, end int) {
 // Compare returns an error that describes what is wrong with a frame.
 func (e *Expected) Compare(out []byte) error {
 	if len(out) != len(e.Frame) {
-		return fmt.Errorf("%d bytes came out, not %d\n%s", len(out), len(e.Frame), e.show(out))
+		return fmt.Errorf("got %d bytes, want %d\n%s", len(out), len(e.Frame), e.show(out))
 	}
 	for _, f := range e.fields {
 		if f.at+f.bytes <= len(out) {
@@ -82,7 +82,7 @@ func (e *Expected) Compare(out []byte) error {
 		for out[at] == e.Frame[at] {
 			at++
 		}
-		return fmt.Errorf("byte %d is %#x, not %#x\n%s", at, out[at], e.Frame[at], e.show(out))
+		return fmt.Errorf("byte %d is %#x, want %#x\n%s", at, out[at], e.Frame[at], e.show(out))
 	}
 	for i := range e.sums {
 		if err := e.sums[i].check(out); err != nil {
@@ -99,12 +99,12 @@ func (s *sum) check(out []byte) error {
 		}
 		return nil
 	}
-	after := wire.Sum(out[s.from:s.to]) + s.beside
+	after := wire.Sum(out[s.from:s.to]) + s.pseudo
 	switch {
 	case !wire.Same(s.before, after):
 		return fmt.Errorf("checksum of %s at %d: the sum was %#x and is %#x", s.what, s.at, wire.Fold(s.before), wire.Fold(after))
 	case s.udp && binary.BigEndian.Uint16(out[s.at:]) == 0:
-		return fmt.Errorf("checksum of %s at %d: there was one, and none is left", s.what, s.at)
+		return fmt.Errorf("checksum of %s at %d: it was removed", s.what, s.at)
 	}
 	return nil
 }

@@ -72,7 +72,7 @@ func TestInstrument(t *testing.T) {
 	}
 	early := noted(coverage)
 	if control.Random != NextRandom(42) {
-		t.Errorf("the random numbers go on with %d", control.Random)
+		t.Errorf("the next random number is %d", control.Random)
 	}
 	clear(coverage)
 	control.Jiffies = 6

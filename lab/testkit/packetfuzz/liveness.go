@@ -40,11 +40,11 @@ func jumpTargets(in asm.Instructions) (map[int]int, error) {
 			continue
 		}
 		if it.Ins.Reference() != "" || it.Ins.OpCode.Class() == asm.Jump32Class && it.Ins.OpCode.JumpOp() == asm.Ja {
-			return nil, fmt.Errorf("instruction %d: %v is a jump of another kind than clang's -mcpu=v3 makes", it.Index, it.Ins)
+			return nil, fmt.Errorf("instruction %d: %v is a jump that clang -mcpu=v3 does not generate", it.Index, it.Ins)
 		}
 		to, ok := at[it.Offset+1+asm.RawInstructionOffset(int64(it.Ins.Offset))]
 		if !ok {
-			return nil, fmt.Errorf("instruction %d: %v leads to no instruction", it.Index, it.Ins)
+			return nil, fmt.Errorf("instruction %d: %v jumps to no instruction", it.Index, it.Ins)
 		}
 		jumps[it.Index] = to
 	}

@@ -124,7 +124,7 @@ func addLiveMaps(maps map[string]*ebpf.Map, id ebpf.ProgramID) error {
 	}
 	ids, ok := info.MapIDs()
 	if !ok {
-		return errors.New("the kernel does not say which maps a program has")
+		return errors.New("the kernel does not report the maps of a program")
 	}
 	for _, id := range ids {
 		if err := addLiveMap(maps, id); err != nil {

@@ -39,7 +39,7 @@ func (r *Ring) Records() (n int, err error) {
 		const busy, discarded = 1 << 31, 1 << 30
 		head := binary.NativeEndian.Uint32(r.data[from%uint64(len(r.data)/2):])
 		if head&busy != 0 {
-			return n, fmt.Errorf("a record is never finished")
+			return n, fmt.Errorf("a record is not committed")
 		}
 		if head&discarded == 0 {
 			n++

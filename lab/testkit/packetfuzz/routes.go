@@ -89,7 +89,7 @@ func NewRoutes() (*Routes, error) {
 	code = append(code, asm.Return(), asm.Mov.Imm(asm.R0, -1).WithSymbol("short"), asm.Return())
 	oracle, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "routes", Type: ebpf.XDP, Instructions: code, License: "GPL"})
 	if err != nil {
-		return nil, fmt.Errorf("load the program that asks for routes: %w", err)
+		return nil, fmt.Errorf("load the program that looks up routes: %w", err)
 	}
 	return &Routes{oracle: oracle, known: map[routeKey]*Route{}}, nil
 }

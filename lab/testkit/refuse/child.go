@@ -55,7 +55,7 @@ func install(f filter) (int, error) {
 	}
 	switch {
 	case errors.Is(err, unix.EBUSY):
-		return -1, errors.New("this process has a seccomp listener already: refuse does not run inside refuse")
+		return -1, errors.New("this process already has a seccomp listener: refuse cannot run inside refuse")
 	case err != nil:
 		return -1, fmt.Errorf("install the seccomp filter: %w", err)
 	}
@@ -93,7 +93,7 @@ func handOver(socket, listener int) error {
 			continue
 		}
 		if err == nil && n == 0 {
-			err = errors.New("it has ended")
+			err = errors.New("it has exited")
 		}
 		if err != nil {
 			return fmt.Errorf("wait for the supervisor: %w", err)

@@ -124,7 +124,7 @@ func TestRejects(t *testing.T) {
 			want := maps.Clone(plain)
 			for _, name := range strings.Fields(rejected) {
 				if _, ok := want[name]; !ok {
-					t.Fatalf("there is no attempt %s", name)
+					t.Fatalf("no attempt %s", name)
 				}
 				want[name] = errno
 			}

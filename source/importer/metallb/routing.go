@@ -103,18 +103,18 @@ func (r *reader) advertise(a advert) {
 				names = append(names, r.peerNames[p]...)
 			}
 			if len(names) == 0 {
-				r.lose(a.get("peers").at(), a.what+": peers", "none of them is among what is written here", "the Announcement is left out")
+				r.lose(a.get("peers").at(), a.what+": peers", "none of them is among what is written here", "the Advertisement is left out")
 				return
 			}
 			s.set("peers", names)
 		}
 	}
-	s.set("endpoints", "ByPolicy")
+	s.set("trafficPolicy", "FromService")
 	var all []*spec
 	for _, one := range s.selectors("nodeSelector", a.get("nodeSelectors")) {
 		all = append(all, one.selectors("serviceSelector", a.get("serviceSelectors"))...)
 	}
-	r.addEach(a.at(), a.what, "Announcement", importer.UniqueName(map[string]bool{}, a.name), all)
+	r.addEach(a.at(), a.what, "Advertisement", importer.UniqueName(map[string]bool{}, a.name), all)
 	r.interfacesOf(a)
 }
 
@@ -192,7 +192,7 @@ func (r *reader) interfacesOf(a advert) {
 var peerLosses = map[string][2]string{
 	"localASN":               {"an agent has one AS", "set --local-asn"},
 	"routerID":               {"each agent has its own", "set --router-id where the interface's address shall not be it"},
-	"password":               {"passwords are in Secrets", "write it into a Secret, under the key password, and name that as spec.passwordSecret"},
+	"password":               {"passwords are in Secrets", "write it into a Secret, under the key password, and name that as spec.passwordSecretRef"},
 	"enableGracefulRestart":  {"a balancer that is gone must be left at once", "leave it out"},
 	"vrf":                    {"an agent's sessions are in its own network namespace", "start it by ip vrf exec"},
 	"disableMP":              {"both families go over one session", "leave it out"},
@@ -206,7 +206,7 @@ type peer struct {
 }
 
 // peerFields are fields that are copied unchanged.
-var peerFields = map[string]string{"peerAddress": "address", "peerPort": "port", "sourceAddress": "sourceAddress", "interface": "interface"}
+var peerFields = map[string]string{"peerAddress": "peerAddress", "peerPort": "port", "sourceAddress": "sourceAddress", "interface": "interface"}
 
 // addPeer creates a BGPPeer; own is the AS of the agents.
 func (r *reader) addPeer(p peer, own int) {
@@ -217,7 +217,7 @@ func (r *reader) addPeer(p peer, own int) {
 		case key == "dynamicASN" && value.text() == "internal":
 			as = own
 		case key == "dynamicASN":
-			r.lose(value.at(), p.what+": dynamicASN "+value.text(), "a peer's AS must be known", "write the BGPPeer by hand, with as")
+			r.lose(value.at(), p.what+": dynamicASN "+value.text(), "a peer's AS must be known", "write the BGPPeer by hand, with peerASN")
 		case why != [2]string{} && !(value.text() == "false" || value.text() == "" && value.node.Kind == 0):
 			r.lose(value.at(), p.what+": "+key, why[0], why[1])
 		}
@@ -232,12 +232,12 @@ func (r *reader) addPeer(p peer, own int) {
 	}
 	var s spec
 	s.copies(p.field, peerFields)
-	s.set("as", as)
+	s.set("peerASN", as)
 	r.seconds(&s, p, "holdTime", "holdTimeSeconds")
 	r.seconds(&s, p, "keepaliveTime", "keepaliveSeconds")
 	r.seconds(&s, p, "connectTime", "connectRetrySeconds")
 	if secret := p.get("passwordSecret", "name"); secret.text() != "" {
-		s.set("passwordSecret", secret.text())
+		s.set("passwordSecretRef", secret.text())
 		r.lose(secret.at(), p.what+": passwordSecret", "Secrets are not copied", "copy it to the agents' namespace, where they may get it (docs/kubernetes.md), or into the folder")
 	}
 	r.bfd(&s, p)
@@ -264,17 +264,21 @@ func (r *reader) bfd(s *spec, p peer) {
 	profile, known := r.profiles[name]
 	switch {
 	case name == "":
-		s.set("bfd", false)
+		s.set("bfd", map[string]bool{"enabled": false})
 		return
 	case !known:
-		r.lose(p.get("bfdProfile").at(), p.what+": bfdProfile", "there is no BFDProfile "+name+" here", "BFD runs by its defaults: set spec.bfdIntervalMilliseconds")
+		r.lose(p.get("bfdProfile").at(), p.what+": bfdProfile", "there is no BFDProfile "+name+" here", "BFD runs by its defaults: set spec.bfd.intervalMilliseconds")
 	}
+	var ours spec
 	receive, transmit := profile.get("receiveInterval").number(), profile.get("transmitInterval").number()
 	if both := max(receive, transmit); both > 0 {
-		s.set("bfdIntervalMilliseconds", both)
+		ours.set("intervalMilliseconds", both)
 	}
 	if n := profile.get("detectMultiplier").number(); n > 0 {
-		s.set("bfdMultiplier", n)
+		ours.set("detectMultiplier", n)
+	}
+	if len(ours.node.Content) > 0 {
+		s.set("bfd", &ours.node)
 	}
 }
 

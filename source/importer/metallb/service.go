@@ -90,7 +90,7 @@ func (r *reader) finish(o *resource, m importer.Manifest, lose func(at importer.
 	}
 	r.Manifests = append(r.Manifests, m)
 	if o.get("metadata", "annotations", object.AnnotationForwardingMode).node == nil {
-		lose(o.at(), "the way from node to pod, kube-proxy's", "packets go to the pods straight from the balancer, by method "+string(service.DefaultMethod),
+		lose(o.at(), "the way from node to pod, kube-proxy's", "load balancers send packets directly to the pods, with forwarding mode "+string(service.DefaultMethod),
 			"run fairlead agent --role dsr on the pods' nodes, or set "+object.AnnotationForwardingMode+" to "+string(service.FullNAT))
 	}
 }

@@ -36,7 +36,7 @@ func TestOnePlan(t *testing.T) {
 		k, err = Open(Config{PinDir: pins(n1), Gateway: true, Uplinks: []vdn.Uplink{{Device: domain.Uplink, Rate: 1_000_000_000}}})
 		return err
 	})
-	if err := k.Apply(t.Context(), d.Plan("n1", 1, vdn.Slice{Guarantee: 400_000_000, HostMax: 500_000_000}, vdn.Slice{})); err != nil {
+	if err := k.Apply(t.Context(), d.Plan("n1", 1, vdn.Slice{GuaranteedRate: 400_000_000, MaxRatePerHost: 500_000_000}, vdn.Slice{})); err != nil {
 		t.Fatal(err)
 	}
 	dial := func(to netip.Addr, within time.Duration) error {

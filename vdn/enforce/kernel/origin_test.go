@@ -67,7 +67,7 @@ func newField(t *testing.T, attach domain.Attach, uplinks ...vdn.Uplink) *field 
 
 // apply lets both networks communicate, and returns Apply's error.
 func (f *field) apply() error {
-	return f.k.Apply(f.t.Context(), f.Plan("n1", 1, vdn.Slice{Reach: []uint16{2}}, vdn.Slice{Reach: []uint16{1}}))
+	return f.k.Apply(f.t.Context(), f.Plan("n1", 1, vdn.Slice{PeerNetworks: []uint16{2}}, vdn.Slice{PeerNetworks: []uint16{1}}))
 }
 
 // talks checks that a1 reaches others.

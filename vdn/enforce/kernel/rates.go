@@ -31,12 +31,12 @@ func classes(u vdn.Uplink, slices []vdn.Slice) ([]class, error) {
 	total := uint64(u.Rate)
 	left, without := total, uint64(1)
 	for _, s := range slices {
-		if uint64(s.Guarantee) > left {
+		if uint64(s.GuaranteedRate) > left {
 			errs = append(errs, fmt.Errorf("network %s: guarantee %s: uplink %s of %s has but %s left: lower guarantees, or say a higher rate with --uplink",
-				s.Name, s.Guarantee, u.Device, u.Rate, vdn.Rate(left)))
+				s.Name, s.GuaranteedRate, u.Device, u.Rate, vdn.Rate(left)))
 		}
-		left -= min(left, uint64(s.Guarantee))
-		if s.Guarantee == 0 {
+		left -= min(left, uint64(s.GuaranteedRate))
+		if s.GuaranteedRate == 0 {
 			without++
 		}
 	}
@@ -48,11 +48,11 @@ func classes(u vdn.Uplink, slices []vdn.Slice) ([]class, error) {
 			continue
 		}
 		c := class{minor: s.ID + 1, rate: share, ceil: total}
-		if s.Guarantee > 0 {
-			c.rate = uint64(s.Guarantee)
+		if s.GuaranteedRate > 0 {
+			c.rate = uint64(s.GuaranteedRate)
 		}
-		if s.Max > 0 {
-			c.ceil = min(total, uint64(s.Max))
+		if s.MaxRate > 0 {
+			c.ceil = min(total, uint64(s.MaxRate))
 		}
 		c.rate = min(c.rate, c.ceil)
 		all = append(all, c)

@@ -19,7 +19,7 @@ func (k *Kernel) applyTables(slices []vdn.Slice) error {
 	reach := map[vdnVdnPair]uint8{}
 	for _, s := range slices {
 		owner := vdnVdnOwner{Slice: s.ID}
-		if s.Guarantee > 0 || s.Max > 0 {
+		if s.GuaranteedRate > 0 || s.MaxRate > 0 {
 			owner.Rated = 1
 		}
 		for _, p := range s.Prefixes {
@@ -30,7 +30,7 @@ func (k *Kernel) applyTables(slices []vdn.Slice) error {
 				prefixes[allIPv4] = vdnVdnOwner{} // owned by none
 			}
 		}
-		for _, p := range s.Outside {
+		for _, p := range s.AllowedCIDRs {
 			key := vdnVdnOutsidePrefix{Bits: 32 + mappedBits(p), Slice: bigEndian(uint32(s.ID))}
 			key.Addr.Word = netorder.Words(p.Masked().Addr())
 			outside[key] = 1

@@ -16,8 +16,8 @@ import (
 // limits returns the rates that an attachment may send and receive. The slice's max applies
 // where packets leave the node: at the device itself, if the pod has it.
 func (s seat) limits() (sends, receives vdn.Rate) {
-	sends, receives = s.slice.HostMax, s.slice.HostMax
-	if most := s.slice.Max; s.slice.Mode == vdn.HostDevice && most > 0 && (sends == 0 || most < sends) {
+	sends, receives = s.slice.MaxRatePerHost, s.slice.MaxRatePerHost
+	if most := s.slice.MaxRate; s.slice.Mode == vdn.HostDevice && most > 0 && (sends == 0 || most < sends) {
 		sends = most
 	}
 	return sends, receives
@@ -27,10 +27,10 @@ func (s seat) limits() (sends, receives vdn.Rate) {
 // checked in the device's namespace. A device without a carrier carries nothing, whatever
 // it reports.
 func (s seat) guaranteed() error {
-	if s.slice.Mode != vdn.HostDevice || s.slice.Guarantee == 0 {
+	if s.slice.Mode != vdn.HostDevice || s.slice.GuaranteedRate == 0 {
 		return nil
 	}
-	err := wire.Guarantees(s.link, s.slice.Guarantee)
+	err := wire.Guarantees(s.link, s.slice.GuaranteedRate)
 	if err == nil || errors.Is(err, wire.ErrUnknown) && s.link.Attrs().OperState == netlink.OperDown {
 		return nil
 	}

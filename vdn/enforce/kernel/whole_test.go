@@ -33,7 +33,7 @@ func TestWholeDevices(t *testing.T) {
 		science.Mode = vdn.HostDevice
 		return f.k.Apply(t.Context(), f.Plan("n1", 1, science, vdn.Slice{}))
 	}
-	if err := apply(vdn.Slice{Max: most}); err != nil {
+	if err := apply(vdn.Slice{MaxRate: most}); err != nil {
 		t.Fatal(err)
 	}
 	f.hello("a2")
@@ -77,7 +77,7 @@ func (f *field) poured(to string, rate vdn.Rate) float64 {
 func TestGuaranteesOfWholeDevices(t *testing.T) {
 	f := newField(t, scienceWhole, vdn.Uplink{Device: domain.Uplink, Rate: 100_000_000_000})
 	apply := func(guarantee vdn.Rate) error {
-		return f.k.Apply(t.Context(), f.Plan("n1", 1, vdn.Slice{Mode: vdn.HostDevice, Guarantee: guarantee}, vdn.Slice{}))
+		return f.k.Apply(t.Context(), f.Plan("n1", 1, vdn.Slice{Mode: vdn.HostDevice, GuaranteedRate: guarantee}, vdn.Slice{}))
 	}
 	const carries vdn.Rate = 10_000_000_000 // veth reports this (drivers/net/veth.c, veth_get_link_ksettings)
 	if err := apply(carries); err != nil {
@@ -94,7 +94,7 @@ func TestGuaranteesOfWholeDevices(t *testing.T) {
 // device's.
 func TestGuaranteesOfStackedDevices(t *testing.T) {
 	f := newField(t, domain.Macvlan)
-	err := f.k.Apply(t.Context(), f.Plan("n1", 1, vdn.Slice{Mode: vdn.HostDevice, Guarantee: 1_000_000}, vdn.Slice{Mode: vdn.HostDevice}))
+	err := f.k.Apply(t.Context(), f.Plan("n1", 1, vdn.Slice{Mode: vdn.HostDevice, GuaranteedRate: 1_000_000}, vdn.Slice{Mode: vdn.HostDevice}))
 	if failed := enforce.Failed(err); len(failed) != 1 || !strings.Contains(fmt.Sprint(failed["a1.net0"]), "device net0 shares the wire of ") {
 		t.Errorf("a guarantee on a device of another: %v", err)
 	}

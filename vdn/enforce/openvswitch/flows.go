@@ -218,7 +218,7 @@ func (t *translation) attachment(slot uint32, a vdn.Attachment, s vdn.Slice) err
 	device := "in_port=" + a.Device
 	port := fmt.Sprintf("%s,dl_src=%s,", device, mac)
 	// The port determines the slice, if the address does not.
-	next := t.metered(meterSends+slot, s.HostMax, fmt.Sprintf("write_metadata:0x%x/0xffff,%s", s.ID, goTo(tableFrom)))
+	next := t.metered(meterSends+slot, s.MaxRatePerHost, fmt.Sprintf("write_metadata:0x%x/0xffff,%s", s.ID, goTo(tableFrom)))
 	allow := func(priority int, match string) {
 		t.add(tableGuard, priority, cookie{kind: kindSent, number: slot}, port+match, next)
 	}
@@ -250,7 +250,7 @@ func (t *translation) attachment(slot uint32, a vdn.Attachment, s vdn.Slice) err
 	deny(105, isolated, strings.TrimSuffix(port, ","))
 	t.add(tableReceive, 200, cookie{kind: kindDrop, reason: isolated, number: slot}, fmt.Sprintf("dl_dst=%s,%s", mac, tagged), "drop")
 	t.add(tableReceive, 100, cookie{kind: kindReceived, number: slot}, "dl_dst="+mac.String(),
-		t.metered(meterReceives+slot, s.HostMax, goTo(tableForward)))
+		t.metered(meterReceives+slot, s.MaxRatePerHost, goTo(tableForward)))
 	return nil
 }
 
@@ -294,7 +294,7 @@ func (t *translation) slice(s vdn.Slice) {
 		}
 	}
 	t.add(tableJudge, 100, cookie{}, metadata(s.ID, s.ID, false), goTo(tableReceive))
-	for _, p := range s.Outside {
+	for _, p := range s.AllowedCIDRs {
 		from, to := match(p)
 		for _, m := range to {
 			t.add(tableJudge, 90, cookie{}, metadata(s.ID, 0, false)+","+m, goTo(tableReceive))
@@ -312,7 +312,7 @@ func (t *translation) slice(s vdn.Slice) {
 	t.add(tableJudge, 60, cookie{}, metadata(0, s.ID, false)+",arp,arp_spa=0.0.0.0", goTo(tableReceive))
 	t.add(tableJudge, 40, drop(isolated), metadata(s.ID, 0, true), "drop")
 	t.add(tableUplink, 100, cookie{kind: kindSlice, ofSlice: true, number: uint32(s.ID)}, metadata(s.ID, 0, true),
-		t.metered(uint32(s.ID), s.Max, goTo(tableForward)))
+		t.metered(uint32(s.ID), s.MaxRate, goTo(tableForward)))
 }
 
 // metadata matches the sender's slice, and the receiver's unless any is set.

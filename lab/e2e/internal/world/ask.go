@@ -181,5 +181,5 @@ func AskHTTP(ctx context.Context, from *lab.Host, vip netip.AddrPort) (string, e
 	if name := resp.Header.Get(load.ServerHeader); strings.HasPrefix(name, "web") {
 		return name, nil
 	}
-	return "", fmt.Errorf("%s answers %s, no server of ours", vip, resp.Status)
+	return "", fmt.Errorf("%s answers %s, not from a test server", vip, resp.Status)
 }

@@ -72,7 +72,7 @@ func (tr Traffic) unhurt(t *testing.T, m load.Mark, what string) {
 	t.Helper()
 	c := tr.Since(m)
 	if c.Failed+c.BrokenConnections+c.Skipped > 0 || c.Requests == 0 {
-		t.Errorf("%s, %s: of %d requests %d failed, %d connections broke, %d were not made: %v",
+		t.Errorf("%s, %s: %d requests, %d failed, %d connections broke, %d were not opened: %v",
 			what, tr.name, c.Requests, c.Failed, c.BrokenConnections, c.Skipped, c.Reasons)
 	}
 }

@@ -37,7 +37,7 @@ func (w *World) Fairlead(t *testing.T, host string, args ...string) (stdout, std
 	case <-time.After(Within):
 		p.Kill()
 		<-p.Done()
-		t.Errorf("fairlead %s in %s did not end by itself; it said:\n%s", strings.Join(args, " "), host, errs.String())
+		t.Errorf("fairlead %s in %s did not exit; output:\n%s", strings.Join(args, " "), host, errs.String())
 	}
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
@@ -48,7 +48,7 @@ func (w *World) Status(t *testing.T, agent string) (status.Status, error) {
 	var s status.Status
 	out, errs, code := w.Fairlead(t, "", "status", "-o", "json", "--socket", cluster.Socket(agent))
 	if code != 0 {
-		return s, fmt.Errorf("fairlead status ends with %d: %s", code, errs)
+		return s, fmt.Errorf("fairlead status exits with %d: %s", code, errs)
 	}
 	return s, json.Unmarshal([]byte(out), &s)
 }

@@ -166,13 +166,13 @@ func (w *World) AwaitBack(t *testing.T, pod paper.Pod, started time.Time) {
 	t.Helper()
 	w.Eventually(t, pod.Name, func(s status.Status) error {
 		if s.Started.Before(started) {
-			return fmt.Errorf("it is the former agent of %s that answers", pod.Name)
+			return fmt.Errorf("the previous agent of %s answers", pod.Name)
 		}
 		if len(s.Services) == 0 {
 			return fmt.Errorf("no services yet")
 		}
 		for _, r := range s.Routes {
-			if !r.Announced {
+			if !r.Advertised {
 				return fmt.Errorf("route %s is not announced: %s", r.Prefix, r.Reason)
 			}
 		}

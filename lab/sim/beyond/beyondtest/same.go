@@ -70,7 +70,7 @@ func Verdicts(t *testing.T, e beyond.Experiment, want ...claim.Verdict) {
 	r := []*beyond.Result{Run(t, &e, 1, 3)}
 	for i, c := range e.Claims {
 		if f := c.Judge(r); f.Verdict != want[i] && want[i] != claim.Unknown {
-			t.Errorf("%s: %s: %s, found %v; want %s", e.Name, c.Says, f.Verdict, f.Found, want[i])
+			t.Errorf("%s: %s: %s, found %v; want %s", e.Name, c.Text, f.Verdict, f.Found, want[i])
 		}
 	}
 }

@@ -18,7 +18,7 @@ func TestSmallHolds(t *testing.T) {
 	}
 	for _, f := range outcomes[0].Findings {
 		if f.Verdict != claim.Holds {
-			t.Errorf("%s: %s: found %+v, want %s", f.Says, f.Verdict, f.Found, f.Wanted)
+			t.Errorf("%s: %s: found %+v, want %s", f.Text, f.Verdict, f.Found, f.Wanted)
 		}
 	}
 }

@@ -158,7 +158,7 @@ func TestServersThatGo(t *testing.T) {
 
 // TestANewBalancerNeedsAges checks that a load balancer that has just started knows the
 // previous owner of a slot only from the servers' ages.
-func TestANewBalancerNeedsAges(t *testing.T) {
+func TestNewBalancerNeedsAges(t *testing.T) {
 	for _, since := range []time.Time{{}, Moment(1)} {
 		s := &State{Groups: []Group{NewGroup(hops(4), 512)}, Farm: farm(t), Began: make([]int, 5)}
 		conns := open(s, 8000)

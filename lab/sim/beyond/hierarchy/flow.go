@@ -26,11 +26,11 @@ func (l *lans) lan(servers, rate float64) outcome {
 	}
 	scale := rate / at(func(o *outcome) float64 { return o.offered }) // outside the range of rates, scale in proportion
 	return outcome{
-		replies:  scale * at(func(o *outcome) float64 { return o.replies }),
-		received: scale * at(func(o *outcome) float64 { return o.received }),
-		delay:    at(func(o *outcome) float64 { return o.delay }),
-		unheard:  scale * at(func(o *outcome) float64 { return o.unheard }),
-		lost:     []float64{scale * at(func(o *outcome) float64 { return o.lost[0] }), scale * at(func(o *outcome) float64 { return o.lost[1] })},
+		replies:    scale * at(func(o *outcome) float64 { return o.replies }),
+		received:   scale * at(func(o *outcome) float64 { return o.received }),
+		delay:      at(func(o *outcome) float64 { return o.delay }),
+		undetected: scale * at(func(o *outcome) float64 { return o.undetected }),
+		lost:       []float64{scale * at(func(o *outcome) float64 { return o.lost[0] }), scale * at(func(o *outcome) float64 { return o.lost[1] })},
 	}
 }
 
@@ -58,7 +58,7 @@ func (t tree) flows(rate float64, l *lans) *outcome {
 			o.delay += lan.delay
 			o.lost[level] += many * lan.lost[0]
 			o.lost[level+1] += many * lan.lost[1]
-			o.unheard += many * lan.unheard
+			o.undetected += many * lan.undetected
 			answered *= min(lan.replies/lan.received, 1)
 		} else {
 			loss, wait := queue(requests*t.takes, t.queue)

@@ -57,9 +57,9 @@ type outcome struct {
 	replies float64
 	delay   float64 // from a request to its reply, in seconds
 	// lost is the number of lost packets by level of load balancers, from the root on,
-	// and then of servers. unheard is the number of frames that no station received.
-	lost    []float64
-	unheard float64
+	// and then of servers. undetected is the number of frames that no station received.
+	lost       []float64
+	undetected float64
 	// received is the number of requests that reached servers.
 	received float64
 }
@@ -161,7 +161,7 @@ func (n *net) outcome(client sim.Node, seconds float64) *outcome {
 		for _, node := range nodes {
 			its := half(node)
 			lost += float64(its.Lost())
-			o.unheard += float64(its.Silent) / seconds
+			o.undetected += float64(its.Silent) / seconds
 		}
 		o.lost = append(o.lost, lost/seconds)
 	}

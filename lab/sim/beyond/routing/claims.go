@@ -47,14 +47,14 @@ func claims() []beyond.Claim {
 		}).Because("every path comes to the routers by each reflector of the highest level, whatever is below"),
 		claim.AtMost("a balancer that stops in order loses no packet, though a reflector was cut off just before: packets, worst", 0,
 			func(r *beyond.Result) float64 { return over(r, StopAfterCut, lostWorst) }).
-			Because("what the silent reflector told stays until its silence is noticed, which takes longer than the 0.5 s for which a balancer lingers"),
+			Because("routes from the silent reflector stay until its silence is noticed, which takes longer than the withdraw grace period of 0.5 s"),
 		claim.AtMost("nor though one was killed: packets, worst", 0, func(r *beyond.Result) float64 { return over(r, StopAfterKill, lostWorst) }).
 			Because("its withdrawal waits in the routers behind those of all paths by that reflector"),
 		claim.AtMost("with an MRAI of 5 s a stop in order loses no packet, either, while others stop and start: packets, worst at depth 2", 0,
 			func(r *beyond.Result) float64 { return r.Cell(byInterval, lostWorst, "5", "2") }).
 			Because("withdrawals, too, wait for the interval (RFC 4271, section 9.2.1.1)"),
-		claim.AtMost("nor where reflectors tell all balancers of each other: packets, worst", 0,
-			func(r *beyond.Result) float64 { return r.Cell(byTelling, lostWorst, "all", largest(r)) }).
+		claim.AtMost("nor if reflectors advertise all routes to all balancers: packets, worst", 0,
+			func(r *beyond.Result) float64 { return r.Cell(byAdvertising, lostWorst, "all", largest(r)) }).
 			Because("a change is as much work as there are balancers"),
 	}
 }

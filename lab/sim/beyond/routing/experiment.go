@@ -15,35 +15,35 @@ func Experiment() beyond.Experiment {
 		Title:    "BGP among thousands of balancers",
 		Question: "How many packets are lost when one of up to 10,000 balancers stops, dies or is cut off, or a reflector does, through one to three levels of reflectors?",
 		Params: []beyond.Param{
-			{Name: "speakers", Says: "balancers at most", Full: 10_000, Small: 1000, Least: 100, Most: 100_000},
-			{Name: "trials", Says: "trials of each row", Full: 20, Small: 3, Least: 1, Most: 10_000},
-			{Name: "prefixes", Says: "prefixes that a balancer announces", Full: 10, Small: 10, Least: 1, Most: 10_000},
-			{Name: "width", Says: "balancers that announce the same prefixes", Full: 16, Small: 16, Least: 1, Most: 255},
-			{Name: "routers", Says: "routers", Full: 2, Small: 2, Least: 1, Most: 64},
-			{Name: "packets", Says: "packets a second to each balancer", Full: 100_000, Small: 100_000, Least: 1, Most: 1e9},
-			{Name: "churn", Says: "balancers a second that stop and start again, where intervals and reflecting to balancers are looked at", Full: 1, Small: 1, Least: 0.001, Most: 1e4},
-			{Name: "path", Says: "µs of work to take in a path", Full: 60, Small: 60, Least: 0, Most: 1e6},
-			{Name: "send", Says: "µs of work to tell a path to a peer", Full: 20, Small: 20, Least: 0, Most: 1e6},
-			{Name: "write", Says: "µs until a router's kernel has a prefix", Full: 50, Small: 50, Least: 0, Most: 1e6},
-			{Name: "wake", Says: "µs until a node looks at a message", Full: 500, Small: 500, Least: 0, Most: 1e6},
-			{Name: "death", Says: "µs until a killed process' connections have ended", Full: 3000, Small: 3000, Least: 0, Most: 1e7},
+			{Name: "speakers", Description: "balancers at most", Full: 10_000, Small: 1000, Least: 100, Most: 100_000},
+			{Name: "trials", Description: "trials of each row", Full: 20, Small: 3, Least: 1, Most: 10_000},
+			{Name: "prefixes", Description: "prefixes that a balancer announces", Full: 10, Small: 10, Least: 1, Most: 10_000},
+			{Name: "width", Description: "balancers that announce the same prefixes", Full: 16, Small: 16, Least: 1, Most: 255},
+			{Name: "routers", Description: "routers", Full: 2, Small: 2, Least: 1, Most: 64},
+			{Name: "packets", Description: "packets a second to each balancer", Full: 100_000, Small: 100_000, Least: 1, Most: 1e9},
+			{Name: "churn", Description: "balancers a second that stop and start again, where intervals and reflecting to balancers are looked at", Full: 1, Small: 1, Least: 0.001, Most: 1e4},
+			{Name: "path", Description: "µs of work to take in a path", Full: 60, Small: 60, Least: 0, Most: 1e6},
+			{Name: "send", Description: "µs of work to advertise a path to a peer", Full: 20, Small: 20, Least: 0, Most: 1e6},
+			{Name: "write", Description: "µs until a router's kernel has a prefix", Full: 50, Small: 50, Least: 0, Most: 1e6},
+			{Name: "wake", Description: "µs until a node looks at a message", Full: 500, Small: 500, Least: 0, Most: 1e6},
+			{Name: "death", Description: "µs until a killed process' connections have ended", Full: 3000, Small: 3000, Least: 0, Most: 1e7},
 		},
 		Run:    run,
 		Claims: claims(),
 		Remarks: []string{
 			"A node does one thing after the other: it takes in updates in the order in which they came.",
-			"Until its silence is noticed, packets are sent to a balancer that is cut off; a killed one is a node, not an agent alone, whose programs would go on.",
+			"Until its silence is noticed, packets are sent to a balancer that is cut off; a killed one is a node, not an agent alone, whose programs would keep running.",
 		},
 	}
 }
 
 // Names of the tables, and of their columns.
 const (
-	byEvent    = "events"
-	byTimers   = "timers"
-	byInterval = "intervals"
-	byTelling  = "telling"
-	standing   = "standing"
+	byEvent       = "events"
+	byTimers      = "timers"
+	byInterval    = "intervals"
+	byAdvertising = "advertising"
+	standing      = "standing"
 
 	median      = "median, ms"
 	worst       = "worst, ms"
@@ -115,8 +115,8 @@ func studies(r *beyond.Run) (all []study) {
 		}
 	}
 	for _, n := range speakersUpTo(r.Int("speakers")) {
-		for i, told := range []string{"routers", "all"} {
-			add(byTelling, Stop, func(c *Config) { c.Speakers, c.Depth, c.ToSpeakers, c.Churn = n, 1, i == 1, r.Param("churn") }, told, fmt.Sprint(n))
+		for i, to := range []string{"routers", "all"} {
+			add(byAdvertising, Stop, func(c *Config) { c.Speakers, c.Depth, c.ToSpeakers, c.Churn = n, 1, i == 1, r.Param("churn") }, to, fmt.Sprint(n))
 		}
 	}
 	return all
@@ -167,7 +167,7 @@ func tables() []beyond.Table {
 		{Name: byEvent, Title: "Until all routers have written what follows", Keys: []string{"what happens", "balancers", "depth"}, Columns: columns},
 		{Name: byTimers, Title: "A balancer is cut off, depth 2, by how silence is noticed", Keys: []string{"noticed by"}, Columns: columns},
 		{Name: byInterval, Title: "A balancer stops in order while others do, by the least seconds between two updates (MRAI)", Keys: []string{"MRAI, s", "depth"}, Columns: columns},
-		{Name: byTelling, Title: "A balancer stops in order while others do, depth 1, by whom reflectors tell", Keys: []string{"told are", "balancers"}, Columns: columns},
+		{Name: byAdvertising, Title: "A balancer stops in order while others do, depth 1, by peers that reflectors advertise to", Keys: []string{"advertised to", "balancers"}, Columns: columns},
 	}
 }
 

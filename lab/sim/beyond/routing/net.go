@@ -51,11 +51,11 @@ type Config struct {
 // node is a reflector or a router.
 type node struct {
 	dead bool
-	// first is the first speaker whose routes it receives. told contains, for each
+	// first is the first speaker whose routes it receives. has contains, for each
 	// speaker from there on, from whom it has the routes: one bit per reflector below, or
 	// the lowest bit for the speaker itself.
 	first int32
-	told  []uint8
+	has   []uint8
 	peers []peer // to which it advertises
 	below int    // number of peers that advertise to it
 
@@ -73,7 +73,7 @@ type node struct {
 type peer struct {
 	to   int32
 	bit  uint8 // of this node among those that advertise to the peer
-	said []bool
+	sent []bool
 	// free is the time from which another update may be sent. later contains the speakers
 	// whose updates wait for it.
 	free  int64
@@ -90,7 +90,7 @@ type job struct {
 type kind uint8
 
 const (
-	hears    kind = iota // a node receives an update
+	receives kind = iota // a node receives an update
 	did                  // a node has processed its job
 	flushes              // a node's MRAI interval toward a peer has ended
 	gathered             // a router may write now
@@ -185,7 +185,7 @@ func flat(clusters [][]int32) (all []int32) {
 }
 
 func (n *network) add(first, speakers int) int32 {
-	n.nodes = append(n.nodes, node{first: int32(first), told: make([]uint8, speakers), below: speakers})
+	n.nodes = append(n.nodes, node{first: int32(first), has: make([]uint8, speakers), below: speakers})
 	return int32(len(n.nodes) - 1)
 }
 
@@ -194,7 +194,7 @@ func (n *network) join(cluster, above []int32) {
 	for bit, id := range cluster {
 		k := &n.nodes[id]
 		for _, to := range above {
-			k.peers = append(k.peers, peer{to: to, bit: 1 << bit, said: make([]bool, len(k.told))})
+			k.peers = append(k.peers, peer{to: to, bit: 1 << bit, sent: make([]bool, len(k.has))})
 		}
 	}
 }
@@ -207,16 +207,16 @@ func (n *network) settled() {
 	}
 	for id := range n.nodes {
 		k := &n.nodes[id]
-		for i := range k.told {
-			k.told[i] = all
+		for i := range k.has {
+			k.has[i] = all
 			if id < len(n.level[0]) {
-				k.told[i] = 1
+				k.has[i] = 1
 			}
 			for p := range k.peers {
-				k.peers[p].said[i] = true
+				k.peers[p].sent[i] = true
 			}
 			if k.router != nil {
-				k.router.held[i] = true
+				k.router.written[i] = true
 			}
 		}
 	}
@@ -246,8 +246,8 @@ func (n *network) handle(e event) {
 		n.announce(e.node, false, 0)
 	case starts:
 		n.announce(e.node, true, 0)
-	case hears:
-		n.hear(e.node, e.job)
+	case receives:
+		n.enqueue(e.node, e.job)
 	case did:
 		n.do(e.node)
 	case flushes:
@@ -265,7 +265,7 @@ func (n *network) handle(e event) {
 func (n *network) announce(speaker int32, up bool, after time.Duration) {
 	n.up[speaker] = up
 	for _, leaf := range n.leavesOf(speaker) {
-		n.tell(leaf, job{speaker, 1, up}, after)
+		n.deliver(leaf, job{speaker, 1, up}, after)
 	}
 }
 
@@ -278,7 +278,7 @@ func (n *network) die(speaker int32, silently bool) {
 	}
 	n.up[speaker] = false
 	for _, leaf := range n.leavesOf(speaker) {
-		n.to.At(n.to.Now()+int64(n.silence()), event{kind: hears, node: leaf, job: job{speaker, 1, false}})
+		n.to.At(n.to.Now()+int64(n.silence()), event{kind: receives, node: leaf, job: job{speaker, 1, false}})
 	}
 }
 
@@ -291,9 +291,9 @@ func (n *network) churn() {
 	n.to.At(n.to.Now()+int64(n.random.Exp()/n.c.Churn*float64(time.Second)), event{kind: churns})
 }
 
-// tell delivers an update to a node, after a delay.
-func (n *network) tell(to int32, j job, after time.Duration) {
-	n.to.At(n.to.Now()+int64(after+n.c.Link+n.c.Wake), event{kind: hears, node: to, job: j})
+// deliver delivers an update to a node, after a delay.
+func (n *network) deliver(to int32, j job, after time.Duration) {
+	n.to.At(n.to.Now()+int64(after+n.c.Link+n.c.Wake), event{kind: receives, node: to, job: j})
 }
 
 // silence draws the time after which a neighbor detects silence.
@@ -320,7 +320,7 @@ func (c *Config) Validate() error {
 	case c.Routers < 1 || c.Prefixes < 1 || c.Width < 1:
 		return fmt.Errorf("routing: routers, prefixes and width: %d, %d, %d; want 1 at least", c.Routers, c.Prefixes, c.Width)
 	case c.Interval > 0 && c.Multiplier < 1 || c.Interval <= 0 && c.Hold < 3*time.Second:
-		return fmt.Errorf("routing: nothing would notice silence: set BFD's interval and multiplier, or a hold time of 3 s at least")
+		return fmt.Errorf("routing: silence would not be detected: set BFD's interval and multiplier, or a hold time of at least 3 s")
 	case c.MRAI < 0 || c.Churn < 0:
 		return fmt.Errorf("routing: mrai %s, churn %g; want no less than 0", c.MRAI, c.Churn)
 	}

@@ -2,8 +2,8 @@ package routing
 
 import "time"
 
-// hear adds an update to the queue.
-func (n *network) hear(id int32, j job) {
+// enqueue adds an update to the queue.
+func (n *network) enqueue(id int32, j job) {
 	k := &n.nodes[id]
 	if k.dead {
 		return
@@ -32,14 +32,14 @@ func (n *network) do(id int32) {
 	}
 	k.taken++
 	i := j.speaker - k.first
-	before := k.told[i]
+	before := k.has[i]
 	if j.up {
-		k.told[i] |= j.bit
+		k.has[i] |= j.bit
 	} else {
-		k.told[i] &^= j.bit
+		k.has[i] &^= j.bit
 	}
 	sending := time.Duration(0)
-	if (before == 0) != (k.told[i] == 0) {
+	if (before == 0) != (k.has[i] == 0) {
 		sending = n.pass(id, j.speaker)
 	}
 	at := n.to.Now() + int64(sending)
@@ -64,7 +64,7 @@ func (n *network) pass(id, speaker int32) (work time.Duration) {
 		at := &k.peers[p]
 		switch now := n.to.Now(); {
 		case at.free <= now:
-			work += n.say(id, p, speaker, work)
+			work += n.send(id, p, speaker, work)
 			at.free = now + n.interval()
 		default:
 			if len(at.later) == 0 {
@@ -84,17 +84,17 @@ func (n *network) interval() int64 {
 	return int64(float64(n.c.MRAI) * float64(1-float64(n.random.Float()/4)))
 }
 
-// say sends a peer the state of a speaker, unless the peer has it, and returns the work.
-func (n *network) say(id int32, p int, speaker int32, after time.Duration) time.Duration {
+// send sends a peer the state of a speaker, unless the peer has it, and returns the work.
+func (n *network) send(id int32, p int, speaker int32, after time.Duration) time.Duration {
 	k := &n.nodes[id]
 	at, i := &k.peers[p], speaker-k.first
-	up := k.told[i] != 0
-	if at.said[i] == up {
+	up := k.has[i] != 0
+	if at.sent[i] == up {
 		return 0
 	}
-	at.said[i] = up
+	at.sent[i] = up
 	work := time.Duration(n.c.Prefixes) * n.c.Send
-	n.tell(at.to, job{speaker, at.bit, up}, after+work)
+	n.deliver(at.to, job{speaker, at.bit, up}, after+work)
 	return work
 }
 
@@ -106,7 +106,7 @@ func (n *network) flush(id, p int32) {
 	}
 	at, work := &k.peers[p], time.Duration(0)
 	for _, speaker := range at.later {
-		work += n.say(id, int(p), speaker, work)
+		work += n.send(id, int(p), speaker, work)
 	}
 	at.later, at.free = at.later[:0], n.to.Now()+n.interval()
 }
@@ -117,8 +117,8 @@ func (n *network) purge(id int32, bit uint8, first, speakers int32) {
 	k := &n.nodes[id]
 	waits := k.next < len(k.jobs) // queued updates may be from that reflector
 	for s := first; s < first+speakers; s++ {
-		if waits || k.told[s-k.first]&bit != 0 {
-			n.hear(id, job{s, bit, false})
+		if waits || k.has[s-k.first]&bit != 0 {
+			n.enqueue(id, job{s, bit, false})
 		}
 	}
 }
@@ -133,6 +133,6 @@ func (n *network) kill(id int32, silently bool) {
 		if silently {
 			after = n.silence()
 		}
-		n.to.At(n.to.Now()+int64(after), event{kind: lost, node: p.to, peer: int32(len(k.told)), job: job{k.first, p.bit, false}})
+		n.to.At(n.to.Now()+int64(after), event{kind: lost, node: p.to, peer: int32(len(k.has)), job: job{k.first, p.bit, false}})
 	}
 }

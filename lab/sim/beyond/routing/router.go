@@ -13,10 +13,10 @@ const (
 
 // router contains the state of a router's kernel.
 type router struct {
-	n      *network
-	id     int32
-	number int
-	held   []bool
+	n       *network
+	id      int32
+	number  int
+	written []bool
 	// changed contains the groups of prefixes to check, each once.
 	changed []int32
 	marked  []bool
@@ -27,7 +27,7 @@ type router struct {
 }
 
 func newRouter(n *network, id int32, number int) *router {
-	return &router{n: n, id: id, number: number, held: make([]bool, n.c.Speakers), marked: make([]bool, n.groups)}
+	return &router{n: n, id: id, number: number, written: make([]bool, n.c.Speakers), marked: make([]bool, n.groups)}
 }
 
 // note marks the prefixes of a speaker as changed.
@@ -60,9 +60,9 @@ func (r *router) gathered() {
 	for _, g := range r.changed {
 		r.marked[g] = false
 		at += int64(r.n.c.Prefixes) * int64(r.n.c.Write)
-		for s := int(g); s < len(r.held); s += r.n.groups {
-			if up := r.n.nodes[r.id].told[s] != 0; up != r.held[s] {
-				r.held[s] = up
+		for s := int(g); s < len(r.written); s += r.n.groups {
+			if up := r.n.nodes[r.id].has[s] != 0; up != r.written[s] {
+				r.written[s] = up
 				r.n.wrote(r.number, int32(s), up, at)
 			}
 		}

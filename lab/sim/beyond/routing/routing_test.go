@@ -122,7 +122,7 @@ func TestRoutersHoldWhatIsThere(t *testing.T) {
 		}
 		n.run(math.MaxInt64)
 		for _, id := range n.level[c.Depth] {
-			for s, held := range n.nodes[id].router.held {
+			for s, held := range n.nodes[id].router.written {
 				if want := n.up[s] && n.reaches(n.leavesOf(int32(s))); held != want {
 					t.Fatalf("round %d: %+v: speaker %d is held: %v, want %v", round, c, s, held, want)
 				}

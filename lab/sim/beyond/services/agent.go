@@ -16,19 +16,19 @@ type agent struct {
 	done    []int64
 }
 
-// node returns a node's agent after all writes: heard contains the times at which the
+// node returns a node's agent after all writes: received contains the times at which the
 // node receives them.
-func (c *Config) node(all []write, heard []int64) *agent {
+func (c *Config) node(all []write, received []int64) *agent {
 	a := &agent{c: c, all: all, known: make([]int64, len(all)), written: -int64(time.Hour), resync: never, done: make([]int64, len(all))}
 	free := int64(0)
-	for i, at := range heard {
+	for i, at := range received {
 		free = max(free, at) + int64(c.Decode)
 		a.known[i] = free
 	}
 	a.busy = int64(c.Decode) * int64(len(all))
 	if c.Resync > 0 {
 		// Nodes start at different times.
-		a.resync = int64(float64(heard[0]%997) / 997 * float64(c.Resync))
+		a.resync = int64(float64(received[0]%997) / 997 * float64(c.Resync))
 	}
 	for a.next < len(all) {
 		a.pass(a.due())

@@ -86,8 +86,8 @@ type Agent struct {
 	Resync, Compare time.Duration
 }
 
-// tell returns how long a server is busy with an event.
-func (c *Config) tell() time.Duration {
+// busy returns how long a server is busy with an event.
+func (c *Config) busy() time.Duration {
 	nodes := float64(c.watches())
 	work := time.Duration((float64(c.Event) + float64(nodes*float64(c.Watch))) / float64(c.Cores))
 	wire := time.Duration(nodes * float64(c.Bytes) * 8 / c.Bandwidth * float64(time.Second))

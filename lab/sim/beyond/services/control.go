@@ -147,10 +147,10 @@ func (k *controller) pay() bool {
 	return false
 }
 
-// told returns when a node receives each write. place is its position among the nodes
+// notified returns when a node receives each write. place is its position among the nodes
 // that one server notifies.
-func (c *Config) told(all []write, place int) []int64 {
-	took, free := int64(c.tell()), int64(0)
+func (c *Config) notified(all []write, place int) []int64 {
+	took, free := int64(c.busy()), int64(0)
 	part := float64(place+1) / float64(c.watches())
 	moments := make([]int64, len(all))
 	for i, w := range all {

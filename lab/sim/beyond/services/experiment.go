@@ -16,26 +16,26 @@ func Experiment() beyond.Experiment {
 		Title:    "Changes among a million Services",
 		Question: "How soon do all nodes have a change among 50,000 to 1,000,000 Services, what does gathering save, and what breaks first?",
 		Params: []beyond.Param{
-			{Name: "nodes", Says: "nodes", Full: 5000, Small: 500, Least: 1, Most: 1e6},
-			{Name: "seconds", Says: "for how long things change", Full: 300, Small: 60, Least: 1, Most: 86_400},
-			{Name: "sample", Says: "nodes that are simulated", Full: 20, Small: 4, Least: 1, Most: 1000},
-			{Name: "servers", Says: "API servers", Full: 3, Small: 3, Least: 1, Most: 100},
-			{Name: "cores", Says: "processors of one that tell nodes", Full: 16, Small: 16, Least: 1, Most: 1024},
-			{Name: "gigabits", Says: "Gbit/s of one", Full: 10, Small: 10, Least: 0.001, Most: 1000},
-			{Name: "event", Says: "µs of an API server's work for a change", Full: 3000, Small: 3000, Least: 0, Most: 1e7},
-			{Name: "watch", Says: "µs of it to tell a node", Full: 45, Small: 45, Least: 0, Most: 1e6},
-			{Name: "bytes", Says: "bytes of an event", Full: 436, Small: 436, Least: 1, Most: 1e7},
-			{Name: "decode", Says: "µs of an agent's work for an event", Full: 170, Small: 170, Least: 0, Most: 1e6},
-			{Name: "pass", Says: "µs of it to write, however little", Full: 180, Small: 180, Least: 0, Most: 1e6},
-			{Name: "entry", Says: "µs of it to write a Service", Full: 30, Small: 30, Least: 0, Most: 1e6},
-			{Name: "compare", Says: "µs of it to compare a Service with the kernel", Full: 4, Small: 4, Least: 0, Most: 1e6},
-			{Name: "resync", Says: "seconds from one comparison of all to the next", Full: 30, Small: 30, Least: 0, Most: 86_400},
-			{Name: "rules", Says: "µs to write a Service's rules, where all are written anew", Full: 42, Small: 42, Least: 0, Most: 1e6},
+			{Name: "nodes", Description: "nodes", Full: 5000, Small: 500, Least: 1, Most: 1e6},
+			{Name: "seconds", Description: "for how long things change", Full: 300, Small: 60, Least: 1, Most: 86_400},
+			{Name: "sample", Description: "nodes that are simulated", Full: 20, Small: 4, Least: 1, Most: 1000},
+			{Name: "servers", Description: "API servers", Full: 3, Small: 3, Least: 1, Most: 100},
+			{Name: "cores", Description: "processors of one that notify nodes", Full: 16, Small: 16, Least: 1, Most: 1024},
+			{Name: "gigabits", Description: "Gbit/s of one", Full: 10, Small: 10, Least: 0.001, Most: 1000},
+			{Name: "event", Description: "µs of an API server's work for a change", Full: 3000, Small: 3000, Least: 0, Most: 1e7},
+			{Name: "watch", Description: "µs of it to notify a node", Full: 45, Small: 45, Least: 0, Most: 1e6},
+			{Name: "bytes", Description: "bytes of an event", Full: 436, Small: 436, Least: 1, Most: 1e7},
+			{Name: "decode", Description: "µs of an agent's work for an event", Full: 170, Small: 170, Least: 0, Most: 1e6},
+			{Name: "pass", Description: "µs of it to write, however little", Full: 180, Small: 180, Least: 0, Most: 1e6},
+			{Name: "entry", Description: "µs of it to write a Service", Full: 30, Small: 30, Least: 0, Most: 1e6},
+			{Name: "compare", Description: "µs of it to compare a Service with the kernel", Full: 4, Small: 4, Least: 0, Most: 1e6},
+			{Name: "resync", Description: "seconds from one comparison of all to the next", Full: 30, Small: 30, Least: 0, Most: 86_400},
+			{Name: "rules", Description: "µs to write a Service's rules, if all are rewritten", Full: 42, Small: 42, Least: 0, Most: 1e6},
 		},
 		Run:    run,
 		Claims: claims(),
 		Remarks: []string{
-			"Nodes are told one after the other, in one order: who is told last waits longest, for every change.",
+			"Nodes are notified one after the other, in one order: the last one waits longest, for every change.",
 			"Losses of watches, lists of all objects, and memory are not simulated; the page reckons them.",
 		},
 	}
@@ -151,7 +151,7 @@ func (s *study) row() ([]float64, error) {
 		return []float64{float64(o.Requests), ms(0.5), ms(0.99), span}, nil
 	}
 	return []float64{ms(0.5), ms(0.99), ms(1), float64(o.Requests) / span, o.Passes / span, 100 * o.Processor.Seconds() / span,
-		100 * s.c.Rate * s.c.tell().Seconds()}, nil
+		100 * s.c.Rate * s.c.busy().Seconds()}, nil
 }
 
 func run(r *beyond.Run) (*beyond.Result, error) {
@@ -178,7 +178,7 @@ func tables() []beyond.Table {
 	cost := []string{p50, p99, "slowest, ms", "requests a second", "writes a second, a node", "a node's processor, %", "API servers in use, %"}
 	return []beyond.Table{
 		{Name: byRate, Title: "From a change until nodes' kernels have it", Keys: []string{"Services", "changes a second"}, Columns: cost},
-		{Name: byWindow, Title: "10 pods come up behind each Service, 500 a second: one agent, told of each at once", Keys: []string{"Services", "gathered for"},
+		{Name: byWindow, Title: "10 pods come up behind each Service, 500 a second: one agent, notified of each immediately", Keys: []string{"Services", "gathered for"},
 			Columns: []string{"times written", "entries written", p50, p99, "processor, ms"}},
 		{Name: byBatch, Title: "The same with a controller and all nodes: requests, and until all nodes have all", Keys: []string{"Services", "gathered for, s", "requests a second at most"},
 			Columns: []string{"requests", p50, p99, last}},

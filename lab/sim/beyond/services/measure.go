@@ -40,7 +40,7 @@ func (c *Config) Run() (*Outcome, error) {
 	}
 	sample := min(c.Sample, c.watches())
 	for i := range sample {
-		a := c.node(all, c.told(all, (2*i+1)*c.watches()/(2*sample)))
+		a := c.node(all, c.notified(all, (2*i+1)*c.watches()/(2*sample)))
 		o.Passes += float64(a.passes) / float64(sample)
 		o.Entries += float64(a.entries) / float64(sample)
 		o.Processor += time.Duration(a.busy) / time.Duration(sample)
@@ -69,7 +69,7 @@ func (c *Config) Parts() []Part {
 	if c.QPS > 0 {
 		requests = min(requests, c.QPS)
 	}
-	tell := float64(c.Event) + float64(float64(c.watches())*float64(c.Watch))
+	event := float64(c.Event) + float64(float64(c.watches())*float64(c.Watch))
 	// The share of one CPU that periodic full comparisons leave for other work.
 	left := 1.0
 	if c.Resync > 0 {
@@ -77,7 +77,7 @@ func (c *Config) Parts() []Part {
 	}
 	return []Part{
 		{"controller's requests", requests},
-		{"API servers' processors", float64(c.Cores) * per(time.Duration(tell))},
+		{"API servers' processors", float64(c.Cores) * per(time.Duration(event))},
 		{"API servers' network", c.Bandwidth / (8 * float64(c.Bytes) * float64(c.watches()))},
 		{"a node's agent", left * per(c.Decode+c.Entry)},
 	}

@@ -81,9 +81,9 @@ func TestController(t *testing.T) {
 // Requests that arrive faster than nodes can be notified are queued.
 func TestServerQueues(t *testing.T) {
 	c := small()
-	told := c.told([]write{{at: 0}, {at: int64(ms)}, {at: int64(100 * ms)}}, 1)
-	if want := []int64{int64(12 * ms), int64(24 * ms), int64(112 * ms)}; !slices.Equal(told, want) {
-		t.Errorf("%v, want %v", told, want)
+	times := c.notified([]write{{at: 0}, {at: int64(ms)}, {at: int64(100 * ms)}}, 1)
+	if want := []int64{int64(12 * ms), int64(24 * ms), int64(112 * ms)}; !slices.Equal(times, want) {
+		t.Errorf("%v, want %v", times, want)
 	}
 }
 
@@ -94,7 +94,7 @@ func TestServerIsMD1(t *testing.T) {
 	c.Load, c.Controller = Load{Rate: 0.7 / 0.012, For: 3000 * time.Second}, Controller{Workers: 1 << 30}
 	all := c.writes(c.changes())
 	wait := 0.0
-	for i, at := range c.told(all, 1) {
+	for i, at := range c.notified(all, 1) {
 		wait += float64(at-all[i].at)/float64(len(all)) - 12e6/float64(len(all))
 	}
 	if want := 0.7 * 12e6 / (2 * (1 - 0.7)); math.Abs(wait/want-1) > 0.05 {

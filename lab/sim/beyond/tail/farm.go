@@ -79,7 +79,7 @@ type farm struct {
 	free      [][]int64 // by server and core, the time from which it is free
 	given     []int64   // by server, its total work
 	running   []uint32  // by server, the open connections
-	told      []uint32  // by server, the connections in its last report
+	reported  []uint32  // by server, the connections in its last report
 	ends      agenda.Agenda[end]
 	// looks is the load balancer that is currently selecting.
 	looks *balancer
@@ -104,7 +104,7 @@ const report = -1
 
 func newFarm(c *Case) (*farm, error) {
 	n := len(c.Servers)
-	f := &farm{c: c, balancers: make([]balancer, c.Balancers), given: make([]int64, n), running: make([]uint32, n), told: make([]uint32, n),
+	f := &farm{c: c, balancers: make([]balancer, c.Balancers), given: make([]int64, n), running: make([]uint32, n), reported: make([]uint32, n),
 		arrivals: draw.NewStream(c.Seed, 1), works: draw.NewStream(c.Seed, 2), flows: draw.NewStream(c.Seed, 3)}
 	f.by = desired.Frontend{Scheduler: c.Scheduler}.HashBy()
 	var members []ring.Member
@@ -142,9 +142,9 @@ func (f *farm) look(id ring.ID) schedule.Server {
 	case All:
 		s.Conns = f.running[i]
 	case Reports:
-		s.Conns = f.told[i]
+		s.Conns = f.reported[i]
 	case ReportsAndOwn:
-		s.Conns = f.told[i] + f.looks.conns[i]
+		s.Conns = f.reported[i] + f.looks.conns[i]
 	}
 	return s
 }
@@ -229,7 +229,7 @@ func (f *farm) end(e end) {
 		}
 		return
 	}
-	f.told[e.server] = f.running[e.server]
+	f.reported[e.server] = f.running[e.server]
 	for i := range f.balancers {
 		f.balancers[i].conns[e.server] = 0
 	}

@@ -194,7 +194,7 @@ func (r *reader) findRange(c *config, m *frontend) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("its range of ports is not among %d", n)
+	return fmt.Errorf("its port range is not among the %d programmed ones", n)
 }
 
 // describe reads what the model needs from an entry.

@@ -261,7 +261,7 @@ func (g *generator) handed(rng *rand.Rand, b []byte) []byte {
 	other := func() wire.Addr { return wire.Addr(nth(peerNets[i], rng.IntN(6)).As16()) }
 	*outer = wire.Frame{To: inner.To, From: inner.From, VLANs: inner.VLANs, TTL: byte(1 + rng.IntN(255)), DF: true, Src: other(), Dst: own, Payload: g.buffer}
 	if rng.IntN(12) == 0 {
-		outer.Src = addr(strangers[i])
+		outer.Src = addr(unknownAddrs[i])
 	}
 	var list []wire.Endpoint
 	for range []int{1, 1, 2, 3, 4, 5}[rng.IntN(6)] {
@@ -273,7 +273,7 @@ func (g *generator) handed(rng *rand.Rand, b []byte) []byte {
 	}
 	switch rng.IntN(20) {
 	case 0:
-		list[0].Addr = addr(strangers[i])
+		list[0].Addr = addr(unknownAddrs[i])
 	case 1:
 		list[0].Port = 7
 	case 2:

@@ -289,11 +289,11 @@ func keepFrom(v *wire.View) int {
 // direct sends a packet with its own header: dsr-nat and dr.
 func (m *model) direct(s *sending) int32 {
 	nat := s.frontend.Method == service.DSRNAT
-	tells := nat || s.frontend.chance
+	withOption := nat || s.frontend.chance
 	v, v6 := s.view, s.view.V6
 	var list []wire.Endpoint
 	stripped := 0
-	if tells {
+	if withOption {
 		stripped = keepFrom(v) - v.L3 - headerBytes(v6)
 		if len(s.chain) > 0 || (s.flags&opens != 0 || s.Proto == wire.UDP) && v.Offset == 0 && !s.isError {
 			list = append(m.list[:0], wire.Endpoint{Addr: s.Dst, Port: s.DPort})

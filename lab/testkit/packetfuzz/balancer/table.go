@@ -14,9 +14,9 @@ package balancer
 
 // worth is the value of a place; the lowest is taken.
 type worth struct {
-	kept, strong, beside bool
-	left                 int64
-	order                int
+	kept, strong, far bool
+	left              int64
+	order             int
 }
 
 func (a worth) less(b worth) bool {
@@ -25,8 +25,8 @@ func (a worth) less(b worth) bool {
 		return b.kept
 	case a.strong != b.strong:
 		return b.strong
-	case a.beside != b.beside:
-		return b.beside
+	case a.far != b.far:
+		return b.far
 	case a.left != b.left:
 		return a.left < b.left
 	}
@@ -47,7 +47,7 @@ func (m *model) worthOf(e *flow, tag uint64, i int) worth {
 	case e == nil || m.expired(e):
 		return worth{left: -1, order: i}
 	}
-	w := worth{beside: i >= 4, left: int64(e.expires - m.now()), order: i}
+	w := worth{far: i >= 4, left: int64(e.expires - m.now()), order: i}
 	switch e.state {
 	case established:
 		w.strong, w.kept = true, w.left > int64(ticks(900)-idle)

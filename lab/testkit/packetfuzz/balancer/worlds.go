@@ -30,8 +30,8 @@ var (
 	peerNets = [2]string{"172.18.0.60", "fd18::60"}
 )
 
-// strangers are not load balancers.
-var strangers = [2]string{"172.18.0.99", "fd18::99"}
+// unknownAddrs are not load balancers.
+var unknownAddrs = [2]string{"172.18.0.99", "fd18::99"}
 
 func nth(first string, i int) netip.Addr {
 	a := netip.MustParseAddr(first)
@@ -334,7 +334,7 @@ func (t *Target) put(i int, f desired.Frontend) error {
 	return t.readConfig()
 }
 
-// undoChanges restores the world's frontends.
+// undoChanges restores the frontends of the world.
 func (t *Target) undoChanges() error {
 	for i := range t.changed {
 		if err := t.plane.Upsert(t.world[i]); err != nil {

@@ -135,7 +135,7 @@ func (g *generator) toward(rng *rand.Rand, s *packetfuzz.Step) {
 	}
 	g.transport(rng, byte(e.Protocol))
 	if rng.IntN(24) == 0 {
-		f.Src = addr(pick(rng, strangers[family(v6)]))
+		f.Src = addr(pick(rng, unknownAddrs[family(v6)]))
 	}
 	server := wire.Endpoint{Addr: e.Server.Addr().As16(), Port: e.Server.Port()}
 	s.Hook = hookOf(rng, server.Addr)
@@ -164,7 +164,7 @@ func (g *generator) toward(rng *rand.Rand, s *packetfuzz.Step) {
 		}
 	}
 	f.Odd(rng)
-	g.tell(rng, list[:min(len(list), 6)])
+	g.addList(rng, list[:min(len(list), 6)])
 	s.Frame = f.Append(s.Frame)
 }
 
@@ -182,7 +182,7 @@ func (g *generator) list(rng *rand.Rand, e *dsr.Entry) (list []wire.Endpoint) {
 			list = append(list, wire.Endpoint{Addr: o.Server.Addr().As16(), Port: o.Server.Port()})
 		}
 		if rng.IntN(12) == 0 && len(list) > 0 {
-			list[0] = wire.Endpoint{Addr: addr(pick(rng, strangers[family(e.Server.Addr().Is6())])), Port: 80}
+			list[0] = wire.Endpoint{Addr: addr(pick(rng, unknownAddrs[family(e.Server.Addr().Is6())])), Port: 80}
 		}
 	}
 	return list
@@ -197,8 +197,8 @@ func tag(rng *rand.Rand) []byte {
 	return wire.Random(rng, nil, wire.TagBytes)
 }
 
-// tell adds a list to the frame's own header.
-func (g *generator) tell(rng *rand.Rand, list []wire.Endpoint) {
+// addList adds a list to the frame's own header.
+func (g *generator) addList(rng *rand.Rand, list []wire.Endpoint) {
 	f, tag := &g.frame, tag(rng)
 	if len(list)+len(tag) == 0 {
 		return
@@ -220,7 +220,7 @@ func (g *generator) wrap(rng *rand.Rand, s *packetfuzz.Step, server wire.Addr, l
 	*f = wire.Frame{To: inner.To, From: inner.From, VLANs: g.frame.VLANs, TTL: byte(1 + rng.IntN(100)), TOS: byte(rng.Uint32()), DF: true, Dst: server, Payload: g.buffer}
 	f.Src = addr(pick(rng, g.target.balancers[family(!server.Is4())]))
 	if rng.IntN(16) == 0 {
-		f.Src = addr(pick(rng, strangers[family(!server.Is4())]))
+		f.Src = addr(pick(rng, unknownAddrs[family(!server.Is4())]))
 	}
 	list = list[:min(len(list), 5)]
 	proto := byte(wire.IPIP)
@@ -229,7 +229,7 @@ func (g *generator) wrap(rng *rand.Rand, s *packetfuzz.Step, server wire.Addr, l
 	}
 	if rng.IntN(2) == 0 {
 		f.Proto = proto
-		g.tell(rng, list)
+		g.addList(rng, list)
 		if rng.IntN(16) == 0 {
 			f.Odd(rng)
 			f.Payload = g.buffer
@@ -284,7 +284,7 @@ func (g *generator) answer(rng *rand.Rand, s *packetfuzz.Step) {
 func (g *generator) past(rng *rand.Rand, s *packetfuzz.Step) {
 	v6 := rng.IntN(2) == 0
 	f := &g.frame
-	all := append(append(append([]string{}, locals[family(v6)]...), vips[family(v6)]...), strangers[family(v6)]...)
+	all := append(append(append([]string{}, locals[family(v6)]...), vips[family(v6)]...), unknownAddrs[family(v6)]...)
 	f.Src, f.Dst = addr(pick(rng, clients[family(v6)])), addr(pick(rng, all))
 	f.SPort, f.DPort = uint16(1024+rng.IntN(3)), uint16(78+rng.IntN(12))
 	s.Hook = uint8(rng.IntN(5))
@@ -323,7 +323,7 @@ func (g *generator) error(rng *rand.Rand, s *packetfuzz.Step) {
 			return
 		}
 		if rng.IntN(2) == 0 {
-			g.tell(rng, append([]wire.Endpoint{{Addr: e.VIP.As16(), Port: e.Port}}, g.list(rng, e)...)[:1])
+			g.addList(rng, append([]wire.Endpoint{{Addr: e.VIP.As16(), Port: e.Port}}, g.list(rng, e)...)[:1])
 		}
 	}
 	s.Frame = f.Append(s.Frame)

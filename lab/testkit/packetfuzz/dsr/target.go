@@ -163,7 +163,7 @@ const caseTime = 1 << 40
 func (t *Target) Reset() error {
 	if t.changed {
 		t.entries = append(t.entries[:0], t.world...)
-		if err := t.tell(); err != nil {
+		if err := t.configure(); err != nil {
 			return err
 		}
 		t.changed = false
@@ -327,7 +327,7 @@ func (t *Target) change(number uint64) error {
 	default:
 		t.entries = append(t.entries, frontendOf(rng, rng.IntN(2) == 0, rng.IntN(8))...)
 	}
-	return t.tell()
+	return t.configure()
 }
 
 // changeMethod gives a frontend another forwarding mode, if its backends have its family.

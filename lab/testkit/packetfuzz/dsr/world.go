@@ -35,11 +35,11 @@ func addr(text string) wire.Addr { return netip.MustParseAddr(text).As16() }
 
 // addresses by family.
 var (
-	vips      = [2][]string{{"10.1.1.1", "10.1.1.2", "10.1.1.3"}, {"2001:db8:1::1", "2001:db8:1::2", "2001:db8:1::3"}}
-	locals    = [2][]string{{"172.16.1.2", "172.16.1.3", "10.0.0.105"}, {"2001:db8:16:1::2", "2001:db8:16:1::3", "2001:db8::105"}}
-	remotes   = [2][]string{{"172.16.2.2", "172.16.2.3", "172.31.0.2"}, {"2001:db8:16:2::2", "2001:db8:16:2::3", "fd31::2"}}
-	clients   = [2][]string{{"192.168.0.1", "192.168.0.2", "192.168.0.3"}, {"2001:db8:c::1", "2001:db8:c::2", "2001:db8:c::3"}}
-	strangers = [2][]string{{"203.0.113.9", "172.16.1.77", "127.0.0.1", "224.0.0.1"}, {"2001:db8:99::9", "fe80::1", "::1", "ff02::1"}}
+	vips         = [2][]string{{"10.1.1.1", "10.1.1.2", "10.1.1.3"}, {"2001:db8:1::1", "2001:db8:1::2", "2001:db8:1::3"}}
+	locals       = [2][]string{{"172.16.1.2", "172.16.1.3", "10.0.0.105"}, {"2001:db8:16:1::2", "2001:db8:16:1::3", "2001:db8::105"}}
+	remotes      = [2][]string{{"172.16.2.2", "172.16.2.3", "172.31.0.2"}, {"2001:db8:16:2::2", "2001:db8:16:2::3", "fd31::2"}}
+	clients      = [2][]string{{"192.168.0.1", "192.168.0.2", "192.168.0.3"}, {"2001:db8:c::1", "2001:db8:c::2", "2001:db8:c::3"}}
+	unknownAddrs = [2][]string{{"203.0.113.9", "172.16.1.77", "127.0.0.1", "224.0.0.1"}, {"2001:db8:99::9", "fe80::1", "::1", "ff02::1"}}
 )
 
 func newNet() (*packetfuzz.Net, error) {
@@ -154,7 +154,7 @@ func (t *Target) Enter(number uint64) error {
 	}
 	t.sources = randomSources(rng, t.entries)
 	t.chooseSenders(rng, number)
-	if err := t.tell(); err != nil {
+	if err := t.configure(); err != nil {
 		return err
 	}
 	t.model.routes.Forget()
@@ -162,8 +162,8 @@ func (t *Target) Enter(number uint64) error {
 	return nil
 }
 
-// tell configures the agent, which rejects what is impossible.
-func (t *Target) tell() error {
+// configure gives the agent its configuration, which rejects what is impossible.
+func (t *Target) configure() error {
 	if err := t.agent.SetBalancers(t.senders); err != nil {
 		return err
 	}

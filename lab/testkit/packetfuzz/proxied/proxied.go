@@ -100,7 +100,7 @@ func (f *Frontends) readIDs(services *ebpf.Map, types *btf.Spec) error {
 		f.IDs[Key{e, k[key.At("proto")]}] = binary.NativeEndian.Uint32(v[value.At("id"):])
 	}
 	if len(f.IDs) != len(f.ByKey) {
-		return fmt.Errorf("the agent holds %d frontends, not %d", len(f.IDs), len(f.ByKey))
+		return fmt.Errorf("the agent has %d frontends, want %d", len(f.IDs), len(f.ByKey))
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func (b *Bug) Source(root string) (string, error) {
 		return "", err
 	}
 	if n := strings.Count(string(text), b.Old); n != 1 {
-		return "", fmt.Errorf("%s: bpf/%s has %d times what the bug is to be in: bring it up to date", b.Name, b.File, n)
+		return "", fmt.Errorf("%s: bpf/%s contains the text to replace %d times, want once: update the bug", b.Name, b.File, n)
 	}
 	return strings.Replace(string(text), b.Old, b.New, 1), nil
 }

@@ -14,11 +14,11 @@ func TestBugs(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := targets.ByName(b.Target); err != nil || names[b.Name] || b.What == "" || b.Old == b.New {
-			t.Errorf("%s: target %s (%v), told twice: %v, what: %q", b.Name, b.Target, err, names[b.Name], b.What)
+			t.Errorf("%s: target %s (%v), duplicate: %v, what: %q", b.Name, b.Target, err, names[b.Name], b.What)
 		}
 		names[b.Name] = true
 	}
 	if len(Bugs) < 20 {
-		t.Errorf("%d bugs, want twenty at least", len(Bugs))
+		t.Errorf("%d bugs, want at least twenty", len(Bugs))
 	}
 }

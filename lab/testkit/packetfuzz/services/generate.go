@@ -132,7 +132,7 @@ func (g *generator) placeOf(rng *rand.Rand, v6 bool) (client wire.Addr, hook uin
 	case 6:
 		return addr(pick(rng, clients[family(v6)])), []uint8{forwarded, onToPod, toBridge}[rng.IntN(3)]
 	}
-	return addr(pick(rng, strangers[family(v6)])), uint8(rng.IntN(8))
+	return addr(pick(rng, unknownAddrs[family(v6)])), uint8(rng.IntN(8))
 }
 
 // toward creates a client's packet to a service.
@@ -198,7 +198,7 @@ func (g *generator) past(rng *rand.Rand, s *packetfuzz.Step) {
 	v6 := rng.IntN(2) == 0
 	f := &g.frame
 	f.Src, s.Hook = g.placeOf(rng, v6)
-	all := append(append(append([]string{}, locals[family(v6)]...), services[family(v6)]...), strangers[family(v6)]...)
+	all := append(append(append([]string{}, locals[family(v6)]...), services[family(v6)]...), unknownAddrs[family(v6)]...)
 	f.Dst = addr(pick(rng, all))
 	f.SPort, f.DPort = uint16(1024+rng.IntN(3)), []uint16{8080, uint16(78 + rng.IntN(12))}[rng.IntN(2)]
 	if rng.IntN(2) == 0 && len(g.target.model.flows) > 0 { // like a client that bypasses the service

@@ -201,7 +201,7 @@ const caseTime = 1 << 50
 func (t *Target) Reset() error {
 	if t.changed {
 		t.entries = append(t.entries[:0], t.world...)
-		if err := t.tell(t.world); err != nil {
+		if err := t.configure(t.world); err != nil {
 			return err
 		}
 		t.changed = false
@@ -422,5 +422,5 @@ func (t *Target) change(number uint64) error {
 	t.entries = proxied.Change(rng, t.entries, int(number&0xffff),
 		func(f *proxy.Frontend) proxy.Choice { return choice(rng, f.Addr.Is6(), f.Port) },
 		func() proxy.Frontend { return frontendOf(rng, rng.IntN(2) == 0, rng.IntN(12)) })
-	return t.tell(t.entries)
+	return t.configure(t.entries)
 }

@@ -45,13 +45,13 @@ func addr(text string) wire.Addr { return netip.MustParseAddr(text).As16() }
 
 // addresses by family.
 var (
-	gateways  = [2]string{"10.0.0.1", "2001:db8::1"}
-	nodes     = [2][]string{{"10.0.0.11", "172.16.1.1"}, {"2001:db8::11", "2001:db8:16:1::1"}}
-	services  = [2][]string{{"10.96.0.1", "10.96.0.2", "203.0.113.1"}, {"2001:db8:96::1", "2001:db8:96::2", "2001:db8:113::1"}}
-	locals    = [2][]string{{"172.16.1.2", "172.16.1.3", "172.16.3.2", "172.16.3.3", "10.0.0.11"}, {"2001:db8:16:1::2", "2001:db8:16:1::3", "2001:db8:16:3::2", "2001:db8:16:3::3", "2001:db8::11"}}
-	remotes   = [2][]string{{"172.16.2.2", "172.16.2.3", "172.18.0.2", "172.31.0.2", "10.0.0.12"}, {"2001:db8:16:2::2", "2001:db8:16:2::3", "fd18::2", "fd31::2", "2001:db8::12"}}
-	clients   = [2][]string{{"192.168.0.1", "192.168.0.2", "192.168.0.3"}, {"2001:db8:c::1", "2001:db8:c::2", "2001:db8:c::3"}}
-	strangers = [2][]string{{"203.0.113.9", "172.16.1.77", "127.0.0.1", "224.0.0.1", "0.0.0.0"}, {"2001:db8:99::9", "fe80::1", "::1", "ff02::1", "::"}}
+	gateways     = [2]string{"10.0.0.1", "2001:db8::1"}
+	nodes        = [2][]string{{"10.0.0.11", "172.16.1.1"}, {"2001:db8::11", "2001:db8:16:1::1"}}
+	services     = [2][]string{{"10.96.0.1", "10.96.0.2", "203.0.113.1"}, {"2001:db8:96::1", "2001:db8:96::2", "2001:db8:113::1"}}
+	locals       = [2][]string{{"172.16.1.2", "172.16.1.3", "172.16.3.2", "172.16.3.3", "10.0.0.11"}, {"2001:db8:16:1::2", "2001:db8:16:1::3", "2001:db8:16:3::2", "2001:db8:16:3::3", "2001:db8::11"}}
+	remotes      = [2][]string{{"172.16.2.2", "172.16.2.3", "172.18.0.2", "172.31.0.2", "10.0.0.12"}, {"2001:db8:16:2::2", "2001:db8:16:2::3", "fd18::2", "fd31::2", "2001:db8::12"}}
+	clients      = [2][]string{{"192.168.0.1", "192.168.0.2", "192.168.0.3"}, {"2001:db8:c::1", "2001:db8:c::2", "2001:db8:c::3"}}
+	unknownAddrs = [2][]string{{"203.0.113.9", "172.16.1.77", "127.0.0.1", "224.0.0.1", "0.0.0.0"}, {"2001:db8:99::9", "fe80::1", "::1", "ff02::1", "::"}}
 )
 
 func newNet() (*packetfuzz.Net, error) {
@@ -202,7 +202,7 @@ func (t *Target) Enter(world uint64) error {
 			t.world = append(t.world, frontendOf(rng, v6, i))
 		}
 	}
-	if err := t.tell(t.world); err != nil {
+	if err := t.configure(t.world); err != nil {
 		return err
 	}
 	t.changed = false
@@ -211,8 +211,8 @@ func (t *Target) Enter(world uint64) error {
 	return nil
 }
 
-// tell configures the agents with exactly these frontends.
-func (t *Target) tell(all []proxy.Frontend) error {
+// configure gives the agent its configurations with exactly these frontends.
+func (t *Target) configure(all []proxy.Frontend) error {
 	return t.config.Hold(t.agent.plane, all, t.reader.maps["services"], t.object.Spec.Types)
 }
 

@@ -330,7 +330,7 @@ func (t *Target) Next(rng *rand.Rand, s *packetfuzz.Step) {
 	t.earlier = append(t.earlier, [callSize]byte(s.Frame))
 }
 
-// one returns one of the world's frontends; this case uses some of them more often.
+// one returns one of the frontends of the world; this case uses some of them more often.
 func (t *Target) one(rng *rand.Rand) int {
 	if t.fresh {
 		t.focus, t.fresh = [2]int{rng.IntN(len(t.world)), rng.IntN(len(t.world))}, false

@@ -234,7 +234,7 @@ func (t *Target) Reset() error {
 	m := &t.model
 	if t.changed {
 		t.entries = append(t.entries[:0], t.world...)
-		if err := t.tell(t.world); err != nil {
+		if err := t.configure(t.world); err != nil {
 			return err
 		}
 		t.changed = false
@@ -370,5 +370,5 @@ func (t *Target) change(number uint64) error {
 	}
 	t.changed = true
 	t.entries = changed(rng, t.entries, int(number&0xffff))
-	return t.tell(t.entries)
+	return t.configure(t.entries)
 }

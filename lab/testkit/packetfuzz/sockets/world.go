@@ -170,11 +170,11 @@ func (t *Target) Enter(world uint64) error {
 		}
 	}
 	t.changed = false
-	return t.tell(t.world)
+	return t.configure(t.world)
 }
 
-// tell configures the agent with exactly these frontends.
-func (t *Target) tell(all []proxy.Frontend) error {
+// configure gives the agent its configuration with exactly these frontends.
+func (t *Target) configure(all []proxy.Frontend) error {
 	return t.model.Hold(t.agent.plane, all, t.live["services"], t.object.Spec.Types)
 }
 

@@ -101,7 +101,7 @@ func (m *model) slice(id uint16) *plan.Slice {
 }
 
 func names(s *plan.Slice, id uint16) bool {
-	for _, r := range s.Reach {
+	for _, r := range s.PeerNetworks {
 		if r == id {
 			return true
 		}
@@ -122,7 +122,7 @@ func (m *model) mayTalk(id uint16, a netip.Addr) reason {
 	case s == nil:
 		return outside
 	}
-	for _, p := range s.Outside {
+	for _, p := range s.AllowedCIDRs {
 		if p.Contains(a) {
 			return fine
 		}
@@ -437,7 +437,7 @@ func (m *model) atUplink(f *frame, leaves, gateway bool) int32 {
 		return packetfuzz.ActShot
 	}
 	if leaves {
-		if who.Guarantee == 0 && who.Max == 0 && to != nil {
+		if who.GuaranteedRate == 0 && who.MaxRate == 0 && to != nil {
 			who = to
 		}
 		m.priority = major<<16 | uint32(who.ID+1)

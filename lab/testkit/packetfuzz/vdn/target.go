@@ -80,7 +80,7 @@ func (t *Target) open(object string) (err error) {
 	for _, p := range t.pods {
 		p.counters = [2]map[string]uint64{{}, {}}
 	}
-	if err := t.tell(); err != nil {
+	if err := t.configure(); err != nil {
 		return err
 	}
 	if err := t.load(object); err != nil {
@@ -158,7 +158,7 @@ func (t *Target) hook() error {
 func (t *Target) takeRates() error {
 	for i, p := range t.pods {
 		if p.rate = 0; t.model.slice(p.slice) != nil {
-			p.rate = uint64(t.model.slice(p.slice).HostMax)
+			p.rate = uint64(t.model.slice(p.slice).MaxRatePerHost)
 		}
 		if t.live == nil {
 			continue
@@ -222,7 +222,7 @@ func (t *Target) Reset() error {
 	m := &t.model
 	if t.changed {
 		m.slices = t.world
-		if err := t.tell(); err != nil {
+		if err := t.configure(); err != nil {
 			return err
 		}
 		t.changed = false
@@ -407,5 +407,5 @@ func (t *Target) change(number uint64) error {
 	i := rng.IntN(len(other))
 	t.model.slices[i] = other[i]
 	t.changed = true
-	return t.tell()
+	return t.configure()
 }

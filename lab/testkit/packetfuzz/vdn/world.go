@@ -121,7 +121,7 @@ func (t *Target) load(object string) error {
 		return err
 	}
 	if t.gateway, err = loadOne(object, shared, append(slices.Clone(private), common...)); err != nil {
-		return fmt.Errorf("the uplink's: %w", err)
+		return fmt.Errorf("uplink: %w", err)
 	}
 	packetfuzz.ShareNotes(shared, t.gateway)
 	for _, name := range common {
@@ -169,11 +169,11 @@ func (t *Target) Enter(world uint64) error {
 	rng := rand.New(rand.NewPCG(world, 5))
 	t.world = slicesOf(rng)
 	t.model.slices = t.world
-	return t.tell()
+	return t.configure()
 }
 
-// tell makes the agent enforce the slices, for all pods.
-func (t *Target) tell() error {
+// configure makes the agent enforce the slices, for all pods.
+func (t *Target) configure() error {
 	p := plan.Plan{Revision: t.revision, Slices: t.model.slices}
 	t.revision++
 	for i, pod := range t.pods {
@@ -206,17 +206,17 @@ func slicesOf(rng *rand.Rand) (all []plan.Slice) {
 		}
 		for other := uint16(1); other <= 5; other++ {
 			if other != id && rng.IntN(3) > 0 {
-				s.Reach = append(s.Reach, other)
+				s.PeerNetworks = append(s.PeerNetworks, other)
 			}
 		}
 		for _, text := range []string{"0.0.0.0/0", "::/0", "198.51.100.0/24", "2001:db8::/32", "192.0.2.1/32", "2001:db8:1::1/128", "10.0.0.0/8", "fd00::/8", "::/1", "::/80"} {
 			if rng.IntN(8) == 0 {
-				s.Outside = append(s.Outside, netip.MustParsePrefix(text))
+				s.AllowedCIDRs = append(s.AllowedCIDRs, netip.MustParsePrefix(text))
 			}
 		}
-		s.HostMax = []plan.Rate{0, 0, 1_000, 64_000, 1_000_000, 10_000_000_000}[rng.IntN(6)]
+		s.MaxRatePerHost = []plan.Rate{0, 0, 1_000, 64_000, 1_000_000, 10_000_000_000}[rng.IntN(6)]
 		if rng.IntN(2) == 0 {
-			s.Guarantee, s.Max = 1_000_000, 2_000_000
+			s.GuaranteedRate, s.MaxRate = 1_000_000, 2_000_000
 		}
 		all = append(all, s)
 	}

@@ -33,7 +33,7 @@ func main() {
 func run() error {
 	limit := flag.Duration("limit", 10*time.Minute, "processor `time` for each bug")
 	only := flag.String("run", "", "only bugs whose names match this `regexp`")
-	seed := flag.Uint64("seed", 1, "the first world's `number`")
+	seed := flag.Uint64("seed", 1, "`number` of the first world")
 	cpu := flag.Int("cpu", 0, "the `number` of the CPU to use, of those that are allowed")
 	flag.Parse()
 	wanted, err := regexp.Compile(*only)
@@ -64,7 +64,7 @@ func run() error {
 		fmt.Printf("| %s | %s | %s | %s | %d | %d |\n", b.Name, b.Target, b.What, after, r.Packets, r.Steps)
 	}
 	if missed > 0 {
-		return fmt.Errorf("%d bugs are not found", missed)
+		return fmt.Errorf("%d bugs were not found", missed)
 	}
 	return nil
 }

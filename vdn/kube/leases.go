@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// attachmentsResource is the resource of NetworkAttachments.
-	attachmentsResource = "networkattachments"
+	// leasesResource is the resource of NetworkLeases.
+	leasesResource = "networkleases"
 	// labelNetwork has the network of an attachment, so that kubectl can select by network.
 	labelNetwork = "fairlead.io/network"
 )
@@ -37,16 +37,16 @@ func nameOf(a vdn.Attachment, pod string) string {
 	return strings.TrimRight(pod[:min(len(pod), most)], ".-") + "-" + hex.EncodeToString(sum[:5])
 }
 
-// attachmentOf returns the NetworkAttachment object of an attachment, or nil if its owner
+// attachmentOf returns the NetworkLease object of an attachment, or nil if its owner
 // is unknown.
-func (s *Sync) attachmentOf(a vdn.Attachment) *v1alpha1.NetworkAttachment {
+func (s *Sync) attachmentOf(a vdn.Attachment) *v1alpha1.NetworkLease {
 	namespace, name, ok := podOf(a)
 	if !ok {
 		return nil
 	}
-	o := &v1alpha1.NetworkAttachment{
+	o := &v1alpha1.NetworkLease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: nameOf(a, name), Labels: map[string]string{labelNetwork: a.Network}},
-		Status: v1alpha1.NetworkAttachmentStatus{
+		Status: v1alpha1.NetworkLeaseStatus{
 			ID: a.ID, Network: a.Network, Pod: name, Interface: a.Interface, Node: a.Node, Device: a.Device, MAC: a.MAC,
 			Phase: string(a.Phase), Since: metav1.NewTime(time.Unix(a.Since, 0).UTC()),
 		},
@@ -69,10 +69,10 @@ func (s *Sync) pod(namespace, name string) *metav1.PartialObjectMetadata {
 	return o.(*metav1.PartialObjectMetadata)
 }
 
-// showAttachments makes the NetworkAttachments in the cluster match the store.
+// showAttachments makes the NetworkLeases in the cluster match the store.
 func (s *Sync) showAttachments(ctx context.Context) (wrong error) {
-	stands := map[string]*v1alpha1.NetworkAttachment{}
-	for _, o := range all[*v1alpha1.NetworkAttachment](s.attachments) {
+	stands := map[string]*v1alpha1.NetworkLease{}
+	for _, o := range all[*v1alpha1.NetworkLease](s.attachments) {
 		stands[o.Namespace+"/"+o.Name] = o
 	}
 	for _, a := range s.Store.Attachments("", "") {
@@ -86,7 +86,7 @@ func (s *Sync) showAttachments(ctx context.Context) (wrong error) {
 		wrong = errors.Join(wrong, s.show(ctx, was, o))
 	}
 	for _, o := range stands {
-		err := s.own.Delete().Namespace(o.Namespace).Resource(attachmentsResource).Name(o.Name).Do(ctx).Error()
+		err := s.own.Delete().Namespace(o.Namespace).Resource(leasesResource).Name(o.Name).Do(ctx).Error()
 		if !apierrors.IsNotFound(err) {
 			wrong = errors.Join(wrong, err)
 		}
@@ -94,10 +94,10 @@ func (s *Sync) showAttachments(ctx context.Context) (wrong error) {
 	return wrong
 }
 
-// show creates a NetworkAttachment, or updates it if it differs.
-func (s *Sync) show(ctx context.Context, was, o *v1alpha1.NetworkAttachment) error {
+// show creates a NetworkLease, or updates it if it differs.
+func (s *Sync) show(ctx context.Context, was, o *v1alpha1.NetworkLease) error {
 	if was == nil {
-		err := s.own.Post().Namespace(o.Namespace).Resource(attachmentsResource).Body(o).Do(ctx).Error()
+		err := s.own.Post().Namespace(o.Namespace).Resource(leasesResource).Body(o).Do(ctx).Error()
 		switch {
 		case apierrors.IsAlreadyExists(err): // the watch will deliver it
 			return nil
@@ -111,7 +111,7 @@ func (s *Sync) show(ctx context.Context, was, o *v1alpha1.NetworkAttachment) err
 		return nil
 	}
 	o.ResourceVersion = was.ResourceVersion
-	err := s.own.Put().Namespace(o.Namespace).Resource(attachmentsResource).Name(o.Name).Body(o).Do(ctx).Error()
+	err := s.own.Put().Namespace(o.Namespace).Resource(leasesResource).Name(o.Name).Body(o).Do(ctx).Error()
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil // the watch will deliver it
 	}

@@ -19,22 +19,22 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// Announced is what the Announcements select for one node. It is immutable.
-type Announced struct {
-	here []announced
-	// elsewhere explains each Announcement that does not select this node.
+// Advertised is what the Advertisements select for one node. It is immutable.
+type Advertised struct {
+	here []advertised
+	// elsewhere explains each Advertisement that does not select this node.
 	elsewhere []string
 	pools     []namedRanges // oldest first
 }
 
-// announced is an Announcement that selects the node.
-type announced struct {
+// advertised is an Advertisement that selects the node.
+type advertised struct {
 	name             string
 	pools            []string
 	kinds            []v1alpha1.AddressKind
 	services         labels.Selector // nil: all
 	length4, length6 int
-	endpoints        v1alpha1.EndpointsRule
+	traffic          v1alpha1.TrafficPolicy
 	offer            route.Offer // without the fields that depend on the Service
 }
 
@@ -43,15 +43,15 @@ type namedRanges struct {
 	ranges []addresspool.Range
 }
 
-// AnnouncedBy returns what Announcements select for a node with these labels, given the
+// AdvertisedBy returns what Advertisements select for a node with these labels, given the
 // pools that they may name, and what is left out. It returns nil if there is no
-// Announcement at all.
-func AnnouncedBy(all []*v1alpha1.Announcement, pools []*v1alpha1.AddressPool, node map[string]string) (a *Announced, out []Wrong) {
+// Advertisement at all.
+func AdvertisedBy(all []*v1alpha1.Advertisement, pools []*v1alpha1.AddressPool, node map[string]string) (a *Advertised, out []Wrong) {
 	if len(all) == 0 {
 		return nil, nil
 	}
-	a = &Announced{pools: rangesOf(pools)}
-	all = slices.SortedFunc(slices.Values(all), func(a, b *v1alpha1.Announcement) int { return cmp.Compare(a.Name, b.Name) })
+	a = &Advertised{pools: rangesOf(pools)}
+	all = slices.SortedFunc(slices.Values(all), func(a, b *v1alpha1.Advertisement) int { return cmp.Compare(a.Name, b.Name) })
 	for _, one := range all {
 		s := one.Spec
 		nodes, wrong := selector("spec.nodeSelector", s.NodeSelector)
@@ -59,7 +59,7 @@ func AnnouncedBy(all []*v1alpha1.Announcement, pools []*v1alpha1.AddressPool, no
 		made, unparsed := parse(one, node)
 		made.services = services
 		if wrong = errors.Join(wrong, wrongToo, unparsed); wrong != nil {
-			out = append(out, Wrong{"Announcement " + one.Name, wrong})
+			out = append(out, Wrong{"Advertisement " + one.Name, wrong})
 			a.elsewhere = append(a.elsewhere, one.Name+" is refused")
 			continue
 		}
@@ -74,43 +74,43 @@ func AnnouncedBy(all []*v1alpha1.Announcement, pools []*v1alpha1.AddressPool, no
 
 // parse reads everything except the selectors, for a node with these labels. The error
 // names all invalid fields.
-func parse(a *v1alpha1.Announcement, node map[string]string) (announced, error) {
+func parse(a *v1alpha1.Advertisement, node map[string]string) (advertised, error) {
 	s, f := &a.Spec, fields{}
-	made := announced{
-		name: a.Name, pools: s.Pools, kinds: f.kinds(s.Addresses), endpoints: cmp.Or(s.Endpoints, v1alpha1.EndpointsAny),
+	made := advertised{
+		name: a.Name, pools: s.Pools, kinds: f.kinds(s.Addresses), traffic: cmp.Or(s.TrafficPolicy, v1alpha1.TrafficPolicyCluster),
 		length4: int(f.within("aggregationLength", cmp.Or(int64(s.AggregationLength), 32), 1, 32)),
 		length6: int(f.within("aggregationLengthV6", cmp.Or(int64(s.AggregationLengthV6), 128), 1, 128)),
 		offer: route.Offer{
-			By: "Announcement " + a.Name, MinimumHealthy: int(f.within("minimumHealthy", int64(s.MinimumHealthy), 0, 100000)),
+			By: "Advertisement " + a.Name, MinHealthyBackends: int(f.within("minHealthyBackends", int64(s.MinHealthyBackends), 0, 100000)),
 			Attributes: route.Attributes{
 				Communities: f.communities(s.Communities), Peers: f.peers(s.Peers),
 				LocalPreference: uint32(f.within("localPreference", s.LocalPreference, 0, math.MaxUint32)),
 				MED:             uint32(f.within("med", s.MED, 0, math.MaxUint32)),
-				Prepend:         uint32(f.within("prepend", int64(s.Prepend), 0, route.MaxPrepend)),
+				ASPathPrepend:   uint32(f.within("asPathPrepend", int64(s.ASPathPrepend), 0, route.MaxASPathPrepend)),
 				Mode:            f.mode(s.Mode),
 			},
 		},
 	}
-	if !slices.Contains([]v1alpha1.EndpointsRule{v1alpha1.EndpointsAny, v1alpha1.EndpointsLocal, v1alpha1.EndpointsByPolicy}, made.endpoints) {
-		f.refuse("endpoints", "%q is none of Any, Local and ByPolicy", s.Endpoints)
+	if !slices.Contains([]v1alpha1.TrafficPolicy{v1alpha1.TrafficPolicyCluster, v1alpha1.TrafficPolicyLocal, v1alpha1.TrafficPolicyFromService}, made.traffic) {
+		f.refuse("trafficPolicy", "%q is none of Cluster, Local and FromService", s.TrafficPolicy)
 	}
-	switch cmp.Or(s.Weight, v1alpha1.WeightNone) {
-	case v1alpha1.WeightNone:
-	case v1alpha1.WeightEndpoints:
-		made.offer.WeighBy = route.WeighByEndpoints
-	case v1alpha1.WeightNode:
-		made.offer.WeighBy = route.WeighByNode
+	switch cmp.Or(s.WeightBy, v1alpha1.WeightByNone) {
+	case v1alpha1.WeightByNone:
+	case v1alpha1.WeightByEndpoints:
+		made.offer.WeightBy = route.WeightByEndpoints
+	case v1alpha1.WeightByNode:
+		made.offer.WeightBy = route.WeightByNode
 		if n, err := strconv.ParseUint(node[v1alpha1.LabelWeight], 10, 16); err == nil {
 			made.offer.Weight = uint32(n)
 		}
 	default:
-		f.refuse("weight", "%q is none of None, Endpoints and Node", s.Weight)
+		f.refuse("weightBy", "%q is none of None, Endpoints and Node", s.WeightBy)
 	}
 	return made, f.err
 }
 
-// ValidateAnnouncement returns an error that names all invalid fields.
-func ValidateAnnouncement(a *v1alpha1.Announcement) error {
+// ValidateAdvertisement returns an error that names all invalid fields.
+func ValidateAdvertisement(a *v1alpha1.Advertisement) error {
 	_, nodes := selector("spec.nodeSelector", a.Spec.NodeSelector)
 	_, services := selector("spec.serviceSelector", a.Spec.ServiceSelector)
 	_, err := parse(a, nil)
@@ -165,7 +165,7 @@ func rangesOf(pools []*v1alpha1.AddressPool) (all []namedRanges) {
 }
 
 // poolOf returns the name of the pool that contains an address, or "".
-func (a *Announced) poolOf(vip netip.Addr) string {
+func (a *Advertised) poolOf(vip netip.Addr) string {
 	for _, p := range a.pools {
 		if slices.ContainsFunc(p.ranges, func(r addresspool.Range) bool { return r.Contains(vip) }) {
 			return p.name
@@ -175,8 +175,8 @@ func (a *Announced) poolOf(vip netip.Addr) string {
 }
 
 // Offers returns the offers with which the node advertises an address of a Service, sorted
-// by the names of their Announcements, or the reason if there are none.
-func (a *Announced) Offers(s *service.Service, vip netip.Addr) (found []route.Offer, why string) {
+// by the names of their Advertisements, or the reason if there are none.
+func (a *Advertised) Offers(s *service.Service, vip netip.Addr) (found []route.Offer, why string) {
 	pool, kind := a.poolOf(vip), s.KindOf(vip)
 	local := s.LocalPolicy
 	if kind == service.ClusterAddress {
@@ -195,18 +195,18 @@ func (a *Announced) Offers(s *service.Service, vip netip.Addr) (found []route.Of
 		}
 		offer := one.offer
 		offer.Prefix, _ = vip.Prefix(length) // lengths are validated
-		offer.Local = one.endpoints == v1alpha1.EndpointsLocal || one.endpoints == v1alpha1.EndpointsByPolicy && local
+		offer.Local = one.traffic == v1alpha1.TrafficPolicyLocal || one.traffic == v1alpha1.TrafficPolicyFromService && local
 		found = append(found, offer)
 	}
 	if len(found) == 0 {
-		return nil, "no Announcement is for it on this node: " + strings.Join(reasons, "; ")
+		return nil, "no Advertisement is for it on this node: " + strings.Join(reasons, "; ")
 	}
 	return found, ""
 }
 
-// not returns why an Announcement does not select an address of a pool and a kind, of a
+// not returns why an Advertisement does not select an address of a pool and a kind, of a
 // Service with these labels; "" if it does.
-func (a announced) not(pool string, kind service.AddressKind, ofService map[string]string) string {
+func (a advertised) not(pool string, kind service.AddressKind, ofService map[string]string) string {
 	switch {
 	case !slices.Contains(a.kinds, v1alpha1.AddressKind(kind.String())):
 		return fmt.Sprintf("is for %s addresses (addresses), and this one is %s", kindList(a.kinds), kind)

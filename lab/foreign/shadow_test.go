@@ -58,9 +58,9 @@ func upstream(t *testing.T) *lab.Lab {
 	return l
 }
 
-// beside follows a daemon's routes with shadow routes, and records what a test sees of
+// shadow follows a daemon's routes with shadow routes, and records what a test sees of
 // both.
-type beside struct {
+type shadow struct {
 	t     *testing.T
 	l     *lab.Lab
 	table *router.Table
@@ -68,7 +68,7 @@ type beside struct {
 	d     *Daemon
 }
 
-func startBeside(t *testing.T, l *lab.Lab, d *Daemon, protocol uint8) *beside {
+func startShadow(t *testing.T, l *lab.Lab, d *Daemon, protocol uint8) *shadow {
 	t.Helper()
 	table, err := router.New(router.Config{Metric: router.DefaultShadowMetric, FirstID: 2 * router.DefaultFirstID, NetNS: l.Host("router").Namespace().FD()})
 	if err != nil {
@@ -78,7 +78,7 @@ func startBeside(t *testing.T, l *lab.Lab, d *Daemon, protocol uint8) *beside {
 	done := make(chan error, 1)
 	go func() { done <- table.Follow(ctx, router.Shadow{Protocols: []uint8{protocol}}) }()
 	stopped := false
-	b := &beside{t: t, l: l, table: table, d: d, stop: func() {
+	b := &shadow{t: t, l: l, table: table, d: d, stop: func() {
 		if stopped {
 			return
 		}
@@ -97,7 +97,7 @@ func startBeside(t *testing.T, l *lab.Lab, d *Daemon, protocol uint8) *beside {
 
 // until waits for the daemon's route and ours to have these numbers of next hops, and
 // returns how much later ours had them.
-func (b *beside) until(plain, ours int) (late time.Duration) {
+func (b *shadow) until(plain, ours int) (late time.Duration) {
 	b.t.Helper()
 	count := func() (p, o int) {
 		routes, err := b.l.Host("router").Routes(netip.PrefixFrom(service.Addr(), 24).Masked())
@@ -129,10 +129,10 @@ func (b *beside) until(plain, ours int) (late time.Duration) {
 	}
 }
 
-// TestBeside makes FRR's and BIRD's routes resilient: when one of four load balancers is
+// TestShadowRoutes makes FRR's and BIRD's routes resilient: when one of four load balancers is
 // removed, only its flows move, and when our process is gone packets use the daemon's own
 // routes.
-func TestBeside(t *testing.T) {
+func TestShadowRoutes(t *testing.T) {
 	for kind, how := range map[Kind]struct {
 		path     string
 		protocol uint8
@@ -150,31 +150,31 @@ func TestBeside(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { d.Stop() }()
-			b := startBeside(t, l, d, how.protocol)
+			b := startShadow(t, l, d, how.protocol)
 			b.until(4, 4)
 			flowstest.Answer(t, l, service, "node-104", "node-105", "node-106", "node-107")
 			f := flowstest.Open(t, l, "client", clientAddr, service, 200)
 			four := flowstest.Ask(t, f)
 			last := func(o string, hops int) {
 				t.Helper()
-				speakers.Tell(order{Last: o})
+				speakers.Send(order{Last: o})
 				t.Logf("%s one: ours follows within %s of the daemon's route", o, b.until(hops, hops))
 			}
 			last("withdraw", 3)
 			three := flowstest.Ask(t, f)
 			if moved, had := flows.Moved(four, three), flows.Shares(four)["node-107"]; len(moved) != 1 || moved["node-107"] != had {
-				t.Errorf("node-107 left with %d of %v flows; moved were %v", had, flows.Shares(four), moved)
+				t.Errorf("node-107 had %d of %v flows; moved: %v", had, flows.Shares(four), moved)
 			}
 			last("announce", 4)
 			last("withdraw", 3)
 			last("announce", 4)
 			four = flowstest.Ask(t, f)
 			if moved, err := f.During(four, b.stop); err != nil || f.Lost > 0 {
-				t.Errorf("when we ended %d of %d datagrams were lost (%d moved), error %v", f.Lost, f.Sent, moved, err)
+				t.Errorf("when our process ended, %d of %d datagrams were lost (%d moved), error %v", f.Lost, f.Sent, moved, err)
 			}
 			b.until(4, 0)
 			flowstest.Ask(t, f)
-			again := startBeside(t, l, d, how.protocol)
+			again := startShadow(t, l, d, how.protocol)
 			again.until(4, 4)
 			if err := d.Stop(); err != nil {
 				t.Fatal(err)
