@@ -85,9 +85,9 @@ type Peer struct {
 	// State is Established, or the protocol's name for the current state.
 	State string    `json:"state"`
 	Since time.Time `json:"since"`
-	// Stranger means that the configuration has no peer with this address: its
+	// Unconfigured means that the configuration has no peer with this address: its
 	// connections are rejected.
-	Stranger bool `json:"stranger,omitempty"`
+	Unconfigured bool `json:"unconfigured,omitempty"`
 	// LastError is why a session that is not up last failed or cannot come up; empty if
 	// it is up or never failed.
 	LastError string `json:"lastError,omitempty"`

@@ -47,7 +47,7 @@ func TestOnly(t *testing.T) {
 		for _, r := range f.Routes() {
 			got = append(got, int(r.Prefix.Addr().As4()[3]))
 			if r.Mode != route.ModeAny {
-				t.Errorf("%s is told of the way %s", mode, r.Mode)
+				t.Errorf("%s receives the mode %s", mode, r.Mode)
 			}
 		}
 		if !slices.Equal(got, want) {

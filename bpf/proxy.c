@@ -263,6 +263,6 @@ int getpeername6(struct bpf_sock_addr *ctx)
 SEC("iter/bpf_sk_storage_map")
 int tell_origins(struct origin_in_turn *turn)
 {
-	tell_origin(turn);
+	report_origin(turn);
 	return 0;
 }

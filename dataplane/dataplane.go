@@ -30,13 +30,13 @@ func RefuseKey(k service.Key) string {
 		}
 	case service.AnyProtocol:
 		if !k.Whole() {
-			return "any protocol on some ports only: want TCP, UDP or SCTP"
+			return "any protocol on some ports: use TCP, UDP or SCTP"
 		}
 	default:
-		return fmt.Sprintf("%s: want TCP, UDP, SCTP or, for a whole address, any", k.Protocol)
+		return fmt.Sprintf("%s: use TCP, UDP, SCTP or, for all ports of an address, any", k.Protocol)
 	}
 	if k.Range() && k.Last < k.Port {
-		return "a range that ends before it begins"
+		return "the last port is below the first"
 	}
 	return ""
 }

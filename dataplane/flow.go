@@ -65,6 +65,6 @@ func (q FlowQuery) Give(yield func(Flow, error) bool, some func() (flows []Flow,
 }
 
 // isEnd reports whether a matches the requested address and port.
-func isEnd(asked, a netip.AddrPort) bool {
-	return !asked.IsValid() || asked.Addr().Unmap() == a.Addr().Unmap() && (asked.Port() == 0 || asked.Port() == a.Port())
+func isEnd(requested, a netip.AddrPort) bool {
+	return !requested.IsValid() || requested.Addr().Unmap() == a.Addr().Unmap() && (requested.Port() == 0 || requested.Port() == a.Port())
 }

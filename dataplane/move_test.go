@@ -59,7 +59,7 @@ func TestMove(t *testing.T) {
 		}
 		want, _ := from.List()
 		if err != nil || len(from.leftTo) != 2 || !from.leftTo[0].Same(want[0]) || !from.leftTo[1].Same(want[1]) {
-			t.Errorf("%v; removed when the next held %v", err, from.leftTo)
+			t.Errorf("%v; removed when the next programmed %v", err, from.leftTo)
 		}
 	}
 }

@@ -188,12 +188,12 @@ func (t *Table) ensure(k *kernel, c change) error {
 		return err
 	}
 	if err := t.newGroup(id, c.members); err != nil {
-		return fmt.Errorf("new group %d: %w", id, err)
+		return fmt.Errorf("create group %d: %w", id, err)
 	}
 	k.groups[id] = group{members: c.members, resilient: t.plain == ""}
 	err = t.putRoute(c.prefix, id, exists)
 	if errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("another program has a route to it with metric %d: remove that one, or choose another metric (%w)", t.c.Metric, errTaken)
+		return fmt.Errorf("another program has a route to this prefix with metric %d: remove it, or use another metric (%w)", t.c.Metric, errTaken)
 	}
 	if err != nil {
 		return fmt.Errorf("route: %w", err)

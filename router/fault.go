@@ -58,7 +58,7 @@ func (t *Table) settle(tried map[netip.Prefix]error, now time.Time) {
 		t.c.Log.Warn("more routes changed their state, see the status", "degraded", len(t.faults))
 	}
 	if len(t.faults) > 0 {
-		t.poke()
+		t.notify()
 	}
 }
 
@@ -78,8 +78,8 @@ func (t *Table) settleFailed(err error) {
 	t.failed = err
 }
 
-// poke wakes Keep or Follow to check when the next retry is due.
-func (t *Table) poke() {
+// notify wakes Keep or Follow to check when the next retry is due.
+func (t *Table) notify() {
 	select {
 	case t.wake <- struct{}{}:
 	default:

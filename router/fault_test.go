@@ -93,7 +93,7 @@ func TestBadNextHopSparesOthers(t *testing.T) {
 	err := table.Set(want)
 	for _, p := range []string{bad, kept} {
 		if err == nil || !strings.Contains(err.Error(), p+": next hop 10.8.0.9") || !strings.Contains(err.Error(), "network is down: Carrier for nexthop device is down") {
-			t.Fatalf("error %v does not say what the kernel says of %s", err, p)
+			t.Fatalf("error %v lacks the kernel's message about %s", err, p)
 		}
 	}
 	if n, _ := has(t, table, bad); n != 999 {
@@ -149,16 +149,16 @@ func keep(t *testing.T, table *Table) (end func()) {
 	}
 }
 
-// TestRetriesAlone checks that a route that conflicts with another program's is installed
+// TestRetriesWithoutChanges checks that a route that conflicts with another program's is installed
 // when that one is removed, without any event or call of Set.
-func TestRetriesAlone(t *testing.T) {
+func TestRetriesWithoutChanges(t *testing.T) {
 	l := nodes(t)
 	foreign := open(t, l, func(c *Config) { c.Protocol, c.FirstID = unix.RTPROT_STATIC, 1 })
 	mustSet(t, foreign, "10.1.1.0/24 10.0.0.104")
 	table := open(t, l)
 	defer table.Close(true)
 	if err := table.Set(set("10.1.1.0/24 10.0.0.105")); err == nil {
-		t.Fatal("another program's route is in the way, and nothing is said")
+		t.Fatal("Set reported no conflict with another program's route")
 	}
 	first := table.Faults()[0]
 	defer keep(t, table)()
@@ -253,9 +253,9 @@ func TestGatewaysOfTheOtherFamily(t *testing.T) {
 // would leave its share to the others, so it is not shadowed.
 func TestFollowGatewaysOfTheOtherFamily(t *testing.T) {
 	l := nodes(t)
-	table := open(t, l, func(c *Config) { c.Metric = DefaultBesideMetric })
+	table := open(t, l, func(c *Config) { c.Metric = DefaultShadowMetric })
 	defer table.Close(true)
-	b := Beside{Protocols: []uint8{unix.RTPROT_STATIC}}
+	b := Shadow{Protocols: []uint8{unix.RTPROT_STATIC}}
 	onRouter(t, l, netlink.Route{Priority: 20, MultiPath: []*netlink.NexthopInfo{{Via: via6("fd00::106")}, {Gw: net.ParseIP("10.0.0.105")}}}, "10.6.0.0/16")
 	onRouter(t, l, netlink.Route{Priority: 20, MultiPath: []*netlink.NexthopInfo{
 		{Via: via6("fd00::106")}, {Gw: net.ParseIP("172.20.0.1"), Flags: unix.RTNH_F_ONLINK}, {}}}, "10.7.0.0/16")

@@ -73,8 +73,8 @@ type Table struct {
 	wake   chan struct{} // receives a value when a retry becomes due
 
 	mu      sync.Mutex
-	desired map[netip.Prefix]wish // nil before the first Set
-	held    *kernel               // nil if it must be read from scratch
+	desired map[netip.Prefix]desiredRoute // nil before the first Set
+	held    *kernel                       // nil if it must be read from scratch
 	faults  map[netip.Prefix]*Fault
 	hidden  map[netip.Prefix]error // routes of another daemon that cannot be shadowed
 	failed  error                  // of the last Set or Resync, if it concerns no single prefix
@@ -87,7 +87,7 @@ type Table struct {
 func New(c Config) (*Table, error) {
 	c = c.withDefaults()
 	if c.FirstID > 1<<32-idRange {
-		return nil, fmt.Errorf("fib: first id %#x: the %d ids after it must fit into 32 bits", c.FirstID, idRange)
+		return nil, fmt.Errorf("fib: first ID %#x: must be at least %d below 2^32", c.FirstID, idRange)
 	}
 	ns := netns.NsHandle(-1)
 	if c.NetNS != 0 {
@@ -109,7 +109,7 @@ func New(c Config) (*Table, error) {
 		return nil, fmt.Errorf("fib: netlink socket: %w", err)
 	}
 	if c.Plain {
-		t.plain = "asked for"
+		t.plain = "requested by configuration"
 	}
 	return t, nil
 }
@@ -160,16 +160,16 @@ func (t *Table) Degraded() []features.Degraded {
 func (t *Table) Set(routes []advertise.RouteSet) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	wishes := make([]wish, len(routes))
+	desired := make([]desiredRoute, len(routes))
 	for i, r := range routes {
-		wishes[i] = wish{RouteSet: r}
+		desired[i] = desiredRoute{RouteSet: r}
 	}
-	return t.set(wishes)
+	return t.set(desired)
 }
 
-// wish is the desired route to a prefix. If links are given, the next hops are on them;
+// desiredRoute is the desired route to a prefix. If links are given, the next hops are on them;
 // otherwise the path to each is looked up.
-type wish struct {
+type desiredRoute struct {
 	advertise.RouteSet
 	links []link
 }
@@ -179,12 +179,12 @@ type link struct {
 	onlink bool
 }
 
-func (w wish) equal(o wish) bool {
+func (w desiredRoute) equal(o desiredRoute) bool {
 	return w.RouteSet.Equal(o.RouteSet) && slices.Equal(w.links, o.links)
 }
 
-func (t *Table) set(wishes []wish) error {
-	want := make(map[netip.Prefix]wish, len(wishes))
+func (t *Table) set(routes []desiredRoute) error {
+	want := make(map[netip.Prefix]desiredRoute, len(routes))
 	var changed []netip.Prefix
 	now := time.Now()
 	for p, f := range t.faults {
@@ -192,7 +192,7 @@ func (t *Table) set(wishes []wish) error {
 			changed = append(changed, p)
 		}
 	}
-	for _, w := range wishes {
+	for _, w := range routes {
 		want[w.Prefix] = w
 		if !t.desired[w.Prefix].equal(w) {
 			changed = append(changed, w.Prefix)

@@ -264,7 +264,7 @@ func TestErrorsNameTheRoute(t *testing.T) {
 	defer table.Close(true)
 	err := table.Set(set("10.1.1.0/24 10.0.0.105", "10.1.2.0/24 10.0.0.105 172.31.0.1", "10.1.3.0/24 10.0.0.110"))
 	for _, want := range []string{
-		"10.1.1.0/24: another program has a route to it with metric 20",
+		"10.1.1.0/24: another program has a route to this prefix with metric 20",
 		"10.1.2.0/24: next hop 172.31.0.1: no route to it",
 		"10.1.3.0/24: next hop 10.0.0.110 is an address of this machine",
 	} {
@@ -321,7 +321,7 @@ func TestPlainGroups(t *testing.T) {
 	mustSet(t, plain, "10.1.1.0/24 10.0.0.105 10.0.0.106")
 	rs, _ := plain.List()
 	if plain.Plain() == "" || len(rs) != 1 || rs[0].Resilient {
-		t.Errorf("asked for plain groups: %q, %+v", plain.Plain(), rs)
+		t.Errorf("requested plain groups: %q, %+v", plain.Plain(), rs)
 	}
 	plain.Close(false)
 	table := open(t, l)

@@ -56,7 +56,7 @@ func (t *Table) take(k *kernel) (uint32, error) {
 			return id, nil
 		}
 	}
-	return 0, errors.New("no free next-hop id in our range")
+	return 0, errors.New("no free next-hop ID in the range of this router")
 }
 
 func (k *kernel) release(id uint32) {

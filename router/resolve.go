@@ -56,7 +56,7 @@ func (t *Table) newResolver(k *kernel) *resolver {
 }
 
 // member returns the ID of the next hop at an index of a route.
-func (r *resolver) member(w wish, i int) (uint32, error) {
+func (r *resolver) member(w desiredRoute, i int) (uint32, error) {
 	nh := w.NextHops[i]
 	if w.links != nil {
 		return r.id(hop{gateway: nh, oif: w.links[i].device, onlink: w.links[i].onlink})
@@ -154,7 +154,7 @@ func hasLink(h *netlink.NexthopInfo) bool {
 }
 
 // gateway returns the gateway of a route: RTA_GATEWAY, or RTA_VIA if it is of the other
-// family. It is invalid if there is none.
+// family. It is invalid without either.
 func gateway(gw net.IP, via netlink.Destination) netip.Addr {
 	if v, ok := via.(*netlink.Via); ok && v != nil {
 		gw = v.Addr

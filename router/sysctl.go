@@ -21,8 +21,8 @@ const hashSeed = "ipv4/fib_multipath_hash_seed"
 func RouterSysctls(seed uint32) ([]sysctl.Setting, error) {
 	const (
 		forward = "a router forwards"
-		policy  = "with policy 1 the sender's random hash chooses the way: flows change their balancer though no route changed"
-		fields  = "both addresses, the protocol and both ports choose the way: connections of one client spread too"
+		policy  = "with policy 1 the sender's random hash selects the path: flows move to other load balancers although no route changes"
+		fields  = "addresses, protocol and ports select the path: connections of one client are spread, too"
 	)
 	settings := []sysctl.Setting{
 		{Path: "ipv4/ip_forward", Value: "1", Why: forward},
@@ -36,7 +36,7 @@ func RouterSysctls(seed uint32) ([]sysctl.Setting, error) {
 		return settings, nil
 	}
 	if sysctl.Read(hashSeed) == "" {
-		return nil, fmt.Errorf("hash seed %d: this kernel has no net.ipv4.fib_multipath_hash_seed, which came with Linux 6.11: leave the seed out; then several routers may send one flow to different balancers", seed)
+		return nil, fmt.Errorf("hash seed %d: this kernel lacks net.ipv4.fib_multipath_hash_seed (Linux 6.11): omit the seed; several routers may then send one flow to different load balancers", seed)
 	}
-	return append(settings, sysctl.Setting{Path: hashSeed, Value: fmt.Sprint(seed), Why: "several routers hash alike"}), nil
+	return append(settings, sysctl.Setting{Path: hashSeed, Value: fmt.Sprint(seed), Why: "all routers use the same hash"}), nil
 }

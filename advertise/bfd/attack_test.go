@@ -85,7 +85,7 @@ func TestForgedPacketsDoNotEndASession(t *testing.T) {
 }
 
 // A flood from unknown senders, or from too far away, does not crowd out a neighbor.
-func TestFloodOfStrangers(t *testing.T) {
+func TestFloodFromUnknownSenders(t *testing.T) {
 	a, b := endpoint(t, "127.31.7.1"), endpoint(t, "127.31.7.2")
 	sa, lost := add(t, a, "127.31.7.2", Timing{Interval: 500 * time.Millisecond})
 	sb, _ := add(t, b, "127.31.7.1", Timing{Interval: 500 * time.Millisecond})

@@ -31,15 +31,15 @@ func TestParseRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, spoil := range map[string]func(b []byte) []byte{
-		"10 bytes":                     func(b []byte) []byte { return b[:10] },
-		"version 2":                    func(b []byte) []byte { b[0] = 2 << 5; return b },
-		"length field says 200":        func(b []byte) []byte { b[3] = 200; return b },
-		"length field says 20":         func(b []byte) []byte { b[3] = 20; return b },
-		"authenticated":                func(b []byte) []byte { b[1] |= flagAuthentication; return b },
-		"multipoint":                   func(b []byte) []byte { b[1] |= flagMultipoint; return b },
-		"multiplier 0":                 func(b []byte) []byte { b[2] = 0; return b },
-		"discriminator 0":              func(b []byte) []byte { b[7] = 0; return b },
-		"state up without our discrim": func(b []byte) []byte { b[1] = byte(Up) << 6; return b },
+		"10 bytes":                           func(b []byte) []byte { return b[:10] },
+		"version 2":                          func(b []byte) []byte { b[0] = 2 << 5; return b },
+		"length field is 200":                func(b []byte) []byte { b[3] = 200; return b },
+		"length field is 20,":                func(b []byte) []byte { b[3] = 20; return b },
+		"authenticated":                      func(b []byte) []byte { b[1] |= flagAuthentication; return b },
+		"multipoint":                         func(b []byte) []byte { b[1] |= flagMultipoint; return b },
+		"multiplier 0":                       func(b []byte) []byte { b[2] = 0; return b },
+		"discriminator 0":                    func(b []byte) []byte { b[7] = 0; return b },
+		"state up without the local discrim": func(b []byte) []byte { b[1] = byte(Up) << 6; return b },
 	} {
 		if _, err := parse(spoil(append([]byte(nil), good...))); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
@@ -77,7 +77,7 @@ func FuzzPacket(f *testing.F) {
 
 // The table of RFC 5880, section 6.8.6: our state, the packet's, our next.
 func TestStates(t *testing.T) {
-	for _, c := range []struct{ have, heard, want State }{
+	for _, c := range []struct{ have, received, want State }{
 		{Down, Down, Init}, {Down, Init, Up}, {Down, Up, Down}, {Down, AdminDown, Down},
 		{Init, Down, Init}, {Init, Init, Up}, {Init, Up, Up}, {Init, AdminDown, Down},
 		{Up, Down, Down}, {Up, Init, Up}, {Up, Up, Up}, {Up, AdminDown, Down},
@@ -85,9 +85,9 @@ func TestStates(t *testing.T) {
 	} {
 		m := newMachine(1, DefaultInterval, 3)
 		m.state = c.have
-		changed := m.receive(packet{state: c.heard, my: 2, detectMult: 3, desiredMinTx: time.Second, requiredRx: time.Second})
+		changed := m.receive(packet{state: c.received, my: 2, detectMult: 3, desiredMinTx: time.Second, requiredRx: time.Second})
 		if m.state != c.want || changed != (c.have != c.want) {
-			t.Errorf("in %s heard %s: now %s (changed %v), want %s", c.have, c.heard, m.state, changed, c.want)
+			t.Errorf("in %s received %s: now %s (changed %v), want %s", c.have, c.received, m.state, changed, c.want)
 		}
 	}
 }
@@ -228,7 +228,7 @@ func TestFollowsTheNeighboursPort(t *testing.T) {
 	until(t, sb, Up)
 }
 
-func TestStrangersAreRefused(t *testing.T) {
+func TestUnknownSendersAreRejected(t *testing.T) {
 	a := endpoint(t, "127.31.4.1")
 	s, _ := add(t, a, "127.31.4.2", Timing{})
 	unfiltered(t, a)
@@ -264,7 +264,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	mine.your = s.machine.local
 	send("127.31.4.3", PortMultihop, true, mine)
 	if s.State() != Down {
-		t.Errorf("a stranger changed the session: %s", s.State())
+		t.Errorf("an unknown sender changed the session: %s", s.State())
 	}
 }
 

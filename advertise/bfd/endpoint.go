@@ -137,7 +137,7 @@ func (e *Endpoint) handle(d datagram.Datagram, singleHop bool) {
 	if singleHop {
 		port = PortSingleHop
 	}
-	s.heard(p, port)
+	s.receive(p, port)
 }
 
 // discriminator returns an unused nonzero number; runs under e.mu.

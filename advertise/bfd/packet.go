@@ -79,7 +79,7 @@ func parse(b []byte) (packet, error) {
 		return packet{}, fmt.Errorf("version %d, only 1 is known", v)
 	}
 	if l := int(b[3]); l < packetSize || l > len(b) {
-		return packet{}, fmt.Errorf("length field says %d of %d bytes", l, len(b))
+		return packet{}, fmt.Errorf("length field is %d, the packet has %d bytes", l, len(b))
 	}
 	p := packet{
 		diag:         b[0] & 0x1f,
@@ -94,7 +94,7 @@ func parse(b []byte) (packet, error) {
 	}
 	switch {
 	case b[1]&flagAuthentication != 0:
-		return packet{}, errors.New("authenticated, we have no key")
+		return packet{}, errors.New("authenticated, but no key is configured")
 	case b[1]&flagMultipoint != 0:
 		return packet{}, errors.New("multipoint bit set")
 	case p.detectMult == 0:
@@ -102,7 +102,7 @@ func parse(b []byte) (packet, error) {
 	case p.my == 0:
 		return packet{}, errors.New("discriminator 0")
 	case p.your == 0 && p.state > Down:
-		return packet{}, fmt.Errorf("state %s without our discriminator", p.state)
+		return packet{}, fmt.Errorf("state %s without the local discriminator", p.state)
 	}
 	return p, nil
 }

@@ -50,7 +50,7 @@ type Session struct {
 	conn    *net.UDPConn
 	tx      *time.Timer
 	detect  *time.Timer
-	last    time.Time // when the neighbor was last heard
+	last    time.Time // when the last packet of the neighbor arrived
 	closed  bool
 }
 
@@ -95,9 +95,9 @@ func (s *Session) State() State {
 	return s.machine.state
 }
 
-// Heard returns when the neighbor of a session that is up was last heard, and how long it
-// may be silent. limit is 0 if the session is not up.
-func (s *Session) Heard() (last time.Time, limit time.Duration) {
+// LastReceived returns when the last packet of a session that is up arrived, and how long the
+// neighbor may be silent. limit is 0 if the session is not up.
+func (s *Session) LastReceived() (last time.Time, limit time.Duration) {
 	s.e.mu.Lock()
 	defer s.e.mu.Unlock()
 	if s.machine.state != Up {
@@ -177,8 +177,8 @@ func (s *Session) tick() {
 	}
 }
 
-// heard processes a packet; runs under e.mu.
-func (s *Session) heard(p packet, port uint16) {
+// receive processes a packet; runs under e.mu.
+func (s *Session) receive(p packet, port uint16) {
 	if port != s.port {
 		old := s.conn
 		s.port = port

@@ -225,7 +225,7 @@ func TestManyConnections(t *testing.T) {
 	for i := range 3 {
 		cut.say(updateOf(usual, []byte{32, 10, 4, 0, byte(i), 32, 10, 4, 1, byte(i), 32, 10, 4, 2, byte(i), 32, 10, 4, 3, byte(i)}))
 	}
-	eventually(t, "it is cut", func() bool { return strings.Contains(cut.row(a.reflector).LastError, "it is cut") })
+	eventually(t, "disconnected for", func() bool { return strings.Contains(cut.row(a.reflector).LastError, "disconnected for") })
 	before, _ := a.log.count()
 	for i := range 3000 { // more than are listed
 		a.connect(fmt.Sprintf("127.22.%d.%d", i>>8, i&255)).Close()
@@ -241,7 +241,7 @@ func TestManyConnections(t *testing.T) {
 	}
 	again := startStray(t, netip.MustParseAddr("127.21.1.99"), a.port)
 	time.Sleep(300 * time.Millisecond)
-	if row := again.row(a.reflector); row.State != stateIdle || !strings.Contains(row.LastError, "it is cut") {
+	if row := again.row(a.reflector); row.State != stateIdle || !strings.Contains(row.LastError, "disconnected for") {
 		t.Errorf("who was cut is back: %+v", row)
 	}
 	for _, c := range idle {
@@ -315,7 +315,7 @@ func TestLongNotification(t *testing.T) {
 	eventually(t, "session", func() bool { return s.row(a.reflector).State == stateEstablished })
 	_, before := a.log.count()
 	s.say(message(pkt.BGP_MSG_NOTIFICATION, append([]byte{6, 2}, bytes.Repeat([]byte{7}, 4000)...)))
-	eventually(t, "its end", func() bool { return strings.Contains(s.row(a.reflector).LastError, "on purpose") })
+	eventually(t, "its end", func() bool { return strings.Contains(s.row(a.reflector).LastError, "administrative shutdown") })
 	time.Sleep(100 * time.Millisecond)
 	if _, after := a.log.count(); after-before > 3000 {
 		t.Errorf("%d bytes were logged", after-before)

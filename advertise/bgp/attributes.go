@@ -24,8 +24,8 @@ const bandwidthOfWeight = 125000
 // communities that are never sent to a peer. No AS can have this number (RFC 7300).
 const reservedAS = math.MaxUint32
 
-// said is what is sent for a prefix.
-type said struct {
+// sentRoute is what is sent for a prefix.
+type sentRoute struct {
 	nextHop netip.Addr
 	// attributes describes all other attributes that matter to us.
 	attributes unique.Handle[string]
@@ -181,7 +181,7 @@ func wanted(routes []route.Route) (want map[netip.Prefix]route.Route, bad map[ne
 			continue
 		}
 		if other, twice := want[r.Prefix]; twice && other != r {
-			bad[r.Prefix] = fmt.Errorf("it is given twice, as %s and as %s; a balancer announces it in one way", other, r)
+			bad[r.Prefix] = fmt.Errorf("duplicate route with different attributes, %s and %s", other, r)
 			continue
 		}
 		want[r.Prefix] = r
@@ -197,9 +197,9 @@ func checkRoute(r route.Route) error {
 	case !r.Prefix.IsValid():
 		return errors.New("a route has no prefix")
 	case r.Prefix != r.Prefix.Masked():
-		return fmt.Errorf("it has bits set behind its length; did you mean %s?", r.Prefix.Masked())
+		return fmt.Errorf("it has host bits set; use %s", r.Prefix.Masked())
 	case !r.NextHop.IsValid() || r.NextHop.IsUnspecified():
-		return errors.New("it has no next hop; give the node's address")
+		return errors.New("it has no next hop; use the node's address")
 	case r.NextHop.Is4() && r.Prefix.Addr().Is6():
 		return fmt.Errorf("by %s: an IPv6 prefix needs an IPv6 next hop", r.NextHop)
 	}

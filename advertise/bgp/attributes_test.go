@@ -56,20 +56,20 @@ func TestDueIsWhatIsSent(t *testing.T) {
 }
 
 // due returns what a session should have been sent.
-func due(s *Speaker, t *tap) map[path]said {
+func due(s *Speaker, t *tap) map[path]sentRoute {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := map[path]said{}
+	all := map[path]sentRoute{}
 	for p, r := range s.announced {
-		if attrs, told := s.e.told(t.group, s.path(r).Attrs); told {
-			all[path{prefix: p}] = said{t.nextHopFor(r.NextHop), words(attrs)}
+		if attrs, is := s.e.exported(t.group, s.path(r).Attrs); is {
+			all[path{prefix: p}] = sentRoute{t.nextHopFor(r.NextHop), words(attrs)}
 		}
 	}
 	return all
 }
 
 // holds reports whether exactly this has been written.
-func holds(t *tap, all map[path]said) bool {
+func holds(t *tap, all map[path]sentRoute) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return maps.Equal(t.sent, all)

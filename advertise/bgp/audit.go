@@ -86,7 +86,7 @@ func (e *engine) audit(t *tap, before difference) difference {
 		}
 		e.log.Warn("sent a missed withdrawal to a BGP peer", "peer", t.peer, "prefix", p.prefix)
 		if err := t.withdraw(p); err != nil {
-			t.fail("a withdrawal could not be repeated: " + err.Error())
+			t.fail("failed to repeat a withdrawal: " + err.Error())
 			return now
 		}
 		delete(now.stale, p)
@@ -107,7 +107,7 @@ func (e *engine) refreshLoop(t *tap) {
 	}
 	for {
 		select {
-		case <-t.asked:
+		case <-t.refresh:
 			e.sendAgain(t)
 		case <-t.done:
 			return
@@ -149,11 +149,11 @@ func (e *engine) compare(t *tap) (difference, error) {
 				if several {
 					key.id = p.LocalID
 				}
-				attrs, told := e.told(t.group, p.Attrs)
-				if !told {
+				attrs, is := e.exported(t.group, p.Attrs)
+				if !is {
 					continue
 				}
-				if sent[key] != (said{t.nextHopFor(nextHop(p.Attrs, prefix.Addr().Is4())), words(attrs)}) {
+				if sent[key] != (sentRoute{t.nextHopFor(nextHop(p.Attrs, prefix.Addr().Is4())), words(attrs)}) {
 					d.missing++
 				}
 				delete(sent, key)

@@ -61,7 +61,7 @@ func (g *group) updateLimit() int {
 
 // tally counts the routes of a received UPDATE: each is work for us and for all routers.
 func (t *tap) tally(body []byte) {
-	if t.deaf {
+	if t.sendOnly {
 		return
 	}
 	t.mu.Lock()
@@ -157,13 +157,13 @@ func (t *tap) cutOff(reason, flag string) {
 	t.mu.Unlock()
 	if !again {
 		t.reject(pkt.BGP_ERROR_CEASE, pkt.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED,
-			fmt.Sprintf("%s: it is cut, and refused for %s; correct it, or give a higher %s", reason, cutFor, flag))
+			fmt.Sprintf("%s: disconnected for %s; correct the neighbor, or increase %s", reason, cutFor, flag))
 	}
 }
 
 // bounded reports whether the neighbor's paths need to be counted.
 func (t *tap) bounded() bool {
-	return !t.deaf && (t.group.maxPaths > 0 || t.limits.maxPaths > 0)
+	return !t.sendOnly && (t.group.maxPaths > 0 || t.limits.maxPaths > 0)
 }
 
 // mayExceed reports whether there could be more paths than a limit allows. Routes
@@ -222,7 +222,7 @@ func (e *engine) boundPaths(t *tap) {
 		flood := t.floods()
 		t.mu.Unlock()
 		if t.group.maxPaths > 0 && most > int(t.group.maxPaths) {
-			t.cutOff(fmt.Sprintf("%s sent %d paths, a neighbour of %s may send %d", t.peer, most, t.group.name, t.group.maxPaths), "--max-prefixes")
+			t.cutOff(fmt.Sprintf("%s sent %d paths, a neighbor of %s may send %d", t.peer, most, t.group.name, t.group.maxPaths), "--max-prefixes")
 		} else if flood {
 			t.cutOff(fmt.Sprintf("%s announced and withdrew more than %d routes within a minute", t.peer, t.group.updateLimit()), "--max-prefixes")
 		}
@@ -276,7 +276,7 @@ func (e *engine) boundTotal() {
 	all, updates := map[*tap]int{}, map[*tap]int{}
 	for _, t := range e.taps() {
 		t.mu.Lock()
-		if !t.cut && !t.deaf {
+		if !t.cut && !t.sendOnly {
 			all[t], updates[t] = t.all, t.updates
 		}
 		t.mu.Unlock()
@@ -289,7 +289,7 @@ func (e *engine) boundTotal() {
 		}
 	}
 	if sum > e.total.maxPaths && largest != nil {
-		largest.cutOff(fmt.Sprintf("all neighbours together sent %d paths, of %d that they may send, and %s sent most, %d", sum, e.total.maxPaths, largest.peer, all[largest]), "--max-total-prefixes")
+		largest.cutOff(fmt.Sprintf("all neighbors together sent %d paths, more than the limit of %d; %s sent most, %d", sum, e.total.maxPaths, largest.peer, all[largest]), "--max-total-prefixes")
 	}
 	e.total.mu.Lock()
 	busy := e.total.tooMany() && busiest != nil
@@ -298,7 +298,7 @@ func (e *engine) boundTotal() {
 	}
 	e.total.mu.Unlock()
 	if busy {
-		busiest.cutOff(fmt.Sprintf("all neighbours together announced and withdrew more than %d routes within a minute, and %s did most, %d", churn*e.total.maxPaths, busiest.peer, updates[busiest]), "--max-total-prefixes")
+		busiest.cutOff(fmt.Sprintf("all neighbors together announced and withdrew more than %d routes within a minute, and %s did most, %d", churn*e.total.maxPaths, busiest.peer, updates[busiest]), "--max-total-prefixes")
 	}
 }
 

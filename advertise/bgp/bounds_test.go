@@ -48,7 +48,7 @@ func TestMaxTotal(t *testing.T) {
 		eventually(t, "its routes", func() bool { return s.row(r).Received == uint32(n) })
 	}
 	all[0].say(rawbgp.Announce(netip.MustParseAddr("2001:db8::"), netip.MustParseAddr("fd00::1"), 150))
-	wantError(t, r.Peers, "127.21.1.2", "all neighbours together sent 1100 paths, of 1000 that they may send, and 127.21.1.2 sent most, 500: it is cut")
+	wantError(t, r.Peers, "127.21.1.2", "all neighbors together sent 1100 paths, more than the limit of 1000; 127.21.1.2 sent most, 500: disconnected for")
 	eventually(t, "the others' routes", func() bool { rs, _ := r.Routes(); return len(rs) == 600 })
 	for _, i := range []int{0, 2} {
 		if row := all[i].row(r); row.State != stateEstablished {
@@ -66,7 +66,7 @@ func TestChurnIsCountedInRoutes(t *testing.T) {
 	for range 10 {
 		s.say(rawbgp.Announce(netip.MustParseAddr("40.0.0.0"), a, 500), rawbgp.Withdraw(netip.MustParseAddr("40.0.0.0"), 500))
 	}
-	wantError(t, r.Peers, a.String(), "127.21.1.1 announced and withdrew more than 8000 routes within a minute: it is cut")
+	wantError(t, r.Peers, a.String(), "127.21.1.1 announced and withdrew more than 8000 routes within a minute: disconnected for")
 }
 
 // The changes of all clients together are limited: the client with the most changes is
@@ -80,7 +80,7 @@ func TestTotalChurn(t *testing.T) {
 	for range 10 {
 		busy.say(rawbgp.Announce(netip.MustParseAddr("40.0.0.0"), busy.addr, 200), rawbgp.Withdraw(netip.MustParseAddr("40.0.0.0"), 200))
 	}
-	wantError(t, r.Peers, "127.21.1.2", "all neighbours together announced and withdrew more than 4000 routes within a minute, and 127.21.1.2 did most")
+	wantError(t, r.Peers, "127.21.1.2", "all neighbors together announced and withdrew more than 4000 routes within a minute, and 127.21.1.2 did most")
 	if row := calm.row(r); row.State != stateEstablished || row.Received != 400 {
 		t.Errorf("the calm one: %+v", row)
 	}
@@ -139,7 +139,7 @@ func TestLimitIsHardlyExceeded(t *testing.T) {
 		return same > 50
 	})
 	r.e.counting.Unlock()
-	wantError(t, r.Peers, s.addr.String(), "a neighbour of balancers may send 2000: it is cut")
+	wantError(t, r.Peers, s.addr.String(), "a neighbor of balancers may send 2000: disconnected for")
 	<-sent
 	if most > limit+1000 {
 		t.Errorf("it had %d paths, want %d and what 4,096 bytes hold at most", most, limit)

@@ -158,7 +158,7 @@ func (c SpeakerConfig) Validate() error {
 // Validate returns an error that names the invalid field and how to fix it.
 func (c ReflectorConfig) Validate() error {
 	if len(c.Groups) == 0 {
-		return errors.New("groups: none given; name the balancers' prefix and the router's address")
+		return errors.New("groups: must not be empty; configure the load balancers' prefix and the router's address")
 	}
 	_, err := reflectorEngine(c)
 	return err
@@ -167,7 +167,7 @@ func (c ReflectorConfig) Validate() error {
 // Validate returns an error that names the invalid field and how to fix it.
 func (c RouterConfig) Validate() error {
 	if len(c.Peers)+len(c.Groups) == 0 {
-		return errors.New("peers: none given; name a reflector, or a group of balancers")
+		return errors.New("peers: must not be empty; configure a reflector, or a group of load balancers")
 	}
 	_, err := routerEngine(c)
 	return err
@@ -181,17 +181,17 @@ func validateIdentity(as uint32, id, local netip.Addr) (netip.Addr, error) {
 		id = local
 	}
 	if !id.Is4() || id.IsUnspecified() {
-		return id, errors.New("routerID: none given and no IPv4 local address to take it from; give an IPv4 address of this machine")
+		return id, errors.New("routerID: not set, and the local address is not IPv4; use an IPv4 address of this machine")
 	}
 	return id, nil
 }
 
 func validateSession(field string, password string, hold time.Duration, t bfd.Timing) error {
 	if len(password) > 80 {
-		return fmt.Errorf("%s.password: %d bytes, TCP MD5 takes at most 80", field, len(password))
+		return fmt.Errorf("%s.password: %d bytes, TCP MD5 accepts at most 80", field, len(password))
 	}
 	if hold != 0 && (hold < 3*time.Second || hold > 65535*time.Second || hold%time.Second != 0) {
-		return fmt.Errorf("%s.holdTime: %s; want whole seconds, 3 at least (RFC 4271)", field, hold)
+		return fmt.Errorf("%s.holdTime: %s: use whole seconds, at least 3 (RFC 4271)", field, hold)
 	}
 	if err := t.Validate(); err != nil {
 		return fmt.Errorf("%s.timing: %w", field, err)
@@ -211,13 +211,13 @@ func validatePeer(field string, p PeerConfig, local netip.Addr) error {
 	case strings.ContainsFunc(p.Name, unicode.IsSpace):
 		return fmt.Errorf("%s.name: %q has a space", field, p.Name)
 	case !a.IsValid() || a.IsUnspecified() || a.IsMulticast() || a.Is4In6():
-		return fmt.Errorf("%s.address: %v is no neighbour's address", field, a)
+		return fmt.Errorf("%s.address: %v is not a valid neighbor address", field, a)
 	case a == local:
-		return fmt.Errorf("%s.address: %s is our own address", field, local)
+		return fmt.Errorf("%s.address: %s is the speaker's own address", field, local)
 	case a.Is6() && a.IsLinkLocalUnicast() && a.Zone() == "":
-		return fmt.Errorf("%s.address: %s is on every link; say on which, as in %s%%eth0", field, a, a)
+		return fmt.Errorf("%s.address: %s is link-local; add the interface, as in %s%%eth0", field, a, a)
 	case a.Zone() != "" && !a.IsLinkLocalUnicast():
-		return fmt.Errorf("%s.address: %s has a zone and is no link-local address; leave %%%s out", field, a, a.Zone())
+		return fmt.Errorf("%s.address: %s has a zone but is not a link-local address; omit %%%s", field, a, a.Zone())
 	case local.IsValid() && local.Is4() != a.Is4():
 		return fmt.Errorf("%s.address: %s and the local address %s are of different families", field, a, local)
 	}
@@ -228,11 +228,11 @@ func validateTimers(field string, p PeerConfig) error {
 	hold := cmp.Or(p.HoldTime, DefaultHoldTime)
 	switch {
 	case p.Keepalive != 0 && (p.Keepalive < time.Second || p.Keepalive%time.Second != 0):
-		return fmt.Errorf("%s.keepalive: %s; want whole seconds", field, p.Keepalive)
+		return fmt.Errorf("%s.keepalive: %s: use whole seconds", field, p.Keepalive)
 	case p.Keepalive >= hold:
 		return fmt.Errorf("%s.keepalive: %s is not less than the hold time of %s; a third of it is usual (RFC 4271)", field, p.Keepalive, hold)
 	case p.ConnectRetry < 0 || p.ConnectRetry != 0 && p.ConnectRetry < 100*time.Millisecond || p.ConnectRetry > time.Hour:
-		return fmt.Errorf("%s.connectRetry: %s; want 100ms to 1h", field, p.ConnectRetry)
+		return fmt.Errorf("%s.connectRetry: %s: use 100ms to 1h", field, p.ConnectRetry)
 	}
 	return nil
 }
@@ -244,7 +244,7 @@ func validateHops(field string, p PeerConfig) error {
 	case p.EBGPMultihop != 0 && p.TTLSecurity != 0:
 		return fmt.Errorf("%s.ebgpMultihop: %d and ttlSecurity are mutually exclusive; omit one of them", field, p.EBGPMultihop)
 	case p.TTLSecurity == 255:
-		return fmt.Errorf("%s.ttlSecurity: 255 hops are all that there are; want 1 to 254, or none", field)
+		return fmt.Errorf("%s.ttlSecurity: must be 0 to 254", field)
 	}
 	return nil
 }
@@ -255,14 +255,14 @@ func validateGroup(i int, g NeighborGroup) error {
 		field = fmt.Sprintf("groups[%s]", g.Name)
 	}
 	if len(g.Prefixes) == 0 {
-		return fmt.Errorf("%s.prefixes: none given; name the prefix that the neighbours' addresses are in", field)
+		return fmt.Errorf("%s.prefixes: must not be empty; configure the prefix of the neighbors' addresses", field)
 	}
 	for _, p := range g.Prefixes {
 		if !p.IsValid() {
 			return fmt.Errorf("%s.prefixes: invalid prefix", field)
 		}
 		if p != p.Masked() {
-			return fmt.Errorf("%s.prefixes: %s has bits set behind its length; did you mean %s?", field, p, p.Masked())
+			return fmt.Errorf("%s.prefixes: %s has host bits set; use %s", field, p, p.Masked())
 		}
 	}
 	return validateSession(field, g.Password, g.HoldTime, g.Timing)

@@ -25,10 +25,10 @@ const (
 
 var allNodes, allRouters = netip.MustParseAddr("ff02::1"), netip.MustParseAddr("ff02::2")
 
-// hearRouters asks once for routers on a link, and advertises us as a router that
+// discoverRouters sends one solicitation for routers on a link, and advertises us as a router that
 // forwards no packets, with lifetime 0. It returns the link-local addresses of the
 // routers that respond within a while, in order, or only the first.
-func hearRouters(ctx context.Context, device string, first bool) ([]netip.Addr, error) {
+func discoverRouters(ctx context.Context, device string, first bool) ([]netip.Addr, error) {
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var failed error
 		err := c.Control(func(fd uintptr) { failed = prepareDiscovery(int(fd), device) })
@@ -36,7 +36,7 @@ func hearRouters(ctx context.Context, device string, first bool) ([]netip.Addr, 
 	}}
 	pc, err := lc.ListenPacket(ctx, "ip6:ipv6-icmp", "::")
 	if err != nil {
-		return nil, fmt.Errorf("looking for a router on %s: %w", device, err)
+		return nil, fmt.Errorf("discover a router on %s: %w", device, err)
 	}
 	c := pc.(*net.IPConn)
 	defer c.Close()
@@ -47,7 +47,7 @@ func hearRouters(ctx context.Context, device string, first bool) ([]netip.Addr, 
 			m[0] = routerAdvertisement
 		}
 		if _, err := c.WriteTo(m, &net.IPAddr{IP: to.AsSlice(), Zone: device}); err != nil {
-			return nil, fmt.Errorf("looking for a router on %s: %w", device, err)
+			return nil, fmt.Errorf("discover a router on %s: %w", device, err)
 		}
 	}
 	return readRouters(ctx, c, device, first)

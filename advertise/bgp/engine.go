@@ -50,7 +50,7 @@ type setup struct {
 	listen    []netip.AddrPort
 	groups    []*group
 	dials     []*dialTarget
-	deaf      bool // accepts no routes: a speaker
+	sendOnly  bool // accepts no routes: a speaker
 	avoids    bool // deprioritizes draining load balancers, if there are others
 	maxTotal  uint32
 	log       *slog.Logger
@@ -149,7 +149,7 @@ func (e *engine) configure() error {
 	}
 	for _, g := range e.groups {
 		if err := e.addGroup(g); err != nil {
-			return fmt.Errorf("neighbours %s: %w", g.name, err)
+			return fmt.Errorf("neighbors %s: %w", g.name, err)
 		}
 	}
 	return e.addPolicies()
@@ -177,7 +177,7 @@ func (e *engine) addGroup(g *group) error {
 			AddPaths: &api.AddPaths{Config: &api.AddPathsConfig{Receive: g.receive, SendMax: uint32(g.sendMax)}},
 		})
 	}
-	if e.deaf {
+	if e.sendOnly {
 		if err := e.exportTo(g); err != nil {
 			return err
 		}
@@ -210,9 +210,9 @@ func (e *engine) addPolicies() error {
 	return e.reject("balancers", silent, api.PolicyDirection_POLICY_DIRECTION_EXPORT)
 }
 
-func (e *engine) reject(name string, neighbours []string, dir api.PolicyDirection) error {
+func (e *engine) reject(name string, neighbors []string, dir api.PolicyDirection) error {
 	err := e.server.AddDefinedSet(e.ctx, &api.AddDefinedSetRequest{DefinedSet: &api.DefinedSet{
-		DefinedType: api.DefinedType_DEFINED_TYPE_NEIGHBOR, Name: name, List: neighbours}})
+		DefinedType: api.DefinedType_DEFINED_TYPE_NEIGHBOR, Name: name, List: neighbors}})
 	if err != nil {
 		return fmt.Errorf("routing policy: %w", err)
 	}

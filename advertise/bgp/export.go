@@ -56,7 +56,7 @@ func (e *engine) number(name string) uint32 {
 // exportTo configures the policy of a speaker's peer: which routes it receives, and in
 // what form.
 func (e *engine) exportTo(g *group) error {
-	err := e.server.AddDefinedSet(e.ctx, &api.AddDefinedSetRequest{DefinedSet: g.neighbours()})
+	err := e.server.AddDefinedSet(e.ctx, &api.AddDefinedSetRequest{DefinedSet: g.neighbors()})
 	if err != nil {
 		return fmt.Errorf("routing policy: %w", err)
 	}
@@ -69,7 +69,7 @@ func (e *engine) exportTo(g *group) error {
 	}
 	mine := &api.MatchSet{Type: api.MatchSet_TYPE_INVERT, Name: g.name}
 	err = e.markSet(g.name, mark(markPeer, 0), mark(markPeer, e.number(g.peer)))
-	add("is not told", mine, &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_REJECT})
+	add("other peers", mine, &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_REJECT})
 	for n := uint32(1); n <= route.MaxASPathPrepend && e.external(g) && err == nil; n++ {
 		name := fmt.Sprintf("prepend %d", n)
 		err = e.markSet(name, mark(markPrepend, n))
@@ -87,7 +87,7 @@ func (e *engine) exportTo(g *group) error {
 	if g.linkLocal() {
 		tidy.Nexthop = &api.NexthopAction{Self: true}
 	}
-	add("is told", nil, tidy)
+	add("export", nil, tidy)
 	if err := e.server.AddPolicy(e.ctx, &api.AddPolicyRequest{Policy: policy}); err != nil {
 		return fmt.Errorf("routing policy: %w", err)
 	}
@@ -102,7 +102,7 @@ func (e *engine) endExport(g *group) {
 	policy := &api.Policy{Name: g.name}
 	_ = e.server.DeletePolicyAssignment(e.ctx, &api.DeletePolicyAssignmentRequest{Assignment: exports(policy)})
 	_ = e.server.DeletePolicy(e.ctx, &api.DeletePolicyRequest{Policy: policy, All: true})
-	_ = e.server.DeleteDefinedSet(e.ctx, &api.DeleteDefinedSetRequest{DefinedSet: g.neighbours(), All: true})
+	_ = e.server.DeleteDefinedSet(e.ctx, &api.DeleteDefinedSetRequest{DefinedSet: g.neighbors(), All: true})
 }
 
 func exports(p *api.Policy) *api.PolicyAssignment {
@@ -110,8 +110,8 @@ func exports(p *api.Policy) *api.PolicyAssignment {
 		Policies: []*api.Policy{p}, DefaultAction: api.RouteAction_ROUTE_ACTION_ACCEPT}
 }
 
-// neighbours returns the set of a group's addresses.
-func (g *group) neighbours() *api.DefinedSet {
+// neighbors returns the set of a group's addresses.
+func (g *group) neighbors() *api.DefinedSet {
 	set := &api.DefinedSet{DefinedType: api.DefinedType_DEFINED_TYPE_NEIGHBOR, Name: g.name}
 	for _, p := range g.prefixes {
 		set.List = append(set.List, p.String())
@@ -142,9 +142,9 @@ func (t *tap) nextHopFor(nextHop netip.Addr) netip.Addr {
 	return nextHop
 }
 
-// told returns the attributes with which a path is sent to a neighbor, or false if it is
+// exported returns the attributes with which a path is sent to a neighbor, or false if it is
 // not sent at all. It mirrors what exportTo and gobgp do.
-func (e *engine) told(g *group, attrs []pkt.PathAttributeInterface) (out []pkt.PathAttributeInterface, is bool) {
+func (e *engine) exported(g *group, attrs []pkt.PathAttributeInterface) (out []pkt.PathAttributeInterface, is bool) {
 	prepend, preferred := uint32(1), false
 	for _, a := range attrs {
 		switch a := a.(type) {
@@ -179,7 +179,7 @@ func (e *engine) told(g *group, attrs []pkt.PathAttributeInterface) (out []pkt.P
 	} else if !preferred {
 		out = append(out, pkt.NewPathAttributeLocalPref(defaultLocalPref))
 	}
-	return out, is || !e.deaf
+	return out, is || !e.sendOnly
 }
 
 // transitive reports whether an extended community is transitive (RFC 4360, the T bit of

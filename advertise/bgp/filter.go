@@ -34,7 +34,7 @@ var knownAttributes = map[pkt.BGPAttrType]bool{
 func (t *tap) filter(typ uint8, body []byte) {
 	t.received(typ, body)
 	switch {
-	case typ == pkt.BGP_MSG_UPDATE && t.deaf, typ == pkt.BGP_MSG_ROUTE_REFRESH:
+	case typ == pkt.BGP_MSG_UPDATE && t.sendOnly, typ == pkt.BGP_MSG_ROUTE_REFRESH:
 		// Deaf: gobgp would store all routes in case a policy changes. A refresh is
 		// answered by refreshLoop.
 		t.in.put(pkt.BGP_MSG_KEEPALIVE, nil)

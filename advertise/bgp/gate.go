@@ -72,9 +72,9 @@ func checkQueues() error {
 	}
 	s := reflect.TypeFor[server.BgpServer]()
 	mu := field(elem(field(s, "shared", reflect.Pointer)), "mu", reflect.Struct)
-	neighbours := field(s, "neighborMap", reflect.Map)
-	out := field(elem(field(elem(neighbours), "fsm", reflect.Pointer)), "outgoingCh", reflect.Pointer)
-	if mu != reflect.TypeFor[sync.RWMutex]() || neighbours.Kind() != reflect.Map || neighbours.Key() != reflect.TypeFor[netip.Addr]() || out != reflect.TypeFor[*queue]() {
+	neighbors := field(s, "neighborMap", reflect.Map)
+	out := field(elem(field(elem(neighbors), "fsm", reflect.Pointer)), "outgoingCh", reflect.Pointer)
+	if mu != reflect.TypeFor[sync.RWMutex]() || neighbors.Kind() != reflect.Map || neighbors.Key() != reflect.TypeFor[netip.Addr]() || out != reflect.TypeFor[*queue]() {
 		return errors.New("this gobgp has no queues as 4.8.0 has: use that version, or fix gate.go")
 	}
 	return nil

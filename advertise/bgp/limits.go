@@ -19,8 +19,8 @@ const (
 	maxPending = 128
 	// cutFor is how long a disconnected neighbor must stay away.
 	cutFor = time.Minute
-	// tellEvery is how often it is sent the reason.
-	tellEvery = time.Second
+	// notifyEvery is how often it is sent the reason.
+	notifyEvery = time.Second
 	// A neighbor may connect in bursts of connectBurst, and at a rate of
 	// connectsPerSecond.
 	connectBurst      = 30
@@ -36,15 +36,15 @@ const (
 func (e *engine) admit(c *net.TCPConn, from netip.Addr) bool {
 	e.mu.Lock()
 	if p, now := e.peers[from], time.Now(); p != nil && now.Before(p.cutUntil) {
-		tell := now.Sub(p.told) > tellEvery
-		if tell {
-			p.told = now
+		notify := now.Sub(p.notified) > notifyEvery
+		if notify {
+			p.notified = now
 		}
 		e.mu.Unlock()
-		turnAway(c, tell)
+		turnAway(c, notify)
 		return false
 	} else if p != nil && p.tap == nil && !p.connects.take(now, connectBurst, connectsPerSecond) {
-		p.LastError = fmt.Sprintf("%s connects too often: more than %d connections ended soon, and one a second is taken now", from, connectBurst)
+		p.LastError = fmt.Sprintf("%s connects too often: more than %d short connections; accepting one connection per second", from, connectBurst)
 		e.mu.Unlock()
 		c.Close()
 		return false
@@ -73,8 +73,8 @@ func (e *engine) admit(c *net.TCPConn, from netip.Addr) bool {
 }
 
 // turnAway closes the connection of a disconnected neighbor, and may send the reason.
-func turnAway(c *net.TCPConn, tell bool) {
-	if !tell {
+func turnAway(c *net.TCPConn, notify bool) {
+	if !notify {
 		c.Close()
 		return
 	}
@@ -200,8 +200,8 @@ func (e *engine) trim() {
 	}
 	slices.SortFunc(gone, func(a, b netip.Addr) int {
 		p, q := e.peers[a], e.peers[b]
-		if stranger := p.group == nil; stranger != (q.group == nil) {
-			if stranger {
+		if unknown := p.group == nil; unknown != (q.group == nil) {
+			if unknown {
 				return -1
 			}
 			return 1

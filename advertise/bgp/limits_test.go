@@ -32,7 +32,7 @@ func TestTwinsAreRefusedByName(t *testing.T) {
 	eventually(t, "session", func() bool { return one.Peers()[0].State == stateEstablished })
 	twin := startSpeaker(t, "127.21.1.2", port, func(c *SpeakerConfig) { c.RouterID = netip.MustParseAddr("127.21.1.1") })
 	wantError(t, r.Peers, "127.21.1.2", "127.21.1.2 is rejected: its router ID 127.21.1.1 is in use by 127.21.1.1")
-	wantError(t, twin.Peers, "127.21.0.109", "or another neighbour of it, has our own router ID")
+	wantError(t, twin.Peers, "127.21.0.109", "or another neighbor of it, has the same router ID as this speaker")
 	if p := one.Peers()[0]; p.State != stateEstablished {
 		t.Errorf("the first of the twins: %+v", p)
 	}
@@ -51,7 +51,7 @@ func TestMaxPeers(t *testing.T) {
 	}
 	three := startSpeaker(t, "127.21.1.3", port)
 	wantError(t, r.Peers, "127.21.1.3", "rejected 127.21.1.3: balancers already has the maximum of 2 neighbors; raise --max-clients")
-	wantError(t, three.Peers, "127.21.0.109", "peer 127.21.0.109 has as many neighbours as it takes (--max-clients there)")
+	wantError(t, three.Peers, "127.21.0.109", "peer 127.21.0.109 rejected the session: maximum number of clients reached (see --max-clients there)")
 	if err := one.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestMaxPrefixes(t *testing.T) {
 	if err := bad.Set(manyRoutes(1000)); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, r.Peers, "127.21.1.2", "paths, a neighbour of balancers may send 100: it is cut, and refused for 1m0s")
+	wantError(t, r.Peers, "127.21.1.2", "paths, a neighbor of balancers may send 100: disconnected for 1m0s")
 	wantError(t, bad.Peers, "127.21.0.109", "peer 127.21.0.109 closed the session: maximum number of prefixes")
 	eventually(t, "the good one's route alone", func() bool { rs, _ := router.Routes(); return show(rs) == "10.1.1.0/24 10.0.0.105" })
 	// It continues to dial, and is only sent the reason.
@@ -80,7 +80,7 @@ func TestMaxPrefixes(t *testing.T) {
 	if got := bad.Peers()[0].State; got == stateEstablished {
 		t.Error("it is back at once")
 	}
-	wantError(t, r.Peers, "127.21.1.2", "a neighbour of balancers may send 100")
+	wantError(t, r.Peers, "127.21.1.2", "a neighbor of balancers may send 100")
 }
 
 // A router also disconnects a reflector that sends too much, and does not dial it again
@@ -103,7 +103,7 @@ func TestMaxPrefixesOfRouter(t *testing.T) {
 	if err := bad.Set(manyRoutes(1000)); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, router.Peers, "127.21.0.109", "may send 100: it is cut, and refused for 1m0s")
+	wantError(t, router.Peers, "127.21.0.109", "may send 100: disconnected for 1m0s")
 	eventually(t, "the other's route alone", func() bool { rs, _ := router.Routes(); return show(rs) == "10.1.1.0/24 10.0.0.105" })
 	wantError(t, other.Peers, routerAddr.String(), "maximum number of prefixes") // the disconnect has reached its end, too: anything later would be another one
 	before := other.Peers()
@@ -145,7 +145,7 @@ func TestTooManyUpdates(t *testing.T) {
 		}
 		return bad.Peers()[0].State != stateEstablished
 	})
-	wantError(t, r.Peers, "127.21.1.2", "127.21.1.2 announced and withdrew more than 1000 routes within a minute: it is cut, and refused for 1m0s")
+	wantError(t, r.Peers, "127.21.1.2", "127.21.1.2 announced and withdrew more than 1000 routes within a minute: disconnected for 1m0s")
 	if p := good.Peers()[0]; p.State != stateEstablished || p.LastError != "" {
 		t.Errorf("a good client: %+v", p)
 	}
@@ -157,7 +157,7 @@ func TestListedStaysBounded(t *testing.T) {
 		e.refuse(netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}), "refused")
 	}
 	if len(e.peers) > maxListed {
-		t.Errorf("%d refused neighbours are listed, want %d at most", len(e.peers), maxListed)
+		t.Errorf("%d refused neighbors are listed, want %d at most", len(e.peers), maxListed)
 	}
 }
 
@@ -218,7 +218,7 @@ func TestFloodOfBadSessions(t *testing.T) {
 	}
 	peers := reflector.Query().Peers
 	if len(peers) > 260 {
-		t.Errorf("%d neighbours are listed", len(peers))
+		t.Errorf("%d neighbors are listed", len(peers))
 	}
 	eventually(t, "bad connections are over", func() bool {
 		up := 0
@@ -296,7 +296,7 @@ func attack(ctx context.Context, h *lab.Host, from netip.Addr, kind int, tried, 
 	}
 }
 
-// established returns since when speakers have their sessions.
+// established returns when the speakers' sessions were established.
 func established(all ...*player) string {
 	var words []string
 	for _, a := range all {

@@ -104,7 +104,7 @@ func TestMalformedUpdates(t *testing.T) {
 		eventually(t, name+": its end, or its next route", func() bool {
 			switch now := table(); {
 			case strings.Contains(now, "10.3.1.0/24 10.0.0.166"):
-				fate = "the session goes on: " + now
+				fate = "the session continues: " + now
 			case s.row(r).State == stateIdle && now == goodAlone:
 				fate = s.row(r).LastError
 			}

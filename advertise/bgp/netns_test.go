@@ -210,7 +210,7 @@ func TestConvergence(t *testing.T) {
 		t.Fatal(err)
 	}
 	start = time.Now()
-	check("mended link to kernel route", kernel.until("10.1.1.0/24 10.0.0.106", start), 10*time.Second)
+	check("restored link to kernel route", kernel.until("10.1.1.0/24 10.0.0.106", start), 10*time.Second)
 }
 
 func TestReflectorProcessRestart(t *testing.T) {
@@ -283,8 +283,8 @@ func TestReflectorOnThisMachine(t *testing.T) {
 		}
 		return words
 	}
-	beside := enact(t, l.Host("node-105"), speaker("10.0.0.105"))
-	eventually(t, "no BFD on one machine", func() bool { return bfd(beside)["10.0.0.105"] == onThisMachine })
+	local := enact(t, l.Host("node-105"), speaker("10.0.0.105"))
+	eventually(t, "no BFD on one machine", func() bool { return bfd(local)["10.0.0.105"] == onThisMachine })
 	enact(t, l.Host("node-106"), speaker("10.0.0.106")).untilUp()
 	eventually(t, "the reflector says the same", func() bool {
 		words := bfd(reflector)

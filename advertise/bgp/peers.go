@@ -36,8 +36,8 @@ type peerState struct {
 	cutUntil time.Time
 	// connects limits its connections.
 	connects bucket
-	// told is when it was last sent the reason.
-	told time.Time
+	// notified is when it was last sent the reason.
+	notified time.Time
 }
 
 // count holds a peer's counters across its sessions.
@@ -153,7 +153,7 @@ func (e *engine) list() []advertise.Peer {
 			row.Sent = uint32(len(p.tap.sent))
 			p.tap.mu.Unlock()
 		}
-		row.BFD, row.Stranger = p.bfdWords(), p.group == nil
+		row.BFD, row.Unconfigured = p.bfdWords(), p.group == nil
 		row.UpdatesReceived, row.UpdatesSent, row.Flaps = p.count.received.Load(), p.count.sent.Load(), p.count.flaps.Load()
 		rows[a] = row
 	}

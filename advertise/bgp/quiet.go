@@ -17,7 +17,7 @@ const (
 )
 
 // quiet is a log handler with a rate limit per text. The next line with a suppressed text
-// says how often it was suppressed.
+// reports how often it was suppressed.
 type quiet struct {
 	slog.Handler
 	limits *logLimits

@@ -41,14 +41,14 @@ func reflectorEngine(c ReflectorConfig) (setup, error) {
 		cluster = id
 	}
 	if !cluster.Is4() {
-		return setup{}, fmt.Errorf("clusterID: %s is no IPv4 address", cluster)
+		return setup{}, fmt.Errorf("clusterID: %s is not an IPv4 address", cluster)
 	}
 	s := setup{maxTotal: c.MaxTotal, as: c.AS, routerID: id, clusterID: cluster, log: c.Log, listen: listenAddrs(c.Listen, c.Port)}
 	return s, s.addGroups(c.Groups, func(g *group) error {
 		g.client = g.as == c.AS
 		g.silent = g.sendMax == 0
 		if !g.client && !g.silent {
-			return fmt.Errorf("groups[%s].as: %d; a router that is sent routes must be in our AS %d, for across ASes BGP would put ourselves in as the next hop", g.name, g.as, c.AS)
+			return fmt.Errorf("groups[%s].as: %d; a router that receives routes must be in the reflector's AS %d: to other ASes, BGP would set the reflector as next hop", g.name, g.as, c.AS)
 		}
 		return nil
 	})
@@ -67,7 +67,7 @@ func (s *setup) addGroups(groups []NeighborGroup, more func(*group) error) error
 		}
 		for _, p := range n.Prefixes {
 			if o, taken := owner[p]; taken {
-				return fmt.Errorf("groups[%s].prefixes: %s belongs to group %s already", g.name, p, o)
+				return fmt.Errorf("groups[%s].prefixes: %s already belongs to group %s", g.name, p, o)
 			}
 			owner[p] = g.name
 		}

@@ -48,7 +48,7 @@ func (s *Speaker) apply() error {
 	closed, peers := s.closed, s.resolve(s.configured)
 	s.mu.Unlock()
 	if closed {
-		return errors.New("BGP speaker: it is closed")
+		return errors.New("BGP speaker: closed")
 	}
 	want := setup{as: s.e.as, local: s.e.local}
 	if err := want.addDials(peers, func(*group) {}); err != nil {
@@ -88,7 +88,7 @@ func (e *engine) dropBut(stays func(*dialTarget) bool) (there map[netip.Addr]boo
 				mu.Lock()
 				defer mu.Unlock()
 				there[a] = true
-				errs = append(errs, fmt.Errorf("BGP peer %s: cannot be let go: %w", a, err))
+				errs = append(errs, fmt.Errorf("BGP peer %s: cannot be removed: %w", a, err))
 			}
 		})
 	}
@@ -169,7 +169,7 @@ func (e *engine) endSession(a netip.Addr) {
 	case <-t.done:
 	case <-limit:
 	}
-	t.end("ended by us: the peer was taken away")
+	t.end("closed by this speaker: the peer was removed from the configuration")
 	_ = e.server.DeletePeer(e.ctx, &api.DeletePeerRequest{Address: a.String()})
 	select {
 	case <-t.done:
@@ -180,7 +180,7 @@ func (e *engine) endSession(a netip.Addr) {
 
 // removeGroup removes a group of one address from gobgp.
 func (e *engine) removeGroup(g *group) error {
-	if e.deaf {
+	if e.sendOnly {
 		defer e.endExport(g)
 	}
 	known := false

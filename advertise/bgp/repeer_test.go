@@ -81,9 +81,9 @@ func TestSetPeers(t *testing.T) {
 	if err := speaker.Set([]route.Route{routeVia(service, "10.0.0.107")}); err != nil {
 		t.Fatal(err)
 	}
-	heard := func(r *Reflector, want string) {
+	wantRoutes := func(r *Reflector, want string) {
 		t.Helper()
-		eventually(t, "the reflector hears "+want, func() bool { rs, _ := r.Routes(); return show(rs) == want })
+		eventually(t, "the reflector receives "+want, func() bool { rs, _ := r.Routes(); return show(rs) == want })
 	}
 	states := func(want string) {
 		t.Helper()
@@ -98,10 +98,10 @@ func TestSetPeers(t *testing.T) {
 	a := PeerConfig{Address: reflectorAddr, Port: port, BFD: true, Timing: patient}
 	b := PeerConfig{Address: netip.MustParseAddr("127.21.0.108"), Port: port}
 	set(a)
-	heard(first, "10.1.1.0/24 10.0.0.107")
-	heard(second, "")
+	wantRoutes(first, "10.1.1.0/24 10.0.0.107")
+	wantRoutes(second, "")
 	set(a, b)
-	heard(second, "10.1.1.0/24 10.0.0.107")
+	wantRoutes(second, "10.1.1.0/24 10.0.0.107")
 	eventually(t, "BFD up", func() bool { return speaker.Peers()[1].BFD == "up" })
 	states("127.21.0.108 established, 127.21.0.109 established")
 	since := speaker.Peers()[1].Since
@@ -110,16 +110,16 @@ func TestSetPeers(t *testing.T) {
 	before := speaker.Peers()[0].Since
 	b.HoldTime = 30 * time.Second
 	set(b, a)
-	eventually(t, "a session anew", func() bool { p := speaker.Peers()[0]; return p.State == stateEstablished && p.Since.After(before) })
-	heard(second, "10.1.1.0/24 10.0.0.107")
+	eventually(t, "a new session", func() bool { p := speaker.Peers()[0]; return p.State == stateEstablished && p.Since.After(before) })
+	wantRoutes(second, "10.1.1.0/24 10.0.0.107")
 
 	// A peer that is removed is notified, and immediately removes our routes.
 	set(a)
 	states("127.21.0.109 established")
-	heard(second, "")
+	wantRoutes(second, "")
 	eventually(t, "the reason", func() bool {
 		return slices.ContainsFunc(second.Peers(), func(p advertise.Peer) bool {
-			return strings.Contains(p.LastError, "127.21.1.7 shut the session down on purpose")
+			return strings.Contains(p.LastError, "127.21.1.7 closed the session: administrative shutdown")
 		})
 	})
 	if p := speaker.Peers()[0]; p.Since != since || p.LastError != "" {
@@ -128,9 +128,9 @@ func TestSetPeers(t *testing.T) {
 
 	set()
 	states("")
-	heard(first, "")
+	wantRoutes(first, "")
 	set(a)
-	heard(first, "10.1.1.0/24 10.0.0.107")
+	wantRoutes(first, "10.1.1.0/24 10.0.0.107")
 }
 
 // TestSetPeersWhileConnecting removes peers in any state.
@@ -170,7 +170,7 @@ func TestSetPeersRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, peers := range map[string][]PeerConfig{
-		"peers[0].address: 224.0.0.1 is no neighbour's": {{Address: netip.MustParseAddr("224.0.0.1")}},
+		"peers[0].address: 224.0.0.1 is not a valid neighbor": {{Address: netip.MustParseAddr("224.0.0.1")}},
 		"peers[1].address: 10.0.0.1 is peers[0] already": {
 			{Address: netip.MustParseAddr("10.0.0.1")}, {Address: netip.MustParseAddr("10.0.0.1"), Port: 1179}},
 	} {

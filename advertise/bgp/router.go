@@ -79,7 +79,7 @@ func routerEngine(c RouterConfig) (setup, error) {
 	}
 	return s, s.addGroups(c.Groups, func(g *group) error {
 		if g.sendMax != 0 {
-			return fmt.Errorf("groups[%s].sendMax: a router passes no routes on; leave it 0", g.name)
+			return fmt.Errorf("groups[%s].sendMax: a router does not propagate routes; leave it 0", g.name)
 		}
 		g.silent = true
 		return nil
@@ -116,11 +116,11 @@ const listAll = 10 * time.Second
 func (r *Router) follow(change func([]advertise.RouteSet)) {
 	defer r.wg.Done()
 	r.settle()
-	h, last, due := heard{accept: r.accept}, []advertise.RouteSet(nil), time.Time{}
+	h, last, due := accepted{accept: r.accept}, []advertise.RouteSet(nil), time.Time{}
 	for first := true; r.e.ctx.Err() == nil; {
 		took := time.Duration(0)
-		whole, prefixes := !time.Now().Before(due), r.take()
-		err := r.look(&h, whole, prefixes)
+		complete, prefixes := !time.Now().Before(due), r.take()
+		err := r.look(&h, complete, prefixes)
 		switch {
 		case err != nil && r.e.ctx.Err() == nil:
 			due = time.Time{}
@@ -131,18 +131,18 @@ func (r *Router) follow(change func([]advertise.RouteSet)) {
 			change(last)
 			took = time.Since(began)
 		}
-		if whole && err == nil {
+		if complete && err == nil {
 			due = time.Now().Add(listAll)
 		}
-		if r.heard(listAll) {
+		if r.await(listAll) {
 			r.gather(min(max(took, gatherFor), gatherMax))
 		}
 	}
 }
 
-func (r *Router) look(h *heard, whole bool, prefixes []netip.Prefix) error {
+func (r *Router) look(h *accepted, complete bool, prefixes []netip.Prefix) error {
 	switch {
-	case whole:
+	case complete:
 		sets, err := r.e.routes()
 		if err == nil {
 			h.all(sets)
@@ -158,8 +158,8 @@ func (r *Router) look(h *heard, whole bool, prefixes []netip.Prefix) error {
 	return nil
 }
 
-// heard waits for an event, for at most limit; 0 means no limit.
-func (r *Router) heard(limit time.Duration) bool {
+// await waits for an event, for at most limit; 0 means no limit.
+func (r *Router) await(limit time.Duration) bool {
 	var late <-chan time.Time
 	if limit > 0 {
 		timer := time.NewTimer(limit)
@@ -192,7 +192,7 @@ func (r *Router) gather(limit time.Duration) {
 // Routes returns what is currently received and accepted.
 func (r *Router) Routes() ([]advertise.RouteSet, error) {
 	sets, err := r.e.routes()
-	h := heard{accept: r.accept}
+	h := accepted{accept: r.accept}
 	h.all(sets)
 	return h.sets, err
 }
@@ -201,9 +201,9 @@ func (r *Router) Routes() ([]advertise.RouteSet, error) {
 // reason.
 func (r *Router) Refused() (map[netip.Prefix]string, error) {
 	sets, err := r.e.routes()
-	h := heard{accept: r.accept}
+	h := accepted{accept: r.accept}
 	h.all(sets)
-	return h.refused, err
+	return h.rejected, err
 }
 
 // Peers returns the state of the sessions.

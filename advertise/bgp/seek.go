@@ -71,7 +71,7 @@ func (s *Speaker) seek(ctx context.Context, k *seeker, device string) {
 		s.mu.Lock()
 		was := k.found
 		s.mu.Unlock()
-		heard, err := hearRouters(ctx, device, !was.IsValid())
+		routers, err := discoverRouters(ctx, device, !was.IsValid())
 		if ctx.Err() != nil {
 			return
 		}
@@ -79,10 +79,10 @@ func (s *Speaker) seek(ctx context.Context, k *seeker, device string) {
 		switch {
 		case err != nil:
 			k.why = err.Error()
-		case len(heard) == 0 && !was.IsValid():
+		case len(routers) == 0 && !was.IsValid():
 			k.why = fmt.Sprintf("no router advertisement received on %s: the router must send them there", device)
-		case len(heard) > 0 && !slices.Contains(heard, was) && !s.e.up(was):
-			k.found, k.why = heard[0], ""
+		case len(routers) > 0 && !slices.Contains(routers, was) && !s.e.up(was):
+			k.found, k.why = routers[0], ""
 		}
 		now := k.found
 		s.mu.Unlock()

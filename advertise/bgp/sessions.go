@@ -186,9 +186,9 @@ func afterSession(d *dialTarget, t *tap, wait time.Duration) time.Duration {
 		return firstRetry
 	}
 	t.mu.Lock()
-	heard := t.heard
+	opened := t.opened
 	t.mu.Unlock()
-	if heard {
+	if opened {
 		return max(refusedRetry, d.retry)
 	}
 	return min(2*wait, d.retry)

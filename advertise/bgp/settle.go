@@ -30,7 +30,7 @@ func (r *Router) settle() {
 	all := func() bool { return len(r.e.dials) > 0 && r.e.established() >= len(r.e.dials) }
 	r.e.await(r.e.ctx, settleLimit, all)
 	for end := time.Now().Add(settleLimit); r.e.ctx.Err() == nil && time.Now().Before(end); {
-		if !r.heard(settleQuiet) && all() && r.e.sentRoutes() {
+		if !r.await(settleQuiet) && all() && r.e.sentRoutes() {
 			return
 		}
 	}

@@ -3,7 +3,7 @@
 // Router converts what it receives into complete route sets. gobgp implements the
 // protocol; none of its types leaves this package. This package implements what gobgp is
 // not fast or precise enough at: establishing connections (gate.go, transport.go,
-// sessions.go), explaining why there is none (tap.go, words.go), and detecting a silent
+// sessions.go), explaining why a session is down (tap.go, words.go), and detecting a silent
 // peer (advertise/bfd).
 package bgp
 
@@ -66,7 +66,7 @@ func speakerEngine(c SpeakerConfig) (setup, error) {
 	if err != nil {
 		return setup{}, err
 	}
-	s := setup{as: c.AS, routerID: id, clusterID: id, local: c.LocalAddress, deaf: true, log: c.Log}
+	s := setup{as: c.AS, routerID: id, clusterID: id, local: c.LocalAddress, sendOnly: true, log: c.Log}
 	if err := validatePeers(c.Peers, s.local); err != nil {
 		return s, err
 	}

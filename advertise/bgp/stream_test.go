@@ -49,7 +49,7 @@ func TestSieve(t *testing.T) {
 	for _, size := range []int{1, 7, 18, 19, 20, 100, 4096, 9999} {
 		for _, room := range []int{1, 19, 5000} {
 			c := &chopped{slices.Clone(in), size}
-			session := &tap{deaf: true, group: &group{}, change: func(*tap) {}, count: &count{}, state: stateOpenSent}
+			session := &tap{sendOnly: true, group: &group{}, change: func(*tap) {}, count: &count{}, state: stateOpenSent}
 			session.in.message = session.filter
 			s := &session.in
 			var got []byte
@@ -89,7 +89,7 @@ func FuzzTap(f *testing.F) {
 	f.Add(bytes.Repeat([]byte{0}, 100))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		fuzzlimit.Time(t)
-		session := &tap{deaf: true, group: &group{prefixes: []netip.Prefix{service}}, change: func(*tap) {}, sent: map[path]said{}, count: &count{}}
+		session := &tap{sendOnly: true, group: &group{prefixes: []netip.Prefix{service}}, change: func(*tap) {}, sent: map[path]sentRoute{}, count: &count{}}
 		session.in.message = func(typ uint8, body []byte) {
 			if typ == pkt.BGP_MSG_OPEN { // a second one closes the connection, which does not exist here
 				session.state = stateOpenSent
@@ -181,7 +181,7 @@ func TestFlood(t *testing.T) {
 	// After all that, the session ends only when the peer requests it.
 	send(message(pkt.BGP_MSG_NOTIFICATION, []byte{pkt.BGP_ERROR_CEASE, pkt.BGP_ERROR_SUB_ADMINISTRATIVE_SHUTDOWN}))
 	eventually(t, "the session ends", func() bool { return ended("") })
-	if !ended("peer 127.21.4.2 shut the session down on purpose") {
+	if !ended("peer 127.21.4.2 closed the session: administrative shutdown") {
 		t.Errorf("the session ended otherwise: %s", log.String())
 	}
 	eventually(t, "200,000 routes cost less than 4 MiB", func() bool { return int64(heap())-int64(before) <= 4<<20 })

@@ -41,7 +41,7 @@ func (e *engine) routes(only ...netip.Prefix) ([]advertise.RouteSet, error) {
 	return all, nil
 }
 
-// offer is a next hop with its advertised bandwidth, in octets per second; 0 if there is
+// offer is a next hop with its advertised bandwidth, in octets per second; 0 if it has
 // none.
 type offer struct {
 	nextHop   netip.Addr
@@ -77,7 +77,7 @@ func fromOffers(prefix netip.Prefix, offers []offer) advertise.RouteSet {
 		}
 	}
 	if with.IsValid() && without.IsValid() {
-		set.Uneven = fmt.Sprintf("%s names a bandwidth and %s does not: all next hops get equal shares", with, without)
+		set.Uneven = fmt.Sprintf("%s has a bandwidth and %s does not: all next hops get equal shares", with, without)
 		return set
 	}
 	set.Weights = advertise.Shares(bandwidths)
@@ -108,7 +108,7 @@ func nextHop(attrs []pkt.PathAttributeInterface, v4 bool) (nh netip.Addr) {
 }
 
 // offered returns the link bandwidth of a path (RFC 10005), whether transitive or not:
-// gobgp treats both alike. Of two, the lower one counts; 0 if there is none.
+// gobgp treats both alike. Of two, the lower one counts; 0 without any.
 func offered(attrs []pkt.PathAttributeInterface) (lowest float64) {
 	for _, a := range attrs {
 		list, ok := a.(*pkt.PathAttributeExtendedCommunities)

@@ -33,7 +33,7 @@ func TestOffersBecomeShares(t *testing.T) {
 		{"in proportion", offers("10.0.0.106", 3e9, "10.0.0.105", 1e9), "10.1.1.0/24 10.0.0.105*1 10.0.0.106*3", ""},
 		{"all alike", offers("10.0.0.106", 1e9, "10.0.0.105", 1e9), "10.1.1.0/24 10.0.0.105 10.0.0.106", ""},
 		{"one is missing", offers("10.0.0.106", 0.0, "10.0.0.105", 1e9), "10.1.1.0/24 10.0.0.105 10.0.0.106",
-			"10.0.0.105 names a bandwidth and 10.0.0.106 does not: all next hops get equal shares"},
+			"10.0.0.105 has a bandwidth and 10.0.0.106 does not: all next hops get equal shares"},
 		{"two reflectors differ", offers("10.0.0.105", 1e9, "10.0.0.106", 1e9, "10.0.0.105", 2e9), "10.1.1.0/24 10.0.0.105*2 10.0.0.106*1", ""},
 	} {
 		set := fromOffers(service, c.offers)
@@ -86,9 +86,9 @@ func TestBandwidthOfBothKinds(t *testing.T) {
 	}
 }
 
-// TestHeardBitByBit makes random changes and compares the incremental result with the
+// TestAcceptedRoutesBitByBit makes random changes and compares the incremental result with the
 // complete table.
-func TestHeardBitByBit(t *testing.T) {
+func TestAcceptedRoutesBitByBit(t *testing.T) {
 	accept := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00::/16")}
 	names := []string{"10.1.1.0/24", "10.1.2.3/32", "10.2.0.0/16", "10.0.0.0/8", "0.0.0.0/0", "::/0", "fd00:1::/64", "fe00::/16"}
 	table := map[netip.Prefix]advertise.RouteSet{}
@@ -99,7 +99,7 @@ func TestHeardBitByBit(t *testing.T) {
 		slices.SortFunc(sets, func(a, b advertise.RouteSet) int { return a.Prefix.Compare(b.Prefix) })
 		return sets
 	}
-	follows, twin := heard{accept: accept}, heard{accept: accept}
+	follows, twin := accepted{accept: accept}, accepted{accept: accept}
 	follows.all(nil)
 	for range 500 {
 		var changed []netip.Prefix
@@ -115,15 +115,15 @@ func TestHeardBitByBit(t *testing.T) {
 		}
 		follows.some(changed, now)
 		twin.all(whole())
-		if !slices.EqualFunc(follows.sets, twin.sets, advertise.RouteSet.Equal) || !reflect.DeepEqual(follows.refused, twin.refused) {
-			t.Fatalf("after %v: followed %+v, %v; whole %+v, %v", changed, follows.sets, follows.refused, twin.sets, twin.refused)
+		if !slices.EqualFunc(follows.sets, twin.sets, advertise.RouteSet.Equal) || !reflect.DeepEqual(follows.rejected, twin.rejected) {
+			t.Fatalf("after %v: followed %+v, %v; whole %+v, %v", changed, follows.sets, follows.rejected, twin.sets, twin.rejected)
 		}
 	}
 	follows.some(nil, []advertise.RouteSet{{Prefix: netip.MustParsePrefix("0.0.0.0/0")}, {Prefix: netip.MustParsePrefix("10.2.0.0/16")}})
-	if why := follows.refused[netip.MustParsePrefix("0.0.0.0/0")]; !strings.Contains(why, "default route") {
+	if why := follows.rejected[netip.MustParsePrefix("0.0.0.0/0")]; !strings.Contains(why, "default route") {
 		t.Errorf("the default route is refused: %q", why)
 	}
-	if why := follows.refused[netip.MustParsePrefix("10.2.0.0/16")]; why != "it is outside of what --accept-prefixes names, 10.1.0.0/16, fd00::/16" {
+	if why := follows.rejected[netip.MustParsePrefix("10.2.0.0/16")]; why != "it is outside --accept-prefixes 10.1.0.0/16, fd00::/16" {
 		t.Errorf("a prefix outside is refused: %q", why)
 	}
 }

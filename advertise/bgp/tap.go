@@ -20,17 +20,17 @@ import (
 // completely. gobgp reads and writes it like a plain socket.
 type tap struct {
 	*net.TCPConn
-	peer   netip.Addr
-	local  netip.Addr
-	group  *group
-	ourAS  uint32
-	in     sieve
-	out    scanner
-	deaf   bool       // no updates are accepted
-	limits *total     // of all neighbors together
-	change func(*tap) // called without the lock on any change of the following fields
-	done   chan struct{}
-	count  *count // its peer's
+	peer     netip.Addr
+	local    netip.Addr
+	group    *group
+	ourAS    uint32
+	in       sieve
+	out      scanner
+	sendOnly bool       // no updates are accepted
+	limits   *total     // of all neighbors together
+	change   func(*tap) // called without the lock on any change of the following fields
+	done     chan struct{}
+	count    *count // its peer's
 	// greeted is closed when our OPEN has been sent.
 	greeted chan struct{}
 
@@ -53,20 +53,20 @@ type tap struct {
 	more                chan struct{}
 	// queue is what gobgp has yet to write; nil before the session is established.
 	queue *queue
-	// asked receives a value when the peer requests all routes again.
-	asked chan struct{}
+	// refresh receives a value when the peer requests all routes again.
+	refresh chan struct{}
 	// updates counts the routes added or removed since minute.
 	updates int
 	minute  time.Time
-	heard   bool
+	opened  bool // a message has been received
 	reason  string
 	broke   string // why a write failed: a message from the peer takes precedence
 	closed  bool
-	sent    map[path]said
+	sent    map[path]sentRoute
 	most    int // the maximum size that sent has had
-	// addPath says in which families path identifiers are sent.
+	// addPath lists the families in which path identifiers are sent.
 	addPath map[pkt.Family]pkt.BGPAddPathMode
-	// sendsIDs says in which families path identifiers are received.
+	// sendsIDs lists the families in which path identifiers are received.
 	sendsIDs map[pkt.Family]bool
 }
 
@@ -88,11 +88,11 @@ const (
 
 func (e *engine) newTap(c *net.TCPConn, peer netip.Addr, g *group) *tap {
 	t := &tap{
-		TCPConn: c, deaf: e.deaf || g.sendMax > 0, limits: &e.total, asked: make(chan struct{}, 1), peer: peer, local: c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(), group: g, ourAS: e.as, change: e.onTap,
-		done: make(chan struct{}), greeted: make(chan struct{}), more: make(chan struct{}, 1), recounted: make(chan struct{}), state: stateOpenSent, since: time.Now(), sent: map[path]said{}, count: &count{},
+		TCPConn: c, sendOnly: e.sendOnly || g.sendMax > 0, limits: &e.total, refresh: make(chan struct{}, 1), peer: peer, local: c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(), group: g, ourAS: e.as, change: e.onTap,
+		done: make(chan struct{}), greeted: make(chan struct{}), more: make(chan struct{}, 1), recounted: make(chan struct{}), state: stateOpenSent, since: time.Now(), sent: map[path]sentRoute{}, count: &count{},
 	}
 	t.in.message, t.out.message = t.filter, t.wrote
-	t.in.updates, t.out.updates = !t.deaf, true
+	t.in.updates, t.out.updates = !t.sendOnly, true
 	return t
 }
 
@@ -100,10 +100,10 @@ func (e *engine) newTap(c *net.TCPConn, peer netip.Addr, g *group) *tap {
 // may reject it at any message, and the next one must not count as received.
 func (t *tap) Read(b []byte) (int, error) {
 	state, _, _, _, _ := t.status()
-	return t.in.read(b, state == stateEstablished, t.hear)
+	return t.in.read(b, state == stateEstablished, t.readCounted)
 }
 
-func (t *tap) hear(b []byte) (int, error) {
+func (t *tap) readCounted(b []byte) (int, error) {
 	t.awaitCount()
 	n, err := t.TCPConn.Read(b)
 	if err != nil && !isTimeout(err) {
@@ -144,8 +144,8 @@ func (t *tap) Close() error {
 	if first && t.limits != nil {
 		t.limits.paths.Add(int64(-t.all - t.fresh))
 	}
-	if first && t.state != stateEstablished && !t.heard && t.reason == "" && t.broke == "" {
-		t.reason = "our side would not take the session now: another one with this address is not yet over"
+	if first && t.state != stateEstablished && !t.opened && t.reason == "" && t.broke == "" {
+		t.reason = "connection rejected: another session with this address has not ended yet"
 	}
 	t.mu.Unlock()
 	if first {
@@ -175,13 +175,13 @@ func (t *tap) end(reason string) {
 func (t *tap) readFailure(err error) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.heard && isEOF(err) {
+	if !t.opened && isEOF(err) {
 		return "the peer closed the connection without a notification: it has no neighbor with our address, or another session with it"
 	}
 	return errorWords(err)
 }
 
-// status returns the state, since when, the peer's AS and why it ended.
+// status returns the state, its start, the peer's AS and why the session ended.
 func (t *tap) status() (state string, since time.Time, peerAS uint32, reason string, closed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -204,7 +204,7 @@ func (t *tap) enter(state string) {
 
 func (t *tap) received(typ uint8, body []byte) {
 	t.mu.Lock()
-	t.heard = true
+	t.opened = true
 	state := t.state
 	t.mu.Unlock()
 	switch typ {
@@ -236,7 +236,7 @@ func (t *tap) received(typ uint8, body []byte) {
 		}
 	case pkt.BGP_MSG_ROUTE_REFRESH:
 		select {
-		case t.asked <- struct{}{}:
+		case t.refresh <- struct{}{}:
 		default:
 		}
 	case pkt.BGP_MSG_NOTIFICATION:
@@ -277,19 +277,19 @@ func (t *tap) noteSent(body []byte) {
 	for _, a := range u.PathAttributes {
 		switch a := a.(type) {
 		case *pkt.PathAttributeMpReachNLRI:
-			t.announced(a.Value, said{nextHop(u.PathAttributes, a.AFI == pkt.AFI_IP), attrs})
+			t.announced(a.Value, sentRoute{nextHop(u.PathAttributes, a.AFI == pkt.AFI_IP), attrs})
 		case *pkt.PathAttributeMpUnreachNLRI:
 			t.withdrew(a.Value)
 		}
 	}
-	t.announced(u.NLRI, said{nextHop(u.PathAttributes, true), attrs})
+	t.announced(u.NLRI, sentRoute{nextHop(u.PathAttributes, true), attrs})
 	t.mu.Unlock()
 	t.change(t)
 }
 
-func (t *tap) announced(list []pkt.PathNLRI, told said) {
+func (t *tap) announced(list []pkt.PathNLRI, attrs sentRoute) {
 	for _, n := range list {
-		t.sent[path{nlriPrefix(n.NLRI), n.ID}] = told
+		t.sent[path{nlriPrefix(n.NLRI), n.ID}] = attrs
 	}
 	t.most = max(t.most, len(t.sent))
 }
@@ -299,7 +299,7 @@ func (t *tap) withdrew(list []pkt.PathNLRI) {
 		delete(t.sent, path{nlriPrefix(n.NLRI), n.ID})
 	}
 	if t.most > leastShrunk && len(t.sent) < t.most/8 { // a map never shrinks
-		less := make(map[path]said, len(t.sent))
+		less := make(map[path]sentRoute, len(t.sent))
 		maps.Copy(less, t.sent)
 		t.sent, t.most = less, len(less)
 	}

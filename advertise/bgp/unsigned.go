@@ -25,7 +25,7 @@ func (e *engine) watchSignatures() {
 			return
 		}
 		if now, err := badSignatures(); err == nil && now > before {
-			e.log.Warn("segments were dropped for their TCP MD5 signature: some neighbour has another password, or none, where one is set, or has one where none is", "dropped", now-before)
+			e.log.Warn("segments were dropped for their TCP MD5 signature: a neighbor's password is missing, unexpected or different", "dropped", now-before)
 			before = now
 		}
 	}

@@ -32,8 +32,8 @@ const settled = 500 * time.Millisecond
 const codeSendHold = 8
 
 // Withdrawing lists routes that a peer may still have. A peer has received a withdrawal
-// when it has acknowledged the octets and, if BFD watches it, was heard since: a peer
-// that died silently may have told others before. A peer without a session has none of
+// when it has acknowledged the octets and, if BFD watches it, sent a packet since: a peer
+// that died silently may have propagated routes before. A peer without a session has none of
 // our routes, unless others may not have noticed its silence yet. One that reads nothing
 // for the hold time loses its session (RFC 9687).
 func (s *Speaker) Withdrawing() []advertise.Withdrawal {
@@ -74,7 +74,7 @@ type outlet struct {
 	// silentUntil is until when others may have routes from a session that BFD ended.
 	silentUntil time.Time
 	watched     bool
-	heard       time.Time // as of the last BFD packet
+	received    time.Time // time of the last BFD packet
 	fresh       bool
 	queued      bool // more must be written
 	written     uint64
@@ -90,7 +90,7 @@ func (e *engine) outlets() []*outlet {
 			o.tap, o.fresh = p.tap, time.Since(p.Since) < settled
 			if p.watch != nil {
 				var silent time.Duration
-				o.heard, silent = p.watch.Heard()
+				o.received, silent = p.watch.LastReceived()
 				o.watched = silent > 0
 			}
 		}
@@ -110,7 +110,7 @@ func (e *engine) outlets() []*outlet {
 func (o *outlet) mayHave(p netip.Prefix, l *leaving, now time.Time) string {
 	if o.tap == nil {
 		if o.silentUntil.After(now) {
-			return "its session ended in silence, which others may not have noticed yet"
+			return "BFD ended its session; its neighbors may not have detected the failure yet"
 		}
 		return ""
 	}
@@ -122,8 +122,8 @@ func (o *outlet) mayHave(p netip.Prefix, l *leaving, now time.Time) string {
 }
 
 func (o *outlet) lacks(p netip.Prefix, l *leaving) string {
-	if o.queued || o.fresh || o.tap.told(p) {
-		return "it has not been sent yet"
+	if o.queued || o.fresh || o.tap.hasSent(p) {
+		return "the withdrawal has not been sent yet"
 	}
 	at, known := l.written[o.tap]
 	if !known {
@@ -132,8 +132,8 @@ func (o *outlet) lacks(p netip.Prefix, l *leaving) string {
 	}
 	switch {
 	case o.acked < at:
-		return "the peer has not acknowledged it"
-	case o.watched && !o.heard.After(l.since):
+		return "the peer has not acknowledged the withdrawal"
+	case o.watched && !o.received.After(l.since):
 		return "BFD has received nothing from the peer since"
 	}
 	return ""
@@ -142,14 +142,14 @@ func (o *outlet) lacks(p netip.Prefix, l *leaving) string {
 // giveUp ends a session whose peer has not received a withdrawal for the hold time.
 func (t *tap) giveUp(why string) {
 	if _, _, _, reason, _ := t.status(); reason == "" {
-		reason = fmt.Sprintf("a withdrawal was not confirmed for the hold time of %s: %s", t.group.hold, why)
+		reason = fmt.Sprintf("a withdrawal was not confirmed within the hold time of %s: %s", t.group.hold, why)
 		t.end(reason)
 		go t.reject(codeSendHold, 0, reason) // in the background, because it writes
 	}
 }
 
-// told reports whether a route has been written and not withdrawn.
-func (t *tap) told(p netip.Prefix) bool {
+// hasSent reports whether a route has been written and not withdrawn.
+func (t *tap) hasSent(p netip.Prefix) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	_, is := t.sent[path{prefix: p}]

@@ -68,11 +68,11 @@ func TestWithdrawing(t *testing.T) {
 		return eventually(t, what, func() bool { return waited(p.Query().Waits) == want })
 	}
 	if len(withdraw(watched)) == 0 {
-		t.Error("confirmed before any peer can have heard of it")
+		t.Error("confirmed before any peer can have received it")
 	}
-	until("both have heard of it", "", watched)
+	until("both have received it", "", watched)
 	withdraw(unwatched)
-	until("both have heard of it, who are not watched", "", unwatched)
+	until("both unwatched peers have received it", "", unwatched)
 	watched.Send(order{Set: serviceVia(5)})
 	unwatched.Send(order{Set: serviceVia(6)})
 	time.Sleep(2 * settled)
@@ -83,10 +83,10 @@ func TestWithdrawing(t *testing.T) {
 	withdraw(watched)
 	withdraw(unwatched)
 	const quiet = "BGP peer 10.0.0.108: "
-	until("one has", quiet+"the peer has not acknowledged it", watched)
-	until("one has, of those not watched", quiet+"the peer has not acknowledged it", unwatched)
-	took := until("its silence is noticed, and others' time to notice", quiet+"its session ended in silence, which others may not have noticed yet", watched)
-	took += until("all that could hear of it", "", watched)
+	until("one has", quiet+"the peer has not acknowledged the withdrawal", watched)
+	until("one has, of those not watched", quiet+"the peer has not acknowledged the withdrawal", unwatched)
+	took := until("its silence is noticed, and others' time to notice", quiet+"BFD ended its session; its neighbors may not have detected the failure yet", watched)
+	took += until("all peers that could receive it", "", watched)
 	if took < bfd.DefaultInterval {
 		t.Errorf("a silent peer was waited for for %v, less than it takes others to notice", took)
 	}
@@ -151,7 +151,7 @@ const stuckHold = 6 * time.Second
 
 // withStuck returns a speaker with a live reflector, behind which is a router, and a peer
 // named stuck. The function makes that peer stop reading, closes its window, and returns
-// since when it has read nothing: the hold time may start immediately.
+// when it has last read something: the hold time may start immediately.
 func withStuck(t *testing.T, port uint16, at string, local string) (s *Speaker, r *Router, stick func() time.Time) {
 	t.Helper()
 	startReflector(t, port)
@@ -220,7 +220,7 @@ func TestPeerThatReadsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	took := time.Since(began)
-	eventually(t, "the living one hears of it", has(len(all)-1))
+	eventually(t, "the live peer receives it", has(len(all)-1))
 	t.Logf("Set took %v; the living one had the withdrawal after %v", took, time.Since(began))
 	if took > stuckHold/2 {
 		t.Errorf("Set waited for %v", took)
@@ -241,10 +241,10 @@ func TestPeerThatReadsNothing(t *testing.T) {
 	})
 }
 
-// TestServicesBesideAPeerThatReadsNothing runs the loop with such a peer: the frontend of
+// TestServicesWithAPeerThatReadsNothing runs the loop with such a peer: the frontend of
 // a deleted Service stays programmed until that peer is given up; meanwhile another
 // Service is added and advertised to the live one.
-func TestServicesBesideAPeerThatReadsNothing(t *testing.T) {
+func TestServicesWithAPeerThatReadsNothing(t *testing.T) {
 	s, router, stick := withStuck(t, 20232, "127.21.4.17:20233", "127.21.1.10")
 	plane, services := fake.New(), make(chan []*model.Service, 1)
 	loop := reconciler.New(reconciler.Config{

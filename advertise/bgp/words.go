@@ -67,15 +67,15 @@ func (t *tap) sentWords(body []byte) string {
 	_, _, as, _, _ := t.status()
 	switch {
 	case code == pkt.BGP_ERROR_OPEN_MESSAGE_ERROR && sub == pkt.BGP_ERROR_SUB_BAD_PEER_AS:
-		return fmt.Sprintf("peer %s says it is in AS %d, expected %d: give --peer that AS as ADDRESS@AS, or correct the peer", t.peer, as, t.group.as)
+		return fmt.Sprintf("peer %s is in AS %d, expected %d: set --peer to ADDRESS@AS with the peer's AS, or correct the peer", t.peer, as, t.group.as)
 	case code == pkt.BGP_ERROR_OPEN_MESSAGE_ERROR && sub == pkt.BGP_ERROR_SUB_BAD_BGP_IDENTIFIER:
-		return fmt.Sprintf("peer %s has our own router ID: router IDs must differ", t.peer)
+		return fmt.Sprintf("peer %s has the same router ID as this speaker: router IDs must differ", t.peer)
 	case code == pkt.BGP_ERROR_HOLD_TIMER_EXPIRED:
 		return fmt.Sprintf("nothing received from %s within the hold time", t.peer)
 	case code == pkt.BGP_ERROR_CEASE && sub == pkt.BGP_ERROR_SUB_PEER_DECONFIGURED:
-		return "ended by us"
+		return "closed by this speaker"
 	}
-	return "we ended the session: " + notificationName(code, sub)
+	return "closed by this speaker: " + notificationName(code, sub)
 }
 
 // receivedWords explains why the peer ended the session.
@@ -84,23 +84,23 @@ func (t *tap) receivedWords(body []byte) string {
 	_, _, as, _, _ := t.status()
 	switch {
 	case code == pkt.BGP_ERROR_OPEN_MESSAGE_ERROR && sub == pkt.BGP_ERROR_SUB_BAD_PEER_AS:
-		return fmt.Sprintf("peer %s, which is in AS %d, does not expect us to be in AS %d: correct --local-asn or the peer", t.peer, as, t.ourAS)
+		return fmt.Sprintf("peer %s in AS %d does not expect AS %d: correct --local-asn or the peer", t.peer, as, t.ourAS)
 	case code == pkt.BGP_ERROR_OPEN_MESSAGE_ERROR && sub == pkt.BGP_ERROR_SUB_BAD_BGP_IDENTIFIER:
-		return fmt.Sprintf("peer %s, or another neighbour of it, has our own router ID: router IDs must differ", t.peer)
+		return fmt.Sprintf("peer %s, or another neighbor of it, has the same router ID as this speaker: router IDs must differ", t.peer)
 	case code == pkt.BGP_ERROR_CEASE && sub == pkt.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED:
 		return fmt.Sprintf("peer %s closed the session: maximum number of prefixes or changes reached (--max-prefixes on the peer)", t.peer)
 	case code == pkt.BGP_ERROR_CEASE && sub == pkt.BGP_ERROR_SUB_OUT_OF_RESOURCES:
-		return fmt.Sprintf("peer %s has as many neighbours as it takes (--max-clients there)", t.peer)
+		return fmt.Sprintf("peer %s rejected the session: maximum number of clients reached (see --max-clients there)", t.peer)
 	case code == pkt.BGP_ERROR_HOLD_TIMER_EXPIRED:
 		return fmt.Sprintf("peer %s received nothing from us within its hold time", t.peer)
 	case code == pkt.BGP_ERROR_CEASE && sub == subBFDDown:
 		return fmt.Sprintf("peer %s lost the session by BFD", t.peer)
 	case code == pkt.BGP_ERROR_CEASE && (sub == pkt.BGP_ERROR_SUB_PEER_DECONFIGURED || sub == pkt.BGP_ERROR_SUB_ADMINISTRATIVE_SHUTDOWN):
-		return fmt.Sprintf("peer %s shut the session down on purpose", t.peer)
+		return fmt.Sprintf("peer %s closed the session: administrative shutdown", t.peer)
 	case code == pkt.BGP_ERROR_CEASE && sub == pkt.BGP_ERROR_SUB_CONNECTION_REJECTED:
-		return fmt.Sprintf("peer %s rejects us: no neighbour is configured there for our address", t.peer)
+		return fmt.Sprintf("peer %s rejected the session: it has no neighbor with this speaker's address", t.peer)
 	}
-	return fmt.Sprintf("peer %s ended the session: %s", t.peer, notificationName(code, sub))
+	return fmt.Sprintf("peer %s closed the session: %s", t.peer, notificationName(code, sub))
 }
 
 func notificationCode(body []byte) (code, sub uint8) {

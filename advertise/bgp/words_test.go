@@ -35,11 +35,11 @@ func TestWrongAS(t *testing.T) {
 	const port = 20181
 	r := startReflector(t, port)
 	s := startSpeaker(t, "127.21.1.1", port, func(c *SpeakerConfig) { c.AS = 65000; c.Peers[0].AS = testAS })
-	wantError(t, s.Peers, "127.21.0.109", "peer 127.21.0.109, which is in AS 65021, does not expect us to be in AS 65000: correct --local-asn or the peer")
-	wantError(t, r.Peers, "127.21.1.1", "peer 127.21.1.1 says it is in AS 65000, expected 65021: give --peer that AS as ADDRESS@AS, or correct the peer")
+	wantError(t, s.Peers, "127.21.0.109", "peer 127.21.0.109 in AS 65021 does not expect AS 65000: correct --local-asn or the peer")
+	wantError(t, r.Peers, "127.21.1.1", "peer 127.21.1.1 is in AS 65000, expected 65021: set --peer to ADDRESS@AS with the peer's AS, or correct the peer")
 
 	expects := startSpeaker(t, "127.21.1.2", port, func(c *SpeakerConfig) { c.Peers[0].AS = 65099 })
-	wantError(t, expects.Peers, "127.21.0.109", "peer 127.21.0.109 says it is in AS 65021, expected 65099: give --peer that AS as ADDRESS@AS, or correct the peer")
+	wantError(t, expects.Peers, "127.21.0.109", "peer 127.21.0.109 is in AS 65021, expected 65099: set --peer to ADDRESS@AS with the peer's AS, or correct the peer")
 	for _, p := range expects.Peers() {
 		if p.State == stateEstablished {
 			t.Errorf("session is up: %+v", p)
@@ -85,12 +85,12 @@ func TestUnwelcome(t *testing.T) {
 	r := startReflector(t, port)
 	eventually(t, "session", func() bool { return s.Peers()[0].State == stateEstablished })
 
-	stranger := startSpeaker(t, "127.99.0.1", port)
+	unknown := startSpeaker(t, "127.99.0.1", port)
 	wantError(t, r.Peers, "127.99.0.1", "rejected 127.99.0.1: no neighbor group includes this address")
-	wantError(t, stranger.Peers, "127.21.0.109", "the peer closed the connection without a notification: it has no neighbor with our address")
+	wantError(t, unknown.Peers, "127.21.0.109", "the peer closed the connection without a notification: it has no neighbor with our address")
 
 	twin := startSpeaker(t, "127.21.1.2", port, func(c *SpeakerConfig) { c.RouterID = reflectorAddr })
-	wantError(t, twin.Peers, "127.21.0.109", "has our own router ID: router IDs must differ")
+	wantError(t, twin.Peers, "127.21.0.109", "has the same router ID as this speaker: router IDs must differ")
 	nowhere := startSpeaker(t, "127.21.1.3", port, func(c *SpeakerConfig) {
 		c.RouterID, c.LocalAddress = c.LocalAddress, netip.MustParseAddr("192.0.2.1")
 	})
@@ -98,7 +98,7 @@ func TestUnwelcome(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, r.Peers, "127.21.1.1", "peer 127.21.1.1 shut the session down on purpose")
+	wantError(t, r.Peers, "127.21.1.1", "peer 127.21.1.1 closed the session: administrative shutdown")
 }
 
 func TestValidate(t *testing.T) {
@@ -109,22 +109,22 @@ func TestValidate(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, spoil := range map[string]func(*SpeakerConfig){
-		"as: 0 is reserved":                          func(c *SpeakerConfig) { c.AS = 0 },
-		"as: 23456 is reserved":                      func(c *SpeakerConfig) { c.AS = 23456 },
-		"routerID: none given":                       func(c *SpeakerConfig) { c.LocalAddress = netip.MustParseAddr("fd00::1"); c.Peers = nil },
-		"peers[0].address":                           func(c *SpeakerConfig) { c.Peers[0].Address = netip.Addr{} },
-		"peers[0].address: 172.16.5.2 is our own":    func(c *SpeakerConfig) { c.Peers[0].Address = c.LocalAddress },
-		"are of different families":                  func(c *SpeakerConfig) { c.Peers[0].Address = netip.MustParseAddr("fd00::1") },
-		"peers[1].address: 127.21.0.109 is peers[0]": func(c *SpeakerConfig) { c.Peers = append(c.Peers, c.Peers[0]) },
-		"peers[0].password: 81 bytes":                func(c *SpeakerConfig) { c.Peers[0].Password = strings.Repeat("x", 81) },
-		"peers[0].holdTime: 2s; want whole seconds":  func(c *SpeakerConfig) { c.Peers[0].HoldTime = 2 * time.Second },
-		`peers[0].name: "rack 1" has a space`:        func(c *SpeakerConfig) { c.Peers[0].Name = "rack 1" },
+		"as: 0 is reserved":     func(c *SpeakerConfig) { c.AS = 0 },
+		"as: 23456 is reserved": func(c *SpeakerConfig) { c.AS = 23456 },
+		"routerID: not set":     func(c *SpeakerConfig) { c.LocalAddress = netip.MustParseAddr("fd00::1"); c.Peers = nil },
+		"peers[0].address":      func(c *SpeakerConfig) { c.Peers[0].Address = netip.Addr{} },
+		"peers[0].address: 172.16.5.2 is the speaker's own": func(c *SpeakerConfig) { c.Peers[0].Address = c.LocalAddress },
+		"are of different families":                         func(c *SpeakerConfig) { c.Peers[0].Address = netip.MustParseAddr("fd00::1") },
+		"peers[1].address: 127.21.0.109 is peers[0]":        func(c *SpeakerConfig) { c.Peers = append(c.Peers, c.Peers[0]) },
+		"peers[0].password: 81 bytes":                       func(c *SpeakerConfig) { c.Peers[0].Password = strings.Repeat("x", 81) },
+		"peers[0].holdTime: 2s: use whole seconds":          func(c *SpeakerConfig) { c.Peers[0].HoldTime = 2 * time.Second },
+		`peers[0].name: "rack 1" has a space`:               func(c *SpeakerConfig) { c.Peers[0].Name = "rack 1" },
 		"peers[1].name: a is peers[0]": func(c *SpeakerConfig) {
 			c.Peers[0].Name = "a"
 			c.Peers = append(c.Peers, PeerConfig{Name: "a", Address: routerAddr})
 		},
-		"peers[0].address: fe80::1 is on every link": func(c *SpeakerConfig) { c.Peers[0].Address = netip.MustParseAddr("fe80::1") },
-		"has a zone and is no link-local address":    func(c *SpeakerConfig) { c.Peers[0].Address = netip.MustParseAddr("fd00::1%eth0") },
+		"peers[0].address: fe80::1 is link-local":    func(c *SpeakerConfig) { c.Peers[0].Address = netip.MustParseAddr("fe80::1") },
+		"has a zone but is not a link-local address": func(c *SpeakerConfig) { c.Peers[0].Address = netip.MustParseAddr("fd00::1%eth0") },
 		"fe80::1 is peers[0] already": func(c *SpeakerConfig) {
 			c.RouterID, c.LocalAddress = c.LocalAddress, netip.Addr{}
 			c.Peers = []PeerConfig{{Address: netip.MustParseAddr("fe80::1%eth0")}, {Address: netip.MustParseAddr("fe80::1%eth1")}}
@@ -132,19 +132,19 @@ func TestValidate(t *testing.T) {
 		"peers[1].sourceInterface: peers[0] is the router on eth0 already": func(c *SpeakerConfig) {
 			c.Peers = []PeerConfig{{Name: "a", SourceInterface: "eth0"}, {Name: "b", SourceInterface: "eth0"}}
 		},
-		"peers[0].holdTime: 1s; want whole":                               func(c *SpeakerConfig) { c.Peers[0] = PeerConfig{SourceInterface: "eth0", HoldTime: time.Second} },
-		"peers[0].keepalive: 1.5s; want whole seconds":                    func(c *SpeakerConfig) { c.Peers[0].Keepalive = 1500 * time.Millisecond },
+		"peers[0].holdTime: 1s: use whole":                                func(c *SpeakerConfig) { c.Peers[0] = PeerConfig{SourceInterface: "eth0", HoldTime: time.Second} },
+		"peers[0].keepalive: 1.5s: use whole seconds":                     func(c *SpeakerConfig) { c.Peers[0].Keepalive = 1500 * time.Millisecond },
 		"peers[0].keepalive: 9s is not less than the hold time of 9s":     func(c *SpeakerConfig) { c.Peers[0].Keepalive = 9 * time.Second },
-		"peers[0].connectRetry: 1ms; want 100ms to 1h":                    func(c *SpeakerConfig) { c.Peers[0].ConnectRetry = time.Millisecond },
+		"peers[0].connectRetry: 1ms: use 100ms to 1h":                     func(c *SpeakerConfig) { c.Peers[0].ConnectRetry = time.Millisecond },
 		"peers[0].ebgpMultihop: 1 applies only to peers in another AS":    func(c *SpeakerConfig) { c.Peers[0].EBGPMultihop = 1 },
 		"peers[0].ebgpMultihop: 2 and ttlSecurity are mutually exclusive": func(c *SpeakerConfig) { c.Peers[0].AS, c.Peers[0].EBGPMultihop, c.Peers[0].TTLSecurity = 65000, 2, 1 },
-		"peers[0].ttlSecurity: 255 hops are all":                          func(c *SpeakerConfig) { c.Peers[0].TTLSecurity = 255 },
+		"peers[0].ttlSecurity: must be 0 to 254":                          func(c *SpeakerConfig) { c.Peers[0].TTLSecurity = 255 },
 		"peers[0].timing: BFD interval 1ms":                               func(c *SpeakerConfig) { c.Peers[0].Timing = bfd.Timing{Interval: time.Millisecond} },
 	} {
 		c := good()
 		spoil(&c)
 		_, err := NewSpeaker(c)
-		if want == "routerID: none given" {
+		if want == "routerID: not set" {
 			c.Peers = good().Peers
 			_, err = NewSpeaker(c)
 		}
@@ -158,10 +158,10 @@ func TestValidate(t *testing.T) {
 			{Name: "bad", Prefixes: []netip.Prefix{netip.MustParsePrefix(prefix)}, SendMax: sendMax, AS: as}}}
 	}
 	for want, c := range map[string]ReflectorConfig{
-		"groups: none given": {AS: testAS, RouterID: reflectorAddr},
-		"groups[bad].prefixes: 10.0.0.1/8 has bits set behind its length; did you mean 10.0.0.0/8?": group("10.0.0.1/8", 0, 0),
-		"groups[bad].prefixes: 127.21.1.0/24 belongs to group pods already":                         group("127.21.1.0/24", 0, 0),
-		"groups[bad].as: 65099; a router that is sent routes must be in our AS 65021":               group("10.0.0.0/8", 9, 65099),
+		"groups: must not be empty": {AS: testAS, RouterID: reflectorAddr},
+		"groups[bad].prefixes: 10.0.0.1/8 has host bits set; use 10.0.0.0/8":                       group("10.0.0.1/8", 0, 0),
+		"groups[bad].prefixes: 127.21.1.0/24 already belongs to group pods":                        group("127.21.1.0/24", 0, 0),
+		"groups[bad].as: 65099; a router that receives routes must be in the reflector's AS 65021": group("10.0.0.0/8", 9, 65099),
 	} {
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
@@ -178,14 +178,14 @@ func with(a route.Attributes) route.Route {
 func TestSetRefuses(t *testing.T) {
 	s := startSpeaker(t, "127.21.1.1", 20184)
 	for want, routes := range map[string][]route.Route{
-		"a route has no prefix": {{}},
-		"10.1.1.1/24: it has bits set behind its length; did you mean 10.1.1.0/24?":                    {{Prefix: netip.MustParsePrefix("10.1.1.1/24"), NextHop: reflectorAddr}},
-		"10.1.1.0/24: it has no next hop":                                                              {{Prefix: service}},
-		"fd00:1:1::/64: by 10.0.0.1: an IPv6 prefix needs an IPv6 next hop":                            {routeVia(service6, "10.0.0.1")},
-		"10.1.1.0/24: it is given twice, as 10.1.1.0/24 via 10.0.0.1 and as 10.1.1.0/24 via 10.0.0.2;": {routeVia(service, "10.0.0.1"), routeVia(service, "10.0.0.2")},
-		"10.1.1.0/24: asPathPrepend: 11 is not between 0 and 10":                                       {with(route.Attributes{ASPathPrepend: 11})},
-		`10.1.1.0/24: communities: "no-exprot" is not a community`:                                     {with(route.Attributes{Communities: "no-exprot"})},
-		"10.1.1.0/24: communities: AS 4294967295 is reserved":                                          {with(route.Attributes{Communities: "4294967295:1:0"})},
+		"a route has no prefix":                                             {{}},
+		"10.1.1.1/24: it has host bits set; use 10.1.1.0/24":                {{Prefix: netip.MustParsePrefix("10.1.1.1/24"), NextHop: reflectorAddr}},
+		"10.1.1.0/24: it has no next hop":                                   {{Prefix: service}},
+		"fd00:1:1::/64: by 10.0.0.1: an IPv6 prefix needs an IPv6 next hop": {routeVia(service6, "10.0.0.1")},
+		"10.1.1.0/24: duplicate route with different attributes, 10.1.1.0/24 via 10.0.0.1 and 10.1.1.0/24 via 10.0.0.2": {routeVia(service, "10.0.0.1"), routeVia(service, "10.0.0.2")},
+		"10.1.1.0/24: asPathPrepend: 11 is not between 0 and 10":                                                        {with(route.Attributes{ASPathPrepend: 11})},
+		`10.1.1.0/24: communities: "no-exprot" is not a community`:                                                      {with(route.Attributes{Communities: "no-exprot"})},
+		"10.1.1.0/24: communities: AS 4294967295 is reserved":                                                           {with(route.Attributes{Communities: "4294967295:1:0"})},
 	} {
 		if err := s.Set(routes); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)

@@ -147,8 +147,8 @@ func (a *Announcer) await() {
 type Out struct {
 	// withdrawn holds when each prefix was withdrawn; zero for those that are offered.
 	withdrawn map[netip.Prefix]time.Time
-	// unknown is since when it has been unknown what an earlier process left there; zero
-	// once it is known.
+	// unknown is the start of the time in which an earlier process's routes are unknown; zero
+	// once they are known.
 	unknown time.Time
 }
 
@@ -194,7 +194,7 @@ func (o *Out) Answered(offered []route.Route, s State) {
 // Withdrawing lists the prefixes for which the cloud has not confirmed that it does not
 // route them here.
 func (o *Out) Withdrawing(s State) []advertise.Withdrawal {
-	from, reason := "cloud "+s.Name, "it has not answered yet"
+	from, reason := "cloud "+s.Name, "no response yet"
 	if s.Name == "cloud" { // no controller has named it yet
 		from = s.Name
 	}
@@ -202,7 +202,7 @@ func (o *Out) Withdrawing(s State) []advertise.Withdrawal {
 		reason = s.LastError
 	}
 	if !o.unknown.IsZero() {
-		return advertise.Everything(from, o.unknown, "what an earlier agent announced there is not known: "+reason)
+		return advertise.Everything(from, o.unknown, "routes of an earlier agent are unknown: "+reason)
 	}
 	var all []advertise.Withdrawal
 	for p, at := range o.withdrawn {

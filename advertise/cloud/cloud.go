@@ -126,7 +126,7 @@ func Prefixes[V any](hops map[netip.Prefix]V) []netip.Prefix {
 
 // Choose returns the hop to which a prefix is routed if the cloud supports only one, by
 // highest random weight: prefixes are spread over the nodes, and if a node is removed,
-// only its own move. It returns false if there is none.
+// only its own move. It returns false without hops.
 func Choose(prefix netip.Prefix, hops []Hop) (Hop, bool) {
 	if len(hops) == 0 {
 		return Hop{}, false

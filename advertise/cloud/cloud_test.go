@@ -145,11 +145,11 @@ func announcer(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "it is announced", func() bool { _, last := s.calls(); return reflect.DeepEqual(last, want) })
-	eventually(t, "and told", func() bool { p := a.Peers()[0]; return p.State == advertise.Established && p.Sent == 2 })
+	eventually(t, "and reported", func() bool { p := a.Peers()[0]; return p.State == advertise.Established && p.Sent == 2 })
 	if err := a.Set(routes("10.1.1.0/24")); err != nil {
 		t.Fatal(err)
 	}
-	if w := a.Withdrawing(); len(w) != 1 || w[0].Prefix.String() != "10.1.2.0/24" || w[0].From != "cloud script" || w[0].Reason != "it has not answered yet" {
+	if w := a.Withdrawing(); len(w) != 1 || w[0].Prefix.String() != "10.1.2.0/24" || w[0].From != "cloud script" || w[0].Reason != "no response yet" {
 		t.Errorf("just withdrawn, and waited for is %v", w)
 	}
 	eventually(t, "it is confirmed", func() bool { return len(a.Withdrawing()) == 0 })
@@ -160,7 +160,7 @@ func announcer(t *testing.T) {
 	if err := a.Set(routes("10.1.1.0/24", "10.1.3.0/24")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a failure is told", func() bool { p := a.Peers()[0]; return p.State == Failing && p.LastError == "no" })
+	eventually(t, "a failure is reported", func() bool { p := a.Peers()[0]; return p.State == Failing && p.LastError == "no" })
 	s.set(func() { s.fail = nil })
 	eventually(t, "and heals", func() bool { return a.Peers()[0].State == advertise.Established })
 	if err := a.Close(); err != nil {
@@ -209,8 +209,8 @@ func withdrawing(t *testing.T) {
 	if err := a.Set(routes("10.1.1.0/24", "10.1.2.0/24", "10.1.3.0/24")); err != nil {
 		t.Fatal(err)
 	}
-	const left = "what an earlier agent announced there is not known: "
-	waits("0.0.0.0/0 "+left+"it has not answered yet", "::/0 "+left+"it has not answered yet")
+	const left = "routes of an earlier agent are unknown: "
+	waits("0.0.0.0/0 "+left+"no response yet", "::/0 "+left+"no response yet")
 	s.set(func() { s.fail = errors.New("500"); close(s.hold); s.hold = nil })
 	waits("0.0.0.0/0 "+left+"500", "::/0 "+left+"500")
 	s.set(func() {

@@ -177,7 +177,7 @@ func (a *Announcer) Withdrawing() (all []advertise.Withdrawal) {
 			continue
 		}
 		all = append(all, advertise.Withdrawal{
-			Prefix: netip.PrefixFrom(addr, addr.BitLen()), From: "layer 2 member " + awaited.String(), Since: since, Reason: "it has not taken the address yet",
+			Prefix: netip.PrefixFrom(addr, addr.BitLen()), From: "layer 2 member " + awaited.String(), Since: since, Reason: "it has not claimed the address yet",
 		})
 	}
 	slices.SortFunc(all, advertise.Withdrawal.Compare)
@@ -246,11 +246,11 @@ func (a *Announcer) offer(now time.Time) {
 
 func (a *Announcer) impossible(p netip.Prefix) string {
 	if !p.IsSingleIP() {
-		return "layer 2 answers for single addresses only: announce this prefix by BGP, or take it from the Service, which then has its VIP alone"
+		return "layer 2 advertises single addresses only: advertise this prefix with BGP, or set the Service's advertise-prefixes to its VIP only"
 	}
 	for _, l := range a.links {
 		if slices.Contains(l.addrs, p.Addr()) {
-			return fmt.Sprintf("it is this node's own address on %s: its kernel answers for it, whoever is to answer; take it off", l.name)
+			return fmt.Sprintf("it is this node's own address on %s, for which its kernel always answers: remove it from the interface", l.name)
 		}
 	}
 	return ""

@@ -30,8 +30,8 @@ type link struct {
 }
 
 // look updates a link to the state of its interface, and reports whether anything has
-// changed. Received frames are passed to heard.
-func (l *link) look(heard func(*link, wire.Message)) (changed bool) {
+// changed. Received frames are passed to receive.
+func (l *link) look(receive func(*link, wire.Message)) (changed bool) {
 	iface, err := net.InterfaceByName(l.name)
 	if err == nil && len(iface.HardwareAddr) != len(l.mac) {
 		err = fmt.Errorf("interface %s has no Ethernet address: layer 2 is for Ethernet", l.name)
@@ -47,7 +47,7 @@ func (l *link) look(heard func(*link, wire.Message)) (changed bool) {
 	if iface.Index != l.index || l.fault != nil {
 		l.close()
 		l.index = iface.Index
-		l.fault = l.open(heard)
+		l.fault = l.open(receive)
 	}
 	l.mac, l.running = mac, running && l.fault == nil
 	if addrs := ownAddrs(iface); !slices.Equal(addrs, l.addrs) {
@@ -67,7 +67,7 @@ func ownAddrs(iface *net.Interface) (own []netip.Addr) {
 }
 
 // open opens the sockets: one for ARP, one for neighbor discovery.
-func (l *link) open(heard func(*link, wire.Message)) error {
+func (l *link) open(receive func(*link, wire.Message)) error {
 	if err := sysctl.SetAll(l.sysctls()); err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (l *link) open(heard func(*link, wire.Message)) error {
 			return fmt.Errorf("packets of interface %s: %w", l.name, err)
 		}
 		l.sockets = append(l.sockets, s)
-		go l.receive(s, heard)
+		go l.receive(s, receive)
 	}
 	return nil
 }
@@ -87,8 +87,8 @@ func (l *link) open(heard func(*link, wire.Message)) error {
 // (for dr or IPVS): this package decides who answers.
 func (l *link) sysctls() (todo []sysctl.Setting) {
 	for _, s := range []sysctl.Setting{
-		{Path: "arp_ignore", Value: "1", Why: "else the kernel answers ARP for VIPs that this node has on lo, whoever is to answer"},
-		{Path: "arp_announce", Value: "2", Why: "else the kernel tells others that such a VIP is here"},
+		{Path: "arp_ignore", Value: "1", Why: "otherwise the kernel answers ARP for VIPs on lo even if another node owns them"},
+		{Path: "arp_announce", Value: "2", Why: "otherwise the kernel announces VIPs on lo in ARP requests"},
 	} {
 		own := "ipv4/conf/" + l.name + "/" + s.Path
 		// The kernel uses the larger one.
@@ -101,7 +101,7 @@ func (l *link) sysctls() (todo []sysctl.Setting) {
 }
 
 // receive returns when the socket is closed.
-func (l *link) receive(s *os.File, heard func(*link, wire.Message)) {
+func (l *link) receive(s *os.File, deliver func(*link, wire.Message)) {
 	frame := make([]byte, 2048)
 	for {
 		n, err := s.Read(frame)
@@ -112,7 +112,7 @@ func (l *link) receive(s *os.File, heard func(*link, wire.Message)) {
 			return
 		}
 		if m, err := wire.Parse(frame[:n]); err == nil {
-			heard(l, m)
+			deliver(l, m)
 		}
 	}
 }

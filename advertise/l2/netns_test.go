@@ -93,7 +93,7 @@ func (s *segment) openClient() {
 
 func (s *segment) self(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(n)}) }
 
-func (s *segment) wishes() (all wishes) {
+func (s *segment) prefixes() (all prefixes) {
 	for _, a := range s.vips {
 		all = append(all, netip.PrefixFrom(a, a.BitLen()))
 	}
@@ -104,7 +104,7 @@ func (s *segment) wishes() (all wishes) {
 func (s *segment) start(n int) *player {
 	s.t.Helper()
 	s.members[n] = enact(s.t, s.Host(fmt.Sprint("n", n)), part{
-		Self: s.self(n), Members: []netip.Addr{s.self(1), s.self(2), s.self(3)}, Password: "open sesame", Prefixes: s.wishes(),
+		Self: s.self(n), Members: []netip.Addr{s.self(1), s.self(2), s.self(3)}, Password: "open sesame", Prefixes: s.prefixes(),
 	})
 	return s.members[n]
 }
@@ -256,20 +256,20 @@ func TestSegment(t *testing.T) {
 	}
 	s.takenOver(before, lost, cut, "a link cut")
 	s.settled(2)
-	mended := time.Now()
+	restored := time.Now()
 	if err := s.Restore("n2", "eth0"); err != nil {
 		t.Fatal(err)
 	}
 	s.settledAs(before)
-	t.Logf("one owner each %s after the link was mended", time.Since(mended))
+	t.Logf("one owner each %s after the link was restored", time.Since(restored))
 	for _, vip := range s.vips {
-		s.reach(vip, before[vip], mended)
+		s.reach(vip, before[vip], restored)
 	}
 	s.oneAnswers()
 
 	// It withdraws: nobody has to wait.
 	said := time.Now()
-	s.members[2].Send(wishes{})
+	s.members[2].Send(prefixes{})
 	s.takenOver(before, lost, said, "a withdrawal")
 }
 
@@ -282,7 +282,7 @@ func (s *segment) takenOver(before map[netip.Addr]int, lost []netip.Addr, since 
 		after, err = s.owners(1, 3)
 		for vip, n := range after {
 			if before[vip] != 2 && before[vip] != n {
-				err = fmt.Errorf("%s is n%d's, was n%d's, which is well", vip, n, before[vip])
+				err = fmt.Errorf("%s moved to n%d from n%d, which is healthy", vip, n, before[vip])
 			}
 		}
 		return err
@@ -332,7 +332,7 @@ func TestAddressesInUse(t *testing.T) {
 				return a
 			}
 		}
-		t.Fatalf("%s is not told of", s.vips[i])
+		t.Fatalf("%s is not reported", s.vips[i])
 		return got
 	}
 	for i := range s.vips {
@@ -355,7 +355,7 @@ func TestAddressesInUse(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	s := newSegment(t)
 	one := s.start(1)
-	all := append(s.wishes(), netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("fd00::1/128"))
+	all := append(s.prefixes(), netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("fd00::1/128"))
 	refused := map[string]string{}
 	for _, a := range one.Send(all).Answered {
 		if a.State == "rejected" {
@@ -394,7 +394,7 @@ func TestOtherPassword(t *testing.T) {
 	one := s.start(1)
 	two := enact(t, s.Host("n2"), part{Self: s.self(2), Members: []netip.Addr{s.self(1)}, Password: "guess"})
 	s.settled(1)
-	two.Send(s.wishes())
+	two.Send(s.prefixes())
 	testkit.Eventually(t, within, func() error {
 		for _, a := range two.Query().Answered {
 			if a.State != "conflict" {

@@ -31,8 +31,8 @@ type part struct {
 	Prefixes []netip.Prefix
 }
 
-// wishes are an order to a member; nil changes nothing.
-type wishes []netip.Prefix
+// prefixes are an order to a member; nil changes nothing.
+type prefixes []netip.Prefix
 
 // report is the answer of a member.
 type report struct {
@@ -59,7 +59,7 @@ func play(p part) error {
 			return err
 		}
 	}
-	set := func(prefixes wishes) error {
+	set := func(prefixes prefixes) error {
 		var routes []route.Route
 		for _, p := range prefixes {
 			routes = append(routes, route.Route{Prefix: p})
@@ -70,7 +70,7 @@ func play(p part) error {
 		return err
 	}
 	var failed error
-	return actor.Serve(func(w wishes) report {
+	return actor.Serve(func(w prefixes) report {
 		if w != nil {
 			failed = errors.Join(failed, set(w))
 		}
@@ -97,9 +97,9 @@ func serve(self netip.Addr) error {
 	return nil
 }
 
-type player = actor.Actor[wishes, report]
+type player = actor.Actor[prefixes, report]
 
 func enact(t *testing.T, h *lab.Host, p part) *player {
 	t.Helper()
-	return actor.Start[wishes, report](t, h, p)
+	return actor.Start[prefixes, report](t, h, p)
 }

@@ -37,7 +37,7 @@ func (a *Announcer) tick() time.Duration {
 	}
 	now := time.Now()
 	a.look(now)
-	datagram.Pending(a.conn, maxHello, func(d datagram.Datagram) { a.hear(now, d) })
+	datagram.Pending(a.conn, maxHello, func(d datagram.Datagram) { a.hello(now, d) })
 	a.core.Tick(now)
 	a.armed = a.looked.Add(lookEvery)
 	if next := a.core.Next(); !next.IsZero() && next.Before(a.armed) {
@@ -56,7 +56,7 @@ func (a *Announcer) look(now time.Time) {
 	changed, running := false, false
 	var macs []wire.MAC
 	for _, l := range a.links {
-		if l.look(a.heard) {
+		if l.look(a.received) {
 			changed = true
 			a.Log.Info("layer 2: interface", "name", l.name, "mac", l.mac, "running", l.running)
 		}
@@ -103,8 +103,8 @@ func (a *Announcer) perform() {
 	}
 }
 
-// heard processes a message received on a segment.
-func (a *Announcer) heard(l *link, m wire.Message) {
+// received processes a message received on a segment.
+func (a *Announcer) received(l *link, m wire.Message) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
@@ -133,15 +133,15 @@ func (a *Announcer) listen(c *net.UDPConn) {
 		}
 		a.mu.Lock()
 		if !a.closed {
-			a.hear(time.Now(), d)
+			a.hello(time.Now(), d)
 			a.perform()
 		}
 		a.mu.Unlock()
 	}
 }
 
-// hear processes a hello, or records why it is rejected.
-func (a *Announcer) hear(now time.Time, d datagram.Datagram) {
+// hello processes a hello, or records why it is rejected.
+func (a *Announcer) hello(now time.Time, d datagram.Datagram) {
 	h, err := wire.ParseHello(d.Data, a.key, d.From, a.Self)
 	if err == nil && len(a.key) == 0 && d.TTL != datagram.MaxTTL {
 		err = fmt.Errorf("its hello came through a router (TTL %d): where members are not on one segment, give them a password", d.TTL)
@@ -150,7 +150,7 @@ func (a *Announcer) hear(now time.Time, d datagram.Datagram) {
 		a.core.Refused(d.From, err)
 		return
 	}
-	if err := a.core.Hear(now, d.From, h); err != nil {
+	if err := a.core.Receive(now, d.From, h); err != nil {
 		a.Log.Debug("layer 2: hello rejected", "error", err)
 	}
 }

@@ -26,7 +26,7 @@ func TestWithdrawing(t *testing.T) {
 	if err := s.members[2].Kill(); err != nil {
 		t.Fatal(err)
 	}
-	said := first.Send(wishes{}).Waits
+	said := first.Send(prefixes{}).Waits
 	if len(said) != len(had) {
 		t.Errorf("just let go of %d, and %d are waited for", len(had), len(said))
 	}
@@ -56,7 +56,7 @@ func TestWithdrawing(t *testing.T) {
 		}
 	}
 	// Nobody else offers what the last member releases.
-	if waits := third.Send(wishes{}).Waits; len(waits) > 0 {
+	if waits := third.Send(prefixes{}).Waits; len(waits) > 0 {
 		t.Errorf("nobody can take them, and waited for is %v", waits)
 	}
 }

@@ -149,7 +149,7 @@ func nameOf(p *advertise.Peer) string { return cmp.Or(p.Name, p.Address) }
 func ofPeers(name, help string, counter bool, read func(*advertise.Peer) float64) Metric {
 	return Metric{name, help, []string{"peer"}, counter, func(s *status.Status, emit emit) {
 		for i := range s.Peers {
-			if s.Peers[i].Stranger {
+			if s.Peers[i].Unconfigured {
 				continue
 			}
 			emit(read(&s.Peers[i]), nameOf(&s.Peers[i]))

@@ -82,7 +82,7 @@ func full() status.Status {
 		Peers: []advertise.Peer{
 			{Name: "tor-1", Address: "10.0.0.1", State: advertise.Established, BFD: "up", Sent: 1, Received: 2, UpdatesSent: 11, UpdatesReceived: 12, Flaps: 13},
 			{Address: "10.0.0.2", State: "active", BFD: "off"},
-			{Address: "203.0.113.9", State: "idle", Stranger: true},
+			{Address: "203.0.113.9", State: "idle", Unconfigured: true},
 		},
 	}
 }
@@ -143,7 +143,7 @@ func TestEveryMetricIsReadOffTheStatus(t *testing.T) {
 		t.Error("BFD that is off has a value")
 	}
 	if strings.Contains(got, "203.0.113.9") {
-		t.Error("a stranger that was refused has values of its own")
+		t.Error("a rejected peer that is not configured has its own metrics")
 	}
 	if t.Failed() {
 		t.Log(got)

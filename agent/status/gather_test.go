@@ -286,7 +286,7 @@ func serverScene(t *testing.T) Agent {
 		return dsr.State{
 			Attached: []string{"veth1: tcx: servers behind it"},
 			Abroad: map[netip.Addr]string{
-				netip.MustParseAddr("172.16.1.2"): "its route leads by eth0 to another node",
+				netip.MustParseAddr("172.16.1.2"): "routed through eth0 to another node",
 				netip.MustParseAddr("172.16.3.1"): "no route leads to it",
 			},
 			Entries: []dsr.Entry{{Key: web, Method: service.Tunnel, Server: netip.MustParseAddrPort("172.16.1.1:80")}},
@@ -331,7 +331,7 @@ func TestDSRAgentTellsWhatItServes(t *testing.T) {
 	if l := backends[0].Local; l == nil || !l.Here || l.Flows != 1 {
 		t.Errorf("the server that is here: %+v", l)
 	}
-	if l := backends[1].Local; l == nil || l.Here || l.Reason != "its route leads by eth0 to another node" {
+	if l := backends[1].Local; l == nil || l.Here || l.Reason != "routed through eth0 to another node" {
 		t.Errorf("the server that is elsewhere: %+v", l)
 	}
 	if b := backends[0]; b.Health != "unchecked" || b.InService {

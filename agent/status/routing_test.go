@@ -134,7 +134,7 @@ func TestEachRouteThatFailsIsAProblem(t *testing.T) {
 func TestRouterTellsWhatItRefuses(t *testing.T) {
 	r := routed(RoleRouter)
 	uneven := set("10.1.1.0/24", "10.0.0.105", "10.0.0.106")
-	uneven.Uneven = "10.0.0.105 names a bandwidth and 10.0.0.106 does not"
+	uneven.Uneven = "10.0.0.105 has a bandwidth and 10.0.0.106 does not"
 	r.Heard = func() ([]advertise.RouteSet, error) { return []advertise.RouteSet{uneven}, nil }
 	many := map[netip.Prefix]string{netip.MustParsePrefix("0.0.0.0/0"): "never"}
 	for i := range 25 {

@@ -38,7 +38,7 @@ func balancer() Status {
 		Started: ago(26*time.Hour + 5*time.Minute), Time: eleven,
 		DataPlane: &dataplane.Description{
 			Kind: "xdp", Attached: []string{"eth0: native", "eth1: generic: driver has no native XDP"},
-			Warnings: []string{"chains: all 4 were in use when slots were to name older servers: 2 times one was left out, whose connections may break (MaxChains)"},
+			Warnings: []string{"chains: all 4 were in use when slots needed to list earlier backends: 2 times one was left out, whose connections may break (MaxChains)"},
 			Drops:    map[string]uint64{"ttl-exceeded": 3, "no-backend": 0, "fragment": 12},
 		},
 		Services: []Service{
@@ -96,7 +96,7 @@ func server() Status {
 	for i := range f.Backends {
 		b := &f.Backends[i]
 		*b = Backend{Address: b.Address, Name: b.Name, Node: b.Node, Weight: b.Weight, Health: "unchecked", Draining: b.Draining}
-		b.Local = &Local{Reason: "its route leads by eth0 to another node"}
+		b.Local = &Local{Reason: "routed through eth0 to another node"}
 	}
 	f.Backends[0].Local = &Local{Here: true, Flows: 12}
 	return s

@@ -200,7 +200,7 @@ static __always_inline bool watch_matches(struct xdp_md *ctx)
 	return proto == bpf_htons(ETH_P_IPV6) && watch_ip(&f, true);
 }
 
-static __always_inline void watch_tell(struct xdp_md *ctx, struct watch_record *r)
+static __always_inline void watch_report(struct xdp_md *ctx, struct watch_record *r)
 {
 	__u32 most = watch_filter.snaplen;
 
@@ -228,7 +228,7 @@ __noinline int watch_before(struct xdp_md *ctx)
 	now->chosen = !watch_filter.sample || bpf_get_prandom_u32() % watch_filter.sample == 0;
 	now->wanted = now->chosen && watch_matches(ctx);
 	if (watch_filter.before && now->wanted)
-		watch_tell(ctx, &now->r);
+		watch_report(ctx, &now->r);
 	return 0;
 }
 
@@ -243,7 +243,7 @@ __noinline int watch_after(struct xdp_md *ctx, int verdict)
 	now->r.when = WATCH_AFTER;
 	now->r.verdict = verdict;
 	if (now->wanted || watch_matches(ctx))
-		watch_tell(ctx, &now->r);
+		watch_report(ctx, &now->r);
 	return 0;
 }
 

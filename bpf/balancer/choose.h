@@ -50,7 +50,7 @@ static __always_inline __u32 choose_hash(const struct frontend *f, const struct 
 }
 
 /* Reads a slot of a frontend's ring with a single load, as it is written. Returns
- * an empty slot if there is none.
+ * an empty slot if the slot does not exist.
  */
 static __always_inline struct ring_slot slot_at(const struct frontend *f, __u32 slot)
 {

@@ -9,7 +9,7 @@
 #include "dsr_option.h"
 
 /* Returns the transport header after an option of this size. */
-static __always_inline void *direct_nat_told(struct xdp_md *ctx, __u32 bytes, bool v6)
+static __always_inline void *direct_nat_after_option(struct xdp_md *ctx, __u32 bytes, bool v6)
 {
 	void *l3 = (void *)(long)ctx->data + sizeof(struct ethhdr);
 
@@ -45,24 +45,24 @@ static __always_inline void *direct_nat_plain(struct xdp_md *ctx, const struct a
 static __always_inline int direct_nat(struct xdp_md *ctx, const struct packet *p,
 				      const struct frontend *f, const struct choice *ch, bool v6)
 {
-	struct telling t = {.dst = ch->server->addr};
+	struct dsr_send t = {.dst = ch->server->addr};
 	__u16 bytes = p->len - (v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
 	__be16 port = f->flags & FRONTEND_KEEP_PORT ? p->t.dport : ch->server->port;
 	__u64 diff;
 	int verdict;
 	void *l4 = NULL;
 
-	if (tells(p, ch->chain))
-		t.bytes = tell_bytes(ch->chain, v6);
+	if (needs_dsr_option(p, ch->chain))
+		t.bytes = dsr_option_bytes(ch->chain, v6);
 	t.dport = port;
-	verdict = tell_plan(ctx, p, ch, &t);
+	verdict = plan_dsr_option(ctx, p, ch, &t);
 	if (verdict)
 		return verdict;
 	diff = csum_diff_addr(0, &p->t.dst, &t.dst, v6);
 	if (!t.bytes)
 		l4 = direct_nat_plain(ctx, &t.dst, diff, v6);
-	else if (tell(ctx, p, ch, &t, v6))
-		l4 = direct_nat_told(ctx, t.bytes, v6);
+	else if (add_dsr_option(ctx, p, ch, &t, v6))
+		l4 = direct_nat_after_option(ctx, t.bytes, v6);
 	if (!l4 || !rewrite_dport(l4, (void *)(long)ctx->data_end, &p->t, port, diff, bytes))
 		return drop(ctx, DROP_NO_HEADROOM);
 	return t.bytes ? go(t.way, ch->cpu->ifindex) : leave_to(ctx, ch, t.way, v6);

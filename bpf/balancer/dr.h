@@ -12,20 +12,21 @@
 static __always_inline int dr(struct xdp_md *ctx, const struct packet *p, const struct frontend *f,
 			      const struct choice *ch, bool v6)
 {
-	struct telling t = {.dst = p->t.dst, .dport = p->t.dport};
+	struct dsr_send t = {.dst = p->t.dst, .dport = p->t.dport};
 	int verdict;
 
 	/* Without an option nothing proves that the packet is from a load balancer. */
-	if (auth_policy || (f->survival == SURVIVAL_SECOND_CHANCE && tells(p, ch->chain)))
-		t.bytes = tell_bytes(ch->chain, v6);
-	verdict = tell_plan(ctx, p, ch, &t);
+	if (auth_policy ||
+	    (f->survival == SURVIVAL_SECOND_CHANCE && needs_dsr_option(p, ch->chain)))
+		t.bytes = dsr_option_bytes(ch->chain, v6);
+	verdict = plan_dsr_option(ctx, p, ch, &t);
 	if (verdict)
 		return verdict;
 	if (t.way == WAY_KERNEL || ch->cpu->beyond)
 		return drop(ctx, DROP_NO_NEIGHBOUR);
 	if (!t.bytes)
 		return leave_to(ctx, ch, t.way, v6);
-	if (!tell(ctx, p, ch, &t, v6))
+	if (!add_dsr_option(ctx, p, ch, &t, v6))
 		return drop(ctx, DROP_NO_HEADROOM);
 	return go(t.way, ch->cpu->ifindex);
 }

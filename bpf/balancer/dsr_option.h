@@ -14,21 +14,21 @@
 #include "egress.h"
 
 /* How a packet is sent. */
-struct telling {
+struct dsr_send {
 	struct addr dst __attribute__((aligned(8)));
 	enum way way;
 	__u32 bytes;  /* of the option */
 	__be16 dport; /* the packet's new destination port */
 };
 
-static __always_inline bool tells(const struct packet *p, const struct chain *chain)
+static __always_inline bool needs_dsr_option(const struct packet *p, const struct chain *chain)
 {
 	return chain || opens(p) || p->t.proto == IPPROTO_UDP;
 }
 
 /* Copies the MAC addresses as received, or those for the next hop. */
-static __always_inline void tell_macs(__u32 *macs, const struct ethhdr *eth,
-				      const struct server_cpu *cpu, enum way way)
+static __always_inline void dsr_option_macs(__u32 *macs, const struct ethhdr *eth,
+					    const struct server_cpu *cpu, enum way way)
 {
 	if (way == WAY_KERNEL)
 		macs_copy(macs, eth);
@@ -37,14 +37,14 @@ static __always_inline void tell_macs(__u32 *macs, const struct ethhdr *eth,
 }
 
 /* Returns the option's size. */
-static __always_inline __u32 tell_bytes(const struct chain *chain, bool v6)
+static __always_inline __u32 dsr_option_bytes(const struct chain *chain, bool v6)
 {
 	return auth_policy ? auth_own_bytes(chain, v6) : option_bytes(1 + chain_length(chain), v6);
 }
 
 /* Builds the option if it needs a tag, and adds its checksum to sum. */
-static __always_inline bool tell_tagged(const struct packet *p, const struct telling *t,
-					const struct chain *chain, __u64 *sum)
+static __always_inline bool dsr_option_tagged(const struct packet *p, const struct dsr_send *t,
+					      const struct chain *chain, __u64 *sum)
 {
 	struct auth_scratch *s = auth_scratch_get();
 
@@ -65,8 +65,9 @@ static __always_inline bool tell_tagged(const struct packet *p, const struct tel
  * the verifier checks it once, regardless of the maps that hold the backend and its
  * chain.
  */
-__noinline int tell_v4(struct xdp_md *ctx, const struct packet *p, const struct telling *t,
-		       const struct server_cpu *cpu, const struct chain *chain)
+__noinline int add_dsr_option_v4(struct xdp_md *ctx, const struct packet *p,
+				 const struct dsr_send *t, const struct server_cpu *cpu,
+				 const struct chain *chain)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__be32 word[5], dst, *ip = data + sizeof(struct ethhdr);
@@ -77,11 +78,11 @@ __noinline int tell_v4(struct xdp_md *ctx, const struct packet *p, const struct 
 		return -1;
 	dst = addr_to_v4(&t->dst);
 	bytes = t->bytes;
-	tell_macs(macs, data, cpu, t->way);
+	dsr_option_macs(macs, data, cpu, t->way);
 #pragma unroll
 	for (int i = 0; i < 5; i++)
 		word[i] = ip[i];
-	if (auth_policy && !tell_tagged(p, t, chain, &diff))
+	if (auth_policy && !dsr_option_tagged(p, t, chain, &diff))
 		return -1;
 	if (bpf_xdp_adjust_head(ctx, -(int)bytes))
 		return -1;
@@ -113,8 +114,9 @@ __noinline int tell_v4(struct xdp_md *ctx, const struct packet *p, const struct 
 	return 0;
 }
 
-__noinline int tell_v6(struct xdp_md *ctx, const struct packet *p, const struct telling *t,
-		       const struct server_cpu *cpu, const struct chain *chain)
+__noinline int add_dsr_option_v6(struct xdp_md *ctx, const struct packet *p,
+				 const struct dsr_send *t, const struct server_cpu *cpu,
+				 const struct chain *chain)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct ipv6hdr *ip = data + sizeof(struct ethhdr);
@@ -124,9 +126,9 @@ __noinline int tell_v6(struct xdp_md *ctx, const struct packet *p, const struct 
 	if (!p || !t || !cpu || (void *)(ip + 1) > end)
 		return -1;
 	bytes = t->bytes;
-	tell_macs(macs, data, cpu, t->way);
+	dsr_option_macs(macs, data, cpu, t->way);
 	first = *(__be32 *)ip;
-	if (auth_policy && !tell_tagged(p, t, chain, NULL))
+	if (auth_policy && !dsr_option_tagged(p, t, chain, NULL))
 		return -1;
 	if (bpf_xdp_adjust_head(ctx, -(int)bytes))
 		return -1;
@@ -152,18 +154,19 @@ __noinline int tell_v6(struct xdp_md *ctx, const struct packet *p, const struct 
 }
 
 /* The same, by family. */
-static __always_inline bool tell(struct xdp_md *ctx, const struct packet *p,
-				 const struct choice *ch, const struct telling *t, bool v6)
+static __always_inline bool add_dsr_option(struct xdp_md *ctx, const struct packet *p,
+					   const struct choice *ch, const struct dsr_send *t,
+					   bool v6)
 {
-	return (v6 ? tell_v6(ctx, p, t, ch->cpu, ch->chain)
-		   : tell_v4(ctx, p, t, ch->cpu, ch->chain)) == 0;
+	return (v6 ? add_dsr_option_v6(ctx, p, t, ch->cpu, ch->chain)
+		   : add_dsr_option_v4(ctx, p, t, ch->cpu, ch->chain)) == 0;
 }
 
 /* Finds the next hop and the option size. A nonzero result is the packet's verdict. A
  * full-size datagram gets no option: other packets carry it for its flow.
  */
-static __always_inline int tell_plan(struct xdp_md *ctx, const struct packet *p,
-				     const struct choice *ch, struct telling *t)
+static __always_inline int plan_dsr_option(struct xdp_md *ctx, const struct packet *p,
+					   const struct choice *ch, struct dsr_send *t)
 {
 	t->way = way_to(ctx, ch);
 	if (way_leads_nowhere(t->way))

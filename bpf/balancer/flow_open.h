@@ -29,7 +29,7 @@
  */
 #define FLOW_OTHERS (1ULL << 3)
 #define FLOW_LEFT_SHIFT 4
-#define FLOW_BESIDE (1ULL << 36)
+#define FLOW_OTHER_LINE (1ULL << 36)
 #define FLOW_STRONG (1ULL << 37)
 #define FLOW_KEPT_SHIFT 38
 #define FLOW_KEPT (1ULL << FLOW_KEPT_SHIFT)
@@ -111,7 +111,7 @@ static __always_inline __u64 flow_key(const struct flow *flow, __u64 tag, __u32 
 	__u64 key = left << FLOW_LEFT_SHIFT | (yields & FLOW_STRONG);
 
 	if (i >= FLOW_LINE)
-		key |= FLOW_BESIDE;
+		key |= FLOW_OTHER_LINE;
 	key |= flow_below_zero((yields & FLOW_ALWAYS) - left) << FLOW_KEPT_SHIFT;
 	key = (key & flow_mask(-left)) | FLOW_OTHERS;
 	return (key & flow_mask(differs | -differs)) | i;

@@ -223,7 +223,7 @@ static __always_inline bool handover_count(struct xdp_md *ctx, struct handover *
 	       !bpf_xdp_load_bytes(ctx, at + h->n * ENDPOINT_SIZE(v6), &s->tag, sizeof(s->tag));
 }
 
-/* Reads the list of an outer IPv4 header. Returns false if there is none. */
+/* Reads the list of an outer IPv4 header. Returns false without a list. */
 static __always_inline bool handover_read_v4(struct xdp_md *ctx, struct handover *h)
 {
 	struct iphdr *ip = (struct iphdr *)h->header;
@@ -290,7 +290,7 @@ static __always_inline bool handover_read_v6(struct xdp_md *ctx, struct handover
 	return handover_ethertype(h, head[0]);
 }
 
-/* Reads the inner packet's header into h->p. Returns false if there is none, or it
+/* Reads the inner packet's header into h->p. Returns false if it is missing or
  * needs the slow path.
  */
 static __always_inline bool handover_peek(struct xdp_md *ctx, struct handover *h)

@@ -124,7 +124,7 @@ __noinline __u32 nat_same(__u32 line, __u32 check, __u32 now)
 }
 
 /* Returns an available entry of a line: a free one, or one whose flow is over, or
- * FLOW_BACK_WAYS if there is none.
+ * FLOW_BACK_WAYS if all are in use.
  */
 __noinline __u32 nat_free_place(__u32 line, __u32 now)
 {
@@ -143,7 +143,7 @@ __noinline __u32 nat_free_place(__u32 line, __u32 now)
 
 /* Evicts from a line full of live flows the one closest to its expiry, among those
  * that the flow table also evicts in a flood. Returns its entry, or FLOW_BACK_WAYS if
- * there is none.
+ * no flow may be evicted.
  */
 __noinline __u32 nat_push_out(__u32 line, __u32 now)
 {
@@ -437,7 +437,7 @@ static __always_inline __u32 nat_find_back(__u64 tag)
 {
 	__u32 line = (tag >> 32) * flow_back_lines >> 32;
 
-	for (int beside = 0; beside < 2; beside++, line ^= 1) {
+	for (int pass = 0; pass < 2; pass++, line ^= 1) {
 		struct flow_back *back = flow_back_at(line);
 
 		if (!back)

@@ -180,8 +180,8 @@ static __always_inline void slow_auth_packet(const struct rare *r, const struct 
 /* Builds the option with an authentication tag for a packet to a backend, or with dr
  * to its original destination. Returns 0 on failure.
  */
-__noinline __u32 slow_tell_tagged(struct rare *r, const struct server *server,
-				  const struct chain *chain, bool nat, bool keep_port)
+__noinline __u32 slow_option_tagged(struct rare *r, const struct server *server,
+				    const struct chain *chain, bool nat, bool keep_port)
 {
 	struct auth_scratch *s = auth_scratch_get();
 
@@ -202,12 +202,12 @@ __noinline __u32 slow_tell_tagged(struct rare *r, const struct server *server,
  * and ICMP errors open no flow: they carry the chain, or no option. Global, like the
  * steps below, so that the verifier checks each once.
  */
-__noinline __u32 slow_tell(struct rare *r, const struct chain *chain)
+__noinline __u32 slow_option(struct rare *r, const struct chain *chain)
 {
 	__u64 sum = 0;
 	bool ok;
 
-	if (!r || (!chain && (r->own.offset || r->is_error)) || !tells(&r->p, chain))
+	if (!r || (!chain && (r->own.offset || r->is_error)) || !needs_dsr_option(&r->p, chain))
 		return 0;
 	if (r->v6) {
 		ok = option_put_own_v6(r->front, r->front + FRONT_MAX, &r->p, chain);
@@ -243,10 +243,10 @@ static __always_inline int slow_direct_on(struct xdp_md *ctx, struct rare *r,
 	__u32 bytes;
 	enum way way;
 
-	bytes = marks ? slow_tell(r, ch->chain) : 0;
+	bytes = marks ? slow_option(r, ch->chain) : 0;
 	if (auth_policy && (bytes || !nat))
-		bytes = slow_tell_tagged(r, ch->server, ch->chain, nat,
-					 f->flags & FRONTEND_KEEP_PORT);
+		bytes = slow_option_tagged(r, ch->server, ch->chain, nat,
+					   f->flags & FRONTEND_KEEP_PORT);
 	r->more = bytes - less;
 	way = slow_way(ctx, r, ch, r->p.len + r->more);
 	if (way == WAY_TOO_BIG && bytes && r->p.t.proto == IPPROTO_UDP) {

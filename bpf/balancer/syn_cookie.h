@@ -79,7 +79,7 @@ static __always_inline __u32 syn_slot(void)
 	return (bpf_ktime_get_coarse_ns() + syn_set.wall) >> SYN_SLOT_SHIFT;
 }
 
-/* Returns the currently valid slot with these lowest bits, or false if there is none. */
+/* Returns the currently valid slot with these lowest bits, or false if none is valid. */
 static __always_inline bool syn_slot_of(__u32 cookie, __u32 *slot)
 {
 	__u32 now = syn_slot(), ago = (now - cookie) & SYN_SLOT_MASK;

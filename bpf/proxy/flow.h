@@ -179,7 +179,7 @@ static __noinline int forget_flow(const struct tuple *t)
 }
 
 /* Copies the flow's state to the other half. */
-static __noinline int tell_other_half(const struct packet_flow *f, const struct tuple *t)
+static __noinline int update_other_half(const struct packet_flow *f, const struct tuple *t)
 {
 	struct packet_flow made, *held;
 	struct tuple other;
@@ -245,7 +245,7 @@ static __always_inline bool note_packet(struct packet_flow *f, struct packet_flo
 	copy->state = state;
 	f->seen = now;
 	f->state = state;
-	tell_other_half(copy, &v->t);
+	update_other_half(copy, &v->t);
 	return later;
 }
 

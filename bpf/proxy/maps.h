@@ -40,7 +40,7 @@ enum service_empty {
 
 enum service_flags {
 	SERVICE_ALLOW = 1,  /* only clients in source_ranges are served ... */
-	SERVICE_CLOSED = 2, /* ... and there are none of this family */
+	SERVICE_CLOSED = 2, /* ... and none is of this family */
 } __attribute__((packed));
 
 /* The address of a node port is ::ffff:0.0.0.0 or ::, see node_addresses. */

@@ -28,7 +28,7 @@ volatile const __u16 mask_count = 28976;
  * 0: for any other device.
  */
 struct packet_mask {
-	struct addr v4, v6; /* zeros: there is none */
+	struct addr v4, v6; /* zeros: no mask */
 };
 
 struct {

@@ -96,7 +96,7 @@ struct origin_in_turn {
 };
 
 /* Writes all origins of UDP sockets to the agent, one after the other. */
-static __always_inline void tell_origin(struct origin_in_turn *turn)
+static __always_inline void report_origin(struct origin_in_turn *turn)
 {
 	struct origin *o = turn->value;
 

@@ -48,7 +48,7 @@ static __always_inline void fragment_key(struct fragment_key *k, const struct vi
 	k->proto = v->t.proto;
 }
 
-/* vip is NULL if there is none to restore. */
+/* vip is NULL if no VIP must be restored. */
 __noinline int remember_fragment(const struct view *v, enum fragment_fate fate,
 				 const struct addr *vip)
 {

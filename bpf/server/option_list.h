@@ -105,8 +105,8 @@ static __noinline bool next_is_known(struct next *next)
 
 /* Finds the first backend in the list that differs from self, whose port is ignored
  * if 0, and that belongs to next_of's frontend, in scratch()->next. Returns false if
- * there is none, or only this backend itself again. (Linux 6.1 accepts no map key in
- * an argument's memory.)
+ * no other backend follows. (Linux 6.1 accepts no map key in an argument's
+ * memory.)
  */
 __noinline bool next_server(struct __sk_buff *skb, const struct list *l,
 			    const struct endpoint *self)

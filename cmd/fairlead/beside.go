@@ -43,7 +43,7 @@ func runBeside(ctx context.Context, r *config.ResolvedRouter) error {
 	group, following := errgroup.WithContext(following)
 	group.Go(func() error {
 		defer cancel()
-		return table.Follow(following, router.Beside{Protocols: r.Beside, Accept: r.Accept})
+		return table.Follow(following, router.Shadow{Protocols: r.Beside, Accept: r.Accept})
 	})
 	group.Go(func() error {
 		defer cancel()
@@ -119,7 +119,7 @@ func newRouterGuardCommand() *cobra.Command {
 			return errors.Join(err, table.Close(true))
 		},
 	}
-	cmd.Flags().IntVar(&metric, "metric", router.DefaultBesideMetric, "metric of the routes")
+	cmd.Flags().IntVar(&metric, "metric", router.DefaultShadowMetric, "metric of the routes")
 	cmd.Flags().IntVar(&number, "table", 0, "routing table")
 	return cmd
 }

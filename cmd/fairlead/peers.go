@@ -85,7 +85,7 @@ func (a *agent) taken() map[netip.Addr]string {
 		return all
 	}
 	for _, p := range a.speaker.Peers() {
-		if addr, err := netip.ParseAddr(p.Address); err == nil && !p.Stranger {
+		if addr, err := netip.ParseAddr(p.Address); err == nil && !p.Unconfigured {
 			all[addr] = strings.TrimSpace("BGP peer " + p.Name)
 		}
 	}

@@ -37,8 +37,8 @@ func TestMergePeers(t *testing.T) {
 	for i, want := range []string{
 		"BGPPeer b: spec.peerAddress: --peer has 10.0.0.109 already, and counts; this one is left out",
 		"BGPPeer d: spec.peerAddress: BGPPeer a has 10.0.0.108 already, and counts; this one is left out",
-		"BGPPeer e: peer.password: 81 bytes, TCP MD5 takes at most 80; it is left out",
-		"BGPPeer f: peer.address: 224.0.0.5 is no neighbour's address; it is left out",
+		"BGPPeer e: peer.password: 81 bytes, TCP MD5 accepts at most 80; it is left out",
+		"BGPPeer f: peer.address: 224.0.0.5 is not a valid neighbor address; it is left out",
 	} {
 		if i >= len(problems) || problems[i].String() != want {
 			t.Errorf("problems %v lack %q", problems, want)

@@ -44,7 +44,7 @@ killed; packets then use the daemon's routes.`,
 			if !cmd.Flags().Changed("metric") {
 				c.Metric = router.DefaultMetric
 				if len(c.Beside) > 0 {
-					c.Metric = router.DefaultBesideMetric
+					c.Metric = router.DefaultShadowMetric
 				}
 			}
 			if !cmd.Flags().Changed("max-prefixes") && len(c.Peers) == 0 {
@@ -66,7 +66,7 @@ killed; packets then use the daemon's routes.`,
 	f.IntVar(&c.MaxClients, "max-clients", c.MaxClients, "maximum `NUMBER` of load balancer sessions; 0 is no limit")
 	f.Uint32Var(&c.HashSeed, "hash-seed", 0, "`NUMBER` that routers share to send a flow to the same load balancer (Linux 6.11)")
 	f.StringSliceVar(&c.Beside, "shadow-protocol", nil, "`PROTOCOL` of another daemon's routes (bgp, bird or a number) to shadow with resilient routes")
-	f.IntVar(&c.Metric, "metric", 0, fmt.Sprintf("metric of the routes (default: %d, with --shadow-protocol %d)", router.DefaultMetric, router.DefaultBesideMetric))
+	f.IntVar(&c.Metric, "metric", 0, fmt.Sprintf("metric of the routes (default: %d, with --shadow-protocol %d)", router.DefaultMetric, router.DefaultShadowMetric))
 	f.IntVar(&c.Table, "table", 0, "routing table (default: main)")
 	f.StringVar(&c.Socket, "socket", c.Socket, "`FILE` of the status socket")
 	metricsFlag(cmd, &c.Metrics)

@@ -67,12 +67,12 @@ func TestSheets(t *testing.T) {
 		"trace": {traceSheet(xdp.Trace{
 			Interface: "eth0", In: in, Out: in, Verdict: "XDP_DROP", Drop: "no-frontend", Attached: "program 57",
 			Would: []string{"open a flow", "take a turn"},
-			Steps: []xdp.TraceStep{{Note: "packet", Text: "read as TCP"}, {Note: "drop", Text: "dropped: no-frontend"}},
+			Steps: []xdp.TraceStep{{Note: "packet", Text: "parsed as TCP"}, {Note: "drop", Text: "dropped: no-frontend"}},
 		}), `in        eth0, 54 bytes
           Ethernet 02:00:00:00:00:01 > 00:00:00:00:00:00
           IPv4 192.0.2.7 > 10.1.1.1, TTL 64, TCP, 40 bytes
           TCP 1234 > 80 [SYN] seq 1 ack 1, 0 bytes of data
-why       read as TCP
+why       parsed as TCP
           dropped: no-frontend
 verdict   XDP_DROP: dropped, no-frontend
 would     open a flow

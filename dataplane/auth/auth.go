@@ -36,7 +36,7 @@ type keySet struct {
 
 func setOf(keys nodekey.Keys) (s keySet, err error) {
 	if len(keys) == 0 || len(keys) > nodekey.Most {
-		return s, fmt.Errorf("node keys: %d: want 1 to %d", len(keys), nodekey.Most)
+		return s, fmt.Errorf("node keys: %d keys: must be 1 to %d", len(keys), nodekey.Most)
 	}
 	for i, k := range keys {
 		s.Key[i].K0, s.Key[i].K1, s.ID[i] = k.K0, k.K1, k.ID

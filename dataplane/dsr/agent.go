@@ -181,7 +181,7 @@ func (h *Agent) Describe() dataplane.Description {
 	err := h.worker.Do(func() error {
 		d.Attached = describe(h.hook)
 		for _, server := range slices.SortedFunc(maps.Keys(h.abroad), netip.Addr.Compare) {
-			d.Attached = append(d.Attached, fmt.Sprintf("%s is not here: %s", server, h.abroad[server]))
+			d.Attached = append(d.Attached, fmt.Sprintf("%s is not on this node: %s", server, h.abroad[server]))
 		}
 		counters, err := h.counters()
 		d.Drops = counter.Dropped(counters)

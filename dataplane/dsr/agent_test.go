@@ -74,11 +74,11 @@ func TestSetRefusesByNameAndHoldsTheRest(t *testing.T) {
 		{entry(service.Tunnel, vip, pod, service.SCTP), "SCTP: the server's port must be the VIP's, 80"},
 		{entry(service.Tunnel, ap("0.0.0.0:80"), pod, service.TCP), "VIP: must be a unicast address"},
 		{entry(service.Tunnel, ap("10.1.1.1:0"), pod, service.TCP), "VIP: must be a unicast address"},
-		{entry(service.Tunnel, vip, ap("224.0.0.1:80"), service.TCP), "server: must be a unicast address"},
-		{entry(service.Tunnel, vip, pod6, service.TCP), "say in deliver which address"},
-		{entry(service.DSRNAT, vip, pod6, service.TCP), "two families: use tunnel"},
+		{entry(service.Tunnel, vip, ap("224.0.0.1:80"), service.TCP), "backend: must be a unicast address"},
+		{entry(service.Tunnel, vip, pod6, service.TCP), "set deliver to the backend's address"},
+		{entry(service.DSRNAT, vip, pod6, service.TCP), "different IP families: use tunnel"},
 		{deliver, "deliver: only for tunnel and dr"},
-		{entry(service.Tunnel, vip, ap("172.16.1.2:9090"), service.TCP), "cannot tell two servers on one address apart, and 172.16.1.2:8080 is there"},
+		{entry(service.Tunnel, vip, ap("172.16.1.2:9090"), service.TCP), "cannot distinguish two backends with one address, and 172.16.1.2:8080 exists"},
 	} {
 		err := n.agent.Set([]Entry{good, tc.bad})
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
@@ -227,7 +227,7 @@ func TestDevicesComeAndGo(t *testing.T) {
 			late := entry(service.Tunnel, vip, ap("172.16.1.77:80"), service.TCP)
 			n.setOnly(t, late)
 			wantEntries(t, n.agent)
-			if got := n.agent.Describe().Attached; len(got) != 1 || !strings.Contains(got[0], "172.16.1.77 is not here: its route leads by up0 to another node") {
+			if got := n.agent.Describe().Attached; len(got) != 1 || !strings.Contains(got[0], "172.16.1.77 is not on this node: routed through up0 to another node") {
 				t.Errorf("described as %q", got)
 			}
 			for range 2 { // the second device has another index
@@ -247,7 +247,7 @@ func TestDevicesComeAndGo(t *testing.T) {
 					}
 					return netlink.LinkDel(l)
 				})
-				n.eventuallyAttached(t, "172.16.1.77 is not here: its route leads by up0 to another node")
+				n.eventuallyAttached(t, "172.16.1.77 is not on this node: routed through up0 to another node")
 				wantEntries(t, n.agent)
 			}
 		})

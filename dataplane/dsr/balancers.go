@@ -50,23 +50,23 @@ func (h *Agent) writeBalancers() error {
 	if !h.balancersSet {
 		return nil
 	}
-	held, err := bpfmap.Read[serverAddr, serverKnownBalancer](h.obj.Balancers)
+	programmed, err := bpfmap.Read[serverAddr, serverKnownBalancer](h.obj.Balancers)
 	if err != nil {
 		return err
 	}
 	if h.balancers == nil {
-		return errors.Join(h.obj.BalancersChecked.Set(uint32(0)), bpfmap.Change(h.obj.Balancers, held, knownBalancers{}))
+		return errors.Join(h.obj.BalancersChecked.Set(uint32(0)), bpfmap.Change(h.obj.Balancers, programmed, knownBalancers{}))
 	}
-	if err := bpfmap.Change(h.obj.Balancers, held, h.balancers.linger(held, clock.Now())); err != nil {
+	if err := bpfmap.Change(h.obj.Balancers, programmed, h.balancers.linger(programmed, clock.Now())); err != nil {
 		return err
 	}
 	return h.obj.BalancersChecked.Set(uint32(1))
 }
 
-// linger returns wanted plus those in held that left recently. now is CLOCK_MONOTONIC.
-func (wanted knownBalancers) linger(held knownBalancers, now time.Duration) knownBalancers {
+// linger returns wanted plus those in programmed that left recently. now is CLOCK_MONOTONIC.
+func (wanted knownBalancers) linger(programmed knownBalancers, now time.Duration) knownBalancers {
 	all := maps.Clone(wanted)
-	for a, b := range held {
+	for a, b := range programmed {
 		if _, stays := wanted[a]; stays {
 			continue
 		}
@@ -83,8 +83,8 @@ func (wanted knownBalancers) linger(held knownBalancers, now time.Duration) know
 // inheritBalancers makes the programs check senders from their first packet on, if a
 // predecessor did.
 func (h *Agent) inheritBalancers() error {
-	held, err := bpfmap.Read[serverAddr, serverKnownBalancer](h.obj.Balancers)
-	if err != nil || len(held) == 0 {
+	programmed, err := bpfmap.Read[serverAddr, serverKnownBalancer](h.obj.Balancers)
+	if err != nil || len(programmed) == 0 {
 		return err
 	}
 	return h.obj.BalancersChecked.Set(uint32(1))
@@ -96,9 +96,9 @@ func (h *Agent) senders() (Senders, error) {
 	if err := h.obj.BalancersChecked.Get(&checked); err != nil || checked == 0 {
 		return Senders{}, err
 	}
-	held, err := bpfmap.Read[serverAddr, serverKnownBalancer](h.obj.Balancers)
+	programmed, err := bpfmap.Read[serverAddr, serverKnownBalancer](h.obj.Balancers)
 	s := Senders{Checked: true}
-	for a := range held {
+	for a := range programmed {
 		s.Known = append(s.Known, a.netip())
 	}
 	slices.SortFunc(s.Known, netip.Addr.Compare)

@@ -14,7 +14,7 @@ import (
 
 // balancerOf returns the source of the tests' tunnels in the family of an address, and
 // another address that no load balancer has.
-func balancerOf(a netip.Addr) (balancer, stranger netip.Addr) {
+func balancerOf(a netip.Addr) (balancer, unknown netip.Addr) {
 	if a.Is6() {
 		return balancer6, balancer6.Next()
 	}
@@ -60,7 +60,7 @@ func TestTunnelsOfUnknownBalancers(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
 		n.set(t, entry(service.Tunnel, v, p, service.TCP), entry(service.Tunnel, v, p, service.UDP))
-		balancer, stranger := balancerOf(p.Addr())
+		balancer, unknown := balancerOf(p.Addr())
 		check := func(when string, from netip.Addr, accepted bool) {
 			t.Helper()
 			for name, frame := range tunnelCases(t, v, p, s, c, netip.AddrPortFrom(from, 0)) {
@@ -71,18 +71,18 @@ func TestTunnelsOfUnknownBalancers(t *testing.T) {
 				}
 			}
 		}
-		check("before it is known who the load balancers are", stranger, true)
+		check("before the load balancers are known", unknown, true)
 		n.setBalancers(t, balancer)
 		check("a load balancer", balancer, true)
-		check("a stranger", stranger, false)
+		check("an unknown sender", unknown, false)
 		n.setBalancers(t, netip.AddrFrom16(balancer.As16()))
 		check("a load balancer whose address is IPv4-mapped", balancer, true)
-		foreign := wire{client: c, dst: netip.AddrPortFrom(v.Addr(), 81), payload: "x", tunnel: p.Addr(), tunnelFrom: stranger}
+		foreign := wire{client: c, dst: netip.AddrPortFrom(v.Addr(), 81), payload: "x", tunnel: p.Addr(), tunnelFrom: unknown}
 		n.steps(t, []step{{name: "a tunnel of others", in: foreign, same: true, verdict: untouched, counter: "passed-foreign-tunnel"}})
 
 		n.setBalancers(t)
 		check("a load balancer that has just left", balancer, true)
-		check("a stranger while there is no load balancer", stranger, false)
+		check("an unknown sender while there is no load balancer", unknown, false)
 		left := knownBalancers{addrOf(balancer): {Left: 1}}
 		if err := bpfmap.Hold(n.agent.obj.Balancers, left); err != nil {
 			t.Fatal(err)
@@ -92,7 +92,7 @@ func TestTunnelsOfUnknownBalancers(t *testing.T) {
 		if err := n.agent.SetBalancers(nil); err != nil {
 			t.Fatal(err)
 		}
-		check("anyone is accepted again", stranger, true)
+		check("every sender is accepted again", unknown, true)
 	})
 }
 
@@ -129,7 +129,7 @@ func TestBalancersOutliveTheAgent(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
 		n.set(t, entry(service.Tunnel, v, p, service.TCP))
-		balancer, stranger := balancerOf(p.Addr())
+		balancer, unknown := balancerOf(p.Addr())
 		in := wire{client: c, dst: v, payload: "x", tunnel: p.Addr()}
 		out := wire{client: c, dst: p, payload: "x"}
 		from := func(a netip.Addr) wire { w := in; w.tunnelFrom = a; return w }
@@ -141,18 +141,18 @@ func TestBalancersOutliveTheAgent(t *testing.T) {
 			n.agent = openAgent(t, n.ns, Config{}, tc.Open)
 		}
 		again()
-		n.steps(t, []step{{name: "after an agent that did not check", in: from(stranger), out: out, verdict: untouched, counter: "tunnel-delivered"}})
+		n.steps(t, []step{{name: "after an agent that did not check", in: from(unknown), out: out, verdict: untouched, counter: "tunnel-delivered"}})
 		n.setBalancers(t, balancer)
 		again()
 		n.steps(t, []step{
 			{name: "after one that checked, a load balancer", in: from(balancer), out: out, verdict: untouched, counter: "tunnel-delivered"},
-			{name: "after one that checked, a stranger", in: from(stranger), same: true, verdict: dropped, counter: "dropped-unknown-balancer"},
+			{name: "after one that checked, an unknown sender", in: from(unknown), same: true, verdict: dropped, counter: "dropped-unknown-balancer"},
 		})
 		if err := n.agent.SetBalancers(nil); err != nil {
 			t.Fatal(err)
 		}
 		again()
-		n.steps(t, []step{{name: "after one that no longer checked", in: from(stranger), out: out, verdict: untouched, counter: "tunnel-delivered"}})
+		n.steps(t, []step{{name: "after one that no longer checked", in: from(unknown), out: out, verdict: untouched, counter: "tunnel-delivered"}})
 	})
 }
 
@@ -161,12 +161,12 @@ func TestBalancersLinger(t *testing.T) {
 		return serverAddr{Word: netorder.Words(netip.AddrFrom4([4]byte{10, 0, 0, i}))}
 	}
 	const now = time.Hour
-	held := knownBalancers{
+	programmed := knownBalancers{
 		addr(1): {}, addr(2): {}, addr(3): {Left: uint64(now - balancerLinger + time.Second)}, addr(4): {Left: uint64(now - balancerLinger)},
 		addr(5): {Left: uint64(now - time.Second)},
 	}
-	got := knownBalancers{addr(1): {}, addr(5): {}, addr(6): {}}.linger(held, now)
-	want := knownBalancers{addr(1): {}, addr(5): {}, addr(6): {}, addr(2): {Left: uint64(now)}, addr(3): held[addr(3)]}
+	got := knownBalancers{addr(1): {}, addr(5): {}, addr(6): {}}.linger(programmed, now)
+	want := knownBalancers{addr(1): {}, addr(5): {}, addr(6): {}, addr(2): {Left: uint64(now)}, addr(3): programmed[addr(3)]}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -184,9 +184,9 @@ func TestSetBalancersRefuses(t *testing.T) {
 		if err := n.agent.SetBalancers(all); err == nil {
 			t.Errorf("%s: no error", name)
 		}
-		held, err := bpfmap.Read[serverAddr, serverKnownBalancer](n.agent.obj.Balancers)
-		if err != nil || len(held) != 1 {
-			t.Errorf("%s: %d held, %v", name, len(held), err)
+		programmed, err := bpfmap.Read[serverAddr, serverKnownBalancer](n.agent.obj.Balancers)
+		if err != nil || len(programmed) != 1 {
+			t.Errorf("%s: %d programmed, %v", name, len(programmed), err)
 		}
 	}
 }

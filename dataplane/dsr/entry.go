@@ -100,13 +100,13 @@ func (e Entry) check() error {
 	case e.Range() && e.Last < e.Port:
 		return fmt.Errorf("last port %d: must not be below the first, %d", e.Last, e.Port)
 	case !usable(e.Server.Addr()) || e.Server.Port() == 0 && !e.Range():
-		return errors.New("server: must be a unicast address and a port")
+		return errors.New("backend: must be a unicast address and a port")
 	case e.Method == service.DSRNAT && e.Deliver != e.Server.Addr():
 		return errors.New("deliver: only for tunnel and dr")
 	case e.Method != service.Tunnel && e.Server.Addr().Is4() != e.VIP.Is4():
-		return errors.New("server and VIP are of two families: use tunnel, or a server of the VIP's family")
+		return errors.New("backend and VIP are of different IP families: use tunnel, or a backend of the VIP's IP family")
 	case e.Deliver.Is4() != e.VIP.Is4():
-		return errors.New("server and VIP are of two families: say in deliver which address of the VIP's family the server has")
+		return errors.New("backend and VIP are of different IP families: set deliver to the backend's address of the VIP's IP family")
 	}
 	return e.checkProtocol()
 }
@@ -117,11 +117,11 @@ func (e Entry) checkProtocol() error {
 	case service.TCP, service.UDP:
 	case service.SCTP:
 		if !kept {
-			return fmt.Errorf("SCTP: the server's port must be the VIP's, %d: SCTP's checksum (CRC32c) covers the ports, and a program cannot tell whether it is filled in yet", e.Port)
+			return fmt.Errorf("SCTP: the backend's port must be that of the VIP, %d: the SCTP checksum (CRC32c) covers the ports, and a program cannot determine whether it is filled in yet", e.Port)
 		}
 	case service.AnyProtocol:
 		if !e.Range() || !kept {
-			return errors.New("any protocol: only for a range of ports, which the servers have too")
+			return errors.New("any protocol: only for a port range that backends serve on the same ports")
 		}
 	default:
 		return fmt.Errorf("protocol %s: use TCP, UDP or SCTP", e.Protocol)

@@ -141,13 +141,13 @@ func TestErrorsFromTheServer(t *testing.T) {
 			ofNode, own := ipHead{src: node, dst: c.Addr(), ttl: 64}, ipHead{src: v.Addr(), dst: c.Addr(), ttl: 64}
 			n.check(t, name+" of the node", serverProgFromNode, icmpFrame(t, ofNode, got, cut), untouched, icmpFrame(t, own, sent6, cut), "error-restored")
 			n.check(t, name+" of a server on the node", serverProgFromHost, icmpFrame(t, ofNode, got, cut), untouched, icmpFrame(t, own, sent6, cut), "error-restored")
-			stranger := got
-			stranger.client = netip.AddrPortFrom(c.Addr(), 1)
-			verdict, out := n.run(t, n.agent.obj.FromServer, n.pod, icmpFrame(t, ofPod, stranger, cut))
+			unknown := got
+			unknown.client = netip.AddrPortFrom(c.Addr(), 1)
+			verdict, out := n.run(t, n.agent.obj.FromServer, n.pod, icmpFrame(t, ofPod, unknown, cut))
 			if verdict != untouched {
 				t.Errorf("%s of no flow: verdict %d", name, verdict)
 			}
-			wantFrame(t, out, icmpFrame(t, ofPod, stranger, cut))
+			wantFrame(t, out, icmpFrame(t, ofPod, unknown, cut))
 		})
 	})
 }

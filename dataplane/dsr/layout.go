@@ -41,13 +41,13 @@ func (h *Agent) takeOver(state *bpfload.State, newHook tc.Opener) error {
 		return err
 	}
 	if err := h.carryOver(old); err != nil {
-		return fmt.Errorf("carry over what is pinned: %w", err)
+		return fmt.Errorf("migrate pinned maps: %w", err)
 	}
-	held, err := h.rows()
+	programmed, err := h.rows()
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(h.serveDR(held), h.inheritNextServers(held), h.inheritSources(), h.inheritBalancers(), h.forgetRows()); err != nil {
+	if err := errors.Join(h.serveDR(programmed), h.inheritNextServers(programmed), h.inheritSources(), h.inheritBalancers(), h.forgetRows()); err != nil {
 		return err
 	}
 	if err := state.Replace(h.obj.hooked().All()...); err != nil {
@@ -60,7 +60,7 @@ func (h *Agent) takeOver(state *bpfload.State, newHook tc.Opener) error {
 		return err
 	}
 	if err := errors.Join(h.carryOver(old), state.Old(serverMapFlowTable, h.adoptSet)); err != nil {
-		return fmt.Errorf("carry over what is pinned: %w", err)
+		return fmt.Errorf("migrate pinned maps: %w", err)
 	}
 	return errors.Join(state.Settle(), h.removeOlder())
 }
@@ -154,7 +154,7 @@ func (h *Agent) carryOver(old *older) error {
 			continue
 		}
 		if err := carry(from); err != nil { // the programs serve without them, as after a reboot
-			h.log.Warn("DSR agent: flows of a previous release are not carried over", "error", err)
+			h.log.Warn("DSR agent: failed to migrate flows of a previous release", "error", err)
 		}
 	}
 	return errors.Join(errs...)
@@ -229,7 +229,7 @@ func (h *Agent) adopt(f serverServerFlow) error {
 		return err
 	}
 	if _, err := h.obj.Adopt.Run(&ebpf.RunOptions{Data: frame}); err != nil {
-		return fmt.Errorf("carry a flow over: %w", err)
+		return fmt.Errorf("migrate a flow: %w", err)
 	}
 	return nil
 }

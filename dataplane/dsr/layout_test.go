@@ -98,7 +98,7 @@ func TestTheFirstLayoutIsCarriedOver(t *testing.T) {
 			t.Errorf("the link has program %d, %v, as before", after.Program, err)
 		}
 		n.steps(t, []step{
-			{name: "the flow goes on", in: wire{client: client, dst: vip, tunnel: pod.Addr(), tunnelOption: list{second}},
+			{name: "the flow continues", in: wire{client: client, dst: vip, tunnel: pod.Addr(), tunnelOption: list{second}},
 				out: wire{client: client, dst: pod}, verdict: untouched, counter: "tunnel-delivered"},
 			{name: "it is a tunnel's: no shortcut", prog: serverProgToHost, in: wire{client: client, dst: pod}, same: true, verdict: untouched},
 		})
@@ -129,7 +129,7 @@ func TestUnkeyedFlowsAreCarriedOver(t *testing.T) {
 	if err != nil || len(flows) != 1 || flows[0].Client != client || flows[0].State != was[0].State {
 		t.Errorf("flows %v, %v; want %v", flows, err, was)
 	}
-	n.steps(t, []step{{name: "the flow goes on", in: wire{client: client, dst: vip, tunnel: pod.Addr(), tunnelOption: list{second}},
+	n.steps(t, []step{{name: "the flow continues", in: wire{client: client, dst: vip, tunnel: pod.Addr(), tunnelOption: list{second}},
 		out: wire{client: client, dst: pod}, verdict: untouched, counter: "tunnel-delivered"}})
 	if names, err := pinsIn(filepath.Join(pinDir(t, n.ns), layout)); err != nil || slices.Contains(names, filepath.Base(unkeyedFlows)) {
 		t.Errorf("pins are %v, %v; want the table without a key gone", names, err)

@@ -28,7 +28,7 @@ func (h *Agent) leaveFlows() error {
 	for c := newCursor(); !c.Done(); {
 		_, sets, err := c.Next(h.obj.FlowTable)
 		if err != nil {
-			return fmt.Errorf("leave the flows for an older release: %w", err)
+			return fmt.Errorf("convert flows for an older release: %w", err)
 		}
 		for i := range sets {
 			flowsToLeave(flows, &sets[i])
@@ -42,7 +42,7 @@ func (h *Agent) leaveFlows() error {
 		KeySize: uint32(binary.Size(serverTuple{})), ValueSize: uint32(binary.Size(flow1{})),
 	})
 	if err != nil {
-		return fmt.Errorf("leave the flows for an older release: %w", err)
+		return fmt.Errorf("convert flows for an older release: %w", err)
 	}
 	defer left.Close()
 	return errors.Join(bpfmap.Hold(left, flows), left.Pin(h.dir.Path(layout1Flows)))

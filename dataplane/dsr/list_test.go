@@ -58,17 +58,17 @@ func TestListsOfEveryLength(t *testing.T) {
 	})
 }
 
-// TestListsOfStrangers sends packets whose lists contain others than the frontend's
+// TestListsWithUnknownBackends sends packets whose lists contain others than the frontend's
 // backends, as anyone can. None goes to them, nor to another port of a backend. A backend
 // after them is used.
-func TestListsOfStrangers(t *testing.T) {
+func TestListsWithUnknownBackends(t *testing.T) {
 	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
 		n := newNode(t)
 		direct := netip.AddrPortFrom(p.Addr(), 9090)
 		n.set(t, entry(service.Tunnel, v, p, service.TCP), entry(service.DSRNAT, v, direct, service.TCP))
 		victim, ssh := c, netip.AddrPortFrom(s.Addr(), 22)
 		port := uint16(43000)
-		for name, l := range map[string]list{"a stranger": {victim}, "another port": {ssh}, "a stranger and a server": {victim, s}} {
+		for name, l := range map[string]list{"an unknown address": {victim}, "another port": {ssh}, "an unknown address and a backend": {victim, s}} {
 			port++
 			unknown := wire{client: netip.AddrPortFrom(c.Addr(), port), dst: v, payload: "x"}
 			for _, gue := range []bool{false, true} {
@@ -363,7 +363,7 @@ func TestForgedINIT(t *testing.T) {
 		if grew := n.count(t, "flow-forgotten") - before; grew != 1 {
 			t.Errorf("%d flows were forgotten, want 1", grew)
 		}
-		untouchedByUs("the direct association goes on", serverProgFromServer, frame(head(p, c, 64), chunk(p, c, data, direct, servers)))
+		untouchedByUs("the direct association continues", serverProgFromServer, frame(head(p, c, 64), chunk(p, c, data, direct, servers)))
 	})
 }
 
@@ -441,7 +441,7 @@ func TestDR(t *testing.T) {
 			return addRoute(n.pod, netip.PrefixFrom(other.Addr(), other.Addr().BitLen()).String(), "")
 		})
 		n.set(t, entry(service.DR, v, p, service.TCP), entry(service.DR, v, other, service.TCP))
-		if got := n.agent.Describe().Attached; len(got) == 0 || !contains(got, "dr cannot tell two servers of one VIP on a node apart") {
+		if got := n.agent.Describe().Attached; len(got) == 0 || !contains(got, "dr cannot distinguish two backends of one VIP on a node") {
 			t.Errorf("described as %q", got)
 		}
 	})
@@ -484,7 +484,7 @@ func TestTwoVIPsOnOneServerPort(t *testing.T) {
 		n.steps(t, []step{
 			{name: "the first", in: first, out: wire{client: c, dst: p, flags: "S"}, verdict: untouched, counter: "flow-made"},
 			{name: "the second", in: second, same: true, verdict: dropped, counter: "dropped-collision"},
-			{name: "the first goes on", in: wire{client: c, dst: v, tunnel: p.Addr()}, out: wire{client: c, dst: p}, verdict: untouched, counter: "tunnel-delivered"},
+			{name: "the first one continues", in: wire{client: c, dst: v, tunnel: p.Addr()}, out: wire{client: c, dst: p}, verdict: untouched, counter: "tunnel-delivered"},
 			{name: "and ends", in: reset, out: wire{client: c, dst: p, flags: "R"}, verdict: untouched},
 			{name: "the second comes again", in: second, out: wire{client: c, dst: p, flags: "S"}, verdict: untouched, counter: "flow-made"},
 		})

@@ -95,7 +95,7 @@ func (h *Agent) openState(spec *ebpf.CollectionSpec) (*bpfload.State, error) {
 	}
 	if flows.MaxEntries != flowSets(h.cfg.MaxFlows) {
 		h.log.Warn("DSR agent: the flow table keeps its size to preserve its flows; to change it, call Detach first",
-			"flows", flows.MaxEntries*flowWays, "asked", h.cfg.MaxFlows)
+			"flows", flows.MaxEntries*flowWays, "requested", h.cfg.MaxFlows)
 	}
 	return state, nil
 }
@@ -178,14 +178,14 @@ func (h *Agent) delete(key serverLocalVipKey) error {
 
 // change updates the map to the wanted rows. Rows that are no longer wanted are marked as
 // left: they keep serving until sweep removes them.
-func (h *Agent) change(held, wanted rows) error {
+func (h *Agent) change(programmed, wanted rows) error {
 	var errs []error
 	for key, row := range wanted {
-		if held[key] != row {
+		if programmed[key] != row {
 			errs = append(errs, h.upsert(key, row))
 		}
 	}
-	for key, row := range held {
+	for key, row := range programmed {
 		if _, keep := wanted[key]; !keep && row.Left == 0 {
 			row.Left = uint64(clock.Now())
 			errs = append(errs, h.upsert(key, row))
@@ -201,9 +201,9 @@ func (h *Agent) forgetRows() error {
 }
 
 // sweep deletes rows that left long ago and whose flows have been silent since.
-func (h *Agent) sweep(held rows) error {
+func (h *Agent) sweep(programmed rows) error {
 	before := uint64(max(0, clock.Now()-h.cfg.Linger))
-	old := maps.Clone(held)
+	old := maps.Clone(programmed)
 	maps.DeleteFunc(old, func(_ serverLocalVipKey, row serverLocalVip) bool {
 		return row.Left == 0 || row.Left > before
 	})

@@ -99,9 +99,9 @@ func TestLongDatagrams(t *testing.T) {
 	})
 }
 
-// TestARefusedDatagramIsToldOfTheVIP: nothing listens at the backend, and the client
+// TestRejectedDatagramReportsTheVIP: nothing listens at the backend, and the client
 // receives the error from the VIP.
-func TestARefusedDatagramIsToldOfTheVIP(t *testing.T) {
+func TestRejectedDatagramReportsTheVIP(t *testing.T) {
 	w := newWorld(t, tc.Open)
 	w.eachFamily(t, func(v, a, _ netip.AddrPort) {
 		nobody, at := netip.AddrPortFrom(a.Addr(), 9), netip.AddrPortFrom(v.Addr(), 9)

@@ -36,10 +36,10 @@ func (d *rowSet) nextServers(here rows) nextServers {
 	return all
 }
 
-// linger adds to wanted those in held that have left: such a backend accepts packets of
+// linger adds to wanted those in programmed that have left: such a backend accepts packets of
 // its flows for this long, as on its own node. now is CLOCK_MONOTONIC.
-func (wanted nextServers) linger(held nextServers, now, linger time.Duration) {
-	for key, server := range held {
+func (wanted nextServers) linger(programmed nextServers, now, linger time.Duration) {
+	for key, server := range programmed {
 		if _, stays := wanted[key]; stays {
 			continue
 		}
@@ -54,19 +54,19 @@ func (wanted nextServers) linger(held nextServers, now, linger time.Duration) {
 
 // setNextServers updates the map to these, including those that have left recently.
 func (h *Agent) setNextServers(wanted nextServers) error {
-	held, err := bpfmap.Read[serverLocalVipKey, serverNextServer](h.obj.NextServers)
+	programmed, err := bpfmap.Read[serverLocalVipKey, serverNextServer](h.obj.NextServers)
 	if err != nil {
 		return err
 	}
-	wanted.linger(held, clock.Now(), h.cfg.Linger)
-	return errors.Join(bpfmap.Change(h.obj.NextServers, held, wanted), h.obj.NextServersKnown.Set(uint32(1)))
+	wanted.linger(programmed, clock.Now(), h.cfg.Linger)
+	return errors.Join(bpfmap.Change(h.obj.NextServers, programmed, wanted), h.obj.NextServersKnown.Set(uint32(1)))
 }
 
 // inheritNextServers makes the programs accept any backend of a list until the first Set,
 // if the rows are from an agent that did not write next_servers.
-func (h *Agent) inheritNextServers(held rows) error {
+func (h *Agent) inheritNextServers(programmed rows) error {
 	servers, err := bpfmap.Read[serverLocalVipKey, serverNextServer](h.obj.NextServers)
-	if err != nil || len(servers) > 0 || len(held) == 0 {
+	if err != nil || len(servers) > 0 || len(programmed) == 0 {
 		return err
 	}
 	return h.obj.NextServersKnown.Set(uint32(0))

@@ -250,9 +250,9 @@ func TestTunnel(t *testing.T) {
 		out := func(w wire) wire { w.dst = p; return w }
 		syn := wire{client: c, flags: "S", mss: 1460}
 		data := wire{client: c, payload: "GET / HTTP/1.1\r\n"}
-		stranger := wire{client: c2, payload: "of an older server"}
+		unknown := wire{client: c2, payload: "of an earlier backend"}
 		withOption := func(w wire) wire { w = in(w); w.tunnelOption = list{s}; return w }
-		forwarded := in(stranger)
+		forwarded := in(unknown)
 		forwarded.tunnel = s.Addr()
 		udp, udpNoSum := wire{client: c, udp: true, payload: "question"}, wire{client: c, udp: true, payload: "odd", noSum: true}
 		congested := in(wire{client: c, payload: "x", tos: 2})
@@ -265,8 +265,8 @@ func TestTunnel(t *testing.T) {
 			{name: "SYN", in: in(syn), out: out(syn), verdict: untouched, counter: "flow-made"},
 			{name: "data", in: in(data), out: out(data), verdict: untouched, counter: "tunnel-delivered"},
 			{name: "known, with a second chance", in: withOption(data), out: out(data), verdict: untouched, counter: "tunnel-delivered"},
-			{name: "unknown, with a second chance", in: withOption(stranger), out: forwarded, verdict: sent, counter: "second-chance"},
-			{name: "unknown, no second chance", in: in(stranger), out: out(stranger), verdict: untouched, counter: "flow-made"},
+			{name: "unknown, with a second chance", in: withOption(unknown), out: forwarded, verdict: sent, counter: "second-chance"},
+			{name: "unknown, no second chance", in: in(unknown), out: out(unknown), verdict: untouched, counter: "flow-made"},
 			{name: "SYN with a second chance", in: withOption(wire{client: c3, flags: "S"}), out: out(wire{client: c3, flags: "S"}),
 				verdict: untouched, counter: "flow-made"},
 			{name: "UDP", in: in(udp), out: out(udp), verdict: untouched, counter: "flow-made"},
@@ -361,7 +361,7 @@ func TestDSRNAT(t *testing.T) {
 				out: with(func(w *wire) { w.payload = "data" }), verdict: untouched, counter: "dsr-nat-delivered"},
 			{name: "unknown, with a second chance", in: with(func(w *wire) { w.client, w.option, w.payload = c2, list{v, s}, "odd" }),
 				out: wire{client: c2, dst: s, option: list{v}, payload: "odd"}, verdict: sent, counter: "second-chance"},
-			{name: "unknown here too, the VIP told", in: wire{client: c3, dst: p, option: list{v}, payload: "odd"},
+			{name: "unknown here too, with the VIP in the option", in: wire{client: c3, dst: p, option: list{v}, payload: "odd"},
 				out: wire{client: c3, dst: p, payload: "odd"}, verdict: untouched, counter: "flow-made"},
 			{name: "UDP", in: with(func(w *wire) { w.udp, w.option, w.payload = true, list{v}, "q" }),
 				out: with(func(w *wire) { w.udp, w.payload = true, "q" }), verdict: untouched, counter: "flow-made"},
@@ -442,7 +442,7 @@ func TestDirectConnectionForgetsTheFlow(t *testing.T) {
 		n.steps(t, []step{
 			{name: "direct SYN", in: wire{client: c, dst: p, flags: "S", seq: 77}, same: true, verdict: untouched},
 			{name: "direct answer", prog: serverProgFromServer, in: wire{client: p, dst: c, flags: "SA", ack: 78, mss: 1460}, same: true, verdict: untouched, counter: "flow-forgotten"},
-			{name: "the direct connection goes on", prog: serverProgFromServer, in: wire{client: p, dst: c}, same: true, verdict: untouched},
+			{name: "the direct connection continues", prog: serverProgFromServer, in: wire{client: p, dst: c}, same: true, verdict: untouched},
 		})
 	})
 }
@@ -513,7 +513,7 @@ func TestForgedSegmentsEndNoFlow(t *testing.T) {
 				{name: "data, with a second chance", in: listed, out: delivered, verdict: untouched, counter: made},
 				{name: "RST", in: in(wire{client: c, dst: v, flags: "R"}), out: wire{client: c, dst: p, flags: "R"}, verdict: untouched},
 				{name: "data at once", in: listed, out: delivered, verdict: untouched, counter: made},
-				{name: "the server goes on", prog: serverProgFromServer, in: back("A"), out: restored("A"), verdict: sent},
+				{name: "the server continues", prog: serverProgFromServer, in: back("A"), out: restored("A"), verdict: sent},
 			})
 			if flows, err := n.agent.Flows(); err != nil || len(flows) != 1 || flows[0].State != "established" {
 				t.Errorf("flows %v, %v; want one that is established", flows, err)
@@ -523,7 +523,7 @@ func TestForgedSegmentsEndNoFlow(t *testing.T) {
 				{name: "SYN-ACK by the VIP", prog: serverProgFromServer, in: back("SA"), out: restored("SA"), verdict: sent},
 				{name: "SYN straight to the server again", in: syn, same: true, verdict: untouched},
 				{name: "accepted", prog: serverProgFromServer, in: wire{client: p, dst: c, flags: "SA", ack: tcpSequence + 1}, same: true, verdict: untouched, counter: "flow-forgotten"},
-				{name: "the direct connection goes on", prog: serverProgFromServer, in: back("A"), same: true, verdict: untouched},
+				{name: "the direct connection continues", prog: serverProgFromServer, in: back("A"), same: true, verdict: untouched},
 			})
 		})
 	}

@@ -15,7 +15,7 @@ func (h *Agent) reconcile() error {
 	if err := h.writeBalancers(); err != nil || h.desired == nil {
 		return err
 	}
-	held, err := h.rows()
+	programmed, err := h.rows()
 	if err != nil {
 		return err
 	}
@@ -23,17 +23,17 @@ func (h *Agent) reconcile() error {
 	if err != nil {
 		return err
 	}
-	found, failed := h.locate(view, held)
+	found, failed := h.locate(view, programmed)
 	wanted := h.wanted(view, found)
 	at := points(found)
-	h.keepUnknown(wanted, at, held, found)
+	h.keepUnknown(wanted, at, programmed, found)
 	entrances(at, view, wanted)
-	entrances(at, view, held)
+	entrances(at, view, programmed)
 	// First: once the row exists, packets must be looked up by their VIP.
-	if err := h.serveDR(wanted, held); err != nil {
+	if err := h.serveDR(wanted, programmed); err != nil {
 		return err
 	}
-	return errors.Join(failed, h.setNextServers(h.desired.nextServers(wanted)), h.change(held, wanted), h.hook.Keep(at), h.sweep(held))
+	return errors.Join(failed, h.setNextServers(h.desired.nextServers(wanted)), h.change(programmed, wanted), h.hook.Keep(at), h.sweep(programmed))
 }
 
 // wanted are the rows of the local backends.
@@ -50,7 +50,7 @@ func (h *Agent) wanted(view *view, found map[netip.Addr]where) rows {
 				row.Deliver = key.Vip
 			}
 			if other, ok := wanted[key]; ok && other.Server != row.Server {
-				h.abroad[server] = fmt.Sprintf("it is here, but so is %s, and dr cannot tell two servers of one VIP on a node apart: use tunnel or dsr-nat",
+				h.abroad[server] = fmt.Sprintf("%s serves the same VIP on this node, and dr cannot distinguish two backends of one VIP on a node: use tunnel or dsr-nat",
 					other.Server.netip())
 				continue
 			}
@@ -94,13 +94,13 @@ func (h *Agent) serveDR(sets ...rows) error {
 
 // locate finds each backend that is desired or still programmed, and records why desired
 // ones are not here. The error lists those that the kernel failed to locate.
-func (h *Agent) locate(view *view, held rows) (found map[netip.Addr]where, failed error) {
+func (h *Agent) locate(view *view, programmed rows) (found map[netip.Addr]where, failed error) {
 	var errs []error
 	found, h.abroad = map[netip.Addr]where{}, map[netip.Addr]string{}
 	for server := range h.desired.servers {
 		found[server] = where{}
 	}
-	for _, row := range held {
+	for _, row := range programmed {
 		found[row.Server.netip()] = where{}
 	}
 	for server := range found {
@@ -121,9 +121,9 @@ func (h *Agent) locate(view *view, held rows) (found map[netip.Addr]where, faile
 
 // keepUnknown keeps the programmed rows of desired backends with unknown location, and
 // all attached programs: some may be for those.
-func (h *Agent) keepUnknown(wanted rows, at map[point]bool, held rows, found map[netip.Addr]where) {
+func (h *Agent) keepUnknown(wanted rows, at map[point]bool, programmed rows, found map[netip.Addr]where) {
 	any := false
-	for key, row := range held {
+	for key, row := range programmed {
 		server := row.Server.netip()
 		if !found[server].unknown {
 			continue

@@ -38,12 +38,12 @@ func newRowSet(entries []Entry) (*rowSet, error) {
 
 func (d *rowSet) add(e Entry) error {
 	server := e.Server.Addr()
-	held := d.servers[server]
-	if held == nil {
-		held = rows{}
+	programmed := d.servers[server]
+	if programmed == nil {
+		programmed = rows{}
 	}
 	for key, row := range e.rows() {
-		old, ok := held[key]
+		old, ok := programmed[key]
 		if !ok || old == row {
 			continue
 		}
@@ -52,12 +52,12 @@ func (d *rowSet) add(e Entry) error {
 		}
 	}
 	for key, row := range e.rows() {
-		if old, ok := held[key]; ok {
+		if old, ok := programmed[key]; ok {
 			row = merge(old, row)
 		}
-		held[key] = row
+		programmed[key] = row
 	}
-	d.servers[server] = held
+	d.servers[server] = programmed
 	return nil
 }
 
@@ -65,12 +65,12 @@ func (d *rowSet) add(e Entry) error {
 func (key serverLocalVipKey) conflict(old, row serverLocalVip) error {
 	switch {
 	case key.VipPort != 0:
-		return fmt.Errorf("%s cannot tell two servers on one address apart, and %s is there already: use dsr-nat",
+		return fmt.Errorf("%s cannot distinguish two backends with one address, and %s exists already: use dsr-nat",
 			methodOf(row.Method), entryOf(key, old).Server)
 	case old.Deliver != row.Deliver:
-		return fmt.Errorf("deliver: fragments have no ports, so a VIP has one address at a server, which is %s already", old.Deliver.netip())
+		return fmt.Errorf("deliver: fragments have no ports, so a VIP has one address per backend, which is %s already", old.Deliver.netip())
 	case old.Last != 0 && row.Last != 0:
-		return fmt.Errorf("a VIP has one range of ports at a server, which is %d-%d already: use one range for both", old.First, old.Last)
+		return fmt.Errorf("a VIP has one port range per backend, which is %d-%d already: use one range for both", old.First, old.Last)
 	}
 	return nil
 }

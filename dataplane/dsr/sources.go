@@ -123,8 +123,8 @@ func (k serverSourceKey) isWhole() bool {
 
 // inheritSources makes the programs check ranges that a predecessor left.
 func (h *Agent) inheritSources() error {
-	held, err := bpfmap.Read[serverSourceKey, serverSourceRule](h.obj.SourceRanges)
-	if err != nil || len(held) == 0 {
+	programmed, err := bpfmap.Read[serverSourceKey, serverSourceRule](h.obj.SourceRanges)
+	if err != nil || len(programmed) == 0 {
 		return err
 	}
 	return h.obj.SourcesLimited.Set(uint32(1))

@@ -232,8 +232,8 @@ func TestRestartUnderTraffic(t *testing.T) {
 				w.wantBodies(c, v) // no agent runs
 				w.wantName(w.browser(), v, "A")
 				w.around(c, v, func() { w.halfA = openAgent(t, w.nodeA, Config{}, hook) })
-				if held, err := w.halfA.List(); err != nil || len(held) != 2 {
-					w.t.Errorf("found %v, %v; want both entries", held, err)
+				if programmed, err := w.halfA.List(); err != nil || len(programmed) != 2 {
+					w.t.Errorf("found %v, %v; want both entries", programmed, err)
 				}
 				if after := devicesOf(w.halfA); !slices.Equal(before, after) {
 					w.t.Errorf("attached at %v, before at %v", after, before)
@@ -266,8 +266,8 @@ func TestRemovedServerKeepsItsFlows(t *testing.T) {
 		c := w.browser()
 		w.wantName(c, v, "A")
 		w.set(w.halfA)
-		if held, err := w.halfA.List(); err != nil || len(held) > 0 {
-			w.t.Errorf("entries %v, %v; want none", held, err)
+		if programmed, err := w.halfA.List(); err != nil || len(programmed) > 0 {
+			w.t.Errorf("entries %v, %v; want none", programmed, err)
 		}
 		w.wantBodies(c, v)
 		c.CloseIdleConnections()

@@ -79,9 +79,9 @@ func (v *view) place(server netip.Addr, route netlink.Route) where {
 	case route.Type != unix.RTN_UNICAST:
 		return where{why: "no route leads to it"}
 	case route.Gw != nil || route.Via != nil:
-		return where{why: fmt.Sprintf("its route leads by %s to another node", d.Name)}
+		return where{why: fmt.Sprintf("routed through %s to another node", d.Name)}
 	case !v.leadsToPods(d):
-		return where{why: fmt.Sprintf("its route leads by %s out of this node", d.Name)}
+		return where{why: fmt.Sprintf("routed through %s out of this node", d.Name)}
 	case d.Kind == "bridge":
 		return where{place: inPod, devices: v.ports(d)}
 	}

@@ -16,9 +16,9 @@ import (
 var (
 	ErrNotOurs    = errors.New("no frontend has this address")
 	ErrNoFrontend = errors.New("no frontend of this address has this port and protocol")
-	ErrNoServer   = errors.New("no server takes new flows")
-	ErrFull       = errors.New("every server has as many connections as it may")
-	ErrDenied     = errors.New("the client may not")
+	ErrNoServer   = errors.New("no backend accepts new flows")
+	ErrFull       = errors.New("all backends have reached their connection limit")
+	ErrDenied     = errors.New("the client is denied")
 )
 
 // Drops maps the drop reason names of other data planes to these errors. A packet that is

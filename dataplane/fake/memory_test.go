@@ -146,6 +146,6 @@ func TestFollow(t *testing.T) {
 		t.Errorf("a flow of a server that drains followed to %s", got)
 	}
 	if got := follow("192.0.2.1:1000", true, servers[0]); got != servers[0] {
-		t.Errorf("begun anew it went to %s", got)
+		t.Errorf("after it began again, it went to %s", got)
 	}
 }

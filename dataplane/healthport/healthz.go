@@ -11,7 +11,7 @@ const DefaultTimeout = time.Minute
 
 // Healthz reports whether the service proxy is healthy.
 type Healthz struct {
-	// Sync returns when everything was last written, and since when a write is
+	// Sync returns when everything was last written, and when the pending write was
 	// pending; zero for never and for none. Normally a loop.Loop's method.
 	Sync func() (last, waits time.Time)
 	// Timeout is how long a write may be pending.

@@ -197,13 +197,13 @@ func TestWorkGrowsWithTheChange(t *testing.T) {
 			w.upsert(f)
 		}
 		w.open(Config{})
-		held := w.listed()
-		if len(held) != n {
-			t.Fatalf("%d are held, want %d", len(held), n)
+		programmed := w.listed()
+		if len(programmed) != n {
+			t.Fatalf("%d are programmed, want %d", len(programmed), n)
 		}
 		restart := sent(func() {
 			for _, f := range all {
-				if !held[f.Key].Same(w.plane.Canonical(f)) {
+				if !programmed[f.Key].Same(w.plane.Canonical(f)) {
 					t.Fatalf("%s would be written again", f.Key)
 				}
 				w.upsert(f)

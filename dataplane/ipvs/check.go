@@ -9,7 +9,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 )
 
-// check rejects what IPVS does not support, with the fix.
+// check rejects configuration that IPVS does not support, and names the fix.
 func (c Config) check(f desired.Frontend) error {
 	if len(f.Backends) == 0 {
 		return fmt.Errorf("%s: no backends: delete a frontend that has none", f.Key)
@@ -24,13 +24,13 @@ func (c Config) check(f desired.Frontend) error {
 
 func checkWords(f desired.Frontend) string {
 	if f.Method == service.DSRNAT {
-		return "method dsr-nat: IPVS cannot tell the server's node which VIP to restore; want method tunnel, which the same node ends"
+		return "forwarding mode dsr-nat: IPVS cannot pass the VIP to the backend's node; use tunnel, which that node also decapsulates"
 	}
 	if _, ok := forwards[f.Method]; !ok {
 		return fmt.Sprintf("forwarding mode %q", f.Method)
 	}
 	if f.Scheduler == service.PowerOfTwo {
-		return "scheduler p2c: few kernels' IPVS has one (ip_vs_twos), and another one; want lc or wlc"
+		return "scheduler p2c: IPVS has it in few kernels (ip_vs_twos), with another algorithm; use lc or wlc"
 	}
 	if _, ok := schedulers[f.Scheduler]; !ok {
 		return fmt.Sprintf("scheduler %q", f.Scheduler)
@@ -39,14 +39,14 @@ func checkWords(f desired.Frontend) string {
 		return fmt.Sprintf("encapsulation %q", f.Encapsulation)
 	}
 	if f.Affinity < 0 || f.Affinity%time.Second != 0 || f.Affinity > service.MaxAffinity {
-		return fmt.Sprintf("affinity of %s: want whole seconds, at most %s", f.Affinity, service.MaxAffinity)
+		return fmt.Sprintf("affinity of %s: use whole seconds, at most %s", f.Affinity, service.MaxAffinity)
 	}
 	return ""
 }
 
 func checkKey(f desired.Frontend) string {
 	if f.Port == 0 && f.Protocol != service.AnyProtocol {
-		return "port 0: want a port, a range from 1 on, or the whole address"
+		return "port 0: use a port, a port range that begins at 1 or above, or all ports of the address"
 	}
 	return dataplane.RefuseKey(f.Key)
 }
@@ -57,11 +57,11 @@ func checkGuard(f desired.Frontend) string {
 	allow, _ := guardOf(f)
 	switch {
 	case len(f.Allow) > 0 && len(allow) == 0:
-		return "allow has no prefix of the VIP's family: it would serve nobody"
+		return "allow has no prefix of the VIP's IP family: no client would be allowed"
 	case f.Limits != service.Limits{}:
-		return "limits: IPVS counts no client's packets; want the node's firewall, or the data plane xdp"
+		return "rate limits: IPVS does not count packets per client; use the node's firewall, or the data plane xdp"
 	case f.Protection() == service.SYNAlways:
-		return "SYN protection always: IPVS answers no SYNs itself; want auto, with which the backends' own SYN cookies protect them, or the data plane xdp"
+		return "SYN protection always: IPVS does not answer SYNs itself; use auto, which relies on the backends' own SYN cookies, or the data plane xdp"
 	}
 	return ""
 }
@@ -75,9 +75,9 @@ func checkScheduler(f desired.Frontend) string {
 	for _, b := range f.Backends {
 		switch {
 		case b.Draining():
-			return fmt.Sprintf("scheduler dh while %s drains: IPVS would still choose it, and then nobody; want maglev or sh", b.Addr)
+			return fmt.Sprintf("scheduler dh while %s drains: IPVS still selects the draining backend and then rejects the flow; use maglev or sh", b.Addr)
 		case b.MaxConns > 0:
-			return fmt.Sprintf("scheduler dh with a limit of connections at %s: IPVS would look for no other server; want maglev or sh", b.Addr)
+			return fmt.Sprintf("scheduler dh with a connection limit on %s: IPVS does not select another backend when the limit is reached; use maglev or sh", b.Addr)
 		}
 	}
 	return ""
@@ -90,13 +90,13 @@ func (c Config) checkBackends(f desired.Frontend) string {
 		other := b.Addr.Addr().Is4() != v4
 		switch {
 		case f.Range() != (b.Addr.Port() == 0):
-			return fmt.Sprintf("port %d of server %s: want 0 for a range of ports, and only for one", b.Addr.Port(), b.Addr.Addr())
+			return fmt.Sprintf("port %d of backend %s: must be 0 if the frontend is a port range, and must not be 0 otherwise", b.Addr.Port(), b.Addr.Addr())
 		case f.Method == service.DR && !f.Range() && b.Addr.Port() != f.Port:
-			return fmt.Sprintf("dr to port %d of %s: it leaves the port as it is; want %d", b.Addr.Port(), b.Addr.Addr(), f.Port)
+			return fmt.Sprintf("dr to port %d of %s: forwarding mode dr does not change the port; use %d", b.Addr.Port(), b.Addr.Addr(), f.Port)
 		case other && f.Method != service.Tunnel:
-			return fmt.Sprintf("%s to %s, of another family than the VIP; want method tunnel", f.Method, b.Addr.Addr())
+			return fmt.Sprintf("%s to %s, of another IP family than the VIP; use tunnel", f.Method, b.Addr.Addr())
 		case other && c.Sync.Interface != "":
-			return fmt.Sprintf("server %s, of another family than the VIP: connections to it cannot be synchronised; want a server of the VIP's", b.Addr.Addr())
+			return fmt.Sprintf("backend %s, of another IP family than the VIP: its connections cannot be synchronized; use a backend of the VIP's IP family", b.Addr.Addr())
 		}
 	}
 	return ""

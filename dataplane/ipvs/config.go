@@ -60,7 +60,7 @@ func (c Config) withDefaults() Config {
 func (c Config) validate() error {
 	for field, t := range map[string]time.Duration{"TCP": c.Timeouts.TCP, "TCPFin": c.Timeouts.TCPFin, "UDP": c.Timeouts.UDP} {
 		if t < 0 || t%time.Second != 0 || t/time.Second > math.MaxInt32/1000 {
-			return fmt.Errorf("ipvs: Timeouts.%s: %s: want whole seconds, or 0 to leave it", field, t)
+			return fmt.Errorf("ipvs: Timeouts.%s: %s: use whole seconds, or 0 to keep the kernel's value", field, t)
 		}
 	}
 	if c.Sync == (Sync{}) {
@@ -68,7 +68,7 @@ func (c Config) validate() error {
 	}
 	switch {
 	case c.Sync.Interface == "" || len(c.Sync.Interface) > 15:
-		return fmt.Errorf("ipvs: Sync.Interface: %q: want the name of an interface", c.Sync.Interface)
+		return fmt.Errorf("ipvs: Sync.Interface: %q: must be an interface name", c.Sync.Interface)
 	case c.Sync.ID < 0 || c.Sync.ID > 255:
 		return fmt.Errorf("ipvs: Sync.ID: %d: want 0 to 255", c.Sync.ID)
 	case c.Sync.Role != Master && c.Sync.Role != Backup && c.Sync.Role != Both:

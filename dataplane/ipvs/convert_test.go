@@ -147,23 +147,23 @@ func TestCanonicalIsWhatIsKept(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	for want, change := range map[string]func(*desired.Frontend){
-		"want method tunnel":                func(f *desired.Frontend) { f.Method = service.DSRNAT },
+		"use tunnel":                        func(f *desired.Frontend) { f.Method = service.DSRNAT },
 		`forwarding mode "x"`:               func(f *desired.Frontend) { f.Method = "x" },
 		"scheduler p2c":                     func(f *desired.Frontend) { f.Scheduler = service.PowerOfTwo },
 		`scheduler "x"`:                     func(f *desired.Frontend) { f.Scheduler = "x" },
 		`encapsulation "x"`:                 func(f *desired.Frontend) { f.Encapsulation = "x" },
-		"want whole seconds":                func(f *desired.Frontend) { f.Affinity = time.Millisecond },
+		"use whole seconds":                 func(f *desired.Frontend) { f.Affinity = time.Millisecond },
 		"allow has no prefix":               func(f *desired.Frontend) { f.Allow = []netip.Prefix{netip.MustParsePrefix("2001:db8::/32")} },
 		"limits":                            func(f *desired.Frontend) { f.Limits.ClientOpens = 1 },
 		"port 0":                            func(f *desired.Frontend) { f.Port = 0 },
-		"any protocol on some ports only":   func(f *desired.Frontend) { f.Protocol = service.AnyProtocol },
+		"any protocol on some ports":        func(f *desired.Frontend) { f.Protocol = service.AnyProtocol },
 		"protocol(1)":                       func(f *desired.Frontend) { f.Protocol = 1 },
-		"a range that ends before":          func(f *desired.Frontend) { f.Last = 79 },
+		"last port is below the first":      func(f *desired.Frontend) { f.Last = 79 },
 		"scheduler dh while 172.16.1.1:808": func(f *desired.Frontend) { f.Scheduler = service.DestinationHash; f.Backends[0].Weight = 0 },
-		"scheduler dh with a limit":         func(f *desired.Frontend) { f.Scheduler = service.DestinationHash; f.Backends[0].MaxConns = 1 },
-		"port 8080 of server 172.16.1.1":    func(f *desired.Frontend) { f.Last = 90 },
+		"scheduler dh with a connection l":  func(f *desired.Frontend) { f.Scheduler = service.DestinationHash; f.Backends[0].MaxConns = 1 },
+		"port 8080 of backend 172.16.1.1":   func(f *desired.Frontend) { f.Last = 90 },
 		"dr to port 8080":                   func(f *desired.Frontend) { f.Method = service.DR },
-		"of another family than the VIP":    func(f *desired.Frontend) { f.VIP = netip.MustParseAddr("2001:db8::1") },
+		"of another IP family than the VIP": func(f *desired.Frontend) { f.VIP = netip.MustParseAddr("2001:db8::1") },
 	} {
 		f := web(2)
 		change(&f)

@@ -15,8 +15,8 @@ func (d *DataPlane) Counters() ([]dataplane.FrontendCounters, error) {
 		d.mu.Unlock()
 		return nil, err
 	}
-	ids := make(map[serviceID]service.Key, len(d.held))
-	for k, r := range d.held {
+	ids := make(map[serviceID]service.Key, len(d.programmed))
+	for k, r := range d.programmed {
 		ids[r.serviceID] = k
 	}
 	d.mu.Unlock()

@@ -52,7 +52,7 @@ func (d *DataPlane) guardRules(v6 bool) (rules []rule) {
 		if k := rules[i].id; d.guarded[k] {
 			chains++
 			rules[i].to = chains
-			rules = append(rules, d.held[k].clientRules(chains)...)
+			rules = append(rules, d.programmed[k].clientRules(chains)...)
 		}
 	}
 	return rules

@@ -39,15 +39,15 @@ type DataPlane struct {
 	tables   tables
 	tool     string // the suffix of the iptables programs that work here
 
-	mu       sync.Mutex
-	held     map[service.Key]*record
-	vips     map[netip.Addr]*vip
-	foreign  map[serviceID]bool // services written by others
-	marks    map[uint32]service.Key
-	lastMark uint32
-	nats     map[service.Key]bool // frontends with nat
-	guarded  map[service.Key]bool // frontends that do not allow all clients
-	fullNATs [2]int               // frontends with fullnat, by family
+	mu         sync.Mutex
+	programmed map[service.Key]*record
+	vips       map[netip.Addr]*vip
+	foreign    map[serviceID]bool // services written by others
+	marks      map[uint32]service.Key
+	lastMark   uint32
+	nats       map[service.Key]bool // frontends with nat
+	guarded    map[service.Key]bool // frontends that do not allow all clients
+	fullNATs   [2]int               // frontends with fullnat, by family
 	// stale reports that a call has failed halfway: the next one first reads the
 	// kernel again.
 	stale   bool
@@ -174,7 +174,7 @@ func (d *DataPlane) Detach() error {
 	d.mu.Lock()
 	err := d.learn()
 	var keys []service.Key
-	for k := range d.held {
+	for k := range d.programmed {
 		keys = append(keys, k)
 	}
 	d.mu.Unlock()

@@ -113,7 +113,7 @@ func TestListIsTheKernel(t *testing.T) {
 		}
 	}
 	if len(want) < 8 {
-		t.Errorf("only %d are held: the test proves little", len(want))
+		t.Errorf("only %d are programmed: the test proves little", len(want))
 	}
 	for k := range want {
 		must(t, w.plane.Delete(k))
@@ -232,10 +232,10 @@ func TestMoves(t *testing.T) {
 	w.plane = nil
 	w.empty()
 	present(false)
-	held, err := last.List()
+	programmed, err := last.List()
 	must(t, err)
-	if len(held) != 1 || !canonical(held[0]).Same(canonical(f)) {
-		t.Errorf("the third holds %+v", held)
+	if len(programmed) != 1 || !canonical(programmed[0]).Same(canonical(f)) {
+		t.Errorf("the third holds %+v", programmed)
 	}
 }
 

@@ -341,16 +341,16 @@ func TestHeals(t *testing.T) {
 			w.upsert(f)
 		}
 		must(t, harm())
-		held := w.listed()
-		if slices.ContainsFunc(all, func(f desired.Frontend) bool { return !held[f.Key].Same(canonical(f)) }) == false {
-			t.Errorf("%s is harmed, and List tells nothing", name)
+		programmed := w.listed()
+		if slices.ContainsFunc(all, func(f desired.Frontend) bool { return !programmed[f.Key].Same(canonical(f)) }) == false {
+			t.Errorf("%s: List does not show the damage", name)
 		}
 		for _, f := range all {
 			w.upsert(f)
 		}
-		held = w.listed()
+		programmed = w.listed()
 		for _, f := range all {
-			if !held[f.Key].Same(canonical(f)) {
+			if !programmed[f.Key].Same(canonical(f)) {
 				t.Errorf("%s was harmed: %s is not as before", name, f.Key)
 			}
 		}
@@ -527,8 +527,8 @@ func TestAllowAndDeny(t *testing.T) {
 			allow, deny []netip.Prefix
 			want        bool
 		}{
-			{"the client alone", []netip.Prefix{who}, nil, true},
-			{"others alone", []netip.Prefix{netip.PrefixFrom(vip, vip.BitLen())}, nil, false},
+			{"only the client", []netip.Prefix{who}, nil, true},
+			{"only others", []netip.Prefix{netip.PrefixFrom(vip, vip.BitLen())}, nil, false},
 			{"others and everybody", []netip.Prefix{netip.PrefixFrom(vip, vip.BitLen()), everybody}, nil, true},
 			{"everybody but the client", []netip.Prefix{everybody}, []netip.Prefix{who}, false},
 			{"not others", nil, []netip.Prefix{netip.PrefixFrom(vip, vip.BitLen())}, true},
@@ -550,7 +550,7 @@ func TestAllowAndDeny(t *testing.T) {
 		lets("a range that denies it", netip.AddrPortFrom(vip, 8001), false)
 		f.Deny = nil
 		w.upsert(f)
-		lets("beside such a range", port, true)
+		lets("a port next to such a range", port, true)
 	}
 	must(t, w.plane.Detach())
 	w.plane = nil

@@ -38,7 +38,7 @@ func (d *DataPlane) eachServer(id serviceID, f func(server, load)) error {
 		return err
 	})
 	if err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("ipvs: read servers: %w", err)
+		return fmt.Errorf("ipvs: read backends: %w", err)
 	}
 	return nil
 }
@@ -77,7 +77,7 @@ func (d *DataPlane) read() error {
 	if err := d.readTables(records); err != nil {
 		return err
 	}
-	d.held, d.marks = map[service.Key]*record{}, map[uint32]service.Key{}
+	d.programmed, d.marks = map[service.Key]*record{}, map[uint32]service.Key{}
 	d.nats, d.fullNATs = map[service.Key]bool{}, [2]int{}
 	d.guarded = map[service.Key]bool{}
 	for _, r := range records {
@@ -104,7 +104,7 @@ func (d *DataPlane) keep(k service.Key, r *record) {
 		return
 	}
 	d.forget(k)
-	d.held[k] = r
+	d.programmed[k] = r
 	if r.flags&flagGuarded != 0 {
 		d.guarded[k] = true
 	}
@@ -118,12 +118,12 @@ func (d *DataPlane) keep(k service.Key, r *record) {
 
 // forget undoes keep, except for the mark.
 func (d *DataPlane) forget(k service.Key) {
-	if r := d.held[k]; r != nil && r.flags&flagFullNAT != 0 {
+	if r := d.programmed[k]; r != nil && r.flags&flagFullNAT != 0 {
 		d.fullNATs[familyIndex(r.v6)]--
 	}
 	delete(d.nats, k)
 	delete(d.guarded, k)
-	delete(d.held, k)
+	delete(d.programmed, k)
 }
 
 // masquerades reports whether the record's forwarding mode is nat or fullnat.
@@ -135,7 +135,7 @@ func (d *DataPlane) learnVIPs() error {
 		return err
 	}
 	d.vips = map[netip.Addr]*vip{}
-	for k := range d.held {
+	for k := range d.programmed {
 		v := d.vipOf(k)
 		v.ours, v.local = locals[k.VIP]
 	}
@@ -179,8 +179,8 @@ func (d *DataPlane) List() ([]desired.Frontend, error) {
 	if err := d.learn(); err != nil {
 		return nil, err
 	}
-	list, rules := make([]desired.Frontend, 0, len(d.held)), d.serving()
-	for k, r := range d.held {
+	list, rules := make([]desired.Frontend, 0, len(d.programmed)), d.serving()
+	for k, r := range d.programmed {
 		if !d.vips[k.VIP].local || !rules.of(k, r) {
 			continue
 		}

@@ -62,7 +62,7 @@ func (d *DataPlane) natRules(v6 bool) (rules []rule) {
 		switch {
 		case k.VIP.Is6() != v6:
 		case k.Range():
-			rules = append(rules, rule{mark: d.held[k].mark})
+			rules = append(rules, rule{mark: d.programmed[k].mark})
 		default:
 			rules = append(rules, rule{id: k})
 		}

@@ -79,7 +79,7 @@ func marked(rules []rule, k service.Key) (mark uint32) {
 }
 
 func TestNarrowestRangeHasThePacket(t *testing.T) {
-	d := &DataPlane{held: map[service.Key]*record{}, vips: map[netip.Addr]*vip{}, marks: map[uint32]service.Key{}, nats: map[service.Key]bool{}}
+	d := &DataPlane{programmed: map[service.Key]*record{}, vips: map[netip.Addr]*vip{}, marks: map[uint32]service.Key{}, nats: map[service.Key]bool{}}
 	one, some, whole := key("10.1.1.1", 80, 0, service.TCP), key("10.1.1.1", 8000, 8999, service.TCP), key("10.1.1.1", 0, 65535, service.AnyProtocol)
 	elsewhere := key("10.1.1.2", 80, 0, service.TCP)
 	for mark, k := range map[uint32]service.Key{0: one, 7: whole, 9: some, 1: elsewhere} {

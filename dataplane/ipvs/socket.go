@@ -54,8 +54,8 @@ func openSocket(datagram int) (*socket, error) {
 func familyNumber() (uint16, error) {
 	f, err := netlink.GenlFamilyGet("IPVS")
 	if errors.Is(err, unix.ENOENT) {
-		if said, failed := exec.Command("modprobe", "ip_vs").CombinedOutput(); failed != nil {
-			return 0, fmt.Errorf("%w: modprobe ip_vs: %w: %s", ErrNoIPVS, failed, strings.TrimSpace(string(said)))
+		if output, failed := exec.Command("modprobe", "ip_vs").CombinedOutput(); failed != nil {
+			return 0, fmt.Errorf("%w: modprobe ip_vs: %w: %s", ErrNoIPVS, failed, strings.TrimSpace(string(output)))
 		}
 		f, err = netlink.GenlFamilyGet("IPVS")
 	}

@@ -117,26 +117,26 @@ func (s serving) of(k service.Key, r *record) bool {
 
 // writeMarks updates the chains that mark packets.
 func (d *DataPlane) writeMarks() error {
-	return d.writeEach(func(i int, v6 bool) []wish { return []wish{{&d.tables.marks[i], d.markRules(v6)}} })
+	return d.writeEach(func(i int, v6 bool) []desiredTable { return []desiredTable{{&d.tables.marks[i], d.markRules(v6)}} })
 }
 
 // writeGuards updates the chains that drop packets.
 func (d *DataPlane) writeGuards() error {
-	return d.writeEach(func(i int, v6 bool) []wish { return []wish{{&d.tables.guards[i], d.guardRules(v6)}} })
+	return d.writeEach(func(i int, v6 bool) []desiredTable { return []desiredTable{{&d.tables.guards[i], d.guardRules(v6)}} })
 }
 
 // writeMangle does both in one step, so that a packet that moves to another frontend
 // meets the rules of only one of them.
 func (d *DataPlane) writeMangle() error {
-	return d.writeEach(func(i int, v6 bool) []wish {
-		return []wish{{&d.tables.marks[i], d.markRules(v6)}, {&d.tables.guards[i], d.guardRules(v6)}}
+	return d.writeEach(func(i int, v6 bool) []desiredTable {
+		return []desiredTable{{&d.tables.marks[i], d.markRules(v6)}, {&d.tables.guards[i], d.guardRules(v6)}}
 	})
 }
 
 // writeEach writes the desired tables of each family.
-func (d *DataPlane) writeEach(wished func(i int, v6 bool) []wish) error {
+func (d *DataPlane) writeEach(tables func(i int, v6 bool) []desiredTable) error {
 	for _, v6 := range []bool{false, true} {
-		if err := d.writeTables(wished(familyIndex(v6), v6)...); err != nil {
+		if err := d.writeTables(tables(familyIndex(v6), v6)...); err != nil {
 			return err
 		}
 	}
@@ -150,7 +150,7 @@ func (d *DataPlane) writeNAT() error {
 			return fmt.Errorf("ipvs: %w", err)
 		}
 	}
-	return d.writeEach(func(i int, v6 bool) []wish { return []wish{{&d.tables.nat[i], d.natRules(v6)}} })
+	return d.writeEach(func(i int, v6 bool) []desiredTable { return []desiredTable{{&d.tables.nat[i], d.natRules(v6)}} })
 }
 
 // removeTables removes all chains.
@@ -159,33 +159,33 @@ func (d *DataPlane) removeTables() error {
 	for _, all := range []*[2]table{&d.tables.marks, &d.tables.guards, &d.tables.nat} {
 		for i := range all {
 			if all[i].there {
-				errs = append(errs, d.writeTables(wish{&all[i], nil}))
+				errs = append(errs, d.writeTables(desiredTable{&all[i], nil}))
 			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// wish is the desired state of a table.
-type wish struct {
+// desiredTable is the desired state of a table.
+type desiredTable struct {
 	*table
-	wanted []rule
+	rules []rule
 }
 
 // writeTables writes the chains of one table that differ, completely and in one step.
-func (d *DataPlane) writeTables(all ...wish) error {
+func (d *DataPlane) writeTables(all ...desiredTable) error {
 	var script strings.Builder
-	var changed []wish
+	var changed []desiredTable
 	for _, w := range all {
-		if w.serves(w.wanted) {
+		if w.serves(w.rules) {
 			continue
 		}
 		if err := d.readTable(w.table); err != nil {
 			return err
 		}
-		if !w.serves(w.wanted) {
+		if !w.serves(w.rules) {
 			changed = append(changed, w)
-			script.WriteString(w.script(w.wanted))
+			script.WriteString(w.script(w.rules))
 		}
 	}
 	if len(changed) == 0 {
@@ -193,7 +193,7 @@ func (d *DataPlane) writeTables(all ...wish) error {
 	}
 	err := d.restore(changed[0].v6, "*"+changed[0].name+"\n"+script.String()+"COMMIT\n")
 	for _, w := range changed {
-		w.written(w.wanted, err)
+		w.written(w.rules, err)
 	}
 	return err
 }
@@ -310,7 +310,7 @@ func (d *DataPlane) restore(v6 bool, input string) error {
 		}
 		errs = append(errs, err)
 	}
-	return fmt.Errorf("ipvs: ranges of ports, method fullnat, allow and deny need iptables: %w", errors.Join(errs...))
+	return fmt.Errorf("ipvs: port ranges, forwarding mode fullnat, allow and deny need iptables: %w", errors.Join(errs...))
 }
 
 // iptables runs one of its programs inside the namespace.

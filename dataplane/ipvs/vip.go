@@ -41,7 +41,7 @@ func (d *DataPlane) holdVIP(k service.Key) error {
 	}
 	err := d.routes.RouteAdd(d.routeTo(k.VIP))
 	if err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("ipvs: make %s local: %w", k.VIP, err)
+		return fmt.Errorf("ipvs: add local address %s: %w", k.VIP, err)
 	}
 	v.local, v.ours = true, err == nil
 	return nil
@@ -80,7 +80,7 @@ func (d *DataPlane) dropVIP(addr netip.Addr) error {
 
 func (d *DataPlane) removeRoute(addr netip.Addr) error {
 	if err := d.routes.RouteDel(d.routeTo(addr)); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("ipvs: make %s not local any more: %w", addr, err)
+		return fmt.Errorf("ipvs: remove local address %s: %w", addr, err)
 	}
 	return nil
 }
@@ -95,7 +95,7 @@ func (d *DataPlane) locals() (map[netip.Addr]bool, error) {
 				netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
 		})
 		if err != nil {
-			return nil, fmt.Errorf("ipvs: read which addresses are local: %w", err)
+			return nil, fmt.Errorf("ipvs: list local addresses: %w", err)
 		}
 		for _, r := range routes {
 			if r.Dst == nil {

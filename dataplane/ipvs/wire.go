@@ -169,7 +169,7 @@ func destMessage(command uint8, id serviceID, s server) message {
 	})
 }
 
-var errShort = errors.New("ipvs: a message of the kernel's ends too early")
+var errShort = errors.New("ipvs: truncated netlink message from the kernel")
 
 // attributes calls f with every attribute in b.
 func attributes(b []byte, f func(kind uint16, value []byte) error) error {

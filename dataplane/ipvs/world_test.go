@@ -280,7 +280,7 @@ func (w *world) ask(from uint16, to netip.AddrPort) (name string, err error) {
 	return name, err
 }
 
-// frontend is one with the world's servers, listening on the port at.
+// frontend has the test environment's servers as backends, which listen on the port at.
 func frontend(method service.Method, scheduler service.Scheduler, vip netip.Addr, port, at uint16) desired.Frontend {
 	f := desired.Frontend{
 		Key:    service.Key{VIP: vip, Port: port, Protocol: service.TCP},

@@ -29,7 +29,7 @@ func (d *DataPlane) Upsert(f desired.Frontend) error {
 	}
 	want := recordOf(f, mark, d.config.GUEPort)
 	if d.foreign[want.serviceID] {
-		return fmt.Errorf("%s: IPVS serves this already, by other hands: remove it there (ipvsadm -D), or choose another address or port", f.Key)
+		return fmt.Errorf("%s: IPVS already has a service with this key that another program created: remove it (ipvsadm -D), or use another address or port", f.Key)
 	}
 	if err := d.write(f.Key, want); err != nil {
 		d.stale = true
@@ -42,7 +42,7 @@ func (d *DataPlane) Upsert(f desired.Frontend) error {
 // the service, then what directs packets to it. Packets that a containing range received
 // before use the range's rules until then.
 func (d *DataPlane) write(k service.Key, want record) error {
-	have := d.held[k]
+	have := d.programmed[k]
 	d.keep(k, &want)
 	d.vipOf(k)
 	if !d.inRange(k) {
@@ -94,7 +94,7 @@ func (d *DataPlane) Delete(k service.Key) error {
 	if err := d.fresh(); err != nil {
 		return err
 	}
-	r := d.held[k]
+	r := d.programmed[k]
 	if r == nil {
 		return nil
 	}
@@ -147,7 +147,7 @@ func (d *DataPlane) markOf(k service.Key) (uint32, error) {
 	if !k.Range() {
 		return 0, nil
 	}
-	if r := d.held[k]; r != nil {
+	if r := d.programmed[k]; r != nil {
 		return r.mark, nil
 	}
 	for range markCount {
@@ -156,5 +156,5 @@ func (d *DataPlane) markOf(k service.Key) (uint32, error) {
 			return markSpace | d.lastMark, nil
 		}
 	}
-	return 0, dataplane.Unsupported(k, fmt.Sprintf("more than %d ranges of ports", markCount))
+	return 0, dataplane.Unsupported(k, fmt.Sprintf("more than %d port ranges", markCount))
 }

@@ -81,7 +81,7 @@ func (c *change) put(f *proxy.Frontend) error {
 		return err
 	}
 	key := toKey(f.Key)
-	before, there := d.held[key]
+	before, there := d.programmed[key]
 	value, err := c.valueOf(f, before)
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ func (c *change) put(f *proxy.Frontend) error {
 		c.release(value)
 		return nil
 	}
-	d.held[key] = value
+	d.programmed[key] = value
 	c.keys, c.values = append(c.keys, key), append(c.values, value)
 	if there {
 		c.sweep = c.sweep || f.Protocol == service.UDP && value.Inside != before.Inside
@@ -151,11 +151,11 @@ func (d *DataPlane) takeID() (uint32, error) {
 
 // remove processes a key to be removed.
 func (c *change) remove(key proxyServiceKey) {
-	before, there := c.d.held[key]
+	before, there := c.d.programmed[key]
 	if !there {
 		return
 	}
-	delete(c.d.held, key)
+	delete(c.d.programmed, key)
 	c.gone = append(c.gone, key)
 	c.sweep = c.sweep || key.Proto == uint8(service.UDP)
 	c.old = append(c.old, before)

@@ -101,8 +101,8 @@ const (
 	newLink    = "new_link"
 )
 
-// attach replaces a predecessor's programs, each in one step, or attaches them if there
-// are none.
+// attach replaces a predecessor's programs, each in one step, or attaches them if a
+// predecessor left none.
 func attach(pins *bpffs.Dir, cgroup string, programs proxyPrograms) (*hooks, error) {
 	if cgroup == "" {
 		var err error
@@ -147,8 +147,8 @@ func cgroupID(path string) (uint64, error) {
 	return st.Ino, nil
 }
 
-// replace returns the link that a predecessor pinned, with this program; nil if there is
-// none to this cgroup.
+// replace returns the link that a predecessor pinned, with this program; nil if no
+// pin for this cgroup exists.
 func (h *hooks) replace(hook hook, cgroup uint64) (link.Link, error) {
 	l, err := link.LoadPinnedLink(h.pins.Path(linkPrefix+hook.name), nil)
 	if errors.Is(err, os.ErrNotExist) {

@@ -66,7 +66,7 @@ func (c *Config) complete() error {
 			*f.value = f.instead
 		}
 		if *f.value < f.smallest || *f.value > 1<<30 {
-			return fmt.Errorf("%s is %d: take %d to %d", f.name, *f.value, f.smallest, 1<<30)
+			return fmt.Errorf("%s is %d: must be %d to %d", f.name, *f.value, f.smallest, 1<<30)
 		}
 	}
 	if c.Namespaces == "" {

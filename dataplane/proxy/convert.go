@@ -28,7 +28,7 @@ func fromKey(k proxyServiceKey) proxy.Key {
 func appendTargets(to []proxyTarget, from []proxy.Target) ([]proxyTarget, error) {
 	for i, t := range from {
 		if i > 0 && from[i-1].Addr.Compare(t.Addr) >= 0 {
-			return nil, fmt.Errorf("target %s follows %s: sort them by address, each once", t.Addr, from[i-1].Addr)
+			return nil, fmt.Errorf("endpoint %s follows %s: sort endpoints by address, without duplicates", t.Addr, from[i-1].Addr)
 		}
 		raw := proxyTarget{Addr: toAddr(t.Addr.Addr()), Port: netorder.Port(t.Addr.Port())}
 		if t.Local {
@@ -59,23 +59,23 @@ func checkFrontend(f *proxy.Frontend) error {
 	switch f.Protocol {
 	case service.TCP, service.UDP, service.SCTP:
 	default:
-		return fmt.Errorf("protocol %s: take TCP, UDP or SCTP", f.Protocol)
+		return fmt.Errorf("protocol %s: use TCP, UDP or SCTP", f.Protocol)
 	}
 	if !f.Addr.IsValid() || f.Addr.Is4In6() || f.Addr.Zone() != "" {
-		return fmt.Errorf("address %s: take an IPv4 or IPv6 address", f.Addr)
+		return fmt.Errorf("address %s: use an IPv4 or IPv6 address", f.Addr)
 	}
 	for _, c := range []proxy.Choice{f.Inside, f.Outside} {
 		for _, list := range [][]proxy.Target{c.Targets, c.Keeps} {
 			for _, t := range list {
 				if t.Addr.Addr().Is4() != f.Addr.Is4() || t.Addr.Addr().Is4In6() {
-					return fmt.Errorf("target %s is of another address family", t.Addr)
+					return fmt.Errorf("endpoint %s is of another IP family", t.Addr)
 				}
 			}
 		}
 	}
 	for _, p := range f.Allow {
 		if p.Addr().Is4() != f.Addr.Is4() {
-			return fmt.Errorf("source range %s is of another address family", p)
+			return fmt.Errorf("source range %s is of another IP family", p)
 		}
 	}
 	return nil

@@ -41,7 +41,7 @@ func openPins(pinDir string) (*bpffs.Dir, error) {
 	}
 	for _, f := range folders {
 		if strings.HasPrefix(f.Name(), pinPrefix) && f.Name() != filepath.Base(own) {
-			return nil, fmt.Errorf("%w: %s, while this version writes %s: end the other version's agent, "+
+			return nil, fmt.Errorf("%w: %s, while this version writes %s: stop the other version's agent, "+
 				"remove that folder (which ends its service) and start again",
 				ErrLayout, filepath.Join(pinDir, f.Name()), filepath.Base(own))
 		}
@@ -104,7 +104,7 @@ func (d *DataPlane) load() error {
 	); err != nil {
 		return err
 	}
-	misfit := fmt.Errorf("%w: configure the sizes that they have, or remove %s (which ends service) and start again", ErrLayout, d.pins.Path(""))
+	misfit := fmt.Errorf("%w: configure the sizes of the pinned maps, or remove %s (which interrupts service) and start again", ErrLayout, d.pins.Path(""))
 	var preset features.Missing
 	if d.config.withoutIterator {
 		preset = features.Missing{features.NewDegraded(features.SocketIterator, features.SocketProxy, unix.EPERM)}

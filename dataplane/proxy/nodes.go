@@ -44,9 +44,9 @@ func NodeAddresses(ranges []netip.Prefix) ([]netip.Addr, error) {
 	return slices.Compact(all), nil
 }
 
-// FollowNodeAddresses passes NodeAddresses to tell, immediately and whenever they may
+// FollowNodeAddresses passes NodeAddresses to report, immediately and whenever they may
 // have changed, until ctx ends. The calling goroutine must stay in its network namespace.
-func FollowNodeAddresses(ctx context.Context, ranges []netip.Prefix, tell func([]netip.Addr)) error {
+func FollowNodeAddresses(ctx context.Context, ranges []netip.Prefix, report func([]netip.Addr)) error {
 	watch, err := devices.NewWatch(devices.All)
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func FollowNodeAddresses(ctx context.Context, ranges []netip.Prefix, tell func([
 		if err != nil {
 			return err
 		}
-		tell(addresses)
+		report(addresses)
 		select {
 		case <-ctx.Done():
 			return nil

@@ -14,18 +14,18 @@ import (
 )
 
 func TestFollowsNodeAddresses(t *testing.T) {
-	var told atomic.Pointer[[]netip.Addr]
+	var current atomic.Pointer[[]netip.Addr]
 	is := func(want ...string) {
 		t.Helper()
 		testkit.Eventually(t, patience, func() error {
 			var all []string
-			if now := told.Load(); now != nil {
+			if now := current.Load(); now != nil {
 				for _, a := range *now {
 					all = append(all, a.String())
 				}
 			}
 			if !slices.Equal(all, want) {
-				return fmt.Errorf("told of %v, want %v", all, want)
+				return fmt.Errorf("reported %v, want %v", all, want)
 			}
 			return nil
 		})
@@ -35,7 +35,7 @@ func TestFollowsNodeAddresses(t *testing.T) {
 	var follow errgroup.Group
 	follow.Go(func() error {
 		ranges := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("127.0.0.0/8")}
-		return FollowNodeAddresses(ctx, ranges, func(all []netip.Addr) { told.Store(&all) })
+		return FollowNodeAddresses(ctx, ranges, func(all []netip.Addr) { current.Store(&all) })
 	})
 	is("192.0.2.1")
 	t.Run("two more", func(t *testing.T) {

@@ -39,7 +39,7 @@ type DataPlane struct {
 	connections []uint64 // the kernel's, by id
 	runs        runs
 	ids         space
-	held        map[proxyServiceKey]proxyService
+	programmed  map[proxyServiceKey]proxyService
 	allowed     map[uint32][]netip.Prefix // of those that have any, by id, sorted
 	nodes       map[proxyAddr]bool
 	// stale reports that a write or a read failed: the state must be read again.
@@ -129,7 +129,7 @@ func mapped[T any](m *ebpf.Map, protection int) ([]T, error) {
 	var t T
 	memory, err := unix.Mmap(m.FD(), 0, int(m.MaxEntries())*int(unsafe.Sizeof(t)), protection, unix.MAP_SHARED)
 	if err != nil {
-		return nil, fmt.Errorf("map %s into memory: %w", m, err)
+		return nil, fmt.Errorf("mmap %s: %w", m, err)
 	}
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(memory))), m.MaxEntries()), nil
 }
@@ -168,8 +168,8 @@ func (d *DataPlane) Keys() []proxy.Key {
 			d.config.Log.Error("proxy: failed to read the programmed state", "error", err)
 		}
 	}
-	keys := make([]proxy.Key, 0, len(d.held))
-	for k := range d.held {
+	keys := make([]proxy.Key, 0, len(d.programmed))
+	for k := range d.programmed {
 		keys = append(keys, fromKey(k))
 	}
 	return keys
@@ -210,7 +210,7 @@ func (d *DataPlane) SetNodeAddresses(addresses []netip.Addr) error {
 		wanted[toAddr(a.WithZone(""))] = true
 	}
 	if n := d.kernel.NodeAddresses.MaxEntries(); len(wanted) > int(n) {
-		return fmt.Errorf("proxy: %d node addresses: there is room for %d: name fewer for node ports", len(wanted), n)
+		return fmt.Errorf("proxy: %d node addresses exceed the limit of %d: select fewer for node ports", len(wanted), n)
 	}
 	for a := range d.nodes {
 		if wanted[a] {
@@ -243,7 +243,7 @@ func (d *DataPlane) keeps(k proxyServiceKey, target netip.AddrPort) bool {
 	if d.closed || d.stale {
 		return true // as far as known
 	}
-	return d.runs.keeps(d.held[k].Inside, target)
+	return d.runs.keeps(d.programmed[k].Inside, target)
 }
 
 // Describe reports where the programs are attached.

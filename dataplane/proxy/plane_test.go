@@ -40,15 +40,15 @@ var equal = gocmp.Options{
 func (m model) check(t testing.TB, d *DataPlane) {
 	t.Helper()
 	for _, list := range []func(func(Held, error) bool){d.List(), List(d.config.PinDir)} {
-		held := model{}
+		programmed := model{}
 		for h, err := range list {
 			if err != nil {
 				t.Fatal(err)
 			}
-			held[h.Key] = h.Frontend
+			programmed[h.Key] = h.Frontend
 		}
-		if diff := gocmp.Diff(m, held, equal); diff != "" {
-			t.Fatalf("held otherwise than meant (-meant +held):\n%s", diff)
+		if diff := gocmp.Diff(m, programmed, equal); diff != "" {
+			t.Fatalf("programmed frontends differ (-want +programmed):\n%s", diff)
 		}
 	}
 	keys := d.Keys()
@@ -156,10 +156,10 @@ func TestHoldsWhatIsMeant(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok := d.runs.space.take(c.MaxTargets); !ok || len(d.runs.byHash) > 0 {
-		t.Errorf("nothing is held, and %d runs still have targets", len(d.runs.byHash))
+		t.Errorf("no frontends are programmed, but %d runs still have endpoints", len(d.runs.byHash))
 	}
 	if _, ok := d.ids.take(c.MaxFrontends); !ok || len(d.allowed) > 0 {
-		t.Errorf("nothing is held, and some ids, or source ranges of %d, still are", len(d.allowed))
+		t.Errorf("no frontends are programmed, but some IDs, or source ranges of %d, are still in use", len(d.allowed))
 	}
 }
 
@@ -212,7 +212,7 @@ func TestWritesOnlyWhatDiffers(t *testing.T) {
 	before, writes := bytesOf(t, d), d.writes
 	state()
 	if d.writes != writes {
-		t.Errorf("%d entries written for what was held", d.writes-writes)
+		t.Errorf("%d entries written for what was programmed", d.writes-writes)
 	}
 	d = again(t, d)
 	state()
@@ -235,8 +235,8 @@ func TestEqualTargetsAreOneRun(t *testing.T) {
 	at := []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("10.0.0.2:80")}
 	a, b := key("10.96.0.1:80", service.TCP), key("0.0.0.0:30080", service.TCP)
 	apply(t, d, frontend(a, at...), frontend(b, at...))
-	runOf := func(k proxy.Key) proxyRun { return d.held[toKey(k)].Inside }
-	if runOf(a) != runOf(b) || runOf(a) != d.held[toKey(a)].Outside {
+	runOf := func(k proxy.Key) proxyRun { return d.programmed[toKey(k)].Inside }
+	if runOf(a) != runOf(b) || runOf(a) != d.programmed[toKey(a)].Outside {
 		t.Errorf("runs %v and %v", runOf(a), runOf(b))
 	}
 	d = again(t, d)
@@ -277,8 +277,8 @@ func TestRefusesByNameAndHoldsTheOthers(t *testing.T) {
 		f   proxy.Frontend
 		say string
 	}{
-		{unsorted, "sort them"}, {many, "raise MaxTargets"}, {mixed, "another address family"},
-		{ranged, "another address family"}, {frontend(key("10.96.0.2:80", service.AnyProtocol)), "protocol any"},
+		{unsorted, "sort endpoints"}, {many, "raise MaxTargets"}, {mixed, "another IP family"},
+		{ranged, "another IP family"}, {frontend(key("10.96.0.2:80", service.AnyProtocol)), "protocol any"},
 		{proxy.Frontend{Key: proxy.Key{Protocol: service.TCP}}, "address"},
 	} {
 		err := d.Apply([]proxy.Frontend{bad.f, good}, nil)
@@ -308,7 +308,7 @@ func TestRefusesByNameAndHoldsTheOthers(t *testing.T) {
 }
 
 // Damage by another process is repaired when everything is applied again.
-func TestMends(t *testing.T) {
+func TestRepairsDamage(t *testing.T) {
 	d := open(t, config(t))
 	m := model{}
 	for i := range 4 {
@@ -318,7 +318,7 @@ func TestMends(t *testing.T) {
 	set := slices.Collect(maps.Values(m))
 	apply(t, d, set...)
 	alien := toKey(key("10.96.1.1:80", service.TCP))
-	v := d.held[toKey(set[0].Key)]
+	v := d.programmed[toKey(set[0].Key)]
 	v.Check = checkOf(alien, v)
 	if err := errors.Join(d.kernel.Services.Delete(toKey(set[1].Key)), d.kernel.Services.Put(alien, v)); err != nil {
 		t.Fatal(err)
@@ -329,7 +329,7 @@ func TestMends(t *testing.T) {
 	}
 	m.check(t, d)
 	if d.Keys(); d.wrote {
-		t.Error("Keys did not read what is held")
+		t.Error("Keys did not read the map")
 	}
 }
 
@@ -339,13 +339,13 @@ func TestDamage(t *testing.T) {
 	f := frontend(key("10.96.0.1:80", service.TCP), netip.MustParseAddrPort("10.0.0.1:80"))
 	other := frontend(key("10.96.0.2:80", service.TCP), serveTCP(t, "127.1.0.1:0", "other"))
 	apply(t, d, f, other)
-	v := d.held[toKey(f.Key)]
+	v := d.programmed[toKey(f.Key)]
 	v.Inside.First++
 	if err := d.kernel.Services.Put(toKey(f.Key), v); err != nil {
 		t.Fatal(err)
 	}
 	if err := newSocket(t, unix.AF_INET, unix.SOCK_STREAM).connect(netip.AddrPortFrom(f.Addr, f.Port)); !errors.Is(err, unix.ENETUNREACH) {
-		t.Errorf("the programs believed what does not add up: %v", err)
+		t.Errorf("the programs accepted an inconsistent entry: %v", err)
 	}
 	d = again(t, d)
 	model{other.Key: other}.check(t, d)
@@ -353,7 +353,7 @@ func TestDamage(t *testing.T) {
 	model{other.Key: other, f.Key: f}.check(t, d)
 }
 
-func TestReadsAnewAfterAFailure(t *testing.T) {
+func TestReadsAgainAfterAFailure(t *testing.T) {
 	d := open(t, config(t))
 	f := frontend(key("10.96.0.1:80", service.TCP), netip.MustParseAddrPort("10.0.0.1:80"))
 	other := frontend(key("10.96.0.2:80", service.TCP), netip.MustParseAddrPort("10.0.0.2:80"))
@@ -426,7 +426,7 @@ func TestRestartUnderConnections(t *testing.T) {
 	if err := s.connect(to); err != nil {
 		t.Fatal(err)
 	}
-	s.hear()
+	s.receive()
 	stop := dialing(t, to)
 	for range 5 {
 		d = again(t, d)
@@ -435,8 +435,8 @@ func TestRestartUnderConnections(t *testing.T) {
 	if _, err := unix.Write(s.fd, []byte("still?")); err != nil {
 		t.Fatal(err)
 	}
-	if said, _ := s.hear(); said != "still?" || s.peer() != to && !refusals.Without(features.PeerName) {
-		t.Errorf("the old connection says %q, of %s", said, s.peer())
+	if got, _ := s.receive(); got != "still?" || s.peer() != to && !refusals.Without(features.PeerName) {
+		t.Errorf("the old connection receives %q from %s", got, s.peer())
 	}
 	d.config.Cgroup = testkit.EnterCgroup(t)
 	again(t, d)
@@ -573,7 +573,7 @@ func TestFiftyThousandServices(t *testing.T) {
 		}
 	}
 	if n != len(want) {
-		t.Errorf("%d frontends held of %d", n, len(want))
+		t.Errorf("%d frontends programmed of %d", n, len(want))
 	}
 	if kernel := kernelMemory(t, d); kernel > 100<<20 {
 		t.Errorf("%d MB of kernel memory", kernel>>20)

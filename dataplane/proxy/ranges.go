@@ -27,17 +27,17 @@ func (c *change) allow(f *proxy.Frontend, id uint32) error {
 		slices.SortFunc(wanted, comparePrefixes)
 		wanted = slices.Compact(wanted)
 	}
-	held := c.d.allowed[id]
+	programmed := c.d.allowed[id]
 	for _, p := range wanted {
-		if slices.Contains(held, p) {
+		if slices.Contains(programmed, p) {
 			continue
 		}
 		if err := c.d.kernel.SourceRanges.Put(toRangeKey(id, p), uint8(1)); err != nil {
-			return fmt.Errorf("source range %s (of %d that there is room for): %w", p, c.d.config.MaxSourceRanges, err)
+			return fmt.Errorf("source range %s (limit %d): %w", p, c.d.config.MaxSourceRanges, err)
 		}
 		c.d.writes++
 	}
-	for _, p := range held {
+	for _, p := range programmed {
 		if !slices.Contains(wanted, p) {
 			c.ranges = append(c.ranges, sourceRange{id, p})
 		}

@@ -20,7 +20,7 @@ import (
 // free. Invalid entries are removed.
 func (d *DataPlane) read() error {
 	d.stale = true // until it is done
-	d.held, d.nodes = map[proxyServiceKey]proxyService{}, map[proxyAddr]bool{}
+	d.programmed, d.nodes = map[proxyServiceKey]proxyService{}, map[proxyAddr]bool{}
 	d.runs.reset()
 	ids := make([]bool, len(d.connections))
 	for e, err := range services(d.kernel.Services) {
@@ -34,7 +34,7 @@ func (d *DataPlane) read() error {
 			}
 			continue
 		}
-		d.held[e.key] = e.value
+		d.programmed[e.key] = e.value
 	}
 	var taken []extent
 	for id, is := range ids {
@@ -44,7 +44,7 @@ func (d *DataPlane) read() error {
 	}
 	d.ids = newSpace(uint32(len(ids)), taken)
 	if err := d.runs.settle(); err != nil {
-		return fmt.Errorf("%s is damaged (remove it, which ends service, and start again): %w", d.pins.Path(""), err)
+		return fmt.Errorf("%s is damaged: remove it (which interrupts service) and start again: %w", d.pins.Path(""), err)
 	}
 	if err := d.readRanges(); err != nil {
 		return err
@@ -54,7 +54,7 @@ func (d *DataPlane) read() error {
 	for all := d.kernel.NodeAddresses.Iterate(); all.Next(&a, &yes); {
 		d.nodes[a] = true
 	}
-	if len(d.held) > 0 { // what is free now may have been released just before
+	if len(d.programmed) > 0 { // what is free now may have been released just before
 		if err := d.waiter.wait(); err != nil {
 			return err
 		}
@@ -68,9 +68,9 @@ func (d *DataPlane) adopt(e entry, ids []bool) error {
 	id := e.value.Id
 	switch {
 	case e.value.Check != checkOf(e.key, e.value) || id >= uint32(len(ids)):
-		return errors.New("it does not add up")
+		return errors.New("inconsistent entry")
 	case ids[id]:
-		return fmt.Errorf("another has its id %d", id)
+		return fmt.Errorf("duplicate ID %d", id)
 	}
 	if err := d.runs.adopt(e.value.Inside, e.value.Outside); err != nil {
 		return err
@@ -82,7 +82,7 @@ func (d *DataPlane) adopt(e entry, ids []bool) error {
 // readRanges reads the source ranges, and removes those without a frontend.
 func (d *DataPlane) readRanges() error {
 	v4 := map[uint32]bool{}
-	for k, s := range d.held {
+	for k, s := range d.programmed {
 		if s.Flags&proxyServiceFlagsSERVICE_ALLOW != 0 {
 			v4[s.Id] = fromAddr(k.Addr).Is4()
 		}
@@ -210,7 +210,7 @@ func (r *Reader) open(folder string) (err error) {
 	// The kernel does not map the memory of maps opened read-only.
 	targets, connections := load(proxyMapTargets, ebpf.LoadPinOptions{}), load(proxyMapConnections, ebpf.LoadPinOptions{})
 	if errors.Is(err, os.ErrNotExist) {
-		err = fmt.Errorf("nothing is held: %w", err)
+		err = fmt.Errorf("no frontends are programmed: %w", err)
 	}
 	if err == nil {
 		r.targets, err = mapped[proxyTarget](targets, readOnly)
@@ -237,7 +237,7 @@ func (r *Reader) List() iter.Seq2[Held, error] { return r.list }
 func (r *Reader) Get(k proxy.Key) (h Held, found bool, err error) {
 	e := entry{key: toKey(k)}
 	if err = r.services.Lookup(e.key, &e.value); err == nil {
-		h, err = r.held(e, nil)
+		h, err = r.programmed(e, nil)
 	}
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		return h, false, nil
@@ -273,7 +273,7 @@ func (r reader) list(yield func(Held, error) bool) {
 	for e, err := range services(r.services) {
 		var h Held
 		if err == nil {
-			h, err = r.held(e, ranges[e.value.Id])
+			h, err = r.programmed(e, ranges[e.value.Id])
 		}
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			continue // removed in the meantime
@@ -287,9 +287,9 @@ func (r reader) list(yield func(Held, error) bool) {
 	}
 }
 
-// held converts an entry to a frontend. Its endpoints are valid if it still refers to
+// programmed converts an entry to a frontend. Its endpoints are valid if it still refers to
 // them after they have been read.
-func (r reader) held(e entry, ranges []proxySourceRangeKey) (h Held, err error) {
+func (r reader) programmed(e entry, ranges []proxySourceRangeKey) (h Held, err error) {
 	for {
 		s := e.value
 		h = Held{Frontend: proxy.Frontend{
@@ -317,7 +317,7 @@ func (r reader) held(e entry, ranges []proxySourceRangeKey) (h Held, err error) 
 
 func (r reader) choice(run proxyRun, empty proxyServiceEmpty) (proxy.Choice, error) {
 	if uint64(run.First)+uint64(run.length()) > uint64(len(r.targets)) {
-		return proxy.Choice{}, fmt.Errorf("targets %d of %d: the map is damaged", run.First, len(r.targets))
+		return proxy.Choice{}, fmt.Errorf("endpoints %d of %d: the map is damaged", run.First, len(r.targets))
 	}
 	all := r.targets[run.First:][:run.length()]
 	return proxy.Choice{Targets: fromTargets(all[:run.Count]), Keeps: fromTargets(all[run.Count:]), Empty: proxy.Empty(empty)}, nil

@@ -46,6 +46,6 @@ func TestReader(t *testing.T) {
 		t.Errorf("another target: sum %x, then %x, %d writes, then %d", before, after, writes, d.Writes())
 	}
 	if _, found, err := r.Get(key("10.96.0.2:80", service.TCP)); found || err != nil {
-		t.Errorf("what is not held: %t, %v", found, err)
+		t.Errorf("what is not programmed: %t, %v", found, err)
 	}
 }

@@ -89,7 +89,7 @@ func (r *runs) take(c proxy.Choice, before proxyRun) (proxyRun, error) {
 	case most == 0:
 		return run, nil
 	case most > maxRun:
-		return run, fmt.Errorf("%d targets: a frontend can have %d", most, maxRun)
+		return run, fmt.Errorf("%d endpoints exceed the limit of %d per frontend", most, maxRun)
 	}
 	if sameMemory(r.recent.targets, c.Targets) && sameMemory(r.recent.keeps, c.Keeps) {
 		run.First = r.recent.first
@@ -105,7 +105,7 @@ func (r *runs) take(c proxy.Choice, before proxyRun) (proxyRun, error) {
 	return run, nil
 }
 
-// find returns the start of a run with these endpoints, which it writes if there is none.
+// find returns the start of a run with these endpoints, which it writes if missing.
 func (r *runs) find(c proxy.Choice, before proxyRun) (first uint32, err error) {
 	if r.scratch, err = appendTargets(r.scratch[:0], c.Targets); err != nil {
 		return 0, err
@@ -143,7 +143,7 @@ func (r *runs) place(n uint32) (uint32, error) {
 	if first, ok := r.space.take(n); ok {
 		return first, nil
 	}
-	return 0, fmt.Errorf("no room for %d targets in a row among %d: raise MaxTargets (--proxy-max-targets)", n, len(r.memory))
+	return 0, fmt.Errorf("no %d contiguous free entries among %d endpoints: raise MaxTargets (--proxy-max-targets)", n, len(r.memory))
 }
 
 func (r *runs) use(run proxyRun) {
@@ -176,13 +176,13 @@ func (r *runs) adopt(named ...proxyRun) error {
 	for _, run := range named {
 		end := uint64(run.First) + uint64(run.length())
 		if end > uint64(len(r.memory)) {
-			return fmt.Errorf("it names targets %d to %d of %d", run.First, end, len(r.memory))
+			return fmt.Errorf("it refers to endpoints %d to %d of %d", run.First, end, len(r.memory))
 		}
 		if run.length() == 0 {
 			continue
 		}
 		if u := r.users[run.First]; u.entries > 0 && u.length != run.length() {
-			return fmt.Errorf("it names %d targets at %d, where another has %d", run.length(), run.First, u.length)
+			return fmt.Errorf("it has %d endpoints at %d, where another frontend has %d", run.length(), run.First, u.length)
 		}
 	}
 	for _, run := range named {
@@ -203,7 +203,7 @@ func (r *runs) settle() error {
 			continue
 		}
 		if uint32(first) < end {
-			return fmt.Errorf("targets at %d belong to two runs", first)
+			return fmt.Errorf("endpoints at %d belong to two runs", first)
 		}
 		end = uint32(first) + u.length
 		taken = append(taken, extent{uint32(first), u.length})

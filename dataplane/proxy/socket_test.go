@@ -84,8 +84,8 @@ func (s socket) peer() netip.AddrPort {
 	return fromSockaddr(a)
 }
 
-// hear reads a server's name, and its address as reported by the kernel.
-func (s socket) hear() (name string, from netip.AddrPort) {
+// receive reads a server's name, and its address as reported by the kernel.
+func (s socket) receive() (name string, from netip.AddrPort) {
 	s.t.Helper()
 	b := make([]byte, 64)
 	n, a, err := unix.Recvfrom(s.fd, b, 0)
@@ -118,7 +118,7 @@ func TestTCPSocketReachesTargetAndKnowsService(t *testing.T) {
 			if err := s.connect(to); err != nil {
 				t.Fatal(err)
 			}
-			if name, _ := s.hear(); name != w.name {
+			if name, _ := s.receive(); name != w.name {
 				t.Errorf("%q answered", name)
 			}
 			if peer := s.peer(); peer != to && !refusals.Without(features.PeerName) {
@@ -141,7 +141,7 @@ func TestConnectedUDPSocket(t *testing.T) {
 			if _, err := unix.Write(s.fd, []byte("?")); err != nil {
 				t.Fatal(err)
 			}
-			if name, from := s.hear(); name != w.name || from != to {
+			if name, from := s.receive(); name != w.name || from != to {
 				t.Errorf("%q answered from %s", name, from)
 			}
 			if peer := s.peer(); peer != to && !refusals.Without(features.PeerName) {
@@ -167,8 +167,8 @@ func TestUnconnectedUDPSocketTalksToSeveral(t *testing.T) {
 					if err := s.sendTo(to); err != nil {
 						t.Fatal(err)
 					}
-					if said, from := s.hear(); said != name || from != to {
-						t.Errorf("%s: %q answered from %s", name, said, from)
+					if got, from := s.receive(); got != name || from != to {
+						t.Errorf("%s: %q answered from %s", name, got, from)
 					}
 				}
 			}
@@ -188,7 +188,7 @@ func TestUnconnectedUDPSocketKeepsItsTarget(t *testing.T) {
 		if err := s.sendTo(netip.AddrPortFrom(k.Addr, k.Port)); err != nil {
 			t.Fatal(err)
 		}
-		name, _ := s.hear()
+		name, _ := s.receive()
 		return name
 	}
 	s := newSocket(t, unix.AF_INET, unix.SOCK_DGRAM)
@@ -440,7 +440,7 @@ func TestAffinityOutlivesAFloodOfSenders(t *testing.T) {
 	for all.Next(&k, &v) {
 		ids = append(ids, k.Id)
 	}
-	if want := []uint32{d.held[toKey(affine.Key)].Id}; all.Err() != nil || !slices.Equal(ids, want) {
+	if want := []uint32{d.programmed[toKey(affine.Key)].Id}; all.Err() != nil || !slices.Equal(ids, want) {
 		t.Errorf("affinities of %v, %v; want %v", ids, all.Err(), want)
 	}
 }
@@ -503,7 +503,7 @@ func TestConnectedNoMore(t *testing.T) {
 	if err := s.sendTo(other); err != nil {
 		t.Fatal(err)
 	}
-	if name, from := s.hear(); name != "other" || from != other {
+	if name, from := s.receive(); name != "other" || from != other {
 		t.Errorf("%q answered from %s", name, from)
 	}
 }

@@ -23,8 +23,8 @@ func TestSpace(t *testing.T) {
 			places[i] = to
 		}
 	}
-	held := []extent{{10, 5}, {100, 1}}
-	for _, e := range held {
+	programmed := []extent{{10, 5}, {100, 1}}
+	for _, e := range programmed {
 		mark(e, free, taken)
 	}
 	for range 20000 {
@@ -33,14 +33,14 @@ func TestSpace(t *testing.T) {
 		case 0, 1:
 			if first, ok = s.take(n); ok {
 				mark(extent{first, n}, free, taken)
-				held = append(held, extent{first, n})
+				programmed = append(programmed, extent{first, n})
 			}
 		case 2, 3:
-			if len(held) > 0 {
-				i := r.IntN(len(held))
-				mark(held[i], taken, rests)
-				s.giveBack(held[i])
-				held = slices.Delete(held, i, i+1)
+			if len(programmed) > 0 {
+				i := r.IntN(len(programmed))
+				mark(programmed[i], taken, rests)
+				s.giveBack(programmed[i])
+				programmed = slices.Delete(programmed, i, i+1)
 			}
 		default:
 			for i := range places {
@@ -51,7 +51,7 @@ func TestSpace(t *testing.T) {
 			s.wake()
 		}
 	}
-	for _, e := range held {
+	for _, e := range programmed {
 		s.giveBack(e)
 	}
 	s.wake()

@@ -132,7 +132,7 @@ func (s *sweeper) sweep(own netns.NsHandle) error {
 	}
 	err = s.eachNamespace(own, func() error { return stale.endHere() })
 	if len(stale) > 0 {
-		err = errors.Join(err, fmt.Errorf("%d network namespaces with such sockets are not in %s: mount the folder where the container runtime keeps them",
+		err = errors.Join(err, fmt.Errorf("%d network namespaces with such sockets are not in %s: mount the container runtime's network namespace folder",
 			len(stale), s.config.Namespaces))
 	}
 	return err
@@ -189,15 +189,15 @@ func (s *sweeper) stale() (sockets, error) {
 		found[o.Netns][o.Cookie] = true
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read what sockets are connected to: %w", err)
+		return nil, fmt.Errorf("read the destinations of connected sockets: %w", err)
 	}
 	return found, nil
 }
 
-// keepsAsked reports whether the service that a socket asked for still has this endpoint:
+// keepsRequested reports whether the service that a socket requested still has this endpoint:
 // a service with that address, or else a node port.
-func (s *sweeper) keepsAsked(asked proxyEndpoint, target netip.AddrPort) bool {
-	k := proxyServiceKey{Addr: asked.Addr, Port: asked.Port, Proto: unix.IPPROTO_UDP}
+func (s *sweeper) keepsRequested(requested proxyEndpoint, target netip.AddrPort) bool {
+	k := proxyServiceKey{Addr: requested.Addr, Port: requested.Port, Proto: unix.IPPROTO_UDP}
 	return s.keeps(k, target) || s.keeps(proxyServiceKey{Port: k.Port, Proto: k.Proto}, target)
 }
 
@@ -241,14 +241,14 @@ func (all sockets) endHere() error {
 }
 
 // sweepHere ends the connected UDP sockets of the calling thread's namespace whose
-// endpoint was removed, as far as the programs remember what they asked for.
+// endpoint was removed, as far as the programs remember what they requested.
 func (s *sweeper) sweepHere() error {
 	return endSockets(func(id diagID) bool {
 		key := proxySentKey{Cookie: id.cookie(), Target: id.peer()}
-		var asked proxyEndpoint
-		if s.sent.Lookup(&key, &asked) != nil {
+		var requested proxyEndpoint
+		if s.sent.Lookup(&key, &requested) != nil {
 			return false // no service selected this endpoint for it
 		}
-		return !s.keepsAsked(asked, netip.AddrPortFrom(fromAddr(key.Target.Addr), netorder.Port(key.Target.Port)))
+		return !s.keepsRequested(requested, netip.AddrPortFrom(fromAddr(key.Target.Addr), netorder.Port(key.Target.Port)))
 	})
 }

@@ -129,7 +129,7 @@ func keepsUDPSockets(t *testing.T, c Config) {
 					if err := s.sendTo(to); err != nil {
 						t.Fatal(err)
 					}
-					if name, from := s.hear(); name != want || from != to {
+					if name, from := s.receive(); name != want || from != to {
 						t.Errorf("%s answered from %s, want %s", name, from, want)
 					}
 				}

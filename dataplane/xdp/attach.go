@@ -69,7 +69,7 @@ func (d *DataPlane) openTxPorts() error {
 		}
 		for _, from := range append(members, nic) {
 			if err := d.kernel.TxPorts.Put(uint32(from.Attrs().Index), uint32(nic.Attrs().Index)); err != nil {
-				return fmt.Errorf("xdp: interface %s: let packets leave by it: %w", name, err)
+				return fmt.Errorf("xdp: interface %s: allow redirects to it: %w", name, err)
 			}
 		}
 	}
@@ -95,7 +95,7 @@ func (d *DataPlane) closeTxPorts() error {
 	}
 	for _, index := range generic {
 		if err := d.kernel.TxPorts.Delete(index); err != nil {
-			return fmt.Errorf("xdp: interface %d: let no packets leave by it: %w", index, err)
+			return fmt.Errorf("xdp: interface %d: remove it from the redirect map: %w", index, err)
 		}
 	}
 	return nil
@@ -222,7 +222,7 @@ func refuseOccupied(name string) error {
 		}
 		p.Close()
 	}
-	return fmt.Errorf("xdp: interface %s: %w: %q (id %d): end the agent that put it there, or detach it (ip link set dev %[1]s xdp off)",
+	return fmt.Errorf("xdp: interface %s: %w: %q (id %d): stop the agent that attached it, or detach it (ip link set dev %[1]s xdp off)",
 		name, ErrOccupied, program, x.ProgId)
 }
 

@@ -348,7 +348,7 @@ func TestTaggedHandover(t *testing.T) {
 				}
 				p.forged(t, name, handed)
 			}
-			in := p.stranger(999).bytes(t)
+			in := p.unknownFlow(999).bytes(t)
 			_, handed := p.stays.run(t, p.b, in)
 			_, back := p.leaves.run(t, p.d, delivered(handed))
 			if v, _ := p.stays.run(t, p.b, delivered(back)); v != redirect {

@@ -22,7 +22,7 @@ type vipBits struct {
 func (b *vipBits) open(m *ebpf.Map) error {
 	memory, err := unix.Mmap(m.FD(), 0, int(m.MaxEntries())*8, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		return fmt.Errorf("xdp: map vip_bits into memory: %w", err)
+		return fmt.Errorf("xdp: mmap vip_bits: %w", err)
 	}
 	b.words = unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(memory))), m.MaxEntries())
 	b.counts = map[uint32]int{}

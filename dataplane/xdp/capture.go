@@ -20,7 +20,7 @@ import (
 )
 
 // ErrCapturing is the error of Capture while another capture runs.
-var ErrCapturing = errors.New("another capture runs: end it first")
+var ErrCapturing = errors.New("another capture is running: stop it first")
 
 // Capture writes packets as received and as returned by the attached program to w, as
 // pcapng, until ctx ends or o.Count packets are written. Meanwhile a copy of the program
@@ -99,7 +99,7 @@ func (w *watcher) keep(ctx context.Context) error {
 		case <-tick.C:
 		}
 		if err := w.renew(watchLease); err != nil {
-			return fmt.Errorf("capture: go on: %w", err)
+			return fmt.Errorf("capture: renew: %w", err)
 		}
 	}
 }
@@ -211,7 +211,7 @@ func (d *DataPlane) ifindex(name string) (int, error) {
 			return index, nil
 		}
 	}
-	return 0, fmt.Errorf("interface %q: the data plane has only %s", name, strings.Join(d.config.Interfaces, ", "))
+	return 0, fmt.Errorf("interface %q: the data plane uses only %s", name, strings.Join(d.config.Interfaces, ", "))
 }
 
 // interfaceNames returns our interfaces by index.

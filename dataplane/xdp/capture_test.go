@@ -263,7 +263,7 @@ func TestCaptureCount(t *testing.T) {
 	waitFrames(t, f, 6, anyFrame)
 	testkit.Eventually(t, patience, func() error {
 		if !d.capturing.TryLock() {
-			return errors.New("it goes on")
+			return errors.New("the capture is still running")
 		}
 		d.capturing.Unlock()
 		return nil
@@ -277,9 +277,9 @@ func TestCaptureRefuses(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
 	for want, o := range map[string]capture.Options{
-		"before, after: ask for one": {},
-		"snaplen: 70000":             {Before: true, Snaplen: 70000},
-		`interface "eth9"`:           {Before: true, Interface: "eth9"},
+		"before, after: select": {},
+		"snaplen: 70000":        {Before: true, Snaplen: 70000},
+		`interface "eth9"`:      {Before: true, Interface: "eth9"},
 	} {
 		if _, err := d.Capture(t.Context(), io.Discard, o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v", o, err)
@@ -299,7 +299,7 @@ func TestCaptureFallsSilent(t *testing.T) {
 	ordinary := d.kernel.Balancer
 	d.kernel.Balancer = w.program.kernel.Balancer
 	defer func() { d.kernel.Balancer = ordinary }()
-	var said []int // bytes of frames
+	var lengths []int // bytes of frames
 	for i, lease := range []time.Duration{time.Hour, -time.Second, time.Hour} {
 		must(t, w.renew(lease))
 		in := packet{src: clients[false], dst: vips[false], payload: 100 * i}
@@ -311,9 +311,9 @@ func TestCaptureFallsSilent(t *testing.T) {
 	for range 4 {
 		f, err := w.Next(t.Context())
 		must(t, err)
-		said = append(said, f.Length)
+		lengths = append(lengths, f.Length)
 	}
-	if want := []int{54, 74, 254, 274}; !slices.Equal(said, want) {
-		t.Errorf("told of frames of %d bytes, want %d: those of the first and the last packet, before and after", said, want)
+	if want := []int{54, 74, 254, 274}; !slices.Equal(lengths, want) {
+		t.Errorf("captured frames of %d bytes, want %d: those of the first and the last packet, before and after", lengths, want)
 	}
 }

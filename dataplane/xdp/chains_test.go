@@ -84,9 +84,9 @@ func TestTooFewChains(t *testing.T) {
 	}
 	f.Backends[0].Weight, f.Backends[1].Weight = 0, 0
 	upsert(t, d, f)
-	slots, chained := d.readRing(d.held[f.Key], nil), 0
+	slots, chained := d.readRing(d.programmed[f.Key], nil), 0
 	for i, s := range slots {
-		if s.First != d.held[f.Key].members[2].id {
+		if s.First != d.programmed[f.Key].members[2].id {
 			t.Fatalf("slot %d: %+v", i, s)
 		}
 		if s.Older[0] != 0 {

@@ -20,7 +20,7 @@ const (
 	leftSurvival      balancerFrontendFlags = 1 << 31
 )
 
-// check rejects what the program does not support.
+// check rejects configuration that the program does not support.
 func (d *DataPlane) check(f desired.Frontend) error {
 	if len(f.Backends) == 0 {
 		return fmt.Errorf("%s: no backends: delete a frontend that has none", f.Key)
@@ -48,7 +48,7 @@ func checkNames(f desired.Frontend) string {
 		return fmt.Sprintf("encapsulation %q", f.Encapsulation)
 	}
 	if _, ok := survivals[f.Survival]; !ok && f.Survival != "" {
-		return fmt.Sprintf("survival %q", f.Survival)
+		return fmt.Sprintf("connection consistency %q", f.Survival)
 	}
 	if f.SYNProtection != "" && !slices.Contains(service.SYNProtections, f.SYNProtection) {
 		return fmt.Sprintf("SYN protection %q", f.SYNProtection)
@@ -60,7 +60,7 @@ func checkKey(f desired.Frontend) string { return dataplane.RefuseKey(f.Key) }
 
 func checkTimes(f desired.Frontend) string {
 	if f.Affinity < 0 || f.Affinity%time.Second != 0 || f.Affinity/time.Second > math.MaxUint32 {
-		return fmt.Sprintf("affinity of %s: want whole seconds", f.Affinity)
+		return fmt.Sprintf("affinity of %s: use whole seconds", f.Affinity)
 	}
 	return ""
 }
@@ -71,32 +71,32 @@ func (d *DataPlane) checkBackends(f desired.Frontend) string {
 	keeps := f.Backends[0].Addr.Port() == 0
 	for _, b := range f.Backends {
 		if b.Addr.Addr().Unmap().Is4() != v4 {
-			return "backends of both families"
+			return "backends of both IP families: use one family per frontend"
 		}
 		if (b.Addr.Port() == 0) != keeps {
-			return "backends of which only some have a port"
+			return "only some backends have a port: set the port of all of them, or of none for a port range"
 		}
 		if f.Method == service.DR && !keeps && (f.Range() || b.Addr.Port() != f.Port) {
-			return fmt.Sprintf("dr to port %d of %s: it leaves the port as it is", b.Addr.Port(), b.Addr.Addr())
+			return fmt.Sprintf("dr to port %d of %s: forwarding mode dr does not change the port", b.Addr.Port(), b.Addr.Addr())
 		}
 	}
 	if keeps && !f.Range() {
-		return "backends without a port, which only a range of ports may have"
+		return "backends without a port: only a port range may have them"
 	}
 	if f.Method != service.Tunnel && f.VIP.Unmap().Is4() != v4 {
-		return fmt.Sprintf("%s to backends of another family than the VIP's", f.Method)
+		return fmt.Sprintf("%s to backends of another IP family than the VIP: use tunnel", f.Method)
 	}
 	return d.checkSource(f, v4)
 }
 
-// checkSource rejects forwarding modes that need an own address if there is none.
+// checkSource rejects forwarding modes that need an own address if none is configured.
 func (d *DataPlane) checkSource(f desired.Frontend, v4 bool) string {
 	source, family := d.config.SourceV4, "IPv4"
 	if !v4 {
 		source, family = d.config.SourceV6, "IPv6"
 	}
 	if needs := f.Method == service.Tunnel || f.Method == service.FullNAT; needs && !source.IsValid() {
-		return fmt.Sprintf("%s to %s while the first --interface has no %s address to send from", f.Method, f.Backends[0].Addr, family)
+		return fmt.Sprintf("%s to %s: the first --interface has no %s address to use as source", f.Method, f.Backends[0].Addr, family)
 	}
 	return ""
 }
@@ -131,8 +131,8 @@ func entryOf(f desired.Frontend) balancerFrontend {
 	return v
 }
 
-// asked returns the input of entryOf, except key, guard and backends.
-func asked(v balancerFrontend) desired.Frontend {
+// requested returns the input of entryOf, except key, guard and backends.
+func requested(v balancerFrontend) desired.Frontend {
 	f := desired.Frontend{
 		Method: nameOf(methods, v.Method), Scheduler: nameOf(schedulers, v.Scheduler),
 		Encapsulation: nameOf(encapsulations, v.Encapsulation), Survival: nameOf(survivals, v.Survival),

@@ -17,7 +17,7 @@ import (
 func TestAllThatMayBeAskedFor(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
-	held, refused := 0, 0
+	programmed, refused := 0, 0
 	for _, method := range service.Methods {
 		for _, scheduler := range service.Schedulers {
 			for _, survival := range append(service.Survivals, "") {
@@ -34,7 +34,7 @@ func TestAllThatMayBeAskedFor(t *testing.T) {
 						continue
 					}
 					must(t, err)
-					held++
+					programmed++
 					list, err := d.List()
 					must(t, err)
 					if at := len(list) - 1; !list[0].Same(f) && !list[at].Same(f) {
@@ -44,9 +44,9 @@ func TestAllThatMayBeAskedFor(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d held, %d refused", held, refused)
-	if held == 0 {
-		t.Error("nothing is held")
+	t.Logf("%d programmed, %d refused", programmed, refused)
+	if programmed == 0 {
+		t.Error("no frontends are programmed")
 	}
 }
 
@@ -61,27 +61,27 @@ func TestRefusalsByName(t *testing.T) {
 		return f
 	}
 	for says, f := range map[string]desired.Frontend{
-		`encapsulation "vxlan"`: with(service.Tunnel, func(f *desired.Frontend) { f.Encapsulation = "vxlan" }),
-		`survival "luck"`:       with(service.Tunnel, func(f *desired.Frontend) { f.Survival = "luck" }),
-		"port 0":                with(service.Tunnel, func(f *desired.Frontend) { f.Port = 0 }),
-		"any protocol on some ports only": with(service.Tunnel, func(f *desired.Frontend) {
+		`encapsulation "vxlan"`:         with(service.Tunnel, func(f *desired.Frontend) { f.Encapsulation = "vxlan" }),
+		`connection consistency "luck"`: with(service.Tunnel, func(f *desired.Frontend) { f.Survival = "luck" }),
+		"port 0":                        with(service.Tunnel, func(f *desired.Frontend) { f.Port = 0 }),
+		"any protocol on some ports": with(service.Tunnel, func(f *desired.Frontend) {
 			f.Protocol = service.AnyProtocol
 		}),
-		"ends before it begins": with(service.Tunnel, func(f *desired.Frontend) { f.Last = 7 }),
-		"whole seconds":         with(service.Tunnel, func(f *desired.Frontend) { f.Affinity = time.Millisecond }),
-		"dr to port 8080":       with(service.DR, func(*desired.Frontend) {}),
+		"last port is below": with(service.Tunnel, func(f *desired.Frontend) { f.Last = 7 }),
+		"whole seconds":      with(service.Tunnel, func(f *desired.Frontend) { f.Affinity = time.Millisecond }),
+		"dr to port 8080":    with(service.DR, func(*desired.Frontend) {}),
 		"backends without a port": with(service.Tunnel, func(f *desired.Frontend) {
 			f.Backends[0].Addr = netip.MustParseAddrPort("172.16.5.1:0")
 		}),
-		"only some have a port": with(service.Tunnel, func(f *desired.Frontend) {
+		"only some backends have a port": with(service.Tunnel, func(f *desired.Frontend) {
 			f.Backends = append(f.Backends, service.Backend{Addr: netip.MustParseAddrPort("172.16.5.9:0"), Weight: 1})
 		}),
-		"while the first --interface has no IPv6 address": with(service.Tunnel, func(f *desired.Frontend) {
+		"the first --interface has no IPv6 address": with(service.Tunnel, func(f *desired.Frontend) {
 			f.Backends[0].Addr = netip.MustParseAddrPort(servers[true])
 		}),
 	} {
 		if err := d.Upsert(f); !errors.Is(err, dataplane.ErrUnsupported) || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: refused with %v", says, err)
+			t.Errorf("%s: rejected with %v", says, err)
 		}
 	}
 	if got := listed(t, d); got != "" {

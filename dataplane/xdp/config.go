@@ -59,8 +59,8 @@ type Config struct {
 	// Interfaces are where clients' packets and, for fullnat, backends' replies
 	// arrive, and where packets may leave without passing the kernel.
 	Interfaces []string
-	// PinDir is a directory for the pins on a BPF file system, which is mounted if
-	// there is none.
+	// PinDir is a directory for the pins on a BPF file system, which is mounted
+	// if necessary.
 	PinDir string
 	// SourceV4 and SourceV6 are this load balancer's own addresses, the sources of
 	// tunnels and of fullnat. Without one, these forwarding modes are rejected for
@@ -118,7 +118,7 @@ func (c Config) withDefaults() Config {
 
 func (c Config) validate() error {
 	if len(c.Interfaces) == 0 {
-		return errors.New("xdp: Interfaces: none given: name at least one")
+		return errors.New("xdp: Interfaces: must not be empty")
 	}
 	for field, n := range map[string]int{
 		"MaxFrontends": c.MaxFrontends, "MaxBackends": c.MaxBackends, "MaxMembers": c.MaxMembers,
@@ -129,15 +129,15 @@ func (c Config) validate() error {
 		}
 	}
 	if c.MaxBackends > maxBackends {
-		return fmt.Errorf("xdp: MaxBackends: %d is more than %d, all that a flow can name", c.MaxBackends, maxBackends)
+		return fmt.Errorf("xdp: MaxBackends: %d exceeds %d, the limit of the flow table", c.MaxBackends, maxBackends)
 	}
 	switch c.Mode {
 	case Auto, Native, Generic:
 	default:
-		return fmt.Errorf("xdp: Mode: %q is none of %s, %s, %s", c.Mode, Auto, Native, Generic)
+		return fmt.Errorf("xdp: Mode: %q: must be %s, %s or %s", c.Mode, Auto, Native, Generic)
 	}
 	if c.Ports.First == 0 || c.Ports.Last < c.Ports.First {
-		return fmt.Errorf("xdp: Ports: %d-%d is no range: give a first port above 0 and a last one not below it", c.Ports.First, c.Ports.Last)
+		return fmt.Errorf("xdp: Ports: %d-%d is not a port range: use a first port above 0 and a last port not below it", c.Ports.First, c.Ports.Last)
 	}
 	return validateSources(c.SourceV4, c.SourceV6)
 }

@@ -14,9 +14,9 @@ import (
 func (d *DataPlane) Counters() ([]dataplane.FrontendCounters, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	all := make([]dataplane.FrontendCounters, 0, len(d.held))
+	all := make([]dataplane.FrontendCounters, 0, len(d.programmed))
 	servers := make(map[uint32]dataplane.Counts, len(d.servers.byID))
-	for k, h := range d.held {
+	for k, h := range d.programmed {
 		total, err := d.frontendCounts(h.value.Id)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", k, err)
@@ -89,7 +89,7 @@ func (d *DataPlane) Describe() dataplane.Description {
 	defer d.mu.Unlock()
 	out := dataplane.Description{Kind: "xdp", Attached: slices.Clone(d.attached), Drops: map[string]uint64{}}
 	if n := d.chains.lacking; n > 0 {
-		out.Warnings = append(out.Warnings, fmt.Sprintf("chains: all %d were in use when slots were to name older servers: "+
+		out.Warnings = append(out.Warnings, fmt.Sprintf("chains: all %d were in use when slots needed to list earlier backends: "+
 			"%d times one was left out, whose connections may break (MaxChains)", d.config.MaxChains, n))
 	}
 	if d.synError != nil {

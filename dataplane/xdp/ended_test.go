@@ -49,43 +49,43 @@ func TestEndedConnectionsWeighLittle(t *testing.T) {
 			}
 		}
 	}
-	counted("after FIN and RST", 2*connectionGoesOn, 2*connectionHasEnded)
+	counted("after FIN and RST", 2*connectionActive, 2*connectionHasEnded)
 	for i := 4; i < 6; i++ {
 		if to := send(i, "S"); to != b {
-			t.Errorf("flow %d went to %v, whose connections go on", i, to)
+			t.Errorf("flow %d went to %v, which has active connections", i, to)
 		}
 	}
-	counted("opening", 2*connectionGoesOn, 2*connectionGoesOn+2*connectionHasEnded)
+	counted("opening", 2*connectionActive, 2*connectionActive+2*connectionHasEnded)
 	if to := send(6, "S"); to == b {
-		t.Error("of two with as many that go on who has more that have ended gets the next")
+		t.Error("of two backends with as many active connections, the one with more ended ones received the next flow")
 	}
 	for id := range d.flows.connections {
 		d.flows.connections[id] += 7 * connectionHasEnded // as if updates had been lost
-		d.flows.connections[id] -= 5 * connectionGoesOn
+		d.flows.connections[id] -= 5 * connectionActive
 	}
 	d.sweep(flowNow())
-	counted("counted anew", 3*connectionGoesOn, 2*connectionGoesOn+2*connectionHasEnded)
+	counted("after a recount", 3*connectionActive, 2*connectionActive+2*connectionHasEnded)
 	send(7, "S") // equal except for ended ones: the first again
 	send(8, "S")
 	send(9, "S")
 	if got := send(10, "S"); got == b {
-		t.Errorf("%v gets a connection more than it may, those that have ended among them", got)
+		t.Errorf("%v received more connections than its limit, including ended ones", got)
 	}
 }
 
-// TestAmiss splits random counts and corrects them.
-func TestAmiss(t *testing.T) {
+// TestDrift splits random counts and corrects them.
+func TestDrift(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	of := func(n int) uint64 {
-		return uint64(int64(rng.IntN(n)-n/3)*connectionGoesOn + int64(rng.IntN(n)-n/3))
+		return uint64(int64(rng.IntN(n)-n/3)*connectionActive + int64(rng.IntN(n)-n/3))
 	}
 	for range 2000 {
 		before, counted := of(9), of(9)
-		if got := before + amiss(before, counted, before); got != counted {
+		if got := before + drift(before, counted, before); got != counted {
 			t.Errorf("nothing changed, counted %v, is %v", halves(counted), halves(got))
 		}
 		after := of(9)
-		got, a, c, b := halves(after+amiss(before, counted, after)), halves(after), halves(counted), halves(before)
+		got, a, c, b := halves(after+drift(before, counted, after)), halves(after), halves(counted), halves(before)
 		for i := range got {
 			lo, hi := min(b[i], a[i]), max(b[i], a[i])
 			want := a[i] + c[i] - min(max(c[i], lo), hi)

@@ -29,7 +29,7 @@ type Event struct {
 }
 
 // ErrFollowed is the error of Events while another follower is active.
-var ErrFollowed = errors.New("drops are followed already: end that first")
+var ErrFollowed = errors.New("another client follows drops: stop it first")
 
 // readPause is the delay until the end of a reader is noticed.
 const readPause = 200 * time.Millisecond
@@ -42,7 +42,7 @@ const noSample = ^uint32(0)
 // faster than they are read are lost.
 func (d *DataPlane) Events(ctx context.Context, sampleEvery uint32) (<-chan Event, error) {
 	if err := d.missing.Err(features.DropEvents); err != nil {
-		return nil, fmt.Errorf("drops cannot be followed: %w", err)
+		return nil, fmt.Errorf("cannot follow drops: %w", err)
 	}
 	if !lockSoon(ctx, &d.following) {
 		return nil, fmt.Errorf("xdp: %w", ErrFollowed)

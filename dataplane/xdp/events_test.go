@@ -56,7 +56,7 @@ func TestEvents(t *testing.T) {
 	cancel()
 	testkit.Eventually(t, patience, func() error {
 		if _, open := <-events; open {
-			return errors.New("it goes on")
+			return errors.New("the event stream is still open")
 		}
 		return nil
 	})
@@ -89,17 +89,17 @@ func TestEventsAreSampled(t *testing.T) {
 	must(t, err)
 	const drops = 8000
 	n.passed(t, d, packet{src: "192.0.2.7:1234", dst: "10.1.1.1:81"}.bytes(t), drops)
-	told := 0
+	received := 0
 	for idle, end := false, time.Now().Add(patience); !idle; {
 		select {
 		case <-events:
-			told++
+			received++
 		case <-time.After(time.Second):
-			idle = told >= drops/32 || time.Now().After(end)
+			idle = received >= drops/32 || time.Now().After(end)
 		}
 	}
-	if told < drops/32 || told > drops/8 {
-		t.Errorf("%d of %d told, want about a sixteenth", told, drops)
+	if received < drops/32 || received > drops/8 {
+		t.Errorf("%d of %d drops reported, want about a sixteenth", received, drops)
 	}
 	byCPU, err := d.DropsByCPU()
 	must(t, err)

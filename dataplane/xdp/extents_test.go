@@ -27,7 +27,7 @@ func (x twinExtents) set(e extent, state byte) {
 	}
 }
 
-func TestExtentsBesideTheTwin(t *testing.T) {
+func TestExtentsMatchTheTwin(t *testing.T) {
 	const places = 200
 	rng := rand.New(rand.NewPCG(1, 2))
 	x, twin := extents{free: []extent{{0, places}}}, make(twinExtents, places)

@@ -154,7 +154,7 @@ func (d *DataPlane) openFlows(spec *ebpf.CollectionSpec) (err error) {
 func flowStates(spec *ebpf.CollectionSpec) ([]string, error) {
 	var enum *btf.Enum
 	if err := spec.Types.TypeByName("flow_state", &enum); err != nil {
-		return nil, fmt.Errorf("xdp: the object does not say the states of flows: %w", err)
+		return nil, fmt.Errorf("xdp: the object lacks the names of flow states: %w", err)
 	}
 	names := make([]string, 16)
 	for _, v := range enum.Values {
@@ -173,7 +173,7 @@ func makeSecret(m *ebpf.Map) error {
 		return nil
 	}
 	if err := binary.Read(rand.Reader, binary.NativeEndian, &secret); err != nil {
-		return fmt.Errorf("xdp: make the flow table's key: %w", err)
+		return fmt.Errorf("xdp: generate the flow table's key: %w", err)
 	}
 	for i := range secret.K {
 		secret.K[i] |= 1
@@ -222,8 +222,8 @@ func (d *DataPlane) stopSweeping() {
 	t.stop = nil
 }
 
-// owners returns the servers that flows can have: by id, the generation + 1, or 0 if
-// there is none.
+// owners returns the servers that flows can have: by id, the generation + 1, or 0
+// without a server.
 func (d *DataPlane) owners() []uint32 {
 	owners := make([]uint32, len(d.servers.generations))
 	for id := range d.servers.byID {
@@ -232,8 +232,8 @@ func (d *DataPlane) owners() []uint32 {
 	return owners
 }
 
-// census is the state of a sweep.
-type census struct {
+// recount is the state of a sweep.
+type recount struct {
 	owners, generations []uint32 // at the start
 	before, counted     []uint64 // connections
 	overtaken           uint64   // flowTable's value at the start
@@ -253,9 +253,9 @@ func (d *DataPlane) sweep(now uint32) {
 	d.endSweep(c)
 }
 
-func (d *DataPlane) beginSweep() *census {
+func (d *DataPlane) beginSweep() *recount {
 	t := &d.flows
-	c := &census{
+	c := &recount{
 		owners: d.owners(), generations: slices.Clone(d.servers.generations),
 		before: make([]uint64, len(t.connections)), counted: make([]uint64, len(t.connections)),
 		overtaken: t.overtaken.Load(),
@@ -266,7 +266,7 @@ func (d *DataPlane) beginSweep() *census {
 	return c
 }
 
-func (t *flowTable) sweep(c *census, now uint32) {
+func (t *flowTable) sweep(c *recount, now uint32) {
 	for i := range t.sets {
 		for j := range t.sets[i].Way {
 			e := &t.sets[i].Way[j]
@@ -293,7 +293,7 @@ func (t *flowTable) sweep(c *census, now uint32) {
 
 // next returns the new word of a flow: unchanged, unless it has expired or its server is
 // removed.
-func (c *census) next(w flowWord, now uint32) flowWord {
+func (c *recount) next(w flowWord, now uint32) flowWord {
 	ago := int32(now - w.expires())
 	switch {
 	case c.void(w):
@@ -308,7 +308,7 @@ func (c *census) next(w flowWord, now uint32) flowWord {
 
 // What flows add to connections: CONNECTION_GOES_ON, CONNECTION_HAS_ENDED.
 const (
-	connectionGoesOn   = 1 << 32
+	connectionActive   = 1 << 32
 	connectionHasEnded = 1
 )
 
@@ -326,21 +326,21 @@ func (w flowWord) counts() uint64 {
 	case w.hasEnded():
 		return connectionHasEnded
 	}
-	return connectionGoesOn
+	return connectionActive
 }
 
 // halves splits connections into active and ended ones. Either may be negative.
 func halves(connections uint64) [2]int64 {
 	ended := int64(int32(connections))
-	return [2]int64{(int64(connections) - ended) / connectionGoesOn, ended}
+	return [2]int64{(int64(connections) - ended) / connectionActive, ended}
 }
 
-// amiss returns the correction of a connection count, given a recount that took place
+// drift returns the correction of a connection count, given a count that took place
 // between the readings before and after. A difference that may result from flows that
 // started or ended meanwhile is not corrected.
-func amiss(before, counted, after uint64) (lacks uint64) {
+func drift(before, counted, after uint64) (lacks uint64) {
 	b, c, a := halves(before), halves(counted), halves(after)
-	for i, unit := range [...]uint64{connectionGoesOn, connectionHasEnded} {
+	for i, unit := range [...]uint64{connectionActive, connectionHasEnded} {
 		is := min(max(c[i], min(b[i], a[i])), max(b[i], a[i]))
 		lacks += uint64(c[i]-is) * unit
 	}
@@ -349,7 +349,7 @@ func amiss(before, counted, after uint64) (lacks uint64) {
 
 // void reports whether a flow belongs to a server removed before the sweep began. A
 // server added since has a younger generation, and its flows stay.
-func (c *census) void(w flowWord) bool {
+func (c *recount) void(w flowWord) bool {
 	id := w.server()
 	if int(id) >= len(c.owners) {
 		return true
@@ -361,7 +361,7 @@ func (c *census) void(w flowWord) bool {
 // endSweep corrects wrong counts, except for an id with a new owner. Earlier owners than
 // those at the start of the sweep have no flows left: no packet that knew one of them was
 // still in flight (grace).
-func (d *DataPlane) endSweep(c *census) {
+func (d *DataPlane) endSweep(c *recount) {
 	if d.flows.overtaken.Load() != c.overtaken {
 		return
 	}
@@ -369,7 +369,7 @@ func (d *DataPlane) endSweep(c *census) {
 	for id := range c.counted {
 		if c.owners[id] == now[id] {
 			after := atomic.LoadUint64(&d.flows.connections[id])
-			atomic.AddUint64(&d.flows.connections[id], amiss(c.before[id], c.counted[id], after))
+			atomic.AddUint64(&d.flows.connections[id], drift(c.before[id], c.counted[id], after))
 		}
 	}
 	d.flows.swept, d.flows.opening = c.generations, c.opening

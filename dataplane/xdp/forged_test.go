@@ -101,22 +101,22 @@ func (c *connection) entry() (*uint64, flowWord) {
 }
 
 var (
-	opening    = []tcpSegment{{by: "client", flags: "S"}, {by: "client", flags: "A"}, {by: "client", flags: "PA", payload: 100}}
-	goesOn     = tcpSegment{by: "client", flags: "PA", sent: 100, payload: 100}
-	forgedFIN  = tcpSegment{by: "forger", flags: "FA"}
-	forgedRST  = tcpSegment{by: "forger", flags: "R"}
-	forgedRSTA = tcpSegment{by: "forger", flags: "RA"}
-	forgedSYN  = tcpSegment{by: "forger", flags: "S"}
-	forgedACK  = tcpSegment{by: "forger", flags: "A"}
-	again      = tcpSegment{by: "client", flags: "S"}
-	synack     = tcpSegment{by: "server", flags: "SA"}
-	answer     = tcpSegment{by: "server", flags: "A", got: 100}
-	clientFIN  = tcpSegment{by: "client", flags: "FA", sent: 100, got: 5000}
-	serverFIN  = tcpSegment{by: "server", flags: "FA", sent: 5000, got: 101}
-	serverRST  = tcpSegment{by: "server", flags: "R", sent: 5000}
-	clientRST  = tcpSegment{by: "client", flags: "RA", sent: 100, got: 5000}
-	finalACK   = tcpSegment{by: "client", flags: "A", sent: 101, got: 5001}
-	distantFIN = tcpSegment{by: "client", flags: "FA", sent: 1 << 28, got: 1 << 29}
+	opening         = []tcpSegment{{by: "client", flags: "S"}, {by: "client", flags: "A"}, {by: "client", flags: "PA", payload: 100}}
+	clientContinues = tcpSegment{by: "client", flags: "PA", sent: 100, payload: 100}
+	forgedFIN       = tcpSegment{by: "forger", flags: "FA"}
+	forgedRST       = tcpSegment{by: "forger", flags: "R"}
+	forgedRSTA      = tcpSegment{by: "forger", flags: "RA"}
+	forgedSYN       = tcpSegment{by: "forger", flags: "S"}
+	forgedACK       = tcpSegment{by: "forger", flags: "A"}
+	again           = tcpSegment{by: "client", flags: "S"}
+	synack          = tcpSegment{by: "server", flags: "SA"}
+	answer          = tcpSegment{by: "server", flags: "A", got: 100}
+	clientFIN       = tcpSegment{by: "client", flags: "FA", sent: 100, got: 5000}
+	serverFIN       = tcpSegment{by: "server", flags: "FA", sent: 5000, got: 101}
+	serverRST       = tcpSegment{by: "server", flags: "R", sent: 5000}
+	clientRST       = tcpSegment{by: "client", flags: "RA", sent: 100, got: 5000}
+	finalACK        = tcpSegment{by: "client", flags: "A", sent: 101, got: 5001}
+	distantFIN      = tcpSegment{by: "client", flags: "FA", sent: 1 << 28, got: 1 << 29}
 )
 
 // directReturn are the forwarding modes whose replies bypass the load balancer.
@@ -218,11 +218,11 @@ func TestForgedSegmentsMoveNoFlow(t *testing.T) {
 						t.Errorf("what is forged went to %v, not to %v", to, was)
 					}
 					c.idle(idle)
-					if to := c.send(goesOn); to != was {
+					if to := c.send(clientContinues); to != was {
 						t.Errorf("the connection goes to %v, not to %v", to, was)
 					}
 					c.idle(idle)
-					if to := c.all(forgedSYN, goesOn); to != was {
+					if to := c.all(forgedSYN, clientContinues); to != was {
 						t.Errorf("after another SYN it goes to %v, not to %v", to, was)
 					}
 				})
@@ -244,7 +244,7 @@ func TestForgedSegmentsChangeNoCount(t *testing.T) {
 					c.all(synack, opening[1], answer)
 				}
 				before := slices.Clone(c.d.flows.connections)
-				c.all(forged, goesOn)
+				c.all(forged, clientContinues)
 				if !slices.Equal(before, c.d.flows.connections) {
 					t.Errorf("connections were %v and are %v", before, c.d.flows.connections)
 				}
@@ -275,7 +275,7 @@ func TestForgedEndDoesNotExposeToFloods(t *testing.T) {
 			}
 			return nil
 		})
-		if to := c.send(goesOn); to != was {
+		if to := c.send(clientContinues); to != was {
 			t.Errorf("%v: after a flood the connection goes to %v, not to %v", forged, to, was)
 		}
 	}
@@ -336,12 +336,12 @@ func TestPortsAreUsedAgain(t *testing.T) {
 	}
 	inEach(t, directReturn, onlyV4, func(t *testing.T, w *world) {
 		try(t, w, map[string]use{
-			"the client ends first":    {[]tcpSegment{clientFIN, finalACK}, true},
-			"the server ends first":    {[]tcpSegment{{by: "client", flags: "A", sent: 100, got: 5001}, {by: "client", flags: "FA", sent: 100, got: 5001}}, true},
-			"reset":                    {[]tcpSegment{clientRST}, true},
-			"much was sent":            {[]tcpSegment{distantFIN}, false},
-			"the client has crashed":   {nil, false},
-			"half-closed, and goes on": {[]tcpSegment{clientFIN, {by: "client", flags: "A", sent: 101, got: 9000}}, false},
+			"the client ends first":      {[]tcpSegment{clientFIN, finalACK}, true},
+			"the server ends first":      {[]tcpSegment{{by: "client", flags: "A", sent: 100, got: 5001}, {by: "client", flags: "FA", sent: 100, got: 5001}}, true},
+			"reset":                      {[]tcpSegment{clientRST}, true},
+			"much was sent":              {[]tcpSegment{distantFIN}, false},
+			"the client has crashed":     {nil, false},
+			"half-closed, still sending": {[]tcpSegment{clientFIN, {by: "client", flags: "A", sent: 101, got: 9000}}, false},
 		})
 	})
 	inEach(t, natMethods, onlyV4, func(t *testing.T, w *world) {
@@ -367,10 +367,10 @@ func TestServerDecides(t *testing.T) {
 		state balancerFlowState
 	}{
 		"a SYN and a challenge":           {[]tcpSegment{forgedSYN, answer}, balancerFlowStateFLOW_ESTABLISHED},
-		"a RST, and the client goes on":   {[]tcpSegment{forgedRST, goesOn}, balancerFlowStateFLOW_ESTABLISHED},
-		"a FIN, and the client goes on":   {[]tcpSegment{forgedFIN, goesOn}, balancerFlowStateFLOW_ESTABLISHED},
+		"a RST, and the client continues": {[]tcpSegment{forgedRST, clientContinues}, balancerFlowStateFLOW_ESTABLISHED},
+		"a FIN, and the client continues": {[]tcpSegment{forgedFIN, clientContinues}, balancerFlowStateFLOW_ESTABLISHED},
 		"a FIN and the server's":          {[]tcpSegment{clientFIN, serverFIN}, balancerFlowStateFLOW_TIME_WAIT},
-		"the server's FIN and the client": {[]tcpSegment{serverFIN, goesOn}, balancerFlowStateFLOW_SERVER_FIN},
+		"the server's FIN and the client": {[]tcpSegment{serverFIN, clientContinues}, balancerFlowStateFLOW_SERVER_FIN},
 		"the server's RST":                {[]tcpSegment{serverRST}, balancerFlowStateFLOW_CLOSED},
 		"a RST, a SYN, accepted":          {[]tcpSegment{clientRST, again, synack}, balancerFlowStateFLOW_ANSWERED},
 		"a RST, a SYN, accepted, an ACK":  {[]tcpSegment{clientRST, again, synack, opening[1]}, balancerFlowStateFLOW_ESTABLISHED},

@@ -273,7 +273,7 @@ func TestFullNATLives(t *testing.T) {
 		{&back, "R", balancerFlowStateFLOW_CLOSED, 10 * time.Second},
 	} {
 		checkLife(t, n, d, *step.from, step.flags, in, service.TCP, step.state, step.lives)
-		if got, ended := d.flows.connections[1], step.lives <= 2*time.Minute && step.lives != time.Minute; ended != (got == connectionHasEnded) || !ended && got != connectionGoesOn {
+		if got, ended := d.flows.connections[1], step.lives <= 2*time.Minute && step.lives != time.Minute; ended != (got == connectionHasEnded) || !ended && got != connectionActive {
 			t.Errorf("after %s from %s the server's connections are %v", step.flags, step.from.src, halves(got))
 		}
 	}

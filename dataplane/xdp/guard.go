@@ -21,23 +21,23 @@ type guardOf struct {
 }
 
 // isGuarded reports whether the program checks a frontend's clients with policy.h.
-func isGuarded(h *held) bool {
+func isGuarded(h *programmed) bool {
 	return h != nil && h.value.Flags&balancerFrontendFlagsFRONTEND_GUARDED != 0
 }
 
 // writeGuard programs the source ranges and rate limits of f, whose number is id. Ranges
 // and limits are each replaced atomically. Absent ones are removed.
 func (d *DataPlane) writeGuard(id uint32, f desired.Frontend) error {
-	held, err := d.readGuard(id)
+	programmed, err := d.readGuard(id)
 	if err != nil {
 		return err
 	}
-	if !slices.Equal(held.allow, f.Allow) || !slices.Equal(held.deny, f.Deny) {
+	if !slices.Equal(programmed.allow, f.Allow) || !slices.Equal(programmed.deny, f.Deny) {
 		if err := d.writeSources(id, f.Allow, f.Deny); err != nil {
 			return err
 		}
 	}
-	if held.limits != f.Limits {
+	if programmed.limits != f.Limits {
 		return d.writeLimits(id, f.Limits)
 	}
 	return nil
@@ -134,7 +134,7 @@ func (d *DataPlane) writeSources(id uint32, allow, deny []netip.Prefix) error {
 		return absentIsFine(d.kernel.GuardRanges.Delete(id))
 	}
 	if n := len(allow) + len(deny); n > int(d.guardTrie.MaxEntries) {
-		return fmt.Errorf("%d source ranges: a frontend can have %d", n, d.guardTrie.MaxEntries)
+		return fmt.Errorf("%d source ranges exceed the limit of %d per frontend", n, d.guardTrie.MaxEntries)
 	}
 	trie, err := ebpf.NewMap(d.guardTrie)
 	if err != nil {

@@ -63,8 +63,8 @@ func newPairOf(t *testing.T, method service.Method, v6 bool, mtu int, auths [2]n
 	return p
 }
 
-// stranger is the same packet of a flow that neither knows.
-func (p *pair) stranger(sport uint16) packet {
+// unknownFlow is the same packet of a flow that neither knows.
+func (p *pair) unknownFlow(sport uint16) packet {
 	in := p.known
 	in.src = netip.AddrPortFrom(netip.MustParseAddr(addrOf(in.src)), sport).String()
 	return in
@@ -104,27 +104,27 @@ func TestHandover(t *testing.T) {
 		p := newPair(t, service.FullNAT, v6, 1500)
 		p.same(t, "what the draining one knows", p.known.bytes(t))
 
-		in := p.stranger(999)
+		in := p.unknownFlow(999)
 		_, handed := p.stays.run(t, p.b, in.bytes(t))
 		v, back := p.leaves.run(t, p.d, delivered(handed))
 		if v != redirect {
-			t.Fatalf("what nobody knows: %v, %v", v, p.d.Describe().Drops)
+			t.Fatalf("a flow unknown to both: %v, %v", v, p.d.Describe().Drops)
 		}
 		v, out := p.stays.run(t, p.b, delivered(back))
 		want := in
 		forth(p.own[0], portOf(t, p.b, in), servers[v6])(&want)
 		if wantBytes := want.bytes(t); v != redirect || string(out) != string(wantBytes) {
-			t.Errorf("what nobody knows: %v\n got %x\nwant %x\nback %x", v, out, wantBytes, back)
+			t.Errorf("a flow unknown to both: %v\n got %x\nwant %x\nback %x", v, out, wantBytes, back)
 		}
 		here := func(name string, in packet) {
 			row{name: name, in: in, verdict: redirect, out: forth(p.own[0], portOf(t, p.b, in), servers[v6])}.check(t, p.stays, p.b)
 		}
 		here("known from then on", in)
-		in = p.stranger(998)
+		in = p.unknownFlow(998)
 		in.flags = "S"
 		here("a new one stays", in)
 		must(t, p.b.SetBalancers([]netip.Addr{netip.MustParseAddr(p.own[1])}, nil))
-		here("nobody drains", p.stranger(997))
+		here("no load balancer drains", p.unknownFlow(997))
 	})
 }
 
@@ -195,7 +195,7 @@ func TestHandoverOfOddPackets(t *testing.T) {
 			sport := uint16(900)
 			for name := range dressed(p.known.bytes(t)) {
 				sport++
-				frame := dressed(p.stranger(sport).bytes(t))[name]
+				frame := dressed(p.unknownFlow(sport).bytes(t))[name]
 				_, handed := p.stays.run(t, p.b, frame)
 				_, back := p.leaves.run(t, p.d, delivered(handed))
 				v, out := p.stays.run(t, p.b, delivered(back))
@@ -204,7 +204,7 @@ func TestHandoverOfOddPackets(t *testing.T) {
 					t.Errorf("%s that nobody knows: %v, then %v\n got %x\nthen %x", name, v, again, out, direct)
 				}
 			}
-			answer = packet{src: p.known.dst, dst: p.stranger(899).src, flags: "A"}.bytes(t)[14:]
+			answer = packet{src: p.known.dst, dst: p.unknownFlow(899).src, flags: "A"}.bytes(t)[14:]
 			lost := icmp{packet: packet{src: routers[v6], dst: addrOf(vips[v6])}, kind: kind[0], code: kind[1], body: answer}
 			_, handed := p.stays.run(t, p.b, lost.bytes(t))
 			_, back := p.leaves.run(t, p.d, delivered(handed))
@@ -267,7 +267,7 @@ func TestHandoverIsAcceptedFromBalancersAlone(t *testing.T) {
 			victim := addrOf(clients[v6])
 			must(t, p.d.SetBalancers([]netip.Addr{netip.MustParseAddr(p.own[0]), netip.MustParseAddr(other)}, nil))
 			p.known.payload = 300
-			inner := map[string][]byte{"known flow": p.known.bytes(t), "unknown flow": p.stranger(999).bytes(t)}
+			inner := map[string][]byte{"known flow": p.known.bytes(t), "unknown flow": p.unknownFlow(999).bytes(t)}
 			for name, frame := range dressed(inner["known flow"]) {
 				inner[name] = frame
 			}
@@ -280,15 +280,15 @@ func TestHandoverIsAcceptedFromBalancersAlone(t *testing.T) {
 					next       []string
 					accepted   bool
 				}{
-					{"from a balancer", p.own[0], []string{p.own[0]}, true},
-					{"from a balancer, with others to ask", p.own[0], []string{other, p.own[0]}, true},
-					{"from a stranger", victim, []string{p.own[0]}, false},
-					{"from a stranger, as the last", victim, []string{p.own[1]}, false},
+					{"from a load balancer", p.own[0], []string{p.own[0]}, true},
+					{"from a load balancer, with others to query", p.own[0], []string{other, p.own[0]}, true},
+					{"from an unknown sender", victim, []string{p.own[0]}, false},
+					{"from an unknown sender, as the last", victim, []string{p.own[1]}, false},
 					{"from ourselves", p.own[1], []string{p.own[0]}, false},
-					{"for a stranger", p.own[0], []string{victim}, false},
-					{"for a stranger after a balancer", p.own[0], []string{other, victim}, false},
-					{"for ourselves after a balancer", p.own[0], []string{other, p.own[1]}, false},
-					{"for ourselves before a balancer", p.own[0], []string{p.own[1], other}, false},
+					{"for an unknown address", p.own[0], []string{victim}, false},
+					{"for an unknown address after a load balancer", p.own[0], []string{other, victim}, false},
+					{"for ourselves after a load balancer", p.own[0], []string{other, p.own[1]}, false},
+					{"for ourselves before a load balancer", p.own[0], []string{p.own[1], other}, false},
 				} {
 					in := p.handed(t, frame, c.from, c.next...)
 					if !c.accepted {
@@ -300,7 +300,7 @@ func TestHandoverIsAcceptedFromBalancersAlone(t *testing.T) {
 			}
 			must(t, p.d.SetBalancers(nil, nil))
 			in := p.handed(t, inner["known flow"], p.own[0], p.own[0])
-			rawRow{name: "from a balancer that is gone", in: in, verdict: drop, drop: "unknown-balancer"}.check(t, p.leaves, p.d)
+			rawRow{name: "from a load balancer that is gone", in: in, verdict: drop, drop: "unknown-balancer"}.check(t, p.leaves, p.d)
 		})
 	}
 }

@@ -91,7 +91,7 @@ func TestKeptWayBelongsToOneOwner(t *testing.T) {
 	d := n.open(t, c)
 	f := frontend(service.Tunnel, vips[false], service.TCP, "172.16.5.1:80")
 	upsert(t, d, f)
-	owner := d.held[f.Key].members.find(f.Backends[0].Addr).server
+	owner := d.programmed[f.Key].members.find(f.Backends[0].Addr).server
 	in := packet{src: clients[false], dst: vips[false], flags: "S"}.bytes(t)
 	for range 100 { // most of them within one tick
 		for addr, mac := range map[string]net.HardwareAddr{"172.16.5.1": macGateway, "172.17.0.3": macServer1} {

@@ -59,7 +59,7 @@ func openTwo(pins *bpffs.Dir) (legacy, error) {
 	t.servers = make([]serverTwo, t.maps["servers"].MaxEntries())
 	n, err := readArray(t.maps["servers"], t.servers)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("read servers: %w", err), t.close())
+		return nil, errors.Join(fmt.Errorf("read backends: %w", err), t.close())
 	}
 	t.servers = t.servers[:n]
 	return t, nil

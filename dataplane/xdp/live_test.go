@@ -139,7 +139,7 @@ func TestRestartLosesNothing(t *testing.T) {
 	traffic := n.steadyTraffic(t)
 	more := traffic.more
 	more("at first")
-	held := listed(t, d)
+	programmed := listed(t, d)
 	for range 5 {
 		must(t, d.Close())
 		if n.attachedProgram(t, "eth0") == 0 {
@@ -147,8 +147,8 @@ func TestRestartLosesNothing(t *testing.T) {
 		}
 		more("while no agent runs")
 		d = n.open(t, config())
-		if now := listed(t, d); now != held {
-			t.Fatalf("lists\n %s\nheld\n %s", now, held)
+		if now := listed(t, d); now != programmed {
+			t.Fatalf("lists\n %s\nprogrammed\n %s", now, programmed)
 		}
 		// There and back again, by every kind of change.
 		for _, size := range []int{251, 509} {

@@ -38,12 +38,12 @@ func (d *DataPlane) openPins() (fresh bool, err error) {
 		return false, fmt.Errorf("xdp: PinDir: %w", err)
 	}
 	if len(other) > 0 {
-		return false, fmt.Errorf("xdp: %w: %s, while this version writes %s: end the other version's agent, "+
+		return false, fmt.Errorf("xdp: %w: %s, while this version writes %s: stop the other version's agent, "+
 			"remove that folder (which stops its forwarding) and start again", ErrLayout, other[0], ownFolder)
 	}
 	d.pins, err = bpffs.Open(filepath.Join(d.config.PinDir, ownFolder))
 	if errors.Is(err, bpffs.ErrInUse) {
-		return false, fmt.Errorf("xdp: PinDir: %w: end the other agent, or give this one another PinDir", err)
+		return false, fmt.Errorf("xdp: PinDir: %w: stop the other agent, or configure another PinDir", err)
 	}
 	if err != nil {
 		return false, fmt.Errorf("xdp: PinDir: %w", err)
@@ -304,7 +304,7 @@ func (c Config) anyVeth() bool {
 func dropReasons(spec *ebpf.CollectionSpec) ([]string, error) {
 	var enum *btf.Enum
 	if err := spec.Types.TypeByName("drop_reason", &enum); err != nil {
-		return nil, fmt.Errorf("xdp: the object does not say its drop reasons: %w", err)
+		return nil, fmt.Errorf("xdp: the object lacks the names of drop reasons: %w", err)
 	}
 	names := make([]string, balancerDropReasonDROP_REASONS)
 	for _, v := range enum.Values {

@@ -59,7 +59,7 @@ func (w *macWatch) run() {
 		}
 		retry = nil
 		if err := w.write(); err != nil {
-			slog.Error("cannot update the MAC addresses that frames may be for, will retry", "error", err)
+			slog.Error("failed to update the accepted MAC addresses, will retry", "error", err)
 			retry = time.After(macRetry)
 		}
 		select {

@@ -17,16 +17,16 @@ import (
 // member is a server of one frontend.
 type member struct {
 	*server
-	weight   uint32
-	maxConns uint32 // set on the server when the change is complete
-	since    int64  // nanoseconds of Unix time, 0 for always
-	drained  int64  // same unit, 0 for unknown; not stored in the kernel
-	held     bool   // the change that added or modified it is complete
+	weight     uint32
+	maxConns   uint32 // set on the server when the change is complete
+	since      int64  // nanoseconds of Unix time, 0 for always
+	drained    int64  // same unit, 0 for unknown; not stored in the kernel
+	programmed bool   // the change that added or modified it is complete
 }
 
 func (m member) entry() balancerMember {
 	e := balancerMember{Weight: m.weight, MaxConns: m.maxConns, Since: uint64(m.since)}
-	if m.held {
+	if m.programmed {
 		e.Held = 1
 	}
 	return e

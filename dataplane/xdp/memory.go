@@ -15,7 +15,7 @@ func mapMemory[T any](m *ebpf.Map) ([]T, error) {
 	bytes := int(m.MaxEntries()) * int(unsafe.Sizeof(t))
 	memory, err := unix.Mmap(m.FD(), 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		return nil, fmt.Errorf("xdp: map %v into memory: %w", m, err)
+		return nil, fmt.Errorf("xdp: mmap %v: %w", m, err)
 	}
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(memory))), m.MaxEntries()), nil
 }

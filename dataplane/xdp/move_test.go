@@ -42,19 +42,19 @@ func TestMoves(t *testing.T) {
 	if pins, err := filepath.Glob(filepath.Join(config().PinDir, "*")); err != nil || len(pins) > 0 {
 		t.Errorf("left %v (%v)", pins, err)
 	}
-	held, err := next.List()
+	programmed, err := next.List()
 	must(t, err)
-	if len(held) != 1 || len(held[0].Backends) != 2 || held[0].Key != f.Key {
-		t.Fatalf("the next holds %+v", held)
+	if len(programmed) != 1 || len(programmed[0].Backends) != 2 || programmed[0].Key != f.Key {
+		t.Fatalf("the next holds %+v", programmed)
 	}
 	f.Survival = service.FlowTable
 	must(t, back.Upsert(f))
 	d = n.open(t, config())
 	must(t, dataplane.Move(back, d))
-	held, err = d.List()
+	programmed, err = d.List()
 	must(t, err)
 	f.RingSize = service.DefaultRingSize
-	if len(held) != 1 || !held[0].Same(f) {
-		t.Errorf("XDP holds %+v, want %+v", held, f)
+	if len(programmed) != 1 || !programmed[0].Same(f) {
+		t.Errorf("XDP holds %+v, want %+v", programmed, f)
 	}
 }

@@ -17,7 +17,7 @@ func (t *flowTable) natBit(a netip.Addr) (word int, bit uint64) {
 // admitNAT makes the program check packets from a frontend's backends for replies to
 // translate. Bits are cleared only when no nat backends are left: an extra bit only costs
 // a lookup.
-func (d *DataPlane) admitNAT(h *held) {
+func (d *DataPlane) admitNAT(h *programmed) {
 	if h.value.Method != balancerMethodMETHOD_NAT {
 		return
 	}

@@ -107,20 +107,20 @@ func TestNotServed(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
 	n.judge(t, d, pass, notServed(t))
-	var held []desired.Frontend
+	var programmed []desired.Frontend
 	for _, v6 := range []bool{false, true} {
 		for _, protocol := range []service.Protocol{service.TCP, service.UDP} {
 			f := frontend(service.DSRNAT, vips[v6], protocol, servers[v6])
 			upsert(t, d, f)
 			upsert(t, d, f)
-			held = append(held, f)
+			programmed = append(programmed, f)
 		}
 	}
 	n.judge(t, d, drop, notServed(t))
 	must(t, d.Close())
 	d = n.open(t, config())
 	n.judge(t, d, drop, notServed(t))
-	for i, f := range held {
+	for i, f := range programmed {
 		if i%2 == 1 { // the VIP's last
 			n.judge(t, d, drop, map[string][]byte{f.Key.String(): notServed(t)[map[bool]string{false: "ICMP", true: "ICMPv6"}[f.VIP.Is6()]]})
 		}
@@ -180,7 +180,7 @@ func TestVIPOfThisHost(t *testing.T) {
 }
 
 // An agent dies before it has written or removed the VIP's own entry.
-func TestDeathBesideTheVIP(t *testing.T) {
+func TestDeathWhileChangingTheVIPEntry(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
 	upsert(t, d, frontendBefore)

@@ -48,7 +48,7 @@ func (d *DataPlane) turnOff(o offload, nic string) error {
 	// The note comes first: without one the offload would stay disabled.
 	note := d.pins.Path(o.note(nic))
 	if err := os.Symlink(nic, note); err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("note that %s was on: %w", o.name, err)
+		return fmt.Errorf("record that %s was on: %w", o.name, err)
 	}
 	if _, err := ethtool(nic, o.set, value&^o.bit); err != nil {
 		return errors.Join(fmt.Errorf("turn %s off: %w", o.name, err), os.Remove(note))
@@ -81,7 +81,7 @@ func (d *DataPlane) showVLANs(nic netlink.Link) (reason string, err error) {
 	for _, l := range append(members, nic) {
 		name := l.Attrs().Name
 		if err := d.turnOff(vlanOffload, name); errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
-			return fmt.Sprintf("%s hides VLAN tags and cannot be told not to", name), nil
+			return fmt.Sprintf("%s hides VLAN tags, and this cannot be disabled", name), nil
 		} else if err != nil {
 			return "", err
 		}

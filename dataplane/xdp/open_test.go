@@ -83,10 +83,10 @@ func TestSecondAgentIsRefused(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
 	id := n.attachedProgram(t, "eth0")
-	n.refused(t, config(), bpffs.ErrInUse, "PinDir", config().PinDir, "end the other agent")
+	n.refused(t, config(), bpffs.ErrInUse, "PinDir", config().PinDir, "stop the other agent")
 	other := config()
 	other.PinDir += "2"
-	n.refused(t, other, ErrOccupied, "eth0", `"balancer"`, "end the agent")
+	n.refused(t, other, ErrOccupied, "eth0", `"balancer"`, "stop the agent")
 	if now := n.attachedProgram(t, "eth0"); now != id {
 		t.Errorf("program %d became %d", id, now)
 	}
@@ -347,9 +347,9 @@ func TestVerifierStatistics(t *testing.T) {
 		jited, err := info.JitedSize()
 		t.Logf("%s: %s", name, strings.TrimSpace(p.VerifierLog))
 		t.Logf("%s: xlated %d instructions, jited %d bytes (%v)", name, xlated.Size()/asm.InstructionSize, jited, err)
-		n, told := info.VerifiedInstructions()
-		if !told {
-			t.Errorf("%s: the kernel does not say how many instructions its verifier looked at", name)
+		n, ok := info.VerifiedInstructions()
+		if !ok {
+			t.Errorf("%s: the kernel does not report the number of verified instructions", name)
 		}
 		if name != "handover" && name != "syn" { // which are loaded later
 			total += n

@@ -43,11 +43,11 @@ func withParts(nic netlink.Link, why error) error {
 	if err != nil || len(all) == 0 {
 		return errors.Join(why, err)
 	}
-	var told []string
+	var ports []string
 	for _, l := range all {
-		told = append(told, fmt.Sprintf("%s (%s)", l.Attrs().Name, nativeOf(l)))
+		ports = append(ports, fmt.Sprintf("%s (%s)", l.Attrs().Name, nativeOf(l)))
 	}
-	return fmt.Errorf("%w: it is a %s on %s", why, nic.Type(), strings.Join(told, ", "))
+	return fmt.Errorf("%w: it is a %s on %s", why, nic.Type(), strings.Join(ports, ", "))
 }
 
 // nativeOf describes whether an interface's driver has native XDP.

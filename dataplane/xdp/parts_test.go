@@ -17,7 +17,7 @@ import (
 
 // If one interface is native and one generic, nothing is redirected to the generic one,
 // which would lose it: it goes through the kernel.
-func TestNativeBesideGeneric(t *testing.T) {
+func TestNativeWithGeneric(t *testing.T) {
 	n := newNet(t)
 	testkit.Do(t, n.outside, func() error {
 		setOffload(t, "net1", unix.ETHTOOL_SGRO, 0)

@@ -16,7 +16,7 @@ func (d *DataPlane) SetBalancers(all, draining []netip.Addr) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.setKnown(slices.Concat(all, draining)); err != nil {
-		return fmt.Errorf("xdp: write balancers: %w", err)
+		return fmt.Errorf("xdp: write load balancers: %w", err)
 	}
 	own := d.config.ownAddresses()
 	var families [2]balancerHandoverPeers // IPv4, IPv6
@@ -36,7 +36,7 @@ func (d *DataPlane) SetBalancers(all, draining []netip.Addr) error {
 	}
 	for i, family := range families {
 		if err := d.kernel.HandoverPeers.Put(uint32(i), family); err != nil {
-			return fmt.Errorf("xdp: write draining balancers: %w", err)
+			return fmt.Errorf("xdp: write draining load balancers: %w", err)
 		}
 	}
 	return d.setDraining(total)
@@ -47,14 +47,14 @@ func (d *DataPlane) setKnown(all []netip.Addr) error {
 	own, wanted := d.config.ownAddresses(), map[balancerAddr]uint8{}
 	for _, a := range all {
 		if !a.IsValid() {
-			return fmt.Errorf("%q is no address", a)
+			return fmt.Errorf("%q is not a valid load balancer address", a)
 		}
 		if a = a.Unmap(); !slices.Contains(own, a) {
 			wanted[toAddr(a)] = 0
 		}
 	}
 	if most := d.kernel.Balancers.MaxEntries(); len(wanted) > int(most) {
-		return fmt.Errorf("%d balancers: at most %d fit", len(wanted), most)
+		return fmt.Errorf("%d load balancers exceed the limit of %d", len(wanted), most)
 	}
 	return bpfmap.Hold(d.kernel.Balancers, wanted)
 }
@@ -83,7 +83,7 @@ func (d *DataPlane) readDraining() error {
 	for i := range uint32(2) {
 		var family balancerHandoverPeers
 		if err := d.kernel.HandoverPeers.Lookup(i, &family); err != nil {
-			return fmt.Errorf("xdp: read draining balancers: %w", err)
+			return fmt.Errorf("xdp: read draining load balancers: %w", err)
 		}
 		total += family.N
 	}

@@ -68,7 +68,7 @@ func (d *DataPlane) openPredecessor() (*predecessor, error) {
 		}
 		pins, err := bpffs.Open(path)
 		if errors.Is(err, bpffs.ErrInUse) {
-			return nil, fmt.Errorf("xdp: PinDir: %w: end the agent of the other version first: what it holds goes on forwarding", err)
+			return nil, fmt.Errorf("xdp: PinDir: %w: stop the agent of the other version first: its frontends continue to forward", err)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("xdp: PinDir: %w", err)
@@ -137,7 +137,7 @@ func (d *DataPlane) inheritAll(p *predecessor) error {
 			return err
 		}
 	}
-	for k := range d.held { // left by an interrupted attempt
+	for k := range d.programmed { // left by an interrupted attempt
 		if !stays[k] {
 			if err := d.Delete(k); err != nil {
 				return err

@@ -143,7 +143,7 @@ func TestTakeOverOfLayoutTwo(t *testing.T) {
 
 	holder, err := bpffs.Open(o.path)
 	must(t, err)
-	n.refused(t, c, bpffs.ErrInUse, "end the agent of the other version")
+	n.refused(t, c, bpffs.ErrInUse, "stop the agent of the other version")
 	must(t, holder.Close())
 	small := c
 	small.MaxBackends = 3
@@ -165,9 +165,9 @@ func TestTakeOverOfLayoutTwo(t *testing.T) {
 	if got, want := listed(t, d), show(plain, turns, changed); got != want {
 		t.Errorf("lists\n %s\nwant\n %s", got, want)
 	}
-	second := d.held[changed.Key].members.find(netip.MustParseAddrPort("[fd05::2]:9")).id
-	for i, s := range d.readRing(d.held[changed.Key], nil) {
-		first := d.held[changed.Key].members.find(netip.MustParseAddrPort(servers[true])).id
+	second := d.programmed[changed.Key].members.find(netip.MustParseAddrPort("[fd05::2]:9")).id
+	for i, s := range d.readRing(d.programmed[changed.Key], nil) {
+		first := d.programmed[changed.Key].members.find(netip.MustParseAddrPort(servers[true])).id
 		if s.First == second && s.Older[0] != first || s.First != second && s.Older[0] != second {
 			t.Fatalf("slot %d has forgotten who owned it: %+v", i, s)
 		}
@@ -273,7 +273,7 @@ func TestResize(t *testing.T) {
 	ranged := frontend(service.Tunnel, "10.1.1.1:8000", service.TCP, "172.16.5.8:0")
 	ranged.Last = 8999
 	upsert(t, d, ranged)
-	held, rings := listed(t, d), ringsByAddress(t, d)
+	programmed, rings := listed(t, d), ringsByAddress(t, d)
 	traffic := n.steadyTraffic(t)
 	traffic.more("before")
 	must(t, d.Close())
@@ -293,8 +293,8 @@ func TestResize(t *testing.T) {
 		change(&c)
 		d = n.open(t, c)
 		traffic.more("after a change of sizes")
-		if now := listed(t, d); now != held {
-			t.Errorf("lists\n %s\nheld\n %s", now, held)
+		if now := listed(t, d); now != programmed {
+			t.Errorf("lists\n %s\nprogrammed\n %s", now, programmed)
 		}
 		if now := ringsByAddress(t, d); now != rings {
 			t.Errorf("rings are\n %s\nwere\n %s", now, rings)

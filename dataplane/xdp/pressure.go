@@ -5,7 +5,7 @@ import "time"
 // When a frontend is under pressure: above a rate of new connections, with a large share
 // of packets that open one. With normal connections that share is at most a third,
 // because each has an ACK and an end. In a SYN flood it is all. Pressure ends when either
-// is well below its limit for a while.
+// stays well below its limit for a while.
 const (
 	pressureShare = 0.45
 	calmShare     = 0.30

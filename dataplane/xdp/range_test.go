@@ -64,7 +64,7 @@ func TestRangesAndWholeAddress(t *testing.T) {
 	}
 	// Repeated, changed, and after a restart.
 	d = n.reopen(t, d)
-	held := listed(t, d)
+	programmed := listed(t, d)
 	for _, f := range all {
 		upsert(t, d, f)
 		wider := f
@@ -72,8 +72,8 @@ func TestRangesAndWholeAddress(t *testing.T) {
 		upsert(t, d, wider)
 		upsert(t, d, f)
 	}
-	if got := listed(t, d); got != held {
-		t.Errorf("lists\n %s\nheld\n %s", got, held)
+	if got := listed(t, d); got != programmed {
+		t.Errorf("lists\n %s\nprogrammed\n %s", got, programmed)
 	}
 	if got := served(); got != want {
 		t.Errorf("served\n by %s, want\n %s", got, want)

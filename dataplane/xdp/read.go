@@ -9,8 +9,8 @@ import (
 	"github.com/fairlead/fairlead/core/service"
 )
 
-// held is a frontend as programmed in the maps.
-type held struct {
+// programmed is a frontend as programmed in the maps.
+type programmed struct {
 	key     service.Key
 	value   balancerFrontend
 	members members
@@ -31,10 +31,10 @@ func (d *DataPlane) readLocked() error {
 	if err != nil {
 		return err
 	}
-	if err := d.mendVIPs(d.held, wholes); err != nil {
+	if err := d.repairVIPs(d.programmed, wholes); err != nil {
 		return err
 	}
-	if err := d.recountNAT(d.held); err != nil {
+	if err := d.recountNAT(d.programmed); err != nil {
 		return err
 	}
 	d.stale = false
@@ -60,21 +60,21 @@ func (d *DataPlane) readHeld() (map[netip.Addr]balancerFrontend, error) {
 	if d.servers, err = d.readServers(); err != nil {
 		return nil, err
 	}
-	if err := d.mendMembers(frontends); err != nil {
+	if err := d.repairMembers(frontends); err != nil {
 		return nil, err
 	}
-	d.held = frontends
+	d.programmed = frontends
 	return wholes, d.learnChains(frontends)
 }
 
 // readFrontends reads the frontends, without members yet, and the entries of whole
 // addresses.
-func (d *DataPlane) readFrontends() (map[service.Key]*held, map[netip.Addr]balancerFrontend, error) {
-	all, wholes := map[service.Key]*held{}, map[netip.Addr]balancerFrontend{}
+func (d *DataPlane) readFrontends() (map[service.Key]*programmed, map[netip.Addr]balancerFrontend, error) {
+	all, wholes := map[service.Key]*programmed{}, map[netip.Addr]balancerFrontend{}
 	add := func(k service.Key, v balancerFrontend) {
 		v.Ranges, v.Range = 0, 0
 		if v.Method != balancerMethodMETHOD_NONE {
-			all[k] = &held{key: k, value: v}
+			all[k] = &programmed{key: k, value: v}
 		}
 	}
 	err := readHash(d.kernel.Frontends, func(key balancerFrontendKey, v balancerFrontend) {
@@ -117,9 +117,9 @@ func (d *DataPlane) readMembers() (map[uint32][]memberEntry, error) {
 	return all, nil
 }
 
-// mendMembers assigns members to the frontends, and frees the servers that no frontend
+// repairMembers assigns members to the frontends, and frees the servers that no frontend
 // has.
-func (d *DataPlane) mendMembers(frontends map[service.Key]*held) error {
+func (d *DataPlane) repairMembers(frontends map[service.Key]*programmed) error {
 	entries, err := d.readMembers()
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func (d *DataPlane) mendMembers(frontends map[service.Key]*held) error {
 	for _, of := range entries {
 		d.memberCount += len(of)
 	}
-	byID := map[uint32]*held{}
+	byID := map[uint32]*programmed{}
 	for _, h := range frontends {
 		byID[h.value.Id] = h
 	}
@@ -145,18 +145,18 @@ func (d *DataPlane) mendMembers(frontends map[service.Key]*held) error {
 			}
 			s.members++
 			h.members = append(h.members, member{
-				server: s, weight: e.Weight, maxConns: e.MaxConns, since: int64(e.Since), held: e.Held != 0,
+				server: s, weight: e.Weight, maxConns: e.MaxConns, since: int64(e.Since), programmed: e.Held != 0,
 			})
 		}
 	}
 	for _, h := range frontends {
 		slices.SortFunc(h.members, func(a, b member) int { return a.key.addr.Compare(b.key.addr) })
 	}
-	return d.mendServers()
+	return d.repairServers()
 }
 
-// mendServers sorts out the servers that frontends have.
-func (d *DataPlane) mendServers() error {
+// repairServers sorts out the servers that frontends have.
+func (d *DataPlane) repairServers() error {
 	t := &d.servers
 	for id, s := range t.byID {
 		if s.members > 0 {
@@ -173,7 +173,7 @@ func (d *DataPlane) mendServers() error {
 }
 
 // learnChains reads which slots use which chains, and the chains' owners.
-func (d *DataPlane) learnChains(frontends map[service.Key]*held) error {
+func (d *DataPlane) learnChains(frontends map[service.Key]*programmed) error {
 	d.chains = newChainTable(d.kernel.Chains.MaxEntries()-1, d.grace)
 	var named []uint32
 	for _, h := range frontends {
@@ -222,7 +222,7 @@ func (d *DataPlane) List() ([]desired.Frontend, error) {
 	}
 	list := make([]desired.Frontend, 0, len(frontends))
 	for k, h := range frontends {
-		f := asked(h.value)
+		f := requested(h.value)
 		f.Key = k
 		if isGuarded(h) {
 			g, err := d.readGuard(h.value.Id)

@@ -67,8 +67,8 @@ func TestWithoutEssential(t *testing.T) {
 		if now := n.attachedProgram(t, "eth0"); now == 0 {
 			t.Errorf("program %d is no longer attached", before)
 		}
-		if held, err := d.List(); err != nil || len(held) != 1 {
-			t.Errorf("it holds %v, %v", held, err)
+		if programmed, err := d.List(); err != nil || len(programmed) != 1 {
+			t.Errorf("it holds %v, %v", programmed, err)
 		}
 	})
 }

@@ -105,7 +105,7 @@ func openResized(pins *bpffs.Dir) (legacy, error) {
 func (r resized) list() ([]desired.Frontend, error) { return r.List() }
 
 func (r resized) ring(k service.Key) (addressRing, error) {
-	h := r.held[k]
+	h := r.programmed[k]
 	if h == nil {
 		return nil, nil
 	}

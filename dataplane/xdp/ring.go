@@ -10,7 +10,7 @@ import (
 )
 
 // readRing returns a frontend's ring from the kernel, reusing slots if possible.
-func (d *DataPlane) readRing(h *held, slots []ring.Slot) []ring.Slot {
+func (d *DataPlane) readRing(h *programmed, slots []ring.Slot) []ring.Slot {
 	if !hasHistory(h.value) {
 		return nil
 	}
@@ -23,7 +23,7 @@ func (d *DataPlane) readRing(h *held, slots []ring.Slot) []ring.Slot {
 }
 
 // slotOf decodes a word of a frontend's ring.
-func (d *DataPlane) slotOf(h *held, w uint64) ring.Slot {
+func (d *DataPlane) slotOf(h *programmed, w uint64) ring.Slot {
 	s := ring.Slot{First: firstOf(w)}
 	if n := chainOf(w); n != 0 && hasChains(h.value) {
 		s.Older = older(d.chains.of(n), s.First)
@@ -87,7 +87,7 @@ func allStay(before, after members) bool {
 // follow returns the slots that change in the next ring, which has the same place. The
 // result is valid until the next call. New chains are allocated. If all servers stay, no
 // chain contains a former one.
-func (d *DataPlane) follow(h *held, allStay bool, next *ring.Next) []slotWord {
+func (d *DataPlane) follow(h *programmed, allStay bool, next *ring.Next) []slotWord {
 	now := d.ringMemory.at(placeOf(h.value))
 	d.moving = slices.Grow(d.moving, runtime.GOMAXPROCS(0)-len(d.moving))[:runtime.GOMAXPROCS(0)]
 	parts := d.moving
@@ -122,7 +122,7 @@ type movedSlot struct {
 
 // moved appends those of a part of a ring to all, and changes nothing else. Nearly all
 // slots are only checked, and stay the same.
-func (d *DataPlane) moved(all []movedSlot, h *held, now []uint64, from int, allStay bool, next *ring.Next) []movedSlot {
+func (d *DataPlane) moved(all []movedSlot, h *programmed, now []uint64, from int, allStay bool, next *ring.Next) []movedSlot {
 	whole := allStay || !hasChains(h.value)
 	var kept func(uint32) bool
 	if !whole {
@@ -143,7 +143,7 @@ func (d *DataPlane) moved(all []movedSlot, h *held, now []uint64, from int, allS
 
 // layRing returns the words of a frontend's slots, valid until the next call. It
 // allocates chains for all of them.
-func (d *DataPlane) layRing(h *held, slots []ring.Slot) []uint64 {
+func (d *DataPlane) layRing(h *programmed, slots []ring.Slot) []uint64 {
 	d.words = slices.Grow(d.words[:0], len(slots))[:len(slots)]
 	words := d.words
 	switch {
@@ -168,7 +168,7 @@ func (d *DataPlane) layRing(h *held, slots []ring.Slot) []uint64 {
 }
 
 // differing returns the words that differ from those now in place.
-func (d *DataPlane) differing(h *held, now, words []uint64) (changed []slotWord) {
+func (d *DataPlane) differing(h *programmed, now, words []uint64) (changed []slotWord) {
 	for i, w := range words {
 		if w != now[i] {
 			changed = append(changed, slotWord{uint32(i), w})

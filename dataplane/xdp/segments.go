@@ -117,7 +117,7 @@ func (m *ringMemory) hold(i uint32, inner *ebpf.Map) error {
 	n := int(inner.MaxEntries())
 	memory, err := unix.Mmap(inner.FD(), 0, n*8, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		return errors.Join(fmt.Errorf("map it into memory: %w", err), inner.Close())
+		return errors.Join(fmt.Errorf("mmap: %w", err), inner.Close())
 	}
 	words := unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(memory))), n)
 	m.segments[i] = &segment{kernel: inner, id: id, words: words, extents: m.wholeSegment()}
@@ -134,14 +134,14 @@ func (m *ringMemory) grow() error {
 		}
 	}
 	if len(free) == 0 {
-		return fmt.Errorf("xdp: ring memory: all %d segments are in use: ask for smaller rings", len(m.segments))
+		return fmt.Errorf("xdp: ring memory: all %d segments are in use: use smaller Maglev tables", len(m.segments))
 	}
 	free = free[:min(len(free), 1+(len(m.segments)-len(free))/8, 8)]
 	fds, inner := make([]uint32, len(free)), make([]*ebpf.Map, len(free))
 	for i := range free {
 		one, err := ebpf.NewMap(m.spec)
 		if err != nil {
-			return errors.Join(fmt.Errorf("xdp: ring memory: make a segment of %d slots: %w", m.spec.MaxEntries, err), closeAll(inner))
+			return errors.Join(fmt.Errorf("xdp: ring memory: create a segment of %d slots: %w", m.spec.MaxEntries, err), closeAll(inner))
 		}
 		fds[i], inner[i] = uint32(one.FD()), one
 	}
@@ -213,7 +213,7 @@ func (m *ringMemory) wake() error {
 			continue
 		}
 		if err := m.outer.Delete(uint32(i)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fmt.Errorf("xdp: ring memory: give a segment back: %w", err)
+			return fmt.Errorf("xdp: ring memory: free a segment: %w", err)
 		}
 		m.segments[i] = nil
 		if err := s.close(); err != nil {
@@ -232,11 +232,11 @@ func (m *ringMemory) wait() error {
 			continue
 		}
 		if err := m.outer.Put(uint32(i), s.kernel); err != nil {
-			return fmt.Errorf("xdp: ring memory: wait for packets on their way: %w", err)
+			return fmt.Errorf("xdp: ring memory: wait for packets in flight: %w", err)
 		}
 		return nil
 	}
-	return errors.New("xdp: ring memory: there is none")
+	return errors.New("xdp: ring memory: no segments")
 }
 
 // at returns the slots of a place, nil if it does not exist.

@@ -145,7 +145,7 @@ func (d *DataPlane) readServers() (serverTable, error) {
 	values := make([]balancerServer, d.kernel.Servers.MaxEntries())
 	n, err := readArray(d.kernel.Servers, values)
 	if err != nil {
-		return t, fmt.Errorf("xdp: read servers: %w", err)
+		return t, fmt.Errorf("xdp: read backends: %w", err)
 	}
 	for id, v := range values[:n] {
 		t.generations[id] = v.Generation

@@ -21,14 +21,14 @@ func (d *DataPlane) putSettings(next balancerSettings) error {
 
 // countNAT makes the program check packets from backends while, and only while, some
 // frontend uses nat.
-func (d *DataPlane) countNAT(h *held, more int) error {
+func (d *DataPlane) countNAT(h *programmed, more int) error {
 	if h.value.Method != balancerMethodMETHOD_NAT {
 		return nil
 	}
 	return d.setNATs(d.nats + more)
 }
 
-func (d *DataPlane) recountNAT(frontends map[service.Key]*held) error {
+func (d *DataPlane) recountNAT(frontends map[service.Key]*programmed) error {
 	n := 0
 	for _, h := range frontends {
 		if h.value.Method == balancerMethodMETHOD_NAT {

@@ -13,7 +13,7 @@ import (
 
 // idsOf returns the numbers of a frontend's servers.
 func idsOf(d *DataPlane, k service.Key) (ids []uint32) {
-	for _, m := range d.held[k].members {
+	for _, m := range d.programmed[k].members {
 		ids = append(ids, m.id)
 	}
 	return ids
@@ -84,11 +84,11 @@ func TestNumbersRest(t *testing.T) {
 	d := n.open(t, c)
 	f := frontend(service.Tunnel, vips[false], service.TCP, "172.16.5.1:80")
 	upsert(t, d, f)
-	first := d.held[f.Key].members[0].id
+	first := d.programmed[f.Key].members[0].id
 	generation := d.servers.generations[first]
 	f.Backends[0].Addr = netip.MustParseAddrPort("172.16.5.2:80")
 	upsert(t, d, f)
-	if second := d.held[f.Key].members[0].id; second == first {
+	if second := d.programmed[f.Key].members[0].id; second == first {
 		t.Error("the number has a new owner at once")
 	}
 	var left balancerServer
@@ -98,7 +98,7 @@ func TestNumbersRest(t *testing.T) {
 	}
 	f.Backends[0].Addr = netip.MustParseAddrPort("172.16.5.3:80")
 	upsert(t, d, f)
-	if third := d.held[f.Key].members[0].id; third != first || d.servers.generations[third] != generation+1 {
+	if third := d.programmed[f.Key].members[0].id; third != first || d.servers.generations[third] != generation+1 {
 		t.Errorf("number %d, generation %d", third, d.servers.generations[third])
 	}
 }
@@ -114,11 +114,11 @@ func TestRingIsChangedInPlace(t *testing.T) {
 	}
 	f.RingSize = 1021
 	upsert(t, d, f)
-	was, words := d.held[f.Key].value, slices.Clone(d.ringMemory.at(placeOf(d.held[f.Key].value)))
+	was, words := d.programmed[f.Key].value, slices.Clone(d.ringMemory.at(placeOf(d.programmed[f.Key].value)))
 	f.Backends[7].Addr = netip.MustParseAddrPort("172.16.5.200:80")
 	f.Backends = service.SortBackends(f.Backends)
 	upsert(t, d, f)
-	if now := d.held[f.Key].value; now != was {
+	if now := d.programmed[f.Key].value; now != was {
 		t.Errorf("the entry is %+v, was %+v", now, was)
 	}
 	changed := 0

@@ -96,7 +96,7 @@ func TestForwardAndBack(t *testing.T) {
 		return fmt.Sprint(out[outerDestination : outerDestination+4])
 	}
 	first := ask(d, "192.0.2.1:1001")
-	held, rings := listed(t, d), ringsByAddress(t, d)
+	programmed, rings := listed(t, d), ringsByAddress(t, d)
 	traffic := n.steadyTraffic(t)
 	traffic.more("before")
 	for range 2 {
@@ -112,8 +112,8 @@ func TestForwardAndBack(t *testing.T) {
 		}
 		d = n.open(t, c)
 		traffic.more("by this release again")
-		if now := listed(t, d); now != held {
-			t.Errorf("lists\n %s\nheld\n %s", now, held)
+		if now := listed(t, d); now != programmed {
+			t.Errorf("lists\n %s\nprogrammed\n %s", now, programmed)
 		}
 		if now := ringsByAddress(t, d); now != rings {
 			t.Errorf("rings are\n %s\nwere\n %s", now, rings)

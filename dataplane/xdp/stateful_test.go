@@ -90,7 +90,7 @@ func TestFloodLeavesEstablishedFlows(t *testing.T) {
 
 // No flow is evicted for a new one while its set has an entry that is free or whose flow
 // is over.
-func TestNoFlowGivesWayBesideAFreePlace(t *testing.T) {
+func TestNoFlowIsEvictedWhileAPlaceIsFree(t *testing.T) {
 	n := newNet(t)
 	c := config()
 	c.MaxFlows = flowWays // one set
@@ -109,7 +109,7 @@ func TestNoFlowGivesWayBesideAFreePlace(t *testing.T) {
 	}
 	for id, got := range d.flows.connections {
 		if sum := halves(got); sum[0] < 0 || sum[1] < 0 || sum[0]+sum[1] > flowWays {
-			t.Errorf("server %d has %d connections that go on, and %d that have ended", id, sum[0], sum[1])
+			t.Errorf("backend %d has %d active connections and %d ended ones", id, sum[0], sum[1])
 		}
 	}
 }
@@ -138,13 +138,13 @@ func TestFlowsAreListedAndSwept(t *testing.T) {
 		for _, c := range d.flows.connections {
 			sum += c
 		}
-		return sum / connectionGoesOn
+		return sum / connectionActive
 	}
 	if got := conns(); got != 5 {
 		t.Errorf("%d connections are counted, want 5", got)
 	}
 	expire(t, d, clientOf(0), vips[false], service.TCP)
-	d.flows.connections[1] += 1000*connectionGoesOn + 500 // as if updates had been lost
+	d.flows.connections[1] += 1000*connectionActive + 500 // as if updates had been lost
 	d.sweep(flowNow())
 	d.sweep(flowNow())
 	if all, err = allFlows(d); err != nil || len(all) != 3 || conns() != 4 {

@@ -229,7 +229,7 @@ func (w *synWatch) look(now time.Duration) {
 	w.d.noteSYN(nil)
 	w.d.mu.Lock()
 	defer w.d.mu.Unlock()
-	for _, h := range w.d.held {
+	for _, h := range w.d.programmed {
 		if id := h.value.Id; suspects[id] && h.value.Flags&synAuto != 0 {
 			w.lookAt(h, now)
 		}
@@ -267,7 +267,7 @@ func (w *synWatch) suspects() map[uint32]bool {
 	defer w.d.mu.Unlock()
 	was := w.table
 	w.table = tableUnderPressure(was, w.d.flows.opening, len(w.d.flows.sets)*flowWays)
-	for _, h := range w.d.held {
+	for _, h := range w.d.programmed {
 		// Left under pressure by a predecessor, or using a table under pressure.
 		if h.value.Flags&synAuto != 0 && (h.value.Flags&synActive != 0 || w.table && usesTable(h)) {
 			found[h.value.Id] = true
@@ -276,10 +276,10 @@ func (w *synWatch) suspects() map[uint32]bool {
 	return found
 }
 
-func usesTable(h *held) bool { return h.value.Flags&balancerFrontendFlagsFRONTEND_STATEFUL != 0 }
+func usesTable(h *programmed) bool { return h.value.Flags&balancerFrontendFlagsFRONTEND_STATEFUL != 0 }
 
 // lookAt compares a frontend's counters with those of the last check.
-func (w *synWatch) lookAt(h *held, now time.Duration) {
+func (w *synWatch) lookAt(h *programmed, now time.Duration) {
 	s := w.state[h.value.Id]
 	sample, err := w.d.sample(h.value.Id, now)
 	if err != nil {
@@ -335,7 +335,7 @@ func (d *DataPlane) synCounts(id uint32) (c dataplane.SYNCounts, err error) {
 }
 
 // setActive makes traffic see whether a frontend is under pressure.
-func (d *DataPlane) setActive(h *held, p *pressure) error {
+func (d *DataPlane) setActive(h *programmed, p *pressure) error {
 	flags := h.value.Flags &^ synActive
 	if p.guarded {
 		flags |= balancerFrontendFlagsFRONTEND_SYN_GUARDED
@@ -346,14 +346,14 @@ func (d *DataPlane) setActive(h *held, p *pressure) error {
 	next := *h
 	next.value.Flags = flags
 	if err := d.rewrite(&next); err != nil {
-		return fmt.Errorf("%s: write whether it is under pressure: %w", h.key, err)
+		return fmt.Errorf("%s: write the pressure state: %w", h.key, err)
 	}
 	h.value.Flags = flags
 	return nil
 }
 
 // rewrite overwrites a frontend's entry.
-func (d *DataPlane) rewrite(h *held) error {
+func (d *DataPlane) rewrite(h *programmed) error {
 	v := h.value
 	switch {
 	case h.key.Whole():
@@ -362,7 +362,7 @@ func (d *DataPlane) rewrite(h *held) error {
 		return d.kernel.Frontends.Put(toKey(h.key), e)
 	case h.key.Range():
 		vip := d.vips[h.key.VIP]
-		at := slices.IndexFunc(vip.ranges, func(o *held) bool { return o.key == h.key })
+		at := slices.IndexFunc(vip.ranges, func(o *programmed) bool { return o.key == h.key })
 		var r balancerPortRange
 		if err := d.kernel.PortRanges.Lookup(vip.place.first+uint32(at), &r); err != nil {
 			return err

@@ -157,8 +157,8 @@ func TestTracesOfProtection(t *testing.T) {
 		in   tcpSeg
 		want string
 	}{
-		{syn, "answered by a cookie"}, {forged, "no valid cookie"}, {ack, "a valid cookie; chosen"},
-		{challenged, "answered by a challenge"}, {rst, "the RST answers a challenge"}, {validated, "source is validated"},
+		{syn, "answered with a SYN cookie"}, {forged, "no valid cookie"}, {ack, "a valid cookie; selected"},
+		{challenged, "answered with a challenge"}, {rst, "the RST answers a challenge"}, {validated, "source is validated"},
 	} {
 		got := n.trace(t, d, TraceRequest{Frame: c.in.frame(t)})
 		if !slices.ContainsFunc(got.Steps, func(step TraceStep) bool { return step.Note == "syn" && strings.Contains(step.Text, c.want) }) {

@@ -23,7 +23,7 @@ func setPressure(t testing.TB, d *DataPlane, k service.Key, guarded, checked boo
 	must(t, d.prepareSYN())
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	must(t, d.setActive(d.held[k], &pressure{guarded: guarded, checked: checked}))
+	must(t, d.setActive(d.programmed[k], &pressure{guarded: guarded, checked: checked}))
 }
 
 // tcpSeg is a segment with everything that matters here.
@@ -264,12 +264,12 @@ func TestCookiesOpenConnections(t *testing.T) {
 					}
 					scale, scales := first.option(layers.TCPOptionKindWindowScale)
 					if want, _ := (tcpSeg{tcp: layers.TCP{Options: options}}).option(layers.TCPOptionKindWindowScale); scales && scale[0] != want[0] {
-						t.Errorf("it says scale %v, the client %v", scale, want)
+						t.Errorf("it has scale %v, the client %v", scale, want)
 					}
 					asked, _ := tcpSeg{tcp: layers.TCP{Options: options}}.option(layers.TCPOptionKindMSS)
-					told, _ := first.option(layers.TCPOptionKindMSS)
-					if most := append(asked, 2, 24)[:2]; binary.BigEndian.Uint16(told) > binary.BigEndian.Uint16(most) {
-						t.Errorf("the server gets MSS %v, the client had %v", told, most)
+					got, _ := first.option(layers.TCPOptionKindMSS)
+					if most := append(asked, 2, 24)[:2]; binary.BigEndian.Uint16(got) > binary.BigEndian.Uint16(most) {
+						t.Errorf("the server gets MSS %v, the client had %v", got, most)
 					}
 					// Data that arrives before the backend has
 					// accepted sends the SYN again.
@@ -504,7 +504,7 @@ func TestProtectionOutlivesTheAgent(t *testing.T) {
 		c.d = d
 	}
 	if to := c.send(tcpSeg{tcp: layers.TCP{ACK: true, Seq: 1001, Ack: k + 1}, payload: "data"}, redirect); to.tcp.Ack != 5001 || to.payload != "data" {
-		t.Errorf("the connection goes on with %s, ack %d", to.flags(), to.tcp.Ack)
+		t.Errorf("the connection continues with %s, ack %d", to.flags(), to.tcp.Ack)
 	}
 	if to := later.send(tcpSeg{tcp: layers.TCP{ACK: true, Seq: 1001, Ack: sent + 1}}, redirect); to.flags() != "S" {
 		t.Errorf("a cookie that was sent before brings the server %s", to.flags())

@@ -15,7 +15,7 @@ func sysctls(interfaces []string) []sysctl.Setting {
 	}
 	for _, name := range interfaces {
 		all = append(all, sysctl.Setting{Path: filepath.Join("ipv4/conf", name, "accept_local"), Value: "1",
-			Why: "what waits for a neighbour comes up the kernel with this balancer's own address as its source"})
+			Why: "packets that wait for neighbor resolution pass the kernel with this load balancer's own address as source"})
 	}
 	return all
 }

@@ -54,7 +54,7 @@ var ErrFrame = errors.New("no frame for a test run")
 const leastFrame = 14
 
 // ErrTracing is the error of TracePacket after a while, if other traces are running.
-var ErrTracing = errors.New("other traces run: try again")
+var ErrTracing = errors.New("another trace is running: try again")
 
 // TracePacket runs the program, compiled to report its decisions, on a frame. That
 // program reads the attached program's maps without writing them: it works on private
@@ -104,7 +104,7 @@ func (d *DataPlane) trace(t *Trace, ifindex int, name func(service.Key) string) 
 		return fmt.Errorf("read the trace events: %w", err)
 	}
 	if events.Uncopied > 0 {
-		return fmt.Errorf("there is no room for copies of %d entries that this packet needs", events.Uncopied)
+		return fmt.Errorf("no memory for copies of %d map entries that this packet needs", events.Uncopied)
 	}
 	w := &traceWords{d: d, t: t, name: name}
 	w.read(events)
@@ -157,7 +157,7 @@ func (d *DataPlane) loadTracer() (*loadedTracer, error) {
 	}
 	var o loadedTracer
 	if err := d.loadAgain(&o, spec, tracerPrivate...); err != nil {
-		return nil, fmt.Errorf("load the program that tells: %w", err)
+		return nil, fmt.Errorf("load the tracing program: %w", err)
 	}
 	return &o, nil
 }
@@ -172,7 +172,7 @@ func (d *DataPlane) runTracer(o *loadedTracer, frame []byte, ifindex int) (xdpAc
 	}
 	var wanted balancerFragmentKey
 	if err := o.FragmentWanted.Get(&wanted); err != nil {
-		return 0, nil, fmt.Errorf("read which fragment is wanted: %w", err)
+		return 0, nil, fmt.Errorf("read the requested fragment's key: %w", err)
 	}
 	var first balancerFragment
 	err = ebpf.ErrKeyNotExist
@@ -203,7 +203,7 @@ func (d *DataPlane) attachedTo(name string) (string, error) {
 	}
 	id, _ := own.ID()
 	if attached.Program != id {
-		return fmt.Sprintf("program %d, which is not this agent's (%d): a capture runs, or another tool has replaced it", attached.Program, id), nil
+		return fmt.Sprintf("program %d, not this agent's program %d: a capture is running, or another tool has replaced it", attached.Program, id), nil
 	}
 	return fmt.Sprintf("program %d, of the same source as the traced one; it was not run", id), nil
 }

@@ -151,9 +151,9 @@ func tracedFrontends(v6 bool) (all []tracedFrontend) {
 	}
 	for _, survival := range []service.Survival{service.SecondChance, service.FlowTable} {
 		add("dr, "+string(survival), service.DR, false, func(f *desired.Frontend) {
-			beside := map[bool]string{false: "172.16.0.1", true: "fd00::1"}[v6]
+			onLink := map[bool]string{false: "172.16.0.1", true: "fd00::1"}[v6]
 			f.Survival = survival
-			f.Backends = []service.Backend{{Addr: netip.AddrPortFrom(netip.MustParseAddr(beside), f.Port), Weight: 1}}
+			f.Backends = []service.Backend{{Addr: netip.AddrPortFrom(netip.MustParseAddr(onLink), f.Port), Weight: 1}}
 		})
 	}
 	add("nat", service.NAT, true, scheduled(service.RoundRobin))
@@ -223,16 +223,16 @@ func (f tracedFrontend) frames(t testing.TB, left []byte) map[string][]byte {
 		return q.bytes(t)
 	}
 	client := netip.MustParseAddr(addrOf(clients[v6]))
-	stranger, third := netip.AddrPortFrom(client, 999).String(), netip.AddrPortFrom(client.Next(), 999).String()
+	unknown, third := netip.AddrPortFrom(client, 999).String(), netip.AddrPortFrom(client.Next(), 999).String()
 	all := map[string][]byte{
-		"a new flow":      with(func(p *packet) { p.src = stranger }),
+		"a new flow":      with(func(p *packet) { p.src = unknown }),
 		"of a known flow": with(func(p *packet) { p.flags = "A" }),
 	}
 	if !f.all {
 		return all
 	}
 	maps.Copy(all, map[string][]byte{
-		"unknown, no SYN":     with(func(p *packet) { p.src, p.flags = stranger, "A" }),
+		"unknown, no SYN":     with(func(p *packet) { p.src, p.flags = unknown, "A" }),
 		"of a third client":   with(func(p *packet) { p.src = third }),
 		"too big":             with(func(p *packet) { p.flags, p.payload = "A", 1600 }),
 		"SYN of a known flow": p.bytes(t),
@@ -240,12 +240,12 @@ func (f tracedFrontend) frames(t testing.TB, left []byte) map[string][]byte {
 		"RST":                 with(func(p *packet) { p.flags = "R" }),
 		"TTL 1":               with(func(p *packet) { p.ttl = 1 }),
 		"malformed":           p.bytes(t)[:len(p.bytes(t))-2],
-		"a new flow, VLAN":    tagged(with(func(p *packet) { p.src = stranger }), 7),
+		"a new flow, VLAN":    tagged(with(func(p *packet) { p.src = unknown }), 7),
 		"first fragment":      f.fragmentOf(t, 60000, 0),
 		"fragment, known":     f.fragmentOf(t, f.Port, 1),
 		"fragment, unknown":   f.fragmentOf(t, 60001, 1),
 		"error, known":        f.icmpError(t, p.src),
-		"error, unknown":      f.icmpError(t, stranger),
+		"error, unknown":      f.icmpError(t, unknown),
 		"to no frontend":      with(func(p *packet) { p.dst = netip.AddrPortFrom(f.VIP, 9).String() }),
 		"an echo": icmp{packet: packet{src: addrOf(p.src), dst: addrOf(p.dst)}, kind: map[bool]byte{false: 8, true: 128}[v6],
 			body: make([]byte, 64)}.bytes(t),
@@ -352,14 +352,14 @@ func TestTraceOfHandoverChangesNothing(t *testing.T) {
 	for _, d := range []*DataPlane{p.b, p.d} {
 		d.stopSweeping()
 	}
-	stranger := p.stranger(777)
-	stranger.flags = "A"
+	unknown := p.unknownFlow(777)
+	unknown.flags = "A"
 	_, handed := p.stays.run(t, p.b, p.known.bytes(t))
-	_, asked := p.stays.run(t, p.b, stranger.bytes(t))
-	big := stranger
+	_, asked := p.stays.run(t, p.b, unknown.bytes(t))
+	big := unknown
 	big.payload = 1500
 	p.stays.unchanged(t, p.b, "asks", map[string][]byte{
-		"known elsewhere": p.known.bytes(t), "unknown": stranger.bytes(t), "too big": big.bytes(t),
+		"known elsewhere": p.known.bytes(t), "unknown": unknown.bytes(t), "too big": big.bytes(t),
 		"first fragment": fragments(big.bytes(t), 7, 800)[0],
 	})
 	p.leaves.unchanged(t, p.d, "is asked", map[string][]byte{"known": handed, "unknown": asked})
@@ -367,7 +367,7 @@ func TestTraceOfHandoverChangesNothing(t *testing.T) {
 
 // Traces concurrent with live packets: what these have written is there, and nothing
 // else.
-func TestTraceBesideTraffic(t *testing.T) {
+func TestTraceDuringTraffic(t *testing.T) {
 	n := newNet(t)
 	c := config()
 	c.MaxFlows = 1 << 17 // with high probability, no set overflows
@@ -404,7 +404,7 @@ func TestTraceBesideTraffic(t *testing.T) {
 		t.Errorf("after %d flows the turn is %d, %d are remembered, %+v counted", opened, turn.Turn, remembered, counters[0].Total)
 	}
 	if opened < 2 {
-		t.Fatal("no traffic beside the traces")
+		t.Fatal("no traffic during the traces")
 	}
 }
 
@@ -462,9 +462,9 @@ func TestTraceSeesLiveState(t *testing.T) {
 				return nil
 			})
 			p := f.known()
-			stranger := p
-			stranger.src = netip.AddrPortFrom(netip.MustParseAddr(addrOf(p.src)), 999).String()
-			frames := [][]byte{f.fragmentOf(t, f.Port, 1), stranger.bytes(t), p.bytes(t)}
+			unknown := p
+			unknown.src = netip.AddrPortFrom(netip.MustParseAddr(addrOf(p.src)), 999).String()
+			frames := [][]byte{f.fragmentOf(t, f.Port, 1), unknown.bytes(t), p.bytes(t)}
 			for _, flags := range []string{"A", "FA", "R"} {
 				p.flags = flags
 				frames = append(frames, p.bytes(t))
@@ -497,7 +497,7 @@ func TestTraceAsksLimits(t *testing.T) {
 	upsert(t, d, guardedFrontend(nil, nil, service.Limits{ClientPackets: 1}))
 	frame := from(t, netip.MustParseAddr("192.0.2.7"), "S")
 	for left := 8; left > 0; left-- {
-		if got := n.trace(t, d, TraceRequest{Frame: frame}); got.Verdict != "XDP_REDIRECT" || !slices.Equal(got.Would, []string{"use up a part of the limits"}) {
+		if got := n.trace(t, d, TraceRequest{Frame: frame}); got.Verdict != "XDP_REDIRECT" || !slices.Equal(got.Would, []string{"consume rate limit tokens"}) {
 			t.Errorf("%d left: %s %s %q", left, got.Verdict, got.Drop, got.Would)
 		}
 		for ; left > 1; left-- {

@@ -53,21 +53,21 @@ func TestTrace(t *testing.T) {
 		words   []string
 	}{
 		{"a SYN", packet{src: "192.0.2.7:1234", dst: "10.1.1.1:80", flags: "S"}, "XDP_REDIRECT", "", []string{
-			"packet: read as TCP, 40 bytes, opens a flow\n",
+			"packet: parsed as TCP, 40 bytes, opens a flow\n",
 			"frontend: frontend TCP 10.1.1.1:80 (Service default/web): forwarding mode tunnel, scheduler maglev\n",
-			" of 251\n", "server: the slot belongs to 172.16.5.1:8080, which gets the flow that begins here\n",
-			"ask: the kernel's routes: there is a way, MTU 1500\n", "next-hop: leaves by eth0 to 02:00:00:00:00:01\n",
+			" of 251\n", "server: the slot belongs to 172.16.5.1:8080, which receives the new flow\n",
+			"ask: kernel route lookup: route found, MTU 1500\n", "next-hop: sent on eth0 to 02:00:00:00:00:01\n",
 		}},
 		{"of a flow", packet{src: "192.0.2.7:1234", dst: "10.1.1.1:80", flags: "A"}, "XDP_REDIRECT", "", []string{
-			"continues it\n", "nobody else may have its flows\n",
+			"continues a flow\n", "no other backend can have its flows\n",
 		}},
 		{"not ours", packet{src: "192.0.2.7:1234", dst: "203.0.113.9:80"}, "XDP_PASS", "", []string{"not-ours: "}},
 		{"no service", packet{src: "192.0.2.7:1234", dst: "10.1.1.1:8080"}, "XDP_DROP", "no-frontend", []string{
-			"unserved: to a VIP, but to no frontend of it\n", "drop: dropped: no-frontend\n",
+			"unserved: the destination is a VIP, but no frontend has this port and protocol\n", "drop: dropped: no-frontend\n",
 		}},
-		{"denied", packet{src: "192.0.2.7:1234", dst: "10.1.1.1:81"}, "XDP_DROP", "source-denied", []string{"source ranges or limits\n"}},
-		{"let in", packet{src: "192.0.2.8:1234", dst: "10.1.1.1:81"}, "XDP_REDIRECT", "", []string{"guard: source ranges and limits let it pass\n"}},
-		{"no way", packet{src: "192.0.2.7:1234", dst: "10.1.1.1:82"}, "XDP_DROP", "no-route", []string{"ask: the kernel's routes: unreachable\n"}},
+		{"denied", packet{src: "192.0.2.7:1234", dst: "10.1.1.1:81"}, "XDP_DROP", "source-denied", []string{"source ranges or rate limits\n"}},
+		{"let in", packet{src: "192.0.2.8:1234", dst: "10.1.1.1:81"}, "XDP_REDIRECT", "", []string{"guard: allowed by source ranges and rate limits\n"}},
+		{"no way", packet{src: "192.0.2.7:1234", dst: "10.1.1.1:82"}, "XDP_DROP", "no-route", []string{"ask: kernel route lookup: unreachable\n"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before, err := d.Counters()
@@ -112,7 +112,7 @@ func TestTraceRefuses(t *testing.T) {
 			t.Errorf("13 bytes: %v", err)
 		}
 		_, err := d.TracePacket(t.Context(), TraceRequest{Frame: make([]byte, 60), Interface: "eth9"}, nobody)
-		if err == nil || !strings.Contains(err.Error(), `interface "eth9": the data plane has only eth0`) {
+		if err == nil || !strings.Contains(err.Error(), `interface "eth9": the data plane uses only eth0`) {
 			t.Errorf("eth9: %v", err)
 		}
 		return nil
@@ -128,7 +128,7 @@ func TestTraceNamesTheAttachedProgram(t *testing.T) {
 	defer other.Close()
 	must(t, d.swap(other.kernel.Balancer))
 	got := n.trace(t, d, TraceRequest{Frame: packet{src: "192.0.2.7:1234", dst: "10.1.1.1:80"}.bytes(t)})
-	if !strings.Contains(got.Attached, ", which is not this agent's (") {
+	if !strings.Contains(got.Attached, ", not this agent's program ") {
 		t.Error(got.Attached)
 	}
 	must(t, d.swap(d.kernel.Balancer))

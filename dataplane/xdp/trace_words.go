@@ -28,7 +28,7 @@ func (w *traceWords) read(all tracerTraceList) {
 		}
 	}
 	if int(all.N) > n {
-		w.t.Steps = append(w.t.Steps, TraceStep{Note: "more", Text: fmt.Sprintf("and %d more, for which there is no room", int(all.N)-n)})
+		w.t.Steps = append(w.t.Steps, TraceStep{Note: "more", Text: fmt.Sprintf("and %d more; the trace buffer is full", int(all.N)-n)})
 	}
 }
 
@@ -45,41 +45,41 @@ var eventNames = map[tracerTraceKind]string{
 	tracerTraceKindTRACE_SYN: "syn",
 }
 
-// text formats an event, or returns an empty string if it says nothing new.
+// text formats an event, or returns an empty string if it adds no information.
 func (w *traceWords) text(kind tracerTraceKind, a uint32, b uint64) string {
 	switch kind {
 	case tracerTraceKindTRACE_PACKET:
 		return packetWords(a, b)
 	case tracerTraceKindTRACE_NOT_OURS:
-		return "the destination is no VIP and no address of this balancer (its bit is clear): the kernel's"
+		return "the destination is neither a VIP nor an address of this load balancer (its bit is clear): passed to the kernel"
 	case tracerTraceKindTRACE_OWN:
-		return "to this balancer's own address: an answer, or the kernel's"
+		return "to this load balancer's own address: a backend's reply, or passed to the kernel"
 	case tracerTraceKindTRACE_FRONTEND:
 		return w.frontend(a, b)
 	case tracerTraceKindTRACE_UNSERVED:
-		return "to a VIP, but to no frontend of it"
+		return "the destination is a VIP, but no frontend has this port and protocol"
 	case tracerTraceKindTRACE_GUARD:
 		if a != 0 {
-			w.would("use up a part of the limits")
+			w.would("consume rate limit tokens")
 		}
-		return "source ranges and limits let it pass"
+		return "allowed by source ranges and rate limits"
 	case tracerTraceKindTRACE_SLOT:
 		return fmt.Sprintf("hash %#08x: slot %d of %d", b>>32, uint32(b), a)
 	case tracerTraceKindTRACE_SERVER:
 		return w.owners(a, uint32(b), b>>32 != 0)
 	case tracerTraceKindTRACE_ELSEWHERE:
-		return fmt.Sprintf("goes on in the program %q", stepPrograms[balancerStep(a)])
+		return fmt.Sprintf("continues in the program %q", stepPrograms[balancerStep(a)])
 	case tracerTraceKindTRACE_ASK:
-		return askWords(a, b)
+		return lookupWords(a, b)
 	case tracerTraceKindTRACE_NEXT_HOP:
-		return fmt.Sprintf("leaves by %s to %s", w.nic(a), mac(b))
+		return fmt.Sprintf("sent on %s to %s", w.nic(a), mac(b))
 	case tracerTraceKindTRACE_DROP:
 		w.t.Drop = nameOfNumber(w.d.reasons, a)
 		return "dropped: " + w.t.Drop
 	case tracerTraceKindTRACE_ANSWER:
 		return answerWords(b)
 	case tracerTraceKindTRACE_MAC:
-		return fmt.Sprintf("the frame is for another host: %s is no MAC address of %s or of a device on top of it", mac(b), w.t.Interface)
+		return fmt.Sprintf("the frame is for another host: %s is not the MAC address of %s or of a device on top of it", mac(b), w.t.Interface)
 	}
 	return w.flow(kind, a, b)
 }
@@ -99,14 +99,14 @@ func (w *traceWords) flow(kind tracerTraceKind, a uint32, b uint64) string {
 		return w.known(tracerTraceFlow(a), server, uint32(b>>32)&15, uint32(b>>40)&15)
 	case tracerTraceKindTRACE_FLOW_MADE:
 		if a == 0 {
-			return "chosen by the hash, since the flow table has no room: " + server
+			return "selected by the hash because the flow table is full: " + server
 		}
 		w.would("open a flow to %s", server)
-		return "chosen for a new flow: " + server
+		return "selected for a new flow: " + server
 	case tracerTraceKindTRACE_TURN:
-		w.would("take the scheduler's next turn")
+		w.would("advance the scheduler's position")
 	case tracerTraceKindTRACE_REPLACED:
-		w.would("push out an entry of the flow table: %s, %s", nameOfNumber(w.d.flows.states, a), server)
+		w.would("evict a flow table entry: %s, %s", nameOfNumber(w.d.flows.states, a), server)
 	case tracerTraceKindTRACE_AFFINITY:
 		w.would("send the client's next flows to %s", server)
 	case tracerTraceKindTRACE_SYN:
@@ -121,14 +121,14 @@ func (w *traceWords) flow(kind tracerTraceKind, a uint32, b uint64) string {
 func (w *traceWords) syn(event balancerSynEvent, server string) string {
 	switch event {
 	case balancerSynEventSYN_COOKIE_SENT:
-		return "under pressure: the SYN is answered by a cookie, and nothing is remembered"
+		return "under pressure: the SYN is answered with a SYN cookie, no state is stored"
 	case balancerSynEventSYN_COOKIE_ACCEPTED:
 		w.would("open a flow to %s", server)
-		return "the ACK gives back a valid cookie; chosen for its connection: " + server
+		return "the ACK returns a valid cookie; selected for its connection: " + server
 	case balancerSynEventSYN_COOKIE_REJECTED:
-		return "under pressure: the ACK is of no known flow and gives back no valid cookie"
+		return "under pressure: the ACK belongs to no known flow and returns no valid cookie"
 	case balancerSynEventSYN_CHALLENGE_SENT:
-		return "under pressure: the SYN's source is not validated, and is answered by a challenge"
+		return "under pressure: the SYN's source is not validated; the SYN is answered with a challenge"
 	case balancerSynEventSYN_CHALLENGE_ANSWERED:
 		w.would("remember the source as validated")
 		return "the RST answers a challenge"
@@ -141,11 +141,11 @@ func (w *traceWords) syn(event balancerSynEvent, server string) string {
 // known describes a looked-up flow, with its states before and after.
 func (w *traceWords) known(which tracerTraceFlow, server string, before, after uint32) string {
 	if which == tracerTraceFlowTRACE_FLOW_UNKNOWN {
-		return "the flow is not known"
+		return "unknown flow"
 	}
-	words := "the flow is known: "
+	words := "known flow: "
 	if which == tracerTraceFlowTRACE_FLOW_ANSWER {
-		words = "an answer of a flow that is known: "
+		words = "reply of a known flow: "
 	}
 	if names := w.d.flows.states; before != after {
 		w.would("change the flow from %s to %s", nameOfNumber(names, before), nameOfNumber(names, after))
@@ -158,10 +158,10 @@ func (w *traceWords) known(which tracerTraceFlow, server string, before, after u
 func (w *traceWords) fragment(which tracerTraceFragment) string {
 	switch which {
 	case tracerTraceFragmentTRACE_FRAGMENT_FIRST:
-		w.would("keep the ports for the datagram's other fragments")
+		w.would("store the ports for the datagram's other fragments")
 	case tracerTraceFragmentTRACE_FRAGMENT_WAITS:
 		w.would("wait in the agent for the datagram's first fragment")
-		return "a later fragment, whose first has not come"
+		return "a later fragment; the first one has not arrived"
 	}
 	return "a fragment of a datagram"
 }
@@ -169,21 +169,21 @@ func (w *traceWords) fragment(which tracerTraceFragment) string {
 // answerWords describes an answer by the program itself.
 func answerWords(mtu uint64) string {
 	if mtu != 0 {
-		return fmt.Sprintf("answered here: too big, %d bytes would do", mtu)
+		return fmt.Sprintf("answered by the load balancer: packet too big, maximum %d bytes", mtu)
 	}
-	return "answered here: an echo"
+	return "answered by the load balancer: echo reply"
 }
 
 // packetWords describes what the program has parsed.
 func packetWords(a uint32, length uint64) string {
-	words := []string{fmt.Sprintf("read as %s, %d bytes", service.Protocol(a), length)}
-	for bit, word := range []string{"opens a flow", "ends it", "continues it"} {
+	words := []string{fmt.Sprintf("parsed as %s, %d bytes", service.Protocol(a), length)}
+	for bit, word := range []string{"opens a flow", "ends a flow", "continues a flow"} {
 		if a>>8&(1<<bit) != 0 {
 			words = append(words, word)
 		}
 	}
 	if a>>16&1 != 0 {
-		words = append(words, "its lengths do not fit")
+		words = append(words, "inconsistent lengths")
 	}
 	return strings.Join(words, ", ")
 }
@@ -193,10 +193,10 @@ func (w *traceWords) frontend(id uint32, b uint64) string {
 	words := fmt.Sprintf("forwarding mode %s, scheduler %s",
 		nameOf(methods, balancerMethod(b>>32)), nameOf(schedulers, balancerScheduler(b>>40)))
 	if flags&balancerFrontendFlagsFRONTEND_STATEFUL != 0 {
-		words += ", flows are remembered"
+		words += ", flow table"
 	}
 	if flags&balancerFrontendFlagsFRONTEND_GUARDED != 0 {
-		words += ", source ranges or limits"
+		words += ", source ranges or rate limits"
 	}
 	return fmt.Sprintf("frontend %s: %s", w.keyOf(id), words)
 }
@@ -205,7 +205,7 @@ func (w *traceWords) frontend(id uint32, b uint64) string {
 func (w *traceWords) keyOf(id uint32) string {
 	w.d.mu.Lock()
 	defer w.d.mu.Unlock()
-	for k, h := range w.d.held {
+	for k, h := range w.d.programmed {
 		if h.value.Id != id {
 			continue
 		}
@@ -214,13 +214,13 @@ func (w *traceWords) keyOf(id uint32) string {
 		}
 		return k.String()
 	}
-	return fmt.Sprintf("number %d", id)
+	return fmt.Sprintf("ID %d", id)
 }
 
 func (w *traceWords) addrOf(server uint32) string {
 	var s balancerServer
 	if server == 0 || w.d.kernel.Servers.Lookup(server, &s) != nil || s.Used == 0 {
-		return "nobody"
+		return "no backend"
 	}
 	return netip.AddrPortFrom(fromAddr(s.Addr), netorder.Port(s.Port)).String()
 }
@@ -229,13 +229,13 @@ func (w *traceWords) owners(first, chain uint32, opens bool) string {
 	words := "the slot belongs to " + w.addrOf(first)
 	switch {
 	case opens:
-		return words + ", which gets the flow that begins here"
+		return words + ", which receives the new flow"
 	case chain == 0:
-		return words + "; nobody else may have its flows"
+		return words + "; no other backend can have its flows"
 	case first == 0:
-		return words + "; its flows may be at " + w.chain(chain)
+		return words + "; its flows may belong to " + w.chain(chain)
 	}
-	return words + "; a flow that it does not know may be at " + w.chain(chain)
+	return words + "; a flow that it does not know may belong to " + w.chain(chain)
 }
 
 func (w *traceWords) chain(index uint32) string {
@@ -256,14 +256,14 @@ func (w *traceWords) chain(index uint32) string {
 	return strings.Join(all, ", then ")
 }
 
-// askWords describes the results of bpf_fib_lookup, in their order.
-func askWords(rc uint32, b uint64) string {
+// lookupWords describes the results of bpf_fib_lookup, in their order.
+func lookupWords(rc uint32, b uint64) string {
 	answers := []string{
-		"there is a way", "blackhole", "unreachable", "prohibited", "not to be forwarded: local, or no route",
-		"forwarding is off on the interface", "a tunnel of the kernel's own", "the next hop's MAC address is not known", "too big",
+		"route found", "blackhole", "unreachable", "prohibited", "not forwarded: local, or no route",
+		"forwarding is disabled on the interface", "lightweight tunnel (unsupported)", "no neighbor entry for the next hop", "packet exceeds the MTU",
 		"no source address",
 	}
-	words := "the kernel's routes: " + nameOfNumber(answers, rc)
+	words := "kernel route lookup: " + nameOfNumber(answers, rc)
 	if mtu := uint32(b); rc == 0 && mtu != 0 {
 		words += fmt.Sprintf(", MTU %d", mtu)
 	}
@@ -275,7 +275,7 @@ func (w *traceWords) nic(index uint32) string {
 		return name
 	}
 	if nic, err := net.InterfaceByIndex(int(index)); err == nil {
-		return nic.Name + ", which is not this data plane's"
+		return nic.Name + ", which this data plane does not use"
 	}
 	return fmt.Sprintf("interface %d", index)
 }

@@ -157,9 +157,9 @@ func (s shot) in() []byte {
 	return ethernet(macEth0, macGateway, s.ip(s.Client, s.vip(), s.ttl, nil))
 }
 
-// told is the option in the packet's own header (dsr-nat, dr): the VIP, and those that
+// option is the option in the packet's own header (dsr-nat, dr): the VIP, and those that
 // may know the flow; nothing if neither matters.
-func (s shot) told(d fake.Decision) []netip.AddrPort {
+func (s shot) option(d fake.Decision) []netip.AddrPort {
 	if !s.opens && s.Protocol != service.UDP && len(d.Older) == 0 {
 		return nil
 	}
@@ -184,12 +184,12 @@ func (s shot) out(f desired.Frontend, d fake.Decision, got []byte) []byte {
 		}
 		return s.ip(netip.AddrPortFrom(own, binary.BigEndian.Uint16(got[at:])), d.Server, s.ttl-1, nil)
 	case service.DSRNAT:
-		return s.ip(s.Client, d.Server, s.ttl-1, s.told(d))
+		return s.ip(s.Client, d.Server, s.ttl-1, s.option(d))
 	case service.DR:
 		if f.Survival != service.SecondChance {
 			return s.ip(s.Client, s.vip(), s.ttl-1, nil)
 		}
-		return s.ip(s.Client, s.vip(), s.ttl-1, s.told(d))
+		return s.ip(s.Client, s.vip(), s.ttl-1, s.option(d))
 	}
 	return s.tunnelled(f, d, own, got)
 }

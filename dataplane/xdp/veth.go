@@ -62,5 +62,5 @@ func DeviceFeatures(nic netlink.Link) (uint64, error) {
 			return binary.NativeEndian.Uint64(a.Value), nil
 		}
 	}
-	return 0, errors.New("the kernel does not say")
+	return 0, errors.New("the kernel does not report it")
 }

@@ -13,20 +13,20 @@ import (
 )
 
 // vip is an address of frontends. While it has any, it has a separate entry for the whole
-// address. This tells the program what is sent to the VIP but to no frontend, and where
-// its port ranges are.
+// address. With it the program detects packets to the VIP that match no frontend, and finds
+// its port ranges.
 type vip struct {
-	ports  int     // frontends of one port
-	whole  *held   // that of the whole address, or nil
-	ranges []*held // in the order of port_ranges: the first match applies
-	place  extent  // their location there
+	ports  int           // frontends of one port
+	whole  *programmed   // that of the whole address, or nil
+	ranges []*programmed // in the order of port_ranges: the first match applies
+	place  extent        // their location there
 }
 
 func (v *vip) empty() bool { return v.ports == 0 && v.whole == nil && len(v.ranges) == 0 }
 
 // with returns v with h among its frontends. fresh: h has a new key; else it replaces the
 // frontend with that key.
-func (v *vip) with(h *held, fresh bool) *vip {
+func (v *vip) with(h *programmed, fresh bool) *vip {
 	w := *v
 	switch {
 	case h.key.Whole():
@@ -42,7 +42,7 @@ func (v *vip) with(h *held, fresh bool) *vip {
 }
 
 // compareRanges sorts a protocol's frontend for all ports after its ranges.
-func compareRanges(a, b *held) int {
+func compareRanges(a, b *programmed) int {
 	return cmp.Or(-cmp.Compare(min(a.key.Port, 1), min(b.key.Port, 1)), a.key.Compare(b.key))
 }
 
@@ -53,7 +53,7 @@ func (v *vip) without(k service.Key) *vip {
 	case k.Whole():
 		w.whole = nil
 	case k.Range():
-		w.ranges = slices.DeleteFunc(slices.Clone(v.ranges), func(h *held) bool { return h.key == k })
+		w.ranges = slices.DeleteFunc(slices.Clone(v.ranges), func(h *programmed) bool { return h.key == k })
 	default:
 		w.ports--
 	}
@@ -124,7 +124,7 @@ func (d *DataPlane) takeRanges(n uint32) (extent, error) {
 		return extent{}, nil
 	}
 	if n > maxRanges {
-		return extent{}, fmt.Errorf("the VIP has %d port ranges already, and no packet is looked for in more", maxRanges)
+		return extent{}, fmt.Errorf("the VIP already has the maximum of %d port ranges", maxRanges)
 	}
 	if e, ok := d.ranges.take(n); ok {
 		return e, nil
@@ -137,7 +137,7 @@ func (d *DataPlane) takeRanges(n uint32) (extent, error) {
 			return e, nil
 		}
 	}
-	return extent{}, fmt.Errorf("no room for %d port ranges in a row (MaxFrontends)", n)
+	return extent{}, fmt.Errorf("no %d contiguous free port range entries: raise MaxFrontends", n)
 }
 
 // writeRanges writes a VIP's ranges to after's place. Those that stay keep their turns.
@@ -164,15 +164,15 @@ func (d *DataPlane) writeRanges(before, after *vip) error {
 func (d *DataPlane) turnOf(k service.Key) uint32 {
 	var now balancerFrontend
 	if d.kernel.Frontends.Lookup(toKey(k), &now) != nil {
-		return 0 // there is none yet
+		return 0 // not written yet
 	}
 	return now.Turn
 }
 
-// mendVIPs ensures that exactly the VIPs of these frontends have an entry, that each has
+// repairVIPs ensures that exactly the VIPs of these frontends have an entry, that each has
 // all its ranges, and that exactly their bits and our own are set. have are the existing
 // entries of whole addresses.
-func (d *DataPlane) mendVIPs(frontends map[service.Key]*held, have map[netip.Addr]balancerFrontend) error {
+func (d *DataPlane) repairVIPs(frontends map[service.Key]*programmed, have map[netip.Addr]balancerFrontend) error {
 	d.vips = map[netip.Addr]*vip{}
 	for k, h := range frontends {
 		v := d.vips[k.VIP]

@@ -42,7 +42,7 @@ func TestSweepLeavesWhatIsYounger(t *testing.T) {
 	opened(t, n, d, vips[false], 3)
 	d.flows.sweep(sweep, flowNow())
 	d.endSweep(sweep)
-	if all, err := allFlows(d); err != nil || len(all) != 3 || d.flows.connections[1] != 3*connectionGoesOn {
+	if all, err := allFlows(d); err != nil || len(all) != 3 || d.flows.connections[1] != 3*connectionActive {
 		t.Errorf("%v, %v, %d connections", all, err, d.flows.connections[1])
 	}
 }

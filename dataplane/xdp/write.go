@@ -65,7 +65,7 @@ func (d *DataPlane) upsert(f desired.Frontend, past addressRing) error {
 // this process remembers it.
 func (d *DataPlane) heal(k service.Key) error {
 	if !d.stale {
-		same, err := d.sameInKernel(k, d.held[k])
+		same, err := d.sameInKernel(k, d.programmed[k])
 		if err != nil {
 			return fmt.Errorf("%s: read frontend: %w", k, err)
 		}
@@ -78,7 +78,7 @@ func (d *DataPlane) heal(k service.Key) error {
 }
 
 // sameInKernel reports whether the kernel has exactly this frontend and its ring.
-func (d *DataPlane) sameInKernel(k service.Key, h *held) (bool, error) {
+func (d *DataPlane) sameInKernel(k service.Key, h *programmed) (bool, error) {
 	if h == nil {
 		if k.Range() {
 			return true, nil // an unknown range is in no entry
@@ -104,7 +104,7 @@ func (d *DataPlane) sameInKernel(k service.Key, h *held) (bool, error) {
 }
 
 // entryInKernel reads a frontend's entry.
-func (d *DataPlane) entryInKernel(h *held) (now balancerFrontend, err error) {
+func (d *DataPlane) entryInKernel(h *programmed) (now balancerFrontend, err error) {
 	err = d.kernel.Frontends.Lookup(toKey(h.key), &now)
 	if err != nil || !h.key.Range() || h.key.Whole() {
 		return now, err
@@ -125,18 +125,18 @@ func (d *DataPlane) entryInKernel(h *held) (now balancerFrontend, err error) {
 
 // change is the state of an Upsert.
 type change struct {
-	before *held // nil for a new frontend
-	after  *held
+	before *programmed // nil for a new frontend
+	after  *programmed
 	// inPlace reports that the new ring overwrites the old one.
-	inPlace bool
-	words   []uint64         // the new ring, if it is elsewhere
-	changed []slotWord       // its changed slots, if in place
-	asked   desired.Frontend // for the guard
+	inPlace   bool
+	words     []uint64         // the new ring, if it is elsewhere
+	changed   []slotWord       // its changed slots, if in place
+	requested desired.Frontend // for the guard
 }
 
 // plan finds numbers and room, and computes the ring.
 func (d *DataPlane) plan(f desired.Frontend, past addressRing) (*change, error) {
-	c := &change{before: d.held[f.Key], after: &held{key: f.Key, value: entryOf(f), ours: true}, asked: f}
+	c := &change{before: d.programmed[f.Key], after: &programmed{key: f.Key, value: entryOf(f), ours: true}, requested: f}
 	if c.before != nil {
 		c.after.value.Flags |= synFlagsAfter(c.after.value.Flags, c.before.value.Flags)
 	}
@@ -209,10 +209,10 @@ func (d *DataPlane) number(c *change, backends []service.Backend) (err error) {
 		}
 		m := memberOf(b, s)
 		if old := known.find(addr); c.before == nil {
-			m.held = true // of a new frontend
+			m.programmed = true // of a new frontend
 			s.maxConns, s.drains = m.maxConns, m.drains()
 		} else if old != nil {
-			m.held = old.held && old.id == m.id && old.weight == m.weight && old.maxConns == m.maxConns && old.since == m.since
+			m.programmed = old.programmed && old.id == m.id && old.weight == m.weight && old.maxConns == m.maxConns && old.since == m.since
 		}
 		c.after.members = append(c.after.members, m)
 	}
@@ -295,7 +295,7 @@ func (d *DataPlane) write(c *change) error {
 		}
 	}
 	if !isGuarded(c.before) {
-		if err := d.writeGuard(v.Id, c.asked); err != nil {
+		if err := d.writeGuard(v.Id, c.requested); err != nil {
 			return err
 		}
 	}
@@ -362,22 +362,22 @@ func (d *DataPlane) commit(c *change) error {
 
 // settle records what traffic already sees, and releases what it no longer sees.
 func (d *DataPlane) settle(c *change) error {
-	d.held[c.after.key] = c.after
+	d.programmed[c.after.key] = c.after
 	if c.before == nil {
 		return nil
 	}
 	if isGuarded(c.before) {
-		if err := d.writeGuard(c.after.value.Id, c.asked); err != nil {
+		if err := d.writeGuard(c.after.value.Id, c.requested); err != nil {
 			return err
 		}
 	}
 	var changed []member
 	for i := range c.after.members {
 		m := &c.after.members[i]
-		if m.held {
+		if m.programmed {
 			continue
 		}
-		m.held = true
+		m.programmed = true
 		changed = append(changed, *m)
 		if m.key.owner != 0 && (m.server.maxConns != m.maxConns || m.server.drains != m.drains()) {
 			m.server.maxConns, m.server.drains = m.maxConns, m.drains()
@@ -399,7 +399,7 @@ func (d *DataPlane) settle(c *change) error {
 }
 
 // releaseRing releases a frontend's ring.
-func (d *DataPlane) releaseRing(h *held) {
+func (d *DataPlane) releaseRing(h *programmed) {
 	p := placeOf(h.value)
 	d.releaseChains(h.value, d.ringMemory.at(p))
 	d.ringMemory.giveBack(p)
@@ -407,7 +407,7 @@ func (d *DataPlane) releaseRing(h *held) {
 
 // releaseMembers removes the servers of a frontend that are not in after, and ends those
 // that no other frontend has.
-func (d *DataPlane) releaseMembers(h *held, after members) error {
+func (d *DataPlane) releaseMembers(h *programmed, after members) error {
 	for _, m := range h.members {
 		if now := after.find(m.key.addr); now == nil || now.id != m.id {
 			if err := d.deleteMember(h.value.Id, m.id); err != nil {
@@ -431,7 +431,7 @@ func (d *DataPlane) Delete(k service.Key) error {
 	if err := d.heal(k); err != nil {
 		return err
 	}
-	h := d.held[k]
+	h := d.programmed[k]
 	if h == nil {
 		return nil
 	}
@@ -444,7 +444,7 @@ func (d *DataPlane) Delete(k service.Key) error {
 
 // remove deletes the frontend's entry first, so that nothing refers to the rest when it
 // is deleted.
-func (d *DataPlane) remove(h *held) error {
+func (d *DataPlane) remove(h *programmed) error {
 	before := d.vips[h.key.VIP]
 	after := before.without(h.key)
 	if !h.key.Range() {
@@ -452,7 +452,7 @@ func (d *DataPlane) remove(h *held) error {
 			return err
 		}
 	}
-	delete(d.held, h.key)
+	delete(d.programmed, h.key)
 	switch {
 	case after.empty():
 		if err := d.dropVIP(h.key.VIP, before); err != nil {

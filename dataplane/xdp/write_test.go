@@ -106,22 +106,22 @@ func TestRefusalsLeaveTheOld(t *testing.T) {
 	c.MaxBackends, c.MaxFrontends = 4, 2
 	d := n.open(t, c)
 	upsert(t, d, frontendBefore)
-	held, went := state(t, d), where(t, n, d)
+	programmed, went := state(t, d), where(t, n, d)
 	with := func(change func(*desired.Frontend)) desired.Frontend {
 		f := frontendAfter
 		change(&f)
 		return f
 	}
 	for says, f := range map[string]desired.Frontend{
-		"is not a prime":   with(func(f *desired.Frontend) { f.RingSize = 250 }),
-		"MaxBackends":      frontend(service.Tunnel, vips[false], service.TCP, "172.16.6.1:1", "172.16.6.2:1"),
-		"no backends":      with(func(f *desired.Frontend) { f.Backends = nil }),
-		"nat44":            with(func(f *desired.Frontend) { f.Method = "nat44" }),
-		"lblc":             with(func(f *desired.Frontend) { f.Scheduler = "lblc" }),
-		"protocol(1)":      with(func(f *desired.Frontend) { f.Protocol = 1 }),
-		"another family":   frontend(service.FullNAT, vips[false], service.TCP, servers[true]),
-		"of both families": frontend(service.Tunnel, vips[false], service.TCP, servers[true], servers[false]),
-		"ring size":        with(func(f *desired.Frontend) { f.RingSize = -1 }),
+		"is not a prime":    with(func(f *desired.Frontend) { f.RingSize = 250 }),
+		"MaxBackends":       frontend(service.Tunnel, vips[false], service.TCP, "172.16.6.1:1", "172.16.6.2:1"),
+		"no backends":       with(func(f *desired.Frontend) { f.Backends = nil }),
+		"nat44":             with(func(f *desired.Frontend) { f.Method = "nat44" }),
+		"lblc":              with(func(f *desired.Frontend) { f.Scheduler = "lblc" }),
+		"protocol(1)":       with(func(f *desired.Frontend) { f.Protocol = 1 }),
+		"another IP family": frontend(service.FullNAT, vips[false], service.TCP, servers[true]),
+		"both IP families":  frontend(service.Tunnel, vips[false], service.TCP, servers[true], servers[false]),
+		"ring size":         with(func(f *desired.Frontend) { f.RingSize = -1 }),
 	} {
 		err := d.Upsert(f)
 		if err == nil || !strings.Contains(err.Error(), says) {
@@ -132,8 +132,8 @@ func TestRefusalsLeaveTheOld(t *testing.T) {
 		}
 		must(t, d.Delete(service.Key{VIP: own4, Port: 1, Protocol: service.TCP})) // heals
 		upsert(t, d, frontendBefore)
-		if got := state(t, d); got != held {
-			t.Errorf("%s: holds\n %s\nheld\n %s", says, got, held)
+		if got := state(t, d); got != programmed {
+			t.Errorf("%s: holds\n %s\nprogrammed\n %s", says, got, programmed)
 		}
 	}
 	upsert(t, d, frontend(service.Tunnel, "10.1.1.7:80", service.TCP, "172.16.6.1:1"))
@@ -152,13 +152,13 @@ func TestNoRoomForMembers(t *testing.T) {
 	d := n.open(t, c)
 	full := func(vip string, servers ...string) {
 		t.Helper()
-		held := state(t, d)
+		programmed := state(t, d)
 		err := d.Upsert(frontend(service.Tunnel, vip, service.TCP, servers...))
 		if err == nil || !strings.Contains(err.Error(), "more than 4 backends (MaxMembers)") {
 			t.Fatalf("%s with %d servers: %v", vip, len(servers), err)
 		}
-		if d.stale || state(t, d) != held {
-			t.Errorf("%s is refused; stale: %v; holds\n %s\nheld\n %s", vip, d.stale, state(t, d), held)
+		if d.stale || state(t, d) != programmed {
+			t.Errorf("%s is refused; stale: %v; holds\n %s\nprogrammed\n %s", vip, d.stale, state(t, d), programmed)
 		}
 	}
 	upsert(t, d, frontend(service.Tunnel, "10.1.1.1:80", service.TCP, "172.16.6.1:1", "172.16.6.2:1"))
@@ -282,16 +282,16 @@ func TestHealsWhatWasRemoved(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
 	upsert(t, d, frontendBefore)
-	held, went := state(t, d), where(t, n, d)
+	programmed, went := state(t, d), where(t, n, d)
 	must(t, d.kernel.Frontends.Delete(toKey(frontendBefore.Key)))
 	if list, err := d.List(); err != nil || len(list) != 0 {
 		t.Errorf("lists %v, %v", list, err)
 	}
 	upsert(t, d, frontendBefore)
-	if got := state(t, d); got != held {
-		t.Errorf("holds\n %s\nheld\n %s", got, held)
+	if got := state(t, d); got != programmed {
+		t.Errorf("holds\n %s\nprogrammed\n %s", got, programmed)
 	}
-	must(t, d.kernel.Rings.Delete(d.held[frontendBefore.Key].value.Segment))
+	must(t, d.kernel.Rings.Delete(d.programmed[frontendBefore.Key].value.Segment))
 	upsert(t, d, frontendBefore)
 	if got := where(t, n, d); got != went {
 		t.Error("the ring did not come back")

@@ -47,9 +47,9 @@ type DataPlane struct {
 	// Each of these is exclusive.
 	capturing, following, tracing sync.Mutex
 
-	mu       sync.Mutex
-	attached []string // for Describe
-	held     map[service.Key]*held
+	mu         sync.Mutex
+	attached   []string // for Describe
+	programmed map[service.Key]*programmed
 	// memberCount is the number of entries in the map of members.
 	memberCount int
 	vips        map[netip.Addr]*vip

@@ -65,7 +65,7 @@ func TestSameRouterID(t *testing.T) {
 	b := startBalancer(t, l.Host("balancer"), bgp.SpeakerConfig{AS: 65021, RouterID: netip.MustParseAddr("10.0.0.110"),
 		Peers: []bgp.PeerConfig{{Address: netip.MustParseAddr("10.0.0.110")}}})
 	testkit.Eventually(t, 30*time.Second, func() error {
-		if p := b.peers()[0]; !strings.Contains(p.LastError, "has our own router ID: router IDs must differ") {
+		if p := b.peers()[0]; !strings.Contains(p.LastError, "has the same router ID as this speaker: router IDs must differ") {
 			return fmt.Errorf("%s: %q", p.State, p.LastError)
 		}
 		return nil

@@ -70,13 +70,13 @@ type shadow struct {
 
 func startShadow(t *testing.T, l *lab.Lab, d *Daemon, protocol uint8) *shadow {
 	t.Helper()
-	table, err := router.New(router.Config{Metric: router.DefaultBesideMetric, FirstID: 2 * router.DefaultFirstID, NetNS: l.Host("router").Namespace().FD()})
+	table, err := router.New(router.Config{Metric: router.DefaultShadowMetric, FirstID: 2 * router.DefaultFirstID, NetNS: l.Host("router").Namespace().FD()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- table.Follow(ctx, router.Beside{Protocols: []uint8{protocol}}) }()
+	go func() { done <- table.Follow(ctx, router.Shadow{Protocols: []uint8{protocol}}) }()
 	stopped := false
 	b := &shadow{t: t, l: l, table: table, d: d, stop: func() {
 		if stopped {
@@ -105,7 +105,7 @@ func (b *shadow) until(plain, ours int) (late time.Duration) {
 			b.t.Fatal(err)
 		}
 		for _, r := range routes {
-			if metric, hops, _ := strings.Cut(r, ": "); metric == fmt.Sprint(router.DefaultBesideMetric) {
+			if metric, hops, _ := strings.Cut(r, ": "); metric == fmt.Sprint(router.DefaultShadowMetric) {
 				o = len(strings.Fields(hops))
 			} else {
 				p = len(strings.Fields(hops))

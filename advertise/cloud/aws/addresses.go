@@ -45,9 +45,9 @@ func (w *work) vips() (vips []netip.Addr) {
 	for _, p := range cloud.Prefixes(w.hops) {
 		switch {
 		case p.Addr().Is6():
-			w.refused.Refuse(p, "an IPv6 address cannot be moved from one network interface to another: lead it by a route (--aws-route-table)")
+			w.refused.Refuse(p, "an IPv6 address cannot be moved between network interfaces: route it with --aws-route-table")
 		case !p.IsSingleIP():
-			w.refused.Refuse(p, "a network interface takes single addresses, and this is a prefix: announce addresses (an Advertisement with aggregation length 32), or lead it by a route (--aws-route-table)")
+			w.refused.Refuse(p, "a network interface accepts single addresses only: advertise addresses (an Advertisement with aggregation length 32), or route the prefix with --aws-route-table")
 		default:
 			vips = append(vips, p.Addr())
 		}
@@ -78,7 +78,7 @@ func (w *work) takeBack(ctx context.Context, all map[string]*eni, chosen map[net
 func (w *work) give(ctx context.Context, all map[string]*eni, vip netip.Addr, to *eni) {
 	holder, p := having(all, vip), prefixOf(vip)
 	if holder != nil && (!holder.owned[vip] || holder.holds[vip]) {
-		w.refused.Refuse(p, "network interface %s has the address, which Fairlead has not given it, and keeps it: take it away there, or use another", holder.id)
+		w.refused.Refuse(p, "network interface %s already has the address, not assigned by Fairlead: unassign it, or use another address", holder.id)
 		return
 	}
 	if !to.owned[vip] && !w.TryFor(p, func() error { return w.tag(ctx, to.id, vip.String(), "") }) {

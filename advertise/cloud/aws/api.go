@@ -127,7 +127,7 @@ func (a *api) once(ctx context.Context, body []byte, into any) error {
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded; charset=utf-8")
 	r.Header.Set("User-Agent", "fairlead/"+version.String())
 	if a.credentials == nil {
-		return errors.New("there are no credentials")
+		return errors.New("no credentials configured")
 	}
 	who, err := a.credentials.Retrieve(ctx)
 	if err != nil {
@@ -161,16 +161,16 @@ func (a *api) once(ctx context.Context, body []byte, into any) error {
 
 // refusal returns the error that an answer contains.
 func refusal(answer *http.Response, text []byte) error {
-	var told struct {
+	var response struct {
 		Errors []struct{ Code, Message string } `xml:"Errors>Error"`
 	}
-	_ = xml.Unmarshal(text, &told) // an answer that is not XML has no code
-	said := &smithy.GenericAPIError{Code: http.StatusText(answer.StatusCode), Message: answer.Status}
-	if len(told.Errors) > 0 {
-		said.Code = cmp.Or(told.Errors[0].Code, said.Code)
-		said.Message = told.Errors[0].Message
+	_ = xml.Unmarshal(text, &response) // an answer that is not XML has no code
+	result := &smithy.GenericAPIError{Code: http.StatusText(answer.StatusCode), Message: answer.Status}
+	if len(response.Errors) > 0 {
+		result.Code = cmp.Or(response.Errors[0].Code, result.Code)
+		result.Message = response.Errors[0].Message
 	}
-	return &smithyhttp.ResponseError{Response: &smithyhttp.Response{Response: answer}, Err: said}
+	return &smithyhttp.ResponseError{Response: &smithyhttp.Response{Response: answer}, Err: result}
 }
 
 // maxSkew is how far clocks may differ: a signature is valid for five minutes.

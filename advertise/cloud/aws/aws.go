@@ -183,7 +183,7 @@ func (w *work) choose(p netip.Prefix, all map[string]*eni) *eni {
 	}
 	chosen, ok := cloud.Choose(p, can)
 	if !ok {
-		w.refused.Refuse(p, "no network interface there has the address %s: announce with --next-hop the address that the node has in the VPC",
+		w.refused.Refuse(p, "no network interface in the VPC has the address %s: set --next-hop to the node's address in the VPC",
 			strings.Join(names, " or "))
 		return nil
 	}
@@ -228,7 +228,7 @@ func words(err error) error {
 	case "UnauthorizedOperation", "AccessDenied", "AccessDeniedException":
 		return fmt.Errorf("aws: no right to %s: allow it in the IAM policy (docs/clouds.md): %s", action, api.ErrorMessage())
 	case "AuthFailure", "InvalidClientTokenId", "ExpiredToken", "RequestExpired", "SignatureDoesNotMatch":
-		return fmt.Errorf("aws: the credentials are not taken (%s); the SDK's usual ones are used, as of the instance's role: %s", api.ErrorCode(), api.ErrorMessage())
+		return fmt.Errorf("aws: credentials rejected with %s (the SDK's default credentials are used, such as the instance's role): %s", api.ErrorCode(), api.ErrorMessage())
 	case "InvalidRouteTableID.NotFound":
 		return fmt.Errorf("aws: %s; name route tables of this region by --aws-route-table", api.ErrorMessage())
 	case "RequestLimitExceeded", "Throttling", "ThrottlingException", "Client.RequestLimitExceeded":

@@ -145,7 +145,7 @@ func TestForeignRoutesAreLeft(t *testing.T) {
 	s.wants()
 	does(t, p, nil)
 	s.wants("DeleteTags ResourceId.1=rtb-1 Tag.1.Key=fairlead/lab/10.1.3.0/24")
-	does(t, p, offers("a 10.0.0.77 10.1.9.0/24"), "no network interface there has the address 10.0.0.77")
+	does(t, p, offers("a 10.0.0.77 10.1.9.0/24"), "no network interface in the VPC has the address 10.0.0.77")
 	s.wants()
 }
 
@@ -170,7 +170,7 @@ func TestFailures(t *testing.T) {
 	s.fail["DescribeRouteTables"] = &failure{"InvalidRouteTableID.NotFound", 400, 1}
 	fails(t, p, of, "--aws-route-table")
 	s.fail["DescribeRouteTables"] = &failure{"AuthFailure", 401, 1}
-	fails(t, p, of, "the credentials are not taken")
+	fails(t, p, of, "credentials rejected")
 	// A replacement that fails half-way is completed by the next Sync.
 	s.fail["ReplaceRoute"] = &failure{"IncorrectState", 400, 1}
 	of = offers("b 10.0.0.2 10.1.1.0/24")
@@ -232,13 +232,13 @@ func TestWithdrawnThoughAnotherOffersIt(t *testing.T) {
 	s := newServer(t)
 	p := provider(t, byTable)
 	does(t, p, offers("a 10.0.0.1 10.1.1.0/24"))
-	does(t, p, offers("c 10.0.0.77 10.1.1.0/24"), "no network interface there has the address 10.0.0.77")
+	does(t, p, offers("c 10.0.0.77 10.1.1.0/24"), "no network interface in the VPC has the address 10.0.0.77")
 	if _, led := s.routes["rtb-1"]["10.1.1.0/24"]; led || len(s.tags["rtb-1"]) > 0 {
 		t.Errorf("left: %v %v", s.routes, s.tags)
 	}
 	p = provider(t, Config{VPC: "vpc-1"})
 	does(t, p, offers("a 10.0.0.1 10.0.0.50/32"))
-	does(t, p, offers("c 10.0.0.77 10.0.0.50/32"), "no network interface there has the address 10.0.0.77")
+	does(t, p, offers("c 10.0.0.77 10.0.0.50/32"), "no network interface in the VPC has the address 10.0.0.77")
 	if len(s.holds["eni-a"]) != 1 || len(s.tags["eni-a"]) > 0 {
 		t.Errorf("left: %v %v", s.holds, s.tags)
 	}
@@ -284,8 +284,8 @@ func TestForeignAddressesAreLeft(t *testing.T) {
 	p := provider(t, Config{VPC: "vpc-1"})
 	s.holds["eni-x"] = append(s.holds["eni-x"], "10.0.0.50")
 	does(t, p, offers("a 10.0.0.1 10.0.0.50/32 10.0.0.9/32 10.1.0.0/24 fd00::1/128"),
-		"10.0.0.50/32: network interface eni-x has the address", "10.0.0.9/32: network interface eni-x",
-		"10.1.0.0/24: a network interface takes single addresses", "fd00::1/128: an IPv6 address cannot be moved")
+		"10.0.0.50/32: network interface eni-x already has the address", "10.0.0.9/32: network interface eni-x",
+		"10.1.0.0/24: a network interface accepts single addresses only", "fd00::1/128: an IPv6 address cannot be moved")
 	s.wants()
 }
 

@@ -102,12 +102,12 @@ func (w *work) routes(ctx context.Context) error {
 // interfacesOf returns, by VPC, the network interfaces to which the tables' routes may
 // point; none for a VPC that cannot be queried.
 func (w *work) interfacesOf(ctx context.Context, tables []*table) map[string]map[string]*eni {
-	found, asked := map[string]map[string]*eni{}, map[string]bool{}
+	found, queried := map[string]map[string]*eni{}, map[string]bool{}
 	for _, t := range tables {
-		if asked[t.vpc] {
+		if queried[t.vpc] {
 			continue
 		}
-		asked[t.vpc] = true
+		queried[t.vpc] = true
 		w.Try(func() error {
 			all, err := w.interfaces(ctx, t.vpc, byAddress(w.nextHops())...)
 			if err == nil {

@@ -262,7 +262,7 @@ func words(permission string, err error) error {
 	case e.Code == http.StatusForbidden:
 		return fmt.Errorf("gcp: no right: give the service account a role with %s (docs/clouds.md): %s", permission, e.Message)
 	case e.Code == http.StatusUnauthorized:
-		return fmt.Errorf("gcp: the credentials are not taken; the SDK's usual ones are used, as of the instance's service account: %s", e.Message)
+		return fmt.Errorf("gcp: credentials rejected (Google's default credentials are used, such as the instance's service account): %s", e.Message)
 	case e.Code == http.StatusNotFound:
 		return fmt.Errorf("gcp: %s; is --gcp-project right, and --gcp-network?", e.Message)
 	}

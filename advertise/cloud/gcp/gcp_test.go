@@ -239,12 +239,12 @@ func TestFailures(t *testing.T) {
 	}
 	s.fail[http.MethodGet] = answer(403, "rateLimitExceeded", "7")
 	if busy, ok := fails("too many requests").(*cloud.Busy); !ok || busy.After != 7*time.Second {
-		t.Errorf("not told how long to wait: %v", busy)
+		t.Errorf("want a Busy error with the time to wait, got %v", busy)
 	}
 	s.fail[http.MethodGet] = answer(404, "notFound", "")
 	fails("is --gcp-project right")
 	s.fail[http.MethodGet] = answer(401, "authError", "")
-	fails("the credentials are not taken")
+	fails("credentials rejected")
 	s.broken = "10.1.2.0/24"
 	s.mu.Lock()
 	s.routes = nil

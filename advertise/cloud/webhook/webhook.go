@@ -124,7 +124,7 @@ func (p *Provider) Sync(ctx context.Context, offers []cloud.Offer) (cloud.Refuse
 func (p *Provider) post(ctx context.Context, body []byte) (a Answer, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, p.c.URL, bytes.NewReader(body))
 	if err != nil {
-		return a, errors.New("webhook: its URL cannot be asked")
+		return a, errors.New("webhook: invalid URL")
 	}
 	now := strconv.FormatInt(time.Now().Unix(), 10)
 	sum := sha256.Sum256(body)

@@ -105,7 +105,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 		if busy, ok := err.(*cloud.Busy); strings.Contains(want, "429") && (!ok || busy.After != 9*time.Second) {
-			t.Errorf("not told how long to wait: %v", err)
+			t.Errorf("want a Busy error with the time to wait, got %v", err)
 		}
 		s.Close()
 	}

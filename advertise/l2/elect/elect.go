@@ -47,8 +47,8 @@ const (
 	// defendInterval is DEFEND_INTERVAL of RFC 5227: the minimum time between two
 	// defenses.
 	defendInterval = 10 * time.Second
-	// settle is how long an address is offered before it is taken, so that members that
-	// claim it, or rank higher, are heard.
+	// settle is how long an address is offered before it is claimed, so that members that
+	// claim it, or rank higher, are known.
 	settle = 100 * time.Millisecond
 	// remember is how long someone else's use of our address is reported: longer than
 	// refresh, after which another member is seen again.
@@ -78,12 +78,12 @@ type vip struct {
 	// zero: none. step counts them.
 	due  time.Time
 	step int
-	// stranger is another user of the address, and seen when it was last seen.
-	stranger wire.MAC
-	seen     time.Time
-	defended time.Time
+	// otherUser is another user of the address, and seen when it was last seen.
+	otherUser wire.MAC
+	seen      time.Time
+	defended  time.Time
 	// contested means that another member also claims it, or may have done so while it
-	// was not heard.
+	// was silent.
 	contested bool
 	// claimant is the other member that claims it, best the member that should have it.
 	claimant, best netip.Addr
@@ -145,10 +145,10 @@ func (c *Core) SetAddresses(now time.Time, addresses []netip.Addr) {
 	for a, v := range c.vips {
 		if !wanted[a] {
 			if v.state == Owner {
-				c.event(a, false, "let go of: no longer served here")
+				c.event(a, false, "address released: no longer served by this node")
 			}
 			delete(c.vips, a)
-			c.tellAll(now)
+			c.notifyAll(now)
 		}
 	}
 	c.sorted = slices.SortedFunc(maps.Values(c.vips), func(a, b *vip) int { return wire.Compare(a.address, b.address) })
@@ -168,7 +168,7 @@ func (c *Core) SetLink(now time.Time, running bool, macs []wire.MAC) {
 			c.probe(now, v)
 		}
 	}
-	c.tellAll(now)
+	c.notifyAll(now)
 	c.Tick(now)
 }
 
@@ -179,7 +179,7 @@ func (c *Core) probe(now time.Time, v *vip) {
 		return
 	}
 	c.turn(now, v, Probing)
-	v.step, v.stranger, v.seen = 0, wire.MAC{}, time.Time{}
+	v.step, v.otherUser, v.seen = 0, wire.MAC{}, time.Time{}
 	v.due = now.Add(time.Duration(c.Random() % uint64(c.Interval/3)))
 }
 
@@ -205,16 +205,16 @@ func (c *Core) Used(now time.Time, address netip.Addr, mac wire.MAC) {
 	}
 	switch v.state {
 	case Probing:
-		v.stranger, v.seen = mac, now
+		v.otherUser, v.seen = mac, now
 	case Owner:
 		if m := c.byMAC(mac); m != nil && m.alive {
 			return // it releases the address as soon as it has our hello
 		}
-		v.stranger, v.seen = mac, now
+		v.otherUser, v.seen = mac, now
 		if now.Sub(v.defended) >= defendInterval {
 			v.defended = now
 			c.out.Announce = append(c.out.Announce, address)
-			c.event(address, true, "defended: %s uses it, too", c.whose(mac))
+			c.event(address, true, "address conflict: %s also uses it; announced it again", c.whose(mac))
 		}
 	}
 }
@@ -272,16 +272,16 @@ func (c *Core) step(now time.Time, v *vip) {
 
 // judge ends the probing of an address. A member that has it will release it.
 func (c *Core) judge(now time.Time, v *vip) {
-	if v.stranger == (wire.MAC{}) || c.byMAC(v.stranger) != nil {
-		v.stranger, v.seen = wire.MAC{}, time.Time{}
+	if v.otherUser == (wire.MAC{}) || c.byMAC(v.otherUser) != nil {
+		v.otherUser, v.seen = wire.MAC{}, time.Time{}
 		c.turn(now, v, Standby)
 		v.due = now.Add(settle)
-		c.tellAll(now)
+		c.notifyAll(now)
 		return
 	}
 	c.turn(now, v, Conflict)
 	v.due = now.Add(retryConflict)
-	c.event(v.address, true, "not taken: %s has it already; tried again in %s", c.whose(v.stranger), retryConflict)
+	c.event(v.address, true, "address conflict: %s uses it; probing again in %s", c.whose(v.otherUser), retryConflict)
 }
 
 // decide determines for each address whether this member answers.
@@ -294,8 +294,8 @@ func (c *Core) decide(now time.Time) {
 		case v.state == Owner && !mine:
 			c.turn(now, v, Standby)
 			v.contested = false
-			c.event(v.address, false, "left to %s", v.best)
-			c.tellAll(now)
+			c.event(v.address, false, "address handed over to %s", v.best)
+			c.notifyAll(now)
 		case v.state == Owner && v.claimant.IsValid():
 			v.contested = true
 		case v.state == Owner && v.contested:
@@ -304,9 +304,9 @@ func (c *Core) decide(now time.Time) {
 			c.announce(now, v)
 		case v.state == Standby && v.due.IsZero() && mine && !v.claimant.IsValid():
 			c.turn(now, v, Owner)
-			c.event(v.address, false, "taken")
+			c.event(v.address, false, "address claimed")
 			c.announce(now, v)
-			c.tellAll(now)
+			c.notifyAll(now)
 		}
 	}
 	c.stale = false

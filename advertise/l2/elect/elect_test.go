@@ -171,7 +171,7 @@ func TestPartitionAndHeal(t *testing.T) {
 	}
 	for _, a := range all {
 		if s.announced[a] == 0 {
-			t.Errorf("%s, which both answered for, is not announced anew", a)
+			t.Errorf("%s, which both answered for, is not announced again", a)
 		}
 	}
 }
@@ -188,7 +188,7 @@ func TestAddressInUse(t *testing.T) {
 		t.Fatalf("%+v", state)
 	}
 	if !n.Strange(s.now, all[0]) || n.Strange(s.now, all[1]) {
-		t.Error("the conflict is not told as such")
+		t.Error("the conflict is not reported as such")
 	}
 	delete(s.hosts, all[0])
 	s.run(retryConflict + 2*time.Second)
@@ -212,7 +212,7 @@ func TestDefence(t *testing.T) {
 	if got := s.announced[all[0]]; got != 1 && got != 2 { // 10 s of intrusion, possibly with a refresh
 		t.Errorf("%d announcements in 10 s of intrusion", got)
 	}
-	if why := n.Addresses(s.now)[0].Why; !strings.Contains(why, "but 02:09:09:09:09:09 uses it, too, seen 0s ago") || !n.Owns(all[0]) {
+	if why := n.Addresses(s.now)[0].Why; !strings.Contains(why, "address conflict: 02:09:09:09:09:09 also uses it, last seen 0s ago") || !n.Owns(all[0]) {
 		t.Errorf("owner %v: %s", n.Owns(all[0]), why)
 	}
 }
@@ -236,7 +236,7 @@ func TestAnnouncements(t *testing.T) {
 	}
 }
 
-// If a member receives nothing, though it is heard, the others continue without it, and
+// If a member receives nothing, although others receive from it, the others continue without it, and
 // report the fault.
 func TestOneWay(t *testing.T) {
 	s := newSegment(t, 7)
@@ -265,24 +265,24 @@ func TestReplay(t *testing.T) {
 	a, b := s.start(1, 2, all), s.start(2, 2, all)
 	s.run(2 * time.Second)
 	m := a.members[b.Self]
-	recorded := wire.Hello{Hold: hold, Mine: m.theirs, Yours: m.mine, Sequence: m.heard, First: wire.LowestAddress, Last: wire.HighestAddress}
-	if err := a.Hear(s.now, b.Self, recorded); err == nil {
+	recorded := wire.Hello{Hold: hold, Mine: m.theirs, Yours: m.mine, Sequence: m.received, First: wire.LowestAddress, Last: wire.HighestAddress}
+	if err := a.Receive(s.now, b.Self, recorded); err == nil {
 		t.Error("a hello is taken twice")
 	}
 	s.start(2, 2, all) // b is a different instance now
 	s.run(time.Second)
 	recorded.Sequence = 1 << 40
-	if err := a.Hear(s.now, b.Self, recorded); err == nil || !a.members[b.Self].alive {
+	if err := a.Receive(s.now, b.Self, recorded); err == nil || !a.members[b.Self].alive {
 		t.Errorf("a hello of before the restart is taken: %v", err)
 	}
 	delete(s.nodes, b.Self)
 	s.run(2 * hold)
 	recorded.Mine = a.members[b.Self].theirs
-	if err := a.Hear(s.now, b.Self, recorded); err != nil || a.members[b.Self].alive {
+	if err := a.Receive(s.now, b.Self, recorded); err != nil || a.members[b.Self].alive {
 		t.Errorf("a recording brings a dead member back: %v", err)
 	}
-	if err := a.Hear(s.now, at(9), recorded); err == nil {
-		t.Error("a stranger is heard")
+	if err := a.Receive(s.now, at(9), recorded); err == nil {
+		t.Error("a hello of an unknown node is accepted")
 	}
 	a.Refused(b.Self, errStrange)
 	if got := a.Members(); len(got) != 1 || got[0].Alive || got[0].Fault != errStrange.Error() {

@@ -14,23 +14,23 @@ type member struct {
 	address netip.Addr
 	alive   bool
 	since   time.Time
-	// deadline is when it counts as gone unless it is heard.
+	// deadline is when it counts as silent without another hello.
 	deadline time.Time
-	// mine is our token of the session, theirs the member's; sent and heard are the last
+	// mine is our token of the session, theirs the member's; sent and received are the last
 	// sequence numbers. echo is the token sent back to it as confirmation, retired lists
 	// those that it has replaced.
 	mine, theirs, echo uint64
-	sent, heard        uint64
+	sent, received     uint64
 	retired            []uint64
 	macs               []wire.MAC
 	// offers are its addresses; true for those that it claims.
 	offers map[netip.Addr]bool
 	// due is the time of the next hello to it, last that of the previous one. The next
 	// whole hellos contain all offers, later ones one page of them each.
-	due, last   time.Time
-	whole, page int
-	fault       string
-	got, told   uint32
+	due, last           time.Time
+	whole, page         int
+	fault               string
+	hellosIn, hellosOut uint32
 }
 
 // wholeHellos is how many consecutive hellos contain all offers after a change.
@@ -67,14 +67,14 @@ func (c *Core) token() uint64 {
 	}
 }
 
-// Hear processes a hello.
-func (c *Core) Hear(now time.Time, from netip.Addr, h wire.Hello) error {
+// Receive processes a hello.
+func (c *Core) Receive(now time.Time, from netip.Addr, h wire.Hello) error {
 	m := c.members[from]
 	if m == nil {
 		return fmt.Errorf("%s sends hellos, but is not a member", from)
 	}
 	if slices.Contains(m.retired, h.Mine) {
-		return fmt.Errorf("%s: a hello of an older session", from)
+		return fmt.Errorf("%s: hello of an older session", from)
 	}
 	if h.Yours != m.mine {
 		// It does not know this session yet; its contents may be old.
@@ -85,11 +85,11 @@ func (c *Core) Hear(now time.Time, from netip.Addr, h wire.Hello) error {
 	}
 	if !m.alive || m.theirs != h.Mine {
 		c.session(now, m, h)
-	} else if h.Sequence <= m.heard {
-		return fmt.Errorf("%s: hello %d after %d", from, h.Sequence, m.heard)
+	} else if h.Sequence <= m.received {
+		return fmt.Errorf("%s: hello with sequence number %d after %d", from, h.Sequence, m.received)
 	}
-	m.heard, m.deadline, m.fault = h.Sequence, now.Add(h.Hold), ""
-	m.got++
+	m.received, m.deadline, m.fault = h.Sequence, now.Add(h.Hold), ""
+	m.hellosIn++
 	if !slices.Equal(m.macs, h.MACs) {
 		m.macs = h.MACs
 		c.reconsider(now)
@@ -106,7 +106,7 @@ func (c *Core) session(now time.Time, m *member, h wire.Hello) {
 		m.retired = append(m.retired, m.theirs)
 		c.event(m.address, false, "member restarted")
 	} else {
-		c.event(m.address, false, "member is there")
+		c.event(m.address, false, "member is up")
 		m.alive, m.since = true, now
 		c.contest()
 	}
@@ -125,15 +125,15 @@ func (c *Core) contest() {
 
 // update applies the contents of a hello, and reports whether anything changed.
 func (m *member) update(h wire.Hello) (news bool) {
-	said := make(map[netip.Addr]bool, len(h.Offers))
+	offered := make(map[netip.Addr]bool, len(h.Offers))
 	for _, o := range h.Offers {
-		said[o.Address] = true
+		offered[o.Address] = true
 		if claimed, ok := m.offers[o.Address]; !ok || claimed != o.Claimed {
 			m.offers[o.Address], news = o.Claimed, true
 		}
 	}
 	for a := range m.offers {
-		if !said[a] && wire.Compare(a, h.First) >= 0 && wire.Compare(a, h.Last) <= 0 {
+		if !offered[a] && wire.Compare(a, h.First) >= 0 && wire.Compare(a, h.Last) <= 0 {
 			delete(m.offers, a)
 			news = true
 		}
@@ -152,7 +152,7 @@ func (c *Core) Refused(from netip.Addr, why error) {
 // to be a member.
 func (c *Core) reconsider(now time.Time) {
 	for _, v := range c.vips {
-		if v.state == Conflict && c.byMAC(v.stranger) != nil {
+		if v.state == Conflict && c.byMAC(v.otherUser) != nil {
 			v.due = now
 		}
 	}
@@ -191,8 +191,8 @@ func (c *Core) whose(mac wire.MAC) string {
 	return mac.String()
 }
 
-// tellAll sends the current state to every member immediately.
-func (c *Core) tellAll(now time.Time) {
+// notifyAll sends the current state to every member immediately.
+func (c *Core) notifyAll(now time.Time) {
 	for _, m := range c.members {
 		m.due, m.whole = now, wholeHellos
 	}
@@ -208,16 +208,16 @@ func (c *Core) hello(now time.Time) {
 		if pages == nil {
 			pages = c.pages()
 		}
-		told := pages
+		batch := pages
 		if m.whole > 0 {
 			m.whole--
 		} else {
 			m.page = (m.page + 1) % len(pages)
-			told = pages[m.page : m.page+1]
+			batch = pages[m.page : m.page+1]
 		}
-		for _, h := range told {
+		for _, h := range batch {
 			m.sent++
-			m.told++
+			m.hellosOut++
 			h.Mine, h.Yours, h.Sequence = m.mine, m.echo, m.sent
 			c.out.Hellos = append(c.out.Hellos, HelloTo{m.address, h})
 		}

@@ -100,17 +100,17 @@ func (s *segment) carry(n *node) {
 		s.send(n.Self, h.To, func() {
 			if to := s.nodes[h.To]; to != nil {
 				b := h.Marshal(nil, n.Self, h.To)
-				heard, err := wire.ParseHello(b, nil, n.Self, h.To)
+				hello, err := wire.ParseHello(b, nil, n.Self, h.To)
 				if err != nil {
 					s.t.Fatalf("%s cannot read its hello: %v", h.To, err)
 				}
-				_ = to.Hear(s.now, n.Self, heard)
+				_ = to.Receive(s.now, n.Self, hello)
 				s.carry(to)
 			}
 		})
 	}
 	for _, a := range out.Probe {
-		s.tell(n, a, (*Core).Wanted)
+		s.deliver(n, a, (*Core).Wanted)
 		if mac, ok := s.hosts[a]; ok {
 			s.send(at(0), n.Self, func() { n.Used(s.now, a, mac); s.carry(n) })
 		}
@@ -122,15 +122,15 @@ func (s *segment) carry(n *node) {
 	}
 	for _, a := range out.Announce {
 		s.announced[a]++
-		s.tell(n, a, (*Core).Used)
+		s.deliver(n, a, (*Core).Used)
 	}
 	if len(out.Events) > 0 {
 		s.check()
 	}
 }
 
-// tell delivers a frame about an address to all others.
-func (s *segment) tell(n *node, a netip.Addr, how func(*Core, time.Time, netip.Addr, wire.MAC)) {
+// deliver delivers a frame about an address to all others.
+func (s *segment) deliver(n *node, a netip.Addr, how func(*Core, time.Time, netip.Addr, wire.MAC)) {
 	for _, o := range s.nodes {
 		if o != n {
 			s.send(n.Self, o.Self, func() { how(o.Core, s.now, a, n.mac); s.carry(o) })

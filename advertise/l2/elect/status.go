@@ -46,11 +46,11 @@ func (c *Core) Addresses(now time.Time) []Address {
 func (c *Core) why(now time.Time, v *vip) string {
 	switch v.state {
 	case NoLink:
-		return "no interface of layer 2 has a link"
+		return "no layer 2 interface has a link"
 	case Probing:
 		return "checking whether the address is in use on the segment"
 	case Conflict:
-		return fmt.Sprintf("%s already has the address, which is probed again every %s", c.whose(v.stranger), retryConflict)
+		return fmt.Sprintf("%s already has the address, which is probed again every %s", c.whose(v.otherUser), retryConflict)
 	case Owner:
 		return c.whyOwner(now, v)
 	}
@@ -71,7 +71,7 @@ func (c *Core) whyOwner(now time.Time, v *vip) string {
 		text = "no other live member offers it"
 	}
 	if !v.seen.IsZero() && now.Sub(v.seen) < remember {
-		text += fmt.Sprintf("; but %s uses it, too, seen %s ago", c.whose(v.stranger), now.Sub(v.seen).Round(time.Second))
+		text += fmt.Sprintf("; address conflict: %s also uses it, last seen %s ago", c.whose(v.otherUser), now.Sub(v.seen).Round(time.Second))
 	}
 	return text
 }
@@ -87,7 +87,7 @@ func (c *Core) Strange(now time.Time, a netip.Addr) bool {
 func (c *Core) Members() []Member {
 	var all []Member
 	for _, m := range c.members {
-		shown := Member{Address: m.address, Alive: m.alive, Since: m.since, Fault: m.fault, Received: m.got, Sent: m.told}
+		shown := Member{Address: m.address, Alive: m.alive, Since: m.since, Fault: m.fault, Received: m.hellosIn, Sent: m.hellosOut}
 		if !m.alive {
 			shown.Fault = cmp.Or(m.fault, "nothing received yet")
 		}

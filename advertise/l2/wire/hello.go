@@ -115,7 +115,7 @@ func ParseHello(b, key []byte, from, to netip.Addr) (Hello, error) {
 	h.First, h.Last = read16(b[32:]), read16(b[48:])
 	macs, offers := int(b[64]), int(binary.BigEndian.Uint16(b[65:]))
 	if b = b[helloHead:]; macs > maxMACs || offers > MaxOffers || len(b) != 6*macs+offerLength*offers || h.Hold == 0 || h.Mine == 0 {
-		return Hello{}, errors.New("a hello whose lengths do not fit")
+		return Hello{}, errors.New("hello with inconsistent lengths")
 	}
 	for ; macs > 0; macs-- {
 		h.MACs = append(h.MACs, MAC(b[:6]))
@@ -137,13 +137,13 @@ func authenticate(b, key []byte, from, to netip.Addr) ([]byte, error) {
 	signed := b[5]&helloSigned != 0
 	switch {
 	case signed && len(key) == 0:
-		return nil, errors.New("its hello is signed, but there is no password here to check it with")
+		return nil, errors.New("hello is signed, but no password is configured")
 	case len(key) == 0:
 		return b, nil
 	case !signed:
 		return nil, errors.New("its hello is not signed: it has no password")
 	case len(b) < helloHead+sha256.Size:
-		return nil, errors.New("a hello that is cut off")
+		return nil, errors.New("truncated hello")
 	}
 	body := b[:len(b)-sha256.Size]
 	if !hmac.Equal(b[len(body):], sign(body, key, from, to)) {

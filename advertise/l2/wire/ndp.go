@@ -96,7 +96,7 @@ func sum(from, to netip.Addr, body []byte) uint16 {
 // 7.1.1 and 7.1.2. It ignores packets with extension headers.
 func parseNDP(frameFrom MAC, b []byte) (Message, error) {
 	if len(b) < ipv6Header || b[0]>>4 != 6 {
-		return Message{}, errors.New("no whole IPv6 header")
+		return Message{}, errors.New("truncated IPv6 header")
 	}
 	length := int(binary.BigEndian.Uint16(b[4:]))
 	from, to := netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40]))
@@ -114,7 +114,7 @@ func parseNDP(frameFrom MAC, b []byte) (Message, error) {
 	case b[1] != 0:
 		return Message{}, fmt.Errorf("code %d, want 0", b[1])
 	case sum(from, to, b) != 0xffff:
-		return Message{}, errors.New("the checksum is wrong")
+		return Message{}, errors.New("wrong checksum")
 	}
 	asks := b[0] == neighborSolicitation
 	m := Message{Asks: asks, Sender: from, Target: netip.AddrFrom16([16]byte(b[8:24])), From: frameFrom}
@@ -141,7 +141,7 @@ func parseNDP(frameFrom MAC, b []byte) (Message, error) {
 }
 
 // linkAddress returns the Ethernet address in the options of a solicitation or an
-// advertisement; zero if there is none.
+// advertisement; zero without one.
 func linkAddress(options []byte, asks bool) (mac MAC, err error) {
 	want := byte(optionTargetMAC)
 	if asks {
@@ -149,7 +149,7 @@ func linkAddress(options []byte, asks bool) (mac MAC, err error) {
 	}
 	for len(options) > 0 {
 		if len(options) < 2 || options[1] == 0 || int(options[1])*8 > len(options) {
-			return MAC{}, errors.New("an option has no length, or more than there is")
+			return MAC{}, errors.New("an option has an invalid length")
 		}
 		if options[0] == want && options[1] == 1 {
 			mac = MAC(options[2:8])

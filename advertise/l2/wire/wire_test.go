@@ -111,12 +111,12 @@ func TestParseRefuses(t *testing.T) {
 		"neither ARP nor":              spoil(Probe(vip4, us), 12, 9),
 		"ARP of 10 bytes":              Probe(vip4, us)[:24],
 		"which is no host's":           arp(Broadcast, arpRequest, Broadcast, who4, MAC{}, vip4),
-		"no whole IPv6 header":         na[:30],
+		"truncated IPv6 header":        na[:30],
 		"in a frame of":                na[:len(na)-1],
 		"it came through a router":     spoil(na, 14+7, 254),
 		"code 1":                       spoil(na, 14+40+1, 1),
 		"checksum":                     spoil(na, 14+40+9, 1),
-		"an option has no length":      icmp(allNodesMAC, us, vip6, allNodes, neighborAdvertise, 0, vip6, noLength),
+		"an option has an invalid":     icmp(allNodesMAC, us, vip6, allNodes, neighborAdvertise, 0, vip6, noLength),
 		"the target is a group":        icmp(allNodesMAC, us, vip6, allNodes, neighborAdvertise, 0, allNodes, nil),
 		"a probe with an address":      icmp(allNodesMAC, us, netip.IPv6Unspecified(), SolicitedNode(vip6), neighborSolicitation, 0, vip6, append([]byte{optionSourceMAC, 1}, us[:]...)),
 		"a probe with an address, or":  icmp(allNodesMAC, us, netip.IPv6Unspecified(), vip6, neighborSolicitation, 0, vip6, nil),
@@ -172,11 +172,11 @@ func TestHelloRefuses(t *testing.T) {
 		{"no hello", []byte("GET / HTTP/1.1"), nil, who6},
 		{"only 1 is known", version, nil, who6},
 		{"is not signed", plain, key, who6},
-		{"no password here", signed, nil, who6},
+		{"no password is configured", signed, nil, who6},
 		{"another password", signed, []byte("guess"), who6},
 		{"another password", signed, key, who4}, // sent to another receiver
-		{"cut off", signed[:helloHead+5], key, who6},
-		{"lengths do not fit", plain[:len(plain)-1], nil, who6},
+		{"truncated hello", signed[:helloHead+5], key, who6},
+		{"inconsistent lengths", plain[:len(plain)-1], nil, who6},
 		{"not in order", disorder.Marshal(nil, who4, who6), nil, who6},
 		{"not in order", outside.Marshal(nil, who4, who6), nil, who6},
 	} {
@@ -202,9 +202,9 @@ func FuzzParse(f *testing.F) {
 		if err != nil || !m.Asks {
 			return
 		}
-		told, err := Parse(Answer(m, them))
-		if err != nil || told.Asks || told.Target != m.Target || told.From != them {
-			t.Errorf("%+v is answered by %+v, %v", m, told, err)
+		answer, err := Parse(Answer(m, them))
+		if err != nil || answer.Asks || answer.Target != m.Target || answer.From != them {
+			t.Errorf("%+v is answered by %+v, %v", m, answer, err)
 		}
 	})
 }

@@ -16,10 +16,10 @@ import (
 
 // Plane is a proxy.Plane in memory.
 type Plane struct {
-	mu    sync.Mutex
-	held  map[proxy.Key]proxy.Frontend
-	addrs []netip.Addr
-	calls Calls
+	mu         sync.Mutex
+	programmed map[proxy.Key]proxy.Frontend
+	addrs      []netip.Addr
+	calls      Calls
 }
 
 // Calls count a Plane's requests and their effects.
@@ -32,7 +32,7 @@ type Calls struct {
 }
 
 // New returns an empty Plane.
-func New() *Plane { return &Plane{held: map[proxy.Key]proxy.Frontend{}} }
+func New() *Plane { return &Plane{programmed: map[proxy.Key]proxy.Frontend{}} }
 
 // Apply implements proxy.Plane. It rejects duplicate keys.
 func (p *Plane) Apply(set []proxy.Frontend, gone []proxy.Key) error {
@@ -46,21 +46,21 @@ func (p *Plane) Apply(set []proxy.Frontend, gone []proxy.Key) error {
 		named[k] = true
 	}
 	if len(named) != len(set)+len(gone) {
-		return fmt.Errorf("%d frontends and %d keys name only %d different ones", len(set), len(gone), len(named))
+		return fmt.Errorf("%d frontends and %d keys, but only %d are distinct", len(set), len(gone), len(named))
 	}
 	p.calls.Applies++
 	p.calls.Set += len(set)
 	p.calls.Gone += len(gone)
 	p.calls.Largest = max(p.calls.Largest, len(named))
 	for i := range set {
-		if held, ok := p.held[set[i].Key]; !ok || !held.Same(&set[i]) {
-			p.held[set[i].Key] = set[i]
+		if programmed, ok := p.programmed[set[i].Key]; !ok || !programmed.Same(&set[i]) {
+			p.programmed[set[i].Key] = set[i]
 			p.calls.Written++
 		}
 	}
 	for _, k := range gone {
-		if _, ok := p.held[k]; ok {
-			delete(p.held, k)
+		if _, ok := p.programmed[k]; ok {
+			delete(p.programmed, k)
 			p.calls.Removed++
 		}
 	}
@@ -71,7 +71,7 @@ func (p *Plane) Apply(set []proxy.Frontend, gone []proxy.Key) error {
 func (p *Plane) Keys() []proxy.Key {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Collect(maps.Keys(p.held))
+	return slices.Collect(maps.Keys(p.programmed))
 }
 
 // SetNodeAddresses implements proxy.Plane.
@@ -89,7 +89,7 @@ func (p *Plane) Close() error { return nil }
 func (p *Plane) Held() []proxy.Frontend {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.SortedFunc(maps.Values(p.held), func(a, b proxy.Frontend) int { return a.Key.Compare(b.Key) })
+	return slices.SortedFunc(maps.Values(p.programmed), func(a, b proxy.Frontend) int { return a.Key.Compare(b.Key) })
 }
 
 // NodeAddresses returns the addresses that were set last.

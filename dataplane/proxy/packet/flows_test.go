@@ -16,11 +16,11 @@ func (w *world) changeFlows(edit func(*packetTuple, *packetPacketFlow) (keep boo
 	var key packetTuple
 	var f packetPacketFlow
 	it := w.half.obj.PacketFlows.Iterate()
-	held := map[packetTuple]packetPacketFlow{}
+	programmed := map[packetTuple]packetPacketFlow{}
 	for it.Next(&key, &f) {
-		held[key] = f
+		programmed[key] = f
 	}
-	for key, f := range held {
+	for key, f := range programmed {
 		err := error(nil)
 		if edit(&key, &f) {
 			err = w.half.obj.PacketFlows.Put(key, f)
@@ -76,7 +76,7 @@ func TestClosedConnection(t *testing.T) {
 		w.pass("it opens", fromPodC, syn(client, vip), syn(client, target), untouched)
 		w.pass("an answer", toPodC, ack(target, client), ack(vip, client), untouched)
 		w.expose(v6, "B", "B")
-		w.pass("it goes on", fromPodC, ack(client, vip), ack(client, target), untouched)
+		w.pass("it continues", fromPodC, ack(client, vip), ack(client, target), untouched)
 		w.pass("one side closes", fromPodC, fin(client, vip), fin(client, target), untouched)
 		w.pass("and the other", toPodC, fin(target, client), fin(vip, client), untouched)
 		w.pass("the last word", fromPodC, ack(client, vip), ack(client, target), untouched)
@@ -112,8 +112,8 @@ func TestReset(t *testing.T) {
 			name          string
 			resets, sends way
 		}{
-			{"the client, which goes on", toTarget, toTarget}, {"the client, and the target goes on", toTarget, toClient},
-			{"the target, which goes on", toClient, toClient}, {"the target, and the client goes on", toClient, toTarget},
+			{"the client, which continues", toTarget, toTarget}, {"the client, and the target continues", toTarget, toClient},
+			{"the target, which continues", toClient, toClient}, {"the target, and the client continues", toClient, toTarget},
 		} {
 			c.resets("a reset of "+c.name, rst)
 			c.sends("more after a reset of "+c.name, ack)

@@ -85,7 +85,7 @@ func (h *Half) openShared(spec *ebpf.CollectionSpec) (map[string]*ebpf.Map, erro
 	for _, name := range shared {
 		m, err := ebpf.LoadPinnedMap(filepath.Join(h.cfg.Maps, proxy.Pin(name)), nil)
 		if err != nil {
-			return opened, fmt.Errorf("map %s of the service proxy: %w: open dataplane/proxy before, and give its folder as Maps", name, err)
+			return opened, fmt.Errorf("map %s of the service proxy: %w: open dataplane/proxy first, and set Maps to its folder", name, err)
 		}
 		opened[name] = m
 		spec.Maps[name].MaxEntries = m.MaxEntries()
@@ -101,15 +101,15 @@ func closeAll(opened map[string]*ebpf.Map) {
 
 // openState sets the pins and sizes of the own maps.
 func (h *Half) openState(spec *ebpf.CollectionSpec) (*bpfload.State, error) {
-	flows, asked := spec.Maps[packetMapPacketFlows], h.cfg.MaxFlows
-	if asked == 0 {
+	flows, requested := spec.Maps[packetMapPacketFlows], h.cfg.MaxFlows
+	if requested == 0 {
 		var machine unix.Sysinfo_t
 		if err := unix.Sysinfo(&machine); err != nil {
-			return nil, fmt.Errorf("the machine's memory: %w", err)
+			return nil, fmt.Errorf("total memory of the node: %w", err)
 		}
-		asked = flowsFor(machine.Totalram * uint64(machine.Unit))
+		requested = flowsFor(machine.Totalram * uint64(machine.Unit))
 	}
-	flows.MaxEntries = halves * asked
+	flows.MaxEntries = halves * requested
 	attached, err := packetPrograms{}.hooked().Attached(h.dir)
 	if err != nil {
 		return nil, err
@@ -118,9 +118,9 @@ func (h *Half) openState(spec *ebpf.CollectionSpec) (*bpfload.State, error) {
 	if err != nil {
 		return nil, err
 	}
-	if h.cfg.MaxFlows != 0 && flows.MaxEntries != halves*asked {
+	if h.cfg.MaxFlows != 0 && flows.MaxEntries != halves*requested {
 		h.log.Warn("packets: the flow table keeps its size to preserve its flows; to change it, call Detach first",
-			"flows", flows.MaxEntries/halves, "asked", asked)
+			"flows", flows.MaxEntries/halves, "requested", requested)
 	}
 	return state, nil
 }

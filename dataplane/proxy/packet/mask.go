@@ -142,9 +142,9 @@ func setPorts(spec *ebpf.CollectionSpec) error {
 	if _, err := fmt.Sscan(string(text), &first, &last); err != nil {
 		return fmt.Errorf("ports of sockets: %q: %w", text, err)
 	}
-	from, to := portsBeside(first, last)
+	from, to := freePorts(first, last)
 	if to < from {
-		return fmt.Errorf("sysctl net.ipv4.ip_local_port_range is %d %d: leave some ports between %d and %d out of it: they are what targets on other nodes see", first, last, portFirst, portLast)
+		return fmt.Errorf("sysctl net.ipv4.ip_local_port_range is %d %d: exclude some ports between %d and %d from it: masked flows use them as source ports", first, last, portFirst, portLast)
 	}
 	return errors.Join(
 		spec.Variables[packetVarMaskFirst].Set(uint16(from)),
@@ -152,9 +152,9 @@ func setPorts(spec *ebpf.CollectionSpec) error {
 	)
 }
 
-// portsBeside returns the largest range of ports that are neither sockets' nor node
-// ports; to < from if there is none.
-func portsBeside(first, last int) (from, to int) {
+// freePorts returns the largest range of ports that are neither sockets' nor node
+// ports; to < from if no port is left.
+func freePorts(first, last int) (from, to int) {
 	from, to = portFirst, portFirst-1
 	begin := portFirst
 	taken := [][2]int{{first, last}, {nodePortFirst, nodePortLast}, {portLast + 1, portLast + 1}}

@@ -65,7 +65,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-func TestPortsBeside(t *testing.T) {
+func TestFreePorts(t *testing.T) {
 	for _, tc := range []struct{ first, last, from, to int }{
 		{32768, 60999, 1024, 29999},
 		{1024, 60999, 61000, 65535},
@@ -74,8 +74,8 @@ func TestPortsBeside(t *testing.T) {
 		{1, 29999, 32768, 65535},
 		{31000, 65535, 1024, 29999},
 	} {
-		if from, to := portsBeside(tc.first, tc.last); from != tc.from || to != tc.to {
-			t.Errorf("beside %d to %d: %d to %d, want %d to %d", tc.first, tc.last, from, to, tc.from, tc.to)
+		if from, to := freePorts(tc.first, tc.last); from != tc.from || to != tc.to {
+			t.Errorf("without %d to %d: %d to %d, want %d to %d", tc.first, tc.last, from, to, tc.from, tc.to)
 		}
 	}
 }

@@ -166,7 +166,7 @@ func TestProtocols(t *testing.T) {
 			port := uint16(4000 + i)
 			pod, target := v6.at(podCAddr, port), v6.at(podAAddr, 8080)
 			w.pass(tc.name+" from a pod", fromPodC, first(pod, vip, 64), first(pod, target, 64), untouched, tc.edit)
-			w.pass(tc.name+" goes on", fromPodC, next(pod, vip, 64), next(pod, target, 64), untouched, tc.edit)
+			w.pass(tc.name+" continues", fromPodC, next(pod, vip, 64), next(pod, target, 64), untouched, tc.edit)
 			w.pass(tc.name+" back to a pod", toPodC, next(target, pod, 63), next(vip, pod, 63), untouched, tc.edit)
 			client := v6.at(clientAddr, port)
 			w.pass(tc.name+" to a pod here", fromNetwork, first(client, vip, 60), first(client, target, 60), untouched, tc.edit)
@@ -191,7 +191,7 @@ func (w *world) masked(v6 family, name string, edit func([]byte) []byte, first, 
 		w.t.Fatalf("%s: verdict %d, source %s\n%s", name, verdict, mask, w.state())
 	}
 	w.pass(name+" masked", fromNetwork, first(client, vip, 60), first(mask, target, 59), sent, edit)
-	w.pass(name+" masked goes on", fromNetwork, next(client, vip, 60), next(mask, target, 59), sent, edit)
+	w.pass(name+" masked continues", fromNetwork, next(client, vip, 60), next(mask, target, 59), sent, edit)
 	w.pass(name+" unmasked", fromNetwork, next(target, mask, 60), next(vip, client, 59), sent, edit)
 }
 
@@ -200,7 +200,7 @@ func (w *world) own(v6 family, name string, edit func([]byte) []byte, first, nex
 	w.t.Helper()
 	vip, node, target := v6.at(clusterIP, 80), v6.at(nodeAAddr, port), v6.at(podBAddr, 8080)
 	w.pass(name+" from the node", toNetwork, first(node, vip, 64), first(node, target, 64), sent, edit)
-	w.pass(name+" from the node goes on", toNetwork, next(node, vip, 64), next(node, target, 64), sent, edit)
+	w.pass(name+" from the node continues", toNetwork, next(node, vip, 64), next(node, target, 64), sent, edit)
 	w.pass(name+" back to the node", fromNetwork, next(target, node, 60), next(vip, node, 60), untouched, edit)
 }
 
@@ -214,7 +214,7 @@ func (w *world) looped(v6 family, name string, edit func([]byte) []byte, first, 
 	w.pass(name+" arrives", fromNetwork, first(client, server, 64), first(client, server, 64), untouched, edit)
 	w.pass(name+" back to the node itself", toNetwork, next(server, client, 64), next(vip, node, 64), sent, edit)
 	w.pass(name+" comes back", fromNetwork, next(vip, node, 64), next(vip, node, 64), untouched, edit)
-	w.pass(name+" to the node itself goes on", toNetwork, next(node, vip, 64), next(client, server, 64), sent, edit)
+	w.pass(name+" to the node itself continues", toNetwork, next(node, vip, 64), next(client, server, 64), sent, edit)
 }
 
 func syn(from, to netip.AddrPort) craft.Packet {
@@ -252,7 +252,7 @@ func TestConnectionPastTheService(t *testing.T) {
 		w.pass("through the service", fromPodC, syn(client, vip), syn(client, target), untouched)
 		w.pass("past it", fromPodC, syn(client, target), syn(client, target), untouched)
 		w.pass("its answer", toPodC, accept(target, client), accept(target, client), untouched)
-		w.pass("the connection goes on", toPodC, ack(target, client), ack(target, client), untouched)
+		w.pass("the connection continues", toPodC, ack(target, client), ack(target, client), untouched)
 	})
 }
 
@@ -275,7 +275,7 @@ func TestForgedSYNDuringAHandshake(t *testing.T) {
 		w.pass("accepted through it", toPodC, accept(target, client), accept(vip, client), untouched)
 		w.pass("another SYN past it", fromPodC, forged, forged, untouched)
 		w.pass("challenge ACK", toPodC, ack(target, client), ack(vip, client), untouched)
-		w.pass("the client goes on", fromPodC, ack(client, vip), ack(client, target), untouched)
+		w.pass("the client continues", fromPodC, ack(client, vip), ack(client, target), untouched)
 	})
 }
 
@@ -291,12 +291,12 @@ func TestForgedSYNPastTheService(t *testing.T) {
 		w.pass("established", fromPodC, ack(client, vip), ack(client, target), untouched)
 		w.pass("a SYN past it", fromPodC, syn(client, target), syn(client, target), untouched)
 		w.pass("challenge ACK", toPodC, ack(target, client), ack(vip, client), untouched)
-		w.pass("the flow goes on", fromPodC, ack(client, vip), ack(client, target), untouched)
+		w.pass("the flow continues", fromPodC, ack(client, vip), ack(client, target), untouched)
 		w.pass("a SYN through the service", fromPodC, syn(client, vip), syn(client, target), untouched)
 		w.pass("accepted for it", toPodC, accept(target, client), accept(vip, client), untouched)
 		w.pass("a SYN past it again", fromPodC, syn(client, target), syn(client, target), untouched)
 		w.pass("accepted past it", toPodC, accept(target, client), accept(target, client), untouched)
-		w.pass("and going on past it", toPodC, ack(target, client), ack(target, client), untouched)
+		w.pass("and continues past it", toPodC, ack(target, client), ack(target, client), untouched)
 	})
 }
 
@@ -312,7 +312,7 @@ func TestLastHop(t *testing.T) {
 			w.t.Errorf("verdict %d, want an answer", verdict)
 		}
 		if d := dump(out[12:]); !strings.Contains(d, "TimeExceeded") || source(out).Addr() != v6.of(clusterIP) {
-			w.t.Errorf("it is not told that its time is exceeded: %s", d)
+			w.t.Errorf("want a time exceeded error from the VIP, got %s", d)
 		}
 	})
 }

@@ -237,7 +237,7 @@ func TestAffinityOfDatagrams(t *testing.T) {
 			})
 		}
 		for _, ns := range []*netns.NS{w.client, w.podB} {
-			anew := func() string {
+			newSocket := func() string {
 				conn, err := w.dial(ns, "udp", at)
 				if err != nil {
 					w.t.Fatal(err)
@@ -246,10 +246,10 @@ func TestAffinityOfDatagrams(t *testing.T) {
 				name, _ := w.datagram(conn, 10)
 				return name
 			}
-			wantAnew := func(want string) {
+			wantNewSocket := func(want string) {
 				w.t.Helper()
 				for range 8 {
-					if name := anew(); name != want {
+					if name := newSocket(); name != want {
 						w.t.Fatalf("%s answered, want %s\n%s", name, want, w.state())
 					}
 				}
@@ -261,20 +261,20 @@ func TestAffinityOfDatagrams(t *testing.T) {
 			}
 			defer lasting.Close()
 			first, _ := w.datagram(lasting, 10)
-			wantAnew(first)
+			wantNewSocket(first)
 			other := map[string]string{"A": "C", "C": "A"}[first]
 			expose(other, first, time.Hour) // the first one terminates
-			wantAnew(other)
+			wantNewSocket(other)
 			expose("AC", "", time.Hour) // and another has its address
-			wantAnew(other)
+			wantNewSocket(other)
 			w.wantStays(lasting, first)
 			expose("AC", "", time.Second)
-			for _, ask := range []func() string{anew, func() string { name, _ := w.ask(w.browser(ns), at); return name }} {
-				before := ask()
+			for _, query := range []func() string{newSocket, func() string { name, _ := w.ask(w.browser(ns), at); return name }} {
+				before := query()
 				testkit.Eventually(w.t, patience, func() error {
 					time.Sleep(1100 * time.Millisecond)
-					if ask() == before {
-						return errors.New("the client still gets the same target")
+					if query() == before {
+						return errors.New("the client still reaches the same endpoint")
 					}
 					return nil
 				})
@@ -321,7 +321,7 @@ func TestTargetGoes(t *testing.T) {
 			w.expose(v6, "B", "B", func(f *proxy.Frontend) { f.Inside.Keeps, f.Outside.Keeps = targets(v6, "A"), targets(v6, "A") })
 			w.wantStays(conn, "A")
 			if made != w.counted("flow-made") {
-				w.t.Error("a datagram made a flow anew")
+				w.t.Error("a datagram created another flow")
 			}
 			w.wantDatagram(ns, at, 10, "B", v6.of(map[*netns.NS]netip.Addr{w.client: nodeAAddr, w.podC: podCAddr}[ns]))
 			w.expose(v6, "B", "B")

@@ -127,7 +127,7 @@ func (h *Half) remove(key *packetTuple) error {
 		return nil
 	}
 	if err := h.obj.PacketFlows.Update(key, &f, ebpf.UpdateNoExist); err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
-		return fmt.Errorf("put a flow back: %w", err)
+		return fmt.Errorf("restore a flow: %w", err)
 	}
 	return nil
 }

@@ -32,17 +32,17 @@ func (w *world) age(over func(*packetTuple, *packetPacketFlow) int) {
 // entries returns the table's entries.
 func (w *world) entries() map[packetTuple]packetPacketFlow {
 	w.t.Helper()
-	held := map[packetTuple]packetPacketFlow{}
+	programmed := map[packetTuple]packetPacketFlow{}
 	for c := newCursor(); !c.Done(); {
 		keys, flows, err := c.Next(w.half.obj.PacketFlows)
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		for i := range keys {
-			held[keys[i]] = flows[i]
+			programmed[keys[i]] = flows[i]
 		}
 	}
-	return held
+	return programmed
 }
 
 func (w *world) sweep() {
@@ -131,7 +131,7 @@ func TestSweep(t *testing.T) {
 		after := w.entries()
 		for key, f := range before {
 			if now, ok := after[key]; ok == isOver(&key) || ok && now != f {
-				w.t.Fatalf("%v: held after the sweep: %t, as %v", key, ok, now)
+				w.t.Fatalf("%v: programmed after the sweep: %t, as %v", key, ok, now)
 			}
 		}
 		if took := w.counted("half-swept") - swept; took != uint64(len(before)-len(after)) || len(before) < entriesAtOnce {
@@ -182,14 +182,14 @@ func TestSweepSparesTheNextFlow(t *testing.T) {
 				w.t.Fatalf("%d halves are over, %v; want 2", len(over), err)
 			}
 			w.pass("the next one "+c.name, fromPodC, syn(client, vip), syn(client, target), untouched)
-			held := w.entries()
+			programmed := w.entries()
 			if err := w.half.worker.Do(func() error { return c.remove(over) }); err != nil {
 				w.t.Fatal(err)
 			}
-			if left := w.entries(); len(left) != 2 || left[over[0]] != held[over[0]] || left[over[1]] != held[over[1]] {
-				w.t.Errorf("%s: %v is left of %v", c.name, left, held)
+			if left := w.entries(); len(left) != 2 || left[over[0]] != programmed[over[0]] || left[over[1]] != programmed[over[1]] {
+				w.t.Errorf("%s: %v is left of %v", c.name, left, programmed)
 			}
-			w.pass("it goes on", fromPodC, ack(client, vip), ack(client, target), untouched)
+			w.pass("it continues", fromPodC, ack(client, vip), ack(client, target), untouched)
 			w.pass("and is answered", toPodC, ack(target, client), ack(vip, client), untouched)
 			w.forgetAll()
 			if err := w.half.worker.Do(func() error { return w.half.removeOver(over) }); err != nil {
@@ -199,8 +199,8 @@ func TestSweepSparesTheNextFlow(t *testing.T) {
 	})
 }
 
-// TestSweepBesideTraffic has clients communicate while ended flows appear and are swept.
-func TestSweepBesideTraffic(t *testing.T) {
+// TestSweepDuringTraffic has clients communicate while ended flows appear and are swept.
+func TestSweepDuringTraffic(t *testing.T) {
 	w := newWorld(t)
 	if err := w.half.Close(); err != nil {
 		t.Fatal(err)
@@ -269,8 +269,8 @@ func TestSweepsByItself(t *testing.T) {
 	w.run(fromPodC, w.frame(syn(family(false).at(podCAddr, 4000), family(false).at(clusterIP, 80))))
 	w.age(func(*packetTuple, *packetPacketFlow) int { return 5 })
 	testkit.Eventually(t, 3*patience, func() error {
-		if held := w.entries(); len(held) > 0 {
-			return fmt.Errorf("%d entries are held", len(held))
+		if programmed := w.entries(); len(programmed) > 0 {
+			return fmt.Errorf("%d entries are programmed", len(programmed))
 		}
 		return nil
 	})

@@ -36,7 +36,7 @@ const MaxSnaplen = 65000
 func (o Options) Validate() error {
 	switch {
 	case !o.Before && !o.After:
-		return errors.New("before, after: ask for one of them at least")
+		return errors.New("before, after: select at least one of them")
 	case o.Snaplen < 0 || o.Snaplen > MaxSnaplen:
 		return fmt.Errorf("snaplen: %d is not between 0 and %d", o.Snaplen, MaxSnaplen)
 	case o.Sample < 0:

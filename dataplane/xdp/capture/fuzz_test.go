@@ -82,9 +82,9 @@ func FuzzLostIn(f *testing.F) {
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, block []byte) {
 		fuzzlimit.Time(t)
-		told := binary.LittleEndian.AppendUint64(nil, LostIn(block))
-		if LostIn(block) != 0 && !bytes.Contains(block, told) {
-			t.Errorf("%x is not in the block", told)
+		lost := binary.LittleEndian.AppendUint64(nil, LostIn(block))
+		if LostIn(block) != 0 && !bytes.Contains(block, lost) {
+			t.Errorf("%x is not in the block", lost)
 		}
 	})
 }

@@ -34,7 +34,7 @@ func Write(ctx context.Context, w io.Writer, src Source, names map[int]string, o
 	for {
 		frame, err := next(ctx, src, f)
 		if s.Lost = src.Lost(); s.Lost != f.lost {
-			if err := f.tellLost(s.Lost); err != nil {
+			if err := f.writeLost(s.Lost); err != nil {
 				return s, err
 			}
 		}
@@ -154,9 +154,9 @@ func (f *file) id(way string) (int, error) {
 	return id, err
 }
 
-// tellLost writes the number of frames lost so far, in the statistics of the first
+// writeLost writes the number of frames lost so far, in the statistics of the first
 // interface.
-func (f *file) tellLost(n uint64) error {
+func (f *file) writeLost(n uint64) error {
 	f.lost = n
 	err := f.ng.WriteInterfaceStats(0, pcapgo.NgInterfaceStatistics{
 		LastUpdate: time.Now(), PacketsDropped: n, PacketsReceived: pcapgo.NgNoValue64,
@@ -167,7 +167,7 @@ func (f *file) tellLost(n uint64) error {
 	return nil
 }
 
-// LostIn reads from its block what tellLost wrote.
+// LostIn reads from its block what writeLost wrote.
 func LostIn(block []byte) uint64 {
 	const options, dropped = 20, 5 // isb_ifdrop
 	for b := block[min(options, len(block)):]; len(b) >= 12; {

@@ -208,7 +208,7 @@ func (n *hopsNetwork) askWith(ctx context.Context, count int, how spreading) ([]
 	want := []string{}
 	metrics := []int{router.DefaultMetric}
 	if how.shadow {
-		metrics = []int{router.DefaultBesideMetric, router.DefaultMetric}
+		metrics = []int{router.DefaultShadowMetric, router.DefaultMetric}
 	}
 	for _, metric := range metrics {
 		line := fmt.Sprintf("%d:", metric)

@@ -153,7 +153,7 @@ func (l *looking) trace(t *testing.T) {
 	nobody := netip.AddrPortFrom(vip.Addr(), 9999).String()
 	frontend := fmt.Sprintf("frontend TCP %s (Service default/tunnel): forwarding mode tunnel, scheduler maglev\n", vip)
 	belongs := "the slot belongs to " + netip.AddrPortFrom(other.Addr, world.HTTPTarget).String()
-	leaves := []string{"the kernel's routes: there is a way, MTU 1600\n", "leaves by " + paper.Dev + " to "}
+	leaves := []string{"kernel route lookup: route found, MTU 1600\n", "sent on " + paper.Dev + " to "}
 	for _, c := range []struct {
 		name, verdict, drop string
 		args                []string
@@ -161,18 +161,18 @@ func (l *looking) trace(t *testing.T) {
 		json                bool // check JSON too: each trace loads the programs again
 	}{
 		{"a SYN", "XDP_REDIRECT", "", []string{"--to", vip.String(), "--flags", "SYN"}, append([]string{
-			"TCP, 40 bytes, opens a flow\n", frontend, belongs + ", which gets the flow that begins here\n",
+			"TCP, 40 bytes, opens a flow\n", frontend, belongs + ", which receives the new flow\n",
 			fmt.Sprintf("> %s, TTL 63, IPv4, 60 bytes\n", other.Addr),
 		}, leaves...), []string{"Fairlead option"}, false},
 		{"of a connection", "XDP_REDIRECT", "", []string{"--to", vip.String(), "--payload", "100"}, append([]string{
-			"continues it\n", frontend, belongs + "; a flow that it does not know may be at " + old + "\n", "Fairlead option: " + old + "\n",
+			"continues a flow\n", frontend, belongs + "; a flow that it does not know may belong to " + old + "\n", "Fairlead option: " + old + "\n",
 		}, leaves...), nil, true},
 		{"a ping", "XDP_REDIRECT", "", []string{"--to", vip.Addr().String(), "--protocol", "icmp"},
-			[]string{"goes on in the program \"slow_path\"\n", "answered here: an echo\n", "ICMP EchoReply\n", fmt.Sprintf("IPv4 %s > %s, ", vip.Addr(), l.held.Addr())}, []string{"Fairlead option"}, false},
+			[]string{"continues in the program \"slow_path\"\n", "answered by the load balancer: echo reply\n", "ICMP EchoReply\n", fmt.Sprintf("IPv4 %s > %s, ", vip.Addr(), l.held.Addr())}, []string{"Fairlead option"}, false},
 		{"to nobody", "XDP_DROP", "no-frontend", []string{"--to", nobody, "--flags", "SYN"},
-			[]string{"to a VIP, but to no frontend of it\n", "dropped: no-frontend\n"}, []string{"leaves by"}, false},
+			[]string{"the destination is a VIP, but no frontend has this port and protocol\n", "dropped: no-frontend\n"}, []string{"sent on"}, false},
 		{"too big", "XDP_REDIRECT", "too-big", []string{"--to", vip.String(), "--payload", "1600"}, []string{
-			frontend, belongs, "goes on in the program \"slow_path\"\n", "dropped: too-big\n", "answered here: too big, ", "ICMP DestinationUnreachable(FragmentationNeeded)",
+			frontend, belongs, "continues in the program \"slow_path\"\n", "dropped: too-big\n", "answered by the load balancer: packet too big, ", "ICMP DestinationUnreachable(FragmentationNeeded)",
 			fmt.Sprintf("IPv4 %s > %s, ", vip.Addr(), l.held.Addr()), "about IPv4 " + l.held.Addr().String(),
 		}, nil, true},
 	} {

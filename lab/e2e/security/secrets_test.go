@@ -262,7 +262,7 @@ func (p *place) refused() {
 	url := p.secret("url", "ftp://user:%s@10.0.0.254/hook\n")
 	agent := []string{"agent", "--manifest-dir", p.path("services"), "--interface", "eth0", "--socket", p.path("other.sock")}
 	for words, args := range map[string][]string{
-		"TCP MD5 takes at most":   append(agent, "--peer", "10.0.0.254", "--password-file", long),
+		"TCP MD5 accepts at most": append(agent, "--peer", "10.0.0.254", "--password-file", long),
 		"is not a URL of http":    append(agent, "--cloud", "webhook", "--webhook-url-file", url),
 		"must hold one word":      {"vdn", "get", "networks", "--token-file", two},
 		"has a user":              {"vdn", "get", "networks", "--controller", "http://user:" + p.secrets["two"] + "@10.0.0.1:7473"},

@@ -16,10 +16,10 @@ func hostPrefix(i int) netip.Prefix {
 }
 
 // Applying changes one after the other yields the same as the complete table.
-func TestHeardChangesMatchTheTable(t *testing.T) {
+func TestAcceptedRoutesMatchTheTable(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	accept := []netip.Prefix{netip.MustParsePrefix("40.0.0.0/26")}
-	table, step := map[netip.Prefix]advertise.RouteSet{}, heard{accept: accept, refused: map[netip.Prefix]string{}}
+	table, step := map[netip.Prefix]advertise.RouteSet{}, accepted{accept: accept, rejected: map[netip.Prefix]string{}}
 	for round := range 300 {
 		var changed []netip.Prefix
 		var sets []advertise.RouteSet
@@ -40,16 +40,16 @@ func TestHeardChangesMatchTheTable(t *testing.T) {
 			rows = append(rows, s)
 		}
 		slices.SortFunc(rows, byPrefix)
-		whole := heard{accept: accept}
+		whole := accepted{accept: accept}
 		whole.all(rows)
-		if got, want := fmt.Sprint(step.sets, step.refused), fmt.Sprint(whole.sets, whole.refused); got != want {
+		if got, want := fmt.Sprint(step.sets, step.rejected), fmt.Sprint(whole.sets, whole.rejected); got != want {
 			t.Fatalf("round %d:\n got %s\nwant %s", round, got, want)
 		}
 	}
 }
 
 // A flood of changing routes takes time linear in their number.
-func TestHeardGrowth(t *testing.T) {
+func TestAcceptedRoutesGrowth(t *testing.T) {
 	growth.Linear(t, 10000, func(n int) func() {
 		prefixes, sets := make([]netip.Prefix, n), make([]advertise.RouteSet, n)
 		for i := range n {
@@ -57,7 +57,7 @@ func TestHeardGrowth(t *testing.T) {
 			sets[i] = advertise.RouteSet{Prefix: prefixes[i]}
 		}
 		return func() {
-			h := heard{refused: map[netip.Prefix]string{}}
+			h := accepted{rejected: map[netip.Prefix]string{}}
 			h.some(prefixes, slices.Clone(sets))
 			h.some(prefixes, nil)
 		}

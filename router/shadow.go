@@ -20,13 +20,13 @@ import (
 	"github.com/fairlead/fairlead/internal/netlist"
 )
 
-// DefaultBesideMetric is lower than the metrics of FRR (20) and BIRD (32).
-const DefaultBesideMetric = 10
+// DefaultShadowMetric is lower than the metrics of FRR (20) and BIRD (32).
+const DefaultShadowMetric = 10
 
-// besideCoalesce is how long the messages of one change are collected.
-const besideCoalesce = time.Millisecond
+// shadowCoalesce is how long the messages of one change are collected.
+const shadowCoalesce = time.Millisecond
 
-// Beside configures shadow routes: for each route of another routing daemon with several
+// Shadow configures shadow routes: for each route of another routing daemon with several
 // next hops, the table has one to the same prefix over a resilient group of the same next
 // hops, which the kernel prefers because of its lower metric. The daemon's own routes are
 // never touched: once ours is gone, packets use those.
@@ -34,7 +34,7 @@ const besideCoalesce = time.Millisecond
 // Ours have the protocol number of BGP daemons. FRR considers such routes its own and
 // ignores them (any other it would learn, and prefer over its BGP routes). BIRD has a
 // different number and ignores them.
-type Beside struct {
+type Shadow struct {
 	// Protocols are the protocol numbers of the daemon's routes.
 	Protocols []uint8
 	// Accept lists the prefixes within which routes are followed; empty: all. Default
@@ -43,7 +43,7 @@ type Beside struct {
 }
 
 // Follow keeps the table in line with the daemon's routes until ctx is canceled.
-func (t *Table) Follow(ctx context.Context, b Beside) error {
+func (t *Table) Follow(ctx context.Context, b Shadow) error {
 	ns := netns.None()
 	if t.c.NetNS != 0 {
 		ns = netns.NsHandle(t.c.NetNS)
@@ -70,7 +70,7 @@ func (t *Table) Follow(ctx context.Context, b Beside) error {
 			done <- nil
 			return err
 		case <-kick:
-			time.Sleep(besideCoalesce)
+			time.Sleep(shadowCoalesce)
 		case <-retry.C:
 			t.forget()
 		}
@@ -113,10 +113,10 @@ func (t *Table) forget() {
 	t.held = nil
 }
 
-func (t *Table) follow(b Beside) error {
+func (t *Table) follow(b Shadow) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	wishes, hidden, err := t.plainRoutes(b)
+	routes, hidden, err := t.plainRoutes(b)
 	if err != nil {
 		t.settleFailed(err)
 		return fmt.Errorf("fib: %w", err)
@@ -127,12 +127,12 @@ func (t *Table) follow(b Beside) error {
 		}
 	}
 	t.hidden = hidden
-	return t.set(wishes)
+	return t.set(routes)
 }
 
 // plainRoutes lists the daemon's routes with several next hops, and those that ours
 // cannot shadow.
-func (t *Table) plainRoutes(b Beside) (wishes []wish, hidden map[netip.Prefix]error, err error) {
+func (t *Table) plainRoutes(b Shadow) (routes []desiredRoute, hidden map[netip.Prefix]error, err error) {
 	hidden = map[netip.Prefix]error{}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		filter := &netlink.Route{Table: int(t.c.Table)}
@@ -148,7 +148,7 @@ func (t *Table) plainRoutes(b Beside) (wishes []wish, hidden map[netip.Prefix]er
 				continue
 			}
 			if r.Priority < int(t.c.Metric) {
-				hidden[w.Prefix] = fmt.Errorf("its metric %d is below ours, %d: give a lower --metric, or the daemon's routes a higher one", r.Priority, t.c.Metric)
+				hidden[w.Prefix] = fmt.Errorf("its metric %d is below --metric %d: use a lower --metric, or a higher metric in the daemon", r.Priority, t.c.Metric)
 				continue
 			}
 			alive, err := w.addHops(r.MultiPath)
@@ -156,21 +156,21 @@ func (t *Table) plainRoutes(b Beside) (wishes []wish, hidden map[netip.Prefix]er
 			case err != nil:
 				hidden[w.Prefix] = err
 			case alive > 1:
-				wishes = append(wishes, w)
+				routes = append(routes, w)
 			}
 		}
 	}
-	return wishes, hidden, nil
+	return routes, hidden, nil
 }
 
 // follows reports whether a route is to be shadowed, and returns its prefix.
-func (b Beside) follows(r netlink.Route) (wish, bool) {
+func (b Shadow) follows(r netlink.Route) (desiredRoute, bool) {
 	if !slices.Contains(b.Protocols, uint8(r.Protocol)) || len(r.MultiPath) < 2 || r.Dst == nil || r.Type != unix.RTN_UNICAST {
-		return wish{}, false
+		return desiredRoute{}, false
 	}
 	addr, _ := netip.AddrFromSlice(r.Dst.IP)
 	bits, _ := r.Dst.Mask.Size()
-	w := wish{RouteSet: advertise.RouteSet{Prefix: netip.PrefixFrom(addr.Unmap(), bits)}}
+	w := desiredRoute{RouteSet: advertise.RouteSet{Prefix: netip.PrefixFrom(addr.Unmap(), bits)}}
 	inside := func(p netip.Prefix) bool { return p.Bits() <= bits && p.Contains(w.Prefix.Addr()) }
 	return w, bits > 0 && (len(b.Accept) == 0 || slices.ContainsFunc(b.Accept, inside))
 }
@@ -178,7 +178,7 @@ func (b Beside) follows(r netlink.Route) (wish, bool) {
 // addHops copies the next hops of a route that have a link, and returns their number. A
 // route with a next hop without a gateway cannot be shadowed: the other next hops would
 // get its share.
-func (w *wish) addHops(path []*netlink.NexthopInfo) (alive int, err error) {
+func (w *desiredRoute) addHops(path []*netlink.NexthopInfo) (alive int, err error) {
 	hops := slices.SortedFunc(slices.Values(path), func(a, b *netlink.NexthopInfo) int {
 		return cmp.Or(gateway(a.Gw, a.Via).Compare(gateway(b.Gw, b.Via)), cmp.Compare(a.LinkIndex, b.LinkIndex))
 	})
@@ -189,7 +189,7 @@ func (w *wish) addHops(path []*netlink.NexthopInfo) (alive int, err error) {
 		}
 		gw := gateway(h.Gw, h.Via)
 		if !gw.IsValid() {
-			return 0, errors.New("a next hop of it has no gateway: only routes by gateways are made resilient")
+			return 0, errors.New("a next hop has no gateway: only routes through gateways can be shadowed")
 		}
 		w.NextHops, w.links = append(w.NextHops, gw), append(w.links, link{h.LinkIndex, h.Flags&unix.RTNH_F_ONLINK != 0})
 		w.Weights = append(w.Weights, h.Hops+1)

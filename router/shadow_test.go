@@ -55,10 +55,10 @@ func untilSummary(t *testing.T, table *Table, want string) {
 
 func TestFollow(t *testing.T) {
 	l := nodes(t)
-	table := open(t, l, func(c *Config) { c.Metric = DefaultBesideMetric })
+	table := open(t, l, func(c *Config) { c.Metric = DefaultShadowMetric })
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	b := Beside{Protocols: []uint8{186}, Accept: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/16")}}
+	b := Shadow{Protocols: []uint8{186}, Accept: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/16")}}
 	go func() { done <- table.Follow(ctx, b) }()
 	defer func() {
 		cancel()
@@ -87,7 +87,7 @@ func TestFollow(t *testing.T) {
 	// A route with a lower metric hides ours, which is reported.
 	plain(t, l, 186, 5, "10.2.0.0/16", "10.0.0.104", "10.0.0.105")
 	testkit.Eventually(t, time.Minute, func() error {
-		const want = "10.2.0.0/16: its metric 5 is below ours, 10"
+		const want = "10.2.0.0/16: its metric 5 is below --metric 10"
 		if f := table.Faults(); len(f) != 1 || !strings.Contains(fmt.Sprint(f[0].Prefix, ": ", f[0].Err), want) {
 			return fmt.Errorf("faults are %v, want %q", f, want)
 		}

@@ -8,18 +8,18 @@ import (
 	"github.com/fairlead/fairlead/advertise"
 )
 
-// heard is the set of routes that a router has accepted, complete and sorted by prefix.
-type heard struct {
+// accepted is the set of routes that a router has accepted, complete and sorted by prefix.
+type accepted struct {
 	accept []netip.Prefix
 	sets   []advertise.RouteSet
-	// refused holds the prefixes that peers advertise but that are not accepted, with the
+	// rejected holds the prefixes that peers advertise but that are not accepted, with the
 	// reason.
-	refused map[netip.Prefix]string
+	rejected map[netip.Prefix]string
 }
 
 // all replaces everything with the contents of a table.
-func (h *heard) all(sets []advertise.RouteSet) {
-	h.sets, h.refused = nil, map[netip.Prefix]string{}
+func (h *accepted) all(sets []advertise.RouteSet) {
+	h.sets, h.rejected = nil, map[netip.Prefix]string{}
 	for _, s := range sets {
 		if h.welcome(s.Prefix) {
 			h.sets = append(h.sets, s)
@@ -29,10 +29,10 @@ func (h *heard) all(sets []advertise.RouteSet) {
 
 // some updates the prefixes that changed to their current state in the table, in one pass
 // however many there are; sets are sorted by prefix.
-func (h *heard) some(prefixes []netip.Prefix, sets []advertise.RouteSet) {
+func (h *accepted) some(prefixes []netip.Prefix, sets []advertise.RouteSet) {
 	prefixes = slices.SortedFunc(slices.Values(prefixes), netip.Prefix.Compare)
 	for _, p := range prefixes {
-		delete(h.refused, p)
+		delete(h.rejected, p)
 	}
 	old := slices.DeleteFunc(h.sets, func(s advertise.RouteSet) bool {
 		_, changed := slices.BinarySearchFunc(prefixes, s.Prefix, netip.Prefix.Compare)
@@ -55,13 +55,13 @@ func (h *heard) some(prefixes []netip.Prefix, sets []advertise.RouteSet) {
 }
 
 // welcome reports whether a prefix is accepted, and records why if it is not.
-func (h *heard) welcome(p netip.Prefix) bool {
+func (h *accepted) welcome(p netip.Prefix) bool {
 	inside := func(outer netip.Prefix) bool { return outer.Bits() <= p.Bits() && outer.Contains(p.Addr()) }
 	switch {
 	case p.Bits() == 0:
-		h.refused[p] = "default routes from load balancers are rejected: they would attract all traffic"
+		h.rejected[p] = "default routes from load balancers are rejected: they would attract all traffic"
 	case len(h.accept) > 0 && !slices.ContainsFunc(h.accept, inside):
-		h.refused[p] = fmt.Sprintf("it is outside of what --accept-prefixes names, %s", listed(h.accept))
+		h.rejected[p] = fmt.Sprintf("it is outside --accept-prefixes %s", listed(h.accept))
 	default:
 		return true
 	}
